@@ -1,4 +1,4 @@
-//! What of MQTT is served, by configuration: told in CONNACK, enforced with the code that belongs to it.
+//! MQTT features by configuration: announced in CONNACK, and enforced with their Reason Codes.
 
 mod support;
 
@@ -12,7 +12,7 @@ use tenbin_codec::{
 };
 
 #[test]
-fn what_is_served_wholly_is_not_announced() {
+fn fully_supported_features_are_not_announced() {
     let broker = BrokerProcess::start(&[]);
     let (_client, connack) = RawClient::connect(broker.address(), v5(""));
     let told = &connack.properties;
@@ -22,11 +22,11 @@ fn what_is_served_wholly_is_not_announced() {
 }
 
 #[test]
-fn mqtt_3_2_2_9_a_lower_maximum_qos_is_announced_and_a_publish_above_it_refused() {
+fn mqtt_3_2_2_9_maximum_qos_is_announced_and_enforced() {
     let broker = served("maximum_qos = 1");
     let (mut client, connack) = RawClient::connect(broker.address(), v5(""));
     assert_eq!(connack.properties.maximum_qos, Some(QoS::AtLeastOnce));
-    // [MQTT-3.2.2-10]: any QoS may be asked for, and this one is granted
+    // [MQTT-3.2.2-10]: a client may request any QoS, and gets this one.
     let granted = client.subscribe_to(None, vec![subscription("topic", QoS::ExactlyOnce)]);
     assert_eq!(granted, [ReasonCode::GrantedQoS1]);
     assert_eq!(client.publish("topic", "x", QoS::AtLeastOnce), ReasonCode::Success);
@@ -37,7 +37,7 @@ fn mqtt_3_2_2_9_a_lower_maximum_qos_is_announced_and_a_publish_above_it_refused(
 }
 
 #[test]
-fn mqtt_3_2_2_12_and_13_a_will_that_is_not_served_is_refused() {
+fn mqtt_3_2_2_12_and_13_unsupported_will_is_refused() {
     let broker = served("maximum_qos = 0\nretain = false");
     for (qos, retain, reason) in [
         (QoS::AtLeastOnce, false, ReasonCode::QoSNotSupported),
@@ -60,7 +60,7 @@ fn mqtt_3_2_2_14_without_retain_a_retained_publish_is_refused() {
 }
 
 #[test]
-fn subscriptions_of_a_kind_that_is_not_served_end_the_connection_at_v5() {
+fn unsupported_subscriptions_end_a_5_0_connection() {
     let broker =
         served("wildcard_subscriptions = false\nsubscription_identifiers = false\nshared_subscriptions = false");
     let (_client, connack) = RawClient::connect(broker.address(), v5(""));
@@ -85,7 +85,7 @@ fn subscriptions_of_a_kind_that_is_not_served_end_the_connection_at_v5() {
 }
 
 #[test]
-fn subscriptions_of_a_kind_that_is_not_served_are_refused_one_by_one_at_3_1_1() {
+fn unsupported_subscriptions_are_refused_one_by_one_at_3_1_1() {
     let broker = served("wildcard_subscriptions = false\nshared_subscriptions = false");
     let mut client = broker.v311("");
     let filters = ["a/#", "a", &share("group", "a")].map(|filter| subscription(filter, QoS::AtLeastOnce));
@@ -94,7 +94,7 @@ fn subscriptions_of_a_kind_that_is_not_served_are_refused_one_by_one_at_3_1_1() 
 }
 
 #[test]
-fn mqtt_3_1_2_28_response_information_comes_only_when_asked_for() {
+fn mqtt_3_1_2_28_configured_response_information_on_request() {
     let broker = served("response_information = \"answers/here\"");
     for (asked, id, told) in [
         (Some(true), "client", Some("answers/here/client")),
@@ -111,11 +111,11 @@ fn mqtt_3_1_2_28_response_information_comes_only_when_asked_for() {
 }
 
 #[test]
-fn mqtt_3_1_2_24_a_client_that_takes_no_connack_gets_none_and_leaves_nothing_behind() {
+fn mqtt_3_1_2_24_connack_beyond_the_packet_limit_is_not_sent() {
     let broker = served("response_information = \"answers/that/make/connack/larger\"");
     let mut connect = v5("client");
     connect.properties.request_response_information = Some(true);
-    // [MQTT-3.2.2-19] and its like: what may be left out is.
+    // [MQTT-3.2.2-19] and alike: CONNACK omits optional properties.
     connect.properties.maximum_packet_size = NonZeroU32::new(20);
     let (client, connack) = RawClient::connect(broker.address(), connect.clone());
     assert_eq!(connack.properties.response_information, None);
@@ -124,7 +124,7 @@ fn mqtt_3_1_2_24_a_client_that_takes_no_connack_gets_none_and_leaves_nothing_beh
     let mut client = broker.open(ProtocolVersion::V5);
     client.send(&Packet::Connect(Box::new(connect)));
     assert_eq!(client.read_to_end(), []);
-    // Also a refusal is told in words only where they fit.
+    // A refusal has a Reason String only if it fits, too.
     let mut connect = v5("client");
     connect.properties.maximum_packet_size = NonZeroU32::new(5);
     connect.properties.authentication_method = Some(text("unknown"));
@@ -154,7 +154,7 @@ fn payload_format_is_checked_only_where_configured() {
 }
 
 #[test]
-fn mqtt_4_6_0_2_a_client_that_publishes_to_itself_finds_the_message_before_its_puback() {
+fn mqtt_4_6_0_2_own_message_arrives_before_its_puback() {
     let broker = BrokerProcess::start(&[]);
     for version in support::VERSIONS {
         let mut client = broker.client(version, "");
@@ -190,7 +190,7 @@ fn mqtt_3_1_is_served_as_3_1_1_is() {
 }
 
 #[test]
-fn mqtt_3_14_2_1_a_disconnect_with_a_servers_word_publishes_the_will() {
+fn mqtt_3_14_2_1_disconnect_with_server_code_publishes_the_will() {
     let broker = BrokerProcess::start(&[]);
     let mut heir = broker.v5("");
     heir.subscribe("will", QoS::AtMostOnce);
@@ -203,7 +203,7 @@ fn mqtt_3_14_2_1_a_disconnect_with_a_servers_word_publishes_the_will() {
 }
 
 #[test]
-fn a_violation_is_told_in_words_where_they_fit() {
+fn violation_has_a_reason_string_if_it_fits() {
     let broker = BrokerProcess::start(&[]);
     for (maximum, in_words) in [(None, true), (NonZeroU32::new(16), false)] {
         let mut connect = v5("");
@@ -220,7 +220,7 @@ fn a_violation_is_told_in_words_where_they_fit() {
 }
 
 #[test]
-fn a_bridge_that_tells_its_state_is_not_refused_and_nobody_hears_of_it() {
+fn bridge_state_message_is_accepted_and_not_delivered() {
     let broker = BrokerProcess::start(&[]);
     let mut client = broker.v5("");
     client.subscribe("$SYS/broker/connection/#", QoS::AtLeastOnce);
@@ -256,7 +256,7 @@ fn subscribe(client: &mut RawClient, subscription_identifier: Option<u32>, subsc
     Packet::Subscribe(Subscribe { packet_id, subscription_identifier, user_properties: Vec::new(), subscriptions })
 }
 
-/// DISCONNECT with this reason, then the end.
+/// Asserts DISCONNECT with this reason, then the end of the connection.
 fn ends(mut client: RawClient, reason: ReasonCode) {
     client.expect_end(reason);
 }

@@ -1,4 +1,4 @@
-//! The command itself: what it prints, how it refuses to start and how it stops.
+//! The command itself: its output, its refusals to start, and its shutdown.
 
 mod support;
 
@@ -21,7 +21,7 @@ fn start_line_names_version_address_and_policy() {
 }
 
 #[test]
-fn every_policy_can_be_chosen_by_argument_or_file_and_the_argument_wins() {
+fn policy_argument_overrides_policy_of_the_file() {
     let starts_with = |arguments: &[&str], policy: Policy| {
         let broker = BrokerProcess::start(arguments);
         let expected = format!("policy {policy})");
@@ -70,7 +70,7 @@ fn help_lists_the_subcommands() {
 }
 
 #[test]
-fn simulate_compares_the_policies_of_a_file_and_names_what_is_wrong_with_it() {
+fn simulate_compares_policies_and_reports_bad_scenario_keys() {
     let file = ConfigFile::new("messages = 30\narrivals = { fixed = \"10ms\" }\n[[workers]]\nservice = \"5ms\"\n");
     let output = tenbin(&["simulate", file.path(), "--policy", "round_robin,central_queue", "--format", "json"]);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -102,7 +102,7 @@ fn the_printed_configuration_is_a_legal_file() {
 }
 
 #[test]
-fn a_port_in_use_is_named_in_one_line() {
+fn port_in_use_is_reported_in_one_line() {
     let taken = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = taken.local_addr().expect("bound").to_string();
     let said = refusal(&["--listen", &address]);
@@ -119,7 +119,7 @@ fn a_configuration_that_cannot_be_read_is_named_in_one_line() {
 }
 
 #[test]
-fn a_mistake_in_the_configuration_is_named_with_file_line_and_key() {
+fn configuration_error_names_file_line_and_key() {
     for (text, line, key) in [
         ("\npolcy = \"random\"", "line 2", "polcy"),
         ("policy = \"fastest\"", "line 1", "policy"),
@@ -150,7 +150,7 @@ fn an_unknown_policy_is_refused_with_the_known_ones() {
 }
 
 #[test]
-fn sigterm_and_sigint_say_goodbye_and_end_well() {
+fn sigterm_and_sigint_disconnect_clients_and_exit_cleanly() {
     for signal in ["TERM", "INT"] {
         let mut broker = BrokerProcess::start(&[]);
         let mut clients = VERSIONS.map(|version| broker.client(version, &version.to_string()));
@@ -163,7 +163,7 @@ fn sigterm_and_sigint_say_goodbye_and_end_well() {
 }
 
 #[test]
-fn mqtt_3_2_2_8_a_connect_that_comes_too_late_is_refused_with_a_legal_code() {
+fn mqtt_3_2_2_8_connect_during_shutdown_gets_a_legal_code() {
     let broker = BrokerProcess::start(&[]);
     let mut late = broker.open(ProtocolVersion::V5);
     let mut early = broker.v5("early");
@@ -179,7 +179,7 @@ fn mqtt_3_2_2_8_a_connect_that_comes_too_late_is_refused_with_a_legal_code() {
 }
 
 #[test]
-fn a_log_that_is_no_terminal_is_plain_text() {
+fn log_without_terminal_has_no_escape_sequences() {
     let mut broker = BrokerProcess::start(&["--log", "debug"]);
     broker.v5("client").settle();
     broker.signal("TERM");
@@ -190,7 +190,7 @@ fn a_log_that_is_no_terminal_is_plain_text() {
 }
 
 #[test]
-fn a_connection_without_connect_does_not_hold_up_the_end() {
+fn connection_without_connect_does_not_delay_shutdown() {
     let file = ConfigFile::new("[connections]\nconnect_timeout_ms = 600000");
     let mut broker = BrokerProcess::start(&["--config", file.path()]);
     let _silent = broker.open(ProtocolVersion::V5);
@@ -200,7 +200,7 @@ fn a_connection_without_connect_does_not_hold_up_the_end() {
 }
 
 #[test]
-fn reload_names_each_changed_key_that_it_does_not_take() {
+fn reload_names_each_changed_key_that_needs_a_restart() {
     let file = ConfigFile::new("policy = \"random\"\n[queue]\nmessages_maximum = 5\n");
     let broker = BrokerProcess::start(&["--config", file.path()]);
     let text = "policy = \"adaptive\"\n[queue]\nmessages_maximum = 6\n[sessions]\nreceive_maximum = 7\n";
@@ -213,11 +213,11 @@ fn reload_names_each_changed_key_that_it_does_not_take() {
     assert_eq!(warnings, 2, "the policy is taken");
 }
 
-/// What the command says in its one line when it does not start.
+/// The one line that the command prints when it refuses to start.
 fn refusal(arguments: &[&str]) -> String {
     let (status, said) = BrokerProcess::fail_to_start(arguments);
     assert!(!status.success(), "{arguments:?}");
-    // Beside what it has logged, such as a limit of the system that it fits itself to.
+    // Log lines, such as one on a limit of the system, are not counted.
     let is_logged = |line: &&String| [" INFO ", " WARN "].iter().any(|level| line.contains(level));
     let said: Vec<_> = said.iter().filter(|line| !is_logged(line)).collect();
     let [line] = said[..] else { panic!("one line: {said:?}") };

@@ -1,4 +1,4 @@
-//! What the broker tells of share groups, and `tenbin explain`.
+//! Share group reports of the broker, and `tenbin explain`.
 
 mod support;
 
@@ -10,7 +10,7 @@ use serde_json::Value;
 use support::{BrokerProcess, ConfigFile, PATIENCE, RawClient, lasting, retained, share, subscription, topic};
 use tenbin_codec::{Connect, ProtocolVersion, QoS, ReasonCode};
 
-/// Every decision is kept.
+/// Records every decision.
 const EVERY: &str = "policy = \"round_robin\"\n[explain]\npause_ms = 0\n";
 
 fn broker(config: &str) -> BrokerProcess {
@@ -35,7 +35,7 @@ fn publish(broker: &BrokerProcess, count: usize) {
     }
 }
 
-/// What comes next with `report` as the last level of its topic.
+/// Returns the next report of this kind, the last level of its topic.
 fn next(reader: &mut RawClient, report: &str) -> Value {
     let name = topic(&format!("$SYS/share/workers/jobs%2F%2B/{report}"));
     loop {
@@ -47,7 +47,7 @@ fn next(reader: &mut RawClient, report: &str) -> Value {
     }
 }
 
-/// As [`next`], until it is as it should be.
+/// As [`next`], until `wanted` accepts the report.
 fn wait_for(reader: &mut RawClient, report: &str, wanted: impl Fn(&Value) -> bool) -> Value {
     let until = Instant::now() + PATIENCE;
     loop {
@@ -60,7 +60,7 @@ fn wait_for(reader: &mut RawClient, report: &str, wanted: impl Fn(&Value) -> boo
 }
 
 #[test]
-fn members_and_decisions_are_told_to_who_listens() {
+fn members_and_decisions_are_published_to_subscribers() {
     let broker = broker(EVERY);
     let mut workers = workers(&broker, &["anna", "bert", "cleo"]);
     publish(&broker, 30);
@@ -91,12 +91,12 @@ fn members_and_decisions_are_told_to_who_listens() {
 
     workers.remove(0).disconnect();
     let members = wait_for(&mut reader, "members", |members| members["members_total"] == 2);
-    // Her ten have gone to others, and what she got is not forgotten.
+    // Her ten messages were redelivered, and their first delivery still counts.
     assert_eq!(members["messages"], 40);
 }
 
 #[test]
-fn those_between_are_counted() {
+fn unrecorded_decisions_are_counted() {
     let broker = broker("policy = \"round_robin\"\n[explain]\npause_ms = 300\n");
     let _workers = workers(&broker, &["anna", "bert"]);
     publish(&broker, 20);
@@ -113,7 +113,7 @@ fn those_between_are_counted() {
 }
 
 #[test]
-fn that_nobody_is_connected_is_a_decision_too() {
+fn decision_without_connected_member_is_recorded() {
     let broker = broker(EVERY);
     let members = ["anna", "bert"].map(|name| {
         let mut member = broker.connect(lasting(ProtocolVersion::V5, name));
@@ -135,7 +135,7 @@ fn that_nobody_is_connected_is_a_decision_too() {
 }
 
 #[test]
-fn what_is_given_to_others_is_counted() {
+fn redeliveries_are_counted() {
     let broker = broker(&format!("{EVERY}[sessions]\nin_flight_maximum = 1\n"));
     let mut members = ["anna", "bert"].map(|name| {
         let mut member = broker.connect(lasting(ProtocolVersion::V5, name));
@@ -143,7 +143,7 @@ fn what_is_given_to_others_is_counted() {
         member
     });
     publish(&broker, 6);
-    // Not acknowledged: two more wait for each.
+    // Unacknowledged, so that two more messages wait for each member.
     members.iter_mut().for_each(|member| drop(member.receive_publish()));
     let [anna, _bert] = members;
     anna.cut();
@@ -156,7 +156,7 @@ fn what_is_given_to_others_is_counted() {
 }
 
 #[test]
-fn a_shadow_says_how_it_compares() {
+fn shadow_policy_reports_its_agreement() {
     let rule = "[[share]]\ngroup = \"workers\"\npolicy = \"round_robin\"\nshadow = \"round_robin\"\n";
     let broker = broker(rule);
     let _workers = workers(&broker, &["anna", "bert", "cleo"]);
@@ -170,13 +170,13 @@ fn a_shadow_says_how_it_compares() {
 }
 
 #[test]
-fn a_subscription_to_all_of_sys_hears_of_groups_at_the_interval() {
+fn sys_subscription_gets_group_reports_at_the_interval() {
     let broker = broker("[sys]\ninterval_seconds = 2\n");
     let _workers = workers(&broker, &["anna"]);
     let mut wide = broker.v5("wide");
     wide.subscribe("$SYS/#", QoS::AtMostOnce);
     next(&mut wide, "members");
-    // A busy machine may bring one message late, and then the next one seems early.
+    // A busy machine may delay one message, and then the next one seems early.
     let mut pauses = (0..3).map(|_| {
         let start = Instant::now();
         next(&mut wide, "members");
@@ -204,7 +204,7 @@ topic = "#"
 "##;
 
 #[test]
-fn with_an_acl_only_who_is_allowed_reads_it() {
+fn acl_decides_who_reads_share_group_reports() {
     let file = ConfigFile::new(RULES);
     let broker = BrokerProcess::start_exactly(&["--config", file.path()]);
     let _workers = workers(&broker, &["anna"]);
@@ -236,7 +236,7 @@ fn explain(broker: &BrokerProcess, arguments: &[&str]) -> Output {
 }
 
 #[test]
-fn the_command_shows_a_group() {
+fn explain_shows_a_group() {
     let broker = broker(EVERY);
     let _workers = workers(&broker, &["anna", "bert"]);
     let mut other = broker.v5("other");
@@ -259,7 +259,7 @@ fn the_command_shows_a_group() {
 }
 
 #[test]
-fn the_command_follows_until_the_broker_is_gone() {
+fn explain_follows_until_the_broker_stops() {
     let broker = broker(EVERY);
     let _workers = workers(&broker, &["anna"]);
     publish(&broker, 1);
@@ -281,7 +281,7 @@ fn the_command_follows_until_the_broker_is_gone() {
 }
 
 #[test]
-fn the_command_says_in_one_line_why_it_shows_nothing() {
+fn explain_reports_errors_in_one_line() {
     let tenbin = broker("");
     let silent = broker("[sys]\ninterval_seconds = 0\n");
     let _workers = workers(&silent, &["anna"]);
@@ -307,7 +307,7 @@ fn the_command_says_in_one_line_why_it_shows_nothing() {
 }
 
 #[test]
-fn long_names_are_cut_and_clients_cannot_write_it() {
+fn long_names_are_cut_and_clients_cannot_publish_reports() {
     let broker = broker(&format!("{EVERY}[sessions]\nclient_id_bytes_maximum = 5000\n"));
     let mut worker = broker.connect(Connect::new(ProtocolVersion::V5, support::text(&"n".repeat(5000))));
     worker.subscribe(&share("workers", "jobs/+"), QoS::AtMostOnce);

@@ -1,4 +1,4 @@
-//! The extended PINGREQ on a real socket, and what a load report does to the choice of a member.
+//! The extended PINGREQ on a real socket, and the effect of a load report on the choice of a member.
 
 mod support;
 
@@ -7,7 +7,7 @@ use support::{BrokerProcess, ConfigFile, PATIENCE, RawClient, hex, share};
 use tenbin_codec::{Packet, PacketType, ProtocolVersion, QoS};
 
 #[test]
-fn every_vector_gets_its_answer() {
+fn every_pingreq_vector_gets_its_answer() {
     let config = ConfigFile::logging_all();
     let broker = BrokerProcess::start(&["--config", config.path()]);
     let vectors: Vec<Value> = serde_json::from_str(include_str!("vectors/pingreq_extended.json")).expect("JSON");
@@ -28,7 +28,8 @@ fn every_vector_gets_its_answer() {
             }
             Some(error) => {
                 let code = error.as_u64().and_then(|code| u8::try_from(code).ok()).expect("a reason code");
-                // Where a packet ends cannot be told without a legal Remaining Length: nothing is said. [MQTT-1.5.5-1]
+                // Without a legal Remaining Length the end of a packet is unknown, so there is no answer.
+                // [MQTT-1.5.5-1]
                 match client.read_to_end().as_slice() {
                     [] => assert!(!version.is_v5() || name.contains("five bytes"), "{name}"),
                     [Packet::Disconnect(disconnect)] => assert_eq!(disconnect.reason.byte(), code, "{name}"),
@@ -41,7 +42,7 @@ fn every_vector_gets_its_answer() {
 }
 
 #[test]
-fn the_answer_is_two_bytes() {
+fn pingresp_has_two_bytes() {
     use std::io::{Read, Write};
     let broker = BrokerProcess::start(&[]);
     let mut stream = std::net::TcpStream::connect(broker.address()).expect("the broker listens");
@@ -67,7 +68,7 @@ fn both_spellings_turn_the_choice_to_the_idle_member_and_back() {
             group.report(busy, spelling, 1000, "1000");
             group.report(idle, spelling, 0, "1");
             group.assert_all_go_to(idle);
-            // Five empty reports replace all that was reported before.
+            // Five empty reports replace all earlier ones.
             for _ in 0..5 {
                 group.report(busy, spelling, 0, "0");
                 group.report(idle, spelling, 0, "0");
@@ -112,7 +113,7 @@ fn a_report_that_does_not_parse_changes_nothing_and_is_logged() {
         }
         group.assert_all_go_to(1);
     }
-    // All but the empty one, which is no report.
+    // All but the empty payload, which is no report.
     group.assert_rejections(5 * 13);
     group.broker.log().wait_for(&["DEBUG", "load report", "worker 0"], PATIENCE);
 }
@@ -168,7 +169,7 @@ fn reports_do_not_change_the_choice_of_round_robin() {
     group.assert_alternates();
 }
 
-/// Two members of one group and somebody who publishes to it.
+/// Two members of one group, and a publisher.
 struct Group {
     broker: BrokerProcess,
     members: [RawClient; 2],
@@ -203,7 +204,7 @@ impl Group {
         self.report(1 - busy, FIGURE_39, 0, "1");
     }
 
-    /// Publishes eight messages one by one: who got each.
+    /// Publishes eight messages one by one. Returns the member that got each.
     fn choices(&mut self) -> Vec<usize> {
         for number in 0..8 {
             self.publisher.publish("work", &number.to_string(), QoS::AtLeastOnce);

@@ -1,4 +1,4 @@
-//! A client that holds back one acknowledgement for longer than the Packet Identifiers last goes on receiving.
+//! A client that holds back one acknowledgement while all Packet Identifiers are used up still receives messages.
 
 mod support;
 
@@ -36,7 +36,7 @@ fn mqtt_2_2_1_4_held_identifier_stays_in_use_after_a_restart() {
     publisher.publish("topic", "70000", QoS::AtLeastOnce);
     let again = client.receive_publish();
     assert_eq!((again.packet_id, number_of(&again), again.dup), (Some(held), 0, true));
-    // The last acknowledgements may not be on disk.
+    // The last acknowledgements may not have been stored.
     while let publish = client.receive_message()
         && number_of(&publish) < 70_000
     {
@@ -55,14 +55,14 @@ fn mqtt_4_6_0_1_held_message_is_sent_again_before_later_ones() {
     let mut publisher = broker.v5("publisher");
     pass(&mut publisher, &mut client, PacketId::new(65_535).expect("not 0"), 1, 40_000);
     let held = hold_first(&mut publisher, &mut client);
-    // The later messages get lower identifiers, and more identifiers are free before those than before the held one.
+    // The later messages get lower identifiers, and more identifiers are free before them than before the held one.
     pass(&mut publisher, &mut client, held, 40_000, 100_000);
     Numbered { topics: &["topic"], count: END, qos: QoS::AtLeastOnce }.publish_from(&mut publisher, 100_000);
     for number in 100_000..END {
         assert_eq!(number_of(&client.receive_publish()), number);
     }
 
-    // The session lets go of its messages at the end of a connection, and reads them again.
+    // When a connection ends, the session drops its messages from memory and reads them again.
     drop(client);
     let (client, _) = RawClient::connect(broker.address(), receiver());
     let client = sent_again(client, held);
@@ -75,7 +75,8 @@ fn mqtt_4_6_0_1_held_message_is_sent_again_before_later_ones() {
 /// One past the number of the last message.
 const END: usize = 100_010;
 
-/// Asserts that `client` gets message 0, then later ones to the end in order. Acknowledgements before may not be on disk.
+/// Asserts that `client` gets message 0, then later ones to the end in order. The last acknowledgements may not have
+/// been stored.
 fn sent_again(mut client: RawClient, held: PacketId) -> RawClient {
     let first = client.receive_publish();
     assert_eq!((first.packet_id, number_of(&first), first.dup), (Some(held), 0, true));
@@ -88,7 +89,7 @@ fn sent_again(mut client: RawClient, held: PacketId) -> RawClient {
     client
 }
 
-/// Publishes message 0, which `client` receives and does not acknowledge: its Packet Identifier.
+/// Publishes message 0, which `client` receives and does not acknowledge. Returns its Packet Identifier.
 fn hold_first(publisher: &mut RawClient, client: &mut RawClient) -> PacketId {
     publisher.publish("topic", "0", QoS::AtLeastOnce);
     let held = client.receive_publish();
@@ -96,7 +97,7 @@ fn hold_first(publisher: &mut RawClient, client: &mut RawClient) -> PacketId {
     held.packet_id.expect("QoS 1")
 }
 
-/// Publishes the numbers from `first` to before `end`; `client` gets them in order, and acknowledges each.
+/// Publishes the numbers from `first` to before `end`. `client` receives them in order and acknowledges each.
 fn pass(publisher: &mut RawClient, client: &mut RawClient, held: PacketId, first: usize, end: usize) {
     let mut next = first;
     while next < end {

@@ -1,5 +1,4 @@
-//! The driver of `tenbin loadgen run` against the broker: whatever a plan says, all of it is published and comes, once
-//! and in order.
+//! The driver of `tenbin loadgen run` against the broker: all messages of a plan arrive once and in order.
 
 mod support;
 
@@ -11,7 +10,7 @@ use tenbin_loadgen::run::{
     Audience, Broker, ConnectionOptions, Outcome, Pace, Plan, Publishers, Schedule, Verdict, Version, run_plan,
 };
 
-/// Two publishers with 20 messages each of 100 bytes to one subscriber of all.
+/// Two publishers with 20 messages each of 100 bytes, and one subscriber to all of them.
 fn plan(broker: &BrokerProcess) -> Plan {
     let publishers = Publishers {
         payload: 100,
@@ -36,7 +35,7 @@ fn run(plan: &Plan) -> Outcome {
     run_plan(plan).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// Nothing was lost, came twice or came out of order, and `expected` deliveries were to come.
+/// Asserts `expected` deliveries, with no message lost, doubled or out of order.
 #[track_caller]
 fn assert_flawless(outcome: &Outcome, expected: u64) {
     let flawless = Verdict { expected, received: expected, exact: true, ..Verdict::default() };
@@ -99,7 +98,7 @@ fn many_topics_wildcards_and_a_filter_for_each_subscriber() {
 }
 
 #[test]
-fn payloads_from_eight_bytes_to_more_than_a_read_brings() {
+fn payloads_from_eight_bytes_to_several_reads() {
     let broker = BrokerProcess::start(&[]);
     for (payload, messages, exact) in [(8, 1000, false), (19, 1000, false), (20, 1000, true), (300_000, 20, true)] {
         for qos in [0, 1] {
@@ -123,7 +122,7 @@ fn an_open_loop_keeps_its_schedule() {
     plan.records = true;
     let outcome = run(&plan);
     assert_flawless(&outcome, 2000);
-    // The last one is due after half a second, and none goes out before it is due. A busy machine may take longer.
+    // The last message is due after half a second, and none is sent before it is due. A busy machine may take longer.
     assert!(outcome.seconds >= 0.4995, "{}", outcome.seconds);
     let latency = outcome.latency.expect("there were messages");
     let uncorrected = outcome.latency_uncorrected.expect("there is room for it");
@@ -132,10 +131,10 @@ fn an_open_loop_keeps_its_schedule() {
 }
 
 #[test]
-fn what_is_due_in_an_open_loop_and_does_not_go_out_is_told() {
+fn open_loop_reports_messages_that_were_due_and_not_sent() {
     let broker = BrokerProcess::start(&[]);
     let mut plan = plan(&broker);
-    // One message in flight at a time: more are due than there can be round trips.
+    // One message in flight at a time: more are due than round trips are possible.
     plan.publishers = Publishers { qos: 2, in_flight: 1, messages: None, ..plan.publishers };
     plan.publishers.pace = Pace::Open { interval: Duration::from_micros(2) };
     plan.schedule.time_limit = Duration::from_millis(300);
@@ -149,7 +148,7 @@ fn what_is_due_in_an_open_loop_and_does_not_go_out_is_told() {
 }
 
 #[test]
-fn an_open_loop_sends_what_is_due_before_the_time_is_over() {
+fn open_loop_sends_every_message_due_before_the_time_limit() {
     let broker = BrokerProcess::start(&[]);
     let mut plan = plan(&broker);
     plan.publishers.pace = Pace::Open { interval: Duration::from_millis(100) };
@@ -162,7 +161,7 @@ fn an_open_loop_sends_what_is_due_before_the_time_is_over() {
 }
 
 #[test]
-fn a_closed_loop_goes_on_whatever_its_window() {
+fn closed_loop_completes_with_any_window() {
     let broker = BrokerProcess::start(&[]);
     for (window, threads) in [(1, 1), (1, 2), (3, 1), (10, 3), (1000, 2)] {
         let mut plan = plan(&broker);
@@ -175,7 +174,7 @@ fn a_closed_loop_goes_on_whatever_its_window() {
 }
 
 #[test]
-fn several_brokers_each_have_their_own_publishers_and_subscribers() {
+fn publishers_and_subscribers_are_divided_among_brokers() {
     let brokers = [BrokerProcess::start(&[]), BrokerProcess::start(&[])];
     let mut plan = plan(&brokers[0]);
     let second = Broker { name: "theirs".into(), host: "localhost".into(), port: brokers[1].address().port() };
@@ -203,7 +202,7 @@ fn a_run_ends_when_its_time_is_over() {
 }
 
 #[test]
-fn a_broker_that_goes_away_is_an_error_that_names_the_client() {
+fn lost_broker_error_names_the_client() {
     let mut broker = BrokerProcess::start(&[]);
     let mut plan = plan(&broker);
     plan.publishers.messages = None;
@@ -222,7 +221,7 @@ fn a_broker_that_goes_away_is_an_error_that_names_the_client() {
 }
 
 #[test]
-fn a_broker_that_is_not_there_or_refuses_is_an_error_that_names_what_it_refuses() {
+fn failed_connection_error_names_address_and_client() {
     let broker = BrokerProcess::start(&[]);
     let mut plan = plan(&broker);
     plan.audiences[0].share = Some("group".into());

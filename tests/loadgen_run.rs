@@ -15,13 +15,13 @@ fn stdout(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// What stands behind `name: ` in a summary, on each side.
+/// Values after `name: ` in a summary, on each side.
 fn values<'a>(text: &'a str, name: &str) -> Vec<&'a str> {
     text.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix(": ")).collect()
 }
 
 #[test]
-fn a_configuration_of_mqttloader_is_run_as_it_is_and_its_summary_is_printed() {
+fn mqttloader_configuration_runs_and_prints_its_summary() {
     let broker = BrokerProcess::start(&[]);
     let conf = format!(
         "# every key that a broker on this machine can take\n\
@@ -47,7 +47,7 @@ fn a_configuration_of_mqttloader_is_run_as_it_is_and_its_summary_is_printed() {
     }
     assert!(text.contains("mqttload: 2 subscribers, Jain's index"), "{text}");
 
-    // What is given beside the file wins.
+    // Arguments beside the file take precedence.
     let more = ["--num-publishers", "1", "--messages", "7", "--interval", "0", "--shared=a,b"];
     let text = stdout(&loadgen(&[&["run", "--conf", file.path()], &more[..]].concat()));
     assert_eq!(values(&text, "Number of published messages"), ["7"]);
@@ -62,7 +62,7 @@ fn publishers_and_subscribers_can_be_in_programs_of_their_own() {
         let arguments = ["run", "--broker", &address].into_iter().chain(line.split_whitespace());
         stdout(&loadgen(&arguments.collect::<Vec<_>>()))
     };
-    // Retained, so that it does not matter when who comes.
+    // Retained, so that the order of publisher and subscriber does not matter.
     let text = run("--subscribers 0 --messages 20 --topic part/{topic} --topics 20 --retain");
     assert_eq!(values(&text, "Number of published messages"), ["20"]);
     assert_eq!(values(&text, "Number of received messages"), ["0"]);

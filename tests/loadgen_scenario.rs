@@ -1,4 +1,5 @@
-//! `tenbin loadgen scenario` with the broker that it starts: whatever its workers do, no message of QoS 1 is lost.
+//! `tenbin loadgen scenario` with the broker that it starts: no QoS 1 message is lost when workers pause, die, leave
+//! and join.
 
 mod support;
 
@@ -6,7 +7,7 @@ use std::process::Command;
 
 use support::ConfigFile;
 
-/// One worker stands still, one dies with messages, one leaves with messages, one joins; more than they can do.
+/// One worker pauses, one dies with messages, one leaves with messages, one joins. The load exceeds their capacity.
 const SCENARIO: &str = r#"
 messages = 150
 arrivals = { bursts = { messages = 10, every = "100ms" } }
@@ -28,9 +29,9 @@ joins = "500ms"
 "#;
 
 #[test]
-fn what_a_worker_dies_or_leaves_with_is_done_all_the_same() {
+fn work_of_dead_and_leaving_workers_is_completed() {
     let file = ConfigFile::new(SCENARIO);
-    // At QoS 2 what a dead worker has may be given to nobody else [MQTT-4.8.2-6].
+    // At QoS 2 the messages of a dead worker may not be redelivered [MQTT-4.8.2-6].
     for reports in ["none", "pingreq", "ack", "publish"] {
         let how = ["--qos", "1", "--reports", reports, "--policy", "round_robin"];
         let arguments = ["loadgen", "scenario", file.path()].into_iter().chain(how);
@@ -42,7 +43,7 @@ fn what_a_worker_dies_or_leaves_with_is_done_all_the_same() {
 }
 
 #[test]
-fn slow_receivers_get_all_that_waits_for_them_from_a_broker_with_a_data_directory() {
+fn slow_receivers_get_all_messages_with_a_data_directory() {
     let data = std::env::temp_dir().join(format!("tenbin-scenario-slow-{}", std::process::id()));
     let arguments =
         "loadgen scenario slow --sizes 4k:100,16k:50 --normal 2 --slow 2 --before 500ms --switch 300ms --after 700ms";
@@ -61,7 +62,7 @@ fn slow_receivers_get_all_that_waits_for_them_from_a_broker_with_a_data_director
         let none = format!("  {who}: lost 0, duplicated 0, out of order 0\n");
         assert_eq!(text.matches(&none).count(), 2, "{text}");
     }
-    // Each broker's directory is gone; what it was made in is left to us.
+    // Each broker's directory is gone, and the named one stays.
     let left = std::fs::read_dir(&data).expect("the directory that was named").count();
     let _ = std::fs::remove_dir_all(&data);
     assert_eq!(left, 0, "{text}");

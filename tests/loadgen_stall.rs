@@ -1,4 +1,4 @@
-//! A broker that stands still for two seconds: what an open loop finds of that, and what a closed loop hides.
+//! A broker that stalls for two seconds: an open loop shows the stall, and a closed loop hides it.
 
 mod support;
 
@@ -21,7 +21,7 @@ fn plan(broker: &BrokerProcess, pace: Pace) -> Plan {
     }
 }
 
-/// Runs it while the broker stands still for two seconds, from the first message on.
+/// Runs the plan on a broker that stalls for two seconds from the first message on.
 fn run_through_a_stall(pace: Pace) -> Outcome {
     let broker = BrokerProcess::start(&[]);
     let plan = plan(&broker, pace);
@@ -38,10 +38,10 @@ fn run_through_a_stall(pace: Pace) -> Outcome {
     })
 }
 
-/// 1000 messages a second for four seconds: half of them are due during the stall, and one in four waits for more than a
-/// second.
+/// 1000 messages a second for four seconds: half of them are due during the stall, and one in four waits for more than
+/// a second.
 #[test]
-fn an_open_loop_shows_a_stall_in_its_percentiles_and_a_closed_loop_hides_it() {
+fn open_loop_percentiles_show_a_stall_that_closed_loop_hides() {
     let open = run_through_a_stall(Pace::Open { interval: Duration::from_millis(4) });
     assert_eq!(open.verdict.lost, 0);
     let open = open.latency.expect("messages came");
@@ -50,7 +50,7 @@ fn an_open_loop_shows_a_stall_in_its_percentiles_and_a_closed_loop_hides_it() {
     let closed = run_through_a_stall(Pace::Closed { window: 1 });
     assert_eq!(closed.verdict.lost, 0);
     let closed = closed.latency.expect("messages came");
-    // A few dozen messages have waited: those under way, and those that followed when they were given up. On any machine
-    // that is less than a tenth of the messages that come in two seconds.
+    // A few dozen messages have waited: those in flight, and those that followed when they were given up. On any
+    // machine that is less than a tenth of the messages that arrive in two seconds.
     assert!(closed.max >= 1900.0 && closed.p90 < open.p90 / 2.0, "{closed:?}, open: {open:?}");
 }

@@ -1,4 +1,4 @@
-//! Simulated workers, idle connections and cuts of `tenbin loadgen run`, against the broker.
+//! Simulated workers, idle connections and connection cuts of `tenbin loadgen run`, against the broker.
 
 mod support;
 
@@ -10,7 +10,7 @@ use tenbin_loadgen::run::{
     Schedule, Service, Version, WillOptions, Work, run_plan,
 };
 
-/// Nobody, at one broker.
+/// A plan with one broker and without clients.
 fn plan(port: u16) -> Plan {
     let publishers = Publishers { qos: 1, payload: 64, in_flight: 20, ..Publishers::new(0, "jobs/{publisher}") };
     Plan {
@@ -21,7 +21,7 @@ fn plan(port: u16) -> Plan {
     }
 }
 
-/// So many publishers, each with so many messages at this interval.
+/// `count` publishers, each with so many messages at this interval.
 fn publishers(plan: &Plan, count: u32, messages: u64, interval: Duration) -> Publishers {
     Publishers { count, messages: Some(messages), pace: Pace::Open { interval }, ..plan.publishers.clone() }
 }
@@ -43,11 +43,11 @@ fn run(plan: &Plan) -> Outcome {
 }
 
 #[test]
-fn a_slow_worker_that_reports_gets_less_whatever_carries_its_reports() {
+fn slow_worker_gets_less_with_every_report_carrier() {
     let broker = BrokerProcess::start(&["--policy", "adaptive"]);
     for carrier in [Carrier::PingReq, Carrier::Ack, Carrier::Publish] {
         let mut plan = plan(broker.address().port());
-        // 333 messages a second for 200 + 200 + 40 that they can do.
+        // 333 messages a second, for a capacity of 200 + 200 + 40.
         plan.publishers = publishers(&plan, 1, 600, ms(3));
         let service = vec![Service::Fixed(ms(5)), Service::Fixed(ms(5)), Service::Fixed(ms(25))];
         let reports = Some(Reports { carrier, interval: ms(200) });
@@ -60,13 +60,13 @@ fn a_slow_worker_that_reports_gets_less_whatever_carries_its_reports() {
         assert!(2 * shares[2] < shares[0].min(shares[1]), "{carrier:?}: {shares:?}");
         assert!(workers.jain.is_some_and(|jain| jain < 0.9), "{:?}", workers.jain);
 
-        // All were worked off before the end, each in its own time; waiting includes the way.
+        // All messages were processed before the end, each worker at its own speed. Waiting includes the transport.
         let waiting = workers.waiting.expect("they worked");
         assert_eq!((waiting.count, workers.latency.map(|latency| latency.count)), (600, Some(600)));
         assert!(waiting.mean >= workers.latency.expect("messages came").mean);
         for (worker, service_ms) in workers.subscribers.iter().zip([5.0, 5.0, 25.0]) {
             let processing: Vec<_> = worker.processing_ms.iter().flatten().collect();
-            // The slow one may have got nothing on a machine that is busy otherwise.
+            // The slow worker may have got no message on a busy machine.
             assert_eq!(processing.is_empty(), worker.received == 0, "{shares:?}");
             assert!(processing.iter().all(|&&ms| ms == service_ms), "{processing:?}");
         }
@@ -74,28 +74,28 @@ fn a_slow_worker_that_reports_gets_less_whatever_carries_its_reports() {
 }
 
 #[test]
-fn workers_work_off_what_they_have_at_every_qos_and_with_several_hands() {
+fn parallel_workers_process_all_messages_at_every_qos() {
     let broker = BrokerProcess::start(&["--policy", "round_robin"]);
     for version in [Version::V5, Version::V311] {
         for qos in 0..=2 {
             let mut plan = plan(broker.address().port());
             plan.connection.version = version;
             plan.publishers = Publishers { qos, ..publishers(&plan, 2, 50, ms(1)) };
-            // A hundred messages at once, for one who needs 200 ms with four hands, and stands still for a while.
+            // A hundred messages at once for a worker that needs 200 ms with parallelism 4, and pauses for a while.
             let service = vec![Service::Pause { service: ms(8), at: ms(50), lasts: ms(300) }];
             plan.audiences = vec![group("one", 1, qos, Work { service, parallelism: 4, reports: None })];
             let outcome = run(&plan);
             assert_eq!((outcome.verdict.received, outcome.verdict.lost), (100, 0));
             let waiting = outcome.audiences[0].waiting.expect("it worked");
             assert_eq!(waiting.count, 100);
-            // Whoever came last waited for the pause to end.
+            // The last message waited until the end of the pause.
             assert!(waiting.max >= 250.0, "{waiting:?}");
         }
     }
 }
 
 #[test]
-fn idle_connections_come_stay_and_are_counted() {
+fn idle_connections_are_opened_kept_and_counted() {
     let broker = BrokerProcess::start(&[]);
     for (version, rate) in [(Version::V5, None), (Version::V311, None), (Version::V5, Some(1000.0))] {
         let mut plan = plan(broker.address().port());
@@ -110,7 +110,7 @@ fn idle_connections_come_stay_and_are_counted() {
         let connects = outcome.connects.expect("they connected");
         assert!(connects.count == 500 && connects.min > 0.0);
         if let Some(rate) = rate {
-            // The last one was not due before 499 ms.
+            // The last connection was not due before 499 ms.
             assert!(connections.accepted_per_second <= rate * 1.01, "{connections:?}");
         }
     }
@@ -121,7 +121,7 @@ fn idle_connections_are_kept_alive() {
     let broker = BrokerProcess::start(&[]);
     let mut plan = plan(broker.address().port());
     plan.idle = Some(Idle { count: 20, rate: None });
-    // Silent ones are closed after 3 s.
+    // Silent connections are closed after 3 s.
     plan.connection.keep_alive = 2;
     (plan.schedule.time_limit, plan.schedule.subscriber_timeout) = (ms(4500), ms(50));
     let outcome = run(&plan);
@@ -129,7 +129,7 @@ fn idle_connections_are_kept_alive() {
 }
 
 #[test]
-fn connections_that_nobody_takes_are_refused() {
+fn connections_without_listener_count_as_refused() {
     let mut plan = plan(1);
     plan.idle = Some(Idle { count: 50, rate: None });
     (plan.schedule.time_limit, plan.schedule.subscriber_timeout) = (ms(500), ms(50));
@@ -138,7 +138,7 @@ fn connections_that_nobody_takes_are_refused() {
 }
 
 #[test]
-fn more_connections_than_there_can_be_files_are_an_error_that_names_the_limit() {
+fn too_many_connections_error_names_the_open_file_limit() {
     let mut plan = plan(1);
     plan.idle = Some(Idle { count: u32::MAX, rate: None });
     let error = run_plan(&plan).expect_err("nobody has so many").to_string();
@@ -186,7 +186,7 @@ fn workers_with_sessions_lose_nothing_by_cuts() {
         let service = vec![Service::Exponential(ms(3))];
         plan.audiences = vec![group("workers", 3, 1, Work { service, parallelism: 1, reports: None })];
         plan.cuts = cuts(CutWhose::Subscribers);
-        // What comes again is waited for so long.
+        // How long to wait for repeated messages.
         plan.schedule.subscriber_timeout = Duration::from_secs(2);
         let outcome = run(&plan);
         assert_eq!((outcome.verdict.expected, outcome.verdict.lost), (400, 0));
@@ -204,7 +204,7 @@ fn each_cut_of_a_publisher_brings_its_will_and_loses_nothing() {
         plan.connection.session_expiry = Some(Duration::from_secs(60));
         plan.connection.will = Some(WillOptions { topic: "gone".into(), qos: 1 });
         plan.publishers = Publishers { qos, ..publishers(&plan, 3, 300, ms(2)) };
-        // One who gets the Wills too, and does not count them.
+        // The second audience also gets the Wills, which do not count as messages.
         plan.audiences = vec![audience("all", 1, qos), Audience { filter: "#".into(), ..audience("more", 1, qos) }];
         plan.cuts = cuts(CutWhose::Publishers);
         let outcome = run(&plan);
@@ -233,6 +233,6 @@ fn each_cut_of_an_idle_connection_brings_its_will() {
     let connections = outcome.connections;
     assert!(connections.cut > 3, "{connections:?}");
     assert_eq!((connections.wills, connections.sessions_present), (connections.cut, connections.cut));
-    // Publisher, subscriber, and who counts the Wills.
+    // Publisher, subscriber, and the receiver that counts the Wills.
     assert_eq!(connections.accepted, 10 + 3 + connections.cut);
 }

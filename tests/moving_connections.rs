@@ -1,4 +1,4 @@
-//! Connections go on on other threads of the broker, and nobody notices.
+//! Migration of connections between worker threads, which clients must not notice.
 
 mod support;
 
@@ -10,7 +10,7 @@ use tenbin_codec::{ProtocolVersion, QoS};
 use tenbin_loadgen::run::{Audience, Plan, Publishers, Schedule, Verdict, run_plan};
 use tokio::runtime::Runtime;
 
-/// A broker whose connections move on all the time.
+/// A broker that migrates its connections all the time.
 struct Restless {
     broker: Broker,
     runtime: Runtime,
@@ -56,7 +56,7 @@ fn audience(name: &str, clients: u32, filter: &str, qos: u8) -> Audience {
 }
 
 #[test]
-fn nothing_is_lost_doubled_or_out_of_order_while_connections_move() {
+fn migration_loses_doubles_and_reorders_no_message() {
     let restless = Restless::start();
     for qos in 0..=2 {
         let before = restless.moves();
@@ -71,7 +71,7 @@ fn nothing_is_lost_doubled_or_out_of_order_while_connections_move() {
 }
 
 #[test]
-fn who_sleeps_moves_when_it_wakes_and_keeps_its_keep_alive_and_its_end() {
+fn idle_connection_migrates_on_wakeup_and_still_ends() {
     let restless = Restless::start();
     let (mut publisher, mut subscriber) = (restless.connect("publisher"), restless.connect("subscriber"));
     subscriber.subscribe("moving", QoS::ExactlyOnce);
@@ -94,7 +94,7 @@ fn who_sleeps_moves_when_it_wakes_and_keeps_its_keep_alive_and_its_end() {
 }
 
 #[test]
-fn a_broker_that_stops_says_goodbye_to_those_that_have_moved() {
+fn shutdown_disconnects_migrated_connections() {
     let restless = Restless::start();
     let mut clients: Vec<_> = (0..5).map(|number| restless.connect(&format!("client {number}"))).collect();
     for _ in 0..20 {

@@ -1,4 +1,4 @@
-//! A worker that comes back is expected to be as fast as it was.
+//! A returning worker is expected to be as fast as before.
 
 mod support;
 
@@ -7,7 +7,7 @@ use support::{BrokerProcess, ConfigFile, RawClient, at_qos, lasting, share, text
 use tenbin_codec::{Connect, Packet, PacketType, PingBody, PingReq, ProtocolVersion, QoS};
 
 #[test]
-fn a_worker_that_comes_back_gets_what_it_could_do_before() {
+fn returning_worker_is_expected_at_its_old_speed() {
     for is_lasting in [false, true] {
         let (fast, slow) = given_after_return("", is_lasting);
         assert!(fast >= 15 && fast + slow == 20, "fast {fast}, slow {slow}, lasting {is_lasting}");
@@ -15,15 +15,17 @@ fn a_worker_that_comes_back_gets_what_it_could_do_before() {
 }
 
 #[test]
-fn a_worker_whose_speed_is_not_remembered_begins_like_any_other() {
+fn worker_without_remembered_speed_starts_like_any_other() {
     for off in ["seconds = 0", "maximum = 0"] {
         let (fast, slow) = given_after_return(off, false);
         assert_eq!((fast, slow), (10, 10), "{off}");
     }
 }
 
-/// Two workers report how fast they are, go, and come back: how many of twenty messages each is given, none of which
-/// they acknowledge. The group has ended in between unless the sessions last.
+/// Returns how many of twenty messages each of two workers gets after it reconnects.
+///
+/// Both report their speed before, and acknowledge no message after. The group ends in between unless the sessions
+/// last.
 fn given_after_return(limits: &str, is_lasting: bool) -> (usize, usize) {
     let file = ConfigFile::new(&format!("policy = \"adaptive\"\n[remembered_speeds]\n{limits}\n"));
     let broker = BrokerProcess::start(&["--config", file.path()]);
@@ -59,7 +61,7 @@ fn report(worker: &mut RawClient, milliseconds: u32) {
     worker.wait_for(PacketType::PingResp);
 }
 
-/// Messages that have come, none of which is acknowledged.
+/// Number of messages received so far, without acknowledging them.
 fn given(worker: &mut RawClient) -> usize {
     worker.send(&Packet::PingReq(PingReq::PLAIN));
     let mut count = 0;

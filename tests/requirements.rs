@@ -1,5 +1,5 @@
-//! Checks `requirements.toml`, the table of the standard's statements and of the tests that show them, and prints
-//! its sum. Has no test harness, so that the sum is seen without `--nocapture`.
+//! Checks `requirements.toml`, the table of the standard's statements and their tests, and prints its sum. It has no
+//! test harness, so that the sum shows without `--nocapture`.
 #![allow(clippy::print_stdout, reason = "the sum is what this is for")]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -37,7 +37,7 @@ fn main() -> ExitCode {
     if problems.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Of the statements that bind the broker, so many in a hundred may lack a test.
+/// Bound on statements without a test, in percent of those that bind the broker.
 const EXEMPT_PERCENT_MAX: usize = 5;
 
 #[derive(Deserialize)]
@@ -79,7 +79,7 @@ impl Table {
         toml::from_str(&text).map_err(|error| error.to_string())
     }
 
-    /// Each expected statement stands there once, and no other.
+    /// Reports statements that are missing, unknown or repeated.
     fn check_ids(&self, expected: &str) -> Vec<String> {
         let expected: BTreeSet<&str> = expected.lines().filter(|line| !line.starts_with('#')).collect();
         let mut rows: BTreeMap<&str, usize> = BTreeMap::new();
@@ -92,7 +92,7 @@ impl Table {
         missing.chain(unknown).chain(twice).collect()
     }
 
-    /// Each row has tests, or says why not.
+    /// Reports rows whose status does not fit their tests and reason.
     fn check_rows(&self) -> Vec<String> {
         let mistake = |row: &Requirement| {
             let has_reason = row.reason.as_ref().is_some_and(|reason| !reason.trim().is_empty());
@@ -110,7 +110,7 @@ impl Table {
         self.requirement.iter().filter_map(mistake).collect()
     }
 
-    /// Each test that is named exists.
+    /// Reports tests that do not exist.
     fn check_tests(&self, root: &Path) -> Vec<String> {
         let mistake =
             |row: &Requirement, test| find_test(root, test).err().map(|why| format!("{}: {test}: {why}", row.id));
@@ -149,8 +149,8 @@ impl Table {
     }
 }
 
-/// Looks a test up by the name that the table gives it: follows `mod` lines from the crate's root, then wants a
-/// function of that name with a test attribute.
+/// Looks up a test by its name in the table: follows `mod` lines from the crate's root, then searches a function of
+/// that name with a test attribute.
 fn find_test(root: &Path, name: &str) -> Result<(), String> {
     let mut parts: Vec<&str> = name.split("::").collect();
     let test = parts.pop().filter(|_| !parts.is_empty()).ok_or("no path to it")?;
@@ -184,7 +184,7 @@ fn find_test(root: &Path, name: &str) -> Result<(), String> {
     if is_there("#[ignore") { Err("ignored".to_owned()) } else { Ok(()) }
 }
 
-/// Where the modules of a crate lie, and its root file, as one of two.
+/// Returns the directory of a crate's modules, and two candidates for its root file.
 fn crate_root(root: &Path, name: &str) -> (PathBuf, [PathBuf; 2]) {
     let package = |name: &str| root.join("crates").join(name.strip_prefix("tenbin-").unwrap_or(name));
     let (tests, file) = match name.split_once('/') {
@@ -213,7 +213,7 @@ fn read_first(files: &[PathBuf]) -> Result<String, String> {
     read.ok_or_else(|| format!("no file {}", files[0].display()))
 }
 
-/// This check would be of no use if it found everything: what it has to find, and what not.
+/// Tests [`find_test`] itself: names that it must find, and names that it must not find.
 fn mistakes_are_found(root: &Path) -> Vec<String> {
     let there = [
         "wills::disconnect_with_will_publishes_it",

@@ -15,7 +15,7 @@ use tenbin_codec::{
 };
 
 #[test]
-fn mqtt_3_3_1_5_the_last_retained_message_greets_new_subscribers() {
+fn mqtt_3_3_1_5_new_subscriber_gets_the_last_retained_message() {
     let broker = BrokerProcess::start(&[]);
     for from in VERSIONS {
         let mut publisher = broker.client(from, "publisher");
@@ -30,7 +30,7 @@ fn mqtt_3_3_1_5_the_last_retained_message_greets_new_subscribers() {
 }
 
 #[test]
-fn mqtt_3_3_1_6_and_7_an_empty_payload_is_forwarded_and_removes_the_retained_message() {
+fn mqtt_3_3_1_6_and_7_empty_payload_removes_retained_message() {
     let broker = BrokerProcess::start(&[]);
     for version in VERSIONS {
         let mut client = broker.client(version, "client");
@@ -46,7 +46,7 @@ fn mqtt_3_3_1_6_and_7_an_empty_payload_is_forwarded_and_removes_the_retained_mes
 }
 
 #[test]
-fn mqtt_3_3_1_8_a_message_without_retain_neither_stores_nor_removes() {
+fn mqtt_3_3_1_8_unretained_message_keeps_the_retained_one() {
     let broker = BrokerProcess::start(&[]);
     let mut client = broker.v5("client");
     client.publish_with(retained("state", "stays"));
@@ -78,7 +78,7 @@ fn mqtt_3_3_1_9_to_11_retain_handling() {
 }
 
 #[test]
-fn every_subscribe_of_3_1_1_brings_them_again() {
+fn every_subscribe_at_3_1_1_brings_retained_messages() {
     let broker = BrokerProcess::start(&[]);
     let mut client = broker.v311("client");
     client.publish_with(retained("state", "x"));
@@ -89,7 +89,7 @@ fn every_subscribe_of_3_1_1_brings_them_again() {
 }
 
 #[test]
-fn wildcards_bring_all_that_match_and_nothing_below_a_dollar() {
+fn wildcards_bring_matching_topics_without_leading_dollar() {
     let broker = BrokerProcess::start(&[]);
     let mut publisher = broker.v5("publisher");
     let topics = ["a", "a/b", "a/b/c", "/a", "b", "$other/a"];
@@ -115,7 +115,7 @@ fn wildcards_bring_all_that_match_and_nothing_below_a_dollar() {
 }
 
 #[test]
-fn a_retained_message_comes_at_the_lower_qos_with_its_identifier() {
+fn retained_message_has_the_lower_qos_and_the_identifier() {
     let broker = BrokerProcess::start(&[]);
     let mut publisher = broker.v5("publisher");
     for published in QOS_ALL {
@@ -153,7 +153,7 @@ fn mqtt_3_3_2_5_and_6_a_retained_message_ages_and_expires() {
     let mut publisher = broker.v5("publisher");
     publisher.publish_with(with_expiry(retained("short", "x"), 1));
     publisher.publish_with(with_expiry(retained("long", "x"), 100));
-    std::thread::sleep(Duration::from_millis(1200)); // the time that is measured
+    std::thread::sleep(Duration::from_millis(1200)); // the measured time
     let message = only(broker.v5("subscriber"), "+");
     assert_eq!(message.topic.text().as_str(), "long");
     let expiry = message.properties.and_then(|properties| properties.message_expiry_interval);
@@ -161,7 +161,7 @@ fn mqtt_3_3_2_5_and_6_a_retained_message_ages_and_expires() {
 }
 
 #[test]
-fn mqtt_3_3_1_9_all_retained_messages_come_even_more_than_a_queue_holds() {
+fn mqtt_3_3_1_9_retained_messages_may_exceed_the_queue_limit() {
     let file = ConfigFile::new("[queue]\nmessages_maximum = 100");
     let broker = BrokerProcess::start(&["--config", file.path()]);
     let mut publisher = broker.v5("publisher");
@@ -185,7 +185,7 @@ fn a_shared_subscription_brings_no_retained_messages() {
 }
 
 #[test]
-fn a_retained_message_beyond_the_limit_is_refused_and_still_delivered() {
+fn retained_message_beyond_the_limit_is_only_delivered_live() {
     let file = ConfigFile::new("[retained]\nmessages_maximum = 2");
     let broker = BrokerProcess::start(&["--config", file.path()]);
     let mut client = broker.v5("client");
@@ -254,7 +254,7 @@ fn a_retained_publish_to_a_refused_topic_is_not_kept() {
     client.expect_nothing_waiting();
 }
 
-/// The one retained message that a subscription brings.
+/// Returns the only retained message of a subscription.
 fn only(mut subscriber: RawClient, topic_filter: &str) -> Publish {
     subscriber.subscribe(topic_filter, QoS::ExactlyOnce);
     let mut messages = subscriber.drain();

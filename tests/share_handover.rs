@@ -1,4 +1,5 @@
-//! Share groups whose members come, go and die: nothing is lost, and QoS 2 stays where it began (MQTT 5.0 §4.8.2).
+//! Share groups whose members join, leave and die: no message is lost, and QoS 2 stays with its first member (MQTT 5.0
+//! §4.8.2).
 
 mod support;
 
@@ -8,7 +9,7 @@ use support::{BrokerProcess, ConfigFile, RawClient, at_qos, lasting, message, sh
 use tenbin_codec::{Connect, ProtocolVersion, Publish, QoS, ReasonCode};
 
 #[test]
-fn while_nobody_is_connected_messages_wait_for_the_first_that_returns() {
+fn messages_of_an_offline_group_go_to_the_first_returner() {
     for policy in POLICIES {
         let broker = BrokerProcess::start(&["--policy", policy]);
         let ids = ["a", "b", "c"];
@@ -38,7 +39,7 @@ fn while_nobody_is_connected_messages_wait_for_the_first_that_returns() {
 }
 
 #[test]
-fn who_gets_what_waited_gets_it_at_its_own_qos_with_its_own_identifier() {
+fn group_backlog_takes_qos_and_identifier_of_its_receiver() {
     let broker = BrokerProcess::start(&[]);
     member(&broker, "away", QoS::ExactlyOnce).disconnect();
     broker.v5("publisher").publish("topic", "x", QoS::ExactlyOnce);
@@ -51,7 +52,7 @@ fn who_gets_what_waited_gets_it_at_its_own_qos_with_its_own_identifier() {
 }
 
 #[test]
-fn a_dead_members_unacknowledged_qos_1_messages_go_to_another_at_once() {
+fn unacknowledged_qos_1_messages_of_a_dead_member_move_at_once() {
     for (policy, persistent) in POLICIES.into_iter().flat_map(|policy| [(policy, false), (policy, true)]) {
         let broker = BrokerProcess::start(&["--policy", policy]);
         let mut dies = if persistent { member(&broker, "dies", QoS::AtLeastOnce) } else { joiner(&broker, "dies") };
@@ -77,7 +78,7 @@ fn a_dead_members_unacknowledged_qos_1_messages_go_to_another_at_once() {
 }
 
 #[test]
-fn mqtt_3_8_4_8_what_is_handed_on_keeps_the_qos_at_which_it_was_published() {
+fn mqtt_3_8_4_8_redelivered_message_keeps_its_published_qos() {
     let broker = BrokerProcess::start(&[]);
     let mut dies = joiner_at(&broker, "dies", QoS::AtLeastOnce);
     let mut publisher = broker.v5("publisher");
@@ -94,7 +95,7 @@ fn mqtt_3_8_4_8_what_is_handed_on_keeps_the_qos_at_which_it_was_published() {
 }
 
 #[test]
-fn mqtt_4_8_2_4_and_5_qos_2_stays_with_the_member_that_it_was_sent_to() {
+fn mqtt_4_8_2_4_and_5_sent_qos_2_message_stays_with_its_member() {
     for persistent in [true, false] {
         let broker = BrokerProcess::start(&["--policy", "round_robin"]);
         let mut dies = if persistent { member(&broker, "dies", QoS::ExactlyOnce) } else { joiner(&broker, "dies") };
@@ -104,7 +105,7 @@ fn mqtt_4_8_2_4_and_5_qos_2_stays_with_the_member_that_it_was_sent_to() {
         assert_eq!(begun.qos, QoS::ExactlyOnce);
         let mut other = joiner(&broker, "other");
         dies.cut();
-        // The end of the connection has been seen when the other one gets everything.
+        // The broker has noticed the end of the connection once the other member gets everything.
         let mut published = 0;
         loop {
             publisher.publish("topic", "new", QoS::ExactlyOnce);
@@ -122,7 +123,7 @@ fn mqtt_4_8_2_4_and_5_qos_2_stays_with_the_member_that_it_was_sent_to() {
 }
 
 #[test]
-fn mqtt_3_1_2_25_what_is_too_large_for_one_member_goes_to_another() {
+fn mqtt_3_1_2_25_oversized_message_goes_to_another_member() {
     for policy in POLICIES {
         let broker = BrokerProcess::start(&["--policy", policy]);
         let mut connect = Connect::new(ProtocolVersion::V5, text("small"));
@@ -146,7 +147,7 @@ fn mqtt_3_1_2_25_what_is_too_large_for_one_member_goes_to_another() {
 }
 
 #[test]
-fn a_member_that_joins_or_leaves_under_load_loses_and_doubles_nothing() {
+fn joining_and_leaving_members_lose_and_double_no_message() {
     let broker = BrokerProcess::start(&["--policy", "round_robin"]);
     let mut stays = joiner(&broker, "stays");
     let mut publisher = broker.v5("publisher");
@@ -168,7 +169,7 @@ fn a_member_that_joins_or_leaves_under_load_loses_and_doubles_nothing() {
 }
 
 #[test]
-fn what_waits_with_groups_is_not_dropped_where_it_does_not_fit_at_once() {
+fn group_backlogs_larger_than_a_queue_are_delivered_in_full() {
     let file = ConfigFile::new("[queue]\nmessages_maximum = 20");
     let broker = BrokerProcess::start(&["--config", file.path()]);
     let mut member = broker.connect(lasting(ProtocolVersion::V5, "member"));

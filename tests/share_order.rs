@@ -1,5 +1,5 @@
-//! The order of messages in share groups whose members drain, come and go, and have no room: of one key, nothing is worked
-//! on before what was published earlier is done with, and nothing new overtakes what waits with a group.
+//! The order of messages in share groups whose members drain, come and go, or are full. A message of a key is processed
+//! only after all earlier ones of that key. New messages never overtake the group backlog.
 
 mod support;
 
@@ -28,10 +28,10 @@ fn key_keeps_its_order_while_its_member_is_full() {
     assert!(taken.len() >= 16, "{taken:?}");
     other.expect_nothing_waiting();
     slow.acknowledge(&begun);
-    // A member that was full for long may have done all it had before more come: then the rest goes to any member.
+    // A member that was full for long may complete its messages before more arrive. Then the rest goes to any member.
     let received: Vec<usize> = taken.iter().map(|_| number_of(&next_of(&mut slow, &mut other))).collect();
     assert_eq!(received, taken);
-    // A member that goes gives its keys up.
+    // A member that leaves releases its keys.
     slow.cut();
     publisher.publish("t/a", "60", QoS::AtLeastOnce);
     assert_eq!(number_of(&other.receive_message()), 60);
@@ -69,7 +69,7 @@ fn keys_of_a_full_member_hold_up_no_other_keys() {
         hangs.acknowledge(&begun);
         let received: Vec<usize> = taken[..5].iter().map(|_| number_of(&hangs.receive_message())).collect();
         assert_eq!(received, taken[..5], "stored: {stored}");
-        // The others of its key go where it goes.
+        // The remaining messages of the key stay together.
         hangs.cut();
         let received: Vec<usize> = taken[5..].iter().map(|_| number_of(&other.receive_message())).collect();
         assert_eq!(received, taken[5..], "stored: {stored}");
@@ -103,7 +103,7 @@ fn large_message_of_a_full_member_holds_up_no_other_keys() {
 }
 
 #[test]
-fn one_that_drains_keeps_what_follows_messages_it_has_begun() {
+fn draining_member_keeps_the_keys_it_has_begun() {
     for qos in [QoS::AtLeastOnce, QoS::ExactlyOnce] {
         let file = ConfigFile::new("[[share]]\nkey = \"topic\"\npolicy = \"round_robin\"");
         let broker = BrokerProcess::start(&["--config", file.path()]);
@@ -125,7 +125,7 @@ fn one_that_drains_keeps_what_follows_messages_it_has_begun() {
         drains.acknowledge(&begun);
         assert_eq!(["a 1", "a 2", "a 3"].map(|_| payload(&drains.receive_message())), ["a 1", "a 2", "a 3"], "{qos}");
         drains.settle();
-        // All of them are done with.
+        // All messages of the key are done.
         publish("t/a", "a 4");
         assert_eq!(other.drain_payloads(), ["a 4"]);
         drains.expect_nothing_waiting();
@@ -155,7 +155,7 @@ fn unsent_messages_of_a_member_that_unsubscribes_go_to_others() {
 }
 
 #[test]
-fn what_follows_messages_that_one_alone_has_begun_goes_to_it_though_it_drains() {
+fn only_draining_member_still_gets_the_keys_it_has_begun() {
     let file = ConfigFile::new("[[share]]\nkey = \"topic\"");
     let broker = BrokerProcess::start(&["--config", file.path()]);
     let mut drains = worker(&broker, take_at_once("drains", 100));
@@ -171,9 +171,9 @@ fn what_follows_messages_that_one_alone_has_begun_goes_to_it_though_it_drains() 
     assert_eq!(worker(&broker, take_at_once("other", 100)).drain_payloads(), ["b 0"]);
 }
 
-/// A member whose queue has some room, though not so much that it is taken for one with room again.
+/// The member's queue has some room, but too little to count as free again.
 #[test]
-fn nothing_new_overtakes_what_waits_because_a_queue_was_full() {
+fn new_messages_do_not_overtake_the_group_backlog() {
     for key in ["", "key = \"topic\""] {
         let file = ConfigFile::new(&format!("[queue]\nmessages_maximum = 16\n[[share]]\n{key}"));
         let broker = BrokerProcess::start(&["--config", file.path()]);
@@ -186,7 +186,7 @@ fn nothing_new_overtakes_what_waits_because_a_queue_was_full() {
                 assert_eq!(reason, ReasonCode::Success);
             }
         };
-        // One is under way, sixteen are in its queue, eight wait with the group.
+        // One message is in flight, sixteen are in its queue, eight are in the group backlog.
         publish(25);
         let mut received: Vec<_> = (0..3).map(|_| number_of(&slow.receive_message())).collect();
         slow.settle();
@@ -198,7 +198,7 @@ fn nothing_new_overtakes_what_waits_because_a_queue_was_full() {
 }
 
 #[test]
-fn what_a_member_leaves_behind_goes_before_what_waits() {
+fn messages_of_a_lost_member_precede_the_group_backlog() {
     let file = ConfigFile::new("[queue]\nmessages_maximum = 16");
     let broker = BrokerProcess::start(&["--config", file.path()]);
     let mut connect = lasting(ProtocolVersion::V5, "leaves");
@@ -209,7 +209,7 @@ fn what_a_member_leaves_behind_goes_before_what_waits() {
     for _ in 0..13 {
         publisher.publish("own", "", QoS::AtLeastOnce);
     }
-    // Four of them find room in its queue.
+    // Four of them fit into its queue.
     for number in 0..10 {
         publisher.publish("t/a", &number.to_string(), QoS::AtLeastOnce);
     }
@@ -219,12 +219,13 @@ fn what_a_member_leaves_behind_goes_before_what_waits() {
     assert_eq!(received.iter().map(number_of).collect::<Vec<_>>(), (0..10).collect::<Vec<_>>());
 }
 
-/// Workers that drain, go and come back in turn, while messages of a few keys are published without a pause.
+/// Workers drain, leave and return in turn, while messages of a few keys are published without pause.
 #[test]
-fn keys_keep_their_order_whatever_their_workers_do() {
+fn keys_keep_their_order_while_workers_drain_and_reconnect() {
     let file = ConfigFile::new("[[share]]\nkey = \"topic\"\npolicy = \"round_robin\"");
     let broker = BrokerProcess::start(&["--config", file.path()]);
-    // Never there; without it the group would end, and lose what waits, where all workers are gone at the same time.
+    // Never connected. Without this member the group would end, and lose its backlog, when all workers are gone at
+    // once.
     worker(&broker, lasting(ProtocolVersion::V5, "away")).disconnect();
     let begun = Mutex::new(vec![Vec::new(); KEYS]);
     let (done, is_over) = (AtomicUsize::new(0), AtomicBool::new(false));
@@ -234,7 +235,7 @@ fn keys_keep_their_order_whatever_their_workers_do() {
             let (broker, begun, done, is_over) = (&broker, &begun, &done, &is_over);
             scope.spawn(move || {
                 for lives in 0.. {
-                    // Also where the publisher has failed.
+                    // Also if the publisher has failed.
                     if is_over.load(Ordering::Relaxed) || Instant::now() > until + PATIENCE * 2 {
                         break;
                     }
@@ -245,7 +246,7 @@ fn keys_keep_their_order_whatever_their_workers_do() {
         let mut publisher = broker.v5("publisher");
         let mut published = 0;
         while Instant::now() < until || done.load(Ordering::Relaxed) < published {
-            // Few at a time: for a key whose member would begin only after a second others may run ahead.
+            // Few at a time: a key whose member begins only after a second may fall behind other keys.
             if Instant::now() < until && published < done.load(Ordering::Relaxed) + WINDOW {
                 let (key, number) = (published % KEYS, published / KEYS);
                 publisher.publish(&format!("t/{key}"), &number.to_string(), QoS::AtLeastOnce);
@@ -273,7 +274,7 @@ fn keys_keep_their_order_whatever_their_workers_do() {
     }
 }
 
-/// One connection of a worker: it drains after a while, goes on after another, and in the end is gone.
+/// One connection of a worker: it drains after a while, resumes after another, and is finally lost.
 fn live(
     broker: &BrokerProcess,
     number: usize,
@@ -302,11 +303,11 @@ fn live(
             other => panic!("{other:?} instead of a message"),
         }
     }
-    // What is on its way to it is not worked on; so it is not acknowledged either, and others get it.
+    // Messages on their way to it are neither processed nor acknowledged, so others get them.
     worker.cut();
 }
 
-/// Works on a message, unless that was done before: its worker may have gone before it could say so.
+/// Processes a message, unless that was done before: its worker may have been lost before the acknowledgement.
 fn take(publish: &Publish, begun: &Mutex<Vec<Vec<usize>>>, done: &AtomicUsize) {
     let key = usize::from(publish.topic.as_bytes()[2] - b'0');
     let mut begun = begun.lock().unwrap_or_else(PoisonError::into_inner);
@@ -316,7 +317,7 @@ fn take(publish: &Publish, begun: &Mutex<Vec<Vec<usize>>>, done: &AtomicUsize) {
     }
 }
 
-/// A client that takes so many messages at a time.
+/// A client with this Receive Maximum.
 fn take_at_once(id: &str, receive_maximum: u16) -> Connect {
     let mut connect = Connect::new(ProtocolVersion::V5, text(id));
     connect.properties.receive_maximum = NonZeroU16::new(receive_maximum);
@@ -329,7 +330,7 @@ fn worker(broker: &BrokerProcess, connect: Connect) -> RawClient {
     worker
 }
 
-/// The next message that one of the two gets, acknowledged.
+/// Receives and acknowledges the next message of either client.
 fn next_of(one: &mut RawClient, other: &mut RawClient) -> Publish {
     let until = Instant::now() + PATIENCE;
     loop {
@@ -355,5 +356,5 @@ fn payload(publish: &Publish) -> String {
 
 const KEYS: usize = 3;
 const WORKERS: usize = 3;
-/// Messages that are published and not done with.
+/// Bound on messages that are published and not done.
 const WINDOW: usize = 8;

@@ -58,7 +58,7 @@ fn round_robin_shares_evenly_and_in_turn() {
 }
 
 #[test]
-fn without_reports_the_policies_that_go_by_them_are_round_robin() {
+fn report_policies_without_reports_are_round_robin() {
     for policy in ["adaptive", "thesis_score"] {
         let broker = BrokerProcess::start(&["--policy", policy]);
         let mut group = members(&broker, "group", "topic", 3);
@@ -79,13 +79,13 @@ fn random_shares_roughly_evenly() {
 }
 
 #[test]
-fn when_a_member_leaves_the_others_get_all() {
+fn remaining_members_get_all_messages() {
     for policy in POLICIES {
         let broker = BrokerProcess::start(&["--policy", policy]);
         let mut group = members(&broker, "group", "topic", 4);
         group.pop().expect("the fourth").cut();
         group.pop().expect("the third").disconnect();
-        // Unsubscribing needs the same text. MQTT 5.0 §4.8.2
+        // UNSUBSCRIBE needs the same text. MQTT 5.0 §4.8.2
         let filter = share("group", "topic");
         assert_eq!(group[1].unsubscribe(&["topic"]), [ReasonCode::NoSubscriptionExisted]);
         assert_eq!(group[1].unsubscribe(&[&filter]), [ReasonCode::Success]);
@@ -99,7 +99,7 @@ fn when_a_member_leaves_the_others_get_all() {
 }
 
 #[test]
-fn subscribing_again_does_not_make_two_members_of_one() {
+fn subscribing_twice_adds_one_member() {
     let broker = BrokerProcess::start(&["--policy", "round_robin"]);
     let mut group = members(&broker, "group", "topic", 2);
     group[0].subscribe(&share("group", "topic"), QoS::AtMostOnce);
@@ -147,7 +147,7 @@ fn an_ordinary_subscription_beside_gets_its_own_copy() {
 }
 
 #[test]
-fn a_member_that_is_not_there_gets_nothing_while_another_is() {
+fn offline_member_gets_nothing_while_another_is_online() {
     for policy in POLICIES {
         for qos in [QoS::AtLeastOnce, QoS::ExactlyOnce] {
             let broker = BrokerProcess::start(&["--policy", policy]);
@@ -163,7 +163,7 @@ fn a_member_that_is_not_there_gets_nothing_while_another_is() {
             }
             assert_eq!(online.drain().len(), 10, "{policy}, QoS {qos}");
 
-            // When nobody is there, it waits for one of them.
+            // When no member is connected, the message waits for one of them.
             online.disconnect();
             publisher.publish("topic", "waits", qos);
             let mut back: Vec<_> =
@@ -179,7 +179,7 @@ fn a_member_that_is_not_there_gets_nothing_while_another_is() {
 }
 
 #[test]
-fn a_member_that_does_not_read_is_passed_over_once_its_queue_is_full() {
+fn member_with_a_full_queue_is_skipped() {
     let file = ConfigFile::new("[queue]\nbytes_maximum = 1000000");
     for policy in POLICIES {
         let broker = BrokerProcess::start(&["--policy", policy, "--config", file.path()]);
@@ -195,13 +195,13 @@ fn a_member_that_does_not_read_is_passed_over_once_its_queue_is_full() {
             publisher.settle();
             received += reader.drain().len();
         }
-        // Of 80 MB, what a queue and two sockets hold is lost.
+        // Of 80 MB, only the content of one queue and two sockets is lost.
         assert!(received > 600, "{policy}: {received} of 800");
     }
 }
 
 #[test]
-fn a_shared_subscription_is_kept_with_its_session() {
+fn shared_subscription_lasts_as_long_as_its_session() {
     let broker = BrokerProcess::start(&["--policy", "round_robin"]);
     let mut kept = broker.connect(lasting(ProtocolVersion::V5, "kept"));
     kept.subscribe(&share("group", "topic"), QoS::AtLeastOnce);
@@ -213,7 +213,7 @@ fn a_shared_subscription_is_kept_with_its_session() {
 }
 
 #[test]
-fn a_retained_message_is_for_later_subscribers_and_one_member_now() {
+fn retained_publish_goes_live_to_one_member_of_the_group() {
     let broker = BrokerProcess::start(&[]);
     let mut group = members(&broker, "group", "topic", 2);
     broker.v5("publisher").publish_with(retained("topic", "x"));
@@ -223,7 +223,7 @@ fn a_retained_message_is_for_later_subscribers_and_one_member_now() {
 }
 
 #[test]
-fn mqtt_3_8_3_4_no_local_on_a_shared_subscription_is_a_protocol_error() {
+fn mqtt_3_8_3_4_no_local_on_a_shared_subscription_is_refused() {
     let broker = BrokerProcess::start(&[]);
     let mut client = broker.v5("client");
     client.send_bytes(b"\x82\x10\x00\x01\x00\x00\x0A$share/g/t\x04");
@@ -247,17 +247,17 @@ fn mqtt_4_8_2_1_and_2_illegal_share_filters_are_refused() {
             body.push(0);
             client.send_bytes(&[&[0x82, body.len() as u8], &body[..]].concat());
             match client.receive_or_end() {
-                // Refused alone, or with the connection.
+                // The filter alone is refused, or the connection ends.
                 Some(Packet::SubAck(suback)) => assert!(suback.reasons[0].is_error(), "{filter}"),
                 Some(Packet::Disconnect(disconnect)) => assert!(disconnect.reason.is_error(), "{filter}"),
                 None => assert!(!version.is_v5(), "{filter}"),
                 Some(other) => panic!("{filter}: {other:?}"),
             }
-            // A message that such a filter could be thought to match does no harm.
+            // Publishing to a topic that such a filter might match does no harm.
             broker.v5("publisher").publish_with(at_qos("t", "", QoS::AtLeastOnce));
         }
     }
-    // Not shared subscriptions, just names.
+    // Ordinary names, no shared subscriptions.
     let mut client = broker.v5("client");
     for filter in ["$share", "$shared/g/t", "share/g/t"] {
         client.subscribe(filter, QoS::AtMostOnce);
@@ -265,7 +265,7 @@ fn mqtt_4_8_2_1_and_2_illegal_share_filters_are_refused() {
 }
 
 #[test]
-fn mqtt_4_8_2_6_a_refused_message_is_not_offered_to_another_member() {
+fn mqtt_4_8_2_6_refused_message_goes_to_no_other_member() {
     let broker = BrokerProcess::start(&["--policy", "round_robin"]);
     let mut group = members(&broker, "group", "topic", 2);
     broker.v5("publisher").publish("topic", "x", QoS::AtLeastOnce);
@@ -305,7 +305,7 @@ fn members(broker: &BrokerProcess, name: &str, filter: &str, count: usize) -> Ve
     (0..count).map(member).collect()
 }
 
-/// Publishes numbers one by one: the payloads, sorted.
+/// Publishes numbers one by one. Returns the payloads, sorted.
 fn publish_numbers(broker: &BrokerProcess, topic: &str, count: usize) -> Vec<String> {
     let mut publisher = broker.v5("publisher");
     let mut payloads: Vec<_> = (0..count).map(|number| number.to_string()).collect();
@@ -316,14 +316,14 @@ fn publish_numbers(broker: &BrokerProcess, topic: &str, count: usize) -> Vec<Str
     payloads
 }
 
-/// What waits for the members together, sorted.
+/// Payloads that wait for all members together, sorted.
 fn all_payloads(group: &mut [RawClient]) -> Vec<String> {
     let mut payloads: Vec<_> = group.iter_mut().flat_map(RawClient::drain_payloads).collect();
     payloads.sort();
     payloads
 }
 
-/// How many messages wait for each member.
+/// Number of messages that wait for each member.
 fn counts(group: &mut [RawClient]) -> Vec<usize> {
     group.iter_mut().map(|member| member.drain().len()).collect()
 }

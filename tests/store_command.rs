@@ -1,4 +1,4 @@
-//! `tenbin store` and `tenbin sessions`, on what a broker has left.
+//! `tenbin store` and `tenbin sessions`, on the directory of a stopped broker.
 
 mod support;
 
@@ -19,7 +19,7 @@ use tenbin_store::spool::{self, Place, QueueId, Sequence, Spool};
 use tenbin_store::state::{Change, Options, State, Table};
 
 #[test]
-fn what_a_broker_has_left_is_fine_and_all_of_it_is_shown() {
+fn check_and_dump_cover_a_stopped_brokers_store() {
     let stage = left_by_a_broker();
     let before = content(stage.path());
     let checked = tenbin(&["check"], stage.path());
@@ -75,7 +75,7 @@ fn what_a_broker_has_left_is_fine_and_all_of_it_is_shown() {
 }
 
 #[test]
-fn what_a_killed_broker_has_left_is_fine_too() {
+fn check_accepts_a_killed_brokers_store() {
     let stage = DataDirectory::new();
     let broker = stage.start();
     broker.connect(lasting(ProtocolVersion::V5, "sleeper")).subscribe("a", QoS::AtLeastOnce);
@@ -87,7 +87,7 @@ fn what_a_killed_broker_has_left_is_fine_too() {
 }
 
 #[test]
-fn a_flipped_byte_of_a_message_is_named_with_file_and_offset() {
+fn flipped_byte_of_a_message_is_reported_with_its_offset() {
     let stage = left_by_a_broker();
     let (path, mut bytes) = file_with(&stage.path().join("spool"), b"news/2");
     let at = position(&bytes, b"news/2");
@@ -110,7 +110,7 @@ fn a_flipped_byte_of_a_message_is_named_with_file_and_offset() {
 }
 
 #[test]
-fn a_write_that_was_not_finished_is_told_from_damage() {
+fn check_distinguishes_a_torn_write_from_damage() {
     let stage = DataDirectory::new();
     drop(stage.start());
     let (spool, _) = Spool::open(&stage.path().join("spool"), spool::Options::default()).expect("the broker is gone");
@@ -155,7 +155,7 @@ fn a_flipped_byte_of_the_state_is_named() {
 }
 
 #[test]
-fn records_that_are_none_are_named_with_table_and_key() {
+fn undecodable_records_are_reported_with_table_and_key() {
     let stage = left_by_a_broker();
     for table in [Table::Sessions, Table::Subscriptions, Table::Retained, Table::Wills, Table::Speeds] {
         change(stage.path(), table, b"some\nkey", &[200; 7]);
@@ -174,7 +174,7 @@ fn records_that_are_none_are_named_with_table_and_key() {
 }
 
 #[test]
-fn queues_of_nobody_and_numbers_that_are_none_are_told() {
+fn orphaned_queues_and_illegal_numbers_are_reported() {
     let stage = left_by_a_broker();
     let before = tenbin(&["dump"], stage.path()).printed;
     let sleeper = before.lines().find(|line| line.contains("\"client_id\":\"sleeper\"")).expect("a session");
@@ -192,7 +192,7 @@ fn queues_of_nobody_and_numbers_that_are_none_are_told() {
 }
 
 #[test]
-fn another_format_version_of_either_is_told() {
+fn unknown_format_versions_are_reported() {
     let stage = left_by_a_broker();
     change(stage.path(), Table::Meta, b"format version", &9_u32.to_le_bytes());
     for command in ["check", "dump"] {
@@ -218,7 +218,7 @@ fn another_format_version_of_either_is_told() {
 }
 
 #[test]
-fn a_directory_that_a_broker_uses_or_that_is_none_is_refused_in_one_line() {
+fn directory_in_use_or_without_store_is_refused_in_one_line() {
     let stage = DataDirectory::new();
     let broker = stage.start();
     let missing = stage.path().join("missing");
@@ -244,7 +244,7 @@ fn a_directory_that_a_broker_uses_or_that_is_none_is_refused_in_one_line() {
 }
 
 #[test]
-fn help_says_what_there_is_and_wrong_arguments_are_no_damage() {
+fn help_lists_commands_and_wrong_arguments_exit_with_2() {
     for (arguments, words) in [
         (&["store", "--help"][..], &["check", "dump", "prune"][..]),
         (&["store", "check", "--help"], &["<DIRECTORY>"]),
@@ -260,8 +260,10 @@ fn help_says_what_there_is_and_wrong_arguments_are_no_damage() {
     assert_eq!(command(&["store", "check"]).status.code(), Some(2));
 }
 
-/// Two sessions, three messages for the one, of which one is under way, an identifier that the other holds, two messages of a
-/// share group, a retained message, and the Will of a client that was connected when it was killed.
+/// A directory of a killed broker with two sessions.
+///
+/// It holds three messages for one session (one of them in flight), an identifier in use by the other, two messages of
+/// a share group, a retained message, and the Will of a client that was connected at the kill.
 fn left_by_a_broker() -> DataDirectory {
     let stage = DataDirectory::new();
     let mut broker = stage.start();
@@ -321,7 +323,7 @@ fn dump(directory: &Path, arguments: &[&str]) -> Vec<Value> {
     dumped.printed.lines().map(|line| serde_json::from_str(line).expect("a line is an object")).collect()
 }
 
-/// All files and what is in them.
+/// All files with their content.
 fn content(directory: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let mut all = BTreeMap::new();
     for entry in fs::read_dir(directory).expect("ours to read") {

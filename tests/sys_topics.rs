@@ -1,4 +1,4 @@
-//! `$SYS` topics: what the broker tells of itself.
+//! `$SYS` topics: the broker's reports on itself.
 
 mod support;
 
@@ -10,13 +10,13 @@ use support::{
 };
 use tenbin_codec::{Connect, MessageProperties, ProtocolVersion, Publish, QoS, ReasonCode, Will};
 
-/// A broker that publishes each second.
+/// A broker that publishes its figures each second.
 fn broker() -> BrokerProcess {
     let file = ConfigFile::new("[sys]\ninterval_seconds = 1");
     BrokerProcess::start(&["--config", file.path()])
 }
 
-/// The values that are retained now, by the part of the name behind `$SYS/broker/`.
+/// Retained values, by their topic after `$SYS/broker/`.
 fn values(broker: &BrokerProcess) -> BTreeMap<String, String> {
     let mut reader = broker.v5("sys-reader");
     reader.subscribe("$SYS/broker/#", QoS::AtMostOnce);
@@ -34,7 +34,7 @@ fn text_of(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).expect("text")
 }
 
-/// The values, once this one is among them.
+/// The values, once `name` is among them.
 fn told(broker: &BrokerProcess, name: &str) -> BTreeMap<String, String> {
     let until = Instant::now() + support::PATIENCE;
     loop {
@@ -63,7 +63,7 @@ fn wait_for(broker: &BrokerProcess, expected: &[(&str, u64)]) {
 }
 
 #[test]
-fn the_common_names_are_there_from_the_start() {
+fn common_sys_topics_exist_from_the_start() {
     let broker = BrokerProcess::start(&[]);
     let values = told(&broker, "load/bytes/sent/15min");
     for name in [
@@ -95,7 +95,7 @@ fn the_common_names_are_there_from_the_start() {
 }
 
 #[test]
-fn figures_follow_what_happens() {
+fn sys_figures_follow_the_traffic() {
     let broker = broker();
     let mut sleeper = broker.connect(lasting(ProtocolVersion::V5, "sleeper"));
     sleeper.subscribe("queued", QoS::AtLeastOnce);
@@ -114,7 +114,7 @@ fn figures_follow_what_happens() {
         client.publish("a/b", "x", QoS::AtMostOnce);
         client.receive_message();
     }
-    // The reader is a client with a subscription too, while it reads.
+    // The reader counts as a client with a subscription, too.
     wait_for(
         &broker,
         &[
@@ -141,7 +141,7 @@ fn figures_follow_what_happens() {
 }
 
 #[test]
-fn retained_messages_go_when_their_time_is_over() {
+fn expired_retained_messages_leave_the_count() {
     let broker = broker();
     let mut reader = broker.v5("reader");
     reader.subscribe("$SYS/broker/retained messages/count", QoS::AtMostOnce);
@@ -152,7 +152,7 @@ fn retained_messages_go_when_their_time_is_over() {
         let properties = MessageProperties { message_expiry_interval: Some(4), ..Default::default() };
         client.publish_with(Publish { properties: properties.boxed(), ..publish });
     }
-    // A figure that is published each second, while all of them are there.
+    // The count is published each second, also before the messages expire.
     for expected in ["21", "1"] {
         while reader.receive_message().payload != expected {}
     }
@@ -160,7 +160,7 @@ fn retained_messages_go_when_their_time_is_over() {
 }
 
 #[test]
-fn the_store_tells_of_its_state_and_of_messages_on_disk() {
+fn sys_topics_report_store_state_and_stored_messages() {
     let file = ConfigFile::new("[sys]\ninterval_seconds = 1");
     let stage = DataDirectory::new();
     let broker = stage.start_with(&["--config", file.path()]);
@@ -189,14 +189,14 @@ fn the_store_tells_of_its_state_and_of_messages_on_disk() {
 }
 
 #[test]
-fn without_a_store_nothing_is_told_of_one() {
+fn sys_topics_omit_the_store_without_one() {
     let broker = broker();
     let values = told(&broker, "load/bytes/sent/15min");
     assert!(values.contains_key("version") && !values.keys().any(|name| name.starts_with("store/s")), "{values:?}");
 }
 
 #[test]
-fn what_waits_with_a_share_group_is_counted() {
+fn group_backlog_is_counted() {
     let broker = broker();
     let member = |broker: &BrokerProcess| broker.connect(lasting(ProtocolVersion::V5, "member"));
     let mut first = member(&broker);
@@ -234,7 +234,7 @@ fn drops_are_counted_by_cause() {
 }
 
 #[test]
-fn mqtt_4_7_2_1_leading_wildcards_do_not_match_them() {
+fn mqtt_4_7_2_1_leading_wildcards_do_not_match_sys() {
     let broker = broker();
     for version in VERSIONS {
         let mut client = broker.client(version, "");
@@ -248,7 +248,7 @@ fn mqtt_4_7_2_1_leading_wildcards_do_not_match_them() {
 }
 
 #[test]
-fn only_what_has_changed_is_published_again() {
+fn only_changed_figures_are_published_again() {
     let broker = broker();
     let mut client = broker.v5("client");
     client.subscribe("$SYS/broker/version", QoS::AtMostOnce);
@@ -261,7 +261,7 @@ fn only_what_has_changed_is_published_again() {
 }
 
 #[test]
-fn clients_cannot_write_them() {
+fn clients_cannot_publish_to_sys() {
     let broker = broker();
     let mut client = broker.v5("client");
     for name in ["$SYS", "$SYS/broker/version", "$SYS/mine", "$share/g/x"] {
@@ -288,7 +288,7 @@ fn clients_cannot_write_them() {
 }
 
 #[test]
-fn what_clients_call_themselves_stands_nowhere() {
+fn client_names_do_not_appear_in_sys_topics() {
     let broker = broker();
     let names = ["#", "+/+", "$SYS/broker/version", "a\u{7}\u{1b}[31mb", "canary/canary"];
     let _clients = names.map(|name| {

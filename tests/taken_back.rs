@@ -1,5 +1,5 @@
-//! Work taken back: what a share group gave to a member that takes no more goes to others, though the member is connected
-//! all the time. Nothing is lost and nothing comes twice.
+//! Work stealing: a share group's messages for a member that accepts no more go to others, though it stays connected.
+//! No message is lost or doubled.
 
 mod support;
 
@@ -12,7 +12,7 @@ use support::{BrokerProcess, ConfigFile, PATIENCE, RawClient, at_qos, share, tex
 use tenbin_codec::{Connect, Packet, ProtocolVersion, Publish, QoS, ReasonCode};
 
 #[test]
-fn what_waits_for_one_that_does_not_acknowledge_goes_to_another() {
+fn messages_of_a_member_without_acks_go_to_another() {
     for (policy, qos) in [
         ("round_robin", QoS::AtLeastOnce),
         ("round_robin", QoS::ExactlyOnce),
@@ -31,7 +31,7 @@ fn what_waits_for_one_that_does_not_acknowledge_goes_to_another() {
         while seen.len() < 40 {
             assert!(seen.insert(payload(&other.receive_message())), "{policy} {qos}: twice");
         }
-        // It is a member as before.
+        // It is still a member.
         stuck.acknowledge(&begun);
         stuck.expect_nothing_waiting();
         other.expect_nothing_waiting();
@@ -42,7 +42,7 @@ fn what_waits_for_one_that_does_not_acknowledge_goes_to_another() {
 }
 
 #[test]
-fn what_waits_for_one_that_does_not_read_goes_to_another() {
+fn messages_of_a_member_that_does_not_read_go_to_another() {
     for qos in [QoS::AtMostOnce, QoS::AtLeastOnce] {
         let broker = BrokerProcess::start(&["--policy", "round_robin"]);
         let mut stuck = worker(&broker, "stuck", u16::MAX);
@@ -57,7 +57,7 @@ fn what_waits_for_one_that_does_not_read_goes_to_another() {
                 assert!(seen.insert(number_of(&other.receive_message())));
             }
         }
-        // Then it gets others too, while nobody reads where they waited.
+        // Then it also gets messages of the member that does not read.
         while from_stuck <= MESSAGES / 10 {
             assert!(seen.insert(number_of(&other.receive_message())), "{qos}: twice");
             from_stuck += 1;
@@ -75,7 +75,7 @@ fn what_waits_for_one_that_does_not_read_goes_to_another() {
 }
 
 #[test]
-fn nothing_moves_between_members_who_are_at_their_limits() {
+fn no_work_stealing_between_members_at_their_limits() {
     let broker = BrokerProcess::start(&["--policy", "round_robin"]);
     let mut workers = ["one", "two"].map(|id| worker(&broker, id, 1));
     let mut publisher = broker.v5("publisher");
@@ -84,13 +84,13 @@ fn nothing_moves_between_members_who_are_at_their_limits() {
     }
     let begun = workers.each_mut().map(RawClient::receive_publish);
     assert_eq!(begun.each_ref().map(payload), ["0", "1"]);
-    // Time for many looks, which must change nothing.
+    // Time for many checks, which must change nothing.
     std::thread::sleep(Duration::from_millis(1500));
     let [one, two] = &mut workers;
     one.acknowledge(&begun[0]);
     let own = [(); 4].map(|()| payload(&one.receive_message()));
     assert_eq!(own, ["2", "4", "6", "8"]);
-    // Now it is idle, and helps out: with the newest first, since they would have waited longest.
+    // Now it is idle and steals work: the newest messages first, since they would have waited longest.
     let helped = [(); 4].map(|()| payload(&one.receive_message()));
     assert_eq!(helped, ["9", "7", "5", "3"]);
     two.acknowledge(&begun[1]);
@@ -98,7 +98,7 @@ fn nothing_moves_between_members_who_are_at_their_limits() {
 }
 
 #[test]
-fn a_key_stays_with_its_member_unless_that_goes() {
+fn key_stays_with_its_member_until_that_leaves() {
     let file = ConfigFile::new("[[share]]\nkey = \"topic\"");
     let broker = BrokerProcess::start(&["--config", file.path()]);
     let mut stuck = worker(&broker, "stuck", 1);
@@ -113,9 +113,9 @@ fn a_key_stays_with_its_member_unless_that_goes() {
     assert_eq!(received, numbers, "in order");
 }
 
-/// A slow worker's queue is shared out to one that comes to help, long before the slow one could be through with it.
+/// A late worker takes over part of a slow worker's queue, long before the slow one could finish it.
 #[test]
-fn a_worker_that_comes_later_helps_a_slow_one_out() {
+fn late_worker_steals_work_from_a_slow_one() {
     let broker = BrokerProcess::start(&["--policy", "adaptive"]);
     let mut slow = worker(&broker, "slow", 1);
     let mut publisher = broker.v5("publisher");
@@ -152,7 +152,7 @@ fn a_worker_that_comes_later_helps_a_slow_one_out() {
     assert!(helped >= 10, "{helped}");
 }
 
-/// What has come, if anything has, unacknowledged.
+/// Returns the next message, unacknowledged, if there is one.
 fn take_one(worker: &mut RawClient) -> Option<Publish> {
     match worker.try_receive(Duration::from_millis(1)) {
         Ok(Packet::Publish(publish)) => Some(publish),
@@ -161,7 +161,7 @@ fn take_one(worker: &mut RawClient) -> Option<Publish> {
     }
 }
 
-/// A member that takes so many messages at a time.
+/// A member with this Receive Maximum.
 fn worker(broker: &BrokerProcess, id: &str, receive_maximum: u16) -> RawClient {
     let mut connect = Connect::new(ProtocolVersion::V5, text(id));
     connect.properties.receive_maximum = NonZeroU16::new(receive_maximum);
@@ -184,5 +184,5 @@ fn number_of(publish: &Publish) -> u32 {
     u32::from_be_bytes(publish.payload[..4].try_into().expect("four bytes"))
 }
 
-/// Large ones: half of them are more than sockets hold, and less than a queue.
+/// Large messages: half of them exceed the sockets' buffers, and fit into a queue.
 const MESSAGES: u32 = 400;

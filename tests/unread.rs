@@ -1,5 +1,6 @@
-//! A member of a share group that does not read its QoS 0 messages, which nobody acknowledges: the others get them, long
-//! before the sockets' buffers are full. Nothing is lost and nothing comes twice.
+//! A member of a share group that does not read its QoS 0 messages, which have no acknowledgement.
+//!
+//! The other members get them long before the socket buffers are full. No message is lost or doubled.
 #![cfg(target_os = "linux")]
 
 mod support;
@@ -12,7 +13,7 @@ use support::{BrokerProcess, PATIENCE, RawClient, at_qos, encode, share};
 use tenbin_codec::{Packet, Publish, QoS};
 
 #[test]
-fn who_does_not_read_is_given_little_until_it_reads_again() {
+fn member_that_does_not_read_gets_little_until_it_reads() {
     let broker = BrokerProcess::start(&[]);
     let [mut stuck, mut other] = ["stuck", "other"].map(|id| {
         let mut member = broker.v5(id);
@@ -28,7 +29,8 @@ fn who_does_not_read_is_given_little_until_it_reads_again() {
             assert!(seen.insert(number_of(&publish)), "twice");
         }
     }
-    // In turns it would be half of them, which sockets hold. It is what comes before the broker notices, some 500.
+    // Round robin would send it half of them, which fit into the sockets. It gets only those sent before the broker
+    // notices, some 500.
     let given = published as usize - seen.len();
     assert!(given < MESSAGES as usize / 8, "{given} of {MESSAGES} to who reads nothing");
 
@@ -46,7 +48,7 @@ fn who_does_not_read_is_given_little_until_it_reads_again() {
     }
 }
 
-/// Publishes the next few messages after so many; how many that makes.
+/// Publishes the next few messages after `published`. Returns the new total.
 fn publish_some(publisher: &mut RawClient, published: u32) -> u32 {
     let numbers = published..published + AT_ONCE;
     let packets = numbers.clone().map(|number| {
@@ -57,7 +59,7 @@ fn publish_some(publisher: &mut RawClient, published: u32) -> u32 {
     let bytes: Vec<u8> = packets.flat_map(|packet| encode(&packet, publisher.version())).collect();
     publisher.send_bytes(&bytes);
     publisher.settle();
-    // They come at a pace, not as fast as they can.
+    // They are paced, not as fast as possible.
     std::thread::sleep(Duration::from_millis(5));
     numbers.end
 }

@@ -35,14 +35,14 @@ fn mqtt_3_1_2_8_a_lost_connection_publishes_the_will_once() {
         broker.connect(with_will(version, "x")).cut();
         let will = heir.receive_message();
         assert_eq!((&will.payload[..], will.retain), (&b"x"[..], false)); // [MQTT-3.1.2-14]
-        // It went with its connection. [MQTT-3.1.2-10]
+        // The Will ended with its connection. [MQTT-3.1.2-10]
         broker.connect(Connect::new(version, text("will"))).cut();
         heir.expect_nothing_waiting();
     }
 }
 
 #[test]
-fn mqtt_3_1_2_22_a_client_that_says_nothing_is_disconnected_and_its_will_published() {
+fn mqtt_3_1_2_22_keep_alive_timeout_publishes_the_will() {
     for version in VERSIONS {
         let (broker, mut heir) = broker_and_heir();
         let mut client = broker.connect(Connect { keep_alive: 1, ..with_will(version, "x") });
@@ -55,7 +55,7 @@ fn mqtt_3_1_2_22_a_client_that_says_nothing_is_disconnected_and_its_will_publish
 }
 
 #[test]
-fn what_is_received_counts_for_keep_alive_and_what_is_sent_does_not() {
+fn keep_alive_counts_packets_of_the_client_only() {
     let (broker, mut heir) = broker_and_heir();
     let mut client = broker.connect(Connect { keep_alive: 3, ..with_will(ProtocolVersion::V5, "x") });
     client.subscribe("tick", QoS::AtMostOnce);
@@ -101,7 +101,7 @@ fn mqtt_3_1_2_8_a_delayed_will_comes_after_its_delay() {
 }
 
 #[test]
-fn mqtt_3_1_2_8_a_delayed_will_comes_when_its_session_ends_before() {
+fn mqtt_3_1_2_8_delayed_will_is_published_at_session_end() {
     let (broker, mut heir) = broker_and_heir();
     let ended = Instant::now();
     broker.connect(delayed(1000, 1)).cut();
@@ -115,7 +115,7 @@ fn mqtt_3_1_2_8_a_delayed_will_comes_when_its_session_ends_before() {
 }
 
 #[test]
-fn mqtt_3_1_3_9_back_within_the_delay_the_will_is_not_sent() {
+fn mqtt_3_1_3_9_reconnect_within_the_delay_drops_the_will() {
     let (broker, mut heir) = broker_and_heir();
     broker.connect(delayed(4, u32::MAX)).cut();
     let (back, connack) = RawClient::connect(broker.address(), lasting(ProtocolVersion::V5, "will"));
@@ -125,7 +125,7 @@ fn mqtt_3_1_3_9_back_within_the_delay_the_will_is_not_sent() {
     heir.expect_nothing_waiting();
 }
 
-/// MQTT 5.0 §3.1.3.2.2, §3.1.4: the old connection ends, and its session perhaps.
+/// MQTT 5.0 §3.1.3.2.2, §3.1.4: a takeover ends the old connection, and perhaps its session.
 #[test]
 fn mqtt_3_1_4_3_takeover_and_wills() {
     let resume = lasting(ProtocolVersion::V5, "will");

@@ -1,4 +1,4 @@
-//! Little that makes much.
+//! Small requests with large effects on memory and work.
 
 use std::time::Instant;
 
@@ -17,7 +17,7 @@ fn user_properties(count: usize) -> Publish {
     Publish { properties, ..message("t", "x") }
 }
 
-/// 40,000 User Properties in each of 100 packets of 200 KB: refused before they are taken apart, growth ≤ 16 MiB.
+/// 100 packets of 200 KB, each with 40,000 User Properties: refused before they are parsed, growth ≤ 16 MiB.
 #[test]
 fn forty_thousand_user_properties_are_refused() {
     let broker = BrokerProcess::start(&[]);
@@ -31,7 +31,7 @@ fn forty_thousand_user_properties_are_refused() {
     growth.assert_within(16, "100 x 40,000 user properties");
 }
 
-/// Where they are allowed they pass, and cost what one packet costs: growth ≤ 64 MiB.
+/// Within the configured limit, such packets pass and cost no more than one packet: growth ≤ 64 MiB.
 #[test]
 fn forty_thousand_user_properties_pass_where_they_may() {
     let broker = broker_with("[connections]\nuser_properties_maximum = 40000");
@@ -47,8 +47,8 @@ fn forty_thousand_user_properties_pass_where_they_may() {
     growth.assert_within(64, "40,000 user properties");
 }
 
-/// 256 overlapping subscriptions with identifiers of four bytes make 1.3 KB of each byte. 20,000 messages for a client
-/// that does not read: growth ≤ 64 MiB, and 10 s at most.
+/// 256 overlapping subscriptions with four-byte identifiers make 1.3 KB of each byte. 20,000 messages for a receiver
+/// that does not read: growth ≤ 64 MiB, at most 10 s.
 #[test]
 fn overlapping_subscription_identifiers() {
     let broker = broker_with("[sessions]\nwildcard_patterns_maximum = 256");
@@ -77,7 +77,7 @@ fn overlapping_subscription_identifiers() {
     assert_eq!(identifiers, (0..256).map(identifier).collect::<Vec<_>>(), "[MQTT-3.3.4-4]");
 }
 
-/// As many filters as fit into a packet of 4 MiB, six bytes each, and as many as are refused one by one: growth ≤ 16 MiB.
+/// SUBSCRIBE packets with 10,000 filters, refused one by one beyond the limit, and with 500,000: growth ≤ 16 MiB.
 #[test]
 fn a_subscribe_of_half_a_million_filters() {
     let broker = BrokerProcess::start(&[]);
@@ -103,10 +103,10 @@ fn a_subscribe_of_half_a_million_filters() {
     broker.assert_serves();
 }
 
-/// 10,000 filters of 128 levels, which would be 1,280,000 nodes in the tree of those with wildcards; then 10,000 of 5 KB
-/// without one. At the default bound of 64 MiB, each time: growth ≤ 80 MiB, and the rest is refused.
+/// 10,000 filters of 128 levels with a wildcard (1,280,000 nodes of the tree), then 10,000 of 5 KB without one. The
+/// default bound is 64 MiB: growth ≤ 80 MiB each time, further filters are refused.
 #[test]
-fn long_filters() {
+fn long_filters_stay_within_the_memory_bound() {
     for (middle, last) in [("x/".repeat(126), "+"), ("x".repeat(5000), "")] {
         let broker = BrokerProcess::start(&[]);
         let mut growth = Growth::of(&broker);
@@ -125,9 +125,9 @@ fn long_filters() {
     }
 }
 
-/// 200 Wills of 60 KB published at once to 20 subscribers that do not read: shared, not copied, growth ≤ 64 MiB.
+/// 200 Wills of 60 KB, published at once to 20 receivers that do not read: shared, not copied, growth ≤ 64 MiB.
 #[test]
-fn wills_fan_out() {
+fn wills_are_shared_among_subscribers() {
     let broker = BrokerProcess::start(&[]);
     let mut growth = Growth::of(&broker);
     let mut readers = (0..20).map(|number| broker.v5(&format!("reader-{number}"))).collect::<Vec<RawClient>>();

@@ -1,4 +1,4 @@
-//! No byte of one client is ever seen by another, but in the messages that it published.
+//! No receiver sees a byte of another client, except in that client's published messages.
 
 use std::time::Duration;
 
@@ -10,8 +10,8 @@ use crate::support::{BrokerProcess, RawClient, lasting, text, topic};
 /// Sizes around every threshold of copying and sharing.
 const SIZES: [usize; 14] = [0, 1, 2, 127, 128, 4000, 4095, 4096, 4097, 16_383, 65_535, 65_536, 300_000, 1_000_000];
 
-/// Twelve clients fill all they send with a letter of their own; each receiver sees the letter that belongs to the
-/// topic in every part of each message, live, retained, queued and in a Will.
+/// Twelve clients fill everything they send with a letter of their own. Every part of a received message (live,
+/// retained, queued or Will) must hold the letter of its topic.
 #[test]
 fn every_message_is_made_of_its_publisher_s_bytes() {
     let broker = BrokerProcess::start(&[]);
@@ -29,7 +29,7 @@ fn every_message_is_made_of_its_publisher_s_bytes() {
     });
     for letter in letters {
         let mut sleeper = broker.connect(lasting(ProtocolVersion::V5, &id(b's', letter)));
-        // All but the Will, whose turn may come later, in order.
+        // All messages in order, except the Will, which may arrive later.
         for _ in 0..3 {
             for size in SIZES {
                 let publish = sleeper.receive_message();
@@ -82,7 +82,7 @@ fn publish_and_watch(broker: &BrokerProcess, letter: u8) {
     reader.expect_nothing_for(Duration::from_millis(50));
 }
 
-/// A topic is the letter, slashes, and a size.
+/// Topic name for a letter and a payload size.
 fn name(letter: u8, size: usize) -> String {
     format!("{}/{size}", char::from(letter))
 }
@@ -123,7 +123,7 @@ fn check(publish: &Publish, letter: u8) {
     assert!(is_ours(properties.user_properties[0].name.as_bytes()));
 }
 
-/// Answers hold nothing but what they answer: a refused packet's bytes do not come back, nor others'.
+/// Answers repeat no bytes of a refused packet, and none of other clients.
 #[test]
 fn answers_hold_no_canary() {
     let broker = BrokerProcess::start(&[]);

@@ -1,4 +1,4 @@
-//! More clients than there are file descriptors.
+//! More clients than file descriptors.
 
 use std::io::Write as _;
 use std::net::TcpStream;
@@ -7,7 +7,7 @@ use tenbin_codec::{ProtocolVersion, QoS};
 
 use crate::support::{BrokerProcess, DataDirectory, RawClient, hex, lasting};
 
-/// 400 connections to a broker with 256 descriptors: the log goes on in new segments, and the broker opens more files.
+/// 400 connections to a broker with 256 descriptors: it still opens files, so the log continues in new segments.
 #[test]
 fn durable_qos1_is_acknowledged_when_clients_exhaust_limit() {
     let data = DataDirectory::new();

@@ -2,7 +2,7 @@ use std::io::Write as _;
 
 use crate::support::BrokerProcess;
 
-/// How much a broker's resident memory grows, looked at now and then.
+/// Growth of a broker's resident memory, sampled on request.
 pub(crate) struct Growth<'a> {
     broker: &'a BrokerProcess,
     before: u64,
@@ -10,7 +10,7 @@ pub(crate) struct Growth<'a> {
 }
 
 impl<'a> Growth<'a> {
-    /// Growth from now on.
+    /// Starts to measure.
     pub(crate) fn of(broker: &'a BrokerProcess) -> Self {
         broker.assert_serves();
         let before = broker.resident_bytes();
@@ -21,7 +21,7 @@ impl<'a> Growth<'a> {
         self.most = self.most.max(self.broker.resident_bytes());
     }
 
-    /// The figure, and that it is within `bound` mebibytes.
+    /// Prints the growth and asserts that it is at most `bound` MiB.
     pub(crate) fn assert_within(&mut self, bound: u64, what: &str) {
         self.look();
         let grown = self.most - self.before;

@@ -118,7 +118,7 @@ fn every_interval_of_the_configuration() {
         }
         broker.assert_serves();
     }
-    // The shortest time-out still lets nobody hang, and rates and bounds of 1 let one through.
+    // The shortest timeout closes a silent client, and a rate or bound of 1 admits one.
     let broker = broker_with("[connections]\nconnect_timeout_ms = 1\npublishes_per_second = 1");
     broker.open(ProtocolVersion::V5).expect_closed();
     let broker2 = broker_with("[connections]\npublishes_per_second = 1000000000\nconnects_per_second = 1000000000");

@@ -1,5 +1,5 @@
 #![cfg(target_os = "linux")]
-//! Clients that are up to no good. Each test states what the broker may take of memory and time meanwhile.
+//! Hostile clients. Each test states the memory and time that the broker may use meanwhile.
 
 #[path = "../support/mod.rs"]
 mod support;

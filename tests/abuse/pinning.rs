@@ -1,4 +1,4 @@
-//! Small things that would keep large buffers alive.
+//! Small objects that could pin large buffers.
 
 use bytes::Bytes;
 use tenbin_codec::{Connect, Packet, PacketType, ProtocolVersion, Publish, QoS, Text, UserProperty, Will, WriteBuffer};
@@ -6,9 +6,10 @@ use tenbin_codec::{Connect, Packet, PacketType, ProtocolVersion, Publish, QoS, T
 use crate::growth::Growth;
 use crate::support::{BrokerProcess, at_qos, lasting, message, text, topic};
 
-/// 300 messages of 5 KB for a client that never acknowledges, each between two of 1 MB for nobody: growth ≤ 48 MiB.
+/// 300 messages of 5 KB for a receiver that never acknowledges, each between two of 1 MB without a receiver: growth ≤
+/// 48 MiB.
 #[test]
-fn messages_in_flight_do_not_keep_large_neighbours() {
+fn messages_in_flight_do_not_pin_large_read_buffers() {
     let broker = BrokerProcess::start(&[]);
     let mut growth = Growth::of(&broker);
     let mut client = broker.connect(lasting(ProtocolVersion::V5, "client"));
@@ -39,7 +40,7 @@ fn messages_in_flight_do_not_keep_large_neighbours() {
 
 /// 300 clients, each with a Will of a byte in a CONNECT of 200 KB: growth ≤ 24 MiB.
 #[test]
-fn wills_do_not_keep_their_connects() {
+fn wills_do_not_pin_their_connect_packets() {
     let broker = BrokerProcess::start(&[]);
     let mut growth = Growth::of(&broker);
     let value = text(&"x".repeat(50_000));
@@ -63,7 +64,7 @@ fn wills_do_not_keep_their_connects() {
 
 /// 200 subscriptions of a few bytes, each in a SUBSCRIBE of 200 KB: growth ≤ 16 MiB.
 #[test]
-fn subscriptions_do_not_keep_their_packets() {
+fn subscriptions_do_not_pin_their_packets() {
     let broker = BrokerProcess::start(&[]);
     let mut growth = Growth::of(&broker);
     let mut client = broker.v5("client");

@@ -32,9 +32,9 @@ fn receive_all(client: &mut RawClient) -> HashSet<usize> {
     numbers
 }
 
-/// More of them than a queue holds arrive, all and once, at any QoS; and a second SUBSCRIBE brings them again.
+/// More retained messages than a queue holds all arrive once, at any QoS. A second SUBSCRIBE brings them again.
 #[test]
-fn more_than_a_queue_holds_arrive() {
+fn retained_messages_beyond_the_queue_limit_arrive() {
     let broker = broker_with("[queue]\nmessages_maximum = 100\n[sessions]\nin_flight_maximum = 50");
     retain_many(&broker);
     for qos in [QoS::AtMostOnce, QoS::AtLeastOnce] {
@@ -47,9 +47,9 @@ fn more_than_a_queue_holds_arrive() {
     }
 }
 
-/// What a session has not got yet of QoS 1 waits for its next connection.
+/// QoS 1 messages that a session has not been sent yet wait for its next connection.
 #[test]
-fn what_is_not_sent_yet_waits_for_the_next_connection() {
+fn unsent_retained_messages_wait_for_the_next_connection() {
     let broker = broker_with("[sessions]\nin_flight_maximum = 10");
     let mut publisher = broker.v5("publisher");
     for number in 0..100 {
@@ -66,14 +66,14 @@ fn what_is_not_sent_yet_waits_for_the_next_connection() {
     client.unsubscribe(&["kept/+"]);
     client.subscribe("kept/+", QoS::AtLeastOnce);
     client.unsubscribe(&["kept/+"]);
-    // Those that were on their way come, the others do not any more.
+    // Only messages in flight arrive, not the rest.
     assert!(client.drain().len() < 30);
 }
 
-/// 50 clients ask for 50,000 messages each, again and again, and read nothing: growth ≤ 64 MiB, and others are served
-/// within a second.
+/// 50 clients request 50,000 messages five times each and read nothing: growth ≤ 64 MiB, and another client is served
+/// after less than 2 s of CPU time.
 #[test]
-fn who_asks_and_does_not_read_takes_little() {
+fn subscribers_that_do_not_read_use_little_memory() {
     let broker = BrokerProcess::start(&[]);
     retain_many(&broker);
     let mut growth = Growth::of(&broker);
@@ -95,9 +95,9 @@ fn who_asks_and_does_not_read_takes_little() {
     receive_all(&mut client);
 }
 
-/// A sparse filter looks at everything and finds nothing: it lets others run meanwhile.
+/// A sparse filter visits every topic and finds nothing. Other clients must run meanwhile.
 #[test]
-fn a_filter_that_finds_nothing_holds_nobody_up() {
+fn filter_without_matches_delays_no_other_client() {
     let broker = BrokerProcess::start(&[]);
     retain_many(&broker);
     let mut storm = (0..8).map(|number| broker.v5(&format!("storm-{number}"))).collect::<Vec<_>>();
@@ -120,9 +120,9 @@ fn a_filter_that_finds_nothing_holds_nobody_up() {
     assert!(worked < Duration::from_secs(4), "somebody else waits while the broker works for {worked:?}");
 }
 
-/// The last message that a subscriber sees of a topic is the newest, however publishing and subscribing meet.
+/// A subscriber sees the newest message of a topic last, however PUBLISH and SUBSCRIBE interleave.
 #[test]
-fn the_newest_message_comes_last() {
+fn newest_retained_message_comes_last() {
     let broker = BrokerProcess::start(&[]);
     let mut publisher = broker.v5("publisher");
     let last = 2000;
@@ -138,7 +138,7 @@ fn the_newest_message_comes_last() {
                 for publish in client.drain() {
                     seen = number_of(&publish);
                 }
-                // What it saw last may not be older than what it had seen before.
+                // The last message must not be older than one of an earlier round.
                 assert!(seen == 0 || seen >= newest, "{seen} after {newest}");
                 newest = newest.max(seen);
                 client.unsubscribe(&["state"]);

@@ -1,4 +1,4 @@
-//! Connections that say nothing, or next to nothing.
+//! Connections that send nothing, or next to nothing.
 
 use std::time::{Duration, Instant};
 
@@ -8,15 +8,15 @@ use crate::broker_with;
 use crate::growth::Growth;
 use crate::support::{PATIENCE, RawClient, Silence, hex, text};
 
-/// 100 that say nothing, 100 that say a byte now and then: all are closed in time, growth ≤ 16 MiB.
+/// 100 silent connections and 100 that send a byte now and then: all are closed in time, growth ≤ 16 MiB.
 #[test]
-fn a_hundred_of_each_kind_are_closed_in_time() {
+fn silent_and_slow_connections_are_closed_in_time() {
     let broker = broker_with("[connections]\nconnect_timeout_ms = 3000");
     let mut growth = Growth::of(&broker);
     let opened = Instant::now();
     let mut silent = (0..100).map(|_| broker.open(ProtocolVersion::V5)).collect::<Vec<_>>();
     let mut slow = (0..100).map(|_| broker.open(ProtocolVersion::V5)).collect::<Vec<_>>();
-    // The largest CONNECT that is taken, a byte at a time.
+    // The largest legal CONNECT, a byte at a time.
     slow.iter_mut().for_each(|client| client.send_bytes(&hex("10 FC FF 0F")));
     for byte in [0, 4, b'M', b'Q'] {
         std::thread::sleep(Duration::from_millis(150));
@@ -31,7 +31,7 @@ fn a_hundred_of_each_kind_are_closed_in_time() {
     growth.assert_within(16, "200 slow connections");
 }
 
-/// Keep Alive is counted in packets: bytes of one that never ends do not prolong it.
+/// Keep Alive counts packets: bytes of an endless packet do not prolong it.
 #[test]
 fn a_packet_that_never_ends_does_not_keep_a_client_alive() {
     let broker = broker_with("");
@@ -46,9 +46,9 @@ fn a_packet_that_never_ends_does_not_keep_a_client_alive() {
     assert!(began.elapsed() >= Duration::from_millis(1400), "{:?}", began.elapsed());
 }
 
-/// 50 packets of 4 MiB are begun and never ended: a connection buffers what has come, growth ≤ 24 MiB.
+/// 50 packets of 4 MiB begin and never end: a connection buffers only received bytes, growth ≤ 24 MiB.
 #[test]
-fn announced_lengths_cost_what_has_come() {
+fn announced_packet_length_allocates_no_memory() {
     let broker = broker_with("");
     let mut growth = Growth::of(&broker);
     let mut clients = (0..50).map(|number| broker.v5(&format!("client-{number}"))).collect::<Vec<_>>();

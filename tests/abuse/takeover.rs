@@ -9,8 +9,8 @@ use crate::broker_with;
 use crate::growth::Growth;
 use crate::support::{BrokerProcess, PATIENCE, RawClient, Silence, at_qos, encode, message, subscription, text};
 
-/// 8 connections take one session from each other for 5 s, (un)subscribing and publishing as fast as they can: nothing
-/// of it is left in the counters of clients and subscriptions, growth ≤ 48 MiB.
+/// 8 connections take one session over from each other for 5 s, while they subscribe, unsubscribe and publish as fast
+/// as they can. The counters of clients and subscriptions return to their old values; growth ≤ 48 MiB.
 #[test]
 fn takeover_subscribe_and_publish_storm() {
     let broker = broker_with("[sys]\ninterval_seconds = 1");
@@ -37,7 +37,7 @@ fn takeover_subscribe_and_publish_storm() {
         stop.store(true, Ordering::Relaxed);
     });
     assert!(rounds.load(Ordering::Relaxed) > 100, "{rounds:?} rounds");
-    // The session ends, and all that belongs to it.
+    // Ends the session and everything that belongs to it.
     broker.v5("victim").disconnect();
     growth.assert_within(48, "takeover storm");
     let until = Instant::now() + PATIENCE;
@@ -92,7 +92,7 @@ fn fight(broker: &BrokerProcess, thread: usize, round: usize) {
         Packet::Publish(message(&filter, "y")).encode(version, &mut out);
     }
     client.try_send_bytes(&out.to_bytes());
-    // Some read, some go at once, some stay until they are thrown out.
+    // Some read, some leave at once, some stay until the broker disconnects them.
     match (thread + round) % 3 {
         0 => {}
         1 => {

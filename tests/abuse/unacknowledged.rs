@@ -1,12 +1,13 @@
-//! Handshakes that never end.
+//! Handshakes that are never completed.
 
 use tenbin_codec::{Packet, PacketId, PacketType, ProtocolVersion, Publish, QoS, WriteBuffer};
 
 use crate::growth::Growth;
 use crate::support::{BrokerProcess, at_qos, lasting};
 
-/// All 65,535 Packet Identifiers of a 3.1.1 client at QoS 2, none released, payloads of 1 KB, from 4 sessions that go on:
-/// what stays is the identifiers, growth ≤ 24 MiB. The same ones again are known, and not delivered twice.
+/// Four 3.1.1 sessions send QoS 2 messages of 1 KB with all 65,535 Packet Identifiers and release none: only
+/// identifiers stay in memory, growth ≤ 24 MiB. A repeated identifier is recognized, and its message is not delivered
+/// twice.
 #[test]
 fn identifiers_never_released() {
     let broker = BrokerProcess::start(&[]);
@@ -41,7 +42,7 @@ fn identifiers_never_released() {
     witness.expect_nothing_waiting();
 }
 
-/// A client that reads and never acknowledges holds `in_flight_maximum` messages, and its queue: 60 MB of 20 KB
+/// A receiver that reads and never acknowledges holds `in_flight_maximum` messages and its queue: 60 MB of 20 KB
 /// messages, growth ≤ 64 MiB (20 MiB in flight, 16 MiB queued).
 #[test]
 fn messages_never_acknowledged() {

@@ -7,7 +7,7 @@ use tenbin_codec::{Ack, Packet, PacketType, ProtocolVersion, Publish, QoS, Reaso
 use crate::guarded::Guarded;
 use crate::support::{QOS_ALL, VERSIONS, at_qos, message, retained, share, subscription, topic};
 
-/// alice may do everything but what is secret, bob what his user and client id name, all may read what is public.
+/// alice may do everything except under "secret", bob only under his user name and client id; all may read "public".
 const RULES: &str = r##"
 [[acl]]
 deny = "all"
@@ -28,7 +28,7 @@ topic = "public/#"
 "##;
 
 #[test]
-fn a_denied_publish_is_told_at_v5_and_reaches_nobody() {
+fn denied_publish_is_refused_at_5_0_and_reaches_no_subscriber() {
     let guarded = Guarded::start(RULES);
     let mut alice = guarded.client(ProtocolVersion::V5, "alice", "alice");
     alice.subscribe("public/#", QoS::ExactlyOnce);
@@ -48,7 +48,7 @@ fn a_denied_publish_is_told_at_v5_and_reaches_nobody() {
 }
 
 #[test]
-fn subscriptions_are_judged_by_all_that_they_match() {
+fn subscriptions_are_checked_against_all_matching_topics() {
     let guarded = Guarded::start(RULES);
     for version in VERSIONS {
         let mut bob = guarded.client(version, "bob", "bob");
@@ -65,7 +65,7 @@ fn subscriptions_are_judged_by_all_that_they_match() {
             ("#", ReasonCode::GrantedQoS1),
             ("public/+", ReasonCode::GrantedQoS1),
             (&share("g", "secret/x"), denied),
-            (&share("g", "#"), denied), // members are not asked message by message
+            (&share("g", "#"), denied), // members have no check per message
             (&share("g", "+/x"), denied),
             (&share("g", "public/#"), ReasonCode::GrantedQoS1),
         ] {
@@ -93,7 +93,7 @@ fn a_wide_subscription_brings_only_what_is_allowed() {
     }
 }
 
-/// Retained messages come in pages as large as the send quota; a page of forbidden ones, found first, must not be the last.
+/// Retained messages come in pages as large as the send quota. A first page of forbidden messages must not be the last.
 #[test]
 fn forbidden_retained_messages_do_not_hold_back_the_others() {
     let guarded = Guarded::start(&format!("{RULES}\n[sessions]\nin_flight_maximum = 2"));
@@ -128,8 +128,8 @@ fn a_denied_retained_message_is_neither_stored_nor_cleared() {
     }
 }
 
-/// Bad input "Alias or empty topic past the ACL": the topic behind an alias is what counts, each time. A refused
-/// PUBLISH sets its alias as any other does, and what it stands for stays refused.
+/// Bad input "Alias or empty topic past the ACL": every PUBLISH is checked by the topic behind its alias. A refused
+/// PUBLISH still sets its alias, and later messages with that alias are refused too.
 #[test]
 fn an_alias_does_not_get_past_the_rules() {
     let guarded = Guarded::start(RULES);
@@ -173,7 +173,7 @@ fn client_ids_with_wildcards_widen_nothing() {
 }
 
 #[test]
-fn without_any_rule_all_is_allowed_and_with_one_the_rest_is_denied() {
+fn default_is_allow_without_rules_and_deny_with_rules() {
     for (rules, expected) in [
         ("", ReasonCode::NoMatchingSubscribers),
         ("[[acl]]\nallow = \"publish\"\ntopic = \"b\"", ReasonCode::NotAuthorized),

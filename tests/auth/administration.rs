@@ -10,7 +10,7 @@ use crate::guarded::{USERS, as_user};
 use crate::stage::Stage;
 use crate::support::{RawClient, lasting, topic};
 
-/// Sessions of alice, with fifty messages, of bob, and of nobody, with a Will that waits.
+/// Sessions of alice (with fifty messages), of bob, and of an anonymous client (with a pending Will).
 fn three_sessions() -> Stage {
     let stage = Stage::new();
     stage.passwords("pw", &USERS);
@@ -94,7 +94,7 @@ fn removed_session_is_gone_and_others_stay() {
     alice.subscribe("will", QoS::AtLeastOnce);
     alice.expect_nothing_waiting(); // a Will is not published
     assert!(connect("bob-1", "bob").1.session_present);
-    // While a broker has the directory, nobody else changes it.
+    // A directory in use by a broker cannot be changed.
     let in_use = run(&stage, REMOVE, &["bob-1"]);
     assert_eq!((in_use.code, in_use.sessions.len()), (Some(2), 0));
 }

@@ -46,7 +46,7 @@ fn a_new_file_is_for_its_owner_only() {
 
 #[cfg(unix)]
 #[test]
-fn a_symbolic_link_goes_on_naming_its_file() {
+fn passwd_keeps_a_symbolic_link() {
     use std::os::unix::fs::symlink;
     let (file, link) = (Passwords::of(&[("alice", "wonderland")]), Passwords::empty());
     symlink(file.path(), link.path()).expect("a new name");
@@ -54,7 +54,7 @@ fn a_symbolic_link_goes_on_naming_its_file() {
     assert!(fs::symlink_metadata(link.path()).expect("still there").is_symlink());
     let content = fs::read_to_string(file.path()).expect("ours");
     assert!(content.contains("alice:") && content.contains("carol:"), "{content}");
-    // One that names nothing is not put in the place of it either.
+    // A dangling link is not replaced by a file either.
     fs::remove_file(file.path()).expect("ours");
     let output = passwd(&[link.path(), "carol"], "opera\n");
     let said = String::from_utf8_lossy(&output.stderr);
@@ -62,10 +62,10 @@ fn a_symbolic_link_goes_on_naming_its_file() {
     assert!(fs::symlink_metadata(link.path()).expect("still there").is_symlink());
 }
 
-/// Who may give files away keeps their owner; who may not leaves them as they are.
+/// A process that may change owners keeps the file's owner. One that may not leaves the file unchanged.
 #[cfg(unix)]
 #[test]
-fn a_file_keeps_its_owner_or_stays_as_it_is() {
+fn passwd_keeps_the_owner_or_leaves_the_file_unchanged() {
     use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
     use std::os::unix::process::CommandExt as _;
     const OTHER: u32 = 65_534;
@@ -97,7 +97,7 @@ fn a_file_keeps_its_owner_or_stays_as_it_is() {
 }
 
 #[test]
-fn mistakes_are_told_in_one_line() {
+fn passwd_errors_take_one_line() {
     let file = Passwords::empty();
     for (arguments, input, word) in [
         (&[file.path(), "carol"][..], "", "empty"),
@@ -132,7 +132,7 @@ fn command(arguments: &[&str]) -> Command {
 
 fn run(command: &mut Command, input: &str) -> Output {
     let mut child = command.spawn().expect("the built command can be started");
-    // It may end before it reads.
+    // The command may exit before it reads.
     let _ = child.stdin.take().expect("piped").write_all(input.as_bytes());
     child.wait_with_output().expect("our own child")
 }

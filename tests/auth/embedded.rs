@@ -1,4 +1,4 @@
-//! The broker as a library: an Authenticator and an Authorizer of one's own.
+//! The broker as a library, with a custom Authenticator and Authorizer.
 
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
@@ -35,12 +35,12 @@ impl Embedded {
     }
 }
 
-/// Sends clients away by their user name, and answers the method "ask" with a question.
+/// Redirects clients by user name, and answers the method "ask" with a question.
 struct Doorman;
 
 struct Question;
 
-/// Authentication Data of an AUTH of 215 bytes.
+/// Authentication Data that makes an AUTH of 215 bytes.
 const LONG: &str = concat!(
     "0123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789",
     "0123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789",
@@ -92,7 +92,7 @@ fn accept(name: Option<&[u8]>) -> Answer {
     Answer::Accept { identity, data: Some("welcome".into()) }
 }
 
-/// Denies what is about "forbidden" once it is told to.
+/// Denies actions on "forbidden" while its flag is set.
 struct Censor(Arc<AtomicBool>);
 
 impl Authorizer for Censor {
@@ -114,7 +114,7 @@ fn doorman() -> Embedded {
 }
 
 #[test]
-fn a_client_is_told_which_other_server_to_use() {
+fn connack_names_the_server_to_use_instead() {
     let embedded = doorman();
     for (user, reason) in [("elsewhere", ReasonCode::UseAnotherServer), ("moved", ReasonCode::ServerMoved)] {
         let connect = |version| with_password(Connect::new(version, text("c")), user, "x");
@@ -122,7 +122,7 @@ fn a_client_is_told_which_other_server_to_use() {
         assert_eq!(connack.reason, reason);
         assert_eq!(connack.properties.server_reference, Some(text("other.example:1883")));
         client.expect_closed();
-        // 3.1.1 has no word for it.
+        // 3.1.1 has no such code.
         let mut client = RawClient::open(embedded.addresses()[0], ProtocolVersion::V311);
         client.send(&Packet::Connect(Box::new(connect(ProtocolVersion::V311))));
         client.expect_closed();
@@ -130,7 +130,7 @@ fn a_client_is_told_which_other_server_to_use() {
 }
 
 #[test]
-fn what_an_authenticator_may_not_say_is_not_said() {
+fn illegal_authenticator_answers_are_replaced() {
     let embedded = doorman();
     for version in VERSIONS {
         for (user, reason) in [("illegal", ReasonCode::NotAuthorized), ("banned", ReasonCode::Banned)] {
@@ -139,7 +139,7 @@ fn what_an_authenticator_may_not_say_is_not_said() {
             assert_eq!(RawClient::try_connect(embedded.addresses()[0], connect).1.reason, reason);
         }
     }
-    // [MQTT-4.12.0-6]: nothing is asked of a client without a method, and its CONNACK names none.
+    // [MQTT-4.12.0-6]: a client without a method is asked nothing, and its CONNACK names no method.
     let connect = with_password(Connect::new(ProtocolVersion::V5, text("c")), "questioned", "x");
     let (_, connack) = RawClient::try_connect(embedded.addresses()[0], connect);
     assert_eq!(connack.reason, ReasonCode::ImplementationSpecificError);
@@ -167,12 +167,12 @@ fn mqtt_4_12_0_2_an_exchange_may_take_several_steps() {
 }
 
 #[test]
-fn mqtt_4_12_1_a_client_authenticates_again_while_its_other_packets_go_on() {
+fn mqtt_4_12_1_packets_are_served_during_reauthentication() {
     let embedded = doorman();
     let mut client = served(&embedded);
     client.send(&auth(ReasonCode::ReAuthenticate, ""));
-    // Its data says who it is at once.
-    client.wait_for(tenbin_codec::PacketType::Disconnect); // not as nobody: the session is carol's
+    // An empty user name in the Authentication Data.
+    client.wait_for(tenbin_codec::PacketType::Disconnect); // anonymous is refused: the session is carol's
     let mut client = served(&embedded);
     client.send(&auth(ReasonCode::ReAuthenticate, "carol"));
     expect_auth(&mut client, ReasonCode::Success, "welcome");
@@ -183,12 +183,12 @@ fn mqtt_4_12_1_a_client_authenticates_again_while_its_other_packets_go_on() {
 }
 
 #[test]
-fn mqtt_4_12_1_2_who_fails_to_authenticate_again_is_disconnected() {
+fn mqtt_4_12_1_2_refused_reauthentication_disconnects() {
     let embedded = doorman();
     let mut client = served(&embedded);
     client.send(&auth(ReasonCode::ReAuthenticate, "mallory"));
     client.expect_end(ReasonCode::NotAuthorized);
-    // Sent elsewhere.
+    // Redirected to another server.
     let mut client = served(&embedded);
     client.send(&auth(ReasonCode::ReAuthenticate, "move"));
     let Packet::Disconnect(disconnect) = client.receive() else { panic!("no DISCONNECT") };
@@ -199,7 +199,7 @@ fn mqtt_4_12_1_2_who_fails_to_authenticate_again_is_disconnected() {
 }
 
 #[test]
-fn an_authorizer_of_ones_own_is_asked_and_asked_again() {
+fn custom_authorizer_is_asked_again_after_reauthorize() {
     let closed = Arc::new(AtomicBool::new(false));
     let embedded = Embedded::start(local(), |builder| builder.authorizer(Censor(Arc::clone(&closed))));
     let connect = |id| RawClient::connect(embedded.addresses()[0], Connect::new(ProtocolVersion::V5, text(id))).0;
@@ -235,15 +235,15 @@ fn an_authenticator_that_does_not_answer_in_time_is_busy() {
     let Packet::ConnAck(connack) = client.receive() else { panic!("no CONNACK") };
     assert_eq!(connack.reason, ReasonCode::ServerBusy);
     client.expect_closed();
-    // Nor does a client that falls silent halfway hold its place. [MQTT 5.0 §4.12]
+    // A client that falls silent halfway is closed as well. [MQTT 5.0 §4.12]
     let mut client = ask(&embedded);
     expect_auth(&mut client, ReasonCode::ContinueAuthentication, "who?");
     client.expect_closed();
 }
 
-/// It has no part that could be left out.
+/// An AUTH has no optional part that could be omitted.
 #[test]
-fn mqtt_3_1_2_24_an_auth_that_is_larger_than_its_client_takes_ends_the_connection() {
+fn mqtt_3_1_2_24_oversized_auth_ends_the_connection() {
     let embedded = doorman();
     for maximum in [5, 16] {
         let mut client = ask_with(&embedded, 60, NonZeroU32::new(maximum));
@@ -262,10 +262,10 @@ fn mqtt_3_1_2_24_an_auth_that_is_larger_than_its_client_takes_ends_the_connectio
     expect_auth(&mut client, ReasonCode::ContinueAuthentication, LONG);
 }
 
-/// Never answers; tells when it is not asked any more.
+/// Authenticator that never answers, and signals when the broker drops one of its requests.
 struct Thinker(mpsc::SyncSender<()>);
 
-/// As [`Thinker`], about one client.
+/// A request to [`Thinker`], or its exchange, with one client.
 struct Thought(mpsc::SyncSender<()>);
 
 impl Authenticator for Thinker {
@@ -296,9 +296,9 @@ impl Drop for Thought {
     }
 }
 
-/// Bad input: a flood of clients that connect and are gone, with and without something sent ahead.
+/// Bad input: a flood of clients that connect and close, with and without a packet sent ahead.
 #[test]
-fn of_clients_that_have_closed_few_keep_their_place() {
+fn pending_clients_that_closed_are_limited() {
     let config =
         Config::parse("listen = [\"127.0.0.1:0\"]\n[connections]\nconnect_timeout_ms = 600000").expect("legal");
     let (thought, forgotten) = mpsc::sync_channel(20);
@@ -319,7 +319,7 @@ fn of_clients_that_have_closed_few_keep_their_place() {
             is_forgotten();
         }
     }
-    // One that listens is told.
+    // A half-closed client that still reads gets an answer.
     let said = connect(ProtocolVersion::V5, true).half_close();
     assert!(matches!(&said[..], [Packet::ConnAck(connack)] if connack.reason == ReasonCode::ServerBusy), "{said:?}");
     is_forgotten();
@@ -356,7 +356,7 @@ fn ask_with(embedded: &Embedded, keep_alive: u16, maximum_packet_size: Option<No
     client
 }
 
-/// A client that has become carol.
+/// A client authenticated as carol.
 fn served(embedded: &Embedded) -> RawClient {
     served_with(embedded, None)
 }

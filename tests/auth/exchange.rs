@@ -9,11 +9,11 @@ use crate::stage::Stage;
 use crate::support::{BrokerProcess, RawClient, message, text};
 
 #[test]
-fn mqtt_4_12_0_5_scram_lets_in_who_knows_the_password_and_shows_that_the_broker_does() {
+fn mqtt_4_12_0_5_scram_verifies_the_client_and_the_broker() {
     let guarded = Guarded::start_with("", "[[acl]]\nuser = \"alice\"\nallow = \"all\"\ntopic = \"a\"");
     let (mut client, connack) = scram(&guarded, "c", "alice", "wonderland");
     assert_eq!(connack.properties.authentication_method, Some(text(METHOD)));
-    // She is alice.
+    // The client has alice's rights.
     assert_eq!(client.publish("a", "x", QoS::AtLeastOnce), ReasonCode::NoMatchingSubscribers);
     assert_eq!(client.publish("b", "x", QoS::AtLeastOnce), ReasonCode::NotAuthorized);
 }
@@ -32,7 +32,7 @@ fn mqtt_4_12_0_1_an_unknown_method_is_refused() {
 }
 
 #[test]
-fn mqtt_4_12_0_4_a_wrong_password_and_an_unknown_user_get_the_same_answers() {
+fn mqtt_4_12_0_4_wrong_password_and_unknown_user_look_the_same() {
     let guarded = Guarded::start("");
     for (user, password) in [("alice", "builder"), ("nobody", "wonderland")] {
         let mut scram = ScramClient::new(user, password);
@@ -42,7 +42,7 @@ fn mqtt_4_12_0_4_a_wrong_password_and_an_unknown_user_get_the_same_answers() {
         assert_eq!(connack(&mut client).reason, ReasonCode::NotAuthorized, "{user}");
         client.expect_closed();
     }
-    // The salt of a user who does not exist does not change from one time to the next.
+    // The salt of an unknown user is stable.
     let salt = |user| {
         let challenge = challenge(&mut begin(&guarded, &ScramClient::new(user, "x")));
         String::from_utf8_lossy(&challenge).split(',').nth(1).map(ToOwned::to_owned)
@@ -51,7 +51,7 @@ fn mqtt_4_12_0_4_a_wrong_password_and_an_unknown_user_get_the_same_answers() {
     assert_ne!(salt("nobody"), salt("noone"));
 }
 
-/// Whoever asks again after a restart, or compares iteration counts, does not learn who exists.
+/// Neither a restart nor the iteration count reveals whether a user exists.
 #[test]
 fn unknown_scram_users_look_like_users_of_the_file() {
     let stage = Stage::new();
@@ -84,7 +84,7 @@ fn unknown_scram_users_look_like_users_of_the_file() {
 }
 
 #[test]
-fn a_client_without_first_data_is_asked_for_it() {
+fn client_without_initial_data_is_asked_for_it() {
     let guarded = Guarded::start("");
     let mut scram = ScramClient::new("bob", "builder");
     let mut client = guarded.broker.open(ProtocolVersion::V5);
@@ -98,7 +98,7 @@ fn a_client_without_first_data_is_asked_for_it() {
 }
 
 #[test]
-fn mqtt_3_1_2_30_nothing_but_auth_and_disconnect_may_come_before_connack() {
+fn mqtt_3_1_2_30_only_auth_and_disconnect_may_precede_connack() {
     let guarded = Guarded::start("");
     let data = Some(Bytes::from_static(b"x"));
     for packet in [
@@ -123,7 +123,7 @@ fn mqtt_3_1_2_30_nothing_but_auth_and_disconnect_may_come_before_connack() {
 }
 
 #[test]
-fn mqtt_4_12_0_7_without_a_method_there_is_no_auth() {
+fn mqtt_4_12_0_7_auth_is_refused_without_a_method() {
     let guarded = Guarded::start("");
     for packet in [
         auth(ReasonCode::ReAuthenticate, Some(METHOD), None),
@@ -137,7 +137,7 @@ fn mqtt_4_12_0_7_without_a_method_there_is_no_auth() {
 }
 
 #[test]
-fn mqtt_4_12_1_1_a_client_authenticates_again_with_the_same_method() {
+fn mqtt_4_12_1_1_reauthentication_uses_the_same_method() {
     let guarded = Guarded::start("");
     let (mut client, _) = scram(&guarded, "c", "alice", "wonderland");
     client.subscribe("a", QoS::AtLeastOnce);
@@ -156,7 +156,7 @@ fn mqtt_4_12_1_1_a_client_authenticates_again_with_the_same_method() {
 }
 
 #[test]
-fn mqtt_4_12_1_2_authenticating_again_in_vain_ends_the_connection() {
+fn mqtt_4_12_1_2_failed_reauthentication_ends_the_connection() {
     let guarded = Guarded::start("");
     for (user, password) in [("alice", "wrong"), ("bob", "builder")] {
         let (mut client, _) = scram(&guarded, "c", "alice", "wonderland");
@@ -178,7 +178,7 @@ fn mqtt_4_12_1_2_authenticating_again_in_vain_ends_the_connection() {
     }
 }
 
-/// Connects with SCRAM all the way.
+/// Connects and completes the SCRAM exchange.
 fn scram(guarded: &Guarded, client_id: &str, user: &str, password: &str) -> (RawClient, ConnAck) {
     let mut scram = ScramClient::new(user, password);
     let mut client = guarded.broker.open(ProtocolVersion::V5);

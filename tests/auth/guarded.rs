@@ -39,7 +39,7 @@ impl Guarded {
         Self { broker, config, passwords }
     }
 
-    /// Writes other rules and waits until the broker has them.
+    /// Writes other rules and waits until the broker has loaded them.
     pub(crate) fn reload(&self, rules: &str) {
         self.reload_with("anonymous = true", rules);
     }
@@ -49,7 +49,7 @@ impl Guarded {
         self.hang_up("reloaded");
     }
 
-    /// Sends SIGHUP and waits for what the log says of it.
+    /// Sends SIGHUP and waits for the next log line with `word`.
     pub(crate) fn hang_up(&self, word: &str) {
         let before = self.broker.log().count(word, usize::MAX, Duration::ZERO);
         self.broker.signal("HUP");
@@ -64,7 +64,7 @@ impl Guarded {
         RawClient::try_connect(self.broker.address(), connect)
     }
 
-    /// A connected client of `user`; of nobody if that is empty.
+    /// A connected client of `user`, or an anonymous one if `user` is empty.
     pub(crate) fn client(&self, version: ProtocolVersion, user: &str, client_id: &str) -> RawClient {
         self.connect(as_user(Connect::new(version, text(client_id)), user))
     }
@@ -72,7 +72,7 @@ impl Guarded {
 
 impl Passwords {
     pub(crate) fn of(users: &[(&str, &str)]) -> Self {
-        // Hashes are made slowly on purpose: one for each user and password is enough for all tests of a process.
+        // Hashing is slow on purpose: all tests of a process share one hash for each user and password.
         static KNOWN: Mutex<BTreeMap<String, Secrets>> = Mutex::new(BTreeMap::new());
         let file = Self::empty();
         for (user, password) in users {
@@ -113,7 +113,7 @@ impl Drop for Passwords {
     }
 }
 
-/// `connect` with the credentials of one of [`USERS`]; unchanged for nobody.
+/// `connect` with the credentials of one of [`USERS`], or unchanged for any other name.
 pub(crate) fn as_user(connect: Connect, user: &str) -> Connect {
     match USERS.iter().find(|(name, _)| *name == user) {
         Some((user, password)) => with_password(connect, user, password),

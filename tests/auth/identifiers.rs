@@ -1,4 +1,4 @@
-//! Who may have which Client Identifier, and how many sessions one address may have.
+//! Ownership of Client Identifiers, and the number of sessions of one address.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -34,11 +34,11 @@ fn user_gets_identifier_of_anonymous_session() {
                 anonymous.expect_end(ReasonCode::SessionTakenOver);
                 assert_eq!(observer.receive_message().payload, "gone");
             }
-            // Nothing of the other session is hers.
+            // She inherits nothing of the other session.
             let publish = guarded.client(version, "bob", "publisher").publish("secret", "new", QoS::AtLeastOnce);
             assert!(!publish.is_error());
             alice.expect_nothing_waiting();
-            // Never the other way round.
+            // An anonymous client never displaces a user's session.
             for clean_start in [true, false] {
                 let connect = Connect { clean_start, ..lasting(version, "alice-1") };
                 assert_eq!(guarded.try_connect(connect).1.reason, ReasonCode::NotAuthorized);
@@ -52,7 +52,7 @@ fn user_gets_identifier_of_anonymous_session() {
     }
 }
 
-/// Who takes the name again and again does not keep the user waiting, nor out.
+/// Anonymous clients that keep taking the identifier neither delay nor lock out its user.
 #[test]
 fn user_gets_identifier_while_anonymous_clients_fight_for_it() {
     let guarded = Guarded::start("");
@@ -76,7 +76,7 @@ fn user_gets_identifier_while_anonymous_clients_fight_for_it() {
             }
             assert_eq!(reason, ReasonCode::Success);
             drop(alice);
-            // Her session ends, so that the others may have the name again.
+            // Ends her session, so that anonymous clients may take the identifier again.
             let clean = as_user(Connect::new(ProtocolVersion::V5, text("alice-1")), "alice");
             guarded.connect(clean).disconnect();
         }
@@ -117,7 +117,7 @@ fn client_without_acl_keeps_identifier_against_users_with_acl() {
     let (_, connack) = RawClient::try_connect(*outside, as_user(lasting(ProtocolVersion::V5, "service"), "alice"));
     assert_eq!(connack.reason, ReasonCode::NotAuthorized);
     service.settle();
-    // The rules at the time of the CONNECT count: the ACL applies to both now.
+    // The rules at the time of the CONNECT decide: the ACL applies to both now.
     std::fs::write(config.path(), text.replace("acl = false\n", "")).expect("ours to write");
     broker.signal("HUP");
     broker.log().wait_for(&["reloaded"], PATIENCE);
@@ -155,7 +155,7 @@ fn address_gets_no_more_sessions_than_configured() {
             broker.log().wait_for(&words, PATIENCE);
             assert_eq!(connect(&broker, 0), ReasonCode::Success, "it has a session");
         }
-        // One that begins anew has its place; one that ends gives it back.
+        // A session that begins anew keeps its place, and one that ends frees it.
         for number in 0..3 {
             let clean = Connect::new(version, text(&name(number)));
             let (client, connack) = RawClient::connect(broker.address(), clean);
@@ -168,7 +168,7 @@ fn address_gets_no_more_sessions_than_configured() {
     }
 }
 
-/// A user whose address has no place for a session is refused, and the anonymous session goes on.
+/// A user beyond the quota of its address is refused, and the anonymous session continues.
 #[test]
 fn user_over_quota_does_not_end_the_anonymous_session() {
     let stage = Stage::new();
@@ -198,7 +198,7 @@ fn user_over_quota_does_not_end_the_anonymous_session() {
     let (client, connack) = anonymous();
     assert!(connack.session_present, "nobody ended it");
     client.disconnect();
-    // With a place for her session, she gets the Client Identifier.
+    // With a free place for her session, she gets the Client Identifier.
     let clean = as_user(Connect::new(ProtocolVersion::V5, text("alice-2")), "alice");
     RawClient::connect(broker.address(), clean).0.disconnect();
     let (_, connack) = RawClient::try_connect(broker.address(), alice());

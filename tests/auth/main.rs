@@ -1,4 +1,4 @@
-//! Who may connect, and who may do what.
+//! Authentication and authorization.
 
 #[path = "../support/mod.rs"]
 mod support;

@@ -36,7 +36,7 @@ fn mqtt_3_1_4_2_only_the_right_password_lets_in() {
 }
 
 #[test]
-fn mqtt_3_1_4_6_nothing_behind_a_refused_connect_is_processed() {
+fn mqtt_3_1_4_6_packets_after_a_wrong_password_are_ignored() {
     let guarded = Guarded::start("");
     let mut watcher = guarded.client(ProtocolVersion::V5, "", "watcher");
     watcher.subscribe("#", tenbin_codec::QoS::AtMostOnce);
@@ -68,7 +68,7 @@ fn settings_of_one_listener_do_not_hold_at_another() {
     };
     for (address, user, reason, published) in [
         (*open, "", ReasonCode::Success, ReasonCode::NotAuthorized),
-        // Nobody looks at the password there, so that the name proves nothing.
+        // This listener checks no passwords, so the name proves nothing.
         (*open, "alice", ReasonCode::Success, ReasonCode::NotAuthorized),
         (*closed, "", ReasonCode::NotAuthorized, ReasonCode::Success),
         (*closed, "alice", ReasonCode::Success, ReasonCode::NoMatchingSubscribers),
@@ -99,7 +99,7 @@ fn broken_or_unreadable_files_keep_the_broker_from_starting() {
     let rule = refusal("[[acl]]\nlistener = \"nowhere\"\nallow = \"all\"\ntopic = \"a\"\n");
     assert!(rule.contains("nowhere"), "{rule}");
 
-    // An empty file is legal, and lets nobody in.
+    // An empty file is legal, and admits no user.
     passwords.write("");
     let config = ConfigFile::new(&with_file);
     let broker = BrokerProcess::start_exactly(&["--config", config.path()]);
@@ -108,7 +108,7 @@ fn broken_or_unreadable_files_keep_the_broker_from_starting() {
     assert_eq!(connack.reason, ReasonCode::BadUserNameOrPassword);
 }
 
-/// Bad input "Timing of credentials": one answer, one class of time.
+/// Bad input "Timing of credentials": unknown users and wrong passwords get one answer after about the same time.
 #[test]
 fn an_unknown_user_takes_as_long_as_a_wrong_password() {
     let guarded = Guarded::start_with("", "");
@@ -118,7 +118,7 @@ fn an_unknown_user_takes_as_long_as_a_wrong_password() {
         assert_eq!(guarded.try_connect(connect).1.reason, ReasonCode::BadUserNameOrPassword);
         begin.elapsed()
     };
-    // In turn, so that whatever else the machine does meets both.
+    // Alternating, so that other load on the machine affects both alike.
     let (known, unknown): (Vec<_>, Vec<_>) = (0..20).map(|_| (attempt("alice"), attempt("nobody"))).unzip();
     let fastest = |times: Vec<Duration>| times.into_iter().min().unwrap_or_default();
     let (known, unknown) = (fastest(known), fastest(unknown));
@@ -126,7 +126,7 @@ fn an_unknown_user_takes_as_long_as_a_wrong_password() {
     assert!(unknown * 3 > known && known * 3 > unknown, "{known:?} {unknown:?}");
 }
 
-/// Bad input "Timing of credentials": many wrong passwords at once do not hold up whoever is connected.
+/// Bad input "Timing of credentials": many wrong passwords at once do not delay connected clients.
 #[test]
 fn password_checks_do_not_starve_the_broker() {
     let guarded = Guarded::start("");
@@ -139,7 +139,7 @@ fn password_checks_do_not_starve_the_broker() {
             stranger
         })
         .collect();
-    // Answers to a client and answers to strangers come by turns.
+    // Answers to the connected client and to pending clients alternate.
     let mut answers = 0;
     for stranger in &mut strangers {
         let answer = loop {
@@ -155,9 +155,9 @@ fn password_checks_do_not_starve_the_broker() {
     assert!(answers > strangers.len(), "{answers} answers while passwords were checked");
 }
 
-/// It has nothing to wait for: what it has sent is legal, and is done.
+/// A client may send packets after CONNECT without waiting, and close: the broker processes them.
 #[test]
-fn what_a_client_sends_ahead_counts_though_it_has_closed() {
+fn packets_sent_before_closing_are_processed() {
     let guarded = Guarded::start("");
     let mut watcher = guarded.client(ProtocolVersion::V5, "", "watcher");
     watcher.subscribe("#", tenbin_codec::QoS::AtMostOnce);
@@ -170,9 +170,9 @@ fn what_a_client_sends_ahead_counts_though_it_has_closed() {
     }
 }
 
-/// FIN says that the client sends nothing more, not that it does not listen.
+/// FIN ends only the client's sending direction: it may still read.
 #[test]
-fn a_client_that_sends_nothing_but_connect_gets_its_connack() {
+fn half_closed_client_gets_its_connack() {
     let guarded = Guarded::start("");
     for version in VERSIONS {
         for (password, reason) in [("wonderland", ReasonCode::Success), ("wrong", ReasonCode::BadUserNameOrPassword)] {
@@ -186,7 +186,7 @@ fn a_client_that_sends_nothing_but_connect_gets_its_connack() {
     }
 }
 
-/// What a broker says that does not start, in one line.
+/// The one line that a broker prints when it refuses to start.
 fn refusal(config: &str) -> String {
     let config = ConfigFile::new(config);
     let (status, said) = BrokerProcess::fail_to_start(&["--config", config.path()]);
@@ -195,7 +195,7 @@ fn refusal(config: &str) -> String {
     line.clone()
 }
 
-/// The memory of a check is 19 MiB: one for each check that runs is enough, whatever thread it runs on.
+/// A password check takes 19 MiB: each concurrent check needs that once, on whatever thread it runs.
 #[test]
 fn wrong_passwords_from_100_addresses_take_little_memory() {
     let guarded = Guarded::start_with("", "");

@@ -1,4 +1,4 @@
-//! Whose a session is when password files are moved, and when users or listeners are not configured any more.
+//! Ownership of sessions after password files move, and after users or listeners are removed.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -17,7 +17,7 @@ fn reload(broker: &BrokerProcess) {
     assert_eq!(broker.log().count("reloaded", before + 1, PATIENCE), before + 1);
 }
 
-/// Alice's session is there, with all that waits for it.
+/// Asserts that alice's session is there with all its queued messages.
 fn expect_fifty(address: SocketAddr, what: &str) {
     let (mut alice, connack) = RawClient::connect(address, as_user(lasting(ProtocolVersion::V5, "alice-1"), "alice"));
     assert!(connack.session_present, "{what}");
@@ -99,7 +99,7 @@ fn users_of_two_files_are_apart_unless_a_realm_joins_them() {
     stage.configure(&[("one", "pw", ""), ("two", "pw2", "")]);
     let broker = stage.start();
     refused(broker.addresses()[1], "a file of its own");
-    let (_, connack) = RawClient::connect(broker.addresses()[1], as_other("alice-2")); // she has a name of her own
+    let (_, connack) = RawClient::connect(broker.addresses()[1], as_other("alice-2")); // she has her own identifier
     assert_eq!(connack.reason, ReasonCode::Success);
     expect_fifty(broker.addresses()[0], "the first alice");
     drop(broker);
@@ -124,7 +124,7 @@ fn session_outlives_its_user_and_listener_in_the_files() {
     let mut bob = broker.connect(as_user(lasting(ProtocolVersion::V5, "bob"), "bob"));
     assert_eq!(bob.publish("jobs", "job", QoS::AtLeastOnce), ReasonCode::Success);
     let log = |broker: &BrokerProcess| broker.log().wait_for(&["WARN", "not configured", "sessions=2"], PATIENCE);
-    // The user is gone, once while the broker runs and once before a start.
+    // The user is removed, once while the broker runs and once before a start.
     assert!(PasswordFile::delete(stage.path("pw").as_ref(), "alice").expect("ours to write"));
     reload(&broker);
     log(&broker);
@@ -135,14 +135,14 @@ fn session_outlives_its_user_and_listener_in_the_files() {
     let mut bob = broker.connect(as_user(lasting(ProtocolVersion::V5, "bob"), "bob"));
     assert_eq!(bob.publish("work", "new", QoS::AtLeastOnce), ReasonCode::NoMatchingSubscribers);
     drop(broker);
-    // Listener and file have another name, both at once: nobody can know that these are the same users.
+    // Listener and file are renamed together: nothing shows that these are the same users.
     stage.configure(&[("front", "other", "")]);
     let broker = stage.start();
     let (_, connack) =
         RawClient::try_connect(broker.address(), as_user(lasting(ProtocolVersion::V5, "alice-1"), "alice"));
     assert_eq!(connack.reason, ReasonCode::NotAuthorized);
     drop(broker);
-    // The operator says so.
+    // The operator declares it with a realm.
     let realm = format!("realm = {:?}", stage.path("pw"));
     stage.configure(&[("front", "other", &realm)]);
     let broker = stage.start();
@@ -182,7 +182,7 @@ fn adding_a_realm_key_keeps_its_users_sessions() {
 }
 
 #[test]
-fn new_file_beside_the_old_one_gets_no_sessions_of_it() {
+fn new_password_file_gets_no_sessions_of_the_old_one() {
     let stage = Stage::new();
     stage.passwords("pw", &USERS);
     stage.passwords("other", &USERS);
@@ -200,7 +200,7 @@ fn new_file_beside_the_old_one_gets_no_sessions_of_it() {
     expect_fifty(broker.address(), "taken back");
 }
 
-/// A reload that waits for the disk has enforced the new rules before.
+/// A reload that waits for the disk enforces the new rules first.
 #[test]
 fn reload_on_a_failing_disk_enforces_rules_first() {
     let Some(disk) = SmallDisk::mount(160) else { return };
@@ -221,7 +221,7 @@ fn reload_on_a_failing_disk_enforces_rules_first() {
         bob.send(&Packet::Publish(Publish { packet_id, ..retained("large", &"x".repeat(100_000)) }));
         assert!(Instant::now() < until, "the disk is never full");
     }
-    // The listener gets another file, and with it another realm, which is to be remembered.
+    // The listener gets another file, and with it another realm, which the broker must store.
     stage.configure(&[("main", "other", "")]);
     broker.signal("HUP");
     alice.expect_end(ReasonCode::NotAuthorized);

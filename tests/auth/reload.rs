@@ -1,4 +1,4 @@
-//! SIGHUP: what is given holds from then on, and what is taken away stops at once.
+//! SIGHUP: granted rights apply at once, and revoked rights end at once.
 
 use std::fs;
 use std::num::NonZeroU16;
@@ -8,7 +8,7 @@ use tenbin_codec::{Ack, Packet, PacketType, ProtocolVersion, QoS, ReasonCode};
 use crate::guarded::{Guarded, as_user, with_password};
 use crate::support::{BrokerProcess, ConfigFile, PATIENCE, VERSIONS, lasting, share, subscription};
 
-/// Everybody may do everything under "a" and "b".
+/// Everyone may do everything under "a" and "b".
 const BOTH: &str = "[[acl]]\nallow = \"all\"\ntopic = \"a/#\"\n[[acl]]\nallow = \"all\"\ntopic = \"b/#\"\n\
                     [[acl]]\nuser = \"alice\"\nallow = \"all\"\ntopic = \"#\"\n";
 /// Only under "b".
@@ -16,7 +16,7 @@ const ONLY_B: &str = "[[acl]]\nallow = \"all\"\ntopic = \"b/#\"\n\
                       [[acl]]\nuser = \"alice\"\nallow = \"all\"\ntopic = \"#\"\n";
 
 #[test]
-fn a_revoked_subscription_stops_delivering_at_once_and_goes_on_when_allowed_again() {
+fn revoked_subscription_stops_until_it_is_allowed_again() {
     let guarded = Guarded::start(BOTH);
     let mut alice = guarded.client(ProtocolVersion::V5, "alice", "alice");
     for version in VERSIONS {
@@ -34,9 +34,9 @@ fn a_revoked_subscription_stops_delivering_at_once_and_goes_on_when_allowed_agai
     }
 }
 
-/// CVE-2021-34434 and its like.
+/// CVE-2021-34434 and similar ones.
 #[test]
-fn a_stored_session_gets_neither_what_waits_nor_what_comes() {
+fn stored_session_loses_queued_and_new_forbidden_messages() {
     let guarded = Guarded::start(BOTH);
     let mut alice = guarded.client(ProtocolVersion::V5, "alice", "alice");
     for version in VERSIONS {
@@ -54,10 +54,10 @@ fn a_stored_session_gets_neither_what_waits_nor_what_comes() {
     }
 }
 
-/// Not even what was under way before comes again; of QoS 2 what is left to be said is PUBREL, since the client may have
-/// the message and keep its Packet Identifier.
+/// Messages in flight are not sent again either. At QoS 2 the broker sends PUBREL, since the client may have the
+/// message and keep its Packet Identifier.
 #[test]
-fn what_was_under_way_is_not_sent_again_when_it_is_forbidden() {
+fn in_flight_messages_are_not_resent_when_forbidden() {
     let guarded = Guarded::start(BOTH);
     let mut alice = guarded.client(ProtocolVersion::V5, "alice", "alice");
     for version in VERSIONS {
@@ -88,7 +88,7 @@ fn what_was_under_way_is_not_sent_again_when_it_is_forbidden() {
                 [1, 3].map(|place| (sent[place].packet_id, sent[place].payload.clone())),
                 "{version} {qos}"
             );
-            // All of the send quota is there again.
+            // The whole send quota is available again.
             for name in ["b/3", "b/4"] {
                 alice.publish(name, name, qos);
             }
@@ -103,7 +103,7 @@ fn what_was_under_way_is_not_sent_again_when_it_is_forbidden() {
 }
 
 #[test]
-fn what_waits_to_be_sent_again_is_judged_when_the_rules_change() {
+fn messages_to_be_resent_are_checked_on_reload() {
     let guarded = Guarded::start(BOTH);
     let mut alice = guarded.client(ProtocolVersion::V5, "alice", "alice");
     for qos in [QoS::AtLeastOnce, QoS::ExactlyOnce] {
@@ -138,7 +138,7 @@ fn what_waits_to_be_sent_again_is_judged_when_the_rules_change() {
 }
 
 #[test]
-fn a_member_of_a_share_group_loses_its_place_and_gets_it_back() {
+fn reload_removes_and_restores_a_share_group_member() {
     let guarded = Guarded::start(BOTH);
     let mut alice = guarded.client(ProtocolVersion::V5, "alice", "alice");
     let mut bob = guarded.client(ProtocolVersion::V5, "bob", "bob");
@@ -164,7 +164,7 @@ fn a_member_of_a_share_group_loses_its_place_and_gets_it_back() {
     assert!(share_of_bob(BOTH) > 0);
     assert_eq!(share_of_bob(ONLY_B), 0);
     alice.disconnect();
-    // The stored member is none any more either: nothing waits for it.
+    // The stored session is no member any more either: no message waits for it.
     publisher.publish("a/x", "x", QoS::AtLeastOnce);
     let mut stored = guarded.connect(as_user(lasting(ProtocolVersion::V5, "stored"), "bob"));
     stored.expect_nothing_waiting();
@@ -224,7 +224,7 @@ fn a_changed_password_ends_connections_and_keeps_sessions() {
 }
 
 #[test]
-fn anonymous_clients_go_when_they_are_not_allowed_any_more() {
+fn anonymous_clients_are_disconnected_once_forbidden() {
     let guarded = Guarded::start("");
     let mut nobody = guarded.client(ProtocolVersion::V5, "", "nobody");
     let mut alice = guarded.client(ProtocolVersion::V5, "alice", "alice");
@@ -233,7 +233,7 @@ fn anonymous_clients_go_when_they_are_not_allowed_any_more() {
     alice.settle();
 }
 
-/// CVE-2018-12550, -12551, CVE-2017-7652: nothing that is broken opens anything.
+/// CVE-2018-12550, -12551, CVE-2017-7652: broken files grant no access.
 #[test]
 fn a_failed_reload_keeps_the_old_rules_and_is_logged() {
     let guarded = Guarded::start_with("", ONLY_B);
@@ -259,7 +259,7 @@ fn a_failed_reload_keeps_the_old_rules_and_is_logged() {
     }
     fs::remove_file(guarded.config.path()).expect("ours");
     check("no configuration");
-    // Else its password file would stay in force, whatever the new name's is.
+    // Otherwise the listener's password file would stay in force, whatever file the new name has.
     fs::write(guarded.config.path(), good.replace("\"main\"", "\"front\"")).expect("ours");
     check("another name");
     guarded.broker.log().wait_for(&["reload failed", "listener main"], PATIENCE);
@@ -275,13 +275,13 @@ fn a_failed_reload_keeps_the_old_rules_and_is_logged() {
 }
 
 #[test]
-fn what_the_command_line_says_holds_after_a_reload_too() {
+fn command_line_arguments_stay_in_force_after_a_reload() {
     let rule = |effect: &str| {
         format!(
             "[[acl]]\nlistener = \"127.0.0.1:0\"\n{effect} = \"all\"\ntopic = \"a\"\n[[acl]]\nallow = \"all\"\ntopic = \"b\"\n"
         )
     };
-    // The address in the file is not opened.
+    // The address in the file is not used.
     let file = |effect: &str| format!("listen = [\"127.0.0.1:1\"]\n{}", rule(effect));
     let config = ConfigFile::new(&file("allow"));
     let broker = BrokerProcess::start(&["--listen", "127.0.0.1:0", "--config", config.path()]);

@@ -1,4 +1,4 @@
-//! The client's side of SCRAM-SHA-256, made by the RFCs and not with the broker's own code.
+//! SCRAM-SHA-256 client, written from the RFCs without the broker's code.
 
 use base64ct::{Base64, Encoding};
 use bytes::Bytes;
@@ -47,7 +47,7 @@ impl ScramClient {
         format!("{without_proof},p={}", Base64::encode_string(&proof)).into()
     }
 
-    /// Whether the server knows the password too.
+    /// True if the server's last message proves that it knows the password.
     pub(crate) fn accepts(&self, server_last: &[u8]) -> bool {
         server_last == format!("v={}", self.server_signature).as_bytes()
     }

@@ -1,4 +1,4 @@
-//! A session is its user's.
+//! A session belongs to its user.
 
 use std::net::SocketAddr;
 
@@ -22,8 +22,8 @@ fn another_user_does_not_take_a_session_over() {
                 client.expect_closed();
             }
         }
-        alice.settle(); // has not noticed
-        // Her own second connection does take it over.
+        alice.settle(); // unaffected
+        // Her own second connection takes the session over.
         let mut second = guarded.client(version, "alice", "shared-name");
         alice.expect_end(ReasonCode::SessionTakenOver);
         second.settle();
@@ -31,9 +31,9 @@ fn another_user_does_not_take_a_session_over() {
     }
 }
 
-/// Bad input "Session of another user": CVE-2026-6564 and its like.
+/// Bad input "Session of another user": CVE-2026-6564 and similar ones.
 #[test]
-fn another_user_does_not_get_what_waits_in_a_session() {
+fn another_user_gets_no_queued_messages_of_a_session() {
     let guarded = Guarded::start("");
     for version in VERSIONS {
         let name = format!("sleeper-{version}");
@@ -54,7 +54,7 @@ fn another_user_does_not_get_what_waits_in_a_session() {
 }
 
 #[test]
-fn a_name_is_free_again_when_its_session_has_ended() {
+fn client_id_is_free_after_its_session_ends() {
     let guarded = Guarded::start("");
     for (user, version) in ["alice", "bob", "", "alice"].into_iter().zip(VERSIONS.into_iter().cycle()) {
         guarded.client(version, user, "name").disconnect();
@@ -64,7 +64,7 @@ fn a_name_is_free_again_when_its_session_has_ended() {
 }
 
 #[test]
-fn a_session_that_comes_through_another_listener_has_that_listeners_rights_at_once() {
+fn session_gets_the_rights_of_its_current_listener_at_once() {
     let passwords = Passwords::of(&USERS);
     let listener = |name: &str, more: &str| {
         let file = passwords.path();
@@ -76,7 +76,7 @@ fn a_session_that_comes_through_another_listener_has_that_listeners_rights_at_on
     let publisher = as_user(lasting(ProtocolVersion::V5, "publisher"), "alice");
     let mut publisher = RawClient::connect(*inside, publisher).0;
     let mut publish = |payload| {
-        // What the publisher remembers of its receivers is warm.
+        // This also fills the publisher's cache of receivers.
         assert_eq!(publisher.publish("secret/x", payload, QoS::AtMostOnce), ReasonCode::Success);
         publisher.settle();
     };
@@ -92,9 +92,9 @@ fn a_session_that_comes_through_another_listener_has_that_listeners_rights_at_on
     assert_eq!(client.drain_payloads(), ["3"]);
 }
 
-/// Bad input "Client id as identity": who has proved nothing is somebody else where other rules are about it.
+/// Bad input "Client id as identity": an anonymous client is somebody else on a listener with other rules.
 #[test]
-fn an_anonymous_session_is_not_to_be_had_through_a_listener_with_other_rules() {
+fn anonymous_session_is_bound_to_listeners_with_its_rules() {
     let for_outside = "[[acl]]\nlistener = \"outside\"\ndeny = \"all\"\ntopic = \"inside\"\n";
     for (inside, rules) in [("acl = false", NO_SECRETS), ("", &[for_outside, NO_SECRETS].concat())] {
         let embedded = start(&[&open_listener("inside", inside), &open_listener("outside", ""), rules].concat());
@@ -105,7 +105,7 @@ fn an_anonymous_session_is_not_to_be_had_through_a_listener_with_other_rules() {
 }
 
 #[test]
-fn an_anonymous_session_is_found_through_every_listener_where_the_same_rules_are_about_it() {
+fn anonymous_session_is_shared_by_listeners_with_equal_rules() {
     let listeners = [open_listener("plain", ""), open_listener("secure", "")].concat();
     let for_others = "[[acl]]\nlistener = \"secure\"\nuser = \"alice\"\nallow = \"all\"\ntopic = \"secret/#\"\n\
                       [[acl]]\nlistener = \"plain\"\nclient_id = \"other\"\ndeny = \"all\"\ntopic = \"#\"\n";
@@ -125,7 +125,7 @@ fn an_anonymous_session_is_found_through_every_listener_where_the_same_rules_are
     }
 }
 
-/// Neither takes over, nor resumes, nor ends.
+/// Asserts that clients of `others` neither take over, nor resume, nor end a session of `owners`.
 fn expect_apart(owners: SocketAddr, others: SocketAddr) {
     for version in VERSIONS {
         let name = format!("{owners}-{version}");

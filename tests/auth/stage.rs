@@ -20,7 +20,7 @@ impl Stage {
         Self { data: DataDirectory::new(), config: ConfigFile::new(""), files }
     }
 
-    /// A path of a password file, as a configuration may write it.
+    /// Path of a password file, as a configuration may write it.
     pub(crate) fn path(&self, name: &str) -> String {
         format!("{}/{name}", self.files.path().display())
     }
@@ -56,7 +56,7 @@ impl Stage {
         )
     }
 
-    /// Fifty acknowledged messages wait for alice's session.
+    /// Queues fifty acknowledged messages for alice's session.
     pub(crate) fn fifty_wait(&self, broker: &BrokerProcess) {
         let mut alice = broker.connect(as_user(lasting(ProtocolVersion::V5, "alice-1"), "alice"));
         alice.subscribe("work", QoS::AtLeastOnce);

@@ -28,7 +28,7 @@ fn a_will_for_a_forbidden_topic_is_refused_at_connect() {
 }
 
 #[test]
-fn a_will_is_judged_again_when_it_is_published() {
+fn will_is_authorized_again_when_it_is_published() {
     let guarded = Guarded::start(RULES);
     let mut heir = heir(&guarded);
     let client = guarded.connect(with_will(ProtocolVersion::V5, "wills/bob", 0));
@@ -41,14 +41,14 @@ fn a_will_is_judged_again_when_it_is_published() {
 }
 
 #[test]
-fn a_delayed_will_of_a_user_who_is_no_more_is_not_published() {
+fn delayed_will_of_a_removed_user_is_not_published() {
     let guarded = Guarded::start(RULES);
     let mut heir = heir(&guarded);
     guarded.connect(with_will(ProtocolVersion::V5, "wills/bob", 1)).cut();
     guarded.passwords.delete("bob");
     guarded.hang_up("reloaded");
     heir.expect_nothing_for(Duration::from_millis(1500)); // longer than the delay
-    // Nor is one at the moment at which the user is thrown out.
+    // Removing the user publishes no Will either.
     guarded.passwords.set("bob", "builder");
     guarded.hang_up("reloaded");
     let mut client = guarded.connect(with_will(ProtocolVersion::V5, "wills/bob", 0));
@@ -83,7 +83,7 @@ fn heir(guarded: &Guarded) -> RawClient {
     heir
 }
 
-/// Of bob.
+/// CONNECT of bob with a Will.
 fn with_will(version: ProtocolVersion, name: &str, delay: u32) -> Connect {
     let is_v5 = version.is_v5();
     let will = Will {

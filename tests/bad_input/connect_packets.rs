@@ -1,4 +1,4 @@
-//! What comes where a legal CONNECT should.
+//! Illegal first packets, in place of CONNECT.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -35,16 +35,16 @@ fn mqtt_3_1_4_1_an_illegal_connect_is_refused_and_closed() {
 }
 
 enum Answer {
-    /// Closed without a word.
+    /// Closed without an answer.
     Close,
     /// These bytes, then closed.
     Bytes(&'static str),
-    /// CONNACK of 5.0 with this code or nothing, then closed.
+    /// CONNACK of 5.0 with this code, or nothing, then closed.
     Refusal(u8),
 }
 use Answer::{Bytes, Close, Refusal};
 
-/// What is sent, and what comes back; a word of the log line.
+/// Name, bytes to send, expected answer, and a word of the log line.
 #[rustfmt::skip]
 const CASES: &[(&str, &str, Answer, &str)] = &[
     ("PUBLISH first",          "30 03 00 01 61",                                    Close, "MQTT-3.1.0-1"),
@@ -96,7 +96,7 @@ const CASES: &[(&str, &str, Answer, &str)] = &[
 ];
 
 #[test]
-fn mqtt_3_1_4_6_nothing_behind_a_refused_connect_is_done() {
+fn mqtt_3_1_4_6_packets_after_a_refused_connect_are_ignored() {
     let broker = BrokerProcess::start(&[]);
     let mut witness = broker.v5("witness");
     witness.subscribe("#", tenbin_codec::QoS::AtMostOnce);
@@ -107,7 +107,7 @@ fn mqtt_3_1_4_6_nothing_behind_a_refused_connect_is_done() {
     witness.expect_nothing_waiting();
 }
 
-/// Sends bytes and reads until the broker closes; it may not wait for more.
+/// Sends bytes and reads until the broker closes, which must not wait for more.
 fn converse(address: SocketAddr, bytes: &[u8]) -> Result<Vec<u8>, String> {
     let mut stream = TcpStream::connect(address).map_err(|error| error.to_string())?;
     stream.write_all(bytes).map_err(|error| error.to_string())?;

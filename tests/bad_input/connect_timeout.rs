@@ -1,4 +1,4 @@
-//! Connections that never say CONNECT.
+//! Connections that never send CONNECT.
 
 use std::time::{Duration, Instant};
 
@@ -23,7 +23,7 @@ fn a_connection_without_connect_is_closed_in_time() {
 }
 
 #[test]
-fn a_byte_now_and_then_does_not_help() {
+fn slow_bytes_do_not_prolong_the_connect_timeout() {
     let file = ConfigFile::new("[connections]\nconnect_timeout_ms = 300");
     let broker = BrokerProcess::start(&["--config", file.path()]);
     let opened = Instant::now();
@@ -38,7 +38,7 @@ fn a_byte_now_and_then_does_not_help() {
 }
 
 #[test]
-fn the_time_out_ends_with_connect() {
+fn connect_timeout_ends_with_connect() {
     let file = ConfigFile::new("[connections]\nconnect_timeout_ms = 3000");
     let broker = BrokerProcess::start(&["--config", file.path()]);
     let mut client = broker.v5("client");

@@ -1,5 +1,4 @@
-//! Malformed and illegal bytes, and clients that are up to no good: the one who sent them is told and closed, and
-//! nobody else is affected.
+//! Malformed and illegal input: the broker tells the sender and closes, and no other client is affected.
 
 #[path = "../support/mod.rs"]
 mod support;

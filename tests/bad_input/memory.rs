@@ -1,4 +1,4 @@
-//! What clients can make the broker keep in memory.
+//! Memory that clients can make the broker hold.
 
 use std::time::Instant;
 
@@ -8,11 +8,11 @@ use tenbin_codec::{Packet, ProtocolVersion, Publish, QoS, WriteBuffer};
 use crate::support::{BrokerProcess, ConfigFile, PATIENCE, RawClient, at_qos, hex, lasting, message, retained};
 
 #[test]
-fn packets_announced_before_connect_cost_nothing() {
+fn packets_announced_before_connect_take_no_memory() {
     let broker = BrokerProcess::start(&[]);
     broker.assert_serves();
     let before = broker.resident_bytes();
-    // 256 MiB each; then less than the limit of a CONNECT, of which only the start comes.
+    // 256 MiB each, then less than the limit of a CONNECT. Only the start of the packet is sent.
     for announced in ["10 FF FF FF 7F", "30 FF FF FF 7F", "10 FF FF 0F"] {
         let mut strangers: Vec<_> = (0..100).map(|_| broker.open(ProtocolVersion::V5)).collect();
         for stranger in &mut strangers {
@@ -33,7 +33,7 @@ fn refused_connects_leave_nothing_behind() {
     let broker = BrokerProcess::start(&[]);
     let refuse = |count| {
         for _ in 0..count {
-            // A will whose property has no place there.
+            // A Will with a property that is illegal there.
             let mut client = broker.open(ProtocolVersion::V5);
             client.send_bytes(&hex("10 17 00 04 4D 51 54 54 05 06 00 3C 00 00 01 63 03 23 00 01 00 01 77 00 00"));
             client.read_to_end();
@@ -47,7 +47,7 @@ fn refused_connects_leave_nothing_behind() {
 }
 
 #[test]
-fn a_subscriber_that_does_not_read_holds_nobody_up() {
+fn subscriber_not_reading_delays_no_other_client() {
     let broker = BrokerProcess::start(&[]);
     let mut stuck = broker.v5("stuck");
     stuck.subscribe("flood", QoS::AtMostOnce);
@@ -57,7 +57,7 @@ fn a_subscriber_that_does_not_read_holds_nobody_up() {
     publisher.settle();
     let before = broker.resident_bytes();
 
-    // 200 MB, 1 MB at a time, so that the one who reads is never far behind.
+    // 200 MB, 1 MB at a time, so that the reader is never far behind.
     let payload = Bytes::from(vec![7; 16_000]);
     let began = Instant::now();
     let mut most = 0;
@@ -78,14 +78,14 @@ fn a_subscriber_that_does_not_read_holds_nobody_up() {
     let grown = most.saturating_sub(before);
     assert!(grown <= 64 << 20, "grown by {grown} bytes");
 
-    // Who wakes up sees the newest messages, whole ones.
+    // Once the stuck client reads, it sees the newest messages, complete.
     publisher.publish("flood", "last", QoS::AtMostOnce);
     publisher.settle();
     while stuck.receive_publish().payload != "last" {}
 }
 
 #[test]
-fn a_publisher_alone_is_not_held_up_by_a_subscriber_that_does_not_read() {
+fn only_receiver_not_reading_does_not_block_the_publisher() {
     let broker = BrokerProcess::start(&[]);
     let mut stuck = broker.v5("stuck");
     stuck.subscribe("flood", QoS::ExactlyOnce);
@@ -103,7 +103,7 @@ fn a_publisher_alone_is_not_held_up_by_a_subscriber_that_does_not_read() {
 
 #[test]
 fn an_offline_queue_is_bounded() {
-    // No more may wait on disk either, where there is a store.
+    // The bound also holds on disk, if there is a store.
     let file = ConfigFile::new("[queue]\nbytes_maximum = 4194304\n[store]\nqueue_bytes_maximum = 3500000");
     let broker = BrokerProcess::start(&["--config", file.path()]);
     let mut sleeper = broker.connect(lasting(ProtocolVersion::V5, "sleeper"));
@@ -122,9 +122,9 @@ fn an_offline_queue_is_bounded() {
     sleeper.receive_messages(4); // as many as there is room for
 }
 
-/// What is kept must not keep the buffer alive that it was read into.
+/// A stored message must not pin the buffer that it was read into.
 #[test]
-fn small_messages_that_stay_do_not_keep_large_neighbours() {
+fn small_stored_messages_do_not_pin_large_read_buffers() {
     let broker = BrokerProcess::start(&[]);
     let mut sleeper = broker.connect(lasting(ProtocolVersion::V5, "sleeper"));
     sleeper.subscribe("queued", QoS::AtLeastOnce);

@@ -5,17 +5,17 @@ use tenbin_codec::{ProtocolVersion, QoS, ReasonCode};
 use crate::support::{BrokerProcess, ConfigFile, PATIENCE, RawClient, hex};
 
 #[test]
-fn mqtt_4_13_1_1_illegal_packets_of_5_0_end_their_connection_with_the_right_code() {
+fn mqtt_4_13_1_1_illegal_packets_are_answered_with_their_code() {
     assert_ends(ProtocolVersion::V5, V5);
 }
 
 #[test]
-fn illegal_packets_of_3_1_1_end_their_connection_without_a_word() {
+fn illegal_packets_of_3_1_1_close_without_a_packet() {
     assert_ends(ProtocolVersion::V311, V311);
 }
 
 #[test]
-fn what_clients_call_themselves_cannot_forge_lines_of_the_log() {
+fn client_names_cannot_forge_log_lines() {
     let broker = BrokerProcess::start(&["--log", "debug"]);
     let mut client = broker.v5("client\nINFO forged\r\u{1B}[31m");
     client.publish("$SYS/topic\nINFO forged", "", QoS::AtLeastOnce);
@@ -29,12 +29,12 @@ fn what_clients_call_themselves_cannot_forge_lines_of_the_log() {
     assert_eq!(forged, Vec::<&String>::new());
 }
 
-/// A packet in hexadecimal digits, the Reason Code and the broken rule as the log names it.
+/// Case name, packet in hexadecimal digits, Reason Code, and the broken rule as the log names it.
 type Case = (&'static str, &'static str, ReasonCode, &'static str);
 
 #[rustfmt::skip]
 const V5: &[Case] = &[
-    // Fixed header and direction: judged before the rest has come.
+    // Fixed header and direction: checked before the rest arrives.
     ("reserved packet type",         "00 00",                       PROTOCOL,   "§2.1.2"),
     ("CONNACK",                      "20 03",                       PROTOCOL,   "§2.1.2"),
     ("SUBACK",                       "90 04",                       PROTOCOL,   "§2.1.2"),
@@ -164,7 +164,7 @@ fn assert_ends(version: ProtocolVersion, cases: &[Case]) {
     broker.assert_serves();
 }
 
-/// Whether the broker says DISCONNECT with that code (5.0 only) and closes; else what it said.
+/// Checks for DISCONNECT with this code (5.0 only) and a close. The error names the packets received instead.
 fn ends_with(client: &mut RawClient, reason: ReasonCode) -> Result<(), String> {
     use tenbin_codec::Packet;
     if client.version().is_v5() && reason != SILENCE {
@@ -179,7 +179,7 @@ fn ends_with(client: &mut RawClient, reason: ReasonCode) -> Result<(), String> {
     }
 }
 
-/// Closed without a word.
+/// Closed without DISCONNECT.
 const SILENCE: ReasonCode = ReasonCode::Success;
 const MALFORMED: ReasonCode = ReasonCode::MalformedPacket;
 const PROTOCOL: ReasonCode = ReasonCode::ProtocolError;

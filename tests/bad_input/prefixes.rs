@@ -37,7 +37,7 @@ fn a_connection_may_end_at_any_byte() {
 }
 
 #[test]
-fn a_packet_shorter_than_it_needs_to_be_is_malformed() {
+fn truncated_packets_are_malformed() {
     let broker = BrokerProcess::start(&[]);
     for version in VERSIONS {
         for packet in [publish(), subscribe(), unsubscribe()] {
@@ -52,7 +52,7 @@ fn a_packet_shorter_than_it_needs_to_be_is_malformed() {
                 match client.receive_or_end() {
                     None => assert!(!version.is_v5()),
                     Some(Packet::Disconnect(disconnect)) => assert!(disconnect.reason.is_error()),
-                    // Cut behind its first filter.
+                    // Cut after its first filter.
                     Some(other) => assert!(matches!(other, Packet::SubAck(_) | Packet::UnsubAck(_)), "{other:?}"),
                 }
             }

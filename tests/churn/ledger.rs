@@ -1,22 +1,22 @@
 use super::support::PATIENCE;
 
-/// One message that came to one member.
+/// One message that one member received.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Receipt {
     pub(crate) number: usize,
-    /// Rises with time, whichever member.
+    /// Rises with time, across all members.
     pub(crate) stamp: u64,
     pub(crate) fate: Fate,
 }
 
-/// What the broker can know of a receipt.
+/// State of a receipt, as far as the broker can know it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fate {
-    /// It read the acknowledgement: it answered something that was sent later.
+    /// The broker read the acknowledgement: it answered a later packet.
     Settled,
-    /// The member left, by its own word, and had not acknowledged.
+    /// The member left in order, without acknowledging.
     LeftBefore,
-    /// The member's socket was dropped, whether an acknowledgement had been written or not.
+    /// The member dropped its socket, with or without writing an acknowledgement.
     Killed,
 }
 
@@ -25,12 +25,12 @@ pub(crate) struct Ledger {
     receipts: Vec<Vec<Receipt>>,
 }
 
-/// Messages that came again, by what had become of the receipt before.
+/// Repeated messages, by the state of the receipt before.
 #[derive(Debug, Default)]
 pub(crate) struct Duplicates {
     pub(crate) killed: usize,
     pub(crate) left_before: usize,
-    /// The broker knew that the message was done.
+    /// The broker had read the acknowledgement.
     pub(crate) unexplained: usize,
 }
 
@@ -51,7 +51,7 @@ impl Ledger {
         assert!(lost.is_empty(), "{} messages did not come, and none came for {PATIENCE:?}: {first:?}…", lost.len());
     }
 
-    /// Each receipt but a message's last has to have a reason for the next one.
+    /// Classifies every receipt but a message's last: its state explains why the message came again.
     pub(crate) fn duplicates(&self) -> Duplicates {
         let mut duplicates = Duplicates::default();
         for receipts in &self.receipts {

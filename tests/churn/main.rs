@@ -1,8 +1,8 @@
-//! A share group in which members come, leave and die all the time while messages flow (MQTT 5.0 §4.8.2).
+//! A share group whose members join, leave and die all the time while messages flow (MQTT 5.0 §4.8.2).
 //!
-//! Members unsubscribe, disconnect for good, or drop their sockets in the midst of work; now and then nobody is
-//! connected at all. Nothing may be lost. At QoS 1 a message may come twice where its first receiver was gone
-//! before the broker had its PUBACK, and only then; at QoS 2 none comes twice.
+//! Members unsubscribe, disconnect for good, or drop their sockets while messages are in flight. From time to time no
+//! member is connected. No message may be lost. At QoS 1 a message may arrive twice only if its first receiver was gone
+//! before the broker read the PUBACK. At QoS 2 no message arrives twice.
 //!
 //! Short by default: 50 members, 20,000 messages at QoS 1 and 10,000 at QoS 2, in a few seconds each. In full, 200
 //! members, 200,000 and 100,000 messages:
@@ -11,7 +11,7 @@
 //!   TENBIN_CHURN=full cargo test --release --test churn -- --nocapture --test-threads 1
 //! ```
 //!
-//! `TENBIN_CHURN_SEED` repeats the random choices of a run, though not what threads and sockets make of them.
+//! `TENBIN_CHURN_SEED` repeats the random choices of a run, but not the timing of threads and sockets.
 
 #[path = "../support/mod.rs"]
 mod support;
@@ -31,7 +31,7 @@ use support::BrokerProcess;
 use tenbin_codec::QoS;
 
 #[test]
-fn at_qos_1_nothing_is_lost_and_every_duplicate_has_its_reason() {
+fn churn_at_qos_1_loses_nothing_and_explains_duplicates() {
     let ledger = run(QoS::AtLeastOnce, &Habit::AT_QOS_1, if is_full() { 200_000 } else { 20_000 });
     ledger.assert_nothing_lost();
     let duplicates = ledger.duplicates();
@@ -40,7 +40,7 @@ fn at_qos_1_nothing_is_lost_and_every_duplicate_has_its_reason() {
 }
 
 #[test]
-fn mqtt_4_8_2_4_at_qos_2_nothing_is_lost_and_nothing_comes_twice() {
+fn mqtt_4_8_2_4_qos_2_messages_arrive_once_during_churn() {
     let ledger = run(QoS::ExactlyOnce, &Habit::AT_QOS_2, if is_full() { 100_000 } else { 10_000 });
     ledger.assert_nothing_lost();
     let duplicates = ledger.duplicates();
@@ -48,9 +48,9 @@ fn mqtt_4_8_2_4_at_qos_2_nothing_is_lost_and_nothing_comes_twice() {
     assert_eq!(duplicates.all(), 0, "a QoS 2 message came twice");
 }
 
-/// Lets members churn until all messages have come: what each of them received.
+/// Lets members churn until all messages have arrived, and returns the receipts of each.
 fn run(qos: QoS, habits: &[Habit], messages: usize) -> Ledger {
-    // One at a time: both together would only be slower.
+    // One run at a time: two at once would only be slower.
     static TURN: Mutex<()> = Mutex::new(());
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let members = if is_full() { 200 } else { 50 };
@@ -94,10 +94,10 @@ fn is_full() -> bool {
     std::env::var("TENBIN_CHURN").is_ok_and(|value| value == "full")
 }
 
-/// Past the test harness, which would keep it to itself.
+/// Writes past the test harness, which would capture the line.
 fn say(line: &str) {
     let _ = writeln!(std::io::stderr(), "{line}");
 }
 
-/// Publishers at a time.
+/// Concurrent publishers.
 const PUBLISHERS: usize = 4;

@@ -11,16 +11,16 @@ use super::ledger::{Fate, Receipt};
 use super::stage::{FILTER, Stage};
 use super::support::{Dice, RawClient, Silence, filter, number_of, text};
 
-/// How a member comes and goes.
+/// How a member joins and leaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Habit {
-    /// Has a session, drops its socket, comes back.
+    /// Has a session, drops its socket, returns.
     Returns,
-    /// Has a session; disconnects and leaves it behind, or drops its socket; comes back.
+    /// Has a session. Disconnects without unsubscribing, or drops its socket, and returns.
     Rests,
-    /// Has none; ends its subscription and what it has begun, then disconnects.
+    /// Has no session. Unsubscribes, completes its handshakes, then disconnects.
     Unsubscribes,
-    /// Disconnects for good, with Session Expiry Interval 0 from CONNECT or DISCONNECT, whatever it has begun.
+    /// Disconnects for good in the midst of handshakes, with Session Expiry Interval 0 from CONNECT or DISCONNECT.
     Disconnects,
     /// Has no session and drops its socket.
     Dies,
@@ -30,8 +30,8 @@ impl Habit {
     pub(crate) const AT_QOS_1: [Self; 5] =
         [Self::Returns, Self::Unsubscribes, Self::Disconnects, Self::Dies, Self::Rests];
 
-    /// A QoS 2 message that was sent belongs to its session, and ends with it [MQTT-4.8.2-5]: who has begun one
-    /// comes back, or ends it.
+    /// A sent QoS 2 message belongs to its session and ends with it [MQTT-4.8.2-5]. So at QoS 2 each member returns or
+    /// completes its handshakes.
     pub(crate) const AT_QOS_2: [Self; 3] = [Self::Returns, Self::Unsubscribes, Self::Rests];
 
     fn has_session(self) -> bool {
@@ -39,18 +39,18 @@ impl Habit {
     }
 }
 
-/// What a member did, or all of them.
+/// Statistics of one member, or the sum of all.
 #[derive(Debug, Default)]
 pub(crate) struct Visits {
     joined: usize,
     unsubscribed: usize,
     disconnected: usize,
     killed: usize,
-    /// Messages that were sent again to a member that came back, and that it knew.
+    /// Messages that were sent again to a returning member that already had them.
     repeated: usize,
 }
 
-/// One client of the group: visit after visit until the run is over.
+/// One client of the group, which connects again and again until the run is over.
 pub(crate) struct Member<'a> {
     stage: &'a Stage,
     number: usize,
@@ -58,20 +58,20 @@ pub(crate) struct Member<'a> {
     dice: Dice,
     visits: Visits,
     receipts: Vec<Receipt>,
-    /// QoS 2 messages that it has and the broker has not released: its half of the session.
+    /// QoS 2 messages received and not released by the broker: the client's half of the session.
     unreleased: HashSet<PacketId>,
-    /// Whether the broker has a session of it.
+    /// True if the broker has a session of this member.
     is_known: bool,
 }
 
 /// One connection of a member.
 struct Visit {
     client: RawClient,
-    /// Acknowledgements that are not written yet.
+    /// Acknowledgements not written yet.
     replies: Vec<Packet>,
-    /// Of the member's receipts, the first of this visit.
+    /// Index of this visit's first receipt among the member's receipts.
     first_receipt: usize,
-    /// Receipts of this visit whose acknowledgement was written; they are written in order.
+    /// Receipts of this visit whose acknowledgement was written, in order.
     acknowledged: usize,
 }
 
@@ -109,7 +109,7 @@ impl<'a> Member<'a> {
         }
         let end = self.receipts.len() + self.dice.within(1..80) as usize;
         let until = Instant::now() + Duration::from_millis(self.dice.within(5..200));
-        // Acknowledgements are gathered, so that there are open ones when it goes.
+        // Acknowledgements are collected, so that some are still open when the member leaves.
         let lag = self.dice.within(1..17) as usize;
         while self.receipts.len() < end && Instant::now() < until && !self.stage.is_empty() && !self.stage.is_over() {
             let is_idle = !self.receive(&mut visit, Duration::from_millis(10));
@@ -127,7 +127,7 @@ impl<'a> Member<'a> {
         }
     }
 
-    /// Connects and subscribes, unless it still has its subscription.
+    /// Connects, and subscribes unless the session still has the subscription.
     fn come(&mut self) -> Visit {
         let has_session = self.habit.has_session();
         let expiry = has_session || (self.habit == Habit::Disconnects && self.dice.percent(50));
@@ -145,7 +145,7 @@ impl<'a> Member<'a> {
         let first_receipt = self.receipts.len();
         let mut visit = Visit { client, replies: Vec::new(), first_receipt, acknowledged: 0 };
         if !connack.session_present {
-            // Messages may come before SUBACK: they are set aside and received later.
+            // Messages that arrive before SUBACK are set aside and received later.
             visit.client.subscribe(FILTER, self.stage.qos);
         }
         self.is_known = has_session;
@@ -178,8 +178,8 @@ impl<'a> Member<'a> {
         }
     }
 
-    /// Receives and acknowledges until a PINGREQ that follows no acknowledgement is answered and nothing else
-    /// comes: all send quota is free then, so nothing waits at the broker either.
+    /// Receives and acknowledges until a PINGREQ without preceding acknowledgement is answered and nothing else
+    /// arrives. All send quota is free then, so no message waits at the broker either.
     fn finish_handshakes(&mut self, visit: &mut Visit) {
         loop {
             let mut is_quiet = visit.replies.is_empty();
@@ -199,7 +199,7 @@ impl<'a> Member<'a> {
         }
     }
 
-    /// Says DISCONNECT; acknowledgements that are not written never will be.
+    /// Sends DISCONNECT. Unwritten acknowledgements stay unwritten.
     fn disconnect(&mut self, visit: Visit, session_expiry_interval: Option<u32>) {
         self.end(&visit, Fate::LeftBefore, Fate::Settled);
         let properties = DisconnectProperties { session_expiry_interval, ..DisconnectProperties::default() };
@@ -208,7 +208,7 @@ impl<'a> Member<'a> {
         self.visits.disconnected += 1;
     }
 
-    /// Drops the socket, with all that is in it.
+    /// Drops the socket with everything in it.
     fn die(&mut self, mut visit: Visit) {
         if self.dice.percent(50) {
             visit.reply(); // which may or may not arrive
@@ -217,7 +217,7 @@ impl<'a> Member<'a> {
         self.visits.killed += 1;
     }
 
-    /// The visit's receipts get their fates, by whether they were acknowledged.
+    /// Sets the fate of this visit's receipts, by whether they were acknowledged.
     fn end(&mut self, visit: &Visit, open: Fate, acknowledged: Fate) {
         let receipts = &mut self.receipts[visit.first_receipt..];
         for (position, receipt) in receipts.iter_mut().enumerate() {
@@ -225,7 +225,7 @@ impl<'a> Member<'a> {
         }
     }
 
-    /// Takes what comes next; `false`: nothing came for so long.
+    /// Handles the next packet. Returns `false` if none arrives within `patience`.
     fn receive(&mut self, visit: &mut Visit, patience: Duration) -> bool {
         match visit.client.try_receive(patience) {
             Ok(packet) => self.take(packet, visit),
@@ -239,7 +239,7 @@ impl<'a> Member<'a> {
         match packet {
             Packet::Publish(publish) => self.take_message(&publish, visit),
             Packet::PubRel(ack) => {
-                // One that is not known was released before, and its PUBCOMP was lost.
+                // An unknown one was released before, and its PUBCOMP was lost.
                 self.unreleased.remove(&ack.packet_id);
                 visit.replies.push(Packet::PubComp(Ack::new(ack.packet_id, ReasonCode::Success)));
             }
@@ -273,7 +273,7 @@ impl<'a> Member<'a> {
 }
 
 impl Visit {
-    /// Writes the acknowledgements that are due.
+    /// Writes the collected acknowledgements.
     fn reply(&mut self) {
         let mut out = WriteBuffer::new();
         for reply in self.replies.drain(..) {
@@ -294,5 +294,5 @@ impl Visits {
     }
 }
 
-/// Messages that a member takes before it acknowledges.
+/// Receive Maximum of a member.
 const RECEIVE_MAXIMUM: u16 = 32;

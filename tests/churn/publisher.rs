@@ -10,7 +10,7 @@ pub(crate) fn run(stage: &Stage, first: usize, step: usize) {
     let mut numbers = (first..stage.messages).step_by(step).peekable();
     let mut in_flight = 0;
     while numbers.peek().is_some() || in_flight > 0 {
-        // Half the window in one write, as often as it is free.
+        // Half the window in one write, whenever that much is free.
         if in_flight <= IN_FLIGHT / 2 && numbers.peek().is_some() {
             let batch: Vec<_> = numbers.by_ref().take(IN_FLIGHT / 2).collect();
             stage.wait_for_room(batch.len());
@@ -25,7 +25,7 @@ pub(crate) fn run(stage: &Stage, first: usize, step: usize) {
         }
         match client.receive() {
             Packet::PubAck(ack) | Packet::PubComp(ack) => {
-                // Not "no matching subscribers": members with a session are there all the time.
+                // Never "no matching subscribers": members with a session are always there.
                 assert_eq!(ack.reason, ReasonCode::Success);
                 in_flight -= 1;
             }
@@ -39,5 +39,5 @@ pub(crate) fn run(stage: &Stage, first: usize, step: usize) {
     client.disconnect();
 }
 
-/// Messages that wait for the end of their handshake.
+/// Messages whose handshake is not complete.
 const IN_FLIGHT: usize = 100;

@@ -6,24 +6,25 @@ use tenbin_codec::QoS;
 
 use super::support::{Dice, PATIENCE};
 
-/// What all threads of a run know in common. Counters and flags are independent of each other: relaxed suffices
-/// for those, and stamps are drawn in sequence.
+/// State shared by all threads of a run.
+///
+/// Counters and flags are independent of each other, so `Relaxed` suffices for them. Stamps are drawn `SeqCst`.
 pub(crate) struct Stage {
     pub(crate) address: SocketAddr,
     pub(crate) qos: QoS,
     pub(crate) messages: usize,
     started: Instant,
-    /// Whether a message has come, by its number.
+    /// Whether a message has arrived, by its number.
     come: Vec<AtomicBool>,
-    /// Messages that have come, at least once.
+    /// Messages that have arrived at least once.
     distinct: AtomicUsize,
     published: AtomicUsize,
     /// Members that have subscribed for the first time.
     present: AtomicUsize,
-    /// Everybody has to go, and to stay away.
+    /// Set while all members must leave and stay away.
     empty: AtomicBool,
     times_empty: AtomicUsize,
-    /// All messages have come, or none comes any more: last visits begin.
+    /// Set when all messages have arrived, or none arrives any more. Then the last visits begin.
     over: AtomicBool,
     stamps: AtomicU64,
 }
@@ -46,7 +47,7 @@ impl Stage {
         }
     }
 
-    /// A message has come: a stamp that is larger than all before.
+    /// Notes that a message arrived. Returns a stamp larger than all before.
     pub(crate) fn receipt(&self, number: usize) -> u64 {
         if !self.come[number].swap(true, Ordering::Relaxed) {
             self.distinct.fetch_add(1, Ordering::Relaxed);
@@ -54,8 +55,7 @@ impl Stage {
         self.stamps.fetch_add(1, Ordering::SeqCst)
     }
 
-    /// Waits until `count` more messages may be published: so many on their way that no queue overflows, which is
-    /// another test's matter.
+    /// Waits until `count` more messages may be published without overflowing a queue, which another test covers.
     pub(crate) fn wait_for_room(&self, count: usize) {
         while self.published.load(Ordering::Relaxed) > self.distinct.load(Ordering::Relaxed) + BACKLOG
             && !self.is_over()
@@ -77,7 +77,7 @@ impl Stage {
         }
     }
 
-    /// Empties the stage now and then until all messages have come, or none has for [`PATIENCE`].
+    /// Removes all members now and then, until all messages have arrived or none has for [`PATIENCE`].
     pub(crate) fn direct(&self, seed: u64) {
         let mut dice = Dice::new(seed, usize::MAX);
         let mut last = (0, Instant::now());
@@ -114,8 +114,8 @@ impl Stage {
     }
 }
 
-/// Where messages go, and the subscription to them.
+/// Topic of the messages, and the shared filter that matches it.
 pub(crate) const TOPIC: &str = "churn/work";
 pub(crate) const FILTER: &str = "$share/churn/churn/#";
-/// Messages on their way at most; half of what one queue holds by default.
+/// Bound on messages published and not received: half of the default limit of one queue.
 const BACKLOG: usize = 8192;

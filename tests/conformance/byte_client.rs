@@ -3,14 +3,14 @@ use std::net::TcpStream;
 
 use crate::support::{BrokerProcess, PATIENCE};
 
-/// A connection that knows nothing of MQTT but where a packet ends.
+/// A connection that knows nothing of MQTT except the length of a packet.
 pub(crate) struct ByteClient {
     stream: TcpStream,
     input: Vec<u8>,
 }
 
 impl ByteClient {
-    /// A connection on which nothing was sent.
+    /// Opens a connection and sends nothing.
     pub(crate) fn open(broker: &BrokerProcess) -> Self {
         let stream = TcpStream::connect(broker.address()).expect("the broker listens");
         stream.set_nodelay(true).expect("a socket of ours");
@@ -18,7 +18,7 @@ impl ByteClient {
         Self { stream, input: Vec::new() }
     }
 
-    /// A connection that began with this packet, and what was answered.
+    /// Opens a connection, sends this packet first, and returns the answer.
     pub(crate) fn connect(broker: &BrokerProcess, connect: &[u8]) -> (Self, Vec<u8>) {
         let mut client = Self::open(broker);
         client.send(connect);
@@ -26,26 +26,26 @@ impl ByteClient {
         (client, connack)
     }
 
-    /// Connected with MQTT 5.0, Clean Start and no properties.
+    /// Connects with MQTT 5.0, Clean Start and no properties.
     pub(crate) fn v5(broker: &BrokerProcess, client_id: &str) -> Self {
         let (client, connack) = Self::connect(broker, &connect_v5(0x02, &[], &[&string(client_id)]));
         assert_eq!((connack[0], connack[3]), (0x20, 0x00), "CONNACK {connack:02X?}");
         client
     }
 
-    /// Connected with MQTT 3.1.1 and Clean Session.
+    /// Connects with MQTT 3.1.1 and Clean Session.
     pub(crate) fn v311(broker: &BrokerProcess, client_id: &str) -> Self {
         let (client, connack) = Self::connect(broker, &connect_v311(0x02, &[&string(client_id)]));
         assert_eq!(connack, [0x20, 2, 0, 0]);
         client
     }
 
-    /// Sends; a broker that has closed already is no error here, but where the answer is missing.
+    /// Sends bytes. A connection closed by the broker is no error here: the missing answer shows it.
     pub(crate) fn send(&mut self, bytes: &[u8]) {
         let _ = self.stream.write_all(bytes);
     }
 
-    /// The next packet, or `None` where the broker closes.
+    /// Returns the next packet, or `None` when the broker closes.
     pub(crate) fn receive_or_end(&mut self) -> Option<Vec<u8>> {
         loop {
             if let Some(end) = end_of_packet(&self.input) {
@@ -64,24 +64,24 @@ impl ByteClient {
         }
     }
 
-    /// The next packet.
+    /// Returns the next packet.
     pub(crate) fn receive(&mut self) -> Vec<u8> {
         self.receive_or_end().expect("a packet and not the end")
     }
 
-    /// Asserts that this packet comes next.
+    /// Asserts that this packet arrives next.
     #[track_caller]
     pub(crate) fn expect(&mut self, packet: &[u8]) {
         assert_eq!(hexadecimal(&self.receive()), hexadecimal(packet));
     }
 
-    /// All packets until the broker closes.
+    /// Returns all packets until the broker closes.
     pub(crate) fn receive_to_end(&mut self) -> Vec<Vec<u8>> {
         std::iter::from_fn(|| self.receive_or_end()).collect()
     }
 
-    /// All packets that come because of what was sent: PINGREQ is sent until its answer comes alone. Not the first
-    /// one: acknowledgements may come behind the answer to a PINGREQ that was read together with their message.
+    /// Returns all packets that earlier requests cause: sends PINGREQ until its answer arrives alone. The first answer
+    /// is not enough: acknowledgements may follow the PINGRESP of a PINGREQ that was read together with their message.
     pub(crate) fn all_waiting(&mut self) -> Vec<Vec<u8>> {
         let mut packets = Vec::new();
         for round in 0.. {
@@ -95,14 +95,14 @@ impl ByteClient {
         packets
     }
 
-    /// Subscribes at 5.0 with these options to one filter, which has to be granted.
+    /// Subscribes at 5.0 with these options to one filter, which the broker must grant.
     pub(crate) fn subscribe(&mut self, filter: &str, options: u8) {
         self.send(&packet(0x82, &[&[0, 1, 0], &string(filter), &[options]]));
         self.expect(&[0x90, 4, 0, 1, 0, options & 3]);
     }
 }
 
-/// A Control Packet of these parts; counts the Remaining Length.
+/// Builds a Control Packet of these parts, with its Remaining Length.
 pub(crate) fn packet(first: u8, parts: &[&[u8]]) -> Vec<u8> {
     let body = parts.concat();
     [&[first], &variable(body.len())[..], &body].concat()

@@ -1,5 +1,5 @@
-//! Statements of the standard at the byte level, by its sections. Each test's name bears the statements that it
-//! shows; `../requirements.toml` lists the others' tests.
+//! Statements of the standard at the byte level, by its sections. A test's name contains the statements that it covers;
+//! `../requirements.toml` also lists those of other tests.
 
 #[path = "../support/mod.rs"]
 mod support;

@@ -4,12 +4,12 @@ use crate::byte_client::{ByteClient, body, connect_v5, disconnect_reason, packet
 use crate::support::BrokerProcess;
 
 #[test]
-fn mqtt_1_5_4_1_ill_formed_utf_8_is_malformed_wherever_it_stands() {
+fn mqtt_1_5_4_1_ill_formed_utf_8_is_malformed_in_every_string() {
     let ill_formed: [&[u8]; 8] = [
-        b"\xC3\x28",         // no continuation
+        b"\xC3\x28",         // no continuation byte
         b"a\xC3",            // ends too early
-        b"\x80",             // nothing to continue
-        b"\xC0\xAF",         // longer than needed
+        b"\x80",             // continuation byte without a start
+        b"\xC0\xAF",         // overlong
         b"\xED\xA0\x80",     // U+D800
         b"\xED\xBF\xBF",     // U+DFFF
         b"\xF4\x90\x80\x80", // above U+10FFFF
@@ -21,14 +21,14 @@ fn mqtt_1_5_4_1_ill_formed_utf_8_is_malformed_wherever_it_stands() {
 }
 
 #[test]
-fn mqtt_1_5_4_2_u_0000_is_malformed_wherever_it_stands() {
+fn mqtt_1_5_4_2_u_0000_is_malformed_in_every_string() {
     for text in [&b"\0"[..], b"a\0b"] {
         assert_malformed_everywhere(text);
     }
 }
 
 #[test]
-fn mqtt_1_5_4_3_a_byte_order_mark_is_a_character_like_others() {
+fn mqtt_1_5_4_3_byte_order_mark_is_an_ordinary_character() {
     let broker = BrokerProcess::start(&[]);
     let mut client = ByteClient::v5(&broker, "\u{FEFF}client");
     client.subscribe("\u{FEFF}a", 0);
@@ -38,13 +38,13 @@ fn mqtt_1_5_4_3_a_byte_order_mark_is_a_character_like_others() {
     client.send(&publish("a"));
     client.send(&publish("\u{FEFF}a"));
     client.expect(&publish("\u{FEFF}a"));
-    // It is part of the Client Identifier, too: this is another one.
+    // It is also part of a Client Identifier: this is a different one.
     ByteClient::v5(&broker, "client");
     assert_eq!(client.all_waiting(), Vec::<Vec<u8>>::new());
 }
 
 #[test]
-fn mqtt_1_5_5_1_longer_forms_of_variable_byte_integers_are_malformed() {
+fn mqtt_1_5_5_1_overlong_variable_byte_integers_are_malformed() {
     let broker = BrokerProcess::start(&[]);
     for (what, bytes) in [
         ("Remaining Length", &b"\xC0\x80\x00"[..]),

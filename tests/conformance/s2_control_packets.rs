@@ -4,7 +4,7 @@ use crate::byte_client::{ByteClient, body, packet, string};
 use crate::support::BrokerProcess;
 
 #[test]
-fn mqtt_2_1_3_1_and_2_2_2_1_what_the_broker_sends_has_legal_flags_and_a_property_length() {
+fn mqtt_2_1_3_1_and_2_2_2_1_broker_sends_well_formed_packets() {
     let broker = BrokerProcess::start(&[]);
     let mut client = ByteClient::v5(&broker, "client");
     client.subscribe("a", 2);
@@ -72,7 +72,7 @@ fn mqtt_2_2_1_5_acknowledgements_repeat_the_id_of_their_publish() {
 }
 
 #[test]
-fn mqtt_2_2_1_6_suback_and_unsuback_repeat_the_id_of_the_request() {
+fn mqtt_2_2_1_6_suback_and_unsuback_repeat_the_request_id() {
     let broker = BrokerProcess::start(&[]);
     for (mut client, is_v5) in [(ByteClient::v5(&broker, "new"), true), (ByteClient::v311(&broker, "old"), false)] {
         let properties: &[u8] = if is_v5 { &[0] } else { &[] };
@@ -82,7 +82,7 @@ fn mqtt_2_2_1_6_suback_and_unsuback_repeat_the_id_of_the_request() {
             client.expect(&packet(0x90, &[id, properties, &[1]]));
             client.send(&packet(0xA2, &[id, properties, &string("a")]));
             client.expect(&packet(0xB0, &[id, properties, properties]));
-            // Nothing was deleted: answered all the same. [MQTT-3.10.4-5]
+            // An UNSUBSCRIBE without effect is answered, too. [MQTT-3.10.4-5]
             client.send(&packet(0xA2, &[id, properties, &string("a")]));
             let codes: &[u8] = if is_v5 { &[0x11] } else { &[] };
             client.expect(&packet(0xB0, &[id, properties, codes]));
@@ -90,7 +90,7 @@ fn mqtt_2_2_1_6_suback_and_unsuback_repeat_the_id_of_the_request() {
     }
 }
 
-/// An acknowledgement and a PUBLISH, in whatever order they came.
+/// Receives an acknowledgement and a PUBLISH, in either order.
 pub(crate) fn pair(client: &mut ByteClient) -> (Vec<u8>, Vec<u8>) {
     let (first, second) = (client.receive(), client.receive());
     if first[0] >> 4 == 3 { (second, first) } else { (first, second) }

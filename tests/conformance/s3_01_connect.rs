@@ -6,7 +6,7 @@ use crate::byte_client::{ByteClient, body, connect_v5, packet, string};
 use crate::support::{BrokerProcess, RawClient, lasting, text};
 
 #[test]
-fn mqtt_3_1_2_18_and_19_the_password_flag_says_whether_there_is_one() {
+fn mqtt_3_1_2_18_and_19_password_and_its_flag_must_agree() {
     let broker = BrokerProcess::start(&[]);
     let id = string("client");
     for (what, connect, legal) in [
@@ -31,7 +31,7 @@ fn mqtt_3_1_2_18_and_19_the_password_flag_says_whether_there_is_one() {
 }
 
 #[test]
-fn mqtt_3_1_3_1_the_payload_is_read_in_the_order_of_the_standard() {
+fn mqtt_3_1_3_1_connect_payload_fields_are_read_in_order() {
     let broker = BrokerProcess::start(&[]);
     let mut heir = ByteClient::v5(&broker, "heir");
     heir.subscribe("will/topic", 0);
@@ -52,7 +52,7 @@ fn mqtt_3_1_3_1_the_payload_is_read_in_the_order_of_the_standard() {
         0x30,
         &[&string("will/topic"), &[will_properties.len() as u8], &will_properties, b"will payload"],
     ));
-    // Will properties are none of the user name's.
+    // Fields in the wrong order: Will properties do not belong to the user name.
     let swapped: Vec<&[u8]> = fields[..1].iter().chain(&fields[5..]).chain(&fields[1..5]).copied().collect();
     let mut client = ByteClient::open(&broker);
     client.send(&connect_v5(0xC6, &[], &swapped));
@@ -60,7 +60,7 @@ fn mqtt_3_1_3_1_the_payload_is_read_in_the_order_of_the_standard() {
 }
 
 #[test]
-fn mqtt_3_1_3_3_a_connect_without_client_identifier_is_malformed() {
+fn mqtt_3_1_3_3_connect_without_client_id_is_malformed() {
     let broker = BrokerProcess::start(&[]);
     for (what, connect) in
         [("nothing", connect_v5(0x02, &[], &[])), ("half of it", connect_v5(0x02, &[], &[&[0, 2, b'x']]))]
@@ -100,7 +100,7 @@ fn mqtt_3_1_2_6_without_a_stored_session_a_new_one_begins() {
 }
 
 #[test]
-fn mqtt_3_1_2_28_who_asks_for_no_response_information_is_told_none() {
+fn mqtt_3_1_2_28_response_information_is_sent_only_on_request() {
     let broker = BrokerProcess::start(&[]);
     for asked in [None, Some(false)] {
         let properties = ConnectProperties { request_response_information: asked, ..ConnectProperties::default() };
@@ -111,7 +111,7 @@ fn mqtt_3_1_2_28_who_asks_for_no_response_information_is_told_none() {
 }
 
 #[test]
-fn mqtt_3_1_2_29_who_wants_no_problem_information_gets_none_with_acknowledgements() {
+fn mqtt_3_1_2_29_acks_omit_problem_information_on_request() {
     let broker = BrokerProcess::start(&[]);
     let (mut client, connack) = ByteClient::connect(&broker, &connect_v5(0x02, &[0x17, 0], &[&string("client")]));
     assert_eq!(body(&connack)[1], 0);

@@ -9,7 +9,7 @@ use crate::support::{BrokerProcess, ConfigFile, lasting};
 const LASTING: [u8; 5] = [0x11, 0, 0, 0x0E, 0x10];
 
 #[test]
-fn mqtt_3_2_0_1_connack_comes_first_whatever_waits() {
+fn mqtt_3_2_0_1_connack_precedes_queued_messages() {
     let broker = BrokerProcess::start(&[]);
     let mut client = broker.connect(lasting(ProtocolVersion::V5, "client"));
     client.subscribe("topic", QoS::ExactlyOnce);
@@ -25,10 +25,10 @@ fn mqtt_3_2_0_1_connack_comes_first_whatever_waits() {
 }
 
 #[test]
-fn mqtt_3_2_0_2_there_is_one_connack_at_most() {
+fn mqtt_3_2_0_2_at_most_one_connack_is_sent() {
     let broker = BrokerProcess::start(&[]);
     let connect = connect_v5(0x02, &[], &[&string("client")]);
-    // Even where both came at once.
+    // Even if both arrive at once.
     let mut client = ByteClient::open(&broker);
     client.send(&[&connect[..], &connect].concat());
     let said: Vec<u8> = client.receive_to_end().iter().map(|packet| packet[0]).collect();
@@ -36,7 +36,7 @@ fn mqtt_3_2_0_2_there_is_one_connack_at_most() {
 }
 
 #[test]
-fn mqtt_3_2_2_1_and_6_the_flags_hold_session_present_alone_and_nothing_with_a_refusal() {
+fn mqtt_3_2_2_1_and_6_connack_flags_hold_only_session_present() {
     let broker = BrokerProcess::start(&[]);
     let id = string("client");
     let forbidden_will = [&id[..], &[0], &string("$SYS/x"), &string("payload")].concat();
@@ -60,7 +60,7 @@ fn mqtt_3_2_2_1_and_6_the_flags_hold_session_present_alone_and_nothing_with_a_re
 }
 
 #[test]
-fn mqtt_3_2_2_18_a_broker_without_topic_aliases_says_so_and_takes_none() {
+fn mqtt_3_2_2_18_broker_without_topic_aliases_accepts_none() {
     let file = ConfigFile::new("[sessions]\ntopic_alias_maximum = 0");
     let broker = BrokerProcess::start(&["--config", file.path()]);
     let connect = tenbin_codec::Connect::new(ProtocolVersion::V5, crate::support::text("client"));
@@ -70,12 +70,12 @@ fn mqtt_3_2_2_18_a_broker_without_topic_aliases_says_so_and_takes_none() {
     client.expect_end(tenbin_codec::ReasonCode::TopicAliasInvalid);
 }
 
-/// Also what else the broker answers with: a client with a small Maximum Packet Size gets every acknowledgement,
-/// without Reason String and User Properties if need be.
+/// Covers the other answers of the broker, too. A client with a small Maximum Packet Size gets every acknowledgement,
+/// without Reason String and User Properties if necessary.
 #[test]
-fn mqtt_3_4_2_2_and_its_like_acknowledgements_stay_within_the_clients_packet_size() {
+fn mqtt_3_4_2_2_and_alike_acks_fit_the_clients_packet_size() {
     let broker = BrokerProcess::start(&[]);
-    // The smallest in which the longest of the answers below fits: SUBACK and UNSUBACK with one code.
+    // The smallest size that fits the longest answer below: SUBACK and UNSUBACK with one code.
     let limit = [0x27, 0, 0, 0, 32];
     let (mut client, connack) = ByteClient::connect(&broker, &connect_v5(0x02, &limit, &[&string("client")]));
     assert_eq!(body(&connack)[1], 0);
@@ -99,7 +99,7 @@ fn mqtt_3_4_2_2_and_its_like_acknowledgements_stay_within_the_clients_packet_siz
 }
 
 #[test]
-fn mqtt_3_2_2_19_and_20_a_connack_is_never_larger_than_its_client_takes() {
+fn mqtt_3_2_2_19_and_20_connack_fits_the_clients_packet_size() {
     let broker = BrokerProcess::start(&[]);
     let forbidden_will = [&string("client")[..], &[0], &string("$SYS/x"), &string("payload")].concat();
     for maximum in 1..=40 {
@@ -111,7 +111,7 @@ fn mqtt_3_2_2_19_and_20_a_connack_is_never_larger_than_its_client_takes() {
         ] {
             let mut client = ByteClient::open(&broker);
             client.send(&connect);
-            // What does not fit is not said, and then there is no connection.
+            // If CONNACK does not fit, the broker closes without it.
             let Some(connack) = client.receive_or_end() else { continue };
             assert!(connack.len() <= usize::from(maximum), "{what}, {maximum}: {connack:02X?}");
             assert_eq!(connack[0], 0x20);
@@ -120,7 +120,7 @@ fn mqtt_3_2_2_19_and_20_a_connack_is_never_larger_than_its_client_takes() {
 }
 
 #[test]
-fn mqtt_3_2_2_8_every_code_of_a_refusal_stands_in_the_table() {
+fn mqtt_3_2_2_8_connack_refusal_codes_are_legal() {
     const CODES: [u8; 21] = [
         0x80, 0x81, 0x82, 0x83, 0x84, 0x85, 0x86, 0x87, 0x88, 0x89, 0x8A, 0x8C, 0x90, 0x95, 0x97, 0x99, 0x9A, 0x9B,
         0x9C, 0x9D, 0x9F,
@@ -148,7 +148,7 @@ fn mqtt_3_2_2_8_every_code_of_a_refusal_stands_in_the_table() {
 }
 
 #[test]
-fn mqtt_3_14_0_1_what_is_no_legal_connect_is_never_answered_by_disconnect() {
+fn mqtt_3_14_0_1_bad_first_packet_is_not_answered_by_disconnect() {
     let broker = BrokerProcess::start(&[]);
     for bytes in [
         &b"\x30\x04\0\x01a\0"[..],

@@ -45,7 +45,7 @@ fn mqtt_3_3_1_3_dup_is_not_passed_on() {
 }
 
 #[test]
-fn mqtt_3_3_2_8_and_9_aliases_that_may_not_be() {
+fn mqtt_3_3_2_8_and_9_illegal_aliases_are_refused() {
     let broker = BrokerProcess::start(&[]);
     let (client, connack) = RawClient::connect(broker.address(), Connect::new(ProtocolVersion::V5, text("asks")));
     let maximum = connack.properties.topic_alias_maximum.unwrap_or(0);
@@ -55,7 +55,7 @@ fn mqtt_3_3_2_8_and_9_aliases_that_may_not_be() {
             let mut client = ByteClient::v5(&broker, "client");
             client.send(&packet(0x30, &[&string(topic), &[3, 0x23], &alias.to_be_bytes()]));
             let reason = disconnect_reason(&client.receive());
-            // The standard names a code only for what is too high.
+            // The standard names a code only for aliases that are too high.
             assert!(reason == 0x94 || alias == 0 && reason == 0x82, "{alias}, {topic:?}: {reason:#X}");
             assert_eq!(client.receive_or_end(), None);
         }
@@ -63,7 +63,7 @@ fn mqtt_3_3_2_8_and_9_aliases_that_may_not_be() {
 }
 
 #[test]
-fn mqtt_3_3_2_13_and_14_response_topics_that_may_not_be() {
+fn mqtt_3_3_2_13_and_14_illegal_response_topics_are_refused() {
     let broker = BrokerProcess::start(&[]);
     for topic in [&b"#"[..], b"+", b"a/#", b"a/+/b", b"", b"\xFF", b"a\0"] {
         let property = [&[0x08], &string(topic)[..]].concat();
@@ -106,10 +106,10 @@ fn mqtt_3_3_4_1_each_qos_has_its_answer() {
 }
 
 #[test]
-fn mqtt_3_3_4_5_several_copies_carry_the_identifier_of_their_own_subscription() {
+fn mqtt_3_3_4_5_each_copy_carries_its_subscription_identifier() {
     let broker = BrokerProcess::start(&[]);
     let mut client = broker.v5("client");
-    // Shared subscriptions are apart from the others and bring copies of their own.
+    // Shared subscriptions are separate from others and bring copies of their own.
     for (identifier, filter) in [(1, "a".to_owned()), (2, share("one", "a")), (3, share("two", "+"))] {
         client.subscribe_to(Some(identifier), vec![subscription(&filter, QoS::AtLeastOnce)]);
     }
@@ -120,7 +120,7 @@ fn mqtt_3_3_4_5_several_copies_carry_the_identifier_of_their_own_subscription() 
 }
 
 #[test]
-fn mqtt_3_3_4_10_everything_but_publish_goes_on_at_an_exhausted_receive_maximum() {
+fn mqtt_3_3_4_10_exhausted_receive_maximum_blocks_only_publish() {
     let broker = BrokerProcess::start(&[]);
     let (mut client, _) = ByteClient::connect(&broker, &connect_v5(0x02, &[0x21, 0, 1], &[&string("client")]));
     client.subscribe("a", 2);
@@ -140,7 +140,7 @@ fn mqtt_3_3_4_10_everything_but_publish_goes_on_at_an_exhausted_receive_maximum(
     client.send(&packet(0x62, &[&[0, 5]]));
     assert_eq!(client.receive()[0], 0x70);
     assert_eq!(client.all_waiting(), Vec::<Vec<u8>>::new());
-    // PUBREL waits for nothing either; the next message comes when PUBCOMP has come.
+    // PUBREL needs no quota either. The next message follows PUBCOMP.
     let id = open[5..7].to_vec();
     client.send(&packet(0x50, &[&id]));
     assert_eq!(client.receive()[0], 0x62);
@@ -150,7 +150,7 @@ fn mqtt_3_3_4_10_everything_but_publish_goes_on_at_an_exhausted_receive_maximum(
 }
 
 #[test]
-fn mqtt_3_3_4_9_without_receive_maximum_only_the_brokers_own_bound_holds() {
+fn mqtt_3_3_4_9_receive_maximum_defaults_to_the_brokers_bound() {
     let broker = BrokerProcess::start(&[]);
     let mut client = broker.v5("client");
     client.subscribe("a", QoS::AtLeastOnce);
@@ -184,7 +184,7 @@ fn mqtt_3_3_1_5_to_8_retained_messages_of_each_qos() {
 }
 
 #[test]
-fn mqtt_3_3_1_13_retain_as_published_0_clears_only_what_is_forwarded() {
+fn mqtt_3_3_1_13_retain_as_published_0_clears_forwarded_retain() {
     let broker = BrokerProcess::start(&[]);
     let mut client = broker.v5("client");
     client.publish_with(retained("state", "before"));
@@ -203,9 +203,9 @@ fn mqtt_3_3_1_13_retain_as_published_0_clears_only_what_is_forwarded() {
     assert!(client.receive_message().retain, "as published");
 }
 
-/// §3.3.2.3.2: whether the payload is looked at is the broker's choice; by default it is not.
+/// §3.3.2.3.2: the broker may check the payload, and by default does not.
 #[test]
-fn payload_format_indicator_is_passed_on_and_a_payload_not_judged_by_it() {
+fn payload_format_indicator_is_forwarded_unchecked_by_default() {
     let broker = BrokerProcess::start(&[]);
     let mut client = ByteClient::v5(&broker, "client");
     client.subscribe("a", 0);
@@ -218,7 +218,7 @@ fn payload_format_indicator_is_passed_on_and_a_payload_not_judged_by_it() {
     }
 }
 
-/// §3.3.2.3.4: an alias of one direction means nothing in the other, and none before it was introduced.
+/// §3.3.2.3.4: an alias of one direction has no meaning in the other, and none before its introduction.
 #[test]
 fn mqtt_3_3_2_7_aliases_are_per_direction_and_connection() {
     let broker = BrokerProcess::start(&[]);
@@ -227,14 +227,14 @@ fn mqtt_3_3_2_7_aliases_are_per_direction_and_connection() {
     client.send(&packet(0x30, &[&string("a"), &[0], b"1"]));
     let message = client.receive();
     assert_eq!(message[0], 0x30);
-    // Whatever alias the broker has just given, ours of that number is not.
+    // The client's alias of this number is undefined, even if the broker has just sent the same one.
     client.send(&packet(0x30, &[&string(""), &[3, 0x23, 0, 1]]));
     assert!([0x82, 0x94].contains(&disconnect_reason(&client.receive())));
     assert_eq!(client.receive_or_end(), None);
 }
 
 #[test]
-fn mqtt_3_3_2_5_a_copy_that_expired_before_its_delivery_began_is_dropped() {
+fn mqtt_3_3_2_5_expired_copy_is_dropped_before_delivery() {
     let broker = BrokerProcess::start(&[]);
     let properties = ConnectProperties { receive_maximum: 1.try_into().ok(), ..ConnectProperties::default() };
     let mut slow = broker.connect(Connect { properties, ..Connect::new(ProtocolVersion::V5, text("slow")) });
@@ -255,7 +255,7 @@ fn mqtt_3_3_2_5_a_copy_that_expired_before_its_delivery_began_is_dropped() {
 }
 
 #[test]
-fn mqtt_3_3_4_7_one_publish_too_many_is_0x93_and_not_delivered() {
+fn mqtt_3_3_4_7_publish_beyond_receive_maximum_gets_0x93() {
     let file = crate::support::ConfigFile::new("[sessions]\nreceive_maximum = 2");
     let broker = BrokerProcess::start(&["--config", file.path()]);
     let mut witness = broker.v5("witness");

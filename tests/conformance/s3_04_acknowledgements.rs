@@ -5,7 +5,7 @@ use tenbin_codec::{ProtocolVersion, QoS};
 use crate::byte_client::{ByteClient, ack_reason, body, connect_v5, disconnect_reason, packet, string};
 use crate::support::{BrokerProcess, ConfigFile, lasting};
 
-/// Acknowledgement, statement and the codes of its table.
+/// Acknowledgement, statement, and the codes of its table.
 const TABLES: [(&str, u8, &[u8]); 4] = [
     ("PUBACK [MQTT-3.4.2-1]", 0x40, &[0x00, 0x10, 0x80, 0x83, 0x87, 0x90, 0x91, 0x97, 0x99]),
     ("PUBREC [MQTT-3.5.2-1]", 0x50, &[0x00, 0x10, 0x80, 0x83, 0x87, 0x90, 0x91, 0x97, 0x99]),
@@ -14,7 +14,7 @@ const TABLES: [(&str, u8, &[u8]); 4] = [
 ];
 
 #[test]
-fn mqtt_3_4_2_1_and_its_like_codes_are_those_of_the_table() {
+fn mqtt_3_4_2_1_and_alike_illegal_ack_codes_are_refused() {
     let broker = BrokerProcess::start(&[]);
     for (what, first, table) in TABLES {
         let mut lawful = ByteClient::v5(&broker, "lawful");
@@ -34,9 +34,9 @@ fn mqtt_3_4_2_1_and_its_like_codes_are_those_of_the_table() {
     }
 }
 
-/// What is refused is told in words too, which fit in the client's Maximum Packet Size or are left out.
+/// A refusal has a Reason String, or none if it exceeds the client's Maximum Packet Size.
 #[test]
-fn mqtt_3_4_2_2_and_its_like_a_refusal_has_a_reason_string_that_fits() {
+fn mqtt_3_4_2_2_and_alike_refusal_has_reason_string_if_it_fits() {
     let config = ConfigFile::new("[retained]\nmessages_maximum = 0\n[capabilities]\npayload_format_check = true");
     let broker = BrokerProcess::start(&["--config", config.path()]);
     let (sys, deep) = (string("$SYS/secret"), string("secret/".repeat(200)));
@@ -69,7 +69,7 @@ fn mqtt_3_4_2_2_and_its_like_a_refusal_has_a_reason_string_that_fits() {
         }
         assert!(without > 0 && with > 0, "{first:#X} {code:#X}: {without} without, {with} with");
     }
-    // What is not refused has none, nor has 3.1.1.
+    // A success has no Reason String, and neither has 3.1.1.
     let mut client = ByteClient::v5(&broker, "client");
     client.send(&packet(0x32, &[&string("nobody's"), &[0, 1, 0]]));
     client.expect(&[0x40, 3, 0, 1, 0x10]);
@@ -99,9 +99,9 @@ fn words_and_codes(answer: &[u8]) -> (Option<&str>, &[u8]) {
     (words, if codes_first.is_empty() { codes_last } else { codes_first })
 }
 
-/// What the broker itself says: in each situation a code of the table.
+/// The broker's own acknowledgements: in each situation a code of the table.
 #[test]
-fn mqtt_3_5_2_1_the_brokers_codes_are_those_of_the_table() {
+fn mqtt_3_5_2_1_broker_ack_codes_are_legal() {
     let broker = BrokerProcess::start(&[]);
     let mut client = ByteClient::v5(&broker, "client");
     client.subscribe("mine", 0);
@@ -111,7 +111,7 @@ fn mqtt_3_5_2_1_the_brokers_codes_are_those_of_the_table() {
         let came = client.all_waiting();
         let acks: Vec<_> = came.iter().filter(|packet| packet[0] != 0x30).collect();
         let mut kinds: Vec<u8> = acks.iter().map(|packet| packet[0]).collect();
-        kinds.sort_unstable(); // each kind has its order, one against the other has none
+        kinds.sort_unstable(); // ordered by kind only
         assert_eq!(kinds, [0x40, 0x50], "{topic}");
         assert!(acks.iter().all(|packet| codes.contains(&ack_reason(packet))), "{topic}: {acks:02X?}");
         client.send(&packet(0x62, &[&[0, 2]]));
@@ -125,9 +125,9 @@ fn mqtt_3_5_2_1_the_brokers_codes_are_those_of_the_table() {
     assert!([0x00, 0x92].contains(&ack_reason(&pubrel)), "{pubrel:02X?}");
 }
 
-/// §3.4.2.1, §3.4.2.2.1 and the same of the others: the code, and the Property Length, may be left out.
+/// §3.4.2.1, §3.4.2.2.1 and alike: code and Property Length are optional.
 #[test]
-fn short_forms_of_acknowledgements_mean_success_and_no_properties() {
+fn short_acks_mean_success_and_no_properties() {
     let tails: [&[u8]; 4] = [&[], &[0], &[0, 0], &[0, 8, 0x1F, 0, 5, b'h', b'e', b'l', b'l', b'o']];
     for tail in tails {
         let broker = BrokerProcess::start(&[]);
@@ -152,9 +152,9 @@ fn short_forms_of_acknowledgements_mean_success_and_no_properties() {
     }
 }
 
-/// §3.4.2.2: an acknowledgement's properties are Reason String, once, and User Properties.
+/// §3.4.2.2: acknowledgements may have one Reason String and User Properties.
 #[test]
-fn properties_of_acknowledgements_that_may_not_be() {
+fn illegal_properties_of_acks_are_refused() {
     let broker = BrokerProcess::start(&[]);
     for (_, first, _) in TABLES {
         for (what, properties) in [
@@ -172,7 +172,7 @@ fn properties_of_acknowledgements_that_may_not_be() {
 }
 
 #[test]
-fn mqtt_3_6_1_1_flags_of_pubrel() {
+fn mqtt_3_6_1_1_illegal_flags_of_pubrel_are_refused() {
     let broker = BrokerProcess::start(&[]);
     for first in (0x60..=0x6F).filter(|&first| first != 0x62) {
         let mut client = ByteClient::v5(&broker, "client");
@@ -182,7 +182,7 @@ fn mqtt_3_6_1_1_flags_of_pubrel() {
     }
 }
 
-/// Whoever refuses a message has no more to do with it.
+/// A refusal ends the handshake for both sides.
 #[test]
 fn mqtt_4_4_0_2_each_refusal_ends_its_message() {
     let broker = BrokerProcess::start(&[]);

@@ -40,7 +40,7 @@ fn mqtt_3_8_3_5_illegal_subscription_options() {
 }
 
 #[test]
-fn mqtt_3_8_3_2_and_3_10_3_2_there_is_one_filter_at_least() {
+fn mqtt_3_8_3_2_and_3_10_3_2_empty_filter_lists_are_refused() {
     let broker = BrokerProcess::start(&[]);
     for first in [0x82, 0xA2] {
         let mut client = ByteClient::v5(&broker, "client");
@@ -51,7 +51,7 @@ fn mqtt_3_8_3_2_and_3_10_3_2_there_is_one_filter_at_least() {
 }
 
 #[test]
-fn mqtt_3_8_4_1_2_5_6_and_3_9_3_1_one_suback_with_a_code_for_each_filter_in_order() {
+fn mqtt_3_8_4_1_2_5_6_and_3_9_3_1_one_suback_code_per_filter() {
     let broker = BrokerProcess::start(&[]);
     let mut client = ByteClient::v5(&broker, "client");
     let deep = "a/".repeat(2000);
@@ -60,12 +60,12 @@ fn mqtt_3_8_4_1_2_5_6_and_3_9_3_1_one_suback_with_a_code_for_each_filter_in_orde
     client.send(&packet(0x82, &[&[0x12, 0x34, 0], &payload]));
     let suback = client.receive();
     assert_eq!((suback[0], &body(&suback)[..2]), (0x90, &[0x12, 0x34][..]));
-    let codes = &body(&suback)[3 + usize::from(body(&suback)[2])..]; // behind the words on the refused one
+    let codes = &body(&suback)[3 + usize::from(body(&suback)[2])..]; // after the Reason String
     assert_eq!(codes, [2, 0x8F, 0, 1, 1, 2]); // [MQTT-3.8.4-7], [MQTT-3.9.3-2]
     assert_eq!(client.all_waiting(), Vec::<Vec<u8>>::new(), "one SUBACK");
 }
 
-/// A filter that is subscribed to again and again while messages come: none is lost, and none comes twice.
+/// A filter is subscribed to again and again while messages flow: none is lost or doubled.
 #[test]
 fn mqtt_3_8_4_4_replacing_a_subscription_loses_no_message() {
     const MESSAGES: usize = 2000;
@@ -95,7 +95,7 @@ fn mqtt_3_8_4_4_replacing_a_subscription_loses_no_message() {
 }
 
 #[test]
-fn mqtt_3_8_4_4_replacing_a_subscription_brings_retained_messages_again() {
+fn mqtt_3_8_4_4_replaced_subscription_gets_retained_messages() {
     let broker = BrokerProcess::start(&[]);
     let mut client = broker.v5("client");
     client.publish_with(retained("state", "x"));
@@ -112,7 +112,7 @@ fn mqtt_3_8_4_4_replacing_a_subscription_brings_retained_messages_again() {
 }
 
 #[test]
-fn mqtt_3_8_4_5_one_subscribe_of_several_filters_does_what_several_would() {
+fn mqtt_3_8_4_5_subscribe_with_many_filters_equals_many_packets() {
     let broker = BrokerProcess::start(&[]);
     let mut publisher = broker.v5("publisher");
     for topic in ["a", "b", "c"] {
@@ -177,7 +177,7 @@ fn mqtt_3_10_4_3_a_qos_2_handshake_goes_on_after_unsubscribe() {
 }
 
 #[test]
-fn mqtt_3_10_4_6_and_3_11_3_1_one_unsuback_with_a_code_for_each_filter_in_order() {
+fn mqtt_3_10_4_6_and_3_11_3_1_one_unsuback_code_per_filter() {
     let broker = BrokerProcess::start(&[]);
     let mut client = ByteClient::v5(&broker, "client");
     client.subscribe("a", 0);
@@ -189,9 +189,9 @@ fn mqtt_3_10_4_6_and_3_11_3_1_one_unsuback_with_a_code_for_each_filter_in_order(
     assert_eq!(client.all_waiting(), Vec::<Vec<u8>>::new(), "one UNSUBACK");
 }
 
-/// §3.8.2.1.2: an identifier belongs to its subscription, and comes with retained messages too.
+/// §3.8.2.1.2: an identifier belongs to its subscription, and accompanies retained messages too.
 #[test]
-fn subscription_identifiers_come_with_retained_messages_and_go_with_a_new_subscribe() {
+fn subscription_identifier_applies_until_the_next_subscribe() {
     let broker = BrokerProcess::start(&[]);
     let mut client = broker.v5("client");
     client.publish_with(retained("state", "x"));
@@ -205,7 +205,7 @@ fn subscription_identifiers_come_with_retained_messages_and_go_with_a_new_subscr
 }
 
 #[test]
-fn subscription_identifier_0_and_one_too_many_are_protocol_errors() {
+fn zero_or_repeated_subscription_identifier_is_refused() {
     let broker = BrokerProcess::start(&[]);
     for properties in [&[0x0B, 0][..], &[0x0B, 1, 0x0B, 2], &[0x0B, 1, 0x0B, 1]] {
         let mut client = ByteClient::v5(&broker, "client");
@@ -216,7 +216,7 @@ fn subscription_identifier_0_and_one_too_many_are_protocol_errors() {
 }
 
 #[test]
-fn mqtt_3_8_4_3_a_replaced_subscription_has_all_options_of_the_new_one() {
+fn mqtt_3_8_4_3_replaced_subscription_takes_the_new_options() {
     let broker = BrokerProcess::start(&[]);
     let mut client = broker.v5("client");
     let subscribe = |no_local, retain_as_published, qos| {

@@ -5,7 +5,7 @@ use tenbin_codec::{ProtocolVersion, QoS};
 use crate::byte_client::{ByteClient, body, connect_v5, disconnect_reason, packet, string};
 use crate::support::BrokerProcess;
 
-/// What a client may say in DISCONNECT.
+/// Codes that a client may send in DISCONNECT.
 const CLIENT_CODES: [u8; 14] = [0x00, 0x04, 0x80, 0x81, 0x82, 0x83, 0x90, 0x93, 0x94, 0x95, 0x96, 0x97, 0x98, 0x99];
 
 #[test]
@@ -20,7 +20,7 @@ fn mqtt_3_14_1_1_flags_of_disconnect() {
 }
 
 #[test]
-fn mqtt_3_14_2_1_and_4_3_which_disconnects_end_the_connection_in_peace() {
+fn mqtt_3_14_2_1_and_4_3_only_client_codes_are_legal() {
     let broker = BrokerProcess::start(&[]);
     let mut heir = broker.v5("heir");
     heir.subscribe("will", QoS::AtLeastOnce);
@@ -32,16 +32,16 @@ fn mqtt_3_14_2_1_and_4_3_which_disconnects_end_the_connection_in_peace() {
         if CLIENT_CODES.contains(&code) {
             assert_eq!(said, Vec::<Vec<u8>>::new(), "{code:#X}");
         } else if let Some(answer) = said.first() {
-            // To one who has said goodbye nothing more need be said.
+            // The broker need not answer after a DISCONNECT.
             assert!([0x81, 0x82].contains(&disconnect_reason(answer)), "{code:#X}");
         }
-        // Only a normal disconnection drops the will.
+        // Only a normal disconnection drops the Will.
         assert_eq!(heir.drain().len(), usize::from(code != 0), "{code:#X}");
     }
 }
 
 #[test]
-fn mqtt_3_14_2_2_the_broker_says_no_session_expiry_in_disconnect() {
+fn mqtt_3_14_2_2_broker_disconnect_has_no_session_expiry() {
     let broker = BrokerProcess::start(&[]);
     let lasting = connect_v5(0, &[0x11, 0, 0, 0, 100], &[&string("client")]);
     let mut overtaken = ByteClient::connect(&broker, &lasting).0;
@@ -53,14 +53,14 @@ fn mqtt_3_14_2_2_the_broker_says_no_session_expiry_in_disconnect() {
         let disconnect = client.receive();
         assert_eq!(disconnect_reason(&disconnect), expected);
         let properties = body(&disconnect).get(2..).unwrap_or_default();
-        // The first property's identifier; the broker may give a Reason String.
+        // Identifier of the first property: the broker may send a Reason String.
         assert!(matches!(properties.first(), None | Some(0x1F)), "{disconnect:02X?}");
         assert_eq!(client.receive_or_end(), None, "[MQTT-3.14.4-1], [MQTT-3.14.4-2]");
     }
 }
 
 #[test]
-fn mqtt_3_14_4_1_nothing_behind_a_disconnect_is_done() {
+fn mqtt_3_14_4_1_packets_after_disconnect_are_ignored() {
     let broker = BrokerProcess::start(&[]);
     let mut witness = broker.v5("witness");
     witness.subscribe("#", QoS::AtLeastOnce);
@@ -77,11 +77,11 @@ fn mqtt_3_14_4_1_nothing_behind_a_disconnect_is_done() {
 }
 
 #[test]
-fn mqtt_3_14_4_1_the_broker_says_nothing_behind_its_disconnect() {
+fn mqtt_3_14_4_1_broker_sends_nothing_after_its_disconnect() {
     let broker = BrokerProcess::start(&[]);
     let mut client = ByteClient::v5(&broker, "client");
     client.subscribe("a", 0);
-    // Answers are due for what comes before the illegal packet, and a message for what comes behind.
+    // Answers are due for the packet before the illegal one, and a message for the packet behind it.
     let before = packet(0x32, &[&string("b"), &[0, 1, 0]]);
     let behind = packet(0x30, &[&string("a"), &[0]]);
     client.send(&[&before[..], &[0xC0, 0], &[0x36, 0], &behind, &[0xC0, 0]].concat());
@@ -106,7 +106,7 @@ fn mqtt_4_13_2_1_every_error_ends_in_a_closed_connection() {
         assert_eq!(disconnect_reason(&client.receive()), code, "{what}");
         assert_eq!(client.receive_or_end(), None, "{what}");
     }
-    // Whoever does not read its DISCONNECT is closed as well.
+    // A client that does not read its DISCONNECT is closed as well.
     let mut client = ByteClient::v5(&broker, "client");
     client.send(b"\x36\0");
     let again = ByteClient::v5(&broker, "client");
@@ -115,7 +115,7 @@ fn mqtt_4_13_2_1_every_error_ends_in_a_closed_connection() {
 }
 
 #[test]
-fn mqtt_4_12_0_6_and_7_there_is_no_auth_without_a_method() {
+fn mqtt_4_12_0_6_and_7_auth_without_a_method_is_refused() {
     let broker = BrokerProcess::start(&[]);
     for auth in [&b"\xF0\0"[..], b"\xF0\x02\x18\0", b"\xF0\x02\x19\0", b"\xF0\x06\x19\x04\x15\0\x01x"] {
         let mut client = ByteClient::v5(&broker, "client");

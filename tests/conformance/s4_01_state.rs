@@ -8,9 +8,9 @@ use crate::byte_client::{ByteClient, ack_reason, body, connect_v5, packet, strin
 use crate::support::{BrokerProcess, VERSIONS, at_qos, lasting, retained};
 
 #[test]
-fn mqtt_4_1_0_1_a_session_stays_as_long_as_its_connection() {
+fn mqtt_4_1_0_1_session_lasts_as_long_as_its_connection() {
     let broker = BrokerProcess::start(&[]);
-    // Expiry 0: it ends with the connection, and not before.
+    // Expiry 0: the session ends with the connection, and not before.
     let mut client = broker.v5("client");
     client.subscribe("a", QoS::ExactlyOnce);
     let mut publisher = broker.v5("publisher");
@@ -26,7 +26,7 @@ fn mqtt_4_1_0_1_a_session_stays_as_long_as_its_connection() {
 }
 
 #[test]
-fn mqtt_4_2_1_packets_may_be_cut_anywhere_and_come_together() {
+fn mqtt_4_2_1_packets_may_be_split_or_joined_anywhere() {
     let broker = BrokerProcess::start(&[]);
     let payload = "x".repeat(300);
     let publish = packet(0x32, &[&string("a"), &[0, 2, 0], payload.as_bytes()]);
@@ -42,7 +42,7 @@ fn mqtt_4_2_1_packets_may_be_cut_anywhere_and_come_together() {
         for piece in all.chunks(size) {
             client.send(piece);
             if size < 10 {
-                std::thread::sleep(Duration::from_micros(100)); // so that they arrive apart
+                std::thread::sleep(Duration::from_micros(100)); // separate segments
             }
         }
         let mut said: Vec<u8> = (0..5).map(|_| client.receive()[0]).collect();
@@ -81,7 +81,7 @@ fn mqtt_4_5_0_1_a_message_goes_to_every_matching_session() {
 }
 
 #[test]
-fn mqtt_4_6_0_2_and_3_the_broker_acknowledges_in_the_order_of_the_messages() {
+fn mqtt_4_6_0_2_and_3_acks_follow_the_order_of_the_messages() {
     let broker = BrokerProcess::start(&[]);
     for first in [0x32, 0x34] {
         let mut client = ByteClient::v5(&broker, "client");
@@ -115,7 +115,7 @@ fn mqtt_4_6_0_4_the_broker_releases_in_the_order_of_the_pubrecs() {
 }
 
 #[test]
-fn mqtt_4_6_0_6_every_topic_is_ordered_and_messages_sent_again_come_first() {
+fn mqtt_4_6_0_6_resent_messages_come_first_and_in_order() {
     let broker = BrokerProcess::start(&[]);
     for qos in [QoS::AtLeastOnce, QoS::ExactlyOnce] {
         let mut client = broker.connect(lasting(ProtocolVersion::V5, "client"));
@@ -142,9 +142,9 @@ fn mqtt_4_6_0_6_every_topic_is_ordered_and_messages_sent_again_come_first() {
     }
 }
 
-/// What is owned is not forgotten: PUBACK says that each of the matching sessions has it.
+/// The broker owns an acknowledged message: each matching session has it.
 #[test]
-fn mqtt_4_3_2_4_a_message_that_was_acknowledged_is_there_whatever_becomes_of_its_publisher() {
+fn mqtt_4_3_2_4_acknowledged_message_survives_its_publisher() {
     let broker = BrokerProcess::start(&[]);
     for version in VERSIONS {
         let mut sleeper = broker.connect(lasting(version, "sleeper"));
@@ -175,7 +175,7 @@ fn mqtt_4_4_0_1_pubrel_is_sent_again_and_answered_again() {
     client.send(&packet(0x62, &[&[0, 5]]));
     assert_eq!(client.receive()[0], 0x70);
     drop(client);
-    // The PUBCOMP might have been lost: the release comes again.
+    // As if the PUBCOMP had been lost, the client sends PUBREL again.
     let (mut client, _) = ByteClient::connect(&broker, &lasting_bytes);
     client.send(&packet(0x62, &[&[0, 5]]));
     let pubcomp = client.receive();
@@ -185,7 +185,7 @@ fn mqtt_4_4_0_1_pubrel_is_sent_again_and_answered_again() {
 }
 
 #[test]
-fn mqtt_3_1_2_23_a_stored_session_holds_all_that_it_should() {
+fn mqtt_3_1_2_23_stored_session_holds_its_complete_state() {
     let broker = BrokerProcess::start(&[]);
     let mut publisher = broker.v5("publisher");
     for version in VERSIONS {
@@ -222,12 +222,12 @@ fn mqtt_3_1_2_23_a_stored_session_holds_all_that_it_should() {
                 other => panic!("{other:?}"),
             }
         }
-        came[..2].sort(); // the standard orders PUBLISH and PUBREL each, not one against the other
+        came[..2].sort(); // the standard defines no order between PUBLISH and PUBREL
         assert_eq!(came, ["release", "unacknowledged", "queued"], "{version}");
         client.send(&Packet::Publish(Publish { dup: true, ..mine }));
         client.wait_for_ack(PacketType::PubRec, taken);
-        witness.expect_nothing_waiting(); // known from before
-        client.publish_with(retained("a", "")); // and nothing retained is left behind
+        witness.expect_nothing_waiting(); // known duplicate
+        client.publish_with(retained("a", "")); // leaves no retained message behind
         client.drain();
         client.disconnect();
         broker.client(version, "client").disconnect();

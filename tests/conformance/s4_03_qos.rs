@@ -1,4 +1,4 @@
-//! §4.3 Quality of Service levels: each step, and nothing else.
+//! §4.3 Quality of Service levels: each step, and no other.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ fn mqtt_4_3_1_1_qos_0_is_sent_once_with_qos_0_and_dup_0() {
 }
 
 #[test]
-fn mqtt_4_3_2_1_to_3_a_qos_1_message_has_a_free_id_and_is_open_until_puback() {
+fn mqtt_4_3_2_1_to_3_qos_1_message_keeps_its_id_until_puback() {
     let broker = BrokerProcess::start(&[]);
     let mut client = ByteClient::connect(&broker, &connect_v5(0, &LASTING, &[&string("client")])).0;
     client.subscribe("a", 1);
@@ -55,7 +55,7 @@ fn mqtt_4_3_2_1_to_3_a_qos_1_message_has_a_free_id_and_is_open_until_puback() {
 }
 
 #[test]
-fn mqtt_4_3_2_5_after_puback_the_id_is_a_new_messages_whatever_dup_says() {
+fn mqtt_4_3_2_5_id_after_puback_means_a_new_message_despite_dup() {
     let broker = BrokerProcess::start(&[]);
     let mut subscriber = broker.v5("subscriber");
     subscriber.subscribe("a", QoS::AtLeastOnce);
@@ -68,7 +68,7 @@ fn mqtt_4_3_2_5_after_puback_the_id_is_a_new_messages_whatever_dup_says() {
 }
 
 #[test]
-fn mqtt_4_3_3_1_to_6_a_qos_2_message_goes_through_all_four_steps() {
+fn mqtt_4_3_3_1_to_6_qos_2_message_goes_through_four_steps() {
     let broker = BrokerProcess::start(&[]);
     let connect = connect_v5(0, &LASTING, &[&string("client")]);
     let mut client = ByteClient::connect(&broker, &connect).0;
@@ -81,7 +81,7 @@ fn mqtt_4_3_3_1_to_6_a_qos_2_message_goes_through_all_four_steps() {
     let (first, second) = (body(&first)[3..5].to_vec(), body(&second)[3..5].to_vec());
     assert_ne!(first, second);
 
-    // Open until PUBREC: sent again with DUP; then PUBREL, open until PUBCOMP, and never PUBLISH again.
+    // Until PUBREC, PUBLISH is resent with DUP; then PUBREL until PUBCOMP, and never PUBLISH again.
     client.send(&packet(0x50, &[&first]));
     assert_eq!(client.receive()[..4], [&[0x62, 2], &first[..]].concat());
     drop(client);
@@ -105,7 +105,7 @@ fn mqtt_4_3_3_1_to_6_a_qos_2_message_goes_through_all_four_steps() {
 }
 
 #[test]
-fn mqtt_4_3_3_7_expiry_does_not_stop_what_was_sent() {
+fn mqtt_4_3_3_7_expiry_does_not_stop_sent_messages() {
     let broker = BrokerProcess::start(&[]);
     let connect = connect_v5(0, &LASTING, &[&string("client")]);
     let mut client = ByteClient::connect(&broker, &connect).0;
@@ -116,17 +116,17 @@ fn mqtt_4_3_3_7_expiry_does_not_stop_what_was_sent() {
         assert_eq!(publisher.receive()[0], 0x50);
     }
     let (first, second) = (client.receive(), client.receive());
-    std::thread::sleep(Duration::from_millis(1300)); // the time that is measured
+    std::thread::sleep(Duration::from_millis(1300)); // the measured time
     client.send(&packet(0x50, &[&body(&first)[3..5]]));
     assert_eq!(client.receive()[0], 0x62);
     drop(client);
-    // What had been sent is sent again, and is finished.
+    // Sent messages are sent again and completed.
     let mut client = ByteClient::connect(&broker, &connect).0;
     let (pubrel, publish) = pair(&mut client);
     assert_eq!((pubrel[0], &body(&pubrel)[..2]), (0x62, &body(&first)[3..5]));
     assert_eq!((publish[0], &body(&publish)[3..5]), (0x3C, &body(&second)[3..5]));
 
-    // As a receiver: the release of an expired message is answered as always. [MQTT-4.3.3-13]
+    // As a receiver, the broker answers the release of an expired message as always. [MQTT-4.3.3-13]
     for id in [1, 2] {
         publisher.send(&packet(0x62, &[&[0, id]]));
         let pubcomp = publisher.receive();
@@ -135,7 +135,7 @@ fn mqtt_4_3_3_7_expiry_does_not_stop_what_was_sent() {
 }
 
 #[test]
-fn mqtt_4_3_3_8_to_12_a_qos_2_message_is_taken_once() {
+fn mqtt_4_3_3_8_to_12_qos_2_message_is_accepted_once() {
     let broker = BrokerProcess::start(&[]);
     let mut subscriber = broker.v5("subscriber");
     subscriber.subscribe("a", QoS::ExactlyOnce);
@@ -171,7 +171,7 @@ fn mqtt_4_3_3_9_after_a_refusal_the_id_stands_for_a_new_message() {
 }
 
 #[test]
-fn mqtt_4_3_3_4_a_refusing_pubrec_is_answered_by_nothing() {
+fn mqtt_4_3_3_4_refusing_pubrec_gets_no_pubrel() {
     let broker = BrokerProcess::start(&[]);
     let mut client = ByteClient::v5(&broker, "client");
     client.subscribe("a", 2);
@@ -186,7 +186,7 @@ fn mqtt_4_3_3_4_a_refusing_pubrec_is_answered_by_nothing() {
     assert_eq!(client.receive()[..4], [&[0x62, 2], &body(&publish)[3..5]].concat());
 }
 
-/// A session that ends takes its open messages with it.
+/// Ending a session ends its open handshakes.
 #[test]
 fn mqtt_3_1_2_4_clean_start_ends_open_handshakes() {
     let broker = BrokerProcess::start(&[]);

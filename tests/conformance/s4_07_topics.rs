@@ -6,7 +6,7 @@ use crate::byte_client::{ByteClient, body, disconnect_reason, packet, string};
 use crate::support::{BrokerProcess, VERSIONS, is_store_durable};
 
 #[test]
-fn mqtt_4_7_1_1_and_2_wildcards_stand_alone_in_their_level_and_hash_last() {
+fn mqtt_4_7_1_1_and_2_misplaced_wildcards_are_refused() {
     let broker = BrokerProcess::start(&[]);
     for illegal in ["a#", "#a", "#/a", "a/#/b", "a/#b", "##", "+a", "a+", "a/b+", "+b/c", "++", "a/+#", "+#", ""] {
         for (what, first, options) in [("SUBSCRIBE", 0x82, &[0][..]), ("UNSUBSCRIBE", 0xA2, &[])] {
@@ -17,7 +17,7 @@ fn mqtt_4_7_1_1_and_2_wildcards_stand_alone_in_their_level_and_hash_last() {
                     assert!([0x81, 0x82, 0x8F].contains(&disconnect_reason(&answer)), "{what} {illegal:?}");
                     assert_eq!(client.receive_or_end(), None);
                 }
-                // Refused alone is legal, too.
+                // Refusing only this filter is legal, too.
                 answer => assert!(body(&answer)[3] == 0x8F, "{what} {illegal:?}: {answer:02X?}"),
             }
         }
@@ -29,7 +29,7 @@ fn mqtt_4_7_1_1_and_2_wildcards_stand_alone_in_their_level_and_hash_last() {
 }
 
 #[test]
-fn mqtt_4_7_3_1_to_3_names_have_a_character_at_least_and_no_nul() {
+fn mqtt_4_7_3_1_to_3_names_are_not_empty_and_without_nul() {
     let broker = BrokerProcess::start(&[]);
     for (topic, codes) in [(&b""[..], &[0x81, 0x82, 0x90][..]), (b"a\0b", &[0x81]), (b"\0", &[0x81])] {
         let mut client = ByteClient::v5(&broker, "client");
@@ -37,7 +37,7 @@ fn mqtt_4_7_3_1_to_3_names_have_a_character_at_least_and_no_nul() {
         assert!(codes.contains(&disconnect_reason(&client.receive())), "{topic:02X?}");
         assert_eq!(client.receive_or_end(), None);
     }
-    // One character is enough, whichever, and 65,535 bytes are not too many. With a store keys have a limit.
+    // Any one character is legal, and so are 65,535 bytes. A store limits the length of keys.
     let mut client = broker.v5("client");
     let long = "é".repeat(if is_store_durable() { 30_000 } else { 32_767 });
     for topic in ["/", " ", "a", "\u{FEFF}", "\u{10FFFF}", "\u{1}", &long] {
@@ -49,9 +49,9 @@ fn mqtt_4_7_3_1_to_3_names_have_a_character_at_least_and_no_nul() {
 }
 
 #[test]
-fn mqtt_4_7_3_4_names_are_matched_as_they_are() {
+fn mqtt_4_7_3_4_names_are_matched_without_normalization() {
     let broker = BrokerProcess::start(&[]);
-    // Composed and decomposed, in another case, of another width, with spaces, with levels that look empty.
+    // Composed and decomposed, other case, other width, spaces, empty levels.
     let names =
         ["é", "e\u{301}", "É", "a", "A", "\u{FF41}", "a ", " a", "a/", "/a", "a//b", "a/b", "ﬁ", "fi", "ß", "ss"];
     for version in VERSIONS {

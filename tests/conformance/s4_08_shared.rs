@@ -1,4 +1,4 @@
-//! §4.8.2 Shared Subscriptions, in the part that concerns messages under way.
+//! §4.8.2 Shared Subscriptions: messages in flight.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use crate::support::{BrokerProcess, PATIENCE, RawClient, lasting, share};
 const POLICIES: [&str; 4] = ["adaptive", "thesis_score", "round_robin", "random"];
 
 #[test]
-fn mqtt_4_8_2_4_a_qos_2_delivery_is_finished_with_the_member_that_began_it() {
+fn mqtt_4_8_2_4_qos_2_delivery_is_completed_by_its_first_member() {
     for policy in POLICIES {
         let broker = BrokerProcess::start(&["--policy", policy]);
         let mut members = members(&broker);
@@ -21,7 +21,7 @@ fn mqtt_4_8_2_4_a_qos_2_delivery_is_finished_with_the_member_that_began_it() {
         let mut back = broker.connect(lasting(ProtocolVersion::V5, NAMES[chosen]));
         let again = back.receive_publish();
         assert_eq!((again.packet_id, again.dup), (publish.packet_id, true), "{policy}");
-        // Also when PUBREC has come and PUBCOMP has not.
+        // The same after PUBREC, before PUBCOMP.
         let id = again.packet_id.expect("QoS 2");
         back.send(&Packet::PubRec(Ack::new(id, ReasonCode::Success)));
         back.wait_for_ack(PacketType::PubRel, id);
@@ -36,21 +36,21 @@ fn mqtt_4_8_2_4_a_qos_2_delivery_is_finished_with_the_member_that_began_it() {
 }
 
 #[test]
-fn mqtt_4_8_2_5_a_qos_2_delivery_whose_session_ended_is_given_to_nobody_else() {
+fn mqtt_4_8_2_5_qos_2_delivery_ends_with_its_session() {
     for policy in POLICIES {
         let broker = BrokerProcess::start(&["--policy", policy]);
         let mut members = members(&broker);
         broker.v5("publisher").publish("topic", "x", QoS::ExactlyOnce);
         let (chosen, _) = chosen(&mut members);
         members.remove(chosen).cut();
-        // Its session is thrown away.
+        // Discards its session.
         broker.v5(NAMES[chosen]).expect_nothing_waiting();
         members[0].expect_nothing_waiting();
     }
 }
 
 #[test]
-fn mqtt_4_8_2_6_a_refused_delivery_is_given_to_nobody_else() {
+fn mqtt_4_8_2_6_refused_delivery_is_not_redelivered() {
     for policy in POLICIES {
         for qos in [QoS::AtLeastOnce, QoS::ExactlyOnce] {
             let broker = BrokerProcess::start(&["--policy", policy]);
@@ -67,9 +67,9 @@ fn mqtt_4_8_2_6_a_refused_delivery_is_given_to_nobody_else() {
     }
 }
 
-/// §4.8.2: QoS 1 may move; then it comes with DUP 0, a new delivery to a new receiver.
+/// §4.8.2: a QoS 1 message may move. Then it has DUP 0: it is a new delivery to another receiver.
 #[test]
-fn a_qos_1_delivery_of_a_member_that_dies_is_given_to_another() {
+fn qos_1_delivery_of_a_dead_member_goes_to_another_member() {
     let broker = BrokerProcess::start(&["--policy", "round_robin"]);
     let mut members = members(&broker);
     broker.v5("publisher").publish("topic", "x", QoS::AtLeastOnce);
@@ -81,7 +81,7 @@ fn a_qos_1_delivery_of_a_member_that_dies_is_given_to_another() {
 
 const NAMES: [&str; 2] = ["first", "second"];
 
-/// Two members of one group at QoS 2, with sessions that last.
+/// Two members of one group at QoS 2, with persistent sessions.
 fn members(broker: &BrokerProcess) -> Vec<RawClient> {
     let member = |name| {
         let mut member = broker.connect(lasting(ProtocolVersion::V5, name));
@@ -91,9 +91,9 @@ fn members(broker: &BrokerProcess) -> Vec<RawClient> {
     NAMES.map(member).into()
 }
 
-/// The member that a message has come to, and the message, unacknowledged.
+/// Returns the member that received the message, and the message, unacknowledged.
 fn chosen(members: &mut [RawClient]) -> (usize, Publish) {
-    // With a store it may come behind the answer to its publisher: its Packet Identifier is kept first.
+    // With a store the message may follow the publisher's acknowledgement: its Packet Identifier is stored first.
     let until = Instant::now() + PATIENCE;
     while Instant::now() < until {
         for (number, member) in members.iter_mut().enumerate() {

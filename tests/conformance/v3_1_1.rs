@@ -1,4 +1,4 @@
-//! What MQTT 3.1.1 does differently; identifiers are those of its text.
+//! Differences of MQTT 3.1.1. Identifiers are those of its text.
 
 use tenbin_codec::{ProtocolVersion, QoS};
 
@@ -7,7 +7,7 @@ use crate::s2_control_packets::pair;
 use crate::support::{BrokerProcess, lasting, retained, share};
 
 #[test]
-fn mqtt311_3_1_2_1_to_3_connects_that_are_not_taken() {
+fn mqtt311_3_1_2_1_to_3_illegal_connects_are_refused() {
     let broker = BrokerProcess::start(&[]);
     let id = string("client");
     let level = |level: u8| packet(0x10, &[b"\0\x04MQTT", &[level, 2, 0, 0], &id]);
@@ -21,7 +21,7 @@ fn mqtt311_3_1_2_1_to_3_connects_that_are_not_taken() {
         let mut client = ByteClient::open(&broker);
         client.send(&connect);
         let said = client.receive_to_end();
-        // Closing without a word is legal everywhere; a 5.0 answer would not be understood.
+        // Closing without an answer is always legal. A client of 3.1.1 would not understand a 5.0 answer.
         let fits = said == answers || said.is_empty() || what == "another name" && said[0][0] == 0x20;
         assert!(fits || what == "level 2" && said[0][0] == 0x20, "{what}: {said:02X?}");
     }
@@ -55,7 +55,7 @@ fn mqtt311_3_1_2_9_to_22_flags_and_payload_of_connect() {
 }
 
 #[test]
-fn mqtt311_3_1_3_6_to_8_an_empty_identifier_wants_a_clean_session() {
+fn mqtt311_3_1_3_6_to_8_empty_client_id_needs_a_clean_session() {
     let broker = BrokerProcess::start(&[]);
     let empty = string("");
     let mut both = [0, 1].map(|_| ByteClient::connect(&broker, &connect_v311(0x02, &[&empty])));
@@ -69,7 +69,7 @@ fn mqtt311_3_1_3_6_to_8_an_empty_identifier_wants_a_clean_session() {
 }
 
 #[test]
-fn mqtt311_3_1_2_4_to_6_clean_session_1_leaves_nothing_and_0_everything() {
+fn mqtt311_3_1_2_4_to_6_clean_session_decides_what_survives() {
     let broker = BrokerProcess::start(&[]);
     let id = string("client");
     for (clean, then_clean, present) in [(false, false, 1), (false, true, 0), (true, false, 0), (true, true, 0)] {
@@ -89,7 +89,7 @@ fn mqtt311_3_1_2_4_to_6_clean_session_1_leaves_nothing_and_0_everything() {
 }
 
 #[test]
-fn mqtt311_3_1_4_2_a_client_that_is_overtaken_is_closed_without_a_word() {
+fn mqtt311_3_1_4_2_taken_over_client_is_closed_without_a_packet() {
     let broker = BrokerProcess::start(&[]);
     let mut first = ByteClient::v311(&broker, "client");
     let mut second = ByteClient::v311(&broker, "client");
@@ -98,7 +98,7 @@ fn mqtt311_3_1_4_2_a_client_that_is_overtaken_is_closed_without_a_word() {
 }
 
 #[test]
-fn mqtt311_4_8_0_1_errors_close_without_a_word() {
+fn mqtt311_4_8_0_1_errors_close_without_a_packet() {
     let broker = BrokerProcess::start(&[]);
     for bytes in [
         &b"\x36\x04\0\x01a\0"[..],
@@ -118,7 +118,7 @@ fn mqtt311_4_8_0_1_errors_close_without_a_word() {
 }
 
 #[test]
-fn mqtt311_3_3_5_2_a_publish_that_may_not_be_is_acknowledged_as_any_other() {
+fn mqtt311_3_3_5_2_forbidden_publish_is_acknowledged() {
     let broker = BrokerProcess::start(&[]);
     let mut witness = broker.v5("witness");
     witness.subscribe("$SYS/x", QoS::AtLeastOnce);
@@ -133,7 +133,7 @@ fn mqtt311_3_3_5_2_a_publish_that_may_not_be_is_acknowledged_as_any_other() {
 }
 
 #[test]
-fn mqtt311_3_8_4_5_and_3_9_3_2_suback_says_0_1_2_and_0x80_and_unsuback_nothing() {
+fn mqtt311_3_8_4_5_and_3_9_3_2_suback_codes_are_0_1_2_and_0x80() {
     let broker = BrokerProcess::start(&[]);
     let mut client = ByteClient::v311(&broker, "client");
     let filters = [("a", 0), ("b", 1), ("c", 2), (&"a/".repeat(2000)[..], 1)];
@@ -145,14 +145,14 @@ fn mqtt311_3_8_4_5_and_3_9_3_2_suback_says_0_1_2_and_0x80_and_unsuback_nothing()
 }
 
 #[test]
-fn mqtt311_3_3_1_6_to_12_retain_tells_what_a_new_subscription_brought() {
+fn mqtt311_3_3_1_6_to_12_retain_is_set_only_after_subscribe() {
     let broker = BrokerProcess::start(&[]);
     let mut publisher = broker.v311("publisher");
     publisher.publish_with(retained("state", "first"));
     let mut client = ByteClient::v311(&broker, "client");
     let subscribe = packet(0x82, &[&[0, 1], &string("state"), &[0]]);
     for _ in 0..2 {
-        client.send(&subscribe); // every SUBSCRIBE brings it again [MQTT-3.8.4-3]
+        client.send(&subscribe); // every SUBSCRIBE brings the message [MQTT-3.8.4-3]
         client.expect(&[0x90, 3, 0, 1, 0]);
         client.expect(&packet(0x31, &[&string("state"), b"first"]));
     }
@@ -168,7 +168,7 @@ fn mqtt311_3_3_1_6_to_12_retain_tells_what_a_new_subscription_brought() {
 }
 
 #[test]
-fn mqtt311_4_3_a_message_has_no_properties_and_acknowledgements_no_codes() {
+fn mqtt311_4_3_packets_have_neither_properties_nor_codes() {
     let broker = BrokerProcess::start(&[]);
     let mut client = ByteClient::v311(&broker, "client");
     client.send(&packet(0x82, &[&[0, 1], &string("a"), &[2]]));
@@ -181,7 +181,7 @@ fn mqtt311_4_3_a_message_has_no_properties_and_acknowledgements_no_codes() {
     client.send(&packet(0x50, &[&id]));
     client.expect(&packet(0x62, &[&id]));
     client.send(&packet(0x70, &[&id]));
-    // PUBREL and PUBREC of nothing: no code can tell.
+    // Unknown identifiers in PUBREL and PUBREC: 3.1.1 has no code for them.
     client.send(&packet(0x62, &[&[0, 77]]));
     client.expect(&[0x70, 2, 0, 77]);
     client.send(&packet(0x50, &[&[0, 78]]));
@@ -190,7 +190,7 @@ fn mqtt311_4_3_a_message_has_no_properties_and_acknowledgements_no_codes() {
 }
 
 #[test]
-fn mqtt311_4_4_0_1_open_messages_are_sent_again_and_4_3_3_releases_too() {
+fn mqtt311_4_4_0_1_and_4_3_3_publish_and_pubrel_are_resent() {
     let broker = BrokerProcess::start(&[]);
     let connect = connect_v311(0, &[&string("client")]);
     let mut client = ByteClient::connect(&broker, &connect).0;
@@ -211,7 +211,7 @@ fn mqtt311_4_4_0_1_open_messages_are_sent_again_and_4_3_3_releases_too() {
     assert_eq!(pubrel, packet(0x62, &[&body(&second)[3..5]]));
 }
 
-/// The standard of 3.1.1 does not know `$share`; it is served all the same.
+/// The standard of 3.1.1 has no `$share`, but the broker serves it.
 #[test]
 fn mqtt311_4_7_3_shared_subscriptions_are_served() {
     let broker = BrokerProcess::start(&["--policy", "round_robin"]);
@@ -231,7 +231,7 @@ fn mqtt311_4_7_3_shared_subscriptions_are_served() {
 fn mqtt311_a_session_has_no_expiry() {
     let broker = BrokerProcess::start(&[]);
     broker.connect(lasting(ProtocolVersion::V311, "client")).cut();
-    std::thread::sleep(std::time::Duration::from_millis(1200)); // longer than a second, the least that can be said
+    std::thread::sleep(std::time::Duration::from_millis(1200)); // more than 1 s, the shortest possible expiry
     let (_, connack) = ByteClient::connect(&broker, &connect_v311(0, &[&string("client")]));
     assert_eq!(connack, [0x20, 2, 1, 0]);
 }

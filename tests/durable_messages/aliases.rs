@@ -1,4 +1,4 @@
-//! Topic Aliases, where some packets wait for the disk and others do not.
+//! Topic Aliases when some packets wait for the disk and others do not.
 
 use std::collections::HashMap;
 
@@ -7,7 +7,7 @@ use tenbin_codec::{Ack, Packet, ProtocolVersion, Publish, QoS, ReasonCode};
 use super::support::{DataDirectory, encode, lasting, share};
 
 #[test]
-fn mqtt_3_3_2_12_what_a_share_group_leaves_that_has_ended_comes_behind_what_introduces_its_alias() {
+fn mqtt_3_3_2_12_topic_alias_is_never_used_before_it_is_sent() {
     let directory = DataDirectory::new();
     let broker = directory.start();
     let mut connect = lasting(ProtocolVersion::V5, "receiver");
@@ -23,14 +23,14 @@ fn mqtt_3_3_2_12_what_a_share_group_leaves_that_has_ended_comes_behind_what_intr
         publisher.publish("first", "x", QoS::AtLeastOnce);
     }
     let first: Vec<_> = (0..WINDOW).map(|_| receiver.receive_publish()).collect();
-    // They wait: its own, of which those of the group are the same once more.
+    // The queued messages: the receiver's own, and the same ones again as the group's.
     for number in 0..WINDOW / 2 {
         publisher.publish(&format!("both/{number}"), &number.to_string(), QoS::ExactlyOnce);
     }
     assert_eq!(receiver.unsubscribe(&[&group]), [ReasonCode::Success]);
     let ids = first.iter().map(|publish| publish.packet_id.expect("QoS 1"));
     let acks = ids.map(|id| encode(&Packet::PubAck(Ack::new(id, ReasonCode::Success)), ProtocolVersion::V5));
-    receiver.send_bytes(&acks.collect::<Vec<_>>().concat()); // so that all go out together
+    receiver.send_bytes(&acks.collect::<Vec<_>>().concat()); // one write, so that the broker sends them together
     let mut topics = HashMap::new();
     for _ in 0..WINDOW {
         let Publish { topic, payload, topic_alias, .. } = receiver.receive_publish();

@@ -1,4 +1,4 @@
-//! The clock of the system is set while messages with an expiry wait.
+//! Messages with an expiry wait while the system clock is set.
 
 use tenbin_codec::{ProtocolVersion, QoS, ReasonCode};
 
@@ -14,7 +14,7 @@ const RIGHT: Set = |faults| faults.set_clock_back(0);
 const AHEAD: Set = |faults| faults.set_clock_ahead(DAY);
 const BACK: Set = |faults| faults.set_clock_back(DAY);
 
-/// What the clock was at publishing: each message's payload.
+/// Payload of each message: the clock's state at its publication.
 const PUBLISHED: [(&str, Set); 4] = [("right", RIGHT), ("ahead", AHEAD), ("back", BACK), ("right again", RIGHT)];
 
 fn start(faults: &Faults, directory: &DataDirectory) -> BrokerProcess {
@@ -36,7 +36,7 @@ fn publish(broker: &BrokerProcess, faults: &Faults) {
     }
 }
 
-/// All messages come, with no more time than they were given.
+/// Asserts that all messages arrive, with no more remaining time than at their publication.
 fn expect_all(broker: &BrokerProcess, client: &str) {
     let (mut receiver, connack) = RawClient::connect(broker.address(), lasting(ProtocolVersion::V5, client));
     assert!(connack.session_present, "{client}");
@@ -74,7 +74,7 @@ fn mqtt_3_3_2_6_clock_set_between_runs_raises_no_expiry() {
         drop(broker); // killed
         set(&faults);
         broker = start(&faults, &directory);
-        // A run that was ahead for a while, and has seen it.
+        // A run whose clock was ahead for a while, and that has noticed it.
         AHEAD(&faults);
         assert_eq!(broker.v5("other").publish_with(retained("other", "kept")), ReasonCode::Success);
         set(&faults);

@@ -1,43 +1,45 @@
-//! Load at QoS 1 and 2 while the broker is killed, told to end, or left alone: what was acknowledged comes to everybody who
-//! has subscribed to it, in order, at QoS 2 once, and subscriptions and retained messages are as they were acknowledged.
+//! Load at QoS 1 and 2 while the broker is killed, shut down, or left running.
+//!
+//! Every subscriber gets the acknowledged messages in order, at QoS 2 once. Subscriptions and retained messages are as
+//! acknowledged.
 
 use std::io::Write as _;
 use std::time::Duration;
 
 use super::support::{BrokerProcess, DataDirectory, Dice, PATIENCE};
 
-/// `TENBIN_CRASH_ROUNDS` asks for more.
+/// Default; `TENBIN_CRASH_ROUNDS` overrides it.
 const ROUNDS: usize = 5;
 
 /// How a round ends.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum End {
-    /// As by `kill -9`.
+    /// By SIGKILL.
     Killed,
-    /// The broker is told to end, and does.
+    /// By SIGTERM, with a clean shutdown.
     Told,
-    /// Only connections break.
+    /// The broker stays, only connections break.
     Connections,
 }
 
 #[test]
-fn what_was_acknowledged_arrives_whenever_the_broker_is_killed() {
+fn acknowledged_messages_arrive_after_kills_under_load() {
     again_and_again("always", End::Killed, ROUNDS);
 }
 
 #[test]
-fn a_kill_takes_no_message_that_the_disk_has_not_confirmed() {
+fn kill_without_sync_loses_no_acknowledged_message() {
     again_and_again("interval", End::Killed, 2);
     again_and_again("never", End::Killed, 2);
 }
 
 #[test]
-fn a_broker_that_was_told_to_end_leaves_all_messages_to_the_next_one() {
+fn all_messages_survive_a_clean_shutdown() {
     again_and_again("always", End::Told, 2);
 }
 
 #[test]
-fn what_was_acknowledged_arrives_where_connections_break() {
+fn acknowledged_messages_arrive_after_broken_connections() {
     again_and_again("always", End::Connections, 3);
 }
 

@@ -1,7 +1,7 @@
-//! Copies of data directories, each damaged in one place by chance: the broker refuses to start and names a file, or everything
-//! that was acknowledged is there.
+//! Copies of data directories, each with one random damage. The broker refuses to start and names a file, or all
+//! acknowledged changes are there.
 //!
-//! `TENBIN_DAMAGED_COPIES` says how many copies; `TENBIN_DAMAGE_SEED` repeats the choices of a run.
+//! `TENBIN_DAMAGED_COPIES` sets the number of copies, `TENBIN_DAMAGE_SEED` repeats the choices of a run.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fs::{self, File};
@@ -62,7 +62,7 @@ enum Outcome {
     Complete,
 }
 
-/// A directory, and what has to be in it.
+/// A data directory and its expected content.
 struct Source {
     name: String,
     directory: DataDirectory,
@@ -70,12 +70,12 @@ struct Source {
 }
 
 impl Source {
-    /// `is_large`: more than one segment, and more state than is kept out of tables.
+    /// With `is_large`: more than one segment, and more state than fits outside tables.
     fn new(is_large: bool, is_closed: bool) -> Self {
         let directory = DataDirectory::new();
         let mut broker = directory.start();
         fill(&broker, is_large);
-        // Load, under which the broker ends.
+        // Load during which the broker ends.
         let mut receiver = broker.connect(lasting(ProtocolVersion::V5, "load"));
         receiver.subscribe("load", QoS::AtLeastOnce);
         receiver.cut();
@@ -104,7 +104,7 @@ impl Source {
         copy_directory(source.directory.path(), &data);
         drop(BrokerProcess::start(&["--data", &data.display().to_string()]));
         source.expected = content(&data).expect("it is whole");
-        // In the order in which they were published: the last one may be there without an acknowledgement.
+        // The lines are in the order of publication. The last message may be stored without an acknowledgement.
         let is_load = |line: &String| line.contains("\"topic\":\"load\"");
         let later: Vec<_> = source.expected.iter().filter(|line| is_load(line)).skip(acknowledged).cloned().collect();
         source.expected.retain(|line| !later.contains(line));
@@ -137,7 +137,7 @@ impl Source {
     }
 }
 
-/// Whether it was acknowledged.
+/// Publishes one message. Returns true if it was acknowledged.
 fn publishes(publisher: &mut RawClient, number: usize) -> bool {
     let packet_id = publisher.next_id();
     let publish = at_qos("load", &format!("{number:06}"), QoS::AtLeastOnce);
@@ -170,7 +170,7 @@ fn fill(broker: &BrokerProcess, is_large: bool) {
         let publish = Publish { qos: QoS::AtLeastOnce, ..retained(&format!("retained/{number}"), payload) };
         publisher.publish_with(publish);
     }
-    // Under way: sent, and not acknowledged.
+    // In flight: sent and not acknowledged.
     let mut connect = lasting(ProtocolVersion::V5, "session-0");
     connect.properties.receive_maximum = NonZeroU16::new(5);
     let mut session = broker.connect(connect);
@@ -180,7 +180,7 @@ fn fill(broker: &BrokerProcess, is_large: bool) {
     session.cut();
 }
 
-/// What a directory holds, without times and other things that each start changes.
+/// Dumps a directory, without times and other fields that each start changes.
 fn content(data: &Path) -> Result<Vec<String>, String> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tenbin"));
     // Checksums cover the payloads.
@@ -197,7 +197,7 @@ fn content(data: &Path) -> Result<Vec<String>, String> {
         .map(|mut line| {
             let fields = line.as_object_mut().expect("a JSON object");
             fields.retain(|field, _| !["ended", "realm", "listener", "due", "share_key"].contains(&field.as_str()));
-            // Places of one queue in their order.
+            // Sorts the entries of a queue by offset.
             let sequence = fields.get("sequence").and_then(Value::as_u64).unwrap_or_default();
             format!("{sequence:020} {line}")
         })
@@ -206,13 +206,13 @@ fn content(data: &Path) -> Result<Vec<String>, String> {
     Ok(content)
 }
 
-/// Damages one file, or two: of what kind, and what was done.
+/// Damages one or two files. Returns the kind of damage and a description.
 fn damage(data: &Path, dice: &mut Dice) -> (&'static str, String) {
     let mut files = Vec::new();
     list(data, &mut files);
     files.retain(|file| fs::metadata(file).is_ok_and(|file| file.len() > 0));
     files.sort();
-    // Half of all damage hits what holds most: segments, journals and tables.
+    // Half of all damage hits the files with most content: segments, journals and tables.
     let is_content = |file: &PathBuf| {
         let ends = file.extension().is_some_and(|end| end == "log" || end == "jnl");
         (ends && used_length(file) > 0) || file.parent().is_some_and(|folder| folder.ends_with("tables"))
@@ -271,7 +271,7 @@ fn change(file: &Path, at: u64, length: usize, mut change: impl FnMut(&mut u8)) 
     opened.write_all_at(&bytes, at).expect("ours to write");
 }
 
-/// Up to the last byte that is not zero.
+/// Length up to the last byte that is not zero.
 fn used_length(file: &Path) -> u64 {
     let bytes = fs::read(file).expect("ours to read");
     bytes.iter().rposition(|&byte| byte != 0).map_or(0, |last| last as u64 + 1)
@@ -293,7 +293,7 @@ fn copy_directory(from: &Path, to: &Path) {
     }
 }
 
-/// Without the zeros at its end, which take no space.
+/// Copies a file. The zeros at its end become a hole, which takes no space.
 fn copy_file(from: &Path, to: &Path) {
     let bytes = fs::read(from).expect("ours to read");
     let used = bytes.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);

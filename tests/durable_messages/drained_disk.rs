@@ -1,4 +1,4 @@
-//! A disk that messages fill: publishers are refused in time, and fetching the messages makes the broker well again.
+//! A disk full of messages: publishers are refused in time, and the broker recovers when receivers fetch the messages.
 
 use std::collections::{HashSet, VecDeque};
 use std::fs;
@@ -19,16 +19,16 @@ const NUMBER_BYTES: usize = 10;
 const RETAINED: usize = 8;
 const RETAINED_BYTES: usize = 1_000_000;
 const SUBSCRIBES: usize = 20;
-/// Messages whose acknowledgements a kill may forget: on a busy machine, several receive windows.
+/// Messages whose acknowledgements a kill may lose: several receive windows on a busy machine.
 const LAST: usize = 512;
 
 #[test]
-fn disk_filled_by_one_client_is_well_after_draining() {
+fn disk_filled_by_one_client_recovers_after_draining() {
     fill_drain_and_fill(None);
 }
 
 #[test]
-fn disk_filled_by_one_client_is_well_after_kill_when_full() {
+fn disk_filled_by_one_client_recovers_after_kill_when_full() {
     fill_drain_and_fill(Some(Kill::Full));
 }
 
@@ -62,7 +62,7 @@ fn retained_messages_wait_below_the_store_maximum() {
     subscribe_to_retained_on_full_disk("bytes_maximum = 268435456", 256);
 }
 
-/// A lasting client asks for large retained messages again and again while messages have filled the disk.
+/// A persistent session requests large retained messages again and again while messages fill the disk.
 fn subscribe_to_retained_on_full_disk(store: &str, mebibytes: usize) {
     let Some(disk) = SmallDisk::mount(DISK_MEBIBYTES) else { return };
     let data = disk.path().join("data");
@@ -125,7 +125,7 @@ fn fill_drain_and_fill(kill: Option<Kill>) {
     assert_accepts_again(&broker, accepted);
 }
 
-/// Publishes for a session that is away until a message is refused: how many were accepted.
+/// Publishes for an offline session until a message is refused. Returns the number of accepted messages.
 fn fill(broker: &BrokerProcess) -> usize {
     let mut receiver = broker.connect(lasting(ProtocolVersion::V5, "receiver"));
     receiver.subscribe("kept", QoS::AtLeastOnce);
@@ -145,7 +145,7 @@ fn fill(broker: &BrokerProcess) -> usize {
     load.accepted
 }
 
-/// Fetches and acknowledges so many messages, in order.
+/// Receives and acknowledges `messages` messages, in order.
 fn drain(broker: &BrokerProcess, messages: usize) {
     let mut receiver = broker.connect(lasting(ProtocolVersion::V5, "receiver"));
     for number in 0..messages {
@@ -160,7 +160,8 @@ fn shortened(publish: &Publish) -> Publish {
     Publish { payload: publish.payload.slice(..NUMBER_BYTES), ..publish.clone() }
 }
 
-/// Of the messages that were acknowledged, at most the last ones come again: nobody waits for that to be on disk.
+/// Asserts that messages are accepted again. Of the acknowledged messages at most the [`LAST`] ones come again, since
+/// nothing waits until acknowledgements of receivers are on disk.
 fn assert_accepts_again(broker: &BrokerProcess, accepted: usize) {
     let mut publisher = broker.v5("publisher");
     let until = Instant::now() + PATIENCE;
@@ -204,7 +205,7 @@ fn used_bytes(path: &Path) -> u64 {
         .sum()
 }
 
-/// Numbered messages to `kept`.
+/// Publisher of numbered messages to `kept`.
 struct Load {
     publisher: RawClient,
     next: usize,
@@ -222,7 +223,7 @@ impl Load {
         self.next += 1;
     }
 
-    /// Whether the next message was accepted.
+    /// Waits for the next PUBACK. Returns true if it accepts the message.
     fn take(&mut self, broker: &BrokerProcess) -> bool {
         match self.publisher.try_receive(PATIENCE) {
             Ok(Packet::PubAck(ack)) => {

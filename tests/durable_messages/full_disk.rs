@@ -1,4 +1,5 @@
-//! A disk that is full: no message is acknowledged that is not kept, everything else goes on, and nothing is missing.
+//! A full disk: messages that cannot be stored are refused, other traffic continues, and no acknowledged message is
+//! lost.
 
 use std::collections::VecDeque;
 use std::num::NonZeroU16;
@@ -10,18 +11,18 @@ use super::support::{
     BrokerProcess, ConfigFile, PATIENCE, RawClient, SmallDisk, at_qos, lasting, message, number_of, text,
 };
 
-/// Larger than what the log takes in advance.
+/// Larger than the files that the log allocates ahead.
 const DISK_MEBIBYTES: usize = 192;
 const MESSAGE_BYTES: usize = 60_000;
 const WINDOW: usize = 16;
 
 #[test]
-fn on_a_full_disk_no_message_is_acknowledged_that_is_not_kept_and_everything_else_goes_on() {
+fn full_disk_refuses_messages_that_cannot_be_stored() {
     fill_the_disk("");
 }
 
 #[test]
-fn publishers_that_wait_for_the_disk_do_not_wait_for_a_full_one() {
+fn full_disk_refuses_messages_despite_publishers_wait() {
     fill_the_disk("publishers_wait = true");
 }
 
@@ -41,7 +42,7 @@ fn fill_the_disk(store: &str) {
     let mut load =
         Load { publisher: broker.v5("publisher"), next: 0, under_way: VecDeque::new(), accepted: Vec::new() };
     load.publish_until_full(&broker);
-    // What has nothing to do with the disk goes on, on the same connection too.
+    // Traffic without disk writes continues, on the same connection too.
     load.publisher.send(&Packet::Publish(message("goes/on", "0")));
     assert_eq!(other.receive_message().payload, "0");
     other.publish("goes/on", "1", QoS::AtMostOnce);
@@ -71,7 +72,7 @@ fn fill_the_disk(store: &str) {
 }
 
 #[test]
-fn on_a_full_disk_a_slow_receiver_has_what_memory_holds_and_the_rest_is_refused() {
+fn full_disk_limits_a_slow_receiver_to_its_queue_in_memory() {
     let Some(disk) = SmallDisk::mount(DISK_MEBIBYTES) else { return };
     let data = disk.data();
     let config = ConfigFile::new("[queue]\nmessages_maximum = 50\n[store]\n");
@@ -84,7 +85,7 @@ fn on_a_full_disk_a_slow_receiver_has_what_memory_holds_and_the_rest_is_refused(
         Load { publisher: broker.v5("publisher"), next: 0, under_way: VecDeque::new(), accepted: Vec::new() };
     load.publish_until_full(&broker);
 
-    // Its session ends with its connection.
+    // A transient session.
     let mut connect = Connect::new(ProtocolVersion::V5, text("slow"));
     connect.properties.receive_maximum = NonZeroU16::new(1);
     let mut slow = broker.connect(connect);
@@ -98,7 +99,7 @@ fn on_a_full_disk_a_slow_receiver_has_what_memory_holds_and_the_rest_is_refused(
         assert_eq!(numbers, (0..taken).collect::<Vec<_>>(), "what was acknowledged, and no more");
         slow.expect_nothing_waiting();
     }
-    // All in one write: the broker knows of no want of room before it has collected them.
+    // All in one write: the broker collects them before it notices that there is no room.
     let mut out = WriteBuffer::new();
     for number in 0..200 {
         let publish = at_qos("slow", &format!("{number:0NUMBER_BYTES$}"), QoS::AtLeastOnce);
@@ -116,17 +117,17 @@ fn on_a_full_disk_a_slow_receiver_has_what_memory_holds_and_the_rest_is_refused(
     assert_eq!(numbers, accepted);
 }
 
-/// Numbered messages to `kept`.
+/// Publisher of numbered messages to `kept`.
 struct Load {
     publisher: RawClient,
     next: usize,
     under_way: VecDeque<PacketId>,
-    /// Their numbers.
+    /// Numbers of accepted messages.
     accepted: Vec<usize>,
 }
 
 impl Load {
-    /// Until the broker refuses messages and has answered all.
+    /// Publishes until the broker refuses messages, then waits for all answers.
     fn publish_until_full(&mut self, broker: &BrokerProcess) {
         let mut is_refused = false;
         while !is_refused {
@@ -156,7 +157,7 @@ impl Load {
         self.next += 1;
     }
 
-    /// Waits for the next PUBACK: whether it accepts the message.
+    /// Waits for the next PUBACK. Returns true if it accepts the message.
     fn take(&mut self) -> bool {
         let Packet::PubAck(ack) = self.publisher.receive() else { panic!("no PUBACK") };
         let first = self.next - self.under_way.len();

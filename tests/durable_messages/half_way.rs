@@ -1,11 +1,11 @@
-//! QoS 2 exchanges that a kill finds half-way, in both directions.
+//! QoS 2 handshakes interrupted by a kill, in both directions.
 
 use tenbin_codec::{Ack, Packet, PacketId, PacketType, ProtocolVersion, Publish, QoS, ReasonCode};
 
 use super::support::{BrokerProcess, DataDirectory, RawClient, VERSIONS, at_qos, lasting};
 
 #[test]
-fn mqtt_4_3_3_10_a_message_that_is_sent_again_after_a_kill_is_the_same_until_it_is_released() {
+fn mqtt_4_3_3_10_resent_message_after_a_kill_is_a_duplicate() {
     for version in VERSIONS {
         let (directory, broker) = stage();
         let mut early = broker.connect(lasting(ProtocolVersion::V5, "early"));
@@ -32,7 +32,7 @@ fn mqtt_4_3_3_10_a_message_that_is_sent_again_after_a_kill_is_the_same_until_it_
 }
 
 #[test]
-fn an_identifier_that_was_released_before_a_kill_stands_for_a_new_message_after_it() {
+fn released_identifier_means_a_new_message_after_a_kill() {
     for version in VERSIONS {
         let (directory, broker) = stage();
         let mut publisher = broker.connect(lasting(version, "publisher"));
@@ -50,7 +50,7 @@ fn an_identifier_that_was_released_before_a_kill_stands_for_a_new_message_after_
 }
 
 #[test]
-fn a_publisher_whose_pubrel_was_not_answered_sends_it_again() {
+fn pubrel_resent_after_a_kill_is_completed() {
     for version in VERSIONS {
         let (directory, broker) = stage();
         let mut publisher = broker.connect(lasting(version, "publisher"));
@@ -63,7 +63,7 @@ fn a_publisher_whose_pubrel_was_not_answered_sends_it_again() {
         let mut publisher = back(&broker, version, "publisher");
         publisher.send(&Packet::PubRel(Ack::new(id(ID), ReasonCode::Success)));
         let reason = publisher.wait_for_ack(PacketType::PubComp, id(ID));
-        // Depending on whether the first one came in.
+        // Depends on whether the first PUBREL arrived.
         let expected = [ReasonCode::Success, ReasonCode::PacketIdentifierNotFound];
         assert!(expected.contains(&reason), "{version}: {reason}");
         publish(&mut publisher, ID, "2", false);
@@ -73,7 +73,7 @@ fn a_publisher_whose_pubrel_was_not_answered_sends_it_again() {
 }
 
 #[test]
-fn mqtt_4_3_3_6_after_pubrec_and_a_kill_only_the_release_is_repeated() {
+fn mqtt_4_3_3_6_only_pubrel_is_resent_after_pubrec_and_a_kill() {
     for version in VERSIONS {
         let (directory, broker) = stage();
         let mut receiver = with_message(&broker, version);
@@ -96,7 +96,7 @@ fn mqtt_4_3_3_6_after_pubrec_and_a_kill_only_the_release_is_repeated() {
 }
 
 #[test]
-fn a_pubrec_that_the_kill_may_have_taken_is_asked_for_again_or_released() {
+fn pubrec_just_before_a_kill_leads_to_publish_or_pubrel() {
     for version in VERSIONS {
         let (directory, broker) = stage();
         let mut receiver = with_message(&broker, version);
@@ -122,7 +122,7 @@ fn a_pubrec_that_the_kill_may_have_taken_is_asked_for_again_or_released() {
 }
 
 #[test]
-fn what_was_completed_before_a_kill_is_not_published_again() {
+fn completed_message_is_not_resent_after_a_kill() {
     for version in VERSIONS {
         let (directory, broker) = stage();
         let mut receiver = with_message(&broker, version);
@@ -133,7 +133,7 @@ fn what_was_completed_before_a_kill_is_not_published_again() {
         let broker = directory.start();
         let mut receiver = back(&broker, version, "half-way");
         receiver.settle();
-        // PUBREL may come again if the kill has taken PUBCOMP.
+        // PUBREL is resent if the kill lost the PUBCOMP.
         while let Ok(packet) = receiver.try_receive(std::time::Duration::from_millis(1)) {
             assert!(matches!(packet, Packet::PubRel(_)), "{version}: {packet:?}");
         }
@@ -146,7 +146,7 @@ fn id(id: u16) -> PacketId {
     PacketId::new(id).expect("not 0")
 }
 
-/// A broker with a receiver of `topic` that is away.
+/// A broker with an offline receiver of `topic`.
 fn stage() -> (DataDirectory, BrokerProcess) {
     let directory = DataDirectory::new();
     let broker = directory.start();
@@ -156,7 +156,7 @@ fn stage() -> (DataDirectory, BrokerProcess) {
     (directory, broker)
 }
 
-/// A receiver that is sent a message.
+/// A receiver, with one message published for it.
 fn with_message(broker: &BrokerProcess, version: ProtocolVersion) -> RawClient {
     let mut receiver = broker.connect(lasting(version, "half-way"));
     receiver.subscribe("half-way", QoS::ExactlyOnce);
@@ -164,14 +164,14 @@ fn with_message(broker: &BrokerProcess, version: ProtocolVersion) -> RawClient {
     receiver
 }
 
-/// A client whose session has to be there.
+/// Resumes a session, which must exist.
 fn back(broker: &BrokerProcess, version: ProtocolVersion, client_id: &str) -> RawClient {
     let (client, connack) = RawClient::connect(broker.address(), lasting(version, client_id));
     assert!(connack.session_present, "{version}, {client_id}");
     client
 }
 
-/// What waits for the receiver.
+/// Asserts that these payloads wait for the receiver.
 fn assert_waiting(broker: &BrokerProcess, payloads: &[&str]) {
     let mut receiver = back(broker, ProtocolVersion::V5, "receiver");
     for payload in payloads {
@@ -180,7 +180,7 @@ fn assert_waiting(broker: &BrokerProcess, payloads: &[&str]) {
     receiver.expect_nothing_waiting();
 }
 
-/// The next message, acknowledged. PUBREL of one before it may come again if the kill has taken PUBCOMP.
+/// Returns the next message, acknowledged. PUBREL of an earlier message may precede it if the kill lost its PUBCOMP.
 fn next_publish(client: &mut RawClient) -> Publish {
     loop {
         match client.receive() {

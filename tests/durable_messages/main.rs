@@ -1,8 +1,8 @@
-//! Messages that wait or are under way when the broker dies: there when it is back, as they were acknowledged.
+//! Queued and in-flight messages across a crash of the broker: after the restart they are as acknowledged.
 //!
-//! [`crash`] kills the broker under load again and again, `TENBIN_CRASH_ROUNDS` times; [`power_cut`] takes what its disk had
-//! not confirmed as well, `TENBIN_POWER_CUTS` times. Both print the seed of their random choices; `TENBIN_CRASH_SEED` repeats
-//! these, though not what threads and sockets make of them.
+//! [`crash`] kills the broker under load, `TENBIN_CRASH_ROUNDS` times. [`power_cut`] also discards unconfirmed disk
+//! writes, `TENBIN_POWER_CUTS` times. Both print the seed of their random choices. `TENBIN_CRASH_SEED` repeats these
+//! choices, but not the timing of threads and sockets.
 
 #[path = "../ledger/faults.rs"]
 #[allow(dead_code, reason = "the clock alone")]
@@ -34,7 +34,7 @@ use support::{ConfigFile, seed};
 use tenbin_codec::ProtocolVersion::{V5, V311};
 use tenbin_codec::QoS::{AtLeastOnce, ExactlyOnce};
 
-/// A broker with room for everything that may wait.
+/// A configuration with room for all queued messages.
 fn roomy(store: &str) -> ConfigFile {
     ConfigFile::new(&format!("[queue]\nmessages_maximum = 1000000\nbytes_maximum = 1073741824\n[store]\n{store}\n"))
 }
@@ -45,7 +45,7 @@ fn announced_seed() -> u64 {
     seed
 }
 
-/// Sessions that last, of all kinds.
+/// Clients of all kinds, with persistent sessions for all receivers.
 fn world(seed: u64) -> World {
     let publishers = vec![
         Trait::new(V5, true, &[AtLeastOnce]),

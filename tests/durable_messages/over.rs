@@ -1,4 +1,4 @@
-//! Messages of sessions that are no more: gone, and not on the disk for long.
+//! Messages of ended sessions: discarded, and soon removed from the disk.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -7,16 +7,16 @@ use tenbin_codec::{Connect, ConnectProperties, Packet, PacketType, ProtocolVersi
 
 use super::support::{DataDirectory, PATIENCE, RawClient, at_qos, lasting, text};
 
-/// What is published, in messages that wait for all sessions.
+/// Published messages, each queued for all sessions.
 const MESSAGES: usize = 2600;
 const MESSAGE_BYTES: usize = 60_000;
-/// At a time.
+/// Messages in flight.
 const WINDOW: usize = 20;
-/// Above what the log keeps in reserve, below what is published.
+/// More than the log keeps in reserve, less than the published bytes.
 const LITTLE: u64 = 160 << 20;
 
 #[test]
-fn messages_of_a_session_that_ended_or_expired_are_gone_and_so_is_what_they_took_of_the_disk() {
+fn messages_of_ended_sessions_free_their_disk_space() {
     let config = super::roomy("");
     let directory = DataDirectory::new();
     let broker = directory.start_with(&["--config", config.path()]);
@@ -52,7 +52,7 @@ fn messages_of_a_session_that_ended_or_expired_are_gone_and_so_is_what_they_took
 }
 
 #[test]
-fn what_was_delivered_does_not_stay_on_the_disk() {
+fn delivered_messages_free_their_disk_space() {
     let config = super::roomy("");
     let directory = DataDirectory::new();
     let broker = directory.start_with(&["--config", config.path()]);
@@ -73,7 +73,7 @@ fn what_was_delivered_does_not_stay_on_the_disk() {
     }
 }
 
-/// As many as [`WINDOW`], acknowledged.
+/// Publishes [`WINDOW`] messages and waits for their acknowledgements.
 fn publish_some(publisher: &mut RawClient) {
     let ids: Vec<_> = (0..WINDOW).map(|_| publisher.next_id()).collect();
     for &id in &ids {
@@ -85,13 +85,13 @@ fn publish_some(publisher: &mut RawClient) {
     }
 }
 
-/// A CONNECT of a session that goes on, and outlives its connection for so long.
+/// CONNECT that resumes a session, with this Session Expiry Interval.
 fn expiring(client_id: &str, seconds: u32) -> Connect {
     let properties = ConnectProperties { session_expiry_interval: Some(seconds), ..ConnectProperties::default() };
     Connect { properties, ..lasting(ProtocolVersion::V5, client_id) }
 }
 
-/// What the files of a directory take. One that goes meanwhile takes nothing.
+/// Bytes of the files below a directory. A file that is removed meanwhile counts as 0.
 fn bytes_below(directory: &Path) -> u64 {
     let entries = std::fs::read_dir(directory).into_iter().flatten().map_while(Result::ok);
     entries.filter_map(|entry| entry.metadata().ok()).map(|metadata| metadata.len()).sum()

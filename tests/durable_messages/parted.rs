@@ -1,4 +1,4 @@
-//! A data directory of which a part is missing, or another store's: the broker does not start, and nothing is lost.
+//! Data directories with a missing or foreign part: the broker does not start, and nothing is lost.
 
 use std::fs;
 use std::path::Path;
@@ -56,7 +56,7 @@ fn removed_directory_content_begins_anew() {
     broker.assert_serves();
 }
 
-/// A directory with messages for a session that is away, whose broker was killed.
+/// A directory with messages for an offline session, left by a killed broker.
 fn filled() -> DataDirectory {
     let stage = DataDirectory::new();
     let broker = stage.start();

@@ -1,4 +1,5 @@
-//! Power cuts: the load of [`super::crash`] on a disk of which only that is left which it had confirmed. What was acknowledged before the cut has to be there.
+//! Power cuts under the load of [`super::crash`]: the disk keeps only confirmed writes, and no acknowledged message is
+//! lost.
 
 use std::io::Write as _;
 use std::time::Duration;
@@ -6,11 +7,11 @@ use std::time::Duration;
 use super::load::World;
 use super::support::{BrokerProcess, ConfigFile, Dice, DiskImage};
 
-/// `TENBIN_POWER_CUTS` asks for more.
+/// Default; `TENBIN_POWER_CUTS` overrides it.
 const CUTS: usize = 2;
 
 #[test]
-fn a_power_cut_takes_nothing_that_was_acknowledged() {
+fn power_cut_loses_no_acknowledged_message() {
     let cuts = std::env::var("TENBIN_POWER_CUTS").ok().and_then(|cuts| cuts.parse().ok()).unwrap_or(CUTS);
     let Some(mut stage) = Stage::new("always") else { return };
     for _ in 0..cuts {
@@ -27,12 +28,12 @@ fn a_power_cut_takes_nothing_that_was_acknowledged() {
     assert!(acknowledged > 20 * cuts, "{acknowledged} messages acknowledged before {cuts} power cuts");
 }
 
-/// Else the test above would show nothing.
+/// Shows that the test above can detect a loss.
 #[test]
-fn a_power_cut_takes_something_where_the_disk_is_not_asked() {
+fn power_cut_without_sync_loses_messages() {
     let Some(mut stage) = Stage::new("never") else { return };
     stage.cut();
-    // Whoever comes back finds out.
+    // The load after the first cut detects the loss.
     stage.cut();
     assert!(!stage.world.complaints().is_empty(), "everything is there, though the disk was never asked to confirm");
 }
@@ -41,7 +42,7 @@ struct Stage {
     dice: Dice,
     world: World,
     config: ConfigFile,
-    /// Before the disk that it uses, so that it is gone when that goes.
+    /// Declared before the disk, so that the broker is dropped first.
     broker: Option<BrokerProcess>,
     disk: DiskImage,
 }
@@ -64,7 +65,7 @@ impl Stage {
         self.broker = Some(BrokerProcess::start(&["--data", data, "--config", self.config.path()]));
     }
 
-    /// A round of load that ends with a power cut, and the start after it.
+    /// Runs a round of load that ends with a power cut, and starts the broker again.
     fn cut(&mut self) {
         let broker = self.broker.take().expect("started after the last cut");
         let length = Duration::from_millis(self.dice.within(50..800));

@@ -1,4 +1,4 @@
-//! What a client may not have any more, and what was under way of it.
+//! In-flight messages on topics that a reload forbids.
 
 use std::fs;
 
@@ -10,7 +10,7 @@ const ALL: &str = "[[acl]]\nallow = \"all\"\ntopic = \"#\"\n";
 const OTHERS: &str = "[[acl]]\nallow = \"all\"\ntopic = \"other/#\"\n[[acl]]\nallow = \"all\"\ntopic = \"all/#\"\n";
 
 #[test]
-fn mqtt_4_3_3_6_what_was_given_up_does_not_come_again_after_a_kill_though_it_is_allowed_again() {
+fn mqtt_4_3_3_6_abandoned_message_is_not_resent_after_a_kill() {
     for is_connected in [false, true] {
         let config = ConfigFile::new(ALL);
         let arguments = ["--config", config.path()];
@@ -26,7 +26,7 @@ fn mqtt_4_3_3_6_what_was_given_up_does_not_come_again_after_a_kill_though_it_is_
         receiver.cut();
         let mut narrow = lasting(ProtocolVersion::V5, "receiver");
         narrow.properties.receive_maximum = std::num::NonZeroU16::new(1);
-        // It waits to be sent again behind the other one, or for the client.
+        // The second message waits behind the first one to be resent, or for the client to connect.
         let receiver = is_connected.then(|| {
             let mut receiver = broker.connect(narrow);
             assert_eq!(receiver.receive_publish().packet_id, sent[0].packet_id);
@@ -36,10 +36,10 @@ fn mqtt_4_3_3_6_what_was_given_up_does_not_come_again_after_a_kill_though_it_is_
         let id = sent[1].packet_id.expect("QoS 2");
         if let Some(mut receiver) = receiver {
             assert_eq!(receiver.wait_for_ack(PacketType::PubRel, id), ReasonCode::Success);
-            // Whatever was said to it is safe: the kill comes at once.
+            // PUBREL was sent, so the change is durable and the kill may come at once.
             drop(broker);
         } else {
-            // In one log, and behind it.
+            // This message is behind the change in the same log: its PUBACK shows that both are durable.
             publisher.publish("other/1", "x", QoS::AtLeastOnce);
             drop(broker);
         }

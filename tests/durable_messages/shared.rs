@@ -1,12 +1,12 @@
-//! Messages that wait for a share group, more of them than are in memory.
+//! A group backlog larger than its part in memory.
 
 use tenbin_codec::{ProtocolVersion, QoS, ReasonCode};
 
 use super::support::{DataDirectory, RawClient, lasting, share};
 
-/// Also those that are published while it is read, which is page by page.
+/// The backlog is read page by page. Messages published meanwhile go behind it.
 #[test]
-fn what_waits_for_a_share_group_comes_in_order_after_a_kill_and_what_is_new_behind_it() {
+fn group_backlog_is_delivered_in_order_after_a_kill() {
     for qos in [QoS::AtLeastOnce, QoS::ExactlyOnce] {
         let directory = DataDirectory::new();
         let broker = directory.start();

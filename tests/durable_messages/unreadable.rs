@@ -1,4 +1,4 @@
-//! Messages that cannot be read, for now or at all.
+//! Messages that cannot be read, for a while or for good.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use tenbin_store::spool::{Limit, Messages, Options, Place, QueueId, Sequence, Sp
 use super::support::{BrokerProcess, DataDirectory, PATIENCE, RawClient, lasting, share};
 
 #[test]
-fn what_cannot_be_read_for_a_while_comes_later_on_the_same_connection() {
+fn session_queue_is_delivered_after_a_transient_read_error() {
     let directory = DataDirectory::new();
     let broker = directory.start();
     left_waiting(&broker, 0..3);
@@ -26,7 +26,7 @@ fn what_cannot_be_read_for_a_while_comes_later_on_the_same_connection() {
 }
 
 #[test]
-fn what_cannot_be_read_for_a_while_of_a_share_group_comes_later_though_nobody_else_does() {
+fn group_backlog_survives_transient_read_error() {
     let directory = DataDirectory::new();
     let mut broker = directory.start();
     let mut member = broker.connect(lasting(ProtocolVersion::V5, "member"));
@@ -38,7 +38,7 @@ fn what_cannot_be_read_for_a_while_of_a_share_group_comes_later_though_nobody_el
     }
     drop(publisher);
     stop(&mut broker);
-    let broker = directory.start(); // has nothing of it in memory
+    let broker = directory.start(); // starts with no message in memory
     let hidden = Hidden::from(directory.path());
     let mut member = broker.connect(lasting(ProtocolVersion::V5, "member"));
     broker.log().wait_for(&["messages of the share group cannot be read"], PATIENCE);
@@ -51,7 +51,7 @@ fn what_cannot_be_read_for_a_while_of_a_share_group_comes_later_though_nobody_el
 }
 
 #[test]
-fn what_cannot_be_decoded_is_passed_over_and_stays() {
+fn undecodable_messages_are_skipped_and_kept() {
     let directory = DataDirectory::new();
     let mut broker = directory.start();
     left_waiting(&broker, 0..2);
@@ -62,7 +62,7 @@ fn what_cannot_be_decoded_is_passed_over_and_stays() {
     let Some((_, Sequence(last))) = log.queue(queue).and_then(|content| content.ends) else { panic!("it has two") };
     let room = log.take_room(1_000, false).expect("the disk has room");
     let mut batch = log.begin();
-    // More than are read at once, behind two that are fine.
+    // More entries than one read returns, behind two readable ones.
     for sequence in last + 1..=last + UNREADABLE {
         let place = Place { queue, sequence: Sequence(sequence) };
         batch.message(&room, &[(place, b"")], None, &[b"\xff of a later version"]).expect("small");
@@ -99,7 +99,7 @@ fn what_cannot_be_decoded_is_passed_over_and_stays() {
     assert_eq!(waiting_from(&log, queue, last + 1)[..kept.len()], kept);
 }
 
-/// The log's files, where the broker does not find them.
+/// The log's files, moved to names that the broker does not look for.
 struct Hidden(Vec<(PathBuf, PathBuf)>);
 
 impl Hidden {
@@ -117,7 +117,7 @@ impl Hidden {
     }
 }
 
-/// Those of a receiver that is away.
+/// Queues numbered messages for an offline receiver.
 fn left_waiting(broker: &BrokerProcess, numbers: std::ops::Range<usize>) {
     let mut receiver = broker.connect(lasting(ProtocolVersion::V5, "receiver"));
     receiver.subscribe("waits", QoS::AtLeastOnce);

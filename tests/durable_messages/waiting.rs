@@ -1,4 +1,4 @@
-//! Messages that wait for one session.
+//! Messages queued for one session.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use super::support::{
 };
 
 #[test]
-fn mqtt_4_6_0_5_what_waited_comes_in_order_after_a_kill_with_dup_where_it_had_been_sent() {
+fn mqtt_4_6_0_5_queue_keeps_order_and_dup_after_a_kill() {
     for version in VERSIONS {
         for qos in [QoS::AtLeastOnce, QoS::ExactlyOnce] {
             waits(version, qos, true);
@@ -20,7 +20,8 @@ fn mqtt_4_6_0_5_what_waited_comes_in_order_after_a_kill_with_dup_where_it_had_be
     }
 }
 
-/// The first messages are sent and not acknowledged; then the connection ends, `before` the broker does or with it.
+/// Sends the first messages without acknowledgement. If `before`, the connection ends before the broker, otherwise with
+/// it.
 fn waits(version: ProtocolVersion, qos: QoS, before: bool) {
     let case = format!("{version}, QoS {qos}, away before the kill: {before}");
     let config = ConfigFile::new("[sessions]\nin_flight_maximum = 3\n");
@@ -50,13 +51,13 @@ fn waits(version: ProtocolVersion, qos: QoS, before: bool) {
         let message = receiver.receive_message();
         assert_eq!((&message.payload[..], message.qos), (number.to_string().as_bytes(), qos), "{case}");
         assert_eq!(message.dup, number < 3, "{case}: message {number} [MQTT-3.3.1-1]");
-        // At QoS 1 a kill may take what says which identifier a message was sent with a moment ago.
+        // At QoS 1 a kill may lose the latest in-flight markers, and with them the Packet Identifiers.
         if let Some(first) = first.get(number).filter(|_| before || qos == QoS::ExactlyOnce) {
             assert_eq!(message.packet_id, first.packet_id, "{case}: message {number} [MQTT-4.4.0-1]");
         }
     }
     receiver.expect_nothing_waiting();
-    // Where the broker has kept that they came, they do not come again.
+    // Once their acknowledgements are stored, the messages do not come again.
     receiver.disconnect();
     broker.v5("publisher").publish("topic", "last", qos);
     drop(broker);
@@ -66,7 +67,7 @@ fn waits(version: ProtocolVersion, qos: QoS, before: bool) {
 }
 
 #[test]
-fn what_waits_survives_several_brokers() {
+fn queued_messages_survive_several_restarts() {
     let directory = DataDirectory::new();
     let broker = directory.start();
     subscribed(&broker, ProtocolVersion::V5).disconnect();
@@ -87,7 +88,7 @@ fn what_waits_survives_several_brokers() {
 }
 
 #[test]
-fn a_message_is_after_a_kill_what_it_was_before() {
+fn queued_message_is_unchanged_after_a_kill() {
     let directory = DataDirectory::new();
     let broker = directory.start();
     let mut receiver = broker.connect(lasting(ProtocolVersion::V5, "receiver"));
@@ -126,7 +127,7 @@ fn a_message_is_after_a_kill_what_it_was_before() {
 }
 
 #[test]
-fn mqtt_3_3_2_5_what_waits_expires_by_the_time_on_the_wall_also_while_there_is_no_broker() {
+fn mqtt_3_3_2_5_queued_messages_expire_while_the_broker_is_down() {
     let directory = DataDirectory::new();
     let broker = directory.start();
     subscribed(&broker, ProtocolVersion::V5).cut();
@@ -149,7 +150,7 @@ fn mqtt_3_3_2_5_what_waits_expires_by_the_time_on_the_wall_also_while_there_is_n
     receiver.expect_nothing_waiting();
 }
 
-/// A receiver of `topic` whose session lasts.
+/// A receiver of `topic` with a persistent session.
 fn subscribed(broker: &BrokerProcess, version: ProtocolVersion) -> RawClient {
     let mut receiver = broker.connect(lasting(version, "receiver"));
     receiver.subscribe("topic", QoS::ExactlyOnce);

@@ -1,5 +1,5 @@
-//! Clients come, take over from themselves, begin anew and go, and the broker is killed meanwhile: sessions are there as
-//! CONNACKs and SUBACKs have said.
+//! Clients connect, take over, start cleanly and leave while the broker is killed: sessions match their CONNACKs and
+//! SUBACKs.
 
 use std::io::Write as _;
 use std::net::SocketAddr;
@@ -12,18 +12,18 @@ use super::random::{announced_seed, rounds_or};
 use super::support::DataDirectory;
 use super::support::{BrokerProcess, Dice, PATIENCE, RawClient, encode, lasting, subscription};
 
-/// `TENBIN_ROUNDS` asks for more.
+/// Default; `TENBIN_ROUNDS` overrides it.
 const ROUNDS: usize = 5;
 const CLIENTS: usize = 4;
 
-/// `None`: there is no session; else whether it is subscribed.
+/// `None` without a session, otherwise whether it is subscribed.
 type Session = Option<bool>;
 
-/// What may be, of each client.
+/// Possible sessions of each client.
 type Possible = [Vec<Session>; CLIENTS];
 
 #[test]
-fn sessions_are_as_their_clients_were_told_whenever_the_broker_is_killed() {
+fn sessions_match_their_answers_after_a_kill_at_any_time() {
     let mut random = Dice::new(announced_seed(), 0);
     let stage = DataDirectory::new();
     let mut possible: Possible = std::array::from_fn(|_| vec![None]);
@@ -44,7 +44,7 @@ fn sessions_are_as_their_clients_were_told_whenever_the_broker_is_killed() {
     assert!(told > 10 * rounds, "{told} in {rounds} rounds");
 }
 
-/// What is there has to be possible, and is all that is from here on.
+/// Asserts that each session is a possible one, which from here on is the only possible one.
 fn look(broker: &BrokerProcess, possible: &mut Possible, round: usize) {
     let mut publisher = broker.v5("publisher");
     for (number, may_be) in possible.iter_mut().enumerate() {
@@ -58,7 +58,7 @@ fn look(broker: &BrokerProcess, possible: &mut Possible, round: usize) {
     }
 }
 
-/// Until the broker is gone; how often it has told something.
+/// Changes sessions until the broker is gone. Returns the number of its answers.
 fn churn(address: SocketAddr, possible: &mut Possible, random: &mut Dice) -> usize {
     let (mut open, mut told) = (Vec::new(), 0);
     loop {
@@ -74,7 +74,7 @@ fn churn(address: SocketAddr, possible: &mut Possible, random: &mut Dice) -> usi
     }
 }
 
-/// `None`: the broker is gone.
+/// Opens one connection of a client. Returns the number of answers, or `None` if the broker is gone.
 fn come_and_go(
     address: SocketAddr,
     number: usize,
@@ -85,7 +85,7 @@ fn come_and_go(
     let expiry = [0, 600, u32::MAX][random.within(0..3) as usize];
     let connect = Connect { clean_start: random.within(0..3) == 0, ..expiring(&name(number), expiry) };
     let clean_start = connect.clean_start;
-    // Sent, and perhaps done.
+    // Until CONNACK, the broker may or may not have applied the CONNECT.
     let before = may_be.clone();
     let goes_on = |session: &Session| match expiry {
         0 => None,
@@ -127,7 +127,7 @@ fn come_and_go(
     }
     match random.within(0..4) {
         0 => client.cut(),
-        1 => open.push(client), // the next one takes over
+        1 => open.push(client), // the next connection takes over
         2 => client.try_send_bytes(&encode(&disconnect(None), ProtocolVersion::V5)),
         _ => {
             may_be.push(None);

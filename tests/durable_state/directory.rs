@@ -21,7 +21,7 @@ fn a_second_broker_on_one_directory_is_refused() {
 }
 
 #[test]
-fn a_broker_that_was_told_to_end_leaves_a_directory_that_the_next_one_takes() {
+fn data_directory_can_be_reused_after_a_clean_shutdown() {
     let stage = DataDirectory::new();
     for _ in 0..2 {
         let mut broker = stage.start();
@@ -32,7 +32,7 @@ fn a_broker_that_was_told_to_end_leaves_a_directory_that_the_next_one_takes() {
 }
 
 #[test]
-fn another_format_is_refused_by_its_number() {
+fn unknown_state_format_is_refused_by_number() {
     let stage = DataDirectory::new();
     drop(stage.start());
     change(stage.path(), Table::Meta, b"format version", &9_u32.to_le_bytes());
@@ -41,7 +41,7 @@ fn another_format_is_refused_by_its_number() {
 }
 
 #[test]
-fn a_record_that_cannot_be_read_is_named_and_nothing_is_thrown_away() {
+fn unreadable_record_is_named_and_nothing_is_discarded() {
     for table in [Table::Sessions, Table::Retained, Table::Wills, Table::Subscriptions] {
         let stage = DataDirectory::new();
         drop(stage.start());
@@ -55,7 +55,7 @@ fn a_record_that_cannot_be_read_is_named_and_nothing_is_thrown_away() {
 }
 
 #[test]
-fn a_damaged_journal_is_named_and_is_as_it_was_and_a_torn_one_is_told_of_and_kept() {
+fn damaged_journal_is_refused_and_torn_journal_is_logged() {
     let stage = DataDirectory::new();
     let broker = stage.start();
     let mut client = broker.v5("client");
@@ -77,7 +77,7 @@ fn a_damaged_journal_is_named_and_is_as_it_was_and_a_torn_one_is_told_of_and_kep
     std::fs::write(&journal, &whole[..end - 50]).expect("ours to write");
     let said = stage.refusal();
     assert!(said.contains("0.jnl: confirmed changes are damaged, or missing"), "{said}");
-    // As a power cut leaves it, before anything said that it was confirmed.
+    // As after a power cut before the last change was recorded as confirmed.
     std::fs::remove_file(stage.path().join("state.confirmed")).expect("ours to remove");
     let broker = stage.start();
     broker.log().wait_for(&["left out of the state: a change that was torn", ".torn"], PATIENCE);
@@ -95,7 +95,7 @@ fn a_data_directory_that_cannot_be_made_is_named() {
 }
 
 #[test]
-fn the_broker_tells_of_its_store() {
+fn store_health_is_published_to_sys() {
     let stage = DataDirectory::new();
     let broker = stage.start();
     let mut client = broker.v5("client");
@@ -104,7 +104,7 @@ fn the_broker_tells_of_its_store() {
 }
 
 #[test]
-fn what_is_over_is_not_on_the_disk_any_more() {
+fn ended_state_is_removed_from_disk() {
     let stage = DataDirectory::new();
     let config = ConfigFile::new("[sys]\ninterval_seconds = 1\n");
     let mut broker = stage.start_with(&["--config", config.path()]);

@@ -1,4 +1,4 @@
-//! A disk that is full: nothing is told that is not kept, and everything else goes on.
+//! A full disk: no change is acknowledged before it is stored, and other traffic continues.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -39,7 +39,7 @@ impl FullDisk {
         self.filler = Some(self.disk.fill());
     }
 
-    /// Fills it, and has the broker notice.
+    /// Fills the disk and makes the broker notice.
     fn fail(&mut self, broker: &BrokerProcess) -> RawClient {
         self.fill();
         let mut client = broker.v5("noticing");
@@ -52,9 +52,10 @@ impl FullDisk {
     }
 }
 
-/// Publishes retained messages of 100,000 bytes to `topic` until the state cannot be written: the last one has no PUBACK.
+/// Publishes retained messages of 100,000 bytes to `topic` until the state cannot be written. The last one has no
+/// PUBACK.
 ///
-/// A message is larger than the room that a page may have left. It may still find some that the broker gave back.
+/// A message exceeds the free room of a page, but may still find room that the broker gave back.
 fn retain_until_full(broker: &BrokerProcess, client: &mut RawClient, topic: &str) {
     let until = Instant::now() + PATIENCE;
     loop {
@@ -75,7 +76,7 @@ fn retain_until_full(broker: &BrokerProcess, client: &mut RawClient, topic: &str
 }
 
 #[test]
-fn on_a_full_disk_nothing_is_acknowledged_that_is_not_kept_and_everything_else_goes_on() {
+fn full_disk_delays_acks_of_state_changes_only() {
     let Some(disk) = SmallDisk::mount(200) else { return };
     let data = disk.data();
     let data = data.to_str().expect("a target directory with a readable name");
@@ -92,7 +93,7 @@ fn on_a_full_disk_nothing_is_acknowledged_that_is_not_kept_and_everything_else_g
     let (user_properties, subscriptions) = (Vec::new(), vec![subscription("during", QoS::AtLeastOnce)]);
     let subscribe = Subscribe { packet_id, subscription_identifier: None, user_properties, subscriptions };
     client.send(&Packet::Subscribe(subscribe));
-    // What has nothing to do with the disk goes on, on the same connections too.
+    // Traffic without disk writes continues, on the same connections too.
     client.settle();
     other.settle();
     other.send(&Packet::Publish(message("goes/on", "1")));
@@ -102,7 +103,7 @@ fn on_a_full_disk_nothing_is_acknowledged_that_is_not_kept_and_everything_else_g
     assert_eq!(client.try_receive(Duration::from_millis(1500)), Err(Silence::TimedOut), "no SUBACK");
     assert_eq!(other.try_receive(Duration::from_millis(1)), Err(Silence::TimedOut), "no PUBACK");
 
-    // A session that is to last is not begun, one that is not is.
+    // A persistent session is refused, a transient one accepted.
     let (_, connack) = RawClient::try_connect(broker.address(), lasting(ProtocolVersion::V5, "new"));
     assert_eq!(connack.reason, ReasonCode::ServerUnavailable);
     broker.assert_serves();
@@ -134,7 +135,7 @@ fn wait_for_log(broker: &BrokerProcess, words: &str) {
 }
 
 #[test]
-fn mqtt_3_1_2_4_a_client_is_not_told_of_a_clean_start_that_the_disk_may_take_back() {
+fn mqtt_3_1_2_4_clean_start_is_refused_if_it_is_not_durable() {
     let Some(mut disk) = FullDisk::mount(200) else { return };
     let broker = disk.start();
     let address = broker.address();
@@ -145,7 +146,7 @@ fn mqtt_3_1_2_4_a_client_is_not_told_of_a_clean_start_that_the_disk_may_take_bac
     let leaves = broker.connect(expiring("leaves", 600));
     let stays = broker.connect(expiring("stays", 600));
     let _noticing = disk.fail(&broker);
-    // Its session ends, says the client, and nobody is told that it has.
+    // The client ends its session with DISCONNECT, which has no answer.
     let properties = DisconnectProperties { session_expiry_interval: Some(0), ..DisconnectProperties::default() };
     leaves.disconnect_with(Disconnect { reason: ReasonCode::Success, properties: Some(Box::new(properties)) });
     let properties =
@@ -162,11 +163,11 @@ fn mqtt_3_1_2_4_a_client_is_not_told_of_a_clean_start_that_the_disk_may_take_bac
         let (_, connack) = RawClient::try_connect(address, connect);
         assert!(connack.reason.is_error(), "{client:?}");
     }
-    // What is on disk of this one may be of before.
+    // The stored expiry of this session may be the old one.
     let (stays, connack) = RawClient::connect(address, lasting(ProtocolVersion::V5, "stays"));
     assert!(connack.session_present);
     drop(stays);
-    // Nothing is wrong with one of which the disk knows nothing.
+    // A client without stored session is accepted.
     broker.connect(clean(ProtocolVersion::V5, "new")).settle();
     drop(broker);
     disk.free();
@@ -183,7 +184,7 @@ fn mqtt_3_1_2_4_a_client_is_not_told_of_a_clean_start_that_the_disk_may_take_bac
 }
 
 #[test]
-fn a_connect_that_is_refused_leaves_all_as_it_was() {
+fn refused_connect_on_a_full_disk_changes_no_session() {
     let Some(mut disk) = FullDisk::mount(200) else { return };
     let broker = disk.start();
     let address = broker.address();
@@ -196,12 +197,12 @@ fn a_connect_that_is_refused_leaves_all_as_it_was() {
     let mut heir = broker.v5("heir");
     heir.subscribe("wills", QoS::AtLeastOnce);
     let clients = ["at once", "in vain"];
-    // Long enough for all that follows to be refused before.
+    // Long enough for all refusals below.
     let delay = Some(10);
     let wills = clients.map(|client| broker.connect(with_will(expiring(client, 600), delay, 10)));
     disk.fill();
     wills.into_iter().for_each(RawClient::cut);
-    // These begin, and it is their own Wills for which there is no room.
+    // There is no room for the new Wills of these clients.
     for client in ["in vain", "new"] {
         let (_, connack) = RawClient::try_connect(address, with_will(expiring(client, 0), None, 60_000));
         assert_eq!(connack.reason, ReasonCode::ServerUnavailable, "{client}");
@@ -211,7 +212,7 @@ fn a_connect_that_is_refused_leaves_all_as_it_was() {
         let (_, connack) = RawClient::try_connect(address, expiring(client, 700));
         assert_eq!(connack.reason, ReasonCode::ServerUnavailable, "{client}");
     }
-    // Nobody has come back in time.
+    // No client was accepted before the delay was over.
     for _ in clients {
         assert_eq!(heir.receive_message().payload.len(), 10);
     }
@@ -225,7 +226,7 @@ fn a_connect_that_is_refused_leaves_all_as_it_was() {
 }
 
 #[test]
-fn mqtt_4_3_3_a_qos_2_message_that_comes_again_is_not_acknowledged_before_it_is_kept() {
+fn mqtt_4_3_3_resent_qos_2_message_is_not_acked_before_storage() {
     let Some(mut disk) = FullDisk::mount(200) else { return };
     let broker = disk.start();
     let connect = || broker.connect(lasting(ProtocolVersion::V5, "client"));
@@ -259,17 +260,17 @@ fn mqtt_4_3_3_a_qos_2_message_that_comes_again_is_not_acknowledged_before_it_is_
 }
 
 #[test]
-fn mqtt_3_1_2_22_a_client_whose_answers_wait_for_the_disk_is_not_taken_for_dead() {
+fn mqtt_3_1_2_22_deferred_acks_do_not_break_keep_alive() {
     let Some(mut disk) = FullDisk::mount(200) else { return };
     let broker = disk.start();
     let lasts = lasting(ProtocolVersion::V5, "subscriber");
     broker.connect(lasts.clone()).disconnect();
     let _noticing = disk.fail(&broker);
-    // From here on they send something often.
+    // From here on both clients send packets often.
     let connect = |connect| broker.connect(Connect { keep_alive: 4, ..connect });
     let mut publisher = connect(Connect::new(ProtocolVersion::V5, text("publisher")));
     let mut subscriber = connect(lasts);
-    // All that it may publish before it is answered, and more requests than are taken from it meanwhile.
+    // As many messages as the broker's Receive Maximum, and more requests than it reads meanwhile.
     for number in 0..1024 {
         let packet_id = Some(publisher.next_id());
         publisher.send(&Packet::Publish(Publish { packet_id, ..retained("window", &number.to_string()) }));
@@ -282,7 +283,7 @@ fn mqtt_3_1_2_22_a_client_whose_answers_wait_for_the_disk_is_not_taken_for_dead(
     }
     let until = Instant::now() + Duration::from_millis(6500);
     while Instant::now() < until {
-        // It is read from, so that it is answered.
+        // The broker reads from this connection and answers.
         publisher.settle();
         subscriber.send(&Packet::PingReq(PingReq::PLAIN));
         std::thread::sleep(Duration::from_millis(200));
@@ -297,7 +298,7 @@ fn mqtt_3_1_2_22_a_client_whose_answers_wait_for_the_disk_is_not_taken_for_dead(
 }
 
 #[test]
-fn where_too_much_waits_for_the_disk_nothing_more_is_kept_and_everybody_gets_messages() {
+fn congested_state_refuses_changes_and_delivers_messages() {
     let Some(mut disk) = FullDisk::mount(500) else { return };
     let broker = disk.start();
     let mut lasting_one = broker.connect(lasting(ProtocolVersion::V5, "lasting"));
@@ -342,7 +343,7 @@ fn where_too_much_waits_for_the_disk_nothing_more_is_kept_and_everybody_gets_mes
 }
 
 #[test]
-fn a_session_that_is_on_disk_is_gone_on_with_though_nothing_can_be_written_of_it() {
+fn stored_session_resumes_on_a_full_disk() {
     let Some(mut disk) = FullDisk::mount(200) else { return };
     let broker = disk.start();
     let address = broker.address();
@@ -366,7 +367,7 @@ fn a_session_that_is_on_disk_is_gone_on_with_though_nothing_can_be_written_of_it
         let (_, connack) = RawClient::try_connect(address, connect);
         assert_eq!(connack.reason, ReasonCode::ServerUnavailable, "something has to be kept");
     }
-    // It comes with another expiry, and again before that one is on disk.
+    // The session resumes with another expiry, and once more before that expiry is stored.
     for seconds in [700, 800] {
         let (mut receiver, connack) = RawClient::connect(address, expiring("receiver", seconds));
         assert!(connack.session_present);
@@ -383,7 +384,7 @@ fn a_session_that_is_on_disk_is_gone_on_with_though_nothing_can_be_written_of_it
     receiver.settle();
     disk.free();
     wait_for_log(&broker, "the state is written again");
-    publisher.publish_with(retained("written", "1")); // and so is what changed before
+    publisher.publish_with(retained("written", "1")); // commits all earlier changes, too
     drop(broker);
     let dumped =
         Command::new(env!("CARGO_BIN_EXE_tenbin")).args(["store", "dump"]).arg(disk.disk.path().join("data")).output();

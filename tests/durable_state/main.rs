@@ -1,4 +1,4 @@
-//! What the broker keeps in its data directory: there after `kill -9`, as it was acknowledged.
+//! State in the data directory: after `kill -9` it is as acknowledged.
 
 #[path = "../support/mod.rs"]
 mod support;
@@ -15,7 +15,7 @@ mod wills;
 use support::DataDirectory;
 use tenbin_codec::{Connect, ConnectProperties, ProtocolVersion};
 
-/// A CONNECT of a session that goes on, and outlives its connection for so long.
+/// CONNECT that resumes a session, with this Session Expiry Interval.
 fn expiring(client_id: &str, seconds: u32) -> Connect {
     let properties = ConnectProperties { session_expiry_interval: Some(seconds), ..ConnectProperties::default() };
     let connect = Connect::new(ProtocolVersion::V5, support::text(client_id));

@@ -1,4 +1,4 @@
-//! Whatever is changed when the broker is killed: what was acknowledged is there, and of what was not, each or none.
+//! Random changes while the broker is killed. Acknowledged changes are there, each other one may be there or not.
 
 use std::io::Write as _;
 use std::net::SocketAddr;
@@ -7,22 +7,22 @@ use std::time::Duration;
 
 use super::support::{BrokerProcess, Changes, ConfigFile, DataDirectory, Dice, DiskImage, seed};
 
-/// `TENBIN_ROUNDS` asks for more.
+/// Default; `TENBIN_ROUNDS` overrides it.
 const ROUNDS: usize = 5;
 
 #[test]
-fn what_was_acknowledged_is_there_whenever_the_broker_is_killed() {
+fn acknowledged_changes_survive_a_kill_at_any_time() {
     kill_again_and_again("always", ROUNDS);
 }
 
 #[test]
-fn a_kill_takes_nothing_that_the_disk_has_not_confirmed() {
+fn kill_without_sync_loses_no_acknowledged_change() {
     kill_again_and_again("interval", 2);
     kill_again_and_again("never", 2);
 }
 
 #[test]
-fn what_was_acknowledged_is_there_after_a_power_cut() {
+fn acknowledged_changes_survive_a_power_cut() {
     let Some(mut disk) = DiskImage::mount_new() else { return };
     let cuts = std::env::var("TENBIN_POWER_CUTS").ok().and_then(|cuts| cuts.parse().ok()).unwrap_or(2);
     let seed = announced_seed();
@@ -55,7 +55,7 @@ fn changes_until(changes: &mut Changes, broker: SocketAddr, end: impl FnOnce()) 
     });
 }
 
-/// `TENBIN_ROUNDS`, if it is set.
+/// `TENBIN_ROUNDS` if set, otherwise `rounds`.
 pub(crate) fn rounds_or(rounds: usize) -> usize {
     std::env::var("TENBIN_ROUNDS").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(rounds)
 }

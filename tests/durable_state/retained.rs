@@ -6,7 +6,7 @@ use super::DataDirectory;
 use super::support::{BrokerProcess, QOS_ALL, at_qos, retained, text, with_expiry};
 
 #[test]
-fn retained_messages_are_there_after_a_kill_as_they_were_acknowledged() {
+fn acknowledged_retained_messages_survive_a_kill() {
     let stage = DataDirectory::new();
     let broker = stage.start();
     let mut client = broker.v5("client");
@@ -26,7 +26,7 @@ fn retained_messages_are_there_after_a_kill_as_they_were_acknowledged() {
         client.publish_with(retained("a/came back", "1"));
     }
     drop((client, broker));
-    // Also what was there before this run, and a run that changes nothing.
+    // The second start follows a run that changed nothing.
     for _ in 0..2 {
         let broker = stage.start();
         assert_eq!(greeting(&broker, "a/+"), ["a/came back 1", "a/replaced 2", "a/set 1", "a/twice 2"]);
@@ -49,7 +49,7 @@ fn a_message_keeps_its_properties_and_its_qos() {
         let publish = Publish { retain: true, ..at_qos(&qos.bits().to_string(), "x", qos) };
         broker.v5("client").publish_with(Publish { properties: properties.clone().boxed(), ..publish });
     }
-    broker.v5("client").publish_with(retained("last", "x")); // the one at QoS 0 is written too
+    broker.v5("client").publish_with(retained("last", "x")); // commits the QoS 0 message, too
     drop(broker);
     let broker = stage.start();
     for qos in QOS_ALL {
@@ -62,7 +62,7 @@ fn a_message_keeps_its_properties_and_its_qos() {
 }
 
 #[test]
-fn mqtt_3_3_2_5_a_message_expires_by_the_time_on_the_wall() {
+fn mqtt_3_3_2_5_retained_message_expires_by_wall_clock() {
     let stage = DataDirectory::new();
     let broker = stage.start();
     let mut client = broker.v5("client");
@@ -88,7 +88,7 @@ fn a_broker_without_a_store_forgets() {
     assert_eq!(greeting(&BrokerProcess::start(&["--ephemeral"]), "#"), [""; 0]);
 }
 
-/// Topics and payloads, in order.
+/// Topics and payloads of retained messages, sorted.
 fn greeting(broker: &BrokerProcess, filter: &str) -> Vec<String> {
     let mut client = broker.v5("greeted");
     client.subscribe(filter, QoS::AtLeastOnce);

@@ -6,7 +6,7 @@ use super::support::{PATIENCE, RawClient, VERSIONS, lasting, retained, share, su
 use super::{DataDirectory, expiring};
 
 #[test]
-fn a_session_and_its_subscriptions_are_there_after_a_kill() {
+fn session_and_subscriptions_survive_a_kill() {
     let stage = DataDirectory::new();
     let broker = stage.start();
     for version in VERSIONS {
@@ -33,7 +33,7 @@ fn a_session_and_its_subscriptions_are_there_after_a_kill() {
 }
 
 #[test]
-fn what_a_subscription_asked_for_it_still_asks_for() {
+fn subscription_options_survive_a_kill() {
     let stage = DataDirectory::new();
     let broker = stage.start();
     let mut client = broker.connect(lasting(ProtocolVersion::V5, "client"));
@@ -52,7 +52,7 @@ fn what_a_subscription_asked_for_it_still_asks_for() {
 }
 
 #[test]
-fn a_member_of_a_share_group_is_one_after_a_kill() {
+fn share_group_membership_survives_a_kill() {
     let stage = DataDirectory::new();
     let broker = stage.start();
     for member in ["one", "two"] {
@@ -75,20 +75,20 @@ fn a_member_of_a_share_group_is_one_after_a_kill() {
 }
 
 #[test]
-fn what_ended_does_not_come_back() {
+fn ended_sessions_stay_ended_after_a_kill() {
     let stage = DataDirectory::new();
     let broker = stage.start();
-    // With its connection.
+    // Ends with its connection.
     broker.connect(expiring("short", 0)).subscribe("short", QoS::AtLeastOnce);
-    // By a clean start, which nothing outlives.
+    // Ends by a clean start with expiry 0.
     broker.connect(lasting(ProtocolVersion::V5, "cleaned")).subscribe("cleaned", QoS::AtLeastOnce);
     let mut cleaned = broker.v5("cleaned");
     cleaned.settle();
-    // By a clean start, with a session of its own.
+    // Ends by a clean start that begins another persistent session.
     broker.connect(lasting(ProtocolVersion::V5, "anew")).subscribe("before", QoS::AtLeastOnce);
     let anew = Connect { clean_start: true, ..lasting(ProtocolVersion::V5, "anew") };
     broker.connect(anew).subscribe("after", QoS::AtLeastOnce);
-    // Because it is to end with the connection that goes on with it.
+    // Ends because its next connection resumes it with expiry 0.
     broker.connect(lasting(ProtocolVersion::V5, "ends")).subscribe("ends", QoS::AtLeastOnce);
     let (_ends, connack) = RawClient::connect(broker.address(), expiring("ends", 0));
     assert!(connack.session_present);
@@ -107,7 +107,7 @@ fn what_ended_does_not_come_back() {
 }
 
 #[test]
-fn mqtt_4_1_0_2_a_session_expires_by_the_time_on_the_wall_also_while_there_is_no_broker() {
+fn mqtt_4_1_0_2_session_expires_while_the_broker_is_down() {
     let stage = DataDirectory::new();
     let broker = stage.start();
     for (client, seconds) in [("over", 2), ("not yet", 600)] {
@@ -115,7 +115,7 @@ fn mqtt_4_1_0_2_a_session_expires_by_the_time_on_the_wall_also_while_there_is_no
         client.subscribe("topic", QoS::AtLeastOnce);
         client.disconnect();
     }
-    broker.v5("afterwards").publish_with(retained("written", "1")); // and so is what was before
+    broker.v5("afterwards").publish_with(retained("written", "1")); // commits all earlier changes, too
     drop(broker);
     std::thread::sleep(Duration::from_millis(2100));
     let broker = stage.start();
@@ -126,7 +126,7 @@ fn mqtt_4_1_0_2_a_session_expires_by_the_time_on_the_wall_also_while_there_is_no
 }
 
 #[test]
-fn the_time_of_a_session_whose_connection_the_kill_ended_begins_with_the_restart() {
+fn expiry_of_a_connected_session_starts_at_the_restart() {
     let stage = DataDirectory::new();
     let broker = stage.start();
     broker.connect(expiring("client", 5)).subscribe("topic", QoS::AtLeastOnce);
@@ -134,7 +134,7 @@ fn the_time_of_a_session_whose_connection_the_kill_ended_begins_with_the_restart
     connected.subscribe("topic", QoS::AtLeastOnce);
     drop(broker);
     std::thread::sleep(Duration::from_millis(5100));
-    // It was connected until the end, whatever came after that.
+    // The client was connected until the kill, so its expiry starts at the restart.
     let broker = stage.start();
     let mut publisher = broker.v5("publisher");
     assert_eq!(publisher.publish("topic", "", QoS::AtLeastOnce), ReasonCode::Success);

@@ -5,7 +5,7 @@ use super::DataDirectory;
 use super::support::{BrokerProcess, ConfigFile, PATIENCE, RawClient, at_qos, share};
 
 #[test]
-fn a_worker_is_expected_to_be_as_fast_as_it_was_with_the_broker_before() {
+fn worker_speed_is_remembered_across_a_restart() {
     let stage = DataDirectory::new();
     let config = ConfigFile::new("policy = \"adaptive\"\n");
     let arguments = ["--config", config.path()];
@@ -18,7 +18,7 @@ fn a_worker_is_expected_to_be_as_fast_as_it_was_with_the_broker_before() {
         worker.wait_for(PacketType::PingResp);
         worker.disconnect();
     }
-    // Kept now and then, and at the end.
+    // Speeds are stored from time to time, and at shutdown.
     broker.signal("TERM");
     assert!(broker.wait_for_exit(PATIENCE).success());
     let broker = stage.start_with(&arguments);
@@ -37,7 +37,7 @@ fn worker(broker: &BrokerProcess, name: &str) -> RawClient {
     worker
 }
 
-/// Messages that have come, none of which is acknowledged.
+/// Number of messages received so far, without acknowledging them.
 fn given(worker: &mut RawClient) -> usize {
     worker.send(&Packet::PingReq(PingReq::PLAIN));
     let mut count = 0;

@@ -7,7 +7,7 @@ use super::support::{BrokerProcess, PATIENCE, RawClient, lasting, retained, subs
 use super::{DataDirectory, expiring};
 
 #[test]
-fn mqtt_3_1_2_8_a_kill_ends_connections_whose_wills_are_published_after_it() {
+fn mqtt_3_1_2_8_wills_are_published_after_a_kill() {
     let stage = DataDirectory::new();
     let broker = stage.start();
     let mut first_heir = heir(&broker);
@@ -18,18 +18,18 @@ fn mqtt_3_1_2_8_a_kill_ends_connections_whose_wills_are_published_after_it() {
     left.disconnect();
     let mut replaced = broker.connect(with_will("replaced", None, lasting(ProtocolVersion::V5, "replaced")));
     replaced.settle();
-    // The next connection of the same session ends this one, whose Will is published now and not again.
+    // The next connection of the session ends this one. Its Will is published now and not again.
     let without = broker.connect(lasting(ProtocolVersion::V5, "replaced"));
     assert_eq!(first_heir.receive_message().payload, "replaced");
     first_heir.settle();
     first_heir.cut();
-    // What it has acknowledged is kept when it is told of its session.
+    // CONNACK confirms that its acknowledgements are stored.
     let first_heir = heir(&broker);
     drop((first_heir, broker));
     drop((lost, lasting_one, without));
     let mut broker = stage.start();
     let mut came = payloads(&mut heir(&broker));
-    // It may be on disk for some time after it was published: twice is better than never.
+    // A published Will may stay on disk for a while: twice is better than never.
     assert!(came.extract_if(.., |payload| payload == "replaced").count() <= 1);
     assert_eq!(came, ["lasting", "lost"]);
     assert_eq!(payloads(&mut heir(&broker)), [""; 0], "acknowledged");
@@ -40,7 +40,7 @@ fn mqtt_3_1_2_8_a_kill_ends_connections_whose_wills_are_published_after_it() {
 }
 
 #[test]
-fn mqtt_3_1_3_9_a_delay_begins_with_the_restart_unless_it_had_begun_before() {
+fn mqtt_3_1_3_9_will_delay_starts_at_restart_or_continues() {
     let stage = DataDirectory::new();
     let broker = stage.start();
     heir(&broker).subscribe("wills/#", QoS::AtLeastOnce);
@@ -64,7 +64,7 @@ fn mqtt_3_1_3_9_a_delay_begins_with_the_restart_unless_it_had_begun_before() {
     stage.start().assert_serves();
 }
 
-/// The end of a session with many subscriptions is done in parts. `kill -9` comes before it begins, while it goes on, or after it.
+/// A session with many subscriptions is removed in parts. `kill -9` comes before, during or after the removal.
 #[test]
 fn killed_end_of_a_session_is_whole_and_its_will_comes() {
     const PACKETS: usize = 4;
@@ -88,7 +88,7 @@ fn killed_end_of_a_session_is_whole_and_its_will_comes() {
             assert_eq!(first_heir.receive_message().payload, "leaver");
             first_heir.settle();
             first_heir.cut();
-            // What it has acknowledged is kept when it is told of its session.
+            // CONNACK confirms that its acknowledgements are stored.
             first_heir = heir(&broker);
             wills += 1;
         }
@@ -101,7 +101,7 @@ fn killed_end_of_a_session_is_whole_and_its_will_comes() {
         let came = payloads(&mut heir(&broker));
         assert!(came.iter().all(|payload| payload == "leaver"), "{came:?}");
         wills += came.len();
-        // What was published may be on disk with the Will for some time: twice is better than never.
+        // A published Will may stay on disk for a while: twice is better than never.
         assert!((1..=2).contains(&wills), "{moment}: {wills} times");
         let mut back = broker.connect(expiring("leaver", 600));
         let mut there = 0;
@@ -121,7 +121,7 @@ fn killed_end_of_a_session_is_whole_and_its_will_comes() {
 }
 
 #[test]
-fn a_start_that_fails_leaves_the_wills_of_the_last_run_to_the_next() {
+fn failed_start_keeps_wills_for_the_next_start() {
     let stage = DataDirectory::new();
     let broker = stage.start();
     heir(&broker).subscribe("wills/#", QoS::AtLeastOnce);
@@ -136,7 +136,7 @@ fn a_start_that_fails_leaves_the_wills_of_the_last_run_to_the_next() {
 }
 
 #[test]
-fn a_retained_will_takes_the_place_of_a_message_that_has_expired_meanwhile() {
+fn retained_will_replaces_an_expired_retained_message() {
     let stage = DataDirectory::new();
     let broker = stage.start();
     let mut connect = with_will("lost", None, Connect::new(ProtocolVersion::V5, text("lost")));
@@ -150,7 +150,7 @@ fn a_retained_will_takes_the_place_of_a_message_that_has_expired_meanwhile() {
         let mut client = broker.v5("client");
         client.subscribe("wills/#", QoS::AtLeastOnce);
         assert_eq!(client.receive_message().payload, "lost");
-        client.publish_with(retained("written", "1")); // and so is what was before
+        client.publish_with(retained("written", "1")); // commits all earlier changes, too
     }
 }
 

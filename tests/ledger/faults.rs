@@ -7,14 +7,14 @@ use std::sync::OnceLock;
 
 use tempfile::TempDir;
 
-/// Faults of the system under a broker: see `faults.c`, which its process loads before everything else.
+/// Injected system faults of a broker, see `faults.c`, a library that its process preloads.
 pub(crate) struct Faults {
     directory: TempDir,
     file: File,
     library: Option<PathBuf>,
 }
 
-/// What fails.
+/// The failing operation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Failing {
     Sync = 0,
@@ -22,7 +22,7 @@ pub(crate) enum Failing {
 }
 
 impl Faults {
-    /// None that happen yet. Without a C compiler there never are any, which it says.
+    /// Faults that are all off. Without a C compiler they stay off, and a message says so.
     pub(crate) fn new() -> Self {
         let directory = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).expect("the tests' directory is ours to write");
         let path = directory.path().join("faults");
@@ -31,7 +31,7 @@ impl Faults {
         Self { directory, file, library: library() }
     }
 
-    /// The environment of a broker that has them.
+    /// Environment of a broker with these faults.
     pub(crate) fn environment(&self) -> Vec<(&'static str, PathBuf)> {
         let library = self.library.clone().map(|library| ("LD_PRELOAD", library));
         library.into_iter().chain([("TENBIN_FAULTS", self.directory.path().join("faults"))]).collect()
@@ -45,12 +45,12 @@ impl Faults {
         self.set(what as u64, 0);
     }
 
-    /// The time of day is so much earlier than it is.
+    /// Makes the broker's time of day slow by `seconds`.
     pub(crate) fn set_clock_back(&self, seconds: u64) {
         self.set(2, -(seconds as i64) * 1_000_000_000);
     }
 
-    /// The time of day is so much later than it is.
+    /// Makes the broker's time of day fast by `seconds`.
     pub(crate) fn set_clock_ahead(&self, seconds: u64) {
         self.set(2, seconds as i64 * 1_000_000_000);
     }
@@ -60,7 +60,7 @@ impl Faults {
     }
 }
 
-/// Compiled once.
+/// Path of the library, which is compiled once.
 fn library() -> Option<PathBuf> {
     static LIBRARY: OnceLock<Option<PathBuf>> = OnceLock::new();
     let compile = || {

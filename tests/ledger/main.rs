@@ -1,16 +1,17 @@
-//! A randomised ledger: clients of all kinds, faults of all kinds, and for each message what it was told and where it came.
+//! A randomized ledger: clients of all kinds, faults of all kinds, and for each message its acknowledgement and its
+//! deliveries.
 //!
-//! Publishers, receivers whose sessions last or end with their connections, members of a share group and clients with Wills
-//! load a broker that is killed, frozen, told to end and robbed of its disk, its power and its time of day. Then:
-//! - nothing that was acknowledged with success is missing where it must come,
-//! - QoS 2 comes once, QoS 0 at most once, each topic in order,
-//! - no session, subscription, retained message or Will is gone, and no Will comes that was dropped, or comes twice for one
-//!   end of a connection (but after a crash),
-//! - a refused message may be missing and is not doubled.
+//! Publishers, receivers with persistent and transient sessions, members of a share group and clients with Wills load a
+//! broker. It is killed, frozen and shut down, and its disk, power and clock fail. Invariants:
+//! - No message acknowledged with success is missing at a receiver that must get it.
+//! - A QoS 2 message arrives once, a QoS 0 message at most once, and each topic stays in order.
+//! - No session, subscription, retained message or Will is lost. No Will arrives that was dropped, or twice for one end
+//!   of a connection (except after a crash).
+//! - A refused message may be missing and is not doubled.
 //!
-//! Each run prints its seed. `TENBIN_LEDGER_SEED` repeats a plan (not what the system makes of it), `TENBIN_LEDGER_SEEDS`
-//! is the number of plans, each for `TENBIN_LEDGER_SECONDS`; `TENBIN_LEDGER_WITHOUT` leaves out faults by name (`frozen`,
-//! `cut`, `disk`, `sync`, `clock`, `refusals`). A violation is printed with the history of its message.
+//! Each run prints its seed. `TENBIN_LEDGER_SEED` repeats a plan (not its timing). `TENBIN_LEDGER_SEEDS` is the number
+//! of plans, each for `TENBIN_LEDGER_SECONDS`. `TENBIN_LEDGER_WITHOUT` leaves out faults by name (`frozen`, `cut`,
+//! `disk`, `sync`, `clock`, `refusals`). A violation is printed with the history of its message.
 
 #[path = "../load/mod.rs"]
 mod load;
@@ -31,7 +32,7 @@ use plan::{Disk, End, Plan, RoundPlan};
 use relay::{Lie, Relay};
 use stage::Stage;
 
-/// Of one plan, and how many plans.
+/// Default duration of a plan, and default number of plans.
 const SECONDS: u64 = 8;
 const SEEDS: u64 = 2;
 
@@ -45,7 +46,7 @@ fn no_message_session_or_will_is_lost_or_doubled_by_faults() {
     }
 }
 
-/// Faults until the time is over; then everything that is under way has to arrive.
+/// Injects faults until the time is over. Then all messages in flight must arrive.
 fn run(seed: u64, length: Duration) {
     let mut plan = Plan::new(seed);
     let mut world = World::new(SEED, seed, plan.cast());
@@ -74,7 +75,7 @@ fn run(seed: u64, length: Duration) {
     assert!(acknowledged > 0 && deliveries > 0, "nothing was published");
 }
 
-/// Else the ledger would show nothing.
+/// Shows that the ledger detects a loss.
 #[test]
 fn a_relay_that_loses_a_message_is_found() {
     assert_found(Lie::Loses, "did not come");
@@ -85,7 +86,7 @@ fn a_relay_that_doubles_a_message_is_found() {
     assert_found(Lie::Doubles, "came again");
 }
 
-/// Power cuts take messages that were acknowledged and not synced.
+/// Shows that the ledger detects acknowledged messages that a power cut took before they were synced.
 #[test]
 fn a_broker_that_does_not_sync_is_found() {
     let seed = support::seed(SEED);
@@ -113,7 +114,7 @@ fn a_broker_that_does_not_sync_is_found() {
     say(&format!("  what was not synced is missing after {rounds} rounds"));
 }
 
-/// A few rounds without faults through a relay that lies once in many messages: what the ledger says.
+/// Runs rounds without faults through a relay, until the ledger reports its misbehaviour with these words.
 fn assert_found(lie: Lie, words: &str) {
     let seed = support::seed(SEED);
     let mut plan = Plan::new(seed);
@@ -138,7 +139,7 @@ fn number(variable: &str, otherwise: u64) -> u64 {
     value.map_or(otherwise, |value| value.parse().unwrap_or_else(|_| panic!("{variable} is a number")))
 }
 
-/// Past the test harness, which would keep it to itself.
+/// Writes past the test harness, which would capture the line.
 fn say(line: &str) {
     let _ = writeln!(std::io::stderr(), "{line}");
 }

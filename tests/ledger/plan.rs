@@ -6,27 +6,27 @@ use tenbin_codec::QoS::{AtLeastOnce, AtMostOnce, ExactlyOnce};
 use super::load::{Cast, Habit, Trait};
 use super::support::Dice;
 
-/// What happens in a run: all of it follows from the seed.
+/// Plan of a run, which follows from its seed.
 pub(crate) struct Plan {
     dice: Dice,
     pub(crate) disk: Disk,
-    /// Messages that may wait for one receiver; few of them means refusals.
+    /// Queue limit of one receiver. A small limit leads to refusals.
     pub(crate) queue_messages: Option<u64>,
-    /// The clock is never set forward again: messages would expire.
+    /// How far the clock is behind. It never moves forward again: messages would expire.
     clock_back_seconds: u64,
 }
 
-/// What the data directory is on.
+/// Storage of the data directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Disk {
-    /// An image of a disk, whose power may be cut.
+    /// Disk image whose power may be cut.
     Image,
-    /// A small one, that may be full.
+    /// Small disk that may become full.
     Small,
     Directory,
 }
 
-/// A round of load, the faults in it, and its end.
+/// A round of load, with its faults and its end.
 pub(crate) struct RoundPlan {
     pub(crate) steps: Vec<(u64, Fault)>,
     /// Milliseconds from the last step to the end.
@@ -42,14 +42,14 @@ pub(crate) enum Fault {
     Cut,
     DiskFull(u64),
     SyncFails(u64),
-    /// To so many seconds behind the time that it is.
+    /// Sets the clock to so many seconds behind the real time.
     ClockBack(u64),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
     Killed,
-    /// Power is cut where the disk can be, or it is killed.
+    /// Power cut if the disk supports it, otherwise a kill.
     PowerCut,
     Told,
     /// The broker stays.
@@ -76,7 +76,7 @@ impl Plan {
         ];
         for publisher in &mut publishers {
             publisher.breaks_within = breaks(&mut self.dice);
-            // Queues may be full, and so may the disk. A full disk refuses for all receivers or none.
+            // Queues and the disk may be full. A full disk refuses a message for all receivers or for none.
             publisher.may_be_refused = true;
             publisher.refused_unheard = publisher.version == V311 && self.queue_messages.is_some();
         }
@@ -145,7 +145,7 @@ impl fmt::Display for Plan {
     }
 }
 
-/// `TENBIN_LEDGER_WITHOUT=clock,sync` and so on narrows down what breaks something.
+/// True if `TENBIN_LEDGER_WITHOUT` lists this name, for example `clock,sync`, to narrow down a failure.
 fn is_left_out(name: &str) -> bool {
     let names = std::env::var("TENBIN_LEDGER_WITHOUT").unwrap_or_default();
     names.split(',').any(|one| one == name)

@@ -10,7 +10,7 @@ use tenbin_codec::{
 
 use super::support::encode;
 
-/// What the relay does now and then.
+/// Misbehaviour of the relay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lie {
     /// Acknowledges a message of QoS 1 that the broker never gets.
@@ -19,7 +19,7 @@ pub(crate) enum Lie {
     Doubles,
 }
 
-/// Stands between clients and a broker, and lies once in [`EACH`] messages.
+/// Relay between clients and a broker that misbehaves once in [`EACH`] messages.
 pub(crate) struct Relay {
     address: SocketAddr,
     messages: Arc<AtomicUsize>,
@@ -31,7 +31,7 @@ impl Relay {
         let address = listener.local_addr().expect("it is bound");
         let messages = Arc::new(AtomicUsize::new(0));
         let counted = Arc::clone(&messages);
-        // It ends with the test's process.
+        // The thread ends with the test's process.
         std::thread::spawn(move || {
             for client in listener.incoming().map_while(Result::ok) {
                 let Ok(server) = TcpStream::connect(broker) else { continue };
@@ -55,13 +55,13 @@ impl Relay {
         self.address
     }
 
-    /// How often it has lied.
+    /// Number of lies so far.
     pub(crate) fn lies(&self) -> usize {
         self.messages.load(Ordering::Relaxed) / EACH
     }
 }
 
-/// From a client to the broker, packet by packet.
+/// Relays packets from a client to the broker.
 fn relay_client(client: TcpStream, server: &TcpStream, lie: Lie, messages: &AtomicUsize) -> std::io::Result<()> {
     let (mut input, mut chunk) = (BytesMut::new(), [0; 4096]);
     let mut decoder: Option<(Decoder, ProtocolVersion)> = None;
@@ -73,7 +73,7 @@ fn relay_client(client: TcpStream, server: &TcpStream, lie: Lie, messages: &Atom
         input.extend_from_slice(&chunk[..read]);
         let (decoder, version) = match &mut decoder {
             Some(decoder) => decoder,
-            // CONNECT: fixed header of two to five bytes, six of the name, then the level.
+            // CONNECT: two to five bytes of fixed header, six bytes of the name, then the level.
             none => {
                 let Some(at) = input.windows(6).position(|name| name == b"\0\x04MQTT") else { continue };
                 let Some(level) = input.get(at + 6) else { continue };
@@ -111,5 +111,5 @@ fn is_meant(packet: &Packet, lie: Lie) -> bool {
     }
 }
 
-/// Messages of its kind to one lie.
+/// Messages of the affected QoS for each lie.
 const EACH: usize = 100;

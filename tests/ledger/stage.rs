@@ -7,9 +7,9 @@ use super::load::Round;
 use super::plan::{Disk, End, Fault, Plan, RoundPlan};
 use super::support::{BrokerProcess, ConfigFile, DataDirectory, DiskImage, Filler, PATIENCE, SmallDisk};
 
-/// The broker, the disk under it, and everything that goes wrong with them.
+/// The broker, its disk, and the injected faults.
 pub(crate) struct Stage {
-    // Before the disk that it uses, so that it is gone when that goes.
+    // Declared before the disk, so that the broker is dropped first.
     broker: Option<BrokerProcess>,
     disk: Storage,
     faults: Faults,
@@ -23,7 +23,7 @@ enum Storage {
 }
 
 impl Stage {
-    /// Where no disk can be mounted, a directory has to do.
+    /// Starts a broker. Its data are in a directory where no disk can be mounted.
     pub(crate) fn new(plan: &Plan, sync: &str) -> Self {
         let disk = match plan.disk {
             Disk::Image => DiskImage::mount_new().map(Storage::Image),
@@ -52,12 +52,12 @@ impl Stage {
         self.broker = Some(BrokerProcess::start_in(&self.faults.environment(), &arguments));
     }
 
-    /// Whether power can be cut.
+    /// True if power can be cut.
     pub(crate) fn has_power(&self) -> bool {
         matches!(self.disk, Storage::Image(_))
     }
 
-    /// All that was written until now outlives a power cut.
+    /// Syncs the disk: everything written so far survives a power cut.
     pub(crate) fn sync_disk(&self) {
         let status = Command::new("sync").arg("-f").arg(self.data()).status().expect("sync is there");
         assert!(status.success(), "sync -f");
@@ -96,7 +96,7 @@ impl Stage {
                 Fault::SyncFails(length) => {
                     self.faults.fail(Failing::Sync);
                     sleep(length);
-                    // Power may be cut while it fails.
+                    // A power cut may come while sync still fails.
                     if plan.end != End::PowerCut || plan.steps.last() != Some(&(wait, fault)) {
                         self.faults.mend(Failing::Sync);
                     }
@@ -110,7 +110,7 @@ impl Stage {
         self.faults.mend(Failing::Sync);
     }
 
-    /// Of a disk that cannot be filled the writes fail.
+    /// Fills the disk. Makes its writes fail instead if it cannot be filled.
     fn fill(&self) -> Option<Filler> {
         match &self.disk {
             Storage::Small(disk) => Some(disk.fill()),
@@ -141,7 +141,7 @@ impl Stage {
         }
     }
 
-    /// Waits until the broker writes again what it could not.
+    /// Waits until the broker has written the changes that had failed.
     pub(crate) fn recover(&self) {
         let until = Instant::now() + PATIENCE;
         let log = self.broker().log();
@@ -162,5 +162,5 @@ impl Stage {
     }
 }
 
-/// What the log takes in advance, and what the messages of a run may need.
+/// Room for the files that the log allocates ahead, and for the messages of a run.
 const SMALL_MEBIBYTES: usize = 400;

@@ -1,4 +1,4 @@
-//! Memory that all clients of one owner have together.
+//! Memory limits that all clients of one owner share.
 
 use std::time::{Duration, Instant};
 
@@ -12,17 +12,17 @@ use crate::support::{
 
 const MIB: usize = 1 << 20;
 
-/// The header of a PUBLISH of QoS 0 with a MiB, and a little of it.
+/// Start of a QoS 0 PUBLISH of 1 MiB: the fixed header and a few bytes.
 const BEGINNING: &str = "30 80 80 40 00 01 74 00 00 00";
 
-/// Packets that are not charged have room within any bound.
+/// Small packets are not charged, so they fit within any bound.
 const SMALL_PACKETS: &str = "[connections]\npacket_bytes_maximum = 16384\nconnect_packet_bytes_maximum = 16384";
 
 fn without_keep_alive(id: &str) -> Connect {
     Connect { keep_alive: 0, ..Connect::new(ProtocolVersion::V5, text(id)) }
 }
 
-/// The reason of the DISCONNECT that ends the connection.
+/// Returns the reason of the DISCONNECT that ends the connection.
 fn disconnected(client: &mut RawClient) -> ReasonCode {
     match client.read_to_end().pop() {
         Some(Packet::Disconnect(disconnect)) => disconnect.reason,
@@ -30,7 +30,7 @@ fn disconnected(client: &mut RawClient) -> ReasonCode {
     }
 }
 
-/// A figure below `$SYS/broker/`, once it is as expected.
+/// Waits until a figure below `$SYS/broker/` is as expected.
 fn wait_for(broker: &BrokerProcess, name: &str, is_expected: impl Fn(usize) -> bool) {
     let until = Instant::now() + PATIENCE;
     let mut reader = broker.v5("figures");
@@ -47,7 +47,7 @@ fn wait_for(broker: &BrokerProcess, name: &str, is_expected: impl Fn(usize) -> b
 }
 
 #[test]
-fn packet_that_stands_still_ends_its_connection() {
+fn stalled_packet_ends_its_connection() {
     let broker = broker_with("[connections]\npacket_timeout_ms = 300");
     for beginning in ["30", BEGINNING] {
         let mut client = broker.connect(without_keep_alive("client"));
@@ -55,7 +55,7 @@ fn packet_that_stands_still_ends_its_connection() {
         client.send_bytes(&hex(beginning));
         assert_eq!(disconnected(&mut client), ReasonCode::KeepAliveTimeout);
     }
-    // Who says nothing at all is welcome to.
+    // A client that sends nothing at all stays connected.
     let mut client = broker.connect(without_keep_alive("client"));
     client.expect_nothing_for(Duration::from_millis(900));
     client.settle();
@@ -67,7 +67,7 @@ fn packet_without_memory_for_too_long_ends_its_connection() {
         "[sys]\ninterval_seconds = 1\n[connections]\npacket_timeout_ms = 1000\npacket_bytes_maximum = 1048600\n\
          [limits]\nloopback_address_bytes_maximum = 4200000",
     );
-    // There is room for one of them, and none of them goes on.
+    // There is memory for one of these packets, and none of them continues.
     let mut clients = (0..20).map(|number| broker.connect(without_keep_alive(&number.to_string()))).collect::<Vec<_>>();
     clients.iter_mut().for_each(|client| client.send_bytes(&hex(BEGINNING)));
     let reasons = clients.iter_mut().map(disconnected).collect::<Vec<_>>();
@@ -123,7 +123,7 @@ fn sessions_and_subscriptions_of_an_address_share_its_memory() {
 }
 
 #[test]
-fn what_is_stored_is_charged_again_after_a_restart() {
+fn stored_state_is_charged_again_after_a_restart() {
     let data = DataDirectory::new();
     let config = ConfigFile::new("[sys]\ninterval_seconds = 1");
     let names = ["memory/sessions/bytes", "memory/subscriptions/bytes", "memory/backlog/bytes"];
@@ -148,7 +148,7 @@ fn what_is_stored_is_charged_again_after_a_restart() {
     let broker = data.start_with(&["--config", config.path()]);
     begun(&broker, &least);
     drop(broker);
-    // A bound that is far below: nothing is refused that is there, and nothing new is taken.
+    // With a bound far below the stored state, existing state stays and new state is refused.
     let config = ConfigFile::new(&format!("{SMALL_PACKETS}\n[limits]\nloopback_address_bytes_maximum = 2000"));
     let broker = data.start_with(&["--config", config.path()]);
     let mut newcomer = broker.open(ProtocolVersion::V5);

@@ -1,4 +1,4 @@
-//! What clients can make the broker write into its log.
+//! Log lines that clients cause.
 
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ fn logging_broker(config: &str) -> BrokerProcess {
     BrokerProcess::start(&["--config", file.path(), "--log", "debug"])
 }
 
-/// Sends, so many times, what is no CONNECT, and waits until the broker has closed each connection.
+/// Sends an illegal first packet, `times` times, and waits until the broker has closed each connection.
 fn send_junk(broker: &BrokerProcess, from: Ipv4Addr, times: usize) {
     let runtime = tokio::runtime::Runtime::new().expect("threads");
     runtime.block_on(async {
@@ -78,7 +78,7 @@ fn junk_of_one_address_is_counted_instead_of_logged() {
     let most = 10 * (began.elapsed().as_secs() as usize + 2);
     send_junk(&broker, other, 1);
     broker.log().wait_for(&["no legal CONNECT", "peer=127.0.5.2:"], PATIENCE);
-    // What was suppressed is told when the address is quiet.
+    // Suppressed lines are reported when the address is quiet.
     let words = ["WARN", "log lines suppressed", "address=127.0.5.1"];
     broker.log().wait_for(&words, PATIENCE);
     let until = Instant::now() + PATIENCE;
@@ -109,7 +109,7 @@ fn suppressed_lines_are_summed_up_when_the_broker_stops() {
     assert!(suppressed > 0 && written + suppressed == 200, "{suppressed} suppressed:\n{}", log.join("\n"));
 }
 
-/// Whether `$SYS/broker/log/suppressed` comes to this figure.
+/// Waits until `$SYS/broker/log/suppressed` has this value. Returns whether it did.
 fn wait_for_suppressed(broker: &BrokerProcess, expected: usize) -> bool {
     let mut reader = broker.v5("reader");
     reader.subscribe("$SYS/broker/log/suppressed", QoS::AtMostOnce);

@@ -1,4 +1,4 @@
-//! Every limit: what is refused beyond it, with which Reason Code, and that what is within it goes on.
+//! All limits: the Reason Code of a refusal beyond each, and normal service within it.
 
 mod accounts;
 mod log_lines;

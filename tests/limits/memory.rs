@@ -1,4 +1,4 @@
-//! What the limits add up to in memory. Each bound is stated, and measured (Linux).
+//! Memory that results from the limits. Each bound is stated, and measured (Linux).
 
 use std::num::NonZeroU16;
 
@@ -8,9 +8,9 @@ use crate::broker_with;
 use crate::growth::Growth;
 use crate::support::{BrokerProcess, DataDirectory, RawClient, at_qos, lasting};
 
-/// 300 MB for a session whose client is away, at the default bound of 16 MiB a session: growth ≤ 64 MiB.
+/// 300 MB for an offline session, at the default bound of 16 MiB per session: growth ≤ 64 MiB.
 #[test]
-fn an_offline_session_holds_what_its_queue_may() {
+fn offline_session_stays_within_its_queue_limit() {
     let broker = BrokerProcess::start(&[]);
     let mut sleeper = broker.connect(lasting(ProtocolVersion::V5, "sleeper"));
     sleeper.subscribe("flood", QoS::AtLeastOnce);
@@ -30,9 +30,9 @@ fn an_offline_session_holds_what_its_queue_may() {
     assert!((14..=16).contains(&taken), "from seven eighths on there is no more: {taken}");
 }
 
-/// Many sessions together stay within the bound of all: 100 × 16 MiB asked for, 32 MiB allowed, growth ≤ 64 MiB.
+/// Many sessions together stay within the total bound: 100 × 16 MiB requested, 32 MiB allowed, growth ≤ 64 MiB.
 #[test]
-fn all_offline_sessions_together_hold_what_all_queues_may() {
+fn offline_sessions_stay_within_the_total_queue_limit() {
     let broker = broker_with("[queue]\ntotal_bytes_maximum = 33554432");
     for number in 0..100 {
         let mut sleeper = broker.connect(lasting(ProtocolVersion::V5, &format!("sleeper-{number}")));
@@ -49,7 +49,7 @@ fn all_offline_sessions_together_hold_what_all_queues_may() {
     growth.assert_within(64, "100 offline sessions x 2 MB");
 }
 
-/// 40 sessions have the same 1.5 MB under way when their connections break: growth ≤ 16 MiB, where copies would be 60 MB.
+/// 40 sessions have the same 1.5 MB in flight when their connections break: growth ≤ 16 MiB, copies would be 60 MB.
 #[test]
 fn sessions_that_lose_their_network_keep_no_copies() {
     let directory = DataDirectory::new();
@@ -74,7 +74,7 @@ fn sessions_that_lose_their_network_keep_no_copies() {
             for id in ids {
                 assert_eq!(publisher.wait_for_ack(PacketType::PubAck, id), ReasonCode::Success);
             }
-            // It is under way, not in a queue.
+            // The messages are in flight, not in a queue.
             for client in &mut fleet {
                 for number in first..first + 100 {
                     assert_eq!(number_of(client), number);

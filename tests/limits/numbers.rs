@@ -1,4 +1,4 @@
-//! How many of something there may be.
+//! Limits on counts.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ fn connections_of_one_address() {
     let broker = broker_with("[connections]\nloopback_per_address_maximum = 2");
     let mut first = broker.v5("first");
     let second = broker.v5("second");
-    // Before it has said anything, and without an answer: there is no packet to answer.
+    // The broker closes without an answer: the client has sent no packet yet.
     broker.open(ProtocolVersion::V5).expect_closed();
     first.settle();
     second.disconnect();
@@ -39,7 +39,7 @@ fn sessions() {
         assert_eq!(connack.reason, expected, "{version}");
         client.expect_closed();
     }
-    // Those that are there are served, connected or not.
+    // Existing sessions are served, connected or not.
     broker.connect(lasting(ProtocolVersion::V5, "asleep")).disconnect();
     broker.v5("awake").disconnect();
     drop(awake);

@@ -1,4 +1,4 @@
-//! How often something may happen.
+//! Limits on rates.
 
 use std::time::{Duration, Instant};
 
@@ -33,14 +33,14 @@ fn connects() {
     }
 }
 
-/// Who publishes too fast is held back and loses nothing; nobody else notices.
+/// A publisher that is too fast is throttled without loss, and other clients are not delayed.
 #[test]
 fn publishes() {
     let broker = broker_with("[connections]\npublishes_per_second = 200");
     let mut reader = broker.v5("reader");
     reader.subscribe("t", QoS::AtMostOnce);
     let mut publisher = broker.connect(Connect {
-        keep_alive: 1, // shorter than the pause in all
+        keep_alive: 1, // shorter than the whole pause
         ..Connect::new(ProtocolVersion::V5, text("publisher"))
     });
     let mut out = WriteBuffer::new();
@@ -52,7 +52,7 @@ fn publishes() {
     for number in 0..800 {
         assert_eq!(reader.receive_publish().payload, number.to_string());
         if number == 300 {
-            // While the rest is held back.
+            // While the rest of the messages is throttled.
             broker.assert_serves();
         }
     }
@@ -61,7 +61,7 @@ fn publishes() {
     publisher.settle();
 }
 
-/// A listener's own rate is in the place of that of all connections, whether it is less or more.
+/// A listener's own rate replaces the rate of all connections, whether it is lower or higher.
 #[test]
 fn publishes_by_listener() {
     let took = |all: u32, own: u32| {

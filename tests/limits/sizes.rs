@@ -1,4 +1,4 @@
-//! Lengths and sizes of what one packet holds.
+//! Limits on lengths and sizes within one packet.
 
 use std::num::NonZeroU32;
 
@@ -139,9 +139,10 @@ fn user_properties_of_a_connect_and_its_will() {
     }
 }
 
-/// The answer has a byte for each filter. Who would not get it is told so, and nothing is done.
+/// The answer has a byte for each filter. A request whose answer exceeds the client's Maximum Packet Size has no
+/// effect.
 #[test]
-fn mqtt_3_1_2_24_a_request_whose_answer_is_larger_than_the_client_takes_ends_the_connection() {
+fn mqtt_3_1_2_24_oversized_answer_ends_the_connection() {
     let broker = broker_with("");
     let mut publisher = broker.v5("publisher");
     let names: Vec<_> = (0..36).map(|number| number.to_string()).collect();

@@ -4,11 +4,13 @@ use tenbin_codec::{Packet, WriteBuffer};
 
 use crate::support::{Dice, RawClient};
 
-/// Packets that a client still has to send: now and then all of them wait a little, so that messages are half-way when the
-/// broker dies. Their order stays `[MQTT-4.6.0-2]`, `[MQTT-4.6.0-3]`, `[MQTT-4.6.0-4]`.
+/// Packets that a client still has to send.
+///
+/// Now and then all of them are delayed, so that handshakes are half-way when the broker dies. They stay in order
+/// `[MQTT-4.6.0-2]`, `[MQTT-4.6.0-3]`, `[MQTT-4.6.0-4]`.
 pub(crate) struct Answers {
     dice: Dice,
-    /// How many of a hundred times.
+    /// Probability of a delay, in percent.
     hesitates_percent: u64,
     waiting: Vec<Packet>,
     due: Instant,
@@ -36,7 +38,7 @@ impl Answers {
         }
     }
 
-    /// From here on nothing waits.
+    /// Ends all delays from here on.
     pub(crate) fn hurry(&mut self) {
         self.hesitates_percent = 0;
     }
@@ -45,7 +47,7 @@ impl Answers {
         self.waiting.is_empty()
     }
 
-    /// The connection is gone, and what was to be said on it.
+    /// Discards the packets of a lost connection.
     pub(crate) fn forget(&mut self) {
         self.waiting.clear();
     }

@@ -40,7 +40,7 @@ pub(crate) enum What {
         qos: QoS,
         dup: bool,
     },
-    /// PUBREL of a QoS 2 message came.
+    /// PUBREL of a QoS 2 message arrived.
     Released,
 }
 
@@ -49,7 +49,7 @@ impl Journal {
         self.entries.push(Entry { at: Instant::now(), message, what });
     }
 
-    /// Entries about a message, and of connections between the first and the last of them.
+    /// Entries about a message, and about connections between the first and the last of them.
     pub(crate) fn about(&self, message: Number) -> Vec<(Instant, What)> {
         let is_about = |entry: &Entry| entry.message == Some(message);
         let Some(first) = self.entries.iter().position(is_about) else { return Vec::new() };

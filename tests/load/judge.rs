@@ -1,4 +1,4 @@
-//! What has come, beside what was acknowledged.
+//! Compares the received messages with the acknowledged ones.
 
 use std::time::Instant;
 
@@ -9,15 +9,15 @@ use super::ledger::{Fate, Number, Topic};
 use super::publisher::Publisher;
 use super::receiver::{Life, Receiver};
 
-/// Messages that have not come, though later ones of their topics have: the order is kept, so they never will.
+/// Finds missing messages with later ones of their topics received: topics are ordered, so they will never arrive.
 ///
-/// `may_refuse`: a message that was sent again may have been refused before, and is then behind later ones.
+/// `may_refuse`: a resent message may have been refused before, and then follows later ones.
 pub(crate) fn gaps(publishers: &[Publisher], receivers: &mut [Receiver], may_refuse: bool) -> Vec<Complaint> {
     let is_in_order = |fate: &Fate| !(may_refuse && fate.is_repeated);
     let mut gaps = Vec::new();
     for receiver in receivers.iter_mut() {
         let lives = std::mem::take(&mut receiver.lives);
-        // A member of a group need not get all.
+        // A member of a group need not get all messages.
         for life in lives.into_iter().filter(|_| !receiver.is_member()) {
             gaps.extend(gaps_of_life(publishers, &receiver.name(), &life, is_in_order));
         }
@@ -30,7 +30,7 @@ pub(crate) fn gaps(publishers: &[Publisher], receivers: &mut [Receiver], may_ref
     gaps
 }
 
-/// As [`gaps`], in a session that ended with its connection: what was published after SUBACK.
+/// As [`gaps`], in a session that ended with its connection: messages published after its SUBACK.
 fn gaps_of_life(
     publishers: &[Publisher],
     who: &str,
@@ -52,10 +52,9 @@ fn gaps_of_life(
     gaps
 }
 
-/// Messages that came behind a later one.
+/// Finds messages that arrived after a later one.
 ///
-/// A message that was sent again may come late where it may have been refused before, or where the receiver had not
-/// subscribed before.
+/// A resent message may be late if it may have been refused before, or if the receiver had not subscribed before.
 pub(crate) fn overtaken(publishers: &[Publisher], receivers: &mut [Receiver], may_refuse: bool) -> Vec<Complaint> {
     let all = receivers.iter_mut().flat_map(|receiver| std::mem::take(&mut receiver.overtaken));
     let is_wrong = |(complaint, subscribed): &(Complaint, Option<Instant>)| {
@@ -68,7 +67,7 @@ pub(crate) fn overtaken(publishers: &[Publisher], receivers: &mut [Receiver], ma
     all.filter(is_wrong).map(|(complaint, _)| complaint).collect()
 }
 
-/// All that was acknowledged and has not come.
+/// Finds acknowledged messages that have not arrived.
 pub(crate) fn missing(publishers: &[Publisher], receivers: &[Receiver]) -> Vec<Complaint> {
     let (members, alone): (Vec<_>, Vec<_>) = receivers.iter().partition(|receiver| receiver.is_member());
     let mut missing = missing_of(publishers, &members, |_| usize::MAX, |_| true);
@@ -78,7 +77,7 @@ pub(crate) fn missing(publishers: &[Publisher], receivers: &[Receiver]) -> Vec<C
     missing
 }
 
-/// QoS 2 messages of which two members of the share group have each one, or one member two.
+/// Finds QoS 2 messages that arrived at two members of the share group, or twice at one member.
 pub(crate) fn shared_twice(publishers: &[Publisher], receivers: &[Receiver]) -> Vec<Complaint> {
     let members: Vec<_> = receivers.iter().filter(|receiver| receiver.is_member()).collect();
     let mut twice = Vec::new();
@@ -89,7 +88,7 @@ pub(crate) fn shared_twice(publishers: &[Publisher], receivers: &[Receiver]) -> 
         for number in 0..fates.len() {
             let who = members.iter().filter(|member| member.received.count(topic, number) > 0);
             let who: Vec<_> = who.collect();
-            // A member that gets it at QoS 1 may have left before it acknowledged.
+            // A member that receives at QoS 1 may have left before it acknowledged.
             if who.len() > 1 && who.iter().all(|member| member.qos() == QoS::ExactlyOnce) {
                 let message = Number { topic, number };
                 let names: Vec<_> = who.iter().map(|member| member.name()).collect();
@@ -110,7 +109,7 @@ fn may_miss_some(publishers: &[Publisher], topic: Topic) -> bool {
     publishers.get(topic.publisher).is_some_and(|publisher| publisher.may_miss_some(topic))
 }
 
-/// What was acknowledged and came to none of `receivers`, up to where `end` says, of what `counts`.
+/// Finds acknowledged messages that arrived at none of `receivers`, among those that `counts` accepts before `end`.
 fn missing_of(
     publishers: &[Publisher],
     receivers: &[&Receiver],

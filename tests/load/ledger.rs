@@ -7,14 +7,14 @@ use tenbin_codec::{Publish, QoS};
 
 use crate::support::{at_qos, with_expiry};
 
-/// What a publisher knows of its messages.
+/// A publisher's record of its messages.
 #[derive(Default)]
 pub(crate) struct Sent {
-    /// By topic; a message's number is its place.
+    /// By topic. A message's number is its index.
     pub(crate) topics: HashMap<Topic, Vec<Fate>>,
 }
 
-/// A topic has one publisher and one QoS.
+/// A topic, which has one publisher and one QoS.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Topic {
     pub(crate) publisher: usize,
@@ -23,27 +23,27 @@ pub(crate) struct Topic {
     pub(crate) which: u64,
 }
 
-/// One message.
+/// One message of a topic.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Number {
     pub(crate) topic: Topic,
     pub(crate) number: usize,
 }
 
-/// The rounds in which a message was first sent, and in which PUBACK or PUBREC came.
+/// Rounds in which a message was first sent, and in which its PUBACK or PUBREC arrived.
 #[derive(Clone, Copy)]
 pub(crate) struct Fate {
     pub(crate) sent: usize,
     pub(crate) first_sent: Instant,
-    /// Was it sent again with DUP?
+    /// True if it was sent again with DUP.
     pub(crate) is_repeated: bool,
-    /// By success.
+    /// Round of an acknowledgement with success.
     pub(crate) acknowledged: Option<usize>,
     pub(crate) is_refused: bool,
 }
 
 impl Sent {
-    /// A new message on `topic`.
+    /// Adds a new message on `topic`.
     pub(crate) fn add(&mut self, topic: Topic, round: usize) -> Number {
         let fates = self.topics.entry(topic).or_default();
         let first_sent = Instant::now();
@@ -67,12 +67,12 @@ impl Sent {
         &mut self.topics.get_mut(&topic).expect("sent")[number]
     }
 
-    /// How many were refused.
+    /// Number of refused messages.
     pub(crate) fn refusals(&self) -> usize {
         self.topics.values().flatten().filter(|fate| fate.is_refused).count()
     }
 
-    /// How many were acknowledged.
+    /// Number of acknowledged messages.
     pub(crate) fn count(&self) -> usize {
         self.topics.values().flatten().filter(|fate| fate.acknowledged.is_some()).count()
     }
@@ -85,7 +85,7 @@ impl Number {
         if self.number % 7 == 3 { with_expiry(publish, EXPIRY_SECONDS) } else { publish }
     }
 
-    /// Whose message it is; `None` where it is not as it was published.
+    /// Identifies a received message. Returns `None` if it differs from the published one.
     pub(crate) fn of(publish: &Publish) -> Option<Self> {
         let topic = Topic::parse(std::str::from_utf8(publish.topic.as_bytes()).ok()?)?;
         let text = std::str::from_utf8(&publish.payload).ok()?;
@@ -93,7 +93,7 @@ impl Number {
         (number.payload() == publish.payload).then_some(number)
     }
 
-    /// Mostly short; a few are larger than a page, or than what is copied.
+    /// Mostly short. A few payloads exceed a page, or the size up to which payloads are copied.
     fn payload(self) -> Bytes {
         let length = match self.number % 100 {
             0 => 20_000,
@@ -131,16 +131,16 @@ impl fmt::Display for Number {
     }
 }
 
-/// What one receiver got: how often each message came, repetitions of one delivery at QoS 2 left out.
+/// A receiver's record: how often each message arrived, without repetitions of one QoS 2 delivery.
 #[derive(Default)]
 pub(crate) struct Received {
     topics: HashMap<Topic, Vec<u8>>,
-    /// Deliveries in all.
+    /// Total number of deliveries.
     pub(crate) deliveries: usize,
 }
 
 impl Received {
-    /// How often it has come now, and how far its topic had come before.
+    /// Adds a delivery. Returns how often its message has arrived now, and the previous end of its topic.
     pub(crate) fn add(&mut self, Number { topic, number }: Number) -> (u8, usize) {
         self.deliveries += 1;
         let counts = self.topics.entry(topic).or_default();
@@ -162,7 +162,7 @@ impl Received {
         self.topics.get(&topic).and_then(|counts| counts.get(number)).copied().unwrap_or(0)
     }
 
-    /// One more than the highest number that has come.
+    /// One more than the highest number received.
     pub(crate) fn end(&self, topic: Topic) -> usize {
         self.topics.get(&topic).map_or(0, Vec::len)
     }

@@ -1,6 +1,6 @@
 //! Clients that load a broker, and a ledger of all messages: acknowledged, refused, received.
 //!
-//! The clients survive the broker: they come back, resend what MQTT tells them to resend, and know what they must get.
+//! The clients survive the broker: they reconnect, resend as MQTT demands, and record the messages that they must get.
 #![allow(dead_code, unused_imports, reason = "every test binary takes its own part of it")]
 
 mod answers;

@@ -1,4 +1,4 @@
-//! Clients with Wills that end in every way, and the heir that must learn of it.
+//! Clients with Wills that end in every way, and the receiver of these Wills.
 
 use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
@@ -10,13 +10,13 @@ use tenbin_codec::{Ack, Connect, Disconnect, Packet, PacketId, ProtocolVersion, 
 use super::world::Round;
 use crate::support::{Dice, PATIENCE, RawClient, Silence, encode, lasting, text, topic};
 
-/// One client after the other, each life with a Will of its own number.
+/// Client that connects again and again, each time with a Will of its own number.
 pub(crate) struct Mortal {
     number: usize,
     dice: Dice,
-    /// What is to become of the Will of each life.
+    /// Expected fate of the Will of each life.
     fates: Vec<Fate>,
-    /// The life whose Will is dropped, if the broker outlives it.
+    /// Life whose Will is dropped, provided that the broker survives it.
     dropped: Option<usize>,
 }
 
@@ -25,31 +25,31 @@ struct Fate {
     expected: Expected,
     qos: QoS,
     is_retained: bool,
-    /// How often the broker had crashed before.
+    /// Number of crashes before this life.
     crashes: usize,
 }
 
-/// A Will: whose, and of which life.
+/// Identifies a Will: client and life.
 type Whose = (usize, usize);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Expected {
     /// The broker accepted the connection, which ended without DISCONNECT.
     Published,
-    /// The broker closed after DISCONNECT, or the client came back within the delay; and it has acknowledged something later
-    /// that it had to keep.
+    /// The broker closed after DISCONNECT, or the client came back within the delay. A later answer, which the broker
+    /// had to store, confirms it.
     Dropped,
     /// The broker may have died in between.
     Either,
 }
 
-/// Subscribes to all Wills in a session that lasts.
+/// Receives all Wills, in a persistent session.
 #[derive(Default)]
 pub(crate) struct Heir {
     client: Option<RawClient>,
     /// Packet Identifiers of QoS 2 messages before their PUBREL.
     unreleased: HashSet<PacketId>,
-    /// How often each Will came, and how often the broker had crashed before the last time.
+    /// How often each Will arrived, and the number of crashes before its last arrival.
     came: HashMap<Whose, (usize, usize)>,
 }
 
@@ -59,16 +59,16 @@ impl Mortal {
         Self { number, dice, fates: Vec::new(), dropped: None }
     }
 
-    /// Lives and dies until the round is over or the broker gone.
+    /// Lives and dies until the round is over or the broker is gone.
     pub(crate) fn work(&mut self, round: &Round) {
         while !round.is_over() && self.live(round) {}
         self.dropped = None;
     }
 
-    /// Whether the broker is still there.
+    /// Runs one life. Returns false if the broker is gone.
     fn live(&mut self, round: &Round) -> bool {
         let life = self.fates.len();
-        // A delay that no run outlasts, but the session is thrown away; or none; or a short one.
+        // No delay, a short one, or one longer than any run, which only the end of the session cuts short.
         let delay = [0, 0, 1, 3600][self.dice.within(0..4) as usize];
         let version = if delay == 0 && self.dice.percent(50) { ProtocolVersion::V311 } else { ProtocolVersion::V5 };
         let qos = if self.dice.percent(50) { QoS::AtLeastOnce } else { QoS::ExactlyOnce };
@@ -110,7 +110,7 @@ impl Mortal {
         }
     }
 
-    /// The next connection of the session drops the Will; its own ends with a DISCONNECT.
+    /// Drops the Will with the next connection of the session, which itself ends with DISCONNECT.
     fn return_in_time(&mut self, round: &Round, client: RawClient, life: usize) -> bool {
         let held = self.dice.percent(50).then_some(client);
         let again = lasting(ProtocolVersion::V5, &self.client_id(3600));
@@ -134,7 +134,7 @@ impl Mortal {
         Will { qos, retain, topic, payload, delay_interval: (delay > 0).then_some(delay), properties: None }
     }
 
-    /// A delay has a session of its own, so that a connection without one does not drop a Will that waits.
+    /// Delayed Wills have a session of their own, so that a connection without delay does not drop a pending Will.
     fn client_id(&self, delay: u32) -> String {
         match delay {
             1 => format!("mortal-{}-life-{}", self.number, self.fates.len()),
@@ -151,7 +151,7 @@ impl Heir {
         client.disconnect();
     }
 
-    /// Receives until the round is over or the broker gone.
+    /// Receives until the round is over or the broker is gone.
     pub(crate) fn work(&mut self, round: &Round) {
         let Some((client, connack)) = RawClient::reach(round.address, heir()) else { return };
         if !connack.session_present {
@@ -162,7 +162,7 @@ impl Heir {
         self.client = None;
     }
 
-    /// Receives until all Wills are there that must come, or none comes for long; then looks at those that are retained.
+    /// Receives until all expected Wills are there or none arrives for long, then checks the retained ones.
     pub(crate) fn finish(&mut self, round: &Round, mortals: &[Mortal]) {
         let mut progress = (Instant::now(), 0);
         let mut missing = self.missing(mortals);
@@ -187,8 +187,8 @@ impl Heir {
             if fate.expected == Expected::Dropped {
                 round.complain(format!("heir: {what}: it was dropped"));
             }
-            // A crash may take away that it was published: the broker does so again. At QoS 1 it may also take away that an
-            // earlier one was sent: that comes again, and without DUP.
+            // A crash may lose the record that a Will was published: the broker publishes it again. At QoS 1 it may
+            // also lose the record that an earlier Will was sent, which is then sent again without DUP.
             let crashes = crashes - fate.crashes;
             let sent_again = if fate.qos == QoS::AtLeastOnce { crashes * (crashes + 1) / 2 } else { 0 };
             if count > 1 + crashes + sent_again {
@@ -198,12 +198,12 @@ impl Heir {
         self.look_at_retained(round, mortals);
     }
 
-    /// A retained Will is there if it came, and only then.
+    /// Asserts that a retained Will exists if and only if it arrived.
     fn look_at_retained(&self, round: &Round, mortals: &[Mortal]) {
         let (mut observer, _) = RawClient::connect(round.address, Connect::new(ProtocolVersion::V5, text("observer")));
         observer.subscribe("wills/#", QoS::AtMostOnce);
         let messages = observer.drain();
-        // One that waited may be published meanwhile.
+        // A delayed Will may be published meanwhile.
         let retained: HashSet<_> = messages.iter().filter(|message| message.retain).filter_map(whose).collect();
         for &(mortal, life) in &retained {
             let fate = fate(mortals, (mortal, life));
@@ -219,7 +219,7 @@ impl Heir {
         }
     }
 
-    /// How many Wills came.
+    /// Number of Wills that arrived.
     pub(crate) fn count(&self) -> usize {
         self.came.len()
     }
@@ -232,7 +232,7 @@ impl Heir {
         lives.filter(|will| !self.came.contains_key(will)).collect()
     }
 
-    /// Whether the broker is still there.
+    /// Handles the next packet. Returns false if the broker is gone.
     fn take_next(&mut self, round: &Round) -> bool {
         let Some(client) = &mut self.client else { return false };
         let answer = match client.try_receive(Duration::from_millis(2)) {

@@ -10,24 +10,26 @@ use super::ledger::{Number, Sent, Topic};
 use super::world::Round;
 use crate::support::{Dice, PATIENCE, RawClient, Silence, encode, lasting, text};
 
-/// What a publisher is like.
+/// Characteristics of a publisher.
 #[derive(Clone)]
 pub(crate) struct Trait {
     pub(crate) version: ProtocolVersion,
     /// Its session outlives its connections.
     pub(crate) has_session: bool,
     pub(crate) qos: Vec<QoS>,
-    /// Breaks its connection after so many milliseconds at most, and comes back.
+    /// Longest time in milliseconds until it breaks its connection and reconnects.
     pub(crate) breaks_within: Option<u64>,
-    /// The broker may refuse its messages for want of room.
+    /// The broker may refuse its messages for lack of room.
     pub(crate) may_be_refused: bool,
-    /// A receiver without room misses a message that is acknowledged, because others got it: MQTT 3.1.1 has no word for that
-    /// (docs/decisions/0014).
+    /// A receiver without room may miss an acknowledged message, because other receivers got it: MQTT 3.1.1 cannot
+    /// report that (docs/decisions/0014).
     pub(crate) refused_unheard: bool,
 }
 
-/// Publishes, and knows of each message what it was told. What is not acknowledged when the connection breaks goes again
-/// with DUP in the next one `[MQTT-4.4.0-1]`, if there is a session; else nobody will know what became of it.
+/// Publishes, and records the answer to each message.
+///
+/// With a session, unacknowledged messages are resent with DUP on the next connection `[MQTT-4.4.0-1]`. Without one,
+/// their fate stays unknown.
 pub(crate) struct Publisher {
     number: usize,
     nature: Trait,
@@ -45,7 +47,7 @@ pub(crate) struct Publisher {
 struct UnderWay {
     id: PacketId,
     message: Number,
-    /// PUBREC came: PUBREL goes again, and no PUBLISH `[MQTT-4.3.3-5]`, `[MQTT-4.3.3-6]`.
+    /// PUBREC arrived: from now on PUBREL is resent, and no PUBLISH `[MQTT-4.3.3-5]`, `[MQTT-4.3.3-6]`.
     is_received: bool,
 }
 
@@ -72,7 +74,7 @@ impl Publisher {
         }
     }
 
-    /// Publishes until the round is over or the broker gone; then reads what it has still answered.
+    /// Publishes until the round is over or the broker is gone, then reads its remaining answers.
     pub(crate) fn work(&mut self, round: &Round) {
         let Some(mut client) = self.connect(round) else { return };
         let mut next = Instant::now();
@@ -105,7 +107,7 @@ impl Publisher {
         }
     }
 
-    /// Gets the answers that are still missing.
+    /// Waits for the missing answers.
     pub(crate) fn finish(&mut self, round: &Round) {
         let until = Instant::now() + PATIENCE;
         while !self.is_finished(round) {
@@ -116,7 +118,7 @@ impl Publisher {
         }
     }
 
-    /// In one connection; false where that ends before.
+    /// Waits for them on one connection. Returns false if the connection ends before.
     fn is_finished(&mut self, round: &Round) -> bool {
         let Some(mut client) = self.connect(round) else { return false };
         while let Some(first) = self.under_way.front().copied() {
@@ -186,7 +188,7 @@ impl Publisher {
         client.try_send_bytes(&encode(&Packet::Publish(publish), self.nature.version));
     }
 
-    /// The next identifier that no message has: one may stay in use for long.
+    /// Returns the next identifier without a message: one may stay in use for long.
     fn free_id(&mut self) -> PacketId {
         loop {
             self.last_id = self.last_id % 1000 + 1;
@@ -201,7 +203,7 @@ impl Publisher {
         let (ack, wanted) = match &packet {
             Packet::PubAck(ack) => (ack, QoS::AtLeastOnce),
             Packet::PubRec(ack) | Packet::PubComp(ack) => (ack, QoS::ExactlyOnce),
-            // It says that it ends.
+            // The broker announces its end.
             Packet::Disconnect(_) => return,
             other => return round.complain(format!("{}: {other:?} came", self.name())),
         };
@@ -216,7 +218,7 @@ impl Publisher {
             self.under_way.remove(position);
             return;
         }
-        // After a PUBREC that the broker has sent a PUBREL may find nothing left to release.
+        // After the broker's PUBREC, a PUBREL may find nothing left to release.
         let may_be_unknown = is_received && ack.reason == ReasonCode::PacketIdentifierNotFound;
         let about = |text: String| Complaint { text, message: Some(message) };
         if ack.reason != ReasonCode::Success && !may_be_unknown {
@@ -239,7 +241,7 @@ impl Publisher {
         }
     }
 
-    /// Whether a message that was acknowledged may be missing at one of several receivers.
+    /// True if one of several receivers may miss an acknowledged message.
     pub(crate) fn may_miss_some(&self, topic: Topic) -> bool {
         self.nature.refused_unheard && !topic.is_shared
     }
@@ -262,5 +264,5 @@ impl Trait {
     }
 }
 
-/// Messages under way at a time.
+/// Messages in flight.
 const WINDOW: usize = 32;

@@ -11,7 +11,7 @@ use super::ledger::{EXPIRY_SECONDS, Number, Received, Topic};
 use super::world::Round;
 use crate::support::{Dice, PATIENCE, RawClient, Silence, encode, lasting, subscription, text};
 
-/// What a receiver is like.
+/// Characteristics of a receiver.
 #[derive(Clone, Copy)]
 pub(crate) struct Habit {
     pub(crate) version: ProtocolVersion,
@@ -19,17 +19,17 @@ pub(crate) struct Habit {
     pub(crate) filter: &'static str,
     /// Its session outlives its connections.
     pub(crate) lasts: bool,
-    /// Goes and comes, and is away for whole rounds.
+    /// Connects and disconnects, and is away for whole rounds.
     pub(crate) wanders: bool,
-    /// How often of a hundred times it lets its answers wait.
+    /// Probability of delayed answers, in percent.
     pub(crate) hesitates_percent: u64,
-    /// It does not read for a while, so often of a thousand times.
+    /// Probability of a pause in reading, in permille.
     pub(crate) stalls_permille: u64,
     pub(crate) receive_maximum: Option<u16>,
 }
 
 impl Habit {
-    /// Is always there and answers soon.
+    /// A receiver that is always connected and answers soon.
     pub(crate) const fn new(version: ProtocolVersion, qos: QoS) -> Self {
         Self {
             version,
@@ -44,8 +44,8 @@ impl Habit {
     }
 }
 
-/// Receives as `[MQTT-4.3.2-4]` and `[MQTT-4.3.3-8]` have it: a Packet Identifier that came with QoS 2 stands for the same
-/// message until PUBREL, as long as the session lasts.
+/// Receives as `[MQTT-4.3.2-4]` and `[MQTT-4.3.3-8]` demand: a Packet Identifier of QoS 2 stands for the same message
+/// until PUBREL, as long as the session lasts.
 pub(crate) struct Receiver {
     number: usize,
     habit: Habit,
@@ -55,19 +55,19 @@ pub(crate) struct Receiver {
     client: Option<RawClient>,
     /// A connection that the next one takes over.
     taken_over: Option<RawClient>,
-    /// The session that ends with its connection.
+    /// The current transient session.
     life: Option<Life>,
-    /// Those that have ended and are not judged yet.
+    /// Ended transient sessions that are not checked yet.
     pub(crate) lives: Vec<Life>,
-    /// Messages that came first behind a later one, and when a session began that ends with its connection.
+    /// Messages that first arrived after a later one, and the start of their session if it is transient.
     pub(crate) overtaken: Vec<(Complaint, Option<Instant>)>,
     pub(crate) received: Received,
     pub(crate) journal: Journal,
 }
 
-/// What came in a session that ended with its connection.
+/// Messages received in a session that ended with its connection.
 pub(crate) struct Life {
-    /// When SUBACK was there.
+    /// Time of its SUBACK.
     pub(crate) subscribed: Instant,
     pub(crate) topics: HashMap<Topic, Arrivals>,
 }
@@ -107,7 +107,7 @@ impl Receiver {
         }
     }
 
-    /// Receives until the round is over or the broker gone; then reads what it has still sent.
+    /// Receives until the round is over or the broker is gone, then reads its remaining packets.
     pub(crate) fn work(&mut self, round: &Round) {
         if self.habit.wanders && self.dice.percent(25) {
             while !round.is_over() && round.may_return() {
@@ -134,10 +134,10 @@ impl Receiver {
         self.end_connection("with the round");
     }
 
-    /// Receives until nothing has come for a while, and stays connected.
+    /// Receives until nothing has arrived for a while, and stays connected.
     pub(crate) fn drain(&mut self, round: &Round) {
         self.answers.hurry();
-        // What waits comes sooner.
+        // A larger window drains the queue faster.
         self.habit.receive_maximum = None;
         let patience = Instant::now() + PATIENCE;
         while self.client.is_none() && !self.connect(round) {
@@ -156,12 +156,12 @@ impl Receiver {
         }
     }
 
-    /// Whether no delivery is half-way, as far as it knows.
+    /// True if the receiver knows of no half-way delivery.
     pub(crate) fn is_done(&self) -> bool {
         self.unreleased.is_empty() && self.answers.is_empty()
     }
 
-    /// Nothing more comes: says what is still half-way.
+    /// Reports deliveries that are still half-way, since nothing more arrives.
     pub(crate) fn end(&mut self, round: &Round) {
         for &message in self.unreleased.values() {
             let text = format!("{}: no PUBREL for {message}", self.name());
@@ -169,12 +169,12 @@ impl Receiver {
         }
     }
 
-    /// Whether it is a member of the share group.
+    /// True for a member of the share group.
     pub(crate) fn is_member(&self) -> bool {
         self.habit.filter.starts_with("$share/")
     }
 
-    /// Whether all must come to it that was acknowledged.
+    /// True if all acknowledged messages must arrive here.
     pub(crate) fn lasts(&self) -> bool {
         self.habit.lasts
     }
@@ -218,7 +218,7 @@ impl Receiver {
         self.habit.lasts || self.subscribe(round)
     }
 
-    /// A new session subscribes; whether the broker is still there.
+    /// Subscribes in a new session. Returns false if the broker is gone.
     fn subscribe(&mut self, round: &Round) -> bool {
         let Some(client) = &mut self.client else { return false };
         let packet_id = client.next_id();
@@ -232,7 +232,7 @@ impl Receiver {
                     if suback.reasons.iter().any(|reason| reason.is_error()) {
                         round.complain(format!("{}: SUBACK {:?}", self.name(), suback.reasons));
                     }
-                    // All that is published from here on is for it.
+                    // All messages published from here on must arrive.
                     self.life.iter_mut().for_each(|life| life.subscribed = Instant::now());
                     return true;
                 }
@@ -252,7 +252,7 @@ impl Receiver {
         }
     }
 
-    /// In order, by breaking the connection, or so that the next one takes over.
+    /// Disconnects in order, breaks the connection, or leaves it for the next one to take over.
     fn leave(&mut self) {
         let Some(mut client) = self.client.take() else { return };
         match self.dice.within(0..4) {
@@ -272,7 +272,7 @@ impl Receiver {
         self.lives.extend(self.life.take());
     }
 
-    /// Receives until `is_over`; whether the broker is still there.
+    /// Receives until `is_over`. Returns false if the broker is gone.
     fn listen(&mut self, round: &Round, is_over: impl Fn(&Round) -> bool) -> bool {
         while !is_over(round) {
             match self.take_next(round, Duration::from_millis(1)) {
@@ -289,7 +289,7 @@ impl Receiver {
         true
     }
 
-    /// Whether a packet came; `None` where the broker is gone.
+    /// Handles the next packet. Returns whether one arrived, or `None` if the broker is gone.
     fn take_next(&mut self, round: &Round, patience: Duration) -> Option<bool> {
         match self.client.as_mut()?.try_receive(patience) {
             Ok(packet) => self.take(packet, round),
@@ -310,7 +310,7 @@ impl Receiver {
         match packet {
             Packet::Publish(publish) => self.take_publish(&publish, round),
             Packet::PubRel(Ack { packet_id, .. }) => {
-                // One that was released before, but the broker does not know that PUBCOMP was sent.
+                // Released before, but the broker has not recorded the PUBCOMP.
                 let known = self.unreleased.remove(&packet_id);
                 if known.is_some() {
                     self.journal.note(known, What::Released);
@@ -321,7 +321,7 @@ impl Receiver {
                 };
                 self.answers.push(Packet::PubComp(Ack::new(packet_id, reason)));
             }
-            // It says that it ends.
+            // The broker announces its end.
             Packet::Disconnect(_) => {}
             other => round.complain(format!("{}: {other:?} came", self.name())),
         }
@@ -385,7 +385,7 @@ impl Receiver {
             let subscribed = self.life.as_ref().map(|life| life.subscribed);
             self.overtaken.push((Complaint { text, message: Some(message) }, subscribed));
         }
-        // A publisher may have sent a message of QoS 1 again; one of QoS 0 it has not.
+        // A publisher may have resent a QoS 1 message, but never a QoS 0 one.
         let once = [QoS::AtMostOnce, QoS::ExactlyOnce].contains(&message.topic.qos) && message.topic.qos == publish.qos;
         if count > 1 && once {
             let Publish { dup, packet_id, .. } = publish;
@@ -395,5 +395,5 @@ impl Receiver {
     }
 }
 
-/// How long nothing comes where nothing is left, most of the time.
+/// Pause after which nothing more arrives, most of the time.
 const QUIET: Duration = Duration::from_millis(100);

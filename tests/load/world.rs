@@ -13,19 +13,19 @@ use super::publisher::{Publisher, Trait};
 use super::receiver::{Habit, Receiver};
 use crate::support::{Changes, Dice, Lines, PATIENCE};
 
-/// Who takes part.
+/// Participants of a run.
 pub(crate) struct Cast {
     pub(crate) publishers: Vec<Trait>,
     pub(crate) receivers: Vec<Habit>,
     /// Clients with Wills.
     pub(crate) mortals: usize,
-    /// Clients come back while the broker lives.
+    /// Clients reconnect while the broker lives.
     pub(crate) returns: bool,
 }
 
-/// All clients of a broker that dies now and then, and whatever they have found to be wrong.
+/// All clients of a broker that dies now and then, and the violations that they found.
 pub(crate) struct World {
-    /// How to repeat it.
+    /// How to repeat the run.
     seed: String,
     publishers: Vec<Publisher>,
     receivers: Vec<Receiver>,
@@ -37,20 +37,20 @@ pub(crate) struct World {
     returns: bool,
     complaints: Complaints,
     began: Instant,
-    /// How often the broker crashed.
+    /// Number of crashes of the broker.
     crashes: AtomicUsize,
-    /// What was done to the broker.
+    /// Actions on the broker, with their times.
     events: Mutex<Vec<(Instant, String)>>,
-    /// What the brokers said, one after the other.
+    /// Logs of all brokers, in order.
     logs: Vec<Lines>,
 }
 
-/// What a client has to know of the round that it is in.
+/// The current round, as its clients see it.
 pub(crate) struct Round<'a> {
     pub(crate) number: usize,
     pub(crate) address: SocketAddr,
     over: &'a AtomicBool,
-    /// The broker of this round is about to go, and its port may become somebody else's.
+    /// Set when the broker of this round is about to end: its port may then belong to another process.
     goes: &'a AtomicBool,
     cuts: &'a AtomicUsize,
     crashes: &'a AtomicUsize,
@@ -58,12 +58,12 @@ pub(crate) struct Round<'a> {
     events: &'a Mutex<Vec<(Instant, String)>>,
 }
 
-/// What is wrong.
+/// Violations found so far.
 #[derive(Default)]
 struct Complaints(Mutex<Vec<Complaint>>);
 
 impl World {
-    /// `variable` is how to repeat the seed.
+    /// `variable` names the environment variable of the seed.
     pub(crate) fn new(variable: &str, seed: u64, cast: Cast) -> Self {
         let may_refuse = cast.publishers.iter().any(|publisher| publisher.may_be_refused);
         let publishers = cast.publishers.into_iter().enumerate();
@@ -86,14 +86,15 @@ impl World {
         }
     }
 
-    /// Begins all sessions that last, and subscribes.
+    /// Begins all persistent sessions, and subscribes.
     pub(crate) fn set_up(&self, address: SocketAddr) {
         self.publishers.iter().for_each(|publisher| publisher.set_up(address));
         self.receivers.iter().for_each(|receiver| receiver.set_up(address));
         self.heir.set_up(address);
     }
 
-    /// Puts load on a broker, whose log is `log`, until `end` has returned: by then it is gone, or all are to leave.
+    /// Loads a broker, whose log is `log`, until `end` has returned. By then the broker is gone, or all clients must
+    /// leave.
     pub(crate) fn round(&mut self, address: SocketAddr, log: &Lines, end: impl FnOnce(&Round)) {
         self.begin(log, address);
         let (over, goes, cuts) = (AtomicBool::new(false), AtomicBool::new(!self.returns), AtomicUsize::new(0));
@@ -118,14 +119,14 @@ impl World {
         self.complaints.add(number, judge::gaps(&self.publishers, &mut self.receivers, self.may_refuse));
     }
 
-    /// Everything that is under way arrives; then nothing may be missing.
+    /// Waits until all messages in flight have arrived. Then no message may be missing.
     pub(crate) fn finish(&mut self, address: SocketAddr, log: &Lines) {
         self.begin(log, address);
         let (over, goes, cuts) = (AtomicBool::new(false), AtomicBool::new(false), AtomicUsize::new(0));
         let number = self.rounds;
         let (complaints, events, crashes) = (&self.complaints, &self.events, &self.crashes);
         let round = &Round { number, address, over: &over, goes: &goes, cuts: &cuts, crashes, complaints, events };
-        // Receivers go on meanwhile: a publisher may wait for room.
+        // Receivers continue meanwhile: a publisher may wait for room.
         let is_answered = &AtomicBool::new(false);
         std::thread::scope(|scope| {
             let publishers = self.publishers.iter_mut().map(|publisher| scope.spawn(|| publisher.finish(round)));
@@ -162,25 +163,27 @@ impl World {
         self.complaints.add(number, judge::shared_twice(&self.publishers, &self.receivers));
     }
 
-    /// What is wrong so far.
+    /// Violations so far.
     pub(crate) fn complaints(&self) -> Vec<Complaint> {
         self.complaints.all()
     }
 
+    /// Asserts that no violations were found.
+    ///
     /// # Panics
-    /// If something is wrong.
+    /// If there are any.
     pub(crate) fn assert_fine(&self) {
         let complaints = self.complaints();
         assert!(complaints.is_empty(), "{}", self.report(&complaints));
     }
 
-    /// Messages that were acknowledged, and deliveries.
+    /// Number of acknowledged messages, and of deliveries.
     pub(crate) fn counts(&self) -> (usize, usize) {
         let acknowledged = self.publishers.iter().map(|publisher| publisher.sent.count()).sum();
         (acknowledged, deliveries(&self.receivers))
     }
 
-    /// Messages that were refused, and Wills that came.
+    /// Number of refused messages, and of Wills that arrived.
     pub(crate) fn refusals_and_wills(&self) -> (usize, usize) {
         (self.publishers.iter().map(|publisher| publisher.sent.refusals()).sum(), self.heir.count())
     }
@@ -217,7 +220,7 @@ impl World {
         text
     }
 
-    /// What all clients did with a message and saw of it, and what was done to the broker meanwhile.
+    /// History of a message: all clients' actions on it, and the actions on the broker meanwhile.
     fn history(&self, message: Number) -> String {
         let mut lines = Vec::new();
         for publisher in &self.publishers {
@@ -242,48 +245,48 @@ impl World {
 }
 
 impl Round<'_> {
-    /// Whether nothing more is to be begun.
+    /// True if clients may begin nothing new.
     pub(crate) fn is_over(&self) -> bool {
         self.over.load(Ordering::Relaxed)
     }
 
-    /// Whether a client may connect again: the broker stays.
+    /// True if a client may reconnect, since the broker stays.
     pub(crate) fn may_return(&self) -> bool {
         !self.goes.load(Ordering::Relaxed)
     }
 
-    /// From here on nobody connects: the broker is about to go.
+    /// Stops reconnects, since the broker is about to end.
     pub(crate) fn broker_goes(&self) {
         self.goes.store(true, Ordering::Relaxed);
     }
 
-    /// The broker is about to die: by a signal that it cannot handle, or with its power.
+    /// Notes that the broker is about to crash, by a signal that it cannot handle or by a power cut.
     pub(crate) fn broker_crashes(&self) {
         self.crashes.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// How often it has.
+    /// Number of crashes so far.
     pub(crate) fn crashes(&self) -> usize {
         self.crashes.load(Ordering::Relaxed)
     }
 
-    /// All clients break their connections.
+    /// Makes all clients break their connections.
     pub(crate) fn cut(&self) {
         self.cuts.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// How often they were told to.
+    /// Number of calls of [`Round::cut`].
     pub(crate) fn cuts(&self) -> usize {
         self.cuts.load(Ordering::Relaxed)
     }
 
-    /// For the history of messages.
+    /// Adds an action on the broker to the history of messages.
     pub(crate) fn event(&self, what: String) {
         let mut events = self.events.lock().unwrap_or_else(PoisonError::into_inner);
         events.push((Instant::now(), format!("round {}: {what}", self.number)));
     }
 
-    /// Something is wrong.
+    /// Reports a violation.
     pub(crate) fn complain(&self, complaint: impl Into<Complaint>) {
         self.complaints.add(self.number, vec![complaint.into()]);
     }
@@ -314,7 +317,7 @@ fn deliveries(receivers: &[Receiver]) -> usize {
     receivers.iter().map(|receiver| receiver.received.deliveries).sum()
 }
 
-/// Of one client.
+/// Shown for each client.
 const COMPLAINTS_SHOWN: usize = 4;
 const HISTORIES_SHOWN: usize = 6;
 const HISTORY_LINES: usize = 40;

@@ -1,10 +1,10 @@
-//! What is no report changes nothing, whatever brings it.
+//! Malformed reports change nothing, with every carrier.
 
 use crate::group::{Carrier, Group};
 use crate::support::PATIENCE;
 
 #[test]
-fn what_is_no_report_is_counted_and_changes_nothing() {
+fn malformed_reports_are_counted_and_ignored() {
     let mut group = Group::new();
     group.report_busy(0, Carrier::PingReq);
     let mut rejected = 0;
@@ -20,14 +20,14 @@ fn what_is_no_report_is_counted_and_changes_nothing() {
 }
 
 #[test]
-fn a_report_of_a_megabyte_is_taken_and_changes_nothing() {
+fn oversized_reports_are_counted_and_ignored() {
     let mut group = Group::new();
     group.report_busy(0, Carrier::PingReq);
     let report = r#"{"msgsInQueue":0,"processingTimePerMsg":0}"#;
     let padded = |bytes: usize| format!("{}{report}", " ".repeat(bytes - report.len())).into_bytes();
     for carrier in Carrier::ALL {
         let largest = match carrier {
-            Carrier::PubAck | Carrier::PubRec | Carrier::PubComp => 65_535, // of a string
+            Carrier::PubAck | Carrier::PubRec | Carrier::PubComp => 65_535, // the longest string
             Carrier::PingReq | Carrier::Publish(_) => 1 << 20,
         };
         (0..5).for_each(|_| group.report(0, carrier, &padded(largest)));

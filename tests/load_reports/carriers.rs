@@ -1,13 +1,13 @@
-//! A report counts the same whatever brings it.
+//! A report has the same effect with every carrier.
 
 use tenbin_codec::{PacketType, ProtocolVersion, QoS};
 
 use crate::group::{BUSY, Carrier, Group, IDLE, ack, packet, user_property};
 
 #[test]
-fn every_carrier_turns_the_choice_and_turns_it_back() {
+fn every_carrier_changes_the_choice_in_both_directions() {
     let mut group = Group::new();
-    // Who was busy in the last round is so for the mean of five reports: every round begins with five.
+    // The balancer uses the mean of five reports, so five replace those of the last round.
     for carrier in Carrier::ALL {
         for busy in [0, 1] {
             (0..5).for_each(|_| group.report_busy(busy, carrier));
@@ -29,7 +29,7 @@ fn at_3_1_1_a_published_report_counts_too() {
 }
 
 #[test]
-fn the_first_property_of_that_name_counts_and_others_do_not_hide_it() {
+fn first_load_property_counts_among_other_properties() {
     let mut group = Group::new();
     group.report(0, Carrier::PingReq, IDLE);
     group.publisher.publish("mail/1", "x", QoS::AtLeastOnce);
@@ -52,7 +52,7 @@ fn the_first_property_of_that_name_counts_and_others_do_not_hide_it() {
 }
 
 #[test]
-fn an_acknowledgement_of_nothing_still_reports() {
+fn ack_of_an_unknown_id_still_carries_a_report() {
     let mut group = Group::new();
     group.report(0, Carrier::PingReq, IDLE);
     // PUBACK of an identifier that is not in use, as after a restart.
@@ -64,7 +64,7 @@ fn an_acknowledgement_of_nothing_still_reports() {
 }
 
 #[test]
-fn an_acknowledgement_that_breaks_a_rule_reports_nothing() {
+fn illegal_ack_carries_no_report() {
     let mut group = Group::new();
     group.publisher.publish("mail/1", "x", QoS::ExactlyOnce);
     let message = group.members[1].receive_publish();

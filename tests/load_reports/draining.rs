@@ -1,4 +1,5 @@
-//! A member that says it drains gets no new messages, ends what it has begun, and leaves the rest to others.
+//! A member that reports draining gets no new messages, completes its messages in flight, and leaves the rest to
+//! others.
 
 use std::num::NonZeroU16;
 
@@ -12,7 +13,7 @@ const GOES_ON: [&str; 2] =
     [r#"{"msgsInQueue":0,"processingTimePerMsg":1,"draining":false}"#, r#"{"msgsInQueue":0,"processingTimePerMsg":1}"#];
 
 #[test]
-fn it_gets_nothing_new_until_it_goes_on() {
+fn draining_member_gets_no_new_messages_until_it_resumes() {
     for policy in POLICIES {
         let broker = BrokerProcess::start(&["--policy", policy]);
         let mut drains = worker(&broker, "drains", 100);
@@ -31,7 +32,7 @@ fn it_gets_nothing_new_until_it_goes_on() {
 }
 
 #[test]
-fn what_it_has_begun_stays_with_it_and_what_waits_goes_to_others_in_order() {
+fn draining_member_keeps_begun_messages_and_gives_up_the_rest() {
     for (policy, qos) in [("round_robin", QoS::AtLeastOnce), ("thesis_score", QoS::ExactlyOnce)] {
         let broker = BrokerProcess::start(&["--policy", policy]);
         let mut drains = worker(&broker, "drains", 2);
@@ -45,7 +46,7 @@ fn what_it_has_begun_stays_with_it_and_what_waits_goes_to_others_in_order() {
         let mut other = worker(&broker, "other", 100);
         report(&mut drains, DRAINS);
         assert_eq!(other.drain_payloads(), (2..10).map(|number| number.to_string()).collect::<Vec<_>>());
-        // Its own connection, its own quota: what it has it ends, and gets what is meant for it alone.
+        // It completes its own messages, and still gets messages of its own subscription.
         begun.iter().for_each(|message| drains.acknowledge(message));
         assert_eq!(drains.receive_message().payload, "own");
         drains.expect_nothing_waiting();
@@ -54,7 +55,7 @@ fn what_it_has_begun_stays_with_it_and_what_waits_goes_to_others_in_order() {
 }
 
 #[test]
-fn what_comes_while_all_drain_waits_with_the_group_in_order() {
+fn group_backlog_keeps_order_while_all_members_drain() {
     for goes_on in [true, false] {
         let broker = BrokerProcess::start(&[]);
         let mut workers = ["one", "two"].map(|id| worker(&broker, id, 1));
@@ -67,14 +68,14 @@ fn what_comes_while_all_drain_waits_with_the_group_in_order() {
             worker.acknowledge(message);
             worker.expect_nothing_waiting();
         }
-        // One of them goes on, or a third one comes.
+        // One of them resumes, or a third member joins.
         let taken = if goes_on {
             report(&mut workers[0], GOES_ON[0]);
             take_all(&mut workers[0])
         } else {
             take_all(&mut worker(&broker, "three", 1))
         };
-        // What was taken back from two queues, then what came while all drained.
+        // First the messages taken back from two queues, then those published while all members drained.
         let mut taken_back = taken[..2].to_vec();
         taken_back.sort();
         assert_eq!((&taken_back[..], taken[2..].concat().as_str()), (&["2".to_owned(), "3".to_owned()][..], "01234"));
@@ -83,7 +84,7 @@ fn what_comes_while_all_drain_waits_with_the_group_in_order() {
 }
 
 #[test]
-fn qos_0_goes_to_one_that_drains_rather_than_nowhere() {
+fn qos_0_goes_to_a_draining_member_if_there_is_no_other() {
     let broker = BrokerProcess::start(&[]);
     let mut alone = worker(&broker, "alone", 1);
     report(&mut alone, DRAINS);
@@ -105,7 +106,7 @@ fn a_new_connection_does_not_drain() {
 }
 
 #[test]
-fn every_carrier_brings_it() {
+fn every_carrier_reports_draining() {
     let mut group = crate::group::Group::new();
     for carrier in Carrier::ALL {
         group.report(0, carrier, DRAINS.as_bytes());
@@ -123,7 +124,7 @@ fn every_carrier_brings_it() {
     assert!(group.choices().contains(&0), "what is no report drains nobody");
 }
 
-/// A member that takes so many messages at a time.
+/// A member with this Receive Maximum.
 fn worker(broker: &BrokerProcess, id: &str, receive_maximum: u16) -> RawClient {
     let mut connect = Connect::new(ProtocolVersion::V5, text(id));
     connect.properties.receive_maximum = NonZeroU16::new(receive_maximum);
@@ -144,7 +145,7 @@ fn publish(publisher: &mut RawClient, messages: u32) {
     }
 }
 
-/// The seven messages that wait, and no more.
+/// Receives the seven queued messages, and no more.
 fn take_all(worker: &mut RawClient) -> Vec<String> {
     let taken = (0..7).map(|_| String::from_utf8_lossy(&worker.receive_message().payload).into_owned()).collect();
     worker.expect_nothing_waiting();

@@ -2,14 +2,14 @@ use tenbin_codec::{PacketType, ProtocolVersion, Publish, QoS};
 
 use crate::support::{BrokerProcess, ConfigFile, PATIENCE, RawClient, at_qos, number_of, share};
 
-/// Two members of one group, which chooses by what they report, and somebody who publishes to it.
+/// Two members of one group that chooses by their reports, and a publisher.
 pub(crate) struct Group {
     pub(crate) broker: BrokerProcess,
     pub(crate) members: [RawClient; 2],
     pub(crate) publisher: RawClient,
 }
 
-/// What a report travels in.
+/// Carrier of a load report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Carrier {
     PingReq,
@@ -51,7 +51,7 @@ impl Group {
         Self { broker, members, publisher }
     }
 
-    /// Sends `json` as a load report of `member` and waits until it has been dealt with.
+    /// Sends `json` as a load report of `member` and waits until the broker has processed it.
     pub(crate) fn report(&mut self, member: usize, carrier: Carrier, json: &[u8]) {
         match carrier {
             Carrier::PingReq => {
@@ -77,19 +77,19 @@ impl Group {
         self.members[member].settle();
     }
 
-    /// One member is idle and the other far behind.
+    /// Reports one member as idle and the other as far behind.
     pub(crate) fn report_busy(&mut self, busy: usize, carrier: Carrier) {
         self.report(busy, carrier, BUSY);
         self.report(1 - busy, carrier, IDLE);
     }
 
-    /// A message for this member alone, not acknowledged.
+    /// Sends one member a message of its own subscription, unacknowledged.
     fn mail(&mut self, member: usize, qos: QoS) -> Publish {
         self.publisher.publish(&format!("mail/{member}"), "x", qos);
         self.members[member].receive_publish()
     }
 
-    /// Publishes eight messages one by one: who got each.
+    /// Publishes eight messages one by one. Returns the member that got each.
     pub(crate) fn choices(&mut self) -> Vec<usize> {
         for number in 0..8 {
             self.publisher.publish("work", &number.to_string(), QoS::AtLeastOnce);
@@ -113,7 +113,7 @@ impl Group {
     }
 }
 
-/// An acknowledgement, written by hand, with a load report unless that is empty.
+/// An acknowledgement in bytes, with a load report unless `json` is empty.
 pub(crate) fn ack(first_byte: u8, message: &Publish, json: &[u8]) -> Vec<u8> {
     let id = message.packet_id.expect("QoS 1 or 2").get().to_be_bytes();
     if json.is_empty() {

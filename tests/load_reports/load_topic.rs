@@ -1,4 +1,4 @@
-//! `$load` is for the broker alone.
+//! The topic `$load`, whose only receiver is the broker.
 
 use tenbin_codec::{Connect, Packet, ProtocolVersion, Publish, QoS, ReasonCode, TopicName, Will};
 
@@ -8,7 +8,7 @@ use crate::support::{
 };
 
 #[test]
-fn what_is_published_there_is_acknowledged_and_goes_to_nobody() {
+fn load_topic_messages_are_acknowledged_and_not_delivered() {
     let broker = BrokerProcess::start(&[]);
     let mut subscriber = broker.v5("subscriber");
     let filters = ["$load", "$load/#", "#", "+", &share("group", "$load")];
@@ -31,7 +31,7 @@ fn what_is_published_there_is_acknowledged_and_goes_to_nobody() {
 }
 
 #[test]
-fn an_alias_may_stand_for_it() {
+fn load_topic_may_be_aliased() {
     let mut group = Group::new();
     let mut report = Publish { payload: BUSY.into(), ..message("$load", "") };
     report.topic_alias = std::num::NonZeroU16::new(1);
@@ -49,7 +49,7 @@ fn an_alias_may_stand_for_it() {
 }
 
 #[test]
-fn levels_below_it_and_wills_are_refused() {
+fn load_topic_refuses_sublevels_and_wills() {
     let broker = BrokerProcess::start(&[]);
     let mut client = broker.v5("client");
     for name in ["$load/", "$load/x"] {
@@ -71,7 +71,7 @@ fn will(name: &str) -> Will {
 }
 
 #[test]
-fn the_acl_decides_who_may_report_there() {
+fn acl_decides_who_may_publish_load_reports() {
     let config = ConfigFile::new(
         "[[acl]]\nclient_id = \"worker 0\"\ndeny = \"publish\"\ntopic = \"$load\"\n\
          [[acl]]\nallow = \"all\"\ntopic = \"#\"\n[[acl]]\nallow = \"all\"\ntopic = \"$load\"\n",
@@ -88,17 +88,17 @@ fn the_acl_decides_who_may_report_there() {
     assert_eq!(members[1].publish_with(report(BUSY)), ReasonCode::Success);
     let mut publisher = broker.v5("publisher");
     (0..8).for_each(|_| assert_eq!(publisher.publish("work", "x", QoS::AtLeastOnce), ReasonCode::Success));
-    // The first one's word would have kept the group at taking turns.
+    // A report of the first member would have kept the group at round robin.
     assert_eq!((members[0].drain().len(), members[1].drain().len()), (8, 0));
     assert!(broker.log().all().iter().all(|line| !line.contains("load report rejected")));
 }
 
 #[test]
-fn without_right_to_anything_the_default_rules() {
+fn acl_default_applies_to_the_load_topic() {
     for (rules, reason) in [
         ("", ReasonCode::Success),
         ("acl_default = \"deny\"", ReasonCode::NotAuthorized),
-        // As everywhere, # is not about topics that start with $.
+        // As everywhere, # matches no topic that starts with $.
         ("[[acl]]\nallow = \"all\"\ntopic = \"#\"", ReasonCode::NotAuthorized),
         ("[[acl]]\nallow = \"publish\"\ntopic = \"$load\"", ReasonCode::Success),
     ] {

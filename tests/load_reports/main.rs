@@ -1,5 +1,5 @@
-//! Load reports in everything that they may come in, and what the broker says that it takes. The extended PINGREQ
-//! itself is in `extended_pingreq`.
+//! Load reports in all their carriers, and the announcement of the accepted carriers. The extended PINGREQ itself is in
+//! `extended_pingreq`.
 
 #[path = "../support/mod.rs"]
 mod support;

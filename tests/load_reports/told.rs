@@ -1,4 +1,4 @@
-//! A client knows from CONNACK what this listener takes.
+//! CONNACK names the report carriers that a listener accepts.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -12,7 +12,7 @@ use crate::group::user_property;
 use crate::support::{BrokerProcess, ConfigFile, PATIENCE, RawClient, hex, text};
 
 #[test]
-fn connack_names_what_is_taken_in_the_very_bytes() {
+fn connack_lists_the_accepted_report_carriers() {
     let broker = BrokerProcess::start(&[]);
     let asks = "10 1E 00 04 4D 51 54 54 05 02 00 3C 11 26 00 0B 6C 6F 61 64 2D 72 65 70 6F 72 74 00 01 3F 00 00";
     let connack = connack(broker.address(), asks);
@@ -35,7 +35,7 @@ fn client_that_does_not_ask_gets_no_user_property() {
 }
 
 #[test]
-fn each_listener_has_its_own_and_the_plain_ones_theirs() {
+fn each_listener_has_its_own_report_carriers() {
     let config = ConfigFile::new(&listeners(&["", "load_reports = [\"ack\"]", "load_reports = []"]));
     let broker = BrokerProcess::start_listening(&["--config", config.path()], 4);
     let expected = [Some("publish"), Some("pingreq,ack,publish"), Some("ack"), None];
@@ -45,7 +45,7 @@ fn each_listener_has_its_own_and_the_plain_ones_theirs() {
 }
 
 #[test]
-fn a_client_that_takes_no_packet_of_that_size_is_not_told() {
+fn report_carriers_are_omitted_beyond_the_packet_limit() {
     let broker = BrokerProcess::start(&[]);
     let mut connect = asking("small");
     connect.properties.maximum_packet_size = NonZeroU32::new(40); // [MQTT-3.2.2-20]
@@ -67,14 +67,14 @@ fn at_a_strict_listener_a_pingreq_with_a_body_is_malformed() {
             _ => client.expect_end(ReasonCode::MalformedPacket),
         }
     }
-    // Known by the fixed header alone.
+    // The fixed header alone decides.
     let mut client = broker.v5("client");
     client.send_bytes(&hex("C0 7F"));
     client.expect_end(ReasonCode::MalformedPacket);
 }
 
 #[test]
-fn what_is_not_taken_is_refused_or_passed_over() {
+fn unaccepted_report_carriers_are_refused_or_ignored() {
     let config = ConfigFile::new("load_reports = [\"pingreq\"]");
     let broker = BrokerProcess::start(&["--config", config.path(), "--log", "debug"]);
     let mut worker = broker.v5("worker");
@@ -89,7 +89,7 @@ fn what_is_not_taken_is_refused_or_passed_over() {
 }
 
 #[test]
-fn a_reload_counts_for_those_who_connect_after_it() {
+fn reload_of_report_carriers_affects_new_connections() {
     let config = ConfigFile::new(&listeners(&["name = \"other\""]));
     let broker = BrokerProcess::start_listening(&["--config", config.path()], 2);
     let [_, other] = *broker.addresses() else { panic!("two listeners") };
@@ -102,25 +102,25 @@ fn a_reload_counts_for_those_who_connect_after_it() {
     assert_eq!(before.receive(), Packet::PingResp, "it was told so");
 }
 
-/// A plain listener that takes what is published, and others.
+/// A plain listener that accepts published reports, and further listeners.
 fn listeners(settings: &[&str]) -> String {
     let mut text = "listen = [\"127.0.0.1:0\"]\nload_reports = [\"publish\"]\n".to_owned();
     for settings in settings {
-        // Listeners at port 0 are told apart by their names.
+        // Listeners on port 0 need distinct names.
         let name = if settings.contains("name =") { String::new() } else { format!("name = \"n{}\"\n", text.len()) };
         text += &format!("[[listeners]]\naddress = \"127.0.0.1:0\"\nanonymous = true\n{name}{settings}\n");
     }
     text
 }
 
-/// A CONNECT that asks what is taken.
+/// A CONNECT that asks for the accepted report carriers.
 fn asking(client_id: &str) -> Connect {
     let mut connect = Connect::new(ProtocolVersion::V5, text(client_id));
     connect.properties.user_properties.push(ReportCarriers::question());
     connect
 }
 
-/// What CONNACK tells a client of MQTT 5.0 that asks.
+/// The accepted report carriers in the CONNACK of a 5.0 client that asks.
 fn told(address: SocketAddr) -> Option<String> {
     let (_client, connack) = RawClient::connect(address, asking(""));
     let properties = connack.properties.user_properties;
@@ -130,7 +130,7 @@ fn told(address: SocketAddr) -> Option<String> {
         .map(|property| property.value.to_string())
 }
 
-/// The answer to a CONNECT, as it comes.
+/// Bytes of the answer to a CONNECT.
 fn connack(address: SocketAddr, connect: &str) -> Vec<u8> {
     let mut stream = TcpStream::connect(address).expect("the broker listens");
     stream.set_read_timeout(Some(PATIENCE)).expect("a socket of ours");

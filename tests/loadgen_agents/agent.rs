@@ -24,7 +24,7 @@ impl Agent {
         Self { child, lines, address }
     }
 
-    /// What it says of the runs that it served.
+    /// Its output about the runs that it served.
     pub(crate) fn lines(&self) -> &Lines {
         &self.lines
     }
@@ -50,7 +50,7 @@ pub(crate) fn run(broker: &str) -> Command {
     command
 }
 
-/// The same by these agents.
+/// As [`run`], with these agents.
 pub(crate) fn run_by(agents: &[&Agent], broker: &BrokerProcess) -> Command {
     let addresses: Vec<_> = agents.iter().map(|agent| agent.address.as_str()).collect();
     let mut command = run(&broker.address().to_string());
@@ -58,7 +58,7 @@ pub(crate) fn run_by(agents: &[&Agent], broker: &BrokerProcess) -> Command {
     command
 }
 
-/// Runs `command` to its end; its `summary.json`.
+/// Runs `command` to its end and returns its `summary.json`.
 ///
 /// # Panics
 /// If it fails.
@@ -73,10 +73,10 @@ pub(crate) fn summary(mut command: Command) -> Value {
     serde_json::from_str(&text).expect("JSON")
 }
 
-/// Runs `command`, which fails; what it says of that.
+/// Runs `command`, which must fail, and returns its error line.
 ///
 /// # Panics
-/// If it does not fail, or says more than a line.
+/// If it does not fail, or prints more than a line.
 pub(crate) fn failure(mut command: Command) -> String {
     let output = command.output().expect("our own binary");
     assert!(!output.status.success(), "{}", words(&output));

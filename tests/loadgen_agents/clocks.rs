@@ -6,7 +6,7 @@ use serde_json::Value;
 use crate::agent::{Agent, run_by, summary};
 use crate::support::BrokerProcess;
 
-/// Publisher and subscriber k are on agent k: of four copies two go from one clock to the other, one each way.
+/// Publisher and subscriber k are on agent k: of four copies, two cross from one clock to the other, one each way.
 fn latencies(broker: &BrokerProcess, agents: &[&Agent]) -> Value {
     let mut command = run_by(agents, broker);
     command.args(["--publishers", "2", "--subscribers", "2", "--topic", "t/{publisher}", "--filter", "t/+"]);
@@ -27,7 +27,7 @@ fn a_clock_that_is_wrong_by_300_ms_changes_no_latency() {
     let (ahead, behind) = (Agent::start(&["--clock-shift", "300ms"]), Agent::start(&["--clock-shift", "-300ms"]));
     const SHIFT_MS: f64 = 300.0;
     for shifted in [&ahead, &behind] {
-        // A busy machine adds to a run's latencies and takes nothing from them: the best runs are compared.
+        // Other load on the machine only adds to latencies, so the best runs are compared.
         let (mut plain, mut moved) = ([f64::MAX; 3], [f64::MAX; 3]);
         let agrees = (0..8).any(|_| {
             improve(&mut plain, &latencies(&broker, &[&exact, &other]));
@@ -46,7 +46,7 @@ fn improve(best: &mut [f64; 3], summary: &Value) {
 }
 
 #[test]
-fn the_report_says_what_each_clock_was_off_by() {
+fn summary_reports_the_offset_of_each_clock() {
     let broker = BrokerProcess::start(&[]);
     let agents = [Agent::start(&[]), Agent::start(&["--clock-shift", "300ms"])];
     let summary = latencies(&broker, &[&agents[0], &agents[1]]);
@@ -56,7 +56,7 @@ fn the_report_says_what_each_clock_was_off_by() {
         let note = notes.iter().find_map(|note| note.strip_prefix(&start)).unwrap_or_else(|| panic!("{notes:?}"));
         let mut words = note.split(' ');
         let ms: f64 = words.next().and_then(|word| word.parse().ok()).expect("milliseconds");
-        // Each process reads the system's clock once, and a busy machine may stop it in the middle of it.
+        // Each process reads the system clock once, and a busy machine may interrupt it there.
         assert!((ms - expected_ms).abs() < 100.0, "{note}");
     }
 }

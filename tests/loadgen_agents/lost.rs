@@ -7,7 +7,7 @@ use tenbin_codec::QoS;
 use crate::agent::{Agent, failure, run, run_by, summary};
 use crate::support::{BrokerProcess, PATIENCE, RawClient};
 
-/// Starts a long run and waits until messages of both agents come.
+/// Starts a long run and waits until messages of both agents arrive.
 fn start_long_run(broker: &BrokerProcess, agents: [&Agent; 2]) -> Child {
     let mut command = run_by(&agents, broker);
     command.args(["--publishers", "2", "--subscribers", "2", "--interval", "5ms", "--time", "60s"]);
@@ -43,7 +43,7 @@ fn short_run(broker: &BrokerProcess, agents: &[&Agent]) {
 }
 
 #[test]
-fn an_agent_that_is_lost_ends_the_run_and_the_other_one_serves_the_next() {
+fn lost_agent_ends_the_run_and_the_other_agent_stays_usable() {
     let broker = BrokerProcess::start(&[]);
     let (stays, goes) = (Agent::start(&[]), Agent::start(&[]));
     let mut run = start_long_run(&broker, [&stays, &goes]);
@@ -58,7 +58,7 @@ fn an_agent_that_is_lost_ends_the_run_and_the_other_one_serves_the_next() {
 }
 
 #[test]
-fn a_controller_that_vanishes_takes_its_load_with_it_and_the_agents_go_on() {
+fn lost_controller_ends_its_load_and_agents_stay_usable() {
     let broker = BrokerProcess::start(&[]);
     let agents = [Agent::start(&[]), Agent::start(&[])];
     let mut run = start_long_run(&broker, [&agents[0], &agents[1]]);
@@ -78,14 +78,14 @@ fn a_controller_that_vanishes_takes_its_load_with_it_and_the_agents_go_on() {
 }
 
 #[test]
-fn an_agent_ends_when_it_is_told_to() {
+fn agent_exits_on_sigterm() {
     let agent = Agent::start(&[]);
     agent.signal("TERM");
     assert_eq!(agent.lines().to_end(PATIENCE).len(), 1);
 }
 
 #[test]
-fn an_agent_that_cannot_do_its_part_says_why_through_the_controller() {
+fn agent_errors_are_reported_by_the_controller() {
     let broker = BrokerProcess::start(&[]);
     let agent = Agent::start(&["--token", "secret"]);
     let address = &agent.address;

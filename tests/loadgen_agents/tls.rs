@@ -15,7 +15,7 @@ use tokio_rustls::rustls::{RootCertStore, ServerConfig};
 use crate::agent::{Agent, failure, run, summary};
 use crate::support::BrokerProcess;
 
-/// An authority, a department that it vouches for, and a client that the department vouches for, in files.
+/// A root authority, an intermediate one, and a client certificate of the intermediate one, in files.
 struct Authority {
     directory: PathBuf,
     issuer: Issuer<'static, KeyPair>,
@@ -56,8 +56,8 @@ impl Authority {
         self.directory.join(name).to_str().expect("a target directory with a readable name").to_owned()
     }
 
-    /// TLS in front of `broker`, for those that this authority vouches for if `asks_clients`. Serves until the test's
-    /// process ends.
+    /// Serves TLS in front of `broker` until the test's process ends. With `asks_clients`, clients need a certificate
+    /// of this authority.
     fn guard(&self, broker: SocketAddr, asks_clients: bool) -> String {
         let provider = Arc::new(ring::default_provider());
         let builder = ServerConfig::builder_with_provider(Arc::clone(&provider));
@@ -97,7 +97,7 @@ fn authority(name: &str) -> CertificateParams {
     params
 }
 
-/// Hands what comes out of TLS to `broker`, and back; the port.
+/// Forwards decrypted connections to `broker`. Returns the port.
 fn splice(acceptor: TlsAcceptor, broker: SocketAddr) -> u16 {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
     let port = listener.local_addr().expect("bound").port();
@@ -109,7 +109,7 @@ fn splice(acceptor: TlsAcceptor, broker: SocketAddr) -> u16 {
             while let Ok((stream, _)) = listener.accept().await {
                 let acceptor = acceptor.clone();
                 tokio::spawn(async move {
-                    // Those who are refused, and those who go, are what is tested.
+                    // The tests expect refused and closed connections.
                     let Ok(mut client) = acceptor.accept(stream).await else { return };
                     let Ok(mut broker) = TcpStream::connect(broker).await else { return };
                     let _ = tokio::io::copy_bidirectional(&mut client, &mut broker).await;
@@ -120,7 +120,7 @@ fn splice(acceptor: TlsAcceptor, broker: SocketAddr) -> u16 {
     port
 }
 
-/// A load with both directions busy, of messages of this size.
+/// Runs a load in both directions with payloads of this size.
 fn load(mut command: Command, payload: &str) {
     command.args(["--tls", "--publishers", "3", "--subscribers", "3", "--messages", "200", "--qos", "1"]);
     command.args(["--payload", payload]);
@@ -129,10 +129,10 @@ fn load(mut command: Command, payload: &str) {
 }
 
 #[test]
-fn a_load_over_tls_arrives_whole_whatever_its_size() {
+fn load_over_tls_arrives_complete_at_every_size() {
     let (broker, authority) = (BrokerProcess::start(&[]), Authority::new("tests"));
     let guard = authority.guard(broker.address(), false);
-    // The largest is more than a TLS record holds; all 600 of them fit into a subscriber's queue at the broker.
+    // The largest payload exceeds a TLS record. All 600 messages fit into a subscriber's queue at the broker.
     for payload in ["20", "600", "20000"] {
         let mut command = run(&guard);
         command.args(["--ca", &authority.path("root.pem")]);
@@ -144,7 +144,7 @@ fn a_load_over_tls_arrives_whole_whatever_its_size() {
 }
 
 #[test]
-fn clients_show_a_chain_from_two_files_where_they_are_asked_for_it() {
+fn client_certificate_chain_of_two_files_is_presented() {
     let (broker, authority) = (BrokerProcess::start(&[]), Authority::new("tests"));
     let guard = authority.guard(broker.address(), true);
     let chain = format!("{};{}", authority.path("client.pem"), authority.path("middle.pem"));
@@ -166,7 +166,7 @@ fn clients_show_a_chain_from_two_files_where_they_are_asked_for_it() {
 }
 
 #[test]
-fn a_broker_that_nobody_vouches_for_is_not_connected_to() {
+fn broker_with_untrusted_certificate_is_refused() {
     let (broker, authority) = (BrokerProcess::start(&[]), Authority::new("tests"));
     let guard = authority.guard(broker.address(), false);
     let other = Authority::new("somebody else");
@@ -206,7 +206,7 @@ fn idle_connections_use_tls_and_come_back_with_it() {
     let guard = authority.guard(broker.address(), false);
     let mut command = run(&guard);
     command.args(["--ca", &authority.path("root.pem"), "--publishers", "0", "--subscribers", "0", "--time", "4"]);
-    // Those that are not cut are closed after 3 s if they are silent.
+    // Silent connections that are not cut are closed after 3 s.
     command.args(["--conns", "60", "--session-expiry", "60s", "--keep-alive", "2", "--cut", "idle:200ms/20ms"]);
     let connections = &summary(command)["connections"];
     let cut = connections["cut"].as_u64().expect("a number");

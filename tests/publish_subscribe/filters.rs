@@ -1,4 +1,4 @@
-//! Which filters match which topics, and what overlapping ones come to.
+//! Matching of filters and topics, and overlapping subscriptions.
 
 use tenbin_codec::{Publish, QoS, ReasonCode};
 
@@ -36,7 +36,7 @@ const FILTERS: &[(&str, &[&str], &[&str])] = &[
 ];
 
 #[test]
-fn mqtt_4_7_2_1_sys_is_not_matched_by_a_leading_wildcard_and_not_writable() {
+fn mqtt_4_7_2_1_leading_wildcards_exclude_sys() {
     let broker = BrokerProcess::start(&[]);
     let mut client = broker.v5("");
     for filter in ["#", "+/a", "+/#", "$SYS/a"] {
@@ -49,7 +49,7 @@ fn mqtt_4_7_2_1_sys_is_not_matched_by_a_leading_wildcard_and_not_writable() {
 }
 
 #[test]
-fn mqtt_3_3_4_2_overlapping_subscriptions_bring_one_copy_at_the_highest_qos() {
+fn mqtt_3_3_4_2_overlapping_filters_bring_one_copy_at_max_qos() {
     let broker = BrokerProcess::start(&[]);
     for version in VERSIONS {
         let mut subscriber = broker.client(version, "subscriber");
@@ -77,7 +77,7 @@ fn mqtt_3_3_4_4_one_copy_carries_all_matching_identifiers() {
 }
 
 #[test]
-fn mqtt_3_3_4_3_identifiers_stand_only_where_they_were_given() {
+fn mqtt_3_3_4_3_identifiers_are_sent_only_if_given() {
     let broker = BrokerProcess::start(&[]);
     let mut client = broker.v5("");
     client.subscribe_to(Some(7), vec![subscription("a", QoS::AtMostOnce), subscription("b", QoS::AtMostOnce)]);
@@ -98,10 +98,10 @@ fn mqtt_3_3_4_3_identifiers_stand_only_where_they_were_given() {
 }
 
 #[test]
-fn mqtt_4_7_3_3_long_and_deep_topics_are_served_or_refused_but_never_harm() {
+fn mqtt_4_7_3_3_long_topics_are_served_and_deep_ones_refused() {
     let broker = BrokerProcess::start(&[]);
     let mut client = broker.v5("");
-    // With a store keys have a limit.
+    // A store limits the length of keys.
     let long = "x".repeat(if is_store_durable() { 65_000 } else { 65_535 });
     client.subscribe(&long, QoS::AtLeastOnce);
     client.publish(&long, "long", QoS::AtLeastOnce);

@@ -8,7 +8,7 @@ use tenbin_codec::{Ack, Connect, ConnectProperties, Packet, PacketType, Protocol
 use crate::support::{BrokerProcess, ConfigFile, QOS_ALL, RawClient, VERSIONS, at_qos, message, text};
 
 #[test]
-fn mqtt_3_3_4_9_no_more_unacknowledged_messages_than_the_receive_maximum() {
+fn mqtt_3_3_4_9_unacknowledged_messages_stay_in_receive_maximum() {
     let broker = BrokerProcess::start(&[]);
     for qos in [QoS::AtLeastOnce, QoS::ExactlyOnce] {
         let mut subscriber = with_receive_maximum(&broker, 2);
@@ -53,7 +53,7 @@ fn mqtt_4_9_0_2_a_quota_is_free_again_after_a_refusal() {
 }
 
 #[test]
-fn mqtt_3_3_4_7_a_client_beyond_the_brokers_receive_maximum_is_disconnected() {
+fn mqtt_3_3_4_7_exceeding_receive_maximum_disconnects() {
     let file = ConfigFile::new("[sessions]\nreceive_maximum = 3");
     let broker = BrokerProcess::start(&["--config", file.path()]);
     let connect = Connect::new(ProtocolVersion::V5, text("hasty"));
@@ -70,7 +70,7 @@ fn mqtt_3_3_4_7_a_client_beyond_the_brokers_receive_maximum_is_disconnected() {
 }
 
 #[test]
-fn a_client_that_completes_its_handshakes_never_exceeds_the_receive_maximum() {
+fn completed_handshakes_never_exceed_the_receive_maximum() {
     let file = ConfigFile::new("[sessions]\nreceive_maximum = 1");
     let broker = BrokerProcess::start(&["--config", file.path()]);
     let mut client = broker.v5("");
@@ -81,7 +81,7 @@ fn a_client_that_completes_its_handshakes_never_exceeds_the_receive_maximum() {
 }
 
 #[test]
-fn mqtt_3_1_2_24_and_25_a_message_too_large_for_its_receiver_is_dropped_and_frees_its_slot() {
+fn mqtt_3_1_2_24_and_25_oversized_message_frees_its_slot() {
     let broker = BrokerProcess::start(&[]);
     let properties = ConnectProperties {
         maximum_packet_size: NonZeroU32::new(64),
@@ -120,7 +120,7 @@ fn large_payloads_pass() {
 }
 
 #[test]
-fn mqtt_3_2_2_15_a_packet_above_the_brokers_maximum_ends_the_connection_at_its_header() {
+fn mqtt_3_2_2_15_oversized_packet_is_refused_at_its_header() {
     let file = ConfigFile::new("[connections]\npacket_bytes_maximum = 1000");
     let broker = BrokerProcess::start(&["--config", file.path()]);
     let connect = Connect::new(ProtocolVersion::V5, text("client"));

@@ -1,4 +1,4 @@
-//! What travels with a message, and how long it lives.
+//! Message properties, and message expiry.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use tenbin_codec::{MessageProperties, ProtocolVersion, Publish, QoS, UserPropert
 use crate::support::{BrokerProcess, QOS_ALL, at_qos, lasting, text, with_expiry};
 
 #[test]
-fn mqtt_3_3_2_4_and_15_to_20_properties_pass_unchanged_and_in_order() {
+fn mqtt_3_3_2_4_and_15_to_20_properties_are_forwarded_unchanged() {
     let broker = BrokerProcess::start(&[]);
     let properties = MessageProperties {
         payload_format_indicator: Some(true),
@@ -48,17 +48,17 @@ fn a_message_without_properties_arrives_without_any() {
 }
 
 #[test]
-fn mqtt_3_3_2_6_message_expiry_is_lowered_by_the_time_spent_waiting() {
+fn mqtt_3_3_2_6_expiry_is_reduced_by_the_time_in_the_queue() {
     let broker = BrokerProcess::start(&[]);
     let mut sleeper = broker.connect(lasting(ProtocolVersion::V5, "sleeper"));
     sleeper.subscribe("topic", QoS::AtLeastOnce);
-    sleeper.disconnect(); // and waits for the broker's end of it
+    sleeper.disconnect(); // waits until the broker has closed
     let mut publisher = broker.v5("publisher");
     for (payload, seconds) in [("short", 1), ("long", 100)] {
         publisher.publish_with(with_expiry(at_qos("topic", payload, QoS::AtLeastOnce), seconds));
     }
     publisher.publish("topic", "unlimited", QoS::AtLeastOnce);
-    std::thread::sleep(Duration::from_millis(1200)); // the time that is measured
+    std::thread::sleep(Duration::from_millis(1200)); // the measured time
     let mut sleeper = broker.connect(lasting(ProtocolVersion::V5, "sleeper"));
     let messages = sleeper.receive_messages(2);
     let payloads: Vec<_> = messages.iter().map(|message| &message.payload[..]).collect();

@@ -41,7 +41,7 @@ fn mqtt_3_11_3_1_unsuback_has_a_code_for_each_filter_in_order() {
 }
 
 #[test]
-fn mqtt_3_10_4_3_deliveries_begun_before_unsubscribe_are_completed() {
+fn mqtt_3_10_4_3_unsubscribe_does_not_stop_open_deliveries() {
     let broker = BrokerProcess::start(&[]);
     let mut client = broker.v5("");
     client.subscribe("a", QoS::ExactlyOnce);
@@ -79,7 +79,7 @@ fn mqtt_3_8_3_3_no_local_leaves_out_the_own_messages() {
     other.publish("a", "other's", QoS::AtLeastOnce);
     assert_eq!(client.drain_payloads(), ["other's"]);
 
-    // An overlapping subscription without No Local brings them.
+    // An overlapping subscription without No Local delivers them.
     client.subscribe("+", QoS::AtLeastOnce);
     client.publish("a", "own", QoS::AtLeastOnce);
     assert_eq!(client.drain_payloads(), ["own"]);

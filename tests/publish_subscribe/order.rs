@@ -1,4 +1,4 @@
-//! What one publisher sends to one topic arrives in that order.
+//! Messages of one publisher to one topic arrive in order.
 
 use tenbin_codec::{ProtocolVersion, QoS};
 

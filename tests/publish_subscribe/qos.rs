@@ -30,7 +30,7 @@ fn mqtt_3_8_4_8_delivers_at_the_lower_of_published_and_granted() {
 }
 
 #[test]
-fn mqtt_2_2_1_5_acknowledgements_repeat_the_id_and_tell_whether_anybody_wants_it() {
+fn mqtt_2_2_1_5_acks_repeat_the_id_and_report_subscribers() {
     let broker = BrokerProcess::start(&[]);
     let mut client = broker.v5("");
     assert_eq!(client.publish("nobody", "", QoS::AtLeastOnce), ReasonCode::NoMatchingSubscribers);
@@ -69,7 +69,7 @@ fn mqtt_4_3_2_5_after_puback_the_id_stands_for_a_new_message() {
     let (mut publisher, mut subscriber) = pair(&broker, ProtocolVersion::V5);
     let id = publisher.next_id();
     for payload in ["first", "second"] {
-        // DUP tells of the publisher's repetition and does not travel on. [MQTT-3.3.1-3]
+        // DUP describes the publisher's repetition and is not forwarded. [MQTT-3.3.1-3]
         let publish = Publish { dup: true, packet_id: Some(id), ..at_qos("topic", payload, QoS::AtLeastOnce) };
         publisher.send(&Packet::Publish(publish));
         assert!(!publisher.wait_for_ack(PacketType::PubAck, id).is_error());
@@ -79,7 +79,7 @@ fn mqtt_4_3_2_5_after_puback_the_id_stands_for_a_new_message() {
 }
 
 #[test]
-fn a_release_of_nothing_is_answered_and_harmless() {
+fn pubrel_of_an_unknown_id_is_answered() {
     let broker = BrokerProcess::start(&[]);
     for version in VERSIONS {
         let mut client = broker.client(version, "");

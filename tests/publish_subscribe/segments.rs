@@ -51,7 +51,7 @@ fn one_packet_in_many_segments() {
 }
 
 #[test]
-fn what_came_before_an_illegal_packet_is_taken() {
+fn packets_before_an_illegal_packet_are_processed() {
     let broker = BrokerProcess::start(&[]);
     let mut subscriber = broker.v5("subscriber");
     subscriber.subscribe("topic", QoS::AtMostOnce);

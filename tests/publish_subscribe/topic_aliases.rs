@@ -1,4 +1,4 @@
-//! Topic aliases, which are apart for each direction and each connection.
+//! Topic Aliases, which are separate for each direction and each connection.
 
 use std::collections::HashMap;
 use std::num::NonZeroU16;
@@ -43,7 +43,7 @@ fn mqtt_3_3_2_8_alias_0_ends_the_connection() {
     client.send_bytes(b"\x30\x07\x00\x01a\x03\x23\x00\x00");
     match client.receive() {
         Packet::Disconnect(disconnect) => {
-            // The standard names neither.
+            // The standard names no code.
             let reasons = [ReasonCode::ProtocolError, ReasonCode::TopicAliasInvalid];
             assert!(reasons.contains(&disconnect.reason), "{}", disconnect.reason);
         }
@@ -65,7 +65,7 @@ fn mqtt_3_3_2_7_aliases_end_with_their_connection() {
 }
 
 #[test]
-fn mqtt_3_3_2_11_the_brokers_aliases_stay_within_the_clients_maximum() {
+fn mqtt_3_3_2_11_broker_aliases_stay_within_the_clients_maximum() {
     let broker = BrokerProcess::start(&[]);
     let properties = ConnectProperties { topic_alias_maximum: Some(2), ..ConnectProperties::default() };
     let mut subscriber =

@@ -1,7 +1,8 @@
-//! Clients that others wrote: Mosquitto's command line tools, Paho for Python and Go, mqtt.js, HiveMQ's for Java.
+//! Clients of other projects: Mosquitto's command line tools, Paho for Python and Go, mqtt.js, HiveMQ's for Java.
 //!
-//! Where they are not installed, these tests say so and pass; in continuous integration (`CI` is set) they fail.
-//! `.ci/real_clients` fetches and builds what the programs in this directory need, below `target/real_clients`.
+//! Where they are not installed, these tests say so and pass. In continuous integration (`CI` is set) they fail
+//! instead. `.ci/real_clients` fetches and builds the dependencies of the programs in this directory, below
+//! `target/real_clients`.
 
 #[path = "../support/mod.rs"]
 mod support;
@@ -15,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use support::PATIENCE;
 
-/// A child that does not outlive its test.
+/// A child process that is killed at the end of its test.
 struct Killed(Child);
 
 impl Drop for Killed {
@@ -25,7 +26,7 @@ impl Drop for Killed {
     }
 }
 
-/// Waits for the end of a child: whether it ended well.
+/// Waits for the end of a child. Returns true if it succeeded.
 fn wait(child: &mut Child) -> bool {
     let until = Instant::now() + 2 * PATIENCE;
     while Instant::now() < until {
@@ -37,10 +38,10 @@ fn wait(child: &mut Child) -> bool {
     false
 }
 
-/// Whether `probe` can be run and ends with one of these statuses; says so if not.
+/// True if `probe` runs and exits with one of these statuses. Otherwise prints a note.
 ///
 /// # Panics
-/// In continuous integration, where nothing may be skipped.
+/// In continuous integration, where no test may be skipped.
 fn is_installed(what: &str, probe: &mut Command, statuses: &[i32]) -> bool {
     let quiet = probe.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     let status = quiet.status().ok().and_then(|status| status.code());
@@ -53,6 +54,6 @@ fn is_installed(what: &str, probe: &mut Command, statuses: &[i32]) -> bool {
 
 fn skip(what: &str) {
     assert!(std::env::var_os("CI").is_none(), "{what} is not installed");
-    // Past the test harness, which would keep it to itself.
+    // Past the test harness, which would capture the line.
     let _ = writeln!(std::io::stderr(), "skipped: {what} is not installed");
 }

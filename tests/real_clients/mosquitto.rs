@@ -54,7 +54,7 @@ fn mosquitto_leaves_a_will() {
     heir.subscribe("will", QoS::ExactlyOnce);
     let will = ["--will-topic", "will", "--will-qos", "1", "--will-payload", "gone"];
     for version in MOSQUITTO_VERSIONS {
-        // One that ends well leaves none.
+        // A client that disconnects normally leaves no Will.
         publish(&broker, version, &[&will[..], &["-t", "other", "-m", "x"]].concat());
         let mut mortal = Subscriber::start(&broker, version, &[&will[..], &["-t", "other"]].concat(), 1);
         heir.expect_nothing_waiting();
@@ -122,10 +122,9 @@ struct Subscriber {
 }
 
 impl Subscriber {
-    /// Starts it with further arguments; it ends by itself after `count` messages. Its lines are QoS, RETAIN, topic
-    /// and payload.
+    /// Starts it with further arguments. It exits after `count` messages. Its lines are QoS, RETAIN, topic and payload.
     fn start(broker: &BrokerProcess, version: &str, arguments: &[&str], count: usize) -> Self {
-        // The answer to a message tells when somebody has subscribed.
+        // The answer to this message shows that the subscription is complete.
         let ready = format!("ready/{}", NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed));
         let count = (count + 1).to_string();
         let mut command = tool("mosquitto_sub", broker, version, arguments);
@@ -142,12 +141,12 @@ impl Subscriber {
         subscriber
     }
 
-    /// Messages that have come so far.
+    /// Number of messages received so far.
     fn received(&self) -> usize {
         self.output.all().iter().filter(|line| !line.contains("ready/")).count()
     }
 
-    /// The messages, when all have come.
+    /// All messages, once they have arrived.
     fn messages(mut self) -> Vec<String> {
         assert!(wait(&mut self.child), "mosquitto_sub failed");
         let lines = self.output.to_end(PATIENCE);

@@ -1,5 +1,5 @@
-//! The programs in this directory: each takes HOST and PORT, prints a line for each step that went well, and ends
-//! with a status other than 0 and one line of complaint where one did not.
+//! The programs in this directory. Each takes HOST and PORT, and prints a line for each successful step. On a failure
+//! it prints one line of complaint and exits with a status other than 0.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -85,6 +85,6 @@ fn is_built(what: &str, path: &Path) -> bool {
     is_built
 }
 
-/// Steps of a program that takes all of them at 5.0 and at 3.1.1, and of one that knows 5.0 only.
+/// Steps of a program that runs all of them at 5.0 and at 3.1.1, and of one that supports 5.0 only.
 const BOTH_VERSIONS: usize = 12;
 const ONE_VERSION: usize = 6;

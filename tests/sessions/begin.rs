@@ -5,7 +5,7 @@ use tenbin_codec::{ConnAck, Connect, ProtocolVersion, QoS};
 use crate::support::{BrokerProcess, RawClient, VERSIONS, lasting, text};
 
 #[test]
-fn mqtt_3_2_2_3_session_present_tells_whether_one_is_gone_on_with() {
+fn mqtt_3_2_2_3_session_present_reports_a_resumed_session() {
     for version in VERSIONS {
         let broker = BrokerProcess::start(&[]);
         for (clean_start, present) in [(false, false), (false, true), (true, false), (false, version.is_v5())] {
@@ -51,7 +51,7 @@ fn mqtt_3_1_2_4_clean_start_throws_the_old_session_away() {
 }
 
 #[test]
-fn a_session_goes_on_in_another_version() {
+fn session_resumes_in_another_protocol_version() {
     let broker = BrokerProcess::start(&[]);
     let mut client = broker.connect(lasting(ProtocolVersion::V5, "client"));
     client.subscribe("topic", QoS::ExactlyOnce);
@@ -63,11 +63,11 @@ fn a_session_goes_on_in_another_version() {
 }
 
 #[test]
-fn mqtt_3_1_4_5_a_good_connect_is_answered_with_what_the_broker_offers() {
+fn mqtt_3_1_4_5_connack_announces_the_brokers_capabilities() {
     let broker = BrokerProcess::start(&[]);
     let (_client, connack) = connect(&broker, Connect::new(ProtocolVersion::V5, text("client")));
     let offers = connack.properties;
-    // Where nothing is said, the standard's default holds: all of these are served.
+    // Without a property the standard's default holds: all of these are supported.
     assert_ne!(offers.retain_available, Some(false));
     assert_ne!(offers.wildcard_subscription_available, Some(false));
     assert_ne!(offers.subscription_identifier_available, Some(false));

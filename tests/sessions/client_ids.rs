@@ -5,7 +5,7 @@ use tenbin_codec::{Connect, ProtocolVersion, ReasonCode};
 use crate::support::{BrokerProcess, ConfigFile, RawClient, VERSIONS, is_store_durable, lasting, text};
 
 #[test]
-fn mqtt_3_1_3_7_a_client_without_id_is_told_its_own() {
+fn mqtt_3_1_3_7_client_without_id_gets_an_assigned_one() {
     let broker = BrokerProcess::start(&[]);
     let connect = || RawClient::connect(broker.address(), lasting(ProtocolVersion::V5, ""));
     let (first, connack) = connect();
@@ -13,7 +13,7 @@ fn mqtt_3_1_3_7_a_client_without_id_is_told_its_own() {
     assert!(!id.is_empty());
     let (_second, connack) = connect();
     assert_ne!(connack.properties.assigned_client_identifier, Some(id.clone()), "[MQTT-3.1.3-6]");
-    // The id names the session from then on.
+    // The id names the session from now on.
     first.disconnect();
     let (_back, connack) = RawClient::connect(broker.address(), lasting(ProtocolVersion::V5, id.as_str()));
     assert!(connack.session_present);
@@ -32,10 +32,10 @@ fn an_empty_id_at_3_1_1_demands_a_clean_session() {
 }
 
 #[test]
-fn mqtt_3_1_3_5_all_sorts_of_ids_are_taken_and_kept_apart() {
+fn mqtt_3_1_3_5_unusual_client_ids_are_accepted_and_distinct() {
     let file = ConfigFile::new("[sessions]\nclient_id_bytes_maximum = 65535");
     let broker = BrokerProcess::start(&["--config", file.path()]);
-    // With a store keys have a limit.
+    // A store limits the length of keys.
     let long = "x".repeat(if is_store_durable() { 65_000 } else { 65_535 });
     for version in VERSIONS {
         let ids = ["0123456789abcdefghijABC", "a", "A", "#", "+", "a/+", "$SYS", "é", "\u{FEFF}a", " a", &long];

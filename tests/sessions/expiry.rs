@@ -32,7 +32,7 @@ fn mqtt_4_1_0_2_a_session_ends_when_its_expiry_has_passed() {
     assert!(ended.elapsed() >= Duration::from_millis(950), "{:?}", ended.elapsed());
     assert!(!is_there(&broker, "second"));
     assert!(is_there(&broker, "forever"));
-    // Nobody is left who subscribed.
+    // No subscriber is left.
     assert_eq!(broker.v5("").publish("topic", "", QoS::AtLeastOnce), ReasonCode::NoMatchingSubscribers);
 }
 
@@ -53,7 +53,7 @@ fn disconnect_may_change_the_expiry() {
     broker.connect(with_expiry("client", Some(3600))).disconnect_with(disconnect_with_expiry(0));
     assert!(!is_there(&broker, "client"));
     broker.connect(with_expiry("client", Some(1))).disconnect_with(disconnect_with_expiry(3600));
-    std::thread::sleep(Duration::from_millis(1500)); // longer than the first word
+    std::thread::sleep(Duration::from_millis(1500)); // longer than the first expiry
     assert!(is_there(&broker, "client"));
 }
 
@@ -74,7 +74,7 @@ fn the_broker_grants_no_more_than_its_maximum_and_says_so() {
         [(Some(5), None), (Some(10), None), (Some(11), Some(10)), (Some(u32::MAX), Some(10)), (None, None)]
     {
         let (client, connack) = RawClient::connect(broker.address(), with_expiry("client", asked));
-        // Absent means as asked for; saying the same is allowed.
+        // An absent property grants the request; repeating it is legal, too.
         let said = connack.properties.session_expiry_interval.filter(|said| Some(*said) != asked);
         assert_eq!(said, granted, "asked {asked:?}");
         client.disconnect();
@@ -91,7 +91,7 @@ fn disconnect_with_expiry(seconds: u32) -> Disconnect {
     Disconnect { properties: Some(Box::new(properties)), ..Disconnect::new(ReasonCode::Success) }
 }
 
-/// Whether the broker has a session of that id; leaves one that does not expire.
+/// True if the broker has a session of this client. Leaves one that does not expire.
 fn is_there(broker: &BrokerProcess, client_id: &str) -> bool {
     let (client, connack) = RawClient::connect(broker.address(), with_expiry(client_id, Some(u32::MAX)));
     client.disconnect();

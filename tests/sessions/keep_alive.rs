@@ -1,4 +1,4 @@
-//! Keep Alive and Server Keep Alive; what time-outs do to wills is in `wills.rs`.
+//! Keep Alive and Server Keep Alive. Wills after a timeout are in `wills.rs`.
 
 use std::time::Instant;
 
@@ -18,7 +18,7 @@ fn mqtt_3_2_2_21_server_keep_alive_replaces_a_longer_one() {
 }
 
 #[test]
-fn the_broker_goes_by_its_own_keep_alive() {
+fn broker_enforces_its_server_keep_alive() {
     let file = ConfigFile::new("[connections]\nkeep_alive_maximum_seconds = 1");
     let broker = BrokerProcess::start(&["--config", file.path()]);
     let connect = Connect { keep_alive: 0, ..Connect::new(ProtocolVersion::V5, text("client")) };
@@ -31,7 +31,7 @@ fn the_broker_goes_by_its_own_keep_alive() {
 }
 
 #[test]
-fn mqtt_3_2_2_22_without_one_every_wish_is_granted() {
+fn mqtt_3_2_2_22_any_keep_alive_is_accepted_without_a_maximum() {
     let broker = BrokerProcess::start(&[]);
     for asked in [0, 1, 65_535] {
         let connect = Connect { keep_alive: asked, ..Connect::new(ProtocolVersion::V5, text("client")) };

@@ -1,4 +1,4 @@
-//! Sessions: how they begin, what they keep, who gets them, how they end.
+//! Sessions: their begin, content, owner and end.
 
 #[path = "../support/mod.rs"]
 mod support;

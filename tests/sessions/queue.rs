@@ -1,4 +1,4 @@
-//! Messages that wait for a client that is not there.
+//! Messages queued for an offline client.
 
 use tenbin_codec::{QoS, ReasonCode};
 
@@ -22,7 +22,7 @@ fn mqtt_4_6_0_5_the_offline_queue_comes_in_order() {
 }
 
 #[test]
-fn qos_0_does_not_wait_and_what_is_granted_qos_0_neither() {
+fn qos_0_messages_and_qos_0_subscriptions_are_not_queued() {
     let broker = BrokerProcess::start(&[]);
     let mut sleeper = broker.connect(lasting(VERSIONS[0], "sleeper"));
     sleeper.subscribe("two", QoS::ExactlyOnce);
@@ -43,7 +43,7 @@ fn qos_0_does_not_wait_and_what_is_granted_qos_0_neither() {
 }
 
 #[test]
-fn what_waits_survives_several_connections() {
+fn queued_messages_survive_several_connections() {
     let broker = BrokerProcess::start(&[]);
     let mut sleeper = broker.connect(lasting(VERSIONS[0], "sleeper"));
     sleeper.subscribe("topic", QoS::AtLeastOnce);
@@ -64,8 +64,8 @@ fn what_waits_survives_several_connections() {
 }
 
 #[test]
-fn a_full_queue_keeps_the_oldest_messages_of_qos_1_and_further_ones_are_refused() {
-    // No more may wait on disk either, where there is a store.
+fn full_queue_refuses_further_qos_1_messages() {
+    // The bound also holds on disk, if there is a store.
     let file = ConfigFile::new("[queue]\nmessages_maximum = 10\n[store]\nqueue_bytes_maximum = 700");
     let broker = BrokerProcess::start(&["--config", file.path()]);
     let mut sleeper = broker.connect(lasting(VERSIONS[0], "sleeper"));

@@ -1,11 +1,11 @@
-//! What was under way when a connection ended goes on in the next one.
+//! Messages in flight at the end of a connection continue in the next one.
 
 use tenbin_codec::{Ack, Packet, PacketType, ProtocolVersion, Publish, QoS, ReasonCode};
 
 use crate::support::{BrokerProcess, RawClient, VERSIONS, at_qos, lasting};
 
 #[test]
-fn mqtt_4_4_0_1_unacknowledged_messages_are_sent_again_with_dup_and_the_same_ids() {
+fn mqtt_4_4_0_1_unacknowledged_messages_are_resent_with_dup() {
     for version in VERSIONS {
         for qos in [QoS::AtLeastOnce, QoS::ExactlyOnce] {
             let broker = BrokerProcess::start(&[]);
@@ -57,7 +57,7 @@ fn mqtt_4_3_3_6_after_pubrec_only_the_release_is_repeated() {
 }
 
 #[test]
-fn mqtt_4_3_3_10_the_broker_remembers_the_ids_it_received_across_connections() {
+fn mqtt_4_3_3_10_received_ids_survive_a_reconnect() {
     for version in VERSIONS {
         let broker = BrokerProcess::start(&[]);
         let mut subscriber = subscribed(&broker, ProtocolVersion::V5);
@@ -104,7 +104,7 @@ fn mqtt_4_4_0_1_nothing_is_sent_again_on_the_same_connection() {
 }
 
 #[test]
-fn mqtt_2_2_1_4_new_messages_do_not_take_ids_that_are_open_from_before() {
+fn mqtt_2_2_1_4_ids_open_before_a_reconnect_are_not_reused() {
     let broker = BrokerProcess::start(&[]);
     let mut subscriber = subscribed(&broker, ProtocolVersion::V5);
     let mut publisher = broker.v5("publisher");

@@ -9,7 +9,7 @@ use tenbin_codec::{Connect, Packet, PingReq, ProtocolVersion, QoS, ReasonCode};
 use crate::support::{BrokerProcess, PATIENCE, RawClient, Silence, VERSIONS, encode, lasting, text};
 
 #[test]
-fn mqtt_3_1_4_3_the_old_connection_is_told_and_closed() {
+fn mqtt_3_1_4_3_takeover_disconnects_the_old_connection() {
     for old in VERSIONS {
         for new in VERSIONS {
             let broker = BrokerProcess::start(&[]);
@@ -25,7 +25,7 @@ fn mqtt_3_1_4_3_the_old_connection_is_told_and_closed() {
 }
 
 #[test]
-fn what_was_under_way_goes_on_in_the_new_connection() {
+fn in_flight_messages_continue_after_a_takeover() {
     let broker = BrokerProcess::start(&[]);
     let mut first = broker.connect(lasting(ProtocolVersion::V5, "client"));
     first.subscribe("topic", QoS::AtLeastOnce);
@@ -75,15 +75,15 @@ fn a_storm_of_takeovers_leaves_one_client_and_a_working_session() {
     }
 }
 
-/// The same with fewer at a time and more often: who comes first to one lock need not come first to the next.
+/// As above with fewer clients and more rounds: the first client at one lock need not be the first at the next.
 #[test]
-fn of_clients_that_connect_at_once_one_always_stays_and_the_others_are_told() {
+fn one_of_several_simultaneous_clients_keeps_the_session() {
     let broker = BrokerProcess::start(&[]);
     let version = ProtocolVersion::V311;
     let (at_once, answered) = (Barrier::new(RIVALS), Barrier::new(RIVALS));
     let unanswered = AtomicBool::new(false);
-    // For each round whether this rival was left connected, or `None` without an answer, which ends the rounds.
-    // Nothing may panic between the barriers, or the others would wait for ever.
+    // For each round true if this rival stayed connected, or `None` without an answer, which ends the rounds. Nothing
+    // may panic between the barriers, or the others would wait for ever.
     let rival = || -> Vec<Option<bool>> {
         let mut outcomes = Vec::new();
         while outcomes.len() < ROUNDS && !unanswered.load(Ordering::SeqCst) {
@@ -115,7 +115,7 @@ fn of_clients_that_connect_at_once_one_always_stays_and_the_others_are_told() {
 }
 
 #[test]
-fn mqtt_3_2_2_8_who_is_overtaken_while_connecting_is_refused_with_a_legal_code() {
+fn mqtt_3_2_2_8_takeover_during_connect_gets_a_legal_code() {
     let broker = BrokerProcess::start(&[]);
     let _first = broker.connect(lasting(ProtocolVersion::V5, "client"));
     for (_, answer) in storm(&broker, ProtocolVersion::V5) {
@@ -153,10 +153,10 @@ fn a_storm_of_clean_starts_and_ends_leaves_nothing() {
     assert_eq!(reason, ReasonCode::NoMatchingSubscribers, "a subscription outlived its session");
 }
 
-/// What came first after CONNECT.
+/// First packet after CONNECT.
 type Answer = Result<Packet, Silence>;
 
-/// Connects many clients of one id at once; returns when all have their answer, so that the storm is over.
+/// Connects many clients with one id at once. Returns when all have their answer, so that the storm is over.
 fn storm(broker: &BrokerProcess, version: ProtocolVersion) -> Vec<(RawClient, Answer)> {
     let at_once = Barrier::new(STORM);
     let connect = || {

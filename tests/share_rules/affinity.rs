@@ -7,7 +7,7 @@ use crate::support::{BrokerProcess, RawClient, at_qos, share};
 
 const PUBLISHERS: usize = 24;
 
-/// Every publisher publishes twice, once each and once more: who got the messages of each.
+/// Publishes twice with every publisher, in rounds. Returns the member that got the messages of each.
 fn members_by_publisher(broker: &BrokerProcess, members: &mut [RawClient]) -> BTreeMap<String, usize> {
     let mut publishers: Vec<_> = (0..PUBLISHERS).map(|number| broker.v5(&format!("publisher {number}"))).collect();
     for _ in 0..2 {
@@ -32,7 +32,7 @@ fn member(broker: &BrokerProcess, number: usize) -> RawClient {
 }
 
 #[test]
-fn publishers_and_topics_belong_to_a_client_and_not_to_its_session() {
+fn hash_policies_keep_assignments_when_a_member_returns() {
     for policy in ["hash_client_id", "hash_topic"] {
         let broker = BrokerProcess::start(&["--policy", policy]);
         let mut members: Vec<_> = (0..3).map(|number| member(&broker, number)).collect();
@@ -58,14 +58,14 @@ fn a_publisher_sticks_to_a_member() {
     assert_eq!(members_by_publisher(&broker, &mut members), before, "a new member takes nobody away");
 }
 
-/// The next message, not acknowledged, if there is one.
+/// Returns the next message, unacknowledged, if there is one.
 fn next(member: &mut RawClient) -> Option<Publish> {
     member.settle();
     member.take_set_aside()
 }
 
 #[test]
-fn a_key_stays_while_its_messages_are_not_acknowledged_and_takes_turns_then() {
+fn key_is_pinned_until_its_messages_are_acknowledged() {
     let ruled = Ruled::start("[[share]]\npolicy = \"round_robin\"\nkey = \"topic\"\n");
     let broker = &ruled.broker;
     let mut members = [member(broker, 0), member(broker, 1)];
@@ -82,7 +82,7 @@ fn a_key_stays_while_its_messages_are_not_acknowledged_and_takes_turns_then() {
     assert!(of_a.iter().all(|(index, _)| *index == first));
     let (second, of_b) = publish(&mut members, "t/b");
     assert_eq!(second, 1 - first, "the other's turn");
-    // Not yet all of them.
+    // Not all of them yet.
     let last = of_a.pop().expect("three");
     for (index, message) in &of_a {
         members[*index].acknowledge(message);
@@ -96,7 +96,7 @@ fn a_key_stays_while_its_messages_are_not_acknowledged_and_takes_turns_then() {
         members[first].acknowledge(message);
         members[first].settle();
     }
-    // Though what is not acknowledged of another topic is still there.
+    // Unacknowledged messages of another topic make no difference.
     assert_eq!(publish(&mut members, "t/a").0, 1 - first);
     members[third].acknowledge(&of_c);
     members[second].acknowledge(&of_b);

@@ -4,7 +4,7 @@ use crate::Ruled;
 use crate::support::{BrokerProcess, ConfigFile, at_qos, share};
 
 #[test]
-fn the_first_rule_about_a_groups_name_and_filter_gives_its_policy() {
+fn first_rule_matching_name_and_filter_sets_the_policy() {
     let ruled = Ruled::start(
         r#"
         policy = "random"
@@ -32,7 +32,7 @@ fn the_first_rule_about_a_groups_name_and_filter_gives_its_policy() {
     }
 }
 
-/// With a policy of chance two members alternate once in 2^39 times.
+/// True if two members alternate. With a random policy that happens once in 2^39 times.
 pub(crate) fn takes_turns(broker: &BrokerProcess, group: &str, filter: &str) -> bool {
     let mut members = ["one", "two"].map(|id| broker.v5(id));
     for member in &mut members {
@@ -52,7 +52,7 @@ pub(crate) fn takes_turns(broker: &BrokerProcess, group: &str, filter: &str) -> 
 }
 
 #[test]
-fn a_rule_that_cannot_be_is_told_with_key_and_line() {
+fn invalid_share_rule_is_reported_with_key_and_line() {
     let file = ConfigFile::new("[[share]]\ngroup = \"a\"\nkey = \"topic_level:x\"\n");
     let (status, log) = BrokerProcess::fail_to_start(&["--config", file.path()]);
     assert!(!status.success());

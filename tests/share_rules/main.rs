@@ -1,4 +1,4 @@
-//! What share groups choose by: rules by their names, and new ones while messages flow.
+//! Rules of share groups: chosen by name, and replaced while messages flow.
 
 #[path = "../support/mod.rs"]
 mod support;
@@ -22,7 +22,7 @@ impl Ruled {
         Self { broker: BrokerProcess::start(&["--config", file.path()]), file }
     }
 
-    /// Takes new rules over; `reloads` counts all since the start, this one included.
+    /// Loads new rules. `reloads` counts all reloads since the start, this one included.
     fn reload(&self, rules: &str, reloads: usize) {
         std::fs::write(self.file.path(), rules).expect("the tests' directory is ours to write");
         self.broker.signal("HUP");

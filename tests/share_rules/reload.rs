@@ -9,10 +9,10 @@ use crate::by_name::takes_turns;
 use crate::support::{PATIENCE, RawClient, lasting, number_of, share};
 
 #[test]
-fn a_group_that_is_there_goes_by_the_new_rules_and_keeps_the_old_where_they_are_wrong() {
+fn reload_changes_existing_groups_unless_the_rules_are_invalid() {
     let turns = "policy = \"random\"\n[[share]]\ngroup = \"g*\"\npolicy = \"round_robin\"\n";
     let ruled = Ruled::start("policy = \"random\"");
-    // Founded under the first rules, and kept by a member who is not connected.
+    // The group begins under the first rules, and an offline member keeps it alive.
     let mut stays = ruled.broker.connect(lasting(ProtocolVersion::V5, "stays"));
     stays.subscribe(&share("group", "topic"), QoS::AtLeastOnce);
     stays.disconnect();
@@ -28,9 +28,9 @@ fn a_group_that_is_there_goes_by_the_new_rules_and_keeps_the_old_where_they_are_
     assert!(!takes_turns());
 }
 
-/// The policy of a group changes back and forth under load: at QoS 1 nothing is lost and nothing comes twice.
+/// The policy of a group changes back and forth under load: at QoS 1 no message is lost or doubled.
 #[test]
-fn a_hot_reload_loses_nothing_and_doubles_nothing() {
+fn reload_under_load_loses_and_doubles_no_message() {
     let rules = [
         "policy = \"random\"",
         "[[share]]\ngroup = \"gr*\"\nkey = \"topic\"\nshadow = \"random\"\n",
@@ -66,7 +66,7 @@ fn a_hot_reload_loses_nothing_and_doubles_nothing() {
         let published = senders.into_iter().map(|sender| sender.join().expect("no panic")).collect::<Vec<_>>();
         (published, receivers.map(|receiver| receiver.join().expect("no panic")))
     });
-    // Whatever is left has been queued by now.
+    // All remaining messages are queued by now.
     for (member, counts) in members.iter_mut().zip(&mut counts) {
         member.drain().iter().for_each(|publish| count(counts, publish));
     }
@@ -81,7 +81,7 @@ fn a_hot_reload_loses_nothing_and_doubles_nothing() {
     }
 }
 
-/// Publishes numbers until it is over: how many.
+/// Publishes numbers until it is over. Returns their count.
 fn publish(publisher: &mut RawClient, topic: &str, is_over: &AtomicBool) -> usize {
     let mut count = 0;
     while !is_over.load(Ordering::Relaxed) {
@@ -96,7 +96,7 @@ fn count(counts: &mut BTreeMap<Message, u32>, publish: &Publish) {
     *counts.entry((publisher, number_of(publish))).or_insert(0) += 1;
 }
 
-/// Who published a message, and its number.
+/// Publisher of a message, and its number.
 type Message = (usize, usize);
 
 fn receive(member: &mut RawClient, is_over: &AtomicBool, received: &AtomicUsize) -> BTreeMap<Message, u32> {

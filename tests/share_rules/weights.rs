@@ -4,7 +4,7 @@ use crate::support::{BrokerProcess, RawClient, at_qos, share, subscription, text
 
 const TOPIC: &str = "topic";
 
-/// Subscribes with this User Property, and needs no more than any subscription does to be granted.
+/// Subscribes with this User Property. SUBACK must grant QoS 1, as for any subscription.
 fn join(member: &mut RawClient, weight: Option<&str>) {
     let subscribe = Subscribe {
         packet_id: member.next_id(),
@@ -23,14 +23,14 @@ fn property(weight: &str) -> UserProperty {
     UserProperty::new(text("weight"), text(weight))
 }
 
-/// A client whose CONNECT says this weight.
+/// A client whose CONNECT sets this weight.
 fn connect(broker: &BrokerProcess, client_id: &str, weight: &str) -> RawClient {
     let mut connect = Connect::new(ProtocolVersion::V5, text(client_id));
     connect.properties.user_properties = vec![property(weight)];
     broker.connect(connect)
 }
 
-/// How many of so many messages each gets.
+/// Publishes `count` messages. Returns how many of them each member gets.
 fn shares<const N: usize>(broker: &BrokerProcess, members: [&mut RawClient; N], count: usize) -> [usize; N] {
     let mut publisher = broker.v5("publisher");
     for _ in 0..count {
@@ -40,7 +40,7 @@ fn shares<const N: usize>(broker: &BrokerProcess, members: [&mut RawClient; N], 
 }
 
 #[test]
-fn subscriptions_say_their_weight_and_may_say_another_one_later() {
+fn subscription_weight_can_be_set_and_changed() {
     let broker = BrokerProcess::start(&["--policy", "weighted_round_robin"]);
     let [mut heavy, mut light, mut old] = [broker.v5("heavy"), broker.v5("light"), broker.v311("old")];
     join(&mut heavy, Some("3"));
@@ -54,7 +54,7 @@ fn subscriptions_say_their_weight_and_may_say_another_one_later() {
 }
 
 #[test]
-fn a_connection_says_the_weight_of_subscriptions_that_say_none() {
+fn connection_weight_is_the_default_of_its_subscriptions() {
     let broker = BrokerProcess::start(&["--policy", "weighted_round_robin"]);
     let [mut one, mut other] = [connect(&broker, "one", "4"), connect(&broker, "other", "4")];
     join(&mut one, None);
@@ -63,7 +63,7 @@ fn a_connection_says_the_weight_of_subscriptions_that_say_none() {
 }
 
 #[test]
-fn what_is_no_weight_counts_as_nothing_said() {
+fn invalid_weights_are_ignored() {
     let broker = BrokerProcess::start(&["--policy", "weighted_round_robin"]);
     let [mut one, mut other] = [connect(&broker, "one", "many"), connect(&broker, "other", "2")];
     join(&mut one, Some("65536"));

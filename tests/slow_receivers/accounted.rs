@@ -1,4 +1,4 @@
-//! A QoS 1 or 2 message that is acknowledged with success reaches all of its receivers. One that finds no room is refused.
+//! A QoS 1 or 2 message acknowledged with success reaches all its receivers. A message without room is refused.
 
 use std::collections::BTreeSet;
 use std::io::Write as _;
@@ -16,7 +16,7 @@ fn ephemeral(queue: &str) -> BrokerProcess {
     BrokerProcess::start(&["--config", config.path(), "--ephemeral"])
 }
 
-/// Publishes messages in one write; the numbers of those that were acknowledged with success. All others were refused.
+/// Publishes messages in one write. Returns the numbers acknowledged with success; all others were refused.
 fn publish_numbers(publisher: &mut RawClient, messages: Vec<Publish>) -> BTreeSet<usize> {
     let numbers: Vec<_> = messages.iter().map(number_of).collect();
     let reasons = publish_all(publisher, messages);
@@ -30,7 +30,8 @@ fn publish_numbers(publisher: &mut RawClient, messages: Vec<Publish>) -> BTreeSe
     accepted
 }
 
-/// Receives and acknowledges until all of `wanted` have come to one of the clients; the numbers as they came.
+/// Receives and acknowledges until all `wanted` messages have reached a client. Returns their numbers in order of
+/// arrival.
 fn collect(clients: &mut [RawClient], wanted: &BTreeSet<usize>, what: &str) -> Vec<usize> {
     let mut missing = wanted.clone();
     let mut came = Vec::new();
@@ -99,7 +100,7 @@ fn chunk_beyond_the_room_of_a_share_group_is_refused() {
             }
             let messages = (0..400).map(|number| numbered("topic", number, 100, qos)).collect();
             let accepted = publish_numbers(&mut broker.v5("publisher"), messages);
-            // Each member's queue, the group's own, and what is under way.
+            // Each member's queue, the group backlog, and the messages in flight.
             assert!((1..=3 * 40 + 2 * 3).contains(&accepted.len()), "{}", accepted.len());
             if is_away {
                 members = ["one", "two"].into_iter().map(member).collect();
@@ -128,7 +129,8 @@ fn messages_of_a_lost_member_wait_beyond_the_limits() {
     collect(&mut [stays], &accepted, "the members that are gone had more than the group's line holds");
 }
 
-/// Several kinds of receivers, random limits, sizes and chunks: nothing acknowledged is missing, with a store and without.
+/// Several kinds of receivers, with random limits, sizes and chunks: no acknowledged message is lost, with or without a
+/// store.
 #[test]
 fn acknowledged_messages_arrive_whatever_the_limits() {
     let seed = seed("TENBIN_ACCOUNTED_SEED");

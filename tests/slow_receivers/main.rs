@@ -1,4 +1,4 @@
-//! Receivers that do not keep up: what waits for them goes to disk, nobody else notices, and nothing is lost.
+//! Receivers that do not keep up: their messages go to disk, other clients are not affected, and no message is lost.
 
 #[path = "../support/mod.rs"]
 mod support;
@@ -16,20 +16,20 @@ use std::time::{Duration, Instant};
 use support::{BrokerProcess, ConfigFile, PATIENCE, RawClient, at_qos};
 use tenbin_codec::{Ack, Connect, Packet, PacketType, Publish, QoS, ReasonCode, WriteBuffer};
 
-/// A broker whose receivers are slow from 512 KiB on.
+/// A configuration in which receivers count as slow from 512 KiB on.
 fn config(queue: &str) -> ConfigFile {
     ConfigFile::new(&format!(
         "[queue]\nbytes_maximum = 1048576\n{queue}\n[store]\nsync = \"never\"\n[sys]\ninterval_seconds = 1\n"
     ))
 }
 
-/// A client that has at most so many messages unacknowledged.
+/// `connect` with this Receive Maximum.
 fn narrow(mut connect: Connect, receive_maximum: u16) -> Connect {
     connect.properties.receive_maximum = NonZeroU16::new(receive_maximum);
     connect
 }
 
-/// A message of some size that says its number.
+/// A message of this size that holds its number.
 fn numbered(topic: &str, number: usize, bytes: usize, qos: QoS) -> Publish {
     at_qos(topic, &format!("{number:>bytes$}"), qos)
 }
@@ -39,7 +39,7 @@ fn number_of(publish: &Publish) -> usize {
     text.trim_start().parse().expect("a number as text")
 }
 
-/// Publishes all in one write, then waits for their acknowledgements; what these said.
+/// Publishes all messages in one write, then waits for their acknowledgements. Returns the Reason Codes.
 fn publish_all(client: &mut RawClient, messages: Vec<Publish>) -> Vec<ReasonCode> {
     let mut out = WriteBuffer::new();
     let mut waits_for = Vec::new();
@@ -68,7 +68,7 @@ fn publish_all(client: &mut RawClient, messages: Vec<Publish>) -> Vec<ReasonCode
     reasons
 }
 
-/// Receives so many messages and acknowledges each; their numbers.
+/// Receives and acknowledges `count` messages. Returns their numbers.
 fn receive(client: &mut RawClient, count: usize) -> Vec<usize> {
     (0..count).map(|_| number_of(&client.receive_message())).collect()
 }
@@ -81,7 +81,7 @@ impl<'a> Figures<'a> {
         Self(broker)
     }
 
-    /// Waits until a figure is as it should be.
+    /// Waits until a figure is right.
     fn wait_for(&self, name: &str, is_right: impl Fn(u64) -> bool) {
         let mut client = self.0.v5("");
         client.subscribe(&format!("$SYS/broker/{name}"), QoS::AtMostOnce);
@@ -98,7 +98,7 @@ impl<'a> Figures<'a> {
     }
 }
 
-/// What it says now: a new reader gets all figures.
+/// Current value of a figure: a new reader gets all figures.
 fn figure(broker: &BrokerProcess, name: &str) -> u64 {
     let mut reader = broker.v5("");
     reader.subscribe(&format!("$SYS/broker/{name}"), QoS::AtMostOnce);

@@ -1,4 +1,4 @@
-//! What QoS 0 messages do that find no room, because their receiver does not read.
+//! Overflow policies for QoS 0 messages of a receiver that does not read.
 
 use std::time::{Duration, Instant};
 
@@ -9,12 +9,12 @@ use super::{Figures, config, number_of, numbered, publish_all};
 
 const BYTES: usize = 16 * 1024;
 
-/// A receiver that does not read, and how many messages were published to it until it was slow, and then some more.
+/// Returns a receiver that does not read, and the number of messages published until it was slow and shortly after.
 fn stuck(broker: &BrokerProcess) -> (RawClient, usize) {
     stuck_until(broker, &["receiver", "stuck", "to=\"spooling\""])
 }
 
-/// Or until the log says this.
+/// As [`stuck`], until the log contains `said`.
 fn stuck_until(broker: &BrokerProcess, said: &[&str]) -> (RawClient, usize) {
     let mut receiver = broker.connect(lasting(ProtocolVersion::V5, "stuck"));
     receiver.subscribe("topic", QoS::AtMostOnce);
@@ -29,7 +29,7 @@ fn stuck_until(broker: &BrokerProcess, said: &[&str]) -> (RawClient, usize) {
         publisher.settle();
         published
     };
-    // What the system takes for the socket goes before.
+    // The system's socket buffers fill first.
     while broker.log().find(said, Duration::from_millis(20)).is_none() {
         assert!(Instant::now() < until, "never slow");
         publish(16);
@@ -38,7 +38,7 @@ fn stuck_until(broker: &BrokerProcess, said: &[&str]) -> (RawClient, usize) {
     (receiver, published)
 }
 
-/// Reads what is there, and what comes when there is room again.
+/// Reads all queued messages, and those that follow when there is room again.
 fn read_all(broker: &BrokerProcess, receiver: &mut RawClient) -> Vec<usize> {
     let mut publisher = broker.v5("last");
     let mut numbers = Vec::new();
@@ -47,7 +47,7 @@ fn read_all(broker: &BrokerProcess, receiver: &mut RawClient) -> Vec<usize> {
         match receiver.try_receive(Duration::from_secs(1)) {
             Ok(Packet::Publish(publish)) if publish.payload == "last" => return numbers,
             Ok(Packet::Publish(publish)) => numbers.push(number_of(&publish)),
-            // While much waits, it may find no room, and follows another time.
+            // Behind a long queue it may find no room, and is published again.
             Err(Silence::TimedOut) => drop(publisher.publish_with(message("topic", "last"))),
             other => panic!("{other:?} instead of PUBLISH"),
         }
@@ -83,7 +83,7 @@ fn drop_newest_keeps_the_oldest() {
 }
 
 #[test]
-fn spool_keeps_all_of_them_in_order() {
+fn spool_policy_keeps_all_messages_in_order() {
     let config = config("when_full = \"spool\"");
     let directory = DataDirectory::new();
     let broker = directory.start_with(&["--config", config.path()]);
@@ -97,11 +97,11 @@ fn spool_keeps_all_of_them_in_order() {
 }
 
 #[test]
-fn disconnect_says_why() {
+fn disconnect_policy_sends_a_reason() {
     let config = config("when_full = \"disconnect\"");
     let directory = DataDirectory::new();
     let broker = directory.start_with(&["--config", config.path()]);
-    // A queue that fills at once is full before its receiver is known to be slow.
+    // A queue that fills at once is full before its receiver counts as slow.
     let (mut receiver, _) = stuck_until(&broker, &["stuck", "too slow"]);
     let packets = receiver.read_to_end();
     match packets.last() {

@@ -1,4 +1,4 @@
-//! QoS 1 and 2 messages for which there is no room: refused, never dropped without a word.
+//! QoS 1 and 2 messages without room: refused, never dropped silently.
 
 use tenbin_codec::{Connect, ProtocolVersion, QoS, ReasonCode};
 
@@ -6,7 +6,7 @@ use super::support::{BrokerProcess, ConfigFile, DataDirectory, PATIENCE, RawClie
 use super::{Figures, narrow, numbered, publish_all, receive};
 
 #[test]
-fn what_no_more_may_wait_for_is_refused_until_there_is_room() {
+fn full_queue_refuses_messages_until_there_is_room() {
     let on_disk = ConfigFile::new("[store]\nqueue_bytes_maximum = 20000\n[sys]\ninterval_seconds = 1\n");
     let in_memory = ConfigFile::new("[queue]\nmessages_maximum = 20\n[sys]\ninterval_seconds = 1\n");
     let by_bytes = ConfigFile::new("[queue]\nbytes_maximum = 20000\n[sys]\ninterval_seconds = 1\n");
@@ -38,7 +38,7 @@ fn refuses(broker: &BrokerProcess) {
 }
 
 #[test]
-fn what_no_more_may_wait_for_with_a_share_group_is_refused_until_there_is_room() {
+fn full_group_refuses_messages_until_there_is_room() {
     let on_disk = ConfigFile::new("[store]\nqueue_bytes_maximum = 20000\n");
     let directory = DataDirectory::new();
     refuses_for_a_group(&directory.start_with(&["--config", on_disk.path()]));
@@ -65,7 +65,7 @@ fn refuses_for_a_group(broker: &BrokerProcess) {
 }
 
 #[test]
-fn without_a_disk_a_connected_receiver_has_as_much_as_its_queue_holds_and_no_more() {
+fn connected_receiver_without_disk_is_limited_to_its_queue() {
     let config =
         ConfigFile::new("[queue]\nmessages_maximum = 20\nwhen_full = \"spool\"\n[sys]\ninterval_seconds = 1\n");
     let broker = BrokerProcess::start(&["--config", config.path(), "--ephemeral"]);
@@ -83,7 +83,7 @@ fn without_a_disk_a_connected_receiver_has_as_much_as_its_queue_holds_and_no_mor
 }
 
 #[test]
-fn with_a_disk_more_waits_for_a_connected_receiver_whose_session_ends_with_it() {
+fn transient_receiver_with_disk_may_exceed_its_queue() {
     let config =
         ConfigFile::new("[queue]\nmessages_maximum = 20\n[store]\nsync = \"never\"\n[sys]\ninterval_seconds = 1\n");
     let directory = DataDirectory::new();
@@ -91,14 +91,14 @@ fn with_a_disk_more_waits_for_a_connected_receiver_whose_session_ends_with_it() 
     let mut receiver = broker.connect(narrow(Connect::new(ProtocolVersion::V5, text("connected")), 1));
     receiver.subscribe("topic", QoS::AtLeastOnce);
     let mut publisher = broker.v5("publisher");
-    // All in one write: nobody can look at the receiver in between.
+    // All in one write: the slow-consumer monitor cannot run in between.
     let messages = (0..500).map(|number| numbered("topic", number, 100, QoS::AtLeastOnce)).collect();
     assert!(publish_all(&mut publisher, messages).iter().all(|reason| *reason == ReasonCode::Success));
     Figures::of(&broker).wait_for("spooling/messages", |messages| messages > 200);
     assert_eq!(receive(&mut receiver, 500), (0..500).collect::<Vec<_>>());
     receiver.expect_nothing_waiting();
     Figures::of(&broker).wait_for("spooling/messages", |messages| messages == 0);
-    // What waits when it goes, goes with it.
+    // Messages still queued when the receiver disconnects are discarded.
     let messages = (0..500).map(|number| numbered("topic", number, 100, QoS::AtLeastOnce)).collect();
     publish_all(&mut publisher, messages);
     Figures::of(&broker).wait_for("spooling/messages", |messages| messages > 200);

@@ -14,14 +14,14 @@ use super::{Figures, figure, narrow, number_of, numbered, publish_all};
 
 const PUBLISHERS: usize = 3;
 const ROUNDS: usize = 10;
-/// However busy the machine is.
+/// Long enough for any busy machine.
 const PUBLISHED_WITHIN: Duration = Duration::from_secs(180);
 
-/// By publisher and QoS.
+/// Number of messages by publisher and QoS.
 type Counts = [[usize; 2]; PUBLISHERS];
 
 #[test]
-fn the_order_of_each_publisher_holds_while_its_receivers_become_slow_and_catch_up() {
+fn publisher_order_holds_while_receivers_slow_down_and_catch_up() {
     let seed = seed("TENBIN_RACING_SEED");
     let _ = writeln!(std::io::stderr(), "TENBIN_RACING_SEED={seed}");
     // Slow from 256 KiB on.
@@ -45,7 +45,7 @@ fn the_order_of_each_publisher_holds_while_its_receivers_become_slow_and_catch_u
         let (broker, end) = (&broker, &end);
         let publishers: [_; PUBLISHERS] =
             std::array::from_fn(|publisher| scope.spawn(move || publish(broker, publisher, seed)));
-        // All are slow for the first time before they read anything, on machines of any speed.
+        // All receivers are slow once before they read anything, on machines of any speed.
         Figures::of(broker).wait_for("clients/spooling", |clients| clients == 3);
         for (number, client) in connected.into_iter().enumerate() {
             scope.spawn(move || receive(client, number, seed, end));
@@ -62,7 +62,7 @@ fn the_order_of_each_publisher_holds_while_its_receivers_become_slow_and_catch_u
     assert_eq!(figure(&broker, "publish/messages/dropped"), 0);
 }
 
-/// How many of each QoS.
+/// Returns the number of messages of each QoS.
 fn publish(broker: &BrokerProcess, publisher: usize, seed: u64) -> [usize; 2] {
     let mut dice = Dice::new(seed, publisher);
     let mut client = broker.v5(&format!("publisher-{publisher}"));
@@ -81,13 +81,13 @@ fn publish(broker: &BrokerProcess, publisher: usize, seed: u64) -> [usize; 2] {
         }
         thread::sleep(Duration::from_millis(dice.within(0..1200)));
     }
-    // Nothing says what became of the last one of QoS 0.
+    // No answer shows the fate of the last QoS 0 message, so a QoS 1 message follows.
     sent[1] += 1;
     publish_all(&mut client, vec![numbered(&format!("race/{publisher}"), sent[1] - 1, 10, QoS::AtLeastOnce)]);
     sent
 }
 
-/// Reads, and does not, in turn; then all that is there.
+/// Reads and pauses in turn, then reads all remaining messages.
 fn receive(mut client: RawClient, number: usize, seed: u64, end: &OnceLock<Counts>) {
     let mut dice = Dice::new(seed, PUBLISHERS + number);
     let mut got = Counts::default();
@@ -109,7 +109,7 @@ fn receive(mut client: RawClient, number: usize, seed: u64, end: &OnceLock<Count
     client.expect_nothing_waiting();
 }
 
-/// Whether a message has come, within a while.
+/// Returns true if a message arrived within `patience`.
 fn take(client: &mut RawClient, got: &mut Counts, patience: Duration) -> bool {
     let publish = match client.try_receive(patience) {
         Ok(Packet::Publish(publish)) => publish,

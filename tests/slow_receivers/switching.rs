@@ -10,14 +10,14 @@ use super::{Figures, config, figure, narrow, number_of, numbered, publish_all, r
 
 const BYTES: usize = 4096;
 
-/// Receivers of each kind: in a session that outlives its connection, and in those that do not.
+/// Receivers of each kind: in a persistent session, and in transient ones.
 fn receivers() -> [Connect; 3] {
     let passing = |version| Connect::new(version, text("slow"));
     [lasting(ProtocolVersion::V5, "slow"), passing(ProtocolVersion::V5), passing(ProtocolVersion::V311)]
 }
 
 #[test]
-fn what_waits_for_a_slow_receiver_leaves_memory_and_comes_in_order_when_it_reads_again() {
+fn slow_receivers_messages_spill_to_disk_and_stay_in_order() {
     for connect in receivers() {
         for qos in [QoS::AtLeastOnce, QoS::ExactlyOnce] {
             let case = format!("{:?}, {:?}, QoS {qos}", connect.version, connect.properties.session_expiry_interval);
@@ -44,7 +44,8 @@ fn what_waits_for_a_slow_receiver_leaves_memory_and_comes_in_order_when_it_reads
             figures.wait_for("clients/spooling", |clients| clients == 1);
             publish(500, &mut normal);
             figures.wait_for("queued messages/bytes", |bytes| bytes <= 2 * 64 * 1024);
-            // 3.1.1 has no Receive Maximum: nearly as much is under way as may wait, and what waits may follow.
+            // 3.1.1 has no Receive Maximum: almost as much may be in flight as in the queue, and queued messages may
+            // follow.
             let under_way = if connect.version == ProtocolVersion::V311 { 2 * (1 << 20) / BYTES } else { 8 };
             Figures::of(&broker).wait_for("spooling/messages", |messages| messages + under_way as u64 >= 900);
             assert_eq!(figure(&broker, "publish/messages/dropped"), 0, "{case}");
@@ -63,12 +64,12 @@ fn what_waits_for_a_slow_receiver_leaves_memory_and_comes_in_order_when_it_reads
 }
 
 #[test]
-fn the_order_holds_however_often_a_receiver_is_slow_and_is_not() {
+fn order_holds_while_a_receiver_alternates_its_speed() {
     let seed = seed("TENBIN_SLOW_SEED");
     let _ = writeln!(std::io::stderr(), "TENBIN_SLOW_SEED={seed}");
-    // One of 3.1.1 has no Receive Maximum: too much may be under way for it to be slow.
+    // A 3.1.1 receiver has no Receive Maximum: it may have too much in flight to count as slow.
     for (number, connect) in receivers().into_iter().take(2).enumerate() {
-        // From 128 KiB on: switches come soon.
+        // Slow from 128 KiB on, so that it changes soon.
         let config = ConfigFile::new(
             "[queue]\nbytes_maximum = 262144\nwhen_full = \"spool\"\n[store]\nsync = \"never\"\n[sys]\ninterval_seconds = 1\n",
         );
@@ -83,7 +84,7 @@ fn the_order_holds_however_often_a_receiver_is_slow_and_is_not() {
         let mut sent = [[0; 3]; 2];
         let mut got = [[0; 3]; 2];
         for round in 0..6 {
-            // Whatever the dice say, it is slow at least once: the first round publishes enough for that.
+            // The first round publishes enough to make the receiver slow at least once, with any seed.
             let least = if round == 0 { 40 } else { 1 };
             let bytes = if round == 0 { 4000 } else { [100, 1000, 4000][dice.within(0..3) as usize] };
             for _ in 0..dice.within(least..60) {
@@ -115,7 +116,7 @@ fn the_order_holds_however_often_a_receiver_is_slow_and_is_not() {
     }
 }
 
-/// Whether a message has come, within a while.
+/// Returns true if a message arrived within `patience`.
 fn take(client: &mut RawClient, got: &mut [[usize; 3]; 2], patience: Duration) -> bool {
     let publish = match client.try_receive(patience) {
         Ok(Packet::Publish(publish)) => publish,
@@ -132,7 +133,7 @@ fn take(client: &mut RawClient, got: &mut [[usize; 3]; 2], patience: Duration) -
 }
 
 #[test]
-fn nothing_that_was_acknowledged_is_lost_when_the_broker_is_killed_meanwhile() {
+fn kill_during_spill_loses_no_acknowledged_message() {
     let config = config("");
     let directory = DataDirectory::new();
     let arguments = ["--config", config.path()];
@@ -147,14 +148,14 @@ fn nothing_that_was_acknowledged_is_lost_when_the_broker_is_killed_meanwhile() {
         publish_all(&mut publisher, messages);
     }
     Figures::of(&broker).wait_for("clients/spooling", |clients| clients == 2);
-    // More goes to disk directly.
+    // Further messages go to disk directly.
     for first in (600..1000).step_by(50) {
         let messages = (first..first + 50).map(|number| numbered("topic", number, BYTES, QoS::AtLeastOnce)).collect();
         publish_all(&mut publisher, messages);
     }
     drop(broker); // kills it
     let broker = directory.start_with(&arguments);
-    // What waited for a session that is no more is gone.
+    // Messages of the ended session are gone.
     Figures::of(&broker).wait_for("spooling/messages", |messages| messages == 1000);
     let (mut slow, connack) = RawClient::connect(broker.address(), lasting(ProtocolVersion::V5, "slow"));
     assert!(connack.session_present);

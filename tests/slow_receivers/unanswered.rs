@@ -1,4 +1,4 @@
-//! Refusals that do not reach their publisher: at MQTT 3.1.1, which has none, and where the connection breaks before.
+//! Refusals that do not reach their publisher: MQTT 3.1.1 has none, and a connection may break before.
 
 use std::collections::BTreeSet;
 use std::thread;
@@ -20,12 +20,12 @@ fn id(number: u16) -> PacketId {
     PacketId::new(number).expect("not 0")
 }
 
-/// Sends a message by this identifier, and waits for nothing.
+/// Sends a message with this identifier, without waiting for an answer.
 fn send(client: &mut RawClient, identifier: u16, dup: bool, publish: Publish) {
     client.send(&Packet::Publish(Publish { packet_id: Some(id(identifier)), dup, ..publish }));
 }
 
-/// A session that is away and has as much waiting as it may.
+/// Fills the queue of an offline session. Returns the number of queued messages.
 fn fill(broker: &BrokerProcess, filter: &str) -> usize {
     let mut full = broker.connect(lasting(ProtocolVersion::V5, "full"));
     full.subscribe(filter, QoS::ExactlyOnce);
@@ -44,10 +44,10 @@ fn full_queue_closes_a_3_1_1_publisher_until_there_is_room() {
         let mut publisher = old();
         for is_again in [false, true] {
             send(&mut publisher, 1, is_again, numbered("topic", 77, 100, qos));
-            publisher.expect_closed(); // and no acknowledgement before
+            publisher.expect_closed(); // without an acknowledgement
             publisher = old();
         }
-        // The same client is served where nothing is refused.
+        // The same client is served as long as nothing is refused.
         assert_eq!(publisher.publish("other/client", "x", QoS::AtMostOnce), ReasonCode::Success);
         publisher.settle();
         let mut full = broker.connect(lasting(ProtocolVersion::V5, "full"));
@@ -77,7 +77,8 @@ fn full_queue_of_one_receiver_does_not_stop_a_3_1_1_publisher() {
     }
 }
 
-/// A publisher sends a chunk, and after each loss of its connection what is not acknowledged; a receiver is slow.
+/// A publisher sends a chunk, and resends unacknowledged messages after each loss of its connection. A receiver is
+/// slow.
 #[test]
 fn all_messages_of_a_3_1_1_publisher_arrive_in_order() {
     const COUNT: usize = 150;
@@ -142,7 +143,7 @@ fn lost_refusal_brings_no_second_copy_after_a_restart() {
     second_copies(&mut || directory.start_with(&["--config", on_disk.path()]), true);
 }
 
-/// Nothing comes but the end of a handshake that the restart has interrupted.
+/// Asserts that nothing arrives but the end of a handshake that the restart interrupted.
 fn expect_no_message(receiver: &mut RawClient) {
     receiver.settle();
     while let Ok(packet) = receiver.try_receive(Duration::ZERO) {
@@ -179,7 +180,7 @@ fn second_copies(start: &mut dyn FnMut() -> BrokerProcess, restarts: bool) {
         client.cut();
     }
     expect_no_message(&mut receiver);
-    // The identifier is free for another message, which is taken where there is room and known when it comes again.
+    // The identifier is free for another message, which is accepted if there is room, and recognized when resent.
     let mut client = publisher(&broker);
     let mut full = broker.connect(Connect { clean_start: true, ..Connect::new(ProtocolVersion::V5, text("full")) });
     full.settle();
@@ -193,11 +194,11 @@ fn second_copies(start: &mut dyn FnMut() -> BrokerProcess, restarts: bool) {
     expect_no_message(&mut receiver);
 }
 
-/// A session is known to be full when a QoS 2 message comes, a share group turns out to be so later.
+/// A full session is known when a QoS 2 message arrives, a full share group only later.
 #[test]
 fn message_that_all_refused_is_judged_anew_after_restart() {
     const COUNT: u16 = 60;
-    /// Messages that the group has room for: its member's queue, its own, and what is under way.
+    /// Room of the group: its member's queue, its backlog, and the message in flight.
     const ROOM: u16 = 10 + 10 + 1;
     let directory = DataDirectory::new();
     let config = ConfigFile::new("[queue]\nmessages_maximum = 10\n[store]\nqueue_bytes_maximum = 2000\n");

@@ -14,7 +14,7 @@ pub(crate) struct BrokerProcess {
     addresses: Vec<SocketAddr>,
     start_lines: Vec<String>,
     log: Lines,
-    /// Where the default store is asked for, see [`command`].
+    /// Set if the default store is requested, see [`command`].
     _data: Option<TempDir>,
 }
 
@@ -29,7 +29,7 @@ impl BrokerProcess {
         Self::start_exactly(&all)
     }
 
-    /// Starts `tenbin broker` with these arguments only; waits for one address for each `--listen`, at least one.
+    /// Starts `tenbin broker` with these arguments only. Waits for one address for each `--listen`, at least one.
     pub(crate) fn start_exactly(arguments: &[&str]) -> Self {
         let wanted = arguments.iter().filter(|&&argument| argument == "--listen").count().max(1);
         Self::start_listening(arguments, wanted)
@@ -44,19 +44,20 @@ impl BrokerProcess {
         Self::spawn((limited, data), 1)
     }
 
-    /// Starts `tenbin broker` with these arguments only; waits for so many addresses.
+    /// Starts `tenbin broker` with these arguments only, and waits for `wanted` addresses.
     pub(crate) fn start_listening(arguments: &[&str], wanted: usize) -> Self {
         Self::spawn(command(arguments), wanted)
     }
 
-    /// As [`BrokerProcess::start_exactly`], with one address, and with more in its environment.
+    /// As [`BrokerProcess::start_exactly`], with one address and a larger environment.
     pub(crate) fn start_in(environment: &[(&str, PathBuf)], arguments: &[&str]) -> Self {
         let (mut command, data) = command(arguments);
         command.envs(environment.iter().map(|(name, value)| (name, value)));
         Self::spawn((command, data), 1)
     }
 
-    /// As [`BrokerProcess::start_exactly`], for one that may not start: then its exit status, and what it said.
+    /// As [`BrokerProcess::start_exactly`], for a broker that may refuse to start. Then returns its exit status and
+    /// output.
     pub(crate) fn try_start(arguments: &[&str]) -> Result<Self, (ExitStatus, Vec<String>)> {
         Self::try_spawn(command(arguments), 1)
     }
@@ -88,7 +89,7 @@ impl BrokerProcess {
         Ok(broker)
     }
 
-    /// Runs `tenbin broker` with arguments that keep it from starting: its exit status, and what it said.
+    /// Runs `tenbin broker` with arguments that keep it from starting. Returns its exit status and output.
     pub(crate) fn fail_to_start(arguments: &[&str]) -> (ExitStatus, Vec<String>) {
         let (mut command, data) = command(arguments);
         let mut child = command.spawn().expect("the built command can be started");
@@ -108,12 +109,12 @@ impl BrokerProcess {
         &self.addresses
     }
 
-    /// What it printed when it began to listen.
+    /// Lines that it printed when it began to listen.
     pub(crate) fn start_lines(&self) -> &[String] {
         &self.start_lines
     }
 
-    /// Its log, as it goes on.
+    /// Its log, which grows as it runs.
     pub(crate) fn log(&self) -> &Lines {
         &self.log
     }
@@ -122,7 +123,7 @@ impl BrokerProcess {
         self.child.id()
     }
 
-    /// Memory that the process has in use (Linux only).
+    /// Resident memory of the process (Linux only).
     pub(crate) fn resident_bytes(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).expect("a running process");
         let line = status.lines().find(|line| line.starts_with("VmRSS:")).expect("every process has one");
@@ -130,10 +131,10 @@ impl BrokerProcess {
         kibibytes.expect("a number of kB") * 1024
     }
 
-    /// Processor time that it has taken, of all threads (Linux only): what it did, however busy the machine is.
+    /// CPU time of all its threads (Linux only), which measures its work even on a busy machine.
     pub(crate) fn cpu_time(&self) -> Duration {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid())).expect("a running process");
-        // Behind its name, in brackets, which may hold anything.
+        // The fields after its name in brackets, which may hold anything.
         let (_, fields) = stat.rsplit_once(')').expect("a name in brackets");
         let ticks = fields.split_ascii_whitespace().skip(11).take(2).filter_map(|field| field.parse::<u64>().ok());
         Duration::from_millis(ticks.sum::<u64>() * 10) // 100 a second
@@ -176,17 +177,17 @@ impl BrokerProcess {
         self.connect(Connect::new(version, text(client_id)))
     }
 
-    /// A client that is connected as `connect` says.
+    /// A client connected with this CONNECT.
     pub(crate) fn connect(&self, connect: Connect) -> RawClient {
         RawClient::connect(self.address(), connect).0
     }
 
-    /// A connection on which nothing was sent.
+    /// Opens a connection and sends nothing.
     pub(crate) fn open(&self, version: ProtocolVersion) -> RawClient {
         RawClient::open(self.address(), version)
     }
 
-    /// Asserts that somebody else is still served: a new client that publishes to itself.
+    /// Asserts that other clients are still served: a new client publishes to itself.
     pub(crate) fn assert_serves(&self) {
         let mut client = self.v5("");
         client.subscribe("serves", tenbin_codec::QoS::AtLeastOnce);
@@ -202,14 +203,14 @@ impl Drop for BrokerProcess {
     }
 }
 
-/// Whether brokers have the default store where a test says nothing of it: `TENBIN_TEST_STORE=durable`.
+/// True if brokers of tests without store arguments get the default store: `TENBIN_TEST_STORE=durable`.
 pub(crate) fn is_store_durable() -> bool {
     std::env::var("TENBIN_TEST_STORE").is_ok_and(|store| store == "durable")
 }
 
-/// A command, and the data directory that was made for it.
+/// Builds a broker command, and the data directory made for it.
 ///
-/// Without a word about the store it is ephemeral, so that nothing that one test leaves behind is there for another. With
+/// Without store arguments the store is ephemeral, so that no test leaves anything for another. With
 /// `TENBIN_TEST_STORE=durable` it is the default store, in a directory of its own.
 fn command(arguments: &[&str]) -> (Command, Option<TempDir>) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tenbin"));

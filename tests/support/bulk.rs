@@ -2,10 +2,10 @@ use tenbin_codec::{Ack, Packet, PacketType, Publish, QoS, ReasonCode, WriteBuffe
 
 use super::{RawClient, at_qos};
 
-/// Many numbered messages, to see whether all arrive, once and in order.
+/// Many numbered messages, to check that all arrive once and in order.
 pub(crate) struct Numbered<'a> {
     pub(crate) topics: &'a [&'a str],
-    /// Messages in all, given to the topics in turn.
+    /// Total number of messages, which go to the topics in turn.
     pub(crate) count: usize,
     pub(crate) qos: QoS,
 }
@@ -25,7 +25,7 @@ impl Numbered<'_> {
         }
     }
 
-    /// Receives and acknowledges as many; the numbers by topic, in the order in which they came.
+    /// Receives and acknowledges as many messages. Returns the numbers by topic, in order of arrival.
     pub(crate) fn receive(&self, client: &mut RawClient) -> Vec<Vec<usize>> {
         let mut received = vec![Vec::new(); self.topics.len()];
         let mut count = 0;
@@ -53,7 +53,7 @@ impl Numbered<'_> {
         received
     }
 
-    /// What [`Numbered::receive`] returns if nothing is lost, repeated or out of order.
+    /// Result of [`Numbered::receive`] if no message is lost, repeated or out of order.
     pub(crate) fn in_order(&self) -> Vec<Vec<usize>> {
         let of_topic = |topic| (topic..self.count).step_by(self.topics.len()).collect();
         (0..self.topics.len()).map(of_topic).collect()
@@ -64,13 +64,13 @@ impl Numbered<'_> {
     }
 }
 
-/// The number that a payload spells.
+/// Parses the number in a payload.
 pub(crate) fn number_of(publish: &Publish) -> usize {
     let text = std::str::from_utf8(&publish.payload).expect("a number as text");
     text.parse().expect("a number as text")
 }
 
-/// All in one write, then all acknowledgements.
+/// Publishes all messages in one write, then waits for all acknowledgements.
 fn publish_together(client: &mut RawClient, qos: QoS, messages: Vec<Publish>) {
     let mut out = WriteBuffer::new();
     let mut ids = Vec::new();
@@ -97,5 +97,5 @@ fn publish_together(client: &mut RawClient, qos: QoS, messages: Vec<Publish>) {
     }
 }
 
-/// Messages that are published at once; below the broker's Receive Maximum.
+/// Messages in flight; below the broker's Receive Maximum.
 const WINDOW: usize = 256;

@@ -7,13 +7,13 @@ use tenbin_codec::{Connect, Packet, PacketId, ProtocolVersion, Publish, QoS, Sub
 
 use super::{Dice, PATIENCE, RawClient, Silence, encode, filter, lasting, retained, subscription, text};
 
-/// Subscriptions and retained messages that one client changes again and again, and what may be there of them.
+/// Random changes of one client's subscriptions and retained messages, and their possible states.
 pub(crate) struct Changes {
     dice: Dice,
-    /// The oldest first: what was acknowledged last, and what was sent since. A subscription is there or not, a retained
-    /// message has a number; 0 is nothing.
+    /// Possible values of each key, oldest first: the last acknowledged one, then those sent since. A subscription
+    /// exists or not, a retained message has a number. 0 stands for nothing.
     possible: HashMap<Key, Vec<u64>>,
-    /// How many were acknowledged.
+    /// Number of acknowledged changes.
     pub(crate) acknowledged: usize,
     looks: u64,
 }
@@ -29,7 +29,7 @@ impl Changes {
         Self { dice, possible: HashMap::new(), acknowledged: 0, looks: 0 }
     }
 
-    /// What is there has to be possible, and is all that is from here on; else this says what is wrong.
+    /// Checks that the broker's state is possible; from here on it is the only possible one. Returns the violations.
     pub(crate) fn look(&mut self, broker: SocketAddr) -> Vec<String> {
         let until = Instant::now() + PATIENCE;
         let (mut client, connack) = loop {
@@ -58,7 +58,7 @@ impl Changes {
             observer.publish(&format!("changes/filter/{key}"), &payload, QoS::AtLeastOnce);
         }
         observer.publish(END, &(self.looks * KEYS).to_string(), QoS::AtLeastOnce);
-        // What waited from before comes first, some of it again if the broker was killed before it had kept the PUBACK.
+        // Queued messages arrive first. The broker resends some if it was killed before it stored their PUBACK.
         loop {
             let message = client.receive_message();
             let number = number(&message.payload);
@@ -80,7 +80,7 @@ impl Changes {
         wrong
     }
 
-    /// Changes this and that until `over` is set, or the broker is gone; then reads what it has still answered.
+    /// Makes random changes until `over` is set or the broker is gone, then reads the remaining answers.
     pub(crate) fn make(&mut self, broker: SocketAddr, over: &AtomicBool) {
         let Some((mut client, _)) = RawClient::reach(broker, changer()) else { return };
         let mut under_way = HashMap::<PacketId, Key>::new();
@@ -97,7 +97,7 @@ impl Changes {
                     let Some((id, is_refused)) = acknowledges(&packet) else { continue };
                     let key = under_way.remove(&id).expect("sent and not acknowledged");
                     self.acknowledged += 1;
-                    // As many as are still under way of this key, and the one before them.
+                    // The values in flight for this key, and the one before them.
                     let left = under_way.values().filter(|other| **other == key).count();
                     let may_be = self.possible.get_mut(&key).expect("sent");
                     let value = may_be.len() - 1 - left;
@@ -148,7 +148,7 @@ fn number(text: &[u8]) -> u64 {
     String::from_utf8_lossy(text).parse().expect("a number")
 }
 
-/// Which change, and whether it was refused.
+/// Identifier of an acknowledged change, and whether it was refused.
 fn acknowledges(packet: &Packet) -> Option<(PacketId, bool)> {
     match packet {
         Packet::SubAck(ack) => Some((ack.packet_id, ack.reasons.iter().any(|reason| reason.is_error()))),
@@ -158,8 +158,8 @@ fn acknowledges(packet: &Packet) -> Option<(PacketId, bool)> {
     }
 }
 
-/// What the changer always gets, behind everything else.
+/// Topic of a message that the client always gets, after all others.
 const END: &str = "changes/end";
 const KEYS: u64 = 8;
-/// Changes under way at a time.
+/// Changes in flight.
 const WINDOW: usize = 16;

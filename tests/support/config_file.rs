@@ -15,7 +15,7 @@ impl ConfigFile {
         Self { path }
     }
 
-    /// One with which no log line is suppressed.
+    /// A configuration that suppresses no log lines.
     pub(crate) fn logging_all() -> Self {
         Self::new("[log]\nlines_per_second_per_address = 0\nlines_per_second = 0")
     }

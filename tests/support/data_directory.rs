@@ -4,7 +4,7 @@ use tempfile::TempDir;
 
 use super::BrokerProcess;
 
-/// A data directory, and one broker after the other that uses it.
+/// A data directory for several brokers in succession.
 pub(crate) struct DataDirectory {
     directory: TempDir,
 }
@@ -19,7 +19,7 @@ impl DataDirectory {
         self.directory.path()
     }
 
-    /// The one before has to be gone. Dropped, it is killed as by `kill -9`.
+    /// Starts a broker. The previous one must be gone. Dropping a broker kills it as by `kill -9`.
     pub(crate) fn start(&self) -> BrokerProcess {
         self.start_with(&[])
     }
@@ -28,7 +28,7 @@ impl DataDirectory {
         BrokerProcess::start(&[&["--data", self.path_text()], arguments].concat())
     }
 
-    /// What a broker says that cannot start.
+    /// Output of a broker that cannot start.
     pub(crate) fn refusal(&self) -> String {
         let (status, said) = BrokerProcess::fail_to_start(&["--listen", "127.0.0.1:0", "--data", self.path_text()]);
         assert!(!status.success());

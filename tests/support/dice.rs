@@ -1,11 +1,11 @@
 use std::ops::Range;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Random enough for a test, and the same again for the same seed (splitmix64).
+/// Pseudorandom numbers, good enough for tests and equal for equal seeds (splitmix64).
 pub(crate) struct Dice(u64);
 
 impl Dice {
-    /// `number` tells users of one seed apart.
+    /// `number` distinguishes users of one seed.
     pub(crate) fn new(seed: u64, number: usize) -> Self {
         Self(seed ^ (number as u64).wrapping_mul(0xD6E8_FEB8_6659_FD93))
     }
@@ -15,7 +15,7 @@ impl Dice {
         range.start + self.next() % (range.end - range.start)
     }
 
-    /// True `percent` times of a hundred.
+    /// Returns true with a probability of `percent`.
     pub(crate) fn percent(&mut self, percent: u64) -> bool {
         self.within(0..100) < percent
     }
@@ -29,7 +29,7 @@ impl Dice {
     }
 }
 
-/// The seed of this run: the one that the environment variable `variable` asks for, or another each time.
+/// The seed of this run: from the environment variable `variable`, or a random one.
 pub(crate) fn seed(variable: &str) -> u64 {
     match std::env::var(variable) {
         Ok(seed) => seed.parse().unwrap_or_else(|_| panic!("{variable} is a number")),

@@ -9,14 +9,16 @@ use tempfile::TempDir;
 
 use super::{BrokerProcess, PATIENCE};
 
-/// An ext4 file system in a file. What was not synced is in the memory of the system that has mounted it, and not in the
-/// file, so that a copy of the file is the disk after a power cut.
+/// An ext4 file system in a file.
+///
+/// Unsynced data are in the memory of the mounting system only. So a copy of the file is the disk after a power cut.
 pub(crate) struct DiskImage {
     directory: TempDir,
 }
 
 impl DiskImage {
-    /// An empty one, mounted; `None`, with a word, where that is not possible: it takes root, loop devices and `mkfs.ext4`.
+    /// Mounts an empty image. Returns `None` with a note if that is impossible: it needs root, loop devices and
+    /// `mkfs.ext4`.
     pub(crate) fn mount_new() -> Option<Self> {
         let disk = Self { directory: temporary() };
         let file = fs::File::create(disk.file()).expect("the tests' directory is ours to write");
@@ -29,8 +31,10 @@ impl DiskImage {
         None
     }
 
-    /// Stops `broker`, whose data are here, and goes on with what the disk has then: it is copied, the broker killed, and the
-    /// copy mounted, for which the file system brings itself in order.
+    /// Cuts the power under `broker`, whose data are here, and mounts the disk again.
+    ///
+    /// It stops the broker, copies the image, kills the broker, and mounts the copy, which the file system then
+    /// repairs.
     pub(crate) fn cut_power(&mut self, mut broker: BrokerProcess) {
         stop(&broker);
         let copy = Self { directory: temporary() };
@@ -43,11 +47,11 @@ impl DiskImage {
 
     fn mount(&self) -> bool {
         fs::create_dir(self.path()).expect("the tests' directory is ours to write");
-        // Nothing but a sync makes it write soon.
+        // Only a sync makes the file system write soon.
         run("mount", ["-o", "loop,commit=600"], &[&self.file(), &self.path()])
     }
 
-    /// Where it is mounted.
+    /// Mount point.
     pub(crate) fn path(&self) -> PathBuf {
         self.directory.path().join("mounted")
     }
@@ -65,7 +69,7 @@ impl Drop for DiskImage {
     }
 }
 
-/// Stops all threads of the broker where they are, but for one that waits for the disk: what it has asked for is written.
+/// Stops all threads of the broker. A thread that waits for the disk finishes its write first.
 fn stop(broker: &BrokerProcess) {
     broker.signal("STOP");
     let until = Instant::now() + PATIENCE;
@@ -79,7 +83,7 @@ fn has_stopped(pid: u32) -> bool {
     let mut threads = fs::read_dir(format!("/proc/{pid}/task")).expect("a running process").map_while(Result::ok);
     threads.all(|thread| {
         let stat = fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
-        // Its name, in brackets, may hold anything.
+        // The name, in brackets, may hold anything.
         stat.rsplit_once(')').is_none_or(|(_, state)| state.trim_start().starts_with('T'))
     })
 }

@@ -15,7 +15,7 @@ struct State {
 }
 
 impl Lines {
-    /// Collects what `output` says until it ends.
+    /// Collects the lines of `output` until it ends.
     pub(crate) fn collect(output: impl Read + Send + 'static) -> Self {
         let lines = Self::default();
         let collected = lines.clone();
@@ -40,7 +40,7 @@ impl Lines {
         self.wait(patience, |state| state.ended.then(|| state.lines.clone())).unwrap_or_else(|| self.all())
     }
 
-    /// The first line that holds all of `words`, waited for.
+    /// Waits for the first line that contains all of `words`.
     ///
     /// # Panics
     /// If the output ends, or `patience` does, without such a line.
@@ -49,7 +49,7 @@ impl Lines {
             .unwrap_or_else(|| panic!("no line with {words:?} among these:\n{}", self.all().join("\n")))
     }
 
-    /// As [`Lines::wait_for`], or `None`.
+    /// As [`Lines::wait_for`], but returns `None` instead of a panic.
     pub(crate) fn find(&self, words: &[&str], patience: Duration) -> Option<String> {
         let holds = |line: &&String| words.iter().all(|word| line.contains(word));
         self.wait(patience, |state| match state.lines.iter().find(holds) {
@@ -59,7 +59,7 @@ impl Lines {
         .flatten()
     }
 
-    /// How many lines hold `word`, once there are `expected` of them or `patience` has ended.
+    /// Number of lines with `word`, once there are `expected` of them or `patience` has ended.
     pub(crate) fn count(&self, word: &str, expected: usize, patience: Duration) -> usize {
         let count = |state: &State| state.lines.iter().filter(|line| line.contains(word)).count();
         self.wait(patience, |state| (count(state) >= expected).then_some(())).unwrap_or(());

@@ -1,4 +1,4 @@
-//! What the end-to-end tests share: the built broker as a child process, and a client that is not too clever.
+//! Shared parts of the end-to-end tests: the built broker as a child process, and a simple client.
 #![allow(dead_code, unused_imports, reason = "every test binary takes its own part of it")]
 
 mod broker_process;
@@ -30,5 +30,5 @@ pub(crate) use wire::{
 
 use std::time::Duration;
 
-/// How long a reply may take before a test fails. Only failing tests wait so long.
+/// Longest wait for a reply before a test fails. Only failing tests wait so long.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);

@@ -11,7 +11,7 @@ use tenbin_codec::{
 
 use super::{PATIENCE, at_qos, encode, filter, subscription};
 
-/// A client that does what it is told, legal or not, and shows what comes.
+/// A client that sends any packet on request, legal or not, and returns all received packets.
 ///
 /// It acknowledges only in the methods that say so, and knows nothing of sessions.
 pub(crate) struct RawClient {
@@ -19,17 +19,17 @@ pub(crate) struct RawClient {
     version: ProtocolVersion,
     decoder: Decoder,
     input: BytesMut,
-    /// Packets that came while another one was waited for.
+    /// Packets that arrived during the wait for another one.
     set_aside: VecDeque<Packet>,
     last_id: u16,
 }
 
-/// Why no packet came.
+/// Reason why no packet arrived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Silence {
     TimedOut,
     Closed,
-    /// The broker sent what no broker may.
+    /// The broker sent an illegal packet.
     Illegal(DecodeError),
 }
 
@@ -39,7 +39,7 @@ impl RawClient {
         Self::try_open(address, version).expect("the broker listens")
     }
 
-    /// As [`RawClient::open`], where the broker may be gone.
+    /// As [`RawClient::open`], for a broker that may be gone.
     pub(crate) fn try_open(address: SocketAddr, version: ProtocolVersion) -> Option<Self> {
         TcpStream::connect(address).ok().map(|stream| Self::on(stream, version))
     }
@@ -51,14 +51,14 @@ impl RawClient {
         Self { stream, version, decoder, input: BytesMut::new(), set_aside: VecDeque::new(), last_id: 0 }
     }
 
-    /// Connects; the broker has to agree.
+    /// Connects. The broker must accept.
     pub(crate) fn connect(address: SocketAddr, connect: Connect) -> (Self, ConnAck) {
         let (client, connack) = Self::try_connect(address, connect);
         assert_eq!(connack.reason, ReasonCode::Success, "CONNACK");
         (client, connack)
     }
 
-    /// Connects; the broker has to answer.
+    /// Connects. The broker must answer.
     pub(crate) fn try_connect(address: SocketAddr, connect: Connect) -> (Self, ConnAck) {
         let mut client = Self::open(address, connect.version);
         client.send(&Packet::Connect(Box::new(connect)));
@@ -68,7 +68,7 @@ impl RawClient {
         }
     }
 
-    /// Connects, or `None` where the broker is gone or goes; one that stays has to agree.
+    /// Connects, or returns `None` if the broker is gone or about to end. A broker that stays must accept.
     pub(crate) fn reach(address: SocketAddr, connect: Connect) -> Option<(Self, ConnAck)> {
         let mut client = Self::on(TcpStream::connect(address).ok()?, connect.version);
         client.try_send_bytes(&encode(&Packet::Connect(Box::new(connect)), client.version));
@@ -86,12 +86,12 @@ impl RawClient {
         self.version
     }
 
-    /// Sends bytes, whatever they are.
+    /// Sends arbitrary bytes.
     pub(crate) fn send_bytes(&mut self, bytes: &[u8]) {
         self.stream.write_all(bytes).expect("the broker takes what it is sent");
     }
 
-    /// As [`RawClient::send_bytes`], where the broker may have closed already.
+    /// As [`RawClient::send_bytes`], for a broker that may have closed already.
     pub(crate) fn try_send_bytes(&mut self, bytes: &[u8]) {
         let _ = self.stream.write_all(bytes);
     }
@@ -126,7 +126,7 @@ impl RawClient {
         }
     }
 
-    /// The next packet of a type; others that come before it are set aside for later.
+    /// Returns the next packet of a type. Other packets before it are set aside.
     pub(crate) fn wait_for(&mut self, wanted: PacketType) -> Packet {
         if let Some(position) = self.set_aside.iter().position(|packet| packet.packet_type() == wanted) {
             return self.set_aside.remove(position).expect("just found");
@@ -147,7 +147,7 @@ impl RawClient {
         }
     }
 
-    /// The next packet, which has to be a PUBLISH; it is not acknowledged.
+    /// Returns the next packet, which must be a PUBLISH, without acknowledging it.
     pub(crate) fn receive_publish(&mut self) -> Publish {
         match self.receive() {
             Packet::Publish(publish) => publish,
@@ -155,22 +155,22 @@ impl RawClient {
         }
     }
 
-    /// The next packet, which has to be a PUBLISH; it is acknowledged to the end.
+    /// Returns the next packet, which must be a PUBLISH, and completes its handshake.
     pub(crate) fn receive_message(&mut self) -> Publish {
         let publish = self.receive_publish();
         self.acknowledge(&publish);
         publish
     }
 
-    /// The next messages, acknowledged, after which nothing waits. Messages on disk may come later than [`RawClient::drain`]
-    /// waits for them.
+    /// Returns the next messages, acknowledged, and asserts that no more wait. Messages on disk may arrive later than
+    /// [`RawClient::drain`] waits for them.
     pub(crate) fn receive_messages(&mut self, count: usize) -> Vec<Publish> {
         let messages = (0..count).map(|_| self.receive_message()).collect();
         self.expect_nothing_waiting();
         messages
     }
 
-    /// Acknowledges a message to the end.
+    /// Acknowledges a message and completes its handshake.
     pub(crate) fn acknowledge(&mut self, publish: &Publish) {
         let Some(id) = publish.packet_id else { return };
         if publish.qos == QoS::AtLeastOnce {
@@ -185,7 +185,7 @@ impl RawClient {
         self.send(&Packet::PubComp(Ack::new(id, ReasonCode::Success)));
     }
 
-    /// Publishes and waits for all acknowledgements: what the first of them says.
+    /// Publishes and waits for all acknowledgements. Returns the Reason Code of the first.
     pub(crate) fn publish(&mut self, topic: &str, payload: &str, qos: QoS) -> ReasonCode {
         self.publish_with(at_qos(topic, payload, qos))
     }
@@ -211,7 +211,7 @@ impl RawClient {
         reason
     }
 
-    /// Waits for the acknowledgement of one packet: its Reason Code.
+    /// Waits for the acknowledgement of one packet. Returns its Reason Code.
     pub(crate) fn wait_for_ack(&mut self, packet_type: PacketType, id: PacketId) -> ReasonCode {
         match self.wait_for(packet_type) {
             Packet::PubAck(ack) | Packet::PubRec(ack) | Packet::PubRel(ack) | Packet::PubComp(ack) => {
@@ -222,13 +222,13 @@ impl RawClient {
         }
     }
 
-    /// Subscribes to one filter, which has to be granted at that QoS.
+    /// Subscribes to one filter, which must be granted at that QoS.
     pub(crate) fn subscribe(&mut self, topic_filter: &str, qos: QoS) {
         let reasons = self.subscribe_to(None, vec![subscription(topic_filter, qos)]);
         assert_eq!(reasons.iter().map(|reason| reason.byte()).collect::<Vec<_>>(), [qos.bits()], "{topic_filter}");
     }
 
-    /// Subscribes, with or without a Subscription Identifier: what SUBACK says.
+    /// Subscribes, with or without a Subscription Identifier. Returns the Reason Codes of SUBACK.
     pub(crate) fn subscribe_to(
         &mut self,
         identifier: Option<u32>,
@@ -247,7 +247,7 @@ impl RawClient {
         }
     }
 
-    /// Unsubscribes: what UNSUBACK says; nothing at 3.1.1.
+    /// Unsubscribes. Returns the Reason Codes of UNSUBACK, none at 3.1.1.
     pub(crate) fn unsubscribe(&mut self, filters: &[&str]) -> Vec<ReasonCode> {
         let packet_id = self.next_id();
         let filters = filters.iter().map(|text| filter(text)).collect();
@@ -261,13 +261,13 @@ impl RawClient {
         }
     }
 
-    /// PINGREQ and PINGRESP: what was sent on this connection before has been dealt with.
+    /// Sends PINGREQ and waits for PINGRESP: the broker has processed all earlier packets of this connection.
     pub(crate) fn settle(&mut self) {
         self.send(&Packet::PingReq(PingReq::PLAIN));
         self.wait_for(PacketType::PingResp);
     }
 
-    /// A message that has come while something else was waited for, e.g. by [`RawClient::settle`]; not acknowledged.
+    /// Returns a message that was set aside, e.g. by [`RawClient::settle`], without acknowledging it.
     pub(crate) fn take_set_aside(&mut self) -> Option<Publish> {
         match self.set_aside.pop_front()? {
             Packet::Publish(publish) => Some(publish),
@@ -275,12 +275,14 @@ impl RawClient {
         }
     }
 
-    /// The messages that wait for this client, acknowledged.
+    /// Receives and acknowledges the messages that wait for this client.
     ///
-    /// A message whose publisher has been acknowledged is in the queue of its receiver, and what is queued goes
-    /// out before the answer to a later PINGREQ, or at least some of it where it is much: when an answer comes
-    /// alone, nothing waits. No time has to pass to know that. With a store this is not so of a session that was away: its
-    /// messages are read from the disk first, see [`RawClient::receive_messages`].
+    /// After the publisher's acknowledgement a message is in the queue of its receiver. The broker sends queued
+    /// messages before the answer to a later PINGREQ, or some of them if there are many. So when an answer arrives
+    /// alone, no message waits, and no pause is needed.
+    ///
+    /// With a store this does not hold for a session that was offline: its messages are read from the disk first, see
+    /// [`RawClient::receive_messages`].
     pub(crate) fn drain(&mut self) -> Vec<Publish> {
         let mut messages = Vec::new();
         loop {
@@ -311,7 +313,7 @@ impl RawClient {
         assert_eq!(self.set_aside.front(), None, "nothing should come");
     }
 
-    /// Asserts that nothing comes for so long: only for what no reply can tell.
+    /// Asserts that nothing arrives for so long. Only for cases that no reply can show.
     pub(crate) fn expect_nothing_for(&mut self, duration: Duration) {
         match self.try_receive(duration) {
             Err(Silence::TimedOut) => {}
@@ -319,7 +321,7 @@ impl RawClient {
         }
     }
 
-    /// Asserts that the broker closes and says no more.
+    /// Asserts that the broker closes without a further packet.
     pub(crate) fn expect_closed(&mut self) {
         match self.try_receive(PATIENCE) {
             Err(Silence::Closed) => {}
@@ -338,29 +340,29 @@ impl RawClient {
         self.expect_closed();
     }
 
-    /// Says DISCONNECT, and waits until the broker has closed.
+    /// Sends DISCONNECT and waits until the broker has closed.
     pub(crate) fn disconnect(self) {
         self.disconnect_with(Disconnect::new(ReasonCode::Success));
     }
 
-    /// As [`RawClient::disconnect`], in other words.
+    /// As [`RawClient::disconnect`], with this packet.
     pub(crate) fn disconnect_with(mut self, disconnect: Disconnect) {
         self.send(&Packet::Disconnect(disconnect));
         self.read_to_end();
     }
 
-    /// Drops the connection without a word, and waits until the broker has noticed.
+    /// Closes the connection without DISCONNECT and waits until the broker has noticed.
     pub(crate) fn cut(self) {
         self.half_close();
     }
 
-    /// Says that it sends nothing more, and listens until the broker has closed.
+    /// Ends the sending direction, and reads until the broker has closed.
     pub(crate) fn half_close(mut self) -> Vec<Packet> {
         let _ = self.stream.shutdown(Shutdown::Write);
         self.read_to_end()
     }
 
-    /// Reads until the broker has closed, whatever it says until then.
+    /// Reads all packets until the broker has closed.
     pub(crate) fn read_to_end(&mut self) -> Vec<Packet> {
         let mut packets = Vec::new();
         loop {
@@ -372,7 +374,7 @@ impl RawClient {
         }
     }
 
-    /// A Packet Identifier that has not been used for long.
+    /// Returns a Packet Identifier that was not used recently.
     pub(crate) fn next_id(&mut self) -> PacketId {
         self.last_id = self.last_id % 60_000 + 1;
         PacketId::new(self.last_id).expect("not 0")

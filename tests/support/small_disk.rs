@@ -1,4 +1,4 @@
-//! A file system in memory of its own, which needs a system where one may be mounted.
+//! A file system in memory, which needs permission to mount.
 
 use std::fs;
 use std::io::Write as _;
@@ -16,7 +16,7 @@ use super::PATIENCE;
 
 pub(crate) struct SmallDisk(TempDir);
 
-/// A file that takes all room of a disk, and all room that somebody gives back. Dropped, it is gone.
+/// A file that takes all room of a disk, also room that is given back later. Removed on drop.
 pub(crate) struct Filler {
     path: PathBuf,
     is_over: Arc<AtomicBool>,
@@ -24,7 +24,7 @@ pub(crate) struct Filler {
 }
 
 impl SmallDisk {
-    /// Of so many MiB; `None`: the test is skipped, which continuous integration has to ask for.
+    /// Mounts a disk of `mebibytes` MiB. Returns `None` to skip the test, which continuous integration must request.
     pub(crate) fn mount(mebibytes: usize) -> Option<Self> {
         let directory = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).expect("the tests' directory is ours to write");
         let mut mount = Command::new("mount");
@@ -52,8 +52,8 @@ impl SmallDisk {
 
     /// Fills the disk while a broker uses [`SmallDisk::data`].
     ///
-    /// The broker allocates files of its log ahead of time, in the background. An allocation that fails on a full disk gives
-    /// its room back, so this waits until the broker has made them.
+    /// The broker allocates files of its log ahead of time, in the background. An allocation that fails on a full disk
+    /// gives its room back, so this waits until the broker has made them.
     pub(crate) fn fill(&self) -> Filler {
         let until = Instant::now() + PATIENCE;
         while !self.has_spare() {
@@ -63,7 +63,7 @@ impl SmallDisk {
         Filler::new(self.path().join("filler"))
     }
 
-    /// Whether the last file that the broker makes ahead is there, and has its room.
+    /// True if the last file that the broker allocates ahead exists and has its room.
     fn has_spare(&self) -> bool {
         let entries = fs::read_dir(self.data().join("spool")).into_iter().flatten().map_while(Result::ok);
         let mut spares = entries.filter(|entry| entry.path().extension().is_some_and(|extension| extension == "spare"));
@@ -102,7 +102,7 @@ impl Drop for Filler {
     }
 }
 
-/// Until not a page goes in.
+/// Writes until not even a page fits.
 fn fill(file: &mut fs::File) {
     for bytes in [1 << 20, 4096] {
         let chunk = vec![1; bytes];

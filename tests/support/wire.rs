@@ -54,7 +54,7 @@ pub(crate) fn subscription(topic_filter: &str, qos: QoS) -> Subscription {
     Subscription { filter: filter(topic_filter), options }
 }
 
-/// A CONNECT that goes on with a session and leaves one that does not expire.
+/// CONNECT that resumes a session, and leaves one that does not expire.
 pub(crate) fn lasting(version: ProtocolVersion, client_id: &str) -> Connect {
     let session_expiry_interval = version.is_v5().then_some(u32::MAX);
     Connect {

@@ -1,9 +1,9 @@
-//! What a pick costs, by policy, size of the group and number of threads that pick from the one group.
+//! The time of a pick by policy, size of the group and number of threads that pick from the one group.
 //!
-//! The times printed are those of one pick (scan, booking, and the look at the group's snapshot before it) *per
-//! thread*: with two threads, twice as many messages are spread in that time. Every member reports and is ready,
-//! every second one acknowledges, and time goes on by 1 µs per pick. `snapshot` is the look at the snapshot alone, which a caller can make once
-//! for a batch.
+//! The printed times are those of one pick (scan, booking, and the load of the group's snapshot) *per thread*: with two
+//! threads, twice as many messages are dispatched in that time. Every member reports and is ready, every second one
+//! acknowledges, and time advances by 1 µs per pick. `snapshot` is the load of the snapshot alone, which a caller can
+//! make once per batch.
 
 #![allow(missing_docs, reason = "the macros of criterion make undocumented functions")]
 #![allow(clippy::disallowed_methods, reason = "a bench reads the clock")]
@@ -22,13 +22,13 @@ use subject::{START, at_step, group_of};
 use tenbin_balancer::{Dispatch, Group, Nanos, Policy, Rng, Rules};
 
 const SIZES: [u64; 6] = [3, 16, 64, 256, 1000, 10_000];
-/// One of 32 keys, at a pace that members keep up with: each stays with its member.
+/// Returns a message with one of 32 keys, at a pace that members can follow: each key stays with its member.
 fn keyed(step: u64) -> Dispatch {
     let key = (step % 32).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     Dispatch { at: Nanos(START.0 + step * 100_000), bytes: 100, key: Some(key), ..Dispatch::default() }
 }
 
-/// The time for `count` picks in each of `threads` threads, from the first start to the last end.
+/// Measures `count` picks in each of `threads` threads, from the first start to the last end.
 fn time_picks(group: &Group<u64>, threads: u64, count: u64, dispatch: impl Fn(u64) -> Dispatch + Sync) -> Duration {
     let barrier = Barrier::new(threads as usize);
     let work = |seed| {

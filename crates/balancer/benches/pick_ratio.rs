@@ -1,24 +1,25 @@
-//! What a pick by `adaptive` costs on a machine whose speed is not its own.
+//! The time of a pick by `adaptive`, on a machine that other programs slow down.
 //!
-//! Where neighbours take processor time, caches and clock rate, the same code takes twice as long a minute later, and a
-//! bench that looks at one size after the other compares minutes. Here many short rounds go through all sizes, and each
-//! stands between two runs of a chain of arithmetic that always takes the same number of cycles. So there are
+//! If other programs take processor time, caches and clock rate, the same code may take twice as long a minute later. A
+//! bench that measures one size after the other then compares minutes, not sizes. Here many short rounds go through all
+//! sizes. Each measurement stands between two runs of a chain of arithmetic that always takes the same number of
+//! cycles. The results are
 //!
-//! - the best round, in ns: what a pick costs while nobody disturbs it;
-//! - the median, in ns: what it cost here and today;
-//! - the median ratio to the chain beside it, in cycles: what can be compared with another day, and times the chain's
-//!   best again in ns.
+//! - the best round, in ns: the time of an undisturbed pick;
+//! - the median, in ns: the time on this machine today;
+//! - the median ratio to the chain beside it, in cycles, for comparisons with other days; and the same in ns by the
+//!   chain's best time.
 //!
-//! `--picks` says how many of one size follow each other. By default it is 2,000: of 10,000 members most have left the
-//! nearest caches when the next round comes to them, as between other work. With 50,000 they stay there, as in the other
-//! bench.
+//! `--picks` sets the number of consecutive picks of one size, by default 2,000. Then most of 10,000 members have left
+//! the nearest caches before their next round, as with other work in between. With 50,000 they stay there, as in the
+//! other bench.
 //!
-//! With two threads the time is that of one pick *per thread*: twice as many messages are spread in it.
+//! With two threads the time is that of one pick *per thread*: twice as many messages are dispatched in it.
 //!
 //! ```text
-//! cargo bench -p tenbin-balancer --bench pick_ratio                    # 100 rounds: ten seconds or so
+//! cargo bench -p tenbin-balancer --bench pick_ratio                    # 100 rounds: about ten seconds
 //! cargo bench -p tenbin-balancer --bench pick_ratio -- --rounds 400 --picks 50000
-//! cargo bench -p tenbin-balancer --bench pick_ratio --no-run           # and then, with its path, instructions:
+//! cargo bench -p tenbin-balancer --bench pick_ratio --no-run           # then, with its path, instructions:
 //! valgrind --tool=callgrind --toggle-collect='*picks_of_one_size*' PATH --count 64
 //! ```
 
@@ -49,10 +50,10 @@ fn main() {
     }
 }
 
-/// Picks, for somebody who counts their instructions.
+/// Makes picks for an external instruction counter.
 fn count(len: u64) {
     let group = group_of(Policy::Adaptive, len);
-    // The first ones make the group's figures and meet cold memory.
+    // The first picks compute the group's figures and fill cold caches.
     picks_of_another_size(&group, 0..1_000);
     picks_of_one_size(&group, 1_000..1_000 + COUNTED);
     println!("{COUNTED} picks from {len} members: divide what is counted by that");
@@ -84,7 +85,7 @@ fn compare(rounds: u64, count: u64) {
     let subjects: Vec<_> = groups.iter().flat_map(|group| [(group, 1), (group, 2)]).collect();
     let mut found = vec![Found::default(); subjects.len()];
     let mut cycles_ns = Vec::new();
-    // The first round is for caches and branch predictors.
+    // The first round warms up caches and branch predictors.
     for round in 0..=rounds {
         let mut before = cycle_ns();
         for (&(group, threads), found) in subjects.iter().zip(&mut found) {
@@ -119,7 +120,7 @@ fn compare(rounds: u64, count: u64) {
 
 const SIZES: [u64; 5] = [3, 16, 64, 1_000, 10_000];
 
-/// What was found of one size and number of threads, round by round; of one pick.
+/// Measurements of one size and number of threads, per pick, round by round.
 #[derive(Clone, Default)]
 struct Found {
     ns: Vec<f64>,
@@ -136,8 +137,8 @@ fn median(values: &[f64]) -> f64 {
     sorted[sorted.len() / 2]
 }
 
-/// What a cycle takes now, by a chain in which each step has to wait for the one before: a multiplication and a
-/// rotation, four cycles on today's processors.
+/// Measures the present duration of a cycle, by a chain of dependent steps. Each is a multiplication and a rotation:
+/// four cycles on today's processors.
 #[inline(never)]
 fn cycle_ns() -> f64 {
     let start = Instant::now();
@@ -151,19 +152,19 @@ fn cycle_ns() -> f64 {
 
 const CHAIN: u64 = 20_000;
 
-/// One thread.
+/// Measures one thread.
 fn alone(group: &Group<u64>, steps: std::ops::Range<u64>) -> f64 {
     let (start, count) = (Instant::now(), steps.end - steps.start);
     picks(group, steps, 0);
     start.elapsed().as_nanos() as f64 / count as f64
 }
 
-/// Two threads at the same time, from the first start to the last end.
+/// Measures two concurrent threads, from the first start to the last end.
 fn together(group: &Group<u64>, steps: std::ops::Range<u64>) -> f64 {
     let waiting = AtomicU64::new(2);
     let work = |seed| {
         waiting.fetch_sub(1, SeqCst);
-        // A barrier that sleeps would let one of them be done before the other wakes.
+        // Not a `Barrier`: one thread could finish before the other wakes up.
         while waiting.load(SeqCst) > 0 {
             spin_loop();
         }

@@ -1,38 +1,37 @@
-//! What a client acknowledged at one moment.
+//! Acknowledgements of a client at one moment.
 
 use crate::nanos::Nanos;
 
-/// Messages that one client acknowledged at one moment: all that one read of its socket brought, for nobody knows when
-/// each of them was finished.
+/// Messages that one client acknowledged at one moment: all acknowledgements of one read from its socket.
 ///
-/// Taken together, ten that come after 250 ms show a client that works 25 ms on each. One by one they would show one
-/// that takes 250 ms, and nine that take nothing.
+/// The individual completion times are unknown. Ten acknowledgements after 250 ms together show a client that works 25
+/// ms on each. Taken one by one, they would show one of 250 ms and nine of nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Acknowledged {
-    /// When they came.
+    /// Arrival time.
     pub(crate) at: Nanos,
     pub(crate) messages: u32,
     pub(crate) bytes: u64,
     /// When the first of them was sent; `at` while there is none.
     pub(crate) first_sent_at: Nanos,
-    /// From sending to acknowledgement, all together.
+    /// Sum of the times from sending to acknowledgement.
     pub(crate) latency_ns: u64,
 }
 
 impl Acknowledged {
-    /// Nothing yet of what is acknowledged at `at`.
+    /// Creates an empty set of acknowledgements at `at`.
     pub fn new(at: Nanos) -> Self {
         Self { at, messages: 0, bytes: 0, first_sent_at: at, latency_ns: 0 }
     }
 
-    /// One message of so many bytes, sent at `sent_at` and acknowledged at `at`.
+    /// Creates the acknowledgement of one message of `bytes`, sent at `sent_at` and acknowledged at `at`.
     pub fn one(sent_at: Nanos, bytes: u32, at: Nanos) -> Self {
         let mut acknowledged = Self::new(at);
         acknowledged.add(sent_at, bytes.into());
         acknowledged
     }
 
-    /// One more message, of so many bytes, that was sent at `sent_at`.
+    /// Adds a message of `bytes` that was sent at `sent_at`.
     pub fn add(&mut self, sent_at: Nanos, bytes: u64) {
         self.messages = self.messages.saturating_add(1);
         self.bytes = self.bytes.saturating_add(bytes);

@@ -1,4 +1,4 @@
-//! What one client's speed is taken to be, and what each piece of evidence says of its clock.
+//! The estimate of one client's processing time, and its update by each kind of evidence.
 
 mod mean;
 mod reports;
@@ -13,19 +13,19 @@ use crate::{acknowledged::Acknowledged, speed};
 
 /// The effective processing time of a client and the state behind it. Pure: no clock, no atomics.
 ///
-/// | evidence | call | what it says |
+/// | evidence | call | meaning |
 /// |---|---|---|
-/// | report | [`reported`](Self::reported) | speed and queue at one moment; the only evidence while nothing else is |
-/// | acknowledgements | [`acknowledged`](Self::acknowledged) | messages are finished, if the client acknowledges when it has finished |
-/// | socket takes more | [`written`](Self::written) | at QoS 0, what a client that is the bottleneck gets through |
-/// | client does not read | [`lags`](Self::lags) | the same, and how much lies before it, before its socket takes no more |
+/// | report | [`reported`](Self::reported) | speed and queue at one moment |
+/// | acknowledgements | [`acknowledged`](Self::acknowledged) | completed messages, if acknowledged after the work |
+/// | socket takes more | [`written`](Self::written) | at QoS 0, the throughput of a client that is the bottleneck |
+/// | client does not read | [`lags`](Self::lags) | the same, and the length of its backlog, before the socket is full |
 ///
-/// Acknowledgements are believed ("ack mode") until reports show that the client sends them early. In that mode
-/// reports serve only to watch for this.
+/// Acknowledgements are trusted ("ack mode") until reports show that the client sends them early. In that mode reports
+/// serve only to detect this.
 #[derive(Debug)]
 pub(crate) struct Estimate {
     mean: RunningMean,
-    /// Effective time = mean · correction: below 1 for a client that works on several messages at a time.
+    /// Effective time = mean · correction. Below 1 for a client that works on several messages at a time.
     correction: f64,
     reports: Reports,
     acks: Acks,
@@ -34,40 +34,40 @@ pub(crate) struct Estimate {
     flags: u8,
 }
 
-/// What acknowledgements have shown.
+/// Evidence from acknowledgements.
 #[derive(Debug, Default)]
 struct Acks {
-    /// Of the last one; the session's beginning before.
+    /// Time of the last one; before the first, the beginning of the session.
     at: u64,
-    /// All that came at that instant.
+    /// All acknowledgements of that instant.
     moment: Moment,
     /// Latencies since the last report: sum and number.
     latency_sum: u64,
     latency_count: u64,
-    /// Evidence that they come before the work is done; at 2 that is a fact.
+    /// Evidence that they come before the work is done; from 2 on, that is certain.
     earliness: u32,
-    /// Messages that nobody acknowledges written since the last report, and between the two before.
+    /// Unacknowledged messages written since the last report, and in the interval before.
     unacknowledged: [u64; 2],
 }
 
-/// What was acknowledged at one instant. A report between two acknowledgements that were read together parts them, and
-/// they still are one piece of evidence.
+/// Acknowledgements of one instant. A report may come between two acknowledgements that were read together; they still
+/// are one piece of evidence.
 #[derive(Clone, Copy, Debug, Default)]
 struct Moment {
     messages: u64,
-    /// When the client began to work on them at the earliest.
+    /// Earliest time at which the client began to work on the messages.
     began: u64,
-    /// The mean without them.
+    /// The mean without these messages.
     mean: RunningMean,
 }
 
 impl Acks {
-    /// Sum and number of the latencies since the last call.
+    /// Takes sum and number of the latencies since the last call.
     fn take_latencies(&mut self) -> (u64, u64) {
         (std::mem::take(&mut self.latency_sum), std::mem::take(&mut self.latency_count))
     }
 
-    /// Begins a new interval. Whether everything in this and the last one was of the kind that is acknowledged.
+    /// Begins a new interval. Returns whether this one and the one before had no unacknowledged messages.
     fn shift_unacknowledged(&mut self) -> bool {
         let is_pure = self.unacknowledged == [0, 0];
         self.unacknowledged = [0, self.unacknowledged[0]];
@@ -75,10 +75,10 @@ impl Acks {
     }
 }
 
-/// What a socket that is the bottleneck lets through, or a client that lags reads.
+/// Throughput of a socket that is the bottleneck, or of a client that lags.
 #[derive(Debug, Default)]
 struct Drain {
-    /// When it last was so.
+    /// Start of the current interval; `None` while the socket is no bottleneck.
     since: Option<u64>,
     ns: u64,
     messages: u64,
@@ -94,38 +94,38 @@ impl Drain {
         }
     }
 
-    /// Time for a message, once enough went through. Sockets take bursts: a short look would mislead.
+    /// Time per message, once enough messages went through. Sockets take bursts, so a short interval would mislead.
     fn processing_ns(&self) -> Option<f64> {
         let is_enough = self.messages >= 8 || self.messages > 0 && self.ns >= DRAIN_ENOUGH_NS;
         is_enough.then(|| self.ns as f64 / self.messages as f64)
     }
 
-    /// Time for a message, as far as that can be said: at least as long as none has gone through.
+    /// Lower bound of the time per message. Counts at least one message, so that it exists before the first.
     fn least_ns(&self) -> f64 {
         self.ns as f64 / self.messages.max(1) as f64
     }
 }
 
-/// Facts about a client that a pick reads; a byte of these bits.
+/// Flags of a client that a pick reads, as bits of one byte.
 pub(crate) mod flag {
-    /// Reports come, or came until not long ago.
+    /// The client sends reports, or did until recently.
     pub(crate) const REPORTS: u8 = 1;
-    /// The client drains: as number, its rank.
+    /// The client drains. As a number, this is its rank.
     pub(crate) const DRAINING: u8 = 2;
-    /// Something was acknowledged.
+    /// The client has acknowledged a message.
     pub(crate) const ACKS: u8 = 4;
     /// Acknowledgements come before the work is done.
     pub(crate) const EARLY: u8 = 8;
     /// Acknowledgements come after the work is done, as reports confirm.
     pub(crate) const VERIFIED: u8 = 16;
-    /// Acknowledgements are what the clock goes by.
+    /// Acknowledgements set the client's clock.
     pub(crate) const ACK_MODE: u8 = 32;
-    /// The client has not read what was written for it.
+    /// The client has not read all messages written for it.
     pub(crate) const LAGS: u8 = 64;
 }
 
 impl Estimate {
-    /// Nothing is known of a client whose session was established at `now`.
+    /// Creates an empty estimate for a session established at `now`.
     pub(crate) fn new(now: u64) -> Self {
         Self {
             mean: RunningMean::default(),
@@ -138,7 +138,7 @@ impl Estimate {
         }
     }
 
-    /// A report of `messages` waiting and a mean processing time, 0 if nothing was processed.
+    /// Takes a report of `messages` waiting and a mean processing time, 0 if nothing was processed.
     pub(crate) fn reported(
         &mut self,
         seen: &Observed,
@@ -157,12 +157,13 @@ impl Estimate {
         }
         self.sample_report(&report);
         self.keep_report(seen, &report);
-        // Reports do not stand in for acknowledgements that never came.
+        // Reports do not replace acknowledgements that never came.
         let due = (!self.owes_acks(seen)).then(|| self.next_report_due(seen));
         Verdict { finish: self.clamp(seen, messages), due, ..self.verdict() }
     }
 
-    /// A ping without a report. Three in a row: the client reports no more, nothing more is due.
+    /// Takes a ping without a report. After three in a row the client counts as one that no longer reports, and no
+    /// report is due.
     pub(crate) fn plain_ping(&mut self, seen: &Observed) -> Verdict {
         self.reports.plain_pings = self.reports.plain_pings.saturating_add(1);
         let gave_up = self.has(flag::REPORTS) && self.reports.plain_pings >= PLAIN_PINGS_MAX;
@@ -171,7 +172,7 @@ impl Estimate {
         Verdict { due, ..self.verdict() }
     }
 
-    /// Messages were acknowledged for good.
+    /// Takes messages that were acknowledged for good.
     pub(crate) fn acknowledged(&mut self, seen: &Observed, acknowledged: &Acknowledged) -> Verdict {
         let was_due = self.is_in_ack_mode() || self.owes_acks(seen);
         let was_in_ack_mode = self.is_in_ack_mode();
@@ -179,7 +180,7 @@ impl Estimate {
         self.acks.latency_sum = self.acks.latency_sum.saturating_add(acknowledged.latency_ns);
         self.acks.latency_count += u64::from(acknowledged.messages);
         if self.acks.moment.messages == 0 || self.acks.at != seen.now {
-            // One that was at the client when the one before was finished began when that was.
+            // If the message was already at the client when the previous one was finished, its work began then.
             let arrived = acknowledged.first_sent_at.0.saturating_add(2 * seen.delay);
             let mut mean = self.mean;
             if was_in_ack_mode && arrived > self.acks.at.saturating_add(doubtful_after(mean.value())) {
@@ -204,7 +205,7 @@ impl Estimate {
         Verdict { finish: self.anchor(seen), due: Some(self.next_ack_due(seen)), ..self.verdict() }
     }
 
-    /// So many messages that nobody acknowledges left for the socket; `is_backlogged`: it takes no more for now.
+    /// Takes unacknowledged messages that left for the socket. `is_backlogged`: the socket takes no more for now.
     pub(crate) fn written(&mut self, seen: &Observed, messages: u64, is_backlogged: bool) -> Verdict {
         self.acks.unacknowledged[0] += messages;
         if let Some(since) = self.drain.since {
@@ -221,10 +222,11 @@ impl Estimate {
         Verdict { finish: self.anchor(seen), ..self.verdict() }
     }
 
-    /// Within `span_ns` the client has read `read` of the messages that were written for it, and `unread` are left.
+    /// Takes a read probe: in `span_ns` the client has read `read` of the messages written for it, and `unread` are
+    /// left.
     ///
-    /// What it will have read soon is no lag: buffers are there to be used. And what is known of a lag is believed for a
-    /// second: whoever has not read by then is asked again by a message.
+    /// Messages that it will have read soon are no lag, since buffers exist to be used. A lag is assumed for at most a
+    /// second. After that, another message tests whether the client reads again.
     pub(crate) fn lags(&mut self, seen: &Observed, read: u64, span_ns: u64, unread: u64) -> Verdict {
         if self.is_in_ack_mode() || self.has(flag::REPORTS) {
             return self.forget_lag();
@@ -239,13 +241,16 @@ impl Estimate {
         self.mean.assume(message_ns, DRAIN_WEIGHT);
         self.correction = 1.0;
         let finish = seen.now.saturating_add(wait_ns.min(LAG_BELIEVED_NS));
-        // Not exactly: a pick that came in between knows less of it. What was booked before is mostly among the unread.
+        // A range, so that it also applies after a concurrent pick, which knows nothing of the lag. Most messages
+        // booked before are among the unread ones.
         let most = finish.saturating_add(self.processing_ns().unwrap_or(0).min(LAG_BELIEVED_NS));
         Verdict { finish: Finish::Within { least: finish, most }, ..self.verdict() }
     }
 
-    /// The client has read what was written for it, the last `read` messages within `span_ns`. It is as fast as all this
-    /// time says, at least: one that was held up for a moment and then reads all at once is not slow.
+    /// Takes the end of a lag: the client has read the messages written for it, the last `read` within `span_ns`.
+    ///
+    /// Its speed is at least the average of the whole lag. So a client that stalled for a moment and then reads
+    /// everything at once does not count as slow.
     pub(crate) fn caught_up(&mut self, read: u64, span_ns: u64) -> Verdict {
         if self.is_in_ack_mode() || self.has(flag::REPORTS) {
             return self.forget_lag();
@@ -254,7 +259,7 @@ impl Estimate {
         self.ends_to_lag()
     }
 
-    /// It has read so far, by all that is known of its reading.
+    /// Ends a lag with the speed of the client's reading so far.
     fn ends_to_lag(&mut self) -> Verdict {
         if self.has(flag::LAGS) {
             let read_ns = self.reading.processing_ns().unwrap_or(f64::INFINITY);
@@ -269,7 +274,7 @@ impl Estimate {
         self.verdict()
     }
 
-    /// A processing time known from before: as good as one message.
+    /// Takes a processing time from an earlier session, which weighs as much as one message.
     pub(crate) fn assume(&mut self, processing_ns: u64) -> Verdict {
         if processing_ns > 0 {
             self.mean.recall(processing_ns as f64);
@@ -278,17 +283,17 @@ impl Estimate {
         self.verdict()
     }
 
-    /// Whether the processing time is only known [from before](Self::assume).
+    /// Returns whether the processing time comes only from [an earlier session](Self::assume).
     pub(crate) fn is_assumed(&self) -> bool {
         self.mean.is_recalled()
     }
 
-    /// Messages were taken back, after which so many are outstanding.
+    /// Takes messages that were taken back; `seen.outstanding` no longer includes them.
     pub(crate) fn taken_back(&self, seen: &Observed) -> Verdict {
         Verdict { due: self.no_ack_due(seen), ..self.verdict() }
     }
 
-    /// The effective processing time in whole nanoseconds; `None` = unknown.
+    /// Returns the effective processing time in whole nanoseconds; `None` = unknown.
     pub(crate) fn processing_ns(&self) -> Option<u64> {
         let effective = self.mean.value() * self.correction;
         (effective > 0.0).then(|| (effective as u64).clamp(1, speed::MAX_NS))
@@ -310,13 +315,13 @@ impl Estimate {
         self.flags = if value { self.flags | flag } else { self.flags & !flag };
     }
 
-    /// Acknowledgements count unless they are known to come early, or are suspected to: in the company of one
-    /// client that sends them early, the others have to be verified first.
+    /// Enters or leaves ack mode. Acknowledgements count unless they are known or suspected to come early. In a group
+    /// with one such client, the others must be verified first.
     fn choose_mode(&mut self, seen: &Observed) {
         let is_suspect = seen.is_suspect && !self.has(flag::VERIFIED);
         let is_on = self.has(flag::ACKS) && !self.has(flag::EARLY) && !is_suspect;
         if self.is_in_ack_mode() && !is_on {
-            // All that was learned was how fast the client acknowledges.
+            // The mean shows only how fast the client acknowledges.
             self.mean = RunningMean::default();
             self.correction = 1.0;
         }
@@ -327,11 +332,12 @@ impl Estimate {
         let Some(processing_ns) = self.processing_ns() else { return Finish::Keep };
         let written_at = seen.now.saturating_sub(seen.delay);
         let after = |messages: u64| written_at.saturating_add(messages.saturating_mul(processing_ns));
-        // One may be in service beside those that wait.
+        // One message may be in service besides the waiting ones.
         Finish::Within { least: after(messages), most: after(messages + 1) }
     }
 
-    /// The clock exactly: what is out takes so long, and the last message cannot be done before its time.
+    /// Computes the clock exactly: the time of all outstanding messages, and at least the processing time of the last
+    /// one.
     fn anchor(&self, seen: &Observed) -> Finish {
         let Some(processing_ns) = self.processing_ns() else { return Finish::Keep };
         let client_now = seen.now.saturating_sub(seen.delay);
@@ -342,13 +348,13 @@ impl Estimate {
         })
     }
 
-    /// Nothing is due any more if an acknowledgement was, and nothing is out.
+    /// Returns `MAX` (nothing is due) if an acknowledgement was expected and no message is outstanding.
     fn no_ack_due(&self, seen: &Observed) -> Option<u64> {
         let was_due = self.is_in_ack_mode() || self.owes_acks(seen);
         (was_due && seen.outstanding == 0).then_some(u64::MAX)
     }
 
-    /// Whether the client was asked for acknowledgements and never gave one.
+    /// Returns whether the client was asked for acknowledgements and never gave one.
     fn owes_acks(&self, seen: &Observed) -> bool {
         seen.is_asked && !self.has(flag::ACKS)
     }
@@ -361,24 +367,25 @@ impl Estimate {
     }
 }
 
-/// How long after its last message a client of this mean may well be another by now: few messages are to show it.
+/// Returns the idle time after which a client with this mean may have changed its speed, so that few messages should
+/// suffice to show it.
 fn doubtful_after(mean_ns: f64) -> u64 {
     (DOUBT_MESSAGES * mean_ns).clamp(DOUBT_LEAST_NS, DOUBT_MOST_NS) as u64
 }
 
 const DOUBT_MESSAGES: f64 = 16.0;
 const DOUBT_LEAST_NS: f64 = 1e9;
-/// Less than the pause after which the slowest are tried again.
+/// Shorter than the pause after which the slowest members are tried again.
 const DOUBT_MOST_NS: f64 = 4e9;
-/// Pings without a report until a client that used to report is taken to do so no more.
+/// Pings without a report after which a client counts as one that no longer reports.
 const PLAIN_PINGS_MAX: u32 = 3;
-/// The shortest work that an acknowledgement can show.
+/// Shortest processing time that an acknowledgement can show.
 const ACK_FLOOR_NS: f64 = 10_000.0;
-/// What the drain of a socket is worth in messages.
+/// Weight of a throughput measurement, in messages.
 const DRAIN_WEIGHT: f64 = 8.0;
 const DRAIN_ENOUGH_NS: u64 = 100_000_000;
 const DRAIN_MEMORY_NS: u64 = 2_000_000_000;
-/// What takes a client less than this is no lag.
+/// Shorter waits are no lag.
 const LAG_LEAST_NS: u64 = 50_000_000;
 const LAG_BELIEVED_NS: u64 = 1_000_000_000;
 

@@ -1,4 +1,4 @@
-//! Why a pick would choose whom: its candidates with all that speaks for and against them.
+//! Explanations of a choice: its candidates with all figures that it depends on.
 
 use std::time::Duration;
 
@@ -13,22 +13,23 @@ use crate::{
     rules::Rules,
 };
 
-/// What a choice was made from; see [`Members::pick_explained`](crate::Members::pick_explained).
+/// The explanation of a choice; see [`Members::pick_explained`](crate::Members::pick_explained).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Explanation {
-    /// What decided.
+    /// The deciding criterion.
     pub reason: Reason,
-    /// The members of the group.
+    /// Number of members in the group.
     pub members: usize,
-    /// They as they were weighed before the message was booked, in join order. Of more than
-    /// [`CANDIDATES_MAX`](Self::CANDIDATES_MAX) the best by the predicted wait, the chosen among them; of more than
-    /// 64 the chosen, and some.
+    /// The candidates as weighed before the message was booked, in join order.
+    ///
+    /// With more than [`CANDIDATES_MAX`](Self::CANDIDATES_MAX) members, those with the shortest predicted wait, and the
+    /// chosen one. With more than 64, the chosen one and a sample.
     pub candidates: Vec<Candidate>,
 }
 
 impl Explanation {
-    /// Candidates that are told at most.
+    /// Maximum number of candidates in an explanation.
     pub const CANDIDATES_MAX: usize = 16;
 
     pub(crate) fn new(
@@ -52,38 +53,38 @@ impl Explanation {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Candidate {
-    /// Who.
+    /// Id of the member.
     pub member: MemberId,
-    /// Whether it can take messages. A member of a worse kind is chosen only if there is none of a better one.
+    /// Whether it can take messages. Only members of the best availability in the group are chosen.
     pub availability: Availability,
-    /// Whether it asked for no further messages: it then ranks after those that are full.
+    /// Whether it asked for no further messages: it then ranks after full members.
     pub is_draining: bool,
     /// m_q + m_s: messages at the client by its last report, and those sent since.
     pub pending: u64,
     /// Messages handed to it that are neither written (QoS 0) nor acknowledged (QoS above 0).
     pub in_flight: u64,
-    /// How long it would wait with a message before it begins: what it was sent and has not finished.
+    /// Predicted time until it could begin with a new message.
     pub predicted_wait: Duration,
-    /// What `adaptive` adds to that because it is slow.
+    /// Addition by `adaptive` because the member is slow.
     pub penalty: Duration,
-    /// Whether that is nothing since it had nothing to do for long: it may have become faster.
+    /// Whether the penalty is zero because the member was idle for long: it may have become faster.
     pub is_probed: bool,
-    /// What a message is taken to cost it, from all evidence; zero = nothing is known of anybody in the group.
+    /// Assumed processing time of a message, from all evidence; zero = no member's speed in the group is known.
     pub processing_time: Duration,
-    /// Whether that is its own, and not a guess from the group's.
+    /// Whether `processing_time` is the member's own, not a guess from the group's.
     pub is_speed_known: bool,
-    /// How long evidence that it is at work (a report, an acknowledgement) has been overdue.
+    /// Time for which evidence of its work (a report, an acknowledgement) has been overdue.
     pub late: Duration,
-    /// t_p, the mean of its last five reported processing times; zero = unknown. What `thesis_score` takes.
+    /// t_p, the mean of its last five reported processing times, as `thesis_score` uses it; zero = unknown.
     pub reported_processing_time: Duration,
-    /// When it was last chosen, in any of its groups, or its session was established.
+    /// Time of its last choice in any of its groups, or of the establishment of its session.
     pub sent_at: Nanos,
-    /// Its place in the order in which members of this group were last chosen, or joined: the smaller, the longer ago.
+    /// Its turn in the group's rotation: smaller if it was chosen, or joined, longer ago.
     pub turn: u64,
 }
 
 impl Candidate {
-    /// Takes no lock: a publisher may be the one who asks.
+    /// Weighs a member. Takes no lock, since a publisher may call it.
     pub(crate) fn of(member: MemberId, load: &MemberLoad, turn: u64, view: &View, now: Nanos) -> Self {
         let hot = load.hot();
         let Weight { wait, penalty, late, service } = weigh(hot, view, now.0);
@@ -105,23 +106,23 @@ impl Candidate {
         }
     }
 
-    /// Smaller for the better, smallest for the chosen, the same for no two.
+    /// Sort key, smaller for better candidates, smallest for the chosen one, unique for each.
     fn merit(&self, chosen: MemberId) -> (bool, u64, u64, u64, MemberId) {
         (self.member != chosen, self.rank(), self.steps(), self.turn, self.member)
     }
 
-    /// How eligible it is, smaller is better; members of a worse rank are not looked at while there is a better one.
+    /// How eligible it is; smaller is better. Only candidates of the best rank are considered.
     pub(crate) fn rank(&self) -> u64 {
         Hot::rank_of(self.availability, self.is_draining)
     }
 
-    /// What `adaptive` compares of members of one rank; equal for those that only their turns tell apart.
+    /// The value by which `adaptive` compares members of one rank. If it is equal, their turns decide.
     pub(crate) fn steps(&self) -> u64 {
         in_steps(nanoseconds(self.predicted_wait), nanoseconds(self.penalty))
     }
 }
 
-/// `duration` in nanoseconds; it was made of them.
+/// Converts `duration` to nanoseconds.
 fn nanoseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
@@ -135,7 +136,7 @@ mod tests {
 
     const NOW: Nanos = Nanos(5_000_000_000);
 
-    /// Members with queues of these lengths, each message 10 ms.
+    /// Creates members with queues of these lengths, each message 10 ms.
     fn group(rules: impl Into<Rules>, queues: &[u64]) -> Group<u64> {
         let group = Group::new(rules);
         for (id, &messages_in_queue) in (0..).zip(queues) {
@@ -158,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn the_reason_is_what_decided() {
+    fn explanation_gives_the_deciding_reason() {
         for (policy, queues, reason) in [
             (Policy::Adaptive, &[3, 0, 2][..], Reason::LeastWait),
             (Policy::Adaptive, &[3, 0, 0], Reason::OldestTurn),
@@ -176,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_member_that_is_tried_again_is_told() {
+    fn explanation_shows_probe_of_a_slow_member() {
         for others in [2, 70] {
             let group = group(Policy::Adaptive, &vec![0; others]);
             let slow = Arc::new(MemberLoad::new(Nanos(0)));
@@ -213,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn of_many_the_best_are_told_and_the_chosen() {
+    fn explanation_of_large_group_has_best_and_chosen_members() {
         let queues: Vec<u64> = (0..40).map(|id| (id * 7) % 40).collect();
         for policy in [Policy::Adaptive, Policy::Random] {
             let (chosen, explanation) = explained(&group(policy, &queues), &at(NOW));
@@ -230,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn to_explain_changes_no_choice() {
+    fn explaining_does_not_change_choices() {
         for policy in Policy::ALL {
             for len in [3, 100] {
                 let queues: Vec<u64> = (0..len).map(|id| id % 5).collect();
@@ -248,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_stays_is_told_whatever_the_policy() {
+    fn explanation_shows_pinned_key_with_every_policy() {
         for policy in [Policy::Adaptive, Policy::RoundRobin, Policy::HashTopic] {
             for len in [3, 200] {
                 let group =

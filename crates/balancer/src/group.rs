@@ -1,4 +1,4 @@
-//! A share group: who is in it, and the way to its members.
+//! A share group and its published members.
 
 use std::sync::Arc;
 
@@ -14,25 +14,25 @@ use crate::{
     sync::{Mutex, OwnLine, Published, lock},
 };
 
-/// The members that share one subscription, of which each message goes to one.
+/// The members that share one subscription; each message goes to one of them.
 ///
-/// `T` is what the caller attaches to a member, e.g. the handle of its queue. Readers work on published
-/// snapshots and never wait, not even while a member joins or leaves. Joining and leaving cost time and memory in
-/// proportion to the number of members, since each publishes a new snapshot; a snapshot and the values of members
-/// that left are freed by whoever lets go of it last.
+/// `T` is the caller's value for a member, e.g. the handle of its queue. Readers use published snapshots and never
+/// wait, even while a member joins or leaves. Joining and leaving cost time and memory in proportion to the number of
+/// members, since each publishes a new snapshot. The last user of a snapshot frees it, with the values of former
+/// members.
 #[derive(Debug)]
 pub struct Group<T> {
-    /// Serialises `join`, `leave` and `set_rules`; no reader takes it. No other lock is taken under it.
+    /// Serializes `join`, `leave` and `set_rules`; no reader takes it. No other lock is taken under it.
     writers: Mutex<()>,
-    /// Stored by writers under `writers`, loaded by anybody. Its release and acquire are what makes a member's
-    /// fields visible to those who find it.
+    /// Stored by writers under `writers`, loaded by all threads. Its release/acquire makes a member's fields visible to
+    /// its readers.
     published: Published<Snapshot<T>>,
-    /// What members are judged against.
+    /// Figures of the whole group, with which members are compared.
     view: OwnLine<GroupView>,
 }
 
 impl<T> Group<T> {
-    /// An empty group that will choose by `rules`; a [`Policy`](crate::Policy) alone will do.
+    /// Creates an empty group with these rules; a single [`Policy`](crate::Policy) is also accepted.
     pub fn new(rules: impl Into<Rules>) -> Self {
         let rules = rules.into();
         let shadow = rules.shadow.map(|policy| Arc::new(ShadowRecord::new(policy)));
@@ -43,13 +43,14 @@ impl<T> Group<T> {
         }
     }
 
-    /// What the group chooses by.
+    /// The rules of the group.
     pub fn rules(&self) -> Rules {
         self.published.load().rules()
     }
 
-    /// Chooses by `rules` from now on; picks under way may go by the old ones. Members, their loads and turns stay,
-    /// and so does where publishers and keys are, if both rules are sticky, or ordered.
+    /// Replaces the rules; picks in progress may still use the old ones.
+    ///
+    /// Members, their loads and turns stay. Pinned publishers or keys stay if both rules are sticky, or both ordered.
     pub fn set_rules(&self, rules: impl Into<Rules>) {
         let rules = rules.into();
         self.update(|current, roster, shadow| {
@@ -57,23 +58,23 @@ impl<T> Group<T> {
                 return false;
             }
             *current = rules;
-            // It begins where the group is.
+            // The new shadow starts with the group's present state.
             *shadow = rules.shadow.map(|policy| Arc::new(ShadowRecord::new(policy)));
             roster.iter_mut().for_each(Seated::begin_shadow);
             true
         });
     }
 
-    /// Adds a member that is known by its id alone: [`join_with`](Self::join_with) where the id is the identity.
+    /// Adds a member whose id is also its identity; see [`join_with`](Self::join_with).
     pub fn join(&self, id: MemberId, load: Arc<MemberLoad>, weight: u32, value: T, now: Nanos) {
         self.join_with(id, Standing::of(id, weight), load, value, now);
     }
 
-    /// Adds a member, last in join order and in turn. `load` belongs to the client and is shared by all its
-    /// groups; joining does not change it.
+    /// Adds a member, last in join order and in rotation. `load` belongs to the client and is shared by all its groups;
+    /// joining does not change it.
     ///
-    /// If `id` is a member already, `standing`, `load` and `value` replace those it had, and it keeps its place,
-    /// its turn and the time of its joining.
+    /// If `id` is a member already, `standing`, `load` and `value` replace its own. It keeps its position, its turn and
+    /// its time of joining.
     pub fn join_with(&self, id: MemberId, standing: Standing, load: Arc<MemberLoad>, value: T, now: Nanos) {
         let standing = Standing { weight: standing.weight.max(1), ..standing };
         self.update(|_, roster, _| match roster.iter_mut().find(|seated| seated.member.id == id) {
@@ -97,7 +98,7 @@ impl<T> Group<T> {
         });
     }
 
-    /// Removes a member; `false` if there was none of that name. A pick under way may still return it.
+    /// Removes a member; returns `false` if there was none with this id. A pick in progress may still return it.
     pub fn leave(&self, id: MemberId) -> bool {
         self.update(|_, roster, _| {
             let before = roster.len();
@@ -106,22 +107,22 @@ impl<T> Group<T> {
         })
     }
 
-    /// The members as they are now. Takes no lock.
+    /// Returns the present members. Takes no lock.
     pub fn members(&self) -> Members<'_, T> {
         Members { snapshot: self.published.load(), view: &self.view.0 }
     }
 
-    /// The number of members now.
+    /// Returns the present number of members.
     pub fn len(&self) -> usize {
         self.published.load().len()
     }
 
-    /// Whether there is no member now.
+    /// Returns whether there is no member at present.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Publishes what `change` makes of rules, members and what the shadow records, if it says that it changed them.
+    /// Applies `change` to the rules, the members and the shadow's record, and publishes them if it returns `true`.
     fn update(
         &self,
         change: impl FnOnce(&mut Rules, &mut Vec<Seated<T>>, &mut Option<Arc<ShadowRecord>>) -> bool,
@@ -133,7 +134,7 @@ impl<T> Group<T> {
         if changed {
             self.published.store(Snapshot::new(rules, roster, shadow, Some(&current)));
         }
-        // `current` outlives the lock: the destructor of a value that leaves with it may use the group.
+        // `current` outlives the lock: it may drop a value whose destructor uses the group.
         drop(writer);
         changed
     }
@@ -168,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn members_stand_in_join_order() {
+    fn members_are_in_join_order() {
         let group = group_of(Policy::RoundRobin, &["a", "b", "c"]);
         assert!(group.leave(MemberId(1)));
         assert!(!group.leave(MemberId(1)));
@@ -254,14 +255,14 @@ mod tests {
     }
 
     #[test]
-    fn shares_stay_as_the_weights_have_them_while_members_come_and_go() {
+    fn weighted_shares_hold_while_members_come_and_go() {
         let group = Group::new(Policy::WeightedRoundRobin);
         for (id, weight, value) in [(0, 1, "a"), (1, 2, "b"), (2, 0, "c")] {
             group.join(MemberId(id), load(), weight, value, Nanos(0));
         }
         let mut counts = std::collections::HashMap::new();
         for round in 0..400 {
-            // A guest of great weight, which is never there when a message comes.
+            // A guest of great weight that is never present when a message comes.
             group.join(MemberId(9), load(), 500, "guest", Nanos(0));
             assert!(group.leave(MemberId(9)));
             if round % 2 == 0 {
@@ -335,14 +336,14 @@ mod tests {
         for policy in Policy::ALL {
             let group = group_of(policy, &["a", "b"]);
             thread::scope(|scope| {
-                // Let go of before the scope waits for the reader, so that a failure does not hang.
+                // Released before the scope waits for the reader, so that a failure does not hang.
                 let _writer = lock(&group.writers);
                 let (done, finished) = sync_channel(1);
                 let group = &group;
                 scope.spawn(move || {
                     assert_eq!(picks(group, 10).len(), 10);
                     assert_eq!((group.members().iter().count(), group.len()), (2, 2));
-                    // The test has given up if nobody receives.
+                    // The test has given up if the channel is closed.
                     let _ = done.send(());
                 });
                 finished.recv_timeout(Duration::from_secs(10)).expect("a reader does not wait for the writer");
@@ -351,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_that_is_dropped_may_use_the_group() {
+    fn member_value_may_use_the_group_when_dropped() {
         struct Leaver(Arc<Group<Option<Leaver>>>, u64);
         impl Drop for Leaver {
             fn drop(&mut self) {

@@ -1,4 +1,4 @@
-//! What members are judged against: figures of the whole group.
+//! Figures of the whole group, with which members are compared.
 
 use crate::{
     estimate::flag,
@@ -11,18 +11,18 @@ use crate::{
     sync::{AtomicU8, AtomicU64, Relaxed},
 };
 
-/// The figures of a group, derived from its members' loads by a scan every now and then: nothing has to be
-/// registered or taken back, so nothing can go stale for longer than that.
+/// Figures of a group, derived from its members' loads by a regular scan. No events update them, so they cannot be
+/// outdated for longer than its interval.
 ///
-/// Every field is a fact of its own, `Relaxed`, written by the picker that found the last scan to be old.
+/// Every field is independent, `Relaxed`, and written by the picker that found the last scan too old.
 #[derive(Debug)]
 pub(crate) struct GroupView {
-    /// When the last scan was; [`NEVER`] before the first. Whoever changes it makes the scan.
+    /// Time of the last scan; [`NEVER`] before the first. The picker that changes it makes the scan.
     scanned_at: AtomicU64,
     /// Geometric mean of the known processing times; 0 = none is known.
     ///
-    /// Geometric, since one slow member among many would lift an arithmetic mean beyond what is normal. Without
-    /// those below 1/16 of the median: such speeds are rare, and a pretext to attract everything.
+    /// Geometric, since one slow member among many would raise an arithmetic mean too much. Times below 1/16 of the
+    /// median are left out: they are rare, and a false claim of such speed could attract all messages.
     mean_ns: AtomicU64,
     /// [`HAS_EVIDENCE`], [`HAS_UNUSED`], [`IS_QUIET`].
     facts: AtomicU8,
@@ -37,15 +37,14 @@ pub(crate) struct View {
     pub(crate) class: u64,
     /// Whether any member reports or acknowledges.
     pub(crate) has_evidence: bool,
-    /// Whether any member had nothing to do for so long that it may be worth a try, however slow it was.
+    /// Whether any member was idle for so long that it is worth a try, however slow it was.
     pub(crate) has_unused: bool,
     /// Whether at most every second member is busy.
     pub(crate) is_quiet: bool,
 }
 
 impl View {
-    /// The least that a message is taken to cost anybody, and what a member of the mean class is held back by:
-    /// g/16.
+    /// g/16: the minimum cost of a message, and the penalty of a member of the mean class.
     pub(crate) fn floor_ns(&self) -> u64 {
         self.mean_ns >> 4
     }
@@ -56,9 +55,10 @@ impl GroupView {
         Self { scanned_at: AtomicU64::new(NEVER), mean_ns: AtomicU64::new(0), facts: AtomicU8::new(0) }
     }
 
-    /// The figures at `now`, from a scan not older than a millisecond and four microseconds for each member. So a
-    /// scan costs a pick next to nothing on average, and all scans of a group at most a percent of one
-    /// processor, whatever the rate of messages.
+    /// Returns the figures at `now`, at most a millisecond and four microseconds per member old.
+    ///
+    /// So the scans add next to nothing to an average pick. All scans of a group together take at most a percent of one
+    /// processor, at any rate of messages.
     #[inline]
     pub(crate) fn at(&self, now: Nanos, seats: &Seats) -> View {
         let scanned_at = self.scanned_at.load(Relaxed);
@@ -70,7 +70,7 @@ impl GroupView {
         self.latest()
     }
 
-    /// The figures of the last scan.
+    /// Returns the figures of the last scan.
     #[inline]
     pub(crate) fn latest(&self) -> View {
         let (mean_ns, facts) = (self.mean_ns.load(Relaxed), self.facts.load(Relaxed));
@@ -132,7 +132,7 @@ impl Speeds {
         self.sums[quarter] += log2;
     }
 
-    /// The geometric mean of those that are not below 1/16 of the median; 0 if there are none.
+    /// Returns the geometric mean of the times that are not below 1/16 of the median; 0 if there are none.
     fn mean_ns(&self) -> u64 {
         let known: u32 = self.counts.iter().sum();
         let mut up_to = 0;
@@ -147,7 +147,7 @@ impl Speeds {
     }
 }
 
-/// In the company of one whose acknowledgements come early, nobody's count before they are verified.
+/// Marks unverified members as suspect, because one member's acknowledgements come early.
 #[cold]
 fn suspect_the_unverified(seats: &Seats) {
     for hot in seats.loads().iter().map(|load| load.hot()) {
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn the_mean_is_geometric_and_of_the_known() {
+    fn group_mean_is_geometric_over_known_speeds() {
         assert_eq!(mean_ms(&[0.0, 0.0]), 0.0);
         for (milliseconds, mean) in [
             (&[25.0, 25.0, 50.0][..], 31.5),
@@ -216,14 +216,14 @@ mod tests {
     }
 
     #[test]
-    fn who_is_offline_does_not_count() {
+    fn offline_members_do_not_count_in_the_mean() {
         let loads = members(&[10.0, 1000.0]);
         loads[1].set_availability(Availability::Offline);
         assert_eq!(view_of(&loads, 1).mean_ns.div_ceil(MS), 10);
     }
 
     #[test]
-    fn a_scan_is_made_when_the_last_is_old() {
+    fn group_figures_are_scanned_when_outdated() {
         let loads = members(&[10.0, 0.0]);
         let (group, seats) = (GroupView::new(), seats(&loads));
         let mean_ms = |now| group.at(Nanos(now), &seats).mean_ns.div_ceil(MS);
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn evidence_is_there_while_anybody_gives_it() {
+    fn group_has_evidence_while_a_member_gives_it() {
         let loads = members(&[0.0, 0.0]);
         let (group, seats) = (GroupView::new(), seats(&loads));
         let has_evidence = |at_ms| group.at(Nanos(at_ms * MS), &seats).has_evidence;

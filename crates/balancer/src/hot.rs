@@ -9,50 +9,50 @@ use crate::{
     sync::{AtomicU8, AtomicU16, AtomicU64, Relaxed, change},
 };
 
-/// What `adaptive` reads of a member and what every booking writes, on one cache line.
+/// The fields of a member that `adaptive` reads and every booking writes, on one cache line.
 ///
-/// Every access is `Relaxed`: each field is a fact of its own and nothing else is published through it. Needed
-/// from the atomics is only that no increment of `sent` and `outstanding` is lost.
+/// Every access is `Relaxed`: each field is independent, and no other data is published through it. The atomics only
+/// have to lose no increment of `sent` and `outstanding`.
 ///
-/// 64 and not 128 bytes of alignment: processors which fetch lines in pairs do not couple two clients all the
-/// same, since in an `Arc` the line before this one holds the reference counts.
+/// The alignment is 64 bytes, not 128. Processors that fetch lines in pairs still do not couple two clients: in an
+/// `Arc` the line before this one holds the reference counts.
 #[derive(Debug)]
 #[repr(align(64))]
 pub(crate) struct Hot {
-    /// F: when the client will have finished all it was sent, as far as we know. Written by every pick (compare
-    /// and exchange), by all evidence (compare and exchange) and by `connected`.
+    /// F: the time at which the client will have finished all messages sent to it, as far as known. Written by every
+    /// pick (compare and exchange), by all evidence (compare and exchange) and by `connected`.
     finish: AtomicU64,
-    /// D: when evidence is due that the client is at work; `MAX` = none is expected. Written by evidence, by
-    /// `connected`, and by a pick if it was `MAX`.
+    /// D: when evidence of the client's work is due; `MAX` = none is expected. Written by evidence, by `connected`, and
+    /// by a pick if it was `MAX`.
     due: AtomicU64,
-    /// Instant of the last send. Written by every pick and by `connected`; the last writer wins, so it goes back
-    /// a little when two pickers hold clock readings of different age.
+    /// Instant of the last send. Written by every pick and by `connected`. The last writer wins, so it may go back a
+    /// little if two pickers have clock readings of different age.
     t_s: AtomicU64,
     /// A [`Speed`]: the effective processing time. Written by evidence and `connected`, under the lock of `Reported`.
     speed: AtomicU64,
     /// Messages sent since the session was established. Incremented by every pick.
     sent: AtomicU64,
-    /// An [`Outstanding`]. Added to by every pick, taken from by `written`, `acknowledged` and `taken_back`.
+    /// An [`Outstanding`]. Increased by every pick, decreased by `written`, `acknowledged` and `taken_back`.
     outstanding: AtomicU64,
     /// One-way delay in [`DELAY_UNIT_NS`]; 0 = unknown. Written by `set_round_trip` and `connected`.
     delay: AtomicU16,
     /// An [`Availability`] as its discriminant. Written by `set_availability` only.
     availability: AtomicU8,
-    /// [Facts](flag) that evidence shows. Written by evidence and `connected`, under the lock of `Reported`.
+    /// [Flags](flag) from evidence. Written by evidence and `connected`, under the lock of `Reported`.
     flags: AtomicU8,
-    /// [Facts](mark) that pickers know. Bits are set by pickers and all cleared by `connected`.
+    /// [Marks](mark) from pickers. Pickers set bits; `connected` clears all.
     marks: AtomicU8,
 }
 
-/// Facts about a client that pickers find out; a byte of these bits.
+/// Facts about a client that pickers detect, as bits of one byte.
 pub(crate) mod mark {
-    /// Its first message came when the group knew its speed already.
+    /// When its first message came, the group's mean speed was known.
     pub(crate) const NEWCOMER: u8 = 1;
-    /// It was sent something that it has to acknowledge.
+    /// It was sent a message that it has to acknowledge.
     pub(crate) const ASKED: u8 = 2;
     /// Another client of its group acknowledges before the work is done.
     pub(crate) const SUSPECT: u8 = 4;
-    /// What others acknowledge was sent to it at QoS 0.
+    /// Messages that other members acknowledge were sent to it at QoS 0.
     pub(crate) const AT_QOS_0: u8 = 8;
     /// Its speed was known from an earlier session.
     pub(crate) const RECALLED: u8 = 16;
@@ -74,10 +74,10 @@ impl Hot {
         }
     }
 
-    /// Everything as new, except the availability and what is outstanding.
+    /// Resets everything, except the availability and the outstanding messages.
     pub(crate) fn reset(&self, now: u64) {
-        // A swap where a store would do, since loom's models place only read-modify-writes exactly among the
-        // increments; it costs nothing at the rate of sessions.
+        // A swap instead of a store, because loom's models order only read-modify-writes exactly among the increments.
+        // Its cost is negligible at the rate of sessions.
         self.sent.swap(0, Relaxed);
         self.t_s.store(now, Relaxed);
         self.finish.swap(now, Relaxed);
@@ -88,11 +88,11 @@ impl Hot {
         self.marks.store(0, Relaxed);
     }
 
-    /// The client was chosen for a message that will take it `service_ns`, at least 1. `false`, and nothing is
-    /// booked, if F is no longer what the chooser saw.
+    /// Books a message that will take the client `service_ns`, at least 1. Returns `false`, without booking, if F is no
+    /// longer `seen_finish`.
     ///
-    /// F comes first. Evidence that arrives between that and the count of what is outstanding may set F without
-    /// this message, whose time is then missing from F until the next evidence; the counts miss nothing.
+    /// F is changed first. Evidence between that and the count of outstanding messages may set F without this message.
+    /// F then lacks its time until the next evidence; the counts are exact.
     #[inline]
     pub(crate) fn try_book(&self, dispatch: &Dispatch, service_ns: u64, seen_finish: u64, mean_ns: u64) -> bool {
         let (now, delay_ns) = (dispatch.at.0, self.delay_ns());
@@ -104,7 +104,7 @@ impl Hot {
         true
     }
 
-    /// Like [`try_book`](Self::try_book), whatever F is by now.
+    /// Books a message like [`try_book`](Self::try_book), whatever F is.
     #[inline]
     pub(crate) fn book(&self, dispatch: &Dispatch, service_ns: u64, mean_ns: u64) {
         let start = dispatch.at.0.saturating_add(self.delay_ns());
@@ -112,7 +112,7 @@ impl Hot {
         self.count(dispatch, service_ns, mean_ns);
     }
 
-    /// All of a booking but F. `mean_ns` is usual in the group; 0 = nobody's speed is known.
+    /// Does the part of a booking besides F. `mean_ns` is the group's mean; 0 = no member's speed is known.
     #[inline]
     fn count(&self, dispatch: &Dispatch, service_ns: u64, mean_ns: u64) {
         let (now, delay_ns) = (dispatch.at.0, self.delay_ns());
@@ -127,8 +127,10 @@ impl Hot {
         }
     }
 
-    /// An acknowledgement is due if none was. Of a client that never gave one it is expected after twice what is
-    /// usual in its group, whatever speed it claims; if nothing is usual yet, not at all.
+    /// Sets the due time of an acknowledgement, if none was due.
+    ///
+    /// A client that never gave one has at least twice the group's mean time, regardless of its reported speed. While
+    /// there is no mean, none is due.
     #[inline]
     fn expect_ack(&self, now: u64, delay_ns: u64, service_ns: u64, mean_ns: u64) {
         let flags = self.flags();
@@ -150,9 +152,9 @@ impl Hot {
         }
     }
 
-    /// Publishes what the evidence says. The caller keeps others from doing so at the same time.
+    /// Publishes the result of evidence. The caller prevents concurrent calls.
     pub(crate) fn learn(&self, now: u64, evaluate: impl FnOnce(&Observed) -> Verdict) {
-        // Before what is outstanding, so that an F that is still this one lacks no booking that was counted.
+        // Read before the outstanding messages: if F is still this value below, no counted booking is missing from it.
         let seen_finish = self.finish.load(Relaxed);
         let delay = self.delay_ns();
         let verdict = evaluate(&Observed {
@@ -173,7 +175,7 @@ impl Hot {
             Finish::Keep => {}
             Finish::Within { least, most } => change(&self.finish, |finish| finish.clamp(least, most)),
             Finish::Exactly(finish) => {
-                // A pick that came in between is right: it knows of one message more.
+                // If a concurrent pick changed F, its value stays: it includes one message more.
                 let _ = self.finish.compare_exchange(seen_finish, finish, Relaxed, Relaxed);
             }
         }
@@ -184,15 +186,15 @@ impl Hot {
         change(&self.outstanding, without);
     }
 
-    /// Messages that never were sent after all, each booked as so much work.
+    /// Takes back messages that were never sent, each booked with `service_ns`.
     pub(crate) fn take_back(&self, messages: u64, service_ns: u64) {
         change(&self.sent, |sent| sent.saturating_sub(messages));
         let work_ns = service_ns.saturating_mul(messages);
         change(&self.finish, |finish| finish.saturating_sub(work_ns));
     }
 
-    /// Something left that it will not acknowledge. If nothing else is out and it never acknowledged anything, it was
-    /// granted QoS 0 and owes nothing.
+    /// Handles a sent message that the client will not acknowledge. If no other is outstanding and the client never
+    /// acknowledged any, it was granted QoS 0 and owes no acknowledgement.
     pub(crate) fn may_owe_nothing(&self) {
         let is_asked = self.flags() & flag::ACKS == 0 && self.marks() & mark::ASKED != 0;
         if is_asked && self.outstanding().messages == 0 {
@@ -245,8 +247,8 @@ impl Hot {
         self.sent.load(Relaxed)
     }
 
-    /// A read-modify-write where a load would do, since loom's models place only these exactly among the
-    /// increments; it costs nothing at the rate of reports.
+    /// The number of messages sent, by a read-modify-write instead of a load. Loom's models order only these exactly
+    /// among the increments. Its cost is negligible at the rate of reports.
     pub(crate) fn sent_exactly(&self) -> u64 {
         self.sent.fetch_add(0, Relaxed)
     }
@@ -276,18 +278,18 @@ impl Hot {
         self.marks.load(Relaxed)
     }
 
-    /// How eligible the client is, as a number that is smaller for the better candidate: [`Availability::Ready`],
-    /// [`Availability::Full`], then one that drains, then [`Availability::Offline`]; 0 to 3.
+    /// How eligible the client is, 0 to 3; smaller is better: [`Availability::Ready`], [`Availability::Full`],
+    /// draining, [`Availability::Offline`].
     #[inline]
     pub(crate) fn rank(&self) -> u64 {
         u64::from(self.availability().max(self.flags() & flag::DRAINING))
     }
 
-    /// [`rank`](Self::rank) of what was read before.
+    /// Computes [`rank`](Self::rank) from values that were read before.
     pub(crate) fn rank_of(availability: Availability, is_draining: bool) -> u64 {
         u64::from((availability as u8).max(if is_draining { flag::DRAINING } else { 0 }))
     }
 }
 
-/// The step of one-way delays: 16 bits of it are a second.
+/// Unit of one-way delays; 16 bits of it cover a second.
 const DELAY_UNIT_NS: u64 = 1 << 14;

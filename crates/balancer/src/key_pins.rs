@@ -1,4 +1,4 @@
-//! Where the messages of an ordering key are, so that later ones can follow them.
+//! The members to which ordering keys are pinned, so that later messages of a key follow earlier ones.
 
 use std::sync::Arc;
 
@@ -9,12 +9,12 @@ use crate::{
     sync::{AcqRel, Acquire, AtomicU64},
 };
 
-/// The place of an ordering key in its group's table. Keys that share a place share their member.
+/// The slot of an ordering key in its group's table. Keys that share a slot share their member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct KeySlot(u16);
 
 impl KeySlot {
-    /// That of a key with this hash.
+    /// Returns the slot of a key with this hash.
     pub(crate) fn of(key: u64) -> Self {
         Self((key >> (u64::BITS - SLOT_BITS)) as u16)
     }
@@ -24,11 +24,11 @@ impl KeySlot {
     }
 }
 
-/// For each slot the member that has its messages, and how long it keeps them.
+/// For each slot, the member that has its messages, and for how long the slot is pinned to it.
 ///
-/// Written by pickers and by `key_done`, always by compare and exchange of the whole word. A picker books its
-/// message before it writes and takes the booking back if the exchange fails (release, acquire): whoever sees a
-/// message counted here finds it counted as outstanding with the member too, unless it is done with.
+/// Pickers and `key_done` write it, always by compare and exchange of the whole word. A picker books its message before
+/// it writes, and cancels the booking if the exchange fails (release, acquire). So a message counted here is also
+/// counted as outstanding with the member, unless it is completed.
 #[derive(Clone, Debug)]
 pub(crate) struct KeyPins(Arc<[AtomicU64]>);
 
@@ -53,7 +53,7 @@ impl KeyPins {
         Pin(self.0[slot.index()].load(Acquire))
     }
 
-    /// Fails with what is there instead of `seen`.
+    /// Replaces `seen` by `next`; fails with the present value if it differs from `seen`.
     pub(crate) fn replace(&self, slot: KeySlot, seen: Pin, next: Pin) -> Result<(), Pin> {
         match self.0[slot.index()].compare_exchange(seen.0, next.0, AcqRel, Acquire) {
             Ok(_) => Ok(()),
@@ -61,15 +61,15 @@ impl KeyPins {
         }
     }
 
-    /// An acknowledged message of the slot is no longer with the member.
+    /// Counts an acknowledged message of the slot as completed.
     pub(crate) fn done(&self, slot: KeySlot, member: MemberId) {
-        // `Err` where the slot is another member's by now.
+        // `Err` if the slot belongs to another member by now.
         let _ =
             self.0[slot.index()].fetch_update(AcqRel, Acquire, |word| Pin(word).without_one(member).map(|pin| pin.0));
     }
 
-    /// As if the member had none of the slot's messages, if `queued` is all it has to acknowledge and no other is
-    /// under way; whether the slot does not keep anything with it then.
+    /// Unpins the slot from the member, if `queued` are its only messages there and no other is in flight. Returns
+    /// whether the slot is then not pinned to it.
     fn free(&self, slot: KeySlot, member: MemberId, queued: u64, now: Nanos) -> bool {
         let freed = self.0[slot.index()].fetch_update(AcqRel, Acquire, |word| {
             let pin = Pin(word);
@@ -79,18 +79,18 @@ impl KeyPins {
     }
 }
 
-/// Keys that [`Members::free_keys`](crate::Members::free_keys) has taken from a member.
+/// Keys that [`Members::free_keys`](crate::Members::free_keys) has unpinned from a member.
 #[derive(Clone, Debug)]
 pub struct FreedKeys {
-    /// Sorted; `None` = the group keeps no keys, so that all are free.
+    /// Sorted; `None` = the group pins no keys, so all are free.
     slots: Option<Box<[KeySlot]>>,
 }
 
 impl FreedKeys {
     pub(crate) const ALL: Self = Self { slots: None };
 
-    /// Frees the slots of which `member` has nothing but `queued`: keys, and whether a message of it has to be
-    /// acknowledged.
+    /// Unpins the slots of which `member` has only `queued`: the key of each message, and whether it needs an
+    /// acknowledgement.
     pub(crate) fn take(
         pins: &KeyPins,
         member: MemberId,
@@ -107,44 +107,44 @@ impl FreedKeys {
         Self { slots: Some(slots.collect()) }
     }
 
-    /// Whether the key is among them.
+    /// Returns whether the key is among them.
     pub fn contains(&self, key: u64) -> bool {
         self.slots.as_ref().is_none_or(|slots| slots.binary_search(&KeySlot::of(key)).is_ok())
     }
 }
 
 impl Pin {
-    /// Whether this is the member that has the messages. Ids that differ in their high half alone are not told
-    /// apart: 4 billion sessions lie between them.
+    /// Returns whether this member has the messages. Compares the low half of the ids: 4 billion sessions lie between
+    /// two equal ones.
     pub(crate) fn is_of(self, member: MemberId) -> bool {
         self.0 >> MEMBER_SHIFT == member.0 & MEMBER_MASK
     }
 
-    /// Messages that have not been acknowledged; [`UNACKNOWLEDGED_MAX`] = that many or more.
+    /// Number of messages not acknowledged yet; [`UNACKNOWLEDGED_MAX`] = that many or more.
     pub(crate) fn unacknowledged(self) -> u64 {
         self.0 & UNACKNOWLEDGED_MAX
     }
 
-    /// Whether messages that nobody acknowledges may still be under way at `now`.
+    /// Returns whether unacknowledged (QoS 0) messages may still be in flight at `now`.
     pub(crate) fn is_held_at(self, now: Nanos) -> bool {
         let until = self.until();
         let left = until.wrapping_sub(time_units(now.0)) & UNTIL_MASK;
-        // More is in the past: see the layout.
+        // A larger value is in the past: see the layout.
         until != 0 && (1..=HOLD_MAX).contains(&left)
     }
 
-    /// Whether there are no others under way than `queued` that have to be acknowledged. A count that has reached its
-    /// end may stand for more.
+    /// Returns whether at most `queued` messages are in flight, all of which need an acknowledgement. A count at its
+    /// maximum may stand for more.
     fn is_at_most(self, queued: u64, now: Nanos) -> bool {
         self.unacknowledged() <= queued.min(UNACKNOWLEDGED_MAX - 1) && !self.is_held_at(now)
     }
 
-    /// Whether the member has other messages than one that has to be acknowledged and was given to it just before.
+    /// Returns whether the member has messages besides one just given to it that needs an acknowledgement.
     pub(crate) fn has_others(self, member: MemberId, now: Nanos) -> bool {
         self.is_of(member) && !self.is_at_most(1, now)
     }
 
-    /// After one message more has been given to `member`, which will have finished it at `finish`.
+    /// Adds a message for `member`, which will have finished it at `finish`.
     pub(crate) fn with_one(self, member: MemberId, dispatch: &Dispatch, finish: u64) -> Self {
         let (until, unacknowledged) = match self.is_of(member) {
             true => (self.until(), self.unacknowledged()),
@@ -152,19 +152,19 @@ impl Pin {
         };
         let (until, unacknowledged) = match dispatch.is_acknowledged {
             true => (until, (unacknowledged + 1).min(UNACKNOWLEDGED_MAX)),
-            // 0 says that there is none.
+            // 0 means that there is none.
             false => (time_units(finish.saturating_add(GRACE_NS + UNIT_NS - 1)).max(1), unacknowledged),
         };
         Self((member.0 & MEMBER_MASK) << MEMBER_SHIFT | until << UNTIL_SHIFT | unacknowledged)
     }
 
-    /// As if nothing had ever been given to the member.
+    /// Returns the pin as if the member had no messages.
     pub(crate) fn emptied(self) -> Self {
         Self(self.0 & !(UNTIL_MASK << UNTIL_SHIFT | UNACKNOWLEDGED_MAX))
     }
 
-    /// `None` if there is nothing to change. A count that has reached its end is not known any more and stays: the
-    /// pin holds until the member has nothing outstanding at all.
+    /// Subtracts a message; `None` if there is nothing to change. A count at its maximum is no longer exact and stays:
+    /// the slot is pinned until the member has no outstanding message at all.
     fn without_one(self, member: MemberId) -> Option<Self> {
         let is_counted = (1..UNACKNOWLEDGED_MAX).contains(&self.unacknowledged());
         (self.is_of(member) && is_counted).then(|| Self(self.0 - 1))
@@ -179,7 +179,7 @@ fn time_units(ns: u64) -> u64 {
     (ns / UNIT_NS) & UNTIL_MASK
 }
 
-/// 4096 slots; few in models, which look at each.
+/// 4096 slots; few in loom's models, which visit each.
 const SLOT_BITS: u32 = if cfg!(loom) { 1 } else { 12 };
 const UNACKNOWLEDGED_MAX: u64 = (1 << 14) - 1;
 const UNTIL_SHIFT: u32 = 14;
@@ -187,9 +187,9 @@ const UNTIL_MASK: u64 = (1 << 18) - 1;
 const MEMBER_SHIFT: u32 = 32;
 const MEMBER_MASK: u64 = u32::MAX as u64;
 const UNIT_NS: u64 = 1 << 20;
-/// Beyond the predicted end.
+/// How long a pin lasts beyond the predicted end.
 const GRACE_NS: u64 = 5_000_000;
-/// A second, which is how long a pin holds at most, and the grace.
+/// Longest pin: a second and the grace.
 const HOLD_MAX: u64 = (1_000_000_000 + GRACE_NS) / UNIT_NS + 2;
 
 #[cfg(all(test, not(loom)))]
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn slots_are_the_first_bits_of_a_key() {
+    fn key_slot_is_the_first_bits_of_the_hash() {
         let cases = [(0, 0), (1 << 52, 1), ((2 << 52) - 1, 1), (u64::MAX, 4095)];
         for (key, index) in cases {
             assert_eq!(KeySlot::of(key).index(), index);
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn acknowledged_messages_are_counted_for_the_member_that_has_them() {
+    fn pin_counts_acknowledged_messages_of_its_member() {
         let (pins, slot) = (KeyPins::new(), KeySlot::of(77));
         let add = |member| {
             let seen = pins.load(slot);
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_count_beyond_its_end_is_never_taken_for_a_smaller_one() {
+    fn saturated_pin_count_is_never_reduced() {
         let mut pin = Pin::default();
         (0..UNACKNOWLEDGED_MAX + 5).for_each(|_| pin = pin.with_one(A, &acknowledged(), 0));
         assert_eq!(pin.unacknowledged(), UNACKNOWLEDGED_MAX);
@@ -246,12 +246,12 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_taken_from_a_member_that_has_no_more_of_them_than_is_taken_back() {
+    fn keys_are_freed_only_without_other_messages_in_flight() {
         let now = Nanos(MS);
         let key = |slot: u64| slot << (u64::BITS - SLOT_BITS) | 5;
         let acknowledged = (true, acknowledged());
         let unacknowledged = (false, Dispatch::default());
-        // Who was given what, what is taken back from A, and whether the key is free then.
+        // The messages given to members, the messages taken back from A, and whether the key is free then.
         let cases = [
             (vec![(A, acknowledged), (A, acknowledged)], vec![true, true], true),
             (vec![(A, acknowledged), (A, acknowledged)], vec![true], false),
@@ -285,8 +285,8 @@ mod tests {
     }
 
     #[test]
-    fn without_acknowledgements_a_pin_holds_five_milliseconds_beyond_the_end() {
-        // Also where the counter of time wraps, and where it says 0.
+    fn qos_0_pin_holds_5_ms_beyond_predicted_end() {
+        // Also where the time counter wraps, and where it is 0.
         for start in [0, 100 * MS, UNTIL_MASK * UNIT_NS - MS, (UNTIL_MASK + 1) * UNIT_NS - 26 * MS, u64::MAX >> 2] {
             let pin = Pin::default().with_one(A, &Dispatch::default(), start + 20 * MS);
             for (after_ms, is_held) in [(0, true), (24, true), (28, false), (1_000, false), (100_000, false)] {

@@ -1,22 +1,22 @@
-//! How long a client takes to acknowledge: a mean that rises at once and falls slowly.
+//! The acknowledgement latency of a client: a mean that rises at once and falls slowly.
 
 use crate::{
     nanos::Nanos,
     sync::{AtomicU64, Relaxed},
 };
 
-/// The peak-sensitive, exponentially weighted moving average of acknowledgement latencies that Finagle and Linkerd
-/// call peak EWMA.
+/// The peak-sensitive, exponentially weighted moving average of acknowledgement latencies that Finagle and Linkerd call
+/// peak EWMA.
 ///
-/// A latency above the average replaces it; one below is weighted by the time since the last one, however many
-/// there are. Without any the average decays, so that whoever was slow once is tried again. It halves in 2^33 ns,
-/// 8.6 s, which is a decay constant of 12.4 s (Finagle and Linkerd: 10 s), and a shift of bits.
+/// A latency above the average replaces it. A latency below is weighted by the time since the last one, however many
+/// there are. Without acknowledgements the average decays, so that a slow client is tried again. The half-life of 2^33
+/// ns (8.6 s) is a decay constant of 12.4 s (Finagle and Linkerd: 10 s), and needs only a bit shift.
 ///
-/// Both fields are written by whoever takes acknowledgements over, one at a time, and read by pickers; `Relaxed`,
-/// since a picker that reads one of them old misjudges one message by one latency.
+/// One caller at a time, with new acknowledgements, writes both fields; pickers read them. `Relaxed`: a picker that
+/// reads one outdated field misjudges one message by one latency.
 #[derive(Debug)]
 pub(crate) struct PeakLatency {
-    /// Nanoseconds at `observed_at`; 0 = nothing was acknowledged yet.
+    /// Nanoseconds at `observed_at`; 0 = no acknowledgement yet.
     average: AtomicU64,
     observed_at: AtomicU64,
 }
@@ -30,7 +30,7 @@ impl PeakLatency {
         self.average.store(0, Relaxed);
     }
 
-    /// A message was acknowledged at `now` after so long. Only one caller at a time.
+    /// Adds the latency of a message acknowledged at `now`. Only one caller at a time.
     pub(crate) fn observe(&self, latency_ns: u64, now: Nanos) {
         let latency_ns = latency_ns.clamp(1, LATENCY_MAX_NS);
         let (before, elapsed) = (self.average.load(Relaxed), self.elapsed(now.0));
@@ -44,7 +44,7 @@ impl PeakLatency {
         self.observed_at.store(now.0, Relaxed);
     }
 
-    /// Nanoseconds at `now`, at least 1; `None` if nothing was acknowledged yet.
+    /// Returns nanoseconds at `now`, at least 1; `None` without an acknowledgement.
     #[inline]
     pub(crate) fn at(&self, now: u64) -> Option<u64> {
         match self.average.load(Relaxed) {
@@ -58,13 +58,13 @@ impl PeakLatency {
     }
 }
 
-/// `value` · 2^(−elapsed / half-life), at most 6 % too large: a straight line between one half-life and the next.
+/// `value` · 2^(−elapsed / half-life), at most 6 % too large: linear between one half-life and the next.
 fn decayed(value: u64, elapsed: u64) -> u64 {
     let halvings = elapsed >> HALF_LIFE_SHIFT;
     if halvings >= 63 {
         return 0;
     }
-    // Both factors below 2^20 and 2^42: nothing is lost above.
+    // The factors are below 2^20 and 2^42, so the product does not overflow.
     let part = (elapsed & HALF_LIFE_MASK) >> (HALF_LIFE_SHIFT - PART_BITS);
     (value - ((value * part) >> (PART_BITS + 1))) >> halvings
 }
@@ -83,7 +83,7 @@ mod tests {
     const HALF_LIFE: u64 = 1 << HALF_LIFE_SHIFT;
 
     #[test]
-    fn it_rises_at_once_and_falls_with_time_not_with_messages() {
+    fn peak_latency_rises_at_once_and_falls_with_time() {
         let latency = PeakLatency::unknown();
         assert_eq!(latency.at(5), None);
         latency.observe(10 * MS, Nanos(0));
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn clocks_that_differ_and_extremes_are_no_matter() {
+    fn peak_latency_tolerates_clock_skew_and_extremes() {
         let latency = PeakLatency::unknown();
         latency.observe(0, Nanos(100));
         assert_eq!(latency.at(50), Some(1));

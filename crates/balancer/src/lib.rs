@@ -1,9 +1,8 @@
-//! Which member of a share group gets this message.
+//! Chooses the member of a share group that gets a message.
 //!
-//! A [`Group`] holds the members that share one subscription. Each member points at the [`MemberLoad`] of its
-//! client: what the client last reported about itself, and what was sent to it since. [`Members::pick`] reads the
-//! loads of all members, chooses one by the group's [`Policy`] and books the message, without a lock and without
-//! an allocation.
+//! A [`Group`] holds the members that share one subscription. Each member refers to the [`MemberLoad`] of its client:
+//! the client's last report, and the messages sent to it since. [`Members::pick`] reads the loads of all members,
+//! chooses one by the group's [`Policy`] and books the message. It takes no lock and allocates nothing.
 //!
 //! ```text
 //!   report(), plain_ping() ─────────────► MemberLoad ◄──── Arc ──┬── Group "a": Member, turn
@@ -12,12 +11,12 @@
 //!   set_availability(), set_round_trip() ►    └── booked by Members::pick(dispatch, rng)
 //! ```
 //!
-//! Whoever picks has to say what became of the message: every message picked ends with exactly one of
+//! The caller of `pick` must report the outcome of each message. Every message picked ends with exactly one of
 //! [`written`](MemberLoad::written), [`acknowledged`](MemberLoad::acknowledged) and
 //! [`taken_back`](MemberLoad::taken_back). Until then it is outstanding, and counts against its member.
 //!
-//! The crate knows no MQTT and no runtime, reads no clock (`now` is an argument) and makes no randomness of its
-//! own (an [`Rng`] is an argument), so the same calls always give the same choices.
+//! The crate knows no MQTT and no runtime. It reads no clock (`now` is an argument) and has no randomness of its own
+//! (an [`Rng`] is an argument). So the same calls always give the same choices.
 //!
 //! ```
 //! use std::{sync::Arc, time::Duration};
@@ -40,8 +39,8 @@
 //! assert_eq!(loads[0].snapshot().sent_since_report, 1);
 //! ```
 //!
-//! "Thesis" in these pages is Todoroki's master's thesis on the dynamic load balancing of shared subscriptions
-//! by the state of the subscriber group; its Table 3 names the fields of [`MemberLoad`].
+//! "Thesis" in this documentation is Todoroki's master's thesis on the dynamic load balancing of shared subscriptions
+//! by the state of the subscriber group. Its Table 3 names the fields of [`MemberLoad`].
 
 #![forbid(unsafe_code)]
 

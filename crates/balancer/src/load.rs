@@ -1,4 +1,4 @@
-//! The load of one client: what it reported, and what was sent to it since.
+//! The load of one client: its reports, and the messages sent to it since.
 
 mod availability;
 mod recent_means;
@@ -22,25 +22,25 @@ use crate::{
     sync::{AtomicU64, Mutex, Relaxed, lock},
 };
 
-/// The load of one client connection, shared (by `Arc`) by all groups that the client is a member of
-/// (thesis §4.1.2, Table 3).
+/// The load of one client connection, shared (by `Arc`) by all groups that the client is a member of (thesis §4.1.2,
+/// Table 3).
 ///
 /// | event | call | update |
 /// |---|---|---|
 /// | session established | [`new`](Self::new), [`connected`](Self::connected) | m_q = m_s = t_p = 0; t_r = t_s = now |
-/// | report | [`report`](Self::report) | push the mean, t_p = mean of the last five; m_q = reported; m_s = 0; t_r = now |
+/// | report | [`report`](Self::report) | push the mean, t_p = mean of last five; m_q = reported; m_s = 0; t_r = now |
 /// | chosen | `Members::pick` | m_s += 1; t_s = now; one more outstanding |
 /// | done with | [`written`](Self::written), [`acknowledged`](Self::acknowledged) | one less outstanding |
 /// | not read | [`lags`](Self::lags), [`caught_up`](Self::caught_up) | |
 /// | given to another | [`taken_back`](Self::taken_back) | m_s −= 1; one less outstanding |
 /// | disconnect | dropped, or kept with [`Availability::Offline`] | |
 ///
-/// Beside the fields of the table, which `thesis_score` goes by, it keeps for `adaptive` an estimate of the client's
-/// speed and a clock: when the client will have finished everything that it was sent.
+/// The fields of the table are for `thesis_score`. For `adaptive` there are also an estimate of the client's speed and
+/// a clock: the time at which the client will have finished all messages sent to it.
 ///
-/// Any thread may call anything. Readers see each field whole, but not all fields of one instant: a pick that
-/// runs into a report may combine the new m_q with the old m_s and misjudge this one message. No lock could
-/// prevent the larger error of the same kind, messages that are on the wire while the client writes its report.
+/// All methods may be called from any thread. Each field is read whole, but not all fields of one instant: a pick
+/// concurrent with a report may combine the new m_q with the old m_s and misjudge this one message. A lock would not
+/// prevent the larger error of this kind: messages on the wire while the client writes its report.
 #[derive(Debug)]
 #[repr(C)] // the lines in this order
 pub struct MemberLoad {
@@ -48,7 +48,7 @@ pub struct MemberLoad {
     reported: Reported,
 }
 
-/// What some policies read in addition. Written by evidence and `connected` alone, under the lock beside them.
+/// Fields that only some policies read. Written by evidence and `connected` only, under the lock of `known`.
 #[derive(Debug)]
 #[repr(align(64))]
 struct Reported {
@@ -56,29 +56,29 @@ struct Reported {
     m_q: AtomicU64,
     /// Mean processing time in ns; 0 = unknown.
     t_p: AtomicU64,
-    /// Instant of the last report; before, of the establishment of the session.
+    /// Instant of the last report; before the first, of the establishment of the session.
     t_r: AtomicU64,
     /// `sent` at the last report.
     sent_at_report: AtomicU64,
-    /// Of acknowledgements; written by `acknowledged` too.
+    /// Latency of acknowledgements; written by `acknowledged` too.
     latency: PeakLatency,
-    /// What only evidence touches. The lock also keeps two reports, or a report and `connected`, from mixing their
-    /// fields; in practice it is free, since one task speaks for a connection.
+    /// State that only evidence uses. The lock also keeps the fields of concurrent reports and `connected` calls
+    /// together. It is practically free, since one task handles a connection.
     known: Mutex<Known>,
 }
 
-/// What is known of a client's speed: of most clients nothing, since they are in no share group and do not report.
+/// Evidence about a client's speed, if any. Most clients have none: they are in no share group and do not report.
 #[derive(Debug, Default)]
 struct Known(Option<Box<Evidence>>);
 
-/// What evidence has shown.
+/// State gathered from evidence.
 #[derive(Debug)]
 struct Evidence {
     recent: RecentMeans,
     estimate: Estimate,
-    /// Reports that came after they were due.
+    /// Number of overdue reports.
     late_reports: u64,
-    /// Messages that were taken back.
+    /// Number of messages taken back.
     taken_back: u64,
 }
 
@@ -104,8 +104,10 @@ impl MemberLoad {
         }
     }
 
-    /// The session is established anew: everything as after [`new`](Self::new), except the availability, which
-    /// stays with whoever watches the client's queue, and what is outstanding, which the session still holds.
+    /// Resets the load for a new connection of the session.
+    ///
+    /// Availability stays as it is, since the observer of the client's queue sets it. Outstanding messages stay too,
+    /// since the session still holds them.
     pub fn connected(&self, now: Nanos) {
         let mut known = lock(&self.reported.known);
         *known = Known::default();
@@ -117,11 +119,11 @@ impl MemberLoad {
         self.hot.reset(now.0);
     }
 
-    /// Takes the client's own report, received at `now` by whatever way. Values above the limits of
-    /// [`LoadReport`] count as the limits.
+    /// Takes the client's own report, received at `now` on any channel. Values above the limits of [`LoadReport`] count
+    /// as the limits.
     ///
-    /// A processing time of zero (nothing was processed) enters the mean of the last five like any other, as the
-    /// thesis has it: a client that reports before its first message looks faster than it is for five reports.
+    /// A processing time of zero (nothing was processed) enters the mean of the last five like any other, as in the
+    /// thesis. So a client that reports before its first message looks too fast for five reports.
     pub fn report(&self, report: &LoadReport, now: Nanos) {
         let LoadReport { messages_in_queue, processing_time, draining } = report.clamped();
         let processing_ns = nanoseconds(processing_time);
@@ -131,22 +133,21 @@ impl MemberLoad {
         evidence.late_reports += u64::from(self.hot.due() < now.0);
         self.reported.t_p.store(evidence.recent.mean(), Relaxed);
         self.reported.m_q.store(messages_in_queue, Relaxed);
-        // A read-modify-write for the same reason as in `connected`.
+        // A read-modify-write, so that loom's models order it exactly among the increments.
         self.reported.sent_at_report.store(self.hot.sent_exactly(), Relaxed);
         self.reported.t_r.store(now.0, Relaxed);
         self.hot.learn(now.0, |seen| evidence.estimate.reported(seen, messages_in_queue, processing_ns, draining));
     }
 
-    /// The client pinged at `now` without a report. After the third in a row it is taken for one that never
-    /// reports.
+    /// Takes a ping at `now` without a report. After three in a row the client counts as one that does not report.
     pub fn plain_ping(&self, now: Nanos) {
-        // Where nothing is known, nothing is given up.
+        // Without evidence there are no reports to give up.
         if let Known(Some(evidence)) = &mut *lock(&self.reported.known) {
             self.hot.learn(now.0, |seen| evidence.estimate.plain_ping(seen));
         }
     }
 
-    /// The client acknowledged for good (PUBACK, PUBCOMP) messages that it was chosen for with
+    /// Takes messages that the client acknowledged for good (PUBACK, PUBCOMP). They must have been picked with
     /// [`is_acknowledged`](crate::Dispatch::is_acknowledged).
     pub fn acknowledged(&self, acknowledged: &Acknowledged) {
         if acknowledged.messages == 0 {
@@ -156,30 +157,33 @@ impl MemberLoad {
         let evidence = self.evidence(&mut known);
         let now = acknowledged.at;
         self.hot.no_longer_outstanding(acknowledged.messages, acknowledged.bytes);
-        // The longest: shorter ones of the same moment do not lower a peak.
+        // The longest latency: shorter ones of the same moment do not lower a peak.
         self.reported.latency.observe(now.0.saturating_sub(acknowledged.first_sent_at.0), now);
         self.hot.learn(now.0, |seen| evidence.estimate.acknowledged(seen, acknowledged));
     }
 
-    /// Messages of this many bytes together, which the client was chosen for and will not acknowledge, left for
-    /// its socket at `now`. `is_backlogged` says that more is waiting because the socket takes no more: then the
-    /// client is the bottleneck, and the time from one such call to the next shows its speed. No messages at all
-    /// are fine: the moment at which the socket ceased to take any.
+    /// Takes unacknowledged messages of `bytes` in total that left for the client's socket at `now`.
+    ///
+    /// `is_backlogged`: more messages wait because the socket takes no more. Then the client is the bottleneck, and the
+    /// time from one such call to the next shows its speed. Zero messages are allowed, to report when the socket ceased
+    /// to take any.
     pub fn written(&self, messages: u32, bytes: u64, is_backlogged: bool, now: Nanos) {
         let mut known = lock(&self.reported.known);
         let evidence = self.evidence(&mut known);
         self.hot.no_longer_outstanding(messages, bytes);
         self.hot.learn(now.0, |seen| evidence.estimate.written(seen, messages.into(), is_backlogged));
         if messages > 0 {
-            // Afterwards: what was due of it is due no more.
+            // After `learn`, which clears the due time of these messages.
             self.hot.may_owe_nothing();
         }
     }
 
-    /// Of what was written for the client and nobody acknowledges, it has read `read` messages within `span`, and
-    /// `unread` are left, in buffers that nobody can take them back from: it is given more when it should be done with
-    /// them, or in a second, whatever comes first. Nothing that is less than 50 ms of its time counts, nor does this of a
-    /// client that reports or acknowledges.
+    /// Takes a read probe of messages that need no acknowledgement: the client has read `read` of them within `span`,
+    /// and `unread` are left.
+    ///
+    /// The unread messages are in buffers, so they cannot be taken back. The client gets more when it should have read
+    /// them, at the latest after a second. Lags below 50 ms do not count, nor do those of clients that report or
+    /// acknowledge.
     pub fn lags(&self, read: u64, span: Duration, unread: u64, now: Nanos) {
         let span_ns = u64::try_from(span.as_nanos()).unwrap_or(u64::MAX);
         let mut known = lock(&self.reported.known);
@@ -187,7 +191,7 @@ impl MemberLoad {
         self.hot.learn(now.0, |seen| evidence.estimate.lags(seen, read, span_ns, unread));
     }
 
-    /// The client has read what was written for it, or nearly so; `read` messages of it within `span`.
+    /// Ends a lag: the client has read the messages written for it, or nearly all, `read` of them within `span`.
     pub fn caught_up(&self, read: u64, span: Duration, now: Nanos) {
         let span_ns = u64::try_from(span.as_nanos()).unwrap_or(u64::MAX);
         if let Known(Some(evidence)) = &mut *lock(&self.reported.known) {
@@ -195,8 +199,8 @@ impl MemberLoad {
         }
     }
 
-    /// Messages of this many bytes together, which the client was chosen for, will not be sent to it: they were
-    /// given to others or dropped.
+    /// Takes back messages of `bytes` in total for which the client was chosen. They went to other members or were
+    /// dropped.
     pub fn taken_back(&self, messages: u32, bytes: u64, now: Nanos) {
         let mut known = lock(&self.reported.known);
         let evidence = self.evidence(&mut known);
@@ -206,8 +210,8 @@ impl MemberLoad {
         self.hot.learn(now.0, |seen| evidence.estimate.taken_back(seen));
     }
 
-    /// The client refused messages of this many bytes together. They cost it as much as others would have: else one
-    /// that refuses at once would seem to be free all the time.
+    /// Takes messages of `bytes` in total that the client refused. They cost it their processing time all the same:
+    /// otherwise a client that refuses everything at once would always seem idle.
     pub fn refused(&self, messages: u32, bytes: u64, now: Nanos) {
         let mut known = lock(&self.reported.known);
         let evidence = self.evidence(&mut known);
@@ -216,43 +220,41 @@ impl MemberLoad {
         self.hot.learn(now.0, |seen| evidence.estimate.taken_back(seen));
     }
 
-    /// A picker books a message elsewhere, which it had booked here as so much work.
+    /// Cancels a booking of `service_ns`, because the picker books the message on another member.
     pub(crate) fn unbooked(&self, bytes: u32, service_ns: u64, now: Nanos) {
         let known = lock(&self.reported.known);
         self.hot.no_longer_outstanding(1, bytes.into());
         self.hot.take_back(1, service_ns);
         self.hot.learn(now.0, |seen| match &known.0 {
             Some(evidence) => evidence.estimate.taken_back(seen),
-            // Made for this alone: a pick allocates nothing.
+            // Temporary state for this call: a pick allocates nothing.
             None => self.nothing_known().estimate.taken_back(seen),
         });
     }
 
-    /// Says whether the client can take messages; every pick that starts after this call has returned heeds it,
-    /// one that is under way may not.
+    /// Sets whether the client can take messages. Every pick that starts after this call has returned heeds it.
     pub fn set_availability(&self, availability: Availability) {
         self.hot.set_availability(availability);
     }
 
-    /// What [`set_availability`](Self::set_availability) last said.
+    /// Returns the availability last set.
     pub fn availability(&self) -> Availability {
         Availability::of(self.hot.availability())
     }
 
-    /// Whether the client's last report asked for no further messages.
+    /// Returns whether the client's last report asked for no further messages.
     pub fn is_draining(&self) -> bool {
         self.hot.flags() & flag::DRAINING != 0
     }
 
-    /// Says how long a packet takes to the client and back, e.g. the socket's smoothed round-trip time. Kept in
-    /// steps of 32 µs, up to 2 s; unknown counts as zero.
+    /// Sets the round-trip time of a packet, e.g. the socket's smoothed estimate. Stored in steps of 32 µs, up to 2 s;
+    /// unknown counts as zero.
     pub fn set_round_trip(&self, round_trip: Duration) {
         let one_way_ns = round_trip.min(MINUTE).as_nanos() as u64 / 2;
         self.hot.set_delay_ns(one_way_ns);
     }
 
-    /// Takes a processing time that is known from before, e.g. from the client's last connection: it counts as
-    /// much as one message observed.
+    /// Takes a processing time from an earlier connection of the client. It weighs as much as one observed message.
     pub fn assume_speed(&self, processing_time: Duration) {
         let processing_time = processing_time.min(LoadReport::PROCESSING_TIME_MAX);
         let mut known = lock(&self.reported.known);
@@ -261,8 +263,8 @@ impl MemberLoad {
         self.hot.recall();
     }
 
-    /// The effective processing time of a message as it was learned from all evidence, to be remembered for
-    /// [`assume_speed`](Self::assume_speed). `None` if nothing was learned since that said something.
+    /// Returns the effective processing time learned from all evidence, for a later
+    /// [`assume_speed`](Self::assume_speed). `None` if there was no evidence of it since.
     pub fn learned_speed(&self) -> Option<Duration> {
         let known = lock(&self.reported.known);
         let evidence = known.0.as_ref()?;
@@ -270,12 +272,12 @@ impl MemberLoad {
         learned_ns.map(Duration::from_nanos)
     }
 
-    /// Whether anything is known of the client's speed, be it from before.
+    /// Returns whether the client's speed is known, be it from an earlier connection.
     pub fn is_speed_known(&self) -> bool {
         self.hot.speed().processing_ns() > 0
     }
 
-    /// The fields of Table 3 and what came with them, each as it is now (see the type about their combination).
+    /// Returns the fields of Table 3 and others, each at its present value (see the type about their consistency).
     pub fn snapshot(&self) -> LoadSnapshot {
         let Outstanding { messages, bytes } = self.hot.outstanding();
         let (late_reports, taken_back) = {
@@ -299,22 +301,22 @@ impl MemberLoad {
         }
     }
 
-    /// What is known, for evidence to add to it.
+    /// Returns the evidence, created if there is none.
     fn evidence<'a>(&self, known: &'a mut Known) -> &'a mut Evidence {
         known.0.get_or_insert_with(|| Box::new(self.nothing_known()))
     }
 
-    /// Of the session as it was established.
+    /// Creates the evidence of a session without any.
     fn nothing_known(&self) -> Evidence {
         Evidence::new(Nanos(self.reported.t_r.load(Relaxed)))
     }
 
-    /// What every booking writes.
+    /// The fields that every booking writes.
     pub(crate) fn hot(&self) -> &Hot {
         &self.hot
     }
 
-    /// How long it takes to acknowledge.
+    /// The latency of acknowledgements.
     pub(crate) fn latency(&self) -> &PeakLatency {
         &self.reported.latency
     }
@@ -324,13 +326,13 @@ impl MemberLoad {
         self.hot.rank()
     }
 
-    /// m_q + m_s: messages which the client has still to process as far as we know.
+    /// m_q + m_s: the messages that the client has still to process, as far as known.
     pub(crate) fn pending(&self) -> u64 {
         // m_q is at most 2^31 and nobody sends 2^63 messages between two reports.
         self.reported.m_q.load(Relaxed).wrapping_add(self.sent_since_report())
     }
 
-    /// m_s. A pick that runs into a report may see the new beginning and the old end.
+    /// m_s. A pick concurrent with a report may combine the new count at the report with the old total.
     fn sent_since_report(&self) -> u64 {
         self.hot.sent().saturating_sub(self.reported.sent_at_report.load(Relaxed))
     }
@@ -351,7 +353,7 @@ impl MemberLoad {
     }
 }
 
-/// `duration` in nanoseconds; the caller has bounded it to an hour.
+/// Converts `duration` to nanoseconds; the caller has limited it to an hour.
 fn nanoseconds(duration: Duration) -> u64 {
     duration.as_secs() * 1_000_000_000 + u64::from(duration.subsec_nanos())
 }

@@ -1,22 +1,22 @@
 //! Logarithms to the base 2 in fixed point: a few instructions, and the same result on every machine.
 
-/// log2 of `value` in steps of 1/65536, wrong by less than 0.009; 0 for a `value` of 0.
+/// Returns log2 of `value` in steps of 1/65536, with an error below 0.009; 0 for a `value` of 0.
 ///
-/// Between two powers of 2 the logarithm is taken for a parabola.
+/// Between two powers of 2 it approximates the logarithm by a parabola.
 pub(crate) fn log2_q16(value: u64) -> u64 {
     let Some(exponent) = value.checked_ilog2() else { return 0 };
     let fraction = value << (63 - exponent) << 1 >> 48;
     u64::from(exponent) << 16 | (fraction + bulge(fraction)).min(0xFFFF)
 }
 
-/// 2 to the power of `log2` in steps of 1/65536, below 2^48 and wrong by less than 1 %.
+/// Returns 2 to the power of `log2` in steps of 1/65536, below 2^48, with an error below 1 %.
 pub(crate) fn exp2_q16(log2: u64) -> u64 {
     let (exponent, fraction) = (log2 >> 16, log2 & 0xFFFF);
     let mantissa = 1 << 16 | fraction.saturating_sub(bulge(fraction));
     mantissa << exponent.min(47) >> 16
 }
 
-/// How far log2(1 + x) is above x, about: 0.343 · x · (1 − x).
+/// Approximates log2(1 + x) − x by 0.343 · x · (1 − x).
 fn bulge(fraction: u64) -> u64 {
     (((fraction * (0x1_0000 - fraction)) >> 16) * 22_479) >> 16
 }
@@ -26,7 +26,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn logarithms_are_near_the_true_ones() {
+    fn logarithms_are_accurate() {
         assert_eq!((log2_q16(0), log2_q16(1), log2_q16(2), log2_q16(1 << 40)), (0, 0, 1 << 16, 40 << 16));
         let mut value = 1_u64;
         while value < 1 << 46 {
@@ -38,7 +38,7 @@ mod tests {
     }
 
     #[test]
-    fn powers_lead_back() {
+    fn exp2_inverts_log2() {
         for value in [1, 2, 1_000, 25_000_000, 37_123_456, 3_600_000_000_000] {
             let back = exp2_q16(log2_q16(value));
             assert!(back.abs_diff(value) <= value / 100, "{value} became {back}");

@@ -1,4 +1,4 @@
-//! The members of a group: one of them, and all of them at one moment.
+//! The members of a group: a single one, and all of them at one moment.
 
 use std::{fmt, iter::FusedIterator, slice, sync::Arc};
 
@@ -25,7 +25,7 @@ use crate::{
     sync::PublishedGuard,
 };
 
-/// Names a member within its groups. The caller assigns it, one per client session.
+/// Identifies a member within its groups. The caller assigns it, one per client session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MemberId(pub u64);
 
@@ -40,12 +40,12 @@ pub struct Member<T> {
 }
 
 impl<T> Member<T> {
-    /// The name under which the member joined.
+    /// The id with which the member joined.
     pub fn id(&self) -> MemberId {
         self.id
     }
 
-    /// What the caller attached to the member at joining.
+    /// The caller's value for the member.
     pub fn value(&self) -> &T {
         &self.value
     }
@@ -55,33 +55,34 @@ impl<T> Member<T> {
         &self.load
     }
 
-    /// What it brought along beside its load; the weight is at least 1.
+    /// The member's weight and identity; the weight is at least 1.
     pub fn standing(&self) -> Standing {
         self.standing
     }
 
-    /// When the member joined; joining again under the same name does not change it.
+    /// When the member first joined; joining again with the same id does not change it.
     pub fn joined_at(&self) -> Nanos {
         self.joined_at
     }
 }
 
-/// The members of a group as they were when this was taken, in join order; see
-/// [`Group::members`](crate::Group::members).
+/// The members of a group at one moment; see [`Group::members`](crate::Group::members).
 ///
-/// Made for short use, e.g. one batch of messages: it keeps members which leave meanwhile, and their values,
-/// alive; and turns taken through an outdated one are unknown to those who took a newer one.
+/// Intended for short use, e.g. one batch of messages. It keeps members that leave meanwhile, and their values, alive.
+/// Bookings through an outdated snapshot do not update the rotation of a newer one.
 pub struct Members<'a, T> {
     pub(crate) snapshot: PublishedGuard<Snapshot<T>>,
     pub(crate) view: &'a GroupView,
 }
 
 impl<T> Members<'_, T> {
-    /// Chooses the member for one message and books the message on it: its load counts one message more since the
-    /// last report and one more outstanding, `dispatch.at` as its last send, and its turn in this group is over.
+    /// Chooses the member for one message and books the message on it.
     ///
-    /// `None` only if there is no member. Takes no lock and allocates nothing. `dispatch.at` may be the same for
-    /// many picks; then members of equal merit take turns. `rng` is for the policies that choose at random.
+    /// Its load counts one more message since the last report, one more outstanding, and `dispatch.at` as its last
+    /// send. The member goes to the end of the rotation.
+    ///
+    /// `None` only if there is no member. Takes no lock and allocates nothing. `dispatch.at` may be the same for many
+    /// picks; then equal members take turns. `rng` is for the policies that choose at random.
     pub fn pick(&self, dispatch: &Dispatch, rng: &mut Rng) -> Option<&Member<T>> {
         let table = self.table(self.snapshot.rules.policy);
         let index = match &self.snapshot.shadow {
@@ -91,8 +92,8 @@ impl<T> Members<'_, T> {
         Some(&self.snapshot.members[index])
     }
 
-    /// Chooses and books like [`pick`](Self::pick), and tells what the choice was made from. Allocates; made for a
-    /// choice now and then.
+    /// Chooses and books like [`pick`](Self::pick), and explains the choice. Allocates; intended for occasional
+    /// samples.
     pub fn pick_explained(&self, dispatch: &Dispatch, rng: &mut Rng) -> Option<(&Member<T>, Explanation)> {
         let kept = self.keeper(dispatch);
         let candidates = match self.len() {
@@ -105,8 +106,9 @@ impl<T> Members<'_, T> {
         Some((member, explanation))
     }
 
-    /// Chooses and books among the members that `wanted` says, for a message that not every member can take. Not
-    /// by the policy: the best [`Availability`](crate::Availability) first, then the fewest pending messages, then
+    /// Chooses and books among the members for which `wanted` holds, for a message that not every member can take.
+    ///
+    /// Ignores the policy: the best [`Availability`](crate::Availability) first, then the fewest pending messages, then
     /// the oldest turn.
     pub fn pick_where(&self, dispatch: &Dispatch, wanted: impl Fn(&Member<T>) -> bool) -> Option<&Member<T>> {
         let seats = &self.snapshot.seats;
@@ -121,24 +123,26 @@ impl<T> Members<'_, T> {
         Some(member)
     }
 
-    /// A message with this [key](Dispatch::key) that has to be acknowledged, and for which this member was chosen, is
-    /// acknowledged or will not be sent to it after all; once all of them are, the key may move to another member.
+    /// Reports that a message with this [key](Dispatch::key) is acknowledged, or will not be sent to the member chosen
+    /// for it. When no such message is left, the key may move to another member.
     ///
-    /// To be called for each beside [`acknowledged`](MemberLoad::acknowledged) or
-    /// [`taken_back`](MemberLoad::taken_back), where [`Rules::is_ordered`]. A missing call breaks no order: the key
-    /// stays where it is until it is seen there while the member has nothing outstanding.
+    /// Only for messages that need an acknowledgement, in groups with [`Rules::is_ordered`]. Call it for each, along
+    /// with [`acknowledged`](MemberLoad::acknowledged) or [`taken_back`](MemberLoad::taken_back). A missing call breaks
+    /// no order: the key then stays pinned until a pick finds the member without outstanding messages.
     pub fn key_done(&self, key: u64, member: MemberId) {
         if let Some(pins) = &self.snapshot.state.pins {
             pins.done(KeySlot::of(key), member);
         }
     }
 
-    /// Takes from `member` the keys of which it has no messages but `queued`, so that these and those that follow go to
-    /// others. `queued` is what it was chosen for and the caller can take back: the key of each, and whether it has to be
-    /// acknowledged; nothing may be sent to it, nor come in, meanwhile. A key of which it has others, that it is sent
-    /// already or that are on their way to it, stays with it.
+    /// Unpins the keys of which `member` has only the messages in `queued`, so that these messages and later ones go to
+    /// others.
     ///
-    /// [`key_done`](Self::key_done) is not to be called for messages of the keys that were taken.
+    /// `queued` are the messages that the caller can take back: the key of each, and whether it needs an
+    /// acknowledgement. Meanwhile no message may enter or leave the member's queue. A key stays if other messages of it
+    /// are in flight, or on their way to the member.
+    ///
+    /// Do not call [`key_done`](Self::key_done) for messages of the freed keys.
     pub fn free_keys(&self, member: MemberId, queued: impl IntoIterator<Item = (u64, bool)>, now: Nanos) -> FreedKeys {
         match &self.snapshot.state.pins {
             Some(pins) => FreedKeys::take(pins, member, queued.into_iter(), now),
@@ -146,8 +150,8 @@ impl<T> Members<'_, T> {
         }
     }
 
-    /// Whether a message that a pick has just booked on `member`, and that has to be acknowledged, follows others of
-    /// its [key](Dispatch::key) there: then that is where it belongs, though the member may want nothing new.
+    /// Returns whether a message just booked on `member` follows others of its [key](Dispatch::key) there. Then it
+    /// belongs there, even if the member drains. The message must need an acknowledgement.
     pub fn follows_others(&self, member: MemberId, dispatch: &Dispatch) -> bool {
         match (&self.snapshot.state.pins, dispatch.key_slot()) {
             (Some(pins), Some(slot)) => pins.load(slot).has_others(member, dispatch.at),
@@ -155,7 +159,7 @@ impl<T> Members<'_, T> {
         }
     }
 
-    /// `member` as a pick at `dispatch.at` would weigh it. Made for display and for rare questions, not for speed.
+    /// Weighs `member` like a pick at `dispatch.at`. For display and rare decisions; not optimized for speed.
     pub fn weigh(&self, member: &Member<T>, dispatch: &Dispatch) -> Candidate {
         let view = self.view.at(dispatch.at, &self.snapshot.seats);
         let index = self.iter().position(|other| other.id == member.id);
@@ -163,12 +167,12 @@ impl<T> Members<'_, T> {
         Candidate::of(member.id, &member.load, turn, &view, dispatch.at)
     }
 
-    /// All members as a pick at `dispatch.at` would weigh them, in join order. Made for display, not for speed.
+    /// Weighs all members like a pick at `dispatch.at`, in join order. For display; not optimized for speed.
     pub fn explain(&self, dispatch: &Dispatch) -> Vec<Candidate> {
         self.candidates(dispatch, 0..self.len())
     }
 
-    /// Whom earlier messages of the key keep it with.
+    /// Returns the member to which earlier messages pin the key.
     fn keeper(&self, dispatch: &Dispatch) -> Option<usize> {
         let (pins, slot) = (self.snapshot.state.pins.as_ref()?, dispatch.key_slot()?);
         let view = self.view.at(dispatch.at, &self.snapshot.seats);
@@ -178,7 +182,8 @@ impl<T> Members<'_, T> {
         }
     }
 
-    /// Who keeps the key, whom a pick with these numbers would choose, and others spread over the group.
+    /// Weighs the member that holds the key, the member that a pick with this `rng` would choose, and a sample of the
+    /// group.
     fn some(&self, dispatch: &Dispatch, kept: Option<usize>, mut rng: Rng) -> Vec<Candidate> {
         let (len, count) = (self.len(), Explanation::CANDIDATES_MAX);
         let first = rng.clone().below(len);
@@ -200,12 +205,12 @@ impl<T> Members<'_, T> {
         indices.map(candidate).collect()
     }
 
-    /// How the shadow of these rules compares with the policy that acts; `None` if there is no shadow.
+    /// Compares the shadow policy with the active one; `None` without a shadow policy.
     pub fn shadow(&self) -> Option<ShadowFigures> {
         self.snapshot.shadow.as_ref().map(|shadow| shadow.record().figures())
     }
 
-    /// What the group chooses by.
+    /// The rules of the group.
     pub fn rules(&self) -> Rules {
         self.snapshot.rules
     }
@@ -214,7 +219,7 @@ impl<T> Members<'_, T> {
         Table { policy, seats: &self.snapshot.seats, state: &self.snapshot.state, view: self.view }
     }
 
-    /// All members, in join order.
+    /// Iterates over all members, in join order.
     pub fn iter(&self) -> Iter<'_, T> {
         Iter(self.snapshot.members.iter())
     }
@@ -264,7 +269,7 @@ impl<'a, T> Iterator for Iter<'a, T> {
 impl<T> ExactSizeIterator for Iter<'_, T> {}
 impl<T> FusedIterator for Iter<'_, T> {}
 
-/// What a group publishes: its rules, its members, and apart from them what a scan reads of them.
+/// A published state of a group: its rules, its members, and beside them the data that a scan reads.
 ///
 /// INVARIANT: `members`, `seats` and those of `shadow` have the same length and order.
 #[derive(Debug)]
@@ -273,12 +278,12 @@ pub(crate) struct Snapshot<T> {
     members: Box<[Arc<Member<T>>]>,
     seats: Seats,
     state: PolicyState,
-    /// If the rules have one.
+    /// Present if the rules have a shadow policy.
     shadow: Option<Shadow>,
 }
 
 impl<T> Snapshot<T> {
-    /// `shadow` is that of the rules; `before` the snapshot that this one follows.
+    /// Creates a snapshot that follows `before`. `shadow` is the record of the rules' shadow policy.
     pub(crate) fn new(
         rules: Rules,
         roster: Vec<Seated<T>>,
@@ -289,7 +294,7 @@ impl<T> Snapshot<T> {
         let state = PolicyState::new(&rules, &roster, before.map(|before| &before.state));
         let shadow = shadow.map(|record| {
             let roster: Vec<_> = roster.iter().map(Seated::in_shadow).collect();
-            // A new one begins where the group is.
+            // A new shadow starts with the group's present state.
             let next_turn = before.map_or(0, |before| before.next_turns().1);
             let before = before.and_then(|before| before.shadow.as_ref());
             let before = before.filter(|before| Arc::ptr_eq(before.record(), &record)).map(Shadow::state);
@@ -305,10 +310,10 @@ impl<T> Snapshot<T> {
         Self { rules, seats, state, members, shadow }
     }
 
-    /// The members with their turns as they are now, to make the next snapshot of.
+    /// Copies the members with their present turns, for the next snapshot.
     ///
-    /// A turn taken between this copy and the publication of the next snapshot is lost with the old one: that
-    /// member may be chosen once more before its turn. Its load, which is shared by both, has the message.
+    /// A turn taken between this copy and the next publication is lost: that member may be chosen once more before its
+    /// turn. Its load has the message, since both snapshots share it.
     pub(crate) fn roster(&self) -> Vec<Seated<T>> {
         let seated = |(index, member)| {
             let turn = self.seats.turn(index);
@@ -329,7 +334,7 @@ impl<T> Snapshot<T> {
         self.rules
     }
 
-    /// What the shadow of these rules has recorded.
+    /// The record of the rules' shadow policy.
     pub(crate) fn shadow(&self) -> Option<&Arc<ShadowRecord>> {
         self.shadow.as_ref().map(Shadow::record)
     }
@@ -338,32 +343,32 @@ impl<T> Snapshot<T> {
         self.members.len()
     }
 
-    /// The next turn to give out, and that of the shadow.
+    /// The next turns of the group and of its shadow.
     pub(crate) fn next_turns(&self) -> (u64, u64) {
         let next = self.seats.peek_turn();
         (next, self.shadow.as_ref().map_or(next, |shadow| shadow.seats().peek_turn()))
     }
 }
 
-/// A member and what is its own in the group, while a writer makes a snapshot.
+/// A member and its state in the group, while a writer makes a snapshot.
 pub(crate) struct Seated<T> {
     pub(crate) member: Arc<Member<T>>,
     pub(crate) turn: u64,
     /// See [`Strides::period_left`].
     pub(crate) period_left: u64,
-    /// `turn` by the policy that does not act.
+    /// `turn` in the shadow's rotation.
     pub(crate) shadow_turn: u64,
-    /// `period_left` by it.
+    /// `period_left` in the shadow's strides.
     pub(crate) shadow_period_left: u64,
 }
 
 impl<T> Seated<T> {
-    /// The shadow begins where the group is.
+    /// Starts the shadow with the group's present state.
     pub(crate) fn begin_shadow(&mut self) {
         (self.shadow_turn, self.shadow_period_left) = (self.turn, self.period_left);
     }
 
-    /// The member as the shadow has it.
+    /// Returns the member with the shadow's turn and period.
     fn in_shadow(&self) -> Self {
         let Self { ref member, shadow_turn: turn, shadow_period_left: period_left, .. } = *self;
         Self { member: Arc::clone(member), turn, period_left, shadow_turn: turn, shadow_period_left: period_left }

@@ -22,7 +22,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_difference_never_is_negative() {
+    fn time_difference_is_never_negative() {
         assert_eq!(Nanos(7).saturating_since(Nanos(5)), Duration::from_nanos(2));
         assert_eq!(Nanos(5).saturating_since(Nanos(7)), Duration::ZERO);
     }

@@ -1,6 +1,6 @@
 //! Messages and bytes in one word, so that one atomic operation changes both.
 
-/// What was handed to a client and is not done with.
+/// The messages handed to a client and not completed yet.
 ///
 /// ```text
 ///  63       40 39                        0
@@ -9,7 +9,7 @@
 /// +-----------+---------------------------+
 /// ```
 ///
-/// Words are added without a check: whoever hands over a message has a bounded queue far below these limits.
+/// Words are added without a check: the callers' queues are bounded far below these limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Outstanding {
     pub(crate) messages: u64,
@@ -25,7 +25,7 @@ impl Outstanding {
         self.messages << BYTES_BITS | self.bytes & BYTES_MASK
     }
 
-    /// So much less, at least nothing. Without messages there are no bytes, whatever was said of them.
+    /// Subtracts messages and bytes, down to zero. Without messages there are no bytes, even if `bytes` was too small.
     pub(crate) fn without(self, messages: u64, bytes: u64) -> Self {
         let messages = self.messages.saturating_sub(messages);
         Self { messages, bytes: if messages == 0 { 0 } else { self.bytes.saturating_sub(bytes) } }
@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_add_up() {
+    fn outstanding_words_add_up() {
         let one = Outstanding { messages: 1, bytes: 100 };
         let sum = Outstanding::from_word(one.to_word() * 3);
         assert_eq!(sum, Outstanding { messages: 3, bytes: 300 });

@@ -1,4 +1,4 @@
-//! One pick: choose by the policy, take the member's turn, book the message.
+//! A pick: choose by the policy, take the member's turn, book the message.
 
 use crate::{
     dispatch::Dispatch,
@@ -15,13 +15,13 @@ use crate::{
 /// A member as a policy's scan saw it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Choice {
-    /// Which seat.
+    /// Index of the slot.
     pub(crate) index: usize,
-    /// The turn of that seat when it was compared.
+    /// Turn of that slot when it was compared.
     pub(crate) turn: u64,
 }
 
-/// What a pick works on.
+/// The input of a pick.
 #[derive(Clone, Copy)]
 pub(crate) struct Table<'a> {
     pub(crate) policy: Policy,
@@ -30,7 +30,7 @@ pub(crate) struct Table<'a> {
     pub(crate) view: &'a GroupView,
 }
 
-/// Chooses a seat and books a message on it. `None` if there is no seat.
+/// Chooses a slot and books a message on it. `None` if the group is empty.
 pub(crate) fn pick(table: Table<'_>, dispatch: &Dispatch, rng: &mut Rng) -> Option<usize> {
     let Table { policy, seats, state, .. } = table;
     let view = table.view.at(dispatch.at, seats);
@@ -45,7 +45,7 @@ pub(crate) fn pick(table: Table<'_>, dispatch: &Dispatch, rng: &mut Rng) -> Opti
     Some(index)
 }
 
-/// Chooses a seat, whose turn is over then. Nothing is booked.
+/// Chooses a slot and takes its turn, without booking.
 #[inline(always)]
 pub(crate) fn choose(table: Table<'_>, view: &View, dispatch: &Dispatch, rng: &mut Rng) -> Option<usize> {
     let Table { policy, seats, state, .. } = table;
@@ -61,7 +61,7 @@ pub(crate) fn choose(table: Table<'_>, view: &View, dispatch: &Dispatch, rng: &m
         Policy::LeastInflight => choose_in_turn(seats, || least_inflight::choose(seats)),
         Policy::LeastResponseTime => choose_in_turn(seats, || least_response_time::choose(seats, dispatch.at)),
         Policy::LeastBytes => choose_in_turn(seats, || least_bytes::choose(seats)),
-        // Nobody compares turns in the groups that follow: their pickers leave them alone.
+        // The policies below do not compare turns, so their pickers do not write them.
         Policy::Random => random::choose(seats, rng),
         Policy::Sticky => sticky::pick(seats, &state.ids, state.sticky.as_ref()?, dispatch.publisher, rng),
         Policy::HashClientId => rendezvous::choose(seats, &state.identities, dispatch.publisher),
@@ -71,7 +71,7 @@ pub(crate) fn choose(table: Table<'_>, view: &View, dispatch: &Dispatch, rng: &m
     }
 }
 
-/// The seat that a pick by `policy` would choose, with nothing booked.
+/// Returns the slot that a pick by `policy` would choose, without booking.
 pub(crate) fn preview(table: Table<'_>, dispatch: &Dispatch, rng: &mut Rng) -> Option<usize> {
     let Table { policy, seats, state, view } = table;
     match policy {
@@ -83,7 +83,7 @@ pub(crate) fn preview(table: Table<'_>, dispatch: &Dispatch, rng: &mut Rng) -> O
         Policy::RoundRobin => round_robin::choose(seats).map(|choice| choice.index),
         Policy::WeightedRoundRobin => match &state.strides {
             Some(strides) => weighted_round_robin::choose(seats, strides).map(|seen| seen.index),
-            // The rules do not name it.
+            // The rules do not contain this policy.
             None => round_robin::choose(seats).map(|choice| choice.index),
         },
         Policy::Random => random::choose(seats, rng),
@@ -98,8 +98,8 @@ pub(crate) fn preview(table: Table<'_>, dispatch: &Dispatch, rng: &mut Rng) -> O
     }
 }
 
-/// Does what a choice by the group's policy does beside the booking, for a seat that [`preview`] named or
-/// (`!is_free`) that was chosen by another rule.
+/// Updates the policy's state for a chosen slot. `is_free`: [`preview`] named the slot; otherwise another rule chose
+/// it.
 pub(crate) fn settle(table: Table<'_>, index: usize, is_free: bool) {
     let Table { policy, seats, state, .. } = table;
     match policy {
@@ -119,7 +119,7 @@ pub(crate) fn settle(table: Table<'_>, index: usize, is_free: bool) {
     }
 }
 
-/// Books a message on a seat that was chosen by another rule than `adaptive`'s; as so much work.
+/// Books a message on a slot that was not chosen by `adaptive`, and returns the booked time.
 pub(crate) fn book(seats: &Seats, index: usize, view: &View, dispatch: &Dispatch) -> u64 {
     let hot = seats.loads()[index].hot();
     let service_ns = adaptive::weigh(hot, view, dispatch.at.0).service;
@@ -127,8 +127,8 @@ pub(crate) fn book(seats: &Seats, index: usize, view: &View, dispatch: &Dispatch
     service_ns
 }
 
-/// Chooses by the members' clocks and moves that of the chosen; chooses again if it has been moved meanwhile, like
-/// [`choose_in_turn`].
+/// Chooses by the members' clocks and advances the clock of the chosen one. Chooses again if it has changed meanwhile,
+/// like [`choose_in_turn`].
 fn pick_adaptive(table: Table<'_>, view: &View, dispatch: &Dispatch, rng: &mut Rng) -> Option<usize> {
     let seats = table.seats;
     let mut seen = adaptive::choose(seats, view, dispatch, rng)?;
@@ -146,11 +146,11 @@ fn pick_adaptive(table: Table<'_>, view: &View, dispatch: &Dispatch, rng: &mut R
     Some(seen.index)
 }
 
-/// Chooses and takes the turn of the chosen, so that two pickers with the same view choose two members.
+/// Chooses a slot and takes its turn, so that two pickers with the same view choose two members.
 ///
-/// The slower picker chooses again, knowing of the faster one's booking. After [`RESCANS_MAX`] it takes its last
-/// choice all the same: then so many pickers are at work that one message more on a good member does no harm, and
-/// a bound on the time of a pick is worth more.
+/// The slower picker chooses again, with the faster one's booking in view. After [`RESCANS_MAX`] attempts it keeps its
+/// last choice. With so many concurrent pickers one message more on a good member does no harm, and the time of a pick
+/// stays bounded.
 fn choose_in_turn(seats: &Seats, choose: impl Fn() -> Option<Choice>) -> Option<usize> {
     let mut choice = choose()?;
     let ticket = seats.next_turn();
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_group_has_nobody_to_pick() {
+    fn pick_from_no_seats_returns_none() {
         for policy in Policy::ALL {
             let (seats, view) = (seats(&[]), GroupView::new());
             let state = PolicyState::new::<()>(&policy.into(), &[], None);

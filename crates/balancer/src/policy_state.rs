@@ -1,4 +1,4 @@
-//! What single policies need to know of members, or to remember, beside loads and turns.
+//! State that single policies need beside loads and turns.
 
 use crate::{
     key_pins::KeyPins,
@@ -7,25 +7,25 @@ use crate::{
     rules::Rules,
 };
 
-/// Beside [`Seats`](crate::seats::Seats), in the same order; flat, for scans. Tables are made only for groups
-/// whose rules need them.
+/// State of the group's policies, in flat arrays in the order of [`Seats`](crate::seats::Seats). Tables exist only in
+/// groups whose rules need them.
 #[derive(Debug)]
 pub(crate) struct PolicyState {
     pub(crate) ids: Box<[MemberId]>,
-    /// Of the clients, [spread](rendezvous::spread): for the policies that hash.
+    /// Identities of the clients, [spread](rendezvous::spread), for the hashing policies.
     pub(crate) identities: Box<[u64]>,
     /// For `weighted_round_robin`.
     pub(crate) strides: Option<Strides>,
-    /// For `sticky`; the same from snapshot to snapshot.
+    /// For `sticky`; shared by successive snapshots.
     pub(crate) sticky: Option<Sticky>,
-    /// For ordered groups; the same from snapshot to snapshot.
+    /// For ordered groups; shared by successive snapshots.
     pub(crate) pins: Option<KeyPins>,
     /// [`Rules::may_break_order`].
     pub(crate) may_break_order: bool,
 }
 
 impl PolicyState {
-    /// For the members in `roster`, after the state that was there `before`.
+    /// Creates the state for the members in `roster`, with the tables of the state `before`.
     pub(crate) fn new<T>(rules: &Rules, roster: &[Seated<T>], before: Option<&Self>) -> Self {
         let members = || roster.iter().map(|seated| &seated.member);
         let is_sticky = rules.policy == Policy::Sticky;
@@ -42,7 +42,7 @@ impl PolicyState {
         }
     }
 
-    /// What was remembered, for somebody who goes on from there; members and their strides apart.
+    /// Copies the tables for a shadow that starts from here, without members and their strides.
     pub(crate) fn copied(&self) -> Self {
         let (ids, identities) = Default::default();
         Self {

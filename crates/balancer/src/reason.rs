@@ -1,4 +1,4 @@
-//! What decided a choice, in a word.
+//! The reason for a choice, in one word.
 
 use std::cmp::Ordering;
 
@@ -9,40 +9,40 @@ use crate::{
     rules::Rules,
 };
 
-/// Why a member was chosen, as far as its candidates tell; see [`Members::explain`](crate::Members::explain).
+/// Why a member was chosen, as far as its candidates show; see [`Members::explain`](crate::Members::explain).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Reason {
-    /// Nobody else could take messages, or nobody better.
+    /// No other member of the best rank was available.
     OnlyCandidate,
-    /// It will have finished what it was sent first.
+    /// It has the shortest predicted wait.
     LeastWait,
-    /// Others would have finished as early; it was chosen longest ago.
+    /// Others have the same wait, but were chosen more recently.
     OldestTurn,
-    /// Slow, and not asked for long: it may have become faster.
+    /// It is slow and was idle for long: it may have become faster.
     Probe,
-    /// The best of a few who were drawn at random.
+    /// The best of a few members drawn at random.
     BestOfSample,
-    /// Earlier messages of the same ordering key are with it.
+    /// It has earlier messages of the same ordering key.
     Key,
-    /// The best score by the members' reports.
+    /// It has the best score by the members' reports.
     Score,
-    /// Its turn, by weight if there are weights.
+    /// It was next in the rotation, by weight under weighted policies.
     Turn,
     /// Drawn at random, by speed if that is the policy.
     Random,
-    /// It is where the publisher or the topic belongs, for the moment if that one is full.
+    /// The publisher or the topic belongs to it, or to a full member that it replaces for now.
     Hash,
-    /// It has the fewest messages, or bytes, that are not done with.
+    /// It has the fewest messages, or bytes, outstanding.
     LeastInFlight,
-    /// It answers soonest.
+    /// It has the shortest expected response time.
     LeastResponseTime,
-    /// It was the best when it was compared, but not by these figures: somebody else published meanwhile.
+    /// It was the best when it was compared, but these figures differ: there was a concurrent publisher.
     Overtaken,
 }
 
 impl Reason {
-    /// The word for it, e.g. `least_wait`.
+    /// The reason's name, e.g. `least_wait`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::OnlyCandidate => "only_candidate",
@@ -61,8 +61,10 @@ impl Reason {
         }
     }
 
-    /// Why a pick by `rules` took `chosen` from a group of `len` members, of whom `candidates`, as they were before
-    /// it, are all or some; `kept` is the one that earlier messages of the key were with.
+    /// Returns why a pick by `rules` took `chosen` from a group of `len` members.
+    ///
+    /// `candidates` are all or some of them, as weighed before the pick; `kept` is the member that held the ordering
+    /// key.
     pub(crate) fn of(
         rules: &Rules,
         kept: Option<MemberId>,
@@ -84,7 +86,7 @@ impl Reason {
         }
         match rules.policy {
             Policy::Adaptive => {
-                // By what is compared, the turns apart.
+                // Compare all but the turns.
                 let place = |candidate: &Candidate| (candidate.rank(), candidate.steps());
                 let least = rivals.clone().map(place).min().unwrap_or((u64::MAX, u64::MAX));
                 let is_oldest = rivals.all(|rival| place(rival) > least || taken.turn < rival.turn);

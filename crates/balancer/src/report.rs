@@ -1,4 +1,4 @@
-//! What a client says about its own load, and its JSON form.
+//! A client's report of its own load, and its JSON form.
 
 use std::{error::Error, fmt, time::Duration};
 
@@ -20,35 +20,35 @@ use serde_json::Number;
 /// The thesis uses both spellings, so both are read; the first is written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LoadReport {
-    /// Messages that the client has received and not yet taken out of its queue; m_q.
-    /// At most [`Self::MESSAGES_IN_QUEUE_MAX`]; what is above counts as that.
+    /// Messages that the client has received and not yet taken out of its queue; m_q. At most
+    /// [`Self::MESSAGES_IN_QUEUE_MAX`]; larger values count as that.
     pub messages_in_queue: u64,
-    /// Mean processing time of the messages finished since the previous report, whole nanoseconds.
-    /// `ZERO` = nothing was processed. At most [`Self::PROCESSING_TIME_MAX`]; what is above counts as that.
+    /// Mean processing time of the messages finished since the previous report, in whole nanoseconds. `ZERO` = nothing
+    /// was processed. At most [`Self::PROCESSING_TIME_MAX`]; larger values count as that.
     pub processing_time: Duration,
-    /// The client wants no further messages; those under way it will finish. Optional in JSON, `false` if missing.
+    /// The client wants no further messages; it will finish those in flight. Optional in JSON, `false` if missing.
     pub draining: bool,
 }
 
 impl LoadReport {
-    /// Longest JSON text that [`from_json`](Self::from_json) looks at, in bytes. Extra keys are a client's own
-    /// business within that limit.
+    /// Longest JSON text that [`from_json`](Self::from_json) accepts, in bytes. Within that limit extra keys are
+    /// allowed.
     pub const JSON_BYTES_MAX: usize = 4096;
-    /// Most messages that a report can claim: 2^31.
+    /// Largest number of messages in a report: 2^31.
     pub const MESSAGES_IN_QUEUE_MAX: u64 = 1 << 31;
-    /// Longest mean processing time that a report can claim: one hour.
+    /// Longest mean processing time in a report: one hour.
     pub const PROCESSING_TIME_MAX: Duration = Duration::from_secs(3600);
 
-    /// Reads a report from JSON: one object with both keys, each in one of its two spellings. Unknown keys are
-    /// ignored. Milliseconds may have decimals and are rounded to whole nanoseconds.
+    /// Reads a report from JSON: one object with both keys, each in one of its two spellings. Unknown keys are ignored.
+    /// Milliseconds may have decimals and are rounded to whole nanoseconds.
     ///
     /// # Errors
-    /// [`ReportError`] says what is wrong with the text; all of it is the client's fault.
+    /// [`ReportError`] describes the error in the text, which is always the client's.
     pub fn from_json(text: &[u8]) -> Result<Self, ReportError> {
         if text.len() > Self::JSON_BYTES_MAX {
             return Err(ReportError::TooLong { bytes: text.len() });
         }
-        // A derived `Deserialize` would also take an array of the four values.
+        // A derived `Deserialize` would also accept an array of the four values.
         if text.trim_ascii_start().first() != Some(&b'{') {
             return Err(ReportError::Malformed { detail: "not an object".to_owned() });
         }
@@ -70,17 +70,17 @@ impl LoadReport {
         })
     }
 
-    /// The report as JSON, in the spelling of Fig. 39. [`from_json`](Self::from_json) gives back the same report,
-    /// to the nanosecond; fields above their limits are written as the limits.
+    /// Writes the report as JSON, in the spelling of Fig. 39. [`from_json`](Self::from_json) returns the same report,
+    /// to the nanosecond. Fields above their limits are written as the limits.
     pub fn to_json(&self) -> String {
         let Self { messages_in_queue, processing_time, draining } = self.clamped();
-        // At most 3.6e12 ns: exact in an f64, and `Display` writes the fewest digits that lead back to it.
+        // At most 3.6e12 ns: exact in an f64, and `Display` writes the fewest digits that parse back to it.
         let milliseconds = processing_time.as_nanos() as f64 / NS_PER_MS;
         let draining = if draining { r#","draining":true"# } else { "" };
         format!(r#"{{"{MESSAGES_KEY}":{messages_in_queue},"{MILLISECONDS_KEY}":{milliseconds}{draining}}}"#)
     }
 
-    /// The same report within the limits; the fields are public, so a caller may have left them.
+    /// Limits the fields, which are public and may exceed their limits.
     pub(crate) fn clamped(&self) -> Self {
         Self {
             messages_in_queue: self.messages_in_queue.min(Self::MESSAGES_IN_QUEUE_MAX),
@@ -90,7 +90,7 @@ impl LoadReport {
     }
 }
 
-/// Why a text is no [`LoadReport`]. The client wrote it wrong; its load stays what it was.
+/// Why a text is no [`LoadReport`]. The client sent a wrong report; its load does not change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ReportError {
@@ -101,7 +101,7 @@ pub enum ReportError {
     },
     /// Not JSON, not an object, a key twice in one spelling, or a value that is no number.
     Malformed {
-        /// What the JSON reader met, and where.
+        /// The JSON reader's message, with the position.
         detail: String,
     },
     /// The key is missing in both spellings.
@@ -153,7 +153,7 @@ struct Keys {
     draining: bool,
 }
 
-/// A key that is there must be a number; `Option` alone would read `null` as a key that is not there.
+/// Requires a present key to be a number: `Option` alone would read `null` as a missing key.
 fn number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Number>, D::Error> {
     Number::deserialize(deserializer).map(Some)
 }
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_is_no_report() {
+    fn refuses_objects_that_are_no_report() {
         let missing = |key| ReportError::Missing { key };
         let ambiguous = |key| ReportError::Ambiguous { key };
         let out_of_range = |key| ReportError::OutOfRange { key };
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_is_malformed() {
+    fn refuses_malformed_reports() {
         let cases: &[&[u8]] = &[
             b"",
             b"   ",
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn length_is_limited_before_anything_is_read() {
+    fn report_length_is_limited_before_parsing() {
         let mut text = br#"{"msgsInQueue":1,"processingTimePerMsg":2}"#.to_vec();
         text.resize(LoadReport::JSON_BYTES_MAX, b' ');
         assert_eq!(LoadReport::from_json(&text), Ok(report(1, 2_000_000)));
@@ -278,7 +278,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn what_is_written_is_read_back(
+        fn written_values_are_read_back(
             messages in 0..=1_u64 << 31, nanos in 0..=3_600_000_000_000_u64, draining: bool,
         ) {
             let report = LoadReport { draining, ..report(messages, nanos) };

@@ -1,35 +1,35 @@
-//! Randomness that the caller seeds.
+//! A pseudo-random number generator that the caller seeds.
 
-/// A small generator of pseudo-random numbers (SplitMix64), one per thread or task of the caller.
+/// A small pseudo-random number generator (SplitMix64), one per thread or task of the caller.
 ///
-/// The same seed gives the same numbers on every machine, which makes a choice repeatable in a test. The numbers
-/// can be predicted from a few of them: they are no secret and must not be used as one.
+/// The same seed gives the same numbers on every machine, so that a test can repeat a choice. A few of the numbers are
+/// enough to predict the others: do not use them as secrets.
 #[derive(Clone, Debug)]
 pub struct Rng {
     state: u64,
 }
 
 impl Rng {
-    /// A generator that starts at `seed`. Every seed is good, zero included; give each thread another one.
+    /// Creates a generator. Every seed is good, zero included; use another one for each thread.
     pub fn new(seed: u64) -> Self {
         Self { state: seed }
     }
 
-    /// The next number, uniform over all of `u64`.
+    /// Returns the next number, uniform over all of `u64`.
     pub fn next_u64(&mut self) -> u64 {
         self.state = self.state.wrapping_add(0x9E37_79B9_7F4A_7C15);
         mix(self.state)
     }
 
-    /// A number below `bound`, or 0 if `bound` is 0.
+    /// Returns a number below `bound`, or 0 if `bound` is 0.
     ///
-    /// Multiply and shift instead of a division: no value is favoured by more than `bound` in 2^64.
+    /// Uses multiply and shift instead of a division: no value is favoured by more than `bound` in 2^64.
     pub(crate) fn below(&mut self, bound: usize) -> usize {
         let wide = u128::from(self.next_u64()) * (bound as u128);
         (wide >> 64) as usize
     }
 
-    /// Two numbers below `bound` for the price of one; `bound` must be below 2^32.
+    /// Returns two numbers below `bound` from one draw; `bound` must be below 2^32.
     ///
     /// No value is favoured by more than `bound` in 2^32.
     pub(crate) fn two_below(&mut self, bound: usize) -> [usize; 2] {
@@ -38,7 +38,7 @@ impl Rng {
     }
 }
 
-/// Another number for each number, every bit of which depends on all bits of the given one.
+/// Mixes a number: every bit of the result depends on all bits of `number`, and no two numbers give the same result.
 pub(crate) fn mix(number: u64) -> u64 {
     let mut mixed = number;
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);

@@ -1,4 +1,4 @@
-//! What the policies scan: the loads and turns of a group's members, flat and without their values.
+//! The data that policies scan: loads and turns of a group's members, in flat arrays without the values.
 
 use std::sync::Arc;
 
@@ -7,32 +7,31 @@ use crate::{
     sync::{AtomicU64, Relaxed},
 };
 
-/// One seat per member, in join order: a pointer to the member's load and the member's turn.
+/// One slot per member, in join order: a pointer to the member's load, and the member's turn.
 ///
-/// A turn says when the member was last chosen *in this group*: a number of a sequence, taken at joining and at every
-/// booking. Members of the same merit are chosen in the order of their turns, oldest first, which is round robin
-/// whatever the clock does.
+/// A turn is a sequence number that a member gets when it joins and with every booking *in this group*. Of equal
+/// members, the one with the oldest turn is chosen. That gives round robin independent of the clock.
 #[derive(Debug)]
 pub(crate) struct Seats {
     loads: Box<[Arc<MemberLoad>]>,
-    /// Those of the members, and behind them the next one to give out.
+    /// The members' turns, followed by the next turn to assign.
     turns: Box<[TurnLine]>,
 }
 
-/// Eight turns on a cache line of their own: pickers of one group write there, those of other groups never.
-/// Packed, since every picker of the group reads all of them anyway; and so does the next turn to give out, so that
-/// pickers of a small group pass one line from processor to processor and not two.
+/// Eight turns on a cache line of their own, which only pickers of this group write.
 ///
-/// Written by pickers ([`Seats::try_take_turn`], [`Seats::take_turn`], [`Seats::set_turn`]), read by pickers and by writers
-/// who copy it into the next snapshot. `Relaxed`: the comparison in `compare_exchange` needs only the modification order
-/// of the one turn, nothing else is published through it, and all that counts of the next turn is that no two get the
-/// same number.
+/// Packed, since every picker of the group reads all of them. The next turn to assign is among them, so that pickers of
+/// a small group pass one line between processors instead of two.
+///
+/// Written by pickers ([`Seats::try_take_turn`], [`Seats::take_turn`], [`Seats::set_turn`]), read by pickers and by
+/// writers that copy it into the next snapshot. `Relaxed`: the comparison in `compare_exchange` needs only the
+/// modification order of one turn, and no other data is published through it. The next turn only has to be unique.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 pub(crate) struct TurnLine([AtomicU64; TURNS_PER_LINE]);
 
 impl Seats {
-    /// Seats for loads with these turns, in this order.
+    /// Creates slots for loads with these turns, in this order.
     pub(crate) fn new(loads: Box<[Arc<MemberLoad>]>, turns: &[u64]) -> Self {
         let lines = (0..=turns.len() / TURNS_PER_LINE).map(|_| TurnLine::default());
         let seats = Self { loads, turns: lines.collect() };
@@ -41,7 +40,7 @@ impl Seats {
         seats
     }
 
-    /// No turn is given out that was given out before.
+    /// Raises the next turn, so that no earlier turn is assigned again.
     pub(crate) fn go_on_from(&self, next: u64) {
         self.next().fetch_max(next, Relaxed);
     }
@@ -50,7 +49,7 @@ impl Seats {
         &self.loads
     }
 
-    /// Loads and turns side by side, for the scans that need every turn.
+    /// Loads and turns side by side, for scans that need every turn.
     pub(crate) fn by_line(&self) -> impl Iterator<Item = (&[Arc<MemberLoad>], &[AtomicU64; TURNS_PER_LINE])> {
         self.loads.chunks(TURNS_PER_LINE).zip(self.turns.iter().map(|line| &line.0))
     }
@@ -59,27 +58,27 @@ impl Seats {
         self.turn_at(index).load(Relaxed)
     }
 
-    /// The next turn to give out, which is given out.
+    /// Assigns the next turn.
     pub(crate) fn next_turn(&self) -> u64 {
         self.next().fetch_add(1, Relaxed)
     }
 
-    /// The next turn to give out, which is not given out.
+    /// Returns the next turn without assigning it.
     pub(crate) fn peek_turn(&self) -> u64 {
         self.next().load(Relaxed)
     }
 
-    /// Sets the turn to `ticket` if it is still what the picker saw; fails if another picker was faster.
+    /// Sets the turn to `ticket` if it still is `seen`; fails if another picker was faster.
     pub(crate) fn try_take_turn(&self, index: usize, seen: u64, ticket: u64) -> bool {
         self.turn_at(index).compare_exchange(seen, ticket, Relaxed, Relaxed).is_ok()
     }
 
-    /// Sets the turn to `ticket`, or leaves a later one.
+    /// Sets the turn to `ticket`, unless it is later already.
     pub(crate) fn take_turn(&self, index: usize, ticket: u64) {
         self.turn_at(index).fetch_max(ticket, Relaxed);
     }
 
-    /// Sets the turn to the next one. Of two pickers who chose this seat at the same time the earlier ticket may stay.
+    /// Assigns the next turn. If two pickers choose this slot at the same time, the earlier turn may remain.
     pub(crate) fn set_turn(&self, index: usize) {
         let ticket = self.next_turn();
         self.turn_at(index).store(ticket, Relaxed);
@@ -99,13 +98,13 @@ use crate::group_view::{GroupView, View};
 
 #[cfg(all(test, not(loom)))]
 impl Seats {
-    /// Seats of so many members of whom nothing is known.
+    /// Creates slots of members with unknown speed.
     pub(crate) fn of_strangers(len: usize) -> Self {
         let load = |_| Arc::new(MemberLoad::new(crate::nanos::Nanos(0)));
         Self::new((0..len).map(load).collect(), &(0..len as u64).collect::<Vec<_>>())
     }
 
-    /// How often each of them is chosen in so many draws, with nothing booked.
+    /// Counts how often each slot is chosen in `draws` draws, without bookings.
     pub(crate) fn drawn(
         &self,
         draws: usize,
@@ -131,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn turns_stand_beside_their_loads() {
+    fn turns_are_beside_their_loads() {
         for len in [0, 1, 7, 8, 9, 20] {
             let loads: Box<[_]> = (0..len).map(|_| Arc::new(MemberLoad::new(Nanos(0)))).collect();
             let turns: Vec<u64> = (100..100 + len).collect();

@@ -1,15 +1,15 @@
-//! A policy that is evaluated beside the one that acts.
+//! A shadow policy, evaluated beside the active one.
 //!
 //! ```text
-//!   a message ──► shadow: its own turns ──► whom it would have chosen ─┐
-//!            └──► acting policy ──► chosen, booked ────────────────────┴──► compared
+//!   a message ──► shadow: its own turns ──► the member it would have chosen ─┐
+//!            └──► active policy ──► chosen, booked ──────────────────────────┴──► compared
 //!                                        │
 //!   loads, the group's figures ◄─────────┘ read by both
 //! ```
 //!
-//! The shadow books nothing: it sees loads as the acting policy makes them, and says what it would have done *next*,
-//! not where it would have led. What it draws are copies of the numbers that the acting policy draws, so that the
-//! choices which are acted on are the same with and without it.
+//! The shadow books nothing. It sees the loads that result from the active policy, and shows its *next* choice, not the
+//! loads to which its own choices would have led. It draws from a copy of the active policy's random numbers, so
+//! dispatch is the same with and without it.
 
 use std::sync::Arc;
 
@@ -27,18 +27,18 @@ use crate::{
 /// The shadow of one snapshot of a group.
 #[derive(Debug)]
 pub(crate) struct Shadow {
-    /// The same members, with turns of its own.
+    /// The same members, with turns of the shadow's own.
     seats: Seats,
-    /// And with what its policy remembers.
+    /// State of the shadow's policy.
     state: PolicyState,
     record: Arc<ShadowRecord>,
 }
 
-/// What outlives the snapshots, as long as the rules stay.
+/// The shadow's record, which outlives snapshots as long as the rules stay.
 #[derive(Debug)]
 pub(crate) struct ShadowRecord {
     policy: Policy,
-    /// Every field is a count of its own, `Relaxed`, added to by each pick.
+    /// Every field is an independent count, `Relaxed`, increased by each pick.
     sums: OwnLine<Sums>,
 }
 
@@ -46,29 +46,29 @@ pub(crate) struct ShadowRecord {
 struct Sums {
     compared: AtomicU64,
     agreed: AtomicU64,
-    /// Ns by which members that the acting policy chose, and the shadow did not, were predicted to wait longer.
+    /// Sum in ns by which the active policy's choices had longer predicted waits than the shadow's.
     saved: AtomicU64,
-    /// Ns by which those that the shadow would have chosen were.
+    /// Sum in ns by which the shadow's choices had longer predicted waits than the active policy's.
     lost: AtomicU64,
 }
 
-/// How a group's shadow compares with the policy that acts, since both have been its rules.
+/// Comparison of a group's shadow policy with the active policy, since the rules contain both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShadowFigures {
-    /// The policy beside the one that acts.
+    /// The shadow policy.
     pub policy: Policy,
-    /// Choices that were compared: all.
+    /// Number of compared choices: all.
     pub compared: u64,
-    /// Those in which both chose the same member.
+    /// Number of choices in which both chose the same member.
     pub agreed: u64,
-    /// Sum of the predicted waits of those whom the shadow would have chosen, less that of those who were: by the
-    /// clocks that `adaptive` keeps, in ns. Below zero the shadow would have been better.
+    /// Sum of the predicted waits of the shadow's choices, minus that of the active policy's, in ns by the clocks of
+    /// `adaptive`. Below zero the shadow would have been better.
     pub wait_difference_ns: i64,
 }
 
 impl Shadow {
-    /// `roster` as the shadow has it; `before`: what was remembered so far; `next_turn`: one that was not given out
-    /// yet.
+    /// Creates a shadow. `roster`: members with the shadow's turns; `before`: the policy's earlier state; `next_turn`:
+    /// lower bound of the next turn to assign.
     pub(crate) fn new<T>(
         roster: &[Seated<T>],
         record: Arc<ShadowRecord>,
@@ -95,7 +95,7 @@ impl Shadow {
         &self.record
     }
 
-    /// Picks from the acting table, and compares.
+    /// Picks by the active policy, and compares the choice with the shadow's.
     #[cold]
     pub(crate) fn pick_beside(&self, acting: Table<'_>, dispatch: &Dispatch, rng: &mut Rng) -> Option<usize> {
         let record = &*self.record;
@@ -104,14 +104,14 @@ impl Shadow {
         let preferred = choose(table, &view, dispatch, &mut rng.clone())?;
         let preferred_wait = weigh(self.seats.loads()[preferred].hot(), &view, dispatch.at.0).wait;
         let chosen = pick(acting, dispatch, rng)?;
-        // It has the message already, by the time that it costs.
+        // The clock of the chosen member already includes the message.
         let booked = weigh(acting.seats.loads()[chosen].hot(), &view, dispatch.at.0);
         let is_same = chosen == preferred;
         record.compare(is_same, preferred_wait, booked.wait.saturating_sub(booked.service));
         Some(chosen)
     }
 
-    /// A member was chosen by no policy; its turn is over here too.
+    /// Takes the turn of a member that was chosen without a policy.
     pub(crate) fn take_turn(&self, index: usize) {
         self.seats.take_turn(index, self.seats.next_turn());
     }
@@ -152,7 +152,7 @@ mod tests {
     use super::*;
     use crate::{Group, LoadReport, MemberId, MemberLoad, Nanos, Rules};
 
-    /// Three members of different speeds, one of whom nobody knows.
+    /// Three members: two report different speeds, one has an unknown speed.
     fn group(rules: Rules) -> Group<u64> {
         let group = Group::new(rules);
         for id in 0..3 {
@@ -165,7 +165,7 @@ mod tests {
         Dispatch { at: Nanos(step * 300_000), bytes: 100, publisher: step % 5, topic: step % 7, ..Dispatch::default() }
     }
 
-    /// Messages for three members who report and finish, while others come and go.
+    /// Sends messages to three members that report and finish, while others come and go.
     fn run(group: &Group<u64>, seed: u64) -> Vec<u64> {
         let mut rng = Rng::new(seed);
         let mut chosen = Vec::new();
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn who_gets_what_is_the_same_with_and_without() {
+    fn shadow_policy_does_not_change_choices() {
         for policy in Policy::ALL {
             let alone = run(&group(policy.into()), 5);
             for shadow in Policy::ALL {
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_policy_agrees_with_itself() {
+    fn shadow_with_the_same_policy_agrees() {
         for policy in Policy::ALL {
             let group = group(Rules { shadow: Some(policy), ..policy.into() });
             run(&group, 7);
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shadow_that_comes_later_goes_on_from_there() {
+    fn later_shadow_continues_from_present_state() {
         let group = group(Policy::RoundRobin.into());
         assert_eq!(group.members().shadow(), None);
         assert!((0..4).all(|step| group.members().pick(&dispatch(step), &mut Rng::new(1)).is_some()));
@@ -234,8 +234,8 @@ mod tests {
     }
 
     #[test]
-    fn the_difference_is_what_the_clocks_predict() {
-        // One message of 8 ms waits with "0", none with "1", who would take as long.
+    fn shadow_wait_difference_is_that_of_the_clocks() {
+        // One message of 8 ms waits with "0", none with "1", which would take as long.
         let group = Group::new(Rules { shadow: Some(Policy::Adaptive), ..Policy::RoundRobin.into() });
         for id in 0..2 {
             let load = Arc::new(MemberLoad::new(Nanos(0)));

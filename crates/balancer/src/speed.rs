@@ -2,19 +2,19 @@
 
 use crate::log2::log2_q16;
 
-/// What a member needs for a message, as far as that is known.
+/// The processing time of a member's messages, as far as known.
 ///
 /// ```text
 ///  63        48 47                            0
 /// +------------+-------------------------------+
-/// |   class    |       processing time, ns     |     0: unknown, of the class of nothing
+/// |   class    |       processing time, ns     |     0: unknown, in the class of zero
 /// +------------+-------------------------------+
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Speed(u64);
 
 impl Speed {
-    /// A speed from a processing time of at most [`MAX_NS`]; 0 = unknown.
+    /// Creates a speed from a processing time, limited to [`MAX_NS`]; 0 = unknown.
     pub(crate) fn of(processing_ns: u64) -> Self {
         let processing_ns = processing_ns.min(MAX_NS);
         Self(class(processing_ns) << CLASS_SHIFT | processing_ns)
@@ -28,7 +28,7 @@ impl Speed {
         self.0
     }
 
-    /// Nanoseconds for a message; 0 = unknown.
+    /// Nanoseconds per message; 0 = unknown.
     pub(crate) fn processing_ns(self) -> u64 {
         self.0 & NS_MASK
     }
@@ -39,13 +39,13 @@ impl Speed {
     }
 }
 
-/// log2 of (processing time + 1 ms) in steps of 1/256: members that differ by less than a millisecond or so are
-/// of one class.
+/// log2 of (processing time + 1 ms) in steps of 1/256: members that differ by less than about a millisecond have the
+/// same class.
 pub(crate) fn class(processing_ns: u64) -> u64 {
     log2_q16(processing_ns + MILLISECOND) >> 8
 }
 
-/// The longest processing time that is told from longer ones: an hour.
+/// Longest processing time: an hour. Longer ones count as this.
 pub(crate) const MAX_NS: u64 = 3_600_000_000_000;
 
 const CLASS_SHIFT: u32 = 48;
@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_halves_are_read_back() {
+    fn speed_word_keeps_time_and_class() {
         for (given, kept) in [(0, 0), (1, 1), (25_000_000, 25_000_000), (u64::MAX, MAX_NS)] {
             let speed = Speed::from_word(Speed::of(given).to_word());
             assert_eq!((speed.processing_ns(), speed.class()), (kept, class(kept)));

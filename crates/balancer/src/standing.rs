@@ -1,19 +1,20 @@
-//! What a member brings along beside its load.
+//! Properties of a member that are independent of its load.
 
 use crate::members::MemberId;
 
-/// What some policies go by beside the loads; given at joining.
+/// Weight and identity of a member, given when it joins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Standing {
-    /// The member's share by the policies that go by fixed weights; 0 counts as 1. Default: 1.
+    /// Share of the messages under weighted policies; 0 counts as 1. Default: 1.
     pub weight: u32,
-    /// Names the client itself, for the policies that hash: the same whenever it joins. A hash of the client's
-    /// identifier, say, and not the number of a session.
+    /// Identity of the client for the hashing policies, equal each time it joins.
+    ///
+    /// A hash of the Client Identifier, for example, not a session number.
     pub identity: u64,
 }
 
 impl Standing {
-    /// Of a member that is known by nothing but its id, which then has to be its identity too.
+    /// Creates the standing of a member whose id is also its identity.
     pub(crate) fn of(id: MemberId, weight: u32) -> Self {
         Self { weight, identity: id.0 }
     }

@@ -1,7 +1,7 @@
-//! The one place that names atomics, locks and the published snapshot, so that the concurrency models in
-//! `tests/loom.rs` can run the very same code over loom's versions of them.
+//! Atomics, locks and the published snapshot. All other modules import them from here, so that the concurrency models
+//! in `tests/loom.rs` run the same code with loom's versions.
 //!
-//! `Arc` is std's in both: it is part of the public API and nothing here depends on its counts.
+//! `Arc` is std's in both: it is part of the public API, and no code here depends on its counts.
 
 #[cfg(not(loom))]
 pub(crate) use std::sync::{
@@ -23,12 +23,13 @@ pub(crate) use loom::sync::{
 
 pub(crate) use published::{Published, PublishedGuard};
 
-/// Locks, also after a panic of another holder: what our mutexes guard is whole between any two statements.
+/// Locks a mutex, also after a panic of another holder: the data under this crate's mutexes is consistent after every
+/// statement.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-/// Replaces the value by what `next` makes of it, whoever else changes it meanwhile.
+/// Replaces the value by `next` of it, atomically.
 #[inline]
 pub(crate) fn change(value: &AtomicU64, next: impl Fn(u64) -> u64) {
     // Never `Err`, since there always is a next value.
@@ -46,8 +47,8 @@ mod published {
 
     /// A value that is replaced as a whole and read without a lock.
     ///
-    /// A load that returns a value sees everything that was done before that value was stored (release/acquire,
-    /// given by `ArcSwap`).
+    /// A load that returns a value sees all writes from before that value was stored (release/acquire, given by
+    /// `ArcSwap`).
     #[derive(Debug)]
     pub(crate) struct Published<T>(arc_swap::ArcSwap<T>);
 
@@ -68,9 +69,9 @@ mod published {
     }
 }
 
-/// Stand-in for `ArcSwap`, which loom cannot see into. A load clones the `Arc` under a loom mutex: it keeps the
-/// release/acquire promise above, and orders loads among each other, which `ArcSwap` does not. The models thus
-/// check this crate's use of the snapshot; `ArcSwap` itself is trusted.
+/// Stand-in for `ArcSwap`, which loom cannot inspect. A load clones the `Arc` under a loom mutex. That keeps the
+/// release/acquire promise above, and also orders loads among each other, which `ArcSwap` does not. So the models check
+/// this crate's use of the snapshot, not `ArcSwap` itself.
 #[cfg(loom)]
 mod published {
     use std::sync::Arc;

@@ -30,13 +30,13 @@ fn load() -> Arc<MemberLoad> {
     Arc::new(MemberLoad::new(Nanos(0)))
 }
 
-/// A group of `loads.len()` members, whose values are their ids.
+/// Creates a group of `loads.len()` members, whose values are their ids.
 fn group_of(policy: Policy, loads: &[Arc<MemberLoad>]) -> Arc<Group<u64>> {
     let group = Group::new(policy);
     for (id, load) in (0..).zip(loads) {
         group.join(MemberId(id), Arc::clone(load), 1, id, Nanos(0));
     }
-    // The group's figures are as old as its members from here on: no model is about who scans for them.
+    // Compute the group's figures now, so that picks in the models need no scan.
     group.members().explain(&at(NOW));
     Arc::new(group)
 }
@@ -101,7 +101,7 @@ fn a_report_resets_the_count_and_later_bookings_stay() {
         };
         assert_eq!(pick(&group), Some(0));
         reporter.join().expect("a report does not panic");
-        // The booking before the report is gone; the one beside it came before or after.
+        // The report removed the booking before it; the concurrent booking came before or after the report.
         let between = sent(&loads[0]);
         assert!(between <= 1);
         assert_eq!(pick(&group), Some(0));
@@ -132,7 +132,7 @@ fn two_reports_do_not_mix() {
 }
 
 #[test]
-fn a_pick_beside_join_and_leave_returns_a_member_of_a_published_snapshot() {
+fn pick_during_join_and_leave_returns_a_published_member() {
     for policy in Policy::ALL {
         model(3, move || {
             let loads = [load(), load(), load()];
@@ -178,7 +178,7 @@ fn writers_do_not_lose_each_others_members() {
 }
 
 #[test]
-fn a_pick_beside_a_report_and_a_leaving_loses_no_message() {
+fn pick_during_report_and_leave_loses_no_message() {
     model(2, || {
         let loads = [load(), load()];
         let group = group_of(Policy::ThesisScore, &loads);
@@ -202,13 +202,13 @@ fn a_pick_beside_a_report_and_a_leaving_loses_no_message() {
 
 const STEP: Duration = Duration::from_millis(10);
 
-/// How long the one member of the group would wait, in steps.
+/// Returns the wait of the group's only member, in steps.
 fn wait_steps(group: &Group<u64>, now: Nanos) -> u128 {
     let wait = group.members().explain(&at(now))[0].predicted_wait;
     wait.as_nanos() / STEP.as_nanos()
 }
 
-/// So many steps from `NOW`.
+/// Returns the instant `steps` steps after `NOW`.
 fn after(steps: u64) -> Nanos {
     Nanos(NOW.0 + steps * STEP.as_nanos() as u64)
 }
@@ -232,7 +232,7 @@ fn two_bookings_move_the_clock_twice() {
 }
 
 #[test]
-fn a_booking_beside_a_report_leaves_the_clock_within_its_bounds() {
+fn booking_during_report_keeps_the_clock_in_bounds() {
     model(2, || {
         let loads = [load()];
         loads[0].assume_speed(STEP);
@@ -242,7 +242,7 @@ fn a_booking_beside_a_report_leaves_the_clock_within_its_bounds() {
         loads[0].report(&LoadReport { messages_in_queue: 1, processing_time: STEP, draining: false }, NOW);
         assert_eq!(picker.join().expect("a pick does not panic"), Some(0));
         assert_eq!(outstanding(&loads[0]), 1);
-        // The report says one or two; the booking came before it, or adds one.
+        // The report means one or two; the booking came before it, or adds one.
         let steps = wait_steps(&group, NOW);
         assert!((1..=3).contains(&steps), "{steps}");
         assert_eq!(pick(&group), Some(0));
@@ -251,7 +251,7 @@ fn a_booking_beside_a_report_leaves_the_clock_within_its_bounds() {
 }
 
 #[test]
-fn a_booking_beside_an_acknowledgement_is_counted_and_the_next_evidence_finds_it() {
+fn booking_during_acknowledgement_is_counted() {
     model(2, || {
         let loads = [load()];
         loads[0].assume_speed(STEP);
@@ -262,7 +262,7 @@ fn a_booking_beside_an_acknowledgement_is_counted_and_the_next_evidence_finds_it
         loads[0].acknowledged(&Acknowledged::one(Nanos(NOW.0 - STEP.as_nanos() as u64), 100, NOW));
         assert_eq!(picker.join().expect("a pick does not panic"), Some(0));
         assert_eq!((outstanding(&loads[0]), sent(&loads[0])), (1, 2));
-        // Without either the booking beside it, or the message that it ends, at worst.
+        // At worst, F lacks the concurrent booking, or still has the completed message.
         assert!(wait_steps(&group, NOW) <= 2);
         assert_eq!(pick(&group), Some(0));
         loads[0].acknowledged(&Acknowledged::one(NOW, 100, after(1)));
@@ -272,7 +272,7 @@ fn a_booking_beside_an_acknowledgement_is_counted_and_the_next_evidence_finds_it
     });
 }
 
-/// Has the group's figures made, so that the picks of a model need not: that is modelled above.
+/// Computes the group's figures, so that picks in a model need no scan; another model covers the scan.
 fn take_stock(group: &Group<u64>) {
     group.members().explain(&at(NOW));
 }
@@ -281,7 +281,7 @@ fn take_stock(group: &Group<u64>) {
 fn two_pickers_of_one_publisher_stick_to_one_member() {
     model(2, || {
         let group = group_of(Policy::Sticky, &[load(), load()]);
-        // Two seeds that draw two members.
+        // Two seeds that draw different members.
         let pick = |group: &Group<u64>, seed| {
             let dispatch = Dispatch { publisher: 7, ..at(NOW) };
             group.members().pick(&dispatch, &mut Rng::new(seed)).map(|member| *member.value())
@@ -297,7 +297,7 @@ fn two_pickers_of_one_publisher_stick_to_one_member() {
     });
 }
 
-/// A group of two in which keys keep their order, and a way to pick for one key.
+/// Creates a group of two members that keeps the order of keys, and a message with a key.
 fn ordered() -> (Arc<Group<u64>>, [Arc<MemberLoad>; 2], Dispatch) {
     let loads = [load(), load()];
     let group = group_of(Policy::RoundRobin, &loads);
@@ -325,7 +325,7 @@ fn two_pickers_of_one_key_follow_each_other() {
 }
 
 #[test]
-fn a_message_that_is_done_with_beside_a_pick_frees_the_key_for_nobody_else_s() {
+fn completion_during_pick_frees_only_its_own_key() {
     model(2, || {
         let (group, loads, dispatch) = ordered();
         let done = move |group: &Group<u64>, loads: &[Arc<MemberLoad>; 2], member: usize| {
@@ -337,7 +337,7 @@ fn a_message_that_is_done_with_beside_a_pick_frees_the_key_for_nobody_else_s() {
             let (group, loads) = (Arc::clone(&group), loads.clone());
             thread::spawn(move || done(&group, &loads, first))
         };
-        // Before or after.
+        // Before or after the acknowledgement.
         let second = pick_for(&group, &dispatch);
         acknowledging.join().expect("an acknowledgement does not panic");
         assert_eq!(pick_for(&group, &dispatch), second);
@@ -347,7 +347,7 @@ fn a_message_that_is_done_with_beside_a_pick_frees_the_key_for_nobody_else_s() {
 }
 
 #[test]
-fn a_key_is_not_taken_from_a_member_that_a_pick_gives_the_next_message() {
+fn free_keys_during_pick_keeps_messages_together() {
     model(2, || {
         let (group, loads, dispatch) = ordered();
         let first = pick_for(&group, &dispatch);

@@ -1,5 +1,5 @@
-//! Two groups that share their clients, against a naive model: after any sequence of events, a pick returns the
-//! member that the formulas of the thesis name, and the loads are those of its Table 3.
+//! Compares two groups that share their clients with a naive model. After any sequence of events, a pick returns the
+//! member given by the formulas of the thesis, and the loads are those of its Table 3.
 
 #![cfg(not(loom))]
 
@@ -63,7 +63,7 @@ fn event() -> impl Strategy<Value = Event> {
             Event::SetAvailability { client, availability }
         }),
         12 => (0..GROUPS, 0..3_u64, 0..200_u32).prop_map(|(group, publisher, bytes)| {
-            // As a caller's hash would be.
+            // Spread like a caller's hash.
             let publisher = Rng::new(publisher).next_u64();
             Event::Pick { group, publisher, bytes }
         }),
@@ -89,7 +89,7 @@ impl ModelClient {
         self.outstanding = (left, if left == 0 { 0 } else { self.outstanding.1.saturating_sub(bytes) });
     }
 
-    /// The smaller the better.
+    /// Smaller is better.
     fn rank(&self) -> u32 {
         match (self.availability, self.draining) {
             (Availability::Ready, false) => 0,
@@ -107,11 +107,11 @@ impl ModelClient {
     fn score(&self, mean: i128, now: u64) -> i128 {
         let (t1, t2) = (i128::from(now - self.t_s), i128::from(now - self.t_r));
         let t_p = if self.t_p() == 0 { mean } else { self.t_p() };
-        // The crate does not tell backlogs of more than 2^60 ns, 36 years, apart.
+        // The crate treats backlogs of more than 2^60 ns (36 years) as equal.
         t1 - (i128::from(self.m_q + self.m_s) * t_p - t2).clamp(0, 1 << 60)
     }
 
-    /// The fields of Table 3 and what is outstanding, beside the others as they are.
+    /// Returns the fields of Table 3 and the outstanding messages; `others` supplies the remaining fields.
     fn snapshot(&self, others: LoadSnapshot) -> LoadSnapshot {
         LoadSnapshot {
             messages_in_queue: self.m_q,
@@ -131,13 +131,13 @@ struct Model {
     clients: Vec<ModelClient>,
     /// Members in the order of their turns, oldest first.
     groups: [Vec<usize>; GROUPS],
-    /// Whom publishers were given, where that is not for the moment only.
+    /// The members of publishers, without temporary replacements.
     stuck: [HashMap<u64, usize>; GROUPS],
     now: u64,
 }
 
 impl Model {
-    /// All members that the policy allows for the next message.
+    /// Returns all members that the policy allows for the next message.
     fn allowed(&self, policy: Policy, group: usize, publisher: u64) -> Vec<usize> {
         let members = &self.groups[group];
         let Some(best) = members.iter().map(|&member| self.clients[member].rank()).min() else { return Vec::new() };
@@ -145,7 +145,7 @@ impl Model {
         candidates.retain(|&member| self.clients[member].rank() == best);
         match policy {
             Policy::Random => candidates,
-            // What these know of their members they show in tests of their own.
+            // Tests of their own cover the preferences of these policies.
             Policy::Adaptive
             | Policy::WeightedRoundRobin
             | Policy::HashClientId
@@ -156,7 +156,7 @@ impl Model {
                 Some(held) if candidates.contains(held) => vec![*held],
                 _ => candidates,
             },
-            // Not the one that is worse than all others.
+            // Excludes a member that is worse than all others.
             Policy::PowerOfTwo => {
                 let outstanding = |member: &usize| self.clients[*member].outstanding.0;
                 let most = candidates.iter().map(outstanding).max();
@@ -283,7 +283,7 @@ proptest! {
 
 }
 
-// These only keep to who may be chosen, which fewer cases show.
+// These policies only have to choose an allowed member, so fewer cases are enough.
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
 

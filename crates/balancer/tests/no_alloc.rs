@@ -1,4 +1,4 @@
-//! A pick allocates nothing, whatever the policy and the size of the group.
+//! Checks that a pick allocates nothing, for all policies and group sizes.
 
 #![cfg(not(loom))]
 
@@ -12,15 +12,15 @@ use std::{
 use tenbin_balancer::{Availability, Dispatch, Group, LoadReport, MemberId, MemberLoad, Nanos, Policy, Rng, Rules};
 
 thread_local! {
-    /// Per thread, so that the test harness does not disturb the count. `const` and without destructor, hence
-    /// usable inside the allocator.
+    /// Per thread, so that the test harness does not disturb the count. `const` and without destructor, hence usable
+    /// inside the allocator.
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
 }
 
 struct Counting;
 
-// SAFETY: every call is handed on unchanged to `System`, which keeps the contract; counting touches no memory
-// that the allocator manages.
+// SAFETY: every call is forwarded unchanged to `System`, which keeps the contract; counting touches no memory that the
+// allocator manages.
 #[allow(unsafe_code, reason = "a global allocator can be written in no other way")]
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
@@ -30,7 +30,7 @@ unsafe impl GlobalAlloc for Counting {
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: `pointer` came from `System` by way of `alloc` above, with this layout.
+        // SAFETY: `pointer` came from `System` through `alloc` above, with this layout.
         unsafe { System.dealloc(pointer, layout) }
     }
 }
@@ -69,11 +69,11 @@ fn a_pick_allocates_nothing() {
             let loads: Vec<_> = (0..len).map(|_| Arc::new(MemberLoad::new(Nanos(0)))).collect();
             for (id, load) in (0..).zip(&loads) {
                 group.join(MemberId(id), Arc::clone(load), 1, id, Nanos(0));
-                // Every third stays unknown, so that the second scan happens too.
+                // Every third member stays unknown, so that the second scan is covered.
                 let processing_time = Duration::from_micros(id % 3 * 100);
                 load.report(&LoadReport { messages_in_queue: id % 7, processing_time, draining: false }, Nanos(1));
             }
-            // The first look at a snapshot sets up the thread's slots, once for the life of the thread.
+            // The first load of a snapshot allocates `ArcSwap`'s slots, once per thread.
             drop(group.members());
             let mut rng = Rng::new(3);
             for availability in [Availability::Ready, Availability::Full, Availability::Offline] {

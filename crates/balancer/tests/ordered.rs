@@ -1,6 +1,8 @@
-//! An ordered group against a naive model: as long as messages of a key are outstanding, the next one goes where
-//! they are, unless that member is full or offline and another is more available, or it would let it wait for more
-//! than a second; otherwise to whom the policy says.
+//! Compares an ordered group that may break its order with a naive model.
+//!
+//! While messages of a key are outstanding, the next one goes to the same member. Exceptions: that member is full or
+//! offline and another is more available, or the message would wait there for more than a second. Otherwise the policy
+//! decides.
 
 #![cfg(not(loom))]
 
@@ -15,9 +17,9 @@ const CLIENTS: usize = 4;
 const KEYS: usize = 5;
 const BYTES: u32 = 100;
 const GRACE: u64 = 5_000_000;
-/// Where one that drains ranks: after those that are full, before those that are offline.
+/// Rank of a draining member: after full ones, before offline ones.
 const DRAINING: u8 = 2;
-/// What the crate rounds time up by.
+/// Unit to which the crate rounds times up.
 const UNIT: u64 = 1 << 20;
 
 #[derive(Clone, Debug)]
@@ -64,13 +66,14 @@ struct Model {
     /// Members in the order of their turns, oldest first.
     turns: Vec<usize>,
     outstanding: Vec<Outstanding>,
-    /// Where the last message of each key went, and until when it counts as under way if nobody acknowledges it.
+    /// Member of each key's last message, and the time until which it counts as in flight if it needs no
+    /// acknowledgement.
     last: [Option<(usize, u64)>; KEYS],
-    /// Keys that had to leave messages behind, until these are done with: their order is broken already.
+    /// Keys that left messages behind, until these are completed: their order is already broken.
     is_torn: [bool; KEYS],
 }
 
-/// As a caller's hash would be.
+/// Spreads a key like a caller's hash.
 fn hash(key: usize) -> u64 {
     Rng::new(key as u64).next_u64()
 }
@@ -129,7 +132,7 @@ fn check(policy: Policy, events: &[Event]) -> Result<(), TestCaseError> {
                 };
                 let best = model.turns.iter().map(rank).min();
                 let bearable = |client: usize| {
-                    // One that drains keeps what it has.
+                    // A draining member keeps its messages.
                     let is_available =
                         loads[client].availability() == Availability::Ready || Some(rank(&client)) == best;
                     is_available && wait(client).is_some_and(|wait| wait <= Duration::from_secs(1))
@@ -149,7 +152,7 @@ fn check(policy: Policy, events: &[Event]) -> Result<(), TestCaseError> {
                     kept if policy == Policy::RoundRobin && kept.is_none_or(is_free) => {
                         prop_assert_eq!(Some(picked), oldest);
                     }
-                    // Too close to tell whether it is free.
+                    // Too close to tell whether the key is free.
                     Some((kept, _)) if picked == kept => {}
                     _ => prop_assert_eq!(Some(rank(&picked)), best),
                 }
@@ -177,17 +180,17 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn keys_stay_while_their_messages_are_outstanding_and_take_turns_otherwise(
+    fn keys_stay_while_outstanding_and_otherwise_take_turns(
         events in prop::collection::vec(event(), 0..150),
     ) {
         check(Policy::RoundRobin, &events)?;
     }
 
     #[test]
-    fn whatever_the_policy(
+    fn keys_stay_while_outstanding_with_every_policy(
         policy in prop::sample::select(Policy::ALL.to_vec()), events in prop::collection::vec(event(), 0..150),
     ) {
-        // This one goes by publisher, and its publishers all are the same here.
+        // Sticky chooses by publisher, and all publishers are the same here.
         if policy != Policy::Sticky {
             check(policy, &events)?;
         }
@@ -218,7 +221,7 @@ fn a_key_that_is_too_hot_for_one_member_moves() {
 }
 
 #[test]
-fn messages_without_a_key_and_groups_without_order_are_free() {
+fn unkeyed_messages_and_unordered_groups_are_not_pinned() {
     for (is_ordered, key) in [(true, None), (false, Some(7))] {
         let group = Group::new(Rules { policy: Policy::RoundRobin, is_ordered, may_break_order: true, shadow: None });
         for id in 0..3 {
@@ -233,7 +236,7 @@ fn messages_without_a_key_and_groups_without_order_are_free() {
 }
 
 #[test]
-fn order_and_publishers_outlive_joining_leaving_and_new_rules_of_the_kind() {
+fn pins_survive_membership_and_compatible_rule_changes() {
     for policy in [Policy::RoundRobin, Policy::Sticky] {
         let rules = Rules { policy, is_ordered: true, may_break_order: true, shadow: None };
         let group = Group::new(rules);
@@ -256,7 +259,7 @@ fn order_and_publishers_outlive_joining_leaving_and_new_rules_of_the_kind() {
 }
 
 #[test]
-fn a_word_that_is_missing_is_made_up_for_when_the_member_has_nothing_outstanding() {
+fn missing_key_done_frees_key_of_idle_member() {
     let group = Group::new(Rules { policy: Policy::RoundRobin, is_ordered: true, may_break_order: true, shadow: None });
     let loads = [0, 1].map(|id| {
         let load = Arc::new(MemberLoad::new(Nanos(0)));
@@ -265,7 +268,7 @@ fn a_word_that_is_missing_is_made_up_for_when_the_member_has_nothing_outstanding
     });
     let dispatch = |key| Dispatch { bytes: BYTES, is_acknowledged: true, key, ..Dispatch::default() };
     let pick = |key| group.members().pick(&dispatch(key), &mut Rng::new(1)).map(|member| *member.value());
-    // Nobody tells the group that it is done with.
+    // The test makes no `key_done` call.
     assert_eq!(pick(Some(7)), Some(0));
     loads[0].taken_back(1, BYTES.into(), Nanos(1));
     assert_eq!(pick(Some(7)), Some(1), "free to take its turn");
@@ -274,7 +277,7 @@ fn a_word_that_is_missing_is_made_up_for_when_the_member_has_nothing_outstanding
 }
 
 #[test]
-fn a_member_that_drains_keeps_keys_until_it_is_done_with_their_messages() {
+fn draining_member_keeps_keys_of_outstanding_messages() {
     let group = Group::new(Rules { policy: Policy::RoundRobin, is_ordered: true, may_break_order: true, shadow: None });
     let loads = [0, 1].map(|id| {
         let load = Arc::new(MemberLoad::new(Nanos(0)));
@@ -291,13 +294,13 @@ fn a_member_that_drains_keeps_keys_until_it_is_done_with_their_messages() {
     assert_eq!(pick(begun), Some(0));
     assert!(members.follows_others(MemberId(0), &dispatch(begun)));
     assert!(!members.follows_others(MemberId(1), &dispatch(begun)));
-    // Of one key there are two, of which one is not there to be taken back.
+    // `begun` has two messages, of which only one can be taken back.
     let freed = members.free_keys(MemberId(0), [(begun, true), (waits, true)], Nanos(0));
     assert_eq!([begun, waits].map(|key| freed.contains(key)), [false, true]);
     assert_eq!([pick(begun), pick(waits), pick(3 << 52)], [Some(0), Some(1), Some(1)]);
     (0..3).for_each(|_| members.key_done(begun, MemberId(0)));
     assert_eq!(pick(begun), Some(1));
-    // Full or gone, it keeps nothing.
+    // A full or offline member keeps no key.
     for availability in [Availability::Full, Availability::Offline] {
         loads[0].report(&LoadReport::default(), Nanos(0));
         loads[1].set_availability(Availability::Offline);
@@ -313,7 +316,7 @@ fn a_member_that_drains_keeps_keys_until_it_is_done_with_their_messages() {
 }
 
 #[test]
-fn a_key_stays_with_a_full_or_slow_member_unless_order_may_break() {
+fn key_stays_with_full_or_slow_member_if_order_is_strict() {
     for may_break_order in [false, true] {
         for is_slow in [false, true] {
             let group = Group::new(Rules { policy: Policy::Adaptive, is_ordered: true, may_break_order, shadow: None });

@@ -1,5 +1,4 @@
-//! What `adaptive` makes of workers in a small simulation, message by message: those that cannot be trusted, those
-//! that leave, and those of which nothing is known.
+//! Simulates `adaptive` message by message, with workers that lie, that leave, or of unknown speed.
 
 #![cfg(not(loom))]
 
@@ -11,22 +10,22 @@ const MS: u64 = 1_000_000;
 const SECOND: u64 = 1_000 * MS;
 const REFUSER_NS: u64 = 10 * MS;
 
-/// What a worker does with a message.
+/// How a worker treats messages.
 #[derive(Clone, Copy, PartialEq)]
 enum Work {
-    /// Finishes it after so many ns of work, one at a time, and then acknowledges it.
+    /// Finishes each after so many ns of work, one at a time, and then acknowledges it.
     Honest(u64),
-    /// Finishes none; reports an empty queue and a microsecond each. Acknowledges so many, at once, to begin with.
+    /// Finishes none; reports an empty queue and a microsecond per message. Acknowledges the first few at once.
     Swallow { acknowledges: usize },
-    /// Finishes so many to begin with, each after [`REFUSER_NS`] of work, and refuses the others at once; reports an empty
-    /// queue and that time each.
+    /// Finishes the first few, each after [`REFUSER_NS`] of work, and refuses the others at once. Reports an empty
+    /// queue and that processing time.
     Refuse { finishes: usize },
 }
 
 struct World {
     group: Group<usize>,
     workers: Vec<(Work, Arc<MemberLoad>)>,
-    /// When each worker has finished what it has.
+    /// When each worker will have finished its messages.
     free_at: Vec<u64>,
     taken: Vec<usize>,
     waited_ns: u64,
@@ -46,7 +45,7 @@ impl World {
         Self { group, workers, free_at, taken, waited_ns: 0, rng: Rng::new(11) }
     }
 
-    /// `messages` that come at random, `interval_ns` apart on average, to workers that report each second.
+    /// Sends `messages` at random times, `interval_ns` apart on average, to workers that report each second.
     fn run(&mut self, messages: usize, interval_ns: u64) {
         let mut acks: BinaryHeap<Reverse<(u64, u64, usize)>> = BinaryHeap::new();
         let mut reported: Vec<(u64, u64)> = vec![(0, 0); self.workers.len()];
@@ -117,12 +116,12 @@ impl World {
     }
 }
 
-/// The share of worker 0 among `honest` others, as a multiple of the fair one; the others could do 1/`load` times
-/// as much without it.
+/// Returns the share of worker 0 among `honest` others, as a multiple of the fair one. The others alone could handle
+/// 1/`load` times the messages.
 fn share_of(work: Work, honest: usize, load: f64) -> f64 {
     const MESSAGES: usize = 5_000;
     let mut works = vec![work];
-    // Of different speeds.
+    // The others have different speeds.
     works.extend((0..honest).map(|index| Work::Honest((10 + 10 * (index as u64 % 3)) * MS)));
     let per_ns: f64 = (0..honest).map(|index| 1.0 / ((10 + 10 * (index % 3)) as f64 * MS as f64)).sum();
     let mut world = World::new(&works);
@@ -131,7 +130,7 @@ fn share_of(work: Work, honest: usize, load: f64) -> f64 {
 }
 
 #[test]
-fn who_finishes_nothing_cannot_attract_load_by_lies() {
+fn worker_that_finishes_nothing_attracts_no_load() {
     for honest in [2, 3, 10] {
         for load in [0.2, 0.7, 0.95, 1.1] {
             for acknowledges in [0, 1, 20] {
@@ -142,9 +141,9 @@ fn who_finishes_nothing_cannot_attract_load_by_lies() {
     }
 }
 
-/// Than others of the speed that it has shown, or claims.
+/// Compared with workers of the speed that it has shown, or claims.
 #[test]
-fn who_refuses_everything_gets_no_more_than_others() {
+fn worker_that_refuses_everything_gets_no_extra_load() {
     for honest in [2, 3, 10] {
         for load in [0.2, 0.7, 0.95, 1.1] {
             let fair = share_of(Work::Honest(REFUSER_NS), honest, load);
@@ -159,15 +158,15 @@ fn who_refuses_everything_gets_no_more_than_others() {
     }
 }
 
-/// Under light load others are always free: what a worker is taken to need must not keep it from showing better.
+/// Under light load other workers are always free. A wrong estimate must not keep a worker from showing its speed.
 #[test]
-fn one_acknowledgement_that_was_held_up_does_not_starve_a_worker() {
+fn delayed_acknowledgement_does_not_starve_a_worker() {
     for acknowledged_before in [0, 1, 5, 100] {
         let (group, loads) = group_of(3);
         let acknowledge =
             |load: &MemberLoad, sent_at, at| load.acknowledged(&Acknowledged::one(Nanos(sent_at), 100, Nanos(at)));
         let mut taken = [0_usize; 3];
-        // What is held up since when the first was sent; then all is over.
+        // Send times of the delayed messages; all are acknowledged together at the end of the delay.
         let (mut held_up, mut is_over) = (Vec::new(), false);
         // One message each 25 ms, 5 ms of work each.
         for step in 0..8_000_u64 {
@@ -195,7 +194,7 @@ fn one_acknowledgement_that_was_held_up_does_not_starve_a_worker() {
 }
 
 #[test]
-fn an_honest_worker_gets_its_share_by_the_same_measure() {
+fn honest_worker_gets_its_share() {
     for honest in [2, 3, 10] {
         let share = share_of(Work::Honest(10 * MS), honest, 0.7);
         assert!(share > 1.0, "{honest} others, none faster: {share:.2} × fair");
@@ -204,14 +203,14 @@ fn an_honest_worker_gets_its_share_by_the_same_measure() {
 
 #[test]
 fn acknowledgements_alone_keep_waiting_short() {
-    // Round robin lets the slow one wait for seconds: 40 messages a second of 50 ms.
+    // Round robin would let messages wait for seconds at the slow worker: 40 messages a second of 50 ms.
     let mut world = World::new(&[Work::Honest(10 * MS), Work::Honest(10 * MS), Work::Honest(50 * MS)]);
     world.run(3_000, 8_333_333);
     let mean_ms = world.waited_ns as f64 / 3_000.0 / MS as f64;
     assert!(mean_ms < 5.0, "{mean_ms} ms");
 }
 
-/// The workers picked for `count` messages at one instant.
+/// Returns the workers picked for `count` messages at one instant.
 fn picks(group: &Group<usize>, at: u64, count: usize) -> Vec<usize> {
     let dispatch = Dispatch { at: Nanos(at), bytes: 100, ..Dispatch::default() };
     let mut rng = Rng::new(5);
@@ -228,11 +227,11 @@ fn group_of(len: usize) -> (Group<usize>, Vec<Arc<MemberLoad>>) {
 }
 
 #[test]
-fn with_no_information_it_is_round_robin() {
+fn adaptive_without_evidence_is_round_robin() {
     for len in [1, 3, 64, 65, 200] {
         let (group, _) = group_of(len);
         let mut picked = Vec::new();
-        // In batches at one instant, as publishers come.
+        // In batches at one instant, as from publishers.
         for batch in 0..30 {
             picked.extend(picks(&group, batch * MS, 7));
         }
@@ -242,7 +241,7 @@ fn with_no_information_it_is_round_robin() {
 }
 
 #[test]
-fn who_drains_gets_nothing_while_another_can_take_it() {
+fn draining_worker_gets_nothing_while_another_is_ready() {
     let (group, loads) = group_of(3);
     let report = |draining| LoadReport { messages_in_queue: 0, processing_time: Duration::from_millis(1), draining };
     loads[0].report(&report(true), Nanos(MS));
@@ -257,7 +256,7 @@ fn who_drains_gets_nothing_while_another_can_take_it() {
 #[test]
 fn a_full_socket_at_qos_0_counts_as_evidence() {
     let (group, loads) = group_of(3);
-    // Worker 2's socket takes a message in 20 ms; the others' take all there is.
+    // Worker 2's socket takes a message in 20 ms; the others' sockets take all messages.
     let mut taken = [0_usize; 3];
     let mut unsent = 0_u32;
     for now in (0..5_000 * MS).step_by(5 * MS as usize) {
@@ -273,13 +272,13 @@ fn a_full_socket_at_qos_0_counts_as_evidence() {
             loads[2].written(written, 100 * u64::from(written), unsent > 0, Nanos(now));
         }
     }
-    // A third of the 1,000 would be 333; it can do 250.
+    // A third of the 1,000 would be 333; worker 2 can handle 250.
     assert!((150..=275).contains(&taken[2]), "{taken:?}");
     assert!(taken[0].abs_diff(taken[1]) <= 50, "{taken:?}");
 }
 
 #[test]
-fn a_speed_from_before_is_used_from_the_first_message() {
+fn assumed_speed_is_used_from_the_first_message() {
     let (group, loads) = group_of(2);
     loads[0].assume_speed(Duration::from_millis(10));
     loads[1].assume_speed(Duration::from_millis(40));
@@ -304,8 +303,9 @@ fn garbage_reports_change_nothing() {
     }
 }
 
-/// Three clients that acknowledge as soon as they read, and a message now and then: mostly within a millisecond, sometimes
-/// only when the processor comes to them.
+/// Three clients get few messages and acknowledge as soon as they read.
+///
+/// Mostly that takes less than a millisecond, sometimes longer, until the processor schedules the client.
 #[test]
 fn idle_unknown_members_get_as_many_as_known_ones() {
     for seed in 0..500 {

@@ -1,13 +1,13 @@
-//! One hot share group on one thread and on more: 1,000 members, 100 publishers, QoS 0.
+//! Throughput of one hot share group on one and on several threads: 1,000 members, 100 publishers, QoS 0.
 //!
 //! ```text
-//! cargo bench -p tenbin-broker --bench hot_group                 # on one thread, and on as many as there are processors
+//! cargo bench -p tenbin-broker --bench hot_group                 # on one thread, and on one per processor
 //! cargo bench -p tenbin-broker --bench hot_group -- --members 64 --publishers 16 --rounds 20 --threads 4
 //! ```
 //!
-//! Each thread has its part of the publishers and of the members, as the broker's threads have, but no sockets: whatever a
-//! publisher of one thread publishes goes to members of all. What is counted is messages a second that members have taken out
-//! of their queues. Rounds of one thread and of several take turns; the ratio is of the medians, in the same run.
+//! Each thread has its part of the publishers and members, like the broker's threads, but no sockets. A publisher's
+//! messages go to members on all threads. The figure is messages per second that members have taken out of their
+//! queues. Rounds with one and with several threads alternate; the ratio is that of the medians of one run.
 
 #![allow(clippy::disallowed_methods, reason = "a bench reads the clock")]
 #![allow(clippy::print_stdout, reason = "and prints what it finds")]
@@ -21,9 +21,9 @@ use tenbin_broker::bench::{Drained, Publisher, Session, Subscriptions};
 use tenbin_codec::{TopicFilter, TopicName};
 use tenbin_session::Publication;
 
-/// Messages of a publisher before the next one's turn, as of one read.
+/// Messages of one publisher before the next publisher's turn, like those of one read.
 const BURST: usize = 32;
-/// How long a round takes.
+/// Duration of a round.
 const ROUND: Duration = Duration::from_millis(200);
 
 fn main() {
@@ -68,10 +68,10 @@ impl Stage {
         Self { subscriptions, sessions, publishers }
     }
 
-    /// Messages a second.
+    /// Runs a round and returns the messages per second.
     fn round(&self, threads: usize) -> f64 {
         let (taken, start) = (AtomicUsize::new(0), Barrier::new(threads + 1));
-        // As nearly as can be, the same number of either for each.
+        // An almost equal part of publishers and members for each thread.
         let part = |count: usize, thread: usize| count * thread / threads..count * (thread + 1) / threads;
         std::thread::scope(|scope| {
             for thread in 0..threads {
@@ -89,11 +89,11 @@ impl Stage {
         taken.load(Relaxed) as f64 / ROUND.as_secs_f64()
     }
 
-    /// Publishes and takes in turn, until the round is over; how many were taken.
+    /// Publishes and takes alternately until the round ends; returns the number of taken messages.
     fn work(&self, mut publishers: Vec<Publisher>, sessions: &[Session]) -> usize {
         let publication = Publication::new(TopicName::try_from("t").expect("a name"), vec![0; 100].into());
         let (begun, mut taken, mut drained) = (Instant::now(), 0, Drained::default());
-        // As many members are looked after as messages were published.
+        // Visits as many members as messages were published.
         let mut next_session = sessions.iter().cycle();
         loop {
             for publisher in &mut publishers {

@@ -1,4 +1,4 @@
-//! Who may open a connection, by the network address it comes from.
+//! Admission of connections and CONNECTs, by network address.
 
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,20 +9,20 @@ use dashmap::DashMap;
 
 use crate::token_bucket::{Rate, TokenBucket};
 
-/// Connections and CONNECTs by address. With neither bound in force nothing is kept.
+/// Connection counts and CONNECT rates by address. Stores nothing while no bound per address is in force.
 #[derive(Debug)]
 pub(crate) struct Admission {
     limits: AdmissionLimits,
     addresses: DashMap<IpAddr, Address>,
-    /// CONNECTs from anywhere.
+    /// Rate of CONNECTs from all addresses.
     all: Mutex<TokenBucket>,
-    /// Addresses seen since the last sweep. Relaxed: it guards nothing, a sweep too many does no harm.
+    /// Connections since the start; triggers sweeps. Relaxed: it guards nothing, and an extra sweep does no harm.
     seen: AtomicUsize,
 }
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct AdmissionLimits {
-    /// Connections of one address at a time; 0 = no bound.
+    /// Maximum number of open connections of one address; 0 = no bound.
     pub(crate) per_address: u32,
     /// The same for each loopback address.
     pub(crate) per_loopback_address: u32,
@@ -47,7 +47,7 @@ impl Admission {
         Self { limits, addresses: DashMap::new(), all: Mutex::new(TokenBucket::full(now)), seen: AtomicUsize::new(0) }
     }
 
-    /// A connection opens: whether its address may have one more. If so, [`Admission::leave`] has to follow.
+    /// Registers a new connection; `false` if its address may not have one more. Else [`Admission::leave`] must follow.
     pub(crate) fn enter(&self, address: IpAddr, now: Instant) -> bool {
         if !self.counts() {
             return true;
@@ -62,17 +62,17 @@ impl Admission {
         true
     }
 
-    /// The connection is over.
+    /// Unregisters a connection that has ended.
     pub(crate) fn leave(&self, address: IpAddr, now: Instant) {
         let key = network(address);
         if let Some(mut entry) = self.addresses.get_mut(&key) {
             entry.open = entry.open.saturating_sub(1);
         }
-        // What an address has spent outlives its connections, else coming anew would refill it.
+        // The used rate must outlive the connections, else reconnecting would reset it.
         self.addresses.remove_if(&key, |_, entry| entry.is_idle(now));
     }
 
-    /// Whether a CONNECT from `address` comes within the rates.
+    /// Takes a CONNECT from `address` out of the rates; `false` if it exceeds one.
     pub(crate) fn may_connect(&self, address: IpAddr, now: Instant) -> bool {
         if let Some(rate) = self.limits.connects_per_address
             && !self.entry(address, now).connects.try_take(rate, now)
@@ -94,8 +94,9 @@ impl Admission {
         self.addresses.entry(network(address)).or_insert_with(new)
     }
 
-    /// Forgets addresses that have no connection and have spent nothing: at most as many stay as came in one
-    /// second, and some.
+    /// Drops addresses without connections whose rate is unused.
+    ///
+    /// At most the addresses of the last second remain, plus those since the last sweep.
     fn sweep(&self, now: Instant) {
         if self.seen.fetch_add(1, Ordering::Relaxed) % SWEEP_EVERY == SWEEP_EVERY - 1 {
             self.addresses.retain(|_, entry| !entry.is_idle(now));
@@ -109,7 +110,7 @@ impl Address {
     }
 }
 
-/// What counts as one address: of IPv6 the network of 64 bits that one customer has all to himself, but for loopback.
+/// Key of an address: for IPv6 the /64 network, which one customer controls as a whole. Loopback stays as it is.
 pub(crate) fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) if !address.is_loopback() => {
@@ -141,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn each_address_has_its_own_places() {
+    fn each_address_has_its_own_connection_limit() {
         let (admission, now) = admission(2, 0);
         let (a, b) = (address("10.0.0.1"), address("10.0.0.2"));
         assert!(admission.enter(a, now) && admission.enter(a, now) && !admission.enter(a, now));
@@ -155,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn loopback_addresses_have_a_bound_of_their_own() {
+    fn loopback_addresses_have_their_own_limit() {
         let (admission, now) = admission(2, 0);
         for loopback in ["127.0.0.1", "127.0.0.2", "::1"] {
             assert!(admission.enter(address(loopback), now) && !admission.enter(address(loopback), now), "{loopback}");
@@ -164,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn one_ipv6_network_and_one_mapped_address_are_one_address() {
+    fn ipv6_network_and_mapped_ipv4_count_as_one_address() {
         let (admission, now) = admission(1, 0);
         assert!(admission.enter(address("2001:db8::1"), now));
         assert!(!admission.enter(address("2001:db8::ffff"), now));
@@ -174,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn coming_anew_does_not_refill_and_nothing_is_kept_for_ever() {
+    fn reconnecting_does_not_reset_rate_and_idle_entries_go() {
         let (admission, now) = admission(0, 5);
         let a = address("10.0.0.1");
         let connects = (0..20).filter(|_| {

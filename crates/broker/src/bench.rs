@@ -1,5 +1,7 @@
-//! The broker's routing without its connections, for `benches/subscription_index` and `benches/hot_group`: no client can
-//! tell what a match or a choice costs from what else is done for a message. No part of the interface.
+//! The broker's routing without connections, for `benches/subscription_index` and `benches/hot_group`.
+//!
+//! A client cannot measure the cost of a match or a choice separately from the other work on a message. Not part of the
+//! public interface.
 
 use std::num::NonZeroU16;
 use std::task::{Context, Waker};
@@ -10,75 +12,75 @@ use tenbin_session::Publication;
 
 use crate::Config;
 use crate::auth::{Access, AccessError, Identity, Principal, Settings};
+use crate::broker_state::BrokerState;
 use crate::outbox::{Batch, Booked, Run};
 use crate::router::{self, Grant, Receiver};
-use crate::shared::Shared;
 
-/// A broker that nobody connects to, of the default configuration.
+/// A broker with the default configuration and without connections.
 #[derive(Debug)]
 pub struct Subscriptions {
-    shared: Shared,
+    shared: BrokerState,
     sessions: u64,
 }
 
-/// Whoever subscribes.
+/// A session that subscribes.
 #[derive(Debug)]
 pub struct Session(Receiver);
 
-/// Whoever publishes.
+/// A publisher.
 #[derive(Debug)]
 pub struct Publisher(router::Publisher);
 
-/// Memory of what is taken out of queues.
+/// Reusable buffer for messages that leave a queue.
 #[derive(Debug, Default)]
 pub struct Drained(Batch);
 
 impl Session {
-    /// A connection begins, of version 5, and takes what comes.
+    /// Begins an MQTT 5.0 connection without a packet size limit.
     pub fn attach(&self) {
         self.0.outbox.attach(u32::MAX, Some(ProtocolVersion::V5));
     }
 }
 
 impl Subscriptions {
-    /// No session and no subscription.
+    /// Creates a broker without sessions.
     ///
     /// # Errors
-    /// None that the default configuration leads to.
+    /// None with the default configuration.
     pub fn new() -> Result<Self, AccessError> {
         let config = Config::default();
         let access = Access::new(Settings::load(&config, true)?, [0; 32], None, None);
-        Ok(Self { shared: Shared::new(config, access, true, None, None), sessions: 0 })
+        Ok(Self { shared: BrokerState::new(config, access, true, None, None), sessions: 0 })
     }
 
-    /// A session with a queue of its own.
+    /// Creates a session with its own queue.
     pub fn session(&mut self) -> Session {
         self.sessions += 1;
         let principal = Principal { client_id: Text::EMPTY, identity: Identity::anonymous(), listener: "bench".into() };
         Session(self.shared.new_client(&principal, self.sessions, Instant::now()).receiver())
     }
 
-    /// Whoever publishes, on one thread.
+    /// Creates a publisher for use on one thread.
     pub fn publisher(&self) -> Publisher {
         Publisher(router::Publisher::new(&self.shared.router, 0, &Text::EMPTY))
     }
 
-    /// What each message goes to its receivers' queues by; they have it after [`Subscriptions::flush`].
+    /// Routes a message; [`Subscriptions::flush`] hands it to its receivers' queues.
     pub fn publish(&self, publisher: &mut Publisher, publication: &Publication, now: Instant) {
         publisher.0.publish(&self.shared.router, publication, self.shared.clock.moment(now));
     }
 
-    /// Hands over what was published on this thread.
+    /// Hands the messages published on this thread to the queues.
     pub fn flush(&self, publisher: &mut Publisher, now: Instant) {
         publisher.0.flush(&self.shared.router, now);
     }
 
-    /// Takes all QoS 0 messages that wait for a session, as if its socket took them; how many.
+    /// Takes all queued QoS 0 messages of a session, as if its socket took them. Returns their number.
     pub fn drain(&self, session: &Session, Drained(batch): &mut Drained, now: Instant) -> usize {
         let Receiver { outbox, load, .. } = &session.0;
         let mut task = Context::from_waker(Waker::noop());
         let mut taken = 0;
-        // Until nothing is left, as its task does, so that it is woken by what comes next.
+        // Until the queue is empty, like the session's task, so that the next message wakes it.
         while outbox.poll_take(&mut task, 0, usize::MAX, batch).is_ready() {
             let runs: Booked = batch.runs().map(Run::booked).sum();
             let booked = runs + batch.deliveries().iter().map(Booked::of).sum();
@@ -96,13 +98,12 @@ impl Subscriptions {
         self.shared.router.subscribe(filter, &session.0, grant, now);
     }
 
-    /// Takes one away.
+    /// Removes a subscription.
     pub fn unsubscribe(&self, session: &Session, filter: &TopicFilter) {
         self.shared.router.unsubscribe(filter, session.0.number);
     }
 
-    /// How many sessions receive what is published to `topic`: found as for a publisher that has not published there
-    /// before.
+    /// Returns the number of sessions that receive messages with `topic`, without a publisher's cached route.
     pub fn receivers(&self, topic: &TopicName) -> usize {
         self.shared.router.matches(topic).receivers()
     }

@@ -12,6 +12,7 @@ use tokio::task::JoinSet;
 
 use crate::Config;
 use crate::auth::{Access, AccessError, Authenticator, Authorizer, Settings, enforcement};
+use crate::broker_state::BrokerState;
 use crate::config::NotTaken;
 use crate::durable::{self, Durable, StoreError};
 use crate::expiry::{self, ExpiryQueue};
@@ -21,28 +22,27 @@ use crate::metrics::MetricsSnapshot;
 use crate::net;
 use crate::outbox::Control;
 use crate::router;
-use crate::shared::Shared;
 use crate::threads::{self, Running, Threads};
 use crate::{descriptors, slow_receivers, sys_share, sys_topics};
 
-/// A running broker. Dropping it stops listening at once; [`Broker::shutdown`] also says goodbye to the clients.
+/// A running broker. Dropping it stops listening at once; [`Broker::shutdown`] also disconnects the clients in order.
 #[derive(Debug)]
 pub struct Broker {
-    shared: Arc<Shared>,
-    /// As it was started with: the shared one may be bounded further.
+    shared: Arc<BrokerState>,
+    /// Configuration as given at the start; the shared one may have lower bounds.
     configured: Config,
     addresses: Vec<SocketAddr>,
     /// Name of the first listener, if there is one.
     first_listener: Option<Arc<str>>,
-    /// Listeners and what is due later; ended with the broker.
+    /// Listeners and periodic tasks; they end with the broker.
     tasks: JoinSet<()>,
     /// Ends sessions of clients that leave, so it outlives their connections.
     _long_ends: JoinSet<()>,
-    /// Those of [`BrokerBuilder::threads`].
+    /// Threads of [`BrokerBuilder::threads`].
     _threads: Option<Running>,
 }
 
-/// Sets a broker up.
+/// Builder of a [`Broker`].
 #[derive(Default)]
 pub struct BrokerBuilder {
     config: Config,
@@ -54,77 +54,82 @@ pub struct BrokerBuilder {
     is_restless: bool,
 }
 
-/// The broker cannot start; its text is one line.
+/// Error that keeps the broker from starting; its text is one line.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum StartError {
-    /// An address that cannot be listened on.
+    /// The broker cannot listen on this address.
     Listen(SocketAddr, io::Error),
-    /// What is configured of access cannot be used.
+    /// The configured access rules or password files are unusable.
     Access(AccessError),
-    /// The system gives no threads.
+    /// The system refuses to start threads.
     Threads(io::Error),
-    /// What is to be kept cannot be, or what was kept cannot be read.
+    /// The store cannot be opened, read or written.
     Store(StoreError),
 }
 
 impl BrokerBuilder {
-    /// Takes the place of [`Config::default`].
+    /// Replaces [`Config::default`].
     #[must_use]
     pub fn config(self, config: Config) -> Self {
         Self { config, ..self }
     }
 
-    /// Decides who connects, in the place of the configured password files.
+    /// Decides which clients may connect, instead of the configured password files.
     #[must_use]
     pub fn authenticator(self, authenticator: impl Authenticator) -> Self {
         Self { authenticator: Some(Arc::new(authenticator)), ..self }
     }
 
-    /// Decides who may do what, in the place of the configured ACL.
+    /// Decides which actions a client may perform, instead of the configured ACL.
     #[must_use]
     pub fn authorizer(self, authorizer: impl Authorizer) -> Self {
         Self { authorizer: Some(Arc::new(authorizer)), ..self }
     }
 
-    /// Serves connections on threads of the broker's own, at most so many (1 to 256), instead of on the runtime that it is
-    /// started on. As few are at work as there is work for: connections move from one to another. The threads end with the
-    /// [`Broker`], and connections that are still open with them: [`Broker::shutdown`] ends those first. Each has a runtime
-    /// of one thread: what an [`Authenticator`] or [`Authorizer`] does there keeps all its connections waiting.
+    /// Serves connections on at most `threads` (1 to 256) threads of the broker's own, instead of on the runtime that
+    /// calls [`start`](Self::start).
+    ///
+    /// Only as many threads are active as the load needs; connections move between them. The threads end with the
+    /// [`Broker`] and close connections that are still open: [`Broker::shutdown`] ends those first. Each thread has a
+    /// single-threaded runtime, so an [`Authenticator`] or [`Authorizer`] that blocks delays all connections of its
+    /// thread.
     #[must_use]
     pub fn threads(self, threads: usize) -> Self {
         Self { threads: Some(threads), ..self }
     }
 
-    /// Keeps in this directory what is to outlive the broker, and takes over what is there: sessions with their
-    /// subscriptions and the messages that wait for them, retained messages, Wills. The directory is made if it is not there, and is this broker's alone as long
-    /// as it runs. [`Config`] says when what is written is safe; its own directory is not looked at. Without a store nothing
-    /// is kept.
+    /// Stores state in `directory` and restores the state found there. Without a store the broker keeps nothing.
+    ///
+    /// The state is sessions with their subscriptions and queued messages, retained messages and Wills. The broker
+    /// creates the directory if it does not exist and holds it exclusively while it runs. `directory` overrides the
+    /// directory in [`Config`]; the other store settings come from there.
     #[must_use]
     pub fn store(self, directory: impl Into<PathBuf>) -> Self {
         Self { store: Some(directory.into()), ..self }
     }
 
-    /// Has the broker log, and count below `$SYS/`, the lines that `limiter` suppresses. The subscriber that writes the log asks
-    /// `limiter` before each line with the field `peer`; without one nothing is suppressed.
+    /// Logs, and counts below `$SYS/`, the lines that `limiter` suppresses.
+    ///
+    /// The subscriber that writes the log asks `limiter` before each line with the field `peer`. Without a limiter no
+    /// line is suppressed.
     #[must_use]
     pub fn log_limiter(self, limiter: Arc<LogLimiter>) -> Self {
         Self { log_limiter: Some(limiter), ..self }
     }
 
-    /// For tests: connections move on and on, whether or not there is a reason.
+    /// Moves connections between threads all the time, without a reason. For tests.
     #[doc(hidden)]
     #[must_use]
     pub fn restless(self) -> Self {
         Self { is_restless: true, ..self }
     }
 
-    /// Opens the listeners and begins to serve, on the tokio runtime that this is called on or on
-    /// [`threads`](Self::threads).
+    /// Opens the listeners and serves clients, on the calling tokio runtime or on [`threads`](Self::threads).
     ///
     /// # Errors
-    /// An address that cannot be listened on (then none is), or a password file that cannot be used, or threads that the
-    /// system does not give, or a store that cannot be had or read.
+    /// The broker cannot listen on an address (then it listens on none), use a password file, start its threads, or
+    /// open and read its store.
     pub async fn start(mut self) -> Result<Broker, StartError> {
         let is_configured_only = self.authenticator.is_none();
         let given = self.config.clone();
@@ -141,7 +146,7 @@ impl BrokerBuilder {
             shared.log_limiter = log_limiter;
         }
         let shared = Arc::new(shared);
-        // Whoever connects while the rest is done waits a moment.
+        // Bind before the state is loaded: clients that connect meanwhile wait in the listen backlog.
         let mut listeners = Vec::new();
         let mut addresses = Vec::new();
         for configured in configured {
@@ -151,7 +156,7 @@ impl BrokerBuilder {
             addresses.push(listener.local_addr().map_err(failed)?);
             listeners.push((listener, configured.name()));
         }
-        // Last of what may fail: it publishes Wills, and they are gone from the disk then.
+        // Last of the fallible steps: it publishes Wills and removes them from the disk.
         load(&shared).await?;
         descriptors::log_lowered(shared.config.connections.maximum, shared.connections_maximum);
         let mut long_ends = JoinSet::new();
@@ -189,7 +194,7 @@ impl BrokerBuilder {
     }
 }
 
-/// The broker's shared part with its store, of which nothing is taken over yet.
+/// Opens the store and builds the shared state; [`load`] restores the sessions later.
 async fn begin(
     config: Config,
     mut settings: Settings,
@@ -197,9 +202,15 @@ async fn begin(
     is_configured_only: bool,
     threads: Option<Threads>,
     store: Option<PathBuf>,
-) -> Result<Shared, StartError> {
+) -> Result<BrokerState, StartError> {
     let Some(directory) = store else {
-        return Ok(Shared::new(config, access(settings, durable::new_secret()), is_configured_only, threads, None));
+        return Ok(BrokerState::new(
+            config,
+            access(settings, durable::new_secret()),
+            is_configured_only,
+            threads,
+            None,
+        ));
     };
     let work = move || {
         let durable = Durable::open_bounded(&directory, config.store.sync(), config.store.bytes_maximum())?
@@ -210,19 +221,19 @@ async fn begin(
         if settings.realms() != known {
             durable.keep_realms(settings.realms());
         }
-        Ok(Shared::new(config, access(settings, key), is_configured_only, threads, Some(durable)))
+        Ok(BrokerState::new(config, access(settings, key), is_configured_only, threads, Some(durable)))
     };
     on_disk(work).await
 }
 
-/// Takes over what was kept of the last run: nobody is connected yet.
-async fn load(shared: &Arc<Shared>) -> Result<(), StartError> {
+/// Restores the stored state of the last run, before any client connects.
+async fn load(shared: &Arc<BrokerState>) -> Result<(), StartError> {
     let Some(durable) = shared.durable.clone() else { return Ok(()) };
     let shared = Arc::clone(shared);
     on_disk(move || durable::load(&shared, &durable)).await
 }
 
-/// Work that waits for the disk.
+/// Runs blocking disk work off the async threads.
 async fn on_disk<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, StoreError> + Send + 'static,
 ) -> Result<T, StartError> {
@@ -233,54 +244,60 @@ async fn on_disk<T: Send + 'static>(
 }
 
 impl Broker {
-    /// Begins to set a broker up.
+    /// Returns a builder with the default configuration.
     pub fn builder() -> BrokerBuilder {
         BrokerBuilder::default()
     }
 
-    /// Where it listens, in the order of [`Config::listen`] and then [`Config::listeners`], with the ports that were taken for 0.
+    /// Addresses of [`Config::listen`] and then [`Config::listeners`], in order, with the actual ports instead of 0.
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
     }
 
-    /// Serves a client at the other end of `stream`, which may be memory (`tokio::io::duplex`), as one that came from
-    /// `peer` through the first listener. Returns at once: its task runs on the runtime that this is called on. The stream
-    /// is dropped when the connection is over, and at once where there is no room for it or no listener at all.
+    /// Serves a client over `stream`, which may be in memory (`tokio::io::duplex`), as if it had come from `peer`
+    /// through the first listener.
+    ///
+    /// Returns at once; the connection's task runs on the calling runtime. The broker drops the stream when the
+    /// connection ends, or at once if there is no listener or no room for another connection.
     pub fn serve(&self, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, peer: SocketAddr) {
         if let Some(name) = &self.first_listener {
             net::serve(&self.shared, net::Foreign(stream), peer, name, None);
         }
     }
 
-    /// How it is set up.
+    /// Configuration in effect.
     pub fn config(&self) -> &Config {
         &self.shared.config
     }
 
-    /// The counters now.
+    /// Current values of the counters.
     pub fn metrics(&self) -> MetricsSnapshot {
         self.shared.metrics.snapshot()
     }
 
-    /// Network Connections that are open now.
+    /// Number of open Network Connections.
     pub fn connections(&self) -> usize {
         self.shared.connections.load(Ordering::Relaxed)
     }
 
-    /// Sessions, connected or not.
+    /// Number of sessions, connected or not.
     pub fn sessions(&self) -> usize {
         self.shared.registry.len()
     }
 
-    /// Takes over what `config` says of share groups, by what they choose, and of access: who may come in through which listener, with which password files,
-    /// and the ACL. What this takes away stops at once: clients whose credentials do not hold any more are
-    /// disconnected, sessions of users who are not known get no new messages, and subscriptions deliver only what is allowed. A
-    /// share member that may be one again is so as soon as its connection has noticed. Share groups keep their
-    /// members, and lose no message. What load reports are taken from is taken over for connections that begin from
-    /// now on. Listeners are known by their names. What differs in the rest of `config` is not taken: each such key is logged.
+    /// Applies the share-group rules and the access rules of `config`: listeners' password files and anonymous access,
+    /// and the ACL.
+    ///
+    /// Removed rights end at once. Clients with invalid credentials are disconnected, sessions of unknown users get no
+    /// new messages, and subscriptions deliver only permitted messages. A share member that regains its right rejoins
+    /// the group when its connection notices the change. Share groups keep their members and lose no message. A changed
+    /// carrier of load reports applies to new connections.
+    ///
+    /// Listeners are identified by name. All other differences in `config` are ignored, with a log line for each such
+    /// key.
     ///
     /// # Errors
-    /// Something in it cannot be used, or it does not name a listener that is open; then all stays as it is.
+    /// A part of `config` is invalid, or `config` lacks an open listener. Then nothing changes.
     pub fn reload(&self, config: &Config) -> Result<(), AccessError> {
         let realms = enforcement::reload(&self.shared, config)?;
         self.shared.router.set_share_rules(config.share_rules());
@@ -295,19 +312,20 @@ impl Broker {
         Ok(())
     }
 
-    /// As [`Broker::reload`], after the rules of an [`Authenticator`] or [`Authorizer`] of your own have changed.
+    /// Applies changed rules of a custom [`Authenticator`] or [`Authorizer`], as [`Broker::reload`] does.
     pub fn reauthorize(&self) {
         enforcement::changed(&self.shared);
     }
 
-    /// Stops: no new connections; every client gets DISCONNECT 0x8B (v5) and is closed. Returns when all are, or
-    /// after five seconds.
+    /// Stops the broker: accepts no more connections, sends DISCONNECT 0x8B (v5) to every client and closes it.
+    ///
+    /// Returns when all connections are closed, or after five seconds.
     pub async fn shutdown(mut self) {
         self.shared.stopping.send_replace(true);
         self.tasks.shutdown().await;
         let patience = tokio::time::Instant::now() + SHUTDOWN;
         while self.connections() > 0 && tokio::time::Instant::now() < patience {
-            // Again and again: one that was between CONNECT and its first wait may have missed it.
+            // Repeated, because a connection between its CONNECT and its first wait may miss the message.
             self.shared.registry.for_each(|client| client.outbox.control(Control::ShuttingDown));
             tokio::time::sleep(Duration::from_millis(10)).await;
         }

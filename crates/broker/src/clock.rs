@@ -2,7 +2,7 @@ use std::time::Instant;
 
 use tenbin_balancer::Nanos;
 
-/// Where the broker's time begins. The clock itself is read once per batch of work, by the tasks.
+/// Origin of the broker's time. Tasks read the clock itself once per batch of work.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Clock {
     start: Instant,
@@ -13,12 +13,12 @@ impl Clock {
         Self { start: Instant::now() }
     }
 
-    /// An instant together with what the balancer calls it.
+    /// Returns an instant in both forms.
     pub(crate) fn moment(self, at: Instant) -> Moment {
         Moment { at, nanos: self.nanos(at) }
     }
 
-    /// An instant as the balancer counts it.
+    /// Returns an instant in the balancer's form: nanoseconds since the start.
     pub(crate) fn nanos(self, at: Instant) -> Nanos {
         Nanos(u64::try_from(at.saturating_duration_since(self.start).as_nanos()).unwrap_or(u64::MAX))
     }

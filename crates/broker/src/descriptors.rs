@@ -2,10 +2,10 @@
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Raises this process's soft limit of file descriptors to its hard limit, and returns it; `None` = no limit.
+/// Raises the process's soft limit of file descriptors to its hard limit. Returns it; `None` = no limit.
 ///
-/// A broker of its own process should call it before it starts: the soft limit is 1,024 on most systems. A program that calls
-/// `select` must not.
+/// A broker of its own process should call it before it starts: the soft limit is 1,024 on most systems. A program that
+/// calls `select` must not.
 ///
 /// # Errors
 /// The system refuses.
@@ -17,13 +17,13 @@ pub fn raise_descriptor_limit() -> std::io::Result<Option<u64>> {
     Ok(limit.maximum)
 }
 
-/// Connections at a time that leave the store and `threads` threads enough descriptors: at most `configured`.
+/// Most simultaneous connections that leave the store and `threads` threads enough descriptors.
 pub(crate) fn connections_maximum(configured: usize, threads: usize) -> usize {
     let Some(limit) = getrlimit(Resource::Nofile).current else { return configured };
     below(limit, threads).min(configured)
 }
 
-/// Logs that `maximum` connections may come where more are configured.
+/// Logs that no more than `maximum` connections are possible, if more are configured.
 pub(crate) fn log_lowered(configured: usize, maximum: usize) {
     if maximum < configured {
         let descriptors = getrlimit(Resource::Nofile).current;

@@ -5,11 +5,11 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 
+use crate::broker_state::BrokerState;
 use crate::registry::Client;
-use crate::shared::Shared;
 use crate::slices::Pace;
 
-/// Sessions without a connection, by the time at which something is due: a Will, or the session's end.
+/// Sessions without a connection, by the time at which their Will or their end is due.
 #[derive(Debug, Default)]
 pub(crate) struct ExpiryQueue {
     heap: Mutex<Heap>,
@@ -21,7 +21,7 @@ type Heap = BinaryHeap<Reverse<Entry>>;
 #[derive(Debug)]
 struct Entry {
     at: Instant,
-    /// Does not keep a session alive that has ended otherwise.
+    /// Weak, so that it does not keep a session alive that has ended otherwise.
     client: Weak<Client>,
 }
 
@@ -40,8 +40,8 @@ impl ExpiryQueue {
         }
     }
 
-    /// Tells when something is due, for ever.
-    pub(crate) async fn run(shared: Arc<Shared>) {
+    /// Passes sessions on when work for them is due, for as long as the broker runs.
+    pub(crate) async fn run(shared: Arc<BrokerState>) {
         loop {
             let queue = &shared.expiry;
             let next = queue.heap().peek().map(|Reverse(entry)| entry.at);
@@ -79,9 +79,9 @@ impl ExpiryQueue {
     }
 }
 
-/// Gives the memory of retained messages back whose time is over, for ever. None is delivered from then on anyway, so
-/// there is no hurry.
-pub(crate) async fn sweep_retained(shared: Arc<Shared>) {
+/// Frees the memory of expired retained messages, for as long as the broker runs. There is no hurry: the router does
+/// not deliver them any more.
+pub(crate) async fn sweep_retained(shared: Arc<BrokerState>) {
     loop {
         let is_more = shared.router.sweep_retained(Instant::now());
         tokio::time::sleep(if is_more { SWEEP_PAUSE } else { SWEEP_INTERVAL }).await;
@@ -108,11 +108,11 @@ impl Ord for Entry {
     }
 }
 
-/// Between two parts of a sweep: one through a million topics takes some minutes and little of a processor.
+/// Pause between two parts of a sweep. For a million topics a sweep takes minutes, and little processor time.
 const SWEEP_PAUSE: Duration = Duration::from_millis(100);
 
-/// From the end of a sweep to the look whether something has expired since.
+/// Pause between two sweeps.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 
-/// From so many entries on, dead ones are taken out before the heap grows.
+/// Number of entries from which on dead ones are removed before the heap grows.
 const COMPACT_FROM: usize = 1024;

@@ -1,4 +1,4 @@
-//! Clients that have closed their side before they got an answer.
+//! Clients that have closed their side of the connection before CONNACK.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -6,19 +6,18 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::admission::network;
 
-/// Clients that have closed their side of the connection and wait for the authenticator, by the network address they
-/// come from.
+/// Clients that have closed their side and wait for the authenticator, by their network address.
 ///
-/// FIN says only that a client sends nothing more. It may listen for its CONNACK, or be gone for good, which shows
-/// only when it is written to. So [`PER_ADDRESS`] of each address may wait, and further ones are refused at once:
-/// whoever connects and closes over and over holds nothing open itself, and takes no more places than these from
-/// those who wait.
+/// FIN says only that a client sends nothing more. It may listen for its CONNACK, or be gone for good, which shows only
+/// when the broker writes to it. So [`PER_ADDRESS`] clients of each address may wait, and further ones are refused at
+/// once. A client that connects and closes over and over holds no socket open itself. It takes no more than these
+/// places from the clients that wait.
 #[derive(Debug, Default)]
 pub(crate) struct HalfClosed {
     waiting: Mutex<HashMap<IpAddr, u32>>,
 }
 
-/// The right to wait; given back when dropped.
+/// The right to wait, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Place<'a> {
     all: &'a HalfClosed,
@@ -26,7 +25,7 @@ pub(crate) struct Place<'a> {
 }
 
 impl HalfClosed {
-    /// A client of `address` has closed its side: its place, if one is left.
+    /// Registers a client of `address` that has closed its side; `None`: no place is left.
     pub(crate) fn enter(&self, address: IpAddr) -> Option<Place<'_>> {
         let address = network(address);
         let mut waiting = self.waiting();
@@ -55,7 +54,7 @@ impl Drop for Place<'_> {
     }
 }
 
-/// Half-closed clients of one address that wait at a time: a script or two that pipe their packets into a socket.
+/// Half-closed clients of one address that may wait: enough for scripts that pipe packets into a socket.
 const PER_ADDRESS: u32 = 4;
 
 #[cfg(test)]
@@ -63,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn few_of_each_address_wait_and_nothing_is_kept_of_the_others() {
+    fn half_closed_clients_are_bounded_per_address() {
         let (half_closed, a, b) = (HalfClosed::default(), IpAddr::from([10, 0, 0, 1]), IpAddr::from([10, 0, 0, 2]));
         let mut places: Vec<_> = (0..4).map(|_| half_closed.enter(a).expect("a place")).collect();
         assert!(half_closed.enter(a).is_none() && half_closed.enter(b).is_some());

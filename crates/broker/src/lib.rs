@@ -1,7 +1,6 @@
 //! The Tenbin MQTT broker, as a library.
 //!
-//! MQTT 5.0 and 3.1.1 over TCP. Share groups are balanced by the members' own load reports, see
-//! [`Config::policy`].
+//! MQTT 5.0 and 3.1.1 over TCP. Share groups can be balanced by their members' load reports, see [`Config::policy`].
 //!
 //! ```no_run
 //! # async fn embed() -> Result<(), tenbin_broker::StartError> {
@@ -21,6 +20,7 @@ pub mod auth;
 #[doc(hidden)]
 pub mod bench;
 mod broker;
+mod broker_state;
 mod clock;
 pub mod config;
 mod descriptors;
@@ -37,7 +37,6 @@ mod outbox;
 mod registry;
 mod report_carriers;
 mod router;
-mod shared;
 mod slices;
 mod slow_receivers;
 mod sys_share;

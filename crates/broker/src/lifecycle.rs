@@ -1,5 +1,4 @@
-//! What happens to a session and its Will when a connection begins and ends (MQTT 5.0 §3.1.2.4, §3.1.2.5,
-//! §4.1).
+//! Sessions and Wills when a connection begins and ends (MQTT 5.0 §3.1.2.4, §3.1.2.5, §4.1).
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -11,24 +10,24 @@ use tenbin_session::{Publication, Session, SessionExpiry};
 use tokio::sync::oneshot;
 
 use crate::auth::enforcement;
-use crate::durable::{Durable, SafeAt, Stored, place};
+use crate::broker_state::BrokerState;
+use crate::durable::{CommitPoint, Durable, Stored, place};
 use crate::outbox::Booked;
 use crate::registry::{ChargedWill, Client, CountedSession, Lease, OverQuota, PendingWill};
 use crate::router::{HeldKey, Published, Publisher};
-use crate::shared::Shared;
 use crate::slices::Pace;
 
 /// How a connection ended.
 #[derive(Debug)]
 pub(crate) struct ConnectionEnd {
-    /// The messages under way.
+    /// The messages in flight.
     pub(crate) session: Session,
-    /// The Will, unless DISCONNECT 0x00 took it away `[MQTT-3.14.4-3]`.
+    /// The Will, unless DISCONNECT 0x00 removed it `[MQTT-3.14.4-3]`.
     pub(crate) will: Option<Box<ChargedWill>>,
-    /// How long the session goes on.
+    /// How long the session outlives the connection.
     pub(crate) expiry: SessionExpiry,
-    /// When what has become of messages is safe.
-    pub(crate) settled_at: SafeAt,
+    /// Commit point of the connection's delivery updates.
+    pub(crate) settled_at: CommitPoint,
 }
 
 /// How a connection begins.
@@ -38,47 +37,48 @@ pub(crate) struct Beginning<'a> {
     /// How long the session outlives it.
     pub(crate) expiry: SessionExpiry,
     pub(crate) will: Option<&'a Will>,
-    /// When its CONNECT came: the time that counts for what is over by then.
+    /// When its CONNECT came: expiry is judged at this time.
     pub(crate) arrived_at: Instant,
 }
 
-/// A connection has begun.
+/// A connection that has begun.
 #[derive(Debug)]
 pub(crate) struct Begun {
-    /// What was under way of the session with which it goes on; `None` = there was none.
+    /// Pending Will and expiry of the session that goes on; `None`: there was no session.
     pub(crate) interrupted: Option<Interrupted>,
-    /// When the client may be told.
-    pub(crate) safe_at: SafeAt,
-    /// Whether it may be told as well where the state cannot be written: [`Durable::can_begin_unwritten`].
+    /// Commit point for CONNACK.
+    pub(crate) commit_point: CommitPoint,
+    /// Whether CONNACK may go out even if the state cannot be written: [`Durable::can_begin_unwritten`].
     pub(crate) may_be_unwritten: bool,
-    /// When it may be then.
-    pub(crate) settled_at: SafeAt,
+    /// Commit point for CONNACK in that case.
+    pub(crate) settled_at: CommitPoint,
 }
 
-/// What comes in time, if no connection does.
+/// Pending Will and expiry of a session, interrupted by a new connection.
 #[derive(Debug)]
 pub(crate) struct Interrupted {
     will: Option<Box<PendingWill>>,
     expires_at: Option<Instant>,
 }
 
-/// Why a connection does not begin.
+/// Why a connection cannot begin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NotBegun {
-    /// The disk does not take the session.
+    /// The disk cannot store the session.
     CannotBeKept,
     OverQuota(OverQuota),
 }
 
-/// Whether a connection may begin: not where something would have to be kept for it, and the disk does not take it.
-pub(crate) fn may_begin(shared: &Shared, lease: &Lease, beginning: &Beginning<'_>) -> bool {
+/// Whether a connection may begin. It may not if something has to be stored for it and the disk takes no writes.
+pub(crate) fn may_begin(shared: &BrokerState, lease: &Lease, beginning: &Beginning<'_>) -> bool {
     let Some(durable) = &shared.durable else { return true };
     let session_ends = beginning.ends_session(lease);
     !(durable.is_failing() || durable.is_congested()) || durable.can_begin_unwritten(lease, session_ends, beginning)
 }
 
 impl Beginning<'_> {
-    /// By what time it is judged what is over: a connection that is taken over ends after the next one has come.
+    /// When expiry is judged: the arrival of CONNECT, or the end of the last connection if that is later.
+    /// A connection that is taken over ends later.
     fn judged_at(&self, lease: &Lease) -> Instant {
         lease.state.left_at.map_or(self.arrived_at, |left_at| left_at.max(self.arrived_at))
     }
@@ -88,23 +88,24 @@ impl Beginning<'_> {
     }
 }
 
-/// Whether the time of a session without a connection is over. [MQTT-4.1.0-2]
+/// Whether a session without a connection has expired. [MQTT-4.1.0-2]
 fn is_over(lease: &Lease, at: Instant) -> bool {
     lease.state.expires_at.is_some_and(|expires_at| expires_at <= at)
 }
 
-/// Counts a session that is over because nobody came back in time.
-fn count_expired(shared: &Shared, lease: &Lease) {
+/// Counts an expired session, unless it ended with its connection.
+fn count_expired(shared: &BrokerState, lease: &Lease) {
     if lease.state.expires_at != lease.state.left_at {
         tracing::debug!(client = ?lease.client.id, "session expired");
         shared.metrics.clients_expired.add(1);
     }
 }
 
-/// Whether an anonymous session may end, because a user wants its Client Identifier: not where the user's connection could not
-/// begin after it. The place of the user's session at its address.
+/// Whether an anonymous session may end for a user with the same Client Identifier.
+///
+/// It may not if the user's connection could not begin afterwards. Returns the user's session, counted for its address.
 pub(crate) fn may_displace(
-    shared: &Shared,
+    shared: &BrokerState,
     lease: &Lease,
     beginning: &Beginning<'_>,
     address: IpAddr,
@@ -115,8 +116,8 @@ pub(crate) fn may_displace(
     shared.address_quota.count(address, lease.state.counted.as_deref()).map_err(NotBegun::OverQuota)
 }
 
-/// An anonymous session ends, because a user wants its Client Identifier. Nothing of it is the user's.
-pub(crate) async fn displace(shared: &Shared, mut lease: Lease, now: Instant) {
+/// Ends an anonymous session for a user with the same Client Identifier. The user inherits nothing of it.
+pub(crate) async fn displace(shared: &BrokerState, mut lease: Lease, now: Instant) {
     tracing::info!(client = ?lease.client.id, "anonymous session ended: a user connects with its Client Identifier");
     if let Some(pending) = lease.state.will.take() {
         publish_kept_will(shared, &mut lease, pending.will, now); // [MQTT-3.1.3-9]
@@ -124,12 +125,12 @@ pub(crate) async fn displace(shared: &Shared, mut lease: Lease, now: Instant) {
     finish(shared, lease, &mut Pace::default()).await;
 }
 
-/// Counts the session that begins for the address that begins it. `place`: it is counted already.
+/// Counts a new session for its client's address. `place`: the session, if it is counted already.
 ///
 /// # Errors
 /// The address has as many sessions as it may have.
 pub(crate) fn count(
-    shared: &Shared,
+    shared: &BrokerState,
     lease: &mut Lease,
     beginning: &Beginning<'_>,
     address: IpAddr,
@@ -144,8 +145,8 @@ pub(crate) fn count(
     Ok(())
 }
 
-/// A connection that was not to begin: all is as it was before.
-pub(crate) async fn give_back(shared: &Shared, mut lease: Lease, now: Instant) {
+/// Gives back the lease of a connection that may not begin. An existing session stays as it was, and a new one ends.
+pub(crate) async fn give_back(shared: &BrokerState, mut lease: Lease, now: Instant) {
     if !lease.state.established {
         finish(shared, lease, &mut Pace::default()).await;
         return;
@@ -154,8 +155,8 @@ pub(crate) async fn give_back(shared: &Shared, mut lease: Lease, now: Instant) {
     put_down(shared, lease, now);
 }
 
-/// A connection begins.
-pub(crate) async fn begin(shared: &Shared, lease: &mut Lease, beginning: &Beginning<'_>, now: Instant) -> Begun {
+/// Begins a connection.
+pub(crate) async fn begin(shared: &BrokerState, lease: &mut Lease, beginning: &Beginning<'_>, now: Instant) -> Begun {
     let judged_at = beginning.judged_at(lease);
     if is_over(lease, judged_at) {
         count_expired(shared, lease);
@@ -167,7 +168,8 @@ pub(crate) async fn begin(shared: &Shared, lease: &mut Lease, beginning: &Beginn
     if session_ends {
         wipe(shared, lease, &mut Pace::default()).await; // [MQTT-3.1.2-4]
     }
-    // The old session's end ends the delay too; else, back within the delay, it is not sent. [MQTT-3.1.3-9]
+    // The old session's end ends the Will's delay. A client that is back within the delay cancels the Will.
+    // [MQTT-3.1.3-9]
     if let Some(pending) = lease.state.will.take_if(|pending| session_ends || pending.due <= judged_at) {
         publish_kept_will(shared, lease, pending.will, now);
     }
@@ -180,19 +182,21 @@ pub(crate) async fn begin(shared: &Shared, lease: &mut Lease, beginning: &Beginn
         joins(shared, &lease.client, filter, now);
     }
     shared.metrics.client_connected();
-    // What was kept of messages on an earlier connection is safe before this one goes on with it.
-    let settled_at = if session_present { lease.state.settled_at } else { SafeAt::NOW };
-    let safe_at = durable.map_or(SafeAt::NOW, |durable| {
-        let safe_at = durable.connection_begins(lease, beginning.expiry, beginning.will);
+    // The delivery updates of an earlier connection are durable before this one goes on with the session.
+    let settled_at = if session_present { lease.state.settled_at } else { CommitPoint::NOW };
+    let commit_point = durable.map_or(CommitPoint::NOW, |durable| {
+        let commit_point = durable.connection_begins(lease, beginning.expiry, beginning.will);
         store_messages(lease, durable);
-        safe_at.and(settled_at)
+        commit_point.and(settled_at)
     });
-    Begun { interrupted, safe_at, may_be_unwritten, settled_at }
+    Begun { interrupted, commit_point, may_be_unwritten, settled_at }
 }
 
-/// A connection that has begun is refused after all, before its client knows of it: a session that was there before goes on
-/// as it was, and one that was not ends. What a clean start or time have ended is over all the same.
-pub(crate) async fn refuse(shared: &Shared, mut lease: Lease, interrupted: Option<Interrupted>, now: Instant) {
+/// Refuses a connection that has begun, before its client knows of it.
+///
+/// An existing session goes on as it was, and a new one ends. A session that a clean start or time has ended stays
+/// ended.
+pub(crate) async fn refuse(shared: &BrokerState, mut lease: Lease, interrupted: Option<Interrupted>, now: Instant) {
     let expiry = match interrupted {
         None => SessionExpiry::AtDisconnect,
         Some(Interrupted { will, expires_at }) => {
@@ -206,18 +210,18 @@ pub(crate) async fn refuse(shared: &Shared, mut lease: Lease, interrupted: Optio
     end(shared, lease, ConnectionEnd { session, will: None, expiry, settled_at }, now).await;
 }
 
-/// A client has come back to its session, perhaps through another listener: what publishers remember of its rights is void.
-pub(crate) fn rights_renewed(shared: &Shared, lease: &mut Lease, now: Instant) {
+/// Applies the rights of a client that is back, perhaps through another listener. Publishers drop cached rights.
+pub(crate) fn rights_renewed(shared: &BrokerState, lease: &mut Lease, now: Instant) {
     shared.router.invalidate();
     enforcement::judge(shared, lease, now);
 }
 
-/// Rounded up: kept are whole ones.
+/// Rounds up: the store has whole seconds.
 fn whole_seconds(duration: Duration) -> Duration {
     Duration::from_secs(duration.as_secs() + u64::from(duration.subsec_nanos() > 0))
 }
 
-/// Messages for a session that is kept are kept too.
+/// Gives a session that is on disk a queue there too, unless it has one.
 fn store_messages(lease: &Lease, durable: &Durable) {
     let Some(session) = &lease.state.durable else { return };
     let before = lease.client.outbox.any_queue();
@@ -226,12 +230,12 @@ fn store_messages(lease: &Lease, durable: &Durable) {
     }
 }
 
-/// A connection ended: the session waits for the next one or ends with it.
+/// Ends a connection. Its session waits for the next connection, or ends with this one.
 ///
-/// What others may rely on is so at once, see [`leave`]. What takes long waits for its turn, without the lease: then it is over
-/// when this receiver ends.
+/// Changes that others rely on are made at once, see [`leave`]. Long work waits for its turn, without the lease. It is
+/// done when the returned receiver ends.
 pub(crate) async fn end(
-    shared: &Shared,
+    shared: &BrokerState,
     mut lease: Lease,
     end: ConnectionEnd,
     now: Instant,
@@ -254,22 +258,23 @@ pub(crate) async fn end(
     None
 }
 
-/// Share groups give nothing to the client any more, and others get what it had of them; the disk has when its session ends, and
-/// when its Will is due.
-fn leave(shared: &Shared, lease: &mut Lease, end: ConnectionEnd, now: Instant) {
+/// Disconnects the client from share groups, and stores when its session ends and its Will is due.
+///
+/// The groups redeliver its messages to other members, and give it no more.
+fn leave(shared: &BrokerState, lease: &mut Lease, end: ConnectionEnd, now: Instant) {
     shared.metrics.clients_connected.subtract(1);
     lease.state.retained_pages.connection_ended();
     lease.state.settled_at = end.settled_at;
     let (client, mut session) = (Arc::clone(&lease.client), end.session);
-    // What share groups gave to this member goes to others: what it has not acknowledged, then what it has not
-    // been sent. QoS 2 stays with whom it was sent to. [MQTT-4.8.2-4]
+    // BrokerState messages go to other members: first those it has not acknowledged, then those in its queue. QoS 2 messages
+    // stay with the member that they were sent to. [MQTT-4.8.2-4]
     let under_way = session.shared_in_flight().map(|delivery| delivery.share);
-    let (handover, queued) = shared.router.detach(client.number, &client.outbox, under_way);
+    let (redelivery, queued) = shared.router.detach(client.number, &client.outbox, under_way);
     let mut orphans = session.withdraw(|delivery| delivery.share.is_some());
     take_back(shared, &client, orphans.iter().map(Booked::of).sum());
     orphans.extend(queued);
     shared.router.keys_done(orphans.iter().filter_map(HeldKey::of), client.number);
-    handover.finish(orphans, now, &mut Rng::new(client.number));
+    redelivery.finish(orphans, now, &mut Rng::new(client.number));
     let ends_now = end.expiry == SessionExpiry::AtDisconnect;
     lease.state.left_at = Some(now);
     lease.state.expires_at = match end.expiry {
@@ -277,14 +282,14 @@ fn leave(shared: &Shared, lease: &mut Lease, end: ConnectionEnd, now: Instant) {
         SessionExpiry::After(interval) => now.checked_add(interval),
         SessionExpiry::Never => None,
     };
-    // Of a connection that is refused: the record on disk may be another's.
+    // The Will of an earlier connection, whose record on disk a refused connection may have replaced.
     let is_restored = end.will.is_none() && lease.state.will.is_some();
     if let Some(will) = end.will {
         let delay = if ends_now { 0 } else { will.will.delay_interval.unwrap_or(0) };
         let due = now.checked_add(Duration::from_secs(delay.into())).unwrap_or(now);
         lease.state.will = Some(Box::new(PendingWill { will: *will, due })); // [MQTT-3.1.2-8]
     }
-    // What is on disk need not be in memory too, where each session would have its own copy.
+    // Messages on disk need not be in memory too, where each session would have its own copy.
     let is_on_disk = !ends_now && lease.state.durable.is_some() && client.outbox.is_stored();
     if is_on_disk && session.forget_stored() {
         lease.state.has_unread = true;
@@ -298,9 +303,8 @@ fn leave(shared: &Shared, lease: &mut Lease, end: ConnectionEnd, now: Instant) {
     }
 }
 
-/// A client comes to the share group of `filter`, if that is one: what is known of its speed there counts until more
-/// is known.
-pub(crate) fn joins(shared: &Shared, client: &Client, filter: &TopicFilter, now: Instant) {
+/// Joins a client to the share group of `filter`, if that is one. Its remembered speed counts until more is known.
+pub(crate) fn joins(shared: &BrokerState, client: &Client, filter: &TopicFilter, now: Instant) {
     if filter.is_shared()
         && !client.load.is_speed_known()
         && let Some(processing_time) = shared.speeds.recall(&client.rights.principal(), filter, now)
@@ -309,14 +313,15 @@ pub(crate) fn joins(shared: &Shared, client: &Client, filter: &TopicFilter, now:
     }
 }
 
-/// A member of share groups takes messages, or takes them again: what waits with its groups goes to it and to others.
-pub(crate) fn takes_messages(shared: &Shared, lease: &Lease, now: Instant) {
+/// Dispatches the backlogs of share groups after a member has begun to take messages, or has begun again.
+pub(crate) fn takes_messages(shared: &BrokerState, lease: &Lease, now: Instant) {
     shared.router.connected(lease.state.subscriptions.keys(), now, &mut Rng::new(lease.client.number));
 }
 
-/// A client leaves the share group of `filter`, if that is one, for good or for now: its speed is remembered, if it has
-/// shown one.
-pub(crate) fn leaves(shared: &Shared, client: &Client, filter: &TopicFilter, now: Instant) {
+/// Remembers the speed of a client that leaves the share group of `filter`, for good or for now.
+///
+/// Does nothing for a filter of no group, and for a client that has shown no speed.
+pub(crate) fn leaves(shared: &BrokerState, client: &Client, filter: &TopicFilter, now: Instant) {
     if filter.is_shared()
         && let Some(processing_time) = client.load.learned_speed()
     {
@@ -324,8 +329,8 @@ pub(crate) fn leaves(shared: &Shared, client: &Client, filter: &TopicFilter, now
     }
 }
 
-/// Publishes the Will of a session without a connection, if it is due; whether the session is over, and to be ended.
-pub(crate) fn look_at(shared: &Shared, mut lease: Lease, now: Instant) -> bool {
+/// Publishes a due Will of a session without a connection. Returns whether the session is over and has to be ended.
+pub(crate) fn look_at(shared: &BrokerState, mut lease: Lease, now: Instant) -> bool {
     let is_over = publish_due_will(shared, &mut lease, now);
     if !is_over {
         put_down(shared, lease, now);
@@ -333,8 +338,8 @@ pub(crate) fn look_at(shared: &Shared, mut lease: Lease, now: Instant) -> bool {
     is_over
 }
 
-/// Does what is due for a session without a connection.
-pub(crate) async fn expire(shared: &Shared, mut lease: Lease, now: Instant, pace: &mut Pace) {
+/// Publishes a due Will of a session without a connection, and ends the session if it has expired.
+pub(crate) async fn expire(shared: &BrokerState, mut lease: Lease, now: Instant, pace: &mut Pace) {
     if publish_due_will(shared, &mut lease, now) {
         count_expired(shared, &lease);
         finish(shared, lease, pace).await;
@@ -343,8 +348,8 @@ pub(crate) async fn expire(shared: &Shared, mut lease: Lease, now: Instant, pace
     }
 }
 
-/// Whether the session is over.
-fn publish_due_will(shared: &Shared, lease: &mut Lease, now: Instant) -> bool {
+/// Returns whether the session is over.
+fn publish_due_will(shared: &BrokerState, lease: &mut Lease, now: Instant) -> bool {
     let is_over = !lease.state.ended && is_over(lease, now);
     if let Some(pending) = lease.state.will.take_if(|pending| is_over || pending.due <= now) {
         publish_kept_will(shared, lease, pending.will, now);
@@ -352,13 +357,13 @@ fn publish_due_will(shared: &Shared, lease: &mut Lease, now: Instant) -> bool {
     is_over
 }
 
-/// What share groups gave to a member and will not come to an end with it.
-fn take_back(shared: &Shared, client: &Client, booked: Booked) {
+/// Ends the bookings of shared messages that this member will not complete.
+fn take_back(shared: &BrokerState, client: &Client, booked: Booked) {
     booked.take_back(&client.load, shared.clock.nanos(Instant::now()));
 }
 
-/// The session is over.
-async fn finish(shared: &Shared, mut lease: Lease, pace: &mut Pace) {
+/// Ends the session.
+async fn finish(shared: &BrokerState, mut lease: Lease, pace: &mut Pace) {
     wipe(shared, &mut lease, pace).await;
     if let Some(durable) = &shared.durable {
         durable.will_over(&mut lease);
@@ -370,11 +375,11 @@ async fn finish(shared: &Shared, mut lease: Lease, pace: &mut Pace) {
     shared.registry.remove(&lease.client);
 }
 
-/// Forgets subscriptions, messages under way and waiting ones.
+/// Forgets subscriptions, messages in flight, and queued messages.
 ///
-/// On disk the session is over first. A message that comes for it until the last subscription is gone goes with its queue: also
-/// after a crash, when nobody has that queue any more.
-async fn wipe(shared: &Shared, lease: &mut Lease, pace: &mut Pace) {
+/// The session ends on disk first. Until its last subscription is gone, messages may still come for it. They end with
+/// its queue, which belongs to no session after a crash.
+async fn wipe(shared: &BrokerState, lease: &mut Lease, pace: &mut Pace) {
     if let Some(durable) = &shared.durable {
         durable.session_over(lease);
     }
@@ -400,9 +405,9 @@ async fn wipe(shared: &Shared, lease: &mut Lease, pace: &mut Pace) {
     }
 }
 
-/// What is kept of messages for a session goes with it. What share groups had sent to it at QoS 2 goes to nobody else
+/// Removes the stored messages of a session. QoS 2 messages that share groups had sent to it go to no other member
 /// `[MQTT-4.8.2-5]`.
-fn forget_messages(shared: &Shared, lease: &Lease, session: &Session, durable: &Durable) {
+fn forget_messages(shared: &BrokerState, lease: &Lease, session: &Session, durable: &Durable) {
     if let Some(queue) = lease.client.outbox.stored() {
         durable.end_queue(&queue);
     }
@@ -413,17 +418,17 @@ fn forget_messages(shared: &Shared, lease: &Lease, session: &Session, durable: &
     durable.done(of_groups);
 }
 
-/// Gives back the lease of a session without a connection. Somebody looks at it when something is due.
-pub(crate) fn put_down(shared: &Shared, mut lease: Lease, now: Instant) {
+/// Gives back the lease of a session without a connection, and schedules a visit for its Will or its end.
+pub(crate) fn put_down(shared: &BrokerState, mut lease: Lease, now: Instant) {
     let will_due = lease.state.will.as_ref().map(|pending| pending.due);
     let due = [will_due, lease.state.expires_at].into_iter().flatten().min().filter(|_| !lease.state.ended);
-    // One that is due earlier looks again by itself. One that is nearly due may just now find the lease taken.
+    // A visit scheduled earlier schedules the next one itself. One that is nearly due may find the lease taken.
     let (scheduled, counted_on) = (lease.state.scheduled, now + SCHEDULE_SLACK);
     let is_known = |due: Instant| scheduled.is_some_and(|known| known <= due && known > counted_on);
     let due = due.filter(|&due| !is_known(due));
     lease.state.scheduled = due.or(scheduled);
     let client = Arc::clone(&lease.client);
-    enforcement::release(shared, lease); // whoever looks at once finds it free
+    enforcement::release(shared, lease); // first, so that the visit finds the lease free
     match due {
         Some(due) if due <= now => shared.long_ends.look_at(client),
         Some(due) => shared.expiry.push(due, &client),
@@ -431,19 +436,19 @@ pub(crate) fn put_down(shared: &Shared, mut lease: Lease, now: Instant) {
     }
 }
 
-/// Publishes the Will of a session, and forgets it when whoever is to have it is sure to.
-fn publish_kept_will(shared: &Shared, lease: &mut Lease, will: ChargedWill, now: Instant) {
-    let safe_at = publish_will(shared, &lease.client, will.will, now);
+/// Publishes the Will of a session. Its record on disk goes once the published message is durable.
+fn publish_kept_will(shared: &BrokerState, lease: &mut Lease, will: ChargedWill, now: Instant) {
+    let commit_point = publish_will(shared, &lease.client, will.will, now);
     if let Some(durable) = &shared.durable {
-        durable.will_published(lease, safe_at);
+        durable.will_published(lease, commit_point);
     }
 }
 
-/// Publishes a Will, if its client still may; when that is safe.
-pub(crate) fn publish_will(shared: &Shared, client: &Client, will: Will, now: Instant) -> SafeAt {
+/// Publishes a Will if its client still has the right to. Returns the commit point of the message.
+pub(crate) fn publish_will(shared: &BrokerState, client: &Client, will: Will, now: Instant) -> CommitPoint {
     if let Err(reason) = client.rights.check_will(&will.topic) {
         tracing::warn!(client = ?client.id, topic = ?will.topic, reason, "Will dropped");
-        return SafeAt::NOW;
+        return CommitPoint::NOW;
     }
     let publication = Publication {
         qos: will.qos,
@@ -456,14 +461,14 @@ pub(crate) fn publish_will(shared: &Shared, client: &Client, will: Will, now: In
     let Published { reason, .. } = publisher.publish(&shared.router, &publication, shared.clock.moment(now));
     let flushed = publisher.flush(&shared.router, now);
     tracing::debug!(topic = ?publication.topic, %reason, "will published");
-    flushed.safe_at
+    flushed.commit_point
 }
 
-/// Subscriptions that go in one change of the index.
+/// Subscriptions that one change of the index removes.
 const WIPED_TOGETHER: usize = 32;
 
-/// Subscriptions of a session that ends at once.
+/// Subscriptions up to which an expired session ends at once, without waiting for its turn.
 const FEW: usize = 32;
 
-/// A visit of the expiry queue that is due so soon is not counted on.
+/// Visits that are due within this time do not count as scheduled: they may find the lease taken.
 const SCHEDULE_SLACK: Duration = Duration::from_secs(1);

@@ -12,10 +12,10 @@ use crate::Config;
 use crate::admission::network;
 use crate::token_bucket::{Rate, TokenBucket};
 
-/// Bound on the log lines that peers cause, for each network address and for all of them.
+/// Bound on the log lines that peers cause, for each network address and in total.
 ///
-/// Whoever writes the log asks [`LogLimiter::allows`] before it writes a line with the field `peer`. The broker logs how many
-/// lines were suppressed ([`BrokerBuilder::log_limiter`](crate::BrokerBuilder::log_limiter)).
+/// The subscriber that writes the log must call [`LogLimiter::allows`] for each line with the field `peer`. The broker
+/// logs the number of suppressed lines ([`BrokerBuilder::log_limiter`](crate::BrokerBuilder::log_limiter)).
 #[derive(Debug)]
 pub struct LogLimiter {
     limits: LogLimits,
@@ -24,7 +24,7 @@ pub struct LogLimiter {
     has_suppressed: Notify,
 }
 
-/// Lines a second; `None` = no bound.
+/// Lines per second; `None` = no bound.
 #[derive(Debug, Clone, Copy)]
 struct LogLimits {
     per_address: Option<Rate>,
@@ -37,7 +37,7 @@ struct Addresses {
     buckets: HashMap<IpAddr, Bucket>,
     /// Suppressed lines of addresses without a bucket.
     others: u64,
-    /// When buckets that were not in use were removed.
+    /// Time of the last removal of unused buckets.
     swept_at: Option<Instant>,
 }
 
@@ -45,23 +45,23 @@ struct Addresses {
 #[derive(Debug)]
 struct Bucket {
     tokens: TokenBucket,
-    /// Suppressed lines that are not logged yet.
+    /// Suppressed lines that are not in a summary yet.
     suppressed: u64,
-    /// When the first of them was suppressed.
+    /// Time of the first of them.
     since: Instant,
 }
 
-/// Suppressed lines that were not logged before.
+/// Suppressed lines since the last summary.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Summary {
-    /// Addresses with the most lines, and their lines.
+    /// Addresses with the most suppressed lines, and their numbers.
     most: Vec<(IpAddr, u64)>,
-    /// Lines of all other addresses.
+    /// Suppressed lines of all other addresses.
     others: u64,
 }
 
 impl LogLimiter {
-    /// With the bounds of `[log]`.
+    /// Creates a limiter with the bounds of `[log]`.
     pub fn new(config: &Config) -> Self {
         let (per_address, all) = config.log_rates();
         let now = Instant::now();
@@ -78,7 +78,7 @@ impl LogLimiter {
         }
     }
 
-    /// Whether a line may be written that this peer caused. If not, the line counts as suppressed.
+    /// Whether a line that this peer caused may be written. If not, counts it as suppressed.
     pub fn allows(&self, peer: IpAddr) -> bool {
         self.allows_at(peer, Instant::now())
     }
@@ -95,13 +95,14 @@ impl LogLimiter {
         is_allowed
     }
 
-    /// Suppressed lines since the start.
+    /// Number of suppressed lines since the start.
     pub(crate) fn suppressed(&self) -> u64 {
         self.suppressed.load(Ordering::Relaxed)
     }
 
-    /// Logs suppressed lines once the address is quiet, and once a [`SUMMARY_EVERY`] while it is not. Without suppressed lines it
-    /// costs nothing.
+    /// Logs an address's suppressed lines when it becomes quiet, and each [`SUMMARY_EVERY`] until then.
+    ///
+    /// Idle while no line is suppressed.
     pub(crate) async fn run(&self) {
         loop {
             self.has_suppressed.notified().await;
@@ -115,14 +116,14 @@ impl LogLimiter {
         }
     }
 
-    /// Logs all suppressed lines that are not logged yet.
+    /// Logs all suppressed lines that are not in a summary yet.
     pub(crate) fn log_rest(&self) {
         let (summary, _) = self.lock().take_summary(Instant::now(), Duration::ZERO);
         summary.log();
     }
 
     fn lock(&self) -> MutexGuard<'_, Addresses> {
-        // A panic under this lock leaves at worst a line out.
+        // A panic under this lock loses one line at worst.
         self.addresses.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -153,7 +154,9 @@ impl Addresses {
         is_allowed
     }
 
-    /// Of addresses whose buckets are full again, or that have waited for `patience`; and whether others wait still.
+    /// Takes the lines of addresses that are quiet (full bucket) or have waited for `patience`.
+    ///
+    /// Also returns whether other addresses have suppressed lines.
     fn take_summary(&mut self, now: Instant, patience: Duration) -> (Summary, bool) {
         let mut due = Vec::new();
         let mut has_more = false;
@@ -182,15 +185,15 @@ impl Summary {
     }
 }
 
-/// Addresses with a bucket of their own. Where all are in use, a further address shares the bound of all.
+/// Maximum number of buckets. While all are in use, further addresses have only the total bound.
 const ADDRESSES_MAX: usize = 4096;
-/// Buckets are looked through for unused ones so often at most.
+/// Minimum interval between two scans for unused buckets.
 const SWEEP_EVERY: Duration = Duration::from_millis(100);
-/// Addresses that are named at a time.
+/// Addresses that a summary lists.
 const SUMMARY_ADDRESSES: usize = 10;
-/// How often it is looked which addresses are quiet.
+/// Interval of the check for quiet addresses.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// How often the suppressed lines of an address that is not quiet are logged.
+/// Interval of the summaries of an address that does not become quiet.
 const SUMMARY_EVERY: Duration = Duration::from_secs(60);
 
 #[cfg(test)]
@@ -210,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn each_address_has_its_own_lines() {
+    fn each_address_has_its_own_line_rate() {
         let (limiter, now) = limiter("[log]\nlines_per_second_per_address = 5");
         assert_eq!(allowed(&limiter, address(1), 100, now), 5);
         assert_eq!(allowed(&limiter, address(2), 5, now), 5);
@@ -219,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_share_the_bound_of_all() {
+    fn addresses_share_the_total_line_rate() {
         let (limiter, now) = limiter("[log]\nlines_per_second = 50");
         let written = (0..100).map(|number| allowed(&limiter, address(number), 5, now)).sum::<usize>();
         assert_eq!((written, limiter.suppressed()), (50, 450));
@@ -233,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn suppressed_lines_are_summed_up_once_per_address() {
+    fn suppressed_lines_are_summarized_once_per_address() {
         let (limiter, now) = limiter("[log]\nlines_per_second_per_address = 5");
         allowed(&limiter, address(1), 100, now);
         allowed(&limiter, address(2), 6, now);

@@ -1,4 +1,4 @@
-//! What is due for sessions without a connection: Wills are published, and sessions end.
+//! Due work for sessions without a connection: their Wills are published, and they end.
 
 use std::collections::{HashMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -9,27 +9,27 @@ use std::time::Instant;
 
 use tokio::sync::{Notify, oneshot};
 
+use crate::broker_state::BrokerState;
 use crate::lifecycle;
 use crate::registry::Client;
-use crate::shared::Shared;
 use crate::slices::Pace;
 
-/// Sessions with something due, whose owners take turns. However many there are, other tasks of its thread run each
-/// millisecond, and the threads that serve clients are left alone.
+/// Sessions with due work, whose owners take turns. However many there are, other tasks of the thread run each
+/// millisecond, and the threads that serve clients have none of this work.
 ///
-/// Nobody has the lease of a session that waits here: a client that comes back goes before, and does itself what is due. Wills
-/// have a lane of their own, since the end of a session with many subscriptions takes long.
+/// The lease of a queued session is free: a client that comes back goes first, and does the due work itself. Wills have
+/// a lane of their own, since the end of a session with many subscriptions takes long.
 #[derive(Debug, Default)]
 pub(crate) struct LongEnds {
     wills: Lane,
     ends: Lane,
 }
 
-/// A session that waits.
+/// A session with due work.
 #[derive(Debug)]
 struct Due {
     client: Arc<Client>,
-    /// Dropped when nothing is due any more.
+    /// Dropped when the work is done.
     done: Option<oneshot::Sender<()>>,
 }
 
@@ -41,33 +41,34 @@ struct Lane {
 
 #[derive(Debug, Default)]
 struct Queue {
-    /// Its task is over.
+    /// Its task has ended.
     is_closed: bool,
     turns: Turns<Due>,
 }
 
-/// Entries of many owners, one of each in turn.
+/// Entries by owner. Owners take turns, with one entry each.
 #[derive(Debug)]
 struct Turns<T> {
     by_owner: HashMap<usize, VecDeque<T>>,
-    /// Those with entries: the next one first.
+    /// Owners with entries, the next one first.
     owners: VecDeque<usize>,
 }
 
 impl LongEnds {
-    /// Something may be due for this session, whose lease nobody has.
+    /// Queues a session for which work may be due, and whose lease is free.
     pub(crate) fn look_at(&self, client: Arc<Client>) {
         self.wills.push(Due { client, done: None });
     }
 
-    /// As [`LongEnds::look_at`]; ends when it is done, or a client that came back has done it and this session's turn has come.
+    /// As [`LongEnds::look_at`]. The receiver ends once the session has had its turn, even if its client came back
+    /// before.
     pub(crate) fn end(&self, client: Arc<Client>) -> oneshot::Receiver<()> {
         let (sender, done) = oneshot::channel();
         self.wills.push(Due { client, done: Some(sender) });
         done
     }
 
-    /// As long as this is there, sessions are taken; what is left then is dropped.
+    /// Accepts sessions until the guard is dropped, which drops all queued sessions.
     pub(crate) fn open(&self) -> Open<'_> {
         for lane in [&self.wills, &self.ends] {
             lane.queue().is_closed = false;
@@ -75,8 +76,8 @@ impl LongEnds {
         Open(self)
     }
 
-    /// Does what is due, for ever.
-    pub(crate) async fn run(shared: Arc<Shared>) {
+    /// Does due work, for as long as the broker runs.
+    pub(crate) async fn run(shared: Arc<BrokerState>) {
         let open = shared.long_ends.open();
         tokio::join!(open.publish_wills(&shared), open.end_sessions(&shared));
     }
@@ -134,12 +135,12 @@ impl<T> Default for Turns<T> {
 pub(crate) struct Open<'a>(&'a LongEnds);
 
 impl Open<'_> {
-    async fn publish_wills(&self, shared: &Shared) {
+    async fn publish_wills(&self, shared: &BrokerState) {
         let LongEnds { wills, ends } = self.0;
         loop {
             let mut pace = Pace::default();
             while let Some(due) = wills.take() {
-                // Whoever has the lease looks when it is given back.
+                // The holder of a lease checks for due work when it gives the lease back.
                 if let Some(lease) = due.client.try_lease() {
                     let mut is_over = false;
                     unless_it_panics(async { is_over = lifecycle::look_at(shared, lease, Instant::now()) }).await;
@@ -153,7 +154,7 @@ impl Open<'_> {
         }
     }
 
-    async fn end_sessions(&self, shared: &Shared) {
+    async fn end_sessions(&self, shared: &BrokerState) {
         let ends = &self.0.ends;
         loop {
             let mut pace = Pace::default();
@@ -173,11 +174,11 @@ impl Drop for Open<'_> {
     fn drop(&mut self) {
         let closed = || Queue { is_closed: true, turns: Turns::default() };
         let left = [&self.0.wills, &self.0.ends].map(|lane| std::mem::replace(&mut *lane.queue(), closed()));
-        drop(left); // without the locks: connections wake up
+        drop(left); // without the locks: this wakes connections
     }
 }
 
-/// A panic ends only this work: its message is out already.
+/// Runs `work`. A panic ends only this work, and is logged by the panic hook.
 async fn unless_it_panics(work: impl Future<Output = ()>) {
     let mut work = pin!(work);
     std::future::poll_fn(|context| {

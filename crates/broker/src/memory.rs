@@ -1,7 +1,7 @@
-//! Memory that clients make the broker keep beside their queues: bounded in all and for each owner.
+//! Memory that clients occupy besides their queues, bounded in total and for each owner.
 //!
-//! Whoever keeps something on behalf of a client holds a [`Charge`] for it. The charge counts in the [`Account`] of the
-//! client's owner and in [`Memory`], and is given back when it is dropped.
+//! Each item kept for a client has a [`Charge`]. The charge counts in the [`Account`] of the client's owner and in
+//! [`Memory`]; dropping the charge releases it.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -21,37 +21,38 @@ use crate::token_bucket::{Rate, TokenBucket};
 #[derive(Debug)]
 pub(crate) struct Memory {
     limits: MemoryLimits,
-    /// Looked up once per connection. An account removes itself when its last charge and last connection are gone.
+    /// Looked up once per connection. An account removes itself with its last charge and last connection.
     accounts: DashMap<Owner, Weak<Account>>,
-    /// Relaxed, as all counters here: they guard no other memory, and a race lets a few bytes too many in.
+    /// Relaxed, as all counters here: they guard no other memory, and a race lets in a few bytes too many at worst.
     kinds: [KindUsage; Kind::ALL.len()],
-    /// Log lines on refusals, of all accounts: each ends with its last charge, and the next one has a line again.
+    /// Rate of log lines on refusals, for all accounts together. An account logs one refusal; a new account of the same
+    /// owner may log again.
     lines: Mutex<TokenBucket>,
 }
 
 /// Bounds in bytes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct MemoryLimits {
-    /// Of all accounts together.
+    /// All accounts together.
     pub(crate) all: usize,
-    /// Of one authenticated user; 0 = that of all.
+    /// One authenticated user; 0 = no bound but `all`.
     pub(crate) user: usize,
-    /// Of all anonymous clients of one network address; 0 = that of all.
+    /// All anonymous clients of one network address; 0 = no bound but `all`.
     pub(crate) address: usize,
     /// The same for each loopback address.
     pub(crate) loopback_address: usize,
 }
 
-/// Each part of a bound has kinds of its own, so that none takes another's room.
+/// Fraction of a bound that is reserved for some kinds, so that no kind takes another's room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Part {
-    /// Of sessions, for as long as they last.
+    /// State of sessions, for as long as they exist.
     Lasting,
-    /// Caches: without room a publisher does without.
+    /// Caches. Without room a publisher works without one.
     Cached,
-    /// Packets under way: without room they are not read.
+    /// Incomplete packets. Without room the connection stops reading.
     Input,
-    /// Messages that the disk does not have: without room no more are read.
+    /// Messages that are not durable yet. Without room the connection stops reading.
     Unacknowledged,
 }
 
@@ -62,15 +63,15 @@ pub(crate) enum Kind {
     Sessions,
     /// Subscriptions, in the session and in the index.
     Subscriptions,
-    /// Wills of connections and Wills that wait for their delay.
+    /// Wills of connections, and delayed Wills.
     Wills,
     /// Routes that publishers cache.
     Routes,
-    /// Packets that have not arrived as a whole.
+    /// Packets that have arrived in part.
     Input,
     /// Messages whose acknowledgement waits for the disk.
     Unacknowledged,
-    /// Places in memory of messages that wait on disk.
+    /// In-memory entries of messages in on-disk backlogs.
     Backlog,
 }
 
@@ -89,33 +90,33 @@ pub(crate) struct Account {
     maximum: usize,
     /// Bytes of each [`Part`].
     parts: [AtomicUsize; Part::COUNT],
-    /// Each adds [`SESSION_ALLOWANCE`] to the maximum.
+    /// Number of sessions; each adds [`SESSION_ALLOWANCE`] to the maximum.
     sessions: AtomicUsize,
-    /// The log has a line on a refusal.
+    /// Set once a refusal was logged.
     is_logged: AtomicBool,
 }
 
 /// Owner of an account.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum Owner {
-    /// Authenticated user, with the realm that knows him.
+    /// Authenticated user, with the realm that knows the user.
     User(Arc<str>, Text),
     /// Network address of anonymous clients.
     Address(IpAddr),
-    /// Anonymous clients of the last run whose addresses are not on disk. Bounded in all only.
+    /// Anonymous clients of the last run whose addresses are not on disk. Bounded only in total.
     Restored,
 }
 
-/// Bytes of an account, given back on drop.
+/// Bytes charged to an account, released on drop.
 #[derive(Debug)]
 pub(crate) struct Charge {
     account: Arc<Account>,
-    /// At most 4 GiB, beyond which nothing more is counted.
+    /// At most 4 GiB; bytes beyond that do not count.
     bytes: u32,
     kind: Kind,
 }
 
-/// A charge that is refused: the owner, or all owners together, have used their memory up.
+/// Error of a refused charge: the owner, or all owners together, have used up their memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct OverLimit;
 
@@ -126,13 +127,13 @@ impl Memory {
         Arc::new(Self { limits, accounts: DashMap::new(), kinds, lines })
     }
 
-    /// Without any bound.
+    /// Creates accounting without any bound.
     #[cfg(test)]
     pub(crate) fn unlimited() -> Arc<Self> {
         Self::new(MemoryLimits { all: usize::MAX, user: 0, address: 0, loopback_address: 0 })
     }
 
-    /// The account of a client that has proved to be `identity` and comes from `address`, if that is known.
+    /// Returns the account of a client with the verified `identity`, from `address` if that is known.
     pub(crate) fn account_of(self: &Arc<Self>, identity: &Identity, address: Option<IpAddr>) -> Arc<Account> {
         self.account(match (&identity.user, address) {
             (Some(user), _) => Owner::User(Arc::clone(&identity.realm), user.detach()),
@@ -188,7 +189,7 @@ impl Memory {
         Rate::per_second(LINES_PER_SECOND).is_none_or(|rate| lines.try_take(rate, now))
     }
 
-    /// Each kind with its bytes, and how often it was refused.
+    /// Returns each kind with its bytes and its number of refusals.
     pub(crate) fn by_kind(&self) -> impl Iterator<Item = (Kind, usize, u64)> {
         Kind::ALL
             .into_iter()
@@ -207,7 +208,7 @@ impl Account {
         charge.resize(bytes).map(|()| charge)
     }
 
-    /// Charges `bytes` whatever the limits say: for something that is there already.
+    /// Charges `bytes` beyond any limit, for an item that exists already.
     pub(crate) fn charge_always(self: &Arc<Self>, kind: Kind, bytes: usize) -> Charge {
         let mut charge = Charge::nothing(self, kind);
         charge.set(bytes);
@@ -220,7 +221,7 @@ impl Account {
         !self.has_room(Kind::Input, 1)
     }
 
-    /// That of anonymous clients.
+    /// Network address of the owner, if it is anonymous.
     pub(crate) fn address(&self) -> Option<IpAddr> {
         match self.owner {
             Owner::Address(address) => Some(address),
@@ -233,7 +234,7 @@ impl Account {
         self.parts.iter().map(|bytes| bytes.load(Ordering::Relaxed)).sum()
     }
 
-    /// The owner keeps to its bound, and leaves room in that of all.
+    /// Whether both the owner's bound and the total bound have room for `bytes` more.
     fn has_room(&self, kind: Kind, bytes: usize) -> bool {
         let part = kind.part();
         let of_owner = self.parts[part as usize].load(Ordering::Relaxed).saturating_add(bytes);
@@ -243,7 +244,7 @@ impl Account {
             return of_owner <= owner_maximum && of_all <= all_maximum;
         }
         let allowance = self.sessions.load(Ordering::Relaxed).saturating_mul(SESSION_ALLOWANCE);
-        // Sessions alone give nobody more than half of the whole.
+        // Sessions alone raise no owner above half of the total.
         let raised = owner_maximum.saturating_add(allowance).min(owner_maximum.max(all_maximum / 2));
         let kept_free = if of_owner <= SMALL_OWNER { 0 } else { all_maximum / 8 };
         of_owner <= raised && of_all <= all_maximum - kept_free
@@ -273,13 +274,13 @@ impl Account {
 
 impl Drop for Account {
     fn drop(&mut self) {
-        // A new account of the same owner may be there already.
+        // A new account of the same owner may have taken the entry already.
         self.memory.accounts.remove_if(&self.owner, |_, known| known.strong_count() == 0);
     }
 }
 
 impl Charge {
-    /// Of no bytes yet.
+    /// Creates a charge of 0 bytes.
     pub(crate) fn nothing(account: &Arc<Account>, kind: Kind) -> Self {
         if kind == Kind::Sessions {
             account.sessions.fetch_add(1, Ordering::Relaxed);
@@ -294,7 +295,7 @@ impl Charge {
     /// Grows or shrinks to `bytes`.
     ///
     /// # Errors
-    /// It would grow beyond a limit; then it stays as it is.
+    /// Growing would exceed a limit. Then the charge stays as it is.
     pub(crate) fn resize(&mut self, bytes: usize) -> Result<(), OverLimit> {
         let grows_by = bytes.saturating_sub(self.bytes());
         if grows_by > 0 && !self.account.has_room(self.kind, grows_by) {
@@ -309,7 +310,7 @@ impl Charge {
         self.account.has_room(self.kind, bytes.saturating_sub(self.bytes()))
     }
 
-    /// Grows or shrinks to `bytes`, whatever the limits say.
+    /// Grows or shrinks to `bytes`, beyond any limit if need be.
     pub(crate) fn set(&mut self, bytes: usize) {
         let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
         if bytes > self.bytes {
@@ -320,7 +321,7 @@ impl Charge {
         self.bytes = bytes;
     }
 
-    /// Goes to another account, whatever its limits say.
+    /// Moves the charge to `account`, beyond its limits if need be.
     pub(crate) fn move_to(&mut self, account: &Arc<Account>) {
         if !Arc::ptr_eq(&self.account, account) {
             *self = account.charge_always(self.kind, self.bytes());
@@ -357,7 +358,7 @@ impl Kind {
         }
     }
 
-    /// In topics below `$SYS/broker/` and in the log.
+    /// Name in topics below `$SYS/broker/` and in the log.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Sessions => "sessions",
@@ -371,7 +372,7 @@ impl Kind {
     }
 }
 
-/// The least bound in which there is room for a packet of this size.
+/// Smallest bound with room for a packet of `bytes`; 0 if such packets are not charged.
 pub(crate) fn room_for_packet(bytes: u64) -> u64 {
     if bytes > UNCHARGED_PACKET as u64 { bytes.div_ceil(4).saturating_mul(16) } else { 0 }
 }
@@ -379,7 +380,7 @@ pub(crate) fn room_for_packet(bytes: u64) -> u64 {
 impl Part {
     const COUNT: usize = 4;
 
-    /// This part of a bound.
+    /// Bytes of this part in a bound of `maximum`.
     fn of(self, maximum: usize) -> usize {
         let sixteenths = match self {
             Self::Lasting => 9,
@@ -387,7 +388,7 @@ impl Part {
             Self::Input => 4,
             Self::Unacknowledged => 1,
         };
-        // Not more than `usize` has, as in tests.
+        // Divide first: `maximum` may be `usize::MAX`, as in tests.
         (maximum / 16).saturating_mul(sixteenths)
     }
 }
@@ -402,15 +403,16 @@ impl fmt::Display for Owner {
     }
 }
 
-/// Bytes that each session adds to the maximum of its owner's account, as long as that is less than half of the whole: the
-/// session itself and a few short subscriptions. The number of sessions has limits of its own, so honest clients of one address do not share one small
-/// bound however many they are.
+/// Bytes that each session adds to its owner's maximum, up to half of the total.
+///
+/// They cover the session itself and a few short subscriptions. The number of sessions has limits of its own, so any
+/// number of honest clients can share one address.
 pub(crate) const SESSION_ALLOWANCE: usize = 4096;
-/// Packets up to this size are not charged: their number is bounded by that of connections.
+/// Packets up to this size are free: the number of connections bounds their memory.
 pub(crate) const UNCHARGED_PACKET: usize = 16 * 1024;
-/// An owner below it finds room where others have taken all but an eighth of the whole.
+/// An owner below this size may use the last eighth of the total.
 const SMALL_OWNER: usize = 64 << 10;
-/// Log lines on refusals.
+/// Rate limit of log lines on refusals.
 const LINES_PER_SECOND: u64 = 10;
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Counters of one broker since it started. Added to once per batch, never per message; all orderings are
-/// relaxed, since nothing else is published through them.
+/// Counters of one broker since it started.
+///
+/// Updated once per batch, never per message. All orderings are relaxed, since the counters publish no other memory.
 #[derive(Debug, Default)]
 pub(crate) struct Metrics {
     pub(crate) connections_opened: Counter,
@@ -37,71 +38,72 @@ pub(crate) struct Metrics {
     pub(crate) load_reports_rejected: Counter,
 }
 
-/// The counters at one moment.
+/// Values of the counters at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MetricsSnapshot {
     /// Network Connections accepted.
     pub connections_opened: u64,
     /// Network Connections ended.
     pub connections_closed: u64,
-    /// Network Connections closed at once for want of room.
+    /// Network Connections closed at once because of a limit.
     pub connections_refused: u64,
-    /// Times that a connection went on on another of the broker's threads.
+    /// Migrations of connections between the broker's threads.
     pub connections_moved: u64,
-    /// Connections ended because the peer broke a rule.
+    /// Connections ended because the peer broke a protocol rule or limit.
     pub violations: u64,
-    /// CONNECTs refused because too many came in a second.
+    /// CONNECTs refused because of a rate limit.
     pub connects_rate_limited: u64,
     /// CONNECTs accepted.
     pub connects_accepted: u64,
-    /// Clients that are connected now.
+    /// Connected clients now.
     pub clients_connected: u64,
-    /// Clients that were connected at a time, at most.
+    /// Maximum number of clients connected at the same time.
     pub clients_maximum: u64,
-    /// Sessions that ended because nobody came back in time.
+    /// Sessions that expired before their client returned.
     pub clients_expired: u64,
     /// Subscriptions of all sessions now.
     pub subscriptions: u64,
     /// Control packets received from clients, from an accepted CONNECT on.
     pub packets_received: u64,
-    /// Control packets sent to clients, from an accepting CONNACK on, but for DISCONNECT.
+    /// Control packets sent to clients, from an accepting CONNACK on, without DISCONNECT.
     pub packets_sent: u64,
     /// Bytes read from clients whose CONNECT was accepted.
     pub bytes_received: u64,
-    /// Bytes written to clients whose CONNECT was accepted, but for the last words.
+    /// Bytes written to clients whose CONNECT was accepted, without final packets such as DISCONNECT.
     pub bytes_sent: u64,
     /// PUBLISH packets received.
     pub messages_received: u64,
-    /// PUBLISH packets sent, resends not counted.
+    /// PUBLISH packets sent, without resends.
     pub messages_sent: u64,
-    /// Messages dropped at a full queue.
+    /// Messages dropped because a queue was full.
     pub dropped_queue_full: u64,
     /// QoS 0 messages dropped because their receiver was not connected.
     pub dropped_offline: u64,
-    /// Messages dropped because their time was over.
+    /// Messages dropped because they expired.
     pub dropped_expired: u64,
-    /// Messages dropped because their receiver takes no packets so large.
+    /// Messages dropped because they exceed the receiver's Maximum Packet Size.
     pub dropped_too_large: u64,
-    /// QoS 1 and 2 messages that were not taken in for a receiver for whom no more may wait, each for each receiver; and
-    /// messages that were not retained, for which `[retained]` has no room.
+    /// QoS 1 and 2 messages refused because a receiver's queue was over its limit, counted once per receiver.
+    ///
+    /// Includes messages that were not retained because of the limits of `[retained]`.
     pub refused_over_quota: u64,
-    /// Clients now that take messages more slowly than they come.
+    /// Watched clients now: they take messages more slowly than these arrive.
     pub clients_watch: u64,
-    /// Clients now that are so slow that their messages wait on disk.
+    /// Spilling clients now: so slow that their messages are on disk.
     pub clients_spooling: u64,
-    /// Times that a client has begun to be slow.
+    /// Times that a client became watched.
     pub watch_begun: u64,
-    /// Times that messages for a slow client have begun to wait on disk.
+    /// Times that a client began to spill.
     pub spooling_begun: u64,
-    /// Times that this has ended.
+    /// Times that a client stopped spilling.
     pub spooling_ended: u64,
-    /// Clients that were disconnected because they were too slow.
+    /// Clients disconnected because they were too slow.
     pub disconnected_slow: u64,
-    /// Times that a client was not read from because it published too fast.
+    /// Times that reading from a client paused because it published too fast.
     pub publishers_paused: u64,
-    /// Load reports taken over.
+    /// Accepted load reports.
     pub load_reports: u64,
-    /// Load reports that did not parse.
+    /// Load reports that could not be parsed.
     pub load_reports_rejected: u64,
 }
 
@@ -143,7 +145,7 @@ impl Metrics {
         }
     }
 
-    /// Control packets, both ways.
+    /// Control packets in both directions.
     pub(crate) fn packets(&self) -> u64 {
         self.packets_received.get() + self.packets_sent.get()
     }
@@ -156,7 +158,7 @@ impl Metrics {
 }
 
 impl MetricsSnapshot {
-    /// Messages that were dropped, for whatever reason.
+    /// Number of dropped messages, for all reasons together.
     pub fn dropped(&self) -> u64 {
         self.dropped_queue_full + self.dropped_offline + self.dropped_expired + self.dropped_too_large
     }
@@ -181,12 +183,12 @@ impl Counter {
     }
 }
 
-/// How many of something there are now. Whoever adds subtracts later, so that it does not fall below zero.
+/// Current number of items. Each addition precedes its subtraction, so it never falls below zero.
 #[derive(Debug, Default)]
 pub(crate) struct Gauge(AtomicU64);
 
 impl Gauge {
-    /// What it is then.
+    /// Adds `count` and returns the new value.
     pub(crate) fn add(&self, count: u64) -> u64 {
         self.0.fetch_add(count, Ordering::Relaxed) + count
     }

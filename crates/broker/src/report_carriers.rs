@@ -6,7 +6,7 @@ use tenbin_codec::ReportCarriers;
 
 use crate::Config;
 
-/// What load reports are taken from, by listener. A connection goes by what it was told in CONNACK.
+/// Accepted carriers of load reports, by listener. A connection keeps those announced in its CONNACK.
 #[derive(Debug)]
 pub(crate) struct ListenerCarriers(ArcSwap<HashMap<Arc<str>, ReportCarriers>>);
 
@@ -15,12 +15,12 @@ impl ListenerCarriers {
         Self(ArcSwap::from_pointee(by_name(config).collect()))
     }
 
-    /// For a connection that begins at the listener of this name.
+    /// Returns the carriers for a new connection of this listener.
     pub(crate) fn of(&self, listener: &str) -> ReportCarriers {
         self.0.load().get(listener).copied().unwrap_or(ReportCarriers::ALL)
     }
 
-    /// For connections that begin from now on. A reload names every listener that is open.
+    /// Replaces the carriers for new connections. A reloaded configuration has every open listener.
     pub(crate) fn replace(&self, config: &Config) {
         self.0.store(Arc::new(by_name(config).collect()));
     }

@@ -1,8 +1,8 @@
-//! Long work in slices, so that others run in between.
+//! Long work in slices, so that other tasks run in between.
 //!
-//! A lap of a thread is over when each of its tasks that could run has run, and the system has said which others can.
-//! Connections that begin or end share a slice of each lap ([`in_turn`]): a thousand of them at once take longer, and others
-//! wait no longer for them than for one.
+//! A lap of a thread is over when each of its tasks that could run has run, and the system has reported which others
+//! can. Connections that begin or end share a slice of each lap ([`in_turn`]). A thousand of them at once take longer,
+//! but delay other tasks no more than one does.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -12,14 +12,14 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Lets others run each millisecond of a long work.
+/// Lets other tasks run each millisecond of long work.
 #[derive(Debug)]
 pub(crate) struct Pace {
     rested_at: Instant,
 }
 
 impl Pace {
-    /// To be awaited after each piece of the work.
+    /// Call this after each piece of the work.
     pub(crate) async fn rest(&mut self) {
         if self.rested_at.elapsed() >= PIECE {
             tokio::task::yield_now().await;
@@ -34,8 +34,8 @@ impl Default for Pace {
     }
 }
 
-/// Polls `work` when it is its turn among all such work of the thread: first come, first served. Within `work` there is no
-/// other such work: it would wait for itself.
+/// Polls `work` when its turn comes among all such work of the thread: first come, first served. `work` must not
+/// contain other such work, which would wait for its own turn.
 pub(crate) fn in_turn<F: Future + Unpin>(work: F) -> InTurn<F> {
     InTurn { work, turn: None }
 }
@@ -44,20 +44,20 @@ pub(crate) fn in_turn<F: Future + Unpin>(work: F) -> InTurn<F> {
 #[must_use = "futures do nothing unless polled"]
 pub(crate) struct InTurn<F> {
     work: F,
-    /// Where it waits for its turn. Boxed: mostly nothing waits.
+    /// Waits for the turn. Boxed, since work rarely waits.
     turn: Option<WaitsForTurn>,
 }
 
 type WaitsForTurn = Pin<Box<dyn Future<Output = Option<OwnedSemaphorePermit>> + Send>>;
 
-/// What such work has taken of a thread's lap.
+/// Time that such work has spent of a thread's lap.
 #[derive(Debug)]
 struct Lap {
-    /// Has one permit. Whoever has the turn changes the rest.
+    /// Has one permit. Only its holder changes the other fields.
     turn: Arc<Semaphore>,
-    /// Nanoseconds.
+    /// Time spent in this lap, in nanoseconds.
     spent: AtomicU64,
-    /// What such work may take, in nanoseconds.
+    /// Bound of `spent`, in nanoseconds.
     slice: AtomicU64,
     /// When the lap began, in nanoseconds since `first`.
     begun: AtomicU64,
@@ -94,7 +94,7 @@ impl<F: Future + Unpin> Future for InTurn<F> {
 }
 
 impl Lap {
-    /// The next one has its turn: in this lap, if that has time left.
+    /// Passes the turn on: in this lap if it has time left, else in the next one.
     fn end_turn(self: &Arc<Self>, turn: OwnedSemaphorePermit, took: Duration) {
         let spent = self.spent.load(Ordering::Relaxed).saturating_add(took.as_nanos() as u64);
         self.spent.store(spent, Ordering::Relaxed);
@@ -103,13 +103,13 @@ impl Lap {
         }
         let lap = Arc::clone(self);
         tokio::spawn(async move {
-            tokio::task::yield_now().await; // until the system has been asked
+            tokio::task::yield_now().await; // lets the system report events first
             lap.begin();
             drop(turn);
         });
     }
 
-    /// The next lap begins. Where others take long, this work gets more too, or it would hardly go on.
+    /// Begins the next lap. If other tasks take long, such work gets more time too: else it would hardly advance.
     fn begin(&self) {
         let now = self.first.elapsed().as_nanos() as u64;
         let last = now.saturating_sub(self.begun.swap(now, Ordering::Relaxed));
@@ -126,11 +126,12 @@ impl Default for Lap {
     }
 }
 
-/// Others run after this time at the latest. In tests they run after each piece.
+/// Time after which other tasks run at the latest. In tests they run after each piece.
 const PIECE: Duration = Duration::from_millis(if cfg!(test) { 0 } else { 1 });
 
-/// A lap's time for connections that begin or end: an eighth of the last one within these bounds, in nanoseconds. The last
-/// of them may take longer. In tests it is that of one of them.
+/// A lap's time for connections that begin or end: an eighth of the last lap within these bounds, in ns.
+///
+/// The last connection may exceed it. In tests a lap has time for one connection.
 const SHARE: u64 = 8;
 const SLICE_NS: u64 = if cfg!(test) { 1 } else { 200_000 };
 const SLICE_NS_MAX: u64 = if cfg!(test) { 1 } else { 2_000_000 };
@@ -143,7 +144,7 @@ mod tests {
 
     use super::*;
 
-    /// Is over after so many `polls`.
+    /// Ends after so many `polls`.
     fn work(polls: usize, done: Rc<Cell<usize>>) -> impl Future<Output = ()> {
         let mut left = polls;
         poll_fn(move |context| {
@@ -158,7 +159,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn others_run_between_turns_and_all_have_theirs() {
+    async fn other_tasks_run_between_turns_and_all_work_completes() {
         let (local, done) = (tokio::task::LocalSet::new(), Rc::new(Cell::new(0)));
         local
             .run_until(async {

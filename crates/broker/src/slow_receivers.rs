@@ -1,7 +1,7 @@
-//! Looks after receivers that do not keep up: one task for all, each 100 ms.
+//! Slow-consumer monitor: one task that samples slow receivers every 100 ms.
 //!
-//! A connection's task announces itself when it cannot send more, or leaves much in its queue; whoever does neither is not
-//! looked at and costs nothing. A queue that is nearly full has its receiver looked at at once.
+//! A connection's task registers itself when it cannot send more, or leaves much in its queue. Other receivers cost
+//! nothing. A nearly full queue has its receiver sampled at once.
 
 use std::mem;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,28 +10,28 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 
+use crate::broker_state::BrokerState;
 use crate::outbox::{Concerns, Health, NotRetained, Pace, Transition};
 use crate::registry::Client;
-use crate::shared::Shared;
 
-/// Who is to be looked at.
+/// Receivers to monitor.
 #[derive(Debug, Default)]
 pub(crate) struct SlowReceivers {
     newcomers: Mutex<Vec<Arc<Client>>>,
-    /// Nobody is looked at: the next one has to give an alarm. Written and read under the lock of `newcomers`; relaxed.
+    /// The monitor sleeps, and the next receiver must wake it. Accessed under the lock of `newcomers`; relaxed.
     is_resting: AtomicBool,
     pub(crate) concerns: Arc<Concerns>,
-    /// Another number of receivers is slow.
+    /// Signals that the number of slow receivers has changed.
     changed: Notify,
 }
 
 impl SlowReceivers {
-    /// Waits until another number of receivers is slow.
+    /// Waits until the number of slow receivers changes.
     pub(crate) async fn changed(&self) {
         self.changed.notified().await;
     }
 
-    /// This client is looked at from now on, until it keeps up.
+    /// Monitors this client until it keeps up.
     pub(crate) fn watch(&self, client: &Arc<Client>) {
         let mut newcomers = self.newcomers.lock().unwrap_or_else(PoisonError::into_inner);
         newcomers.push(Arc::clone(client));
@@ -40,7 +40,7 @@ impl SlowReceivers {
         }
     }
 
-    /// Nobody is looked at: whether that is so still, and who comes next gives an alarm.
+    /// Whether the monitor may sleep: no receiver is registered. If so, the next one wakes it.
     fn may_rest(&self) -> bool {
         let newcomers = self.newcomers.lock().unwrap_or_else(PoisonError::into_inner);
         let may_rest = newcomers.is_empty() && !self.concerns.has_refused();
@@ -53,14 +53,14 @@ impl SlowReceivers {
     }
 }
 
-/// Looks, for ever.
-pub(crate) async fn run(shared: Arc<Shared>) {
+/// Runs the monitor until the broker ends.
+pub(crate) async fn run(shared: Arc<BrokerState>) {
     let mut looks = Looks::default();
     loop {
         let concerns = &shared.slow_receivers.concerns;
         match looks.watched.is_empty() && shared.slow_receivers.may_rest() {
             true => concerns.wait().await,
-            // Not more often than that, whatever happens.
+            // At least `AT_ONCE` between two rounds, even under constant alarms.
             false => {
                 tokio::time::sleep(AT_ONCE).await;
                 let _ = tokio::time::timeout(LOOK - AT_ONCE, concerns.wait()).await;
@@ -70,25 +70,25 @@ pub(crate) async fn run(shared: Arc<Shared>) {
     }
 }
 
-/// What the task knows.
+/// State of the monitor.
 #[derive(Debug, Default)]
 struct Looks {
     watched: Vec<Watched>,
     lines: Lines,
-    /// When refusals were told of last.
+    /// Time of the last log lines about refusals.
     refusals_told: Option<Instant>,
 }
 
 #[derive(Debug)]
 struct Watched {
     client: Arc<Client>,
-    /// Which of its connections.
+    /// Number of the connection that `health` is about.
     connection: u32,
     health: Health,
 }
 
 impl Looks {
-    fn look(&mut self, shared: &Shared, now: Instant) {
+    fn look(&mut self, shared: &BrokerState, now: Instant) {
         let newcomers = shared.slow_receivers.take_newcomers();
         let watched = |client| Watched { client, connection: 0, health: Health::default() };
         self.watched.extend(newcomers.into_iter().map(watched));
@@ -100,8 +100,8 @@ impl Looks {
         self.tell_refusals(shared, now);
     }
 
-    /// Whose messages are refused, which 3.1.1 has no word for, and what is not retained.
-    fn tell_refusals(&mut self, shared: &Shared, now: Instant) {
+    /// Logs refused messages by receiver, and messages that were not retained. MQTT 3.1.1 cannot report either.
+    fn tell_refusals(&mut self, shared: &BrokerState, now: Instant) {
         let is_early = self.refusals_told.is_some_and(|told| now.saturating_duration_since(told) < REFUSALS_TOLD_EACH);
         if is_early || !shared.slow_receivers.concerns.has_refused() {
             return;
@@ -127,8 +127,8 @@ impl Looks {
 }
 
 impl Watched {
-    /// Whether to look again.
-    fn look(&mut self, shared: &Shared, lines: &mut Lines, now: Instant) -> bool {
+    /// Samples the receiver and updates its consumer state; returns whether to keep monitoring it.
+    fn look(&mut self, shared: &BrokerState, lines: &mut Lines, now: Instant) -> bool {
         let outbox = Arc::clone(&self.client.outbox);
         let sample = outbox.sample();
         let Some((connection, sample)) = sample else {
@@ -156,8 +156,8 @@ impl Watched {
         !(self.health.pace() == Pace::Normal && outbox.end_watch())
     }
 
-    /// Its connection has ended, and with it what was known.
-    fn ends(&mut self, shared: &Shared) {
+    /// Resets the state, because its connection has ended.
+    fn ends(&mut self, shared: &BrokerState) {
         let from = mem::take(&mut self.health).pace();
         if from != Pace::Normal {
             count(shared, Transition { from, to: Pace::Normal });
@@ -192,7 +192,7 @@ impl Watched {
     }
 }
 
-fn count(shared: &Shared, Transition { from, to }: Transition) {
+fn count(shared: &BrokerState, Transition { from, to }: Transition) {
     let metrics = &shared.metrics;
     match from {
         Pace::Normal => {}
@@ -216,7 +216,7 @@ fn count(shared: &Shared, Transition { from, to }: Transition) {
     shared.slow_receivers.changed.notify_one();
 }
 
-/// How many lines are logged.
+/// Rate limit of the log lines.
 #[derive(Debug, Default)]
 struct Lines {
     since: Option<Instant>,
@@ -225,7 +225,7 @@ struct Lines {
 }
 
 impl Lines {
-    /// Whether there may be one more in this second; says how many there were not in the last.
+    /// Whether one more line is allowed in this second. Logs how many were suppressed in the last one.
     fn may_tell(&mut self, now: Instant) -> bool {
         if self.since.is_none_or(|since| now.saturating_duration_since(since) >= Duration::from_secs(1)) {
             if self.left_out > 0 {
@@ -240,13 +240,13 @@ impl Lines {
     }
 }
 
-/// From one look to the next.
+/// Interval of the rounds.
 const LOOK: Duration = Duration::from_millis(100);
-/// To one that cannot wait for it.
+/// Delay of a round that an alarm requests.
 const AT_ONCE: Duration = Duration::from_millis(5);
 const LINES_A_SECOND: u32 = 50;
-/// How often it is told whose messages are refused, and of how many clients.
+/// Interval of the log lines on refusals, and how many clients they name.
 const REFUSALS_TOLD_EACH: Duration = Duration::from_secs(10);
 const REFUSALS_TOLD: usize = 10;
-/// Places that are kept while nobody is slow.
+/// Capacity that the list keeps while no receiver is slow.
 const KEPT_PLACES: usize = 1024;

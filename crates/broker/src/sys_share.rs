@@ -1,7 +1,7 @@
-//! What the broker tells of share groups: `$SYS/share/<ShareName>/<filter>/members`, `…/shadow` and `…/decisions`.
+//! Topics about share groups: `$SYS/share/<ShareName>/<filter>/members`, `…/shadow` and `…/decisions`.
 //!
-//! Nothing is read or written for those of which nobody wants to hear, and nothing is retained: who reads it was let in
-//! by the ACL at that moment, and figures of a group that has ended would never go.
+//! Groups without a subscriber to these topics cost nothing. The messages are not retained: the ACL checks each
+//! receiver when they are sent, and retained messages of ended groups would stay for ever.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,12 +10,13 @@ use bytes::Bytes;
 use tenbin_codec::Text;
 use tenbin_session::Publication;
 
+use crate::broker_state::BrokerState;
 use crate::router::{Publisher, ShareReport, SharedGroup};
-use crate::shared::Shared;
 
-/// Publishes each second for those who subscribe below `$SYS/share/`, and once in `interval` also for those who
-/// subscribe to all of `$SYS`; for ever.
-pub(crate) async fn run(shared: Arc<Shared>, interval: Duration) {
+/// Publishes every second for subscriptions below `$SYS/share/`, and every `interval` also for those to all of `$SYS`.
+///
+/// Runs until the broker ends.
+pub(crate) async fn run(shared: Arc<BrokerState>, interval: Duration) {
     let mut reporter = Reporter { publisher: Publisher::new(&shared.router, 0, &Text::EMPTY), after: 0 };
     let rounds_between = interval.as_secs().max(1);
     let mut ticks = tokio::time::interval(ROUND);
@@ -31,13 +32,13 @@ pub(crate) async fn run(shared: Arc<Shared>, interval: Duration) {
 
 struct Reporter {
     publisher: Publisher,
-    /// Number of the last group that was told of.
+    /// Number of the last published group.
     after: u64,
 }
 
 impl Reporter {
-    /// The groups of this round. Where more are watched, the others follow in the next.
-    fn next(&mut self, shared: &Shared, far: bool) -> Vec<Arc<SharedGroup>> {
+    /// Returns the groups of this round; further ones follow in the next.
+    fn next(&mut self, shared: &BrokerState, far: bool) -> Vec<Arc<SharedGroup>> {
         let groups = shared.router.watched_groups(self.after, ROUND_GROUPS, far);
         self.after = match groups.last() {
             Some(last) if groups.len() == ROUND_GROUPS => last.number().get(),
@@ -46,7 +47,7 @@ impl Reporter {
         groups
     }
 
-    fn publish(&mut self, shared: &Shared, group: &SharedGroup, now: Instant) {
+    fn publish(&mut self, shared: &BrokerState, group: &SharedGroup, now: Instant) {
         for report in ShareReport::ALL {
             let Some(topic) = group.report_topic(report) else { return };
             if self.publisher.is_wanted(&shared.router, &topic)
@@ -61,5 +62,5 @@ impl Reporter {
 }
 
 const ROUND: Duration = Duration::from_secs(1);
-/// Groups that are told of in one round: a bound on what a subscription to all of them costs.
+/// Groups per round, which bounds the cost of a subscription to all of them.
 const ROUND_GROUPS: usize = 128;

@@ -1,7 +1,7 @@
-//! What the broker tells of itself: retained messages below `$SYS/broker/`, under the names that Mosquitto gave them.
+//! Retained status messages below `$SYS/broker/`, with Mosquitto's topic names.
 //!
-//! Nothing that a client chose stands in a topic or a payload. The figures are read here, once an interval, from
-//! counters that are written once per batch.
+//! No topic or payload contains text that a client chose. This task reads the counters once per interval; they are
+//! written once per batch.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,14 +11,14 @@ use bytes::Bytes;
 use tenbin_codec::{Text, TopicName};
 use tenbin_session::Publication;
 
+use crate::broker_state::BrokerState;
 use crate::clock::Moment;
 use crate::durable::Durable;
 use crate::metrics::MetricsSnapshot;
 use crate::router::{Publisher, Router};
-use crate::shared::Shared;
 
-/// Publishes what has changed, at once and then once an interval, for ever.
-pub(crate) async fn run(shared: Arc<Shared>, interval: Duration) {
+/// Publishes changed values at once and then every `interval`, until the broker ends.
+pub(crate) async fn run(shared: Arc<BrokerState>, interval: Duration) {
     let mut topics = SysTopics::new(&shared.router, Instant::now());
     let mut ticks = tokio::time::interval(interval);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -34,13 +34,13 @@ pub(crate) async fn run(shared: Arc<Shared>, interval: Duration) {
 struct SysTopics {
     publisher: Publisher,
     started: Instant,
-    /// What was published last, by topic.
+    /// Last published value of each topic.
     published: HashMap<String, String>,
     loads: Vec<Load>,
     averaged: Instant,
 }
 
-/// A counter's increase a minute, as moving averages.
+/// Increase of a counter per minute, as moving averages.
 #[derive(Debug)]
 struct Load {
     name: &'static str,
@@ -61,7 +61,7 @@ impl SysTopics {
         }
     }
 
-    fn publish(&mut self, shared: &Shared, now: Instant) {
+    fn publish(&mut self, shared: &BrokerState, now: Instant) {
         let metrics = shared.metrics.snapshot();
         let elapsed = now.saturating_duration_since(self.averaged);
         self.averaged = now;
@@ -74,15 +74,15 @@ impl SysTopics {
         self.publish_changed(shared, values, now);
     }
 
-    /// How many receivers are slow, which somebody may wait to know.
-    fn publish_slow(&mut self, shared: &Shared, now: Instant) {
+    /// Publishes the number of slow receivers at once, because operators may wait for it.
+    fn publish_slow(&mut self, shared: &BrokerState, now: Instant) {
         let metrics = &shared.metrics;
         let clients = [("clients/watch", &metrics.clients_watch), ("clients/spooling", &metrics.clients_spooling)];
         let values = clients.map(|(name, clients)| (name.to_owned(), clients.get().to_string()));
         self.publish_changed(shared, values.to_vec(), now);
     }
 
-    fn publish_changed(&mut self, shared: &Shared, values: Vec<(String, String)>, now: Instant) {
+    fn publish_changed(&mut self, shared: &BrokerState, values: Vec<(String, String)>, now: Instant) {
         for (name, value) in values {
             if self.published.get(&name) != Some(&value) {
                 self.publish_one(shared, &name, &value, shared.clock.moment(now));
@@ -92,7 +92,7 @@ impl SysTopics {
         self.publisher.flush(&shared.router, now);
     }
 
-    fn publish_one(&mut self, shared: &Shared, name: &str, value: &str, now: Moment) {
+    fn publish_one(&mut self, shared: &BrokerState, name: &str, value: &str, now: Moment) {
         let Ok(topic) = TopicName::try_from(&format!("$SYS/broker/{name}")[..]) else { return };
         let payload = Bytes::copy_from_slice(value.as_bytes());
         let publication = Publication { retain: true, ..Publication::new(topic, payload) };
@@ -117,8 +117,8 @@ impl Load {
     }
 }
 
-/// Names below `$SYS/broker/`, and values.
-fn figures(shared: &Shared, metrics: &MetricsSnapshot, uptime: Duration) -> Vec<(String, String)> {
+/// Returns names below `$SYS/broker/` with their values.
+fn figures(shared: &BrokerState, metrics: &MetricsSnapshot, uptime: Duration) -> Vec<(String, String)> {
     let (retained, retained_bytes) = shared.router.retained_totals();
     let (queued, queued_bytes) = (shared.budget.messages(), shared.budget.used());
     let sessions = shared.registry.len() as u64;
@@ -176,8 +176,8 @@ fn figures(shared: &Shared, metrics: &MetricsSnapshot, uptime: Duration) -> Vec<
     figures
 }
 
-/// Memory that clients make the broker keep, by kind.
-fn memory_figures(shared: &Shared) -> Vec<(String, String)> {
+/// Returns the memory that clients occupy, by kind.
+fn memory_figures(shared: &BrokerState) -> Vec<(String, String)> {
     let (mut figures, mut all_refused) = (Vec::new(), 0);
     for (kind, bytes, refused) in shared.memory.by_kind() {
         all_refused += refused;
@@ -189,7 +189,7 @@ fn memory_figures(shared: &Shared) -> Vec<(String, String)> {
     figures
 }
 
-/// What is told of the state on disk.
+/// Returns the figures of the state on disk.
 fn state_figures(durable: &Durable) -> Vec<(String, String)> {
     let stats = durable.stats();
     let health = if durable.is_failing() { "failed" } else { "writing" };
@@ -209,7 +209,7 @@ fn state_figures(durable: &Durable) -> Vec<(String, String)> {
     figures
 }
 
-/// What is told of the messages on disk.
+/// Returns the figures of the log of messages on disk.
 fn spool_figures(durable: &Durable) -> Vec<(String, String)> {
     let (stats, health) = durable.message_stats();
     let mean_sync_time = stats.sync_time.as_micros().checked_div(stats.commits.into()).unwrap_or(0);
@@ -237,13 +237,13 @@ fn microseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// Spans of the averages: name and minutes.
+/// Periods of the averages: name and minutes.
 const AVERAGES: [(&str, f64); 3] = [("1min", 1.0), ("5min", 5.0), ("15min", 15.0)];
 
-/// Takes one figure out.
+/// Selects a counter.
 type Counter = fn(&MetricsSnapshot) -> u64;
 
-/// What is averaged.
+/// Averaged counters.
 const LOADS: [(&str, Counter); 9] = [
     ("load/connections", |metrics| metrics.connects_accepted),
     ("load/sockets", |metrics| metrics.connections_opened),
@@ -261,14 +261,14 @@ mod tests {
     use super::*;
     use crate::auth::{Access, Settings};
 
-    fn shared() -> Shared {
+    fn shared() -> BrokerState {
         let config = crate::Config::default();
         let settings = Settings::load(&config, true).expect("the default has no files");
-        Shared::new(config, Access::new(settings, [0; 32], None, None), true, None, None)
+        BrokerState::new(config, Access::new(settings, [0; 32], None, None), true, None, None)
     }
 
     #[test]
-    fn a_steady_load_is_its_own_average() {
+    fn steady_load_equals_its_average() {
         let shared = shared();
         let counter = |metrics: &MetricsSnapshot| metrics.messages_received;
         let mut load = Load { name: "x", counter, last: 0, averages: [0.0; 3] };
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_has_changed_is_published() {
+    fn only_changed_values_are_published() {
         let shared = shared();
         let now = Instant::now();
         let mut topics = SysTopics::new(&shared.router, now);

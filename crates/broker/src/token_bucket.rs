@@ -1,19 +1,19 @@
 use std::time::{Duration, Instant};
 
-/// How often something may happen: so many times a second, and as many at once as in one second.
+/// Rate per second, with a burst of one second's worth.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Rate {
     per_token: Duration,
 }
 
-/// What is left of a [`Rate`], kept as the moment at which nothing will have been taken any more.
+/// State of a [`Rate`], stored as the time at which the bucket will be full again.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct TokenBucket {
     full_at: Instant,
 }
 
 impl Rate {
-    /// `None` for 0, which means that there is no bound.
+    /// Returns `None` for 0, which means no bound.
     pub(crate) fn per_second(times: u64) -> Option<Self> {
         let nanos = BURST.as_nanos() as u64;
         (times > 0).then(|| Self { per_token: Duration::from_nanos((nanos / times).max(1)) })
@@ -35,7 +35,9 @@ impl TokenBucket {
         is_there
     }
 
-    /// Takes a token, on credit if there is none; tells when there will be another one, if there is none now.
+    /// Takes a token, on credit if there is none.
+    ///
+    /// Returns the time of the next token if none is left now.
     pub(crate) fn take(&mut self, rate: Rate, now: Instant) -> Option<Instant> {
         self.full_at = self.full_at.max(now) + rate.per_token;
         let next = self.full_at + rate.per_token;
@@ -47,7 +49,7 @@ impl TokenBucket {
     }
 }
 
-/// How long it takes an empty bucket to become full.
+/// Time in which an empty bucket fills up.
 const BURST: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
@@ -55,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_second_s_worth_at_once_and_then_the_rate() {
+    fn burst_of_one_second_then_steady_rate() {
         let now = Instant::now();
         let rate = Rate::per_second(10).unwrap();
         let mut bucket = TokenBucket::full(now);
@@ -67,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_takes_on_credit_is_told_when_to_come_back() {
+    fn take_on_credit_returns_time_of_next_token() {
         let mut now = Instant::now();
         let start = now;
         let rate = Rate::per_second(1000).unwrap();
@@ -82,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn zero_is_no_bound_and_the_highest_rate_is_one() {
+    fn zero_rate_is_unbounded_and_highest_rate_is_not() {
         assert_eq!(Rate::per_second(0), None);
         let (now, rate) = (Instant::now(), Rate::per_second(u64::MAX).unwrap());
         assert!(TokenBucket::full(now).try_take(rate, now));

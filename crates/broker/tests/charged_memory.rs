@@ -1,4 +1,4 @@
-//! Memory that clients make the broker keep, in bytes that it has allocated, beside the bound of their account.
+//! Compares the memory that the broker allocates for clients with the bound of their account.
 //!
 //! ```text
 //! cargo test -p tenbin-broker --test charged_memory -- --nocapture
@@ -18,22 +18,22 @@ use tenbin_codec::{
     SubscriptionOptions, Text, TopicFilter, TopicName, Will, WriteBuffer,
 };
 
-/// Bound of the one address that all clients come from.
+/// Bound of the one address of all clients.
 const BYTES_MAX: usize = 4 << 20;
-/// What lasts may have nine sixteenths of it, cached routes an eighth, and packets under way a quarter.
+/// Bound of session state: nine sixteenths. Cached routes have an eighth, and partial packets a quarter.
 const LASTING_MAX: usize = BYTES_MAX / 16 * 9;
-/// Of each session, beside it.
+/// Additional bytes for each session.
 const ALLOWANCE: usize = 4096;
 
 thread_local! {
-    /// Bytes that are allocated. Per thread, since broker and clients have this one alone. `const` and without destructor,
-    /// hence usable inside the allocator.
+    /// Allocated bytes of this thread, the only one of broker and clients. `const` and without destructor, hence usable
+    /// inside the allocator.
     static LIVE: Cell<usize> = const { Cell::new(0) };
 }
 
 struct Counting;
 
-// SAFETY: every call is handed on unchanged to `System`, which keeps the contract; counting touches no memory that the
+// SAFETY: every call is forwarded unchanged to `System`, which keeps the contract; counting touches no memory that the
 // allocator manages.
 #[allow(unsafe_code, reason = "a global allocator can be written in no other way")]
 unsafe impl GlobalAlloc for Counting {
@@ -53,7 +53,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// A broker, and what it had allocated before the attack.
+/// A broker, and its allocated bytes before the attack.
 struct Stage {
     broker: Broker,
     before: usize,
@@ -67,7 +67,7 @@ impl Stage {
         );
         let config = Config::parse(&config).expect("a configuration");
         let broker = Broker::builder().config(config).start().await.expect("a free port");
-        // What a first connection leaves behind is not the attack's.
+        // Memory that the first connection leaves behind is not part of the attack.
         drop(Client::connect(broker.addresses()[0], Connect::new(ProtocolVersion::V5, text("first"))).await);
         settle().await;
         let before = LIVE.get();
@@ -78,7 +78,8 @@ impl Stage {
         Client::connect(self.broker.addresses()[0], connect).await
     }
 
-    /// The broker has grown up to its bound, and not far beyond it; nor is it far from it, or charges are too high.
+    /// Checks that the broker has grown to about its bound: not far beyond, and not far below, which would mean
+    /// excessive charges.
     async fn check(&self, what: &str, bound: usize, sessions: usize) {
         settle().await;
         let grown = LIVE.get().wrapping_sub(self.before);
@@ -89,14 +90,14 @@ impl Stage {
     }
 }
 
-/// Lets the broker do all that it has to do.
+/// Lets the broker finish its work.
 async fn settle() {
     for _ in 0..100 {
         tokio::task::yield_now().await;
     }
 }
 
-/// A client that keeps little memory.
+/// A client that uses little memory itself.
 struct Client {
     stream: TcpStream,
 }
@@ -147,7 +148,7 @@ impl Client {
         }
     }
 
-    /// Whether the broker takes a subscription.
+    /// Whether the broker grants a subscription.
     async fn subscribe(&mut self, filter: &str) -> bool {
         let filter = TopicFilter::try_from(filter).expect("a filter");
         let subscription = Subscription { filter, options: SubscriptionOptions::default() };
@@ -173,7 +174,7 @@ fn text(text: &str) -> Text {
     Text::try_from(text.to_owned()).expect("a text")
 }
 
-/// Of a client whose session lasts.
+/// Returns a CONNECT with a lasting session.
 fn lasting(id: &str) -> Connect {
     let mut connect = Connect::new(ProtocolVersion::V5, text(id));
     connect.properties.session_expiry_interval = Some(3600);
@@ -189,7 +190,7 @@ async fn filters_of_many_levels_cost_no_more_than_the_bound() {
         let (mut client, reason) = stage.client(Connect::new(ProtocolVersion::V5, text(&number.to_string()))).await;
         assert_eq!(reason, ReasonCode::Success);
         for filter in 0..100 {
-            // No two of them have a level in common.
+            // No two filters have a level in common.
             let is_granted = client.subscribe(&format!("{number}-{filter}{}/+", "/a".repeat(125))).await;
             granted += usize::from(is_granted);
             refused += usize::from(!is_granted);
@@ -215,7 +216,7 @@ async fn sessions_with_long_ids_cost_no_more_than_the_bound() {
     println!("{sessions} sessions");
     assert!(sessions < 400);
     stage.check("sessions with ids of 60,000 bytes", LASTING_MAX, sessions).await;
-    // Who has a session comes back to it all the same.
+    // A client with a session can still return to it.
     assert_eq!(stage.client(lasting(&format!("{:060000}", 0))).await.1, ReasonCode::Success);
 }
 
@@ -235,7 +236,7 @@ async fn wills_cost_no_more_than_the_bound() {
         });
         let (client, reason) = stage.client(connect).await;
         match reason {
-            // Half of them are gone, and their Wills wait.
+            // Half of the clients disconnect, and their Wills are delayed.
             ReasonCode::Success if number % 2 == 0 => clients.push(Some(client)),
             ReasonCode::Success => clients.push(None),
             reason => {
@@ -266,7 +267,7 @@ async fn routes_cost_no_more_than_the_bound() {
 }
 
 #[tokio::test]
-async fn plain_sessions_are_as_many_as_the_count_allows() {
+async fn plain_sessions_fit_their_allowance() {
     let stage = Stage::new("").await;
     let before = stage.before;
     for number in 0..3000 {
@@ -281,7 +282,7 @@ async fn plain_sessions_are_as_many_as_the_count_allows() {
 }
 
 #[tokio::test]
-async fn packets_under_way_cost_no_more_than_the_bound() {
+async fn partial_packets_cost_no_more_than_the_bound() {
     let stage = Stage::new("").await;
     let mut clients = Vec::new();
     for number in 0..40 {
@@ -294,7 +295,7 @@ async fn packets_under_way_cost_no_more_than_the_bound() {
         for part in half.chunks(16 * 1024) {
             tokio::task::yield_now().await;
             if client.stream.write(part).is_err() {
-                break; // not read from any more
+                break; // the broker has stopped reading
             }
         }
         clients.push(client);

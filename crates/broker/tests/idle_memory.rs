@@ -1,7 +1,7 @@
-//! What the broker keeps of a connection that does nothing, in bytes that it has allocated.
+//! Memory that the broker allocates for an idle connection.
 //!
 //! ```text
-//! cargo test -p tenbin-broker --test idle_memory -- --nocapture      # piece by piece, with who asked for it
+//! cargo test -p tenbin-broker --test idle_memory -- --nocapture      # each allocation with its caller
 //! ```
 
 #![allow(clippy::print_stdout, reason = "tells where the bytes are")]
@@ -15,23 +15,23 @@ use std::net::{SocketAddr, TcpStream};
 
 use tenbin_broker::{Broker, Config};
 
-/// Bytes that an idle connection may take, and a little. What it takes in tables that grow now and then is not counted:
-/// about 70, in the registry.
+/// Maximum bytes of an idle connection, with a small margin. Tables that grow rarely do not count: about 70 bytes in
+/// the registry.
 const BYTES_MAX: usize = 2_660;
 
 thread_local! {
-    /// Bytes that are allocated. Per thread, since broker and clients have this one alone. `const` and without destructor,
-    /// hence usable inside the allocator.
+    /// Allocated bytes of this thread, the only one of broker and clients. `const` and without destructor, hence usable
+    /// inside the allocator.
     static LIVE: Cell<usize> = const { Cell::new(0) };
-    /// Whether pieces are remembered.
+    /// Whether allocations are recorded.
     static IS_WATCHED: Cell<bool> = const { Cell::new(false) };
-    /// Pieces that are in use, by address, and who asked for them.
+    /// Live allocations by address, with size and backtrace.
     static PIECES: RefCell<BTreeMap<usize, (usize, Backtrace)>> = const { RefCell::new(BTreeMap::new()) };
 }
 
 struct Counting;
 
-/// Does `work`, which may allocate, if pieces are remembered.
+/// Runs `work`, which may allocate, if allocations are recorded.
 fn if_watched(work: impl FnOnce(&mut BTreeMap<usize, (usize, Backtrace)>)) {
     if IS_WATCHED.replace(false) {
         PIECES.with_borrow_mut(work);
@@ -39,7 +39,7 @@ fn if_watched(work: impl FnOnce(&mut BTreeMap<usize, (usize, Backtrace)>)) {
     }
 }
 
-// SAFETY: every call is handed on unchanged to `System`, which keeps the contract; counting touches no memory that the
+// SAFETY: every call is forwarded unchanged to `System`, which keeps the contract; counting touches no memory that the
 // allocator manages.
 #[allow(unsafe_code, reason = "a global allocator can be written in no other way")]
 unsafe impl GlobalAlloc for Counting {
@@ -63,7 +63,7 @@ unsafe impl GlobalAlloc for Counting {
 static ALLOCATOR: Counting = Counting;
 
 #[tokio::test]
-async fn an_idle_connection_is_small() {
+async fn idle_connection_stays_within_its_byte_limit() {
     let config = Config::parse("listen = [\"127.0.0.1:0\"]\n").expect("a configuration");
     let broker = Broker::builder().config(config).start().await.expect("a free port");
     let address = broker.addresses()[0];
@@ -81,7 +81,7 @@ async fn an_idle_connection_is_small() {
     for (size, trace) in PIECES.take().values() {
         println!("{size:>6}  {}", who_asked(&trace.to_string()));
     }
-    // The median: of the first, the thread's own memory is part, of some, a table that grew.
+    // The median, because the first connection includes the thread's own memory and some include a table that grew.
     grown.sort_unstable();
     let bytes = grown[grown.len() / 2];
     println!("{bytes:>6}  in all");
@@ -89,7 +89,7 @@ async fn an_idle_connection_is_small() {
     assert_eq!(broker.connections(), streams.len());
 }
 
-/// Connects and pings, as whoever is idle does, and waits until the broker has nothing more to do. Takes no memory of this process.
+/// Connects and pings like an idle client, and waits until the broker is idle. Allocates nothing itself.
 async fn connect(address: SocketAddr, number: usize) -> TcpStream {
     let mut stream = TcpStream::connect(address).expect("it listens");
     stream.set_nonblocking(true).expect("a socket");
@@ -106,7 +106,7 @@ async fn connect(address: SocketAddr, number: usize) -> TcpStream {
     stream
 }
 
-/// The next packet, a small one.
+/// Reads the next packet, which is small.
 async fn answer(stream: &mut TcpStream) -> Vec<u8> {
     let mut packet = [0; 256];
     loop {
@@ -118,7 +118,7 @@ async fn answer(stream: &mut TcpStream) -> Vec<u8> {
     }
 }
 
-/// The innermost function in a trace that is not std's, or std's for a type that is not.
+/// Returns the innermost function in a backtrace that belongs to this project or tokio.
 fn who_asked(trace: &str) -> &str {
     let frames = trace.lines().filter_map(|line| Some(line.trim().split_once(": ")?.1));
     let mut foreign = frames.filter(|frame| ["tenbin_", "tokio::"].iter().any(|name| frame.contains(name)));

@@ -1,6 +1,6 @@
-//! A message takes no memory of its own on its way from socket to socket: what a burst needs is kept for the next one.
+//! A message needs no allocation of its own between sockets: buffers of a burst are reused for the next one.
 //!
-//! What is left is asked for once for many messages: a block that they are encoded into.
+//! The remaining allocations are blocks of encoded packets, each shared by many messages.
 
 #![allow(clippy::print_stdout, reason = "tells what it has counted")]
 
@@ -12,14 +12,14 @@ use std::net::{SocketAddr, TcpStream};
 use tenbin_broker::{Broker, Config};
 
 thread_local! {
-    /// Per thread, since broker and clients have this one alone. `const` and without destructor, hence usable inside the
-    /// allocator.
+    /// Allocations of this thread, the only one of broker and clients. `const` and without destructor, hence usable
+    /// inside the allocator.
     static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
 }
 
 struct Counting;
 
-// SAFETY: every call is handed on unchanged to `System`, which keeps the contract; counting touches no memory that the
+// SAFETY: every call is forwarded unchanged to `System`, which keeps the contract; counting touches no memory that the
 // allocator manages.
 #[allow(unsafe_code, reason = "a global allocator can be written in no other way")]
 unsafe impl GlobalAlloc for Counting {
@@ -38,17 +38,18 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Without what goes by the clock: `$SYS`, and the choices that are kept for `tenbin explain`.
+/// Without timed work: `$SYS`, and the recorded decisions for `tenbin explain`.
 const CONFIG: &str = "listen = [\"127.0.0.1:0\"]\n[sys]\ninterval_seconds = 0\n[explain]\ndecisions_maximum = 0\n\
                       pause_ms = 60000\n";
-/// Messages that are published together.
+/// Messages that are published in one write.
 const BURST: usize = 20;
 const BURSTS: usize = 500;
-/// Bytes of a message's packet: a topic of one character, no properties, 100 of payload; at QoS 1 two more.
+/// Bytes of a PUBLISH at QoS 0: a topic of one character, no properties, 100 bytes of payload. QoS 1 has two bytes
+/// more.
 const PACKET: usize = 106;
 
 #[tokio::test]
-async fn messages_that_travel_as_packets_take_no_memory() {
+async fn qos_0_bursts_allocate_almost_nothing() {
     for filter in ["t", "$share/g/t"] {
         let taken = allocations(0, filter, BURST).await;
         assert!(taken < BURST * BURSTS / 500, "{filter}: {taken} times for {} messages", BURST * BURSTS);
@@ -56,7 +57,7 @@ async fn messages_that_travel_as_packets_take_no_memory() {
 }
 
 #[tokio::test]
-async fn messages_that_are_acknowledged_share_what_they_are_encoded_into() {
+async fn qos_1_messages_share_encoding_blocks() {
     for filter in ["t", "$share/g/t"] {
         let taken = allocations(1, filter, BURST).await;
         assert!(taken < BURST * BURSTS / 50, "{filter}: {taken} times for {} messages", BURST * BURSTS);
@@ -64,14 +65,14 @@ async fn messages_that_are_acknowledged_share_what_they_are_encoded_into() {
 }
 
 #[tokio::test]
-async fn a_message_alone_takes_no_memory_of_its_own_either() {
+async fn single_messages_allocate_almost_nothing() {
     for (qos, filter) in [(0, "t"), (1, "t"), (0, "$share/g/t"), (1, "$share/g/t")] {
         let taken = allocations(qos, filter, 1).await;
         assert!(taken < BURSTS / 50, "QoS {qos}, {filter}: {taken} times for {BURSTS} messages");
     }
 }
 
-/// How often memory is asked for while bursts of so many messages go from one client to another.
+/// Counts the allocations while bursts of `burst` messages go from one client to another.
 async fn allocations(qos: u8, filter: &str, burst: usize) -> usize {
     let config = Config::parse(CONFIG).expect("a configuration");
     let broker = Broker::builder().config(config).start().await.expect("a free port");
@@ -94,7 +95,7 @@ async fn allocations(qos: u8, filter: &str, burst: usize) -> usize {
     taken
 }
 
-/// Takes no memory.
+/// Sends one burst and waits for it. Allocates nothing itself.
 async fn send_burst(publisher: &mut TcpStream, subscriber: &mut TcpStream, qos: u8, burst: usize) {
     let (mut packets, mut acks) = ([0; BURST * (PACKET + 2)], [0; BURST * 4]);
     let size = PACKET + 2 * usize::from(qos);
@@ -137,7 +138,7 @@ async fn read(stream: &mut TcpStream, count: usize) -> [u8; BURST * (PACKET + 2)
     bytes
 }
 
-/// PUBACKs with no Reason Code, since each message has a subscriber.
+/// Reads PUBACKs without a Reason Code, since each message has a subscriber.
 async fn read_acks(stream: &mut TcpStream, count: usize) {
     let mut acks = [0; BURST * 4];
     read_into(stream, &mut acks[..count * 4]).await;

@@ -7,12 +7,12 @@ use std::sync::Arc;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
-/// What the packets of a connection go over.
+/// Byte stream that carries a connection's packets.
 pub(crate) trait ByteStream: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> ByteStream for T {}
 
-/// What the application makes of each TCP connection.
+/// The application's wrapper for TCP connections.
 #[derive(Clone)]
 pub(crate) struct Over(Arc<dyn Fn(TcpStream) -> Wrapping + Send + Sync>);
 

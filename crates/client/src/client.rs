@@ -15,12 +15,11 @@ use crate::{
     TryPublishError,
 };
 
-/// Handle of a client; clones speak for the same one. When the last is dropped, the client disconnects as
-/// [`disconnect`](Self::disconnect) does, without anyone waiting for it.
+/// Handle of a client; clones share the client. Dropping the last one disconnects in the background, as
+/// [`disconnect`](Self::disconnect) does.
 ///
-/// Requests are carried out in the order in which they enter the queue, but for one thing: QoS 1 and 2 messages that
-/// the broker's Receive Maximum holds back are overtaken by what it does not hold back. As many of them may wait as the
-/// queue has places.
+/// The task handles requests in queue order, with one exception: QoS 1 and 2 messages that exceed the broker's Receive
+/// Maximum wait, and other requests overtake them. At most [`ClientOptions::queue`] messages wait in this way.
 #[derive(Debug, Clone)]
 pub struct Client {
     shared: Arc<Shared>,
@@ -30,11 +29,12 @@ pub struct Client {
 }
 
 impl Client {
-    /// Connects and starts the client's task on the current runtime. The first connection has to succeed, within
-    /// ten seconds; whether later ones are made is up to [`ClientOptions::reconnect`].
+    /// Connects and starts the client's task on the current runtime.
+    ///
+    /// The first connection must succeed within ten seconds; [`ClientOptions::reconnect`] governs later ones.
     ///
     /// # Errors
-    /// Illegal options, no TCP connection, the broker's refusal, no answer.
+    /// The options are invalid, the TCP connection failed, the broker refused, or it did not answer.
     ///
     /// # Panics
     /// Outside a tokio runtime with network and time.
@@ -59,21 +59,22 @@ impl Client {
         Ok((client, Events(event_receiver)))
     }
 
-    /// Puts a message into the queue; waits while it is full, which it stays without a connection. The ticket
-    /// tells what becomes of the message. Cancel safe: cancelled, the message is not in the queue.
+    /// Queues a message; waits while the queue is full. Without a connection the queue does not drain.
+    ///
+    /// The ticket resolves to the result. Cancel safe: if cancelled, the message is not queued.
     ///
     /// # Errors
-    /// The message is none that MQTT allows, or the client has ended.
+    /// MQTT does not allow the message, or the client has ended.
     pub async fn publish(&self, message: OutgoingMessage) -> Result<PublishTicket, ClientError> {
         let (command, ticket) = self.publish_command(message)?;
         self.send(command).await?;
         Ok(ticket)
     }
 
-    /// Puts a message into the queue if it has room; never waits.
+    /// Queues a message if there is room. Never waits.
     ///
     /// # Errors
-    /// The queue is full, or those of [`publish`](Self::publish).
+    /// The queue is full, or as for [`publish`](Self::publish).
     pub fn try_publish(&self, message: OutgoingMessage) -> Result<PublishTicket, TryPublishError> {
         let (command, ticket) = self.publish_command(message).map_err(TryPublishError::Failed)?;
         match self.commands.try_send(command) {
@@ -83,12 +84,14 @@ impl Client {
         }
     }
 
-    /// Subscribes and waits for the broker's answer: for each subscription, in order, the QoS that is granted or
-    /// why it is refused. What is granted is subscribed to again where a reconnect finds the Session gone.
-    /// Not cancel safe: cancelled, the subscriptions may have been made.
+    /// Subscribes and waits for SUBACK. Returns the granted QoS or the refusal of each subscription, in order.
+    ///
+    /// After a reconnect without the Session, the client makes granted subscriptions again. Not cancel safe: if
+    /// cancelled, the subscriptions may have been made.
     ///
     /// # Errors
-    /// No subscription, No Local on a shared one, a packet too large for the broker, or the client has ended.
+    /// The list is empty, a shared subscription has No Local, the packet is too large for the broker, or the client has
+    /// ended.
     pub async fn subscribe(&self, subscriptions: Vec<Subscription>) -> Result<Vec<ReasonCode>, ClientError> {
         if subscriptions.is_empty() {
             return Err(self.shared.invalid("no subscription [MQTT-3.8.3-2]"));
@@ -101,11 +104,13 @@ impl Client {
         self.shared.outcome(answer.await)
     }
 
-    /// Ends subscriptions and waits for the broker's answer: a Reason Code for each filter, in order; at 3.1.1,
-    /// which has none, all success. Not cancel safe: cancelled, the subscriptions may have ended.
+    /// Unsubscribes and waits for UNSUBACK. Returns the Reason Code of each filter, in order.
+    ///
+    /// MQTT 3.1.1 has no such codes; there all are success. Not cancel safe: if cancelled, the subscriptions may have
+    /// ended.
     ///
     /// # Errors
-    /// No filter, a packet too large for the broker, or the client has ended.
+    /// The list is empty, the packet is too large for the broker, or the client has ended.
     pub async fn unsubscribe(&self, filters: Vec<TopicFilter>) -> Result<Vec<ReasonCode>, ClientError> {
         if filters.is_empty() {
             return Err(self.shared.invalid("no topic filter [MQTT-3.10.3-2]"));
@@ -115,34 +120,36 @@ impl Client {
         self.shared.outcome(answer.await)
     }
 
-    /// Acknowledges a message in [`AcknowledgeMode::Manual`](crate::AcknowledgeMode::Manual); never waits. Once
-    /// for each message, in the order of receipt `[MQTT-4.6.0-2]`. Does nothing at QoS 0, in the other mode, the
-    /// second time, and for a QoS 1 message of an earlier connection, which the broker sends again.
+    /// Acknowledges a message in [`AcknowledgeMode::Manual`](crate::AcknowledgeMode::Manual). Never waits.
+    ///
+    /// Call it once for each message, in the order of receipt `[MQTT-4.6.0-2]`. It does nothing at QoS 0, in the other
+    /// mode, and when repeated. It also does nothing for a QoS 1 message of an earlier connection, which the broker
+    /// sends again.
     pub fn acknowledge(&self, message: &Message) {
         if let Some(acknowledgement) = &message.acknowledgement
             && !acknowledgement.given.swap(true, Ordering::Relaxed)
         {
-            // Ended, or full: see ACKNOWLEDGEMENTS_MAX.
+            // Fails if the client has ended; it cannot be full: see ACKNOWLEDGEMENTS_MAX.
             let _ = self.acknowledgements.try_send(Arc::clone(acknowledgement));
         }
     }
 
-    /// Ends the client, for all its handles. What is in the queue is sent, QoS 1 and 2 messages under way are
-    /// waited for, together at most five seconds; then comes DISCONNECT, which drops the Will. From the call on
-    /// no handle takes requests.
-    /// Not cancel safe: cancelled, the client ends all the same.
+    /// Ends the client with all its handles: sends queued requests, waits for acknowledgements, then sends DISCONNECT.
+    ///
+    /// All this takes at most five seconds. DISCONNECT discards the Will. No handle accepts requests after the call.
+    /// Not cancel safe: if cancelled, the client ends nevertheless.
     ///
     /// # Errors
-    /// There is no connection; or some messages were not acknowledged in time, their tickets know which.
+    /// There is no connection, or some messages were not acknowledged in time. Their tickets show which.
     pub async fn disconnect(self) -> Result<(), ClientError> {
         let (reply, answer) = oneshot::channel();
         self.control.send(Control::Leave(reply)).await.map_err(|_| self.shared.ended())?;
         self.shared.outcome(answer.await)
     }
 
-    /// Closes the connection at once, without DISCONNECT, as if the network had failed, and makes it again after
-    /// `away`: for those who want to see what a broker makes of it. Without a connection it does nothing. A client
-    /// that never reconnects ends with it.
+    /// Closes the connection without DISCONNECT, as a network failure would, and reconnects after `away`.
+    ///
+    /// Meant for tests of a broker. Does nothing without a connection. A client that never reconnects ends.
     ///
     /// # Errors
     /// The client has ended.
@@ -155,7 +162,7 @@ impl Client {
             return Err(self.shared.invalid(fault));
         }
         let expires_at = message.properties.as_deref().and_then(|properties| {
-            properties.message_expiry_interval?; // most have none: no clock is read for them
+            properties.message_expiry_interval?; // Most messages have no expiry, and so need no clock.
             Publication::expiry(Some(properties), Instant::now())
         });
         let (reply, ticket) = PublishTicket::new(&self.shared);
@@ -167,12 +174,12 @@ impl Client {
     }
 }
 
-/// What the handles, the tickets and the task know in common.
+/// State shared by the handles, the tickets and the task.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) broker: Arc<str>,
     pub(crate) client_id: Arc<str>,
-    /// Set by the task before it ends by itself.
+    /// Reason of the end; set by the task before it ends on its own.
     pub(crate) end: OnceLock<DisconnectReason>,
 }
 
@@ -181,7 +188,7 @@ impl Shared {
         ClientError { broker: Arc::clone(&self.broker), client_id: Arc::clone(&self.client_id), kind }
     }
 
-    /// What a request came to that the task answered, or dropped when it ended.
+    /// Converts the task's answer to a request. An answer dropped by the task means that the client has ended.
     pub(crate) fn outcome<T>(
         &self,
         answer: Result<Result<T, ClientErrorKind>, oneshot::error::RecvError>,
@@ -198,6 +205,6 @@ impl Shared {
     }
 }
 
-/// Acknowledgements on their way to the task. Each message has one, at most 65,535 of a connection are open, and
-/// the task takes them at all times; as many again are left for messages of earlier connections.
+/// Capacity of the channel for acknowledgements. At most 65,535 messages of a connection are unacknowledged, and the
+/// task always takes acknowledgements. The other half is for messages of earlier connections.
 const ACKNOWLEDGEMENTS_MAX: usize = 2 * u16::MAX as usize;

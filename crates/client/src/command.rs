@@ -5,10 +5,10 @@ use tokio::sync::oneshot;
 
 use crate::{ClientErrorKind, OutgoingMessage};
 
-/// Where the task answers a command. Dropped without an answer it means that the client has ended.
+/// Channel for the task's answer to a command. Dropped without an answer, it means that the client has ended.
 pub(crate) type Reply<T> = oneshot::Sender<Result<T, ClientErrorKind>>;
 
-/// What the application asks the broker for, by way of the task.
+/// A request of the application to the broker.
 #[derive(Debug)]
 pub(crate) enum Command {
     Publish { message: OutgoingMessage, expires_at: Option<Instant>, reply: Reply<ReasonCode> },
@@ -16,11 +16,11 @@ pub(crate) enum Command {
     Unsubscribe { filters: Vec<TopicFilter>, reply: Reply<Vec<ReasonCode>> },
 }
 
-/// What the application asks of the connection itself. It does not wait behind commands.
+/// A request about the connection itself. It bypasses the command queue.
 #[derive(Debug)]
 pub(crate) enum Control {
-    /// To be ended in order, for good.
+    /// End the client in order.
     Leave(Reply<()>),
-    /// To be ended at once, and made again after so long.
+    /// Close the connection at once, and reconnect after this time.
     Cut(Duration),
 }

@@ -6,7 +6,7 @@ use tenbin_session::Violation;
 
 use crate::OutgoingMessage;
 
-/// Why a request of the application failed, and at which client of which broker.
+/// Why a request failed, with the client and the broker concerned.
 #[derive(Debug, Clone)]
 pub struct ClientError {
     pub(crate) broker: Arc<str>,
@@ -14,83 +14,83 @@ pub struct ClientError {
     pub(crate) kind: ClientErrorKind,
 }
 
-/// What a [`ClientError`] is about, by whose fault it is.
+/// Kind of a [`ClientError`].
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum ClientErrorKind {
-    /// The caller: an option or an argument that MQTT does not allow.
+    /// An option or an argument that MQTT does not allow.
     Invalid(String),
-    /// The network: no TCP connection, or nothing that could be made of it ([`ClientOptions::over`](crate::ClientOptions::over)).
+    /// No TCP connection, or its wrapper failed ([`ClientOptions::over`](crate::ClientOptions::over)).
     Unreachable(Arc<io::Error>),
     /// The broker refused the connection in CONNACK.
     Refused {
-        /// Its Reason Code.
+        /// The broker's Reason Code.
         reason: ReasonCode,
-        /// Its Reason String, for people.
+        /// The broker's Reason String.
         detail: Option<String>,
     },
     /// The broker did not answer in time.
     NoAnswer,
-    /// The connection ended before the request was done.
+    /// The connection ended before the request was complete.
     Lost(DisconnectReason),
-    /// The broker has said in CONNACK that it takes no such message (too large, QoS, RETAIN); it was not sent.
+    /// The broker excluded such messages in CONNACK (size, QoS, RETAIN); the message was not sent.
     NotTaken(ReasonCode),
     /// The message's expiry interval passed before it could be sent.
     Expired,
-    /// The client has ended: by [`Client::disconnect`](crate::Client::disconnect) if `None`, else by the loss of
+    /// The client has ended: by [`Client::disconnect`](crate::Client::disconnect) if `None`, otherwise by the loss of
     /// its last connection.
     Ended(Option<DisconnectReason>),
 }
 
-/// Why a connection ended that we did not end in order.
+/// Why a connection ended that the client did not end itself.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum DisconnectReason {
     /// The broker sent DISCONNECT.
     ByBroker {
-        /// Its Reason Code.
+        /// The broker's Reason Code.
         reason: ReasonCode,
-        /// Its Reason String, for people.
+        /// The broker's Reason String.
         detail: Option<String>,
     },
-    /// The broker closed the connection without a word.
+    /// The broker closed the connection without DISCONNECT.
     Closed,
-    /// The broker broke a rule of MQTT, or left a ping unanswered.
+    /// The broker violated the protocol or left a ping unanswered.
     Violation(Violation),
-    /// The broker went on with a session that was to be new `[MQTT-3.2.2-4]`.
+    /// The broker resumed a session where a new one was required `[MQTT-3.2.2-4]`.
     UnknownSession,
     /// Reading or writing failed.
     Io(Arc<io::Error>),
-    /// The application has cut it, with [`Client::cut`](crate::Client::cut).
+    /// The application closed it with [`Client::cut`](crate::Client::cut).
     Cut,
 }
 
-/// Why [`Client::try_publish`](crate::Client::try_publish) did not take a message.
+/// Why [`Client::try_publish`](crate::Client::try_publish) did not accept a message.
 #[derive(Debug)]
 pub enum TryPublishError {
-    /// The queue has no room; here is the message.
+    /// The queue is full; returns the message.
     Full(OutgoingMessage),
-    /// The message is none, or the client has ended.
+    /// The message is invalid, or the client has ended.
     Failed(ClientError),
 }
 
 impl ClientError {
-    /// What happened.
+    /// Kind of the error.
     pub fn kind(&self) -> &ClientErrorKind {
         &self.kind
     }
 
-    /// Address of the broker, as given.
+    /// Address of the broker, as configured.
     pub fn broker(&self) -> &str {
         &self.broker
     }
 
-    /// Client Identifier, as given.
+    /// Client Identifier, as configured.
     pub fn client_id(&self) -> &str {
         &self.client_id
     }
 
-    /// The broker's Reason Code, where it gave one.
+    /// The broker's Reason Code, if it sent one.
     pub fn reason(&self) -> Option<ReasonCode> {
         match &self.kind {
             ClientErrorKind::Refused { reason, .. } | ClientErrorKind::NotTaken(reason) => Some(*reason),
@@ -101,7 +101,7 @@ impl ClientError {
 }
 
 impl DisconnectReason {
-    /// The broker's Reason Code, where it gave one.
+    /// The broker's Reason Code, if it sent one.
     pub fn reason(&self) -> Option<ReasonCode> {
         match self {
             Self::ByBroker { reason, .. } => Some(*reason),

@@ -5,27 +5,27 @@ use tokio::sync::mpsc;
 
 use crate::{DisconnectReason, Message};
 
-/// What happens at a client, in order. Ends (`None`) when the client has ended and everything is taken.
+/// Events of a client, in order. Ends with `None` after the last event of an ended client.
 ///
-/// Holds at most [`ClientOptions::queue`](crate::ClientOptions::queue) events; when it is full, the client stops
-/// reading from the socket. An application without interest in messages drops it: what is received from then on
-/// is thrown away, and acknowledged in [`AcknowledgeMode::OnReceipt`](crate::AcknowledgeMode::OnReceipt) only.
+/// Holds at most [`ClientOptions::queue`](crate::ClientOptions::queue) events; while it is full, the client does not
+/// read the socket. An application that needs no messages may drop it. From then on the client discards received
+/// messages, and acknowledges them only in [`AcknowledgeMode::OnReceipt`](crate::AcknowledgeMode::OnReceipt).
 #[derive(Debug)]
 pub struct Events(pub(crate) mpsc::Receiver<ClientEvent>);
 
-/// Something that happened at a client.
+/// An event of a client.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum ClientEvent {
     /// A message was received.
     Message(Message),
-    /// A connection was accepted; the first one is told, too.
+    /// A connection was accepted, including the first one.
     Connected {
-        /// Whether the broker went on with its Session. If not, the client makes its subscriptions again by
-        /// itself, and publishes again what was not acknowledged.
+        /// Whether the broker resumed the Session. If not, the client makes its subscriptions and unacknowledged
+        /// publications again.
         session_present: bool,
     },
-    /// A connection was lost. What follows is up to [`ClientOptions::reconnect`](crate::ClientOptions::reconnect).
+    /// A connection was lost. [`ClientOptions::reconnect`](crate::ClientOptions::reconnect) determines the next step.
     Disconnected {
         /// Why.
         reason: DisconnectReason,
@@ -40,23 +40,23 @@ pub enum ClientEvent {
 }
 
 impl Events {
-    /// Waits for the next event; `None` when the client has ended. Cancel safe: no event is lost.
+    /// Waits for the next event; `None` once the client has ended. Cancel safe: no event is lost.
     pub async fn recv(&mut self) -> Option<ClientEvent> {
         self.0.recv().await
     }
 
-    /// As [`recv`](Self::recv), for a thread of its own.
+    /// Blocking form of [`recv`](Self::recv).
     ///
     /// # Panics
-    /// When called within an asynchronous task.
+    /// If called within an asynchronous task.
     pub fn blocking_recv(&mut self) -> Option<ClientEvent> {
         self.0.blocking_recv()
     }
 
-    /// The next event, if there is one now.
+    /// Returns the next event without waiting.
     ///
     /// # Errors
-    /// There is none now, or there will be none any more.
+    /// There is no event now, or the client has ended.
     pub fn try_recv(&mut self) -> Result<ClientEvent, TryRecvError> {
         self.0.try_recv().map_err(|error| match error {
             mpsc::error::TryRecvError::Empty => TryRecvError::Empty,
@@ -64,21 +64,21 @@ impl Events {
         })
     }
 
-    /// Events that wait.
+    /// Number of queued events.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether none waits.
+    /// Whether no event is queued.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 }
 
-/// Why [`Events::try_recv`] has no event.
+/// Why [`Events::try_recv`] returned no event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TryRecvError {
-    /// None waits now.
+    /// No event is queued now.
     Empty,
     /// The client has ended.
     Ended,

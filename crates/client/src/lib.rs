@@ -1,8 +1,8 @@
-//! Async MQTT 5.0 and 3.1.1 client that tells the broker how busy it is.
+//! Async MQTT 5.0 and 3.1.1 client that reports its load to the broker.
 //!
-//! One task owns the Network Connection. [`Client`] is the handle that puts requests into the task's queue,
-//! [`Events`] is where received messages come out, [`LoadReporter`] counts what the application does with them
-//! and rides on the pings (thesis §4.1.1), or on what else the broker says that it takes reports from.
+//! One task owns the Network Connection. The application uses three handles: [`Client`] queues requests for the task,
+//! [`Events`] yields received messages, and [`LoadReporter`] counts their processing. Load reports travel in extended
+//! PINGREQs (thesis §4.1.1), or in another packet type that the broker announces.
 //!
 //! ```text
 //!   Client ──commands (bounded)──►┌──────┐◄──bytes──► broker
@@ -12,9 +12,9 @@
 //!      └──► application ──► LoadReporter: messages −1, processing time
 //! ```
 //!
-//! Both queues hold [`ClientOptions::queue`] entries. When the commands are full, [`Client::publish`] waits and
-//! [`Client::try_publish`] gives the message back. When the events are full, the task stops reading from the
-//! socket, so that the broker sees a slow receiver; nothing is dropped.
+//! Each queue holds [`ClientOptions::queue`] entries. While the command queue is full, [`Client::publish`] waits and
+//! [`Client::try_publish`] returns the message. While the event queue is full, the task stops reading from the socket,
+//! so that the broker sees a slow receiver. The client drops nothing.
 //!
 //! ```no_run
 //! use std::time::Duration;

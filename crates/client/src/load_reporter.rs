@@ -7,21 +7,21 @@ use std::time::{Duration, Instant};
 use tenbin_balancer::LoadReport;
 use tokio::sync::Notify;
 
-/// Counts what a worker has to do and how long it takes, for the load reports of its [`Client`](crate::Client).
+/// Counter of a worker's queued messages and processing times, for the load reports of its [`Client`](crate::Client).
 ///
-/// The client adds each received message to the queue; the application marks when it takes one out
-/// ([`start`](Self::start) or [`started`](Self::started)) and when it is done with it. Each report carries the
-/// queue's length and the mean processing time since the report before, and begins the mean anew.
+/// The client adds each received message to the queue. The application calls [`start`](Self::start) or
+/// [`started`](Self::started) when it takes a message, and ends the measurement when the message is done. Each report
+/// has the queue's length and the mean processing time since the last report, and resets the mean.
 ///
-/// Reports go out once an interval, and before their time where much has changed since the one before, at least
-/// [`EAGER_GAP`](Self::EAGER_GAP) apart; [`eager`](Self::eager) turns that off:
+/// Reports are sent once per interval, and earlier after a large change, at least [`EAGER_GAP`](Self::EAGER_GAP) apart.
+/// [`eager`](Self::eager) turns early reports off. A large change is any of these:
 ///
-/// * the first message on a connection is done,
-/// * the mean is 1.5 times the one that was reported last, or that part of it,
-/// * the queue has reached twice what was reported, and four more.
+/// * The first message on a connection is done.
+/// * The mean is at least 1.5 times the last reported one, or at most two thirds of it.
+/// * The queue's length is at least four more than twice the reported one.
 ///
-/// Clones share the counters, which any thread may use: they are atomics, nobody waits. One reporter belongs to
-/// one client; two would share and reset one mean.
+/// Clones share the counters, which are atomics that any thread may use without waiting. Use one reporter per client:
+/// two clients would share and reset one mean.
 ///
 /// ```
 /// use std::time::Duration;
@@ -40,58 +40,59 @@ pub struct LoadReporter {
 }
 
 impl LoadReporter {
-    /// Shortest interval; what is shorter counts as that.
+    /// Shortest interval; shorter values count as this one.
     pub const INTERVAL_MIN: Duration = Duration::from_millis(1);
 
-    /// Shortest time between two reports of which the second comes before its time.
+    /// Shortest time from a report to an early one.
     pub const EAGER_GAP: Duration = Duration::from_millis(100);
 
-    /// A reporter that reports every `interval`, at least every Keep Alive where pings carry the reports; the thesis
-    /// has one second.
+    /// Makes a reporter with this interval; if pings carry the reports, Keep Alive may shorten it. The thesis uses one
+    /// second.
     pub fn new(interval: Duration) -> Self {
         Self { interval: interval.max(Self::INTERVAL_MIN), eager: true, counters: Arc::default() }
     }
 
-    /// Whether reports also go out before their time where much has changed; default true. The thesis has
-    /// the interval alone.
+    /// Whether reports are also sent early after a large change; default true. The thesis has regular reports only.
     #[must_use]
     pub fn eager(mut self, eager: bool) -> Self {
         self.eager = eager;
         self
     }
 
-    /// Keeps the last `limit` reports for [`LoadReporter::kept`], at most 40 bytes each; default 0. To be said before it
-    /// is cloned: it begins anew.
+    /// Keeps the last `limit` reports for [`LoadReporter::kept`], at most 40 bytes each; default 0.
+    ///
+    /// Call it before cloning: it resets the counters.
     #[must_use]
     pub fn keep(mut self, limit: usize) -> Self {
         self.counters = Arc::new(Counters { kept_max: limit, ..Counters::default() });
         self
     }
 
-    /// The last reports, oldest first, and when each was made: as many as [`LoadReporter::keep`] says.
+    /// Returns the reports that [`LoadReporter::keep`] has kept, oldest first, with their times.
     pub fn kept(&self) -> Vec<(Instant, LoadReport)> {
         self.counters.kept.lock().unwrap_or_else(PoisonError::into_inner).iter().copied().collect()
     }
 
-    /// The interval it was made with.
+    /// The interval between regular reports.
     pub fn interval(&self) -> Duration {
         self.interval
     }
 
-    /// A message is taken out of the queue: queue −1; measures until [`Processing::finish`] or drop.
+    /// Takes a message out of the queue, and measures until [`Processing::finish`] or drop.
     pub fn start(&self) -> Processing {
         self.started();
         Processing { reporter: self.clone(), since: Instant::now() }
     }
 
-    /// A message is taken out of the queue: queue −1, nothing is measured.
+    /// Takes a message out of the queue without measuring.
     pub fn started(&self) {
         let _ =
             self.counters.queue.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |messages| messages.checked_sub(1));
     }
 
-    /// A message is done that took `processing_time`, for callers that know it. Leaves the queue as it is.
-    /// At most [`LoadReport::PROCESSING_TIME_MAX`]; what is above counts as that.
+    /// Adds a measured processing time, without changing the queue.
+    ///
+    /// Values above [`LoadReport::PROCESSING_TIME_MAX`] count as that.
     pub fn finish_after(&self, processing_time: Duration) {
         let nanos = processing_time.min(LoadReport::PROCESSING_TIME_MAX).as_nanos() as u64;
         let _ = self.counters.processed.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |word| {
@@ -100,31 +101,33 @@ impl LoadReporter {
         self.look_for_news();
     }
 
-    /// Asks for no further messages, until [`resume`](Self::resume): told at once, and in every report. A broker that
-    /// knows of it gives what it has not sent yet to others; what has been sent is to be finished.
+    /// Asks for no further messages until [`resume`](Self::resume). Reported at once, and in every report.
+    ///
+    /// A broker that supports this gives unsent messages to others. The application should finish the messages it
+    /// already has.
     pub fn drain(&self) {
         self.set_draining(true);
     }
 
-    /// Asks for messages again after [`drain`](Self::drain); told at once.
+    /// Asks for messages again after [`drain`](Self::drain). Reported at once.
     pub fn resume(&self) {
         self.set_draining(false);
     }
 
-    /// Takes a message out of the queue and measures `f`, also when it panics.
+    /// Takes a message out of the queue and measures `f`, even if `f` panics.
     pub fn process<R>(&self, f: impl FnOnce() -> R) -> R {
         let _processing = self.start();
         f()
     }
 
-    /// What a report would say now; resets nothing.
+    /// Returns the present values without resetting the mean.
     pub fn snapshot(&self) -> LoadReport {
         self.report(self.counters.processed.load(Ordering::Relaxed))
     }
 
-    /// What a report says, which begins the mean anew; the queue stays. The client does this for each report.
+    /// Returns a report and resets the mean, but not the queue. The client calls this for each report.
     pub fn take(&self) -> LoadReport {
-        // First: what becomes news from here on is for the next report.
+        // First, so that any later change counts for the next report.
         self.counters.has_news.store(false, Ordering::Relaxed);
         let processed = self.counters.processed.swap(0, Ordering::Relaxed);
         let report = self.report(processed);
@@ -137,26 +140,26 @@ impl LoadReporter {
         report
     }
 
-    /// A message was received. Comes before the message is within the application's reach, which could otherwise
-    /// take it out of the queue before it is in.
+    /// Adds a received message. Call it before the application can see the message, which could otherwise be taken out
+    /// first.
     pub(crate) fn arrived(&self) {
         self.counters.queue.fetch_add(1, Ordering::Relaxed);
         self.look_for_news();
     }
 
-    /// A connection begins: the broker knows nothing.
+    /// Resets the reported values at the start of a connection, since its broker knows none.
     pub(crate) fn connected(&self) {
         self.counters.reported_queue.store(0, Ordering::Relaxed);
         self.counters.reported_mean.store(NONE_REPORTED, Ordering::Relaxed);
         self.counters.has_news.store(self.counters.draining.load(Ordering::Relaxed), Ordering::Relaxed);
     }
 
-    /// Whether a report is due before its time.
+    /// Whether an early report is due.
     pub(crate) fn has_news(&self) -> bool {
         self.counters.has_news.load(Ordering::Relaxed)
     }
 
-    /// Waits for something that makes a report due before its time. Cancel safe.
+    /// Waits until an early report is due. Cancel safe.
     pub(crate) async fn news(&self) {
         self.counters.news.notified().await;
     }
@@ -198,7 +201,7 @@ impl fmt::Debug for LoadReporter {
     }
 }
 
-/// One message under way at the application; its end adds its duration to the mean.
+/// Measurement of one message; its end adds the duration to the mean.
 #[derive(Debug)]
 #[must_use = "dropped at once it measures nothing"]
 pub struct Processing {
@@ -207,7 +210,7 @@ pub struct Processing {
 }
 
 impl Processing {
-    /// The message is done. Drop does the same.
+    /// Ends the measurement, as drop does.
     pub fn finish(self) {}
 }
 
@@ -217,25 +220,25 @@ impl Drop for Processing {
     }
 }
 
-/// Relaxed throughout: each word is whole by itself and orders nothing else.
+/// Counters with relaxed ordering: each word is consistent by itself and orders nothing else.
 #[derive(Debug)]
 struct Counters {
     /// Messages received and not taken out. The client's task adds, the application subtracts, never below 0.
     queue: AtomicU64,
-    /// A [`Processed`], in one word so that count and total always belong together. The application adds, the
-    /// client's task swaps it for 0.
+    /// A [`Processed`] in one word, so that count and total always match. The application adds, the client's task swaps
+    /// it for 0.
     processed: AtomicU64,
-    /// Queue of the last report on this connection. Written by the client's task.
+    /// Queue length in the last report on this connection. Written by the client's task.
     reported_queue: AtomicU64,
-    /// Mean in ns of the last report that had one on this connection, or [`NONE_REPORTED`]. Written by the client's task.
+    /// Last reported mean on this connection in ns, or [`NONE_REPORTED`]. Written by the client's task.
     reported_mean: AtomicU64,
     /// Written by the application.
     draining: AtomicBool,
-    /// A report is due before its time. Set by whoever finds out, cleared by the client's task when it reports.
+    /// Whether an early report is due. Any thread sets it; the client's task clears it when it reports.
     has_news: AtomicBool,
-    /// Wakes the client's task when `has_news` is set.
+    /// Wakes the client's task when `has_news` becomes true.
     news: Notify,
-    /// Reports that were made, the last `kept_max`. Once a report, and never with another lock held.
+    /// The last `kept_max` reports. Locked once per report, and never while another lock is held.
     kept: Mutex<VecDeque<(Instant, LoadReport)>>,
     kept_max: usize,
 }
@@ -252,12 +255,12 @@ impl Counters {
         kept.push_back((Instant::now(), report));
     }
 
-    /// Whether queue or mean are far from what was reported.
+    /// Whether queue or mean differ much from the last report.
     fn have_moved(&self) -> bool {
         let processed = Processed::from_word(self.processed.load(Ordering::Relaxed));
         let reported = self.reported_mean.load(Ordering::Relaxed);
         let mean = processed.mean_ns();
-        // Both are at most an hour.
+        // Both are at most an hour, so the products fit.
         let is_far = || mean != reported && (2 * mean >= 3 * reported || 3 * mean <= 2 * reported);
         let mean_has_moved = reported == NONE_REPORTED || is_far();
         let reported_queue = self.reported_queue.load(Ordering::Relaxed);
@@ -281,14 +284,14 @@ impl Default for Counters {
     }
 }
 
-/// What was processed since the last report.
+/// Messages processed since the last report.
 ///
 /// ```text
 ///   bit   63 … 42           41 … 0
 ///         messages (22)     total processing time, ns (42: 73 minutes)
 /// ```
 ///
-/// What does not fit makes all that came before count half: the mean stays, and leans to what is newer.
+/// On overflow, count and total are halved: the mean stays, and newer messages weigh more.
 #[derive(Clone, Copy)]
 struct Processed {
     messages: u64,
@@ -304,7 +307,7 @@ impl Processed {
         self.messages << TOTAL_BITS | self.total_ns
     }
 
-    /// `nanos` is at most an hour, so halving ends at the latest with nothing.
+    /// `nanos` is at most an hour, so the halving ends, at the latest with zero.
     fn plus(mut self, nanos: u64) -> Self {
         while self.messages == MESSAGES_MAX || self.total_ns + nanos > TOTAL_MAX {
             let half = self.messages / 2;
@@ -323,7 +326,7 @@ impl Processed {
 const TOTAL_BITS: u32 = 42;
 const TOTAL_MAX: u64 = (1 << TOTAL_BITS) - 1;
 const MESSAGES_MAX: u64 = u64::MAX >> TOTAL_BITS;
-/// No mean has been reported: longer than any.
+/// Marker for no reported mean; greater than any mean.
 const NONE_REPORTED: u64 = u64::MAX;
 
 #[cfg(test)]
@@ -348,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_reports_are_kept_where_that_is_asked_for() {
+    fn last_reports_are_kept_on_request() {
         let (plain, keeping) = (reporter(), reporter().keep(2));
         for reporter in [&plain, &keeping] {
             for millis in [10, 20, 30] {
@@ -371,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn a_guard_measures_until_it_is_dropped_or_finished() {
+    fn guard_measures_until_drop_or_finish() {
         let reporter = reporter();
         reporter.arrived();
         let processing = reporter.start();
@@ -385,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_keeps_the_mean() {
+    fn overflow_keeps_the_mean() {
         let reporter = reporter();
         let hour = LoadReport::PROCESSING_TIME_MAX;
         (0..5).for_each(|_| reporter.finish_after(hour * 2));
@@ -419,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn a_first_mean_and_one_and_a_half_times_the_reported_one_are_news() {
+    fn first_mean_and_changes_by_half_are_reported_early() {
         let reporter = reporter();
         let finish = |micros| reporter.finish_after(Duration::from_micros(micros));
         let report_after = |micros: &[u64]| {
@@ -441,7 +444,7 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_of_twice_the_reported_one_and_four_is_news() {
+    fn queue_above_twice_the_reported_one_is_reported_early() {
         let reporter = reporter();
         for (reported, news_at) in [(0, 4), (4, 12), (12, 28)] {
             for length in reported + 1..=news_at {
@@ -454,7 +457,7 @@ mod tests {
     }
 
     #[test]
-    fn without_eagerness_only_draining_is_news() {
+    fn without_eager_only_draining_is_reported_early() {
         let reporter = reporter().eager(false);
         (0..100).for_each(|_| reporter.arrived());
         reporter.finish_after(Duration::from_secs(1));
@@ -473,7 +476,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interval_of_nothing_is_the_shortest() {
+    fn zero_interval_counts_as_the_shortest() {
         assert_eq!(LoadReporter::new(Duration::ZERO).interval(), LoadReporter::INTERVAL_MIN);
     }
 }

@@ -7,19 +7,21 @@ use tenbin_codec::{MessageProperties, PacketId, QoS, TopicName};
 
 use crate::options::BINARY_MAX;
 
-/// A message to be published.
+/// A message to publish.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OutgoingMessage {
-    /// Where to.
+    /// The topic.
     pub topic: TopicName,
-    /// Any bytes; shared, not copied, when they are many.
+    /// The payload. Large payloads are shared, not copied.
     pub payload: Bytes,
     /// Quality of Service.
     pub qos: QoS,
-    /// Whether the broker keeps it for the topic.
+    /// Whether the broker retains the message.
     pub retain: bool,
-    /// Properties; left out at 3.1.1, but for the Message Expiry Interval, which also counts at the client: it
-    /// begins when the message is given to [`Client::publish`](crate::Client::publish).
+    /// Properties; not sent in 3.1.1.
+    ///
+    /// The Message Expiry Interval also applies within the client, in 3.1.1 too: it starts at
+    /// [`Client::publish`](crate::Client::publish).
     pub properties: Option<Box<MessageProperties>>,
 }
 
@@ -29,14 +31,14 @@ impl OutgoingMessage {
         Self { topic, payload: payload.into(), qos: QoS::AtMostOnce, retain: false, properties: None }
     }
 
-    /// The same message at another QoS.
+    /// Sets the QoS.
     #[must_use]
     pub fn at(mut self, qos: QoS) -> Self {
         self.qos = qos;
         self
     }
 
-    /// Why it cannot be put into a packet; `None` = it can.
+    /// Why the message cannot be encoded; `None` if it can.
     pub(crate) fn fault(&self) -> Option<&'static str> {
         let properties = self.properties.as_deref();
         let response_topic = properties.and_then(|properties| properties.response_topic.clone());
@@ -55,34 +57,34 @@ impl OutgoingMessage {
 /// A received message. Topic and payload are slices of the connection's read buffer, which they keep alive.
 #[derive(Debug, Clone)]
 pub struct Message {
-    /// Where it was published.
+    /// The topic.
     pub topic: TopicName,
-    /// Any bytes.
+    /// The payload.
     pub payload: Bytes,
     /// QoS of this delivery.
     pub qos: QoS,
-    /// Whether it comes from the retained messages (or as published, where the subscription asks for it).
+    /// Whether it is a retained message, or was published with RETAIN if the subscription has Retain As Published.
     pub retain: bool,
-    /// Whether the broker says that it may have sent the message before (DUP).
+    /// Whether the broker may have sent the message before (DUP).
     pub dup: bool,
-    /// Properties; `None` when there are none, as nearly always.
+    /// Properties; usually `None`.
     pub properties: Option<Box<MessageProperties>>,
-    /// Identifiers of the subscriptions that it matches.
+    /// Identifiers of the matching subscriptions.
     pub subscription_identifiers: Vec<u32>,
     /// When it was read from the socket.
     pub received_at: Instant,
-    /// Only where the application has to acknowledge.
+    /// Present only if the application must acknowledge the message.
     pub(crate) acknowledgement: Option<Arc<Acknowledgement>>,
 }
 
-/// The acknowledgement that one delivery waits for; clones of the message share it.
+/// Acknowledgement of one delivery; clones of the message share it.
 #[derive(Debug)]
 pub(crate) struct Acknowledgement {
     pub(crate) packet_id: PacketId,
     pub(crate) qos: QoS,
-    /// Connection and session that it came on, counted by the task.
+    /// Numbers of the connection and the session of the delivery.
     pub(crate) connection: u64,
     pub(crate) session: u64,
-    /// Given by the first caller of [`Client::acknowledge`](crate::Client::acknowledge).
+    /// Set by the first call of [`Client::acknowledge`](crate::Client::acknowledge).
     pub(crate) given: AtomicBool,
 }

@@ -11,7 +11,7 @@ use tokio::net::TcpStream;
 use crate::byte_stream::Over;
 use crate::{LoadReporter, Reconnect};
 
-/// How and as whom a client connects. Each method sets one thing and gives the options back.
+/// Settings of a client and its connection. Each method sets one option and returns the options.
 #[derive(Clone)]
 pub struct ClientOptions {
     pub(crate) broker: String,
@@ -31,21 +31,22 @@ pub struct ClientOptions {
     pub(crate) queue: usize,
 }
 
-/// Who acknowledges received QoS 1 and 2 messages (PUBACK, PUBREC).
+/// Side that acknowledges received QoS 1 and 2 messages (PUBACK, PUBREC).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum AcknowledgeMode {
-    /// The client, as soon as it has the message. A message that waits in [`Events`](crate::Events) when the
-    /// process dies is lost.
+    /// The client acknowledges on receipt. Messages still in [`Events`](crate::Events) are lost if the process dies.
     #[default]
     OnReceipt,
-    /// The application, with [`Client::acknowledge`](crate::Client::acknowledge). The broker sends at most
-    /// [`ClientOptions::receive_maximum`] messages that are not acknowledged.
+    /// The application acknowledges with [`Client::acknowledge`](crate::Client::acknowledge).
+    ///
+    /// The broker sends at most [`ClientOptions::receive_maximum`] unacknowledged messages.
     Manual,
 }
 
 impl ClientOptions {
-    /// Client `client_id` of the broker at `broker` ("host:port"): MQTT 5.0, Clean Start, Keep Alive 60 s.
-    /// An empty `client_id` asks the broker for one.
+    /// Options of client `client_id` at `broker` ("host:port"): MQTT 5.0, Clean Start, Keep Alive 60 s.
+    ///
+    /// With an empty `client_id` the broker assigns one.
     pub fn new(broker: impl Into<String>, client_id: impl Into<String>) -> Self {
         Self {
             broker: broker.into(),
@@ -66,8 +67,9 @@ impl ClientOptions {
         }
     }
 
-    /// What carries the packets: what `wrap` makes of each TCP connection to the broker, as TLS. Default: TCP itself.
-    /// Its time is part of the ten seconds that a connection may take, and its errors are
+    /// Wraps each TCP connection, for example in TLS. Default: plain TCP.
+    ///
+    /// The time of `wrap` counts toward the ten seconds of a connection attempt. Its errors become
     /// [`Unreachable`](crate::ClientErrorKind::Unreachable).
     #[must_use]
     pub fn over<S, F>(mut self, wrap: impl Fn(TcpStream) -> F + Send + Sync + 'static) -> Self
@@ -79,40 +81,41 @@ impl ClientOptions {
         self
     }
 
-    /// The version to speak; default 5.0.
+    /// Protocol version; default 5.0.
     #[must_use]
     pub fn version(mut self, version: ProtocolVersion) -> Self {
         self.version = version;
         self
     }
 
-    /// Whether the broker throws a stored Session away at the first connection; default true. At 3.1.1 this is
-    /// Clean Session: it holds at every connection, and the Session ends with each of them.
+    /// Whether the broker discards a stored Session at the first connection; default true.
+    ///
+    /// In 3.1.1 this is Clean Session: it applies to every connection, and the Session ends with each of them.
     #[must_use]
     pub fn clean_start(mut self, clean_start: bool) -> Self {
         self.clean_start = clean_start;
         self
     }
 
-    /// After how long without a packet of ours a ping is sent; also how long an answer may take before the
-    /// broker counts as gone. Whole seconds, 1 to 65,535, what is between is rounded down; zero = off.
-    /// Default 60 s. The broker can replace it.
+    /// Silence after which the client sends a ping, and longest wait for the answer. Default 60 s; zero turns it off.
+    ///
+    /// Rounded down to whole seconds and clamped to 1 to 65,535. The broker can override it.
     #[must_use]
     pub fn keep_alive(mut self, keep_alive: Duration) -> Self {
         self.keep_alive = keep_alive;
         self
     }
 
-    /// How long the broker keeps the Session after a connection, in whole seconds; from 2^32 − 1 on for ever.
-    /// Default zero. Above zero, a reconnect goes on with the Session. Only v5 knows it.
+    /// How long the broker keeps the Session after a connection. Default zero; v5 only.
+    ///
+    /// Whole seconds; 2^32 − 1 and more mean for ever. Above zero, a reconnect resumes the Session.
     #[must_use]
     pub fn session_expiry(mut self, session_expiry: Duration) -> Self {
         self.session_expiry = session_expiry;
         self
     }
 
-    /// QoS 1 and 2 messages that the broker may send before they are acknowledged, 1 to 65,535; default 65,535.
-    /// Only v5 knows it.
+    /// Most unacknowledged QoS 1 and 2 messages from the broker, 1 to 65,535. Default 65,535; v5 only.
     #[must_use]
     pub fn receive_maximum(mut self, messages: u16) -> Self {
         self.receive_maximum = messages;
@@ -126,63 +129,67 @@ impl ClientOptions {
         self
     }
 
-    /// Message that the broker publishes when the connection ends badly; default none. Its payload has at most
-    /// 65,535 bytes.
+    /// Will Message, published by the broker when the connection ends abnormally; default none.
+    ///
+    /// Its payload has at most 65,535 bytes.
     #[must_use]
     pub fn will(mut self, will: Will) -> Self {
         self.will = Some(will);
         self
     }
 
-    /// Sends the reporter's counts, every [`LoadReporter::interval`] from one interval after CONNACK on, and before
-    /// that where much has changed ([`LoadReporter::eager`]); default none. What carries them is up to what the
-    /// broker says in CONNACK that it takes: extended PINGREQs (then Keep Alive, if shorter, is the interval), else
-    /// messages to [`ReportCarrier::TOPIC`], else acknowledgements. A broker that says nothing gets none: most would
-    /// close the connection on an extended PINGREQ.
+    /// Sends load reports every [`LoadReporter::interval`] after CONNACK, and earlier if the load has changed much
+    /// ([`LoadReporter::eager`]). Default none.
+    ///
+    /// The broker announces supported carriers in CONNACK. The client prefers extended PINGREQs; then a shorter Keep
+    /// Alive replaces the interval. Next come messages to [`ReportCarrier::TOPIC`], then acknowledgements. Without an
+    /// announcement it sends no reports: most brokers would close the connection on an extended PINGREQ.
     #[must_use]
     pub fn load_reporter(mut self, reporter: LoadReporter) -> Self {
         self.load_reporter = Some(reporter);
         self
     }
 
-    /// What carries the reports, whatever the broker says; default: up to the broker. 3.1.1, which tells nothing in
-    /// CONNACK, has [`ReportCarrier::Publish`] alone: with another one messages are counted and nothing is sent.
-    /// [`ReportCarrier::Ack`] reports when a message is acknowledged after the report's time has come, so not while
-    /// there are none, and best with [`AcknowledgeMode::Manual`].
+    /// Sets the carrier of the reports, independent of the broker's announcement. Default: the broker's announcement.
+    ///
+    /// MQTT 3.1.1 has no announcement and supports [`ReportCarrier::Publish`] only: with another carrier messages are
+    /// counted but not reported. [`ReportCarrier::Ack`] reports with the first acknowledgement after the report is due,
+    /// so never without messages. It works best with [`AcknowledgeMode::Manual`].
     #[must_use]
     pub fn report_carrier(mut self, carrier: ReportCarrier) -> Self {
         self.report_carrier = Some(carrier);
         self
     }
 
-    /// Who acknowledges received messages; default [`AcknowledgeMode::OnReceipt`].
+    /// Side that acknowledges received messages; default [`AcknowledgeMode::OnReceipt`].
     #[must_use]
     pub fn acknowledge(mut self, mode: AcknowledgeMode) -> Self {
         self.acknowledge = mode;
         self
     }
 
-    /// What happens when the connection is lost; default 100 ms up to 10 s.
+    /// Behaviour after a lost connection; default: reconnect after pauses of 100 ms up to 10 s.
     #[must_use]
     pub fn reconnect(mut self, reconnect: Reconnect) -> Self {
         self.reconnect = reconnect;
         self
     }
 
-    /// Requests that wait for the connection, and apart from them events that wait for the application, at
-    /// least 1; default 1024. Full of requests: [`Client::publish`](crate::Client::publish) waits. Full of
-    /// events: the socket is not read. Besides, as many QoS 1 and 2 messages are under way as the broker's
-    /// Receive Maximum lets out.
+    /// Capacity of the request queue and of the event queue, at least 1 each. Default 1024.
+    ///
+    /// While the request queue is full, [`Client::publish`](crate::Client::publish) waits. While the event queue is
+    /// full, the client does not read the socket. QoS 1 and 2 messages in flight come on top, up to the broker's
+    /// Receive Maximum.
     #[must_use]
     pub fn queue(mut self, messages: usize) -> Self {
         self.queue = messages.max(1);
         self
     }
 
-    /// CONNECT of the first connection.
+    /// Returns the CONNECT packet of the first connection.
     ///
     /// # Errors
-    /// What MQTT does not allow, in words.
+    /// A description of the option that MQTT does not allow.
     pub(crate) fn connect_packet(&self) -> Result<Connect, String> {
         let is_v5 = self.version.is_v5();
         let mut connect = Connect::new(self.version, text("client id", &self.client_id)?);
@@ -217,14 +224,14 @@ impl ClientOptions {
         Ok(connect)
     }
 
-    /// What carries the load reports to a broker that has told what it takes.
+    /// Chooses the carrier of load reports, given the broker's announcement.
     pub(crate) fn report_carrier_for(&self, told: ReportCarriers) -> Option<ReportCarrier> {
         let best = [ReportCarrier::PingReq, ReportCarrier::Publish, ReportCarrier::Ack];
         let chosen = self.report_carrier.or_else(|| best.into_iter().find(|&carrier| told.contains(carrier)));
         chosen.filter(|&carrier| self.version.is_v5() || carrier == ReportCarrier::Publish)
     }
 
-    /// Clean Start of every connection but the first.
+    /// Returns Clean Start for every connection after the first.
     pub(crate) fn clean_start_again(&self) -> bool {
         let session_outlives = self.version.is_v5() && self.session_expiry >= Duration::from_secs(1);
         self.clean_start && !session_outlives
@@ -232,7 +239,7 @@ impl ClientOptions {
 }
 
 impl fmt::Debug for ClientOptions {
-    /// Leaves the password out.
+    /// Omits the password.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ClientOptions")
             .field("broker", &self.broker)
@@ -282,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn a_session_that_outlives_its_connection_is_gone_on_with() {
+    fn lasting_session_is_resumed_without_clean_start() {
         let lasting = options().session_expiry(Duration::from_secs(9));
         assert!(lasting.connect_packet().unwrap().clean_start);
         assert!(!lasting.clean_start_again());
@@ -292,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn what_mqtt_does_not_allow_is_refused_before_anything_is_sent() {
+    fn invalid_options_are_refused_before_sending() {
         for options in [
             ClientOptions::new("b", "nul\0"),
             options().receive_maximum(0),
@@ -304,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn the_broker_says_what_carries_reports_unless_the_application_insists() {
+    fn carrier_is_the_brokers_choice_unless_overridden() {
         use ReportCarrier::{Ack, PingReq, Publish};
         for (told, chosen) in [
             (&[][..], None),
@@ -324,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn debug_does_not_tell_the_password() {
+    fn debug_output_omits_the_password() {
         assert!(!format!("{:?}", options().credentials("user", "secret")).contains("secret"));
     }
 }

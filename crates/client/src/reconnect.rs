@@ -1,17 +1,18 @@
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
-/// What a client does when it loses a connection that it had.
+/// Behaviour after the loss of an established connection.
 ///
-/// The first connection is always tried once only. A client whose Session another one has taken over (0x8E)
-/// never comes back by itself: the two would throw each other out for ever.
+/// The first connection is attempted only once. If another client takes over the Session (0x8E), the client never
+/// reconnects: the two would disconnect each other for ever.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reconnect {
-    /// It ends: [`Events`](crate::Events) gives the rest, then `None`.
+    /// The client ends: [`Events`](crate::Events) yields the remaining events, then `None`.
     Never,
-    /// It tries again after a pause that doubles with each failure and varies by a random half, so that many
-    /// clients do not come back at once. Requests wait in the queue meanwhile. The pauses start anew after a
-    /// connection that lasted at least `most`.
+    /// The client reconnects after a pause that doubles with each failure. Requests wait in the queue meanwhile.
+    ///
+    /// Each pause is random between half and all of its length, so that many clients do not reconnect at once. A
+    /// connection that lasted at least `most` resets the pauses.
     Backoff {
         /// First pause.
         first: Duration,
@@ -21,13 +22,13 @@ pub enum Reconnect {
 }
 
 impl Default for Reconnect {
-    /// 100 ms up to 10 s.
+    /// Pauses of 100 ms up to 10 s.
     fn default() -> Self {
         Self::Backoff { first: Duration::from_millis(100), most: Duration::from_secs(10) }
     }
 }
 
-/// The pauses of one outage.
+/// State of the pauses.
 #[derive(Debug)]
 pub(crate) struct Backoff {
     first: Duration,
@@ -36,7 +37,7 @@ pub(crate) struct Backoff {
 }
 
 impl Backoff {
-    /// `None`: no second connection.
+    /// `None` if the client does not reconnect.
     pub(crate) fn new(reconnect: Reconnect) -> Option<Self> {
         match reconnect {
             Reconnect::Never => None,
@@ -48,24 +49,24 @@ impl Backoff {
         }
     }
 
-    /// A connection is lost that lasted so long.
+    /// Records that a connection was lost after this time.
     pub(crate) fn lost_after(&mut self, lasted: Duration) {
         if lasted >= self.most {
             self.next = self.first;
         }
     }
 
-    /// Half of the pause that is due up to all of it, and doubles the next one.
+    /// Returns half to all of the present pause, at random, and doubles the next one.
     pub(crate) fn next_pause(&mut self) -> Duration {
         let pause = self.next;
         self.next = self.most.min(pause.saturating_mul(2));
-        // The standard library's hash keys are its one source of randomness; it need not be a good one here.
+        // The standard library's hash keys are its only source of randomness, which is good enough here.
         let random = f64::from(RandomState::new().hash_one(0_u8) as u32) / f64::from(u32::MAX);
         pause.mul_f64(0.5 + random / 2.0).min(self.most)
     }
 }
 
-/// A broker that refuses at once is not asked more often than this.
+/// Shortest pause, for a broker that refuses at once.
 const PAUSE_MIN: Duration = Duration::from_millis(1);
 
 #[cfg(test)]
@@ -88,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn absurd_pauses_are_made_sound() {
+    fn extreme_pauses_are_clamped() {
         let mut backoff = Backoff::new(Reconnect::Backoff { first: Duration::MAX, most: Duration::ZERO }).unwrap();
         assert!(backoff.next_pause() <= PAUSE_MIN);
         assert!(Backoff::new(Reconnect::Never).is_none());

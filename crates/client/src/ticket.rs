@@ -10,15 +10,16 @@ use crate::client::Shared;
 use crate::command::Reply;
 use crate::{ClientError, ClientErrorKind};
 
-/// What becomes of a published message: a future. Dropping it does not take the message back.
+/// Future result of a published message. Dropping it does not revoke the message.
 ///
-/// Gives the broker's Reason Code: of PUBACK at QoS 1, of PUBCOMP (or a PUBREC that refuses) at QoS 2; from 0x80
-/// on ([`ReasonCode::is_error`]) the broker did not take the message. At QoS 0 success, once the message is
-/// written to the socket. A reconnect in between does not matter to QoS 1 and 2: the message is sent again.
+/// Resolves to the broker's Reason Code: of PUBACK at QoS 1; of PUBCOMP, or of a refusing PUBREC, at QoS 2.
+///
+/// Codes from 0x80 on ([`ReasonCode::is_error`]) mean that the broker did not accept the message. At QoS 0 it resolves
+/// to success once the message is written to the socket. At QoS 1 and 2 the message is sent again after a reconnect.
 ///
 /// # Errors
-/// * [`ClientErrorKind::NotTaken`], [`ClientErrorKind::Expired`]: it was not sent.
-/// * [`ClientErrorKind::Lost`]: QoS 0, and the connection ended before it was written.
+/// * [`ClientErrorKind::NotTaken`], [`ClientErrorKind::Expired`]: the message was not sent.
+/// * [`ClientErrorKind::Lost`]: a QoS 0 message was not written before the connection ended.
 /// * [`ClientErrorKind::Ended`]: the client has ended; whether the broker has the message is unknown.
 #[derive(Debug)]
 pub struct PublishTicket {
@@ -32,10 +33,10 @@ impl PublishTicket {
         (reply, Self { shared: Arc::clone(shared), outcome })
     }
 
-    /// The same as awaiting the ticket.
+    /// Awaits the ticket.
     ///
     /// # Errors
-    /// Those of the type.
+    /// As listed for the type.
     pub async fn wait(self) -> Result<ReasonCode, ClientError> {
         self.await
     }

@@ -1,7 +1,6 @@
-//! Cost of a packet: decoding, encoding, one message for many receivers, and copying against sharing a payload.
+//! Benchmarks: decoding and encoding a packet, one message for many receivers, and copying or sharing a payload.
 //!
-//! Decoding takes [`BATCH`] packets out of one buffer, which is filled outside the measurement; the time of one
-//! packet is that of the whole divided by [`BATCH`], which is what "elem/s" says.
+//! Decoding reads [`BATCH`] packets from one buffer, which is filled outside the measurement. "elem/s" counts packets.
 
 #![allow(missing_docs, reason = "criterion_group! writes a public function")]
 
@@ -87,8 +86,8 @@ fn template(criterion: &mut Criterion) {
     }
 }
 
-/// The two ways of [`WriteBuffer::put_payload`] side by side at sizes where it takes only one of them: sixteen
-/// packets are put behind one another, then given up as after a write.
+/// Compares copying and sharing in [`WriteBuffer::put_payload`], also at sizes for which it does only one of them.
+/// Sixteen packets are appended one after another, then released as after a write.
 fn copied_or_shared(criterion: &mut Criterion) {
     const PACKETS: u64 = 16;
     let head = [0u8; 20];

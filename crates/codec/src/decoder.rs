@@ -4,10 +4,10 @@ use crate::frame::FixedHeader;
 use crate::reader::{Limits, Reader};
 use crate::{Connect, DecodeError, Packet, PacketId, PacketType, PlainPublish, ProtocolVersion};
 
-/// Cuts packets out of a stream of bytes.
+/// Splits a stream of bytes into packets.
 ///
-/// Knows which side it reads for: a packet that the other side never sends is refused at its first byte. A
-/// server's decoder learns the version from CONNECT, which has to come first.
+/// A decoder refuses a packet that the other side never sends at its first byte. A server's decoder learns the version
+/// from CONNECT, which must come first.
 ///
 /// ```
 /// use bytes::BytesMut;
@@ -35,26 +35,27 @@ pub struct Decoder {
     authenticates: bool,
 }
 
-/// What a decoder found at the start of its input.
+/// Result of decoding the start of the input.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Decoded {
-    /// A whole packet, taken off the input.
+    /// A complete packet, removed from the input.
     Packet(Packet),
-    /// No whole packet yet: at least so many more bytes are needed. Nothing was taken.
+    /// Incomplete packet: at least so many more bytes are needed. The input is unchanged.
     NeedMore(usize),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Role {
-    /// Reads what clients send.
+    /// Reads packets of clients.
     Server,
-    /// Reads what a server sends.
+    /// Reads packets of a server.
     Client,
 }
 
 impl Decoder {
-    /// For a server: CONNECT comes first and tells the version. `maximum_packet_size` is the largest packet
-    /// that is taken, header included, in bytes.
+    /// Decoder of a server: CONNECT comes first and determines the version.
+    ///
+    /// `maximum_packet_size` is the largest accepted packet in bytes, header included.
     pub fn server(maximum_packet_size: u32) -> Self {
         Self {
             role: Role::Server,
@@ -66,7 +67,7 @@ impl Decoder {
         }
     }
 
-    /// For a client, which has said its version in CONNECT.
+    /// Decoder of a client, which has sent its version in CONNECT.
     pub fn client(version: ProtocolVersion, maximum_packet_size: u32) -> Self {
         Self {
             role: Role::Client,
@@ -78,46 +79,45 @@ impl Decoder {
         }
     }
 
-    /// The version, once it is known: from CONNECT, however illegal the rest of it is.
+    /// The version, once known: from CONNECT, even if the rest of that is malformed.
     pub fn version(&self) -> Option<ProtocolVersion> {
         self.version
     }
 
-    /// Changes the limit, as after CONNECT: until then a server takes little from a stranger.
+    /// Changes the limit, as after CONNECT: until then a server accepts little from a pending client.
     pub fn set_maximum_packet_size(&mut self, bytes: u32) {
         self.maximum_packet_size = bytes;
     }
 
-    /// Bounds the User Properties of one packet, and of one Will; without a bound a packet of short ones takes
-    /// twelve times its size in memory.
+    /// Limits the User Properties of one packet, and of one Will.
+    ///
+    /// Without a limit, a packet of short ones takes twelve times its size in memory.
     pub fn set_user_properties_maximum(&mut self, count: u32) {
         self.limits.user_properties = count;
     }
 
-    /// Bounds the Topic Filters of one SUBSCRIBE or UNSUBSCRIBE.
+    /// Limits the Topic Filters of one SUBSCRIBE or UNSUBSCRIBE.
     pub fn set_filters_maximum(&mut self, count: u32) {
         self.limits.filters = count;
     }
 
-    /// Whether extended PINGREQs are taken, as at first; where not, any body of a PINGREQ is malformed, as the standard
-    /// has it.
+    /// Accepts extended PINGREQs, the default, or treats any body of a PINGREQ as malformed, as in the standard.
     pub fn set_extended_pingreq(&mut self, taken: bool) {
         self.extended_pingreq = taken;
     }
 
-    /// Takes the next packet off the front of `input`. Its strings and payload are slices of the input's
-    /// memory.
+    /// Decodes the next packet at the front of `input`. Its strings and payload are slices of the input's memory.
     ///
     /// # Errors
-    /// Whatever the peer did wrong; the connection cannot go on. Fixed header, direction and size are judged
-    /// before the body has arrived.
+    /// Any violation by the peer; the connection cannot continue. Fixed header, direction and size are checked before
+    /// the body has arrived.
     pub fn decode(&mut self, input: &mut BytesMut) -> Result<Decoded, DecodeError> {
         let Some(&first) = input.first() else { return Ok(Decoded::NeedMore(2)) };
         self.check_type(first)?;
         let header = match FixedHeader::peek(input, self.maximum_packet_size, self.version) {
             Ok(Some(header)) => header,
             Ok(None) => return Ok(Decoded::NeedMore(1)),
-            // Whatever its flags, it has no place here.
+            // AUTH is illegal here, with any flags.
             Err(DecodeError::FixedHeaderFlags(PacketType::Auth)) if !self.authenticates => {
                 return Err(DecodeError::UnexpectedAuth);
             }
@@ -135,12 +135,12 @@ impl Decoder {
             input.advance(size);
             return Ok(Decoded::Packet(ack));
         }
-        // Only the body is split off, and only where there is one: each part counts references.
+        // Splits off only the body, and only if there is one: each split counts references.
         input.advance(header.len);
         let body = if header.remaining == 0 { Bytes::new() } else { input.split_to(header.remaining).freeze() };
         let is_first = self.version.is_none();
         if is_first {
-            // Known even if the rest is malformed: the answer has to be in this version.
+            // Known even if the rest is malformed: the answer must be in this version.
             self.version = Connect::peek_version(&body);
         }
         let body = Reader::new(body, self.limits);
@@ -151,8 +151,10 @@ impl Decoder {
         decoded
     }
 
-    /// The next packet and its size in bytes, if it is a [`PlainPublish`] that is all there; whatever else it is, and
-    /// whether its topic is one, is for [`Decoder::decode`] to say. To be taken off the front by the caller.
+    /// Returns the next packet and its size in bytes, if it is a complete [`PlainPublish`].
+    ///
+    /// [`Decoder::decode`] handles all other packets and checks the topic. The caller removes the packet from the
+    /// input.
     #[inline]
     pub fn peek_plain<'a>(&self, input: &'a [u8]) -> Option<(PlainPublish<'a>, usize)> {
         let (publish, rest) = PlainPublish::split_first(self.version?, input)?;
@@ -160,7 +162,7 @@ impl Decoder {
         (size <= self.maximum_packet_size as usize).then_some((publish, size))
     }
 
-    /// What the first byte alone tells.
+    /// Checks the packet type in the first byte.
     fn check_type(&self, first: u8) -> Result<(), DecodeError> {
         let Some(packet_type) = PacketType::from_bits(first >> 4) else {
             return Err(DecodeError::ReservedPacketType(first >> 4));
@@ -194,7 +196,7 @@ impl Decoder {
     }
 }
 
-/// An acknowledgement that says its Packet Identifier and nothing else, as nearly all do; it needs no body of its own.
+/// Decodes an acknowledgement with only a Packet Identifier, as nearly all have, without a body of its own.
 fn plain_ack(header: FixedHeader, body: &[u8]) -> Option<Packet> {
     let &[high, low] = body else { return None };
     let packet_id = PacketId::new(u16::from_be_bytes([high, low]))?;

@@ -2,19 +2,19 @@ use std::fmt;
 
 use crate::{PacketType, PropertyId, ReasonCode};
 
-/// Bytes that are not a legal control packet: always the peer's mistake, always the end of its connection.
+/// Bytes that are not a legal control packet: always a violation by the peer, and the end of its connection.
 ///
-/// "Not all there yet" is no error, see [`crate::Decoded::NeedMore`].
+/// An incomplete packet is no error, see [`crate::Decoded::NeedMore`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DecodeError {
     /// A Variable Byte Integer of more than four bytes, or longer than it needs to be.
     Varint,
-    /// A Remaining Length of more than four bytes: where the packet ends cannot be told.
+    /// A Remaining Length of more than four bytes, which leaves the end of the packet unknown.
     RemainingLength,
     /// Packet type 0, or AUTH at 3.1.1.
     ReservedPacketType(u8),
-    /// The first packet of a connection is no CONNECT.
+    /// The first packet of a connection is not CONNECT.
     ConnectExpected(PacketType),
     /// A packet that only the other side sends.
     WrongDirection(PacketType),
@@ -24,9 +24,9 @@ pub enum DecodeError {
     FixedHeaderFlags(PacketType),
     /// Larger than the Maximum Packet Size of the receiver; known from the fixed header alone.
     PacketTooLarge {
-        /// The whole packet, in bytes.
+        /// Size of the whole packet, in bytes.
         size: u32,
-        /// What is allowed, in bytes.
+        /// Allowed size, in bytes.
         maximum: u32,
     },
     /// A field runs past the end of the packet, or of the properties.
@@ -51,29 +51,30 @@ pub enum DecodeError {
     TopicFilter,
     /// A filter that starts with `$share/` and is no shared subscription.
     SharedFilter,
-    /// A property that the standard does not define, or that has no place in SUBSCRIBE, UNSUBSCRIBE or an extended PINGREQ.
+    /// A property that the standard does not define, or that is illegal in SUBSCRIBE, UNSUBSCRIBE or an extended
+    /// PINGREQ.
     PropertyNotAllowed(u32),
-    /// A property that has no place in this packet, another one than those.
+    /// A property that is illegal in this packet, which is none of SUBSCRIBE, UNSUBSCRIBE and extended PINGREQ.
     PropertyMisplaced(PropertyId),
-    /// A property that stands twice.
+    /// A property that occurs twice.
     PropertyTwice(PropertyId),
-    /// A value that the property does not have.
+    /// An illegal value of a property.
     PropertyValue(PropertyId),
-    /// More User Properties than the receiver takes.
+    /// More User Properties than the receiver accepts.
     TooManyUserProperties,
-    /// More Topic Filters in a SUBSCRIBE or UNSUBSCRIBE than the receiver takes.
+    /// More Topic Filters in a SUBSCRIBE or UNSUBSCRIBE than the receiver accepts.
     TooManyFilters,
     /// Authentication Data without Authentication Method.
     AuthenticationDataAlone,
     /// CONNECT's protocol name is not "MQTT".
     ProtocolName,
-    /// CONNECT asks for a version of the protocol that is not served.
+    /// CONNECT requests an unsupported version of the protocol.
     ProtocolVersion(u8),
     /// CONNECT's reserved flag is set.
     ConnectFlagReserved,
     /// Will QoS or Will Retain without Will Flag, or Will QoS 3.
     WillFlags,
-    /// A user name or password that is not there though its flag is set, or a user name that is no text.
+    /// A missing user name or password although its flag is set, or a user name that is not text.
     Credentials,
     /// Password without user name at 3.1.1.
     PasswordWithoutUserName,
@@ -87,24 +88,24 @@ pub enum DecodeError {
     NoLocalShared,
     /// SUBSCRIBE or UNSUBSCRIBE without a Topic Filter.
     NoTopicFilter,
-    /// A Reason Code that the packet's table does not hold.
+    /// A Reason Code that is not in the packet's table.
     ReasonCode(u8),
-    /// A Reason Code that DISCONNECT does not have.
+    /// A Reason Code that is illegal in DISCONNECT.
     DisconnectReason(u8),
-    /// A PINGREQ with a body at 3.1.1 or where none is taken, or whose body is not an extended PINGREQ's.
+    /// A PINGREQ with a body at 3.1.1 or if extended ones are not accepted, or with a malformed extended body.
     PingBody,
 }
 
 impl DecodeError {
-    /// The Reason Code that tells the peer.
+    /// The Reason Code sent to the peer.
     pub fn reason(self) -> ReasonCode {
         match self {
             Self::PacketTooLarge { .. } => ReasonCode::PacketTooLarge,
             Self::TooManyUserProperties | Self::TooManyFilters => ReasonCode::QuotaExceeded,
             Self::ProtocolName | Self::ProtocolVersion(_) => ReasonCode::UnsupportedProtocolVersion,
             Self::PropertyValue(PropertyId::TopicAlias) => ReasonCode::TopicAliasInvalid, // [MQTT-3.3.2-8]
-            // Where the standard leaves the code open, or says both (docs/decisions/0004), it is the one that
-            // Mosquitto answers too.
+            // Where the standard leaves the code open or contradicts itself (docs/decisions/0004), it is Mosquitto's
+            // code.
             Self::ReservedPacketType(_)
             | Self::PropertyMisplaced(_)
             | Self::ReasonCode(_)
@@ -124,7 +125,7 @@ impl DecodeError {
         }
     }
 
-    /// The statement of the standard that was broken: an identifier where it has one, else the section.
+    /// The violated statement of the standard: its identifier, or its section if it has none.
     pub fn rule(self) -> &'static str {
         match self {
             Self::Varint | Self::RemainingLength => "MQTT-1.5.5-1",

@@ -1,4 +1,4 @@
-//! The fixed header, which says what a packet is and how long, before any of it is buffered.
+//! The fixed header: type and length of a packet, known before its body is buffered.
 //!
 //! ```text
 //!   bit     7  6  5  4 | 3  2  1  0
@@ -11,7 +11,7 @@ use std::fmt;
 use crate::varint::peek_any_varint;
 use crate::{DecodeError, ProtocolVersion, QoS, VARINT_MAX, varint_len};
 
-/// Size of the largest control packet that can be said, fixed header included: 268,435,460 bytes.
+/// Size of the largest possible control packet, fixed header included: 268,435,460 bytes.
 pub const PACKET_SIZE_MAX: u32 = 5 + VARINT_MAX;
 
 /// The 15 control packets (MQTT 5.0 §2.1.2).
@@ -59,7 +59,7 @@ impl PacketType {
         })
     }
 
-    /// The first byte of such a packet; PUBLISH adds its flags.
+    /// First byte of a packet of this type; PUBLISH adds its flags.
     pub(crate) fn first_byte(self) -> u8 {
         let flags = match self {
             Self::PubRel | Self::Subscribe | Self::Unsubscribe => 0b0010,
@@ -68,12 +68,12 @@ impl PacketType {
         (self as u8) << 4 | flags
     }
 
-    /// Only a Server sends it.
+    /// True if only a Server sends it.
     pub(crate) fn is_server_only(self) -> bool {
         matches!(self, Self::ConnAck | Self::SubAck | Self::UnsubAck | Self::PingResp)
     }
 
-    /// Only a Client sends it.
+    /// True if only a Client sends it.
     pub(crate) fn is_client_only(self) -> bool {
         matches!(self, Self::Connect | Self::Subscribe | Self::Unsubscribe | Self::PingReq)
     }
@@ -101,7 +101,7 @@ impl fmt::Display for PacketType {
     }
 }
 
-/// A fixed header that is all there.
+/// A complete fixed header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct FixedHeader {
     pub(crate) packet_type: PacketType,
@@ -113,12 +113,12 @@ pub(crate) struct FixedHeader {
 }
 
 impl FixedHeader {
-    /// Packet type and flags, as soon as the first byte is there. MQTT 3.1 uses no flags but those of PUBLISH, and says
-    /// nothing of their values: they are ignored.
+    /// Returns packet type and flags of the first byte.
+    ///
+    /// MQTT 3.1 uses no flags except those of PUBLISH, and does not define their values: they are ignored.
     ///
     /// # Errors
-    /// Packet type 0, flags other than the type's own `[MQTT-2.1.3-1]`, or a PUBLISH with QoS 3 or with DUP at
-    /// QoS 0.
+    /// Packet type 0, flags other than the type's own `[MQTT-2.1.3-1]`, or a PUBLISH with QoS 3 or with DUP at QoS 0.
     pub(crate) fn first_byte(byte: u8, version: Option<ProtocolVersion>) -> Result<(PacketType, u8), DecodeError> {
         let packet_type = PacketType::from_bits(byte >> 4).ok_or(DecodeError::ReservedPacketType(byte >> 4))?;
         let flags = byte & 0x0F;
@@ -133,10 +133,10 @@ impl FixedHeader {
         Ok((packet_type, flags))
     }
 
-    /// The header at the start of `bytes`; `None` when it goes on past the end.
+    /// Returns the header at the start of `bytes`, or `None` if it is incomplete.
     ///
-    /// Only MQTT 5.0 demands the shortest form of the Remaining Length `[MQTT-1.5.5-1]`; As long as
-    /// the version is not known, its rules hold.
+    /// Only MQTT 5.0 demands the shortest form of the Remaining Length `[MQTT-1.5.5-1]`. Its rules apply while the
+    /// version is unknown.
     pub(crate) fn peek(
         bytes: &[u8],
         maximum_packet_size: u32,

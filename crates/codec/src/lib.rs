@@ -1,8 +1,8 @@
 //! Bytes to MQTT control packets and back: MQTT 5.0, MQTT 3.1.1, and the extended PINGREQ.
 //!
-//! Pure: no I/O, no clock, one dependency (`bytes`). Decoding copies nothing: topics, payloads, strings and
-//! binary data are slices of the input buffer. Encoding writes into a [`WriteBuffer`], which copies what is
-//! small and shares what is large.
+//! Pure: no I/O, no clock, one dependency (`bytes`). Decoding copies nothing: topics, payloads, strings and binary data
+//! are slices of the input buffer. Encoding writes into a [`WriteBuffer`], which copies small parts and shares large
+//! ones.
 //!
 //! ```
 //! use bytes::BytesMut;

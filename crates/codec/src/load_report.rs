@@ -1,11 +1,11 @@
-//! How load reports travel: the names that both sides know. What a report says is not the codec's business.
+//! Carriers of load reports, and their names on the wire. The codec does not interpret the reports.
 
 use std::fmt;
 use std::str::FromStr;
 
 use crate::{AckProperties, Text, UserProperty};
 
-/// What a client's load report can travel in. Displayed, parsed and configured by the same words.
+/// Carrier of a client's load report. Display, parsing and configuration use the same words.
 ///
 /// | carrier | word | where the report stands | versions |
 /// |---|---|---|---|
@@ -22,7 +22,7 @@ pub enum ReportCarrier {
     Publish = 4,
 }
 
-/// Some of the [`ReportCarrier`]s: what a server takes.
+/// A set of [`ReportCarrier`]s, such as those that a server accepts.
 ///
 /// ```
 /// use tenbin_codec::{ReportCarrier, ReportCarriers, Text, UserProperty};
@@ -36,14 +36,14 @@ pub enum ReportCarrier {
 pub struct ReportCarriers(u8);
 
 impl ReportCarrier {
-    /// All of them.
+    /// All carriers.
     pub const ALL: [Self; 3] = [Self::PingReq, Self::Ack, Self::Publish];
-    /// The topic of [`ReportCarrier::Publish`]: its messages are for the server and go to nobody.
+    /// Topic of [`ReportCarrier::Publish`]. Its messages are for the server and go to no subscriber.
     pub const TOPIC: &str = "$load";
     /// Name of the User Property of [`ReportCarrier::Ack`]; the first one counts.
     pub const PROPERTY: &str = "load";
 
-    /// Its word.
+    /// The carrier's word.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::PingReq => "pingreq",
@@ -67,7 +67,7 @@ impl FromStr for ReportCarrier {
     }
 }
 
-/// A word that stands for no [`ReportCarrier`].
+/// A word that names no [`ReportCarrier`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UnknownCarrier;
 
@@ -80,15 +80,16 @@ impl fmt::Display for UnknownCarrier {
 impl std::error::Error for UnknownCarrier {}
 
 impl ReportCarriers {
-    /// Every carrier there is.
+    /// The set of all carriers.
     pub const ALL: Self = Self(7);
-    /// Name of the User Property of CONNACK in which a server tells what it takes: the words in the order of
-    /// [`ReportCarrier::ALL`], with commas and no spaces between them. A server that takes none says nothing, and none
-    /// says anything to a client that did not [ask](Self::question).
+    /// Name of the User Property of CONNACK in which a server announces the carriers that it accepts.
+    ///
+    /// Its value is their words in the order of [`ReportCarrier::ALL`], with commas and no spaces between them. It is
+    /// omitted if the server accepts none, or if the client did not [ask](Self::question).
     pub const PROPERTY: &str = "load-report";
 
-    /// The User Property of CONNECT with which a client asks for [`PROPERTY`](Self::PROPERTY) in CONNACK: the same name,
-    /// and a value that does not matter.
+    /// The User Property of CONNECT by which a client asks for [`PROPERTY`](Self::PROPERTY) in CONNACK: the same name,
+    /// with any value.
     pub fn question() -> UserProperty {
         UserProperty::new(Text::from_static(Self::PROPERTY), Text::from_static("?"))
     }
@@ -103,7 +104,7 @@ impl ReportCarriers {
         self.0 & carrier as u8 != 0
     }
 
-    /// The User Property that tells them; `None` where there is none to tell.
+    /// The User Property that announces this set, or `None` if it is empty.
     pub fn to_property(self) -> Option<UserProperty> {
         let words = ReportCarrier::ALL.into_iter().filter(|&carrier| self.contains(carrier));
         let value = words.map(ReportCarrier::as_str).collect::<Vec<_>>().join(",");
@@ -111,7 +112,7 @@ impl ReportCarriers {
         Some(UserProperty::new(Text::from_static(Self::PROPERTY), value))
     }
 
-    /// What the User Properties of a CONNACK tell; words that are not known yet are passed over.
+    /// The set announced by the User Properties of a CONNACK. Unknown words are ignored.
     pub fn told(properties: &[UserProperty]) -> Self {
         let told = properties.iter().find(|property| property.name.as_bytes() == Self::PROPERTY.as_bytes());
         let words = told.map_or("", |property| property.value.as_str()).split(',');
@@ -132,7 +133,7 @@ impl fmt::Debug for ReportCarriers {
 }
 
 impl AckProperties {
-    /// The load report that an acknowledgement carries, as it was sent.
+    /// The load report in an acknowledgement, as sent.
     pub fn load_report(&self) -> Option<&Text> {
         let mut properties = self.user_properties.iter();
         properties
@@ -140,7 +141,7 @@ impl AckProperties {
             .map(|property| &property.value)
     }
 
-    /// With nothing but a load report.
+    /// Properties with only a load report.
     pub fn with_load_report(report: Text) -> Self {
         let property = UserProperty::new(Text::from_static(ReportCarrier::PROPERTY), report);
         Self { user_properties: vec![property], ..Self::default() }
@@ -152,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_told_is_read_back_whatever_else_is_said() {
+    fn announced_carriers_are_read_back_among_other_properties() {
         for bits in 0..8 {
             let carriers = ReportCarriers(bits);
             let other = UserProperty::new(Text::from_static("load"), Text::from_static("ack"));
@@ -167,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn all_are_all() {
+    fn report_carriers_all_contains_every_carrier() {
         assert_eq!(ReportCarriers::from_iter(ReportCarrier::ALL), ReportCarriers::ALL);
         assert_eq!(format!("{:?}", ReportCarriers::ALL), "{PingReq, Ack, Publish}");
         assert_eq!("ping".parse::<ReportCarrier>(), Err(UnknownCarrier));

@@ -29,7 +29,7 @@ impl QoS {
         self as u8
     }
 
-    /// Whether the receiver answers, so that a Packet Identifier is needed.
+    /// Whether the receiver acknowledges, which requires a Packet Identifier.
     pub fn is_acknowledged(self) -> bool {
         self != Self::AtMostOnce
     }

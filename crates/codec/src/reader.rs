@@ -3,14 +3,14 @@ use bytes::{Buf, Bytes};
 use crate::varint::peek_varint;
 use crate::{DecodeError, PacketId, Text};
 
-/// Takes fields off the front of a packet's body; strings and binary data are slices of it.
+/// Reads fields from the front of a packet's body. Strings and binary data are slices of it.
 #[derive(Debug)]
 pub(crate) struct Reader {
     bytes: Bytes,
     limits: Limits,
 }
 
-/// How much of one kind a packet may hold.
+/// Limits on the content of one packet.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limits {
     /// User Properties in one list of properties.
@@ -32,7 +32,7 @@ impl Reader {
         self.bytes.is_empty()
     }
 
-    /// The next `len` bytes, to be read apart.
+    /// Splits off the next `len` bytes as a reader of their own.
     pub(crate) fn part(&mut self, len: usize) -> Result<Self, DecodeError> {
         Ok(Self { bytes: self.take(len)?, ..*self })
     }
@@ -41,7 +41,7 @@ impl Reader {
         self.limits
     }
 
-    /// Whether there are no properties: then their length is taken off, else nothing.
+    /// Consumes a Property Length of 0 and returns true, or consumes nothing.
     pub(crate) fn skip_no_properties(&mut self) -> bool {
         let is_none = self.bytes.first() == Some(&0);
         if is_none {
@@ -91,13 +91,15 @@ impl Reader {
         Ok(self.bytes.split_to(len))
     }
 
-    /// All that is left.
+    /// Returns the remaining bytes.
     pub(crate) fn rest(self) -> Bytes {
         self.bytes
     }
 
+    /// Checks that no bytes remain.
+    ///
     /// # Errors
-    /// [`DecodeError::SurplusBytes`] when something is left.
+    /// [`DecodeError::SurplusBytes`] if bytes remain.
     pub(crate) fn finish(self) -> Result<(), DecodeError> {
         if self.bytes.is_empty() { Ok(()) } else { Err(DecodeError::SurplusBytes) }
     }

@@ -2,8 +2,8 @@ use std::fmt;
 
 use crate::PacketType;
 
-/// Reason Code (MQTT 5.0 §2.4): below 0x80 success, from 0x80 on failure. Code 0x00 has several names in the
-/// standard and one here.
+/// Reason Code (MQTT 5.0 §2.4): success below 0x80, failure from 0x80. Code 0x00 has several names in the standard and
+/// one here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum ReasonCode {
@@ -153,12 +153,12 @@ impl ReasonCode {
         self as u8
     }
 
-    /// Whether the code says that something failed (0x80 and above).
+    /// True for a failure (0x80 and above).
     pub fn is_error(self) -> bool {
         self.byte() >= 0x80
     }
 
-    /// Whether the standard's table for `packet` holds this code `[MQTT-3.4.2-1]` and its like.
+    /// Whether the standard's table for `packet` contains this code, `[MQTT-3.4.2-1]` and alike.
     pub fn is_valid_in(self, packet: PacketType) -> bool {
         let codes: &[u8] = match packet {
             PacketType::ConnAck => &[
@@ -169,8 +169,8 @@ impl ReasonCode {
             PacketType::PubRel | PacketType::PubComp => &[0x00, 0x92],
             PacketType::SubAck => &[0x00, 0x01, 0x02, 0x80, 0x83, 0x87, 0x8F, 0x91, 0x97, 0x9E, 0xA1, 0xA2],
             PacketType::UnsubAck => &[0x00, 0x11, 0x80, 0x83, 0x87, 0x8F, 0x91],
-            // 0x8C stands in the standard's summary (table 2-6) though not in DISCONNECT's own table: a
-            // re-authentication that fails needs it.
+            // 0x8C is in the standard's summary (table 2-6) but not in DISCONNECT's own table: a failed
+            // re-authentication needs it.
             PacketType::Disconnect => &[
                 0x00, 0x04, 0x80, 0x81, 0x82, 0x83, 0x87, 0x89, 0x8B, 0x8C, 0x8D, 0x8E, 0x8F, 0x90, 0x93, 0x94, 0x95,
                 0x96, 0x97, 0x98, 0x99, 0x9A, 0x9B, 0x9C, 0x9D, 0x9E, 0x9F, 0xA0, 0xA1, 0xA2,
@@ -186,8 +186,8 @@ impl ReasonCode {
         matches!(self.byte(), 0x87 | 0x89 | 0x8B..=0x8F | 0x9A..=0xA2)
     }
 
-    /// The CONNACK return code of MQTT 3.1.1 that says the same; `None` where there is none, then the
-    /// connection is closed without CONNACK (3.1.1 `[MQTT-3.2.2-6]`).
+    /// The corresponding CONNACK return code of MQTT 3.1.1. If it is `None`, the connection is closed without CONNACK
+    /// (3.1.1 `[MQTT-3.2.2-6]`).
     pub fn v311_connect_return_code(self) -> Option<u8> {
         match self {
             Self::Success => Some(0),
@@ -200,7 +200,7 @@ impl ReasonCode {
         }
     }
 
-    /// The code that a CONNACK return code of MQTT 3.1.1 stands for; `None` above 5.
+    /// The code that corresponds to a CONNACK return code of MQTT 3.1.1; `None` above 5.
     pub fn from_v311_connect_return_code(code: u8) -> Option<Self> {
         Some(match code {
             0 => Self::Success,
@@ -213,7 +213,7 @@ impl ReasonCode {
         })
     }
 
-    /// The name that the standard gives the code.
+    /// The code's name in the standard.
     pub fn name(self) -> &'static str {
         match self {
             Self::Success => "Success",
@@ -274,7 +274,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_code_comes_back_from_its_byte_and_no_other_byte_is_one() {
+    fn every_reason_code_round_trips_and_other_bytes_are_refused() {
         let known = (0..=u8::MAX).filter_map(ReasonCode::from_byte).collect::<Vec<_>>();
         assert_eq!(known, ReasonCode::ALL);
         assert!(known.iter().all(|code| ReasonCode::from_byte(code.byte()) == Some(*code)));

@@ -7,7 +7,7 @@ use crate::DecodeError;
 
 /// UTF-8 Encoded String (MQTT 5.0 §1.5.4): well-formed UTF-8 without U+0000, at most 65,535 bytes.
 ///
-/// A slice of the buffer it was read from: cloning copies no text, and keeping one keeps that buffer alive
+/// A slice of the buffer it was read from: cloning copies no text, and each `Text` keeps that buffer alive
 /// ([`Text::detach`] copies it out).
 #[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Text(
@@ -19,7 +19,7 @@ impl Text {
     /// A string without characters.
     pub const EMPTY: Self = Self(Bytes::new());
 
-    /// Checks `bytes` and takes them as they are.
+    /// Checks `bytes` and wraps them unchanged.
     ///
     /// # Errors
     /// [`TextError`] for anything that MQTT does not allow in a string.
@@ -67,7 +67,7 @@ impl Text {
         self.0.len()
     }
 
-    /// Whether there is no character.
+    /// Whether it has no characters.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -85,19 +85,19 @@ impl Text {
     }
 }
 
-/// Whether there is nothing but ASCII without NUL, as in most strings: then it is legal without a closer look.
+/// True for ASCII without NUL, as in most strings: legal without further checks.
 fn is_plain(bytes: &[u8]) -> bool {
     const ONES: u64 = u64::from_ne_bytes([1; 8]);
     let (words, rest) = bytes.as_chunks();
-    // Less one, a byte of 1 to 127 keeps its highest bit clear and borrows nothing from its neighbour. Without an early
-    // way out the loops work on many bytes at once.
+    // Subtracting one from a byte of 1 to 127 keeps its highest bit clear and borrows nothing from its neighbour.
+    // Without an early exit the loops process many bytes at once.
     let words = words.iter().map(|&word| u64::from_ne_bytes(word));
     let highest_of_words = words.fold(0, |found, word| found | word | word.wrapping_sub(ONES));
     let highest_of_rest = rest.iter().fold(0, |found, &byte| found | byte | byte.wrapping_sub(1));
     (highest_of_words & (ONES << 7)) | u64::from(highest_of_rest & 0x80) == 0
 }
 
-/// Why bytes are not a UTF-8 Encoded String.
+/// Reason why bytes are not a UTF-8 Encoded String.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TextError {
     /// More than 65,535 bytes.
@@ -193,10 +193,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_byte_counts_wherever_it_stands() {
+    fn is_plain_checks_every_byte_at_every_position() {
         for len in 1..20 {
             for (place, byte) in (0..len).flat_map(|place| (0..=u8::MAX).map(move |byte| (place, byte))) {
-                // Neighbours from which a difference would borrow, or to which one would carry.
+                // Neighbours that a borrow or carry would reveal.
                 for others in [1, b'a', 0x7F] {
                     let mut bytes = vec![others; len];
                     bytes[place] = byte;

@@ -17,7 +17,7 @@ pub const fn varint_len(value: u32) -> usize {
     }
 }
 
-/// Appends `value`; the caller has made sure that it is at most [`VARINT_MAX`].
+/// Appends `value`, which must be at most [`VARINT_MAX`].
 pub(crate) fn write_varint(out: &mut impl BufMut, mut value: u32) {
     debug_assert!(value <= VARINT_MAX, "value {value} does not fit a Variable Byte Integer");
     loop {
@@ -31,8 +31,9 @@ pub(crate) fn write_varint(out: &mut impl BufMut, mut value: u32) {
     }
 }
 
-/// Appends what `fill` adds, with its length before it. False where no Variable Byte Integer can say the length:
-/// then what was added is of no use.
+/// Appends the output of `fill`, preceded by its length.
+///
+/// Returns false if the length exceeds a Variable Byte Integer: then the appended bytes are invalid.
 pub(crate) fn put_counted(out: &mut Vec<u8>, fill: impl FnOnce(&mut Vec<u8>)) -> bool {
     let at = out.len();
     out.push(0);
@@ -42,7 +43,7 @@ pub(crate) fn put_counted(out: &mut Vec<u8>, fill: impl FnOnce(&mut Vec<u8>)) ->
         return false;
     }
     if len <= 0x7F {
-        out[at] = len as u8; // nearly always: nothing has to move
+        out[at] = len as u8; // nearly always: no bytes have to move
     } else {
         let mut length = Vec::with_capacity(4);
         write_varint(&mut length, len as u32);
@@ -51,19 +52,19 @@ pub(crate) fn put_counted(out: &mut Vec<u8>, fill: impl FnOnce(&mut Vec<u8>)) ->
     true
 }
 
-/// Value and width of the integer at the start of `bytes`; `None` when it goes on past the end.
+/// Returns value and width of the integer at the start of `bytes`, or `None` if it is incomplete.
 ///
 /// # Errors
-/// [`DecodeError::Varint`] when it takes more than four bytes, or more than it needs `[MQTT-1.5.5-1]`.
+/// [`DecodeError::Varint`] for more than four bytes, or more than necessary `[MQTT-1.5.5-1]`.
 pub(crate) fn peek_varint(bytes: &[u8]) -> Result<Option<(u32, usize)>, DecodeError> {
     match peek_any_varint(bytes)? {
-        // A last byte of 0 after others adds nothing: a shorter form exists.
+        // A last byte of 0 adds nothing: a shorter form exists.
         Some((_, width)) if width > 1 && bytes[width - 1] == 0 => Err(DecodeError::Varint),
         found => Ok(found),
     }
 }
 
-/// As [`peek_varint`], but for the longer forms, which MQTT 3.1.1 does not forbid.
+/// As [`peek_varint`], but accepts the longer forms, which MQTT 3.1.1 does not forbid.
 pub(crate) fn peek_any_varint(bytes: &[u8]) -> Result<Option<(u32, usize)>, DecodeError> {
     let mut value = 0u32;
     for (index, &byte) in bytes.iter().take(4).enumerate() {
@@ -91,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn a_length_of_any_width_comes_before_what_it_counts() {
+    fn put_counted_prefixes_lengths_of_every_width() {
         for len in [0, 127, 128, 16_383, 16_384, 2_097_152] {
             let mut bytes = vec![9];
             assert!(put_counted(&mut bytes, |out| out.resize(out.len() + len, 7)));

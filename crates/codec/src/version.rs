@@ -1,9 +1,9 @@
 use std::fmt;
 
-/// The version of the protocol that a Network Connection speaks, known from its CONNECT.
+/// Protocol version of a Network Connection, known from its CONNECT.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ProtocolVersion {
-    /// MQTT 3.1, protocol level 3, "MQIsdp": served as 3.1.1 is, but for an empty Client Identifier.
+    /// MQTT 3.1, protocol level 3, "MQIsdp": treated like 3.1.1, except for an empty Client Identifier.
     V31,
     /// MQTT 3.1.1, protocol level 4.
     V311,
@@ -12,7 +12,7 @@ pub enum ProtocolVersion {
 }
 
 impl ProtocolVersion {
-    /// The byte that stands for the version in CONNECT.
+    /// The version's byte in CONNECT.
     pub fn level(self) -> u8 {
         match self {
             Self::V31 => 3,

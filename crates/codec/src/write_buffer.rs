@@ -5,9 +5,9 @@ use bytes::{Buf, BufMut, Bytes};
 
 /// Encoded packets on their way to a socket.
 ///
-/// What is small is copied into one growing block, so that many packets leave in one write; a payload of
-/// [`WriteBuffer::SHARE_FROM`] bytes or more is shared, not copied, and goes out in the same vectored write.
-/// Reading is [`Buf`]; the block keeps its memory from write to write ([`WriteBuffer::shrink`] gives it back).
+/// Small parts are copied into one growing block, so that many packets leave in one write. A payload of
+/// [`WriteBuffer::SHARE_FROM`] bytes or more is shared, not copied, and leaves in the same vectored write. Reading is
+/// by [`Buf`]. The block keeps its memory between writes ([`WriteBuffer::shrink`] releases it).
 #[derive(Debug, Default)]
 pub struct WriteBuffer {
     /// Closed blocks and shared payloads, oldest first.
@@ -21,8 +21,8 @@ pub struct WriteBuffer {
 }
 
 impl WriteBuffer {
-    /// From this size on a payload is shared. Copying a small payload is cheaper than a reference count and a
-    /// slice of its own in the vectored write.
+    /// Payload size from which a payload is shared. Copying a smaller one is cheaper than a reference count and a slice
+    /// of its own in the vectored write.
     pub const SHARE_FROM: usize = 4096;
 
     /// An empty buffer; allocates at the first write.
@@ -30,12 +30,12 @@ impl WriteBuffer {
         Self::default()
     }
 
-    /// Bytes that wait.
+    /// Number of unread bytes.
     pub fn len(&self) -> usize {
         self.chunks_len + self.block.len() - self.block_read
     }
 
-    /// Whether nothing waits.
+    /// Whether there are no unread bytes.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -51,8 +51,9 @@ impl WriteBuffer {
         self.chunks.push_back(payload.clone());
     }
 
-    /// Appends whole packets, and takes them out of `packets`. What is more than a little is not copied where nothing
-    /// waits: then the two exchange their memory.
+    /// Appends whole packets and empties `packets`.
+    ///
+    /// If this buffer is empty and `packets` is not small, both exchange their memory instead of copying.
     pub fn put_packets(&mut self, packets: &mut Vec<u8>) {
         if packets.len() >= Self::SHARE_FROM && self.is_empty() {
             self.clear();
@@ -68,7 +69,7 @@ impl WriteBuffer {
         self.block.extend_from_slice(packets);
     }
 
-    /// Appends everything that waits in `other`.
+    /// Appends all unread bytes of `other`.
     pub fn append(&mut self, mut other: Self) {
         if self.is_empty() {
             std::mem::swap(self, &mut other);
@@ -84,12 +85,12 @@ impl WriteBuffer {
         self.chunks.append(&mut other.chunks);
     }
 
-    /// The open block, to which small things are appended.
+    /// The open block, to which small parts are appended.
     pub(crate) fn block(&mut self) -> &mut Vec<u8> {
         &mut self.block
     }
 
-    /// All that waits as one piece (a copy), leaving the buffer as it is. For tests and cold paths.
+    /// Returns all unread bytes as one copy, without changing the buffer. For tests and cold paths.
     pub fn to_bytes(&self) -> Bytes {
         let mut all = Vec::with_capacity(self.len());
         self.chunks.iter().for_each(|chunk| all.extend_from_slice(chunk));
@@ -97,7 +98,7 @@ impl WriteBuffer {
         all.into()
     }
 
-    /// Forgets what waits.
+    /// Discards all unread bytes.
     pub fn clear(&mut self) {
         self.chunks.clear();
         self.chunks_len = 0;
@@ -105,13 +106,13 @@ impl WriteBuffer {
         self.block_read = 0;
     }
 
-    /// Bytes of memory that packets are written into.
+    /// Bytes of memory of the open block.
     pub fn capacity(&self) -> usize {
         self.block.capacity()
     }
 
-    /// Exchanges the memory that packets are written into with `spare`, which is emptied: one piece of memory can
-    /// serve many buffers in turn. Does nothing while something waits.
+    /// Exchanges the open block's memory with `spare`, which is emptied, so that one piece of memory can serve many
+    /// buffers in turn. Does nothing while there are unread bytes.
     pub fn swap_memory(&mut self, spare: &mut Vec<u8>) {
         if self.is_empty() {
             self.clear();
@@ -120,8 +121,8 @@ impl WriteBuffer {
         }
     }
 
-    /// Gives the memory of an idle buffer back, but for a little that the next packets are likely to need. Does
-    /// nothing while something waits.
+    /// Releases the memory of an idle buffer, except a little that the next packets are likely to need. Does nothing
+    /// while there are unread bytes.
     pub fn shrink(&mut self) {
         if self.is_empty() && self.block.capacity() > KEPT_WHEN_IDLE {
             *self = Self::default();
@@ -181,8 +182,8 @@ impl Buf for WriteBuffer {
             self.block.clear();
             self.block_read = 0;
         } else if self.block_read >= COMPACT_FROM && self.block_read >= self.block.len() / 2 {
-            // A buffer that never runs quite empty would keep all it ever held. Each byte moves at most once
-            // for every byte that was read.
+            // A buffer that never becomes quite empty would otherwise keep all its bytes. Each byte moves at most once
+            // for every byte read.
             self.block.drain(..self.block_read);
             self.block_read = 0;
         }
@@ -192,8 +193,8 @@ impl Buf for WriteBuffer {
 /// Bytes of memory that an idle buffer keeps.
 const KEPT_WHEN_IDLE: usize = 4096;
 
-/// Appends a length-prefixed string or binary. Longer than 65,535 bytes cannot be written and is cut by the
-/// types that come here ([`crate::Text`] checks; binary is checked by `debug_assert`).
+/// Appends a length-prefixed string or binary data of at most 65,535 bytes. The types of the callers ensure that bound
+/// ([`crate::Text`] checks it, binary data is checked by `debug_assert`).
 pub(crate) fn put_binary(out: &mut impl BufMut, bytes: &[u8]) {
     debug_assert!(bytes.len() <= usize::from(u16::MAX), "binary data of more than 65,535 bytes");
     let len = bytes.len().min(usize::from(u16::MAX));
@@ -201,7 +202,7 @@ pub(crate) fn put_binary(out: &mut impl BufMut, bytes: &[u8]) {
     out.put_slice(&bytes[..len]);
 }
 
-/// From this many bytes on, what has been read of the open block is thrown out.
+/// Number of read bytes from which they are removed from the open block.
 const COMPACT_FROM: usize = 16 * 1024;
 
 #[cfg(test)]
@@ -209,7 +210,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn small_and_large_pieces_come_out_in_order_however_they_are_read() {
+    fn pieces_of_all_sizes_come_out_in_order_for_any_read_size() {
         let large = Bytes::from(vec![7u8; WriteBuffer::SHARE_FROM]);
         let mut out = WriteBuffer::new();
         out.block().extend_from_slice(b"head");
@@ -246,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_changes_hands_while_nothing_waits() {
+    fn empty_buffer_swaps_its_memory() {
         let mut spare = Vec::with_capacity(1000);
         spare.extend_from_slice(b"of another");
         let mut out = WriteBuffer::new();

@@ -1,6 +1,7 @@
-//! Whatever arrives, a decoder ends in a packet, in a wish for more, or in an error. Each of the four properties
-//! runs 256 cases unless `PROPTEST_CASES` says otherwise, and each case goes to the decoders of both sides at
-//! both versions and to a server's that still waits for CONNECT.
+//! Arbitrary input: a decoder returns a packet, asks for more bytes or fails, but never panics.
+//!
+//! Each of the four properties runs 256 cases unless `PROPTEST_CASES` says otherwise. Each case goes to the decoders of
+//! both sides at both versions, and to a server's that still waits for CONNECT.
 
 mod generators;
 mod receiver;
@@ -46,7 +47,7 @@ proptest! {
     }
 
     #[test]
-    fn an_intact_packet_after_a_mutated_one_is_no_danger(
+    fn intact_packet_after_a_mutated_one_never_panics(
         (sender, version, packets) in (sender(), version()).prop_flat_map(|(sender, version)| {
             (Just(sender), Just(version), vec(packet(sender, version), 3))
         }),
@@ -59,7 +60,7 @@ proptest! {
     }
 }
 
-/// What happens to bytes that are sent badly.
+/// Corruption of sent bytes.
 #[derive(Debug, Clone)]
 enum Mutation {
     Flip(Index, u8),
@@ -67,7 +68,7 @@ enum Mutation {
     Insert(Index, u8),
     Remove(Index),
     Truncate(Index),
-    /// Changes the second byte, a Remaining Length or its first part.
+    /// Changes the second byte: a Remaining Length, or its first part.
     Lengthen(u8),
 }
 
@@ -110,7 +111,7 @@ fn decode_everywhere(bytes: &[u8]) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// Decodes until nothing more comes; each packet has to survive being said again.
+/// Decodes until no packet follows. Each packet must round-trip.
 fn decode_all(
     mut decoder: Decoder,
     sender: Sender,
@@ -126,7 +127,7 @@ fn decode_all(
     Ok(())
 }
 
-/// The next packet; `None` where the decoder wants more or gives up.
+/// The next packet, or `None` if the decoder needs more bytes or fails.
 fn decode_one(decoder: &mut Decoder, input: &mut BytesMut) -> Result<Option<tenbin_codec::Packet>, TestCaseError> {
     let before = input.clone();
     match decoder.decode(input) {

@@ -1,4 +1,4 @@
-//! The 27 properties of MQTT 5.0: where each may stand, how often, and with which values.
+//! The 27 properties of MQTT 5.0: their packets, repetitions and values.
 
 mod receiver;
 
@@ -6,7 +6,7 @@ use tenbin_codec::{DecodeError, Packet, PacketType, PropertyId, ProtocolVersion:
 
 use receiver::{decode, packet};
 
-/// Where a list of properties may stand: in the packets that have one, and in CONNECT a second time for the Will.
+/// Place of a list of properties: a packet, or the Will in CONNECT.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
     Packet(PacketType),
@@ -67,7 +67,7 @@ impl Place {
         matches!(self, Self::Packet(kind) if packets.contains(&kind))
     }
 
-    /// A legal packet but for the list, whose length stands before it.
+    /// A packet that is legal apart from `list`, which follows its length.
     fn packet(self, list: &[u8]) -> Vec<u8> {
         let around: (u8, &[u8], &[u8]) = match self {
             Self::Will => (0x10, b"\0\x04MQTT\x05\x06\0\0\0\0\0", b"\0\x01w\0\0"),
@@ -133,7 +133,7 @@ fn property(id: PropertyId) -> Vec<u8> {
 }
 
 #[test]
-fn mqtt_2_2_2_each_property_stands_exactly_where_table_2_4_says() {
+fn mqtt_2_2_2_properties_are_legal_exactly_as_in_table_2_4() {
     for place in PLACES {
         for id in PropertyId::ALL {
             let mut list = property(id);
@@ -173,7 +173,7 @@ fn mqtt_2_2_2_unknown_properties_are_malformed() {
 }
 
 #[test]
-fn mqtt_2_2_2_a_property_that_stands_twice_is_a_protocol_error() {
+fn mqtt_2_2_2_repeated_property_is_a_protocol_error() {
     for place in PLACES {
         for id in PropertyId::ALL.into_iter().filter(|&id| place.allows(id)) {
             let twice = [property(id), property(id)].concat();
@@ -225,7 +225,7 @@ fn mqtt_2_2_2_illegal_values_are_a_protocol_error() {
 }
 
 #[test]
-fn mqtt_2_2_2_values_that_look_odd_but_are_legal_are_taken() {
+fn mqtt_2_2_2_unusual_legal_values_are_accepted() {
     for (id, value) in [
         (PropertyId::SessionExpiryInterval, vec![0xFF; 4]),
         (PropertyId::SessionExpiryInterval, vec![0; 4]),
@@ -248,7 +248,7 @@ fn mqtt_2_2_2_values_that_look_odd_but_are_legal_are_taken() {
 #[test]
 fn mqtt_2_2_2_a_property_length_past_the_end_is_malformed() {
     for place in PLACES {
-        // Longer than what is left, a length that goes on past the end, and a length of five bytes.
+        // Longer than the rest, an incomplete length, and a length of five bytes.
         for list in [&[0x7F][..], &[0xFF, 0xFF, 0xFF, 0x7F], &[0xFF, 0xFF, 0xFF, 0xFF, 0x01]] {
             let error = decode(V5, &place.packet(list)).unwrap_err();
             assert!(matches!(error, DecodeError::Truncated | DecodeError::Varint), "{place:?} {list:?}: {error}");
@@ -263,7 +263,7 @@ fn mqtt_2_2_2_a_value_past_the_property_length_is_malformed() {
         for id in PropertyId::ALL.into_iter().filter(|&id| place.allows(id)) {
             let whole = property(id);
             for cut in 1..whole.len() {
-                // What follows the list in the packet is not the property's.
+                // Bytes behind the list do not belong to the property.
                 let result = place.with_properties(&whole[..cut]);
                 assert_eq!(result, Err(DecodeError::Truncated), "{id} of {cut} bytes in {place:?}");
             }
@@ -272,7 +272,7 @@ fn mqtt_2_2_2_a_value_past_the_property_length_is_malformed() {
 }
 
 #[test]
-fn mqtt_1_5_4_and_1_5_7_1_illegal_strings_in_properties_are_malformed() {
+fn mqtt_1_5_4_and_1_5_7_1_illegal_property_strings_are_refused() {
     for (text, error) in [
         (&b"\0\x02\xC0\x80"[..], DecodeError::InvalidUtf8),
         (b"\0\x03\xED\xA0\x80", DecodeError::InvalidUtf8),
@@ -292,7 +292,7 @@ fn mqtt_1_5_4_and_1_5_7_1_illegal_strings_in_properties_are_malformed() {
 }
 
 #[test]
-fn mqtt_3_1_2_11_10_authentication_data_wants_a_method() {
+fn mqtt_3_1_2_11_10_authentication_data_needs_a_method() {
     let connect = Place::Packet(PacketType::Connect);
     let data = property(PropertyId::AuthenticationData);
     assert_eq!(connect.with_properties(&data), Err(DecodeError::AuthenticationDataAlone));

@@ -1,5 +1,5 @@
-//! What is encoded comes back, however it arrives. Each of the five properties runs 256 cases unless
-//! `PROPTEST_CASES` says otherwise.
+//! Round trips: every encoded packet is decoded again, for any split of its bytes. Each of the five properties runs 256
+//! cases unless `PROPTEST_CASES` says otherwise.
 
 mod generators;
 mod receiver;
@@ -15,27 +15,27 @@ use receiver::{Sender, encode, receiver_of};
 
 proptest! {
     #[test]
-    fn packets_of_a_v5_client_come_back(packet in packet(Sender::Client, ProtocolVersion::V5)) {
+    fn packets_of_a_v5_client_round_trip(packet in packet(Sender::Client, ProtocolVersion::V5)) {
         check(receiver_of(Sender::Client, ProtocolVersion::V5), ProtocolVersion::V5, &packet)?;
     }
 
     #[test]
-    fn packets_of_a_v5_server_come_back(packet in packet(Sender::Server, ProtocolVersion::V5)) {
+    fn packets_of_a_v5_server_round_trip(packet in packet(Sender::Server, ProtocolVersion::V5)) {
         check(receiver_of(Sender::Server, ProtocolVersion::V5), ProtocolVersion::V5, &packet)?;
     }
 
     #[test]
-    fn packets_of_a_v311_client_come_back(packet in packet(Sender::Client, ProtocolVersion::V311)) {
+    fn packets_of_a_v311_client_round_trip(packet in packet(Sender::Client, ProtocolVersion::V311)) {
         check(receiver_of(Sender::Client, ProtocolVersion::V311), ProtocolVersion::V311, &packet)?;
     }
 
     #[test]
-    fn packets_of_a_v311_server_come_back(packet in packet(Sender::Server, ProtocolVersion::V311)) {
+    fn packets_of_a_v311_server_round_trip(packet in packet(Sender::Server, ProtocolVersion::V311)) {
         check(receiver_of(Sender::Server, ProtocolVersion::V311), ProtocolVersion::V311, &packet)?;
     }
 
     #[test]
-    fn several_packets_come_out_in_order_however_they_are_cut(
+    fn packets_come_out_in_order_for_any_split(
         (sender, version, packets) in (sender(), version()).prop_flat_map(|(sender, version)| {
             (Just(sender), Just(version), vec(packet(sender, version), 1..6))
         }),
@@ -62,7 +62,7 @@ proptest! {
 }
 
 #[test]
-fn connect_tells_a_server_the_version() {
+fn server_decoder_learns_the_version_from_connect() {
     for version in [ProtocolVersion::V311, ProtocolVersion::V5] {
         let decoder = receiver_of(Sender::Client, version);
         assert_eq!(decoder.version(), Some(version));
@@ -70,7 +70,7 @@ fn connect_tells_a_server_the_version() {
     assert_eq!(Decoder::server(0).version(), None);
 }
 
-/// Feeds `packet` byte by byte: all prefixes ask for more and take nothing, the whole gives the packet.
+/// Feeds `packet` byte by byte: each prefix asks for more and consumes nothing, the whole yields the packet.
 fn check(mut decoder: Decoder, version: ProtocolVersion, packet: &Packet) -> Result<(), TestCaseError> {
     let bytes = encode(packet, version);
     prop_assert!(bytes.len() >= 2);

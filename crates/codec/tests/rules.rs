@@ -1,4 +1,4 @@
-//! The rules of the standard, each broken on the wire and refused with the Reason Code that belongs to it.
+//! Rules of the standard: each is violated on the wire and refused with its Reason Code.
 
 mod receiver;
 
@@ -15,7 +15,7 @@ use receiver::{Sender, decode, encode, packet, receive, receiver_of};
 // ---- fixed header -------------------------------------------------------------------------------------------
 
 #[test]
-fn mqtt_2_1_4_a_remaining_length_of_five_bytes_is_malformed_without_the_body() {
+fn mqtt_2_1_4_five_byte_remaining_length_is_malformed() {
     for sender in [Sender::Client, Sender::Server] {
         for version in [V311, V5] {
             let input = [0x30, 0xFF, 0xFF, 0xFF, 0xFF];
@@ -107,10 +107,10 @@ fn packet_type_0_is_a_protocol_error() {
     assert_eq!(Decoder::server(100).decode(&mut BytesMut::from(&[0x0F][..])), Err(DecodeError::ReservedPacketType(0)));
 }
 
-// ---- who says what ------------------------------------------------------------------------------------------
+// ---- direction of packets -----------------------------------------------------------------------------------
 
 #[test]
-fn packets_of_the_other_side_are_a_protocol_error_before_their_body() {
+fn wrong_direction_is_a_protocol_error_before_the_body() {
     for (sender, first, kind) in [
         (Sender::Client, 0x20, PacketType::ConnAck),
         (Sender::Client, 0x90, PacketType::SubAck),
@@ -140,7 +140,7 @@ fn mqtt_3_1_0_1_the_first_packet_is_connect() {
 }
 
 #[test]
-fn mqtt_4_12_0_7_auth_without_a_method_is_a_protocol_error_before_its_body() {
+fn mqtt_4_12_0_7_auth_without_method_is_refused_before_its_body() {
     let connect = encode(&Packet::Connect(Box::new(Connect::new(V5, Text::EMPTY))), V5);
     for first in 0xF0..=0xFFu8 {
         let mut decoder = Decoder::server(100);
@@ -251,7 +251,7 @@ fn mqtt_3_1_2_19_v5_takes_a_password_without_user_name() {
 }
 
 #[test]
-fn a_second_connect_is_left_to_the_session_to_refuse() {
+fn second_connect_is_decoded() {
     for version in [V311, V5] {
         let connect = encode(&Packet::Connect(Box::new(Connect::new(V5, Text::EMPTY))), V5);
         let mut decoder = receiver_of(Sender::Client, version);
@@ -356,7 +356,7 @@ fn v311_packets_have_no_properties() {
 }
 
 #[test]
-fn what_3_1_1_cannot_say_is_not_written() {
+fn content_unknown_to_3_1_1_is_not_written() {
     let connack = |reason| encode(&Packet::ConnAck(Box::new(ConnAck::new(false, reason))), V311);
     assert_eq!(connack(ReasonCode::ProtocolError), Bytes::new());
     assert_eq!(&connack(ReasonCode::Banned)[..], &[0x20, 2, 0, 5]);
@@ -388,7 +388,7 @@ fn mqtt_3_4_2_short_forms_of_acknowledgements() {
                 panic!("{decoded:?}")
             };
             assert_eq!((decoded.packet_type(), ack.reason, &ack.properties), (kind, reason, &None), "{body:?}");
-            // Written as short as it can be.
+            // Written in the shortest form.
             let shortest = if reason == ReasonCode::Success { &[0, 1][..] } else { &[0, 1, reason.byte()] };
             assert_eq!(encode(&decoded, V5), packet(first, shortest));
         }
@@ -451,7 +451,7 @@ fn reason_codes_of_each_packet_are_those_of_its_table() {
 // ---- sizes --------------------------------------------------------------------------------------------------
 
 #[test]
-fn mqtt_2_1_4_nothing_larger_than_a_remaining_length_can_say_is_written() {
+fn mqtt_2_1_4_oversized_packets_are_not_written() {
     let topic = TopicName::try_from("t").unwrap();
     let header = PublishHeader::default();
     // 3.1.1: two bytes of topic length, one of topic.
@@ -471,10 +471,10 @@ fn mqtt_2_1_4_nothing_larger_than_a_remaining_length_can_say_is_written() {
 }
 
 #[test]
-fn a_template_says_the_size_that_it_writes() {
+fn template_size_equals_its_encoded_size() {
     let topic = TopicName::try_from("a/b").unwrap();
     for payload_len in [0, 1, 100, 120, 130, WriteBuffer::SHARE_FROM - 1, WriteBuffer::SHARE_FROM, 20_000] {
-        // Scratch memory with something in it makes no difference.
+        // Old content of the scratch memory makes no difference.
         let mut block = BytesMut::from(&b"left over"[..]);
         let template = PublishTemplate::new(&topic, None, &Bytes::from(vec![1; payload_len]), &mut block);
         assert_eq!((template.topic(), template.payload().len()), (&b"a/b"[..], payload_len));
@@ -513,7 +513,7 @@ fn a_template_says_the_size_that_it_writes() {
 }
 
 #[test]
-fn a_very_long_list_of_subscription_identifiers_is_taken() {
+fn long_list_of_subscription_identifiers_is_accepted() {
     let ids = (1..=60_000).collect::<Vec<u32>>();
     let publish = Publish {
         subscription_identifiers: ids.clone(),
@@ -524,7 +524,7 @@ fn a_very_long_list_of_subscription_identifiers_is_taken() {
 }
 
 #[test]
-fn mqtt_4_7_3_3_topics_of_65_535_bytes_are_taken() {
+fn mqtt_4_7_3_3_topics_of_65_535_bytes_are_accepted() {
     for topic in ["/".repeat(65_535), "a".repeat(65_535)] {
         let name = TopicName::try_from(topic.as_str()).unwrap();
         let bytes = encode(&Packet::Publish(Publish::new(name.clone(), Bytes::new())), V5);

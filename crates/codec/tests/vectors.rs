@@ -1,11 +1,11 @@
-//! The byte-exact examples of `tests/vectors`, which the tests of the whole broker share.
+//! Byte-exact examples of `tests/vectors`, which the broker's tests share.
 //!
 //! ```text
-//!   name, version ("5.0", "3.1.1"), hex      the packet as it is sent
-//!   sender ("client", "server")              who sends it, default "client"
-//!   canonical                                whether encoding gives the very bytes, default true
-//!   error, rule                              the Reason Code that refuses it, and why in words for people
-//!   anything else                            what decoding has to give; a field left out is absent or false
+//!   name, version ("5.0", "3.1.1"), hex      the packet in bytes
+//!   sender ("client", "server")              sender of the packet, default "client"
+//!   canonical                                whether encoding yields the same bytes, default true
+//!   error, rule                              Reason Code of the refusal, and an explanation for people
+//!   anything else                            expected field of the packet; absent fields are absent or false
 //! ```
 
 mod receiver;
@@ -30,7 +30,7 @@ fn extended_pingreq() {
 }
 
 #[test]
-fn any_body_of_a_pingreq_is_malformed_where_the_standard_alone_holds() {
+fn pingreq_with_a_body_is_malformed_in_strict_mode() {
     let mut decoder = receiver_of(Sender::Client, ProtocolVersion::V5);
     decoder.set_extended_pingreq(false);
     assert!(matches!(decoder.decode(&mut BytesMut::from(&b"\xC0\x00"[..])), Ok(Decoded::Packet(Packet::PingReq(_)))));
@@ -90,8 +90,8 @@ fn check(file: &str, describe: impl Fn(&Packet) -> Value) {
     }
 }
 
-/// What a case expects, in the form that the `describe_…` functions give: bytes as hex in one spelling, what is
-/// absent or false left out.
+/// Expected value of a case, in the form of the `describe_…` functions: bytes as hex in one spelling, absent and false
+/// fields omitted.
 fn expectation(case: Value) -> Value {
     let Value::Object(fields) = case else { panic!("{case}") };
     let about_the_case = ["name", "version", "hex", "sender", "canonical", "rule"];
@@ -108,7 +108,7 @@ fn expectation(case: Value) -> Value {
 fn describe_ping(ping: &PingReq) -> Value {
     present(match &ping.body {
         None => Map::new(),
-        // Both are told even when they are empty: their absence is the plain form.
+        // Both are present even if empty: without them the form is plain.
         Some(body) => Map::from_iter([
             ("user_properties".to_owned(), describe_users(&body.user_properties)),
             ("payload_hex".to_owned(), json!(to_hex(&body.payload))),
@@ -193,7 +193,7 @@ fn describe_users(properties: &[UserProperty]) -> Value {
     properties.iter().map(|property| json!([property.name.as_str(), property.value.as_str()])).collect()
 }
 
-/// Leaves out what says the same as its absence: null, and the flags of a packet that are not set.
+/// Omits fields that equal their absence: null, and flags that are not set.
 fn present(fields: Map<String, Value>) -> Value {
     let flags = ["dup", "qos", "retain", "clean_start"];
     let is_unset = |key: &str, value: &Value| flags.contains(&key) && (value == &json!(false) || value == &json!(0));

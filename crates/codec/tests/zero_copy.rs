@@ -168,7 +168,7 @@ fn a_large_payload_goes_from_input_to_output_without_a_copy() {
 }
 
 #[test]
-fn what_is_detached_is_no_slice_of_the_input() {
+fn detached_parts_are_no_slices_of_the_input() {
     let payload = Bytes::from(vec![7; WriteBuffer::SHARE_FROM]);
     let (packet, input) = decode(Sender::Client, Packet::Publish(Publish::new(name("large"), payload)));
     let Packet::Publish(publish) = packet else { panic!("{packet:?}") };
@@ -179,7 +179,7 @@ fn what_is_detached_is_no_slice_of_the_input() {
     assert!(!lies_in(template.detach().payload(), &input));
 }
 
-/// The packet as its receiver decodes it, and where in memory the input was.
+/// Decodes a packet as its receiver does. Also returns the memory range of the input.
 fn decode(sender: Sender, packet: Packet) -> (Packet, Range<*const u8>) {
     let mut input = BytesMut::from(&encode(&packet, ProtocolVersion::V5)[..]);
     let range = input.as_ptr_range();

@@ -1,4 +1,4 @@
-//! The command line.
+//! Command line of `tenbin explain`.
 
 use std::num::NonZeroU32;
 use std::path::PathBuf;
@@ -6,21 +6,21 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 use tenbin_client::TopicFilter;
 
-/// Shows whom a share group gave its last messages to, why, and how its members are.
+/// Shows to which members a share group gave its last messages, why, and the state of its members.
 ///
-/// With an ACL the user needs a rule that allows "subscribe" for $SYS/share/#. The last decisions are kept as
-/// `[explain]` of the broker's configuration says; it tells of them once a second.
+/// With an ACL the user needs a rule that allows "subscribe" for $SYS/share/#. The broker records decisions as
+/// `[explain]` of its configuration says, and publishes them once a second.
 #[derive(Debug, Clone, Args)]
 pub struct ExplainArgs {
-    /// The group: what stands between the slashes of $share/GROUP/FILTER
+    /// Share name of the group, as in $share/NAME/FILTER
     #[arg(long, value_name = "NAME", value_parser = group)]
     pub(crate) group: String,
 
-    /// Its filter, if it has several; without it all of them are shown
+    /// Filter of the group [default: all filters of that share name]
     #[arg(long, value_name = "FILTER", value_parser = filter)]
     pub(crate) filter: Option<TopicFilter>,
 
-    /// Where the broker listens
+    /// Address of the broker
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:1883")]
     pub(crate) broker: String,
 
@@ -32,23 +32,23 @@ pub struct ExplainArgs {
     #[arg(long, value_name = "FILE", requires = "user")]
     pub(crate) password_file: Option<PathBuf>,
 
-    /// How it is printed
+    /// Output format
     #[arg(long, value_name = "FORMAT", value_enum, default_value_t = Format::Table)]
     pub(crate) format: Format,
 
-    /// Goes on with what is new, until it is stopped
+    /// Keep running and print new decisions until stopped
     #[arg(long)]
     pub(crate) follow: bool,
 
-    /// Seconds to wait for the broker to tell of the group
+    /// Seconds to wait for the broker's reports on the group
     #[arg(long, value_name = "SECONDS", default_value = "5")]
     pub(crate) wait: NonZeroU32,
 }
 
-/// How it is printed.
+/// Output format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
-    /// For people.
+    /// Table for people.
     Table,
     /// A JSON document for each filter, on a line of its own; with --follow one each second.
     Json,

@@ -3,7 +3,7 @@ use std::{error::Error, fmt, io};
 
 use tenbin_client::{ClientError, DisconnectReason, ReasonCode};
 
-/// Why nothing was shown. Each reads as one line.
+/// Reason why nothing was shown. Each displays as one line.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ExplainError {
@@ -11,31 +11,31 @@ pub enum ExplainError {
     PasswordFile(PathBuf, io::Error),
     /// The broker could not be reached, or refused.
     Client(ClientError),
-    /// The user may not read what is told of the group.
+    /// The user may not read the reports on the group.
     NotAuthorized {
         /// The subscription that was refused.
         filter: String,
     },
     /// The broker refused the subscription for another reason.
     Refused(ReasonCode),
-    /// The broker is Tenbin and told of no such group.
+    /// The broker is Tenbin and has reported no such group.
     NoSuchGroup {
-        /// What was asked for, as a shared subscription.
+        /// The requested group, as a shared subscription.
         group: String,
     },
-    /// The broker is another one.
+    /// The broker is not Tenbin.
     NotTenbin {
-        /// What it says it is.
+        /// Version that it reports.
         version: String,
     },
-    /// The broker told nothing at all.
+    /// The broker reported nothing at all.
     Nothing {
-        /// After how many seconds that is said.
+        /// Seconds of waiting before this error.
         seconds: u32,
     },
     /// The connection ended.
     Disconnected(Option<DisconnectReason>),
-    /// The broker told something that is not understood, e.g. because it is of another version.
+    /// The broker sent a report that cannot be parsed, e.g. because it is of another version.
     NotUnderstood(serde_json::Error),
     /// Input or output failed.
     Io(io::Error),

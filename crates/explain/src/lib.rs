@@ -1,12 +1,12 @@
-//! Why a share group gave its last messages to whom, as the broker tells it below `$SYS/share/`.
+//! Explains the last decisions of a share group, from the broker's reports below `$SYS/share/`.
 //!
 //! ```text
 //!   $SYS/share/<ShareName>/<filter, percent-encoded>/members ─┐
 //!                                                  …/shadow  ─┼─► Told, one for each filter ──► table or JSON
-//!                                                  …/decisions┘   (the last to come)
+//!                                                  …/decisions┘   (the last one published)
 //! ```
 //!
-//! It speaks to the broker over MQTT only, as any client could.
+//! It speaks only MQTT with the broker, as any client could.
 #![forbid(unsafe_code)]
 
 mod args;
@@ -24,14 +24,14 @@ use args::Format;
 use listen::Listener;
 use table::Table;
 
-/// Prints what the broker tells of a share group, to standard output; with `--follow`, until it is stopped.
+/// Prints the broker's reports on a share group to standard output; with `--follow`, until stopped.
 ///
 /// # Errors
-/// The broker cannot be reached, refuses, tells nothing, or is none that tells; each is one line.
+/// The broker cannot be reached, refuses, reports nothing, or is not Tenbin. Each error is one line.
 pub fn run(args: &ExplainArgs) -> Result<(), ExplainError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(ExplainError::Io)?;
     match runtime.block_on(explain(args, &mut io::stdout().lock())) {
-        // Whoever reads has read enough.
+        // The reader has closed the pipe.
         Err(ExplainError::Io(error)) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
         result => result,
     }

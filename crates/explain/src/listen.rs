@@ -1,4 +1,4 @@
-//! The conversation with the broker.
+//! Exchange of MQTT packets with the broker.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,18 +14,18 @@ use crate::args::ExplainArgs;
 use crate::error::ExplainError;
 use crate::told::Told;
 
-/// A subscription to what the broker tells of a group.
+/// Subscription to the broker's reports on a group.
 pub(crate) struct Listener {
     client: Client,
     events: Events,
-    /// What is told of the group, or of all groups of its name, is below it.
+    /// Topic prefix of the reports on the group, or on all groups of its name.
     prefix: String,
     group: String,
     has_filter: bool,
     seconds: u32,
-    /// What has come, by the filter as it stands in the topic.
+    /// Reports received so far, by the filter as encoded in the topic.
     told: BTreeMap<String, Told>,
-    /// What the broker says it is.
+    /// Version that the broker reports.
     version: Option<String>,
 }
 
@@ -53,7 +53,7 @@ impl Listener {
             told: BTreeMap::new(),
             version: None,
         };
-        // To tell another broker from a group that is not there; it may be refused.
+        // Distinguishes another broker from a missing group. The subscription may be refused.
         listener.subscribe(VERSION).await?;
         match listener.subscribe(&filter).await? {
             reason if !reason.is_error() => Ok(listener),
@@ -70,7 +70,7 @@ impl Listener {
         Ok(reasons.first().copied().unwrap_or(ReasonCode::UnspecifiedError))
     }
 
-    /// What is told first: of the filter that was asked for, or of all of the group's name.
+    /// Waits for the first reports: on the requested filter, or on all filters of the group's name.
     pub(crate) async fn first(&mut self) -> Result<Vec<Told>, ExplainError> {
         let mut until = Instant::now() + Duration::from_secs(self.seconds.into());
         let mut all = BTreeMap::new();
@@ -79,7 +79,7 @@ impl Listener {
                 if all.insert(level, told).is_none() && self.has_filter {
                     break;
                 }
-                // The broker tells of them one after the other.
+                // The broker reports on the filters one after the other.
                 until = until.min(Instant::now() + OTHERS);
             }
         }
@@ -93,7 +93,7 @@ impl Listener {
         })
     }
 
-    /// What is told next.
+    /// Waits for the next complete report on one filter.
     pub(crate) async fn next(&mut self) -> Result<Told, ExplainError> {
         loop {
             let event = self.events.recv().await;
@@ -104,11 +104,11 @@ impl Listener {
     }
 
     pub(crate) async fn disconnect(self) {
-        // Everything has been read.
+        // All reports were read, so an error does not matter.
         let _ = self.client.disconnect().await;
     }
 
-    /// Takes an event in; `Some` when it completes what is told of one filter.
+    /// Handles an event. Returns `Some` when it completes the reports on one filter.
     fn take(&mut self, event: Option<ClientEvent>) -> Result<Option<(String, Told)>, ExplainError> {
         match event {
             Some(ClientEvent::Message(message)) => self.take_message(&message),
@@ -138,5 +138,5 @@ fn ended(reason: Option<DisconnectReason>) -> ExplainError {
 }
 
 const VERSION: &str = "$SYS/broker/version";
-/// How long others of the same name may take after the first.
+/// Longest wait for other filters of the same name after the first one.
 const OTHERS: Duration = Duration::from_millis(300);

@@ -1,11 +1,11 @@
-//! What was told, for people.
+//! Reports as tables for people.
 
 use std::collections::HashMap;
 use std::io::{self, Write};
 
 use crate::told::{Candidate, Decision, Member, Members, Shadow, Told};
 
-/// Prints, and knows what is printed already.
+/// Table writer that remembers the decisions already printed.
 #[derive(Debug, Default)]
 pub(crate) struct Table {
     /// Number of the last decision that is printed, by filter.
@@ -13,7 +13,7 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    /// All of one group.
+    /// Writes all reports on one group.
     pub(crate) fn write(&mut self, out: &mut dyn Write, told: &Told) -> io::Result<()> {
         let Some(members) = &told.members else { return Ok(()) };
         write_head(out, members)?;
@@ -32,7 +32,7 @@ impl Table {
         self.write_decisions(out, &members.filter, &told.decisions)
     }
 
-    /// The decisions that are not printed yet.
+    /// Writes the decisions that are not printed yet.
     pub(crate) fn write_news(&mut self, out: &mut dyn Write, told: &Told) -> io::Result<()> {
         let Some(members) = &told.members else { return Ok(()) };
         self.write_decisions(out, &members.filter, &told.decisions)
@@ -41,7 +41,7 @@ impl Table {
     fn write_decisions(&mut self, out: &mut dyn Write, filter: &str, decisions: &[Decision]) -> io::Result<()> {
         let printed = self.printed.entry(filter.to_owned()).or_default();
         if decisions.last().is_some_and(|last| last.number < *printed) {
-            *printed = 0; // the group has ended and been founded anew
+            *printed = 0; // the group has ended and begun again
         }
         for decision in decisions.iter().filter(|decision| decision.number > *printed) {
             write_decision(out, decision)?;
@@ -105,7 +105,7 @@ fn write_members(out: &mut dyn Write, members: &Members) -> io::Result<()> {
 }
 
 fn write_member(out: &mut dyn Write, member: &Member) -> io::Result<()> {
-    // What is guessed from the others is marked as such.
+    // An estimate from the other members is marked as such.
     let cost = format!("{}{}", if member.is_speed_known { "" } else { "~" }, number(member.processing_time_ms));
     writeln!(
         out,
@@ -149,13 +149,13 @@ fn write_decision(out: &mut dyn Write, decision: &Decision) -> io::Result<()> {
     writeln!(out)
 }
 
-/// Time of day.
+/// Formats a time of day.
 fn time(ms: u64) -> String {
     let (seconds, ms) = (ms / 1000 % 86_400, ms % 1000);
     format!("{:02}:{:02}:{:02}.{ms:03}", seconds / 3600, seconds / 60 % 60, seconds % 60)
 }
 
-/// Three digits or so, as far as they are worth reading.
+/// Formats a number with about three significant digits.
 fn number(ms: f64) -> String {
     if ms < 9.995 {
         format!("{ms:.2}")
@@ -166,12 +166,12 @@ fn number(ms: f64) -> String {
     }
 }
 
-/// A name that clients chose, without what would move a terminal's cursor.
+/// A name chosen by clients, without control characters, which could move a terminal's cursor.
 fn plain(name: &str) -> String {
     name.chars().map(|character| if character.is_control() { char::REPLACEMENT_CHARACTER } else { character }).collect()
 }
 
-/// As [`plain`], and of at most so many characters.
+/// As [`plain`], shortened to at most `most` characters.
 fn shortened(name: &str, most: usize) -> String {
     if name.chars().count() <= most {
         return plain(name);
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_says_who_was_chosen_from_whom() {
+    fn table_shows_chosen_member_and_candidates() {
         let text = written(|out| Table::default().write(out, &told(&[1])));
         for words in [
             "g, filter a/#: adaptive; 1 members, 10 messages",
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn what_follows_is_what_is_new() {
+    fn follow_prints_only_new_decisions() {
         let mut table = Table::default();
         let lines = |text: String| text.lines().filter(|line| line.contains("least wait")).count();
         assert_eq!(lines(written(|out| table.write(out, &told(&[1, 2])))), 2);

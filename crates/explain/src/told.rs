@@ -1,15 +1,15 @@
-//! What the broker tells of one group, as it comes over the wire.
+//! The broker's reports on one group, in their wire format.
 
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-/// Of one group; times are in milliseconds.
+/// Reports on one group. Times are in milliseconds.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Told {
     pub(crate) members: Option<Members>,
     pub(crate) shadow: Option<Shadow>,
     pub(crate) decisions: Vec<Decision>,
-    /// As it came.
+    /// The reports as received.
     raw: [Value; 3],
 }
 
@@ -53,9 +53,9 @@ pub(crate) struct Shadow {
 
 #[derive(Debug, Clone, Deserialize)]
 pub(crate) struct Decision {
-    /// Rises with each that is kept.
+    /// Rises with each recorded decision.
     pub(crate) number: u64,
-    /// Since 1970.
+    /// Time since 1970.
     pub(crate) time_ms: u64,
     pub(crate) topic: String,
     pub(crate) chosen: Option<String>,
@@ -74,7 +74,7 @@ pub(crate) struct Candidate {
 }
 
 impl Told {
-    /// Takes one report in; `true` if it is the one that comes last. Others than those that are known are left out.
+    /// Takes in one report. Returns true for the report that is published last. Unknown reports are ignored.
     pub(crate) fn take(&mut self, report: &str, payload: &[u8]) -> Result<bool, serde_json::Error> {
         let place = match report {
             "members" => {
@@ -95,7 +95,7 @@ impl Told {
         Ok(report == "decisions" && self.members.is_some())
     }
 
-    /// All of it as the broker told it; `shadow` is null where there is none.
+    /// All reports as received; `shadow` is null if there is none.
     pub(crate) fn to_json(&self) -> Value {
         let [members, shadow, decisions] = &self.raw;
         json!({ "members": members, "shadow": shadow, "decisions": decisions })

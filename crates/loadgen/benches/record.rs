@@ -1,7 +1,7 @@
-//! What the record of one arrival costs a load tester's thread, by what comes.
+//! Processor time of a load tester's thread for recording one arrival, by pattern of arrivals.
 //!
-//! The times printed are processor time of one arrival, and of writing its stamp, which a run does elsewhere. A second of
-//! the run has a million arrivals with latencies from 100 to 1100 µs; closing it is part of the time.
+//! The printed times cover one arrival, and writing its stamp, which a run does elsewhere. A second of the run has a
+//! million arrivals with latencies from 100 to 1100 µs; closing it is part of the time.
 
 #![allow(missing_docs, reason = "the macros of criterion make undocumented functions")]
 
@@ -15,7 +15,7 @@ use tenbin_loadgen::run::{Audience, Broker, Layout, Plan, Publishers, Recorder, 
 
 const START_NS: u64 = 1_800_000_000_000_000_000;
 
-/// `count` subscribers to `filter`, and as many publishers with one topic each.
+/// A plan of `count` subscribers to `filter`, and `publishers` publishers with one topic each.
 fn plan(publishers: u32, count: u32, filter: &str, share: Option<&str>) -> Plan {
     let publishers = Publishers { payload: 100, ..Publishers::new(publishers, "t/{publisher}") };
     let audience = Audience { share: share.map(Into::into), ..Audience::new("all", count, filter) };
@@ -60,7 +60,7 @@ fn bench_arrivals(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// Of this thread: a machine that does other things besides makes it no longer.
+/// Processor time of this thread, which other load on the machine does not lengthen.
 fn processor_time() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)

@@ -1,4 +1,4 @@
-//! The command line.
+//! Command line of the load generator.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -14,24 +14,25 @@ use crate::scenario::SlowArgs;
 use crate::target::TargetArg;
 use crate::values::{positive_duration, qos, version};
 
-/// What the load generator can do.
+/// Subcommands of the load generator.
 #[derive(Debug, Clone, Subcommand)]
 pub enum Command {
-    /// Repeat a published experiment, on share groups or on slow receivers, and print the figures beside the published ones
+    /// Repeat a published experiment, on share groups or on slow receivers, and print its figures beside the published
+    /// ones
     Scenario(Box<ScenarioCommand>),
-    /// Put any load on any broker and say what became of each message; takes MQTTLoader's configuration
+    /// Put any load on any broker and report the fate of each message; reads MQTTLoader's configuration
     Run(Box<RunArgs>),
-    /// Measure the four patterns of one broker or several, and one subscriber or a share group on each
+    /// Measure the four patterns: one broker or several, with one subscriber or a share group on each
     Pattern(PatternArgs),
-    /// Put the same load on several brokers, or on this program's broker with several policies, in turns
+    /// Put the same load on several brokers in turn, or on this program's broker with several policies
     Compare(Box<CompareArgs>),
-    /// Find how many messages a second one or more brokers move, and the processor time they take for it
+    /// Measure the message rate of one or more brokers, and the processor time they need for it
     Throughput(ThroughputArgs),
-    /// Wait for `run --agents` on another machine to say what load to make from this one
+    /// Serve `run --agents` of another machine: generate its load from this one
     Agent(AgentArgs),
 }
 
-/// `scenario`: on a share group, by name or file, or one of those that are something else.
+/// `scenario`: an experiment on a share group, by name or file, or another experiment.
 #[derive(Debug, Clone, Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub struct ScenarioCommand {
@@ -45,11 +46,11 @@ pub struct ScenarioCommand {
 /// Scenarios without a share group.
 #[derive(Debug, Clone, Subcommand)]
 pub(crate) enum OtherScenario {
-    /// Receivers with lasting sessions, of which half become slow: what that does to the latency of the others
+    /// Receivers with lasting sessions, of which half become slow: their effect on the latency of the others
     Slow(SlowArgs),
 }
 
-/// Arguments of `scenario` on a share group. What is not given is as the scenario has it.
+/// Arguments of `scenario` on a share group. Omitted ones are taken from the scenario.
 #[derive(Debug, Clone, Args)]
 pub struct ScenarioArgs {
     /// 1: all workers take 25 ms a message; 2: 25, 25 and 50 ms; step, pause, churn, burst and others of scenarios/; or
@@ -57,11 +58,11 @@ pub struct ScenarioArgs {
     #[arg(value_name = "1|2|NAME|FILE.toml")]
     pub(crate) scenario: String,
 
-    /// Policies of the brokers that are started, one after the other; with --broker only a label [default: the broker's]
+    /// Policies of the started brokers, one after the other; with --broker only a label [default: the broker's]
     #[arg(long = "policy", value_name = "NAME,…", value_delimiter = ',')]
     pub(crate) policies: Vec<String>,
 
-    /// Run the policies that were published: random, round_robin and thesis_score
+    /// Run the published policies: random, round_robin and thesis_score
     #[arg(long, conflicts_with = "policies")]
     pub(crate) all: bool,
 
@@ -69,7 +70,7 @@ pub struct ScenarioArgs {
     #[arg(long, value_name = "HOST:PORT")]
     pub(crate) broker: Option<String>,
 
-    /// Time from one message, or one burst, to the next
+    /// Time from one message or burst to the next
     #[arg(long, value_name = "TIME", value_parser = positive_duration)]
     pub(crate) interval: Option<Duration>,
 
@@ -77,7 +78,7 @@ pub struct ScenarioArgs {
     #[arg(long, value_name = "TIME", value_parser = positive_duration)]
     pub(crate) duration: Option<Duration>,
 
-    /// Quality of Service of publisher and workers [default: the first that the scenario names]
+    /// Quality of Service of publisher and workers [default: the first one in the scenario]
     #[arg(long, value_name = "0|1|2", value_parser = qos)]
     pub(crate) qos: Option<QoS>,
 
@@ -85,7 +86,7 @@ pub struct ScenarioArgs {
     #[arg(long, value_name = "WHEN")]
     pub(crate) acks: Option<Acks>,
 
-    /// What carries the workers' load reports [default: what the broker says it takes]
+    /// Carrier of the workers' load reports [default: one that the broker announces]
     #[arg(long, value_name = "CARRIER")]
     pub(crate) reports: Option<Reports>,
 
@@ -93,17 +94,16 @@ pub struct ScenarioArgs {
     #[arg(long, value_name = "TIME", value_parser = positive_duration)]
     pub(crate) ping_interval: Option<Duration>,
 
-    /// Workers also report before the interval ends where much has changed; the published experiment has no such reports
+    /// Let workers also report early when their load has changed much; the published experiment has no such reports
     #[arg(long)]
     pub(crate) eager_pings: bool,
 
-    /// The same workers have been in the group before, for so long, so that the broker can know their speed
+    /// Let the same workers join the group for this time before the run, so that the broker can learn their speed
     #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true, default_missing_value = "3s")]
     #[arg(value_parser = positive_duration)]
     pub(crate) warm: Option<Duration>,
 
-    /// Workers that are programs of their own, see docs/LOADGEN.md; started as
-    /// COMMAND HOST PORT CLIENT_ID FILTER QOS SERVICE_MS
+    /// Start external worker programs, see docs/LOADGEN.md, as COMMAND HOST PORT CLIENT_ID FILTER QOS SERVICE_MS
     #[arg(long, value_name = "COMMAND", conflicts_with_all = ["acks", "reports", "ping_interval", "eager_pings", "warm"])]
     pub(crate) worker_command: Option<String>,
 
@@ -111,7 +111,7 @@ pub struct ScenarioArgs {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) runs: u32,
 
-    /// Show what `simulate` makes of the same scenario beside it
+    /// Show simulated figures of the same scenario beside the measured ones
     #[arg(long)]
     pub(crate) compare: bool,
 
@@ -124,16 +124,16 @@ pub struct ScenarioArgs {
 /// When a worker acknowledges a message of QoS 1 or 2.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Acks {
-    /// Once it has processed it
+    /// After processing it
     Processed,
-    /// As soon as it has it, before it waits in the worker's queue
+    /// On receipt, before it waits in the worker's queue
     Received,
 }
 
-/// How a worker reports its load.
+/// Carrier of a worker's load reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Reports {
-    /// Nothing: they do not report, like any other MQTT client
+    /// No reports, like any other MQTT client
     None,
     /// Extended PINGREQs
     Pingreq,
@@ -178,7 +178,7 @@ pub struct ThroughputArgs {
     #[arg(long, conflicts_with = "shared")]
     pub(crate) fanout: bool,
 
-    /// Bytes of a payload, at least 8; from 20 on each message is known, and not their number alone
+    /// Payload size in bytes, at least 8; from 20 on each message is identified, below that messages are only counted
     #[arg(long, value_name = "BYTES", default_value_t = 100, value_parser = clap::value_parser!(u32).range(8..=1 << 20))]
     pub(crate) payload: u32,
 
@@ -198,7 +198,7 @@ pub struct ThroughputArgs {
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) runs: u32,
 
-    /// Deliveries that may be outstanding, over all connections
+    /// Maximum number of outstanding deliveries, over all connections
     #[arg(long, value_name = "N", default_value_t = 20_000, value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) window: u64,
 }

@@ -1,4 +1,4 @@
-//! A broker that runs as a child process, for as long as a run needs it.
+//! A broker that runs as a child process during a run.
 
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Read};
@@ -11,26 +11,27 @@ use std::time::{Duration, Instant};
 
 use crate::LoadgenError;
 
-/// The process. Dropping it ends the process.
+/// The broker's process. Dropping it ends the process.
 #[derive(Debug)]
 pub(crate) struct ChildBroker {
     process: Child,
     output: Arc<Output>,
-    /// HOST:PORT; empty until it listens.
+    /// HOST:PORT; empty until the broker listens.
     address: String,
-    /// Configuration that the process was given; removed with it.
+    /// Configuration file of the process, removed on drop.
     config: Option<PathBuf>,
 }
 
 impl ChildBroker {
-    /// This program's own broker on a free port, with `policy` instead of its default.
+    /// Starts this program's own broker on a free port, with `policy` instead of its default.
     pub(crate) async fn tenbin(policy: Option<&str>) -> Result<Self, LoadgenError> {
         let program = own_program()?;
         Self::start(Self::tenbin_command(&program, policy)).await
     }
 
-    /// As [`ChildBroker::tenbin`], with queues that hold what an overload of seconds brings: beside a Mosquitto whose
-    /// queues have no limit, any other size would compare what is dropped.
+    /// As [`ChildBroker::tenbin`], with queues long enough for an overload of seconds.
+    ///
+    /// A Mosquitto beside it has unlimited queues, so that shorter queues would compare dropped messages.
     pub(crate) async fn tenbin_with_long_queues(policy: Option<&str>) -> Result<Self, LoadgenError> {
         static STARTED: AtomicU32 = AtomicU32::new(0);
         let program = own_program()?;
@@ -45,7 +46,7 @@ impl ChildBroker {
         Ok(broker)
     }
 
-    /// As [`ChildBroker::tenbin`], with what outlives it in `data`, and with this configuration.
+    /// As [`ChildBroker::tenbin`], with `data` as data directory and with this configuration.
     pub(crate) async fn tenbin_with_data(data: &Path, config: Option<&Path>) -> Result<Self, LoadgenError> {
         let program = own_program()?;
         let mut command = Command::new(&program);
@@ -65,7 +66,7 @@ impl ChildBroker {
         command
     }
 
-    /// Starts `command`, which says on standard output or standard error where it listens.
+    /// Starts `command`, which must print its address to standard output or standard error.
     pub(crate) async fn start(command: Command) -> Result<Self, LoadgenError> {
         let program = PathBuf::from(command.get_program());
         let mut broker = Self::spawn(command)?;
@@ -73,11 +74,13 @@ impl ChildBroker {
         Ok(broker)
     }
 
-    /// Mosquitto on a free port, if it is installed. Its defaults, but for anonymous clients and a queue without
-    /// limit: by default it drops what waits beyond 1,000 messages a client.
+    /// Starts Mosquitto on a free port, if it is installed.
+    ///
+    /// It has its defaults, but allows anonymous clients and unlimited queues: by default it drops messages beyond
+    /// 1,000 queued per client.
     pub(crate) async fn mosquitto() -> Result<Self, LoadgenError> {
         let program = find_mosquitto();
-        // The port is free until somebody else takes it; then the process ends and says why.
+        // Another process may take the port meanwhile; then the broker ends and reports it.
         let address = TcpListener::bind("127.0.0.1:0")
             .and_then(|listener| listener.local_addr())
             .map_err(|source| LoadgenError::Start { program: program.clone(), source })?;
@@ -102,13 +105,16 @@ impl ChildBroker {
         self.process.id()
     }
 
+    /// Checks that the process is running.
+    ///
     /// # Errors
-    /// The process has ended by itself.
+    ///
+    /// The process has ended.
     pub(crate) fn check_alive(&mut self) -> Result<(), LoadgenError> {
         match self.process.try_wait() {
             Ok(None) => Ok(()),
             Ok(Some(status)) => {
-                // What it said last may still be on its way through the pipe.
+                // Its last output may still be in the pipe.
                 std::thread::sleep(Duration::from_millis(50));
                 Err(LoadgenError::BrokerExited { status, said: self.output.said() })
             }
@@ -152,7 +158,7 @@ impl ChildBroker {
 
 impl Drop for ChildBroker {
     fn drop(&mut self) {
-        // It may have ended already, which is what is wanted.
+        // Fails if the process has already ended.
         let _ = self.process.kill();
         let _ = self.process.wait();
         if let Some(config) = &self.config {
@@ -161,8 +167,9 @@ impl Drop for ChildBroker {
     }
 }
 
-/// What a process says: the address, and the last lines for the case that it fails. Read to the end, so that the
-/// process never waits for a full pipe.
+/// Output of a process: the address, and the last lines for error messages.
+///
+/// It is read to the end, so that the process never blocks on a full pipe.
 #[derive(Debug, Default)]
 struct Output {
     heard: Mutex<Heard>,
@@ -220,7 +227,7 @@ fn listening_address(line: &str) -> Option<SocketAddr> {
         .filter(|address: &SocketAddr| address.port() != 0)
 }
 
-/// `line` without the escape sequences that colour it.
+/// `line` without colour escape sequences.
 fn plain_text(line: &str) -> String {
     let mut plain = String::with_capacity(line.len());
     let mut rest = line;
@@ -233,7 +240,7 @@ fn plain_text(line: &str) -> String {
     plain
 }
 
-/// The mosquitto of the PATH, else where distributions put it.
+/// Mosquitto in the PATH, else in the usual directories of distributions.
 fn find_mosquitto() -> PathBuf {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path)
@@ -247,19 +254,19 @@ fn own_program() -> Result<PathBuf, LoadgenError> {
     std::env::current_exe().map_err(|source| LoadgenError::Start { program: "tenbin".into(), source })
 }
 
-/// One queue may take all that there is.
+/// A single queue may use all of the memory limit.
 const LONG_QUEUES: &str = "\
     [queue]\nmessages_maximum = 4000000\nbytes_maximum = 2147483648\ntotal_bytes_maximum = 2147483648\n";
 
 fn remove(config: &Path) {
-    // A stray file of three lines in the temporary directory harms nobody.
+    // A leftover file in the temporary directory does no harm.
     let _ = std::fs::remove_file(config);
 }
 
-/// How long a broker may take to listen.
+/// Time limit for a broker to listen.
 const START_LIMIT: Duration = Duration::from_secs(10);
 
-/// Lines that are kept to tell why a broker failed.
+/// Number of lines to keep for error messages.
 const LINES_KEPT: usize = 3;
 
 #[cfg(test)]
@@ -310,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn a_child_that_ends_is_an_error_with_its_last_words() {
+    fn child_exit_error_contains_last_output() {
         let error = start("echo 'error: unknown policy \"x\"' >&2; echo >&2; exit 2").unwrap_err().to_string();
         assert!(error.contains("exit status: 2") && error.ends_with("unknown policy \"x\""), "{error}");
         assert!(!error.contains('\n'));

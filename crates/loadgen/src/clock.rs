@@ -2,50 +2,51 @@ use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// One monotonic clock for publisher and workers, in nanoseconds since its start: the sides of a latency can be
-/// subtracted, and a creation time fits into a payload.
+/// A monotonic clock that publisher and workers share, in nanoseconds since its start.
+///
+/// So times of both sides can be subtracted, and a creation time fits into a payload.
 #[derive(Debug, Clone, Copy)]
 pub struct Clock {
     origin: Instant,
-    /// The same moment by the system's monotonic clock, which other programs read too.
+    /// The same moment by CLOCK_MONOTONIC, which other programs can read too.
     monotonic_origin_ns: u64,
 }
 
 impl Clock {
-    /// A clock that shows 0 now.
+    /// Starts a clock at 0.
     pub fn start() -> Self {
         let monotonic = clock_gettime(ClockId::Monotonic);
         let monotonic_origin_ns = monotonic.tv_sec as u64 * 1_000_000_000 + monotonic.tv_nsec as u64;
         Self { origin: Instant::now(), monotonic_origin_ns }
     }
 
-    /// Now, in nanoseconds.
+    /// Current time, in nanoseconds.
     pub fn now_ns(&self) -> u64 {
         self.at_ns(Instant::now())
     }
 
-    /// What the clock showed at `instant`, in nanoseconds; 0 for what was before its start.
+    /// Time at `instant`, in nanoseconds; 0 before the clock's start.
     pub fn at_ns(&self, instant: Instant) -> u64 {
         // 2^64 ns are 584 years.
         instant.saturating_duration_since(self.origin).as_nanos() as u64
     }
 
-    /// When the clock shows `ns`.
+    /// Instant at which the clock shows `ns`.
     pub(crate) fn instant(&self, ns: u64) -> Instant {
         self.origin + Duration::from_nanos(ns)
     }
 
-    /// What the clock showed when CLOCK_MONOTONIC, in nanoseconds, showed this; 0 for what was before its start.
+    /// Converts from CLOCK_MONOTONIC, in nanoseconds; 0 before the clock's start.
     pub fn at_monotonic_ns(&self, monotonic_ns: u64) -> u64 {
         monotonic_ns.saturating_sub(self.monotonic_origin_ns)
     }
 
-    /// What CLOCK_MONOTONIC shows, in nanoseconds, when the clock shows `ns`.
+    /// Converts to CLOCK_MONOTONIC, in nanoseconds.
     pub fn monotonic_ns(&self, ns: u64) -> u64 {
         self.monotonic_origin_ns + ns
     }
 
-    /// Sleeps until the clock shows `deadline_ns`. Wakes late by what the system's timer adds, about 0.1 ms.
+    /// Sleeps until `deadline_ns`. The system's timer wakes about 0.1 ms late.
     pub fn sleep_until(&self, deadline_ns: u64) {
         let left = deadline_ns.saturating_sub(self.now_ns());
         if left > 0 {
@@ -53,7 +54,7 @@ impl Clock {
         }
     }
 
-    /// As [`Clock::sleep_until`], to the microsecond: spends the last moment awake.
+    /// As [`Clock::sleep_until`], exact to the microsecond: spins at the end.
     pub fn sleep_until_exactly(&self, deadline_ns: u64) {
         self.sleep_until(deadline_ns.saturating_sub(AWAKE_NS));
         while self.now_ns() < deadline_ns {
@@ -62,5 +63,5 @@ impl Clock {
     }
 }
 
-/// How long before a deadline an exact sleeper is awake: what a timer is usually late by.
+/// Spinning time before a deadline: the usual lateness of a timer.
 const AWAKE_NS: u64 = 120_000;

@@ -5,7 +5,7 @@ use std::{error::Error, fmt};
 
 use tenbin_simulator::scenario::ScenarioError;
 
-/// Why a run gave no result. Each reads as one line.
+/// Why a run gave no result. Each error reads as one line.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum LoadgenError {
@@ -17,26 +17,26 @@ pub enum LoadgenError {
     Start {
         /// The program.
         program: PathBuf,
-        /// Why.
+        /// I/O error.
         source: io::Error,
     },
-    /// A broker that was started did not say where it listens, or never took a connection.
+    /// A started broker did not report its address, or never accepted a connection.
     NotListening {
         /// The program.
         program: PathBuf,
-        /// The last it said.
+        /// Its last output.
         said: String,
     },
-    /// A broker that was started ended by itself.
+    /// A started broker ended unexpectedly.
     BrokerExited {
-        /// How.
+        /// Exit status.
         status: ExitStatus,
-        /// The last it said.
+        /// Its last output.
         said: String,
     },
-    /// A worker's program did not say that it has subscribed.
+    /// A worker's program did not report its subscription.
     NotReady {
-        /// Which worker.
+        /// Name of the worker.
         worker: String,
         /// Its program.
         program: PathBuf,
@@ -45,61 +45,61 @@ pub enum LoadgenError {
     Scenario(ScenarioError),
     /// No connection to the broker.
     Connect {
-        /// Where.
+        /// Address of the broker.
         address: String,
-        /// Why.
+        /// Reason.
         reason: String,
     },
-    /// A connection ended before its time.
+    /// A connection ended early.
     ConnectionLost {
-        /// Whose.
+        /// Client Identifier or name of the client.
         client: String,
-        /// Why.
+        /// Reason.
         reason: String,
     },
     /// An agent cannot be reached, refuses, has failed or is lost; or cannot listen.
     Agent {
-        /// Where.
+        /// Address of the agent.
         address: String,
-        /// Why.
+        /// Reason.
         reason: String,
     },
-    /// An NTP server does not tell the time.
+    /// An NTP server gives no time.
     Ntp {
-        /// Which.
+        /// Address of the server.
         server: String,
-        /// Why.
+        /// Reason.
         reason: String,
     },
-    /// A file cannot be read, or holds something else.
+    /// A file cannot be read, or has the wrong content.
     Unusable {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// Reason.
         reason: String,
     },
     /// A file could not be written.
     Write {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// I/O error.
         source: io::Error,
     },
-    /// The run did not come out as it had to. What failed has been printed.
+    /// Assertions on the run failed. The failed ones have been printed.
     Assertions {
-        /// Assertions that failed.
+        /// Number of failed assertions.
         failed: usize,
-        /// Of how many.
+        /// Number of all assertions.
         of: usize,
     },
-    /// No rate of publishing is low enough for what was asked of it.
+    /// The requested bound does not hold at any publishing rate.
     NoRate {
-        /// What was asked.
+        /// The requested bound.
         bound: String,
     },
     /// Results could not be printed.
     Print(io::Error),
-    /// Stopped from outside.
+    /// Stopped by a signal.
     Interrupted,
 }
 
@@ -161,7 +161,7 @@ impl Error for LoadgenError {
     }
 }
 
-/// What a program said last, on the same line; nothing if it said nothing.
+/// A program's last output on the same line; empty if there was none.
 struct Said<'a>(&'a str);
 
 impl fmt::Display for Said<'_> {

@@ -5,7 +5,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::LoadgenError;
 
-/// Runs `work` to its end, or up to SIGINT or SIGTERM: then it is dropped, and with it the brokers it started.
+/// Runs `work` to its end. SIGINT or SIGTERM drops it, and thereby the brokers it started.
 pub(crate) async fn unless_interrupted<T>(
     work: impl Future<Output = Result<T, LoadgenError>>,
 ) -> Result<T, LoadgenError> {

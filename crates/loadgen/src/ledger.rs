@@ -1,34 +1,34 @@
-/// What was published and how often each of it arrived: the exact count of loss and duplicates.
+/// Exact count of lost and duplicated messages.
 ///
-/// A message is known by its sequence number, 0, 1, 2, … in the order of publishing. Costs four bytes a message.
+/// A message is identified by its sequence number, 0, 1, 2, … in the order of publishing. It takes four bytes.
 #[derive(Debug, Clone, Default)]
 pub struct Ledger {
-    /// Copies that arrived, by sequence number; as long as what was published.
+    /// Number of copies that arrived, by sequence number, for all published messages.
     copies: Vec<u32>,
     received: u64,
     duplicated: u64,
     unknown: u64,
 }
 
-/// What one arrival was.
+/// Classification of an arrival.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Receipt {
     /// The first copy of its message.
     First,
     /// A further copy.
     Duplicate,
-    /// Of a message that was never published.
+    /// A message that was never published.
     Unknown,
 }
 
-/// The sums of a [`Ledger`].
+/// Totals of a [`Ledger`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct LedgerTotals {
     /// Messages that were published.
     pub published: u64,
-    /// Messages of these that arrived, each counted once.
+    /// Published messages that arrived, each counted once.
     pub received: u64,
-    /// Messages of these that never arrived.
+    /// Published messages that never arrived.
     pub lost: u64,
     /// Further copies of messages that had arrived already.
     pub duplicated: u64,
@@ -65,7 +65,7 @@ impl Ledger {
         }
     }
 
-    /// The sequence numbers of what never arrived, in order.
+    /// Sequence numbers of lost messages, in order.
     pub fn lost(&self) -> impl Iterator<Item = u64> {
         self.copies.iter().enumerate().filter(|&(_, &copies)| copies == 0).map(|(sequence, _)| sequence as u64)
     }
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_never_published_is_neither_received_nor_a_duplicate() {
+    fn unpublished_sequence_counts_as_unknown() {
         let mut ledger = Ledger::new(1);
         assert_eq!(ledger.receive(1), Receipt::Unknown);
         assert_eq!(ledger.receive(u64::MAX), Receipt::Unknown);

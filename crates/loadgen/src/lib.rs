@@ -1,12 +1,13 @@
-//! Load on an MQTT broker, and what became of it.
+//! Load generator for MQTT brokers, with a verdict on each message.
 //!
-//! * `scenario` repeats the two published experiments on share groups: a publisher on a fixed schedule, three
-//!   workers of known speed, and the time that each message waits until its worker takes it. And the one on slow
-//!   receivers: what their slowness does to others.
-//! * `run` puts any load on any broker and says what became of each message; `pattern` and `compare` do so with several.
-//! * `throughput` finds how many messages a second any MQTT broker moves, and at what cost in processor time.
+//! * `scenario` repeats the published experiments. Two are on share groups: a publisher on a fixed schedule, three
+//!   workers of known speed, and the time that each message waits until its worker takes it. One is on slow receivers
+//!   and their effect on others.
+//! * `run` puts any load on any broker and reports the fate of each message; `pattern` and `compare` do so with
+//!   several.
+//! * `throughput` measures the message rate of any MQTT broker, and its cost in processor time.
 //!
-//! It speaks to brokers over sockets only. Where none is given it starts the program's own `broker` subcommand.
+//! It talks to brokers only over sockets. Without a given broker it starts the program's own `broker` subcommand.
 #![forbid(unsafe_code)]
 
 mod args;
@@ -39,12 +40,12 @@ pub use pattern::PatternArgs;
 pub use report::{Compared, write_comparison, write_run_report};
 pub use scenario::SlowArgs;
 
-/// Runs a subcommand to its end on a runtime of its own; results go to standard output, progress to standard
-/// error.
+/// Runs a subcommand to its end, on its own runtime; results go to standard output, progress to standard error.
 ///
 /// # Errors
-/// Arguments that contradict each other, a broker that cannot be reached or dies, files that cannot be written,
-/// an interrupt. Each is one line.
+///
+/// Contradictory arguments, a broker that cannot be reached or dies, files that cannot be written, an interrupt. Each
+/// error is one line.
 pub fn run(command: Command) -> Result<(), LoadgenError> {
     run_to(command, &mut io::stdout().lock())
 }
@@ -54,7 +55,7 @@ pub fn run(command: Command) -> Result<(), LoadgenError> {
 /// # Errors
 /// As [`run()`].
 pub fn run_to(command: Command, out: &mut dyn Write) -> Result<(), LoadgenError> {
-    // One thread moves all bytes of the load; the processors are the broker's.
+    // One thread moves all bytes of the load, to leave the other processors to the broker.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(LoadgenError::Runtime)?;
     let result = match command {
         Command::Scenario(command) => runtime.block_on(scenario::run_command(*command, out)),
@@ -64,7 +65,7 @@ pub fn run_to(command: Command, out: &mut dyn Write) -> Result<(), LoadgenError>
         Command::Throughput(args) => runtime.block_on(throughput::run(args, out)),
         Command::Agent(args) => runtime.block_on(run::agents::serve(args, out)),
     };
-    // After an interrupt a publisher may still sleep up to its next message.
+    // After an interrupt a publisher may still sleep until its next message.
     runtime.shutdown_background();
     result
 }

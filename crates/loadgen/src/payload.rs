@@ -1,18 +1,18 @@
 use bytes::{BufMut, Bytes, BytesMut};
 
-/// What a scenario's message says about itself.
+/// Metadata of a scenario's message, in its payload.
 ///
 /// ```text
-///   0         8        16           24           32       100
-///   magic     run      sequence     created_ns   zeros
+/// 0         8        16           24           32       100
+/// magic     run      sequence     created_ns   zeros
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Stamp {
-    /// Of which run of this process, so that what is left of an earlier one is not taken for this one's.
+    /// Number of the run in this process, to distinguish leftovers of earlier runs.
     pub(crate) run: u64,
     /// 0, 1, 2, … in the order of publishing.
     pub(crate) sequence: u64,
-    /// When the message was made, by the run's clock.
+    /// Creation time, by the run's clock.
     pub(crate) created_ns: u64,
 }
 
@@ -20,12 +20,12 @@ impl Stamp {
     /// Size of a payload, in bytes, as in the published experiments.
     pub(crate) const PAYLOAD_LEN: usize = 100;
 
-    /// The payload.
+    /// Encodes a payload of the standard size.
     pub(crate) fn encode(self) -> Bytes {
         self.encode_as(Self::PAYLOAD_LEN)
     }
 
-    /// A payload of so many bytes, at least what the stamp takes.
+    /// Encodes a payload of `bytes` bytes, at least the stamp's size.
     pub(crate) fn encode_as(self, bytes: usize) -> Bytes {
         let mut payload = BytesMut::with_capacity(bytes);
         payload.put_slice(MAGIC);
@@ -36,7 +36,7 @@ impl Stamp {
         payload.freeze()
     }
 
-    /// What a payload says; `None` for one of somebody else's.
+    /// Decodes a payload; `None` if it is foreign.
     pub(crate) fn decode(payload: &[u8]) -> Option<Self> {
         if payload.len() != Self::PAYLOAD_LEN {
             return None;
@@ -44,7 +44,7 @@ impl Stamp {
         Self::decode_any(payload)
     }
 
-    /// As [`Stamp::decode`], whatever the payload's size.
+    /// As [`Stamp::decode`], for payloads of any size.
     pub(crate) fn decode_any(payload: &[u8]) -> Option<Self> {
         let (run, rest) = payload.strip_prefix(MAGIC)?.split_first_chunk()?;
         let (sequence, rest) = rest.split_first_chunk()?;

@@ -1,8 +1,7 @@
 use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
 
-/// The line on standard error that says how far a run is: rewritten once a second on a terminal, else a new
-/// line every five seconds.
+/// Progress line on standard error: rewritten once a second on a terminal, else a new line every five seconds.
 #[derive(Debug)]
 pub(crate) struct Progress {
     is_terminal: bool,
@@ -15,12 +14,12 @@ impl Progress {
         Self { is_terminal: io::stderr().is_terminal(), is_silent: false, last: None }
     }
 
-    /// For those who do not want to hear of it.
+    /// A progress line that prints nothing.
     pub(crate) fn silent() -> Self {
         Self { is_terminal: false, is_silent: true, last: None }
     }
 
-    /// Shows `line` if it is time for one.
+    /// Prints `line` if the interval has passed.
     pub(crate) fn show(&mut self, line: impl FnOnce() -> String) {
         let pause = Duration::from_secs(if self.is_terminal { 1 } else { 5 });
         let now = Instant::now();
@@ -28,13 +27,13 @@ impl Progress {
             return;
         }
         self.last = Some(now);
-        // Progress that cannot be shown is no reason to stop.
+        // A failed write must not stop the run.
         let mut err = io::stderr().lock();
         let _ = if self.is_terminal { write!(err, "\r\x1b[K{}", line()) } else { writeln!(err, "{}", line()) };
         let _ = err.flush();
     }
 
-    /// Takes the line off the terminal, so that results start at its left edge.
+    /// Removes the line from the terminal, so that results start at its left edge.
     pub(crate) fn clear(&mut self) {
         if self.is_terminal && self.last.is_some() {
             let mut err = io::stderr().lock();

@@ -1,7 +1,8 @@
-//! The highest rate of publishing that a broker takes: `run --find-rate 'p99<50ms'`.
+//! Search for the highest publishing rate of a broker: `run --find-rate 'p99<50ms'`.
 //!
-//! Rates are doubled until one is too high, then the gap between what held and what did not is halved, on a scale of
-//! ratios, until it is 5 %. The load is an open loop: messages go out when they are due, whether the broker keeps up or not.
+//! Rates are doubled until one is too high. Then the gap between the highest rate that held and the lowest that failed
+//! is halved, on a logarithmic scale, down to 5 %. The load is an open loop: messages are sent when they are due,
+//! whether the broker keeps up or not.
 
 use std::io::Write;
 use std::time::Duration;
@@ -10,13 +11,13 @@ use crate::LoadgenError;
 use crate::run::assertion::{Assertions, Check};
 use crate::run::{Latency, Outcome, Pace, Plan, planning};
 
-/// Where the search is.
+/// State of the search.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Search {
     first: f64,
-    /// The highest rate that held.
+    /// Highest rate that held.
     held: Option<f64>,
-    /// The lowest that did not.
+    /// Lowest rate that failed.
     failed: Option<f64>,
 }
 
@@ -26,7 +27,7 @@ impl Search {
         Self { first, held: None, failed: None }
     }
 
-    /// The rate to try next; `None` when the search is over.
+    /// Next rate to try; `None` when the search is over.
     pub(crate) fn next(&self) -> Option<f64> {
         let (next, is_possible) = match (self.held, self.failed) {
             (None, None) => (self.first, true),
@@ -37,16 +38,17 @@ impl Search {
         is_possible.then(|| round(next))
     }
 
-    /// Takes what came of `rate`.
+    /// Records the result of `rate`.
     pub(crate) fn tried(&mut self, rate: f64, held: bool) {
         *if held { &mut self.held } else { &mut self.failed } = Some(rate);
     }
 }
 
-/// `plan`, at `rate` messages a second for `step`.
+/// `plan` with `rate` messages a second for `step`.
 ///
 /// # Errors
-/// A rate that cannot be timed.
+///
+/// The rate cannot be timed.
 pub(crate) fn step_of(mut plan: Plan, rate: f64, step: Duration) -> Result<Plan, LoadgenError> {
     plan.publishers.pace = Pace::Open { interval: planning::interval(rate, plan.publishers.count)? };
     plan.publishers.messages = None;
@@ -54,7 +56,7 @@ pub(crate) fn step_of(mut plan: Plan, rate: f64, step: Duration) -> Result<Plan,
     Ok(plan)
 }
 
-/// Why `rate` was too high; nothing where it was not.
+/// Reasons why `rate` was too high; empty if it held.
 pub(crate) fn faults(outcome: &Outcome, rate: f64, step: Duration, bound: &Assertions) -> Vec<String> {
     let mut faults: Vec<_> = bound.check(outcome).iter().filter(|check| !check.holds).map(Check::found).collect();
     if outcome.verdict.lost > 0 {
@@ -70,7 +72,7 @@ pub(crate) fn faults(outcome: &Outcome, rate: f64, step: Duration, bound: &Asser
     faults
 }
 
-/// One rate.
+/// Prints the result of one rate.
 pub(crate) fn write_step(
     out: &mut dyn Write,
     rate: f64,
@@ -84,9 +86,10 @@ pub(crate) fn write_step(
     writeln!(out, "  {rate:>10} msg/s: {latency}: {verdict}").and_then(|()| out.flush()).map_err(LoadgenError::Print)
 }
 
-/// What was found.
+/// Prints the result of the search.
 ///
 /// # Errors
+///
 /// No rate held.
 pub(crate) fn write_result(out: &mut dyn Write, search: &Search, bound: &Assertions) -> Result<(), LoadgenError> {
     match (search.held, search.failed) {
@@ -97,23 +100,23 @@ pub(crate) fn write_result(out: &mut dyn Write, search: &Search, bound: &Asserti
     .map_err(LoadgenError::Print)
 }
 
-/// To three digits, so that people can read it.
+/// Rounds to three digits, for readability.
 fn round(rate: f64) -> f64 {
     let unit = 10f64.powf(rate.log10().floor() - 2.0);
-    // A division by what a small unit is one part of is exact where a multiplication is not.
+    // Division by the reciprocal of a small unit is exact where multiplication is not.
     if unit < 1.0 { (rate / unit).round() / (1.0 / unit).round() } else { (rate / unit).round() * unit }
 }
 
-/// Messages a second to begin with.
+/// First rate, in messages a second.
 pub(crate) const FIRST_RATE: f64 = 1000.0;
 
 const RATE_MAX: f64 = 1e8;
 const RATE_MIN: f64 = 1.0;
 
-/// Ratio of what failed to what held at which the search is over.
+/// Ratio of failed to held rate at which the search ends.
 const CLOSE_ENOUGH: f64 = 1.05;
 
-/// Part of the messages that were due which must have been published.
+/// Share of the due messages that must have been published.
 const REACHED: f64 = 0.97;
 
 #[cfg(test)]
@@ -144,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_search_ends_where_nothing_and_where_everything_holds() {
+    fn search_ends_if_no_rate_or_every_rate_holds() {
         let (found, tried) = search(1000.0, 0.0);
         assert!(found.held.is_none() && tried.len() < 12, "{tried:?}");
         let (found, tried) = search(1000.0, f64::INFINITY);
@@ -152,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn where_no_rate_holds_that_is_an_error() {
+    fn error_if_no_rate_holds() {
         let bound = "p99<50ms".parse().unwrap();
         let error = write_result(&mut Vec::new(), &search(1000.0, 0.0).0, &bound).unwrap_err();
         assert_eq!(error.to_string(), "p99 < 50 ms does not hold at any rate that was tried");
@@ -169,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_is_too_high_when_the_bound_fails_something_is_lost_or_it_is_not_reached() {
+    fn rate_is_too_high_on_failed_bound_loss_or_shortfall() {
         let step = Duration::from_secs(2);
         let faults = |outcome: &Outcome, rate, bound: &str| faults(outcome, rate, step, &bound.parse().unwrap());
         let mut outcome = sample::outcome();

@@ -1,6 +1,6 @@
-//! Figures of a sample.
+//! Statistics of samples.
 
-/// Number, extremes, mean, quantiles and spread of a sample, in the sample's unit.
+/// Size, extremes, mean, quantiles and standard deviation of a sample, in the sample's unit.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Summary {
     /// Number of values, at least 1.
@@ -11,16 +11,17 @@ pub struct Summary {
     pub max: f64,
     /// The arithmetic mean.
     pub mean: f64,
-    /// The median; as [`Summary::p99`], a value of the sample: the smallest that half of it do not exceed.
+    /// The median. Like [`Summary::p99`] it is a value of the sample: the smallest that half of the values do not
+    /// exceed.
     pub p50: f64,
-    /// The smallest value that 99 % of the sample do not exceed.
+    /// The smallest value that 99 % of the values do not exceed.
     pub p99: f64,
     /// The standard deviation with n − 1 in the denominator; 0 for a single value.
     pub sd: f64,
 }
 
 impl Summary {
-    /// Of `values`; `None` when there are none.
+    /// Summary of `values`; `None` if there are none.
     pub fn of(values: &[f64]) -> Option<Self> {
         if values.is_empty() {
             return None;
@@ -36,7 +37,7 @@ impl Summary {
     }
 }
 
-/// The middle of `values`, or the mean of the two in the middle; `None` when there are none.
+/// The middle of `values`, or the mean of the two in the middle; `None` if there are none.
 pub fn median(values: &[f64]) -> Option<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);

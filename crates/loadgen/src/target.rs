@@ -1,4 +1,4 @@
-//! Brokers as the command line names them.
+//! Brokers as command-line arguments.
 
 use std::str::FromStr;
 
@@ -6,33 +6,33 @@ use crate::LoadgenError;
 use crate::child_broker::ChildBroker;
 use crate::run::Broker;
 
-/// A broker that runs already, or one to start.
+/// A running broker, or one to start.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum TargetArg {
-    /// `[NAME=]HOST[:PORT][,pid=PID]`: one that runs already; with a process id its processor time is known.
+    /// `[NAME=]HOST[:PORT][,pid=PID]`: a running broker; with a process id its processor time is known.
     Given {
-        /// The address, where it has none of its own.
+        /// Name in reports; its address if no name is given.
         name: String,
-        /// A name or an address, without brackets.
+        /// Host name or address, without brackets.
         host: String,
-        /// `None` for MQTT's own port.
+        /// `None` for the default port.
         port: Option<u16>,
-        /// Its process.
+        /// Process id.
         pid: Option<u32>,
     },
-    /// `tenbin`: this program's own.
+    /// `tenbin`: this program's own broker.
     Tenbin,
-    /// This program's own with this policy; it is called by the policy's name.
+    /// This program's own broker with this policy, named after the policy.
     Policy(String),
-    /// `mosquitto`: the one that is installed.
+    /// `mosquitto`: the installed one.
     Mosquitto,
 }
 
-/// A broker that runs.
+/// A running broker.
 #[derive(Debug)]
 pub(crate) struct RunningBroker {
     pub(crate) name: String,
-    /// A name or an address, without brackets.
+    /// Host name or address, without brackets.
     pub(crate) host: String,
     pub(crate) port: u16,
     pub(crate) pid: Option<u32>,
@@ -53,7 +53,7 @@ impl TargetArg {
         !matches!(self, Self::Given { .. })
     }
 
-    /// Starts the broker, unless it runs already: then it listens on `default_port` where it does not say.
+    /// Starts the broker, unless it is running; then `default_port` applies if it has no port.
     pub(crate) async fn start(&self, default_port: u16) -> Result<RunningBroker, LoadgenError> {
         let child = match self {
             Self::Given { name, host, port, pid } => {
@@ -98,7 +98,7 @@ impl FromStr for TargetArg {
     }
 }
 
-/// Several of them, separated by commas.
+/// Several brokers, separated by commas.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct TargetList(pub(crate) Vec<TargetArg>);
 
@@ -109,7 +109,7 @@ impl FromStr for TargetList {
         let mut targets = Vec::<String>::new();
         for part in text.split(',') {
             match targets.last_mut() {
-                // What follows a broker's comma may still be about it.
+                // A part after a comma may still belong to the broker before it.
                 Some(last) if part.starts_with("pid=") => *last += &format!(",{part}"),
                 _ => targets.push(part.to_owned()),
             }
@@ -118,7 +118,7 @@ impl FromStr for TargetList {
     }
 }
 
-/// `HOST`, `HOST:PORT`, `[IPv6]`, `[IPv6]:PORT` or `IPv6`; `None` for a port that is none.
+/// Splits `HOST`, `HOST:PORT`, `[IPv6]`, `[IPv6]:PORT` or `IPv6`; `None` if the port is invalid.
 fn split_address(address: &str) -> Option<(String, Option<u16>)> {
     if let Some(after) = address.strip_prefix('[') {
         let (host, rest) = after.split_once(']')?;
@@ -138,21 +138,21 @@ fn split_address(address: &str) -> Option<(String, Option<u16>)> {
 }
 
 impl RunningBroker {
-    /// As a plan names it.
+    /// The broker's entry in a plan.
     pub(crate) fn place(&self) -> Broker {
         Broker { name: self.name.clone(), host: self.host.clone(), port: self.port }
     }
 
-    /// A connection that was lost, or never made, is the broker's end, if it has ended.
+    /// Replaces the error of a lost or failed connection by the broker's end, if it has ended.
     pub(crate) fn blame(&mut self, error: LoadgenError) -> LoadgenError {
         self.child.as_mut().and_then(|child| child.check_alive().err()).unwrap_or(error)
     }
 }
 
-/// The port that MQTT has by default.
+/// MQTT's default port.
 pub(crate) const PORT: u16 = 1883;
 
-/// The port that MQTT over TLS has by default.
+/// Default port of MQTT over TLS.
 pub(crate) const TLS_PORT: u16 = 8883;
 
 #[cfg(test)]
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_target_is_an_address_with_or_without_a_name_or_a_broker_to_start() {
+    fn target_is_an_address_or_a_broker_to_start() {
         for (text, expected) in [
             ("tenbin", TargetArg::Tenbin),
             ("mosquitto", TargetArg::Mosquitto),

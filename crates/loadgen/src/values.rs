@@ -1,10 +1,10 @@
-//! Values of arguments.
+//! Parsers for argument values.
 
 use std::time::Duration;
 
 use tenbin_codec::{ProtocolVersion, QoS};
 
-/// Reads `250us`, `10.7ms`, `15s` or `2m`.
+/// Parses `250us`, `10.7ms`, `15s` or `2m`.
 pub(crate) fn positive_duration(text: &str) -> Result<Duration, String> {
     match duration(text)? {
         Duration::ZERO => Err(OUT_OF_RANGE.to_owned()),
@@ -38,7 +38,7 @@ pub(crate) fn positive_seconds(text: &str) -> Result<Duration, String> {
     if text.parse::<f64>().is_ok() { positive_duration(&format!("{text}s")) } else { positive_duration(text) }
 }
 
-/// Reads whole seconds: `2` or `2s`.
+/// Parses whole seconds: `2` or `2s`.
 pub(crate) fn whole_seconds(text: &str) -> Result<u32, String> {
     let number = text.strip_suffix('s').unwrap_or(text);
     number.parse().ok().filter(|seconds| *seconds <= LONGEST.as_secs() as u32).ok_or("want whole seconds".to_owned())
@@ -52,7 +52,7 @@ pub(crate) fn positive_whole_seconds(text: &str) -> Result<u32, String> {
     }
 }
 
-/// Reads a number above 0, also as `1e5`.
+/// Parses a number above 0, also as `1e5`.
 pub(crate) fn positive_number(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(number) if number > 0.0 && number.is_finite() => Ok(number),

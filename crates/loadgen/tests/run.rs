@@ -1,5 +1,4 @@
-//! `run` against a broker of the tests' own that does wrong on purpose: what it does is counted exactly, and told by the
-//! assertions.
+//! `run` against a test broker with deliberate faults: the verdict counts each fault exactly, and assertions report it.
 
 mod fake_broker;
 
@@ -16,7 +15,7 @@ struct Cli {
     command: Command,
 }
 
-/// What a command prints and how it ends.
+/// Output and result of a command.
 fn try_run(line: &str) -> (String, Result<(), LoadgenError>) {
     let cli = Cli::try_parse_from(format!("tenbin {line}").split_whitespace()).expect("arguments are well-formed");
     let mut out = Vec::new();
@@ -30,7 +29,7 @@ fn run(line: &str) -> String {
     text
 }
 
-/// Runs with faults, whatever comes of it; the verdict is in summary.json.
+/// The verdict in `summary.json` of a run with faults.
 fn verdict(name: &str, often: Often, line: &str) -> Value {
     let address = fake_broker::start(Faults { often, ..Faults::default() });
     let directory = Directory::new(name);
@@ -57,7 +56,7 @@ impl Drop for Directory {
 }
 
 #[test]
-fn a_good_broker_is_found_to_be_good() {
+fn good_broker_passes_all_assertions() {
     for line in [
         "--qos 0",
         "--qos 1 --publishers 3 --subscribers 2",
@@ -77,17 +76,17 @@ fn a_good_broker_is_found_to_be_good() {
 }
 
 #[test]
-fn a_slow_subscriber_reads_as_much_as_it_may_and_nobody_waits_for_the_rest() {
+fn run_does_not_wait_for_a_slow_subscriber() {
     let line = "--messages 1000 --subscribers 2 --slow 30 --time 4";
     let verdict = verdict("slow", Often::default(), line);
     let lost = verdict["lost"].as_u64().expect("a number");
-    // Half a minute would be too short for all of it; the other one has all.
+    // Half a minute would be too short for the slow subscriber; the other one gets all messages.
     assert!((1..1000).contains(&lost), "{verdict}");
     assert_eq!(verdict["expected"], 2000);
 }
 
 #[test]
-fn of_payloads_too_small_to_be_told_apart_only_numbers_are_known() {
+fn small_payloads_allow_only_counting() {
     let address = fake_broker::start(Faults::default());
     run(&format!("run --broker {address} --payload 8 --assert lost=0,duplicated=0,foreign=0,expected=100"));
     let (text, result) = try_run(&format!("run --broker {address} --payload 8 --assert out_of_order=0,wrong=0"));
@@ -96,8 +95,8 @@ fn of_payloads_too_small_to_be_told_apart_only_numbers_are_known() {
 }
 
 #[test]
-fn what_a_broker_loses_repeats_and_misorders_is_counted_exactly() {
-    // Of 1000 messages each 97th, 89th and 79th; none is two of them, or next to another.
+fn broker_faults_are_counted_exactly() {
+    // Every 97th, 89th and 79th of 1000 messages; no message has two faults, or a faulty neighbour.
     let often = Often { lose: Some(97), duplicate: Some(89), hold_back: Some(79), ..Often::default() };
     for qos in 0..=2 {
         let verdict = verdict(&format!("faults-{qos}"), often, &format!("--messages 1000 --qos {qos}"));
@@ -108,7 +107,7 @@ fn what_a_broker_loses_repeats_and_misorders_is_counted_exactly() {
 }
 
 #[test]
-fn a_copy_that_says_so_is_told_from_one_that_does_not() {
+fn copies_with_and_without_dup_are_distinguished() {
     let often = Often { redeliver: Some(50), duplicate: Some(81), ..Often::default() };
     let verdict = verdict("marked", often, "--messages 1000 --qos 1");
     // 20 with the flag, 12 without.
@@ -116,7 +115,7 @@ fn a_copy_that_says_so_is_told_from_one_that_does_not() {
 }
 
 #[test]
-fn a_message_for_one_member_that_goes_to_all_is_noticed() {
+fn message_to_all_members_is_noticed() {
     let often = Often { give_to_all: Some(50), ..Often::default() };
     let verdict = verdict("group", often, "--messages 1000 --shared --subscribers 3");
     assert_eq!((&verdict["expected"], &verdict["lost"]), (&1000.into(), &0.into()), "{verdict}");
@@ -131,7 +130,7 @@ fn a_damaged_message_is_wrong_and_lost() {
 }
 
 #[test]
-fn what_is_not_acknowledged_or_refused_is_no_silent_success() {
+fn unacknowledged_and_refused_messages_are_reported() {
     for (faults, figures, verdict, note) in [
         (
             Faults { swallow: Some(5), ..Faults::default() },
@@ -157,8 +156,8 @@ fn what_is_not_acknowledged_or_refused_is_no_silent_success() {
 }
 
 #[test]
-fn a_broker_that_stands_still_until_the_end_is_seen_in_the_latency_of_what_was_never_sent() {
-    // From 0.1 to 0.6 s it does nothing: four fifths of the messages are due meanwhile, and wait for an acknowledgement.
+fn stall_until_the_end_shows_in_latency_of_unsent() {
+    // The broker stalls from 0.1 to 0.6 s: four fifths of the messages become due and wait for an acknowledgement.
     let address = fake_broker::start(Faults { stall: Some(100), ..Faults::default() });
     let load = "--qos 1 --in-flight 1 --publish-rate 1000 --time 500ms";
     let text = run(&format!("run --broker {address} {load} --assert lost=0,unsent>300,p50>50ms"));
@@ -188,7 +187,7 @@ fn a_failing_assertion_is_an_error_and_says_what_was_found() {
 }
 
 #[test]
-fn a_run_that_fails_leaves_a_junit_report_with_an_error_and_no_old_one() {
+fn failed_run_replaces_the_junit_report_by_an_error() {
     let address = fake_broker::start(Faults { die: Some(3), ..Faults::default() });
     let directory = Directory::new("junit-error");
     std::fs::create_dir_all(&directory.0).expect("a directory");
@@ -207,7 +206,7 @@ fn a_run_that_fails_leaves_a_junit_report_with_an_error_and_no_old_one() {
 }
 
 #[test]
-fn a_report_that_cannot_be_written_does_not_take_the_judgement_with_it() {
+fn unwritable_report_does_not_prevent_assertions() {
     let address = fake_broker::start(Faults { lose: Some(3), ..Faults::default() });
     let directory = Directory::new("junit-unwritten");
     std::fs::create_dir_all(&directory.0).expect("a directory");
@@ -220,7 +219,7 @@ fn a_report_that_cannot_be_written_does_not_take_the_judgement_with_it() {
 }
 
 #[test]
-fn the_record_of_mqttloader_has_a_row_for_each_message_on_both_sides() {
+fn mqttloader_record_has_a_row_per_message_and_side() {
     let address = fake_broker::start(Faults::default());
     let directory = Directory::new("record");
     let out = directory.0.display();
@@ -256,7 +255,7 @@ fn brokers_are_compared_in_turns() {
     let summary = std::fs::read_to_string(directory.0.join("compare.json")).expect("a summary");
     let summary: Value = serde_json::from_str(&summary).expect("JSON");
     let lost = summary["brokers"][1]["runs"].as_array().unwrap().iter().map(|run| run["lost"].as_f64().unwrap());
-    // It loses one message in its life.
+    // It loses only one message in its lifetime.
     assert_eq!(lost.sum::<f64>(), 1.0);
     assert_eq!(summary["brokers"][0]["medians"]["received"], 100.0);
 }
@@ -289,10 +288,10 @@ fn the_four_patterns_are_measured_and_observed() {
 }
 
 #[test]
-fn the_highest_rate_is_looked_for_and_steps_are_shown() {
+fn find_rate_shows_steps_and_highest_rate() {
     let address =
         fake_broker::start(Faults { often: Often { lose: Some(100), ..Often::default() }, ..Faults::default() });
-    // It loses its 100th message and the 200th: half a second of 100 messages a second comes before that.
+    // It loses its 100th and 200th messages; half a second at 100 messages a second ends before that.
     let line =
         format!("run --broker {address} --publish-rate 100 --step 500ms --subscriber-timeout 1s --find-rate max<60s");
     let text = run(&line);
@@ -302,7 +301,7 @@ fn the_highest_rate_is_looked_for_and_steps_are_shown() {
 
 #[test]
 fn a_rate_at_which_the_broker_drops_its_clients_is_too_high() {
-    // It has 50 messages of the first rate, and ends all connections within the second one.
+    // It gets 50 messages at the first rate, and ends all connections during the second one.
     let address = fake_broker::start(Faults { die: Some(70), ..Faults::default() });
     let line = format!("run --broker {address} --publish-rate 100 --step 500ms --find-rate max<60s");
     let text = run(&line);
@@ -313,7 +312,7 @@ fn a_rate_at_which_the_broker_drops_its_clients_is_too_high() {
 }
 
 #[test]
-fn a_broker_that_is_not_there_is_an_error_of_one_line() {
+fn unreachable_broker_is_a_one_line_error() {
     let address = "127.0.0.1:1";
     let (_, result) = try_run(&format!("run --broker {address}"));
     let error = result.unwrap_err();

@@ -1,4 +1,4 @@
-//! A run allocates nothing for a message, neither where it is sent nor where it comes.
+//! Checks that a run allocates nothing per message, neither for sending nor for receiving.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::io::{Read, Write};
@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use tenbin_loadgen::run::{Audience, Broker, ConnectionOptions, Pace, Plan, Publishers, run_plan};
 
-/// Of all threads: those of a driver are its own.
+/// Allocations of all threads, as a driver's threads are its own.
 static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
 
 struct Counting;
 
-// SAFETY: every call is handed on unchanged to `System`, which keeps the contract; counting touches no memory that the
+// SAFETY: every call is passed on unchanged to `System`, which keeps the contract; counting touches no memory that the
 // allocator manages.
 #[allow(unsafe_code, reason = "a global allocator can be written in no other way")]
 unsafe impl GlobalAlloc for Counting {
@@ -32,7 +32,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// A broker for one subscriber and one publisher of MQTT 5.0 and QoS 0: a PUBLISH is passed on as it came.
+/// A broker for one subscriber and one publisher of MQTT 5.0 and QoS 0, which forwards bytes unchanged.
 fn serve(listener: &TcpListener) -> std::io::Result<()> {
     let accept = || -> std::io::Result<TcpStream> {
         let (mut stream, _) = listener.accept()?;
@@ -53,7 +53,7 @@ fn serve(listener: &TcpListener) -> std::io::Result<()> {
     }
 }
 
-/// Allocations of a run with so many messages.
+/// Number of allocations of a run with `messages` messages.
 fn allocations_of(messages: u64, pace: Pace) -> u64 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let port = listener.local_addr().expect("it is bound").port();
@@ -64,7 +64,7 @@ fn allocations_of(messages: u64, pace: Pace) -> u64 {
         ..Plan::new(7, brokers, publishers, vec![Audience::new("all", 1, "t")])
     };
     std::thread::scope(|scope| {
-        // At the end the subscriber is gone first, which is as good as the end of the stream.
+        // At the end the subscriber closes first, which ends the broker just as well.
         scope.spawn(|| serve(&listener));
         let before = ALLOCATIONS.load(Ordering::Relaxed);
         let outcome = run_plan(&plan).unwrap_or_else(|error| panic!("{error}"));
@@ -74,15 +74,15 @@ fn allocations_of(messages: u64, pace: Pace) -> u64 {
 }
 
 #[test]
-fn a_message_more_is_no_allocation_more() {
+fn messages_add_no_allocations() {
     for pace in [Pace::Unlimited, Pace::Closed { window: 1000 }, Pace::Open { interval: Duration::from_micros(10) }] {
         let [few, many] = [20_000, 200_000].map(|messages| allocations_of(messages, pace));
-        // Looks at the run, which are a hundred a second, allocate, and a longer run has more of them.
+        // Samples of the run, a hundred a second, allocate, and a longer run has more of them.
         let more = many.saturating_sub(few);
         assert!(more < 180_000 / 20, "{pace:?}: {few} and {many} allocations");
     }
 }
 
-/// Bytes of the packets that a driver with these names sends.
+/// Sizes of the packets that a driver with these names sends, in bytes.
 const CONNECT_LEN: usize = 2 + 10 + 1 + 2 + "a-sub-0".len();
 const SUBSCRIBE_LEN: usize = 2 + 2 + 1 + 2 + "t".len() + 1;

@@ -1,4 +1,4 @@
-//! Scenarios against a broker of the tests' own: what is counted, what is written, how it fails.
+//! Scenarios against a test broker: counts, files and errors.
 
 mod fake_broker;
 
@@ -63,7 +63,8 @@ fn at_every_qos_each_message_is_taken_once_and_recorded() {
         let policy = &summary["policies"][0];
         assert_eq!((&policy["policy"], policy["runs"].as_array().map(Vec::len)), (&"in_turn".into(), Some(runs)));
         assert_eq!(policy["runs"][0]["received"], 30);
-        // Ten messages of 50 ms in turn took 500 ms; shared by who is free all 30 take 300, and none waits so long.
+        // In turn, ten messages of 50 ms take 500 ms. Taken by idle workers, all 30 take 300 ms and none waits that
+        // long.
         for best in ["best_possible_ms", "best_possible_as_received_ms"] {
             let (measured, best) = (&policy["runs"][0]["latency_ms"], &policy["runs"][0][best]);
             assert_eq!(best["n"], 30);
@@ -82,7 +83,7 @@ fn at_every_qos_each_message_is_taken_once_and_recorded() {
             let mut sequences: Vec<u64> = rows.iter().map(|row| row[0].parse().unwrap()).collect();
             sequences.sort_unstable();
             assert_eq!(sequences, (0..30).collect::<Vec<_>>());
-            // Ten messages of 50 ms came within 60 ms: taken one service time after the other.
+            // Ten messages of 50 ms arrive within 60 ms: the worker takes one per service time.
             let slow: Vec<u64> =
                 rows.iter().filter(|row| row[1] == "sub-2").map(|row| row[4].parse().unwrap()).collect();
             assert_eq!(slow.len(), 10);
@@ -92,24 +93,24 @@ fn at_every_qos_each_message_is_taken_once_and_recorded() {
 }
 
 #[test]
-fn what_is_simulated_stands_beside_what_is_measured() {
+fn simulated_figures_stand_beside_measured_ones() {
     let (address, directory) = (fake_broker::start(Faults::default()), Directory::new("compare"));
     let out = directory.0.display();
     let line = format!("scenario 2 --broker {address} --interval 5ms --duration 50ms --compare --out {out}");
     let text = run(&format!("{line} --policy round_robin")).unwrap();
-    // Ten messages in turn: 0, 10, 20, 30; 0, 10, 20; 0, 35, 70 ms. On average 19.5, and 0.2 ms on the way.
+    // Ten messages in turn: 0, 10, 20, 30; 0, 10, 20; 0, 35, 70 ms. The mean is 19.5, plus 0.2 ms on the way.
     let simulated = text.lines().find(|line| line.trim_start().starts_with("simulated")).expect("a row");
     assert_eq!(simulated.split_whitespace().nth(1), Some("19.7"), "{text}");
     assert!(text.contains("measured / simulated"), "{text}");
     assert!(directory.summary()["policies"][0]["simulated_latency_ms"]["mean"].is_f64());
 
-    // A name that the balancer does not know is a label only.
+    // A name that the balancer does not know is only a label.
     let text = run(&format!("{line} --policy somebody's")).unwrap();
     assert!(!text.contains("simulated"), "{text}");
 }
 
 #[test]
-fn what_a_broker_loses_and_repeats_is_counted() {
+fn lost_and_repeated_messages_are_counted() {
     let faults = Faults { lose: Some(3), duplicate: Some(7), ..Faults::default() };
     let (address, directory) = (fake_broker::start(faults), Directory::new("faults"));
     let line = format!("scenario 1 --broker {address} --interval 5ms --duration 100ms --out {}", directory.0.display());
@@ -124,7 +125,7 @@ fn what_a_broker_loses_and_repeats_is_counted() {
 }
 
 #[test]
-fn workers_come_stand_still_go_and_die() {
+fn workers_join_pause_leave_and_die() {
     let (address, directory) = (fake_broker::start(Faults::default()), Directory::new("roles"));
     std::fs::create_dir_all(&directory.0).expect("a directory");
     let file = directory.0.join("roles.toml");
@@ -152,12 +153,12 @@ fn workers_come_stand_still_go_and_die() {
 
     let of_run = &directory.summary()["policies"][0]["runs"][0];
     let number = |key: &str| of_run[key].as_u64().unwrap();
-    // The second worker is slower than its messages come: it dies with some of them, which are lost.
+    // The second worker is slower than its messages arrive: it dies with some of them, which are lost.
     assert!(number("died_with_a_worker") > 0 && number("lost") >= number("died_with_a_worker"), "{of_run}");
     assert_eq!((number("published"), number("received") + number("lost")), (100, 100));
 
     let rows = rows(&directory.0.join("broker-run1.csv"));
-    // Who leaves finishes what it has, and gets none of the last; who joins gets none of the first.
+    // A leaving worker finishes its messages and gets none of the last; a joining worker gets none of the first.
     let has = |name: &str, sequences: std::ops::Range<u64>| {
         rows.iter().any(|row| row[1] == name && sequences.contains(&row[0].parse().unwrap()))
     };
@@ -171,13 +172,13 @@ fn a_warm_up_is_another_run_of_the_same_workers() {
     let line = format!(
         "scenario 2 --broker {address} --interval 5ms --duration 100ms --ping-interval 100ms --qos 1 --warm=200ms"
     );
-    // The duplicate was one of the warm-up's forty.
+    // The duplicate was one of the warm-up's forty messages.
     let text = run(&line).unwrap();
     assert!(text.contains("published 20, received 20, lost 0, duplicated 0"), "{text}");
 }
 
 #[test]
-fn a_worker_that_is_no_worker_is_an_error_of_one_line() {
+fn broken_worker_program_is_a_one_line_error() {
     let address = fake_broker::start(Faults::default());
     for program in ["true", "/nowhere/worker"] {
         let broker = format!("--broker={address}");
@@ -190,7 +191,7 @@ fn a_worker_that_is_no_worker_is_an_error_of_one_line() {
 }
 
 #[test]
-fn a_broker_that_dies_is_an_error_of_one_line() {
+fn dying_broker_is_a_one_line_error() {
     let address = fake_broker::start(Faults { die: Some(5), ..Faults::default() });
     let error = run(&format!("scenario 2 --broker {address}")).unwrap_err();
     assert!(matches!(error, LoadgenError::ConnectionLost { .. }), "{error}");
@@ -198,7 +199,7 @@ fn a_broker_that_dies_is_an_error_of_one_line() {
 }
 
 #[test]
-fn a_broker_that_is_not_there_is_an_error_of_one_line() {
+fn unreachable_broker_is_a_one_line_error() {
     let address = "127.0.0.1:1";
     for command in ["scenario 2 --broker", "throughput --target x="] {
         let line = if command.ends_with('=') { format!("{command}{address}") } else { format!("{command} {address}") };
@@ -233,15 +234,15 @@ fn throughput_goes_on_after_a_loss() {
 }
 
 #[test]
-fn throughput_loses_nothing_that_comes_after_a_stall() {
-    // The stall lasts nearly as long as the load, so that what is given up comes when the load is over.
+fn throughput_loses_nothing_after_a_stall() {
+    // The stall lasts nearly as long as the load, so that given-up messages arrive after its end.
     let address = fake_broker::start(Faults { stall: Some(1000), ..Faults::default() });
     let target = format!("--target fake={address}");
     let text = run(&format!("throughput {target} --window 20000 --duration 10ms --runs 1")).unwrap();
     assert!(text.contains("lost 0, duplicated 0"), "{text}");
 }
 
-/// Deliveries a second, of the row of medians.
+/// Deliveries a second, from the row of medians.
 fn per_second(text: &str) -> f64 {
     let row = text.lines().find(|line| line.starts_with("fake")).expect("a row of medians");
     row.split_whitespace().nth(1).expect("a figure").parse().expect("a number")

@@ -1,4 +1,4 @@
-//! `scenario slow` against a broker of the tests' own: what is measured, counted and written.
+//! `scenario slow` against a test broker: measurements, counts and files.
 
 mod fake_broker;
 
@@ -15,7 +15,7 @@ struct Cli {
     command: Command,
 }
 
-/// Six tenths of a second, 120 messages.
+/// Runs the scenario for 0.6 s with 120 messages.
 fn run(faults: Faults, options: &str) -> Result<String, LoadgenError> {
     let address = fake_broker::start(faults);
     let line = format!(
@@ -48,7 +48,7 @@ impl Drop for Directory {
 }
 
 #[test]
-fn each_phase_is_measured_and_what_waits_for_the_slow_ones_is_drained() {
+fn each_phase_is_measured_and_backlog_is_drained() {
     let directory = Directory::new("slow");
     let text = run(Faults::default(), &format!("--out {}", directory.0.display())).unwrap();
     for part in ["4 KiB, 200 messages a second", "published: proposed", "n/a, the broker says nothing", "published 120"]
@@ -60,13 +60,13 @@ fn each_phase_is_measured_and_what_waits_for_the_slow_ones_is_drained() {
 
     let summary: Value = serde_json::from_str(&directory.read("summary.json")).expect("JSON");
     let size = &summary["sizes"][0];
-    // The first quarter of what is before is left out.
+    // The first quarter of the phase before the switch is left out.
     for (phase, messages) in [("before", 30), ("switch", 40), ("after", 40)] {
         assert_eq!(size["latency_ms"][phase]["n"], 2 * messages, "{phase}");
     }
     assert_eq!(size["latency_ms"]["before"]["mean_to_mean_before"], 1.0);
     assert_eq!(size["published_ratios"]["mean_after"]["proposed"], 0.81);
-    // Two read a tenth of 80 messages; a busy machine shifts it.
+    // Two receivers read a tenth of 80 messages; a busy machine shifts it.
     let backlog = size["backlog"].as_u64().expect("a number");
     assert!((50..=240).contains(&backlog), "{backlog}");
 
@@ -77,7 +77,7 @@ fn each_phase_is_measured_and_what_waits_for_the_slow_ones_is_drained() {
 }
 
 #[test]
-fn what_a_broker_loses_and_repeats_is_counted() {
+fn lost_and_repeated_messages_are_counted() {
     let faults = Faults { lose: Some(30), duplicate: Some(50), ..Faults::default() };
     let text = run(faults, "--slow-reads 0").unwrap();
     for who in ["normal", "slow"] {

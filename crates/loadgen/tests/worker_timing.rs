@@ -1,4 +1,4 @@
-//! Workers on a simulated queue: with exact timing the published experiment can be worked out by hand.
+//! Workers on a simulated queue: with exact timing, the published experiment can be computed by hand.
 
 use std::num::NonZeroU16;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use tenbin_loadgen::scenario::{Pace, Timeline};
 use tenbin_loadgen::statistics::Summary;
 use tenbin_simulator::Scenario;
 
-/// Latencies in ms of each worker when messages go to the workers in turn, without any delay on the way.
+/// Latencies in ms of each worker if messages go to the workers in turn, without any delay on the way.
 fn in_turn(interval: Duration, services_ms: [u64; 3]) -> [Vec<f64>; 3] {
     let mut workers = services_ms.map(|service| Timeline::new(Pace::steady(Duration::from_millis(service))));
     let mut latencies = [const { Vec::new() }; 3];
@@ -33,9 +33,9 @@ fn a_worker_that_keeps_up_takes_messages_at_once() {
 }
 
 #[test]
-fn a_slow_worker_in_turn_falls_behind_by_the_same_step_each_time() {
-    // A message every 32.1 ms, 50 ms for each: message k waits k × 17.9 ms. Over 500 of them 4466.05 ms, over
-    // all 1,500 messages a third of that: the published round robin is 1492.3 ms.
+fn slow_worker_in_turn_falls_behind_by_equal_steps() {
+    // A message every 32.1 ms, 50 ms for each: message k waits k × 17.9 ms. The mean of 500 of them is 4466.05 ms, and
+    // of all 1,500 messages a third of that. The published round robin has 1492.3 ms.
     let latencies = in_turn(Duration::from_micros(10_700), [25, 25, 50]);
     for (k, latency) in latencies[2].iter().enumerate() {
         assert!((latency - k as f64 * 17.9).abs() < 1e-6, "{k}: {latency}");
@@ -45,7 +45,7 @@ fn a_slow_worker_in_turn_falls_behind_by_the_same_step_each_time() {
 }
 
 #[test]
-fn a_pause_in_the_queue_is_not_made_up_for() {
+fn gap_in_arrivals_is_not_made_up_for() {
     let mut worker = Timeline::new(Pace::steady(Duration::from_millis(25)));
     let taken: Vec<_> =
         [0, 1, 2, 200, 201].map(|received| worker.take(0, received * MS, received * MS).taken_ns / MS).into();
@@ -53,7 +53,7 @@ fn a_pause_in_the_queue_is_not_made_up_for() {
 }
 
 #[test]
-fn a_worker_with_two_hands_takes_the_next_message_with_the_one_that_is_free_first() {
+fn message_goes_to_the_hand_that_is_free_first() {
     let pace = Pace::steady(Duration::from_millis(25));
     let mut worker = Timeline::parallel(pace, NonZeroU16::new(2).expect("two"));
     let slots: Vec<_> = [0, 10, 11, 12, 100].map(|at| worker.take(0, at * MS, at * MS)).into();
@@ -67,8 +67,8 @@ fn a_message_is_not_taken_before_it_was_made() {
     assert_eq!(worker.take(0, 10, 15).taken_ns, 15);
 }
 
-/// When messages are taken and finished, in ms, by a worker described as in a scenario's file; the first message of
-/// the run was due at 1000 ms.
+/// Start and end of processing in ms, for a worker described as in a scenario file. The first message is due at 1000
+/// ms.
 fn slots(worker: &str, received_ms: &[u64]) -> Vec<(u64, u64)> {
     let text = format!("messages = 1\narrivals = {{ fixed = \"1ms\" }}\n[[workers]]\nservice = \"25ms\"\n{worker}");
     let scenario = Scenario::parse("test", &text).expect("a worker");
@@ -78,7 +78,7 @@ fn slots(worker: &str, received_ms: &[u64]) -> Vec<(u64, u64)> {
 }
 
 #[test]
-fn the_time_of_service_is_that_of_the_moment_of_taking() {
+fn service_time_is_fixed_when_a_message_is_taken() {
     let steps = "steps = [{ at = \"100ms\", service = \"200ms\" }, { at = \"500ms\", service = \"25ms\" }]";
     let expected = [(1090, 1115), (1115, 1315), (1315, 1515), (1515, 1540)];
     assert_eq!(slots(steps, &[1090, 1091, 1092, 1093]), expected);

@@ -1,7 +1,7 @@
-"""A worker of `tenbin loadgen scenario --worker-command` with Eclipse Paho's Python client, version 2, as it comes.
+"""A worker of `tenbin loadgen scenario --worker-command` with Eclipse Paho's unmodified Python client, version 2.
 
-It reports no load. It acknowledges a message after it has processed it: Paho's manual acknowledgement. What it prints
-is described in docs/LOADGEN.md.
+It sends no load reports. It acknowledges each message after processing (Paho's manual acknowledgement).
+docs/LOADGEN.md describes its output.
 
     python3 crates/loadgen/workers/paho_worker.py HOST PORT CLIENT_ID FILTER QOS SERVICE_MS
 """
@@ -15,7 +15,7 @@ import time
 import paho.mqtt.client as mqtt
 
 HOST, PORT, CLIENT_ID, FILTER, QOS, SERVICE_MS = sys.argv[1:]
-# magic, run, sequence, created_ns; zeros follow
+# magic, run, sequence, created_ns; followed by zeros
 STAMP = struct.Struct(">8sQQQ")
 MAGIC = b"tenbinLG"
 
@@ -42,13 +42,13 @@ def main():
     client.connect(HOST, int(PORT), keepalive=60)
     client.loop_start()
     threading.Thread(target=work, args=(client, messages), daemon=True).start()
-    sys.stdin.read()  # to its end, which asks for ours
+    sys.stdin.read()  # until it is closed, which asks the worker to end
     client.disconnect()
     client.loop_stop()
 
 
 def work(client, messages):
-    """Takes one message after the other, is busy with each for its time, acknowledges it and says so."""
+    """Processes one message after the other for the service time, acknowledges it and prints its times."""
     service_ns = round(float(SERVICE_MS) * 1e6)
     while True:
         received_ns, message = messages.get()

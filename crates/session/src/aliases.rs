@@ -1,5 +1,6 @@
-//! Topic Aliases (MQTT 5.0 §3.3.2.3.4): numbers for topics, one set for each direction of one connection, gone
-//! with it `[MQTT-3.3.2-7]`.
+//! Topic Aliases (MQTT 5.0 §3.3.2.3.4): numbers for topics, separate for each direction of a connection.
+//!
+//! They end with the connection `[MQTT-3.3.2-7]`.
 
 use std::collections::HashMap;
 use std::num::NonZeroU16;
@@ -11,10 +12,10 @@ use crate::Violation;
 /// Aliases that the peer introduces.
 #[derive(Debug, Default)]
 pub(crate) struct InboundAliases {
-    /// Index = alias − 1; grows as far as the peer uses it, at most to the maximum.
+    /// Indexed by alias − 1. Grows to the highest used alias, at most to `maximum`.
     topics: Vec<Option<TopicName>>,
     maximum: u16,
-    /// Of all topics; at most 16.8 million.
+    /// Bytes of all topics; at most 16.8 million.
     bytes: u32,
 }
 
@@ -23,7 +24,7 @@ impl InboundAliases {
         Self { topics: Vec::new(), maximum, bytes: 0 }
     }
 
-    /// The topic that a PUBLISH means; remembers one that comes with an alias.
+    /// Returns the topic of a PUBLISH, and stores a topic that comes with an alias.
     pub(crate) fn resolve(&mut self, topic: TopicName, alias: NonZeroU16) -> Result<TopicName, Violation> {
         if alias.get() > self.maximum {
             return Err(Violation::TopicAliasTooHigh(alias.get())); // [MQTT-3.3.2-9]
@@ -48,7 +49,7 @@ impl InboundAliases {
     }
 }
 
-/// Aliases that we introduce: the first topics that come get one, until all are given.
+/// Aliases that this side introduces. The first topics get one, until none is left.
 #[derive(Debug)]
 pub(crate) struct OutboundAliases {
     aliases: HashMap<Box<[u8]>, NonZeroU16>,
@@ -60,8 +61,9 @@ impl OutboundAliases {
         Self { aliases: HashMap::new(), maximum }
     }
 
-    /// Alias for `topic`, and whether the peer knows it already; `None` when none is to be used, as for a long topic. One that the
-    /// peer does not know is given by [`OutboundAliases::introduce`].
+    /// Returns the alias for `topic`, and whether the peer knows it; `None` if there is no alias, as for a long topic.
+    ///
+    /// [`OutboundAliases::introduce`] assigns an alias that the peer does not know yet.
     pub(crate) fn find(&self, topic: &[u8]) -> Option<(NonZeroU16, bool)> {
         if topic.len() > TOPIC_BYTES_MAX {
             return None;
@@ -69,17 +71,18 @@ impl OutboundAliases {
         if let Some(&alias) = self.aliases.get(topic) {
             return Some((alias, true));
         }
-        let next = u16::try_from(self.aliases.len() + 1).ok().filter(|next| *next <= self.maximum.get())?; // [MQTT-3.1.2-26]
+        // At most the peer's Topic Alias Maximum [MQTT-3.1.2-26].
+        let next = u16::try_from(self.aliases.len() + 1).ok().filter(|next| *next <= self.maximum.get())?;
         Some((NonZeroU16::new(next)?, false))
     }
 
-    /// A PUBLISH with `topic` and this alias, the one that [`OutboundAliases::find`] gave, is being sent.
+    /// Records that a PUBLISH introduces the alias from [`OutboundAliases::find`].
     pub(crate) fn introduce(&mut self, topic: &[u8], alias: NonZeroU16) {
         self.aliases.insert(topic.into(), alias);
     }
 }
 
-/// Longest topic that we give an alias, and bytes of topic that each alias gives the peer.
+/// Longest topic that gets an alias; also the bytes of topics that each granted alias allows the peer.
 const TOPIC_BYTES_MAX: usize = 256;
-/// Bytes of topics that the peer may introduce beside those.
+/// Additional bytes of topics that the peer may introduce.
 const BYTES_MAX: usize = 16 * 1024;

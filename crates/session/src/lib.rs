@@ -1,14 +1,15 @@
-//! MQTT state machines, sans-io: packets in, events and encoded bytes out. The server's and the client's role
-//! are one [`Connection`].
+//! MQTT protocol state machines without I/O: packets in, events and encoded bytes out.
 //!
-//! No socket, no clock, no task: `now` is an argument. What outlives a Network Connection is a [`Session`],
-//! which a connection is given when it begins and gives back when it ends.
+//! [`Connection`] implements both roles, server and client.
+//!
+//! There is no socket, no clock and no task: `now` is an argument. A [`Session`] outlives its Network Connections: a
+//! connection takes it at its start and returns it at its end.
 //!
 //! ```text
 //!              packets                     Event                        Delivery
 //!   peer ───────────────► Connection ───────────────► application ───────────────► Connection ──► bytes
 //!                              │ answers on its own: PINGRESP, PUBREL, PUBCOMP, resends
-//!                              │ answers when told (`acknowledge`): PUBACK, PUBREC
+//!                              │ answers on request (`acknowledge`): PUBACK, PUBREC
 //! ```
 #![forbid(unsafe_code)]
 

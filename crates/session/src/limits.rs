@@ -2,45 +2,46 @@ use std::time::Duration;
 
 use tenbin_codec::{ProtocolVersion, QoS};
 
-/// What the two sides agreed on in CONNECT and CONNACK, seen from the side that holds it.
+/// Limits agreed in CONNECT and CONNACK, from this side's point of view.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// QoS 1 and 2 messages that we take unacknowledged, 1 to 65,535.
+    /// Most unacknowledged QoS 1 and 2 messages that this side accepts, 1 to 65,535.
     pub receive_maximum: u16,
-    /// QoS 1 and 2 messages that the peer takes unacknowledged, 1 to 65,535.
+    /// Most unacknowledged QoS 1 and 2 messages that the peer accepts, 1 to 65,535.
     pub peer_receive_maximum: u16,
-    /// Largest packet that the peer takes, in bytes; `u32::MAX` = no limit.
+    /// Largest packet that the peer accepts, in bytes; `u32::MAX` = no limit.
     pub peer_maximum_packet_size: u32,
-    /// Topic Aliases that we take; 0 = none.
+    /// Topic Aliases that this side accepts; 0 = none.
     pub topic_alias_maximum: u16,
-    /// Topic Aliases that we send: at most what the peer takes; 0 = none.
+    /// Topic Aliases that this side sends, within the peer's maximum; 0 = none.
     pub peer_topic_alias_maximum: u16,
     /// Keep Alive in force; zero = off.
     pub keep_alive: Duration,
-    /// Highest QoS that the server takes.
+    /// Highest QoS that the server supports.
     pub maximum_qos: QoS,
-    /// Whether the server takes retained messages.
+    /// Whether the server supports retained messages.
     pub retain_available: bool,
-    /// Whether the server takes filters with wildcards.
+    /// Whether the server supports filters with wildcards.
     pub wildcard_subscriptions_available: bool,
-    /// Whether the server takes Subscription Identifiers.
+    /// Whether the server supports Subscription Identifiers.
     pub subscription_identifiers_available: bool,
-    /// Whether the server takes shared subscriptions.
+    /// Whether the server supports shared subscriptions.
     pub shared_subscriptions_available: bool,
     /// Whether acknowledgements may carry Reason String and User Properties `[MQTT-3.1.2-29]`.
     pub problem_information: bool,
 }
 
 impl Limits {
-    /// The protocol version, if the peer gets every [`tenbin_codec::PlainPublish`] as it is; `None` where Topic Aliases
-    /// make it another packet each time.
+    /// Protocol version, if the peer gets every [`tenbin_codec::PlainPublish`] unchanged.
+    ///
+    /// `None` with Topic Aliases, since they change the packet.
     pub fn plain_version(&self, version: ProtocolVersion) -> Option<ProtocolVersion> {
         (!version.is_v5() || self.peer_topic_alias_maximum == 0).then_some(version)
     }
 }
 
 impl Default for Limits {
-    /// What MQTT has where nothing is said.
+    /// The defaults of MQTT.
     fn default() -> Self {
         Self {
             receive_maximum: u16::MAX,
@@ -62,16 +63,16 @@ impl Default for Limits {
 /// How long a session outlives its connection (MQTT 5.0 §3.1.2.11.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SessionExpiry {
-    /// It ends with the connection.
+    /// The session ends with the connection.
     AtDisconnect,
-    /// It ends so long after the connection.
+    /// The session ends this long after the connection.
     After(Duration),
-    /// It never ends by itself.
+    /// The session never expires.
     Never,
 }
 
 impl SessionExpiry {
-    /// From a Session Expiry Interval in seconds; `u32::MAX` never expires.
+    /// Converts a Session Expiry Interval in seconds; `u32::MAX` never expires.
     pub fn from_seconds(seconds: u32) -> Self {
         match seconds {
             0 => Self::AtDisconnect,
@@ -80,7 +81,7 @@ impl SessionExpiry {
         }
     }
 
-    /// The Session Expiry Interval in seconds that says this.
+    /// Returns the Session Expiry Interval in seconds.
     pub fn seconds(self) -> u32 {
         match self {
             Self::AtDisconnect => 0,

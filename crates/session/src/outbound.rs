@@ -48,20 +48,20 @@ struct Totals {
     bytes: usize,
 }
 
-/// What a Packet Identifier waits for.
+/// Next acknowledgement that a Packet Identifier needs.
 #[derive(Debug)]
 pub(crate) enum Stage {
-    /// PUBACK (QoS 1) or PUBREC (QoS 2); and when the message was last written.
+    /// PUBACK (QoS 1) or PUBREC (QoS 2); with the time when the message was last written.
     Published(Delivery, Instant),
-    /// PUBCOMP: the message is forgotten here, since the peer has it `[MQTT-4.3.3-6]` or is not to have it again; but
-    /// for its share group, and where it is stored.
+    /// PUBCOMP. The peer has the message or must not get it again, so only data for the share group and for the stored
+    /// copy is left `[MQTT-4.3.3-6]`.
     Released { shared: Option<SharedDelivery>, stored: Option<NonZeroU64> },
     /// SUBACK or UNSUBACK; ends with the connection.
     Request,
 }
 
 impl Outbound {
-    /// The Packet Identifier that [`Outbound::open`] gives next; `None` when all are in use.
+    /// Returns the Packet Identifier that [`Outbound::open`] assigns next; `None` if all are in use.
     #[inline]
     pub(crate) fn next_id(&mut self) -> Option<PacketId> {
         if self.next_sequence() >= self.prepared_to && !self.prepare() {
@@ -70,22 +70,23 @@ impl Outbound {
         Some(packet_id(self.next_sequence()))
     }
 
-    /// Opens the packet that has the identifier of [`Outbound::next_id`].
+    /// Opens a packet with the identifier from [`Outbound::next_id`].
     #[inline]
     pub(crate) fn open(&mut self, stage: Stage) {
         self.totals.add(&stage);
         self.window.push_back(Some(stage));
     }
 
-    /// Gives the next unused Packet Identifier `[MQTT-2.2.1-4]`; `None` when all are in use.
+    /// Opens a packet with the next unused Packet Identifier `[MQTT-2.2.1-4]`; `None` if all are in use.
     pub(crate) fn open_next(&mut self, stage: Stage) -> Option<PacketId> {
         let id = self.next_id()?;
         self.open(stage);
         Some(id)
     }
 
-    /// Restores a packet of an earlier run under its identifier. Packets come in the order of sending ([`SentId::sort`]).
-    /// `false`: another open packet holds the identifier.
+    /// Restores a packet of an earlier run under its identifier, in sending order ([`SentId::sort`]).
+    ///
+    /// `false` if another open packet holds the identifier.
     pub(crate) fn restore(&mut self, id: SentId, stage: Stage) -> bool {
         if self.stage(id.packet_id).is_some() {
             return false;
@@ -101,7 +102,7 @@ impl Outbound {
         true
     }
 
-    /// Makes the next sequence number one whose identifier is unused; `false` when all identifiers are in use.
+    /// Moves the next sequence number to an unused identifier; `false` if all identifiers are in use.
     #[cold]
     #[inline(never)]
     fn prepare(&mut self) -> bool {
@@ -127,7 +128,7 @@ impl Outbound {
         true
     }
 
-    /// Leaves out the sequence numbers before `sequence`.
+    /// Skips the sequence numbers before `sequence`.
     fn skip_to(&mut self, sequence: u64) {
         let gap = (sequence - self.next_sequence()) as usize;
         if gap > WINDOW || (self.window.len() + gap) as u64 >= IDS {
@@ -182,7 +183,7 @@ impl Outbound {
         }
     }
 
-    /// Puts another stage in the place of the one that `id` is in.
+    /// Replaces the stage of `id`.
     pub(crate) fn advance(&mut self, id: PacketId, stage: Stage) {
         let bytes = stage.bytes();
         if let Some(slot) = self.stage_mut(id) {
@@ -191,19 +192,19 @@ impl Outbound {
         }
     }
 
-    /// The message of `id` was written again.
+    /// Records that the message of `id` was written again.
     pub(crate) fn sent_again(&mut self, id: PacketId, now: Instant) {
         if let Some(Stage::Published(_, sent_at)) = self.stage_mut(id) {
             *sent_at = now;
         }
     }
 
-    /// Messages under way whose receiver a share group chose.
+    /// Returns in-flight messages whose receiver a share group chose.
     pub(crate) fn shared(&self) -> impl Iterator<Item = SharedDelivery> {
         self.stages().filter_map(Stage::shared)
     }
 
-    /// Messages under way that are stored, and their share groups.
+    /// Returns stored in-flight messages and their share groups.
     pub(crate) fn stored(&self) -> impl Iterator<Item = (NonZeroU64, Option<NonZeroU64>)> {
         self.stages().filter_map(|stage| Some((stage.stored()?, stage.shared().map(|shared| shared.share))))
     }
@@ -212,12 +213,12 @@ impl Outbound {
         self.overdue.iter().flat_map(|overdue| overdue.stages()).chain(self.window.iter().flatten())
     }
 
-    /// Closes `id`, which may be given again; `false` if it was not open.
+    /// Closes `id`, which becomes unused; `false` if it was not open.
     pub(crate) fn close(&mut self, id: PacketId) -> bool {
         self.end(id, |_| ()).is_some()
     }
 
-    /// As [`Outbound::close`]. The result is of `look`, which has the last look at the packet; `None` if it was not open.
+    /// Closes `id` like [`Outbound::close`]. Returns the result of `look` on its last stage; `None` if it was not open.
     #[inline]
     pub(crate) fn end<R>(&mut self, id: PacketId, look: impl FnOnce(&Stage) -> R) -> Option<R> {
         let position = self.position(id);
@@ -243,7 +244,7 @@ impl Outbound {
         Some(look(&stage))
     }
 
-    /// The place of `id` in the order of sending; `None` if it is not open.
+    /// Returns the position of `id` in sending order; `None` if it is not open.
     pub(crate) fn sent_id(&self, id: PacketId) -> Option<SentId> {
         self.sequence(id).map(SentId::of)
     }
@@ -252,7 +253,7 @@ impl Outbound {
         self.totals.messages + self.totals.requests == 0
     }
 
-    /// Closes what does not outlive a connection.
+    /// Closes all requests, which end with their connection.
     pub(crate) fn drop_requests(&mut self) {
         if self.totals.requests == 0 {
             return;
@@ -266,7 +267,7 @@ impl Outbound {
         }
     }
 
-    /// Takes out the QoS 1 messages that wait for PUBACK and that `wanted` says, oldest first.
+    /// Removes and returns the QoS 1 messages without PUBACK that `wanted` selects, oldest first.
     pub(crate) fn withdraw(&mut self, wanted: impl Fn(&Delivery) -> bool) -> Vec<Delivery> {
         let mut withdrawn = Vec::new();
         let mut from = 0;
@@ -281,10 +282,10 @@ impl Outbound {
         withdrawn
     }
 
-    /// Gives up what is `unwanted` among the messages of `sequences` that wait for PUBACK or PUBREC; how many. At
-    /// QoS 2 the peer may have the message and keep its Packet Identifier until PUBREL, which is what is left to be
-    /// said: to a peer that does not have it, an identifier that is not found is no error during recovery
-    /// (MQTT 5.0 §3.7.2.1).
+    /// Gives up the `unwanted` messages of `sequences` that have no PUBACK or PUBREC. Returns their number.
+    ///
+    /// At QoS 2 the peer may have the message and hold its Packet Identifier, so PUBREL must still be sent. If the peer
+    /// does not have it, the unknown identifier is no error during recovery (MQTT 5.0 §3.7.2.1).
     pub(crate) fn give_up(
         &mut self,
         sequences: Range<u64>,
@@ -311,7 +312,7 @@ impl Outbound {
         given_up
     }
 
-    /// Packet Identifiers that are not in use.
+    /// Number of unused Packet Identifiers.
     pub(crate) fn free(&self) -> u16 {
         (IDS as usize - self.totals.messages - self.totals.requests) as u16
     }
@@ -324,7 +325,7 @@ impl Outbound {
         self.totals.bytes
     }
 
-    /// The first open packet from sequence number `from` on: its sequence number and its Packet Identifier.
+    /// Returns sequence number and identifier of the first open packet from `from` on.
     pub(crate) fn next_open(&self, from: u64) -> Option<(u64, PacketId)> {
         let overdue = self.overdue.as_ref().and_then(|overdue| overdue.next_open(from));
         let in_window = || {
@@ -335,7 +336,7 @@ impl Outbound {
         overdue.or_else(in_window).map(|sequence| (sequence, packet_id(sequence)))
     }
 
-    /// The sequence number of `id`, if it is open.
+    /// Returns the sequence number of `id`, if it is open.
     pub(crate) fn sequence(&self, id: PacketId) -> Option<u64> {
         let position = self.position(id);
         match self.window.get(position) {
@@ -396,7 +397,7 @@ impl Stage {
         }
     }
 
-    /// The stage after this one.
+    /// Returns the stage after this one.
     pub(crate) fn released(&self) -> Self {
         Self::Released { shared: self.shared(), stored: self.stored() }
     }
@@ -409,13 +410,13 @@ impl Stage {
     }
 }
 
-/// Packet Identifiers there are: 1 to 65,535.
+/// Number of Packet Identifiers: 1 to 65,535.
 const IDS: u64 = u16::MAX as u64;
 
-/// A window shorter than this is never thinned out.
+/// Shortest window that is thinned out, and longest skip that a window covers, in sequence numbers.
 const WINDOW: usize = 256;
 
-/// The Packet Identifier of a sequence number.
+/// Returns the Packet Identifier of a sequence number.
 fn packet_id(sequence: u64) -> PacketId {
     PacketId::new((sequence % IDS) as u16 + 1).expect("1 to 65,535")
 }

@@ -7,43 +7,45 @@ use tenbin_codec::PacketId;
 use crate::outbound::{Outbound, SentId, Stage};
 use crate::{Delivery, SharedDelivery};
 
-/// Session State (MQTT 5.0 §4.1) of one side, as far as it is about messages under way: what outlives a
-/// Network Connection. Subscriptions and waiting messages are kept by whoever routes.
+/// In-flight messages of one side: the part of the Session State (MQTT 5.0 §4.1) that outlives a Network Connection.
+///
+/// The router keeps subscriptions and queued messages.
 #[derive(Debug, Default)]
 pub struct Session {
-    /// QoS 1 and 2 messages that we sent and the peer has not wholly acknowledged.
+    /// QoS 1 and 2 messages sent by this side and not completely acknowledged.
     pub(crate) outbound: Outbound,
-    /// QoS 2 messages that we took and the peer has not released.
+    /// QoS 2 messages received by this side and not released by the peer.
     pub(crate) awaiting_release: BTreeSet<PacketId>,
-    /// The highest Receive Maximum that we granted on an earlier connection; 0 = there was none.
+    /// Highest Receive Maximum granted on an earlier connection; 0 if there was none.
     pub(crate) receive_maximum: u16,
-    /// The application stores it: it is asked before the peer is told to forget anything.
+    /// Whether the application stores the session. If so, it must confirm before the peer may forget anything.
     pub(crate) is_stored: bool,
 }
 
-/// A message under way, as the application has stored it.
+/// An in-flight message from the application's storage.
 #[derive(Debug)]
 pub enum Restored {
-    /// Sent, and neither PUBACK nor PUBREC have come: it is sent again.
+    /// Sent, without PUBACK or PUBREC: it is sent again.
     Published(Delivery),
-    /// PUBREC has come; [`Delivery::stored`].
+    /// PUBREC was received. Holds [`Delivery::stored`].
     Released(NonZeroU64),
 }
 
 impl Session {
-    /// A session in which nothing has happened.
+    /// A new session.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A session that the application stores: it is asked before the peer is told to forget anything, by
-    /// [`crate::Event::Received`] and [`crate::Event::Released`].
+    /// A session that the application stores. [`crate::Event::Received`] and [`crate::Event::Released`] ask the
+    /// application to store a step before the peer may forget it.
     pub fn stored() -> Self {
         Self { is_stored: true, ..Self::default() }
     }
 
-    /// Restores a message that was sent in an earlier run, under the same Packet Identifier `[MQTT-4.4.0-1]`. Messages come in
-    /// the order of sending ([`SentId::sort`]). `false`: another message has the identifier.
+    /// Restores a sent message of an earlier run under its Packet Identifier `[MQTT-4.4.0-1]`.
+    ///
+    /// Call it in sending order ([`SentId::sort`]). `false` if another message has the identifier.
     pub fn restore_sent(&mut self, id: SentId, restored: Restored, now: Instant) -> bool {
         let stage = match restored {
             Restored::Published(delivery) => Stage::Published(delivery, now),
@@ -52,64 +54,68 @@ impl Session {
         self.outbound.restore(id, stage)
     }
 
-    /// Goes on with a QoS 2 message that we took in an earlier life and that the peer has not released.
+    /// Restores a received QoS 2 message of an earlier run that the peer has not released.
     pub fn restore_received(&mut self, id: PacketId) {
         self.awaiting_release.insert(id);
         self.receive_maximum = self.receive_maximum.max(1);
     }
 
-    /// Messages that we sent and that are not wholly acknowledged.
+    /// Number of sent messages that are not completely acknowledged.
     pub fn in_flight(&self) -> usize {
         self.outbound.messages()
     }
 
-    /// Bytes of memory that sent messages stand for which may have to be sent again.
+    /// Bytes of memory of sent messages that may have to be sent again.
     pub fn in_flight_bytes(&self) -> usize {
         self.outbound.bytes()
     }
 
-    /// Messages that we sent, that are not wholly acknowledged, and whose receiver a share group chose.
+    /// Returns the in-flight messages whose receiver a share group chose.
     pub fn shared_in_flight(&self) -> impl Iterator<Item = SharedDelivery> {
         self.outbound.shared()
     }
 
-    /// Of stored messages that we sent and that are not wholly acknowledged: where they are stored, and the share group.
+    /// Returns the stored copies of in-flight messages, with their share groups.
     pub fn stored_in_flight(&self) -> impl Iterator<Item = (NonZeroU64, Option<NonZeroU64>)> {
         self.outbound.stored()
     }
 
-    /// Forgets the messages that were sent, if all are of QoS 1, the application has stored them, and none is a share group's;
-    /// whether there were any. The application gives them back with [`Session::restore_sent`].
+    /// Forgets the in-flight messages if all are QoS 1, stored by the application, and not from a share group.
+    ///
+    /// True if there were any. The application restores them with [`Session::restore_sent`].
     pub fn forget_stored(&mut self) -> bool {
         self.outbound.forget_stored()
     }
 
-    /// Copies the messages under way out of the blocks that they were encoded into, for a session that is kept long. Where
-    /// they fill a good part of a block they stay there: other sessions may have the same ones.
+    /// Copies in-flight messages out of their shared encoding blocks, for a session that waits long for its client.
+    ///
+    /// Messages that fill much of a block stay there, since other sessions may share them.
     pub fn detach(&mut self) {
         self.outbound.detach();
     }
 
-    /// QoS 2 messages that we took and that are not released.
+    /// Number of received QoS 2 messages that are not released.
     pub fn awaiting_release(&self) -> usize {
         self.awaiting_release.len()
     }
 
-    /// Takes back the unacknowledged QoS 1 messages that `wanted` says, oldest first, to give them to somebody
-    /// else: the peer may have got them, so this is at least once. Only for a session without a connection. QoS 2
-    /// messages stay with whom they were sent to `[MQTT-4.8.2-4]`.
+    /// Removes and returns the unacknowledged QoS 1 messages that `wanted` selects, oldest first, for redelivery.
+    ///
+    /// The peer may already have them: QoS 1 allows that. QoS 2 messages stay with their receiver `[MQTT-4.8.2-4]`.
+    /// Only for a session without a connection.
     pub fn withdraw(&mut self, wanted: impl Fn(&Delivery) -> bool) -> Vec<Delivery> {
         self.outbound.withdraw(wanted)
     }
 
-    /// Gives up what is `unwanted` among the messages that would be sent again; how many. Of QoS 2 messages PUBREL is
-    /// still sent, so that a peer that has got one already releases its Packet Identifier. Only for a session without
-    /// a connection; see [`crate::Connection::give_up_resends`].
+    /// Gives up the `unwanted` messages among those to be sent again. Returns their number.
+    ///
+    /// For QoS 2, PUBREL is still sent, so that a peer that has the message releases its Packet Identifier. Only for a
+    /// session without a connection; see [`crate::Connection::give_up_resends`].
     pub fn give_up(&mut self, unwanted: impl Fn(SentId, &Delivery) -> bool) -> usize {
         self.outbound.give_up(0..self.outbound.next_sequence(), unwanted, |_| {})
     }
 
-    /// Whether nothing is under way in either direction.
+    /// Whether nothing is in flight in either direction.
     pub fn is_empty(&self) -> bool {
         self.in_flight() == 0 && self.awaiting_release.is_empty()
     }

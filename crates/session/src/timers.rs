@@ -1,11 +1,11 @@
 use std::time::{Duration, Instant};
 
-/// When Keep Alive (MQTT 5.0 §3.1.2.10) wants something, for either role. How long it is, the limits say.
+/// Timers of Keep Alive (MQTT 5.0 §3.1.2.10), for either role. [`crate::Limits`] has its length.
 #[derive(Debug)]
 pub(crate) struct Timers {
     last_received: Instant,
     last_sent: Instant,
-    /// Since when a PINGREQ has no answer.
+    /// When the oldest unanswered PINGREQ was sent.
     ping_outstanding: Option<Instant>,
     packets_sent: u64,
 }
@@ -45,7 +45,7 @@ impl Timers {
         self.packets_sent
     }
 
-    /// Server: when the client counts as gone, counted from what was received only `[MQTT-3.1.2-22]`.
+    /// Server: when the client counts as gone. Only received packets matter `[MQTT-3.1.2-22]`.
     pub(crate) fn receive_deadline(&self, keep_alive: Duration) -> Option<Instant> {
         (!keep_alive.is_zero()).then(|| self.last_received + keep_alive * 3 / 2)
     }

@@ -2,21 +2,21 @@ use std::fmt;
 
 use tenbin_codec::{DecodeError, PacketId, PacketType, ReasonCode};
 
-/// A rule that the peer broke: the end of its connection.
+/// A protocol violation by the peer, which ends its connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Violation {
-    /// Bytes that are no legal packet.
+    /// Bytes that are no valid packet.
     Decode(DecodeError),
     /// A second CONNECT.
     SecondConnect,
-    /// A packet that has no place at this point.
+    /// A packet that is not allowed at this point.
     Unexpected(PacketType),
     /// A Topic Alias above the maximum.
     TopicAliasTooHigh(u16),
     /// A Topic Alias without topic that no PUBLISH has introduced.
     TopicAliasUnknown(u16),
-    /// Topics of all aliases together are longer than this, in bytes.
+    /// The topics of all aliases together exceed this many bytes.
     TopicAliasBytes(usize),
     /// A client's PUBLISH with a Subscription Identifier.
     SubscriptionIdentifier,
@@ -24,35 +24,36 @@ pub enum Violation {
     ReceiveMaximum(u16),
     /// A QoS above the server's Maximum QoS.
     MaximumQoS,
-    /// RETAIN where retained messages are not served.
+    /// RETAIN, although retained messages are not supported.
     Retain,
-    /// An acknowledgement of another QoS than the message's.
+    /// An acknowledgement that does not match the message's QoS.
     AckMismatch(PacketId),
     /// Nothing received for 1.5 × Keep Alive.
     KeepAlive,
-    /// No PINGRESP came.
+    /// No PINGRESP in time.
     PingResponse,
-    /// DISCONNECT gives a session of expiry 0 a longer life.
+    /// A DISCONNECT that raises a Session Expiry Interval of 0.
     SessionExpiryRaised,
-    /// A Client sends what is a Server's word in DISCONNECT.
+    /// A client's DISCONNECT with a Server Reference.
     ServerReference,
-    /// A Client sends a Reason Code that is a Server's in DISCONNECT.
+    /// A client's DISCONNECT with a Reason Code that only servers may send.
     ServersReason(ReasonCode),
-    /// A QoS 2 PUBLISH whose Packet Identifier is in use, for the second time without DUP: the same message again
-    /// has to say so `[MQTT-3.3.1-1]`, another one needs another identifier `[MQTT-2.2.1-3]`. Once is let pass.
+    /// A QoS 2 PUBLISH whose Packet Identifier is in use, for the second time without DUP; the first time is tolerated.
+    ///
+    /// A repeated message needs DUP `[MQTT-3.3.1-1]`, another message needs another identifier `[MQTT-2.2.1-3]`.
     PacketIdInUse(PacketId),
-    /// A wildcard where none are served.
+    /// A wildcard, although wildcards are not supported.
     WildcardSubscriptionsOff,
-    /// A Subscription Identifier where none are served.
+    /// A Subscription Identifier, although these are not supported.
     SubscriptionIdentifiersOff,
-    /// A shared subscription where none are served.
+    /// A shared subscription, although these are not supported.
     SharedSubscriptionsOff,
-    /// A payload that says it is UTF-8 and is not, where that is checked.
+    /// A payload that is not UTF-8 as its Payload Format Indicator claims, where that is checked.
     PayloadFormat,
 }
 
 impl Violation {
-    /// The Reason Code that tells the peer.
+    /// The Reason Code for the peer.
     pub fn reason(self) -> ReasonCode {
         match self {
             Self::Decode(error) => error.reason(),
@@ -66,7 +67,7 @@ impl Violation {
             Self::SharedSubscriptionsOff => ReasonCode::SharedSubscriptionsNotSupported,
             Self::PayloadFormat => ReasonCode::PayloadFormatInvalid,
             Self::KeepAlive => ReasonCode::KeepAliveTimeout,
-            Self::PingResponse => ReasonCode::UnspecifiedError, // Keep Alive timeout is the Server's word
+            Self::PingResponse => ReasonCode::UnspecifiedError, // Only a server may send Keep Alive timeout.
             Self::SecondConnect
             | Self::Unexpected(_)
             | Self::TopicAliasUnknown(_)
@@ -79,8 +80,8 @@ impl Violation {
         }
     }
 
-    /// Whether the connection is closed without a word: the peer has said its last one `[MQTT-3.14.4-1]`, or what
-    /// it says cannot be told apart any more.
+    /// Whether to close without DISCONNECT: the peer sent its own DISCONNECT `[MQTT-3.14.4-1]`, or its stream is
+    /// undecodable.
     pub fn ends_in_silence(&self) -> bool {
         matches!(
             self,
@@ -90,7 +91,7 @@ impl Violation {
         )
     }
 
-    /// The statement of the standard that was broken: an identifier where it has one, else the section.
+    /// The violated statement of the standard: its identifier if there is one, otherwise the section.
     pub fn rule(self) -> &'static str {
         match self {
             Self::Decode(error) => error.rule(),

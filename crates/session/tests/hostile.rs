@@ -1,6 +1,7 @@
-//! A server's connection against a peer that keeps to no rule: legal packets in any order, and any bytes through
-//! the decoder. Whatever comes, there is an event or a violation, what is written is legal, and the session stays
-//! bounded. Runs 1,500 cases of up to 150 packets and 1,500 of damaged bytes.
+//! Tests of a server's connection with a hostile peer: valid packets in any order, and any bytes through the decoder.
+//!
+//! Each input must yield an event or a violation, each written packet must be valid, and the session must stay bounded.
+//! Runs 1,500 cases of up to 150 packets and 1,500 of damaged bytes.
 
 use std::num::NonZeroU16;
 use std::time::{Duration, Instant};
@@ -21,10 +22,10 @@ enum Operation {
     Take(Packet),
     /// The server publishes to the peer.
     Send(QoS),
-    /// The server answers the oldest message.
+    /// The server acknowledges the oldest message.
     Acknowledge(ReasonCode),
     Wait(u16),
-    /// The connection is cut; the next one has these Receive Maximums, the server's first.
+    /// The connection is cut. The next one has these Receive Maximums: the server's, the peer's.
     Reconnect(u16, u16),
 }
 
@@ -32,7 +33,7 @@ fn qos() -> impl Strategy<Value = QoS> {
     prop_oneof![Just(QoS::AtMostOnce), Just(QoS::AtLeastOnce), Just(QoS::ExactlyOnce)]
 }
 
-/// Few, so that they meet; now and then any.
+/// Few identifiers, so that they collide; sometimes any.
 fn packet_id() -> impl Strategy<Value = PacketId> {
     prop_oneof![9 => 1u16..8, 1 => 1u16..].prop_map(|id| PacketId::new(id).unwrap())
 }
@@ -68,7 +69,7 @@ fn publish() -> impl Strategy<Value = Publish> {
     )
 }
 
-/// What a client can say after CONNECT, and a second CONNECT.
+/// Packets that a client may send after CONNECT, and a second CONNECT.
 fn packet() -> impl Strategy<Value = Packet> {
     let filter = || TopicFilter::try_from("a/#").unwrap();
     let subscription = move || Subscription { filter: filter(), options: SubscriptionOptions::at(QoS::ExactlyOnce) };
@@ -105,13 +106,13 @@ fn operation() -> impl Strategy<Value = Operation> {
     ]
 }
 
-/// The server's side, and the bounds that its session has to keep.
+/// The server's side, and the bounds of its session.
 struct Server {
     connection: Connection,
     now: Instant,
     out: WriteBuffer,
     pending: Vec<PendingAck>,
-    /// Highest Receive Maximum so far: the server's, the peer's.
+    /// Highest Receive Maximums so far: the server's, the peer's.
     highest: [u16; 2],
     connections: usize,
 }
@@ -132,7 +133,7 @@ impl Server {
         Self { connection, now: self.now, out, pending: Vec::new(), highest, connections: self.connections + 1 }
     }
 
-    /// `false`: the connection is over.
+    /// Handles a packet; `false` if the connection is over.
     fn take(&mut self, packet: Packet) -> bool {
         match self.connection.handle_packet(packet, self.now, &mut self.out) {
             Ok(Event::Publish(publication)) => self.pending.extend(publication.ack),
@@ -156,7 +157,7 @@ impl Server {
 
         let session = self.connection.session();
         let [ours, theirs] = self.highest.map(usize::from);
-        // Resumption may leave more than one connection allows; see `Connection`.
+        // Resumption may leave more messages than one connection allows; see `Connection`.
         let allowed = if self.connections == 1 { ours } else { 2 * ours };
         assert!(session.awaiting_release() <= allowed, "{} of {allowed}", session.awaiting_release());
         assert!(session.in_flight() <= theirs, "{} of {theirs}", session.in_flight());

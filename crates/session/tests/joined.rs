@@ -1,7 +1,7 @@
-//! A client's and a server's connection joined on a virtual clock, against a simple model of what each Quality of
-//! Service promises. What one side writes reaches the other through the real decoder, late and in pieces of any
-//! size; a cut loses what is under way in both directions. Runs 2,000 cases of up to 120
-//! operations, and two tables.
+//! Tests of a client's and a server's connection, joined on a virtual clock, against a simple model of QoS 0 to 2.
+//!
+//! The output of one side reaches the other through the real decoder, late and in pieces of any size. A cut loses the
+//! bytes in transit in both directions. Runs 2,000 cases of up to 120 operations, and two tables.
 
 #[path = "joined/pair.rs"]
 mod pair;
@@ -13,9 +13,9 @@ use tenbin_codec::{ProtocolVersion, QoS};
 #[derive(Debug, Clone)]
 enum Operation {
     Publish(End, QoS, u8),
-    /// So many bytes arrive at this end, if they are there by now.
+    /// Up to this many bytes arrive at this end, if they are due.
     Deliver(End, usize),
-    /// The application of this end answers so many messages, or refuses them.
+    /// The application of this end acknowledges or refuses this many messages.
     Acknowledge(End, usize, bool),
     Wait(u16),
     Cut,
@@ -48,7 +48,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn every_quality_of_service_keeps_its_promise_over_any_number_of_cuts(
+    fn every_qos_keeps_its_guarantee_over_any_number_of_cuts(
         version in prop_oneof![1 => Just(ProtocolVersion::V311), 3 => Just(ProtocolVersion::V5)],
         delays in [0u16..25, 0u16..25],
         first in limits(),
@@ -73,9 +73,9 @@ proptest! {
 
 const LIMITS: ConnectionLimits = ConnectionLimits { receive_maximum: [2, 2], topic_aliases: [2, 2] };
 
-/// The server has the message, its application has not said so, and the connection is gone.
+/// The server has the message, but its application has not acknowledged it when the connection is lost.
 #[test]
-fn mqtt_4_3_3_10_exactly_once_holds_over_a_crash_between_taking_and_acknowledging() {
+fn mqtt_4_3_3_10_cut_before_pubrec_keeps_exactly_once() {
     for cuts in 1..4 {
         let mut pair = Pair::new(ProtocolVersion::V5, [1, 1]);
         pair.connect(LIMITS);
@@ -102,7 +102,7 @@ fn a_cut_after_any_byte_breaks_no_promise() {
                 pair.connect(LIMITS);
                 pair.publish(sender, qos, 0);
                 for byte in 0..bytes {
-                    // to the receiver first; what it answers is there at once
+                    // The receiver first; its answer arrives at once.
                     let end = if pair.is_under_way_to(sender.other()) { sender.other() } else { sender };
                     pair.deliver(end, 1);
                     if byte % 2 == 0 {

@@ -1,4 +1,4 @@
-//! The command line.
+//! Command line of `tenbin simulate`.
 
 use std::num::NonZeroU32;
 use std::path::PathBuf;
@@ -22,7 +22,7 @@ pub struct SimulateArgs {
     pub(crate) how: How,
 }
 
-/// What else can be simulated.
+/// Other simulations.
 #[derive(Debug, Clone, Subcommand)]
 pub(crate) enum Command {
     /// All scenarios of the project, the goals of adaptive, and random scenarios
@@ -53,7 +53,7 @@ pub(crate) struct RandomArgs {
     pub(crate) how: How,
 }
 
-/// How it is simulated and shown.
+/// Options of the simulation and its output.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct How {
     /// Policies to compare, separated by commas; central_queue is the bound [default: the most telling ones]
@@ -64,7 +64,7 @@ pub(crate) struct How {
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,
 
-    /// Runs that are put together, each with the next seed [default: what the scenario says]
+    /// Runs to combine, each with the next seed [default: as in the scenario]
     #[arg(long, value_name = "K")]
     pub(crate) seeds: Option<NonZeroU32>,
 
@@ -73,10 +73,10 @@ pub(crate) struct How {
     pub(crate) format: Format,
 }
 
-/// How the figures are printed.
+/// Output format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
-    /// For people.
+    /// Table for people.
     Table,
     /// One JSON document.
     Json,

@@ -1,4 +1,4 @@
-//! When messages come to the broker.
+//! Arrival times of messages at the broker.
 
 use std::{fmt, num::NonZeroU32};
 
@@ -7,19 +7,19 @@ use tenbin_balancer::Rng;
 
 use crate::{distribution::Distribution, span::Span};
 
-/// When messages come to the broker, of all publishers together.
+/// Arrival times of messages at the broker, of all publishers together.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Arrivals {
-    /// One after each such time.
+    /// One message after each such interval.
     Fixed(Span),
-    /// One after an exponential time of this mean: what many independent publishers make together.
+    /// One message after an exponential interval of this mean, as many independent publishers produce.
     Poisson(Span),
-    /// Many at one instant.
+    /// Many messages at one instant.
     Bursts {
         /// Messages of a burst.
         messages: NonZeroU32,
-        /// From one burst to the next.
+        /// Interval between bursts.
         every: Span,
     },
 }
@@ -34,7 +34,7 @@ impl Arrivals {
         }
     }
 
-    /// The instants of `count` messages in ns, the first at 0.
+    /// Returns the arrival times of `count` messages in ns, the first at 0.
     pub fn instants(self, count: u32, rng: &mut Rng) -> Vec<u64> {
         match self {
             Self::Fixed(every) => (0..u64::from(count)).map(|index| index * every.ns()).collect(),

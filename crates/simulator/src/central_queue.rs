@@ -1,4 +1,4 @@
-//! The bound for messages that have come already: those of a run that was measured, not simulated.
+//! The bound for the messages of a measured run, which are not simulated.
 
 use std::num::NonZeroU32;
 
@@ -11,20 +11,21 @@ use crate::{
     span::Span,
 };
 
-/// A message of a run that was measured.
+/// A message of a measured run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arrival {
-    /// When it came; the times in [`WorkerKind`] are counted from the same moment.
+    /// Time of its arrival, on the same scale as the times in [`WorkerKind`].
     pub at: Span,
-    /// What [`Distribution::service_ns`](crate::Distribution::service_ns) draws its service time from.
+    /// Random number from which [`Distribution::service_ns`](crate::Distribution::service_ns) draws its service time.
     pub luck: u64,
 }
 
-/// When each of `arrivals`, which are in the order of time, is taken out of one queue by whoever of `workers` is free,
-/// as [`Chooser::CentralQueue`] has it; at last, where `is_acknowledged` gives what a worker that died had to others.
-/// `None` for what nobody takes, since nobody is left.
+/// Times at which free `workers` take each of `arrivals` out of one queue, as with [`Chooser::CentralQueue`].
+///
+/// `arrivals` are in the order of time. With `is_acknowledged`, messages of a dead worker go to others, and the last
+/// time counts. `None` for a message that no worker is left to take.
 pub fn central_queue(workers: Vec<WorkerKind>, is_acknowledged: bool, arrivals: &[Arrival]) -> Vec<Option<Span>> {
-    // Interval and number are replaced by what came.
+    // The measured arrivals replace interval and number.
     let scenario = Scenario::of(String::new(), NonZeroU32::MIN, Arrivals::Fixed(Span::from_ns(1)), workers);
     let deliveries = simulate(&Plan::with(&scenario, arrivals), is_acknowledged, Chooser::CentralQueue);
     let start_ns = scenario.idle.ns();
@@ -36,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_came_is_taken_by_who_is_free() {
+    fn arrivals_are_taken_by_free_workers() {
         let text = "messages = 1\narrivals = { fixed = \"1s\" }\n[[workers]]\nservice = \"25ms\"\njoins = \"30ms\"\n\
                     [[workers]]\nservice = \"10ms\"\ndies = \"45ms\"";
         let workers = Scenario::parse("test", text).unwrap().workers;
@@ -45,8 +46,8 @@ mod tests {
             let taken = central_queue(workers.clone(), is_acknowledged, &arrivals);
             taken.into_iter().map(|taken| taken.map(Span::ms)).collect::<Vec<_>>()
         };
-        // The fast one is alone at first and idle from 30 to 34 ms. It dies with the message of 44 ms, and the slow one
-        // is busy until 66 ms with that of 41 ms.
+        // The fast worker is alone at first and idle from 30 to 34 ms. It dies with the message of 44 ms. The slow
+        // worker is busy until 66 ms with that of 41 ms.
         assert_eq!(taken_ms(false), [0.0, 10.0, 20.0, 34.0, 41.0, 44.0].map(Some));
         assert_eq!(taken_ms(true), [0.0, 10.0, 20.0, 34.0, 41.0, 66.0].map(Some));
         assert_eq!(central_queue(Vec::new(), true, &arrivals[..1]), [None]);

@@ -1,22 +1,21 @@
-//! Who decides where a message goes: a policy of the balancer, or the bound that no policy can beat by much.
+//! Choice of a message's worker: by a policy of the balancer, or by the bound that no policy can beat by much.
 
 use std::{fmt, str::FromStr};
 
 use tenbin_balancer::Policy;
 
-/// Who decides where a message goes.
+/// Chooses the worker of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Chooser {
-    /// The balancer, by this policy.
+    /// The balancer, with this policy.
     Policy(Policy),
-    /// `central_queue`: nobody. Messages wait in one queue, and whoever is free takes the next at once, without any
-    /// delay; of several the fastest. No broker can do this over a network: it is what the others are compared with.
+    /// `central_queue`: messages wait in one queue, and a free worker takes the next at once, the fastest one first. No
+    /// broker can do this over a network: it is the bound for comparison.
     CentralQueue,
 }
 
 impl Chooser {
-    /// What is compared if nothing is asked for: `adaptive` beside the thesis' score and what other products use, and
-    /// the bound.
+    /// Default comparison: `adaptive`, the thesis' score, policies of other products, and the bound.
     pub fn telling() -> Vec<Self> {
         TELLING.map(Self::Policy).into_iter().chain([Self::CentralQueue]).collect()
     }
@@ -56,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_lead_back() {
+    fn chooser_names_round_trip() {
         for chooser in Policy::ALL.map(Chooser::Policy).into_iter().chain([Chooser::CentralQueue]) {
             assert_eq!(chooser.name().parse(), Ok(chooser));
         }

@@ -1,13 +1,13 @@
-//! How long a worker takes for a message.
+//! Service times of messages.
 
 use std::fmt;
 
 use serde::Deserialize;
 
-/// The shape of service times around their mean.
+/// Shape of service times around their mean.
 ///
-/// A time is drawn from the message's own luck, a number that is the same whichever worker gets the message: so all
-/// policies of a run are compared on the same work.
+/// A time is drawn from the message's own random number, its luck, which is the same for every worker. So all policies
+/// of a run are compared on the same work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Distribution {
@@ -23,7 +23,7 @@ pub enum Distribution {
 }
 
 impl Distribution {
-    /// What is wrong with its parameter, if anything.
+    /// Error in its parameter, if any.
     pub(crate) fn fault(self) -> Option<String> {
         match self {
             Self::Jitter(fraction) if !(0.0..=1.0).contains(&fraction) => {
@@ -36,7 +36,7 @@ impl Distribution {
         }
     }
 
-    /// A service time in ns, at least 1, for a message of this luck.
+    /// Returns a service time in ns, at least 1, for a message with this luck.
     pub fn service_ns(self, mean_ns: u64, luck: u64) -> u64 {
         let mean = mean_ns as f64;
         // 53 bits: exact in an f64, and below 1.
@@ -62,7 +62,7 @@ impl fmt::Display for Distribution {
     }
 }
 
-/// An hour: what a Pareto tail may cost at most.
+/// An hour, the largest service time of a Pareto tail.
 const LONGEST_NS: f64 = 3600e9;
 
 #[cfg(test)]
@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn means_are_kept() {
+    fn distributions_keep_their_mean() {
         let shapes = [
             (Distribution::Fixed, 0.0),
             (Distribution::Jitter(0.5), 0.01),
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn the_extremes_of_luck_stay_within_bounds() {
+    fn extreme_random_numbers_stay_within_bounds() {
         for luck in [0, u64::MAX] {
             let jitter = Distribution::Jitter(0.25).service_ns(1000, luck);
             assert!((750..=1250).contains(&jitter), "{jitter}");

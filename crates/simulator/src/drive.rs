@@ -1,4 +1,4 @@
-//! All calls of the balancer: what a broker would do with it.
+//! All calls of the balancer, as a broker would make them.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::{
     span::Span,
 };
 
-/// A share group of the real balancer, whose members are workers by their number.
+/// A share group of the real balancer. Its members are workers, by number.
 pub(crate) struct Drive {
     group: Group<usize>,
     is_acknowledged: bool,
@@ -23,7 +23,7 @@ impl Drive {
         Self { group: Group::new(policy), is_acknowledged, loads: vec![None; workers], rng: Rng::new(seed) }
     }
 
-    /// A worker connects and subscribes.
+    /// Lets a worker connect and subscribe.
     pub(crate) fn join(&mut self, worker: usize, plan: &WorkerPlan<'_>, now: Nanos) {
         let load = Arc::new(MemberLoad::new(now));
         load.set_round_trip(Span::from_ns(2 * plan.kind.delay.ns()).duration());
@@ -34,13 +34,13 @@ impl Drive {
         self.group.join(MemberId(worker as u64), load, plan.kind.weight.get(), worker, now);
     }
 
-    /// A worker's subscription ends.
+    /// Ends a worker's subscription.
     pub(crate) fn leave(&mut self, worker: usize) {
         self.group.leave(MemberId(worker as u64));
     }
 
-    /// Who gets the message; `None` if the group is empty. It is on its way at once: the simulated connections
-    /// have room.
+    /// Chooses the worker of a message; `None` if the group is empty. The message is sent at once: simulated
+    /// connections have room.
     pub(crate) fn pick(&mut self, message: &Message, now: Nanos) -> Option<usize> {
         let dispatch = Dispatch {
             at: now,
@@ -58,21 +58,21 @@ impl Drive {
         Some(*member.value())
     }
 
-    /// A ping with a report arrives.
+    /// Handles a ping with a report.
     pub(crate) fn report(&mut self, worker: usize, report: &LoadReport, now: Nanos) {
         if let Some(load) = &self.loads[worker] {
             load.report(report, now);
         }
     }
 
-    /// A ping without a report arrives.
+    /// Handles a ping without a report.
     pub(crate) fn plain_ping(&mut self, worker: usize, now: Nanos) {
         if let Some(load) = &self.loads[worker] {
             load.plain_ping(now);
         }
     }
 
-    /// An acknowledgement arrives of the message that was sent at `sent_at`.
+    /// Handles the acknowledgement of the message sent at `sent_at`.
     pub(crate) fn acknowledged(&mut self, worker: usize, sent_at: Nanos, now: Nanos) {
         if let Some(load) = &self.loads[worker] {
             load.acknowledged(&Acknowledged::one(sent_at, MESSAGE_BYTES, now));
@@ -80,7 +80,7 @@ impl Drive {
     }
 }
 
-/// A number spread over all of `u64`.
+/// Spreads a number over all of `u64`.
 fn hash(number: u32) -> u64 {
     Rng::new(u64::from(number)).next_u64()
 }

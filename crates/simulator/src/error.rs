@@ -2,7 +2,7 @@ use std::{error::Error, fmt, io};
 
 use crate::scenario::ScenarioError;
 
-/// Why a simulation gave no result. Each reads as one line.
+/// Reason why a simulation has no result. Each displays as one line.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum SimulateError {

@@ -1,10 +1,10 @@
-//! What happens in virtual time, in its order.
+//! Events in virtual time, in order.
 
 use std::{cmp::Ordering, collections::BinaryHeap};
 
 use tenbin_balancer::Nanos;
 
-/// What is still to happen; the earliest first, and of one instant in the order in which it was scheduled.
+/// Pending events, earliest first. Events of one instant are in the order of scheduling.
 #[derive(Debug)]
 pub(crate) struct Events<E> {
     heap: BinaryHeap<Scheduled<E>>,
@@ -23,20 +23,20 @@ impl<E> Events<E> {
         Self { heap: BinaryHeap::new(), scheduled: 0 }
     }
 
-    /// `event` happens at `at`, which is not before what happened last.
+    /// Schedules `event` at `at`, which must not be before the last event.
     pub(crate) fn schedule(&mut self, at: Nanos, event: E) {
         self.scheduled += 1;
         self.heap.push(Scheduled { at, number: self.scheduled, event });
     }
 
-    /// What happens next, and when.
+    /// Removes the next event, and returns it with its time.
     pub(crate) fn next(&mut self) -> Option<(Nanos, E)> {
         self.heap.pop().map(|scheduled| (scheduled.at, scheduled.event))
     }
 }
 
 impl<E> Ord for Scheduled<E> {
-    /// The heap gives its greatest first.
+    /// Reversed, since the heap yields its greatest first.
     fn cmp(&self, other: &Self) -> Ordering {
         (other.at, other.number).cmp(&(self.at, self.number))
     }

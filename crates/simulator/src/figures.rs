@@ -1,4 +1,4 @@
-//! What a policy's runs come to.
+//! Figures of a policy's runs.
 
 use hdrhistogram::Histogram;
 
@@ -7,11 +7,11 @@ use crate::{plan::Plan, simulation::Delivery};
 /// Figures of one policy in one scenario, over all seeds.
 #[derive(Clone, Debug)]
 pub struct Figures {
-    /// From arrival at the broker until taken out of the worker's queue.
+    /// From arrival at the broker until a worker takes the message out of its queue.
     pub waiting: Times,
-    /// From arrival at the broker until finished.
+    /// From arrival at the broker until completion.
     pub sojourn: Times,
-    /// Messages that were not finished: lost with a worker that died, or never done.
+    /// Messages that were not finished: lost with a dead worker, or never processed.
     pub unfinished: u64,
     /// Mean waiting time in ms of each run, in the order of seeds.
     pub means_ms: Vec<f64>,
@@ -19,18 +19,18 @@ pub struct Figures {
     pub workers: Vec<WorkerFigures>,
 }
 
-/// One worker's part.
+/// Figures of one worker.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct WorkerFigures {
-    /// Messages that it got.
+    /// Messages that it received.
     pub messages: u64,
-    /// Waiting times of those that it took.
+    /// Waiting times of the messages that it took.
     pub waiting: Extent,
-    /// The same of the stable phase: messages 500 to 999.
+    /// Waiting times in the stable phase: messages 500 to 999.
     pub stable: Extent,
 }
 
-/// Times of which mean and maximum are enough.
+/// Mean and maximum of times.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Extent {
     count: u64,
@@ -56,7 +56,7 @@ impl Figures {
         }
     }
 
-    /// Of one run.
+    /// Figures of one run.
     pub(crate) fn of(plan: &Plan<'_>, deliveries: &[Delivery]) -> Self {
         let mut figures = Self { workers: vec![WorkerFigures::default(); plan.workers.len()], ..Self::new() };
         for (number, delivery) in deliveries.iter().enumerate() {
@@ -84,7 +84,7 @@ impl Figures {
         figures
     }
 
-    /// Takes the runs of `other` in, which come after these.
+    /// Adds the runs of `other`, which follow these.
     pub(crate) fn merge(&mut self, other: &Self) {
         self.waiting.merge(&other.waiting);
         self.sojourn.merge(&other.sojourn);
@@ -110,22 +110,22 @@ impl Times {
         self.ns.add(&other.ns).expect("the histogram grows");
     }
 
-    /// How many.
+    /// Number of times.
     pub fn count(&self) -> u64 {
         self.ns.len()
     }
 
-    /// 0 if there are none.
+    /// Mean, or 0 without any time.
     pub fn mean_ms(&self) -> f64 {
         if self.count() == 0 { 0.0 } else { self.sum_ns as f64 / self.count() as f64 / NS_PER_MS }
     }
 
-    /// The time that this fraction of all stays within.
+    /// The time that this fraction of all times does not exceed.
     pub fn quantile_ms(&self, fraction: f64) -> f64 {
         self.ns.value_at_quantile(fraction) as f64 / NS_PER_MS
     }
 
-    /// The longest.
+    /// The longest time.
     pub fn max_ms(&self) -> f64 {
         self.ns.max() as f64 / NS_PER_MS
     }
@@ -142,12 +142,12 @@ impl Extent {
         self.max_ns = self.max_ns.max(other.max_ns);
     }
 
-    /// 0 if there are none.
+    /// Mean, or 0 without any time.
     pub fn mean_ms(&self) -> f64 {
         if self.count == 0 { 0.0 } else { self.sum_ns as f64 / self.count as f64 / NS_PER_MS }
     }
 
-    /// The longest.
+    /// The longest time.
     pub fn max_ms(&self) -> f64 {
         self.max_ns as f64 / NS_PER_MS
     }
@@ -159,6 +159,6 @@ impl Default for Times {
     }
 }
 
-/// Messages by which the thesis compares policies when they have settled.
+/// Messages by which the thesis compares policies in the stable phase.
 const STABLE_PHASE: std::ops::Range<usize> = 500..1000;
 const NS_PER_MS: f64 = 1e6;

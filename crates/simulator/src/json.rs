@@ -1,4 +1,4 @@
-//! The same figures for programs.
+//! The figures as JSON.
 
 use serde_json::{Value, json};
 
@@ -8,7 +8,7 @@ use crate::{
     runs::Case,
 };
 
-/// One case, with all its choosers.
+/// One case with all its choosers.
 pub(crate) fn case(case: &Case<'_>, figures: &[Figures]) -> Value {
     let choosers: Vec<_> = case.choosers.iter().zip(figures).map(|(by, figures)| chooser(*by, figures)).collect();
     json!({

@@ -1,8 +1,8 @@
-//! Share groups in virtual time.
+//! Simulation of share groups in virtual time.
 //!
-//! The [balancer](tenbin_balancer) itself chooses, as in the broker; workers, publishers and the network between
-//! are simulated: a run of fifteen seconds takes a few milliseconds, and the same seed always gives the same
-//! figures. All policies of a comparison get the same messages at the same instants, with the same work in them.
+//! The real [balancer](tenbin_balancer) chooses, as in the broker. Workers, publishers and the network are simulated: a
+//! run of fifteen seconds takes a few milliseconds, and the same seed always gives the same figures. All policies of a
+//! comparison get the same messages at the same instants, with the same work.
 //!
 //! ```text
 //!   arrivals ──► broker: Members::pick ──delay──► queue ──► threads ──► done
@@ -46,13 +46,13 @@ pub use runs::{Case, run_all};
 pub use scenario::Scenario;
 pub use span::Span;
 
-/// The policies, and what [`Arrivals::instants`] draws from.
+/// The policies, and the random numbers of [`Arrivals::instants`].
 pub use tenbin_balancer::{Policy, Rng};
 
-/// Runs the command to its end; results go to standard output.
+/// Runs the command to its end and prints the results to standard output.
 ///
 /// # Errors
-/// A scenario that cannot be used, results that cannot be printed. Each is one line.
+/// A scenario that cannot be used, or results that cannot be printed. Each error is one line.
 pub fn run(args: &SimulateArgs) -> Result<(), SimulateError> {
     run_to(args, &mut io::stdout().lock())
 }

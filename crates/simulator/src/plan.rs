@@ -1,4 +1,4 @@
-//! One run of a scenario before any policy has chosen: all of its luck.
+//! One run of a scenario before any policy has chosen: all its random numbers.
 
 use tenbin_balancer::{Nanos, Rng};
 
@@ -7,52 +7,52 @@ use crate::{
     scenario::{EAGER_GAP, Scenario, WorkerKind},
 };
 
-/// Everything in a run that does not depend on who gets which message. Every policy is measured on the same plan.
+/// Everything in a run that does not depend on the choice of workers. Every policy is measured on the same plan.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan<'a> {
     pub(crate) scenario: &'a Scenario,
     pub(crate) messages: Vec<Message>,
-    /// In the order of joining at the same instant.
+    /// In the order of joining, also at the same instant.
     pub(crate) workers: Vec<WorkerPlan<'a>>,
-    /// Seed of the policies' own randomness.
+    /// Seed of the policies' own random numbers.
     pub(crate) picks_seed: u64,
 }
 
-/// A message that comes to the broker.
+/// A message that arrives at the broker.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Message {
     pub(crate) at: Nanos,
     pub(crate) publisher: u32,
     pub(crate) topic: u32,
-    /// What its service time is drawn from.
+    /// Random number that its service time is drawn from.
     pub(crate) luck: u64,
 }
 
-/// A worker that will be there for some time.
+/// A worker, and its time in the group.
 #[derive(Clone, Debug)]
 pub(crate) struct WorkerPlan<'a> {
     pub(crate) kind: &'a WorkerKind,
     pub(crate) joins: Nanos,
     pub(crate) first_ping: Nanos,
     pub(crate) leaves: Option<Leaving>,
-    /// From, to.
+    /// Start and end of each pause.
     pub(crate) pauses: Vec<(Nanos, Nanos)>,
-    /// From when on, which mean service time in ns.
+    /// Start of each step, and its mean service time in ns.
     pub(crate) steps: Vec<(Nanos, u64)>,
 }
 
-/// The end of a worker.
+/// End of a worker.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Leaving {
     pub(crate) at: Nanos,
-    /// Whether what it has is gone with it.
+    /// True if the worker dies with its messages.
     pub(crate) dies: bool,
 }
 
 impl<'a> Plan<'a> {
-    /// The run of `scenario` with this seed. The same arguments always give the same plan.
+    /// Plans the run of `scenario` with this seed. The same arguments always give the same plan.
     pub(crate) fn new(scenario: &'a Scenario, seed: u64) -> Self {
-        // Streams of their own, so that one more worker changes no message.
+        // Separate random streams, so that another worker changes no message.
         let mut streams = Rng::new(seed);
         let mut stream = || Rng::new(streams.next_u64());
         let (mut arrivals, mut messages, mut pings, mut churn) = (stream(), stream(), stream(), stream());
@@ -74,8 +74,7 @@ impl<'a> Plan<'a> {
         Self { scenario, messages, workers, picks_seed }
     }
 
-    /// A run of the scenario's workers in which these messages come, whatever the scenario says of them; without churn
-    /// and luck.
+    /// Plans a run of the scenario's workers with these messages instead of the scenario's own, without churn and luck.
     pub(crate) fn with(scenario: &'a Scenario, arrivals: &[Arrival]) -> Self {
         let start = scenario.idle.ns();
         let message =
@@ -86,7 +85,7 @@ impl<'a> Plan<'a> {
 }
 
 impl<'a> WorkerPlan<'a> {
-    /// All that the scenario has from the start, or whose joining it says.
+    /// All workers that are present from the start, or have a time of joining.
     fn all(scenario: &'a Scenario, pings: &mut Rng) -> Vec<Self> {
         let kinds = scenario.workers.iter().flat_map(|kind| (0..kind.count.get()).map(move |_| kind));
         kinds.map(|kind| Self::new(scenario, kind, pings)).collect()
@@ -112,7 +111,7 @@ impl<'a> WorkerPlan<'a> {
         plan
     }
 
-    /// Pings of one worker have a random place in their interval.
+    /// Sets the time of joining, and a random offset of the pings within their interval.
     fn join_at(&mut self, joins: Nanos, scenario: &Scenario, pings: &mut Rng) {
         self.joins = joins;
         let every_us = (scenario.pings.every.ns().max(EAGER_GAP.ns()) / 1000) as u32;
@@ -130,12 +129,12 @@ impl<'a> WorkerPlan<'a> {
         step.map_or(self.kind.service.ns(), |(_, mean_ns)| *mean_ns)
     }
 
-    /// The end of the pause that `now` is in.
+    /// End of the pause that contains `now`.
     pub(crate) fn pause_end(&self, now: Nanos) -> Option<Nanos> {
         self.pauses.iter().find(|(from, to)| (*from..*to).contains(&now)).map(|(_, to)| *to)
     }
 
-    /// When work of `service_ns` is done that begins at `start`: pauses within it come on top.
+    /// End of work of `service_ns` that begins at `start`. Pauses during the work are added.
     pub(crate) fn finish(&self, start: Nanos, service_ns: u64) -> Nanos {
         let mut finish = start.0 + service_ns;
         for (from, to) in &self.pauses {
@@ -147,7 +146,7 @@ impl<'a> WorkerPlan<'a> {
     }
 }
 
-/// Adds a worker for each one that churn makes leave.
+/// Adds a worker for each one that churn removes.
 fn plan_churn<'a>(
     scenario: &'a Scenario,
     workers: &mut Vec<WorkerPlan<'a>>,
@@ -183,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pause_lengthens_what_it_meets() {
+    fn pause_delays_work_that_overlaps_it() {
         let scenario = scenario("[[workers]]\nservice = \"25ms\"\npauses = [{ at = \"1s\", for = \"2s\" }]");
         let plan = Plan::new(&scenario, 1);
         let worker = &plan.workers[0];
@@ -207,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_seed_decides_everything_and_workers_change_no_message() {
+    fn seed_decides_the_plan_and_workers_change_no_message() {
         let (one, two) = ("[[workers]]\nservice = \"25ms\"", "[[workers]]\nservice = \"25ms\"\ncount = 2");
         let (one, two) = (scenario(one), scenario(two));
         let luck = |scenario, seed| Plan::new(scenario, seed).messages.iter().map(|m| m.luck).collect::<Vec<_>>();

@@ -1,4 +1,4 @@
-//! Many runs on all processors, with results that do not depend on how many these are.
+//! Many runs on all processors, with results that do not depend on the number of processors.
 
 use std::{
     sync::atomic::{AtomicUsize, Ordering::Relaxed},
@@ -7,16 +7,16 @@ use std::{
 
 use crate::{args::How, chooser::Chooser, figures::Figures, plan::Plan, scenario::Scenario, simulation::simulate};
 
-/// A scenario at one Quality of Service, and who is to be compared in it.
+/// A scenario at one Quality of Service, with the choosers to compare.
 #[derive(Clone, Debug)]
 pub struct Case<'a> {
-    /// What is simulated.
+    /// Scenario to simulate.
     pub scenario: &'a Scenario,
-    /// 0 or 1.
+    /// Quality of Service: 0 or 1.
     pub qos: u8,
-    /// Who decides; each on the same arrivals and the same work.
+    /// Choosers, each on the same arrivals and the same work.
     pub choosers: Vec<Chooser>,
-    /// The seed of the first run; each run after it has the next.
+    /// Seed of the first run. Each further run has the next seed.
     pub seed: u64,
     /// Number of runs.
     pub seeds: u32,
@@ -35,7 +35,7 @@ impl<'a> Case<'a> {
     }
 }
 
-/// Runs all cases; figures of each in the order of its choosers.
+/// Runs all cases. Returns the figures of each in the order of its choosers.
 pub fn run_all(cases: &[Case<'_>]) -> Vec<Vec<Figures>> {
     let one = |case: usize, run: u32, chooser: usize| Job { case, run, chooser };
     let jobs: Vec<_> = (0..cases.len())

@@ -1,4 +1,4 @@
-//! The run of a plan under one policy.
+//! Runs a plan under one chooser.
 
 use std::collections::VecDeque;
 
@@ -13,22 +13,22 @@ use crate::{
     worker::{Sent, Worker},
 };
 
-/// What became of a message.
+/// Fate of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Delivery {
-    /// When it came to the broker.
+    /// Time of arrival at the broker.
     pub(crate) arrived: Nanos,
-    /// Who got it, at last.
+    /// The last worker that received it.
     pub(crate) worker: Option<u32>,
-    /// When it was taken out of the worker's queue.
+    /// Time when the worker took it out of its queue.
     pub(crate) taken: Option<Nanos>,
-    /// When it was done.
+    /// Time of completion.
     pub(crate) finished: Option<Nanos>,
 }
 
-/// Runs `plan`, with acknowledgements or without, and says what became of each message, in the order of arrival.
+/// Runs `plan`, with or without acknowledgements. Returns the fate of each message in the order of arrival.
 ///
-/// Ends when every message is finished or lost, or [`PATIENCE_NS`] after the last has come.
+/// Ends when every message is finished or lost, or [`PATIENCE_NS`] after the last arrival.
 pub(crate) fn simulate(plan: &Plan<'_>, is_acknowledged: bool, chooser: Chooser) -> Vec<Delivery> {
     let mut simulation = Simulation::new(plan, is_acknowledged, chooser);
     simulation.run();
@@ -38,13 +38,13 @@ pub(crate) fn simulate(plan: &Plan<'_>, is_acknowledged: bool, chooser: Chooser)
 struct Simulation<'a> {
     plan: &'a Plan<'a>,
     is_acknowledged: bool,
-    /// `None`: one queue at the broker, which free workers take from.
+    /// `None` for one queue at the broker, from which free workers take messages.
     drive: Option<Drive>,
     events: Events<Event>,
     workers: Vec<Worker<'a>>,
     /// Workers that are members now, in the order of joining.
     members: Vec<u32>,
-    /// Messages that wait at the broker: for a member, or in the central queue.
+    /// Messages that wait at the broker, for a member or in the central queue.
     waiting: VecDeque<u32>,
     deliveries: Vec<Delivery>,
     /// Messages that are neither finished nor lost.
@@ -54,19 +54,19 @@ struct Simulation<'a> {
 /// `worker` and `message` are numbers in the plan.
 #[derive(Clone, Copy, Debug)]
 enum Event {
-    /// A message comes to the broker.
+    /// A message arrives at the broker.
     Arrives { message: u32 },
-    /// A message comes to its worker.
+    /// A message arrives at its worker.
     Received { worker: u32, sent: Sent },
-    /// A thread is done with a message.
+    /// A thread completes a message.
     Finished { worker: u32, sent: Sent, service_ns: u64 },
-    /// A worker goes on after a pause.
+    /// A worker resumes after a pause.
     Resumes { worker: u32 },
-    /// A worker's ping is due; outdated if it has sent another number of them since.
+    /// A worker's ping is due, unless it has sent further pings since.
     PingDue { worker: u32, pings: u32 },
-    /// A ping comes to the broker.
+    /// A ping arrives at the broker.
     Ping { worker: u32, report: Option<LoadReport> },
-    /// An acknowledgement comes to the broker.
+    /// An acknowledgement arrives at the broker.
     Acknowledged { worker: u32, sent_at: Nanos },
     /// A worker subscribes.
     Joins { worker: u32 },
@@ -153,7 +153,7 @@ impl<'a> Simulation<'a> {
         }
     }
 
-    /// The broker has a message for the group.
+    /// Sends a message to a member of the group, or queues it.
     fn dispatch(&mut self, message: u32, now: Nanos) {
         let Some(drive) = &mut self.drive else {
             self.waiting.push_back(message);
@@ -167,7 +167,7 @@ impl<'a> Simulation<'a> {
         self.events.schedule(received, Event::Received { worker: worker as u32, sent: Sent { message, at: now } });
     }
 
-    /// Gives what waits in the central queue to threads that are free.
+    /// Gives messages of the central queue to free threads.
     fn serve_central_queue(&mut self, now: Nanos) {
         while !self.waiting.is_empty() {
             let is_free = |worker: &u32| {
@@ -190,7 +190,7 @@ impl<'a> Simulation<'a> {
         }
         of.queue.push_back(sent);
         if of.plan.kind.acknowledges == Acknowledges::OnArrival {
-            // A process that stands still acknowledges when it goes on.
+            // A paused process acknowledges when it resumes.
             let acknowledges = of.plan.pause_end(now).unwrap_or(now);
             self.acknowledge(worker, sent, acknowledges);
         }
@@ -198,7 +198,7 @@ impl<'a> Simulation<'a> {
         self.plan_eager_ping(worker, now);
     }
 
-    /// Threads that are free take what is in the queue.
+    /// Lets free threads take messages out of the queue.
     fn go_on(&mut self, worker: u32, now: Nanos) {
         if self.drive.is_none() {
             return self.serve_central_queue(now);
@@ -262,7 +262,7 @@ impl<'a> Simulation<'a> {
         self.events.schedule(next, Event::PingDue { worker, pings });
     }
 
-    /// Puts a ping before its time on the calendar, if there is reason for one.
+    /// Schedules an early ping, if there is a reason for one.
     fn plan_eager_ping(&mut self, worker: u32, now: Nanos) {
         let of = &mut self.workers[worker as usize];
         if !self.plan.scenario.pings.eager || of.has_eager_ping || self.drive.is_none() {
@@ -316,7 +316,7 @@ impl<'a> Simulation<'a> {
     }
 }
 
-/// Virtual time after the last arrival in which a message counts as unfinished only: an hour.
+/// Virtual time after the last arrival until open messages count as unfinished: an hour.
 const PATIENCE_NS: u64 = 3_600_000_000_000;
 
 #[cfg(test)]

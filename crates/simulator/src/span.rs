@@ -1,38 +1,38 @@
-//! Lengths of virtual time.
+//! Spans of virtual time.
 
 use std::{fmt, str::FromStr, time::Duration};
 
 use serde::{Deserialize, Deserializer, de};
 
-/// A length of virtual time in whole nanoseconds, written `250us`, `10.7ms`, `15s` or `2m`. At most a day.
+/// A span of virtual time in whole nanoseconds, written `250us`, `10.7ms`, `15s` or `2m`. At most a day.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Span(u64);
 
 impl Span {
-    /// Nothing.
+    /// The empty span.
     pub const ZERO: Self = Self(0);
 
-    /// Of `ns` nanoseconds.
+    /// A span of `ns` nanoseconds.
     pub const fn from_ns(ns: u64) -> Self {
         Self(ns)
     }
 
-    /// Of `ms` milliseconds, to the nearest nanosecond.
+    /// A span of `ms` milliseconds, to the nearest nanosecond.
     pub fn from_ms(ms: f64) -> Self {
         Self((ms * NS_PER_MS).round() as u64)
     }
 
-    /// In nanoseconds.
+    /// The span in nanoseconds.
     pub const fn ns(self) -> u64 {
         self.0
     }
 
-    /// In milliseconds.
+    /// The span in milliseconds.
     pub fn ms(self) -> f64 {
         self.0 as f64 / NS_PER_MS
     }
 
-    /// As the standard library has it.
+    /// The span as a type of the standard library.
     pub fn duration(self) -> Duration {
         Duration::from_nanos(self.0)
     }
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_back() {
+    fn written_values_are_read_back() {
         for ns in [0, 1, 200_000, 10_700_000, 999_999_999, 2_000_000_000, 15_123_456_789] {
             assert_eq!(Span::from_ns(ns).to_string().parse(), Ok(Span::from_ns(ns)));
         }

@@ -1,4 +1,4 @@
-//! The table for people.
+//! The figures as a table for people.
 
 use std::io::{self, Write};
 
@@ -26,7 +26,7 @@ pub(crate) fn write_case(out: &mut dyn Write, case: &Case<'_>, figures: &[Figure
     Ok(())
 }
 
-/// What the scenario is, on one line.
+/// The scenario in one line.
 fn set_up(scenario: &Scenario, seeds: u32) -> String {
     let kind = |kind: &crate::scenario::WorkerKind| {
         let count = if kind.count.get() == 1 { String::new() } else { format!("{} × ", kind.count) };
@@ -46,7 +46,7 @@ fn set_up(scenario: &Scenario, seeds: u32) -> String {
     )
 }
 
-/// Each worker's share if they are few, else the smallest and the greatest.
+/// Each worker's share if they are few, otherwise the smallest and the greatest.
 fn shares(figures: &Figures) -> String {
     let all: u64 = figures.workers.iter().map(|worker| worker.messages).sum();
     let share = |messages: u64| messages as f64 * 100.0 / all.max(1) as f64;
@@ -58,7 +58,7 @@ fn shares(figures: &Figures) -> String {
     format!("{:.2} to {:.2}, of {}", share(least), share(most), figures.workers.len())
 }
 
-/// Three digits or so, as far as they are worth reading.
+/// Formats a number with about three significant digits.
 pub(crate) fn number(ms: f64) -> String {
     if ms < 99.95 { format!("{ms:.1}") } else { format!("{ms:.0}") }
 }

@@ -1,4 +1,4 @@
-//! A simulated worker: its queue, its threads, and what it knows of its own load.
+//! A simulated worker: its queue, its threads, and its record of its own load.
 
 use std::collections::VecDeque;
 
@@ -10,19 +10,19 @@ use crate::{
     span::Span,
 };
 
-/// A worker as it is now.
+/// Current state of a worker.
 #[derive(Debug)]
 pub(crate) struct Worker<'a> {
     pub(crate) plan: &'a WorkerPlan<'a>,
-    /// What has arrived and not been taken.
+    /// Messages that have arrived and were not taken yet.
     pub(crate) queue: VecDeque<Sent>,
     /// Threads at work.
     pub(crate) busy: u32,
-    /// It is gone, and what it had with it.
+    /// True if the worker and its messages are gone.
     pub(crate) is_dead: bool,
-    /// Pings sent.
+    /// Number of pings sent.
     pub(crate) pings: u32,
-    /// An early ping is on the calendar.
+    /// True if an early ping is scheduled.
     pub(crate) has_eager_ping: bool,
     reporter: Reporter,
 }
@@ -32,7 +32,7 @@ pub(crate) struct Worker<'a> {
 pub(crate) struct Sent {
     /// Its number in the order of arrival at the broker.
     pub(crate) message: u32,
-    /// When the broker sent it.
+    /// Time when the broker sent it.
     pub(crate) at: Nanos,
 }
 
@@ -53,13 +53,13 @@ impl<'a> Worker<'a> {
         self.busy < self.plan.kind.threads.get()
     }
 
-    /// A message is done that took so long.
+    /// Records a completed message and its service time.
     pub(crate) fn finished(&mut self, service_ns: u64) {
         self.reporter.messages += 1;
         self.reporter.total_ns += service_ns;
     }
 
-    /// What it writes into a ping at `now`; `None`: the ping is plain.
+    /// Returns the report of a ping at `now`, or `None` for a plain ping.
     pub(crate) fn ping(&mut self, now: Nanos) -> Option<LoadReport> {
         self.pings += 1;
         self.has_eager_ping = false;
@@ -73,20 +73,20 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// When an eager worker pings next for what has changed since its last ping; `None`: not before its time.
+    /// Time of an early ping because of changes since the last one, or `None` without such changes.
     pub(crate) fn eager_ping_at(&self, now: Nanos) -> Option<Nanos> {
         let is_due = self.plan.kind.reports == Reports::Honest && self.reporter.has_news(self.queue.len() as u64);
         is_due.then(|| now.max(Nanos(self.reporter.pinged_at.0 + EAGER_GAP.ns())))
     }
 }
 
-/// What the client library counts between two pings (`LoadReporter` of `tenbin-client`).
+/// Counters of the client library between two pings (`LoadReporter` of `tenbin-client`).
 #[derive(Debug, Default)]
 struct Reporter {
     messages: u64,
     total_ns: u64,
     pinged_at: Nanos,
-    /// Queue and mean of the last ping; the mean of an earlier one if nothing was finished then.
+    /// Queue and mean of the last ping. The mean is an earlier one if no message was finished since.
     reported_queue: u64,
     reported_mean_ns: Option<u64>,
 }
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ping_tells_queue_and_mean_and_begins_the_mean_anew() {
+    fn ping_reports_queue_and_mean_and_resets_the_mean() {
         with_worker("", |worker| {
             queue(worker, 3);
             worker.finished(20 * MS);
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn silent_workers_say_nothing_and_liars_always_the_same() {
+    fn silent_workers_send_no_reports_and_liars_constant_ones() {
         with_worker("reports = \"never\"", |worker| {
             worker.finished(MS);
             assert_eq!((worker.ping(Nanos(1)), worker.eager_ping_at(Nanos(1))), (None, None));
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn eager_pings_have_three_reasons_and_a_distance() {
+    fn eager_pings_have_three_reasons_and_a_minimum_gap() {
         with_worker("", |worker| {
             worker.ping(Nanos(0));
             assert_eq!(worker.eager_ping_at(Nanos(MS)), None, "nothing is new");

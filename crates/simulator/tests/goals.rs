@@ -1,4 +1,4 @@
-//! What the balancer is measured by, in virtual time: deterministic, so a figure changes only with the code.
+//! Goals of the balancer in virtual time. Runs are deterministic, so a figure changes only with the code.
 
 use std::str::FromStr;
 
@@ -17,8 +17,9 @@ fn adaptive_meets_its_goals() {
     }
 }
 
-/// Figures of the study that the scenarios come from: mean waiting time in ms, and how far ours may be from it.
-/// They do not depend on `adaptive`, and so show that scenarios and simulator are those of the study.
+/// Figures of the study behind the scenarios: mean waiting time in ms, and tolerance.
+///
+/// They do not depend on `adaptive`, and so show that scenarios and simulator match the study.
 #[test]
 fn the_scenarios_are_those_of_the_study() {
     let figures = [
@@ -56,7 +57,7 @@ fn the_scenarios_are_those_of_the_study() {
     }
 }
 
-/// Work is taken by as many threads as there are processors, in whatever order; the figures do not show it.
+/// As many threads as processors take jobs in any order. The figures must not depend on it.
 #[test]
 fn figures_depend_on_the_seed_alone() {
     let scenarios = shipped();
@@ -73,9 +74,10 @@ fn figures_depend_on_the_seed_alone() {
     assert_ne!(both, run(2, &choosers));
 }
 
-/// Scenarios that nothing was tuned with: how much better than `thesis_score`, and how seldom worse by more than 5 %.
+/// Scenarios that were not used for tuning: `adaptive` must be better than `thesis_score`, and seldom worse by over 5
+/// %.
 #[test]
-fn in_fresh_random_scenarios_it_waits_less_than_the_thesis_score() {
+fn adaptive_beats_the_thesis_score_in_random_scenarios() {
     let scenarios: Vec<_> = (0..60).map(|index| random_scenario(7_700_000 + index)).collect();
     let choosers = ["adaptive", "thesis_score"].map(|name| Chooser::from_str(name).expect("it exists"));
     let case = |scenario| Case { scenario, qos: 0, choosers: choosers.to_vec(), seed: 1, seeds: 1 };

@@ -1,15 +1,15 @@
-//! What a message on disk costs, beside the least that it can cost and beside a key-value store.
+//! Cost of storing a message, compared to raw writes and to a key-value store.
 //!
-//! Disks change by the minute, most of all those of machines that are shared. So everything takes turns in short rounds,
-//! and the median of the rounds is told, and that of the ratios within a round. All are confirmed by `fdatasync`, commit
-//! by commit, by one thread that waits for it:
+//! Disk speed varies within minutes, most of all on shared machines. So all subjects take turns in short rounds. The
+//! output has the median of the rounds, and the median ratio within a round. One thread commits and waits for
+//! `fdatasync` each time:
 //!
-//! - `raw`: the bytes that the spool would write, with one `pwrite` to a file whose space is there, and `fdatasync`;
-//! - `spool`: a batch, and its ticket;
-//! - `spool, ahead`: the same, but the next batch is appended while this one is confirmed;
+//! - `raw`: the bytes that the spool would write, with one `pwrite` to a preallocated file, and `fdatasync`;
+//! - `spool`: a batch, and waiting for its position;
+//! - `spool, ahead`: the same, but the next batch is appended during the `fdatasync` of this one;
 //! - `fjall`: the same messages under queue and sequence, as one batch with `PersistMode::SyncData`.
 //!
-//! Then a log of many queues is opened, by a process of its own, whose memory is told.
+//! Then another process opens a log of many queues, and prints its memory use.
 //!
 //! ```text
 //! cargo bench -p tenbin-store --bench spool                           # half a minute
@@ -53,7 +53,7 @@ fn main() -> Result<()> {
     open(&scratch.0, number_after("--queues").unwrap_or(100_000), number_after("--each").unwrap_or(10))
 }
 
-/// A directory that is gone afterwards.
+/// A directory that is removed when dropped.
 struct Scratch(PathBuf);
 
 impl Drop for Scratch {
@@ -65,12 +65,12 @@ impl Drop for Scratch {
 const BODY: [u8; 256] = [b'x'; 256];
 const QUEUE: QueueId = QueueId(1);
 
-/// What is measured: so many messages a commit, and whether as many are taken off the head.
+/// Messages per commit, and whether as many are removed at the head.
 #[derive(Clone, Copy)]
 struct Load {
     count: u64,
     deletes: bool,
-    /// How many messages wait where messages are deleted.
+    /// Queued messages, if messages are removed.
     waiting: u64,
 }
 
@@ -81,7 +81,7 @@ const LOADS: [Load; 4] = [
     Load { count: 1_024, deletes: true, waiting: 8 * 1_024 },
 ];
 
-/// Something that stores; in a new directory each time.
+/// Stores messages in a new directory.
 type Subject = fn(&Path, Load, Duration) -> Result<f64>;
 
 const SUBJECTS: [(&str, Subject); 4] =
@@ -89,7 +89,7 @@ const SUBJECTS: [(&str, Subject); 4] =
 
 fn compare(directory: &Path, rounds: u64, time: Duration) -> Result<()> {
     let mut found = vec![vec![Vec::new(); SUBJECTS.len()]; LOADS.len()];
-    // The first round is for caches and clock rates.
+    // The first round warms up caches and clock rates.
     for round in 0..=rounds {
         for (load, found) in LOADS.iter().zip(&mut found) {
             for ((_, subject), found) in SUBJECTS.iter().zip(found) {
@@ -125,7 +125,7 @@ fn median(values: &[f64]) -> f64 {
     sorted.get(sorted.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
-/// Messages a second, where `commit` stores those from a sequence on.
+/// Returns messages per second; `commit` stores those from a sequence on.
 fn rate(load: Load, time: Duration, mut commit: impl FnMut(u64) -> Result<()>) -> Result<f64> {
     let (start, mut sequence) = (Instant::now(), load.waiting);
     while start.elapsed() < time {
@@ -140,7 +140,7 @@ fn raw(directory: &Path, load: Load, time: Duration) -> Result<f64> {
     let space: u64 = 256 << 20;
     rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, space)?;
     file.sync_all()?;
-    // A record of the spool, the one that each write begins with, and one that acknowledges.
+    // A message record each, the first record of a write, and an acknowledgement.
     let length = load.count * (32 + 256) + 24 + if load.deletes { 40 } else { 0 };
     let bytes = vec![b'x'; length as usize];
     let mut offset = 0;
@@ -186,7 +186,7 @@ fn batch(spool: &Spool, load: Load, sequence: u64) -> Result<Position> {
     Ok(end)
 }
 
-/// A message in the log.
+/// Length of a message in the log.
 const RECORD_BYTES: u64 = 256 + 64;
 
 fn fill(spool: &Spool, sequence: u64, count: u64) -> Result<Position> {
@@ -216,7 +216,7 @@ fn with_fjall(directory: &Path, load: Load, time: Duration) -> Result<f64> {
     })
 }
 
-/// Fills many queues in turn, as many receivers that are away do, and has another process open them.
+/// Fills many queues in turn, like many absent receivers, and lets another process open them.
 fn open(directory: &Path, queues: u64, each: u64) -> Result<()> {
     let (spool, _) = Spool::open(directory, Options { sync: Sync::Never, ..Options::default() })?;
     for sequence in 0..each {
@@ -267,7 +267,7 @@ fn reopen(directory: &Path) -> Result<()> {
 
 const READ_BACK: usize = 1_000;
 
-/// What this process has in memory.
+/// Memory of this process.
 fn memory_bytes() -> Result<u64> {
     let statm = fs::read_to_string("/proc/self/statm")?;
     let pages: u64 = statm.split(' ').nth(1).ok_or("no second field")?.parse()?;

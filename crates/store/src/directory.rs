@@ -4,31 +4,32 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// A data directory that is ours for as long as this lives: one process at a time.
+/// A data directory, locked for this process as long as this value lives.
 ///
-/// The lock is the system's, on the file `lock` in it, and ends with the process however that ends.
+/// The lock is an operating system lock on its file `lock`, which ends with the process in any case.
 #[derive(Debug)]
 pub struct LockedDirectory {
     path: PathBuf,
     _lock: File,
 }
 
-/// Why a data directory cannot be had; the text is one line and names it.
+/// Why a data directory cannot be opened. The text is one line and names it.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum DirectoryError {
-    /// Another process has it.
+    /// Another process uses it.
     InUse(PathBuf),
-    /// It cannot be made, written in, or read.
+    /// It cannot be created, written or read.
     Io(PathBuf, io::Error),
 }
 
 impl LockedDirectory {
-    /// Makes the directory if it is not there, for its owner alone to read, and locks it. Waits two seconds for who has it: a process that was killed takes
-    /// a moment to be gone.
+    /// Locks a data directory. Creates it if it does not exist, readable only by its owner.
+    ///
+    /// Waits up to two seconds for another owner: a killed process takes a moment to end.
     ///
     /// # Errors
-    /// It is in use, or cannot be made or written in.
+    /// It is in use, or cannot be created or written.
     pub fn open(path: &Path) -> Result<Self, DirectoryError> {
         let failed = |error| DirectoryError::Io(path.to_owned(), error);
         create(path).map_err(failed)?;
@@ -36,11 +37,12 @@ impl LockedDirectory {
         Self::lock(path, lock.map_err(failed)?, File::try_lock)
     }
 
-    /// One that is there, to look at what is in it: nothing is made or changed. Others may look at it too, but nobody who
-    /// writes has it meanwhile, nor gets it. Waits as [`open`](Self::open).
+    /// Locks an existing data directory for reading, and changes nothing.
+    ///
+    /// Other readers may use it too; writers are excluded. Waits like [`open`](Self::open).
     ///
     /// # Errors
-    /// It is in use, is not there or no data directory, or cannot be read.
+    /// It is in use, does not exist, is no data directory, or cannot be read.
     pub fn open_to_read(path: &Path) -> Result<Self, DirectoryError> {
         let lock = fs::metadata(path).and_then(|_| match File::open(path.join(LOCK)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -68,13 +70,13 @@ impl LockedDirectory {
         }
     }
 
-    /// Where it is.
+    /// Path of the directory.
     pub fn path(&self) -> &Path {
         &self.path
     }
 }
 
-/// Makes the directory and those above it that are not there, so that they are there after a power cut.
+/// Creates the directory and its missing parents durably.
 fn create(path: &Path) -> io::Result<()> {
     if path.is_dir() {
         return Ok(());
@@ -83,7 +85,7 @@ fn create(path: &Path) -> io::Result<()> {
         create(parent)?;
     }
     let mut builder = fs::DirBuilder::new();
-    // Messages and Wills are not everybody's.
+    // Messages and Wills are private.
     #[cfg(unix)]
     std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
     match builder.create(path) {
@@ -92,7 +94,7 @@ fn create(path: &Path) -> io::Result<()> {
     }
 }
 
-/// What was made or removed in a directory is so on the disk.
+/// Makes created and removed names durable in the parent of `path`.
 pub(crate) fn sync_parent(path: &Path) -> io::Result<()> {
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     #[cfg(test)]
@@ -100,7 +102,7 @@ pub(crate) fn sync_parent(path: &Path) -> io::Result<()> {
     if cfg!(unix) { File::open(parent)?.sync_all() } else { Ok(()) }
 }
 
-/// Bytes of the disk that all files below a directory take; those that go meanwhile do not count.
+/// Bytes of disk that all files below a directory occupy. Files that vanish meanwhile do not count.
 pub(crate) fn used_bytes(path: &Path) -> io::Result<u64> {
     let mut bytes = 0_u64;
     for entry in fs::read_dir(path)? {
@@ -141,7 +143,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 
 #[cfg(test)]
 thread_local! {
-    /// Called before this thread has names of a directory confirmed.
+    /// Called before this thread syncs a directory.
     pub(crate) static BEFORE_SYNC: std::cell::RefCell<Option<Box<dyn FnMut()>>> = std::cell::RefCell::default();
 }
 
@@ -150,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_directory_is_one_owner_s_at_a_time() {
+    fn directory_has_one_owner_at_a_time() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("a/b");
         let owner = LockedDirectory::open(&path).unwrap();
@@ -167,7 +169,7 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn a_new_directory_is_its_owner_s_alone() {
+    fn new_directory_is_private_to_its_owner() {
         use std::os::unix::fs::PermissionsExt as _;
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("a/b");
@@ -176,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn who_looks_at_a_directory_makes_none_and_keeps_out_only_who_writes() {
+    fn reader_of_directory_creates_nothing_and_excludes_writers() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("data");
         for wanted in ["No such file or directory", "this is no data directory"] {
@@ -194,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_that_cannot_be_made_is_named() {
+    fn failed_directory_creation_names_the_path() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("file");
         fs::write(&file, "").unwrap();

@@ -1,4 +1,4 @@
-//! What tells that the state and the messages in a data directory belong together.
+//! Check that the state and the messages of a data directory belong together.
 
 use std::{
     fmt,
@@ -10,20 +10,20 @@ use std::{
 
 use crate::directory::sync_parent;
 
-/// A random number that the state and the messages of one store have in common.
+/// Random number shared by the state and the messages of one store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StoreId(u128);
 
-/// The messages of a data directory, as far as their files tell.
+/// Message files of a data directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MessageFiles {
-    /// `None`: there is no file that names it.
+    /// Id of their store; `None` if no file names it.
     pub id: Option<StoreId>,
     /// Segments of the log.
     pub segments: usize,
 }
 
-/// The state and the messages do not belong together, or one of them is missing; the text is one line.
+/// The state and the messages do not belong together, or one of them is missing. The text is one line.
 #[derive(Debug)]
 pub struct Mismatch(String);
 
@@ -49,10 +49,10 @@ impl fmt::Display for StoreId {
 }
 
 impl MessageFiles {
-    /// Those of a data directory. Nothing is changed.
+    /// Reads a data directory without changing it.
     ///
     /// # Errors
-    /// A file cannot be read, or does not hold what it should.
+    /// A file cannot be read or is damaged.
     pub fn of(directory: &Path) -> io::Result<Self> {
         let path = messages_in(directory);
         let id = read(&path.join(FILE))?;
@@ -64,12 +64,12 @@ impl MessageFiles {
         Ok(Self { id, segments })
     }
 
-    /// There are none.
+    /// Whether there are no message files.
     pub fn is_empty(&self) -> bool {
         self.id.is_none() && self.segments == 0
     }
 
-    /// Names the store in the directory of its messages, if nothing does yet.
+    /// Writes the store's id into the directory of its messages, if it has none.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -91,7 +91,7 @@ impl MessageFiles {
         sync_parent(&path)
     }
 
-    /// Whether a state with this id belongs to these messages; `None` = a new state.
+    /// Checks that these messages belong to a state.
     pub(crate) fn check(self, directory: &Path, state: State) -> Result<(), Mismatch> {
         let (state_path, path) = (directory.join("state"), messages_in(directory));
         let (state_path, path) = (state_path.display(), path.display());
@@ -109,17 +109,17 @@ impl MessageFiles {
             (State::Named(state), None) if self.segments > 0 => {
                 format!("{state_path} is of store {state}, but {path}/{FILE} is missing: {to_do}")
             }
-            // The state is made first: whether there were messages, its content says.
+            // The state is made before the messages; its content shows whether messages existed.
             (State::Named(_) | State::Unnamed, None) => return Ok(()),
             (State::Unnamed, Some(id)) => format!("{state_path} names no store, but {path} is of store {id}: {to_do}"),
         };
         Err(Mismatch(problem))
     }
 
-    /// The state has had messages beside it.
+    /// Checks that messages exist, for a state that had some.
     ///
     /// # Errors
-    /// There are none.
+    /// There are no message files.
     pub fn require(self, directory: &Path) -> Result<(), Mismatch> {
         if self.segments > 0 {
             return Ok(());
@@ -134,12 +134,12 @@ impl MessageFiles {
     }
 }
 
-/// What a state says of its store.
+/// Identity of the store to which a state belongs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum State {
-    /// There is none.
+    /// There is no state.
     New,
-    /// It was written before states had ids.
+    /// The state was written before states had ids.
     Unnamed,
     Named(StoreId),
 }

@@ -1,7 +1,7 @@
-//! What outlives the broker: the [`state`], tables of small things on disk, and the [`spool`], a log of messages that wait
-//! for their receivers.
+//! Persistent storage of the broker: the [`state`], tables of small values, and the [`spool`], a log of queued
+//! messages.
 //!
-//! A leaf: it knows bytes, tables, queues and places in them; no MQTT, no tokio, no other crate of this workspace.
+//! This crate is a leaf: it knows bytes, tables and queues, but no MQTT, no tokio and no other crate of this workspace.
 #![forbid(unsafe_code)]
 
 mod directory;

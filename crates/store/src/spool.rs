@@ -1,10 +1,10 @@
-//! Messages on disk that wait for their receivers: a log in segments, each message once, however many queues it is in.
+//! Queued messages on disk: a segmented log that stores each message once, even if it is in several queues.
 //!
-//! Callers name queues and places in them; where something is, is the spool's own affair. What is appended is durable when
-//! [`Spool::durable`] has come to the end of the [`Batch`]. What a log comes to is found again by reading it, to the last
-//! write that was confirmed; anything else that is wrong with it is an [`OpenError`], never a gap.
+//! Callers name queues and their entries; the spool finds them on disk. An appended [`Batch`] is durable once
+//! [`Spool::durable`] has reached its end. Opening a spool reads the log back up to the last confirmed write. Any other
+//! damage is an [`OpenError`], never a gap.
 //!
-//! The format and the reasons for it: `docs/decisions/0011-the-spool.md`.
+//! Format and rationale: `docs/decisions/0011-the-spool.md`.
 //!
 //! ```
 //! use tenbin_store::spool::{Limit, Messages, Options, Place, QueueId, Sequence, Spool};
@@ -89,33 +89,34 @@ use recovery::Examined;
 use segment::Header;
 use shared::Shared;
 
-/// A spool that is open. Dropped, it writes what was appended, and ends its thread.
+/// An open spool. Dropping it writes all appended records and ends its thread.
 pub struct Spool {
     shared: Arc<Shared>,
     disk: Arc<dyn Disk>,
     committer: Option<JoinHandle<()>>,
 }
 
-/// What a queue has.
+/// Content of one queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueueContent {
-    /// Messages that wait, marked ones and those without a body included.
+    /// Queued messages, including those with a mark or without a body.
     pub waiting: usize,
-    /// Bytes of their bodies. What was acknowledged or moved out of the middle of a stretch of at most 1,024 messages
-    /// counted as the average of that stretch, so this is right where those are of one size, and right again when the
-    /// stretch is done.
+    /// Total size of their bodies.
+    ///
+    /// Approximate while messages of different sizes are acknowledged or moved from the middle of the queue: they count
+    /// as the average of their chunk of at most 1,024 messages. Exact again once the chunk is done.
     pub bytes: u64,
-    /// The first and the last of them.
+    /// The first and the last queued message.
     pub ends: Option<(Sequence, Sequence)>,
-    /// Packet Identifiers that are held, from the smallest on.
+    /// Held Packet Identifiers, in ascending order.
     pub held: Vec<u16>,
 }
 
 impl Spool {
-    /// Opens the spool in a directory, which is made if it is not there, and reads all of it.
+    /// Opens the spool in a directory and reads all of it. Creates the directory if it does not exist.
     ///
     /// # Errors
-    /// [`OpenError`]; no record was changed, and nothing removed that is needed.
+    /// [`OpenError`]. No record was changed, and no needed file was removed.
     pub fn open(directory: &Path, options: Options) -> Result<(Self, Recovered), OpenError> {
         let disk = Directory::locked(directory).map_err(|error| match error {
             NoDirectory::InUse => OpenError::InUse(directory.to_owned()),
@@ -128,7 +129,7 @@ impl Spool {
         Ok((spool, recovered))
     }
 
-    /// Without a thread: whoever calls lets the committer do its steps.
+    /// Opens a spool without a thread: the caller runs the committer's steps.
     fn open_on(disk: Arc<dyn Disk>, options: Options) -> Result<(Self, Committer, Recovered), OpenError> {
         let examined = recovery::examine(&*disk)?;
         let options = options.clamped();
@@ -139,7 +140,7 @@ impl Spool {
         Ok(Self::over(disk, examined, options, salt, beginning))
     }
 
-    /// On what was found.
+    /// Makes a spool from the result of [`recovery::examine`].
     fn over(
         disk: Arc<dyn Disk>,
         examined: Examined,
@@ -155,21 +156,22 @@ impl Spool {
         (Self { shared, disk, committer: None }, committer, examined.recovered)
     }
 
-    /// Takes the right to append; waits for nobody but those who have it.
+    /// Takes the exclusive right to append. Blocks only while another caller has it, never for the disk.
     pub fn begin(&self) -> Batch<'_> {
         Batch::new(&self.shared)
     }
 
-    /// Everything before this position is safe, in the sense of [`Options::sync`].
+    /// Returns the position up to which all records are durable, as [`Options::sync`] defines it.
     pub fn durable(&self) -> Position {
         self.shared.durable()
     }
 
-    /// Wakes a task when [`durable`](Self::durable) has come to a position: at once if it has. Also when the log fails, and
-    /// each time that it was tried again in vain, every few seconds: see [`health`](Self::health).
+    /// Wakes a task once [`durable`](Self::durable) reaches a position, at once if it already has.
     ///
-    /// A task has one place here, whatever it waits for, and is woken for the first of its positions. Then it has to ask
-    /// again for the others, as a future does that is polled. Who does not ask again is forgotten.
+    /// Also wakes it when the log fails, and after each failed retry, every few seconds: see [`health`](Self::health).
+    ///
+    /// A task has one registration here, and the earliest of its positions wakes it. It must register again for the
+    /// others, as a polled future does. Without a new registration it is not woken again.
     pub fn wake_at(&self, position: Position, waker: &Waker) {
         self.shared.wakers.add(position, waker, || self.durable() >= position);
     }
@@ -177,7 +179,7 @@ impl Spool {
     /// Blocks until a position is durable.
     ///
     /// # Errors
-    /// The log fails. What was appended is not lost: it may become durable later.
+    /// The log fails. Appended records are not lost: they may become durable later.
     pub fn wait(&self, position: Position) -> io::Result<()> {
         let mut log = self.shared.log();
         while self.durable() < position {
@@ -191,23 +193,24 @@ impl Spool {
         Ok(())
     }
 
-    /// Reads messages of a queue in order, from a sequence on, into `out`, whose content before is forgotten. Nothing is
-    /// taken out of the queue. What is not written yet is read too. Blocks for the disk, and holds the lock for what is
-    /// found without it.
+    /// Reads messages of a queue in order, from a sequence on, into `out`, which is cleared first.
+    ///
+    /// Removes nothing from the queue, and includes messages that are not written yet. Blocks for the disk; holds the
+    /// lock only while it collects positions and messages that are in memory.
     ///
     /// # Errors
-    /// [`ReadError`]; what is before the message that cannot be read is in `out`.
+    /// [`ReadError`]. `out` has the messages before the unreadable one.
     pub fn read(&self, queue: QueueId, from: Sequence, limit: Limit, out: &mut Messages) -> Result<(), ReadError> {
         reading::read(&self.shared, &*self.disk, queue, from, limit, out)
     }
 
-    /// All queues that have or hold something, in no order.
+    /// Returns all queues that have messages or hold Packet Identifiers, in no order.
     pub fn queues(&self) -> Vec<QueueId> {
         let log = self.shared.log();
         log.index.queues().filter(|(_, queue)| !queue.is_empty()).map(|(id, _)| id).collect()
     }
 
-    /// What a queue has; nothing if it has and holds nothing.
+    /// Returns the content of a queue; `None` if it is empty.
     pub fn queue(&self, queue: QueueId) -> Option<QueueContent> {
         let log = self.shared.log();
         let queue = log.index.queue(queue).filter(|queue| !queue.is_empty())?;
@@ -217,7 +220,7 @@ impl Spool {
         Some(QueueContent { waiting: queue.len(), bytes: queue.bytes(), ends, held })
     }
 
-    /// The marks of a queue's messages, in order. Those that have none are not told, with a body or without.
+    /// Returns the marked messages of a queue, in order, with a body or without.
     pub fn marks(&self, queue: QueueId) -> Vec<Marked> {
         let log = self.shared.log();
         let marks = log.index.queue(queue).into_iter().flat_map(|queue| queue.marks());
@@ -228,7 +231,7 @@ impl Spool {
         marked.collect()
     }
 
-    /// Drops all queues that `is_known` does not want. How many those were.
+    /// Drops all queues that `is_known` rejects, and returns their number.
     pub fn retain_queues(&self, mut is_known: impl FnMut(QueueId) -> bool) -> usize {
         let mut unknown = self.queues();
         unknown.retain(|&queue| !is_known(queue));
@@ -236,24 +239,27 @@ impl Spool {
         unknown.into_iter().filter(|&queue| batch.drop_queue(queue)).count()
     }
 
-    /// More than [`Options::congested_bytes`] are not on the disk, or there is [`Health::NoRoom`] for much more: the caller
-    /// should take in less, and go on to acknowledge what it can. Without a lock.
+    /// Whether the caller should slow its intake, and go on to acknowledge messages.
+    ///
+    /// True if more than [`Options::congested_bytes`] are not on the disk, or if the next segment's file cannot be made
+    /// ([`Health::NoRoom`]). Takes no lock.
     pub fn is_congested(&self) -> bool {
         self.shared.is_congested()
     }
 
-    /// Whether there is [`Health::NoRoom`] for much more. Without a lock.
+    /// Whether the next segment's file cannot be made ([`Health::NoRoom`]). Takes no lock.
     pub fn has_shortage(&self) -> bool {
         self.shared.has_shortage()
     }
 
-    /// Books room in the log for a message of about so many bytes, with all that is stored beside it; `None`: the disk is
-    /// short, or the log at its maximum, and the message has to be refused. What ends messages is appended all the same,
-    /// and needs no booking. Without a lock.
+    /// Books room in the log for a message of about `bytes`, its metadata included.
     ///
-    /// `must`: somebody was promised this message. It may take what was made ahead on a disk that is short, too.
+    /// `None` means that the disk is short or the log has reached its maximum: refuse the message. Records that end
+    /// messages need no booking. Takes no lock.
     ///
-    /// What is booked is given back with [`give_room`](Self::give_room) when the message is appended, or is not going to be.
+    /// `must`: the broker has already accepted this message. It may use space made ahead even on a disk that is short.
+    ///
+    /// Return the room with [`give_room`](Self::give_room) once the message is appended or discarded.
     pub fn take_room(&self, bytes: u64, must: bool) -> Option<Room> {
         // A large record may leave the end of a segment empty.
         let is_large = bytes > u64::from(self.shared.segment_bytes()) / 16;
@@ -261,37 +267,39 @@ impl Spool {
         self.shared.take_room(bytes, must).then(|| Room::new(bytes))
     }
 
-    /// See [`take_room`](Self::take_room).
+    /// Returns booked room: see [`take_room`](Self::take_room).
     pub fn give_room(&self, room: Room) {
         self.shared.give_room(room.into_bytes());
     }
 
-    /// Files beside the log take so many bytes, which count for [`Options::bytes_maximum`].
+    /// Sets the size of other files that count toward [`Options::bytes_maximum`].
     pub fn set_bytes_elsewhere(&self, bytes: u64) {
         self.shared.bytes_elsewhere.store(bytes, std::sync::atomic::Ordering::Relaxed);
     }
 
-    /// Bytes of the disk that the log takes now, files made ahead included.
+    /// Bytes of disk that the log occupies now, including files made ahead.
     pub fn used_bytes(&self) -> u64 {
         self.disk.used().unwrap_or(0)
     }
 
-    /// Bytes that the file system still has, if it says so.
+    /// Free bytes of the file system, if it reports them.
     pub fn free_bytes(&self) -> Option<u64> {
         self.disk.space().map(|(free, _)| free)
     }
 
-    /// Whether what is appended becomes durable.
+    /// Whether appended records become durable.
     pub fn health(&self) -> Health {
         self.shared.log().health()
     }
 
-    /// The health when it is not of the kind any more that was seen; until then the task is woken at the next change, and
-    /// when the spool is closed. A failure that goes on with other words is the same kind.
+    /// Returns the health once its kind differs from `seen`. Until then, wakes the task at the next change, and at
+    /// closing.
     ///
-    /// The spool logs nothing: one task that waits here has a line to write for each change. It may miss one that was over
-    /// before it looked; [`Stats::failures`] counts all. Who waits for a position need not wait here as well:
-    /// [`wake_at`](Self::wake_at) wakes when the log fails, too.
+    /// A failure that continues with another error text is of the same kind.
+    ///
+    /// The spool itself logs nothing: one task that polls this can log each change. It may miss a change that ended
+    /// before it polled; [`Stats::failures`] counts all. A task in [`wake_at`](Self::wake_at) need not poll this as
+    /// well, since a failure wakes it, too.
     ///
     /// ```
     /// # use std::future::poll_fn;
@@ -308,7 +316,7 @@ impl Spool {
         self.shared.log().poll_health(seen, context.waker())
     }
 
-    /// Figures.
+    /// Statistics since opening, and current sizes.
     pub fn stats(&self) -> Stats {
         let log = self.shared.log();
         let (counters, segments) = (&log.counters, &log.index.segments);
@@ -336,7 +344,7 @@ impl Drop for Spool {
         let Some(committer) = self.committer.take() else { return };
         self.shared.log().is_closing = true;
         self.shared.work.notify_one();
-        // Where it panicked, its message is out.
+        // A panic of the thread has printed its message already.
         let _ = committer.join();
     }
 }

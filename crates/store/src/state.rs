@@ -1,4 +1,4 @@
-//! Tables of bytes that are on disk when they say so.
+//! Tables of bytes with durable changes.
 //!
 //! ```text
 //!   State::change ──► pending: the last change of each key ──► committer, a thread ──► Backend: one batch, on disk
@@ -6,13 +6,13 @@
 //!        └────────── is_done, wake_at, wait ◄────────────────────────┘
 //! ```
 //!
-//! What is in memory is the caller's matter: tables are read when they are opened, and written from then on. Changes
-//! become durable in the order in which they were made: if one is, so are all before it. While one batch is being
-//! confirmed, the next collects; nobody waits for company.
+//! Callers keep their own copy in memory: they read tables at the start, and write changes from then on. Changes become
+//! durable in the order in which they were made. While the disk confirms one batch, the next collects; no change waits
+//! for others to join it.
 //!
-//! When the disk is full, read-only or fails, nothing is said to be durable: [`State::health`] says why and since when,
-//! the changes are kept in memory and tried again on a database that is opened anew, after a second, then two, up to
-//! eight. Everything else goes on. [`State::is_congested`] tells when too much waits.
+//! While the disk is full, read-only or broken, no change becomes durable, and [`State::health`] has the error and its
+//! start. The changes stay in memory. The committer retries them on a newly opened database after 1 s, 2 s, and so on
+//! up to 8 s. All else continues. [`State::is_congested`] is true if too much is waiting.
 
 mod backend;
 mod committer;
@@ -50,55 +50,58 @@ use committer::Committer;
 use fjall_backend::FjallBackend;
 use shared::Shared;
 
-/// The state of a broker on disk: see the module. Dropping it writes what waits, once, and closes it, however
-/// long the disk takes for that.
+/// Persistent state of a broker: see the module. Dropping it makes one attempt to write pending changes, then closes
+/// it.
+///
+/// This blocks for as long as the disk takes.
 pub struct State {
     shared: Arc<Shared>,
     path: PathBuf,
-    /// As they were when it was opened.
+    /// Checksums of the files at opening.
     sums: files::Sums,
     id: StoreId,
     committer: Option<JoinHandle<()>>,
 }
 
-/// How far changes have come: a number that grows with each of them. Those of one [`State`] are compared with each other;
-/// the greater one is done later or at the same time.
+/// Position of a change in the sequence of all changes of a [`State`]: greater tickets are done later or at the same
+/// time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Ticket(u64);
 
 /// A change of one key of one table.
 #[derive(Clone, Copy, Debug)]
 pub struct Change<'a> {
-    /// Where.
+    /// The table.
     pub table: Table,
     /// At most 65,535 bytes.
     pub key: &'a [u8],
-    /// What is there from now on; `None` = nothing.
+    /// The new value; `None` removes the key.
     pub value: Option<&'a [u8]>,
 }
 
-/// Why the state cannot be opened; the text is one line.
+/// Why the state cannot be opened. The text is one line.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// The database or the thread cannot be had.
+    /// The database cannot be opened, or the thread cannot be started.
     Backend(PathBuf, BackendError),
-    /// Written by a version that this one does not know; `None` = it does not say which.
+    /// Unknown format version; `None` if there is none.
     Version(PathBuf, Option<u32>),
-    /// It is missing, or other messages than its own are beside it.
+    /// The state is missing, or the messages beside it belong to another store.
     Mismatch(Mismatch),
-    /// What was written is not what is there. Told by [`Snapshot::open`] alone.
+    /// Written data is damaged. Returned only by [`Snapshot::open`].
     Damaged(PathBuf, BackendError),
 }
 
 impl Ticket {
-    /// That of no change: done from the beginning.
+    /// Ticket of no change: always done.
     pub const NONE: Self = Self(0);
 }
 
 impl State {
-    /// Opens the state in `directory`, which is made if it is empty. `on_health` is told of every change of
-    /// [`State::health`], on a thread of the state's own.
+    /// Opens the state in `directory`, and creates it if the directory is empty.
+    ///
+    /// `on_health` is called for every change of [`State::health`], on the state's own thread.
     ///
     /// # Errors
     /// The database cannot be opened, or has another format.
@@ -110,7 +113,7 @@ impl State {
         let path = directory.path().join("state");
         let messages =
             MessageFiles::of(directory.path()).map_err(|error| OpenError::Backend(path.clone(), error.into()))?;
-        // Before a new one is made where the files of the old one may be put back.
+        // Before a new state is created where the old one's files may be restored.
         let is_there = fs::read_dir(&path).is_ok_and(|mut entries| entries.next().is_some());
         if !is_there {
             messages.check(directory.path(), identity::State::New).map_err(OpenError::Mismatch)?;
@@ -142,8 +145,9 @@ impl State {
         Ok(Self { shared, path: path.to_owned(), sums, id, committer: Some(committer) })
     }
 
-    /// Shows every key of `table` and what is there on disk, in the order of the keys. Changes that are not durable yet
-    /// are shown or not: meant for the time before there are any.
+    /// Visits every key of `table` and its value on disk, in key order.
+    ///
+    /// Use it before the first change: it may or may not show changes that are not durable.
     ///
     /// # Errors
     /// The table cannot be read.
@@ -157,20 +161,22 @@ impl State {
         }
     }
 
-    /// Makes these changes, all or none of which survive. Short work in memory, under a lock under which no other is
-    /// taken. The ticket is that of no change if there are none.
+    /// Makes these changes atomically. Returns their ticket; [`Ticket::NONE`] if there are none.
+    ///
+    /// Only short work in memory, under the innermost lock.
     pub fn change<'a>(&self, changes: impl IntoIterator<Item = Change<'a>>) -> Ticket {
         self.shared.change(changes)
     }
 
-    /// As [`State::change`], of one key, for a value that may be large: it is not copied.
+    /// As [`State::change`], for one key whose value may be large: it is not copied.
     pub fn put(&self, table: Table, key: Box<[u8]>, value: Box<[u8]>) -> Ticket {
         self.shared.put(table, key, value)
     }
 
-    /// What was dropped when the state was opened, since a crash had torn it, in one line for people. With
-    /// [`Sync::Always`](crate::Sync::Always) it was never confirmed; with another policy it is everything from the first torn
-    /// change on.
+    /// Describes in one line the torn data that opening the state has cut off, if any.
+    ///
+    /// With [`Sync::Always`](crate::Sync::Always) it was never confirmed. With another policy it is everything from the
+    /// first torn change on.
     pub fn cut_off(&self) -> Option<String> {
         let backend = self.shared.backend.lock().unwrap_or_else(PoisonError::into_inner);
         backend.as_ref().and_then(|backend| backend.cut_off())
@@ -181,30 +187,30 @@ impl State {
         self.shared.last()
     }
 
-    /// Whether the changes up to this one are durable, in the sense of [`Sync`](crate::Sync).
+    /// Whether the changes up to this one are durable, as [`Sync`](crate::Sync) defines it.
     #[inline]
     pub fn is_done(&self, ticket: Ticket) -> bool {
         ticket <= self.shared.done()
     }
 
-    /// Wakes once when the changes up to this one are durable; at once if they are. Who does not wait any more says so with
-    /// [`State::forget_wake`], or is remembered until then.
+    /// Wakes a task once the changes up to this one are durable, at once if they are.
+    ///
+    /// The waker stays until then, unless [`State::forget_wake`] removes it.
     pub fn wake_at(&self, ticket: Ticket, waker: &Waker) -> Wake {
         self.shared.wakers.add(ticket, waker, || ticket <= self.shared.done())
     }
 
-    /// Nobody is to be woken any more for this [`State::wake_at`].
+    /// Removes the waker of a [`State::wake_at`].
     pub fn forget_wake(&self, wake: Wake) {
         self.shared.wakers.forget(wake);
     }
 
-    /// Blocks until the changes up to this one are durable, or `patience` is over: whether they are.
+    /// Blocks until the changes up to this one are durable, or `patience` has passed. True if they are.
     pub fn wait(&self, ticket: Ticket, patience: std::time::Duration) -> bool {
         self.shared.wait(ticket, patience)
     }
 
-    /// Whether so much waits to be written that nothing more should be changed for now: see
-    /// [`Options::congested_bytes`].
+    /// Whether so much is unwritten that callers should make no more changes: see [`Options::congested_bytes`].
     #[inline]
     pub fn is_congested(&self) -> bool {
         self.shared.is_congested()
@@ -215,23 +221,23 @@ impl State {
         self.shared.health()
     }
 
-    /// All tables were read, and are whole: if a file is damaged later, the next start can name it.
+    /// Records that all tables were read and are intact: if a file is damaged later, the next start can name it.
     pub fn found_whole(&self) {
-        // Without them an error names no file.
+        // Without the checksums an error names no file.
         let _ = files::keep_sums(&self.path, &self.sums);
     }
 
-    /// Of the store that it is a part of.
+    /// Id of the store that it belongs to.
     pub fn id(&self) -> StoreId {
         self.id
     }
 
-    /// Bytes of the disk that it takes now.
+    /// Bytes of disk that it occupies now.
     pub fn used_bytes(&self) -> u64 {
         crate::directory::used_bytes(&self.path).unwrap_or(0)
     }
 
-    /// Figures since it was opened.
+    /// Statistics since opening.
     pub fn stats(&self) -> Stats {
         self.shared.stats()
     }
@@ -241,9 +247,9 @@ impl Drop for State {
     fn drop(&mut self) {
         self.shared.stop();
         if let Some(committer) = self.committer.take() {
-            // One that has panicked has said so.
+            // A panic of the thread has printed its message already.
             let _ = committer.join();
-            // Without them an error of the next start names no file.
+            // Without the checksums an error at the next start names no file.
             let _ = files::sums(&self.path).and_then(|sums| files::keep_sums(&self.path, &sums));
         }
     }
@@ -276,12 +282,12 @@ impl fmt::Display for OpenError {
 
 impl std::error::Error for OpenError {}
 
-/// Of the tables and their keys. What the values are, their writers say.
+/// Version of tables and keys. The writers of the values define their formats.
 pub const FORMAT_VERSION: u32 = 1;
-/// Where that is, in [`Table::Meta`].
+/// Key of the version, in [`Table::Meta`].
 pub const VERSION_KEY: &[u8] = b"format version";
 
-/// Writes the version into a state that is empty, and an id where there is none. Returns the id.
+/// Checks the version and the id. Writes the version if the state is empty, and an id if there is none. Returns the id.
 fn check_version(
     backend: &mut dyn Backend,
     path: &Path,
@@ -311,10 +317,10 @@ fn check_version(
     Ok(id)
 }
 
-/// Of the store, in [`Table::Meta`].
+/// Key of the store's id, in [`Table::Meta`].
 const ID_KEY: &[u8] = b"store id";
 
-/// False where there is nothing at all.
+/// Whether the state has this version; false if it is empty.
 fn has_known_version(backend: &dyn Backend, path: &Path) -> Result<Result<bool, OpenError>, BackendError> {
     let (mut found, mut is_empty) = (None, true);
     for table in Table::ALL {

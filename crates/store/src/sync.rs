@@ -1,23 +1,25 @@
 use std::time::Duration;
 
-/// When what was written counts as durable, and so what can be lost.
+/// Policy that decides when a write counts as durable, and so how much a crash can lose.
 ///
-/// | policy | killed (`kill -9`) | power cut |
+/// | policy | lost when killed (`kill -9`) | lost in a power cut |
 /// |---|---|---|
-/// | `Always` | nothing that was durable | nothing that was durable |
-/// | `Interval` | nothing that was durable | what was written in the last interval |
-/// | `Never` | nothing that was durable | what the system had not written yet; of the [`spool`](crate::spool), a segment at most |
+/// | `Always` | nothing durable | nothing durable |
+/// | `Interval` | nothing durable | writes of the last interval |
+/// | `Never` | nothing durable | data the system had not flushed; in the [`spool`](crate::spool), one segment at most |
 ///
-/// What is lost is always the end: what remains has no gap. What was torn is cut off at the next start. Of the
-/// [`state`](crate::state), where whole changes are behind damaged ones, which only happens to what was not confirmed or to
-/// a disk that lost what it had confirmed, `Always` refuses to open, and the others cut off there.
+/// A loss always affects the end: the remaining data has no gap. The next start cuts off torn data.
+///
+/// Intact changes of the [`state`](crate::state) can stand behind damaged ones only if they were never confirmed, or if
+/// the disk lost confirmed data. Then `Always` refuses to open, and the other policies cut off there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sync {
-    /// Durable is what `fdatasync` has confirmed. All that came while one was running is confirmed by the next.
+    /// A write is durable once `fdatasync` has confirmed it. Writes that arrive during one `fdatasync` share the next.
     Always,
-    /// Durable is what was given to the system. It is confirmed this often; the spool's log at least daily, and whenever
-    /// 8 MiB are not.
+    /// A write is durable once the system has it. `fdatasync` runs at this interval; for the spool's log at least
+    /// daily, and whenever 8 MiB are unconfirmed.
     Interval(Duration),
-    /// Durable is what was given to the system, which decides; the spool's log is confirmed when a segment is full.
+    /// A write is durable once the system has it. The system decides when to flush; the spool's log is synced at the
+    /// end of each segment.
     Never,
 }

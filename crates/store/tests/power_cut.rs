@@ -1,5 +1,6 @@
-//! What a power cut leaves: a file system in a file, which is copied while it is in use and mounted again. Of what the
-//! system was given and not asked to confirm, nothing is in the copy yet. Needs a system where one may be mounted.
+//! Simulated power cuts: copies the image of a mounted file system and mounts the copy.
+//!
+//! The copy lacks all data that the system has but was never asked to sync. Needs permission to mount.
 #![cfg(target_os = "linux")]
 
 use std::collections::BTreeMap;
@@ -13,14 +14,14 @@ use tempfile::TempDir;
 use tenbin_store::state::{Change, Options, State, Table};
 use tenbin_store::{LockedDirectory, Sync};
 
-/// A disk that is a file.
+/// A disk in an image file.
 struct Disk {
     directory: TempDir,
     image: PathBuf,
 }
 
 impl Disk {
-    /// `None`: none can be made here.
+    /// `None` if no disk can be made here.
     fn new() -> Option<Self> {
         let directory = tempfile::tempdir().expect("a directory for tests");
         let image = directory.path().join("image");
@@ -38,7 +39,7 @@ impl Disk {
         self.directory.path().join("mounted")
     }
 
-    /// What is on it if the power goes now.
+    /// Returns the disk as after a power cut at this moment.
     fn cut(&self) -> Self {
         let directory = tempfile::tempdir().expect("a directory for tests");
         let image = directory.path().join("image");
@@ -70,7 +71,7 @@ fn rows(state: &State) -> BTreeMap<Vec<u8>, Vec<u8>> {
 }
 
 #[test]
-fn with_always_everything_that_was_durable_is_there_after_a_power_cut() {
+fn sync_always_keeps_durable_changes_after_power_cut() {
     let Some(disk) = disk_or_skip() else { return };
     let (state, _locked) = open(&disk, Sync::Always);
     let mut model = BTreeMap::new();
@@ -89,7 +90,7 @@ fn with_always_everything_that_was_durable_is_there_after_a_power_cut() {
 }
 
 #[test]
-fn without_confirmations_a_prefix_is_there_after_a_power_cut() {
+fn sync_never_keeps_a_prefix_after_power_cut() {
     let Some(disk) = disk_or_skip() else { return };
     let (state, _locked) = open(&disk, Sync::Never);
     for number in 0..100_u8 {
@@ -100,15 +101,15 @@ fn without_confirmations_a_prefix_is_there_after_a_power_cut() {
     let (state, _locked) = open(&after, Sync::Never);
     let rows = rows(&state);
     assert!(rows.keys().zip(0..).all(|(key, number)| key == &[number]), "{:?}", rows.keys());
-    // Or this cuts nothing, and the other test shows nothing.
+    // Otherwise the cut loses nothing, and the other test proves nothing.
     assert!(rows.len() < 100, "what was not confirmed is not on the disk");
 }
 
-/// The system has it all, and the disk has not: what comes behind it must not be on the disk before it.
+/// The system has the changes, but the disk does not: later changes must not reach the disk first.
 #[test]
-fn what_a_killed_process_has_left_is_confirmed_at_the_next_start() {
+fn changes_of_killed_process_are_synced_at_next_start() {
     let Some(disk) = disk_or_skip() else { return };
-    // Room that a journal is made with, and that the next opening takes away, hides what this is about.
+    // The space that a new journal reserves, and that the next opening frees, would hide the effect.
     drop(open(&disk, Sync::Never));
     let mut child = Command::new(std::env::current_exe().expect("a test"));
     child.args(["--ignored", "--exact", "a_process_that_is_killed"]).env(CHILD, disk.path());

@@ -1,13 +1,13 @@
-//! What the benches pick from.
+//! The groups and messages of the benches.
 
 use std::{sync::Arc, time::Duration};
 
 use tenbin_balancer::{Acknowledged, Dispatch, Group, LoadReport, MemberId, MemberLoad, Nanos, Rules};
 
-/// When the first pick is.
+/// Time of the first pick.
 pub(crate) const START: Nanos = Nanos(1_000_000_000);
 
-/// A group of so many members, who all report and are ready, and every second one of whom acknowledges.
+/// Creates a group of ready members that all report; every second one acknowledges.
 pub(crate) fn group_of(rules: impl Into<Rules>, len: u64) -> Group<u64> {
     let group = Group::new(rules);
     for id in 0..len {
@@ -27,10 +27,10 @@ pub(crate) fn group_of(rules: impl Into<Rules>, len: u64) -> Group<u64> {
     group
 }
 
-/// A message of some publisher on some topic, one for each microsecond.
+/// Returns a message of some publisher on some topic, one for each microsecond.
 pub(crate) fn at_step(step: u64) -> Dispatch {
     let now = Nanos(START.0 + step * 1_000);
-    // Many publishers and topics, as if hashed.
+    // Many publishers and topics, like hashes.
     let (publisher, topic) = (now.0.wrapping_mul(0x9E37_79B9_7F4A_7C15), now.0.wrapping_mul(0xBF58_476D_1CE4_E5B9));
     Dispatch { at: now, bytes: 100, publisher, topic, ..Dispatch::default() }
 }

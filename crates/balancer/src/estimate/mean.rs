@@ -1,15 +1,15 @@
-//! A mean that follows: slow where samples scatter, at once where they have moved.
+//! A running mean that follows scattered samples slowly, and changes at once.
 
 /// A weighted mean of times in nanoseconds, with detection of changes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct RunningMean {
-    /// 0 = nothing known.
+    /// 0 = unknown.
     value: f64,
-    /// Messages that the mean is worth.
+    /// Weight of the mean, in messages.
     weight: f64,
     /// Samples in a row that were far above (positive) or far below (negative).
     run: i32,
-    /// Whether all this is known from before, and nothing has shown it since.
+    /// Whether the value comes from an earlier session, without a sample since.
     is_recalled: bool,
 }
 
@@ -18,12 +18,12 @@ impl RunningMean {
         self.value
     }
 
-    /// Takes `value` as if so many messages had shown it.
+    /// Sets the mean, with the weight of this many messages.
     pub(super) fn assume(&mut self, value: f64, weight: f64) {
         *self = Self { value, weight, run: 0, is_recalled: false };
     }
 
-    /// Takes `value` from before: as good as one message.
+    /// Sets the mean to a value from an earlier session, with the weight of one message.
     pub(super) fn recall(&mut self, value: f64) {
         *self = Self { value, weight: 1.0, run: 0, is_recalled: true };
     }
@@ -32,7 +32,7 @@ impl RunningMean {
         self.is_recalled
     }
 
-    /// What it was may be over: it is worth no more than one message.
+    /// Reduces the weight to one message, because the value may be outdated.
     pub(super) fn doubt(&mut self) {
         self.weight = self.weight.min(1.0);
     }
@@ -42,11 +42,10 @@ impl RunningMean {
         self.run = 0;
     }
 
-    /// The mean `sample` of a report over about `messages` messages.
+    /// Adds the mean `sample` of a report over about `messages` messages.
     ///
-    /// A sample is out of bounds if it is more than three standard errors (of service times that scatter like an
-    /// exponential distribution) and a quarter of the mean away. The mean jumps there if that is beyond doubt or
-    /// goes on.
+    /// A sample is out of bounds if it differs by more than a quarter of the mean and three standard errors (of
+    /// exponentially distributed times). If it is certain or repeated, the mean jumps to it.
     pub(super) fn sample_report(&mut self, sample: f64, messages: u64) {
         self.is_recalled = false;
         let messages = messages as f64;
@@ -75,10 +74,10 @@ impl RunningMean {
         }
     }
 
-    /// What acknowledgements that came together show, for each of their messages.
+    /// Adds the time per message from acknowledgements that came together.
     ///
-    /// The first that is far above the mean counts as not so far: something else may have stood still. If the next
-    /// ones are, too, they count in full.
+    /// The first sample far above the mean is capped, because another cause may have stalled the client. If the next
+    /// ones are far above too, they count in full.
     pub(super) fn sample_acks(&mut self, sample: f64, messages: u64) {
         if messages == 0 {
             return;
@@ -91,7 +90,7 @@ impl RunningMean {
         (0..messages.min(ACK_SAMPLES_MAX)).for_each(|_| self.sample_ack(sample));
     }
 
-    /// What one acknowledgement shows: a sixteenth of the mean, once there were so many.
+    /// Adds one acknowledgement, which weighs a sixteenth after sixteen of them.
     fn sample_ack(&mut self, sample: f64) {
         if self.value == 0.0 {
             return self.assume(sample, 1.0);
@@ -104,9 +103,9 @@ impl RunningMean {
 const WEIGHT_MAX: f64 = 64.0;
 const WEIGHT_AFTER_JUMP: f64 = 32.0;
 const ACK_WEIGHT_MAX: f64 = 16.0;
-/// How many times the mean is far above it.
+/// Samples beyond this multiple of the mean are far above it.
 const ACK_OUTLIER: f64 = 4.0;
-/// Equal samples that leave less than a fiftieth of whatever the mean was before.
+/// Equal samples that leave less than a fiftieth of any earlier mean.
 const ACK_SAMPLES_MAX: u64 = 64;
 
 #[cfg(test)]
@@ -120,9 +119,9 @@ mod tests {
     }
 
     #[test]
-    fn the_first_sample_is_the_mean_and_like_ones_are_averaged() {
+    fn first_sample_sets_the_mean_and_similar_ones_average() {
         assert_eq!(after_reports(&[(25.0, 40)]), 25.0);
-        // 25 of weight 32 fades to 24, beside 8 of 27: (25 · 24 + 27 · 8) / 32
+        // 25 of weight 32 fades to weight 24, beside 8 of 27: (25 · 24 + 27 · 8) / 32
         assert_eq!(after_reports(&[(25.0, 40), (27.0, 8)]), 25.5);
         assert_eq!(after_reports(&[(25.0, 0)]), 25.0, "the dequeued messages are a guess");
     }
@@ -135,11 +134,11 @@ mod tests {
     }
 
     #[test]
-    fn a_doubtful_change_has_to_go_on() {
+    fn a_doubtful_change_needs_confirmation() {
         let once = after_reports(&[(25.0, 40), (110.0, 1)]);
         assert!((25.0..30.0).contains(&once), "{once}");
         assert_eq!(after_reports(&[(25.0, 40), (110.0, 1), (120.0, 1)]), 120.0);
-        // Few messages far below are three standard errors away only from their fourth on.
+        // Few messages far below are beyond three standard errors only from the fourth on.
         let low = after_reports(&[(25.0, 40), (1.0, 3), (1.0, 3)]);
         assert!(low > 15.0, "{low}");
     }

@@ -1,36 +1,36 @@
-//! What a report says beside the last one.
+//! Evaluation of a report in comparison with the previous one.
 
 use super::{Estimate, Observed, flag};
 
-/// A report as seen against the one before it.
+/// A report as compared with the previous one.
 pub(super) struct Report {
-    /// m_q now.
+    /// m_q of this report.
     messages: u64,
     /// The mean processing time; 0 = nothing was processed.
     processing_ns: f64,
-    /// Time since the last one, or since the session was established.
+    /// Time since the previous report, or since the session was established.
     gap_ns: u64,
-    /// Messages taken out of the queue since, counting none that was on the wire at either moment.
+    /// Messages taken out of the queue since, if none was on the wire at either moment.
     dequeued: u64,
     is_first: bool,
-    /// Whether messages waited at both moments: the client was, as it seems, never idle.
+    /// Whether messages waited at both moments, so that the client was probably never idle.
     is_busy: bool,
 }
 
-/// What the last report left behind.
+/// State of the last report.
 #[derive(Debug, Default)]
 pub(super) struct Reports {
     count: u64,
-    /// Of the last one; the session's beginning before.
+    /// Time of the last report; before the first, the beginning of the session.
     at: u64,
     messages: u64,
-    /// Messages sent up to it.
+    /// Messages sent up to the last report.
     sent: u64,
-    /// Mean time between two of them, ns; 0 = unknown.
+    /// Mean time between two reports in ns; 0 = unknown.
     interval: f64,
-    /// Pings without a report since.
+    /// Pings without a report since the last report.
     pub(super) plain_pings: u32,
-    /// Reports in a row that show the client to be faster than `mean · correction`, by what it got through.
+    /// Reports in a row whose throughput shows the client to be faster than `mean · correction`.
     faster: u32,
 }
 
@@ -54,14 +54,14 @@ impl Estimate {
         }
     }
 
-    /// Makes the report the last one.
+    /// Stores the report as the last one.
     pub(super) fn keep_report(&mut self, seen: &Observed, report: &Report) {
         let last = &mut self.reports;
         let gap = report.gap_ns as f64;
         last.interval = match (report.is_first, last.interval) {
             (true, _) => 0.0,
             (false, 0.0) => gap,
-            // Up fast, down slowly: pings that a client sends early are no promise of more.
+            // Rises fast and falls slowly: early pings do not promise more of them.
             (false, interval) if gap > interval => (interval + gap.min(4.0 * interval)) / 2.0,
             (false, interval) => 0.95 * interval + 0.05 * gap,
         };
@@ -69,13 +69,12 @@ impl Estimate {
         (last.at, last.messages, last.sent, last.plain_pings) = (seen.now, report.messages, seen.sent, 0);
     }
 
-    /// Learns from what the client says of its speed, and from what it got through.
+    /// Updates the mean from the client's own figure, and the correction from its throughput.
     pub(super) fn sample_report(&mut self, report: &Report) {
         let &Report { processing_ns, dequeued, gap_ns, .. } = report;
         let per_message = gap_ns as f64 / dequeued.max(1) as f64;
         if processing_ns == 0.0 {
-            // Nothing finished, says a client that never times its work. What it got through is a measure, if it
-            // was never idle.
+            // The client finished nothing, or never times its work. If it was never idle, its throughput is a measure.
             if report.is_busy && dequeued >= 4 && !report.is_first {
                 self.mean.sample_report(per_message, dequeued);
             }
@@ -86,16 +85,16 @@ impl Estimate {
         let is_faster = dequeued >= 8 && !report.is_first && self.correction > 1.15 * pace;
         self.reports.faster = if is_faster { self.reports.faster + 1 } else { 0 };
         if self.reports.faster >= 2 {
-            // More messages than one at a time allows: it works on several.
+            // More messages than one at a time would allow: the client works on several in parallel.
             self.correction = pace.max(1.0 / 64.0);
             self.reports.faster = 0;
         }
     }
 
-    /// Do the acknowledgements since the last report come after the work, or before it? They precede the report
-    /// on the same connection, so what they ended is in it.
+    /// Judges whether the acknowledgements since the last report came before or after the work.
     ///
-    /// Not asked while messages are about that nobody acknowledges, since the client's queue counts those too.
+    /// They precede the report on the same connection, so the report reflects them. Nothing is judged while there are
+    /// unacknowledged messages, since the client's queue counts those too.
     pub(super) fn judge_earliness(&mut self, seen: &Observed, report: &Report) {
         let (sum, count) = self.acks.take_latencies();
         let is_pure = self.acks.shift_unacknowledged();
@@ -123,7 +122,7 @@ impl Estimate {
         }
     }
 
-    /// When the next report should have come.
+    /// Returns the time at which the next report is due.
     pub(super) fn next_report_due(&self, seen: &Observed) -> u64 {
         let last = &self.reports;
         if last.count < REPORTS_UNTIL_DUE {
@@ -136,10 +135,10 @@ impl Estimate {
 
 const MILLISECOND: f64 = 1e6;
 const SECOND: f64 = 1e9;
-/// Evidence of early acknowledgements that is taken for a fact, and the most that is kept.
+/// Amount of evidence that makes early acknowledgements certain, and the maximum kept.
 const EARLY_AT: u32 = 2;
 const EARLINESS_MAX: u32 = 3;
-/// Reports until their interval is known well enough to miss one.
+/// Number of reports after which their interval is known well enough to miss one.
 const REPORTS_UNTIL_DUE: u64 = 3;
-/// What a report may be late beyond half an interval.
+/// Tolerance for a report beyond half an interval.
 const GRACE_NS: u64 = 50_000_000;

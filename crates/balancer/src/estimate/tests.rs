@@ -4,7 +4,7 @@ use crate::nanos::Nanos;
 const MS: u64 = 1_000_000;
 const SECOND: u64 = 1_000 * MS;
 
-/// A client and what is seen of it; times in ms.
+/// A client and its observed state; times in ms.
 struct Client {
     estimate: Estimate,
     seen: Observed,
@@ -15,7 +15,7 @@ impl Client {
         Self { estimate: Estimate::new(0), seen: Observed::default() }
     }
 
-    /// Messages sent one by one, at `at_ms`.
+    /// Sends messages one by one, at `at_ms`.
     fn sent(&mut self, at_ms: u64, messages: u64) {
         self.seen.sent += messages;
         self.seen.sent_at = at_ms * MS;
@@ -32,7 +32,7 @@ impl Client {
         self.estimate.acknowledged(&self.seen, &acknowledged)
     }
 
-    /// All in one read; nothing is out after it.
+    /// Acknowledges all messages in one read; none is outstanding afterwards.
     fn acknowledge_together(&mut self, sent_at_ms: &[u64], at_ms: u64) -> Verdict {
         (self.seen.now, self.seen.outstanding) = (at_ms * MS, 0);
         let mut acknowledged = Acknowledged::new(Nanos(at_ms * MS));
@@ -68,7 +68,7 @@ fn a_report_gives_speed_and_bounds_the_clock() {
 }
 
 #[test]
-fn without_a_speed_the_clock_stays() {
+fn report_without_known_speed_keeps_the_clock() {
     let mut client = Client::new();
     client.sent(900, 4);
     let verdict = client.report(1_000, 4, 0);
@@ -85,7 +85,7 @@ fn a_report_of_nothing_processed_is_no_sample() {
 }
 
 #[test]
-fn a_client_that_never_times_its_work_is_timed_by_its_queue() {
+fn client_without_processing_time_is_timed_by_its_queue() {
     let mut client = Client::new();
     client.sent(900, 60);
     client.report(1_000, 50, 0);
@@ -96,7 +96,7 @@ fn a_client_that_never_times_its_work_is_timed_by_its_queue() {
 }
 
 #[test]
-fn more_than_one_thread_can_do_shows_parallel_work() {
+fn throughput_above_one_thread_shows_parallel_work() {
     let mut client = Client::new();
     client.report(1_000, 0, 0);
     let mut speeds = Vec::new();
@@ -117,7 +117,7 @@ fn reports_are_due_when_their_interval_is_known() {
 }
 
 #[test]
-fn early_pings_are_no_promise_of_more() {
+fn early_pings_do_not_shorten_report_interval() {
     let mut client = Client::new();
     for at_ms in [1_000, 2_000, 3_000, 3_100, 3_200, 3_300] {
         client.report(at_ms, 0, 0);
@@ -184,7 +184,7 @@ fn acknowledgements_that_come_together_count_as_many() {
 }
 
 #[test]
-fn a_report_between_acknowledgements_of_one_moment_changes_nothing() {
+fn report_between_simultaneous_acks_changes_nothing() {
     let (mut parted, mut together) = (Client::new(), Client::new());
     for client in [&mut parted, &mut together] {
         client.acknowledge(100, 130, 0);
@@ -201,7 +201,7 @@ fn a_report_between_acknowledgements_of_one_moment_changes_nothing() {
 }
 
 #[test]
-fn the_way_there_and_back_is_no_work() {
+fn network_delay_does_not_count_as_processing_time() {
     let mut client = Client::new();
     client.seen.delay = 50 * MS;
     client.sent(1_000, 1);
@@ -211,7 +211,7 @@ fn the_way_there_and_back_is_no_work() {
 }
 
 #[test]
-fn a_speed_learned_from_reports_goes_on_with_acknowledgements() {
+fn speed_from_reports_carries_over_to_ack_mode() {
     let mut client = Client::new();
     client.report(1_000, 0, 0);
     for second in 2..4 {
@@ -224,7 +224,7 @@ fn a_speed_learned_from_reports_goes_on_with_acknowledgements() {
     assert_eq!(client.report(4_000, 0, 90).finish, Finish::Keep, "reports do not count any more");
 }
 
-/// A client that acknowledges `latency_ms` after each sending and works 25 ms on each message.
+/// Creates a client that acknowledges `latency_ms` after each send and works 25 ms on each message.
 fn acknowledging(latency_ms: u64) -> Client {
     let mut client = Client::new();
     for at_ms in (100..900).step_by(100) {
@@ -235,7 +235,7 @@ fn acknowledging(latency_ms: u64) -> Client {
 }
 
 #[test]
-fn acknowledgements_before_the_work_are_found_out() {
+fn early_acknowledgements_are_detected() {
     let mut client = acknowledging(1);
     let verdict = client.report(1_000, 0, 25);
     assert_eq!(verdict.flags, flag::REPORTS | flag::ACKS | flag::EARLY, "25 ms of work, acknowledged after 1");
@@ -269,7 +269,7 @@ fn acknowledgements_after_the_work_are_verified() {
 }
 
 #[test]
-fn nothing_is_judged_while_messages_are_about_that_nobody_acknowledges() {
+fn earliness_is_not_judged_with_unacknowledged_messages() {
     let mut client = acknowledging(25);
     client.write(950, 30, false);
     for second in 1..=2 {
@@ -280,7 +280,7 @@ fn nothing_is_judged_while_messages_are_about_that_nobody_acknowledges() {
 }
 
 #[test]
-fn in_bad_company_acknowledgements_count_once_they_are_verified() {
+fn suspect_acknowledgements_count_once_verified() {
     let mut client = acknowledging(26);
     client.seen.is_suspect = true;
     let verdict = client.acknowledge(900, 926, 0);
@@ -291,7 +291,7 @@ fn in_bad_company_acknowledgements_count_once_they_are_verified() {
 }
 
 #[test]
-fn reports_do_not_stand_in_for_acknowledgements_that_never_came() {
+fn reports_do_not_replace_missing_acknowledgements() {
     let mut client = Client::new();
     (client.seen.is_asked, client.seen.outstanding) = (true, 3);
     for second in 1..6 {
@@ -303,7 +303,7 @@ fn reports_do_not_stand_in_for_acknowledgements_that_never_came() {
 }
 
 #[test]
-fn in_bad_company_nothing_is_overdue_after_the_first_acknowledgement() {
+fn suspect_client_owes_nothing_after_first_acknowledgement() {
     let mut client = Client::new();
     (client.seen.is_asked, client.seen.is_suspect) = (true, true);
     let verdict = client.acknowledge(100, 126, 3);
@@ -324,7 +324,7 @@ fn the_drain_of_a_full_socket_shows_the_speed() {
 }
 
 #[test]
-fn a_client_that_reports_knows_better_than_its_socket() {
+fn reports_override_socket_throughput() {
     let mut client = Client::new();
     client.sent(900, 40);
     client.report(1_000, 10, 5);
@@ -342,7 +342,7 @@ fn a_speed_from_before_counts_as_one_message() {
 }
 
 #[test]
-fn a_client_that_was_slow_long_ago_is_known_again_after_few_messages() {
+fn outdated_slow_speed_is_corrected_by_few_messages() {
     let speed_after = |gap_ms: u64| {
         let mut client = Client::new();
         (0..20).for_each(|round| _ = client.acknowledge(1_000 + 100 * round, 1_100 + 100 * round, 0));
@@ -353,7 +353,7 @@ fn a_client_that_was_slow_long_ago_is_known_again_after_few_messages() {
 }
 
 #[test]
-fn an_acknowledgement_that_was_held_up_is_no_gap() {
+fn delayed_acknowledgement_does_not_count_as_idle_time() {
     let mut client = Client::new();
     (0..20).for_each(|round| _ = client.acknowledge(1_000 + 5 * round, 1_005 + 5 * round, 0));
     let verdict = client.acknowledge(1_102, 3_102, 0);
@@ -361,7 +361,7 @@ fn an_acknowledgement_that_was_held_up_is_no_gap() {
 }
 
 #[test]
-fn who_does_not_read_is_as_slow_as_it_reads_and_has_that_much_before_it() {
+fn lag_sets_speed_and_wait_from_reading_rate() {
     let mut client = Client::new();
     let verdict = client.lag(1_000, 4, 20, 100);
     assert_eq!((verdict.processing_ns, verdict.flags), (5 * MS, flag::LAGS));
@@ -377,7 +377,7 @@ fn who_does_not_read_is_as_slow_as_it_reads_and_has_that_much_before_it() {
 }
 
 #[test]
-fn who_reads_nothing_is_at_least_as_slow_as_that() {
+fn client_that_reads_nothing_is_slow_for_at_least_that_time() {
     let mut client = Client::new();
     assert_eq!(client.lag(1_000, 0, 20, 100).processing_ns, 20 * MS);
     assert_eq!(client.lag(2_000, 0, 1_000, 100).processing_ns, SECOND, "1.02 s, of which more is not believed");
@@ -385,7 +385,7 @@ fn who_reads_nothing_is_at_least_as_slow_as_that() {
 }
 
 #[test]
-fn what_is_read_soon_is_no_lag_nor_is_anything_of_who_gives_better_evidence() {
+fn lag_is_ignored_if_short_or_with_better_evidence() {
     let mut client = Client::new();
     assert_eq!(
         client.lag(1_000, 1_000, 20, 1_000),

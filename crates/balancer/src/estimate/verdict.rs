@@ -1,4 +1,4 @@
-//! What goes into an estimate beside the evidence itself, and what comes out for the clock.
+//! Input of an estimate besides the evidence itself, and its output for the clock.
 
 /// The hot fields of a client at the moment of the evidence.
 #[derive(Clone, Copy, Debug, Default)]
@@ -9,7 +9,7 @@ pub(crate) struct Observed {
     pub(crate) delay: u64,
     /// Messages sent since the session was established.
     pub(crate) sent: u64,
-    /// When the last one was.
+    /// Time of the last send.
     pub(crate) sent_at: u64,
     /// Messages that are neither written nor acknowledged, after this evidence.
     pub(crate) outstanding: u64,
@@ -19,26 +19,26 @@ pub(crate) struct Observed {
     pub(crate) is_asked: bool,
 }
 
-/// What is to be published of an estimate.
+/// The published result of an estimate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Verdict {
     /// The effective processing time; 0 = unknown.
     pub(crate) processing_ns: u64,
     /// The client's [flags](super::flag).
     pub(crate) flags: u8,
-    /// What to do with F, the instant at which the client will have finished all it was sent.
+    /// Change of F, the instant at which the client will have finished all messages sent to it.
     pub(crate) finish: Finish,
-    /// When the next evidence is due, if that changes; `MAX` = none is expected.
+    /// Time at which the next evidence is due, if that changes; `MAX` = none is expected.
     pub(crate) due: Option<u64>,
 }
 
 /// A change of F.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Finish {
-    /// The evidence says nothing of it.
+    /// The evidence does not concern F.
     Keep,
-    /// It is somewhere in between.
+    /// F is within these bounds.
     Within { least: u64, most: u64 },
-    /// It is this.
+    /// F has this value.
     Exactly(u64),
 }

@@ -11,24 +11,24 @@ pub struct LoadSnapshot {
     pub sent_since_report: u64,
     /// t_p: mean of the last five reported processing times; zero = unknown.
     pub processing_time: Duration,
-    /// t_r: when the last report came, or the session was established.
+    /// t_r: time of the last report, or of the establishment of the session.
     pub reported_at: Nanos,
-    /// t_s: when the client was last chosen, or the session was established.
+    /// t_s: time of the client's last choice, or of the establishment of the session.
     pub sent_at: Nanos,
     /// Messages sent to the client since the session was established.
     pub sent: u64,
     /// Messages handed to the client that are neither written (QoS 0) nor acknowledged (QoS above 0).
     pub outstanding_messages: u64,
-    /// Their bytes.
+    /// Bytes of the outstanding messages.
     pub outstanding_bytes: u64,
-    /// The processing time learned from all evidence; zero = unknown.
+    /// Processing time learned from all evidence; zero = unknown.
     pub effective_processing_time: Duration,
-    /// Reports since the session was established that came after they were due.
+    /// Overdue reports since the session was established.
     pub late_reports: u64,
-    /// Messages since the session was established that it was chosen for and did not get.
+    /// Messages since the session was established for which it was chosen and which it did not get.
     pub taken_back: u64,
     /// Whether the client's last report asked for no further messages.
     pub is_draining: bool,
-    /// How long a packet takes to the client and back; zero = unknown.
+    /// Round-trip time of a packet; zero = unknown.
     pub round_trip: Duration,
 }

@@ -6,7 +6,7 @@ fn report(messages_in_queue: u64, processing_ms: u64) -> LoadReport {
 }
 
 #[test]
-fn the_hot_fields_have_one_line_and_the_rest_another() {
+fn hot_fields_have_a_cache_line_of_their_own() {
     assert_eq!((size_of::<Hot>(), align_of::<Hot>()), (64, 64));
     assert_eq!((size_of::<Reported>(), align_of::<Reported>()), (64, 64));
     assert_eq!(std::mem::offset_of!(MemberLoad, hot), 0);
@@ -17,7 +17,7 @@ fn dispatch(now: u64) -> Dispatch {
 }
 
 #[test]
-fn what_is_done_with_is_no_longer_outstanding() {
+fn completed_messages_are_no_longer_outstanding() {
     let load = MemberLoad::new(Nanos(0));
     (0..5).for_each(|now| load.hot().book(&dispatch(now), 0, 0));
     load.acknowledged(&Acknowledged::new(Nanos(9)));
@@ -40,7 +40,7 @@ fn what_is_done_with_is_no_longer_outstanding() {
 }
 
 #[test]
-fn a_speed_from_before_is_not_learned_until_there_is_evidence() {
+fn assumed_speed_is_not_learned_without_evidence() {
     let load = MemberLoad::new(Nanos(0));
     assert!(!load.is_speed_known());
     load.assume_speed(Duration::from_millis(40));
@@ -51,7 +51,7 @@ fn a_speed_from_before_is_not_learned_until_there_is_evidence() {
 }
 
 #[test]
-fn a_booking_that_is_undone_leaves_nothing_behind() {
+fn cancelled_booking_leaves_nothing_behind() {
     let load = MemberLoad::new(Nanos(0));
     let dispatch = Dispatch { is_acknowledged: true, ..dispatch(100) };
     load.hot().book(&dispatch, 70, 70);
@@ -63,7 +63,7 @@ fn a_booking_that_is_undone_leaves_nothing_behind() {
 }
 
 #[test]
-fn what_is_refused_costs_its_time() {
+fn refused_messages_cost_their_processing_time() {
     let load = MemberLoad::new(Nanos(0));
     load.assume_speed(Duration::from_nanos(70));
     load.hot().book(&Dispatch { is_acknowledged: true, ..dispatch(100) }, 70, 70);
@@ -73,7 +73,7 @@ fn what_is_refused_costs_its_time() {
 }
 
 #[test]
-fn who_is_sent_at_qos_0_what_others_acknowledge_is_watched_by_its_reports() {
+fn member_granted_qos_0_is_watched_by_its_reports() {
     let load = MemberLoad::new(Nanos(0));
     let second = |number: u64| number * 1_000_000_000;
     for number in 1..=5 {
@@ -211,7 +211,7 @@ fn availability_is_what_was_set() {
 }
 
 #[test]
-fn of_a_client_that_only_pings_nothing_is_kept_and_its_first_report_counts_from_the_beginning() {
+fn client_without_reports_keeps_no_evidence() {
     let (quiet, pinging) = (MemberLoad::new(Nanos(7)), MemberLoad::new(Nanos(7)));
     let before = pinging.snapshot();
     (8..20).for_each(|now| pinging.plain_ping(Nanos(now)));

@@ -1,16 +1,16 @@
-//! Adaptive: the member that will have finished everything first, by a clock that is kept for each.
+//! Adaptive: the member with the shortest predicted wait, by a clock for each member.
 //!
 //! ```text
-//! wait = max(F, now) − now        F: when the member will have finished all it was sent
+//! wait = max(F, now) − now        F: when the member will have finished all messages sent to it
 //! ```
 //!
-//! A message sent moves F on by the member's processing time; time passing drains it; reports, acknowledgements,
-//! the drain of sockets and what is not read set it right ([`Estimate`](crate::estimate::Estimate)). The least
-//! wait, with a small penalty for slow classes, is chosen; of equal ones the member that was sent something longest
-//! ago. If nothing is known all waits are 0, and the choice is round robin.
+//! Each message sent advances F by the member's processing time. Reports, acknowledgements, the throughput of sockets
+//! and read probes correct it ([`Estimate`](crate::estimate::Estimate)). The member with the shortest wait, plus a
+//! small penalty for slow classes, is chosen; of equal ones the member whose last send is longest ago. Without evidence
+//! all waits are 0, and the choice is round robin.
 //!
-//! A member whose evidence is overdue is taken not to have moved since it was due, and to fall behind as fast
-//! again.
+//! A member whose evidence is overdue is assumed to have made no progress since it was due, and to make none for as
+//! long again.
 
 mod usual;
 
@@ -30,41 +30,41 @@ use crate::{
     sync::Relaxed,
 };
 
-/// A seat as the scan saw it.
+/// A slot as the scan saw it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Sighting {
     pub(crate) index: usize,
     /// F when it was compared.
     pub(crate) finish: u64,
-    /// Whether turns had a part in it.
+    /// Whether the choice compared turns.
     pub(crate) is_by_turn: bool,
 }
 
-/// All that decides about a member; times in ns.
+/// The figures that decide about a member; times in ns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Weight {
-    /// Until the member could begin with the message.
+    /// Time until the member could begin with the message.
     pub(crate) wait: u64,
-    /// What it is held back by for being slow.
+    /// Addition to the wait for being slow.
     pub(crate) penalty: u64,
-    /// How long evidence has been overdue.
+    /// Time for which evidence has been overdue.
     pub(crate) late: u64,
-    /// What the message is taken to cost it.
+    /// Assumed processing time of the message.
     pub(crate) service: u64,
 }
 
-/// The seat that finishes first, among those of the best availability; of more than [`SCAN_MAX`] seats, among a
-/// random few. `None` if there is no seat.
+/// Returns the slot with the shortest wait among those of the best availability. With more than [`SCAN_MAX`] slots, it
+/// compares a random few. `None` if the group is empty.
 pub(crate) fn choose(seats: &Seats, view: &View, dispatch: &Dispatch, rng: &mut Rng) -> Option<Sighting> {
     choose_by(Seats::next_turn, seats, view, dispatch, rng)
 }
 
-/// As [`choose`]. Nothing changes by it.
+/// As [`choose`], without changes.
 pub(crate) fn preview(seats: &Seats, view: &View, dispatch: &Dispatch, rng: &mut Rng) -> Option<Sighting> {
     choose_by(Seats::peek_turn, seats, view, dispatch, rng)
 }
 
-/// `turn` decides in a large group of which nothing is known.
+/// `turn` decides in a large group without known speeds.
 #[inline(always)]
 fn choose_by(
     turn: fn(&Seats) -> u64,
@@ -82,8 +82,8 @@ fn choose_by(
     let scan = Scan { view, now: dispatch.at.0 };
     if len > SCAN_MAX {
         let seen = match view.mean_ns {
-            // Each picker has a seat of its own. The turns of the seats are left alone: they would be one more line of
-            // memory that all threads write.
+            // Each picker gets another slot. The turns of the slots are not written, since all threads would contend
+            // for one more cache line.
             0 => in_turn(seats, turn(seats) as usize % len),
             _ => scan.best_of_some(seats, rng),
         };
@@ -95,7 +95,7 @@ fn choose_by(
     scan.best_of_all(seats)
 }
 
-/// The turn of a seat that `choose` chose is over. Where turns were not looked at, that costs nothing.
+/// Takes the turn of a chosen slot. Free of cost if the choice compared no turns.
 #[inline(always)]
 pub(crate) fn end_turn(seats: &Seats, seen: Sighting) {
     if seen.is_by_turn {
@@ -103,7 +103,7 @@ pub(crate) fn end_turn(seats: &Seats, seen: Sighting) {
     }
 }
 
-/// What `choose` compares of one member.
+/// Computes the figures of one member that `choose` compares.
 #[inline(always)]
 pub(crate) fn weigh(hot: &Hot, view: &View, now: u64) -> Weight {
     let (flags, speed) = (hot.flags(), hot.speed());
@@ -116,11 +116,11 @@ pub(crate) fn weigh(hot: &Hot, view: &View, now: u64) -> Weight {
     let mut finish = hot.finish();
     let late = now.saturating_sub(hot.due());
     if late > 0 {
-        // It stood still since then, and falls behind as fast again.
+        // It made no progress since then, and is assumed to make none for as long again.
         finish = finish.max(now - late).saturating_add(2 * late);
     }
     if flags & flag::ACK_MODE == 0 {
-        // Speed that nobody can check is no merit; slowness is believed.
+        // Unverified speed is no advantage, but slowness is believed.
         penalty = penalty.max(view.floor_ns());
         finish = without_acks(hot, flags, view, arrival, finish, service);
     }
@@ -134,8 +134,10 @@ pub(crate) fn weigh(hot: &Hot, view: &View, now: u64) -> Weight {
     Weight { wait, penalty, late, service }
 }
 
-/// The penalty of an idle member of a quiet group. A few acknowledgements say little of a member's speed, so a new member
-/// counts as one of the mean speed. A small penalty does not count: acknowledgement times of equal members differ as much.
+/// Returns the penalty of an idle member of a quiet group.
+///
+/// A few acknowledgements tell little about speed, so a new member counts as one of the mean speed. Small penalties do
+/// not count: acknowledgement times of equal members differ by as much.
 #[cold]
 fn quiet_penalty(hot: &Hot, view: &View, penalty: u64) -> u64 {
     if penalty == 0 {
@@ -147,36 +149,36 @@ fn quiet_penalty(hot: &Hot, view: &View, penalty: u64) -> u64 {
     if penalty < QUIET_PENALTY_LEAST_NS { penalty.min(1) } else { penalty }
 }
 
-/// Whether a member had nothing to do for the least time after which it is worth a try. Few had in a busy group, so
-/// that its pickers need not look for them one by one.
+/// Returns whether a member was idle for the minimum time after which it is worth a try. Few are in a busy group, so
+/// that its pickers need not check each member.
 pub(crate) fn may_be_unused(hot: &Hot, now: u64) -> bool {
     is_unused(hot, now, 0)
 }
 
-/// Whether a slow member had nothing to do for so long that it is worth a message to see if it still is slow.
+/// Returns whether a slow member was idle for so long that a message should test its speed again.
 #[cold]
 fn is_unused(hot: &Hot, now: u64, penalty: u64) -> bool {
     hot.outstanding().messages == 0 && now.saturating_sub(hot.sent_at()) > probe_pause_ns(penalty)
 }
 
-/// For how long a slow member is left alone.
+/// Returns how long a slow member gets no messages.
 #[inline(always)]
 fn probe_pause_ns(penalty: u64) -> u64 {
     penalty.saturating_mul(PROBE_PAUSE).clamp(PROBE_PAUSE_LEAST_NS, PROBE_PAUSE_MOST_NS)
 }
 
-/// F of a member whose acknowledgements do not count, or who gave none.
+/// Returns F of a member whose acknowledgements do not count, or that gave none.
 #[inline(always)]
 fn without_acks(hot: &Hot, flags: u8, view: &View, arrival: u64, finish: u64, service: u64) -> u64 {
     let is_silent = flags & (flag::REPORTS | flag::ACKS | flag::LAGS) == 0;
-    // Where nobody gives evidence, all F are guesses of the same kind.
+    // If no member gives evidence, all F are guesses of the same kind.
     let finish = if is_silent && !view.has_evidence { arrival } else { finish };
     match hot.outstanding().messages {
         0 => finish,
-        // Such a member is watched by its due acknowledgement instead.
+        // The due time of its acknowledgement watches such a member instead.
         _ if flags & flag::ACKS == 0 && hot.marks() & mark::ASKED != 0 => finish,
-        // What has not left for its socket cannot be finished. Where the only speeds known are of members that lag, they
-        // say nothing of others.
+        // A message that has not left for its socket cannot be finished. If only lagging members have known speeds,
+        // these do not apply to others.
         unsent => {
             let is_guess = is_silent && !view.has_evidence && hot.speed().processing_ns() == 0;
             let service = if is_guess { view.floor_ns() } else { service };
@@ -185,13 +187,13 @@ fn without_acks(hot: &Hot, flags: u8, view: &View, arrival: u64, finish: u64, se
     }
 }
 
-/// Cost and penalty of a member of unknown speed.
+/// Returns processing time and penalty of a member of unknown speed.
 #[inline(never)]
 fn unknown(hot: &Hot, view: &View) -> (u64, u64) {
     let (mean_ns, penalty, sent) = (view.mean_ns, view.floor_ns(), hot.sent());
     if sent == 0 || hot.marks() & mark::NEWCOMER != 0 {
-        // Among members that are known it may be the slowest of all: it starts slowly, and as long as its first reports
-        // may not be there it is asked only where others would have to wait.
+        // Among members of known speed it may be the slowest, so it starts slowly. Until its first reports may arrive,
+        // it gets messages only if others would have to wait.
         let caution = sent.min(NEWCOMER_MESSAGES);
         let penalty = if sent < NEWCOMER_MESSAGES { mean_ns / 2 } else { penalty };
         return (mean_ns + mean_ns * caution / 8, penalty);
@@ -199,27 +201,27 @@ fn unknown(hot: &Hot, view: &View) -> (u64, u64) {
     (mean_ns, penalty)
 }
 
-/// g/16 for the class of the mean, twice that for each class above it, half for each below.
+/// Returns g/16 for the class of the mean, twice that for each class above it, half for each class below.
 #[inline(always)]
 fn class_penalty(class: u64, view: &View) -> u64 {
-    // An hour and nothing are 22 classes apart, and g/16 is below 2^38: nothing is shifted out.
+    // An hour and zero are 22 classes apart, and g/16 is below 2^38: no bits are shifted out.
     view.floor_ns() << CLASSES >> ((highest_class(view) - class) / CLASS_STEP)
 }
 
-/// 22 classes above that of the mean; rounded, so that half a class makes a whole one.
+/// Returns the class 22 above that of the mean, rounded so that half a class counts as a whole one.
 #[inline(always)]
 fn highest_class(view: &View) -> u64 {
     view.class + CLASSES * CLASS_STEP + CLASS_STEP / 2 - 1
 }
 
-/// A look at members at one moment.
+/// A comparison of members at one moment.
 struct Scan<'a> {
     view: &'a View,
     now: u64,
 }
 
 impl Scan<'_> {
-    /// The best of all seats; of equal ones that with the oldest turn.
+    /// Returns the best of all slots; of equal ones that with the oldest turn.
     #[inline(always)]
     fn best_of_all(&self, seats: &Seats) -> Option<Sighting> {
         if self.view.has_evidence
@@ -230,8 +232,8 @@ impl Scan<'_> {
         self.weigh_all(seats)
     }
 
-    /// The best of a random few; of equal ones that which was sent something longest ago. Turns would be one more
-    /// line of memory to fetch for each.
+    /// Returns the best of a random few; of equal ones that with the oldest send. Turns would be one more cache line to
+    /// fetch for each.
     fn best_of_some(&self, seats: &Seats, rng: &mut Rng) -> Option<Sighting> {
         let loads = seats.loads();
         let mut sample = [0; SAMPLE];
@@ -242,8 +244,8 @@ impl Scan<'_> {
         if self.view.has_evidence { usual() } else { None }.or_else(|| self.weigh_some(loads, &sample))
     }
 
-    /// The seat of the least usual key, if its [`key`](Self::key) is the same: then it has the least key of all, since
-    /// those of the others are no less than what they usually are.
+    /// Returns the slot of the least usual key, if its full [`key`](Self::key) is the same. Then it has the least key
+    /// of all, since the full keys of the others are at least their usual ones.
     #[inline(always)]
     fn confirmed(&self, loads: &[Arc<MemberLoad>], least: Least) -> Option<Sighting> {
         let hot = loads.get(least.index)?.hot();
@@ -275,12 +277,12 @@ impl Scan<'_> {
         best.sighting()
     }
 
-    /// A number that is smaller for the better candidate.
+    /// Returns a number that is smaller for the better candidate.
     ///
     /// ```text
     ///  63 62 61                                    0
     /// +-----+---------------------------------------+
-    /// |rank |  wait + penalty in steps of 65.5 µs   |    steps, so that ties are ties
+    /// |rank |  wait + penalty in steps of 65.5 µs   |    steps, so that nearly equal members tie
     /// +-----+---------------------------------------+
     /// ```
     #[inline(always)]
@@ -290,7 +292,7 @@ impl Scan<'_> {
     }
 }
 
-/// The best seat so far.
+/// The best slot so far.
 struct Best {
     merit: u128,
     sighting: Sighting,
@@ -302,7 +304,7 @@ impl Best {
     #[inline(always)]
     fn compare(&mut self, index: usize, finish: u64, key: u64, turn: u64) {
         let merit = u128::from(key) << 64 | u128::from(turn);
-        // Whether a member is better than all before it cannot be predicted.
+        // The branch would be unpredictable.
         let is_better = merit < self.merit;
         self.merit = select_unpredictable(is_better, merit, self.merit);
         self.sighting.index = select_unpredictable(is_better, index, self.sighting.index);
@@ -314,13 +316,13 @@ impl Best {
     }
 }
 
-/// What is compared first of two ready members: equal ones wait equally long, as far as that can be told.
+/// Returns the value by which ready members are compared: members with equal steps wait equally long, as far as known.
 #[inline(always)]
 pub(crate) fn in_steps(wait: u64, penalty: u64) -> u64 {
     wait.saturating_add(penalty) >> STEP_SHIFT
 }
 
-/// The first ready seat from `start` on, or else the seat at `start`.
+/// Returns the first ready slot from `start` on, or else the slot at `start`.
 fn in_turn(seats: &Seats, start: usize) -> Option<Sighting> {
     let len = seats.loads().len();
     let index = (start..start + len).map(|index| index % len).find(|&index| seats.loads()[index].rank() == READY);
@@ -329,24 +331,24 @@ fn in_turn(seats: &Seats, start: usize) -> Option<Sighting> {
 }
 
 const READY: u64 = 0;
-/// Groups up to this size are looked at as a whole.
+/// Largest group whose members are all compared.
 pub(crate) const SCAN_MAX: usize = 64;
-/// Candidates in larger groups. Fewer cost a multiple of the waiting time under load.
+/// Candidates in larger groups. Fewer would multiply the waiting time under load.
 const SAMPLE: usize = 16;
 const STEP_SHIFT: u32 = 16;
 const RANK_SHIFT: u32 = 62;
 /// One class in the units of [`Speed::class`](crate::speed::Speed::class).
 const CLASS_STEP: u64 = 256;
 const CLASSES: u64 = 22;
-/// Far from where sums of instants and delays could overflow: 146 years.
+/// 146 years, far from where sums of instants and delays could overflow.
 const NOW_MAX_NS: u64 = 1 << 62;
-/// A slow member is tried again after so many times its penalty.
+/// A slow member is tried again after this multiple of its penalty.
 const PROBE_PAUSE: u64 = 1024;
 const PROBE_PAUSE_LEAST_NS: u64 = 1_000_000_000;
 const PROBE_PAUSE_MOST_NS: u64 = 5_000_000_000;
 /// A smaller penalty counts as none in a quiet group.
 const QUIET_PENALTY_LEAST_NS: u64 = 1_000_000;
-/// Messages until a newcomer's slow start is at its slowest, and until it is no longer held back.
+/// Messages until a new member's slow start is at its slowest, and until its penalty ends.
 const NEWCOMER_MESSAGES: u64 = 24;
 
 #[cfg(all(test, not(loom)))]

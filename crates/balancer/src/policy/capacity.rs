@@ -2,9 +2,9 @@
 
 use crate::{group_view::View, hot::Hot, rng::Rng, seats::Seats};
 
-/// A seat drawn from those of the best availability. `None` if there is no seat.
+/// Draws a slot from those of the best availability. `None` if the group is empty.
 ///
-/// One scan: each candidate takes the place of the one kept so far with the chance that its speed has among all
+/// One scan: each candidate replaces the one kept so far, with the probability of its speed divided by the sum of all
 /// speeds up to its own.
 pub(crate) fn choose(seats: &Seats, view: &View, rng: &mut Rng) -> Option<usize> {
     let (mut best_rank, mut sum, mut chosen) = (u64::MAX, 0.0, None);
@@ -24,8 +24,8 @@ pub(crate) fn choose(seats: &Seats, view: &View, rng: &mut Rng) -> Option<usize>
     chosen
 }
 
-/// Messages in a nanosecond. Unknown counts as the group's mean; nobody counts as more than sixteen times as fast
-/// as that, whatever it claims.
+/// Messages per nanosecond. An unknown speed counts as the group's mean. Claims of more than sixteen times the mean
+/// speed count as that.
 fn speed(hot: &Hot, view: &View) -> f64 {
     let processing_ns = match hot.speed().processing_ns() {
         0 => view.mean_ns,
@@ -34,7 +34,7 @@ fn speed(hot: &Hot, view: &View) -> f64 {
     1.0 / processing_ns.max(1) as f64
 }
 
-/// From 0 to 1, without 1.
+/// Returns a random number from 0 to 1, without 1.
 fn fraction(rng: &mut Rng) -> f64 {
     const BITS: u32 = 53;
     (rng.next_u64() >> (u64::BITS - BITS)) as f64 / (1_u64 << BITS) as f64
@@ -65,12 +65,12 @@ mod tests {
     }
 
     #[test]
-    fn chances_are_those_of_the_speeds() {
+    fn capacity_chances_are_proportional_to_speed() {
         assert_shares(&seats(&[1_000, 2_000, 4_000]), &[4.0, 2.0, 1.0]);
     }
 
     #[test]
-    fn unknown_speeds_count_as_the_mean_and_without_any_all_are_equal() {
+    fn unknown_speeds_count_as_the_mean() {
         // The geometric mean of 1 and 4 ms.
         assert_shares(&seats(&[1_000, 0, 4_000]), &[4.0, 2.0, 1.0]);
         assert_shares(&seats(&[0, 0, 0, 0]), &[1.0; 4]);
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_of_boundless_speed_is_bounded() {
+    fn claimed_speed_is_bounded() {
         let seats = seats(&[1_000, 1_000, 1_000, 1_000, 1]);
         let liar = seats.drawn(10_000, |view, rng| choose(&seats, view, rng))[4];
         assert!(liar < 9_500, "{liar} of 10,000");

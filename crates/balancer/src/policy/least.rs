@@ -1,14 +1,14 @@
-//! The scan that the policies by least cost have in common.
+//! The common scan of the policies by least cost.
 
 use std::hint::select_unpredictable;
 
 use crate::{load::MemberLoad, pick::Choice, seats::Seats, sync::Relaxed};
 
-/// The seat of the least cost among those of the best availability; of several the one with the oldest turn, so
-/// that equal members take turns. `None` if there is no seat. Costs above 2^62 count as that.
+/// Returns the slot of the least cost among those of the best availability, of equal ones that with the oldest turn.
+/// `None` if the group is empty. Costs are limited to 2^62.
 #[inline(always)]
 pub(crate) fn choose(seats: &Seats, cost: impl Fn(&MemberLoad) -> u64) -> Option<Choice> {
-    // No member has it: costs are cut below their maximum.
+    // No member has this merit: costs stay below their maximum.
     let mut best = u128::MAX;
     let mut best_index = 0;
     let mut index = 0;

@@ -1,9 +1,9 @@
-//! Least in flight: the member with the fewest messages that it was given and has not finished.
+//! Least in flight: the member with the fewest outstanding messages.
 
 use crate::{load::MemberLoad, pick::Choice, policy::least, seats::Seats};
 
-/// The seat with the fewest outstanding messages among those of the best availability, the oldest turn of several.
-/// `None` if there is no seat.
+/// Returns the slot with the fewest outstanding messages among those of the best availability, of equal ones that with
+/// the oldest turn. `None` if the group is empty.
 pub(crate) fn choose(seats: &Seats) -> Option<Choice> {
     least::choose(seats, |load: &MemberLoad| load.hot().outstanding().messages)
 }
@@ -16,7 +16,7 @@ mod tests {
     use crate::{dispatch::Dispatch, nanos::Nanos};
 
     #[test]
-    fn who_has_the_fewest_out_is_chosen_however_large_they_are() {
+    fn fewest_outstanding_messages_are_chosen() {
         let loads: Box<[_]> = (0..3).map(|_| Arc::new(MemberLoad::new(Nanos(0)))).collect();
         let seats = Seats::new(loads.clone(), &[0, 1, 2]);
         let give = |index: usize, bytes| {

@@ -1,5 +1,5 @@
-//! Least response time: the member whose acknowledgement of one message more is expected first, by the latency of
-//! its last ones ("peak EWMA" of Finagle and Linkerd).
+//! Least response time: the member expected to acknowledge one more message first, by its recent latency ("peak EWMA"
+//! of Finagle and Linkerd).
 //!
 //! ```text
 //! cost = latency · (outstanding + 1)        latency: PeakLatency, as it has decayed by now
@@ -7,14 +7,14 @@
 
 use crate::{load::MemberLoad, nanos::Nanos, pick::Choice, policy::least, seats::Seats};
 
-/// The seat of the least cost among those of the best availability, the oldest turn of several. `None` if there is
-/// no seat.
+/// Returns the slot of the least cost among those of the best availability, of equal ones that with the oldest turn.
+/// `None` if the group is empty.
 pub(crate) fn choose(seats: &Seats, now: Nanos) -> Option<Choice> {
     least::choose(seats, |load: &MemberLoad| cost(load, now))
 }
 
-/// A member that has not acknowledged anything yet costs nothing while nothing is out, so that it is tried, and
-/// more than any known one from then on, so that it is tried with one message.
+/// Returns the cost of a member. A member without any acknowledgement is tried with one message: it costs nothing while
+/// idle, and more than any known member while a message is outstanding.
 #[inline(always)]
 fn cost(load: &MemberLoad, now: Nanos) -> u64 {
     let outstanding = load.hot().outstanding().messages;
@@ -40,7 +40,7 @@ mod tests {
         (0..messages).for_each(|_| load.hot().book(&dispatch, 1, 0));
     }
 
-    /// One message, acknowledged at `now` after so long.
+    /// Acknowledges one message at `now_ms`, after `latency_ms`.
     fn acknowledge(load: &MemberLoad, latency_ms: u64, now_ms: u64) {
         give(load, 1);
         load.acknowledged(&Acknowledged::one(Nanos((now_ms - latency_ms) * MS), 100, Nanos(now_ms * MS)));
@@ -51,7 +51,7 @@ mod tests {
     }
 
     #[test]
-    fn latency_and_what_is_out_count_as_a_product() {
+    fn cost_is_latency_times_outstanding_messages() {
         let seats = Seats::of_strangers(2);
         let loads = seats.loads();
         acknowledge(&loads[0], 30, 100);
@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_untried_is_tried_once() {
+    fn untried_member_is_tried_once() {
         let seats = Seats::of_strangers(3);
         let loads = seats.loads();
         acknowledge(&loads[0], 1, 100);
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn where_nobody_acknowledges_the_fewest_in_flight_are_chosen() {
+    fn fewest_in_flight_are_chosen_without_acknowledgements() {
         let seats = Seats::of_strangers(2);
         let loads = seats.loads();
         give(&loads[0], 3);
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_was_slow_is_tried_again_after_a_while() {
+    fn slow_member_is_tried_again_after_its_latency_decays() {
         let seats = Seats::of_strangers(2);
         let loads = seats.loads();
         acknowledge(&loads[0], 1_000, 1_000);

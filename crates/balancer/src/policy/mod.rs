@@ -1,4 +1,4 @@
-//! The policies by which a group can choose, and their names. Each has a file; a pick dispatches to them.
+//! The dispatch policies and their names. Each has a file; a pick dispatches to them.
 
 pub(crate) mod adaptive;
 pub(crate) mod capacity;
@@ -17,65 +17,63 @@ pub(crate) mod weighted_round_robin;
 
 use std::{error::Error, fmt, str::FromStr};
 
-/// How a group chooses the member for a message.
+/// The rule by which a group chooses the member for a message.
 ///
 /// With every policy, members that are [`Ready`](crate::Availability::Ready) come before those that are
 /// [`Full`](crate::Availability::Full), and these before those that are [`Offline`](crate::Availability::Offline).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Policy {
-    /// `adaptive`, the default: the member that will have finished everything it was sent first, predicted from
-    /// whatever evidence there is: reports, acknowledgements, the drain of its socket. Without any it is round robin.
-    /// Looks at all members of a group of up to 64, at 16 of a larger one.
+    /// `adaptive`, the default: the member with the shortest predicted wait. The prediction uses all evidence: reports,
+    /// acknowledgements, the throughput of its socket. Without evidence it is round robin. Considers all members of a
+    /// group of up to 64, and 16 of a larger one.
     #[default]
     Adaptive,
-    /// `thesis_score`: the highest score by the members' own reports (thesis §4.1.2). Equal scores,
-    /// and so a group in which nobody reports, are served round robin. Costs a scan over all members.
+    /// `thesis_score`: the highest score by the members' own reports (thesis §4.1.2). Equal scores, such as in a group
+    /// without reports, are served round robin. Costs a scan over all members.
     ThesisScore,
-    /// `round_robin`: the member that was chosen longest ago in this group (a baseline of thesis §5). Costs a scan
-    /// over all members.
+    /// `round_robin`: the member chosen longest ago in this group (a baseline of thesis §5). Costs a scan over all
+    /// members.
     RoundRobin,
-    /// `weighted_round_robin`: turns in proportion to the members' [weights](crate::Standing::weight), spread
-    /// evenly. For workers whose sizes are known and do not change, and that tell nothing of themselves. Costs a
-    /// scan over all members.
+    /// `weighted_round_robin`: turns in proportion to the members' [weights](crate::Standing::weight), spread evenly.
+    /// For workers with known and constant capacities that send no reports. Costs a scan over all members.
     WeightedRoundRobin,
-    /// `random`: any candidate, with equal chances (a baseline of thesis §5). Looks at one member in the common
-    /// case, at all of them if that one is not ready.
+    /// `random`: any candidate, with equal chances (a baseline of thesis §5). Considers one member in the common case,
+    /// and all of them if that one is not ready.
     Random,
-    /// `sticky`: a publisher stays with the member that it was first given at random, until that one leaves, goes
-    /// offline or drains; while it is full others help out. What EMQX calls so; for caches by publisher that may be
-    /// built anew. Heeds no load. Costs a search for the member's id, and the group 32 KiB: publishers share 4096
-    /// slots.
+    /// `sticky`: a publisher stays with its first, random member until that one leaves, goes offline or drains. While
+    /// it is full, others help out. The same as EMQX's `sticky`, for caches by publisher that can be rebuilt. Ignores
+    /// load. Costs a search for the member's id, and 32 KiB per group: publishers share 4096 slots.
     Sticky,
-    /// `hash_client_id`: all messages of one publisher to the same member, as long as the members stay the same;
-    /// who leaves or is not ready moves its own publishers only (rendezvous hashing over
-    /// [identities](crate::Standing::identity)). For workers that keep something for each device. Heeds no load,
-    /// and a busy publisher is one member's alone. Costs a hash for each member.
+    /// `hash_client_id`: all messages of one publisher go to the same member, as long as the members stay the same. A
+    /// member that leaves or is not ready moves only its own publishers (rendezvous hashing over
+    /// [identities](crate::Standing::identity)). For workers with state per device. Ignores load; a busy publisher
+    /// loads one member only. Costs a hash for each member.
     HashClientId,
-    /// `hash_topic`: the same by topic, for workers that keep something for each topic.
+    /// `hash_topic`: the same by topic, for workers with state per topic.
     HashTopic,
-    /// `least_inflight`: the member with the fewest messages that it has neither acknowledged (QoS above 0) nor
-    /// been sent (QoS 0); equal ones take turns. For workers of about equal speed that acknowledge when they have
-    /// finished; says little at QoS 0. Costs a scan over all members.
+    /// `least_inflight`: the member with the fewest messages neither acknowledged (QoS above 0) nor written (QoS 0);
+    /// equal ones take turns. For workers of about equal speed that acknowledge after the work; of little use at QoS 0.
+    /// Costs a scan over all members.
     LeastInflight,
-    /// `least_response_time`: the member with the least product of acknowledgement latency (peak EWMA, as Finagle
-    /// and Linkerd take it; halves in 8.6 s) and messages in flight, this one included. For workers of different
-    /// speed that acknowledge when they have finished, and at QoS above 0 alone: it prefers who acknowledges early.
+    /// `least_response_time`: the member with the least product of acknowledgement latency and messages in flight, this
+    /// one included. The latency is a peak EWMA like Finagle's and Linkerd's, with a half-life of 8.6 s. For workers of
+    /// different speed that acknowledge after the work, at QoS above 0 only: it prefers members that acknowledge early.
     /// Costs a scan over all members, two cache lines of each.
     LeastResponseTime,
     /// `least_bytes`: as `least_inflight`, by bytes instead of messages. For work that grows with the payload.
     LeastBytes,
-    /// `power_of_two`: of two members drawn at random the one with fewer outstanding messages, or else the shorter
-    /// predicted wait. For very large groups of about equal speed: it looks at two members, however many there are,
-    /// as long as most are ready. With mixed speeds it is clearly worse than `adaptive`.
+    /// `power_of_two`: of two random members the one with fewer outstanding messages, or else the shorter predicted
+    /// wait. For very large groups of about equal speed: it considers only two members, as long as most are ready. With
+    /// mixed speeds it is clearly worse than `adaptive`.
     PowerOfTwo,
-    /// `capacity`: any candidate, with chances in proportion to its speed as reported or estimated; unknown speeds
-    /// count as the group's mean. For groups that several brokers share, which know the speeds and not each other's
-    /// sends. Heeds no queue. Costs a scan over all members.
+    /// `capacity`: any candidate, with chances in proportion to its reported or estimated speed; unknown speeds count
+    /// as the group's mean. For groups shared by several brokers that know the speeds but not each other's sends.
+    /// Ignores queues. Costs a scan over all members.
     Capacity,
 }
 
 impl Policy {
-    /// Every policy, in the order of declaration.
+    /// All policies, in the order of declaration.
     pub const ALL: [Self; 13] = [
         Self::Adaptive,
         Self::ThesisScore,
@@ -113,8 +111,8 @@ impl Policy {
 }
 
 impl Policy {
-    /// Whether it gives messages to a member because of what they are, so that those of one kind meet there. A message
-    /// that it gave to one member should not go to another for the sake of speed.
+    /// Returns whether the policy keeps messages of one kind (publisher or topic) with one member. Redelivery for the
+    /// sake of speed should not move such messages.
     pub const fn has_affinity(self) -> bool {
         match self {
             Self::Sticky | Self::HashClientId | Self::HashTopic => true,
@@ -141,7 +139,7 @@ impl fmt::Display for Policy {
 impl FromStr for Policy {
     type Err = UnknownPolicy;
 
-    /// Reads a name as [`name`](Self::name) gives it; case and spaces count.
+    /// Parses a [`name`](Self::name); case and spaces count.
     fn from_str(name: &str) -> Result<Self, UnknownPolicy> {
         Self::ALL
             .into_iter()
@@ -150,7 +148,7 @@ impl FromStr for Policy {
     }
 }
 
-/// No policy has this name. The message lists the names there are.
+/// Error for an unknown policy name. The message lists the valid names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownPolicy {
     name: String,
@@ -169,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_lead_back_to_their_policies() {
+    fn policy_names_parse_back() {
         for policy in Policy::ALL {
             assert_eq!(policy.to_string().parse(), Ok(policy));
         }
@@ -177,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_name_is_told_the_valid_ones() {
+    fn unknown_policy_error_lists_the_valid_names() {
         let error = "Random".parse::<Policy>().expect_err("names are lower case");
         let message = error.to_string();
         assert!(message.starts_with(r#"unknown policy "Random"; valid are adaptive, thesis_score, round_robin, "#));

@@ -1,11 +1,13 @@
 //! The ordered variant of a policy: messages of one key stay with their member while earlier ones are outstanding.
 //!
-//! Between its bursts a key moves to whoever is best, so keys are balanced as messages are, with hardly any out of
-//! order ("flowlets", as in CONGA). While the key has unacknowledged messages, or for 5 ms beyond the predicted end
-//! of its last one that nobody acknowledges, it stays; unless the member is offline and another is more available. Where
-//! the rules [may break the order](crate::Rules::may_break_order), a key also leaves a member that is full, or that
-//! would not begin with the message within a second. A key that had to move so is kept in order again once the messages that it left behind are done
-//! with. A member that drains keeps its keys until then: what it has begun of them others must not run ahead of.
+//! Between bursts a key moves to the best member, so keys are balanced like messages, with hardly any out of order
+//! ("flowlets", as in CONGA). A key stays while it has unacknowledged messages. For QoS 0 it stays until 5 ms beyond
+//! the predicted end of its last message. It leaves a member that is offline if another is more available.
+//!
+//! If the rules [may break the order](crate::Rules::may_break_order), a key also leaves a member that is full, or that
+//! would not begin with the message within a second. Such a key is in order again once the messages left behind are
+//! completed. A draining member keeps its keys until then: other members must not overtake the messages that it has
+//! begun.
 
 use crate::{
     dispatch::Dispatch,
@@ -18,26 +20,26 @@ use crate::{
     rng::Rng,
 };
 
-/// Who keeps a key.
+/// The member to which a key is pinned.
 pub(crate) enum Keeper {
-    /// This seat.
+    /// This slot.
     Seat(usize),
-    /// A seat that has its messages, and would let one more wait for too long.
+    /// A member has its messages, but the next one would wait for too long.
     Busy,
-    /// None of its messages is outstanding, as far as is known.
+    /// None of its messages is outstanding, as far as known.
     Nobody,
 }
 
-/// A seat for a message with a key.
+/// A slot for a message with a key.
 struct Chosen {
     index: usize,
-    /// It is where earlier messages are.
+    /// The key's earlier messages are with this member.
     is_kept: bool,
-    /// What the slot said, without what is known to be over.
+    /// The pin, emptied if its messages are known to be completed.
     pin: Pin,
 }
 
-/// Chooses a seat and books a message on it. `None` if there is no seat.
+/// Chooses a slot and books a message on it. `None` if the group is empty.
 pub(crate) fn pick(
     table: Table<'_>,
     pins: &KeyPins,
@@ -48,7 +50,7 @@ pub(crate) fn pick(
 ) -> Option<usize> {
     let seats = table.seats;
     let mut seen = pins.load(slot);
-    // As often as other pickers for this slot are faster: giving up would break the order.
+    // Repeats until no other picker of this key slot is faster: giving up would break the order.
     loop {
         let Chosen { index, is_kept, pin } = choose(table, seen, view, dispatch, rng)?;
         let service_ns = pick::book(seats, index, view, dispatch);
@@ -84,7 +86,7 @@ fn choose(table: Table<'_>, pin: Pin, view: &View, dispatch: &Dispatch, rng: &mu
     Some(Chosen { index, is_kept, pin })
 }
 
-/// Who keeps the key of this pin.
+/// Returns the member to which the key of this pin is pinned.
 pub(crate) fn keeper(table: Table<'_>, pin: Pin, view: &View, now: Nanos) -> Keeper {
     let is_held = pin.is_held_at(now);
     if pin.unacknowledged() == 0 && !is_held {
@@ -92,7 +94,7 @@ pub(crate) fn keeper(table: Table<'_>, pin: Pin, view: &View, now: Nanos) -> Kee
     }
     let Some(index) = table.state.ids.iter().position(|&id| pin.is_of(id)) else { return Keeper::Nobody };
     let hot = table.seats.loads()[index].hot();
-    // A member with nothing outstanding has none of the key's messages either, whatever became of the word about them.
+    // A member without outstanding messages has none of the key's either, even if a `key_done` call is missing.
     if !is_held && hot.outstanding().messages == 0 {
         return Keeper::Nobody;
     }

@@ -2,13 +2,14 @@
 
 use crate::{dispatch::Dispatch, group_view::View, policy::adaptive, policy::random, rng::Rng, seats::Seats};
 
-/// Of two seats drawn from those of the best availability, the one with fewer outstanding messages; of equal ones
-/// that with the shorter predicted wait, or else the first drawn. `None` if there is no seat.
+/// Draws two slots of the best availability, and returns the one with fewer outstanding messages.
+///
+/// Of equal ones it returns that with the shorter predicted wait, or else the first. `None` if the group is empty.
 pub(crate) fn choose(seats: &Seats, view: &View, dispatch: &Dispatch, rng: &mut Rng) -> Option<usize> {
     let first = random::choose(seats, rng)?;
     let Some(second) = random::choose_another(seats, first, rng) else { return Some(first) };
     let [one, other] = [first, second].map(|index| seats.loads()[index].hot());
-    // The second may be of a worse availability, if the first is alone in its.
+    // The second may have a worse availability, if the first is the only one with its own.
     let merits = [one, other].map(|hot| (hot.rank(), hot.outstanding().messages));
     if merits[0] != merits[1] {
         return Some(if merits[0] < merits[1] { first } else { second });
@@ -37,20 +38,20 @@ mod tests {
     }
 
     #[test]
-    fn who_has_the_most_out_is_never_the_better_of_two() {
+    fn member_with_most_outstanding_is_never_chosen() {
         let seats = Seats::of_strangers(3);
         let loads = seats.loads();
         for (load, messages) in loads.iter().zip([5, 3, 4]) {
             give(load, messages);
         }
-        // Of the three pairs the second member is the better in two.
+        // The second member is the better one in two of the three pairs.
         let counts = counts(&seats);
         assert_eq!(counts[0], 0);
         assert!((6_400..6_900).contains(&counts[1]), "{counts:?}");
     }
 
     #[test]
-    fn equal_ones_are_told_apart_by_their_wait() {
+    fn equal_members_are_compared_by_predicted_wait() {
         let seats = Seats::of_strangers(2);
         let loads = seats.loads();
         for (load, messages_in_queue) in loads.iter().zip([9, 2]) {
@@ -75,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn one_alone_is_chosen() {
+    fn single_member_is_chosen() {
         assert_eq!(counts(&Seats::of_strangers(1)), [10_000]);
     }
 }

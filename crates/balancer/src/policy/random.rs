@@ -2,20 +2,20 @@
 
 use crate::{load::Availability, rng::Rng, seats::Seats};
 
-/// A seat drawn from those of the best availability. `None` if there is no seat.
+/// Draws a slot from those of the best availability. `None` if the group is empty.
 pub(crate) fn choose(seats: &Seats, rng: &mut Rng) -> Option<usize> {
     draw(seats, rng.below(seats.loads().len()), NOBODY, rng)
 }
 
-/// The same without one of them; `None` if there is no other.
+/// Draws a slot other than `one`; `None` if there is no other.
 pub(crate) fn choose_another(seats: &Seats, one: usize, rng: &mut Rng) -> Option<usize> {
     let others = seats.loads().len().checked_sub(1).filter(|&others| others > 0)?;
     let drawn = rng.below(others);
     draw(seats, drawn + usize::from(drawn >= one), one, rng)
 }
 
-/// The first draw is from all seats and counts if it hits a ready one, which leaves the chances of the ready ones
-/// equal. Otherwise one scan draws from the best rank it meets, keeping the k-th of a rank with chance 1/k.
+/// Returns `drawn` if it is ready, which gives all ready slots equal chances. Otherwise one scan draws from the best
+/// rank, keeping the k-th slot of a rank with chance 1/k.
 fn draw(seats: &Seats, drawn: usize, excluded: usize, rng: &mut Rng) -> Option<usize> {
     let loads = seats.loads();
     if loads.get(drawn)?.rank() == READY {
@@ -38,7 +38,7 @@ fn draw(seats: &Seats, drawn: usize, excluded: usize, rng: &mut Rng) -> Option<u
     Some(chosen)
 }
 
-/// No seat has this index.
+/// No slot has this index.
 const NOBODY: usize = usize::MAX;
 const READY: u64 = Availability::Ready as u64;
 
@@ -76,7 +76,7 @@ mod tests {
             }
             let number = candidates.iter().filter(|&&is_candidate| is_candidate).count();
             let fair = 10_000 / number;
-            // Where there is but one candidate, another is none.
+            // With only one candidate, the other draw has none.
             for counts in &counts[..number.min(2)] {
                 for (&count, is_candidate) in counts.iter().zip(candidates) {
                     let expected = if is_candidate { fair * 9 / 10..fair * 11 / 10 } else { 0..1 };
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn one_alone_has_no_other() {
+    fn single_member_has_no_alternative() {
         let seats = Seats::new(Box::new([Arc::new(MemberLoad::new(Nanos(0)))]), &[0]);
         assert_eq!(choose_another(&seats, 0, &mut Rng::new(1)), None);
     }

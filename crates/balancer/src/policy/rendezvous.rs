@@ -1,27 +1,28 @@
-//! Rendezvous hashing, for `hash_client_id` and `hash_topic`: each key has an order of preference among the members,
-//! which depends on nothing but the key and their identities.
+//! Rendezvous hashing, for `hash_client_id` and `hash_topic`.
 //!
-//! A key goes to its first preference, so a member that leaves gives its keys, and no others, to their next
-//! preferences, all over the group; if it joins again, under whatever id, it gets the same keys back. So do the
-//! keys of a member that is full or away, for as long as it is.
+//! Each key has an order of preference among the members, which depends only on the key and their identities.
+//!
+//! A key goes to its first preference. A member that leaves gives only its own keys to their next preferences, all over
+//! the group. If it joins again, under any id, it gets the same keys back. The same holds while a member is full or
+//! away.
 
 use std::hint::select_unpredictable;
 
 use crate::{rng::mix, seats::Seats};
 
-/// The identity of a member as [`choose`] wants it: spread over all of `u64`.
+/// Spreads a member's identity over all of `u64`, as [`choose`] requires.
 pub(crate) fn spread(identity: u64) -> u64 {
     mix(identity)
 }
 
-/// The first preference of `key` among the seats of the best availability. `None` if there is no seat.
+/// Returns the first preference of `key` among the slots of the best availability. `None` if the group is empty.
 ///
-/// `identities`: those of the seats, in their order, each [`spread`].
+/// `identities`: those of the slots, in their order, each [`spread`].
 pub(crate) fn choose(seats: &Seats, identities: &[u64], key: u64) -> Option<usize> {
     let (mut best, mut best_index) = (u64::MAX, None);
     for (index, (load, identity)) in seats.loads().iter().zip(identities).enumerate() {
-        // Availability above; below it a number that stands for the pair of key and member, the least the best.
-        // Two of a key are equal once in 2^62.
+        // Availability above, below it a hash of key and member; smaller is better. Two members are equal for one key
+        // in 2^62.
         let preference = load.rank() << RANK_SHIFT | mix(key ^ identity) >> (64 - RANK_SHIFT);
         let is_better = preference < best;
         best = select_unpredictable(is_better, preference, best);
@@ -47,7 +48,7 @@ mod tests {
 
     const KEYS: u64 = 10_000;
 
-    /// Whom each key goes to, as identities.
+    /// Returns the identity of the member for each key.
     fn owners(identities: &[u64]) -> Vec<u64> {
         let (seats, spread) = fresh(identities);
         let mut keys = Rng::new(1);
@@ -61,7 +62,7 @@ mod tests {
 
     #[test]
     fn keys_are_spread_evenly() {
-        // Identities that are badly spread themselves, as a last resort.
+        // Poorly spread identities, as a worst case.
         let identities: Vec<u64> = (0..10).collect();
         let owners = owners(&identities);
         for identity in identities {
@@ -89,14 +90,14 @@ mod tests {
         #![proptest_config(ProptestConfig { cases: 20, failure_persistence: None, ..ProptestConfig::default() })]
 
         #[test]
-        fn only_the_keys_of_who_leaves_move(identities in prop::collection::hash_set(any::<u64>(), 2..12)) {
+        fn only_the_keys_of_a_leaving_member_move(identities in prop::collection::hash_set(any::<u64>(), 2..12)) {
             let all: Vec<u64> = identities.into_iter().collect();
             let before = owners(&all);
             let (&leaver, rest) = all.split_last().expect("two at least");
             for (was, is) in before.iter().zip(owners(rest)) {
                 prop_assert!(*was == is || *was == leaver);
             }
-            // And come back, wherever it stands now.
+            // The keys come back, wherever the member now is in join order.
             let rejoined: Vec<u64> = [leaver].into_iter().chain(rest.iter().copied()).collect();
             prop_assert_eq!(before, owners(&rejoined));
         }

@@ -1,20 +1,20 @@
-//! Round robin: the member that was chosen longest ago in this group.
+//! Round robin: the member chosen longest ago in this group.
 
 use std::hint::select_unpredictable;
 
 use crate::{pick::Choice, seats::Seats, sync::Relaxed};
 
-/// The seat with the oldest turn among those of the best availability. `None` if there is no seat.
+/// Returns the slot with the oldest turn among those of the best availability. `None` if the group is empty.
 ///
-/// Turns instead of the instants of the last sends: instants are shared with the client's other groups, and are
-/// equal for all messages of a batch.
+/// Compares turns, not the instants of the last sends: those are shared with the client's other groups, and equal for
+/// all messages of a batch.
 pub(crate) fn choose(seats: &Seats) -> Option<Choice> {
-    // Turns lie together, and nearly always the first in turn is ready: then the others' loads are no matter.
+    // Turns are contiguous, and the first in turn is nearly always ready. Then no other load needs to be read.
     let first = oldest(seats)?;
     if seats.loads()[first.index].rank() == READY { Some(first) } else { choose_by_rank(seats) }
 }
 
-/// The seat with the oldest turn, ready or not.
+/// Returns the slot with the oldest turn, ready or not.
 fn oldest(seats: &Seats) -> Option<Choice> {
     let mut oldest: Option<Choice> = None;
     let mut index = 0;
@@ -31,7 +31,7 @@ fn oldest(seats: &Seats) -> Option<Choice> {
 
 #[cold]
 fn choose_by_rank(seats: &Seats) -> Option<Choice> {
-    // Availability above, turn below, smaller is better. 2^62 turns are enough for 146 years at 10^9 a second.
+    // Availability above, turn below; smaller is better. 2^62 turns last for 146 years at 10^9 a second.
     let mut best_key = u64::MAX;
     let mut best_index = None;
     let mut index = 0;

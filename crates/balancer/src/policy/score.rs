@@ -4,21 +4,21 @@
 //! Score = t1 − max((m_q + m_s) · t_p − t2, 0)      t1 = now − t_s      t2 = now − t_r
 //! ```
 //!
-//! The longer ago the last send, the better; minus the work that the member has still before it, by its own
-//! report, the sends since, and the time that has passed. The highest score is chosen, equal ones by turn.
-//! A member with t_p = 0 is judged by the mean of the others' non-zero t_p. If nobody has one, the second term is
-//! 0 for all and the choice is round robin, longest idle first.
+//! The time since the last send, minus the member's remaining work. That work follows from its own report, the sends
+//! since, and the time that has passed. The highest score is chosen, equal ones by turn. For a member with t_p = 0 the
+//! mean of the others' non-zero t_p applies. If there is none, the second term is 0 for all and the choice is round
+//! robin, longest idle first.
 
 use std::hint::select_unpredictable;
 
 use crate::{load::MemberLoad, nanos::Nanos, pick::Choice, seats::Seats, sync::Relaxed};
 
-/// The seat with the highest score among those of the best availability. `None` if there is no seat.
+/// Returns the slot with the highest score among those of the best availability. `None` if the group is empty.
 ///
-/// One scan is enough unless some members with pending work have no t_p while others do; then all are scored
-/// again with the mean.
+/// One scan is enough, unless some members with pending work have no t_p while others do. Then all are scored again
+/// with the mean.
 pub(crate) fn choose(seats: &Seats, now: Nanos) -> Option<Choice> {
-    // Bits of all t_p, and of the pending messages that were taken to cost nothing for want of one.
+    // Bits of all t_p, and of the pending messages of members without t_p.
     let (mut known, mut guessed) = (0, 0);
     let first = scan(seats, now, |reported_ns, pending| {
         known |= reported_ns;
@@ -32,7 +32,7 @@ pub(crate) fn choose(seats: &Seats, now: Nanos) -> Option<Choice> {
     scan(seats, now, |reported_ns, _| if reported_ns == 0 { mean_ns } else { reported_ns })
 }
 
-/// Scores all seats. `processing_ns` gets a member's t_p and pending messages and says what to take for its t_p.
+/// Scores all slots. `processing_ns` maps a member's t_p and pending messages to the t_p to use.
 #[inline(always)]
 fn scan(seats: &Seats, now: Nanos, mut processing_ns: impl FnMut(u64, u64) -> u64) -> Option<Choice> {
     let scale = Scale::new(now);
@@ -44,7 +44,7 @@ fn scan(seats: &Seats, now: Nanos, mut processing_ns: impl FnMut(u64, u64) -> u6
             let pending = load.pending();
             let work_ns = pending.saturating_mul(processing_ns(load.processing_ns(), pending));
             let merit = u128::from(scale.key(load, work_ns)) << 64 | u128::from(turn.load(Relaxed));
-            // Whether a member is better than all before it cannot be predicted.
+            // The branch would be unpredictable.
             let is_better = merit < best;
             best = select_unpredictable(is_better, merit, best);
             best_index = select_unpredictable(is_better, index, best_index);
@@ -55,7 +55,7 @@ fn scan(seats: &Seats, now: Nanos, mut processing_ns: impl FnMut(u64, u64) -> u6
     (best != u128::MAX).then_some(Choice { index: best_index, turn: best as u64 })
 }
 
-/// The mean of the t_p that are not 0; 0 if all are.
+/// Returns the mean of the t_p that are not 0; 0 if all are.
 #[cold]
 fn mean_ns(seats: &Seats) -> u64 {
     let (mut sum_ns, mut known) = (0_u64, 0_u64);
@@ -67,7 +67,7 @@ fn mean_ns(seats: &Seats) -> u64 {
     sum_ns.checked_div(known).unwrap_or(0)
 }
 
-/// Turns scores at one instant into numbers that order members from the best to the worst.
+/// Converts scores at one instant to integers that order members from best to worst.
 ///
 /// Since `now` is the same for all members, the score is compared without its differences:
 ///
@@ -77,18 +77,18 @@ fn mean_ns(seats: &Seats) -> u64 {
 ///
 ///  63 62 61                                     0
 /// +-----+----------------------------------------+
-/// |rank |  free_at + t_s − origin, minus the score|    the smaller the better; availability decides first
+/// |rank |  free_at + t_s − origin, minus the score|    smaller is better; availability decides first
 /// +-----+----------------------------------------+
 /// ```
 ///
-/// This also holds for a t_s or t_r that is later than `now` because it was read by another thread. Both instants
-/// are cut to within 2^60 ns (36 years) of `now`: the sum then fits into 62 bits whatever the clock's origin, no
-/// wider type is needed, and members whose backlog is longer than that are equally hopeless.
+/// This also holds if t_s or t_r is later than `now` because another thread read the clock. Both instants are limited
+/// to within 2^60 ns (36 years) of `now`. So the sum fits into 62 bits for any origin of the clock, without a wider
+/// type. Members with a longer backlog compare as equal.
 struct Scale {
     earliest_ns: u64,
     now_ns: u64,
     latest_ns: u64,
-    /// The least that `free_at + t_s` can be, modulo 2^64.
+    /// The minimum of `free_at + t_s`, modulo 2^64.
     origin_ns: u64,
 }
 
@@ -127,7 +127,7 @@ mod tests {
         load.hot().book(&Dispatch { at, ..Dispatch::default() }, 0, 0);
     }
 
-    /// A member with one report at `t_r` and one send at `t_s`, all in ms; m_s = 1 if the send came later.
+    /// Creates a member with one report at `t_r` and one send at `t_s`, all in ms; m_s = 1 if the send came later.
     fn member(m_q: u64, t_p: u64, t_r: u64, t_s: u64) -> Arc<MemberLoad> {
         let load = Arc::new(MemberLoad::new(Nanos(0)));
         let report =
@@ -151,7 +151,7 @@ mod tests {
         choose(&seats(loads), Nanos(now_ms * MS)).expect("there are seats").index
     }
 
-    /// The score in ms that the key stands for.
+    /// Converts a key back to a score in ms.
     fn score(load: &MemberLoad, now_ms: u64) -> i64 {
         let work_ns = load.pending() * load.processing_ns();
         let key = Scale::new(Nanos(now_ms * MS)).key(load, work_ns);
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn the_mean_of_the_known_stands_in_for_an_unknown_t_p() {
+    fn unknown_t_p_counts_as_the_mean_of_known_ones() {
         // The unknown member counts as 5 · (20 + 40) / 2 = 150 ms: between 5 · 20 and 5 · 40.
         let (quick, slow, unknown) = (member(5, 20, 100, 50), member(5, 40, 100, 50), member(5, 0, 100, 50));
         assert_eq!(chosen(&[&slow, &unknown, &quick], 100), 2);

@@ -1,4 +1,4 @@
-//! Sticky: a publisher stays with the member that it was first given at random, until that one is gone.
+//! Sticky: a publisher stays with its first, random member until that one is gone.
 
 use std::sync::Arc;
 
@@ -12,18 +12,18 @@ use crate::{
     sync::{AtomicU64, Relaxed},
 };
 
-/// Which publisher is with whom, in a table of fixed size: publishers whose hashes begin alike are together.
+/// The members of publishers, in a table of fixed size: publishers whose hashes begin alike share a slot.
 ///
-/// Each slot holds a member's id + 1; 0 = nobody yet. Written by pickers that give out a member (compare and
-/// exchange); `Relaxed`, since an id is a fact of its own: whether it is a member is seen in the snapshot.
+/// Each slot holds a member's id + 1; 0 = no member yet. Pickers that assign a member write it (compare and exchange).
+/// `Relaxed`: an id is independent of other data, and the snapshot shows whether it is a member.
 #[derive(Clone, Debug)]
 pub(crate) struct Sticky(Arc<[AtomicU64]>);
 
-/// What a look at the table says.
+/// The result of a look-up in the table.
 enum Outcome {
-    /// This one, and the table stays as it is.
+    /// This member; the table does not change.
     Stay(usize),
-    /// This one from now on.
+    /// This member from now on.
     Move(usize),
 }
 
@@ -32,7 +32,7 @@ impl Sticky {
         Self((0..1 << SLOT_BITS).map(|_| AtomicU64::new(0)).collect())
     }
 
-    /// Another table that says the same.
+    /// Returns a copy of the table.
     pub(crate) fn copied(&self) -> Self {
         Self(self.0.iter().map(|slot| AtomicU64::new(slot.load(Relaxed))).collect())
     }
@@ -42,8 +42,8 @@ impl Sticky {
     }
 }
 
-/// The member of the publisher, which gets one if it has none. `None` if there is no seat. `ids`: those of the
-/// seats, in their order.
+/// Returns the publisher's member, after assigning one if it has none. `None` if the group is empty. `ids`: those of
+/// the slots, in their order.
 pub(crate) fn pick(seats: &Seats, ids: &[MemberId], sticky: &Sticky, publisher: u64, rng: &mut Rng) -> Option<usize> {
     let slot = sticky.slot(publisher);
     let mut held = slot.load(Relaxed);
@@ -60,7 +60,7 @@ pub(crate) fn pick(seats: &Seats, ids: &[MemberId], sticky: &Sticky, publisher: 
     look(seats, ids, held, rng).map(Outcome::index)
 }
 
-/// Whom [`pick`] would take, with nothing remembered. Without a table: anybody.
+/// Returns the member that [`pick`] would choose, without assigning it. Without a table: any member.
 pub(crate) fn preview(
     seats: &Seats,
     ids: &[MemberId],
@@ -82,7 +82,7 @@ fn look(seats: &Seats, ids: &[MemberId], held: u64, rng: &mut Rng) -> Option<Out
     }
     let drawn = random::choose(seats, rng)?;
     Some(match rank_of(drawn) < rank {
-        // Full is for a moment: another one helps out, and the publisher comes back.
+        // A member is full only for a moment: another helps out, and the publisher comes back.
         true if rank == Availability::Full as u64 => Outcome::Stay(drawn),
         true => Outcome::Move(drawn),
         false => Outcome::Stay(held),
@@ -102,7 +102,7 @@ fn word(id: MemberId) -> u64 {
 }
 
 const NOBODY: u64 = 0;
-/// 4096 slots; few in models, which look at each.
+/// 4096 slots; few in loom's models, which visit each.
 const SLOT_BITS: u32 = if cfg!(loom) { 1 } else { 12 };
 
 #[cfg(all(test, not(loom)))]
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_full_is_left_for_a_moment_and_who_is_away_for_good() {
+    fn publisher_returns_to_full_member_but_not_to_offline_one() {
         let mut stage = Stage::new(&[10, 11, 12]);
         let first = stage.pick(7);
         stage.set(first, Availability::Full);
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_as_good_as_the_others_is_kept() {
+    fn publisher_stays_if_no_member_is_more_available() {
         let mut stage = Stage::new(&[10, 11, 12]);
         let first = stage.pick(7);
         for availability in [Availability::Full, Availability::Offline] {
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn the_member_is_found_wherever_it_stands_and_replaced_once_it_is_gone() {
+    fn sticky_member_is_found_by_id_and_replaced_once_gone() {
         let mut stage = Stage::new(&[10, 11, 12]);
         let first = stage.pick(7);
         stage.ids.rotate_left(1);

@@ -1,9 +1,8 @@
 //! Weighted round robin: turns in proportion to fixed weights, spread evenly.
 //!
-//! Each member is due once in a *stride*, which is the shorter the larger its weight; who is due first is chosen
-//! and is due again a stride later (stride scheduling, Waldspurger 1995). Strides begin at different moments, so
-//! that members of little weight do not come all at once: weights 5, 1, 1 give `a a c a a b a`. Equal weights are
-//! round robin.
+//! Each member is due once per *stride*, which is shorter for larger weights. The member due first is chosen, and is
+//! due again a stride later (stride scheduling, Waldspurger 1995). Strides begin at different moments, so that members
+//! of little weight do not come all at once: weights 5, 1, 1 give `a a c a a b a`. Equal weights are round robin.
 //!
 //! ```text
 //!  due   a ──┬──┬──┬──┬──┬──┬──►      chosen: the leftmost mark; it moves on by its stride
@@ -11,7 +10,7 @@
 //!              ▲ now: the mark of the last choice
 //! ```
 //!
-//! A member that could not be chosen for a while does not catch up: its next mark is a stride after *now* at least.
+//! A member that was unavailable for some time does not catch up: its next mark is at least a stride after *now*.
 
 use std::hint::select_unpredictable;
 
@@ -21,24 +20,24 @@ use crate::{
     sync::{AtomicU64, OwnLine, Relaxed, change},
 };
 
-/// When each member is due, in the order of the seats.
+/// When each member is due, in the order of the slots.
 ///
-/// The time is virtual: 2^16 of it passes at most with a message, so that it lasts for 2^46 messages after a
-/// joining or leaving, which begins it anew.
+/// The time is virtual, and advances by at most 2^16 per message. So it lasts for 2^46 messages after a member joins or
+/// leaves, which restarts it.
 #[derive(Debug)]
 pub(crate) struct Strides {
     members: Box<[Stride]>,
-    /// The mark of the last choice, as the latest that there was. Written by pickers when it grows; `Relaxed`,
-    /// since a picker that sees an old one only puts a member that was away a little too far ahead.
+    /// The latest mark that was chosen. Pickers write it when it grows. `Relaxed`: a picker with an outdated value only
+    /// moves a member that was away a little too far ahead.
     now: OwnLine<AtomicU64>,
 }
 
 #[derive(Debug)]
 struct Stride {
-    /// When the member is due. Written by the picker that chooses it (compare and exchange, `Relaxed`: nothing
-    /// else is published through it), read by all pickers.
+    /// When the member is due. Written by the picker that chooses it (compare and exchange, `Relaxed`: no other data is
+    /// published through it), read by all pickers.
     due: AtomicU64,
-    /// From one time to the next; at least [`UNIT`].
+    /// The stride; at least [`UNIT`].
     length: u64,
 }
 
@@ -50,34 +49,33 @@ pub(crate) struct Seen {
 }
 
 impl Strides {
-    /// For members of these weights (at least 1), with what is left of their strides as
-    /// [`period_left`](Self::period_left) gave it.
+    /// Creates strides for members of these weights (at least 1), each with its [`period_left`](Self::period_left).
     pub(crate) fn new(members: impl Iterator<Item = (u32, u64)> + Clone) -> Self {
         let most = members.clone().map(|(weight, _)| weight).max().unwrap_or(1);
         let stride = |(weight, left): (u32, u64)| {
             let length = u64::from(most) * UNIT / u64::from(weight.max(1));
-            // Below 2^48 times 2^16 at most.
+            // At most 2^48 times 2^16.
             Stride { due: AtomicU64::new(length * left.min(WHOLE) / WHOLE), length }
         };
         Self { members: members.map(stride).collect(), now: OwnLine(AtomicU64::new(0)) }
     }
 
-    /// Which part of its stride a member still has before it, up to [`WHOLE`]: what survives when members come
-    /// and go, and the lengths of strides with them.
+    /// Returns the remaining part of a member's stride, up to [`WHOLE`]. It stays valid when members come and go, which
+    /// changes the lengths of strides.
     pub(crate) fn period_left(&self, index: usize) -> u64 {
         let Stride { due, length } = &self.members[index];
         let left = due.load(Relaxed).saturating_sub(self.now.0.load(Relaxed));
         left.min(*length) * WHOLE / length
     }
 
-    /// As [`period_left`](Self::period_left), for a member that has no stride yet: anywhere in it, by its turn.
+    /// Returns the [`period_left`](Self::period_left) of a new member: any part of its stride, by its turn.
     ///
-    /// Multiples of the golden ratio, whose fractional parts stay as far from each other as can be.
+    /// Multiples of the golden ratio have fractional parts that are as far from each other as possible.
     pub(crate) fn first_period(turn: u64) -> u64 {
         turn.wrapping_mul(GOLDEN_RATIO) % WHOLE
     }
 
-    /// The member is due a stride later, unless it has been chosen since it was seen.
+    /// Moves the member on by a stride, unless it has been chosen since the scan.
     fn try_advance(&self, seen: Seen) -> bool {
         let Stride { due, length } = &self.members[seen.index];
         let now = self.now.0.load(Relaxed);
@@ -89,7 +87,7 @@ impl Strides {
         is_ours
     }
 
-    /// The member is due a stride later, whatever happened since it was seen. `is_free`: it was chosen for being due.
+    /// Moves the member on by a stride, whatever happened since the scan. `is_free`: it was chosen for being due.
     pub(crate) fn advance(&self, index: usize, is_free: bool) {
         let Stride { due, length } = &self.members[index];
         let now = self.now.0.load(Relaxed);
@@ -100,7 +98,7 @@ impl Strides {
     }
 }
 
-/// Chooses and puts the chosen off by its stride; chooses again if another picker was faster.
+/// Chooses a member and moves it on by its stride; chooses again if another picker was faster.
 pub(crate) fn pick(seats: &Seats, strides: &Strides) -> Option<usize> {
     let mut seen = choose(seats, strides)?;
     for _ in 0..RESCANS_MAX {
@@ -113,8 +111,8 @@ pub(crate) fn pick(seats: &Seats, strides: &Strides) -> Option<usize> {
     Some(seen.index)
 }
 
-/// Who is due first among those of the best availability; the first in join order of several. `None` if there is
-/// no seat.
+/// Returns the member due first among those of the best availability, of equal ones the first in join order. `None` if
+/// the group is empty.
 pub(crate) fn choose(seats: &Seats, strides: &Strides) -> Option<Seen> {
     let (mut best_key, mut best_index) = (u64::MAX, None);
     for (index, (load, stride)) in seats.loads().iter().zip(&strides.members).enumerate() {
@@ -128,7 +126,7 @@ pub(crate) fn choose(seats: &Seats, strides: &Strides) -> Option<Seen> {
 
 /// A whole stride, for [`Strides::period_left`].
 pub(crate) const WHOLE: u64 = 1 << 16;
-/// The stride of the largest weight. Others are rounded to this fraction of it.
+/// The stride of the largest weight. Other strides are rounded to this fraction of it.
 const UNIT: u64 = 1 << 16;
 /// 0.618 of [`WHOLE`], odd.
 const GOLDEN_RATIO: u64 = 40_503;
@@ -165,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn the_best_availability_comes_first_and_who_was_away_does_not_catch_up() {
+    fn returning_member_does_not_catch_up_on_its_weight() {
         let (seats, strides) = fresh(&[1, 1, 2]);
         seats.loads()[2].set_availability(Availability::Full);
         assert_eq!(counts(&picks(&seats, &strides, 1_000), 3), [500, 500, 0]);
@@ -196,7 +194,7 @@ mod tests {
     }
 
     proptest! {
-        /// The smoothness of stride scheduling: nobody is ever a whole message per member away from its share.
+        /// Smoothness of stride scheduling: no member ever deviates from its share by a whole message per member.
         #[test]
         fn shares_are_exact_at_every_moment(weights in prop::collection::vec(1..20_u32, 1..8)) {
             let (seats, strides) = fresh(&weights);

@@ -1,4 +1,4 @@
-//! A client that is memory: the broker's end of it is the stream.
+//! An in-memory client; the broker serves its other end as a stream.
 
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
@@ -9,25 +9,25 @@ use std::task::{Context, Poll, Waker};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// A client, and the stream that the broker serves: both are the same memory.
+/// A client and its stream for the broker, which share the same memory.
 #[derive(Clone)]
 pub(crate) struct Client(Arc<Mutex<Ends>>);
 
 struct Ends {
-    /// What the client has sent, and how much of it the broker has read.
+    /// Bytes that the client has sent; `read` of them are read by the broker.
     sent: Vec<u8>,
     read: usize,
     reader: Option<Waker>,
-    /// What the broker has written and the client has not looked at.
+    /// Bytes that the broker has written and the client has not parsed.
     received: Vec<u8>,
-    /// Packets that the client has looked at.
+    /// Number of packets that the client has parsed.
     packets: u64,
-    /// Whether the client looks at packets, to answer them.
+    /// Whether the client parses packets to answer them.
     looks: bool,
     meter: Arc<Meter>,
 }
 
-/// Bytes that the broker has written to all clients.
+/// Counter of the bytes that the broker has written to all clients.
 #[derive(Default)]
 pub(crate) struct Meter {
     written: AtomicU64,
@@ -55,7 +55,7 @@ impl Client {
         }
     }
 
-    /// From here on it is about messages.
+    /// Ends the setup; `looks`: whether the client answers messages.
     pub(crate) fn begin(&self, looks: bool) {
         self.ends().looks = looks;
     }
@@ -91,7 +91,7 @@ impl Ends {
         self.received.drain(..taken);
     }
 
-    /// As every client answers at once.
+    /// Answers a packet at once.
     fn answer(&mut self, first_byte: u8, body: &[u8]) {
         match first_byte {
             0x32 => self.send_ack(0x40, &body[2 + usize::from(body[1])..]),
@@ -109,7 +109,7 @@ impl Ends {
     }
 }
 
-/// First byte and body of the first packet, whose length takes one byte or two, and what is behind it.
+/// Splits off the first packet, with a length of one or two bytes: first byte, body, and the rest.
 fn split(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     let (&[first_byte, low], rest) = bytes.split_first_chunk()?;
     let (length, rest) = match low {
@@ -172,10 +172,10 @@ impl Meter {
         self.goal.store(self.written.load(Ordering::Relaxed), Ordering::Relaxed);
     }
 
-    /// Waits until so many more bytes have been written.
+    /// Waits until `bytes` more have been written.
     ///
     /// # Panics
-    /// More have been.
+    /// If more have been written.
     pub(crate) async fn take(&self, bytes: u64) {
         let goal = self.goal.fetch_add(bytes, Ordering::Relaxed) + bytes;
         poll_fn(|cx| {
@@ -200,7 +200,7 @@ impl Meter {
     }
 }
 
-/// There is one thread.
+/// Locks a mutex, which is never contended: there is only one thread.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

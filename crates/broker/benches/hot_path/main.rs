@@ -1,19 +1,20 @@
-//! What a message costs on its way through the broker, without sockets: its own connection tasks, on one thread, over
-//! streams that are memory. Decoding, session, routing, queues, encoding and the writes of a batch are in it, as tokio's
-//! scheduler is; system calls are not, nor what threads do to each other.
+//! Cost of a message inside the broker: its own connection tasks on one thread, over in-memory streams.
+//!
+//! It includes decoding, session, routing, queues, encoding, batched writes and tokio's scheduler. It excludes system
+//! calls and interaction between threads.
 //!
 //! ```text
-//! cargo bench -p tenbin-broker --bench hot_path                  # nanoseconds a delivery, all cases
-//! cargo bench -p tenbin-broker --bench hot_path -- --list        # cases, and deliveries of a round of each
-//! cargo bench -p tenbin-broker --bench hot_path -- CASE ROUNDS   # for somebody who counts instructions
+//! cargo bench -p tenbin-broker --bench hot_path                  # nanoseconds per delivery, all cases
+//! cargo bench -p tenbin-broker --bench hot_path -- --list        # cases, with the deliveries per round of each
+//! cargo bench -p tenbin-broker --bench hot_path -- CASE ROUNDS   # for counting instructions
 //! ```
 //!
-//! `.ci/instructions` counts the instructions of two runs of different length with callgrind: what lies between them is
-//! messages alone, in steady state. The clients' side is part of it and always the same: a copy in, a counter out, and above
-//! QoS 0 an answer to each packet.
+//! `.ci/instructions` counts the instructions of two runs of different length with callgrind. The difference is the
+//! cost of messages alone, in steady state. It includes the clients' side, which is always the same: a copy in, a
+//! counter out, and above QoS 0 an answer to each packet.
 //!
-//! Nothing in it depends on the time of day or on the speed of the machine, but that the balancer reads a clock and hash
-//! maps have random keys: counts of two runs differ by less than a hundredth.
+//! The bench does not depend on the time of day or the machine's speed, except that the balancer reads a clock and hash
+//! maps have random keys. Counts of two runs differ by less than 1 %.
 
 #![allow(clippy::disallowed_methods, reason = "a bench reads the clock")]
 #![allow(clippy::print_stdout, reason = "and prints what it finds")]
@@ -26,15 +27,15 @@ use std::time::{Duration, Instant};
 use stage::Stage;
 use tenbin_codec::QoS;
 
-/// What is published in one round, and to whom.
+/// Publishers, receivers and messages of one round.
 struct Case {
     name: &'static str,
     publishers: usize,
     subscribers: usize,
-    /// The subscribers are one share group, of the default policy.
+    /// Whether the subscribers form a share group, with the default policy.
     is_shared: bool,
     qos: QoS,
-    /// Messages that one read of a publisher brings: many under load, one where there is little to do.
+    /// Messages in one read of a publisher: many under load, one otherwise.
     batch: u16,
 }
 
@@ -60,7 +61,7 @@ impl Case {
 }
 
 fn main() {
-    // Cargo adds the first.
+    // Cargo adds `--bench`.
     let arguments: Vec<_> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
     let arguments: Vec<_> = arguments.iter().map(String::as_str).collect();
     match arguments[..] {
@@ -74,7 +75,7 @@ fn main() {
     }
 }
 
-/// Prints the median and the best of many slices: where neighbours take processor time, the best is the better figure.
+/// Prints the median and the best of many slices. The best is more reliable if other programs use the processors.
 fn time(case: &Case) {
     let mut stage = Stage::of(case);
     let mut rounds = 1;

@@ -1,4 +1,4 @@
-//! A broker with its clients, and a round of messages between them.
+//! A broker with its clients, and rounds of messages between them.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -13,15 +13,15 @@ use tokio::runtime::Runtime;
 use crate::Case;
 use crate::client::{Client, Meter};
 
-/// Everything is set up, and nothing under way.
+/// A broker with connected clients and no messages in flight.
 pub(crate) struct Stage {
     runtime: Runtime,
     publishers: Vec<Client>,
-    /// They stay connected.
+    /// Kept to stay connected.
     _subscribers: Vec<Client>,
     _broker: Broker,
     meter: Arc<Meter>,
-    /// What a publisher sends in one round.
+    /// Bytes that a publisher sends in one round.
     batch: Vec<u8>,
     /// Bytes that the broker writes in one round.
     round_bytes: u64,
@@ -29,7 +29,7 @@ pub(crate) struct Stage {
 
 impl Stage {
     pub(crate) fn of(case: &Case) -> Self {
-        // One thread, so that a run is like the one before. Timers are needed and never fire.
+        // One thread makes runs reproducible. The broker needs timers, but none fires.
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         let meter = Arc::new(Meter::default());
         let filter = if case.is_shared { format!("$share/group/{TOPIC}") } else { TOPIC.to_owned() };
@@ -52,7 +52,7 @@ impl Stage {
         meter.reset();
         let batch: Vec<u8> = (1..=case.batch).flat_map(|id| encoded(&publish(case.qos, id))).collect();
         let frame_bytes = batch.len() as u64 / u64::from(case.batch);
-        // Beside the messages PUBACK; or PUBREC and PUBCOMP to publishers, and PUBREL to subscribers.
+        // Besides the messages: PUBACK; or PUBREC and PUBCOMP to publishers, and PUBREL to subscribers.
         let answer_bytes = match case.qos {
             QoS::AtMostOnce => 0,
             QoS::AtLeastOnce => ACK_BYTES * case.messages(),
@@ -62,7 +62,7 @@ impl Stage {
         Self { runtime, publishers, _subscribers: subscribers, _broker: broker, meter, batch, round_bytes }
     }
 
-    /// Rounds: in each, every publisher sends its batch, and all of it arrives.
+    /// Plays rounds. In each, every publisher sends its batch, and the round ends when all messages have arrived.
     pub(crate) fn play(&mut self, rounds: u32) {
         self.runtime.block_on(async {
             for _ in 0..rounds {
@@ -109,10 +109,10 @@ fn encoded(packet: &Packet) -> Vec<u8> {
 const VERSION: ProtocolVersion = ProtocolVersion::V5;
 const TOPIC: &str = "plant/7/line/3";
 const PAYLOAD: usize = 100;
-/// Each acknowledgement of success.
+/// Bytes of an acknowledgement without a Reason Code.
 const ACK_BYTES: u64 = 4;
 
-/// Without what goes by the clock: how often that is done for how many messages depends on the machine.
+/// Without timed work: how often it runs per message depends on the machine.
 const CONFIG: &str = "\
     listen = [\"127.0.0.1:0\"]\n\
     [sys]\ninterval_seconds = 0\n\

@@ -1,11 +1,11 @@
-//! Times, beside those of something that everybody knows, and memory.
+//! Measured times, compared with a hash map look-up, and memory.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use tenbin_codec::TopicName;
 
-/// What rounds of one kind took; of one operation, in nanoseconds.
+/// Results of the rounds of one kind, in nanoseconds per operation.
 #[derive(Default)]
 pub(crate) struct Found {
     ns: Vec<f64>,
@@ -13,7 +13,7 @@ pub(crate) struct Found {
 }
 
 impl Found {
-    /// A round of `count` operations, and what one operation of the reference took just then.
+    /// Adds a round of `count` operations, with the reference's time per operation at that moment.
     pub(crate) fn add(&mut self, took: Duration, count: usize, reference_ns: f64) {
         let ns = took.as_nanos() as f64 / count as f64;
         self.ns.push(ns);
@@ -36,8 +36,7 @@ fn median(values: &[f64]) -> f64 {
     sorted[sorted.len() / 2]
 }
 
-/// The same topics as keys of the standard library's hash map, for comparison: what finding one costs on this machine at
-/// this moment.
+/// The same topics as keys of the standard library's hash map, as a reference for the machine's current speed.
 pub(crate) struct Reference(HashMap<Box<[u8]>, u64>);
 
 impl Reference {
@@ -45,7 +44,7 @@ impl Reference {
         Self(topics.map(|topic| topic.into_bytes().into()).zip(1..).collect())
     }
 
-    /// Nanoseconds for one of these.
+    /// Looks all `topics` up and returns the nanoseconds per look-up.
     pub(crate) fn look_up(&self, topics: &[TopicName]) -> f64 {
         let begun = Instant::now();
         let found: u64 = topics.iter().filter_map(|topic| self.0.get(topic.as_bytes())).sum();
@@ -55,7 +54,7 @@ impl Reference {
     }
 }
 
-/// Bytes of this process that are in memory.
+/// Resident memory of this process in bytes.
 pub(crate) fn resident() -> f64 {
     let statm = std::fs::read_to_string("/proc/self/statm").expect("Linux tells of memory");
     let pages = statm.split(' ').nth(1).and_then(|pages| pages.parse::<f64>().ok()).expect("a number of pages");

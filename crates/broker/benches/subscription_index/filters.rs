@@ -1,8 +1,8 @@
-//! What is subscribed to, and what is published. A plant: sites with lines with sensors, each of which tells one quantity.
+//! Filters and topics of a plant: sites with lines with sensors; each sensor reports one quantity.
 
 use tenbin_codec::{TopicFilter, TopicName};
 
-/// Which filters there are.
+/// Numbers of filters.
 #[derive(Clone, Copy)]
 pub(crate) struct Plant {
     /// Filters without wildcards, one for each sensor.
@@ -10,16 +10,16 @@ pub(crate) struct Plant {
     pub(crate) wildcards: u64,
 }
 
-/// Filters with wildcards that match what a sensor of a watched line publishes: exactly one of each form.
+/// Filters with wildcards that match a topic of a watched line: exactly one of each form.
 pub(crate) const FORMS: u64 = 10;
 
 impl Plant {
-    /// What one filter takes.
+    /// Topic that exactly one filter matches.
     pub(crate) fn exact(&self, sensor: u64) -> String {
         self.unwatched(sensor, quantity(sensor))
     }
 
-    /// What no filter takes: everything but its last level is as in others.
+    /// Topic that no filter matches; it differs from matched ones only in its last level.
     pub(crate) fn nobodys(&self, sensor: u64) -> String {
         self.unwatched(sensor, "speed")
     }
@@ -28,19 +28,19 @@ impl Plant {
         format!("site/{}/line/{}/sensor/{sensor}/{quantity}", site(sensor), sensor / SITES % LINES)
     }
 
-    /// What [`FORMS`] filters with wildcards take, and no other.
+    /// Topic that exactly [`FORMS`] filters match, all with wildcards.
     pub(crate) fn watched(&self, sensor: u64) -> String {
         let (site, line, quantity, number) = (site(sensor), line(sensor), quantity(sensor), watched_number(sensor));
         format!("site/{site}/line/{line}/sensor/{number}/{quantity}")
     }
 
-    /// Sensors of watched lines that have filters of their own.
+    /// Number of sensors on watched lines that have filters of their own.
     pub(crate) fn sensors(&self) -> u64 {
         let of_places = LINES * (2 + QUANTITIES.len() as u64) + SITES * LINES * (2 + QUANTITIES.len() as u64);
         self.wildcards.saturating_sub(of_places) / 4
     }
 
-    /// Calls `subscribe` with every filter that has wildcards, and its form.
+    /// Calls `subscribe` with each filter with wildcards and its form.
     pub(crate) fn each_wildcard(&self, mut subscribe: impl FnMut(u64, String)) {
         let mut count = 0;
         let mut add = |form, filter| {
@@ -64,13 +64,13 @@ impl Plant {
             add(8, format!("site/{site}/line/+/sensor/{number}/{quantity}"));
             add(9, format!("site/+/line/+/sensor/{number}/#"));
         }
-        // What is over: prefixes that nothing here is published below.
+        // Further filters have prefixes without any topic.
         for area in count..self.wildcards {
             subscribe(0, format!("area/{area}/#"));
         }
     }
 
-    /// A filter with wildcards; of sensors from [`Plant::sensors`] on, no session has it.
+    /// Filter with wildcards for one sensor; no session has it for sensors from [`Plant::sensors`] on.
     pub(crate) fn of_sensor(&self, sensor: u64) -> String {
         format!("site/{}/+/+/sensor/{}/+", site(sensor), watched_number(sensor))
     }
@@ -84,7 +84,7 @@ pub(crate) fn filter(text: String) -> TopicFilter {
     TopicFilter::try_from(text.as_str()).expect("a legal filter")
 }
 
-/// Those of watched lines have numbers of their own.
+/// Number of a sensor on a watched line; these do not overlap with other sensors.
 fn watched_number(sensor: u64) -> u64 {
     WATCHED + sensor
 }
@@ -93,7 +93,7 @@ fn site(sensor: u64) -> u64 {
     sensor % SITES
 }
 
-/// Watched lines come behind the others.
+/// Watched lines have higher numbers than the others.
 fn line(sensor: u64) -> u64 {
     LINES + sensor / SITES % LINES
 }

@@ -1,20 +1,21 @@
-//! What a million subscriptions cost: a match, a change, memory.
+//! Cost of a million subscriptions: matches, changes, memory.
 //!
 //! ```text
 //! cargo bench -p tenbin-broker --bench subscription_index           # 1,000,000 exact filters, 100,000 with wildcards
-//! cargo bench -p tenbin-broker --bench subscription_index -- --exact 10000 --wildcards 20000 --sessions 100 --rounds 20
-//! cargo bench -p tenbin-broker --bench subscription_index --no-run   # and then, with its path, instructions:
+//! cargo bench -p tenbin-broker --bench subscription_index -- --exact 10000 --wildcards 20000 \
+//!     --sessions 100 --rounds 20
+//! cargo bench -p tenbin-broker --bench subscription_index --no-run   # then, with the printed path, instructions:
 //! valgrind --tool=callgrind --toggle-collect='*matches_of_one*' PATH --count
 //! ```
 //!
-//! Many short rounds, so that one of them is undisturbed by neighbours: the best and the median are printed, of one
-//! operation. The ratio is the median of those to a look-up in the standard library's `HashMap` of the same million topics,
-//! in random order, in the same round: it can be compared between machines and days.
+//! The bench runs many short rounds, so that some are undisturbed, and prints the best and the median per operation.
+//! The ratio compares with a look-up in the standard library's `HashMap` of the same million topics, in random order.
+//! It is the median over rounds, each with its own look-ups, so it is comparable between machines and days.
 //!
-//! *Random order* means topics of the whole plant, each met for the first time: what the index knows of them is in no near
-//! cache, as between other work of a broker. *Hot* means the same few topics again and again. The topics' own bytes are hot
-//! in both, as they are when they have just been read from a socket. A match includes dropping what it has found. A
-//! connection that publishes to a topic again remembers its match while no subscription changes, and pays none of this.
+//! *Random order* means topics of the whole plant, each for the first time: the index's data on them is in no near
+//! cache, as between other work of a broker. *Hot* means the same few topics repeatedly. The topics' own bytes are hot
+//! in both cases, as after a read from a socket. A match includes dropping its result. A connection that publishes to a
+//! topic repeatedly caches its match until a subscription changes, and pays none of this.
 
 #![allow(clippy::disallowed_methods, reason = "a bench reads the clock")]
 #![allow(clippy::print_stdout, reason = "and prints what it finds")]
@@ -54,7 +55,7 @@ fn main() {
     one_filter(&reference, &stage, rounds, rng);
 }
 
-/// All subscriptions.
+/// All sessions and subscriptions.
 struct Stage {
     plant: Plant,
     subscriptions: Subscriptions,
@@ -62,7 +63,7 @@ struct Stage {
 }
 
 impl Stage {
-    /// Prints what building it takes.
+    /// Builds all subscriptions and prints their cost.
     fn build(plant: Plant, count: u64) -> Self {
         let before = resident();
         let (subscriptions, sessions) = with_sessions(count);
@@ -80,7 +81,7 @@ impl Stage {
         let begun = Instant::now();
         let mut wildcards = 0;
         plant.each_wildcard(|form, text| {
-            // Sessions of different forms differ, so that as many get a message as filters match.
+            // Different forms have different sessions, so that a message has as many receivers as matching filters.
             let of_form = stage.sessions.len() as u64 / FORMS;
             stage.subscribe(spread(wildcards) % of_form * FORMS + form, &filter(text));
             wildcards += 1;
@@ -114,7 +115,7 @@ fn with_sessions(count: u64) -> (Subscriptions, Vec<Session>) {
     (subscriptions, sessions)
 }
 
-/// Matches, for somebody who counts their instructions.
+/// Runs matches only, for counting their instructions.
 fn count(stage: &Stage) {
     let (plant, rng) = (&stage.plant, &mut Rng::new(1));
     let exact = topics(ROUND, |rng| plant.exact(below(rng, plant.exact)), rng);
@@ -140,7 +141,7 @@ fn matches(stage: &Stage, reference: &Reference, rounds: u64, rng: &mut Rng) {
     let [mut wildcards, mut wildcards_hot] = <[Found; 2]>::default();
     let few = topics(HOT, |rng| plant.exact(below(rng, plant.exact)), rng);
     let few_watched = topics(HOT, |rng| plant.watched(below(rng, plant.sensors())), rng);
-    // The first round is for branch predictors.
+    // The first round warms up branch predictors.
     for round in 0..=rounds {
         let known = topics(ROUND, |rng| plant.exact(below(rng, plant.exact)), rng);
         let begun = Instant::now();
@@ -172,7 +173,7 @@ fn matches(stage: &Stage, reference: &Reference, rounds: u64, rng: &mut Rng) {
     nobody.print("match of nothing, random order", "");
 }
 
-/// Topics whose bytes follow each other in memory, made just now.
+/// Creates topics whose bytes are adjacent in memory.
 fn topics(count: usize, mut text: impl FnMut(&mut Rng) -> String, rng: &mut Rng) -> Vec<TopicName> {
     (0..count).map(|_| topic(text(rng))).collect()
 }
@@ -186,7 +187,7 @@ fn receivers(stage: &Stage, topics: &[TopicName], expected: u64) -> Duration {
     took
 }
 
-/// Subscribing and unsubscribing, with all subscriptions in place and with none.
+/// Subscribing and unsubscribing, on the full index and on an empty one.
 fn changes(stage: &Stage, reference: &Reference, rounds: u64, rng: &mut Rng) {
     let plant = &stage.plant;
     let empty = Subscriptions::new().expect("the default configuration");
@@ -230,7 +231,7 @@ fn one_filter(reference: &Reference, stage: &Stage, rounds: u64, rng: &mut Rng) 
     for count in [1_000, 10_000, 100_000] {
         let (subscriptions, mut sessions) = with_sessions(count + CHANGES as u64);
         let before = resident();
-        // Those that come later have numbers between the others', as whoever subscribes again.
+        // Later sessions have numbers between the others', as if they had subscribed again.
         let mut further = Vec::new();
         for _ in 0..CHANGES {
             further.push((sessions.swap_remove(below(rng, sessions.len() as u64) as usize), popular()));
@@ -265,14 +266,14 @@ fn below(rng: &mut Rng, bound: u64) -> u64 {
     ((u128::from(rng.next_u64()) * u128::from(bound)) >> 64) as u64
 }
 
-/// A number far from those of its neighbours.
+/// Hashes a number, so that neighbours are far apart.
 fn spread(number: u64) -> u64 {
     number.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32
 }
 
-/// Topics of a round in random order.
+/// Topics per round in random order.
 const ROUND: usize = 1_000;
-/// Topics that are matched again and again.
+/// Topics that are matched repeatedly.
 const HOT: usize = 64;
-/// Subscriptions that come and go in a round.
+/// Subscriptions added and removed per round.
 const CHANGES: usize = 100;

@@ -4,17 +4,17 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 
 use super::{Action, Authenticator, Authorizer, Configured, KnownRealm, Principal, Settings, Standing};
 
-/// Who a broker asks.
+/// The authenticator and the authorizer of a broker, with an epoch that counts rule changes.
 pub(crate) struct Access {
     configured: Arc<Configured>,
     authenticator: Arc<dyn Authenticator>,
     authorizer: Arc<dyn Authorizer>,
-    /// The configuration's ACL decides.
+    /// True if the configured ACL decides.
     is_acl: bool,
-    /// Nobody is denied anything, so that nobody needs to be asked. Written after the rules, read by everybody;
-    /// relaxed, since the epoch makes whoever acted on an old value look again.
+    /// True if no rule denies anything, so that no check is necessary. Written after the rules. Relaxed: a reader of an
+    /// old value checks again when it sees the new epoch.
     is_open: AtomicBool,
-    /// Changes so far. Raised (release) after the rules have changed, read (acquire) before they are asked.
+    /// Number of rule changes. Raised (release) after the rules have changed, read (acquire) before a check.
     epoch: AtomicU64,
 }
 
@@ -37,7 +37,7 @@ impl Access {
         }
     }
 
-    /// Everybody may do everything.
+    /// Allows every client everything.
     #[cfg(test)]
     pub(crate) fn unlimited() -> Self {
         Self::new(Settings::load(&crate::Config::default(), true).unwrap(), [0; 32], None, None)
@@ -51,20 +51,23 @@ impl Access {
         self.authenticator.standing(principal)
     }
 
-    /// Whether `owner`'s session is `newcomer`'s too, who has the same Client Identifier. Strangers are one user where
-    /// the ACL says the same of both: who came in where more is allowed is not to be driven out, or to lose its
-    /// session, from where less is.
-    pub(crate) fn is_same_user(&self, owner: &Principal, newcomer: &Principal) -> bool {
-        owner.identity.is_same_user(&newcomer.identity)
-            && (owner.identity.user.is_some() || !self.is_acl || self.configured.is_alike_for(owner, newcomer))
+    /// Whether the session of `owner` also belongs to `socket` with the same Client Identifier.
+    ///
+    /// With the configured ACL, two anonymous clients are one user only if it treats their listeners alike. Otherwise a
+    /// client of a less trusted listener could disconnect a more trusted one or take its session.
+    pub(crate) fn is_same_user(&self, owner: &Principal, socket: &Principal) -> bool {
+        owner.identity.is_same_user(&socket.identity)
+            && (owner.identity.user.is_some() || !self.is_acl || self.configured.is_alike_for(owner, socket))
     }
 
-    /// Whether `newcomer` gets the Client Identifier of `owner`'s session, which ends: a user gets that of an anonymous
-    /// client, who has proved nothing. But who came in where no ACL applies is not driven out from where one does.
-    pub(crate) fn goes_before(&self, newcomer: &Principal, owner: &Principal) -> bool {
-        newcomer.identity.user.is_some()
+    /// Whether `socket` takes over the Client Identifier of `owner`, whose session ends.
+    ///
+    /// An authenticated user displaces an anonymous client, which has proved nothing. Exception: a client of a listener
+    /// without ACL is never displaced through a listener with ACL.
+    pub(crate) fn goes_before(&self, socket: &Principal, owner: &Principal) -> bool {
+        socket.identity.user.is_some()
             && owner.identity.user.is_none()
-            && !(self.is_acl && self.configured.is_more_trusted(owner, newcomer))
+            && !(self.is_acl && self.configured.is_more_trusted(owner, socket))
     }
 
     pub(crate) fn allows(&self, who: &Principal, action: Action<'_>) -> bool {
@@ -79,24 +82,24 @@ impl Access {
         self.epoch.load(Ordering::Acquire)
     }
 
-    /// As [`Access::epoch`], for a task that has just given a lease back: one of the two, this task or the change of rules, sees
-    /// what the other has done.
+    /// Like [`Access::epoch`], for a task that has just released a lease. The fence pairs with the one in `changed`:
+    /// either this task sees the new epoch, or the rule change finds the lease free.
     pub(crate) fn epoch_after_release(&self) -> u64 {
         fence(Ordering::SeqCst);
         self.epoch()
     }
 
-    /// Goes over to what a new configuration says; the realms to remember, if they have changed.
+    /// Replaces the configured rules. Returns the realms to store, if they have changed.
     pub(super) fn replace(&self, settings: Settings) -> Option<Vec<KnownRealm>> {
         let realms = self.configured.replace(settings);
         self.is_open.store(self.is_acl && self.configured.is_open(), Ordering::Relaxed);
         realms
     }
 
-    /// The answers are others from now on.
+    /// Raises the epoch after the rules have changed.
     pub(super) fn changed(&self) {
         self.epoch.fetch_add(1, Ordering::Release);
-        // Before the leases are asked for: see `epoch_after_release`.
+        // Before the leases are tried: see `epoch_after_release`.
         fence(Ordering::SeqCst);
     }
 }

@@ -3,81 +3,82 @@ use serde::{Deserialize, Deserializer};
 use super::pattern::{Names, Relation};
 use super::{Principal, TopicPattern};
 
-/// One rule of the configuration: about whom, what, and which topics.
+/// A rule of the ACL: the clients, the actions and the topics that it allows or denies.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AclRule {
-    /// About this user; `Some("")` = those without one; `None` = all.
+    /// User that it applies to; `Some("")` = clients without one; `None` = all.
     pub user: Option<String>,
-    /// About this Client Identifier, which a client chooses freely; `None` = all.
+    /// Client Identifier that it applies to; `None` = all. Clients choose it freely, so it proves nothing.
     pub client_id: Option<String>,
-    /// About who came through the listener of this name; `None` = all.
+    /// Name of the listener that it applies to; `None` = all.
     pub listener: Option<String>,
-    /// Allowed or denied.
+    /// Whether the rule allows or denies.
     pub effect: Effect,
-    /// What.
+    /// Actions that the rule covers.
     pub action: AclAction,
-    /// Which topics.
+    /// Topics that the rule covers.
     pub topic: TopicPattern,
 }
 
-/// What a rule says.
+/// Effect of a matching rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Effect {
-    /// Yes.
+    /// Allows the action.
     Allow,
-    /// No.
+    /// Denies the action.
     Deny,
 }
 
-/// What a rule is about.
+/// Actions that a rule covers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AclAction {
-    /// Messages of the client, its Will among them.
+    /// Publishing, including Wills.
     Publish,
-    /// Subscriptions of the client and what they bring.
+    /// Subscribing, and receiving the messages of these subscriptions.
     Subscribe,
-    /// Both.
+    /// Publishing and subscribing.
     All,
 }
 
-/// The rules in their order: the first that matches decides.
+/// The rules in order; the first matching one decides.
 #[derive(Debug, Clone)]
 pub(super) struct Acl {
     pub(super) rules: Vec<AclRule>,
-    /// Where none matches.
+    /// Effect if no rule matches.
     pub(super) default: Effect,
 }
 
-/// How much of a filter is allowed.
+/// How much of a Topic Filter is allowed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// Every topic that it matches.
     All,
-    /// Perhaps some of them.
+    /// Possibly a part of its topics.
     Some,
-    /// Not one.
+    /// None of its topics.
     Nothing,
 }
 
 impl Acl {
-    /// Whether nobody is denied anything.
+    /// Whether no action is denied to any client.
     pub(super) fn is_open(&self) -> bool {
         self.default == Effect::Allow && self.rules.iter().all(|rule| rule.effect == Effect::Allow)
     }
 
-    /// Whether it says the same of both, who differ in nothing but their listeners.
+    /// Whether the rules treat both clients alike, given that they differ only in their listeners.
     pub(super) fn is_alike_for(&self, one: &Principal, other: &Principal) -> bool {
         let rules = |who| self.rules.iter().filter(move |rule| rule.names(who));
         rules(one).map(AclRule::says).eq(rules(other).map(AclRule::says))
     }
 
-    /// How much of `filter` (a topic is a filter without wildcards, of which all or nothing is allowed) `who` may
-    /// publish to or subscribe to.
+    /// Returns how much of `filter` the client may publish or subscribe to.
+    ///
+    /// A topic counts as a filter without wildcards, of which all or nothing is allowed.
     pub(super) fn verdict(&self, who: &Principal, action: AclAction, filter: &[u8]) -> Verdict {
         let user = who.identity.user.as_ref().map(|user| user.as_bytes());
         let names = Names { client_id: who.client_id.as_bytes(), user };
-        // What rules said of a part of the filter, before one that is about all of it.
+        // Effects of rules that cover a part of the filter, before a rule covers all of it.
         let (mut some_allowed, mut some_denied) = (false, false);
         let mut last = self.default;
         for rule in self.rules.iter().filter(|rule| rule.is_about(who, action)) {
@@ -104,7 +105,7 @@ impl AclRule {
         (self.action == action || self.action == AclAction::All) && self.names(who)
     }
 
-    /// What it says of those whom it names.
+    /// The rule without the clients that it applies to.
     fn says(&self) -> (Effect, AclAction, &TopicPattern) {
         (self.effect, self.action, &self.topic)
     }
@@ -117,7 +118,7 @@ impl AclRule {
     }
 }
 
-/// As it is written.
+/// A rule as the configuration spells it.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RawRule {
@@ -130,7 +131,7 @@ struct RawRule {
 }
 
 impl RawRule {
-    /// `None` unless it allows or denies.
+    /// Converts the rule; `None` unless it has exactly one of `allow` and `deny`.
     fn check(self) -> Option<AclRule> {
         let (effect, action) = match (self.allow, self.deny) {
             (Some(action), None) => (Effect::Allow, action),
@@ -142,7 +143,7 @@ impl RawRule {
     }
 }
 
-/// Reads the rules; one that neither allows nor denies is named by its number.
+/// Deserializes the rules. The error names a rule without exactly one of `allow` and `deny` by its number.
 pub(crate) fn rules<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<AclRule>, D::Error> {
     let raw = Vec::<RawRule>::deserialize(deserializer)?;
     let wrong = |number| serde::de::Error::custom(format!("rule {number} of the acl wants one of allow and deny"));
@@ -197,7 +198,7 @@ mod tests {
     "##;
 
     #[test]
-    fn the_first_rule_that_matches_decides() {
+    fn first_matching_rule_decides() {
         use AclAction::{Publish, Subscribe};
         use Verdict::{All, Nothing, Some};
         let acl = acl(RULES, Effect::Deny);
@@ -221,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn no_rule_and_a_default_is_all_or_nothing() {
+    fn default_decides_without_rules() {
         for (default, expected) in [(Effect::Allow, Verdict::All), (Effect::Deny, Verdict::Nothing)] {
             let acl = Acl { rules: Vec::new(), default };
             assert_eq!(acl.verdict(&principal("", "c"), AclAction::Subscribe, b"#"), expected);
@@ -230,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_in_rules_are_told() {
+    fn errors_in_rules_are_reported() {
         for (rule, word) in [
             ("topic = \"a\"", "rule 1"),
             ("allow = \"all\"\ndeny = \"all\"\ntopic = \"a\"", "rule 1"),

@@ -9,92 +9,96 @@ use tenbin_codec::{ReasonCode, Text};
 
 use super::{Identity, Principal};
 
-/// Decides who connects as whom: asked at every CONNECT, and when a client authenticates again.
+/// Decides which clients may connect, and as which user.
 ///
-/// The broker sees to the protocol: order and method of AUTH packets, time-outs, and that a session stays with its
-/// user.
+/// The broker calls it for every CONNECT and every re-authentication. The broker itself handles the order and method of
+/// AUTH packets, the time-outs, and that a session stays with its user.
 pub trait Authenticator: Send + Sync + 'static {
-    /// Answers a CONNECT, or an AUTH 0x19 where [`AuthRequest::current`] is set. The future may be dropped at any
-    /// wait point: when the connect time-out is over (the client is told Server busy) or the client is gone.
+    /// Answers a CONNECT, or an AUTH 0x19 if [`AuthRequest::current`] is set.
+    ///
+    /// The broker may drop the future at any await point: on the connect time-out (the client gets Server busy) or when
+    /// the client disconnects.
     fn authenticate(&self, request: AuthRequest) -> AuthFuture<'_>;
 
-    /// What is left of an identity that was accepted earlier; asked after each reload, when a connection ends,
-    /// and before a Will is published.
+    /// Returns whether an identity that was accepted earlier is still valid.
+    ///
+    /// Called after each reload, when a connection ends, and before a Will is published.
     fn standing(&self, principal: &Principal) -> Standing {
         let _ = principal;
         Standing::Current
     }
 }
 
-/// One run of an extended authentication (MQTT 5.0 §4.12) that waits for the client's next AUTH.
+/// An extended authentication (MQTT 5.0 §4.12) in progress that waits for the client's next AUTH.
 pub trait Exchange: Send + 'static {
-    /// Takes the data of that AUTH.
+    /// Handles the Authentication Data of that AUTH.
     fn step(self: Box<Self>, data: Option<Bytes>) -> AuthFuture<'static>;
 }
 
-/// An answer to come.
+/// Future of an [`Answer`].
 pub type AuthFuture<'a> = Pin<Box<dyn Future<Output = Answer> + Send + 'a>>;
 
-/// What a client says of itself.
+/// Authentication request of a client.
 #[derive(Clone)]
 pub struct AuthRequest {
-    /// Its Client Identifier, or the one that it will be assigned.
+    /// Client Identifier, or the one that the broker will assign.
     pub client_id: Text,
-    /// User Name of CONNECT; `None` when it authenticates again.
+    /// User Name of CONNECT; `None` on re-authentication.
     pub user_name: Option<Text>,
-    /// Password of CONNECT; `None` when it authenticates again.
+    /// Password of CONNECT; `None` on re-authentication.
     pub password: Option<Bytes>,
-    /// Where it comes from.
+    /// Network address of the client.
     pub peer: SocketAddr,
-    /// Name of the listener through which it came.
+    /// Name of the client's listener.
     pub listener: Arc<str>,
-    /// Authentication Method: extended authentication is asked for.
+    /// Authentication Method; `Some` requests extended authentication.
     pub method: Option<Text>,
     /// Authentication Data.
     pub data: Option<Bytes>,
-    /// The client authenticates again, and is served as this one now.
+    /// Current identity on re-authentication; `None` on CONNECT.
     pub current: Option<Identity>,
 }
 
-/// What is said to an [`AuthRequest`].
+/// Answer to an [`AuthRequest`].
 pub enum Answer {
-    /// Come in.
+    /// The client is authenticated.
     Accept {
-        /// As whom. To authenticate again as another user is refused.
+        /// Its identity. The broker refuses re-authentication as another user.
         identity: Identity,
-        /// Last Authentication Data, in CONNACK or AUTH; only with a method.
+        /// Final Authentication Data, for CONNACK or AUTH; only with a method.
         data: Option<Bytes>,
     },
-    /// Go on with AUTH 0x18 `[MQTT-4.12.0-2]`; only with a method.
+    /// The exchange continues with AUTH 0x18 `[MQTT-4.12.0-2]`; only with a method.
     Continue {
         /// Authentication Data for the client.
         data: Option<Bytes>,
-        /// What takes the client's answer.
+        /// Handler of the client's next AUTH.
         exchange: Box<dyn Exchange>,
     },
-    /// No, and why: a code that CONNACK knows (or DISCONNECT when authenticating again), else Not authorized.
+    /// Refused with this Reason Code. If CONNACK (DISCONNECT on re-authentication) does not know it: Not authorized.
     Refuse(ReasonCode),
-    /// Not here: Use another server (0x9C).
+    /// Refused with Use another server (0x9C).
     UseAnotherServer(Option<Text>),
-    /// Not here any more: Server moved (0x9D).
+    /// Refused with Server moved (0x9D).
     ServerMoved(Option<Text>),
 }
 
-/// What is left of an accepted identity.
+/// Validity of an identity that was accepted earlier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Standing {
-    /// It stands.
+    /// The identity is valid.
     Current,
-    /// The user is known, with other credentials: its connections end, its sessions wait for it.
+    /// The user is known with other credentials. Its connections end; its sessions stay.
     Stale,
-    /// The user is not known: its connections end, its Wills are not published, its sessions get no new messages. They stay
-    /// until their time is over, for the user to come back to.
+    /// The user is unknown. Its connections end, its Wills are not published, and its sessions get no new messages.
+    ///
+    /// The sessions stay until they expire, in case the user returns.
     Revoked,
 }
 
 impl fmt::Debug for AuthRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Secrets do not belong into logs.
+        // No secrets in logs.
         f.debug_struct("AuthRequest")
             .field("client_id", &self.client_id)
             .field("user_name", &self.user_name)

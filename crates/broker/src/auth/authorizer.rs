@@ -2,44 +2,42 @@ use tenbin_codec::{TopicFilter, TopicName};
 
 use super::Principal;
 
-/// Decides who may do what.
+/// Decides which actions a client may perform.
 ///
-/// Asked in the middle of the broker's work, for every PUBLISH among others: an answer must not wait for anything.
-/// What is said of [`Action::Receive`] is remembered until subscriptions change or [`crate::Broker::reauthorize`]
-/// is called.
+/// The broker calls it inline, for every PUBLISH among others: an implementation must not block. Decisions on
+/// [`Action::Receive`] are cached until subscriptions change or [`crate::Broker::reauthorize`] is called.
 pub trait Authorizer: Send + Sync + 'static {
-    /// Whether `who` may do `action`.
+    /// Decides whether the client `who` may perform `action`.
     fn authorize(&self, who: &Principal, action: Action<'_>) -> Decision;
 }
 
-/// What somebody wants to do. Topic Aliases are resolved, `$share/name/` is taken off.
+/// An action to authorize. Topic Aliases are resolved and `$share/name/` is removed.
 #[derive(Debug, Clone, Copy)]
 pub enum Action<'a> {
     /// PUBLISH to a topic, retained or not.
     Publish(&'a TopicName),
-    /// Leave a Will for a topic; asked at CONNECT, and again when the Will is published.
+    /// Set a Will with this topic; checked at CONNECT, and again when the Will is published.
     Will(&'a TopicName),
-    /// Subscribe to a filter. Where it matches topics that may not be received, [`Action::Receive`] is asked
-    /// for each.
+    /// Subscribe to a filter. If it also matches forbidden topics, [`Action::Receive`] decides on each message.
     Subscribe(&'a TopicFilter),
-    /// Share a subscription. To allow it is to allow every topic that the filter matches: members are not asked
-    /// about messages one by one.
+    /// Subscribe to a filter in a share group. Allowing it allows every topic that the filter matches: messages of
+    /// share groups are not checked one by one.
     SubscribeShared(&'a TopicFilter),
-    /// Get a message, retained or not, through a subscription that is not shared.
+    /// Receive a message, retained or not, through an ordinary subscription.
     Receive(&'a TopicName),
 }
 
-/// The answer.
+/// Result of an authorization.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Decision {
-    /// Yes.
+    /// The action is allowed.
     Allow,
-    /// No: Not authorized (0x87) where the protocol has a place to say so.
+    /// The action is denied: Not authorized (0x87) where the protocol can report it.
     Deny,
 }
 
 impl Decision {
-    /// Whether the answer is yes.
+    /// Whether the action is allowed.
     pub fn is_allow(self) -> bool {
         self == Self::Allow
     }

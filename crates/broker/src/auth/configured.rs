@@ -19,23 +19,24 @@ use super::{
 };
 use crate::admission::network;
 
-/// Access as the configuration says: password files, ACL rules, per listener.
+/// Authenticator and authorizer of the configuration: password files and ACL rules, per listener.
 #[derive(Debug)]
 pub(crate) struct Configured {
     settings: ArcSwap<Settings>,
     hashing: Arc<HashWorkers>,
-    /// Keyed hashes of passwords that were checked lately, with the entries that they fit: they are not checked again.
+    /// Keyed hashes of recently verified passwords with their entries, to skip the slow check.
     proven: RecentSet<[u8; 32]>,
-    /// Of these hashes; `None` = the system has no random numbers, and nothing is remembered.
+    /// Key of these hashes; `None` = the system has no random numbers, and no password is remembered.
     proven_key: Option<[u8; 32]>,
-    /// Makes stamps of secrets that mean nothing outside of this process.
+    /// Hasher of the stamps, random for each process.
     stamps: RandomState,
-    /// For the challenges to users who do not exist.
+    /// Key of the challenges for unknown users.
     decoy_key: [u8; 32],
 }
 
 impl Configured {
-    /// `decoy_key` makes the challenges to users who do not exist: the same in every run, so that they stay the same.
+    /// `decoy_key` derives the challenges for unknown users. It must be the same in every run, so that these do not
+    /// change.
     pub(crate) fn new(settings: Settings, decoy_key: [u8; 32]) -> Self {
         let stamps = RandomState::new();
         Self {
@@ -48,8 +49,7 @@ impl Configured {
         }
     }
 
-    /// Everything from now on is as `settings` say, but that listeners keep their realms. The realms to remember, if they
-    /// have changed.
+    /// Replaces the settings; listeners keep their realms. Returns the realms to store, if they have changed.
     pub(super) fn replace(&self, mut settings: Settings) -> Option<Vec<KnownRealm>> {
         let before = self.settings.load();
         settings.recall(before.realms());
@@ -62,7 +62,7 @@ impl Configured {
         self.settings.load().is_open()
     }
 
-    /// Whether one client may do the same through the listeners of both.
+    /// Whether a client has the same rights through the listeners of both.
     pub(super) fn is_alike_for(&self, one: &Principal, other: &Principal) -> bool {
         let settings = self.settings.load();
         if one.listener == other.listener || settings.is_open() {
@@ -76,7 +76,7 @@ impl Configured {
         }
     }
 
-    /// Whether `one` came in where the ACL does not apply, and `other` where it does.
+    /// Whether the ACL does not apply to the listener of `one` but applies to that of `other`.
     pub(super) fn is_more_trusted(&self, one: &Principal, other: &Principal) -> bool {
         let settings = self.settings.load();
         let has_acl = |who: &Principal| settings.listeners.get(&who.listener).is_some_and(|listener| listener.acl);
@@ -86,7 +86,7 @@ impl Configured {
 
     async fn check_password(&self, listener: ListenerSettings, request: AuthRequest) -> Answer {
         let Some(passwords) = listener.passwords else {
-            // Nobody's word is checked here, so that it proves nothing.
+            // Without a password file credentials prove nothing.
             return if listener.anonymous { anonymous() } else { Answer::Refuse(ReasonCode::NotAuthorized) };
         };
         if request.user_name.is_none() && request.password.is_none() {
@@ -95,10 +95,10 @@ impl Configured {
         let user = request.user_name.clone().unwrap_or(Text::EMPTY);
         let secrets = passwords.get(user.as_str());
         let known = secrets.and_then(|secrets| secrets.argon2()).map(ToOwned::to_owned);
-        // A user who does not exist takes as long as a password that is wrong.
+        // Hash for unknown users too, so that the time does not reveal whether a user exists.
         let (exists, hash) = (known.is_some(), known.unwrap_or_else(|| passwords.decoy()));
         let password = request.password.clone().unwrap_or_default();
-        // The entry's hash is in it: that of a changed entry, or one that is gone, is never found.
+        // The proof covers the entry's hash: the proof of a changed or removed entry never matches.
         let proof = self.proven_key.map(|key| hmac(&key, &[hash.as_bytes(), &[0], &password]));
         let is_proven = exists && proof.is_some_and(|proof| self.proven.contains(&proof, Instant::now()));
         let address = network(request.peer.ip());
@@ -130,7 +130,7 @@ impl Configured {
         let scram = Scram { passwords, realm, stamps: self.stamps.clone(), decoy_key: self.decoy_key, request };
         match scram.request.data.clone() {
             Some(data) => scram.challenge(&data),
-            // The client has nothing to say yet: it is asked to begin.
+            // A client without data yet gets an empty challenge first.
             None => Answer::Continue { data: None, exchange: Box::new(scram) },
         }
     }
@@ -181,7 +181,7 @@ impl Authorizer for Configured {
                 acl.verdict(who, AclAction::Publish, topic.as_bytes()) == Verdict::All
             }
             Action::Receive(topic) => acl.verdict(who, AclAction::Subscribe, topic.as_bytes()) == Verdict::All,
-            // What it matches and may not be received is held back message by message.
+            // Forbidden topics that the filter matches are filtered message by message.
             Action::Subscribe(filter) => acl.verdict(who, AclAction::Subscribe, filter.as_bytes()) != Verdict::Nothing,
             Action::SubscribeShared(filter) => {
                 acl.verdict(who, AclAction::Subscribe, filter.as_bytes()) == Verdict::All
@@ -191,7 +191,7 @@ impl Authorizer for Configured {
     }
 }
 
-/// SCRAM that waits for the client's first message.
+/// SCRAM exchange that waits for the client's first message.
 struct Scram {
     passwords: Arc<PasswordFile>,
     realm: Arc<str>,
@@ -200,10 +200,10 @@ struct Scram {
     request: AuthRequest,
 }
 
-/// SCRAM that waits for the client's last message.
+/// SCRAM exchange that waits for the client's last message.
 struct ScramProof {
     challenge: Challenge,
-    /// `None` where there is no such user: then no proof is good enough.
+    /// `None` for an unknown user: then no proof is accepted.
     identity: Option<Identity>,
 }
 
@@ -212,13 +212,13 @@ impl Scram {
         let refused = Answer::Refuse(ReasonCode::NotAuthorized);
         let (Ok(first), Ok(nonce)) = (ClientFirst::parse(data), random::<18>()) else { return refused };
         let Ok(user) = Text::try_from(&first.user[..]) else { return refused };
-        // A User Name beside it may not say otherwise.
+        // A User Name in CONNECT must be the same user.
         if self.request.user_name.as_ref().is_some_and(|name| *name != user) {
             return refused;
         }
         let secrets = self.passwords.get(&first.user);
         let scram = secrets.and_then(|secrets| Some((secrets, secrets.scram()?.clone())));
-        // Always made, so that an unknown user takes as long as a known one.
+        // Compute it always, so that an unknown user takes as long as a known one.
         let (realm, name) = (self.realm.as_bytes(), first.user.as_bytes());
         let decoy = ScramSecret::decoy(&self.decoy_key, realm, name, self.passwords.shapes());
         let (identity, secret) = match scram {
@@ -255,9 +255,9 @@ fn anonymous() -> Answer {
     Answer::Accept { identity: Identity::anonymous(), data: None }
 }
 
-/// How long a password is not checked again, from its last use.
+/// How long a verified password is remembered after its last use.
 const PROVEN_FOR: Duration = Duration::from_secs(3600);
-/// Passwords that are remembered, of an hour. Each takes about 50 bytes.
+/// Number of remembered passwords per hour, about 50 bytes each.
 const PROVEN_MAX: usize = 32_768;
 
 #[cfg(test)]
@@ -299,7 +299,7 @@ mod tests {
         let access = Configured::new(settings(&path), [0; 32]);
         assert_eq!(answer(&access, "alice", "first").await, Ok(()));
         assert_eq!(answer(&access, "alice", "wrong").await, Err(ReasonCode::BadUserNameOrPassword));
-        // Nothing is hashed any more: whoever needs it is told so.
+        // From here on every password that needs hashing gets Server busy.
         access.hashing.close();
         assert_eq!(answer(&access, "alice", "first").await, Ok(()));
         let busy = Err(ReasonCode::ServerBusy);

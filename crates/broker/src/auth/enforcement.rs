@@ -1,8 +1,8 @@
-//! What a change of the rules takes away stops at once: for connected clients, stored sessions and share members.
+//! Applies changed access rules to connected clients, stored sessions and share-group members.
 //!
-//! Ordinary subscriptions need nothing done: whoever routes asks for the receiver's rights, and the router's new
-//! version makes every publisher ask again. What remains are members of share groups, messages that wait already,
-//! and users who are not known any more.
+//! Ordinary subscriptions need no update. Routing checks the receiver's rights, and the router's new version makes
+//! every publisher check again. This module handles members of share groups, queued messages, and users that are no
+//! longer known.
 
 use std::cell::RefCell;
 use std::num::NonZeroU64;
@@ -15,16 +15,17 @@ use tenbin_session::{Delivery, SentId};
 
 use super::{AccessError, KnownRealm, Rights, Settings, Standing};
 use crate::Config;
-use crate::durable::{Outcomes, SafeAt, Stored, place};
+use crate::broker_state::BrokerState;
+use crate::durable::{CommitPoint, Outcomes, Stored, place};
 use crate::lifecycle;
 use crate::outbox::Control;
 use crate::registry::{Client, Lease};
 use crate::router::HeldKey;
-use crate::shared::Shared;
 
-/// Goes over to what `config` says of access; on an error all stays as it is. The realms to keep on disk, if they have changed:
-/// the caller does, since that waits for the disk.
-pub(crate) fn reload(shared: &Shared, config: &Config) -> Result<Option<Vec<KnownRealm>>, AccessError> {
+/// Replaces the access rules by those of `config`; on an error nothing changes.
+///
+/// Returns the realms if they have changed. The caller must store them, since that waits for the disk.
+pub(crate) fn reload(shared: &BrokerState, config: &Config) -> Result<Option<Vec<KnownRealm>>, AccessError> {
     let mut settings = Settings::load(config, shared.is_configured_only)?;
     settings.keep_open(shared.config.all_listeners().map(|listener| listener.name()))?;
     let realms = shared.access.replace(settings);
@@ -32,8 +33,8 @@ pub(crate) fn reload(shared: &Shared, config: &Config) -> Result<Option<Vec<Know
     Ok(realms)
 }
 
-/// The rules have changed: looks at every session.
-pub(crate) fn changed(shared: &Shared) {
+/// Applies changed rules to every session.
+pub(crate) fn changed(shared: &BrokerState) {
     shared.access.changed();
     shared.router.invalidate();
     let mut clients = Vec::new();
@@ -53,17 +54,20 @@ pub(crate) fn changed(shared: &Shared) {
     }
 }
 
-/// The owner of a session takes over what has changed since it looked last, before it sends anything more; what is
-/// left of its identity.
-pub(crate) fn catch_up(shared: &Shared, lease: &mut Lease) -> Standing {
+/// Applies rule changes to a leased session if there were any. Call it before the session sends anything more.
+///
+/// Returns the validity of the session's identity.
+pub(crate) fn catch_up(shared: &BrokerState, lease: &mut Lease) -> Standing {
     match lease.state.rights_epoch == shared.access.epoch() {
         true => Standing::Current,
         false => judge(shared, lease, Instant::now()),
     }
 }
 
-/// Judges a session by the rules of now, whether or not they have changed; what is left of its identity.
-pub(crate) fn judge(shared: &Shared, lease: &mut Lease, now: Instant) -> Standing {
+/// Applies the current rules to a leased session, whether or not they have changed.
+///
+/// Returns the validity of the session's identity.
+pub(crate) fn judge(shared: &BrokerState, lease: &mut Lease, now: Instant) -> Standing {
     lease.state.rights_epoch = shared.access.epoch();
     let standing = lease.client.rights.standing();
     if standing == Standing::Revoked {
@@ -74,26 +78,27 @@ pub(crate) fn judge(shared: &Shared, lease: &mut Lease, now: Instant) -> Standin
     standing
 }
 
-/// Gives back the lease of a session that is not connected. Changes of the rules that found the lease taken are taken over before.
-pub(crate) fn release(shared: &Shared, mut lease: Lease) {
+/// Releases the lease of a disconnected session, after applying rule changes that found the lease held.
+pub(crate) fn release(shared: &BrokerState, mut lease: Lease) {
     while !lease.state.ended && lease.state.established {
         catch_up(shared, &mut lease);
         let (client, seen) = (Arc::clone(&lease.client), lease.state.rights_epoch);
         drop(lease);
-        // A change raises the epoch before it asks for the lease: it finds the lease free, or is found here.
+        // A change raises the epoch before it tries the lease: either it gets the lease, or this check sees the epoch.
         if shared.access.epoch_after_release() == seen {
             return;
         }
         match client.try_lease() {
             Some(again) => lease = again,
-            None => return, // whoever has it takes the change over
+            None => return, // the new holder applies the change
         }
     }
 }
 
-/// The session of a user who is not known now gets no new messages until the user is known again; messages that wait stay. In
-/// a share group it stays a member that is not connected, so that messages of a group without other members stay too.
-fn suspend(shared: &Shared, lease: &mut Lease) {
+/// Stops new messages to the session of an unknown user, until the user is known again; queued messages stay.
+///
+/// The session stays a disconnected member of its share groups, so messages of a group without other members stay too.
+fn suspend(shared: &BrokerState, lease: &mut Lease) {
     let state = &mut *lease.state;
     for filter in state.subscriptions.keys().filter(|filter| !filter.is_shared()) {
         if state.suspended.insert(filter.clone()) {
@@ -102,13 +107,15 @@ fn suspend(shared: &Shared, lease: &mut Lease) {
     }
 }
 
-/// Takes a session out of share groups that are not its any more, and back into those that are again; ends what [`suspend`]
-/// did. Messages that
-/// wait for it are judged by what holds now: those of a share group go to other members, the rest are dropped. So are
-/// those under way that would be sent again; a connection has them itself, and judges them by [`is_forbidden`].
-pub(crate) fn review(shared: &Shared, lease: &mut Lease, now: Instant) {
+/// Removes a session from share groups that it may no longer use, and adds it back to those that it may use again. Ends
+/// a [`suspend`].
+///
+/// Queued messages are checked against the current rules. Forbidden ones of a share group go to other members; others
+/// are dropped, as are in-flight messages that would be sent again. A connection has its in-flight messages itself and
+/// checks them with [`is_forbidden`].
+pub(crate) fn review(shared: &BrokerState, lease: &mut Lease, now: Instant) {
     let (client, state) = (Arc::clone(&lease.client), &mut *lease.state);
-    let handover = shared.router.begin_handover(client.number, &client.outbox);
+    let redelivery = shared.router.begin_redelivery(client.number, &client.outbox);
     let mut again = Vec::new();
     let has_suspended = !state.suspended.is_empty();
     for (filter, grant) in state.subscriptions.iter().filter(|(filter, _)| filter.is_shared() || has_suspended) {
@@ -133,30 +140,30 @@ pub(crate) fn review(shared: &Shared, lease: &mut Lease, now: Instant) {
     state.settled_at = state.settled_at.and(not_kept.settle(shared, &client));
     let mut rng = Rng::new(client.number);
     shared.router.keys_done(forbidden.iter().filter_map(HeldKey::of), client.number);
-    handover.finish(forbidden, now, &mut rng);
+    redelivery.finish(forbidden, now, &mut rng);
     shared.router.connected(again.into_iter(), now, &mut rng);
 }
 
-/// Messages that were given up and that are kept for the session on disk: until now.
+/// Given-up messages that are stored for the session and must be removed from the store.
 #[derive(Debug, Default)]
 pub(crate) struct NotKept {
     done: RefCell<Vec<NonZeroU64>>,
-    /// Sent at QoS 2: the Packet Identifier is still needed, and no PUBLISH may come with it any more.
+    /// In-flight messages of QoS 2. Their Packet Identifier stays in use, but no PUBLISH may carry it again.
     released: RefCell<Vec<Released>>,
 }
 
-/// A QoS 2 message that is given up as if PUBREC had come: by which identifier it was sent, where it is stored, and the number
-/// of its share group.
+/// A QoS 2 message that was given up as if PUBREC had come: its Packet Identifier, its stored entry and its share
+/// group.
 pub(crate) type Released = (SentId, NonZeroU64, Option<NonZeroU64>);
 
 impl NotKept {
-    /// One that was not sent. Always true.
+    /// Notes a message that was not sent. Always returns true, for use in a filter.
     pub(crate) fn note(&self, delivery: &Delivery) -> bool {
         self.done.borrow_mut().extend(delivery.stored);
         true
     }
 
-    /// One that was sent. Always true.
+    /// Notes a message that was sent. Always returns true, for use in a filter.
     pub(crate) fn note_sent(&self, id: SentId, delivery: &Delivery) -> bool {
         if delivery.qos != QoS::ExactlyOnce {
             return self.note(delivery);
@@ -165,15 +172,17 @@ impl NotKept {
         true
     }
 
-    /// PUBREL of these is to leave when what has become of them is safe.
+    /// Returns the messages whose PUBREL must be sent once their outcome is durable.
     pub(crate) fn take_released(&self) -> Vec<Released> {
         self.released.take()
     }
 
-    /// Keeps what has become of them; when that is safe.
-    pub(crate) fn settle(self, shared: &Shared, client: &Client) -> SafeAt {
-        let Some((durable, queue)) = shared.durable.as_ref().zip(client.outbox.stored()) else { return SafeAt::NOW };
-        // What is in a share group's queue is the group's.
+    /// Records the outcomes in the store and returns their commit point.
+    pub(crate) fn settle(self, shared: &BrokerState, client: &Client) -> CommitPoint {
+        let Some((durable, queue)) = shared.durable.as_ref().zip(client.outbox.stored()) else {
+            return CommitPoint::NOW;
+        };
+        // Entries in a share group's queue belong to the group.
         let own = |stored| match Stored::of(stored) {
             Stored::InOwn(sequence) => Some(place(queue.id(), sequence)),
             Stored::InGroup(_) => None,
@@ -184,17 +193,17 @@ impl NotKept {
             received: released.filter_map(|(id, stored, _)| Some((own(stored)?, id))).collect(),
             ..Outcomes::default()
         };
-        if outcomes.is_empty() { SafeAt::NOW } else { durable.settle(&mut outcomes) }
+        if outcomes.is_empty() { CommitPoint::NOW } else { durable.settle(&mut outcomes) }
     }
 }
 
-/// Whether a message that was meant for a session may not go to it any more.
+/// Whether the session may not receive this queued or in-flight message.
 pub(crate) fn is_forbidden(rights: &Rights, delivery: &Delivery) -> bool {
     !rights.may_receive_encoded(delivery.template.topic())
 }
 
-/// What is left of the identity of a session that is not connected.
-fn look_at_stored(shared: &Shared, mut lease: Lease) -> Standing {
+/// Applies rule changes to a disconnected session and returns the validity of its identity.
+fn look_at_stored(shared: &BrokerState, mut lease: Lease) -> Standing {
     let is_there = !lease.state.ended && lease.state.established;
     let standing = if is_there { catch_up(shared, &mut lease) } else { Standing::Current };
     lifecycle::put_down(shared, lease, Instant::now());

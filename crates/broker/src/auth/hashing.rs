@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 
 use super::recent::RecentSet;
 
-/// Password checks are made slow on purpose. So many run at a time, on threads of their own, and the others wait.
+/// Threads for password checks, which are slow on purpose. A fixed number runs at a time; others wait in queues.
 ///
 /// ```text
 ///   address, right lately ────────┐
@@ -21,41 +21,43 @@ use super::recent::RecentSet;
 ///   address, right lately ───────────► listener ──┘
 /// ```
 ///
-/// Each queue lets as many on as checks may run at a time. So whoever connects with wrong passwords again and again
-/// has no more than these before those of another address, nor a listener before those of another one; and where
-/// nobody else waits, all threads are his. All addresses together from which a wrong password came lately have one queue
-/// more, and so have all from which no right one came: a login from an address where one was right lately waits for few of
-/// their checks, however many addresses guess. Whoever does not wait any more is in no queue; of
-/// those that have closed their side, and may wait or not, few of an address are: see [`crate::half_closed`].
+/// Each queue lets at most as many checks pass at a time as there are threads. A client that repeats wrong passwords
+/// therefore delays another address by at most that many checks, and likewise a listener another listener. A client
+/// that waits alone may use all threads.
+///
+/// All addresses with a recent wrong password share one more queue, and so do all addresses without a recent right
+/// password. A login from an address with a recent right password thus waits for few of their checks, however many
+/// addresses guess. A client that gives up leaves its queues. Clients that have closed their sending side may still
+/// wait; [`crate::half_closed`] limits them per address.
 #[derive(Debug)]
 pub(super) struct HashWorkers {
     workers: usize,
     all: Arc<Semaphore>,
     queues: Mutex<HashMap<Origin, Weak<Semaphore>>>,
-    /// Addresses from which a wrong password came lately.
+    /// Addresses with a recent wrong password.
     failed: RecentSet<IpAddr>,
-    /// Addresses from which a right password came lately.
+    /// Addresses with a recent right password.
     succeeded: RecentSet<IpAddr>,
-    /// Memory for checks that do not run now: never allocated anew, since what many threads allocate and free stays theirs.
+    /// Memory of idle checks. Reused, because allocators keep freed memory for each thread.
     memory: Mutex<Vec<Memory>>,
 }
 
 /// Memory for one check at a time.
 pub(super) type Memory = Vec<Block>;
 
-/// Whose checks wait in one queue.
+/// Origin of the checks in one queue.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Origin {
     Address(Arc<str>, IpAddr),
-    /// All addresses at one listener from which a wrong password came lately.
+    /// All addresses at one listener with a recent wrong password.
     Failed(Arc<str>),
-    /// All addresses at one listener from which no password came lately.
+    /// All addresses at one listener without a recent password.
     Unknown(Arc<str>),
     Listener(Arc<str>),
 }
 
 impl HashWorkers {
-    /// Half of the processors, at least one, at most four: each check takes about 20 MiB while it runs.
+    /// Uses half of the processors, one to four. Each running check takes about 20 MiB.
     pub(super) fn new() -> Self {
         let processors = available_parallelism().map_or(1, usize::from);
         Self::with((processors / 2).clamp(1, 4))
@@ -72,8 +74,10 @@ impl HashWorkers {
         }
     }
 
-    /// Runs `check` in its turn; `None` if it could not run. Dropped before that, it never runs; work that has begun
-    /// counts until it is done, even if nobody waits for it any more.
+    /// Runs `check` in its turn; `None` if it could not run.
+    ///
+    /// If the future is dropped before the check begins, the check never runs. A running check occupies its thread
+    /// until it ends, even if the client gave up.
     pub(super) async fn run<T: Send + 'static>(
         self: &Arc<Self>,
         listener: &Arc<str>,
@@ -83,7 +87,7 @@ impl HashWorkers {
         let (workers, listener) = (Arc::clone(self), Arc::clone(listener));
         let work = move |turn| {
             let _turn = turn;
-            // A panic under this lock leaves at worst a piece of memory out.
+            // A panic under this lock loses one piece of memory at worst.
             let memory = workers.memory.lock().unwrap_or_else(PoisonError::into_inner).pop();
             let mut memory = memory.unwrap_or_default();
             let checked = check(&mut memory);
@@ -92,7 +96,7 @@ impl HashWorkers {
             }
             checked
         };
-        // A task of its own: whoever waits may have to wait for a turn on its thread, and holds up no worker meanwhile.
+        // In a task of its own: the caller's task may be scheduled late, and must not occupy a worker meanwhile.
         let (workers, mut task) = (Arc::clone(self), JoinSet::new());
         task.spawn(async move {
             let turn = workers.turn(&listener, address).await?;
@@ -101,17 +105,17 @@ impl HashWorkers {
         task.join_next().await?.ok()?
     }
 
-    /// A wrong password came from this address.
+    /// Records a wrong password from this address.
     pub(super) fn failed(&self, address: IpAddr) {
         self.failed.insert(address, Instant::now());
     }
 
-    /// A right password came from this address.
+    /// Records a right password from this address.
     pub(super) fn succeeded(&self, address: IpAddr) {
         self.succeeded.insert(address, Instant::now());
     }
 
-    /// The queue of addresses of which is known as much; `None` = a right password came from this one lately, and no wrong one.
+    /// Queue that similar addresses share; `None` after a recent right password and no recent wrong one.
     fn shared_queue(&self, listener: &Arc<str>, address: IpAddr) -> Option<Arc<Semaphore>> {
         let now = Instant::now();
         if self.failed.contains(&address, now) {
@@ -131,20 +135,20 @@ impl HashWorkers {
         Some([Some(of_address), of_alike, Some(of_listener), Some(of_all)])
     }
 
-    /// No check runs any more.
+    /// Makes all later checks fail to run.
     #[cfg(test)]
     pub(super) fn close(&self) {
         self.all.close();
     }
 
     fn queue(&self, origin: Origin) -> Arc<Semaphore> {
-        // A panic under this lock leaves at worst a queue out, which is made again.
+        // A panic under this lock loses one queue at worst, which is created again.
         let mut queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(queue) = queues.get(&origin).and_then(Weak::upgrade) {
             return queue;
         }
-        // Before it grows: those in which nobody is any more are forgotten. Not again before as many new ones have come
-        // as are left, so that a flood of addresses costs each a look at two or so, and not at all.
+        // Drop unused queues before the map grows, and keep room for as many new ones as are left. So the cost of this
+        // scan stays at about two entries per new address, even in a flood of addresses.
         if queues.len() == queues.capacity() {
             queues.retain(|_, queue| queue.strong_count() > 0);
             let alive = queues.len();
@@ -156,13 +160,13 @@ impl HashWorkers {
     }
 }
 
-/// How long an address is known by a wrong password, at least.
+/// How long a wrong password of an address is remembered, at least.
 const FAILED_FOR: Duration = Duration::from_secs(60);
-/// How long an address is known by a right password, at least.
+/// How long a right password of an address is remembered, at least.
 const SUCCEEDED_FOR: Duration = Duration::from_secs(3600);
-/// Addresses of either kind, of such a time.
+/// Maximum number of remembered addresses of either kind, per such time.
 const ADDRESSES_MAX: usize = 16_384;
-/// Blocks (KiB) that are kept from check to check; larger memory, which a password file may ask for, is given back.
+/// Blocks (KiB) that are kept for reuse. Larger memory, which a password file may require, is freed.
 const KEPT_BLOCKS: usize = 32 * 1024;
 
 #[cfg(test)]
@@ -173,7 +177,7 @@ mod tests {
 
     use super::*;
 
-    /// One worker that is at a check until the sender is dropped; checks that wait write their names down.
+    /// One worker, busy until the sender is dropped. Waiting checks record their names when they run.
     struct Busy {
         workers: Arc<HashWorkers>,
         ran: Arc<Mutex<Vec<&'static str>>>,
@@ -188,7 +192,7 @@ mod tests {
             busy
         }
 
-        /// Begins to wait.
+        /// Starts a check that waits in the queues.
         async fn spawn(
             &self,
             listener: &'static str,
@@ -197,7 +201,7 @@ mod tests {
         ) -> JoinHandle<Option<()>> {
             let workers = Arc::clone(&self.workers);
             let task = tokio::spawn(async move { workers.run(&listener.into(), address.into(), |_| check()).await });
-            tokio::task::yield_now().await; // on one thread: it has run until it waits
+            tokio::task::yield_now().await; // single-threaded runtime: the task has run until it waits
             task
         }
 
@@ -206,7 +210,7 @@ mod tests {
             self.spawn(listener, address, move || ran.lock().unwrap().push(name)).await
         }
 
-        /// What ran, in order, once the worker is free.
+        /// Frees the worker and returns the names of the checks in the order in which they ran.
         async fn free(self, tasks: Vec<JoinHandle<Option<()>>>) -> Vec<&'static str> {
             drop(self.blocker);
             for task in tasks {
@@ -217,7 +221,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn neither_an_address_nor_a_listener_holds_up_another() {
+    async fn addresses_and_listeners_take_turns_in_checks() {
         let busy = Busy::new("outside", [10, 0, 0, 1]).await;
         let mut tasks = Vec::new();
         for (name, listener, address) in [
@@ -234,7 +238,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn login_overtakes_addresses_that_failed_lately() {
+    async fn login_overtakes_addresses_with_recent_failures() {
         let busy = Busy::new("l", [10, 0, 0, 1]).await;
         let guessing = |number: u8| [10, 0, 1, number];
         let mut tasks = Vec::new();
@@ -247,9 +251,9 @@ mod tests {
         assert_eq!(ran.iter().position(|&name| name == "login"), Some(1), "behind one of them");
     }
 
-    /// Guesses from addresses that come for the first time.
+    /// Guesses from new addresses.
     #[tokio::test]
-    async fn login_from_known_address_overtakes_unknown_ones() {
+    async fn login_from_known_address_overtakes_unknown_addresses() {
         let busy = Busy::new("l", [10, 0, 0, 1]).await;
         let mut tasks = Vec::new();
         for number in 0..100 {
@@ -261,7 +265,7 @@ mod tests {
         }
         busy.workers.succeeded([10, 0, 0, 2].into());
         tasks.push(busy.wait("login", "l", [10, 0, 0, 2]).await);
-        // A right password does not make up for wrong ones.
+        // A right password does not cancel wrong ones.
         busy.workers.succeeded([10, 0, 2, 7].into());
         tasks.push(busy.wait("guess of a user", "l", [10, 0, 2, 7]).await);
         let ran = busy.free(tasks).await;
@@ -271,7 +275,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn memory_of_checks_is_used_again() {
+    async fn check_memory_is_reused() {
         let workers = Arc::new(HashWorkers::with(1));
         let check = |address: u8, blocks| {
             let workers = Arc::clone(&workers);
@@ -290,7 +294,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_check_that_nobody_waits_for_does_not_begin() {
+    async fn cancelled_check_does_not_begin() {
         let busy = Busy::new("l", [10, 0, 0, 1]).await;
         let gone = busy.wait("gone", "l", [10, 0, 0, 1]).await;
         let stays = busy.wait("stays", "l", [10, 0, 0, 1]).await;
@@ -300,7 +304,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn queues_are_not_kept_for_ever() {
+    async fn unused_queues_are_removed() {
         let workers = Arc::new(HashWorkers::with(1));
         for number in 0..10_000u32 {
             workers.run(&"l".into(), IpAddr::from(number.to_be_bytes()), |_| ()).await.unwrap();
@@ -309,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn queues_are_looked_through_no_more_often_than_their_number_doubles() {
+    fn unused_queues_are_scanned_once_per_doubling() {
         let workers = HashWorkers::with(1);
         let queue = |number: u32| workers.queue(Origin::Address("l".into(), IpAddr::from(number.to_be_bytes())));
         let is_full = || {
@@ -321,7 +325,7 @@ mod tests {
             alive.push(queue(alive.len() as u32));
         }
         let looked_through = (0..1000u32).filter(|number| {
-            alive.pop(); // at each look one is found to be forgotten, and no more
+            alive.pop(); // each scan finds exactly one unused queue
             let is_full = is_full();
             alive.push(queue(1_000_000 + number));
             is_full

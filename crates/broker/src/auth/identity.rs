@@ -2,41 +2,41 @@ use std::sync::Arc;
 
 use tenbin_codec::Text;
 
-/// Who a client has proved to be.
+/// Verified identity of a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identity {
-    /// The user; `None` = anonymous, which is a user of its own: one for all listeners of which the ACL says the same.
+    /// User name; `None` = anonymous. Anonymous clients are one user across all listeners that the ACL treats alike.
     pub user: Option<Text>,
-    /// Keeps two users of one name apart: the `realm` of the listener, or whatever a custom [`super::Authenticator`]
-    /// says; empty where all users of one name are one user.
+    /// Separates users of one name: the `realm` of the listener, or a value of a custom [`super::Authenticator`]. Empty
+    /// if all users of one name are one user.
     pub realm: Arc<str>,
-    /// The authenticator's own, to recognise credentials by that were changed since.
+    /// Private value of the authenticator by which it detects changed credentials.
     pub stamp: u64,
 }
 
-/// Who wants to do something.
+/// A client that requests an action.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Principal {
-    /// The Client Identifier. A client chooses it freely: it proves nothing.
+    /// Client Identifier. Clients choose it freely, so it proves nothing.
     pub client_id: Text,
-    /// Who the client has proved to be.
+    /// Verified identity.
     pub identity: Identity,
-    /// Name of the listener through which it came.
+    /// Name of the client's listener.
     pub listener: Arc<str>,
 }
 
 impl Identity {
-    /// Somebody who has proved nothing.
+    /// Returns the identity of a client that has proved nothing.
     pub fn anonymous() -> Self {
         Self { user: None, realm: Arc::default(), stamp: 0 }
     }
 
-    /// A user of the only realm.
+    /// Returns the identity of a user, for authenticators with a single realm.
     pub fn user(name: Text) -> Self {
         Self { user: Some(name), ..Self::anonymous() }
     }
 
-    /// Whether both are one user, whatever their credentials.
+    /// Whether both are one user, regardless of their credentials.
     pub fn is_same_user(&self, other: &Self) -> bool {
         self.user == other.user && self.realm == other.realm
     }

@@ -1,15 +1,15 @@
-//! Who may connect, and who may do what.
+//! Authentication and authorization of clients.
 //!
 //! ```text
 //!   CONNECT, AUTH ──► Authenticator ──► Identity ─┐
 //!                                                 ├─► Principal ──► Authorizer: publish, subscribe, receive, Will
 //!                     Client Identifier, listener ┘
 //!
-//!   configured   both traits as the configuration says: password files, ACL rules, per listener
-//!   realms       which users of one name are one user
-//!   access       the two that a broker uses, and the epoch that counts their changes
-//!   rights       what one session may; asked by whoever routes to it
-//!   enforcement  what a change takes away stops at once
+//!   configured   both traits according to the configuration: password files, ACL rules, per listener
+//!   realms       separation of users of one name
+//!   access       the authenticator and authorizer of a broker, with the epoch of rule changes
+//!   rights       rights of one session, checked when messages are routed to it
+//!   enforcement  application of changed rules to existing sessions
 //! ```
 
 mod access;

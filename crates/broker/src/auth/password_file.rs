@@ -11,7 +11,7 @@ use subtle::ConstantTimeEq as _;
 
 use super::scram::{ITERATIONS, PREFIX, SALT_BYTES, ScramSecret, Shapes};
 
-/// Users and what is kept of their passwords; a text file with lines of two kinds:
+/// Users with hashes of their passwords. The text file has lines of two kinds:
 ///
 /// ```text
 ///   # a comment
@@ -19,22 +19,22 @@ use super::scram::{ITERATIONS, PREFIX, SALT_BYTES, ScramSecret, Shapes};
 ///   alice:$scram-sha-256$65536$SALT$STORED_KEY$SERVER_KEY        for Authentication Method SCRAM-SHA-256
 /// ```
 ///
-/// A user has one of them or both. `tenbin passwd` writes them.
+/// A user has a line of either kind or both. `tenbin passwd` writes them.
 #[derive(Debug, Clone, Default)]
 pub struct PasswordFile {
     users: HashMap<String, Secrets>,
-    /// What SCRAM shows of the users.
+    /// Salt lengths and iteration counts that SCRAM reveals.
     shapes: Shapes,
 }
 
-/// What is kept of one user's password.
+/// Hashes of one user's password.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Secrets {
     argon2: Option<String>,
     scram: Option<ScramSecret>,
 }
 
-/// A password file that cannot be used; its text is one line that names file and line.
+/// Error in a password file; its text is one line with file and line number.
 #[derive(Debug)]
 pub struct PasswordFileError {
     path: PathBuf,
@@ -43,10 +43,10 @@ pub struct PasswordFileError {
 }
 
 impl PasswordFile {
-    /// Reads a file.
+    /// Reads the password file at `path`.
     ///
     /// # Errors
-    /// It cannot be read, or a line is not of either kind.
+    /// The file is unreadable, or a line is of neither kind.
     pub fn read(path: &Path) -> Result<Self, PasswordFileError> {
         let text = std::fs::read_to_string(path).map_err(|error| unusable(path, format!("cannot be read: {error}")))?;
         let mut file = Self::default();
@@ -57,26 +57,25 @@ impl PasswordFile {
         Ok(file)
     }
 
-    /// What is kept of `user`'s password.
+    /// Returns the hashes of `user`'s password.
     pub(super) fn get(&self, user: &str) -> Option<&Secrets> {
         self.users.get(user)
     }
 
-    /// What SCRAM shows of the users.
+    /// Salt lengths and iteration counts that SCRAM reveals.
     pub(super) fn shapes(&self) -> &Shapes {
         &self.shapes
     }
 
-    /// A hash to spend as much time on as on that of a user who exists.
+    /// Returns a hash that takes as long to check as that of an existing user.
     pub(super) fn decoy(&self) -> String {
         self.users.values().find_map(|secrets| secrets.argon2.clone()).unwrap_or_else(|| DECOY.to_owned())
     }
 
-    /// Gives `user` a password in the file at `path`, which is made if it is not there; all other lines stay.
+    /// Sets the password of `user` in the file at `path`. Creates the file if necessary; all other lines stay.
     ///
     /// # Errors
-    /// The file cannot be read or written, or the user's name cannot stand in it; with `scram`, a password with
-    /// other than printable ASCII characters, which clients may not all write alike.
+    /// The file cannot be read or written, or the name is not allowed in it.
     pub fn set(path: &Path, user: &str, secrets: &Secrets) -> Result<(), PasswordFileError> {
         if !is_user_name(user) {
             return Err(unusable(path, format!("{user:?} cannot be a user's name")));
@@ -86,7 +85,7 @@ impl PasswordFile {
         Self::edit(path, user, argon2.into_iter().chain(scram).collect()).map(|_| ())
     }
 
-    /// Removes `user` from the file at `path`; whether the user was in it.
+    /// Removes `user` from the file at `path`; returns whether the file had this user.
     ///
     /// # Errors
     /// The file cannot be read or written.
@@ -94,7 +93,7 @@ impl PasswordFile {
         Self::edit(path, user, Vec::new())
     }
 
-    /// Puts `new` in the place of the user's first line and takes the others out.
+    /// Replaces the user's first line by `new` and removes the user's other lines.
     fn edit(path: &Path, user: &str, mut new: Vec<String>) -> Result<bool, PasswordFileError> {
         let text = match std::fs::read_to_string(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound && !new.is_empty() => String::new(),
@@ -141,11 +140,11 @@ impl PasswordFile {
 }
 
 impl Secrets {
-    /// Makes secrets of a password, with random salts. Takes a fraction of a second.
+    /// Hashes a password with random salts. Takes a fraction of a second.
     ///
     /// # Errors
-    /// For SCRAM, a password with other than printable ASCII characters, which clients may not all write alike;
-    /// no random numbers.
+    /// The password is empty, or the system has no random numbers. For SCRAM also a password with characters other than
+    /// printable ASCII, which clients may encode differently.
     pub fn new(password: &[u8], scram: bool) -> Result<Self, String> {
         if password.is_empty() {
             return Err("the password is empty".to_owned());
@@ -168,13 +167,13 @@ impl Secrets {
         self.scram.as_ref()
     }
 
-    /// Changes with the secrets; `hasher` has to be the same.
+    /// Fingerprint of the secrets, comparable only for the same `hasher`.
     pub(super) fn stamp(&self, hasher: &RandomState) -> u64 {
         hasher.hash_one((&self.argon2, self.scram.as_ref().map(ToString::to_string)))
     }
 }
 
-/// Whether `password` is the one that `hash` was made of. Takes long, and `memory`, which grows as needed.
+/// Whether `hash` was made from `password`. Slow; uses `memory`, which grows as needed.
 pub(super) fn verify(password: &[u8], hash: &str, memory: &mut Vec<Block>) -> bool {
     let Ok(hash) = PasswordHash::new(hash) else { return false };
     let (Some(salt), Some(expected)) = (&hash.salt, &hash.hash) else { return false };
@@ -190,7 +189,7 @@ pub(super) fn verify(password: &[u8], hash: &str, memory: &mut Vec<Block>) -> bo
     hashed.is_ok() && found.ct_eq(expected.as_bytes()).into()
 }
 
-/// Random bytes of the operating system.
+/// Returns random bytes of the operating system.
 pub(super) fn random<const N: usize>() -> Result<[u8; N], String> {
     let mut bytes = [0; N];
     getrandom::fill(&mut bytes).map_err(|error| format!("no random numbers: {error}"))?;
@@ -201,8 +200,9 @@ fn is_user_name(name: &str) -> bool {
     !name.is_empty() && !name.starts_with('#') && !name.contains(|c: char| c == ':' || c.is_control())
 }
 
-/// Writes beside the file and renames, so that a broker never reads half of it. A new file is for its owner's eyes only;
-/// one that was there keeps owner, group and mode, and a symbolic link goes on naming it.
+/// Replaces the file atomically, so that a broker never reads half of it.
+///
+/// A new file is readable by its owner only. An existing one keeps owner, group and mode; symbolic links to it stay.
 fn replace(path: &Path, text: &str) -> io::Result<()> {
     let is_link = std::fs::symlink_metadata(path).is_ok_and(|link| link.is_symlink());
     let path = if is_link { std::fs::canonicalize(path)? } else { path.to_owned() };
@@ -229,7 +229,7 @@ fn replace(path: &Path, text: &str) -> io::Result<()> {
     written
 }
 
-/// Else a broker that runs as the old owner could not read its file any more.
+/// Keeps owner and group: otherwise a broker that runs as the old owner could not read the file.
 #[cfg(unix)]
 fn keep_owner(file: &std::fs::File, old: &std::fs::Metadata) -> io::Result<()> {
     use std::os::unix::fs::{MetadataExt as _, fchown};
@@ -249,7 +249,7 @@ fn unusable(path: &Path, message: String) -> PasswordFileError {
     PasswordFileError { path: path.to_owned(), line: None, message }
 }
 
-/// A hash of random bytes with the parameters of new ones.
+/// Hash of random bytes with the parameters of new hashes.
 const DECOY: &str =
     "$argon2id$v=19$m=19456,t=2,p=1$dGhlcmUgaXMgbm8gc3VjaCB1$qw4VsLYVzt8n7rPa0gC9xV1Q0jJxPZcS2Z2y3q1k9bM";
 
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn users_come_back_and_others_stay() {
+    fn set_and_delete_keep_other_users() {
         let path = temporary("edit");
         let _ = std::fs::remove_file(&path);
         let secrets = Secrets::new(b"pencil", true).unwrap();
@@ -287,7 +287,7 @@ mod tests {
         assert!(verify(b"pencil", secrets.argon2().unwrap(), &mut Vec::new()));
         assert!(!verify(b"pencils", secrets.argon2().unwrap(), &mut Vec::new()));
 
-        // A new password takes the SCRAM secret of the old one away.
+        // A new password removes the SCRAM secret of the old one.
         PasswordFile::set(&path, "alice", &Secrets::new(b"pen", false).unwrap()).unwrap();
         assert!(PasswordFile::read(&path).unwrap().get("alice").unwrap().scram().is_none());
         assert!(PasswordFile::delete(&path, "alice").unwrap());
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn broken_lines_are_named() {
+    fn broken_lines_are_reported_with_their_number() {
         let path = temporary("broken");
         let good = format!("u:{DECOY}");
         for line in [
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn the_decoy_is_a_hash_like_others() {
+    fn decoy_has_the_parameters_of_real_hashes() {
         assert!(!verify(b"", DECOY, &mut Vec::new()));
         let hash = PasswordHash::new(DECOY).unwrap();
         let ours = Secrets::new(b"x", false).unwrap();
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn names_and_passwords_that_are_not_taken() {
+    fn invalid_names_and_passwords_are_rejected() {
         for name in ["", "a:b", "#a", "a\nb"] {
             assert!(PasswordFile::set(Path::new("/nowhere/at/all"), name, &Secrets::default()).is_err());
         }

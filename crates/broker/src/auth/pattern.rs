@@ -5,33 +5,33 @@ use tenbin_codec::{TopicError, TopicFilter};
 
 use super::Effect;
 
-/// The topic filter of an ACL rule, in which `%c` stands for the Client Identifier and `%u` for the user.
+/// Topic Filter of an ACL rule; `%c` stands for the Client Identifier and `%u` for the user name.
 ///
-/// A name that could widen the pattern is not put in: one with `+`, `#` or `/`, an empty one, and at the start of
-/// the filter one with a leading `$`. An allowing rule then does not match at all; a denying one covers everything
-/// from that level on.
+/// Names that could widen the pattern are not inserted: names with `+`, `#` or `/`, empty names, and names with a
+/// leading `$` at the start of the filter. For such a name, an allowing rule does not match at all, and a denying rule
+/// covers everything from that level on.
 #[derive(Clone, PartialEq, Eq)]
 pub struct TopicPattern {
     text: String,
     levels: Box<[Level]>,
 }
 
-/// Who the placeholders stand for.
+/// Values of the placeholders.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Names<'a> {
     pub(super) client_id: &'a [u8],
-    /// Anonymous clients have none: no pattern with `%u` is about them.
+    /// Anonymous clients have none: a pattern with `%u` never applies to them.
     pub(super) user: Option<&'a [u8]>,
 }
 
-/// How the topics of a pattern and those of a filter meet.
+/// Relation between the topics of a pattern and those of a filter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Relation {
-    /// No topic is of both.
+    /// No topic belongs to both.
     Disjoint,
-    /// Some of the filter's topics may be of the pattern.
+    /// Some of the filter's topics may belong to the pattern.
     Overlaps,
-    /// All of the filter's topics are of the pattern.
+    /// All of the filter's topics belong to the pattern.
     Contains,
 }
 
@@ -50,10 +50,11 @@ enum Part {
 }
 
 impl TopicPattern {
-    /// Checks the rules of a Topic Filter.
+    /// Parses a pattern by the rules of a Topic Filter.
     ///
     /// # Errors
-    /// No legal filter, or one of a shared subscription, whose rights are those of the filter behind it.
+    /// The text is not a legal filter, or is a shared subscription. Its rights are those of the filter behind
+    /// `$share/name/`.
     pub fn new(text: &str) -> Result<Self, TopicError> {
         let filter = TopicFilter::try_from(text)?;
         if text == "$share" || text.starts_with("$share/") {
@@ -63,16 +64,17 @@ impl TopicPattern {
         Ok(Self { text: text.to_owned(), levels })
     }
 
-    /// How the topics of `filter` (a topic is a filter without wildcards) meet those of this pattern, seen by a
-    /// rule that allows or denies.
+    /// Returns how the topics of `filter` relate to those of this pattern, for a rule with `effect`.
+    ///
+    /// A topic counts as a filter without wildcards.
     pub(super) fn relation(&self, filter: &[u8], names: Names<'_>, effect: Effect) -> Relation {
         let mut wanted = filter.split(|&byte| byte == b'/');
         let mut found = Relation::Contains;
         for (index, level) in self.levels.iter().enumerate() {
             let name = match level {
-                // [MQTT-4.7.2-1]: a leading wildcard is not about the server's own topics.
+                // [MQTT-4.7.2-1]: a leading wildcard does not match the server's own topics.
                 Level::Plus | Level::Hash if index == 0 && filter.first() == Some(&b'$') => return Relation::Disjoint,
-                Level::Hash => return found, // also of the parent level: "a/#" is about "a"
+                Level::Hash => return found, // includes the parent level: "a/#" matches "a"
                 Level::Plus => None,
                 Level::Name(parts) => match fill(parts, names, index == 0) {
                     Filled::Name(parts) => Some(parts),
@@ -95,7 +97,7 @@ impl TopicPattern {
         }
         match wanted.next() {
             None => found,
-            Some(b"#") => Relation::Overlaps, // which matches its parent level
+            Some(b"#") => Relation::Overlaps, // "#" also matches its parent level
             Some(_) => Relation::Disjoint,
         }
     }
@@ -103,13 +105,13 @@ impl TopicPattern {
 
 enum Filled<'a> {
     Name(Cow<'a, [u8]>),
-    /// `%u` and no user.
+    /// The pattern has `%u` and the client has no user name.
     Nobody,
-    /// The name would be more than a name.
+    /// The name would widen the pattern.
     Widening,
 }
 
-/// Puts the names in. Only what mixes literals and placeholders is copied.
+/// Inserts the names. Copies only levels that combine literals and placeholders.
 fn fill<'a>(parts: &'a [Part], names: Names<'a>, is_first_level: bool) -> Filled<'a> {
     let mut filled = Cow::Borrowed(&b""[..]);
     for part in parts {
@@ -196,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn filters_are_contained_overlap_or_are_apart() {
+    fn filter_is_contained_overlapping_or_disjoint() {
         use Relation::{Contains, Disjoint, Overlaps};
         for (pattern, filter, expected) in [
             ("a/b", "a/b", Contains),
@@ -227,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_put_in_anywhere_in_a_level() {
+    fn placeholders_are_replaced_anywhere_in_a_level() {
         for (pattern, topic, matches) in [
             ("dev/%c", "dev/c1", true),
             ("dev/%c", "dev/c2", false),
@@ -243,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn names_with_wildcards_never_widen() {
+    fn names_with_wildcards_never_widen_a_pattern() {
         for id in ["#", "+", "a/+", "a/b", "a#", ""] {
             for topic in ["dev/x", "dev/x/y", "dev/#", &format!("dev/{id}")] {
                 assert_eq!(relation("dev/%c", topic, id, Effect::Allow), Relation::Disjoint, "{id} {topic}");
@@ -257,16 +259,16 @@ mod tests {
     }
 
     #[test]
-    fn patterns_are_ordinary_filters() {
+    fn invalid_and_shared_filters_are_rejected() {
         for text in ["", "a#", "#/a", "$share/g/a", "$share"] {
             assert!(TopicPattern::new(text).is_err(), "{text:?}");
         }
     }
 
     proptest! {
-        /// Against the topics themselves: all of a small alphabet.
+        /// Compares with all topics over a small alphabet.
         #[test]
-        fn relations_are_those_of_the_sets_of_topics(
+        fn relation_agrees_with_sets_of_topics(
             pattern in "([ab]|\\+)(/([ab]|\\+)){0,2}(/#)?",
             filter in "([ab]|\\+)(/([ab]|\\+)){0,2}(/#)?",
         ) {

@@ -1,19 +1,20 @@
-//! The realm of each listener: which users of one name are one user.
+//! Realms of the listeners: a realm separates users of one name.
 //!
-//! A realm keeps its name for good. The key `realm` of a listener is a label of one:
+//! A realm never changes its name. The key `realm` of a listener is a label for a realm:
 //!
 //! - A known label keeps its realm. A label can be the name of a known realm.
-//! - A new label on a known file stands for the file's realm. So the key can be added without loss of sessions.
-//! - Any other label is a new realm. A label equal to the path of its file never stands for the realm of another file.
+//! - A new label on a known file denotes the file's realm, so adding the key loses no sessions.
+//! - Any other label creates a realm. A label equal to the path of its file never denotes the realm of another file.
 //!
 //! A listener without the key keeps the realm that its users had before:
 //!
-//! 1. Listeners with one password file have one realm.
-//! 2. A known file keeps its realm, whichever listeners name it.
-//! 3. A listener with a new file keeps its realm if the old file is gone: it counts as moved, and a warning says so.
-//! 4. Any other file is a realm of its own, called after the file.
+//! 1. Listeners with the same password file have the same realm.
+//! 2. A known file keeps its realm, whichever listeners use it.
+//! 3. A listener with a new file keeps its realm if the old file no longer exists. The file counts as moved, and the
+//!    broker logs a warning.
+//! 4. Any other file gets a new realm, named after the file.
 //!
-//! So two files share a realm only by the key. An unrelated new file takes over a realm only by rule 3.
+//! So two files share a realm only by the key. An unrelated new file gets an existing realm only by rule 3.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -25,7 +26,7 @@ pub(crate) struct KnownRealm {
     pub(crate) listener: Arc<str>,
     /// Absolute path of the password file; symbolic links are not followed.
     pub(crate) file: PathBuf,
-    /// Its name, which never changes: sessions are kept under it.
+    /// Name of the realm. It never changes, because sessions are stored under it.
     pub(crate) realm: Arc<str>,
     /// The key `realm` of the listener.
     pub(crate) label: Option<Arc<str>>,
@@ -38,14 +39,15 @@ pub(super) struct Place {
     /// Path of the password file, as the configuration writes it.
     pub(super) text: Arc<str>,
     pub(super) file: PathBuf,
-    /// The same for all listeners with the same file.
+    /// Path with symbolic links resolved, equal for all listeners with the same file.
     pub(super) canonical: PathBuf,
     /// The key `realm`.
     pub(super) label: Option<Arc<str>>,
 }
 
-/// The realms of all `places`, in their order. `known`: what they were before, the latest first. `there` resolves a file
-/// that exists; `None` = it is gone.
+/// Assigns a realm to each of `places`, in order.
+///
+/// `known`: earlier assignments, the latest first. `there` resolves an existing file; `None` = the file does not exist.
 pub(super) fn assign(
     places: &[Place],
     known: &[KnownRealm],
@@ -78,25 +80,25 @@ pub(super) fn assign(
     places.iter().filter_map(known).collect()
 }
 
-/// The realm of each label that `places` have.
+/// Returns the realm of each label in `places`.
 fn realms_of_labels(places: &[Place], known: &[KnownRealm]) -> HashMap<Arc<str>, Arc<str>> {
     let mut realms = HashMap::<Arc<str>, Arc<str>>::new();
     let labelled = || places.iter().filter_map(|place| Some((place, place.label.as_ref()?)));
-    // The label is known.
+    // Known labels keep their realm.
     for (_, label) in labelled() {
         if let Some(known) = known.iter().find(|known| known.label.as_ref() == Some(label)) {
             realms.insert(Arc::clone(label), Arc::clone(&known.realm));
         }
     }
     let is_taken = |realms: &HashMap<_, Arc<str>>, realm: &str| realms.values().any(|taken| **taken == *realm);
-    // It names a realm.
+    // A label may be the name of a realm.
     for (_, label) in labelled() {
         let is_realm = known.iter().any(|known| known.realm == *label);
         if is_realm && !realms.contains_key(label) && !is_taken(&realms, label) {
             realms.insert(Arc::clone(label), Arc::clone(label));
         }
     }
-    // The file is known. A label equal to the file's own path asks for a realm of its own.
+    // A new label on a known file denotes the file's realm, unless it equals the file's own path.
     for (place, label) in labelled() {
         let realm = of_this_file(place, known).map(|known| &known.realm).find(|realm| !is_taken(&realms, realm));
         if let Some(realm) = realm.filter(|_| *label != place.text && !realms.contains_key(label)) {
@@ -111,19 +113,19 @@ fn realms_of_labels(places: &[Place], known: &[KnownRealm]) -> HashMap<Arc<str>,
     realms
 }
 
-/// What is known of the file, first of all with this listener.
+/// Earlier assignments of the same file, those of the same listener first.
 fn of_this_file<'a>(place: &'a Place, known: &'a [KnownRealm]) -> impl Iterator<Item = &'a KnownRealm> {
     let of_this_file = known.iter().filter(|known| known.file == place.file);
     of_this_file.clone().filter(|known| known.listener == place.listener).chain(of_this_file)
 }
 
-/// The listener's last file, if no listener names it now.
+/// Returns the listener's last file, unless a listener still uses it.
 fn moved_from<'a>(place: &Place, places: &[Place], known: &'a [KnownRealm]) -> Option<&'a KnownRealm> {
     let last = known.iter().find(|known| known.listener == place.listener)?;
     (!places.iter().any(|place| place.file == last.file)).then_some(last)
 }
 
-/// `name`, or the first of `name#2`, `name#3`, … that is free.
+/// Returns `name`, or the first free one of `name#2`, `name#3`, ….
 fn free_name(name: &Arc<str>, is_free: impl Fn(&str) -> bool) -> Arc<str> {
     let mut free = Arc::clone(name);
     let mut number = 2_u32;
@@ -134,7 +136,7 @@ fn free_name(name: &Arc<str>, is_free: impl Fn(&str) -> bool) -> Arc<str> {
     free
 }
 
-/// Logs each change by which users get sessions of others or lose their own. `now`: the realms of all `places`.
+/// Logs each change that gives users the sessions of others or takes their own. `now`: the realms of all `places`.
 pub(super) fn report(
     places: &[Place],
     now: &[KnownRealm],
@@ -178,7 +180,7 @@ pub(super) fn report(
     }
 }
 
-/// The realms to remember: those of now, then those of before with neither file nor realm among them.
+/// Returns the realms to remember: those of `now`, then earlier ones that share neither file nor realm with them.
 pub(super) fn remember(now: &[KnownRealm], before: &[KnownRealm]) -> Vec<KnownRealm> {
     let is_over = |old: &KnownRealm| now.iter().any(|new| new.file == old.file || new.realm == old.realm);
     now.iter().chain(before.iter().filter(|old| !is_over(old))).take(REMEMBERED).cloned().collect()
@@ -192,13 +194,13 @@ struct Assigned {
 }
 
 impl Assigned {
-    /// As configured.
+    /// Records a configured assignment.
     fn give(&mut self, file: &Path, realm: &Arc<str>) {
         self.by_file.entry(file.to_owned()).or_insert_with(|| Arc::clone(realm));
         self.by_realm.entry(Arc::clone(realm)).or_insert_with(|| file.to_owned());
     }
 
-    /// Unless the file has a realm, or the realm another file.
+    /// Assigns the realm, unless the file has a realm already or another file has this realm.
     fn offer(&mut self, file: &Path, realm: &Arc<str>) {
         if !self.by_file.contains_key(file) && self.is_free(realm) {
             self.give(file, realm);
@@ -210,14 +212,14 @@ impl Assigned {
     }
 }
 
-/// Listeners that are remembered at most.
+/// Maximum number of remembered listeners.
 const REMEMBERED: usize = 256;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// A listener and its file; `(name, file, realm)`, where the realm "" is not configured.
+    /// Listeners as `(name, file, realm)`; an empty realm is not configured.
     fn places(of: &[(&str, &str, &str)]) -> Vec<Place> {
         let place = |&(listener, text, realm): &(&str, &str, &str)| Place {
             listener: listener.into(),
@@ -229,12 +231,12 @@ mod tests {
         of.iter().map(place).collect()
     }
 
-    /// The realms after a row of configurations, of which each remembers what was before.
+    /// Returns the realms after a series of configurations; each remembers the earlier ones.
     fn after(configurations: &[&[(&str, &str, &str)]]) -> Vec<String> {
         after_with(configurations, &[])
     }
 
-    /// As [`after`], where the files `there` stay on disk.
+    /// As [`after`], with files in `there` that still exist.
     fn after_with(configurations: &[&[(&str, &str, &str)]], there: &[&str]) -> Vec<String> {
         let there = |file: &Path| there.iter().map(|text| Path::new("/etc").join(text)).find(|there| there == file);
         let mut known = Vec::new();
@@ -269,18 +271,18 @@ mod tests {
         assert_eq!(after(&[&[("a", "pw", ""), ("b", "pw2", "")]]), ["pw", "pw2"]);
         // A listener gets a file of its own: the realm stays with the file.
         assert_eq!(after(&[&[("a", "pw", ""), ("b", "pw", "")], &[("a", "pw", ""), ("b", "pw2", "")]]), ["pw", "pw2"]);
-        // Two listeners exchange their files: users stay who they are.
+        // Two listeners exchange their files: users keep their identity.
         let exchanged = after(&[&[("a", "pw", ""), ("b", "pw2", "")], &[("a", "pw2", ""), ("b", "pw", "")]]);
         assert_eq!(exchanged, ["pw2", "pw"]);
-        // A new file of the name of one that was moved.
+        // A new file with the old name of a moved file.
         let moved = [("a", "moved", "")];
         assert_eq!(after(&[&[("a", "pw", "")], &moved, &[moved[0], ("b", "pw", "")]]), ["pw", "pw#2"]);
-        // A realm that is configured for one file is no longer that of another.
+        // A realm that is configured for one file no longer belongs to another.
         assert_eq!(after(&[&[("a", "pw", "")], &[("a", "pw", ""), ("b", "pw2", "pw")]]), ["pw#2", "pw"]);
     }
 
     #[test]
-    fn file_that_stays_on_disk_keeps_its_realm_for_itself() {
+    fn existing_old_file_keeps_its_realm() {
         assert_eq!(after_with(&[&[("a", "pw", "")], &[("a", "other", "")]], &["pw"]), ["other"]);
         assert_eq!(after_with(&[&[("a", "pw", "")], &[("a", "link-to-pw", "")]], &["pw"]), ["pw"]);
         // Only the last file counts.
@@ -289,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn reload_that_is_taken_back_restores_the_realms() {
+    fn reverted_reload_restores_the_realms() {
         let moved = [("a", "moved", ""), ("b", "other", "")];
         assert_eq!(after(&[&[("a", "pw", "")], &moved, &[("a", "other", "")], &moved]), ["pw", "other"]);
     }
@@ -315,7 +317,7 @@ mod tests {
         assert_eq!(after(&[&[("a", "pw", "")], &[("a", "other", "x")]]), ["x"]);
         let taken_over: [&[_]; 3] = [&[("a", "pw", "")], &[("a", "other", "")], &[("a", "other", "other")]];
         assert_eq!(after(&taken_over), ["other"], "its own path");
-        // The old realm is there by its name.
+        // The old realm is available by its name.
         assert_eq!(after_with(&[&[("a", "pw", "")], &[("a", "new", "")], &[("a", "new", "pw")]], &["pw"]), ["pw"]);
     }
 

@@ -3,11 +3,11 @@ use std::hash::Hash;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Keys that were added lately: for one to two periods, and as long as not too many others were added.
+/// Keys that were added recently: each stays for one to two periods, unless too many others are added.
 #[derive(Debug)]
 pub(super) struct RecentSet<K> {
     period: Duration,
-    /// Keys of one generation; there are two.
+    /// Maximum number of keys of one generation; there are two generations.
     maximum: usize,
     generations: Mutex<Generations<K>>,
 }
@@ -34,7 +34,7 @@ impl<K: Eq + Hash> RecentSet<K> {
     }
 
     fn with<T>(&self, now: Instant, act: impl FnOnce(&mut Generations<K>) -> T) -> T {
-        // A panic under this lock leaves at worst a key out.
+        // A panic under this lock loses one key at worst.
         let mut generations = self.generations.lock().unwrap_or_else(PoisonError::into_inner);
         let age = now.saturating_duration_since(generations.began);
         if age >= self.period || generations.new.len() >= self.maximum {
@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_are_kept_for_a_while_and_never_too_many() {
+    fn keys_expire_and_their_number_is_bounded() {
         let period = Duration::from_secs(60);
         let set = RecentSet::new(100, period);
         let now = Instant::now();

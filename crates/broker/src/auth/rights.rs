@@ -6,7 +6,7 @@ use tenbin_codec::{ReasonCode, Text, TopicFilter, TopicName};
 
 use super::{Access, Action, Identity, Principal, Standing};
 
-/// What one session may: its user never changes, its listener and credentials are those of the last connection.
+/// Rights of one session. Its user never changes; listener and credentials are those of the last connection.
 #[derive(Debug)]
 pub(crate) struct Rights {
     access: Arc<Access>,
@@ -18,7 +18,7 @@ impl Rights {
         Self { access, principal: ArcSwap::from_pointee(principal) }
     }
 
-    /// Of an anonymous client where everything is allowed.
+    /// Creates the rights of an anonymous client to which everything is allowed.
     #[cfg(test)]
     pub(crate) fn unlimited() -> Self {
         let identity = Identity::anonymous();
@@ -26,22 +26,22 @@ impl Rights {
         Self::new(Arc::new(Access::unlimited()), principal)
     }
 
-    /// Whether the session is this newcomer's.
-    pub(crate) fn belong_to(&self, newcomer: &Principal) -> bool {
-        self.access.is_same_user(&self.principal.load(), newcomer)
+    /// Whether the session belongs to this new client.
+    pub(crate) fn belong_to(&self, socket: &Principal) -> bool {
+        self.access.is_same_user(&self.principal.load(), socket)
     }
 
-    /// Whether the session, an anonymous client's, ends when this newcomer wants its Client Identifier.
-    pub(crate) fn yield_to(&self, newcomer: &Principal) -> bool {
-        self.access.goes_before(newcomer, &self.principal.load())
+    /// Whether the session of an anonymous client ends because this new client wants its Client Identifier.
+    pub(crate) fn yield_to(&self, socket: &Principal) -> bool {
+        self.access.goes_before(socket, &self.principal.load())
     }
 
-    /// Whether the session is this user's, on the same connection.
+    /// Whether the session belongs to this user, on the same connection.
     pub(crate) fn is_same_user(&self, identity: &Identity) -> bool {
         self.principal.load().identity.is_same_user(identity)
     }
 
-    /// The same user comes through a new connection, or with new credentials. Whether anything is different now.
+    /// Replaces the principal by the same user with a new connection or new credentials. Returns whether it differs.
     pub(crate) fn renew(&self, principal: Principal) -> bool {
         debug_assert!(self.is_same_user(&principal.identity), "a session stays with its user");
         let is_different = **self.principal.load() != principal;
@@ -49,7 +49,7 @@ impl Rights {
         is_different
     }
 
-    /// As [`Rights::renew`], on the same connection.
+    /// Replaces the identity on the same connection, like [`Rights::renew`].
     pub(crate) fn renew_identity(&self, identity: Identity) {
         let principal = Principal::clone(&self.principal.load());
         self.renew(Principal { identity, ..principal });
@@ -67,10 +67,10 @@ impl Rights {
         self.allow(Action::Publish(topic))
     }
 
-    /// Asked at the time at which the Will is published: rights may have been taken away since CONNECT.
+    /// Checks a Will when it is published: rights may have been removed since CONNECT.
     ///
     /// # Errors
-    /// Why it may not be published, for the log.
+    /// The reason for the log if it may not be published.
     pub(crate) fn check_will(&self, topic: &TopicName) -> Result<(), &'static str> {
         if self.standing() == Standing::Revoked {
             return Err("its user or listener is not configured");
@@ -78,7 +78,7 @@ impl Rights {
         if self.allow(Action::Will(topic)) { Ok(()) } else { Err("the ACL does not allow its topic") }
     }
 
-    /// Judges a SUBSCRIBE by the filter behind `$share/name/`.
+    /// Checks a SUBSCRIBE by its filter, without `$share/name/`.
     pub(crate) fn check_subscription(&self, filter: &TopicFilter) -> Result<(), ReasonCode> {
         let allowed = match filter.shared() {
             Some(shared) => self.allow(Action::SubscribeShared(&shared.filter)),
@@ -91,7 +91,7 @@ impl Rights {
         self.allow(Action::Receive(topic))
     }
 
-    /// As [`Rights::may_receive`], for the topic of a message that has been encoded already.
+    /// Like [`Rights::may_receive`], for the topic of an encoded message.
     pub(crate) fn may_receive_encoded(&self, topic: &[u8]) -> bool {
         if self.access.is_open() {
             return true;

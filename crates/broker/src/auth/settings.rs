@@ -10,45 +10,45 @@ use super::{Effect, PasswordFile, PasswordFileError};
 use crate::Config;
 use crate::config::AclDefault;
 
-/// What the configuration says of access, with the files that it names read.
+/// Access settings of the configuration, with the contents of the password files.
 #[derive(Debug)]
 pub(crate) struct Settings {
     pub(super) listeners: HashMap<Arc<str>, ListenerSettings>,
     pub(super) acl: Acl,
     /// Listeners with a password file, in the order of the configuration.
     places: Vec<Place>,
-    /// The realms of all listeners, and those to be remembered.
+    /// Realms of all listeners, and older ones to remember.
     realms: Vec<KnownRealm>,
 }
 
-/// Who may come in through one listener. Nothing here is shared with another listener but a password file that both
-/// name.
+/// Access settings of one listener. Listeners share nothing but password files.
 #[derive(Debug, Clone)]
 pub(super) struct ListenerSettings {
-    /// Clients without User Name and Password.
+    /// Whether clients without User Name and Password may connect.
     pub(super) anonymous: bool,
     pub(super) passwords: Option<Arc<PasswordFile>>,
-    /// Keeps users of one name apart: see [`super::realms`].
+    /// Separates users of one name: see [`super::realms`].
     pub(super) realm: Arc<str>,
     /// Whether the ACL applies.
     pub(super) acl: bool,
 }
 
-/// Access cannot be set up as configured; its text is one line.
+/// Error in the access settings; its text is one line.
 #[derive(Debug)]
 pub enum AccessError {
-    /// A password file cannot be used.
+    /// A password file is unusable.
     PasswordFile(PasswordFileError),
-    /// Nobody could come in through the listener of this name: neither anonymous nor a password file.
+    /// The listener of this name admits no clients: it has neither `anonymous` nor a password file.
     Closed(String),
-    /// A rule of the ACL names a listener that is not there.
+    /// A rule of the ACL names a listener that does not exist.
     NoSuchListener(String),
-    /// A listener that is open is not named by the configuration that is to be taken over.
+    /// A reloaded configuration lacks this open listener.
     ListenerMissing(String),
 }
 
 impl Settings {
-    /// Reads what `config` names. With `is_whole`, the configuration alone decides who may connect.
+    /// Loads the settings with their password files. `is_whole`: no custom authenticator decides which clients may
+    /// connect.
     pub(crate) fn load(config: &Config, is_whole: bool) -> Result<Self, AccessError> {
         let mut files = HashMap::<PathBuf, Arc<PasswordFile>>::new();
         let mut listeners = HashMap::new();
@@ -90,7 +90,7 @@ impl Settings {
         Ok(settings)
     }
 
-    /// Gives the listeners the realms that they had before, where the configuration does not say others.
+    /// Gives the listeners the realms of the last configuration, unless the new one sets others.
     pub(crate) fn recall(&mut self, known: &[KnownRealm]) {
         let now = self.assign_realms(known);
         realms::report(&self.places, &now, known, there);
@@ -107,15 +107,15 @@ impl Settings {
         now
     }
 
-    /// What [`Settings::recall`] is to be given the next time.
+    /// Realms to pass to [`Settings::recall`] the next time.
     pub(crate) fn realms(&self) -> &[KnownRealm] {
         &self.realms
     }
 
-    /// What a reload takes over for the listeners that are `open`: each has to be named. Else one that was given
-    /// another name, and perhaps another password file with it, would go on with what it had.
+    /// Keeps only the listeners that are `open`, for a reload. Each open one must be configured: a renamed listener,
+    /// perhaps with another password file, would otherwise keep its old settings.
     pub(super) fn keep_open(&mut self, open: impl Iterator<Item = Arc<str>>) -> Result<(), AccessError> {
-        let open: HashSet<_> = open.collect(); // several that take any free port have one name
+        let open: HashSet<_> = open.collect(); // listeners on port 0 may share a name
         if let Some(name) = open.iter().find(|&name| !self.listeners.contains_key(name)) {
             return Err(AccessError::ListenerMissing(name.to_string()));
         }
@@ -129,13 +129,14 @@ impl Settings {
         Ok(())
     }
 
-    /// Whether nobody is denied anything.
+    /// Whether no action is denied to any client.
     pub(super) fn is_open(&self) -> bool {
         self.acl.is_open()
     }
 }
 
-/// Where a file is, all symbolic links followed; `None` = there is none. One that cannot be looked at counts as there.
+/// Resolves the symbolic links of a file; `None` = it does not exist. A file that cannot be inspected counts as
+/// existing.
 fn there(file: &Path) -> Option<PathBuf> {
     match file.canonicalize() {
         Err(error) if error.kind() == io::ErrorKind::NotFound => None,

@@ -1,4 +1,4 @@
-//! A whole broker in this process, where its insides can be looked at.
+//! Tests with a whole broker in this process, whose internals they can inspect.
 
 mod client;
 mod collected;

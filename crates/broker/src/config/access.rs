@@ -5,46 +5,46 @@ use std::sync::Arc;
 use serde::Deserialize;
 use tenbin_codec::ReportCarriers;
 
-/// One listener with settings of its own.
+/// A listener with its own settings.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Listener {
-    /// Where it listens.
+    /// Address to listen on.
     pub address: SocketAddr,
-    /// What it is called in ACL rules and in the log, and known by at a reload; `None` = its address.
+    /// Name in ACL rules, in the log and on reload; `None` = its address.
     pub name: Option<String>,
-    /// Whether clients come in without User Name and Password.
+    /// Whether clients may connect without User Name and Password.
     #[serde(default)]
     pub anonymous: bool,
-    /// Who may come in with them, see [`crate::auth::PasswordFile`]; `None` = they are not looked at.
+    /// Users that may connect, see [`crate::auth::PasswordFile`]; `None` = credentials are ignored.
     pub password_file: Option<PathBuf>,
-    /// Users of one name are one user in all listeners of one realm; `None` = as before, see `default.toml`.
+    /// Realm of the users. Users of one name are one user in all listeners of a realm; `None` = see `default.toml`.
     pub realm: Option<String>,
     /// Whether the ACL applies.
     #[serde(default = "yes")]
     pub acl: bool,
-    /// What load reports are taken from.
+    /// Accepted carriers of load reports.
     #[serde(default = "every_carrier", deserialize_with = "super::report_carriers")]
     pub load_reports: ReportCarriers,
-    /// PUBLISHes a second taken from one client that comes through it; 0 = no bound, `None` = that of all connections.
+    /// PUBLISH packets per second from one client; 0 = no bound, `None` = the bound of all connections.
     pub publishes_per_second: Option<u32>,
 }
 
-/// What is so where no rule of the ACL matches.
+/// Effect where no rule of the ACL matches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AclDefault {
-    /// Allowed as long as there is no rule at all, else denied.
+    /// Allow if there are no rules, else deny.
     #[default]
     Auto,
-    /// Allowed.
+    /// Allow.
     Allow,
-    /// Denied.
+    /// Deny.
     Deny,
 }
 
 impl Listener {
-    /// One that lets everybody in: what `listen = […]` stands for.
+    /// Returns a listener that admits all clients, as an address in `listen = […]` does.
     pub fn anonymous(address: SocketAddr) -> Self {
         Self {
             address,

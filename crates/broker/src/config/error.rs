@@ -1,7 +1,7 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// A configuration that cannot be used; its text is one line that names file, line and key.
+/// Error in a configuration; its text is one line with file, line and key.
 #[derive(Debug)]
 pub struct ConfigError {
     file: Option<PathBuf>,
@@ -34,7 +34,7 @@ impl ConfigError {
         Self { file: None, line: None, message: format!("listeners: two of them are called {name:?}") }
     }
 
-    /// Largest packets of this size would never be read.
+    /// Packets of the maximum size could never be read.
     pub(super) fn packet_without_room(
         (size_key, size): (&str, u64),
         (bound_key, bound): (&str, u64),

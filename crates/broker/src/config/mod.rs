@@ -1,4 +1,4 @@
-//! Configuration: one TOML file whose every key has a default, shipped as `default.toml` beside this module.
+//! Configuration: one TOML file with a default for every key, shipped as `default.toml` beside this module.
 
 mod access;
 mod error;
@@ -35,62 +35,62 @@ use tables::{Connections, Explain, Limits, Log, Queue, Retained, Served, Session
 
 pub use tables::SyncWhen;
 
-/// How a broker is set up. `Config::default()` is the shipped file.
+/// Configuration of a broker. `Config::default()` equals the shipped file.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// Addresses to listen on that let everybody in.
+    /// Addresses of listeners that admit all clients.
     pub listen: Vec<SocketAddr>,
-    /// What load reports are taken from at the addresses of `listen`.
+    /// Accepted carriers of load reports at the addresses of `listen`.
     #[serde(deserialize_with = "report_carriers", skip_serializing)]
     pub load_reports: ReportCarriers,
-    /// Listeners with settings of their own, beside `listen`.
+    /// Listeners with their own settings, besides `listen`.
     #[serde(skip_serializing)]
     pub listeners: Vec<Listener>,
-    /// Who may publish and subscribe to what; the first rule that matches decides.
+    /// Rules for publishing and subscribing; the first matching one decides.
     #[serde(deserialize_with = "crate::auth::rules", skip_serializing)]
     pub acl: Vec<AclRule>,
-    /// Where no rule matches.
+    /// Effect where no rule matches.
     #[serde(skip_serializing)]
     pub acl_default: AclDefault,
-    /// Policy of the share groups that no rule of `share` is about.
+    /// Policy of share groups without a matching rule in `share`.
     #[serde(deserialize_with = "policy", skip_serializing)]
     pub policy: Policy,
-    /// What share groups choose by; the first rule that is about a group counts.
+    /// Rules for share groups; the first that matches a group applies.
     #[serde(skip_serializing)]
     pub share: Vec<ShareRule>,
-    /// Network Connections.
+    /// Limits of Network Connections.
     pub connections: Connections,
-    /// What of MQTT is served.
+    /// Features of MQTT that the broker offers.
     pub capabilities: Served,
-    /// Sessions and what they may hold.
+    /// Limits of sessions.
     pub sessions: Sessions,
-    /// Memory that clients make the broker keep beside queues and retained messages.
+    /// Limits of the memory that clients occupy besides queues and retained messages.
     pub limits: Limits,
-    /// Messages that wait for a client.
+    /// Limits of the messages queued for a client.
     pub queue: Queue,
-    /// Retained messages.
+    /// Limits of retained messages.
     pub retained: Retained,
-    /// What is kept on disk.
+    /// Storage on disk.
     pub store: Store,
-    /// How fast clients worked in share groups that they left.
+    /// Remembered speed of clients in share groups that they left.
     pub remembered_speeds: Speeds,
-    /// What the broker tells of itself.
+    /// Status topics below `$SYS/`.
     pub sys: Sys,
-    /// What is kept of how share groups choose.
+    /// Recorded decisions of share groups.
     pub explain: Explain,
-    /// Log lines.
+    /// Limits of the log.
     pub log: Log,
 }
 
 impl Config {
-    /// The shipped file: every key with its default and what it means.
+    /// The shipped file: every key with its default and its explanation.
     pub const DEFAULT_TOML: &'static str = include_str!("default.toml");
 
-    /// Reads `path`; keys that it leaves out have their defaults.
+    /// Reads the file at `path`. Missing keys have their defaults.
     ///
     /// # Errors
-    /// A file that cannot be read, an unknown key, a value of the wrong type or out of range: named with its
+    /// The file is unreadable, or has an unknown key or a value of the wrong type or out of range. The error names the
     /// line.
     pub fn read(path: &Path) -> Result<Self, ConfigError> {
         let text = std::fs::read_to_string(path).map_err(|error| ConfigError::unreadable(path, error))?;
@@ -100,10 +100,10 @@ impl Config {
     /// Parses the text of a configuration file.
     ///
     /// # Errors
-    /// As [`Config::read`].
+    /// Like [`Config::read`].
     pub fn parse(text: &str) -> Result<Self, ConfigError> {
         let mut config: Self = toml::from_str(text).map_err(|error| ConfigError::illegal(text, &error))?;
-        // Whoever sets listeners up wants no other one that lets everybody in.
+        // Configured listeners replace the default one, which would admit all clients.
         let is_listen_given = toml::from_str::<toml::Table>(text).is_ok_and(|table| table.contains_key("listen"));
         if !config.listeners.is_empty() && !is_listen_given {
             config.listen.clear();
@@ -121,7 +121,7 @@ impl Config {
         Ok(config)
     }
 
-    /// The largest packets find room in each account.
+    /// Checks that each account has room for a packet of the maximum size.
     fn check_packet_sizes(&self) -> Result<(), ConfigError> {
         let (connections, limits) = (&self.connections, &self.limits);
         let sizes = [
@@ -144,7 +144,7 @@ impl Config {
         Ok(())
     }
 
-    /// All listeners: those of `listen` first.
+    /// Returns all listeners, those of `listen` first.
     pub(crate) fn all_listeners(&self) -> impl Iterator<Item = Listener> {
         let anonymous = self
             .listen
@@ -182,7 +182,7 @@ impl Config {
         self.connections.connect_packet_bytes_maximum.get() as u32
     }
 
-    /// How the system finds out that a silent peer is gone; `None` = not at all.
+    /// TCP keepalive settings, by which the system detects dead peers; `None` = no detection.
     pub(crate) fn tcp_keepalive(&self) -> Option<TcpKeepalive> {
         let connections = &self.connections;
         let idle = connections.tcp_keepalive_idle_seconds.get();
@@ -193,7 +193,7 @@ impl Config {
         (idle > 0).then_some(keepalive)
     }
 
-    /// How long a peer may leave data unacknowledged; `None` = as long as the system allows.
+    /// Maximum time for which a peer may leave data unacknowledged; `None` = the system's default.
     pub(crate) fn tcp_user_timeout(&self) -> Option<Duration> {
         let seconds = self.connections.tcp_user_timeout_seconds.get();
         (seconds > 0).then(|| Duration::from_secs(seconds))
@@ -211,14 +211,14 @@ impl Config {
         self.connections.user_properties_maximum.get() as u32
     }
 
-    /// That of a client that comes through the listener of this name; `None` = no bound.
+    /// Maximum publish rate of a client of this listener; `None` = no bound.
     pub(crate) fn publish_rate(&self, listener: &str) -> Option<Rate> {
         let listener = self.listeners.iter().find(|configured| *configured.name() == *listener);
         let own = listener.and_then(|listener| listener.publishes_per_second).map(u64::from);
         Rate::per_second(own.unwrap_or_else(|| self.connections.publishes_per_second.get()))
     }
 
-    /// Limits by address where there may be `maximum` connections at a time, at most the configured ones.
+    /// Limits by address for a total of `maximum` connections, which is at most the configured number.
     pub(crate) fn admission(&self, maximum: usize) -> AdmissionLimits {
         let connections = &self.connections;
         AdmissionLimits {
@@ -244,7 +244,7 @@ impl Config {
         self.sessions.topic_bytes_maximum.get() as usize
     }
 
-    /// Client Identifiers, topics and filters may be so long at most, in bytes.
+    /// Lowers the maximum length of Client Identifiers, topics and filters to `bytes`.
     pub(crate) fn bound_names(&mut self, bytes: u64) {
         let Sessions { client_id_bytes_maximum, topic_bytes_maximum, .. } = &mut self.sessions;
         client_id_bytes_maximum.0 = client_id_bytes_maximum.0.min(bytes);
@@ -255,7 +255,7 @@ impl Config {
         self.sessions.filters_per_packet_maximum.get() as usize
     }
 
-    /// Of one session.
+    /// Limits of one session's subscriptions.
     pub(crate) fn subscription_limits(&self) -> SubscriptionLimits {
         SubscriptionLimits {
             count: self.sessions.subscriptions_maximum,
@@ -289,18 +289,18 @@ impl Config {
         DecisionLimits::new(decisions_maximum.get() as usize, Duration::from_millis(pause_ms.get()))
     }
 
-    /// `None`: nothing is published below `$SYS/`.
+    /// Interval of the status topics; `None` = no status topics.
     pub(crate) fn sys_interval(&self) -> Option<Duration> {
         let seconds = self.sys.interval_seconds.get();
         (seconds > 0).then(|| Duration::from_secs(seconds))
     }
 
-    /// Characters of a text in the log that a client may have chosen.
+    /// Maximum length, in characters, of a client's text in the log.
     pub fn log_text_characters_maximum(&self) -> usize {
         self.log.text_characters_maximum.get() as usize
     }
 
-    /// Log lines that one address may cause, and all of them; `None` = no bound.
+    /// Rates of log lines caused by one address and by all; `None` = no bound.
     pub(crate) fn log_rates(&self) -> (Option<Rate>, Option<Rate>) {
         let Log { lines_per_second_per_address, lines_per_second, .. } = &self.log;
         (Rate::per_second(lines_per_second_per_address.get()), Rate::per_second(lines_per_second.get()))
@@ -395,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn the_examples_in_the_shipped_file_are_legal_and_name_every_key() {
+    fn shipped_examples_are_valid_and_cover_every_key() {
         let is_key = |line: &str| line.split_once(" = ").is_some_and(|(key, _)| !key.contains(' '));
         let example = |line: &'static str| {
             line.strip_prefix("# ").filter(|line| line.starts_with("[[") && line.ends_with("]]") || is_key(line))
@@ -411,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn listeners_take_the_place_of_the_default_one() {
+    fn configured_listeners_replace_the_default_one() {
         let listener = "[[listeners]]\naddress = \"127.0.0.1:1884\"\n";
         let config = Config::parse(listener).unwrap();
         assert_eq!(config.listen, []);
@@ -425,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_name_key_and_line() {
+    fn errors_name_key_and_line() {
         for (text, line, word) in [
             ("policy = \"fastest\"", 1, "thesis_score"),
             ("\npolcy = \"random\"", 2, "polcy"),
@@ -479,7 +479,7 @@ mod tests {
             assert!(keys.iter().all(|key| error.contains(key)), "{error}");
             assert!(error.contains(&format!("{}", size * 4)), "{error}");
         }
-        // Small packets are not charged, and 0 is no bound.
+        // Small packets are not charged, and 0 means no bound.
         for text in [
             "[connections]\npacket_bytes_maximum = 16384\nconnect_packet_bytes_maximum = 16384\n[limits]\nbytes_maximum = 1024",
             "[connections]\npacket_bytes_maximum = 268435460\n[limits]\nuser_bytes_maximum = 0\naddress_bytes_maximum = 0\n\

@@ -1,25 +1,25 @@
-//! Keys of a configuration file that a reload does not take.
+//! Configuration keys that a reload cannot change.
 
 use serde_json::Value;
 
 use super::Config;
 
-/// A key whose value in a new file is not that of the running broker.
+/// A key with different values in the running broker and in a reloaded file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct NotTaken {
-    /// With its table: `queue.messages_maximum`.
+    /// Key with its table: `queue.messages_maximum`.
     pub(crate) key: String,
     pub(crate) old: String,
     pub(crate) new: String,
 }
 
 impl Config {
-    /// The keys that differ in `new` and that a reload leaves as they are.
+    /// Returns the keys that differ in `new` and that a reload does not change.
     pub(crate) fn not_taken(&self, new: &Self) -> Vec<NotTaken> {
         let mut found = Vec::new();
         compare("", &as_json(self), &as_json(new), &mut found);
         for (name, old) in self.listeners.iter().map(|listener| (listener.name(), listener)) {
-            // One that is missing makes the reload fail, and one that is new is logged where listeners are looked at.
+            // A missing listener makes the reload fail. A new one is logged by `Settings::keep_open`.
             let Some(new) = new.listeners.iter().find(|new| new.name() == name) else { continue };
             let values = |listener: &super::Listener| serde_json::json!({ "address": listener.address, "publishes_per_second": listener.publishes_per_second });
             compare(&format!("listeners.{name}"), &values(old), &values(new), &mut found);
@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_outside_of_a_reload_are_named_with_both_values() {
+    fn unreloadable_keys_are_reported_with_both_values() {
         let listener =
             |port: u16, more: &str| format!("[[listeners]]\nname = \"in\"\naddress = \"127.0.0.1:{port}\"\n{more}");
         let old = Config::parse(&listener(1, "")).unwrap();

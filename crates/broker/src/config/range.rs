@@ -2,7 +2,7 @@ use std::fmt;
 
 use serde::de::{Deserialize, Deserializer, Error, Unexpected};
 
-/// A whole number from `MIN` to `MAX`; another one in a configuration file is an error there.
+/// An integer from `MIN` to `MAX`. Deserialization rejects others.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Ranged<const MIN: u64, const MAX: u64>(pub(super) u64);
 

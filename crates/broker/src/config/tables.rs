@@ -1,4 +1,4 @@
-//! The tables of a configuration file, and what is in them by default.
+//! Tables of the configuration file, with their defaults.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::outbox::WhenFull;
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Connections {
-    /// Connections at a time.
+    /// Maximum number of connections.
     pub maximum: usize,
     pub(super) per_address_maximum: Ranged<0, 4_294_967_295>,
     pub(super) loopback_per_address_maximum: Ranged<0, 4_294_967_295>,
@@ -34,8 +34,9 @@ pub struct Connections {
 }
 
 impl Connections {
-    /// Connections of one address where there may be `maximum` in all: fewer in the proportion in which those are fewer than
-    /// configured, but not below a quarter of them; 0 = no bound.
+    /// Maximum number of connections of one address if the total is `maximum`; 0 = no bound.
+    ///
+    /// Scales the configured number by `maximum` over the configured total, but not below a quarter of `maximum`.
     pub(super) fn per_address(&self, maximum: usize) -> u32 {
         let configured = self.per_address_maximum.get();
         if configured == 0 {
@@ -71,7 +72,7 @@ impl Default for Connections {
     }
 }
 
-/// What of MQTT is served; told in CONNACK where it is less than all.
+/// Features of MQTT that the broker offers. CONNACK reports those that are off.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Served {
@@ -82,12 +83,12 @@ pub struct Served {
     pub wildcard_subscriptions: bool,
     /// Subscription Identifiers.
     pub subscription_identifiers: bool,
-    /// Shared subscriptions.
+    /// BrokerState subscriptions.
     pub shared_subscriptions: bool,
-    /// First levels of the topics that Response Information gives a client; empty = none is given.
+    /// Topic prefix for Response Information; empty = none is sent.
     #[serde(deserialize_with = "topic_levels")]
     pub response_information: String,
-    /// Whether a payload that says it is UTF-8 has to be.
+    /// Whether a payload that is declared as UTF-8 must be valid UTF-8.
     pub payload_format_check: bool,
 }
 
@@ -109,7 +110,7 @@ impl Default for Served {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Sessions {
-    /// Sessions in all, connected or not.
+    /// Maximum number of sessions, connected or not.
     pub maximum: usize,
     pub(super) per_address_maximum: Ranged<0, 4_294_967_295>,
     pub(super) loopback_per_address_maximum: Ranged<0, 4_294_967_295>,
@@ -119,7 +120,7 @@ pub struct Sessions {
     pub(super) in_flight_maximum: Ranged<1, 65_535>,
     pub(super) topic_alias_maximum: Ranged<0, 65_535>,
     pub(super) topic_aliases_sent: Ranged<0, 65_535>,
-    /// Subscriptions of one client.
+    /// Maximum number of subscriptions of one client.
     pub subscriptions_maximum: usize,
     pub(super) filters_per_packet_maximum: Ranged<1, 1_000_000>,
     pub(super) wildcard_patterns_maximum: Ranged<1, 1_000_000>,
@@ -152,14 +153,14 @@ impl Default for Sessions {
     }
 }
 
-/// Bounds of the queue of one client, and of all.
+/// Bounds of each client's queue and of all queues together.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Queue {
     pub(super) messages_maximum: Ranged<1, 4_294_967_295>,
     pub(super) bytes_maximum: Ranged<1024, 1_099_511_627_776>,
     pub(super) total_bytes_maximum: Ranged<1024, 1_099_511_627_776>,
-    /// What a QoS 0 message does at a full queue.
+    /// Overflow policy for QoS 0 messages.
     pub when_full: WhenFull,
 }
 
@@ -174,13 +175,13 @@ impl Default for Queue {
     }
 }
 
-/// Bounds of the retained messages.
+/// Bounds of retained messages.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Retained {
-    /// Messages in all.
+    /// Maximum number of messages.
     pub messages_maximum: usize,
-    /// Bytes in all.
+    /// Maximum number of bytes.
     pub bytes_maximum: usize,
 }
 
@@ -190,7 +191,7 @@ impl Default for Retained {
     }
 }
 
-/// Bounds of the memory that clients make the broker keep beside queues and retained messages.
+/// Bounds of the memory that clients occupy besides queues and retained messages.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Limits {
@@ -211,12 +212,12 @@ impl Default for Limits {
     }
 }
 
-/// How long, and of how many, the speed of clients that left share groups is remembered.
+/// Remembered speeds of clients that left share groups: for how long and how many.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Speeds {
     pub(super) seconds: Ranged<0, 604_800>,
-    /// Clients, one for each of their groups.
+    /// Maximum number of entries, one for each client and group.
     pub maximum: usize,
 }
 
@@ -226,7 +227,7 @@ impl Default for Speeds {
     }
 }
 
-/// The topics below `$SYS/`.
+/// Status topics below `$SYS/`.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Sys {
@@ -239,7 +240,7 @@ impl Default for Sys {
     }
 }
 
-/// The last decisions of share groups.
+/// Recorded decisions of share groups.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Explain {
@@ -272,32 +273,33 @@ impl Default for Log {
     }
 }
 
-/// Where and when things are kept on disk.
+/// Storage on disk.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Store {
-    /// Directory of the command `tenbin broker`; empty = nothing is kept.
+    /// Directory of the command `tenbin broker`; empty = no storage.
     pub directory: PathBuf,
-    /// When what is written is safe.
+    /// When data counts as durable.
     pub sync: SyncWhen,
     pub(super) sync_interval_ms: Ranged<1, 3_600_000>,
     pub(super) queue_bytes_maximum: Ranged<0, { 1 << 50 }>,
     #[serde(deserialize_with = "store_bytes")]
     pub(super) bytes_maximum: Ranged<0, { 1 << 50 }>,
-    /// Whether nobody gets a message that is kept before the disk has it, and all that its thread serves waits meanwhile.
+    /// Whether stored messages are delivered only once they are durable. The publisher's thread waits, with all its
+    /// clients.
     pub publishers_wait: bool,
 }
 
-/// When what is written is told to be safe.
+/// When data on disk counts as durable.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SyncWhen {
-    /// When the disk has confirmed it: a power cut takes nothing that was acknowledged.
+    /// After the disk has confirmed it: a power cut loses no acknowledged message.
     #[default]
     Always,
-    /// At once; the disk confirms it each interval, and a power cut takes what it had not.
+    /// At once; the disk confirms it every interval. A power cut loses the data since then.
     Interval,
-    /// At once; a power cut takes what the system had not written.
+    /// At once. A power cut loses data that the system has not written yet.
     Never,
 }
 
@@ -312,12 +314,12 @@ impl Store {
 }
 
 impl Store {
-    /// Of messages that wait for one session on disk.
+    /// Bound on one session's messages on disk, in bytes.
     pub(crate) fn queue_bytes_maximum(&self) -> u64 {
         self.queue_bytes_maximum.get()
     }
 
-    /// Of the disk that the store takes; 0: no bound.
+    /// Bound on the store's disk space, in bytes; 0 = no bound.
     pub(crate) fn bytes_maximum(&self) -> u64 {
         self.bytes_maximum.get()
     }
@@ -336,7 +338,7 @@ impl Default for Store {
     }
 }
 
-/// The least with which there is room for messages, beside what is made ahead.
+/// Smallest bound with room for messages besides preallocated files.
 const STORE_BYTES_MIN: u64 = 256 << 20;
 
 fn store_bytes<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Ranged<0, { 1 << 50 }>, D::Error> {

@@ -1,4 +1,4 @@
-//! `tenbin sessions` and `tenbin store prune`: sessions of a data directory that no broker uses, listed and removed.
+//! `tenbin sessions` and `tenbin store prune`: list and remove sessions of an unused data directory.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -23,7 +23,7 @@ use super::{Changes, Durable, StoreError, realms};
 use crate::Config;
 use crate::auth::{Access, AccessError, Settings, Standing};
 
-/// Which sessions; all conditions have to hold. Without any, all sessions.
+/// Selects sessions that meet all of its conditions; without any, all sessions.
 #[derive(Debug, Clone, Default)]
 pub struct SessionFilter {
     /// One of these Client Identifiers; none = any.
@@ -40,7 +40,7 @@ pub struct SessionFilter {
     pub orphaned_in: Option<Config>,
 }
 
-/// Why sessions were not listed or removed; the text is one line.
+/// Why sessions were not listed or removed. The text is one line.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum AdministrationError {
@@ -52,14 +52,14 @@ pub enum AdministrationError {
     NoSuchSession(String),
     /// The disk did not confirm the changes in this directory.
     NotWritten(PathBuf),
-    /// The output takes nothing.
+    /// The output cannot be written.
     Output(io::Error),
 }
 
-/// Writes a JSON object a line for each session that `filter` selects; the number of sessions. Changes nothing.
+/// Writes a JSON object a line for each session that `filter` selects. Returns their number. Changes nothing.
 ///
 /// # Errors
-/// The directory or the configuration cannot be read, or `out` takes nothing.
+/// The directory or the configuration cannot be read, or `out` cannot be written.
 pub fn list_sessions(
     directory: &Path,
     filter: &SessionFilter,
@@ -70,8 +70,9 @@ pub fn list_sessions(
     Ok(selected.len())
 }
 
-/// Removes the sessions that `filter` selects, with their subscriptions, messages and Wills, which are not published. Then
-/// writes them as [`list_sessions`].
+/// Removes the sessions that `filter` selects, and writes them as [`list_sessions`] does.
+///
+/// Their subscriptions, messages and Wills go too. The Wills are not published.
 ///
 /// # Errors
 /// As [`list_sessions`]; a Client Identifier of `filter` has no session; the directory cannot be written.
@@ -100,7 +101,7 @@ struct Selected {
     client_id: Text,
     record: SessionRecord,
     subscriptions: usize,
-    /// Messages; `None` = the log of messages cannot be read.
+    /// Number of messages; `None` = the log of messages cannot be read.
     waiting: Option<usize>,
 }
 
@@ -172,7 +173,7 @@ fn print(sessions: &[Selected], out: &mut dyn Write) -> Result<(), Administratio
         expiry_seconds: u32,
         /// When its connection ended.
         ended: Option<u64>,
-        /// Which began it, where it counts for `sessions.per_address_maximum`.
+        /// The address that began it, if it counts for `sessions.per_address_maximum`.
         address: Option<IpAddr>,
         subscriptions: usize,
         waiting: Option<usize>,
@@ -195,7 +196,7 @@ fn print(sessions: &[Selected], out: &mut dyn Write) -> Result<(), Administratio
     Ok(())
 }
 
-/// Shows `decode` every record of a table.
+/// Calls `decode` with every record of a table.
 fn each(
     state: &Snapshot,
     table: Table,
@@ -213,7 +214,7 @@ fn each(
 }
 
 impl SessionFilter {
-    /// But for [`SessionFilter::orphaned_in`].
+    /// Whether a session meets all conditions but [`SessionFilter::orphaned_in`].
     fn has(&self, client_id: &Text, SessionRecord { owner, .. }: &SessionRecord) -> bool {
         let user = owner.user.as_ref().map(Text::as_str);
         (self.client_ids.is_empty() || self.client_ids.iter().any(|id| id == client_id.as_str()))
@@ -224,7 +225,7 @@ impl SessionFilter {
     }
 }
 
-/// Who is known by a configuration.
+/// Finds sessions whose user or listener is missing in a configuration.
 struct Orphans {
     access: Access,
     listeners: Vec<Arc<str>>,
@@ -285,5 +286,5 @@ impl From<io::Error> for AdministrationError {
     }
 }
 
-/// How long the disk has for the changes.
+/// How long to wait until the disk has confirmed the changes.
 const PATIENCE: Duration = Duration::from_secs(60);

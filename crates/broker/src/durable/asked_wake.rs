@@ -5,7 +5,7 @@ use tenbin_store::state::Wake;
 
 use super::Durable;
 
-/// Somebody waits until something is safe. Who does not wait any more is not woken, and nothing is left of it.
+/// A pending wake-up for a commit point. Dropping it cancels the wake-up and leaves nothing behind.
 pub(crate) struct AskedWake {
     pub(super) durable: Arc<Durable>,
     pub(super) wake: Wake,

@@ -1,4 +1,4 @@
-//! Numbers and texts in a record, one behind the other.
+//! Encoding of numbers and texts in a record, one behind the other.
 
 use std::fmt;
 
@@ -12,23 +12,23 @@ pub(crate) enum RecordError {
     Version(u8),
     /// It ends too early.
     Short,
-    /// It goes on behind its end.
+    /// Bytes follow its end.
     Long,
-    /// A part of it is not what it has to be.
+    /// This part of it is illegal.
     Illegal(&'static str),
 }
 
-/// Takes a record apart.
+/// Decodes a record, field by field.
 #[derive(Debug)]
 pub(super) struct Fields<'a>(&'a [u8]);
 
 impl<'a> Fields<'a> {
-    /// Of a record that begins with this version.
+    /// Begins a record of this version.
     pub(super) fn of(record: &'a [u8], version: u8) -> Result<Self, RecordError> {
         Self::of_versions(record, &[version]).map(|(fields, _)| fields)
     }
 
-    /// Of a record that begins with one of these versions; also says with which.
+    /// Begins a record of one of these versions. Returns its version too.
     pub(super) fn of_versions(record: &'a [u8], versions: &[u8]) -> Result<(Self, u8), RecordError> {
         let mut fields = Self(record);
         match fields.u8()? {
@@ -63,7 +63,7 @@ impl<'a> Fields<'a> {
         Ok(*array)
     }
 
-    /// As [`put_bytes`] wrote them.
+    /// Takes bytes that [`put_bytes`] wrote.
     pub(super) fn bytes(&mut self) -> Result<&'a [u8], RecordError> {
         let len = self.u32()? as usize;
         let (bytes, rest) = self.0.split_at_checked(len).ok_or(RecordError::Short)?;
@@ -71,7 +71,7 @@ impl<'a> Fields<'a> {
         Ok(bytes)
     }
 
-    /// UTF-8 of a configuration.
+    /// Takes UTF-8 that comes from a configuration.
     pub(super) fn str(&mut self, what: &'static str) -> Result<&'a str, RecordError> {
         std::str::from_utf8(self.bytes()?).map_err(|_| RecordError::Illegal(what))
     }
@@ -84,12 +84,12 @@ impl<'a> Fields<'a> {
         self.0.is_empty()
     }
 
-    /// All that is left.
+    /// The bytes that are left.
     pub(super) fn rest(&self) -> &'a [u8] {
         self.0
     }
 
-    /// There must be nothing left.
+    /// Checks that no bytes are left.
     pub(super) fn end(self) -> Result<(), RecordError> {
         if self.0.is_empty() { Ok(()) } else { Err(RecordError::Long) }
     }
@@ -99,7 +99,7 @@ pub(super) fn text(bytes: &[u8], what: &'static str) -> Result<Text, RecordError
     Text::new(Bytes::copy_from_slice(bytes)).map_err(|_| RecordError::Illegal(what))
 }
 
-/// Their number first.
+/// Appends the number of bytes, and the bytes.
 pub(super) fn put_bytes(record: &mut Vec<u8>, bytes: &[u8]) {
     let len = u32::try_from(bytes.len()).expect("nothing in MQTT or a configuration is so long");
     record.extend_from_slice(&len.to_le_bytes());

@@ -3,7 +3,7 @@ use std::fmt;
 use tenbin_store::state::{BackendError, OpenError};
 use tenbin_store::{DirectoryError, spool};
 
-/// Why there is no store; the text is one line, and names directory, table and key.
+/// Why the store cannot be opened. The text is one line, and names directory, table and key.
 #[derive(Debug)]
 pub struct StoreError(Cause);
 
@@ -12,11 +12,11 @@ pub(super) enum Cause {
     Directory(DirectoryError),
     Open(OpenError),
     Spool(spool::OpenError),
-    /// The system gives no thread to read with.
+    /// The system gives no thread for reading.
     Thread(std::io::Error),
     /// A table cannot be read.
     Table(&'static str, BackendError),
-    /// A record cannot be read: table, key, and what is wrong with it.
+    /// A record cannot be read: table, key, and problem.
     Record(&'static str, String, String),
 }
 

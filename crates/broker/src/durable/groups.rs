@@ -8,9 +8,10 @@ use super::queue::StoredQueue;
 use super::{Changes, Durable};
 
 impl Durable {
-    /// The queue of a share group that keeps its messages from now on: the one that it had in the last run, if any. To be
-    /// called before the first of its members has its subscription kept, and those that follow: the state is written in the
-    /// order in which it changes, so that the group is safe when any of these is.
+    /// The queue of a share group that stores its messages from now on: that of the last run, if any.
+    ///
+    /// Call it before the first subscription to the group is stored. State is written in the order in which it changes,
+    /// so that the group is durable when any of its subscriptions is.
     pub(crate) fn queue_of_group(&self, name: &SharedFilter) -> Arc<StoredQueue> {
         let key = key(name);
         let known = self.known_groups.lock().unwrap_or_else(PoisonError::into_inner).remove(&key);
@@ -24,7 +25,7 @@ impl Durable {
         StoredQueue::of_group(number, self.first_place())
     }
 
-    /// The group has ended, and with it what waits.
+    /// Ends the group, and drops the messages in its queue.
     pub(crate) fn forget_group(&self, name: &SharedFilter, queue: &StoredQueue) {
         let mut changes = Changes::default();
         changes.remove(Table::Meta, key(name));
@@ -32,7 +33,7 @@ impl Durable {
         self.end_queue(queue);
     }
 
-    /// A group of the last run; whether the record is one.
+    /// Notes a group of the last run. Returns the number of its queue; `None`: the record has none.
     pub(super) fn know_group(&self, key: &[u8], value: &[u8]) -> Option<NonZeroU64> {
         let number = NonZeroU64::new(u64::from_le_bytes(value.try_into().ok()?))?;
         self.known_groups.lock().unwrap_or_else(PoisonError::into_inner).insert(key.to_vec(), number);
@@ -46,10 +47,10 @@ impl Durable {
     }
 }
 
-/// ShareName and filter, as a subscription names them.
+/// Key of a group: ShareName and filter, as a subscription names them.
 fn key(SharedFilter { share_name, filter }: &SharedFilter) -> Vec<u8> {
     [GROUP_KEY, share_name.text().as_bytes(), b"/", filter.as_bytes()].concat()
 }
 
-/// Before the names of groups.
+/// Prefix of the keys of groups.
 pub(super) const GROUP_KEY: &[u8] = b"group ";

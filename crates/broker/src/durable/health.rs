@@ -5,9 +5,9 @@ use std::time::Duration;
 use tenbin_store::spool;
 use tenbin_store::state::Health;
 
-use crate::shared::Shared;
+use crate::broker_state::BrokerState;
 
-/// One line for each change.
+/// Logs a change of the state's health.
 pub(super) fn log(health: &Health) {
     match health {
         Health::Failed { error, .. } => tracing::error!(
@@ -18,7 +18,7 @@ pub(super) fn log(health: &Health) {
     }
 }
 
-/// Of messages.
+/// Health of the log of messages, in a word.
 pub(super) fn word(health: &spool::Health) -> &'static str {
     match health {
         spool::Health::Writing => "writing",
@@ -29,11 +29,11 @@ pub(super) fn word(health: &spool::Health) -> &'static str {
     }
 }
 
-/// How often the space of the state is looked at, which the log of messages leaves to it.
+/// How often the log of messages learns the size of the state.
 const LOOK_AT_DISK: Duration = Duration::from_secs(1);
 
-/// As [`log`], of messages, for as long as the broker runs.
-pub(crate) async fn watch_messages(shared: Arc<Shared>) {
+/// Logs each change of the health of the log of messages, for as long as the broker runs.
+pub(crate) async fn watch_messages(shared: Arc<BrokerState>) {
     let Some(durable) = shared.durable.clone() else { return };
     drop(shared);
     let mut seen = spool::Health::Writing;

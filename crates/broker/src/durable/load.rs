@@ -1,4 +1,4 @@
-//! The start: what is on disk becomes what is in memory, before anybody can connect.
+//! The start: restores the state from disk before clients can connect.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher as _, RandomState};
@@ -20,20 +20,20 @@ use super::record::{
     decode_will_key, subscription_key, will_key,
 };
 use super::wall_clock::WallClock;
-use super::{Changes, Durable, DurableSession, NUMBERS_KEY, RUN_KEY, SafeAt, StoreError, speeds};
+use super::{Changes, CommitPoint, Durable, DurableSession, NUMBERS_KEY, RUN_KEY, StoreError, speeds};
 use crate::auth::{Access, Principal, Standing};
+use crate::broker_state::BrokerState;
 use crate::lifecycle;
 use crate::memory::Kind;
 use crate::registry::{ChargedWill, Client, PartlyRefused, PendingWill, session_bytes};
 use crate::router::Grant;
-use crate::shared::Shared;
 
-/// Takes over what is on disk; subscriptions, retained messages and Wills of the last run are there from here on.
+/// Restores the state of the last run: sessions, subscriptions, retained messages, Wills and speeds.
 ///
 /// # Errors
-/// Something cannot be read. A broker that went on without it would have forgotten what it has acknowledged, so that it
-/// is better not to start.
-pub(crate) fn load(shared: &Shared, durable: &Durable) -> Result<(), StoreError> {
+/// A part cannot be read. A broker that went on without it would lose state that it has acknowledged, so that it is
+/// better not to start.
+pub(crate) fn load(shared: &BrokerState, durable: &Durable) -> Result<(), StoreError> {
     let began = Instant::now();
     if let Some(cut) = durable.state.cut_off() {
         tracing::warn!("left out of the state: {cut}");
@@ -52,9 +52,9 @@ pub(crate) fn load(shared: &Shared, durable: &Durable) -> Result<(), StoreError>
     let records = loading.will_records()?;
     let wills = records.len();
     durable.state.found_whole();
-    // Nothing fails any more. Before the Wills, which may change the same things anew.
+    // No error is possible any more. Before the Wills, which may change the same records again.
     durable.make(&std::mem::take(&mut loading.changes));
-    // Last: there is somebody to receive them.
+    // Last: a Will needs its receivers.
     let mut records = records.into_iter().peekable();
     while let Some((client_id, number, record)) = records.next() {
         let is_last = records.peek().is_none_or(|(next, ..)| *next != client_id);
@@ -69,25 +69,25 @@ pub(crate) fn load(shared: &Shared, durable: &Durable) -> Result<(), StoreError>
 }
 
 struct Loading<'a> {
-    shared: &'a Shared,
+    shared: &'a BrokerState,
     durable: &'a Durable,
     clock: WallClock,
     now: Instant,
-    /// What has changed since it was written, by time alone or by rules.
+    /// Updates of records that time or changed rules have made outdated.
     changes: Changes,
     /// Sessions whose user or listener is not configured.
     unknown: usize,
 }
 
-/// How long a start waits for the disk, twice.
+/// How long a start waits for the disk, at most twice.
 const RUN_PATIENCE: Duration = Duration::from_secs(2);
-/// Of 2^23.
+/// Run numbers that a failed write may skip, of 2^23.
 const RUNS_LEFT_OUT: u64 = 1 << 10;
 
 type Subscriptions = HashMap<u64, Vec<(TopicFilter, Grant)>>;
 
 impl Loading<'_> {
-    /// Shows `decode` every record of a table.
+    /// Calls `decode` with every record of a table.
     fn each(&self, table: Table, mut decode: impl FnMut(&[u8], &[u8]) -> Result<(), RecordError>) -> Result<(), Cause> {
         let mut damaged = None;
         let scanned = self.durable.state.scan(table, &mut |key, value| {
@@ -101,7 +101,7 @@ impl Loading<'_> {
         damaged.map_or(Ok(()), Err)
     }
 
-    /// The last number that was given; and begins another run.
+    /// Returns the last number that was given, and begins another run.
     fn last_number(&mut self) -> Result<u64, Cause> {
         let (mut last, mut run, mut queues) = (0, 0, 0);
         self.each(Table::Meta, |key, value| {
@@ -122,13 +122,15 @@ impl Loading<'_> {
         Ok(last)
     }
 
-    /// No other run has its places: that is safe before the first of them is used. Where the disk does not take it, the number
-    /// is one that the next run is not likely to come to.
+    /// Begins a run.
+    ///
+    /// The run's number makes its offsets unique, so that it is durable before the first of them is used. If the disk
+    /// does not take it, a random higher number replaces it, which the next run is unlikely to get.
     fn begin_run(&self, run: u64) {
         let write = |run: u64| {
             let mut change = Changes::default();
             change.put(Table::Meta, RUN_KEY.to_vec(), run.to_le_bytes().to_vec());
-            let SafeAt { state, .. } = self.durable.make(&change);
+            let CommitPoint { state, .. } = self.durable.make(&change);
             self.durable.state.wait(state, RUN_PATIENCE)
         };
         let mut run = run;
@@ -140,7 +142,7 @@ impl Loading<'_> {
         self.durable.set_run(run);
     }
 
-    /// What waits for sessions and share groups stays on disk; how much that is. What waits for nobody any more goes.
+    /// Drops queues without an owner. Returns the number of messages in the others, which stay on disk.
     fn messages(&mut self) -> u64 {
         let mut known = self.shared.router.restore_waiting(self.durable);
         self.durable.forget_unknown_groups(&mut self.changes);
@@ -152,7 +154,7 @@ impl Loading<'_> {
         self.durable.spool.stats().waiting
     }
 
-    /// How many there are.
+    /// Restores sessions and their subscriptions. Returns the number of sessions.
     fn sessions(&mut self, last_number: u64) -> Result<usize, Cause> {
         let mut subscriptions = Subscriptions::new();
         self.each(Table::Subscriptions, |key, value| {
@@ -174,7 +176,7 @@ impl Loading<'_> {
             let its_own = subscriptions.remove(&record.number.get()).unwrap_or_default();
             count += usize::from(self.session(client_id, record, its_own));
         }
-        // Of sessions that are no more, which a crash may leave.
+        // Subscriptions of ended sessions, which a crash may leave.
         for (session, filters) in subscriptions {
             if let Some(number) = std::num::NonZeroU64::new(session) {
                 let keys = filters.iter().map(|(filter, _)| subscription_key(number, filter));
@@ -184,7 +186,7 @@ impl Loading<'_> {
         Ok(count)
     }
 
-    /// Whether it is still there.
+    /// Restores a session, unless it has expired. Returns whether it goes on.
     fn session(
         &mut self,
         client_id: Text,
@@ -207,7 +209,7 @@ impl Loading<'_> {
             self.note_unknown(&principal);
         }
         if record.ended == 0 && record.expiry != u32::MAX {
-            // Its connection ended with the last run, nobody knows when: its time begins now.
+            // Its connection ended with the last run, at an unknown time: its expiry begins now.
             record.ended = self.clock.to_wall(Some(self.now));
             self.changes.put(Table::Sessions, client_id.as_bytes().to_vec(), record.encode());
         }
@@ -232,7 +234,7 @@ impl Loading<'_> {
         shared.metrics.subscriptions.add(subscriptions.len() as u64);
         for (filter, grant) in subscriptions {
             state.subscriptions.restore(&filter, grant, &account);
-            // Share groups keep members whose user is not known, for the messages that wait there: see `enforcement`.
+            // Share groups keep members whose user is unknown, for messages in their queues: see `enforcement`.
             let is_allowed = || !filter.is_shared() || client.rights.check_subscription(&filter).is_ok();
             let is_routed = if is_known { is_allowed() } else { filter.is_shared() };
             if is_routed {
@@ -245,8 +247,9 @@ impl Loading<'_> {
         true
     }
 
-    /// The messages under way, as far as they need not be read, the queue of those that wait, and refusals of which the
-    /// client may not know.
+    /// The parts of a session that need no read from the log.
+    ///
+    /// Returns the session, its queue, and refusals that the client may not know of.
     fn messages_of(&self, record: &SessionRecord) -> (Session, Arc<StoredQueue>, Option<Box<PartlyRefused>>) {
         let queue = DurableSession::loaded(record).queue(self.durable, None);
         let mut session = Session::stored();
@@ -264,7 +267,7 @@ impl Loading<'_> {
         owner_now(&self.shared.access, &listeners, owner.principal(client_id.clone()))
     }
 
-    /// A session stays whose user or listener is not configured.
+    /// Logs the first session whose user or listener is not configured, and counts all of them. They stay.
     fn note_unknown(&mut self, Principal { client_id, identity, listener }: &Principal) {
         let (user, realm) = (&identity.user, &identity.realm);
         if self.unknown == 0 {
@@ -276,7 +279,7 @@ impl Loading<'_> {
         self.unknown += 1;
     }
 
-    /// How many there are.
+    /// Restores retained messages. Returns their number.
     fn retained(&mut self) -> Result<usize, Cause> {
         let mut expired = Vec::new();
         let mut count = 0;
@@ -323,8 +326,10 @@ impl Loading<'_> {
         Ok(())
     }
 
-    /// Those of connections that ended with the last run, and those that waited for their delay; and those that were published
-    /// as it ended, of each client before its last one.
+    /// Reads all Wills on disk, the newest of each client last.
+    ///
+    /// These are Wills of connections that ended with the last run, Wills in their delay, and Wills that were published
+    /// as that run ended.
     fn will_records(&self) -> Result<Vec<(Text, u16, WillRecord)>, Cause> {
         let mut records = Vec::new();
         self.each(Table::Wills, |key, value| {
@@ -357,19 +362,21 @@ impl Loading<'_> {
             lifecycle::put_down(shared, lease, self.now);
             return;
         }
-        // Without a session there is nothing to wait for. [MQTT-3.1.3-9]
+        // Without a session there is no delay. [MQTT-3.1.3-9]
         let principal = self.principal(&record.owner, client_id);
         let of_no_session = |principal: &Principal| -> Client { shared.new_client(principal, 0, self.now) };
-        let safe_at = match client {
+        let commit_point = match client {
             Some(client) => lifecycle::publish_will(shared, &client, record.will, self.now),
             None => lifecycle::publish_will(shared, &of_no_session(&principal), record.will, self.now),
         };
-        self.durable.forget_will_when(safe_at, client_id, number);
+        self.durable.forget_will_when(commit_point, client_id, number);
     }
 }
 
-/// Who the owner of a session is now. One whose listener is not configured any more came through another one that it may
-/// come through, if it does not matter which.
+/// The present owner of a session.
+///
+/// If its listener is not configured any more, another one takes its place: a listener that accepts the owner. This
+/// holds only if all such listeners agree on the user.
 pub(super) fn owner_now(access: &Access, listeners: &[Arc<str>], before: Principal) -> Principal {
     if listeners.contains(&before.listener) {
         return before;

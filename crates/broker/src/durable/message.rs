@@ -1,14 +1,14 @@
-//! A message that waits, as bytes: a body that all its places have in common, and a tag for each place.
+//! Encoding of a stored message: one body for all of its entries, and a tag for each entry.
 //!
 //! ```text
-//!   body   3 | published QoS 1, RETAIN 4, expires 8 | bytes of properties 4 | expiry, if it expires | Topic Name | properties
-//!            | payload
-//!          expiry: time 8 | seconds left at storing 4 | number of the run that stored it 8 | time by that run's clock 8
+//!   body   3 | published QoS 1, RETAIN 4, expires 8 | bytes of properties 4 | expiry, if it expires | Topic Name
+//!            | properties | payload
+//!          expiry: time 8 | seconds left at storing 4 | number of the storing run 8 | time by that run's clock 8
 //!          2 | published QoS 1, RETAIN 4 | expires 8 | seconds left 4 | bytes of properties 4 | …: older, is read and
 //!            never written
 //!          1 | … without the seconds left: likewise
-//!   tag    of a session: QoS 1, RETAIN 4 | Subscription Identifiers, 4 each; or nothing: as it was published, RETAIN 0
-//!          of a share group: hash of what its member is chosen by 8; or nothing. No session's tag is as long
+//!   tag    of a session: QoS 1, RETAIN 4 | Subscription Identifiers, 4 each; or nothing: as published, RETAIN 0
+//!          of a share group: hash of the key that the group chose by 8; or nothing. No session's tag has 8 bytes
 //! ```
 
 use std::num::NonZeroU64;
@@ -22,7 +22,7 @@ use super::bytes::{Fields, RecordError};
 use super::message_expiry::{MessageClock, MessageExpiry};
 use super::wall_clock::WallTime;
 
-/// What goes before the template in a body.
+/// The part of a body before the template.
 #[derive(Debug)]
 pub(super) struct Head {
     bytes: [u8; HEAD_BYTES + MessageExpiry::BYTES],
@@ -35,7 +35,7 @@ impl Head {
     }
 }
 
-/// The body of a message, in parts.
+/// Encodes the part of a body before the template.
 pub(super) fn head(delivery: &Delivery, clock: MessageClock) -> Head {
     let mut head = Head { bytes: [0; _], len: HEAD_BYTES };
     head.bytes[0] = VERSION;
@@ -49,7 +49,7 @@ pub(super) fn head(delivery: &Delivery, clock: MessageClock) -> Head {
     head
 }
 
-/// What one session's place has of its own.
+/// Encodes the tag of an entry in a session's queue.
 pub(super) fn put_tag(delivery: &Delivery, tag: &mut Vec<u8>) {
     tag.clear();
     let identifiers = delivery.identifiers();
@@ -57,20 +57,20 @@ pub(super) fn put_tag(delivery: &Delivery, tag: &mut Vec<u8>) {
         return;
     }
     tag.push(flags(delivery.qos, delivery.retain));
-    // A tag has room for no more; who has more subscriptions of its own to one topic is told of the first ones.
+    // A tag has no room for more. A session with more subscriptions to one topic gets the first identifiers only.
     identifiers.iter().take(IDENTIFIERS_MAX).for_each(|identifier| tag.extend_from_slice(&identifier.to_le_bytes()));
 }
 
-/// What a share group's place has of its own.
+/// Encodes the tag of an entry in a share group's queue.
 pub(super) fn put_group_tag(delivery: &Delivery, tag: &mut Vec<u8>) {
     tag.clear();
     tag.extend(delivery.share_key.iter().flat_map(|key| key.get().to_le_bytes()));
 }
 
-/// The delivery that a body and a tag say, and whether its time is over.
+/// Decodes a body and a tag. Returns the delivery, and whether it has expired.
 ///
 /// # Errors
-/// They are not what was written, or a later version wrote them.
+/// They are damaged, or a later version wrote them.
 pub(super) fn decode(body: Bytes, tag: &[u8], clock: MessageClock) -> Result<(Delivery, bool), RecordError> {
     let (BodyHead { flags, expiry, properties_len }, fields) = BodyHead::take(&body)?;
     let (published_qos, published_retain) = flags_in(flags)?;
@@ -93,12 +93,12 @@ pub(super) fn decode(body: Bytes, tag: &[u8], clock: MessageClock) -> Result<(De
     Ok((delivery, expires_at.is_some_and(|at| clock.has_come(at))))
 }
 
-/// When a message's time is over, as its body says.
+/// When a message expires, as its body says; 0: never.
 pub(super) fn expires(body: &[u8]) -> Result<WallTime, RecordError> {
     Ok(BodyHead::take(body)?.0.expiry.map_or(0, |expiry| expiry.stored.time))
 }
 
-/// What is before the template in a body of any version.
+/// The part of a body before the template, in any version.
 struct BodyHead {
     flags: u8,
     expiry: Option<MessageExpiry>,
@@ -106,7 +106,7 @@ struct BodyHead {
 }
 
 impl BodyHead {
-    /// And what follows.
+    /// Decodes it, and returns the fields behind it too.
     fn take(body: &[u8]) -> Result<(Self, Fields<'_>), RecordError> {
         let (mut fields, version) = Fields::of_versions(body, &VERSIONS)?;
         let flags = fields.u8()?;
@@ -135,7 +135,7 @@ const VERSION_WITHOUT_INTERVAL: u8 = 1;
 const VERSIONS: [u8; 3] = [VERSION_WITHOUT_INTERVAL, VERSION_WITHOUT_RUN, VERSION];
 /// A flag of a body: its expiry follows.
 const EXPIRES: u8 = 8;
-/// Of a message that does not expire.
+/// Bytes before the template in the body of a message that does not expire.
 pub(super) const HEAD_BYTES: usize = 6;
 const IDENTIFIERS_MAX: usize = 63;
 
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_comes_back_as_each_receiver_gets_it() {
+    fn stored_message_is_decoded_as_each_receiver_gets_it() {
         let clock = RunClock::begin().now();
         let plain = delivery(QoS::AtLeastOnce, false);
         let less = Delivery { published_qos: QoS::ExactlyOnce, published_retain: true, ..plain.clone() };
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_group_chose_by_comes_back_and_need_not_be_there() {
+    fn share_key_of_a_group_tag_is_optional_and_round_trips() {
         let clock = RunClock::begin().now();
         for key in [None, NonZeroU64::new(7), NonZeroU64::new(u64::MAX)] {
             let delivery = Delivery { share_key: key, ..delivery(QoS::AtLeastOnce, true) };
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn mqtt_3_3_2_5_what_has_expired_meanwhile_does_not_come_back() {
+    fn mqtt_3_3_2_5_stored_message_expires_on_disk() {
         let clock = RunClock::begin().now();
         let soon = Instant::now() + Duration::from_secs(60);
         let (body, tag) = stored(&Delivery { expires_at: Some(soon), ..delivery(QoS::AtLeastOnce, false) }, clock);
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn clock_set_forward_for_a_while_ends_no_message() {
+    fn clock_set_forward_for_a_while_expires_no_message() {
         let clock = RunClock::begin().now();
         let hour = Duration::from_secs(3600);
         let expiring = Delivery { expires_at: Some(clock.at() + hour), ..delivery(QoS::AtLeastOnce, false) };
@@ -260,11 +260,11 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_message_is_an_error() {
+    fn damaged_body_or_tag_is_an_error() {
         let clock = RunClock::begin().now();
         let (body, _) = stored(&delivery(QoS::ExactlyOnce, false), clock);
         for end in 0..body.len() {
-            // What is left of the payload may be less: the log's checksum is about that.
+            // A cut payload is no error here: the log's checksum detects that.
             let cut = decode(body.slice(..end), &[], clock);
             assert!(cut.is_err() || end >= HEAD_BYTES + 5, "{end} bytes");
         }

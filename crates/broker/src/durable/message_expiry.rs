@@ -1,7 +1,7 @@
-//! When a stored message expires.
+//! Expiry of stored messages.
 //!
-//! The clock on the wall may be set at any time. So a message that is read back by the run that stored it is judged by that run's
-//! own clock. Other runs have the wall clock alone, and the seconds that were left.
+//! The wall clock may be set at any time. So the run that stored a message judges its expiry by its own monotonic
+//! clock. Other runs have only the wall clock, and the seconds that were left.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::time::{Duration, Instant};
@@ -9,15 +9,15 @@ use std::time::{Duration, Instant};
 use super::bytes::{Fields, RecordError};
 use super::wall_clock::{StoredExpiry, WallClock, millis};
 
-/// The monotonic clock of one run, from the opening of its store on.
+/// The monotonic clock of one run, which begins when the run opens the store.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct RunClock {
-    /// Random: no other run has it.
+    /// Random, so that no other run has it.
     number: u64,
     began: Instant,
 }
 
-/// One moment on the clocks of the run and on the wall.
+/// One moment, on the run's clock and on the wall clock.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct MessageClock {
     run: RunClock,
@@ -28,11 +28,11 @@ pub(super) struct MessageClock {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct MessageExpiry {
     pub(super) stored: StoredExpiry,
-    /// `None`: the record is of an older version.
+    /// `None`: an older version wrote the record.
     run: Option<RunTime>,
 }
 
-/// A time that only one run understands.
+/// A time on the clock of one run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct RunTime {
     number: u64,
@@ -41,7 +41,7 @@ struct RunTime {
 }
 
 impl RunClock {
-    /// Of a run that begins now.
+    /// The clock of a run that begins now.
     pub(super) fn begin() -> Self {
         // The hasher's keys are random, and differ from call to call.
         Self { number: RandomState::new().hash_one(std::process::id()), began: Instant::now() }
@@ -60,13 +60,13 @@ impl MessageClock {
         MessageExpiry { stored: self.wall.to_stored_expiry(Some(expires_at)), run: Some(RunTime { number, ms }) }
     }
 
-    /// When a message expires that was read back now. `None`: no clock comes to that.
+    /// When a message expires that was read back now. `None`: beyond the range of the clock.
     pub(super) fn expires_at(self, MessageExpiry { stored, run }: MessageExpiry) -> Option<Instant> {
         let RunClock { number, began } = self.run;
         match run.filter(|time| time.number == number) {
             Some(time) => began.checked_add(Duration::from_millis(time.ms)),
             None => {
-                // It was stored before this run began, so that its seconds have begun too.
+                // Another run stored it, so that its interval had begun when this run began.
                 let at = self.wall.expires_at(stored)?;
                 let latest = began.checked_add(Duration::from_secs(stored.interval.into()));
                 Some(latest.map_or(at, |latest| at.min(latest)))
@@ -96,7 +96,7 @@ impl MessageExpiry {
         Ok(Self { stored, run: Some(RunTime { number: fields.u64()?, ms: fields.u64()? }) })
     }
 
-    /// As an older version wrote it; `None`: the message does not expire.
+    /// Decodes the layout of an older version; `None`: the message does not expire.
     pub(super) fn take_older(fields: &mut Fields<'_>, has_interval: bool) -> Result<Option<Self>, RecordError> {
         let stored = StoredExpiry::take(fields, has_interval)?;
         Ok((stored.time != 0).then_some(Self { stored, run: None }))
@@ -105,22 +105,22 @@ impl MessageExpiry {
 
 #[cfg(test)]
 impl MessageClock {
-    /// After so long.
+    /// The clock after so much time.
     pub(super) fn later(self, by: Duration) -> Self {
         Self { wall: self.wall.later(by), ..self }
     }
 
-    /// After somebody has set the clock back.
+    /// The clock after somebody has set it back.
     pub(super) fn set_back(self, by: Duration) -> Self {
         Self { wall: self.wall.set_back(by), ..self }
     }
 
-    /// After somebody has set the clock forward.
+    /// The clock after somebody has set it forward.
     pub(super) fn set_forward(self, by: Duration) -> Self {
         Self { wall: self.wall.set_forward(by), ..self }
     }
 
-    /// In another run, which begins now.
+    /// The clock in another run, which begins now.
     pub(super) fn restarted(self) -> Self {
         let number = self.run.number.wrapping_add(1);
         Self { run: RunClock { number, began: self.wall.at() }, ..self }
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn clock_wrong_for_a_while_ends_no_expiry_in_the_next_run() {
+    fn clock_wrong_for_a_while_shortens_no_expiry_in_the_next_run() {
         let clock = RunClock::begin().now();
         let stored = clock.to_stored(clock.at() + HOUR);
         // Read once the clock is right again; stored while it was wrong.

@@ -1,11 +1,14 @@
-//! What is kept on disk of the broker's state: see `record` for its form, `load` for the start.
+//! The broker's state on disk. See `record` for its format and `load` for the start.
 //!
-//! Written where it changes, under the lock or lease under which it changes in memory, so that what is on disk has the
-//! same order. A [`SafeAt`] says when; nobody waits for it but whoever acknowledges.
+//! Each change is written under the lock or lease that protects it in memory, so that disk and memory have the same
+//! order. A [`CommitPoint`] says when a change is durable; only acknowledgements wait for it.
+//!
+//! A *run* is the time from one start of the broker to the next.
 
 pub mod administration;
 mod asked_wake;
 mod bytes;
+mod commit_point;
 mod endings;
 mod error;
 mod groups;
@@ -20,7 +23,6 @@ mod reader;
 mod realms;
 mod record;
 mod retained;
-mod safe_at;
 mod secret;
 mod session;
 mod speeds;
@@ -50,13 +52,13 @@ use tenbin_store::{DirectoryError, LockedDirectory, MessageFiles, Sync};
 use tokio::sync::oneshot;
 
 pub(crate) use asked_wake::AskedWake;
+pub(crate) use commit_point::CommitPoint;
 pub use error::StoreError;
 pub(crate) use health::watch_messages;
 pub(crate) use load::load;
 pub(crate) use queue::{PublisherId, Stored, StoredQueue, as_refused};
 pub(crate) use reader::{Page, PageOf, UnderWay, read_again_after};
 pub(crate) use retained::EncodedRetained;
-pub(crate) use safe_at::SafeAt;
 pub(crate) use secret::new_secret;
 pub(crate) use session::DurableSession;
 pub(crate) use speeds::{keep_speeds, keep_speeds_now};
@@ -66,43 +68,43 @@ pub(crate) use thread_wakes::serve as serve_wakes;
 pub(crate) use waiting::Tail;
 pub(crate) use will::forget_wills;
 
-/// The broker's state on disk.
+/// The store of the broker: state, log of messages, and the thread that reads from the log.
 #[derive(Debug)]
 pub(crate) struct Durable {
     state: State,
-    /// Messages.
+    /// The log of messages.
     spool: Arc<Spool>,
     reader: reader::Reader,
-    /// By which messages of this run expire.
+    /// Clock by which messages expire that this run stored.
     clock: RunClock,
-    /// What it had when it was opened.
+    /// Contents of the log when it was opened.
     recovered: Recovered,
-    /// Where the places of this run begin in queues that are empty.
+    /// First offset of this run, for queues that are empty.
     first_place: AtomicU64,
     numbers: Mutex<Numbers>,
-    /// Share groups of the last run that nobody has joined yet, with their queues.
+    /// Share groups of the last run without a member so far, with the numbers of their queues.
     known_groups: Mutex<HashMap<Vec<u8>, NonZeroU64>>,
     endings: Endings,
     publishers_wait: bool,
-    /// Of the disk that all of it may take; 0: no bound.
+    /// Maximum of disk bytes for state and log together; 0: no bound.
     bytes_maximum: u64,
-    /// More than that is in use. Relaxed: a hint.
+    /// More than `bytes_maximum` is in use. Relaxed: a hint.
     is_over_maximum: AtomicBool,
     published_wills: PublishedWills,
-    /// Ours as long as we write there, and the reader has the spool.
+    /// Keeps the directory locked while this writes there and while the reader has the spool.
     directory: Arc<LockedDirectory>,
 }
 
-/// Of sessions: never given twice, whatever becomes of the process.
+/// Numbers of sessions and share groups. No number is given twice, even after a crash.
 #[derive(Debug)]
 struct Numbers {
-    /// The last one given.
+    /// The last number given.
     last: u64,
-    /// Up to here they are taken, says the disk, or a change that goes before those who have one.
+    /// Numbers up to here are reserved, on disk or by a change that precedes every change with such a number.
     reserved: u64,
 }
 
-/// Changes that are made together.
+/// State changes that are made together.
 #[derive(Debug, Default)]
 pub(crate) struct Changes(Vec<(Table, Vec<u8>, Option<Vec<u8>>)>);
 
@@ -115,7 +117,7 @@ impl Durable {
         Self::open_bounded(directory, sync, 0)
     }
 
-    /// That of `directory`, which is made if it is not there; see [`load`]. At most `bytes_maximum` of the disk, 0: no bound.
+    /// Opens or creates the store in `directory`; see [`load`]. `bytes_maximum`: bound on its disk bytes, 0: none.
     ///
     /// # Errors
     /// The directory is in use, or cannot be used, or was written by another version.
@@ -148,21 +150,23 @@ impl Durable {
         })
     }
 
-    /// The messages are those of the state.
+    /// Checks that the log belongs to the state.
+    ///
+    /// If no file in the log's directory names the store yet, it writes one.
     fn keep_together(directory: &Path, state: &State) -> Result<(), StoreError> {
         let failed = |error| Cause::Directory(DirectoryError::Io(directory.to_owned(), error));
         let messages = MessageFiles::of(directory).map_err(failed)?;
         let mut has_run = false;
         let scanned = state.scan(Table::Meta, &mut |key, _| has_run |= key == RUN_KEY);
         scanned.map_err(|error| Cause::Table(Table::Meta.name(), error))?;
-        // A run begins when there are files for its messages.
+        // A run creates the log's files before it writes its number.
         if has_run {
             messages.require(directory).map_err(|mismatch| Cause::Open(OpenError::Mismatch(mismatch)))?;
         }
         Ok(messages.name(directory, state.id()).map_err(failed)?)
     }
 
-    /// Whether nobody gets what is kept before it is safe.
+    /// Sets whether receivers get a stored message only once it is durable.
     pub(crate) fn publishers_wait(self, publishers_wait: bool) -> Self {
         Self { publishers_wait, ..self }
     }
@@ -171,20 +175,21 @@ impl Durable {
         self.directory.path()
     }
 
-    /// Whether these can be acknowledged.
+    /// Whether `at` is durable, so that it may be acknowledged.
     #[inline]
-    pub(crate) fn is_safe(&self, at: SafeAt) -> bool {
+    pub(crate) fn is_safe(&self, at: CommitPoint) -> bool {
         self.state.is_done(at.state) && self.spool.durable() >= at.spool
     }
 
-    /// Whether these wait for the state, and not for messages alone.
-    pub(crate) fn waits_for_state(&self, at: SafeAt) -> bool {
+    /// Whether `at` still waits for the state, and not only for the log.
+    pub(crate) fn waits_for_state(&self, at: CommitPoint) -> bool {
         !self.state.is_done(at.state)
     }
 
-    /// Wakes when they can, or before: then it has to be asked for again. Where there is an answer, as long as that is kept.
+    /// Wakes `waker` once `at` is durable, or earlier: the task has to check, and to ask again. Dropping the returned
+    /// [`AskedWake`] cancels the wake-up.
     #[must_use]
-    pub(crate) fn wake_when_safe(self: &Arc<Self>, at: SafeAt, waker: &Waker) -> Option<AskedWake> {
+    pub(crate) fn wake_when_safe(self: &Arc<Self>, at: CommitPoint, waker: &Waker) -> Option<AskedWake> {
         if self.state.is_done(at.state) {
             thread_wakes::wake_at(&self.spool, at.spool, waker);
             return None;
@@ -192,26 +197,26 @@ impl Durable {
         Some(AskedWake { durable: Arc::clone(self), wake: self.state.wake_at(at.state, waker) })
     }
 
-    /// What was appended goes to its receivers now: after the disk, if so configured.
+    /// Waits for the disk between append and delivery, if `publishers_wait` is set.
     #[inline]
-    pub(crate) fn before_receivers(&self, at: SafeAt) {
+    pub(crate) fn before_receivers(&self, at: CommitPoint) {
         if self.publishers_wait {
-            // While the disk fails, publishers wait for their acknowledgements, and nobody else for anything.
+            // An error is ignored: while the disk fails, only acknowledgements to publishers wait.
             let _ = self.spool.wait(at.spool);
         }
     }
 
-    /// When all of the state is safe that has changed until now.
-    pub(crate) fn all(&self) -> SafeAt {
-        SafeAt::of_state(self.state.last())
+    /// Commit point that covers every state change made so far.
+    pub(crate) fn all(&self) -> CommitPoint {
+        CommitPoint::of_state(self.state.last())
     }
 
-    /// Whether no further changes are to be made for now which nobody waits for: the disk is behind, or fails.
+    /// Whether to refuse new state for now: the disk is behind or fails, or the store is over its maximum.
     pub(crate) fn is_congested(&self) -> bool {
         self.state.is_congested() || self.is_over_maximum.load(Ordering::Relaxed)
     }
 
-    /// Tells the log how much the state takes, where both have a common maximum.
+    /// Tells the log the size of the state, where both have a common maximum.
     pub(crate) fn note_used_bytes(&self) {
         if self.bytes_maximum > 0 {
             let state = self.state.used_bytes();
@@ -221,22 +226,22 @@ impl Durable {
         }
     }
 
-    /// Bytes of the disk that the state and the messages take.
+    /// Disk bytes of the state, and of the messages.
     pub(crate) fn used_bytes(&self) -> (u64, u64) {
         (self.state.used_bytes(), self.spool.used_bytes())
     }
 
-    /// Bytes that the file system still has.
+    /// Free bytes of the file system.
     pub(crate) fn free_bytes(&self) -> Option<u64> {
         self.spool.free_bytes()
     }
 
-    /// 0: no bound.
+    /// Maximum of disk bytes; 0: no bound.
     pub(crate) fn bytes_maximum(&self) -> u64 {
         self.bytes_maximum
     }
 
-    /// Whether changes do not become safe.
+    /// Whether state changes cannot become durable at present.
     pub(crate) fn is_failing(&self) -> bool {
         self.state.health() != Health::Writing
     }
@@ -245,17 +250,17 @@ impl Durable {
         self.state.stats()
     }
 
-    /// Figures of the messages, and how they are in a word.
+    /// Figures of the log, and its health in a word.
     pub(crate) fn message_stats(&self) -> (spool::Stats, &'static str) {
         (self.spool.stats(), health::word(&self.spool.health()))
     }
 
-    /// Of messages.
+    /// Figures of the log.
     pub(crate) fn spool_stats(&self) -> spool::Stats {
         self.spool.stats()
     }
 
-    /// Blocks until all is safe, or `patience` is over.
+    /// Blocks until all changes and messages are durable, or `patience` is over. Returns whether they are.
     pub(crate) fn flush(&self, patience: Duration) -> bool {
         let end = Instant::now() + patience;
         let messages = self.all_messages();
@@ -268,9 +273,9 @@ impl Durable {
         is_written && self.is_safe(messages) && self.state.wait(self.state.last(), left)
     }
 
-    pub(crate) fn make(&self, changes: &Changes) -> SafeAt {
+    pub(crate) fn make(&self, changes: &Changes) -> CommitPoint {
         if changes.0.is_empty() {
-            return SafeAt::NOW;
+            return CommitPoint::NOW;
         }
         let changes = changes.0.iter();
         let state = self.state.change(changes.map(|(table, key, value)| Change {
@@ -278,62 +283,66 @@ impl Durable {
             key,
             value: value.as_deref(),
         }));
-        SafeAt::of_state(state)
+        CommitPoint::of_state(state)
     }
 
-    /// A number for a session. Where it needs more of them to be taken, that is written before anything that has it.
+    /// Returns a new number. A change that reserves more numbers precedes every change that contains one of them.
     fn next_number(&self) -> NonZeroU64 {
         let mut numbers = self.numbers.lock().unwrap_or_else(PoisonError::into_inner);
         numbers.last += 1;
         if numbers.last > numbers.reserved {
             numbers.reserved = numbers.last + NUMBERS_RESERVED;
             let value = numbers.reserved.to_le_bytes();
-            // Under the lock: who gets the next number may be written before us.
+            // Under the lock: else a change with the next number could be written before this one.
             self.state.change([Change { table: Table::Meta, key: NUMBERS_KEY, value: Some(&value) }]);
         }
         NonZeroU64::new(numbers.last).expect("it begins with 1 and does not come round")
     }
 
-    /// Where places begin in this run: behind all of the runs before, whose highest ones may be forgotten.
+    /// First offset of this run: above those of all earlier runs, whose highest offsets may be forgotten.
     fn first_place(&self) -> u64 {
         self.first_place.load(Ordering::Relaxed)
     }
 
-    /// A queue for a session that ends with its connection, as this one's messages do. Its places are above those of the queue
-    /// that the client had `before`. The next start finds that it is nobody's.
+    /// Creates the queue of a session that ends with its connection.
+    ///
+    /// Its offsets are above those of the client's queue `before`. The next start drops it, since no session owns it
+    /// then.
     pub(crate) fn temporary_queue(&self, before: Option<&StoredQueue>) -> Arc<StoredQueue> {
         let first = before.map_or(0, StoredQueue::peek).max(self.first_place());
         StoredQueue::temporary(self.next_number(), first)
     }
 
-    /// The run's number, which no run before had.
+    /// Sets the number of this run, which no earlier run had.
     fn set_run(&self, run: u64) {
         self.first_place.store(run << PLACES_BITS, Ordering::Relaxed);
     }
 
-    /// The next messages of a queue; nothing where it is closed.
+    /// Reads the next messages of a queue. The channel closes without a page once the reader has ended.
     pub(crate) fn read(&self, page: PageOf) -> oneshot::Receiver<Page> {
         self.reader.page(page)
     }
 
-    /// As [`Durable::read`], for whoever has no task: `take` is called on the thread that reads for all, so that it has to be
-    /// short, and may wait for nothing but short locks. Where it panics it is called once more, with a broken page.
+    /// Reads as [`Durable::read`] does, for callers without a task.
+    ///
+    /// `take` runs on the reader thread, which serves all queues: it must be short, and may wait for short locks only.
+    /// If it panics, it is called once more, with a broken page.
     pub(crate) fn read_for(&self, page: PageOf, take: impl Fn(Page) + Send + 'static) {
         self.reader.page_for(page, take);
     }
 
-    /// The messages of a session that were sent and are not wholly acknowledged, in the order of sending; `None`: they cannot
-    /// be read now.
+    /// Reads a session's messages that were sent and are not wholly acknowledged, in the order of sending.
+    /// `None`: some cannot be read for now.
     pub(crate) fn read_under_way(&self, queue: &StoredQueue) -> oneshot::Receiver<Option<Vec<UnderWay>>> {
         self.reader.under_way(queue.id())
     }
 
-    /// Nothing more is read from here on; comes when all is given that was read before.
+    /// Ends reading. Completes once all earlier requests are answered.
     pub(crate) async fn end_reading(&self) {
         self.reader.end().await;
     }
 
-    /// Goes on behind all numbers that were given.
+    /// Sets the highest number given so far.
     fn set_last_number(&self, last: u64) {
         *self.numbers.lock().unwrap_or_else(PoisonError::into_inner) = Numbers { last, reserved: last };
     }
@@ -349,13 +358,13 @@ impl Changes {
     }
 }
 
-/// Longest Client Identifier, topic and filter of a broker with a store, in bytes: keys have a limit.
+/// Longest Client Identifier, topic and filter with a store, in bytes: the state bounds its keys.
 pub(crate) const NAME_BYTES_MAX: u64 = 65_000;
 
 const NUMBERS_KEY: &[u8] = b"session numbers";
-/// Of the last run.
+/// Key of the last run's number.
 const RUN_KEY: &[u8] = b"run";
-/// A run has so many places for each queue, as a power of two; there may be 2^23 runs.
+/// Offsets of one run for each queue, as a power of two; there may be 2^23 runs.
 const PLACES_BITS: u32 = 40;
-/// Numbers that a crash may skip.
+/// Numbers that are reserved at once, which a crash may skip.
 const NUMBERS_RESERVED: u64 = 1 << 20;

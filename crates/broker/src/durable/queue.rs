@@ -6,32 +6,31 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use tenbin_codec::PacketId;
 use tenbin_store::spool::{Origin, Place, QueueId, Sequence};
 
-/// Who holds which Packet Identifier of a QoS 2 message, until PUBREL.
+/// Identifies a QoS 2 message by its publisher's queue and Packet Identifier, until PUBREL.
 pub(crate) type PublisherId = Origin;
 
 /// The queue on disk of one session, or of one share group.
 ///
-/// A message of a session is in the session's queue; one of a share group in the group's, whichever member has it, until it
-/// is done; but one of QoS 2 goes over to the queue of the member that it is sent to, with whom it stays `[MQTT-4.8.2-4]`.
+/// A message of a session is in the session's queue. A message of a share group stays in the group's queue until it is
+/// done, whichever member has it. A QoS 2 message moves to the queue of the member that it is sent to `[MQTT-4.8.2-4]`.
 #[derive(Debug)]
 pub(crate) struct StoredQueue {
     id: QueueId,
-    /// The place of the next message. For what is kept it is raised under the log's lock, so that places rise in the order of the
-    /// log; not for what passes. Relaxed.
+    /// Offset of the next message. Relaxed. A stored message raises it under the log's lock, so that offsets rise in
+    /// the order of the log. A message in transient spill raises it without that lock.
     next: AtomicU64,
-    /// Nothing may come in any more. Written and read under the log's lock; relaxed.
+    /// No message may enter any more. Written and read under the log's lock; relaxed.
     is_over: AtomicBool,
-    /// A group's: where a delivery is stored is told with this in mind.
+    /// The queue is a share group's: [`Stored`] tells its offsets from those of a session's own queue.
     is_of_group: bool,
-    /// Of a session that ends with its connection: nothing of it is wanted after that.
+    /// The session ends with its connection, and the queue with it.
     is_temporary: bool,
-    /// Messages that are here only while they are not in memory may have places from this one on: see `outbox::passing`.
-    /// [`NOTHING_PASSES`]: none are given to them. Written under the outbox's lock; relaxed, for who reads it elsewhere reads
-    /// a hint.
+    /// First offset at which a message in transient spill may stay; [`NOTHING_PASSES`]: at none. See `outbox::passing`.
+    /// Written under the outbox's lock. Relaxed: readers elsewhere take it as a hint.
     passes_from: AtomicU64,
 }
 
-/// The place of a delivery that is stored, as [`Delivery::stored`] says it: that in its group's queue is marked.
+/// Offset of a stored delivery, as in [`Delivery::stored`]. A flag marks offsets of a share group's queue.
 ///
 /// [`Delivery::stored`]: tenbin_session::Delivery::stored
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,28 +42,28 @@ pub(crate) enum Stored {
 }
 
 impl StoredQueue {
-    /// A session's, whose places begin with `first`: higher than all that it ever had.
+    /// The queue of a session, whose offsets begin with `first`: above all that it ever had.
     pub(super) fn of_session(id: NonZeroU64, first: u64) -> Arc<Self> {
         Arc::new(Self::new(id, first, false))
     }
 
-    /// That of a session that ends with its connection.
+    /// The queue of a session that ends with its connection.
     pub(super) fn temporary(id: NonZeroU64, first: u64) -> Arc<Self> {
         Arc::new(Self { is_temporary: true, ..Self::new(id, first, false) })
     }
 
-    /// A share group's.
+    /// The queue of a share group.
     pub(super) fn of_group(id: NonZeroU64, first: u64) -> Arc<Self> {
         Arc::new(Self::new(id, first, true))
     }
 
-    /// A session's that is on no disk.
+    /// The queue of a session without a store.
     #[cfg(test)]
     pub(crate) fn nowhere() -> Arc<Self> {
         Self::numbered(1)
     }
 
-    /// One of a session that has this number.
+    /// The queue of the session with this number.
     #[cfg(test)]
     pub(crate) fn numbered(number: u64) -> Arc<Self> {
         Self::of_session(NonZeroU64::new(number).unwrap(), 1)
@@ -80,12 +79,12 @@ impl StoredQueue {
         self.id
     }
 
-    /// The session publishes a QoS 2 message by this Packet Identifier.
+    /// Identifies the QoS 2 message that the session publishes with this Packet Identifier.
     pub(crate) fn publishes(&self, packet_id: PacketId) -> PublisherId {
         Origin { queue: self.id, identifier: packet_id.get() }
     }
 
-    /// That of the identifiers of the session's messages that were refused in part.
+    /// The queue of the Packet Identifiers of the session's partly refused messages.
     pub(super) fn refused_id(&self) -> QueueId {
         refused_by(self.id)
     }
@@ -94,46 +93,49 @@ impl StoredQueue {
         self.is_of_group
     }
 
-    /// Whether it goes with its session's connection.
+    /// Whether the queue ends with its session's connection.
     pub(crate) fn is_temporary(&self) -> bool {
         self.is_temporary
     }
 
-    /// From now on messages may pass through here, at places that were not given before. Under the outbox's lock.
+    /// Begins transient spill, at offsets above all that were given before. Under the outbox's lock.
     pub(crate) fn begin_passing(&self) {
         self.passes_from.store(self.next.load(Ordering::Relaxed), Ordering::Relaxed);
     }
 
-    /// What has got a place for that, and has not come yet, is not to be left here. Under the outbox's lock.
+    /// Ends transient spill. Messages that arrive later with an offset for it must not stay here. Under the outbox's
+    /// lock.
     pub(crate) fn end_passing(&self) {
         self.passes_from.store(NOTHING_PASSES, Ordering::Relaxed);
     }
 
-    /// Whether messages pass through here now; a hint.
+    /// Whether transient spill is on; a hint.
     #[inline]
     pub(crate) fn is_passing(&self) -> bool {
         self.passes_from.load(Ordering::Relaxed) != NOTHING_PASSES
     }
 
-    /// Whether a message that passes may be left at this place. Under the outbox's lock.
+    /// Whether a message in transient spill may stay at this offset. Under the outbox's lock.
     pub(crate) fn may_pass_at(&self, Sequence(sequence): Sequence) -> bool {
         sequence >= self.passes_from.load(Ordering::Relaxed)
     }
 
-    /// A place for a message that comes into the queue now, above all that were given before; `None`: there is none any more.
-    /// Not under the log's lock: others may be written before it is there, which the spool minds.
+    /// Returns an offset for a message that enters the queue now; `None`: the queue has ended.
+    ///
+    /// It is above all earlier ones. Needs no log lock: the log accepts entries with higher offsets before this one.
     pub(crate) fn next_sequence(&self) -> Option<Sequence> {
         self.next().map(|(place, _)| place.sequence)
     }
 
-    /// As [`StoredQueue::next_sequence`], for so many messages that may need one later.
+    /// Reserves offsets for messages that may need one later: see [`StoredQueue::next_sequence`].
     pub(crate) fn leave_room(&self, messages: usize) -> Range<u64> {
         let first = self.next.fetch_add(messages as u64, Ordering::Relaxed);
         first..first + messages as u64
     }
 
-    /// Where the next message goes, and what its delivery says of it; `None`: nowhere any more. Under the log's lock, or under
-    /// that of an outbox whose connection is there: then it is not over.
+    /// Returns the position of the next message, and the number for its delivery; `None`: the queue has ended.
+    ///
+    /// Under the log's lock, or under that of an outbox with a connection: such an outbox's queue has not ended.
     pub(super) fn next(&self) -> Option<(Place, NonZeroU64)> {
         if self.is_over.load(Ordering::Relaxed) {
             return None;
@@ -142,17 +144,17 @@ impl StoredQueue {
         Some((Place { queue: self.id, sequence }, Stored::new(sequence, self.is_of_group).to_number()))
     }
 
-    /// Under the log's lock, before the queue is dropped.
+    /// Ends the queue. Under the log's lock, before the log drops it.
     pub(super) fn end(&self) {
         self.is_over.store(true, Ordering::Relaxed);
     }
 
-    /// Whether nothing comes in any more; a hint.
+    /// Whether the queue has ended, so that no message may enter; a hint.
     pub(crate) fn is_over(&self) -> bool {
         self.is_over.load(Ordering::Relaxed)
     }
 
-    /// The place of the next message.
+    /// Offset of the next message.
     pub(super) fn peek(&self) -> u64 {
         self.next.load(Ordering::Relaxed)
     }
@@ -182,23 +184,23 @@ impl Stored {
     }
 }
 
-/// The queue that holds identifiers of messages that were refused in part, for the publisher's `queue`.
+/// The queue of Packet Identifiers of partly refused messages from the publisher with this `queue`.
 pub(super) fn refused_by(queue: QueueId) -> QueueId {
     QueueId(queue.0 | OF_REFUSED)
 }
 
-/// The publisher's queue, of its own or of that of its refused messages.
+/// The publisher's own queue, given that one or the queue of its partly refused messages.
 pub(super) fn publishers(queue: QueueId) -> QueueId {
     QueueId(queue.0 & !OF_REFUSED)
 }
 
-/// By what the log knows that a message was refused in part.
+/// The key under which the log records that a message was partly refused.
 pub(crate) fn as_refused(origin: PublisherId) -> PublisherId {
     Origin { queue: refused_by(origin.queue), ..origin }
 }
 
-/// Numbers of sessions and groups are below it.
+/// Flag of queues of partly refused messages: numbers of sessions and groups are below it.
 const OF_REFUSED: u64 = 1 << 63;
-/// No place is so high.
+/// Above every offset.
 const NOTHING_PASSES: u64 = u64::MAX;
 const IN_GROUP: u64 = 1 << 63;

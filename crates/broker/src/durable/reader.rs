@@ -1,7 +1,6 @@
-//! Messages that are read back from the disk, by a thread of its own, so that no task waits for the disk.
+//! Reads messages back from the disk, on a thread of its own, so that no task waits for the disk.
 //!
-//! A connection takes the page that it asked for with its next poll. A share group is nobody's task: what it does with a page is
-//! done here.
+//! A connection takes its page with its next poll. A share group has no task, and processes its page on this thread.
 
 use std::collections::HashMap;
 use std::num::NonZeroU64;
@@ -22,10 +21,10 @@ use super::message_expiry::{MessageClock, RunClock};
 use super::queue::Stored;
 use super::spooled::Mark;
 
-/// The thread that reads.
+/// Handle of the thread that reads.
 #[derive(Debug)]
 pub(super) struct Reader {
-    /// There until it is dropped.
+    /// `Some` until it is dropped.
     requests: Option<mpsc::Sender<Request>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -34,27 +33,27 @@ enum Request {
     Page(PageOf, oneshot::Sender<Page>),
     PageFor(PageOf, Box<dyn Fn(Page) + Send>),
     UnderWay(QueueId, oneshot::Sender<Option<Vec<UnderWay>>>),
-    /// Nothing more: dropped at the end.
+    /// Ends the thread. The sender is dropped at the end.
     End(oneshot::Sender<()>),
 }
 
-/// Which messages of a queue are read.
+/// Which messages of a queue to read.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PageOf {
     pub(crate) queue: QueueId,
-    /// A share group's.
+    /// The queue is a share group's.
     pub(crate) is_of_group: bool,
     pub(crate) from: Sequence,
-    /// Bytes of bodies, about.
+    /// Approximate bytes of bodies.
     pub(crate) bytes: usize,
 }
 
-/// Messages in a row.
+/// Messages of a queue, one after the other.
 #[derive(Debug, Default)]
 pub(crate) struct Page {
-    /// In order. `None`: its time is over, or it is none.
+    /// In order. `None`: the message has expired, or has no body.
     pub(crate) messages: Vec<(Sequence, Option<Delivery>)>,
-    /// One cannot be read: those behind it neither, for now.
+    /// A message cannot be read for now, nor can those behind it.
     pub(crate) is_broken: bool,
 }
 
@@ -68,14 +67,14 @@ pub(crate) struct UnderWay {
 }
 
 impl Page {
-    /// Nothing can be read, for now.
+    /// A page without messages: nothing can be read for now.
     fn broken() -> Self {
         Self { is_broken: true, ..Self::default() }
     }
 }
 
 impl Reader {
-    /// The directory is nobody else's before the thread is done with the spool.
+    /// Starts the thread. It keeps the directory locked until it is done with the spool.
     pub(super) fn start(spool: Arc<Spool>, directory: Arc<LockedDirectory>, clock: RunClock) -> std::io::Result<Self> {
         #[expect(
             clippy::disallowed_methods,
@@ -103,7 +102,8 @@ impl Reader {
         self.ask(|reply| Request::Page(page, reply))
     }
 
-    /// `take` gets it, on the thread that reads: others wait meanwhile. Where it panics it gets a broken one, once.
+    /// Reads a page and gives it to `take` on the thread that reads: other requests wait meanwhile. If `take` panics,
+    /// it is called once more, with a broken page.
     pub(super) fn page_for(&self, page: PageOf, take: impl Fn(Page) + Send + 'static) {
         let _ = self.requests.as_ref().map(|requests| requests.send(Request::PageFor(page, Box::new(take))));
     }
@@ -112,14 +112,14 @@ impl Reader {
         self.ask(|reply| Request::UnderWay(queue, reply))
     }
 
-    /// Reads nothing more from here on; comes when the thread is done with what it reads now, and gives.
+    /// Ends reading. Completes once the thread has answered the requests before this one.
     pub(super) async fn end(&self) {
         let _ = self.ask(Request::End).await;
     }
 
     fn ask<T>(&self, request: impl FnOnce(oneshot::Sender<T>) -> Request) -> oneshot::Receiver<T> {
         let (reply, answer) = oneshot::channel();
-        // Where nobody reads any more, nobody answers, which is seen.
+        // Without a thread, nobody answers: the caller sees the closed channel.
         let _ = self.requests.as_ref().map(|requests| requests.send(request(reply)));
         answer
     }
@@ -128,14 +128,14 @@ impl Reader {
 impl Drop for Reader {
     fn drop(&mut self) {
         self.requests = None;
-        // Who took a page there may have been the last to know of all this: then it ends by itself.
+        // `take` may drop the last owner of the reader on this very thread, which then ends without being joined.
         let thread = self.thread.take().filter(|thread| thread.thread().id() != thread::current().id());
         let _ = thread.map(JoinHandle::join);
     }
 }
 
 fn answer(spool: &Spool, clock: RunClock, request: Request, passed: &mut PassedOver) {
-    // Whoever asked may have gone.
+    // Errors are ignored: the caller may have gone.
     match request {
         Request::Page(of, reply) => {
             let page = go_on(of.queue, || page(spool, clock, of, passed)).unwrap_or_else(Page::broken);
@@ -151,13 +151,14 @@ fn answer(spool: &Spool, clock: RunClock, request: Request, passed: &mut PassedO
             let under_way = go_on(queue, || under_way(spool, clock, queue)).flatten();
             let _ = go_on(queue, || drop(reply.send(under_way)));
         }
-        Request::End(_) => {} // the thread's
+        Request::End(_) => {} // handled by the thread itself
     }
 }
 
-/// `None`: a panic, which is an error of ours with one queue. All others would never be read again if it ended the thread.
+/// Runs `work`; `None`: it panicked, which is a bug that concerns one queue. Ending the thread would stop reads of all
+/// queues.
 fn go_on<T>(QueueId(queue): QueueId, work: impl FnOnce() -> T) -> Option<T> {
-    // All locks that are taken here are used again by whoever comes after a panic, on the threads of connections too.
+    // All users of the locks taken here go on after a panic, on the threads of connections too.
     let done = panic::catch_unwind(AssertUnwindSafe(work));
     done.map_err(|_| tracing::error!(queue, "reading stored messages has panicked: they stay on disk")).ok()
 }
@@ -166,7 +167,7 @@ fn page(spool: &Spool, clock: RunClock, mut of: PageOf, passed: &mut PassedOver)
     loop {
         let (page, last) = read_page(spool, clock, of, passed);
         match last {
-            // There may be more behind messages of which none can be decoded.
+            // More messages may follow a page of which none can be decoded.
             Some(Sequence(last)) if page.messages.is_empty() && !page.is_broken => of.from = Sequence(last + 1),
             _ => {
                 if !(page.is_broken && page.messages.is_empty()) {
@@ -178,16 +179,16 @@ fn page(spool: &Spool, clock: RunClock, mut of: PageOf, passed: &mut PassedOver)
     }
 }
 
-/// Messages that cannot be decoded and have been told of, where one behind them cannot be read: those before that are read again
-/// and again. Up to which place, of each such queue.
+/// Undecodable messages that were logged, of queues with an unreadable message behind them. Reads of such a queue are
+/// repeated, and would log them again. For each queue: the offset up to which they were logged.
 #[derive(Debug, Default)]
 struct PassedOver(HashMap<QueueId, Sequence>);
 
 impl PassedOver {
-    /// Whether it was not told of.
+    /// Whether this message was not logged yet. Notes that it is.
     fn is_new(&mut self, queue: QueueId, sequence: Sequence) -> bool {
         if self.0.len() >= PASSED_OVER_MAX && !self.0.contains_key(&queue) {
-            self.0.clear(); // they are told of once more
+            self.0.clear(); // they are logged once more
         }
         let told = self.0.entry(queue).or_insert(Sequence(0));
         let is_new = sequence > *told;
@@ -195,14 +196,14 @@ impl PassedOver {
         is_new
     }
 
-    /// What was read of it is not read again.
+    /// Forgets a queue whose reads have got past these messages.
     fn goes_on(&mut self, queue: QueueId) {
         self.0.remove(&queue);
     }
 }
 
-/// And the last message that was read, decoded or not. What cannot be decoded is in no page: it is passed over, and stays where
-/// it is.
+/// Reads one page. Also returns the last message that was read, decoded or not. An undecodable message is left out of
+/// the page, and stays on disk.
 fn read_page(spool: &Spool, clock: RunClock, of: PageOf, passed: &mut PassedOver) -> (Page, Option<Sequence>) {
     let PageOf { queue, is_of_group, from, bytes } = of;
     let mut read = Messages::default();
@@ -212,7 +213,7 @@ fn read_page(spool: &Spool, clock: RunClock, of: PageOf, passed: &mut PassedOver
     let decoded = read.iter().map(|message| (message.sequence, decode(message, &all, read.tags(), clock)));
     let mut decoded: Vec<_> = decoded.collect();
     let last = decoded.last().map(|(sequence, _)| *sequence);
-    // Those at the end come again with the next page, and are told then.
+    // Undecodable messages at the end come again with the next page, and are logged then.
     decoded.truncate(decoded.iter().rposition(|(_, decoded)| decoded.is_ok()).map_or(decoded.len(), |at| at + 1));
     let messages = decoded.into_iter().filter_map(|(sequence, decoded)| {
         if let Err(error) = &decoded
@@ -232,7 +233,7 @@ fn read_page(spool: &Spool, clock: RunClock, of: PageOf, passed: &mut PassedOver
     (Page { messages, is_broken }, last)
 }
 
-/// `None`: some of it cannot be read now.
+/// Reads the messages in flight; `None`: some of them cannot be read for now.
 fn under_way(spool: &Spool, clock: RunClock, queue: QueueId) -> Option<Vec<UnderWay>> {
     let mut read = Messages::default();
     let clock = clock.now();
@@ -241,7 +242,7 @@ fn under_way(spool: &Spool, clock: RunClock, queue: QueueId) -> Option<Vec<Under
         let Some(mark) = Mark::of(marked.mark) else { continue };
         let mut delivery = None;
         if !mark.is_received {
-            // They need not be in a row.
+            // They need not be consecutive.
             let limit = Limit { messages: 1, bytes: usize::MAX };
             if let Err(error) = spool.read(queue, marked.sequence, limit, &mut read) {
                 tell(&error);
@@ -251,7 +252,7 @@ fn under_way(spool: &Spool, clock: RunClock, queue: QueueId) -> Option<Vec<Under
             let Some(message) = read.iter().next().filter(|message| message.sequence == marked.sequence) else {
                 continue;
             };
-            // Begun before, so that its expiry does not count any more. [MQTT-4.3.3-7]
+            // Sent before, so that its expiry does not count any more. [MQTT-4.3.3-7]
             let decoded = decode(message, &all, read.tags(), clock);
             let decoded = decoded.unwrap_or_else(|error| {
                 tell_undecodable(queue, marked.sequence, &error);
@@ -272,7 +273,7 @@ fn under_way(spool: &Spool, clock: RunClock, queue: QueueId) -> Option<Vec<Under
     Some(under_way)
 }
 
-/// The message, and whether its time is over; `None`: it has no body any more.
+/// Decodes a message and whether it has expired; `None`: it has no body any more.
 fn decode(
     message: &SpoolMessage,
     all: &Bytes,
@@ -293,7 +294,7 @@ fn tell(error: &ReadError) -> bool {
     true
 }
 
-/// How long nothing is read of a queue after what could not be: twice as long as `before`, the last time, up to a minute.
+/// Delay before a queue is read again after an error: twice `before`, the last delay, up to a minute.
 pub(crate) fn read_again_after(before: Option<Duration>) -> Duration {
     before.map_or(READ_AGAIN_AFTER, |before| (before * 2).min(READ_AGAIN_AT_LEAST_AFTER))
 }
@@ -301,9 +302,9 @@ pub(crate) fn read_again_after(before: Option<Duration>) -> Duration {
 const READ_AGAIN_AFTER: Duration = Duration::from_millis(500);
 const READ_AGAIN_AT_LEAST_AFTER: Duration = Duration::from_secs(60);
 
-/// Queues of which it is known what was told.
+/// Queues in `PassedOver` at most.
 const PASSED_OVER_MAX: usize = 1000;
-/// Messages that are read at once at most.
+/// Messages of a page at most.
 const PAGE_MESSAGES: usize = 256;
 
 #[cfg(test)]
@@ -318,7 +319,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_passed_over_before_what_cannot_be_read_is_told_of_once() {
+    fn undecodable_messages_before_a_read_error_are_logged_once() {
         let mut passed = PassedOver::default();
         let mut told = |queue| [3, 4, 9].map(|sequence| passed.is_new(QueueId(queue), Sequence(sequence)));
         assert_eq!([1, 1, 2].map(&mut told), [[true; 3], [false; 3], [true; 3]]);
@@ -334,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn the_directory_is_somebody_else_s_when_the_reader_is_done_and_not_before() {
+    fn directory_stays_locked_until_the_reader_has_ended() {
         let directory = tempfile::tempdir().unwrap();
         let reader = reader(directory.path());
         let of = PageOf { queue: QueueId(1), is_of_group: true, from: Sequence(1), bytes: 1 };
@@ -359,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_is_the_end_of_one_request_which_gets_a_broken_page_and_of_no_other() {
+    fn reader_panic_breaks_the_page_of_one_request_only() {
         let directory = tempfile::tempdir().unwrap();
         let reader = reader(directory.path());
         let of = PageOf { queue: QueueId(1), is_of_group: true, from: Sequence(1), bytes: 1 };

@@ -1,4 +1,4 @@
-//! The realms of listeners, remembered from run to run.
+//! The realms of listeners, remembered across runs.
 
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::time::Duration;
@@ -6,11 +6,11 @@ use std::time::Duration;
 use tenbin_store::state::Table;
 
 use super::bytes::{Fields, RecordError, put_bytes};
-use super::{Changes, Durable, SafeAt};
+use super::{Changes, CommitPoint, Durable};
 use crate::auth::KnownRealm;
 
 impl Durable {
-    /// The realms of the last run; none where they cannot be read.
+    /// The realms of the last run; none if they cannot be read.
     pub(crate) fn realms(&self) -> Vec<KnownRealm> {
         let mut found = Ok(Vec::new());
         let scanned = self.state.scan(Table::Meta, &mut |key, value| {
@@ -18,7 +18,7 @@ impl Durable {
                 found = decode(value);
             }
         });
-        // What cannot be scanned keeps the broker from starting: see `load`.
+        // The broker does not start if the scan fails: see `load`.
         if scanned.is_err() {
             return Vec::new();
         }
@@ -33,7 +33,7 @@ impl Durable {
     pub(crate) fn keep_realms(&self, realms: &[KnownRealm]) {
         let mut changes = Changes::default();
         changes.put(Table::Meta, REALMS_KEY.to_vec(), encode(realms));
-        let SafeAt { state, .. } = self.make(&changes);
+        let CommitPoint { state, .. } = self.make(&changes);
         if !self.state.wait(state, PATIENCE) {
             tracing::warn!(
                 directory = %self.directory.path().display(),
@@ -43,7 +43,7 @@ impl Durable {
     }
 }
 
-/// The version, then listener, file, realm and label of each; 0 = no label.
+/// Encodes the version, then listener, file, realm and label of each; 0 = no label.
 fn encode(realms: &[KnownRealm]) -> Vec<u8> {
     let mut record = vec![VERSION];
     for KnownRealm { listener, file, realm, label } in realms {

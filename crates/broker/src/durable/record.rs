@@ -1,5 +1,5 @@
-//! What is kept, as bytes. The first byte of a value is the version of its layout; numbers are little-endian, but for
-//! those in keys, which are in order. Texts have their length in four bytes before them.
+//! Records of the state, as bytes. The first byte of a value is the version of its layout. Numbers are little-endian,
+//! except in ordered keys, where they are big-endian. Texts have their length in four bytes before them.
 //!
 //! ```text
 //!   table           key                      value
@@ -32,25 +32,25 @@ use crate::auth::{Identity, Principal};
 use crate::router::Grant;
 
 const VERSION: u8 = 1;
-/// Of a session's record.
+/// Version of a session's record with an address.
 const VERSION_WITH_ADDRESS: u8 = 2;
-/// Of a retained message's record.
+/// Version of a retained message's record with the seconds left.
 const VERSION_WITH_INTERVAL: u8 = 2;
 
-/// A session that outlives its connection.
+/// Record of a session that outlives its connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct SessionRecord {
     pub(super) number: NonZeroU64,
     pub(super) owner: Owner,
     /// Session Expiry Interval in seconds; `u32::MAX` = for ever.
     pub(super) expiry: u32,
-    /// When its connection ended; 0 while there is one, and where it does not matter.
+    /// When its connection ended; 0 while it is connected, or if it never expires.
     pub(super) ended: WallTime,
-    /// The address that began it, where it counts for that address.
+    /// The address that began it, if the session counts for that address.
     pub(super) address: Option<Ipv6Addr>,
 }
 
-/// Whose it is, and through which listener it came.
+/// Owner of a session or of a Will, and the listener of its connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Owner {
     pub(super) user: Option<Text>,
@@ -58,23 +58,23 @@ pub(super) struct Owner {
     pub(super) listener: Arc<str>,
 }
 
-/// The Will of a connection, or of a session that waits.
+/// Record of a Will.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct WillRecord {
     pub(super) owner: Owner,
-    /// When it is to be published; 0 while its client is connected.
+    /// When it is due; 0 while its client is connected.
     pub(super) due: WallTime,
     pub(super) will: Will,
 }
 
-/// A retained message.
+/// Record of a retained message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct RetainedRecord {
     pub(super) expiry: StoredExpiry,
     pub(super) publish: Publish,
 }
 
-/// How fast a client was in a share group.
+/// Record of a client's speed in a share group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct SpeedRecord {
     pub(super) processing_time: Duration,
@@ -103,7 +103,7 @@ impl SessionRecord {
         Ok(Self { number, owner, expiry, ended, address })
     }
 
-    /// When it ends if nobody comes back: a time on the wall, 0 = never, or not while it is connected.
+    /// When the session ends without a new connection; 0: never, or connected.
     pub(super) fn expires(&self) -> WallTime {
         if self.ended == 0 || self.expiry == u32::MAX {
             return 0;
@@ -127,7 +127,7 @@ impl Owner {
         Ok(Self { user: has_user.then_some(user), realm, listener })
     }
 
-    /// With the stamp of no credentials: they are asked for when the client comes back.
+    /// The principal, without a stamp of credentials: the broker checks these when the client comes back.
     pub(super) fn principal(&self, client_id: Text) -> Principal {
         let identity = Identity { user: self.user.clone(), realm: Arc::clone(&self.realm), stamp: 0 };
         Principal { client_id, identity, listener: Arc::clone(&self.listener) }
@@ -154,11 +154,12 @@ pub(super) fn decode_subscription_key(key: &[u8]) -> Result<(u64, TopicFilter), 
     Ok((session, filter))
 }
 
-/// `number`: which of the client's Wills, see [`Durable::will_published`](super::Durable::will_published).
+/// Key of a Will. `number`: which of the client's Wills, see
+/// [`Durable::will_published`](super::Durable::will_published).
 pub(super) fn will_key(client_id: &[u8], number: u16) -> Vec<u8> {
     let mut key = client_id.to_vec();
     if number > 0 {
-        key.push(0); // which is in no name
+        key.push(0); // in no Client Identifier
         key.extend_from_slice(&number.to_be_bytes());
     }
     key
@@ -210,8 +211,7 @@ pub(super) fn decode_grant(record: &[u8]) -> Result<Grant, RecordError> {
 }
 
 impl RetainedRecord {
-    /// Of a message that is there as what all its receivers have in common.
-    /// `None`: no PUBLISH of MQTT 5.0 is so large.
+    /// Encodes a retained message that is kept as a template. `None`: no PUBLISH of MQTT 5.0 is so large.
     pub(super) fn encode(template: &PublishTemplate, qos: QoS, expiry: StoredExpiry) -> Option<Vec<u8>> {
         let mut record = vec![VERSION_WITH_INTERVAL];
         record.extend_from_slice(&expiry.to_bytes());
@@ -271,12 +271,12 @@ impl SpeedRecord {
     }
 }
 
-/// A packet has to have one where it is acknowledged; which does not matter here.
+/// Any Packet Identifier where the QoS requires one: its value does not matter here.
 fn packet_id(qos: QoS) -> Option<PacketId> {
     PacketId::new(1).filter(|_| qos.is_acknowledged())
 }
 
-/// A PUBLISH and nothing else.
+/// Decodes a PUBLISH, which nothing may follow.
 fn decode_publish(packet: &[u8]) -> Result<Publish, RecordError> {
     let mut input = BytesMut::from(packet);
     let illegal = RecordError::Illegal("PUBLISH");

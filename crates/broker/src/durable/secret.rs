@@ -1,4 +1,4 @@
-//! Keys of hashes that are on disk: without one, a client might choose with whose name its own agrees.
+//! Keys of hashes on disk. Without a key, a client could choose a name with the same hash as another one's.
 
 use tenbin_store::state::Table;
 
@@ -6,7 +6,7 @@ use super::{Changes, Durable};
 use crate::registry::SpeedKey;
 use crate::router::HashKey;
 
-/// One that nobody else has.
+/// A random secret.
 pub(crate) fn new_secret<const BYTES: usize>() -> [u8; BYTES] {
     let mut secret = [0; BYTES];
     if let Err(error) = getrandom::fill(&mut secret) {
@@ -16,22 +16,22 @@ pub(crate) fn new_secret<const BYTES: usize>() -> [u8; BYTES] {
 }
 
 impl Durable {
-    /// By which remembered speeds are known.
+    /// Key of the hashes that name remembered speeds.
     pub(crate) fn speed_key(&self) -> SpeedKey {
         self.secret(SPEED_KEY)
     }
 
-    /// Of the keys and names by which share groups choose: hashes of them are kept with messages.
+    /// Key of the hashes that are stored with messages: of keys and names by which share groups choose.
     pub(crate) fn hash_key(&self) -> HashKey {
         self.secret(HASH_KEY)
     }
 
-    /// Of the challenges of SCRAM to users who do not exist.
+    /// Key of SCRAM challenges for unknown users.
     pub(crate) fn scram_key(&self) -> [u8; 32] {
         self.secret(SCRAM_KEY)
     }
 
-    /// That of this directory, from its first use on. Another version's directory need not have it.
+    /// A secret of this directory, made at its first use. A directory of another version may lack it.
     fn secret<const BYTES: usize>(&self, name: &[u8]) -> [u8; BYTES] {
         let mut found = None;
         let scanned = self.state.scan(Table::Meta, &mut |key, value| {
@@ -45,7 +45,8 @@ impl Durable {
         let secret = new_secret();
         let mut changes = Changes::default();
         changes.put(Table::Meta, name.to_vec(), secret.to_vec());
-        // Before the run's number, which the start waits for. Where nothing can be read the start fails, and what is there stays.
+        // Before the run's number, which the start waits for. After a failed scan the start fails, and a stored secret
+        // stays.
         if scanned.is_ok() {
             self.make(&changes);
         }

@@ -11,36 +11,38 @@ use tenbin_store::state::Table;
 use super::queue::StoredQueue;
 use super::record::{Owner, SessionRecord, encode_grant, subscription_key};
 use super::wall_clock::WallClock;
-use super::{Changes, Durable, SafeAt};
+use super::{Changes, CommitPoint, Durable};
 use crate::lifecycle::Beginning;
 use crate::registry::Lease;
 use crate::router::Grant;
 
-/// What is on disk of a session.
+/// A session's record on disk: its number, a hash of its contents, and its commit points.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct DurableSession {
     number: NonZeroU64,
-    /// A hash of what was written last.
+    /// Hash of the record that was written last.
     written: u64,
-    /// When that is safe: one that was not begun for want of it may be begun again.
-    pub(super) safe_at: SafeAt,
-    /// When anything of it is, from which on it is there after a crash.
-    pub(super) there_at: SafeAt,
+    /// Commit point of that record. A later CONNECT that changes nothing waits for it too.
+    pub(super) commit_point: CommitPoint,
+    /// Commit point of the session's first record: from then on the session survives a crash.
+    pub(super) there_at: CommitPoint,
 }
 
 impl Durable {
-    /// A connection of the session begins, or has ended: `ended_at`. One that ends with its connection is not kept. Safe
-    /// when `changes` are, and the answer.
+    /// Writes the record of a session whose connection begins, or has ended at `ended_at`.
+    ///
+    /// Removes the record if the session ends with its connection. The record is durable once both `changes` and the
+    /// returned commit point are.
     pub(super) fn keep_session(
         &self,
         lease: &mut Lease,
         expiry: SessionExpiry,
         ended_at: Option<Instant>,
         changes: &mut Changes,
-    ) -> SafeAt {
+    ) -> CommitPoint {
         if expiry == SessionExpiry::AtDisconnect {
             self.forget_session(lease, changes);
-            return SafeAt::NOW;
+            return CommitPoint::NOW;
         }
         let before = lease.state.durable.as_deref().copied();
         let number = before.map_or_else(|| self.next_number(), |session| session.number);
@@ -48,27 +50,30 @@ impl Durable {
         let (client, state) = (&lease.client, &mut *lease.state);
         let written = hash(&record);
         if let Some(before) = before.filter(|before| before.written == written) {
-            return before.safe_at;
+            return before.commit_point;
         }
         changes.put(Table::Sessions, client.id.as_bytes().to_vec(), record);
-        let there_at = before.map_or(SafeAt::NOW, |session| session.there_at);
-        let session = DurableSession { number, written, safe_at: SafeAt::NOW, there_at };
+        let there_at = before.map_or(CommitPoint::NOW, |session| session.there_at);
+        let session = DurableSession { number, written, commit_point: CommitPoint::NOW, there_at };
         if before.is_none() {
             for (filter, grant) in state.subscriptions.iter() {
                 changes.subscribed(&session, filter, grant);
             }
         }
         state.durable = Some(Box::new(session));
-        SafeAt::NOW
+        CommitPoint::NOW
     }
 
-    /// Whether a connection can begin though nothing can be written: there is nothing to be kept, or the session is on disk
-    /// already. `session_ends`: a session that is there ends first.
+    /// Whether a connection can begin though the disk takes no writes.
     ///
-    /// Of a session that goes on in this way the disk has what was before, until it can be written: after a crash in that
-    /// time its expiry is the one of then, which runs from when its client left before, or from the restart if that was not
-    /// written either. So it may be over though its client was connected until the crash, or last longer than was asked.
-    /// The other way would be worse: what waits for the client may be what fills the disk.
+    /// It can if there is nothing to write, or if the session is on disk already. `session_ends`: an existing session
+    /// ends first.
+    ///
+    /// Until such a session can be written, the disk has its earlier record. After a crash in that time its earlier
+    /// Session Expiry Interval applies. It runs from when the client left before, or from the restart if that time was
+    /// not written either. So the session may be over though its client was connected until the crash, or last longer
+    /// than asked. To refuse the connection would be worse: the messages for this client may be those that fill the
+    /// disk.
     pub(crate) fn can_begin_unwritten(&self, lease: &Lease, session_ends: bool, beginning: &Beginning<'_>) -> bool {
         let state = &*lease.state;
         if beginning.will.is_some() || state.kept_will.is_some() || !self.is_safe(self.ended(lease)) {
@@ -81,7 +86,7 @@ impl Durable {
         }
     }
 
-    /// The session is over, or begins anew; before its subscriptions are forgotten.
+    /// Removes the record of a session that ends or begins anew. Call it before the subscriptions are forgotten.
     pub(super) fn forget_session(&self, lease: &mut Lease, changes: &mut Changes) {
         let Some(session) = lease.state.durable.take() else { return };
         changes.remove(Table::Sessions, lease.client.id.as_bytes().to_vec());
@@ -90,50 +95,56 @@ impl Durable {
         }
     }
 
-    /// As [`Durable::forget_session`], at once. Whoever begins the next one waits for that: see [`Durable::ended`].
+    /// As [`Durable::forget_session`], at once. The next CONNECT of the client waits for this change: see
+    /// [`Durable::ended`].
     pub(crate) fn session_over(&self, lease: &mut Lease) {
         let is_kept = lease.state.durable.is_some();
         let mut changes = Changes::default();
         self.forget_session(lease, &mut changes);
-        let safe_at = self.make(&changes);
+        let commit_point = self.make(&changes);
         if is_kept {
-            self.note_ending(lease, safe_at);
+            self.note_ending(lease, commit_point);
         }
     }
 
-    pub(super) fn note_ending(&self, lease: &Lease, safe_at: SafeAt) {
-        self.endings.add(&lease.client.id, safe_at, |at| self.is_safe(at));
+    pub(super) fn note_ending(&self, lease: &Lease, commit_point: CommitPoint) {
+        self.endings.add(&lease.client.id, commit_point, |at| self.is_safe(at));
     }
 
-    /// When it is safe that the client's session before is over, however that ended.
-    pub(super) fn ended(&self, lease: &Lease) -> SafeAt {
+    /// Commit point of the end of the client's previous session, for any reason.
+    pub(super) fn ended(&self, lease: &Lease) -> CommitPoint {
         self.endings.of(&lease.client.id)
     }
 }
 
 impl DurableSession {
-    /// Where its messages are kept. `before`: where those of the session were that it takes the place of; places that were
-    /// given there are never given again, since one who was chosen before may still have a message for it.
+    /// Its queue. `before`: the queue of the session that it replaces. Offsets of that queue are not given again, since
+    /// a message that was routed earlier may still arrive with one of them.
     pub(crate) fn queue(&self, durable: &Durable, before: Option<&StoredQueue>) -> Arc<StoredQueue> {
         let first = before.map_or(0, StoredQueue::peek).max(durable.first_place());
         StoredQueue::of_session(self.number, first)
     }
 
-    /// Whether its messages are kept there.
+    /// Whether `queue` is its queue.
     pub(crate) fn has(&self, queue: &StoredQueue) -> bool {
         self.number.get() == queue.id().0
     }
 
-    /// All that has changed of it until now is safe then.
-    pub(super) fn changed(&mut self, safe_at: SafeAt, is_new: bool) {
-        self.safe_at = safe_at;
+    /// Sets the commit point of its newest change. `is_new`: the change created the record.
+    pub(super) fn changed(&mut self, commit_point: CommitPoint, is_new: bool) {
+        self.commit_point = commit_point;
         if is_new {
-            self.there_at = safe_at;
+            self.there_at = commit_point;
         }
     }
 
     pub(super) fn loaded(record: &SessionRecord) -> Self {
-        Self { number: record.number, written: hash(&record.encode()), safe_at: SafeAt::NOW, there_at: SafeAt::NOW }
+        Self {
+            number: record.number,
+            written: hash(&record.encode()),
+            commit_point: CommitPoint::NOW,
+            there_at: CommitPoint::NOW,
+        }
     }
 }
 
@@ -149,11 +160,11 @@ impl Changes {
 
 fn record(lease: &Lease, number: NonZeroU64, expiry: SessionExpiry, ended_at: Option<Instant>) -> Vec<u8> {
     let expiry = seconds(expiry);
-    // Nothing is counted where it lasts for ever, and nothing need be written.
+    // Without an expiry no time is counted, and nothing is written when a connection ends.
     let ended = if expiry == u32::MAX { 0 } else { WallClock::now().to_wall(ended_at) };
     let owner = Owner::from(&*lease.client.rights.principal());
     let counted = lease.state.counted.as_ref().map(|counted| counted.address());
-    // An address without a bound for sessions has one for memory.
+    // An address without a bound on sessions has one on memory.
     let address = counted.or_else(|| lease.client.outbox.account().and_then(|account| account.address()));
     let address = address.map(|address| match address {
         IpAddr::V4(address) => address.to_ipv6_mapped(),

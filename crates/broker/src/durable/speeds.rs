@@ -1,4 +1,4 @@
-//! Remembered speeds are kept now and then: who forgets one loses little.
+//! Stores remembered speeds at intervals: losing one costs little.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -8,19 +8,19 @@ use tenbin_store::state::Table;
 use super::Changes;
 use super::record::SpeedRecord;
 use super::wall_clock::WallClock;
+use crate::broker_state::BrokerState;
 use crate::registry::{KnownSpeed, SpeedChanges};
-use crate::shared::Shared;
 
-/// Keeps what has changed, for ever.
-pub(crate) async fn keep_speeds(shared: Arc<Shared>) {
+/// Stores changed speeds each minute, for as long as the broker runs.
+pub(crate) async fn keep_speeds(shared: Arc<BrokerState>) {
     loop {
         tokio::time::sleep(PAUSE).await;
         keep_speeds_now(&shared);
     }
 }
 
-/// Also at the end.
-pub(crate) fn keep_speeds_now(shared: &Shared) {
+/// Stores changed speeds now; also called at the end.
+pub(crate) fn keep_speeds_now(shared: &BrokerState) {
     let Some(durable) = &shared.durable else { return };
     let SpeedChanges { kept, gone } = shared.speeds.take_changes();
     let clock = WallClock::now();
@@ -35,10 +35,10 @@ pub(crate) fn keep_speeds_now(shared: &Shared) {
 
 const PAUSE: Duration = Duration::from_secs(60);
 
-/// What was known in the last run, the oldest first.
+/// The speeds of the last run, the oldest first.
 pub(super) fn known(records: Vec<(u64, SpeedRecord)>, clock: WallClock, now: Instant) -> Vec<KnownSpeed> {
     let speed = |(name, SpeedRecord { processing_time, kept }): (u64, SpeedRecord)| {
-        // A machine that has just been started has no times before that.
+        // An `Instant` cannot lie before the start of the machine.
         let kept_at = now.checked_sub(clock.since(kept)).unwrap_or(now);
         KnownSpeed { name, processing_time, kept_at }
     };

@@ -1,4 +1,4 @@
-//! Messages that are kept on disk: what is appended to the spool for them.
+//! Appends stored messages and their delivery updates to the log.
 
 use tenbin_codec::{PacketId, PublishTemplate};
 use tenbin_session::{Delivery, SentId};
@@ -7,22 +7,23 @@ use tenbin_store::spool::{Batch, Body, Origin, Place, QueueId, Room, Sequence};
 use super::message::{self, Head};
 use super::message_expiry::MessageClock;
 use super::queue::{PublisherId, Stored, StoredQueue, as_refused};
-use super::{Durable, SafeAt};
+use super::{CommitPoint, Durable};
 
-/// Messages that are being appended. While it is there nobody else appends, nor reads.
+/// A batch that is being appended. While it exists, no other thread appends to the log or reads from it.
 #[derive(Debug)]
 pub(crate) struct Appending<'a> {
     log: Batch<'a>,
     clock: MessageClock,
-    /// Of the message that is being put together: where it goes, with a tag.
+    /// Entries of the current message, with their tags.
     places: Vec<(Place, Vec<u8>)>,
-    /// What is the same for all of them, and the room that is booked for it.
+    /// Body of the current message, the same for all entries, and the room booked for it.
     body: Option<(Head, PublishTemplate, &'a Room)>,
 }
 
 impl<'a> Appending<'a> {
-    /// A place of the message, which is the same for all of them until [`Appending::close`]. The delivery knows of it then.
-    /// `room` is booked for the message.
+    /// Adds an entry of the current message to `queue`, and tells the delivery its offset.
+    ///
+    /// All entries share one body until [`Appending::close`]. `room` is booked for the message.
     pub(crate) fn place(&mut self, queue: &StoredQueue, delivery: &mut Delivery, room: &'a Room) {
         let Some((place, stored)) = queue.next() else { return };
         delivery.stored = Some(stored);
@@ -37,7 +38,7 @@ impl<'a> Appending<'a> {
         }
     }
 
-    /// As [`Appending::place`], where the delivery says already that it is.
+    /// As [`Appending::place`], at an offset that the delivery has already.
     fn place_again(&mut self, queue: &StoredQueue, delivery: &Delivery, sequence: Sequence, room: &'a Room) {
         if queue.is_over() {
             return;
@@ -48,10 +49,10 @@ impl<'a> Appending<'a> {
         self.body = Some((message::head(delivery, self.clock), delivery.template.clone(), room));
     }
 
-    /// The message has all its places.
+    /// Appends the current message. `origin`: its QoS 2 Packet Identifier, held until PUBREL, even without an entry.
     pub(crate) fn close(&mut self, origin: Option<Origin>) {
         if let Some(origin) = origin {
-            self.log.release(as_refused(origin)); // the identifier is this message's now
+            self.log.release(as_refused(origin)); // this message has the identifier now
         }
         let Some((head, template, room)) = self.body.take() else {
             return origin.into_iter().for_each(|origin| self.log.hold(origin));
@@ -62,35 +63,35 @@ impl<'a> Appending<'a> {
         self.places.clear();
     }
 
-    /// Nobody waits for it to be safe.
+    /// Tells the log that no acknowledgement waits for this batch.
     pub(crate) fn without_hurry(&mut self) {
         self.log.without_hurry();
     }
 
-    /// When all of it is safe.
-    pub(crate) fn safe_at(&self) -> SafeAt {
-        SafeAt::of_messages(self.log.end())
+    /// Commit point of the batch.
+    pub(crate) fn commit_point(&self) -> CommitPoint {
+        CommitPoint::of_messages(self.log.end())
     }
 }
 
-/// What has become of messages of one connection, to be appended together.
+/// Delivery updates of one connection, to be appended together.
 #[derive(Debug, Default)]
 pub(crate) struct Outcomes {
-    /// These are done with.
+    /// Entries that are done.
     pub(crate) done: Vec<Place>,
-    /// These have left their share group's queue for good, to a place of the member's own.
+    /// Entries that move for good to a member's own queue: from, to, and the new tag.
     pub(crate) moved: Vec<(Place, Place, Vec<u8>)>,
-    /// These have been sent by this Packet Identifier.
+    /// Entries that were sent, with their Packet Identifiers.
     pub(crate) sent: Vec<(Place, SentId)>,
-    /// Of these PUBREC has come.
+    /// Entries for which PUBREC has come.
     pub(crate) received: Vec<(Place, SentId)>,
-    /// PUBREL has come of these.
+    /// Packet Identifiers of publishers for which PUBREL has come.
     pub(crate) released: Vec<Origin>,
-    /// These were refused, and some of their receivers have got them.
+    /// Refused messages that some of their receivers have got.
     pub(crate) refused: Vec<PublisherId>,
-    /// The publisher knows of these refusals.
+    /// Partly refused messages whose publisher knows of the refusal.
     pub(crate) refused_no_more: Vec<PublisherId>,
-    /// Somebody waits until they are safe.
+    /// An acknowledgement waits for these updates.
     pub(crate) are_waited_for: bool,
 }
 
@@ -102,9 +103,9 @@ impl Outcomes {
     }
 }
 
-/// The mark of a place in the spool: Packet Identifier, its round, and how far the message has come.
+/// In-flight marker of an entry: Packet Identifier, its round, and whether PUBREC has come.
 ///
-/// Bits 0–15 are the identifier, 16 says that it is one, 17 that PUBREC has come, and 18–31 are the round.
+/// Bits 0–15 are the identifier, 16 says that there is one, 17 that PUBREC has come, and 18–31 are the round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Mark {
     pub(crate) id: SentId,
@@ -125,12 +126,12 @@ impl Mark {
 }
 
 impl Durable {
-    /// Begins to append messages.
+    /// Begins a batch.
     pub(crate) fn append(&self) -> Appending<'_> {
         Appending { log: self.spool.begin(), clock: self.clock.now(), places: Vec::new(), body: None }
     }
 
-    /// These messages of a queue are done with; nobody waits for that.
+    /// Marks messages of a queue as done. No acknowledgement waits for that.
     pub(crate) fn settle_places(&self, queue: &StoredQueue, sequences: impl IntoIterator<Item = Sequence>) {
         let mut outcomes = Outcomes::default();
         outcomes.done.extend(sequences.into_iter().map(|sequence| place(queue.id(), sequence)));
@@ -139,10 +140,10 @@ impl Durable {
         }
     }
 
-    /// Appends messages that have got their places already: see [`StoredQueue::next_sequence`].
+    /// Appends messages that have their offsets already: see [`StoredQueue::next_sequence`].
     /// `room` is booked for all of them.
     pub(crate) fn append_placed(&self, queue: &StoredQueue, deliveries: &[Delivery], room: &Room) {
-        // Nobody waits for what goes with its receiver's connection.
+        // No acknowledgement waits for messages that end with their receiver's connection.
         let begin = || {
             let mut log = self.append();
             log.without_hurry();
@@ -153,7 +154,7 @@ impl Durable {
         for delivery in deliveries {
             if bytes > BYTES_AT_ONCE {
                 bytes = 0;
-                drop(log); // publishers wait for it
+                drop(log); // lets waiting publishers append
                 log = begin();
             }
             bytes += delivery.template.len();
@@ -164,19 +165,19 @@ impl Durable {
         }
     }
 
-    /// Until all messages are on disk.
+    /// Blocks until all messages are on disk.
     #[cfg(test)]
     pub(crate) fn wait_for_messages(&self) {
         self.spool.wait(self.all_messages().spool).expect("nothing fails");
     }
 
-    /// When everything is safe that has been appended until now.
-    pub(crate) fn all_messages(&self) -> SafeAt {
-        SafeAt::of_messages(self.spool.begin().end())
+    /// Commit point of everything that was appended so far.
+    pub(crate) fn all_messages(&self) -> CommitPoint {
+        CommitPoint::of_messages(self.spool.begin().end())
     }
 
-    /// Keeps what has become of messages, and empties the lists; when that is safe.
-    pub(crate) fn settle(&self, outcomes: &mut Outcomes) -> SafeAt {
+    /// Appends delivery updates, and empties the lists. Returns their commit point.
+    pub(crate) fn settle(&self, outcomes: &mut Outcomes) -> CommitPoint {
         let mut log = self.spool.begin();
         if !outcomes.are_waited_for {
             log.without_hurry();
@@ -206,19 +207,20 @@ impl Durable {
                 log.hold(origin);
             }
         }
-        SafeAt::of_messages(log.end())
+        CommitPoint::of_messages(log.end())
     }
 
-    /// As [`Durable::settle`], of messages that are done with.
-    pub(crate) fn done(&self, places: impl IntoIterator<Item = Place>) -> SafeAt {
+    /// As [`Durable::settle`], for entries that are done.
+    pub(crate) fn done(&self, places: impl IntoIterator<Item = Place>) -> CommitPoint {
         let mut outcomes = Outcomes { done: places.into_iter().collect(), ..Outcomes::default() };
-        if outcomes.is_empty() { SafeAt::NOW } else { self.settle(&mut outcomes) }
+        if outcomes.is_empty() { CommitPoint::NOW } else { self.settle(&mut outcomes) }
     }
 
-    /// A message of a share group goes over to the queue of the member that it is sent to: where, what the delivery says of
-    /// it, and its tag.
+    /// Makes an entry in a member's own queue for a message of its share group, and tells the delivery.
+    ///
+    /// Returns the entry's position and tag; `None`: the queue has ended.
     pub(crate) fn own_place(&self, own: &StoredQueue, delivery: &mut Delivery) -> Option<(Place, Vec<u8>)> {
-        // Not under the log's lock: others may have come in behind it before it is there, which the spool minds.
+        // Needs no log lock: the log accepts entries with higher offsets before this one.
         let (place, stored) = own.next()?;
         delivery.stored = Some(stored);
         let mut tag = Vec::new();
@@ -226,7 +228,7 @@ impl Durable {
         Some((place, tag))
     }
 
-    /// What waits in a queue is not wanted any more, and nothing comes into it.
+    /// Ends a queue: drops its messages, and lets no message enter.
     pub(crate) fn end_queue(&self, queue: &StoredQueue) {
         let mut log = self.spool.begin();
         queue.end();
@@ -234,7 +236,7 @@ impl Durable {
         log.drop_queue(queue.refused_id());
     }
 
-    /// Whether messages should not be taken in as fast as they come: the disk is behind, or fails.
+    /// Whether to take in messages more slowly than they come: the disk is behind, or fails.
     pub(crate) fn is_behind(&self) -> bool {
         self.spool.is_congested()
     }
@@ -247,33 +249,34 @@ impl Durable {
         self.spool.take_room(bytes as u64, must)
     }
 
-    /// The message of this booking is appended, or is not going to be.
+    /// Gives back the room of a message that was appended, or that is not going to be.
     #[inline]
     pub(crate) fn give_room(&self, room: Room) {
         self.spool.give_room(room);
     }
 
-    /// Whether the disk has room for all that one receiver's queue may bring there at once.
+    /// Whether the disk has room for all messages that one receiver's queue may bring there at once.
     pub(crate) fn has_room(&self, bytes: usize) -> bool {
         self.take_room(bytes, false).map(|room| self.give_room(room)).is_some()
     }
 }
 
-/// Bytes that a message takes on disk, about, with one place and what ends it.
+/// Approximate bytes of a message on disk, with one entry and the record that ends it.
 pub(crate) fn bytes_of(delivery: &Delivery) -> usize {
     RECORD_BYTES + PLACE_BYTES + delivery.template.len()
 }
 
-/// Of a message on disk, about: beside its packet, and for each of its receivers, whose acknowledgement needs room too.
+/// Approximate bytes of a message on disk beside its packet. `PLACE_BYTES`: for each receiver, with its
+/// acknowledgement.
 pub(crate) const RECORD_BYTES: usize = 64;
 pub(crate) const PLACE_BYTES: usize = 120;
 
-/// A place of a queue.
+/// The position of an entry.
 pub(crate) fn place(queue: QueueId, sequence: Sequence) -> Place {
     Place { queue, sequence }
 }
 
-/// Bytes of messages that are appended while others wait.
+/// Bytes of messages that are appended before other threads may append.
 const BYTES_AT_ONCE: usize = 256 * 1024;
 const SENT: u32 = 1 << 16;
 const RECEIVED: u32 = 1 << 17;

@@ -1,4 +1,4 @@
-//! Records there and back, and bytes that are none.
+//! Records are decoded as they were encoded, and damaged ones do not panic.
 
 use std::num::{NonZeroU16, NonZeroU64};
 use std::time::{Duration, Instant};
@@ -35,7 +35,7 @@ fn owner() -> impl Strategy<Value = Owner> {
 }
 
 prop_compose! {
-    /// Without an expiry, which a retained message has apart.
+    /// Without an expiry, which a retained message has elsewhere.
     fn properties()(
         payload_format_indicator in any::<Option<bool>>(),
         content_type in prop::option::of(text()),
@@ -62,7 +62,7 @@ fn payload() -> impl Strategy<Value = Bytes> {
 
 proptest! {
     #[test]
-    fn a_session_comes_back(
+    fn session_record_round_trips(
         (number, owner, expiry, ended) in (1_u64.., owner(), any::<u32>(), any::<u64>()),
         address in any::<Option<std::net::Ipv6Addr>>(),
     ) {
@@ -71,7 +71,7 @@ proptest! {
     }
 
     #[test]
-    fn a_subscription_comes_back(
+    fn subscription_record_round_trips(
         number in 1_u64..,
         filter in "(\\$share/g/)?[a-z+]{1}(/[a-zß]{1,8}){0,3}(/#)?",
         qos in qos(),
@@ -90,7 +90,7 @@ proptest! {
     }
 
     #[test]
-    fn a_retained_message_comes_back(
+    fn retained_record_round_trips(
         (topic, qos, properties, payload) in (topic(), qos(), properties(), payload()),
         (time, interval) in any::<(u64, u32)>(),
     ) {
@@ -104,7 +104,7 @@ proptest! {
     }
 
     #[test]
-    fn a_will_comes_back(
+    fn will_record_round_trips(
         (owner, due, qos, retain, topic) in (owner(), any::<u64>(), qos(), any::<bool>(), topic()),
         (payload, delay_interval, properties) in (payload(), prop::option::of(1_u32..), properties()),
         message_expiry_interval in any::<Option<u32>>(),
@@ -116,14 +116,14 @@ proptest! {
     }
 
     #[test]
-    fn a_speed_comes_back(nanos in any::<u64>(), kept in any::<u64>()) {
+    fn speed_record_round_trips(nanos in any::<u64>(), kept in any::<u64>()) {
         let record = SpeedRecord { processing_time: Duration::from_nanos(nanos), kept };
         prop_assert_eq!(SpeedRecord::decode(&record.encode()), Ok(record));
     }
 
-    /// Whatever the disk has made of them: an error or another record, and no panic.
+    /// Decoding damaged bytes gives an error or another record, and does not panic.
     #[test]
-    fn damaged_records_are_told_or_are_others(
+    fn decoding_damaged_records_does_not_panic(
         owner in owner(),
         noise in prop::collection::vec(any::<u8>(), 0..80),
         damage in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
@@ -175,7 +175,7 @@ const DECODERS: [fn(&[u8]) -> bool; 6] = [
 ];
 
 #[test]
-fn a_record_of_a_later_version_or_with_something_behind_it_is_refused() {
+fn record_of_a_later_version_or_wrong_length_is_refused() {
     let record = SpeedRecord { processing_time: Duration::from_secs(1), kept: 1 }.encode();
     let refusals = [[&[2], &record[1..]].concat(), [&record[..], &[0]].concat(), record[..5].to_vec()];
     let said = refusals.map(|record| SpeedRecord::decode(&record).unwrap_err().to_string());
@@ -183,9 +183,9 @@ fn a_record_of_a_later_version_or_with_something_behind_it_is_refused() {
 }
 
 #[test]
-fn a_message_that_is_too_large_for_mqtt_5_is_not_kept() {
+fn retained_message_too_large_for_mqtt_5_is_not_stored() {
     let topic = TopicName::try_from("a/b").unwrap();
-    // Remaining Length of MQTT 3.1.1: topic and payload; MQTT 5.0 has properties, if only that there are none.
+    // Remaining Length counts topic and payload in MQTT 3.1.1; MQTT 5.0 adds at least the length of the properties.
     for (payload_len, is_kept) in [(VARINT_MAX - 5, false), (100, true)] {
         let payload = Bytes::from(vec![0; payload_len as usize]);
         let template = PublishTemplate::new(&topic, None, &payload, &mut BytesMut::new());
@@ -227,7 +227,7 @@ fn retained_record_of_the_older_version_is_read() {
 }
 
 #[test]
-fn when_a_session_expires_is_known_once_its_connection_has_ended() {
+fn session_expiry_is_known_once_its_connection_has_ended() {
     let owner = Owner { user: None, realm: "".into(), listener: "l".into() };
     let expires = |expiry, ended| {
         SessionRecord { number: NonZeroU64::MIN, owner: owner.clone(), expiry, ended, address: None }.expires()

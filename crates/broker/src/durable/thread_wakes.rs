@@ -1,7 +1,7 @@
-//! One wake-up for all tasks of a thread that wait for messages to be safe.
+//! One wake-up for all tasks of a thread that wait for messages to be durable.
 //!
-//! A wake-up from another thread is a system call, and one write of the log confirms the messages of many publishers. So
-//! the log wakes one future of each thread, and that one wakes the tasks of its thread without a system call.
+//! A wake-up from another thread is a system call, and one write of the log confirms the messages of many publishers.
+//! So the log wakes one future of each thread, which wakes the tasks of its thread without a system call.
 
 use std::cell::RefCell;
 use std::future::{Future, poll_fn};
@@ -13,27 +13,27 @@ use rustc_hash::FxHashMap;
 use tenbin_store::spool::{Position, Spool};
 
 thread_local! {
-    /// There while [`serve`] runs on this thread.
+    /// `Some` while [`serve`] runs on this thread.
     static WAKES: RefCell<Option<ThreadWakes>> = const { RefCell::new(None) };
 }
 
-/// Tasks of this thread that wait.
+/// Tasks of this thread that wait for the log.
 struct ThreadWakes {
-    /// Of [`serve`].
+    /// Wakes [`serve`].
     waker: Waker,
-    /// Where they wait.
+    /// The log that the tasks wait for.
     spool: Weak<Spool>,
-    /// Each task once, with the first of the positions that it waits for.
+    /// Each task once, with the first position that it waits for.
     waiting: FxHashMap<Task, (Position, Waker)>,
-    /// The position that the spool wakes us for.
+    /// The position at which the log wakes [`serve`].
     asked: Option<Position>,
 }
 
-/// What wakers of one task have in common: see [`Waker::will_wake`].
+/// Identity of a task, the same for all of its wakers: see [`Waker::will_wake`].
 type Task = (usize, usize);
 
-/// Runs `main` on this thread, and wakes the thread's tasks meanwhile. To be the future of a `block_on`: only there are wake-ups
-/// within the thread free.
+/// Runs `main` on this thread, and wakes the thread's tasks meanwhile. It has to be the future of a `block_on`: only
+/// there are wake-ups within the thread free.
 pub(crate) async fn serve<T>(main: impl Future<Output = T>) -> T {
     let mut main = pin!(main);
     let served = poll_fn(|context| {
@@ -61,7 +61,7 @@ impl ThreadWakes {
         Self { waker: waker.clone(), spool: Weak::new(), waiting: FxHashMap::default(), asked: None }
     }
 
-    /// Keeps a task. Returns the waker for which to ask the spool, if the spool is to be asked.
+    /// Adds a task. Returns the waker to register with the spool, if one is needed.
     fn add(&mut self, spool: &Arc<Spool>, position: Position, waker: &Waker) -> Option<Waker> {
         if self.waiting.is_empty() {
             self.spool = Arc::downgrade(spool);
@@ -78,7 +78,7 @@ impl ThreadWakes {
         })
     }
 
-    /// Takes the tasks that can go on. If there are none the log has failed, and all tasks are to look.
+    /// Takes the tasks that can go on. If none can, the log has failed, and all tasks have to check.
     fn take_ready(&mut self, durable: Option<Position>) -> Vec<Waker> {
         let is_ready = |position: Position| durable.is_none_or(|durable| position <= durable);
         let has_failed = !self.waiting.values().any(|&(position, _)| is_ready(position));
@@ -180,7 +180,7 @@ mod tests {
     fn one_write_wakes_the_thread_once_and_each_of_its_tasks() {
         let mut stage = Stage::new();
         let (spool, tasks) = (Arc::clone(&stage.spool), [0; 3].map(|_| Arc::<Count>::default()));
-        // Nothing is written while the batch is there.
+        // Nothing is written while the batch exists.
         let mut batch = spool.begin();
         for (task, sequence) in tasks.iter().zip(1..) {
             wake_at(&spool, append(&mut batch, sequence), &waker(task));

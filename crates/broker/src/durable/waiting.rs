@@ -1,4 +1,4 @@
-//! What waits in a queue on disk and nowhere else.
+//! The on-disk backlog of a queue.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -13,23 +13,23 @@ use super::spooled::{Mark, place};
 use super::{Durable, Page, PageOf};
 use crate::memory::{Account, Charge, Kind};
 
-/// The tail of a queue: messages that wait on disk alone, behind those that are in memory.
+/// The on-disk backlog of a queue: messages that are on disk only, behind the in-memory head.
 ///
-/// It knows them by their places, in stretches: what is at other places of the same queue is in memory, or under way.
+/// It stores their offsets, as ranges. A message at any other offset of the queue is in memory, or in flight.
 #[derive(Debug, Default)]
 pub(crate) struct Tail {
-    /// First and last of each, in order; more than one are rare.
+    /// First and last offset of each range, in order; rarely more than one range.
     stretches: VecDeque<(u64, u64)>,
     messages: usize,
-    /// Of bodies, about.
+    /// Approximate bytes of message bodies.
     bytes: u64,
-    /// For the places that the log's index has in memory, in steps.
+    /// Charge for the offsets in the log's index in memory; grows in steps.
     charge: Option<Charge>,
-    /// Its first page is being read: from here on, and where it ended then.
+    /// While the first page is being read: first and last offset of the backlog when the read began.
     reading: Option<(u64, u64)>,
-    /// Messages of it that are not in the log yet: until they are, it is not read.
+    /// Messages of the backlog that are not in the log yet. It is not read until they are.
     pub(crate) unwritten: usize,
-    /// Places before it for messages that were in memory when it began; none once it was read from.
+    /// Offsets below the backlog, reserved for messages that were in memory when it began. Empty once it was read.
     pub(crate) before: Range<u64>,
 }
 
@@ -46,12 +46,12 @@ impl Tail {
         self.bytes
     }
 
-    /// Bytes of the disk that its messages take, about.
+    /// Approximate disk bytes of its messages.
     pub(crate) fn disk_bytes(&self) -> u64 {
         self.bytes + self.messages as u64 * RECORD_BYTES
     }
 
-    /// Charges `account` for the places that are in memory now, whatever its limits say.
+    /// Charges `account` for the offsets that are in memory now, even above its limits.
     pub(crate) fn charge_to(&mut self, account: impl FnOnce() -> Option<Arc<Account>>) {
         let bytes = self.messages / CHARGED_MESSAGES * CHARGED_MESSAGES * PLACE_BYTES;
         if bytes == self.charge.as_ref().map_or(0, Charge::bytes) {
@@ -63,7 +63,7 @@ impl Tail {
         self.charge.iter_mut().for_each(|charge| charge.set(bytes));
     }
 
-    /// Another account is charged from now on.
+    /// Moves the charge to another account.
     pub(crate) fn move_to(&mut self, account: &Arc<Account>) {
         self.charge.iter_mut().for_each(|charge| charge.move_to(account));
     }
@@ -74,7 +74,7 @@ impl Tail {
         self.charge.as_ref().is_some_and(|charge| charge.bytes() > 0 && is_over(charge))
     }
 
-    /// Adds a message: mostly the last one.
+    /// Adds a message, mostly behind the last one.
     pub(crate) fn add(&mut self, Sequence(sequence): Sequence, bytes: usize) {
         match self.stretches.back_mut() {
             Some((_, last)) if *last + 1 == sequence => *last = sequence,
@@ -89,7 +89,7 @@ impl Tail {
         self.bytes += bytes as u64;
     }
 
-    /// Whether it was not there.
+    /// Adds an offset that is not above the last one. Returns false if it was there already.
     fn add_between(&mut self, sequence: u64) -> bool {
         let at = self.behind(sequence);
         let joins = |stretch: Option<&(u64, u64)>, joins: fn(&(u64, u64), u64) -> bool| {
@@ -112,12 +112,12 @@ impl Tail {
         true
     }
 
-    /// The stretch that this place is in, or the next one behind it.
+    /// Index of the range that contains this offset, or else of the next range behind it.
     fn behind(&self, sequence: u64) -> usize {
         self.stretches.partition_point(|&(_, last)| last < sequence)
     }
 
-    /// Where the first message is, or was.
+    /// Offset of the first message, which may be gone from the disk.
     pub(crate) fn first(&self) -> Option<Sequence> {
         self.stretches.front().map(|&(first, _)| Sequence(first))
     }
@@ -127,23 +127,24 @@ impl Tail {
         self.reading.is_some()
     }
 
-    /// Its first page is going to be read.
+    /// Begins to read the first page, and notes the range of offsets at this time.
     pub(super) fn begin_reading(&mut self) {
         self.reading = self.stretches.front().zip(self.stretches.back()).map(|(front, back)| (front.0, back.1));
     }
 
-    /// Nobody waits for the page any more.
+    /// Gives up the page that is being read.
     pub(crate) fn stop_reading(&mut self) {
         self.reading = None;
     }
 
-    /// Takes out what a page has that was read of it: gives each message to `put`, in order. Returned are the places that are
-    /// done with: their time is over, or they are no messages.
+    /// Removes the page's messages from the backlog, and passes each to `put`, in order.
+    ///
+    /// Returns the offsets of entries that are done: expired messages, and entries without a body.
     pub(crate) fn take_page(&mut self, page: Page, mut put: impl FnMut(Delivery)) -> Vec<Sequence> {
         let last = page.messages.last().map(|(sequence, _)| *sequence);
         let mut over = Vec::new();
         for (sequence, delivery) in page.messages {
-            // What is not known here is in memory already, or under way.
+            // A message that is not in the backlog is in memory already, or in flight.
             if !self.take(sequence, delivery.as_ref().map_or(0, |delivery| delivery.template.len())) {
                 continue;
             }
@@ -156,7 +157,7 @@ impl Tail {
         over
     }
 
-    /// Takes out one message that has been read, `bytes` long. False if it was not in here.
+    /// Removes one message of `bytes` bytes that was read. Returns false if it was not in the backlog.
     fn take(&mut self, Sequence(sequence): Sequence, bytes: usize) -> bool {
         let at = self.behind(sequence);
         let Some((first, last)) = self.stretches.get_mut(at).filter(|(first, _)| *first <= sequence) else {
@@ -180,8 +181,10 @@ impl Tail {
         true
     }
 
-    /// The page has been read and taken, up to `last`; `None`: there was nothing in it. What the tail had in that stretch of
-    /// the queue when it was asked for, and the page has not, is not there any more. What came in before it since then is.
+    /// Ends the read of a page up to `last`; `None`: the page was empty.
+    ///
+    /// Offsets of the noted range that the page lacks are gone from the disk, and leave the backlog. Messages that were
+    /// added below that range meanwhile stay.
     fn end_reading(&mut self, last: Option<Sequence>, is_broken: bool) {
         let Some((from, end)) = self.reading.take() else { return };
         let to = match last {
@@ -205,13 +208,13 @@ impl Tail {
         }
     }
 
-    /// Nothing is there any more, whatever was counted.
+    /// Removes all messages and resets the counters.
     pub(crate) fn clear(&mut self) {
         self.stretches.clear();
         (self.messages, self.bytes) = (0, 0);
     }
 
-    /// All that is in a queue but what is under way.
+    /// The backlog of a queue in the log: all of its messages but those in flight.
     fn of(durable: &Durable, queue: QueueId) -> Self {
         let Some(content) = durable.spool.queue(queue) else { return Self::default() };
         let mut tail = Self::default();
@@ -228,7 +231,8 @@ impl Tail {
             tail.stretches.push_back((next, last));
         }
         tail.messages = content.waiting.saturating_sub(marks.len());
-        // What is taken out of it counts without the head; and without what is under way, which counts as the average.
+        // `take` subtracts a message without its head, so heads do not count. Messages in flight are left out at
+        // average size.
         let under_way = marks.iter().filter(|marked| marked.has_body).count();
         let average = content.bytes / (tail.messages + under_way).max(1) as u64;
         let not_counted = average * under_way as u64 + (HEAD_BYTES * tail.messages) as u64;
@@ -241,20 +245,20 @@ impl Tail {
 }
 
 impl Durable {
-    /// What a session of the last run has waiting.
+    /// The backlog that a session of the last run left on disk.
     pub(super) fn tail_of_session(&self, queue: &StoredQueue) -> Tail {
         Tail::of(self, queue.id())
     }
 
-    /// What a share group of the last run has waiting. What was sent at QoS 2 to a member whose session ended with the last
-    /// run goes to nobody else `[MQTT-4.8.2-5]`.
+    /// The backlog that a share group of the last run left on disk. A QoS 2 message that was sent to a member whose
+    /// session ended with the last run goes to no other member `[MQTT-4.8.2-5]`.
     pub(crate) fn tail_of_group(&self, queue: &StoredQueue) -> Tail {
         let sent = self.spool.marks(queue.id()).into_iter().filter(|marked| Mark::of(marked.mark).is_some());
         self.done(sent.map(|marked| place(queue.id(), marked.sequence)));
         Tail::of(self, queue.id())
     }
 
-    /// The page that a tail begins with; until [`Tail::take_page`] there is no other.
+    /// Begins to read the first page of a backlog. No other page is read until [`Tail::take_page`].
     pub(crate) fn first_page(queue: &StoredQueue, tail: &mut Tail, bytes: usize) -> Option<PageOf> {
         let from = tail.first()?;
         tail.begin_reading();
@@ -262,11 +266,11 @@ impl Durable {
     }
 }
 
-/// Bytes of a record on disk beside its message's body, at least.
+/// Least bytes of a record on disk beside the message's body.
 const RECORD_BYTES: u64 = 64;
-/// Bytes that the log's index has in memory for each message of a queue.
+/// Bytes of memory in the log's index for each message of a queue.
 const PLACE_BYTES: usize = 8;
-/// Messages for which the charge grows at once.
+/// Step of the charge, in messages.
 const CHARGED_MESSAGES: usize = 1024;
 
 #[cfg(test)]
@@ -299,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tail_knows_what_is_in_it_and_nothing_else() {
+    fn tail_tracks_its_messages_as_ranges_of_offsets() {
         let mut tail = tail(&[5, 6, 7, 10, 9, 20, 12, 11, 6]);
         assert_eq!(tail.stretches, [(5, 7), (9, 12), (20, 20)]);
         assert_eq!((tail.messages(), tail.bytes(), tail.first()), (8, 80, Some(Sequence(5))));
@@ -312,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn what_of_a_page_the_tail_knows_is_taken_and_the_rest_is_somewhere_else() {
+    fn page_messages_outside_the_tail_are_skipped() {
         let publication = Publication::new(TopicName::try_from("t").unwrap(), Bytes::from_static(b"x"));
         let delivery = Delivery::new(publication.template(&mut BytesMut::new()), QoS::AtLeastOnce, false);
         let page = |sequences: &[(u64, bool)], is_broken| {
@@ -330,7 +334,7 @@ mod tests {
         };
         tail.begin_reading();
         tail.add(Sequence(10), 10);
-        // The twelfth is gone, the thirteenth with somebody.
+        // 12 is gone from the disk, and 13 is not in the backlog.
         assert_eq!(take(&mut tail, page(&[(11, false), (13, false), (14, true)], true)), [14]);
         assert_eq!((&tail.stretches, tail.is_being_read()), (&VecDeque::from([(10, 10), (15, 16)]), false));
         tail.begin_reading();
@@ -340,10 +344,10 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_in_before_a_page_that_is_being_read_stays() {
+    fn messages_added_below_a_page_being_read_stay_in_the_tail() {
         let mut tail = tail(&[11, 12, 13]);
         tail.begin_reading();
-        tail.add(Sequence(10), 10); // appended before them, and handed over after
+        tail.add(Sequence(10), 10); // appended before the others, pushed after them
         tail.add(Sequence(14), 10);
         assert!(tail.take(Sequence(11), 10) && tail.take(Sequence(13), 10));
         tail.end_reading(Some(Sequence(13)), false);
@@ -359,14 +363,14 @@ mod tests {
     }
 
     #[test]
-    fn a_head_that_goes_below_its_tail_is_one_stretch_with_it() {
+    fn head_written_below_its_tail_joins_the_tail_s_range() {
         let mut tail = tail(&[1000]);
         (0..1000).for_each(|sequence| tail.add(Sequence(sequence), 1));
         assert_eq!((tail.stretches.len(), tail.messages()), (1, 1001));
     }
 
     #[test]
-    fn a_tail_of_the_last_run_counts_what_is_taken_out_of_it() {
+    fn restored_tail_counts_messages_that_are_not_in_flight() {
         let directory = tempfile::tempdir().unwrap();
         let durable = Durable::open(directory.path(), tenbin_store::Sync::Never).unwrap();
         let queue = StoredQueue::of_session(NonZeroU64::MIN, 1);

@@ -3,15 +3,15 @@ use std::time::{Duration, Instant, SystemTime};
 
 use super::bytes::{Fields, RecordError};
 
-/// One moment on both clocks: that of the process, which knows nothing of other runs, and that on the wall, which may be
-/// set. Read together, so that a time on one is a time on the other.
+/// One moment on two clocks: the process's, unknown to other runs, and the wall clock, which may be set. They are read
+/// together, so that times on one convert to times on the other.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct WallClock {
     at: Instant,
-    /// Milliseconds since 1970, as the system says now. Stored times are judged by it.
+    /// Milliseconds since 1970, as the system says now. Stored times are compared with it.
     wall_ms: u64,
-    /// As `wall_ms`, but never behind the start of the process and the time since then. Times to store begin here: a clock
-    /// that is set back for a while does not end them early in the next run.
+    /// As `wall_ms`, but never behind the start of the process plus the time since then. Times to store count from
+    /// here: a clock that is set back for a while does not end them early in the next run.
     storing_ms: u64,
 }
 
@@ -22,7 +22,7 @@ pub(super) type WallTime = u64;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct StoredExpiry {
     pub(super) time: WallTime,
-    /// Seconds that were left at storing, rounded up. The message gets no more, whatever the clock says later.
+    /// Seconds that were left at storing, rounded up. The message gets no more, even if the clock is set later.
     pub(super) interval: u32,
 }
 
@@ -53,7 +53,7 @@ impl StoredExpiry {
         bytes
     }
 
-    /// `has_interval`: older records have the time alone.
+    /// `has_interval`: false for older records, which have the time alone.
     pub(super) fn take(fields: &mut Fields<'_>, has_interval: bool) -> Result<Self, RecordError> {
         let time = fields.u64()?;
         Ok(Self { time, interval: if has_interval { fields.u32()? } else { u32::MAX } })
@@ -67,12 +67,12 @@ impl WallClock {
         start.clock(wall_ms, Instant::now())
     }
 
-    /// The moment of this process.
+    /// This moment on the process's clock.
     pub(super) fn at(self) -> Instant {
         self.at
     }
 
-    /// That of a time of this process, to be stored: never 0; `None` is 0.
+    /// Converts a time of this process to a wall time to store, which is never 0; `None` is 0.
     pub(super) fn to_wall(self, at: Option<Instant>) -> WallTime {
         let Some(at) = at else { return 0 };
         let ms = match at.checked_duration_since(self.at) {
@@ -89,48 +89,48 @@ impl WallClock {
         StoredExpiry { time: self.to_wall(expires_at), interval: u32::try_from(seconds).unwrap_or(u32::MAX) }
     }
 
-    /// When a message of another run expires, read back now: at the stored time, and within the stored interval.
+    /// When a message expires that another run stored: at the stored time, but within the stored interval.
     pub(super) fn expires_at(self, StoredExpiry { time, interval }: StoredExpiry) -> Option<Instant> {
         self.to_instant_within(Duration::from_secs(interval.into()), time)
     }
 
-    /// That of a time on the wall, not before this moment; `None` for 0, and for what no clock comes to.
+    /// Converts a wall time, to this moment or later; `None` for 0, and beyond the range of the clock.
     pub(super) fn to_instant(self, wall: WallTime) -> Option<Instant> {
         (wall != 0).then(|| self.at.checked_add(Duration::from_millis(wall.saturating_sub(self.wall_ms))))?
     }
 
-    /// After so long.
+    /// The clock after so much time.
     #[cfg(test)]
     pub(super) fn later(self, by: Duration) -> Self {
         let [wall_ms, storing_ms] = [self.wall_ms, self.storing_ms].map(|ms| ms + millis(by));
         Self { at: self.at + by, wall_ms, storing_ms }
     }
 
-    /// After somebody has set the clock back.
+    /// The clock after somebody has set it back.
     #[cfg(test)]
     pub(super) fn set_back(self, by: Duration) -> Self {
         Self { wall_ms: self.wall_ms - millis(by), ..self }
     }
 
-    /// After somebody has set the clock forward.
+    /// The clock after somebody has set it forward.
     #[cfg(test)]
     pub(super) fn set_forward(self, by: Duration) -> Self {
         let wall_ms = self.wall_ms + millis(by);
         Self { wall_ms, storing_ms: wall_ms.max(self.storing_ms), ..self }
     }
 
-    /// As [`Self::to_instant`], of a time of which so much is left at most: the clock on the wall may have been set back.
+    /// As [`Self::to_instant`], but at most `rest_maximum` from now: the wall clock may have been set back.
     pub(super) fn to_instant_within(self, rest_maximum: Duration, wall: WallTime) -> Option<Instant> {
         let at = self.to_instant(wall)?;
         Some(self.at.checked_add(rest_maximum).map_or(at, |latest| at.min(latest)))
     }
 
-    /// How long a time on the wall is ago.
+    /// How long ago a wall time was.
     pub(super) fn since(self, wall: WallTime) -> Duration {
         Duration::from_millis(self.wall_ms.saturating_sub(wall))
     }
 
-    /// Whether a time on the wall has come; 0 never does.
+    /// Whether a wall time has come; 0 never does.
     pub(super) fn has_come(self, wall: WallTime) -> bool {
         wall != 0 && wall <= self.wall_ms
     }
@@ -153,11 +153,11 @@ mod tests {
     }
 
     #[test]
-    fn a_time_comes_when_its_rest_is_over_whatever_run_counts() {
+    fn stored_time_comes_after_its_remainder_in_another_run() {
         let first = clock(Instant::now(), 1_000_000);
         let due = first.to_wall(Some(first.at + Duration::from_secs(60)));
         assert_eq!(due, 1_060_000);
-        // Another run, with clocks that have nothing to do with those before.
+        // Another run, with unrelated clocks.
         let later = clock(first.at + Duration::from_secs(5000), 1_045_000);
         assert_eq!(later.to_instant(due), Some(later.at + Duration::from_secs(15)));
         assert!(!later.has_come(due) && later.has_come(1_045_000));

@@ -8,13 +8,18 @@ use tenbin_store::state::Table;
 use super::published_wills::WillOf;
 use super::record::{Owner, WillRecord, will_key};
 use super::wall_clock::WallClock;
-use super::{Changes, Durable, SafeAt};
+use super::{Changes, CommitPoint, Durable};
+use crate::broker_state::BrokerState;
 use crate::registry::Lease;
-use crate::shared::Shared;
 
 impl Durable {
-    /// A connection begins: its session, if that outlives it, and its Will, whether or not.
-    pub(crate) fn connection_begins(&self, lease: &mut Lease, expiry: SessionExpiry, will: Option<&Will>) -> SafeAt {
+    /// Stores the Will of a new connection, and its session if that outlives it. Returns the commit point.
+    pub(crate) fn connection_begins(
+        &self,
+        lease: &mut Lease,
+        expiry: SessionExpiry,
+        will: Option<&Will>,
+    ) -> CommitPoint {
         let mut changes = Changes::default();
         let is_kept = lease.state.durable.is_some();
         let before = self.keep_session(lease, expiry, None, &mut changes);
@@ -22,18 +27,19 @@ impl Durable {
             Some(will) => self.keep_will(lease, will.clone(), None, &mut changes),
             None => forget_will(lease, &mut changes),
         }
-        let safe_at = before.and(self.make(&changes)).and(self.ended(lease));
+        let commit_point = before.and(self.make(&changes)).and(self.ended(lease));
         match &mut lease.state.durable {
-            Some(session) => session.changed(safe_at, !is_kept),
-            None if is_kept => self.note_ending(lease, safe_at), // it ends with this connection
+            Some(session) => session.changed(commit_point, !is_kept),
+            None if is_kept => self.note_ending(lease, commit_point), // the session ends with this connection
             None => {}
         }
-        safe_at
+        commit_point
     }
 
-    /// A connection has ended: of its session is kept how long it goes on, and of its Will when it is due. A Will that is due
-    /// now stays until it is published: it would be published at the next start too. `is_restored`: the Will is an earlier
-    /// connection's, and the next one has taken its record's place.
+    /// Stores how long the session of an ended connection goes on, and when its Will is due.
+    ///
+    /// A Will that is due now stays until it is published: after a crash, the next start publishes it. `is_restored`:
+    /// the Will is an earlier connection's, whose record the next connection has replaced.
     pub(crate) fn connection_ended(&self, lease: &mut Lease, expiry: SessionExpiry, is_restored: bool, now: Instant) {
         let mut changes = Changes::default();
         let is_kept = lease.state.durable.is_some();
@@ -43,41 +49,41 @@ impl Durable {
             Some(_) => {}
             None => forget_will(lease, &mut changes),
         }
-        let safe_at = before.and(self.make(&changes));
+        let commit_point = before.and(self.make(&changes));
         match &mut lease.state.durable {
-            // Whoever comes back at once may find nothing that has to be written again.
-            Some(session) => session.changed(safe_at, !is_kept),
-            None if is_kept => self.note_ending(lease, safe_at), // it ends with the connection
+            // A client that comes back at once may have nothing to write, but waits for this.
+            Some(session) => session.changed(commit_point, !is_kept),
+            None if is_kept => self.note_ending(lease, commit_point), // the session ends with the connection
             None => {}
         }
     }
 
-    /// The Will was taken away.
+    /// Removes the Will of a session that ends.
     pub(crate) fn will_over(&self, lease: &mut Lease) {
         let mut changes = Changes::default();
         forget_will(lease, &mut changes);
         self.make(&changes);
     }
 
-    /// The Will was published: it is forgotten when what was published is safe. Until then the next one is kept beside it.
-    pub(crate) fn will_published(&self, lease: &mut Lease, safe_at: SafeAt) {
+    /// Forgets a published Will once its message is durable. Until then, the client's next Will is stored beside it.
+    pub(crate) fn will_published(&self, lease: &mut Lease, commit_point: CommitPoint) {
         if let Some(number) = lease.state.kept_will.take() {
-            self.forget_will_when(safe_at, &lease.client.id, number);
+            self.forget_will_when(commit_point, &lease.client.id, number);
         }
     }
 
-    /// As [`Durable::will_published`], of one that is known by its record alone.
-    pub(super) fn forget_will_when(&self, safe_at: SafeAt, client_id: &Text, number: u16) {
-        if safe_at == SafeAt::NOW {
+    /// As [`Durable::will_published`], for a Will that is known by its record alone.
+    pub(super) fn forget_will_when(&self, commit_point: CommitPoint, client_id: &Text, number: u16) {
+        if commit_point == CommitPoint::NOW {
             let mut changes = Changes::default();
             changes.remove(Table::Wills, will_key(client_id.as_bytes(), number));
             self.make(&changes);
             return;
         }
-        self.published_wills.add(client_id, number, safe_at);
+        self.published_wills.add(client_id, number, commit_point);
     }
 
-    /// Forgets the Wills that were published and are safe elsewhere by now.
+    /// Forgets the published Wills whose messages are durable by now.
     pub(super) fn forget_published_wills(&self) {
         let forget = |keys: Vec<WillOf>| {
             let mut changes = Changes::default();
@@ -87,7 +93,7 @@ impl Durable {
         self.published_wills.take(|at| self.is_safe(at), forget);
     }
 
-    /// How many are on disk, published or not.
+    /// Number of Wills on disk, published or not.
     #[cfg(test)]
     pub(crate) fn wills_on_disk(&self) -> usize {
         let mut wills = 0;
@@ -102,13 +108,13 @@ impl Durable {
         sessions
     }
 
-    /// Until what has changed of the state is on disk.
+    /// Blocks until all state changes are on disk.
     #[cfg(test)]
     pub(crate) fn wait_for_state(&self) {
         assert!(self.state.wait(self.state.last(), std::time::Duration::from_secs(60)));
     }
 
-    /// `due`: `None` while its client is connected.
+    /// Stores a Will. `due`: `None` while its client is connected.
     fn keep_will(&self, lease: &mut Lease, will: Will, due: Option<Instant>, changes: &mut Changes) {
         let owner = Owner::from(&*lease.client.rights.principal());
         let record = WillRecord { owner, due: WallClock::now().to_wall(due), will };
@@ -125,12 +131,12 @@ fn forget_will(lease: &mut Lease, changes: &mut Changes) {
     }
 }
 
-/// Forgets Wills that were published, each when it may be, as long as the broker runs.
-pub(crate) async fn forget_wills(shared: Arc<Shared>) {
+/// Forgets published Wills, each once its message is durable, for as long as the broker runs.
+pub(crate) async fn forget_wills(shared: Arc<BrokerState>) {
     let Some(durable) = &shared.durable else { return };
     loop {
         match durable.published_wills.first() {
-            Some(safe_at) => shared.safe(safe_at).await,
+            Some(commit_point) => shared.safe(commit_point).await,
             None => durable.published_wills.added.notified().await,
         }
         durable.forget_published_wills();

@@ -15,7 +15,7 @@ fn used(memory: &Memory) -> usize {
 }
 
 #[test]
-fn charge_is_given_back_on_drop() {
+fn charge_is_released_on_drop() {
     let memory = memory();
     let account = memory.account(address(1));
     let mut charge = account.charge(Kind::Input, 600).unwrap();
@@ -32,7 +32,7 @@ fn charge_is_given_back_on_drop() {
 }
 
 #[test]
-fn each_owner_has_its_own_bound_and_all_have_one() {
+fn owners_have_bounds_of_their_own_and_a_total() {
     let memory = memory();
     let charges =
         (0..20).map_while(|last| memory.account(address(last)).charge(Kind::Input, 999).ok()).collect::<Vec<_>>();
@@ -49,7 +49,7 @@ fn identity() -> Identity {
 }
 
 #[test]
-fn parts_do_not_take_each_other_s_room() {
+fn parts_of_a_bound_are_independent() {
     let memory = memory();
     let account = memory.account(address(1));
     let parts = [(Kind::Input, 1000), (Kind::Unacknowledged, 250), (Kind::Routes, 500), (Kind::Subscriptions, 2250)];
@@ -61,7 +61,7 @@ fn parts_do_not_take_each_other_s_room() {
     assert!(account.charge(Kind::Wills, 1).is_err());
     assert_eq!((account.bytes(), used(&memory)), (4000, 4000));
     drop(charges);
-    // What is charged whatever the limits say starves no packet.
+    // A charge beyond the limits takes no room from packets.
     let _held = account.charge_always(Kind::Unacknowledged, 10_000);
     assert!(account.charge(Kind::Input, 1000).is_ok());
 }
@@ -78,7 +78,7 @@ fn loopback_has_a_bound_of_its_own() {
 }
 
 #[test]
-fn sessions_give_nobody_more_than_half_of_the_whole() {
+fn session_allowance_is_capped_at_half_of_the_total() {
     let memory = Memory::new(MemoryLimits { all: 16 << 20, user: 0, address: 1 << 20, loopback_address: 0 });
     let half = (9 << 20) / 2;
     let sessions = |last| {
@@ -106,7 +106,7 @@ fn session_raises_the_bound_of_its_owner() {
 }
 
 #[test]
-fn charge_moves_to_another_account_whatever_its_limit() {
+fn charge_moves_to_another_account_beyond_its_limit() {
     let memory = memory();
     let (from, to) = (memory.account(Owner::Restored), memory.account(address(1)));
     let mut charge = from.charge(Kind::Sessions, 7000).unwrap();
@@ -117,7 +117,7 @@ fn charge_moves_to_another_account_whatever_its_limit() {
 }
 
 #[test]
-fn account_is_one_per_owner_and_forgotten_when_unused() {
+fn owner_has_one_account_until_it_is_unused() {
     let memory = memory();
     let account = memory.account(address(1));
     let charge = memory.account(address(1)).charge(Kind::Wills, 1).unwrap();

@@ -1,4 +1,4 @@
-//! What a client's packets do to the broker.
+//! Effects of a client's packets on the broker.
 
 use std::time::Instant;
 
@@ -25,7 +25,7 @@ impl<S: Stream> ConnectionTask<S> {
                 self.count_publication(batch);
             }
             Event::Duplicate(ack) => {
-                // What it was taken for the first time may not be safe yet.
+                // The original message may not be durable yet.
                 if let Some(all) = self.shared.durable.as_ref().map(|durable| durable.all().and(durable.all_messages()))
                 {
                     self.hold_batch_until(all);
@@ -52,11 +52,11 @@ impl<S: Stream> ConnectionTask<S> {
                 }
                 self.count_dropped_resends(now);
             }
-            // Of sessions that are stored.
+            // Only from stored sessions.
             Event::Received { packet_id, stored, share } => self.received(packet_id, stored, share, now),
             Event::Released(packet_id) => self.released(packet_id, now),
             Event::Handled => {}
-            // Only a server says these; the decoder and the session let none through.
+            // Only servers send these; decoder and session reject them.
             Event::SubAck(_) => return Err(End::Violation(Violation::Unexpected(PacketType::SubAck))),
             Event::UnsubAck(_) => return Err(End::Violation(Violation::Unexpected(PacketType::UnsubAck))),
             Event::PingResp => return Err(End::Violation(Violation::Unexpected(PacketType::PingResp))),
@@ -64,12 +64,13 @@ impl<S: Stream> ConnectionTask<S> {
         Ok(())
     }
 
-    /// Takes a message that comes as most do: at QoS 0, with nothing but topic and payload, and to a topic that is known
-    /// already. `false`, and nothing is done, if there is no such one.
+    /// Publishes a plain message: QoS 0 with only topic and payload, to a known topic.
+    ///
+    /// Returns `false` without effect if the next packet is none.
     #[inline]
     pub(super) fn take_plain(&mut self, batch: &mut InputBatch) -> bool {
         let Some((plain, size)) = self.decoder.peek_plain(&self.transport.input) else { return false };
-        // What is remembered has passed all other checks.
+        // Cached topics have passed all other checks.
         let is_allowed = |topic: &TopicName| self.lease.client.rights.may_publish(topic);
         if !self.publisher.publish_plain(&self.shared.router, plain, is_allowed, batch.now) {
             return false;
@@ -90,10 +91,10 @@ impl<S: Stream> ConnectionTask<S> {
 
     fn publish(&mut self, mut publication: Publication, batch: &mut InputBatch) -> Result<(), End> {
         if self.transport.is_small_part(publication.payload.len()) {
-            // Receivers that lag would keep all of the read buffer alive for it.
+            // Lagging receivers would keep the whole read buffer alive for it.
             publication.payload = Bytes::copy_from_slice(&publication.payload);
         }
-        // The topic is what counts, however it was said: an alias stands for it already.
+        // The alias is resolved already, so this checks the topic in either form.
         let reason = match self.shared.check_publish(&publication) {
             Ok(()) if !self.lease.client.rights.may_publish(&publication.topic) => {
                 tracing::debug!(peer = %self.shared.peer, client = ?self.lease.client.id, topic = ?publication.topic, "not authorized to publish");
@@ -106,9 +107,9 @@ impl<S: Stream> ConnectionTask<S> {
             Ok(()) => {
                 let published = self.publisher.publish(&self.shared.router, &publication, batch.now);
                 if let Some(ack) = publication.ack {
-                    self.hold_batch_until(published.safe_at);
+                    self.hold_batch_until(published.commit_point);
                     self.acks.push(Verdict::of_published(ack, &published));
-                    // No packet is larger.
+                    // Packet sizes fit in `u32`.
                     let bytes = (publication.topic.as_bytes().len() + publication.payload.len()) as u32;
                     self.batch_bytes = self.batch_bytes.saturating_add(bytes);
                     if published.reason.is_error() {
@@ -131,7 +132,7 @@ impl<S: Stream> ConnectionTask<S> {
         Ok(())
     }
 
-    /// A client that came back with a smaller Maximum Packet Size misses what was under way and no longer fits.
+    /// Completes in-flight messages that are too large for the Maximum Packet Size of the new connection.
     pub(super) fn count_dropped_resends(&mut self, now: Instant) {
         while let Some(DroppedResend { packet_id, shared, stored }) = self.connection.poll_dropped() {
             if let Some(stored) = stored {

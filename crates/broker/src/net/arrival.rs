@@ -1,7 +1,7 @@
-//! A packet that has begun and has not arrived as a whole: the memory it will need, and its progress.
+//! Partly received packets: their memory and their progress.
 //!
-//! A large packet is read only after its owner's account has room for all of it. So packets that are under way never wait
-//! for each other's memory: each that has begun can end.
+//! A large packet is read only after its owner's account has room for all of it. So partly received packets never wait
+//! for each other's memory: each packet that has begun can be completed.
 
 use std::pin::Pin;
 use std::task::Context;
@@ -15,28 +15,28 @@ use super::sending::OUT_FULL;
 use super::stream::Stream;
 use crate::memory::{Charge, Kind, UNCHARGED_PACKET};
 
-/// Boxed, and there only while a packet is under way and for one deadline after it.
+/// A partly received packet. Boxed, and present only during its arrival and for one deadline after it.
 #[derive(Debug)]
 pub(super) struct Arrival {
-    /// For all of the packet, if that is large.
+    /// Charge for the whole packet, if it is large.
     charge: Option<Charge>,
-    /// Bytes that the packet has in all, as far as is known.
+    /// Total size of the packet in bytes, as far as known.
     size: usize,
-    /// Bytes that it still needs.
+    /// Bytes still missing.
     missing: usize,
-    /// Of then, when the deadline was set; `None` = a whole packet has arrived since.
+    /// `missing` when the deadline was set; `None` = a whole packet has arrived since.
     missing_at_mark: Option<usize>,
-    /// Deadlines in a row that it has missed while its client left our output unread.
+    /// Consecutive deadlines missed while the client left output unread.
     unread_deadlines: u8,
     /// The account has no room: the client is not read from.
     is_starved: bool,
     deadline: Pin<Box<Sleep>>,
-    /// When the account is asked again.
+    /// When to ask the account again.
     retry: Option<Pin<Box<Sleep>>>,
 }
 
 impl<S: Stream> ConnectionTask<S> {
-    /// All whole packets have been taken, `packets` of them; the next one needs so many more bytes.
+    /// Records that all whole packets, `packets` of them, were decoded and the next needs `missing` more bytes.
     #[inline]
     pub(super) fn needs_input(&mut self, missing: usize, packets: u64) {
         if self.arrival.is_some() || self.transport.input.len() + missing > FREE_BYTES {
@@ -48,7 +48,7 @@ impl<S: Stream> ConnectionTask<S> {
     fn note_arrival(&mut self, missing: usize, packets: u64) {
         let size = self.transport.input.len() + missing;
         let arrival = self.arrival();
-        // The next packet has begun, or its length is known.
+        // The next packet has begun, or its length has become known.
         if packets > 0 || arrival.missing_at_mark.is_some_and(|before| before < missing) {
             arrival.missing_at_mark = None;
         }
@@ -57,7 +57,7 @@ impl<S: Stream> ConnectionTask<S> {
         self.charge_arrival();
     }
 
-    /// Asks the account for the packet's memory.
+    /// Charges the packet's memory to the account.
     fn charge_arrival(&mut self) {
         let account = self.lease.client.outbox.account();
         let Some((arrival, account)) = self.arrival.as_mut().zip(account) else { return };
@@ -68,18 +68,18 @@ impl<S: Stream> ConnectionTask<S> {
         let charge = arrival.charge.get_or_insert_with(|| Charge::nothing(&account, Kind::Input));
         arrival.is_starved = charge.resize(arrival.size).is_err();
         if !arrival.is_starved {
-            // All at once: growth by doubling would take twice as much.
+            // Reserve all at once: growth by doubling would take twice as much.
             self.transport.input.reserve(arrival.missing);
         }
     }
 
-    /// Whether the account has no room for the packet under way.
+    /// Whether the account has no room for the partly received packet.
     #[inline]
     pub(super) fn is_starved(&self) -> bool {
         self.arrival.as_ref().is_some_and(|arrival| arrival.is_starved)
     }
 
-    /// Whether the client is not read from for want of memory for its packet. If so, asks for it again now and then.
+    /// Whether the client is not read from for want of memory for its packet; asks the account again at intervals.
     pub(super) fn waits_for_memory(&mut self, context: &mut Context<'_>) -> bool {
         let Some(arrival) = self.arrival.as_mut().filter(|arrival| arrival.is_starved) else { return false };
         let retry = arrival.retry.get_or_insert_with(|| Box::pin(tokio::time::sleep(RETRY)));
@@ -90,13 +90,15 @@ impl<S: Stream> ConnectionTask<S> {
         if arrival.charge.as_ref().is_none_or(|charge| charge.may_become(arrival.size)) {
             self.charge_arrival();
         }
-        // Registers the next try, if there has to be one.
+        // Polls the next timer, if another attempt is needed.
         self.waits_for_memory(context)
     }
 
-    /// Whether a packet is under way and stands still, asked while the connection has nothing to do. A deadline that the
-    /// client keeps, or cannot keep because of us, begins anew. So do two in a row while the client does not read: it is not
-    /// read from then, and may be about to.
+    /// Whether a partly received packet makes no progress; asked while the connection has nothing to do.
+    ///
+    /// A deadline restarts if the client met it, or missed it because of the broker. It also restarts at most
+    /// [`UNREAD_DEADLINES_MAX`] times in a row while the client does not read. The broker does not read from such a
+    /// client, which may be about to read.
     #[inline]
     pub(super) fn is_overdue(&mut self, context: &mut Context<'_>) -> bool {
         (self.arrival.is_some() || !self.transport.input.is_empty()) && self.has_stalled(context)
@@ -127,7 +129,7 @@ impl<S: Stream> ConnectionTask<S> {
         false
     }
 
-    /// Why an overdue connection ends.
+    /// Reason why an overdue connection ends.
     pub(super) fn overdue(&self) -> End {
         match self.arrival.as_deref() {
             Some(&Arrival { is_starved: true, size, .. }) => End::NoMemory(size),
@@ -135,7 +137,7 @@ impl<S: Stream> ConnectionTask<S> {
         }
     }
 
-    /// Another thread has us now: timers are of the runtime that was left.
+    /// Replaces timers after a migration, as they belong to the old runtime.
     pub(super) fn forget_arrival_timers(&mut self) {
         let timeout = self.shared.config.packet_timeout();
         if let Some(arrival) = &mut self.arrival {
@@ -167,9 +169,9 @@ impl Arrival {
 
 /// See [`UNCHARGED_PACKET`].
 pub(super) const FREE_BYTES: usize = UNCHARGED_PACKET;
-/// Bytes that a packet under way has to bring within one deadline, if it has so many left.
+/// Bytes that a partly received packet must gain within one deadline, if so many are missing.
 const PROGRESS: usize = 32 * 1024;
-/// Deadlines in a row that a packet may miss while its client does not read.
+/// Consecutive deadlines that a packet may miss while its client does not read.
 const UNREAD_DEADLINES_MAX: u8 = 2;
-/// How often an account without room is asked again.
+/// Interval at which an account without room is asked again.
 pub(super) const RETRY: Duration = Duration::from_millis(100);

@@ -1,5 +1,5 @@
-//! From a CONNECT to who sent it: one answer of the [`crate::Authenticator`], or the exchange of AUTH packets of an
-//! extended authentication (MQTT 5.0 §4.12).
+//! Authentication of a CONNECT: one call of the [`crate::Authenticator`], or an exchange of AUTH packets (extended
+//! authentication, MQTT 5.0 §4.12).
 
 use std::net::IpAddr;
 use std::num::NonZeroU32;
@@ -14,17 +14,17 @@ use tokio::time::{Instant, timeout_at};
 
 use super::transport::Transport;
 use crate::auth::{Answer, AuthFuture, AuthRequest, Exchange, Identity};
-use crate::shared::Shared;
+use crate::broker_state::BrokerState;
 
-/// Why a CONNECT leads to nothing, and what is said about it.
+/// A refusal of a client, with its Reason Code.
 #[derive(Debug)]
 pub(super) struct Refusal {
-    /// `None`: closed without a word.
+    /// `None`: close without a packet.
     pub(super) reason: Option<ReasonCode>,
     pub(super) server_reference: Option<Text>,
 }
 
-/// What the authenticator made of a client.
+/// Result of a successful authentication.
 #[derive(Debug)]
 pub(super) struct Authenticated {
     pub(super) identity: Identity,
@@ -32,9 +32,9 @@ pub(super) struct Authenticated {
     pub(super) data: Option<Bytes>,
 }
 
-/// Asks who a client is, until `deadline`. Keep Alive counts meanwhile too.
+/// Authenticates a client before `deadline`. Keep Alive applies too.
 pub(super) async fn authenticate<S: Stream>(
-    shared: &Shared,
+    shared: &BrokerState,
     transport: &mut Transport<S>,
     decoder: &mut Decoder,
     connect: &Connect,
@@ -59,8 +59,7 @@ pub(super) async fn authenticate<S: Stream>(
     }
 }
 
-/// Appends AUTH. Nothing in it can be left out: a client that takes no packet of that size is refused
-/// `[MQTT-3.1.2-24]`.
+/// Appends AUTH, or refuses a client for which it is too large: no part of it is optional `[MQTT-3.1.2-24]`.
 fn put_auth(auth: Auth, connect: &Connect, out: &mut WriteBuffer) -> Result<(), Refusal> {
     let maximum = connect.properties.maximum_packet_size.map_or(u32::MAX, NonZeroU32::get);
     let mut aside = WriteBuffer::new();
@@ -72,10 +71,12 @@ fn put_auth(auth: Auth, connect: &Connect, out: &mut WriteBuffer) -> Result<(), 
     Ok(())
 }
 
-/// Waits for the authenticator as long as the client does. One whose connection is broken gives its place to others;
-/// so does one that has closed its side, where others of its address have done the same: see [`crate::half_closed`].
+/// Waits for the authenticator while the client is connected.
+///
+/// Ends if the connection breaks. Also ends if the client has closed its side, once too many clients of its address
+/// have: see [`crate::half_closed`].
 async fn answered<S: Stream>(
-    shared: &Shared,
+    shared: &BrokerState,
     answer: AuthFuture<'_>,
     transport: &mut Transport<S>,
     address: IpAddr,
@@ -95,14 +96,14 @@ async fn answered<S: Stream>(
     }
 }
 
-/// An answer that keeps to the protocol.
+/// An authenticator's answer that conforms to the protocol.
 pub(super) enum Judged {
     Accepted(Authenticated),
-    /// What is to be sent, and who takes the reply.
+    /// The AUTH to send, and the exchange for the client's reply.
     Continue(Auth, Box<dyn Exchange>),
 }
 
-/// Holds an authenticator to what the protocol allows; a refusal is told by `packet`.
+/// Checks an authenticator's answer against the protocol; `packet` will carry a refusal.
 pub(super) fn judge(answer: Answer, method: &Option<Text>, packet: PacketType) -> Result<Judged, Refusal> {
     match answer {
         Answer::Accept { identity, data } => {
@@ -113,7 +114,7 @@ pub(super) fn judge(answer: Answer, method: &Option<Text>, packet: PacketType) -
             let auth = auth(ReasonCode::ContinueAuthentication, method, data);
             Ok(Judged::Continue(auth, exchange))
         }
-        // Nothing may be asked of a client without a method [MQTT-4.12.0-6]: the authenticator's mistake.
+        // An authenticator's mistake: without a method the client may not be asked [MQTT-4.12.0-6].
         Answer::Continue { .. } => Err(ReasonCode::ImplementationSpecificError.into()),
         Answer::Refuse(reason) if reason.is_error() && reason.is_valid_in(packet) => Err(reason.into()),
         Answer::Refuse(_) => Err(ReasonCode::NotAuthorized.into()),
@@ -124,7 +125,7 @@ pub(super) fn judge(answer: Answer, method: &Option<Text>, packet: PacketType) -
     }
 }
 
-/// An AUTH packet, which repeats the method `[MQTT-4.12.0-5]`.
+/// Makes an AUTH packet, which repeats the method `[MQTT-4.12.0-5]`.
 pub(super) fn auth(reason: ReasonCode, method: &Option<Text>, data: Option<Bytes>) -> Auth {
     let properties = AuthProperties {
         authentication_method: method.clone(),
@@ -134,20 +135,20 @@ pub(super) fn auth(reason: ReasonCode, method: &Option<Text>, data: Option<Bytes
     Auth { reason, properties }
 }
 
-/// The data of an AUTH that goes on with an exchange, which keeps its method.
+/// Returns the data of an AUTH that continues an exchange with the same method.
 pub(super) fn continued(auth: Auth, method: &Option<Text>) -> Option<Option<Bytes>> {
     let goes_on = auth.reason == ReasonCode::ContinueAuthentication // [MQTT-4.12.0-3]
         && auth.properties.authentication_method == *method; // [MQTT-4.12.0-5]
     goes_on.then_some(auth.properties.authentication_data)
 }
 
-/// Writes what waits and reads the client's next AUTH; it may send nothing else but DISCONNECT `[MQTT-3.1.2-30]`.
+/// Writes pending output and reads the client's next AUTH. It may send nothing else but DISCONNECT `[MQTT-3.1.2-30]`.
 async fn next_auth<S: Stream>(
     transport: &mut Transport<S>,
     decoder: &mut Decoder,
     method: &Option<Text>,
 ) -> Result<Option<Bytes>, Refusal> {
-    // The caller's time-out ends it.
+    // The caller's time-out bounds this.
     transport.flush(Duration::MAX).await.map_err(|_| Refusal::SILENT)?;
     loop {
         match decoder.decode(&mut transport.input) {

@@ -1,4 +1,4 @@
-//! The task that owns one Network Connection: reads, decodes, applies, and writes what waits for its client.
+//! The task that owns one Network Connection: reads, decodes and applies packets, and writes messages to the client.
 
 use std::future::Future;
 use std::num::NonZeroU16;
@@ -13,14 +13,13 @@ use tenbin_session::{Connection, Delivery, SessionExpiry};
 use tokio::time::Sleep;
 
 use super::arrival::Arrival;
+use super::deferred_acks::DeferredAcks;
 use super::ending::End;
 use super::filters::FilterWork;
 use super::handshake::{self, Accepted};
-use super::held_back::HeldBack;
-use super::lag::Lag;
 use super::listener::OpenConnection;
+use super::read_probe::ReadProbe;
 use super::reauthentication::Reauthentication;
-use super::relief::Relief;
 use super::sending::OUT_FULL;
 use super::storing::Storing;
 use super::stream::Stream;
@@ -28,6 +27,7 @@ use super::throttle::{FiltersInTurn, Throttle, Throttled};
 use super::transport::Transport;
 use super::unwritten::Unwritten;
 use super::verdicts::Verdict;
+use super::work_stealing::WorkStealing;
 use crate::auth::enforcement::{self, NotKept};
 use crate::auth::{Answer, Standing};
 use crate::outbox::Control;
@@ -37,22 +37,22 @@ use crate::slices::in_turn;
 use crate::threads::Home;
 use crate::token_bucket::Rate;
 
-/// An open socket of which nothing has been read.
-pub(super) struct Newcomer<S> {
+/// Accepted socket; nothing read yet.
+pub(super) struct AcceptedSocket<S> {
     pub(super) shared: OpenConnection,
     pub(super) stream: S,
-    /// Name of the listener through which it came.
+    /// Name of the listener that accepted it.
     pub(super) listener: Arc<str>,
-    /// On which thread of the broker's own it is served, if on one.
+    /// Worker thread that serves the connection, if one does.
     pub(super) home: Option<Home>,
 }
 
 /// Serves one connection from its first byte to its last.
 ///
-/// A future is as large as the largest of what it waits for, and has room for each of its arguments besides. So beginning
-/// and end are boxes of their own: what they need is not kept for as long as the connection lasts.
-pub(super) async fn serve<S: Stream>(newcomer: Box<Newcomer<S>>) {
-    let Some(mut task) = in_turn(Box::pin(begin(newcomer))).await else { return };
+/// A future is as large as the largest future that it awaits, and stores each argument besides. So the handshake and
+/// the closing are boxed: their memory is freed while the connection lasts.
+pub(super) async fn serve<S: Stream>(socket: Box<AcceptedSocket<S>>) {
+    let Some(mut task) = in_turn(Box::pin(begin(socket))).await else { return };
     let ended = match task.start() {
         Ok(()) => task.run().await,
         Err(end) => Err(end),
@@ -62,9 +62,9 @@ pub(super) async fn serve<S: Stream>(newcomer: Box<Newcomer<S>>) {
     }
 }
 
-/// `None`: the client was refused, and the connection is over.
-async fn begin<S: Stream>(newcomer: Box<Newcomer<S>>) -> Option<ConnectionTask<S>> {
-    let Newcomer { shared, stream, listener, home } = *newcomer;
+/// Performs the handshake. `None`: the client was refused, and the connection is closed.
+async fn begin<S: Stream>(socket: Box<AcceptedSocket<S>>) -> Option<ConnectionTask<S>> {
+    let AcceptedSocket { shared, stream, listener, home } = *socket;
     let mut transport = Transport::new(stream);
     if home.is_some_and(|home| !home.is_first())
         && let Err(error) = transport.stream().register_again()
@@ -83,70 +83,69 @@ async fn begin<S: Stream>(newcomer: Box<Newcomer<S>>) -> Option<ConnectionTask<S
 
 pub(super) struct ConnectionTask<S> {
     pub(super) shared: OpenConnection,
-    /// On which thread of the broker's own it is, if on one.
+    /// Worker thread that serves the connection, if one does.
     pub(super) home: Option<Home>,
     pub(super) lease: Lease,
     pub(super) connection: Connection,
     pub(super) publisher: Publisher,
-    /// Messages of this batch that are to be acknowledged when their receivers have them.
+    /// Messages of this batch to acknowledge once their receivers' queues have them.
     pub(super) acks: Vec<Verdict>,
-    /// Bytes of their messages.
+    /// Total bytes of these messages.
     pub(super) batch_bytes: u32,
-    /// What waits until it is safe.
-    pub(super) held_back: Option<Box<HeldBack>>,
-    /// For a client of which a packet has begun and is not there.
+    /// Deferred answers.
+    pub(super) deferred_acks: Option<Box<DeferredAcks>>,
+    /// Present while a packet has arrived in part.
     pub(super) arrival: Option<Box<Arrival>>,
-    /// For a client with messages that are kept on disk.
+    /// Present for a client with messages on disk.
     pub(super) storing: Option<Box<Storing>>,
     pub(super) will: Option<Box<ChargedWill>>,
     pub(super) session_expiry: SessionExpiry,
     pub(super) transport: Transport<S>,
     pub(super) throttle: Throttle,
-    /// For a client that may authenticate again; boxed, as whatever few connections need.
+    /// For a client that may re-authenticate; boxed, as few connections need it.
     pub(super) reauthentication: Option<Box<Reauthentication>>,
-    /// What the client was told that its load reports are taken from.
+    /// Packet types in which the broker accepts the client's load reports.
     pub(super) report_carriers: ReportCarriers,
-    /// Of subscriptions that do not say another.
+    /// Weight of subscriptions that state no other.
     pub(super) weight: NonZeroU16,
-    /// QoS 0 messages of share groups that the socket has not taken yet.
+    /// QoS 0 messages of share groups that are not in the socket yet.
     pub(super) unwritten: Unwritten,
-    /// Of who is sent such messages; most are not.
-    pub(super) lag: Option<Box<Lag>>,
-    /// Messages of share groups that this batch has acknowledged, and the balancer does not know of yet.
+    /// Read probe. Only for clients with QoS 0 messages of share groups, which few are.
+    pub(super) read_probe: Option<Box<ReadProbe>>,
+    /// Messages of share groups that this batch has acknowledged and the balancer does not know of yet.
     pub(super) acknowledged: Option<Acknowledged>,
     pub(super) established_at: Instant,
-    /// When what waits for the client was last offered to others, since it drains; boxed as above.
+    /// When the queue of this draining client was last offered to other members; boxed, as few connections need it.
     pub(super) handed_over_at: Option<Box<Instant>>,
-    pub(super) relief: Relief,
+    pub(super) work_stealing: WorkStealing,
     pub(super) decoder: Decoder,
     timer: Option<Pin<Box<Sleep>>>,
     pub(super) socket_blocked: bool,
-    /// The send quota with which this task has looked into the client's queue last and found nothing that may go; `None` =
-    /// it has not looked yet, on this thread.
+    /// Send quota at the last look that found nothing to send; `None` = no look yet on this thread.
     pub(super) rested_at: Option<u16>,
-    /// The lower half of the number of packets sent that the counters know of.
+    /// Lower half of the number of sent packets that the metrics include.
     counted_sent: u32,
-    /// Bytes read since others were last let run.
+    /// Bytes read since this task last yielded.
     read_in_turn: u32,
     pub(super) filters_in_turn: FiltersInTurn,
-    /// A SUBSCRIBE or UNSUBSCRIBE that has begun: nothing is decoded before its end.
+    /// A SUBSCRIBE or UNSUBSCRIBE in progress: no packet is decoded before it ends.
     pub(super) filter_work: Option<Box<FilterWork>>,
 }
 
-/// Whether others are let run before a connection goes on.
+/// Whether the task yields before it goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Turn {
     GoesOn,
-    /// Acknowledgements wait to be written.
+    /// Acknowledgements are to be written after the receivers have run.
     ReceiversFirst,
-    /// A receiver lags for want of processor time, others wait behind a search, or we have had our turn.
+    /// A receiver needs processor time, tasks wait for a search to end, or this task has used up its turn.
     Over,
 }
 
-/// Lets the tasks that were woken before run first.
+/// Yields once, to tasks that were woken earlier.
 ///
-/// So messages leave before their publisher's acknowledgements, and while those are written, the receivers' may come:
-/// the thread need not sleep and wake for them.
+/// So messages leave before their publisher's acknowledgements. Receivers' acknowledgements may arrive meanwhile, which
+/// saves the thread a sleep and a wake-up.
 async fn receivers_first() {
     let mut is_first = true;
     std::future::poll_fn(|context| {
@@ -159,21 +158,21 @@ async fn receivers_first() {
     .await;
 }
 
-/// What is ready at once; more than one may be, and none may keep the others waiting.
+/// Events that are ready at the same time; the task handles all of them.
 #[derive(Default)]
 pub(super) struct Ready {
     read: Option<std::io::Result<usize>>,
-    /// Input that was held back may be decoded.
+    /// Throttled input may be decoded.
     resumed: bool,
     control: Option<Control>,
     pub(super) sent: bool,
-    /// More retained messages are to be looked for.
+    /// There may be more retained messages to send.
     pub(super) more_retained: bool,
     answer: Option<Answer>,
     timer: bool,
-    /// A packet that has begun does not go on.
+    /// A partly received packet is overdue.
     overdue: bool,
-    /// A message that found no room has been left unanswered for long enough.
+    /// A message without room has been unacknowledged for too long.
     unanswered: bool,
 }
 
@@ -206,7 +205,7 @@ impl<S: Stream> ConnectionTask<S> {
             ),
             acks: Vec::new(),
             batch_bytes: 0,
-            held_back: None,
+            deferred_acks: None,
             arrival: None,
             storing: None,
             will,
@@ -216,10 +215,10 @@ impl<S: Stream> ConnectionTask<S> {
             report_carriers,
             weight,
             unwritten: Unwritten::default(),
-            lag: None,
+            read_probe: None,
             acknowledged: None,
             handed_over_at: None,
-            relief: Relief::default(),
+            work_stealing: WorkStealing::default(),
             established_at,
             decoder,
             timer: None,
@@ -236,7 +235,7 @@ impl<S: Stream> ConnectionTask<S> {
         }
     }
 
-    /// Until the connection is over, or is to go on elsewhere.
+    /// Runs until the connection ends or has to migrate to another thread.
     pub(super) async fn run(&mut self) -> Result<Home, End> {
         loop {
             let ready = std::future::poll_fn(|context| self.poll_ready(context)).await;
@@ -255,11 +254,11 @@ impl<S: Stream> ConnectionTask<S> {
         }
     }
 
-    /// What may have changed since CONNECT, and what came right behind it.
+    /// Handles changes since CONNECT and packets that arrived right behind it.
     fn start(&mut self) -> Result<(), End> {
         self.set_timer();
         let now = Instant::now();
-        // Whatever comes: nobody else ends these.
+        // Do this first in any case: no other code completes these messages.
         self.count_dropped_resends(now);
         self.settle();
         if self.lease.is_superseded() {
@@ -269,13 +268,13 @@ impl<S: Stream> ConnectionTask<S> {
         self.handle_input(now).map(|_| ())
     }
 
-    /// Does what is to be done now.
+    /// Handles the events of one lap.
     fn handle(&mut self, ready: Ready, now: Instant) -> Result<Turn, End> {
         match ready.control {
-            // One that asked and lost against a newer one may tell us after that one is us.
-            // It may have taken the place of a word on our rights.
+            // A connection that lost against a newer one may still request a takeover, although this one is the newer.
+            // Its request may have replaced `RightsChanged`.
             Some(Control::TakenOver) if !self.lease.is_superseded() => self.take_rights_over()?,
-            Some(Control::RightsChanged) => return Err(End::Revoked), // it was taken over, and left nothing
+            Some(Control::RightsChanged) => return Err(End::Revoked), // applied by `send_allowed`: access is lost
             Some(control) => return Err(End::Control(control)),
             None => {}
         }
@@ -318,28 +317,29 @@ impl<S: Stream> ConnectionTask<S> {
         Ok(turn)
     }
 
-    /// Whether the client is not read from for want of our disk.
+    /// Whether the broker's disk is the reason for not reading from the client.
     #[inline]
     pub(super) fn waits_for_us(&self) -> bool {
-        if self.held_back.is_none() && self.storing.is_none() {
+        if self.deferred_acks.is_none() && self.storing.is_none() {
             return false;
         }
         let held_bytes = self.storing.as_ref().map_or(0, |storing| storing.held_bytes());
         held_bytes >= OUT_FULL || self.holds_much_back() || self.waits_for_disk() || self.is_ending_unanswered()
     }
 
-    /// Writes what waits, then gathers what else can be done.
+    /// Writes pending output, then gathers all events that are ready.
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<std::io::Result<Ready>> {
-        let mut ready = Ready { sent: self.held_back.is_some() && self.release_held_back(context), ..Ready::default() };
+        let mut ready =
+            Ready { sent: self.deferred_acks.is_some() && self.release_held_back(context), ..Ready::default() };
         ready.sent |= self.storing.is_some() && self.release_stored(context);
         self.write(context)?;
         let waiting = self.transport.out.len() + self.storing.as_ref().map_or(0, |storing| storing.held_bytes());
         let quota = self.quota();
-        // A socket that takes no more leaves the rest in the queue, where it is bounded and others see it.
+        // If the socket is full, messages stay in the queue, where they are bounded and visible to other tasks.
         let room = OUT_FULL.saturating_sub(waiting);
         self.tell_socket_blocked(room == 0);
-        // A client that does not read our answers is not read from either. First, so that what has been in the queue
-        // before a packet came goes out before its answer.
+        // Read nothing from a client that does not read its answers. Read before sending, so that messages queued
+        // before a packet came are sent before its answer.
         if waiting < OUT_FULL && !self.waits_for_us() && !self.waits_for_memory(context) {
             match self.throttle.poll(context) {
                 Throttled::No if self.filters_in_turn.begin_turn() => ready.resumed = true,
@@ -358,16 +358,16 @@ impl<S: Stream> ConnectionTask<S> {
         self.send_allowed(context, quota, room, &mut ready);
         if ready.sent && ready.control.is_none() && room > 0 {
             let written = self.write_at_once(context, &mut ready);
-            // What came before a socket broke is applied first; the next write finds it as broken.
+            // Apply input that arrived before the socket broke; the next write returns the error again.
             if ready.read.is_none() && !ready.resumed {
                 written?;
             }
         }
-        // What was just sent may have been the last in memory, and nothing that QoS 0 brings back tells us to look again.
+        // The last message in memory may just have been sent. At QoS 0 no acknowledgement will trigger another look.
         if !ready.sent && room > 0 && self.lease.client.outbox.has_tail() && self.quota() > 0 {
             ready.sent = self.read_on(context);
         }
-        // What was just sent may have taken all of the quota: then nobody wakes us for what comes.
+        // These messages may have used up the quota. Then no event reports further messages.
         let has_no_quota = quota == 0 || self.rested_at == Some(0);
         if self.socket_blocked || has_no_quota || self.lease.client.outbox.lags() {
             self.announce_slowness();
@@ -381,7 +381,7 @@ impl<S: Stream> ConnectionTask<S> {
         if let Some(timer) = &mut self.timer {
             ready.timer = timer.as_mut().poll(context).is_ready();
         }
-        ready.unanswered = self.held_back.is_some() && self.poll_unanswered(context);
+        ready.unanswered = self.deferred_acks.is_some() && self.poll_unanswered(context);
         let Ready { read, resumed, control, sent, more_retained, answer, timer, overdue: _, unanswered } = &ready;
         let input = read.is_some() || *resumed || control.is_some() || answer.is_some() || *unanswered;
         if input || *sent || *more_retained || *timer {
@@ -399,23 +399,23 @@ impl<S: Stream> ConnectionTask<S> {
         Poll::Pending
     }
 
-    /// Has us looked after by who looks after slow receivers.
+    /// Registers the client with the slow-consumer monitor.
     fn announce_slowness(&self) {
         if self.lease.client.outbox.begin_watch() {
             self.shared.slow_receivers.watch(&self.lease.client);
         }
     }
 
-    /// Encodes what waits for the client, after a change of what it may have.
+    /// Encodes messages for the client, after it applied changes of permissions.
     fn send_allowed(&mut self, context: &mut Context<'_>, quota: usize, room: usize, ready: &mut Ready) {
         ready.control = self.send_waiting(context, quota, room, ready);
         while ready.control == Some(Control::RightsChanged) && self.take_rights_over().is_ok() {
-            ready.sent = true; // PUBRELs of what was given up
+            ready.sent = true; // sends PUBRELs of abandoned messages
             ready.control = self.send_waiting(context, quota, room, ready);
         }
     }
 
-    /// Writes what is encoded, as far as the socket takes it.
+    /// Writes encoded packets as far as the socket accepts them.
     fn write(&mut self, context: &mut Context<'_>) -> std::io::Result<()> {
         let written = self.transport.poll_write(context);
         self.tell_written(written.is_pending());
@@ -425,8 +425,8 @@ impl<S: Stream> ConnectionTask<S> {
         }
     }
 
-    /// Writes what was taken from the queue, and looks whether more is there: mostly not, and then there is nothing left to
-    /// do before somebody wakes us.
+    /// Writes messages just taken from the queue, then looks for more. Usually there are none, and the task can sleep
+    /// at once.
     fn write_at_once(&mut self, context: &mut Context<'_>, ready: &mut Ready) -> std::io::Result<()> {
         self.write(context)?;
         if self.transport.out.is_empty() && !ready.more_retained && !self.has_orders() {
@@ -449,7 +449,7 @@ impl<S: Stream> ConnectionTask<S> {
         self.counted_sent = packets;
     }
 
-    /// Has it of the runtime that this is called on.
+    /// Sets the keep-alive timer on the current runtime.
     pub(super) fn set_timer(&mut self) {
         self.timer = self.connection.poll_timeout().map(|at| Box::pin(tokio::time::sleep_until(at.into())));
     }
@@ -460,14 +460,18 @@ impl<S: Stream> ConnectionTask<S> {
         }
     }
 
-    /// Sends what the client waits for. It would wait for ever for one that it does not take `[MQTT-3.1.2-24]`.
+    /// Sends an answer to the client. Ends the connection if the packet is too large for it `[MQTT-3.1.2-24]`, since
+    /// the client would wait for the answer forever.
     pub(super) fn answer(&mut self, packet: Packet, now: Instant) -> Result<(), End> {
         let packet_type = packet.packet_type();
         let is_written = self.connection.write_in_words(packet, now, &mut self.transport.out);
         if is_written { Ok(()) } else { Err(End::AnswerTooLarge(packet_type)) }
     }
 
-    /// Whether the client is still who it was after a change of rights. What waits to be sent again is judged anew.
+    /// Applies changed permissions, and abandons resends that these forbid.
+    ///
+    /// # Errors
+    /// [`End::Revoked`] if the user may not stay connected.
     fn take_rights_over(&mut self) -> Result<(), End> {
         let rights = &self.lease.client.rights;
         let not_kept = NotKept::default();
@@ -490,7 +494,7 @@ impl<S: Stream> ConnectionTask<S> {
     }
 }
 
-/// Bytes that are read before others are let run.
+/// Bytes that a task reads before it yields.
 const TURN_BYTES: u32 = 256 * 1024;
-/// Places for acknowledgements that an idle connection keeps.
+/// Capacity for acknowledgements that an idle connection keeps.
 const KEPT_ACKS: usize = 512;

@@ -1,4 +1,4 @@
-//! How a connection ends: what becomes of its session, and what the client is told.
+//! The end of a connection: its session, and the last packet to the client.
 
 use std::time::{Duration, Instant};
 
@@ -8,39 +8,39 @@ use tenbin_session::Violation;
 use super::authentication::Refusal;
 use super::connection::ConnectionTask;
 use super::stream::Stream;
-use crate::durable::SafeAt;
+use crate::durable::CommitPoint;
 use crate::lifecycle::{self, ConnectionEnd};
 use crate::outbox::Control;
 use crate::slices::in_turn;
 use crate::threads::Home;
 
-/// Why a connection is over.
+/// Why a connection ends.
 #[derive(Debug)]
 pub(super) enum End {
-    /// The client said DISCONNECT.
+    /// The client sent DISCONNECT.
     Disconnect(ReasonCode),
     /// The socket is closed or broken.
     Closed(std::io::Error),
-    /// The client broke a rule.
+    /// The client violated the protocol.
     Violation(Violation),
-    /// Asked for from within.
+    /// Requested by another part of the broker.
     Control(Control),
-    /// It authenticated again, in vain.
+    /// Re-authentication failed.
     Refused(Refusal),
-    /// Its credentials do not hold any more.
+    /// Its credentials are not valid any more.
     Revoked,
-    /// A packet that had begun did not go on.
+    /// A partly received packet made no progress.
     Stalled,
-    /// A packet of so many bytes found no memory in its owner's account.
+    /// A packet of this many bytes exceeds the memory limit of its owner's account.
     NoMemory(usize),
-    /// It published a message that found no room, at a version that has no word for that.
+    /// A published message had no room, and the client's version has no refusal.
     Unanswered,
-    /// It waits for an answer that is larger than its Maximum Packet Size.
+    /// An answer that the client needs exceeds its Maximum Packet Size.
     AnswerTooLarge(PacketType),
 }
 
 impl<S: Stream> ConnectionTask<S> {
-    /// Goes on elsewhere, or has an end, in its turn. Boxed: see [`serve`](super::connection::serve).
+    /// Migrates the connection or returns its end. Boxed: see [`serve`](super::connection::serve).
     pub(super) fn leave(self, ended: Result<Home, End>) -> Option<impl Future<Output = ()>> {
         match ended {
             Ok(home) => {
@@ -51,7 +51,7 @@ impl<S: Stream> ConnectionTask<S> {
         }
     }
 
-    /// Gives the session back first, so that nobody waits for this client's socket, then says goodbye.
+    /// Ends the session before the last packet, so that nothing waits for this client's socket.
     async fn finish(mut self, end: End) {
         self.count_traffic();
         let peer = self.shared.peer;
@@ -119,7 +119,7 @@ impl<S: Stream> ConnectionTask<S> {
         unwritten.take_back(&self.lease.client.load, self.shared.clock.nanos(Instant::now()));
         self.forget_held_back();
         self.settle();
-        let settled_at = self.storing.as_ref().map_or(SafeAt::NOW, |storing| storing.last());
+        let settled_at = self.storing.as_ref().map_or(CommitPoint::NOW, |storing| storing.last());
         let ended = ConnectionEnd {
             settled_at,
             session: self.connection.into_session(),
@@ -127,9 +127,9 @@ impl<S: Stream> ConnectionTask<S> {
             expiry: self.session_expiry,
         };
         let is_over = lifecycle::end(&self.shared, self.lease, ended, Instant::now()).await;
-        // Until then it counts as a connection: nobody can make more sessions than end.
+        // The connection counts until the session has ended: clients cannot create sessions faster than they end.
         if let Some(is_over) = is_over {
-            let _ = is_over.await; // an error: it is over
+            let _ = is_over.await; // an error means it has ended
         }
         if matches!(end, End::Closed(_)) {
             return;
@@ -137,7 +137,7 @@ impl<S: Stream> ConnectionTask<S> {
         let _ = tokio::time::timeout(GOODBYE, self.transport.close()).await;
     }
 
-    /// Says goodbye and where to go on; only to clients that authenticate again, so at v5.
+    /// Sends DISCONNECT with a Server Reference. Only re-authenticating clients get it, which use v5.
     fn refer(&mut self, reason: ReasonCode, server: Text) {
         let properties = DisconnectProperties { server_reference: Some(server), ..DisconnectProperties::default() };
         let disconnect = Disconnect { reason, properties: Some(Box::new(properties)) };
@@ -145,5 +145,5 @@ impl<S: Stream> ConnectionTask<S> {
     }
 }
 
-/// How long a client has for reading our last words.
+/// How long a client has to read the last packets.
 const GOODBYE: Duration = Duration::from_secs(2);

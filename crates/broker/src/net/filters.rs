@@ -1,4 +1,4 @@
-//! SUBSCRIBE and UNSUBSCRIBE, some filters at a time: others run in between, and what comes behind them waits.
+//! SUBSCRIBE and UNSUBSCRIBE, a few filters at a time. Other tasks run in between; later packets of the client wait.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -12,18 +12,18 @@ use tenbin_codec::{
 
 use super::connection::ConnectionTask;
 use super::ending::End;
+use super::reason_strings::reason_string;
 use super::stream::Stream;
 use super::weight::weight_in;
-use super::words::words;
-use crate::durable::{Changes, SafeAt};
+use crate::durable::{Changes, CommitPoint};
 use crate::lifecycle;
 use crate::router::{Grant, Router};
 
-/// A packet whose filters are not all applied yet.
+/// A packet with filters that are not yet applied.
 #[derive(Debug)]
 pub(super) struct FilterWork {
     request: Request,
-    /// Of the filters that are applied.
+    /// Reason Codes of the applied filters.
     reasons: Vec<ReasonCode>,
 }
 
@@ -31,7 +31,7 @@ pub(super) struct FilterWork {
 enum Request {
     Subscribe {
         subscribe: Subscribe,
-        /// Nothing more is kept for now.
+        /// Refuse all filters, because the disk is congested.
         is_disk_behind: bool,
     },
     Unsubscribe(Unsubscribe),
@@ -47,7 +47,7 @@ impl Request {
 }
 
 fn suback(packet_id: PacketId, reasons: Vec<ReasonCode>) -> Packet {
-    let reason_string = reasons.iter().find_map(|&reason| words(reason));
+    let reason_string = reasons.iter().find_map(|&reason| reason_string(reason));
     Packet::SubAck(SubAck {
         packet_id,
         properties: AckProperties { reason_string, ..AckProperties::default() },
@@ -80,7 +80,7 @@ impl<S: Stream> ConnectionTask<S> {
         self.go_on_with_filters(now)
     }
 
-    /// Applies filters until it is others' turn. As long as some are left, [`FiltersInTurn`] lets no further packet in.
+    /// Applies filters until the task has to yield. Until all are applied, [`FiltersInTurn`] lets no further packet in.
     ///
     /// [`FiltersInTurn`]: super::throttle::FiltersInTurn
     pub(super) fn go_on_with_filters(&mut self, now: Instant) -> Result<(), End> {
@@ -101,7 +101,7 @@ impl<S: Stream> ConnectionTask<S> {
                 }
             };
             self.filters_in_turn.count(end - begin);
-            let safe_at = if is_kept { self.keep(&changes) } else { SafeAt::NOW };
+            let commit_point = if is_kept { self.keep(&changes) } else { CommitPoint::NOW };
             let is_done = reasons.len() == request.len();
             if is_done {
                 let reasons = std::mem::take(reasons);
@@ -109,7 +109,7 @@ impl<S: Stream> ConnectionTask<S> {
                     Request::Subscribe { subscribe, .. } => suback(subscribe.packet_id, reasons), // [MQTT-3.8.4-1]
                     Request::Unsubscribe(unsubscribe) => unsuback(unsubscribe.packet_id, reasons), // [MQTT-3.10.4-4]
                 };
-                self.answer_when_safe(safe_at, answer, now)?;
+                self.answer_when_safe(commit_point, answer, now)?;
             }
             if let Request::Subscribe { subscribe, .. } = request {
                 let filters = subscribe.subscriptions[begin..end].iter().map(|subscription| &subscription.filter);
@@ -122,7 +122,7 @@ impl<S: Stream> ConnectionTask<S> {
         Ok(())
     }
 
-    /// All of these are judged before the index is locked: who judges may take its time.
+    /// Applies a range of subscriptions. Judges all of them before it locks the index, since an authorizer may be slow.
     fn subscribe_some(
         &mut self,
         subscribe: &Subscribe,
@@ -155,7 +155,7 @@ impl<S: Stream> ConnectionTask<S> {
                 reasons.push(verdict.err().unwrap_or(ReasonCode::QuotaExceeded));
                 continue;
             }
-            // Nobody's routes change with a subscription that stays as it is.
+            // An unchanged subscription changes no routes.
             if state.suspended.remove(filter) || known != Some(grant) {
                 lifecycle::joins(&self.shared, &self.lease.client, filter, now);
                 let edit = edit.get_or_insert_with(|| self.shared.router.edit());
@@ -188,7 +188,7 @@ impl<S: Stream> ConnectionTask<S> {
         if is_long || filter.levels().count() > config.topic_levels_maximum() {
             return Err(ReasonCode::TopicFilterInvalid);
         }
-        // At v5 these ended the connection before.
+        // For v5 these have ended the connection before.
         if filter.has_wildcard() && !capabilities.wildcard_subscriptions_available {
             return Err(ReasonCode::WildcardSubscriptionsNotSupported);
         }
@@ -198,7 +198,7 @@ impl<S: Stream> ConnectionTask<S> {
         self.lease.client.rights.check_subscription(filter)
     }
 
-    /// Messages of share groups that were not sent go to other members.
+    /// Removes subscriptions, and redelivers unsent messages of share groups to other members.
     fn unsubscribe_some(
         &mut self,
         filters: &[TopicFilter],
@@ -209,8 +209,8 @@ impl<S: Stream> ConnectionTask<S> {
         let client = Arc::clone(&self.lease.client);
         let groups =
             filters.iter().filter(|filter| filter.is_shared() && self.lease.state.subscriptions.contains(filter));
-        // Before it leaves: what is published meanwhile must not overtake the messages that go to others.
-        let handover = self.shared.router.begin_leaving(client.number, groups);
+        // Before leaving: messages published meanwhile must not overtake those redelivered.
+        let redelivery = self.shared.router.begin_leaving(client.number, groups);
         let mut removed = 0;
         let mut edit = None;
         for filter in filters {
@@ -230,32 +230,33 @@ impl<S: Stream> ConnectionTask<S> {
             reasons.push(ReasonCode::Success);
         }
         drop(edit);
-        let left = handover.left();
+        let left = redelivery.left();
         let waiting = match left.is_empty() {
             true => Vec::new(),
             false => client.outbox.withdraw(|delivery| delivery.share.is_some_and(|group| left.contains(&group))),
         };
-        handover.finish(waiting, now, &mut Rng::new(client.number));
+        redelivery.finish(waiting, now, &mut Rng::new(client.number));
         self.shared.metrics.subscriptions.subtract(removed);
     }
 
-    /// Keeps changes of our subscriptions: when that is safe. What is not there need not be taken away, but whoever took
-    /// it away may have gone before that was safe.
-    fn keep(&self, changes: &Changes) -> SafeAt {
+    /// Stores changes of subscriptions; returns their commit point.
+    ///
+    /// Even without a change it covers earlier ones: a previous connection may have ended before its own were durable.
+    fn keep(&self, changes: &Changes) -> CommitPoint {
         match &self.shared.durable {
             Some(durable) if self.lease.state.durable.is_some() => {
                 durable.make(changes);
                 durable.all()
             }
-            _ => SafeAt::NOW,
+            _ => CommitPoint::NOW,
         }
     }
 
-    /// Asked before anything is done: who does not take the answer cannot know what has become of its request.
+    /// Ends the connection before any change if the client cannot receive the answer, as it would not know the outcome.
     fn expect_to_answer(&self, answer: &Packet) -> Result<(), End> {
         if self.connection.takes(answer) { Ok(()) } else { Err(End::AnswerTooLarge(answer.packet_type())) }
     }
 }
 
-/// Filters of one change of the index, which others wait for.
+/// Filters in one change of the index, while other tasks wait for it.
 const SLICE_FILTERS: usize = 32;

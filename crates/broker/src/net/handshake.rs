@@ -1,4 +1,4 @@
-//! From an open socket to an accepted CONNECT.
+//! The handshake: from an accepted socket to an accepted CONNECT.
 
 use std::io;
 use std::net::SocketAddr;
@@ -21,13 +21,13 @@ use super::storing;
 use super::transport::Transport;
 use super::weight::{DEFAULT_WEIGHT, weight_in};
 use crate::auth::{Action, AuthRequest, Identity, Principal, Standing, enforcement};
-use crate::durable::{SafeAt, Stored, UnderWay, place};
+use crate::broker_state::BrokerState;
+use crate::durable::{CommitPoint, Stored, UnderWay, place};
 use crate::lifecycle::{self, Beginning, Begun, NotBegun};
 use crate::memory::{Charge, Kind, OverLimit};
 use crate::registry::{ChargedWill, Claimed, Lease, NoClaim, OverQuota, session_bytes};
-use crate::shared::Shared;
 
-/// A connection whose CONNECT was accepted; its CONNACK waits to be written.
+/// A connection whose CONNECT was accepted. Its CONNACK is in the output buffer.
 pub(super) struct Accepted {
     pub(super) lease: Lease,
     pub(super) connection: Connection,
@@ -36,16 +36,15 @@ pub(super) struct Accepted {
     pub(super) session_expiry: SessionExpiry,
     pub(super) reauthentication: Option<Box<Reauthentication>>,
     pub(super) report_carriers: ReportCarriers,
-    /// Of subscriptions that do not say another.
+    /// Weight of subscriptions that state no other.
     pub(super) weight: NonZeroU16,
-    /// What was sent before that was sent on an earlier connection.
+    /// Messages sent before this time were sent on an earlier connection.
     pub(super) established_at: Instant,
 }
 
-/// Reads CONNECT and answers it. `None`: the connection is to be closed; what is to be said is in
-/// `transport.out`.
+/// Reads CONNECT and answers it. `None`: the connection is to be closed after `transport.out` is written.
 pub(super) async fn accept<S: Stream>(
-    shared: &Shared,
+    shared: &BrokerState,
     transport: &mut Transport<S>,
     peer: SocketAddr,
     listener: Arc<str>,
@@ -78,8 +77,8 @@ pub(super) async fn accept<S: Stream>(
     };
     let version = connect.version;
     let packet_size_maximum = connect.properties.maximum_packet_size.map_or(u32::MAX, NonZeroU32::get);
-    let stranger = Stranger { connect: *connect, charge, decoder, peer, listener, deadline };
-    match establish(shared, stranger, transport).await {
+    let client = PendingClient { connect: *connect, charge, decoder, peer, listener, deadline };
+    match establish(shared, client, transport).await {
         Ok(accepted) => Some(accepted),
         Err(Refusal { reason: Some(reason), server_reference }) => {
             tracing::info!(%peer, %reason, "CONNECT refused");
@@ -100,9 +99,9 @@ enum NoConnect {
     Closed(io::Error),
 }
 
-/// A large CONNECT is read only after the account of its address has room for it.
+/// Reads CONNECT. A large one is read only after the account of its address has room for it.
 async fn read_connect<S: Stream>(
-    shared: &Shared,
+    shared: &BrokerState,
     transport: &mut Transport<S>,
     decoder: &mut Decoder,
     peer: SocketAddr,
@@ -111,7 +110,7 @@ async fn read_connect<S: Stream>(
     loop {
         match decoder.decode(&mut transport.input) {
             Ok(Decoded::Packet(Packet::Connect(connect))) => return Ok((connect, charge)),
-            // The decoder lets nothing but CONNECT through at first.
+            // The decoder accepts no other packet first.
             Ok(Decoded::Packet(packet)) => {
                 return Err(NoConnect::Decode(DecodeError::ConnectExpected(packet.packet_type())));
             }
@@ -132,8 +131,8 @@ async fn read_connect<S: Stream>(
     }
 }
 
-/// Charges the address of a CONNECT as soon as there is room.
-async fn charge_connect(shared: &Shared, peer: SocketAddr, bytes: usize) -> Charge {
+/// Charges a CONNECT to its address as soon as there is room.
+async fn charge_connect(shared: &BrokerState, peer: SocketAddr, bytes: usize) -> Charge {
     let account = shared.memory.account_of(&Identity::anonymous(), Some(peer.ip()));
     loop {
         if let Ok(charge) = account.charge(Kind::Input, bytes) {
@@ -143,24 +142,24 @@ async fn charge_connect(shared: &Shared, peer: SocketAddr, bytes: usize) -> Char
     }
 }
 
-/// Whoever sent a CONNECT.
-struct Stranger {
+/// A pending client.
+struct PendingClient {
     connect: Connect,
-    /// For a large CONNECT: its address pays for it until it is answered.
+    /// Charge of a large CONNECT to its address, held until it is answered.
     charge: Option<Charge>,
     decoder: Decoder,
     peer: SocketAddr,
     listener: Arc<str>,
-    /// When it has to be settled who it is.
+    /// Deadline of the authentication.
     deadline: tokio::time::Instant,
 }
 
 async fn establish<S: Stream>(
-    shared: &Shared,
-    stranger: Stranger,
+    shared: &BrokerState,
+    client: PendingClient,
     transport: &mut Transport<S>,
 ) -> Result<Accepted, Refusal> {
-    let Stranger { mut connect, charge: _charge, mut decoder, peer, listener, deadline } = stranger;
+    let PendingClient { mut connect, charge: _charge, mut decoder, peer, listener, deadline } = client;
     let arrived_at = Instant::now();
     if !shared.admission.may_connect(peer.ip(), Instant::now()) {
         shared.metrics.connects_rate_limited.add(1);
@@ -169,7 +168,7 @@ async fn establish<S: Stream>(
     check(shared, &connect)?;
     check_sizes(shared, &connect)?;
     let (client_id, assigned) = client_id(shared, &connect)?;
-    // Two that come at once may both take the last place.
+    // Two simultaneous CONNECTs may both take the last place.
     if shared.registry.len() >= shared.config.sessions.maximum && !shared.registry.contains(&client_id) {
         return Err(ReasonCode::QuotaExceeded.into());
     }
@@ -184,7 +183,7 @@ async fn establish<S: Stream>(
         data: connect.properties.authentication_data.take(),
         current: None,
     };
-    // Rights that change from here on are taken over by the connection's task.
+    // The connection's task applies permissions that change from here on.
     let rights_epoch = shared.access.epoch();
     let authenticated = tokio::select! {
         authenticated = authentication::authenticate(shared, transport, &mut decoder, &connect, request, deadline) => {
@@ -204,11 +203,11 @@ async fn establish<S: Stream>(
     negotiated.connack.properties.response_information = response_information(shared, &connect, &principal.client_id);
     negotiated.connack.properties.authentication_method = method.clone(); // [MQTT-4.12.0-5]
     negotiated.connack.properties.authentication_data = authenticated.data;
-    // Not to everybody: some clients cannot read a CONNACK with User Properties.
+    // Only on request: some clients cannot read a CONNACK with User Properties.
     let is_asked = ReportCarriers::are_asked_for(&connect.properties.user_properties);
     let told = report_carriers.to_property().filter(|_| is_asked);
     negotiated.connack.properties.user_properties.extend(told);
-    // Before anything is touched: with a client that takes no CONNACK there is no connection.
+    // Check this before any change: a client that accepts no CONNACK gets no connection.
     let packet_size_maximum = negotiated.limits.peer_maximum_packet_size;
     if !put_connack(negotiated.connack.clone(), packet_size_maximum, connect.version, &mut WriteBuffer::new()) {
         return Err(ReasonCode::PacketTooLarge.into());
@@ -234,12 +233,12 @@ async fn establish<S: Stream>(
             Ok(Claimed::Ours(lease)) => break lease,
             Ok(Claimed::ToEnd(lease)) => {
                 let now = Instant::now();
-                // Nor for one who was removed meanwhile.
+                // Displace no session for a user removed meanwhile.
                 if shared.access.standing(&principal) != Standing::Current {
                     lifecycle::give_back(shared, lease, now).await;
                     return Err(ReasonCode::NotAuthorized.into());
                 }
-                // Nobody's session ends for a user who is refused.
+                // Nor for a user who is refused.
                 match lifecycle::may_displace(shared, &lease, &beginning, peer.ip()) {
                     Ok(counted) => place = counted,
                     Err(refusal) => return Err(not_begun(shared, lease, peer, refusal, now).await.into()),
@@ -280,7 +279,7 @@ async fn establish<S: Stream>(
         .attach(negotiated.limits.peer_maximum_packet_size, negotiated.limits.plain_version(connect.version));
     if negotiated.connack.session_present {
         if is_renewed {
-            shared.router.invalidate(); // routes know what its receiver might have
+            shared.router.invalidate(); // cached routes contain the receiver's old permissions
         }
         enforcement::review(shared, &mut lease, now);
     }
@@ -314,8 +313,14 @@ fn not_ours(peer: SocketAddr, client_id: &Text) -> ReasonCode {
     ReasonCode::NotAuthorized
 }
 
-/// Gives the lease back of a session that does not begin; says why to the log and to the client.
-async fn not_begun(shared: &Shared, lease: Lease, peer: SocketAddr, refusal: NotBegun, now: Instant) -> ReasonCode {
+/// Returns the lease of a session that does not begin; logs the reason and returns it for CONNACK.
+async fn not_begun(
+    shared: &BrokerState,
+    lease: Lease,
+    peer: SocketAddr,
+    refusal: NotBegun,
+    now: Instant,
+) -> ReasonCode {
     let reason = match refusal {
         NotBegun::CannotBeKept => {
             tracing::info!(%peer, client = ?lease.client.id, "session cannot be kept, so that it is not begun");
@@ -330,13 +335,13 @@ async fn not_begun(shared: &Shared, lease: Lease, peer: SocketAddr, refusal: Not
     reason
 }
 
-/// A session in which nothing has happened: what happens is kept, if it is.
+/// A fresh session; a durable one if the broker stores it.
 fn new_session(lease: &Lease) -> Session {
     if lease.state.durable.is_some() { Session::stored() } else { Session::new() }
 }
 
-/// Goes on with the messages that were under way when the last run of the broker ended; whether that can be.
-async fn read_under_way(shared: &Shared, lease: &mut Lease) -> bool {
+/// Restores in-flight messages of the broker's last run; returns whether it could.
+async fn read_under_way(shared: &BrokerState, lease: &mut Lease) -> bool {
     let Some((durable, queue)) = shared.durable.as_ref().zip(lease.client.outbox.stored()) else { return true };
     let Ok(Some(under_way)) = durable.read_under_way(&queue).await else { return false };
     lease.state.has_unread = false;
@@ -354,15 +359,19 @@ async fn read_under_way(shared: &Shared, lease: &mut Lease) -> bool {
     true
 }
 
-/// Waits until what CONNACK will say is safe. Where it does not become so, the connection ends before it has begun for the
-/// client.
-async fn wait_until_safe(shared: &Shared, lease: Lease, begun: Begun, peer: SocketAddr) -> Result<Lease, ReasonCode> {
-    if begun.safe_at == SafeAt::NOW {
+/// Waits for the commit point of all facts in CONNACK. On failure the connection ends without a session.
+async fn wait_until_safe(
+    shared: &BrokerState,
+    lease: Lease,
+    begun: Begun,
+    peer: SocketAddr,
+) -> Result<Lease, ReasonCode> {
+    if begun.commit_point == CommitPoint::NOW {
         return Ok(lease);
     }
     let reason = tokio::select! {
         biased;
-        () = shared.safe(begun.safe_at) => return Ok(lease),
+        () = shared.safe(begun.commit_point) => return Ok(lease),
         () = safe_but_for_the_session(shared, &begun) => return Ok(lease),
         () = lease.superseded() => ReasonCode::ServerBusy,
         () = shared.stopped() => ReasonCode::ServerUnavailable,
@@ -373,8 +382,8 @@ async fn wait_until_safe(shared: &Shared, lease: Lease, begun: Begun, peer: Sock
     Err(reason)
 }
 
-/// Waits until all is safe but what has changed of a session that is on disk, where that cannot be written.
-async fn safe_but_for_the_session(shared: &Shared, begun: &Begun) {
+/// Waits until all is durable except changes of a stored session, provided that the disk cannot write these.
+async fn safe_but_for_the_session(shared: &BrokerState, begun: &Begun) {
     let Some(durable) = shared.durable.as_ref().filter(|_| begun.may_be_unwritten) else {
         return std::future::pending().await;
     };
@@ -384,10 +393,10 @@ async fn safe_but_for_the_session(shared: &Shared, begun: &Begun) {
     }
 }
 
-/// What of a well-formed CONNECT is not served.
-fn check(shared: &Shared, connect: &Connect) -> Result<(), ReasonCode> {
+/// Rejects a well-formed CONNECT that the broker does not serve.
+fn check(shared: &BrokerState, connect: &Connect) -> Result<(), ReasonCode> {
     if shared.is_stopping() {
-        return Err(ReasonCode::ServerUnavailable); // 0x8B is DISCONNECT's alone [MQTT-3.2.2-8]
+        return Err(ReasonCode::ServerUnavailable); // 0x8B is for DISCONNECT only [MQTT-3.2.2-8]
     }
     if let Some(will) = &connect.will {
         shared.check_will(will)?;
@@ -395,8 +404,8 @@ fn check(shared: &Shared, connect: &Connect) -> Result<(), ReasonCode> {
     Ok(())
 }
 
-/// What of a well-formed CONNECT is too large.
-fn check_sizes(shared: &Shared, connect: &Connect) -> Result<(), ReasonCode> {
+/// Rejects a well-formed CONNECT with a field above its size limit.
+fn check_sizes(shared: &BrokerState, connect: &Connect) -> Result<(), ReasonCode> {
     if connect.client_id.len() > shared.config.client_id_bytes_maximum() {
         return Err(ReasonCode::ClientIdentifierNotValid);
     }
@@ -408,12 +417,12 @@ fn check_sizes(shared: &Shared, connect: &Connect) -> Result<(), ReasonCode> {
     }
 }
 
-/// The Client Identifier, and the one that was assigned if the client sent none.
-fn client_id(shared: &Shared, connect: &Connect) -> Result<(Text, Option<Text>), ReasonCode> {
+/// Returns the Client Identifier, and the assigned one if the client sent none.
+fn client_id(shared: &BrokerState, connect: &Connect) -> Result<(Text, Option<Text>), ReasonCode> {
     if !connect.client_id.is_empty() {
         return Ok((connect.client_id.detach(), None));
     }
-    // 3.1.1 [MQTT-3.1.3-8]; MQTT 3.1 has no empty ones at all.
+    // 3.1.1: [MQTT-3.1.3-8]. MQTT 3.1 has no empty identifiers.
     let may_be_empty = match connect.version {
         ProtocolVersion::V31 => false,
         ProtocolVersion::V311 => connect.clean_start,
@@ -430,24 +439,26 @@ fn client_id(shared: &Shared, connect: &Connect) -> Result<(Text, Option<Text>),
     }
 }
 
-/// Tells a peer whose CONNECT is illegal what may be told, in the form that its speaker knows.
+/// Answers an illegal CONNECT in the format that its sender knows, if an answer is permitted.
 fn answer_illegal_connect<S>(error: DecodeError, version: Option<ProtocolVersion>, transport: &mut Transport<S>) {
     let version = match error {
-        // In the form of the version that is asked for, where there is such a one.
+        // In the format of the requested version, if there is one.
         DecodeError::ProtocolVersion(3 | 4) => Some(ProtocolVersion::V311),
         DecodeError::ProtocolVersion(_) => Some(ProtocolVersion::V5), // [MQTT-3.1.2-2]
-        // Whoever guesses at credentials learns nothing; and where no packet ends, none can be answered.
+        // A guesser of credentials learns nothing. Without the end of the packet no answer is possible.
         DecodeError::Credentials | DecodeError::RemainingLength => None,
         _ => version,
     };
-    // A stranger that does not even speak MQTT gets no answer; 3.1.1 has no code for a malformed packet.
+    // A peer that does not speak MQTT gets no answer; 3.1.1 has no code for a malformed packet.
     if let Some(version) = version {
         refuse(error.reason(), Some(error.to_string()), u32::MAX, version, &mut transport.out);
     }
 }
 
-/// Appends a CONNACK that refuses `[MQTT-3.2.2-6]`: with `words`, where the client takes a packet of that size, else
-/// without `[MQTT-3.2.2-19]`, else none at all `[MQTT-3.1.2-24]`.
+/// Appends a CONNACK that refuses the client `[MQTT-3.2.2-6]`.
+///
+/// Omits the reason string `words` if the packet is too large for the client `[MQTT-3.2.2-19]`. Appends nothing if it
+/// still is `[MQTT-3.1.2-24]`.
 fn refuse(
     reason: ReasonCode,
     words: Option<String>,
@@ -460,9 +471,10 @@ fn refuse(
     put_connack(connack, packet_size_maximum, version, out);
 }
 
-/// Appends CONNACK: whole, or without what is for people and helpers `[MQTT-3.2.2-19]`, `[MQTT-3.2.2-20]`. What is
-/// left binds the client; where that is too large too, nothing is written, and the answer is `false`
-/// `[MQTT-3.1.2-24]`.
+/// Appends CONNACK; returns `false` and writes nothing if it is too large for the client `[MQTT-3.1.2-24]`.
+///
+/// First leaves out Reason String, User Properties `[MQTT-3.2.2-19]`, `[MQTT-3.2.2-20]` and Response Information. The
+/// other properties bind the client.
 fn put_connack(
     mut connack: ConnAck,
     packet_size_maximum: u32,
@@ -483,8 +495,8 @@ fn put_connack(
     false
 }
 
-/// Where a client may have its answers sent (MQTT 5.0 §4.10.1): levels that no other client is given.
-fn response_information(shared: &Shared, connect: &Connect, client_id: &Text) -> Option<Text> {
+/// Response Information (MQTT 5.0 §4.10.1): a topic prefix that no other client gets.
+fn response_information(shared: &BrokerState, connect: &Connect, client_id: &Text) -> Option<Text> {
     let levels = &shared.config.capabilities.response_information;
     let is_asked_for = connect.properties.request_response_information == Some(true); // [MQTT-3.1.2-28]
     let is_one_level = !client_id.as_bytes().iter().any(|byte| matches!(byte, b'/' | b'+' | b'#'));
@@ -494,8 +506,8 @@ fn response_information(shared: &Shared, connect: &Connect, client_id: &Text) ->
     Text::try_from(format!("{levels}/{client_id}")).ok()
 }
 
-/// A packet may hold so many times the filters that the broker takes of it: it refuses the others one by one.
+/// A packet may hold this many times the configured number of filters; the broker refuses the excess one by one.
 const FILTERS_DECODED: u32 = 10;
 
-/// How often it is looked whether the disk fails, while somebody waits for it.
+/// Interval at which a pending client checks whether the disk fails.
 const LOOKED_AGAIN: Duration = Duration::from_millis(50);

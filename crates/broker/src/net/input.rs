@@ -1,4 +1,4 @@
-//! What has come from the client: taken apart, applied as one batch, and acknowledged.
+//! Input from the client: decoded, applied as one batch, and acknowledged.
 
 use std::time::Instant;
 
@@ -7,28 +7,28 @@ use tenbin_session::PendingAck;
 
 use super::connection::{ConnectionTask, Turn};
 use super::ending::End;
+use super::reason_strings::reason_string;
 use super::stream::Stream;
-use super::words::words;
 use crate::clock::Moment;
 use crate::router::Flushed;
 
-/// All whole packets that have come, while they are applied.
+/// State of a batch: all whole packets received, while they are applied.
 pub(super) struct InputBatch {
     pub(super) now: Moment,
     /// Messages so far.
     pub(super) received: u64,
-    /// The packets behind wait: the publisher has to pause, others go first, or the connection ends.
+    /// Stop decoding: the publisher has to pause, other tasks go first, or the connection ends.
     pub(super) is_over: bool,
-    /// When the message was sent that was acknowledged last. Mostly the next one was sent with it.
+    /// When the last acknowledged message was sent. Mostly the next one was sent with it.
     pub(super) sent: Moment,
 }
 
 impl<S: Stream> ConnectionTask<S> {
-    /// Decodes and applies all whole packets that have come, as one batch.
+    /// Decodes and applies all whole packets received, as one batch.
     pub(super) fn handle_input(&mut self, now: Instant) -> Result<Turn, End> {
         let applied = self.apply_input(self.shared.clock.moment(now));
-        // Also before an end: what came before it is legal and has been taken.
-        let Flushed { pressure, safe_at, refused } = self.publisher.flush(&self.shared.router, now);
+        // Also before the connection ends: earlier packets are legal and were accepted.
+        let Flushed { pressure, commit_point, refused } = self.publisher.flush(&self.shared.router, now);
         if !refused.is_empty() {
             self.refuse_published(refused);
         }
@@ -36,9 +36,10 @@ impl<S: Stream> ConnectionTask<S> {
         if self.acks.is_empty() {
             return applied.map(|()| if pressure { Turn::Over } else { Turn::GoesOn });
         }
-        // PUBRECs, the client's own messages, PUBACKs: one that waits for a PUBACK finds what it published and
-        // subscribed to before it. PUBACKs and PUBRECs have an order of their own each. [MQTT-4.6.0-2], [MQTT-4.6.0-3]
-        self.hold_batch_until(safe_at);
+        // Order: PUBRECs, the client's own messages, PUBACKs. So a client that receives a PUBACK has received before it
+        // the messages that it published to its own subscriptions. PUBACKs and PUBRECs each keep their order.
+        // [MQTT-4.6.0-2], [MQTT-4.6.0-3]
+        self.hold_batch_until(commit_point);
         let mut acks = std::mem::take(&mut self.acks);
         if reached_itself {
             for verdict in acks.extract_if(.., |verdict| verdict.ack.qos == QoS::ExactlyOnce) {
@@ -57,8 +58,8 @@ impl<S: Stream> ConnectionTask<S> {
     #[inline]
     pub(super) fn acknowledge(&mut self, ack: PendingAck, reason: ReasonCode, now: Instant) {
         let out = &mut self.transport.out;
-        match words(reason) {
-            Some(words) => self.connection.refuse(ack, reason, words, now, out),
+        match reason_string(reason) {
+            Some(reason_string) => self.connection.refuse(ack, reason, reason_string, now, out),
             None => self.connection.acknowledge(ack, reason, now, out),
         }
     }

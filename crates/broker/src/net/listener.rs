@@ -9,17 +9,17 @@ use std::time::{Duration, Instant};
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::TcpListener;
 
-use super::connection::{self, Newcomer};
+use super::connection::{self, AcceptedSocket};
 use super::stream::Stream;
 use crate::Config;
-use crate::shared::Shared;
+use crate::broker_state::BrokerState;
 use crate::slices::in_turn;
 use crate::threads::{Home, Threads};
 
-/// Opens a listening socket. Accepted sockets inherit how it finds out that a peer is gone.
+/// Opens a listening socket. Accepted sockets inherit its settings for the detection of dead peers.
 ///
 /// # Errors
-/// The port is in use, or not ours to open.
+/// The port is in use, or needs privileges.
 pub(crate) fn bind(address: SocketAddr, config: &Config) -> io::Result<TcpListener> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_reuse_address(true)?;
@@ -34,31 +34,32 @@ pub(crate) fn bind(address: SocketAddr, config: &Config) -> io::Result<TcpListen
     TcpListener::from_std(socket.into())
 }
 
-/// Accepts connections, for ever; each gets a task of its own. The listener's name says which settings hold.
-pub(crate) async fn run(shared: Arc<Shared>, listener: TcpListener, name: Arc<str>) {
+/// Accepts connections forever, each into a task of its own. `name` selects the listener's settings.
+pub(crate) async fn run(shared: Arc<BrokerState>, listener: TcpListener, name: Arc<str>) {
     loop {
         in_turn(pin!(accept(&shared, &listener, &name))).await;
     }
 }
 
-async fn accept(shared: &Arc<Shared>, listener: &TcpListener, name: &Arc<str>) {
+async fn accept(shared: &Arc<BrokerState>, listener: &TcpListener, name: &Arc<str>) {
     match listener.accept().await {
         Ok((stream, peer)) => {
             let home = shared.threads.as_ref().map(Threads::place);
             serve(shared, stream, peer, name, home);
         }
         Err(error) => {
-            // Out of file descriptors or the like: it will not get better at once.
+            // Out of file descriptors or the like: retrying at once would not help.
             tracing::warn!(%error, "accept failed");
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     }
 }
 
-/// Serves a connection in a task of its own, there or else on this runtime, or closes it at once where there is no room for
-/// it.
+/// Serves a connection in a new task on worker thread `home`, or on this runtime.
+///
+/// Closes the connection at once if there is no room for it.
 pub(crate) fn serve<S: Stream>(
-    shared: &Arc<Shared>,
+    shared: &Arc<BrokerState>,
     stream: S,
     peer: SocketAddr,
     listener: &Arc<str>,
@@ -80,24 +81,25 @@ pub(crate) fn serve<S: Stream>(
     shared.metrics.connections_opened.add(1);
     stream.begin(peer);
     let open = OpenConnection { shared: Arc::clone(shared), peer };
-    let served = connection::serve(Box::new(Newcomer { shared: open, stream, listener: Arc::clone(listener), home }));
+    let served =
+        connection::serve(Box::new(AcceptedSocket { shared: open, stream, listener: Arc::clone(listener), home }));
     match home.zip(shared.threads.as_ref()) {
         Some((home, threads)) => threads.runtime(home).spawn(served),
         None => tokio::spawn(served),
     };
 }
 
-/// A connection of this broker. Counts it out however its task ends.
+/// An open connection of this broker. Dropping it updates the counts, however its task ends.
 #[derive(Debug)]
 pub(super) struct OpenConnection {
-    shared: Arc<Shared>,
+    shared: Arc<BrokerState>,
     pub(super) peer: SocketAddr,
 }
 
 impl Deref for OpenConnection {
-    type Target = Shared;
+    type Target = BrokerState;
 
-    fn deref(&self) -> &Shared {
+    fn deref(&self) -> &BrokerState {
         &self.shared
     }
 }
@@ -110,7 +112,7 @@ impl Drop for OpenConnection {
     }
 }
 
-/// Connections that may wait to be accepted.
+/// Maximum number of connections that wait to be accepted.
 const BACKLOG: i32 = 4096;
 
 #[cfg(all(test, target_os = "linux"))]
@@ -121,7 +123,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn accepted_sockets_notice_that_peers_are_gone() {
+    async fn accepted_sockets_inherit_dead_peer_detection() {
         let own = "[connections]\ntcp_keepalive_idle_seconds = 7\ntcp_keepalive_interval_seconds = 5\n\
                    tcp_keepalive_probes = 2\ntcp_user_timeout_seconds = 30";
         let off = "[connections]\ntcp_keepalive_idle_seconds = 0";

@@ -1,5 +1,5 @@
-//! What the balancer gets to know of a client: its own reports (thesis §4.1), whatever they come in, and what becomes of
-//! the messages that share groups gave it.
+//! Input of the balancer about a client: its load reports (thesis §4.1) in any packet type, and its progress with
+//! shared messages.
 
 use std::time::{Duration, Instant};
 
@@ -15,14 +15,14 @@ use crate::outbox::Booked;
 use crate::router::HeldKey;
 
 impl<S: Stream> ConnectionTask<S> {
-    /// The report that an acknowledgement carries: to be taken over once the acknowledgement itself has been.
+    /// The load report in an acknowledgement, to be applied after the acknowledgement itself.
     pub(super) fn report_in(&self, packet: &Packet) -> Option<Text> {
         let (Packet::PubAck(ack) | Packet::PubRec(ack) | Packet::PubComp(ack)) = packet else { return None };
         let properties = ack.properties.as_ref()?; // nearly always there are none
         properties.load_report().filter(|_| self.report_carriers.contains(ReportCarrier::Ack)).cloned()
     }
 
-    /// Takes over what an extended PINGREQ says; where none is taken, the decoder lets none through.
+    /// Handles PINGREQ with an optional load report. The decoder rejects extended PINGREQs where reports are disabled.
     pub(super) fn pinged(&mut self, ping: &PingReq, now: Instant) {
         self.tell_acknowledged();
         match ping.body.as_ref().filter(|body| !body.payload.is_empty()) {
@@ -31,8 +31,9 @@ impl<S: Stream> ConnectionTask<S> {
         }
     }
 
-    /// The client has acknowledged, for good, what a share group gave it, or refused it. To be followed by
-    /// [`ConnectionTask::tell_acknowledged`], once for a batch.
+    /// Handles the final acknowledgement or refusal of a shared message.
+    ///
+    /// [`ConnectionTask::tell_acknowledged`] has to follow, once for a batch.
     pub(super) fn acknowledged(&mut self, delivery: &SharedDelivery, reason: ReasonCode, batch: &mut InputBatch) {
         let (load, now) = (&self.lease.client.load, batch.now.nanos);
         let booked = Booked::of_sent(delivery);
@@ -40,7 +41,7 @@ impl<S: Stream> ConnectionTask<S> {
         if reason.is_error() {
             booked.refuse(load, now);
         } else if delivery.sent_at < self.established_at {
-            // Of an earlier connection: the time since then says nothing of the client's speed.
+            // Sent on an earlier connection: the time since then does not measure the client's speed.
             load.written(booked.messages, booked.bytes, false, now);
         } else {
             if batch.sent.at != delivery.sent_at {
@@ -51,45 +52,47 @@ impl<S: Stream> ConnectionTask<S> {
         }
     }
 
-    /// Tells the balancer what has been acknowledged.
+    /// Reports acknowledged messages to the balancer.
     pub(super) fn tell_acknowledged(&mut self) {
         if let Some(acknowledged) = self.acknowledged.take() {
             self.lease.client.load.acknowledged(&acknowledged);
         }
     }
 
-    /// Takes over a report that was published; what its acknowledgement says.
+    /// Handles a published load report; returns the Reason Code of its acknowledgement.
     pub(super) fn published_report(&mut self, publication: &Publication, now: Instant) -> ReasonCode {
         if !self.report_carriers.contains(ReportCarrier::Publish) {
-            return ReasonCode::NotAuthorized; // then it is one more topic that is not the clients'
+            return ReasonCode::NotAuthorized; // without reports the topic is reserved
         }
         self.take_report(&publication.payload, now);
         ReasonCode::Success
     }
 
-    /// The client wants no further messages: what share groups gave it and it has not been sent goes to others. What is
-    /// under way stays with it, and so does what has to follow that in order.
+    /// Redelivers unsent shared messages of a draining client to other members.
+    ///
+    /// In-flight messages stay with the client, and so do messages that must follow them in order.
     fn hand_over(&mut self, now: Instant) {
-        // Where nobody else takes it, QoS 0 comes back, and the rest waits with its group: not more often than is of use.
+        // If no other member takes them, QoS 0 messages return to this queue and others wait with their group: limit
+        // the rate.
         if self.handed_over_at.as_ref().is_some_and(|at| now.saturating_duration_since(**at) < HAND_OVER_INTERVAL) {
             return;
         }
         self.handed_over_at = Some(Box::new(now));
         let client = &self.lease.client;
-        let handover = self.shared.router.begin_handover(client.number, &client.outbox);
+        let redelivery = self.shared.router.begin_redelivery(client.number, &client.outbox);
         let waiting = client.outbox.withdraw_by(|queue| {
-            let freed = handover.free(queue.iter(), self.shared.clock.nanos(now));
+            let freed = redelivery.free(queue.iter(), self.shared.clock.nanos(now));
             move |delivery: &Delivery| freed.contains(delivery)
         });
         if !waiting.is_empty() {
             tracing::debug!(client = ?client.id, messages = waiting.len(), "draining: its messages go to others");
         }
-        handover.finish(waiting, now, &mut Rng::new(client.number));
+        redelivery.finish(waiting, now, &mut Rng::new(client.number));
     }
 
-    /// Takes a report over. One that does not parse changes nothing, and nothing is said about it.
+    /// Applies a load report. A malformed report is counted and otherwise ignored.
     pub(super) fn take_report(&mut self, json: &[u8], now: Instant) {
-        // It was made after what came before it was acknowledged.
+        // The report was made after these acknowledgements.
         self.tell_acknowledged();
         match LoadReport::from_json(json) {
             Ok(report) => {
@@ -111,5 +114,5 @@ impl<S: Stream> ConnectionTask<S> {
     }
 }
 
-/// How often what waits for a client that drains is offered to others at most.
+/// Minimum interval between redeliveries from a draining client.
 const HAND_OVER_INTERVAL: Duration = Duration::from_secs(1);

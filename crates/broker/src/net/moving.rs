@@ -1,4 +1,4 @@
-//! How a connection gets to another thread.
+//! Migration of a connection to another worker thread.
 
 use std::pin::Pin;
 
@@ -7,19 +7,19 @@ use super::stream::Stream;
 use crate::threads::Home;
 
 impl<S: Stream> ConnectionTask<S> {
-    /// Whether the connection is to go on somewhere else; asked between two batches, when nothing is under way.
+    /// The thread to migrate to, if any; asked between two batches, when no work is in progress.
     #[inline]
     pub(super) fn leaves(&mut self) -> Option<Home> {
         self.shared.threads.as_ref()?.leaves_to(self.home.as_mut()?, self.lease.client.number)
     }
 
-    /// Whether [`leaves`](Self::leaves) has something new to look at.
+    /// Whether [`leaves`](Self::leaves) has a new decision to look at.
     pub(super) fn has_orders(&self) -> bool {
         let (home, threads) = (self.home.as_ref(), self.shared.threads.as_ref());
         home.zip(threads).is_some_and(|(home, threads)| threads.has_orders(home))
     }
 
-    /// Goes on there in a new task.
+    /// Continues on the given thread in a new task.
     pub(super) fn move_to(mut self, home: Home) {
         self.shared.metrics.connections_moved.add(1);
         let Some(runtime) = self.shared.threads.as_ref().map(|threads| threads.runtime(home).clone()) else { return };
@@ -33,8 +33,7 @@ impl<S: Stream> ConnectionTask<S> {
         runtime.spawn(task);
     }
 
-    /// What is of the runtime that was left is had anew of this one. Wakers are registered by the first poll, which
-    /// looks at everything.
+    /// Replaces resources of the former runtime. The first poll looks at everything and registers new wakers.
     fn arrive(&mut self, home: Home) {
         self.home = Some(home);
         self.rested_at = None;
@@ -43,7 +42,7 @@ impl<S: Stream> ConnectionTask<S> {
         }
         self.set_timer();
         self.throttle.set_timer();
-        self.relief.forget_timer();
+        self.work_stealing.forget_timer();
         self.forget_who_is_woken();
         self.forget_rest_from_reading();
         self.forget_arrival_timers();

@@ -1,4 +1,4 @@
-//! A client that authenticates again on its live connection (MQTT 5.0 §4.12.1). Its other packets go on meanwhile.
+//! Re-authentication on a live connection (MQTT 5.0 §4.12.1). The client's other packets go on meanwhile.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -13,7 +13,7 @@ use super::ending::End;
 use super::stream::Stream;
 use crate::auth::{Answer, AuthFuture, AuthRequest, Exchange};
 
-/// Where the exchange is.
+/// State of the exchange.
 ///
 /// ```text
 ///   Idle ──AUTH 0x19──► Asked ──Continue, AUTH 0x18 to the client──► Waits ──AUTH 0x18──► Asked
@@ -21,16 +21,16 @@ use crate::auth::{Answer, AuthFuture, AuthRequest, Exchange};
 ///                         └──Refuse──► DISCONNECT
 /// ```
 pub(super) struct Reauthentication {
-    /// The method of CONNECT; without one there is no AUTH at all.
+    /// The method of CONNECT; without one AUTH is illegal.
     method: Option<Text>,
     stage: Stage,
 }
 
 enum Stage {
     Idle,
-    /// The authenticator thinks.
+    /// Waiting for the authenticator.
     Asked(AuthFuture<'static>),
-    /// The client is to answer.
+    /// Waiting for the client's AUTH.
     Waits(Box<dyn Exchange>),
 }
 
@@ -48,7 +48,7 @@ impl Reauthentication {
 }
 
 impl<S: Stream> ConnectionTask<S> {
-    /// Takes an AUTH of the client.
+    /// Handles an AUTH from the client.
     pub(super) fn handle_auth(&mut self, auth: Auth) -> Result<(), End> {
         let violation = || End::Violation(Violation::Unexpected(PacketType::Auth));
         let Some(reauthentication) = &mut self.reauthentication else {
@@ -80,21 +80,21 @@ impl<S: Stream> ConnectionTask<S> {
                 let data = continued(auth, &method).ok_or_else(violation)?;
                 Stage::Asked(exchange.step(data))
             }
-            Stage::Asked(_) => return Err(violation()), // it is not its turn
+            Stage::Asked(_) => return Err(violation()), // the client may not send AUTH now
         };
         Ok(())
     }
 
-    /// Takes what the authenticator said.
+    /// Handles the authenticator's answer.
     pub(super) fn reauthenticated(&mut self, answer: Answer, now: Instant) -> Result<(), End> {
-        let Some(reauthentication) = &mut self.reauthentication else { return Ok(()) }; // then nobody was asked
+        let Some(reauthentication) = &mut self.reauthentication else { return Ok(()) }; // no authenticator was asked
         let method = reauthentication.method.clone();
         let judged = judge(answer, &method, PacketType::Disconnect).map_err(End::Refused)?; // [MQTT-4.12.1-2]
         let (reply, stage) = match judged {
             Judged::Continue(auth, exchange) => (auth, Stage::Waits(exchange)),
             Judged::Accepted(authenticated) => {
                 let rights = &self.lease.client.rights;
-                // The session is its user's.
+                // The session belongs to its user.
                 if !rights.is_same_user(&authenticated.identity) {
                     return Err(End::Refused(Refusal::from(ReasonCode::NotAuthorized)));
                 }

@@ -1,4 +1,4 @@
-//! What goes to the client: from its queue and the retained messages that it has asked for into its socket.
+//! Sending to the client: from its queue and the retained messages for its subscriptions to its socket.
 
 use std::cell::RefCell;
 use std::task::{Context, Poll};
@@ -8,7 +8,7 @@ use tenbin_codec::WriteBuffer;
 use tenbin_session::{Delivery, Sent};
 
 use super::connection::{ConnectionTask, Ready};
-use super::lag::{Lag, Reading};
+use super::read_probe::{ReadProbe, Reading};
 use super::stream::Stream;
 use super::tcp_state::Ends;
 use crate::clock::Moment;
@@ -18,8 +18,7 @@ use crate::outbox::{Batch, Booked, Control, Entry, Run, Taken};
 use crate::router::{HeldKey, Paged};
 
 impl<S: Stream> ConnectionTask<S> {
-    /// Takes what waits for the client, in its queue and as retained messages, and sends it, unless something else was
-    /// asked of us.
+    /// Sends queued and retained messages, unless a control request comes first, which it returns.
     pub(super) fn send_waiting(
         &mut self,
         context: &mut Context<'_>,
@@ -31,7 +30,7 @@ impl<S: Stream> ConnectionTask<S> {
             return None;
         }
         BATCH.with_borrow_mut(|batch| {
-            batch.clear(); // whatever a panic has left there
+            batch.clear(); // a panic may have left messages
             let outbox = &self.lease.client.outbox;
             match outbox.poll_take(context, quota, room.min(TAKE), batch) {
                 Poll::Ready(Taken::Control(control)) => return Some(control),
@@ -50,7 +49,10 @@ impl<S: Stream> ConnectionTask<S> {
         })
     }
 
-    /// Whether nothing has come since this task found nothing. A quota that matters is told to the queue.
+    /// Whether nothing has arrived since the last look, which found nothing to send.
+    ///
+    /// A changed quota needs another look, so that the queue learns of it, unless both values are above
+    /// [`QUOTA_THAT_MATTERS`].
     fn is_at_rest(&self, quota: usize) -> bool {
         let is_known = |told: usize| quota == told || quota.min(told) >= QUOTA_THAT_MATTERS;
         self.rested_at.map(usize::from).is_some_and(is_known)
@@ -58,7 +60,7 @@ impl<S: Stream> ConnectionTask<S> {
             && self.lease.state.retained_pages.is_empty()
     }
 
-    /// Takes a page of the retained messages that SUBSCRIBEs have asked for. Whether there is more to look for.
+    /// Takes a page of retained messages for new subscriptions; returns whether there may be more.
     fn take_retained(&mut self, context: &mut Context<'_>, quota: usize, bytes: usize, into: &mut Batch) -> bool {
         if self.lease.state.retained_pages.is_empty() {
             return false;
@@ -88,24 +90,25 @@ impl<S: Stream> ConnectionTask<S> {
         let rights = &self.lease.client.rights;
         let found = page.len();
         page.retain(|delivery| rights.may_receive_encoded(delivery.template.topic()));
-        // What may not be received leaves its quota to others.
+        // Messages that the client may not receive leave their quota to others.
         let has_more = paged != Paged::Enough || page.len() < found;
         self.keep_retained(&mut page, booked);
         if paged == Paged::NoRoom {
-            self.rest_from_retained(); // what is sent at QoS 0 goes on
+            self.rest_from_retained(); // QoS 0 messages go on
         }
         page.into_iter().for_each(|delivery| into.add(delivery));
         has_more
     }
 
-    /// QoS 1 and 2 messages that may go to the client now. What is unacknowledged is bounded like what waits: by the
-    /// same number of bytes.
+    /// Number of QoS 1 and 2 messages that may be sent now.
+    ///
+    /// In-flight messages are bounded by the same number of bytes as the queue.
     pub(super) fn quota(&self) -> usize {
         let in_flight_full = self.connection.session().in_flight_bytes() >= self.shared.config.queue_bytes_maximum();
         if in_flight_full { 0 } else { usize::from(self.connection.send_quota()) }
     }
 
-    /// Sends what waits in the client's queue, as far as that may go now.
+    /// Sends queued messages as far as quota and socket permit.
     pub(super) fn send_own(&mut self, now: Instant) {
         let room = OUT_FULL.saturating_sub(self.transport.out.len());
         let quota = self.quota();
@@ -119,7 +122,7 @@ impl<S: Stream> ConnectionTask<S> {
     fn send(&mut self, batch: &mut Batch, now: Instant) {
         let mut tally = SentTally::default();
         let mut blocked = Vec::new();
-        // Packets that wait for the disk.
+        // Packets deferred until the disk is done.
         let mut aside = None;
         if batch.len() >= BURST {
             self.transport.expect_burst();
@@ -156,7 +159,7 @@ impl<S: Stream> ConnectionTask<S> {
         metrics.dropped_too_large.add(too_large);
     }
 
-    /// Gives it back if it has to wait.
+    /// Sends one message; returns it if it is blocked.
     #[inline]
     fn send_single(
         &mut self,
@@ -178,7 +181,7 @@ impl<S: Stream> ConnectionTask<S> {
                 tally.unacknowledged += booked;
                 self.keys_done(held_key);
             }
-            Sent::Written(Some(_)) => tally.sent += 1, // its acknowledgement ends it
+            Sent::Written(Some(_)) => tally.sent += 1, // its acknowledgement ends the booking
             Sent::Expired => {
                 tally.expired += 1;
                 tally.given_up += booked;
@@ -205,7 +208,7 @@ impl<S: Stream> ConnectionTask<S> {
         }
     }
 
-    /// The socket has taken what it takes now; `is_backlogged`: not all.
+    /// Handles progress of the socket; `is_backlogged`: it has not taken all output.
     pub(super) fn tell_written(&mut self, is_backlogged: bool) {
         let booked = self.unwritten.take_written(self.transport.written());
         if !booked.is_nothing() {
@@ -215,14 +218,14 @@ impl<S: Stream> ConnectionTask<S> {
         }
     }
 
-    /// The socket has taken so many messages of share groups: looks now and then whether the client reads them.
+    /// Probes now and then whether the client reads shared messages that its socket has taken.
     fn tell_lag(&mut self, messages: u32, now: Moment) {
         let (written, load) = (self.transport.written(), &self.lease.client.load);
-        let lag = self.lag.get_or_insert_with(|| {
+        let read_probe = self.read_probe.get_or_insert_with(|| {
             let ends = Ends { peer: self.shared.peer, local: self.transport.stream().local_address() };
-            Box::new(Lag::new(ends, written))
+            Box::new(ReadProbe::new(ends, written))
         });
-        match lag.wrote(messages, written, now.at) {
+        match read_probe.wrote(messages, written, now.at) {
             Some(Reading::Lags { read, span, unread }) => load.lags(read, span, unread, now.nanos),
             Some(Reading::CaughtUp { read, span }) => load.caught_up(read, span, now.nanos),
             None => {}
@@ -230,15 +233,15 @@ impl<S: Stream> ConnectionTask<S> {
     }
 }
 
-/// What has become of a batch.
+/// Totals of a sent batch.
 #[derive(Default)]
 struct SentTally {
     sent: u64,
     expired: u64,
     too_large: u64,
-    /// Sent at QoS 0 for share groups: done with when the socket has taken it.
+    /// BrokerState QoS 0 messages sent; their bookings end once the socket has taken them.
     unacknowledged: Booked,
-    /// Of share groups, and not sent.
+    /// BrokerState messages that will not be sent.
     given_up: Booked,
 }
 
@@ -250,18 +253,19 @@ impl SentTally {
 }
 
 thread_local! {
-    /// What was taken from a queue and is being written: one a thread, since it is written before anything else.
+    /// The batch being written: one a thread, since it is written before anything else.
     static BATCH: RefCell<Batch> = RefCell::default();
 }
 
-/// Bytes of packets that a thread keeps place for between two batches.
+/// Bytes of packet memory that a thread keeps between two batches.
 const KEPT_BYTES: usize = 256 * 1024;
-/// Unwritten bytes at which no more messages are taken and the client is not read from.
+/// Unwritten bytes at which the connection takes no more messages and reads no more input.
 pub(super) const OUT_FULL: usize = 256 * 1024;
-/// Bytes of messages that are taken from the queue at once.
+/// Maximum bytes of messages taken from the queue at once.
 const TAKE: usize = 128 * 1024;
-/// To whoever can be sent so many messages others' work is moved without a look at how many more it could be: no more are
-/// moved at once. What was told may be too much by what retained messages have taken since, and these wait then.
+/// Quota above which the exact value no longer matters: rebalancing never moves more messages at once.
+///
+/// The queue's value may be too high, if retained messages have used some of it since. Messages in excess of it wait.
 const QUOTA_THAT_MATTERS: usize = 256;
-/// Messages that together are likely to need more memory than a connection keeps.
+/// Messages that together probably need more memory than a connection keeps.
 const BURST: usize = 16;

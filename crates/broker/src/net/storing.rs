@@ -1,12 +1,11 @@
-//! A client whose messages are kept on disk: what becomes of them is kept too, and what must not be said before that is
-//! safe waits.
+//! Sending to a client with messages on disk: records delivery updates and defers packets until these are durable.
 //!
-//! | | may be sent when this is safe |
+//! | | packet may be sent when this is durable |
 //! |---|---|
-//! | PUBLISH of QoS 1 | nothing: it may come again |
-//! | PUBLISH of QoS 2 | its Packet Identifier: the client knows the message by it `[MQTT-4.3.3-4]` |
-//! | PUBREL | that PUBREC came: no PUBLISH may follow `[MQTT-4.3.3-6]` |
-//! | PUBCOMP | that PUBREL came: the identifier may be another message's |
+//! | PUBLISH of QoS 1 | nothing: it may be sent again |
+//! | PUBLISH of QoS 2 | its Packet Identifier, by which the client recognizes the message `[MQTT-4.3.3-4]` |
+//! | PUBREL | receipt of PUBREC: no PUBLISH may follow `[MQTT-4.3.3-6]` |
+//! | PUBCOMP | receipt of PUBREL: another message may use the identifier |
 
 use std::collections::VecDeque;
 use std::num::NonZeroU64;
@@ -23,35 +22,35 @@ use tokio::time::Sleep;
 use super::connection::ConnectionTask;
 use super::stream::Stream;
 use crate::auth::enforcement;
-use crate::durable::{Durable, Outcomes, Page, Place, Room, SafeAt, Stored, StoredQueue, place, read_again_after};
+use crate::broker_state::BrokerState;
+use crate::durable::{CommitPoint, Durable, Outcomes, Page, Place, Room, Stored, StoredQueue, place, read_again_after};
 use crate::registry::Client;
-use crate::shared::Shared;
 
-/// Boxed, and there from the first stored message on.
+/// Disk-related state of a connection; boxed, and present from the first stored message on.
 #[derive(Debug, Default)]
 pub(super) struct Storing {
-    /// To be kept at the end of this batch.
+    /// Delivery updates to be recorded at the end of this batch.
     outcomes: Outcomes,
-    /// To be said when they are.
+    /// Packets to be sent once `outcomes` are durable.
     next_steps: Vec<Step>,
-    steps: VecDeque<(SafeAt, Step)>,
-    /// PUBLISHes that wait, in order.
-    output: VecDeque<(SafeAt, WriteBuffer)>,
-    /// Of them.
+    steps: VecDeque<(CommitPoint, Step)>,
+    /// Deferred PUBLISH packets, in order.
+    output: VecDeque<(CommitPoint, WriteBuffer)>,
+    /// Total bytes of `output`.
     held_bytes: usize,
-    /// When all is safe that has been kept so far of what has become of messages.
-    last: SafeAt,
-    /// What is being read from disk.
+    /// Commit point that covers every delivery update recorded so far.
+    last: CommitPoint,
+    /// The page being read from disk.
     page: Option<oneshot::Receiver<Page>>,
-    /// What cannot be read now.
+    /// Retry state after a failed read.
     unread: Option<Unread>,
-    /// The disk had no room for retained messages: it is asked again then.
+    /// Pause before the next request for disk space for retained messages.
     retained_rest: Option<Pin<Box<Sleep>>>,
-    /// The share group that was asked for last, and where its messages are.
+    /// The share group looked up last, and its queue on disk.
     group: Option<(NonZeroU64, Option<Arc<StoredQueue>>)>,
 }
 
-/// Messages that cannot be read: they stay where they are, and it is tried again.
+/// A failed read of messages. The messages stay on disk, and the read is repeated.
 #[derive(Debug)]
 struct Unread {
     pause: Duration,
@@ -59,19 +58,19 @@ struct Unread {
     timer: Option<Pin<Box<Sleep>>>,
 }
 
-/// Acknowledgements that wait of one connection, before it is read no more while the disk is behind.
+/// Deferred acknowledgements of one connection at which it is not read any more while the disk is congested.
 const HELD_BEHIND: usize = 256;
 
-/// Bytes of messages whose acknowledgement waits of one connection, likewise.
+/// Bytes of messages with deferred acknowledgement, likewise.
 const HELD_BYTES_BEHIND: usize = 1 << 20;
 
-/// PUBRELs and PUBCOMPs that wait of one connection, before it is read no more: all that one client can need.
+/// Deferred PUBRELs and PUBCOMPs of one connection at which it is not read any more: all that one client can need.
 const STEPS_MAX: usize = 2 * 65_536;
 
-/// After the disk had no room for retained messages: the log looks as often whether there is some.
+/// Pause after the disk had no room for retained messages; the log checks its free space as often.
 const RETAINED_AGAIN: Duration = Duration::from_secs(1);
 
-/// A packet of a QoS 2 handshake.
+/// A deferred packet of a QoS 2 handshake.
 #[derive(Debug, Clone, Copy)]
 enum Step {
     /// PUBREL.
@@ -80,9 +79,8 @@ enum Step {
     Complete(PacketId),
 }
 
-/// Reads what waits for a client that has just come back, so that it comes before whatever the client says next: as much
-/// as is read at once.
-pub(super) async fn read_first_page(shared: &Shared, client: &Client) {
+/// Reads the first page of a returning client's backlog, so that its messages precede answers to the client's packets.
+pub(super) async fn read_first_page(shared: &BrokerState, client: &Client) {
     let Some(durable) = &shared.durable else { return };
     let Some(page) = client.outbox.next_page() else { return };
     if let Ok(page) = durable.read(page).await {
@@ -90,8 +88,8 @@ pub(super) async fn read_first_page(shared: &Shared, client: &Client) {
     }
 }
 
-/// Takes messages that were read into the client's queue.
-fn take_page(shared: &Shared, client: &Client, mut page: Page, durable: &Durable) {
+/// Adds messages that were read to the client's queue.
+fn take_page(shared: &BrokerState, client: &Client, mut page: Page, durable: &Durable) {
     for (_, delivery) in &mut page.messages {
         delivery.take_if(|delivery| enforcement::is_forbidden(&client.rights, delivery));
     }
@@ -109,25 +107,25 @@ impl Storing {
         self.held_bytes
     }
 
-    pub(super) fn last(&self) -> SafeAt {
+    pub(super) fn last(&self) -> CommitPoint {
         self.last
     }
 
-    /// Whether a PUBLISH waits.
+    /// Whether a PUBLISH is deferred.
     pub(super) fn holds_output(&self) -> bool {
         !self.output.is_empty()
     }
 }
 
 impl<S: Stream> ConnectionTask<S> {
-    /// A stored message is done with.
+    /// Completes a stored message.
     pub(super) fn done(&mut self, stored: NonZeroU64, share: Option<NonZeroU64>) {
         if let Some(place) = self.place_of(stored, share) {
             self.storing().outcomes.done.push(place);
         }
     }
 
-    /// PUBREC has come of a stored message.
+    /// Handles PUBREC of a stored message.
     pub(super) fn received(
         &mut self,
         packet_id: PacketId,
@@ -145,7 +143,7 @@ impl<S: Stream> ConnectionTask<S> {
         }
     }
 
-    /// PUBREL has come of a message of the client's.
+    /// Handles PUBREL of a message from the client.
     pub(super) fn released(&mut self, packet_id: PacketId, now: Instant) {
         match self.lease.client.outbox.keeps_in() {
             Some(queue) => {
@@ -157,19 +155,20 @@ impl<S: Stream> ConnectionTask<S> {
         }
     }
 
-    /// Whether the client may not say more because the disk is behind with much that it has said. A little more may come:
-    /// what has nothing to do with the disk goes on.
+    /// Whether to stop reading from the client, because the disk is congested and many answers wait for it.
+    ///
+    /// Below these bounds reading goes on, since other packets do not depend on the disk.
     pub(super) fn waits_for_disk(&self) -> bool {
-        let held = self.held_back.as_ref().map_or(0, |held| held.len());
+        let held = self.deferred_acks.as_ref().map_or(0, |held| held.len());
         let steps = self.storing.as_ref().map_or(0, |storing| storing.steps.len());
         let is_behind = || self.shared.durable.as_ref().is_some_and(|durable| durable.is_behind());
-        // Steps have no other bound: a PUBREC may come again and again.
-        let bytes = self.held_back.as_ref().map_or(0, |held| held.unsafe_bytes());
-        let is_over_limit = self.held_back.as_ref().is_some_and(|held| held.is_over_limit());
+        // Steps have no other bound: a PUBREC may be repeated any number of times.
+        let bytes = self.deferred_acks.as_ref().map_or(0, |held| held.unsafe_bytes());
+        let is_over_limit = self.deferred_acks.as_ref().is_some_and(|held| held.is_over_limit());
         steps >= STEPS_MAX || is_over_limit || ((held >= HELD_BEHIND || bytes >= HELD_BYTES_BEHIND) && is_behind())
     }
 
-    /// Keeps what has become of messages.
+    /// Records delivery updates.
     #[inline]
     pub(super) fn settle(&mut self) {
         if self.storing.as_ref().is_some_and(|storing| !storing.outcomes.is_empty()) {
@@ -178,29 +177,29 @@ impl<S: Stream> ConnectionTask<S> {
     }
 
     #[cold]
-    fn settle_now(&mut self) -> SafeAt {
-        let (Some(durable), Some(storing)) = (&self.shared.durable, &mut self.storing) else { return SafeAt::NOW };
+    fn settle_now(&mut self) -> CommitPoint {
+        let (Some(durable), Some(storing)) = (&self.shared.durable, &mut self.storing) else { return CommitPoint::NOW };
         storing.outcomes.are_waited_for |= !storing.next_steps.is_empty();
-        let safe_at = durable.settle(&mut storing.outcomes);
-        storing.last = safe_at;
-        storing.steps.extend(storing.next_steps.drain(..).map(|step| (safe_at, step)));
-        safe_at
+        let commit_point = durable.settle(&mut storing.outcomes);
+        storing.last = commit_point;
+        storing.steps.extend(storing.next_steps.drain(..).map(|step| (commit_point, step)));
+        commit_point
     }
 
-    /// Says what may be said by now, and has us woken for the rest; whether there was any.
+    /// Sends packets whose commit point is durable and registers for the rest; returns whether it sent any.
     pub(super) fn release_stored(&mut self, context: &mut Context<'_>) -> bool {
         let Some(durable) = self.shared.durable.as_ref().map(Arc::clone) else { return false };
         let Some(storing) = &mut self.storing else { return false };
         let mut is_released = false;
         let now = Instant::now();
-        while let Some((_, step)) = storing.steps.pop_front_if(|(safe_at, _)| durable.is_safe(*safe_at)) {
+        while let Some((_, step)) = storing.steps.pop_front_if(|(commit_point, _)| durable.is_safe(*commit_point)) {
             match step {
                 Step::Release(id) => self.connection.release(id, now, &mut self.transport.out),
                 Step::Complete(id) => self.connection.complete(id, now, &mut self.transport.out),
             }
             is_released = true;
         }
-        while let Some((_, packets)) = storing.output.pop_front_if(|(safe_at, _)| durable.is_safe(*safe_at)) {
+        while let Some((_, packets)) = storing.output.pop_front_if(|(commit_point, _)| durable.is_safe(*commit_point)) {
             storing.held_bytes -= packets.len();
             self.transport.out.append(packets);
             is_released = true;
@@ -209,15 +208,15 @@ impl<S: Stream> ConnectionTask<S> {
         is_released
     }
 
-    /// Has us woken when more may be said.
+    /// Wakes the task when more packets may be sent.
     pub(super) fn watch_stored(&self, context: &mut Context<'_>) {
         let (Some(durable), Some(storing)) = (&self.shared.durable, &self.storing) else { return };
         let first = [storing.steps.front().map(|(at, _)| *at), storing.output.front().map(|(at, _)| *at)];
-        // These wait for messages alone, of which nothing has to be kept.
+        // These commit points concern the message log only, whose wake-ups need no handle.
         first.into_iter().flatten().for_each(|at| drop(durable.wake_when_safe(at, context.waker())));
     }
 
-    /// Reads what waits on disk alone, as the queue in memory runs out; whether there is more in it now.
+    /// Reads the on-disk backlog while the in-memory head runs out; returns whether the queue has got more messages.
     pub(super) fn read_on(&mut self, context: &mut Context<'_>) -> bool {
         let Some(durable) = self.shared.durable.as_ref().map(Arc::clone) else { return false };
         let mut has_read = false;
@@ -229,7 +228,7 @@ impl<S: Stream> ConnectionTask<S> {
             let Some(page) = &mut self.storing().page else { break };
             let Poll::Ready(page) = Pin::new(page).poll(context) else { break };
             self.storing().page = None;
-            let Ok(page) = page else { break }; // the broker ends
+            let Ok(page) = page else { break }; // the broker stops
             self.refill(page, &durable);
             has_read = true;
         }
@@ -246,7 +245,7 @@ impl<S: Stream> ConnectionTask<S> {
         take_page(&self.shared, &self.lease.client, page, durable);
     }
 
-    /// The next messages cannot be read. That may pass: where no file could be opened, say.
+    /// Pauses reading, because the next messages cannot be read. The cause may pass, e.g. too many open files.
     #[cold]
     fn rest_from_reading(&mut self) {
         let before = self.storing().unread.take().map(|unread| unread.pause);
@@ -257,7 +256,7 @@ impl<S: Stream> ConnectionTask<S> {
         self.storing().unread = Some(Unread { pause, timer: Some(Box::pin(tokio::time::sleep(pause))) });
     }
 
-    /// Whether it is too early to read again; if so, has us woken.
+    /// Whether the pause after a failed read goes on; if so, registers to be woken.
     fn rests_from_reading(&mut self, context: &mut Context<'_>) -> bool {
         let Some(unread) = self.storing.as_mut().and_then(|storing| storing.unread.as_mut()) else { return false };
         if unread.timer.as_mut().is_some_and(|timer| timer.as_mut().poll(context).is_pending()) {
@@ -267,7 +266,7 @@ impl<S: Stream> ConnectionTask<S> {
         false
     }
 
-    /// Another task has us now: it tries at once.
+    /// Ends pauses after a migration: the new task tries at once.
     pub(super) fn forget_rest_from_reading(&mut self) {
         let Some(storing) = &mut self.storing else { return };
         storing.retained_rest = None;
@@ -276,8 +275,8 @@ impl<S: Stream> ConnectionTask<S> {
         }
     }
 
-    /// Retained messages that the client is going to be sent are under way from now on, as any other. `room` is booked for
-    /// them; without it none of them is to be kept.
+    /// Stores retained messages for the client, which are in flight from now on like any other. `room` is booked for
+    /// them; `None` if none of them needs storing.
     pub(super) fn keep_retained(&self, page: &mut [Delivery], room: Option<Room>) {
         let Some((durable, room)) = self.shared.durable.as_ref().zip(room) else { return };
         if let Some(queue) = self.lease.client.outbox.stored() {
@@ -290,13 +289,13 @@ impl<S: Stream> ConnectionTask<S> {
         durable.give_room(room);
     }
 
-    /// The disk has no room for the next retained messages: they stay where they are.
+    /// Pauses sending of retained messages, because the disk has no room for them.
     #[cold]
     pub(super) fn rest_from_retained(&mut self) {
         self.storing().retained_rest = Some(Box::pin(tokio::time::sleep(RETAINED_AGAIN)));
     }
 
-    /// Whether it is too early to ask the disk again for room; if so, has us woken.
+    /// Whether the pause of retained messages goes on; if so, registers to be woken.
     pub(super) fn rests_from_retained(&mut self, context: &mut Context<'_>) -> bool {
         let Some(storing) = &mut self.storing else { return false };
         if storing.retained_rest.as_mut().is_some_and(|rest| rest.as_mut().poll(context).is_pending()) {
@@ -306,7 +305,7 @@ impl<S: Stream> ConnectionTask<S> {
         false
     }
 
-    /// Sends a message that is stored, or has its packet wait in `aside`.
+    /// Sends a stored message, or puts its packet into `aside` until it is durable.
     pub(super) fn send_stored(
         &mut self,
         mut delivery: Delivery,
@@ -323,7 +322,8 @@ impl<S: Stream> ConnectionTask<S> {
             return self.connection.send(delivery, now, out);
         };
         let is_exactly_once = delivery.qos == QoS::ExactlyOnce;
-        // What ends with the connection has nothing to wait for, and some of it is in memory alone: all goes one way.
+        // A session that ends with its connection needs no deferral, and has messages in memory only; all take one
+        // path.
         if is_exactly_once && self.connection.send_quota() == 0 {
             return Sent::Blocked(delivery);
         }
@@ -332,14 +332,14 @@ impl<S: Stream> ConnectionTask<S> {
             && let Stored::InGroup(_) = Stored::of(stored)
             && let Some((durable, own)) = self.shared.durable.as_ref().zip(self.lease.client.outbox.keeps_in())
         {
-            goes_to = durable.own_place(&own, &mut delivery); // with whom it stays [MQTT-4.8.2-4]
+            goes_to = durable.own_place(&own, &mut delivery); // the message stays with this session [MQTT-4.8.2-4]
         }
         let at_least_once_in_group = !is_exactly_once && matches!(Stored::of(stored), Stored::InGroup(_));
         let goes_aside = is_exactly_once || self.has_to_follow(aside.is_some());
         let out = if goes_aside { aside.get_or_insert_default() } else { &mut self.transport.out };
         let sent = self.connection.send(delivery, now, out);
         match sent {
-            // Others may be sent it if it is not acknowledged.
+            // Another member may get it if it is not acknowledged.
             Sent::Written(Some(_)) if at_least_once_in_group => {}
             Sent::Written(Some(id)) => {
                 let id = self.connection.sent_id(id);
@@ -356,29 +356,29 @@ impl<S: Stream> ConnectionTask<S> {
         sent
     }
 
-    /// Whether a PUBLISH may not go before those that wait.
+    /// Whether a PUBLISH must not overtake deferred ones.
     #[inline]
     pub(super) fn has_to_follow(&self, has_aside: bool) -> bool {
-        let Some(storing) = &self.storing else { return false }; // nor is there anything aside
+        let Some(storing) = &self.storing else { return false }; // then `aside` is empty too
         (has_aside || storing.holds_output()) && self.connection.uses_aliases()
     }
 
-    /// What was sent is kept; `aside` waits for it.
+    /// Records messages sent in this batch; defers `aside` until they are durable.
     pub(super) fn end_sending(&mut self, aside: Option<WriteBuffer>) {
         let Some(storing) = &mut self.storing else { return };
         let aside = aside.filter(|packets| !packets.is_empty());
         storing.outcomes.are_waited_for |= aside.is_some();
-        let safe_at = if storing.outcomes.is_empty() { SafeAt::NOW } else { self.settle_now() };
+        let commit_point = if storing.outcomes.is_empty() { CommitPoint::NOW } else { self.settle_now() };
         if let Some(aside) = aside {
             let storing = self.storing();
-            // What has nothing to wait for of its own waits for what is before it.
-            let safe_at = storing.output.back().map_or(safe_at, |(before, _)| before.and(safe_at));
+            // Packets without a commit point of their own wait for those before them.
+            let commit_point = storing.output.back().map_or(commit_point, |(before, _)| before.and(commit_point));
             storing.held_bytes += aside.len();
-            storing.output.push_back((safe_at, aside));
+            storing.output.push_back((commit_point, aside));
         }
     }
 
-    /// Where a message is stored; `None`: nowhere any more.
+    /// Log position of a stored message; `None` if its queue is gone.
     fn place_of(&mut self, stored: NonZeroU64, share: Option<NonZeroU64>) -> Option<Place> {
         match Stored::of(stored) {
             Stored::InOwn(sequence) => Some(place(self.lease.client.outbox.stored()?.id(), sequence)),

@@ -1,4 +1,4 @@
-//! The streams of bytes that connections are made of.
+//! Byte streams of connections.
 
 use std::io;
 use std::net::SocketAddr;
@@ -9,24 +9,24 @@ use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
-/// What a connection asks of its stream beside bytes. One that lies over a TCP connection answers for that.
+/// A byte stream with its operations on the TCP connection below it, if any.
 pub(crate) trait Stream: AsyncRead + AsyncWrite + Unpin + Send + Sized + 'static {
-    /// A connection from `peer` begins.
+    /// Prepares a new connection from `peer`.
     fn begin(&self, peer: SocketAddr);
 
-    /// The local address of its TCP connection; `None` without one.
+    /// Local address of the TCP connection; `None` without one.
     fn local_address(&self) -> Option<SocketAddr>;
 
-    /// Registers with the runtime that this is called on, if it needs one.
+    /// Registers with the current runtime, if the stream needs one.
     ///
     /// # Errors
-    /// It stays with the one where it was, and still works, if less well.
+    /// The stream stays registered with its former runtime and still works, but with more overhead.
     fn register_again(&mut self) -> io::Result<()>;
 }
 
 impl Stream for TcpStream {
     fn begin(&self, peer: SocketAddr) {
-        // Without it a small packet may wait for an acknowledgement of the one before.
+        // Without it a small packet may wait for the acknowledgement of the one before.
         if let Err(error) = self.set_nodelay(true) {
             tracing::debug!(%peer, %error, "TCP_NODELAY");
         }
@@ -37,13 +37,13 @@ impl Stream for TcpStream {
     }
 
     fn register_again(&mut self) -> io::Result<()> {
-        // By a second descriptor: the first one is there until that has worked.
+        // By a second descriptor: the first one stays until that has succeeded.
         *self = Self::from_std(self.as_fd().try_clone_to_owned()?.into())?;
         Ok(())
     }
 }
 
-/// A stream of which nothing is known: somebody else's, perhaps memory.
+/// A stream of unknown kind from the embedding program, possibly in memory.
 #[derive(Debug)]
 pub(crate) struct Foreign<S>(pub(crate) S);
 

@@ -1,29 +1,30 @@
-//! What the kernel knows of a TCP connection, on Linux, by sock_diag(7): which is asked for a connection by its
-//! addresses, with plain reads and writes, where `getsockopt(TCP_INFO)` has no safe form.
+//! Kernel state of a TCP connection on Linux, from sock_diag(7).
+//!
+//! It looks connections up by their addresses, with plain reads and writes; `getsockopt(TCP_INFO)` has no safe wrapper.
 
 use std::net::SocketAddr;
 
-/// Both addresses of a TCP connection, which name it.
+/// Both addresses of a TCP connection, which identify it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Ends {
     pub(super) peer: SocketAddr,
-    /// `None` where it is no TCP connection, or nobody can be asked about it.
+    /// `None` if it is no TCP connection, or its kernel state is unknown.
     pub(super) local: Option<SocketAddr>,
 }
 
-/// What has become of the bytes that a socket has taken.
+/// State of the bytes that a socket has accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct TcpState {
-    /// Bytes that the peer's kernel does not have, those not sent yet included.
+    /// Bytes that the peer's kernel has not acknowledged, including those not sent yet.
     pub(super) unacknowledged: u32,
     /// Bytes not sent yet.
     pub(super) unsent: u32,
-    /// The peer's receive window in bytes: the room that it has for what its application does not read.
+    /// The peer's receive window in bytes: room for data that its application has not read.
     pub(super) window: u32,
 }
 
 impl Ends {
-    /// `None`: there is no such connection, or none any more, or the kernel does not tell.
+    /// Queries the state. `None`: the connection does not exist any more, or the kernel does not answer.
     pub(super) fn state(&self) -> Option<TcpState> {
         #[cfg(target_os = "linux")]
         return sock_diag::ask(self.local?, self.peer);
@@ -53,7 +54,7 @@ mod sock_diag {
             *sequence = sequence.wrapping_add(1);
             socket.write_all(&request(*sequence, local, peer)).ok()?;
             let mut answer = [0; ANSWER_MAX];
-            // Nobody has taken the answer to an earlier one if something was wrong with it.
+            // Skips answers to earlier queries that failed before they read theirs.
             for _ in 0..STALE_MAX {
                 let length = socket.read(&mut answer).ok()?;
                 let answer = &answer[..length];
@@ -65,11 +66,11 @@ mod sock_diag {
         })
     }
 
-    /// A thread's way to ask.
+    /// A thread's netlink socket.
     enum Kernel {
         Unknown,
         Silent,
-        /// And the number of the last question.
+        /// The socket and the sequence number of the last query.
         Known(Socket, u32),
     }
 
@@ -93,11 +94,13 @@ mod sock_diag {
 
     fn open() -> io::Result<Socket> {
         let socket = Socket::new(Domain::from(AF_NETLINK), Type::DGRAM, Some(Protocol::from(NETLINK_SOCK_DIAG)))?;
-        // The answer is there when the question is written.
+        // The kernel answers during the write.
         socket.set_nonblocking(true)?;
         Ok(socket)
     }
 
+    /// Encodes a query for one connection: `nlmsghdr`, then `inet_diag_req_v2`.
+    ///
     /// ```text
     ///  0        4      6      8          12       16      17        18          19   20       24
     /// +--------+------+------+----------+--------+-------+---------+-----------+----+--------+----
@@ -134,13 +137,13 @@ mod sock_diag {
 
     fn parse(answer: &[u8]) -> Option<TcpState> {
         if u16_at(answer, 4)? != SOCK_DIAG_BY_FAMILY || answer.get(17) != Some(&TCP_ESTABLISHED) {
-            return None; // an error: there is no such connection; or it ends, and its queue has another meaning
+            return None; // an error: no such connection; or it is closing, and the queue size has another meaning
         }
         let unacknowledged = u32_at(answer, 76)?;
         let mut attributes = answer.get(88..)?;
         while let Some(length) = u16_at(attributes, 0).map(usize::from).filter(|length| *length >= 4) {
             if u16_at(attributes, 2)? == INET_DIAG_INFO {
-                // Which grows with the kernel's version; the window is told from Linux 5.4 on.
+                // Its size depends on the kernel's version; Linux 5.4 and later include the window.
                 let info = attributes.get(4..length)?;
                 return Some(TcpState { unacknowledged, unsent: u32_at(info, 144)?, window: u32_at(info, 228)? });
             }
@@ -161,7 +164,7 @@ mod sock_diag {
         static KERNEL: RefCell<Kernel> = const { RefCell::new(Kernel::Unknown) };
     }
 
-    // Of linux/netlink.h, linux/sock_diag.h, linux/inet_diag.h and linux/tcp.h.
+    // From linux/netlink.h, linux/sock_diag.h, linux/inet_diag.h and linux/tcp.h.
     const AF_NETLINK: i32 = 16;
     const NETLINK_SOCK_DIAG: i32 = 4;
     const SOCK_DIAG_BY_FAMILY: u16 = 20;
@@ -172,7 +175,7 @@ mod sock_diag {
     const INET_DIAG_INFO: u16 = 2;
     const TCP_ESTABLISHED: u8 = 1;
     const REQUEST_BYTES: usize = 72;
-    /// Four times what Linux 6 answers.
+    /// Four times the size of an answer by Linux 6.
     const ANSWER_MAX: usize = 2048;
     const STALE_MAX: usize = 4;
 }
@@ -184,7 +187,7 @@ mod tests {
 
     use super::*;
 
-    /// A connection, asked for at its first side.
+    /// A connection; `Ends` are those of its first socket.
     fn connection(address: &str) -> (TcpStream, TcpStream, Ends) {
         let listener = TcpListener::bind(address).unwrap();
         let peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -194,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_reads_stays_in_the_socket_and_leaves_it_when_it_is_read() {
+    fn unread_bytes_stay_in_socket_until_peer_reads() {
         for address in ["127.0.0.1:0", "[::1]:0"] {
             let (mut stream, mut peer, ends) = connection(address);
             let state = || ends.state().expect("Linux tells this to anybody");
@@ -214,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_gone_has_no_state() {
+    fn closed_connection_has_no_tcp_state() {
         let (stream, peer, ends) = connection("127.0.0.1:0");
         drop((stream, peer));
         assert_eq!(ends.state(), None);

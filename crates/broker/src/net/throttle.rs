@@ -7,13 +7,13 @@ use tokio::time::Sleep;
 
 use crate::token_bucket::{Rate, TokenBucket};
 
-/// Holds a client to its rate of PUBLISHes by not reading from it: nothing is lost, its socket fills up.
+/// Limits a client's PUBLISH rate by not reading from it: no message is lost, its socket fills up.
 ///
-/// What was read and not decoded waits too. A pause is at most a second, and packets are taken in between, so
-/// that Keep Alive does not run out on a client that waits for us.
+/// Input that was read but not decoded waits too. A pause lasts at most a second, and packets are accepted in between.
+/// So Keep Alive does not expire for a client that waits for the broker.
 #[derive(Debug)]
 pub(super) struct Throttle(
-    /// `None`: there is no bound.
+    /// `None`: no limit.
     Option<Box<Limited>>,
 );
 
@@ -24,14 +24,14 @@ struct Limited {
     pause: Option<Pin<Box<Sleep>>>,
 }
 
-/// What [`Throttle::poll`] allows.
+/// Result of [`Throttle::poll`].
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Throttled {
-    /// Nothing is held back.
+    /// Not throttled.
     No,
-    /// A pause is over: what was read before is to be decoded.
+    /// A pause has ended: decode the input read before.
     Resumed,
-    /// Not yet; the task is woken.
+    /// Throttled; the task will be woken.
     Yes,
 }
 
@@ -40,13 +40,13 @@ impl Throttle {
         Self(rate.map(|rate| Box::new(Limited { rate, bucket: TokenBucket::full(now), pause: None })))
     }
 
-    /// A PUBLISH has been taken. Whether a pause begins.
+    /// Counts a PUBLISH; returns whether a pause begins.
     #[inline]
     pub(super) fn count(&mut self, now: Instant) -> bool {
         self.0.as_mut().is_some_and(|limited| limited.count(now))
     }
 
-    /// Has its timer of the runtime that this is called on.
+    /// Moves its timer to the current runtime.
     pub(super) fn set_timer(&mut self) {
         if let Some(pause) = self.0.as_mut().and_then(|limited| limited.pause.as_mut()) {
             *pause = Box::pin(tokio::time::sleep_until(pause.deadline()));
@@ -70,7 +70,7 @@ impl Throttle {
     }
 }
 
-/// Filters of SUBSCRIBE and UNSUBSCRIBE since others were last let run.
+/// Number of filters of SUBSCRIBE and UNSUBSCRIBE since the task last yielded.
 #[derive(Debug, Default)]
 pub(super) struct FiltersInTurn(u16);
 
@@ -79,13 +79,13 @@ impl FiltersInTurn {
         self.0 = self.0.saturating_add(u16::try_from(count).unwrap_or(u16::MAX));
     }
 
-    /// Whether others go first: what was read and not decoded waits for the next turn.
+    /// Whether to yield: input that was read but not decoded waits for the next turn.
     #[inline]
     pub(super) fn are_many(&self) -> bool {
         self.0 >= TURN_FILTERS
     }
 
-    /// A new turn; whether what was read before is to be decoded now.
+    /// Begins a new turn; returns whether to decode input read before.
     pub(super) fn begin_turn(&mut self) -> bool {
         let is_resumed = self.are_many();
         self.0 = 0;
@@ -94,7 +94,7 @@ impl FiltersInTurn {
 }
 
 impl Limited {
-    #[inline(never)] // so that whoever has no bound only asks whether it has one
+    #[inline(never)] // so that the common case only checks for a limit
     fn count(&mut self, now: Instant) -> bool {
         let Some(at) = self.bucket.take(self.rate, now) else { return false };
         self.pause = Some(Box::pin(tokio::time::sleep_until(at.into())));
@@ -102,7 +102,7 @@ impl Limited {
     }
 }
 
-/// Filters after which others are let run.
+/// Number of filters after which the task yields.
 const TURN_FILTERS: u16 = 64;
 
 #[cfg(test)]

@@ -11,21 +11,21 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::stream::Stream;
 
-/// A byte stream with what was read and not decoded, and what was encoded and not written.
+/// A byte stream with buffers for undecoded input and unwritten output.
 #[derive(Debug)]
 pub(super) struct Transport<S> {
     stream: S,
     pub(super) input: BytesMut,
     pub(super) out: WriteBuffer,
-    /// KiB that the next read has room for: grows while reads fill it, shrinks with small ones.
+    /// Size of the next read in KiB: grows while reads fill it, shrinks with small reads.
     chunk_kib: u16,
     small_reads: u8,
-    /// Size of the buffer that the last read went into.
+    /// Capacity of the buffer of the last read.
     buffer_bytes: u32,
-    /// Bytes since the last [`Transport::take_traffic`].
+    /// Bytes read since the last [`Transport::take_traffic`]; `written_bytes` likewise.
     read_bytes: u32,
     written_bytes: u32,
-    /// Bytes written in all.
+    /// Bytes written since the connection began.
     written: u64,
 }
 
@@ -48,11 +48,11 @@ impl<S: Stream> Transport<S> {
         &mut self.stream
     }
 
-    /// Writes what waits, many packets a system call. `Ready` when all is written.
+    /// Writes pending output, many packets in a system call. `Ready` when all is written.
     pub(super) fn poll_write(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         while !self.out.is_empty() {
             let first = self.out.chunk();
-            // One piece, as nearly always, goes without a list of pieces, which costs us and the kernel time.
+            // A single chunk, the usual case, goes without an I/O vector, which costs time here and in the kernel.
             let written = if first.len() == self.out.len() {
                 let written = Pin::new(&mut self.stream).poll_write(context, first);
                 written.map_ok(|written| {
@@ -69,19 +69,19 @@ impl<S: Stream> Transport<S> {
             if written == 0 {
                 return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
             }
-            self.written_bytes = self.written_bytes.saturating_add(written as u32); // counted each turn, which is far less
+            self.written_bytes = self.written_bytes.saturating_add(written as u32); // counted each lap, which is less
             self.written += written as u64;
         }
         Poll::Ready(Ok(()))
     }
 
-    /// Reads what is there into `input`; 0 = the peer has closed its side.
+    /// Reads available bytes into `input`; 0 = the peer has closed its side.
     pub(super) fn poll_read(&mut self, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
         if self.input.capacity() == 0 {
             (self.input, self.buffer_bytes) = SPARE_INPUT.take();
         }
         let before = self.input.capacity();
-        // A packet under way that has memory reserved goes on in that.
+        // A partly received packet with reserved memory continues in it.
         let is_reserved = self.input.len() >= RESERVED_FROM && before > self.input.len();
         self.input.reserve(if is_reserved { 1 } else { self.chunk_kib as usize * 1024 });
         if self.input.capacity() != before {
@@ -98,27 +98,27 @@ impl<S: Stream> Transport<S> {
         }
     }
 
-    /// Whether a payload that will be shared, not copied, is a small part of the buffer that it was read into.
+    /// Whether a payload that would be shared, not copied, is a small part of the buffer it was read into.
     pub(super) fn is_small_part(&self, payload_bytes: usize) -> bool {
         payload_bytes >= WriteBuffer::SHARE_FROM && payload_bytes < self.buffer_bytes as usize / 4
     }
 
-    /// Bytes of this connection that the socket has taken.
+    /// Bytes of this connection that the socket has accepted.
     pub(super) fn written(&self) -> u64 {
         self.written
     }
 
-    /// Bytes of this connection once what is encoded now is written.
+    /// Value of [`Transport::written`] once the current output is written.
     pub(super) fn end_of_output(&self) -> u64 {
         self.written + self.out.len() as u64
     }
 
-    /// Bytes read and written since it was asked last.
+    /// Bytes read and written since the last call.
     pub(super) fn take_traffic(&mut self) -> (u64, u64) {
         (std::mem::take(&mut self.read_bytes).into(), std::mem::take(&mut self.written_bytes).into())
     }
 
-    /// Much may be going to be written: takes the memory that the last of this thread left, which is warm.
+    /// Takes the thread's spare output buffer, which is warm, because much output may follow.
     pub(super) fn expect_burst(&mut self) {
         SPARE.with_borrow_mut(|spare| {
             if spare.capacity() > self.out.capacity() {
@@ -127,7 +127,7 @@ impl<S: Stream> Transport<S> {
         });
     }
 
-    /// Who has nothing to decode needs no memory for it: the thread's next one that reads goes on in this.
+    /// Gives an empty input buffer to the thread, for its next connection that reads.
     pub(super) fn rest_input(&mut self) {
         if !self.input.is_empty() {
             self.rest_beginning();
@@ -139,7 +139,7 @@ impl<S: Stream> Transport<S> {
         }
     }
 
-    /// The beginning of a small packet does not keep a large buffer.
+    /// Moves the beginning of a small packet out of a large buffer, and gives that to the thread.
     #[cold]
     fn rest_beginning(&mut self) {
         if self.input.len() >= RESERVED_FROM || self.buffer_bytes as usize <= 2 * RESERVED_FROM {
@@ -155,7 +155,7 @@ impl<S: Stream> Transport<S> {
         }
     }
 
-    /// Nothing is going on: gives back memory that only a burst needed, to the next burst or altogether.
+    /// Gives memory of a burst to the thread or frees it, as the connection has nothing to do.
     pub(super) fn idle(&mut self) {
         self.rest_input();
         SPARE.with_borrow_mut(|spare| {
@@ -166,13 +166,14 @@ impl<S: Stream> Transport<S> {
         self.out.shrink();
     }
 
-    /// Reads until something came.
+    /// Waits for input and reads it.
     pub(super) async fn read(&mut self) -> io::Result<usize> {
         std::future::poll_fn(|context| self.poll_read(context)).await
     }
 
-    /// Ends when the peer has closed its side, or the connection is broken. What comes until then is kept, up to a
-    /// bound beyond which nothing is read, so that a close does not show. Nothing is lost if it is dropped.
+    /// Returns when the peer has closed its side or the connection is broken; stores input received until then.
+    ///
+    /// Beyond [`EARLY_BYTES`] it reads no more and so does not notice a close. Cancel-safe.
     pub(super) async fn closed_early(&mut self) -> io::Result<()> {
         while self.input.len() < EARLY_BYTES {
             if self.read().await? == 0 {
@@ -182,14 +183,15 @@ impl<S: Stream> Transport<S> {
         std::future::pending().await
     }
 
-    /// Writes everything, for as long as `patience` lasts.
+    /// Writes all output, within `patience`.
     pub(super) async fn flush(&mut self, patience: Duration) -> io::Result<()> {
         let all = std::future::poll_fn(|context| self.poll_write(context));
         tokio::time::timeout(patience, all).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
     }
 
-    /// Closes so that the peer can read what was written last: a socket closed with unread input would reset the
-    /// connection and take our last packet with it.
+    /// Closes so that the peer can read the last packets.
+    ///
+    /// A socket closed with unread input would reset the connection and discard the last packet.
     pub(super) async fn close(mut self) {
         let farewell = async {
             self.flush(LINGER).await?;
@@ -224,13 +226,13 @@ impl<S: Stream> Transport<S> {
 }
 
 thread_local! {
-    /// Memory that bursts are encoded into: one a thread, since nearly all of them are written at once.
+    /// Spare output buffer: one a thread, since nearly all bursts are written at once.
     static SPARE: RefCell<Vec<u8>> = RefCell::default();
-    /// A buffer that nothing is left to read in, and its size: connections are read one after the other.
+    /// Spare input buffer and its size: a thread reads from one connection after the other.
     static SPARE_INPUT: Cell<(BytesMut, u32)> = Cell::default();
 }
 
-/// Bytes that a thread keeps for bursts.
+/// Maximum size of the spare output buffer, in bytes.
 const SPARE_MAX: usize = 1 << 20;
 const CHUNK_FIRST_KIB: u16 = 4;
 const CHUNK_MAX_KIB: u16 = 64;
@@ -238,8 +240,8 @@ const CHUNK_MAX: u32 = CHUNK_MAX_KIB as u32 * 1024;
 /// Larger beginnings of packets have memory for the rest: see `arrival`.
 const RESERVED_FROM: usize = super::arrival::FREE_BYTES;
 const SMALL_READS: u8 = 32;
-/// What a client may send ahead of an answer before it is not read from.
+/// Bytes of early input at which a client waiting for an answer is not read any more.
 const EARLY_BYTES: usize = 64 * 1024;
-/// How long, and for how much, a peer's last words are listened to.
+/// How long, and up to how many bytes, the broker reads input after its last packet.
 const LINGER: Duration = Duration::from_secs(1);
 const LINGER_BYTES: usize = 1 << 20;

@@ -2,27 +2,27 @@ use std::collections::VecDeque;
 
 use crate::outbox::Booked;
 
-/// QoS 0 messages of share groups that are encoded and wait for the socket, in the order of sending.
+/// QoS 0 messages of share groups that are encoded but not in the socket yet, in sending order.
 #[derive(Debug, Default)]
 pub(super) struct Unwritten(VecDeque<Batch>);
 
-/// Messages that count as written together.
+/// Messages that are reported as written together.
 #[derive(Debug)]
 struct Batch {
     booked: Booked,
-    /// Bytes of the connection that are written when the first, and when the last of them is.
+    /// Bytes of the connection once the first, and once the last of the messages is written.
     first_end: u64,
     end: u64,
 }
 
 impl Unwritten {
-    /// `booked` is wholly written when `end` bytes of the connection are.
+    /// Adds messages that are fully written once `end` bytes of the connection are.
     pub(super) fn push(&mut self, booked: Booked, end: u64) {
         if booked.is_nothing() {
             return;
         }
         match self.0.back_mut() {
-            // A socket that takes nothing for long does not make this long.
+            // Merging bounds the list while the socket is blocked.
             Some(last) if end - last.first_end <= BATCH_BYTES => {
                 last.booked += booked;
                 last.end = end;
@@ -31,7 +31,7 @@ impl Unwritten {
         }
     }
 
-    /// What has been written now that `written` bytes of the connection are.
+    /// Removes and returns messages that are written, now that `written` bytes of the connection are.
     pub(super) fn take_written(&mut self, written: u64) -> Booked {
         let mut booked = Booked::NOTHING;
         while let Some(batch) = self.0.pop_front_if(|batch| batch.end <= written) {
@@ -40,14 +40,13 @@ impl Unwritten {
         booked
     }
 
-    /// What will never be.
+    /// Removes and returns all messages, which will not be written.
     pub(super) fn take_all(&mut self) -> Booked {
         std::mem::take(&mut self.0).into_iter().map(|batch| batch.booked).sum()
     }
 }
 
-/// Span of the messages that are told together at most, while they wait: at most 64 batches fill what a connection has
-/// unwritten.
+/// Maximum span in bytes of messages reported together: at most 64 batches fill a connection's output.
 const BATCH_BYTES: u64 = 4096;
 
 #[cfg(test)]
@@ -59,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_told_once_and_whole() {
+    fn written_messages_are_reported_exactly_once() {
         let mut unwritten = Unwritten::default();
         unwritten.push(Booked::NOTHING, 50);
         assert_eq!(unwritten.take_written(u64::MAX), Booked::NOTHING);
@@ -73,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn a_blocked_socket_does_not_make_it_long() {
+    fn blocked_socket_does_not_grow_the_list() {
         let mut unwritten = Unwritten::default();
         (0..100_000).for_each(|n| unwritten.push(booked(1), n * 10));
         assert!(unwritten.0.len() <= 250);

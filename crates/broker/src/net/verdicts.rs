@@ -1,4 +1,4 @@
-//! What became of the messages of one batch, and what their publisher is told of it.
+//! Results of a batch's messages, and their acknowledgements to the publisher.
 
 use tenbin_codec::{QoS, ReasonCode};
 use tenbin_session::{PendingAck, Publication};
@@ -8,35 +8,35 @@ use super::stream::Stream;
 use crate::durable::Outcomes;
 use crate::router::Published;
 
-/// What the client is going to be told of one of its QoS 1 and 2 messages.
+/// Pending acknowledgement of a QoS 1 or 2 message from the client.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Verdict {
     pub(super) ack: PendingAck,
     pub(super) reason: ReasonCode,
-    /// [`Published::message`]; 0 = it was not published.
+    /// [`Published::message`]; 0 = not published.
     message: u32,
     /// [`Published::receivers`].
     receivers: u32,
 }
 
 impl Verdict {
-    /// A message that was published. Receivers may still turn out to have no room for it.
+    /// A published message. Receivers may still refuse it for want of room.
     pub(super) fn of_published(ack: PendingAck, published: &Published) -> Self {
         let Published { reason, message, receivers, .. } = *published;
         Self { ack, reason, message, receivers }
     }
 
-    /// A message that nobody has been given on this account.
+    /// A message that this packet has given to no receiver.
     pub(super) fn settled(ack: PendingAck, reason: ReasonCode) -> Self {
         Self { ack, reason, message: 0, receivers: 0 }
     }
 }
 
 impl<S: Stream> ConnectionTask<S> {
-    /// Receivers had no room for these messages of the batch: one entry for each receiver and message.
+    /// Refuses messages of the batch: `refused` has one entry for each receiver without room and message.
     ///
-    /// MQTT 3.1.1 has no word for that (docs/decisions/0014). A message that nobody has got is not answered: the connection
-    /// ends, and the client sends it again.
+    /// MQTT 3.1.1 has no code for that (docs/decisions/0014). There a message without any receiver is not acknowledged:
+    /// the connection ends, and the client sends the message again.
     #[cold]
     pub(super) fn refuse_published(&mut self, mut refused: Vec<u32>) {
         refused.sort_unstable();
@@ -61,7 +61,8 @@ impl<S: Stream> ConnectionTask<S> {
                 if let Some(queue) = &queue {
                     let origin = queue.publishes(ack.packet_id);
                     outcomes.released.push(origin); // [MQTT-4.3.3-9]
-                    // Where nobody has got it, it may have been kept as one that some have: not all were known to be full.
+                    // If no receiver has it, an earlier record may say that some have: not all full queues were known
+                    // then.
                     let judged = if has_reached_some { &mut outcomes.refused } else { &mut outcomes.refused_no_more };
                     judged.push(origin);
                     outcomes.refused_no_more.extend(forgotten.into_iter().map(|id| queue.publishes(id)));
@@ -76,13 +77,15 @@ impl<S: Stream> ConnectionTask<S> {
         });
         self.acks = verdicts;
         if let Some(durable) = self.shared.durable.as_ref().filter(|_| !outcomes.is_empty()) {
-            let safe_at = durable.settle(&mut outcomes);
-            self.hold_batch_until(safe_at);
+            let commit_point = durable.settle(&mut outcomes);
+            self.hold_batch_until(commit_point);
         }
     }
 
-    /// A message was refused before the rest of the batch is looked at. Where that cannot be told and nobody gets it, the rest
-    /// comes again behind it: whether that is so.
+    /// Handles a refusal before the batch is complete; returns whether to stop there.
+    ///
+    /// That is so if the client cannot be told and no receiver gets the message. The client will send the rest again
+    /// behind it.
     #[cold]
     pub(super) fn refused_while_collecting(&mut self, published: &Published) -> bool {
         let ends = !self.connection.version().is_v5() && published.refusals >= published.receivers;
@@ -92,8 +95,9 @@ impl<S: Stream> ConnectionTask<S> {
         ends
     }
 
-    /// Whether some receivers have got this message already, and its refusal is to be said again. One that is not sent again
-    /// has its identifier anew.
+    /// Whether to repeat a refusal, because some receivers already have the message.
+    ///
+    /// A message that is not a resend starts its Packet Identifier afresh.
     #[inline]
     pub(super) fn is_refused_again(&mut self, publication: &Publication) -> bool {
         self.lease.state.partly_refused.is_some() && self.finds_refused(publication)

@@ -3,11 +3,10 @@ use std::num::NonZeroU16;
 
 use tenbin_codec::UserProperty;
 
-/// The client's share of a group's messages by `weighted_round_robin`, as the User Property `weight` of SUBSCRIBE or
-/// CONNECT says: 1 to 65,535. The first of that name counts.
+/// Returns a client's weight for `weighted_round_robin`: the first User Property `weight` of SUBSCRIBE or CONNECT, 1 to
+/// 65,535.
 ///
-/// Anything else it says is logged and counts as nothing said: User Properties are free, and whoever means something
-/// else by that name is not to be sent away.
+/// Other values are logged and ignored: User Properties are free, and a client may use this name for another purpose.
 pub(super) fn weight_in(properties: &[UserProperty], peer: SocketAddr) -> Option<NonZeroU16> {
     let value = &properties.iter().find(|property| property.name.as_bytes() == PROPERTY)?.value;
     let weight = std::str::from_utf8(value.as_bytes()).ok().and_then(|value| value.parse().ok());
@@ -17,7 +16,7 @@ pub(super) fn weight_in(properties: &[UserProperty], peer: SocketAddr) -> Option
     weight
 }
 
-/// Where nothing is said.
+/// Weight without a valid User Property.
 pub(super) const DEFAULT_WEIGHT: NonZeroU16 = NonZeroU16::MIN;
 
 const PROPERTY: &[u8] = b"weight";
@@ -29,7 +28,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_weight_counts_if_it_is_one() {
+    fn first_weight_property_counts_if_valid() {
         let property = |(name, value): (&'static str, &'static str)| {
             UserProperty::new(Text::from_static(name), Text::from_static(value))
         };

@@ -5,20 +5,20 @@ use tenbin_session::Delivery;
 
 use super::runs::{Run, Wire};
 
-/// Messages for one receiver, in order: single ones, and runs among them.
+/// Messages for one receiver, in order: single messages with runs between them.
 #[derive(Debug, Default)]
 pub(crate) struct Batch {
     deliveries: Vec<Delivery>,
-    /// Each with the place in `deliveries` that it comes before.
+    /// Each run with the index in `deliveries` before which it belongs.
     runs: Vec<(usize, Run)>,
-    /// Of all runs, in order.
+    /// Packets of all runs, in order.
     packets: Vec<u8>,
 }
 
-/// What comes next in a batch.
+/// Next element of a batch.
 pub(crate) enum Entry<'a> {
     Single(Delivery),
-    /// With its packets.
+    /// A run with its packets.
     Run(Run, &'a [u8]),
 }
 
@@ -27,7 +27,7 @@ impl Batch {
         self.deliveries.is_empty() && self.runs.is_empty()
     }
 
-    /// Places in the batch: a run has one.
+    /// Number of elements; a run counts as one.
     pub(crate) fn len(&self) -> usize {
         self.deliveries.len() + self.runs.len()
     }
@@ -47,7 +47,7 @@ impl Batch {
         self.deliveries.push(delivery);
     }
 
-    /// A message as the packet that the receiver gets.
+    /// Appends a message as the encoded packet for the receiver.
     #[inline]
     pub(crate) fn add_plain(
         &mut self,
@@ -71,14 +71,14 @@ impl Batch {
         }
     }
 
-    /// A run behind all that is there, whose packets `append` appends to those of the others.
+    /// Appends a run; `append` adds its packets to those of the other runs.
     pub(super) fn add_run(&mut self, append: impl FnOnce(&mut Vec<u8>) -> Option<Run>) -> Option<Run> {
         let run = append(&mut self.packets)?;
         self.runs.push((self.deliveries.len(), run));
         Some(run)
     }
 
-    /// Single messages behind all that is there.
+    /// The single messages, to append more at the end of the batch.
     pub(crate) fn singles(&mut self) -> &mut Vec<Delivery> {
         &mut self.deliveries
     }
@@ -88,7 +88,7 @@ impl Batch {
         &mut self.packets
     }
 
-    /// Empties it, in order.
+    /// Empties the batch in order.
     #[inline]
     pub(crate) fn drain(&mut self, mut each: impl FnMut(Entry<'_>)) {
         if self.runs.is_empty() {
@@ -113,7 +113,7 @@ impl Batch {
         self.packets.clear();
     }
 
-    /// All its messages, one by one.
+    /// All messages, one by one.
     #[cfg(test)]
     pub(crate) fn into_singles(mut self) -> Vec<Delivery> {
         let mut singles = Vec::new();
@@ -124,14 +124,14 @@ impl Batch {
         singles
     }
 
-    /// Empties it.
+    /// Empties the batch.
     pub(crate) fn clear(&mut self) {
         self.deliveries.clear();
         self.runs.clear();
         self.packets.clear();
     }
 
-    /// Gives memory back, but for so many bytes of packets.
+    /// Frees memory for packets above `kept_bytes`.
     pub(crate) fn shrink(&mut self, kept_bytes: usize) {
         self.packets.shrink_to(kept_bytes);
     }

@@ -4,10 +4,10 @@ use std::ops::{Add, AddAssign};
 use tenbin_balancer::{MemberLoad, Nanos};
 use tenbin_session::{Delivery, SharedDelivery};
 
-/// Messages of share groups that the balancer has booked on one member: so many, of so many bytes as it was told.
+/// Messages of share groups that the balancer has booked on one member: their number and bytes.
 ///
-/// Every booking ends once: the message is written, acknowledged, or taken back. Whoever has a message last, its
-/// queue, its connection or its session, says which; so what the balancer counts as outstanding is exact.
+/// Every booking ends exactly once: the message is written, acknowledged or taken back. The last owner of a message,
+/// i.e. queue, connection or session, reports which; so the balancer's count of outstanding messages is exact.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 #[must_use = "what is booked has to end"]
 pub(crate) struct Booked {
@@ -18,12 +18,12 @@ pub(crate) struct Booked {
 impl Booked {
     pub(crate) const NOTHING: Self = Self { messages: 0, bytes: 0 };
 
-    /// Bytes that the balancer is told of a message whose template has so many: about those of its packet.
+    /// Bytes that the balancer books for a message with such a template: about those of its packet.
     pub(crate) fn packet_bytes(template_bytes: usize) -> u32 {
         packet_bytes(template_bytes)
     }
 
-    /// What one delivery stands for: nothing if no share group has sent it.
+    /// Booking of one delivery; nothing if no share group sent it.
     pub(crate) fn of(delivery: &Delivery) -> Self {
         match delivery.share {
             Some(_) => Self::one(delivery.template.len()),
@@ -31,12 +31,12 @@ impl Booked {
         }
     }
 
-    /// What one that has been sent stands for.
+    /// Booking of one delivery that has been sent.
     pub(crate) fn of_sent(delivery: &SharedDelivery) -> Self {
         Self::one(delivery.template_bytes)
     }
 
-    /// So many messages, whose templates have so many bytes together.
+    /// Booking of `messages` messages whose templates have `template_bytes` together.
     pub(super) fn plain(messages: u32, template_bytes: u64) -> Self {
         Self { messages, bytes: template_bytes + u64::from(messages) * PACKET_OVERHEAD as u64 }
     }
@@ -45,14 +45,14 @@ impl Booked {
         self.messages == 0
     }
 
-    /// These messages will not be sent to the member.
+    /// Ends the booking of messages that will not be sent to the member.
     pub(crate) fn take_back(self, load: &MemberLoad, now: Nanos) {
         if !self.is_nothing() {
             load.taken_back(self.messages, self.bytes, now);
         }
     }
 
-    /// The member refused these messages.
+    /// Ends the booking of messages that the member refused.
     pub(crate) fn refuse(self, load: &MemberLoad, now: Nanos) {
         if !self.is_nothing() {
             load.refused(self.messages, self.bytes, now);
@@ -88,5 +88,5 @@ fn packet_bytes(template_bytes: usize) -> u32 {
     u32::try_from(template_bytes + PACKET_OVERHEAD).unwrap_or(u32::MAX)
 }
 
-/// What headers, identifiers and expiry add to a message at most, nearly always, in bytes.
+/// Bytes that headers, identifiers and expiry add to a message: an upper bound for nearly all messages.
 const PACKET_OVERHEAD: usize = 32;

@@ -1,19 +1,19 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// What all queues together may hold, and what they do hold.
+/// Bound on the bytes of all queues together, and the current totals.
 #[derive(Debug)]
 pub(crate) struct Budget {
-    /// Bytes.
+    /// Limit in bytes.
     maximum: usize,
-    /// Bytes in all queues, but for small batches that go out at once. Written once per batch by whoever moves messages
-    /// into or out of a queue, read before a message goes in. Relaxed: it guards no other memory. What is left out, and what
-    /// a race lets in, is a few KiB for each connected client: less than each of them may have whatever the budget says.
+    /// Bytes in all queues, except for small batches that go out at once. Written once a batch by the task that moves
+    /// messages into or out of a queue, read before a message goes in. Relaxed: it guards no other memory. Omissions
+    /// and races amount to a few KiB for each connected client, less than the floor that each may use anyway.
     used: AtomicUsize,
-    /// Messages in all queues, written as `used`. Relaxed, and wrong for moments only.
+    /// Messages in all queues, written like `used`. Relaxed: briefly inaccurate at most.
     messages: AtomicUsize,
 }
 
-/// What one queue holds.
+/// Usage of one queue.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Usage {
     pub(super) bytes: usize,
@@ -25,17 +25,18 @@ impl Budget {
         Self { maximum, used: AtomicUsize::new(0), messages: AtomicUsize::new(0) }
     }
 
-    /// Whether a queue that `counted` is known of may hold `bytes`.
+    /// Whether a queue with reported usage `counted` may hold `bytes`.
     pub(super) fn has_room(&self, counted: Usage, bytes: usize) -> bool {
         self.used_beside(counted).saturating_add(bytes) <= self.maximum
     }
 
-    /// As [`Budget::has_room`] for a queue that nobody reads: such queues leave a quarter to those that are read.
+    /// Like [`Budget::has_room`] for a queue without connection. Such queues leave a quarter of the budget to connected
+    /// clients.
     pub(super) fn has_room_for_absent(&self, counted: Usage, bytes: usize) -> bool {
         self.used_beside(counted).saturating_add(bytes) <= self.maximum / 4 * 3
     }
 
-    /// A queue has grown or shrunk.
+    /// Reports that a queue has grown or shrunk.
     pub(super) fn change(&self, before: Usage, after: Usage) {
         if before.bytes != after.bytes {
             self.used.fetch_add(after.bytes.wrapping_sub(before.bytes), Ordering::Relaxed);
@@ -45,12 +46,12 @@ impl Budget {
         }
     }
 
-    /// Messages in all queues.
+    /// Number of messages in all queues.
     pub(crate) fn messages(&self) -> usize {
         self.messages.load(Ordering::Relaxed)
     }
 
-    /// Bytes that all queues together have left.
+    /// Bytes that the budget has left.
     pub(crate) fn free(&self) -> usize {
         self.maximum.saturating_sub(self.used())
     }

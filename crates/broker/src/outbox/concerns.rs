@@ -4,25 +4,25 @@ use rustc_hash::FxHashMap;
 use tenbin_codec::TopicName;
 use tokio::sync::Notify;
 
-/// What queues tell whoever looks after slow receivers.
+/// Reports from queues to the slow-consumer monitor.
 #[derive(Debug, Default)]
 pub(crate) struct Concerns {
     alarm: Notify,
-    /// Messages that were refused since this was asked last, by the numbers of the clients that they were for.
+    /// Messages refused since the last query, by client number.
     refused: Mutex<FxHashMap<u64, u64>>,
     not_retained: Mutex<Option<NotRetained>>,
 }
 
-/// Messages that were not retained since this was asked last: the store of retained messages has no room.
+/// Messages not retained since the last query because the store of retained messages is full.
 #[derive(Debug)]
 pub(crate) struct NotRetained {
     pub(crate) messages: u64,
-    /// Of the first one.
+    /// Topic of the first one.
     pub(crate) topic: Box<str>,
 }
 
 impl Concerns {
-    /// A queue is nearly full, or there is somebody to look at.
+    /// Wakes the monitor: a queue is nearly full, or a receiver needs watching.
     pub(crate) fn alarm(&self) {
         self.alarm.notify_one();
     }
@@ -32,19 +32,19 @@ impl Concerns {
         self.alarm.notified().await;
     }
 
-    /// A message for this client was refused: no more may wait for it.
+    /// Counts a refused message for a client whose queue is over limit.
     pub(super) fn refuse(&self, client: u64) {
         let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
         if refused.is_empty() {
             self.alarm.notify_one();
         }
-        // A bound: more are counted and not named.
+        // Bounds memory: further clients appear in the metrics only.
         if refused.len() < REFUSED_MAX || refused.contains_key(&client) {
             *refused.entry(client).or_default() += 1;
         }
     }
 
-    /// A message to this topic was not retained.
+    /// Counts a message to `topic` that was not retained.
     pub(crate) fn not_retained(&self, topic: &TopicName) {
         let mut not_retained = self.not_retained.lock().unwrap_or_else(PoisonError::into_inner);
         let not_retained = not_retained.get_or_insert_with(|| {

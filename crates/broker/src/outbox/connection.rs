@@ -1,4 +1,4 @@
-//! What a queue does when its client connects and goes, and when its session is over.
+//! Queue operations when a client connects or disconnects, and when its session ends.
 
 use std::collections::HashSet;
 use std::num::NonZeroU64;
@@ -13,8 +13,9 @@ use super::{Behaviour, Booked, Outbox, State, Wire, tail};
 use crate::durable::Stored;
 
 impl Outbox {
-    /// A connection begins; what was asked of an earlier one is void. `plain`: the version in which it takes every small
-    /// message as the same packet; `None` where it does not.
+    /// Begins a connection; voids requests to an earlier one.
+    ///
+    /// `plain`: the version if every small message has the same packet for this client; `None` otherwise.
     pub(crate) fn attach(&self, packet_bytes_maximum: u32, plain: Option<ProtocolVersion>) {
         self.packet_bytes_maximum.store(packet_bytes_maximum, Ordering::Relaxed);
         let mut guard = self.state();
@@ -38,28 +39,30 @@ impl Outbox {
         self.load.set_availability(if is_full { Availability::Full } else { Availability::Ready });
     }
 
-    /// Which connection this is, or was last.
+    /// Number of the current or last connection.
     pub(crate) fn connection(&self) -> u32 {
         Wire::connection_in(self.wire.load(Ordering::Acquire))
     }
 
-    /// The connection for which a small message may be put in as the packet that it gets.
+    /// The connection for which small messages may be queued as ready-made packets.
     #[inline]
     pub(crate) fn wire(&self) -> Option<Wire> {
         Wire::from_bits(self.wire.load(Ordering::Acquire))
     }
 
-    /// Whether the client takes a packet of so many bytes.
+    /// Whether the client accepts a packet of so many bytes.
     pub(crate) fn takes(&self, packet_bytes: usize) -> bool {
         let maximum = self.packet_bytes_maximum.load(Ordering::Relaxed);
         maximum == u32::MAX || packet_bytes <= maximum as usize
     }
 
-    /// The connection is over. What share groups meant for this member is given back, for others. Of the rest,
-    /// QoS 0 messages go, and QoS 1 and 2 wait for the next connection and no longer keep read buffers alive.
+    /// Ends the connection and returns the queued messages of share groups, for other members.
+    ///
+    /// Drops other QoS 0 messages. QoS 1 and 2 messages stay for the next connection, detached from read buffers.
     ///
     /// # Errors
-    /// Messages wait of share groups that are not known yet, by [`Delivery::share`]: nothing has changed.
+    /// Numbers of share groups ([`Delivery::share`]) with queued messages for which `is_known` is false. Then nothing
+    /// has changed.
     pub(crate) fn detach(&self, is_known: impl Fn(NonZeroU64) -> bool) -> Result<Vec<Delivery>, HashSet<NonZeroU64>> {
         let mut state = self.state();
         let groups = state.queue.shares().map(|(group, _)| group);
@@ -89,7 +92,7 @@ impl Outbox {
         Ok(shared)
     }
 
-    /// Messages under way count among all queues' bytes while their client is away.
+    /// Counts bytes in flight to a disconnected client in the common budget.
     pub(crate) fn count_under_way(&self, bytes: usize) {
         self.set_under_way(&mut self.state(), bytes);
     }
@@ -100,14 +103,14 @@ impl Outbox {
         state.under_way_bytes = bytes;
     }
 
-    /// Forgets everything that waits: the session begins anew.
+    /// Drops all queued messages for a fresh start of the session.
     pub(crate) fn clear(&self) {
         let dropped = {
             let mut state = self.state();
             if state.tail.is_some() {
                 self.change_tail(&mut state, |tail| {
                     tail.clear();
-                    tail.unwritten = 0; // nobody tells of it any more
+                    tail.unwritten = 0; // no later call will count it down
                 });
             }
             state.is_stuffed = false;
@@ -119,13 +122,13 @@ impl Outbox {
         self.take_back(dropped.booked);
     }
 
-    /// The session is over: what waits is dropped, and so is what still comes from publishers that chose it before.
+    /// Ends the session: drops its queued messages and those from publishers that still chose it.
     pub(crate) fn close(&self) {
         self.state().closed = true;
         self.clear();
     }
 
-    /// What is stored need not be in memory while nobody reads.
+    /// Moves stored messages from memory to the backlog, as they can stay on disk while the client is away.
     fn give_head_to_tail(&self, state: &mut State) {
         let stored = state.queue.withdraw(|delivery| delivery.stored.is_some(), &self.common.budget);
         if stored.is_empty() && state.tail.is_none() {

@@ -1,4 +1,4 @@
-//! Queues as tests need them.
+//! Constructors for tests.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use super::{Budget, OutboxCommon, OutboxLimits, WhenFull};
 use crate::clock::Clock;
 
 impl OutboxLimits {
-    /// With 1 MiB, and without a disk.
+    /// 1 MiB and no disk.
     pub(crate) fn for_tests(messages: usize, when_full: WhenFull) -> Self {
         Self { messages, bytes: 1 << 20, when_full, stored_bytes: 0, has_store: false }
     }

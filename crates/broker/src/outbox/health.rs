@@ -1,16 +1,16 @@
-//! Whether a receiver keeps up, judged from looks at its queue: pure, and in any time.
+//! Judges from samples of its queue whether a receiver keeps up. Pure: the caller supplies the time.
 //!
 //! ```text
-//!            waits more than soft for 0.2 s           waits more than hard, or fills its queue for 0.1 s,
-//!                                                     or the oldest that may go to disk waits for a second
+//!            more than soft queued for 0.2 s          more than hard queued, or queue nearly full for 0.1 s,
+//!                                                     or more than soft could spill and the oldest is 1 s old
 //!   Normal ──────────────────────────────► Watch ──────────────────────────────► Spooling
 //!      ▲                                     │                                       │
 //!      └─────────────────────────────────────┴───────────────────────────────────────┘
-//!                     for 0.5 s less than half of soft, and nothing on disk alone
+//!                     less than half of soft for 0.5 s, and no on-disk backlog
 //! ```
 //!
-//! *Soft* is what the receiver itself takes in 250 ms. *Hard* is a part of what the budget of all queues has left, so that
-//! the fuller memory is, the less one receiver may fill.
+//! *Soft* is the number of bytes that the receiver takes in 250 ms. *Hard* is a fraction of the free budget of all
+//! queues: the fuller memory is, the less one receiver may fill.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -18,62 +18,62 @@ use std::time::{Duration, Instant};
 /// How a receiver keeps up.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub(crate) enum Pace {
-    /// As fast as messages come.
+    /// Takes messages as fast as they come.
     #[default]
     Normal,
-    /// More slowly: share groups prefer other members.
+    /// Takes messages more slowly than they come: share groups prefer other members.
     Watch,
-    /// What is kept on disk stays there until it is about to be sent.
+    /// Slow: messages stay on disk until shortly before they are sent.
     Spooling,
 }
 
-/// What one look at a queue shows.
+/// One sample of a queue.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Sample {
-    /// In memory.
+    /// Queued in memory.
     pub(crate) bytes: usize,
     pub(crate) messages: usize,
-    /// Of these, what can be on disk instead.
+    /// The part of those in memory that could be on disk instead.
     pub(crate) spoolable_bytes: usize,
     pub(crate) spoolable_messages: usize,
-    /// On disk alone.
+    /// Queued on disk only.
     pub(crate) tail_messages: usize,
     pub(crate) tail_bytes: u64,
-    /// The oldest message, by a number.
+    /// Number of the oldest message in memory.
     pub(crate) head: Option<u64>,
-    /// The number of the message that comes next.
+    /// Number that the next message gets.
     pub(crate) next: u64,
     /// Bytes that the receiver has taken from memory since it connected.
     pub(crate) taken_bytes: u64,
-    /// Bytes that its socket has not taken, as far as is known.
+    /// Bytes that its socket has not taken, as far as known.
     pub(crate) unsent_bytes: usize,
 }
 
-/// How much may wait, for now.
+/// How much may be queued at the moment.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Bounds {
-    /// Of one queue, as configured.
+    /// Limits of one queue, as configured.
     pub(crate) bytes: usize,
     pub(crate) messages: usize,
-    /// What all queues together have left.
+    /// Bytes that the budget of all queues has left.
     pub(crate) free_bytes: usize,
 }
 
-/// What is known of one connection of a receiver, look by look.
+/// State of the slow-consumer monitor for one connection of a receiver.
 #[derive(Debug, Default)]
 pub(crate) struct Health {
     pace: Pace,
     drained: Rate,
     arrived: Rate,
     last: Option<(Instant, Sample)>,
-    /// The next numbers that earlier looks have seen: a message below one of them is as old as that look.
+    /// Earlier samples' `next` with their time: a message with a lower number is at least as old as the sample.
     seen: VecDeque<(u64, Instant)>,
     over_since: Option<Instant>,
     full_since: Option<Instant>,
     under_since: Option<Instant>,
 }
 
-/// A change of pace, for people.
+/// A change of consumer state, for logs and events.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Transition {
     pub(crate) from: Pace,
@@ -85,29 +85,29 @@ impl Health {
         self.pace
     }
 
-    /// Bytes a second that the receiver takes, over about two seconds.
+    /// Bytes per second that the receiver takes, averaged over about two seconds.
     pub(crate) fn drain_rate(&self) -> f64 {
         self.drained.get()
     }
 
-    /// Bytes a second that come for it.
+    /// Bytes per second that arrive for the receiver.
     pub(crate) fn arrival_rate(&self) -> f64 {
         self.arrived.get()
     }
 
-    /// For how long the oldest message in memory has waited at least.
+    /// Minimum age of the oldest message in memory.
     pub(crate) fn head_age(&self, now: Instant) -> Duration {
         let since = self.seen.front().filter(|_| self.last.is_some_and(|(_, sample)| sample.head.is_some()));
         since.map_or(Duration::ZERO, |(_, since)| now.saturating_duration_since(*since))
     }
 
-    /// What the receiver takes in 250 ms, in bytes, within bounds.
+    /// Bytes that the receiver takes in 250 ms, clamped.
     pub(crate) fn soft(&self, bounds: &Bounds) -> usize {
         let in_time = self.drained.get() * SOFT.as_secs_f64();
         (in_time as usize).clamp(SOFT_FLOOR_BYTES, (bounds.hard() / 2).max(SOFT_FLOOR_BYTES))
     }
 
-    /// Looks once more; what has changed by it.
+    /// Evaluates one more sample; returns the change of state, if any.
     pub(crate) fn look(&mut self, sample: Sample, bounds: &Bounds, now: Instant) -> Option<Transition> {
         self.learn(sample, now);
         let soft = self.soft(bounds);
@@ -133,13 +133,13 @@ impl Health {
         (from != to).then_some(Transition { from, to })
     }
 
-    /// The change was not to be: messages have come meanwhile.
+    /// Reverts a transition that could not be made because messages arrived meanwhile.
     pub(crate) fn stay(&mut self, pace: Pace) {
         self.pace = pace;
         self.under_since = None;
     }
 
-    /// Whether what can go to disk is more than `soft`, and old.
+    /// Whether more than `soft` could spill to disk and the oldest message is old.
     fn is_stale(&self, sample: &Sample, soft: usize, now: Instant) -> bool {
         let spoolable = sample.spoolable_bytes as u64 + sample.tail_bytes;
         spoolable > soft as u64 && (sample.tail_messages > 0 || self.head_age(now) >= STALE)
@@ -149,7 +149,7 @@ impl Health {
         if let Some((at, before)) = self.last {
             let elapsed = now.saturating_duration_since(at);
             let drained = sample.taken_bytes.saturating_sub(before.taken_bytes);
-            // What was taken and what waits more than before has come; what was dropped has not.
+            // Bytes taken plus growth of the queue have arrived; dropped messages do not count.
             let arrived = (sample.kept() + drained).saturating_sub(before.kept());
             self.drained.add(drained, elapsed);
             self.arrived.add(arrived, elapsed);
@@ -167,7 +167,7 @@ impl Health {
 }
 
 impl Sample {
-    /// Bytes that wait, wherever.
+    /// Bytes queued in memory and on disk.
     fn waiting(&self) -> usize {
         self.bytes.saturating_add(usize::try_from(self.tail_bytes).unwrap_or(usize::MAX))
     }
@@ -183,24 +183,24 @@ impl Bounds {
         (self.free_bytes / FREE_PARTS).max(2 * SOFT_FLOOR_BYTES).min(self.bytes / 2)
     }
 
-    /// What can go to disk does so early, while there is room for what comes until the next look.
+    /// Whether messages should spill now, early enough to leave room until the next sample.
     fn are_passed(&self, sample: &Sample) -> bool {
         let spoolable = sample.spoolable_bytes.saturating_add(usize::try_from(sample.tail_bytes).unwrap_or(usize::MAX));
         spoolable > self.hard() || sample.spoolable_messages > self.messages / 2
     }
 
-    /// What cannot would be lost, so that it has nearly all of the queue.
+    /// Whether the queue is nearly full. Messages that cannot spill would be lost, so they may use nearly all of it.
     fn are_nearly_reached(&self, sample: &Sample) -> bool {
         let share = (self.free_bytes / FREE_PARTS).max(2 * SOFT_FLOOR_BYTES);
         sample.bytes > share.min(self.bytes / 8 * 7) || sample.messages > self.messages / 8 * 7
     }
 }
 
-/// A moving average of something a second.
+/// A moving average of a rate per second.
 #[derive(Debug, Default, Clone, Copy)]
 struct Rate {
     sum: f64,
-    /// How much of the average is known: 1 after some seconds.
+    /// Confidence in the average: approaches 1 within some seconds.
     weight: f64,
 }
 
@@ -230,26 +230,28 @@ impl Pace {
     }
 }
 
-/// What a receiver takes in so long may wait for it.
+/// Time whose drained bytes make up the soft limit.
 const SOFT: Duration = Duration::from_millis(250);
-/// However slow it is, or little is known.
+/// Minimum of the soft limit, for very slow or unknown receivers.
 pub(crate) const SOFT_FLOOR_BYTES: usize = 64 * 1024;
-/// One receiver may fill so many parts of what all queues have left: then there is room for 64 such ones and more, since
-/// each leaves the next less.
+/// One receiver may fill this fraction of the free budget. At least 64 such receivers fit, as each leaves less to the
+/// next.
 const FREE_PARTS: usize = 64;
-/// How long more than soft has to wait.
+/// How long more than the soft limit has to be queued.
 const OVER_FOR_WATCH: Duration = Duration::from_millis(200);
 const OVER_FOR_SPOOLING: Duration = Duration::from_secs(1);
-/// How long the queue is nearly full: a burst fills it for a moment, and a member of a share group that is slow for that,
-/// beside one that does not read, gets no more than that one.
+/// How long the queue has to be nearly full.
+///
+/// A burst fills it only for a moment. A longer span would let a slow member of a share group, beside one that does not
+/// read, get no more messages than that one.
 const FULL: Duration = Duration::from_millis(100);
-/// How old the oldest message is then.
+/// Age of the oldest message from which on a backlog counts as stale.
 const STALE: Duration = Duration::from_secs(1);
-/// How long little has to wait.
+/// How long less than half of the soft limit has to be queued.
 const UNDER: Duration = Duration::from_millis(500);
-/// Span of the averages.
+/// Time constant of the averages.
 const AVERAGED: Duration = Duration::from_secs(2);
-/// Looks that are remembered: more than lie in the span that matters.
+/// Maximum number of remembered samples; covers more than the longest span needed.
 const SEEN_MAX: usize = 32;
 
 #[cfg(test)]
@@ -276,7 +278,7 @@ mod tests {
             Self { health: Health::default(), now, start: now, bounds, came: 0, went: 0, spools }
         }
 
-        /// For so many looks, messages come and go, so many between two; the paces that it went to, and when in ms.
+        /// Runs `looks` samples with `came` and `went` messages between two; returns each new state and its time in ms.
         fn run(&mut self, looks: usize, came: u64, went: u64) -> Vec<(Pace, u128)> {
             let mut paces = Vec::new();
             for _ in 0..looks {
@@ -304,10 +306,10 @@ mod tests {
     }
 
     #[test]
-    fn who_keeps_up_is_normal_however_much_there_is() {
+    fn receiver_that_keeps_up_stays_normal_at_any_rate() {
         let mut model = Model::new(ROOMY, true);
         assert_eq!(model.run(100, 10_000, 10_000), []);
-        // 200 ms of what it takes waits, all the time.
+        // 200 ms worth of messages stays queued all the time.
         let mut behind = Model::new(ROOMY, true);
         behind.run(1, 3_000, 1_500);
         assert_eq!(behind.run(100, 1_500, 1_500), []);
@@ -316,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn who_stops_is_watched_then_spools_and_is_normal_when_it_has_caught_up() {
+    fn stopped_receiver_is_watched_then_spools_then_recovers() {
         let mut model = Model::new(ROOMY, true);
         assert_eq!(model.run(20, 100, 100), []);
         let paces = model.run(20, 100, 0);
@@ -328,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_go_to_disk_waits_in_memory_as_long_as_there_is_room() {
+    fn unspoolable_messages_may_use_nearly_all_of_the_queue() {
         let mut model = Model::new(ROOMY, false);
         let paces = model.run(100, 100, 0);
         assert!(matches!(paces[..], [(Pace::Watch, _)]), "{paces:?}");
@@ -336,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_that_is_full_for_a_moment_makes_nobody_slow() {
+    fn briefly_full_queue_does_not_make_receiver_slow() {
         let mut model = Model::new(ROOMY, false);
         for _ in 0..20 {
             assert_eq!(model.run(1, 16_000, 0), []);
@@ -346,10 +348,10 @@ mod tests {
     }
 
     #[test]
-    fn the_less_memory_is_left_the_sooner_a_receiver_is_slow() {
+    fn less_free_memory_makes_receiver_slow_sooner() {
         let bytes_at = |free_bytes| {
             let mut model = Model::new(Bounds { free_bytes, ..ROOMY }, true);
-            // Quickly enough that age does not matter.
+            // Fills quickly enough that the messages' age does not matter.
             (0..).find(|_| model.run(1, 100, 0).iter().any(|(pace, _)| *pace == Pace::Spooling))
         };
         assert!(bytes_at(32 << 20) < bytes_at(1 << 30));
@@ -359,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn a_burst_changes_nothing_and_a_receiver_at_the_limit_does_not_flutter() {
+    fn burst_or_load_at_the_limit_causes_no_flapping() {
         let mut model = Model::new(ROOMY, true);
         for _ in 0..20 {
             assert_eq!(model.run(1, 2_000, 0), []);
@@ -374,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_on_disk_alone_counts() {
+    fn on_disk_backlog_keeps_receiver_spooling() {
         let mut health = Health::default();
         let now = Instant::now();
         let mut sample = Sample { tail_messages: 10_000, tail_bytes: 10 << 20, ..Sample::default() };

@@ -2,10 +2,10 @@ use std::collections::VecDeque;
 
 use tenbin_session::Delivery;
 
+use super::buffer_pool::BufferPool;
 use super::queue::Dropped;
-use super::spares::Spares;
 
-/// One FIFO and what it weighs.
+/// One FIFO and its size in bytes.
 #[derive(Debug, Default)]
 pub(super) struct Lane {
     pub(super) deliveries: VecDeque<Numbered>,
@@ -27,7 +27,7 @@ impl Lane {
         self.deliveries.front().map(|front| front.number)
     }
 
-    /// Whether its front is no younger than this number.
+    /// Whether the front message's number is at most `number`.
     #[inline]
     pub(super) fn is_due(&self, number: u64) -> bool {
         self.deliveries.front().is_some_and(|front| front.number <= number)
@@ -43,12 +43,12 @@ impl Lane {
 
     pub(super) fn push_front(&mut self, delivery: Delivery) {
         self.bytes += delivery.queued_bytes();
-        // Equal numbers are fine: what is put back is oldest in its own lane.
+        // Equal numbers are fine: a message that was put back is the oldest of its own lane.
         let number = self.front_number().map_or(0, |front| front.saturating_sub(1));
         self.deliveries.push_front(Numbered { number, delivery });
     }
 
-    /// Moves the front to `into`, if there is one; its bytes.
+    /// Moves the front message to `into`; returns its bytes, 0 if there is none.
     pub(super) fn take_front(&mut self, into: &mut Vec<Delivery>) -> usize {
         let Some(Numbered { delivery, .. }) = self.deliveries.pop_front() else { return 0 };
         let bytes = delivery.queued_bytes();
@@ -57,7 +57,7 @@ impl Lane {
         bytes
     }
 
-    /// Drops the front, and counts it among what is `dropped`; whether there was one.
+    /// Drops the front message and counts it in `dropped`; returns whether there was one.
     pub(super) fn drop_front(&mut self, dropped: &mut Dropped) -> bool {
         let Some(Numbered { delivery, .. }) = self.deliveries.pop_front() else { return false };
         self.bytes -= delivery.queued_bytes();
@@ -75,33 +75,33 @@ impl Lane {
         removed
     }
 
-    /// Goes on in the memory of a burst that is over, if there is any: it is warm, and saves growing step by step.
+    /// Reuses the buffer of an earlier burst, if there is one: it is warm, and saves growing step by step.
     #[cold]
     fn grow(&mut self) {
-        let spare = SPARES.with(Spares::take).filter(|spare| spare.capacity() > self.deliveries.capacity());
+        let spare = POOL.with(BufferPool::take).filter(|spare| spare.capacity() > self.deliveries.capacity());
         if let Some(mut spare) = spare {
             spare.append(&mut self.deliveries);
             self.deliveries = spare;
         }
     }
 
-    /// Gives the memory of a burst back once it is over, to the next burst or altogether.
+    /// Gives the buffer of a finished burst to the pool, or frees it.
     pub(super) fn shrink(&mut self) {
         if self.deliveries.is_empty() && self.deliveries.capacity() > KEPT_CAPACITY {
             let burst = std::mem::take(&mut self.deliveries);
             if burst.capacity() <= SPARE_CAPACITY_MAX {
-                SPARES.with(|spares| spares.give(burst));
+                POOL.with(|spares| spares.give(burst));
             }
         }
     }
 }
 
 thread_local! {
-    /// Empty lanes' memory.
-    static SPARES: Spares<VecDeque<Numbered>> = const { Spares::new() };
+    /// Pool of empty lanes' buffers.
+    static POOL: BufferPool<VecDeque<Numbered>> = const { BufferPool::new() };
 }
 
-/// Places for messages that a spare has at most.
+/// Maximum capacity of a pooled buffer, in messages.
 const SPARE_CAPACITY_MAX: usize = 2048;
-/// Places for messages that an empty queue keeps.
+/// Capacity that an empty queue keeps, in messages.
 const KEPT_CAPACITY: usize = 256;

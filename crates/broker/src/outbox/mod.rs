@@ -2,21 +2,21 @@
 //! connection.
 
 mod batch;
+mod blocked;
 mod booked;
 mod budget;
+mod buffer_pool;
 mod concerns;
 mod connection;
 #[cfg(test)]
 mod for_tests;
 mod health;
-mod kept_back;
 mod lane;
 mod pace;
-mod passing;
 mod push;
 mod queue;
 mod runs;
-mod spares;
+mod spill;
 mod tail;
 mod tally;
 mod when_full;
@@ -33,11 +33,11 @@ use tenbin_balancer::{Availability, MemberLoad};
 use tenbin_session::Delivery;
 
 pub(crate) use batch::{Batch, Entry};
+pub(crate) use blocked::Line;
 pub(crate) use booked::Booked;
 pub(crate) use budget::Budget;
 pub(crate) use concerns::{Concerns, NotRetained};
 pub(crate) use health::{Health, Pace, Sample, Transition};
-pub(crate) use kept_back::Line;
 pub(crate) use queue::{Queue, Reader};
 pub(crate) use runs::{Run, Wire};
 pub(crate) use tally::Tally;
@@ -50,68 +50,70 @@ use crate::durable::{Durable, StoredQueue, Tail};
 use crate::memory::Account;
 use crate::metrics::Metrics;
 
-/// Messages that wait for one client.
+/// Bounded queue of messages for one client.
 ///
-/// One lock operation and at most one wake-up for each batch that a publisher pushes; the receiver takes whole
-/// batches. The lock is held for moving messages only, never across a wait, and no other lock is taken under it, but that
-/// of session numbers where a queue on disk is made.
+/// A publisher's batch costs one lock operation and at most one wake-up; the receiver takes whole batches. The lock is
+/// held only to move messages, never across an await. No other lock is taken under it, except that of session numbers
+/// when a queue on disk is made.
 #[derive(Debug)]
 pub(crate) struct Outbox {
     state: Mutex<State>,
     common: Arc<OutboxCommon>,
-    /// Told when the queue is full, has room again, and who is online: `pick` passes over who is not ready.
+    /// Availability of the client for share groups: offline, ready or full. `pick` passes over members that are not
+    /// ready.
     load: Arc<MemberLoad>,
-    /// The client's Maximum Packet Size in bytes. Written when a connection begins, read by publishers who choose
-    /// among members; relaxed, for the connection judges by itself again.
+    /// The client's Maximum Packet Size in bytes. Written when a connection begins, read by publishers that choose
+    /// among members. Relaxed: the connection checks the size again.
     packet_bytes_maximum: AtomicU32,
-    /// Which connection there is, or was last, and in what form it takes packets as they are, if it does:
-    /// [`Outbox::connection`], [`Outbox::wire`]. Written under the lock, read by publishers for a hint: what they made of it
-    /// is checked under the lock. Release and acquire: who knows of the connection knows its Maximum Packet Size, by which
-    /// nobody else judges packets.
+    /// Current or last connection, and its protocol version if it takes ready-made packets: [`Outbox::connection`],
+    /// [`Outbox::wire`]. Written under the lock. Publishers read it as a hint and check their result under the lock.
+    /// Release and acquire: a publisher that sees the connection also sees its Maximum Packet Size, since only
+    /// publishers check the size of ready-made packets.
     wire: AtomicU64,
-    /// The queue was full and has room since the last [`Outbox::take_room_again`]. Written and read by the receiver's
-    /// task alone; relaxed.
+    /// The queue was full and has room since the last [`Outbox::take_room_again`]. Accessed by the receiver's task
+    /// alone; relaxed.
     has_room_again: AtomicBool,
-    /// Something waits for a member of share groups, who cannot be sent it now. Written by the receiver's task, read by
-    /// it and by publishers, both under the lock or for a hint; relaxed.
+    /// BrokerState-subscription messages are queued but blocked by quota or socket. Written by the receiver's task. Read by
+    /// it and by publishers, under the lock or as a hint; relaxed.
     keeps_back: AtomicBool,
-    /// Nothing waits, nothing is asked of the receiver, and its task is woken where that changes. Written under the lock,
-    /// read by the receiver's task, which needs no lock then. Relaxed: who writes `false` wakes the task, which orders the
-    /// two, or need not, since nothing can go; then the task sees it when that changes, by the lock of
-    /// [`Outbox::set_socket_blocked`], or looks anyway, since its quota is another.
+    /// The queue is empty, no control is pending, and the receiver's task will be woken when either changes. Written
+    /// under the lock, read without it by the receiver's task. Relaxed: a writer of `false` wakes the task, which
+    /// orders the two accesses. It need not wake the task if nothing can be sent. Then the task learns of it through
+    /// the lock of [`Outbox::set_socket_blocked`], or takes again anyway because its quota changed.
     at_rest: AtomicBool,
-    /// Where messages for the session are on disk, if they are: kept, or passing through: see `passing`. Changed while there is
-    /// no connection, or under the lock.
+    /// The session's queue on disk, if any: persistent or for transient spill, see `passing`. Changed without a
+    /// connection or under the lock.
     stored: ArcSwapOption<StoredQueue>,
-    /// Of all that is kept for the client beside its messages; `None` = of nobody. Changed with the session's owner, before a
-    /// connection begins.
+    /// Account for all memory of the client besides its messages; `None` = not charged. Changed with the session's
+    /// owner, before a connection begins.
     account: ArcSwapOption<Account>,
-    /// Something waits on disk alone. Written under the lock, read by anybody for a hint; relaxed.
+    /// There is an on-disk backlog. Written under the lock, read by any thread as a hint; relaxed.
     has_tail: AtomicBool,
-    /// More waits, there or in memory, than may: QoS 1 and 2 messages are to be refused. Written and read as `has_tail`.
+    /// The queue on disk or in memory is over limit: QoS 1 and 2 messages are to be refused. Accessed like `has_tail`.
     is_over_quota: AtomicBool,
-    /// QoS 0 messages are stored too: the receiver is slow, and has to get them in order. Written and read as `has_tail`.
+    /// QoS 0 messages spill to disk too, because the receiver is slow and needs them in order. Accessed like
+    /// `has_tail`.
     keeps_unacknowledged: AtomicBool,
-    /// Whoever looks after slow receivers looks after this one. Written by the receiver's task and by who looks; the latter
-    /// clears it under the lock. Relaxed.
+    /// The slow-consumer monitor watches this receiver. Written by the receiver's task and by the monitor, which clears
+    /// it under the lock. Relaxed.
     is_watched: AtomicBool,
-    /// Much was left in the queue when the receiver had taken from it. Written and read as `is_watched`.
+    /// Much was left in the queue when the receiver last took from it. Accessed like `is_watched`.
     lags: AtomicBool,
-    /// Who looks after slow receivers was told that the queue is nearly full. Written under the lock; relaxed.
+    /// The slow-consumer monitor knows that the queue is nearly full. Written under the lock; relaxed.
     is_alarmed: AtomicBool,
 }
 
-/// What all queues of a broker have in common.
+/// Values shared by all queues of a broker.
 #[derive(Debug)]
 pub(crate) struct OutboxCommon {
-    /// Of each queue.
+    /// Limits of each queue.
     pub(crate) limits: OutboxLimits,
-    /// Of all together.
+    /// Bound of all queues together.
     pub(crate) budget: Arc<Budget>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) clock: Clock,
     pub(crate) concerns: Arc<Concerns>,
-    /// Where messages for slow receivers go.
+    /// Disk for slow receivers' messages.
     pub(crate) durable: Option<Arc<Durable>>,
 }
 
@@ -121,72 +123,71 @@ pub(crate) struct OutboxLimits {
     pub(crate) messages: usize,
     pub(crate) bytes: usize,
     pub(crate) when_full: WhenFull,
-    /// On disk.
+    /// Bytes of one session on disk.
     pub(crate) stored_bytes: u64,
-    /// There is a disk for what waits for slow receivers.
+    /// Whether slow receivers' messages can spill to disk.
     pub(crate) has_store: bool,
 }
 
-/// What the owner of the connection is asked to do.
+/// Request to the owner of the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Control {
-    /// Another connection of the same client id is there `[MQTT-3.1.4-3]`.
+    /// Another connection uses the same Client Identifier `[MQTT-3.1.4-3]`.
     TakenOver,
     /// The broker stops.
     ShuttingDown,
-    /// The client takes messages more slowly than they come, and is to be disconnected for that.
+    /// The client takes messages more slowly than they come and is to be disconnected.
     TooSlow,
-    /// Rights have changed; void where something else is asked for.
+    /// Permissions have changed. Any other request supersedes this one.
     RightsChanged,
 }
 
-/// What [`Outbox::poll_take`] took out.
+/// Result of [`Outbox::poll_take`].
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Taken {
     /// Messages are in the caller's batch.
     Deliveries,
-    /// To be obeyed before anything else.
+    /// A request that takes precedence over everything else.
     Control(Control),
 }
 
-/// What a publisher learns from a push.
+/// Back pressure on a publisher after a push.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Pressure {
-    /// Go on.
+    /// No back pressure.
     None,
-    /// The receiver needs to run.
+    /// The receiver needs processor time.
     Lags,
 }
 
 #[derive(Debug, Default)]
 struct State {
     queue: Queue,
-    /// What waits on disk alone. Boxed, as whatever most clients have nothing of.
+    /// On-disk backlog. Boxed because most clients have none.
     tail: Option<Box<Tail>>,
     attached: bool,
-    /// Connections so far.
+    /// Number of the current connection: how many there were so far.
     connection: u32,
     wire: Option<Wire>,
-    /// The session is over: nobody will ever read.
+    /// The session is over: no connection will take these messages.
     closed: bool,
-    /// Share groups that the client is a member of, by the number that [`Delivery::share`] names, and what it has got
-    /// of them.
+    /// Share groups of the client, by the number in [`Delivery::share`], with the messages that each gave it.
     groups: FxHashMap<NonZeroU64, Arc<Tally>>,
-    /// The receiver's socket takes no more; it is woken by the socket.
+    /// The receiver's socket is full and will wake it.
     socket_blocked: bool,
-    /// The receiver has no send quota left; it is woken by an acknowledgement.
+    /// The receiver has no send quota left; an acknowledgement will wake it.
     quota_blocked: bool,
-    /// QoS 1 and 2 messages that could be sent to it besides those that wait, when it looked last.
+    /// Send quota that the queued QoS 1 and 2 messages left over at the receiver's last take.
     quota_left: usize,
     control: Option<Control>,
     waker: Option<Waker>,
     /// How the receiver keeps up.
     behaviour: Behaviour,
-    /// QoS 1 and 2 messages that are not stored have found no room.
+    /// QoS 1 and 2 messages that are not stored found no room: the queue is over limit.
     is_stuffed: bool,
-    /// Bytes that were not in the socket when it was blocked.
+    /// Bytes not yet written to the socket when it became full.
     unsent_bytes: usize,
-    /// Bytes under way to a client that is away, as the budget knows them.
+    /// Bytes in flight to a disconnected client, as reported to the budget.
     under_way_bytes: usize,
 }
 
@@ -219,26 +220,28 @@ impl Outbox {
         }
     }
 
-    /// The account of all that is kept for the client.
+    /// Account for all memory of the client besides its messages.
     pub(crate) fn account(&self) -> Option<Arc<Account>> {
         self.account.load_full()
     }
 
-    /// What is kept for the client is charged there from now on.
+    /// Charges memory for the client to `account` from now on.
     pub(crate) fn charge_to(&self, account: &Arc<Account>) {
         self.account.store(Some(Arc::clone(account)));
         self.state().tail.iter_mut().for_each(|tail| tail.move_to(account));
     }
 
-    /// Receiver: tells whether its socket takes no more, so that nobody waits for it, and how many bytes are not in it.
+    /// Receiver: records whether its socket is full, so that publishers do not wait for it, and how many bytes are
+    /// unsent.
     pub(crate) fn set_socket_blocked(&self, blocked: bool, unsent_bytes: usize) {
         let mut state = self.state();
         state.socket_blocked = blocked;
         state.unsent_bytes = if blocked { unsent_bytes } else { 0 };
     }
 
-    /// Receiver: takes what waits, oldest first: QoS 0 always, QoS 1 and 2 as far as `quota` goes, in all about
-    /// `bytes`. `Pending` when there is nothing that may go; the task is woken when there is.
+    /// Receiver: takes about `bytes` of messages, oldest first: QoS 0 always, QoS 1 and 2 up to `quota`.
+    ///
+    /// Returns `Pending` if no message can be sent, and wakes the task when one can.
     pub(crate) fn poll_take(
         &self,
         context: &mut Context<'_>,
@@ -275,7 +278,7 @@ impl Outbox {
         Poll::Ready(Taken::Deliveries)
     }
 
-    /// There is room again.
+    /// Makes the receiver available again after its queue was full.
     #[cold]
     fn has_room(&self, state: &mut State) {
         if std::mem::take(&mut state.is_stuffed) {
@@ -287,31 +290,30 @@ impl Outbox {
         }
     }
 
-    /// Receiver: whether [`Outbox::poll_take`] would find nothing, as it has the last time, and the same task is to be
-    /// woken.
+    /// Receiver: whether [`Outbox::poll_take`] would return `Pending` again, with a registered waker.
     #[inline]
     pub(crate) fn is_at_rest(&self) -> bool {
         self.at_rest.load(Ordering::Relaxed) && !self.has_tail()
     }
 
-    /// Receiver: as [`Outbox::poll_take`], without waiting and without heed of what it is asked for.
+    /// Receiver: like [`Outbox::poll_take`], but neither registers a waker nor takes a [`Control`].
     pub(crate) fn take_now(&self, quota: usize, bytes: usize, into: &mut Batch) {
         self.state().queue.take(quota, bytes, into, &self.common.budget);
     }
 
-    /// Receiver: whether the queue was full and has got room: share groups may have kept messages meanwhile.
+    /// Receiver: whether a full queue has got room, so that share groups may have backlogs for it.
     pub(crate) fn take_room_again(&self) -> bool {
         self.has_room_again.load(Ordering::Relaxed) && self.has_room_again.swap(false, Ordering::Relaxed)
     }
 
-    /// Puts back what was taken and could not be sent, in front of the queue.
+    /// Puts back messages that were taken and could not be sent, at the front of the queue.
     pub(crate) fn put_back(&self, deliveries: impl DoubleEndedIterator<Item = Delivery>) {
         let mut state = self.state();
         deliveries.rev().for_each(|delivery| state.queue.push_front(delivery, &self.common.budget));
         self.at_rest.store(false, Ordering::Relaxed);
     }
 
-    /// Asks the connection's owner for something.
+    /// Sends a request to the connection's owner.
     pub(crate) fn control(&self, control: Control) {
         let mut state = self.state();
         if control != Control::RightsChanged || state.control.is_none() {
@@ -325,29 +327,30 @@ impl Outbox {
         }
     }
 
-    /// The client becomes a member of a share group, which counts what it gets with `tally`. To be called before it can
-    /// be chosen.
+    /// Adds the client to a share group, which counts the client's messages in `tally`.
+    ///
+    /// To be called before the group can choose the client.
     pub(crate) fn join_group(&self, group: NonZeroU64, tally: Arc<Tally>) {
         self.state().groups.insert(group, tally);
     }
 
-    /// The share groups that the client is a member of.
+    /// Share groups of the client.
     pub(crate) fn groups(&self) -> Vec<NonZeroU64> {
         self.state().groups.keys().copied().collect()
     }
 
-    /// The client has left a share group: whoever chose it before gets the message back. What waits already stays.
+    /// Removes the client from a share group. Later messages from the group are returned; queued messages stay.
     pub(crate) fn leave_group(&self, group: NonZeroU64) {
         self.state().groups.remove(&group);
     }
 
-    /// Takes the messages out that `unwanted` names.
+    /// Removes the messages for which `unwanted` holds.
     pub(crate) fn withdraw(&self, unwanted: impl Fn(&Delivery) -> bool) -> Vec<Delivery> {
         self.withdraw_by(|_| unwanted)
     }
 
-    /// Takes the messages out that are named by what `judge` says, which looks at all that wait; none comes in or goes
-    /// out meanwhile.
+    /// Removes the messages that the result of `judge` selects. `judge` sees the whole queue, which is locked
+    /// meanwhile.
     pub(crate) fn withdraw_by<W: Fn(&Delivery) -> bool>(&self, judge: impl FnOnce(&Queue) -> W) -> Vec<Delivery> {
         let withdrawn = {
             let mut state = self.state();
@@ -359,7 +362,7 @@ impl Outbox {
         withdrawn
     }
 
-    /// What share groups gave to this member and will not be sent to it.
+    /// Ends the bookings of shared messages that will not be sent to this member.
     fn take_back(&self, booked: Booked) {
         if !booked.is_nothing() {
             booked.take_back(&self.load, self.common.clock.nanos(Instant::now()));
@@ -367,12 +370,12 @@ impl Outbox {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // A panic under this lock leaves at worst a message out; the queue itself stays sound.
+        // A panic under this lock loses one message at worst; the queue itself stays consistent.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// A receiver that leaves more than this in its queue lags.
+/// Queue size after a take from which on the receiver counts as lagging.
 const LAGS_FROM_BYTES: usize = 32 * 1024;
 
 impl Drop for Outbox {

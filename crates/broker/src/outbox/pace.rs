@@ -1,4 +1,4 @@
-//! What a slow receiver's queue does otherwise, and what is seen of it from outside: see `health`.
+//! How a slow receiver's queue behaves, and the samples that others see of it; see `health`.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -8,16 +8,16 @@ use tenbin_session::Delivery;
 use tenbin_store::spool::Sequence;
 
 use super::health::{Bounds, Pace, SOFT_FLOOR_BYTES, Sample};
-use super::passing::Passed;
 use super::queue::HEAD_BYTES;
+use super::spill::Spilled;
 use super::{Outbox, OutboxLimits, State, WhenFull, tail};
 use crate::durable::{Stored, StoredQueue, bytes_of};
 
-/// How a queue behaves now.
+/// Current behaviour of a queue.
 #[derive(Debug, Default, Clone, Copy)]
 pub(super) struct Behaviour {
     pub(super) pace: Pace,
-    /// While the receiver is slow: bytes in memory at most, but for what is under way.
+    /// Bound on bytes in memory while the receiver is slow, without in-flight messages.
     pub(super) slow_bytes: usize,
 }
 
@@ -26,14 +26,15 @@ impl Behaviour {
         self.pace == Pace::Spooling
     }
 
-    /// What holds for messages that are not on disk, of a receiver that is slow.
+    /// Limits of a slow receiver for messages that are not on disk.
     pub(super) fn slow_limits(self, limits: &OutboxLimits) -> OutboxLimits {
         OutboxLimits { bytes: self.slow_bytes.min(limits.bytes), ..*limits }
     }
 }
 
 impl Outbox {
-    /// Receiver: whether it is to be watched from now on, which it was not: it cannot be sent more, or much is left.
+    /// Receiver: begins to be watched, because it is blocked or leaves much in its queue; returns whether it was not
+    /// before.
     #[inline]
     pub(crate) fn begin_watch(&self) -> bool {
         !self.is_watched.load(Ordering::Relaxed) && !self.is_watched.swap(true, Ordering::Relaxed)
@@ -45,7 +46,7 @@ impl Outbox {
         self.lags.load(Ordering::Relaxed)
     }
 
-    /// Ends the watch, if there is no reason for it any more; whether that is so.
+    /// Ends the watch if there is no reason for it any more; returns whether it did.
     pub(crate) fn end_watch(&self) -> bool {
         let state = self.state();
         let is_blocked = state.attached && (state.socket_blocked || state.quota_blocked);
@@ -53,14 +54,14 @@ impl Outbox {
         let is_normal = state.behaviour.pace == Pace::Normal;
         let ends = !state.attached || (is_quiet && is_normal);
         if ends {
-            // Under the lock: who is blocked after this announces it again.
+            // Under the lock: a receiver that gets blocked later calls `begin_watch` again.
             self.is_watched.store(false, Ordering::Relaxed);
             self.lags.store(false, Ordering::Relaxed);
         }
         ends
     }
 
-    /// What there is to see now, and of which connection; `None`: there is none.
+    /// Samples the queue; also returns the number of the connection. `None` without a connection.
     pub(crate) fn sample(&self) -> Option<(u32, Sample)> {
         let state = self.state();
         let queue = &state.queue;
@@ -88,14 +89,15 @@ impl Outbox {
         state.attached.then_some((state.connection, sample))
     }
 
-    /// What one receiver may have waiting, for now.
+    /// Current limits of this receiver's queue.
     pub(crate) fn bounds(&self) -> Bounds {
         let limits = &self.common.limits;
         Bounds { bytes: limits.bytes, messages: limits.messages, free_bytes: self.common.budget.free() }
     }
 
-    /// The receiver goes on at this pace; `soft`: bytes that may wait for it. Whether that could be done: messages may have
-    /// come since [`Outbox::sample`], or it may have gone, and then nothing changes.
+    /// Changes the receiver's consumer state; `soft` is its soft limit in bytes. Returns whether it could.
+    ///
+    /// It cannot if messages arrived since [`Outbox::sample`] or the connection ended; then nothing changes.
     pub(crate) fn set_pace(&self, connection: u32, pace: Pace, soft: usize) -> bool {
         let (is_spooling, is_full_of_rest) = {
             let state = self.state();
@@ -106,7 +108,7 @@ impl Outbox {
             let has_rest = state.tail.is_none() && could_go > 2 * HEAD_BYTES;
             (state.behaviour.is_spooling(), has_rest)
         };
-        // A disk that was behind then may not be now.
+        // A disk that was congested at the time may have recovered.
         let has_to_begin = !is_spooling
             || (self.common.limits.has_store && (self.disk().is_none() || is_full_of_rest) && !self.is_disk_behind());
         if pace == Pace::Spooling && has_to_begin {
@@ -131,31 +133,32 @@ impl Outbox {
         self.tell_form(&state);
         let waker = if pace == Pace::Normal { state.waker.take() } else { None };
         drop(state);
-        // Its groups may have kept messages.
+        // Its share groups may have backlogs.
         if let Some(waker) = waker {
             waker.wake();
         }
         true
     }
 
-    /// Whether what waits for this receiver can go to disk, or will be able to when it is slow. Without a disk, and where that
-    /// was behind when it became slow, it cannot.
+    /// Whether this receiver's messages can spill to disk, now or once it is slow.
+    ///
+    /// Not without a disk, nor if the disk was congested when the receiver became slow.
     pub(super) fn may_spool(&self, is_spooling: bool) -> bool {
         self.common.limits.has_store && (self.disk().is_some() || (!is_spooling && !self.is_disk_behind()))
     }
 
-    /// From now on memory has the head alone. What is behind it is on disk, or goes there.
+    /// Keeps only the head in memory from now on. The rest spills to disk.
     fn begin_spooling(&self, connection: u32, soft: usize) -> bool {
         let mut guard = self.state();
         let state = &mut *guard;
         if !state.attached || state.connection != connection || state.closed {
             return false;
         }
-        // Where the disk takes no more, what is not there yet stays in memory, as without one.
+        // If the disk accepts no more, messages that are not yet there stay in memory, as without a disk.
         let can_write = self.make_disk().is_some();
         state.behaviour = Behaviour { pace: Pace::Spooling, slow_bytes: slow_bytes(soft) };
         self.load.set_availability(Availability::Full);
-        let mut passed = Passed::default();
+        let mut passed = Spilled::default();
         if let Some(queue) = self.disk() {
             state.is_stuffed = false;
             self.tell_quota(state);
@@ -169,9 +172,11 @@ impl Outbox {
         true
     }
 
-    /// What is behind the head goes to the tail. What is returned has got a place, and is to be written there: the tail is
-    /// not read until then. `can_write`: else only what is there already goes.
-    fn give_rest_to_tail(&self, state: &mut State, queue: Arc<StoredQueue>, can_write: bool) -> Passed {
+    /// Moves messages behind the in-memory head to the on-disk backlog; returns those to be written.
+    ///
+    /// Each of these has a new offset. The backlog is not read until they are written. Without `can_write`, only
+    /// messages that are on disk already move.
+    fn give_rest_to_tail(&self, state: &mut State, queue: Arc<StoredQueue>, can_write: bool) -> Spilled {
         let has_tail = State::has_tail(state.tail.as_deref());
         let room = state.tail.as_ref().map_or(0..0, |tail| tail.before.clone());
         let unplaced = |delivery: &Delivery| {
@@ -181,7 +186,7 @@ impl Outbox {
         let sizes = state.queue.iter().filter(|delivery| unplaced(delivery)).map(bytes_of);
         let (count, bytes) = sizes.fold((0, 0), |(count, bytes), more| (count + 1, bytes + more));
         let can_write = can_write && (!has_tail || room.end - room.start >= count);
-        let mut passed = Passed::of(Arc::clone(&queue));
+        let mut passed = Spilled::of(Arc::clone(&queue));
         let can_write = can_write && passed.take_room(self, bytes);
         let goes = |delivery: &Delivery| match delivery.stored.map(Stored::of) {
             Some(stored) => matches!(stored, Stored::InOwn(_)),
@@ -194,7 +199,7 @@ impl Outbox {
         let count = rest.iter().filter(|delivery| delivery.stored.is_none()).count();
         let mut places = if has_tail { room } else { queue.leave_room(count) };
         self.change_tail(state, |tail| {
-            tail.stop_reading(); // what is being read is behind it
+            tail.stop_reading(); // the page being read lies behind these
             tail.before = 0..0;
             for delivery in &mut rest {
                 match delivery.stored.map(Stored::of) {
@@ -208,18 +213,18 @@ impl Outbox {
             }
         });
         if !has_tail && queue.is_passing() {
-            queue.begin_passing(); // what is on its way with a place is behind these, and gets another
+            queue.begin_passing(); // messages not pushed yet are newer: they need new offsets
         }
         passed
     }
 }
 
-/// Bytes in memory of a slow receiver whose `soft` limit this is: the head, and so much beside it.
+/// Bound on a slow receiver's bytes in memory: its `soft` limit plus the head.
 fn slow_bytes(soft: usize) -> usize {
     soft.max(SOFT_FLOOR_BYTES) + HEAD_BYTES
 }
 
-/// Who has less than this waiting need not be looked at.
+/// A receiver with fewer bytes queued need not be watched.
 const QUIET_BYTES: usize = 16 * 1024;
 
 #[cfg(test)]
@@ -243,10 +248,10 @@ mod tests {
         outbox
     }
 
-    /// There is room for so many, and for more bytes than they have.
+    /// Bound on messages. Byte limits are not reached.
     const MESSAGES: usize = 600;
 
-    /// Messages of about 1 KB.
+    /// Pushes messages of about 1 KB.
     fn push(outbox: &Outbox, qos: QoS, marks: std::ops::Range<u32>) {
         let topic = TopicName::try_from("t").unwrap();
         let delivery = |mark: u32| {
@@ -265,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_watched_gets_shared_work_only_if_nobody_else_can_until_it_keeps_up() {
+    fn watched_member_is_unavailable_until_it_keeps_up() {
         let outbox = outbox(WhenFull::DropOldest);
         assert_eq!(outbox.load.availability(), Availability::Ready);
         assert!(outbox.set_pace(1, Pace::Watch, 0));
@@ -280,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn of_qos_0_a_slow_receiver_has_the_newest_or_the_oldest_or_is_told_to_go() {
+    fn qos_0_overflow_of_slow_receiver_follows_policy() {
         for (when_full, has_newest) in [(WhenFull::DropOldest, true), (WhenFull::DropNewest, false)] {
             let outbox = outbox(when_full);
             push(&outbox, QoS::AtMostOnce, 0..300);
@@ -301,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn qos_1_of_a_slow_receiver_is_not_dropped_while_there_is_room() {
+    fn qos_1_of_slow_receiver_is_not_dropped_while_it_fits() {
         let outbox = outbox(WhenFull::DropOldest);
         assert!(outbox.set_pace(1, Pace::Spooling, 0));
         push(&outbox, QoS::AtLeastOnce, 0..500);
@@ -309,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn who_cannot_spool_has_the_newest_of_qos_0_and_qos_1_is_refused_at_the_limit() {
+    fn spool_policy_without_store_evicts_qos_0_and_refuses_qos_1() {
         let outbox = outbox(WhenFull::Spool);
         push(&outbox, QoS::AtMostOnce, 0..MESSAGES as u32 + 300);
         let marks = taken(&outbox, usize::MAX);

@@ -1,4 +1,4 @@
-//! What comes into a queue.
+//! Adding messages to a queue.
 
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -11,27 +11,27 @@ use tenbin_session::Delivery;
 use tenbin_store::spool::Sequence;
 
 use super::batch::{Batch, Entry};
-use super::passing::Passed;
 use super::queue::Dropped;
 use super::runs::{Run, Wire};
+use super::spill::Spilled;
 use super::{Booked, Control, Outbox, OutboxLimits, Pressure, Queue, Reader, State, Tally, WhenFull};
 use crate::durable::Tail;
 
 impl Outbox {
-    /// Puts a batch in, in order, and wakes the receiver once. What finds no room is dropped as
-    /// [`super::WhenFull`] says, and counted; QoS 0 does not wait for a client that is not connected.
+    /// Adds a batch in order and wakes the receiver once.
     ///
-    /// Tells whether the receiver lags though its socket takes what it writes: then it wants processor time, and
-    /// a publisher that gives some is the better one.
+    /// Messages without room are dropped as [`super::WhenFull`] says, and counted. QoS 0 messages are dropped if the
+    /// client is not connected.
     ///
-    /// What a share group meant for this member and it cannot take goes to `returned`, for another member: all of
-    /// it if the client is not connected or has left the group since it was chosen, QoS 1 and 2 if the queue is
-    /// full.
+    /// Returns [`Pressure::Lags`] if the queue is long although the socket accepts data: the receiver needs processor
+    /// time, and the publisher should yield.
     ///
-    /// So do QoS 1 and 2 messages of no share group that find no room, and those of the batch behind them: their publishers
-    /// are told.
-    ///
-    /// So does what was meant for an earlier `connection` than there is: that one's other messages are with others.
+    /// `returned` gets the messages that go back to their publishers or groups:
+    /// - messages of share groups, if the client is not connected or has left the group since it was chosen;
+    /// - messages of share groups chosen for an earlier `connection`, whose other messages went to other members;
+    /// - QoS 1 and 2 messages of share groups, if the queue is full;
+    /// - QoS 1 and 2 messages of no share group that find no room, and those of the batch behind them: their publishers
+    ///   get a refusal.
     pub(crate) fn push_batch(
         &self,
         batch: &mut Batch,
@@ -47,12 +47,12 @@ impl Outbox {
         })
     }
 
-    /// As [`Outbox::push_batch`], for single messages.
+    /// Like [`Outbox::push_batch`], for single messages.
     pub(crate) fn push(&self, deliveries: &mut Vec<Delivery>, returned: &mut Vec<Delivery>, now: Instant) -> Pressure {
         self.push_each(None, returned, now, |push| deliveries.drain(..).for_each(|delivery| push.single(delivery)))
     }
 
-    /// `chosen`: the connection that share groups chose; `None` = whichever there is.
+    /// `chosen`: the connection that share groups chose; `None` = any.
     fn push_each(
         &self,
         chosen: Option<u32>,
@@ -76,7 +76,7 @@ impl Outbox {
             is_stuffed: false,
             is_too_slow: false,
             placed_at: None,
-            passed: Passed::default(),
+            passed: Spilled::default(),
             groups,
             is_attached: *attached,
             is_attached_for_groups: *attached && chosen.is_none_or(|chosen| chosen == *connection),
@@ -111,7 +111,7 @@ impl Outbox {
         }
         let expired = state.queue.take_expired();
         taken_back += expired.booked;
-        // Who refuses one, be it for the budget's sake, tells when it has taken something: the group keeps it until then.
+        // A member that refused a message reports room after its next take; until then its group keeps the backlog.
         let has_tail = state.tail.is_some();
         let is_nearly_full = state.queue.is_nearly_full(&self.common.limits);
         if is_nearly_full {
@@ -123,10 +123,10 @@ impl Outbox {
         }
         let can_go = state.queue.has_unacknowledged() || (!state.queue.is_empty() && !state.quota_blocked);
         let goes_out = (can_go || (has_tail && !state.quota_blocked)) && !state.socket_blocked;
-        // Else once, that the receiver looks after what others could do meanwhile.
+        // Otherwise wake it once for blocked shared messages, so that it offers them to other members.
         let is_wanted = goes_out || is_too_slow || (state.has_shared_work() && !self.keeps_back());
         let waker = if is_wanted { state.waker.take() } else { None };
-        // A little that goes out at once is not worth a write to what all threads share.
+        // A few bytes that go out at once are not worth a write to the shared budget.
         if waker.is_none() || !goes_out || !state.queue.is_nearly_settled() {
             state.queue.settle(&self.common.budget);
         }
@@ -149,8 +149,7 @@ impl Outbox {
 }
 
 impl Outbox {
-    /// Who looks after slow receivers looks at once; and where nothing is kept on disk, publishers learn when there is no
-    /// room left.
+    /// Alarms the slow-consumer monitor; without a disk, also reports to publishers that the queue is over limit.
     #[cold]
     fn tell_nearly_full(&self, state: &mut State) {
         let is_expected = !state.attached || state.behaviour.is_spooling();
@@ -159,7 +158,7 @@ impl Outbox {
         }
         let will_have_room = state.attached && self.may_spool(state.behaviour.is_spooling());
         let OutboxLimits { messages, bytes, .. } = self.common.limits;
-        // By its bytes a little before there is no room: it is not known how large the next message is.
+        // By bytes, report a little early: the size of the next message is unknown.
         let is_stuffed = !will_have_room && (state.queue.len() >= messages || state.queue.bytes() > bytes / 8 * 7);
         if is_stuffed && !state.is_stuffed && self.keeps_in().is_none() {
             state.is_stuffed = true;
@@ -168,28 +167,28 @@ impl Outbox {
     }
 }
 
-/// One batch on its way into the queue.
+/// Adds one batch to the queue.
 pub(super) struct Push<'a> {
     pub(super) outbox: &'a Outbox,
     pub(super) queue: &'a mut Queue,
     pub(super) tail: &'a mut Option<Box<Tail>>,
-    /// For what is not stored; less than usual for a slow receiver.
+    /// Limits for messages that are not stored; lower for a slow receiver.
     limits: &'a OutboxLimits,
     pub(super) is_spooling: bool,
-    /// Something is in the tail already.
+    /// There is an on-disk backlog.
     pub(super) is_behind: bool,
-    /// Something has gone to the tail.
+    /// This batch added to the on-disk backlog.
     pub(super) spooled: bool,
-    /// QoS 1 and 2 messages have found no room.
+    /// QoS 1 and 2 messages found no room.
     is_stuffed: bool,
     /// The receiver is to be disconnected.
     is_too_slow: bool,
-    /// The highest place that was given to a message of this batch when it came.
+    /// Highest offset assigned on arrival to a message of this batch.
     pub(super) placed_at: Option<Sequence>,
-    pub(super) passed: Passed,
+    pub(super) passed: Spilled,
     groups: &'a FxHashMap<NonZeroU64, Arc<Tally>>,
     pub(super) is_attached: bool,
-    /// By the connection that share groups chose.
+    /// Attached by the connection that share groups chose.
     is_attached_for_groups: bool,
     pub(super) is_closed: bool,
     wire: Option<Wire>,
@@ -198,11 +197,11 @@ pub(super) struct Push<'a> {
     pub(super) dropped_full: u64,
     dropped_offline: u64,
     taken_back: Booked,
-    /// The share group of which a message was refused last.
+    /// Share group of the last refused shared message.
     refused: Option<NonZeroU64>,
     /// A QoS 1 or 2 message of no share group was refused.
     pub(super) refuses_own: bool,
-    // Looked up, and counted, once for the messages of one group that follow each other.
+    // Looked up and counted once for consecutive messages of one group.
     joined: Option<NonZeroU64>,
     tally: Option<&'a Tally>,
     given: u64,
@@ -235,7 +234,7 @@ impl<'a> Push<'a> {
         let outbox = self.outbox;
         let acknowledged = delivery.qos.is_acknowledged();
         if acknowledged && self.refused.is_some() && self.refused == delivery.share {
-            self.refuse(delivery); // a smaller one would fit, and go before its predecessor
+            self.refuse(delivery); // a smaller message could fit and overtake its predecessor
         } else if acknowledged && self.refuses_own && delivery.share.is_none() {
             self.returned.push(delivery); // as above
         } else if self.fits(&delivery) {
@@ -252,7 +251,7 @@ impl<'a> Push<'a> {
                 self.is_too_slow = true;
             }
             let usual = self.limits_for(&delivery);
-            // Who cannot spool has the newest at least.
+            // A receiver that cannot spill keeps at least the newest messages.
             let when_full = match usual.when_full {
                 WhenFull::Spool => WhenFull::DropOldest,
                 when_full => when_full,
@@ -271,7 +270,10 @@ impl<'a> Push<'a> {
         self.queue.fits(delivery, self.reader(), limits, &self.outbox.common.budget, self.now)
     }
 
-    /// A slow receiver has less room for QoS 0, though for one message at least, and for what others could have instead.
+    /// Limits for a message.
+    ///
+    /// A slow receiver has less room for QoS 0, but always for one message. It also has less for shared messages, as
+    /// other members can take them.
     #[inline]
     fn limits_for(&self, delivery: &Delivery) -> &'a OutboxLimits {
         if !self.is_spooling || self.usual_limits_hold(delivery) { &self.outbox.common.limits } else { self.limits }
@@ -283,7 +285,7 @@ impl<'a> Push<'a> {
         is_own && (delivery.qos.is_acknowledged() || !self.queue.has_unacknowledged())
     }
 
-    /// Whether a message that is stored, or can be, is left on disk for now.
+    /// Whether a message that is or can be stored stays on disk for now.
     pub(super) fn goes_to_tail(&mut self, delivery: &Delivery) -> bool {
         State::has_tail(self.tail.as_deref())
             || !self.is_attached
@@ -298,18 +300,17 @@ impl<'a> Push<'a> {
         self.returned.push(delivery);
     }
 
-    /// A QoS 1 or 2 message of no share group goes back, and so do those behind it.
+    /// Returns a QoS 1 or 2 message of no share group to its publisher; those behind it will follow.
     #[cold]
     pub(super) fn refuse_own(&mut self, delivery: Delivery) {
         (self.is_stuffed, self.refuses_own) = (true, true);
         self.returned.push(delivery);
     }
 
-    /// A run goes in as a whole, or as single messages.
+    /// Adds a run as a whole or as single messages.
     fn run(&mut self, run: Run, packets: &[u8]) {
         let budget = &self.outbox.common.budget;
-        // Else they were made for an earlier connection, or for none.
-        // Or they have to go behind what is on disk.
+        // Packets for another connection are decoded again, and so are messages that have to follow an on-disk backlog.
         let is_apart = (self.is_spooling || self.is_behind) && self.limits.when_full == WhenFull::Spool;
         let is_for_us = self.wire == Some(run.wire) && self.is_attached && !self.is_closed && !is_apart;
         if is_for_us && self.is_member(run.share) && self.queue.fits_run(&run, self.reader(), self.limits, budget) {
@@ -332,7 +333,7 @@ impl<'a> Push<'a> {
         self.joined == share
     }
 
-    /// Adds what was given, if to a member.
+    /// Adds the messages given since the last call to the member's tally.
     fn count(&mut self) {
         let given = std::mem::take(&mut self.given);
         if let Some(tally) = self.tally.take() {

@@ -9,30 +9,31 @@ use super::lane::{Lane, Numbered};
 use super::runs::{Run, Runs};
 use super::{Batch, Booked, Budget, OutboxLimits, WhenFull};
 
-/// FIFOs that are emptied as one, by number: QoS 0 must go on when the send quota holds QoS 1 and 2 back
-/// `[MQTT-4.9.0-3]`.
+/// Messages in memory for one receiver: three FIFOs, drained in the order of their message numbers.
+///
+/// QoS 0 has FIFOs of its own, to go on while the send quota blocks QoS 1 and 2 `[MQTT-4.9.0-3]`.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
     unacknowledged: Lane,
-    /// QoS 0 too, where nothing needs to be known of single messages.
+    /// QoS 0 messages that need no handling one by one.
     runs: Runs,
     acknowledged: Lane,
     next_number: u64,
-    /// The earliest expiry of what has come in since the last purge.
+    /// Earliest expiry among messages added since the last purge.
     first_expiry: Option<Instant>,
-    /// Dropped because their time was over, since the last [`Queue::take_expired`].
+    /// Messages dropped as expired since the last [`Queue::take_expired`].
     expired: Dropped,
-    /// What the budget knows of this queue.
+    /// Usage that the budget knows of.
     settled: Usage,
-    /// Bytes that were taken out by [`Queue::take`].
+    /// Bytes taken by [`Queue::take`] so far.
     taken_bytes: u64,
 }
 
-/// Messages that a queue gave up.
+/// Messages that a queue dropped.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Dropped {
     pub(crate) messages: u64,
-    /// What share groups had booked for them.
+    /// Bookings of share groups for these messages.
     pub(crate) booked: Booked,
 }
 
@@ -63,12 +64,12 @@ impl<'a> FromIterator<&'a Delivery> for Dropped {
     }
 }
 
-/// Whom the queue is for, as far as it matters to what may come in.
+/// Whether a connection drains the queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reader {
-    /// A connection empties the queue.
+    /// A connection drains the queue.
     Present,
-    /// Nobody does now: messages stay long, and may not use up all queues' budget.
+    /// No connection: messages stay long, so the queue may use only a part of the common budget.
     Absent,
 }
 
@@ -81,53 +82,53 @@ impl Queue {
         self.len() == 0
     }
 
-    /// Whether anything waits that needs no send quota.
+    /// Whether the queue has messages that need no send quota.
     pub(super) fn has_unacknowledged(&self) -> bool {
         !self.unacknowledged.deliveries.is_empty() || self.runs.messages() > 0
     }
 
-    /// The number of the oldest message.
+    /// Number of the oldest message.
     pub(super) fn head(&self) -> Option<u64> {
         let lanes = [self.unacknowledged.front_number(), self.runs.front_number(), self.acknowledged.front_number()];
         lanes.into_iter().flatten().min()
     }
 
-    /// The number that the next message gets.
+    /// Number that the next message gets.
     pub(super) fn next_number(&self) -> u64 {
         self.next_number
     }
 
-    /// QoS 1 and 2 messages.
+    /// Number of QoS 1 and 2 messages.
     pub(super) fn acknowledged(&self) -> usize {
         self.acknowledged.deliveries.len()
     }
 
-    /// They, and their bytes.
+    /// Number and bytes of QoS 1 and 2 messages.
     pub(super) fn acknowledged_usage(&self) -> (usize, usize) {
         (self.acknowledged.deliveries.len(), self.acknowledged.bytes)
     }
 
-    /// QoS 0 messages that are stored or came one by one, and their bytes.
+    /// Number and bytes of QoS 0 messages outside runs.
     pub(super) fn single_unacknowledged_usage(&self) -> (usize, usize) {
         (self.unacknowledged.deliveries.len(), self.unacknowledged.bytes)
     }
 
-    /// All bytes that were taken by whoever reads.
+    /// Bytes taken by the receiver so far.
     pub(super) fn taken_bytes(&self) -> u64 {
         self.taken_bytes
     }
 
-    /// Everything that waits but for runs, QoS 0 first: see [`Queue::split_runs`].
+    /// All messages outside runs, QoS 0 first; see [`Queue::split_runs`].
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Delivery> + Clone {
         self.unacknowledged.iter().chain(self.acknowledged.iter())
     }
 
-    /// The share groups that messages are here for, and how many each time.
+    /// Share groups of the queued messages, with message counts; a group may occur more than once.
     pub(super) fn shares(&self) -> impl Iterator<Item = (NonZeroU64, usize)> {
         self.iter().filter_map(|delivery| Some((delivery.share?, 1))).chain(self.runs.shares())
     }
 
-    /// Makes single messages of runs, for whoever looks at each.
+    /// Converts runs into single messages, for callers that inspect each message.
     pub(super) fn split_runs(&mut self) {
         if self.runs.messages() == 0 {
             return;
@@ -138,24 +139,25 @@ impl Queue {
         self.unacknowledged.deliveries.make_contiguous().sort_by_key(|numbered| numbered.number);
     }
 
-    /// Whether the receiver should get no new work while others can: seven eighths of a bound are used.
+    /// Whether seven eighths of a bound are used: share groups should prefer other members.
     pub(super) fn is_nearly_full(&self, limits: &OutboxLimits) -> bool {
         self.len() > limits.messages / 8 * 7 || self.bytes() > limits.bytes / 8 * 7
     }
 
-    /// Whether so little waits that it may as well be in memory.
+    /// Whether the queue is shorter than the in-memory head may be.
     #[inline]
     pub(crate) fn is_short(&self) -> bool {
         self.bytes() < HEAD_BYTES
     }
 
-    /// Whether a receiver that was full may be given new work: half of both bounds is free, so that it does not
-    /// flutter.
+    /// Whether half of both bounds is free, so that share groups may choose a receiver again that was full.
+    ///
+    /// The distance to [`Queue::is_nearly_full`] keeps its availability from flapping.
     pub(super) fn has_room(&self, limits: &OutboxLimits) -> bool {
         self.len() <= limits.messages / 2 && self.bytes() <= limits.bytes / 2
     }
 
-    /// Makes room for `delivery` by dropping what has expired, `[MQTT-3.3.2-5]`; whether there is room then.
+    /// Whether `delivery` fits; drops expired messages to make room, `[MQTT-3.3.2-5]`.
     #[inline]
     pub(crate) fn fits(
         &mut self,
@@ -170,26 +172,28 @@ impl Queue {
             || (self.purge(now) && self.has_place(bytes, reader, limits, budget))
     }
 
-    /// Drops what has expired; what that was.
+    /// Drops expired messages and returns their totals.
     pub(crate) fn drop_expired(&mut self, now: Instant, budget: &Budget) -> Dropped {
         self.purge(now);
         self.settle(budget);
         self.take_expired()
     }
 
-    /// Messages that were dropped because their time was over, since the last call: [`Queue::fits`] looks.
+    /// Returns totals of messages that [`Queue::fits`] dropped as expired since the last call.
     pub(crate) fn take_expired(&mut self) -> Dropped {
         std::mem::take(&mut self.expired)
     }
 
-    /// Puts a message in that [`Queue::fits`]. The budget knows of it after [`Queue::settle`], once for a batch.
+    /// Adds a message after a successful [`Queue::fits`].
+    ///
+    /// The budget learns of it at the next [`Queue::settle`], once for a batch.
     #[inline(always)] // called once for each message: a call would move it once more
     pub(crate) fn append(&mut self, mut delivery: Delivery, reader: Reader) {
-        // What waits long must not keep all of the buffer alive that it was a part of.
+        // A message that may stay long must not keep its whole read buffer alive.
         if reader == Reader::Absent || self.bytes() > DETACH_FROM_BYTES {
             delivery = delivery.detach();
         }
-        // Of what is stored the log has to be told: that is looked at when it is sent.
+        // The log needs an update when a stored message expires, so the sender checks the expiry of stored messages.
         if let Some(at) = delivery.expires_at.filter(|_| delivery.stored.is_none()) {
             self.first_expiry = Some(self.first_expiry.map_or(at, |first| first.min(at)));
         }
@@ -198,21 +202,22 @@ impl Queue {
         self.lane(&delivery).push_back(Numbered { number, delivery });
     }
 
-    /// Whether there is room for a run as a whole.
+    /// Whether the whole run fits.
     #[inline]
     pub(super) fn fits_run(&self, run: &Run, reader: Reader, limits: &OutboxLimits, budget: &Budget) -> bool {
         self.has_places(run.messages as usize, run.queued_bytes(), reader, limits, budget)
     }
 
-    /// Puts a run in that [`Queue::fits_run`], as [`Queue::append`] does a message.
+    /// Adds a run after a successful [`Queue::fits_run`]. Like [`Queue::append`], needs [`Queue::settle`] afterwards.
     pub(super) fn append_run(&mut self, run: Run, packets: &[u8]) {
         let number = self.next_number;
         self.next_number += u64::from(run.messages);
         self.runs.push_back(number, run, packets);
     }
 
-    /// Messages that were dropped for want of room: `delivery` or older ones. To be followed by [`Queue::settle`], as
-    /// [`Queue::append`].
+    /// Adds `delivery` and returns the messages dropped for want of room: `delivery` itself or older ones.
+    ///
+    /// Like [`Queue::append`], needs [`Queue::settle`] afterwards.
     pub(crate) fn push(
         &mut self,
         delivery: Delivery,
@@ -225,7 +230,7 @@ impl Queue {
         let mut dropped = Dropped::default();
         if !self.fits(&delivery, reader, limits, budget, now) {
             let may_evict = !delivery.qos.is_acknowledged() && limits.when_full == WhenFull::DropOldest;
-            // Nothing goes for a message that would find no place even then.
+            // Drop nothing for a message that would not fit even then.
             let would_fit = self.acknowledged.deliveries.len() < limits.messages
                 && self.acknowledged.bytes + bytes <= limits.bytes
                 && budget.has_room(self.settled, self.acknowledged.bytes + bytes);
@@ -244,7 +249,7 @@ impl Queue {
         dropped
     }
 
-    /// In front of everything: only for what was taken just before.
+    /// Puts a message just taken back at the front.
     pub(crate) fn push_front(&mut self, delivery: Delivery, budget: &Budget) {
         if let Some(at) = delivery.expires_at.filter(|_| delivery.stored.is_none()) {
             self.first_expiry = Some(self.first_expiry.map_or(at, |first| first.min(at)));
@@ -253,8 +258,9 @@ impl Queue {
         self.settle(budget);
     }
 
-    /// Moves what may go to `into`, oldest first: QoS 0 always, QoS 1 and 2 as far as `quota` goes, until `bytes`
-    /// are reached.
+    /// Moves messages into `into`, oldest first, until `bytes` are reached.
+    ///
+    /// QoS 0 always goes, QoS 1 and 2 up to `quota`.
     pub(crate) fn take(&mut self, quota: usize, bytes: usize, into: &mut Batch, budget: &Budget) {
         if self.is_empty() {
             return;
@@ -266,8 +272,8 @@ impl Queue {
             let single = number(self.unacknowledged.front_number());
             let run = number(self.runs.front_number());
             let acknowledged = number(self.acknowledged.front_number().filter(|_| quota > 0));
-            // As long as one lane has the oldest. Of equal numbers the one of the message that needs an acknowledgement
-            // goes first: it was put back.
+            // Drain one lane while it has the oldest message. Of equal numbers the QoS 1 or 2 message goes first: it
+            // was put back.
             if acknowledged != u64::MAX && acknowledged <= single.min(run) {
                 let others = single.min(run);
                 while taken < bytes && quota > 0 && self.acknowledged.is_due(others) {
@@ -290,20 +296,21 @@ impl Queue {
         self.settle(budget);
     }
 
-    /// Takes out what share groups meant for this receiver, oldest first. Runs of no group are dropped: a queue full of them
-    /// takes long to split.
+    /// Removes messages that share groups gave to this receiver, oldest first.
+    ///
+    /// Drops runs without a group, because splitting a queue full of them takes long.
     pub(super) fn withdraw_shared(&mut self, budget: &Budget) -> (Vec<Delivery>, Dropped) {
         let mut dropped = Dropped::default();
         self.runs.drop_unshared(&mut dropped);
         (self.withdraw(|delivery| delivery.share.is_some(), budget), dropped)
     }
 
-    /// Takes out what is wanted elsewhere or not at all, oldest first.
+    /// Removes the messages for which `wanted` holds, oldest first.
     pub(super) fn withdraw(&mut self, wanted: impl Fn(&Delivery) -> bool, budget: &Budget) -> Vec<Delivery> {
         self.withdraw_numbered(|numbered| wanted(&numbered.delivery), budget)
     }
 
-    /// Takes out the newest messages of a share group, so many at most; the oldest of them first.
+    /// Removes at most `count` of the newest messages of a share group; returns the oldest of them first.
     pub(super) fn withdraw_newest(&mut self, group: NonZeroU64, count: usize, budget: &Budget) -> Vec<Delivery> {
         self.split_runs();
         let is_of_group = |numbered: &Numbered| numbered.delivery.share == Some(group);
@@ -315,7 +322,7 @@ impl Queue {
         self.withdraw_numbered(|numbered| is_of_group(numbered) && numbered.number >= first, budget)
     }
 
-    /// Takes out what is wanted elsewhere behind the first `bytes`; the oldest first.
+    /// Removes the messages for which `wanted` holds, except the first `bytes` of them; returns the oldest first.
     pub(super) fn withdraw_behind(
         &mut self,
         bytes: usize,
@@ -347,7 +354,7 @@ impl Queue {
         taken.into_iter().map(|numbered| numbered.delivery).collect()
     }
 
-    /// Drops QoS 0 and detaches the rest from read buffers; what was dropped.
+    /// Drops QoS 0 messages and detaches the rest from read buffers; returns the totals dropped.
     pub(super) fn drop_unacknowledged(&mut self, budget: &Budget) -> Dropped {
         let mut dropped: Dropped = self.unacknowledged.iter().collect();
         self.runs.clear(&mut dropped);
@@ -360,7 +367,7 @@ impl Queue {
         dropped
     }
 
-    /// Forgets everything; what that was.
+    /// Drops all messages and returns their totals.
     pub(crate) fn clear(&mut self, budget: &Budget) -> Dropped {
         let mut dropped: Dropped = self.iter().collect();
         self.runs.clear(&mut dropped);
@@ -370,14 +377,14 @@ impl Queue {
         dropped
     }
 
-    /// Tells the budget what has come in or gone since it was told last.
+    /// Reports changes since the last call to the budget.
     pub(crate) fn settle(&mut self, budget: &Budget) {
         let usage = Usage { bytes: self.bytes(), messages: self.len() };
         budget.change(self.settled, usage);
         self.settled = usage;
     }
 
-    /// Whether the budget knows of nearly all that is here.
+    /// Whether the budget knows of nearly all messages of this queue.
     pub(crate) fn is_nearly_settled(&self) -> bool {
         self.bytes().abs_diff(self.settled.bytes) < IN_TRANSIT_BYTES
     }
@@ -404,14 +411,14 @@ impl Queue {
     ) -> bool {
         let bytes = self.bytes() + bytes;
         let in_budget = match reader {
-            // Whoever reads can always get a little, however much others have left lying.
+            // A connected client always gets a little, even if other queues use up the budget.
             Reader::Present => bytes <= FLOOR_BYTES || budget.has_room(self.settled, bytes),
             Reader::Absent => budget.has_room_for_absent(self.settled, bytes),
         };
         in_budget && self.len() + messages <= limits.messages && bytes <= limits.bytes
     }
 
-    /// Drops the oldest QoS 0 message; whether there was one.
+    /// Drops the oldest QoS 0 message; returns whether there was one.
     fn drop_oldest_unacknowledged(&mut self, dropped: &mut Dropped) -> bool {
         match (self.unacknowledged.front_number(), self.runs.front_number()) {
             (Some(single), Some(run)) if run < single => self.runs.drop_front(dropped),
@@ -420,7 +427,7 @@ impl Queue {
         }
     }
 
-    /// Drops what has expired; whether that was anything. Looks only if something has.
+    /// Drops expired messages, if the earliest expiry is due; returns whether it dropped any.
     fn purge(&mut self, now: Instant) -> bool {
         if self.first_expiry.is_none_or(|first| first > now) {
             return false;
@@ -437,11 +444,11 @@ impl Queue {
     }
 }
 
-/// A queue with more than this lags.
+/// Queue size from which on new messages are detached from their read buffers.
 const DETACH_FROM_BYTES: usize = 256 * 1024;
-/// What a connected client's queue may hold whatever the budget says.
+/// Bytes that a connected client's queue may hold even if the budget is used up.
 const FLOOR_BYTES: usize = 64 * 1024;
-/// What may be on its way through a connected client's queue before the budget is told.
+/// Bytes that may pass through a connected client's queue without a report to the budget.
 const IN_TRANSIT_BYTES: usize = 4 * 1024;
-/// Up to here what waits with a share group, or for a slow receiver, is in memory too, where it is on disk.
+/// Bytes of the in-memory head of a backlog on disk, for a slow receiver or a share group.
 pub(super) const HEAD_BYTES: usize = 64 * 1024;

@@ -1,4 +1,4 @@
-//! QoS 0 messages that wait as the packets which their receiver gets: many in a row cost little more than one.
+//! QoS 0 messages queued as ready-made packets: a run of many costs little more than one message.
 
 use std::collections::VecDeque;
 use std::num::NonZeroU64;
@@ -8,19 +8,19 @@ use tenbin_codec::{PlainPublish, ProtocolVersion, QoS};
 use tenbin_session::Delivery;
 
 use super::Booked;
+use super::buffer_pool::BufferPool;
 use super::queue::Dropped;
-use super::spares::Spares;
 
-/// A connection that takes packets as they are, and the form that they need: good for as long as the connection.
+/// A connection that takes ready-made packets, and the format for it; valid as long as the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Wire {
-    /// Which of the queue's connections.
+    /// Number of the connection in its outbox.
     pub(super) connection: u32,
     pub(crate) version: ProtocolVersion,
 }
 
 impl Wire {
-    /// Number of a connection, and the version if it takes packets as they are.
+    /// Encodes the number of a connection, and its version if it takes ready-made packets.
     pub(super) fn to_bits(connection: u32, version: Option<ProtocolVersion>) -> u64 {
         u64::from(connection) << 8 | version.map_or(0, |version| if version.is_v5() { 5 } else { 4 })
     }
@@ -40,34 +40,34 @@ impl Wire {
     }
 }
 
-/// Packets in a row, of one publisher and, where a share group chose this receiver for them, of one group.
+/// Consecutive packets of one publisher and, if a share group chose this receiver for them, of one group.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Run {
     pub(crate) wire: Wire,
-    /// As [`Delivery::share`] and [`Delivery::share_key`]. A key of QoS 0 messages is held by nobody: nothing has to be
-    /// told of each single one.
+    /// Like [`Delivery::share`] and [`Delivery::share_key`]. QoS 0 messages never pin a key, so messages need no
+    /// handling one by one.
     pub(crate) share: Option<NonZeroU64>,
     pub(crate) share_key: Option<NonZeroU64>,
     pub(crate) messages: u32,
-    /// Of the packets.
+    /// Total length of the packets.
     pub(crate) bytes: usize,
-    /// Bytes of the messages' templates, if they had any.
+    /// Bytes that the messages' templates would have.
     pub(crate) template_bytes: u64,
 }
 
 impl Run {
-    /// One without messages yet.
+    /// An empty run.
     pub(crate) fn new(wire: Wire, share: Option<NonZeroU64>, share_key: Option<NonZeroU64>) -> Self {
         Self { wire, share, share_key, messages: 0, bytes: 0, template_bytes: 0 }
     }
 
-    /// Whether a message on this way can be added.
+    /// Whether the run can take another message for this connection and group.
     #[inline]
     pub(crate) fn goes_on(&self, wire: Wire, share: Option<NonZeroU64>, share_key: Option<NonZeroU64>) -> bool {
         (self.wire, self.share, self.share_key) == (wire, share, share_key) && self.bytes < RUN_BYTES
     }
 
-    /// A message more, whose packet of so many bytes follows the others.
+    /// Counts another message, whose packet of `bytes` follows the others.
     #[inline]
     pub(crate) fn add(&mut self, message: &PlainPublish<'_>, bytes: usize) {
         self.messages += 1;
@@ -75,7 +75,7 @@ impl Run {
         self.template_bytes += message.template_len() as u64;
     }
 
-    /// What share groups have booked for it.
+    /// Bookings of share groups for this run.
     pub(crate) fn booked(&self) -> Booked {
         match self.share {
             Some(_) => Booked::plain(self.messages, self.template_bytes),
@@ -83,7 +83,7 @@ impl Run {
         }
     }
 
-    /// Its messages, one by one: `packets` are its own.
+    /// Decodes the messages one by one from the run's `packets`.
     pub(super) fn deliveries(self, mut packets: &[u8]) -> impl Iterator<Item = Delivery> {
         let mut block = BytesMut::new();
         std::iter::from_fn(move || {
@@ -94,7 +94,7 @@ impl Run {
         })
     }
 
-    /// Memory that it stands for in a queue, in bytes.
+    /// Bytes that the run counts in a queue.
     pub(super) fn queued_bytes(&self) -> usize {
         self.bytes + size_of::<Numbered>()
     }
@@ -104,15 +104,15 @@ impl Run {
 #[derive(Debug, Default)]
 pub(super) struct Runs {
     runs: VecDeque<Numbered>,
-    /// The packets of all of them, from `read` on.
+    /// Packets of all runs, starting at `read`.
     packets: Vec<u8>,
     read: usize,
     messages: usize,
-    /// What they stand for in the queue.
+    /// Bytes that the runs count in the queue.
     bytes: usize,
 }
 
-/// The number is that of the run's first message; the others have those that follow.
+/// A run with the number of its first message; the others follow consecutively.
 #[derive(Debug)]
 struct Numbered {
     number: u64,
@@ -132,7 +132,7 @@ impl Runs {
         self.runs.front().map(|front| front.number)
     }
 
-    /// The share groups that messages are here for, and how many each time.
+    /// Share groups of the queued messages, with message counts; a group may occur more than once.
     pub(super) fn shares(&self) -> impl Iterator<Item = (NonZeroU64, usize)> {
         self.runs.iter().filter_map(|Numbered { run, .. }| Some((run.share?, run.messages as usize)))
     }
@@ -140,7 +140,7 @@ impl Runs {
     pub(super) fn push_back(&mut self, number: u64, run: Run, packets: &[u8]) {
         debug_assert_eq!(run.bytes, packets.len(), "a run has its packets");
         if self.packets.capacity() == 0 {
-            self.packets = SPARES.with(Spares::take).unwrap_or_default();
+            self.packets = POOL.with(BufferPool::take).unwrap_or_default();
         }
         self.messages += run.messages as usize;
         self.bytes += run.queued_bytes();
@@ -148,7 +148,7 @@ impl Runs {
         self.runs.push_back(Numbered { number, run });
     }
 
-    /// Takes the front out, and appends its packets to `packets`.
+    /// Takes the front run and appends its packets to `packets`.
     pub(super) fn take_front(&mut self, packets: &mut Vec<u8>) -> Option<Run> {
         let run = self.runs.pop_front()?.run;
         if self.runs.is_empty() && self.read == 0 && packets.is_empty() {
@@ -161,12 +161,12 @@ impl Runs {
         Some(run)
     }
 
-    /// Drops the oldest message; whether there was one.
+    /// Drops the oldest message; returns whether there was one.
     pub(super) fn drop_front(&mut self, dropped: &mut Dropped) -> bool {
         let Some(front) = self.runs.front_mut() else { return false };
         let packets = &self.packets[self.read..];
         let Some((message, rest)) = PlainPublish::split_first(front.run.wire.version, packets) else {
-            return false; // not with packets of our own
+            return false; // impossible: packets are our own
         };
         let mut first = Run::new(front.run.wire, front.run.share, front.run.share_key);
         first.add(&message, packets.len() - rest.len());
@@ -188,7 +188,7 @@ impl Runs {
         true
     }
 
-    /// Takes everything out, as single messages with their numbers.
+    /// Takes all runs as single messages with their numbers.
     pub(super) fn take_single(&mut self) -> Vec<(u64, Delivery)> {
         let Self { runs, packets, read, .. } = std::mem::take(self);
         let mut packets = &packets[read..];
@@ -201,7 +201,7 @@ impl Runs {
         single
     }
 
-    /// Drops the runs that no share group has sent.
+    /// Drops the runs without a share group.
     pub(super) fn drop_unshared(&mut self, dropped: &mut Dropped) {
         let Self { runs, packets, read, .. } = std::mem::take(self);
         let mut packets = &packets[read..];
@@ -215,21 +215,21 @@ impl Runs {
         }
     }
 
-    /// Forgets everything, and counts it among what is `dropped`.
+    /// Drops all runs and counts them in `dropped`.
     pub(super) fn clear(&mut self, dropped: &mut Dropped) {
         for Numbered { run, .. } in std::mem::take(self).runs {
             dropped.add_run(&run);
         }
     }
 
-    /// A run has left, and its packets are behind `read` or elsewhere.
+    /// Updates the totals for a removed run, whose packets lie before `read` or were moved away.
     fn gone(&mut self, run: Run) {
         self.messages -= run.messages as usize;
         self.bytes -= run.queued_bytes();
         self.compact();
     }
 
-    /// Gives memory back that holds nothing any more.
+    /// Frees or reuses memory that holds no packets any more.
     fn compact(&mut self) {
         if self.runs.is_empty() {
             self.packets.clear();
@@ -237,7 +237,7 @@ impl Runs {
             if self.packets.capacity() > KEPT_BYTES {
                 let burst = std::mem::take(&mut self.packets);
                 if burst.capacity() <= SPARE_BYTES_MAX {
-                    SPARES.with(|spares| spares.give(burst));
+                    POOL.with(|spares| spares.give(burst));
                 }
             }
             if self.runs.capacity() > KEPT_RUNS {
@@ -251,17 +251,17 @@ impl Runs {
 }
 
 thread_local! {
-    /// Empty queues' memory for packets.
-    static SPARES: Spares<Vec<u8>> = const { Spares::new() };
+    /// Pool of empty queues' packet buffers.
+    static POOL: BufferPool<Vec<u8>> = const { BufferPool::new() };
 }
 
-/// Bytes from which a run takes no more messages: what one receiver is sent at once has a bound.
+/// Bytes from which on a run takes no more messages; bounds a single write to a receiver.
 const RUN_BYTES: usize = 16 * 1024;
-/// Bytes that a spare has at most.
+/// Maximum size of a pooled buffer, in bytes.
 const SPARE_BYTES_MAX: usize = 128 * 1024;
 /// Bytes of memory that an empty queue keeps.
 const KEPT_BYTES: usize = 1024;
-/// Places for runs that it keeps.
+/// Capacity for runs that an empty queue keeps.
 const KEPT_RUNS: usize = 32;
-/// Bytes that have been read and still lie before the others.
+/// Bytes of read packets before the unread ones from which on these move to the front.
 const COMPACT_FROM: usize = 64 * 1024;

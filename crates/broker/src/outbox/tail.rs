@@ -1,13 +1,13 @@
-//! What waits on disk alone for a client: behind everything in its queue that is stored too.
+//! On-disk backlog of a client: messages that are on disk only, behind all stored messages of its queue in memory.
 //!
 //! ```text
 //!   newest                                                        oldest
-//!   appended ──► │ tail: places on disk │ ──read──► │ head: Queue │ ──► connection
+//!   appended ──► │ tail: offsets on disk │ ──read──► │ head: Queue │ ──► connection
 //! ```
 //!
-//! While there is a tail, new messages that are stored go to it; and all that wait do when the connection ends, if the
-//! session goes on. The connection reads the tail's first page whenever the head runs out. What is there only while it is not
-//! in memory has rules of its own: see `passing`.
+//! While there is a backlog, new stored messages join it. When the connection ends and the session continues, all
+//! stored messages do. The connection reads the first page of the backlog whenever the head runs out. Transient spill
+//! has further rules: see `passing`.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -16,66 +16,65 @@ use std::time::Instant;
 use tenbin_balancer::Availability;
 use tenbin_session::Delivery;
 
-use super::passing::Passed;
+use super::spill::Spilled;
 use super::{Outbox, Reader, State, WhenFull, Wire};
 use crate::durable::{Durable, Page, PageOf, Stored, StoredQueue, Tail};
 
 impl Outbox {
-    /// Where QoS 1 and 2 messages for the session are kept; `None`: nowhere, for it ends with its connection.
+    /// Persistent queue of the session's QoS 1 and 2 messages; `None` if the session ends with its connection.
     #[inline]
     pub(crate) fn stored(&self) -> Option<Arc<StoredQueue>> {
         self.stored.load_full().filter(|queue| !queue.is_temporary())
     }
 
-    /// The last queue on disk that the client has had: places that were given there are never given again.
+    /// The client's latest queue on disk, of any kind. Its offsets are never assigned again.
     pub(crate) fn any_queue(&self) -> Option<Arc<StoredQueue>> {
         self.stored.load_full()
     }
 
-    /// As [`Outbox::stored`], if new messages are kept there: not where the session is over and the next one has none.
+    /// Like [`Outbox::stored`], but `None` if that session is over and the next one has no queue.
     #[inline]
     pub(crate) fn keeps_in(&self) -> Option<Arc<StoredQueue>> {
         self.stored().filter(|queue| !queue.is_over())
     }
 
-    /// Whether there is such a place.
+    /// Whether [`Outbox::keeps_in`] has a queue.
     #[inline]
     pub(crate) fn is_stored(&self) -> bool {
         self.stored.load().as_ref().is_some_and(|queue| !queue.is_over() && !queue.is_temporary())
     }
 
-    /// Whether QoS 0 messages are kept as well, now; a hint.
+    /// Whether QoS 0 messages spill to disk at the moment; a hint.
     #[inline]
     pub(crate) fn keeps_unacknowledged(&self) -> bool {
         self.keeps_unacknowledged.load(Ordering::Relaxed)
     }
 
-    /// From now on they are kept there. To be called while there is no connection and before the session subscribes to
+    /// Sets the queue on disk from now on. To be called without a connection and before the session subscribes to
     /// anything.
     pub(crate) fn store_in(&self, queue: Option<Arc<StoredQueue>>) {
         self.stored.store(queue);
     }
 
-    /// A session of the last run goes on: with what waits.
+    /// Restores the queue and backlog of a session after a restart of the broker.
     pub(crate) fn restore(&self, queue: Arc<StoredQueue>, tail: Tail) {
         self.stored.store(Some(queue));
         self.change_tail(&mut self.state(), |known| *known = tail);
     }
 
-    /// Whether anything waits on disk alone; a hint.
+    /// Whether there is an on-disk backlog; a hint.
     #[inline]
     pub(crate) fn has_tail(&self) -> bool {
         self.has_tail.load(Ordering::Relaxed)
     }
 
-    /// Whether there is no room for another QoS 1 or 2 message: the client's share of the disk is used up, or its queue
-    /// where it has none there.
+    /// Whether another QoS 1 or 2 message has no room, on disk or, without a queue there, in memory.
     #[inline]
     pub(crate) fn is_over_quota(&self, now: Instant) -> bool {
         self.is_over_quota.load(Ordering::Relaxed) && self.is_still_over_quota(now)
     }
 
-    /// What has expired gives its place up.
+    /// Drops expired messages before it looks again.
     #[cold]
     fn is_still_over_quota(&self, now: Instant) -> bool {
         let mut state = self.state();
@@ -90,21 +89,21 @@ impl Outbox {
         is_over
     }
 
-    /// A QoS 1 or 2 message for this client is not taken in.
+    /// Counts a refused QoS 1 or 2 message for this client.
     #[cold]
     pub(crate) fn refuse(&self, client: u64) {
         self.common.metrics.refused_over_quota.add(1);
         self.common.concerns.refuse(client);
     }
 
-    /// Nor is one of QoS 0.
+    /// Counts a QoS 0 message that was dropped before it reached the queue.
     pub(crate) fn drop_newest(&self) {
         self.common.metrics.dropped_queue_full.add(1);
     }
 
-    /// Tells publishers whether there is no room; whether that is so.
+    /// Updates the publishers' hint whether the queue is over limit, and returns it.
     pub(super) fn tell_quota(&self, state: &State) -> bool {
-        // One that is empty uses nothing up, whatever the limit is.
+        // An empty backlog is within any limit, even zero.
         let is_used_up = |tail: &Tail| {
             let bytes = tail.disk_bytes();
             (bytes > 0 && bytes >= self.common.limits.stored_bytes) || tail.is_over_limit()
@@ -114,7 +113,7 @@ impl Outbox {
         is_over
     }
 
-    /// Tells publishers in what form the receiver gets QoS 0 messages.
+    /// Updates the publishers' hint in which form the receiver takes QoS 0 messages.
     pub(super) fn tell_form(&self, state: &State) {
         let keeps = self.tell_passing(state);
         if keeps != self.keeps_unacknowledged() {
@@ -124,8 +123,9 @@ impl Outbox {
         }
     }
 
-    /// Receiver: the page to be read now, if the head has run out; until [`Outbox::refill`] or [`Outbox::detach`] there is no
-    /// other.
+    /// Receiver: the page to read now, if the in-memory head runs out.
+    ///
+    /// There is no other page until [`Outbox::refill`] or [`Outbox::detach`].
     pub(crate) fn next_page(&self) -> Option<PageOf> {
         let mut state = self.state();
         let (mut messages, mut bytes) = state.queue.acknowledged_usage();
@@ -139,13 +139,13 @@ impl Outbox {
         Durable::first_page(&*self.stored.load_full()?, tail, PAGE_BYTES)
     }
 
-    /// Receiver: takes a page that was read into the queue. What is returned is not sent, and is done with: its time is over,
-    /// or it is no message for the client.
+    /// Receiver: adds a page from disk to the queue. Returns entries to be completed unsent: expired or not
+    /// deliverable.
     pub(crate) fn refill(&self, page: Page) -> Vec<Stored> {
         let mut guard = self.state();
         let State { queue, tail, attached, .. } = &mut *guard;
         let disk = self.disk();
-        let mut passed = disk.clone().map(Passed::of).unwrap_or_default();
+        let mut passed = disk.clone().map(Spilled::of).unwrap_or_default();
         let Some(known) = tail.as_mut().filter(|tail| *attached && tail.is_being_read()) else { return Vec::new() };
         let over = known.take_page(page, |mut delivery| {
             if let Some(stored) =
@@ -159,7 +159,7 @@ impl Outbox {
         if disk.as_ref().is_some_and(|disk| disk.is_temporary()) {
             over.iter().for_each(|&sequence| passed.leave(sequence));
         }
-        known.before = 0..0; // memory has some of it
+        known.before = 0..0; // void, since memory now has messages from the backlog
         queue.settle(&self.common.budget);
         self.change_tail(&mut guard, |_| {});
         self.at_rest.store(false, Ordering::Relaxed);
@@ -170,7 +170,7 @@ impl Outbox {
         over.into_iter().map(|sequence| Stored::new(sequence, false)).collect()
     }
 
-    /// Changes what is known of the tail, and what others see of it.
+    /// Changes the backlog and updates what other threads see of it.
     pub(super) fn change_tail<R>(&self, state: &mut State, change: impl FnOnce(&mut Tail) -> R) -> R {
         let tail = state.tail.get_or_insert_default();
         let result = change(tail);
@@ -188,21 +188,21 @@ impl Outbox {
 }
 
 impl State {
-    /// Whether a stored message has to go to the tail: something waits there already, or nobody reads.
+    /// Whether stored messages have to join the backlog, because it has messages or a page is being read.
     #[inline]
     pub(super) fn has_tail(tail: Option<&Tail>) -> bool {
         tail.is_some_and(|tail| !tail.is_empty() || tail.is_being_read())
     }
 }
 
-/// How much a delivery counts in a tail.
+/// Size of a delivery in the accounting of the backlog.
 pub(super) fn weight(delivery: &Delivery) -> usize {
     delivery.template.len()
 }
 
-/// Bytes of bodies that are read at once.
+/// Bytes of message bodies per page.
 const PAGE_BYTES: usize = 64 * 1024;
-/// Messages in the head, and their bytes, from which on there is no hurry.
+/// Messages and bytes in the head from which on it needs no refill.
 const REFILL_BELOW: usize = 64;
 const REFILL_BELOW_BYTES: usize = 32 * 1024;
 
@@ -249,7 +249,7 @@ mod tests {
         Page { messages, is_broken: false }
     }
 
-    /// What goes out now.
+    /// Takes all messages in memory.
     fn taken(outbox: &Outbox) -> Vec<String> {
         let mut batch = Batch::default();
         outbox.take_now(1000, 1 << 20, &mut batch);
@@ -262,13 +262,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_stored_waits_on_disk_alone_while_nobody_reads_and_comes_in_order() {
+    fn stored_messages_of_absent_client_are_read_back_in_order() {
         let outbox = outbox(100);
         push(&outbox, 1..=4);
         assert!(outbox.has_tail() && taken(&outbox).is_empty());
         outbox.attach(u32::MAX, None);
         assert_eq!((from(&outbox), from(&outbox)), (Some(1), None), "one page at a time");
-        // Meanwhile others come, and what is read may hold them already.
+        // A page may already contain messages that arrive during the read.
         push(&outbox, [5]);
         outbox.refill(page([1, 2]));
         push(&outbox, [6]);
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_stays_on_disk_and_what_follows_goes_behind_it() {
+    fn messages_without_room_stay_on_disk_in_order() {
         let outbox = outbox(2);
         outbox.attach(u32::MAX, None);
         push(&outbox, 1..=3);
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_in_memory_is_on_disk_alone_after_the_connection_and_a_late_page_is_nobody_s() {
+    fn detach_moves_head_to_backlog_and_voids_pending_page() {
         let outbox = outbox(100);
         outbox.attach(u32::MAX, None);
         push(&outbox, 1..=2);
@@ -309,13 +309,13 @@ mod tests {
         outbox.attach(u32::MAX, None);
         assert!(taken(&outbox).is_empty());
         assert_eq!(from(&outbox), Some(3));
-        // What is under way is not had again.
+        // In-flight messages are not queued again.
         outbox.refill(page([1, 2, 3, 4, 5]));
         assert_eq!(taken(&outbox), ["3", "4", "5"]);
     }
 
     #[test]
-    fn what_is_over_or_not_there_any_more_holds_nothing_up() {
+    fn expired_or_missing_entries_do_not_block_the_backlog() {
         let outbox = outbox(100);
         push(&outbox, 1..=3);
         outbox.attach(u32::MAX, None);
@@ -330,13 +330,13 @@ mod tests {
     }
 
     #[test]
-    fn a_tail_that_is_empty_is_no_reason_to_refuse_anything() {
+    fn empty_backlog_is_never_over_quota() {
         let outbox = outbox_with(100, 0);
         let with_tail = |tail| {
             outbox.change_tail(&mut outbox.state(), |known| *known = tail);
             outbox.is_over_quota(Instant::now())
         };
-        // Something is on its way to the disk, and not there yet.
+        // A message is being written.
         let mut tail = Tail::default();
         tail.unwritten = 1;
         assert!(!with_tail(tail));
@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn a_session_has_so_much_of_the_disk_and_no_more() {
+    fn session_disk_quota_is_enforced_and_freed() {
         let outbox = outbox_with(100, 20_000); // about 73 for each message
         push(&outbox, 1..=100);
         assert!(!outbox.is_over_quota(Instant::now()));

@@ -53,7 +53,7 @@ impl Outbox {
 }
 
 #[test]
-fn a_batch_wakes_a_waiting_receiver_once() {
+fn batch_wakes_waiting_receiver_once() {
     let outbox = outbox(100, WhenFull::DropOldest);
     let wakes = Arc::new(Wakes::default());
     let waker = Arc::clone(&wakes).into();
@@ -69,7 +69,7 @@ fn a_batch_wakes_a_waiting_receiver_once() {
 }
 
 #[test]
-fn a_member_that_is_blocked_is_woken_once_to_look_after_its_messages() {
+fn blocked_member_is_woken_once_for_its_backlog() {
     let outbox = outbox(100, WhenFull::DropOldest);
     outbox.join_group(GROUP, Arc::default());
     let wakes = Arc::new(Wakes::default());
@@ -87,7 +87,7 @@ fn a_member_that_is_blocked_is_woken_once_to_look_after_its_messages() {
 }
 
 #[test]
-fn what_goes_out_at_once_is_bounded_by_quota_and_socket() {
+fn takes_at_once_is_bounded_by_quota_and_socket() {
     let outbox = outbox(100, WhenFull::DropOldest);
     outbox.join_group(GROUP, Arc::default());
     assert_eq!(outbox.takes_at_once(), 0, "nobody has looked");
@@ -108,7 +108,7 @@ fn what_goes_out_at_once_is_bounded_by_quota_and_socket() {
 }
 
 #[test]
-fn the_newest_of_a_group_are_taken_back_in_their_order() {
+fn withdraw_newest_of_group_returns_them_in_order() {
     let outbox = outbox(100, WhenFull::DropOldest);
     outbox.join_group(GROUP, Arc::default());
     let qos = |number| if number % 3 == 0 { QoS::AtMostOnce } else { QoS::AtLeastOnce };
@@ -126,7 +126,7 @@ fn the_newest_of_a_group_are_taken_back_in_their_order() {
 }
 
 #[test]
-fn a_receiver_whose_socket_is_blocked_is_not_woken_but_for_control() {
+fn blocked_receiver_is_woken_only_for_control() {
     let outbox = outbox(100, WhenFull::DropOldest);
     let wakes = Arc::new(Wakes::default());
     let waker = Arc::clone(&wakes).into();
@@ -140,7 +140,7 @@ fn a_receiver_whose_socket_is_blocked_is_not_woken_but_for_control() {
 }
 
 #[test]
-fn mqtt_4_9_0_3_without_quota_qos_0_goes_on_and_the_rest_keeps_its_order() {
+fn mqtt_4_9_0_3_qos_0_goes_on_without_send_quota() {
     let outbox = outbox(100, WhenFull::DropOldest);
     let qos = [QoS::AtLeastOnce, QoS::AtMostOnce, QoS::ExactlyOnce, QoS::AtMostOnce];
     outbox.push(&mut (0..4).map(|n| delivery(qos[n as usize], n)).collect(), &mut Vec::new(), Instant::now());
@@ -151,7 +151,7 @@ fn mqtt_4_9_0_3_without_quota_qos_0_goes_on_and_the_rest_keeps_its_order() {
 }
 
 #[test]
-fn full_queue_drops_qos_0_as_it_says_and_gives_qos_1_back() {
+fn full_queue_drops_qos_0_by_policy_and_returns_qos_1() {
     let full = |when_full| {
         let outbox = outbox(3, when_full);
         let qos = [QoS::AtMostOnce, QoS::AtLeastOnce, QoS::AtMostOnce, QoS::AtMostOnce, QoS::AtLeastOnce];
@@ -169,7 +169,7 @@ fn full_queue_drops_qos_0_as_it_says_and_gives_qos_1_back() {
 }
 
 #[test]
-fn nothing_at_qos_0_waits_for_a_client_that_is_not_there() {
+fn qos_0_is_dropped_for_disconnected_client() {
     let outbox = outbox(100, WhenFull::DropOldest);
     let both = || vec![delivery(QoS::AtMostOnce, 0), delivery(QoS::AtLeastOnce, 1)];
     outbox.push(&mut both(), &mut Vec::new(), Instant::now());
@@ -182,7 +182,7 @@ fn nothing_at_qos_0_waits_for_a_client_that_is_not_there() {
     assert_eq!(outbox.common.budget.used(), 0);
 }
 
-/// The share group of [`shared`] messages.
+/// Share group of [`shared`] messages.
 const GROUP: NonZeroU64 = NonZeroU64::MIN;
 
 fn shared(qos: QoS, mark: u32) -> Delivery {
@@ -190,7 +190,7 @@ fn shared(qos: QoS, mark: u32) -> Delivery {
 }
 
 #[test]
-fn after_its_session_nothing_waits_in_a_queue() {
+fn closed_queue_accepts_no_messages() {
     let outbox = outbox(9, WhenFull::DropOldest);
     outbox.push(&mut vec![delivery(QoS::AtLeastOnce, 1)], &mut Vec::new(), Instant::now());
     outbox.detach_all();
@@ -200,7 +200,7 @@ fn after_its_session_nothing_waits_in_a_queue() {
 }
 
 #[test]
-fn mqtt_3_3_2_5_what_has_expired_makes_room() {
+fn mqtt_3_3_2_5_expired_messages_make_room() {
     let outbox = outbox(2, WhenFull::DropNewest);
     let now = Instant::now();
     let expiring = |mark| Delivery { expires_at: Some(now), ..delivery(QoS::AtLeastOnce, mark) };
@@ -212,7 +212,7 @@ fn mqtt_3_3_2_5_what_has_expired_makes_room() {
 }
 
 #[test]
-fn who_reads_gets_a_little_whatever_others_have_left_lying() {
+fn connected_client_has_a_floor_beyond_the_budget() {
     let budget = Arc::new(Budget::new(1 << 20));
     let limits = OutboxLimits::for_tests(1000, WhenFull::DropNewest);
     let outbox = |attached| {
@@ -245,9 +245,9 @@ fn who_reads_gets_a_little_whatever_others_have_left_lying() {
     budget.change(others, Usage::default());
 }
 
-/// What one leaves behind, another goes on in: also one that holds messages, and whose memory wraps around.
+/// Lanes reuse each other's buffers, also while they hold messages and when the contents wrap around.
 #[test]
-fn bursts_come_out_in_order_whosever_memory_they_lie_in() {
+fn bursts_in_reused_buffers_keep_their_order() {
     let (first, second) = (outbox(4000, WhenFull::DropNewest), outbox(4000, WhenFull::DropNewest));
     let push = |outbox: &Outbox, marks: std::ops::Range<u32>| {
         let mut batch = marks.map(|mark| delivery(QoS::AtLeastOnce, mark)).collect();
@@ -267,9 +267,9 @@ fn bursts_come_out_in_order_whosever_memory_they_lie_in() {
 }
 
 proptest! {
-    /// Against a plain list: what comes out is what went in, in order per kind, within the bounds. 256 cases.
+    /// Compares with a plain list: messages come out in order per kind and within the bounds. 256 cases.
     #[test]
-    fn the_queue_is_two_bounded_lists_emptied_by_age(
+    fn queue_matches_model_of_bounded_lists(
         steps in prop::collection::vec((any::<bool>(), 0usize..6, 0usize..4), 1..80),
         bound in 1usize..12,
     ) {
@@ -305,7 +305,7 @@ proptest! {
     }
 }
 
-/// Messages as packets, in batches of which each is one publisher's.
+/// Messages as ready-made packets, in a batch of one publisher.
 fn plain(outbox: &Outbox, share: Option<NonZeroU64>, marks: impl IntoIterator<Item = u32>) -> Batch {
     let topic = TopicName::try_from("a/b").unwrap();
     let wire = outbox.wire().expect("it takes packets");
@@ -317,8 +317,8 @@ fn plain(outbox: &Outbox, share: Option<NonZeroU64>, marks: impl IntoIterator<It
     batch
 }
 
-/// Messages that the budget knows of when it is told of all; it knew of nearly all before, and the receiver's task is not
-/// at rest where there is something to do.
+/// Messages in the budget after a settle. Checks that it knew of nearly all before, and that the receiver's task is not
+/// at rest while it has work.
 fn settled_messages(outbox: &Outbox) -> usize {
     let mut state = outbox.state();
     assert!(state.queue.is_nearly_settled());
@@ -328,7 +328,7 @@ fn settled_messages(outbox: &Outbox) -> usize {
 }
 
 #[test]
-fn who_has_found_nothing_rests_until_something_comes() {
+fn receiver_rests_until_new_messages_or_control() {
     let outbox = takes_packets(100, WhenFull::DropOldest);
     let rests = || {
         let mut batch = Batch::default();
@@ -381,7 +381,7 @@ fn runs_and_single_messages_keep_their_order() {
 }
 
 #[test]
-fn a_run_for_an_earlier_connection_becomes_single_messages() {
+fn run_for_earlier_connection_becomes_single_messages() {
     let outbox = takes_packets(100, WhenFull::DropOldest);
     let mut early = plain(&outbox, None, 0..2);
     let mut late = plain(&outbox, None, 2..4);
@@ -396,7 +396,7 @@ fn a_run_for_an_earlier_connection_becomes_single_messages() {
 }
 
 #[test]
-fn a_run_is_given_back_where_its_group_is_left_and_booked_as_it_was() {
+fn run_is_returned_when_its_member_leaves() {
     let outbox = takes_packets(100, WhenFull::DropOldest);
     let mut returned = Vec::new();
     let mut batch = plain(&outbox, Some(GROUP), 0..3);
@@ -413,7 +413,7 @@ fn a_run_is_given_back_where_its_group_is_left_and_booked_as_it_was() {
 }
 
 #[test]
-fn runs_of_no_group_are_dropped_where_its_client_goes_and_those_of_groups_are_given_back() {
+fn detach_drops_plain_runs_and_returns_shared_runs() {
     let outbox = takes_packets(100, WhenFull::DropOldest);
     outbox.join_group(GROUP, Arc::default());
     for (share, marks) in [(None, 0..3), (Some(GROUP), 3..5), (None, 5..6), (Some(GROUP), 6..8)] {
@@ -432,10 +432,9 @@ fn returned_by(outbox: &Outbox, batch: &mut Batch) -> Vec<Delivery> {
 }
 
 proptest! {
-    /// Runs are nothing but messages: queues that get the same as runs and as single messages let the same out, drop the
-    /// same, and give the same back. 256 cases.
+    /// Queues that get the same messages as runs and as single messages send, drop and return the same. 256 cases.
     #[test]
-    fn runs_do_as_single_messages(
+    fn runs_behave_like_single_messages(
         steps in prop::collection::vec((0u8..8, 0usize..6, 0usize..4), 1..80),
         bound in 1usize..16,
         drop_oldest in any::<bool>(),

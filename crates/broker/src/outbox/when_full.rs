@@ -1,17 +1,18 @@
 use serde::{Deserialize, Serialize};
 
-/// What a QoS 0 message does that finds no room in the queue of its receiver, which has less of it while the receiver is
-/// slow. QoS 1 and 2 messages are never pushed out.
+/// Overflow policy for QoS 0 messages. A slow receiver's queue has less room for them.
+///
+/// QoS 1 and 2 messages are never evicted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WhenFull {
-    /// It takes the place of the oldest QoS 0 message: who reads sees the newest state.
+    /// Replaces the oldest QoS 0 message, so that the receiver sees the newest state.
     #[default]
     DropOldest,
-    /// It is dropped.
+    /// Drops the new message.
     DropNewest,
-    /// It waits on disk, as a QoS 1 message does, while its receiver is slow. Without a store as `DropOldest`.
+    /// Keeps the message on disk, like a QoS 1 message, while its receiver is slow. Without a store: like `DropOldest`.
     Spool,
-    /// Its receiver is disconnected with Quota exceeded (0x97).
+    /// Disconnects the receiver with Quota exceeded (0x97).
     Disconnect,
 }

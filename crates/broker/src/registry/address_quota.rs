@@ -5,22 +5,22 @@ use dashmap::DashMap;
 
 use crate::admission::network;
 
-/// Sessions by the network address that began them, and how many one address may have.
+/// Counts sessions by the network address that began them, and bounds the sessions of one address.
 #[derive(Debug, Default)]
 pub(crate) struct AddressQuota {
     limits: SessionLimits,
-    /// Only addresses with a bound.
+    /// Addresses with a bound only.
     sessions: DashMap<IpAddr, u32>,
 }
 
-/// Sessions of one address; 0 = no bound.
+/// Bounds of the sessions of one address; 0 = no bound.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct SessionLimits {
     pub(crate) per_address: u32,
     pub(crate) per_loopback_address: u32,
 }
 
-/// One session that counts for an address, until it is dropped.
+/// A session that counts for an address, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct CountedSession {
     quota: Arc<AddressQuota>,
@@ -30,7 +30,7 @@ pub(crate) struct CountedSession {
 /// The address has as many sessions as it may have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct OverQuota {
-    /// Of the bound, in `[sessions]`.
+    /// Key of the bound in `[sessions]`.
     pub(crate) key: &'static str,
 }
 
@@ -39,8 +39,8 @@ impl AddressQuota {
         Arc::new(Self { limits, sessions: DashMap::new() })
     }
 
-    /// Counts a session that begins at `address`; `None` where the address has no bound. `before`: the session whose place it
-    /// takes.
+    /// Counts a session that begins at `address`; `None`: the address has no bound. `before`: the session that it
+    /// replaces.
     pub(crate) fn count(
         self: &Arc<Self>,
         address: IpAddr,
@@ -60,7 +60,7 @@ impl AddressQuota {
         Ok(Some(Box::new(CountedSession { quota: Arc::clone(self), address })))
     }
 
-    /// Counts a session of the last run, however many there are.
+    /// Counts a session of the last run, even above the bound.
     pub(crate) fn restore(self: &Arc<Self>, address: IpAddr) -> Option<Box<CountedSession>> {
         if self.maximum(address).0 == 0 {
             return None;
@@ -80,7 +80,7 @@ impl AddressQuota {
 }
 
 impl CountedSession {
-    /// With IPv6, its network of 64 bits.
+    /// The network address; of IPv6, the first 64 bits.
     pub(crate) fn address(&self) -> IpAddr {
         self.address
     }

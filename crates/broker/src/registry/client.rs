@@ -14,71 +14,71 @@ use super::partly_refused::PartlyRefused;
 use super::subscriptions::Subscriptions;
 use super::{CountedSession, NoClaim};
 use crate::auth::Rights;
-use crate::durable::{DurableSession, SafeAt};
+use crate::durable::{CommitPoint, DurableSession};
 use crate::memory::{Account, Charge, Kind, OverLimit};
 use crate::outbox::{Control, Outbox};
 use crate::router::{Receiver, RetainedPages};
 
-/// One session: what others may reach at any time, and the state that only its owner may.
+/// One session: parts that all threads may use, and the state that only its owner may use.
 #[derive(Debug)]
 pub(crate) struct Client {
     pub(crate) id: Text,
     pub(crate) number: u64,
     pub(crate) outbox: Arc<Outbox>,
     pub(crate) load: Arc<MemberLoad>,
-    /// What the session may; says whose it is.
+    /// The session's rights and its owner's identity.
     pub(crate) rights: Arc<Rights>,
-    /// Connections that have asked for the session; the newest one gets it. Written by whoever claims,
-    /// before it asks the owner to leave, and read by the owner once it has the state.
+    /// Number of claims; the newest one gets the session. Each claimant raises it before it asks the owner to leave,
+    /// and the owner reads it once it has the state.
     claims: AtomicU64,
-    /// Users who wait for the end of this anonymous session.
+    /// Number of users that wait for the end of this anonymous session.
     displacing: AtomicU32,
-    /// Tells those who wait for the state that there is a newer claim than theirs.
+    /// Notifies waiting claimants of a newer claim.
     newer_claim: Notify,
-    /// Held by the owning connection's task for the connection's whole life: a token of ownership rather than
-    /// a lock. It is fair, and nothing else is waited for while waiting for it.
+    /// Held by the owning connection's task for the connection's whole life: a token of ownership, not a lock.
+    /// It is fair. A task that waits for it waits for no other lock.
     state: Arc<Mutex<ClientState>>,
 }
 
-/// Session State (MQTT 5.0 §4.1) but for the waiting messages, which are in the outbox.
+/// Session State (MQTT 5.0 §4.1) without the queued messages, which are in the outbox.
 #[derive(Debug, Default)]
 pub(crate) struct ClientState {
-    /// Messages under way; `None` while they are with a connection, and before the first. Boxed, as whatever a connected
-    /// client needs no room for.
+    /// Messages in flight; `None` while a connection has them, and before the first one. Boxed, as all that a connected
+    /// client does not need.
     pub(crate) session: Option<Box<Session>>,
-    /// Messages under way are on disk alone: to be read when the client comes back.
+    /// Messages in flight are on disk only; they are read when the client comes back.
     pub(crate) has_unread: bool,
-    /// Boxed, as whatever few clients need.
+    /// Boxed, as all that few clients need.
     pub(crate) partly_refused: Option<Box<PartlyRefused>>,
     pub(crate) subscriptions: Subscriptions,
     /// For the session itself, from its first lease to its end.
     pub(crate) charge: Option<Charge>,
-    /// Retained messages that SUBSCRIBEs have asked for and that are not sent yet.
+    /// Retained messages for SUBSCRIBE that are not sent yet.
     pub(crate) retained_pages: RetainedPages,
-    /// Subscriptions that the router does not know: shared ones that are not allowed, and all others while the user is not
-    /// known.
+    /// Subscriptions that are not in the router: shared ones that are not allowed, and others while the user is
+    /// unknown.
     pub(crate) suspended: BTreeSet<TopicFilter>,
-    /// The change of rights that was taken over last.
+    /// The newest change of rights that was applied.
     pub(crate) rights_epoch: u64,
-    /// A connection has been accepted before: there is something to go on with.
+    /// A connection was accepted before, so that the session can go on.
     pub(crate) established: bool,
     /// The session is over and no longer in the registry.
     pub(crate) ended: bool,
-    /// What is on disk of the session; `None` = nothing.
+    /// The session's record on disk; `None` = none.
     pub(crate) durable: Option<Box<DurableSession>>,
     /// Counts the session for the address that began it; `None` = that address has no bound.
     pub(crate) counted: Option<Box<CountedSession>>,
-    /// When it is safe what has become of messages on the last connection.
-    pub(crate) settled_at: SafeAt,
-    /// A Will of this client is on disk: which of its Wills, those that were published just now included.
+    /// Commit point of the last connection's delivery updates.
+    pub(crate) settled_at: CommitPoint,
+    /// Number of this client's Will on disk, above those of its published Wills; `None` = no Will there.
     pub(crate) kept_will: Option<u16>,
-    /// The Will of the last connection, where it waits for its delay.
+    /// The Will of the last connection, during its delay.
     pub(crate) will: Option<Box<PendingWill>>,
-    /// When the last connection ended; `None` = it was in the last run, or there was none.
+    /// When the last connection ended; `None` = in the last run, or there was none.
     pub(crate) left_at: Option<Instant>,
-    /// When the session ends if nobody comes back; `None` = never, or connected.
+    /// When the session ends unless the client comes back; `None` = never, or connected.
     pub(crate) expires_at: Option<Instant>,
-    /// The earliest time at which the expiry queue looks at this session.
+    /// The earliest scheduled visit of the expiry queue.
     pub(crate) scheduled: Option<Instant>,
 }
 
@@ -96,7 +96,7 @@ pub(crate) struct PendingWill {
     pub(crate) due: Instant,
 }
 
-/// The right to a session's state, for as long as it is held.
+/// Exclusive right to a session's state, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Lease {
     pub(crate) client: Arc<Client>,
@@ -114,14 +114,14 @@ impl ChargedWill {
         Ok(Self { will: will.detach(), _charge: charge })
     }
 
-    /// A Will of the last run, whatever the limits say.
+    /// A Will of the last run, charged even above the limits.
     pub(crate) fn restored(will: Will, account: &Arc<Account>) -> Self {
         let charge = account.charge_always(Kind::Wills, will_bytes(&will));
         Self { will, _charge: charge }
     }
 }
 
-/// About the bytes of memory that a Will costs.
+/// Approximate bytes of memory of a Will.
 fn will_bytes(will: &Will) -> usize {
     let bytes = WILL_BYTES + will.topic.as_bytes().len() + will.payload.len();
     let Some(properties) = will.properties.as_deref() else { return bytes };
@@ -132,8 +132,9 @@ fn will_bytes(will: &Will) -> usize {
     bytes + texts.chain(correlation).chain(user_properties).sum::<usize>()
 }
 
-/// Bytes of memory of a session that is away, with a Client Identifier of `id_bytes`: measured and rounded up. With a
-/// store, its tables have the identifier in memory too, before and while they write it.
+/// Bytes of memory of a disconnected session with a Client Identifier of `id_bytes`; measured, rounded up.
+///
+/// With a store, its tables have the identifier in memory too, before and while they write it.
 pub(crate) fn session_bytes(id_bytes: usize, has_store: bool) -> usize {
     SESSION_BYTES + if has_store { 4 * id_bytes } else { id_bytes }
 }
@@ -157,8 +158,8 @@ impl Client {
         }
     }
 
-    /// Waits until the session is ours to end, asking its owner to leave. No newer claim is in the way: the owner of a session
-    /// that is to end cannot keep users waiting by connecting again and again.
+    /// Asks the owner to leave, and waits for the lease in order to end the session. Newer claims do not interrupt it:
+    /// else the owner of a session that has to end could keep users waiting by connecting again and again.
     pub(super) async fn displace(self: &Arc<Self>) -> Lease {
         let _displacing = Displacing::of(self);
         let claim = self.claims.fetch_add(1, Ordering::AcqRel) + 1;
@@ -179,7 +180,7 @@ impl Client {
         self.outbox.control(Control::TakenOver);
         let mut state = pin!(Arc::clone(&self.state).lock_owned());
         loop {
-            // Listens before it looks, so that no claim passes between the two.
+            // Registers before it checks, so that no claim is missed between the two.
             let mut newer_claim = pin!(self.newer_claim.notified());
             newer_claim.as_mut().enable();
             if self.claims.load(Ordering::Acquire) != claim {
@@ -192,20 +193,20 @@ impl Client {
         }
     }
 
-    /// Connections that have asked for the session so far.
+    /// Number of claims so far.
     #[cfg(test)]
     pub(crate) fn claims(&self) -> u64 {
         self.claims.load(Ordering::Acquire)
     }
 
-    /// The lease if nobody has it: for the expiry queue, which has nothing to say about a connected client.
+    /// Returns the lease if it is free. For the expiry queue, which leaves connected clients alone.
     pub(crate) fn try_lease(self: &Arc<Self>) -> Option<Lease> {
         let state = Arc::clone(&self.state).try_lock_owned().ok()?;
         Some(Lease { client: Arc::clone(self), state, claim: self.claims.load(Ordering::Acquire) })
     }
 }
 
-/// A user who waits for the end of an anonymous session, or has given up when this is dropped.
+/// A user that waits for the end of an anonymous session, until this is dropped.
 pub(super) struct Displacing<'a>(&'a Client);
 
 impl<'a> Displacing<'a> {
@@ -222,7 +223,7 @@ impl Drop for Displacing<'_> {
 }
 
 impl Lease {
-    /// The owner's account is charged for the session from now on, with all that it has. A new session brings its `charge`.
+    /// Charges the owner's account for the session and all that it has. `charge`: that of a new session.
     pub(crate) fn charge_to(&mut self, account: &Arc<Account>, charge: Charge) {
         match &mut self.state.charge {
             Some(known) => known.move_to(account),
@@ -232,7 +233,7 @@ impl Lease {
         self.state.subscriptions.move_to(account);
     }
 
-    /// Waits until a newer connection wants the session.
+    /// Waits until a newer connection claims the session.
     pub(crate) async fn superseded(&self) {
         loop {
             let mut newer_claim = pin!(self.client.newer_claim.notified());
@@ -244,8 +245,8 @@ impl Lease {
         }
     }
 
-    /// Whether a newer connection waits. To be asked after [`Outbox::attach`], which voids what was asked of the
-    /// owner before: a claim is counted before its owner is asked, so that one of the two always tells.
+    /// Whether a newer connection waits. Check this after [`Outbox::attach`], which drops earlier requests to the
+    /// owner. A claim is counted before it sends its request, so that the owner sees the one or the other.
     pub(crate) fn is_superseded(&self) -> bool {
         self.client.claims.load(Ordering::Acquire) != self.claim
     }

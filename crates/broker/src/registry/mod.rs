@@ -1,4 +1,4 @@
-//! All sessions by Client Identifier, and who owns each.
+//! All sessions by Client Identifier, and their owners.
 
 mod address_quota;
 mod client;
@@ -21,9 +21,8 @@ pub(crate) use subscriptions::SubscriptionLimits;
 
 /// The sessions of a broker, connected or not.
 ///
-/// A session belongs to one connection at a time: who has its [`Lease`]. A second connection with the same
-/// Client Identifier asks the first one to leave and waits for the lease, so that the state is never in two
-/// places.
+/// A session belongs to one connection at a time, the one that has its [`Lease`]. A second connection with the same
+/// Client Identifier asks the first one to leave and waits for the lease. So the state is never in two places.
 #[derive(Debug, Default)]
 pub(crate) struct ClientRegistry {
     clients: DashMap<Text, Arc<Client>>,
@@ -31,74 +30,76 @@ pub(crate) struct ClientRegistry {
     last_number: AtomicU64,
 }
 
-/// Why a session is not to be had.
+/// Why a session cannot be claimed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NoClaim {
-    /// A third connection of the same client id came while this one waited for the second to leave.
+    /// A newer connection with the same Client Identifier came while this one waited for the lease.
     Superseded,
-    /// It is another user's.
+    /// The session is another user's, or a user waits for its end.
     NotOurs,
 }
 
-/// A session that was claimed.
+/// A claimed session.
 #[derive(Debug)]
 pub(crate) enum Claimed {
-    /// The newcomer's own.
+    /// The claimant's own.
     Ours(Lease),
-    /// An anonymous client's, which has to end: the newcomer is a user. Then it is to be claimed again.
+    /// An anonymous client's, which has to end for a claimant that is a user. Claim the session again afterwards.
     ToEnd(Lease),
-    /// Another user's, as it turned out: to be given back.
+    /// Another user's, as the lease has shown. Give it back.
     Others(Lease),
 }
 
 impl ClientRegistry {
-    /// Waits until the session of `newcomer`'s Client Identifier is ours, asking its present owner to leave
-    /// `[MQTT-3.1.4-3]`. One that does not exist yet is made with `new`, which gets its number. Another user's is not
-    /// touched, unless a user wants the Client Identifier of an anonymous client. The new Client Identifier is kept, so it should keep nothing else alive: see [`Text::detach`].
-    pub(crate) async fn claim(&self, newcomer: &Principal, new: impl Fn(u64) -> Client) -> Result<Claimed, NoClaim> {
+    /// Claims the session of a Client Identifier: asks its owner to leave, and waits `[MQTT-3.1.4-3]`.
+    ///
+    /// A session that does not exist yet is made with `new`, which gets its number. The registry keeps its Client
+    /// Identifier, which should keep no other bytes alive: see [`Text::detach`]. Another user's session stays
+    /// untouched, unless a user wants the Client Identifier of an anonymous client.
+    pub(crate) async fn claim(&self, socket: &Principal, new: impl Fn(u64) -> Client) -> Result<Claimed, NoClaim> {
         loop {
-            let client = self.find_or_insert(&newcomer.client_id, &new);
-            if client.rights.yield_to(newcomer) {
+            let client = self.find_or_insert(&socket.client_id, &new);
+            if client.rights.yield_to(socket) {
                 let lease = client.displace().await;
                 // Its last owner may have ended it.
                 if lease.state.ended {
                     continue;
                 }
-                // The rules may have changed, by which the newcomer goes first.
-                let goes_first = client.rights.yield_to(newcomer);
+                // The rules that give precedence to the socket may have changed.
+                let goes_first = client.rights.yield_to(socket);
                 return Ok(if goes_first { Claimed::ToEnd(lease) } else { Claimed::Others(lease) });
             }
-            if !client.rights.belong_to(newcomer) || client.is_displaced() {
+            if !client.rights.belong_to(socket) || client.is_displaced() {
                 return Err(NoClaim::NotOurs);
             }
             let lease = client.claim().await?;
-            // Between finding it and having it, its last owner may have ended the session.
+            // Before the lease was free, the last owner may have ended the session.
             if lease.state.ended {
                 continue;
             }
-            // Or another one has had it meanwhile, or the rules have changed, by which anonymous clients are one user.
-            // A user who came before this claim waits behind it: nothing else would tell its owner to leave.
-            let is_ours = client.rights.belong_to(newcomer) && !client.is_displaced();
+            // Or another client had it meanwhile, or the rule has changed that anonymous clients are one user. A user
+            // that came before this claim waits behind it: nothing else would ask the new owner to leave.
+            let is_ours = client.rights.belong_to(socket) && !client.is_displaced();
             return Ok(if is_ours { Claimed::Ours(lease) } else { Claimed::Others(lease) });
         }
     }
 
-    /// A session of the last run: made with `new`, which gets its number.
+    /// Makes a session of the last run with `new`, which gets its number.
     pub(crate) fn restore(&self, id: &Text, new: impl Fn(u64) -> Client) -> Arc<Client> {
         self.find_or_insert(id, new)
     }
 
-    /// The session of this name.
+    /// The session of this Client Identifier.
     pub(crate) fn find(&self, id: &Text) -> Option<Arc<Client>> {
         self.clients.get(id).map(|client| Arc::clone(&client))
     }
 
-    /// Whether a session of this name exists.
+    /// Whether a session of this Client Identifier exists.
     pub(crate) fn contains(&self, id: &Text) -> bool {
         self.clients.contains_key(id)
     }
 
-    /// Forgets an ended session; a new one of the same name may be there already.
+    /// Removes an ended session, but not a newer one of the same Client Identifier.
     pub(crate) fn remove(&self, client: &Client) {
         self.clients.remove_if(&client.id, |_, other| other.number == client.number);
     }
@@ -154,7 +155,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whose_a_session_is_counts_when_its_last_owner_has_left() {
+    async fn claim_checks_the_owner_after_the_last_one_has_left() {
         let registry = ClientRegistry::default();
         let (inside, outside) = (anonymous("inside"), anonymous("outside"));
         let new = |number| client(&inside, number);

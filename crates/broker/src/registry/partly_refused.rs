@@ -4,8 +4,8 @@ use tenbin_codec::PacketId;
 
 /// Packet Identifiers of QoS 2 messages that some receivers got and others refused.
 ///
-/// The publisher is told 0x97 and forgets the message. Where that answer is lost it sends the message again, with DUP, and is
-/// told the same again: another copy would be the second one for those who got it.
+/// The publisher gets 0x97 and forgets the message. If that answer is lost, it sends the message again, with DUP.
+/// It gets the same answer then, since another copy would be the second one for some receivers.
 #[derive(Debug, Default)]
 pub(crate) struct PartlyRefused {
     /// In the order of refusal.
@@ -15,8 +15,8 @@ pub(crate) struct PartlyRefused {
 }
 
 impl PartlyRefused {
-    /// Remembers a refusal. Only the last `most` count: a publisher has no more unanswered messages than our Receive Maximum.
-    /// The identifiers that are forgotten for it.
+    /// Remembers a refusal, and returns identifiers that are forgotten for it. The last `most` suffice: a publisher has
+    /// no more unanswered messages than the broker's Receive Maximum.
     pub(crate) fn add(&mut self, id: PacketId, most: usize) -> Vec<PacketId> {
         self.remove(id);
         self.ids.insert(self.next_turn, id);
@@ -35,7 +35,7 @@ impl PartlyRefused {
         self.turns.contains_key(&id)
     }
 
-    /// The identifier is another message's.
+    /// Forgets an identifier that another message has now.
     pub(crate) fn remove(&mut self, id: PacketId) {
         if let Some(turn) = self.turns.remove(&id) {
             self.ids.remove(&turn);

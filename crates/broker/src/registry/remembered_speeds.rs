@@ -8,12 +8,11 @@ use tenbin_codec::{Text, TopicFilter};
 
 use crate::auth::{Identity, Principal};
 
-/// How fast clients worked in their share groups when they were last there: what is expected of them when they come
-/// back, until there is evidence.
+/// The last speeds of clients in their share groups: estimates until there is new evidence.
 ///
-/// Bounded in time and number; the oldest go first. Outlives sessions and groups, and the broker where that keeps things.
-/// An entry is of one size whatever it is about: it is known by a hash of user, Client Identifier and filter, with a key of
-/// its own, and if two had the same one, a client would begin with another's speed.
+/// Bounded in time and number; the oldest go first. Outlives sessions and groups, and with a store the process too.
+/// An entry has a fixed size. Its name is a keyed hash of user, Client Identifier and filter. If two names had the same
+/// hash, a client would begin with another's speed.
 #[derive(Debug)]
 pub(crate) struct RememberedSpeeds {
     limits: SpeedLimits,
@@ -22,42 +21,42 @@ pub(crate) struct RememberedSpeeds {
     entries: Mutex<Entries>,
 }
 
-/// How long, and how many; nothing is remembered where either is 0.
+/// How long and how many speeds are remembered; none if either is 0.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SpeedLimits {
     pub(crate) time: Duration,
     pub(crate) maximum: usize,
 }
 
-/// What names are hashed with. Nobody who does not know it can find two of one hash.
+/// Key of the hash of names. Without it, nobody can find two names of one hash.
 pub(crate) type SpeedKey = [u8; 32];
 
 /// One client's speed in one group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct KnownSpeed {
-    /// The hash.
+    /// The keyed hash.
     pub(crate) name: u64,
     pub(crate) processing_time: Duration,
     pub(crate) kept_at: Instant,
 }
 
-/// What has changed since it was asked for last.
+/// Changes since they were taken last.
 #[derive(Debug, Default)]
 pub(crate) struct SpeedChanges {
     pub(crate) kept: Vec<KnownSpeed>,
-    /// Names that were forgotten.
+    /// Names of forgotten speeds.
     pub(crate) gone: Vec<u64>,
 }
 
 #[derive(Debug, Default)]
 struct Entries {
     by_name: HashMap<u64, Entry>,
-    /// Names by number: the oldest first.
+    /// Names by number, the oldest first.
     by_age: BTreeMap<u64, u64>,
     next_number: u64,
-    /// From this number on nobody has asked for them.
+    /// Speeds from this number on have not been taken as changes.
     told_up_to: u64,
-    /// Names that were told and are forgotten.
+    /// Forgotten names that had been taken as changes.
     gone: Vec<u64>,
 }
 
@@ -73,20 +72,21 @@ impl RememberedSpeeds {
         Self { limits, key, entries: Mutex::default() }
     }
 
-    /// Keeps the processing time of a client that leaves the group of `filter`.
+    /// Remembers the processing time of a client that leaves the group of `filter`.
     pub(crate) fn keep(&self, client: &Principal, filter: &TopicFilter, processing_time: Duration, now: Instant) {
         let name = self.name(client, filter);
         self.insert(KnownSpeed { name, processing_time, kept_at: now }, now);
     }
 
-    /// Takes over what was known in the last run, the oldest first.
+    /// Restores the speeds of the last run, the oldest first.
     pub(crate) fn restore(&self, speeds: impl IntoIterator<Item = KnownSpeed>, now: Instant) {
         speeds.into_iter().for_each(|speed| self.insert(speed, now));
         let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
         entries.told_up_to = entries.next_number;
     }
 
-    /// What has changed since the last call: to be kept. Some that are forgotten may be missing, if there are many.
+    /// Takes the changes since the last call, to be stored. If many speeds were forgotten, some of their names may be
+    /// missing.
     pub(crate) fn take_changes(&self) -> SpeedChanges {
         let mut guard = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
         let entries = &mut *guard;
@@ -132,7 +132,7 @@ impl RememberedSpeeds {
         }
     }
 
-    /// What was kept of a client that comes to the group of `filter`.
+    /// The remembered processing time of a client that joins the group of `filter`.
     pub(crate) fn recall(&self, client: &Principal, filter: &TopicFilter, now: Instant) -> Option<Duration> {
         if self.limits.maximum == 0 {
             return None;
@@ -157,7 +157,7 @@ impl RememberedSpeeds {
     }
 }
 
-/// Forgotten names that are told; the others are old enough when they are read again.
+/// Forgotten names that are reported at most. The records of others are too old when they are read again.
 const GONE_MAX: usize = 100_000;
 
 #[cfg(test)]
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_speed_is_known_by_client_and_group_for_as_long_as_it_is_kept() {
+    fn speed_is_recalled_by_client_and_group_until_it_expires() {
         let stage = Stage::new(HOUR, 10);
         stage.keep("a", "$share/g/t", 25, Duration::ZERO);
         stage.keep("b", "$share/g/t", 50, Duration::ZERO);
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn another_user_of_the_same_client_identifier_has_a_speed_of_its_own() {
+    fn each_user_of_a_client_identifier_has_its_own_speed() {
         let stage = Stage::new(HOUR, 10);
         stage.keep("a@one", "$share/g/t", 25, Duration::ZERO);
         stage.keep("a@two", "$share/g/t", 5000, Duration::ZERO);
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn of_too_many_the_oldest_go() {
+    fn oldest_speeds_are_forgotten_above_the_maximum() {
         let stage = Stage::new(HOUR, 3);
         for (client, millis) in [("a", 1), ("b", 2), ("c", 3), ("a", 4), ("d", 5)] {
             stage.keep(client, "$share/g/t", millis, Duration::ZERO);
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn another_run_knows_what_this_one_told() {
+    fn stored_speeds_are_restored_in_the_next_run() {
         let stage = Stage::new(HOUR, 2);
         stage.keep("a", "$share/g/t", 25, Duration::ZERO);
         stage.keep("b", "$share/g/t", 50, HOUR / 2);
@@ -254,7 +254,7 @@ mod tests {
         };
         assert_eq!([recalled("a"), recalled("b")].map(|time| time.map(|time| time.as_millis())), [Some(25), Some(50)]);
         assert_eq!(next.speeds.take_changes().kept, []);
-        // One more, for which the oldest goes.
+        // One more, which replaces the oldest.
         stage.keep("c", "$share/g/t", 75, HOUR / 2);
         let then = stage.speeds.take_changes();
         assert_eq!((then.kept.len(), &then.gone[..]), (1, &[first.kept[0].name][..]));
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_remembered_where_that_is_switched_off() {
+    fn no_speed_is_remembered_with_time_or_maximum_zero() {
         for stage in [Stage::new(Duration::ZERO, 3), Stage::new(HOUR, 0)] {
             stage.keep("a", "$share/g/t", 1, Duration::ZERO);
             assert_eq!((stage.recall("a", "$share/g/t", Duration::ZERO), stage.len()), (None, 0));

@@ -9,13 +9,13 @@ use tenbin_codec::TopicFilter;
 use crate::memory::{Account, Charge, Kind};
 use crate::router::{Grant, is_in_tree};
 
-/// The subscriptions of one session, and what they weigh.
+/// The subscriptions of one session, and their charge.
 #[derive(Debug, Default)]
 pub(crate) struct Subscriptions {
     grants: HashMap<TopicFilter, Grant>,
     /// For all filters, see [`weight`]; `None` = no subscription yet.
     charge: Option<Charge>,
-    /// Filters of each wildcard pattern, by [`pattern`]; `None` = none.
+    /// Number of filters of each wildcard pattern, by [`pattern`]; `None` = no such filter.
     patterns: Option<Box<FxHashMap<u64, u32>>>,
 }
 
@@ -37,8 +37,8 @@ impl Subscriptions {
         self.grants.get(filter)
     }
 
-    /// Adds a subscription, or replaces that of the same filter, if the session and the account have room for it; whether
-    /// they have.
+    /// Adds a subscription, or replaces that of the same filter. Returns false if the session or the account has no
+    /// room for it.
     pub(crate) fn insert(
         &mut self,
         filter: &TopicFilter,
@@ -61,7 +61,7 @@ impl Subscriptions {
         true
     }
 
-    /// Adds a subscription of the last run, whatever the limits say.
+    /// Adds a subscription of the last run, even above the limits.
     pub(crate) fn restore(&mut self, filter: &TopicFilter, grant: Grant, account: &Arc<Account>) {
         if self.grants.insert(filter.detach(), grant).is_none() {
             let bytes = self.bytes() + weight(filter);
@@ -74,7 +74,7 @@ impl Subscriptions {
         self.charge.as_ref().map_or(0, Charge::bytes)
     }
 
-    /// The session is another account's from now on.
+    /// Moves the charge to another account.
     pub(crate) fn move_to(&mut self, account: &Arc<Account>) {
         self.charge.iter_mut().for_each(|charge| charge.move_to(account));
     }
@@ -83,7 +83,7 @@ impl Subscriptions {
         self.charge.get_or_insert_with(|| Charge::nothing(account, Kind::Subscriptions))
     }
 
-    /// Whether there was one.
+    /// Removes a subscription. Returns whether there was one.
     pub(crate) fn remove(&mut self, filter: &TopicFilter) -> bool {
         let removed = self.grants.remove(filter).is_some();
         if removed {
@@ -131,8 +131,8 @@ impl Subscriptions {
     }
 }
 
-/// A hash of where a filter has wildcards, and of its number of levels; `None` without wildcards. A topic matches at most one
-/// filter of each pattern in each share group, and one outside of them.
+/// A hash of the positions of a filter's wildcards and its number of levels; `None`: no wildcards. A topic matches at
+/// most one filter of each pattern in each share group, and one outside of share groups.
 fn pattern(filter: &TopicFilter) -> Option<u64> {
     if !filter.has_wildcard() {
         return None;
@@ -150,15 +150,16 @@ fn pattern(filter: &TopicFilter) -> Option<u64> {
     Some(hasher.finish())
 }
 
-/// About the bytes of memory that a subscription to `filter` costs at most, here and in the router's index: a level
-/// of a filter that is kept in the index's tree and nobody shares is a node of its own.
+/// Bytes of memory of a subscription to `filter`, here and in the router's index: an upper estimate.
+///
+/// A level that no other filter in the index's tree shares is a node of its own.
 fn weight(filter: &TopicFilter) -> usize {
     let nodes = if is_in_tree(filter) { filter.levels().count() } else { 0 };
     let group = if filter.is_shared() { GROUP_BYTES + filter.as_bytes().len() } else { 0 };
     SUBSCRIPTION_BYTES + 2 * filter.as_bytes().len() + nodes * NODE_BYTES + group
 }
 
-/// What a subscription, a node and a share group of one member cost in resident memory, measured and rounded.
+/// Resident memory of a subscription, a node, and a share group of one member; measured and rounded.
 const SUBSCRIPTION_BYTES: usize = 512;
 const NODE_BYTES: usize = 192;
 const GROUP_BYTES: usize = 896;
@@ -188,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_taken_out_weighs_nothing_any_more() {
+    fn removed_subscriptions_are_charged_no_more() {
         let (mut subscriptions, account) = (Subscriptions::default(), account(1 << 20));
         for text in ["a", "a/b/+", "$share/g/a", "a"] {
             assert!(subscriptions.insert(&filter(text), grant(), PLENTY, &account));
@@ -222,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn a_filter_that_is_there_already_needs_no_room_and_one_of_many_levels_much() {
+    fn replaced_filter_needs_no_room_and_a_deep_one_much() {
         let (mut subscriptions, account) = (Subscriptions::default(), account(1 << 20));
         let mut fits = |text: &str, count, bytes| {
             let limits = SubscriptionLimits { count, bytes, ..PLENTY };

@@ -1,43 +1,44 @@
-//! Which member of a share group gets a message: the balancer's pick, and what only the broker knows.
+//! Chooses the member of a share group for a message: the balancer's pick, corrected by broker state.
 
 use tenbin_balancer::{Availability, Dispatch, Explanation, Member, Members, Rng};
 
 use super::decisions::Decision;
-use super::shared::{GroupMember, SharedGroup, beginning};
+use super::share_group::{GroupMember, SharedGroup, beginning};
 
-/// Who of a group gets this message? The answer outlives all but the members.
+/// A request to choose a member for a message. The answer borrows only the members.
 #[derive(Clone, Copy)]
 pub(super) struct Question<'a, 'm> {
     pub(super) group: &'m SharedGroup,
     pub(super) members: &'a Members<'a, GroupMember>,
     pub(super) dispatch: &'m Dispatch,
-    /// For display.
+    /// For reports.
     pub(super) topic: &'m [u8],
 }
 
-/// Who gets a message, which is booked there then.
+/// The result of a choice. The message is booked on a chosen member.
 pub(super) enum Choice<'a> {
     Member(&'a Member<GroupMember>),
-    /// There are members, and none takes it now, or others wait already: it waits with the group.
+    /// No member takes the message now, or earlier messages wait: it goes to the group backlog.
     Nobody,
     /// The group has ended.
     NoMember,
 }
 
 impl<'a> Question<'a, '_> {
-    /// For a message that has just been published: nobody while earlier ones wait, or if a member has departed `since`.
+    /// Chooses for a new message. Returns nobody while earlier messages wait, or if a member has departed since epoch
+    /// `since`.
     #[inline]
     pub(super) fn choose_for_new(self, since: Option<u64>, rng: &mut Rng) -> Choice<'a> {
         let waiting = &self.group.waiting;
-        let has_departed = || since.is_some_and(|since| waiting.departures() != since);
-        // QoS 0 does not wait.
+        let has_departed = || since.is_some_and(|since| waiting.membership_epoch() != since);
+        // QoS 0 messages do not wait.
         let has_to_queue = || self.dispatch.is_acknowledged && (waiting.has_line() || has_departed());
         if has_to_queue() && !self.members.is_empty() {
             return Choice::Nobody;
         }
         match self.choose(rng) {
-            // Whoever takes messages from a member says that there is a line before it frees their keys: a pick that has
-            // found a key free finds that line too, or the earlier messages at their new member.
+            // A redelivery announces the backlog before it frees the member's keys. So a pick that found a key free
+            // sees the backlog here, or the earlier messages are with their new member.
             Choice::Member(member) if has_to_queue() => {
                 self.take_back(member);
                 Choice::Nobody
@@ -46,7 +47,7 @@ impl<'a> Question<'a, '_> {
         }
     }
 
-    /// For a message that has nothing to wait for.
+    /// Chooses for a message that no earlier one blocks.
     #[inline]
     pub(super) fn choose(self, rng: &mut Rng) -> Choice<'a> {
         let Self { group, members, dispatch, .. } = self;
@@ -62,7 +63,7 @@ impl<'a> Question<'a, '_> {
         }
     }
 
-    /// Who gets the message, now that a pick has booked it on `member`.
+    /// Confirms or corrects the choice, after a pick has booked the message on `member`.
     fn settle(self, member: &'a Member<GroupMember>) -> Choice<'a> {
         let packet_bytes = self.dispatch.bytes as usize;
         if !self.is_wanted_by(member) {
@@ -72,28 +73,29 @@ impl<'a> Question<'a, '_> {
         if member.value().outbox.takes(packet_bytes) {
             return Choice::Member(member);
         }
-        // Another one may take larger packets; if none does, the chosen one drops it by the rule.
+        // Another member may take larger packets. If none does, the chosen one drops the message by the rule for large
+        // packets.
         let able = |other: &Member<GroupMember>| self.is_wanted_by(other) && other.value().outbox.takes(packet_bytes);
         let Some(able) = self.members.pick_where(self.dispatch, able) else { return Choice::Member(member) };
         self.take_back(member);
         Choice::Member(able)
     }
 
-    /// Who drains wants nothing new, but what follows messages of the same key that it has; and QoS 0, which does not
-    /// wait for better times, is better off there than lost.
+    /// Returns whether a member should get the message. A draining member gets only messages that follow others of
+    /// their key there, and QoS 0 messages, which would otherwise be lost.
     fn is_wanted_by(self, member: &Member<GroupMember>) -> bool {
         let (load, Dispatch { is_acknowledged, .. }) = (member.load(), self.dispatch);
         load.availability() != Availability::Offline
             && (!is_acknowledged || !load.is_draining() || self.members.follows_others(member.id(), self.dispatch))
     }
 
-    /// A pick has booked the message on a member who does not get it.
+    /// Cancels the booking of a message on a member that does not get it.
     pub(super) fn take_back(self, member: &Member<GroupMember>) {
         member.load().taken_back(1, self.dispatch.bytes.into(), self.dispatch.at);
         not_given(self.members, self.dispatch, member);
     }
 
-    /// Keeps how the balancer came to pick a member, and what became of that.
+    /// Records how the balancer picked a member, and the outcome.
     #[cold]
     fn tell(self, picked: &Member<GroupMember>, explanation: Explanation, choice: &Choice<'_>) {
         let Self { group, members, dispatch, topic } = self;
@@ -124,7 +126,7 @@ impl<'a> Question<'a, '_> {
     }
 }
 
-/// A message whose booking on `member` has been taken back leaves its key too.
+/// Releases a message's key from `member`, after its booking there was cancelled.
 pub(super) fn not_given(members: &Members<'_, GroupMember>, dispatch: &Dispatch, member: &Member<GroupMember>) {
     if let Some(key) = dispatch.key.filter(|_| dispatch.is_acknowledged) {
         members.key_done(key, member.id());

@@ -1,8 +1,8 @@
-//! The last decisions of a share group: whom a message went to, and why.
+//! The last decisions of a share group: the member chosen for a message, and why.
 //!
 //! ```text
-//!   a pick ── due? one load ──no──► as ever
-//!                 │yes: at most one in a pause
+//!   a pick ── due? one load ──no──► no record
+//!                 │yes: at most once per pause
 //!                 └─► candidates, choice, reason ── try_lock ──► the last N, oldest out
 //! ```
 
@@ -15,22 +15,22 @@ use std::time::Duration;
 use tenbin_balancer::{Candidate, Nanos, Policy};
 use tenbin_codec::Text;
 
-/// How many decisions are kept, of each group and of all.
+/// Limits on recorded decisions, per group and in total.
 #[derive(Debug)]
 pub(crate) struct DecisionLimits {
-    /// Of each group; 0 = none.
+    /// Maximum per group; 0 = none.
     maximum: usize,
-    /// From one that is kept to the next of the same group, at least; a microsecond more for each member.
+    /// Minimum time between two recorded decisions of a group, plus a microsecond per member.
     pause: Duration,
-    /// Bytes of those of all groups. Relaxed: it guards nothing, and a race lets a few too many in.
+    /// Bytes of all groups' decisions. Relaxed: it guards nothing, and a race only admits a few too many.
     used: AtomicUsize,
 }
 
-/// Those of one group.
+/// The recorded decisions of one group.
 #[derive(Debug)]
 pub(super) struct Decisions {
-    /// From when on the next decision is kept, as the balancer counts time. Loaded by every pick, written by the one
-    /// that keeps its decision; relaxed, since it stands for itself.
+    /// Balancer time from which the next decision is recorded. Every pick loads it, and the one that records writes it.
+    /// Relaxed: no other memory depends on it.
     due_at: AtomicU64,
     kept: Mutex<Kept>,
     limits: Arc<DecisionLimits>,
@@ -40,31 +40,31 @@ pub(super) struct Decisions {
 struct Kept {
     ring: VecDeque<Decision>,
     bytes: usize,
-    /// Messages that the members had got when the last one came in, itself included.
+    /// Messages given to members up to and including the last recorded decision.
     counted: u64,
-    /// The last that was given.
+    /// Number of the last recorded decision.
     number: u64,
 }
 
-/// Whom one message went to.
+/// One decision: the member chosen for a message.
 #[derive(Debug, Clone)]
 pub(super) struct Decision {
-    /// From 1 on; given when it is kept.
+    /// Counted from 1; assigned when the decision is recorded.
     pub(super) number: u64,
     pub(super) at: Nanos,
-    /// The beginning, if it is long.
+    /// Cut if it is long.
     pub(super) topic: Box<str>,
-    /// Of the packet, about.
+    /// Approximate size of the packet.
     pub(super) bytes: u32,
     pub(super) policy: Policy,
-    /// `None`: nobody takes anything new, and it waits.
+    /// `None`: no member takes new messages, and the message waits.
     pub(super) chosen: Option<Text>,
     pub(super) reason: &'static str,
-    /// Members of the group.
+    /// Number of members in the group.
     pub(super) members: usize,
-    /// They, or some, by their Client Identifiers.
+    /// The members considered, or some of them, by Client Identifier.
     pub(super) candidates: Vec<(Text, Candidate)>,
-    /// Messages that members have got since the decision before, without being kept here.
+    /// Messages given to members since the previous recorded decision, without a record.
     pub(super) unrecorded: u64,
 }
 
@@ -80,13 +80,13 @@ impl Decisions {
         Self { due_at, kept: Mutex::default(), limits }
     }
 
-    /// Whether the decision at `now` is to be kept. All that most picks pay.
+    /// Returns whether the decision at `now` is to be recorded. Most picks pay only this load.
     #[inline]
     pub(super) fn is_due(&self, now: Nanos) -> bool {
         self.due_at.load(Ordering::Relaxed) <= now.0
     }
 
-    /// Of those who found that one is due, `true` for the one whose is. `members` are the group's.
+    /// Returns `true` for one of the pickers that found a decision due. `members`: size of the group.
     pub(super) fn claim(&self, now: Nanos, members: usize) -> bool {
         let due_at = self.due_at.load(Ordering::Relaxed);
         let pause_ns =
@@ -95,8 +95,7 @@ impl Decisions {
         due_at <= now.0 && self.due_at.compare_exchange(due_at, next, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 
-    /// Keeps a decision, unless somebody reads or writes these at the moment. `counted`: messages that the members had
-    /// got before it.
+    /// Records a decision, unless another thread holds the lock. `counted`: messages given to members before it.
     pub(super) fn keep(&self, mut decision: Decision, counted: u64) {
         let mut kept = match self.kept.try_lock() {
             Ok(kept) => kept,
@@ -120,7 +119,8 @@ impl Decisions {
         }
     }
 
-    /// Those that are kept, oldest first. Publishers do not wait for the copy: they keep theirs to themselves meanwhile.
+    /// Returns the recorded decisions, oldest first. Publishers do not wait for the copy: meanwhile they skip
+    /// recording.
     pub(super) fn copy(&self) -> Vec<Decision> {
         let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         kept.ring.iter().cloned().collect()
@@ -139,14 +139,14 @@ impl Drop for Decisions {
 }
 
 impl Decision {
-    /// What it weighs: the names are shared with the members while these are there, but may outlive them.
+    /// Memory of the decision. Names are shared with the members, but may outlive them.
     fn kept_bytes(&self) -> usize {
         let candidates = self.candidates.iter().map(|(name, _)| size_of::<(Text, Candidate)>() + name.len());
         size_of::<Self>() + self.topic.len() + candidates.sum::<usize>()
     }
 }
 
-/// Bytes of the decisions of all groups: a group that finds them used up lets go of its own oldest.
+/// Limit in bytes for the decisions of all groups. A group that reaches it drops its own oldest.
 const ALL_BYTES_MAX: usize = 64 << 20;
 
 #[cfg(test)]
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn one_is_due_in_a_pause_and_one_publisher_claims_it() {
+    fn one_decision_is_due_per_pause_and_claimed_once() {
         let decisions = decisions(8, Duration::from_millis(1));
         assert!(decisions.is_due(Nanos(5)));
         assert!(decisions.claim(Nanos(5), 3));
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn none_is_ever_due_where_none_is_kept_and_each_without_a_pause() {
+    fn no_decision_is_due_at_limit_zero_and_all_without_pause() {
         let none = decisions(0, Duration::ZERO);
         assert!(!none.is_due(Nanos(u64::MAX - 1)));
         let all = decisions(4, Duration::ZERO);
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_are_kept_and_say_how_many_went_by() {
+    fn last_decisions_are_kept_with_unrecorded_counts() {
         let decisions = decisions(2, Duration::ZERO);
         for (at, counted) in [(1, 0), (2, 1), (3, 10), (4, 11)] {
             decisions.keep(decision(at, "t"), counted);
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_publisher_does_not_wait_for_a_reader() {
+    fn publisher_does_not_wait_for_reader_of_decisions() {
         let decisions = decisions(4, Duration::ZERO);
         let reader = decisions.kept.lock().unwrap();
         decisions.keep(decision(1, "lost"), 0);
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn all_groups_together_have_a_bound_and_give_their_part_back() {
+    fn decisions_of_all_groups_are_bounded_and_released() {
         let limits = Arc::new(DecisionLimits::new(1_000_000, Duration::ZERO));
         let (one, other) = (Decisions::new(Arc::clone(&limits)), Decisions::new(Arc::clone(&limits)));
         let topic = "x".repeat(1 << 20);

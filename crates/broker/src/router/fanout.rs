@@ -7,49 +7,50 @@ use tenbin_codec::PlainPublish;
 use tenbin_session::Delivery;
 
 use super::SharedGroup;
-use crate::durable::{Durable, PublisherId, Room, SafeAt, StoredQueue};
+use crate::durable::{CommitPoint, Durable, PublisherId, Room, StoredQueue};
 use crate::outbox::{Batch, Outbox, Pressure, Wire};
 
 /// The deliveries of one batch, grouped by receiver, so that each receiver is locked and woken once.
 ///
-/// What is kept on disk is appended to the log before it is handed over, each message once with all its places: whatever
-/// becomes of the process, all of its receivers have it or none.
+/// Stored messages are appended to the log before the redelivery, each once with the entries of all its receivers. So
+/// either all receivers have a message after a crash, or none.
 #[derive(Debug, Default)]
 pub(super) struct Fanout {
-    /// The first `used` belong to this batch; the others keep their memory for the next.
+    /// The first `used` belong to this batch; the others keep their memory for the next one.
     parts: Vec<Part>,
     used: usize,
-    /// The place in `parts` behind the one that was found last.
+    /// Index in `parts` behind the part found last.
     next: usize,
-    /// Address of the outbox to place in `parts`; the part keeps the outbox alive.
+    /// Index in `parts` by address of the outbox, which the part keeps alive.
     places: FxHashMap<usize, usize>,
     waiting: usize,
-    /// Departures of members of keyed groups as they were before messages of these were added.
-    departures: Vec<(NonZeroU64, u64)>,
-    /// Some receiver has lagged since the last [`Fanout::take_pressure`].
+    /// Membership epochs of keyed groups from before messages of theirs were added.
+    membership_epoch: Vec<(NonZeroU64, u64)>,
+    /// A receiver has lagged since the last [`Fanout::take_pressure`].
     pressure: bool,
-    /// What members of share groups could not take, and their numbers.
+    /// Deliveries that members of share groups returned, with the numbers of these members.
     returned: Vec<(u64, Delivery)>,
-    /// What waits with share groups, behind all that goes to their members.
+    /// Messages for group backlogs. They go behind all deliveries to the groups' members.
     waiting_with_groups: Vec<(Arc<SharedGroup>, Delivery)>,
-    /// The numbers of these groups.
+    /// Numbers of the groups in `waiting_with_groups`.
     groups: FxHashSet<NonZeroU64>,
-    /// The message that is being published, by a number; never 0.
+    /// Number of the message that is being published; never 0.
     message: u32,
-    /// Messages that a receiver had no room for since the last [`Fanout::take_refused`]: one entry for each such receiver.
+    /// Messages that a receiver had no room for since the last [`Fanout::take_refused`]: one entry for each such
+    /// receiver.
     refused: Vec<u32>,
-    /// What is to be appended to the log, message by message.
+    /// Entries to append to the log, message by message.
     kept: Vec<Kept>,
-    /// Room on disk that is booked for `kept`, and whether the message that is being published has room there.
+    /// Disk space booked for `kept`, and whether it has room for the current message; `None` = not tried yet.
     booked: Option<Room>,
     room: Option<bool>,
-    /// Something is booked for the message that is being published: else it is not kept.
+    /// Space is booked for the message that is being published; otherwise it is not stored.
     is_booked: bool,
-    /// When all is safe that was appended since the last [`Fanout::take_safe_at`].
-    safe_at: SafeAt,
+    /// Commit point of everything appended since the last [`Fanout::take_safe_at`].
+    commit_point: CommitPoint,
 }
 
-/// One thing that is kept on disk of a message.
+/// One record of a message in the log.
 #[derive(Debug)]
 struct Kept {
     message: u32,
@@ -58,18 +59,18 @@ struct Kept {
 
 #[derive(Debug)]
 enum What {
-    /// The delivery at this place of a receiver's batch.
+    /// The delivery at index `place` of a receiver's batch.
     Delivery { part: usize, place: usize, queue: Arc<StoredQueue> },
-    /// One that waits with its group.
+    /// The message at index `place` of `waiting_with_groups`.
     Waiting { place: usize, queue: Arc<StoredQueue> },
     /// The publisher's Packet Identifier is in use.
     Held(PublisherId),
 }
 
-/// What one receiver gets.
+/// The deliveries to one receiver.
 #[derive(Debug)]
 struct Part {
-    /// The receiver's.
+    /// Session number of the receiver.
     number: u64,
     /// The receiver's connection when it was first chosen.
     connection: u32,
@@ -78,15 +79,15 @@ struct Part {
 }
 
 impl Fanout {
-    /// Another message is going to be published; its number, which no other message of the batch has.
+    /// Begins a message, and returns its number, which is unique in the batch.
     pub(super) fn begin_message(&mut self) -> u32 {
         self.message = self.message.checked_add(1).unwrap_or(1);
         (self.room, self.is_booked) = (None, false);
         self.message
     }
 
-    /// Whether the disk has room for the message that is being published, for all of its receivers or none. `must`: it is
-    /// not refused on a disk that is merely short.
+    /// Returns whether the disk has room for the message that is being published, once for all receivers. With `must`,
+    /// a disk that is merely short of space does not refuse it.
     pub(super) fn take_room(&mut self, durable: Option<&Durable>, bytes: usize, must: bool) -> bool {
         let Some(durable) = durable else { return true };
         if let Some(has_room) = self.room {
@@ -98,7 +99,7 @@ impl Fanout {
         has_room
     }
 
-    /// Room for the message that is being published, if there is any; whether there is.
+    /// Adds booked room for the message that is being published; returns whether there was any.
     pub(super) fn book(&mut self, room: Option<Room>) -> bool {
         let Some(room) = room else { return false };
         self.is_booked = true;
@@ -109,18 +110,18 @@ impl Fanout {
         true
     }
 
-    /// Whether something is booked for the message that is being published.
+    /// Returns whether space is booked for the message that is being published.
     pub(super) fn is_booked(&self) -> bool {
         self.is_booked
     }
 
-    /// Whether so much is collected that it has to be handed over before another message is published.
+    /// Returns whether the batch must be handed over before the next message.
     #[inline]
     pub(super) fn is_full(&self) -> bool {
         self.waiting >= BATCH_MAX
     }
 
-    /// `kept`: where the message is kept for this receiver, if it is.
+    /// Adds a delivery. `kept`: the receiver's stored queue, if the message goes there.
     #[inline]
     pub(super) fn add(
         &mut self,
@@ -146,11 +147,11 @@ impl Fanout {
         batch.add(delivery);
         let part = self.next - 1;
         self.keep(What::Delivery { part, place, queue });
-        // Not handed over here: the places of one message are appended together.
+        // No redelivery here: the entries of one message are appended together.
         self.waiting += 1;
     }
 
-    /// A message waits with its group: behind those that are here for the group's members.
+    /// Adds a message for a group's backlog, behind the deliveries in this batch to the group's members.
     pub(super) fn add_waiting(&mut self, group: &Arc<SharedGroup>, delivery: Delivery) {
         if let Some(queue) = group.stored().filter(|_| self.is_booked) {
             self.keep(What::Waiting { place: self.waiting_with_groups.len(), queue });
@@ -160,18 +161,18 @@ impl Fanout {
         self.waiting += 1;
     }
 
-    /// Whether a message waits here for this group.
+    /// Returns whether the batch has a message for this group's backlog.
     #[inline]
     pub(super) fn waits_with(&self, group: &SharedGroup) -> bool {
         !self.waiting_with_groups.is_empty() && self.groups.contains(&group.number())
     }
 
-    /// The publisher's Packet Identifier is kept with the message.
+    /// Stores the publisher's Packet Identifier with the message.
     pub(super) fn hold(&mut self, publisher: PublisherId) {
         self.keep(What::Held(publisher));
     }
 
-    /// It is not after all: this message is refused.
+    /// Undoes [`Fanout::hold`] for the current message, which is refused.
     pub(super) fn release(&mut self) {
         let message = self.message;
         self.kept.retain(|kept| kept.message != message || !matches!(kept.what, What::Held(_)));
@@ -181,7 +182,7 @@ impl Fanout {
         self.kept.push(Kept { message: self.message, what });
     }
 
-    /// A message as the packet that the receiver gets, for a share group or none.
+    /// Adds a message in the form of the packet that the receiver gets. `share`: its share group, if any.
     #[inline]
     pub(super) fn add_plain(
         &mut self,
@@ -196,7 +197,7 @@ impl Fanout {
 
     #[inline]
     fn batch_for(&mut self, number: u64, outbox: &Arc<Outbox>) -> &mut Batch {
-        // Whether to all or in turn: mostly the receivers come in the same order again.
+        // Receivers mostly come in the same order again, whether each message goes to all or to one in rotation.
         let next = if self.next < self.used { self.next } else { 0 };
         let is_next = |part: &Part| part.outbox.as_ref().is_some_and(|other| Arc::ptr_eq(other, outbox));
         let place = match self.parts.get(next) {
@@ -228,7 +229,7 @@ impl Fanout {
         }
     }
 
-    /// Hands everything over, but for what waits with groups: see [`Fanout::take_waiting`].
+    /// Hands everything over, except messages for group backlogs: see [`Fanout::take_waiting`].
     pub(super) fn flush(&mut self, durable: Option<&Durable>, now: Instant) {
         if !self.kept.is_empty() {
             self.append(durable);
@@ -258,15 +259,15 @@ impl Fanout {
         self.next = 0;
         self.places.clear();
         self.waiting = 0;
-        self.departures.clear();
+        self.membership_epoch.clear();
     }
 
-    /// Appends what is kept on disk, in the order in which it was published.
+    /// Appends the stored messages to the log, in the order of publication.
     #[inline(never)]
     fn append(&mut self, durable: Option<&Durable>) {
         let Some(durable) = durable else { return };
         let mut log = durable.append();
-        // What goes with its receiver's connection is safe as soon as it is somewhere.
+        // A queue that ends with its receiver's connection needs no commit.
         let mut has_to_last = false;
         for message in self.kept.chunk_by(|one, other| one.message == other.message) {
             let mut held = None;
@@ -294,78 +295,78 @@ impl Fanout {
             }
             log.close(held);
         }
-        // Where the disk is behind, whoever publishes waits for it all the same: else nothing would hold it up.
+        // If the disk is behind, publishers must wait for a commit in any case: nothing else would slow them down.
         has_to_last |= durable.is_behind();
-        let safe_at = if has_to_last { log.safe_at() } else { SafeAt::NOW };
+        let commit_point = if has_to_last { log.commit_point() } else { CommitPoint::NOW };
         if !has_to_last {
             log.without_hurry();
         }
         drop(log);
-        durable.before_receivers(safe_at);
-        self.safe_at = self.safe_at.and(safe_at);
+        durable.before_receivers(commit_point);
+        self.commit_point = self.commit_point.and(commit_point);
         self.kept.clear();
         self.kept.shrink_to(BATCH_MAX);
     }
 
-    /// A message of this group was added, whose member was picked after so many departures.
-    pub(super) fn picked_at(&mut self, group: NonZeroU64, departures: u64) {
-        if !self.departures.iter().any(|&(other, _)| other == group) {
-            self.departures.push((group, departures));
+    /// Records a group's membership epoch from before one of its members was picked.
+    pub(super) fn picked_at(&mut self, group: NonZeroU64, membership_epoch: u64) {
+        if !self.membership_epoch.iter().any(|&(other, _)| other == group) {
+            self.membership_epoch.push((group, membership_epoch));
         }
     }
 
-    /// Whether a member of this group has departed since messages of it were added.
-    pub(super) fn has_missed(&self, group: NonZeroU64, departures: u64) -> bool {
-        self.departures.iter().any(|&(other, since)| other == group && since != departures)
+    /// Returns whether a member of this group has departed since messages of the group were added.
+    pub(super) fn has_missed(&self, group: NonZeroU64, membership_epoch: u64) -> bool {
+        self.membership_epoch.iter().any(|&(other, since)| other == group && since != membership_epoch)
     }
 
-    /// Whether anything is there after [`Fanout::flush`].
+    /// Returns whether deliveries are left after [`Fanout::flush`].
     #[inline]
     pub(super) fn has_left(&self) -> bool {
         !self.returned.is_empty() || !self.waiting_with_groups.is_empty()
     }
 
-    /// Whether anything has to go to other members of its share groups.
+    /// Returns whether any deliveries must go to other members of their share groups.
     #[inline]
     pub(super) fn has_returned(&self) -> bool {
         !self.returned.is_empty()
     }
 
-    /// What has to go to other members of its share groups, and the numbers of those that had been chosen.
+    /// Takes the deliveries that must go to other members, each with the number of the member chosen before.
     pub(super) fn take_returned(&mut self) -> Vec<(u64, Delivery)> {
         std::mem::take(&mut self.returned)
     }
 
-    /// What waits with groups, in order; goes there behind what [`Fanout::take_returned`] says.
+    /// Takes the messages for group backlogs, in order. They belong behind those of [`Fanout::take_returned`].
     pub(super) fn take_waiting(&mut self) -> Vec<(Arc<SharedGroup>, Delivery)> {
         self.groups.clear();
         self.groups.shrink_to(BATCH_MAX);
         std::mem::take(&mut self.waiting_with_groups)
     }
 
-    /// A receiver has no room for the message that is being published.
+    /// Records that a receiver has no room for the message that is being published.
     pub(super) fn refuse_this(&mut self) {
         self.refused.push(self.message);
     }
 
-    /// A share group had no room for this message.
+    /// Records that a share group had no room for this message.
     pub(super) fn refuse(&mut self, message: u32) {
         self.refused.push(message);
     }
 
-    /// The messages that found no room: one entry for each receiver that had none.
+    /// Takes the numbers of refused messages: one entry for each receiver without room.
     pub(super) fn take_refused(&mut self) -> Vec<u32> {
         std::mem::take(&mut self.refused)
     }
 
-    /// Something was appended that is not collected here.
-    pub(super) fn append_until(&mut self, safe_at: SafeAt) {
-        self.safe_at = self.safe_at.and(safe_at);
+    /// Includes the commit point of messages that were appended elsewhere.
+    pub(super) fn append_until(&mut self, commit_point: CommitPoint) {
+        self.commit_point = self.commit_point.and(commit_point);
     }
 
-    /// When all that was appended is safe.
-    pub(super) fn take_safe_at(&mut self) -> SafeAt {
-        std::mem::take(&mut self.safe_at)
+    /// Takes the commit point of everything appended.
+    pub(super) fn take_safe_at(&mut self) -> CommitPoint {
+        std::mem::take(&mut self.commit_point)
     }
 
     #[cfg(test)]
@@ -373,15 +374,15 @@ impl Fanout {
         self.waiting.max(self.waiting_with_groups.len())
     }
 
-    /// Whether a receiver lagged, asked once per batch.
+    /// Takes whether a receiver lagged; called once per batch.
     pub(super) fn take_pressure(&mut self) -> bool {
         std::mem::take(&mut self.pressure)
     }
 }
 
-/// Deliveries that are held back at most, and those of one message beyond.
+/// Maximum number of deliveries in a batch, not counting those of its last message.
 const BATCH_MAX: usize = 2048;
-/// Bytes that all batches together keep place for.
+/// Bytes of buffers that all parts together keep after a redelivery.
 const KEPT_BYTES: usize = 1 << 20;
-/// Receivers' batches whose memory is kept.
+/// Maximum number of parts whose memory is kept.
 const KEPT: usize = 64;

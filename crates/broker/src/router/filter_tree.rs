@@ -3,23 +3,24 @@ use std::sync::Arc;
 
 use tenbin_codec::{TopicFilter, TopicName};
 
-use super::by_text::{ByText, Key};
+use super::hash_trie::{HashTrie, Key};
 use super::matches::MatchSetBuilder;
 use super::subscribers::Entry;
 
-/// One level of the tree of filters with wildcards. A clone shares what is below; a change copies the path from the root.
+/// One level of the tree of filters with wildcards. A clone shares the nodes below; a change copies the path from the
+/// root.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Node {
     children: Children,
     plus: Option<Arc<Self>>,
-    /// The filter that ends here.
+    /// Subscriptions to the filter that ends here.
     here: Entry,
-    /// The filter that goes on with `#` here.
+    /// Subscriptions to the filter that continues with `#` here.
     hash: Option<Arc<Entry>>,
 }
 
-/// The levels below one, by name. So many bytes fit in beside the node itself.
-pub(super) type Children = ByText<Node, 22>;
+/// The levels below a node, by name. Names of up to 22 bytes are stored inline.
+pub(super) type Children = HashTrie<Node, 22>;
 
 impl Node {
     pub(super) fn is_empty(&self) -> bool {
@@ -30,17 +31,17 @@ impl Node {
         &self.children
     }
 
-    /// Whether a filter goes on with a wildcard here.
+    /// Returns whether a filter continues with a wildcard here.
     pub(super) fn has_wildcard(&self) -> bool {
         self.plus.is_some() || self.hash.is_some()
     }
 
-    /// The level below of this name, in a filter or in a topic: `+` is a name like others.
+    /// Returns the level below with this name; `+` stands for the wildcard.
     pub(super) fn child(&self, level: &[u8], hasher: &RandomState) -> Option<&Self> {
         if level == b"+" { self.plus.as_deref() } else { self.children.get(&Key::new(level, hasher)) }
     }
 
-    /// Who subscribed to `filter`, which begins at this level.
+    /// Returns the subscriptions to `filter`, which begins at this level.
     pub(super) fn entry(&self, filter: &TopicFilter, hasher: &RandomState) -> Option<&Entry> {
         let mut node = self;
         for level in filter.levels() {
@@ -52,8 +53,10 @@ impl Node {
         Some(&node.here)
     }
 
-    /// Adds who subscribed to filters that match `topic`: level by level, for what is known of the nodes of one level is
-    /// found in any order, while to go down one branch after the other would mean to wait for each.
+    /// Adds the subscriptions to all filters that match `topic`.
+    ///
+    /// Goes level by level: the loads of one level's nodes overlap, while a depth-first search would wait for each
+    /// node.
     pub(super) fn collect<'a>(&'a self, topic: &TopicName, hasher: &RandomState, builder: &mut MatchSetBuilder<'a>) {
         if self.is_empty() {
             return;
@@ -95,9 +98,9 @@ impl Node {
         }
     }
 
-    /// Changes the entry of `filter`; what becomes empty is left out.
+    /// Changes the entry of `filter`, and removes nodes that become empty.
     pub(super) fn change(&mut self, filter: &TopicFilter, hasher: &RandomState, change: impl FnOnce(&mut Entry)) {
-        // Not by recursion: a filter may have many levels, and a thread has little stack.
+        // Not recursive: a filter may have many levels, and a thread's stack is small.
         let mut path = Vec::new();
         let mut node = Some(&*self);
         let mut is_prefix = false;
@@ -129,5 +132,5 @@ impl Node {
     }
 }
 
-/// Nodes that a topic leads to, mostly. Where filters have both a name and `+`, it leads to both.
+/// More nodes than most topics visit. Where filters have both the topic's level and `+`, a topic visits both.
 const NODES: usize = 32;

@@ -5,8 +5,8 @@ use tenbin_session::{Delivery, SharedDelivery};
 
 use super::Router;
 
-/// What a member of an ordered share group holds: the ordering key of a message that has to be acknowledged. The group
-/// gives the key to nobody else before it knows that all such messages are done with.
+/// The ordering key of an acknowledged message in an ordered share group, held by the member that has the message. The
+/// group gives the key to another member only after all such messages are completed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct HeldKey {
     group: NonZeroU64,
@@ -14,14 +14,14 @@ pub(crate) struct HeldKey {
 }
 
 impl HeldKey {
-    /// That of a message which a share group has given to its receiver.
+    /// Returns the key of a delivery in a member's queue.
     #[inline]
     pub(crate) fn of(delivery: &Delivery) -> Option<Self> {
         let key = ordering_key(delivery.share_key).filter(|_| delivery.published_qos.is_acknowledged())?;
         Some(Self { group: delivery.share?, key })
     }
 
-    /// That of one which has been sent.
+    /// Returns the key of a delivery that was sent.
     #[inline]
     pub(crate) fn of_sent(delivery: &SharedDelivery) -> Option<Self> {
         Some(Self { group: delivery.share, key: ordering_key(delivery.share_key)? })
@@ -29,8 +29,8 @@ impl HeldKey {
 }
 
 impl Router {
-    /// Messages are done with, or will not be done by the session of this number. Where the word is missing, the key
-    /// stays with its member a little longer (see [`tenbin_balancer::Members::key_done`]).
+    /// Reports messages as completed by this session, or no longer assigned to it. If a report is missing, the key
+    /// stays pinned a little longer (see [`tenbin_balancer::Members::key_done`]).
     #[inline]
     pub(crate) fn keys_done(&self, held: impl IntoIterator<Item = HeldKey>, number: u64) {
         for HeldKey { group, key } in held {
@@ -41,22 +41,22 @@ impl Router {
     }
 }
 
-/// The hash of an ordering key, as [`Delivery::share_key`] has it.
+/// Marks the hash of an ordering key, as [`Delivery::share_key`] holds it.
 pub(super) fn of_key(hash: u64) -> u64 {
     hash | IS_ORDERING_KEY
 }
 
-/// That of a Client Identifier.
+/// Marks the hash of a Client Identifier.
 pub(super) fn of_client(hash: u64) -> u64 {
     hash & !IS_ORDERING_KEY
 }
 
-/// The ordering key, if a group chose by one.
+/// Returns the ordering key, if the group chose by one.
 pub(super) fn ordering_key(share_key: Option<NonZeroU64>) -> Option<u64> {
     share_key.map(NonZeroU64::get).filter(|key| key & IS_ORDERING_KEY != 0)
 }
 
-/// The last bit of a hash, of which enough remain, tells the two kinds apart.
+/// The lowest bit of a hash tells the two kinds apart; enough bits remain.
 const IS_ORDERING_KEY: u64 = 1;
 
 #[cfg(test)]
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_are_held_by_what_has_to_be_acknowledged() {
+    fn only_acknowledged_deliveries_hold_keys() {
         let topic = TopicName::try_from("t").unwrap();
         let template = Publication::new(topic, Bytes::new()).template(&mut BytesMut::new());
         let group = NonZeroU64::MIN;

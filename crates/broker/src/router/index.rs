@@ -9,12 +9,12 @@ use tenbin_balancer::Nanos;
 use tenbin_codec::{SharedFilter, TopicFilter, TopicName};
 
 use super::Receiver;
-use super::by_text::{ByText, Key};
 use super::filter_tree::{Children, Node};
+use super::hash_trie::{HashTrie, Key};
 use super::key_hasher::KeyHasher;
 use super::matches::{MatchSet, MatchSetBuilder};
+use super::share_group::{GroupMember, GroupQueues, SharedGroup};
 use super::share_rules::ShareRules;
-use super::shared::{GroupMember, GroupQueues, SharedGroup};
 use super::subscribers::{Entry, Subscriber};
 use super::unread::UnreadGroups;
 use super::versions::{Part, Parts, Versions};
@@ -22,34 +22,35 @@ use crate::auth::Access;
 
 /// All subscriptions of all sessions.
 ///
-/// Readers load one snapshot and take no lock. A writer copies the path to what it changes, publishes the new
-/// snapshot and then raises versions; writers take turns on a mutex that readers never see.
+/// Readers load one snapshot and take no lock. A writer copies the path to its change, publishes the new snapshot and
+/// then raises versions. A mutex that readers never take serializes writers.
 #[derive(Debug)]
 pub(super) struct FilterIndex {
     snapshot: ArcSwap<Snapshot>,
     versions: Versions,
     writers: Mutex<()>,
-    /// Written under `writers`, which every group is founded under.
+    /// Written under `writers`, under which all groups are created.
     rules: ArcSwap<ShareRules>,
     queues: Arc<GroupQueues>,
     access: Arc<Access>,
-    /// Of filters, their levels and share names.
+    /// Hashes filters, their levels and share names.
     hasher: RandomState,
     /// Live groups by number, for messages that come back from a member.
     groups: DashMap<NonZeroU64, Arc<SharedGroup>>,
-    /// The number that the next group gets; only writers of the index touch it.
+    /// Number of the next group; only writers of the index use it.
     next_group: AtomicU64,
 }
 
-/// Filters without wildcards are found by their whole text; the others, and a few more, in a tree, level by level.
+/// Filters without wildcards are found by their whole text. A tree holds the others level by level, and those of
+/// [`is_in_tree`].
 #[derive(Debug, Clone, Default)]
 struct Snapshot {
-    exact: ByText<Entry, 62>,
+    exact: HashTrie<Entry, 62>,
     wildcards: Node,
 }
 
 impl FilterIndex {
-    /// `access` is what the rights of all receivers are rights to.
+    /// Creates an empty index. `access`: the access control to which all receivers' rights refer.
     pub(super) fn new(rules: ShareRules, queues: Arc<GroupQueues>, access: Arc<Access>) -> Self {
         Self {
             snapshot: ArcSwap::default(),
@@ -64,7 +65,7 @@ impl FilterIndex {
         }
     }
 
-    /// The group of a share name and a filter.
+    /// Returns the group of a share name and a filter.
     pub(super) fn group(&self, shared: &SharedFilter) -> Option<Arc<SharedGroup>> {
         let snapshot = self.snapshot.load();
         let entry = snapshot.entry(&shared.filter, self.hasher())?;
@@ -79,16 +80,16 @@ impl FilterIndex {
         self.groups.iter().map(|group| Arc::clone(&group))
     }
 
-    /// What new groups choose by, and those that are there: from now on, or from when their publishers have noticed.
+    /// Replaces the rules of new and existing groups. Publishers apply a new key once they see the raised version.
     pub(super) fn set_rules(&self, rules: ShareRules) {
         let _writer = self.writers.lock().unwrap_or_else(PoisonError::into_inner);
         let changed = self.groups.iter().filter(|group| group.set_rules(rules.of(group.name()))).count();
         self.rules.store(Arc::new(rules));
-        self.invalidate(); // routes know keys
+        self.invalidate(); // cached routes contain ordering keys
         tracing::info!(groups = self.groups.len(), changed, "rules of share groups");
     }
 
-    /// Of the keys and names that groups choose by.
+    /// Hasher of the keys and names by which groups choose.
     pub(super) fn keys(&self) -> &KeyHasher {
         &self.queues.keys
     }
@@ -101,7 +102,7 @@ impl FilterIndex {
         &self.hasher
     }
 
-    /// Groups that a subscription to what the broker tells of them may be about; see [`Router::watched_groups`].
+    /// Returns groups that a subscription to the broker's share reports may cover; see [`Router::watched_groups`].
     ///
     /// [`Router::watched_groups`]: super::Router::watched_groups
     pub(super) fn watched_groups(&self, after: u64, most: usize, far: bool) -> Vec<Arc<SharedGroup>> {
@@ -115,7 +116,7 @@ impl FilterIndex {
         watched
     }
 
-    /// Messages whose group ended before anybody got them.
+    /// Counts messages whose group ended before a member got them.
     pub(super) fn count_dropped(&self, count: u64) {
         self.queues.metrics.dropped_offline.add(count);
     }
@@ -124,13 +125,13 @@ impl FilterIndex {
         &self.versions
     }
 
-    /// The part that a topic's matches belong to.
+    /// Returns the part of the index that a topic's matches belong to.
     pub(super) fn part_of(&self, topic: &TopicName) -> Part {
         let first = topic.as_bytes().split(|&byte| byte == b'/').next();
         Part::of(first.unwrap_or_default(), self.hasher())
     }
 
-    /// What was matched before does not hold any more.
+    /// Invalidates all matches made before.
     pub(super) fn invalidate(&self) {
         self.versions.raise(Parts::ALL);
     }
@@ -140,7 +141,7 @@ impl FilterIndex {
         self.writers.try_lock().is_err()
     }
 
-    /// Begins changes that readers see together, at its end. Other writers wait until then.
+    /// Begins changes that readers see together when the [`Edit`] is dropped. Other writers wait until then.
     pub(super) fn edit(&self) -> Edit<'_> {
         let writer = self.writers.lock().unwrap_or_else(PoisonError::into_inner);
         let next = Snapshot::clone(&self.snapshot.load());
@@ -176,7 +177,7 @@ impl Edit<'_> {
         self.change(filter, |entry| entry.subscribers.remove(number));
     }
 
-    /// Adds a member to the group of a share name and a filter, which the first member founds.
+    /// Adds a member to the group of a share name and a filter; the first member creates it.
     pub(super) fn join(&mut self, shared: &SharedFilter, receiver: &Receiver, member: GroupMember, now: Nanos) {
         let index = self.index;
         self.change(&shared.filter, |entry| {
@@ -196,7 +197,7 @@ impl Edit<'_> {
         });
     }
 
-    /// Takes a member out of its group, which goes with the last one.
+    /// Removes a member from its group, which ends with its last member.
     pub(super) fn leave(&mut self, shared: &SharedFilter, number: u64) {
         let index = self.index;
         self.change(&shared.filter, |entry| {
@@ -206,7 +207,7 @@ impl Edit<'_> {
                 if group.members.is_empty() {
                     index.groups.remove(&group.number());
                     entry.groups.set(&name, None);
-                    group.end(); // under our lock, as what is kept of its successor
+                    group.end(); // under the writers' lock, like the creation of a successor's stored queue
                 }
             }
         });
@@ -244,8 +245,8 @@ impl Snapshot {
         }
     }
 
-    /// Who is subscribed to what the broker tells of share groups, if anybody is; with `far`, also by a filter that is
-    /// about all of `$SYS`.
+    /// Returns the subscriptions to share reports, if there are any. With `far`, filters that cover all of `$SYS` also
+    /// count.
     fn watch(&self, far: bool, hasher: &RandomState) -> Option<Watch<'_>> {
         let sys = self.wildcards.child(b"$SYS", hasher)?;
         if far && sys.has_wildcard() {
@@ -256,10 +257,10 @@ impl Snapshot {
     }
 }
 
-/// Of which share groups somebody may want to hear.
+/// Share groups whose reports a subscription may cover.
 enum Watch<'a> {
     All,
-    /// Those whose names are here.
+    /// Groups with these share names.
     Some(&'a Children),
 }
 
@@ -272,7 +273,8 @@ impl Watch<'_> {
     }
 }
 
-/// Whether a filter is found in the tree. So are those below `$SYS/share/`: whether there are any is asked there.
+/// Returns whether the tree holds a filter. It also holds those below `$SYS/share/`, so that a look-up can tell if
+/// there are any.
 pub(crate) fn is_in_tree(filter: &TopicFilter) -> bool {
     filter.has_wildcard() || filter.as_bytes().starts_with(b"$SYS/share/")
 }

@@ -1,6 +1,6 @@
 use std::fmt;
 
-/// A text that is kept where its owner is, if it has at most `N` bytes: nobody who compares it goes after a pointer.
+/// A text stored inline if it has at most `N` bytes, so that comparisons follow no pointer.
 #[derive(Clone)]
 pub(super) enum InlineText<const N: usize> {
     Short { len: u8, bytes: [u8; N] },

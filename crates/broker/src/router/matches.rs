@@ -5,44 +5,44 @@ use tenbin_codec::{QoS, TopicName};
 
 use super::key_hasher::KeyHasher;
 use super::ordering_key::TopicKey;
-use super::shared::SharedGroup;
+use super::share_group::SharedGroup;
 use super::subscribers::{Entry, Subscriber};
 use crate::auth::Access;
 use crate::outbox::Outbox;
 
-/// Everybody who receives what is published to one topic.
+/// All receivers of messages to one topic.
 #[derive(Debug, Default)]
 pub(crate) struct MatchSet {
-    /// One for each session, however many of its subscriptions match.
+    /// One per session, however many of its subscriptions match.
     pub(super) targets: Vec<Target>,
-    /// One member of each gets a message.
+    /// Share groups, of each of which one member gets a message.
     pub(super) groups: Vec<Route>,
     /// Hash of the topic, if there are groups.
     pub(super) topic: u64,
 }
 
 impl MatchSet {
-    /// Whether nobody wants it.
+    /// Returns whether no subscription matches.
     pub(super) fn is_empty(&self) -> bool {
         self.targets.is_empty() && self.groups.is_empty()
     }
 
-    /// Bytes of memory of its lists.
+    /// Returns the bytes of memory of its lists.
     pub(super) fn bytes(&self) -> usize {
         self.targets.capacity() * size_of::<Target>() + self.groups.capacity() * size_of::<Route>()
     }
 
-    /// Sessions that receive a copy; members of share groups are not among them.
+    /// Returns the number of sessions that receive a copy, without members of share groups.
     pub(crate) fn receivers(&self) -> usize {
         self.targets.len()
     }
 }
 
-/// The way to one share group.
+/// The route to one share group.
 #[derive(Debug)]
 pub(super) struct Route {
     pub(super) group: Arc<SharedGroup>,
-    /// By what the topic's messages keep their order in it.
+    /// The ordering key of the topic's messages in the group.
     pub(super) key: TopicKey,
 }
 
@@ -51,14 +51,15 @@ pub(super) struct Route {
 pub(super) struct Target {
     pub(super) number: u64,
     pub(super) outbox: Arc<Outbox>,
-    /// How it receives what others publish; `None` = not at all.
+    /// Terms for messages of other publishers; `None` = it receives none.
     pub(super) terms: Option<Terms>,
-    /// How it receives what it published itself, where No Local makes that differ.
+    /// Terms for its own messages, if No Local makes them differ.
     pub(super) own_terms: Option<Option<Terms>>,
 }
 
-/// What all the matching subscriptions of one session come to (MQTT 5.0 §3.3.4): one copy, at the highest QoS
-/// `[MQTT-3.3.4-2]`, with all identifiers `[MQTT-3.3.4-4]`.
+/// Merged options of all matching subscriptions of one session (MQTT 5.0 §3.3.4).
+///
+/// One copy, at the highest QoS `[MQTT-3.3.4-2]`, with all identifiers `[MQTT-3.3.4-4]`.
 #[derive(Debug, Clone)]
 pub(super) struct Terms {
     pub(super) qos: QoS,
@@ -66,14 +67,15 @@ pub(super) struct Terms {
     pub(super) identifiers: Option<Arc<Box<[u32]>>>,
 }
 
-/// Collects filters that match, and merges the subscriptions of one session. Who may not receive the topic is left out.
+/// Collects matching filters, and merges the subscriptions of each session. Sessions without the right to receive the
+/// topic are left out.
 #[derive(Debug)]
 pub(super) struct MatchSetBuilder<'a> {
     topic: &'a TopicName,
     keys: &'a KeyHasher,
-    /// Everybody may receive everything, so that nobody's rights need to be looked at.
+    /// All sessions may receive all topics, so rights need no check.
     is_open: bool,
-    /// The first filter: mostly it is the only one, and then there is nothing to merge.
+    /// The first filter. Mostly it is the only one, and there is nothing to merge.
     first: Option<&'a Entry>,
     others: Vec<&'a Entry>,
 }
@@ -83,7 +85,7 @@ impl<'a> MatchSetBuilder<'a> {
         Self { topic, keys, is_open: access.is_open(), first: None, others: Vec::new() }
     }
 
-    /// Nothing is read of it yet: what is looked for next does not wait for that.
+    /// Adds a filter's entry without reading it, so that the next look-up does not wait for its memory.
     #[inline]
     pub(super) fn add(&mut self, entry: &'a Entry) {
         if self.first.is_none() {
@@ -128,14 +130,14 @@ impl<'a> MatchSetBuilder<'a> {
         for entry in std::iter::once(&first).chain(&self.others) {
             entry.subscribers.for_each(|subscriber| {
                 if self.may_receive(subscriber) {
-                    // With the number beside it: a sort reads nothing else.
+                    // The number is stored beside it, so that the sort reads nothing else.
                     subscribers.push((subscriber.number, subscriber));
                 }
             });
         }
         subscribers.sort_by_key(|(number, _)| *number); // stable: filters stay in order
-        // To count one more reference waits for a queue's memory, of one queue after the other. To read does not: so what
-        // the first ones need is on its way together.
+        // Each increment of a reference counter below would wait for the memory of its queue, one after the other.
+        // Reads do not wait, so this prefetches the first counters together.
         subscribers.iter().take(FEW).for_each(|(_, subscriber)| {
             black_box(Arc::strong_count(&subscriber.outbox));
         });
@@ -149,10 +151,10 @@ impl<'a> MatchSetBuilder<'a> {
     }
 }
 
-/// Filters of which a message is mostly for fewer.
+/// More filters than most messages match.
 const FEW: usize = 16;
 
-/// The target of one session, of whose number and subscriptions this is.
+/// Merges the subscriptions of one session, each with the session's number.
 fn target(subscriptions: &[(u64, &Subscriber)]) -> Target {
     let no_local = subscriptions.iter().any(|(_, subscription)| subscription.grant.options.no_local);
     let all = || subscriptions.iter().map(|(_, subscription)| *subscription);
@@ -182,7 +184,7 @@ fn terms<'a>(subscriptions: impl Iterator<Item = &'a Subscriber>) -> Option<Term
 }
 
 impl Target {
-    /// How this session receives what `publisher` published.
+    /// Returns the terms on which this session receives messages of `publisher`.
     pub(super) fn terms_for(&self, publisher: u64) -> Option<&Terms> {
         match &self.own_terms {
             Some(own) if self.number == publisher => own.as_ref(), // [MQTT-3.8.3-3]

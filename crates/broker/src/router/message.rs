@@ -14,7 +14,7 @@ use crate::clock::Moment;
 use crate::durable::{PLACE_BYTES, RECORD_BYTES, StoredQueue};
 use crate::outbox::{Booked, Outbox};
 
-/// The share group that a delivery is for, and by what it chose.
+/// The share group of a delivery, and the hash by which it chose a member.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Share {
     pub(super) group: Option<NonZeroU64>,
@@ -22,43 +22,43 @@ pub(super) struct Share {
 }
 
 impl Share {
-    /// For a receiver that is none's member.
+    /// For a receiver without a share group.
     pub(super) const NONE: Self = Self { group: None, key: None };
 }
 
-/// One receiver.
+/// The receiver of one delivery.
 pub(super) struct To<'a> {
     pub(super) number: u64,
     pub(super) outbox: &'a Arc<Outbox>,
-    /// Where the message is kept for it, if it is.
+    /// Its stored queue, if the message goes there.
     pub(super) kept: Option<Arc<StoredQueue>>,
 }
 
 /// One publication on its way to its receivers.
 pub(super) struct Message<'a> {
-    /// `None`: it has no more than `plain`.
+    /// `None` if `plain` is the whole message.
     publication: Option<&'a Publication>,
     pub(super) name: &'a TopicName,
     pub(super) qos: QoS,
-    /// As the packet that every receiver gets who takes it so.
+    /// The packet that most receivers get unchanged.
     plain: Option<PlainPublish<'a>>,
-    /// Once a receiver needs it, and until the last has it.
+    /// Created when a receiver needs it; the last receiver takes it.
     template: Option<PublishTemplate>,
-    /// What the balancer is told of its size.
+    /// Size of the packet for the balancer.
     pub(super) packet_bytes: u32,
-    /// Hash of its topic.
+    /// Hash of the topic.
     pub(super) topic: u64,
-    /// There is a disk to keep it on.
+    /// Persistent storage is configured.
     may_be_kept: bool,
-    /// It is a message of its own to the log.
+    /// [`Fanout::begin_message`] was called for it.
     is_begun: bool,
-    /// [`Delivery::message`].
+    /// See [`Delivery::message`].
     number: u32,
     pub(super) now: Moment,
 }
 
 impl<'a> Message<'a> {
-    /// `may_be_kept`: there is a disk to keep it on. `number`: [`Delivery::message`].
+    /// Prepares a publication. `may_be_kept`: persistent storage is configured. `number`: [`Delivery::message`].
     pub(super) fn new(publication: &'a Publication, topic: u64, may_be_kept: bool, number: u32, now: Moment) -> Self {
         let Publication { topic: name, qos, retain, properties, expires_at, .. } = publication;
         let has_more = qos.is_acknowledged() || *retain || properties.is_some() || expires_at.is_some();
@@ -107,25 +107,25 @@ impl<'a> Message<'a> {
         self.publication?.properties.as_deref()
     }
 
-    /// Whether a receiver who has these terms acknowledges it.
+    /// Returns whether a receiver with these terms acknowledges it.
     #[inline]
     pub(super) fn is_acknowledged_by(&self, terms: &Terms) -> bool {
         self.qos.is_acknowledged() && terms.qos.is_acknowledged()
     }
 
-    /// Whether it is kept on disk for a share group that has a queue there.
+    /// Returns whether the message is stored for share groups with a stored queue.
     #[inline]
     pub(super) fn may_be_kept(&self) -> bool {
         self.may_be_kept && self.qos.is_acknowledged()
     }
 
-    /// Whether it is kept on disk for a receiver who has these terms, and a queue there.
+    /// Returns whether the message is stored for a receiver with these terms and a stored queue.
     #[inline]
     pub(super) fn is_kept_for(&self, terms: &Terms) -> bool {
         self.may_be_kept && self.is_acknowledged_by(terms)
     }
 
-    /// For one receiver.
+    /// Adds the delivery to one receiver.
     #[inline]
     pub(super) fn add_to(&mut self, fanout: &mut Fanout, to: To<'_>, terms: &Terms, share: Share, is_last: bool) {
         let To { number, outbox, kept } = to;
@@ -141,11 +141,11 @@ impl<'a> Message<'a> {
         }
     }
 
-    /// For a slow receiver for whom QoS 0 waits on disk too.
+    /// Adds the delivery to a slow receiver whose QoS 0 messages spill to disk.
     #[cold]
     fn add_slowly(&mut self, fanout: &mut Fanout, (number, outbox): (u64, &Arc<Outbox>), terms: &Terms, is_last: bool) {
         if !std::mem::replace(&mut self.is_begun, true) {
-            fanout.begin_message(); // messages of QoS 0 mostly do without
+            fanout.begin_message(); // QoS 0 messages mostly need no number
         }
         let once = if fanout.is_booked() { 0 } else { RECORD_BYTES + self.packet_bytes as usize };
         if outbox.is_over_quota(self.now.at) || !fanout.book(outbox.take_disk_room(once + PLACE_BYTES)) {
@@ -156,8 +156,9 @@ impl<'a> Message<'a> {
         fanout.add(number, outbox, delivery, outbox.collects_unacknowledged_in(), self.now.at);
     }
 
-    /// For one receiver. The last one gets the template itself: a clone less that counts references.
-    #[inline(always)] // called once for each delivery: a call would move it once more
+    /// Creates the delivery to one receiver. The last one takes the template itself, which saves a clone of its
+    /// reference counter.
+    #[inline(always)] // called once per delivery: a call would move the delivery once more
     pub(super) fn delivery(&mut self, terms: &Terms, share: Share, is_last: bool) -> Delivery {
         if let (None, Some(plain)) = (&self.template, &self.plain) {
             self.template = Some(BLOCK.with_borrow_mut(|block| plain.template(block)));
@@ -181,6 +182,6 @@ impl<'a> Message<'a> {
 }
 
 thread_local! {
-    /// Memory that templates are carved out of: one a thread, not one a connection, most of which are idle.
+    /// Memory block for templates. One per thread, since most connections are idle.
     static BLOCK: RefCell<BytesMut> = RefCell::default();
 }

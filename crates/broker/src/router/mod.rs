@@ -1,4 +1,4 @@
-//! From one published message to the queues of all who want it.
+//! Routes a published message to the queues of all its receivers.
 //!
 //! ```text
 //!   Publisher (one per connection)                       Router (one per broker)
@@ -7,12 +7,11 @@
 //!        └─ flush: one push per receiver and batch ──► Outbox
 //! ```
 
-mod by_text;
 mod choice;
 mod decisions;
 mod fanout;
 mod filter_tree;
-mod handover;
+mod hash_trie;
 mod held_key;
 mod index;
 mod inline_text;
@@ -21,17 +20,18 @@ mod matches;
 mod message;
 mod ordering_key;
 mod publisher;
-mod relief;
+mod redelivery;
 mod retained;
 mod retained_pages;
 mod route_cache;
+mod share_group;
 mod share_report;
 mod share_rules;
-mod shared;
 mod subscribers;
 mod unread;
 mod versions;
 mod waiting;
+mod work_stealing;
 
 use std::collections::HashSet;
 use std::num::{NonZeroU16, NonZeroU64};
@@ -53,60 +53,60 @@ pub(crate) use publisher::collected;
 pub(crate) use publisher::{Flushed, Published, Publisher};
 pub(crate) use retained::RetainedLimits;
 pub(crate) use retained_pages::{Paged, RetainedPages};
+pub(crate) use share_group::{GroupQueues, SharedGroup};
 pub(crate) use share_report::ShareReport;
 pub(crate) use share_rules::ShareRules;
 pub use share_rules::{NamePattern, ShareRule};
-pub(crate) use shared::{GroupQueues, SharedGroup};
 pub(crate) use unread::{UnreadGroups, read_again};
 
 use crate::auth::{Access, Rights};
 use crate::clock::Clock;
-use crate::durable::{Durable, QueueId, SafeAt, StoredQueue};
+use crate::durable::{CommitPoint, Durable, QueueId, StoredQueue};
 use crate::metrics::Metrics;
 use crate::outbox::{Concerns, Outbox};
 use index::FilterIndex;
 use matches::Terms;
 use retained::{NoRoom, RetainedStore};
-use shared::GroupMember;
+use share_group::GroupMember;
 use subscribers::Subscriber;
 use versions::{Part, Versions};
 
-/// Where messages go.
+/// Routes messages to subscribers, and holds the retained messages.
 #[derive(Debug)]
 pub(crate) struct Router {
     index: FilterIndex,
     retained: RetainedStore,
-    /// Where messages are kept, if they are.
+    /// Persistent storage, if configured.
     durable: Option<Arc<Durable>>,
     clock: Clock,
     metrics: Arc<Metrics>,
     concerns: Arc<Concerns>,
 }
 
-/// Whoever receives: one session.
+/// A session in its role as receiver.
 #[derive(Debug, Clone)]
 pub(crate) struct Receiver {
-    /// Names the session; numbers rise and are never given twice.
+    /// Session number. Numbers rise and are never reused.
     pub(crate) number: u64,
-    /// Its queue.
+    /// Its outbox.
     pub(crate) outbox: Arc<Outbox>,
-    /// What it says of itself.
+    /// Load of its client, for share groups.
     pub(crate) load: Arc<MemberLoad>,
-    /// Which topics it may receive.
+    /// Topics that it may receive.
     pub(crate) rights: Arc<Rights>,
 }
 
-/// One subscription of a session, as it is granted.
+/// One subscription of a session, as granted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Grant {
     pub(crate) options: SubscriptionOptions,
     pub(crate) identifier: Option<u32>,
-    /// Its share of a group's messages, where the group goes by weights.
+    /// Weight of the member in its share group, for weighted policies.
     pub(crate) weight: NonZeroU16,
 }
 
 impl Grant {
-    /// How a session with this one subscription receives.
+    /// Terms of a session that has only this subscription.
     fn terms(self) -> Terms {
         Terms {
             qos: self.options.qos,
@@ -141,37 +141,38 @@ impl Router {
         self.index.groups().map(|group| group.waiting()).sum()
     }
 
-    /// What waits for share groups since the last run is theirs; their queues.
+    /// Restores the backlogs of share groups from the last run, and returns their queues.
     pub(crate) fn restore_waiting(&self, durable: &Durable) -> HashSet<QueueId> {
         self.index.groups().filter_map(|group| group.restore_waiting(durable)).collect()
     }
 
-    /// Where a share group's messages are kept, if they are and it has not ended.
+    /// Returns the stored queue of a share group; `None` if there is none, or the group has ended.
     pub(crate) fn queue_of_group(&self, number: NonZeroU64) -> Option<Arc<StoredQueue>> {
         self.index.group_by_number(number)?.stored()
     }
 
-    /// Those of which something cannot be read for now.
+    /// Groups whose on-disk backlog cannot be read at present.
     fn unread_groups(&self) -> &UnreadGroups {
         self.index.unread_groups()
     }
 
-    /// Share groups choose by `rules` from now on, those that are there too. Members and messages stay.
+    /// Applies `rules` to all share groups, existing ones included. Members and messages stay.
     pub(crate) fn set_share_rules(&self, rules: ShareRules) {
         self.index.set_rules(rules);
     }
 
-    /// A hash of a key or a name by which share groups choose.
+    /// Hashes a key or a name, as share groups use it.
     pub(crate) fn hash(&self, name: &[u8]) -> u64 {
         self.index.keys().hash(name)
     }
 
-    /// Begins changes of subscriptions that publishers see together, at its end. Whoever changes others waits until then.
+    /// Begins changes of subscriptions that become visible together when the [`Edit`] is dropped. Other writers wait
+    /// until then.
     pub(crate) fn edit(&self) -> Edit<'_> {
         Edit { index: self.index.edit(), clock: self.clock }
     }
 
-    /// Whether somebody changes subscriptions.
+    /// Returns whether an edit is in progress.
     #[cfg(test)]
     pub(crate) fn is_being_edited(&self) -> bool {
         self.index.is_being_edited()
@@ -182,13 +183,13 @@ impl Router {
         self.edit().subscribe(filter, receiver, grant, now);
     }
 
-    /// Share groups that a subscription below `$SYS/share/` may be about, `most` from `after` in the order of their
-    /// numbers; with `far`, also if it is one of all of `$SYS`.
+    /// Returns share groups that a subscription below `$SYS/share/` may cover: up to `most`, numbered above `after`,
+    /// ordered by number. With `far`, a subscription to all of `$SYS` also counts.
     pub(crate) fn watched_groups(&self, after: u64, most: usize, far: bool) -> Vec<Arc<SharedGroup>> {
         self.index.watched_groups(after, most, far)
     }
 
-    /// A member of share groups is connected: what waits in those that `filters` name goes to it and others.
+    /// Dispatches the backlogs of the groups that `filters` name, after a member has connected.
     pub(crate) fn connected<'a>(&self, filters: impl Iterator<Item = &'a TopicFilter>, now: Instant, rng: &mut Rng) {
         for shared in filters.filter_map(TopicFilter::shared) {
             if let Some(group) = self.index.group(&shared) {
@@ -208,7 +209,7 @@ impl Router {
         filters.for_each(|filter| edit.unsubscribe(filter, number));
     }
 
-    /// Whether a SUBSCRIBE brings retained messages. A shared subscription brings none (MQTT 5.0 §4.8.2).
+    /// Returns whether a SUBSCRIBE brings retained messages. A shared subscription brings none (MQTT 5.0 §4.8.2).
     pub(crate) fn brings_retained(filter: &TopicFilter, options: SubscriptionOptions, is_new: bool) -> bool {
         let wanted = match options.retain_handling {
             RetainHandling::Always => true,  // [MQTT-3.3.1-9]
@@ -218,55 +219,55 @@ impl Router {
         wanted && !filter.is_shared()
     }
 
-    /// Retained messages and their bytes, the broker's own not counted.
+    /// Returns the number of retained messages and their bytes, without the broker's own.
     pub(crate) fn retained_totals(&self) -> (usize, usize) {
         self.retained.totals()
     }
 
-    /// Gives back some of the memory of retained messages whose time is over; whether there is more to look at.
+    /// Frees some expired retained messages; returns whether there may be more.
     pub(crate) fn sweep_retained(&self, now: Instant) -> bool {
         self.retained.sweep(SWEEP_VISITS, now)
     }
 
-    /// Who receives what is published to `topic`.
+    /// Returns the receivers of messages to `topic`.
     pub(crate) fn matches(&self, topic: &TopicName) -> MatchSet {
         self.index.matches(topic)
     }
 
-    /// Voids what publishers remember: receivers' rights have changed.
+    /// Invalidates all cached routes, after receivers' rights have changed.
     pub(crate) fn invalidate(&self) {
         self.index.invalidate();
     }
 
-    /// They grow with every change of the subscriptions, or of rights.
+    /// Versions of the index, which grow with every change of subscriptions or rights.
     fn versions(&self) -> &Versions {
         self.index.versions()
     }
 
-    /// The part of the index that `topic` belongs to.
+    /// Returns the part of the index that `topic` belongs to.
     fn part_of(&self, topic: &TopicName) -> Part {
         self.index.part_of(topic)
     }
 
-    /// `is_will`: a promise of the broker, for which there is room on disk as soon as it is kept.
-    fn retain(&self, publication: &Publication, is_will: bool, now: Instant) -> Result<SafeAt, NotRetained> {
+    /// Retains a message. `is_will`: the broker accepted it with a CONNECT, so a congested disk does not refuse it.
+    fn retain(&self, publication: &Publication, is_will: bool, now: Instant) -> Result<CommitPoint, NotRetained> {
         if !is_will && self.retained.is_disk_behind(publication) {
             return Err(NotRetained::DiskBehind);
         }
-        self.retained.set(publication, now).map_err(|NoRoom { safe_at }| {
+        self.retained.set(publication, now).map_err(|NoRoom { commit_point }| {
             self.metrics.refused_over_quota.add(1);
             self.concerns.not_retained(&publication.topic);
-            NotRetained::AtLimit(safe_at)
+            NotRetained::AtLimit(commit_point)
         })
     }
 
-    /// A retained message of the last run.
+    /// Restores a retained message of the last run.
     pub(crate) fn restore_retained(&self, publication: &Publication, now: Instant) {
         self.retained.restore(publication, now);
     }
 }
 
-/// Changes of subscriptions that publishers see together, when this is dropped.
+/// Changes of subscriptions that become visible together when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Edit<'a> {
     index: index::Edit<'a>,
@@ -274,8 +275,8 @@ pub(crate) struct Edit<'a> {
 }
 
 impl Edit<'_> {
-    /// Adds or replaces a subscription `[MQTT-3.8.4-3]`: messages published after this edit reach the receiver. Retained
-    /// messages are apart, see [`RetainedPages`].
+    /// Adds or replaces a subscription `[MQTT-3.8.4-3]`: messages published after this edit reach the receiver.
+    /// Retained messages are separate, see [`RetainedPages`].
     pub(crate) fn subscribe(&mut self, filter: &TopicFilter, receiver: &Receiver, grant: Grant, now: Instant) {
         match filter.shared() {
             Some(shared) => {
@@ -298,14 +299,14 @@ impl Edit<'_> {
     }
 }
 
-/// Why a message is not retained.
+/// Reason why a message is not retained.
 #[derive(Debug, Clone, Copy)]
 enum NotRetained {
-    /// The store has no room for it, and time alone gives none. When it is safe that the one before is gone.
-    AtLimit(SafeAt),
-    /// What waits for the disk is so much that nothing is added that need not be. It passes.
+    /// The store has no room. Carries the commit point of the removal of the topic's previous message.
+    AtLimit(CommitPoint),
+    /// The disk is congested, so optional writes are refused for now.
     DiskBehind,
 }
 
-/// Levels of topics that a sweep looks at in one go: what the retained tree is locked for.
+/// Topic levels visited per sweep, which bounds the time that the retained tree is locked.
 const SWEEP_VISITS: usize = 1000;

@@ -8,35 +8,35 @@ use tenbin_codec::{MessageProperties, Text, TopicName};
 
 use super::key_hasher::KeyHasher;
 
-/// What messages of a share group have in common that keep their order among each other: a key stays with its member
-/// while earlier messages of it are outstanding there.
+/// The part of a message that keeps its order in a share group. A key stays with its member while earlier messages of
+/// it are outstanding there.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum OrderingKey {
     /// `topic`: the whole topic.
     Topic,
-    /// `topic_level:N`: that level of the topic, the first being 1. Topics with fewer levels have no key.
+    /// `topic_level:N`: level N of the topic, counted from 1. Topics with fewer levels have no key.
     TopicLevel(NonZeroUsize),
-    /// `client_id`: the Client Identifier of who published it.
+    /// `client_id`: the publisher's Client Identifier.
     ClientId,
     /// `user_property:NAME`: the first User Property of this name. Messages without it have no key.
     UserProperty(Arc<str>),
 }
 
-/// What is known of the keys of a group's messages once their topic is.
+/// The part of an ordering key that follows from the topic alone.
 #[derive(Debug, Clone)]
 pub(super) enum TopicKey {
-    /// They have none.
+    /// The messages have no key.
     None,
-    /// This one, as a hash.
+    /// The hash of the key.
     Hash(u64),
-    /// It depends on who publishes.
+    /// The key is the publisher.
     ClientId,
-    /// It is in the User Property of this name.
+    /// The key is the value of this User Property.
     UserProperty(Arc<str>),
 }
 
 impl OrderingKey {
-    /// For messages to `topic`.
+    /// Evaluates the key for messages to `topic`.
     pub(super) fn of_topic(&self, topic: &TopicName, keys: &KeyHasher) -> TopicKey {
         match self {
             Self::Topic => TopicKey::Hash(keys.hash(topic.as_bytes())),
@@ -51,7 +51,7 @@ impl OrderingKey {
 }
 
 impl TopicKey {
-    /// That of one message with these properties, from the client of this hash.
+    /// Returns the key of one message, from its properties and the publisher's hash `client`.
     pub(super) fn of(&self, properties: Option<&MessageProperties>, client: u64, keys: &KeyHasher) -> Option<u64> {
         match self {
             Self::None => None,
@@ -100,7 +100,7 @@ impl<'de> Deserialize<'de> for OrderingKey {
     }
 }
 
-/// No ordering key is written so. The message lists the forms there are.
+/// Error for a text that is no ordering key. The message lists the valid forms.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnknownKey(String);
 
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_have_the_same_key_exactly_if_what_it_names_is_the_same() {
+    fn keys_are_equal_exactly_if_the_named_parts_are() {
         let keys = KeyHasher::new(&[7; 16]);
         let message = |topic: &str, user_properties: &[(&str, &str)]| {
             let text = |text: &str| Text::try_from(text).unwrap();

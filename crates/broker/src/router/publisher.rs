@@ -1,4 +1,4 @@
-//! What a connection publishes: who gets it, and in what order.
+//! The publishing side of the router: routes the messages of one connection to their receivers, in order.
 
 use std::cell::RefCell;
 use std::hash::{BuildHasher as _, RandomState};
@@ -17,69 +17,69 @@ use super::held_key;
 use super::matches::{MatchSet, Route, Target, Terms};
 use super::message::{Message, Share, To};
 use super::route_cache::{KnownRoute, RouteCache};
-use super::shared::{GroupMember, dispatch};
+use super::share_group::{GroupMember, dispatch};
 use super::waiting::Refused;
 use super::{NotRetained, Receiver, Router};
 use crate::clock::Moment;
-use crate::durable::{Durable, PLACE_BYTES, PublisherId, RECORD_BYTES, SafeAt, StoredQueue, as_refused};
+use crate::durable::{CommitPoint, Durable, PLACE_BYTES, PublisherId, RECORD_BYTES, StoredQueue, as_refused};
 use crate::outbox::Outbox;
 
-/// One publisher's way into the router, and what it remembers of it.
+/// A publisher's handle to the router, with its cache of routes.
 ///
-/// Between [`Publisher::publish`] and [`Publisher::flush`] the caller must not wait: what is collected belongs to
-/// the thread.
+/// The caller must not await between [`Publisher::publish`] and [`Publisher::flush`]: the collected deliveries are in a
+/// thread-local buffer.
 #[derive(Debug)]
 pub(crate) struct Publisher {
-    /// From the first message on: most clients publish nothing, or nothing yet.
+    /// Allocated with the first message: most clients publish nothing, or nothing yet.
     routes: Option<Box<RouteCache>>,
     origin: Origin,
 }
 
-/// What became of a message.
+/// The outcome of publishing one message.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Published {
-    /// What its acknowledgement is to say: success, that nobody wants it, or why it was refused.
+    /// Reason Code for the acknowledgement: success, no matching subscribers, or the reason for a refusal.
     pub(crate) reason: ReasonCode,
-    /// When that may be said, if not later: see [`Flushed`].
-    pub(crate) safe_at: SafeAt,
-    /// Its number in the batch, by which [`Flushed::refused`] names it; 0 at QoS 0.
+    /// Commit point before which the message must not be acknowledged. [`Flushed`] may have a later one.
+    pub(crate) commit_point: CommitPoint,
+    /// Number of the message in its batch, by which [`Flushed::refused`] names it; 0 at QoS 0.
     pub(crate) message: u32,
-    /// Who was to have it, those included that are known to refuse it.
+    /// Number of receivers, including those known to refuse the message.
     pub(crate) receivers: u32,
-    /// So many of them refuse it, as far as is known.
+    /// Number of receivers known to refuse the message.
     pub(crate) refusals: u32,
 }
 
-/// What became of a batch.
+/// The outcome of publishing a batch.
 #[derive(Debug)]
 pub(crate) struct Flushed {
-    /// A receiver wants processor time.
+    /// A receiver needs processor time.
     pub(crate) pressure: bool,
-    /// When its messages may be acknowledged.
-    pub(crate) safe_at: SafeAt,
-    /// QoS 1 and 2 messages that a receiver had no room for, by [`Published::message`]: one entry for each such receiver.
+    /// Commit point after which the batch's messages may be acknowledged.
+    pub(crate) commit_point: CommitPoint,
+    /// QoS 1 and 2 messages that a receiver had no room for, by [`Published::message`]: one entry for each such
+    /// receiver.
     pub(crate) refused: Vec<u32>,
 }
 
-/// Who publishes.
+/// Identity and state of a publisher.
 #[derive(Debug)]
 struct Origin {
-    /// Of the session that publishes; 0 = the broker itself.
+    /// Number of the publishing session; 0 = the broker itself.
     number: u64,
-    /// Hash of its Client Identifier.
+    /// Hash of the Client Identifier.
     client: u64,
-    /// The publisher's own queue, if it is a client.
+    /// The publisher's own queue; `None` if it is no client.
     own: Option<Arc<Outbox>>,
-    /// The publisher can be told of a refusal (MQTT 5.0), or nobody asks.
+    /// The publisher can be informed of a refusal (MQTT 5.0), or no client waits for the acknowledgement.
     tells_refusals: bool,
-    /// It was among the receivers since the last [`Publisher::take_reached_itself`].
+    /// The publisher was among the receivers since the last [`Publisher::take_reached_itself`].
     reached_itself: bool,
     rng: Rng,
 }
 
 impl Publisher {
-    /// For the connection of `receiver`, whose Client Identifier is `client_id`. `tells_refusals`: its acknowledgements have
-    /// Reason Codes.
+    /// Creates the publisher of a connection. `tells_refusals`: its acknowledgements have Reason Codes.
     pub(crate) fn of(router: &Router, receiver: &Receiver, client_id: &Text, tells_refusals: bool) -> Self {
         let mut publisher = Self::new(router, receiver.number, client_id);
         publisher.origin.tells_refusals = tells_refusals;
@@ -87,10 +87,10 @@ impl Publisher {
         publisher
     }
 
-    /// For what is not published by a connection.
+    /// Creates a publisher for messages that no connection publishes.
     pub(crate) fn new(router: &Router, number: u64, client_id: &Text) -> Self {
         let client = held_key::of_client(router.hash(client_id.as_bytes()));
-        // The hasher's keys are random, and differ from call to call.
+        // `RandomState` has random keys, which differ from call to call.
         let rng = Rng::new(RandomState::new().hash_one(number));
         Self {
             routes: None,
@@ -98,23 +98,24 @@ impl Publisher {
         }
     }
 
-    /// Routes one message to everybody who wants it. The receivers have it after [`Publisher::flush`].
+    /// Routes one message to all its receivers; they get it with [`Publisher::flush`].
     ///
-    /// A message that cannot be retained, or that some of its receivers have no room for, goes to the others. Who has no room
-    /// is known for sure only after [`Publisher::flush`].
+    /// If the message cannot be retained, or some receivers have no room for it, the others still get it. Only
+    /// [`Publisher::flush`] knows for sure which receivers have no room.
     pub(crate) fn publish(&mut self, router: &Router, publication: &Publication, now: Moment) -> Published {
-        // First: whoever subscribes from here on gets it as a retained message, whoever has, by what follows; and a
-        // page of retained messages that holds the one before goes out before this one is taken from a queue.
-        let (mut safe_at, mut is_store_full) = (SafeAt::NOW, false);
+        // Retain before routing, so that a concurrent SUBSCRIBE sees the message exactly once: as a retained message,
+        // or as a delivery. A page that holds the topic's previous retained message is also sent before this message
+        // leaves a queue.
+        let (mut commit_point, mut is_store_full) = (CommitPoint::NOW, false);
         if publication.retain {
             match router.retain(publication, self.origin.own.is_none(), now.at) {
-                Ok(at) => safe_at = at,
-                // Who is not told sends it again: then nobody has got it before.
+                Ok(at) => commit_point = at,
+                // A publisher that cannot be informed sends the message again, so no receiver may get it now.
                 Err(NotRetained::DiskBehind) if !self.origin.tells_refusals && publication.qos.is_acknowledged() => {
                     return refuse_at_once(publication);
                 }
-                // Sending it again would not help.
-                Err(NotRetained::AtLimit(at)) => (safe_at, is_store_full) = (at, self.origin.tells_refusals),
+                // At this limit, a second attempt would not help.
+                Err(NotRetained::AtLimit(at)) => (commit_point, is_store_full) = (at, self.origin.tells_refusals),
                 Err(NotRetained::DiskBehind) => is_store_full = true,
             }
         }
@@ -122,11 +123,11 @@ impl Publisher {
         if !self.origin.tells_refusals && self.origin.waits_for_disk(router, matches, publication) {
             return refuse_at_once(publication);
         }
-        // The store of retained messages counts as one that has no room.
+        // The store of retained messages counts as a receiver without room.
         let refusals = u32::from(is_store_full);
         let mut delivered = Delivered { is_wanted: publication.retain, receivers: refusals, refusals };
         let (is_full, message) = FANOUT.with_borrow_mut(|fanout| {
-            // Messages of QoS 0 mostly do without.
+            // QoS 0 messages mostly need no number.
             let number = if publication.qos.is_acknowledged() { fanout.begin_message() } else { 0 };
             let held = if router.durable.is_some() { self.origin.hold(publication, fanout) } else { None };
             if !matches.is_empty() {
@@ -144,11 +145,12 @@ impl Publisher {
             self.origin.hand_over(router, now.at);
         }
         let Delivered { receivers, refusals, .. } = delivered;
-        Published { reason: delivered.reason(), safe_at, message, receivers, refusals }
+        Published { reason: delivered.reason(), commit_point, message, receivers, refusals }
     }
 
-    /// As [`Publisher::publish`], for a message to a topic that was published to lately, and may be again: if it may,
-    /// asks `is_allowed`. `false`, and nothing is done, for every other.
+    /// Publishes a message whose topic is in the route cache, if `is_allowed` permits the topic.
+    ///
+    /// Returns `false`, without any effect, if the topic is not cached or not allowed.
     #[inline]
     pub(crate) fn publish_plain(
         &mut self,
@@ -178,40 +180,40 @@ impl Publisher {
         true
     }
 
-    /// Hands the collected messages to their receivers, each of whom is woken once.
+    /// Hands the collected messages to their receivers, each of which is woken once.
     pub(crate) fn flush(&mut self, router: &Router, now: Instant) -> Flushed {
         self.origin.hand_over(router, now);
         FANOUT.with_borrow_mut(|fanout| Flushed {
             pressure: fanout.take_pressure(),
-            safe_at: fanout.take_safe_at(),
+            commit_point: fanout.take_safe_at(),
             refused: fanout.take_refused(),
         })
     }
 
-    /// Whether a subscription of a client matches the topic.
+    /// Returns whether a client's subscription matches the topic.
     pub(crate) fn is_wanted(&mut self, router: &Router, topic: &TopicName) -> bool {
         !self.origin.routes(&mut self.routes).find(router, topic).is_empty()
     }
 
-    /// Whether what was published since the last call came back to the publisher itself.
+    /// Returns whether the publisher received a message of its own since the last call.
     pub(crate) fn take_reached_itself(&mut self) -> bool {
         std::mem::take(&mut self.origin.reached_itself)
     }
 }
 
-/// Whether a message goes to anybody.
+/// Running result of routing one message.
 #[derive(Debug, Default, Clone, Copy)]
 struct Delivered {
-    /// Somebody has subscribed to it, or will.
+    /// A subscription matches the message, or the message is to be retained for later ones.
     is_wanted: bool,
-    /// Sessions, share groups, and the store of retained messages where that refuses it.
+    /// Sessions, share groups, and the store of retained messages if that refuses the message.
     receivers: u32,
-    /// So many of them have no room.
+    /// Number of these receivers that have no room.
     refusals: u32,
 }
 
 impl Delivered {
-    /// What the publisher is told.
+    /// The Reason Code for the publisher.
     fn reason(self) -> ReasonCode {
         match self {
             Self { refusals: 1.., .. } => ReasonCode::QuotaExceeded,
@@ -233,7 +235,7 @@ impl Origin {
         Box::new(RouteCache::new(self.own.as_ref().and_then(|own| own.account())))
     }
 
-    /// What is collected goes to its receivers: never within a message, whose places are appended together.
+    /// Hands over the collected deliveries. Only between messages: the entries of one message are appended together.
     fn hand_over(&mut self, router: &Router, now: Instant) {
         let has_left = FANOUT.with_borrow_mut(|fanout| {
             fanout.flush(router.durable(), now);
@@ -244,7 +246,7 @@ impl Origin {
         }
     }
 
-    /// What members do not take any more goes to others, and then what waits with groups goes there.
+    /// Redelivers messages that members returned, then adds waiting messages to their group backlogs.
     #[cold]
     fn give_what_is_left(&mut self, router: &Router, now: Instant) {
         let (returned, waiting) = FANOUT.with_borrow_mut(|fanout| (fanout.take_returned(), fanout.take_waiting()));
@@ -256,13 +258,14 @@ impl Origin {
             group.wait(std::iter::once(delivery), router.clock.moment(now), &mut refused, &mut self.rng);
         }
         FANOUT.with_borrow_mut(|fanout| refused.messages.into_iter().for_each(|message| fanout.refuse(message)));
-        // What was meant for a member that keeps nothing may be kept now.
+        // A message chosen for a member without a stored queue may have been stored now.
         if let Some(durable) = router.durable() {
             FANOUT.with_borrow_mut(|fanout| fanout.append_until(durable.all_messages()));
         }
     }
 
-    /// Keeps the Packet Identifier of a QoS 2 message whose publisher is known after a restart `[MQTT-4.3.3-10]`, if it is.
+    /// Stores the Packet Identifier of a QoS 2 message `[MQTT-4.3.3-10]`, if the publisher's session survives a
+    /// restart.
     fn hold(&self, publication: &Publication, fanout: &mut Fanout) -> Option<PublisherId> {
         let ack = publication.ack.filter(|ack| ack.qos == QoS::ExactlyOnce);
         let queue = ack.and_then(|_| self.own.as_ref()?.keeps_in());
@@ -271,8 +274,10 @@ impl Origin {
         held
     }
 
-    /// So many receivers refuse the message. Whoever can be told keeps no Packet Identifier `[MQTT-4.3.3-9]`, but where others
-    /// have got the message that is known after a restart too.
+    /// Records that `refusals` receivers refuse the message.
+    ///
+    /// A publisher that can be informed keeps no Packet Identifier `[MQTT-4.3.3-9]`. If other receivers got the
+    /// message, a record of the refusal survives a restart.
     #[cold]
     fn refuse(&self, refusals: u32, has_reached_some: bool, held: Option<PublisherId>, fanout: &mut Fanout) {
         if self.tells_refusals || !has_reached_some {
@@ -325,20 +330,22 @@ impl Origin {
                     message.add_to(fanout, to, terms, Share::NONE, following == 0);
                 }
             }
-            delivered.is_wanted = true; // one that No Local leaves out matches all the same
+            delivered.is_wanted = true; // a subscription that No Local leaves out matches all the same
         }
     }
 
-    /// Whether the disk has room for a message that has to be kept. A Will was accepted with its client's CONNECT, so it goes
-    /// before what clients publish.
+    /// Returns whether the disk has room for a message that must be stored. A Will was accepted with its client's
+    /// CONNECT, so it takes precedence over clients' messages.
     fn takes_room(&self, router: &Router, matches: &MatchSet, message: &Message<'_>, fanout: &mut Fanout) -> bool {
         let places = matches.targets.len() + matches.groups.len();
         let bytes = RECORD_BYTES + message.packet_bytes as usize + PLACE_BYTES * places;
         fanout.take_room(router.durable(), bytes, self.own.is_none())
     }
 
-    /// Whether a message has to be kept for somebody, and the disk has no room. To be asked for a publisher that is not told:
-    /// it sends the message again, so nobody gets it before.
+    /// Returns whether a message must be stored for a receiver and the disk has no room.
+    ///
+    /// For publishers that cannot be informed of a refusal: they send the message again, so no receiver may get it
+    /// before.
     fn waits_for_disk(&self, router: &Router, matches: &MatchSet, publication: &Publication) -> bool {
         let places = matches.targets.len() + matches.groups.len();
         let topic = publication.topic.as_bytes().len();
@@ -390,7 +397,7 @@ impl Origin {
             }
         }
         if ended {
-            // A group that ended since the match was made may have been founded anew.
+            // A group that ended after the match was made may have been created again.
             let known = matches.groups.iter().map(|route| Arc::as_ptr(&route.group)).collect::<FxHashSet<_>>();
             for route in &router.matches(message.name).groups {
                 if !known.contains(&Arc::as_ptr(&route.group)) {
@@ -410,9 +417,10 @@ impl Origin {
         }
     }
 
-    /// `kept`: where messages of the group are kept, if this one may be.
+    /// Delivers the message to one group. `kept`: the group's stored queue, if this message may be stored.
     ///
-    /// `false`: the group has no member any more; then the message is still there, even if this is the last.
+    /// Returns `false` if the group has no member any more. The message's template is still there then, even if
+    /// `is_last`.
     fn deliver_to_group(
         &mut self,
         router: &Router,
@@ -422,8 +430,8 @@ impl Origin {
         is_last: bool,
     ) -> bool {
         let key = key.of(message.properties(), self.client, router.index.keys()).map(held_key::of_key);
-        // What this publisher has for a member that has departed meanwhile will come back, and go before this one.
-        let since = key.filter(|_| message.qos.is_acknowledged()).map(|_| group.waiting.departures());
+        // If a member has left meanwhile, this publisher's messages for it will come back and must go before this one.
+        let since = key.filter(|_| message.qos.is_acknowledged()).map(|_| group.waiting.membership_epoch());
         let has_missed = since.is_some_and(|since| fanout.has_missed(group.number(), since));
         let follows_waiting = message.qos.is_acknowledged() && (fanout.waits_with(group) || fanout.has_returned());
         let members = group.members.members();
@@ -451,7 +459,7 @@ impl Origin {
                 true
             }
             Choice::Nobody if dispatch.is_acknowledged => {
-                // Whoever gets it later has terms of its own.
+                // The member that gets it later applies its own terms.
                 let any = Terms { qos: message.qos, retain_as_published: true, identifiers: None };
                 let delivery = message.delivery(&any, share, is_last);
                 fanout.add_waiting(group, delivery);
@@ -466,7 +474,7 @@ impl Origin {
     }
 }
 
-/// A message for which there is no room for now, and whose publisher sends it again: nobody gets it.
+/// Refuses a message for all receivers: there is no room for it now, and its publisher sends it again.
 #[cold]
 fn refuse_at_once(publication: &Publication) -> Published {
     let reason = ReasonCode::QuotaExceeded;
@@ -474,16 +482,16 @@ fn refuse_at_once(publication: &Publication) -> Published {
         let is_acknowledged = publication.qos.is_acknowledged();
         is_acknowledged.then(|| fanout.begin_message()).inspect(|_| fanout.refuse_this()).unwrap_or(0)
     });
-    Published { reason, safe_at: SafeAt::NOW, message, receivers: 1, refusals: 1 }
+    Published { reason, commit_point: CommitPoint::NOW, message, receivers: 1, refusals: 1 }
 }
 
 thread_local! {
-    /// Collects a batch: one a thread, not one a connection, most of which are idle. A batch is published and flushed
-    /// without a wait point between.
+    /// The deliveries of one batch. One buffer per thread, since most connections are idle. There is no await point
+    /// between publishing and flushing a batch.
     static FANOUT: RefCell<Fanout> = RefCell::default();
 }
 
-/// Deliveries that this thread has collected and not handed over.
+/// Returns the number of deliveries that this thread has collected and not handed over.
 #[cfg(test)]
 pub(crate) fn collected() -> usize {
     FANOUT.with_borrow(Fanout::collected)

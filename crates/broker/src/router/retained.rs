@@ -10,7 +10,7 @@ use tenbin_codec::{PublishTemplate, QoS, TopicFilter};
 use tenbin_session::{Delivery, Publication};
 
 use super::Grant;
-use crate::durable::{Durable, EncodedRetained, SafeAt};
+use crate::durable::{CommitPoint, Durable, EncodedRetained};
 use sweep::earlier;
 
 /// The last retained message of each topic (MQTT 5.0 §3.3.1.3), in a tree of levels.
@@ -18,15 +18,15 @@ use sweep::earlier;
 pub(super) struct RetainedStore {
     tree: RwLock<Tree>,
     limits: RetainedLimits,
-    /// Where clients' messages are kept; told under the tree's lock, so that both have one order.
+    /// Storage of clients' messages. Called under the tree's lock, so that tree and storage have the same order.
     durable: Option<Arc<Durable>>,
 }
 
-/// A message is not retained for want of room.
+/// A message was not retained for lack of room.
 #[derive(Debug)]
 pub(super) struct NoRoom {
-    /// When it is safe that the topic's last message is gone.
-    pub(super) safe_at: SafeAt,
+    /// Commit point of the removal of the topic's previous message.
+    pub(super) commit_point: CommitPoint,
 }
 
 /// Bounds of the store.
@@ -48,19 +48,19 @@ pub(crate) struct Retained {
 struct Tree {
     root: Node,
     messages: usize,
-    /// Of messages and of the levels that lead to them.
+    /// Bytes of messages and of the levels that lead to them.
     bytes: usize,
-    /// No message expires earlier; `None` = none does.
+    /// Lower bound of all expiry times; `None` = no message expires.
     first_expiry: Option<Instant>,
-    /// What will be so at the end of the sweep under way.
+    /// Value of `first_expiry` after the sweep in progress.
     next_first_expiry: Option<Instant>,
-    /// Where the sweep under way has got to.
+    /// Position of the sweep in progress.
     sweep_at: Option<Cursor>,
 }
 
 #[derive(Debug, Default)]
 struct Node {
-    /// By name: a page ends somewhere, and the next one goes on there.
+    /// Ordered by name, so that a page can continue where the last one ended.
     children: BTreeMap<Box<[u8]>, Node>,
     message: Option<Box<Retained>>,
 }
@@ -70,17 +70,17 @@ impl RetainedStore {
         Self { tree: RwLock::default(), limits, durable }
     }
 
-    /// Takes the message in the place of the topic's last one `[MQTT-3.3.1-5]`; an empty payload removes that
-    /// and is not kept itself `[MQTT-3.3.1-6]`, `[MQTT-3.3.1-7]`.
+    /// Replaces the topic's message `[MQTT-3.3.1-5]`. An empty payload removes it and is not kept itself
+    /// `[MQTT-3.3.1-6]`, `[MQTT-3.3.1-7]`.
     ///
-    /// Where there is no room the last one goes all the same: it is not the last any more. A message that is not larger always
-    /// finds room in its place.
+    /// The previous message goes even if there is no room for the new one, since it is outdated. A message that is not
+    /// larger always fits in place of the old one.
     ///
-    /// Returns when that is safe.
+    /// Returns the commit point of the change.
     ///
     /// # Errors
     /// There is no room.
-    pub(super) fn set(&self, publication: &Publication, now: Instant) -> Result<SafeAt, NoRoom> {
+    pub(super) fn set(&self, publication: &Publication, now: Instant) -> Result<CommitPoint, NoRoom> {
         let topic = publication.topic.as_bytes();
         let is_own = is_own(topic);
         let durable = self.durable.as_ref().filter(|_| !is_own);
@@ -90,7 +90,7 @@ impl RetainedStore {
         }
         let encode = |durable| {
             let encoded = EncodedRetained::new(&retained.template, retained.qos, retained.expires_at);
-            encoded.map(|encoded| (durable, encoded)).ok_or_else(|| NoRoom { safe_at: self.take_out(topic) })
+            encoded.map(|encoded| (durable, encoded)).ok_or_else(|| NoRoom { commit_point: self.take_out(topic) })
         };
         let encoded = durable.map(encode).transpose()?;
         let mut tree = self.tree.write().unwrap_or_else(PoisonError::into_inner);
@@ -102,21 +102,21 @@ impl RetainedStore {
             }
             let is_smaller = totals.0 <= tree.messages && totals.1 <= tree.bytes;
             if !self.has_room(totals) && !is_smaller {
-                return Err(NoRoom { safe_at: self.take_out_of(&mut tree, topic) });
+                return Err(NoRoom { commit_point: self.take_out_of(&mut tree, topic) });
             }
             tree.count(totals, &retained);
         }
         tree.put(topic, retained);
-        Ok(encoded.map_or(SafeAt::NOW, |(durable, encoded)| durable.retained(topic, encoded)))
+        Ok(encoded.map_or(CommitPoint::NOW, |(durable, encoded)| durable.retained(topic, encoded)))
     }
 
-    /// Whether the disk is so far behind that it should not get this one too.
+    /// Returns whether the disk is too congested for this message.
     pub(super) fn is_disk_behind(&self, publication: &Publication) -> bool {
         let is_behind = self.durable.as_ref().is_some_and(|durable| durable.is_congested());
         is_behind && !is_own(publication.topic.as_bytes())
     }
 
-    /// Takes a message of the last run, whatever the bounds are now.
+    /// Restores a message of the last run, even above the present limits.
     pub(super) fn restore(&self, publication: &Publication, now: Instant) {
         let retained = Retained::new(publication);
         if retained.expires_at.is_some_and(|at| at <= now) {
@@ -129,31 +129,33 @@ impl RetainedStore {
         tree.put(topic, retained);
     }
 
-    fn take_out(&self, topic: &[u8]) -> SafeAt {
+    fn take_out(&self, topic: &[u8]) -> CommitPoint {
         self.take_out_of(&mut self.tree.write().unwrap_or_else(PoisonError::into_inner), topic)
     }
 
-    fn take_out_of(&self, tree: &mut Tree, topic: &[u8]) -> SafeAt {
+    fn take_out_of(&self, tree: &mut Tree, topic: &[u8]) -> CommitPoint {
         let is_own = is_own(topic);
         let mut levels_gone = 0;
         let old = remove(&mut tree.root, Some(topic), &mut levels_gone).filter(|_| !is_own);
         tree.subtract(old.as_deref(), levels_gone);
         match (self.durable.as_ref().filter(|_| !is_own), old) {
             (Some(durable), Some(_)) => durable.unretained([topic]),
-            (Some(durable), None) => durable.all(), // whoever took it out may still wait for that
-            (None, _) => SafeAt::NOW,
+            (Some(durable), None) => durable.all(), // the caller that removed it may still wait for that commit
+            (None, _) => CommitPoint::NOW,
         }
     }
 
-    /// Under the tree's lock.
+    /// Removes topics from the storage. The caller holds the tree's lock.
     fn unretain(&self, topics: &[Box<[u8]>]) {
         if let Some(durable) = &self.durable {
             durable.unretained(topics.iter().map(|topic| &**topic));
         }
     }
 
-    /// The next messages whose topics match `filter` and whose time is not over, in the order of their topics;
-    /// `cursor` is where the last page ended, and where this one does: `None` before the first and after the last.
+    /// Visits the next unexpired messages whose topics match `filter`, ordered by topic.
+    ///
+    /// `cursor` is the end of the last page on entry, and of this page on return: `None` before the first page and
+    /// after the last.
     pub(super) fn page(
         &self,
         filter: &TopicFilter,
@@ -177,7 +179,7 @@ impl RetainedStore {
         messages <= self.limits.messages && bytes <= self.limits.bytes
     }
 
-    /// Messages and bytes, the broker's own not counted.
+    /// Returns the number of messages and their bytes, without the broker's own.
     pub(super) fn totals(&self) -> (usize, usize) {
         let tree = self.tree.read().unwrap_or_else(PoisonError::into_inner);
         (tree.messages, tree.bytes)
@@ -192,14 +194,14 @@ impl Tree {
         node.message = Some(Box::new(retained));
     }
 
-    /// `retained` comes, and there are so many messages and bytes then.
+    /// Sets the totals for the addition of `retained`.
     fn count(&mut self, totals: (usize, usize), retained: &Retained) {
         (self.messages, self.bytes) = totals;
         self.first_expiry = earlier(self.first_expiry, retained.expires_at);
         self.next_first_expiry = earlier(self.next_first_expiry, retained.expires_at);
     }
 
-    /// `old` is gone, and so many levels with it.
+    /// Updates the totals for the removal of `old` and of `levels_gone` levels.
     fn subtract(&mut self, old: Option<&Retained>, levels_gone: usize) {
         if let Some(old) = old {
             self.messages -= 1;
@@ -207,7 +209,7 @@ impl Tree {
         }
     }
 
-    /// Messages and bytes when `retained` takes its place.
+    /// Returns the totals of messages and bytes with `retained` in its place.
     fn totals_with(&self, topic: &[u8], retained: &Retained) -> (usize, usize) {
         let mut node = Some(&self.root);
         let mut new_levels = 0;
@@ -223,17 +225,18 @@ impl Tree {
     }
 }
 
-/// The levels of the topic at which a page ended. The messages around it may change between two pages: each topic
-/// is looked at once, those that come meanwhile are found or not.
+/// Levels of the topic at which a page ended.
+///
+/// Messages may change between two pages. Each topic is visited at most once; a topic added meanwhile may be missed.
 #[derive(Debug, Clone)]
 pub(super) struct Cursor(Vec<Box<[u8]>>);
 
-/// What a page may still take; it ends when one of them is used up.
+/// Limits of a page; it ends when one of them is used up.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PageRoom {
     pub(super) messages: usize,
     pub(super) bytes: usize,
-    /// Nodes of the tree to look at: what the lock is held for.
+    /// Tree nodes to visit, which bounds the time under the lock.
     pub(super) visits: usize,
 }
 
@@ -243,9 +246,9 @@ impl PageRoom {
     }
 }
 
-/// One walk through the tree: a node before its children, and these by name.
+/// A walk through the tree: a node before its children, children by name.
 struct Walk<'a, F> {
-    /// From the root to the node that is looked at.
+    /// Levels from the root to the current node.
     path: Vec<&'a [u8]>,
     room: PageRoom,
     now: Instant,
@@ -253,9 +256,10 @@ struct Walk<'a, F> {
 }
 
 impl<'a, F: FnMut(&Retained)> Walk<'a, F> {
-    /// Looks at `node` and what is below it. `from`: where to go on, as levels below this node, which itself has been
-    /// looked at then. Breaks where the room is used up; the path leads there. The recursion is as deep as filters,
-    /// or retained topics below a `#`, may have levels.
+    /// Visits `node` and the nodes below it. Breaks when the room is used up, with the end position in `path`.
+    ///
+    /// `from`: levels below this node at which to continue; the node itself was visited before. The recursion is as
+    /// deep as filters, or retained topics below a `#`, may have levels.
     fn visit(&mut self, node: &'a Node, filter: &[&[u8]], from: Option<&[Box<[u8]>]>) -> ControlFlow<()> {
         let level = filter.split_first();
         if from.is_none() {
@@ -309,7 +313,7 @@ impl<'a, F: FnMut(&Retained)> Walk<'a, F> {
     }
 }
 
-/// First level of a cursor, and the levels below.
+/// First level of a cursor, and the levels below it.
 type From<'a> = Option<(&'a Box<[u8]>, &'a [Box<[u8]>])>;
 
 impl Retained {
@@ -321,7 +325,7 @@ impl Retained {
         }
     }
 
-    /// The message as a SUBSCRIBE brings it: RETAIN set, with the identifier of the subscription.
+    /// Creates the delivery for a SUBSCRIBE: RETAIN set, with the subscription's identifier.
     pub(crate) fn delivery(&self, grant: Grant) -> Delivery {
         Delivery {
             subscription_identifiers: grant.identifier.map(|identifier| Arc::new([identifier].into())),
@@ -335,7 +339,7 @@ impl Retained {
     }
 }
 
-/// Takes a topic's message out, and the levels that lead to nothing any more, which it counts.
+/// Removes a topic's message and the levels left empty, which it counts in `levels_gone`.
 fn remove(node: &mut Node, topic: Option<&[u8]>, levels_gone: &mut usize) -> Option<Box<Retained>> {
     let Some(topic) = topic else { return node.message.take() };
     let (level, rest) = match topic.iter().position(|&byte| byte == b'/') {
@@ -351,10 +355,10 @@ fn remove(node: &mut Node, topic: Option<&[u8]>, levels_gone: &mut usize) -> Opt
     removed
 }
 
-/// What a level costs in memory that has one child, in bytes: most do along a long topic.
+/// Memory cost in bytes of a level with one child, the common case along a long topic.
 const LEVEL_BYTES: usize = 640;
 
-/// The broker's own messages take no place of the clients'.
+/// Returns whether a topic is one of the broker's own, whose messages do not count against the limits.
 fn is_own(topic: &[u8]) -> bool {
     topic.starts_with(b"$SYS/")
 }

@@ -7,21 +7,21 @@ use tenbin_session::Delivery;
 use super::retained::{Cursor, PageRoom};
 use super::{Grant, Router};
 
-/// The retained messages that a session's SUBSCRIBEs have asked for, read from the store page by page as its
-/// connection has room for them: however many there are, they neither fill the queue nor hold the store's lock long.
+/// The retained messages that a session's SUBSCRIBEs requested, read from the store in pages.
 ///
-/// Bounded by the number of subscriptions: there is one entry for each at most, and no message in it.
+/// The connection reads a page when it has room. So any number of messages neither fills the queue nor holds the
+/// store's lock long. Bounded by the number of subscriptions: each has at most one entry, without messages.
 #[derive(Debug, Default)]
 pub(crate) struct RetainedPages(
-    /// `None`: nothing is asked for, as nearly always.
+    /// `None`: nothing is requested, the usual case.
     Option<Box<Pages>>,
 );
 
 #[derive(Debug, Default)]
 struct Pages {
-    /// What was granted QoS 1 or 2, which the send quota may hold back, by the text of the filter.
+    /// Searches granted QoS 1 or 2, which the send quota may block, by the text of the filter.
     acknowledged: Waiting,
-    /// What was granted QoS 0.
+    /// Searches granted QoS 0.
     unacknowledged: Waiting,
 }
 
@@ -31,18 +31,18 @@ type Waiting = BTreeMap<Text, Search>;
 struct Search {
     filter: TopicFilter,
     grant: Grant,
-    /// Where the last page ended; `None` before the first.
+    /// End of the last page; `None` before the first.
     cursor: Option<Cursor>,
 }
 
-/// How a search for retained messages came out.
+/// Result of reading a page of retained messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Paged {
-    /// Nothing is left, or nothing may go for want of send quota.
+    /// Nothing is left, or the send quota blocks the rest.
     Enough,
-    /// To be called again.
+    /// Call again.
     More,
-    /// To be called again when the disk has room.
+    /// Call again when the disk has room.
     NoRoom,
 }
 
@@ -51,7 +51,7 @@ impl RetainedPages {
         self.0.is_none()
     }
 
-    /// A SUBSCRIBE asks for what matches `filter`, from the beginning.
+    /// Starts a search for messages that match `filter`, from the beginning.
     pub(crate) fn begin(&mut self, filter: &TopicFilter, grant: Grant) {
         self.cancel(filter);
         let is_acknowledged = grant.options.qos.is_acknowledged();
@@ -61,7 +61,7 @@ impl RetainedPages {
         waiting.insert(filter.text().clone(), Search { filter, grant, cursor: None });
     }
 
-    /// The subscription is gone.
+    /// Ends the search of a removed subscription.
     pub(crate) fn cancel(&mut self, filter: &TopicFilter) {
         self.change(|pages| {
             pages.acknowledged.remove(filter.text());
@@ -69,7 +69,7 @@ impl RetainedPages {
         });
     }
 
-    /// What would be sent at QoS 0 does not wait for the next connection.
+    /// Ends the QoS 0 searches, which do not wait for the next connection.
     pub(crate) fn connection_ended(&mut self) {
         self.change(|pages| pages.unacknowledged.clear());
     }
@@ -78,8 +78,8 @@ impl RetainedPages {
         self.0 = None;
     }
 
-    /// Takes the next messages: about `bytes` of them, and at most `quota` that are to be acknowledged. Those stay where they
-    /// are for which the caller says that it has no room.
+    /// Takes the next messages: about `bytes`, with at most `quota` that need an acknowledgement. Messages for which
+    /// `has_room` returns `false` stay in the store.
     pub(crate) fn take(
         &mut self,
         router: &Router,
@@ -92,7 +92,7 @@ impl RetainedPages {
         self.change(|pages| pages.take(router, quota, bytes, now, into, has_room)).unwrap_or(Paged::Enough)
     }
 
-    /// Keeps no memory where nothing is left.
+    /// Applies a change, and frees the memory when no search is left.
     fn change<T>(&mut self, change: impl FnOnce(&mut Pages) -> T) -> Option<T> {
         let pages = self.0.as_mut()?;
         let changed = change(pages);
@@ -116,8 +116,8 @@ impl Pages {
         let mut room = PageRoom { messages: PAGE_MESSAGES, bytes, visits: PAGE_VISITS };
         let mut quota = quota;
         loop {
-            let held_back = quota == 0;
-            let acknowledged = self.acknowledged.first_entry().filter(|_| !held_back);
+            let deferred_acks = quota == 0;
+            let acknowledged = self.acknowledged.first_entry().filter(|_| !deferred_acks);
             let takes_quota = acknowledged.is_some();
             let Some(mut next) = acknowledged.or_else(|| self.unacknowledged.first_entry()) else {
                 return Paged::Enough;
@@ -147,6 +147,6 @@ impl Pages {
     }
 }
 
-/// Messages of one page, and nodes of the store that are looked at for it.
+/// Limits of one page: messages, and tree nodes visited for them.
 const PAGE_MESSAGES: usize = 256;
 const PAGE_VISITS: usize = 2048;

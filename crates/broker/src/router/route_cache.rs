@@ -1,4 +1,4 @@
-//! What a publisher remembers of the routes that its messages took.
+//! Cache of the routes that a publisher's messages took.
 
 use std::sync::Arc;
 
@@ -10,19 +10,19 @@ use super::matches::MatchSet;
 use super::versions::Part;
 use crate::memory::{Account, Charge, Kind};
 
-/// Matches of the topics that a connection published to lately, good while no subscription changes.
+/// Matches of the topics that a connection published to lately, valid while no subscription changes.
 #[derive(Debug, Default)]
 pub(super) struct RouteCache {
-    /// Of the changes that concern all routes.
+    /// Version for changes that concern all routes.
     version: u64,
-    /// Where each topic's matches are in `routes`.
+    /// Index in `routes` by topic.
     places: FxHashMap<Box<[u8]>, usize>,
     routes: Vec<KnownRoute>,
-    /// The place that was found last: mostly it is the next one too.
+    /// Index of the route found last, which is mostly the next one too.
     last: usize,
-    /// Targets in all routes together: what they weigh.
+    /// Number of targets in all routes, which determines their memory.
     targets: usize,
-    /// For all of it; `None` = the broker's own.
+    /// Charge for the whole cache; `None` for the broker's own.
     charge: Option<Charge>,
     /// Matches of the last topic that is not cached.
     uncached: MatchSet,
@@ -34,7 +34,7 @@ pub(super) struct KnownRoute {
     pub(super) topic: TopicName,
     pub(super) matches: MatchSet,
     part: Part,
-    /// Of the part, before they were made.
+    /// Version of the part, read before the matches were made.
     version: u64,
 }
 
@@ -73,7 +73,7 @@ impl RouteCache {
         }
     }
 
-    /// Only what is remembered.
+    /// Returns a valid cached route, without adding one.
     #[inline]
     pub(super) fn find_known(&mut self, router: &Router, topic: &[u8]) -> Option<&KnownRoute> {
         let place = self.place_of(router, topic)?;
@@ -111,7 +111,7 @@ impl RouteCache {
         &self.routes[place].matches
     }
 
-    /// Takes the place of a route that does not hold any more.
+    /// Replaces an outdated route.
     fn renew(&mut self, place: usize, route: KnownRoute) -> &MatchSet {
         let old = &self.routes[place];
         let targets = self.targets - old.matches.targets.len() + route.matches.targets.len();
@@ -127,7 +127,7 @@ impl RouteCache {
     }
 
     fn clear(&mut self) {
-        // The tables' room is part of the charge that is given back.
+        // The new tables are empty, so their capacity leaves with the charge.
         (self.places, self.routes) = Default::default();
         self.targets = 0;
         self.charge.iter_mut().for_each(|charge| charge.set(0));
@@ -139,7 +139,7 @@ impl RouteCache {
 const TOPIC_BYTES_MAX: usize = 256;
 /// Bytes of a cached route beside its topic, targets and groups: its places in both tables.
 const ROUTE_BYTES: usize = 176;
-/// Topics that one connection remembers, and targets in all of them together unless one topic alone has more.
+/// Limits per connection: cached topics, and targets in all of them, unless a single topic has more.
 const ROUTES_MAX: usize = 256;
 const TARGETS_MAX: usize = 4096;
 
@@ -148,13 +148,13 @@ mod tests {
     use super::*;
     use crate::Config;
     use crate::auth::{Access, Settings};
-    use crate::shared::Shared;
+    use crate::broker_state::BrokerState;
 
     #[test]
     fn routes_of_long_topics_are_not_cached() {
         let config = Config::default();
         let settings = Settings::load(&config, true).unwrap();
-        let shared = Shared::new(config, Access::new(settings, [0; 32], None, None), true, None, None);
+        let shared = BrokerState::new(config, Access::new(settings, [0; 32], None, None), true, None, None);
         let router = &shared.router;
         let account = shared.memory.account_of(&crate::auth::Identity::anonymous(), None);
         let mut cache = RouteCache::new(Some(account));

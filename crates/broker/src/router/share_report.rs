@@ -1,6 +1,6 @@
-//! What the broker tells of one share group, as JSON: its members, its last decisions, its shadow.
+//! Reports on one share group, as JSON: its members, its last decisions, its shadow policy.
 //!
-//! Names that clients chose stand in it, cut where they are long; who may read it is the ACL's to say.
+//! They contain names that clients chose, cut if long. The ACL decides which clients may read them.
 
 use std::time::{Duration, Instant, SystemTime};
 
@@ -9,22 +9,22 @@ use tenbin_balancer::{Availability, Candidate, Dispatch, Member, Nanos};
 use tenbin_codec::{Text, TopicName};
 
 use super::decisions::Decision;
-use super::shared::{GroupMember, SharedGroup, beginning};
+use super::share_group::{GroupMember, SharedGroup, beginning};
 use crate::clock::Clock;
 
-/// One of the things that are told.
+/// The kinds of reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ShareReport {
     /// `members`
     Members,
-    /// `shadow`; nothing where there is none.
+    /// `shadow`; absent without a shadow policy.
     Shadow,
     /// `decisions`
     Decisions,
 }
 
 impl ShareReport {
-    /// The last is told last: who has it has all.
+    /// In the order of publication: a client that has the last report has all.
     pub(crate) const ALL: [Self; 3] = [Self::Members, Self::Shadow, Self::Decisions];
 
     fn level(self) -> &'static str {
@@ -37,13 +37,13 @@ impl ShareReport {
 }
 
 impl SharedGroup {
-    /// Where it is told: `$SYS/share/<ShareName>/<filter, encoded>/<report>`. `None` if that is too long.
+    /// Returns the report's topic, `$SYS/share/<ShareName>/<filter, encoded>/<report>`; `None` if that is too long.
     pub(crate) fn report_topic(&self, report: ShareReport) -> Option<TopicName> {
         let (name, filter) = (&self.name().share_name, self.name().filter.to_level());
         TopicName::try_from(&format!("$SYS/share/{name}/{filter}/{}", report.level())[..]).ok()
     }
 
-    /// What is told at `now`; `None` if there is nothing to tell.
+    /// Returns the report at `now`; `None` if there is none.
     pub(crate) fn report(&self, report: ShareReport, clock: Clock, now: Instant) -> Option<String> {
         let value = match report {
             ShareReport::Members => self.members_report(clock.nanos(now)),
@@ -114,7 +114,7 @@ impl SharedGroup {
         }))
     }
 
-    /// Newest last; of many large ones only so many of the newest as fit.
+    /// Reports the newest decisions that fit in [`DECISIONS_BYTES_MAX`], newest last.
     fn decisions_report(&self, now: Nanos) -> Value {
         let wall = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let (mut decisions, mut bytes) = (Vec::new(), 0);
@@ -175,7 +175,7 @@ fn since(then: Nanos, now: Nanos) -> Duration {
     Duration::from_nanos(now.0.saturating_sub(then.0))
 }
 
-/// Milliseconds with three digits behind the point.
+/// Milliseconds with three decimals.
 fn ms(duration: Duration) -> f64 {
     duration.as_micros() as f64 / 1e3
 }
@@ -184,7 +184,7 @@ fn rounded(number: f64) -> f64 {
     (number * 1e4).round() / 1e4
 }
 
-/// Members that are told of one by one; of more, those who got most messages.
+/// Maximum number of members in a report; of more, those with the most messages.
 const MEMBERS_MAX: usize = 64;
-/// Of one report of decisions, about.
+/// Approximate maximum size in bytes of a report of decisions.
 const DECISIONS_BYTES_MAX: usize = 128 << 10;

@@ -1,4 +1,4 @@
-//! By what share groups choose: a policy of all, and rules for some by their names.
+//! Dispatch rules of share groups: a default policy, and rules for groups by name and filter.
 
 use std::fmt;
 
@@ -8,38 +8,39 @@ use tenbin_codec::{SharedFilter, TopicFilter};
 
 use super::ordering_key::OrderingKey;
 
-/// What some share groups choose by instead of the policy of all. The first rule that is about a group counts, as a
+/// A dispatch rule for some share groups, which replaces the default policy. The first matching rule applies, as a
 /// whole.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "RawRule")]
 pub struct ShareRule {
-    /// About groups of these names.
+    /// Share names that the rule covers.
     pub group: NamePattern,
-    /// About groups whose topics are all this filter's ([`TopicFilter::contains`]); `None` = all.
+    /// The rule covers groups whose topics all match this filter ([`TopicFilter::contains`]); `None` = all groups.
     pub filter: Option<TopicFilter>,
-    /// `None` = the policy of all.
+    /// `None` = the default policy.
     pub policy: Option<Policy>,
-    /// What keeps its order, with policies that have [no affinity](Policy::has_affinity) of their own; then `policy` is
-    /// [`Policy::Adaptive`] if it is not said. `None` = nothing does.
+    /// Ordering key, for policies that have [no affinity](Policy::has_affinity) of their own; `policy` then defaults to
+    /// [`Policy::Adaptive`]. `None` = messages are not ordered.
     pub key: Option<OrderingKey>,
-    /// Whether a key stays with a member that is full or slow. If not, it goes to another one, and its order breaks.
+    /// Whether a key stays with a member that is full or slow. If not, it moves to another member, which breaks its
+    /// order.
     pub strict: bool,
-    /// A policy to evaluate beside the one that chooses, without acting on it; `None` = none.
+    /// A policy to evaluate beside the active one, without effect on dispatch; `None` = none.
     pub shadow: Option<Policy>,
 }
 
-/// A name in which `*` stands for any text, also for none.
+/// A name pattern, in which `*` stands for any text, including none.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NamePattern(Box<str>);
 
-/// What one group chooses by.
+/// Dispatch rules of one group.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct GroupRules {
     pub(crate) rules: Rules,
     pub(crate) key: Option<OrderingKey>,
 }
 
-/// What all groups choose by.
+/// Dispatch rules of all groups.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct ShareRules {
     policy: Policy,
@@ -47,12 +48,12 @@ pub(crate) struct ShareRules {
 }
 
 impl ShareRules {
-    /// `policy` for groups that no rule is about.
+    /// Creates the rules. `policy` is for groups without a matching rule.
     pub(crate) fn new(policy: Policy, rules: Vec<ShareRule>) -> Self {
         Self { policy, rules }
     }
 
-    /// What `group` chooses by.
+    /// Returns the rules of `group`.
     pub(crate) fn of(&self, group: &SharedFilter) -> GroupRules {
         let Some(rule) = self.rules.iter().find(|rule| rule.is_about(group)) else {
             return GroupRules { rules: self.policy.into(), key: None };
@@ -75,7 +76,7 @@ impl ShareRule {
 }
 
 impl NamePattern {
-    /// As it is written.
+    /// Creates a pattern from its written form.
     pub fn new(pattern: &str) -> Self {
         Self(pattern.into())
     }
@@ -86,7 +87,7 @@ impl NamePattern {
         let Some(last) = parts.next_back() else { return name == first };
         let Some(rest) = name.strip_prefix(first) else { return false };
         let Some(mut rest) = rest.strip_suffix(last) else { return false };
-        // What stands between two stars is best found as early as possible.
+        // Match the text between two stars as early as possible.
         for part in parts {
             let found = (0..=rest.len()).find(|&at| rest[at..].starts_with(part));
             let Some(at) = found else { return false };
@@ -102,7 +103,7 @@ impl fmt::Display for NamePattern {
     }
 }
 
-/// As it is written.
+/// A rule as written in the configuration.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RawRule {
@@ -165,7 +166,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_star_stands_for_any_text() {
+    fn star_in_share_name_matches_any_text() {
         for (pattern, fitting, others) in [
             ("workers", &["workers"][..], &["worker", "workers2", ""][..]),
             ("*", &["", "x", "workers"], &[]),
@@ -194,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_rule_about_a_group_counts_as_a_whole() {
+    fn first_matching_share_rule_applies_as_a_whole() {
         let text = r#"
             [[share]]
             group = "orders-*"
@@ -226,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_goes_with_the_adaptive_policy_alone() {
+    fn ordering_key_is_refused_for_policies_with_affinity() {
         for policy in Policy::ALL {
             let parsed = rules(&format!("[[share]]\nkey = \"topic\"\npolicy = \"{policy}\""));
             match policy {

@@ -3,17 +3,17 @@ use std::sync::Arc;
 use imbl::OrdMap;
 
 use super::Grant;
-use super::by_text::ByText;
-use super::shared::SharedGroup;
+use super::hash_trie::HashTrie;
+use super::share_group::SharedGroup;
 use crate::auth::Rights;
 use crate::outbox::Outbox;
 
-/// Who subscribed to one filter.
+/// The subscriptions to one filter.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Entry {
     pub(super) subscribers: SubscriberList,
     /// By share name.
-    pub(super) groups: ByText<Arc<SharedGroup>, 22>,
+    pub(super) groups: HashTrie<Arc<SharedGroup>, 22>,
 }
 
 impl Entry {
@@ -31,8 +31,10 @@ pub(super) struct Subscriber {
     pub(super) grant: Grant,
 }
 
-/// The subscribers of one filter, ordered by number. Most filters have one, which is kept where the filter is; many are a
-/// tree that snapshots share, so that a change copies a path, whether a hundred clients have the filter or a million.
+/// The subscribers of one filter, ordered by number.
+///
+/// Most filters have one, which is stored inline. Many subscribers form a tree that snapshots share: a change copies
+/// one path, for a hundred subscribers or a million.
 #[derive(Debug, Clone, Default)]
 pub(super) enum SubscriberList {
     #[default]
@@ -67,7 +69,7 @@ impl SubscriberList {
         }
     }
 
-    /// Adds, or replaces the one of the same number.
+    /// Adds a subscriber, or replaces the one of the same number.
     pub(super) fn insert(&mut self, subscriber: Subscriber) {
         match self {
             Self::Many(many) => {
@@ -86,7 +88,7 @@ impl SubscriberList {
         match self {
             Self::Many(many) => {
                 many.remove(&number);
-                // Not as soon as they would fit, or one that comes and goes would have all of them copied each time.
+                // Only below FEW / 2, so that a client that comes and goes does not cause a full copy each time.
                 if many.len() <= FEW / 2 {
                     *self = Self::of(many.values().cloned().collect());
                 }
@@ -95,7 +97,7 @@ impl SubscriberList {
         }
     }
 
-    /// Copies of all that have another number.
+    /// Copies all subscribers with another number.
     fn without(&self, number: u64) -> Vec<Subscriber> {
         let mut list = Vec::new();
         self.for_each(|subscriber| {
@@ -106,7 +108,7 @@ impl SubscriberList {
         list
     }
 
-    /// In order.
+    /// Creates the list from subscribers in order of their numbers.
     fn of(mut list: Vec<Subscriber>) -> Self {
         match list.len() {
             0 | 1 => list.pop().map_or(Self::None, Self::One),
@@ -116,5 +118,5 @@ impl SubscriberList {
     }
 }
 
-/// So many are copied as quickly as a node of the tree is.
+/// Number of subscribers that can be copied as fast as a node of the tree.
 const FEW: usize = 16;

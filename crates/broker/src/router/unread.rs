@@ -1,4 +1,4 @@
-//! Share groups of which something on disk cannot be read for now. Those that are well are not known here, and cost nothing.
+//! Share groups whose on-disk backlog cannot be read at present. Other groups are not listed, so they cost nothing.
 
 use std::collections::BTreeMap;
 use std::future::pending;
@@ -8,33 +8,33 @@ use std::time::Instant;
 
 use tokio::sync::Notify;
 
-use super::shared::SharedGroup;
-use crate::shared::Shared;
+use super::share_group::SharedGroup;
+use crate::broker_state::BrokerState;
 
-/// When which of them are looked at again.
+/// Times at which failed reads are repeated.
 #[derive(Debug, Default)]
 pub(crate) struct UnreadGroups {
-    /// By time, and their numbers.
+    /// The groups, by time and number.
     groups: Mutex<BTreeMap<(Instant, NonZeroU64), Weak<SharedGroup>>>,
-    /// There may be an earlier one.
+    /// Notified when an entry is added, which may be the earliest.
     added: Notify,
 }
 
 impl UnreadGroups {
-    /// This one is to be looked at then.
+    /// Schedules a read of this group's backlog.
     pub(super) fn add(&self, group: &Arc<SharedGroup>, at: Instant) {
         self.groups().insert((at, group.number()), Arc::downgrade(group));
         self.added.notify_one();
     }
 
-    /// When the next one is.
+    /// Returns the earliest scheduled time.
     pub(super) fn next(&self) -> Option<Instant> {
         self.groups().first_key_value().map(|(&(at, _), _)| at)
     }
 
-    /// Has those read whose time has come.
+    /// Repeats the reads that are due.
     pub(super) fn look(&self, now: Instant) {
-        // Not under our lock: theirs is taken before it.
+        // Not under this lock: a group takes it under its own.
         while let Some(group) = self.take_due(now) {
             if let Some(group) = group.upgrade() {
                 group.read_again(now);
@@ -53,8 +53,8 @@ impl UnreadGroups {
     }
 }
 
-/// Looks, for ever.
-pub(crate) async fn read_again(shared: Arc<Shared>) {
+/// Repeats failed reads when they are due; never returns.
+pub(crate) async fn read_again(shared: Arc<BrokerState>) {
     let unread = shared.router.unread_groups();
     loop {
         let next = unread.next();

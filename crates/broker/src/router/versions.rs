@@ -1,17 +1,17 @@
-//! Versions of the subscription index, which tell whether a match made before still holds.
+//! Versions of the subscription index, which tell whether an earlier match is still valid.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tenbin_codec::TopicFilter;
 
-/// Versions of the index: one for each part of it, and one for all.
+/// Versions of the index: one for each part, and one for all parts.
 ///
-/// A part is all topics whose first level has the same hash. So a SUBSCRIBE voids only the routes of its own part, unless
-/// its filter begins with a wildcard.
+/// A part is all topics whose first level has the same hash. So a SUBSCRIBE invalidates only routes of its own part,
+/// unless its filter begins with a wildcard.
 ///
-/// Written after the snapshot (release), read before it (acquire): a reader who has seen a version and then loads the snapshot
-/// sees at least that version's snapshot. So a cached match is never newer in name than in content.
+/// Written after the snapshot (release), read before it (acquire). A reader that sees a version and then loads the
+/// snapshot gets that version's snapshot or a later one. So a cached match is never older than its version.
 #[derive(Debug)]
 pub(super) struct Versions {
     all: AtomicU64,
@@ -25,7 +25,7 @@ pub(super) struct Part(u8);
 /// A set of parts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Parts {
-    /// A bit for each.
+    /// One bit per part.
     bits: u64,
     is_all: bool,
 }
@@ -43,7 +43,7 @@ impl Versions {
         self.parts[usize::from(part.0) % PARTS].load(Ordering::Acquire)
     }
 
-    /// Voids the matches of these parts.
+    /// Invalidates the matches of these parts.
     pub(super) fn raise(&self, parts: Parts) {
         if parts.is_all {
             self.all.fetch_add(1, Ordering::Release);
@@ -63,7 +63,7 @@ impl Default for Versions {
 }
 
 impl Part {
-    /// The part of topics that begin with this level.
+    /// Returns the part of topics that begin with this level.
     pub(super) fn of(first_level: &[u8], hasher: &RandomState) -> Self {
         Self((hasher.hash_one(first_level) % PARTS as u64) as u8)
     }

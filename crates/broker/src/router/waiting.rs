@@ -1,16 +1,15 @@
-//! The messages of a share group that no member has: nobody takes them now, or they are on their way from one member to
-//! others.
+//! The group backlog: messages of a share group that no member has, and messages in redelivery between members.
 //!
 //! ```text
 //!   newest                                        oldest
 //!   new messages ──► │ line: Queue │ ──► a member with room
 //!                                   ▲
-//!                                   └── messages that a member had, or was to have: older than all that wait
+//!                                   └── messages taken back from a member: older than the backlog
 //! ```
 //!
-//! Nothing overtakes the line: as long as there is one, new messages go behind it, and only who holds its lock gives
-//! messages to members. Messages whose key stays with a full member leave the line for a queue of that member's
-//! ([`Blocked`]), so messages of other keys go on.
+//! No message overtakes the backlog: while there is one, new messages go behind it, and only the holder of its lock
+//! gives messages to members. Messages whose key is pinned to a full member leave the backlog for a queue of that
+//! member ([`Blocked`]), so that messages of other keys can proceed.
 
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -22,7 +21,7 @@ use tenbin_codec::SharedFilter;
 use tenbin_session::Delivery;
 
 use super::held_key::ordering_key;
-use super::shared::{GroupQueues, Placed, SharedGroup, beginning};
+use super::share_group::{GroupQueues, Placed, SharedGroup, beginning};
 use crate::clock::Moment;
 use crate::durable::{Durable, Page, QueueId, Sequence, Stored, Tail, place, read_again_after};
 use crate::memory::Account;
@@ -32,75 +31,79 @@ mod blocked;
 
 use blocked::Blocked;
 
-/// Messages of one batch that share groups refuse.
+/// Messages of one batch that share groups refused.
 #[derive(Debug, Default)]
 pub(super) struct Refused {
-    /// By [`Delivery::message`].
+    /// Numbers of the messages, see [`Delivery::message`].
     pub(super) messages: Vec<u32>,
-    /// Groups, each with the key of a refused message, if that has one.
+    /// The groups, each with the ordering key of the refused message, if any.
     keys: Vec<(NonZeroU64, Option<u64>)>,
 }
 
-/// What waits with a group.
+/// Backlog of one share group.
 #[derive(Debug, Default)]
 pub(super) struct Waiting {
     line: Mutex<Line>,
-    /// Whether new messages have to go behind the line. Written under the lock. Release and acquire: who reads `false`
-    /// finds with their members what was in the line before, and the balancer's word of it.
+    /// True while new messages must queue behind the backlog.
+    ///
+    /// Written under the lock, release/acquire: a thread that reads `false` sees the former backlog's messages with
+    /// their members, and the balancer's records of them.
     has_line: AtomicBool,
-    /// Departures of members so far: messages were going to be taken from one, or it left. Raised before; release and
-    /// acquire, as above.
-    departures: AtomicU64,
-    /// As much waits on disk as may, or in memory where there is none. Written under the lock, read for a hint; relaxed.
+    /// Membership epoch: counts members that left or lost their messages. Raised before the messages are taken;
+    /// release/acquire, as above.
+    membership_epoch: AtomicU64,
+    /// The backlog is at its limit, on disk or, without a disk, in memory. Written under the lock, read as a hint;
+    /// relaxed.
     is_over_quota: AtomicBool,
 }
 
 #[derive(Debug, Default)]
 struct Line {
     queue: Queue,
-    /// Messages that left the line, since their keys stay with members that are full.
+    /// Messages that left the line because their keys are pinned to full members.
     blocked: Blocked,
-    /// What waits on disk alone, behind the queue.
+    /// The on-disk backlog, behind `queue`.
     tail: Tail,
-    /// Members that messages are being taken from: older ones than all that wait, which therefore stay.
-    handovers: usize,
-    /// When nobody took the front, the last time.
+    /// Redeliveries in progress. Their messages are older than the backlog, which therefore stays.
+    redeliveries: usize,
+    /// When the front of the line last found no member.
     refused_at: Option<Nanos>,
-    /// The last page could not be read.
+    /// Set while the last page could not be read.
     unread: Option<Unread>,
 }
 
-/// Messages that cannot be read: they stay where they are, and it is tried again.
+/// State of messages that cannot be read. They stay on disk, and the read is repeated.
 #[derive(Debug)]
 struct Unread {
     pause: Duration,
-    /// `None`: the pause is over.
+    /// When the pause ends; `None` after it has ended.
     until: Option<Instant>,
 }
 
 impl Waiting {
-    /// Whether new messages have to wait because earlier ones do.
+    /// Returns whether new messages must queue behind earlier ones.
     #[inline]
     pub(super) fn has_line(&self) -> bool {
         self.has_line.load(Ordering::Acquire)
     }
 
-    /// Whether nothing more is kept.
+    /// Returns whether the backlog is at its limit.
     #[inline]
     pub(super) fn is_over_quota(&self) -> bool {
         self.is_over_quota.load(Ordering::Relaxed)
     }
 
-    /// A number that is another one after a member's departure: what was given to it before, and is not in its queue yet,
-    /// comes back, and must not be overtaken.
+    /// Returns the membership epoch, which changes when a member departs.
+    ///
+    /// Messages chosen for that member before, and not in its queue yet, come back; later ones must not overtake them.
     #[inline]
-    pub(super) fn departures(&self) -> u64 {
-        self.departures.load(Ordering::Acquire)
+    pub(super) fn membership_epoch(&self) -> u64 {
+        self.membership_epoch.load(Ordering::Acquire)
     }
 
-    /// A member is going to be left.
+    /// Advances the membership epoch, before a member departs.
     pub(super) fn departs(&self) {
-        self.departures.fetch_add(1, Ordering::AcqRel);
+        self.membership_epoch.fetch_add(1, Ordering::AcqRel);
     }
 
     fn lock(&self) -> MutexGuard<'_, Line> {
@@ -109,42 +112,42 @@ impl Waiting {
 }
 
 impl Line {
-    /// Whether it would be too early to ask all members again.
+    /// Returns whether it is too early to offer the backlog to all members again.
     fn was_refused_lately(&self, now: Nanos) -> bool {
         let again = |at: Nanos| Nanos(at.0.saturating_add(ASKED_AGAIN_NS));
         let is_any = !self.queue.is_empty() || !self.blocked.is_empty();
         is_any && self.refused_at.is_some_and(|at| now < again(at))
     }
 
-    /// Whether it is too early to read again what could not be read.
+    /// Returns whether it is too early to repeat a failed read.
     fn rests_from_reading(&self, now: Instant) -> bool {
         self.unread.as_ref().and_then(|unread| unread.until).is_some_and(|until| now < until)
     }
 
-    /// Whether that is over, and nobody has read it since.
+    /// Returns whether the pause after a failed read is over and no read has begun since.
     fn is_to_be_read_again(&self, now: Instant) -> bool {
         self.unread.as_ref().is_some_and(|unread| unread.until.is_some_and(|until| until <= now))
     }
 
-    /// Whether a new message of any key has to go behind others.
+    /// Returns whether new messages of all keys must queue.
     fn holds_up_all(&self) -> bool {
-        self.handovers > 0 || !self.queue.is_empty() || !self.tail.is_empty()
+        self.redeliveries > 0 || !self.queue.is_empty() || !self.tail.is_empty()
     }
 
-    /// Whether a new message of some key has to go behind others.
+    /// Returns whether new messages of at least one key must queue.
     fn exists(&self) -> bool {
         self.holds_up_all() || !self.blocked.is_empty()
     }
 }
 
 impl SharedGroup {
-    /// Messages that wait because no member takes anything new.
+    /// Returns the number of messages in the backlog.
     pub(super) fn waiting(&self) -> usize {
         let line = self.waiting.lock();
         line.queue.len() + line.blocked.len() + line.tail.messages()
     }
 
-    /// What waits since the last run is there again; the queue that it is in.
+    /// Restores the backlog of the last run, and returns its queue.
     pub(super) fn restore_waiting(&self, durable: &Durable) -> Option<QueueId> {
         let queue = self.stored()?;
         let tail = durable.tail_of_group(&queue);
@@ -152,7 +155,7 @@ impl SharedGroup {
         Some(queue.id())
     }
 
-    /// Whether nothing more is kept, now that what has expired has given its place up.
+    /// Drops expired messages, then returns whether the backlog is still at its limit.
     #[cold]
     pub(super) fn is_still_over_quota(&self, now: Instant) -> bool {
         let expired = self.change_line(|line| {
@@ -163,17 +166,19 @@ impl SharedGroup {
         self.waiting.is_over_quota()
     }
 
-    /// A message for the group is not taken in: as much waits as may.
+    /// Counts a message that the group refuses because its backlog is at the limit.
     #[cold]
     pub(super) fn refuse(&self) {
         self.queues.metrics.refused_over_quota.add(1);
     }
 
-    /// Gives messages to members, or keeps them until one is connected and has room: as they were published, for whoever
-    /// gets them has terms of its own. They are newer than what waits. QoS 0 does not wait.
+    /// Gives new messages to members, or adds them to the backlog until a member has room. QoS 0 messages do not wait.
     ///
-    /// A QoS 1 or 2 message that finds no room goes to `refused`, and so do those of its key behind it, or those without a key: a
-    /// smaller one would get before it.
+    /// The deliveries must be as published, since the member that gets them applies its own terms. They are newer than
+    /// the backlog.
+    ///
+    /// A QoS 1 or 2 message without room goes to `refused`, and so do the later ones of its key (or without key): a
+    /// smaller one must not overtake it.
     pub(super) fn wait(
         self: &Arc<Self>,
         deliveries: impl Iterator<Item = Delivery>,
@@ -182,8 +187,8 @@ impl SharedGroup {
         rng: &mut Rng,
     ) {
         let goes_on = self.change_line(|line| {
-            // Members that have got room look here; this is for those that have it and had no reason to look. Not for each
-            // message: to ask all of them in vain is dear.
+            // A member that gets room calls `dispatch_waiting`. This attempt is for members that had room all the time.
+            // It is not made for each message, because asking all members in vain is expensive.
             let had_some = !line.queue.is_empty();
             let goes_on = !line.was_refused_lately(now.nanos) && self.dispatch_some(line, now, rng);
             for delivery in deliveries {
@@ -207,7 +212,7 @@ impl SharedGroup {
                     refused.messages.push(delivery.message);
                 }
             }
-            // Who takes the last one in memory has the next page read.
+            // The caller that takes the last message in memory starts the read of the next page.
             let is_next = had_some || line.is_to_be_read_again(now.at);
             goes_on || is_next && line.queue.is_empty() && !line.tail.is_empty()
         });
@@ -216,13 +221,15 @@ impl SharedGroup {
         }
     }
 
-    /// Gives messages to others that a member had, or was to have, and that are older than what waits. What nobody takes
-    /// waits in front, whatever the limits say: its publishers have been told that it is taken.
+    /// Redelivers messages of a member, which are older than the backlog. Messages that no member takes go to its
+    /// front.
+    ///
+    /// The limits do not apply: the publishers already have their acknowledgements.
     pub(super) fn give_to_others(&self, deliveries: impl Iterator<Item = Delivery>, now: Moment, rng: &mut Rng) {
         self.change_line(|line| {
             let mut left = Vec::new();
             for delivery in deliveries {
-                // None goes past one that has to stay.
+                // No message may overtake one that has to stay.
                 let may_go = left.is_empty() || !delivery.published_qos.is_acknowledged();
                 if !may_go {
                     left.push(delivery);
@@ -236,8 +243,8 @@ impl SharedGroup {
         });
     }
 
-    /// Gives what waits to the members that are connected, as far as they have room. To be called when one has
-    /// connected or joined, or has room again.
+    /// Gives the backlog to connected members, as far as they have room. Call it when a member connects, joins, or has
+    /// room again.
     pub(super) fn dispatch_waiting(self: &Arc<Self>, now: Moment, rng: &mut Rng) {
         self.dispatch(now, rng);
         self.read_on(now.at);
@@ -247,16 +254,16 @@ impl SharedGroup {
         while self.change_line(|line| self.dispatch_some(line, now, rng)) {}
     }
 
-    /// Has the next page read of what waits on disk, if nothing else waits.
+    /// Starts the read of the next page of the on-disk backlog, if memory holds no earlier messages.
     fn read_on(self: &Arc<Self>, now: Instant) {
         let Some((durable, queue)) = self.queues.durable.as_ref().zip(self.stored()) else { return };
         let page = self.change_line(|line| {
-            let is_next = line.queue.is_empty() && line.handovers == 0;
+            let is_next = line.queue.is_empty() && line.redeliveries == 0;
             let is_wanted = is_next && !line.tail.is_being_read() && !line.rests_from_reading(now);
             if is_wanted { Durable::first_page(&queue, &mut line.tail, PAGE_BYTES) } else { None }
         });
         let Some(page) = page else { return };
-        // It may end meanwhile.
+        // The group may end during the read.
         let group = Arc::downgrade(self);
         durable.read_for(page, move |page| {
             if let Some(group) = group.upgrade() {
@@ -265,8 +272,10 @@ impl SharedGroup {
         });
     }
 
-    /// A page is there: it goes to the members, on the thread that has read it. That takes no longer than a publisher's batch of
-    /// as many messages; pages that others wait for come before our next one.
+    /// Gives a page that was read to the members, on the reading thread.
+    ///
+    /// That takes no longer than a publisher's batch of as many messages. Pages that other readers wait for come before
+    /// this group's next one.
     fn take_page(self: &Arc<Self>, page: Page) {
         let now = self.queues.clock.moment(Instant::now());
         let mut again_at = None;
@@ -277,21 +286,24 @@ impl SharedGroup {
                 line.unread = None;
             }
             let Line { queue, tail, .. } = line;
-            // Behind what members have given back meanwhile, which is older.
+            // Behind messages that members gave back meanwhile, which are older.
             let put = |delivery| queue.append(Delivery { share: Some(self.number()), ..delivery }, Reader::Present);
             tail.is_being_read().then(|| tail.take_page(page, put))
         });
         if let Some(at) = again_at {
             self.queues.unread.add(self, at);
         }
-        let Some(over) = over else { return }; // nobody waits for it any more
+        let Some(over) = over else { return }; // The read was cancelled.
         self.end_places(over);
         self.dispatch(now, &mut Rng::new(now.nanos.0));
         self.read_on(now.at);
     }
 
-    /// The next messages cannot be read. That may pass: where no file could be opened, say. When it is tried again: as early as
-    /// the first time where some before them could be, which are others than the last time.
+    /// Schedules another read after a failed one, and returns its time. The failure may be temporary: for example, no
+    /// file could be opened.
+    ///
+    /// The pause starts anew with its shortest value if messages before the unreadable one were read: the failure is
+    /// then a different one.
     #[cold]
     fn rest_from_reading(&self, line: &mut Line, had_some: bool, now: Instant) -> Instant {
         let before = line.unread.take();
@@ -306,11 +318,12 @@ impl SharedGroup {
         until
     }
 
-    /// What could not be read is tried again, whether or not anybody publishes or comes: if it is time.
+    /// Repeats a failed read if its pause is over, even if no client publishes or connects.
     #[cold]
     pub(super) fn read_again(self: &Arc<Self>, now: Instant) {
         self.change_line(|line| {
-            // From here on whoever takes the last one in memory has it read, by whatever clock.
+            // From here on, the caller that takes the last message in memory may also start the read. Its clock
+            // reading may be older than `now`.
             if let Some(unread) = line.unread.as_mut().filter(|unread| unread.until.is_some_and(|until| until <= now)) {
                 unread.until = None;
             }
@@ -318,7 +331,7 @@ impl SharedGroup {
         self.read_on(now);
     }
 
-    /// A message that is refused is not wanted where it is stored.
+    /// Removes a refused message's entry from the stored queue.
     fn give_place_up(&self, delivery: &Delivery) {
         if let Some(Stored::InGroup(sequence)) = delivery.stored.map(Stored::of)
             && let Some((durable, queue)) = self.queues.durable.as_ref().zip(self.stored())
@@ -327,7 +340,7 @@ impl SharedGroup {
         }
     }
 
-    /// These have expired.
+    /// Removes the entries of expired messages, and counts them.
     fn end_places(&self, places: Vec<Sequence>) {
         let Some((durable, queue)) = self.queues.durable.as_ref().zip(self.stored()) else { return };
         if !places.is_empty() {
@@ -336,7 +349,7 @@ impl SharedGroup {
         }
     }
 
-    /// What waits on disk is not wanted any more, nor a page that is being read.
+    /// Discards the on-disk backlog and any page that is being read.
     pub(super) fn forget_tail(&self) {
         self.change_line(|line| {
             line.tail.stop_reading();
@@ -345,33 +358,34 @@ impl SharedGroup {
         });
     }
 
-    /// Messages are going to be taken from a member: until [`SharedGroup::end_handover`], new ones wait.
-    pub(super) fn begin_handover(&self) {
+    /// Begins a redelivery of messages from a member. New messages wait until [`SharedGroup::end_redelivery`].
+    pub(super) fn begin_redelivery(&self) {
         self.departs();
         self.change_line(|line| {
-            line.handovers += 1;
-            // Older messages of their keys may come from the member: those go before them.
+            line.redeliveries += 1;
+            // The member may have older messages of their keys: those go first.
             line.blocked.move_to_front_of(&mut line.queue, &self.queues.budget);
         });
     }
 
-    /// A member goes: who chose it before, and has not given it the message yet, chooses again.
+    /// Advances the membership epoch: publishers that chose the departing member, and have not given it the message
+    /// yet, choose again.
     pub(super) fn departs(&self) {
         self.waiting.departs();
     }
 
-    /// They have been given to others.
-    pub(super) fn end_handover(self: &Arc<Self>, now: Moment, rng: &mut Rng) {
-        self.change_line(|line| line.handovers -= 1);
+    /// Ends a redelivery: all its messages are with other members or in the backlog.
+    pub(super) fn end_redelivery(self: &Arc<Self>, now: Moment, rng: &mut Rng) {
+        self.change_line(|line| line.redeliveries -= 1);
         self.dispatch_waiting(now, rng);
     }
 
-    /// Counts a message of QoS 0 that nobody takes now.
+    /// Counts a QoS 0 message that no member takes now.
     pub(super) fn drop_unacknowledged(&self) {
         self.queues.metrics.dropped_offline.add(1);
     }
 
-    /// The group has ended.
+    /// Drops the backlog of a group that has ended.
     pub(super) fn drop_waiting(&self) {
         let dropped = self.change_line(|line| {
             line.blocked.move_to_front_of(&mut line.queue, &self.queues.budget);
@@ -380,9 +394,10 @@ impl SharedGroup {
         self.queues.metrics.dropped_offline.add(dropped.messages);
     }
 
-    /// Gives the oldest to members; whether to go on. Not all at once: publishers wait for the lock.
+    /// Gives the oldest messages to members, and returns whether to continue. It is limited per call, since publishers
+    /// wait for the lock.
     fn dispatch_some(&self, line: &mut Line, now: Moment, rng: &mut Rng) -> bool {
-        if line.handovers > 0 {
+        if line.redeliveries > 0 {
             return false;
         }
         self.dispatch_blocked(line, now, rng);
@@ -399,7 +414,7 @@ impl SharedGroup {
         true
     }
 
-    /// Puts a message at the end of the line, if it may wait; it comes back where there is no room.
+    /// Puts a message at the end of the line, if it may wait. Returns it if there is no room.
     fn keep(&self, line: &mut Line, delivery: Delivery, now: Moment) -> Option<Delivery> {
         let delivery = self.may_wait(delivery)?;
         let GroupQueues { limits, budget, metrics, .. } = &*self.queues;
@@ -408,7 +423,7 @@ impl SharedGroup {
                 line.queue.append(delivery, Reader::Absent);
             }
             Some(stored) => line.tail.add(stored.sequence(), delivery.template.len()),
-            // Others that are on disk would come after it.
+            // Messages on disk would come after it.
             None if !line.tail.is_empty() => return Some(delivery),
             None => {
                 let fits = line.queue.fits(&delivery, Reader::Absent, limits, budget, now.at);
@@ -422,7 +437,8 @@ impl SharedGroup {
         None
     }
 
-    /// Puts a message at the front of the line, if it may wait. Members had so much at most.
+    /// Puts a message at the front of the line, if it may wait. No limit applies: members' queues bound the number of
+    /// such messages.
     fn keep_first(&self, line: &mut Line, delivery: Delivery) {
         if let Some(delivery) = self.may_wait(delivery) {
             let delivery = if delivery.stored.is_none() { delivery.detach() } else { delivery };
@@ -430,7 +446,7 @@ impl SharedGroup {
         }
     }
 
-    /// A message as it waits; `None`: it is of QoS 0, and is dropped.
+    /// Converts a message to the form in which it waits. Returns `None` for QoS 0, which is dropped.
     fn may_wait(&self, delivery: Delivery) -> Option<Delivery> {
         let delivery = delivery.as_published();
         if delivery.qos.is_acknowledged() {
@@ -440,13 +456,13 @@ impl SharedGroup {
         None
     }
 
-    /// Another owner is charged for what waits from now on.
+    /// Charges the on-disk backlog to another account.
     pub(super) fn pays(&self, account: &Arc<Account>) {
         self.change_line(|line| line.tail.move_to(account));
     }
 
-    /// Changes what waits, and tells the budget of all queues. The lock keeps two dispatchers from mixing up the order;
-    /// outboxes are the only locks taken under it.
+    /// Changes the backlog, and updates the budget of all queues. The lock keeps the order between concurrent
+    /// dispatchers; only outbox locks are taken under it.
     fn change_line<R>(&self, change: impl FnOnce(&mut Line) -> R) -> R {
         let mut line = self.waiting.lock();
         let result = change(&mut line);
@@ -456,18 +472,18 @@ impl SharedGroup {
         line.tail.charge_to(|| self.payer.load_full());
         let on_disk = line.tail.disk_bytes();
         let is_used_up = (on_disk > 0 && on_disk >= stored_bytes) || line.tail.is_over_limit();
-        // By its bytes a little before there is no room: it is not known how large the next message is.
+        // Full slightly before its bound in bytes, because the size of the next message is unknown.
         let is_full = (line.queue.len() >= messages || line.queue.bytes() > bytes / 8 * 7) && self.stored().is_none();
         self.waiting.is_over_quota.store(is_used_up || is_full, Ordering::Relaxed);
         result
     }
 }
 
-/// Bytes of bodies that are read at once.
+/// Bytes of message bodies in one read.
 const PAGE_BYTES: usize = 64 * 1024;
-/// Messages that are given to members before publishers may come in between.
+/// Messages given to members before the lock is released for publishers.
 const DISPATCHED_AT_ONCE: usize = 256;
-/// For how long members that took nothing are not asked again, in ns, unless one says that it has room.
+/// Nanoseconds before members that took nothing are asked again, unless one reports room.
 const ASKED_AGAIN_NS: u64 = 1_000_000;
 
 #[cfg(test)]

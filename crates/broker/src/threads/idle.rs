@@ -1,41 +1,42 @@
-//! How much of the machine's processors is left.
+//! Idle processor time of the whole machine.
 
 use std::fs::File;
 use std::io::Read;
 
-/// The time for which the machine's processors had nothing better to do, as the kernel counts it (Linux): nothing at all, or
-/// the work of processes that have asked to be nobody's hindrance (`nice`).
+/// Time that the machine's processors were idle or ran low-priority (`nice`) processes, from the Linux kernel's
+/// counters.
 #[derive(Debug, Default)]
 pub(super) struct IdleTime {
-    /// Of all processors since the start, at the last question.
+    /// Ticks of all processors since boot, at the last call.
     before: Option<u64>,
 }
 
 impl IdleTime {
-    /// Processors that were left, on average over the `seconds` since the last question: of the machine. A container may
-    /// have less of them, or a right to more than what is left. 0 the first time; where the kernel does not tell, as many as
-    /// one may want.
+    /// Average number of idle processors of the machine over the `seconds` since the last call.
+    ///
+    /// Returns 0 the first time, and `u16::MAX` where the kernel has no counters. In a container the number may be
+    /// wrong: its share of the machine can be smaller or larger.
     pub(super) fn processors(&mut self, seconds: f64) -> f64 {
         let Some(now) = read() else { return f64::from(u16::MAX) };
         let before = self.before.replace(now).unwrap_or(now);
         now.saturating_sub(before) as f64 / TICKS_A_SECOND / seconds
     }
 
-    /// The next question is the first one.
+    /// Makes the next call count as the first one.
     pub(super) fn forget(&mut self) {
         self.before = None;
     }
 }
 
-/// Ticks of all processors, waiting for a disk included.
+/// Reads the idle ticks of all processors, waiting for disks included.
 fn read() -> Option<u64> {
-    // Its first line is the sum; what follows is longer the more processors there are.
+    // The first line is the sum over all processors; the rest grows with their number.
     let mut start = [0; 256];
     let length = File::open("/proc/stat").ok()?.read(&mut start).ok()?;
     idle_of(std::str::from_utf8(&start[..length]).ok()?)
 }
 
-/// `cpu  user nice system idle iowait irq …`. All are 0 where a kernel's stand-in does not count.
+/// Parses `cpu  user nice system idle iowait irq …`. `None` if all are 0: some emulated kernels do not count.
 fn idle_of(stat: &str) -> Option<u64> {
     let mut fields = stat.lines().next()?.strip_prefix("cpu ")?.split_ascii_whitespace();
     let mut next = || fields.next()?.parse::<u64>().ok();
@@ -43,7 +44,7 @@ fn idle_of(stat: &str) -> Option<u64> {
     Some(nice + idle + waiting).filter(|&ticks| ticks > 0)
 }
 
-/// The unit of the kernel's counts for programs, on every machine that it runs on today.
+/// Kernel tick rate as user space sees it (`USER_HZ`), 100 on every platform today.
 const TICKS_A_SECOND: f64 = 100.0;
 
 #[cfg(test)]
@@ -51,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn idle_is_what_no_process_used_that_is_not_nice() {
+    fn idle_time_includes_nice_and_disk_wait() {
         assert_eq!(idle_of("cpu  10 20 30 4000 50 60 70 0 0 0\ncpu0 1 2 3 4 5\n"), Some(4070));
         for wrong in ["", "cpu0 1 2 3 4 5", "cpu  1 2 3", "cpu  1 2 3 x 5", "cpu  0 0 0 0 0 0 0"] {
             assert_eq!(idle_of(wrong), None, "{wrong}");
@@ -59,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn time_is_counted_from_question_to_question() {
+    fn idle_time_is_counted_between_calls() {
         let mut idle = IdleTime::default();
         let first = idle.processors(1.0);
         assert_eq!(first == 0.0, read().is_some());

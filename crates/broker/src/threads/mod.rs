@@ -1,14 +1,14 @@
-//! The threads that serve connections: as many at work as there is work for.
+//! Worker threads that serve connections; only as many are active as the load needs.
 //!
-//! Each has a runtime of its own, on which its connections wake each other without a system call. Two threads that wake
-//! each other take up to twice the processor time for a message, so connections begin on the first one, and only where
-//! that has hardly a moment to spare do some of them leave for another. When there is less to do they come back.
+//! Each thread has its own runtime, on which its connections wake each other without a system call. Waking across
+//! threads costs up to twice the processor time per message. So connections start on the first thread, and some move to
+//! another only when it is nearly saturated. They move back when the load falls.
 //!
 //! ```text
-//!   each 100 ms: how busy? ──► spread ──► an order on a thread: "half of you to thread 1"
-//!                                              │ heard by each connection, once, when it has something to do
-//!                                              ▼
-//!                               the connection's task ends here and goes on there, its socket registered anew
+//!   every 100 ms: load of each thread ─► thread scaler ─► order to a thread: "half of you to thread 1"
+//!                                                            │ each connection reads it once, when it wakes
+//!                                                            ▼
+//!                                      the connection's task ends here and goes on there, its socket registered anew
 //! ```
 
 mod idle;
@@ -26,56 +26,56 @@ use tenbin_balancer::Rng;
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
 
+use crate::broker_state::BrokerState;
 use crate::durable::serve_wakes;
-use crate::shared::Shared;
 use idle::IdleTime;
 use spread::{Move, Spread};
 
-/// The runtimes of the threads.
+/// Runtimes of the worker threads.
 #[derive(Debug)]
 pub(crate) struct Threads {
     all: Box<[Thread]>,
-    /// The first so many are at work.
+    /// Number of active threads; these are the first ones in `all`.
     active: AtomicUsize,
-    /// Connections that were placed.
+    /// Number of connections placed on a thread; drives the round robin.
     placed: AtomicUsize,
 }
 
 #[derive(Debug)]
 struct Thread {
     runtime: Handle,
-    /// The last [`Order`], as a number.
+    /// The latest [`Order`], encoded by [`Order::to_word`].
     order: AtomicU32,
 }
 
-/// The threads run for as long as this is there.
+/// Handle that keeps the threads running until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Running {
-    /// Nothing is ever sent.
+    /// Never sent on; dropping the senders stops the threads.
     _stop: Vec<oneshot::Sender<()>>,
 }
 
-/// Where a connection is served, and what it has heard there.
+/// Worker thread of a connection, and the last order that the connection read there.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Home {
     thread: u8,
     heard: u16,
 }
 
-/// Some of a thread's connections are to leave. It stands until the next one, so that who sleeps hears it later.
+/// Migration order for some of a thread's connections. It stays until the next one, so idle connections read it later.
 #[derive(Clone, Copy, Debug)]
 struct Order {
     number: u16,
     to: u8,
-    /// Of 255.
+    /// In units of 1/255.
     share: u8,
 }
 
 impl Threads {
-    /// Starts so many threads, at least one and at most 256.
+    /// Starts `count` threads, at least one and at most 256.
     ///
     /// # Errors
-    /// The system gives no more threads.
+    /// The system refuses to start a thread.
     pub(crate) fn start(count: usize) -> io::Result<(Self, Running)> {
         let (mut all, mut stop) = (Vec::new(), Vec::new());
         for number in 0..count.clamp(1, COUNT_MAX) {
@@ -96,7 +96,7 @@ impl Threads {
         self.all.len()
     }
 
-    /// The runtime that listens.
+    /// Runtime of the listeners.
     pub(crate) fn first(&self) -> &Handle {
         &self.all[0].runtime
     }
@@ -105,16 +105,16 @@ impl Threads {
         &self.all[usize::from(home.thread)].runtime
     }
 
-    /// Where a new connection goes: one after the other of those at work.
+    /// Worker thread for a new connection: the active threads in turn.
     pub(crate) fn place(&self) -> Home {
         let active = self.active.load(Relaxed);
         let thread = if active == 1 { 0 } else { self.placed.fetch_add(1, Relaxed) % active };
         self.home(thread)
     }
 
-    /// Where the connection of this number is to go on; asked when it has something to do.
+    /// Returns the thread to which connection `number` must move; called when the connection has work to do.
     ///
-    /// An order may be old when it is heard: nobody goes to a thread that is no longer at work, and nobody stays there.
+    /// The order may be outdated when a connection reads it: no connection moves to an inactive thread or stays on one.
     #[inline]
     pub(crate) fn leaves_to(&self, home: &mut Home, number: u64) -> Option<Home> {
         let order = self.order_of(usize::from(home.thread));
@@ -132,7 +132,7 @@ impl Threads {
         }
     }
 
-    /// Whether [`leaves_to`](Self::leaves_to) has something new to say.
+    /// Whether the connection has to call [`leaves_to`](Self::leaves_to).
     pub(crate) fn has_orders(&self, home: &Home) -> bool {
         self.order_of(usize::from(home.thread)).number != home.heard || !self.is_at_work(home.thread)
     }
@@ -141,7 +141,8 @@ impl Threads {
         Home { thread: thread as u8, heard: self.order_of(thread).number }
     }
 
-    /// Acquires what was stored before the order was given: how many threads are at work.
+    /// Acquire: pairs with the release in `give`, so that the reader sees the number of active threads that belongs to
+    /// the order.
     fn order_of(&self, thread: usize) -> Order {
         Order::from_word(self.all[thread].order.load(Acquire))
     }
@@ -179,16 +180,17 @@ impl Order {
         u32::from_le_bytes([low, high, self.to, self.share])
     }
 
-    /// By chance, and another one with each order.
+    /// Whether the order applies to connection `number`: pseudo-random, and different for each order.
     fn means(self, number: u64) -> bool {
         let mut rng = Rng::new(number << 16 | u64::from(self.number));
         rng.next_u64() % u64::from(u8::MAX) < u64::from(self.share)
     }
 }
 
-/// Watches how busy the threads are, for ever. `is_restless`: sends half of everybody on to the next each time, for
-/// tests.
-pub(crate) async fn run(shared: Arc<Shared>, is_restless: bool) {
+/// Balances the connections over the threads until the broker ends.
+///
+/// `is_restless` moves half of each thread's connections to the next thread every time, for tests.
+pub(crate) async fn run(shared: Arc<BrokerState>, is_restless: bool) {
     let Some(threads) = &shared.threads else { return };
     let count = threads.all.len();
     let mut spread = Spread::new(count);
@@ -211,7 +213,7 @@ pub(crate) async fn run(shared: Arc<Shared>, is_restless: bool) {
             busy.iter().zip(&before).map(|(now, before)| now.saturating_sub(*before).as_secs_f64() / passed).collect();
         let packets = shared.metrics.packets();
         let rate = (packets - packets_before) as f64 / passed;
-        // Nobody needs to know before a thread has much to do.
+        // Reading the machine's idle time is useless while no thread has much to do.
         let may_need_more = parts.len() > 1 && parts.iter().any(|&busy| busy > spread::ROOM);
         let left = if may_need_more { idle.processors(passed) } else { 0.0 };
         if !may_need_more {
@@ -227,9 +229,9 @@ pub(crate) async fn run(shared: Arc<Shared>, is_restless: bool) {
     }
 }
 
-/// A thread's number is a byte.
+/// A thread's number fits into a byte.
 const COUNT_MAX: usize = 256;
-/// Between two looks.
+/// Interval between two samples.
 const PAUSE: Duration = Duration::from_millis(100);
 const RESTLESS_PAUSE: Duration = Duration::from_millis(3);
 
@@ -238,14 +240,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_order_is_what_its_number_says() {
+    fn order_survives_encoding() {
         let order = Order { number: 0xABCD, to: 7, share: 128 };
         let again = Order::from_word(order.to_word());
         assert_eq!((again.number, again.to, again.share), (0xABCD, 7, 128));
     }
 
     #[test]
-    fn an_order_means_its_share_and_others_the_next_time() {
+    fn order_selects_its_share_at_random() {
         let meant = |number, share| (0..10_000).filter(|&id| Order { number, to: 1, share }.means(id)).count();
         assert_eq!((meant(1, 255), meant(1, 0)), (10_000, 0));
         assert!((4_500..5_500).contains(&meant(1, 128)), "{}", meant(1, 128));
@@ -257,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn each_hears_an_order_once_and_newcomers_do_not() {
+    fn order_applies_once_and_not_to_new_connections() {
         let (threads, _running) = Threads::start(2).expect("two threads");
         let mut home = threads.place();
         assert!(home.is_first());
@@ -272,13 +274,13 @@ mod tests {
     }
 
     #[test]
-    fn nobody_goes_to_a_thread_that_was_given_back_nor_stays_there() {
+    fn connections_leave_and_avoid_inactive_threads() {
         let (threads, _running) = Threads::start(3).expect("three threads");
         let sleeper = threads.place();
         threads.active.store(3, Relaxed);
         threads.give(Move { from: 0, to: 1, share: 1.0 });
         let mut others = [0, 1, 2].map(|thread| threads.home(thread));
-        // Both are given back before anybody wakes.
+        // Both threads are deactivated before any connection wakes.
         threads.active.store(2, Relaxed);
         threads.give(Move { from: 2, to: 1, share: 1.0 });
         threads.active.store(1, Relaxed);

@@ -1,62 +1,62 @@
-//! How many threads are to be at work, and which connections go where: decided by how busy the threads are.
+//! The thread scaler: decides from the threads' load how many are active and which connections move.
 
-/// Connections are to leave a thread.
+/// Migration of connections from one thread to another.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Move {
     pub(super) from: usize,
     pub(super) to: usize,
-    /// Part of them, by chance; 1 = all.
+    /// Part of the connections, chosen at random; 1 = all.
     pub(super) share: f64,
 }
 
-/// Looks at the threads at regular times. Pure: what it sees is an argument.
+/// Thread scaler: samples the threads at regular intervals. Pure: all samples are arguments.
 ///
-/// One more thread is taken when one has hardly a moment to spare, one less when those that stay would have plenty. The
-/// gap between the two keeps it from going back and forth. A thread more is a trial: threads that wake each other take
-/// more processor time for the same work. So if they are busy for longer than before, and not more is done, it is given
-/// back. Where the machine seems to have no processor left for it, it is tried late: what is told of that is not always
-/// true for us.
+/// It adds a thread when one is nearly saturated, and removes one when the others would still have ample room. The gap
+/// between both conditions prevents oscillation. A new thread is a trial, because threads that wake each other take
+/// more processor time for the same work. If the threads are busier than before without a higher throughput, the new
+/// thread is removed. If the machine seems to have no idle processor, the trial starts late but still takes place: in a
+/// container that figure can be wrong.
 #[derive(Debug)]
 pub(super) struct Spread {
-    /// Part of the time for which each thread was busy, smoothed.
+    /// Busy fraction of each thread, smoothed.
     busy: Vec<f64>,
-    /// The first so many are at work.
+    /// Number of active threads; these are the first ones.
     active: usize,
-    /// Looks since there was too little to do.
+    /// Samples with low load in a row.
     calm: u32,
-    /// Looks since all threads at work were full, or the last move shows.
+    /// Samples with all active threads saturated in a row; 0 after a move.
     full: u32,
-    /// Looks until the last move shows.
+    /// Samples to wait until the last move takes effect.
     settling: u32,
-    /// Packets a second at the last looks, the last one last.
+    /// Packets per second in the latest samples, newest last.
     rates: [f64; FULL_FOR as usize],
-    /// Processors of the machine that had nothing to do, smoothed.
+    /// Idle processors of the machine, smoothed.
     idle: f64,
     trial: Option<Trial>,
-    /// Between trials in vain.
+    /// Pause between trials that failed.
     trials: Backoff,
-    /// Between moves that even out.
+    /// Pause between moves that even out the load.
     evens: Backoff,
 }
 
-/// Something that is done less and less often.
+/// Backoff, counted in samples: the pause doubles each time.
 #[derive(Debug)]
 struct Backoff {
-    /// Looks until it may be done again, and after how many then.
+    /// Samples left until the next attempt. `next` is the pause after that.
     left: u32,
     next: u32,
     first: u32,
     most: u32,
 }
 
-/// Whether one thread more is of any use.
+/// State before a thread was added, to judge whether it helps.
 #[derive(Debug)]
 struct Trial {
     rate_before: f64,
-    /// Sum of the parts for which threads were busy.
+    /// Sum of the threads' busy fractions.
     busy_before: f64,
     threads_before: f64,
-    /// Looks until it is judged.
+    /// Samples left until the judgement.
     left: u32,
 }
 
@@ -80,8 +80,9 @@ impl Spread {
         self.active
     }
 
-    /// The next look: for which part of the time since the last one each thread was busy, how many packets there were a
-    /// second, and how many processors had nothing to do.
+    /// Takes the next sample and returns the move to make.
+    ///
+    /// `busy`: each thread's busy fraction since the last sample. `rate`: packets per second. `idle`: idle processors.
     pub(super) fn next(&mut self, busy: impl IntoIterator<Item = f64>, rate: f64, idle: f64) -> Option<Move> {
         for (smooth, busy) in self.busy.iter_mut().zip(busy) {
             *smooth += (busy - *smooth) / 2.0;
@@ -95,7 +96,7 @@ impl Spread {
             self.evens.reset();
         }
         if self.busiest().1 < ROOM {
-            self.trials.reset(); // what was learned is of another load
+            self.trials.reset(); // the load has changed: earlier trials say nothing about it
         }
         if let Some(trial) = &mut self.trial {
             trial.left = trial.left.saturating_sub(1);
@@ -113,7 +114,8 @@ impl Spread {
         next
     }
 
-    /// Ends a trial that is over: one less again, if the last one was of no use. That clearly less is done shows earlier.
+    /// Ends a trial that is over, and removes the thread if it was of no use. A clear loss of throughput ends it
+    /// earlier.
     fn judge(&mut self) -> Option<Move> {
         let (sum, rate) = (self.sum(), self.rate());
         let trial = self.trial.as_ref()?;
@@ -134,7 +136,7 @@ impl Spread {
         None
     }
 
-    /// One more.
+    /// Adds a thread if all active ones are saturated.
     fn more(&mut self) -> Option<Move> {
         if self.full < if self.idle < SPARE { PAUSE_FIRST } else { FULL_FOR }
             || self.active == self.busy.len()
@@ -150,8 +152,8 @@ impl Spread {
         Some(Move { from, to, share: 0.5 })
     }
 
-    /// Somebody at work has room for some of what the busiest one does. Where that is one connection's doing it does not
-    /// help, and is tried less and less often.
+    /// Moves load from the busiest thread to one with room. Pauses longer each time: a single hot connection cannot be
+    /// split.
     fn even(&mut self) -> Option<Move> {
         let ((from, most), (to, least)) = (self.busiest(), self.least_busy());
         if most < FULL || least >= ROOM || !self.evens.may_be_done() {
@@ -161,7 +163,7 @@ impl Spread {
         Some(Move { from, to, share: (most - least) / most / 2.0 })
     }
 
-    /// One less.
+    /// Removes a thread if the load has been low for a while.
     fn less(&mut self) -> Option<Move> {
         let is_calm = self.active > 1 && self.sum() < PLENTY * (self.active - 1) as f64;
         self.calm = if is_calm { self.calm + 1 } else { 0 };
@@ -178,7 +180,7 @@ impl Spread {
         Move { from: self.active, to: self.least_busy().0, share: 1.0 }
     }
 
-    /// The mean of the last looks.
+    /// Mean packet rate of the latest samples.
     fn rate(&self) -> f64 {
         self.rates.iter().sum::<f64>() / self.rates.len() as f64
     }
@@ -223,27 +225,27 @@ impl Backoff {
     }
 }
 
-/// A thread that is busy for so much of the time has no room.
+/// Busy fraction from which a thread is saturated.
 const FULL: f64 = 0.9;
-/// For so many looks, before it is helped: what is done without help has to be known, to be compared with.
+/// Samples of saturation before a thread is added: the throughput without it must be known for the comparison.
 const FULL_FOR: u32 = 5;
-/// One that is busy for less has room for more.
+/// Busy fraction below which a thread has room for more connections.
 pub(super) const ROOM: f64 = 0.6;
-/// So much of a processor's time has to be left, for a thread more to be tried at once.
+/// Idle processors needed to start a trial without delay.
 const SPARE: f64 = 0.3;
-/// What those that stay may have to do on average if one goes.
+/// Average busy fraction that the remaining threads may reach when one is removed.
 const PLENTY: f64 = 0.5;
-/// Looks for which there has to be little to do.
+/// Samples of low load before a thread is removed.
 const CALM: u32 = 20;
-/// Looks that it takes until a move shows.
+/// Samples until a move takes effect.
 const SETTLING: u32 = 3;
-/// Looks from one thread more to the judgement: some seconds' tenths, for moves and what evens them out.
+/// Samples in a trial: time for connections to move and for the load to even out.
 const TRIAL: u32 = 12;
-/// What has to be done more with it, of what one thread did before.
+/// Gain in throughput that a trial must show, as a fraction of one thread's throughput before.
 const GAIN: f64 = 0.25;
-/// If not: for how much of a thread's time more all may be busy with it.
+/// Additional busy time, in threads, above which a trial without that gain fails.
 const WASTE: f64 = 0.3;
-/// Looks from a trial in vain to the next one: ten seconds, then twice as many, up to this.
+/// Samples from a failed trial to the next one: ten seconds, doubled each time up to `PAUSE_MOST`.
 const PAUSE_FIRST: u32 = 100;
 const PAUSE_MOST: u32 = 800;
 
@@ -251,25 +253,25 @@ const PAUSE_MOST: u32 = 800;
 mod tests {
     use super::*;
 
-    /// Looks so often at the same, while more is done from look to look, and says what was moved.
+    /// Takes `count` equal samples with growing throughput and returns the moves.
     fn looks(spread: &mut Spread, count: usize, busy: &[f64]) -> Vec<Move> {
         (0..count).filter_map(|_| spread.next(busy.iter().copied(), spread.rate() * 2.0 + 1.0, 4.0)).collect()
     }
 
-    /// The same, while always as much is done.
+    /// As [`looks`], with constant throughput.
     fn vain_looks(spread: &mut Spread, count: usize, busy: &[f64]) -> Vec<Move> {
         (0..count).filter_map(|_| spread.next(busy.iter().copied(), 1_000.0, 4.0)).collect()
     }
 
     #[test]
-    fn one_thread_does_what_one_can_do() {
+    fn load_below_saturation_stays_on_one_thread() {
         let mut spread = Spread::new(4);
         assert_eq!(looks(&mut spread, 100, &[0.85, 0.0, 0.0, 0.0]), []);
         assert_eq!(spread.active(), 1);
     }
 
     #[test]
-    fn a_full_one_gives_half_to_the_next() {
+    fn saturated_thread_gives_half_to_the_next() {
         let mut spread = Spread::new(3);
         assert_eq!(looks(&mut spread, 9, &[1.0, 0.0, 0.0]), [Move { from: 0, to: 1, share: 0.5 }]);
         assert_eq!(looks(&mut spread, 13, &[1.0, 0.98, 0.0]), [Move { from: 0, to: 2, share: 0.5 }]);
@@ -278,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_is_tried_late_where_the_machine_has_no_processor_for_it() {
+    fn trial_starts_late_without_idle_processor() {
         let mut spread = Spread::new(2);
         let look = |spread: &mut Spread, idle| spread.next([1.0, 0.0], 1_000.0, idle);
         assert!((0..90).all(|_| look(&mut spread, 0.2).is_none()));
@@ -289,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_room_gets_some_before_another_begins() {
+    fn load_is_evened_out_before_a_thread_is_added() {
         let mut spread = Spread::new(3);
         looks(&mut spread, 9, &[1.0, 0.0, 0.0]);
         let moves = looks(&mut spread, 12, &[1.0, 0.2, 0.0]);
@@ -298,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn all_come_back_when_there_is_little_to_do_for_a_while() {
+    fn connections_return_after_sustained_low_load() {
         let mut spread = Spread::new(2);
         looks(&mut spread, 9, &[1.0, 0.0]);
         assert_eq!(looks(&mut spread, 100, &[0.4, 0.4]), [], "more than one should do alone");
@@ -308,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_with_which_not_more_is_done_is_given_back() {
+    fn thread_without_gain_is_removed() {
         let mut spread = Spread::new(2);
         let (there, back) = (Move { from: 0, to: 1, share: 0.5 }, Move { from: 1, to: 0, share: 1.0 });
         vain_looks(&mut spread, 20, &[0.8, 0.0]);
@@ -322,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_with_which_less_is_done_is_given_back_soon() {
+    fn thread_that_lowers_throughput_is_removed_early() {
         let mut spread = Spread::new(2);
         assert_eq!(vain_looks(&mut spread, 9, &[1.0, 0.0]).len(), 1);
         let back = (1..=20).find(|_| spread.next([1.0, 1.0], 800.0, 4.0).is_some());
@@ -331,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_leaves_room_is_kept_though_not_more_is_done() {
+    fn thread_that_relieves_others_is_kept_without_gain() {
         let mut spread = Spread::new(2);
         vain_looks(&mut spread, 20, &[0.8, 0.0]);
         assert_eq!(vain_looks(&mut spread, 8, &[0.95, 0.0]).len(), 1);
@@ -340,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn one_connection_that_fills_a_thread_is_not_sent_about_for_ever() {
+    fn single_hot_connection_moves_less_and_less_often() {
         let mut spread = Spread::new(2);
         looks(&mut spread, 9, &[1.0, 0.0]);
         let moves = vain_looks(&mut spread, 600, &[1.0, 0.1]);

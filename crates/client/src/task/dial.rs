@@ -13,13 +13,13 @@ use crate::byte_stream::Over;
 /// A connection that the broker accepted.
 pub(super) struct Dialed {
     pub(super) stream: Stream,
-    /// What came after CONNACK.
+    /// Bytes after CONNACK.
     pub(super) input: BytesMut,
     pub(super) decoder: Decoder,
     pub(super) connack: ConnAck,
 }
 
-/// Connects and asks to be taken. Cancel safe: what is half done is closed.
+/// Connects and performs the handshake. Cancel safe: an incomplete connection is closed.
 pub(super) async fn dial(broker: &str, over: Option<&Over>, connect: &Connect) -> Result<Dialed, ClientErrorKind> {
     let done = tokio::time::timeout(DIAL_MAX, shake_hands(broker, over, connect)).await;
     done.unwrap_or(Err(ClientErrorKind::NoAnswer))
@@ -61,7 +61,7 @@ async fn shake_hands(broker: &str, over: Option<&Over>, connect: &Connect) -> Re
     }
 }
 
-/// How long name, TCP connection and CONNACK may take together.
+/// Time limit for name resolution, TCP connection, wrapper and CONNACK together.
 const DIAL_MAX: Duration = Duration::from_secs(10);
-/// Room for a CONNACK, in bytes; it grows if need be.
+/// Initial buffer for CONNACK, in bytes; it grows if necessary.
 const INPUT_FIRST: usize = 1024;

@@ -5,10 +5,10 @@ use tokio::sync::mpsc::error::TrySendError;
 
 use crate::{ClientEvent, Message};
 
-/// Hands events to the application, in order, and holds what the full queue does not take.
+/// Passes events to the application in order, and holds events for which the queue has no room.
 ///
-/// Holds at most one message: while it does, nothing is read from the socket. What else it holds is small and
-/// bounded: the last two changes of the connection, and one refusal for each subscription.
+/// It holds at most one message: meanwhile nothing is read from the socket. The other events are few: the last two
+/// changes of the connection, and one refusal for each subscription.
 pub(super) struct Handover {
     queue: mpsc::Sender<ClientEvent>,
     waiting: VecDeque<ClientEvent>,
@@ -20,17 +20,17 @@ impl Handover {
         Self { queue, waiting: VecDeque::new(), holds_message: false }
     }
 
-    /// Whether anybody takes events.
+    /// Whether the application still takes events.
     pub(super) fn is_open(&self) -> bool {
         !self.queue.is_closed()
     }
 
-    /// Whether something waits for room in the queue, so that [`Handover::hand_over`] is to be called.
+    /// Whether an event waits for room in the queue, so that [`Handover::hand_over`] must be called.
     pub(super) fn is_waiting(&self) -> bool {
         !self.waiting.is_empty()
     }
 
-    /// Whether a message waits, so that no further one can be taken.
+    /// Whether a message waits, so that no further one can be accepted.
     pub(super) fn holds_message(&self) -> bool {
         self.holds_message
     }
@@ -40,8 +40,9 @@ impl Handover {
         self.push(ClientEvent::Message(message));
     }
 
-    /// A connection that came and went while the application did not look is not told: it would have to be
-    /// kept, however many there are.
+    /// Adds a change of the connection.
+    ///
+    /// Discards a connection and its loss if both are still waiting: otherwise they could pile up without bound.
     pub(super) fn push_connection_event(&mut self, event: ClientEvent) {
         let is_change =
             |event: &ClientEvent| matches!(event, ClientEvent::Connected { .. } | ClientEvent::Disconnected { .. });
@@ -64,7 +65,7 @@ impl Handover {
         self.waiting.push_back(event);
     }
 
-    /// Waits for room and hands the first event over. Cancel safe.
+    /// Waits for room, and passes on the first event. Cancel safe.
     pub(super) async fn hand_over(&mut self) {
         match self.queue.reserve().await {
             Ok(permit) => {
@@ -72,7 +73,7 @@ impl Handover {
                     permit.send(event);
                 }
             }
-            Err(_) => self.waiting.clear(), // nobody wants them any more
+            Err(_) => self.waiting.clear(), // The application has dropped its events.
         }
         self.holds_message = self.waiting.iter().any(|event| matches!(event, ClientEvent::Message(_)));
     }
@@ -84,7 +85,7 @@ mod tests {
     use crate::DisconnectReason;
 
     #[test]
-    fn connections_that_nobody_saw_do_not_pile_up() {
+    fn unseen_connection_events_do_not_pile_up() {
         let (queue, mut events) = mpsc::channel(1);
         let mut handover = Handover::new(queue);
         for _ in 0..100 {

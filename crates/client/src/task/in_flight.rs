@@ -4,14 +4,14 @@ use tenbin_codec::{PacketId, ReasonCode};
 
 use super::request::Request;
 
-/// Requests that the broker has not answered, by Packet Identifier.
+/// Unanswered requests by Packet Identifier.
 ///
-/// The session has the messages, too, but not the application's tickets, and it forgets everything when the
-/// broker does.
+/// The session has the messages as well, but not the application's tickets. It also forgets everything when the broker
+/// does.
 #[derive(Debug, Default)]
 pub(super) struct InFlight {
     requests: HashMap<PacketId, Sent>,
-    /// Counts what was sent, so that it can be sent again in its order.
+    /// Counter of sent requests, which gives the order for sending again.
     sequence: u64,
 }
 
@@ -19,7 +19,7 @@ pub(super) struct InFlight {
 struct Sent {
     sequence: u64,
     request: Request,
-    /// QoS 2: PUBREC has come, the message is the broker's.
+    /// QoS 2: PUBREC was received, so the broker has the message.
     released: bool,
 }
 
@@ -41,21 +41,23 @@ impl InFlight {
         self.requests.remove(&id).map(|sent| sent.request)
     }
 
-    /// PUBREC has come.
+    /// Records a PUBREC.
     pub(super) fn release(&mut self, id: PacketId) {
         if let Some(sent) = self.requests.get_mut(&id) {
             sent.released = true;
         }
     }
 
-    /// Takes everything but messages, in the order of sending: their Packet Identifiers end with the connection.
+    /// Takes all requests except messages, in sending order: their Packet Identifiers end with the connection.
     pub(super) fn take_requests(&mut self) -> Vec<Request> {
         let requests = self.requests.extract_if(|_, sent| !matches!(sent.request, Request::Publish { .. }));
         in_order(requests.map(|(_, sent)| sent).collect())
     }
 
-    /// Takes everything that has to be done again in a new session, in the order of sending. Messages that the
-    /// broker has told to have are done; subscriptions that the task made again will be made again anyway.
+    /// Takes all requests to repeat in a new session, in sending order.
+    ///
+    /// Messages with PUBREC are complete. The task's own subscriptions are omitted, since all subscriptions are made
+    /// again.
     pub(super) fn take_all(&mut self) -> Vec<Request> {
         let mut again = Vec::with_capacity(self.requests.len());
         for (_, sent) in self.requests.drain() {

@@ -1,4 +1,4 @@
-//! What the broker sends, and the application's acknowledgements.
+//! Packets from the broker, and the application's acknowledgements.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -14,7 +14,7 @@ use crate::message::Acknowledgement;
 use crate::{AcknowledgeMode, ClientErrorKind, DisconnectReason, Message};
 
 impl Task {
-    /// Handles the packets that are read, until the application's queue is full. `now` is when they were read.
+    /// Handles all decoded packets until the application's queue is full. `now` is when they were read.
     pub(super) fn receive(&mut self, link: &mut Link, now: Instant) -> Result<(), DisconnectReason> {
         while !self.events.holds_message() {
             match link.decoder.decode(&mut link.input).map_err(Violation::from)? {
@@ -25,7 +25,7 @@ impl Task {
         Ok(())
     }
 
-    /// Fails messages of an earlier connection that are larger than what the broker takes on this one.
+    /// Fails messages of an earlier connection that exceed the broker's Maximum Packet Size on this one.
     pub(super) fn fail_dropped(&mut self, link: &mut Link) {
         while let Some(dropped) = link.connection.poll_dropped() {
             if let Some(Request::Publish { reply, .. }) = self.in_flight.remove(dropped.packet_id) {
@@ -34,12 +34,12 @@ impl Task {
         }
     }
 
-    /// The application acknowledges a message. `link`: the connection, if there is one.
+    /// Handles an acknowledgement of the application. `link`: the connection, if there is one.
     pub(super) fn acknowledge(&mut self, link: Option<&mut Link>, acknowledgement: &Acknowledgement) {
         let &Acknowledgement { packet_id, qos, connection, session, .. } = acknowledgement;
         let is_due = match qos {
-            // A known message that the broker sends again in this session is not given to the application again,
-            // so the first delivery's acknowledgement is also that of the second.
+            // If the broker sends a QoS 2 message again in this session, the application does not get it again. So the
+            // acknowledgement of the first delivery also counts for the second.
             QoS::ExactlyOnce => session == self.session_number && self.unacknowledged.remove(&packet_id),
             _ => connection == self.connection_number,
         };
@@ -74,7 +74,7 @@ impl Task {
                 if let Some(Request::Publish { reply, .. }) = self.in_flight.remove(packet_id) {
                     let _ = reply.send(Ok(reason));
                 }
-                self.fail_dropped(link); // quota has come free, so that resending went on
+                self.fail_dropped(link); // Free quota has let more messages be sent again.
             }
             Event::SubAck(suback) => self.subscribed(suback),
             Event::UnsubAck(unsuback) => self.unsubscribed(unsuback),
@@ -83,9 +83,9 @@ impl Task {
                 let detail = detail.map(|text| text.to_string());
                 return Err(DisconnectReason::ByBroker { reason: disconnect.reason, detail });
             }
-            // We never begin an extended authentication [MQTT-4.12.0-6]; the rest only a client sends.
+            // The client never begins an extended authentication [MQTT-4.12.0-6]; a broker never sends the others.
             Event::Auth(_) | Event::Subscribe(_) | Event::Unsubscribe(_) | Event::Ping(_)
-            // Nor is our session stored.
+            // And the client's session is not stored.
             | Event::Received { .. } | Event::Released(_) => {
                 return Err(Violation::Unexpected(packet_type).into());
             }
@@ -93,8 +93,9 @@ impl Task {
         Ok(())
     }
 
-    /// SUBACK and UNSUBACK have to answer such a request, filter by filter `[MQTT-3.8.4-2]`, `[MQTT-3.8.4-6]`.
-    /// One that answers nothing is let pass.
+    /// Checks that SUBACK and UNSUBACK match their request, filter by filter `[MQTT-3.8.4-2]`, `[MQTT-3.8.4-6]`.
+    ///
+    /// Accepts an answer without a request.
     fn check_answer(&self, packet: &Packet) -> Result<(), Violation> {
         let id = match packet {
             Packet::SubAck(suback) => suback.packet_id,
@@ -106,7 +107,7 @@ impl Task {
             (Some(Request::Subscribe { subscriptions, .. }), Packet::SubAck(suback)) => {
                 subscriptions.len() == suback.reasons.len()
             }
-            // 3.1.1 has no Reason Codes here.
+            // 3.1.1 has no Reason Codes in UNSUBACK.
             (Some(Request::Unsubscribe { filters, .. }), Packet::UnsubAck(unsuback)) => {
                 filters.len() == unsuback.reasons.len() || !self.connect.version.is_v5()
             }
@@ -159,7 +160,7 @@ impl Task {
         };
         for (subscription, &reason) in subscriptions.into_iter().zip(&suback.reasons) {
             if !reason.is_error() {
-                self.subscriptions.insert(subscription.filter, subscription.options); // or replaced [MQTT-3.8.4-3]
+                self.subscriptions.insert(subscription.filter, subscription.options); // Or replaces it [MQTT-3.8.4-3].
             } else if reply.is_none() {
                 self.lose_subscription(subscription.filter, reason);
             }
@@ -174,7 +175,7 @@ impl Task {
             return;
         };
         let mut reasons = unsuback.reasons;
-        reasons.resize(filters.len(), ReasonCode::Success); // 3.1.1 has none
+        reasons.resize(filters.len(), ReasonCode::Success); // 3.1.1 has no Reason Codes.
         for (filter, reason) in filters.iter().zip(&reasons) {
             if !reason.is_error() {
                 self.subscriptions.remove(filter);

@@ -11,7 +11,7 @@ use super::stream::Stream;
 use crate::command::Reply;
 use crate::{ClientErrorKind, DisconnectReason};
 
-/// One Network Connection: the stream, what is read and not decoded, what is encoded and not written.
+/// A Network Connection with its buffers for undecoded input and unwritten output.
 pub(super) struct Link {
     pub(super) decoder: Decoder,
     pub(super) input: BytesMut,
@@ -19,11 +19,12 @@ pub(super) struct Link {
     pub(super) out: WriteBuffer,
     pub(super) pings: Pings,
     stream: Stream,
-    /// Bytes of which it is known that they are written.
+    /// Bytes of the stream already processed by [`Link::flush`].
     written: u64,
-    /// QoS 0 messages in `out`: answered when so many bytes are written.
+    /// Replies for QoS 0 messages in `out`, due once the given number of bytes is written.
     unwritten: VecDeque<(u64, Reply<ReasonCode>)>,
-    /// Bytes of `out` that are not replies to the broker, nearly: what was there after the last request.
+    /// Upper bound of the bytes in `out` that are not replies to the broker: the length of `out` after the last
+    /// request.
     requested: usize,
 }
 
@@ -42,8 +43,8 @@ impl Link {
         }
     }
 
-    /// Waits until something is read, if `reading`, or written, if there is something to write, or something is to be
-    /// reported early. Whether something is read. Cancel safe.
+    /// Waits until bytes are read, if `reading`, or written, or an early report is due. True if bytes are read. Cancel
+    /// safe.
     pub(super) async fn exchange(&mut self, reading: bool) -> Result<bool, DisconnectReason> {
         if reading {
             self.make_room();
@@ -55,13 +56,13 @@ impl Link {
         }
     }
 
-    /// Reads what is there, at most about [`READ_CHUNK`]. `false`: nothing is.
+    /// Reads available bytes, at most about [`READ_CHUNK`]. `false` if there are none.
     pub(super) fn read(&mut self) -> Result<bool, DisconnectReason> {
         self.make_room();
         self.stream.read_now(&mut self.input)
     }
 
-    /// Writes as much as goes out now, and answers for what has gone.
+    /// Writes as much as possible without waiting, and completes the tickets of written messages.
     pub(super) fn flush(&mut self) -> io::Result<()> {
         self.stream.write_now(&mut self.out)?;
         if self.stream.written() > self.written {
@@ -77,14 +78,14 @@ impl Link {
         Ok(())
     }
 
-    /// The message that was just appended has no acknowledgement: `reply` is due when it is written.
+    /// Completes `reply` once the message that was just appended is written: QoS 0 has no acknowledgement.
     pub(super) fn answer_when_written(&mut self, reply: Reply<ReasonCode>) {
         if !reply.is_closed() {
             self.unwritten.push_back((self.stream.written() + self.out.len() as u64, reply));
         }
     }
 
-    /// Acknowledges a message, with a load report where one is due and acknowledgements carry them.
+    /// Acknowledges a message. Adds a load report if one is due and acknowledgements carry them.
     pub(super) fn acknowledge(&mut self, ack: PendingAck, now: Instant) {
         let report = self.pings.report_for_ack(now).and_then(|report| Text::try_from(report.to_json()).ok());
         match report.map(AckProperties::with_load_report) {
@@ -95,24 +96,27 @@ impl Link {
         }
     }
 
-    /// Whether so much waits to be written that no further requests are taken.
+    /// Whether too much is unwritten to take further requests.
     pub(super) fn is_congested(&self) -> bool {
         self.out.len() >= OUT_MAX
     }
 
-    /// A request was appended.
+    /// Records that a request was appended.
     pub(super) fn requested(&mut self) {
         self.requested = self.out.len();
     }
 
-    /// Whether the broker reads what we reply. It can hold 65,535 messages open at most, whose replies are far
-    /// below this limit; without it, one that sends and never reads could fill the memory.
+    /// Whether the broker reads the client's replies.
+    ///
+    /// At most 65,535 messages are open, and their replies are far below this limit. Without it, a broker that sends
+    /// and never reads could exhaust the memory.
     pub(super) fn replies_leave(&self) -> bool {
         self.out.len() <= self.requested + REPLIES_MAX
     }
 
-    /// Writes what there is, ends the stream and waits for the broker to do the same, all within `limit`.
-    /// Closing with unread bytes would reset the connection, and the broker might not see the DISCONNECT.
+    /// Writes everything, shuts the stream down, and waits for the broker to close it. Each step may take `limit`.
+    ///
+    /// Closing a socket with unread bytes would reset the connection, and the broker might not see the DISCONNECT.
     pub(super) async fn finish(mut self, limit: Duration) -> Result<(), DisconnectReason> {
         let written = tokio::time::timeout(limit, async {
             loop {
@@ -138,8 +142,9 @@ impl Link {
         Ok(())
     }
 
-    /// Closes a connection that is lost, and tells the broker where it broke a rule, as far as it can be told
-    /// without waiting. Messages that were not written are not sent again: their QoS is 0.
+    /// Closes a lost connection. Reports a violation to the broker, as far as possible without waiting.
+    ///
+    /// Fails the tickets of unwritten QoS 0 messages, which are not sent again.
     pub(super) fn close(mut self, reason: &DisconnectReason) -> Session {
         if let DisconnectReason::Violation(violation) = reason {
             self.connection.disconnect(violation.reason(), &mut self.out);
@@ -152,18 +157,18 @@ impl Link {
     }
 
     fn make_room(&mut self) {
-        // A packet that is larger than a chunk grows the buffer as it comes, whatever size it claims to have.
+        // The buffer of a larger packet grows as its bytes arrive, regardless of its claimed size.
         if self.input.capacity() - self.input.len() < READ_MIN {
             self.input.reserve(READ_CHUNK);
         }
     }
 }
 
-/// The read buffer grows by so many bytes at a time.
+/// Growth of the read buffer, in bytes.
 const READ_CHUNK: usize = 64 * 1024;
-/// With less room than this, a read is not worth its call.
+/// A read with less room than this is not worth the system call.
 const READ_MIN: usize = 4 * 1024;
-/// Requests wait when so many bytes are not written.
+/// Unwritten bytes at which requests wait.
 const OUT_MAX: usize = 64 * 1024;
-/// Replies may be so many bytes.
+/// Most unwritten bytes of replies.
 const REPLIES_MAX: usize = 1024 * 1024;

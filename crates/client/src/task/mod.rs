@@ -1,4 +1,4 @@
-//! The task that owns a client's connections, one after the other.
+//! The task that owns a client's successive connections.
 //!
 //! ```text
 //!   start ──► serve ──lost──► pause ──► dial ──► serve …
@@ -52,7 +52,7 @@ pub(crate) struct Channels {
     pub(crate) events: mpsc::Sender<ClientEvent>,
 }
 
-/// Makes the first connection and spawns the task that serves it and all that follow.
+/// Makes the first connection, and spawns the task for it and all later ones.
 pub(crate) async fn start(
     options: ClientOptions,
     shared: Arc<Shared>,
@@ -89,35 +89,35 @@ pub(crate) async fn start(
 
 struct Task {
     options: ClientOptions,
-    /// CONNECT of the next connection.
+    /// CONNECT packet of the next connection.
     connect: Connect,
     shared: Arc<Shared>,
     commands: mpsc::Receiver<Command>,
-    /// Until the last command is taken after the end was asked for.
+    /// Whether the command queue can yield more commands: false once it is closed and empty.
     commands_open: bool,
     acknowledgements: mpsc::Receiver<Arc<Acknowledgement>>,
     control: mpsc::Receiver<Control>,
     events: Handover,
     closing: Option<Closing>,
     backoff: Option<Backoff>,
-    /// How long a connection that was cut is to stay away.
+    /// Pause that [`Client::cut`](crate::Client::cut) requested before the next connection.
     away: Option<Duration>,
-    /// Between two connections; a connection has it otherwise.
+    /// The session between two connections; otherwise the connection owns it.
     session: Session,
-    /// Counts sessions and connections, so that late acknowledgements are told apart.
+    /// Numbers of the session and the connection; late acknowledgements carry older ones.
     session_number: u64,
     connection_number: u64,
-    /// QoS 2 messages of this session that the application has and has not acknowledged.
+    /// QoS 2 messages of this session that the application has but did not acknowledge.
     unacknowledged: HashSet<PacketId>,
     in_flight: InFlight,
-    /// Goes out before any further command of its kind: what the broker's Receive Maximum holds back, and what a lost
-    /// connection left to be done again. At most as much as was in flight, and as many commands as the queue takes.
+    /// Requests to send before any further command of their kind: messages without quota, and requests to repeat after
+    /// a lost connection. Holds at most the former in-flight requests and as many commands as the queue.
     backlog: VecDeque<Request>,
-    /// What the broker granted, to be subscribed to again where it loses the session.
+    /// Granted subscriptions, to be made again if the broker loses the session.
     subscriptions: BTreeMap<TopicFilter, SubscriptionOptions>,
-    /// Scratch memory in which messages are encoded.
+    /// Reused buffer for encoding messages.
     block: BytesMut,
-    /// [`ReportCarrier::TOPIC`]
+    /// [`ReportCarrier::TOPIC`].
     report_topic: TopicName,
 }
 
@@ -157,7 +157,7 @@ impl Task {
         }
     }
 
-    /// `None`: the end was asked for meanwhile.
+    /// Connects again; `None` if the application ended the client meanwhile.
     async fn reconnect(&mut self, lasted: Duration) -> Option<Link> {
         let mut backoff = self.backoff.take()?;
         backoff.lost_after(lasted);
@@ -185,7 +185,8 @@ impl Task {
         opened
     }
 
-    /// Waits for `future`; serves what can be served without a connection. `None`: the end was asked for.
+    /// Awaits `future`, and meanwhile serves everything that needs no connection. `None` if the application ended the
+    /// client.
     async fn offline<F: Future>(&mut self, future: F) -> Option<F::Output> {
         let mut future = pin!(future);
         loop {
@@ -193,7 +194,7 @@ impl Task {
                 output = &mut future => return Some(output),
                 control = self.control.recv() => {
                     let reply = match control {
-                        Some(Control::Cut(_)) => continue, // there is nothing to be cut
+                        Some(Control::Cut(_)) => continue, // No connection to cut.
                         Some(Control::Leave(reply)) => Some(reply),
                         None => None,
                     };
@@ -206,15 +207,14 @@ impl Task {
         }
     }
 
-    /// Begins a connection that the broker accepted: goes on with the session, or begins a new one and does
-    /// again in it what was left of the old one.
+    /// Begins an accepted connection: resumes the session, or starts a new one and repeats the old one's open requests.
     fn open(&mut self, dialed: Dialed, now: Instant) -> Result<Link, DisconnectReason> {
         let Dialed { stream, input, decoder, connack } = dialed;
         let session = std::mem::take(&mut self.session);
         let Accepted { limits, session_present, session } =
             complete(&self.connect, &connack, session).map_err(|_| DisconnectReason::UnknownSession)?;
         if let Some(id) = connack.properties.assigned_client_identifier {
-            self.connect.client_id = id.detach(); // the next connection is to find this one's session
+            self.connect.client_id = id.detach(); // So that the next connection finds this one's session.
         }
         let version = self.connect.version;
         let carrier = self.options.report_carrier_for(ReportCarriers::told(&connack.properties.user_properties));
@@ -239,12 +239,12 @@ impl Task {
         Ok(link)
     }
 
-    /// `requests` go out first, in their order.
+    /// Puts requests in front of the backlog, in their order.
     fn put_in_front(&mut self, requests: Vec<Request>) {
         requests.into_iter().rev().for_each(|request| self.backlog.push_front(request));
     }
 
-    /// Tells everybody why there will be no further connection.
+    /// Records why there will be no further connection, for all handles.
     fn end(&mut self, reason: DisconnectReason) {
         if let Some(closing) = self.closing.take() {
             closing.answer(Err(ClientErrorKind::Lost(reason.clone())));
@@ -252,7 +252,7 @@ impl Task {
         let _ = self.shared.end.set(reason);
     }
 
-    /// Drops everything else, and with it every request that waits.
+    /// Drops everything but the events, including all waiting requests.
     fn into_events(self) -> Handover {
         self.events
     }

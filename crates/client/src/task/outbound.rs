@@ -1,4 +1,4 @@
-//! What the application asks for.
+//! Requests of the application.
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -13,13 +13,14 @@ use crate::command::{Command, Reply};
 use crate::{ClientErrorKind, ClientEvent, LoadReport};
 
 impl Task {
-    /// Whether further commands are taken.
+    /// Whether the task takes further commands.
     pub(super) fn takes_commands(&self, link: &Link) -> bool {
         self.commands_open && self.backlog.len() < self.options.queue && !link.is_congested()
     }
 
-    /// Takes a command and what waits behind it; one write then serves them all. A QoS 1 or 2 message for which the
-    /// broker has no quota holds back those that follow it, and nothing else `[MQTT-3.3.4-8]`.
+    /// Handles a command and those queued behind it, for a single write.
+    ///
+    /// A QoS 1 or 2 message without quota delays only later messages of QoS 1 and 2 `[MQTT-3.3.4-8]`.
     pub(super) fn take_commands(&mut self, link: &mut Link, first: Option<Command>, now: Instant) {
         let mut command = first;
         let mut left = COMMANDS_AT_ONCE;
@@ -34,19 +35,19 @@ impl Task {
             }
             match self.commands.try_recv() {
                 Ok(next) => command = Some(next),
-                Err(_) => return, // empty for now, or closed, which the next call is told
+                Err(_) => return, // empty, or closed; the next call detects the latter
             }
         }
-        self.commands_open = false; // closed, and everything that was in the queue is taken
+        self.commands_open = false; // closed and empty
     }
 
-    /// Sends what waits in front of the commands.
+    /// Sends the backlog, as far as possible.
     pub(super) fn send_backlog(&mut self, link: &mut Link, now: Instant) {
         let mut held_back = VecDeque::new();
         while !link.is_congested()
             && let Some(request) = self.backlog.pop_front()
         {
-            // Messages without quota are overtaken by what needs none, in its own order.
+            // Requests that need no quota overtake messages without quota, in their own order.
             let waits = !held_back.is_empty() && request.needs_quota();
             held_back.extend(if waits { Some(request) } else { self.send(link, request, now) });
             if !held_back.is_empty() && self.backlog.iter().all(Request::needs_quota) {
@@ -57,7 +58,7 @@ impl Task {
         self.backlog = held_back;
     }
 
-    /// Puts all subscriptions in front of everything else that waits, in packets that the broker takes.
+    /// Puts all subscriptions in front of the backlog, in packets that the broker accepts.
     pub(super) fn subscribe_again(&mut self, link: &Link) {
         let mut packets: Vec<Vec<Subscription>> = Vec::new();
         for (filter, &options) in &self.subscriptions {
@@ -76,13 +77,13 @@ impl Task {
         self.put_in_front(requests.collect());
     }
 
-    /// The broker does not make a subscription again.
+    /// Handles a subscription that the broker refused to make again.
     pub(super) fn lose_subscription(&mut self, filter: TopicFilter, reason: ReasonCode) {
         self.subscriptions.remove(&filter);
         self.events.push(ClientEvent::SubscriptionLost { filter, reason });
     }
 
-    /// Publishes a load report. One that the broker takes no packet for is lost, as any QoS 0 message may be.
+    /// Publishes a load report. If it is too large for the broker, it is lost, as any QoS 0 message may be.
     pub(super) fn publish_report(&mut self, link: &mut Link, report: &LoadReport, now: Instant) {
         let payload = report.to_json().into();
         let template = PublishTemplate::new(&self.report_topic, None, &payload, &mut self.block);
@@ -90,7 +91,7 @@ impl Task {
         link.requested();
     }
 
-    /// Gives a request back that cannot be sent before an acknowledgement comes.
+    /// Sends a request; returns it if it must wait for an acknowledgement.
     fn send(&mut self, link: &mut Link, request: Request, now: Instant) -> Option<Request> {
         let blocked = match request {
             Request::Publish { delivery, reply } => self.send_publish(link, delivery, reply, now),
@@ -170,7 +171,7 @@ impl Task {
     }
 }
 
-/// Why the broker takes no such message, as it said in CONNACK.
+/// Returns why the broker's CONNACK excludes such a message, if it does.
 fn refusal(link: &Link, delivery: &Delivery) -> Option<ReasonCode> {
     let limits = link.connection.limits();
     if delivery.qos > limits.maximum_qos {
@@ -182,17 +183,18 @@ fn refusal(link: &Link, delivery: &Delivery) -> Option<ReasonCode> {
     }
 }
 
-/// Whether a SUBSCRIBE or UNSUBSCRIBE of these filters is within the broker's Maximum Packet Size
-/// `[MQTT-3.2.2-15]`. Counts the longest form.
+/// Whether a SUBSCRIBE or UNSUBSCRIBE of these filters fits the broker's Maximum Packet Size `[MQTT-3.2.2-15]`.
+///
+/// Assumes the longest header.
 fn fits<'a>(link: &Link, filters: impl Iterator<Item = &'a TopicFilter>) -> bool {
     let maximum = link.connection.limits().peer_maximum_packet_size.min(VARINT_MAX) as usize;
     let filters: usize = filters.map(|filter| 2 + filter.as_bytes().len() + 1).sum();
     REQUEST_HEADER_MAX + filters <= maximum
 }
 
-/// Commands that are taken before other things get their turn.
+/// Most commands taken in a row.
 const COMMANDS_AT_ONCE: usize = 256;
-/// Subscriptions in one packet, when they are made again.
+/// Most subscriptions in one packet, when they are made again.
 const SUBSCRIPTIONS_AT_ONCE: usize = 256;
-/// Fixed header, Packet Identifier and Property Length of SUBSCRIBE and UNSUBSCRIBE, in bytes.
+/// Longest fixed header, Packet Identifier and Property Length of SUBSCRIBE and UNSUBSCRIBE, in bytes.
 const REQUEST_HEADER_MAX: usize = 5 + 2 + 1;

@@ -5,25 +5,25 @@ use tenbin_codec::{PingReq, ReportCarrier};
 
 use crate::{LoadReport, LoadReporter};
 
-/// When a connection pings and reports its load, and when the broker counts as gone.
+/// Timers of a connection's pings and load reports, and of the broker's answer.
 ///
-/// The session has timers of its own; these know more: the reporter's interval and what makes a report due before it,
-/// and that no answer can be expected while we do not read.
+/// The session has timers of its own. These also know the reporter's interval and its reasons for early reports. And
+/// they expect no answer while the client does not read.
 #[derive(Debug)]
 pub(super) struct Pings {
-    /// `None` = off.
+    /// `None` if Keep Alive is off.
     keep_alive: Option<Duration>,
     reports: Option<Reports>,
     last_sent: Instant,
-    /// Since when a ping has no answer that we could have read.
+    /// When the oldest unanswered ping was sent, or when reading resumed after it.
     unanswered_since: Option<Instant>,
 }
 
-/// What is to be sent now.
+/// An action that is due now.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Due {
     Ping(PingReq),
-    /// A report that is published.
+    /// A load report to publish.
     Report(LoadReport),
 }
 
@@ -31,17 +31,17 @@ pub(super) enum Due {
 struct Reports {
     reporter: LoadReporter,
     carrier: ReportCarrier,
-    /// The reporter's interval; with pings the smaller of it and Keep Alive, so that no plain ping is needed.
+    /// The reporter's interval; with extended pings at most Keep Alive, so that no plain ping is needed.
     interval: Duration,
-    /// When the next report is due if there is no news.
+    /// When the next regular report is due.
     next: Instant,
-    /// When the last one was due.
+    /// When the last report was due.
     last: Instant,
 }
 
 impl Pings {
-    /// `now` is the moment of CONNACK; the first report comes one interval later, as in the thesis, or when there is
-    /// something to tell.
+    /// Starts the timers at CONNACK (`now`). The first report is due one interval later, as in the thesis, or earlier
+    /// after a change.
     pub(super) fn new(keep_alive: Duration, reports: Option<(LoadReporter, ReportCarrier)>, now: Instant) -> Self {
         let keep_alive = (!keep_alive.is_zero()).then_some(keep_alive);
         let reports = reports.map(|(reporter, carrier)| {
@@ -53,14 +53,14 @@ impl Pings {
         Self { keep_alive, reports, last_sent: now, unanswered_since: None }
     }
 
-    /// When something is due; `None` = never. `reading`: whether an answer can come.
+    /// Returns the next deadline; `None` if there is none. `reading`: whether the client can receive an answer.
     pub(super) fn next(&self, reading: bool) -> Option<Instant> {
         let report = self.reports.as_ref().filter(|reports| reports.carrier != ReportCarrier::Ack).map(Reports::due);
         let answer = self.answer_due().filter(|_| reading);
         [report, self.plain_due(), answer].into_iter().flatten().min()
     }
 
-    /// Waits until [`Pings::next`] may have come nearer. Cancel safe.
+    /// Waits until [`Pings::next`] may have moved to an earlier time. Cancel safe.
     pub(super) async fn news(&self) {
         match &self.reports {
             Some(reports) => reports.reporter.news().await,
@@ -68,8 +68,10 @@ impl Pings {
         }
     }
 
-    /// What is due, one thing after the other. `congested`: much waits to be written, so that a report would be stale
-    /// before it leaves; the reporter goes on counting for the next one.
+    /// Returns the actions that are due, one per call.
+    ///
+    /// `congested`: unwritten data would make a report stale before it leaves. Then it is skipped, and its counts go
+    /// into the next.
     pub(super) fn due(&mut self, congested: bool, now: Instant) -> Option<Due> {
         if self.plain_due().is_some_and(|due| due <= now) {
             self.pinged(now);
@@ -87,13 +89,13 @@ impl Pings {
         Some(Due::Ping(PingReq::with_payload(report.to_json().into())))
     }
 
-    /// The report that an acknowledgement is to carry.
+    /// Returns the report for an acknowledgement to carry, if one is due.
     pub(super) fn report_for_ack(&mut self, now: Instant) -> Option<LoadReport> {
         let reports = self.reports.as_mut().filter(|reports| reports.carrier == ReportCarrier::Ack)?;
         reports.turn(now).then(|| reports.reporter.take())
     }
 
-    /// When a plain ping is due: none where pings carry reports.
+    /// Returns when a plain ping is due; never if pings carry reports.
     fn plain_due(&self) -> Option<Instant> {
         let reports_in_pings = self.reports.as_ref().is_some_and(|reports| reports.carrier == ReportCarrier::PingReq);
         let keep_alive = self.keep_alive.filter(|_| !reports_in_pings)?;
@@ -105,25 +107,26 @@ impl Pings {
         self.unanswered_since.get_or_insert(now);
     }
 
-    /// Whether an answer should have come. Without Keep Alive there is no limit.
+    /// Whether an answer is overdue. Without Keep Alive there is no limit.
     pub(super) fn is_overdue(&self, now: Instant) -> bool {
         self.answer_due().is_some_and(|due| due <= now)
     }
 
-    /// Bytes were written to the socket. Published reports alone do not put a ping off: nothing would ever show whether
-    /// the broker is still there.
+    /// Records a write to the socket.
+    ///
+    /// Published reports do not postpone pings: otherwise no packet would ever show whether the broker is still there.
     pub(super) fn sent(&mut self, now: Instant) {
         if !self.reports.as_ref().is_some_and(|reports| reports.carrier == ReportCarrier::Publish) {
             self.last_sent = now;
         }
     }
 
-    /// PINGRESP has come.
+    /// Records a PINGRESP.
     pub(super) fn answered(&mut self) {
         self.unanswered_since = None;
     }
 
-    /// The socket is read again after a time when it was not: the answer may lie there.
+    /// Records that reading has resumed. Until then the answer may have been unread.
     pub(super) fn reading_resumed(&mut self, now: Instant) {
         if let Some(since) = &mut self.unanswered_since {
             *since = now;
@@ -136,7 +139,7 @@ impl Pings {
 }
 
 impl Reports {
-    /// When a report is due: once an interval, and earlier where there is news.
+    /// Returns when a report is due: once per interval, and earlier after a change.
     fn due(&self) -> Instant {
         match self.reporter.has_news() {
             true => self.next.min(after(self.last, LoadReporter::EAGER_GAP)),
@@ -144,12 +147,12 @@ impl Reports {
         }
     }
 
-    /// Whether a report is due; if so, the next one's time begins.
+    /// Whether a report is due; if so, schedules the next one.
     fn turn(&mut self, now: Instant) -> bool {
         if self.due() > now {
             return false;
         }
-        // In step with the interval, unless this one came before its time or late: no burst to make up for it.
+        // Keeps the rhythm of the interval, unless this report was early or late. Late reports cause no burst.
         let in_step = after(self.next, self.interval);
         let is_in_step = self.next <= now && in_step > now;
         self.next = if is_in_step { in_step } else { after(now, self.interval) };
@@ -158,7 +161,7 @@ impl Reports {
     }
 }
 
-/// An absurdly long interval stands for one that nobody lives to see.
+/// Adds an interval; one too long for the clock counts as a year.
 fn after(instant: Instant, interval: Duration) -> Instant {
     instant.checked_add(interval).unwrap_or_else(|| instant + YEAR)
 }
@@ -193,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn without_reporter_a_plain_ping_follows_a_keep_alive_of_silence() {
+    fn plain_ping_follows_a_keep_alive_of_silence() {
         let now = Instant::now();
         let mut pings = Pings::new(SECOND * 10, None, now);
         pings.sent(now + SECOND * 4);
@@ -203,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_is_not_overdue_while_nothing_is_read() {
+    fn ping_answer_is_not_overdue_while_not_reading() {
         let now = Instant::now();
         let mut pings = Pings::new(SECOND * 10, None, now);
         assert!(pings.due(false, now + SECOND * 10).is_some());
@@ -216,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn a_congested_connection_leaves_a_report_out_and_late_ones_are_not_made_up_for() {
+    fn congested_connection_skips_reports_without_later_burst() {
         let now = Instant::now();
         let reporter = LoadReporter::new(SECOND);
         let mut pings = Pings::new(SECOND * 60, Some((reporter.clone(), ReportCarrier::PingReq)), now);
@@ -235,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn news_make_a_report_due_a_gap_after_the_last_one_and_begin_the_interval_anew() {
+    fn early_report_keeps_gap_and_restarts_interval() {
         let now = Instant::now();
         let reporter = LoadReporter::new(SECOND);
         let mut pings = Pings::new(SECOND * 60, Some((reporter.clone(), ReportCarrier::PingReq)), now);
@@ -248,7 +251,7 @@ mod tests {
         assert_eq!(pings.next(true), Some(first + SECOND));
         reporter.finish_after(SECOND / 10);
         assert_eq!(pings.next(true), Some(first + GAP));
-        let second = first + SECOND / 2; // it happened only now
+        let second = first + SECOND / 2; // The change happens only now.
         assert!(pings.due(false, second).is_some());
         pings.answered();
         assert_eq!(pings.next(true), Some(second + SECOND));
@@ -268,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn acknowledgements_carry_a_report_when_it_is_due_and_no_timer_runs_for_it() {
+    fn acknowledgements_carry_due_reports_without_a_timer() {
         let now = Instant::now();
         let reporter = LoadReporter::new(SECOND);
         let mut pings = Pings::new(SECOND * 60, Some((reporter.clone(), ReportCarrier::Ack)), now);

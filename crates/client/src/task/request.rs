@@ -7,7 +7,7 @@ use tenbin_session::Delivery;
 use crate::OutgoingMessage;
 use crate::command::{Command, Reply};
 
-/// A command made ready to be sent, more than once if need be.
+/// A command in a form that can be sent, repeatedly if necessary.
 #[derive(Debug)]
 pub(super) enum Request {
     Publish {
@@ -16,7 +16,7 @@ pub(super) enum Request {
     },
     Subscribe {
         subscriptions: Vec<Subscription>,
-        /// `None`: made again by the task itself.
+        /// `None` if the task itself makes the subscriptions again.
         reply: Option<Reply<Vec<ReasonCode>>>,
     },
     Unsubscribe {
@@ -26,7 +26,7 @@ pub(super) enum Request {
 }
 
 impl Request {
-    /// `block` is scratch memory.
+    /// Converts a command. `block` is a reused buffer.
     pub(super) fn new(command: Command, block: &mut BytesMut) -> Self {
         match command {
             Command::Publish { message, expires_at, reply } => {
@@ -39,7 +39,7 @@ impl Request {
 }
 
 impl Request {
-    /// Whether the broker's Receive Maximum counts it.
+    /// Whether the request counts toward the broker's Receive Maximum.
     pub(super) fn needs_quota(&self) -> bool {
         matches!(self, Self::Publish { delivery, .. } if delivery.qos.is_acknowledged())
     }

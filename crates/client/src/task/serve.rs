@@ -12,19 +12,19 @@ use super::pings::Due;
 use crate::command::{Control, Reply};
 use crate::{ClientErrorKind, DisconnectReason};
 
-/// Why a connection is served no longer.
+/// Why the task stopped serving a connection.
 pub(super) enum End {
-    /// The application asked for it, and what it asked for before is done, or took too long.
+    /// The application ended the client, and its requests are complete or took too long.
     Asked,
-    /// The connection ended by itself.
+    /// The connection was lost.
     Lost(DisconnectReason),
 }
 
-/// The application wants the client to end.
+/// State of an end that the application requested.
 pub(super) struct Closing {
-    /// When that is done whatever is left.
+    /// When the client ends even with open requests.
     deadline: Instant,
-    /// `None`: the last handle was dropped.
+    /// `None` if the last handle was dropped.
     reply: Option<Reply<()>>,
 }
 
@@ -49,7 +49,7 @@ impl Task {
         }
     }
 
-    /// A write that fails may have been overtaken by messages and a DISCONNECT, which tells more than the error.
+    /// Reads packets that arrived before a write failed: a DISCONNECT tells more than the error.
     fn last_words(&mut self, link: &mut Link) -> Option<DisconnectReason> {
         while !self.events.holds_message() && matches!(link.read(), Ok(true)) {
             if let Err(reason) = self.receive(link, Instant::now()) {
@@ -59,13 +59,13 @@ impl Task {
         None
     }
 
-    /// Sends, receives and keeps time until the application wants an end.
+    /// Sends, receives and handles timers until the application ends the client.
     async fn exchange(&mut self, link: &mut Link) -> Result<(), DisconnectReason> {
-        // Deadlines move with every packet; the timer is moved only when one comes nearer, and looks for itself
+        // Deadlines move with every packet. The timer is reset only for an earlier deadline, and checks the deadlines
         // when it fires.
         let mut timer = pin!(tokio::time::sleep(Duration::ZERO));
         let mut armed: Option<Instant> = None;
-        self.receive(link, Instant::now())?; // what came along with CONNACK
+        self.receive(link, Instant::now())?; // Bytes that arrived with CONNACK.
         loop {
             let now = Instant::now();
             self.send_backlog(link, now);
@@ -82,7 +82,7 @@ impl Task {
                 armed = Some(due);
             }
             tokio::select! {
-                // Where only news has come, what is due is looked at anew.
+                // If only the load has changed, the loop computes the deadlines anew.
                 read = link.exchange(reading) => {
                     if read? {
                         self.receive(link, Instant::now())?;
@@ -122,8 +122,10 @@ impl Task {
         }
     }
 
-    /// Whether the socket is read: not while a message waits for the application (the broker is to see that we
-    /// are slow), nor while the broker does not take our replies.
+    /// Whether the socket is read: not while a message waits for the application, nor while the broker does not read
+    /// the client's replies.
+    ///
+    /// The broker then notices a slow client.
     fn is_reading(&self, link: &Link) -> bool {
         !self.events.holds_message() && link.replies_leave()
     }
@@ -143,7 +145,7 @@ impl Task {
 
     fn keep_alive(&mut self, link: &mut Link) -> Result<(), DisconnectReason> {
         if self.is_reading(link) && link.pings.is_overdue(Instant::now()) {
-            self.read(link)?; // the answer may be there, and we were late
+            self.read(link)?; // The answer may have arrived, if the task was late.
             if self.is_reading(link) && link.pings.is_overdue(Instant::now()) {
                 return Err(Violation::PingResponse.into());
             }
@@ -158,7 +160,7 @@ impl Task {
         Ok(())
     }
 
-    /// Whether the application wants an end, and all is done or its time is over.
+    /// Whether the application ended the client, and all requests are complete or the deadline has passed.
     fn has_nothing_left(&self, now: Instant) -> bool {
         self.closing.as_ref().is_some_and(|closing| self.is_all_done() || closing.deadline <= now)
     }
@@ -167,7 +169,7 @@ impl Task {
         !self.commands_open && self.backlog.is_empty() && self.in_flight.is_empty()
     }
 
-    /// Says goodbye.
+    /// Sends the last acknowledgements and DISCONNECT, and closes the connection.
     pub(super) async fn take_leave(&mut self, mut link: Link) -> Result<(), ClientErrorKind> {
         while let Ok(acknowledgement) = self.acknowledgements.try_recv() {
             self.acknowledge(Some(&mut link), &acknowledgement);
@@ -178,7 +180,7 @@ impl Task {
     }
 }
 
-/// How long requests and acknowledgements under way are waited for at the end.
+/// How long the end waits for open requests and acknowledgements.
 const LEAVE_MAX: Duration = Duration::from_secs(5);
-/// How long the last bytes may take, and the broker to close.
+/// How long the last write may take, and then the broker's closing.
 const FINISH_MAX: Duration = Duration::from_secs(1);

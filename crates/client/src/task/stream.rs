@@ -10,12 +10,12 @@ use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use crate::DisconnectReason;
 use crate::byte_stream::ByteStream;
 
-/// The bytes of a connection: read and written as far as it goes at once, or waited for.
+/// Byte stream of a connection, with waiting and non-waiting operations.
 pub(super) struct Stream {
     bytes: Box<dyn ByteStream>,
     /// Bytes written so far.
     written: u64,
-    /// Nothing that was written waits in `bytes`, where TLS may keep it.
+    /// Whether nothing is buffered in `bytes`, as TLS may do.
     is_flushed: bool,
 }
 
@@ -29,8 +29,9 @@ impl Stream {
         self.written
     }
 
-    /// Waits until something was read into `input`, if it is given, or written of `out`, if there is something. For
-    /// ever if neither. Whether something was read. Cancel safe.
+    /// Waits until bytes were read into `input`, if given, or written from `out`. True if bytes were read. Cancel safe.
+    ///
+    /// Waits for ever if there is neither `input` nor anything to write.
     pub(super) async fn exchange(
         &mut self,
         mut input: Option<&mut BytesMut>,
@@ -48,12 +49,12 @@ impl Stream {
         .await
     }
 
-    /// Waits until something was read into `input`. Cancel safe.
+    /// Waits until bytes were read into `input`. Cancel safe.
     pub(super) async fn read(&mut self, input: &mut BytesMut) -> Result<(), DisconnectReason> {
         poll_fn(|cx| self.poll_read(cx, input)).await
     }
 
-    /// Reads what is there, at most what `input` has room for. `false`: nothing is.
+    /// Reads available bytes, at most the free capacity of `input`. `false` if there are none.
     pub(super) fn read_now(&mut self, input: &mut BytesMut) -> Result<bool, DisconnectReason> {
         at_once(|cx| self.poll_read(cx, input)).transpose().map(|read| read.is_some())
     }
@@ -66,7 +67,7 @@ impl Stream {
         Ok(())
     }
 
-    /// Writes as much of `out` as goes out now, many packets at a time.
+    /// Writes as much of `out` as possible without waiting, many packets at a time.
     pub(super) fn write_now(&mut self, out: &mut WriteBuffer) -> io::Result<()> {
         while let Some(wrote) = at_once(|cx| self.poll_write(cx, out)) {
             wrote?;
@@ -74,12 +75,12 @@ impl Stream {
         Ok(())
     }
 
-    /// Whether all of `out` has gone out.
+    /// Whether all of `out` is written and flushed.
     pub(super) fn is_written(&self, out: &WriteBuffer) -> bool {
         out.is_empty() && self.is_flushed
     }
 
-    /// Ends our direction.
+    /// Closes the sending direction.
     pub(super) async fn shutdown(&mut self) -> io::Result<()> {
         self.bytes.shutdown().await
     }
@@ -92,7 +93,7 @@ impl Stream {
         })
     }
 
-    /// Ready when something has gone out; never where nothing is to.
+    /// Ready after some bytes were written or flushed; pending for ever if there are none.
     fn poll_write(&mut self, cx: &mut Context<'_>, out: &mut WriteBuffer) -> Poll<io::Result<()>> {
         if self.is_written(out) {
             return Poll::Pending;
@@ -116,8 +117,9 @@ impl Stream {
     }
 }
 
-/// What `poll` comes to without waiting. Nobody is woken for it: whoever wants to wait polls once more. The task's budget
-/// does not count, for without it there would be nothing where there is something.
+/// Polls once without waiting. Registers no wake-up: callers that want to wait must poll again.
+///
+/// Runs outside the cooperative budget: otherwise an exhausted budget would look like a stream without data.
 fn at_once<T>(poll: impl FnMut(&mut Context<'_>) -> Poll<T>) -> Option<T> {
     let mut polled = pin!(tokio::task::unconstrained(poll_fn(poll)));
     match polled.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
@@ -126,5 +128,5 @@ fn at_once<T>(poll: impl FnMut(&mut Context<'_>) -> Poll<T>) -> Option<T> {
     }
 }
 
-/// Pieces in one vectored write.
+/// Most buffers in one vectored write.
 const SLICES: usize = 64;

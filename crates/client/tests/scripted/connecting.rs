@@ -26,7 +26,7 @@ async fn a_refusal_names_reason_broker_and_client() {
 }
 
 #[tokio::test]
-async fn a_refusal_at_3_1_1_is_told_in_the_words_of_5_0() {
+async fn refusal_at_3_1_1_has_5_0_reason_code() {
     let server = Server::start().await;
     let options = server.options().version(ProtocolVersion::V311);
     let error = server.answer(options, ConnAck::new(false, ReasonCode::NotAuthorized)).await.0.unwrap_err();
@@ -34,7 +34,7 @@ async fn a_refusal_at_3_1_1_is_told_in_the_words_of_5_0() {
 }
 
 #[tokio::test]
-async fn a_closed_port_is_told_with_its_address() {
+async fn closed_port_error_names_its_address() {
     let address = Server::start().await.address(); // and closed again
     let error = within(Client::connect(ClientOptions::new(address.as_str(), "c1"))).await.unwrap_err();
     assert!(matches!(error.kind(), ClientErrorKind::Unreachable(_)), "{error}");
@@ -42,7 +42,7 @@ async fn a_closed_port_is_told_with_its_address() {
 }
 
 #[tokio::test]
-async fn an_address_that_is_none_and_illegal_options_are_errors() {
+async fn invalid_address_and_options_are_errors() {
     let error = within(Client::connect(ClientOptions::new("no port", "c1"))).await.unwrap_err();
     assert!(matches!(error.kind(), ClientErrorKind::Unreachable(_)), "{error}");
     let error = within(Client::connect(ClientOptions::new("b:1", "c\0"))).await.unwrap_err();
@@ -50,14 +50,14 @@ async fn an_address_that_is_none_and_illegal_options_are_errors() {
 }
 
 #[tokio::test]
-async fn mqtt_3_2_2_4_a_session_that_was_to_be_new_ends_the_connection() {
+async fn mqtt_3_2_2_4_unexpected_old_session_ends_connection() {
     let server = Server::start().await;
     let error = server.answer(server.options(), ConnAck::new(true, ReasonCode::Success)).await.0.unwrap_err();
     assert!(matches!(error.kind(), ClientErrorKind::Lost(DisconnectReason::UnknownSession)), "{error}");
 }
 
 #[tokio::test]
-async fn anything_but_connack_first_is_an_error_and_no_panic() {
+async fn first_packet_other_than_connack_is_an_error() {
     for bytes in [&b"\xD0\x00"[..], b"\xFF\xFF\xFF\xFF\xFF", b"\x20\x02\x00\x09", b"\x00", b""] {
         let server = Server::start().await;
         let (connected, ()) = tokio::join!(within(Client::connect(server.options())), async {
@@ -70,7 +70,7 @@ async fn anything_but_connack_first_is_an_error_and_no_panic() {
 }
 
 #[tokio::test]
-async fn connect_says_what_the_options_say() {
+async fn connect_packet_reflects_the_options() {
     let server = Server::start().await;
     let options = server
         .options()
@@ -89,7 +89,7 @@ async fn connect_says_what_the_options_say() {
 }
 
 #[tokio::test]
-async fn disconnect_is_told_and_ends_events_and_handles() {
+async fn disconnect_ends_events_and_handles() {
     for version in [ProtocolVersion::V5, ProtocolVersion::V311] {
         let server = Server::start().await;
         let (client, mut events, mut peer) = server.client(server.options().version(version)).await;
@@ -128,7 +128,7 @@ async fn a_client_that_never_reconnects_ends_with_the_reason() {
 }
 
 #[tokio::test]
-async fn a_broker_that_breaks_a_rule_is_told_why_and_left() {
+async fn violation_by_broker_gets_disconnect_with_reason() {
     for (bytes, reason) in [
         (&b"\xC0\x00"[..], ReasonCode::ProtocolError), // PINGREQ
         (b"\x30\xFF\xFF\xFF\xFF\x01", ReasonCode::MalformedPacket),
@@ -144,9 +144,9 @@ async fn a_broker_that_breaks_a_rule_is_told_why_and_left() {
     }
 }
 
-/// What is written into a `BufStream` stays there until it is flushed, as in TLS.
+/// A `BufStream` keeps written bytes until it is flushed, like TLS.
 #[tokio::test]
-async fn packets_go_over_what_is_made_of_each_connection_and_none_is_kept_back_in_it() {
+async fn wrapped_streams_carry_all_packets_and_are_flushed() {
     let (server, made) = (Server::start().await, Arc::new(AtomicU32::new(0)));
     let count = Arc::clone(&made);
     let options = server.options().over(move |stream| {
@@ -160,7 +160,7 @@ async fn packets_go_over_what_is_made_of_each_connection_and_none_is_kept_back_i
     assert!(matches!(next(&mut events).await, ClientEvent::Connected { .. }));
     assert_eq!(made.load(Ordering::Relaxed), 2);
 
-    // Larger than the stream's own buffer, and smaller.
+    // One larger and one smaller than the stream's own buffer.
     for length in [100_000, 1] {
         let written = client.publish(OutgoingMessage::new(topic("t"), vec![7; length])).await.unwrap();
         assert_eq!(peer.receive_publish().await.payload.len(), length);
@@ -177,7 +177,7 @@ async fn packets_go_over_what_is_made_of_each_connection_and_none_is_kept_back_i
 }
 
 #[tokio::test]
-async fn what_cannot_be_made_of_a_connection_is_told() {
+async fn failed_stream_wrapper_is_reported() {
     let server = Server::start().await;
     let options = server.options().over(|_| async { Err::<TcpStream, _>(std::io::Error::other("no trust")) });
     let error = within(Client::connect(options)).await.unwrap_err();

@@ -1,4 +1,4 @@
-//! The client against a broker that follows a script, over real sockets.
+//! Tests of the client against a scripted broker, over real sockets.
 
 mod connecting;
 mod pinging;

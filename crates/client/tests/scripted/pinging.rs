@@ -8,7 +8,7 @@ use tenbin_codec::{ConnAck, Packet, PingReq, ReasonCode};
 
 use crate::script::{Peer, Server, next, next_message};
 
-/// The next ping, answered, whatever else comes before it.
+/// Returns the next ping and answers it. Skips other packets.
 async fn next_ping(peer: &mut Peer) -> PingReq {
     loop {
         if let Packet::PingReq(ping) = peer.receive().await {
@@ -24,13 +24,13 @@ async fn next_report(peer: &mut Peer) -> LoadReport {
     LoadReport::from_json(&body.payload).expect("a report")
 }
 
-/// Options of a client that insists on extended pings.
+/// Options of a client that requires extended pings.
 fn in_pings(server: &Server, reporter: LoadReporter) -> ClientOptions {
     server.options().load_reporter(reporter).report_carrier(ReportCarrier::PingReq)
 }
 
 #[tokio::test]
-async fn reports_come_at_the_interval_and_begin_the_mean_anew() {
+async fn reports_come_at_the_interval_and_reset_the_mean() {
     let server = Server::start().await;
     let interval = Duration::from_millis(100);
     let reporter = LoadReporter::new(interval).eager(false);
@@ -45,7 +45,7 @@ async fn reports_come_at_the_interval_and_begin_the_mean_anew() {
     for _ in 0..3 {
         next_message(&mut events).await;
     }
-    // Reports may come in between; what they say together is what was done.
+    // Early reports may come in between; together they must account for all messages.
     reporter.started();
     reporter.finish_after(Duration::from_millis(40));
     let report = loop {
@@ -102,7 +102,7 @@ async fn pings_are_plain_at_3_1_1_and_without_reporter() {
 }
 
 #[tokio::test]
-async fn a_broker_that_does_not_answer_is_left() {
+async fn unanswered_ping_ends_the_connection() {
     let server = Server::start().await;
     let options = server.options().keep_alive(Duration::from_secs(1)).reconnect(Reconnect::Never);
     let (_client, mut events, mut peer) = server.client(options).await;

@@ -52,7 +52,7 @@ async fn a_refused_message_gives_the_brokers_reason() {
 }
 
 #[tokio::test]
-async fn mqtt_3_2_2_11_what_the_broker_does_not_take_is_not_sent() {
+async fn mqtt_3_2_2_11_unsupported_messages_are_not_sent() {
     let server = Server::start().await;
     let mut connack = ConnAck::new(false, ReasonCode::Success);
     connack.properties.maximum_qos = Some(QoS::AtLeastOnce);
@@ -75,7 +75,7 @@ async fn mqtt_3_2_2_11_what_the_broker_does_not_take_is_not_sent() {
 }
 
 #[tokio::test]
-async fn messages_that_mqtt_does_not_allow_are_the_callers_error() {
+async fn invalid_messages_are_the_callers_error() {
     let server = Server::start().await;
     let (client, _events, _peer) = server.client(server.options()).await;
     let with = |properties| OutgoingMessage { properties: Some(Box::new(properties)), ..message("x", QoS::AtMostOnce) };
@@ -91,13 +91,13 @@ async fn messages_that_mqtt_does_not_allow_are_the_callers_error() {
 }
 
 #[tokio::test]
-async fn the_receive_maximum_holds_back_and_a_full_queue_is_told() {
+async fn receive_maximum_blocks_and_full_queue_is_reported() {
     let server = Server::start().await;
     let mut connack = ConnAck::new(false, ReasonCode::Success);
     connack.properties.receive_maximum = 1.try_into().ok();
     let (connected, mut peer) = server.answer(server.options().queue(2), connack).await;
     let (client, _events) = connected.unwrap();
-    // One in flight, one held back, two in the queue: the rest finds no room, however the task is scheduled.
+    // One in flight, one without quota, two in the queue: further messages find no room, in any schedule of the task.
     let mut tickets = Vec::new();
     let full = loop {
         match client.try_publish(message("x", QoS::AtLeastOnce)) {
@@ -115,7 +115,7 @@ async fn the_receive_maximum_holds_back_and_a_full_queue_is_told() {
 }
 
 #[tokio::test]
-async fn an_expiry_interval_counts_and_goes_along() {
+async fn expiry_interval_applies_and_is_sent() {
     let server = Server::start().await;
     let (client, _events, mut peer) = server.client(server.options()).await;
     let with_expiry = |seconds| {
@@ -154,7 +154,7 @@ async fn many_messages_of_all_sizes_arrive_whole_and_in_order() {
     within(sender).await.unwrap().unwrap();
 }
 
-/// More than the task takes, sends or writes at once, in both directions.
+/// More messages than the task takes, sends or writes at once, in both directions.
 #[tokio::test]
 async fn none_of_a_burst_is_lost() {
     let server = Server::start().await;
@@ -180,7 +180,7 @@ async fn none_of_a_burst_is_lost() {
 }
 
 #[tokio::test]
-async fn disconnect_sends_what_is_queued_and_waits_for_acknowledgements() {
+async fn disconnect_sends_queue_and_awaits_acknowledgements() {
     let server = Server::start().await;
     let (client, _events, mut peer) = server.client(server.options()).await;
     let ticket = client.publish(message("last", QoS::AtLeastOnce)).await.unwrap();
@@ -195,7 +195,7 @@ async fn disconnect_sends_what_is_queued_and_waits_for_acknowledgements() {
 }
 
 #[tokio::test]
-async fn what_is_never_acknowledged_does_not_hold_disconnect_for_ever() {
+async fn unacknowledged_message_delays_disconnect_at_most_5_s() {
     let server = Server::start().await;
     let (client, _events, mut peer) = server.client(server.options()).await;
     let ticket = client.publish(message("x", QoS::AtLeastOnce)).await.unwrap();
@@ -208,7 +208,7 @@ async fn what_is_never_acknowledged_does_not_hold_disconnect_for_ever() {
 }
 
 #[tokio::test]
-async fn an_acknowledgement_of_the_wrong_kind_is_a_violation_and_the_message_is_sent_again() {
+async fn wrong_acknowledgement_is_violation_and_message_is_resent() {
     let server = Server::start().await;
     let (client, _events, mut peer) = server.client(server.options().session_expiry(Duration::from_secs(60))).await;
     let ticket = client.publish(message("x", QoS::AtLeastOnce)).await.unwrap();
@@ -227,7 +227,7 @@ async fn an_acknowledgement_of_the_wrong_kind_is_a_violation_and_the_message_is_
 }
 
 #[tokio::test]
-async fn mqtt_3_3_4_8_at_an_exhausted_receive_maximum_everything_else_goes_on() {
+async fn mqtt_3_3_4_8_exhausted_quota_blocks_only_qos_1_and_2() {
     let server = Server::start().await;
     let mut connack = ConnAck::new(false, ReasonCode::Success);
     connack.properties.receive_maximum = 1.try_into().ok();

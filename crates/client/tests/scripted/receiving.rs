@@ -15,7 +15,7 @@ async fn on_receipt_the_client_acknowledges() {
     peer.publish(QoS::ExactlyOnce, 2, false, "2").await;
     assert_eq!(peer.receive().await, Packet::PubAck(ack(1)));
     assert_eq!(peer.receive().await, Packet::PubRec(ack(2)));
-    peer.publish(QoS::ExactlyOnce, 2, true, "2").await; // known: acknowledged again, not given again
+    peer.publish(QoS::ExactlyOnce, 2, true, "2").await; // A known message: acknowledged again, but not delivered again.
     assert_eq!(peer.receive().await, Packet::PubRec(ack(2)));
     peer.send(Packet::PubRel(ack(2))).await;
     assert_eq!(peer.receive().await, Packet::PubComp(ack(2)));
@@ -28,7 +28,7 @@ async fn on_receipt_the_client_acknowledges() {
 }
 
 #[tokio::test]
-async fn a_message_that_may_have_been_sent_before_says_so() {
+async fn resent_message_has_dup() {
     let server = Server::start().await;
     let (_client, mut events, mut peer) = server.client(server.options()).await;
     for (id, dup) in [(1, false), (2, true)] {
@@ -45,7 +45,7 @@ async fn in_manual_mode_the_application_acknowledges_once() {
     peer.publish(QoS::AtLeastOnce, 1, false, "1").await;
     peer.publish(QoS::ExactlyOnce, 2, false, "2").await;
     let (first, second) = (next_message(&mut events).await, next_message(&mut events).await);
-    // Had either been acknowledged on receipt, it would be before this.
+    // An acknowledgement on receipt would come before this packet.
     client.publish(OutgoingMessage::new(topic("mark"), "")).await.unwrap().await.unwrap();
     assert_eq!(peer.receive_publish().await.topic, topic("mark"));
 
@@ -58,13 +58,13 @@ async fn in_manual_mode_the_application_acknowledges_once() {
     assert_eq!(peer.receive().await, Packet::PubComp(ack(2)));
 
     peer.publish(QoS::AtMostOnce, 0, false, "0").await;
-    client.acknowledge(&next_message(&mut events).await); // nothing to acknowledge
+    client.acknowledge(&next_message(&mut events).await); // There is nothing to acknowledge.
     client.publish(OutgoingMessage::new(topic("mark"), "")).await.unwrap().await.unwrap();
     assert_eq!(peer.receive_publish().await.topic, topic("mark"));
 }
 
 #[tokio::test]
-async fn acknowledgements_given_before_disconnect_are_sent_before_it() {
+async fn acknowledgements_before_disconnect_are_sent_first() {
     let server = Server::start().await;
     let (client, mut events, mut peer) = server.client(server.options().acknowledge(AcknowledgeMode::Manual)).await;
     peer.publish(QoS::AtLeastOnce, 1, false, "1").await;
@@ -76,8 +76,7 @@ async fn acknowledgements_given_before_disconnect_are_sent_before_it() {
     within(leaving).await.unwrap().unwrap();
 }
 
-/// A message that the application has and has not acknowledged is not acknowledged in its place because the
-/// broker sends it again.
+/// If the broker sends an unacknowledged message again, the client must not acknowledge it for the application.
 #[tokio::test]
 async fn a_qos_2_message_sent_again_waits_for_the_application() {
     let server = Server::start().await;
@@ -97,7 +96,7 @@ async fn a_qos_2_message_sent_again_waits_for_the_application() {
 }
 
 #[tokio::test]
-async fn a_late_acknowledgement_of_a_qos_1_message_is_not_sent_on_the_next_connection() {
+async fn late_qos_1_acknowledgement_is_not_sent_on_next_connection() {
     let server = Server::start().await;
     let options = server.options().acknowledge(AcknowledgeMode::Manual).session_expiry(Duration::from_secs(60));
     let (client, mut events, mut peer) = server.client(options).await;
@@ -114,10 +113,11 @@ async fn a_late_acknowledgement_of_a_qos_1_message_is_not_sent_on_the_next_conne
     assert_eq!(peer.receive().await, Packet::PubAck(ack(8)));
 }
 
-/// The application does not take anything: the client stops reading, the socket fills, and the broker cannot
-/// write. Nothing is lost, and the client lives although the answer to its ping lies unread.
+/// The application takes no events: the client stops reading, the socket fills, and the broker cannot write.
+///
+/// No message may be lost, and the client must survive although the answer to its ping is unread.
 #[tokio::test]
-async fn a_slow_application_stops_the_reading_and_loses_nothing() {
+async fn slow_application_stops_reading_and_loses_nothing() {
     let server = Server::start().await;
     let reporter = LoadReporter::new(Duration::from_millis(20));
     let options = server.options().queue(4).keep_alive(Duration::from_secs(1)).load_reporter(reporter.clone());
@@ -130,7 +130,7 @@ async fn a_slow_application_stops_the_reading_and_loses_nothing() {
             sent += 1;
         }
     };
-    // Longer than Keep Alive: by then a client that waits for PINGRESP would have given up.
+    // Longer than Keep Alive: a client that expects PINGRESP would have given up.
     let _ = tokio::time::timeout(Duration::from_millis(2500), stalled).await;
     assert!(sent > 4, "the sockets hold some");
     assert!(sent < 10_000, "the broker is held back");
@@ -159,7 +159,7 @@ async fn an_application_that_dropped_its_events_still_publishes() {
 }
 
 #[tokio::test]
-async fn mqtt_4_6_0_2_to_4_answers_come_in_the_order_of_what_they_answer() {
+async fn mqtt_4_6_0_2_to_4_acks_keep_message_order() {
     let server = Server::start().await;
     let (client, mut events, mut peer) = server.client(server.options()).await;
     let ids = [5, 3, 9, 1, 7];

@@ -23,7 +23,7 @@ async fn reconnected(events: &mut Events) -> bool {
 }
 
 #[tokio::test]
-async fn mqtt_4_4_0_1_a_session_that_is_gone_on_with_gets_everything_again_with_dup() {
+async fn mqtt_4_4_0_1_resumed_session_gets_all_messages_with_dup() {
     let server = Server::start().await;
     let (client, mut events, mut peer) = server.client(server.options().session_expiry(MINUTE)).await;
     subscribe(&client, &mut peer, "a").await;
@@ -45,18 +45,18 @@ async fn mqtt_4_4_0_1_a_session_that_is_gone_on_with_gets_everything_again_with_
     assert_eq!(within(first).await.unwrap(), ReasonCode::Success);
     assert_eq!(within(second).await.unwrap(), ReasonCode::Success);
     assert!(reconnected(&mut events).await);
-    // The broker has the subscription: the next packet is the next request.
+    // The broker has the subscription, so the next packet is the next request.
     client.publish(message("next", QoS::AtMostOnce)).await.unwrap();
     assert_eq!(&peer.receive_publish().await.payload[..], b"next");
 }
 
 #[tokio::test]
-async fn a_session_that_the_broker_lost_is_made_again() {
+async fn session_lost_by_broker_is_restored() {
     let server = Server::start().await;
     let (client, mut events, mut peer) = server.client(server.options().session_expiry(MINUTE)).await;
     subscribe(&client, &mut peer, "a").await;
     subscribe(&client, &mut peer, "b").await;
-    subscribe(&client, &mut peer, "a").await; // replaces the first, not beside it
+    subscribe(&client, &mut peer, "a").await; // Replaces the first one.
     let texts = ["1", "2", "3", "4"];
     let mut tickets = Vec::new();
     for text in texts {
@@ -80,7 +80,7 @@ async fn a_session_that_the_broker_lost_is_made_again() {
         peer.send(Packet::PubAck(ack(again.packet_id.unwrap().get()))).await;
     }
     for ticket in tickets {
-        // The second was the broker's already; sent again it would come twice.
+        // The broker already had the second message; sending it again would duplicate it.
         assert_eq!(within(ticket).await.unwrap(), ReasonCode::Success);
     }
     assert!(!reconnected(&mut events).await);
@@ -107,7 +107,7 @@ async fn without_session_expiry_every_connection_starts_clean() {
 }
 
 #[tokio::test]
-async fn requests_without_answer_are_made_again() {
+async fn unanswered_requests_are_repeated() {
     for session_present in [true, false] {
         let server = Server::start().await;
         let (client, _events, mut peer) = server.client(server.options().session_expiry(MINUTE)).await;
@@ -122,7 +122,7 @@ async fn requests_without_answer_are_made_again() {
 }
 
 #[tokio::test]
-async fn requests_wait_for_the_next_connection_and_a_refusal_is_tried_again() {
+async fn requests_wait_for_next_connection_despite_refusals() {
     let server = Server::start().await;
     let (client, mut events, peer) = server.client(server.options().session_expiry(MINUTE)).await;
     drop(peer);
@@ -138,9 +138,9 @@ async fn requests_wait_for_the_next_connection_and_a_refusal_is_tried_again() {
     assert!(matches!(next(&mut events).await, ClientEvent::Connected { session_present: true }));
 }
 
-/// The session survives connections that are refused: what was sent before is sent again with DUP.
+/// The session survives refused connections: messages sent before are sent again with DUP.
 #[tokio::test]
-async fn a_refused_connection_does_not_cost_the_session() {
+async fn refused_connection_keeps_the_session() {
     let server = Server::start().await;
     let (client, _events, mut peer) = server.client(server.options().session_expiry(MINUTE)).await;
     let ticket = client.publish(message("1", QoS::AtLeastOnce)).await.unwrap();
@@ -177,7 +177,7 @@ async fn a_message_too_large_for_the_resumed_session_fails_its_ticket() {
 }
 
 #[tokio::test]
-async fn the_brokers_reason_is_told_and_a_client_taken_over_stays_away() {
+async fn reason_is_reported_and_taken_over_client_stays_away() {
     let server = Server::start().await;
     let (client, mut events, mut peer) = server.client(server.options()).await;
     peer.send(Packet::Disconnect(Disconnect::new(ReasonCode::ServerShuttingDown))).await;
@@ -196,7 +196,7 @@ async fn the_brokers_reason_is_told_and_a_client_taken_over_stays_away() {
 }
 
 #[tokio::test]
-async fn an_id_that_the_broker_assigned_is_kept() {
+async fn assigned_client_id_is_kept() {
     let server = Server::start().await;
     let options = tenbin_client::ClientOptions::new(server.address(), "").session_expiry(MINUTE);
     let (connected, ()) = tokio::join!(Client::connect(options), async {
@@ -212,7 +212,7 @@ async fn an_id_that_the_broker_assigned_is_kept() {
 }
 
 #[tokio::test]
-async fn disconnect_without_a_connection_ends_at_once_and_fails_what_waits() {
+async fn offline_disconnect_ends_at_once_and_fails_waiting_requests() {
     let server = Server::start().await;
     let (client, mut events, peer) = server.client(server.options().reconnect(Default::default())).await;
     drop((server, peer));
@@ -226,7 +226,7 @@ async fn disconnect_without_a_connection_ends_at_once_and_fails_what_waits() {
 }
 
 #[tokio::test]
-async fn a_connection_that_is_cut_ends_without_a_word_and_comes_back_with_its_session() {
+async fn cut_connection_sends_no_disconnect_and_resumes_session() {
     let server = Server::start().await;
     let (client, mut events, mut peer) = server.client(server.options().session_expiry(MINUTE)).await;
     let ticket = client.publish(message("1", QoS::AtLeastOnce)).await.unwrap();
@@ -236,7 +236,7 @@ async fn a_connection_that_is_cut_ends_without_a_word_and_comes_back_with_its_se
     client.cut(away).await.unwrap();
     assert_eq!(peer.try_receive().await, None, "no DISCONNECT");
     assert!(matches!(next(&mut events).await, ClientEvent::Disconnected { reason: DisconnectReason::Cut }));
-    client.cut(MINUTE).await.unwrap(); // there is no connection
+    client.cut(MINUTE).await.unwrap(); // There is no connection.
 
     let (mut peer, connect) = server.welcome(true).await;
     assert!(cut_at.elapsed() >= away);

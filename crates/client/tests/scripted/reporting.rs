@@ -1,4 +1,4 @@
-//! What carries load reports, and when they come before their time.
+//! Tests of the carriers of load reports, and of early reports.
 
 use std::time::{Duration, Instant};
 
@@ -12,14 +12,14 @@ use crate::script::{Peer, Server, next_message};
 const INTERVAL: Duration = Duration::from_millis(50);
 
 #[tokio::test]
-async fn a_broker_that_tells_nothing_gets_plain_pings_and_no_report() {
+async fn without_announcement_no_reports_are_sent() {
     for version in [ProtocolVersion::V5, ProtocolVersion::V311] {
         let server = Server::start().await;
         let reporter = LoadReporter::new(INTERVAL);
         let options = server.options().version(version).keep_alive(Duration::from_secs(1));
         let options = options.load_reporter(reporter.clone());
         let (_client, _events, mut peer) = server.client(options).await;
-        // Every reason there is for a report.
+        // Every possible reason for a report.
         (0..100).for_each(|_| reporter.finish_after(Duration::from_millis(5)));
         reporter.drain();
         assert_eq!(peer.receive().await, Packet::PingReq(PingReq::PLAIN));
@@ -27,7 +27,7 @@ async fn a_broker_that_tells_nothing_gets_plain_pings_and_no_report() {
 }
 
 #[tokio::test]
-async fn what_the_broker_tells_first_of_pings_messages_and_acknowledgements_carries_them() {
+async fn best_announced_carrier_is_used() {
     for (told, expected) in [
         (&ReportCarrier::ALL[..], ReportCarrier::PingReq),
         (&[ReportCarrier::Publish, ReportCarrier::Ack], ReportCarrier::Publish),
@@ -46,7 +46,7 @@ async fn what_the_broker_tells_first_of_pings_messages_and_acknowledgements_carr
 }
 
 #[tokio::test]
-async fn a_published_report_is_a_qos_0_message_to_the_load_topic_at_both_versions() {
+async fn published_report_is_qos_0_message_to_load_topic() {
     for version in [ProtocolVersion::V5, ProtocolVersion::V311] {
         let server = Server::start().await;
         let reporter = LoadReporter::new(INTERVAL);
@@ -78,7 +78,7 @@ async fn acknowledgements_carry_a_report_when_it_is_due() {
         let server = Server::start().await;
         let reporter = LoadReporter::new(Duration::from_millis(200)).eager(false);
         let options = server.options().acknowledge(mode).load_reporter(reporter.clone());
-        let before = Instant::now(); // the first interval begins with CONNACK
+        let before = Instant::now(); // The first interval begins with CONNACK.
         let (client, mut events, mut peer) = told_client(&server, options, &[ReportCarrier::Ack]).await;
         let mut reports = Vec::new();
         let mut id = 0;
@@ -111,7 +111,7 @@ async fn acknowledgements_carry_a_report_when_it_is_due() {
 }
 
 #[tokio::test]
-async fn the_first_message_done_and_a_queue_that_grows_report_before_the_interval() {
+async fn first_mean_and_growing_queue_are_reported_early() {
     let server = Server::start().await;
     let reporter = LoadReporter::new(Duration::from_secs(3600));
     let options = server.options().load_reporter(reporter.clone());
@@ -136,7 +136,7 @@ async fn the_first_message_done_and_a_queue_that_grows_report_before_the_interva
 }
 
 #[tokio::test]
-async fn draining_is_told_at_once_in_every_report_and_on_the_next_connection() {
+async fn draining_is_in_early_and_all_later_reports() {
     let server = Server::start().await;
     let reporter = LoadReporter::new(Duration::from_secs(3600)).eager(false);
     let options = server.options().load_reporter(reporter.clone()).report_carrier(ReportCarrier::PingReq);
@@ -154,7 +154,7 @@ async fn draining_is_told_at_once_in_every_report_and_on_the_next_connection() {
     assert!(next_report(&mut peer).await.1.draining);
 }
 
-/// A client whose broker tells that it takes these.
+/// Connects a client to a broker that announces these carriers.
 async fn told_client(server: &Server, options: ClientOptions, told: &[ReportCarrier]) -> (Client, Events, Peer) {
     let mut connack = ConnAck::new(false, ReasonCode::Success);
     connack.properties.user_properties.extend(told.iter().copied().collect::<ReportCarriers>().to_property());
@@ -164,7 +164,7 @@ async fn told_client(server: &Server, options: ClientOptions, told: &[ReportCarr
     (client, events, peer)
 }
 
-/// The next report, whatever carries it; pings are answered.
+/// Returns the next report and its carrier. Answers pings.
 async fn next_report(peer: &mut Peer) -> (ReportCarrier, LoadReport) {
     let read = |json: &[u8]| LoadReport::from_json(json).expect("a report");
     loop {
@@ -188,7 +188,7 @@ async fn next_report(peer: &mut Peer) -> (ReportCarrier, LoadReport) {
     }
 }
 
-/// Ends the handshake of one message; the report in its acknowledgement.
+/// Completes the handshake of one message, and returns the report in its acknowledgement.
 async fn ack_report(peer: &mut Peer) -> Option<LoadReport> {
     let (ack, is_received) = match peer.receive().await {
         Packet::PubAck(ack) => (ack, false),

@@ -1,4 +1,4 @@
-//! A broker that does what the test says.
+//! A scripted broker.
 
 use std::future::Future;
 use std::time::Duration;
@@ -23,13 +23,13 @@ impl Server {
         self.0.local_addr().unwrap().to_string()
     }
 
-    /// Options of a client of this server that comes back at once.
+    /// Options of a client of this server that reconnects at once.
     pub(crate) fn options(&self) -> ClientOptions {
         let pause = Duration::from_millis(5);
         ClientOptions::new(self.address(), "c1").reconnect(Reconnect::Backoff { first: pause, most: pause })
     }
 
-    /// Takes a connection and its CONNECT.
+    /// Accepts a TCP connection and reads its CONNECT.
     pub(crate) async fn accept(&self) -> (Peer, Connect) {
         let (stream, _) = within(self.0.accept()).await.unwrap();
         let decoder = Decoder::server(u32::MAX);
@@ -40,14 +40,14 @@ impl Server {
         }
     }
 
-    /// Takes a connection and accepts it.
+    /// Accepts a connection and its CONNECT.
     pub(crate) async fn welcome(&self, session_present: bool) -> (Peer, Connect) {
         let (mut peer, connect) = self.accept().await;
         peer.send(Packet::ConnAck(Box::new(ConnAck::new(session_present, ReasonCode::Success)))).await;
         (peer, connect)
     }
 
-    /// A client with `options` whose first connection is accepted, its first event taken.
+    /// Connects a client with `options`, and takes its first event.
     pub(crate) async fn client(&self, options: ClientOptions) -> (Client, Events, Peer) {
         let (connected, (peer, _)) = tokio::join!(Client::connect(options), self.welcome(false));
         let (client, mut events) = connected.unwrap();
@@ -55,7 +55,7 @@ impl Server {
         (client, events, peer)
     }
 
-    /// What becomes of a client that gets `connack`.
+    /// Returns the result of a connection that gets `connack`.
     pub(crate) async fn answer(
         &self,
         options: ClientOptions,
@@ -77,7 +77,7 @@ pub(crate) struct Peer {
 }
 
 impl Peer {
-    /// The next packet; `None` at the end of the stream.
+    /// Returns the next packet; `None` at the end of the stream.
     pub(crate) async fn try_receive(&mut self) -> Option<Packet> {
         loop {
             if let Decoded::Packet(packet) = self.decoder.decode(&mut self.input).unwrap() {
@@ -144,7 +144,7 @@ pub(crate) async fn next_message(events: &mut Events) -> Message {
     }
 }
 
-/// Far longer than anything here takes.
+/// Awaits a future, with a time limit far above any expected duration.
 pub(crate) async fn within<F: Future>(future: F) -> F::Output {
     tokio::time::timeout(Duration::from_secs(30), future).await.expect("in time")
 }

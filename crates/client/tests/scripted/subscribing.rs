@@ -13,7 +13,7 @@ pub(crate) async fn grant(peer: &mut Peer, packet_id: PacketId, reasons: Vec<Rea
     peer.send(Packet::SubAck(SubAck { packet_id, properties: Default::default(), reasons })).await;
 }
 
-/// Answers the next SUBSCRIBE and gives its filters.
+/// Answers the next SUBSCRIBE, and returns its filters.
 pub(crate) async fn answer_subscribe(peer: &mut Peer, reasons: Vec<ReasonCode>) -> Vec<String> {
     match peer.receive().await {
         Packet::Subscribe(subscribe) => {
@@ -24,7 +24,7 @@ pub(crate) async fn answer_subscribe(peer: &mut Peer, reasons: Vec<ReasonCode>) 
     }
 }
 
-/// Subscribes to one filter, which is granted.
+/// Subscribes to one filter, which the broker grants.
 pub(crate) async fn subscribe(client: &Client, peer: &mut Peer, filter: &str) {
     let subscriptions = vec![subscription(filter, QoS::AtLeastOnce)];
     let (granted, filters) =
@@ -69,7 +69,7 @@ async fn unsuback_of_3_1_1_counts_as_success_for_all() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_asked_is_the_callers_error() {
+async fn invalid_subscriptions_are_the_callers_error() {
     let server = Server::start().await;
     let mut connack = ConnAck::new(false, ReasonCode::Success);
     connack.properties.maximum_packet_size = 100.try_into().ok();

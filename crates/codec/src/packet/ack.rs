@@ -7,27 +7,27 @@ use crate::{
     DecodeError, PacketId, PacketType, PropertyId, ProtocolVersion, ReasonCode, Text, UserProperty, WriteBuffer,
 };
 
-/// PUBACK, PUBREC, PUBREL and PUBCOMP (MQTT 5.0 §3.4 to §3.7) have one form.
+/// PUBACK, PUBREC, PUBREL or PUBCOMP (MQTT 5.0 §3.4 to §3.7), which have the same form.
 ///
 /// ```text
 ///   Packet Identifier | Reason Code (absent = 0x00) | properties (absent = none)
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ack {
-    /// That of the PUBLISH `[MQTT-2.2.1-5]`.
+    /// Packet Identifier of the PUBLISH `[MQTT-2.2.1-5]`.
     pub packet_id: PacketId,
-    /// Always success at 3.1.1, which has no other answer.
+    /// Always success at 3.1.1, which has no Reason Codes.
     pub reason: ReasonCode,
-    /// `None` when there are none, as nearly always.
+    /// `None` if there are none, the usual case.
     pub properties: Option<Box<AckProperties>>,
 }
 
-/// Reason String and User Properties, which all acknowledgements may carry.
+/// Reason String and User Properties, legal in all acknowledgements.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AckProperties {
-    /// Words on the Reason Code, for people.
+    /// Explanation of the Reason Code for people.
     pub reason_string: Option<Text>,
-    /// The sender's own.
+    /// User Properties of the sender.
     pub user_properties: Vec<UserProperty>,
 }
 
@@ -37,7 +37,7 @@ impl Ack {
         Self { packet_id, reason, properties: None }
     }
 
-    /// Appends `self` as a packet of type `packet_type`, which is one of the four.
+    /// Appends `self` as a packet of type `packet_type`, one of these four.
     pub fn encode(&self, packet_type: PacketType, version: ProtocolVersion, out: &mut WriteBuffer) {
         if !version.is_v5() || (self.reason == ReasonCode::Success && self.properties.is_none()) {
             let [high, low] = self.packet_id.get().to_be_bytes();
@@ -90,7 +90,7 @@ impl AckProperties {
     }
 }
 
-/// A Reason Code that `kind` may carry.
+/// Reads a Reason Code, which must be legal in `kind`.
 pub(super) fn take_reason(kind: PacketType, body: &mut Reader) -> Result<ReasonCode, DecodeError> {
     let code = body.u8()?;
     ReasonCode::from_byte(code).filter(|reason| reason.is_valid_in(kind)).ok_or(match kind {

@@ -11,7 +11,7 @@ use crate::{DecodeError, PacketType, PropertyId, ProtocolVersion, ReasonCode, Te
 pub struct Auth {
     /// Success, Continue authentication or Re-authenticate `[MQTT-3.15.2-1]`.
     pub reason: ReasonCode,
-    /// All optional here; what the exchange demands is the session's matter.
+    /// All optional here; the session checks them against the state of the exchange.
     pub properties: AuthProperties,
 }
 
@@ -20,11 +20,11 @@ pub struct Auth {
 pub struct AuthProperties {
     /// Name of the method, the same throughout `[MQTT-4.12.0-5]`.
     pub authentication_method: Option<Text>,
-    /// The method's own data.
+    /// Data of the method.
     pub authentication_data: Option<Bytes>,
-    /// Words on the Reason Code, for people.
+    /// Explanation of the Reason Code for people.
     pub reason_string: Option<Text>,
-    /// The sender's own.
+    /// User Properties of the sender.
     pub user_properties: Vec<UserProperty>,
 }
 

@@ -10,9 +10,10 @@ use crate::{DecodeError, PacketType, PropertyId, ProtocolVersion, QoS, ReasonCod
 /// CONNACK (MQTT 5.0 §3.2): the server's answer to CONNECT.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConnAck {
-    /// Whether the server went on with a stored session.
+    /// True if the server resumed a stored session.
     pub session_present: bool,
-    /// Success or why not. At 3.1.1 one of the codes that [`ReasonCode::v311_connect_return_code`] knows.
+    /// Success, or the reason of the refusal. At 3.1.1 one of the codes that [`ReasonCode::v311_connect_return_code`]
+    /// knows.
     pub reason: ReasonCode,
     /// Empty at 3.1.1.
     pub properties: ConnAckProperties,
@@ -21,29 +22,29 @@ pub struct ConnAck {
 /// CONNACK's properties (MQTT 5.0 §3.2.2.3). `None` means absent, with the default that the standard gives.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ConnAckProperties {
-    /// Seconds that the session outlives the connection, where not as asked for.
+    /// Seconds that the session outlives the connection, if other than requested.
     pub session_expiry_interval: Option<u32>,
-    /// QoS 1 and 2 messages that the server takes unacknowledged; absent = 65,535.
+    /// QoS 1 and 2 messages that the server accepts unacknowledged; absent = 65,535.
     pub receive_maximum: Option<NonZeroU16>,
-    /// Highest QoS that the server takes: 0 or 1; absent = 2.
+    /// Highest QoS that the server accepts: 0 or 1; absent = 2.
     pub maximum_qos: Option<QoS>,
-    /// Whether retained messages are served; absent = true.
+    /// Whether retained messages are supported; absent = true.
     pub retain_available: Option<bool>,
-    /// Largest packet that the server takes, in bytes; absent = no limit.
+    /// Largest packet that the server accepts, in bytes; absent = no limit.
     pub maximum_packet_size: Option<NonZeroU32>,
-    /// The id that the server gave a client which sent none.
+    /// Client Identifier that the server assigned to a client without one.
     pub assigned_client_identifier: Option<Text>,
-    /// Topic Aliases that the server takes; absent = 0.
+    /// Topic Aliases that the server accepts; absent = 0.
     pub topic_alias_maximum: Option<u16>,
-    /// Words on the Reason Code, for people.
+    /// Explanation of the Reason Code for people.
     pub reason_string: Option<Text>,
-    /// The server's own.
+    /// User Properties of the server.
     pub user_properties: Vec<UserProperty>,
-    /// Whether filters with wildcards are served; absent = true.
+    /// Whether filters with wildcards are supported; absent = true.
     pub wildcard_subscription_available: Option<bool>,
-    /// Whether Subscription Identifiers are served; absent = true.
+    /// Whether Subscription Identifiers are supported; absent = true.
     pub subscription_identifier_available: Option<bool>,
-    /// Whether shared subscriptions are served; absent = true.
+    /// Whether shared subscriptions are supported; absent = true.
     pub shared_subscription_available: Option<bool>,
     /// Keep Alive in seconds that replaces the client's.
     pub server_keep_alive: Option<u16>,
@@ -51,7 +52,7 @@ pub struct ConnAckProperties {
     pub response_information: Option<Text>,
     /// Another server to use.
     pub server_reference: Option<Text>,
-    /// Name of the extended authentication.
+    /// Name of the extended authentication method.
     pub authentication_method: Option<Text>,
     /// Last data of the extended authentication.
     pub authentication_data: Option<Bytes>,
@@ -64,7 +65,7 @@ impl ConnAck {
     }
 
     pub(super) fn decode(mut body: Reader, version: ProtocolVersion) -> Result<Self, DecodeError> {
-        // Session Present came with 3.1.1: before, the byte was reserved.
+        // Session Present was introduced by 3.1.1: before, the byte was reserved.
         let has_session_present = version != ProtocolVersion::V31;
         let flags = body.u8()? & if has_session_present { 0xFF } else { 0 };
         if flags > 1 {

@@ -18,15 +18,15 @@ use crate::{DecodeError, PacketType, PropertyId, ProtocolVersion, QoS, Text, Use
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Connect {
-    /// The version that the connection speaks from now on.
+    /// Protocol version of the connection.
     pub version: ProtocolVersion,
-    /// Throw a stored session away first. At 3.1.1 "Clean Session", which also throws it away at the end.
+    /// Discard a stored session first. At 3.1.1 "Clean Session", which also discards it at the end.
     pub clean_start: bool,
     /// Keep Alive in seconds, 0 = off.
     pub keep_alive: u16,
-    /// Empty asks the server for one.
+    /// Empty to request one from the server.
     pub client_id: Text,
-    /// Published when the connection ends badly.
+    /// Published when the connection ends abnormally.
     pub will: Option<Will>,
     /// User Name.
     pub user_name: Option<Text>,
@@ -41,19 +41,19 @@ pub struct Connect {
 pub struct ConnectProperties {
     /// Seconds that the session outlives the connection; absent = 0, `u32::MAX` = for ever.
     pub session_expiry_interval: Option<u32>,
-    /// QoS 1 and 2 messages that the client takes unacknowledged; absent = 65,535.
+    /// QoS 1 and 2 messages that the client accepts unacknowledged; absent = 65,535.
     pub receive_maximum: Option<NonZeroU16>,
-    /// Largest packet that the client takes, in bytes; absent = no limit.
+    /// Largest packet that the client accepts, in bytes; absent = no limit.
     pub maximum_packet_size: Option<NonZeroU32>,
-    /// Topic Aliases that the client takes; absent = 0.
+    /// Topic Aliases that the client accepts; absent = 0.
     pub topic_alias_maximum: Option<u16>,
     /// Whether CONNACK may carry Response Information; absent = false.
     pub request_response_information: Option<bool>,
     /// Whether any packet may carry Reason String and User Properties; absent = true.
     pub request_problem_information: Option<bool>,
-    /// The application's own.
+    /// User Properties of the application.
     pub user_properties: Vec<UserProperty>,
-    /// Name of the extended authentication.
+    /// Name of the extended authentication method.
     pub authentication_method: Option<Text>,
     /// First data of the extended authentication.
     pub authentication_data: Option<Bytes>,
@@ -74,7 +74,7 @@ impl Connect {
         }
     }
 
-    /// The version that a CONNECT's body announces, if it is one that is served.
+    /// The version in a CONNECT's body, if it is supported.
     pub(crate) fn peek_version(body: &[u8]) -> Option<ProtocolVersion> {
         match body {
             [0, 6, b'M', b'Q', b'I', b's', b'd', b'p', 3, ..] => Some(ProtocolVersion::V31),
@@ -151,8 +151,9 @@ impl Connect {
     }
 }
 
-/// A user name: well-formed `[MQTT-3.1.3-12]`, and without control characters, which a receiver may refuse
-/// (MQTT 5.0 §1.5.4) and which have no place in logs and rules.
+/// Reads a user name: well-formed `[MQTT-3.1.3-12]` and without control characters.
+///
+/// A receiver may refuse these (MQTT 5.0 §1.5.4), and they would be harmful in logs and rules.
 fn user_name(body: &mut Reader) -> Result<Text, DecodeError> {
     let text = body.text().map_err(|_| DecodeError::Credentials)?;
     if text.as_str().chars().any(char::is_control) { Err(DecodeError::Credentials) } else { Ok(text) }
@@ -167,7 +168,7 @@ struct ConnectFlags {
 
 impl ConnectFlags {
     fn decode(byte: u8, version: ProtocolVersion) -> Result<Self, DecodeError> {
-        // MQTT 3.1 says nothing of the value of the reserved bit.
+        // MQTT 3.1 does not define the reserved bit.
         if byte & 1 != 0 && version != ProtocolVersion::V31 {
             return Err(DecodeError::ConnectFlagReserved); // [MQTT-3.1.2-3]
         }

@@ -6,26 +6,25 @@ use crate::property::{Property, PropertyReader, put_properties};
 use crate::reader::Reader;
 use crate::{DecodeError, PacketType, PropertyId, ProtocolVersion, ReasonCode, Text, UserProperty, WriteBuffer};
 
-/// DISCONNECT (MQTT 5.0 §3.14): the last packet of a connection. At 3.1.1 only a Client sends it, without a
-/// reason.
+/// DISCONNECT (MQTT 5.0 §3.14): the last packet of a connection. At 3.1.1 only a Client sends it, without a reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Disconnect {
-    /// Why; success is the normal end, which drops the Will.
+    /// Reason of the end. Success is the normal one, which drops the Will.
     pub reason: ReasonCode,
-    /// `None` when there are none, as nearly always.
+    /// `None` if there are none, the usual case.
     pub properties: Option<Box<DisconnectProperties>>,
 }
 
 /// DISCONNECT's properties (MQTT 5.0 §3.14.2.2).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DisconnectProperties {
-    /// Seconds that the session goes on; a Client's word only `[MQTT-3.14.2-2]`.
+    /// Seconds that the session outlives the connection; from a Client only `[MQTT-3.14.2-2]`.
     pub session_expiry_interval: Option<u32>,
-    /// Words on the Reason Code, for people.
+    /// Explanation of the Reason Code for people.
     pub reason_string: Option<Text>,
-    /// The sender's own.
+    /// User Properties of the sender.
     pub user_properties: Vec<UserProperty>,
-    /// Another server to use; a Server's word only.
+    /// Another server to use; from a Server only.
     pub server_reference: Option<Text>,
 }
 

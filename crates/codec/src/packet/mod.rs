@@ -33,8 +33,8 @@ use crate::reader::Reader;
 use crate::varint::put_counted;
 use crate::{DecodeError, PacketId, PacketType, ProtocolVersion, ReasonCode, WriteBuffer};
 
-/// A control packet. The same type serves both directions and both versions; what MQTT 3.1.1 does not have
-/// (properties, most Reason Codes) is empty there.
+/// A control packet of either direction and any version. Parts that MQTT 3.1.1 lacks (properties, most Reason Codes)
+/// are empty there.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the standard's own names")]
 pub enum Packet {
@@ -56,7 +56,7 @@ pub enum Packet {
 }
 
 impl Packet {
-    /// Which of the 15 it is.
+    /// The packet type.
     pub fn packet_type(&self) -> PacketType {
         match self {
             Self::Connect(_) => PacketType::Connect,
@@ -79,9 +79,9 @@ impl Packet {
 
     /// Appends the packet to `out`.
     ///
-    /// A CONNACK whose Reason Code has no 3.1.1 return code, and an AUTH at 3.1.1, write nothing: they cannot
-    /// be said in that version. Nor is anything larger than [`crate::PACKET_SIZE_MAX`] written. CONNECT is
-    /// written in its own version.
+    /// Writes nothing if the version cannot express the packet: a CONNACK whose Reason Code has no 3.1.1 return code,
+    /// or an AUTH at 3.1.1. Nor does it write a packet larger than [`crate::PACKET_SIZE_MAX`]. CONNECT is written in
+    /// its own version.
     pub fn encode(&self, version: ProtocolVersion, out: &mut WriteBuffer) {
         match self {
             Self::Connect(connect) => connect.encode(out),
@@ -101,7 +101,7 @@ impl Packet {
         }
     }
 
-    /// A plain acknowledgement; `None` where `kind` is no acknowledgement of a PUBLISH or its PUBREL.
+    /// A plain acknowledgement, or `None` if `kind` acknowledges neither a PUBLISH nor its PUBREL.
     pub(crate) fn plain_ack(kind: PacketType, packet_id: PacketId) -> Option<Self> {
         let ack = Ack::new(packet_id, ReasonCode::Success);
         Some(match kind {
@@ -136,8 +136,9 @@ impl Packet {
     }
 }
 
-/// Writes a packet whose size is not known before its body is; nothing when no Remaining Length can say it. For
-/// everything but PUBLISH and plain acknowledgements, which know their size.
+/// Writes a packet whose size is known only after its body, or nothing if it exceeds the largest Remaining Length.
+///
+/// Used for all packets except PUBLISH and plain acknowledgements, which know their size.
 pub(crate) fn put_packet(out: &mut WriteBuffer, packet_type: PacketType, fill: impl FnOnce(&mut Vec<u8>)) {
     let block = out.block();
     let start = block.len();

@@ -12,20 +12,20 @@ use crate::{DecodeError, PacketType, ProtocolVersion, UserProperty, WriteBuffer}
 ///   extended   C0 | Remaining Length | Property Length | User Properties … | payload: the rest, any bytes
 /// ```
 ///
-/// The standard knows only the plain form. An extended one carries what a worker tells of itself; its
-/// payload is the business of whoever reads it (`tenbin-balancer`'s `LoadReport`), not of the codec.
+/// The standard has only the plain form. The extended form carries a worker's load report. Its reader interprets the
+/// payload (`tenbin-balancer`'s `LoadReport`), not the codec.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PingReq {
-    /// `None` is the plain form.
+    /// `None` for the plain form.
     pub body: Option<Box<PingBody>>,
 }
 
-/// What an extended PINGREQ adds.
+/// Body of an extended PINGREQ.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PingBody {
-    /// The only property that is allowed, any number of times.
+    /// User Properties, the only legal ones, in any number.
     pub user_properties: Vec<UserProperty>,
-    /// Any bytes, none included.
+    /// Any bytes, or none.
     pub payload: Bytes,
 }
 
@@ -56,7 +56,7 @@ impl PingReq {
         Ok(Self { body: Some(Box::new(PingBody { user_properties, payload: body.rest() })) })
     }
 
-    /// At 3.1.1 the body is left out: the peer would have to close.
+    /// Omits the body at 3.1.1, where it would make the peer close the connection.
     pub(super) fn encode(&self, version: ProtocolVersion, out: &mut WriteBuffer) {
         put_packet(out, PacketType::PingReq, |packet| {
             if let Some(body) = self.body.as_ref().filter(|_| version.is_v5()) {

@@ -5,10 +5,10 @@ use crate::frame::PacketType;
 use crate::varint::{peek_varint, write_varint};
 use crate::{ProtocolVersion, TopicName, WriteBuffer, varint_len};
 
-/// A PUBLISH at QoS 0 with nothing but its Topic Name and a small payload: neither RETAIN nor properties.
+/// A PUBLISH at QoS 0 with only a Topic Name and a small payload: neither RETAIN nor properties.
 ///
-/// It is the same packet for all receivers of one protocol version, so that it can be encoded when it comes, and go
-/// through queues as bytes, many in a row. [`PlainPublish::split_first`] finds them again.
+/// It is the same packet for all receivers of one protocol version. So it can be encoded on arrival, and pass queues as
+/// bytes, many in a row. [`PlainPublish::split_first`] separates them again.
 ///
 /// ```
 /// use tenbin_codec::{PlainPublish, ProtocolVersion, TopicName};
@@ -31,13 +31,13 @@ pub struct PlainPublish<'a> {
 }
 
 impl<'a> PlainPublish<'a> {
-    /// `None` for a payload that is better shared than copied: of [`WriteBuffer::SHARE_FROM`] bytes or more.
+    /// Returns `None` for a payload of [`WriteBuffer::SHARE_FROM`] bytes or more, which is better shared than copied.
     #[inline]
     pub fn new(topic: &'a TopicName, payload: &'a [u8]) -> Option<Self> {
         (payload.len() < WriteBuffer::SHARE_FROM).then_some(Self { topic: topic.as_bytes(), payload })
     }
 
-    /// The first of `packets`, if it is all there and such a one, and what follows it. The Topic Name is not judged.
+    /// Splits the first of `packets` from the rest, if it is a complete plain PUBLISH. Does not check the Topic Name.
     #[inline]
     pub fn split_first(version: ProtocolVersion, packets: &'a [u8]) -> Option<(Self, &'a [u8])> {
         let (&first, after_first) = packets.split_first()?;
@@ -92,20 +92,20 @@ impl<'a> PlainPublish<'a> {
         out.extend_from_slice(self.payload);
     }
 
-    /// The message in a form that can have more; for `block` see [`PublishTemplate::new`].
+    /// The message as a template, which allows QoS and flags; for `block` see [`PublishTemplate::new`].
     pub fn template(&self, block: &mut BytesMut) -> PublishTemplate {
         PublishTemplate::from_parts(self.topic, None, &Bytes::copy_from_slice(self.payload), block)
     }
 
-    /// Remaining Length: a topic and a small payload are far below what it can say.
+    /// Remaining Length, which fits: a topic and a small payload are far below its maximum.
     fn remaining(&self, version: ProtocolVersion) -> usize {
         self.template_len() + usize::from(version.is_v5())
     }
 }
 
-/// That of a PUBLISH without flags.
+/// First byte of a PUBLISH without flags.
 const FIRST_BYTE: u8 = (PacketType::Publish as u8) << 4;
-/// A Property Length of nothing.
+/// Property Length 0.
 const NO_PROPERTIES: u8 = 0;
-/// Bytes of a fixed header.
+/// Bytes of the longest fixed header.
 const HEADER_LEN_MAX: usize = 5;

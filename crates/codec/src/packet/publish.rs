@@ -15,45 +15,45 @@ use crate::{DecodeError, PacketId, PropertyId, ProtocolVersion, QoS, Text, Topic
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Publish {
-    /// A repeated delivery.
+    /// True for a repeated delivery.
     pub dup: bool,
     /// Quality of Service.
     pub qos: QoS,
-    /// From a client: keep it for the topic. From a server: it comes from the retained messages.
+    /// From a client: store it for the topic. From a server: it is a retained message.
     pub retain: bool,
-    /// Where to; [`TopicName::ALIASED`] when `topic_alias` alone says it.
+    /// Topic, or [`TopicName::ALIASED`] if `topic_alias` replaces it.
     pub topic: TopicName,
     /// Present exactly when `qos` is not 0 `[MQTT-2.2.1-2]`.
     pub packet_id: Option<PacketId>,
     /// A number that stands for the topic on this connection, in this direction.
     pub topic_alias: Option<NonZeroU16>,
-    /// Of the matching subscriptions; only from a server.
+    /// Identifiers of the matching subscriptions; only from a server.
     pub subscription_identifiers: Vec<u32>,
-    /// What travels from publisher to subscriber; `None` when there is none, as nearly always.
+    /// Properties forwarded from publisher to subscriber; `None` if there are none, the usual case.
     pub properties: Option<Box<MessageProperties>>,
     /// Any bytes.
     pub payload: Bytes,
 }
 
-/// The properties that belong to the message and travel on with it (MQTT 5.0 §3.3.2.3).
+/// Properties of the message, which are forwarded with it (MQTT 5.0 §3.3.2.3).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MessageProperties {
     /// Whether the payload is UTF-8 text; absent = unspecified bytes.
     pub payload_format_indicator: Option<bool>,
-    /// Seconds until the message is worthless; absent = never.
+    /// Seconds until the message expires; absent = never.
     pub message_expiry_interval: Option<u32>,
-    /// MIME type or the like.
+    /// MIME type or similar.
     pub content_type: Option<Text>,
-    /// Where an answer is wanted: a Topic Name `[MQTT-3.3.2-14]`.
+    /// Topic Name for an answer `[MQTT-3.3.2-14]`.
     pub response_topic: Option<Text>,
-    /// Tells the requester which request an answer belongs to.
+    /// Lets the requester match an answer with its request.
     pub correlation_data: Option<Bytes>,
-    /// The publisher's own, in order `[MQTT-3.3.2-18]`.
+    /// User Properties of the publisher, in order `[MQTT-3.3.2-18]`.
     pub user_properties: Vec<UserProperty>,
 }
 
 impl Publish {
-    /// A QoS 0 message without anything optional.
+    /// A QoS 0 message without optional fields.
     pub fn new(topic: TopicName, payload: Bytes) -> Self {
         Self {
             dup: false,
@@ -140,7 +140,7 @@ impl MessageProperties {
         }
     }
 
-    /// Takes `property`; false for one that is not the message's.
+    /// Takes over `property`, or returns false if it does not belong to the message.
     pub(super) fn take(&mut self, property: Property) -> Result<bool, DecodeError> {
         match property {
             Property::PayloadFormatIndicator(is_text) => self.payload_format_indicator = Some(is_text),
@@ -158,8 +158,8 @@ impl MessageProperties {
         Ok(true)
     }
 
-    /// Writes all of them. Message Expiry counts down on its way and is written apart by a PUBLISH, so it is
-    /// left out unless asked for.
+    /// Writes all properties. A PUBLISH writes Message Expiry itself, since it counts down on the way: it is omitted
+    /// unless `with_expiry`.
     pub(super) fn write(&self, writer: &mut PropertyWriter<'_>, with_expiry: bool) {
         writer.flag(PropertyId::PayloadFormatIndicator, self.payload_format_indicator);
         if with_expiry {

@@ -15,8 +15,8 @@ use crate::{PacketId, PropertyId, ProtocolVersion, QoS, TopicName, VARINT_MAX, W
 ///   payload   when it is large: the publisher's own slice, shared
 /// ```
 ///
-/// The head is carved out of a block that the caller reuses, so that a small message costs no allocation and
-/// does not keep the connection's read buffer alive. Cloning counts references and copies nothing.
+/// The head is carved out of a block that the caller reuses. So a small message costs no allocation and does not pin
+/// the connection's read buffer. Cloning counts references and copies nothing.
 ///
 /// ```
 /// use bytes::{Bytes, BytesMut};
@@ -45,30 +45,31 @@ pub struct PublishTemplate {
     payload: Bytes,
 }
 
-/// What one receiver's PUBLISH has of its own.
+/// Parts of a PUBLISH that differ between receivers.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct PublishHeader<'a> {
-    /// A repeated delivery to this receiver.
+    /// True for a repeated delivery to this receiver.
     pub dup: bool,
     /// At most the QoS that the receiver was granted.
     pub qos: QoS,
-    /// RETAIN as this receiver's subscription asks for it.
+    /// RETAIN, as this receiver's subscription requests it.
     pub retain: bool,
     /// Present exactly when `qos` is not 0.
     pub packet_id: Option<PacketId>,
     /// Topic Alias on the receiver's connection.
     pub topic_alias: Option<NonZeroU16>,
-    /// The receiver knows the alias already: leave the topic out.
+    /// The receiver knows the alias already: omit the topic.
     pub topic_is_aliased: bool,
-    /// Of the receiver's matching subscriptions.
+    /// Identifiers of the receiver's matching subscriptions.
     pub subscription_identifiers: &'a [u32],
-    /// Seconds that are left.
+    /// Remaining seconds.
     pub message_expiry_interval: Option<u32>,
 }
 
 impl PublishTemplate {
-    /// Encodes what is common. `block` is scratch memory that grows as needed and is best kept between calls;
-    /// what it holds is thrown away.
+    /// Encodes the parts common to all receivers.
+    ///
+    /// `block` is scratch memory that grows as needed and should be reused between calls. Its content is discarded.
     pub fn new(
         topic: &TopicName,
         properties: Option<&MessageProperties>,
@@ -87,7 +88,7 @@ impl PublishTemplate {
     ) -> Self {
         let inline = if payload.len() < WriteBuffer::SHARE_FROM { payload.len() } else { 0 };
         block.clear();
-        // One growth for many messages: the allocator is asked once a block, not once a message.
+        // One growth for many messages: one allocation for each block, not for each message.
         if block.capacity() < topic.len() + inline + 2 {
             block.reserve(BLOCK_SIZE.max(topic.len() + inline + 2));
         }
@@ -105,14 +106,14 @@ impl PublishTemplate {
         Self { head: block.split().freeze(), topic_end, properties_end, payload }
     }
 
-    /// What [`PublishTemplate::restore`] makes the message of again: bytes of its properties, and all of its bytes in two
-    /// parts.
+    /// The stored form, for [`PublishTemplate::restore`]: length of the properties, and all bytes in two parts.
     pub fn to_store(&self) -> (u32, [&[u8]; 2]) {
         (self.properties_end - self.topic_end, [&self.head, &self.payload])
     }
 
-    /// A message that was stored, see [`PublishTemplate::to_store`]; a slice of `bytes`, which it keeps alive. `None`: it is
-    /// none.
+    /// Restores a stored message, see [`PublishTemplate::to_store`]. Returns `None` for invalid bytes.
+    ///
+    /// The message is a slice of `bytes`, which it keeps alive.
     pub fn restore(properties_len: u32, bytes: Bytes) -> Option<Self> {
         let topic_len = u16::from_be_bytes(*bytes.first_chunk()?);
         let topic_end = 2 + u32::from(topic_len);
@@ -139,17 +140,17 @@ impl PublishTemplate {
         if self.payload.is_empty() { &self.head[self.properties_end as usize..] } else { &self.payload }
     }
 
-    /// Bytes of memory that the message stands for in a queue.
+    /// Bytes of memory that the message accounts for in a queue.
     pub fn len(&self) -> usize {
         self.head.len() + self.payload.len()
     }
 
-    /// Never: a topic has at least one character.
+    /// Always false: a topic has at least one character.
     pub fn is_empty(&self) -> bool {
         false
     }
 
-    /// A copy that keeps no larger buffer alive than it needs, for whoever keeps it long.
+    /// A copy that pins no larger buffer, for long storage.
     #[must_use]
     pub fn detach(&self) -> Self {
         Self {
@@ -159,13 +160,13 @@ impl PublishTemplate {
         }
     }
 
-    /// Address and length of the bytes that are its own. Messages that were encoded into one block lie side by side.
+    /// Address and length of the head. Messages encoded into one block lie side by side.
     pub fn head_place(&self) -> (usize, usize) {
         (self.head.as_ptr().addr(), self.head.len())
     }
 
-    /// As [`PublishTemplate::detach`], but a payload that is shared stays shared: a copy for each of many receivers
-    /// would cost more than the buffer that it lies in.
+    /// As [`PublishTemplate::detach`], but a shared payload stays shared: copies for many receivers would take more
+    /// memory than the buffer that it pins.
     #[must_use]
     pub fn detach_head(&self) -> Self {
         Self { head: Bytes::copy_from_slice(&self.head), payload: self.payload.clone(), ..*self }
@@ -177,12 +178,12 @@ impl PublishTemplate {
         1 + varint_len(remaining as u32) + remaining
     }
 
-    /// A bound of [`PublishTemplate::encoded_len`] that costs less to know.
+    /// An upper bound of [`PublishTemplate::encoded_len`] that is cheaper to compute.
     pub fn encoded_len_maximum(&self, header: &PublishHeader<'_>) -> usize {
         self.len() + OWN_SIZE_MAX + header.subscription_identifiers.len() * (1 + VARINT_WIDTH_MAX)
     }
 
-    /// Appends the packet for one receiver; nothing when it would be larger than [`crate::PACKET_SIZE_MAX`].
+    /// Appends the packet for one receiver, or nothing if it would be larger than [`crate::PACKET_SIZE_MAX`].
     pub fn encode(&self, header: &PublishHeader<'_>, version: ProtocolVersion, out: &mut WriteBuffer) {
         if self.parts().encode(header, version, out) && !self.payload.is_empty() {
             out.put_payload(&self.payload);
@@ -199,10 +200,10 @@ impl PublishTemplate {
     }
 }
 
-/// The parts of a PUBLISH, wherever they lie.
+/// The parts of a PUBLISH, in separate places of memory.
 pub(super) struct PublishParts<'a> {
     pub(super) topic: &'a [u8],
-    /// Encoded properties without Topic Alias, Subscription Identifiers and Message Expiry; and the payload, where it
+    /// Encoded properties without Topic Alias, Subscription Identifiers and Message Expiry, and a payload that directly
     /// follows them.
     pub(super) rest: &'a [u8],
     pub(super) properties_len: usize,
@@ -226,7 +227,8 @@ impl PublishParts<'_> {
         (body + varint_len(properties as u32) + properties, properties)
     }
 
-    /// Appends everything up to the end of `rest`; false, and nothing, when no Remaining Length can say the size.
+    /// Appends everything up to the end of `rest`. Appends nothing and returns false if the size exceeds the largest
+    /// Remaining Length.
     #[must_use]
     pub(super) fn encode(&self, header: &PublishHeader<'_>, version: ProtocolVersion, out: &mut WriteBuffer) -> bool {
         debug_assert_eq!(header.packet_id.is_some(), header.qos.is_acknowledged(), "[MQTT-2.2.1-2]");
@@ -272,17 +274,17 @@ impl PublishParts<'_> {
     }
 }
 
-/// Bytes that a Variable Byte Integer takes at most.
+/// Bytes of the longest Variable Byte Integer.
 const VARINT_WIDTH_MAX: usize = 4;
 
-/// What a PUBLISH has of its own at most, but for Subscription Identifiers: first byte, two lengths, Packet
+/// Largest receiver-specific part of a PUBLISH without Subscription Identifiers: first byte, two lengths, Packet
 /// Identifier, Topic Alias, Message Expiry Interval.
 const OWN_SIZE_MAX: usize = 1 + 2 * VARINT_WIDTH_MAX + 2 + 3 + 5;
 
 /// Room for a message's properties in bytes: nearly always enough for one allocation.
 pub(super) const PROPERTIES_SIZE: usize = 128;
 
-/// Heads are carved out of blocks of this size, in bytes.
+/// Size in bytes of the blocks that heads are carved out of.
 const BLOCK_SIZE: usize = 16 * 1024;
 
 #[cfg(test)]
@@ -290,7 +292,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_stored_message_is_the_same_again_and_what_is_none_is_refused() {
+    fn stored_message_round_trips_and_invalid_bytes_are_refused() {
         let topic = TopicName::try_from("a/b").unwrap();
         let properties = MessageProperties { payload_format_indicator: Some(true), ..MessageProperties::default() };
         for (properties, payload) in [(None, 0), (Some(&properties), 5), (Some(&properties), 5000), (None, 4096)] {

@@ -9,7 +9,7 @@ use crate::{DecodeError, PacketId, PacketType, ProtocolVersion, ReasonCode, Writ
 /// SUBACK (MQTT 5.0 §3.9).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SubAck {
-    /// That of the SUBSCRIBE `[MQTT-3.8.4-2]`.
+    /// Packet Identifier of the SUBSCRIBE `[MQTT-3.8.4-2]`.
     pub packet_id: PacketId,
     /// Empty at 3.1.1.
     pub properties: AckProperties,
@@ -21,11 +21,11 @@ pub struct SubAck {
 /// UNSUBACK (MQTT 5.0 §3.11).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnsubAck {
-    /// That of the UNSUBSCRIBE `[MQTT-3.10.4-5]`.
+    /// Packet Identifier of the UNSUBSCRIBE `[MQTT-3.10.4-5]`.
     pub packet_id: PacketId,
     /// Empty at 3.1.1.
     pub properties: AckProperties,
-    /// One for each filter, in the filters' order `[MQTT-3.11.3-1]`; not sent at 3.1.1.
+    /// One code for each filter, in the filters' order `[MQTT-3.11.3-1]`; not sent at 3.1.1.
     pub reasons: Vec<ReasonCode>,
 }
 

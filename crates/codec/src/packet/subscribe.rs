@@ -11,11 +11,11 @@ use crate::{
 /// SUBSCRIBE (MQTT 5.0 §3.8).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Subscribe {
-    /// Repeated by SUBACK.
+    /// Repeated in SUBACK.
     pub packet_id: PacketId,
-    /// Sent along with every message that one of these subscriptions matches; 1 to 268,435,455.
+    /// Sent with every message that matches one of these subscriptions; 1 to 268,435,455.
     pub subscription_identifier: Option<u32>,
-    /// The client's own.
+    /// User Properties of the client.
     pub user_properties: Vec<UserProperty>,
     /// At least one `[MQTT-3.8.3-2]`.
     pub subscriptions: Vec<Subscription>,
@@ -24,9 +24,9 @@ pub struct Subscribe {
 /// One filter of a SUBSCRIBE.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Subscription {
-    /// What to match, shared or not.
+    /// The filter, shared or not.
     pub filter: TopicFilter,
-    /// How to deliver.
+    /// Options of its deliveries.
     pub options: SubscriptionOptions,
 }
 
@@ -38,24 +38,24 @@ pub struct Subscription {
 /// ```
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SubscriptionOptions {
-    /// Highest QoS at which messages come.
+    /// Highest QoS of deliveries.
     pub qos: QoS,
-    /// Leave out what the client itself published.
+    /// Omit the client's own messages.
     pub no_local: bool,
     /// Keep the RETAIN flag as the publisher set it.
     pub retain_as_published: bool,
-    /// Which retained messages come at once.
+    /// When retained messages are sent.
     pub retain_handling: RetainHandling,
 }
 
-/// When a SUBSCRIBE brings the retained messages that its filter matches.
+/// When a SUBSCRIBE brings the retained messages that match its filter.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub enum RetainHandling {
     /// At every SUBSCRIBE `[MQTT-3.3.1-9]`.
     #[default]
     Always = 0,
-    /// Only where the subscription is new `[MQTT-3.3.1-10]`.
+    /// Only if the subscription is new `[MQTT-3.3.1-10]`.
     IfNew = 1,
     /// Never `[MQTT-3.3.1-11]`.
     Never = 2,
@@ -114,13 +114,13 @@ impl Subscribe {
 }
 
 impl SubscriptionOptions {
-    /// Maximum QoS and nothing else.
+    /// Options with only this maximum QoS.
     pub fn at(qos: QoS) -> Self {
         Self { qos, ..Self::default() }
     }
 
     fn decode(byte: u8, version: ProtocolVersion) -> Result<Self, DecodeError> {
-        // MQTT 3.1 says nothing of the values of reserved bits.
+        // MQTT 3.1 does not define the reserved bits.
         let byte = if version == ProtocolVersion::V31 { byte & 3 } else { byte };
         let reserved = if version.is_v5() { 0b1100_0000 } else { 0b1111_1100 };
         if byte & reserved != 0 {

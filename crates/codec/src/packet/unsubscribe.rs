@@ -9,9 +9,9 @@ use crate::{DecodeError, PacketId, PacketType, ProtocolVersion, TopicFilter, Use
 /// UNSUBSCRIBE (MQTT 5.0 §3.10).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unsubscribe {
-    /// Repeated by UNSUBACK.
+    /// Repeated in UNSUBACK.
     pub packet_id: PacketId,
-    /// The client's own.
+    /// User Properties of the client.
     pub user_properties: Vec<UserProperty>,
     /// At least one `[MQTT-3.10.3-2]`; compared character by character `[MQTT-3.10.4-1]`.
     pub filters: Vec<TopicFilter>,

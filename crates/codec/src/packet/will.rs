@@ -13,7 +13,7 @@ pub struct Will {
     pub qos: QoS,
     /// Whether it is published as a retained message.
     pub retain: bool,
-    /// Where to; an alias cannot stand for it.
+    /// Topic, which no alias can replace.
     pub topic: TopicName,
     /// At most 65,535 bytes.
     pub payload: Bytes,
@@ -51,7 +51,7 @@ impl Will {
         Ok(Self { qos, retain, topic, payload, delay_interval, properties: properties.boxed() })
     }
 
-    /// A copy for whoever keeps it long: it no longer keeps the buffer of its CONNECT alive.
+    /// A copy for long storage, which does not pin the buffer of its CONNECT.
     #[must_use]
     pub fn detach(&self) -> Self {
         Self {

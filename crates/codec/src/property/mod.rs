@@ -1,7 +1,6 @@
 //! The 27 properties of MQTT 5.0 (§2.2.2): their identifiers, reading and writing.
 //!
-//! Which property may stand in which packet is decided where the packet is decoded: what its `match` does not
-//! take has no place there.
+//! The decoder of each packet decides which properties are legal there: those that its `match` names.
 
 mod id;
 mod read;
@@ -13,7 +12,7 @@ pub(crate) use write::{PropertyWriter, put_properties};
 
 use crate::Text;
 
-/// A User Property: name and value, both the application's. Names may repeat and the order is kept
+/// User Property: a name and a value defined by the application. Names may repeat, and their order is preserved
 /// `[MQTT-3.3.2-18]`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct UserProperty {

@@ -38,14 +38,14 @@ pub(crate) enum Property {
     SharedSubscriptionAvailable(bool),
 }
 
-/// The properties of one packet, in the order in which they stand.
+/// The properties of one packet, in their order.
 ///
 /// ```text
 ///   Property Length (varint) | { identifier (varint) | value } …
 /// ```
 pub(crate) struct PropertyReader {
     reader: Reader,
-    /// One bit for each identifier that has been seen; all are below 64.
+    /// One bit for each identifier seen so far; all are below 64.
     seen: u64,
     last: Option<PropertyId>,
     subscription_ids_repeat: bool,
@@ -53,7 +53,7 @@ pub(crate) struct PropertyReader {
 }
 
 impl PropertyReader {
-    /// Takes Property Length and properties off `body`.
+    /// Reads Property Length and properties from `body`.
     ///
     /// # Errors
     /// A Property Length past the end of the packet.
@@ -64,16 +64,17 @@ impl PropertyReader {
         Ok(Self { reader, seen: 0, last: None, subscription_ids_repeat: false, user_properties_left })
     }
 
-    /// In a PUBLISH to a Client every matching subscription adds its identifier `[MQTT-3.3.4-4]`.
+    /// Permits repeated Subscription Identifiers: in a PUBLISH to a Client every matching subscription adds its own
+    /// `[MQTT-3.3.4-4]`.
     pub(crate) fn let_subscription_ids_repeat(mut self) -> Self {
         self.subscription_ids_repeat = true;
         self
     }
 
-    /// The next property, `None` after the last.
+    /// Returns the next property, or `None` after the last.
     ///
     /// # Errors
-    /// Unknown identifiers, values of the wrong form, and any property but a User Property that comes again.
+    /// Unknown identifiers, malformed values, and repeated properties other than User Properties.
     pub(crate) fn next(&mut self) -> Result<Option<Property>, DecodeError> {
         if self.reader.is_empty() {
             return Ok(None);
@@ -95,12 +96,12 @@ impl PropertyReader {
         self.value(id).map(Some)
     }
 
-    /// As [`PropertyReader::misplaced`], where it is told as malformed: docs/decisions/0004.
+    /// As [`PropertyReader::misplaced`], for packets where the error is Malformed Packet: docs/decisions/0004.
     pub(crate) fn not_allowed(&self) -> DecodeError {
         DecodeError::PropertyNotAllowed(self.last.map_or(0, |id| u32::from(id.value())))
     }
 
-    /// The error for the property that [`PropertyReader::next`] just gave: it has no place in this packet.
+    /// Error for the property that [`PropertyReader::next`] just returned: it is illegal in this packet.
     pub(crate) fn misplaced(&self) -> DecodeError {
         self.last.map_or(DecodeError::PropertyNotAllowed(0), DecodeError::PropertyMisplaced)
     }

@@ -7,11 +7,11 @@ use crate::{QoS, Text};
 
 /// Writes `Property Length | properties` with the properties that `fill` adds.
 pub(crate) fn put_properties(out: &mut Vec<u8>, fill: impl FnOnce(&mut PropertyWriter<'_>)) {
-    // Where no Property Length can say it, no Remaining Length can either: the packet is not written at all.
+    // A list beyond the largest Property Length also exceeds the Remaining Length: the packet is not written at all.
     let _ = put_counted(out, |bytes| fill(&mut PropertyWriter { bytes }));
 }
 
-/// Appends properties; what is `None` is left out.
+/// Appends properties, and omits those that are `None`.
 #[derive(Debug)]
 pub(crate) struct PropertyWriter<'a> {
     pub(crate) bytes: &'a mut Vec<u8>,

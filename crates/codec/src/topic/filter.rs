@@ -3,7 +3,7 @@ use std::fmt;
 use super::{ShareName, SharedFilter, TopicError, TopicName};
 use crate::Text;
 
-/// Topic Filter: what a subscription asks for. `+` stands for one level, a last `#` for all that follow.
+/// Topic Filter of a subscription. `+` stands for one level, a last `#` for all following levels.
 ///
 /// A shared subscription is a filter too: `$share/{ShareName}/{filter}`, see [`TopicFilter::shared`].
 ///
@@ -22,10 +22,10 @@ use crate::Text;
 pub struct TopicFilter(Text);
 
 impl TopicFilter {
-    /// Checks the rules of a Topic Filter, those of shared subscriptions included.
+    /// Checks the rules of a Topic Filter, including those of shared subscriptions.
     ///
     /// # Errors
-    /// Empty, a misplaced wildcard, or a `$share/` that lacks its parts.
+    /// An empty text, a misplaced wildcard, or an incomplete `$share/` filter.
     pub fn new(text: Text) -> Result<Self, TopicError> {
         check_wildcards(text.as_bytes())?;
         let filter = Self(text);
@@ -54,12 +54,12 @@ impl TopicFilter {
         self.as_bytes().split(|&byte| byte == b'/')
     }
 
-    /// Whether `+` or `#` stands in it, so that it can match more than one topic.
+    /// Whether it contains `+` or `#`, so that it can match more than one topic.
     pub fn has_wildcard(&self) -> bool {
         self.as_bytes().iter().any(|byte| matches!(byte, b'+' | b'#'))
     }
 
-    /// Whether it asks for a shared subscription.
+    /// Whether it is a shared subscription.
     pub fn is_shared(&self) -> bool {
         self.as_bytes().starts_with(SHARE_PREFIX)
     }
@@ -77,7 +77,7 @@ impl TopicFilter {
         })
     }
 
-    /// Whether a message to `topic` is for this (ordinary) filter (MQTT 5.0 §4.7).
+    /// Whether this (ordinary) filter matches `topic` (MQTT 5.0 §4.7).
     pub fn matches(&self, topic: &TopicName) -> bool {
         let leading_wildcard = matches!(self.as_bytes().first(), Some(b'+' | b'#'));
         if leading_wildcard && topic.starts_with_dollar() {
@@ -119,8 +119,7 @@ impl TopicFilter {
         other_levels.next().is_none()
     }
 
-    /// The filter as one level of a topic: every byte but ASCII letters, digits and `-._~` as `%` and two hexadecimal
-    /// digits (percent-encoding, RFC 3986 §2.1).
+    /// The filter as one topic level: percent-encoded (RFC 3986 §2.1), except for ASCII letters, digits and `-._~`.
     pub fn to_level(&self) -> String {
         let mut level = String::with_capacity(self.as_bytes().len());
         for &byte in self.as_bytes() {
@@ -222,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_filter_is_one_level_when_it_is_encoded() {
+    fn encoded_filter_is_one_topic_level() {
         for (text, level) in [
             ("a", "a"),
             ("a/+/b_c-d.e~f/#", "a%2F%2B%2Fb_c-d.e~f%2F%23"),
@@ -233,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn a_filter_contains_another_exactly_if_it_matches_all_of_its_topics() {
+    fn filter_contains_another_iff_it_matches_all_its_topics() {
         let paths = |levels: &[&str], longest: usize| {
             let mut paths: Vec<String> = Vec::new();
             let mut last = vec![String::new()];

@@ -12,7 +12,7 @@ pub use share::{ShareName, SharedFilter};
 
 use crate::{DecodeError, TextError};
 
-/// Why a text is no Topic Name or Topic Filter.
+/// Reason why a text is no Topic Name or Topic Filter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TopicError {
     /// Not a legal MQTT string at all.

@@ -3,14 +3,14 @@ use std::fmt;
 use super::TopicError;
 use crate::{DecodeError, Text};
 
-/// Topic Name: what a message is published to. At least one character, no wildcard.
+/// Topic Name of a message. At least one character, no wildcard.
 ///
-/// Comparison is byte by byte, nothing is normalised `[MQTT-4.7.3-4]`.
+/// Comparison is byte by byte, without normalization `[MQTT-4.7.3-4]`.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TopicName(Text);
 
 impl TopicName {
-    /// The empty name that a PUBLISH carries when a Topic Alias stands for the topic; nowhere else legal.
+    /// The empty name in a PUBLISH whose Topic Alias replaces the topic; illegal elsewhere.
     pub const ALIASED: Self = Self(Text::EMPTY);
 
     /// Checks the rules of a Topic Name.
@@ -22,7 +22,7 @@ impl TopicName {
         Ok(Self(text))
     }
 
-    /// As [`TopicName::new`], where an empty name may stand because an alias replaces it.
+    /// As [`TopicName::new`], but accepts an empty name if a Topic Alias may replace it.
     pub(crate) fn decode(text: Text, may_be_empty: bool) -> Result<Self, DecodeError> {
         match Self::new(text) {
             Err(TopicError::Empty) if may_be_empty => Ok(Self::ALIASED),
@@ -31,19 +31,19 @@ impl TopicName {
         }
     }
 
-    /// What [`TopicName::new`] checks, for a text that stays one.
+    /// Performs the checks of [`TopicName::new`] on a text that remains one.
     pub(crate) fn check(text: &Text) -> Result<(), TopicError> {
         if text.is_empty() {
             return Err(TopicError::Empty); // [MQTT-4.7.3-1]
         }
-        // Without an early way out the loop works on many bytes at once, which is faster for a legal name.
+        // Without an early exit the loop processes many bytes at once, which is faster for a legal name.
         if text.as_bytes().iter().fold(false, |found, byte| found | matches!(byte, b'+' | b'#')) {
             return Err(TopicError::WildcardInName); // [MQTT-4.7.0-1]
         }
         Ok(())
     }
 
-    /// Whether a Topic Alias stands for the name.
+    /// Whether a Topic Alias replaces the name.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -31,7 +31,7 @@ impl fmt::Debug for ShareName {
 pub struct SharedFilter {
     /// The group's name.
     pub share_name: ShareName,
-    /// What the group subscribes to.
+    /// The group's filter.
     pub filter: TopicFilter,
 }
 

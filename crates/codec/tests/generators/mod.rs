@@ -1,4 +1,4 @@
-//! Every control packet that can be said, of both senders and both versions.
+//! Generators of every control packet, of both senders and both versions.
 
 use std::num::{NonZeroU16, NonZeroU32};
 
@@ -24,7 +24,7 @@ pub(crate) fn version() -> impl Strategy<Value = ProtocolVersion> {
     select(vec![ProtocolVersion::V311, ProtocolVersion::V5])
 }
 
-/// Any packet that `sender` may say at `version`.
+/// Any packet that `sender` may send at `version`.
 pub(crate) fn packet(sender: Sender, version: ProtocolVersion) -> BoxedStrategy<Packet> {
     let is_v5 = version.is_v5();
     let mut kinds = vec![
@@ -331,7 +331,7 @@ fn packet_id() -> impl Strategy<Value = PacketId> {
     any::<NonZeroU16>().prop_map(PacketId::from)
 }
 
-/// Of every width.
+/// Identifiers of every width.
 fn subscription_identifier() -> impl Strategy<Value = u32> {
     prop_oneof![1u32..0x80, 0x80u32..0x4000, 0x4000u32..0x20_0000, 0x20_0000u32..=VARINT_MAX]
 }
@@ -359,7 +359,7 @@ fn topic_filter() -> impl Strategy<Value = TopicFilter> {
     })
 }
 
-/// Without control characters, which are refused there.
+/// User names without control characters, which are refused there.
 fn user_name() -> impl Strategy<Value = Text> {
     characters(0..12).prop_map(|text| Text::try_from(text.replace(char::is_control, "")).unwrap())
 }
@@ -378,7 +378,7 @@ fn binary() -> impl Strategy<Value = Bytes> {
     vec(any::<u8>(), 0..20).prop_map(Bytes::from)
 }
 
-/// On both sides of the size from which a payload is shared.
+/// Sizes around the one from which a payload is shared.
 fn payload() -> impl Strategy<Value = Bytes> {
     let large = (WriteBuffer::SHARE_FROM - 2..WriteBuffer::SHARE_FROM + 2).prop_map(|len| Bytes::from(vec![7; len]));
     prop_oneof![15 => binary(), 1 => large]

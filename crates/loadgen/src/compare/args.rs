@@ -19,7 +19,7 @@ pub struct CompareArgs {
     #[arg(long, value_name = "NAME,…", value_delimiter = ',', group = "what")]
     policies: Vec<String>,
 
-    /// Runs on each broker, taking turns; the median counts
+    /// Runs on each broker, taking turns; medians are reported
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     pub(super) runs: u32,
 
@@ -32,8 +32,11 @@ pub struct CompareArgs {
 }
 
 impl CompareArgs {
+    /// The brokers to compare.
+    ///
     /// # Errors
-    /// Two of the same name.
+    ///
+    /// Two have the same name.
     pub(super) fn targets(&self) -> Result<Vec<TargetArg>, LoadgenError> {
         let targets: Vec<_> = match &self.brokers {
             Some(TargetList(brokers)) => brokers.clone(),
@@ -48,7 +51,7 @@ impl CompareArgs {
         Ok(targets)
     }
 
-    /// The load: for [`TIME`] where nothing says how much or how long.
+    /// The load; it lasts for [`TIME`] if no option limits messages or time.
     pub(super) fn load(&self) -> LoadArgs {
         let mut load = self.load.clone();
         if load.conf.is_none() && load.messages.is_none() {
@@ -89,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn the_load_is_timed_unless_it_is_counted() {
+    fn load_has_default_time_unless_messages_are_given() {
         let load = |line: &str| args(&format!("--brokers tenbin {line}")).unwrap().load();
         assert_eq!(load("").time, Some(TIME));
         assert_eq!(load("--time 9").time, Some(Duration::from_secs(9)));

@@ -1,4 +1,4 @@
-//! The same load on several brokers, or on this program's broker with several policies, in turns.
+//! The same load on several brokers in turn, or on this program's broker with several policies.
 
 mod args;
 mod table;
@@ -18,7 +18,7 @@ use crate::run::{Outcome, figure, planning};
 use crate::statistics::median;
 use crate::target::TargetArg;
 
-/// What one broker made of all its runs.
+/// All runs of one broker.
 #[derive(Debug)]
 struct Compared {
     name: String,
@@ -26,7 +26,7 @@ struct Compared {
 }
 
 impl Compared {
-    /// Of a figure, over the runs that know it.
+    /// Median of a figure, over the runs that have it.
     fn median(&self, figure: &str) -> Option<f64> {
         median(&self.values(figure))
     }
@@ -37,7 +37,7 @@ impl Compared {
     }
 }
 
-/// Runs the load on each broker in turn, again and again, and reports medians.
+/// Runs the load on each broker in turn, repeatedly, and reports medians.
 pub(crate) async fn run(args: CompareArgs, out: &mut dyn Write) -> Result<(), LoadgenError> {
     unless_interrupted(run_all(&args, out)).await
 }
@@ -81,7 +81,7 @@ fn write_files(directory: &Path, compared: &[Compared]) -> Result<(), LoadgenErr
 fn summary(compared: &[Compared]) -> serde_json::Value {
     let mut plan = compared.first().and_then(|compared| compared.runs.first()).map(|outcome| outcome.plan.clone());
     if let Some(plan) = &mut plan {
-        // A file that is passed on is no place for it.
+        // Files are passed on, so that the password must not be in them.
         plan.connection.password = None;
     }
     let broker = |compared: &Compared| {

@@ -4,14 +4,14 @@ use super::{CompareArgs, Compared};
 use crate::run::Outcome;
 use crate::target::TargetArg;
 
-/// What is going to run.
+/// Prints the plan.
 pub(super) fn write_head(out: &mut dyn Write, args: &CompareArgs, targets: &[TargetArg]) -> io::Result<()> {
     let names: Vec<_> = targets.iter().map(TargetArg::name).collect();
     writeln!(out, "compare: {}; in turns, runs on each: {}", names.join(", "), args.runs)?;
     out.flush()
 }
 
-/// One run.
+/// Prints one run.
 pub(super) fn write_run(out: &mut dyn Write, name: &str, number: u32, outcome: &Outcome) -> io::Result<()> {
     let received = outcome.received.average_per_second;
     write!(out, "  run {number} {name}: received {received:.0}/s")?;
@@ -22,7 +22,7 @@ pub(super) fn write_run(out: &mut dyn Write, name: &str, number: u32, outcome: &
     out.flush()
 }
 
-/// Medians, and ratios to the first.
+/// Prints medians, and ratios to the first broker.
 pub(super) fn write_medians(out: &mut dyn Write, compared: &[Compared]) -> io::Result<()> {
     writeln!(out)?;
     let columns = [
@@ -133,7 +133,7 @@ fn write_table(out: &mut dyn Write, title: &str, compared: &[Compared], columns:
     Ok(())
 }
 
-/// Three digits at least; numbers that are whole as such.
+/// At least three digits; whole numbers without decimals.
 fn cell(value: Option<f64>) -> String {
     match value {
         None => "-".to_owned(),

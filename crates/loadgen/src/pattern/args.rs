@@ -12,12 +12,12 @@ use crate::values::{positive_seconds, positive_whole_seconds};
 /// Arguments of `pattern`.
 #[derive(Debug, Clone, Args)]
 pub struct PatternArgs {
-    /// Which patterns: one broker (SGL-…) or several (MLT-…), one subscriber on each (…-SGL) or a share group (…-SHD)
+    /// Patterns: one broker (SGL-…) or several (MLT-…), one subscriber on each (…-SGL) or a share group (…-SHD)
     #[arg(value_name = "PATTERN", value_enum, required = true)]
     patterns: Vec<PatternArg>,
 
-    /// The brokers, of which SGL-… uses the first: [NAME=]HOST[:PORT][,pid=PID],…; a single name with several addresses;
-    /// or tenbin and mosquitto, of each of which two are started
+    /// The brokers, of which SGL-… uses the first: [NAME=]HOST[:PORT][,pid=PID],…; a single name with several
+    /// addresses; or tenbin and mosquitto, to start two of each
     #[arg(long, value_name = "BROKER,…")]
     pub(super) brokers: TargetList,
 
@@ -29,7 +29,7 @@ pub struct PatternArgs {
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..))]
     pub(super) publishers: u32,
 
-    /// Bytes of a payload
+    /// Payload size in bytes
     #[arg(long, value_name = "BYTES", default_value_t = 600, value_parser = clap::value_parser!(u32).range(Stamp::LEN as i64..))]
     pub(super) payload: u32,
 
@@ -37,11 +37,11 @@ pub struct PatternArgs {
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..))]
     pub(super) members: u32,
 
-    /// Whole seconds for which to publish
+    /// Publishing time in whole seconds
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = positive_whole_seconds)]
     pub(super) time: u32,
 
-    /// Runs, of which the mean is taken
+    /// Runs per pattern and QoS; their mean is reported
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     pub(super) runs: u32,
 
@@ -49,11 +49,11 @@ pub struct PatternArgs {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
     pub(super) in_flight: u16,
 
-    /// When all is published: end when nothing has come for so long
+    /// After publishing, end when nothing has arrived for this time
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = positive_seconds)]
     pub(super) subscriber_timeout: Duration,
 
-    /// Threads: 1 for all connections, 2 for publishers and subscribers apart, or more
+    /// Threads: 1 for all connections, 2 to separate publishers from subscribers, or more
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=64))]
     pub(super) threads: u16,
 
@@ -72,17 +72,17 @@ enum PatternArg {
     All,
 }
 
-/// Brokers and subscribers.
+/// Arrangement of brokers and subscribers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Pattern {
-    /// Several brokers, or the first alone.
+    /// Whether it uses several brokers, or only the first.
     pub(super) several: bool,
-    /// A share group on each broker, or one subscriber.
+    /// Whether each broker has a share group, or one subscriber.
     pub(super) shared: bool,
 }
 
 impl PatternArgs {
-    /// In the order of the document, each once.
+    /// Requested patterns, each once, in the order of the publication.
     pub(super) fn patterns(&self) -> Vec<Pattern> {
         let of = |several, shared, arg| (Pattern { several, shared }, arg);
         [
@@ -97,7 +97,7 @@ impl PatternArgs {
         .collect()
     }
 
-    /// A run of `pattern` on its brokers.
+    /// Plan of a run of `pattern` on its brokers.
     pub(super) fn plan(&self, pattern: Pattern, qos: u8, brokers: &[RunningBroker]) -> Plan {
         let members = if pattern.shared { self.members } else { 1 };
         let publishers = Publishers {

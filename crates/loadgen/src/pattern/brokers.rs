@@ -7,17 +7,18 @@ use crate::target::{PORT, RunningBroker, TargetArg};
 /// Brokers that are measured together.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct System {
-    /// What reports call it.
+    /// Name in reports.
     pub(super) name: String,
-    /// At least one.
+    /// Brokers, at least one.
     brokers: Vec<TargetArg>,
 }
 
 impl System {
-    /// All that the arguments name: the brokers that run already are one system, two of each that are started another.
+    /// Systems of the arguments: all running brokers form one system; two of each kind to start form another.
     ///
     /// # Errors
-    /// Running brokers beside some to start, a pattern with several brokers where there is one, and a name that has no
+    ///
+    /// Running brokers beside some to start, a pattern with several brokers for a single one, or a name without an
     /// address.
     pub(super) async fn of(args: &PatternArgs, patterns: &[Pattern]) -> Result<Vec<Self>, LoadgenError> {
         let targets = &args.brokers.0;
@@ -43,7 +44,7 @@ impl System {
         Ok(vec![Self { name: names.join(", "), brokers }])
     }
 
-    /// The brokers of a pattern, started if they are to be.
+    /// Starts the brokers of a pattern that do not run already.
     pub(super) async fn start(&self, pattern: Pattern) -> Result<Vec<RunningBroker>, LoadgenError> {
         let brokers = if pattern.several { &self.brokers[..] } else { &self.brokers[..1] };
         let mut running = Vec::new();
@@ -58,7 +59,7 @@ impl System {
     }
 }
 
-/// A broker for each address that the name has: what DNS round robin makes of it.
+/// A broker for each address of the name, as with DNS round robin.
 async fn addresses_of(target: &TargetArg) -> Result<Vec<TargetArg>, LoadgenError> {
     let TargetArg::Given { name, host, port, pid } = target else { return Ok(vec![target.clone()]) };
     let found = tokio::net::lookup_host((host.as_str(), port.unwrap_or(PORT))).await;
@@ -101,7 +102,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn running_brokers_are_one_system_and_each_kind_to_start_is_one_of_two() {
+    async fn running_brokers_form_one_system_and_started_kinds_pairs() {
         let found = systems("all --brokers a=h:1,b=h:2").await.unwrap();
         assert_eq!((found.len(), found[0].brokers.len(), found[0].name.as_str()), (1, 2, "a, b"));
         let found = systems("all --brokers tenbin,mosquitto").await.unwrap();
@@ -121,7 +122,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_pattern_starts_the_brokers_that_it_needs_under_names_of_their_own() {
+    async fn pattern_starts_needed_brokers_with_unique_names() {
         let brokers = ["a=h:1", "a=h:2"].map(|text| text.parse().unwrap()).to_vec();
         let system = System { name: "a".into(), brokers };
         let names = async |several| {

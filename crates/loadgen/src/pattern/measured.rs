@@ -3,18 +3,17 @@ use serde::Serialize;
 use super::args::Pattern;
 use crate::run::{Outcome, Second};
 
-/// A pattern at one QoS.
+/// Results of a pattern at one QoS.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct Row {
     pub(super) pattern: Pattern,
     pub(super) qos: u8,
-    /// Of all runs.
+    /// Mean of all runs.
     pub(super) mean: Measured,
     pub(super) runs: Vec<Measured>,
 }
 
-/// Figures of a run. Throughput is that of the time in which there was publishing, latency that of all messages, those
-/// that came later included.
+/// Figures of a run. Throughput covers the publishing time; latency covers all messages, later ones included.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct Measured {
     pub(super) published_per_second: f64,
@@ -24,17 +23,17 @@ pub(super) struct Measured {
     pub(super) latency_max_ms: Option<f64>,
     pub(super) lost: f64,
     pub(super) duplicated: f64,
-    /// Mean latency of what came in the first quarter of the time.
+    /// Mean latency of arrivals in the first quarter of the publishing time.
     pub(super) first_quarter_ms: Option<f64>,
-    /// … and in the last.
+    /// Mean latency of arrivals in the last quarter.
     pub(super) last_quarter_ms: Option<f64>,
-    /// Processors that the busiest broker kept busy, where it is known.
+    /// Processors that the busiest broker used, if known.
     pub(super) broker_cores: Option<f64>,
-    /// … and all brokers together.
+    /// Processors that all brokers used together.
     pub(super) all_brokers_cores: Option<f64>,
-    /// … and this program.
+    /// Processors that this program used.
     pub(super) own_cores: f64,
-    /// This program's threads under load.
+    /// Load threads of this program.
     pub(super) threads: f64,
 }
 
@@ -64,7 +63,7 @@ impl Measured {
         }
     }
 
-    /// Of several runs; what only some of them know is the mean of those.
+    /// Mean of several runs; a figure that only some runs have is the mean of those.
     pub(super) fn mean(runs: &[Self]) -> Self {
         let some = |of: fn(&Self) -> Option<f64>| {
             let known: Vec<f64> = runs.iter().filter_map(of).collect();
@@ -88,14 +87,14 @@ impl Measured {
         }
     }
 
-    /// How many times as long a message took at the end of the time as at its beginning.
+    /// Ratio of the last quarter's latency to the first quarter's.
     pub(super) fn growth(&self) -> Option<f64> {
         let growth = self.last_quarter_ms? / self.first_quarter_ms?;
         growth.is_finite().then_some(growth)
     }
 }
 
-/// What came later is the broker's backlog.
+/// Seconds of publishing. Later arrivals are the broker's backlog.
 fn publishing_seconds(outcome: &Outcome) -> &[Second] {
     let limit = outcome.plan.schedule.time_limit.as_secs_f64().ceil() as usize;
     &outcome.per_second[..limit.min(outcome.per_second.len())]
@@ -116,7 +115,7 @@ mod tests {
     use crate::run::sample;
 
     #[test]
-    fn throughput_is_that_of_publishing_and_quarters_are_its() {
+    fn throughput_and_quarters_cover_publishing_time() {
         let mut outcome = sample::outcome();
         outcome.plan.schedule.time_limit = Duration::from_secs(3);
         let measured = Measured::of(&outcome);
@@ -126,20 +125,20 @@ mod tests {
             (measured.first_quarter_ms, measured.last_quarter_ms, measured.growth()),
             (Some(10.0), Some(30.0), Some(3.0))
         );
-        // Half a processor second in the two seconds that count.
+        // Half a processor second in the two counted seconds.
         assert_eq!((measured.broker_cores, measured.own_cores), (Some(0.25), 0.0625));
         assert_eq!((measured.lost, measured.latency_max_ms), (3.0, Some(200.0)));
     }
 
     #[test]
-    fn a_run_in_which_nothing_came_has_no_latency() {
+    fn run_without_arrivals_has_no_latency() {
         let outcome = Outcome { per_second: Vec::new(), latency: None, ..sample::outcome() };
         let measured = Measured::of(&outcome);
         assert_eq!((measured.received_per_second, measured.first_quarter_ms, measured.growth()), (0.0, None, None));
     }
 
     #[test]
-    fn the_mean_is_of_what_is_known() {
+    fn mean_ignores_unknown_values() {
         let one = Measured::of(&sample::outcome());
         let other = Measured { lost: 5.0, broker_cores: None, ..one.clone() };
         let mean = Measured::mean(&[one, other]);

@@ -1,5 +1,6 @@
-//! The four patterns of collecting data from several brokers (document 001 of the sources): one broker or several, and
-//! one subscriber of the application on each, or a share group of two.
+//! Four patterns of collecting data from brokers (document 001 of the sources).
+//!
+//! A pattern has one broker or several. On each broker the application has one subscriber, or a share group of two.
 
 mod args;
 mod brokers;
@@ -48,20 +49,20 @@ async fn run_all(args: &PatternArgs, out: &mut dyn Write) -> Result<(), LoadgenE
     args.out.as_deref().map_or(Ok(()), |directory| write_files(args, directory, &reports))
 }
 
-/// What there is to say of one system.
+/// Results of one system.
 #[derive(Debug, Default, Serialize)]
 struct SystemReport {
     #[serde(rename = "brokers")]
     name: String,
     rows: Vec<Row>,
     observations: Vec<String>,
-    /// Of each run, with the pattern's name.
+    /// Outcome of each run, with the pattern's name.
     #[serde(skip)]
     outcomes: Vec<(String, Outcome)>,
 }
 
 impl SystemReport {
-    /// All runs of a pattern at one QoS.
+    /// Performs all runs of a pattern at one QoS.
     async fn measure(
         &mut self,
         args: &PatternArgs,
@@ -72,7 +73,7 @@ impl SystemReport {
     ) -> Result<(), LoadgenError> {
         let mut runs = Vec::new();
         for number in 1..=args.runs {
-            // What an overloaded broker has not delivered yet is not to meet the next run.
+            // Brokers are started for each run, so that an overloaded broker's backlog does not affect the next one.
             let mut brokers = system.start(pattern).await?;
             let plan = args.plan(pattern, qos, &brokers);
             let means = Means { title: format!("{pattern} QoS {qos} {number}/{}: ", args.runs), ..Means::default() };
@@ -87,7 +88,7 @@ impl SystemReport {
     }
 }
 
-/// `pattern.json`, and a page; a page for each system, in a directory of its own, where there are several.
+/// Writes `pattern.json` and a page; with several systems, a page for each in its own directory.
 fn write_files(args: &PatternArgs, directory: &Path, reports: &[SystemReport]) -> Result<(), LoadgenError> {
     for (number, report) in reports.iter().enumerate() {
         let of_its_own = directory.join(format!("system-{}", number + 1));

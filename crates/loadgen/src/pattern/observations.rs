@@ -1,8 +1,8 @@
-//! What the figures say: who falls behind, where latency grows.
+//! Conclusions from the figures: overloaded patterns, growing latency, lost messages.
 
 use super::measured::{Measured, Row};
 
-/// A line for each thing that can be said of the rows of one system.
+/// One line for each observation about a system.
 pub(super) fn of(rows: &[Row]) -> Vec<String> {
     let mut levels: Vec<u8> = rows.iter().map(|row| row.qos).collect();
     levels.sort_unstable();
@@ -19,7 +19,7 @@ fn of_level(qos: u8, rows: &[&Row]) -> Vec<String> {
         .collect()
 }
 
-/// `MLT-SHD delivers most, 84210 msg/s: 2.1 times as many as SGL-SGL, 1.5 times as many as …`.
+/// Compares throughput: `MLT-SHD delivers most, 84210 msg/s: 2.1 times as many as SGL-SGL, 1.5 times as many as …`.
 fn throughput(rows: &[&Row]) -> Option<String> {
     let mut by_throughput = rows.to_vec();
     by_throughput.sort_by(|a, b| b.mean.received_per_second.total_cmp(&a.mean.received_per_second));
@@ -50,12 +50,12 @@ fn overload(rows: &[&Row]) -> Option<String> {
     Some(format!("overloaded: {}", each.collect::<Vec<_>>().join(", ")))
 }
 
-/// By what part deliveries are behind publishing.
+/// Share of the published messages by which deliveries are behind.
 fn lag(mean: &Measured) -> f64 {
     if mean.published_per_second > 0.0 { 1.0 - mean.received_per_second / mean.published_per_second } else { 0.0 }
 }
 
-/// Who has no processor time left.
+/// Describes which process lacks processor time.
 fn busy(mean: &Measured) -> String {
     let own = format!("this program {:.1} cores", mean.own_cores);
     let Some((one, all)) = mean.broker_cores.zip(mean.all_brokers_cores) else {
@@ -99,16 +99,16 @@ fn loss(rows: &[&Row]) -> Option<String> {
     (!lossy.is_empty()).then(|| format!("messages are lost: {}", lossy.join(", ")))
 }
 
-/// Part of what is published by which deliveries may be behind.
+/// Lag above which a pattern counts as overloaded.
 const BEHIND: f64 = 0.05;
 
-/// Part of a core from which on it is full.
+/// Share of a core from which on it counts as fully used.
 const BUSY: f64 = 0.9;
 
-/// Ratio of latencies from which on they grow …
+/// Ratio of latencies above which latency counts as growing.
 const GROWS: f64 = 1.5;
 
-/// … and what it must be at the end: below that it comes and goes.
+/// Minimum latency at the end for growth to count; below that it fluctuates.
 const GROWN_MS: f64 = 10.0;
 
 #[cfg(test)]
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn who_falls_behind_and_where_latency_grows_is_said() {
+    fn overload_and_growing_latency_are_reported() {
         let rows = [row(false, 500.0, 80.0, Some(0.99)), row(true, 1000.0, 11.0, Some(0.3))];
         let said = of(&rows).join("\n");
         for part in [
@@ -146,13 +146,13 @@ mod tests {
     }
 
     #[test]
-    fn calm_runs_are_called_calm() {
+    fn calm_run_reports_no_overload_or_growth() {
         let said = of(&[row(false, 999.0, 10.0, None)]).join("\n");
         assert!(said.contains("all patterns deliver as fast") && said.contains("latency does not grow"), "{said}");
     }
 
     #[test]
-    fn what_is_not_known_is_not_said_to_be_known() {
+    fn unknown_broker_load_is_reported_as_unknown() {
         let said = of(&[row(false, 500.0, 10.0, None)]).join("\n");
         assert!(said.contains("the brokers' load is not known"), "{said}");
     }

@@ -4,7 +4,7 @@ use super::args::{Pattern, PatternArgs};
 use super::brokers::System;
 use super::measured::{Measured, Row};
 
-/// What is going to run.
+/// Prints the plan.
 pub(super) fn write_head(out: &mut dyn Write, args: &PatternArgs, system: &System) -> io::Result<()> {
     let PatternArgs { publishers, payload, time, runs, .. } = args;
     writeln!(
@@ -15,7 +15,7 @@ pub(super) fn write_head(out: &mut dyn Write, args: &PatternArgs, system: &Syste
     out.flush()
 }
 
-/// One run.
+/// Prints one run.
 pub(super) fn write_run(
     out: &mut dyn Write,
     pattern: Pattern,
@@ -36,7 +36,7 @@ pub(super) fn write_run(
     out.flush()
 }
 
-/// The means of all runs.
+/// Prints the means of all runs.
 pub(super) fn write(out: &mut dyn Write, rows: &[Row]) -> io::Result<()> {
     writeln!(
         out,

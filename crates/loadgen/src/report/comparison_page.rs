@@ -1,4 +1,4 @@
-//! Several runs side by side: brokers, policies or patterns.
+//! Report on several runs side by side: brokers, policies or patterns.
 
 use std::path::Path;
 
@@ -10,22 +10,24 @@ use crate::LoadgenError;
 use crate::run::{Latency, Outcome};
 use crate::statistics::{Summary, median};
 
-/// One run of something that is compared.
+/// One run of a comparison.
 #[derive(Debug, Clone)]
 pub struct Compared<'a> {
-    /// What it is a run of: a broker, a policy, a pattern. Repetitions have the same name; their medians are shown.
+    /// The broker, policy or pattern. Repetitions have the same name; the report shows their medians.
     pub name: String,
-    /// Where the run's own report is, below the directory of the comparison, if it has one.
+    /// Directory of the run's own report, relative to that of the comparison, if it has one.
     pub directory: Option<String>,
-    /// What came of it.
+    /// Outcome of the run.
     pub outcome: &'a Outcome,
 }
 
-/// Writes `report.html`, with the figures of all `runs` side by side, and an SVG file for each. The directory is made if
-/// it is not there.
+/// Writes `report.html`, with the figures of all `runs` side by side, and an SVG file for each figure.
+///
+/// Creates the directory if needed.
 ///
 /// # Errors
-/// A file that cannot be written.
+///
+/// A file cannot be written.
 pub fn write(directory: &Path, title: &str, runs: &[Compared<'_>]) -> Result<(), LoadgenError> {
     std::fs::create_dir_all(directory).map_err(|source| LoadgenError::Write { path: directory.to_owned(), source })?;
     page(title, runs).write(directory)
@@ -68,7 +70,7 @@ fn page(title: &str, runs: &[Compared<'_>]) -> Page {
     page
 }
 
-/// Each once, in the order of the first runs.
+/// Each name once, in the order of first appearance.
 fn names(runs: &[Compared<'_>]) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
     for run in runs {
@@ -137,7 +139,7 @@ fn bars(
     Figure { name, title, caption, drawing: Drawing::Bars(bars) }
 }
 
-/// Of all in one plot, as long as they can be told apart; of repetitions the first.
+/// All latency distributions in one plot, unless there are too many to distinguish; of repetitions the first.
 fn distributions(runs: &[Compared<'_>], names: &[String]) -> Option<Figure> {
     let curves: Vec<_> =
         names.iter().filter_map(|name| of(runs, name).find(|run| !run.outcome.latency_curve.is_empty())).collect();
@@ -180,7 +182,7 @@ fn ms(figure: impl Fn(&Latency) -> f64) -> impl Fn(&Outcome) -> Option<f64> {
     move |outcome| outcome.latency.as_ref().map(&figure)
 }
 
-/// Of all brokers together.
+/// Deliveries per processor second, for all brokers together.
 fn per_cpu_second(outcome: &Outcome) -> Option<f64> {
     let cpu_seconds = outcome.broker_usage.iter().map(|usage| usage.cpu_seconds).sum::<f64>();
     let deliveries = outcome.received.average_per_second * f64::from(outcome.received.seconds);
@@ -208,7 +210,7 @@ mod tests {
         let svg = directory.read("throughput.svg");
         let document = roxmltree::Document::parse(&svg).unwrap();
         let texts: Vec<_> = document.descendants().filter_map(|node| node.text()).collect();
-        // The median of 1000 and 3000, and the other's one.
+        // The median of 1000 and 3000, and the only value of the other.
         assert!(texts.contains(&"2,000") && texts.contains(&"3,000") && texts.contains(&"a<b"), "{texts:?}");
         for name in ["latency-median", "latency-p99", "latency-distribution", "broker-cpu"] {
             roxmltree::Document::parse(&directory.read(&format!("{name}.svg"))).expect(name);

@@ -1,13 +1,17 @@
-//! One row for each message that arrived.
+//! CSV file with one row for each message that arrived.
 
 use std::io::{self, Write};
 
 use crate::ledger::Receipt;
 use crate::scenario::RunRecord;
 
-/// Columns: times in ns since the run's clock was started. `taken_ns`, which latency is measured to, is when the
-/// worker was free for the message; `taken_observed_ns` when its thread had it in hand; `service_ms` how long it was
-/// busy with it. All of these and the latency are empty for a message that was still in the queue at the end.
+/// Columns: times in ns since the start of the run's clock.
+///
+/// - `taken_ns`: when the worker was free for the message; latency is measured to it.
+/// - `taken_observed_ns`: when the worker's thread took the message.
+/// - `service_ms`: processing time.
+///
+/// These and the latency are empty if the message was still queued at the end.
 const HEADER: &str =
     "sequence,subscriber,created_ns,received_ns,taken_ns,latency_ms,service_ms,duplicate,taken_observed_ns";
 

@@ -1,4 +1,4 @@
-//! One page that is whole by itself: style, tables and figures inside, no script, nothing that a browser would fetch.
+//! A self-contained page: style, tables and figures inside, no script, nothing that a browser would fetch.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use super::chart::{Figure, Width, escape, page_rules};
 use super::write_file;
 use crate::LoadgenError;
 
-/// A page that grows downwards, and the figures in it, each of which is a file too.
+/// A page that grows downwards, with its figures, each of which is also written as a file.
 #[derive(Debug)]
 pub(super) struct Page {
     title: String,
@@ -14,12 +14,12 @@ pub(super) struct Page {
     figures: Vec<Figure>,
 }
 
-/// A table. The first column is text, and so many more; the others are numbers.
+/// A table. The first `text_columns` columns are text, the others numbers.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Table {
     pub(super) head: Vec<String>,
     pub(super) rows: Vec<Vec<Cell>>,
-    /// Columns of text at the left, 1 if there is only the first.
+    /// Number of text columns at the left; at least 1.
     pub(super) text_columns: usize,
 }
 
@@ -30,14 +30,14 @@ pub(super) struct Cell {
     pub(super) tone: Tone,
 }
 
-/// What a figure means for its reader.
+/// Meaning of a figure for its reader.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum Tone {
     #[default]
     Plain,
     Good,
     Bad,
-    /// Not measured here.
+    /// Not measured in these runs.
     Aside,
 }
 
@@ -48,7 +48,7 @@ impl<T: Into<String>> From<T> for Cell {
 }
 
 impl Table {
-    /// Rows as columns, for a table that would be wider than a screen.
+    /// Transposes a table that would be wider than a screen.
     pub(super) fn turned(self) -> Self {
         let Self { head, rows, .. } = self;
         let mut columns = rows.into_iter().map(|row| row.into_iter()).collect::<Vec<_>>();
@@ -81,12 +81,12 @@ impl Page {
         self.body += &format!("<p>{}</p>\n", escape(text));
     }
 
-    /// A line that nobody overlooks.
+    /// Adds a highlighted line.
     pub(super) fn banner(&mut self, tone: Tone, text: &str) {
         self.body += &format!("<p class=\"banner{}\">{}</p>\n", tone.class(), escape(text));
     }
 
-    /// Names and figures in large letters.
+    /// Adds names and figures in large letters.
     pub(super) fn tiles(&mut self, tiles: &[(String, Cell)]) {
         let tile = |(name, cell): &(String, Cell)| {
             let (tone, text, name) = (cell.tone.class(), escape(&cell.text), escape(name));
@@ -100,7 +100,7 @@ impl Page {
         self.body += &format!("<ul>{}</ul>\n", items.iter().map(item).collect::<String>());
     }
 
-    /// Files below the page's directory, and what they are.
+    /// Adds links to files below the page's directory.
     pub(super) fn links(&mut self, links: &[(String, String)]) {
         let item =
             |(file, text): &(String, String)| format!("<li><a href=\"{}\">{}</a></li>", escape(file), escape(text));
@@ -122,7 +122,7 @@ impl Page {
         self.body += &format!("<div class=\"wide-table\"><table>{head}<tbody>{rows}</tbody></table></div>\n");
     }
 
-    /// A figure in the page; a file of its own, too, once the page is written.
+    /// Adds a figure, which is also written as a file.
     pub(super) fn figure(&mut self, figure: Figure) {
         let (name, title, caption) = (escape(&figure.name), escape(&figure.title), escape(&figure.caption));
         let (wide, narrow) = (figure.to_element(Width::Wide), figure.to_element(Width::Narrow));
@@ -132,7 +132,7 @@ impl Page {
         self.figures.push(figure);
     }
 
-    /// A table with a title; the same as a figure in a file of its own.
+    /// Adds a table with a title, and the same as a figure in a file.
     pub(super) fn titled_table(&mut self, table: &Table, figure: Figure) {
         let (name, title, caption) = (escape(&figure.name), escape(&figure.title), escape(&figure.caption));
         self.body += &format!("<h3 id=\"{name}\">{title}</h3>\n");
@@ -152,7 +152,7 @@ impl Page {
 
     fn to_html(&self) -> String {
         let (title, body, charts) = (escape(&self.title), &self.body, page_rules());
-        // The policy holds even if a name from outside were more than text: nothing is fetched, nothing runs.
+        // The policy blocks fetches and scripts even if an external name were not escaped.
         format!(
             "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
              <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n\
@@ -176,7 +176,7 @@ impl Tone {
     }
 }
 
-/// Of everything but the figures' insides. A table that is wider than the screen has a shadow where it goes on.
+/// Style rules of everything except figures. A table wider than the screen has a shadow at its cut edge.
 const RULES: &str = "\
 :root{--page:#fff;--text:#1b1f24;--muted:#57606a;--line:#d8dde3;--soft:#f5f7f9;--good:#04693e;--bad:#b3261e;--link:#0b5cad}\
 @media screen and (prefers-color-scheme:dark){:root{--page:#15191e;--text:#e6e9ed;--muted:#a2abb5;--line:#343c45;--soft:#1c2127;--good:#5fd39a;--bad:#ff8a80;--link:#7cc0ff}}\

@@ -1,4 +1,4 @@
-//! All figures, the published ones and the parameters, for programs.
+//! All figures, published figures and parameters as JSON.
 
 use serde_json::{Value, json};
 use tenbin_simulator::scenario::WorkerKind;

@@ -1,4 +1,4 @@
-//! What was found: tables on standard output, and below a directory files for programs and a page for people.
+//! Results: tables on standard output; in a directory, data files and an HTML report.
 
 mod chart;
 mod comparison_page;
@@ -33,27 +33,27 @@ use crate::LoadgenError;
 use crate::scenario::{Plan, RunFigures, RunRecord, Simulated};
 use crate::statistics::Summary;
 
-/// Takes the runs as they end.
+/// Collects runs as they end.
 pub(crate) struct Report<'a> {
     out: &'a mut dyn Write,
     directory: Option<PathBuf>,
     runs: Vec<Run>,
-    /// What the simulator makes of each policy, where that is asked for.
+    /// Simulated figures of each policy, if requested.
     simulated: Vec<(String, Simulated)>,
 }
 
-/// One run's figures and what it was.
+/// Figures of one run.
 pub(crate) struct Run {
     pub(crate) policy: String,
     /// From 1.
     pub(crate) number: u32,
     pub(crate) figures: RunFigures,
-    /// Where it is to be drawn.
+    /// Trace for figures, if files are written.
     trace: Option<RunTrace>,
 }
 
 impl<'a> Report<'a> {
-    /// Prints what is going to run; files go into `directory`, which is made if it is not there.
+    /// Prints the plan. Files go into `directory`, which is created if needed.
     pub(crate) fn start(plan: &Plan, directory: Option<&Path>, out: &'a mut dyn Write) -> Result<Self, LoadgenError> {
         if let Some(path) = directory {
             std::fs::create_dir_all(path).map_err(|source| LoadgenError::Write { path: path.to_owned(), source })?;
@@ -97,13 +97,13 @@ impl<'a> Report<'a> {
     }
 }
 
-/// One figure of all messages' latency in each of a policy's runs, in ms, in their order.
+/// One latency figure of each of a policy's runs, in ms, in their order.
 fn of_runs(runs: &[Run], policy: &str, figure: impl Fn(&Summary) -> f64) -> Vec<f64> {
     let of_policy = runs.iter().filter(|run| run.policy == policy);
     of_policy.filter_map(|run| run.figures.latency.as_ref().map(&figure)).collect()
 }
 
-/// `policy` as a part of a file's name: a label may hold anything.
+/// `policy` as part of a file name; other characters than letters, digits, `_` and `-` are replaced.
 pub(crate) fn file_name(policy: &str) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '_' | '-') { c } else { '_' };
     policy.chars().map(plain).collect()

@@ -1,11 +1,11 @@
-//! Numbers as people read them.
+//! Number formats.
 
 /// `1234567` as `1,234,567`.
 pub(crate) fn count(value: u64) -> String {
     grouped(&value.to_string())
 }
 
-/// Three significant digits, and never less than the integer part: `0.0123`, `1.23`, `45.6`, `1,234`.
+/// Three significant digits, but at least the integer part: `0.0123`, `1.23`, `45.6`, `1,234`.
 pub(crate) fn short(value: f64) -> String {
     if !value.is_finite() {
         return "–".to_owned();
@@ -18,10 +18,10 @@ pub(crate) fn short(value: f64) -> String {
     fixed(value, decimals)
 }
 
-/// With so many decimals.
+/// With `decimals` decimals.
 pub(crate) fn fixed(value: f64, decimals: usize) -> String {
     let text = format!("{value:.decimals$}");
-    // A value that rounds to nothing has no sign.
+    // A value that rounds to zero has no sign.
     let text = if text.trim_start_matches('-').bytes().all(|b| matches!(b, b'0' | b'.')) {
         text.trim_start_matches('-').to_owned()
     } else {

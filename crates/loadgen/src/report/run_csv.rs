@@ -5,21 +5,22 @@ use std::io::{self, Write};
 
 use crate::run::{MessageRecord, Outcome};
 
-/// Columns: the stream and what it stands for, the message's number in it, who got it, and nanoseconds since 1970-01-01
-/// UTC by the controller's clock. Latency is from `due_ns` to `received_ns`. The first four are empty where payloads are
-/// too small for numbers.
+/// Columns: stream with its publisher and topic, number in the stream, receiver, and times.
+///
+/// Times are in nanoseconds since 1970-01-01 UTC by the controller's clock. Latency is from `due_ns` to `received_ns`.
+/// The first four columns are empty if payloads are too small for sequence numbers.
 const HEADER: &str = "stream,sequence,publisher,topic,receiver,due_ns,sent_ns,received_ns,latency_ms";
 
 pub(super) fn write_messages(out: &mut dyn Write, outcome: &Outcome, records: &[MessageRecord]) -> io::Result<()> {
     writeln!(out, "{HEADER}")?;
     let topics = outcome.plan.publishers.topics.max(1);
-    // Names come from the outside: a client id may hold a comma.
+    // A Client Identifier may contain a comma.
     let names: HashMap<usize, String> =
         receiver_numbers(outcome).into_iter().map(|(name, number)| (number, field(&name))).collect();
     for record in records {
         let MessageRecord { stream, sequence, receiver, due_ns, late_us, received_ns } = *record;
         match stream {
-            // The payload was too short to say.
+            // The payload was too short for it.
             u32::MAX => write!(out, ",,,,")?,
             _ => write!(out, "{stream},{sequence},{},{},", stream / topics, stream % topics)?,
         }
@@ -33,7 +34,7 @@ pub(super) fn write_messages(out: &mut dyn Write, outcome: &Outcome, records: &[
     Ok(())
 }
 
-/// The number of each subscriber, which its client id ends with, by client id.
+/// Receiver numbers by Client Identifier, which ends with the number.
 pub(super) fn receiver_numbers(outcome: &Outcome) -> HashMap<String, usize> {
     let prefix = format!("{}-sub-", outcome.plan.connection.client_id_prefix);
     let subscribers = outcome.audiences.iter().flat_map(|audience| &audience.subscribers);
@@ -41,7 +42,7 @@ pub(super) fn receiver_numbers(outcome: &Outcome) -> HashMap<String, usize> {
     subscribers.filter_map(|one| Some((one.name.clone(), number(&one.name)?))).collect()
 }
 
-/// From a message's due time to its arrival. Below zero where the clocks of two machines differ by more than that.
+/// Latency from due time to arrival. It is negative if the clocks of two machines differ by more than that.
 pub(super) fn latency_ms(record: &MessageRecord) -> f64 {
     (i128::from(record.received_ns) - i128::from(record.due_ns)) as f64 / 1e6
 }
@@ -85,7 +86,7 @@ mod tests {
         write_messages(&mut out, &outcome, &[unknown]).unwrap();
         assert!(String::from_utf8(out).unwrap().contains("\n,,,,sample-sub-"));
 
-        // A client id with a comma and quotes stays one field.
+        // A Client Identifier with a comma and quotes stays one field.
         outcome.plan.connection.client_id_prefix = "a,\"b\"".to_owned();
         for (number, one) in outcome.audiences[0].subscribers.iter_mut().enumerate() {
             one.name = format!("a,\"b\"-sub-{number}");

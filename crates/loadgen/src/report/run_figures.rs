@@ -1,4 +1,4 @@
-//! The figures of a run.
+//! Figures of a run.
 
 use super::chart::{Bar, Bars, Drawing, Figure, Group, Ink, Mark, Plot, Scale, Shape, Stroke, Thinned, Zone};
 use super::number;
@@ -7,7 +7,7 @@ use super::run_tables::audience_name;
 use super::series::{LEAST_MS, POINTS_MAX, each_or_range, in_steps, latency_title, line, plot, steps, thinned_text};
 use crate::run::{AudienceOutcome, CurvePoint, MessageRecord, Outcome, Second, SubscriberOutcome};
 
-/// All for which there is something to show.
+/// All figures that have data.
 pub(super) fn figures(outcome: &Outcome, records: Option<&[MessageRecord]>) -> Vec<Figure> {
     let of_messages = records.and_then(|records| latency_per_message(outcome, records));
     [latency_over_time(outcome), of_messages, latency_distribution(outcome), throughput(outcome)]
@@ -74,7 +74,7 @@ fn latency_per_message(outcome: &Outcome, records: &[MessageRecord]) -> Option<F
     Some(plot("latency-per-message", "Latency of each message", &caption, Plot { y_title, y, marks, x_title, ..frame }))
 }
 
-/// What dots are told apart by, and the class of each receiver: subscribers, else audiences, else nothing.
+/// Names of the point classes, and the class of each receiver: subscribers, else audiences, else one class.
 fn classes(outcome: &Outcome) -> (Vec<Option<String>>, Vec<usize>) {
     let subscribers = || outcome.audiences.iter().flat_map(|audience| &audience.subscribers);
     let numbers = receiver_numbers(outcome);
@@ -197,7 +197,7 @@ fn share_bars(outcome: &Outcome, audiences: &[&AudienceOutcome]) -> Bars {
     }
 }
 
-/// Too many for a bar each.
+/// Shares of too many subscribers for a bar each.
 fn share_curves(outcome: &Outcome, audiences: &[&AudienceOutcome]) -> Plot {
     let longest = audiences.iter().map(|audience| audience.subscribers.len()).max().unwrap_or(1);
     let mut marks = Vec::new();
@@ -266,7 +266,7 @@ fn processing_time(outcome: &Outcome) -> Option<Figure> {
     ))
 }
 
-/// Of a plot over the time of the run, what is always the same.
+/// Common frame of plots over the time of the run.
 fn over_time(outcome: &Outcome) -> Plot {
     let seconds = outcome.per_second.len().max(1) as f64;
     let mut zones = Vec::new();
@@ -286,5 +286,5 @@ fn over_time(outcome: &Outcome) -> Plot {
     Plot { x_title: "time since the start, s".to_owned(), x, y_title: String::new(), y, marks: Vec::new(), zones }
 }
 
-/// Bars of a figure.
+/// Maximum number of bars of a figure.
 const BARS_MAX: usize = 40;

@@ -1,4 +1,4 @@
-//! What a run leaves behind in a directory.
+//! Files of a run in a directory.
 
 use std::path::Path;
 
@@ -7,11 +7,13 @@ use super::{number, run_csv, run_figures, run_tables, write_file};
 use crate::LoadgenError;
 use crate::run::{MessageRecord, Outcome, Plan, utc};
 
-/// Writes `summary.json` (`outcome`, without the password), `report.html`, an SVG file for each of its figures, and
-/// where there are `records`, `messages.csv`. The directory is made if it is not there.
+/// Writes `summary.json` (`outcome`, without the password), `report.html`, and an SVG file for each figure.
+///
+/// If there are `records`, it writes `messages.csv` too. Creates the directory if needed.
 ///
 /// # Errors
-/// A file that cannot be written.
+///
+/// A file cannot be written.
 pub fn write(directory: &Path, outcome: &Outcome, records: Option<&[MessageRecord]>) -> Result<(), LoadgenError> {
     std::fs::create_dir_all(directory).map_err(|source| LoadgenError::Write { path: directory.to_owned(), source })?;
     write_file(&directory.join("summary.json"), |file| {
@@ -83,7 +85,7 @@ fn plan_text(plan: &Plan) -> String {
     )
 }
 
-/// Reports are handed around.
+/// Reports are passed on, so that the password must not be in them.
 fn without_password(outcome: &Outcome) -> Outcome {
     let mut outcome = outcome.clone();
     if let Some(password) = &mut outcome.plan.connection.password {
@@ -102,7 +104,7 @@ mod tests {
     use crate::run::Verdict;
 
     #[test]
-    fn a_run_in_which_something_was_never_acknowledged_is_no_good_one() {
+    fn unacknowledged_messages_make_the_verdict_bad() {
         let text = |unacknowledged| {
             let mut outcome = Outcome { unacknowledged, ..sample::stalled_run().0 };
             outcome.verdict = Verdict { expected: 9, received: 9, exact: true, ..Verdict::default() };
@@ -142,7 +144,7 @@ mod tests {
             assert!(document.descendants().any(|node| node.has_tag_name("text")), "{name}");
             assert!(html.contains(&format!("<figure id=\"{name}\">")), "{name}");
         }
-        // Nothing that a browser would fetch, but the files beside it when they are asked for.
+        // The page may link only files beside it, and a browser must fetch nothing else.
         assert!(!html.contains("://") && !html.contains("src=") && !html.contains("url(") && !html.contains("@import"));
         assert!(!html.contains("<script") && !html.contains("<link"));
         let links = html.split("href=\"").skip(1).map(|rest| rest.split('"').next().unwrap());
@@ -190,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn many_subscribers_are_curves() {
+    fn many_subscribers_are_drawn_as_curves() {
         let (mut outcome, records) = sample::stalled_run();
         let one = outcome.audiences[0].subscribers[0].clone();
         let many =

@@ -1,4 +1,4 @@
-//! The tables of a run, and what is said in words.
+//! Tables and texts of a run's report.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use super::html::{Cell, Table, Tone};
 use super::number::{count, fixed, short};
 use crate::run::{Audience, AudienceOutcome, Latency, Outcome, Pace, Plan, Spread, Throughput, Verdict, Version, Work};
 
-/// Its name, with the broker's where there are several.
+/// Name of an audience, with the broker's if there are several.
 pub(super) fn audience_name(outcome: &Outcome, audience: &AudienceOutcome) -> String {
     if outcome.plan.brokers.len() > 1 {
         format!("{} on {}", audience.name, audience.broker)
@@ -15,7 +15,7 @@ pub(super) fn audience_name(outcome: &Outcome, audience: &AudienceOutcome) -> St
     }
 }
 
-/// The run in one sentence: what became of its messages.
+/// Verdict on the run in one sentence.
 pub(super) fn verdict_text(outcome: &Outcome) -> (Tone, String) {
     let verdict = &outcome.verdict;
     let missing: Vec<_> = outcome.untaken().map(|(number, why)| format!("{} {why}", count(number))).collect();
@@ -49,7 +49,7 @@ pub(super) fn verdict_text(outcome: &Outcome) -> (Tone, String) {
     }
 }
 
-/// What is looked at first.
+/// Key figures.
 pub(super) fn tiles(outcome: &Outcome) -> Vec<(String, Cell)> {
     let mut tiles = vec![
         ("published a second".to_owned(), Cell::from(short(outcome.published.average_per_second))),
@@ -138,7 +138,7 @@ pub(super) const VERDICT_LEGEND: &str = "Duplicated: further copies; unmarked: w
     member of the share group. Unconfirmed: arrived though never acknowledged to their publisher. Foreign: not of this run. \
     Wrong: damaged, or not subscribed to.";
 
-/// A row for each subscriber; of very many the first.
+/// A row for each subscriber, up to [`SUBSCRIBERS_MAX`].
 pub(super) fn subscribers(outcome: &Outcome) -> Table {
     let all =
         || outcome.audiences.iter().flat_map(|audience| audience.subscribers.iter().map(move |one| (audience, one)));
@@ -162,7 +162,7 @@ pub(super) fn subscribers(outcome: &Outcome) -> Table {
     Table { head: texts(head), rows, text_columns: 2 }
 }
 
-/// `None` where no broker's process is known.
+/// `None` if no broker's process is known.
 pub(super) fn broker_usage(outcome: &Outcome) -> Option<Table> {
     let mib = |kib: u64| fixed(kib as f64 / 1024.0, 1);
     let row = |usage: &crate::run::BrokerUsage| {
@@ -201,7 +201,7 @@ pub(super) fn connections(outcome: &Outcome) -> Table {
     pairs(rows.map(|(name, value)| (name.to_owned(), value)).to_vec(), true)
 }
 
-/// What was to be done, as names and values.
+/// The plan as names and values.
 pub(super) fn plan(plan: &Plan) -> Table {
     let mut rows = Vec::new();
     let mut add = |name: &str, value: String| rows.push((name.to_owned(), value));

@@ -1,4 +1,4 @@
-//! Runs that did not happen, the same at every call.
+//! Invented runs, the same at every call.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -18,8 +18,9 @@ use crate::run::{
 use crate::statistics::Summary;
 use crate::{ScenarioArgs, scenario};
 
-/// Twenty seconds of four publishers, each with a message every 4 ms, and three workers in a share group, the third half
-/// as fast; the broker stands still from 8 s to 10 s.
+/// A run of twenty seconds with a broker that stalls from 8 s to 10 s.
+///
+/// It has four publishers with a message every 4 ms each, and three workers in a share group, the third half as fast.
 pub(super) fn stalled_run() -> (Outcome, Vec<MessageRecord>) {
     let plan = plan();
     let start_ns = STARTED_MS * 1_000_000;
@@ -29,7 +30,7 @@ pub(super) fn stalled_run() -> (Outcome, Vec<MessageRecord>) {
         let due_ns = start_ns + u64::from(number) * 1_000_000;
         let second = f64::from(number) / 1000.0;
         let luck = (rng.next_u64() >> 11) as f64 / (1_u64 << 53) as f64;
-        // The socket takes a little while the broker stands still; then publishers wait.
+        // The socket buffers some messages while the broker stalls; then publishers wait.
         let stalled_ns = if (8.0..10.0).contains(&second) { ((10.0 - second) * 1e9) as u64 } else { 0 };
         let late_us = if second > 8.4 { (stalled_ns / 1000) as u32 } else { 0 };
         let way_ns = 150_000.0 - 120_000.0 * (1.0 - luck).ln() * (1.0 + (second * 3.0).sin().abs());
@@ -48,7 +49,7 @@ pub(super) fn stalled_run() -> (Outcome, Vec<MessageRecord>) {
     (outcome(plan, start_ns, &records), records)
 }
 
-/// The thesis' second scenario with its three policies, twice each: as if every message had waited as long as the mean.
+/// The thesis' second scenario with its three policies, twice each; every message waits for the mean time.
 pub(super) fn thesis_runs() -> (scenario::Plan, Vec<Run>) {
     let command = ScenarioArgs::augment_args(clap::Command::new("scenario"));
     let matches = command.get_matches_from(["scenario", "2", "--all", "--runs", "2"]);

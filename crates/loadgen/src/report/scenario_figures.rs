@@ -1,5 +1,7 @@
-//! The figures of a scenario: those of the thesis where it is one of its two (document 000, §5.1.2, figures 43 to 47),
-//! and the same for other scenarios and policies.
+//! Figures of a scenario.
+//!
+//! For the thesis' two scenarios they are its figures 43 to 47 (document 000, §5.1.2); other scenarios and policies
+//! have the same figures.
 
 use tenbin_simulator::Arrivals;
 
@@ -28,7 +30,7 @@ pub(super) fn mean_latency(plan: &Plan, runs: &[Run]) -> Figure {
         Some(Bar { ink: policy_ink(plan, place), is_hollow: true, value, spread: None, label })
     });
     all.bars.extend(published);
-    // Each below ours.
+    // Put each published value below ours.
     all.bars
         .sort_by_key(|bar| plan.policies.iter().enumerate().position(|(place, _)| policy_ink(plan, place) == bar.ink));
     groups.push(all);
@@ -70,7 +72,7 @@ fn group(plan: &Plan, runs: &[Run], name: &str, latency: impl Fn(&Run) -> Option
     Group { name: name.to_owned(), bars: bars.collect() }
 }
 
-/// Those of one policy, from one run of it: figures 45, 46 and 47 for the thesis' own in its second scenario.
+/// Figures of one run of a policy: figures 45, 46 and 47 for the thesis' policy in its second scenario.
 pub(super) fn of_policy(plan: &Plan, run: &Run) -> Vec<Figure> {
     [messages_per_second(plan, run), processing_time(plan, run), latency_per_message(plan, run)]
         .into_iter()
@@ -188,7 +190,7 @@ fn latency_per_message(plan: &Plan, run: &Run) -> Option<Figure> {
     ))
 }
 
-/// With the thesis' number if it is its figure, else with the policy's name.
+/// Name and title, with the thesis' number if it is its figure, else with the policy's name.
 fn named(plan: &Plan, run: &Run, number: u32, name: &str, title: &str) -> (String, String) {
     let policy = &run.policy;
     if plan.scenario.name == "2" && policy == "thesis_score" {
@@ -202,13 +204,13 @@ fn titled(number: Option<u32>, title: &str) -> String {
     number.map_or(title.to_owned(), |number| format!("Figure {number}: {title}"))
 }
 
-/// Whether there is a stable phase to speak of.
+/// Whether the run has a stable phase.
 pub(super) fn has_stable_phase(plan: &Plan) -> bool {
     let messages = u64::from(plan.scenario.messages.get());
     matches!(plan.scenario.name.as_str(), "1" | "2") && messages >= STABLE_PHASE.end
 }
 
-/// From when to when its messages are due.
+/// Start and end of the stable phase, by due time.
 fn stable_seconds(plan: &Plan) -> Option<(f64, f64)> {
     let Arrivals::Fixed(every) = plan.scenario.arrivals else { return None };
     let at = |sequence: u64| sequence as f64 * every.ms() / 1e3;
@@ -219,7 +221,7 @@ fn stable_zone(from: f64, to: f64) -> Zone {
     Zone { from, to, name: "stable phase".to_owned() }
 }
 
-/// The published policies and the default always have the same colour.
+/// Colour of a policy. The published policies and the default always have the same colour.
 fn policy_ink(plan: &Plan, place: usize) -> Ink {
     const KNOWN: [(&str, usize); 4] = [("adaptive", 0), ("round_robin", 1), ("thesis_score", 2), ("random", 6)];
     const OTHERS: [usize; 4] = [3, 4, 5, 7];
@@ -237,5 +239,5 @@ fn highest_of(shape: &Shape) -> f64 {
     }
 }
 
-/// Each has a group of bars.
+/// Maximum number of subscribers with a group of bars each.
 const SUBSCRIBERS_MAX: usize = 12;

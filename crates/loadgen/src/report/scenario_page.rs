@@ -33,7 +33,7 @@ pub(super) fn page(plan: &Plan, runs: &[Run]) -> Result<Page, LoadgenError> {
     }
     if scenario_figures::has_stable_phase(plan) {
         page.heading(&format!("Stable phase: messages {} to {}", STABLE_PHASE.start, STABLE_PHASE.end - 1));
-        // Those with published values first.
+        // Policies with published values first.
         let (published, ours) =
             shown.iter().partition::<Vec<&&Run>, _>(|run| stable_phase(&plan.scenario.name, &run.policy).is_some());
         for run in published.into_iter().chain(ours) {
@@ -41,7 +41,7 @@ pub(super) fn page(plan: &Plan, runs: &[Run]) -> Result<Page, LoadgenError> {
             page.titled_table(&table, figure);
         }
     }
-    // The proposal first, as in the thesis, which shows it alone.
+    // The thesis' policy first, as it is the only one in the thesis' figures.
     let (proposed, others): (Vec<&Run>, Vec<&Run>) = shown.into_iter().partition(|run| run.policy == "thesis_score");
     for run in proposed.into_iter().chain(others) {
         page.heading(&if plan.runs > 1 { format!("{}, run {}", run.policy, run.number) } else { run.policy.clone() });
@@ -53,7 +53,7 @@ pub(super) fn page(plan: &Plan, runs: &[Run]) -> Result<Page, LoadgenError> {
     Ok(page)
 }
 
-/// The run whose mean latency is the policy's median, or nearest to it.
+/// The run whose mean latency is nearest to the policy's median.
 fn middle_run<'a>(runs: &'a [Run], policy: &str) -> Option<&'a Run> {
     let of_policy = || runs.iter().filter(|run| run.policy == policy);
     let mean = |run: &Run| run.figures.latency.map_or(f64::INFINITY, |latency| latency.mean);

@@ -1,4 +1,4 @@
-//! The tables of a scenario, with the published values beside ours.
+//! Tables of a scenario, with published values beside ours.
 
 use super::chart::{Drawing, Figure, Grid};
 use super::html::{Cell, Table, Tone};
@@ -27,7 +27,7 @@ pub(super) fn overview(plan: &Plan, runs: &[Run]) -> Table {
     }
 }
 
-/// What became of the messages of each run, and how exact it is.
+/// Message counts of each run, and the lateness of publisher and workers.
 pub(super) fn runs(runs: &[Run]) -> Table {
     let row = |run: &Run| {
         let (totals, figures) = (run.figures.totals, &run.figures);
@@ -53,7 +53,7 @@ pub(super) fn runs(runs: &[Run]) -> Table {
     Table { head: texts(&head), rows: runs.iter().map(row).collect(), text_columns: 1 }
 }
 
-/// The stable phase of a run, with the published one beside it: tables 7 and 8. As a table and as a figure.
+/// The stable phase of a run beside the published one (tables 7 and 8), as a table and as a figure.
 pub(super) fn stable_phase_table(plan: &Plan, run: &Run) -> (Table, Figure) {
     let published = stable_phase(&plan.scenario.name, &run.policy);
     let mut rows = Vec::new();
@@ -105,8 +105,9 @@ fn figure(plan: &Plan, run: &Run, table: &Table) -> Figure {
     Figure { name, title, caption, drawing: Drawing::Grid(grid) }
 }
 
-/// What the thesis' text says of figures 43 and 44, and what is found here; `shown` has a run of each policy. `None`
-/// where not all of its policies were run.
+/// Claims of the thesis about figures 43 and 44 beside our values; `shown` has a run of each policy.
+///
+/// `None` if not all of its policies were run.
 pub(super) fn claims(plan: &Plan, shown: &[&Run]) -> Option<Table> {
     let of = |policy: &str| shown.iter().find(|run| run.policy == policy).map(|run| &run.figures);
     let (random, round_robin, proposed) = (of("random")?, of("round_robin")?, of("thesis_score")?);

@@ -1,4 +1,4 @@
-//! What of a run is drawn and not in its figures.
+//! Data of a run for figures, beyond its key figures.
 
 use std::collections::VecDeque;
 
@@ -7,20 +7,20 @@ use super::series::POINTS_MAX;
 use crate::Receipt;
 use crate::scenario::{RunFigures, RunRecord, WorkerRecord};
 
-/// The course of a run. Times are seconds since the first message was due.
+/// The course of a run. Times are in seconds since the first message was due.
 #[derive(Debug)]
 pub(super) struct RunTrace {
-    /// How long was to be published.
+    /// Planned time of publishing.
     pub(super) seconds: f64,
-    /// Latency of each message, in ms, by its number; of very many so many as can be told apart. By worker, or all in
-    /// one where there are too many.
+    /// Message number and latency in ms, reduced to distinguishable points.
+    ///
+    /// One list per worker, or one for all if there are too many workers.
     pub(super) latencies: Vec<Vec<(f64, f64)>>,
-    /// Where these lie.
+    /// Scale of the latencies.
     pub(super) latency_scale: Scale,
-    /// When each worker's t_p became what, in ms: with each report, the mean of the last five. Empty for workers that
-    /// do not report.
+    /// Time and value in ms of each worker's t_p, the mean of the last five reports; empty for workers without reports.
     pub(super) reported_ms: Vec<Vec<(f64, f64)>>,
-    /// Mean time of the messages that each worker took in each second, in ms; no number where it took none.
+    /// Mean processing time of each worker in each second, in ms; NaN if it took no message.
     pub(super) processing_ms: Vec<Vec<f64>>,
 }
 
@@ -52,8 +52,7 @@ impl RunTrace {
     }
 }
 
-/// What the broker makes of the reports (thesis §4.1.2): the mean of the last five, those that had nothing to tell
-/// included.
+/// The broker's evaluation of reports (thesis §4.1.2): the mean of the last five, empty reports included.
 fn reported_ms(worker: &WorkerRecord, start_ns: u64, seconds: f64) -> Vec<(f64, f64)> {
     let (mut last, mut before, mut course) = (VecDeque::new(), None, Vec::new());
     for &(at_ns, mean) in &worker.reports {
@@ -83,11 +82,11 @@ fn processing_ms(worker: &WorkerRecord, start_ns: u64) -> Vec<f64> {
         sums[second].0 += (taken.finished_ns - taken.taken_ns) as f64 / 1e6;
         sums[second].1 += 1;
     }
-    // 0 of 0 is no number.
+    // 0 of 0 yields NaN.
     sums.into_iter().map(|(sum, count)| sum / f64::from(count)).collect()
 }
 
-/// Times below are drawn as if they were this: ten microseconds.
+/// Shortest drawn latency: ten microseconds.
 const LEAST_MS: f64 = 0.01;
 
 /// Table 3 of the thesis.
@@ -105,7 +104,7 @@ mod tests {
         let means = [0, 0, 10, 20, 30, 40, 50];
         let reports = means.into_iter().enumerate().map(|(n, ms)| (second(n as u64), Duration::from_millis(ms)));
         let worker = WorkerRecord { reports: reports.collect(), ..WorkerRecord::default() };
-        // The first message is due in the second second: what was told before holds from there on.
+        // The first message is due at 1.5 s: earlier reports apply from there on.
         let course = reported_ms(&worker, second(1) + 500_000_000, 5.0);
         assert_eq!(
             course,

@@ -1,10 +1,11 @@
-//! Marks and titles that several pages' figures have in common.
+//! Marks and titles that the figures of several pages share.
 
 use super::chart::{Drawing, Figure, Ink, Mark, Plot, Scale, Shape, Stroke};
 use super::number;
 
-/// A line for each row of values by second, or where these are too many, their range and their median; and how to read
-/// it. What a row does not have is `missing`.
+/// A line for each row of values by second, or range and median if there are too many rows; with a caption.
+///
+/// Missing values are replaced by `missing`.
 pub(super) fn each_or_range(rows: Vec<(String, Vec<f64>)>, missing: f64) -> Option<(Vec<Mark>, String)> {
     let seconds = rows.iter().map(|(_, row)| row.len()).max().filter(|seconds| *seconds > 0)?;
     let value = |row: &[f64], second: usize| row.get(second).copied().unwrap_or(missing);
@@ -47,13 +48,13 @@ pub(super) fn steps(name: &str, ink: Ink, points: Vec<(f64, f64)>, stroke: Strok
     Mark { name: Some(name.to_owned()), ink, shape: Shape::Steps(points, stroke) }
 }
 
-/// The last value holds for as long as the others.
+/// Adds an end to the last value, so that it lasts as long as the others.
 pub(super) fn in_steps(mut points: Vec<(f64, f64)>) -> Vec<(f64, f64)> {
     points.extend(points.last().map(|(x, y)| (x + 1.0, *y)));
     points
 }
 
-/// What is to be said where fewer points are drawn than there are.
+/// Caption about reduced points; empty if all are drawn.
 pub(super) fn thinned_text(drawn: usize, all: usize) -> String {
     if drawn >= all {
         return String::new();
@@ -68,8 +69,8 @@ pub(super) fn latency_title(what: &str, scale: Scale) -> String {
     if matches!(scale, Scale::Log { .. }) { format!("{what}, ms (log scale)") } else { format!("{what}, ms") }
 }
 
-/// What is faster than this is drawn as if it were as slow: a microsecond.
+/// Shortest drawn latency: one microsecond.
 pub(super) const LEAST_MS: f64 = 1e-3;
 
-/// Dots of a figure.
+/// Maximum number of dots of a figure.
 pub(super) const POINTS_MAX: usize = 20_000;

@@ -1,4 +1,4 @@
-//! Files of `scenario slow`: figures for programs, each message, and a page.
+//! Files of `scenario slow`: figures as JSON, messages as CSV, and an HTML page.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -13,7 +13,7 @@ use super::{file_name, write_file};
 use crate::LoadgenError;
 use crate::scenario::slow::{Arrival, PHASES, SlowFigures, published};
 
-/// Writes all files; the directory is made if it is not there.
+/// Writes all files; creates the directory if needed.
 pub(crate) fn write(
     directory: &Path,
     head: &[String],
@@ -29,7 +29,7 @@ pub(crate) fn write(
     page(head, found).write(directory)
 }
 
-/// `normal-4_KiB`.
+/// Name of a size's files: `normal-4_KiB`.
 fn name(figures: &SlowFigures) -> String {
     format!("normal-{}", file_name(&figures.size.to_string()))
 }
@@ -139,5 +139,5 @@ fn course(figures: &SlowFigures) -> Option<Figure> {
     ))
 }
 
-/// In seconds.
+/// Width of a time slot, in seconds.
 const SLOT: f64 = 0.1;

@@ -1,4 +1,4 @@
-//! The tables for people, at most 100 characters wide.
+//! Printed tables, at most 100 characters wide.
 
 use std::io::{self, Write};
 
@@ -11,7 +11,7 @@ use crate::scenario::{
 };
 use crate::statistics::{Summary, median};
 
-/// What is going to run.
+/// Prints the plan.
 pub(super) fn write_plan(out: &mut dyn Write, plan: &Plan) -> io::Result<()> {
     let scenario = &plan.scenario;
     let (messages, bytes) = (plan.scenario.messages, crate::payload::Stamp::PAYLOAD_LEN);
@@ -45,7 +45,7 @@ pub(super) fn write_plan(out: &mut dyn Write, plan: &Plan) -> io::Result<()> {
     Ok(())
 }
 
-/// `2 × 25ms acknowledging on receipt, 200ms from 5s on`.
+/// Description of a kind of workers: `2 × 25ms acknowledging on receipt, 200ms from 5s on`.
 fn kind_text(plan: &Plan, kind: &WorkerKind) -> String {
     let mut text = format!("{} x {}", kind.count, kind.service);
     if kind.distribution != Default::default() {
@@ -69,7 +69,7 @@ fn kind_text(plan: &Plan, kind: &WorkerKind) -> String {
     text
 }
 
-/// One run.
+/// Prints one run.
 pub(super) fn write_run(out: &mut dyn Write, plan: &Plan, run: &Run) -> io::Result<()> {
     let figures = &run.figures;
     writeln!(out, "\n{}, run {} of {}", run.policy, run.number, plan.runs)?;
@@ -131,7 +131,7 @@ fn write_stable_phase(out: &mut dyn Write, plan: &Plan, run: &Run) -> io::Result
     Ok(())
 }
 
-/// All runs, side by side.
+/// Prints all runs side by side.
 pub(super) fn write_overview(
     out: &mut dyn Write,
     plan: &Plan,
@@ -169,7 +169,7 @@ pub(super) fn write_overview(
     Ok(())
 }
 
-/// Mean, p50, p99 and maximum, of each the middle of a policy's runs.
+/// Mean, p50, p99 and maximum, each as the median over a policy's runs.
 fn medians(runs: &[Run], policy: &str, of: fn(&RunFigures) -> Option<Summary>) -> [Option<f64>; 4] {
     let of_policy = runs.iter().filter(|run| run.policy == policy);
     let summaries: Vec<_> = of_policy.filter_map(|run| of(&run.figures)).collect();

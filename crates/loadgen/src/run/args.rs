@@ -1,4 +1,4 @@
-//! The command line of `run`, and what `compare` has in common with it.
+//! Command line of `run`, and the part of it that `compare` shares.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -23,16 +23,16 @@ pub struct RunArgs {
     #[command(flatten)]
     pub(crate) load: LoadArgs,
 
-    /// Fail, with exit code 1, where this does not hold: 'missing=0,p99<50ms'; --help lists the figures
+    /// Exit with code 1 unless these hold: 'missing=0,p99<50ms'; --help lists the figures
     #[arg(long = "assert", value_name = "EXPR,…", help_heading = "Results")]
     pub(crate) assertions: Vec<Assertions>,
 
-    /// Find the highest rate of publishing at which this holds ('p99<50ms'), nothing is missing and the rate is reached
+    /// Find the highest publishing rate at which this holds ('p99<50ms'), nothing is missing and the rate is reached
     #[arg(long, value_name = "EXPR,…", help_heading = "Results")]
     #[arg(conflicts_with_all = ["assertions", "interval", "closed", "messages", "time", "out", "junit", "record_file"])]
     pub(crate) find_rate: Option<Assertions>,
 
-    /// How long each rate is tried
+    /// Duration of the test of each rate
     #[arg(long, value_name = "TIME", help_heading = "Results", requires = "find_rate")]
     #[arg(value_parser = positive_seconds, default_value = "5s")]
     pub(crate) step: Duration,
@@ -41,24 +41,24 @@ pub struct RunArgs {
     #[arg(long, value_name = "DIR", help_heading = "Results")]
     pub(crate) out: Option<PathBuf>,
 
-    /// Keep each message, for plots and messages.csv below --out
+    /// Keep a record of each message, for plots and messages.csv in --out
     #[arg(long, help_heading = "Results", requires = "out")]
     pub(crate) records: bool,
 
-    /// Write MQTTLoader's record of sending and receiving, mqttloader_DATE-TIME.csv, into this directory
+    /// Write MQTTLoader's record of sent and received messages, mqttloader_DATE-TIME.csv, into this directory
     #[arg(long, alias = "output", value_name = "DIR", help_heading = "Results")]
     pub(crate) record_file: Option<PathBuf>,
 
-    /// Write a JUnit report: a test case for each assertion, or for each kind of fault where there is none (of which none
-    /// changes the exit code), or one with an error where the run fails
+    /// Write a JUnit report: a test case for each assertion; without assertions, one for each kind of fault (these do
+    /// not change the exit code); or one with an error if the run fails
     #[arg(long, value_name = "FILE", help_heading = "Results")]
     pub(crate) junit: Option<PathBuf>,
 
-    /// The brokers' processes, for processor time and memory [default: whoever listens there, on this machine]
+    /// The brokers' processes, for processor time and memory [default: the process that listens there, on this machine]
     #[arg(long, value_name = "[NAME=]PID,…", value_delimiter = ',', help_heading = "Results")]
     pub(crate) pid: Vec<PidArg>,
 
-    /// Set the clock by this NTP server
+    /// Adjust the clock to this NTP server
     #[arg(long, value_name = "HOST[:PORT]", help_heading = "Load")]
     pub(crate) ntp: Option<String>,
 
@@ -66,19 +66,19 @@ pub struct RunArgs {
     #[arg(long, value_name = "HOST:PORT,…", value_delimiter = ',', help_heading = "Load")]
     pub(crate) agents: Vec<String>,
 
-    /// What the agents want to hear first
+    /// Secret that the agents ask for
     #[arg(long, value_name = "SECRET", requires = "agents", help_heading = "Load")]
     pub(crate) token: Option<String>,
 
-    /// Measure this program: a sink that takes everything, in place of a broker
+    /// Measure this program itself, with a sink that accepts everything in place of a broker
     #[arg(long, conflicts_with_all = ["broker", "agents", "tls"], help_heading = "Load")]
     pub(crate) self_test: bool,
 }
 
-/// What load a run makes. What is not given here is as the `.conf` file has it, or else as MQTTLoader by default.
+/// Load options. Unset ones are taken from the `.conf` file, or else from MQTTLoader's defaults.
 #[derive(Debug, Clone, Default, Args)]
 pub struct LoadArgs {
-    /// Read MQTTLoader's configuration; what is given beside it wins
+    /// Read MQTTLoader's configuration file; command-line options override it
     #[arg(long, value_name = "FILE")]
     pub(crate) conf: Option<PathBuf>,
 
@@ -99,7 +99,7 @@ pub struct LoadArgs {
     #[arg(help_heading = "Connections")]
     pub(crate) tls: Option<bool>,
 
-    /// Certificates (PEM) of who may vouch for the broker [default: the system's]
+    /// Certificates (PEM) of the authorities that the broker's certificate must come from [default: the system's]
     #[arg(long, alias = "tls-rootca-cert", value_name = "FILE", help_heading = "Connections")]
     pub(crate) ca: Option<PathBuf>,
 
@@ -112,7 +112,7 @@ pub struct LoadArgs {
     #[arg(help_heading = "Connections", requires = "client_key")]
     pub(crate) client_cert: Vec<PathBuf>,
 
-    /// Take any certificate
+    /// Accept any certificate
     #[arg(long, help_heading = "Connections")]
     pub(crate) insecure: bool,
 
@@ -120,11 +120,11 @@ pub struct LoadArgs {
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u16), help_heading = "Connections")]
     pub(crate) keep_alive: Option<u16>,
 
-    /// Let sessions outlive their connections for so long [default: they end with them]
+    /// Keep sessions for this time after their connections end [default: sessions end with their connections]
     #[arg(long, value_name = "TIME", value_parser = positive_seconds, help_heading = "Connections")]
     pub(crate) session_expiry: Option<Duration>,
 
-    /// Start of all Client Identifiers [default: tenbin-XXXX, another one in each run]
+    /// Prefix of all Client Identifiers [default: tenbin-XXXX, different in each run]
     #[arg(long, value_name = "PREFIX", help_heading = "Connections")]
     pub(crate) client_id: Option<String>,
 
@@ -136,15 +136,16 @@ pub struct LoadArgs {
     #[arg(long, value_name = "0|1|2", value_parser = qos, requires = "will", help_heading = "Connections")]
     pub(crate) will_qos: Option<u8>,
 
-    /// Hold so many connections that do nothing but be there
+    /// Hold this many idle connections
     #[arg(long, value_name = "N", help_heading = "Connections")]
     pub(crate) conns: Option<u32>,
 
-    /// Open so many of them a second [default: as fast as it goes]
+    /// Open this many idle connections a second [default: as fast as possible]
     #[arg(long, value_name = "N/S", value_parser = positive_number, requires = "conns", help_heading = "Connections")]
     pub(crate) rate: Option<f64>,
 
-    /// Cut a connection of publishers, subscribers or idle, in turns, every so often; it stays away for so long
+    /// Cut connections of publishers, subscribers or idle clients, one in turn every EVERY; its client stays away for
+    /// AWAY
     #[arg(long, value_name = "WHOSE:EVERY[/AWAY]", value_parser = cuts, help_heading = "Connections")]
     pub(crate) cut: Option<Cuts>,
 
@@ -169,20 +170,19 @@ pub struct LoadArgs {
     #[arg(long, value_name = "TOPIC", help_heading = "Publishers")]
     pub(crate) topic: Option<String>,
 
-    /// Topics that each publisher goes round [default: 1]
+    /// Topics that each publisher rotates over [default: 1]
     #[arg(long, value_name = "N", help_heading = "Publishers", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) topics: Option<u32>,
 
-    /// Bytes of a payload; below 20 a message says no more than its time [default: 20]
+    /// Payload size; below 20 bytes a message carries only its time [default: 20]
     #[arg(long, value_name = "BYTES", help_heading = "Publishers", value_parser = clap::value_parser!(u32).range(8..))]
     pub(crate) payload: Option<u32>,
 
-    /// Messages of each publisher [default: 100; as many as the time allows with --time, --publish-rate or
-    /// --closed]
+    /// Messages of each publisher [default: 100; as many as the time allows with --time, --publish-rate or --closed]
     #[arg(long, alias = "num-messages", value_name = "N", help_heading = "Publishers")]
     pub(crate) messages: Option<u64>,
 
-    /// Time between two messages of a publisher; 0: as fast as the socket takes them [default: 0]
+    /// Time between two messages of a publisher; 0: as fast as the socket accepts them [default: 0]
     #[arg(long, value_name = "TIME", value_parser = duration, help_heading = "Publishers")]
     #[arg(conflicts_with_all = ["publish_rate", "closed"])]
     pub(crate) interval: Option<Duration>,
@@ -192,7 +192,7 @@ pub struct LoadArgs {
     #[arg(conflicts_with = "closed")]
     pub(crate) publish_rate: Option<f64>,
 
-    /// As fast as it goes with at most so many deliveries outstanding: 20000, or as given
+    /// Publish as fast as possible with at most this many deliveries outstanding: 20000, or as given
     #[arg(long, value_name = "WINDOW", num_args = 0..=1, require_equals = true, default_missing_value = "20000")]
     #[arg(help_heading = "Publishers", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) closed: Option<u64>,
@@ -201,7 +201,7 @@ pub struct LoadArgs {
     #[arg(long, value_name = "N", help_heading = "Publishers", value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) in_flight: Option<u16>,
 
-    /// Subscribing connections; of each share group, or each filter, where there are several [default: 1]
+    /// Subscribing connections; per share group or filter if there are several [default: 1]
     #[arg(long, alias = "num-subscribers", value_name = "N", help_heading = "Subscribers")]
     pub(crate) subscribers: Option<u32>,
 
@@ -209,22 +209,23 @@ pub struct LoadArgs {
     #[arg(long, alias = "qos-subscriber", value_name = "0|1|2", value_parser = qos, help_heading = "Subscribers")]
     pub(crate) subscriber_qos: Option<u8>,
 
-    /// The subscribers form a share group, or several: each of these gets each message once [default group: mqttload]
+    /// The subscribers form a share group, or several: each group gets each message once [default group: mqttload]
     #[arg(long, alias = "shared-subscription", value_name = "GROUP,…", value_delimiter = ',', num_args = 0..=1)]
     #[arg(require_equals = true, default_missing_value = super::planning::GROUP, help_heading = "Subscribers")]
     pub(crate) shared: Option<Vec<String>>,
 
-    /// Topic Filters, each with subscribers of its own; may have wildcards and {subscriber} [default: what matches --topic]
+    /// Topic Filters, each with its own subscribers; may have wildcards and {subscriber} [default: a filter that
+    /// matches --topic]
     #[arg(long, value_name = "FILTER", help_heading = "Subscribers")]
     pub(crate) filter: Vec<String>,
 
-    /// The last subscriber, of each group or filter, reads no more than so many messages a second; what it has not got
-    /// within the subscriber timeout when all is published is lost
+    /// The last subscriber of each group or filter reads at most this many messages a second; messages that it has not
+    /// read within the subscriber timeout after publishing count as lost
     #[arg(long, value_name = "MSG/S", value_parser = positive_number, help_heading = "Subscribers")]
     #[arg(conflicts_with = "service")]
     pub(crate) slow: Option<f64>,
 
-    /// The subscribers are simulated workers. Time of a message, or of each worker in turn: 25ms, exp:25ms,
+    /// The subscribers are simulated workers. Time per message, or of each worker in turn: 25ms, exp:25ms,
     /// pareto:25ms:1.5, jitter:25ms:0.2, step:25ms:200ms:5s (from 5 s on), pause:25ms:5s:2s (at 5 s, for 2 s)
     #[arg(long, value_name = "SERVICE,…", value_delimiter = ',', value_parser = service, help_heading = "Subscribers")]
     pub(crate) service: Vec<Service>,
@@ -234,7 +235,7 @@ pub struct LoadArgs {
     #[arg(value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) parallelism: Option<u16>,
 
-    /// How the workers report their load; not every broker takes it [default: none]
+    /// How the workers report their load; not every broker supports it [default: none]
     #[arg(long, value_name = "CARRIER", requires = "service", help_heading = "Subscribers")]
     pub(crate) reports: Option<Reports>,
 
@@ -243,23 +244,23 @@ pub struct LoadArgs {
     #[arg(help_heading = "Subscribers")]
     pub(crate) report_interval: Option<Duration>,
 
-    /// Publishing ends after this time at the latest; what is on its way then is waited for [default: 60s]
+    /// Publishing ends after this time at the latest; the run then waits for messages under way [default: 60s]
     #[arg(long, alias = "exec-time", value_name = "TIME", value_parser = positive_seconds, help_heading = "Load")]
     pub(crate) time: Option<Duration>,
 
-    /// Whole seconds at the beginning that figures leave out [default: 0]
+    /// Whole seconds at the beginning to leave out of the figures [default: 0]
     #[arg(long, value_name = "SECONDS", value_parser = whole_seconds, help_heading = "Load")]
     pub(crate) ramp_up: Option<u32>,
 
-    /// Whole seconds at the end that figures leave out [default: 0]
+    /// Whole seconds at the end to leave out of the figures [default: 0]
     #[arg(long, value_name = "SECONDS", value_parser = whole_seconds, help_heading = "Load")]
     pub(crate) ramp_down: Option<u32>,
 
-    /// When all is published: end when nothing has come for so long [default: 5s]
+    /// After publishing, end when nothing has arrived for this time [default: 5s]
     #[arg(long, value_name = "TIME", value_parser = positive_seconds, help_heading = "Load")]
     pub(crate) subscriber_timeout: Option<Duration>,
 
-    /// Threads: 1 for all connections, 2 for publishers and subscribers apart, or more [default: 2]
+    /// Threads: 1 for all connections, 2 to separate publishers from subscribers, or more [default: 2]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64), help_heading = "Load")]
     pub(crate) threads: Option<u16>,
 }

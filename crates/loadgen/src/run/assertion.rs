@@ -1,4 +1,4 @@
-//! What a run has to come out as: `lost=0,p99<50ms`.
+//! Assertions on the outcome of a run: `lost=0,p99<50ms`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,11 +6,11 @@ use std::str::FromStr;
 use super::Outcome;
 use super::figure::{FIGURES, Figure, Unit};
 
-/// Terms that all have to hold.
+/// Assertions that all have to hold.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Assertions(pub(crate) Vec<Assertion>);
 
-/// One of them.
+/// A comparison of a figure with a bound.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Assertion {
     figure: &'static Figure,
@@ -29,11 +29,11 @@ enum Relation {
     AtLeast,
 }
 
-/// An assertion and what the run made of it.
+/// An assertion and its result.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Check {
     pub(crate) assertion: Assertion,
-    /// `None` where the run does not say: a latency when nothing has arrived.
+    /// `None` if the run has no such value, as a latency without arrivals.
     pub(crate) value: Option<f64>,
     pub(crate) holds: bool,
 }
@@ -45,12 +45,12 @@ impl Assertions {
 }
 
 impl Assertion {
-    /// `name` has to be `bound`.
+    /// The assertion that `figure` equals `bound`.
     pub(crate) fn equal(figure: &'static Figure, bound: f64) -> Self {
         Self { figure, relation: Relation::Equal, bound }
     }
 
-    /// What is not known does not hold.
+    /// Evaluates the assertion. It fails if the figure is unknown.
     pub(crate) fn check(self, outcome: &Outcome) -> Check {
         let value = (self.figure.of)(outcome);
         let holds = value.is_some_and(|value| match self.relation {
@@ -120,7 +120,7 @@ impl fmt::Display for Relation {
     }
 }
 
-/// What `--help` says of figures.
+/// Help text that lists all figures.
 pub(crate) fn help() -> String {
     let mut help = "Figures that --assert and --find-rate know, with = != < <= > >=:\n".to_owned();
     for figure in FIGURES {
@@ -134,7 +134,7 @@ pub(crate) fn help() -> String {
     help
 }
 
-/// The longer ones first; of two signs for the same the one that is printed last.
+/// Longer signs first for parsing; of two signs for one relation, the last is printed.
 const RELATIONS: [(&str, Relation); 7] = [
     ("<=", Relation::AtMost),
     (">=", Relation::AtLeast),
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_does_not_hold() {
+    fn unknown_latency_fails_every_assertion() {
         let outcome = Outcome { latency: None, ..sample::outcome() };
         for text in ["p99<50ms", "p99>=0ms", "p99!=1ms"] {
             let checks = text.parse::<Assertions>().unwrap().check(&outcome);
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_run_cannot_see_does_not_hold() {
+    fn figures_that_a_run_cannot_know_fail_assertions() {
         let value = |outcome: &Outcome, text: &str| text.parse::<Assertions>().unwrap().check(outcome)[0].value;
         let mut outcome = sample::outcome();
         outcome.verdict.exact = false;
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_missing_only_where_all_was_taken_and_has_come() {
+    fn missing_counts_lost_unacknowledged_and_refused() {
         let holds = |outcome: &Outcome, text: &str| text.parse::<Assertions>().unwrap().check(outcome)[0].holds;
         let mut whole = sample::outcome();
         whole.verdict.lost = 0;

@@ -9,19 +9,19 @@ use super::execute::ExecuteOptions;
 use super::{Broker, Layout, Part, Plan};
 use crate::LoadgenError;
 
-/// All clients of a run, connected, wherever they are.
+/// All connected clients of a run, in this process or at agents.
 pub(super) enum Clients {
     /// In this process.
     Here(Engine),
-    /// In other processes. The addresses of each broker, as this machine knows them, are for its process, which may be
-    /// here.
+    /// In other processes. The addresses of each broker, as this machine resolves them, help to find its process.
     AtAgents(Agents, Vec<Vec<SocketAddr>>),
 }
 
 impl Clients {
-    /// Connects all of them.
+    /// Connects all clients.
     ///
     /// # Errors
+    ///
     /// As [`Engine::prepare`] and [`Agents::prepare`].
     pub(super) async fn prepare(
         plan: &Plan,
@@ -40,7 +40,7 @@ impl Clients {
         Ok(Self::AtAgents(agents, addresses))
     }
 
-    /// All addresses of a broker, if this machine knows it.
+    /// All addresses of a broker; none if this machine cannot resolve its name.
     pub(super) fn addresses(&self, broker: usize) -> &[SocketAddr] {
         match self {
             Self::Here(engine) => engine.addresses(broker),
@@ -48,7 +48,7 @@ impl Clients {
         }
     }
 
-    /// From the word to start to the start, so that all threads are awake, and all agents have heard it.
+    /// Time from the start command to the start, so that all threads are awake and all agents have received it.
     pub(super) fn lead(&self) -> Duration {
         match self {
             Self::Here(_) => Duration::from_millis(20),
@@ -56,9 +56,10 @@ impl Clients {
         }
     }
 
-    /// Second 0 of the run is when the clock shows `start_ns`.
+    /// Sets second 0 of the run to `start_ns` of the run's clock.
     ///
     /// # Errors
+    ///
     /// An agent is lost.
     pub(super) async fn start(&mut self, start_ns: u64) -> Result<(), LoadgenError> {
         match self {
@@ -70,10 +71,11 @@ impl Clients {
         }
     }
 
-    /// How far all of them are together.
+    /// Progress of all clients together.
     ///
     /// # Errors
-    /// A connection that was lost although nobody cut it; an agent is lost.
+    ///
+    /// A connection was lost without a cut; an agent is lost.
     pub(super) async fn status(&mut self) -> Result<Status, LoadgenError> {
         match self {
             Self::Here(engine) => engine.take_failure().map_or_else(|| Ok(engine.status()), Err),
@@ -81,9 +83,10 @@ impl Clients {
         }
     }
 
-    /// Publishers send what they have begun and nothing new.
+    /// Stops publishing: publishers finish begun messages and start no new ones.
     ///
     /// # Errors
+    ///
     /// An agent is lost.
     pub(super) async fn stop_publishing(&mut self) -> Result<(), LoadgenError> {
         match self {
@@ -95,9 +98,10 @@ impl Clients {
         }
     }
 
-    /// Closes all connections; what was recorded, and what is to be known of it.
+    /// Closes all connections; returns the results and notes on them.
     ///
     /// # Errors
+    ///
     /// As [`Clients::status`].
     pub(super) async fn finish(self) -> Result<(Part, Vec<String>), LoadgenError> {
         match self {
@@ -107,7 +111,7 @@ impl Clients {
     }
 }
 
-/// None where this machine does not know the name: its agents do.
+/// Addresses of a broker; none if only the agents can resolve its name.
 async fn addresses_of(broker: &Broker) -> Vec<SocketAddr> {
     tokio::net::lookup_host((broker.host.as_str(), broker.port)).await.map(Iterator::collect).unwrap_or_default()
 }

@@ -1,9 +1,9 @@
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// The clock of a run: nanoseconds since 1970-01-01 UTC, as the controller has them.
+/// The clock of a run: nanoseconds since 1970-01-01 UTC, by the controller's clock.
 ///
-/// It follows the monotonic clock from the moment it was made, so that a step of the system's clock in the middle of a
-/// run moves no latency. An agent's is set right by what it lies behind or ahead of the controller's.
+/// It follows the monotonic clock from its creation on, so that a step of the system clock during a run changes no
+/// latency. An agent's clock is moved by its offset from the controller's.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RunClock {
     origin: Instant,
@@ -11,7 +11,7 @@ pub(crate) struct RunClock {
 }
 
 impl RunClock {
-    /// The system's clock, moved by `offset_ns`.
+    /// The system clock, moved by `offset_ns`.
     pub(crate) fn new(offset_ns: i64) -> Self {
         let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Self { origin: Instant::now(), origin_unix_ns: (unix.as_nanos() as u64).saturating_add_signed(offset_ns) }
@@ -26,7 +26,7 @@ impl RunClock {
         self.at_ns(Instant::now())
     }
 
-    /// What it shows, or showed, at `instant`.
+    /// Time that the clock shows at `instant`.
     pub(crate) fn at_ns(&self, instant: Instant) -> u64 {
         match instant.checked_duration_since(self.origin) {
             Some(after) => self.origin_unix_ns + after.as_nanos() as u64,
@@ -34,7 +34,7 @@ impl RunClock {
         }
     }
 
-    /// When it shows `unix_ns`; the clock's first moment for what was before it.
+    /// Instant at which the clock shows `unix_ns`; at the earliest, the clock's creation.
     pub(crate) fn instant(&self, unix_ns: u64) -> Instant {
         self.origin + Duration::from_nanos(unix_ns.saturating_sub(self.origin_unix_ns))
     }

@@ -17,14 +17,14 @@ use crate::report::write_run_report;
 use crate::saturate::{self, Search};
 use crate::target::{RunningBroker, TargetArg, TargetList};
 
-/// Makes the load that the arguments ask for and reports what came of it.
+/// Runs the load of the arguments and reports the outcome.
 pub(crate) async fn run(args: RunArgs, out: &mut dyn Write) -> Result<(), LoadgenError> {
     match unless_interrupted(measure(&args, out)).await {
         Ok(Some(measured)) => report(&args, &measured, out),
         Ok(None) => Ok(()),
         Err(error) => {
             if let Some(path) = &args.junit {
-                // What became of the run says more than what became of its report.
+                // The error of the run matters more than an error of its report.
                 let _ = write_junit(path, |file| junit::write_error(file, &error));
             }
             Err(error)
@@ -32,13 +32,13 @@ pub(crate) async fn run(args: RunArgs, out: &mut dyn Write) -> Result<(), Loadge
     }
 }
 
-/// A run that is over, and where its record goes.
+/// A completed run, and the directory for its record.
 struct Measured {
     finished: Finished,
     record_directory: Option<PathBuf>,
 }
 
-/// `None` where there is nothing more to be said: of a self-test and of a search.
+/// Runs the load; `None` after a self-test or a rate search, which print their own results.
 async fn measure(args: &RunArgs, out: &mut dyn Write) -> Result<Option<Measured>, LoadgenError> {
     if args.self_test {
         return self_test(out).await.map(|()| None);
@@ -60,7 +60,7 @@ async fn measure(args: &RunArgs, out: &mut dyn Write) -> Result<Option<Measured>
     Ok(Some(Measured { finished, record_directory }))
 }
 
-/// Whatever cannot be written, the rest is.
+/// Writes all outputs; a failed one does not prevent the others.
 fn report(args: &RunArgs, measured: &Measured, out: &mut dyn Write) -> Result<(), LoadgenError> {
     let Measured { finished, record_directory } = measured;
     let printed = summary::write(out, &finished.outcome).map_err(LoadgenError::Print);
@@ -69,7 +69,7 @@ fn report(args: &RunArgs, measured: &Measured, out: &mut dyn Write) -> Result<()
     printed.and(written).and(judged)
 }
 
-/// Those of the arguments, else that of the file, else one on this machine; started if they are to be.
+/// Brokers of the arguments, else of the file, else the one on this machine; starts those to be started.
 async fn brokers(args: &RunArgs, conf: &Conf) -> Result<Vec<RunningBroker>, LoadgenError> {
     let targets = match (&args.broker, &conf.broker) {
         (Some(TargetList(targets)), _) => targets.clone(),
@@ -118,7 +118,8 @@ async fn find_rate(
         let means = Means { title: format!("{rate} msg/s: "), ..means.clone() };
         let (latency, faults) = match perform(&plan, brokers, &means, &mut Progress::new()).await {
             Ok(Finished { outcome, .. }) => (outcome.latency, saturate::faults(&outcome, rate, args.step, bound)),
-            // A broker may drop whom it cannot keep up with; one of ours that has ended is another error.
+            // A broker may drop clients that it cannot keep up with. If a broker that we started has ended, that is
+            // another error.
             Err(error @ LoadgenError::ConnectionLost { .. }) => (None, vec![error.to_string()]),
             Err(error) => return Err(error),
         };
@@ -139,10 +140,11 @@ fn write_files(args: &RunArgs, record_directory: Option<&Path>, finished: &Finis
     Ok(())
 }
 
-/// Says what became of the assertions, in the JUnit report and here.
+/// Prints the results of the assertions and writes the JUnit report.
 ///
 /// # Errors
-/// One of them failed.
+///
+/// An assertion failed.
 fn judge(args: &RunArgs, outcome: &Outcome, out: &mut dyn Write) -> Result<(), LoadgenError> {
     let checks: Vec<Check> = args.assertions.iter().flat_map(|assertions| assertions.check(outcome)).collect();
     if let Some(path) = &args.junit {

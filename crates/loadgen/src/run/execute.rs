@@ -1,4 +1,4 @@
-//! One run, from the first connection to its outcome.
+//! Execution of one run, from the first connection to its outcome.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -16,53 +16,53 @@ use super::{BrokerUsage, Layout, MessageRecord, Outcome, Part, Plan, PublishReco
 use crate::LoadgenError;
 use crate::progress::Progress;
 
-/// What a plan leaves open, because it is about this machine.
+/// Settings of a run that depend on this machine.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ExecuteOptions {
-    /// Processes of the brokers, in the plan's order. One that is not given is looked for by the port it listens at.
+    /// Processes of the brokers, in the plan's order. A missing one is found by the port it listens on.
     pub(crate) pids: Vec<Option<u32>>,
-    /// Where agents listen that have all the clients; none for a run of this process.
+    /// Addresses of the agents that have all clients; empty for a run in this process.
     pub(crate) agents: Vec<String>,
-    /// What agents want to know.
+    /// Secret that the agents ask for.
     pub(crate) token: Option<String>,
-    /// The NTP server that the clock is set by, if any.
+    /// NTP server to adjust the clock to.
     pub(crate) ntp: Option<String>,
-    /// What the live line begins with.
+    /// Prefix of the progress line.
     pub(crate) title: String,
-    /// Further times at which to look at everything, from the start of the run; see [`Execution::between`].
+    /// Additional times for samples, from the start of the run; see [`Execution::between`].
     pub(crate) looks: Vec<Duration>,
 }
 
-/// A run that is over.
+/// A completed run.
 #[derive(Debug)]
 pub(crate) struct Execution {
     pub(crate) outcome: Outcome,
-    /// How far clients were at the end.
+    /// Progress of the clients at the end.
     pub(crate) status: Status,
-    /// Each arrival and each published message, in order, where [`Plan::records`] asks for them.
+    /// Each arrival and each published message, in order, if [`Plan::records`] asks for them.
     pub(crate) arrivals: Vec<MessageRecord>,
     pub(crate) departures: Vec<PublishRecord>,
     samples: Vec<Sample>,
 }
 
-/// What happened between two looks at a run.
+/// Changes between two samples of a run.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Between {
     pub(crate) seconds: f64,
     /// Arrivals.
     pub(crate) received: u64,
-    /// Of each broker, where its process is known.
+    /// For each broker, if its process is known.
     pub(crate) cpu_seconds: Vec<Option<f64>>,
-    /// Of each broker at the second look.
+    /// For each broker, at the second sample.
     pub(crate) resident_kib: Vec<Option<u64>>,
     /// The busiest driver thread's share of the time.
     pub(crate) busiest: f64,
 }
 
-/// A look at everything.
+/// Progress and usage at one time.
 #[derive(Debug, Clone)]
 struct Sample {
-    /// From the start of the run.
+    /// Time since the start of the run.
     at: Duration,
     status: Status,
     brokers: Vec<Option<Usage>>,
@@ -71,8 +71,9 @@ struct Sample {
 /// Runs `plan` with all its clients in this process, or at agents.
 ///
 /// # Errors
-/// A plan that cannot be run, a broker that cannot be reached, a connection that is lost although nobody cut it; an agent
-/// that refuses or is lost, an NTP server that does not tell the time.
+///
+/// The plan cannot be run, a broker cannot be reached, or a connection is lost without a cut. An agent refuses or is
+/// lost. The NTP server gives no time.
 pub(crate) async fn execute(
     plan: &Plan,
     options: &ExecuteOptions,
@@ -81,16 +82,17 @@ pub(crate) async fn execute(
     execute_closely(plan, options, progress).await.map(|execution| execution.outcome)
 }
 
-/// Runs `plan` with all its clients in this process, on a runtime of its own, without a live line.
+/// Runs `plan` with all its clients in this process, on a runtime of its own, without a progress line.
 ///
 /// # Errors
-/// A plan that cannot be run, a broker that cannot be reached, a connection that is lost although nobody cut it.
+///
+/// The plan cannot be run, a broker cannot be reached, or a connection is lost without a cut.
 pub fn run_plan(plan: &Plan) -> Result<Outcome, LoadgenError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(LoadgenError::Runtime)?;
     runtime.block_on(execute(plan, &ExecuteOptions::default(), &mut Progress::silent()))
 }
 
-/// As [`execute`], with all that was seen.
+/// As [`execute`], with samples and records.
 pub(crate) async fn execute_closely(
     plan: &Plan,
     options: &ExecuteOptions,
@@ -112,7 +114,7 @@ pub(crate) async fn execute_closely(
     }
     outcome.notes = note.into_iter().chain(notes).collect();
     let counted = outcome.received.seconds_range();
-    // Where no messages come, as with idle connections alone, all of it counts.
+    // Without messages, as with idle connections alone, the whole run counts.
     let end = if counted.is_empty() { Duration::MAX } else { seconds(counted.end) };
     if let Some(between) = between(&samples, seconds(counted.start), end) {
         outcome.broker_usage = broker_usage(plan, &outcome, &between, &samples, &pids);
@@ -122,7 +124,7 @@ pub(crate) async fn execute_closely(
     Ok(Execution { outcome, status, arrivals, departures, samples })
 }
 
-/// The system's clock, or one that an NTP server has set right, and what is to be known of that.
+/// The system clock, or one adjusted to an NTP server with a note on its offset.
 async fn clock(options: &ExecuteOptions) -> Result<(RunClock, Option<String>), LoadgenError> {
     let clock = RunClock::new(0);
     let Some(server) = &options.ntp else { return Ok((clock, None)) };
@@ -131,13 +133,13 @@ async fn clock(options: &ExecuteOptions) -> Result<(RunClock, Option<String>), L
 }
 
 impl Execution {
-    /// What happened between two times of the run, as near to them as was looked; `None` where there were no two looks.
+    /// Changes between the samples nearest to two times of the run; `None` if there are not two samples.
     pub(crate) fn between(&self, from: Duration, to: Duration) -> Option<Between> {
         between(&self.samples, from, to)
     }
 }
 
-/// A run that has been watched to its end.
+/// Results of watching a run to its end.
 struct Watched {
     part: Part,
     status: Status,
@@ -187,7 +189,7 @@ async fn watch(
     Ok(Watched { part, status, samples: samples.taken, pids: samples.pids, notes })
 }
 
-/// Looks at a run at each full second, and at some times more.
+/// Samples of a run, at each full second and at additional times.
 struct Samples {
     pids: Vec<Option<u32>>,
     looks: Vec<Duration>,
@@ -215,7 +217,7 @@ impl Samples {
         self.taken.push(Sample { at, status: status.clone(), brokers });
     }
 
-    /// Of the time since the last sample that is half a second old.
+    /// Progress line, with rates since the last sample that is at least half a second old.
     fn live_line(&self, status: &Status, at: Duration) -> String {
         let old = |sample: &&Sample| at.saturating_sub(sample.at) >= Duration::from_millis(500);
         let (since, published, received) = self
@@ -285,7 +287,7 @@ fn note_of_busy_threads(busiest: f64) -> Option<String> {
     })
 }
 
-/// As given, or whoever listens at one of the broker's addresses.
+/// The given process, or the one that listens at one of the broker's addresses.
 fn pid_of(options: &ExecuteOptions, broker: usize, addresses: &[SocketAddr]) -> Option<u32> {
     options.pids.get(broker).copied().flatten().or_else(|| listener_at(addresses))
 }
@@ -299,10 +301,10 @@ fn seconds(count: usize) -> Duration {
     Duration::from_secs(count as u64)
 }
 
-/// From one look at a run to the next.
+/// Interval between two checks of a run.
 const TICK: Duration = Duration::from_millis(10);
 
-/// Of its time, a thread that has no more to give.
+/// Share of its time from which on a thread counts as saturated.
 const BUSY: f64 = 0.95;
 
 #[cfg(test)]
@@ -316,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn what_happened_between_two_times_is_told_by_the_looks_nearest_to_them() {
+    fn between_uses_the_samples_nearest_to_the_times() {
         let samples = [
             sample(0, 0, 1.0, [0, 0]),
             sample(1_001, 100, 1.5, [100, 900]),

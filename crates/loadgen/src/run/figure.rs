@@ -1,4 +1,4 @@
-//! Figures of a run that assertions and comparisons name.
+//! Figures of a run, which assertions and comparisons refer to by name.
 
 use super::{Latency, Outcome, Verdict};
 
@@ -6,19 +6,19 @@ use super::{Latency, Outcome, Verdict};
 #[derive(Debug)]
 pub(crate) struct Figure {
     pub(crate) name: &'static str,
-    /// What `--help` says of it.
+    /// Description in `--help`.
     pub(crate) what: &'static str,
     pub(crate) unit: Unit,
-    /// `None` where the run does not say.
+    /// Value of the figure; `None` if the run has none.
     pub(crate) of: fn(&Outcome) -> Option<f64>,
 }
 
-/// What a figure counts in.
+/// Unit of a figure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Unit {
     /// A plain number.
     Number,
-    /// Given and shown with a unit.
+    /// Parsed and printed with a unit.
     Milliseconds,
 }
 
@@ -29,12 +29,12 @@ impl Figure {
     }
 }
 
-/// All figures of a run by name, for programs; `null` where the run does not say.
+/// All figures of a run by name, for JSON; `null` if the run has no such value.
 pub(crate) fn values(outcome: &Outcome) -> serde_json::Map<String, serde_json::Value> {
     FIGURES.iter().map(|figure| (figure.name.to_owned(), (figure.of)(outcome).into())).collect()
 }
 
-/// A name is what it is known by.
+/// Figures with the same name are equal.
 impl PartialEq for Figure {
     fn eq(&self, other: &Self) -> bool {
         self.name == other.name
@@ -42,7 +42,7 @@ impl PartialEq for Figure {
 }
 
 impl Unit {
-    /// `61.2 ms`, `1000`.
+    /// Formats a value: `61.2 ms`, `1000`.
     pub(crate) fn text(self, value: f64) -> String {
         let number = format!("{value:.3}");
         let number = number.trim_end_matches('0').trim_end_matches('.');
@@ -52,7 +52,7 @@ impl Unit {
         }
     }
 
-    /// The reverse; a latency may also be in `us` and `s`.
+    /// Parses a value; a latency may also be in `us` and `s`.
     pub(crate) fn parse(self, text: &str) -> Result<f64, String> {
         let number = |number: &str| number.trim_end().parse::<f64>().ok().filter(|value| value.is_finite());
         let value = match self {
@@ -89,22 +89,22 @@ fn connect(outcome: &Outcome, of: fn(&Latency) -> f64) -> Option<f64> {
     outcome.connects.as_ref().map(of)
 }
 
-/// Of the verdict, which there is none of where others publish.
+/// A count of the verdict; `None` without publishers.
 fn judged(outcome: &Outcome, of: fn(&Verdict) -> u64) -> Option<f64> {
     (outcome.plan.publishers.count > 0).then(|| of(&outcome.verdict) as f64)
 }
 
-/// Of the verdict, where payloads say which message they are.
+/// A count of the verdict; `None` if payloads do not identify messages.
 fn told_apart(outcome: &Outcome, of: fn(&Verdict) -> u64) -> Option<f64> {
     if outcome.verdict.exact { judged(outcome, of) } else { None }
 }
 
-/// Of the audience whose messages wait longest.
+/// Waiting time of the audience whose messages wait longest.
 fn waiting(outcome: &Outcome, of: fn(&Latency) -> f64) -> Option<f64> {
     outcome.audiences.iter().filter_map(|audience| audience.waiting.as_ref().map(of)).reduce(f64::max)
 }
 
-/// The smallest of what is known.
+/// The smallest of the known values.
 fn least(values: impl Iterator<Item = Option<f64>>) -> Option<f64> {
     values.flatten().reduce(f64::min)
 }

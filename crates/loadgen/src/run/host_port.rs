@@ -1,4 +1,4 @@
-/// `text` with `port`, unless it names one: `host`, `host:1883`, `::1`, `[::1]`, `[::1]:1883`.
+/// Appends `port` to `text` unless it has one: `host`, `host:1883`, `::1`, `[::1]`, `[::1]:1883`.
 pub(crate) fn with_port(text: &str, port: u16) -> String {
     let has_port = match text.rsplit_once(':') {
         Some((host, number)) => number.parse::<u16>().is_ok() && (!host.contains(':') || host.ends_with(']')),
@@ -6,7 +6,7 @@ pub(crate) fn with_port(text: &str, port: u16) -> String {
     };
     match text {
         text if has_port => text.to_owned(),
-        // An IPv6 address has colons of its own.
+        // An IPv6 address contains colons itself.
         text if text.contains(':') && !text.starts_with('[') => format!("[{text}]:{port}"),
         text => format!("{text}:{port}"),
     }

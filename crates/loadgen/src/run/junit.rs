@@ -1,4 +1,4 @@
-//! A JUnit report, for servers that build and test.
+//! JUnit report, for CI servers.
 
 use std::io::{self, Write};
 
@@ -7,7 +7,7 @@ use super::assertion::{Assertion, Check};
 use super::figure::Figure;
 use crate::LoadgenError;
 
-/// Writes a test case for each of `checks`, or for each kind of fault that the run can see where there are none.
+/// Writes a test case for each of `checks`; without any, one for each kind of fault that the run can detect.
 pub(crate) fn write(out: &mut dyn Write, outcome: &Outcome, checks: &[Check]) -> io::Result<()> {
     let of_verdict;
     let checks = match checks {
@@ -49,7 +49,7 @@ pub(crate) fn write(out: &mut dyn Write, outcome: &Outcome, checks: &[Check]) ->
     writeln!(out, "  </testsuite>\n</testsuites>")
 }
 
-/// Writes a single test case for a run of which nothing came but `error`.
+/// Writes a single test case for a run that ended with `error`.
 pub(crate) fn write_error(out: &mut dyn Write, error: &LoadgenError) -> io::Result<()> {
     let error = Escaped(&error.to_string()).to_string();
     writeln!(out, r#"<?xml version="1.0" encoding="UTF-8"?>"#)?;
@@ -60,7 +60,7 @@ pub(crate) fn write_error(out: &mut dyn Write, error: &LoadgenError) -> io::Resu
     writeln!(out, "    </testcase>\n  </testsuite>\n</testsuites>")
 }
 
-/// Nothing of what a broker must not do: above QoS 0 it may deliver again, but has to say so.
+/// Assertions that a broker made no fault. At QoS 1 and 2 it may deliver a message again, but with the DUP flag.
 fn faults(outcome: &Outcome) -> impl Iterator<Item = Assertion> {
     let ours = if outcome.gives_messages_up() { None } else { Some("unacknowledged") };
     FAULTS
@@ -72,13 +72,13 @@ fn faults(outcome: &Outcome) -> impl Iterator<Item = Assertion> {
 const FAULTS: [&str; 8] =
     ["lost", "duplicated_unmarked", "to_another_member", "out_of_order", "foreign", "wrong", "not_taken", "unsent"];
 
-/// `loadgen.run.BROKER`; a dot would begin another package.
+/// `loadgen.run.BROKER`, without dots in the broker's name, which would begin another package.
 fn class_name(outcome: &Outcome) -> String {
     let names: Vec<_> = outcome.plan.brokers.iter().map(|broker| broker.name.replace('.', "_")).collect();
     format!("loadgen.run.{}", names.join("+"))
 }
 
-/// Text of an element or of an attribute in double quotes. What XML 1.0 cannot say is left out.
+/// Text of an element or of an attribute in double quotes, without characters that XML 1.0 forbids.
 struct Escaped<'a>(&'a str);
 
 impl std::fmt::Display for Escaped<'_> {
@@ -89,7 +89,7 @@ impl std::fmt::Display for Escaped<'_> {
                 '<' => f.write_str("&lt;")?,
                 '>' => f.write_str("&gt;")?,
                 '"' => f.write_str("&quot;")?,
-                // In an attribute they would be read as spaces.
+                // In an attribute, parsers would read these as spaces.
                 '\n' => f.write_str("&#10;")?,
                 '\t' => f.write_str("&#9;")?,
                 '\u{fffe}' | '\u{ffff}' => {}
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn without_assertions_each_kind_of_fault_is_one() {
+    fn each_fault_kind_is_a_test_case_without_assertions() {
         let text = report(&sample::outcome(), "");
         let document = roxmltree::Document::parse(&text).unwrap();
         let cases: Vec<_> = document.descendants().filter(|node| node.has_tag_name("testcase")).collect();
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kind_of_fault_that_cannot_be_seen_is_no_test_case() {
+    fn undetectable_fault_kinds_have_no_test_case() {
         let names = |outcome: &Outcome| {
             let text = report(outcome, "");
             let document = roxmltree::Document::parse(&text).unwrap();
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_sent_and_not_acknowledged_is_a_fault_unless_the_run_has_cut_it_off() {
+    fn unacknowledged_is_a_fault_unless_the_run_cut_it() {
         let mut outcome = Outcome { unacknowledged: 1, not_taken: 2, ..sample::outcome() };
         let text = report(&outcome, "");
         assert!(

@@ -1,14 +1,14 @@
-//! `run`: any load on any broker, and a verdict on what became of each message.
+//! `run`: any load on any broker, with a verdict on each message.
 //!
 //! ```text
-//!   arguments ─┐                       ┌► Recorder ─┐
-//!   .conf ─────┼► Plan ─► Layout ─► engine ► Recorder ─┼► Part ─► Outcome ─► summary, verdict, JSON, CSV, HTML
-//!   presets ───┘                       └► … (agents) ┘
+//! arguments ─┐                       ┌► Recorder ─┐
+//! .conf ─────┼► Plan ─► Layout ─► engine ► Recorder ─┼► Part ─► Outcome ─► summary, verdict, JSON, CSV, HTML
+//! presets ───┘                       └► … (agents) ┘
 //! ```
 //!
-//! A [`Plan`] says everything; its layout numbers streams and receivers, in all processes alike, so that what several
-//! threads and several machines have recorded can be put together by number. The engine moves bytes and tells a recorder
-//! of its own thread; nothing is shared while the load runs. An [`Outcome`] is all that reports look at.
+//! A [`Plan`] describes a run completely. Its layout numbers streams and receivers in all processes alike, so that the
+//! results of several threads and machines can be merged by number. In the engine each thread has its own recorder;
+//! threads share no records while the load runs. All reports are made from an [`Outcome`].
 
 pub(crate) mod agents;
 mod args;
@@ -57,30 +57,30 @@ pub use plan::{
 pub use record::{Came, Layout, Part, Receiver, Recorder, Unsent};
 pub use stamp::Stamp;
 
-/// One arrival, kept where [`Plan::records`] asks for it.
+/// Record of one arrival, kept if [`Plan::records`] asks for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct MessageRecord {
-    /// Publisher and topic; `u32::MAX` where the payload is below [`Stamp::LEN`] and does not say.
+    /// Number of publisher and topic; `u32::MAX` if the payload is below [`Stamp::LEN`].
     pub stream: u32,
-    /// Number in the stream; as above.
+    /// Number in the stream; `u32::MAX` likewise.
     pub sequence: u32,
     /// Number of the subscriber, over all audiences.
     pub receiver: u32,
-    /// When it was to go out, in nanoseconds since 1970-01-01 UTC.
+    /// Due time, in nanoseconds since 1970-01-01 UTC.
     pub due_ns: u64,
-    /// By how many microseconds it went out later.
+    /// Time from due to sent, in microseconds.
     pub late_us: u32,
-    /// When it came.
+    /// Time of arrival, in nanoseconds since 1970-01-01 UTC.
     pub received_ns: u64,
 }
 
-/// One published message, kept where [`Plan::records`] asks for it.
+/// Record of one published message, kept if [`Plan::records`] asks for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct PublishRecord {
-    /// Publisher and topic.
+    /// Number of publisher and topic.
     pub stream: u32,
     /// Number in the stream.
     pub sequence: u32,
-    /// When it was written at QoS 0, acknowledged at QoS 1 and 2, in nanoseconds since 1970-01-01 UTC.
+    /// Time of writing at QoS 0, of acknowledgement at QoS 1 and 2, in nanoseconds since 1970-01-01 UTC.
     pub published_ns: u64,
 }

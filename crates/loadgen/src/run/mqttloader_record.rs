@@ -1,13 +1,14 @@
-//! MQTTLoader's record of sending and receiving.
+//! MQTTLoader's record of sent and received messages.
 //!
 //! ```text
-//!   mqttloader_20201104-101838.csv
-//!   1604485118169000,,,                                  when the load began
-//!   1604485118169130,tenbin-3f09-pub-0,S,                published: written at QoS 0, acknowledged at QoS 1 and 2
-//!   1604485118169871,tenbin-3f09-sub-0,R,741             received, with its latency
+//! mqttloader_20201104-101838.csv
+//! 1604485118169000,,,                                  when the load began
+//! 1604485118169130,tenbin-3f09-pub-0,S,                published: written at QoS 0, acknowledged at QoS 1 and 2
+//! 1604485118169871,tenbin-3f09-sub-0,R,741             received, with its latency
 //! ```
 //!
-//! All in microseconds, in order of time. Latency is from the due time, so that the summary can be made from it.
+//! All times are in microseconds, in ascending order. Latency is from the due time, so that the summary can be computed
+//! from the record.
 
 use std::fs;
 use std::io::{self, BufWriter, Write};
@@ -16,7 +17,7 @@ use std::path::{Path, PathBuf};
 use super::{Layout, MessageRecord, Outcome, PublishRecord, utc};
 use crate::LoadgenError;
 
-/// Writes the record of a run into `directory`, which is made if it is not there. Records are in order of time.
+/// Writes the record of a run into `directory`, which is created if needed. Records must be in order of time.
 pub(crate) fn write(
     directory: &Path,
     outcome: &Outcome,
@@ -84,7 +85,7 @@ mod tests {
                 received_ns,
             }
         };
-        // The second message comes, by a clock that is behind, before it was due.
+        // The second message arrives before it was due, by a clock that is behind.
         let early = MessageRecord { due_ns: u64::MAX, ..came(1, 0, 300, 0) };
         let directory = std::env::temp_dir().join(format!("tenbin-mqttloader-record-{}", std::process::id()));
         let path = write(&directory, &outcome, &[sent(0, 100), sent(1, 250)], &[came(0, 1, 200, 150), early]).unwrap();

@@ -1,12 +1,13 @@
-//! MQTTLoader's summary, line by line under its names.
+//! MQTTLoader's summary, with the same lines and names.
 
 use std::io::{self, Write};
 
 use super::{Outcome, Second, Throughput, utc};
 
-/// Prints it. Figures follow MQTTLoader's rules: each side's seconds count from its own first message to its last, and
-/// those of ramp-up and ramp-down are left out of all of them, the number of messages included. Latency is from the due
-/// time.
+/// Prints the summary. Its figures follow MQTTLoader's rules.
+///
+/// Each side's seconds count from its own first message to its last. The seconds of ramp-up and ramp-down are left out
+/// of all figures, the number of messages included. Latency is from the due time.
 pub(crate) fn write(out: &mut dyn Write, outcome: &Outcome) -> io::Result<()> {
     let ended_unix_ms = outcome.started_unix_ms + (outcome.seconds * 1e3) as u64;
     writeln!(out, "Measurement started: {}", utc::date_time(outcome.started_unix_ms))?;

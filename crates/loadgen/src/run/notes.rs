@@ -1,9 +1,9 @@
-//! What a reader must know of what was sent, since the verdict is on published messages only.
+//! Notes on sending: the verdict covers only published messages.
 
 use super::{CutWhose, Outcome};
 
 impl Outcome {
-    /// One line for each thing that hides from the verdict.
+    /// One line for each problem that the verdict does not show.
     pub(super) fn notes_of_sending(&self) -> Vec<String> {
         let is_blind = self.verdict.expected == 0 && self.published.messages > 0 && !self.audiences.is_empty();
         let lines = [
@@ -24,15 +24,16 @@ impl Outcome {
         lines.into_iter().filter_map(|(is_so, line)| is_so.then_some(line)).collect()
     }
 
-    /// Messages that are missing without being in the verdict, since the broker has never said that it has them: how many,
-    /// and why. None of which there are none.
+    /// Numbers of messages that are missing but not in the verdict, as the broker never accepted them, with reasons.
     pub(crate) fn untaken(&self) -> impl Iterator<Item = (u64, &'static str)> {
         let all = [(self.unacknowledged, "never acknowledged"), (self.not_taken, "refused by the broker")];
         all.into_iter().filter(|(count, _)| *count > 0)
     }
 
-    /// Whether messages that have no acknowledgement may be the run's own doing: it cuts publishers' connections, and what
-    /// those had under way at QoS 0, or in a session that ends with them, nobody sends again.
+    /// Whether missing acknowledgements may be the run's own doing.
+    ///
+    /// That is so if it cuts publishers' connections, and no publisher sends the messages under way again: at QoS 0, or
+    /// if sessions end with their connections.
     pub(crate) fn gives_messages_up(&self) -> bool {
         let cuts_publishers = self.plan.cuts.is_some_and(|cuts| cuts.whose == CutWhose::Publishers);
         cuts_publishers && (self.plan.publishers.qos == 0 || self.plan.connection.session_expiry.is_none())
@@ -45,7 +46,7 @@ mod tests {
     use crate::run::{Verdict, sample};
 
     #[test]
-    fn what_the_verdict_does_not_see_is_told() {
+    fn notes_report_faults_outside_the_verdict() {
         assert!(sample::outcome().notes_of_sending().is_empty());
         let mut outcome = Outcome { not_taken: 2, unacknowledged: 1, ..sample::outcome() };
         let notes = outcome.notes_of_sending();

@@ -1,13 +1,13 @@
-//! `--ntp HOST`: the run's clock set right by an NTP server, in the simple form of the protocol (SNTPv4, RFC 4330).
+//! `--ntp HOST`: adjusts the run's clock to an NTP server, with the simple form of the protocol (SNTPv4, RFC 4330).
 //!
 //! ```text
-//!   0   leap 2 bits, version 3, mode 3      24..32  originate: our transmit time, sent back
-//!   1   stratum                             32..40  receive: when the server got it
-//!   4.. what we need not know               40..48  transmit: when it answered
+//! 0   leap 2 bits, version 3, mode 3      24..32  originate: our transmit time, sent back
+//! 1   stratum                             32..40  receive: when the server got it
+//! 4.. not used here                       40..48  transmit: when it answered
 //! ```
 //!
-//! Times are 32 bits of seconds since 1900 and 32 bits of their fraction. The seconds overflow in February 2036; those
-//! below 2^31 are of the era that begins then.
+//! Times are 32 bits of seconds since 1900 and 32 bits of their fraction. The seconds overflow in February 2036; values
+//! below 2^31 belong to the era that begins then.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
@@ -19,10 +19,11 @@ use super::host_port::with_port;
 use super::offset::{Offset, Probe};
 use crate::LoadgenError;
 
-/// By how much the clock of the NTP server `host`, with or without a port, is ahead of `clock`.
+/// Offset of the clock of the NTP server `host`, with or without a port, from `clock`.
 ///
 /// # Errors
-/// The server cannot be reached, answers nothing, or says that its time is not to be used.
+///
+/// The server cannot be reached, does not answer, or says that its time is unusable.
 pub(crate) async fn offset(host: &str, clock: RunClock) -> Result<Offset, LoadgenError> {
     ask(host, clock, PAUSES).await.map_err(|reason| LoadgenError::Ntp { server: host.to_owned(), reason })
 }
@@ -41,7 +42,7 @@ async fn ask(host: &str, clock: RunClock, pauses: Pauses) -> Result<Offset, Stri
             Ok(Err(reason)) => last = reason,
             Err(_) => last = format!("no answer within {:?}", pauses.answer),
         }
-        // One datagram may be lost; a second one that is lost too is no accident.
+        // One datagram may be lost; if the second is lost too, give up.
         if number > 0 && probes.is_empty() {
             break;
         }
@@ -59,16 +60,16 @@ async fn connect(server: SocketAddr) -> std::io::Result<UdpSocket> {
     Ok(socket)
 }
 
-/// How long to wait.
+/// Waiting times.
 #[derive(Debug, Clone, Copy)]
 struct Pauses {
-    /// From one question to the next.
+    /// From one request to the next.
     between: Duration,
     /// For an answer.
     answer: Duration,
 }
 
-/// One question. What answers another one is left aside.
+/// Sends one request; ignores answers to other requests.
 async fn probe(socket: &UdpSocket, clock: RunClock) -> Result<Probe, String> {
     let asked_ns = clock.now_ns();
     let question = question(asked_ns);
@@ -77,7 +78,7 @@ async fn probe(socket: &UdpSocket, clock: RunClock) -> Result<Probe, String> {
         let mut answer = [0; LEN];
         let count = socket.recv(&mut answer).await.map_err(|error| error.to_string())?;
         let heard_ns = clock.now_ns();
-        // An early answer to the question before, or somebody else's guess.
+        // A late answer to an earlier request, or a forged one.
         if count < LEN || answer[ORIGINATE..RECEIVE] != question[TRANSMIT..] {
             continue;
         }
@@ -92,14 +93,14 @@ fn question(now_ns: u64) -> [u8; LEN] {
     packet
 }
 
-/// What the server says.
+/// Parses an answer of the server.
 fn read(answer: &[u8; LEN], asked_ns: u64, heard_ns: u64) -> Result<Probe, String> {
     let (leap, mode, stratum) = (answer[0] >> 6, answer[0] & 7, answer[1]);
     if mode != SERVER {
         return Err(format!("an answer of mode {mode} instead of {SERVER}"));
     }
     if stratum == 0 {
-        // The kiss-o'-death: four letters instead of a reference, such as RATE, DENY or INIT.
+        // Kiss-o'-death: a code of four letters in place of a reference, such as RATE, DENY or INIT.
         return Err(format!("it gives no time: {}", answer[12..16].escape_ascii()));
     }
     if leap == 3 || stratum > 15 {
@@ -115,15 +116,15 @@ fn read(answer: &[u8; LEN], asked_ns: u64, heard_ns: u64) -> Result<Probe, Strin
     }
 }
 
-/// NTP's form of a time.
+/// Converts a time to NTP's format.
 fn timestamp(unix_ns: u64) -> u64 {
     let seconds = unix_ns / NANOS + UNIX_EPOCH;
     let fraction = ((unix_ns % NANOS) << 32) / NANOS;
-    // The era is left out: 32 bits of seconds.
+    // The shift drops the era: 32 bits of seconds remain.
     seconds << 32 | fraction
 }
 
-/// `None` for 0, which stands for an unknown time.
+/// Converts NTP's format to Unix time; `None` for 0, which means unknown.
 fn unix_ns(timestamp: u64) -> Option<u64> {
     let (seconds, fraction) = (timestamp >> 32, timestamp & u64::from(u32::MAX));
     let era = if seconds < 1 << 31 { 1 << 32 } else { 0 };
@@ -144,7 +145,7 @@ const SERVER: u8 = 4;
 const UNIX_EPOCH: u64 = 2_208_988_800;
 const NANOS: u64 = 1_000_000_000;
 
-/// Few and not in a hurry: servers that are open to all send those away that ask much.
+/// Number of requests: few, as public servers reject clients that ask often.
 const QUESTIONS: usize = 4;
 const PAUSES: Pauses = Pauses { between: Duration::from_millis(500), answer: Duration::from_secs(2) };
 
@@ -154,7 +155,7 @@ mod tests {
 
     const QUICK: Pauses = Pauses { between: Duration::from_millis(1), ..PAUSES };
 
-    /// A server whose clock is `ahead` of `clock`, and which changes its answer with `spoil` before it is sent.
+    /// A server whose clock is `ahead_ns` ahead of `clock`, and which applies `spoil` to its answers.
     async fn server(clock: RunClock, ahead_ns: i64, spoil: fn(&mut [u8; LEN])) -> SocketAddr {
         let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
         let address = socket.local_addr().unwrap();
@@ -180,13 +181,13 @@ mod tests {
         for ahead_ns in [0, 250_000_000, -3_600_000_000_000] {
             let address = server(clock, ahead_ns, |_| ()).await;
             let offset = ask(&address.to_string(), clock, QUICK).await.unwrap();
-            // NTP's fraction is a quarter of a nanosecond, and it is rounded down twice.
+            // NTP's fraction is a quarter of a nanosecond, and conversion rounds down twice.
             assert!(offset.ns.abs_diff(ahead_ns) <= offset.uncertainty_ns + 2, "{ahead_ns}: {offset:?}");
         }
     }
 
     #[tokio::test]
-    async fn a_server_that_is_not_to_be_used_is_named_with_its_reason() {
+    async fn unusable_server_error_names_the_reason() {
         type Spoil = fn(&mut [u8; LEN]);
         let cases: [(Spoil, &str); 4] = [
             (
@@ -218,7 +219,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_server_that_cannot_be_reached_is_named() {
-        // Nobody listens there: a socket that was bound and is no more.
+        // The socket is closed again, so that nothing listens at its address.
         let nobody = UdpSocket::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
         let error = offset(&nobody.to_string(), RunClock::new(0)).await.unwrap_err().to_string();
         assert!(error.starts_with(&format!("NTP server {nobody}: ")), "{error}");

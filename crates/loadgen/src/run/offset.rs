@@ -1,12 +1,13 @@
 use std::fmt;
 
-/// A question to another clock, and its answer: when it was asked and heard by our clock, received and answered by the
-/// other one. All in nanoseconds since 1970-01-01 UTC.
+/// A request to another clock, and its answer, in nanoseconds since 1970-01-01 UTC.
+///
+/// Our clock gives the times of asking and hearing; the other clock gives those of receiving and answering.
 ///
 /// ```text
-///   other          received  answered
-///                 ╱                  ╲
-///   ours     asked                    heard
+/// other          received  answered
+///     ╱                  ╲
+/// ours     asked                    heard
 /// ```
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Probe {
@@ -17,33 +18,34 @@ pub(crate) struct Probe {
 }
 
 impl Probe {
-    /// By how much the other clock is ahead, if both ways took as long.
+    /// Offset of the other clock, if both directions took equally long.
     fn offset_ns(&self) -> i64 {
         let there = i128::from(self.received_ns) - i128::from(self.asked_ns);
         let back = i128::from(self.answered_ns) - i128::from(self.heard_ns);
-        // A clock that is further off than 292 years is wrong by more than can be set right.
+        // Saturates at 292 years.
         i64::try_from((there + back) / 2).unwrap_or(i64::MAX)
     }
 
-    /// Time on the way, both ways.
+    /// Time on the way, in both directions together.
     fn round_trip_ns(&self) -> u64 {
         let away = self.heard_ns.saturating_sub(self.asked_ns);
         away.saturating_sub(self.answered_ns.saturating_sub(self.received_ns))
     }
 }
 
-/// By how much another clock is ahead of ours.
+/// Offset of another clock from ours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Offset {
-    /// Negative where it is behind.
+    /// Negative if the other clock is behind.
     pub(crate) ns: i64,
-    /// It is no further from the truth, whatever the two ways took: half of the time on the way.
+    /// Maximum error, however the time on the way was divided: half of that time.
     pub(crate) uncertainty_ns: u64,
 }
 
 impl Offset {
-    /// The median of the quarter that was least long on the way: a question that waited somewhere says little of the
-    /// clocks. `None` without probes.
+    /// Median offset of the quarter of probes with the shortest round trips; `None` without probes.
+    ///
+    /// A probe that was delayed says little about the clocks.
     pub(crate) fn of(probes: &[Probe]) -> Option<Self> {
         let mut best = probes.to_vec();
         best.sort_by_key(Probe::round_trip_ns);
@@ -65,7 +67,7 @@ impl fmt::Display for Offset {
 mod tests {
     use super::*;
 
-    /// The other clock is `ahead`; the ways take `there` and `back`, the answer 10 µs.
+    /// The other clock is `ahead`; the directions take `there` and `back`, the answer 10 µs.
     fn probe(ahead: i64, there: u64, back: u64) -> Probe {
         let asked_ns = 1_700_000_000_000_000_000;
         let received_ns = (asked_ns + there).saturating_add_signed(ahead);
@@ -81,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_never_further_off_than_it_says() {
+    fn offset_error_stays_within_uncertainty() {
         for (there, back) in [(0, 80_000), (80_000, 0), (10_000, 70_000)] {
             let offset = Offset::of(&[probe(-5_000_000, there, back)]).unwrap();
             assert!(offset.ns.abs_diff(-5_000_000) <= offset.uncertainty_ns, "{there} {back}: {offset:?}");
@@ -89,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn questions_that_waited_do_not_count() {
+    fn delayed_probes_do_not_count() {
         let mut probes: Vec<_> = (0..30).map(|n| probe(1_000_000, 5_000_000 + n * 100_000, 20_000)).collect();
         probes.extend((0..10).map(|n| probe(1_000_000, 20_000 + n, 20_000)));
         let offset = Offset::of(&probes).unwrap();
@@ -99,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn times_that_no_clock_shows_are_survived() {
+    fn impossible_clock_times_do_not_panic() {
         let odd = Probe { asked_ns: 5, received_ns: u64::MAX, answered_ns: 0, heard_ns: 1 };
         assert!(Offset::of(&[odd]).is_some());
         let worse = Probe { asked_ns: 0, received_ns: u64::MAX, answered_ns: u64::MAX, heard_ns: 0 };
@@ -107,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn people_read_milliseconds() {
+    fn offset_is_displayed_in_milliseconds() {
         let offset = Offset { ns: -300_012_345, uncertainty_ns: 41_000 };
         assert_eq!(offset.to_string(), "300.012 ms behind (±0.041 ms)");
     }

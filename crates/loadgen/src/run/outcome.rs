@@ -1,77 +1,87 @@
-//! What came of a run: the figures that every report is made of, in milliseconds and messages a second.
+//! Outcome of a run: the figures of all reports, in milliseconds and messages a second.
 
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
 use super::Plan;
 
-/// Everything that is known when a run is over. `summary.json` is this, serialized.
+/// All results of a run. `summary.json` is its serialized form.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
-    /// What was to be done.
+    /// The plan of the run.
     pub plan: Plan,
     /// When the load began, in milliseconds since 1970-01-01 UTC.
     pub started_unix_ms: u64,
-    /// From then to the last message that was published or came, or the last new connection.
+    /// Time from the start to the last message published or received, or the last new connection.
     pub seconds: f64,
-    /// Messages that publishers have published: written at QoS 0, acknowledged at QoS 1 and 2.
+    /// Published messages: written at QoS 0, acknowledged at QoS 1 and 2.
     pub published: Throughput,
-    /// Arrivals at all subscribers, copies too; without foreign and wrong ones.
+    /// Arrivals at all subscribers, with copies; without foreign and wrong messages.
     pub received: Throughput,
-    /// From a message's due time to its arrival, of arrivals in the seconds between the ramps, and in those after the time
-    /// of the run too. Messages that were due and never sent ([`Outcome::unsent`]) are in it with what they had waited when
-    /// the time was over, which is less than they would have. With [`Pace::Open`](super::Pace::Open) this is what a user waits.
+    /// Latency from a message's due time to its arrival.
+    ///
+    /// It covers arrivals between the ramps, and those after the time limit of the run. Messages that were due and
+    /// never sent ([`Outcome::unsent`]) count with their waiting time up to the end of publishing, which understates
+    /// it. With [`Pace::Open`](super::Pace::Open) this is the latency that a user sees.
     pub latency: Option<Latency>,
-    /// From the moment at which a message was handed to the socket to its arrival: what a load tester shows that does
-    /// not correct for coordinated omission. `None` where payloads are too small to carry it.
+    /// Latency from handing a message to the socket to its arrival; `None` if payloads are too small to carry that
+    /// time.
+    ///
+    /// This is the figure of load testers that do not correct for coordinated omission.
     pub latency_uncorrected: Option<Latency>,
-    /// The whole distribution of `latency`; empty where there is none.
+    /// Full distribution of `latency`; empty if there is none.
     pub latency_curve: Vec<CurvePoint>,
-    /// The whole distribution of `latency_uncorrected`; empty where there is none.
+    /// Full distribution of `latency_uncorrected`; empty if there is none.
     pub latency_uncorrected_curve: Vec<CurvePoint>,
-    /// From CONNECT to CONNACK, TCP and TLS included, of first connections; of idle ones with a rate from the moment at
-    /// which they were to be made.
+    /// Time from CONNECT to CONNACK of first connections, TCP and TLS included.
+    ///
+    /// For idle connections with a rate it starts at the due time.
     pub connects: Option<Latency>,
-    /// Each second of the run, from its first one; ramp-up and ramp-down too, which [`Second::counts`] tells.
+    /// Each second of the run, with those of ramp-up and ramp-down; see [`Second::counts`].
     pub per_second: Vec<Second>,
     /// Each audience on each broker, in the plan's order.
     pub audiences: Vec<AudienceOutcome>,
-    /// All of them together.
+    /// Verdict on all audiences together.
     pub verdict: Verdict,
-    /// Each broker's process, where it is known.
+    /// Usage of each broker's process, if it is known.
     pub broker_usage: Vec<BrokerUsage>,
-    /// This process and its agents: what the load itself cost, in processor seconds.
+    /// Processor seconds of this process and its agents: the cost of the load itself.
     pub own_cpu_seconds: f64,
-    /// Messages that were handed to a socket and that the broker has neither taken nor refused: at QoS 1 and 2 not
-    /// acknowledged at the end, at QoS 0 not written, or on a connection that was cut with its session. They are not
-    /// expected, and are lost without being in [`Verdict::lost`].
+    /// Messages that were handed to a socket and that the broker has neither accepted nor refused.
+    ///
+    /// At QoS 1 and 2 they are unacknowledged at the end. At QoS 0 they are unwritten, or were on a connection that was
+    /// cut with its session. They are not expected, so that they are not in [`Verdict::lost`] although they are lost.
     pub unacknowledged: u64,
-    /// Messages that the broker has refused, in PUBACK or PUBREC; they are not expected.
+    /// Messages that the broker refused in PUBACK or PUBREC; they are not expected.
     pub not_taken: u64,
-    /// Messages that publishers were ready to send but had not sent when the time was over.
+    /// Messages that were due but not sent when the time was over.
     pub unsent: u64,
-    /// Longest time by which a message went out after its due time, in milliseconds.
+    /// Longest time from due to sent, in milliseconds.
     pub latest_send_ms: f64,
-    /// Connections that were refused, lost or cut, and sessions.
+    /// Counts of refused, lost and cut connections, and of sessions.
     pub connections: Connections,
-    /// What a reader must know to judge the figures: that this program was the bottleneck, that clocks differ …
+    /// Notes for judging the figures: this program was the bottleneck, clocks differ …
     pub notes: Vec<String>,
 }
 
-/// Messages and their rate. Rates leave ramp-up and ramp-down out, as MQTTLoader's do, and what is on its way when the
-/// time of the run is over; the count does not.
+/// Message count and rate.
+///
+/// As with MQTTLoader, rates leave out ramp-up and ramp-down. They also leave out messages that are under way when the
+/// time of the run is over. The message count includes all of these.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Throughput {
-    /// All of them.
+    /// Number of all messages.
     pub messages: u64,
-    /// Mean of the seconds that count.
+    /// Mean of the counted seconds.
     pub average_per_second: f64,
-    /// The best second that counts.
+    /// Maximum of the counted seconds.
     pub maximum_per_second: u64,
-    /// Number of the first second that counts. As with MQTTLoader, ramps begin and end where messages do, on each side
-    /// for itself, and seconds without any are left out at both ends.
+    /// Number of the first counted second.
+    ///
+    /// As with MQTTLoader, ramps begin and end with the messages of each side. Seconds without messages are left out at
+    /// both ends.
     pub from_second: u32,
-    /// Seconds that count.
+    /// Number of counted seconds.
     pub seconds: u32,
 }
 
@@ -92,15 +102,16 @@ pub struct Latency {
 /// A point of a distribution.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct CurvePoint {
-    /// A share of all, from 0 to 1 …
+    /// Share of all messages, from 0 to 1.
     pub share: f64,
-    /// … took at most so long, in milliseconds.
+    /// Latency that this share does not exceed, in milliseconds.
     pub ms: f64,
 }
 
 impl CurvePoint {
-    /// The distribution in `histogram`, whose values are multiples of `unit_ms`: from the shortest to the longest, five
-    /// points for each half of what is left.
+    /// Distribution of `histogram`, whose values are multiples of `unit_ms`.
+    ///
+    /// It goes from the shortest to the longest value, with five points for each halving of the remaining share.
     pub fn curve(histogram: &Histogram<u64>, unit_ms: f64) -> Vec<Self> {
         if histogram.is_empty() {
             return Vec::new();
@@ -115,124 +126,132 @@ impl CurvePoint {
     }
 }
 
-/// One second.
+/// Figures of one second.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Second {
     /// Number of the second, from 0.
     pub second: u32,
-    /// Whether it counts on one side at least: is outside ramp-up and ramp-down.
+    /// Whether the second counts, on at least one side: it is outside ramp-up and ramp-down.
     pub counts: bool,
-    /// Messages published in it.
+    /// Messages published in this second.
     pub published: u64,
-    /// Arrivals in it.
+    /// Arrivals in this second.
     pub received: u64,
-    /// Latency of the arrivals in it.
+    /// Latency of the arrivals in this second.
     pub latency: Option<Latency>,
 }
 
-/// An audience on one broker.
+/// Results of an audience on one broker.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct AudienceOutcome {
     /// Its name in the plan.
     pub name: String,
-    /// The broker's.
+    /// Name of the broker.
     pub broker: String,
-    /// Whether each message is for one member only.
+    /// Whether it is a share group, in which one member gets each message.
     pub shared: bool,
-    /// What it had to get and what it got.
+    /// Expected and received messages.
     pub verdict: Verdict,
-    /// Latency of its arrivals, of the whole run, as exact as its subscribers'.
+    /// Latency of its arrivals in the whole run, with the resolution of its subscribers' latency.
     pub latency: Option<Latency>,
-    /// From a message's due time to the moment at which a simulated worker took it out of its queue, of the whole run:
-    /// the latency of the published experiments. `None` where nobody works.
+    /// Time from due until a simulated worker took the message, in the whole run; `None` without workers.
+    ///
+    /// This is the latency of the published experiments.
     pub waiting: Option<Latency>,
-    /// Jain's index over its members' arrivals: 1 where all got as many, 1/n where one got all.
+    /// Jain's index over its members' arrivals: 1 if all got the same number, 1/n if one member got all.
     pub jain: Option<f64>,
-    /// Each member.
+    /// Results of each member.
     pub subscribers: Vec<SubscriberOutcome>,
 }
 
-/// One subscriber.
+/// Results of one subscriber.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SubscriberOutcome {
-    /// Its client id.
+    /// Its Client Identifier.
     pub name: String,
-    /// Arrivals, as [`Outcome::received`] has them.
+    /// Arrivals, counted as in [`Outcome::received`].
     pub received: u64,
     /// Arrivals in each second of the run.
     pub per_second: Vec<u32>,
-    /// Latency of its arrivals, of the whole run, to two significant digits; one in a run of more than 10,000.
+    /// Latency of its arrivals in the whole run, to two significant digits.
+    ///
+    /// It has one digit in a run of more than 10,000 subscribers.
     pub latency: Option<Latency>,
     /// As [`AudienceOutcome::waiting`].
     pub waiting: Option<Latency>,
-    /// Mean processing time of a message in each second, in milliseconds; empty where it is no simulated worker.
+    /// Mean processing time of a message in each second, in milliseconds; empty unless it is a simulated worker.
     pub processing_ms: Vec<Option<f64>>,
 }
 
-/// What was to come and what came. Sums over receivers: a message for three subscribers is expected three times.
+/// Expected and received deliveries, summed over receivers: a message for three subscribers counts three times.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Verdict {
     /// Deliveries that published messages call for.
     pub expected: u64,
-    /// Of these, those that came, each counted once.
+    /// Expected deliveries that arrived, each counted once.
     pub received: u64,
-    /// Of these, those that never came.
+    /// Expected deliveries that never arrived.
     pub lost: u64,
     /// Further copies to the same receiver, or to another member of the same share group.
     pub duplicated: u64,
-    /// Of `duplicated`, those without the DUP flag. Above QoS 0 a broker may deliver a message again after a connection
-    /// was lost, but then says so. Of copies at different members, one without the flag is taken for the message itself.
+    /// Of `duplicated`, copies without the DUP flag.
+    ///
+    /// At QoS 1 and 2 a broker may deliver a message again after a lost connection, but must set the flag. Of copies at
+    /// different members, one without the flag counts as the message itself.
     pub duplicated_unmarked: u64,
-    /// Of `duplicated`, those to a member that did not have the message, when another had it.
+    /// Of `duplicated`, first copies at a further member of the share group.
     pub to_another_member: u64,
-    /// Arrivals behind a later message of the same publisher and topic at the same receiver, without copies and without
-    /// messages with the DUP flag.
+    /// Arrivals behind a later message of the same stream at the same receiver.
+    ///
+    /// Copies and messages with the DUP flag do not count.
     pub out_of_order: u64,
-    /// Messages that came and were attempted, but never published: unacknowledged, or on a connection that was cut.
+    /// Messages that arrived without being published: unacknowledged, or sent on a connection that was cut.
     pub unconfirmed: u64,
-    /// Arrivals that nobody in this run has sent.
+    /// Arrivals that no publisher of this run has sent.
     pub foreign: u64,
-    /// Arrivals with this run's tag whose payload is damaged or says what was never sent, or which came to an audience
-    /// that has not subscribed to them at this broker.
+    /// Arrivals with this run's tag that are wrong.
+    ///
+    /// The payload is damaged, its message was never sent, or the audience has not subscribed to it at this broker.
     pub wrong: u64,
-    /// Whether all this is exact; it is not where payloads are below [`Stamp::LEN`](super::Stamp), which leaves numbers
-    /// of messages only.
+    /// Whether the verdict is exact.
+    ///
+    /// It is not if payloads are below [`Stamp::LEN`](super::Stamp), so that only message counts can be compared.
     pub exact: bool,
 }
 
-/// A broker's process.
+/// Usage of a broker's process.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct BrokerUsage {
     /// Its name in the plan.
     pub broker: String,
-    /// Its process.
+    /// Process id.
     pub pid: u32,
-    /// Processor seconds during the seconds that count; of the whole run where no messages came.
+    /// Processor seconds during the counted seconds; of the whole run if there were no messages.
     pub cpu_seconds: f64,
-    /// Deliveries of the same seconds for each processor second.
+    /// Deliveries per processor second, in the same seconds.
     pub deliveries_per_cpu_second: Option<f64>,
     /// Resident memory at the end, in KiB.
     pub resident_kib: u64,
-    /// The most resident memory that was seen, in KiB.
+    /// Highest resident memory that was sampled, in KiB.
     pub resident_peak_kib: u64,
 }
 
-/// Connections and sessions.
+/// Counts of connections and sessions.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Connections {
-    /// CONNACKs with success.
+    /// Successful CONNACKs.
     pub accepted: u64,
     /// CONNACKs with an error, and connections that the broker closed instead.
     pub refused: u64,
-    /// Connections that ended by themselves.
+    /// Connections that ended unexpectedly.
     pub lost: u64,
     /// Connections that the run cut.
     pub cut: u64,
-    /// Of those that came back, those whose session was there.
+    /// Reconnects that found their session.
     pub sessions_present: u64,
-    /// Wills that arrived, at the subscribers that ask for them.
+    /// Will Messages that arrived at the subscribers for Wills.
     pub wills: u64,
-    /// First connections of clients, accepted in a second, from the first CONNECT to the last CONNACK.
+    /// First connections accepted per second, from the first CONNECT to the last CONNACK.
     pub accepted_per_second: f64,
 }
 

@@ -1,4 +1,4 @@
-//! A run on brokers that are there.
+//! Execution of a run on brokers that are running.
 
 use super::execute::{ExecuteOptions, Execution, execute_closely};
 use super::{MessageRecord, Outcome, Plan, PublishRecord};
@@ -6,33 +6,34 @@ use crate::LoadgenError;
 use crate::progress::Progress;
 use crate::target::RunningBroker;
 
-/// What a run needs beside a plan and brokers.
+/// Settings of a run besides plan and brokers.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Means {
-    /// Where agents listen; without any, all clients are in this process.
+    /// Addresses of the agents; empty if all clients are in this process.
     pub(crate) agents: Vec<String>,
-    /// What they want to hear first.
+    /// Secret that the agents ask for.
     pub(crate) token: Option<String>,
-    /// Who tells the time.
+    /// NTP server.
     pub(crate) ntp: Option<String>,
-    /// What the live line begins with.
+    /// Prefix of the progress line.
     pub(crate) title: String,
 }
 
-/// A run that is over.
+/// A completed run.
 #[derive(Debug)]
 pub(crate) struct Finished {
     pub(crate) outcome: Outcome,
-    /// Where the plan asks for records, in order of time; so are the next.
+    /// Arrivals and published messages in order of time, if the plan asks for records.
     pub(crate) arrivals: Vec<MessageRecord>,
     pub(crate) departures: Vec<PublishRecord>,
 }
 
-/// Runs `plan`, whose brokers these are.
+/// Runs `plan` on its brokers, which are `brokers`.
 ///
 /// # Errors
-/// A plan that cannot be run, a broker or an agent that cannot be reached, a connection that is lost although nobody cut
-/// it, a broker of ours that has ended.
+///
+/// The plan cannot be run, or a broker or an agent cannot be reached. A connection is lost without a cut. A broker that
+/// we started has ended.
 pub(crate) async fn perform(
     plan: &Plan,
     brokers: &mut [RunningBroker],

@@ -1,5 +1,4 @@
-//! What a run is to do, with nothing left to be decided: the command line, a `.conf` file and an agent's controller all
-//! end in a [`Plan`].
+//! Complete description of a run: command line, `.conf` file and an agent's controller all yield a [`Plan`].
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -11,33 +10,35 @@ use super::Stamp;
 /// A run. It is serialized for agents, so that it holds no references and no open files.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
-    /// Tells this run's messages from those of another that uses the same topics.
+    /// Number that distinguishes this run's messages from those of other runs on the same topics.
     pub tag: u16,
-    /// At least one.
+    /// Brokers, at least one.
     pub brokers: Vec<Broker>,
-    /// How every client connects.
+    /// Connection options of all clients.
     pub connection: ConnectionOptions,
-    /// Who publishes.
+    /// The publishers.
     pub publishers: Publishers,
-    /// Who receives. Each entry is an audience of its own: all of it gets each message once if it is a share group, else
-    /// every one of its members does.
+    /// The subscribers. Each share group gets each message once; in any other audience, each member gets it once.
     pub audiences: Vec<Audience>,
-    /// Connections that do nothing but be there.
+    /// Idle connections.
     pub idle: Option<Idle>,
-    /// Cuts of connections while the run goes on.
+    /// Cuts of connections during the run.
     pub cuts: Option<Cuts>,
-    /// When it starts counting and when it ends.
+    /// Ramps and end of the run.
     pub schedule: Schedule,
-    /// Driver threads of each process: 1 for all connections together, 2 for publishers and subscribers apart (the
-    /// default), or more, over which both are spread.
+    /// Driver threads of each process.
+    ///
+    /// 1 is for all connections together, 2 for publishers and subscribers apart (the default), more to spread both.
     pub threads: u16,
-    /// Keep a [`MessageRecord`](super::MessageRecord) of each arrival, for files and plots.
+    /// Whether to keep a [`MessageRecord`](super::MessageRecord) of each arrival, for files and plots.
     pub records: bool,
 }
 
 impl Plan {
-    /// `publishers` and `audiences` at `brokers`, and nothing else: no idle connections, no cuts, the default
-    /// [`Schedule`], 2 threads, no records. Clients are called `tenbin-TAG-…`, the tag in hexadecimal.
+    /// A run of `publishers` and `audiences` at `brokers`, with defaults for all else.
+    ///
+    /// It has no idle connections, no cuts, the default [`Schedule`], 2 threads and no records. Client Identifiers are
+    /// `tenbin-TAG-…`, with the tag in hexadecimal.
     pub fn new(tag: u16, brokers: Vec<Broker>, publishers: Publishers, audiences: Vec<Audience>) -> Self {
         Self {
             tag,
@@ -54,48 +55,49 @@ impl Plan {
     }
 }
 
-/// Where a broker listens.
+/// Address of a broker.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Broker {
-    /// What reports call it.
+    /// Name in reports.
     pub name: String,
-    /// A name or an address. A name with several addresses is taken in turns, one address a connection.
+    /// Host name or address. Connections rotate over the addresses of a name.
     pub host: String,
     /// TCP port.
     pub port: u16,
 }
 
 impl Broker {
-    /// `host`, which reports call `name`.
+    /// The broker at `host`, with `name` in reports.
     pub fn new(name: impl Into<String>, host: impl Into<String>, port: u16) -> Self {
         Self { name: name.into(), host: host.into(), port }
     }
 }
 
-/// What all CONNECT packets and the connections below them have in common.
+/// Common options of all connections and their CONNECT packets.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ConnectionOptions {
-    /// 5.0 or 3.1.1.
+    /// Protocol version: 5.0 or 3.1.1.
     pub version: Version,
     /// User Name, if any.
     pub user_name: Option<String>,
     /// Password, if any.
     pub password: Option<String>,
-    /// TLS, if the connections are to use it.
+    /// TLS options; `None` for plain TCP.
     pub tls: Option<TlsOptions>,
-    /// Seconds; 0 for none.
+    /// Keep Alive in seconds; 0 for none.
     pub keep_alive: u16,
-    /// How long the broker keeps the session when a connection ends; `None` ends it with the connection (Clean Start
-    /// with nothing kept). At 3.1.1 anything but `None` is Clean Session 0.
+    /// How long the broker keeps sessions after their connections; `None` ends them with the connections.
+    ///
+    /// At 3.1.1 any other value than `None` sets Clean Session to 0.
     pub session_expiry: Option<Duration>,
-    /// Start of all client ids: `PREFIX-pub-N`, `PREFIX-sub-N`, `PREFIX-idle-N`.
+    /// Prefix of all Client Identifiers: `PREFIX-pub-N`, `PREFIX-sub-N`, `PREFIX-idle-N`.
     pub client_id_prefix: String,
-    /// A Will on every publisher and idle connection: one of these goes out for each connection that is cut.
+    /// Will of every publisher and idle connection. A cut connection makes the broker publish it.
     pub will: Option<WillOptions>,
 }
 
 impl ConnectionOptions {
-    /// MQTT 5.0 on plain TCP, without user name, Keep Alive, Will, and sessions that outlive connections.
+    /// MQTT 5.0 on plain TCP, without user name, Keep Alive and Will; sessions end with their connections.
     pub fn new(client_id_prefix: impl Into<String>) -> Self {
         Self {
             version: Version::V5,
@@ -119,16 +121,16 @@ pub enum Version {
     V5,
 }
 
-/// Files are PEM and are read on the machine that opens the connection.
+/// TLS files, in PEM format. Each machine that opens connections reads its own files.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TlsOptions {
-    /// Certificates of those who may vouch for the broker; the system's where there are none.
+    /// Certificates of trusted authorities; `None` for the system's.
     pub ca: Option<PathBuf>,
-    /// The client's key, for a broker that asks who it is.
+    /// The clients' private key, for a broker that requires client certificates.
     pub client_key: Option<PathBuf>,
-    /// The client's certificates, its own first.
+    /// The clients' certificates, their own first.
     pub client_chain: Vec<PathBuf>,
-    /// Take any certificate.
+    /// Whether to accept any certificate.
     pub insecure: bool,
 }
 
@@ -141,35 +143,38 @@ pub struct WillOptions {
     pub qos: u8,
 }
 
-/// Who publishes.
+/// The publishers.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Publishers {
-    /// Connections; 0 for a run that only receives.
+    /// Number of connections; 0 for a run that only receives.
     pub count: u32,
-    /// 0 to 2.
+    /// QoS, 0 to 2.
     pub qos: u8,
     /// RETAIN flag of each message.
     pub retain: bool,
-    /// A topic name in which `{publisher}` stands for the publisher's number and `{topic}` for the topic's, both from 0.
+    /// Topic name, with `{publisher}` for the publisher's number and `{topic}` for the topic's, both from 0.
     pub topic: String,
-    /// Topics that each publisher goes round; more than 1 needs `{topic}`.
+    /// Topics that each publisher rotates over; more than 1 needs `{topic}`.
     pub topics: u32,
-    /// Bytes of a payload, at least [`Stamp::TIME_LEN`](super::Stamp). Below [`Stamp::LEN`](super::Stamp) only the time
-    /// fits in, and nothing but numbers can be said of loss.
+    /// Payload size in bytes, at least [`Stamp::TIME_LEN`](super::Stamp).
+    ///
+    /// Below [`Stamp::LEN`](super::Stamp) a payload carries only the time, so that losses are found only by counting.
     pub payload: u32,
-    /// Each publisher's messages; `None` for as many as the time allows.
+    /// Messages per publisher; `None` for as many as the time allows.
     pub messages: Option<u64>,
-    /// When messages go out.
+    /// When to send messages.
     pub pace: Pace,
-    /// Unacknowledged messages of a publisher at QoS 1 and 2, at most; the broker's Receive Maximum applies too.
+    /// Maximum number of unacknowledged messages per publisher at QoS 1 and 2; the broker's Receive Maximum also
+    /// applies.
     pub in_flight: u16,
     /// Which broker each publisher connects to.
     pub spread: Spread,
 }
 
 impl Publishers {
-    /// Of `count` publishers each sends 20 bytes at QoS 0 to its one topic, as many and as fast as it can; above QoS 0
-    /// with 100 messages in flight.
+    /// `count` publishers that each send 20 bytes at QoS 0 to one topic, as many and as fast as possible.
+    ///
+    /// If QoS is raised, each has up to 100 messages in flight.
     pub fn new(count: u32, topic: impl Into<String>) -> Self {
         Self {
             count,
@@ -186,24 +191,25 @@ impl Publishers {
     }
 }
 
-/// When messages go out.
+/// When messages are sent.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub enum Pace {
-    /// Open loop: each publisher sends one message every `interval`, on a schedule that was fixed before; publisher k of
-    /// n starts k·interval/n later. A message that cannot go out in time keeps its due time, from which its latency
-    /// counts, so that a broker that stops is not hidden (coordinated omission).
+    /// Open loop: each publisher sends one message every `interval`, on a schedule fixed before the run.
+    ///
+    /// Publisher k of n starts k·interval/n later. A message that cannot be sent in time keeps its due time, from which
+    /// its latency counts. So a stalled broker shows in the latency (no coordinated omission).
     Open {
-        /// From one message of a publisher to its next.
+        /// Interval between two messages of a publisher.
         interval: Duration,
     },
-    /// Closed loop: as fast as it goes, but never more than this many deliveries outstanding over all connections of
-    /// the process.
+    /// Closed loop: as fast as possible, with a limit on outstanding deliveries of all connections of the process.
     Closed {
-        /// Deliveries.
+        /// Maximum number of outstanding deliveries.
         window: u64,
     },
-    /// As fast as the socket takes it (and at QoS 1 and 2 as `in_flight` allows), with no look at the receivers: an
-    /// overloaded broker shows as latency that grows.
+    /// As fast as the socket accepts it (at QoS 1 and 2, as `in_flight` allows), regardless of receivers.
+    ///
+    /// An overloaded broker shows as growing latency.
     Unlimited,
 }
 
@@ -212,34 +218,33 @@ pub enum Pace {
 pub enum Spread {
     /// Connection k to broker k mod n.
     InTurns,
-    /// All to the broker of this number.
+    /// All to the broker with this number.
     Broker(u16),
 }
 
-/// Subscribers with one filter and one purpose.
+/// Subscribers with the same filter and options.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Audience {
-    /// What reports call it; unique in the plan.
+    /// Name in reports; unique in the plan.
     pub name: String,
-    /// Subscribers.
+    /// Number of subscribers.
     pub count: u32,
     /// Topic Filter without `$share`; may have wildcards and `{subscriber}`, the subscriber's number in the audience.
     pub filter: String,
     /// Name of the share group, if it is one. An audience spread over several brokers is a share group on each.
     pub share: Option<String>,
-    /// QoS asked for, 0 to 2.
+    /// Requested QoS, 0 to 2.
     pub qos: u8,
     /// Which broker its members connect to.
     pub spread: Spread,
-    /// What a subscriber does with a message: nothing, or the work of a simulated worker.
+    /// Work of simulated workers; `None` for subscribers that only receive.
     pub work: Option<Work>,
-    /// Its last member reads no more than so many messages a second from its socket; `None` for all that comes. For an
-    /// audience without `work`.
+    /// Messages a second that the last member reads at most; `None` for no limit. Only without `work`.
     pub slow: Option<f64>,
 }
 
 impl Audience {
-    /// `count` subscribers to `filter` at QoS 0, each for itself and without work, over all brokers.
+    /// `count` subscribers to `filter` at QoS 0, without share group and work, spread over all brokers.
     pub fn new(name: impl Into<String>, count: u32, filter: impl Into<String>) -> Self {
         Self {
             name: name.into(),
@@ -254,55 +259,56 @@ impl Audience {
     }
 }
 
-/// A simulated worker: messages wait in its own queue and are processed one after the other, or a few at once. They are
-/// acknowledged when they have been processed.
+/// A simulated worker: messages wait in its queue, and it processes one or a few at a time.
+///
+/// It acknowledges messages after processing.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Work {
-    /// Time of one message, of the worker with this number mod the list's length; at least one entry.
+    /// Service time per message, of the worker with this number mod the list's length; at least one entry.
     pub service: Vec<Service>,
-    /// Messages processed at once.
+    /// Messages that are processed at once.
     pub parallelism: u16,
-    /// How it tells its load; `None` for a worker that does not.
+    /// Load reports; `None` for a worker that sends none.
     pub reports: Option<Reports>,
 }
 
-/// How long one message takes.
+/// Processing time per message.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Service {
-    /// Always as long.
+    /// Constant.
     Fixed(Duration),
-    /// Evenly spread from `mean·(1−by)` to `mean·(1+by)`.
+    /// Uniform from `mean·(1−by)` to `mean·(1+by)`.
     Jitter {
-        /// In the middle.
+        /// The mean.
         mean: Duration,
-        /// 0 to 1.
+        /// Relative half-width, 0 to 1.
         by: f64,
     },
-    /// Exponentially distributed.
+    /// Exponentially distributed, with this mean.
     Exponential(Duration),
     /// Pareto distributed with this shape, above 1.
     Pareto {
         /// The mean.
         mean: Duration,
-        /// Alpha.
+        /// Shape alpha.
         shape: f64,
     },
     /// `before` until `at` after the start, then `after`.
     Step {
-        /// Up to the step.
+        /// Time per message before the step.
         before: Duration,
-        /// From the step on.
+        /// Time per message after the step.
         after: Duration,
-        /// When, from the start.
+        /// Time of the step, after the start.
         at: Duration,
     },
-    /// `service`, but for a time in which the worker stands still.
+    /// `service`, with a pause in which the worker stands still.
     Pause {
-        /// Outside the pause.
+        /// Time per message outside the pause.
         service: Duration,
-        /// When it begins, from the start.
+        /// Beginning of the pause, after the start.
         at: Duration,
-        /// How long it lasts.
+        /// Length of the pause.
         lasts: Duration,
     },
 }
@@ -310,13 +316,13 @@ pub enum Service {
 /// Load reports of a worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reports {
-    /// What carries them.
+    /// Carrier of the reports.
     pub carrier: Carrier,
-    /// From one to the next.
+    /// Interval between two reports.
     pub interval: Duration,
 }
 
-/// What carries a load report.
+/// Carrier of a load report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Carrier {
     /// An extended PINGREQ.
@@ -327,52 +333,52 @@ pub enum Carrier {
     Publish,
 }
 
-/// Connections that do nothing but be there.
+/// Idle connections.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Idle {
-    /// How many.
+    /// Number of connections.
     pub count: u32,
-    /// New ones a second; `None` for as fast as it goes.
+    /// New connections a second; `None` for as fast as possible.
     pub rate: Option<f64>,
 }
 
-/// Connections that are cut, without DISCONNECT, and come back.
+/// Cuts of connections, without DISCONNECT; their clients reconnect.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Cuts {
-    /// From one cut to the next, over all connections of that kind.
+    /// Interval between two cuts, over all connections of that kind.
     pub every: Duration,
-    /// Whose; in turns.
+    /// Kind of connections to cut, in turns.
     pub whose: CutWhose,
     /// How long the client stays away.
     pub away: Duration,
 }
 
-/// Whose connections are cut.
+/// Kind of connections that are cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum CutWhose {
-    /// Publishers'.
+    /// Publishers' connections.
     Publishers,
-    /// Subscribers'.
+    /// Subscribers' connections.
     Subscribers,
-    /// Idle ones.
+    /// Idle connections.
     Idle,
 }
 
-/// When a run counts and when it ends.
+/// Ramps and end of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Schedule {
-    /// It ends when this is over, whatever is still on its way.
+    /// Publishing ends after this time at the latest.
     pub time_limit: Duration,
-    /// Whole seconds at the beginning that figures leave out. The verdict leaves out nothing.
+    /// Whole seconds at the beginning to leave out of the figures. The verdict covers all seconds.
     pub ramp_up: u32,
-    /// Whole seconds at the end that figures leave out.
+    /// Whole seconds at the end to leave out of the figures.
     pub ramp_down: u32,
-    /// Once everything has been published, it ends when nothing has come for so long, or all has.
+    /// After publishing, the run ends when nothing has arrived for this time, or everything has.
     pub subscriber_timeout: Duration,
 }
 
 impl Default for Schedule {
-    /// A minute at most, no ramps; five seconds for what is on its way.
+    /// One minute, no ramps, and five seconds for messages under way.
     fn default() -> Self {
         Self {
             time_limit: Duration::from_secs(60),

@@ -1,4 +1,4 @@
-//! Arguments and a `.conf` file become a plan.
+//! Makes a plan from arguments and a `.conf` file.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::time::Duration;
@@ -12,10 +12,11 @@ use super::{
 use crate::LoadgenError;
 use crate::{args, target};
 
-/// What `args` and `conf` say to do with `brokers`, with another tag each time. What is given in `args` wins.
+/// The plan of `args` and `conf` for `brokers`, with a new tag each time; `args` override `conf`.
 ///
 /// # Errors
-/// Arguments that contradict each other.
+///
+/// The arguments contradict each other.
 pub(crate) fn plan(args: &LoadArgs, conf: &Conf, brokers: Vec<Broker>) -> Result<Plan, LoadgenError> {
     let tag = random();
     let audiences = audiences(args, conf)?;
@@ -38,7 +39,7 @@ fn uses_tls(args: &LoadArgs, conf: &Conf) -> bool {
     args.tls.or(conf.asks_for_tls()).unwrap_or(args.ca.is_some() || args.client_key.is_some() || args.insecure)
 }
 
-/// Where a broker listens that does not say.
+/// Default port of brokers.
 pub(crate) fn default_port(args: &LoadArgs, conf: &Conf) -> u16 {
     if uses_tls(args, conf) { target::TLS_PORT } else { target::PORT }
 }
@@ -65,7 +66,7 @@ fn connection(args: &LoadArgs, conf: &Conf, tag: u16) -> ConnectionOptions {
 
 fn publishers(args: &LoadArgs, conf: &Conf) -> Result<Publishers, LoadgenError> {
     let count = args.publishers.or(conf.num_publishers).unwrap_or(1);
-    // Whoever says how long or how fast does not mean MQTTLoader's hundred messages.
+    // A given time or rate replaces MQTTLoader's default of a hundred messages.
     let is_timed = args.time.is_some() || args.publish_rate.is_some() || args.closed.is_some();
     let messages = args.messages.or(conf.num_messages);
     Ok(Publishers {
@@ -95,10 +96,11 @@ fn pace(args: &LoadArgs, conf: &Conf, publishers: u32) -> Result<Pace, LoadgenEr
     })
 }
 
-/// From one message of a publisher to its next, where all of them together publish `rate` messages a second.
+/// Interval between two messages of a publisher if all together publish `rate` messages a second.
 ///
 /// # Errors
-/// Less than a nanosecond, or more than the time has room for.
+///
+/// The interval is less than a nanosecond, or too large for a duration.
 pub(crate) fn interval(rate: f64, publishers: u32) -> Result<Duration, LoadgenError> {
     let seconds = f64::from(publishers.max(1)) / rate;
     let interval = Duration::try_from_secs_f64(seconds).ok().filter(|interval| !interval.is_zero());
@@ -118,7 +120,7 @@ fn audiences(args: &LoadArgs, conf: &Conf) -> Result<Vec<Audience>, LoadgenError
     };
     let groups: Vec<Option<String>> = match &args.shared {
         Some(groups) => groups.iter().cloned().map(Some).collect(),
-        // MQTTLoader knows share groups with MQTT 5 only.
+        // MQTTLoader supports share groups only with MQTT 5.
         None if conf.shared_subscription == Some(true) && version(args, conf) == Version::V5 => {
             vec![Some(GROUP.to_owned())]
         }
@@ -171,24 +173,24 @@ fn topic(args: &LoadArgs, conf: &Conf) -> String {
     args.topic.clone().or_else(|| conf.topic.clone()).unwrap_or_else(|| TOPIC.to_owned())
 }
 
-/// The Topic Filter that matches whatever `topic` becomes.
+/// A Topic Filter that matches all topics of the template `topic`.
 fn filter_of(topic: &str) -> String {
     let level = |level| if PLACES.iter().any(|place| str::contains(level, place)) { "+" } else { level };
     topic.split('/').map(level).collect::<Vec<_>>().join("/")
 }
 
-/// A tag: another number in each run.
+/// A random tag.
 pub(crate) fn random() -> u16 {
     RandomState::new().build_hasher().finish() as u16
 }
 
-/// MQTTLoader's topic.
+/// MQTTLoader's default topic.
 const TOPIC: &str = "mqttloader-test-topic";
 
-/// MQTTLoader's share group.
+/// MQTTLoader's default share group.
 pub(crate) const GROUP: &str = "mqttload";
 
-/// What stands in a topic for a number.
+/// Placeholders for numbers in a topic.
 const PLACES: [&str; 2] = ["{publisher}", "{topic}"];
 
 #[cfg(test)]
@@ -250,14 +252,14 @@ mod tests {
         let plan = plan_with(&conf, line).unwrap();
         assert_eq!((plan.publishers.count, plan.publishers.qos, plan.publishers.retain), (2, 1, false));
         assert_eq!((plan.publishers.pace, plan.publishers.in_flight), (Pace::Unlimited, 7));
-        // The file's hundred messages, though it does not say them.
+        // The default of a hundred messages applies, as there is a file.
         assert_eq!((plan.publishers.messages, plan.schedule.time_limit.as_secs()), (Some(100), 3));
         let groups: Vec<_> = plan.audiences.iter().map(|audience| (audience.name.as_str(), audience.qos)).collect();
         assert_eq!(groups, [("a", 2), ("b", 2)]);
     }
 
     #[test]
-    fn at_3_1_1_the_file_s_share_group_is_none_but_the_argument_s_is() {
+    fn at_3_1_1_only_arguments_make_a_share_group() {
         let conf = Conf {
             is_given: true,
             mqtt_version: Some(Version::V311),
@@ -281,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_is_that_of_all_publishers_and_goes_on_as_long_as_the_time() {
+    fn rate_is_shared_by_publishers_and_has_no_message_limit() {
         let plan = plan_of("--publishers 4 --publish-rate 1e3");
         assert_eq!(plan.publishers.pace, Pace::Open { interval: Duration::from_millis(4) });
         assert_eq!(plan.publishers.messages, None);

@@ -1,11 +1,11 @@
-//! An outcome for tests of what is made of outcomes.
+//! An outcome for tests of reports.
 
 use super::{
     Audience, AudienceOutcome, Broker, BrokerUsage, ConnectionOptions, Connections, Latency, Outcome, Plan, Publishers,
     Schedule, Second, SubscriberOutcome, Throughput, Verdict,
 };
 
-/// Two workers of one share group, at one broker, four seconds: 1000 messages, of which 3 were lost.
+/// Two members of one share group at one broker, for four seconds: 1000 messages, of which 3 were lost.
 pub(crate) fn outcome() -> Outcome {
     let verdict =
         Verdict { expected: 1000, received: 997, lost: 3, out_of_order: 2, exact: true, ..Verdict::default() };

@@ -1,8 +1,8 @@
-//! `--self-test`: how much the driver itself can do, so that nobody takes its limit for a broker's.
+//! `--self-test`: measures the limit of the driver itself, so that it is not mistaken for a broker's.
 //!
-//! A broker that is none stands in for one, in threads of its own: it takes any connection, throws away what is
-//! published without looking at it, and gives subscribers messages as fast as they take them. What counts is what has
-//! come at the other end, and the processor time of the driver's one thread, with the system's work in its name.
+//! A stand-in for a broker runs in its own threads. It accepts any connection, discards published messages unread, and
+//! sends messages to subscribers as fast as they read. The figures are the messages at the other end, and the processor
+//! time of the driver's only thread, system time included.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -23,7 +23,8 @@ use crate::LoadgenError;
 /// Measures both directions and writes a line for each.
 ///
 /// # Errors
-/// No port or no thread is left, or the results cannot be printed.
+///
+/// No port or thread is left, or the results cannot be printed.
 pub(crate) async fn self_test(out: &mut dyn Write) -> Result<(), LoadgenError> {
     self_test_for(MEASURED, out).await
 }
@@ -43,7 +44,7 @@ async fn self_test_for(time: Duration, out: &mut dyn Write) -> Result<(), Loadge
     out.flush().map_err(print)
 }
 
-/// Messages and what they took.
+/// Number of messages, and their cost.
 #[derive(Debug, Clone, Copy)]
 struct Measured {
     messages: u64,
@@ -63,7 +64,7 @@ impl std::fmt::Display for Measured {
     }
 }
 
-/// Runs `plan` for some time after a warm-up.
+/// Measures `plan` for `time` after a warm-up.
 async fn measure(plan: &Plan, time: Duration, count: impl Fn(&Status) -> u64) -> Result<Measured, LoadgenError> {
     let layout = Arc::new(Layout::of(plan)?);
     let clock = RunClock::new(0);
@@ -86,24 +87,25 @@ async fn measure(plan: &Plan, time: Duration, count: impl Fn(&Status) -> u64) ->
     })
 }
 
-/// Everything in one thread.
+/// A plan for one driver thread.
 fn plan(address: SocketAddr, messages: Option<u64>, audiences: Vec<Audience>) -> Plan {
     let stand_in = Broker::new("stand-in", address.ip().to_string(), address.port());
     let publishers = Publishers { payload: PAYLOAD, messages, ..Publishers::new(1, TOPIC) };
-    // Who runs it ends it.
+    // The caller ends the run.
     let schedule = Schedule { time_limit: Duration::MAX, subscriber_timeout: Duration::ZERO, ..Schedule::default() };
     Plan { schedule, threads: 1, ..Plan::new(TAG, vec![stand_in], publishers, audiences) }
 }
 
-/// Starts what stands in for a broker on a free port of this machine, and counts the bytes of what is published. Its
-/// threads end with their connections.
+/// Starts the stand-in on a free port of this machine; it counts the bytes of published messages.
+///
+/// Its threads end with their connections.
 fn stand_in(swallowed: Arc<AtomicU64>) -> io::Result<SocketAddr> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let address = listener.local_addr()?;
     let accept = move || {
         for stream in listener.incoming().flatten() {
             let swallowed = Arc::clone(&swallowed);
-            // A connection that fails is told by its other end.
+            // The driver reports a connection that fails.
             let serve = move || drop(serve(stream, &swallowed));
             let _ = std::thread::Builder::new().name("stand-in".into()).spawn(serve);
         }
@@ -112,7 +114,7 @@ fn stand_in(swallowed: Arc<AtomicU64>) -> io::Result<SocketAddr> {
     Ok(address)
 }
 
-/// Answers what has to be answered; then gives messages to a subscriber, or takes all that a publisher sends.
+/// Answers CONNECT and SUBSCRIBE; then sends messages to a subscriber, or discards those of a publisher.
 fn serve(mut stream: TcpStream, swallowed: &AtomicU64) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let mut decoder = Decoder::server(u32::MAX);
@@ -154,7 +156,7 @@ fn answer(stream: &mut TcpStream, packet: &Packet) -> io::Result<()> {
     stream.write_all(&out.to_bytes())
 }
 
-/// Numbered messages without end.
+/// Sends numbered messages without end.
 fn give(mut stream: TcpStream) -> io::Result<()> {
     let frames = frames();
     let clock = RunClock::new(0);
@@ -170,7 +172,7 @@ fn give(mut stream: TcpStream) -> io::Result<()> {
     }
 }
 
-/// What is sent in either direction.
+/// Frames of both directions.
 fn frames() -> Frames {
     let options = FrameOptions {
         version: ProtocolVersion::V5,
@@ -185,10 +187,10 @@ const TOPIC: &str = "self/test";
 const TAG: u16 = 0x5E1F;
 const PAYLOAD: u32 = 100;
 
-/// Messages that are given at once.
+/// Messages per write.
 const BLOCK: usize = 500;
 
-/// Bytes that are thrown away at once.
+/// Bytes per read.
 const SWALLOW: usize = 1 << 20;
 
 const WARM_UP: Duration = Duration::from_millis(500);

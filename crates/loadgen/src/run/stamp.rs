@@ -1,34 +1,34 @@
-/// What a message says about itself, at the start of its payload.
+/// Metadata of a message, at the start of its payload.
 ///
 /// ```text
-///   0          8      10        14          18         20 …
-///   due_ns     tag    stream    sequence    late       filler
+/// 0          8      10        14          18         20 …
+/// due_ns     tag    stream    sequence    late       filler
 /// ```
 ///
-/// All big endian. `late` is a number of microseconds as a 4 bit exponent and a 12 bit mantissa, so that it costs two
-/// bytes: exact up to 4 ms, then to 0.05 %, up to 134 s. The stamp fits into the 20 bytes that MQTTLoader's payloads
-/// have by default.
+/// All fields are big endian. `late` is a number of microseconds with a 4-bit exponent and a 12-bit mantissa, to fit
+/// into two bytes: exact up to 4 ms, then to 0.05 %, up to 134 s. The stamp fits into the 20 bytes of MQTTLoader's
+/// default payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stamp {
-    /// When the message was to go out, in nanoseconds since 1970-01-01 UTC by the controller's clock.
+    /// Due time of the message, in nanoseconds since 1970-01-01 UTC by the controller's clock.
     pub due_ns: u64,
     /// [`Plan::tag`](super::Plan).
     pub tag: u16,
-    /// `publisher · topics + topic`: messages of one stream are in order.
+    /// `publisher · topics + topic`: messages of one stream are ordered.
     pub stream: u32,
     /// 0, 1, 2, … in the stream.
     pub sequence: u32,
-    /// By how many microseconds it went out after `due_ns`.
+    /// Time from due to sent, in microseconds.
     pub late_us: u32,
 }
 
 impl Stamp {
-    /// Bytes of a stamp.
+    /// Size of a stamp, in bytes.
     pub const LEN: usize = 20;
-    /// Bytes of its first field, which stands alone in payloads that are too small for all of it.
+    /// Size of the first field, in bytes. Smaller payloads than [`Stamp::LEN`] carry only this field.
     pub const TIME_LEN: usize = 8;
 
-    /// Writes itself to the start of `payload`: all of it where it fits in, else the time, else nothing.
+    /// Writes the stamp to the start of `payload`: all of it if it fits, else the due time, else nothing.
     pub fn encode(&self, payload: &mut [u8]) {
         let Some((due, rest)) = payload.split_first_chunk_mut() else { return };
         *due = self.due_ns.to_be_bytes();
@@ -39,7 +39,7 @@ impl Stamp {
         rest[10..].copy_from_slice(&late_code(self.late_us).to_be_bytes());
     }
 
-    /// What a payload says; `None` where it is too short for a stamp. Whose it is, [`Stamp::tag`] tells.
+    /// Reads the stamp of a payload; `None` if it is too short. [`Stamp::tag`] identifies the run.
     pub fn decode(payload: &[u8]) -> Option<Self> {
         let (due, rest) = payload.split_first_chunk()?;
         let (tag, rest) = rest.split_first_chunk()?;
@@ -55,19 +55,19 @@ impl Stamp {
         })
     }
 
-    /// The due time alone, which is in payloads of any length that a run can have.
+    /// Reads the due time alone, which all payloads of a run carry.
     pub fn decode_due_ns(payload: &[u8]) -> Option<u64> {
         payload.first_chunk().map(|due| u64::from_be_bytes(*due))
     }
 }
 
-/// Exponent and mantissa of a number of microseconds, rounded down; the largest for what is too large.
+/// Encodes microseconds as exponent and mantissa, rounded down; saturates.
 fn late_code(late_us: u32) -> u16 {
     let exponent = (u32::BITS - late_us.leading_zeros()).saturating_sub(MANTISSA_BITS);
     u16::try_from(exponent << MANTISSA_BITS | late_us >> exponent).unwrap_or(u16::MAX)
 }
 
-/// What such a code stands for.
+/// Decodes such a code.
 fn late_us(code: u16) -> u32 {
     let code = u32::from(code);
     (code & ((1 << MANTISSA_BITS) - 1)) << (code >> MANTISSA_BITS)
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn lateness_is_exact_to_4_ms_and_then_to_a_twentieth_of_a_percent() {
+    fn lateness_is_exact_to_4_ms_then_to_0_05_percent() {
         for exact in [0, 1, 4095, 4096, 8190, 4095 << 15] {
             assert_eq!(late_us(late_code(exact)), exact);
         }

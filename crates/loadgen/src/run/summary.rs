@@ -1,10 +1,10 @@
-//! What a run came to, for people: at most 100 characters wide, but for lists.
+//! Printed summary of a run, at most 100 characters wide except for lists.
 
 use std::io::{self, Write};
 
 use super::{AudienceOutcome, BrokerUsage, Latency, Outcome, Pace, SubscriberOutcome, Verdict, mqttloader_summary};
 
-/// Prints MQTTLoader's summary, and below it what MQTTLoader does not say.
+/// Prints MQTTLoader's summary, followed by further figures.
 pub(crate) fn write(out: &mut dyn Write, outcome: &Outcome) -> io::Result<()> {
     mqttloader_summary::write(out, outcome)?;
     write_latencies(out, outcome)?;
@@ -143,7 +143,7 @@ fn write_connections(out: &mut dyn Write, outcome: &Outcome) -> io::Result<()> {
     writeln!(out)
 }
 
-/// Whether the load was what it was to be.
+/// Prints whether messages were sent on schedule.
 fn write_sending(out: &mut dyn Write, outcome: &Outcome) -> io::Result<()> {
     if !matches!(outcome.plan.publishers.pace, Pace::Open { .. }) || outcome.plan.publishers.count == 0 {
         return Ok(());
@@ -164,7 +164,7 @@ fn write_usage(out: &mut dyn Write, usage: &BrokerUsage) -> io::Result<()> {
     writeln!(out, ", {:.1} MiB, at most {:.1}", mib(usage.resident_kib), mib(usage.resident_peak_kib))
 }
 
-/// `workers`, or `workers at b` where there are several brokers.
+/// `workers`, or `workers at b` if there are several brokers.
 fn title(outcome: &Outcome, audience: &AudienceOutcome) -> String {
     match outcome.plan.brokers.len() {
         1 => audience.name.clone(),
@@ -184,7 +184,7 @@ fn ms(value: f64) -> String {
     if value < 100.0 { format!("{value:.3}") } else { format!("{value:.1}") }
 }
 
-/// Subscribers that are listed one by one; of more the extremes and the middle are.
+/// Maximum number of subscribers to list; of more, only the extremes and the median are listed.
 const LISTED_MAX: usize = 16;
 
 #[cfg(test)]
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn of_workers_it_is_told_how_long_messages_waited_for_them() {
+    fn summary_shows_waiting_time_of_workers() {
         let mut outcome = sample::outcome();
         let waiting = outcome.latency.map(|latency| Latency { mean: 77.5, ..latency });
         outcome.audiences[0].waiting = waiting;
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_without_being_lost_stands_below_the_verdict() {
+    fn missing_messages_stand_below_the_verdict() {
         assert!(!text(&sample::outcome()).contains("missing"));
         let text = text(&Outcome { unacknowledged: 7, not_taken: 2, ..sample::outcome() });
         let lines: Vec<_> = text.lines().collect();
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn who_publishes_nothing_has_nothing_to_judge() {
+    fn receive_only_run_has_no_verdict() {
         let mut outcome = sample::outcome();
         outcome.plan.publishers.count = 0;
         let text = text(&outcome);
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_brokers_and_this_program_needed_is_told_and_notes_are() {
+    fn summary_shows_usage_and_notes() {
         let text = text(&sample::outcome());
         assert!(
             text.contains(

@@ -1,4 +1,4 @@
-//! What the system says that a process has used, and which process listens at an address.
+//! Resource usage of processes, and the search for the process that listens at an address.
 
 use std::collections::HashSet;
 use std::fs;
@@ -9,14 +9,14 @@ use std::net::{IpAddr, SocketAddr, TcpListener};
 pub(crate) struct Usage {
     /// User and system time of all threads, in seconds, in steps of 10 ms.
     pub(crate) cpu_seconds: f64,
-    /// Memory that is resident, in KiB.
+    /// Resident memory, in KiB.
     pub(crate) resident_kib: u64,
-    /// The most that ever was, in KiB.
+    /// Peak resident memory, in KiB.
     pub(crate) resident_peak_kib: u64,
 }
 
 impl Usage {
-    /// Of process `pid`; `None` where there is no such process, or no `/proc`.
+    /// Usage of process `pid`; `None` if there is no such process, or no `/proc`.
     pub(crate) fn of(pid: u32) -> Option<Self> {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
         let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
@@ -27,8 +27,10 @@ impl Usage {
     }
 }
 
-/// The process of this machine that listens at one of `addresses`; `None` where they are of another machine, where nobody
-/// listens, or where the system does not tell, as of another user's processes.
+/// The process of this machine that listens at one of `addresses`.
+///
+/// `None` if the addresses belong to another machine, if no process listens, or if the system hides the process, as it
+/// does with other users' processes.
 pub(crate) fn listener_at(addresses: &[SocketAddr]) -> Option<u32> {
     let local: Vec<_> = addresses.iter().filter(|address| is_local(address.ip())).collect();
     let ports: HashSet<u16> = local.iter().map(|address| address.port()).collect();
@@ -41,14 +43,16 @@ pub(crate) fn listener_at(addresses: &[SocketAddr]) -> Option<u32> {
     if sockets.is_empty() { None } else { owner_of(&sockets) }
 }
 
-/// Whether an address is one of this machine's: only those can be listened at. Where the system lets anybody listen at
-/// any address, a remote broker may seem local, and is then not found.
+/// Whether an address belongs to this machine, which only then lets a socket bind to it.
+///
+/// Some systems allow any address. Then a remote broker may seem local, but no listening socket is found.
 fn is_local(ip: IpAddr) -> bool {
     ip.is_loopback() || TcpListener::bind((ip, 0)).is_ok()
 }
 
-/// Port and number of a socket that listens, of a line of `/proc/net/tcp`:
-/// `sl local_address rem_address st tx_queue:rx_queue tr:tm->when retrnsmt uid timeout inode …`.
+/// Port and inode of a listening socket, from a line of `/proc/net/tcp`.
+///
+/// `sl local_address rem_address st tx_queue:rx_queue tr:tm->when retrnsmt uid timeout inode …`
 fn listening_socket(line: &str) -> Option<(u16, u64)> {
     let fields: Vec<_> = line.split_ascii_whitespace().collect();
     let (_, port) = fields.get(1)?.rsplit_once(':')?;
@@ -62,7 +66,7 @@ fn listening_socket(line: &str) -> Option<(u16, u64)> {
 fn owner_of(sockets: &HashSet<u64>) -> Option<u32> {
     let mut pids: Vec<u32> =
         fs::read_dir("/proc").ok()?.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect();
-    // Of a process and its children, which have its sockets too, the parent is usually the older.
+    // A process and its children may share sockets; the parent usually has the lower id.
     pids.sort_unstable();
     pids.into_iter().find(|pid| {
         let Ok(files) = fs::read_dir(format!("/proc/{pid}/fd")) else { return false };
@@ -74,7 +78,7 @@ fn owner_of(sockets: &HashSet<u64>) -> Option<u32> {
     })
 }
 
-/// utime + stime, fields 14 and 15. The program's name, field 2, stands in parentheses and may hold anything.
+/// utime + stime, fields 14 and 15. The program's name, field 2, is in parentheses and may contain any characters.
 fn cpu_ticks(stat: &str) -> Option<u64> {
     let (_, after_name) = stat.rsplit_once(')')?;
     let mut fields = after_name.split_ascii_whitespace().skip(11);
@@ -83,13 +87,13 @@ fn cpu_ticks(stat: &str) -> Option<u64> {
     Some(user + system)
 }
 
-/// A figure of `/proc/PID/status`.
+/// A value of `/proc/PID/status`.
 fn kib(status: &str, name: &str) -> Option<u64> {
     let line = status.lines().find_map(|line| line.strip_prefix(name))?;
     line.split_ascii_whitespace().next()?.parse().ok()
 }
 
-/// USER_HZ, which Linux shows to programs as 100 whatever its own timer does.
+/// USER_HZ, which Linux reports to programs as 100 for any kernel timer frequency.
 const TICKS_PER_SECOND: f64 = 100.0;
 
 /// TCP_LISTEN, in hexadecimal.
@@ -122,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn who_listens_at_a_port_is_found() {
+    fn process_listening_at_a_port_is_found() {
         for host in ["127.0.0.1", "0.0.0.0", "::1"] {
             // Some machines have no IPv6.
             let Ok(listener) = TcpListener::bind((host, 0)) else { continue };

@@ -1,6 +1,6 @@
-//! Points of time as people write them, in UTC.
+//! Formatted times, in UTC.
 
-/// Year to second.
+/// Date and time to the second.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Utc {
     year: u64,
@@ -11,7 +11,7 @@ struct Utc {
     second: u64,
 }
 
-/// `2020-11-04 10:18:38.169 UTC`, of milliseconds since 1970-01-01 UTC.
+/// `2020-11-04 10:18:38.169 UTC`, for milliseconds since 1970-01-01 UTC.
 pub(crate) fn date_time(unix_ms: u64) -> String {
     format!("{}.{:03} UTC", to_the_second(unix_ms), unix_ms % 1000)
 }
@@ -22,7 +22,7 @@ pub(crate) fn to_the_second(unix_ms: u64) -> String {
     format!("{year}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}")
 }
 
-/// `20201104-101838`, as part of a file's name.
+/// `20201104-101838`, for file names.
 pub(crate) fn file_name_part(unix_ms: u64) -> String {
     let Utc { year, month, day, hour, minute, second } = of(unix_ms);
     format!("{year}{month:02}{day:02}-{hour:02}{minute:02}{second:02}")
@@ -31,13 +31,13 @@ pub(crate) fn file_name_part(unix_ms: u64) -> String {
 fn of(unix_ms: u64) -> Utc {
     let seconds = unix_ms / 1000;
     let (days, second_of_day) = (seconds / 86_400, seconds % 86_400);
-    // Years that begin on 1 March have their leap day at the end; 400 of them always have as many days. Day 0 is 1 March
-    // of the year 0.
+    // Years that begin on 1 March have their leap day at the end; 400 of them always have the same length. Day 0 is 1
+    // March of the year 0.
     let days = days + 719_468;
     let (era, day_of_era) = (days / 146_097, days % 146_097);
     let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
     let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    // Months from March on have 31, 30, 31, 30, 31 days, and again.
+    // Month lengths from March on repeat the pattern 31, 30, 31, 30, 31.
     let month_from_march = (5 * day_of_year + 2) / 153;
     let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
     Utc {

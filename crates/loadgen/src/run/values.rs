@@ -1,4 +1,4 @@
-//! Values of arguments that only a run has.
+//! Parsers for argument values of `run`.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::{CutWhose, Cuts, Service, Version};
 use crate::values::{duration, positive_duration};
 
-/// `5` or `3.1.1`; `3` is what MQTTLoader calls the latter.
+/// Parses `5` or `3.1.1`; MQTTLoader calls the latter `3`.
 pub(crate) fn version(text: &str) -> Result<Version, String> {
     match text {
         "5" | "5.0" => Ok(Version::V5),
@@ -15,12 +15,13 @@ pub(crate) fn version(text: &str) -> Result<Version, String> {
     }
 }
 
-/// `0`, `1` or `2`.
+/// Parses `0`, `1` or `2`.
 pub(crate) fn qos(text: &str) -> Result<u8, String> {
     crate::values::qos(text).map(|qos| qos.bits())
 }
 
-/// `25ms`, `exp:MEAN`, `pareto:MEAN:SHAPE`, `jitter:MEAN:BY`, `step:BEFORE:AFTER:AT` or `pause:SERVICE:AT:LASTS`.
+/// Parses `25ms`, `exp:MEAN`, `pareto:MEAN:SHAPE`, `jitter:MEAN:BY`, `step:BEFORE:AFTER:AT` or
+/// `pause:SERVICE:AT:LASTS`.
 pub(crate) fn service(text: &str) -> Result<Service, String> {
     let words: Vec<_> = text.split(':').collect();
     let number = |text: &str| text.parse::<f64>().map_err(|_| format!("{text:?} is no number"));
@@ -51,7 +52,7 @@ pub(crate) fn service(text: &str) -> Result<Service, String> {
     })
 }
 
-/// `subscribers:2s` or `subscribers:2s/500ms`: whose, how often and how long they stay away.
+/// Parses `subscribers:2s` or `subscribers:2s/500ms`: kind of connection, interval, time away.
 pub(crate) fn cuts(text: &str) -> Result<Cuts, String> {
     let wanted = || "want WHOSE:EVERY[/AWAY] with WHOSE publishers, subscribers or idle".to_owned();
     let (whose, times) = text.split_once(':').ok_or_else(wanted)?;
@@ -71,7 +72,7 @@ pub(crate) fn cuts(text: &str) -> Result<Cuts, String> {
 /// `[NAME=]PID`: a broker's process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct PidArg {
-    /// The broker's name; needed where there are several.
+    /// The broker's name; required if there are several.
     pub(crate) broker: Option<String>,
     pub(crate) pid: u32,
 }

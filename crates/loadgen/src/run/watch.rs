@@ -1,45 +1,45 @@
-//! When a run ends.
+//! Decides when a run ends.
 
 use std::time::Duration;
 
 use super::Plan;
 use super::engine::Status;
 
-/// Judges by what clients tell whether a run goes on. Times are from the start of the run; it reads no clock.
+/// Decides from the clients' status whether a run goes on. Times are from the start of the run; it reads no clock.
 #[derive(Debug)]
 pub(crate) struct Watch {
     time_limit: Duration,
     subscriber_timeout: Duration,
-    /// A run without publishers of its own does not know what is to come.
+    /// A run without publishers cannot know which messages to expect.
     has_publishers: bool,
-    /// Whether it is about connections alone, which are kept until the time is over.
+    /// Whether the run is only about connections, which it keeps until the time limit.
     lasts: bool,
-    /// How long nothing may have come after the last message that is expected.
+    /// Time without arrivals after the last expected message that ends the run.
     grace: Duration,
-    /// How far everything was that can move, and when it moved last.
+    /// Last progress counters, and when they last changed.
     moved: [u64; 4],
     moved_at: Duration,
     stopped_at: Option<Duration>,
-    /// How long messages are waited for that keep coming when the time of the run is over.
+    /// Maximum wait, after the time limit, for messages that keep arriving.
     wait_max: Duration,
 }
 
-/// What is to be done.
+/// Next action of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Next {
-    /// Nothing.
+    /// Go on.
     GoOn,
-    /// Publishers are to be stopped; what is on its way is waited for.
+    /// Stop publishers and wait for messages under way.
     Stop,
-    /// Everything has come that will come.
+    /// End the run: everything that can be expected has arrived.
     End,
-    /// Messages still come, but they have been waited for long enough.
+    /// End the run: messages still arrive, but the maximum wait is over.
     GiveUp,
 }
 
 impl Watch {
     pub(crate) fn new(plan: &Plan) -> Self {
-        // Who reads slowly on purpose may have minutes to go; how much it has not got is what is asked for.
+        // A deliberately slow reader may need minutes. The unread rest is the result that is asked for.
         let is_slow = plan.audiences.iter().any(|audience| audience.slow.is_some());
         let wait_max = if is_slow { Duration::ZERO } else { WAIT_MAX };
         Self {
@@ -47,7 +47,7 @@ impl Watch {
             subscriber_timeout: plan.schedule.subscriber_timeout,
             has_publishers: plan.publishers.count > 0,
             lasts: plan.publishers.count == 0 && (plan.idle.is_some() || plan.cuts.is_some()),
-            // Where connections are cut, copies come, so that as much as is expected may not be all of it.
+            // After cuts copies arrive, so that the expected number may include copies.
             grace: if plan.cuts.is_some() { GRACE_AFTER_CUTS } else { GRACE },
             moved: [0; 4],
             moved_at: Duration::ZERO,
@@ -56,15 +56,15 @@ impl Watch {
         }
     }
 
-    /// To be asked every now and then, with the sum of all processes' status.
+    /// Returns the next action. Call it regularly, with the sum of all processes' status.
     pub(crate) fn look(&mut self, status: &Status, at: Duration) -> Next {
-        // What somebody else publishes may go on for ever.
+        // Foreign messages do not count as progress: other programs may publish for ever.
         let moved = [status.published, status.received, status.copies, status.wills];
         if moved != self.moved {
             self.moved = moved;
             self.moved_at = at;
         }
-        // Workers have something to do, or connections are to come: that is no standing still.
+        // Busy workers and pending connections count as progress.
         let is_settled = status.queued == 0 && status.connecting == 0;
         if !is_settled {
             self.moved_at = at;
@@ -80,7 +80,7 @@ impl Watch {
                 Next::Stop
             }
             None => Next::GoOn,
-            // A copy that comes late is still counted.
+            // Late copies are still counted.
             Some(_) if is_all_sent && still >= if has_all_come { self.grace } else { self.subscriber_timeout } => {
                 Next::End
             }
@@ -93,7 +93,7 @@ impl Watch {
 const GRACE: Duration = Duration::from_millis(50);
 const GRACE_AFTER_CUTS: Duration = Duration::from_millis(500);
 
-/// An overloaded broker may have many.
+/// An overloaded broker may have many messages left.
 const WAIT_MAX: Duration = Duration::from_secs(30);
 
 #[cfg(test)]
@@ -106,7 +106,7 @@ mod tests {
         Duration::from_millis(ms)
     }
 
-    /// Half a second for subscribers, ten for the run.
+    /// A run with half a second for subscribers, and ten seconds in all.
     fn watch(publishers: u32) -> Watch {
         let mut plan = example::plan(vec![]);
         plan.publishers.count = publishers;
@@ -120,14 +120,14 @@ mod tests {
     }
 
     #[test]
-    fn a_run_ends_once_all_has_been_sent_and_has_come() {
+    fn run_ends_once_everything_is_sent_and_received() {
         let mut watch = watch(1);
         assert_eq!(watch.look(&status(1, 5, 5), at(10)), Next::GoOn);
         assert_eq!(watch.look(&status(0, 10, 9), at(20)), Next::GoOn);
         let in_flight = Status { in_flight: 1, ..status(0, 10, 10) };
         assert_eq!(watch.look(&in_flight, at(30)), Next::GoOn);
         assert_eq!(watch.look(&status(0, 10, 10), at(40)), Next::Stop);
-        // A copy comes late.
+        // A copy arrives late.
         let copied = Status { copies: 1, ..status(0, 10, 10) };
         assert_eq!(watch.look(&copied, at(80)), Next::GoOn);
         assert_eq!(watch.look(&copied, at(129)), Next::GoOn);
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn where_something_may_have_come_twice_all_is_waited_for_as_long_as_the_plan_says() {
+    fn doubtful_deliveries_wait_for_subscriber_timeout() {
         let mut watch = watch(1);
         let doubtful = Status { doubtful: 1, ..status(0, 10, 10) };
         assert_eq!(watch.look(&doubtful, at(10)), Next::GoOn);
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_come_is_waited_for_as_long_as_the_plan_says() {
+    fn missing_deliveries_wait_for_subscriber_timeout() {
         let mut watch = watch(1);
         assert_eq!(watch.look(&status(0, 10, 8), at(100)), Next::GoOn);
         assert_eq!(watch.look(&status(0, 10, 9), at(500)), Next::GoOn);
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn when_the_time_is_over_what_is_on_its_way_is_waited_for() {
+    fn messages_under_way_are_awaited_after_time_limit() {
         let mut watch = watch(1);
         assert_eq!(watch.look(&status(1, 100, 50), at(9_999)), Next::GoOn);
         assert_eq!(watch.look(&status(1, 100, 50), at(10_000)), Next::Stop);
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn workers_finish_what_they_have_and_connections_that_are_to_come_are_waited_for() {
+    fn busy_workers_and_pending_connections_are_awaited() {
         for unsettled in [Status { queued: 1, ..status(0, 10, 10) }, Status { connecting: 1, ..status(0, 10, 10) }] {
             let mut watch = watch(1);
             assert_eq!(watch.look(&unsettled, at(20)), Next::GoOn);
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn who_reads_slowly_on_purpose_is_not_waited_for() {
+    fn deliberately_slow_reader_is_not_awaited() {
         let mut plan = example::plan(vec![Audience { slow: Some(1.0), ..example::audience("slow", "#") }]);
         plan.schedule.time_limit = at(10_000);
         plan.schedule.subscriber_timeout = at(500);
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_that_never_end_are_not_waited_for() {
+    fn endless_messages_are_not_awaited() {
         let mut watch = watch(1);
         assert_eq!(watch.look(&status(0, 100_000, 0), at(10_000)), Next::Stop);
         for ms in (10_100..40_000).step_by(100) {
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn connections_without_publishers_are_kept_until_the_time_is_over_and_their_wills_are_waited_for() {
+    fn idle_connections_last_until_limit_then_await_wills() {
         let mut plan = example::plan(vec![]);
         plan.publishers.count = 0;
         plan.idle = Some(Idle { count: 5, rate: None });
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn who_only_receives_does_not_know_what_is_to_come() {
+    fn receive_only_run_ends_by_subscriber_timeout() {
         let mut watch = watch(0);
         assert_eq!(watch.look(&status(0, 0, 0), at(0)), Next::GoOn);
         assert_eq!(watch.look(&status(0, 0, 5), at(400)), Next::GoOn);

@@ -1,5 +1,4 @@
-//! What could have been reached on the machine as it was: a run beside one queue from which whoever is free takes the
-//! next message.
+//! Best possible result on the machine as it was: all messages in one queue, from which idle workers take the next.
 
 use std::num::NonZeroU32;
 
@@ -13,13 +12,12 @@ use super::worker::{Delivery, WorkerRecord};
 use crate::ledger::Receipt;
 use crate::statistics::Summary;
 
-/// Latencies in ms, as those of the run: what the same workers would have needed for the same messages if they took
-/// them from one queue.
+/// Latencies in ms that the same workers would have reached for the same messages with one common queue.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct BestPossible {
-    /// Each message is in that queue from the moment it was made.
+    /// Each message enters the queue when it was made.
     pub(crate) as_made: Option<Summary>,
-    /// Each message that came is in that queue from the moment it came to its worker, late as the machine made it.
+    /// Each message that arrived enters the queue at its time of arrival, delays of the machine included.
     pub(crate) as_received: Option<Summary>,
 }
 
@@ -30,7 +28,7 @@ impl BestPossible {
         let deliveries = record.workers.iter().flat_map(|(_, worker)| &worker.deliveries);
         let first_copies = deliveries.filter(|delivery| delivery.receipt == Receipt::First);
         let received = first_copies.map(|&Delivery { stamp, received_ns, .. }| {
-            // Readings of two threads.
+            // The times are readings of two threads.
             let at_ns = received_ns.max(stamp.created_ns);
             Came { sequence: stamp.sequence, created_ns: stamp.created_ns, at_ns }
         });
@@ -46,7 +44,7 @@ struct Came {
     at_ns: u64,
 }
 
-/// From creation until taken from the queue.
+/// Latencies from creation until a worker takes the message.
 fn latency(record: &RunRecord, mut came: Vec<Came>) -> Option<Summary> {
     came.sort_by_key(|came| came.at_ns);
     let workers: Vec<_> = record.workers.iter().map(|(role, worker)| as_it_was(role, worker)).collect();
@@ -63,8 +61,9 @@ fn latency(record: &RunRecord, mut came: Vec<Came>) -> Option<Summary> {
     Summary::of(&came.iter().zip(taken).filter_map(latency_ms).collect::<Vec<_>>())
 }
 
-/// The worker of a role, for the simulator. Where a time is always the same, it is the one that was measured: a program
-/// of its own may need longer than it was told.
+/// The simulator's model of a role's worker.
+///
+/// A constant service time is replaced by the measured one, as an external program may take longer than requested.
 fn as_it_was(role: &Role, record: &WorkerRecord) -> WorkerKind {
     let kind = WorkerKind { count: NonZeroU32::MIN, ..role.kind.clone() };
     let is_steady = kind.distribution == Distribution::Fixed && kind.steps.is_empty() && kind.pauses.is_empty();
@@ -102,7 +101,7 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    /// Number, made at, received at and taken at, for how long.
+    /// Sequence number, times of creation, arrival and taking, and service time, in ms.
     type Row = (u64, u64, u64, u64, u64);
 
     fn delivery((sequence, created_ms, received_ms, taken_ms, service_ms): Row) -> Delivery {
@@ -115,7 +114,7 @@ mod tests {
         }
     }
 
-    /// Workers of 10 and 20 ms that did this; the first message was due at 5 ms.
+    /// Record of two workers of 10 and 20 ms; the first message was due at 5 ms.
     fn record(created_ms: &[u64], workers: [&[Row]; 2]) -> RunRecord {
         let text = "messages = 1\narrivals = { fixed = \"1s\" }\n[[workers]]\nservice = \"10ms\"\n\
                     [[workers]]\nservice = \"20ms\"";
@@ -145,25 +144,25 @@ mod tests {
 
     #[test]
     fn a_run_of_four_messages_as_worked_out_by_hand() {
-        // All to the fast one, one after the other; the last is on its way for 9 ms.
+        // All messages go to the fast worker, one after the other; the last is on its way for 9 ms.
         let fast = [(0, 5, 5, 5, 10), (1, 6, 6, 15, 10), (2, 7, 7, 25, 10), (3, 21, 30, 35, 10)];
         let best = BestPossible::of(&record(&[5, 6, 7, 21], [&fast, &[]]));
-        // As made: at 5 the fast, at 6 the slow one (until 26), at 15 and 25 the fast one.
+        // As made: at 5 the fast worker, at 6 the slow one (until 26), at 15 and 25 the fast one.
         assert_eq!(mean_and_max(best.as_made), (4, (8 + 4) as f64 / 4.0, 8.0));
-        // As received: the last comes when both are idle, 9 ms after it was made.
+        // As received: the last arrives when both are idle, 9 ms after it was made.
         assert_eq!(mean_and_max(best.as_received), (4, (8 + 9) as f64 / 4.0, 9.0));
     }
 
     #[test]
-    fn what_never_came_waits_in_the_queue_as_made_alone() {
+    fn lost_message_is_only_in_the_queue_as_made() {
         let best = BestPossible::of(&record(&[5, 5, 5], [&[(0, 5, 6, 6, 10)], &[(2, 5, 7, 7, 20)]]));
-        // The third waits for the fast one, which is free at 15.
+        // The third waits for the fast worker, which is free at 15.
         assert_eq!(mean_and_max(best.as_made), (3, 10.0 / 3.0, 10.0));
         assert_eq!(mean_and_max(best.as_received), (2, 1.5, 2.0));
     }
 
     #[test]
-    fn a_program_that_needs_longer_than_it_was_told_is_taken_as_it_is() {
+    fn measured_service_time_replaces_the_requested_one() {
         let best = BestPossible::of(&record(&[5, 5, 5], [&[(0, 5, 5, 5, 12), (1, 5, 5, 17, 14)], &[]]));
         assert_eq!(mean_and_max(best.as_made), (3, 13.0 / 3.0, 13.0));
     }

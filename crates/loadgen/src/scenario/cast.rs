@@ -1,4 +1,4 @@
-//! The connections of a run: who is there, and who comes and goes when.
+//! The participants of a run: their connections, and when they join, pause and leave.
 
 use std::time::Duration;
 
@@ -15,43 +15,44 @@ use super::stage::Stage;
 use super::worker::WorkerRecord;
 use crate::LoadgenError;
 
-/// All who take part in a run.
+/// All participants of a run.
 pub(super) struct Cast<'a> {
     stage: &'a Stage<'a>,
     roles: Vec<Role>,
-    /// What the members do, by role.
+    /// State of each worker, by role.
     parts: Vec<Part>,
-    /// What is to happen, the latest first.
+    /// Pending events, the latest first.
     cues: Vec<(u64, Cue)>,
     publisher: Client,
-    /// Kept open for as long as the publisher is; nothing of interest comes in.
+    /// Kept open as long as the publisher; its events are not read.
     _publisher_events: Events,
-    /// When the first message is due, by the run's clock.
+    /// Due time of the first message, by the run's clock.
     start_ns: u64,
 }
 
-/// Where one worker stands.
+/// State of one worker.
 enum Part {
     /// It has not joined yet.
     Ahead,
     Playing(Member),
     PlayingElsewhere(Program),
-    /// It has left or died, and finishes what it has or not.
+    /// It has left or died; if it left, it finishes its messages.
     Leaving(JoinHandle<WorkerRecord>),
 }
 
-/// What happens to the worker of a role.
+/// An event of a role's worker.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Cue {
     Joins(usize),
-    /// Until, by the run's clock.
+    /// The end of the pause, by the run's clock.
     StandsStill(usize, u64),
     Exits(usize),
 }
 
 impl<'a> Cast<'a> {
-    /// Connects the publisher and the workers that are there from the start, so that their reports fall anywhere
-    /// between the messages; then lets them idle for as long as the scenario says.
+    /// Connects the publisher and the initial workers, then waits for the scenario's idle time.
+    ///
+    /// Workers connect at random times, so that their reports are not aligned with the messages.
     pub(super) async fn assemble(stage: &'a Stage<'a>, roles: Vec<Role>) -> Result<Self, LoadgenError> {
         let plan = stage.plan;
         let options = ClientOptions::new(stage.address, stage.publisher_id()).reconnect(Reconnect::Never);
@@ -77,7 +78,7 @@ impl<'a> Cast<'a> {
         Ok(Self { stage, roles, parts, cues, publisher, _publisher_events: publisher_events, start_ns })
     }
 
-    /// Lets the publisher publish, from a thread of its own.
+    /// Starts the publisher in its own thread.
     pub(super) fn publish(&self) -> JoinHandle<Result<PublisherRecord, LoadgenError>> {
         let publisher = Publisher {
             schedule: self.stage.schedule.clone(),
@@ -93,7 +94,7 @@ impl<'a> Cast<'a> {
         tokio::task::spawn_blocking(move || publisher.publish(&shared))
     }
 
-    /// Lets happen what is due within `time`, each at its time, and returns when that is over.
+    /// Runs for `time` and applies the events due in it, each at its time.
     pub(super) async fn play_for(&mut self, time: Duration) -> Result<(), LoadgenError> {
         let until_ns = self.stage.clock.now_ns() + time.as_nanos() as u64;
         while let Some(&(at_ns, cue)) = self.cues.last().filter(|(at_ns, _)| *at_ns <= until_ns) {
@@ -105,7 +106,7 @@ impl<'a> Cast<'a> {
         Ok(())
     }
 
-    /// The worker that has ended before its time.
+    /// Role of a worker that ended unexpectedly.
     pub(super) fn lost(&self) -> Option<&Role> {
         let has_ended = |part: &Part| match part {
             Part::Ahead | Part::Leaving(_) => false,
@@ -116,12 +117,12 @@ impl<'a> Cast<'a> {
         index.map(|index| &self.roles[index])
     }
 
-    /// When the first message is due, by the run's clock.
+    /// Due time of the first message, by the run's clock.
     pub(super) fn start_ns(&self) -> u64 {
         self.start_ns
     }
 
-    /// Ends the connections, so that the workers' queues end; what each worker did, by role.
+    /// Ends the connections, and thereby the workers' queues; returns each worker's record, by role.
     pub(super) async fn end(self) -> Vec<(Role, WorkerRecord)> {
         member::disconnect(self.publisher).await;
         let mut records = Vec::new();
@@ -151,7 +152,7 @@ impl<'a> Cast<'a> {
                 }
             }
             Cue::Exits(index) => {
-                // A placeholder for the moment: the member has to move.
+                // Placeholder, as the member has to be moved out.
                 let part = std::mem::replace(&mut self.parts[index], Part::Ahead);
                 let Part::Playing(member) = part else { return Ok(()) };
                 let exit = match self.roles[index].exit {
@@ -165,8 +166,9 @@ impl<'a> Cast<'a> {
     }
 }
 
-/// When those who are there from the start connect, in nanoseconds: anywhere within an interval of the reports,
-/// since reports are sent from each connection on and nothing aligns them with each other.
+/// Connect times of the initial workers, in nanoseconds: random within one report interval.
+///
+/// Reports count from each connection on, so that the random times keep them unaligned.
 fn entrances(roles: &[Role], ping_interval: Duration, seed: u64) -> Vec<(u64, usize)> {
     let mut rng = Rng::new(seed ^ ENTRANCES);
     let from_the_start = (0..roles.len()).filter(|&index| roles[index].joins == Span::ZERO);
@@ -176,7 +178,7 @@ fn entrances(roles: &[Role], ping_interval: Duration, seed: u64) -> Vec<(u64, us
     entrances
 }
 
-/// All that happens to the workers, the latest first.
+/// All events of the workers, the latest first.
 fn cues(roles: &[Role], start_ns: u64) -> Vec<(u64, Cue)> {
     let mut cues = Vec::new();
     for (index, role) in roles.iter().enumerate() {
@@ -199,10 +201,10 @@ async fn sleep_until(stage: &Stage<'_>, at_ns: u64) {
     tokio::time::sleep(Duration::from_nanos(left)).await;
 }
 
-/// From the end of the preparations to the first message.
+/// Time from the end of the preparations to the first message.
 const LEAD: Duration = Duration::from_millis(1);
 
-/// Keeps the entrances apart from what else is drawn from a run's seed.
+/// Separates these random numbers from others of the run's seed.
 const ENTRANCES: u64 = 0x656e_7472_616e_6365;
 
 #[cfg(test)]
@@ -213,7 +215,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_happens_is_in_the_order_of_time() {
+    fn cues_are_in_order_of_time() {
         let text = "messages = 1\narrivals = { fixed = \"1ms\" }\n[[workers]]\nservice = \"1ms\"\ndies = \"3s\"\n\
                     pauses = [{ at = \"1s\", for = \"500ms\" }, { at = \"4s\", for = \"1s\" }]\n\
                     [[workers]]\nservice = \"1ms\"\njoins = \"2s\"\nleaves = \"5s\"";
@@ -221,7 +223,7 @@ mod tests {
         let mut cues = cues(&roles, 7);
         cues.reverse();
         let s = |seconds: f64| (seconds * 1e9) as u64 + 7;
-        // Nothing happens to a worker after its death.
+        // No event follows a worker's death.
         let expected = [
             (s(1.0), Cue::StandsStill(0, s(1.5))),
             (s(2.0), Cue::Joins(1)),

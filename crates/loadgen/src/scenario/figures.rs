@@ -8,37 +8,39 @@ use super::worker::{Delivery, WorkerRecord};
 use crate::ledger::{LedgerTotals, Receipt};
 use crate::statistics::Summary;
 
-/// The figures of one run. Latencies in ms, from creation at the publisher until taken from the worker's queue;
-/// of a message that was processed twice the first copy counts.
+/// Figures of one run.
+///
+/// Latencies are in ms, from creation at the publisher until a worker takes the message. If a message was processed
+/// twice, the first copy counts.
 #[derive(Debug, Clone)]
 pub(crate) struct RunFigures {
-    /// Of all messages.
+    /// Latency of all messages.
     pub(crate) latency: Option<Summary>,
     pub(crate) best_possible: BestPossible,
     pub(crate) subscribers: Vec<SubscriberFigures>,
     pub(crate) totals: LedgerTotals,
-    /// Messages that still lay in a queue when the run ended.
+    /// Messages still queued when the run ended.
     pub(crate) not_taken: u64,
-    /// Messages that workers had, and had not finished, when they died; some may have been sent again.
+    /// Messages that workers had and had not finished when they died; some may have been sent again.
     pub(crate) died: u64,
-    /// How late the publisher made its messages.
+    /// Time from due to creation of messages.
     pub(crate) lateness: Delays,
-    /// How late the workers' threads took messages, which the latencies leave out.
+    /// Wake-up delay of the workers' threads, which is not part of the latencies.
     pub(crate) wake_up: Delays,
 }
 
-/// One worker's part.
+/// Figures of one worker.
 #[derive(Debug, Clone)]
 pub(crate) struct SubscriberFigures {
     pub(crate) name: String,
-    /// The mean at the start.
+    /// Mean service time at the start, in ms.
     pub(crate) service_ms: f64,
     pub(crate) latency: Option<Summary>,
-    /// Of the stable phase only.
+    /// Latency in the stable phase only.
     pub(crate) stable: Option<Summary>,
     /// Messages that reached the worker in each second since the first was due.
     pub(crate) per_second: Vec<u64>,
-    /// The mean of these over the time of publishing.
+    /// Mean number of messages a second while messages were published.
     pub(crate) messages_per_second: f64,
 }
 
@@ -96,7 +98,7 @@ impl Delays {
 }
 
 impl Delivery {
-    /// From creation until taken; `None` for a message that was never taken.
+    /// Time from creation until taken; `None` if the message was never taken.
     pub(crate) fn latency_ms(&self) -> Option<f64> {
         let taken = self.taken?;
         Some((taken.taken_ns - self.stamp.created_ns) as f64 / 1e6)

@@ -1,4 +1,4 @@
-//! One worker of a run with a client of its own: it joins the group, works, stands still, leaves or dies.
+//! A worker with its own client: it joins the group, works, pauses, leaves or dies.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -19,16 +19,16 @@ use super::worker::{Arrival, Worker, WorkerRecord};
 use crate::payload::Stamp;
 use crate::{Clock, LoadgenError};
 
-/// A worker that is connected and subscribed.
+/// A connected and subscribed worker.
 pub(super) struct Member {
     client: Client,
     network: Network,
-    /// Tells the broker, if the worker does so, how busy it is.
+    /// Source of load reports, if the worker sends them.
     reporter: LoadReporter,
-    /// Moves to the threads.
+    /// Taken by the threads when work begins.
     queue: Option<Queue>,
     threads: Vec<JoinHandle<WorkerRecord>>,
-    /// Set when no new message will come.
+    /// Set when no new messages will arrive.
     leaving: watch::Sender<bool>,
 }
 
@@ -60,7 +60,7 @@ impl Member {
         Ok(Self { client, network, reporter, queue: Some(queue), threads: Vec::new(), leaving })
     }
 
-    /// Begins to take messages out of the queue, in a run whose first message is due at `start_ns` of its clock.
+    /// Starts to take messages from the queue; the first message is due at `start_ns` of the run's clock.
     pub(super) fn work(&mut self, stage: &Stage<'_>, role: &Role, start_ns: u64) {
         let queue = Arc::new(Mutex::new(self.queue.take().expect("it begins once")));
         let dies_ns = match role.exit {
@@ -81,19 +81,19 @@ impl Member {
         self.threads = threads.collect();
     }
 
-    /// Neither reads nor sends anything until `until_ns`; its threads know by themselves that they stand still.
+    /// Stops reading and sending until `until_ns`; the threads know the pause from their timelines.
     pub(super) fn stand_still(&self, stage: &Stage<'_>, until_ns: u64) {
         self.network.stand_still(stage.clock.instant(until_ns));
     }
 
-    /// Whether it has ended by itself, as after the loss of its connection.
+    /// Whether the worker ended unexpectedly, as after a lost connection.
     pub(super) fn has_ended(&self) -> bool {
         self.threads.iter().any(JoinHandle::is_finished)
     }
 
-    /// Takes no new message, finishes what it has and disconnects.
+    /// Unsubscribes, finishes its queued messages and disconnects.
     pub(super) async fn leave(self, filter: TopicFilter, clock: Clock) -> WorkerRecord {
-        // Without a connection there is nothing to leave; what came is finished all the same.
+        // Fails without a connection; the worker still finishes its queued messages.
         let _ = self.client.unsubscribe(vec![filter]).await;
         self.leaving.send_replace(true);
         let record = join(self.threads, &self.reporter, clock).await;
@@ -101,7 +101,7 @@ impl Member {
         record
     }
 
-    /// Ends at once, without a word.
+    /// Ends at once, without DISCONNECT.
     pub(super) async fn die(self, clock: Clock) -> WorkerRecord {
         drop(self.network);
         drop(self.client);
@@ -115,17 +115,17 @@ impl Member {
     }
 }
 
-/// What has come and is not taken, for all threads of a worker.
+/// Queue of arrived messages, shared by all threads of a worker.
 struct Queue {
     events: Events,
     left: watch::Receiver<bool>,
     runtime: Handle,
-    /// Whether the worker acknowledges what it has processed.
+    /// Whether the worker acknowledges messages after processing.
     acknowledges: bool,
 }
 
 impl Queue {
-    /// Waits for the next message of run `run`; `None` when no more will come.
+    /// Waits for the next message of run `run`; `None` when no more will arrive.
     fn next(&mut self, run: u64, shared: &Shared) -> Option<Arrival> {
         loop {
             match self.next_event()? {
@@ -149,7 +149,7 @@ impl Queue {
             tokio::select! {
                 biased;
                 event = events.recv() => event,
-                // All that came before the answer to UNSUBSCRIBE is among the events.
+                // All messages before UNSUBACK are already in the events.
                 _ = left.wait_for(|left| *left) => None,
             }
         })
@@ -163,7 +163,7 @@ pub(super) async fn connect(address: String, options: ClientOptions) -> Result<(
     }
 }
 
-/// A connection that cannot be ended in order ends with its last handle.
+/// Disconnects. If that fails, the connection ends with its last handle.
 pub(super) async fn disconnect(client: Client) {
     let _ = tokio::time::timeout(LEAVE_LIMIT, client.disconnect()).await;
 }
@@ -178,7 +178,7 @@ async fn subscribe(client: &Client, subscription: Subscription) -> Result<(), St
     }
 }
 
-/// The records of a worker's threads in one, and what it has reported.
+/// Merges the records of a worker's threads and adds its reports.
 async fn join(threads: Vec<JoinHandle<WorkerRecord>>, reporter: &LoadReporter, clock: Clock) -> WorkerRecord {
     let mut record = WorkerRecord::default();
     for thread in threads {
@@ -189,7 +189,7 @@ async fn join(threads: Vec<JoinHandle<WorkerRecord>>, reporter: &LoadReporter, c
     record
 }
 
-/// A day of one a second.
+/// One report a second for a day.
 const REPORTS_MAX: usize = 86_400;
 
 const CONNECT_LIMIT: Duration = Duration::from_secs(10);

@@ -1,6 +1,8 @@
-//! Experiments on a share group: a publisher on a schedule, workers of known speed that may change it, come, stand
-//! still, go and die, and how long each message waits for its worker. Scenarios 1 and 2 are the published ones
-//! (document 000 of the sources, §5); scenarios are written as those of `simulate`.
+//! Experiments on a share group: how long messages wait for their workers.
+//!
+//! A publisher sends on a schedule to workers of known speed. Workers may change their speed, join, pause, leave and
+//! die. Scenarios 1 and 2 are the published ones (document 000 of the sources, §5). Scenario files have the format of
+//! `simulate`.
 
 mod best_possible;
 mod cast;
@@ -45,7 +47,7 @@ use crate::progress::Progress;
 use crate::report::Report;
 use crate::{LoadgenError, ScenarioArgs, ScenarioCommand};
 
-/// Runs whichever scenario is asked for.
+/// Runs the requested scenario.
 pub(crate) async fn run_command(command: ScenarioCommand, out: &mut dyn Write) -> Result<(), LoadgenError> {
     match (command.other, command.shared) {
         (Some(OtherScenario::Slow(args)), _) => slow::run(args, out).await,
@@ -54,7 +56,7 @@ pub(crate) async fn run_command(command: ScenarioCommand, out: &mut dyn Write) -
     }
 }
 
-/// Runs the scenario with every policy asked for and reports it.
+/// Runs the scenario with each requested policy and reports the results.
 async fn run(args: ScenarioArgs, out: &mut dyn Write) -> Result<(), LoadgenError> {
     let plan = Plan::new(&args)?;
     unless_interrupted(run_all(&args, &plan, out)).await

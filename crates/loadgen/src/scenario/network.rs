@@ -5,12 +5,12 @@ use tokio::runtime::{Builder, Runtime};
 
 use crate::LoadgenError;
 
-/// The thread that moves one worker's bytes, as a process of its own would: it can stand still, and it can die.
+/// Network thread of one worker. Like a separate process it can be paused and killed.
 ///
-/// Dropped, it dies: its sockets close without a DISCONNECT.
+/// Dropping it closes the sockets without DISCONNECT.
 #[derive(Debug)]
 pub(crate) struct Network {
-    /// `None` only while it is dropped.
+    /// `None` only during drop.
     runtime: Option<Runtime>,
 }
 
@@ -20,16 +20,16 @@ impl Network {
         Ok(Self { runtime: Some(runtime.map_err(LoadgenError::Runtime)?) })
     }
 
-    /// Runs `work` on the thread; what it spawns stays there.
+    /// Runs `work` on the thread, which also runs the tasks that it spawns.
     pub(crate) async fn run<T: Send + 'static>(&self, work: impl Future<Output = T> + Send + 'static) -> T {
         let runtime = self.runtime.as_ref().expect("it lives");
         runtime.spawn(work).await.expect("the work does not panic, and its thread lives")
     }
 
-    /// Nothing is read or sent until `until`.
+    /// Pauses reading and sending until `until`.
     pub(crate) fn stand_still(&self, until: Instant) {
         let runtime = self.runtime.as_ref().expect("it lives");
-        // Blocks the only thread, which is what is wanted.
+        // Blocks the only thread on purpose.
         runtime.spawn(async move { std::thread::sleep(until.saturating_duration_since(Instant::now())) });
     }
 }

@@ -10,28 +10,31 @@ use super::{Schedule, shipped};
 use crate::args::{Acks, Reports as ReportsArg};
 use crate::{LoadgenError, ScenarioArgs};
 
-/// What is run: the arguments with everything filled in.
+/// A scenario run: the arguments, with all defaults applied.
 #[derive(Debug, Clone)]
 pub(crate) struct Plan {
-    /// As it is run: arguments have replaced what they replace.
+    /// The scenario after the arguments were applied.
     pub(crate) scenario: Scenario,
     pub(crate) qos: QoS,
-    /// How long those workers that the broker is to remember are published to before the run.
+    /// Length of the warm-up run for workers that the broker should remember.
     pub(crate) warm_up: Option<Duration>,
-    /// What carries reports; `None` leaves it to the broker.
+    /// Carrier of load reports; `None` lets the broker choose.
     pub(crate) carrier: Option<ReportCarrier>,
-    /// Program and arguments of workers that are no clients of ours.
+    /// Program and arguments of external workers.
     pub(crate) worker_command: Option<Vec<String>>,
-    /// Names of the policies, one of which a given broker has already.
+    /// Names of the policies. For a given broker, the policy it already has.
     pub(crate) policies: Vec<String>,
     pub(crate) runs: u32,
-    /// Whether simulated figures are wanted beside the measured ones.
+    /// Whether to report simulated figures beside the measured ones.
     pub(crate) compare: bool,
 }
 
 impl Plan {
+    /// Makes a plan from the arguments.
+    ///
     /// # Errors
-    /// A scenario that cannot be read or is not for real sockets, arguments that contradict each other.
+    ///
+    /// The scenario cannot be read or needs a simulation, or arguments contradict each other.
     pub(crate) fn new(args: &ScenarioArgs) -> Result<Self, LoadgenError> {
         let mut scenario = shipped::find(&args.scenario)?;
         let qos = args.qos.unwrap_or(if scenario.qos.first() == Some(&1) { QoS::AtLeastOnce } else { QoS::AtMostOnce });
@@ -57,35 +60,38 @@ impl Plan {
         })
     }
 
-    /// When each of so many messages is due, in the run with this seed.
+    /// Due times of `messages` messages in the run with this seed.
     pub(crate) fn schedule(&self, messages: u32, seed: u64) -> Schedule {
         Schedule::new(self.scenario.arrivals, messages, seed)
     }
 
+    /// Number of messages due within `duration`.
+    ///
     /// # Errors
-    /// So many messages are due within `duration` that they cannot be recorded.
+    ///
+    /// The number is too large to record all messages.
     pub(crate) fn messages_in(&self, duration: Duration) -> Result<u32, LoadgenError> {
         messages_in(duration, self.scenario.arrivals)
     }
 
-    /// Time between two load reports of a worker.
+    /// Interval between two load reports of a worker.
     pub(crate) fn ping_interval(&self) -> Duration {
         self.scenario.pings.every.duration()
     }
 
-    /// A worker's queue holds whatever may come: the backlog is what the experiments are about.
+    /// Length of a worker's queue. It holds all messages, since the experiments are about the backlog.
     pub(crate) fn queue_len(&self) -> usize {
         (self.scenario.messages.get() as usize).clamp(1024, 1 << 20)
     }
 
-    /// How long nobody may finish anything though nothing is lost.
+    /// Longest pause of a worker: for that time, missing progress does not mean loss.
     pub(crate) fn longest_pause(&self) -> Duration {
         let pauses = self.scenario.workers.iter().flat_map(|kind| &kind.pauses);
         pauses.map(|pause| pause.length.duration()).max().unwrap_or_default()
     }
 }
 
-/// Puts what the arguments say in the place of what the scenario says.
+/// Applies the arguments to the scenario.
 fn replace(scenario: &mut Scenario, args: &ScenarioArgs) -> Result<(), LoadgenError> {
     let span = |duration: Duration| Span::from_ns(duration.as_nanos() as u64);
     if let Some(interval) = args.interval.map(span) {
@@ -124,7 +130,7 @@ fn messages_in(duration: Duration, arrivals: Arrivals) -> Result<u32, LoadgenErr
     })
 }
 
-/// Why a scenario can be simulated only.
+/// Reason why a scenario can only be simulated, if there is one.
 fn not_on_sockets(scenario: &Scenario) -> Option<&'static str> {
     let kinds = &scenario.workers;
     let threads = kinds.iter().map(|kind| u64::from(kind.count.get()) * u64::from(kind.threads.get())).sum::<u64>();
@@ -141,7 +147,7 @@ fn not_on_sockets(scenario: &Scenario) -> Option<&'static str> {
     }
 }
 
-/// Program and arguments of a worker's `line`; what such workers cannot do is refused.
+/// Splits `line` into program and arguments; refuses scenarios that external workers do not support.
 fn worker_command(line: &str, scenario: &Scenario) -> Result<Vec<String>, LoadgenError> {
     let is_plain = |kind: &WorkerKind| {
         let stays = (kind.joins, kind.leaves, kind.dies) == (None, None, None);
@@ -169,13 +175,13 @@ fn policies(args: &ScenarioArgs) -> Result<Vec<String>, LoadgenError> {
     })
 }
 
-/// The messages that the published tables call the stable phase, by sequence number.
+/// Sequence numbers of the stable phase of the published tables.
 pub(crate) const STABLE_PHASE: Range<u64> = 500..1000;
 
-/// What workers are warmed up for where only the scenario says that they are remembered: at least two reports.
+/// Default warm-up if only the scenario asks for remembered workers: at least two reports.
 const WARM_UP: Duration = Duration::from_secs(3);
 
-/// The delay that a scenario has by default, more than that between two sockets of one machine.
+/// The scenario's default delay, which exceeds the delay between two sockets of one machine.
 const NO_DELAY: Span = Span::from_ns(1_000_000);
 
 const THREADS_MAX: u64 = 200;
@@ -183,10 +189,10 @@ const THREADS_MAX: u64 = 200;
 /// Every message is recorded, at about a hundred bytes.
 const MESSAGES_MAX: u32 = 10_000_000;
 
-/// Those that were published, the baselines first.
+/// The published policies, baselines first.
 const PUBLISHED_POLICIES: [&str; 3] = ["random", "round_robin", "thesis_score"];
 
-/// Label of a given broker whose policy nobody has named.
+/// Label of a given broker if no policy name is given.
 const UNNAMED_POLICY: &str = "broker";
 
 #[cfg(test)]
@@ -246,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn what_carries_reports_is_up_to_the_broker_unless_it_is_given() {
+    fn broker_chooses_report_carrier_unless_given() {
         for (argument, carrier) in [
             ("", None),
             (" --reports none", None),
@@ -271,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_a_simulation_can_do_is_refused() {
+    fn simulation_only_scenarios_are_refused() {
         let text = "messages = 1\narrivals = { fixed = \"1ms\" }\n[[workers]]\nservice = \"1ms\"\n";
         let scenario = |rest: &str| Scenario::parse("test", &format!("{text}{rest}")).unwrap();
         assert_eq!(not_on_sockets(&scenario("")), None);
@@ -282,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn workers_of_others_are_for_plain_scenarios() {
+    fn external_workers_need_a_plain_scenario() {
         let args = ["scenario", "2", "--worker-command", "python3 paho.py"];
         let matches = ScenarioArgs::augment_args(clap::Command::new("scenario")).get_matches_from(args);
         let plan = Plan::new(&ScenarioArgs::from_arg_matches(&matches).unwrap()).unwrap();

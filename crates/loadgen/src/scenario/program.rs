@@ -1,4 +1,4 @@
-//! A worker that is a program of its own, with whatever MQTT client it has; docs/LOADGEN.md says how it talks to us.
+//! An external worker program with its own MQTT client; docs/LOADGEN.md describes its protocol.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -14,17 +14,17 @@ use super::worker::{Delivery, Taken, WorkerRecord};
 use crate::payload::Stamp;
 use crate::{Clock, LoadgenError};
 
-/// The program, subscribed. Dropped, it is killed.
+/// A subscribed program. Dropping it kills the process.
 pub(super) struct Program {
     process: Process,
-    /// Its end asks the program to disconnect and to end.
+    /// Closing it asks the program to disconnect and to end.
     input: Option<ChildStdin>,
-    /// Reads what it prints.
+    /// Reads the program's output.
     reader: JoinHandle<WorkerRecord>,
 }
 
 impl Program {
-    /// Starts it and waits until it says that it has subscribed.
+    /// Starts the program and waits until it reports its subscription.
     pub(super) async fn start(stage: &Stage<'_>, role: &Role, command: &[String]) -> Result<Self, LoadgenError> {
         let (host, port) = stage.address.rsplit_once(':').unwrap_or((stage.address, "1883"));
         let (program, arguments) = command.split_first().expect("the plan has checked it");
@@ -44,7 +44,7 @@ impl Program {
             let mut lines = BufReader::new(output);
             let mut first = String::new();
             let subscribed = matches!(lines.read_line(&mut first), Ok(1..)) && first.trim() == "ready";
-            // Who waits may have given up.
+            // The waiting side may have given up.
             let _ = ready.send(subscribed);
             if subscribed { read(lines, run, clock, &shared) } else { WorkerRecord::default() }
         });
@@ -58,7 +58,7 @@ impl Program {
         self.reader.is_finished()
     }
 
-    /// Asks it to end, and kills it if it does not.
+    /// Asks the program to end, and kills it if it does not.
     pub(super) async fn end(mut self) -> WorkerRecord {
         drop(self.input.take());
         let deadline = tokio::time::Instant::now() + END_LIMIT;
@@ -74,13 +74,13 @@ struct Process(Child);
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // It may have ended already, which is what is wanted.
+        // Fails if the process has already ended.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// Takes down the messages of run `run` that a program says it has processed, up to its end.
+/// Records the messages of run `run` that a program reports, up to the end of its output.
 fn read(mut lines: BufReader<ChildStdout>, run: u64, clock: Clock, shared: &Shared) -> WorkerRecord {
     let mut record = WorkerRecord::default();
     let mut line = String::new();
@@ -88,7 +88,7 @@ fn read(mut lines: BufReader<ChildStdout>, run: u64, clock: Clock, shared: &Shar
         match processed(&line, clock) {
             Some((stamp, received_ns, taken)) if stamp.run == run => {
                 let receipt = shared.receive(stamp.sequence);
-                // What it still did when the run was over.
+                // Messages finished after the run do not count as taken.
                 let taken = (!shared.is_stopped()).then_some(taken);
                 record.deliveries.push(Delivery { stamp, received_ns, receipt, taken });
             }
@@ -99,14 +99,14 @@ fn read(mut lines: BufReader<ChildStdout>, run: u64, clock: Clock, shared: &Shar
     record
 }
 
-/// What a line says of a message; times of the system's clock become those of the run's.
+/// Parses a line about one message; converts times from the system's clock to the run's.
 fn processed(line: &str, clock: Clock) -> Option<(Stamp, u64, Taken)> {
     let mut numbers = line.split_ascii_whitespace().map(str::parse::<u64>);
     let mut next = || numbers.next()?.ok();
     let stamp = Stamp { run: next()?, sequence: next()?, created_ns: next()? };
     let [received_ns, taken_ns, finished_ns] =
         [next()?, next()?, next()?].map(|monotonic_ns| clock.at_monotonic_ns(monotonic_ns));
-    // Nothing is taken before it is made.
+    // Keeps `taken_ns` from preceding the creation time.
     let taken_ns = taken_ns.max(stamp.created_ns);
     let taken = Taken { taken_ns, observed_ns: taken_ns, finished_ns };
     numbers.next().is_none().then_some((stamp, received_ns, taken))

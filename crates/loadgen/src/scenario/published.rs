@@ -1,7 +1,8 @@
-//! The published figures of scenario 2 (document 000, §5.1.2.2, tables 7 and 8), at a nominal interval of 10 ms. The
-//! thesis prints no values with its figures 43 to 47; these are from its text and its tables.
+//! Published figures of scenario 2 (document 000, §5.1.2.2, tables 7 and 8), at a nominal interval of 10 ms.
+//!
+//! The thesis prints no values with its figures 43 to 47; these are from its text and its tables.
 
-/// Mean latency of all messages in ms; `None` for a policy that was not published.
+/// Mean latency of all messages in ms; `None` for an unpublished policy.
 pub(crate) fn overall_ms(scenario: &str, policy: &str) -> Option<f64> {
     match (scenario, policy) {
         ("2", "random") => Some(1400.7),
@@ -11,7 +12,7 @@ pub(crate) fn overall_ms(scenario: &str, policy: &str) -> Option<f64> {
     }
 }
 
-/// One subscriber in the stable phase; latencies in ms.
+/// Figures of one subscriber in the stable phase; latencies in ms.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct PublishedPhase {
     pub(crate) n: u32,
@@ -21,7 +22,7 @@ pub(crate) struct PublishedPhase {
     pub(crate) sd: f64,
 }
 
-/// The three subscribers in the stable phase; `None` for a policy that was not published.
+/// The three subscribers in the stable phase; `None` for an unpublished policy.
 pub(crate) fn stable_phase(scenario: &str, policy: &str) -> Option<[PublishedPhase; 3]> {
     let rows = match (scenario, policy) {
         ("2", "round_robin") => {
@@ -35,12 +36,14 @@ pub(crate) fn stable_phase(scenario: &str, policy: &str) -> Option<[PublishedPha
     Some(rows.map(|(n, min, max, mean, sd)| PublishedPhase { n, min, max, mean, sd }))
 }
 
-/// How far `thesis_score` is below `random` and `round_robin`, at most, in percent: of all messages, and of those of the
-/// slow worker (document 000, §5.1.2.2, of figure 44).
+/// Reduction of mean latency by `thesis_score`, at most, in percent.
+///
+/// It is relative to `random` and `round_robin`, for all messages and for those of the slow worker (document 000,
+/// §5.1.2.2, of figure 44).
 pub(crate) const REDUCTION_PERCENT: f64 = 98.0;
 
-/// By how much the fast workers' mean latency is above that of `round_robin`, at most, in ms (ibid.).
+/// Increase of the fast workers' mean latency over `round_robin`, at most, in ms (ibid.).
 pub(crate) const RISE_OF_THE_FAST_MS: f64 = 19.3;
 
-/// How far sub-0 is above sub-1, its equal, with `thesis_score`, in ms (ibid.).
+/// Difference between sub-0 and the equally fast sub-1 with `thesis_score`, in ms (ibid.).
 pub(crate) const FIRST_ABOVE_SECOND_MS: f64 = 10.0;

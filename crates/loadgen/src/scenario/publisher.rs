@@ -8,34 +8,35 @@ use super::shared::Shared;
 use crate::payload::Stamp;
 use crate::{Clock, LoadgenError};
 
-/// Publishes on an absolute schedule, from a thread of its own.
+/// Publishes on an absolute schedule, in its own thread.
 pub(super) struct Publisher {
     pub(super) schedule: Schedule,
-    /// When the first message is due, by the run's clock.
+    /// Due time of the first message, by the run's clock.
     pub(super) start_ns: u64,
-    /// Number of the run, for the messages.
+    /// Number of the run, for stamps.
     pub(super) run: u64,
     pub(super) topic: TopicName,
     pub(super) qos: QoS,
     pub(super) clock: Clock,
     pub(super) client: Client,
-    /// Where the client's tasks run; waits there when the client's queue is full.
+    /// Runtime of the client; the publisher waits on it when the client's queue is full.
     pub(super) runtime: Handle,
 }
 
-/// What the publisher knows of its run.
+/// The publisher's record of a run.
 #[derive(Debug)]
 pub(crate) struct PublisherRecord {
-    /// When each message was made, by the run's clock; by sequence number.
+    /// Creation time of each message by the run's clock, by sequence number.
     pub(crate) created_ns: Vec<u64>,
-    /// How long after it was due each message was made, in nanoseconds.
+    /// Time from due to creation of each message, in nanoseconds.
     pub(crate) lateness_ns: Histogram<u64>,
 }
 
 impl Publisher {
-    /// Publishes all messages, or up to the stop of the run.
+    /// Publishes all messages, or until the run is stopped.
     ///
     /// # Errors
+    ///
     /// The connection is lost.
     pub(super) fn publish(self, shared: &Shared) -> Result<PublisherRecord, LoadgenError> {
         let mut lateness_ns = Histogram::new(3).expect("three digits are supported");
@@ -57,7 +58,7 @@ impl Publisher {
 
     fn send(&self, stamp: Stamp) -> Result<(), LoadgenError> {
         let message = OutgoingMessage::new(self.topic.clone(), stamp.encode()).at(self.qos);
-        // A client that is behind is waited for: what that costs shows as lateness of the messages after this one.
+        // Waits for a client with a full queue; the delay shows as lateness of later messages.
         let sent = match self.client.try_publish(message) {
             Ok(_ticket) => Ok(()),
             Err(TryPublishError::Full(message)) => self.runtime.block_on(self.client.publish(message)).map(drop),

@@ -3,23 +3,23 @@ use std::time::Duration;
 use tenbin_simulator::scenario::WorkerKind;
 use tenbin_simulator::{Rng, Scenario, Span};
 
-/// One worker of a run: what it is like, and when it comes and goes.
+/// Specification of one worker: its kind, and when it joins and leaves.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Role {
     /// `sub-0`, `sub-1`, … in the order of joining.
     pub(crate) name: String,
     pub(crate) kind: WorkerKind,
-    /// After the start of the run; at zero or before it has joined before the first message.
+    /// After the start of the run; a worker at zero joins before the first message.
     pub(crate) joins: Span,
     pub(crate) exit: Option<Exit>,
 }
 
-/// How and when a worker goes, after the start of the run.
+/// How and when a worker ends, after the start of the run.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Exit {
-    /// It takes no new messages, finishes what it has and disconnects.
+    /// It unsubscribes, finishes its queued messages and disconnects.
     Leaves(Span),
-    /// Its connection ends without DISCONNECT, and what it has is never finished.
+    /// Its connection ends without DISCONNECT, and its queued messages are never finished.
     Dies(Span),
 }
 
@@ -31,8 +31,9 @@ impl Exit {
     }
 }
 
-/// All workers of a run of `scenario` whose messages are due within `duration`, those included that churn brings;
-/// the same for the same `seed`.
+/// All workers of a run of `scenario` with messages due within `duration`, including those from churn.
+///
+/// The same `seed` yields the same workers.
 pub(crate) fn cast(scenario: &Scenario, duration: Duration, seed: u64) -> Vec<Role> {
     let kinds = scenario.workers.iter().flat_map(|kind| (0..kind.count.get()).map(move |_| kind));
     let mut roles: Vec<_> = kinds.map(Role::of).collect();
@@ -59,8 +60,9 @@ pub(crate) fn cast(scenario: &Scenario, duration: Duration, seed: u64) -> Vec<Ro
 }
 
 impl Role {
-    /// What a worker whose speed the broker is to remember does before the run: it is there, and nothing happens
-    /// to it. `None` for one that the broker does not know.
+    /// The role in the warm-up run, for a worker whose speed the broker should remember: no pauses, steps or exit.
+    ///
+    /// `None` for a worker that the broker does not know before.
     pub(crate) fn as_known_before(&self) -> Option<Self> {
         let is_known = self.kind.remembered && self.joins == Span::ZERO;
         let kind = WorkerKind { pauses: Vec::new(), steps: Vec::new(), ..self.kind.clone() };

@@ -1,4 +1,4 @@
-//! One run against a broker, from the first connection to the last message finished.
+//! One run against a broker, from the first connection to the last finished message.
 
 use std::time::{Duration, Instant};
 
@@ -17,24 +17,25 @@ use crate::child_broker::ChildBroker;
 use crate::ledger::LedgerTotals;
 use crate::progress::Progress;
 
-/// All that a run left behind.
+/// All records of a run.
 #[derive(Debug)]
 pub(crate) struct RunRecord {
     pub(crate) publisher: PublisherRecord,
-    /// When the first message was due, by the run's clock.
+    /// Due time of the first message, by the run's clock.
     pub(crate) start_ns: u64,
-    /// How long was to be published.
+    /// Planned time of publishing.
     pub(crate) duration: Duration,
     pub(crate) qos: QoS,
-    /// Of what was left to luck.
+    /// Seed of the run's random numbers.
     pub(crate) seed: u64,
-    /// What each worker did, in the order of joining.
+    /// Each worker's record, in the order of joining.
     pub(crate) workers: Vec<(Role, WorkerRecord)>,
     pub(crate) totals: LedgerTotals,
 }
 
-/// Runs `plan` for the time number `number`, from 1, against the broker at `address`, which is `child` if it was
-/// started for the run.
+/// Runs `plan` against the broker at `address`.
+///
+/// `number` is the number of the run, from 1. `child` is the broker if it was started for this run.
 pub(super) async fn run(
     plan: &Plan,
     number: u32,
@@ -82,12 +83,12 @@ async fn perform(
     }
 }
 
-/// A lost connection is the broker's end, if it has ended.
+/// Replaces the error of a lost connection by the broker's end, if it has ended.
 fn blame(child: Option<&mut ChildBroker>, error: LoadgenError) -> LoadgenError {
     child.and_then(|child| child.check_alive().err()).unwrap_or(error)
 }
 
-/// Waits until all messages are finished, or the rest will not come any more.
+/// Waits until all messages are finished, or the remaining ones can no longer arrive.
 async fn watch(
     stage: &Stage<'_>,
     title: &str,
@@ -130,15 +131,16 @@ async fn watch(
     }
 }
 
-/// How often a run is looked at.
+/// Interval between two checks of a run.
 const TICK: Duration = Duration::from_millis(50);
 
-/// How long the workers may take, after the last message was published, to empty their queues: round robin
-/// needs about 10 s for the default 15 s. Longer runs have longer queues.
+/// Time limit for emptying the queues after the last message was published.
+///
+/// Round robin needs about 10 s for the default 15 s. Longer runs have longer queues and a longer limit.
 const DRAIN_LIMIT: Duration = Duration::from_secs(30);
 
-/// When no worker has finished anything for so long, the rest is lost. Far above any time of service.
+/// If no worker finishes a message for this time, the rest is lost. It is far above any service time.
 const IDLE_LIMIT: Duration = Duration::from_secs(5);
 
-/// A copy that comes so long after the last message is still seen.
+/// Time in which late copies are still seen after the last message.
 const GRACE: Duration = Duration::from_millis(200);

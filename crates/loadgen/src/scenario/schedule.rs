@@ -3,8 +3,7 @@ use std::time::Duration;
 
 use tenbin_simulator::{Arrivals, Rng};
 
-/// An open loop: each message is due at a fixed time after the start, however late an earlier one was. None is
-/// skipped.
+/// An open loop: each message is due at a fixed time after the start, however late an earlier one was. None is skipped.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Schedule {
     /// In nanoseconds after the start, ascending.
@@ -13,14 +12,14 @@ pub struct Schedule {
 }
 
 impl Schedule {
-    /// So many messages as `arrivals` has them; the same `seed` gives the same instants.
+    /// Schedule of `messages` messages of `arrivals`; the same `seed` yields the same times.
     pub fn new(arrivals: Arrivals, messages: u32, seed: u64) -> Self {
         let due_ns: Arc<[u64]> = arrivals.instants(messages, &mut Rng::new(seed)).into();
         let last_ns = due_ns.last().copied().unwrap_or(0);
         Self { due_ns, duration: Duration::from_nanos(last_ns) + interval(arrivals) }
     }
 
-    /// How many messages are due within `duration`, the first of them at its start; at least one.
+    /// Number of messages due within `duration`, the first at its start; at least one.
     pub fn messages_in(duration: Duration, arrivals: Arrivals) -> u64 {
         let times = duration.as_nanos().div_ceil(interval(arrivals).as_nanos().max(1));
         let together = if let Arrivals::Bursts { messages, .. } = arrivals { messages.get() } else { 1 };
@@ -32,18 +31,18 @@ impl Schedule {
         self.due_ns.len() as u64
     }
 
-    /// When each message is due, in nanoseconds after the start.
+    /// Due time of each message, in nanoseconds after the start.
     pub fn due_ns(&self) -> &[u64] {
         &self.due_ns
     }
 
-    /// From the first message to the moment that one more would be due.
+    /// Time from the first message until one more would be due.
     pub fn duration(&self) -> Duration {
         self.duration
     }
 }
 
-/// From one message, or one burst, to the next; at random ones the mean.
+/// Time from one message or burst to the next; for random arrivals the mean.
 fn interval(arrivals: Arrivals) -> Duration {
     match arrivals {
         Arrivals::Fixed(every) | Arrivals::Poisson(every) | Arrivals::Bursts { every, .. } => every.duration(),

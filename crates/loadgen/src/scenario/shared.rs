@@ -3,22 +3,24 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::ledger::{Ledger, LedgerTotals, Receipt};
 
-/// What the publisher, the workers and the one who watches them share in a run.
+/// State that publisher, workers and watcher of a run share.
 #[derive(Debug, Default)]
 pub(super) struct Shared {
-    /// Entered by the publisher before a message leaves, by a worker when it takes one. A few hundred times a
-    /// second, so that a lock is no hindrance.
+    /// Messages sent and taken.
+    ///
+    /// The publisher enters a message before sending it, a worker when it has finished it. That happens a few hundred
+    /// times a second, so that a lock is cheap enough.
     ledger: Mutex<Ledger>,
-    /// Messages of somebody else, counted by the workers.
+    /// Messages of other programs, counted by the workers.
     foreign: AtomicU64,
-    /// Why workers' connections ended.
+    /// Reasons why workers' connections ended.
     ends: Mutex<Vec<String>>,
     /// Set once, by the watcher. Guards no other memory: relaxed.
     stopped: AtomicBool,
 }
 
 impl Shared {
-    /// Enters one more published message; returns its sequence number.
+    /// Enters a published message; returns its sequence number.
     pub(super) fn publish(&self) -> u64 {
         self.ledger().publish()
     }
@@ -28,7 +30,7 @@ impl Shared {
         self.ledger().receive(sequence)
     }
 
-    /// Enters an arrival that is none of ours.
+    /// Enters the arrival of a foreign message.
     pub(super) fn receive_foreign(&self) {
         self.foreign.fetch_add(1, Ordering::Relaxed);
     }
@@ -44,12 +46,12 @@ impl Shared {
         self.ends.lock().unwrap_or_else(PoisonError::into_inner).push(reason);
     }
 
-    /// Why the first connection ended that did.
+    /// Reason of the first connection that ended.
     pub(super) fn first_end(&self) -> Option<String> {
         self.ends.lock().unwrap_or_else(PoisonError::into_inner).first().cloned()
     }
 
-    /// Asks everybody to come to an end.
+    /// Asks all participants to end.
     pub(super) fn stop(&self) {
         self.stopped.store(true, Ordering::Relaxed);
     }
@@ -63,7 +65,7 @@ impl Shared {
     }
 }
 
-/// Stops a run when its watcher is gone, as after an interrupt.
+/// Stops a run when its watcher is dropped, as after an interrupt.
 pub(super) struct StopOnDrop<'a>(pub(super) &'a Shared);
 
 impl Drop for StopOnDrop<'_> {

@@ -4,10 +4,11 @@ use tenbin_simulator::{Scenario, suite};
 
 use crate::LoadgenError;
 
-/// The scenario of this name, or in this file if it ends in `.toml`.
+/// The shipped scenario with this name, or the one in this file if the name ends in `.toml`.
 ///
 /// # Errors
-/// There is none of this name; the file cannot be read or is no scenario.
+///
+/// There is no such scenario, or the file cannot be read or parsed.
 pub(super) fn find(name: &str) -> Result<Scenario, LoadgenError> {
     if name.ends_with(".toml") {
         return Scenario::read(Path::new(name)).map_err(LoadgenError::Scenario);
@@ -24,5 +25,5 @@ pub(super) fn find(name: &str) -> Result<Scenario, LoadgenError> {
     }
 }
 
-/// Scenarios that are known by the number they were published under.
+/// Numbers under which scenarios were published.
 const PUBLISHED: [(&str, &str); 2] = [("1", "scenario_1"), ("2", "scenario_2_10.0ms")];

@@ -3,7 +3,7 @@ use tenbin_simulator::{Case, Chooser, run_all};
 
 use super::Plan;
 
-/// What the simulator makes of a scenario under one policy; waiting times in ms.
+/// Simulated result of a scenario under one policy; waiting times in ms.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Simulated {
     pub(crate) mean: f64,
@@ -13,12 +13,11 @@ pub(crate) struct Simulated {
 }
 
 impl Simulated {
-    /// Of the plan's scenario, with as many seeds as the scenario says; `None` for a policy that the balancer does
-    /// not have.
+    /// Simulates the plan's scenario, with all its seeds; `None` for a policy that the balancer does not have.
     pub(crate) fn of(plan: &Plan, policy: &str) -> Option<Self> {
         let chooser: Chooser = policy.parse().ok()?;
         let scenario = &plan.scenario;
-        // QoS 2 acknowledges as QoS 1 does, when the work is done.
+        // QoS 2 acknowledges when the work is done, as QoS 1 does.
         let qos = u8::from(plan.qos != QoS::AtMostOnce);
         let case = Case { scenario, qos, choosers: vec![chooser], seed: 1, seeds: scenario.seeds.get() };
         let waiting = &run_all(&[case])[0][0].waiting;

@@ -8,29 +8,29 @@ use super::shared::Shared;
 use super::{Plan, Schedule};
 use crate::Clock;
 
-/// What all who take part in one run have in common.
+/// Common settings of all participants of a run.
 pub(super) struct Stage<'a> {
     pub(super) plan: &'a Plan,
     pub(super) schedule: Schedule,
-    /// Of the broker, HOST:PORT.
+    /// Broker address, HOST:PORT.
     pub(super) address: &'a str,
     pub(super) clock: Clock,
     pub(super) shared: Arc<Shared>,
-    /// Number of the run in this process; every message carries it.
+    /// Number of the run in this process, which every message carries.
     pub(super) run: u64,
     pub(super) topic: TopicName,
-    /// The group's.
+    /// The share group's filter.
     pub(super) filter: TopicFilter,
-    /// Of what is left to luck; the same for the same run of every policy.
+    /// Seed of random numbers; the same for the run with this number under every policy.
     pub(super) seed: u64,
     label: Arc<str>,
 }
 
 impl<'a> Stage<'a> {
-    /// Of run `number` of a policy, from 1.
+    /// Settings of run `number` of a policy, from 1.
     pub(super) fn new(plan: &'a Plan, address: &'a str, number: u32) -> Self {
         let run = next_run();
-        // A broker that is given may serve others, or what an earlier run has left.
+        // A given broker may have other clients, or state of an earlier run.
         let label: Arc<str> = format!("{}-{run}", std::process::id()).into();
         let topic = TopicName::try_from(format!("scenario/{label}").as_str()).expect("digits are plain");
         let filter = TopicFilter::try_from(format!("$share/tenbin/{topic}").as_str()).expect("the topic is plain");
@@ -40,7 +40,7 @@ impl<'a> Stage<'a> {
         Self { plan, schedule, address, clock, shared, run, topic, filter, seed, label }
     }
 
-    /// Another run of the same workers in the same group, with messages of its own.
+    /// Settings of a further run of the same workers in the same group, with its own messages.
     pub(super) fn again(&self, schedule: Schedule) -> Self {
         let (topic, filter, label) = (self.topic.clone(), self.filter.clone(), Arc::clone(&self.label));
         Self { schedule, shared: Arc::default(), run: next_run(), topic, filter, label, ..*self }

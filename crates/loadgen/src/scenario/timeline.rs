@@ -6,19 +6,19 @@ use std::time::Duration;
 use tenbin_simulator::scenario::WorkerKind;
 use tenbin_simulator::{Distribution, Rng, Span};
 
-/// How fast a worker is in the course of a run.
+/// A worker's speed in the course of a run.
 #[derive(Debug, Clone)]
 pub struct Pace {
-    /// Mean time for a message from each moment on; in nanoseconds of the run's clock, ascending.
+    /// Start of each step and mean service time from then on; in nanoseconds of the run's clock, ascending.
     steps: Vec<(u64, u64)>,
     distribution: Distribution,
-    /// When it stands still, from and until; ascending, none within another.
+    /// Start and end of each pause; ascending, without overlap.
     pauses: Vec<(u64, u64)>,
     seed: u64,
 }
 
 impl Pace {
-    /// Always the same time for a message.
+    /// A constant service time.
     pub fn steady(service: Duration) -> Self {
         Self {
             steps: vec![(0, service.as_nanos() as u64)],
@@ -28,8 +28,9 @@ impl Pace {
         }
     }
 
-    /// That of a worker of this kind in a run whose first message is due at `start_ns` of its clock. Random times
-    /// are drawn for each message from `seed` and its number, so that they do not depend on who gets it.
+    /// The pace of a worker of this kind; the first message is due at `start_ns` of the run's clock.
+    ///
+    /// Random times are drawn for each message from `seed` and its number, so that they do not depend on the worker.
     pub fn of(kind: &WorkerKind, start_ns: u64, seed: u64) -> Self {
         let at = |span: Span| start_ns + span.ns();
         let steps = kind.steps.iter().map(|step| (at(step.at), step.service.ns()));
@@ -41,23 +42,24 @@ impl Pace {
         }
     }
 
-    /// Of these parts: mean times from each moment on, the first from 0; pauses from and until. Both ascending, in
-    /// nanoseconds of the run's clock.
+    /// A pace of these steps (start and mean service time, the first from 0) and pauses (start and end).
+    ///
+    /// Both are ascending, in nanoseconds of the run's clock.
     pub(crate) fn new(steps: Vec<(u64, u64)>, distribution: Distribution, pauses: Vec<(u64, u64)>, seed: u64) -> Self {
         Self { steps, distribution, pauses, seed }
     }
 
-    /// What the time of message `sequence` is drawn from, whoever gets it.
+    /// Random number for the service time of message `sequence`, independent of the worker.
     pub(super) fn luck(&self, sequence: u64) -> u64 {
         Rng::new(self.seed.wrapping_add(sequence)).next_u64()
     }
 
-    /// `at_ns`, or the end of the pause that it lies in.
+    /// `at_ns`, or the end of the pause that contains it.
     fn awake_ns(&self, at_ns: u64) -> u64 {
         self.pauses.iter().fold(at_ns, |at, &(from, until)| if (from..until).contains(&at) { until } else { at })
     }
 
-    /// When message `sequence`, taken at `taken_ns`, is finished: pauses on the way are added.
+    /// End time of message `sequence`, taken at `taken_ns`; pauses in between are added.
     fn finish_ns(&self, taken_ns: u64, sequence: u64) -> u64 {
         let step = self.steps.iter().rfind(|&&(since, _)| since <= taken_ns).expect("the first is from 0 on");
         let finished_ns = taken_ns + self.distribution.service_ns(step.1, self.luck(sequence));
@@ -68,45 +70,44 @@ impl Pace {
     }
 }
 
-/// When a worker takes and finishes its messages, one after the other, or a few at once.
+/// Times at which a worker takes and finishes its messages, one or a few at a time.
 ///
-/// Deadlines are absolute. While the queue is not empty the next message is taken at the very instant at which
-/// the one before is finished, so that a timer which wakes late delays no later message.
+/// Deadlines are absolute. While the queue is not empty, the worker takes the next message at the very instant at which
+/// it finishes one. So a timer that wakes late delays no later message.
 ///
 /// ```text
-///   received   m1     m2  m3
-///   taken      m1     .   m2        m3         (. = waits)
-///   worker     [ service ][ service ][ service ]
+/// received   m1     m2  m3
+/// taken      m1     .   m2        m3         (. = waits)
+/// worker     [ service ][ service ][ service ]
 /// ```
 #[derive(Debug, Clone)]
 pub struct Timeline {
     pace: Pace,
-    /// When each of its hands is free, the first on top; at least one.
+    /// When each processing slot is free, the earliest on top; at least one.
     free_at_ns: BinaryHeap<Reverse<u64>>,
 }
 
-/// A message's time with its worker, in nanoseconds of the run's clock.
+/// Processing of one message, in nanoseconds of the run's clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Slot {
-    /// When it is taken out of the queue.
+    /// When the worker takes the message out of the queue.
     pub taken_ns: u64,
-    /// When the worker has finished it.
+    /// When the worker finishes the message.
     pub finished_ns: u64,
 }
 
 impl Timeline {
-    /// Of a worker that is free.
+    /// Timeline of an idle worker.
     pub fn new(pace: Pace) -> Self {
         Self::parallel(pace, NonZeroU16::MIN)
     }
 
-    /// Of a worker that is free and processes so many messages at once.
+    /// Timeline of an idle worker that processes `hands` messages at once.
     pub fn parallel(pace: Pace, hands: NonZeroU16) -> Self {
         Self { pace, free_at_ns: (0..hands.get()).map(|_| Reverse(0)).collect() }
     }
 
-    /// The slot of the next message in the queue, number `sequence`, which arrived at `received_ns` and was made at
-    /// `created_ns`.
+    /// Slot of the next message in the queue: number `sequence`, received at `received_ns`, created at `created_ns`.
     pub fn take(&mut self, sequence: u64, received_ns: u64, created_ns: u64) -> Slot {
         let mut free_at_ns = self.free_at_ns.peek_mut().expect("a worker has a hand");
         let taken_ns = self.pace.awake_ns(received_ns.max(created_ns).max(free_at_ns.0));

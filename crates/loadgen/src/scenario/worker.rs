@@ -12,53 +12,53 @@ use crate::{Clock, Receipt};
 pub(super) struct Arrival {
     pub(super) stamp: Stamp,
     pub(super) received_at: Instant,
-    /// What is acknowledged when it has been processed, where the worker does so.
+    /// The message to acknowledge after processing, if the worker does so.
     pub(super) to_acknowledge: Option<Message>,
 }
 
-/// What became of an arrival.
+/// Record of an arrival.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Delivery {
     pub(crate) stamp: Stamp,
     pub(crate) received_ns: u64,
     /// Whether it is the first copy of its message.
     pub(crate) receipt: Receipt,
-    /// `None` when the run ended with the message still in the queue.
+    /// `None` if the message was still queued when the run ended.
     pub(crate) taken: Option<Taken>,
 }
 
-/// A message that its worker took.
+/// Processing times of a message that its worker took.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Taken {
-    /// By the timeline: what latency is measured to.
+    /// Time by the timeline, up to which latency is measured.
     pub(crate) taken_ns: u64,
-    /// When the worker's thread really held it; later than `taken_ns` by what the system's timer adds.
+    /// When the worker's thread took the message; later than `taken_ns` by the timer's delay.
     pub(crate) observed_ns: u64,
     pub(crate) finished_ns: u64,
 }
 
-/// All that a worker did, thread by thread, each in the order in which it took its messages.
+/// Record of a worker, thread by thread, each in the order of taking.
 #[derive(Debug, Default)]
 pub(crate) struct WorkerRecord {
     pub(crate) deliveries: Vec<Delivery>,
     /// Messages that it had, and had not finished, when it died.
     pub(crate) died_with_it: u64,
-    /// When it has reported its load, by the run's clock, and the mean processing time that it told.
+    /// Time of each load report by the run's clock, and its mean processing time.
     pub(crate) reports: Vec<(u64, Duration)>,
 }
 
-/// One worker, or one of its threads: takes messages out of its queue and is busy with each for its time.
+/// One worker, or one of its threads: takes messages out of the queue and is busy with each for its service time.
 pub(super) struct Worker {
     pub(super) timeline: Timeline,
     pub(super) clock: Clock,
-    /// Tells the broker, through the worker's client, how busy it is.
+    /// Source of the load reports of the worker's client.
     pub(super) reporter: LoadReporter,
-    /// When it dies, by the run's clock; never is [`u64::MAX`].
+    /// Time of its death, by the run's clock; [`u64::MAX`] for never.
     pub(super) dies_ns: u64,
 }
 
 impl WorkerRecord {
-    /// Adds what another thread of the same worker did.
+    /// Adds the record of another thread of the same worker.
     pub(super) fn add(&mut self, other: Self) {
         self.deliveries.extend(other.deliveries);
         self.died_with_it += other.died_with_it;
@@ -67,8 +67,9 @@ impl WorkerRecord {
 }
 
 impl Worker {
-    /// Works until `next`, which waits for a message, has no more; hands each that is done to `acknowledge`. Once
-    /// the run has been stopped, messages are still taken down but no longer worked on.
+    /// Works until `next`, which waits for a message, returns `None`; passes each finished message to `acknowledge`.
+    ///
+    /// After the run is stopped, it only records messages.
     pub(super) fn work(
         mut self,
         shared: &Shared,
@@ -93,7 +94,8 @@ impl Worker {
                 taken = Some(Taken { taken_ns: slot.taken_ns, observed_ns, finished_ns: slot.finished_ns });
                 to_acknowledge.as_ref().inspect(|message| acknowledge(message));
             }
-            // A message counts once it is processed: what dies with a worker and is not sent again is lost.
+            // A message counts as received once it is processed. If it dies with a worker and is not sent again, it is
+            // lost.
             let receipt = shared.receive(stamp.sequence);
             record.deliveries.push(Delivery { stamp, received_ns, receipt, taken });
         }
@@ -127,7 +129,7 @@ mod tests {
         let arrivals = arrivals(&shared, 20, received_at);
         let record = work(Duration::from_millis(1), clock, &shared, arrivals, u64::MAX);
 
-        // However late the thread woke: taken at the first arrival plus whole service times.
+        // Taken at the first arrival plus whole service times, however late the thread woke.
         let first_ns = clock.at_ns(received_at);
         assert_eq!(record.deliveries.len(), 20);
         for (index, delivery) in record.deliveries.iter().enumerate() {
@@ -151,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_worker_has_not_finished_dies_with_it() {
+    fn unfinished_messages_die_with_their_worker() {
         let (clock, shared, received_at) = (Clock::start(), Shared::default(), Instant::now());
         let arrivals = arrivals(&shared, 5, received_at);
         // In the middle of the third message.

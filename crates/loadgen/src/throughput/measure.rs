@@ -12,24 +12,24 @@ use crate::run::{
 use crate::target::RunningBroker;
 use crate::{LoadgenError, ThroughputArgs};
 
-/// What one run found.
+/// Results of one run.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Measurement {
     pub(super) deliveries_per_second: f64,
-    /// Of the broker, while deliveries were counted; `None` where its process is unknown.
+    /// The broker's processor time while deliveries were counted; `None` if its process is unknown.
     pub(super) cpu_seconds: Option<f64>,
     pub(super) deliveries_per_cpu_second: Option<f64>,
     /// At the end of the load.
     pub(super) resident_kib: Option<u64>,
-    /// Deliveries that never came, of the whole run.
+    /// Deliveries that never arrived, in the whole run.
     pub(super) lost: u64,
-    /// Deliveries that came more than once.
+    /// Deliveries that arrived more than once.
     pub(super) duplicated: u64,
-    /// Messages that the broker did not take; they are not expected.
+    /// Messages that the broker refused; they are not expected.
     pub(super) refused: u64,
 }
 
-/// Loads `broker` as `args` say.
+/// Runs the load of `args` on `broker`.
 pub(super) async fn measure(
     args: &ThroughputArgs,
     broker: &mut RunningBroker,
@@ -66,7 +66,7 @@ fn measurement(args: &ThroughputArgs, execution: &Execution) -> Measurement {
     }
 }
 
-/// All publishers to one topic, and all subscribers of it, in a closed loop.
+/// All publishers and subscribers on one topic, in a closed loop.
 fn plan(args: &ThroughputArgs, broker: &RunningBroker) -> Plan {
     static RUNS: AtomicU64 = AtomicU64::new(0);
     let number = RUNS.fetch_add(1, Ordering::Relaxed);
@@ -98,9 +98,10 @@ fn plan(args: &ThroughputArgs, broker: &RunningBroker) -> Plan {
     }
 }
 
-/// The load before deliveries are counted: connections get their buffers, the broker its memory.
+/// Load before deliveries are counted, in which connections and broker allocate their memory.
 const WARM_UP: Duration = Duration::from_millis(500);
 
-/// When nothing has come for so long after the load, the rest is lost. Longer than a busy machine makes a broker wait
-/// for its turn, and waited for only where something is missing.
+/// If no delivery arrives for this time after the load, the rest is lost.
+///
+/// It is longer than a broker waits for the processor on a busy machine. The run waits only if deliveries are missing.
 const DRAIN_LIMIT: Duration = Duration::from_secs(3);

@@ -1,8 +1,8 @@
-//! How many messages a second a broker moves, and what processor time it takes for them.
+//! Message rate of a broker, and its processor time.
 //!
-//! A preset of [`run`](crate::run), with a figure of its own: a closed loop, in which the publishers send as fast as the
-//! broker takes, but never more than a window ahead of the subscribers. Both sides have one thread each, so that the
-//! broker has the processors to itself. All publishers use one topic, to which all subscribers subscribe.
+//! A preset of [`run`](crate::run), with its own figure: a closed loop, in which publishers send as fast as the broker
+//! accepts messages, but at most a window ahead of the subscribers. Both sides have one thread each, to leave the other
+//! processors to the broker. All publishers and subscribers use one topic.
 
 mod measure;
 mod table;
@@ -14,7 +14,7 @@ use crate::progress::Progress;
 use crate::target::{PORT, TargetArg};
 use crate::{LoadgenError, ThroughputArgs};
 
-/// Measures the targets in turns and reports them.
+/// Measures the targets in turn and reports them.
 pub(crate) async fn run(args: ThroughputArgs, out: &mut dyn Write) -> Result<(), LoadgenError> {
     unless_interrupted(run_all(&args, out)).await
 }

@@ -1,4 +1,4 @@
-//! The figures for people.
+//! Printed figures.
 
 use std::io::{self, Write};
 
@@ -6,7 +6,7 @@ use super::measure::Measurement;
 use crate::ThroughputArgs;
 use crate::statistics::median;
 
-/// What is going to run.
+/// Prints the plan.
 pub(super) fn write_head(out: &mut dyn Write, args: &ThroughputArgs) -> io::Result<()> {
     writeln!(
         out,
@@ -24,7 +24,7 @@ pub(super) fn write_head(out: &mut dyn Write, args: &ThroughputArgs) -> io::Resu
     out.flush()
 }
 
-/// One run.
+/// Prints one run.
 pub(super) fn write_run(out: &mut dyn Write, name: &str, number: u32, found: &Measurement) -> io::Result<()> {
     write!(out, "  run {number} {name}: {:.0} deliveries/s", found.deliveries_per_second)?;
     if let Some(cpu_seconds) = found.cpu_seconds {
@@ -38,7 +38,7 @@ pub(super) fn write_run(out: &mut dyn Write, name: &str, number: u32, found: &Me
     out.flush()
 }
 
-/// The medians of each target; loss and duplicates are those of all its runs together.
+/// Prints the medians of each target; losses and duplicates are sums over all its runs.
 pub(super) fn write_medians(out: &mut dyn Write, targets: &[(&str, Vec<Measurement>)]) -> io::Result<()> {
     writeln!(
         out,
@@ -66,7 +66,7 @@ pub(super) fn write_medians(out: &mut dyn Write, targets: &[(&str, Vec<Measureme
     out.flush()
 }
 
-/// Of the runs in which a figure is known.
+/// Medians over the runs that have the figure.
 struct Medians {
     per_second: Option<f64>,
     per_cpu_second: Option<f64>,

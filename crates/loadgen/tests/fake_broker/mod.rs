@@ -1,4 +1,4 @@
-//! A broker of a hundred lines for tests: share groups served in turn, all QoS levels, faults on demand.
+//! A small broker for tests: share groups served in turn, all QoS levels, faults on demand.
 
 use std::collections::HashMap;
 use std::io::{Read, Write};
@@ -12,23 +12,23 @@ use tenbin_codec::{
     TopicFilter, UnsubAck, WriteBuffer,
 };
 
-/// What the broker does wrong; messages are counted from 0.
+/// Faults of the broker; messages are counted from 0.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Faults {
     pub(crate) lose: Option<u64>,
     pub(crate) duplicate: Option<u64>,
-    /// Does nothing for [`STALL`] before it delivers this message.
+    /// Stalls for [`STALL`] before it delivers this message.
     pub(crate) stall: Option<u64>,
     /// Ends all connections instead of delivering this message.
     pub(crate) die: Option<u64>,
     /// Neither acknowledges nor delivers this message.
     pub(crate) swallow: Option<u64>,
-    /// Refuses whatever is published: not authorized.
+    /// Refuses every message: not authorized.
     pub(crate) refuse: bool,
     pub(crate) often: Often,
 }
 
-/// What it does wrong again and again: each is done to every so-many-th message.
+/// Repeated faults: each affects every n-th message.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Often {
     pub(crate) lose: Option<u64>,
@@ -39,14 +39,14 @@ pub(crate) struct Often {
     pub(crate) hold_back: Option<u64>,
     /// Delivered to all members of the share group.
     pub(crate) give_to_all: Option<u64>,
-    /// One byte of the payload's stamp is another.
+    /// One byte of the payload's stamp is changed.
     pub(crate) damage: Option<u64>,
 }
 
-/// Longer than the driver waits before it gives up what is outstanding.
+/// Longer than the driver waits before it gives up outstanding deliveries.
 const STALL: Duration = Duration::from_millis(500);
 
-/// Starts a broker that serves until the test's process ends.
+/// Starts a broker that serves until the test process ends.
 pub(crate) fn start(faults: Faults) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = listener.local_addr().expect("bound");
@@ -70,7 +70,7 @@ struct State {
     connections: Vec<TcpStream>,
     subscribers: Vec<Subscriber>,
     messages: u64,
-    /// Held back, by publisher.
+    /// Delayed messages, by publisher.
     held: HashMap<SocketAddr, (u64, Publish)>,
 }
 
@@ -103,7 +103,7 @@ impl Broker {
         self.forget(peer);
     }
 
-    /// The peer's subscriptions have ended.
+    /// Removes the peer's subscriptions.
     fn forget(&self, peer: Option<SocketAddr>) {
         self.state.lock().unwrap().subscribers.retain(|subscriber| subscriber.peer != peer);
     }
@@ -151,7 +151,7 @@ impl Broker {
             Packet::PubRec(rec) => Some(Packet::PubRel(ack(rec.packet_id))),
             Packet::PubRel(rel) => Some(Packet::PubComp(ack(rel.packet_id))),
             Packet::Disconnect(_) => {
-                // Nothing more may come, and the peer waits for the end.
+                // The peer sends nothing more and waits for the end.
                 let _ = stream.shutdown(std::net::Shutdown::Both);
                 None
             }
@@ -191,7 +191,7 @@ impl Broker {
         }
         if is_its_turn(number, often.damage) {
             let mut payload = publish.payload.to_vec();
-            // The stream's highest byte: there is no such stream.
+            // The stream's highest byte: no such stream exists.
             payload[10] ^= 0x80;
             publish.payload = payload.into();
         }
@@ -217,7 +217,7 @@ impl Broker {
     }
 }
 
-/// Whether message `number` is one of every `every`; the first of all is none of them.
+/// Whether message `number` is an `every`-th one, counted from the first.
 fn is_its_turn(number: u64, every: Option<u64>) -> bool {
     every.is_some_and(|every| number % every == every - 1)
 }
@@ -228,7 +228,7 @@ impl Subscriber {
             self.packet_id = self.packet_id.checked_add(1).unwrap_or(1);
             publish.packet_id = PacketId::new(self.packet_id);
         }
-        // A subscriber that has left wants nothing.
+        // The subscriber may have left.
         let _ = self.stream.write_all(&encode(&Packet::Publish(publish), self.version));
     }
 }

@@ -38,7 +38,7 @@ fn connect_says_what_the_plan_says() {
             plan.publishers.messages = Some(0);
         },
         |listener| {
-            // Who counts the Wills.
+            // The subscriber that counts the Wills.
             let mut subscriber = Peer::subscriber(&listener, QoS::AtLeastOnce);
             let (mut publisher, connect) = Peer::welcome(&listener, success());
             publisher.rest();
@@ -54,7 +54,7 @@ fn connect_says_what_the_plan_says() {
 }
 
 #[test]
-fn what_a_broker_refuses_in_connack_and_suback_is_named() {
+fn refusal_in_connack_or_suback_is_named() {
     let refuse = |plan: fn(&mut Plan), connack: ConnAck, suback: Option<ReasonCode>| {
         let (outcome, ()) = run(plan, |listener| {
             let (mut peer, _) = Peer::welcome(&listener, connack);
@@ -91,7 +91,7 @@ fn what_a_broker_refuses_in_connack_and_suback_is_named() {
 }
 
 #[test]
-fn nonsense_of_a_broker_ends_the_run_with_the_name_of_the_client() {
+fn malformed_packets_end_the_run_and_name_the_client() {
     for (nonsense, complaint) in [
         (&b"\x30\xFF\xFF\xFF\xFF\x01"[..], "malformed packet"),
         (b"\x30\x02\x00\x09", "malformed PUBLISH"),

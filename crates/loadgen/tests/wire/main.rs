@@ -1,4 +1,4 @@
-//! What the driver of `run` says to a broker, packet by packet, and what it makes of what it hears.
+//! Packet-level tests of the driver of `run`: the packets it sends to a broker, and its reactions to received ones.
 
 mod connecting;
 mod peer;

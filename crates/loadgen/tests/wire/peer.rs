@@ -9,7 +9,7 @@ use tenbin_codec::{
 
 use crate::stage::{PATIENCE, success};
 
-/// The other end of a connection.
+/// Broker side of a connection.
 pub(crate) struct Peer {
     pub(crate) stream: TcpStream,
     decoder: Decoder,
@@ -17,7 +17,7 @@ pub(crate) struct Peer {
 }
 
 impl Peer {
-    /// The next client to connect, and what its CONNECT says; not answered yet.
+    /// Accepts the next client; returns its CONNECT without answering it.
     pub(crate) fn accept(listener: &TcpListener) -> (Self, Connect) {
         let until = Instant::now() + PATIENCE;
         let stream = loop {
@@ -36,14 +36,14 @@ impl Peer {
         }
     }
 
-    /// As [`Peer::accept`], with an answer.
+    /// As [`Peer::accept`], and answers with `connack`.
     pub(crate) fn welcome(listener: &TcpListener, connack: ConnAck) -> (Self, Connect) {
         let (mut peer, connect) = Self::accept(listener);
         peer.send(&Packet::ConnAck(Box::new(connack)));
         (peer, connect)
     }
 
-    /// A client that connects and subscribes at `qos`.
+    /// Accepts a client that subscribes at `qos`.
     pub(crate) fn subscriber(listener: &TcpListener, qos: QoS) -> Self {
         let (mut peer, _) = Self::welcome(listener, success());
         let granted = ReasonCode::from_byte(qos.bits()).expect("a level is granted by its number");
@@ -57,7 +57,7 @@ impl Peer {
         self.send(&Packet::SubAck(SubAck { packet_id, properties, reasons: vec![reason] }));
     }
 
-    /// The next packet; `None` at the end of the stream.
+    /// Next packet; `None` at the end of the stream.
     pub(crate) fn receive(&mut self) -> Option<Packet> {
         loop {
             match self.decoder.decode(&mut self.input).expect("the driver keeps to the protocol") {
@@ -82,12 +82,12 @@ impl Peer {
         }
     }
 
-    /// All that is left, up to the end of the stream.
+    /// All remaining packets, up to the end of the stream.
     pub(crate) fn rest(&mut self) -> Vec<Packet> {
         std::iter::from_fn(|| self.receive()).collect()
     }
 
-    /// Whether nothing comes for a moment.
+    /// Whether no bytes arrive for 100 ms.
     pub(crate) fn is_silent(&mut self) -> bool {
         self.stream.set_read_timeout(Some(Duration::from_millis(100))).expect("a socket has that");
         let nothing = self.input.is_empty() && self.stream.peek(&mut [0]).is_err();
@@ -95,7 +95,7 @@ impl Peer {
         nothing
     }
 
-    /// Whether something comes within a few milliseconds.
+    /// Whether bytes arrive within 5 ms.
     pub(crate) fn has_more(&mut self) -> bool {
         self.stream.set_read_timeout(Some(Duration::from_millis(5))).expect("a socket has that");
         let is_there = !self.input.is_empty() || self.stream.peek(&mut [0]).is_ok();

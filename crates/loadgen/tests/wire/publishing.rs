@@ -49,11 +49,11 @@ fn a_closed_loop_lets_out_a_window_and_no_more() {
             for publish in &first[..5] {
                 subscriber.send(&Packet::Publish(Publish { packet_id: None, qos: QoS::AtMostOnce, ..publish.clone() }));
             }
-            // Acknowledgements are no deliveries. Where the test is slow, the window has been given up before.
+            // Acknowledgements are not deliveries. If the test is slow, the window was given up before.
             let second = take(5, &mut publisher);
             let given_up_ns = due_ns(&first[0]) + 200_000_000;
             assert!(second.iter().all(|publish| due_ns(publish) >= given_ns.min(given_up_ns)));
-            // Nothing comes any more: what is outstanding is given up, and the window opens again.
+            // No more deliveries arrive: the outstanding ones are given up, and the window opens again.
             let rest = take(20, &mut publisher);
             assert!(rest.iter().all(|publish| due_ns(publish) >= given_up_ns));
             assert_eq!([publisher.rest().len(), subscriber.rest().len()], [1, 1]);
@@ -75,7 +75,7 @@ fn copies_and_foreign_messages_do_not_open_the_window() {
         |listener| {
             let mut subscriber = Peer::subscriber(&listener, QoS::AtMostOnce);
             let (mut publisher, _) = Peer::welcome(&listener, success());
-            // Each message comes three times, and something of somebody else with it; never more than two are out.
+            // Each message arrives three times, together with a foreign one; at most two are outstanding.
             let (mut out, mut begun) = (std::collections::VecDeque::new(), 0);
             while begun < 40 {
                 while out.len() < 2 && begun < 40 {
@@ -84,7 +84,7 @@ fn copies_and_foreign_messages_do_not_open_the_window() {
                     out.push_back(Publish { packet_id: None, qos: QoS::AtMostOnce, ..publish });
                     begun += 1;
                 }
-                // A slow machine may have given a window up by now, and then there are more.
+                // On a slow machine a window may have been given up by now, which allows more messages.
                 let is_young = now_ns() < due_ns(&out[0]) + 50_000_000;
                 assert!(begun == 40 || !is_young || !publisher.has_more(), "after {begun} messages");
                 let Some(publish) = out.pop_front() else { break };
@@ -104,7 +104,7 @@ fn copies_and_foreign_messages_do_not_open_the_window() {
 }
 
 #[test]
-fn what_a_broker_refuses_is_not_published() {
+fn refused_message_is_not_published() {
     let (outcome, ()) = run(
         |_| {},
         |listener| {

@@ -8,7 +8,7 @@ use crate::peer::Peer;
 use crate::stage::{PATIENCE, ack, audience, now_ns, run, success};
 
 #[test]
-fn mqtt_4_3_3_10_what_is_sent_again_before_pubrel_has_come_once() {
+fn mqtt_4_3_3_10_resend_before_pubrel_is_one_arrival() {
     let (outcome, ()) = run(
         |plan| {
             plan.publishers.messages = Some(1);
@@ -58,7 +58,7 @@ fn a_copy_at_qos_1_is_acknowledged_and_counted() {
 }
 
 #[test]
-fn mqtt_3_8_4_2_messages_before_suback_are_taken_and_acknowledged() {
+fn mqtt_3_8_4_2_messages_before_suback_are_acknowledged() {
     let (outcome, ()) = run(
         |plan| {
             plan.publishers.count = 0;
@@ -70,7 +70,7 @@ fn mqtt_3_8_4_2_messages_before_suback_are_taken_and_acknowledged() {
             let payload = |id: u8| [&now_ns().to_be_bytes()[..], &[0; 11], &[id]].concat();
             let publish = |id: u8| [&[0x32, 29, 0, 4, b'w', b'i', b'r', b'e', 0, id, 0][..], &payload(id)].concat();
             subscriber.send_bytes(&[publish(1), publish(2)].concat());
-            // In another segment, with a message behind it.
+            // In another segment, followed by a message.
             std::thread::sleep(Duration::from_millis(50));
             let suback = [&[0x90, 4][..], &subscribe.packet_id.get().to_be_bytes(), &[0, 1]].concat();
             subscriber.send_bytes(&[suback, publish(3)].concat());
@@ -85,7 +85,7 @@ fn mqtt_3_8_4_2_messages_before_suback_are_taken_and_acknowledged() {
 }
 
 #[test]
-fn copies_and_foreign_messages_are_not_taken_for_those_that_are_missing() {
+fn copies_and_foreign_messages_do_not_hide_missing_ones() {
     let (outcome, ()) = run(
         |plan| {
             plan.audiences = vec![audience(1)];
@@ -102,7 +102,7 @@ fn copies_and_foreign_messages_are_not_taken_for_those_that_are_missing() {
             sent.iter().for_each(|publish| publisher.send(&Packet::PubAck(ack(publish, ReasonCode::Success))));
             let last = publisher.receive_publish();
             publisher.send(&Packet::PubAck(ack(&last, ReasonCode::Success)));
-            // Longer than what is waited for when all has come.
+            // Longer than the wait after all messages have arrived.
             std::thread::sleep(Duration::from_millis(300));
             for late in [&sent[1], &sent[2], &last] {
                 subscriber.send(&Packet::Publish(late.clone()));
@@ -115,7 +115,7 @@ fn copies_and_foreign_messages_are_not_taken_for_those_that_are_missing() {
 }
 
 #[test]
-fn a_message_at_two_members_of_a_share_group_is_not_taken_for_one_that_is_missing() {
+fn message_at_two_members_does_not_hide_a_missing_one() {
     let (outcome, ()) = run(
         |plan| {
             plan.publishers.messages = Some(2);
@@ -140,7 +140,7 @@ fn a_message_at_two_members_of_a_share_group_is_not_taken_for_one_that_is_missin
 }
 
 #[test]
-fn a_run_does_not_wait_for_the_end_of_what_somebody_else_publishes() {
+fn run_ends_despite_endless_foreign_messages() {
     let (outcome, ()) = run(
         |plan| plan.audiences = vec![audience(0)],
         |listener| {

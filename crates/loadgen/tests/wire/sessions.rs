@@ -8,7 +8,7 @@ use crate::peer::Peer;
 use crate::stage::{ack, ids, run, success};
 
 #[test]
-fn mqtt_4_4_0_1_what_a_cut_left_unacknowledged_is_sent_again_as_it_was() {
+fn mqtt_4_4_0_1_unacknowledged_is_resent_after_a_cut() {
     let (outcome, ()) = run(
         |plan| {
             plan.publishers.messages = Some(5);
@@ -83,7 +83,7 @@ fn mqtt_4_4_0_1_pubrel_is_sent_again_and_publish_is_not() {
 }
 
 #[test]
-fn what_was_in_flight_is_gone_with_its_session() {
+fn in_flight_messages_are_lost_with_their_session() {
     let (outcome, ()) = run(
         |plan| {
             let (every, away) = (Duration::from_millis(1500), Duration::ZERO);
@@ -114,7 +114,7 @@ fn a_session_of_an_earlier_run_is_forgotten_at_3_1_1_too() {
             plan.publishers.messages = Some(0);
         },
         |listener| {
-            // The session is there: it is forgotten, and the client comes again.
+            // The session is present: the client discards it and connects again.
             let forget = |listener: &TcpListener| {
                 let (mut peer, connect) = Peer::welcome(listener, success());
                 assert!(connect.clean_start && connect.will.is_none());
@@ -127,7 +127,7 @@ fn a_session_of_an_earlier_run_is_forgotten_at_3_1_1_too() {
             let (mut fresh, connect) = Peer::welcome(&listener, success());
             assert!(!connect.clean_start);
             assert!(matches!(fresh.rest()[..], [Packet::Disconnect(_)]));
-            // It leaves nothing behind.
+            // At the end the client discards its session.
             forget(&listener);
         },
     )

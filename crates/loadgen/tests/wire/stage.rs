@@ -6,7 +6,7 @@ use tenbin_codec::{Ack, ConnAck, Publish, ReasonCode};
 use tenbin_loadgen::LoadgenError;
 use tenbin_loadgen::run::{Audience, Broker, ConnectionOptions, Outcome, Plan, Publishers, Schedule, Stamp, run_plan};
 
-/// Runs `plan` against what `broker` does.
+/// Runs `plan` against the scripted `broker`.
 pub(crate) fn run<T: Send>(
     plan: impl FnOnce(&mut Plan),
     broker: impl FnOnce(TcpListener) -> T + Send,
@@ -22,10 +22,10 @@ pub(crate) fn run<T: Send>(
     })
 }
 
-/// One publisher of QoS 1 with three messages in flight, and nobody else.
+/// A plan of one publisher of QoS 1 with three messages in flight, without subscribers.
 fn basic(port: u16) -> Plan {
     let publishers = Publishers { qos: 1, messages: Some(4), in_flight: 3, ..Publishers::new(1, "wire") };
-    // What is not answered is waited for so long: the test's own threads may be late by less than that.
+    // Wait for missing answers; the test's own threads may be late by less than this.
     let subscriber_timeout = Duration::from_secs(2);
     Plan {
         connection: ConnectionOptions::new("wire"),
@@ -59,5 +59,5 @@ pub(crate) fn ids(publishes: &[Publish]) -> Vec<u16> {
     publishes.iter().filter_map(|publish| publish.packet_id).map(|id| id.get()).collect()
 }
 
-/// How long the other end may take. Only failing tests wait so long.
+/// Time limit of the broker's side, reached only in failing tests.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);

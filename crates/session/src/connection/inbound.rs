@@ -1,4 +1,4 @@
-//! What the peer publishes, and our acknowledgements.
+//! Messages of the peer, and this side's acknowledgements.
 
 use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher};
 
@@ -7,15 +7,17 @@ use crate::Publication;
 use tenbin_codec::{AckProperties, Publish, QoS};
 
 impl Connection {
-    /// Answers a message that is safe now, or refused: PUBACK at QoS 1, PUBREC at QoS 2. Reason Codes are not
-    /// told at 3.1.1.
+    /// Acknowledges a message that is durable or refused: PUBACK at QoS 1, PUBREC at QoS 2.
+    ///
+    /// 3.1.1 has no Reason Codes here.
     pub fn acknowledge(&mut self, ack: PendingAck, reason: ReasonCode, now: Instant, out: &mut WriteBuffer) {
         let packet_type = self.close_pending(ack, reason);
         self.write_ack(packet_type, ack.packet_id, reason, now, out);
     }
 
-    /// As [`Connection::acknowledge`], with properties: left out at 3.1.1, and where the peer takes no packet of that
-    /// size `[MQTT-3.4.2-3]`, `[MQTT-3.5.2-3]`.
+    /// Acknowledges a message like [`Connection::acknowledge`], with properties.
+    ///
+    /// Omits them at 3.1.1, and if the packet is too large for the peer `[MQTT-3.4.2-3]`, `[MQTT-3.5.2-3]`.
     pub fn acknowledge_with(
         &mut self,
         ack: PendingAck,
@@ -32,20 +34,21 @@ impl Connection {
         self.write_in_words(packet, now, out);
     }
 
-    /// As [`Connection::acknowledge`] for a message that is refused, in words too: see [`Connection::write_in_words`].
+    /// Refuses a message with a Reason String: see [`Connection::write_in_words`].
     pub fn refuse(&mut self, ack: PendingAck, reason: ReasonCode, words: Text, now: Instant, out: &mut WriteBuffer) {
         let properties = AckProperties { reason_string: Some(words), ..AckProperties::default() };
         self.acknowledge_with(ack, reason, properties, now, out);
     }
 
-    /// As [`Connection::acknowledge`] for a message that is refused, where the connection ends before the peer is told: if it
-    /// comes again on the next one, it comes for the first time.
+    /// Forgets a refused message when the connection ends before the acknowledgement.
+    ///
+    /// If the peer sends it again on the next connection, it counts as new.
     pub fn forget_refused(&mut self, ack: PendingAck, reason: ReasonCode) {
         debug_assert!(reason.is_error(), "one that was taken is kept in mind");
         self.close_pending(ack, reason);
     }
 
-    /// What acknowledges a message, which no longer is pending.
+    /// Closes a pending message. Returns the type of its acknowledgement.
     fn close_pending(&mut self, ack: PendingAck, reason: ReasonCode) -> PacketType {
         debug_assert!(reason.is_valid_in(PacketType::PubAck), "[MQTT-3.4.2-1], [MQTT-3.5.2-1]");
         match ack.qos {
@@ -65,13 +68,13 @@ impl Connection {
         }
     }
 
-    /// Takes a [`tenbin_codec::PlainPublish`] of the peer: there is nothing to say against one.
+    /// Handles a [`tenbin_codec::PlainPublish`] of the peer: it cannot violate the protocol.
     #[inline]
     pub fn handle_plain(&mut self, now: Instant) {
         self.timers.received(now);
     }
 
-    /// Server: we have not read until now. What the peer may have sent meanwhile counts for Keep Alive.
+    /// Server: extends Keep Alive, since the server has not read until now and the peer may have sent something.
     pub fn not_read(&mut self, now: Instant) {
         self.timers.received(now);
     }
@@ -91,7 +94,7 @@ impl Connection {
             let has_room =
                 self.received_open < i32::from(self.limits.receive_maximum) && !(is_kept && self.keeps_too_many());
             let kept = &mut self.session.awaiting_release;
-            // A refused message is not kept: sent again, it would count as known.
+            // A refused message is not stored: otherwise a repetition would count as known.
             let is_known =
                 is_kept && if has_room { !kept.insert(ack.packet_id) } else { kept.contains(&ack.packet_id) };
             if is_known {
@@ -133,7 +136,7 @@ impl Connection {
         if known || self.session.receive_maximum > 0 {
             self.close_received();
         }
-        // Unknown: the one before may still wait to be safe, and the answer says that it is.
+        // An unknown identifier may repeat a PUBREL whose result is not yet stored; PUBCOMP would confirm that it is.
         if self.session.is_stored {
             return Ok(Event::Released(ack.packet_id));
         }
@@ -141,10 +144,10 @@ impl Connection {
         Ok(Event::Handled)
     }
 
-    /// Answers a PUBREL, where that was left to the application: [`Event::Released`].
+    /// Answers a PUBREL once the application has stored [`Event::Released`].
     pub fn complete(&mut self, id: PacketId, now: Instant, out: &mut WriteBuffer) {
-        // Unknown: the handshake was over before, which is no error while a peer recovers and cannot be told from
-        // one. Either way nothing is under way any more, which is what PUBCOMP says.
+        // An unknown identifier belongs to a completed handshake. During the peer's recovery that is no error, and
+        // recovery is not detectable. PUBCOMP is right in either case: the handshake is complete.
         self.write_ack(PacketType::PubComp, id, ReasonCode::Success, now, out); // [MQTT-4.3.3-11]
     }
 
@@ -161,14 +164,15 @@ impl Connection {
         Ok(())
     }
 
-    /// Bounds what a peer leaves behind that breaks off and begins anew again and again. One that goes on with
-    /// its session comes nowhere near, even where the maximum has become smaller.
+    /// Bounds the unreleased messages of a peer that interrupts and restarts handshakes again and again.
+    ///
+    /// A peer that resumes its session stays far below, even if the maximum became smaller.
     fn keeps_too_many(&self) -> bool {
         let maximum = self.limits.receive_maximum.max(self.session.receive_maximum);
         self.session.awaiting_release.len() >= 2 * usize::from(maximum)
     }
 
-    /// One message less counts; see the field's documentation.
+    /// Counts one open message less; see the field's documentation.
     fn close_received(&mut self) {
         self.received_open = (self.received_open - 1).max(-i32::from(self.limits.receive_maximum));
     }

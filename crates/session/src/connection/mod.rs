@@ -17,19 +17,19 @@ use crate::outbound::Stage;
 use crate::timers::Timers;
 use crate::{Delivery, Event, Limits, PendingAck, Session, SharedDelivery, Violation};
 
-/// Which side of the connection we are.
+/// Side of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
-    /// We answer; the peer subscribes and pings.
+    /// Answers; its peer subscribes and pings.
     Server,
-    /// We ask.
+    /// Subscribes and pings.
     Client,
 }
 
-/// The protocol state of one Network Connection after CONNECT and CONNACK, with the [`Session`] that it serves.
+/// Protocol state of one Network Connection after CONNECT and CONNACK, with its [`Session`].
 ///
-/// Every method that may answer appends encoded packets to `out`; nothing is sent by itself. After a
-/// [`Violation`] the connection is over: tell the peer with [`Connection::disconnect`] and close.
+/// Methods append encoded packets to `out`; nothing else is sent. After a [`Violation`], report it with
+/// [`Connection::disconnect`] and close the connection.
 #[derive(Debug)]
 pub struct Connection {
     role: Role,
@@ -38,61 +38,63 @@ pub struct Connection {
     session: Session,
     timers: Timers,
     inbound_aliases: InboundAliases,
-    /// `None`: the peer takes none `[MQTT-3.1.2-27]`. Boxed, as whatever few connections need.
+    /// `None` if the peer accepts no aliases `[MQTT-3.1.2-27]`. Boxed, since few connections need it.
     outbound_aliases: Option<Box<OutboundAliases>>,
-    /// QoS 1 and 2 messages of the peer that count against our Receive Maximum. Below zero, at most by that
-    /// maximum, where the peer ended handshakes of earlier connections: its quota grows by each PUBCOMP, even
-    /// one for a PUBREL that took none of it (MQTT 5.0 §4.9).
+    /// Open QoS 1 and 2 messages of the peer, which count against this side's Receive Maximum.
+    ///
+    /// Negative, at most down to minus that maximum, if the peer completed handshakes of earlier connections: each
+    /// PUBCOMP raises its quota, even for a PUBREL that used none (MQTT 5.0 §4.9).
     received_open: i32,
-    /// Our QoS 1 and 2 messages, sent or sent again on this connection, that count against the peer's Receive
-    /// Maximum. More than that only by PUBRELs, which wait for no quota `[MQTT-3.3.4-8]`, `[MQTT-3.3.4-10]`.
+    /// QoS 1 and 2 messages sent or sent again on this connection that count against the peer's Receive Maximum.
+    ///
+    /// Only PUBRELs can raise it above that maximum, since they need no quota `[MQTT-3.3.4-8]`, `[MQTT-3.3.4-10]`.
     sent_open: u32,
-    /// `None`: nothing was broken off.
+    /// `None` if no handshake was interrupted.
     recovery: Option<Box<Recovery>>,
 }
 
-/// What is under way from earlier connections, and what the peer begins again on this one.
+/// Interrupted handshakes of earlier connections, and messages that the peer repeats on this one.
 #[derive(Debug, Default)]
 struct Recovery {
     /// QoS 2 messages of earlier connections that the peer has neither repeated nor released on this one.
     untouched: BTreeSet<PacketId>,
-    /// Of QoS 2 messages that came again without DUP on this connection, a hash of what came last: see
+    /// QoS 2 messages that came again without DUP on this connection, with a hash of the last copy: see
     /// [`Violation::PacketIdInUse`].
     repeated: HashMap<PacketId, u64>,
-    /// Resending after resumption: sequence number that comes next, and one past the last. Nothing but spent quota
-    /// interrupts it, so that no new message overtakes those that wait.
+    /// Messages to send again: next sequence number, and one past the last. Only lack of quota interrupts this, so that
+    /// no new message overtakes them.
     resend: Option<(u64, u64)>,
-    /// Messages that were to be sent again and are too large for this connection.
+    /// Messages to send again that are too large for this connection.
     dropped: VecDeque<DroppedResend>,
 }
 
-/// A message that was to be sent again and never will.
+/// An in-flight message that cannot be sent again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DroppedResend {
-    /// That of its PUBLISH.
+    /// Packet Identifier of its PUBLISH.
     pub packet_id: PacketId,
-    /// Where a share group chose the peer for it.
+    /// Present if a share group chose the peer.
     pub shared: Option<SharedDelivery>,
     /// [`Delivery::stored`].
     pub stored: Option<NonZeroU64>,
 }
 
-/// What became of a delivery.
+/// Result of sending a delivery.
 #[derive(Debug)]
 pub enum Sent {
-    /// Written; `Some` where an acknowledgement will come.
+    /// Written; `Some` if an acknowledgement is expected.
     Written(Option<PacketId>),
-    /// Its time was over: dropped `[MQTT-3.3.2-5]`.
+    /// Expired and dropped `[MQTT-3.3.2-5]`.
     Expired,
-    /// Larger than the peer's Maximum Packet Size: dropped `[MQTT-3.1.2-25]`.
+    /// Larger than the peer's Maximum Packet Size, and dropped `[MQTT-3.1.2-25]`.
     TooLarge,
-    /// No send quota: given back, to be tried again after the next [`Event::Delivered`].
+    /// No send quota: returned, to be tried again after the next [`Event::Delivered`].
     Blocked(Delivery),
 }
 
 impl Connection {
-    /// A connection whose CONNECT and CONNACK have passed. What `session` has under way is sent again by
-    /// [`Connection::resume`].
+    /// State of a connection after CONNECT and CONNACK. [`Connection::resume`] sends in-flight messages of `session`
+    /// again.
     pub fn new(role: Role, version: ProtocolVersion, limits: Limits, session: Session, now: Instant) -> Self {
         let aliases = |maximum| if version.is_v5() { maximum } else { 0 };
         Self {
@@ -111,37 +113,37 @@ impl Connection {
         }
     }
 
-    /// The version that is spoken.
+    /// Protocol version of the connection.
     pub fn version(&self) -> ProtocolVersion {
         self.version
     }
 
-    /// What was agreed on.
+    /// Agreed limits.
     pub fn limits(&self) -> &Limits {
         &self.limits
     }
 
-    /// Control packets written so far, but for DISCONNECT.
+    /// Number of control packets written so far, except DISCONNECT.
     pub fn packets_sent(&self) -> u64 {
         self.timers.packets_sent()
     }
 
-    /// The session as it is now.
+    /// The session of the connection.
     pub fn session(&self) -> &Session {
         &self.session
     }
 
-    /// Ends the connection's state and gives the session back for the next one.
+    /// Ends the connection and returns its session for the next one.
     pub fn into_session(mut self) -> Session {
         self.session.outbound.drop_requests();
         self.session.receive_maximum = self.session.receive_maximum.max(self.limits.receive_maximum);
         self.session
     }
 
-    /// Takes a packet of the peer.
+    /// Handles a packet of the peer.
     ///
     /// # Errors
-    /// The peer broke a rule; see the type's documentation.
+    /// The peer violated the protocol; see the type's documentation.
     #[inline]
     pub fn handle_packet(&mut self, packet: Packet, now: Instant, out: &mut WriteBuffer) -> Result<Event, Violation> {
         self.timers.received(now);
@@ -160,8 +162,10 @@ impl Connection {
         }
     }
 
-    /// Server: answers SUBSCRIBE or UNSUBSCRIBE, or client: anything that needs no state. `false`: larger than
-    /// the peer's Maximum Packet Size, nothing written `[MQTT-3.1.2-24]`, `[MQTT-3.2.2-15]`.
+    /// Writes an answer to SUBSCRIBE or UNSUBSCRIBE (server), or any packet without state (client).
+    ///
+    /// `false` if it exceeds the peer's Maximum Packet Size; then nothing is written `[MQTT-3.1.2-24]`,
+    /// `[MQTT-3.2.2-15]`.
     pub fn write(&mut self, packet: &Packet, now: Instant, out: &mut WriteBuffer) -> bool {
         let written = self.put(packet, out);
         if written {
@@ -170,9 +174,10 @@ impl Connection {
         written
     }
 
-    /// As [`Connection::write`] for an acknowledgement with words on it, which are left out where the peer wants none
-    /// `[MQTT-3.1.2-29]` or takes no packet of that size `[MQTT-3.4.2-2]`, `[MQTT-3.5.2-2]`, `[MQTT-3.9.2-1]`,
-    /// `[MQTT-3.11.2-1]`.
+    /// Writes an acknowledgement with properties, like [`Connection::write`].
+    ///
+    /// Omits the properties if the peer rejects them `[MQTT-3.1.2-29]` or the packet is too large for it
+    /// `[MQTT-3.4.2-2]`, `[MQTT-3.5.2-2]`, `[MQTT-3.9.2-1]`, `[MQTT-3.11.2-1]`.
     pub fn write_in_words(&mut self, mut packet: Packet, now: Instant, out: &mut WriteBuffer) -> bool {
         if self.limits.problem_information && self.write(&packet, now, out) {
             return true;
@@ -186,7 +191,7 @@ impl Connection {
         self.write(&packet, now, out)
     }
 
-    /// Whether the peer takes a packet of that size.
+    /// Whether the packet is within the peer's Maximum Packet Size.
     pub fn takes(&self, packet: &Packet) -> bool {
         self.limits.peer_maximum_packet_size == u32::MAX || self.encode_aside(packet).is_some()
     }
@@ -201,21 +206,24 @@ impl Connection {
         true
     }
 
-    /// `None`: larger than the peer's Maximum Packet Size.
+    /// Encodes a packet separately; `None` if it exceeds the peer's Maximum Packet Size.
     fn encode_aside(&self, packet: &Packet) -> Option<WriteBuffer> {
         let mut aside = WriteBuffer::new();
         packet.encode(self.version, &mut aside);
         (aside.len() <= self.limits.peer_maximum_packet_size as usize).then_some(aside)
     }
 
-    /// Appends DISCONNECT. A server writes nothing at 3.1.1, which has none in this direction. A code that
-    /// DISCONNECT cannot carry is told as a Protocol Error `[MQTT-3.14.2-1]`.
+    /// Appends DISCONNECT. A 3.1.1 server appends nothing, since the version has no DISCONNECT in this direction.
+    ///
+    /// Protocol Error replaces a Reason Code that DISCONNECT cannot carry `[MQTT-3.14.2-1]`.
     pub fn disconnect(&mut self, reason: ReasonCode, out: &mut WriteBuffer) {
         self.disconnect_with(reason, None, out);
     }
 
-    /// Appends DISCONNECT for what the peer did, in words too where the peer takes a packet of that size
-    /// `[MQTT-3.14.2-3]`; nothing where it would not listen.
+    /// Appends DISCONNECT for a violation, with a Reason String if the packet is not too large for the peer
+    /// `[MQTT-3.14.2-3]`.
+    ///
+    /// Appends nothing if the peer would not read it.
     pub fn disconnect_for(&mut self, violation: &Violation, out: &mut WriteBuffer) {
         if !violation.ends_in_silence() {
             self.disconnect_with(violation.reason(), Text::try_from(violation.to_string()).ok(), out);
@@ -239,7 +247,7 @@ impl Connection {
         }
     }
 
-    /// When [`Connection::handle_timeout`] wants to be called; `None` without Keep Alive.
+    /// When [`Connection::handle_timeout`] must be called; `None` without Keep Alive.
     pub fn poll_timeout(&self) -> Option<Instant> {
         match self.role {
             Role::Server => self.timers.receive_deadline(self.limits.keep_alive),
@@ -253,7 +261,7 @@ impl Connection {
         }
     }
 
-    /// Time has passed. A client whose PINGREQ is due sends a plain one.
+    /// Handles the passage of time. A client sends a plain PINGREQ if one is due.
     ///
     /// # Errors
     /// [`Violation::KeepAlive`] at a server, [`Violation::PingResponse`] at a client.
@@ -275,7 +283,7 @@ impl Connection {
         }
     }
 
-    /// Client: sends a PINGREQ now, plain or extended.
+    /// Client: sends a PINGREQ, plain or extended.
     pub fn ping(&mut self, ping: PingReq, now: Instant, out: &mut WriteBuffer) {
         self.timers.ping_sent(now);
         Packet::PingReq(ping).encode(self.version, out);
@@ -306,8 +314,7 @@ impl Connection {
         }
     }
 
-    /// At v5 the client was told in CONNACK what is not served. 3.1.1 has no word for it: what of it is asked for
-    /// is the application's to refuse.
+    /// Checks a SUBSCRIBE against the limits in CONNACK. 3.1.1 has no such limits: there the application must refuse.
     fn check_subscribe(&self, subscribe: &Subscribe) -> Result<(), Violation> {
         let limits = &self.limits;
         if !self.version.is_v5() {
@@ -347,7 +354,7 @@ impl Connection {
 
     fn handle_disconnect(&mut self, disconnect: Disconnect) -> Result<Event, Violation> {
         if self.role == Role::Client && !self.version.is_v5() {
-            return Err(Violation::Unexpected(PacketType::Disconnect)); // 3.1.1 §3.14: a Client's word only
+            return Err(Violation::Unexpected(PacketType::Disconnect)); // 3.1.1 §3.14: only clients send it
         }
         if let (Role::Server, Some(properties)) = (self.role, &disconnect.properties)
             && properties.server_reference.is_some()

@@ -1,22 +1,23 @@
-//! What we publish and ask for, and the peer's acknowledgements.
+//! Messages and requests of this side, and the peer's acknowledgements.
 
 use super::*;
 use crate::SentId;
 use tenbin_codec::{PublishHeader, QoS, TopicFilter, Unsubscribe, UserProperty, VARINT_MAX};
 
 impl Connection {
-    /// QoS 1 and 2 messages that [`Connection::send`] takes now: 0 as long as messages wait to be sent again,
-    /// which take all that comes free. QoS 0 is always taken `[MQTT-4.9.0-3]`.
+    /// Number of QoS 1 and 2 messages that [`Connection::send`] accepts now. QoS 0 is always accepted `[MQTT-4.9.0-3]`.
+    ///
+    /// Zero while messages wait to be sent again: they use all free quota.
     pub fn send_quota(&self) -> u16 {
         self.peer_quota().min(self.session.outbound.free())
     }
 
-    /// Whether what is sent may stand for a topic that was sent before: then nothing may be sent out of order.
+    /// Whether Topic Aliases are in use: then packets must be sent in the order of their encoding.
     pub fn uses_aliases(&self) -> bool {
         self.outbound_aliases.is_some()
     }
 
-    /// What the peer takes now, whatever identifiers are left: 0 as long as messages wait to be sent again.
+    /// The peer's remaining quota, without regard to identifiers. Zero while messages wait to be sent again.
     fn peer_quota(&self) -> u16 {
         let open = u16::try_from(self.sent_open).unwrap_or(u16::MAX);
         self.limits.peer_receive_maximum.saturating_sub(open)
@@ -31,7 +32,7 @@ impl Connection {
             return Sent::Blocked(delivery); // [MQTT-4.9.0-2]
         }
         let Some(header) = self.header(&delivery, now) else {
-            return Sent::TooLarge; // no Packet Identifier is spent on it [MQTT-3.1.2-25]
+            return Sent::TooLarge; // A message that is too large uses no Packet Identifier [MQTT-3.1.2-25].
         };
         if !delivery.qos.is_acknowledged() {
             self.write_publish(&delivery, header, now, out);
@@ -44,27 +45,30 @@ impl Connection {
         Sent::Written(Some(id))
     }
 
-    /// The place in the order of sending of a message that is under way as `id`; `None` if there is none.
+    /// Returns the position of an in-flight message in sending order; `None` if there is no such message.
     pub fn sent_id(&self, id: PacketId) -> Option<SentId> {
         self.session.outbound.sent_id(id)
     }
 
-    /// Sends `count` messages that are encoded already, and takes them out of `packets`: of [`Limits::plain_version`], and
-    /// within the peer's Maximum Packet Size.
+    /// Sends `count` encoded messages and removes them from `packets`.
+    ///
+    /// They must match [`Limits::plain_version`] and the peer's Maximum Packet Size.
     pub fn send_plain(&mut self, packets: &mut Vec<u8>, count: u64, now: Instant, out: &mut WriteBuffer) {
         out.put_packets(packets);
         self.timers.sent_many(count, now);
     }
 
-    /// As [`Connection::send_plain`], of packets that are a part of others.
+    /// Sends encoded messages like [`Connection::send_plain`], from a slice of a larger buffer.
     pub fn append_plain(&mut self, packets: &[u8], count: u64, now: Instant, out: &mut WriteBuffer) {
         out.append_packets(packets);
         self.timers.sent_many(count, now);
     }
 
-    /// Sends again what the session has under way from earlier connections, oldest first and with its first
-    /// Packet Identifiers `[MQTT-4.4.0-1]`: every PUBREL, then PUBLISHes as far as the send quota goes; the rest
-    /// follows by itself as acknowledgements come. To be called once, before anything is sent.
+    /// Sends the in-flight messages of earlier connections again, in order, with their Packet Identifiers
+    /// `[MQTT-4.4.0-1]`.
+    ///
+    /// First every PUBREL, then as many PUBLISHes as the send quota allows; the others follow as acknowledgements
+    /// arrive. Call it once, before anything else is sent.
     pub fn resume(&mut self, now: Instant, out: &mut WriteBuffer) {
         let Some((first, _)) = self.session.outbound.next_open(0) else { return };
         let mut from = first;
@@ -79,9 +83,10 @@ impl Connection {
         self.resend_more(now, out);
     }
 
-    /// As [`crate::Session::give_up`], for messages of earlier connections that still wait to be sent again. What has
-    /// been sent on this connection goes on. PUBREL of a stored message is left to the application, which says with
-    /// [`Connection::release`] that it may leave.
+    /// Gives up messages like [`crate::Session::give_up`], among those that still wait to be sent again.
+    ///
+    /// Messages already sent on this connection continue. For a stored message, the application triggers PUBREL with
+    /// [`Connection::release`].
     pub fn give_up_resends(
         &mut self,
         unwanted: impl Fn(SentId, &Delivery) -> bool,
@@ -101,22 +106,23 @@ impl Connection {
         given_up
     }
 
-    /// The next message that was to be sent again and never will: this connection's peer takes smaller packets than the
-    /// one before `[MQTT-3.1.2-25]`. To be asked after [`Connection::resume`] and after each [`Event::Delivered`] by
-    /// whoever waits for the end of every message.
+    /// Returns the next message that cannot be sent again, since this peer accepts only smaller packets
+    /// `[MQTT-3.1.2-25]`.
+    ///
+    /// Callers that track the end of every message must call it after [`Connection::resume`] and each
+    /// [`Event::Delivered`].
     pub fn poll_dropped(&mut self) -> Option<DroppedResend> {
         self.recovery.as_mut()?.dropped.pop_front()
     }
 
-    /// That the peer has a stored QoS 2 message is stored too ([`Event::Received`]): says so with PUBREL.
+    /// Sends PUBREL once the application has stored that the peer has the message ([`Event::Received`]).
     pub fn release(&mut self, id: PacketId, now: Instant, out: &mut WriteBuffer) {
         if let Some(Stage::Released { .. }) = self.session.outbound.stage(id) {
             self.write_ack(PacketType::PubRel, id, ReasonCode::Success, now, out); // [MQTT-4.3.3-4]
         }
     }
 
-    /// Client: sends SUBSCRIBE; `None` when no Packet Identifier is free or the packet is larger than the server
-    /// takes.
+    /// Client: sends SUBSCRIBE; `None` if no Packet Identifier is free or the packet is too large for the server.
     pub fn subscribe(
         &mut self,
         subscriptions: Vec<Subscription>,
@@ -137,11 +143,11 @@ impl Connection {
         self.write_request(packet_id, &Packet::Unsubscribe(unsubscribe), now, out)
     }
 
-    /// Ends what SUBACK or UNSUBACK answers.
+    /// Closes the request of a SUBACK or UNSUBACK.
     pub(super) fn close_request(&mut self, id: PacketId) -> Result<(), Violation> {
         match self.session.outbound.stage(id) {
             Some(Stage::Request) => self.session.outbound.close(id),
-            Some(_) => return Err(Violation::AckMismatch(id)), // the message goes on [MQTT-4.3.2-3]
+            Some(_) => return Err(Violation::AckMismatch(id)), // The message stays in flight [MQTT-4.3.2-3].
             None => false,
         };
         Ok(())
@@ -151,7 +157,7 @@ impl Connection {
         match self.session.outbound.stage(ack.packet_id) {
             Some(Stage::Published(delivery, _)) if delivery.qos == QoS::AtLeastOnce => {}
             Some(_) => return Err(Violation::AckMismatch(ack.packet_id)),
-            None => return Ok(Event::Handled), // of an earlier life
+            None => return Ok(Event::Handled), // It belongs to an earlier message.
         }
         Ok(self.delivered(ack.packet_id, ack.reason, now, out))
     }
@@ -165,9 +171,9 @@ impl Connection {
                 (stage.stored(), share(stage), Some(stage.released()))
             }
             Some(_) => return Err(Violation::AckMismatch(id)),
-            None if ack.reason.is_error() => return Ok(Event::Handled), // over on both sides
+            None if ack.reason.is_error() => return Ok(Event::Handled), // The handshake is complete on both sides.
             None => {
-                // Of a handshake that is over: see the answer to an unknown PUBREL. [MQTT-4.3.3-4]
+                // The handshake is complete: see the answer to an unknown PUBREL. [MQTT-4.3.3-4]
                 self.write_ack(PacketType::PubRel, id, ReasonCode::Success, now, out);
                 return Ok(Event::Handled);
             }
@@ -176,7 +182,7 @@ impl Connection {
             return Ok(self.delivered(id, ack.reason, now, out)); // [MQTT-4.4.0-2]
         }
         if let Some(released) = first {
-            // One that waits to be sent again goes on from here instead.
+            // A message that waits to be sent again continues from here instead.
             self.sent_open += u32::from(!self.is_counted(id));
             self.session.outbound.advance(id, released);
         }
@@ -195,7 +201,7 @@ impl Connection {
         }
     }
 
-    /// Acknowledgements are written whatever the quota `[MQTT-4.9.0-3]`.
+    /// Writes an acknowledgement, which needs no quota `[MQTT-4.9.0-3]`.
     pub(super) fn write_ack(
         &mut self,
         packet_type: PacketType,
@@ -223,7 +229,7 @@ impl Connection {
     }
 
     fn delivered(&mut self, id: PacketId, reason: ReasonCode, now: Instant, out: &mut WriteBuffer) -> Event {
-        // Whatever the peer acknowledges before it was sent again took no quota and gives none. [MQTT-4.9.0-1]
+        // A message acknowledged before it was sent again used no quota and returns none. [MQTT-4.9.0-1]
         if self.is_counted(id) {
             self.sent_open = self.sent_open.saturating_sub(1);
         }
@@ -240,15 +246,15 @@ impl Connection {
                 self.recovery().resend = None;
                 return;
             };
-            // What is sent again has its identifier, though all others may be taken.
+            // A message to send again keeps its identifier, so only quota matters.
             if self.peer_quota() == 0 {
                 return;
             }
             self.recovery().resend = Some((sequence + 1, end));
-            // PUBRELs went out at once.
+            // PUBRELs were sent at once.
             let Some(Stage::Published(delivery, _)) = self.session.outbound.stage(id) else { continue };
             let delivery = delivery.clone();
-            // Begun before, so expiry does not count any more. [MQTT-4.3.3-7]
+            // Its delivery has begun, so expiry does not apply any more. [MQTT-4.3.3-7]
             if let Some(header) = self.header(&delivery, now) {
                 let header = PublishHeader { dup: true, packet_id: Some(id), ..header }; // [MQTT-3.3.1-1]
                 self.write_publish(&delivery, header, now, out);
@@ -262,12 +268,12 @@ impl Connection {
         }
     }
 
-    /// What waits to be sent again.
+    /// Range of messages that wait to be sent again.
     fn to_resend(&self) -> Option<(u64, u64)> {
         self.recovery.as_ref()?.resend
     }
 
-    /// Whether the open message `id` is one of `sent_open`: all but those that wait to be sent again.
+    /// Whether `sent_open` counts the open message `id`: all but those that wait to be sent again.
     #[inline]
     fn is_counted(&self, id: PacketId) -> bool {
         let Some((next, end)) = self.to_resend() else { return true };
@@ -279,8 +285,10 @@ impl Connection {
         }
     }
 
-    /// The header of a PUBLISH for `delivery`, without alias where only that is within the peer's Maximum Packet
-    /// Size; `None`: too large `[MQTT-3.1.2-24]`. Its Packet Identifier stands for the real one.
+    /// Makes the header of a PUBLISH; `None` if the packet is too large `[MQTT-3.1.2-24]`.
+    ///
+    /// Omits the alias if only then the packet is within the peer's Maximum Packet Size. The Packet Identifier is a
+    /// placeholder.
     fn header<'a>(&self, delivery: &'a Delivery, now: Instant) -> Option<PublishHeader<'a>> {
         let plain = PublishHeader {
             qos: delivery.qos,
@@ -294,7 +302,7 @@ impl Connection {
         let aliased =
             alias.map(|(alias, known)| PublishHeader { topic_alias: Some(alias), topic_is_aliased: known, ..plain });
         let maximum = self.limits.peer_maximum_packet_size.min(LARGEST_PACKET) as usize;
-        // Nearly always it is so small that it need not be known how small.
+        // The cheap upper bound nearly always suffices.
         let fits = |header: &PublishHeader<'_>| {
             delivery.template.encoded_len_maximum(header) <= maximum
                 || delivery.template.encoded_len(header, self.version) <= maximum

@@ -1,5 +1,6 @@
-//! One side of a connection against hand-made packets of the peer. What it writes is read back by the real
-//! decoder. Runs 85 tests; none of them waits.
+//! Tests of one side of a connection with hand-made packets of the peer.
+//!
+//! The real decoder reads its output back. None of the tests waits.
 
 mod aliases;
 mod expiry;
@@ -26,7 +27,7 @@ use super::*;
 
 const QOS: [QoS; 3] = [QoS::AtMostOnce, QoS::AtLeastOnce, QoS::ExactlyOnce];
 
-/// One side, its clock and what it has written.
+/// One side, its clock and its output.
 struct Side {
     connection: Connection,
     now: Instant,
@@ -46,7 +47,7 @@ impl Side {
         Self { connection: Connection::new(role, version, limits, session, now), now, out: WriteBuffer::new() }
     }
 
-    /// The next connection of the same session, resumed.
+    /// Returns the next connection of the same session, resumed.
     fn reconnect(self, limits: Limits) -> Self {
         let (role, version) = (self.connection.role, self.connection.version);
         let mut next = Self::new(role, version, limits, self.connection.into_session(), self.now);
@@ -58,7 +59,7 @@ impl Side {
         self.connection.handle_packet(packet, self.now, &mut self.out)
     }
 
-    /// Takes a packet that is nothing to the application.
+    /// Handles a packet that yields no event for the application.
     fn handle(&mut self, packet: Packet) {
         let event = self.take(packet);
         assert!(matches!(event, Ok(Event::Handled)), "{event:?}");
@@ -73,7 +74,7 @@ impl Side {
         self.connection.send(delivery, self.now, &mut self.out)
     }
 
-    /// Sends a message that has to go out, and gives its Packet Identifier.
+    /// Sends a message that must be written. Returns its Packet Identifier.
     fn sent(&mut self, qos: QoS) -> Option<u16> {
         match self.send(delivery("topic", qos)) {
             Sent::Written(id) => id.map(PacketId::get),
@@ -89,7 +90,7 @@ impl Side {
         self.connection.handle_timeout(self.now, &mut self.out)
     }
 
-    /// What was written since the last call.
+    /// Returns the packets written since the last call.
     fn written(&mut self) -> Vec<Packet> {
         let mut input = BytesMut::from(&self.out.to_bytes()[..]);
         self.out.clear();
@@ -105,14 +106,14 @@ impl Side {
         packets
     }
 
-    /// The one packet that was written since the last call.
+    /// Returns the only packet written since the last call.
     fn answer(&mut self) -> Packet {
         let mut written = self.written();
         assert_eq!(written.len(), 1, "{written:?}");
         written.remove(0)
     }
 
-    /// The PUBLISHes that were written since the last call, as identifier and DUP.
+    /// Returns identifier and DUP of the PUBLISHes written since the last call.
     fn published(&mut self) -> Vec<(u16, bool)> {
         let publishes = self.written().into_iter().filter_map(|packet| match packet {
             Packet::Publish(publish) => publish.packet_id.map(|id| (id.get(), publish.dup)),
@@ -122,7 +123,7 @@ impl Side {
     }
 }
 
-/// A server's decoder that has seen CONNECT.
+/// A server's decoder after CONNECT.
 fn server_decoder(version: ProtocolVersion) -> Decoder {
     let mut connect = WriteBuffer::new();
     Packet::Connect(Box::new(Connect::new(version, Text::EMPTY))).encode(version, &mut connect);
@@ -150,7 +151,7 @@ fn delivery(topic_name: &str, qos: QoS) -> Delivery {
     Delivery::new(template, qos, false)
 }
 
-/// A PUBLISH of the peer; `id` is nothing at QoS 0.
+/// A PUBLISH of the peer; `id` is ignored at QoS 0.
 fn publish(id: u16, qos: QoS) -> Publish {
     let packet_id = qos.is_acknowledged().then(|| packet_id(id));
     Publish { qos, packet_id, ..Publish::new(topic("topic"), Bytes::from_static(b"payload")) }
@@ -172,7 +173,7 @@ fn pubcomp(id: u16) -> Packet {
     Packet::PubComp(Ack::new(packet_id(id), ReasonCode::Success))
 }
 
-/// An acknowledgement's code, and that it is for `id`.
+/// Returns an acknowledgement's code, and checks that it is for `id`.
 fn refusal(id: u16, reason: ReasonCode) -> Ack {
     Ack::new(packet_id(id), reason)
 }

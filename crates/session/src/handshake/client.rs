@@ -6,23 +6,23 @@ use tenbin_codec::{ConnAck, Connect, ConnectProperties, QoS, ReasonCode};
 
 use crate::{Limits, Session};
 
-/// What follows for the client from the server's CONNACK.
+/// Result of an accepting CONNACK, for the client.
 #[derive(Debug)]
 pub struct Accepted {
-    /// What holds on the connection.
+    /// Limits of the connection.
     pub limits: Limits,
-    /// Whether the server went on with its session; if not, subscriptions have to be made again.
+    /// Whether the server resumed its session. If not, subscriptions must be made again.
     pub session_present: bool,
-    /// Our session: the one given, or a new one where the server has none `[MQTT-3.2.2-5]`.
+    /// The client's session: the given one, or a new one if the server has none `[MQTT-3.2.2-5]`.
     pub session: Session,
 }
 
-/// The server did not take the connection.
+/// Why the connection was not established.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RefusedByServer {
-    /// CONNACK with such a code.
+    /// CONNACK with an error code.
     Reason(ReasonCode),
-    /// The server goes on with a session that we do not have `[MQTT-3.2.2-4]`.
+    /// The server resumed a session that the client does not have `[MQTT-3.2.2-4]`.
     UnknownSession,
 }
 
@@ -37,10 +37,10 @@ impl fmt::Display for RefusedByServer {
 
 impl std::error::Error for RefusedByServer {}
 
-/// Concludes the handshake that `connect` began. `session` is what we have; a Clean Start throws it away.
+/// Completes the handshake that `connect` began. `session` is the client's state; Clean Start discards it.
 ///
 /// # Errors
-/// The server refused, or goes on with a session after a Clean Start.
+/// The server refused, or resumed a session despite Clean Start.
 pub fn complete(connect: &Connect, connack: &ConnAck, session: Session) -> Result<Accepted, RefusedByServer> {
     if connack.reason.is_error() {
         return Err(RefusedByServer::Reason(connack.reason));
@@ -48,7 +48,7 @@ pub fn complete(connect: &Connect, connack: &ConnAck, session: Session) -> Resul
     if connack.session_present && connect.clean_start {
         return Err(RefusedByServer::UnknownSession);
     }
-    // What a 3.1.1 CONNECT cannot say does not hold.
+    // A 3.1.1 CONNECT has no properties, so they do not apply.
     let untold = ConnectProperties::default();
     let ours = if connect.version.is_v5() { &connect.properties } else { &untold };
     let theirs = &connack.properties;
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn mqtt_3_2_2_5_without_the_servers_session_ours_is_dropped() {
+    fn mqtt_3_2_2_5_client_session_ends_without_servers_session() {
         for session_present in [true, false] {
             let connack = connack(session_present, ReasonCode::Success);
             let accepted = complete(&connect(ProtocolVersion::V5), &connack, used()).unwrap();
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn mqtt_3_2_2_4_a_session_that_was_to_be_new_is_refused() {
+    fn mqtt_3_2_2_4_unexpected_old_session_is_refused() {
         let connect = Connect { clean_start: true, ..connect(ProtocolVersion::V5) };
         let refused = complete(&connect, &connack(true, ReasonCode::Success), Session::new()).unwrap_err();
         assert_eq!(refused, RefusedByServer::UnknownSession);
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_3_1_1_connect_cannot_say_does_not_hold() {
+    fn v3_1_1_connect_ignores_properties() {
         for (version, receive_maximum, aliases) in [(ProtocolVersion::V5, 7, 3), (ProtocolVersion::V311, u16::MAX, 0)] {
             let connack = connack(false, ReasonCode::Success);
             let limits = complete(&connect(version), &connack, Session::new()).unwrap().limits;

@@ -1,4 +1,4 @@
-//! CONNECT and CONNACK: what each side concludes from them.
+//! CONNECT and CONNACK: the limits that each side derives from them.
 
 mod client;
 mod server;

@@ -5,51 +5,52 @@ use tenbin_codec::{ConnAck, ConnAckProperties, Connect, QoS, ReasonCode, Text};
 
 use crate::{Limits, SessionExpiry};
 
-/// What a server offers its clients.
+/// Limits and features that a server offers its clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Capabilities {
-    /// QoS 1 and 2 messages taken unacknowledged from one client.
+    /// Most unacknowledged QoS 1 and 2 messages accepted from one client.
     pub receive_maximum: NonZeroU16,
-    /// Largest packet taken, in bytes.
+    /// Largest accepted packet, in bytes.
     pub maximum_packet_size: NonZeroU32,
-    /// Topic Aliases taken from one client; 0 = none.
+    /// Topic Aliases accepted from one client; 0 = none.
     pub topic_alias_maximum: u16,
-    /// Topic Aliases sent to one client, if it takes as many; 0 = none.
+    /// Topic Aliases sent to one client, within its own maximum; 0 = none.
     pub topic_aliases_sent: u16,
-    /// Longest Keep Alive granted; a client that asks for a longer one or for none gets this one (told by
-    /// Server Keep Alive, so at v5 only). Zero = every wish is granted.
+    /// Longest Keep Alive; zero = no limit. Replaces a longer one or none.
+    ///
+    /// Sent as Server Keep Alive, so it applies to v5 only.
     pub keep_alive_maximum: Duration,
-    /// Longest session granted.
+    /// Longest session expiry.
     pub session_expiry_maximum: SessionExpiry,
-    /// Highest QoS taken.
+    /// Highest supported QoS.
     pub maximum_qos: QoS,
-    /// Whether retained messages are served.
+    /// Whether retained messages are supported.
     pub retain_available: bool,
-    /// Whether filters with wildcards are served.
+    /// Whether filters with wildcards are supported.
     pub wildcard_subscriptions_available: bool,
-    /// Whether Subscription Identifiers are served.
+    /// Whether Subscription Identifiers are supported.
     pub subscription_identifiers_available: bool,
-    /// Whether shared subscriptions are served.
+    /// Whether shared subscriptions are supported.
     pub shared_subscriptions_available: bool,
 }
 
-/// What follows for the server from a CONNECT that it accepts.
+/// Result of an accepted CONNECT, for the server.
 #[derive(Debug, Clone)]
 pub struct Negotiated {
     /// The answer.
     pub connack: ConnAck,
-    /// What holds on the connection.
+    /// Limits of the connection.
     pub limits: Limits,
-    /// How long the session outlives it.
+    /// How long the session outlives the connection.
     pub session_expiry: SessionExpiry,
 }
 
-/// Makes the CONNACK for `connect` and what it promises.
+/// Makes the CONNACK for `connect`, and the limits that it promises.
 ///
-/// `session_present`: a stored session is gone on with. `assigned_client_id`: given when the client sent none.
+/// `session_present`: the server resumes a stored session. `assigned_client_id`: needed if the client sent none.
 ///
 /// # Errors
-/// A Will that the server does not serve `[MQTT-3.2.2-12]`, `[MQTT-3.2.2-13]`.
+/// A Will that the server does not support `[MQTT-3.2.2-12]`, `[MQTT-3.2.2-13]`.
 pub fn negotiate(
     connect: &Connect,
     capabilities: &Capabilities,
@@ -71,7 +72,8 @@ pub fn negotiate(
     let properties = ConnAckProperties {
         session_expiry_interval: granted_expiry,
         receive_maximum: (capabilities.receive_maximum.get() != u16::MAX).then_some(capabilities.receive_maximum),
-        maximum_qos: (capabilities.maximum_qos != QoS::ExactlyOnce).then_some(capabilities.maximum_qos), // [MQTT-3.2.2-9]
+        // [MQTT-3.2.2-9]
+        maximum_qos: (capabilities.maximum_qos != QoS::ExactlyOnce).then_some(capabilities.maximum_qos),
         retain_available: (!capabilities.retain_available).then_some(false),
         wildcard_subscription_available: (!capabilities.wildcard_subscriptions_available).then_some(false),
         subscription_identifier_available: (!capabilities.subscription_identifiers_available).then_some(false),
@@ -83,7 +85,7 @@ pub fn negotiate(
         ..ConnAckProperties::default()
     };
     let limits = Limits {
-        // 3.1.1 has no flow control: the client knows of no limit.
+        // 3.1.1 has no flow control, so the client knows no limit.
         receive_maximum: if is_v5 { capabilities.receive_maximum.get() } else { u16::MAX },
         peer_receive_maximum: asked.receive_maximum.map_or(u16::MAX, NonZeroU16::get), // [MQTT-3.3.4-9]
         peer_maximum_packet_size: asked.maximum_packet_size.map_or(u32::MAX, NonZeroU32::get),
@@ -102,11 +104,11 @@ pub fn negotiate(
     Ok(Negotiated { connack, limits, session_expiry })
 }
 
-/// The expiry in force, and what CONNACK says where it is not what was asked for.
+/// Returns the expiry in force, and the CONNACK property if it differs from the requested one.
 fn session_expiry(connect: &Connect, capabilities: &Capabilities) -> (SessionExpiry, Option<u32>) {
     let maximum = capabilities.session_expiry_maximum.seconds();
     if !connect.version.is_v5() {
-        // Clean Session 1 is a session of one connection, 0 one without end (3.1.1 §3.1.2.4).
+        // Clean Session 1 ends with its connection, 0 never ends (3.1.1 §3.1.2.4).
         let seconds = if connect.clean_start { 0 } else { maximum };
         return (SessionExpiry::from_seconds(seconds), None);
     }
@@ -148,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn mqtt_3_1_2_21_a_keep_alive_above_the_maximum_or_off_is_replaced_at_v5() {
+    fn mqtt_3_1_2_21_v5_keep_alive_over_maximum_is_replaced() {
         for (version, asked, in_force, told) in [
             (ProtocolVersion::V5, 30, 30, None),
             (ProtocolVersion::V5, 120, 60, Some(60)),
@@ -164,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn session_expiry_is_capped_and_a_changed_one_is_told() {
+    fn session_expiry_is_capped_and_change_is_in_connack() {
         let mut connect = Connect::new(ProtocolVersion::V5, Text::from_static("c"));
         let told = |connect: &Connect| {
             let negotiated = negotiate(connect, &capabilities(), false, None).unwrap();
@@ -182,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_client_takes_limits_what_is_sent() {
+    fn clients_limits_bound_the_server() {
         let mut connect = Connect::new(ProtocolVersion::V5, Text::from_static("c"));
         connect.properties.receive_maximum = NonZeroU16::new(7);
         connect.properties.maximum_packet_size = NonZeroU32::new(99);

@@ -1,4 +1,4 @@
-//! Messages under way of a session whose peer is away.
+//! In-flight messages of a session without a connection.
 
 use std::collections::HashMap;
 
@@ -47,7 +47,7 @@ impl Outbound {
     }
 }
 
-/// A stretch of memory of which a session uses a good part or not: as large as a block of messages.
+/// Unit of memory in which a session's use is measured: the size of an encoding block.
 const STRETCH_BYTES: usize = 16 * 1024;
 
 #[cfg(test)]
@@ -76,13 +76,13 @@ mod tests {
     }
 
     #[test]
-    fn sessions_that_are_kept_share_the_blocks_they_fill() {
+    fn kept_sessions_share_well_used_blocks() {
         let mut block = bytes::BytesMut::new();
         let mut sessions = [Outbound::default(), Outbound::default(), Outbound::default()];
         for number in 0..1000 {
             let message = delivery(&mut block, &[7; 1000]);
             for (place, session) in sessions.iter_mut().enumerate() {
-                // The last one has a message now and then.
+                // The last session gets only a few messages.
                 if place < 2 || number % 50 == 0 {
                     session.open_next(Stage::Published(message.clone(), Instant::now())).unwrap();
                 }
@@ -93,7 +93,7 @@ mod tests {
         let after = sessions.each_ref().map(places);
         let copied =
             |session: usize| before[session].iter().zip(&after[session]).filter(|(one, other)| one != other).count();
-        // But for the ends of blocks.
+        // Except at the ends of blocks.
         assert!(copied(0) < 50 && copied(1) < 50, "{} and {} of 1000 are copied", copied(0), copied(1));
         assert_eq!(copied(2), 20, "a few messages do not keep their blocks");
     }

@@ -1,30 +1,30 @@
-//! The order of sending, for an application that stores messages under way.
+//! Sending order, for an application that stores in-flight messages.
 
 use tenbin_codec::PacketId;
 
 use super::{IDS, packet_id};
 
-/// The identifier of a sent message, with its place in the order of sending.
+/// Identifier of a sent message and its position in sending order.
 ///
-/// Packet Identifiers are given in turn and come round again, so an identifier alone does not tell which of two messages
-/// was sent first. `round` counts the turns from 0 to [`SentId::ROUNDS`] − 1 and then begins again.
+/// Packet Identifiers are used in rotation, so an identifier alone does not show which of two messages was sent first.
+/// `round` counts the rotations from 0 to [`SentId::ROUNDS`] − 1, and then starts again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SentId {
     /// The identifier in the packet.
     pub packet_id: PacketId,
-    /// How often all identifiers had had their turn before.
+    /// Number of complete rotations before.
     pub round: u16,
 }
 
 impl SentId {
-    /// Rounds that are told apart.
+    /// Number of distinct rounds.
     pub const ROUNDS: u16 = 1 << 14;
 
     pub(super) fn of(sequence: u64) -> Self {
         Self { packet_id: packet_id(sequence), round: (sequence / IDS % u64::from(Self::ROUNDS)) as u16 }
     }
 
-    /// The lowest sequence number of this identifier and round from `from` on.
+    /// Returns the lowest sequence number from `from` on with this identifier and round.
     pub(super) fn sequence_from(self, from: u64) -> u64 {
         from + (self.place() + PLACES - from % PLACES) % PLACES
     }
@@ -33,8 +33,9 @@ impl SentId {
         u64::from(self.round) * IDS + u64::from(self.packet_id.get() - 1)
     }
 
-    /// Sorts messages under way of one session in the order of sending: the first one follows the longest stretch of places that no
-    /// message has.
+    /// Sorts the in-flight messages of one session in sending order.
+    ///
+    /// The first message is the one after the longest gap between positions in use.
     pub fn sort<T>(messages: &mut [T], id: impl Fn(&T) -> Self) {
         messages.sort_by_key(|message| id(message).place());
         let place = |at: usize| id(&messages[at]).place();
@@ -42,13 +43,13 @@ impl SentId {
             Some(before) => place(at) - place(before),
             None => place(0) + PLACES - place(messages.len() - 1),
         };
-        // The earliest of several, so that nothing moves where all is well.
+        // Of equal gaps the earliest, so that an intact order stays.
         let first = (0..messages.len()).rev().max_by_key(stretch_before).unwrap_or(0);
         messages.rotate_left(first);
     }
 }
 
-/// Sequence numbers that a [`SentId`] tells apart.
+/// Number of distinct [`SentId`]s.
 const PLACES: u64 = IDS * SentId::ROUNDS as u64;
 
 #[cfg(test)]
@@ -57,7 +58,7 @@ mod tests {
 
     fn sorted(sequences: &[u64]) -> Vec<u64> {
         let mut messages = sequences.to_vec();
-        messages.sort_by_key(|sequence| sequence % 7); // any order
+        messages.sort_by_key(|sequence| sequence % 7); // Shuffles the messages.
         SentId::sort(&mut messages, |&sequence| SentId::of(sequence));
         messages
     }
@@ -69,7 +70,7 @@ mod tests {
             &[7],
             &[0, 1, 2],
             &[IDS - 2, IDS - 1, IDS, IDS + 2],
-            // The first was not acknowledged while all others had their turn, once and more often.
+            // The first was still unacknowledged after one or more complete rotations.
             &[3, 60_000, 60_001, 60_002],
             &[3, IDS + 10, 2 * IDS + 10, 2 * IDS + 11],
             &[PLACES - 3 * IDS, PLACES - 1, PLACES, PLACES + 1, PLACES + IDS],

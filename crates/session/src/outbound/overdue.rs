@@ -6,12 +6,12 @@ use tenbin_codec::PacketId;
 
 use super::{IDS, Stage, packet_id};
 
-/// Open packets by sequence number and by Packet Identifier. Memory grows with their number alone.
+/// Open packets by sequence number and by Packet Identifier. Memory grows only with their number.
 #[derive(Debug, Default)]
 pub(super) struct Overdue {
     stages: BTreeMap<u64, Stage>,
     sequences: BTreeMap<u16, u64>,
-    /// Bit n of word w: identifier 64w + n + 1 is in use. A word that is not there is 0.
+    /// Bit n of word w: identifier 64w + n + 1 is in use. A missing word is 0.
     used: BTreeMap<u16, u64>,
 }
 
@@ -64,7 +64,7 @@ impl Overdue {
         self.stages.range(from..).next().map(|(&sequence, _)| sequence)
     }
 
-    /// The first sequence number from `from` on whose identifier is in use here; `u64::MAX` if there is none.
+    /// Returns the first sequence number from `from` on whose identifier is in use here; `u64::MAX` if there is none.
     pub(super) fn next_used(&self, from: u64) -> u64 {
         let start = packet_id(from).get();
         let after = self.sequences.range(start..).next().map(|(&id, _)| u64::from(id - start));
@@ -72,13 +72,13 @@ impl Overdue {
         after.or_else(wrapped).map_or(u64::MAX, |distance| from + distance)
     }
 
-    /// The first sequence number from `from` on whose identifier is not in use here. There has to be one.
+    /// Returns the first sequence number from `from` on whose identifier is not in use here. One must exist.
     pub(super) fn next_free(&self, from: u64) -> u64 {
         let mut sequence = from;
         loop {
             let (word, bit) = bit_of(sequence);
             let used = self.used.get(&word).copied().unwrap_or_default();
-            // Identifiers of this word from this one on; the last word has 63.
+            // Remaining identifiers of this word, from this one on; the last word has 63.
             let position = bit.trailing_zeros();
             let left = if u64::from(word) == IDS / 64 { IDS % 64 } else { 64 } - u64::from(position);
             let taken = u64::from((used >> position).trailing_ones());
@@ -90,7 +90,7 @@ impl Overdue {
     }
 }
 
-/// The word of a sequence number's identifier, and its bit there.
+/// Returns word and bit of a sequence number's identifier.
 fn bit_of(sequence: u64) -> (u16, u64) {
     let index = sequence % IDS;
     ((index / 64) as u16, 1 << (index % 64))

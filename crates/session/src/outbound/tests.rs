@@ -4,10 +4,10 @@ use super::*;
 
 const OPEN: Stage = Stage::Released { shared: None, stored: None };
 
-/// The open identifiers in the order of sending, and the last one given: all that a peer can see.
+/// Open identifiers in sending order, and the last assigned one: everything that a peer can observe.
 struct Model {
     open: Vec<PacketId>,
-    /// By identifier.
+    /// Indexed by identifier.
     used: Vec<bool>,
     last: u16,
 }
@@ -21,7 +21,7 @@ impl Model {
         &mut self.used[usize::from(id.get())]
     }
 
-    /// The next unused identifier.
+    /// Assigns the next unused identifier.
     fn give(&mut self) -> Option<PacketId> {
         if self.open.len() == IDS as usize {
             return None;
@@ -55,15 +55,15 @@ fn open_of(outbound: &Outbound) -> Vec<PacketId> {
 
 #[derive(Debug, Clone)]
 enum Step {
-    /// Sent, and not acknowledged for now.
+    /// Send messages that stay unacknowledged.
     Hold(usize),
-    /// Sent and acknowledged at once.
+    /// Send messages that are acknowledged at once.
     Pass(usize),
-    /// Acknowledged: from this one on, as a part of all that are open, so many.
+    /// Acknowledge messages: start as a fraction of the open ones, and number.
     Close(f64, usize),
-    /// All identifiers but so many are given and held.
+    /// Send until only this many identifiers are unused.
     Fill(usize),
-    /// The session starts anew from what is open.
+    /// Restore the session from its open messages.
     Restore,
 }
 
@@ -88,7 +88,7 @@ proptest! {
                 Step::Hold(count) => for _ in 0..count {
                     prop_assert_eq!(outbound.open_next(OPEN), model.give());
                 },
-                // The model searches for each one.
+                // The model searches for each identifier, so this bounds the work.
                 Step::Pass(count) => for _ in 0..if model.open.len() < 10_000 { count } else { count.min(100) } {
                     let id = outbound.open_next(OPEN);
                     prop_assert_eq!(id, model.give());
@@ -160,7 +160,7 @@ fn one_open_identifier_keeps_the_window_short() {
 }
 
 #[test]
-fn messages_are_taken_back_in_the_order_of_sending_past_a_wrap() {
+fn withdrawn_messages_keep_sending_order_past_a_wrap() {
     let mut outbound = Outbound::default();
     let held = [outbound.open_next(OPEN).unwrap(), outbound.open_next(Stage::Request).unwrap()];
     let pass = |outbound: &mut Outbound, count| {

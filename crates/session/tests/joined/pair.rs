@@ -10,7 +10,7 @@ use tenbin_codec::{
 use tenbin_session::handshake::{Capabilities, complete, negotiate};
 use tenbin_session::{Connection, Delivery, Event, Limits, PendingAck, Role, Sent, Session, SessionExpiry};
 
-/// One of the two.
+/// One of the two ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum End {
     Client = 0,
@@ -26,56 +26,56 @@ impl End {
     }
 }
 
-/// What the client and the server take on one connection.
+/// Limits of the client and of the server on one connection.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ConnectionLimits {
     pub(crate) receive_maximum: [u16; 2],
     pub(crate) topic_aliases: [u16; 2],
 }
 
-/// Two ends, the bytes between them and the model.
+/// Two ends, the bytes between them, and the model.
 ///
 /// ```text
 ///   application ── publish ──► Host ── bytes, late ──► Host ── Event::Publish ──► application
 ///                    ▲                    ╎ cut: gone                                │
-///                    └── messages: what was sent, under which id, how often it came ◄┘
+///                    └── messages: payload number, identifier, number of arrivals ◄──┘
 /// ```
 pub(crate) struct Pair {
     version: ProtocolVersion,
     now: Instant,
-    /// To the client, to the server.
+    /// Delay to the client, and to the server.
     delays: [Duration; 2],
     hosts: [Host; 2],
     is_connected: bool,
     has_been_connected: bool,
-    /// Of both directions, by the number that is their payload.
+    /// Messages of both directions, by the number in their payload.
     messages: BTreeMap<u32, Message>,
 }
 
-/// One end: its session or connection, its application, and the wire that leads to it.
+/// One end: its session or connection, its application, and the wire to it.
 struct Host {
     connection: Option<Connection>,
     session: Session,
     decoder: Decoder,
     input: BytesMut,
-    /// What is under way to this end, and when it is there.
+    /// Bytes in transit to this end, with their arrival times.
     wire: VecDeque<(Instant, Bytes)>,
     /// QoS 1 and 2 messages that could not be sent yet.
     backlog: VecDeque<(u32, Delivery)>,
-    /// What the application has not acknowledged.
+    /// Messages that the application has not acknowledged.
     pending: VecDeque<(PendingAck, Option<u32>)>,
-    /// Numbers of the messages that arrived, each only the first time, by QoS.
+    /// Numbers of arrived messages by QoS, without repetitions.
     first_arrivals: [Vec<u32>; 3],
     duplicates: usize,
-    /// Which message each of this end's own Packet Identifiers means.
+    /// Message numbers by this end's Packet Identifiers.
     numbers: HashMap<PacketId, u32>,
-    /// Identifiers of PUBLISHes of this end, written on this connection and not acknowledged.
+    /// Identifiers of this end's PUBLISHes on this connection without acknowledgement.
     open: HashSet<PacketId>,
-    /// Reads what this end writes.
+    /// Decodes this end's output.
     observer: Decoder,
 }
 
-/// The model of one message.
+/// Model of one message.
 struct Message {
     sender: End,
     qos: QoS,
@@ -99,7 +99,7 @@ impl Pair {
         }
     }
 
-    /// A new connection of the same sessions, in the place of one that may be there.
+    /// Makes a new connection of the same sessions, and cuts an existing one.
     pub(crate) fn connect(&mut self, limits: ConnectionLimits) {
         self.cut();
         let session_present = self.has_been_connected;
@@ -121,7 +121,7 @@ impl Pair {
         }
     }
 
-    /// Both ends lose the connection, and whatever is under way is gone.
+    /// Both ends lose the connection and all bytes in transit.
     pub(crate) fn cut(&mut self) {
         self.is_connected = false;
         for host in &mut self.hosts {
@@ -139,7 +139,7 @@ impl Pair {
         self.now += Duration::from_millis(u64::from(milliseconds));
     }
 
-    /// QoS 0 is lost without a connection; the others wait for one.
+    /// Publishes a message. Without a connection, QoS 0 is lost, and other messages wait.
     pub(crate) fn publish(&mut self, end: End, qos: QoS, topic: u8) {
         let number = self.messages.len() as u32;
         let (id, is_released, arrivals, is_refused) = (None, false, 0, false);
@@ -158,7 +158,7 @@ impl Pair {
         }
     }
 
-    /// Lets up to `bytes` arrive at `end`, as far as their time has come.
+    /// Lets up to `bytes` arrive at `end`, if they are due.
     pub(crate) fn deliver(&mut self, end: End, mut bytes: usize) {
         if !self.is_connected {
             return;
@@ -184,18 +184,18 @@ impl Pair {
         }
     }
 
-    /// The application of `end` answers its oldest messages.
+    /// The application of `end` acknowledges its oldest messages.
     pub(crate) fn acknowledge(&mut self, end: End, count: usize, refuse: bool) {
         for _ in 0..count {
             let Some((ack, number)) = self.host(end).pending.pop_front() else { return };
-            // 3.1.1 cannot refuse: the sender would take it for an acceptance, but for the receiver it is none.
+            // 3.1.1 cannot refuse: the sender would see success, but the receiver would not have the message.
             let refuse = refuse && self.version.is_v5();
             let reason = if refuse { ReasonCode::QuotaExceeded } else { ReasonCode::Success };
             if refuse {
                 let number = number.unwrap_or_else(|| self.hosts[end.other() as usize].numbers[&ack.packet_id]);
                 let message = self.messages.get_mut(&number).unwrap();
                 message.is_refused = true;
-                // The message does not count as taken; if the refusal gets lost, it comes as a new one.
+                // The message does not count as received; if the refusal gets lost, the message comes again as new.
                 message.arrivals = 0;
             }
             self.with(end, |connection, now, out| connection.acknowledge(ack, reason, now, out));
@@ -221,7 +221,7 @@ impl Pair {
         panic!("the two never come to rest");
     }
 
-    /// What must hold once all is quiet.
+    /// Checks the final state, once no bytes are in transit.
     pub(crate) fn check(&self) {
         for host in &self.hosts {
             let connection = host.connection.as_ref().expect("connected at the end");
@@ -242,12 +242,12 @@ impl Pair {
         }
     }
 
-    /// Messages that have arrived at `end`, each counted as often as it did.
+    /// Number of arrivals at `end`, including repetitions.
     pub(crate) fn arrivals(&self, end: End) -> usize {
         self.messages.values().filter(|message| message.sender != end).map(|message| message.arrivals).sum()
     }
 
-    /// Messages that `end` has recognised as known.
+    /// Number of messages that `end` recognised as repeated.
     pub(crate) fn duplicates(&self, end: End) -> usize {
         self.hosts[end as usize].duplicates
     }
@@ -317,7 +317,7 @@ impl Pair {
         }
     }
 
-    /// Does something with the connection of `end`, then puts what it wrote on the wire.
+    /// Acts on the connection of `end`, and puts its output on the wire.
     fn with<T>(&mut self, end: End, act: impl FnOnce(&mut Connection, Instant, &mut WriteBuffer) -> T) -> T {
         let mut out = WriteBuffer::new();
         let now = self.now;
@@ -384,7 +384,7 @@ impl Host {
     }
 }
 
-/// CONNECT and CONNACK, as packets: limits of the client and the server, and a decoder for each.
+/// Performs the handshake. Returns the limits and a decoder for the client and for the server.
 fn shake_hands(
     version: ProtocolVersion,
     limits: ConnectionLimits,

@@ -1,7 +1,7 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// A scenario that cannot be used; its text is one line that names file, line and key.
+/// A scenario that cannot be used. Its text is one line with file, line and key.
 #[derive(Debug)]
 pub struct ScenarioError {
     file: Option<PathBuf>,
@@ -26,7 +26,7 @@ impl ScenarioError {
         Self { file: None, line: line.map(|line| line + 1), message }
     }
 
-    /// Names the line that sets the key, or none where a default is at fault.
+    /// Names the line that sets the key, or no line if a default is out of range.
     pub(super) fn out_of_range(text: &str, fault: &Fault) -> Self {
         let lines = text.lines().enumerate();
         let mut entries = 0;
@@ -51,7 +51,7 @@ impl ScenarioError {
 pub(super) struct Fault {
     pub(super) key: &'static str,
     pub(super) message: String,
-    /// Which entry of `workers` it is in, if any.
+    /// Index of its entry in `workers`, if any.
     pub(super) worker: Option<usize>,
 }
 

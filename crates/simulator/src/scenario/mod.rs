@@ -1,4 +1,4 @@
-//! A scenario: what the workers and publishers of one share group are like, and how it is written in a file.
+//! A scenario: workers and publishers of one share group, and their format in a file.
 
 mod error;
 
@@ -12,64 +12,65 @@ pub use error::ScenarioError;
 
 use crate::{arrivals::Arrivals, distribution::Distribution, span::Span};
 
-/// One share group, its workers and its publishers; a TOML file. Unknown keys are errors.
+/// One share group with its workers and publishers, as a TOML file. Unknown keys are errors.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Scenario {
     /// The file's name without `.toml`.
     #[serde(skip)]
     pub name: String,
-    /// One line for people.
+    /// Description in one line, for people.
     #[serde(default)]
     pub about: String,
-    /// Quality of Service at which it is simulated, one after the other: 0 (nothing is acknowledged) or 1.
+    /// QoS levels to simulate, one after the other: 0 (no acknowledgements) or 1.
     #[serde(default = "qos_0")]
     pub qos: Vec<u8>,
-    /// Runs whose figures are put together, each with another seed.
+    /// Number of runs to combine, each with another seed.
     #[serde(default = "one")]
     pub seeds: NonZeroU32,
     /// Messages in a run.
     pub messages: NonZeroU32,
-    /// When they come.
+    /// Arrival times of the messages.
     pub arrivals: Arrivals,
-    /// Publishers that the messages are dealt to, by luck.
+    /// Number of publishers. Messages are assigned to them at random.
     #[serde(default = "one")]
     pub publishers: NonZeroU32,
-    /// Topics that the messages are dealt to, by luck.
+    /// Number of topics. Messages are assigned to them at random.
     #[serde(default = "one")]
     pub topics: NonZeroU32,
-    /// How long the workers are connected before the first message comes: so many pings tell of no work.
+    /// Time that the workers are connected before the first message. Their pings report no work meanwhile.
     #[serde(default = "one_second")]
     pub idle: Span,
     /// When workers report.
     #[serde(default)]
     pub pings: Pings,
-    /// Workers that come and go all the time.
+    /// Workers that join and leave all the time.
     pub churn: Option<Churn>,
     /// The members of the group, one entry for each kind.
     pub workers: Vec<WorkerKind>,
 }
 
-/// When workers report: in every ping.
+/// When workers report: with every ping.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Pings {
-    /// From one ping to the next; the first comes within one such time after connecting.
+    /// Interval of pings. The first one follows within one interval after connecting.
     pub every: Span,
-    /// Also ping, at least 100 ms after the ping before: on the first finished message, when the mean processing
-    /// time is 1.5 times what was reported or less than 1/1.5 of it, when the queue has reached twice what was
-    /// reported + 4.
+    /// Whether to ping early, too, at least 100 ms after the previous ping.
+    ///
+    /// Reasons are: the first finished message; a mean processing time above 1.5 times or below 1/1.5 of the reported
+    /// one; a queue of twice the reported length + 4.
     pub eager: bool,
 }
 
-/// A worker leaves and another of its kind joins, unknown to the broker.
+/// Churn: a worker leaves and another of its kind joins, unknown to the broker.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Churn {
-    /// From one change to the next; who leaves is drawn.
+    /// Interval between changes. The leaving worker is chosen at random.
     pub every: Span,
-    /// Whether who leaves dies, and what waits with it is lost (QoS 0) or given to others (QoS 1); otherwise it
-    /// finishes what it has.
+    /// Whether the leaving worker dies. Its messages are then lost (QoS 0) or redelivered (QoS 1). Otherwise it
+    /// finishes them.
     #[serde(default)]
     pub dies: bool,
 }
@@ -78,24 +79,24 @@ pub struct Churn {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WorkerKind {
-    /// So many of them.
+    /// Number of these workers.
     #[serde(default = "one")]
     pub count: NonZeroU32,
-    /// Mean time for a message.
+    /// Mean service time of a message.
     pub service: Span,
-    /// How service times lie around the mean.
+    /// Distribution of service times around the mean.
     #[serde(default)]
     pub distribution: Distribution,
     /// Messages that a worker processes at a time, from one queue.
     #[serde(default = "one")]
     pub threads: NonZeroU32,
-    /// From the broker to the worker, and back.
+    /// Network delay from the broker to the worker, and back.
     #[serde(default = "near")]
     pub delay: Span,
-    /// Its weight for policies that have weights.
+    /// Its weight under weighted policies.
     #[serde(default = "one")]
     pub weight: NonZeroU32,
-    /// What its pings say.
+    /// Content of its pings.
     #[serde(default)]
     pub reports: Reports,
     /// When it acknowledges at QoS 1.
@@ -104,27 +105,27 @@ pub struct WorkerKind {
     /// Whether the broker remembers its speed from an earlier connection.
     #[serde(default)]
     pub remembered: bool,
-    /// When it joins, counted from the first message; without it, it is there from the start.
+    /// Time of joining, counted from the first message. Without it the worker is there from the start.
     pub joins: Option<Span>,
-    /// When it leaves; it finishes what it has.
+    /// Time of leaving. The worker finishes its messages.
     pub leaves: Option<Span>,
-    /// When it dies; what it has is lost at QoS 0, and given to others at QoS 1.
+    /// Time of death. Its messages are lost at QoS 0, and redelivered at QoS 1.
     pub dies: Option<Span>,
-    /// When it stands still: it processes nothing and sends nothing.
+    /// Pauses, in which it neither processes nor sends anything.
     #[serde(default)]
     pub pauses: Vec<Pause>,
-    /// When its mean service time changes, for messages taken from then on.
+    /// Changes of its mean service time, for messages taken from then on.
     #[serde(default)]
     pub steps: Vec<Step>,
 }
 
-/// A time in which a worker stands still.
+/// A time in which a worker processes nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Pause {
-    /// From the first message on.
+    /// Begin, counted from the first message.
     pub at: Span,
-    /// How long.
+    /// Length of the pause.
     #[serde(rename = "for")]
     pub length: Span,
 }
@@ -133,22 +134,22 @@ pub struct Pause {
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Step {
-    /// From the first message on.
+    /// Begin, counted from the first message.
     pub at: Span,
-    /// The mean from then on.
+    /// Mean service time from then on.
     pub service: Span,
 }
 
-/// What the pings of a worker say.
+/// Content of a worker's pings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reports {
-    /// The length of its queue, and the mean processing time since the ping before (0: nothing was processed).
+    /// Queue length, and mean processing time since the previous ping (0 if no message was processed).
     #[default]
     Honest,
-    /// Nothing: plain pings.
+    /// No report: plain pings.
     Never,
-    /// Always the same, whatever is true.
+    /// Always the same values, true or not.
     Lie {
         /// Messages in the queue.
         queue: u64,
@@ -161,25 +162,26 @@ pub enum Reports {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Acknowledges {
-    /// When it has processed it.
+    /// After processing it.
     #[default]
     AfterProcessing,
-    /// As soon as it arrives, as many client libraries do by default.
+    /// On arrival, the default of many client libraries.
     OnArrival,
 }
 
 impl Scenario {
-    /// Reads a file.
+    /// Reads a scenario file.
     ///
     /// # Errors
-    /// It cannot be read, is no TOML, has an unknown key or a value out of its range; told with file, line and key.
+    /// The file cannot be read, is not TOML, has an unknown key or a value out of range. The error names file, line and
+    /// key.
     pub fn read(path: &Path) -> Result<Self, ScenarioError> {
         let text = std::fs::read_to_string(path).map_err(|error| ScenarioError::unreadable(path, &error))?;
         let name = path.file_stem().unwrap_or_default().to_string_lossy();
         Self::parse(&name, &text).map_err(|error| error.in_file(path))
     }
 
-    /// Reads the text of a file.
+    /// Parses the text of a scenario file.
     ///
     /// # Errors
     /// As [`read`](Self::read), without the file.
@@ -191,7 +193,7 @@ impl Scenario {
         }
     }
 
-    /// One of which nothing else is known: QoS 0, everything else as a file has it by default.
+    /// A scenario at QoS 0, with the defaults of a file for everything else.
     pub(crate) fn of(name: String, messages: NonZeroU32, arrivals: Arrivals, workers: Vec<WorkerKind>) -> Self {
         Self {
             name,
@@ -209,12 +211,12 @@ impl Scenario {
         }
     }
 
-    /// The number of workers at the start and of those that join by themselves.
+    /// Number of workers, including those with a time of joining.
     pub fn worker_count(&self) -> u32 {
         self.workers.iter().map(|kind| kind.count.get()).fold(0, u32::saturating_add)
     }
 
-    /// The first value out of its range.
+    /// The first value out of range.
     fn fault(&self) -> Option<Fault> {
         let own = |key, message: &str| Some(Fault { key, message: message.to_owned(), worker: None });
         if self.messages.get() > MESSAGES_MAX {
@@ -243,7 +245,7 @@ impl Scenario {
 }
 
 impl WorkerKind {
-    /// One worker of this mean service time, everything else as a file has it by default.
+    /// One worker with this mean service time, and the defaults of a file for everything else.
     pub(crate) fn of(service: Span) -> Self {
         Self {
             count: one(),
@@ -263,7 +265,7 @@ impl WorkerKind {
         }
     }
 
-    /// Key and fault of the first value out of its range.
+    /// Key and error of the first value out of range.
     fn fault(&self) -> Option<(&'static str, String)> {
         if self.service == Span::ZERO {
             return Some(("service", "has to be more than 0".to_owned()));
@@ -295,7 +297,7 @@ impl Default for Pings {
     }
 }
 
-/// Least time between two pings of a worker.
+/// Shortest time between two pings of a worker.
 pub(crate) const EAGER_GAP: Span = Span::from_ns(100_000_000);
 const MESSAGES_MAX: u32 = 10_000_000;
 const WORKERS_MAX: u32 = 10_000;
@@ -312,7 +314,7 @@ fn one_second() -> Span {
     Span::from_ns(1_000_000_000)
 }
 
-/// A worker in the same building.
+/// Network delay of a worker in the same building.
 fn near() -> Span {
     Span::from_ns(200_000)
 }
@@ -324,7 +326,7 @@ mod tests {
     const LEAST: &str = "messages = 3\n[arrivals]\nfixed = \"10ms\"\n[[workers]]\nservice = \"25ms\"\n";
 
     #[test]
-    fn what_is_left_out_has_its_default() {
+    fn absent_keys_have_their_defaults() {
         let scenario = Scenario::parse("least", LEAST).unwrap();
         assert_eq!((scenario.name.as_str(), scenario.qos.as_slice(), scenario.worker_count()), ("least", &[0][..], 1));
         assert_eq!(scenario.pings, Pings { every: Span::from_ms(1000.0), eager: false });
@@ -333,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_can_be_written() {
+    fn every_key_can_be_parsed() {
         let text = r#"
             messages = 3
             arrivals = { bursts = { messages = 100, every = "2s" } }

@@ -1,4 +1,4 @@
-//! Small runs, worked out by hand. Waiting times in ms; a message is 0.2 ms on its way unless a scenario says
+//! Small runs, worked out by hand. Waiting times are in ms. A message takes 0.2 ms to its worker unless a scenario says
 //! otherwise.
 
 use tenbin_balancer::Policy;
@@ -23,7 +23,7 @@ fn by(deliveries: &[Delivery]) -> Vec<Option<u32>> {
     deliveries.iter().map(|delivery| delivery.worker).collect()
 }
 
-/// Messages at one instant, and workers.
+/// A scenario with messages at one instant.
 fn burst(messages: u32, rest: &str) -> String {
     format!("messages = {messages}\narrivals = {{ bursts = {{ messages = {messages}, every = \"1s\" }} }}\n{rest}")
 }
@@ -46,7 +46,7 @@ fn threads_take_from_one_queue() {
 }
 
 #[test]
-fn who_is_free_takes_the_next_of_the_central_queue_and_the_fastest_goes_first() {
+fn central_queue_serves_free_workers_fastest_first() {
     let text = burst(5, "[[workers]]\nservice = \"25ms\"\n[[workers]]\nservice = \"10ms\"");
     let deliveries = run(&text, 0, Chooser::CentralQueue);
     assert_eq!(waits_ms(&deliveries), [0.0, 0.0, 10.0, 20.0, 25.0]);
@@ -54,7 +54,7 @@ fn who_is_free_takes_the_next_of_the_central_queue_and_the_fastest_goes_first() 
 }
 
 #[test]
-fn what_a_dead_worker_had_is_lost_or_given_to_others() {
+fn messages_of_a_dead_worker_are_lost_or_redelivered() {
     let text = burst(6, "[[workers]]\nservice = \"25ms\"\ndies = \"30ms\"\n[[workers]]\nservice = \"10ms\"");
     let lost = run(&text, 0, ROUND_ROBIN);
     let unfinished: Vec<_> = (0..6).filter(|&message| lost[message].finished.is_none()).collect();
@@ -66,7 +66,7 @@ fn what_a_dead_worker_had_is_lost_or_given_to_others() {
 }
 
 #[test]
-fn who_leaves_finishes_what_it_has_and_gets_no_more() {
+fn leaving_worker_finishes_its_messages_and_gets_no_more() {
     let text = "messages = 4\narrivals = { fixed = \"10ms\" }\n\
                 [[workers]]\nservice = \"50ms\"\nleaves = \"15ms\"\n[[workers]]\nservice = \"1ms\"";
     let deliveries = run(text, 1, ROUND_ROBIN);
@@ -84,7 +84,7 @@ fn messages_wait_for_the_first_member() {
 }
 
 #[test]
-fn a_pause_stops_what_is_under_way_and_what_waits() {
+fn pause_delays_current_and_queued_messages() {
     let text = burst(3, "[[workers]]\nservice = \"25ms\"\npauses = [{ at = \"30ms\", for = \"100ms\" }]");
     assert_eq!(waits_ms(&run(&text, 0, ROUND_ROBIN)), [0.2, 25.2, 150.2]);
     assert_eq!(waits_ms(&run(&text, 0, Chooser::CentralQueue)), [0.0, 25.0, 150.0]);

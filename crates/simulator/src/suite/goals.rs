@@ -1,4 +1,4 @@
-//! What `adaptive` has to reach in the shipped scenarios.
+//! Goals of `adaptive` in the shipped scenarios.
 
 use crate::figures::{Figures, WorkerFigures};
 
@@ -7,9 +7,9 @@ use crate::figures::{Figures, WorkerFigures};
 pub struct Goal {
     /// Name of a shipped scenario.
     pub scenario: &'static str,
-    /// 0 or 1.
+    /// Quality of Service: 0 or 1.
     pub qos: u8,
-    /// Which figure.
+    /// The figure that is bounded.
     pub figure: Figure,
     /// The bound; in ms, except for [`Figure::Share`].
     pub at_most: f64,
@@ -20,7 +20,7 @@ pub struct Goal {
 pub enum Figure {
     /// Mean waiting time.
     Mean,
-    /// 99 % wait no longer.
+    /// 99th percentile of the waiting time.
     P99,
     /// Mean waiting time of messages 500 to 999 at the worker where they wait longest.
     StableMean,
@@ -33,7 +33,7 @@ pub enum Figure {
 }
 
 impl Figure {
-    /// The words of the table.
+    /// Name in the table.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Mean => "mean, ms",
@@ -45,7 +45,7 @@ impl Figure {
         }
     }
 
-    /// Its value in these figures; `round_robin` are those of that policy.
+    /// Value of the figure; `round_robin` are the figures of that policy.
     pub fn value(self, figures: &Figures, round_robin: &Figures) -> f64 {
         let worst = |of: fn(&WorkerFigures) -> f64| figures.workers.iter().map(of).fold(0.0, f64::max);
         match self {

@@ -1,4 +1,4 @@
-//! All shipped scenarios, the goals, and scenarios that nobody has thought of.
+//! All shipped scenarios, the goals, and random scenarios.
 
 mod goals;
 mod random;
@@ -22,23 +22,23 @@ use crate::{
     runs::{Case, run_all},
 };
 
-/// A goal and what was reached.
+/// A goal and the value reached.
 #[derive(Clone, Copy, Debug)]
 pub struct Judged {
-    /// What was wanted.
+    /// The goal.
     pub goal: Goal,
-    /// What it came to.
+    /// The value reached.
     pub value: f64,
 }
 
 impl Judged {
-    /// Whether the goal is met; figures count as they are printed, to a tenth.
+    /// Whether the goal is met. Values count as printed, to a tenth.
     pub fn is_met(&self) -> bool {
         self.value < self.goal.at_most + 0.05
     }
 }
 
-/// Runs what the goals speak of and judges `adaptive`, with the seeds of the scenarios.
+/// Runs the scenarios of the goals with their own seeds, and compares `adaptive` with its goals.
 pub fn judge() -> Vec<Judged> {
     let scenarios = shipped();
     let mut cases = Vec::new();
@@ -86,7 +86,7 @@ pub(crate) fn run(args: &SuiteArgs, out: &mut dyn Write) -> Result<(), SimulateE
 
 fn choosers(how: &How) -> Vec<Chooser> {
     let mut choosers = if how.policy.is_empty() { Chooser::telling() } else { how.policy.clone() };
-    // Those that the goals need.
+    // Policies that the goals need.
     for needed in [ADAPTIVE, ROUND_ROBIN] {
         if !choosers.contains(&needed) {
             choosers.push(needed);
@@ -108,7 +108,7 @@ fn judge_cases(cases: &[Case<'_>], figures: &[Vec<Figures>]) -> Vec<Judged> {
     GOALS.iter().filter_map(judge).collect()
 }
 
-/// Another hundred thousand for each seed of the suite, so that what one run was tuned with is new to the next.
+/// A range of a hundred thousand seeds for each seed of the suite, so that another seed gives only new scenarios.
 fn random_seed(seed: u64, index: u32) -> u64 {
     seed.wrapping_mul(100_000).wrapping_add(u64::from(index))
 }

@@ -1,4 +1,4 @@
-//! Scenarios that nobody has thought of.
+//! Random scenarios.
 
 use std::num::NonZeroU32;
 
@@ -11,7 +11,8 @@ use crate::{
     span::Span,
 };
 
-/// The scenario of this seed: 3 to 16 workers of speeds that differ by up to twenty, at QoS 0, 50 to 95 % load.
+/// The scenario of this seed: 3 to 16 workers whose speeds differ by up to a factor of twenty, at QoS 0, 50 to 95 %
+/// load.
 ///
 /// The same seed always gives the same scenario.
 pub fn random_scenario(seed: u64) -> Scenario {
@@ -50,7 +51,7 @@ pub fn random_scenario(seed: u64) -> Scenario {
     Scenario { about, idle, seeds: count(2), ..Scenario::of(format!("random {seed}"), messages, arrivals, workers) }
 }
 
-/// Length of the load.
+/// Duration of the load.
 const LENGTH_MS: f64 = 20_000.0;
 
 fn count(number: u32) -> NonZeroU32 {

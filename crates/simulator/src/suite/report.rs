@@ -1,4 +1,4 @@
-//! What the suite prints.
+//! Output of the suite.
 
 use std::io::{self, Write};
 
@@ -51,7 +51,7 @@ pub(super) fn write_goals(out: &mut dyn Write, judged: &[Judged]) -> io::Result<
     Ok(())
 }
 
-/// The same for programs.
+/// The goals as JSON.
 pub(super) fn goals_json(judged: &[Judged]) -> Value {
     let goal = |judged: &Judged| {
         json!({
@@ -66,7 +66,7 @@ pub(super) fn goals_json(judged: &[Judged]) -> Value {
     judged.iter().map(goal).collect()
 }
 
-/// How `adaptive` does against the thesis' in random scenarios, and where it loses.
+/// Comparison of `adaptive` with the thesis' score in random scenarios, and where it is worse.
 pub(super) fn write_random(out: &mut dyn Write, cases: &[Case<'_>], figures: &[Vec<Figures>]) -> io::Result<()> {
     if cases.is_empty() {
         return Ok(());
@@ -92,5 +92,5 @@ pub(super) fn write_random(out: &mut dyn Write, cases: &[Case<'_>], figures: &[V
     Ok(())
 }
 
-/// What counts as better or worse.
+/// Relative difference that counts as better or worse.
 const MARGIN: f64 = 0.05;

@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_file_is_in_the_suite_and_says_what_it_is() {
+    fn every_scenario_file_is_in_the_suite_with_a_description() {
         let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scenarios");
         let entries = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
         let mut names: Vec<_> = entries.map(|path| path.file_stem().unwrap().to_string_lossy().into_owned()).collect();

@@ -1,4 +1,4 @@
-//! What callers append.
+//! Appending to the log.
 
 use std::{error::Error, fmt, ops::RangeInclusive, sync::MutexGuard, time::Instant};
 
@@ -10,23 +10,24 @@ use super::{
     shared::Shared,
 };
 
-/// The right to append. While it is there nobody else appends or reads, so that a caller can bring the order of the log
-/// and that of its own queues together. Nothing here waits for the disk; what is appended is written after the batch is
-/// dropped, or while it goes on.
+/// Exclusive right to append. Nobody else appends or reads meanwhile, so a caller can keep its own queues in the
+/// order of the log.
 ///
-/// Of the spool, only [`durable`](super::Spool::durable), [`wake_at`](super::Spool::wake_at) and
-/// [`is_congested`](super::Spool::is_congested) can be called by who has one: all else waits until it is dropped.
+/// No method waits for the disk. Records are written after the batch is dropped, or while it continues.
+///
+/// The owner of a batch may call only [`durable`](super::Spool::durable), [`wake_at`](super::Spool::wake_at) and
+/// [`is_congested`](super::Spool::is_congested) of the spool. All other methods block until the batch is dropped.
 pub struct Batch<'a> {
     shared: &'a Shared,
-    /// There until it is dropped.
+    /// `None` only during drop.
     log: Option<MutexGuard<'a, Log>>,
     is_waited_for: bool,
 }
 
-/// What cannot be stored.
+/// A message or tag that is too large to store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TooLarge {
-    /// A message of more than 1 GiB with all its places. MQTT knows none above 256 MiB.
+    /// A message record of more than 1 GiB. MQTT allows at most 256 MiB.
     Message,
     /// A tag of more than 255 bytes.
     Tag,
@@ -48,10 +49,11 @@ impl<'a> Batch<'a> {
         Self { shared, log: Some(shared.log()), is_waited_for: true }
     }
 
-    /// Appends a message, once, for any number of queues, with a tag for each place; its body is given in parts. Whatever
-    /// holds bytes can be a tag, `""` is none. Where no place has one they take no space.
+    /// Appends a message once for any number of queues, with a tag for each entry.
     ///
-    /// `room` is booked for it, or for it and others. No message is appended without:
+    /// The body may come in parts. An empty tag is no tag; if no entry has one, tags take no space.
+    ///
+    /// `room` must be booked for this message, alone or with others. The type system requires it:
     ///
     /// ```compile_fail
     /// # use tenbin_store::spool::{Place, QueueId, Sequence, Spool};
@@ -61,14 +63,13 @@ impl<'a> Batch<'a> {
     /// # }
     /// ```
     ///
-    /// `origin` holds a Packet Identifier, as [`hold`](Self::hold) does. It lives as long as it is held, whatever becomes of
-    /// the message; a message without places is its origin and no more, and one without either is nothing.
+    /// `origin` holds a Packet Identifier, as [`hold`](Self::hold) does, until its release, independent of the message.
+    /// A message without entries stores only its origin; without both it stores nothing.
     ///
-    /// A sequence that is not larger than all before it in its queue is put where it belongs, and takes the place of one
-    /// that is already there.
+    /// A sequence below earlier ones of its queue is inserted in order, and replaces an entry of the same sequence.
     ///
     /// # Errors
-    /// [`TooLarge`]; nothing is appended.
+    /// [`TooLarge`]. Nothing is appended.
     pub fn message<T: AsRef<[u8]>>(
         &mut self,
         _room: &Room,
@@ -89,21 +90,24 @@ impl<'a> Batch<'a> {
         Ok(())
     }
 
-    /// These messages of a queue are done. Returns how many there were; none is no record. One record for all, and one
-    /// with the call before where this range continues that one.
+    /// Ends these messages of a queue, and returns their number.
+    ///
+    /// Writes one record for the range, and extends the previous call's record if the range continues it. Writes none
+    /// if there are no such messages.
     pub fn acknowledge(&mut self, queue: QueueId, range: RangeInclusive<Sequence>) -> usize {
         let (from, to) = range.into_inner();
         self.log().acknowledge(queue, from, to)
     }
 
-    /// Gives a message that waits a number of the caller's, instead of the one that it had; 0 is none. What that means is
-    /// the caller's affair: sent with this Packet Identifier ([`Body::Kept`]), taken by the receiver, so that only the
-    /// place is needed until it is acknowledged ([`Body::Done`]). A body that was given up does not come back. False if
-    /// there is no such message.
+    /// Sets the mark of a queued message, a number that only the caller interprets; 0 means none.
     ///
-    /// [`Spool::read`](super::Spool::read) and [`Spool::marks`](super::Spool::marks) tell it. Places in a row that are
-    /// marked one after the other, with marks that count up, are one record of up to 1,024, and one run in memory as long
-    /// as they are there: some 250 bytes for a queue with up to eleven runs. What has its mark already is no record.
+    /// For example, the broker stores the Packet Identifier under which it sent the message ([`Body::Kept`]). Or it
+    /// stores that the receiver has the message, so that only the entry is needed until its acknowledgement
+    /// ([`Body::Done`]). A discarded body does not come back. Returns false if there is no such message.
+    ///
+    /// [`Spool::read`](super::Spool::read) and [`Spool::marks`](super::Spool::marks) return marks. Consecutive entries
+    /// with ascending marks share one record of up to 1,024 entries, and one run in memory. A queue with up to eleven
+    /// runs takes some 250 bytes. Setting a mark again writes no record.
     pub fn mark(&mut self, place: Place, mark: u32, body: Body) -> bool {
         self.log().mark(place, mark, body)
     }
@@ -113,19 +117,21 @@ impl<'a> Batch<'a> {
         self.log().hold(origin);
     }
 
-    /// The publisher gives up a Packet Identifier (PUBREL). False if it was not held.
+    /// Releases a Packet Identifier (PUBREL). False if it was not held.
     pub fn release(&mut self, origin: Origin) -> bool {
         self.log().release(origin)
     }
 
-    /// A message leaves a queue and goes to a place in another, or in the same, with this tag, or with the one that it
-    /// has, and without a mark; what is at that place already is done. False if there is no such message, or its body was
-    /// given up: that stays with who has it.
+    /// Moves a message to an entry of another queue or the same one, with a new tag or its present one, and without a
+    /// mark.
     ///
-    /// What was moved takes some 70 bytes of memory instead of 8, until it is done or was copied.
+    /// Ends a message that is already at the target. False if there is no such message, or if its body was discarded:
+    /// then the entry stays with its queue.
+    ///
+    /// A moved message takes some 70 bytes of memory instead of 8, until it is done or copied.
     ///
     /// # Errors
-    /// [`TooLarge::Tag`]; nothing is appended.
+    /// [`TooLarge::Tag`]. Nothing is appended.
     pub fn move_message(&mut self, from: Place, to: Place, tag: Option<&[u8]>) -> Result<bool, TooLarge> {
         if tag.is_some_and(|tag| tag.len() > TAG_BYTES_MAX) {
             return Err(TooLarge::Tag);
@@ -133,7 +139,7 @@ impl<'a> Batch<'a> {
         Ok(self.log().move_message(from, to, tag))
     }
 
-    /// All that a queue has and holds is done. False if that is nothing.
+    /// Ends all messages of a queue and releases its Packet Identifiers. False if there were none.
     pub fn drop_queue(&mut self, queue: QueueId) -> bool {
         self.log().drop_queue(queue)
     }
@@ -144,14 +150,16 @@ impl<'a> Batch<'a> {
         log.index.queue(origin.queue).is_some_and(|queue| queue.holds(origin.identifier).is_some())
     }
 
-    /// Nobody waits for this batch: it is written with the next one that somebody waits for, or some milliseconds later.
-    /// What would not be missed if the process were killed now should be appended so: it costs the disk nothing of its own.
+    /// Marks this batch as not urgent: it is written with the next urgent one, or some milliseconds later.
+    ///
+    /// Use it for records whose loss in a crash of the process does no harm: they cause no write of their own.
     pub fn without_hurry(&mut self) {
         self.is_waited_for = false;
     }
 
-    /// The ticket: everything that was appended until now, by this batch and before it, is safe once
-    /// [`Spool::durable`](super::Spool::durable) has come to this position.
+    /// Returns the position at the end of everything appended so far, by this batch and before it.
+    ///
+    /// All of it is durable once [`Spool::durable`](super::Spool::durable) has reached this position.
     pub fn end(&self) -> Position {
         self.log.as_ref().expect("it is there until it is dropped").end()
     }
@@ -167,7 +175,7 @@ impl Drop for Batch<'_> {
         self.shared.note_pending(&log);
         let mut is_woken = false;
         if !log.pending.is_empty() {
-            // The first time it has to know when that is.
+            // Wakes the committer only for the first such batch, so that it learns its deadline.
             let is_news = if self.is_waited_for { !log.is_waited_for } else { log.not_waited_since.is_none() };
             log.is_waited_for |= self.is_waited_for;
             let now = Instant::now();

@@ -1,4 +1,4 @@
-//! The thread that writes.
+//! The thread that writes the log.
 
 mod ahead;
 
@@ -29,41 +29,42 @@ use super::{
 };
 use crate::Sync;
 
-/// Takes what was appended, writes it, has the disk confirm it, and says so. What is appended meanwhile is the next
-/// write, and so is what comes in the [`Pause`] after it.
+/// Writes appended records, syncs them, and announces the new durable position.
 ///
-/// After a failure nothing counts that was not confirmed before. The file is closed, since a descriptor whose
-/// confirmation failed once would confirm the next time what it has lost; all bytes from the last confirmed position on
-/// are written again, to the same places, through a new descriptor, and durable is only what that one confirms. They are
-/// kept in memory for this; under [`Sync::Never`] they are read back.
+/// Records that arrive meanwhile, or in the [`Pause`] that follows, form the next write.
+///
+/// After a failure, only data confirmed earlier counts. The committer closes the file, because a later `fdatasync` on
+/// the same descriptor would report success for lost data. It writes all bytes from the last confirmed position on
+/// again, to the same offsets, through a new descriptor. Only that descriptor's `fdatasync` makes them durable. The
+/// bytes stay in memory for this; under [`Sync::Never`] the committer reads them back.
 pub(super) struct Committer {
     shared: Arc<Shared>,
     disk: Arc<dyn Disk>,
     options: Options,
-    /// The segment that was written to last.
+    /// The segment of the last write.
     open: Option<OpenSegment>,
-    /// The next one, made ahead of time.
+    /// The file of the next segment, made ahead of time.
     prepared: Option<(u32, Box<dyn DiskFile>)>,
-    /// When that failed: not before this time again.
+    /// When to try again after making that file failed.
     prepare_after: Option<Instant>,
-    /// Segments up to this one have a file; how long that is.
+    /// The newest segment that has a file, and the length of that file.
     made: (u32, u32),
-    /// Bytes that the files took when somebody last looked, with what came and went since; only where they have a maximum.
+    /// Bytes of all files: last measured value plus later changes. Used only if there is a maximum.
     used: Option<(Instant, u64)>,
-    /// The segment before the first that this one has made, and where it ends: its space goes back.
+    /// The last segment of the previous run and its end; the rest of its file is to be truncated.
     to_cut: Option<(u32, u32)>,
     reclaim: Reclaim,
     written: Position,
     synced: Position,
-    /// `confirmed` says so.
+    /// The position that `confirmed` has recorded.
     told: Position,
-    /// What was written to this segment, is not in memory, and may be lost since a confirmation failed.
+    /// A stretch of a segment that was written, is not in memory, and may be lost after a failed `fdatasync`.
     doubted: Option<(u32, Range<u32>)>,
     confirmed: Confirmed,
     last_sync: Instant,
     sync_ns: u64,
     pause: Pause,
-    /// Batches of the last write that somebody waits for.
+    /// Batches of the last write whose callers wait for it.
     batches: usize,
     retry_after: Option<Duration>,
     is_closing: bool,
@@ -76,24 +77,24 @@ struct OpenSegment {
     unsynced_bytes: usize,
 }
 
-/// What a step came to.
+/// Result of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
     /// There is more to do.
     More,
     /// Nothing to do now.
     Idle,
-    /// Something failed; it may go after this time.
+    /// A step failed; try again after this time.
     Failed(Duration),
 }
 
-/// What is not confirmed is kept in memory, and a power cut takes it.
+/// Unconfirmed bytes stay in memory, and a power cut loses them.
 const UNSYNCED_BYTES_MAX: usize = 8 << 20;
 const RETRY_FIRST: Duration = Duration::from_millis(100);
 const RETRY_MAX: Duration = Duration::from_secs(5);
 
 impl Committer {
-    /// `last` is the segment that was written last when the spool was open before, and where it ends.
+    /// `last` is the last segment that the previous run wrote, and its end.
     pub(super) fn new(
         shared: Arc<Shared>,
         disk: Arc<dyn Disk>,
@@ -138,7 +139,7 @@ impl Committer {
         }
     }
 
-    /// Until the spool is closed.
+    /// Runs until the spool is closed.
     pub(super) fn run(mut self) {
         let _told = Told(Arc::clone(&self.shared));
         loop {
@@ -159,7 +160,7 @@ impl Committer {
         }
     }
 
-    /// Writes what there is, then sees to segments.
+    /// Writes all appended records, then makes, copies and removes segments.
     pub(super) fn step(&mut self) -> Step {
         let work = {
             let mut log = self.shared.log();
@@ -177,7 +178,7 @@ impl Committer {
             let result = self.commit(work);
             self.publish(result, bytes);
         }
-        // Also after a failure: what the log does not need any more may be the space that it waits for.
+        // Also after a failure: the files that `finish` removes may free the space that the write needs.
         let given = if self.is_closing { None } else { self.reclaim.finish(&self.shared, self.synced) };
         let has_given = given.is_some();
         self.note_used(|used| used.saturating_sub(given.unwrap_or(0)));
@@ -194,13 +195,13 @@ impl Committer {
         let has_more = !self.is_closing && self.reclaim.step(&self.shared, self.synced, bytes);
         let is_wanted = {
             let log = self.shared.log();
-            // What came from here has nobody to say so.
+            // No caller waits for records that the committer itself appended.
             log.is_waited_for || (!log.pending.is_empty() && log.not_waited_since.is_none())
         };
         if has_given || has_more || is_wanted { Step::More } else { Step::Idle }
     }
 
-    /// The last step: all that was appended, and that it was all.
+    /// Writes the remaining records, and then the record of an orderly end.
     pub(super) fn close(mut self) {
         self.is_closing = true;
         while self.step() == Step::More {}
@@ -227,7 +228,7 @@ impl Committer {
         if is_due { self.sync() } else { Ok(()) }
     }
 
-    /// Opens a part's segment, after all before it is confirmed: no segment but the last one can have lost anything.
+    /// Opens the segment of a part, after all segments before it are confirmed: only the last segment can lose data.
     fn turn_to(&mut self, part: &Part) -> io::Result<()> {
         if self.open.as_ref().is_some_and(|open| open.number == part.segment) {
             return Ok(());
@@ -248,8 +249,9 @@ impl Committer {
         Ok(())
     }
 
-    /// The file that was made ahead is too short for the record that begins it, and what its header says of its length
-    /// has to be true: so it is made again. Nothing was written to it.
+    /// Removes a file made ahead that is too short for its first record. Nothing was written to it.
+    ///
+    /// Its header states its length, so the file must be made anew.
     fn unmake(&mut self, number: u32) -> io::Result<()> {
         self.prepared = None;
         self.disk.remove(&log_name(number)).map_err(|error| self.named(number, &error))?;
@@ -273,8 +275,10 @@ impl Committer {
         Ok(file)
     }
 
-    /// On a full disk, from the last spare file. Messages take it only where it has room for all that waits behind them:
-    /// they were booked before another program took the space, and acknowledgements may not wait for them.
+    /// Makes a segment when none was made ahead; on a full disk, from the last spare segment.
+    ///
+    /// Messages take the last spare only if it has room for all records behind them. They were booked before another
+    /// program took the space, and acknowledgements must not wait for them.
     fn make_now(&mut self, part: &Part) -> io::Result<Box<dyn DiskFile>> {
         let (number, bytes) = (part.segment, part.file_bytes);
         let may_take_last =
@@ -293,8 +297,9 @@ impl Committer {
         self.make_from(number, bytes, Some(spare))
     }
 
-    /// What was written and may be lost, though it was not kept: as at opening, it is written again and confirmed before
-    /// anything is appended behind it.
+    /// Writes a stretch again that may be lost and is not in memory, and syncs it before more is appended behind it.
+    ///
+    /// Opening does the same.
     fn write_doubted(&mut self) -> io::Result<()> {
         let Some((number, stretch)) = self.doubted.clone() else { return Ok(()) };
         let seed = self.shared.log().header(number, 0).seed();
@@ -310,11 +315,13 @@ impl Committer {
         Ok(())
     }
 
-    /// Not before the next segment says where it ends: until then its length shows that it is whole.
+    /// Truncates the previous run's last file, once the next segment records where it ends.
+    ///
+    /// Until then the file's length proves that it is whole.
     fn cut(&mut self) {
         let synced = self.synced.segment();
         if let Some((number, end)) = self.to_cut.take_if(|(number, _)| *number < synced) {
-            // If that fails it is only space, until the segment leaves.
+            // A failure only wastes space until the segment is reclaimed.
             let _ = self.disk.open(&log_name(number)).and_then(|file| file.truncate(u64::from(end)));
         }
     }
@@ -344,7 +351,7 @@ impl Committer {
         unsynced_bytes > UNSYNCED_BYTES_MAX || self.last_sync.elapsed() >= interval
     }
 
-    /// Time until there is something to do without new work, if there will be.
+    /// Time until the next action that needs no new work, if there is one.
     fn until_due(&self) -> Option<Duration> {
         let is_unsynced = self.open.as_ref().is_some_and(|open| open.unsynced_bytes > 0);
         let sync = match self.options.sync {
@@ -356,7 +363,7 @@ impl Committer {
         sync.into_iter().chain(tries).min()
     }
 
-    /// Whatever was put off for a while is due.
+    /// Makes every postponed action due.
     #[cfg(test)]
     pub(super) fn pass_time(&mut self) {
         self.prepare_after = self.prepare_after.map(|_| Instant::now());
@@ -368,11 +375,11 @@ impl Committer {
         &mut self.reclaim
     }
 
-    /// Tells how far the log has come, and what became of it.
+    /// Publishes the result of a commit: the durable position, counters and health.
     fn publish(&mut self, result: io::Result<()>, bytes: usize) {
         let is_failed = result.is_err();
         self.retry_after = is_failed.then(|| {
-            // What was written and not confirmed may be lost.
+            // Data that was written but not confirmed may be lost.
             if self.options.sync == Sync::Never && self.written > self.synced {
                 let number = self.written.segment();
                 let from = if self.synced.segment() == number { self.synced.offset() } else { 0 };
@@ -388,7 +395,7 @@ impl Committer {
         }
         let mut log = self.shared.log();
         log.synced = self.synced;
-        // Where nobody asks for confirmation nothing is kept for the case that it fails.
+        // `Never` keeps no bytes for a failed `fdatasync`.
         let kept_from = if self.options.sync == Sync::Never && !is_failed { self.written } else { self.synced };
         log.pending.forget(kept_from);
         log.counters.commits += u64::from(!is_failed);
@@ -414,7 +421,7 @@ impl Committer {
         }
     }
 
-    /// Lets more messages come for the next write, if that pays.
+    /// Waits for more messages to share the next write, if that pays.
     fn pause(&mut self) {
         let batches = mem::take(&mut self.batches);
         if batches > 0 && self.options.sync == Sync::Always {
@@ -426,7 +433,8 @@ impl Committer {
         io::Error::new(error.kind(), format!("{}: {error}", self.disk.path(&log_name(segment)).display()))
     }
 
-    /// Until there is work, or so long; after a failure until then, whatever work there is. Whether it is time to close.
+    /// Sleeps until there is work or `wait` has passed; after a failure, always for all of `wait`. True if the spool
+    /// closes.
     fn sleep(&mut self, wait: Option<Duration>, has_failed: bool) -> bool {
         let deadline = wait.map(|wait| Instant::now() + wait);
         let mut log = self.shared.log();
@@ -456,7 +464,7 @@ impl Committer {
 }
 
 const READ_BYTES: usize = 1 << 20;
-/// How long what nobody waits for may be collected.
+/// How long records that no caller waits for may be collected.
 const WITHOUT_HURRY: Duration = Duration::from_millis(5);
 
 /// Whether more space would help.
@@ -464,7 +472,7 @@ fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
-/// That there are records from one end to the other.
+/// Checks that whole records fill a stretch.
 fn require_records(window: &mut Window, seed: u32, stretch: Range<u32>) -> io::Result<()> {
     let mut offset = stretch.start;
     while offset < stretch.end {
@@ -476,7 +484,7 @@ fn require_records(window: &mut Window, seed: u32, stretch: Range<u32>) -> io::R
     Ok(())
 }
 
-/// If the thread that writes panics, nobody waits for it any more.
+/// Panic guard: if the writing thread panics, wakes all tasks and reports a failure.
 struct Told(Arc<Shared>);
 
 impl Drop for Told {

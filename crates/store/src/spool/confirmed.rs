@@ -1,8 +1,9 @@
-//! How far the log was confirmed, in a file beside its segments.
+//! Confirmed position of the log, in a file beside its segments.
 //!
-//! A last write that damage has hit looks like one that a crash has torn. This file tells them apart. It is written after each
-//! confirmation and never confirmed itself: the process may be killed, and a power cut may leave an older one. It never says
-//! more than the disk has. One that is missing or damaged says nothing.
+//! Damage to the last write looks like a write that a crash has torn. This file tells them apart.
+//!
+//! It is written after each confirmation, but never synced: it survives a killed process, and a power cut may leave an
+//! older version. Its position never exceeds the confirmed data. A missing or damaged file gives no information.
 
 use super::{
     disk::{Disk, DiskFile, write_all},
@@ -18,13 +19,13 @@ impl Confirmed {
 
     pub(super) fn write(&self, position: Position) {
         if let Some(file) = &self.0 {
-            // Without it a damaged end looks torn.
+            // Without the file, damage at the end looks like a torn write.
             let _ = write_all(&**file, &encode(position), 0);
         }
     }
 }
 
-/// All before this was confirmed.
+/// Returns the position up to which everything was confirmed.
 pub(super) fn read(disk: &dyn Disk) -> Option<Position> {
     let mut bytes = [0; BYTES];
     let length = disk.open(FILE).and_then(|file| file.read_at(&mut bytes, 0)).ok()?;

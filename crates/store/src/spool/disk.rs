@@ -1,4 +1,4 @@
-//! The directory that a spool is in: files by name. Tests have another one, which fails when they say so.
+//! The directory of a spool, as a trait: tests replace it by one that fails on demand.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -7,40 +7,40 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// One directory.
+/// A directory of files.
 pub(super) trait Disk: Send + Sync {
-    /// Names of all files in it.
+    /// Returns the names of all its files.
     fn list(&self) -> io::Result<Vec<String>>;
-    /// A new file; one of that name is emptied.
+    /// Creates a file, or truncates an existing one.
     fn create(&self, name: &str) -> io::Result<Box<dyn DiskFile>>;
     fn open(&self, name: &str) -> io::Result<Box<dyn DiskFile>>;
-    /// Replaces a file that has the new name.
+    /// Renames a file, and replaces one that has the new name.
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
     fn remove(&self, name: &str) -> io::Result<()>;
-    /// What was created, renamed and removed is so after a power cut too.
+    /// Makes created, renamed and removed names durable.
     fn sync_names(&self) -> io::Result<()>;
-    /// Bytes that can still be had, and bytes of the whole file system; `None`: the system does not say.
+    /// Returns the available bytes and the size of the file system; `None` if the system does not report them.
     fn space(&self) -> Option<(u64, u64)>;
-    /// Bytes that all files in it take.
+    /// Returns the bytes of disk that all its files occupy.
     fn used(&self) -> io::Result<u64>;
-    /// For errors.
+    /// Returns the path of a file, for errors.
     fn path(&self, name: &str) -> PathBuf;
 }
 
-/// One file in it.
+/// A file of a [`Disk`].
 pub(super) trait DiskFile: Send {
-    /// Fewer bytes than asked for only at the end of the file.
+    /// Reads at an offset. Returns fewer bytes than requested only at the end of the file.
     fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<usize>;
-    /// May take fewer bytes than given, at least one.
+    /// Writes at an offset. May write fewer bytes than given, but at least one.
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<usize>;
     fn sync(&self) -> io::Result<()>;
-    /// Space for so many bytes from the beginning, and the file at least that long.
+    /// Allocates space for `length` bytes from the beginning, and extends the file to it.
     fn allocate(&self, length: u64) -> io::Result<()>;
     fn truncate(&self, length: u64) -> io::Result<()>;
     fn length(&self) -> io::Result<u64>;
 }
 
-/// Writes all of it.
+/// Writes all bytes.
 pub(super) fn write_all(file: &dyn DiskFile, mut bytes: &[u8], mut offset: u64) -> io::Result<()> {
     while !bytes.is_empty() {
         let written = file.write_at(bytes, offset)?;
@@ -56,18 +56,18 @@ pub(super) fn write_all(file: &dyn DiskFile, mut bytes: &[u8], mut offset: u64) 
 /// A directory of the file system.
 pub(super) struct Directory {
     path: PathBuf,
-    /// Locked as long as it lives.
+    /// Held as long as the directory is open for writing.
     _lock: Option<File>,
 }
 
-/// Why a directory cannot be had.
+/// Why a directory cannot be opened.
 pub(super) enum NoDirectory {
     InUse,
     Io(io::Error),
 }
 
 impl Directory {
-    /// To write in. Made if it is not there; for one process at a time.
+    /// Opens a directory for writing, for one process at a time. Creates it if it does not exist.
     pub(super) fn locked(path: &Path) -> Result<Self, NoDirectory> {
         create(path).map_err(NoDirectory::Io)?;
         let lock = OpenOptions::new().create(true).truncate(false).write(true).open(path.join(LOCK));
@@ -79,7 +79,7 @@ impl Directory {
         }
     }
 
-    /// To look at, whoever else uses it.
+    /// Opens a directory for reading, without a lock.
     pub(super) fn to_read(path: &Path) -> Self {
         Self { path: path.to_owned(), _lock: None }
     }
@@ -87,7 +87,7 @@ impl Directory {
 
 const LOCK: &str = "lock";
 
-/// Makes a directory and those that it is in, so that a power cut does not take them away again.
+/// Creates a directory and its missing parents durably.
 fn create(path: &Path) -> io::Result<()> {
     let missing = path.ancestors().take_while(|path| !path.as_os_str().is_empty() && !path.exists()).count();
     fs::create_dir_all(path)?;
@@ -172,7 +172,7 @@ impl DiskFile for File {
 
     fn allocate(&self, length: u64) -> io::Result<()> {
         match preallocate(self, length) {
-            // Not every file system has it. Then a full disk shows when something is written.
+            // Not every file system supports it. Then a full disk shows only at a write.
             Err(error) if error.kind() == io::ErrorKind::Unsupported => {
                 if DiskFile::length(self)? < length {
                     self.set_len(length)

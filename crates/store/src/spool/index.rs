@@ -1,4 +1,4 @@
-//! What lives: queues, what they hold, and how much of each segment that is.
+//! The living content of the log: queues, their messages, and the living part of each segment.
 
 use std::{collections::BTreeMap, ops::Range};
 
@@ -13,8 +13,9 @@ use super::{
     tags::TagAt,
 };
 
-/// What the records of a log come to. Whoever appends one and whoever reads one back do the same here, so what is found
-/// after a restart is what was there before.
+/// Index of the log, derived from its records.
+///
+/// Appending a record and reading it back apply the same change, so a restart restores the same index.
 #[derive(Debug, Default)]
 pub(super) struct Index {
     queues: FxHashMap<QueueId, Queue>,
@@ -23,8 +24,8 @@ pub(super) struct Index {
     references: u64,
 }
 
-/// Places that a message does not name, because it was moved there, after the message's position; and where their tags
-/// are.
+/// Entries that a message's record does not name, since the message was moved there: message position and entry, to the
+/// location of the tag.
 type Moved = BTreeMap<(Position, Place), TagAt>;
 
 impl Index {
@@ -44,12 +45,12 @@ impl Index {
         self.queues.len()
     }
 
-    /// Messages in queues; one that is in several counts for each.
+    /// Number of entries; a message in several queues counts once for each.
     pub(super) fn references(&self) -> u64 {
         self.references
     }
 
-    /// Does what a record says.
+    /// Applies a record.
     pub(super) fn apply(&mut self, record: &Record<'_>, position: Position) {
         match *record {
             Record::Begin { .. } | Record::Synced(_) | Record::Reclaimed { .. } | Record::Closed => {}
@@ -74,7 +75,7 @@ impl Index {
         }
     }
 
-    /// Places with their marks.
+    /// Adds a message at `places`, each with its mark.
     pub(super) fn message(
         &mut self,
         places: impl Iterator<Item = (Place, u32)>,
@@ -93,7 +94,7 @@ impl Index {
         }
     }
 
-    /// How many there were.
+    /// Ends a range of messages, and returns their number.
     pub(super) fn acknowledge(&mut self, id: QueueId, from: Sequence, to: Sequence) -> usize {
         let Some(queue) = self.queues.get_mut(&id) else { return 0 };
         let before = queue.len();
@@ -104,7 +105,7 @@ impl Index {
         count
     }
 
-    /// Whether a message is at this place, and its body.
+    /// Whether there is a message with a body at this entry.
     pub(super) fn is_message(&self, place: Place) -> bool {
         self.get(place).is_some_and(|reference| reference.kind != Kind::Mark)
     }
@@ -113,8 +114,10 @@ impl Index {
         self.queues.get(&place.queue).map_or(0, |queue| queue.mark_of(place.sequence.0))
     }
 
-    /// Where bodies are done, the record at this position stands for what was at these places, also if that is read no
-    /// more. Where they are not, and what it is about is not there, its message was copied and is behind it, mark and all.
+    /// Applies a run of marks.
+    ///
+    /// With [`Body::Done`], this record stands for the entries, even if their messages' records no longer exist. With
+    /// [`Body::Kept`], an absent message was copied: its copy follows later in the log and carries the mark.
     pub(super) fn mark(&mut self, run: MarkRun, position: Position) {
         for (place, mark) in run.marks() {
             match run.body {
@@ -135,7 +138,7 @@ impl Index {
         }
     }
 
-    /// Whether it was held.
+    /// Releases a Packet Identifier. True if it was held.
     pub(super) fn release(&mut self, origin: Origin) -> bool {
         let segment = self.queues.get_mut(&origin.queue).and_then(|queue| queue.release(origin.identifier));
         if let Some(segment) = segment {
@@ -144,8 +147,10 @@ impl Index {
         segment.is_some()
     }
 
-    /// Moves a message; `tagged_by` is the record that gives it another tag. Where it is not there, its record is read no
-    /// more: it was copied later, or is done. Then nothing older is at these places.
+    /// Moves a message; `tagged_by` is the record that gives it another tag.
+    ///
+    /// If the message is absent, its record no longer exists: it was copied later, or is done. Then this clears both
+    /// entries.
     pub(super) fn move_message(&mut self, from: Place, to: Place, tagged_by: Option<Position>) {
         if !self.is_message(from) {
             for Place { queue, sequence } in [from, to] {
@@ -162,19 +167,19 @@ impl Index {
         died(&mut self.segments, &mut self.moved, from.queue, &reference);
     }
 
-    /// Where the tag is of the message that this reference leads to from this place.
+    /// Returns where the tag of this entry's message is.
     pub(super) fn tag_at(&self, place: Place, reference: &Reference) -> TagAt {
         let moved = self.moved.get(&(reference.position, place)).filter(|_| reference.kind == Kind::Moved);
         moved.copied().unwrap_or(TagAt::Message(place))
     }
 
-    /// Where messages of a stretch of the log were moved to.
+    /// Returns the entries to which messages in this stretch of the log were moved.
     pub(super) fn moved(&self, range: Range<Position>) -> impl Iterator<Item = (Place, TagAt)> {
         let first = |position| (position, Place { queue: QueueId(0), sequence: Sequence(0) });
         self.moved.range(first(range.start)..first(range.end)).map(|(&(_, place), &tag)| (place, tag))
     }
 
-    /// Whether there was anything in it.
+    /// Removes a queue. True if it existed.
     pub(super) fn drop_queue(&mut self, id: QueueId) -> bool {
         self.acknowledge(id, Sequence(0), Sequence(u64::MAX));
         let Some(queue) = self.queues.remove(&id) else { return false };
@@ -182,13 +187,13 @@ impl Index {
         true
     }
 
-    /// After all was read: what was emptied need not be known.
+    /// Forgets empty queues, once the whole log has been read.
     pub(super) fn forget_empty_queues(&mut self) {
         self.queues.retain(|_, queue| !queue.is_empty());
         self.queues.shrink_to_fit();
     }
 
-    /// Whether the message at this position lives at a place that it names.
+    /// Whether the message at this position lives at an entry that its record names.
     pub(super) fn is_living(&self, place: Place, position: Position) -> bool {
         self.leads_to(place, position, Kind::Message)
     }
@@ -197,7 +202,7 @@ impl Index {
         self.leads_to(place, position, Kind::Mark)
     }
 
-    /// Whether this identifier is held because of what this segment says.
+    /// Whether a record in this segment holds this Packet Identifier.
     pub(super) fn is_held_by(&self, origin: Origin, segment: u32) -> bool {
         self.queues.get(&origin.queue).and_then(|queue| queue.holds(origin.identifier)) == Some(segment)
     }
@@ -210,7 +215,7 @@ impl Index {
         self.queues.get(&place.queue).and_then(|queue| queue.get(place.sequence.0))
     }
 
-    /// In which queue it is now, without a mark.
+    /// Adds an entry without a mark, and returns its queue.
     fn put(&mut self, place: Place, position: Position, kind: Kind, bytes: u64) -> &mut Queue {
         let queue = self.queues.entry(place.queue).or_default();
         let replaced = queue.put(Reference { sequence: place.sequence.0, position, kind }, bytes);
@@ -223,7 +228,7 @@ impl Index {
     }
 }
 
-/// A reference is no more.
+/// Removes a reference from the counts.
 fn died(segments: &mut Segments, moved: &mut Moved, queue: QueueId, reference: &Reference) {
     segments.died(reference.position.segment());
     if reference.kind == Kind::Moved {

@@ -1,4 +1,4 @@
-//! What a directory holds, for people. Nothing is changed, and nobody is kept from using it.
+//! Inspection of a spool directory, without changes or locks.
 
 use std::{collections::BTreeSet, io, path::Path, path::PathBuf};
 
@@ -13,13 +13,13 @@ use super::{
     window::{Found, Window},
 };
 
-/// What [`check`] found.
+/// Result of [`check`].
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Checked {
-    /// Each segment for itself, from the oldest on, those that are not needed included.
+    /// All segments, from the oldest on, including those that are not needed.
     pub segments: Vec<CheckedSegment>,
-    /// What opening would find, or why it would be refused.
+    /// Content as an opening would find it, or the reason why it would fail.
     pub verdict: Result<Snapshot, OpenError>,
 }
 
@@ -29,24 +29,24 @@ pub struct Checked {
 pub struct CheckedSegment {
     /// The file.
     pub path: PathBuf,
-    /// The format version that it names, if it begins as a segment does.
+    /// Format version in the header, if there is a valid one.
     pub version: Option<u32>,
-    /// Records in a row from the beginning.
+    /// Consecutive valid records from the beginning.
     pub records: u64,
-    /// Where the last of these ends, in bytes. In the segment that was written last, the rest of the file is what was
-    /// there before.
+    /// End of the last of these, in bytes. In the segment written last, the rest of the file may be old data.
     pub end: u32,
-    /// What is wrong from the beginning.
+    /// Fault of the header, if there is one.
     pub problem: Option<String>,
-    /// Bytes from [`end`](Self::end) on that are no records, and the number of records behind them: at least, since not
-    /// everything that could be a large record is read where very much could.
+    /// Invalid bytes from [`end`](Self::end) on, and the number of valid records behind them.
+    ///
+    /// That number is a minimum: the search skips some possible large records if there are very many.
     pub behind: Option<(u32, u64)>,
 }
 
-/// Reads all of a directory: is it whole? To be trusted, nobody should write in it meanwhile.
+/// Reads and checks a whole directory. Reliable only if nobody writes in it meanwhile.
 ///
 /// # Errors
-/// The directory or a file in it cannot be read at all.
+/// The directory or a file in it cannot be read.
 pub fn check(directory: &Path) -> io::Result<Checked> {
     let disk = Directory::to_read(directory);
     let mut segments = Vec::new();
@@ -74,7 +74,7 @@ pub fn check(directory: &Path) -> io::Result<Checked> {
     Ok(Checked { segments, verdict: Snapshot::open(directory) })
 }
 
-/// Writes one line for each record of a directory, and for each stretch that is none.
+/// Writes one line for each record of a directory, and for each stretch without valid records.
 ///
 /// # Errors
 /// The directory or a file in it cannot be read, or `out` cannot be written.
@@ -104,18 +104,18 @@ fn numbers(disk: &Directory) -> io::Result<BTreeSet<u32>> {
     Ok(disk.list()?.iter().filter_map(|name| number_of(name)).collect())
 }
 
-/// A piece of a file.
+/// A part of a file.
 enum Piece<'a> {
-    /// And the version that is named, if there is one.
+    /// No valid header: its version, if any, and the problem.
     NoHeader(Option<u32>, String),
     Record(u32, &'a Record<'a>),
-    /// From here to there is no record.
+    /// Start and end of a stretch without valid records.
     Bad(u32, u32),
-    /// The file ends, or has no more records.
+    /// End of the file, or of its records.
     End(u32),
 }
 
-/// Goes through a file, also behind what is damaged.
+/// Visits all parts of a file, also behind damage.
 fn each_piece(disk: &Directory, number: u32, mut each: impl FnMut(Piece<'_>)) -> io::Result<()> {
     let file = disk.open(&log_name(number))?;
     let header = match Header::read(&*file)? {
@@ -136,11 +136,11 @@ fn each_piece(disk: &Directory, number: u32, mut each: impl FnMut(Piece<'_>)) ->
     while offset < length {
         if bad_from.is_some() {
             let bytes = window.bytes(u64::from(offset), 16)?;
-            // Somebody has the directory open, and has cut the file meanwhile.
+            // The directory is open in another process, which has truncated the file meanwhile.
             if bytes.is_empty() {
                 break;
             }
-            // Behind damage most is no record; what cannot be one is not worth reading to its end.
+            // Most bytes behind damage are no record. A cheap test avoids reading them to their supposed length.
             if !record::may_be_record(bytes) || !tries.may_try(bytes) {
                 offset += 8;
                 continue;
@@ -164,10 +164,11 @@ fn each_piece(disk: &Directory, number: u32, mut each: impl FnMut(Piece<'_>)) ->
     Ok(())
 }
 
-/// Bodies that look like the beginnings of large records, each of which would be read to its end, may be behind the
-/// records of a file that was used before. So much of that is enough; small records are always tried.
+/// Bounds the reading of bytes that only look like the start of a large record.
+///
+/// Bodies behind the records of a reused file may contain many of those. Small records are always tried.
 struct Tries {
-    /// Bytes.
+    /// Bytes left to try.
     left: usize,
 }
 
@@ -235,7 +236,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_could_be_large_records_is_read_so_often_and_small_ones_are_always_tried() {
+    fn tries_for_large_records_are_bounded() {
         let large = |bytes: u32| bytes.to_le_bytes();
         let mut tries = Tries { left: TRIED_TIMES * 1_000 };
         assert_eq!((0..100).filter(|_| tries.may_try(&large(1_000))).count(), TRIED_TIMES);

@@ -1,4 +1,4 @@
-//! The log as it grows: what lives, what is not written yet, and where the next record goes.
+//! In-memory image of the log: the index, records that are not written yet, and the end of the log.
 
 use std::{
     mem,
@@ -19,41 +19,41 @@ use super::{
     segment::{FIRST_RECORD, Header},
 };
 
-/// All that is under the spool's lock. Nothing here waits for the disk.
+/// All data under the spool's lock. No method waits for the disk.
 pub(super) struct Log {
     pub(super) index: Index,
     pub(super) pending: Pending,
     pub(super) options: Options,
     salt: u64,
     tail: Tail,
-    /// Segments below are not needed; their files may still be there.
+    /// Lower segments are not needed; their files may still exist.
     oldest_needed: u32,
-    /// The last record, if it can be made longer and is not being written.
+    /// The last record, if it can still be extended and is not being written.
     last_run: Option<LastRun>,
-    /// Bytes that were appended since the spool was opened, and those at the end of segments that were left empty.
+    /// Bytes appended since opening, including the unused ends of segments.
     pub(super) appended: u64,
-    /// The end of a segment that only [`Log::reclaim`] may use, so that a full disk can always give back space.
+    /// Reserved end of each segment that only [`Log::reclaim`] may use, so that a full disk can always reclaim space.
     tail_reserve: u32,
-    /// All before it has been confirmed by the disk.
+    /// The disk has confirmed everything before this position.
     pub(super) synced: Position,
     pub(super) failure: Option<Failure>,
-    /// A record that was whole once and could not be read when it was to be copied.
+    /// A record that was intact once and could not be read for copying.
     pub(super) damage: Option<Damage>,
-    /// The file of the next segment cannot be made.
+    /// Why the next segment's file cannot be made.
     pub(super) shortage: Option<Failure>,
-    /// Who is to be woken when one of these changes.
+    /// Tasks to wake when the health changes.
     watchers: Vec<Waker>,
     pub(super) counters: Counters,
     pub(super) committer_sleeps: bool,
-    /// Something that is collected should be durable soon.
+    /// A caller waits for a pending record to become durable.
     pub(super) is_waited_for: bool,
-    /// Batches that should, since the committer took the last ones, and when the last of them came.
+    /// Batches of such callers since the committer last took records, and the time of the newest.
     pub(super) waited_batches: usize,
     pub(super) waited_at: Option<Instant>,
-    /// Something is collected that nobody waits for, since then.
+    /// When the oldest pending record arrived that no caller waits for.
     pub(super) not_waited_since: Option<Instant>,
     pub(super) is_closing: bool,
-    /// A segment was begun since the committer last thought about copying, or what it copied failed or is done.
+    /// A segment began since the committer last considered copying, or its copying failed or ended.
     pub(super) has_rolled: bool,
 }
 
@@ -68,12 +68,12 @@ struct Tail {
 
 #[derive(Clone, Copy)]
 struct LastRun {
-    /// Where in the open part.
+    /// Offset in the open part.
     start: usize,
     record: Record<'static>,
 }
 
-/// Why nothing is written at the moment.
+/// Why the log writes nothing at the moment.
 #[derive(Clone, Debug)]
 pub(super) struct Failure {
     pub(super) error: String,
@@ -82,16 +82,16 @@ pub(super) struct Failure {
     pub(super) is_full: bool,
 }
 
-/// What cannot be copied, and so is in the way of all behind it.
+/// Damage that prevents copying, and so reclaiming of this and all later segments.
 #[derive(Clone, Debug)]
 pub(super) struct Damage {
     pub(super) segment: u32,
-    /// It could not be read, which may change.
+    /// The read failed, and may succeed later.
     pub(super) is_unreadable: bool,
     pub(super) error: String,
 }
 
-/// What happened since the spool was opened.
+/// Counters since the spool was opened.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Counters {
     pub(super) messages: u64,
@@ -108,8 +108,9 @@ pub(super) struct Counters {
 const TAIL_RESERVE: u32 = 64;
 
 impl Log {
-    /// Goes on behind the last segment of an index, in a new one, or in the `rest` of the last one where there is no room
-    /// for a new one. `previous_end` is where that last one ends.
+    /// Continues behind the last segment of an index, in a new segment. `previous_end` is where the last one ends.
+    ///
+    /// If there is no room for a new segment, the log continues in the `rest` of the last one.
     pub(super) fn new(index: Index, previous_end: u32, salt: u64, options: Options, rest: Option<Header>) -> Self {
         let (oldest_needed, synced) = (index.segments.oldest(), Position::new(index.segments.newest(), previous_end));
         let segment = index.segments.newest();
@@ -147,12 +148,12 @@ impl Log {
         log
     }
 
-    /// Where the next record goes, or a little before.
+    /// Position of the next record, or slightly before it.
     pub(super) fn end(&self) -> Position {
         Position::new(self.tail.segment, self.tail.offset)
     }
 
-    /// Bytes that the segments up to `made` still take behind the end of the log; negative where it is behind them.
+    /// Bytes left in the segments up to `made`; negative if the log has passed them.
     pub(super) fn made_room(&self, made: u32) -> i64 {
         let segments = i64::from(made) - i64::from(self.tail.segment);
         let segment_bytes = i64::from(self.options.segment_bytes);
@@ -162,7 +163,7 @@ impl Log {
         }
     }
 
-    /// Bytes that the last segment still takes.
+    /// Bytes left in the last segment.
     pub(super) fn room(&self) -> u64 {
         u64::from(self.tail.file_bytes.saturating_sub(self.tail.offset))
     }
@@ -176,12 +177,12 @@ impl Log {
         }
     }
 
-    /// Whether there may be something to copy that was not there when this was asked before.
+    /// Whether there may be a new reason to copy since the last call.
     pub(super) fn is_to_look(&mut self) -> bool {
         mem::take(&mut self.has_rolled) | mem::take(&mut self.index.segments.has_thinned)
     }
 
-    /// The health, or a waker is kept if it is still of the kind that was seen.
+    /// Returns the health if its kind differs from `seen`; otherwise keeps the waker.
     pub(super) fn poll_health(&mut self, seen: &Health, waker: &Waker) -> Poll<Health> {
         let health = self.health();
         if mem::discriminant(seen) != mem::discriminant(&health) {
@@ -193,12 +194,12 @@ impl Log {
         Poll::Pending
     }
 
-    /// To be woken when the lock is given back.
+    /// Takes the wakers. Wake them after the lock is released.
     pub(super) fn take_watchers(&mut self) -> Vec<Waker> {
         mem::take(&mut self.watchers)
     }
 
-    /// What the file of a segment begins with.
+    /// Returns the header of a segment's file.
     pub(super) fn header(&self, number: u32, file_bytes: u32) -> Header {
         Header { number, salt: self.salt, file_bytes }
     }
@@ -250,7 +251,7 @@ impl Log {
         count
     }
 
-    /// One that continues the last record makes it longer: a record for each run.
+    /// Appends a record, or extends the last record if this one continues it.
     fn run(&mut self, record: Record<'static>) -> Position {
         if let Some(last) = self.last_run
             && let Some(joined) = last.record.joined(&record)
@@ -273,7 +274,7 @@ impl Log {
         let has_body = reference.kind != Kind::Mark;
         let gives_up = has_body && body == Body::Done;
         if gives_up || self.index.mark_of(place) != mark {
-            // A body that was given up does not come back.
+            // A discarded body does not come back.
             self.write_mark(place, mark, if has_body { body } else { Body::Done });
         }
         true
@@ -311,7 +312,7 @@ impl Log {
         has_something
     }
 
-    /// Segments below are not needed once this is safe.
+    /// Appends a record that segments below `oldest` are not needed; it counts once it is durable.
     pub(super) fn reclaim(&mut self, oldest: u32) -> Position {
         self.oldest_needed = oldest;
         self.tail_reserve = 0;
@@ -320,18 +321,21 @@ impl Log {
         self.end()
     }
 
-    /// What a log that is closed in order ends with. With it goes what is confirmed, as with each write: whoever finds
-    /// something wrong before knows that it is damage.
+    /// Appends the record of an orderly end.
+    ///
+    /// The part that carries it states the confirmed position, as each write does. Damage before that position is thus
+    /// recognized as damage, not as a torn write.
     pub(super) fn say_closed(&mut self) {
         self.plain(&Record::Closed);
     }
 
-    /// Appends a record of an old segment again, as far as it lives. Bytes that were appended; none if a tag is missing.
+    /// Appends the living content of an old segment's record again. Returns the appended bytes; `None` if a tag is
+    /// missing.
     pub(super) fn copy(&mut self, record: &Record<'_>, position: Position, living: &mut Living) -> Option<usize> {
         let before = self.pending.open_part().map_or(0, |part| part.bytes.len());
         match *record {
             Record::Message(message) => self.copy_message(&message, position, living)?,
-            // That of a message is copied with it.
+            // A `Kept` mark is copied with its message.
             Record::Mark(run) if run.body == Body::Done => {
                 for (place, _) in run.marks() {
                     if self.index.is_living_mark(place, position) {
@@ -342,7 +346,7 @@ impl Log {
             Record::Hold(origin) if self.index.is_held_by(origin, position.segment()) => self.hold(origin),
             _ => {}
         }
-        // Where a part or a segment was begun, about this much.
+        // An approximation if a part or a segment began meanwhile.
         let after = self.pending.open_part().map_or(0, |part| part.bytes.len());
         let copied = after.checked_sub(before).unwrap_or(after);
         self.counters.copied_bytes += copied as u64;
@@ -365,7 +369,7 @@ impl Log {
         self.append(record::plain_bytes(record), |out, spot| record::write_plain(out, spot, record))
     }
 
-    /// Makes room for a record, in a new part or a new segment if it has to be, and lets it be written.
+    /// Makes room for a record, in a new part or segment if needed, and writes it.
     fn append(&mut self, length: usize, write: impl FnOnce(&mut Vec<u8>, Spot)) -> Position {
         let length = record::padded(length);
         self.last_run = None;
@@ -392,7 +396,7 @@ impl Log {
         }
     }
 
-    /// A segment that takes a record of this length.
+    /// Begins a segment with room for a record of this length.
     fn begin_segment(&mut self, length: usize) {
         let previous_end = self.tail.offset;
         self.appended += self.room();
@@ -420,7 +424,7 @@ impl Log {
         });
     }
 
-    /// The first record of a part.
+    /// Writes the first record of a part.
     fn write_in_part(&mut self, record: &Record<'_>) {
         let Tail { offset, seed, .. } = self.tail;
         let part = self.pending.open_part().expect("it was just begun");
@@ -436,11 +440,11 @@ impl Log {
         }
     }
 
-    /// Takes what is collected, for the committer.
+    /// Takes the pending records for the committer to write.
     pub(super) fn take(&mut self) -> Vec<std::sync::Arc<Part>> {
         self.last_run = None;
         let taken = self.pending.take(self.synced);
-        // What is left is there for as long.
+        // The remaining records have waited as long as the taken ones.
         self.is_waited_for &= !self.pending.is_empty();
         self.not_waited_since.take_if(|_| self.pending.is_empty());
         taken

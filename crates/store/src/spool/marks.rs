@@ -1,20 +1,21 @@
-//! The marks of a queue's places.
+//! Marks of a queue's entries.
 
 use std::collections::BTreeMap;
 
-/// What is marked one after the other has marks that count up, and is done from the first on: so these are few runs, however
-/// many places there are.
+/// Marks as runs of consecutive sequences.
+///
+/// Consecutive entries get ascending marks and end in order, so even many entries have few runs.
 #[derive(Debug, Default)]
 pub(super) struct Marks {
-    /// By their first sequence. No two have a sequence in common.
+    /// Keyed by first sequence. Runs do not overlap.
     runs: BTreeMap<u64, Run>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Run {
-    /// Sequences in a row; at least one.
+    /// Number of consecutive sequences; at least one.
     count: u32,
-    /// Of the first; each has one more than the one before. None is 0.
+    /// Mark of the first; each further one is greater by one. None is 0.
     mark: u32,
 }
 
@@ -29,13 +30,13 @@ impl Marks {
         self.runs.is_empty()
     }
 
-    /// 0 if there is none.
+    /// Returns the mark of a sequence; 0 if it has none.
     pub(super) fn get(&self, sequence: u64) -> u32 {
         let run = self.runs.range(..=sequence).next_back().filter(|(first, run)| run.last(**first) >= sequence);
         run.map_or(0, |(first, run)| run.mark + (sequence - first) as u32)
     }
 
-    /// In the order of the sequences.
+    /// Returns all marks, in sequence order.
     pub(super) fn iter(&self) -> impl Iterator<Item = (u64, u32)> {
         self.runs
             .iter()
@@ -57,7 +58,7 @@ impl Marks {
         }
     }
 
-    /// From one sequence to another, both included.
+    /// Removes the marks of an inclusive range.
     pub(super) fn remove(&mut self, from: u64, to: u64) {
         while let Some((&first, &run)) = self.runs.range(..=to).next_back() {
             let last = run.last(first);
@@ -85,7 +86,7 @@ mod tests {
     #[derive(Clone, Debug)]
     enum Step {
         Set(u64, u32),
-        /// In a row, counting up.
+        /// Sets ascending marks on consecutive sequences.
         Run(u64, u64, u32),
         Remove(u64, u64),
     }
@@ -102,7 +103,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn marks_are_a_map_from_sequences(steps in prop::collection::vec(step(), 0..60)) {
+        fn marks_match_a_map_from_sequences(steps in prop::collection::vec(step(), 0..60)) {
             let (mut marks, mut model) = (Marks::default(), BTreeMap::new());
             let set = |marks: &mut Marks, model: &mut BTreeMap<u64, u32>, sequence, mark| {
                 marks.set(sequence, mark);
@@ -129,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_of_messages_that_are_sent_and_confirmed_in_turn_is_two_runs() {
+    fn window_of_sent_and_received_messages_is_two_runs() {
         let mut marks = Marks::default();
         let sent = 1 << 16;
         (0..60_000).for_each(|sequence| marks.set(sequence, sent + 1 + sequence as u32));

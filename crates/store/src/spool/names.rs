@@ -1,63 +1,63 @@
-//! What callers name things by, and where something stands in the log.
+//! Identifiers of the caller, and positions in the log.
 
 use std::fmt;
 
-/// A queue. The caller chooses the number and never uses it for another queue, not even after [`drop_queue`].
+/// Number of a queue. The caller chooses it and never reuses it for another queue, not even after [`drop_queue`].
 ///
 /// [`drop_queue`]: super::Batch::drop_queue
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct QueueId(pub u64);
 
-/// A message's place in its queue, given by the caller: larger than those of all messages that were appended to this
-/// queue before. There may be gaps.
+/// Number of an entry in its queue, chosen by the caller; normally larger than all earlier ones. Gaps are allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Sequence(pub u64);
 
-/// A message in a queue. With each one the caller may store a tag: up to 255 bytes that only it understands.
+/// An entry: one message in one queue. The caller may store a tag with it, up to 255 bytes that only it interprets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Place {
     /// The queue.
     pub queue: QueueId,
-    /// Where in it.
+    /// The number in the queue.
     pub sequence: Sequence,
 }
 
-/// What becomes of a message's body when its place is marked.
+/// Whether a marked entry keeps its message's body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Body {
-    /// It stays until the message is acknowledged.
+    /// The body stays until the message is acknowledged.
     Kept,
-    /// It is not needed any more, and its tag neither: only place and mark are kept.
+    /// Body and tag are not needed any more; only the entry and its mark stay.
     Done,
 }
 
-/// A place that is marked.
+/// An entry with a mark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Marked {
-    /// Which place of the queue.
+    /// The entry's number in its queue.
     pub sequence: Sequence,
     /// The caller's number; not 0.
     pub mark: u32,
-    /// The body is there.
+    /// Whether the body exists.
     pub has_body: bool,
 }
 
-/// Where a QoS 2 message came from: who holds which Packet Identifier until [`release`](super::Batch::release).
+/// Publisher and Packet Identifier of a QoS 2 message, held until [`release`](super::Batch::release).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Origin {
-    /// The publisher's session. It may be the same number as that of its queue.
+    /// The publisher's session. It may equal the number of that session's queue.
     pub queue: QueueId,
     /// The Packet Identifier that the publisher chose.
     pub identifier: u16,
 }
 
-/// A point in the log: a segment's number and an offset in it. Later points are larger, so it is also what a caller
-/// waits for: all before it is safe once [`Spool::durable`](super::Spool::durable) has come to it.
+/// A position in the log: segment number and offset. Later positions are greater.
+///
+/// Everything before it is durable once [`Spool::durable`](super::Spool::durable) has reached it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Position(u64);
 
 impl Position {
-    /// Before all that is appended.
+    /// Before all records.
     pub const START: Self = Self(0);
 
     pub(super) fn new(segment: u32, offset: u32) -> Self {
@@ -80,7 +80,7 @@ impl Position {
         self.0 as u32
     }
 
-    /// The next one of all.
+    /// The smallest greater position.
     pub(super) fn next(self) -> Self {
         Self(self.0 + 1)
     }

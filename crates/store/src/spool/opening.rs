@@ -1,4 +1,4 @@
-//! Where a log goes on when it is opened.
+//! Where the log continues after opening.
 
 use std::io;
 
@@ -8,19 +8,19 @@ use super::{
     segment::{Header, log_name, prepare},
 };
 
-/// What the committer begins with.
+/// Files with which the committer starts.
 #[derive(Default)]
 pub(super) struct Beginning {
     /// The file of the next segment.
     pub(super) prepared: Option<(u32, Box<dyn DiskFile>)>,
-    /// There is no room for one: the log goes on in the rest of the last segment.
+    /// Header of the last segment, if there is no room for a new one: the log continues in its rest.
     pub(super) rest: Option<Header>,
-    /// Files to be used again.
+    /// Spare segments.
     pub(super) spares: Vec<String>,
 }
 
 impl Beginning {
-    /// `header` is that of the next segment, but for its number.
+    /// Makes the next segment. `header` is its header except for the number.
     pub(super) fn make(
         disk: &dyn Disk,
         examined: &Examined,
@@ -37,7 +37,7 @@ impl Beginning {
         });
         match made {
             Ok(file) => return Ok(Self { prepared: Some((number, file)), rest: None, spares }),
-            // A log that has begun has a file.
+            // A log that is not new can continue in its last file.
             Err(error) if is_new => return Err(OpenError::Io { path: disk.path(&log_name(number)), error }),
             Err(_) => {}
         }
@@ -49,7 +49,7 @@ impl Beginning {
     }
 }
 
-/// Zeros where records of a torn write may be: they must not follow what is appended now.
+/// Overwrites the rest of a file with zeros, so that records of a torn write cannot follow new ones.
 fn clear(file: &dyn DiskFile, from: u32, to: u32) -> io::Result<()> {
     static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
     let (mut offset, end) = (u64::from(from), u64::from(to));

@@ -1,24 +1,29 @@
-//! What an operator can choose.
+//! Settings of a spool.
 
 use std::time::Duration;
 
 use crate::Sync;
 
-/// How a spool is run. [`Default`] is what the broker does when nobody says otherwise.
+/// Settings of a spool. [`Default`] gives the broker's defaults.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// When what was appended is on the disk. Default: [`Sync::Always`].
+    /// When a record counts as durable. Default: [`Sync::Always`].
     pub sync: Sync,
-    /// Size of a segment file, in bytes; default 32 MiB, kept between 4 KiB and 1 GiB. Space is taken up and given back
-    /// in such pieces. A record that is larger gets a segment of its own size.
+    /// Size of a segment file, in bytes. Default 32 MiB, clamped to 4 KiB to 1 GiB.
+    ///
+    /// The log grows and shrinks in this unit. A larger record gets a segment of its own size.
     pub segment_bytes: u32,
-    /// Most that one write takes, in bytes; default 1 MiB. A record that is larger is one write.
+    /// Most bytes of one write. Default 1 MiB. A larger record is one write.
     pub write_bytes: usize,
-    /// From how many bytes that are not on the disk [`Spool::is_congested`](super::Spool::is_congested) says so; default
-    /// 16 MiB. They are in memory until then, and nothing but the caller stops them from becoming more.
+    /// Unwritten bytes above which [`Spool::is_congested`](super::Spool::is_congested) is true. Default 16 MiB.
+    ///
+    /// They stay in memory, and only the caller limits their growth.
     pub congested_bytes: usize,
-    /// Most that all files of the log and [`Spool::set_bytes_elsewhere`](super::Spool::set_bytes_elsewhere) may take, in
-    /// bytes; default 0, no bound but the disk's. Close to it [`Spool::take_room`](super::Spool::take_room) refuses.
+    /// Most bytes of all files of the log and [`Spool::set_bytes_elsewhere`](super::Spool::set_bytes_elsewhere)
+    /// together.
+    ///
+    /// Default 0: only the disk is the limit. [`Spool::take_room`](super::Spool::take_room) refuses when the bound is
+    /// near.
     pub bytes_maximum: u64,
 }
 
@@ -34,11 +39,11 @@ impl Default for Options {
     }
 }
 
-/// A time further away may be none that a clock has.
+/// Longest interval: a clock may not represent later times.
 const INTERVAL_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 
 impl Options {
-    /// These, with what is out of range brought into it.
+    /// Returns the options with each value clamped to its range.
     pub(super) fn clamped(self) -> Self {
         Self {
             segment_bytes: self.segment_bytes.clamp(4 << 10, 1 << 30).next_multiple_of(8),

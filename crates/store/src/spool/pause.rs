@@ -9,29 +9,30 @@ use super::shared::Shared;
 
 /// The pause after each write.
 ///
-/// A write costs processor time whatever is in it. While messages keep coming, a pause puts more of them into the next write;
-/// their acknowledgements come that much later. A pause that brings nobody is a loss, so its length follows what the last
-/// one brought:
+/// Each write costs processor time, regardless of size. While messages keep coming, a pause puts more of them into the
+/// next write, and delays their acknowledgements by its length. A pause in which no batch arrives is a loss. So its
+/// length follows the result of the last one:
 ///
-/// - It begins short, when two batches or more came while the disk confirmed a write.
-/// - It is twice the time in which the batches of the last pause came. So it grows while messages come whether or not others
-///   are acknowledged. Where publishers wait for acknowledgements it is short: they send as soon as they have them, and no more.
+/// - It begins short, once two batches or more arrived while the disk confirmed a write.
+/// - It is twice the time in which the batches of the last pause arrived. So it grows while messages arrive
+///   independently of acknowledgements. It stays short if publishers wait for acknowledgements: they send at once after
+///   those, then stop.
 /// - It halves after a write of [`ENOUGH`] batches.
 #[derive(Debug, Default)]
 pub(super) struct Pause {
-    /// Of the next pause; zero if there is none.
+    /// Length of the next pause; zero means none.
     length: Duration,
-    /// How long the disk takes to confirm a write, smoothed.
+    /// Smoothed duration of `fdatasync`.
     sync: Duration,
 }
 
 impl Pause {
-    /// The disk took this long to confirm a write.
+    /// Records how long the disk took to confirm a write.
     pub(super) fn confirmed(&mut self, took: Duration) {
         self.sync = if self.sync.is_zero() { took } else { (self.sync * 7 + took) / 8 };
     }
 
-    /// The pause after a write of so many batches, unless there is none.
+    /// Pauses after a write of this many batches, unless the pause is zero.
     pub(super) fn wait(&mut self, shared: &Shared, batches: usize) {
         let mut log = shared.log();
         let length = self.begin(batches, log.waited_batches);
@@ -50,7 +51,7 @@ impl Pause {
         self.end(last.map(|last| last.saturating_duration_since(begun)));
     }
 
-    /// How long to pause after a write of so many batches, while which so many `others` came.
+    /// Returns the pause after a write of `batches`, during which `others` arrived.
     fn begin(&mut self, batches: usize, others: usize) -> Duration {
         let (least, most) = self.bounds();
         let length = match (batches, others) {
@@ -62,7 +63,7 @@ impl Pause {
         self.length
     }
 
-    /// The pause is over, and so long after its beginning the last batch came, if one did.
+    /// Ends a pause. `last` is the time from its start to the arrival of its last batch, if any.
     fn end(&mut self, last: Option<Duration>) {
         let (least, most) = self.bounds();
         self.set(last.map_or(Duration::ZERO, |last| (last * 2).min(most)), least);
@@ -72,18 +73,18 @@ impl Pause {
         self.length = if length < least { Duration::ZERO } else { length };
     }
 
-    /// The shortest pause and the longest.
+    /// Returns the shortest and the longest pause.
     fn bounds(&self) -> (Duration, Duration) {
         let most = (self.sync * SYNCS_MAX).min(CYCLE_MAX.saturating_sub(self.sync));
         (most / 8, most)
     }
 }
 
-/// Batches in a write whose share of its cost is small.
+/// Batches per write at which the cost of each is small.
 const ENOUGH: usize = 32;
-/// A pause is at most so many times what the disk takes.
+/// Longest pause, as a multiple of the disk's `fdatasync` duration.
 const SYNCS_MAX: u32 = 3;
-/// A pause and a write take at most this together. A slower disk collects enough without a pause.
+/// Longest pause and write together. A slower disk collects enough without a pause.
 const CYCLE_MAX: Duration = Duration::from_millis(2);
 
 #[cfg(test)]
@@ -92,7 +93,7 @@ mod tests {
 
     use super::*;
 
-    /// What came of some thousand batches; times in µs.
+    /// Result of some thousand simulated batches; times in µs.
     struct Outcome {
         batches_per_write: f64,
         /// From a batch to its acknowledgement.
@@ -100,8 +101,8 @@ mod tests {
         longest_wait: u64,
     }
 
-    /// Plays writes of a disk that takes `sync`. `first` is when batches come; `next` says when one follows that was
-    /// acknowledged, if one does.
+    /// Simulates writes on a disk that takes `sync` each. `first` gives arrival times; `next` gives the arrival of the
+    /// batch that follows an acknowledged one, if any.
     fn play(
         sync: u64,
         first: impl Iterator<Item = u64>,
@@ -148,7 +149,7 @@ mod tests {
         taken
     }
 
-    /// Batches that come at random, so many µs apart on average, whatever is acknowledged.
+    /// Arrival times at random, `gap` µs apart on average, independent of acknowledgements.
     fn at_random(gap: f64) -> impl Iterator<Item = u64> {
         let (mut state, mut at) = (1_u64, 0.0);
         (0..BATCHES * 2).map(move |_| {
@@ -172,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lone_message_is_written_at_once() {
+    fn lone_message_is_written_without_pause() {
         for gap in [1_000.0, 10_000.0] {
             let seldom = play(200, at_random(gap), |_, _| None, true);
             assert!(seldom.mean_wait < 300.0, "{gap}: {}", seldom.mean_wait);
@@ -182,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn publishers_that_wait_for_answers_are_hardly_slowed() {
+    fn pause_hardly_slows_publishers_that_await_answers() {
         for (sync, publishers) in [(30, 2), (30, 10), (200, 5), (200, 10), (200, 30), (500, 10), (5_000, 10)] {
             let answered = |now, index: usize| Some(now + ROUND_TRIP + 3 * index as u64);
             let played = |pauses| play(sync, 0..publishers, answered, pauses).mean_wait + ROUND_TRIP as f64;

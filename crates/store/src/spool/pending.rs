@@ -1,4 +1,4 @@
-//! What was appended and is not on the disk.
+//! Records that are appended but not on the disk.
 
 use std::{collections::VecDeque, mem, sync::Arc};
 
@@ -7,17 +7,17 @@ use super::{
     record::{self, Record, SYNCED_BYTES, Spot},
 };
 
-/// Bytes of one write, in one segment.
+/// Bytes of one write, within one segment.
 #[derive(Debug)]
 pub(super) struct Part {
     pub(super) segment: u32,
     pub(super) offset: u32,
     pub(super) seed: u32,
-    /// How long the segment's file has to be.
+    /// Required length of the segment's file.
     pub(super) file_bytes: u32,
-    /// Its first record is a `Synced`; else it is the segment's `Begin`.
+    /// Whether the first record is a `Synced`; otherwise it is the segment's `Begin`.
     pub(super) begins_with_synced: bool,
-    /// A caller's messages are in it: it may not take the last space.
+    /// Whether it has messages of callers: those must not take the last space.
     pub(super) has_messages: bool,
     pub(super) bytes: Vec<u8>,
 }
@@ -27,7 +27,7 @@ impl Part {
         Position::new(self.segment, self.offset + self.bytes.len() as u32)
     }
 
-    /// Says what is safe when this is written. No record can say that before.
+    /// Fills in the confirmed position, which is known only when the part is written.
     fn say_synced(&mut self, synced: Position, scratch: &mut Vec<u8>) {
         if self.begins_with_synced {
             scratch.clear();
@@ -37,33 +37,33 @@ impl Part {
         }
     }
 
-    /// What is at this position, to the end of the part.
+    /// Returns the bytes from a position to the end of the part.
     fn at(&self, position: Position) -> Option<&[u8]> {
         let offset = position.offset().checked_sub(self.offset).filter(|_| position.segment() == self.segment)?;
         self.bytes.get(offset as usize..).filter(|bytes| !bytes.is_empty())
     }
 }
 
-/// Parts in the order of the log: first those that the committer has, then those that are collected.
+/// Parts in log order: first those that the committer took, then new ones.
 #[derive(Debug, Default)]
 pub(super) struct Pending {
-    /// Being written, or written and not yet safe.
+    /// Being written, or written but not yet confirmed.
     taken: VecDeque<Arc<Part>>,
     collected: VecDeque<Part>,
-    /// Memory to be used again.
+    /// Buffer pool.
     buffers: Vec<Vec<u8>>,
     scratch: Vec<u8>,
     unwritten: usize,
 }
 
-/// Larger ones, which few large messages need, are not kept.
+/// Larger buffers, which only large messages need, are not pooled.
 const KEPT_BUFFER_MAX: usize = 4 << 20;
 const KEPT_BUFFERS: usize = 4;
-/// What is written before it is made safe.
+/// Most parts of one commit.
 const TAKEN_PARTS_MAX: usize = 4;
 
 impl Pending {
-    /// The part that is appended to.
+    /// The part that takes new records.
     pub(super) fn open_part(&mut self) -> Option<&mut Part> {
         self.collected.back_mut()
     }
@@ -73,7 +73,7 @@ impl Pending {
         self.collected.back_mut().expect("it was just put there")
     }
 
-    /// An empty buffer.
+    /// Returns an empty buffer.
     pub(super) fn buffer(&mut self) -> Vec<u8> {
         self.buffers.pop().unwrap_or_default()
     }
@@ -82,12 +82,12 @@ impl Pending {
         self.collected.is_empty()
     }
 
-    /// Bytes that the committer has not written, or not confirmed where it has to.
+    /// Bytes that are not written, or not confirmed if they must be.
     pub(super) fn bytes(&self) -> usize {
         self.unwritten + self.collected.iter().map(|part| part.bytes.len()).sum::<usize>()
     }
 
-    /// Some of what was collected, to be written.
+    /// Takes parts to write.
     pub(super) fn take(&mut self, synced: Position) -> Vec<Arc<Part>> {
         let count = self.collected.len().min(TAKEN_PARTS_MAX);
         let mut scratch = mem::take(&mut self.scratch);
@@ -102,12 +102,12 @@ impl Pending {
         parts
     }
 
-    /// All that was taken and is not safe, to be written again.
+    /// Returns all taken but unconfirmed parts, for another attempt.
     pub(super) fn taken(&self) -> Vec<Arc<Part>> {
         self.taken.iter().cloned().collect()
     }
 
-    /// What ends here or before is needed no more. The committer has given up its hold of it.
+    /// Forgets parts up to a position. The committer must have dropped its references.
     pub(super) fn forget(&mut self, until: Position) {
         while self.taken.front().is_some_and(|part| part.end() <= until) {
             let Some(part) = self.taken.pop_front() else { return };
@@ -120,7 +120,7 @@ impl Pending {
         }
     }
 
-    /// What is at this position and behind it, if it is in memory.
+    /// Returns the bytes from a position on, if they are in memory.
     pub(super) fn at(&self, position: Position) -> Option<&[u8]> {
         let taken = self.taken.iter().map(|part| &**part);
         taken.chain(&self.collected).find_map(|part| part.at(position))

@@ -1,4 +1,4 @@
-//! Where the messages of one queue are.
+//! Locations of one queue's messages.
 
 use std::collections::VecDeque;
 
@@ -6,20 +6,22 @@ use rustc_hash::FxHashMap;
 
 use super::{marks::Marks, names::Position};
 
-/// The references of a queue in order of their sequences: 8 bytes each where neighbours are in the same segment, which
-/// they are but for the few that were marked, moved or copied forward.
+/// References of a queue in sequence order.
+///
+/// Neighbours in the same segment take 8 bytes each. Only the few references that were marked, moved or copied are
+/// often in another segment.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
-    /// None of them is empty, but for the only one, which keeps its memory.
+    /// Never empty, except for an only chunk, which keeps its memory.
     chunks: VecDeque<Chunk>,
     len: usize,
-    /// Packet Identifiers that its session holds, each with the segment that says so.
+    /// Held Packet Identifiers, each with the segment of its record.
     held: Option<Box<FxHashMap<u16, u32>>>,
-    /// Of those that are there; nothing if none has one.
+    /// Marks of living references; `None` if there are none.
     marks: Option<Box<Marks>>,
 }
 
-/// A place in a queue, and where what it stands for is.
+/// An entry's sequence, and the position of its record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Reference {
     pub(super) sequence: u64,
@@ -27,42 +29,44 @@ pub(super) struct Reference {
     pub(super) kind: Kind,
 }
 
-/// What a reference leads to.
+/// Kind of the record behind a reference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// A message that names this place.
+    /// A message that names this entry.
     Message,
-    /// A message that names another place, from which it was moved here.
+    /// A message that names another entry, from which it was moved.
     Moved,
-    /// A mark that says that the body is not needed.
+    /// A mark record for an entry whose body is not needed.
     Mark,
 }
 
-/// References in one segment. The first and the last of them live.
+/// References to one segment. The first and the last of them live.
 #[derive(Debug)]
 struct Chunk {
     base: u64,
     segment: u32,
     gone: u32,
-    /// Of the bodies of those that live. What is taken counts as the average of these, so this is right again when all of
-    /// them are gone; it is right all the time where bodies are of one size.
+    /// Total body size of the living references.
+    ///
+    /// A removed reference counts as the average, so this is approximate unless all bodies are of one size. Exact again
+    /// once all are gone.
     bytes: u64,
     entries: VecDeque<Entry>,
 }
 
-/// Sequence less the chunk's base; and offset, of which the lowest three bits are free.
+/// Sequence relative to the chunk's base, and offset with the kind in its lowest three bits.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     delta: u32,
     offset_and_kind: u32,
 }
 
-/// Their memory is given back in such pieces.
+/// Most entries of a chunk: the unit in which memory is freed.
 const CHUNK_MAX: usize = 1024;
-/// A chunk without entries keeps space for that many.
+/// An empty chunk keeps memory for this many entries.
 const KEPT_MAX: usize = 32;
 
-/// Many queues are short, and their messages far apart: so long lists get no more memory than they need soon.
+/// Lists of up to this length grow by little. Many queues are short, and their messages far apart.
 const EXACT_MAX: usize = 16;
 
 const KIND_BITS: u32 = 7;
@@ -76,7 +80,7 @@ impl Queue {
         self.len
     }
 
-    /// Of the bodies of all, about.
+    /// Approximate total size of all bodies.
     pub(super) fn bytes(&self) -> u64 {
         self.chunks.iter().map(|chunk| chunk.bytes).sum()
     }
@@ -93,17 +97,17 @@ impl Queue {
         (self.len > 0).then(|| self.chunks[self.chunks.len() - 1].last())
     }
 
-    /// Packet Identifiers that are held, in no order.
+    /// Held Packet Identifiers and the segments of their records, in no order.
     pub(super) fn held(&self) -> impl Iterator<Item = (u16, u32)> {
         self.held.iter().flat_map(|held| held.iter().map(|(&identifier, &segment)| (identifier, segment)))
     }
 
-    /// The segment that says that this identifier is held.
+    /// Returns the segment of the record that holds this identifier.
     pub(super) fn holds(&self, identifier: u16) -> Option<u32> {
         self.held.as_ref()?.get(&identifier).copied()
     }
 
-    /// What it was before.
+    /// Holds an identifier, and returns the segment that held it before.
     pub(super) fn hold(&mut self, identifier: u16, segment: u32) -> Option<u32> {
         self.held.get_or_insert_default().insert(identifier, segment)
     }
@@ -117,7 +121,7 @@ impl Queue {
         Some(self.chunks[chunk].reference(index))
     }
 
-    /// Adds a reference to a body of so many bytes, usually the last one, without a mark. What was at this place before.
+    /// Adds a reference, usually at the end, without a mark. `bytes` is its body size. Returns the replaced reference.
     pub(super) fn put(&mut self, reference: Reference, bytes: u64) -> Option<Reference> {
         let replaced = match self.last() {
             Some(last) if last >= reference.sequence => {
@@ -134,7 +138,7 @@ impl Queue {
         replaced
     }
 
-    /// A reference, and about how many bytes its body has.
+    /// Removes a reference. Returns it with its approximate body size.
     pub(super) fn take(&mut self, sequence: u64) -> Option<(Reference, u64)> {
         let (chunk, index) = self.find(sequence)?;
         let taken = self.chunks[chunk].reference(index);
@@ -145,17 +149,17 @@ impl Queue {
         Some((taken, bytes))
     }
 
-    /// 0 if it has none.
+    /// Returns the mark of an entry; 0 if it has none.
     pub(super) fn mark_of(&self, sequence: u64) -> u32 {
         self.marks.as_ref().map_or(0, |marks| marks.get(sequence))
     }
 
-    /// All of them, in the order of the queue.
+    /// Returns all marks, in sequence order.
     pub(super) fn marks(&self) -> impl Iterator<Item = (u64, u32)> {
         self.marks.iter().flat_map(|marks| marks.iter())
     }
 
-    /// Gives a reference another mark, if it is there.
+    /// Sets the mark of a reference, if it exists.
     pub(super) fn mark(&mut self, sequence: u64, mark: u32) {
         if (mark != 0 || self.marks.is_some()) && self.find(sequence).is_some() {
             self.marks.get_or_insert_default().set(sequence, mark);
@@ -174,13 +178,13 @@ impl Queue {
         self.marks.take_if(|marks| marks.is_empty());
     }
 
-    /// Takes all from one sequence to another, both included.
+    /// Removes all references of an inclusive range.
     pub(super) fn take_range(&mut self, from: u64, to: u64, mut taken: impl FnMut(Reference)) {
         if self.len == 0 {
             return;
         }
         self.remove_marks(from, to);
-        // The head, for which nothing has to be searched, is what is taken most often.
+        // Most ranges start at the head, which needs no search.
         let is_head = self.chunks[0].last() >= from;
         let mut at = if is_head { 0 } else { self.chunks.partition_point(|chunk| chunk.last() < from) };
         while at < self.chunks.len() && self.len > 0 && self.chunks[at].first() <= to {
@@ -191,7 +195,7 @@ impl Queue {
         }
     }
 
-    /// References from a sequence on.
+    /// Returns the references from a sequence on.
     pub(super) fn from(&self, sequence: u64) -> impl Iterator<Item = Reference> {
         let chunks = if self.len == 0 { 0..0 } else { 0..self.chunks.len() };
         let first = self.chunks.partition_point(|chunk| !chunk.entries.is_empty() && chunk.last() < sequence);
@@ -201,7 +205,7 @@ impl Queue {
         })
     }
 
-    /// Chunk and index of a sequence that lives.
+    /// Returns chunk and index of a living reference.
     fn find(&self, sequence: u64) -> Option<(usize, usize)> {
         if self.len == 0 {
             return None;
@@ -212,7 +216,7 @@ impl Queue {
         (chunk.sequence(index) == sequence && !chunk.is_gone(index)).then_some((at, index))
     }
 
-    /// Behind all others.
+    /// Adds a reference at the end.
     fn append(&mut self, reference: Reference, bytes: u64) {
         match self.chunks.back_mut() {
             Some(only) if only.entries.is_empty() => only.begin(reference, bytes),
@@ -229,7 +233,7 @@ impl Queue {
         }
     }
 
-    /// Anywhere. The sequence is not there.
+    /// Inserts a reference anywhere. Its sequence must be unused.
     fn insert(&mut self, reference: Reference, bytes: u64) {
         if self.len == 0 || self.chunks.is_empty() || self.chunks[0].entries.is_empty() {
             return self.append(reference, bytes);
@@ -246,7 +250,7 @@ impl Queue {
             }
             return;
         }
-        // In the middle: what is behind it becomes a chunk of its own.
+        // Insertion in the middle: the rest becomes a chunk of its own.
         let index = before.lower_bound(reference.sequence);
         let entries = before.entries.split_off(index);
         let mut behind = Chunk { base: before.base, segment: before.segment, gone: 0, bytes: 0, entries };
@@ -258,7 +262,7 @@ impl Queue {
         self.chunks.insert(at, Chunk::with(reference, bytes));
     }
 
-    /// After entries of a chunk are gone.
+    /// Frees memory after entries of a chunk were removed.
     fn tidy(&mut self, at: usize) {
         let is_empty = self.chunks[at].entries.is_empty();
         if is_empty && self.chunks.len() > 1 {
@@ -341,7 +345,7 @@ impl Chunk {
         self.entries[index].offset_and_kind & GONE != 0
     }
 
-    /// The first entry, gone or not, that is not below a sequence.
+    /// Index of the first entry, living or gone, at or above a sequence.
     fn lower_bound(&self, sequence: u64) -> usize {
         match sequence.checked_sub(self.base) {
             None | Some(0) => 0,
@@ -349,7 +353,7 @@ impl Chunk {
         }
     }
 
-    /// About how many bytes its body has.
+    /// Removes an entry. Returns its approximate body size.
     fn forget(&mut self, index: usize) -> u64 {
         let bytes = share(self.bytes, 1, self.live());
         self.bytes -= bytes;
@@ -359,7 +363,7 @@ impl Chunk {
         bytes
     }
 
-    /// How many were taken.
+    /// Removes a range, and returns the number of removed entries.
     fn take_range(&mut self, from: u64, to: u64, taken: &mut impl FnMut(Reference)) -> usize {
         let mut count = 0;
         for index in self.lower_bound(from)..self.entries.len() {
@@ -378,7 +382,7 @@ impl Chunk {
         count as usize
     }
 
-    /// What is gone at the ends leaves; in the middle when it is most of the chunk.
+    /// Drops removed entries at both ends; in the middle too, once they are most of the chunk.
     fn trim(&mut self) {
         let is_gone = |entry: Option<&Entry>| entry.is_some_and(|entry| entry.offset_and_kind & GONE != 0);
         while self.gone > 0 && is_gone(self.entries.front()) {
@@ -396,14 +400,14 @@ impl Chunk {
         }
     }
 
-    /// After it was split.
+    /// Restores the counts after a split.
     fn recount(&mut self) {
         self.gone = self.entries.iter().filter(|entry| entry.offset_and_kind & GONE != 0).count() as u32;
         self.trim();
     }
 }
 
-/// So many of all; all of it for all of them.
+/// Returns the proportional share of `count` out of `of`; all bytes if they are equal.
 fn share(bytes: u64, count: usize, of: usize) -> u64 {
     (u128::from(bytes) * count as u128 / of.max(1) as u128) as u64
 }

@@ -1,4 +1,4 @@
-//! Messages read back.
+//! Reading messages back.
 
 use std::{error::Error, fmt, io, ops::Range, path::PathBuf};
 
@@ -14,7 +14,7 @@ use super::{
     window::{Found, Window},
 };
 
-/// The next messages of a queue. Its memory is used again from one reading to the next.
+/// The next messages of a queue. The memory is reused from one read to the next.
 #[derive(Debug, Default)]
 pub struct Messages {
     bytes: Vec<u8>,
@@ -22,46 +22,46 @@ pub struct Messages {
     entries: Vec<Stored>,
 }
 
-/// One of them.
+/// A message in [`Messages`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stored {
-    /// Its place in the queue.
+    /// Its sequence in the queue.
     pub sequence: Sequence,
-    /// Its mark; 0 is none.
+    /// Its mark; 0 means none.
     pub mark: u32,
-    /// Where its body is in [`Messages::bytes`]; none if it was given up.
+    /// Range of its body in [`Messages::bytes`]; `None` if the body was discarded.
     pub body: Option<Range<usize>>,
-    /// Where its tag is in [`Messages::tags`]; that goes with the body.
+    /// Range of its tag in [`Messages::tags`]; empty if the body was discarded.
     pub tag: Range<usize>,
 }
 
 impl Messages {
-    /// In the order of the queue.
+    /// Returns the messages in queue order.
     pub fn iter(&self) -> impl Iterator<Item = &Stored> {
         self.entries.iter()
     }
 
-    /// All bodies, one behind the other.
+    /// All bodies, concatenated.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// All tags, one behind the other.
+    /// All tags, concatenated.
     pub fn tags(&self) -> &[u8] {
         &self.tags
     }
 
-    /// All bodies, to be kept; their places in it are still told by [`iter`](Self::iter).
+    /// Takes all bodies. The ranges of [`iter`](Self::iter) still refer to them.
     pub fn take_bytes(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.bytes)
     }
 
-    /// How many there are.
+    /// Number of messages.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no messages.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
@@ -85,19 +85,19 @@ impl Messages {
     }
 }
 
-/// Where it is then.
+/// Appends bytes, and returns their range.
 fn append(all: &mut Vec<u8>, bytes: &[u8]) -> Range<usize> {
     let start = all.len();
     all.extend_from_slice(bytes);
     start..all.len()
 }
 
-/// How much is read at once.
+/// Bounds of one read.
 #[derive(Clone, Copy, Debug)]
 pub struct Limit {
-    /// Most messages; at most 4,096 count.
+    /// Most messages; values above 4,096 count as 4,096.
     pub messages: usize,
-    /// Bytes of bodies: the message that goes beyond is left for the next time, unless it is the first.
+    /// Most bytes of bodies. The first message is always read; the message that exceeds the bound is left out.
     pub bytes: usize,
 }
 
@@ -105,18 +105,18 @@ pub struct Limit {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ReadError {
-    /// The system said no.
+    /// The system reported an error.
     Io {
         /// The segment.
         path: PathBuf,
-        /// Its words.
+        /// The system's error.
         error: io::Error,
     },
-    /// It is not what was written.
+    /// The record differs from the one that was written.
     Damaged {
         /// The segment.
         path: PathBuf,
-        /// Where, in bytes.
+        /// Offset of the record, in bytes.
         offset: u32,
     },
 }
@@ -141,21 +141,21 @@ impl Error for ReadError {
     }
 }
 
-/// The lock is held for so many at most.
+/// Bounds how long one read holds the lock.
 const MESSAGES_MAX: usize = 4096;
-/// Neighbours that are no further apart are read together, since another system call takes as long.
+/// Messages at most this far apart are read together: a separate system call would take as long.
 const GAP_MAX: u32 = 16 << 10;
 const WINDOW_MAX: u32 = 256 << 10;
-/// Of the last message of a window only the beginning is known.
+/// Read for a window's last message, whose length is not known yet.
 const WINDOW_MIN: u32 = 4 << 10;
 
-/// What is to be read, as it was under the lock.
+/// References to read, as of the time when the lock was held.
 #[derive(Default)]
 struct Plan {
     steps: Vec<Step>,
-    /// Bodies that were only in memory.
+    /// Bodies that were in memory only.
     staged: Vec<u8>,
-    /// Tags that were.
+    /// Tags that were in memory only.
     tags: Vec<u8>,
 }
 
@@ -166,7 +166,7 @@ struct Step {
 }
 
 enum Source {
-    /// There is no body.
+    /// The entry has no body.
     Nowhere,
     Staged {
         body: Range<usize>,
@@ -181,16 +181,16 @@ enum Source {
 }
 
 enum Tag {
-    /// With the message, at this place.
+    /// In the message's record, for this entry.
     Message(Place),
     Staged(Range<usize>),
     File(MoveAt),
 }
 
-/// Whether all of a plan was read.
+/// Whether a plan was read to its end.
 enum Outcome {
     Done,
-    /// From this message on the plan is not true any more: the segment went away.
+    /// The plan is outdated from this message on: its segment was removed.
     Again(u64),
 }
 
@@ -260,7 +260,7 @@ impl Plan {
         }
     }
 
-    /// How much is read at once from this step on, if no more than so many bytes are wanted.
+    /// Returns how many bytes to read at once from this step on, given the wanted bytes of bodies.
     fn window(&self, step: usize, wanted: usize) -> usize {
         let first = self.steps[step].reference.position;
         let most = WINDOW_MAX.min(u32::try_from(wanted).unwrap_or(u32::MAX));
@@ -283,7 +283,7 @@ struct Reader<'a> {
     shared: &'a Shared,
     disk: &'a dyn Disk,
     queue: QueueId,
-    /// The segment that was read from last.
+    /// The segment of the last read.
     open: Option<(u32, Window)>,
     tags: TagReader<'a>,
 }
@@ -318,7 +318,7 @@ impl Reader<'_> {
         Ok(Outcome::Done)
     }
 
-    /// Reads one message, and as much of the next ones as is near it.
+    /// Reads one message, and nearby next ones into the window.
     fn read_file(
         &mut self,
         plan: &Plan,
@@ -354,8 +354,9 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Nothing if it was acknowledged meanwhile, else whether it is where it was: its segment may have been copied
-    /// forward and its file written anew.
+    /// Whether a message is still at its planned position; `None` if it was acknowledged meanwhile.
+    ///
+    /// Its segment may have been copied and the file rewritten.
     fn is_still_there(&mut self, reference: &Reference) -> Option<bool> {
         self.open = None;
         self.tags = TagReader::new(self.disk);

@@ -1,4 +1,4 @@
-//! Space that is given back.
+//! Reclaiming of log space.
 
 use std::{
     fmt, io, mem,
@@ -20,35 +20,38 @@ use super::{
     window::{Found, Window},
 };
 
-/// Segments leave from the oldest one on. So whatever says that something is done leaves after what it is about, and no
-/// record is needed to say so again.
+/// Reclaims segments from the oldest on.
 ///
-/// What lives in the oldest one may live long, while nearly all behind it is done. So when more than half of the log is
-/// done, the oldest segment's living records are appended again. At most as much is copied so as is appended otherwise,
-/// and the log is never much more than twice what lives.
+/// A record that ends a message is newer than the message, so it leaves the log later, and needs no copy.
+///
+/// Living records can keep the oldest segment while nearly all later records are done. So once more than half of the
+/// log is done, the oldest segment's living records are appended again. Copying appends at most as much as callers do,
+/// and the log stays not much larger than twice its living data.
 pub(super) struct Reclaim {
     disk: Arc<dyn Disk>,
-    /// Segments below may go when the log is safe up to here.
+    /// Lower segments may be removed once the log is durable up to this position.
     leaving: Option<(u32, Position)>,
-    /// They have left, and their files are to be taken.
+    /// Segments that left the log and whose files are still to be removed or reused.
     left: Range<u32>,
     copying: Option<Copying>,
     /// Bytes that the last step appended.
     copied: usize,
-    /// Copying failed so often in a row; not before this time again.
+    /// Consecutive copying failures; no new attempt before `retry_at`.
     failures: u32,
     retry_at: Option<Instant>,
-    /// Files that are to be used again, as long as a segment usually is. The last one is only for a log that could not go
-    /// on without: with a full disk, what gives space back has to be written first.
+    /// Spare segments for reuse, each of the usual segment length.
+    ///
+    /// Only a log that cannot continue otherwise takes the last one: on a full disk, acknowledgements must be written
+    /// before space can be reclaimed.
     spares: Vec<String>,
     living: Living,
     pieces: Pieces,
 }
 
-/// How much is looked at, in bytes.
+/// Amounts of log to process, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pieces {
-    /// Under the lock at once.
+    /// Per acquisition of the lock.
     pub(super) block: usize,
     /// Between two writes, at least.
     pub(super) step: usize,
@@ -56,7 +59,7 @@ pub(super) struct Pieces {
 
 const PIECES: Pieces = Pieces { block: 64 << 10, step: 256 << 10 };
 
-/// The oldest segment, as far as it has been looked at.
+/// Progress in the oldest segment.
 struct Copying {
     segment: u32,
     offset: u32,
@@ -65,14 +68,14 @@ struct Copying {
     window: Window,
 }
 
-/// A log of fewer segments is not worth any copying.
+/// Logs of fewer segments are not copied.
 const SEGMENTS_MIN: usize = 4;
 const SPARES_MAX: usize = 2;
-/// To remove a file may take a while, and what is appended waits for it.
+/// Bounds the files removed in one step: removing a file may take a while, and delays appended records.
 pub(super) const FILES_A_STEP: u32 = 8;
 const RETRY_FIRST: Duration = Duration::from_secs(1);
 const RETRY_MAX: Duration = Duration::from_secs(64);
-/// What cannot be read is taken for damage after so many failures.
+/// After this many failures an unreadable record counts as damage.
 pub(super) const FAILURES_MAX: u32 = 4;
 
 impl Reclaim {
@@ -118,7 +121,7 @@ impl Reclaim {
         self.spares.pop()
     }
 
-    /// Spare files that messages may take.
+    /// Spare segments that messages may take.
     pub(super) fn spares_for_messages(&self) -> u64 {
         (self.spares.len() as u64).saturating_sub(1)
     }
@@ -128,7 +131,7 @@ impl Reclaim {
     }
 
     pub(super) fn make_spare(&mut self, bytes: u32) -> io::Result<()> {
-        // Of no segment.
+        // It belongs to no segment.
         let name = spare_name(0);
         if let Err(error) = self.disk.create(&name).and_then(|file| file.allocate(u64::from(bytes))) {
             let _ = self.disk.remove(&name);
@@ -138,11 +141,12 @@ impl Reclaim {
         Ok(())
     }
 
-    /// Does what can be done now, when the log is safe up to `synced` and so many bytes were written in the last write.
-    /// Whether it appended something or has to go on.
+    /// Does the reclaiming that is possible now. True if it appended something or has more to do.
+    ///
+    /// The log is durable up to `synced`, and the last write had `written` bytes.
     pub(super) fn step(&mut self, shared: &Shared, synced: Position, written: usize) -> bool {
         self.begin_copying(shared, synced);
-        // What was copied in the last step is in the last write too.
+        // The last write includes the records that the last step copied.
         let appended = written.saturating_sub(mem::take(&mut self.copied));
         if self.copying.is_some() {
             self.copied = self.copy(shared, appended.max(self.pieces.step));
@@ -151,7 +155,7 @@ impl Reclaim {
         is_begun || self.copied > 0 || self.copying.is_some()
     }
 
-    /// Says that the oldest segments are not needed.
+    /// Appends a record that the oldest segments are not needed.
     fn begin(&mut self, shared: &Shared) -> bool {
         let mut log = shared.log();
         let count = log.index.segments.dead_count();
@@ -162,8 +166,9 @@ impl Reclaim {
         count > 0
     }
 
-    /// Takes their files when that is safe, some at a time. Bytes that go back to the file system; `None`: there were no
-    /// files.
+    /// Removes or reuses the files of such segments once that record is durable, some at a time.
+    ///
+    /// Returns the bytes given back to the file system; `None` if there were no files.
     pub(super) fn finish(&mut self, shared: &Shared, synced: Position) -> Option<u64> {
         if self.left.is_empty()
             && let Some((oldest, _)) = self.leaving.take_if(|(_, position)| *position <= synced)
@@ -182,17 +187,17 @@ impl Reclaim {
                     self.spares.push(spare);
                     given += length.saturating_sub(bytes.into());
                 }
-                // A file that stays is removed at the next opening.
+                // The next opening removes a file that stays.
                 None => given += self.disk.remove(&name).map_or(0, |()| length),
             }
         }
         (!some.is_empty()).then_some(given)
     }
 
-    /// These segments are no more: nobody looks at them again.
+    /// Removes segments from the index, so that nothing reads them again.
     fn forget(&mut self, shared: &Shared, oldest: u32) -> Range<u32> {
         let mut log = shared.log();
-        // What is read there from now on may be what was written to the file after it left.
+        // Their files may be reused, so further reads could return other records.
         log.has_rolled |= self.copying.take_if(|copying| copying.segment < oldest).is_some();
         self.failures = 0;
         let leaving = log.index.segments.oldest()..oldest;
@@ -202,7 +207,7 @@ impl Reclaim {
         leaving
     }
 
-    /// A segment's file to be used again, if one is wanted.
+    /// Turns a segment's file into a spare segment, if one is wanted.
     fn spare(&self, number: u32, bytes: u32) -> Option<String> {
         if self.spares.len() >= SPARES_MAX {
             return None;
@@ -230,19 +235,19 @@ impl Reclaim {
             return;
         }
         let segments = &log.index.segments;
-        // The dead ones in front leave on their own.
+        // Dead segments in front are removed without copying.
         let dead = segments.dead_count();
         let oldest = segments.oldest() + dead;
         let is_worth_it = is_worth_copying(segments.iter().skip(dead as usize), is_short);
-        // It has to be in its file.
+        // The segment must be completely in its file.
         let is_safe = Position::new(oldest + 1, 0) <= synced;
-        // Where there is no room for more, at least what is copied has it: in the last spare, or where the log ends.
+        // On a short disk, the copied records at least need room: in the last spare, or in the current segment.
         let has_room = |segment: &Segment| !is_short || self.has_spare() || 2 * segment.live_bytes() < log.room();
         let is_safe = is_safe && segments.get(oldest).is_some_and(has_room);
         let segment = segments.get(oldest).filter(|_| is_worth_it && is_safe).copied();
         drop(log);
         let Some(Segment { seed, end, .. }) = segment else {
-            // It is in nobody's way, and may be whole.
+            // An unreadable segment that need not be copied blocks nothing, and may be intact.
             return shared.change_health(|log| drop(log.damage.take_if(|damage| damage.is_unreadable)));
         };
         match self.disk.open(&log_name(oldest)) {
@@ -254,7 +259,7 @@ impl Reclaim {
         }
     }
 
-    /// Goes through so many bytes of the oldest segment. Bytes that were appended.
+    /// Processes up to `bytes` of the oldest segment. Returns the appended bytes.
     fn copy(&mut self, shared: &Shared, bytes: usize) -> usize {
         let mut copied = 0;
         let mut looked_at = 0;
@@ -271,7 +276,7 @@ impl Reclaim {
             }
             match copying.block(shared, &*self.disk, &mut self.living, self.pieces.block) {
                 Ok(count) => copied += count,
-                // Where nothing lives any more it does not matter.
+                // A failure does not matter once nothing in the segment lives.
                 Err(_) if copying.living(shared) == 0 => {}
                 Err(stop) => {
                     self.put_off(shared, copying.segment, copying.offset, &stop);
@@ -284,7 +289,7 @@ impl Reclaim {
         copied
     }
 
-    /// Nothing lives there now; if the log is still more than it should be, the next one is looked at.
+    /// Ends the copying of a segment in which nothing lives now. The next step considers the next segment.
     fn end_copying(&mut self, shared: &Shared, copying: &Copying) {
         if copying.living(shared) > 0 {
             let stop = Stop::Damage("its records do not hold what they should");
@@ -297,7 +302,9 @@ impl Reclaim {
         });
     }
 
-    /// A passing failure is none of the log: what is there is tried again later.
+    /// Ends an attempt to copy, and schedules the next one.
+    ///
+    /// A read error counts as damage only after [`FAILURES_MAX`] attempts.
     fn put_off(&mut self, shared: &Shared, segment: u32, offset: u32, stop: &Stop) {
         self.copying = None;
         self.retry_at = Some(Instant::now() + (RETRY_FIRST * (1 << self.failures.min(6))).min(RETRY_MAX));
@@ -315,7 +322,9 @@ impl Reclaim {
     }
 }
 
-/// Whether more than half of what is needed is done; where there is no room for more, of the oldest ones, however many.
+/// Whether copying pays: more than half of the needed log is done.
+///
+/// On a short disk it is enough that this holds for the oldest segments, however few.
 fn is_worth_copying<'a>(needed: impl Iterator<Item = &'a Segment>, is_short: bool) -> bool {
     let mut halves = needed.scan((0, 0), |(total, live), segment| {
         (*total, *live) = (*total + u64::from(segment.end), *live + segment.live_bytes());
@@ -353,9 +362,9 @@ impl Copying {
         shared.log().index.segments.get(self.segment).map_or(0, |segment| segment.live)
     }
 
-    /// One block, under the lock. Bytes that were appended.
+    /// Copies one block, under the lock. Returns the appended bytes.
     fn block(&mut self, shared: &Shared, disk: &dyn Disk, living: &mut Living, bytes: usize) -> Result<usize, Stop> {
-        // Has it read before the lock is taken.
+        // Reads the block before taking the lock.
         if let Found::Bad(bad) = self.window.record(self.spot(), self.end)? {
             return Err(Stop::Damage(bad.text()));
         }
@@ -388,17 +397,17 @@ impl Copying {
     }
 }
 
-/// Where a message lives, with all that is stored for these places. Its memory is used again.
+/// The entries for which a message lives, with their tags and marks. Its memory is reused.
 #[derive(Default)]
 pub(super) struct Living {
     places: Vec<(Place, Range<usize>, u32)>,
     tags: Vec<u8>,
-    /// Tags of moves that were read from their files.
+    /// Tags of moves that were read from files.
     read: FxHashMap<Position, Vec<u8>>,
 }
 
 impl Living {
-    /// Nothing if a tag is missing.
+    /// Finds the living entries of a message; `None` if a tag is missing.
     pub(super) fn find(&mut self, log: &Log, message: &Message<'_>, position: Position) -> Option<()> {
         self.places.clear();
         self.tags.clear();
@@ -408,7 +417,7 @@ impl Living {
         for (place, tag) in log.index.moved(position..position.next()) {
             let tag = match tag {
                 TagAt::Message(place) => message.tag(place)?,
-                // What was moved since the others were read is still in memory: nobody else takes it from there.
+                // A move since the tags were read is still in memory: only this thread writes it to disk.
                 TagAt::Move(position) => {
                     pending_tag(log, position).or_else(|| self.read.get(&position).map(Vec::as_slice))?
                 }
@@ -422,7 +431,7 @@ impl Living {
         self.places.iter().map(|(place, tag, mark)| Entry { place: *place, tag: &self.tags[tag.clone()], mark: *mark })
     }
 
-    /// Moves that gave tags to messages of a stretch of the log, and are not in memory.
+    /// Returns the moves that gave tags to messages of this stretch and are not in memory.
     fn moves_in_files(log: &Log, messages: Range<Position>) -> Vec<MoveAt> {
         let moves = log.index.moved(messages).filter_map(|(_, tag)| match tag {
             TagAt::Move(position) if log.pending.at(position).is_none() => Some(MoveAt::new(log, position)),

@@ -1,16 +1,16 @@
-//! Records as bytes.
+//! Encoding of records.
 //!
 //! ```text
 //! 0        4        8      9       10           12        16
 //! ┌────────┬────────┬──────┬───────┬────────────┬─────────┬──────────────────────────────┬─────────┐
 //! │ length │ crc32c │ type │ flags │ identifier │ places  │ words of 8 bytes, then bytes │ 0 to 8n │
 //! └────────┴────────┴──────┴───────┴────────────┴─────────┴──────────────────────────────┴─────────┘
-//! length   from the first byte to the last one before the zeros
-//! crc32c   of all from `type` on, begun with a number that only this place of this segment has
-//! places   of a message: how many queues it is in; else 0
+//! length   without the zeros at the end (padding)
+//! crc32c   of everything from `type` on, with a seed unique to this offset of this segment
+//! places   of a message: number of its queues; otherwise 0
 //! ```
 //!
-//! Of a message, what is behind `places`:
+//! The remainder of a message's record, after `places`:
 //!
 //! ```text
 //! ┌─────────┬────────────────────────┬────────────────────┬─────────────────────────────────────┬──────┐
@@ -25,53 +25,53 @@ use super::{
     runs::MarkRun,
 };
 
-/// What a record says. Each one is an order to the index, and a log is read by following them from the first to the last.
+/// A record of the log. Applying all records in order yields the index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Record<'a> {
-    /// The first one of a segment: the oldest segment that was needed then, and where the one before this one ends.
+    /// First record of a segment: the oldest segment needed at that time, and the end of the previous segment.
     Begin { oldest: u32, previous_end: u32 },
-    /// All before this position was on the disk when this was written.
+    /// Everything before this position was on the disk when this record was written.
     Synced(Position),
-    /// A message in so many queues.
+    /// A message with its entries.
     Message(Message<'a>),
-    /// These places of a queue are done.
+    /// Ends a range of messages.
     Acknowledge { queue: QueueId, from: Sequence, to: Sequence },
-    /// Places in a row have marks that count up.
+    /// Sets ascending marks on consecutive entries.
     Mark(MarkRun),
-    /// This Packet Identifier is held.
+    /// Holds a Packet Identifier.
     Hold(Origin),
-    /// It is held no more.
+    /// Releases a Packet Identifier.
     Release(Origin),
-    /// A message goes to another queue, with this tag, or with the one that it has.
+    /// Moves a message to another entry, with this tag or its present one.
     Move { from: Place, to: Place, tag: Option<&'a [u8]> },
-    /// All that a queue has and holds is done.
+    /// Ends all messages of a queue and releases its Packet Identifiers.
     DropQueue(QueueId),
     /// Segments below this one are not needed.
     Reclaimed { oldest: u32 },
-    /// The last one of a log that was closed in order: all of it was confirmed.
+    /// Last record of a log that was closed in order: all of it was confirmed.
     Closed,
 }
 
-/// A message as it is stored.
+/// A message's record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Message<'a> {
     pub(super) origin: Option<Origin>,
     /// 16 bytes each.
     places: &'a [u8],
-    /// 4 bytes for each place; none where no place is marked.
+    /// 4 bytes for each entry; empty if no entry is marked.
     marks: &'a [u8],
-    /// A byte for each place; none where no place has a tag.
+    /// 1 byte for each entry; empty if no entry has a tag.
     tag_lengths: &'a [u8],
     tags: &'a [u8],
     pub(super) body: &'a [u8],
 }
 
-/// A place, and what is stored with it.
+/// An entry in a message's record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Entry<'a> {
     pub(super) place: Place,
     pub(super) tag: &'a [u8],
-    /// When it was copied; a message begins without one.
+    /// Set by copying; 0 when first appended.
     pub(super) mark: u32,
 }
 
@@ -87,7 +87,7 @@ impl<'a> Message<'a> {
         })
     }
 
-    /// What is stored with a place; of the last one, if it is named twice.
+    /// Returns the tag of an entry; the last one if the record names the entry twice.
     pub(super) fn tag(&self, place: Place) -> Option<&'a [u8]> {
         let mut sought = [0; PLACE];
         sought[..8].copy_from_slice(&place.queue.0.to_le_bytes());
@@ -103,25 +103,25 @@ fn tag_bytes(lengths: &[u8]) -> usize {
     lengths.iter().map(|&length| usize::from(length)).sum()
 }
 
-/// Where a record stands, and what its checksum begins with.
+/// Location of a record, and the seed of its checksum.
 #[derive(Clone, Copy)]
 pub(super) struct Spot {
     pub(super) seed: u32,
     pub(super) offset: u32,
 }
 
-/// What the checksums of a segment begin with: records of another segment, in a file that was used before, are none here.
+/// Returns the checksum seed of a segment. It makes old records in a reused file invalid.
 pub(super) fn seed_of(segment: u32, salt: u64) -> u32 {
     crc32c::crc32c_append(segment, &salt.to_le_bytes())
 }
 
-/// Bytes before the words.
+/// Length of the fixed header.
 pub(super) const HEADER: usize = 16;
 const PLACE: usize = 16;
 pub(super) const BEGIN_BYTES: u32 = HEADER as u32 + 8;
 pub(super) const SYNCED_BYTES: u32 = HEADER as u32 + 8;
 
-/// Takes more than any message that MQTT allows; an offset is 32 bits.
+/// Longest record. Fits any MQTT message; an offset has 32 bits.
 pub(super) const RECORD_BYTES_MAX: usize = 1 << 30;
 
 const BEGIN: u8 = 1;
@@ -138,16 +138,16 @@ const CLOSED: u8 = 11;
 
 /// Flag of a message: the first word is the queue of its origin.
 const HAS_ORIGIN: u8 = 1;
-/// Flag of a message: its places have tags. Flag of a move: it gives one.
+/// Flag of a message: its entries have tags. Flag of a move: it gives a tag.
 const HAS_TAGS: u8 = 2;
-/// Flag of a message: its places have marks.
+/// Flag of a message: its entries have marks.
 const HAS_MARKS: u8 = 4;
 const FLAGS: u8 = HAS_ORIGIN | HAS_TAGS | HAS_MARKS;
 
 /// Longest tag, in bytes.
 pub(super) const TAG_BYTES_MAX: usize = 255;
 
-/// What a message's record is made of.
+/// Sizes of the parts of a message's record.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shape {
     places: usize,
@@ -167,7 +167,7 @@ impl Shape {
         })
     }
 
-    /// Length of the record, without the zeros behind it.
+    /// Length of the record, without padding.
     pub(super) fn bytes(&self) -> usize {
         let each = PLACE + 4 * usize::from(self.has_marks) + usize::from(self.has_tags());
         let before = HEADER + 8 * usize::from(self.has_origin) + each * self.places + self.tags;
@@ -187,13 +187,13 @@ impl Shape {
     }
 }
 
-/// Length of any other record.
+/// Length of any record except a message.
 pub(super) fn plain_bytes(record: &Record<'_>) -> usize {
     let words = words_of(record);
     HEADER + 8 * words.count + words.tag.map_or(0, <[u8]>::len)
 }
 
-/// Appends a message of this shape. No tag is longer than [`TAG_BYTES_MAX`].
+/// Appends a message of this shape. No tag may exceed [`TAG_BYTES_MAX`].
 pub(super) fn write_message<'a>(
     out: &mut Vec<u8>,
     spot: Spot,
@@ -227,7 +227,7 @@ pub(super) fn write_message<'a>(
     finish(out, start, spot);
 }
 
-/// Appends a record that is no message.
+/// Appends any record except a message.
 pub(super) fn write_plain(out: &mut Vec<u8>, spot: Spot, record: &Record<'_>) {
     let start = out.len();
     let words = words_of(record);
@@ -257,17 +257,17 @@ fn finish(out: &mut Vec<u8>, start: usize, spot: Spot) {
     out.resize(start + padded(length as usize), 0);
 }
 
-/// With the zeros behind it.
+/// Length with padding.
 pub(super) fn padded(length: usize) -> usize {
     length.next_multiple_of(8)
 }
 
-/// Length and place are in it: a record that was cut off, or written to a wrong place, is none.
+/// Computes the checksum. It includes length and offset, so a truncated or misplaced record is invalid.
 fn checksum(spot: Spot, length: u32, from_type_on: &[u8]) -> u32 {
     crc32c::crc32c_append(spot.seed ^ length ^ spot.offset.rotate_left(13), from_type_on)
 }
 
-/// A record's type, identifier, words and tag, if it is no message.
+/// Fields of any record except a message.
 struct Words<'a> {
     kind: u8,
     identifier: u16,
@@ -299,30 +299,30 @@ fn words_of<'a>(record: &Record<'a>) -> Words<'a> {
     Words { kind, identifier, words, count, tag }
 }
 
-/// The length that the bytes at a record's place tell, if that can be one.
+/// Returns the length in the header at the start of `bytes`, if it is possible.
 pub(super) fn length_at(bytes: &[u8]) -> Option<usize> {
     let length = u32::from_le_bytes(*bytes.first_chunk()?) as usize;
     (HEADER..=RECORD_BYTES_MAX).contains(&length).then_some(length)
 }
 
-/// Whether these bytes could be a `Synced` record: asked of many places before a checksum is worth its time.
+/// Whether these bytes can be a `Synced` record. A cheap test before the checksum.
 pub(super) fn may_be_synced(bytes: &[u8]) -> bool {
     length_at(bytes) == Some(SYNCED_BYTES as usize) && bytes.get(8) == Some(&SYNCED)
 }
 
-/// The same for any record.
+/// Whether these bytes can be any record. A cheap test before the checksum.
 pub(super) fn may_be_record(bytes: &[u8]) -> bool {
     let kind = bytes.get(8).copied().unwrap_or(0);
     length_at(bytes).is_some() && (BEGIN..=CLOSED).contains(&kind) && bytes.get(9).is_some_and(|&flags| flags <= FLAGS)
 }
 
-/// Why bytes are no record.
+/// Why bytes are not a valid record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Bad {
-    /// No length, or one that goes beyond the end of the file.
+    /// No length, or one beyond the end of the file.
     Length,
     Checksum,
-    /// The checksum is right, and this program does not know what it says.
+    /// The checksum is right, but this version does not know the record.
     Unknown,
 }
 
@@ -336,7 +336,7 @@ impl Bad {
     }
 }
 
-/// Reads the record that these bytes are, all of [`length_at`] of them.
+/// Parses a record from exactly [`length_at`] bytes.
 pub(super) fn parse(bytes: &[u8], spot: Spot) -> Result<Record<'_>, Bad> {
     let crc = u32::from_le_bytes(*bytes.get(4..).and_then(<[u8]>::first_chunk).ok_or(Bad::Length)?);
     let rest = bytes.get(8..).ok_or(Bad::Length)?;

@@ -1,4 +1,4 @@
-//! What a directory holds, found by reading all of it.
+//! Opening an existing spool directory: reads all of it.
 
 use std::{cmp::Reverse, collections::BTreeSet, error::Error, fmt, io, ops::Range, path::PathBuf};
 
@@ -12,36 +12,36 @@ use super::{
     window::{Found, Window},
 };
 
-/// Why a spool is not opened. No record in the directory was changed then, and no file removed that is needed.
+/// Why a spool cannot be opened. No record was changed, and no needed file was removed.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// Another process has it.
+    /// Another process uses the directory.
     InUse(PathBuf),
-    /// The system said no.
+    /// The system reported an error.
     Io {
-        /// To what.
+        /// The file or directory.
         path: PathBuf,
-        /// Its words.
+        /// The system's error.
         error: io::Error,
     },
     /// Written by another version of this program.
     UnknownVersion {
         /// The file.
         path: PathBuf,
-        /// The version that it names.
+        /// The version in its header.
         version: u32,
     },
-    /// Something that was safely on the disk is not what it was.
+    /// Data that was durable is damaged.
     Damaged {
         /// The file.
         path: PathBuf,
-        /// From where on, in bytes.
+        /// Start of the damage, in bytes.
         offset: u32,
-        /// What is wrong there.
+        /// Description of the damage.
         what: &'static str,
     },
-    /// A segment between others is not there.
+    /// A segment between others is missing.
     Missing(PathBuf),
 }
 
@@ -68,7 +68,7 @@ impl Error for OpenError {
     }
 }
 
-/// What was found when a spool was opened.
+/// Summary of an opening.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Recovered {
@@ -76,36 +76,36 @@ pub struct Recovered {
     pub segments: usize,
     /// Records in them.
     pub records: u64,
-    /// Their bytes.
+    /// Bytes in them.
     pub bytes: u64,
-    /// Queues that have or hold something.
+    /// Queues that have messages or hold Packet Identifiers.
     pub queues: usize,
-    /// Messages that wait; one that is in several queues counts for each.
+    /// Queued messages; a message in several queues counts once for each.
     pub waiting: u64,
-    /// The log ends as one that was closed; else whoever wrote it was killed, and the end of it may be what was never
+    /// The log was closed in order. If false, the process was killed, and the log may end with data that was never
     /// confirmed.
     pub was_closed: bool,
 }
 
-/// What a log comes to.
+/// Result of reading a log.
 pub(super) struct Examined {
     pub(super) index: Index,
-    /// Where the last segment ends.
+    /// End of the last segment.
     pub(super) end: u32,
-    /// Up to here the log itself says that it was confirmed.
+    /// The log itself records that everything before this position was confirmed.
     pub(super) confirmed: Position,
     pub(super) recovered: Recovered,
-    /// Files that are not needed: those of a reclaim that was interrupted, and those made ahead.
+    /// Files that are not needed: of an interrupted reclaim, or made ahead.
     pub(super) left_over: Vec<String>,
 }
 
-/// Of the first segment that a directory ever has.
+/// Number of a new directory's first segment.
 const FIRST_NUMBER: u32 = 1;
 
-/// Bytes of a file that are read at once.
+/// Bytes per read of a file.
 const AHEAD: usize = 1 << 20;
 
-/// Reads a directory and changes nothing.
+/// Reads a directory without changing it.
 pub(super) fn examine(disk: &dyn Disk) -> Result<Examined, OpenError> {
     let names = disk.list().map_err(|error| OpenError::Io { path: disk.path(""), error })?;
     let numbers: BTreeSet<u32> = names.iter().filter_map(|name| number_of(name)).collect();
@@ -145,9 +145,10 @@ pub(super) fn examine(disk: &dyn Disk) -> Result<Examined, OpenError> {
     Ok(Examined { index, end, confirmed, recovered, left_over })
 }
 
-/// Makes sure that what was read stays as it was read, and removes what is not needed. In this order: what says that a
-/// segment is not needed, and the copies of what lived there, may be among what was never confirmed. Returns files of
-/// `segment_bytes` that can be used again: on a full disk their space would be gone.
+/// Makes the recovered log durable, then removes unneeded files. Returns spare segments of `segment_bytes` each.
+///
+/// The order matters: the record that a segment is not needed, and the copies of its living records, may be among the
+/// unconfirmed data. A full disk could not provide the space of the spares again.
 pub(super) fn settle(disk: &dyn Disk, found: &Examined, segment_bytes: u32) -> Result<Vec<String>, OpenError> {
     if found.index.segments.len() > 0 {
         let name = log_name(found.index.segments.newest());
@@ -160,8 +161,8 @@ pub(super) fn settle(disk: &dyn Disk, found: &Examined, segment_bytes: u32) -> R
     spares.truncate(KEPT_SPARES.len());
     let mut left: Vec<&str> = found.left_over.iter().map(String::as_str).collect();
     left.retain(|name| !(spares.contains(name) && KEPT_SPARES.contains(name)));
-    // Spare files first, whose names others may get; then from the highest number on: above a segment that is not there,
-    // none may be.
+    // Spare files first, since others may get their names. Then from the highest number down: no segment may remain
+    // above a missing one.
     left.sort_by_key(|name| (number_of(name).is_some(), Reverse(*name)));
     let names: Vec<&str> = KEPT_SPARES.into_iter().filter(|name| !spares.contains(name)).collect();
     let mut names = names.into_iter();
@@ -176,24 +177,24 @@ pub(super) fn settle(disk: &dyn Disk, found: &Examined, segment_bytes: u32) -> R
     Ok(spares.into_iter().map(str::to_owned).collect())
 }
 
-/// Names of no segment's, which no other spare file has.
+/// Names for spare segments; no segment and no other spare has them.
 const KEPT_SPARES: [&str; 2] = ["kept-1.spare", "kept-2.spare"];
 
-/// Whether a file is as long as a segment usually is.
+/// Whether a file has the usual segment length.
 fn is_spare_of(disk: &dyn Disk, name: &str, segment_bytes: u32) -> bool {
     let length = disk.open(name).and_then(|file| file.length());
     length.is_ok_and(|length| length == u64::from(segment_bytes))
 }
 
-/// What was never confirmed may have been read from the system's memory, and not be on the disk; not even a confirmation
-/// would bring it there if one has failed before. So it is written again.
+/// Writes unconfirmed data again. It may have been read from the page cache and not be on the disk; after a failed
+/// `fdatasync` not even another one would write it.
 fn write_again(window: &mut Window, found: &Examined) -> io::Result<()> {
     let is_confirmed = found.confirmed.segment() == found.index.segments.newest();
     let from = if is_confirmed { found.confirmed.offset() } else { FIRST_RECORD };
     copy_in_place(window, from..found.end)
 }
 
-/// Reads a stretch of a file, writes it again, and has that confirmed.
+/// Rewrites a stretch of a file with its own content, and syncs it.
 pub(super) fn copy_in_place(window: &mut Window, stretch: Range<u32>) -> io::Result<()> {
     let (mut offset, end) = (u64::from(stretch.start), u64::from(stretch.end));
     while offset < end {
@@ -208,22 +209,23 @@ pub(super) fn copy_in_place(window: &mut Window, stretch: Range<u32>) -> io::Res
     window.file().sync()
 }
 
-/// The segment that was written last.
+/// The last written segment.
 struct Newest {
     number: u32,
-    /// The oldest one that it needs.
+    /// The oldest segment that it needs.
     oldest: u32,
-    /// What those above say was confirmed: the first write to one is preceded by the confirmation of all before.
+    /// Confirmed position according to later segments: before the first write to one, everything earlier is confirmed.
     confirmed: Position,
 }
 
-/// Goes back from the highest number to the first segment that was begun. Those above it were made ahead, or their first
-/// write was never confirmed.
+/// Finds the newest segment that has records, from the highest number down.
+///
+/// Later ones were made ahead, or their first write was never confirmed.
 fn newest(disk: &dyn Disk, numbers: &BTreeSet<u32>, mark: Position) -> Result<Option<Newest>, OpenError> {
     let mut confirmed = mark;
     let mut above = None;
     for &number in numbers.iter().rev() {
-        // They are made in a row: above one that is not there, none can be.
+        // Segments are made in order, so none can exist above a missing one.
         if above.is_some_and(|above| above != number + 1) {
             return Err(OpenError::Missing(disk.path(&log_name(number + 1))));
         }
@@ -259,7 +261,7 @@ fn newest(disk: &dyn Disk, numbers: &BTreeSet<u32>, mark: Position) -> Result<Op
     }
 }
 
-/// A segment and its header.
+/// Opens a segment and reads its header.
 pub(super) fn open(disk: &dyn Disk, number: u32) -> Result<(Window, Header), OpenError> {
     let path = || disk.path(&log_name(number));
     let io = |error| OpenError::Io { path: path(), error };
@@ -272,7 +274,7 @@ pub(super) fn open(disk: &dyn Disk, number: u32) -> Result<(Window, Header), Ope
     }
 }
 
-/// A segment has its length as long as no other has begun behind it.
+/// Refuses a segment that is shorter than its header says. It must keep its length until the next one begins.
 fn refuse_if_short(disk: &dyn Disk, window: &Window, header: &Header) -> Result<(), OpenError> {
     let path = || disk.path(&log_name(header.number));
     let length = window.file().length().map_err(|error| OpenError::Io { path: path(), error })?;
@@ -282,14 +284,14 @@ fn refuse_if_short(disk: &dyn Disk, window: &Window, header: &Header) -> Result<
     Ok(())
 }
 
-/// Where a walk through a segment came to its end, and why if not at the limit.
+/// End of a walk through a segment, and why it ended before the limit.
 pub(super) struct WalkEnd {
     pub(super) offset: u32,
     pub(super) bad: Option<Bad>,
     pub(super) records: u64,
 }
 
-/// Goes through the records of a segment up to `limit`, or to the first that is none.
+/// Visits the records of a segment up to `limit` or the first invalid one.
 pub(super) fn walk(
     window: &mut Window,
     seed: u32,
@@ -313,7 +315,7 @@ pub(super) fn walk(
     Ok(end)
 }
 
-/// The largest position that records from here on say was safe.
+/// Returns the largest position that records from here on state as confirmed.
 pub(super) fn confirmed_by(window: &mut Window, seed: u32, from: u32) -> io::Result<Position> {
     let mut confirmed = Position::default();
     let length = window.file().length()?.min(u64::from(u32::MAX)) as u32;
@@ -339,7 +341,7 @@ struct Reading<'a> {
 }
 
 impl Reading<'_> {
-    /// Reads a segment. Where it ends.
+    /// Reads a segment, and returns its end.
     fn segment(&mut self, number: u32, is_newest: bool) -> Result<u32, OpenError> {
         let path = || self.disk.path(&log_name(number));
         let io = |error| OpenError::Io { path: path(), error };
@@ -360,8 +362,8 @@ impl Reading<'_> {
         });
         let end = end.map_err(io)?;
         if let Some(bad) = end.bad {
-            // The end of the last segment is where nothing was written yet, or where a write was never confirmed. With a
-            // confirmation behind it, it is neither.
+            // The last segment ends before unwritten space or an unconfirmed write. A later confirmation rules out
+            // both.
             let behind = confirmed_by(&mut window, seed, end.offset).map_err(io)?;
             let is_hole =
                 !is_newest || bad == Bad::Unknown || behind.max(*confirmed) > Position::new(number, end.offset);
@@ -378,7 +380,7 @@ impl Reading<'_> {
         Ok(end.offset)
     }
 
-    /// Where a segment ends, which the next one says.
+    /// Returns the end of a segment, which the next segment records.
     fn end_of(&self, number: u32) -> Result<u32, OpenError> {
         let next = number + 1;
         let path = || self.disk.path(&log_name(next));

@@ -1,9 +1,10 @@
-//! Room in the log that is booked.
+//! Booked room in the log.
 
 use std::mem;
 
-/// Bytes of the log that messages may take: [`Spool::take_room`](super::Spool::take_room) books them. Who has none appends
-/// no message, so that messages never take the space of what ends messages.
+/// Bytes of the log booked for messages with [`Spool::take_room`](super::Spool::take_room).
+///
+/// Every appended message needs one, so that messages never take the space of acknowledgements.
 #[must_use = "room that nobody gives back is lost to all others"]
 #[derive(Debug)]
 pub struct Room(u64);
@@ -13,12 +14,12 @@ impl Room {
         Self(bytes)
     }
 
-    /// To be given back.
+    /// Returns the bytes, to be given back.
     pub(super) fn into_bytes(mut self) -> u64 {
         mem::take(&mut self.0)
     }
 
-    /// Both are one booking from now on.
+    /// Combines two bookings.
     pub fn join(&mut self, mut other: Self) {
         self.0 += mem::take(&mut other.0);
     }

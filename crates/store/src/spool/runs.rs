@@ -1,12 +1,11 @@
-//! Records that are made longer instead of writing another one.
+//! Extending the last record instead of writing another one.
 
 use super::{
     names::{Body, Place, QueueId, Sequence},
     record::Record,
 };
 
-/// Marks of places in a row, each one more than the one before. Where the bodies are done, the record stands for the places
-/// themselves.
+/// Ascending marks of consecutive entries. With [`Body::Done`], the record stands for the entries themselves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct MarkRun {
     pub(super) queue: QueueId,
@@ -28,18 +27,18 @@ impl MarkRun {
         })
     }
 
-    /// The last mark, if that is one, and the run not too long.
+    /// Returns the last mark; `None` if it overflows or the run is too long.
     pub(super) fn last(&self) -> Option<u32> {
         let more = self.to.0.checked_sub(self.from.0).filter(|&more| more < u64::from(MARK_RUN_MAX))?;
         self.first.checked_add(more as u32)
     }
 }
 
-/// Bounds what is done at once when such a record is copied.
+/// Bounds the work of copying one such record.
 const MARK_RUN_MAX: u32 = 1024;
 
 impl Record<'static> {
-    /// One record that says what these two say, if they are in a row.
+    /// Returns one record equal to these two, if they are consecutive.
     pub(super) fn joined(&self, next: &Self) -> Option<Self> {
         match (*self, *next) {
             (Self::Acknowledge { queue, from, to }, Self::Acknowledge { queue: other, from: next, to: end })
@@ -66,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn marks_in_a_row_are_joined_if_they_count_up() {
+    fn consecutive_ascending_marks_are_joined() {
         let mark = |sequence, mark, body| Record::Mark(MarkRun::one(place(1, sequence), mark, body));
         let run = mark(5, 8, Body::Kept).joined(&mark(6, 9, Body::Kept)).unwrap();
         assert_eq!(run, Record::Mark(MarkRun { to: Sequence(6), ..MarkRun::one(place(1, 5), 8, Body::Kept) }));

@@ -1,4 +1,4 @@
-//! Segments: files of the log, in a row.
+//! Segments: consecutively numbered files of the log.
 
 use std::{collections::VecDeque, io};
 
@@ -13,7 +13,7 @@ pub(super) const FIRST_RECORD: u32 = 64;
 const MAGIC: &[u8; 8] = b"TBSPOOL\n";
 pub(super) const VERSION: u32 = 1;
 
-/// What a file begins with. It is on the disk before the file has the name of a segment.
+/// Header of a segment file. It is on disk before the file gets its segment name.
 ///
 /// ```text
 /// 0        8         12       16     24       28       32      64
@@ -24,16 +24,16 @@ pub(super) const VERSION: u32 = 1;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Header {
     pub(super) number: u32,
-    /// Another one each time that the spool is opened: a number may be used again after a crash.
+    /// Random for each opening of the spool, since a number may be reused after a crash.
     pub(super) salt: u64,
-    /// Of the file, in bytes, at least. It is cut where its records end when the next segment has begun.
+    /// Minimum length of the file, in bytes. The file is truncated to its records once the next segment has begun.
     pub(super) file_bytes: u32,
 }
 
-/// Why a file does not begin so.
+/// Why a header is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BadHeader {
-    /// The magic is there, the version is another.
+    /// The magic is right, but the version is another.
     Version(u32),
     Damaged,
 }
@@ -75,17 +75,17 @@ impl Header {
     }
 }
 
-/// The file of a segment.
+/// Name of a segment's file.
 pub(super) fn log_name(number: u32) -> String {
     format!("{number:010}.log")
 }
 
-/// A file that is no segment, or not yet.
+/// Name of a file that is not, or not yet, a segment.
 pub(super) fn spare_name(number: u32) -> String {
     format!("{number:010}.spare")
 }
 
-/// The number of a segment's file; the first one is 1.
+/// Returns the segment number of a file name. The first segment is 1.
 pub(super) fn number_of(name: &str) -> Option<u32> {
     let number = name.strip_suffix(".log").filter(|digits| digits.len() == 10)?.parse().ok()?;
     (number > 0 && log_name(number) == name).then_some(number)
@@ -95,13 +95,14 @@ pub(super) fn is_spare(name: &str) -> bool {
     name.ends_with(".spare")
 }
 
-/// A file for a segment, with space for all of it, from a spare one or a new one. It has its name when all of that is
-/// safe.
+/// Makes a segment file with all its space allocated, from a spare segment or a new file.
+///
+/// It gets its final name only after header and space are on disk.
 pub(super) fn prepare(disk: &dyn Disk, header: Header, spare: Option<&str>) -> io::Result<Box<dyn DiskFile>> {
     let fresh = spare_name(header.number);
     let name = spare.unwrap_or(&fresh);
     let file = match spare {
-        // What it holds is overwritten in place, which costs a file system less than new space.
+        // Overwriting in place is cheaper for a file system than allocating.
         Some(name) => disk.open(name)?,
         None => disk.create(name)?,
     };
@@ -112,35 +113,35 @@ pub(super) fn prepare(disk: &dyn Disk, header: Header, spare: Option<&str>) -> i
         .and_then(|()| disk.rename(name, &log_name(header.number)))
         .and_then(|()| disk.sync_names());
     if let Err(error) = made {
-        // On a full disk its space may be what somebody else needs. A file that is left is removed at the next opening.
+        // On a full disk others may need its space. The next opening removes a file that remains.
         let _ = disk.remove(name);
         return Err(error);
     }
     Ok(file)
 }
 
-/// What is known of the segments that are needed, from the oldest to the one that is written.
+/// All needed segments, from the oldest to the one being written.
 #[derive(Debug, Default)]
 pub(super) struct Segments {
     oldest: u32,
     all: VecDeque<Segment>,
-    /// Of one between the oldest and the newest half or nothing lives any more, since somebody last asked.
+    /// A segment between the oldest and the newest became half or completely dead since the last check.
     pub(super) has_thinned: bool,
 }
 
-/// What is known of a segment.
+/// Bookkeeping of one segment.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Segment {
     pub(super) seed: u32,
-    /// Where its last record ends, as far as it is written.
+    /// End of its last record so far.
     pub(super) end: u32,
-    /// References that its records brought, and those of them that live.
+    /// References that its records created, and those of them that live.
     pub(super) born: u32,
     pub(super) live: u32,
 }
 
 impl Segment {
-    /// Bytes of it that live, if all references weigh the same.
+    /// Estimated living bytes, if all references are of one size.
     pub(super) fn live_bytes(&self) -> u64 {
         u64::from(self.end) * u64::from(self.live) / u64::from(self.born.max(1))
     }
@@ -151,7 +152,7 @@ impl Segments {
         Self { oldest, ..Self::default() }
     }
 
-    /// The next one.
+    /// Adds the next segment, and returns its number.
     pub(super) fn push(&mut self, seed: u32) -> u32 {
         self.all.push_back(Segment { seed, end: FIRST_RECORD, born: 0, live: 0 });
         self.newest()
@@ -198,7 +199,7 @@ impl Segments {
         }
     }
 
-    /// How many of the oldest ones hold nothing that lives; never the one that is written.
+    /// Number of oldest segments in which nothing lives; never includes the one being written.
     pub(super) fn dead_count(&self) -> u32 {
         let newest = self.all.len().saturating_sub(1);
         self.all.iter().take(newest).take_while(|segment| segment.live == 0).count() as u32
@@ -216,7 +217,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_header_is_read_as_it_was_written_and_no_flipped_bit_of_it_is_overlooked() {
+    fn header_round_trips_and_every_flipped_bit_is_detected() {
         let header = Header { number: 12, salt: 0x0123_4567_89AB_CDEF, file_bytes: 4096 };
         assert_eq!(Header::decode(&header.encode()), Ok(header));
         for bit in 0..header.encode().len() * 8 {
@@ -227,14 +228,14 @@ mod tests {
     }
 
     #[test]
-    fn another_version_is_told_from_damage() {
+    fn unknown_version_differs_from_damage() {
         let mut bytes = Header { number: 1, salt: 2, file_bytes: 3 }.encode();
         bytes[8] = 9;
         assert_eq!(Header::decode(&bytes), Err(BadHeader::Version(9)));
     }
 
     #[test]
-    fn only_whole_names_are_segments() {
+    fn only_complete_names_are_segments() {
         assert_eq!(number_of("0000000012.log"), Some(12));
         for name in ["12.log", "0000000012.spare", "+000000012.log", "9999999999.log", "0000000000.log", "lock"] {
             assert_eq!(number_of(name), None, "{name}");

@@ -1,4 +1,4 @@
-//! What callers and the committer have in common.
+//! State shared by callers and the committer.
 
 use std::{
     mem,
@@ -18,26 +18,26 @@ use super::{
 
 pub(super) struct Shared {
     log: Mutex<Log>,
-    /// Written by the committer after the disk has confirmed, read by everybody; what it vouches for is on the disk.
+    /// Durable position. The committer stores it (release) after the disk has confirmed; anybody loads it (acquire).
     durable: AtomicU64,
-    /// As it was when somebody last looked, under the lock; only ever a hint.
+    /// Copy of [`Pending`](super::pending::Pending) bytes, updated under the lock; only a hint.
     pending_bytes: AtomicUsize,
     congested_bytes: usize,
     segment_bytes: u32,
-    /// The next segment's file cannot be made: a hint too.
+    /// The next segment's file cannot be made; also only a hint.
     has_shortage: AtomicBool,
-    /// [`Log::appended`] when somebody last looked.
+    /// Copy of [`Log::appended`], updated under the lock.
     appended: AtomicU64,
-    /// Bytes of messages that are going to be appended.
+    /// Booked bytes of messages that are not appended yet.
     booked: AtomicU64,
-    /// Messages may be appended until `appended` comes to this; those that nobody can refuse, to the second.
+    /// Value of `appended` at which messages stop: for new messages, and for those already accepted.
     limits: [AtomicU64; 2],
-    /// Bytes of files beside the log that count like its own.
+    /// Bytes of other files that count toward the maximum.
     pub(super) bytes_elsewhere: AtomicU64,
     pub(super) wakers: Wakers,
-    /// Something was appended, or the spool is closing. Only where `committer_sleeps`.
+    /// Signals new records or closing. A batch notifies only if `committer_sleeps`.
     pub(super) work: Condvar,
-    /// The log moved on or failed.
+    /// Signals that the log advanced or failed.
     pub(super) progress: Condvar,
 }
 
@@ -60,7 +60,7 @@ impl Shared {
         }
     }
 
-    /// A panic of somebody who held it would leave at most one caller's batch half done, as a crash does.
+    /// Locks the log. A panic under the lock leaves at most one caller's batch incomplete, as a crash does.
     pub(super) fn log(&self) -> MutexGuard<'_, Log> {
         self.log.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -85,7 +85,7 @@ impl Shared {
         self.has_shortage.load(Ordering::Relaxed)
     }
 
-    /// Why the next segment's file cannot be made, if it cannot.
+    /// Sets why the next segment's file cannot be made; `None` if it can.
     pub(super) fn set_shortage(&self, error: Option<String>) {
         self.has_shortage.store(error.is_some(), Ordering::Relaxed);
         self.change_health(|log| {
@@ -94,7 +94,7 @@ impl Shared {
         });
     }
 
-    /// Tells those who watch, if it is another one then.
+    /// Changes the log, and wakes the watchers if the kind of health differs afterwards.
     pub(super) fn change_health(&self, change: impl FnOnce(&mut Log)) {
         let mut log = self.log();
         let before = mem::discriminant(&log.health());
@@ -110,7 +110,7 @@ impl Shared {
         self.appended.store(log.appended, Ordering::Relaxed);
     }
 
-    /// Books so many bytes for messages, unless they would take space that is kept for what ends messages.
+    /// Books bytes for messages, unless they would take space reserved for acknowledgements.
     pub(super) fn take_room(&self, bytes: u64, must: bool) -> bool {
         let limit = self.limits[usize::from(must)].load(Ordering::Relaxed);
         let booked = self.booked.fetch_add(bytes, Ordering::Relaxed) + bytes;
@@ -121,12 +121,12 @@ impl Shared {
         has_room
     }
 
-    /// What was booked is appended, or is not going to be.
+    /// Ends a booking: the messages are appended or discarded.
     pub(super) fn give_room(&self, bytes: u64) {
         self.booked.fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    /// From the end of the log on messages may take so many bytes; those that nobody can refuse, the second number.
+    /// Sets how many more bytes new messages may take, and messages already accepted.
     pub(super) fn set_room(&self, log: &Log, room: [u64; 2]) {
         for (limit, room) in self.limits.iter().zip(room) {
             limit.store(log.appended.saturating_add(room), Ordering::Relaxed);

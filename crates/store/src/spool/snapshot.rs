@@ -1,4 +1,4 @@
-//! A spool that is looked at.
+//! Read-only view of a spool.
 
 use std::{path::Path, sync::Arc};
 
@@ -7,11 +7,12 @@ use super::{
     disk::Directory, opening::Beginning, recovery,
 };
 
-/// What a directory holds, as opening it would find it. Nothing is changed, and nobody is kept from using it: to be
-/// trusted, nobody should write in it meanwhile.
+/// Content of a directory as an opening would find it.
+///
+/// Changes nothing and takes no lock. Reliable only if nobody writes in the directory meanwhile.
 #[derive(Debug)]
 pub struct Snapshot {
-    /// Without a thread, nothing is ever written.
+    /// Without its thread, so it never writes.
     spool: Spool,
     recovered: Recovered,
 }
@@ -20,7 +21,7 @@ impl Snapshot {
     /// Reads all of a directory.
     ///
     /// # Errors
-    /// [`OpenError`]: those that [`Spool::open`] has, but for that of who has it.
+    /// [`OpenError`], as of [`Spool::open`] except for [`OpenError::InUse`].
     pub fn open(directory: &Path) -> Result<Self, OpenError> {
         let disk = Directory::to_read(directory);
         let examined = recovery::examine(&disk)?;
@@ -28,7 +29,7 @@ impl Snapshot {
         Ok(Self { spool, recovered })
     }
 
-    /// What was found.
+    /// Returns the summary of the opening.
     pub fn recovered(&self) -> &Recovered {
         &self.recovered
     }
@@ -51,7 +52,7 @@ impl Snapshot {
     /// See [`Spool::read`].
     ///
     /// # Errors
-    /// As there.
+    /// As of [`Spool::read`].
     pub fn read(&self, queue: QueueId, from: Sequence, limit: Limit, out: &mut Messages) -> Result<(), ReadError> {
         self.spool.read(queue, from, limit, out)
     }

@@ -1,4 +1,4 @@
-//! Tags that are not with their message, because they were given when it was moved.
+//! Tags that are stored apart from their message, in the record that moved it.
 
 use std::{io, path::PathBuf};
 
@@ -11,12 +11,12 @@ use super::{
     window::{Found, Window},
 };
 
-/// Where the tag of a place is that its message does not name.
+/// Location of a tag, for an entry that the message's record does not name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TagAt {
-    /// In the message, with the place that it was moved from.
+    /// In the message's record, for the entry from which it was moved.
     Message(Place),
-    /// In the move's own record, which is younger than the message and so in the log as long as that is.
+    /// In the move's record. That is newer than the message, so it stays in the log as long.
     Move(Position),
 }
 
@@ -25,7 +25,7 @@ pub(super) enum TagAt {
 pub(super) struct MoveAt {
     pub(super) position: Position,
     seed: u32,
-    /// Where the records of its segment ended when this was noted.
+    /// End of the segment's records when this was created.
     end: u32,
 }
 
@@ -37,7 +37,7 @@ impl MoveAt {
     }
 }
 
-/// The tag of a move that is still in memory.
+/// Returns the tag of a move that is still in memory.
 pub(super) fn pending_tag(log: &Log, position: Position) -> Option<&[u8]> {
     let seed = log.index.segments.get(position.segment())?.seed;
     let bytes = log.pending.at(position)?;
@@ -47,14 +47,14 @@ pub(super) fn pending_tag(log: &Log, position: Position) -> Option<&[u8]> {
     }
 }
 
-/// Reads the tags of moves from their files.
+/// Reads tags of moves from segment files.
 pub(super) struct TagReader<'a> {
     disk: &'a dyn Disk,
-    /// The segment that was read from last.
+    /// The segment of the last read.
     open: Option<(u32, Window)>,
 }
 
-/// Moves are often in a row.
+/// Moves are often consecutive.
 const AHEAD: usize = 4 << 10;
 
 impl<'a> TagReader<'a> {
@@ -62,7 +62,7 @@ impl<'a> TagReader<'a> {
         Self { disk, open: None }
     }
 
-    /// None if this is not what is there.
+    /// Returns the tag; `None` if the file has another record there.
     pub(super) fn tag(&mut self, at: MoveAt) -> io::Result<Option<&[u8]>> {
         let number = at.position.segment();
         if self.open.as_ref().is_none_or(|(segment, _)| *segment != number) {

@@ -1,4 +1,4 @@
-//! Who is to be woken when the log has come to a position.
+//! Tasks to wake once the log reaches a position.
 
 use std::{
     mem,
@@ -10,11 +10,11 @@ use rustc_hash::FxHashMap;
 
 use super::names::Position;
 
-/// Each task once, however often it asks: with the first of the positions that it waits for.
+/// One waker for each task, however often it registers, with the earliest of its positions.
 #[derive(Default)]
 pub(super) struct Wakers(Mutex<FxHashMap<Task, (Position, Waker)>>);
 
-/// What two wakers that wake the same task have in common: see [`Waker::will_wake`].
+/// Identity of a task, equal for wakers that wake the same one: see [`Waker::will_wake`].
 type Task = (usize, usize);
 
 fn task_of(waker: &Waker) -> Task {
@@ -22,8 +22,10 @@ fn task_of(waker: &Waker) -> Task {
 }
 
 impl Wakers {
-    /// Keeps a waker; wakes it at once if `has_come` says that the log is there. It is asked under the lock, and
-    /// [`wake_until`](Self::wake_until) takes that lock after the log has moved on: nobody sleeps through it.
+    /// Keeps a waker, or wakes it at once if `has_come` is true.
+    ///
+    /// `has_come` runs under the lock. The committer calls [`wake_until`](Self::wake_until), which takes that lock,
+    /// after it has advanced the log. So no wake-up is lost.
     pub(super) fn add(&self, position: Position, waker: &Waker, has_come: impl FnOnce() -> bool) {
         let mut wakers = self.lock();
         if has_come() {

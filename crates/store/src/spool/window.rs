@@ -1,4 +1,4 @@
-//! A file read in large pieces, and the records in it.
+//! Buffered reading of a file and its records.
 
 use std::io;
 
@@ -7,19 +7,19 @@ use super::{
     record::{self, Bad, Record, Spot},
 };
 
-/// The part of a file that is in memory. What is asked for next is usually in it, or behind it.
+/// A file with the part of it that is in memory. Reads are mostly sequential.
 pub(super) struct Window {
     file: Box<dyn DiskFile>,
     offset: u64,
     bytes: Vec<u8>,
-    /// Read at least, in bytes.
+    /// Minimum bytes per read.
     ahead: usize,
 }
 
-/// What is at a place.
+/// Result of reading a record.
 #[derive(Debug)]
 pub(super) enum Found<'a> {
-    /// A record, and where the next one begins.
+    /// A record, and the offset of the next one.
     Record {
         record: Record<'a>,
         next: u32,
@@ -27,7 +27,7 @@ pub(super) enum Found<'a> {
     Bad(Bad),
 }
 
-/// For so few bytes nobody asks how long a file is.
+/// Up to this many bytes are read without checking the file's length.
 const SMALL: usize = 4 << 10;
 
 impl Window {
@@ -39,17 +39,17 @@ impl Window {
         &*self.file
     }
 
-    /// Whether these bytes are there without reading.
+    /// Whether these bytes are in memory.
     pub(super) fn holds(&self, offset: u64, length: usize) -> bool {
         offset >= self.offset && offset + length as u64 <= self.offset + self.bytes.len() as u64
     }
 
-    /// Where the part that is in memory ends.
+    /// End of the part in memory.
     pub(super) fn end(&self) -> u32 {
         (self.offset + self.bytes.len() as u64).min(u64::from(u32::MAX)) as u32
     }
 
-    /// Whether the record at this place is there without reading.
+    /// Whether the record at this offset is in memory.
     pub(super) fn holds_record(&self, offset: u32) -> bool {
         let offset = u64::from(offset);
         if !self.holds(offset, 8) {
@@ -59,13 +59,14 @@ impl Window {
         record::length_at(&self.bytes[start..]).is_some_and(|length| self.holds(offset, length))
     }
 
-    /// How much is read at once from now on.
+    /// Sets the minimum bytes per read.
     pub(super) fn read_ahead(&mut self, bytes: usize) {
         self.ahead = bytes;
     }
 
-    /// These bytes; fewer only at the end of the file. No more memory is taken than the file is long, or than is read at
-    /// once: what asks for so many may be the length of something that is no record.
+    /// Returns these bytes; fewer only at the end of the file.
+    ///
+    /// Allocates no more than the file's length or the minimum read: `length` may come from bytes that are no record.
     pub(super) fn bytes(&mut self, offset: u64, mut length: usize) -> io::Result<&[u8]> {
         if !self.holds(offset, length) {
             if length > self.ahead.max(SMALL) {
@@ -73,7 +74,7 @@ impl Window {
             }
             self.offset = offset;
             self.bytes.resize(length.max(self.ahead), 0);
-            // Nothing is taken for read where reading fails.
+            // After a failed read the buffer is empty.
             let read = self.file.read_at(&mut self.bytes, offset);
             self.bytes.truncate(*read.as_ref().unwrap_or(&0));
             read?;
@@ -82,7 +83,7 @@ impl Window {
         Ok(&self.bytes[start..self.bytes.len().min(start + length)])
     }
 
-    /// The record at this place, if it ends before `limit`.
+    /// Returns the record at this location, if it ends before `limit`.
     pub(super) fn record(&mut self, spot: Spot, limit: u32) -> io::Result<Found<'_>> {
         let offset = u64::from(spot.offset);
         let room = limit.saturating_sub(spot.offset) as usize;
@@ -106,9 +107,9 @@ mod tests {
     use crate::spool::{disk::Disk, tests::MemoryDisk};
 
     #[test]
-    fn a_length_that_is_none_takes_no_more_memory_than_the_file_is_long() {
+    fn invalid_length_allocates_no_more_than_file_length() {
         let disk = MemoryDisk::default();
-        // Half a GiB.
+        // As a length, 512 MiB.
         disk.put("file", [0, 0, 0, 0x20].repeat(4_000));
         let mut window = Window::new(disk.open("file").unwrap(), 100);
         for offset in [0, 8, 15_992] {

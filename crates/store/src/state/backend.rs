@@ -6,51 +6,52 @@ use rustc_hash::FxHashMap;
 
 use super::Table;
 
-/// A database of tables, as little as is needed of one. Used by one thread at a time.
+/// Minimal interface of a database of tables. Used by one thread at a time.
 pub trait Backend: Send {
-    /// Makes all changes of `batch` or, after a crash, none. They survive the end of the process from here on, and that
-    /// of the system once [`Backend::sync`] has been called.
+    /// Applies all changes of `batch` atomically.
+    ///
+    /// They survive the end of the process from here on, and a power cut after [`Backend::sync`].
     ///
     /// # Errors
-    /// The database is not to be used any more: it is closed and opened anew.
+    /// The database must not be used any more: it is closed and opened anew.
     fn apply(&mut self, batch: &Batch) -> Result<(), BackendError>;
 
-    /// Makes what was applied durable.
+    /// Makes all applied batches durable.
     ///
     /// # Errors
     /// As [`Backend::apply`].
     fn sync(&mut self) -> Result<(), BackendError>;
 
-    /// Shows every key of `table` with its value, in the order of the keys.
+    /// Visits every key of `table` with its value, in key order.
     ///
     /// # Errors
-    /// Something cannot be read.
+    /// The table cannot be read.
     fn scan(&self, table: Table, visit: &mut dyn FnMut(&[u8], &[u8])) -> Result<(), BackendError>;
 
-    /// What was dropped when it was opened, since a crash had torn it, in one line.
+    /// Describes in one line the torn data that opening has cut off, if any.
     fn cut_off(&self) -> Option<String> {
         None
     }
 }
 
-/// Opens a database.
+/// Function that opens a database.
 pub(super) type Opener = Box<dyn Fn(Opening) -> Result<Box<dyn Backend>, BackendError> + Send>;
 
 /// Why a database is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Opening {
     First,
-    /// Something was not written.
+    /// A write failed.
     AfterFailedWrite,
-    /// The system has not confirmed what it was given, and may have forgotten it though it still shows it.
+    /// A sync failed: data may be lost, although the system still shows it.
     AfterFailedSync,
 }
 
-/// The database failed; the text is one line.
+/// A failure of the database. The text is one line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BackendError(String);
 
-/// The last change of each key.
+/// Changes to be written together, at most one for each key.
 #[derive(Debug, Default)]
 pub struct Batch {
     changes: FxHashMap<Key, Value>,
@@ -61,14 +62,14 @@ type Key = (Table, Box<[u8]>);
 type Value = Option<Box<[u8]>>;
 
 impl Batch {
-    /// Of a key and what goes with it, in bytes of memory.
+    /// Memory overhead of a key and its value, in bytes.
     const OVERHEAD: usize = 64;
 
     pub(super) fn set(&mut self, table: Table, key: &[u8], value: Option<&[u8]>) {
         self.put((table, key.into()), value.map(Into::into));
     }
 
-    /// Takes what may be large as it is.
+    /// Sets a value that may be large, without a copy.
     pub(super) fn set_owned(&mut self, table: Table, key: Box<[u8]>, value: Box<[u8]>) {
         self.put((table, key), Some(value));
     }
@@ -83,42 +84,42 @@ impl Batch {
         }
     }
 
-    /// Adds what came later, which counts where both have a key.
+    /// Adds later changes, which replace earlier ones of the same key.
     pub(super) fn extend(&mut self, later: Self) {
         for (key, value) in later.changes {
             self.put(key, value);
         }
     }
 
-    /// Of memory.
+    /// Bytes of memory.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Keys.
+    /// Number of keys.
     pub fn len(&self) -> usize {
         self.changes.len()
     }
 
-    /// Whether nothing is to be changed.
+    /// Whether there are no changes.
     pub fn is_empty(&self) -> bool {
         self.changes.is_empty()
     }
 
-    /// Table, key, and what is there from now on; each key once, in no order.
+    /// Returns table, key and new value of each change, in no order.
     pub fn iter(&self) -> impl Iterator<Item = (Table, &[u8], Option<&[u8]>)> {
         self.changes.iter().map(|((table, key), value)| (*table, &**key, value.as_deref()))
     }
 }
 
 impl BackendError {
-    /// With these words.
+    /// An error with this text.
     pub fn new(words: impl fmt::Display) -> Self {
         Self(words.to_string().replace(['\r', '\n'], " "))
     }
 }
 
-/// The database panics where it finds some kinds of damage.
+/// Turns a panic into an error: fjall panics on some kinds of damage.
 pub(super) fn guarded<T>(work: impl FnOnce() -> Result<T, BackendError>) -> Result<T, BackendError> {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
         let words = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());

@@ -8,20 +8,20 @@ use super::shared::{Shared, Taken};
 use super::{BackendError, Batch, Health};
 use crate::Sync;
 
-/// The thread that writes. Whatever fails, nothing is forgotten that is not durable: it is applied again, to a database
-/// that was closed and opened anew, since one whose confirmation has failed once may confirm the next time what it has
-/// lost.
+/// The thread that writes. It keeps all changes that are not durable and applies them again after a failure.
+///
+/// It then closes the database and opens it anew: after one failed sync, a later one may report success for lost data.
 pub(super) struct Committer {
     shared: Arc<Shared>,
     open: Opener,
     on_health: Box<dyn Fn(&Health) + Send>,
-    /// What is not confirmed: nothing between two steps unless a step failed, or the policy is an interval.
+    /// Unconfirmed changes. Empty between two steps unless a step failed or the policy is an interval.
     unconfirmed: Batch,
     synced_at: Instant,
     /// Pause after the next failure.
     pause: Duration,
     failed_since: Option<SystemTime>,
-    /// How the database is to be opened after a failure.
+    /// How to open the database after a failure.
     opening: Opening,
 }
 
@@ -39,7 +39,7 @@ impl Committer {
         }
     }
 
-    /// Until the state is dropped.
+    /// Runs until the state is dropped.
     pub(super) fn run(mut self) {
         loop {
             let has_failed = self.failed_since.is_some();
@@ -59,7 +59,7 @@ impl Committer {
                     let since = *self.failed_since.get_or_insert_with(SystemTime::now);
                     self.tell(&Health::Failed { error: error.to_string(), since });
                     if !is_stopping {
-                        // Woken by the end it tries once more.
+                        // If closing ends the pause, the loop tries once more.
                         self.shared.pause(self.pause);
                         self.pause = (self.pause * 2).min(PAUSE_MAX);
                     }
@@ -72,13 +72,13 @@ impl Committer {
         *self.shared.backend.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    /// Applies a batch, behind what failed before.
+    /// Applies a batch, after the changes that failed before.
     fn step(&mut self, batch: Batch, is_stopping: bool) -> Result<(), BackendError> {
         let is_again = self.failed_since.is_some();
         let sync = self.shared.options.sync;
         let is_due = match sync {
             Sync::Always => true,
-            // Before so much is kept here that nothing more may come.
+            // Syncs before the kept changes alone cause congestion.
             Sync::Interval(_) => {
                 let kept_maximum = self.shared.options.congested_bytes / 4;
                 self.unconfirmed.bytes() + batch.bytes() > kept_maximum
@@ -118,7 +118,7 @@ impl Committer {
             }
             Ok(())
         });
-        // A database that panics has failed, and is no reason for everybody to wait for ever.
+        // A panicking database has failed; waiting callers must not hang for ever.
         let done = catch_unwind(work).unwrap_or_else(|_| Err(BackendError::new("the database panicked")));
         if done.is_err() {
             let failed = backend.take();
@@ -127,7 +127,7 @@ impl Committer {
         done
     }
 
-    /// When the interval is over; `None` = nothing is to be confirmed then.
+    /// End of the interval; `None` if there is nothing to confirm.
     fn sync_due(&self) -> Option<Instant> {
         match self.shared.options.sync {
             Sync::Interval(interval) if !self.unconfirmed.is_empty() => Some(self.synced_at + interval),
@@ -142,6 +142,6 @@ impl Committer {
     }
 }
 
-/// After a failure, and twice as much after each further one.
+/// Pause after a first failure; doubles with each further one.
 const PAUSE_FIRST: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(8);

@@ -1,8 +1,9 @@
-//! How much of the newest journal the disk has confirmed, in a file beside the state.
+//! Confirmed length of the newest journal, in a file beside the state.
 //!
-//! A last batch that damage has hit looks like one that a crash has torn. This file tells them apart. It is written after
-//! each confirmation and never confirmed itself: the process may be killed, and a power cut may leave an older one. It never
-//! says more than the disk has. One that is missing or damaged says nothing.
+//! Damage to the last batch looks like a batch that a crash has torn. This file tells them apart.
+//!
+//! It is written after each confirmation, but never synced: it survives a killed process, and a power cut may leave an
+//! older version. Its length never exceeds the confirmed data. A missing or damaged file gives no information.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt as _;
@@ -12,12 +13,12 @@ use super::BackendError;
 use super::journal;
 use crate::directory::sync_parent;
 
-/// Writes the file as the journal grows.
+/// Writer of that file.
 #[derive(Debug)]
 pub(super) struct Confirmed {
     directory: PathBuf,
     file: Option<File>,
-    /// The newest journal, as far as it is known, and where its last batch ends.
+    /// The newest known journal, and the end of its last batch.
     newest: Option<(u64, File)>,
     end: u64,
 }
@@ -28,23 +29,23 @@ impl Confirmed {
         Self { directory: directory.to_owned(), file, newest: None, end: 0 }
     }
 
-    /// A batch that takes so many bytes was written.
+    /// Adds the length of a written batch.
     pub(super) fn grow(&mut self, bytes: usize) {
         self.end += bytes as u64;
     }
 
-    /// All that was written is confirmed.
+    /// Records that everything written is confirmed.
     pub(super) fn write(&mut self) {
         if !self.is_at_end() {
             self.find();
         }
         if let (Some(file), Some((number, _))) = (&self.file, &self.newest) {
-            // Without it a damaged end looks torn, which is told as well.
+            // Without the file, damage at the end looks like a torn batch, which is reported as well.
             let _ = file.write_all_at(&encode(*number, self.end), 0);
         }
     }
 
-    /// Whether a batch ends where one should: else there is another journal now.
+    /// Whether a batch ends at `end`; if not, a newer journal has begun.
     fn is_at_end(&self) -> bool {
         let mut mark = [0; journal::MAGIC.len()];
         let Some((_, file)) = &self.newest else { return false };
@@ -62,10 +63,10 @@ impl Confirmed {
     }
 }
 
-/// Number of the newest journal, and how much of it was confirmed; `None`: nothing says so.
+/// Returns number and confirmed length of the newest journal; `None` if there is no information.
 ///
 /// # Errors
-/// The file is longer than any write of it, torn or not: it is another one, and the journal may be too.
+/// The file is longer than any torn or whole write of it: it is another file, and the journal may be, too.
 pub(super) fn read(directory: &Path) -> Result<Option<(u64, u64)>, BackendError> {
     let path = path(directory);
     let Ok(bytes) = std::fs::read(&path) else { return Ok(None) };
@@ -80,7 +81,7 @@ pub(super) fn read(directory: &Path) -> Result<Option<(u64, u64)>, BackendError>
     Ok(confirmed.filter(|&(number, length)| bytes == encode(number, length)))
 }
 
-/// The journal is going to be begun anew: a power cut must not bring back what was said of the one before.
+/// Removes the file durably before the journal is truncated: after a power cut its old length would be wrong.
 pub(super) fn forget(directory: &Path) -> Result<(), BackendError> {
     match std::fs::remove_file(path(directory)) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error.into()),
@@ -88,7 +89,7 @@ pub(super) fn forget(directory: &Path) -> Result<(), BackendError> {
     }
 }
 
-/// Of the file.
+/// Path of the file.
 pub(super) fn path(directory: &Path) -> PathBuf {
     directory.with_extension("confirmed")
 }

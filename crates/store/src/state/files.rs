@@ -1,4 +1,4 @@
-//! The database's files: which of them is damaged, where the database does not say.
+//! Detection of the damaged database file, if the database does not name it.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,10 +11,10 @@ use super::BackendError;
 
 pub(super) type Sums = BTreeMap<String, u64>;
 
-/// Refuses a database that would begin a table anew, since the file is missing that says what it has.
+/// Refuses a database that would recreate a table because its manifest is missing.
 ///
 /// # Errors
-/// It names the file.
+/// The error names the file.
 pub(super) fn require(directory: &Path) -> Result<(), BackendError> {
     let missing = |path: PathBuf| Err(BackendError::new(format_args!("{} is missing: put it back", path.display())));
     let Ok(keyspaces) = fs::read_dir(directory.join("keyspaces")) else { return Ok(()) };
@@ -34,8 +34,10 @@ pub(super) fn require(directory: &Path) -> Result<(), BackendError> {
     if version.exists() { Ok(()) } else { missing(version) }
 }
 
-/// The file that says which tables there are. Its checksum is in `current`, {version 8, XXH3 of that file 16, 0 1}, where the
-/// database does not look at it: damage can make it panic in a destructor, which ends the process.
+/// Checks the manifest, which lists the tables, against its checksum in `current`: {version 8, XXH3 of that file 16, 0
+/// 1}.
+///
+/// The database does not check it, and damage can make it panic in a destructor, which aborts the process.
 fn check_version(keyspace: &Path, current: &[u8]) -> Result<(), BackendError> {
     let path = keyspace.join("current");
     let (Some(version), Some(sum), Some(0), 25) =
@@ -54,9 +56,9 @@ fn check_version(keyspace: &Path, current: &[u8]) -> Result<(), BackendError> {
     }
 }
 
-/// Keeps checksums of the files that the database does not write again.
+/// Writes checksums of the files that the database never rewrites.
 ///
-/// They only tell which file is damaged: whether one is, the database knows by its own.
+/// They only identify the damaged file; the database detects damage by its own checksums.
 pub(super) fn keep_sums(directory: &Path, sums: &Sums) -> std::io::Result<()> {
     let (path, new) = (path(directory), directory.with_extension("sums.new"));
     let mut file = fs::File::create(&new)?;
@@ -66,7 +68,7 @@ pub(super) fn keep_sums(directory: &Path, sums: &Sums) -> std::io::Result<()> {
     fs::rename(new, path)
 }
 
-/// The error, with the files that are not what they were, or that nothing is known of, unless it names one itself.
+/// Adds the damaged files to an error, or else the files without a known checksum. Leaves an error that names a file.
 pub(super) fn name_damaged(directory: &Path, error: &BackendError) -> BackendError {
     if error.to_string().contains(&format!("{}/", directory.display())) {
         return error.clone(); // it names one
@@ -76,7 +78,7 @@ pub(super) fn name_damaged(directory: &Path, error: &BackendError) -> BackendErr
     let now = sums(directory).unwrap_or_default();
     let is_damaged = |(name, sum): &(&String, &u64)| known.get(*name).is_some_and(|known| known != *sum);
     let mut named: Vec<&String> = now.iter().filter(is_damaged).map(|(name, _)| name).collect();
-    // The database removes those that it does not need: only if nothing else is wrong, one that is missing is.
+    // The database removes unneeded files, so a missing file is suspect only if no other is damaged.
     if named.is_empty() {
         named = known.keys().filter(|name| !now.contains_key(*name)).collect();
     }
@@ -97,7 +99,7 @@ fn entry(line: &str) -> Option<(String, u64)> {
     Some((name.to_owned(), u64::from_str_radix(sum, 16).ok()?))
 }
 
-/// Checksums of the files as they are. Nobody may use the database meanwhile.
+/// Computes the checksums of all files. The database must not be in use.
 pub(super) fn sums(directory: &Path) -> std::io::Result<Sums> {
     let mut sums = Sums::new();
     if directory.join("version").exists() {

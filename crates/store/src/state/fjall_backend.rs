@@ -1,8 +1,8 @@
 //! Tables in the database `fjall`, all in one keyspace: a key begins with its table's number.
 //!
-//! Two things that it leaves to its user are done here. What a crash has torn of its journal is cut off or refused before
-//! it sees it: see `journal`. And after a failed `fdatasync` it would go on in the same journal behind what may not be
-//! there: so everything is written into its tables first, and the journal begun anew.
+//! fjall leaves two tasks to its user. `journal` cuts off or refuses a journal that a crash has torn, before fjall
+//! opens it. And after a failed `fdatasync`, fjall would continue the same journal behind data that may be lost. So
+//! this module first flushes everything into tables, and then begins a new journal.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -19,10 +19,10 @@ use crate::Sync;
 use crate::directory::sync_parent;
 
 pub(super) struct FjallBackend {
-    // Before the database, which waits for nobody who still has one.
+    // Declared before the database, which does not wait for its users when it is dropped.
     keyspace: Keyspace,
     database: Database,
-    /// A key with its table, to be looked up: reused memory.
+    /// Reused buffer: a key with its table prefix.
     key: Vec<u8>,
     cut: Option<Cut>,
     confirmed: Confirmed,
@@ -41,7 +41,7 @@ impl FjallBackend {
         };
         let (mut keyspace, mut database) = open(path).map_err(|error| explain(&error))?;
         if opening == Opening::First {
-            sync_parent(path)?; // it may be new
+            sync_parent(path)?; // The directory may be new.
         }
         if opening == Opening::AfterFailedSync {
             flush(&keyspace)?;
@@ -54,8 +54,10 @@ impl FjallBackend {
     }
 }
 
-/// Which changes may be torn is the matter of whoever wrote them: one that does not confirm each leaves a mark, which the
-/// next one that does takes away when all that it has found is confirmed.
+/// Cuts off the torn end of the journal. The policy of the run that wrote it decides which changes may be torn.
+///
+/// A run that does not confirm each change leaves a marker file. The next run that does removes it, after it has
+/// confirmed everything that it found.
 fn mend(path: &Path, sync: Sync) -> Result<Option<Cut>, BackendError> {
     if path.join("keyspaces").exists() {
         files::require(path)?;
@@ -79,7 +81,7 @@ pub(super) fn mark(path: &Path) -> PathBuf {
 
 fn open(path: &Path) -> Result<(Keyspace, Database), fjall::Error> {
     let database = Database::builder(path)
-        // What is read is read once, at the start.
+        // Tables are read only once, at the start.
         .cache_size(CACHE_BYTES)
         .max_cached_files(Some(OPEN_FILES))
         .worker_threads(1)
@@ -89,7 +91,7 @@ fn open(path: &Path) -> Result<(Keyspace, Database), fjall::Error> {
     Ok((database.keyspace(KEYSPACE, options)?, database))
 }
 
-/// Everything into tables. Its own way of waiting for that does not end when it fails.
+/// Flushes everything into tables. fjall's own way to wait for this does not end if it fails.
 fn flush(keyspace: &Keyspace) -> Result<(), BackendError> {
     keyspace.rotate_memtable().map_err(|error| explain(&error))?;
     let until = Instant::now() + FLUSH_MAX;
@@ -140,7 +142,7 @@ impl Backend for FjallBackend {
     }
 }
 
-/// What people can do something about is an error of the system, wherever it is wrapped.
+/// Describes an error. Operators can act on a system error, so it is unwrapped.
 fn explain(error: &fjall::Error) -> BackendError {
     match error {
         fjall::Error::Io(error) | fjall::Error::Storage(fjall::LsmError::Io(error)) => BackendError::new(error),
@@ -155,8 +157,8 @@ const CACHE_BYTES: u64 = 1 << 20;
 /// Tables kept open at a time; the broker reserves descriptors for them.
 const OPEN_FILES: usize = 32;
 const MEMTABLE_BYTES: u64 = 8 << 20;
-/// The least that it takes.
+/// The least that fjall accepts.
 const JOURNAL_BYTES: u64 = 64 << 20;
 
-/// For a few MiB of tables.
+/// Enough for a few MiB of tables.
 const FLUSH_MAX: Duration = Duration::from_secs(10);

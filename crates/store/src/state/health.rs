@@ -4,30 +4,30 @@ use std::time::{Duration, SystemTime};
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Health {
-    /// They do.
+    /// Writing works.
     Writing,
-    /// They do not: the disk is full, read-only, or fails. They are kept in memory and tried again.
+    /// Writing fails: the disk is full, read-only or broken. Changes stay in memory and are retried.
     Failed {
-        /// Of the last attempt.
+        /// Error of the last attempt.
         error: String,
         /// When the first attempt failed.
         since: SystemTime,
     },
 }
 
-/// Figures of a state; counts begin when it was opened.
+/// Statistics of a state; counters start at its opening.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
-    /// Changes that were made.
+    /// Number of changes.
     pub changes: u64,
-    /// Keys that were written: of several changes of one key within a batch the last one is.
+    /// Keys written. Several changes of one key within a batch count as one.
     pub written: u64,
-    /// Batches that are durable.
+    /// Durable batches.
     pub commits: u64,
-    /// Batches that failed, each time that they did.
+    /// Failed attempts to write a batch.
     pub failures: u64,
-    /// Time that batches took which did not fail.
+    /// Total duration of successful commits.
     pub commit_time: Duration,
     /// Bytes that are only in memory.
     pub pending_bytes: usize,

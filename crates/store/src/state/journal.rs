@@ -1,12 +1,13 @@
-//! What a crash has left of fjall's journal: looked at, and mended, before fjall sees it.
+//! Repair of fjall's journal after a crash, before fjall opens it.
 //!
-//! By itself fjall drops whatever it cannot read and all that is behind it, without a word where a few bytes are missing,
-//! and refuses to open where the bytes are there and their checksum is wrong. Neither is right everywhere: what was not
-//! confirmed when the power went may be torn in any way and is nobody's loss, what was confirmed must not vanish.
+//! fjall itself drops unreadable data and everything behind it, without a word if some bytes are missing. It refuses to
+//! open if the bytes exist but their checksum is wrong. Neither fits all cases: a power cut may tear unconfirmed data
+//! in any way, which is no loss. Confirmed data must not vanish.
 //!
-//! A journal is one batch after the other, and zeros up to its size. A batch is a start mark {1, number of items 4,
-//! sequence number 8}, the items {2, type 1, compression 1, keyspace 8, length of key 2, of value 4, of value as written 4,
-//! key, value} or {4, keyspace 8}, and an end mark {3, XXH3 of the items 8, "FJL\x03"}; numbers are little-endian.
+//! A journal is a series of batches, followed by zeros up to its size. A batch is a start mark {1, number of items 4,
+//! sequence number 8}, the items {2, type 1, compression 1, keyspace 8, length of key 2, of value 4, of value as
+//! written 4, key, value} or {4, keyspace 8}, and an end mark {3, XXH3 of the items 8, "FJL\x03"}; numbers are
+//! little-endian.
 
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
@@ -17,43 +18,44 @@ use xxhash_rust::xxh3::Xxh3;
 
 use super::{BackendError, confirmed};
 
-/// The end of a journal that was cut off; the text is one line.
+/// The end of a journal that was cut off. The text is one line.
 #[derive(Debug)]
 pub(super) struct Cut {
     journal: PathBuf,
-    /// Where it ends now.
+    /// New length of the journal.
     at: u64,
     bytes: u64,
-    /// Whole batches are among them.
+    /// Whether the cut bytes include whole batches.
     has_whole: bool,
-    /// Where they are now.
+    /// File with a copy of the cut bytes.
     copy: Result<PathBuf, BackendError>,
 }
 
-/// What may be missing at the end.
+/// How much of the journal's end may be unconfirmed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unconfirmed {
-    /// The last batch: each was confirmed before the next was begun.
+    /// The last batch: each was confirmed before the next began.
     LastBatch,
-    /// As many as there are.
+    /// Any number of batches.
     Any,
 }
 
-/// Cuts off what was never confirmed of the newest journal in `directory`, if it is torn, and keeps a copy of it.
-/// Nothing is touched where there is an error. What is left is on the disk.
+/// Cuts off a torn, unconfirmed end of the newest journal in `directory`. Keeps a copy if possible.
+///
+/// Syncs the rest. Changes nothing if there is an error.
 ///
 /// # Errors
-/// Something was damaged that was confirmed: file and byte are named. Or there is no journal where there was one.
+/// Confirmed data is damaged: the text names file and byte. Or the journal is missing.
 pub(super) fn mend(directory: &Path, unconfirmed: Unconfirmed) -> Result<Option<Cut>, BackendError> {
     let journals = journals(directory)?;
     let Some((newest, sealed)) = journals.split_last() else {
-        // Made after the journal, and there as long as the database is.
+        // fjall creates it after the journal, and it exists as long as the database.
         let is_begun = fs::read_dir(directory.join("keyspaces")).is_ok_and(|mut entries| entries.next().is_some());
         let missing = || BackendError::new(format_args!("{} has no journal (*.jnl): put it back", directory.display()));
         return if is_begun { Err(missing()) } else { Ok(None) };
     };
     for journal in sealed {
-        // The system has confirmed all of it before the next was begun.
+        // fjall confirmed all of it before it began the next journal.
         let bytes = fs::read(journal)?;
         let found = Found::of(&bytes);
         if found.whole != found.end {
@@ -66,7 +68,7 @@ pub(super) fn mend(directory: &Path, unconfirmed: Unconfirmed) -> Result<Option<
         return Err(damaged(newest, found.whole, "confirmed changes are damaged, or missing"));
     }
     if found.whole == found.end {
-        // The next batch must not be on the disk before these: a process that was killed may not have confirmed the last.
+        // These batches must be on disk before the next one: a killed process may not have confirmed the last.
         File::open(newest)?.sync_all()?;
         return Ok(None);
     }
@@ -76,23 +78,24 @@ pub(super) fn mend(directory: &Path, unconfirmed: Unconfirmed) -> Result<Option<
     cut(newest, &bytes[found.whole..found.end], &found).map(Some)
 }
 
-/// Whether a newest journal has all that is known to be confirmed.
+/// Whether the newest journal has all data that is known to be confirmed.
 fn has_confirmed(directory: &Path, newest: &Path, found: &Found) -> Result<bool, BackendError> {
     let Some((number, length)) = confirmed::read(directory)? else { return Ok(true) };
-    // One that is newer was begun after the older one had been confirmed, which is looked at for itself.
+    // A newer journal began after the older one was confirmed; that one is checked separately.
     let has_all = |newest| newest > number || (newest == number && found.whole as u64 >= length);
     Ok(number_of(newest).is_none_or(has_all))
 }
 
-/// Number and path of the newest journal, and where its last whole batch ends.
+/// Returns number and path of the newest journal, and the end of its last whole batch.
 pub(super) fn newest_end(directory: &Path) -> Result<Option<(u64, PathBuf, u64)>, BackendError> {
     let Some(newest) = journals(directory)?.pop() else { return Ok(None) };
     let end = Found::of(&fs::read(&newest)?).whole as u64;
     Ok(number_of(&newest).map(|number| (number, newest, end)))
 }
 
-/// Cuts off what a failed write or confirmation has left, of which the writer has all. Whoever still has the file opened has
-/// failed.
+/// Cuts off the result of a failed write or sync, since the writer still has all of that data.
+///
+/// Any descriptor that is still open belongs to a failed database.
 ///
 /// # Errors
 /// As [`mend`].
@@ -109,22 +112,22 @@ pub(super) fn cut_failed_write(directory: &Path, unconfirmed: Unconfirmed) -> Re
     shorten(newest, found.whole)
 }
 
-/// A journal as opening it would find it.
+/// A journal as an opening would find it.
 #[derive(Debug)]
 pub(super) struct Seen {
     pub(super) journal: PathBuf,
-    /// Where what can be read ends.
+    /// End of the readable data.
     pub(super) whole: usize,
-    /// Where what was written ends.
+    /// End of the written data.
     pub(super) end: usize,
-    /// What is between was not confirmed: it would be cut off. Else it would be refused.
+    /// Whether the data in between is unconfirmed: an opening would cut it off. Otherwise it would fail.
     pub(super) is_torn: bool,
 }
 
-/// Looks at all journals, and changes nothing.
+/// Examines all journals without changing them.
 ///
 /// # Errors
-/// One cannot be read.
+/// A journal cannot be read.
 pub(super) fn look(directory: &Path, unconfirmed: Unconfirmed) -> Result<Vec<Seen>, BackendError> {
     let journals = journals(directory)?;
     let sealed = journals.len().saturating_sub(1);
@@ -138,7 +141,7 @@ pub(super) fn look(directory: &Path, unconfirmed: Unconfirmed) -> Result<Vec<See
     seen.collect()
 }
 
-/// Makes the newest journal empty.
+/// Truncates the newest journal to zero bytes.
 pub(super) fn clear(directory: &Path) -> Result<(), BackendError> {
     let journals = journals(directory)?;
     let newest = journals.last().ok_or_else(|| BackendError::new("there is no journal"))?;
@@ -157,7 +160,7 @@ fn cut(journal: &Path, torn: &[u8], found: &Found) -> Result<Cut, BackendError> 
 fn keep(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     let mut file = File::create(path)?;
     let written = file.write_all(bytes).and_then(|()| file.sync_all());
-    // A part of it on a full disk helps nobody.
+    // A partial copy on a full disk is useless.
     written.inspect_err(|_| drop(fs::remove_file(path)))
 }
 
@@ -176,7 +179,7 @@ fn damaged(journal: &Path, at: usize, words: &str) -> BackendError {
     ))
 }
 
-/// In the order in which they were written. Files of other names are not looked at: fjall says what is wrong with them.
+/// Returns the journals in the order in which they were written. Skips files of other names: fjall reports those.
 fn journals(directory: &Path) -> Result<Vec<PathBuf>, BackendError> {
     let entries = match fs::read_dir(directory) {
         Ok(entries) => entries,
@@ -198,14 +201,14 @@ fn number_of(journal: &Path) -> Option<u64> {
     journal.file_name()?.to_str()?.strip_suffix(".jnl")?.parse().ok()
 }
 
-/// What is in a journal.
+/// Content of a journal.
 #[derive(Debug, PartialEq, Eq)]
 struct Found {
-    /// Where the whole batches end with which it begins.
+    /// End of the whole batches at the beginning.
     whole: usize,
-    /// Behind the last byte that is not zero. Every batch ends with such a one.
+    /// End of the last byte that is not zero. Every batch ends with such a byte.
     end: usize,
-    /// There are whole batches behind what is damaged.
+    /// Whether there are whole batches behind damaged data.
     has_more: bool,
 }
 
@@ -217,14 +220,14 @@ impl Found {
         while let Some((batch_end, sequence)) = batch(journal, whole) {
             (whole, last) = (batch_end, sequence);
         }
-        // Where the next one begins is not known: lengths may be what is damaged.
+        // Tries every byte: a damaged length hides where the next batch begins.
         let later = |at: usize| journal[at] == START && batch(journal, at).is_some_and(|(_, sequence)| sequence > last);
         let has_more = (whole + 1..end).any(later);
         Self { whole, end, has_more }
     }
 }
 
-/// The whole batch that begins at `at`: where it ends, and its sequence number.
+/// Parses a whole batch at `at`. Returns its end and its sequence number.
 fn batch(journal: &[u8], at: usize) -> Option<(usize, u64)> {
     let mut fields = Fields { journal, at };
     if fields.u8()? != START {
@@ -306,7 +309,7 @@ impl fmt::Display for Cut {
 
 const OTHERS_FOLLOW: &str = "confirmed changes are damaged, or missing, and others follow";
 
-/// Of a batch, beside its items, and of an item, beside its key and its value.
+/// Overhead of a batch, besides its items; and of an item, besides key and value.
 pub(super) const BATCH_BYTES: usize = 26;
 pub(super) const ITEM_BYTES: usize = 21;
 
@@ -315,7 +318,7 @@ const ITEM: u8 = 2;
 const END: u8 = 3;
 const CLEAR: u8 = 4;
 pub(super) const MAGIC: &[u8; 4] = b"FJL\x03";
-/// It knows 0, 1, 2 and 4.
+/// fjall knows 0, 1, 2 and 4.
 const VALUE_TYPE_MAX: u8 = 4;
 /// None and LZ4.
 const COMPRESSION_MAX: u8 = 1;

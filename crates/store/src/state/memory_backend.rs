@@ -1,4 +1,4 @@
-//! A disk that does as it is told, for tests.
+//! In-memory database with faults on demand, for tests.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -13,20 +13,20 @@ type Tables = BTreeMap<(Table, Vec<u8>), Vec<u8>>;
 
 #[derive(Default)]
 struct Inner {
-    /// What a reader sees, and what a power cut leaves.
+    /// Content for readers; a power cut reduces it to `synced`.
     applied: Tables,
     synced: Tables,
-    /// Sizes of the batches that were applied.
+    /// Sizes of the applied batches.
     batches: Vec<usize>,
     openings: Vec<Opening>,
     fault: Option<Fault>,
 }
 
-/// Whatever is called fails until it is taken away.
+/// A kind of call that fails until the fault is removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fault {
     Apply,
-    /// What was applied is lost.
+    /// Syncing fails, and loses the applied changes.
     Sync,
     Open,
     Panic,
@@ -50,7 +50,7 @@ impl MemoryDisk {
         self.inner().fault = fault;
     }
 
-    /// What a power cut leaves.
+    /// Returns the content after a power cut.
     pub(super) fn synced(&self, table: Table) -> Vec<(Vec<u8>, Vec<u8>)> {
         let inner = self.inner();
         let rows = inner.synced.iter().filter(|((of, _), _)| *of == table);
@@ -65,7 +65,7 @@ impl MemoryDisk {
         self.inner().openings.clone()
     }
 
-    /// Nothing is written while this is held.
+    /// Blocks all writes while the returned guard lives.
     pub(super) fn stall(&self) -> impl Drop {
         self.inner()
     }

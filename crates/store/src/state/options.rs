@@ -1,12 +1,13 @@
 use crate::Sync;
 
-/// How a state is run. [`Default`] is what the broker does when nobody says otherwise.
+/// Settings of a state. [`Default`] gives the broker's defaults.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// When changes are durable. Default: [`Sync::Always`].
+    /// When a change counts as durable. Default: [`Sync::Always`].
     pub sync: Sync,
-    /// From how many bytes that wait to be written [`State::is_congested`](super::State::is_congested) says so; default
-    /// 64 MiB. They are in memory until then, and nothing but the caller stops them from becoming more.
+    /// Unwritten bytes above which [`State::is_congested`](super::State::is_congested) is true. Default 64 MiB.
+    ///
+    /// They stay in memory, and only the caller limits their growth.
     pub congested_bytes: usize,
 }
 

@@ -6,20 +6,20 @@ use std::time::{Duration, Instant};
 use super::wakers::Wakers;
 use super::{Backend, Batch, Change, Health, Options, Stats, Table, Ticket};
 
-/// What the state's users and its committer share.
+/// State shared by callers and the committer.
 pub(super) struct Shared {
     pub(super) options: Options,
-    /// The committer's, which has it while it writes; `None` after a failure. Taken before `work`, if both are.
+    /// Held by the committer while it writes; `None` after a failure. Lock order: before `work`.
     pub(super) backend: Mutex<Option<Box<dyn Backend>>>,
     work: Mutex<Work>,
-    /// There is something for the committer to do.
+    /// Signals work for the committer.
     wanted: Condvar,
-    /// More is durable.
+    /// Signals a new durable ticket.
     settled: Condvar,
-    /// The last durable ticket. Written by the committer (release), read by everybody (acquire): who sees it sees that
-    /// the changes are made. Under `work` as far as `settled` is concerned.
+    /// The last durable ticket. The committer stores it (release), anybody loads it (acquire), and so sees that its
+    /// changes are made. Stored under `work`, so that waiting on `settled` misses nothing.
     done: AtomicU64,
-    /// Whether too much waits: written under `work`, read for a hint; relaxed.
+    /// Whether too much is unwritten; written under `work`, read relaxed as a hint.
     is_congested: AtomicBool,
     pub(super) wakers: Wakers,
 }
@@ -27,14 +27,14 @@ pub(super) struct Shared {
 struct Work {
     pending: Batch,
     last: Ticket,
-    /// Bytes of what the committer has taken and that is not durable.
+    /// Bytes that the committer took and that are not durable.
     taken_bytes: usize,
     is_stopping: bool,
     health: Health,
     stats: Stats,
 }
 
-/// What the committer is to do.
+/// Work for the committer.
 pub(super) struct Taken {
     pub(super) batch: Batch,
     /// The last change in it.
@@ -87,7 +87,7 @@ impl Shared {
         })
     }
 
-    /// `make` says how many there are.
+    /// Applies changes to the pending batch; `make` returns their number.
     fn change_pending(&self, make: impl FnOnce(&mut Batch) -> u64) -> Ticket {
         let mut work = self.work();
         let was_empty = work.pending.is_empty();
@@ -135,7 +135,8 @@ impl Shared {
         self.wanted.notify_one();
     }
 
-    /// For the committer: waits for changes, for the end, or until `wake_up`.
+    /// Waits until there are changes, the state closes, or `wake_up` has come, and takes the pending batch. For the
+    /// committer.
     pub(super) fn take(&self, wake_up: Option<Instant>) -> Taken {
         let mut work = self.work();
         while work.pending.is_empty() && !work.is_stopping {
@@ -150,20 +151,20 @@ impl Shared {
         Taken { batch, up_to: work.last, is_stopping: work.is_stopping }
     }
 
-    /// For the committer: waits until it is worth trying again, or the end has come.
+    /// Waits before a retry, or until the state closes. For the committer.
     pub(super) fn pause(&self, pause: Duration) {
         let waited = self.wanted.wait_timeout_while(self.work(), pause, |work| !work.is_stopping);
         drop(waited.unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// For the committer: nothing of what was taken is durable, which is so many bytes by now.
+    /// Records that none of the taken changes is durable; they now occupy `bytes`. For the committer.
     pub(super) fn keep(&self, bytes: usize) {
         let mut work = self.work();
         work.taken_bytes = bytes;
         self.note_congestion(&work);
     }
 
-    /// What was taken up to here is durable, of which `kept_bytes` are kept in memory all the same.
+    /// Records that all changes up to `up_to` are durable, of which `kept_bytes` stay in memory nevertheless.
     pub(super) fn settle(&self, up_to: Ticket, written: usize, took: Duration, kept_bytes: usize) {
         let mut work = self.work();
         work.taken_bytes = kept_bytes;
@@ -179,7 +180,7 @@ impl Shared {
         self.wakers.wake_up_to(up_to);
     }
 
-    /// Whether the health is another one now.
+    /// Sets the health. True if its kind changed.
     pub(super) fn set_health(&self, health: &Health) -> bool {
         let mut work = self.work();
         let is_change = mem::discriminant(&work.health) != mem::discriminant(health);

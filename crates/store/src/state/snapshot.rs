@@ -12,38 +12,38 @@ use super::journal::{self, Seen, Unconfirmed};
 use super::{Backend as _, BackendError, OpenError, Table, backend::guarded, has_known_version};
 use crate::{LockedDirectory, Sync};
 
-/// What the state of a directory holds, as opening it would find it. Nothing in the directory is changed.
+/// Content of a directory's state as an opening would find it. Changes nothing in the directory.
 ///
-/// The database cannot be opened without writing: it cuts its journals and removes what it does not need. So it is opened
-/// as a copy, in the system's directory for temporary files: of tables, which are never written twice, only the names are
-/// copied; of journals, of which there are some 64 MiB, as much as is whole.
+/// fjall writes when it opens a database: it truncates journals and removes unneeded files. So this opens a copy, in
+/// the system's directory for temporary files. Table files are never rewritten, so the copy has symbolic links to them.
+/// Of the journals, some 64 MiB, the copy has the intact part.
 pub struct Snapshot {
-    // Before the copy, where it ends.
+    // Declared before the copy, so that it is dropped first.
     backend: FjallBackend,
     dropped: Vec<Dropped>,
     path: PathBuf,
     _copy: TempDir,
 }
 
-/// The end of a journal that is left out, since it is not whole.
+/// End of a journal that the snapshot omits, since it is not intact.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Dropped {
     /// The journal.
     pub path: PathBuf,
-    /// From where on, in bytes.
+    /// Start of the omitted end, in bytes.
     pub offset: u64,
-    /// How much is written there.
+    /// Length of the omitted end.
     pub bytes: u64,
-    /// It was never confirmed, and opening the state leaves it out too. Else that is refused.
+    /// True if it was never confirmed: opening the state omits it, too. Otherwise opening fails.
     pub is_torn: bool,
 }
 
 impl Snapshot {
-    /// That of `directory`.
+    /// Opens a snapshot of the state in `directory`.
     ///
     /// # Errors
-    /// It cannot be read, is damaged, or has another format.
+    /// The state cannot be read, is damaged, or has another format.
     pub fn open(directory: &LockedDirectory) -> Result<Self, OpenError> {
         let path = directory.path().join("state");
         let unreadable = |error| OpenError::Backend(path.clone(), error);
@@ -55,20 +55,20 @@ impl Snapshot {
         Ok(Self { backend, dropped, path, _copy: copy })
     }
 
-    /// Where it is.
+    /// Path of the state.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// What is left out.
+    /// Returns the omitted ends of journals.
     pub fn dropped(&self) -> &[Dropped] {
         &self.dropped
     }
 
-    /// Shows every key of `table` with its value, in the order of the keys.
+    /// Visits every key of `table` with its value, in key order.
     ///
     /// # Errors
-    /// The table cannot be read from here on.
+    /// The table cannot be read any further.
     pub fn scan(&self, table: Table, visit: &mut dyn FnMut(&[u8], &[u8])) -> Result<(), BackendError> {
         guarded(|| self.backend.scan(table, visit))
     }
@@ -80,7 +80,7 @@ impl fmt::Debug for Snapshot {
     }
 }
 
-/// And what is not in it of the journals.
+/// Copies the database. Returns the copy and the omitted ends of journals.
 fn copy(path: &Path) -> Result<(TempDir, Vec<Dropped>), BackendError> {
     let is_each_confirmed = !mark(path).try_exists()?;
     let unconfirmed = if is_each_confirmed { Unconfirmed::LastBatch } else { Unconfirmed::Any };
@@ -106,7 +106,7 @@ fn copy_database(from: &Path, to: &Path, journals: &[Seen]) -> io::Result<()> {
         if entry.file_type()?.is_dir() {
             copy_database(&from, &to, journals)?;
         } else if from.parent().is_some_and(|folder| folder.ends_with("tables")) {
-            // Whether it can be read is known before it is asked for.
+            // Checks readability now, not at the first access.
             File::open(&from)?;
             symlink(fs::canonicalize(&from)?, to)?;
         } else {
@@ -117,7 +117,7 @@ fn copy_database(from: &Path, to: &Path, journals: &[Seen]) -> io::Result<()> {
     Ok(())
 }
 
-/// In a directory of its own, which is looked at for marks beside it.
+/// A directory of its own inside the temporary one, since the state has files beside it.
 const COPY: &str = "state";
 
 #[cfg(test)]
@@ -127,7 +127,7 @@ mod tests {
     use super::*;
     use crate::state::{Change, Options, State};
 
-    /// A state with so many batches, one key in each.
+    /// Writes a state of `keys` batches with one key each.
     fn written(directory: &Path, keys: u32) {
         let state = State::open(&LockedDirectory::open(directory).unwrap(), Options::default(), |_| {}).unwrap();
         for number in 0..keys {
@@ -150,7 +150,7 @@ mod tests {
         count
     }
 
-    /// All files, those of folders below too.
+    /// Returns path and content of all files, recursively.
     fn content(path: &Path) -> Vec<(PathBuf, Vec<u8>)> {
         let mut all = Vec::new();
         for entry in fs::read_dir(path).unwrap() {
@@ -174,13 +174,13 @@ mod tests {
     }
 
     #[test]
-    fn a_state_is_seen_as_it_is_and_nothing_is_changed_in_journals_or_tables() {
+    fn snapshot_shows_journals_and_tables_without_changes() {
         let directory = tempfile::tempdir().unwrap();
         written(directory.path(), 50);
         let snapshot = looked_at(directory.path()).unwrap();
         assert_eq!((keys(&snapshot), snapshot.dropped()), (50, &[][..]));
         drop(snapshot);
-        // Into tables with all of it.
+        // Moves everything into tables.
         drop(FjallBackend::open(&directory.path().join("state"), Opening::AfterFailedSync, Sync::Always).unwrap());
         let tables =
             content(directory.path()).into_iter().filter(|(path, _)| path.parent().unwrap().ends_with("tables"));
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_whole_of_a_journal_is_told_and_what_was_confirmed_is_told_from_what_was_not() {
+    fn snapshot_reports_torn_and_damaged_journal_ends() {
         let directory = tempfile::tempdir().unwrap();
         written(directory.path(), 20);
         let (path, end) = only_journal(directory.path());
@@ -205,17 +205,17 @@ mod tests {
             flip(&path, offset);
         };
         flipped(end - 60, (false, 19));
-        // As a power cut leaves it, before anything said that it was confirmed.
+        // As after a power cut before the confirmed length was recorded.
         fs::remove_file(directory.path().join("state.confirmed")).unwrap();
         flipped(end - 60, (true, 19));
         flipped(end / 2, (false, 9));
-        // As whoever does not confirm each leaves it.
+        // As after a run whose policy does not confirm each batch.
         fs::write(mark(&directory.path().join("state")), "").unwrap();
         flipped(end / 2, (true, 9));
     }
 
     #[test]
-    fn no_flipped_byte_of_a_table_is_overlooked() {
+    fn flipped_byte_in_table_is_detected() {
         let directory = tempfile::tempdir().unwrap();
         written(directory.path(), 50);
         drop(FjallBackend::open(&directory.path().join("state"), Opening::AfterFailedSync, Sync::Always).unwrap());
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_and_what_another_version_wrote_are_told() {
+    fn missing_state_and_unknown_version_are_refused() {
         let directory = tempfile::tempdir().unwrap();
         drop(LockedDirectory::open(directory.path()).unwrap());
         let error = looked_at(directory.path()).unwrap_err();

@@ -1,27 +1,27 @@
-/// What is kept apart. The meaning of keys and values is their writers' matter.
+/// Tables of the state. Their writers define the meaning of keys and values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Table {
-    /// What is about all: the format version, counters. First, so that the version is found at once.
+    /// Data about the store: format version, counters. First, so that the version is found at once.
     Meta = 0,
     /// Sessions.
     Sessions = 1,
-    /// Their subscriptions.
+    /// Subscriptions of sessions.
     Subscriptions = 2,
     /// Retained messages.
     Retained = 3,
-    /// Wills.
+    /// Will Messages.
     Wills = 4,
-    /// Remembered speeds.
+    /// Measured speeds of clients that left share groups.
     Speeds = 5,
 }
 
 impl Table {
-    /// All of them.
+    /// All tables.
     pub const ALL: [Self; 6] =
         [Self::Meta, Self::Sessions, Self::Subscriptions, Self::Retained, Self::Wills, Self::Speeds];
 
-    /// As errors and logs say it.
+    /// Name for errors and logs.
     pub fn name(self) -> &'static str {
         match self {
             Self::Meta => "meta",

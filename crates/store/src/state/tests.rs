@@ -1,4 +1,4 @@
-//! The committer against a disk that does as it is told, and the real one against a directory.
+//! Tests of the committer on a database with faults, and of the real database in a directory.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,7 +15,7 @@ use crate::Sync;
 
 mod damage;
 
-/// Only failing tests wait so long.
+/// Only failing tests wait this long.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 struct Stage {
@@ -67,7 +67,7 @@ impl Wake for Woken {
 }
 
 #[test]
-fn what_is_done_is_on_the_disk() {
+fn durable_change_is_on_disk() {
     let stage = Stage::new(Sync::Always);
     assert!(stage.state.is_done(Ticket::NONE));
     assert_eq!(stage.state.change([]), Ticket::NONE);
@@ -81,12 +81,12 @@ fn what_is_done_is_on_the_disk() {
 }
 
 #[test]
-fn of_one_key_s_changes_within_a_batch_the_last_is_written() {
+fn batch_writes_only_last_change_of_each_key() {
     let stage = Stage::new(Sync::Always);
     stage.wait(stage.put("first", "")); // the version's batch is over
     let stall = stage.disk.stall();
     let before = stage.put("a", "0");
-    // It takes that one, or more: what comes from here on is in at most two batches.
+    // The committer takes this change or more; all later ones go into at most two batches.
     let tickets = (1..=100).map(|number| stage.put("a", &number.to_string())).collect::<Vec<_>>();
     put(&stage.state, "b", Some("x"));
     let last = put(&stage.state, "b", None);
@@ -101,7 +101,7 @@ fn of_one_key_s_changes_within_a_batch_the_last_is_written() {
 }
 
 #[test]
-fn those_who_wait_are_woken_when_it_is_done_and_at_once_if_it_is() {
+fn task_is_woken_once_its_change_is_durable() {
     let stage = Stage::new(Sync::Always);
     stage.wait(stage.put("a", "1"));
     let woken = Arc::<Woken>::default();
@@ -120,7 +120,7 @@ fn those_who_wait_are_woken_when_it_is_done_and_at_once_if_it_is() {
 }
 
 #[test]
-fn after_a_failure_all_that_is_not_durable_is_written_again() {
+fn changes_are_written_again_after_failure() {
     for fault in [Fault::Apply, Fault::Sync, Fault::Panic] {
         let stage = Stage::new(Sync::Always);
         stage.wait(stage.put("a", "1"));
@@ -159,7 +159,7 @@ fn a_database_that_cannot_be_opened_again_is_tried_again() {
 }
 
 #[test]
-fn too_much_that_waits_is_told_until_it_is_written() {
+fn state_is_congested_until_pending_changes_are_written() {
     let stage = Stage::new(Sync::Always);
     stage.disk.set_fault(Some(Fault::Sync));
     let mut last = stage.put("0", "x");
@@ -177,13 +177,13 @@ fn too_much_that_waits_is_told_until_it_is_written() {
 }
 
 #[test]
-fn with_an_interval_it_is_done_before_it_is_confirmed_and_confirmed_in_time() {
+fn interval_change_is_done_at_once_and_synced_in_time() {
     let stage = Stage::new(Sync::Interval(Duration::from_millis(50)));
     stage.wait(stage.put("a", "1"));
     while stage.synced().is_empty() {
         std::thread::yield_now();
     }
-    // A confirmation that fails takes nothing with it that was said to be done.
+    // A failed sync loses no change that was reported as done.
     stage.disk.set_fault(Some(Fault::Sync));
     let ticket = stage.put("b", "1");
     assert!(matches!(stage.health.recv_timeout(PATIENCE), Ok(Health::Failed { .. })));
@@ -194,7 +194,7 @@ fn with_an_interval_it_is_done_before_it_is_confirmed_and_confirmed_in_time() {
 }
 
 #[test]
-fn what_waits_at_the_end_is_written() {
+fn pending_changes_are_written_at_closing() {
     for sync in [Sync::Always, Sync::Interval(Duration::from_secs(3600)), Sync::Never] {
         let Stage { disk, state, .. } = Stage::new(sync);
         put(&state, "a", Some("1"));
@@ -215,7 +215,7 @@ fn scan(state: &State, table: Table) -> BTreeMap<Vec<u8>, Vec<u8>> {
 }
 
 #[test]
-fn tables_are_there_when_the_directory_is_opened_again() {
+fn tables_survive_reopening() {
     let directory = tempfile::tempdir().unwrap();
     let state = open(directory.path()).unwrap();
     let long = vec![7; 3 << 20];
@@ -234,7 +234,7 @@ fn tables_are_there_when_the_directory_is_opened_again() {
 }
 
 #[test]
-fn another_format_is_refused_by_its_number() {
+fn unknown_state_format_is_refused_by_number() {
     let directory = tempfile::tempdir().unwrap();
     let state = open(directory.path()).unwrap();
     let change = Change { table: Table::Meta, key: VERSION_KEY, value: Some(&7_u32.to_le_bytes()) };
@@ -245,16 +245,15 @@ fn another_format_is_refused_by_its_number() {
 }
 
 #[test]
-fn a_database_that_cannot_be_read_is_named() {
+fn unreadable_database_is_named() {
     let directory = tempfile::tempdir().unwrap();
     fs::write(directory.path().join("state"), "no directory").unwrap();
     let refused = open(directory.path()).unwrap_err();
     assert!(refused.contains("/state: ") && refused.lines().count() == 1, "{refused}");
 }
 
-/// What the system had not written yet when the power went may be there page by page, in any choice.
 #[test]
-fn who_does_not_wait_any_more_is_forgotten() {
+fn forgotten_waker_is_dropped() {
     let stage = Stage::new(Sync::Always);
     stage.wait(stage.put("a", "1"));
     let stall = stage.disk.stall();
@@ -277,7 +276,7 @@ fn who_does_not_wait_any_more_is_forgotten() {
 }
 
 #[test]
-fn an_interval_that_is_long_is_no_reason_to_take_nothing_more() {
+fn long_interval_causes_no_congestion() {
     let stage = Stage::new(Sync::Interval(Duration::from_secs(3600)));
     for number in 0..100 {
         stage.wait(put(&stage.state, &number.to_string(), Some(&"x".repeat(100))));

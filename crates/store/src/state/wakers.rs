@@ -5,24 +5,26 @@ use std::task::Waker;
 
 use super::Ticket;
 
-/// Who is to be woken when changes are durable. Innermost of the state's locks.
+/// Tasks to wake when changes become durable. The innermost of the state's locks.
 #[derive(Debug, Default)]
 pub(super) struct Wakers(Mutex<Waiting>);
 
 #[derive(Debug, Default)]
 struct Waiting {
     wakers: BTreeMap<Wake, Waker>,
-    /// So many were added.
+    /// Number of wakers added so far.
     added: u64,
 }
 
-/// One that is to be woken: see [`State::forget_wake`](super::State::forget_wake).
+/// A registered waker: see [`State::forget_wake`](super::State::forget_wake).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Wake(Ticket, u64);
 
 impl Wakers {
-    /// Keeps a waker; wakes it at once if `is_done` says that there is nothing to wait for. It is asked under the lock,
-    /// and [`wake_up_to`](Self::wake_up_to) takes that lock after more is done: nobody sleeps through it.
+    /// Keeps a waker, or wakes it at once if `is_done` is true.
+    ///
+    /// `is_done` runs under the lock. The committer calls [`wake_up_to`](Self::wake_up_to), which takes that lock,
+    /// after it has stored the new ticket. So no wake-up is lost.
     pub(super) fn add(&self, ticket: Ticket, waker: &Waker, is_done: impl FnOnce() -> bool) -> Wake {
         let mut waiting = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         waiting.added += 1;
@@ -39,12 +41,12 @@ impl Wakers {
     pub(super) fn forget(&self, wake: Wake) {
         let mut waiting = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let gone = waiting.wakers.remove(&wake);
-        // The last that was left of a task may go with it.
+        // Dropping the waker may drop its task, so it happens outside the lock.
         drop(waiting);
         drop(gone);
     }
 
-    /// Wakes those who wait for `done` or less.
+    /// Wakes all tasks whose ticket is at most `done`.
     pub(super) fn wake_up_to(&self, done: Ticket) {
         let mut waiting = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let later = waiting.wakers.split_off(&Wake(Ticket(done.0 + 1), 0));

@@ -19,12 +19,12 @@ fn view() -> View {
     View { class: speed::class(VIEW.mean_ns), ..VIEW }
 }
 
-/// One that is there since a moment ago: it was not unused for long.
+/// Creates a member that connected a moment ago, so that it was not idle for long.
 fn load() -> Arc<MemberLoad> {
     Arc::new(MemberLoad::new(Nanos((NOW_MS - 900) * MS)))
 }
 
-/// One that reported a moment ago.
+/// Creates a member that reported a moment ago.
 fn reporting(messages_in_queue: u64, processing_ms: u64) -> Arc<MemberLoad> {
     let load = load();
     let processing_time = Duration::from_millis(processing_ms);
@@ -32,7 +32,7 @@ fn reporting(messages_in_queue: u64, processing_ms: u64) -> Arc<MemberLoad> {
     load
 }
 
-/// One that acknowledges after so long.
+/// Creates a member that acknowledges after `processing_ms`.
 fn acknowledging(processing_ms: u64) -> Arc<MemberLoad> {
     let load = load();
     load.acknowledged(&Acknowledged::one(Nanos((NOW_MS - processing_ms) * MS), 100, Nanos(NOW_MS * MS)));
@@ -45,7 +45,7 @@ fn book(load: &MemberLoad, at_ms: u64, is_acknowledged: bool) {
     load.hot().book(&dispatch, service_ns, VIEW.mean_ns);
 }
 
-/// Wait, penalty, lateness and service time in ms.
+/// Returns wait, penalty, lateness and service time in ms.
 fn weighed(load: &MemberLoad, at_ms: u64) -> [u64; 4] {
     let Weight { wait, penalty, late, service } = weigh(load.hot(), &view(), at_ms * MS);
     [wait, penalty, late, service].map(|ns| ns / MS)
@@ -63,7 +63,7 @@ fn chosen(loads: &[Arc<MemberLoad>], at_ms: u64, rng: &mut Rng) -> usize {
 }
 
 #[test]
-fn a_booking_costs_its_time_which_passes() {
+fn booking_adds_wait_that_passes_with_time() {
     let load = reporting(0, 30);
     assert_eq!(weighed(&load, NOW_MS)[0], 0);
     book(&load, NOW_MS, false);
@@ -75,7 +75,7 @@ fn a_booking_costs_its_time_which_passes() {
 }
 
 #[test]
-fn the_way_to_a_member_is_time_in_which_it_works() {
+fn network_delay_overlaps_with_work() {
     let load = acknowledging(30);
     load.set_round_trip(Duration::from_millis(100));
     book(&load, NOW_MS, true);
@@ -83,7 +83,7 @@ fn the_way_to_a_member_is_time_in_which_it_works() {
 }
 
 #[test]
-fn slow_classes_are_held_back_and_only_checked_speed_is_a_merit() {
+fn slow_classes_have_penalties_and_unverified_speed_no_bonus() {
     let penalties = |of: fn(u64) -> Arc<MemberLoad>| [8, 32, 64, 256].map(|ms| weighed(&of(ms), NOW_MS)[1]);
     assert_eq!(penalties(acknowledging), [0, 2, 4, 16]);
     assert_eq!(penalties(|ms| reporting(0, ms)), [2, 2, 4, 16]);
@@ -92,13 +92,13 @@ fn slow_classes_are_held_back_and_only_checked_speed_is_a_merit() {
 }
 
 #[test]
-fn nobody_is_taken_for_faster_than_a_sixteenth_of_the_mean() {
+fn processing_time_is_at_least_a_sixteenth_of_the_mean() {
     assert_eq!(weighed(&reporting(0, 1), NOW_MS)[3], 2);
     assert_eq!(weighed(&reporting(0, 3), NOW_MS)[3], 3);
 }
 
 #[test]
-fn who_is_late_stood_still_and_falls_behind() {
+fn overdue_member_falls_behind() {
     let load = acknowledging(30);
     book(&load, NOW_MS, true);
     book(&load, NOW_MS, true);
@@ -110,7 +110,7 @@ fn who_is_late_stood_still_and_falls_behind() {
 }
 
 #[test]
-fn who_owes_its_first_acknowledgement_is_late_whatever_it_reports() {
+fn member_owing_first_acknowledgement_is_late_despite_reports() {
     let load = load();
     book(&load, NOW_MS - 500, true);
     load.report(&LoadReport { processing_time: Duration::from_micros(1), ..LoadReport::default() }, Nanos(NOW_MS * MS));
@@ -120,7 +120,7 @@ fn who_owes_its_first_acknowledgement_is_late_whatever_it_reports() {
 }
 
 #[test]
-fn what_has_not_left_for_its_socket_is_not_finished() {
+fn unsent_messages_count_as_unfinished() {
     let load = reporting(0, 30);
     (0..3).for_each(|_| book(&load, NOW_MS, false));
     assert_eq!(weighed(&load, NOW_MS + 500)[0], 90);
@@ -131,7 +131,7 @@ fn what_has_not_left_for_its_socket_is_not_finished() {
 }
 
 #[test]
-fn a_newcomer_starts_slowly() {
+fn new_member_starts_slowly() {
     let load = load();
     let (mut penalties, mut services) = (Vec::new(), Vec::new());
     for _ in 0..30 {
@@ -149,7 +149,7 @@ fn a_newcomer_starts_slowly() {
 }
 
 #[test]
-fn where_nobody_gives_evidence_only_sockets_count() {
+fn without_evidence_only_unsent_messages_count() {
     let blind = View { has_evidence: false, ..view() };
     let load = load();
     book(&load, NOW_MS, false);
@@ -159,7 +159,7 @@ fn where_nobody_gives_evidence_only_sockets_count() {
 }
 
 #[test]
-fn who_does_not_read_is_passed_over_where_nobody_else_gives_evidence() {
+fn lagging_member_is_avoided_without_other_evidence() {
     let blind = View { has_evidence: false, ..view() };
     let [lagging, other] = [load(), load()];
     lagging.lags(4, Duration::from_millis(20), 100, Nanos(NOW_MS * MS));
@@ -173,7 +173,7 @@ fn who_does_not_read_is_passed_over_where_nobody_else_gives_evidence() {
 }
 
 #[test]
-fn who_lags_is_no_measure_of_what_waits_for_others() {
+fn speed_of_lagging_member_does_not_apply_to_others() {
     let [lagging, other] = [load(), load()];
     lagging.lags(0, Duration::from_secs(1), 100, Nanos(NOW_MS * MS));
     (0..10).for_each(|_| book(&other, NOW_MS, false));
@@ -189,7 +189,7 @@ fn who_lags_is_no_measure_of_what_waits_for_others() {
 }
 
 #[test]
-fn in_a_large_group_turns_are_taken_where_they_decide() {
+fn large_group_takes_turns_if_few_members_are_ready() {
     let loads: Vec<_> = (0..100).map(|_| load()).collect();
     loads[3..].iter().for_each(|load| load.set_availability(Availability::Offline));
     let (seats, blind) = (seats(&loads), View { has_evidence: false, ..view() });
@@ -211,7 +211,7 @@ fn pickers_of_an_unknown_large_group_choose_different_seats() {
     let turns = seats.peek_turn();
     let mut chosen: Vec<_> = (0..100)
         .map(|_| {
-            // Nothing is booked between a choice and the next one.
+            // No message is booked between a choice and the next one.
             let previewed = preview(&seats, &unknown, &dispatch, &mut rng).expect("there are seats");
             let seen = choose(&seats, &unknown, &dispatch, &mut rng).expect("there are seats");
             assert_eq!(previewed, seen);
@@ -225,7 +225,7 @@ fn pickers_of_an_unknown_large_group_choose_different_seats() {
 }
 
 #[test]
-fn the_least_wait_is_chosen_and_ties_go_by_turn() {
+fn least_wait_is_chosen_and_ties_by_turn() {
     let loads = [reporting(3, 30), reporting(1, 30), reporting(1, 30), reporting(2, 30)];
     assert_eq!(chosen(&loads, NOW_MS, &mut Rng::new(1)), 1);
     assert_eq!(chosen(&loads, NOW_MS + 500, &mut Rng::new(1)), 0, "all are idle");
@@ -253,13 +253,13 @@ fn a_slow_member_is_tried_again_after_a_pause() {
 }
 
 #[test]
-fn of_many_a_good_one_is_chosen_among_a_few() {
+fn large_group_chooses_a_good_member_from_a_sample() {
     let loads: Vec<_> = (0..1_000).map(|index| reporting(index % 100, 30)).collect();
     let mut rng = Rng::new(9);
     let queues: Vec<usize> = (0..1_000).map(|_| chosen(&loads, NOW_MS, &mut rng) % 100).collect();
     let mean = queues.iter().sum::<usize>() as f64 / 1_000.0;
     assert!((4.0..8.0).contains(&mean), "the best of 16 is at 100/17: {mean}");
-    // If none of the few is ready, all are looked at.
+    // If none of the few is ready, all members are compared.
     loads.iter().for_each(|load| load.set_availability(Availability::Full));
     loads[777].set_availability(Availability::Ready);
     assert!((0..100).all(|_| chosen(&loads, NOW_MS, &mut rng) == 777));
@@ -279,7 +279,7 @@ fn extremes_do_not_overflow() {
     }
 }
 
-/// Members of all kinds: fast and slow, known and unknown, late, with unsent messages, full, draining.
+/// Creates a member of any kind: fast or slow, known or unknown, late, with unsent messages, full, draining.
 fn anybody(rng: &mut Rng) -> Arc<MemberLoad> {
     let mut chance = |one_in: usize| rng.below(one_in) == 0;
     let load = Arc::new(MemberLoad::new(Nanos((NOW_MS - if chance(6) { 9_000 } else { 900 }) * MS)));
@@ -309,7 +309,7 @@ fn anybody(rng: &mut Rng) -> Arc<MemberLoad> {
 }
 
 #[test]
-fn the_quick_look_finds_whom_weighing_all_finds() {
+fn usual_scan_agrees_with_full_scan() {
     let mut rng = Rng::new(3);
     let mut confirmed = 0;
     for round in 0..20_000 {
@@ -340,7 +340,7 @@ fn the_quick_look_finds_whom_weighing_all_finds() {
 }
 
 #[test]
-fn among_members_who_are_as_most_are_a_quick_look_is_enough() {
+fn usual_scan_suffices_for_usual_members() {
     let member =
         |index: u64| if index.is_multiple_of(2) { acknowledging(30 + index) } else { reporting(index % 4, 30) };
     let loads: Vec<_> = (0..30).map(member).collect();

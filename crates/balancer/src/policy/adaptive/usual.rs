@@ -1,9 +1,9 @@
-//! A quick look at many members: what their keys are as long as nothing is unusual about them.
+//! A quick scan of many members, by the keys they have if nothing about them is unusual.
 //!
-//! A scan spends its time on what hardly ever counts: who is full, drains, has only come, or is unknown. A key without
-//! that takes two thirds of the instructions and no branch, which nobody could predict where members differ. It is the
-//! true key of most, and never more than that; so the member of the least one has only to be looked at in full, and
-//! nobody else as long as it proves to be usual.
+//! Rare cases (full, draining, new, unknown) would take most of a scan's time. A key without them takes two thirds of
+//! the instructions, and no branches, which would be unpredictable with different members. For most members it is the
+//! full key, and it never exceeds that. So only the member with the least one needs its full key, and no other as long
+//! as the two are equal.
 
 use std::{
     hint::{black_box, select_unpredictable},
@@ -20,7 +20,7 @@ use crate::{
     sync::Relaxed,
 };
 
-/// What usual keys at one moment are made with, where there is evidence.
+/// The inputs of usual keys at one moment, in a group with evidence.
 pub(super) struct Usual {
     now: u64,
     floor: u64,
@@ -30,20 +30,20 @@ pub(super) struct Usual {
     idle: u8,
 }
 
-/// Idle members that may be held back less than usual.
+/// The idle members whose penalty may be lower than usual.
 pub(super) mod idle {
     pub(in super::super) const NONE: u8 = 0;
     /// Those that may be [worth a try](super::super::is_unused).
     pub(in super::super) const UNUSED: u8 = 1;
-    /// Those of a [quiet](super::super::quiet_penalty) group: any of them.
+    /// Any member of a [quiet](super::super::quiet_penalty) group.
     pub(in super::super) const ANY: u8 = 2;
 }
 
-/// The least usual key so far, and whose it is.
+/// The least usual key so far, and its slot.
 pub(super) struct Least {
     pub(super) key: u64,
     turn: u64,
-    /// No seat has [`usize::MAX`].
+    /// [`usize::MAX`] = none yet.
     pub(super) index: usize,
 }
 
@@ -59,7 +59,7 @@ impl Usual {
         Self { now: now.min(NOW_MAX_NS), floor, penalty_max, highest_class: highest_class(view), idle }
     }
 
-    /// Of equal ones that with the oldest turn.
+    /// Returns the least key of all slots; of equal ones that with the oldest turn.
     pub(super) fn least_of_all(&self, seats: &Seats) -> Least {
         match self.idle {
             idle::ANY => self.of_all::<{ idle::ANY }>(seats),
@@ -68,7 +68,7 @@ impl Usual {
         }
     }
 
-    /// Of equal ones that which was sent something longest ago.
+    /// Returns the least key of a sample; of equal ones that with the oldest send.
     pub(super) fn least_of_some(&self, loads: &[Arc<MemberLoad>], sample: &[usize; SAMPLE]) -> Least {
         match self.idle {
             idle::ANY => self.of_some::<{ idle::ANY }>(loads, sample),
@@ -90,7 +90,7 @@ impl Usual {
 
     #[inline(never)]
     fn of_some<const IDLE: u8>(&self, loads: &[Arc<MemberLoad>], sample: &[usize; SAMPLE]) -> Least {
-        // First a look at all of them, so that their lines come from memory together.
+        // Read all of them first, so that their cache lines are fetched together.
         black_box(sample.map(|index| loads[index].hot().finish()));
         let mut least = Least::NONE;
         for &index in sample {
@@ -100,24 +100,24 @@ impl Usual {
         least
     }
 
-    /// The [key](super::Scan::key) of a member that is ready, of known speed, and gives evidence; of any other no more
-    /// than its key. `IDLE`: which [idle] members may be held back less.
+    /// Returns the [key](super::Scan::key) of a ready member of known speed that gives evidence; a lower bound of it
+    /// for any other. `IDLE`: which [idle] members may have lower penalties.
     #[inline(always)]
     pub(super) fn key<const IDLE: u8>(&self, hot: &Hot) -> u64 {
         let (flags, speed) = (hot.flags(), hot.speed());
-        // Who is not late stood still for no time. Sums that wrap are too small, as they may be.
+        // Without lateness this adds zero. Sums that wrap are too small, which a lower bound may be.
         let since = hot.due().min(self.now);
         let finish = hot.finish().max(since).wrapping_add(2 * (self.now - since));
         let unsent = select_unpredictable((flags | hot.marks()) & IS_WATCHED == 0, hot.outstanding().messages, 0);
         let unsent_work = unsent.wrapping_mul(speed.processing_ns().max(self.floor));
         let wait = finish.saturating_sub(self.now + hot.delay_ns()).max(unsent_work);
-        // Out of ack mode no penalty is below the floor, which is as many classes down as there are.
+        // Outside ack mode no penalty is below the floor, which is the maximum number of classes down.
         let classes_max = CLASSES + u64::from(flags & flag::ACK_MODE);
         let penalty = self.penalty_max >> ((self.highest_class - speed.class()) / CLASS_STEP).min(classes_max);
         if IDLE == idle::NONE {
             return wait.wrapping_add(penalty) >> STEP_SHIFT;
         }
-        // Such a member has none: whether that is so, a look in full tells.
+        // Assume no penalty for such a member; the full key decides.
         let is_idle = (wait == 0) & (hot.outstanding().messages == 0);
         let is_slow = (penalty > self.floor) | (speed.processing_ns() == 0);
         let is_unused = is_slow & (self.now.saturating_sub(hot.sent_at()) > probe_pause_ns(penalty));
@@ -139,7 +139,7 @@ impl Least {
     }
 }
 
-/// Whose unsent messages do not count, or may be left out: a flag that is no mark, and a mark whose flag of the same
-/// value says that the member drains.
+/// Members whose unsent messages do not count, or may be left out, by one mask for flags and marks. `ACK_MODE` is no
+/// mark. The value of `mark::ASKED` as a flag means that the member drains.
 const IS_WATCHED: u8 = flag::ACK_MODE | mark::ASKED;
 const _: () = assert!(mark::ASKED == flag::DRAINING && flag::ACK_MODE > mark::SUSPECT);

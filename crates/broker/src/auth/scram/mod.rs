@@ -1,4 +1,4 @@
-//! SCRAM-SHA-256 (RFC 5802, RFC 7677), the server's side, without channel binding.
+//! Server side of SCRAM-SHA-256 (RFC 5802, RFC 7677), without channel binding.
 //!
 //! ```text
 //!   client                                                     server
@@ -14,5 +14,5 @@ mod server;
 pub(super) use secret::{ITERATIONS, PREFIX, SALT_BYTES, ScramSecret, Shapes, hmac};
 pub(super) use server::{Challenge, ClientFirst};
 
-/// The Authentication Method's name.
+/// Name of the Authentication Method.
 pub(super) const METHOD: &str = "SCRAM-SHA-256";

@@ -6,7 +6,7 @@ use hmac::{Hmac, KeyInit, Mac};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
-/// What the server keeps of a password: enough to check a proof, not enough to make one.
+/// The server's record of a password: sufficient to check a proof, not to create one.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct ScramSecret {
     pub(super) iterations: u32,
@@ -23,8 +23,9 @@ impl ScramSecret {
         Self { iterations, salt, stored_key, server_key: hmac(&salted, &[b"Server Key"]) }
     }
 
-    /// A secret that no password fits, the same for a user of a realm each time: for users who do not exist. Iterations and
-    /// length of the salt are those of some user of the file.
+    /// Creates a secret for an unknown user; no password matches it. It is always the same for one user of a realm.
+    ///
+    /// Iterations and salt length are those of some user of the file.
     pub(crate) fn decoy(key: &[u8; 32], realm: &[u8], user: &[u8], shapes: &Shapes) -> Self {
         let hash = |purpose: &[u8]| {
             let realm_length = (realm.len() as u64).to_le_bytes();
@@ -41,7 +42,7 @@ impl ScramSecret {
         Self { iterations, salt, stored_key: hash(b"stored"), server_key: *key }
     }
 
-    /// Whether `proof` was made with the password, for this conversation.
+    /// Whether `proof` was made with the password for this exchange.
     pub(super) fn accepts(&self, proof: &[u8; 32], auth_message: &[&[u8]]) -> bool {
         let mut client_key = hmac(&self.stored_key, auth_message);
         client_key.iter_mut().zip(proof).for_each(|(byte, proof)| *byte ^= proof);
@@ -49,12 +50,12 @@ impl ScramSecret {
         stored_key.ct_eq(&self.stored_key).into()
     }
 
-    /// Shows the client that the server knows it too.
+    /// Returns the proof to the client that the server knows the secret too.
     pub(super) fn signature(&self, auth_message: &[&[u8]]) -> [u8; 32] {
         hmac(&self.server_key, auth_message)
     }
 
-    /// From the text after [`PREFIX`].
+    /// Parses the text after [`PREFIX`].
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let mut parts = text.split('$');
         let iterations = parts.next()?.parse().ok().filter(|&iterations| iterations >= ITERATIONS_LEAST)?;
@@ -66,7 +67,7 @@ impl ScramSecret {
     }
 }
 
-/// Iterations and length of the salt of the users of one password file, and how many users have them.
+/// Pairs of iterations and salt length in one password file, with the number of users of each.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Shapes(BTreeMap<(u32, usize), u32>);
 
@@ -75,10 +76,11 @@ impl Shapes {
         *self.0.entry((secret.iterations, secret.salt.len())).or_insert(0) += 1;
     }
 
-    /// One of them, as probable as it is frequent. `hash` is asked for each shape, so that a new user changes few draws: the
-    /// others' decoys stay.
+    /// Draws a pair at random, in proportion to its users. `hash` is the source of randomness.
+    ///
+    /// Each pair has its own hash, so a new user changes few draws and most decoys stay.
     fn draw(&self, hash: impl Fn((u32, usize)) -> u64) -> (u32, usize) {
-        // Weighted rendezvous hashing: the largest of u^(1/weight) wins, by its logarithm.
+        // Weighted rendezvous hashing: the largest u^(1/weight) wins, compared by its logarithm.
         let score = |shape: (u32, usize), weight: u32| {
             let uniform = (hash(shape) as f64 + 1.0) / (u64::MAX as f64 + 2.0);
             uniform.ln() / f64::from(weight)
@@ -103,16 +105,16 @@ impl fmt::Debug for ScramSecret {
     }
 }
 
-/// What the text of a secret begins with.
+/// Start of the text of a secret.
 pub(crate) const PREFIX: &str = "$scram-sha-256$";
-/// Iterations of new secrets. Each client computes them, once a password.
+/// Iterations of new secrets. Each client computes them once per password.
 pub(crate) const ITERATIONS: u32 = 65_536;
-/// RFC 7677 §4.
+/// Minimum number of iterations (RFC 7677 §4).
 const ITERATIONS_LEAST: u32 = 4096;
-/// Bytes of a new salt.
+/// Length of new salts in bytes.
 pub(crate) const SALT_BYTES: usize = 16;
 
-/// HMAC-SHA-256 of all parts, one behind the other.
+/// Returns HMAC-SHA-256 of the concatenated parts.
 pub(crate) fn hmac(key: &[u8; 32], message: &[&[u8]]) -> [u8; 32] {
     let mut mac = Hmac::<Sha256>::new_from_slice(key).expect("HMAC takes keys of any length");
     message.iter().for_each(|part| mac.update(part));
@@ -140,14 +142,14 @@ mod tests {
         assert!((650..850).contains(&frequent), "three of four users have it: {frequent}");
         assert_eq!(drawn[0], decoy(&shapes, "r", 0));
         assert!(drawn[0].salt != decoy(&shapes, "other", 0).salt && drawn[0].salt != drawn[1].salt);
-        // One more user changes few of them.
+        // One more user changes few of the decoys.
         shapes.add(&secret(8192, 40));
         let changed = (0..1000_u32).zip(&drawn).filter(|(user, before)| decoy(&shapes, "r", *user) != **before);
         assert!(changed.count() < 250);
     }
 
     #[test]
-    fn the_text_comes_back() {
+    fn secret_survives_text_round_trip() {
         let secret = ScramSecret::new(b"pencil", b"salty".to_vec(), 4096);
         let text = secret.to_string();
         assert_eq!(ScramSecret::parse(text.strip_prefix(PREFIX).unwrap()), Some(secret));

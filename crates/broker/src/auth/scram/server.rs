@@ -4,54 +4,54 @@ use subtle::ConstantTimeEq;
 
 use super::ScramSecret;
 
-/// The client's first message, read.
+/// Parsed first message of the client.
 #[derive(Debug)]
 pub(crate) struct ClientFirst {
-    /// Whom it claims to be.
+    /// User name that the client claims.
     pub(crate) user: String,
     nonce: String,
-    /// What stands before the bare message, which the client repeats at the end.
+    /// Text before the bare message. The client repeats it in its last message.
     gs2_header: String,
     bare: String,
 }
 
-/// The server's first message has been sent; waits for the client's last.
+/// State between the server's first message and the client's last.
 #[derive(Debug)]
 pub(crate) struct Challenge {
     first: ClientFirst,
     secret: ScramSecret,
-    /// Of client and server together.
+    /// Concatenated nonces of client and server.
     nonce: String,
     message: String,
 }
 
-/// The client knows the password.
+/// Result of an exchange in which the client has proved that it knows the password.
 #[derive(Debug)]
 pub(crate) struct Verified {
     /// The server's last message.
     pub(crate) server_final: Bytes,
 }
 
-/// The client does not keep to SCRAM, or does not know the password; nobody is told which.
+/// Failed exchange: the message violates SCRAM or the proof is wrong. Nothing reveals which.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Failed;
 
 impl ClientFirst {
-    /// `n,,n=user,r=nonce`; `y` instead of the first `n` says that the client could bind to a TLS channel.
+    /// Parses `n,,n=user,r=nonce`. A leading `y` says that the client could bind to a TLS channel.
     pub(crate) fn parse(message: &[u8]) -> Result<Self, Failed> {
         let text = std::str::from_utf8(message).map_err(|_| Failed)?;
         let mut header = text.splitn(3, ',');
         let (binding, authorize_as, bare) = (header.next(), header.next(), header.next());
         let (Some("n" | "y"), Some(authorize_as), Some(bare)) = (binding, authorize_as, bare) else {
-            return Err(Failed); // channel binding is not served
+            return Err(Failed); // channel binding is not supported
         };
         let mut attributes = bare.split(',');
-        // A mandatory extension ("m=") would stand first.
+        // A mandatory extension ("m=") would come first.
         let name = attributes.next().and_then(|name| name.strip_prefix("n=")).ok_or(Failed)?;
         let nonce = attributes.next().and_then(|nonce| nonce.strip_prefix("r=")).ok_or(Failed)?;
         let user = unescape(name)?;
         let other = authorize_as.strip_prefix("a=").map(unescape).transpose()?;
-        // Nobody acts for somebody else.
+        // Acting as another user is not supported.
         let is_self = authorize_as.is_empty() || other.is_some_and(|other| other == user);
         let nonce_is_legal = !nonce.is_empty() && nonce.bytes().all(|byte| byte.is_ascii_graphic());
         if user.is_empty() || !is_self || !nonce_is_legal {
@@ -61,7 +61,7 @@ impl ClientFirst {
         Ok(Self { user, nonce: nonce.to_owned(), gs2_header, bare: bare.to_owned() })
     }
 
-    /// Goes on with the secret of the user, and a random text.
+    /// Continues with the user's secret and a random text for the nonce.
     pub(crate) fn challenge(self, secret: ScramSecret, random: &str) -> Challenge {
         let nonce = format!("{}{random}", self.nonce);
         let message = format!("r={nonce},s={},i={}", Base64::encode_string(&secret.salt), secret.iterations);
@@ -70,7 +70,7 @@ impl ClientFirst {
 }
 
 impl Challenge {
-    /// The server's first message.
+    /// Returns the server's first message.
     pub(crate) fn message(&self) -> Bytes {
         Bytes::copy_from_slice(self.message.as_bytes())
     }
@@ -94,7 +94,7 @@ impl Challenge {
     }
 }
 
-/// A name in which `,` and `=` are written as `=2C` and `=3D`.
+/// Decodes a name with `,` and `=` written as `=2C` and `=3D`.
 fn unescape(name: &str) -> Result<String, Failed> {
     let mut parts = name.split('=');
     let mut plain = parts.next().unwrap_or_default().to_owned();
@@ -124,7 +124,7 @@ mod tests {
                          p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ=";
 
     #[test]
-    fn the_conversation_of_rfc_7677() {
+    fn rfc_7677_example_succeeds() {
         let challenge = challenge();
         assert_eq!(
             &challenge.message()[..],
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn another_proof_nonce_or_binding_fails() {
+    fn altered_proof_nonce_or_binding_fails() {
         let challenge = challenge();
         for (from, to) in
             [("p=dH", "p=eH"), ("$k0", "$k1"), ("biws", "eSws"), ("c=biws,", ""), (",p=", ",q="), ("=", "")]
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn first_messages_that_are_not_served() {
+    fn unsupported_first_messages_are_rejected() {
         for message in [
             "",
             "n",

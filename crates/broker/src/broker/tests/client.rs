@@ -10,7 +10,7 @@ use tenbin_codec::{
     WriteBuffer,
 };
 
-/// A client of MQTT 5.0 that does what it is told.
+/// A blocking MQTT 5.0 client that sends exactly the packets that a test asks for.
 pub(super) struct TestClient {
     stream: TcpStream,
     decoder: Decoder,
@@ -36,14 +36,14 @@ impl TestClient {
         self.send_together([packet]);
     }
 
-    /// In one write.
+    /// Sends all packets in one write.
     pub(super) fn send_together(&mut self, packets: impl IntoIterator<Item = Packet>) {
         let mut out = WriteBuffer::new();
         packets.into_iter().for_each(|packet| packet.encode(ProtocolVersion::V5, &mut out));
         self.stream.write_all(&out.to_bytes()).unwrap();
     }
 
-    /// The next packet of a type; others are kept for later.
+    /// Returns the next packet of a type and sets others aside for later calls.
     pub(super) fn wait_for(&mut self, wanted: PacketType) -> Packet {
         if let Some(position) = self.aside.iter().position(|packet| packet.packet_type() == wanted) {
             return self.aside.remove(position).unwrap();
@@ -69,7 +69,7 @@ impl TestClient {
         }
     }
 
-    /// The messages that are there; an answer to a ping comes behind them.
+    /// Returns all messages received so far, up to the answer to a ping.
     pub(super) fn receive_all(&mut self) -> Vec<Publish> {
         self.settle();
         let mut messages = Vec::new();
@@ -116,7 +116,7 @@ impl TestClient {
         self.wait_for(PacketType::UnsubAck);
     }
 
-    /// Publishes one message to `work` and waits until its receivers have it in their queues.
+    /// Publishes one message to `work` and waits until it is in its receivers' queues.
     pub(super) fn publish(&mut self, qos: QoS, payload: usize, expiry: Option<u32>) {
         let id = PacketId::new(1).filter(|_| qos.is_acknowledged());
         let mut publish = Publish::new(TopicName::try_from("work").unwrap(), vec![b'x'; payload].into());
@@ -136,7 +136,7 @@ impl TestClient {
     }
 }
 
-/// Of a session that outlives its connection, or ends with it.
+/// Returns a CONNECT whose session outlives its connection if `lasts`, or else ends with it.
 pub(super) fn connect(client_id: &str, lasts: bool) -> Connect {
     let mut connect = Connect::new(ProtocolVersion::V5, Text::try_from(client_id).unwrap());
     connect.clean_start = !lasts;

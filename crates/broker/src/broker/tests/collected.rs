@@ -1,4 +1,4 @@
-//! What a publisher collects before it hands it over has a bound, though nobody takes it.
+//! Messages that a publisher collects before it hands them over are bounded even without a receiver.
 
 use std::time::Instant;
 
@@ -14,7 +14,7 @@ const GROUPS: usize = 3;
 const MESSAGES: usize = 3000;
 
 #[test]
-fn what_waits_with_groups_is_given_to_them_before_it_is_much() {
+fn messages_collected_for_share_groups_are_bounded() {
     for has_store in [false, true] {
         let runtime = Runtime::new().unwrap();
         let directory = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Clients that come over memory.
+//! Clients whose connection is in memory instead of a socket.
 
 use std::net::SocketAddr;
 
@@ -16,7 +16,7 @@ pub(super) async fn exchange(stream: &mut DuplexStream, packet: &[u8], answer: &
 }
 
 #[tokio::test]
-async fn a_client_that_comes_over_memory_is_served_like_every_other() {
+async fn in_memory_client_is_served_like_tcp_client() {
     let config = Config { listen: vec![([127, 0, 0, 1], 0).into()], ..Config::default() };
     let broker = Broker::builder().config(config).start().await.unwrap();
     let (mut stream, other_end) = duplex(1024);
@@ -31,7 +31,7 @@ async fn a_client_that_comes_over_memory_is_served_like_every_other() {
 }
 
 #[tokio::test]
-async fn without_a_listener_nobody_is_served() {
+async fn in_memory_client_is_closed_without_listener() {
     let config = Config { listen: Vec::new(), ..Config::default() };
     let broker = Broker::builder().config(config).start().await.unwrap();
     let (mut stream, other_end) = duplex(1024);

@@ -1,4 +1,4 @@
-//! Sessions whose end takes long. In tests every piece of it is a slice.
+//! Sessions that take long to end. In tests every step is a slice of its own.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -14,8 +14,8 @@ use super::client::PATIENCE;
 use super::in_memory::{PEER, exchange};
 use super::taken_over::{packet, until};
 use crate::auth::{Action, Authorizer, Decision, Principal};
+use crate::broker_state::BrokerState;
 use crate::registry::Client;
-use crate::shared::Shared;
 use crate::{Broker, Config};
 
 const SUBSCRIPTIONS: usize = 900;
@@ -26,7 +26,7 @@ async fn start() -> Broker {
     Broker::builder().config(config).start().await.unwrap()
 }
 
-/// A client of MQTT 3.1.1 with a clean session; it has its CONNACK.
+/// Connects an MQTT 3.1.1 client with a clean session and reads its CONNACK.
 async fn client(broker: &Broker, client_id: &str, will: Option<&str>) -> DuplexStream {
     let mut connect = Connect::new(ProtocolVersion::V311, Text::try_from(client_id).unwrap());
     connect.will = will.map(|topic| Will {
@@ -54,7 +54,7 @@ async fn send(stream: &mut DuplexStream, packet: &Packet) {
 
 async fn subscribe_to_many(stream: &mut DuplexStream) {
     send(stream, &subscribe_to_groups()).await;
-    // Type, two bytes of length, identifier, codes.
+    // Type, two bytes of length, identifier, Reason Codes.
     let mut suback = [0; 5 + SUBSCRIPTIONS];
     stream.read_exact(&mut suback).await.unwrap();
     assert!(suback[0] == 0x90 && suback[5..] == [1; SUBSCRIPTIONS]);
@@ -83,7 +83,7 @@ fn group_filter(number: usize) -> TopicFilter {
     TopicFilter::try_from(&format!("$share/g/{number}")[..]).unwrap()
 }
 
-/// Turns that another task gets until this is so.
+/// Counts how often another task runs until `is_so`.
 async fn turns_until(is_so: impl Fn() -> bool) -> usize {
     let mut turns = 0;
     while !is_so() {
@@ -94,7 +94,7 @@ async fn turns_until(is_so: impl Fn() -> bool) -> usize {
 }
 
 #[tokio::test]
-async fn others_run_while_many_subscriptions_end() {
+async fn other_tasks_run_while_many_subscriptions_end() {
     let broker = start().await;
     let mut leaver = client(&broker, "leaver", None).await;
     subscribe_to_many(&mut leaver).await;
@@ -105,7 +105,7 @@ async fn others_run_while_many_subscriptions_end() {
 }
 
 #[tokio::test]
-async fn others_run_between_wills() {
+async fn other_tasks_run_between_wills() {
     let broker = start().await;
     let mut mortals = Vec::new();
     for number in 0..WILLS {
@@ -117,14 +117,15 @@ async fn others_run_between_wills() {
 }
 
 #[tokio::test]
-async fn will_and_subscriptions_are_over_when_client_is_back() {
+async fn returning_client_finds_its_old_session_ended() {
     let broker = start().await;
     let mut watcher = client(&broker, "watcher", None).await;
     send(&mut watcher, &subscribe_to("will")).await;
     watcher.read_exact(&mut [0; 5]).await.unwrap();
     let mut leaver = client(&broker, "leaver", Some("will")).await;
     subscribe_to_many(&mut leaver).await;
-    // Another connection takes over, with the end of the first one under way, and a third one takes over from it.
+    // A second connection takes over while the session of the first still ends; then a third takes over from the
+    // second.
     drop(leaver);
     let mut back = client(&broker, "leaver", None).await;
     assert_eq!((broker.metrics().subscriptions, broker.sessions()), (1, 2));
@@ -147,8 +148,7 @@ fn subscribe_to(filter: &str) -> Packet {
     })
 }
 
-/// A client of MQTT 5.0 whose session, and the Will `will`, wait for a day; it has its CONNACK, which says whether its session
-/// was there.
+/// Connects an MQTT 5.0 client whose session and Will last a day. Returns Session Present of its CONNACK too.
 async fn lasting_client(broker: &Broker, client_id: &str, delay: Option<u32>) -> (DuplexStream, bool) {
     let mut stream = lasting_client_comes(broker, client_id, delay).await;
     let connack = tokio::time::timeout(PATIENCE, packet(&mut stream)).await;
@@ -185,13 +185,13 @@ fn session(broker: &Broker, client_id: &'static str) -> Arc<Client> {
     broker.shared.registry.find(&Text::from_static(client_id)).unwrap()
 }
 
-/// Until no connection has this session.
+/// Waits until the session has no connection.
 async fn until_away(client: &Client) {
     until(|| client.outbox.sample().is_none()).await;
 }
 
 #[tokio::test]
-async fn client_that_comes_back_overtakes_queued_ends() {
+async fn returning_client_overtakes_queued_session_ends() {
     let mut broker = start().await;
     broker._long_ends.shutdown().await;
     let _nobody_works = broker.shared.long_ends.open();
@@ -204,7 +204,7 @@ async fn client_that_comes_back_overtakes_queued_ends() {
     let (client, was_there) = lasting_client(&broker, "client", None).await;
     assert!(was_there, "it was back in time");
     exchange(&mut watcher, &[0xC0, 0], &[0xD0, 0]).await;
-    // A Will without a delay is due whoever comes back.
+    // A Will without a delay is published even if the client reconnects.
     drop(client);
     let (_client, was_there) = lasting_client(&broker, "client", None).await;
     assert!(was_there);
@@ -212,7 +212,7 @@ async fn client_that_comes_back_overtakes_queued_ends() {
 }
 
 #[tokio::test]
-async fn client_is_back_in_time_if_its_connect_came_in_time() {
+async fn connect_before_expiry_resumes_session() {
     let broker = start().await;
     let mut watcher = client(&broker, "watcher", None).await;
     send(&mut watcher, &subscribe_to("will")).await;
@@ -235,7 +235,7 @@ async fn client_is_back_in_time_if_its_connect_came_in_time() {
 }
 
 #[tokio::test]
-async fn disconnect_is_kept_while_ends_wait() {
+async fn disconnect_is_stored_while_session_ends_are_queued() {
     let directory = tempfile::tempdir().unwrap();
     let config = Config { listen: vec![([127, 0, 0, 1], 0).into()], ..Config::default() };
     let mut broker = Broker::builder().config(config).store(directory.path()).start().await.unwrap();
@@ -259,7 +259,7 @@ async fn disconnect_is_kept_while_ends_wait() {
 }
 
 #[tokio::test]
-async fn share_member_that_left_gets_nothing_while_ends_wait() {
+async fn departed_member_gets_nothing_while_its_end_is_queued() {
     let mut broker = start().await;
     broker._long_ends.shutdown().await;
     let _nobody_works = broker.shared.long_ends.open();
@@ -281,7 +281,7 @@ async fn share_member_that_left_gets_nothing_while_ends_wait() {
 }
 
 #[tokio::test]
-async fn others_run_while_sessions_without_subscriptions_expire() {
+async fn other_tasks_run_while_plain_sessions_expire() {
     let broker = start().await;
     let now = Instant::now();
     for number in 0..WILLS {
@@ -298,7 +298,7 @@ async fn others_run_while_sessions_without_subscriptions_expire() {
 }
 
 #[tokio::test]
-async fn others_run_while_a_packet_of_many_filters_is_applied() {
+async fn other_tasks_run_while_many_filters_are_applied() {
     let broker = start().await;
     let mut client = client(&broker, "client", None).await;
     send(&mut client, &subscribe_to_groups()).await;
@@ -309,7 +309,7 @@ async fn others_run_while_a_packet_of_many_filters_is_applied() {
     let filters = (0..SUBSCRIPTIONS).map(group_filter).collect();
     let unsubscribe = Unsubscribe { packet_id: PacketId::new(2).unwrap(), user_properties: Vec::new(), filters };
     send(&mut client, &Packet::Unsubscribe(unsubscribe)).await;
-    // What comes behind it waits for its end.
+    // A packet behind it waits until it is applied.
     send(&mut client, &subscribe_to("t")).await;
     let turns = turns_until(|| broker.metrics().subscriptions < 2).await;
     assert!(turns > SUBSCRIPTIONS / 100, "UNSUBSCRIBE took {turns} turns");
@@ -317,10 +317,10 @@ async fn others_run_while_a_packet_of_many_filters_is_applied() {
     assert_eq!(packet(&mut client).await, (9, vec![0, 1, 0]));
 }
 
-/// Allows everything, and counts the questions that were asked with the index locked.
+/// Allows everything, and counts the calls that were made with the index locked.
 #[derive(Default)]
 struct Questions {
-    shared: OnceLock<Arc<Shared>>,
+    shared: OnceLock<Arc<BrokerState>>,
     asked: AtomicUsize,
     under_lock: AtomicUsize,
 }
@@ -336,7 +336,7 @@ impl Authorizer for Arc<Questions> {
 }
 
 #[tokio::test]
-async fn authorizer_is_asked_without_the_lock_of_the_index() {
+async fn authorizer_is_called_without_index_lock() {
     let questions = Arc::<Questions>::default();
     let config = Config { listen: vec![([127, 0, 0, 1], 0).into()], ..Config::default() };
     let broker = Broker::builder().config(config).authorizer(Arc::clone(&questions)).start().await.unwrap();

@@ -1,4 +1,4 @@
-//! What the balancer counts as outstanding is what a member has, however its messages end.
+//! The balancer's outstanding counts match the members' messages, whichever way the messages end.
 
 use std::net::SocketAddr;
 use std::num::{NonZeroU16, NonZeroU32};
@@ -16,7 +16,7 @@ const ALL: [QoS; 3] = [QoS::AtMostOnce, QoS::AtLeastOnce, QoS::ExactlyOnce];
 const WORK: &str = "$share/group/work";
 
 #[test]
-fn acknowledgements_and_writes_bring_it_to_nothing() {
+fn acknowledgements_and_writes_end_outstanding() {
     for granted in ALL {
         let bench = Bench::new();
         let mut member = bench.member("member", true, granted);
@@ -35,7 +35,7 @@ fn acknowledgements_and_writes_bring_it_to_nothing() {
 }
 
 #[test]
-fn what_is_acknowledged_together_shares_the_time() {
+fn messages_acknowledged_together_share_processing_time() {
     let bench = Bench::new();
     let mut member = bench.member("member", true, QoS::AtLeastOnce);
     let mut publisher = bench.publisher();
@@ -45,13 +45,13 @@ fn what_is_acknowledged_together_shares_the_time() {
     let acks = messages.iter().map(|message| Packet::PubAck(Ack::new(message.packet_id.unwrap(), ReasonCode::Success)));
     member.send_together(acks);
     bench.assert_outstanding("member", 0);
-    // One by one all but the first would seem to have taken no time.
+    // Measured one by one, all but the first would take no time.
     let speed = bench.load("member").learned_speed();
     assert!(speed >= Some(Duration::from_millis(5)), "{speed:?} for each of ten in 50 ms or more");
 }
 
 #[test]
-fn a_refusal_ends_a_message_too() {
+fn refused_messages_are_not_outstanding() {
     let bench = Bench::new();
     let mut member = bench.member("member", true, QoS::ExactlyOnce);
     let mut publisher = bench.publisher();
@@ -67,10 +67,10 @@ fn a_refusal_ends_a_message_too() {
 }
 
 #[test]
-fn a_dead_member_leaves_its_messages_to_another_and_is_left_with_none() {
+fn redelivery_from_dead_member_moves_outstanding() {
     for (lasts, qos) in [true, false].into_iter().flat_map(|lasts| ALL.map(|qos| (lasts, qos))) {
         let bench = Bench::new();
-        // Takes one at a time, the rest waits in its queue.
+        // Takes one message at a time; the rest stay in its queue.
         let mut dies = bench.connect(Connect { properties: one_at_a_time(lasts), ..connect("dies", lasts) });
         dies.subscribe(WORK, QoS::ExactlyOnce);
         let mut publisher = bench.publisher();
@@ -80,7 +80,7 @@ fn a_dead_member_leaves_its_messages_to_another_and_is_left_with_none() {
         assert_outstanding(&load, if qos.is_acknowledged() { 10 } else { 0 });
         let mut other = bench.member("other", true, QoS::ExactlyOnce);
         drop(dies);
-        // QoS 2 that was sent stays with the session, if that goes on.
+        // A sent QoS 2 message stays with its session if the session lasts.
         let stays = u64::from(qos == QoS::ExactlyOnce && lasts);
         let goes = if qos.is_acknowledged() { 10 - u64::from(qos == QoS::ExactlyOnce) } else { 0 };
         assert_outstanding(&load, stays);
@@ -101,7 +101,7 @@ fn a_dead_member_leaves_its_messages_to_another_and_is_left_with_none() {
 }
 
 #[test]
-fn a_qos_2_message_between_pubrec_and_pubcomp_ends_with_the_next_connection() {
+fn qos_2_awaiting_pubcomp_completes_on_next_connection() {
     for clean_start in [false, true] {
         let bench = Bench::new();
         let mut member = bench.member("member", true, QoS::ExactlyOnce);
@@ -112,7 +112,7 @@ fn a_qos_2_message_between_pubrec_and_pubcomp_ends_with_the_next_connection() {
         member.wait_for(PacketType::PubRel);
         bench.assert_outstanding("member", 1);
         let load = bench.load("member");
-        // A takeover.
+        // Takes the session over.
         let mut again = bench.connect(Connect { clean_start, ..connect("member", true) });
         if clean_start {
             assert_outstanding(&load, 0);
@@ -126,7 +126,7 @@ fn a_qos_2_message_between_pubrec_and_pubcomp_ends_with_the_next_connection() {
 }
 
 #[test]
-fn takeovers_under_load_leave_nothing_behind() {
+fn takeovers_under_load_leave_nothing_outstanding() {
     let bench = Bench::new();
     let mut other = bench.member("other", true, QoS::ExactlyOnce);
     let mut publisher = bench.publisher();
@@ -146,7 +146,7 @@ fn takeovers_under_load_leave_nothing_behind() {
 }
 
 #[test]
-fn what_expires_is_no_longer_outstanding() {
+fn expired_messages_are_not_outstanding() {
     let bench = Bench::new();
     let mut member = bench.connect(Connect { properties: one_at_a_time(true), ..connect("member", true) });
     member.subscribe(WORK, QoS::AtLeastOnce);
@@ -162,7 +162,7 @@ fn what_expires_is_no_longer_outstanding() {
 }
 
 #[test]
-fn what_a_full_queue_drops_expired_or_not_is_no_longer_outstanding() {
+fn messages_dropped_at_full_queue_are_not_outstanding() {
     let bench = Bench::with("[queue]\nmessages_maximum = 4");
     let mut member = bench.connect(Connect { properties: one_at_a_time(true), ..connect("member", true) });
     member.subscribe(WORK, QoS::AtLeastOnce);
@@ -170,7 +170,7 @@ fn what_a_full_queue_drops_expired_or_not_is_no_longer_outstanding() {
     publisher.publish(QoS::AtLeastOnce, 100, None);
     let first = member.receive();
     (0..4).for_each(|_| publisher.publish(QoS::AtLeastOnce, 100, Some(1)));
-    // A fifth and sixth wait with the group, which books them on nobody.
+    // The fifth and sixth stay in the group backlog, which counts for no member.
     (0..2).for_each(|_| publisher.publish(QoS::AtLeastOnce, 100, None));
     bench.assert_outstanding("member", 5);
     std::thread::sleep(Duration::from_millis(1100));
@@ -186,7 +186,7 @@ fn what_a_full_queue_drops_expired_or_not_is_no_longer_outstanding() {
 }
 
 #[test]
-fn what_is_too_large_for_the_only_member_is_no_longer_outstanding() {
+fn dropped_oversized_messages_are_not_outstanding() {
     let bench = Bench::new();
     let mut small = connect("small", true);
     small.properties.maximum_packet_size = NonZeroU32::new(100);
@@ -199,7 +199,7 @@ fn what_is_too_large_for_the_only_member_is_no_longer_outstanding() {
 }
 
 #[test]
-fn who_leaves_the_group_still_ends_what_it_has() {
+fn unsubscribed_member_completes_its_messages() {
     let bench = Bench::new();
     let mut member = bench.connect(Connect { properties: one_at_a_time(true), ..connect("member", true) });
     member.subscribe(WORK, QoS::AtLeastOnce);
@@ -215,7 +215,7 @@ fn who_leaves_the_group_still_ends_what_it_has() {
 }
 
 #[test]
-fn who_does_not_read_has_it_all_outstanding_until_the_end() {
+fn unread_messages_are_outstanding_until_disconnect() {
     let bench = Bench::new();
     let member = bench.member("member", true, QoS::AtMostOnce);
     let mut publisher = bench.publisher();
@@ -233,7 +233,7 @@ fn who_does_not_read_has_it_all_outstanding_until_the_end() {
 }
 
 #[test]
-fn what_a_slow_reader_takes_is_no_longer_outstanding() {
+fn messages_read_slowly_are_not_outstanding() {
     let bench = Bench::new();
     let mut member = bench.member("member", true, QoS::AtMostOnce);
     let mut publisher = bench.publisher();
@@ -243,7 +243,7 @@ fn what_a_slow_reader_takes_is_no_longer_outstanding() {
 }
 
 #[test]
-fn what_a_draining_member_hands_over_is_outstanding_with_another() {
+fn redelivery_from_draining_member_moves_outstanding() {
     let bench = Bench::new();
     let mut drains = bench.connect(Connect { properties: one_at_a_time(true), ..connect("drains", true) });
     drains.subscribe(WORK, QoS::ExactlyOnce);
@@ -262,7 +262,7 @@ fn what_a_draining_member_hands_over_is_outstanding_with_another() {
 }
 
 #[test]
-fn what_is_taken_back_from_a_member_that_takes_no_more_is_outstanding_with_another() {
+fn redelivery_from_stuck_member_moves_outstanding() {
     let bench = Bench::new();
     let mut stuck = bench.connect(Connect { properties: one_at_a_time(true), ..connect("stuck", true) });
     stuck.subscribe(WORK, QoS::ExactlyOnce);
@@ -280,7 +280,7 @@ fn what_is_taken_back_from_a_member_that_takes_no_more_is_outstanding_with_anoth
 }
 
 #[test]
-fn a_session_that_ends_in_order_leaves_nothing() {
+fn normal_disconnect_ends_outstanding() {
     let bench = Bench::new();
     let mut member = bench.member("member", false, QoS::ExactlyOnce);
     let mut publisher = bench.publisher();
@@ -292,7 +292,7 @@ fn a_session_that_ends_in_order_leaves_nothing() {
     assert_outstanding(&load, 0);
 }
 
-/// A broker of one test.
+/// A broker for one test.
 struct Bench {
     broker: Broker,
     _runtime: Runtime,
@@ -344,7 +344,7 @@ impl Bench {
     }
 }
 
-/// Waits until so many messages are outstanding, and checks that bytes are if messages are.
+/// Waits until `messages` are outstanding, and checks that the outstanding bytes agree.
 #[track_caller]
 fn assert_outstanding(load: &MemberLoad, messages: u64) {
     let until = Instant::now() + PATIENCE;
@@ -363,7 +363,7 @@ fn messages(client: &mut TestClient, count: usize) -> Vec<Publish> {
     (0..count).map(|_| client.receive()).collect()
 }
 
-/// Acknowledges whatever is there, to the end.
+/// Receives and acknowledges messages until none arrive.
 fn finish(client: &mut TestClient) {
     loop {
         let messages = client.receive_all();

@@ -1,4 +1,4 @@
-//! Memory of clients that come from different addresses.
+//! Memory limits of clients with different addresses.
 
 use std::collections::HashSet;
 use std::net::{IpAddr, SocketAddr};
@@ -18,9 +18,9 @@ use crate::{Broker, Config};
 
 const FIRST: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 1));
 const SECOND: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 2));
-/// As small as packets without a charge.
+/// Packets so small that they are not charged.
 const SMALL_PACKETS: &str = "[connections]\npacket_bytes_maximum = 16384\nconnect_packet_bytes_maximum = 16384";
-/// Length of the part of a packet that goes first.
+/// Length of the first part of a packet.
 const BEGINNING: usize = 20_000;
 
 async fn start(config: &str, directory: Option<&Path>) -> Broker {
@@ -45,7 +45,7 @@ async fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     assert!(tokio::time::timeout(PATIENCE, wait).await.is_ok(), "{what}: not in time");
 }
 
-/// A client of MQTT 5.0 over memory.
+/// MQTT 5.0 client over an in-memory stream.
 struct Remote {
     stream: DuplexStream,
     decoder: Decoder,
@@ -59,7 +59,7 @@ impl Remote {
         Self { stream, decoder: Decoder::client(ProtocolVersion::V5, u32::MAX), input: BytesMut::new() }
     }
 
-    /// Keep Alive is 0.
+    /// Connects with Keep Alive 0.
     async fn connect(broker: &Broker, address: IpAddr, client_id: &str, lasts: bool) -> Result<Self, ReasonCode> {
         let mut client = Self::open(broker, address);
         client.send(Packet::Connect(Box::new(Connect { keep_alive: 0, ..connect(client_id, lasts) }))).await;
@@ -76,7 +76,7 @@ impl Remote {
         self.stream.write_all(&out.to_bytes()).await.unwrap();
     }
 
-    /// The beginning of a packet of this type and length.
+    /// Sends the beginning of a packet of this type and length.
     async fn send_beginning(&mut self, packet_type: u8, length: [u8; 3], body: &[u8]) {
         self.stream.write_all(&[packet_type]).await.unwrap();
         self.stream.write_all(&length).await.unwrap();
@@ -129,7 +129,7 @@ impl Remote {
 }
 
 #[tokio::test]
-async fn half_packet_of_a_client_that_does_not_read_ends() {
+async fn partial_packet_of_blocked_client_times_out() {
     let broker = start("[connections]\npacket_timeout_ms = 500", None).await;
     let mut stuck = Remote::connect(&broker, FIRST, "stuck", false).await.unwrap();
     assert_eq!(stuck.subscribe(&["t".to_owned()]).await, [ReasonCode::GrantedQoS1]);
@@ -164,7 +164,7 @@ async fn cached_routes_leave_room_for_subscriptions() {
 }
 
 #[tokio::test]
-async fn owner_with_many_sessions_leaves_room_for_others() {
+async fn many_sessions_of_one_owner_leave_room_for_others() {
     let config = format!("[limits]\nbytes_maximum = 1048576\naddress_bytes_maximum = 65536\n{SMALL_PACKETS}");
     let broker = start(&config, None).await;
     let mut reasons = HashSet::new();
@@ -177,7 +177,7 @@ async fn owner_with_many_sessions_leaves_room_for_others() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn share_group_of_one_owner_leaves_room_for_others() {
+async fn group_backlog_of_one_owner_leaves_room_for_others() {
     let directory = tempfile::tempdir().unwrap();
     let config = format!("[limits]\nbytes_maximum = 131072\naddress_bytes_maximum = 32768\n{SMALL_PACKETS}");
     let broker = start(&config, Some(directory.path())).await;
@@ -200,13 +200,13 @@ async fn share_group_of_one_owner_leaves_room_for_others() {
 }
 
 #[tokio::test]
-async fn half_connects_are_charged_to_their_address() {
+async fn partial_connects_are_charged_to_their_address() {
     let broker = start("[limits]\naddress_bytes_maximum = 16777216", None).await;
     let mut strangers = Vec::new();
     for _ in 0..10 {
-        let mut stranger = Remote::open(&broker, FIRST);
-        stranger.send_beginning(0x10, [0x90, 0xA1, 0x0F], b"\0\x04MQTT\x05\0\0\0").await;
-        strangers.push(stranger);
+        let mut client = Remote::open(&broker, FIRST);
+        client.send_beginning(0x10, [0x90, 0xA1, 0x0F], b"\0\x04MQTT\x05\0\0\0").await;
+        strangers.push(client);
     }
     wait_until("a charge for each", || bytes_of(&broker, Kind::Input) > 10 * 250_000).await;
     assert_eq!(broker.shared.memory.account(Owner::Address(FIRST)).bytes(), bytes_of(&broker, Kind::Input));

@@ -1,4 +1,4 @@
-//! Changes of the rules that find a session's lease taken.
+//! Rule changes while a session's lease is held.
 
 use std::time::{Duration, Instant};
 
@@ -12,8 +12,9 @@ use crate::registry::Lease;
 use crate::slices::Pace;
 use crate::{Broker, Config, lifecycle};
 
-/// A broker that lets everybody in, with a session that is away and has one subscription; and a configuration that lets only
-/// users in.
+/// Starts a broker that admits all clients, with a disconnected session that has one subscription.
+///
+/// Also returns a configuration that admits only users.
 async fn broker_and_closed(files: &std::path::Path) -> (Broker, Config) {
     let path = files.join("passwords");
     PasswordFile::set(&path, "alice", &Secrets::new(b"wonderland", false).unwrap()).unwrap();
@@ -29,7 +30,7 @@ async fn broker_and_closed(files: &std::path::Path) -> (Broker, Config) {
     (broker, config(&format!("password_file = {path:?}")))
 }
 
-/// The session's lease, once its connection has given it back.
+/// Returns the session's lease, once its connection has released it.
 async fn lease(broker: &Broker) -> Lease {
     let until = Instant::now() + PATIENCE;
     loop {
@@ -42,13 +43,13 @@ async fn lease(broker: &Broker) -> Lease {
     }
 }
 
-/// Subscriptions that the router does not know, since the session's user may not come in any more.
+/// Number of subscriptions that the router does not have because the session's user may no longer connect.
 async fn suspended(broker: &Broker) -> usize {
     lease(broker).await.state.suspended.len()
 }
 
 #[tokio::test]
-async fn reload_during_a_visit_of_the_expiry_queue_is_taken_over() {
+async fn reload_during_expiry_visit_takes_effect() {
     let files = tempfile::tempdir().unwrap();
     let (broker, closed) = broker_and_closed(files.path()).await;
     let lease = lease(&broker).await;
@@ -58,14 +59,14 @@ async fn reload_during_a_visit_of_the_expiry_queue_is_taken_over() {
 }
 
 #[tokio::test]
-async fn lease_of_a_refused_connection_keeps_the_session_suspended() {
+async fn session_stays_suspended_after_refused_connection() {
     let files = tempfile::tempdir().unwrap();
     let (broker, closed) = broker_and_closed(files.path()).await;
     let taken = lease(&broker).await;
     broker.reload(&closed).unwrap();
     lifecycle::give_back(&broker.shared, taken, Instant::now()).await;
     assert_eq!(suspended(&broker).await, 1);
-    // And when nothing has changed since.
+    // Also if the rules have not changed again.
     let taken = lease(&broker).await;
     lifecycle::give_back(&broker.shared, taken, Instant::now()).await;
     assert_eq!(suspended(&broker).await, 1);

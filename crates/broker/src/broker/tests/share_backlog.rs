@@ -1,4 +1,4 @@
-//! What a share group has on disk and not in memory goes to the members to whom it would have gone at once.
+//! Messages of a share group's on-disk backlog go to the same members as messages that are sent at once.
 
 use std::collections::{HashMap, HashSet};
 use std::num::NonZeroU64;
@@ -17,18 +17,17 @@ use crate::{Broker, Config};
 
 const MEMBERS: [&str; 2] = ["one", "other"];
 const WORK: &str = "$share/group/work/+";
-/// Each name is a topic's, and its publisher's. So many that not all go to one member, whatever the key is that they are hashed
-/// with.
+/// Each name is a topic and its publisher. Enough names that both members get some with any random hash key.
 const NAMES: usize = 50;
-/// Each has two in a row.
+/// Each name has two consecutive messages.
 const MESSAGES: usize = 300;
 
-/// By key, and by a policy that minds who publishes.
+/// An ordering key, and a policy that depends on the publisher.
 const RULES: [&str; 2] =
     ["[[share]]\nkey = \"topic\"\npolicy = \"round_robin\"", "[[share]]\npolicy = \"hash_client_id\""];
 
 #[test]
-fn what_belongs_together_goes_to_one_member_in_order() {
+fn keyed_messages_reach_one_member_in_order() {
     for rules in RULES {
         let directory = tempfile::tempdir().unwrap();
         let bench = Bench::start(rules, directory.path());
@@ -39,7 +38,7 @@ fn what_belongs_together_goes_to_one_member_in_order() {
 }
 
 #[test]
-fn what_belongs_together_goes_to_one_member_in_order_also_where_some_of_it_is_older_than_the_broker() {
+fn keyed_messages_keep_member_and_order_across_restart() {
     for rules in RULES {
         let directory = tempfile::tempdir().unwrap();
         let bench = Bench::start(rules, directory.path());
@@ -53,7 +52,7 @@ fn what_belongs_together_goes_to_one_member_in_order_also_where_some_of_it_is_ol
 }
 
 #[test]
-fn a_start_writes_nothing_of_groups_that_are_known() {
+fn restart_writes_no_records_for_known_groups() {
     let directory = tempfile::tempdir().unwrap();
     let bench = Bench::start("", directory.path());
     bench.begin_sessions();
@@ -64,7 +63,7 @@ fn a_start_writes_nothing_of_groups_that_are_known() {
     let group = bench.broker.shared.router.queue_of_group(NonZeroU64::MIN).unwrap();
     bench.publish(0..1);
     bench.stop();
-    // It is the same one, and still there.
+    // The group has the same queue with its message.
     let bench = Bench::start("", directory.path());
     assert_eq!(bench.broker.shared.router.queue_of_group(NonZeroU64::MIN).unwrap().id(), group.id());
     bench.assert_taken(1);
@@ -92,7 +91,7 @@ impl Bench {
         self.broker.shared.registry.find(&Text::try_from(name).unwrap()).expect("a session")
     }
 
-    /// Of members who are away.
+    /// Begins disconnected sessions of both members.
     fn begin_sessions(&self) {
         for name in MEMBERS {
             let mut member = TestClient::connect(self.broker.addresses()[0], connect(name, true));
@@ -133,7 +132,8 @@ impl Bench {
         assert!(of.len() == NAMES && of.values().all(|members| members.len() == 1), "{of:?}");
     }
 
-    /// Both members come at the same moment, and take everything without an answer: so many messages. Who has which.
+    /// Connects both members at the same moment and takes `messages` without acknowledging. Returns each member's
+    /// messages.
     fn assert_taken(&self, messages: usize) -> [Vec<usize>; 2] {
         let members = MEMBERS.map(|name| self.client(name));
         members.iter().for_each(|member| member.outbox.attach(u32::MAX, None));

@@ -1,4 +1,4 @@
-//! A client that comes twice at once.
+//! Two simultaneous connections of one client.
 
 use std::num::NonZeroU32;
 use std::sync::mpsc;
@@ -12,7 +12,7 @@ use super::in_memory::{PEER, exchange};
 use crate::durable::{PageOf, QueueId, Sequence};
 use crate::{Broker, Config};
 
-/// One whose session lasts has said that it comes.
+/// Sends the CONNECT of a client with a lasting session.
 async fn comes(broker: &Broker, maximum_packet_size: Option<NonZeroU32>) -> DuplexStream {
     let (mut stream, other_end) = duplex(4096);
     broker.serve(other_end, PEER);
@@ -29,7 +29,7 @@ async fn comes(broker: &Broker, maximum_packet_size: Option<NonZeroU32>) -> Dupl
     stream
 }
 
-/// Packet type, and what is behind the length.
+/// Reads a packet: its type, and its bytes after the length.
 pub(super) async fn packet(stream: &mut DuplexStream) -> (u8, Vec<u8>) {
     let first = stream.read_u8().await.unwrap();
     let (mut length, mut shift) = (0, 0);
@@ -46,7 +46,7 @@ pub(super) async fn packet(stream: &mut DuplexStream) -> (u8, Vec<u8>) {
     (first >> 4, body)
 }
 
-/// Lets the other tasks go on until this is so.
+/// Lets other tasks run until `is_so`.
 pub(super) async fn until(is_so: impl Fn() -> bool) {
     let end = Instant::now() + PATIENCE;
     while !is_so() {
@@ -56,7 +56,7 @@ pub(super) async fn until(is_so: impl Fn() -> bool) {
 }
 
 #[tokio::test]
-async fn what_is_too_large_to_be_sent_again_is_over_though_the_connection_is_taken_over_as_it_begins() {
+async fn oversized_resend_is_dropped_despite_early_takeover() {
     let directory = tempfile::tempdir().unwrap();
     let config = Config { listen: vec![([127, 0, 0, 1], 0).into()], ..Config::default() };
     let broker = Broker::builder().config(config).store(directory.path()).start().await.unwrap();
@@ -75,7 +75,7 @@ async fn what_is_too_large_to_be_sent_again_is_over_though_the_connection_is_tak
     let is_attached = || session.outbox.sample().is_some();
     until(|| broker.connections() == 1 && !is_attached()).await;
     exchange(&mut publisher, b"\x32\x06\0\x01t\0\x02x", &[0x40, 2, 0, 2]).await;
-    // Nothing is read until what this returns is dropped.
+    // Blocks the reading thread until the returned sender is dropped.
     let hold_up = || {
         let (reading, held_up) = mpsc::sync_channel::<()>(0);
         durable.read_for(
@@ -86,7 +86,7 @@ async fn what_is_too_large_to_be_sent_again_is_over_though_the_connection_is_tak
         );
         reading
     };
-    // The second connection comes while the first waits for its page, and has what was under way.
+    // The second connection arrives while the first waits for its page and holds the in-flight messages.
     let before_under_way = hold_up();
     let small = NonZeroU32::new(100);
     let mut first = comes(&broker, small).await;

@@ -1,4 +1,4 @@
-//! Wills that are on disk.
+//! Wills in the store.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ fn runtime() -> Runtime {
     runtime::Builder::new_current_thread().enable_all().build().unwrap()
 }
 
-/// A broker that does nothing but serve: nobody forgets what was published.
+/// Starts a broker without background tasks: published Wills stay in the store until a flush.
 async fn start(directory: &Path) -> Broker {
     let config = Config { listen: vec![([127, 0, 0, 1], 0).into()], ..Config::default() };
     let mut broker = Broker::builder().config(config).store(directory).start().await.unwrap();
@@ -28,7 +28,7 @@ async fn start(directory: &Path) -> Broker {
     broker
 }
 
-/// A client whose session lasts.
+/// Connects a client with a lasting session.
 async fn heir(broker: &Broker, connack: &[u8]) -> DuplexStream {
     let (mut stream, other_end) = duplex(1024);
     broker.serve(other_end, PEER);
@@ -36,7 +36,7 @@ async fn heir(broker: &Broker, connack: &[u8]) -> DuplexStream {
     stream
 }
 
-/// One whose session does not, with a Will of QoS 1.
+/// Connects a client with a clean session and a Will of QoS 1.
 async fn mortal(broker: &Broker, payload: u8) -> DuplexStream {
     let (mut stream, other_end) = duplex(1024);
     broker.serve(other_end, PEER);
@@ -46,7 +46,7 @@ async fn mortal(broker: &Broker, payload: u8) -> DuplexStream {
     stream
 }
 
-/// Ends a connection, and waits until that is done.
+/// Ends a connection and waits for its end.
 async fn cut(broker: &Broker, stream: DuplexStream) {
     let connections = broker.connections();
     drop(stream);
@@ -56,12 +56,12 @@ async fn cut(broker: &Broker, stream: DuplexStream) {
 }
 
 #[test]
-fn a_will_is_on_disk_until_what_was_published_is() {
+fn will_stays_on_disk_until_its_message_is_durable() {
     let directory = tempfile::tempdir().unwrap();
     runtime().block_on(async {
         let broker = start(directory.path()).await;
         let durable = broker.shared.durable.clone().unwrap();
-        // Where nobody keeps it, there is nothing to wait for.
+        // Without a receiver that stores it, the Will waits for no commit.
         let stream = mortal(&broker, b'0').await;
         assert_eq!(durable.wills_on_disk(), 1);
         cut(&broker, stream).await;
@@ -80,7 +80,7 @@ fn a_will_is_on_disk_until_what_was_published_is() {
 }
 
 #[test]
-fn a_will_that_was_published_as_the_run_ended_comes_before_the_one_of_the_next_connection() {
+fn published_will_precedes_next_will_after_restart() {
     let directory = tempfile::tempdir().unwrap();
     runtime().block_on(async {
         let broker = start(directory.path()).await;
@@ -105,13 +105,13 @@ fn a_will_that_was_published_as_the_run_ended_comes_before_the_one_of_the_next_c
     });
 }
 
-/// A CONNECT that is refused takes the record of the Will that waits for its delay, and the delay ends meanwhile.
+/// A refused CONNECT has removed the stored delayed Will, whose delay ends meanwhile.
 #[test]
-fn will_of_a_session_is_on_disk_again_when_a_connection_to_it_is_refused() {
+fn will_is_stored_again_after_refused_connect() {
     let directory = tempfile::tempdir().unwrap();
     runtime().block_on(async {
         let mut broker = start(directory.path()).await;
-        broker._long_ends.abort_all(); // nobody publishes it
+        broker._long_ends.abort_all(); // no task publishes it
         let (shared, now) = (Arc::clone(&broker.shared), Instant::now());
         let durable = shared.durable.clone().unwrap();
         let (mut stream, other_end) = duplex(1024);

@@ -8,11 +8,13 @@ use tenbin_store::state::{FORMAT_VERSION, Snapshot, Table};
 use super::records::{Entry, Numbers, decode};
 use super::{Found, InspectionError};
 
-/// Reads all of a data directory, and says in lines what is there and what is wrong with it: every record of the tables is
-/// taken apart, every record of the log has its checksum looked at. Of messages, it is not looked at what their bodies say.
+/// Checks a data directory, and writes its contents and problems in lines.
+///
+/// Decodes every record of the state, and verifies the checksum of every record of the log. Bodies of messages are not
+/// decoded.
 ///
 /// # Errors
-/// It cannot be looked at, or `out` takes nothing.
+/// The directory cannot be opened, or `out` cannot be written.
 pub fn check(directory: &Path, out: &mut dyn Write) -> Result<Found, InspectionError> {
     let locked = LockedDirectory::open_to_read(directory)?;
     let mut checking = Checking { out, found: Found::default(), numbers: None };
@@ -39,7 +41,7 @@ pub fn check(directory: &Path, out: &mut dyn Write) -> Result<Found, InspectionE
 struct Checking<'a> {
     out: &'a mut dyn Write,
     found: Found,
-    /// `None`: they are not known, for want of a state.
+    /// `None`: unknown, since the state cannot be read.
     numbers: Option<Numbers>,
 }
 
@@ -70,7 +72,7 @@ impl Checking<'_> {
         Ok(())
     }
 
-    /// How many there are of each kind.
+    /// Checks all tables. Returns the number of records of each kind.
     fn tables(&mut self, state: &Snapshot) -> io::Result<[u64; 6]> {
         let mut counts = [0; 6];
         let mut of_nobody = 0_u64;
@@ -123,13 +125,13 @@ impl Checking<'_> {
         }
     }
 
-    /// `is_whole_log`: what is not whole in it was never confirmed, or the log would say so.
+    /// `is_whole_log`: the log is fine as a whole, so that an incomplete write in this segment was never confirmed.
     fn segment(&mut self, segment: &CheckedSegment, is_whole_log: bool) -> io::Result<()> {
         let CheckedSegment { version, records, end, problem, behind, .. } = segment;
         let path = segment.path.display();
         match (problem, version) {
             (Some(problem), Some(_)) => return self.unreadable(format_args!("{path}: offset 0: {problem}")),
-            // Whether that is needed, the verdict says.
+            // The verdict says whether the log needs this segment.
             (Some(problem), None) => return writeln!(self.out, "{path}: offset 0: {problem}"),
             (None, version) => {
                 let version = version.unwrap_or_default();
@@ -142,7 +144,7 @@ impl Checking<'_> {
                 "note: {path}: offset {end}: {bytes} bytes of a write that was not wholly written, and {records} records \
                  behind them, which a broker leaves out"
             ),
-            // Told once more by the verdict, if it is needed.
+            // The verdict repeats it if the log needs these bytes.
             Some((bytes, records)) => writeln!(
                 self.out,
                 "{path}: offset {end}: {bytes} bytes that are no records, and at least {records} records behind them"
@@ -192,7 +194,7 @@ impl Checking<'_> {
     }
 }
 
-/// Its place among the counts.
+/// Index of the record's kind among the counts.
 fn kind_of(entry: &Entry) -> Option<usize> {
     match entry {
         Entry::Session(..) => Some(0),

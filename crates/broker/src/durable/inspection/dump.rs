@@ -14,20 +14,21 @@ use crate::durable::message;
 use crate::durable::message_expiry::RunClock;
 use crate::durable::spooled::Mark;
 
-/// What of a data directory is shown beside its state and its queues.
+/// Optional parts of a dump, which always has state and queues.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct DumpOptions {
-    /// The messages that wait.
+    /// Messages in queues.
     pub messages: bool,
-    /// What is in the messages that are shown, retained ones and Wills too.
+    /// Payloads of all messages in the dump, retained ones and Wills too.
     pub payloads: bool,
 }
 
-/// Writes all that a data directory holds, a JSON object a line: record by record, so that it takes no more memory than
-/// opening the directory and its largest record.
+/// Writes the contents of a data directory, a JSON object a line. It goes record by record, so that it takes no more
+/// memory than opening the directory, and its largest record.
 ///
 /// # Errors
-/// It cannot be looked at, or `out` takes nothing. What cannot be read of it is in a line of its own, and counted.
+/// The directory cannot be opened, or `out` cannot be written. Each unreadable part has a line of its own, and is
+/// counted.
 pub fn dump(directory: &Path, options: DumpOptions, out: &mut dyn Write) -> Result<Found, InspectionError> {
     let locked = LockedDirectory::open_to_read(directory)?;
     let mut dumping = Dumping { out, options, found: Found::default(), result: Ok(()) };
@@ -57,7 +58,7 @@ struct Dumping<'a> {
     out: &'a mut dyn Write,
     options: DumpOptions,
     found: Found,
-    /// Whether all was taken until now; nothing more is said once it was not.
+    /// The first error of `out`, after which nothing is written.
     result: io::Result<()>,
 }
 
@@ -168,7 +169,7 @@ impl Dumping<'_> {
                 from = message.sequence.0.checked_add(1).map(Sequence);
             }
             if let Err(error) = result {
-                // What is behind it is not looked for.
+                // Messages behind it are not read.
                 self.damaged(format!("queue {}", queue.0), &error);
                 return;
             }
@@ -176,7 +177,7 @@ impl Dumping<'_> {
     }
 
     fn message(&mut self, queue: QueueId, stored: &Stored, all: &Bytes, tags: &[u8]) {
-        // Given up, with PUBREC: the queue's line has it.
+        // PUBREC has come, and the body is gone: the queue's line shows the message.
         let Some(body) = stored.body.clone().map(|body| all.slice(body)) else { return };
         let decoded = || -> Result<_, RecordError> {
             let expires = message::expires(&body)?;
@@ -197,5 +198,5 @@ impl Dumping<'_> {
     }
 }
 
-/// What is read at once.
+/// Limit of one read.
 const PAGE: Limit = Limit { messages: 256, bytes: 256 << 10 };

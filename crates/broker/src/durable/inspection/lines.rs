@@ -1,4 +1,4 @@
-//! What a dump says, as JSON: one object a line, `record` says of what kind.
+//! Lines of a dump: each is a JSON object, and its `record` is the kind.
 
 use base64ct::{Base64, Encoding as _};
 use serde::Serialize;
@@ -24,7 +24,7 @@ pub(super) enum Line<'a> {
     },
     Session {
         client_id: &'a str,
-        /// Of its queue too.
+        /// Number of the session and of its queue.
         number: u64,
         #[serde(flatten)]
         owner: OwnerOf<'a>,
@@ -52,29 +52,29 @@ pub(super) enum Line<'a> {
         client_id: &'a str,
         #[serde(flatten)]
         owner: OwnerOf<'a>,
-        /// When it is to be published, where its client is gone.
+        /// When it is to be published, if its client is disconnected.
         due: Option<WallTime>,
         delay_seconds: u32,
         #[serde(flatten)]
         message: Message<'a>,
     },
     Speed {
-        /// Of client and share group, in hexadecimal digits.
+        /// Hash of client and share group, in hexadecimal digits.
         hash: String,
         processing_time_ns: u64,
         kept: WallTime,
     },
     Queue {
         queue: u64,
-        /// `session`, `group` or `nobody`; nothing where that is not known.
+        /// `session`, `group` or `nobody`; `None`: unknown.
         of: Option<&'static str>,
         waiting: usize,
         bytes: u64,
         first: Option<u64>,
         last: Option<u64>,
-        /// Sent, and not acknowledged.
+        /// Messages that were sent and not acknowledged.
         under_way: Vec<UnderWay>,
-        /// Packet Identifiers of QoS 2 messages that have come from the client.
+        /// Packet Identifiers of QoS 2 messages from the client, until PUBREL.
         held: Vec<u16>,
     },
     Waiting {
@@ -83,13 +83,13 @@ pub(super) enum Line<'a> {
         published_qos: u8,
         expires: Option<WallTime>,
         subscription_identifiers: &'a [u32],
-        /// Hash of what a share group chooses the member by, in hexadecimal digits.
+        /// Hash of the key by which a share group chooses the member, in hexadecimal digits.
         share_key: Option<String>,
         #[serde(flatten)]
         message: Message<'a>,
     },
     Unreadable {
-        /// A table's name with a key, a queue with a place, or neither.
+        /// A table with a key, a queue with an offset, or a larger part.
         what: String,
         error: String,
     },
@@ -102,15 +102,15 @@ pub(super) struct OwnerOf<'a> {
     listener: &'a str,
 }
 
-/// What all messages have.
+/// Fields of all messages.
 #[derive(Serialize)]
 pub(super) struct Message<'a> {
     topic: &'a str,
     qos: u8,
     retain: bool,
-    /// Of the payload.
+    /// Length of the payload.
     bytes: usize,
-    /// In Base64, if it is asked for.
+    /// Payload in Base64, if requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     payload: Option<String>,
 }
@@ -124,7 +124,7 @@ pub(super) struct UnderWay {
 }
 
 impl<'a> Line<'a> {
-    /// `None`: it says nothing.
+    /// `None`: the record has no line.
     pub(super) fn of(entry: &'a Entry, with_payloads: bool) -> Option<Self> {
         Some(match entry {
             Entry::Number(name, value) => Self::Number { name, value: *value },
@@ -186,9 +186,9 @@ impl<'a> Message<'a> {
         Self { topic, qos: qos.bits(), retain, bytes: payload.len(), payload: encoded }
     }
 
-    /// As its receiver gets it.
+    /// A message as its receiver gets it.
     pub(super) fn of(delivery: &'a Delivery, with_payload: bool) -> Self {
-        let topic = std::str::from_utf8(delivery.template.topic()).unwrap_or_default(); // a template of anything else is none
+        let topic = std::str::from_utf8(delivery.template.topic()).unwrap_or_default(); // topics are UTF-8
         Self::new(topic, delivery.qos, delivery.retain, delivery.template.payload(), with_payload)
     }
 }

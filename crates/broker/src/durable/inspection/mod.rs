@@ -1,6 +1,6 @@
-//! What a data directory holds, for people: is it whole, and what is in it? Nothing in it is changed.
+//! Inspection of a data directory, for people: is it whole, and which records are in it? Nothing in it is changed.
 //!
-//! The directory has to be nobody's: a broker that uses it, or wants to, is kept out meanwhile, or keeps us out.
+//! Needs the directory for itself: it fails while a broker uses the directory, and a broker fails to start meanwhile.
 
 mod check;
 mod dump;
@@ -16,28 +16,28 @@ use tenbin_store::state;
 pub use check::check;
 pub use dump::{DumpOptions, dump};
 
-/// What was found in a data directory.
+/// Problems that were found in a data directory.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Found {
-    /// Things that are not as they were written: a broker would refuse the directory, or miss something.
+    /// Damaged parts: a broker would refuse the directory, or lose something.
     pub damaged: u64,
-    /// Things that cannot be judged: they cannot be read, or another version wrote them.
+    /// Parts that cannot be judged: they cannot be read, or another version wrote them.
     pub unreadable: u64,
 }
 
-/// Why a data directory was not looked at; the text is one line.
+/// Why a data directory was not inspected. The text is one line.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum InspectionError {
-    /// A broker uses it, or it is none, or cannot be read.
+    /// A broker uses the directory, or it is no data directory, or it cannot be read.
     Directory(DirectoryError),
-    /// Nobody takes what is found.
+    /// The output cannot be written.
     Output(io::Error),
 }
 
 impl Found {
-    /// Whether nothing is wrong.
+    /// Whether there is no problem.
     pub fn is_fine(&self) -> bool {
         *self == Self::default()
     }

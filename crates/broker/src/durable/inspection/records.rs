@@ -1,4 +1,4 @@
-//! Keys and values of all tables, taken apart.
+//! Decodes keys and values of all tables.
 
 use std::collections::HashSet;
 use std::num::NonZeroU64;
@@ -17,23 +17,25 @@ use crate::router::Grant;
 /// A record of the state.
 #[derive(Debug)]
 pub(super) enum Entry {
-    /// A number by name.
+    /// A number, by its name.
     Number(&'static str, u64),
-    /// A share group that keeps its messages: its name and filter, and the number of its queue.
+    /// A share group with a queue: its name and filter, and the number of its queue.
     Group(Text, NonZeroU64),
     Session(Text, SessionRecord),
-    /// And the number of its session.
+    /// A subscription, with the number of its session.
     Subscription(u64, TopicFilter, Grant),
     Retained(RetainedRecord),
     Will(Text, WillRecord),
-    /// And a hash of client and group.
+    /// A speed, with the hash of client and group.
     Speed(u64, SpeedRecord),
-    /// That of another version, which this one minds no more than the broker does.
+    /// A record of another version, which a broker ignores too.
     Unknown,
 }
 
+/// Decodes a record of the state.
+///
 /// # Errors
-/// The record is not what a broker of this version writes.
+/// A broker of this version does not write such a record.
 pub(super) fn decode(table: Table, key: &[u8], value: &[u8]) -> Result<Entry, RecordError> {
     Ok(match table {
         Table::Meta => decode_meta(key, value)?,
@@ -60,7 +62,7 @@ pub(super) fn decode(table: Table, key: &[u8], value: &[u8]) -> Result<Entry, Re
 fn decode_meta(key: &[u8], value: &[u8]) -> Result<Entry, RecordError> {
     let number = || value.try_into().map(u64::from_le_bytes).map_err(|_| RecordError::Illegal("length"));
     Ok(match key {
-        VERSION_KEY => Entry::Number("format version", FORMAT_VERSION.into()), // or nothing would have been read
+        VERSION_KEY => Entry::Number("format version", FORMAT_VERSION.into()), // other versions cannot be opened
         NUMBERS_KEY => Entry::Number("session numbers", number()?),
         RUN_KEY => Entry::Number("run", number()?),
         _ => match key.strip_prefix(GROUP_KEY) {
@@ -73,20 +75,20 @@ fn decode_meta(key: &[u8], value: &[u8]) -> Result<Entry, RecordError> {
     })
 }
 
-/// Whose numbers are whose: those of sessions and share groups are those of their queues.
+/// Numbers of sessions and share groups, which are the numbers of their queues.
 #[derive(Debug, Default)]
 pub(super) struct Numbers {
-    /// The highest that may have been given.
+    /// The highest number that may have been given.
     last: u64,
     pub(super) sessions: HashSet<u64>,
     pub(super) groups: HashSet<u64>,
 }
 
 impl Numbers {
-    /// Takes note of a record. Sessions come after what is about all.
+    /// Adds a record. The table of numbers and share groups has to come before the table of sessions.
     ///
     /// # Errors
-    /// It is right for itself, and not beside the others.
+    /// The record contradicts another one.
     pub(super) fn note(&mut self, entry: &Entry) -> Result<(), RecordError> {
         match entry {
             Entry::Number("session numbers", number) => self.last = self.last.max(*number),

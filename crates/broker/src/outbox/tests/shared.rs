@@ -1,9 +1,9 @@
-//! What share groups meant for a member comes back.
+//! Returning messages of share groups that a member cannot take.
 
 use super::*;
 
 #[test]
-fn what_a_group_meant_for_a_member_comes_back_if_it_cannot_have_it() {
+fn shared_messages_return_if_member_is_full_or_offline() {
     let outbox = outbox(3, WhenFull::DropOldest);
     outbox.join_group(GROUP, Arc::default());
     let mut returned = Vec::new();
@@ -21,7 +21,7 @@ fn what_a_group_meant_for_a_member_comes_back_if_it_cannot_have_it() {
 }
 
 #[test]
-fn mqtt_3_10_4_2_what_a_group_meant_for_a_member_that_has_left_comes_back() {
+fn mqtt_3_10_4_2_messages_for_a_former_member_return() {
     let outbox = outbox(9, WhenFull::DropOldest);
     outbox.join_group(GROUP, Arc::default());
     let mut returned = Vec::new();
@@ -37,7 +37,7 @@ fn mqtt_3_10_4_2_what_a_group_meant_for_a_member_that_has_left_comes_back() {
 }
 
 #[test]
-fn what_follows_a_refused_message_of_its_group_is_refused_though_it_would_fit() {
+fn group_messages_behind_a_refused_one_are_refused_too() {
     let outbox = outbox(100, WhenFull::DropOldest);
     outbox.join_group(GROUP, Arc::default());
     let of_bytes = |bytes: usize, mark: u32| {
@@ -61,7 +61,7 @@ fn what_follows_a_refused_message_of_its_group_is_refused_though_it_would_fit() 
 }
 
 #[test]
-fn what_groups_meant_for_an_earlier_connection_comes_back() {
+fn shared_messages_for_earlier_connection_return() {
     let outbox = outbox(100, WhenFull::DropOldest);
     outbox.join_group(GROUP, Arc::default());
     let earlier = outbox.connection();

@@ -60,7 +60,7 @@ fn numbers(index: &FilterIndex, name: &str) -> Vec<u64> {
 }
 
 #[test]
-fn groups_choose_by_the_rules_of_their_names_and_by_new_ones_from_when_they_are_set() {
+fn groups_apply_rules_by_name_and_new_rules_when_set() {
     #[derive(serde::Deserialize)]
     struct File {
         share: Vec<crate::router::ShareRule>,
@@ -102,7 +102,7 @@ fn groups_choose_by_the_rules_of_their_names_and_by_new_ones_from_when_they_are_
 }
 
 #[test]
-fn a_session_with_overlapping_filters_is_one_target_with_all_identifiers() {
+fn overlapping_filters_are_one_target_with_all_identifiers() {
     let index = index();
     for (text, identifier) in [("a/b", 1), ("a/+", 2), ("a/#", 3), ("#", 4), ("b/#", 5)] {
         index.edit().insert(&filter(text), subscriber(7, Some(identifier)));
@@ -115,7 +115,7 @@ fn a_session_with_overlapping_filters_is_one_target_with_all_identifiers() {
 }
 
 #[test]
-fn a_change_raises_the_versions_of_its_part_and_leaves_nothing() {
+fn index_change_raises_its_part_version_and_frees_nodes() {
     let index = index();
     let versions = |name| (index.versions().of_all(), index.versions().of(index.part_of(&topic(name))));
     let elsewhere = (0..).map(|number| number.to_string());
@@ -170,7 +170,7 @@ fn join(index: &FilterIndex, text: &str, number: u64) {
 }
 
 #[test]
-fn groups_are_named_by_share_name_and_filter_and_go_with_their_last_member() {
+fn groups_have_share_name_and_filter_and_end_when_empty() {
     let index = index();
     let sizes = |name: &str| {
         let mut sizes =
@@ -190,7 +190,7 @@ fn groups_are_named_by_share_name_and_filter_and_go_with_their_last_member() {
     assert_eq!(sizes("a/b"), [0usize; 0]);
 }
 
-/// Levels from a small alphabet, so that filters and topics meet often.
+/// Levels from a small alphabet, so that filters and topics match often.
 fn levels(alphabet: &'static [&'static str]) -> impl Strategy<Value = String> {
     prop::collection::vec(prop::sample::select(alphabet), 1..5).prop_map(|levels| levels.join("/"))
 }
@@ -204,9 +204,9 @@ fn any_filter() -> impl Strategy<Value = TopicFilter> {
 }
 
 proptest! {
-    /// Against the naive model: a list of (filter, number), matched one by one. 256 cases.
+    /// Compares with the naive model: a list of (filter, number), matched one by one. 256 cases.
     #[test]
-    fn the_index_finds_whom_a_list_of_all_subscriptions_finds(
+    fn index_matches_a_list_of_all_subscriptions(
         changes in prop::collection::vec((any_filter(), 1u64..200, any::<bool>()), 1..120),
         topics in prop::collection::vec(levels(&["a", "b", "", "$d", "c"]), 1..20),
     ) {
@@ -235,9 +235,9 @@ proptest! {
 }
 
 #[test]
-fn a_filter_with_many_subscribers_and_a_level_with_many_children_keep_all() {
+fn index_keeps_many_subscribers_and_many_children() {
     let index = index();
-    // out of order, so that chunks split in the middle too
+    // out of order, so that chunks also split in the middle
     let order = (0..1000u64).map(|i| i * 617 % 1000 + 1).collect::<Vec<_>>();
     order.iter().for_each(|&number| index.edit().insert(&filter("a/#"), subscriber(number, None)));
     order.iter().for_each(|&number| index.edit().insert(&filter(&format!("b/{number}/+")), subscriber(number, None)));
@@ -248,14 +248,14 @@ fn a_filter_with_many_subscribers_and_a_level_with_many_children_keep_all() {
 }
 
 #[test]
-fn founding_a_group_copies_few_of_the_others_that_its_filter_has() {
+fn new_group_copies_few_groups_of_its_filter() {
     for text in ["t", "t/+"] {
         let index = index();
         let names = (0..1000).map(|number| format!("$share/{number}/{text}")).collect::<Vec<_>>();
         names.iter().for_each(|name| join(&index, name, 1));
         let groups = index.matches(&topic(&text.replace('+', "x"))).groups;
         assert_eq!(groups.len(), 1000);
-        // Who copies a reference to a group counts it: the snapshot before keeps those that it has.
+        // Each copied reference to a group raises its counter: the old snapshot keeps its references.
         let _before = index.snapshot.load_full();
         let counts = || groups.iter().map(|route| Arc::strong_count(&route.group)).collect::<Vec<_>>();
         let counts_before = counts();
@@ -268,7 +268,7 @@ fn founding_a_group_copies_few_of_the_others_that_its_filter_has() {
 }
 
 #[test]
-fn a_group_is_watched_where_a_subscription_may_be_about_it() {
+fn group_is_watched_if_a_subscription_may_cover_it() {
     let index = index();
     for name in ["a", "b", "c"] {
         join(&index, &format!("$share/{name}/x/#"), 1);

@@ -5,10 +5,10 @@ use std::time::Instant;
 use super::{Cursor, LEVEL_BYTES, Node, RetainedStore, Tree};
 
 impl RetainedStore {
-    /// Looks at about so many levels of topics for messages whose time is over, and takes them out; goes on where the
-    /// last call ended. Does nothing while none can have expired.
+    /// Removes expired messages, visiting at most about `visits` topic levels. Continues where the last call ended, and
+    /// does nothing while no message can have expired.
     ///
-    /// Whether there is more to look at.
+    /// Returns whether there is more to visit.
     pub(in crate::router) fn sweep(&self, visits: usize, now: Instant) -> bool {
         let mut tree = self.tree.write().unwrap_or_else(PoisonError::into_inner);
         if tree.sweep_at.is_some() || tree.may_have_expired(now) {
@@ -19,7 +19,8 @@ impl RetainedStore {
 }
 
 impl Tree {
-    /// Takes out all that has expired: whose topics. Walks through all of the tree, so only where room is wanted and something has.
+    /// Removes all expired messages, and returns their topics. It walks the whole tree, so it runs only if room is
+    /// needed and a message may have expired.
     pub(super) fn purge(&mut self, now: Instant) -> Vec<Box<[u8]>> {
         self.sweep_at = None;
         self.sweep(usize::MAX, now)
@@ -29,7 +30,7 @@ impl Tree {
         self.first_expiry.is_some_and(|first| first <= now)
     }
 
-    /// The topics of what it has taken out.
+    /// Visits up to `visits` nodes, and returns the topics of the removed messages.
     fn sweep(&mut self, visits: usize, now: Instant) -> Vec<Box<[u8]>> {
         let from = self.sweep_at.take();
         if from.is_none() {
@@ -50,22 +51,22 @@ impl Tree {
     }
 }
 
-/// One walk through a part of the tree: a node before its children, and these by name.
+/// A walk through a part of the tree: a node before its children, children by name.
 struct Sweep {
     now: Instant,
-    /// Nodes to look at.
+    /// Nodes left to visit.
     visits: usize,
-    /// Topics of what has been taken out.
+    /// Topics of the removed messages.
     gone: Vec<Box<[u8]>>,
     bytes: usize,
-    /// The earliest expiry of what has stayed.
+    /// Earliest expiry of the remaining messages.
     kept_until: Option<Instant>,
-    /// Where the visits were used up, the deepest level first.
+    /// Position where the visits were used up, deepest level first.
     path: Vec<Box<[u8]>>,
 }
 
 impl Sweep {
-    /// Looks at `node` and what is below it, as a page does, and takes out what leads to nothing any more.
+    /// Visits `node` and the nodes below it, and removes levels that become empty.
     fn visit(&mut self, node: &mut Node, from: Option<&[Box<[u8]>]>, is_root: bool) -> ControlFlow<()> {
         if from.is_none() {
             self.look_at(node);
@@ -78,7 +79,7 @@ impl Sweep {
         let first = from.map_or(Bound::Unbounded, |(first, _)| Bound::Included(&first[..]));
         let (mut empty, mut flow) = (Vec::new(), ControlFlow::Continue(()));
         for (name, child) in node.children.range_mut::<[u8], _>((first, Bound::Unbounded)) {
-            // The broker's own are not counted, and do not expire.
+            // The broker's own messages are not counted, and do not expire.
             if is_root && **name == *b"$SYS" {
                 continue;
             }
@@ -110,7 +111,7 @@ impl Sweep {
     }
 }
 
-/// The earlier of two, where there are two.
+/// Returns the earlier of both, or the only one.
 pub(super) fn earlier(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
     one.into_iter().chain(other).min()
 }
@@ -127,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_has_expired_goes_little_by_little_where_nobody_wants_room() {
+    fn sweep_removes_expired_messages_in_small_steps() {
         let (store, now) = (store(10_000, 1 << 30), Instant::now());
         let expires_at = Some(now + Duration::from_secs(1));
         for number in 0..500 {
@@ -146,7 +147,7 @@ mod tests {
                 break;
             }
         }
-        // Some 1500 levels, and each step looks anew at those that lead to where it goes on.
+        // There are about 1500 levels, and each step visits the levels that lead to its start again.
         assert!((10..30).contains(&steps), "{steps}");
         assert_eq!(store.totals().0, 500);
         assert!(!store.tree.read().unwrap().root.children.contains_key(&b"gone"[..]));
@@ -154,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_behind_a_sweep_is_found_by_the_next_one() {
+    fn message_added_behind_a_sweep_is_found_by_the_next() {
         let (store, now) = (store(100, 1 << 20), Instant::now());
         let expiring = |topic, seconds| Publication {
             expires_at: Some(now + Duration::from_secs(seconds)),
@@ -174,10 +175,10 @@ mod tests {
     }
 
     proptest! {
-        /// Messages come while a sweep is under way; then one more leaves what a store has that never saw the
-        /// others, to the byte. 256 cases.
+        /// Adds messages while a sweep is in progress. Afterwards the store must have the totals of a fresh store that
+        /// never held the expired ones, to the byte. 256 cases.
         #[test]
-        fn a_sweep_leaves_nothing_behind_and_takes_nothing_else(
+        fn sweep_removes_exactly_the_expired_messages(
             steps in prop::collection::vec(("[ab$](/[ab]?){0,3}", prop::option::weighted(0.6, 1u64..5)), 1..60),
             visits in 1usize..8,
         ) {

@@ -21,7 +21,7 @@ fn payloads(store: &RetainedStore, filter: &str, now: Instant) -> Vec<Vec<u8>> {
     found
 }
 
-/// All that matches, page by page: topics and payloads.
+/// Returns the topics and payloads of all matching messages, read page by page.
 fn pages(
     store: &RetainedStore,
     filter: &TopicFilter,
@@ -44,7 +44,7 @@ fn pages(
 }
 
 #[test]
-fn the_broker_s_own_messages_take_no_place() {
+fn broker_messages_do_not_count_against_retained_limits() {
     let (store, now) = (store(1, 10_000), Instant::now());
     for topic in ["$SYS/a", "$SYS/b", "x"] {
         store.set(&publication(topic, "1"), now).unwrap();
@@ -56,7 +56,7 @@ fn the_broker_s_own_messages_take_no_place() {
 }
 
 #[test]
-fn without_room_the_last_message_goes_and_a_smaller_one_takes_its_place() {
+fn refused_retained_message_removes_the_previous_one() {
     let (mut store, now) = (store(10, 10_000), Instant::now());
     for topic in ["a", "b"] {
         store.set(&publication(topic, "old"), now).unwrap();
@@ -72,7 +72,7 @@ fn without_room_the_last_message_goes_and_a_smaller_one_takes_its_place() {
 }
 
 #[test]
-fn a_page_goes_on_where_the_last_one_ended_though_that_topic_is_gone() {
+fn page_continues_after_its_last_topic_was_removed() {
     let (store, now) = (store(100, 100_000), Instant::now());
     for topic in ["a", "a/1", "a/2", "a/2/x", "b"] {
         store.set(&publication(topic, "1"), now).unwrap();
@@ -88,7 +88,7 @@ fn a_page_goes_on_where_the_last_one_ended_though_that_topic_is_gone() {
 }
 
 #[test]
-fn mqtt_3_3_1_5_to_7_the_last_message_stays_and_an_empty_one_removes_it() {
+fn mqtt_3_3_1_5_to_7_last_message_stays_until_an_empty_one() {
     let (store, now) = (store(10, 10_000), Instant::now());
     store.set(&publication("a/b", "1"), now).unwrap();
     store.set(&publication("a/b", "2"), now).unwrap();
@@ -110,7 +110,7 @@ fn mqtt_3_3_2_5_an_expired_message_is_not_sent() {
 }
 
 #[test]
-fn both_bounds_refuse_and_keep_what_is_there() {
+fn retained_limits_refuse_and_keep_existing_messages() {
     let now = Instant::now();
     let by_count = store(1, 10_000);
     by_count.set(&publication("a", "1"), now).unwrap();
@@ -122,7 +122,7 @@ fn both_bounds_refuse_and_keep_what_is_there() {
 }
 
 #[test]
-fn what_has_expired_makes_room_with_the_levels_that_led_to_it() {
+fn expired_retained_messages_and_their_levels_make_room() {
     let (store, now) = (store(2, 1 << 20), Instant::now());
     let expiring = |topic| Publication { expires_at: Some(now + Duration::from_secs(1)), ..publication(topic, "1") };
     store.set(&expiring("a/b/c"), now).unwrap();
@@ -140,7 +140,7 @@ fn what_has_expired_makes_room_with_the_levels_that_led_to_it() {
 }
 
 #[test]
-fn a_topic_of_many_levels_weighs_what_it_costs() {
+fn topic_levels_count_against_retained_bytes() {
     let (store, now) = (store(10, 100_000), Instant::now());
     store.set(&publication(&"x/".repeat(100), "1"), now).unwrap();
     store.set(&publication(&"y/".repeat(100), "1"), now).unwrap_err();
@@ -148,9 +148,9 @@ fn a_topic_of_many_levels_weighs_what_it_costs() {
 }
 
 proptest! {
-    /// Against a map from topic to payload, matched one by one. 256 cases.
+    /// Compares the tree with a map of all topics that are matched one by one. 256 cases.
     #[test]
-    fn the_tree_finds_what_a_map_of_all_topics_finds(
+    fn retained_tree_matches_a_map_of_all_topics(
         steps in prop::collection::vec(("[ab$]?(/[ab]?){0,3}", prop::bool::weighted(0.7)), 1..60),
         filters in prop::collection::vec("([ab$]|\\+)(/([ab]|\\+)){0,2}(/#)?", 1..10),
     ) {

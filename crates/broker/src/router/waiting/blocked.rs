@@ -1,4 +1,4 @@
-//! Messages of a share group whose keys stay with members that are full.
+//! Messages of a share group whose keys are pinned to full members.
 
 use std::collections::HashMap;
 use std::time::Instant;
@@ -7,23 +7,23 @@ use tenbin_balancer::{MemberId, Rng};
 use tenbin_session::Delivery;
 
 use super::super::held_key::ordering_key;
-use super::super::shared::{Placed, SharedGroup};
+use super::super::share_group::{Placed, SharedGroup};
 use super::Line;
 use crate::clock::Moment;
 use crate::outbox::{Batch, Budget, Queue, Reader};
 
-/// A queue for each full member.
+/// One queue for each full member.
 ///
-/// A key is in one queue at most, with all of its messages that wait, but those in the line behind.
+/// A key has at most one queue. All its waiting messages are there, except those in the line behind.
 #[derive(Debug, Default)]
 pub(super) struct Blocked(Vec<OfMember>);
 
 #[derive(Debug)]
 struct OfMember {
-    /// The member when the first message came.
+    /// The member for which the first message was queued.
     member: MemberId,
     queue: Queue,
-    /// Messages in the queue by key.
+    /// Number of messages in the queue, by key.
     keys: HashMap<u64, u32>,
 }
 
@@ -36,7 +36,7 @@ impl Blocked {
         self.0.iter().map(|of| of.queue.len()).sum()
     }
 
-    /// Drops messages that have expired; their number.
+    /// Drops expired messages, and returns their number.
     pub(super) fn drop_expired(&mut self, now: Instant, budget: &Budget) -> u64 {
         let dropped = self.0.iter_mut().map(|of| {
             let dropped = of.queue.drop_expired(now, budget).messages;
@@ -77,7 +77,7 @@ impl Blocked {
 }
 
 impl OfMember {
-    /// A message of this key has left the queue.
+    /// Counts a message of this key out of the queue.
     fn has_left(&mut self, key: Option<u64>) {
         let Some(key) = key else { return };
         if let Some(count) = self.keys.get_mut(&key) {
@@ -88,7 +88,7 @@ impl OfMember {
         }
     }
 
-    /// So many messages have expired in the queue.
+    /// Recounts the keys after `messages` of the queue have expired.
     fn count_expired(&mut self, messages: u64) {
         if messages > 0 {
             self.keys.clear();
@@ -100,8 +100,8 @@ impl OfMember {
 }
 
 impl SharedGroup {
-    /// Gives a message to a member, or to the queue of the full member that has its key. It comes back where nobody
-    /// takes it, and where that queue is full.
+    /// Gives a message to a member, or adds it to the queue of the full member that holds its key. Returns it if no
+    /// member takes it, or that queue is full.
     pub(super) fn place_or_block(
         &self,
         line: &mut Line,
@@ -126,8 +126,8 @@ impl SharedGroup {
         }
     }
 
-    /// Gives messages to the members for whom they wait, as far as those have room. A message that nobody takes holds up
-    /// those of its key alone.
+    /// Gives queued messages to members, as far as these have room. A message that no member takes blocks only its own
+    /// key.
     pub(super) fn dispatch_blocked(&self, line: &mut Line, now: Moment, rng: &mut Rng) {
         let budget = &self.queues.budget;
         let mut next = Batch::default();
@@ -157,7 +157,7 @@ impl SharedGroup {
         }
     }
 
-    /// Puts a message behind those that wait for the same member.
+    /// Adds a message to a full member's queue. Returns it if there is no room.
     fn block(&self, of: &mut OfMember, key: u64, delivery: Delivery, now: Moment) -> Option<Delivery> {
         let queues = &*self.queues;
         let delivery = self.may_wait(delivery)?;
@@ -177,6 +177,6 @@ impl SharedGroup {
     }
 }
 
-/// Messages of a queue that are passed over at a time, and keys.
+/// Messages of a queue skipped per attempt, and keys found blocked.
 const ASIDE_MAX: usize = 64;
 const KEYS_TRIED: usize = 8;

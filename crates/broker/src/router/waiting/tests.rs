@@ -1,4 +1,4 @@
-//! A group's messages that are on disk alone.
+//! Tests of the on-disk backlog of a group.
 
 use std::num::NonZeroU64;
 use std::sync::mpsc::{self, SyncSender};
@@ -8,13 +8,13 @@ use tempfile::TempDir;
 use tenbin_codec::QoS;
 use tenbin_store::Sync;
 
-use super::super::shared::tests::{Stage, payloads};
+use super::super::share_group::tests::{Stage, payloads};
 use super::*;
 use crate::clock::Clock;
 use crate::durable::PageOf;
 use crate::outbox::Outbox;
 
-/// A group with more than is in memory, and one member, who has a connection and has been given nothing.
+/// A group whose backlog exceeds memory, and one connected member without messages.
 struct Backlog {
     stage: Stage,
     durable: Arc<Durable>,
@@ -29,7 +29,7 @@ impl Backlog {
         let mut stage = Stage::with(Some(Arc::clone(&durable)));
         let member = stage.member(1, QoS::AtLeastOnce, false);
         (0..MESSAGES).for_each(|number| stage.waits(message(&stage, number)));
-        // Nobody knows any more that nobody was there.
+        // Clear the record that no member took the front.
         stage.now = Clock::new().moment(stage.now.at + Duration::from_secs(60));
         let backlog = Self { stage, durable, member, _directory: directory };
         let line = backlog.line();
@@ -55,14 +55,14 @@ impl Backlog {
         self.stage.group.dispatch_waiting(self.stage.now, &mut Rng::new(1));
     }
 
-    /// What the member has got since the last call.
+    /// Returns the messages that the member got since the last call.
     fn taken(&self) -> Vec<usize> {
         let number = |payload: String| payload.split(' ').next().and_then(|number| number.parse().ok()).unwrap();
         let some = || Some(payloads(&self.member)).filter(|some| !some.is_empty());
         std::iter::from_fn(some).flatten().map(number).collect()
     }
 
-    /// So many, as soon as they are there.
+    /// Waits until the member has got `count` messages, and returns them.
     fn take(&self, count: usize) -> Vec<usize> {
         let until = Instant::now() + PATIENCE;
         let mut taken = Vec::new();
@@ -73,7 +73,7 @@ impl Backlog {
         taken
     }
 
-    /// Nothing is read until this is dropped.
+    /// Blocks all reads until the returned sender is dropped.
     fn hold_up_reading(&self) -> SyncSender<()> {
         let (here, there) = mpsc::sync_channel(0);
         self.durable.read_for(NOTHING, move |_| {
@@ -82,7 +82,7 @@ impl Backlog {
         here
     }
 
-    /// All that was to be read is.
+    /// Waits until all requested reads are done.
     fn settle(&self) {
         let (there, here) = mpsc::sync_channel(1);
         self.durable.read_for(NOTHING, move |_| {
@@ -97,7 +97,7 @@ fn message(stage: &Stage, number: usize) -> Delivery {
 }
 
 #[test]
-fn nobody_waits_for_a_page_and_nothing_new_goes_before_it() {
+fn page_read_blocks_no_caller_and_keeps_order() {
     let backlog = Backlog::new();
     let reading = backlog.hold_up_reading();
     backlog.dispatch();
@@ -112,32 +112,32 @@ fn nobody_waits_for_a_page_and_nothing_new_goes_before_it() {
 }
 
 #[test]
-fn a_publisher_who_finds_room_has_the_rest_read_too() {
+fn publisher_that_finds_room_reads_on_disk_backlog() {
     let backlog = Backlog::new();
     backlog.publish(MESSAGES);
     assert_eq!(backlog.take(MESSAGES + 1), (0..=MESSAGES).collect::<Vec<_>>());
 }
 
 #[test]
-fn what_members_give_back_while_a_page_is_read_goes_before_it() {
+fn messages_returned_during_page_read_go_before_it() {
     let backlog = Backlog::new();
     let reading = backlog.hold_up_reading();
     let group = &backlog.stage.group;
     backlog.dispatch();
     let head = backlog.taken();
-    group.begin_handover();
+    group.begin_redelivery();
     drop(reading);
     backlog.settle();
     assert_eq!(backlog.taken(), [0; 0], "its messages are older");
     let now = backlog.stage.now;
     group.give_to_others([backlog.message(0)].into_iter(), now, &mut Rng::new(1));
-    group.end_handover(now, &mut Rng::new(1));
+    group.end_redelivery(now, &mut Rng::new(1));
     let expected: Vec<_> = std::iter::once(0).chain(head.len()..MESSAGES).collect();
     assert_eq!(backlog.take(expected.len()), expected);
 }
 
 #[test]
-fn what_was_read_before_the_place_that_cannot_be_is_given_and_who_publishes_later_has_the_rest_read_again() {
+fn group_backlog_is_delivered_up_to_unreadable_entry() {
     let mut backlog = Backlog::new();
     let begun = Instant::now();
     let reading = backlog.hold_up_reading();
@@ -152,7 +152,7 @@ fn what_was_read_before_the_place_that_cannot_be_is_given_and_who_publishes_late
     backlog.stage.group.take_page(Page { messages: [next, next + 1].map(message).into(), is_broken: true });
     assert_eq!(backlog.taken(), [next, next + 1]);
     assert!(!backlog.line().tail.is_being_read(), "it would be broken again");
-    // Nobody waits for this one any more.
+    // No reader waits for this page any more.
     drop(reading);
     backlog.settle();
     assert_eq!(backlog.taken(), [0; 0]);
@@ -169,7 +169,7 @@ fn what_was_read_before_the_place_that_cannot_be_is_given_and_who_publishes_late
 }
 
 #[test]
-fn what_could_not_be_read_is_read_again_though_nobody_comes_or_publishes() {
+fn failed_backlog_read_is_repeated_without_clients() {
     let backlog = Backlog::new();
     let reading = backlog.hold_up_reading();
     backlog.dispatch();
@@ -189,7 +189,7 @@ fn what_could_not_be_read_is_read_again_though_nobody_comes_or_publishes() {
 }
 
 #[test]
-fn what_cannot_be_read_again_rests_longer_unless_some_of_it_could_be() {
+fn read_pause_doubles_and_restarts_after_partial_success() {
     let backlog = Backlog::new();
     let rest = |had_some| {
         let (mut line, now) = (backlog.line(), backlog.stage.now.at);
@@ -201,7 +201,7 @@ fn what_cannot_be_read_again_rests_longer_unless_some_of_it_could_be() {
 }
 
 #[test]
-fn a_page_that_comes_after_the_end_of_its_group_is_nobody_s() {
+fn page_read_after_end_of_group_is_discarded() {
     let backlog = Backlog::new();
     let reading = backlog.hold_up_reading();
     backlog.dispatch();
@@ -213,7 +213,7 @@ fn a_page_that_comes_after_the_end_of_its_group_is_nobody_s() {
 }
 
 #[test]
-fn a_group_is_kept_once_however_many_its_members_are() {
+fn group_is_stored_once_for_all_members() {
     let backlog = Backlog::new();
     let made = || backlog.durable.stats().changes;
     let before = made();

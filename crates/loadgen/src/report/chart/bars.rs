@@ -1,22 +1,22 @@
-//! Bars that lie, with their names before them and their values behind them: no label ever meets another.
+//! Horizontal bars, with names on the left and values on the right, so that labels never overlap.
 
 use super::style::Ink;
 use super::svg::{Svg, text_width};
 use super::{Key, Sample, Scale, TEXT_SIZE, draw_legend};
 
-/// Groups of bars, one below the other, from 0 on.
+/// Groups of bars, stacked vertically, on an axis from 0.
 #[derive(Debug, Clone)]
 pub(crate) struct Bars {
-    /// With the unit.
+    /// Title of the axis, with the unit.
     pub(crate) title: String,
     pub(crate) groups: Vec<Group>,
-    /// What the colours mean, hollow or not; none where the groups' names say it.
+    /// Name, colour and whether hollow; empty if the groups' names suffice.
     pub(crate) legend: Vec<(String, Ink, bool)>,
-    /// A value to compare all with, and its name.
+    /// A reference value, and its name.
     pub(crate) reference: Option<(f64, String)>,
 }
 
-/// Bars of one thing.
+/// Bars of one subject.
 #[derive(Debug, Clone)]
 pub(crate) struct Group {
     pub(crate) name: String,
@@ -26,12 +26,12 @@ pub(crate) struct Group {
 #[derive(Debug, Clone)]
 pub(crate) struct Bar {
     pub(crate) ink: Ink,
-    /// Outlined only: not measured here.
+    /// Outlined only: not measured in these runs.
     pub(crate) is_hollow: bool,
     pub(crate) value: f64,
-    /// The lowest and the highest of several runs.
+    /// Minimum and maximum of several runs.
     pub(crate) spread: Option<(f64, f64)>,
-    /// The value in words.
+    /// The value as text.
     pub(crate) label: String,
 }
 
@@ -78,7 +78,7 @@ impl Bars {
     }
 }
 
-/// The axis along which bars lie.
+/// The horizontal axis.
 struct Across {
     left: f64,
     width: f64,
@@ -102,7 +102,7 @@ impl Across {
             svg.text(x, bottom + 17.0, "t m k", &tick.label);
         }
         svg.path("x", &format!("M{:.1},{top:.1}v{height:.1}", self.left));
-        // Centred below its axis, but never out of the figure.
+        // Centred below its axis, but within the figure.
         let half = text_width(title, TEXT_SIZE) / 2.0;
         let middle = (self.left + self.width / 2.0).min(svg.width() - half).max(half);
         svg.text(middle, bottom + 36.0, "t m k", title);
@@ -124,7 +124,7 @@ impl Bar {
 
     fn draw(&self, svg: &mut Svg, across: &Across, top: f64) {
         let (class, ink) = (if self.is_hollow { "o" } else { "f" }, self.ink.class());
-        // What is there is seen, however small.
+        // Keep small values visible.
         let length = (across.at(self.value) - across.left).max(if self.value > 0.0 { 1.5 } else { 0.0 });
         svg.rect(&format!("{class} {ink}"), across.left, top + 2.0, length, ROW - 4.0);
         if let Some((lowest, highest)) = self.spread {

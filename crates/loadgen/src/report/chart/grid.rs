@@ -1,9 +1,9 @@
-//! A table as a figure, for those who take figures by file.
+//! A table as a figure, for use as a separate file.
 
 use super::TEXT_SIZE;
 use super::svg::{Svg, text_width};
 
-/// Rows of cells. The first column stands at its left, the others at their right.
+/// Rows of cells. The first column is left-aligned, the others are right-aligned.
 #[derive(Debug, Clone)]
 pub(crate) struct Grid {
     pub(crate) head: Vec<String>,
@@ -21,7 +21,7 @@ impl Grid {
         let first = widths.first().copied().unwrap_or(0.0).min(svg.width() * 0.4);
         let others = widths.iter().skip(1).sum::<f64>();
         let gap = (svg.width() - first - others) / (widths.len().max(2) - 1) as f64;
-        // Where each column ends.
+        // Right edge of each column.
         let ends = widths.iter().skip(1).scan(first, |end, width| {
             *end += gap + width;
             Some(*end)

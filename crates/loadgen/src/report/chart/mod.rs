@@ -1,9 +1,14 @@
 //! Figures as SVG, for files and for pages.
 //!
-//! Our own, for what a page needs of them: colours by class, so that a style sheet turns them over for dark screens;
-//! legends and titles outside the data; the same figure drawn again for a narrow screen with letters of the same size;
-//! thousands of points in one path. (`plotters` puts colours and whole pixels into each element, some 80 bytes for a point
-//! in place of 10, and has one look only.)
+//! This is our own code, for the needs of a page:
+//!
+//! - Colours are classes, so that a style sheet inverts them for dark screens.
+//! - Legends and titles stand outside the data.
+//! - The same figure is drawn again for a narrow screen, with letters of the same size.
+//! - Thousands of points take one path.
+//!
+//! `plotters` puts colours and whole pixels into each element, some 80 bytes per point instead of 10, and has one look
+//! only.
 
 mod bars;
 mod grid;
@@ -23,10 +28,10 @@ pub(crate) use thin::Thinned;
 
 use svg::{Svg, text_width};
 
-/// A figure: what it is called, what is to be known about it, and what it shows.
+/// A figure with title, caption and drawing.
 #[derive(Debug, Clone)]
 pub(crate) struct Figure {
-    /// Start of its file's name.
+    /// Start of its file name.
     pub(crate) name: String,
     pub(crate) title: String,
     /// How to read it, in a sentence or two.
@@ -41,11 +46,11 @@ pub(crate) enum Drawing {
     Grid(Grid),
 }
 
-/// One of the two widths in which a figure stands in a page.
+/// Widths of figures in a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Width {
     Wide,
-    /// For a telephone.
+    /// For a phone.
     Narrow,
 }
 
@@ -57,7 +62,7 @@ struct Key {
     sample: Sample,
 }
 
-/// What stands before a legend's entry.
+/// Symbol of a legend's entry.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Sample {
     Line(Stroke),
@@ -68,7 +73,7 @@ enum Sample {
 }
 
 impl Figure {
-    /// A file of its own, with the title above and the style inside.
+    /// SVG file with title and style.
     pub(crate) fn to_file(&self) -> String {
         let mut svg = Svg::new(Width::Wide.pixels(), 28.0);
         svg.text(0.0, 16.0, "t b", &self.title);
@@ -76,7 +81,7 @@ impl Figure {
         svg.into_file(&self.title, &self.caption)
     }
 
-    /// A part of a page, which has the style and the title.
+    /// SVG element of a page, which has style and title.
     pub(crate) fn to_element(&self, width: Width) -> String {
         let mut svg = Svg::new(width.pixels(), 0.0);
         self.draw(&mut svg);
@@ -101,7 +106,7 @@ impl Width {
     }
 }
 
-/// Draws `keys` from `top` on, in as many rows as they need; returns where they end.
+/// Draws `keys` from `top` down, in as many rows as needed; returns the bottom.
 fn draw_legend(svg: &mut Svg, keys: &[Key], mut top: f64) -> f64 {
     if keys.is_empty() {
         return top;

@@ -6,21 +6,21 @@ use super::style::{Ink, Stroke};
 use super::svg::{Svg, text_width};
 use super::{Key, Sample, Scale, TEXT_SIZE, draw_legend};
 
-/// Marks between two axes. Whatever lies beyond an axis is drawn at its end.
+/// Marks between two axes. Values beyond an axis are drawn at its end.
 #[derive(Debug, Clone)]
 pub(crate) struct Plot {
-    /// With the unit.
+    /// Axis title, with the unit.
     pub(crate) x_title: String,
     pub(crate) x: Scale,
-    /// With the unit.
+    /// Axis title, with the unit.
     pub(crate) y_title: String,
     pub(crate) y: Scale,
-    /// The later ones above the earlier ones.
+    /// Later marks are drawn above earlier ones.
     pub(crate) marks: Vec<Mark>,
     pub(crate) zones: Vec<Zone>,
 }
 
-/// Something that is drawn in one colour, and its name in the legend, if it is to have one.
+/// A shape in one colour, with its name in the legend if it has one.
 #[derive(Debug, Clone)]
 pub(crate) struct Mark {
     pub(crate) name: Option<String>,
@@ -28,19 +28,19 @@ pub(crate) struct Mark {
     pub(crate) shape: Shape,
 }
 
-/// In values of the axes. A value that is no number leaves a gap.
+/// Shape in axis values. NaN leaves a gap.
 #[derive(Debug, Clone)]
 pub(crate) enum Shape {
-    /// By ascending x.
+    /// Ascending by x.
     Line(Vec<(f64, f64)>, Stroke),
-    /// A value from each x to the next; the last x is an end only.
+    /// A value from each x to the next; the last x is only an end.
     Steps(Vec<(f64, f64)>, Stroke),
     /// x, lower and upper edge.
     Band(Vec<(f64, f64, f64)>),
     Points(Vec<(f64, f64)>),
 }
 
-/// Part of the x axis with a background and a name of its own.
+/// Part of the x axis with its own background and name.
 #[derive(Debug, Clone)]
 pub(crate) struct Zone {
     pub(crate) from: f64,
@@ -71,7 +71,7 @@ impl Plot {
         for mark in &self.marks {
             mark.draw(svg, &area);
         }
-        // In turns, so that the last of several crowds does not hide the others.
+        // Draw crowds in turns, so that the last one does not hide the others.
         let crowds: Vec<_> = self.marks.iter().filter_map(|mark| mark.crowd(&area)).collect();
         for turn in 0..TURNS {
             for (ink, places) in &crowds {
@@ -81,7 +81,7 @@ impl Plot {
     }
 }
 
-/// Where marks are drawn.
+/// Drawing area and its axes.
 struct Area {
     left: f64,
     top: f64,
@@ -101,7 +101,7 @@ impl Area {
         for zone in zones {
             let ((from, _), (to, _)) = (self.at(zone.from, 0.0), self.at(zone.to, 0.0));
             svg.rect("z", from, self.top, to - from, self.height);
-            // Above the data and inside the figure; of two names that would meet the first.
+            // Above the data and inside the figure; of two overlapping names, the first.
             let half = text_width(&zone.name, TEXT_SIZE) / 2.0;
             let middle = ((from + to) / 2.0).min(svg.width() - half).max(self.left + half);
             if middle - half >= named_to {
@@ -114,7 +114,7 @@ impl Area {
     fn draw_x_axis(&self, svg: &mut Svg, title: &str) {
         let bottom = self.top + self.height;
         svg.path("x", &format!("M{:.1},{bottom:.1}h{:.1}", self.left, self.width));
-        // As many as there is room for.
+        // As many as fit.
         let ticks = (2..=12).rev().map(|about| self.x.ticks(about)).find(|ticks| self.has_room_for(ticks));
         for tick in ticks.unwrap_or_else(|| self.x.ticks(2)) {
             let x = self.left + self.width * tick.position;
@@ -152,12 +152,12 @@ impl Mark {
             }
             Shape::Steps(points, stroke) => svg.path(&format!("l {ink}{}", stroke.class()), &steps(area, points)),
             Shape::Band(edges) => svg.path(&format!("a {ink}"), &band(area, edges)),
-            // Above all others.
+            // Drawn last, above all other marks.
             Shape::Points(_) => {}
         }
     }
 
-    /// Its class and the places of its points.
+    /// Colour class and positions of its points.
     fn crowd(&self, area: &Area) -> Option<(String, Vec<Half>)> {
         let Shape::Points(points) = &self.shape else { return None };
         Some((self.ink.class(), places(area, points.iter().copied())))
@@ -175,7 +175,7 @@ fn line(area: &Area, points: &[(f64, f64)]) -> String {
     path
 }
 
-/// Points without a neighbour, which are no line.
+/// Points without a neighbour, which do not form a line.
 fn lonely(points: &[(f64, f64)]) -> impl Iterator<Item = (f64, f64)> {
     let runs = points.split(|point| point.1.is_nan());
     runs.filter(|run| run.len() == 1).map(|run| run[0])
@@ -199,10 +199,10 @@ fn band(area: &Area, edges: &[(f64, f64, f64)]) -> String {
     path
 }
 
-/// A place in half pixels.
+/// A position in half pixels.
 type Half = (i64, i64);
 
-/// One place for all points that nobody could tell apart.
+/// Positions of points, where indistinguishable ones are merged.
 fn places(area: &Area, points: impl Iterator<Item = (f64, f64)>) -> Vec<Half> {
     let places = points.filter(|point| !point.1.is_nan()).map(|point| area.at(point.0, point.1));
     let mut halves: Vec<_> = places.map(|(x, y)| ((x * 2.0).round() as i64, (y * 2.0).round() as i64)).collect();
@@ -219,7 +219,7 @@ fn dots<'a>(places: impl Iterator<Item = &'a Half>) -> String {
     path
 }
 
-/// Of many places in one column of the screen the first, the highest, the lowest and the last.
+/// Reduces each pixel column to its first, highest, lowest and last point.
 fn per_column(places: Vec<(f64, f64)>) -> Vec<(f64, f64)> {
     let column = |place: &(f64, f64)| place.0.round() as i64;
     let mut kept = Vec::with_capacity(places.len());
@@ -243,10 +243,10 @@ fn put(path: &mut String, part: std::fmt::Arguments<'_>) {
     path.write_fmt(part).expect("a String takes everything");
 }
 
-/// In which points are drawn.
+/// Number of turns for drawing points.
 const TURNS: usize = 8;
 
-/// For half of the last label of the x axis.
+/// Room for half of the last label of the x axis.
 const RIGHT: f64 = 20.0;
 
 #[cfg(test)]

@@ -1,20 +1,19 @@
-//! From values to places on an axis, and the ticks along it.
+//! Axis scales and ticks.
 
 use crate::report::number;
 
-/// Where a value lies on an axis, from 0 at its start to 1 at its end.
+/// Mapping from values to positions on an axis, from 0 at its start to 1 at its end.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Scale {
     /// Equal steps.
     Linear { from: f64, to: f64 },
     /// Equal ratios.
     Log { from: f64, to: f64 },
-    /// Shares of a whole, of which the last are the farther apart the closer they come to all of it: 0, 90 %, 99 % and
-    /// 99.9 % are equal steps, so many as this.
+    /// Shares of a whole, stretched towards 100 %: 0, 90 %, 99 % and 99.9 % are `nines` equal steps.
     Tail { nines: f64 },
 }
 
-/// A place on an axis that has a line, and a label if there is room.
+/// A tick with a grid line, and a label if there is room.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Tick {
     /// From 0 to 1.
@@ -23,21 +22,22 @@ pub(super) struct Tick {
 }
 
 impl Scale {
-    /// From 0 to a round number that is not below `max`.
+    /// Linear from 0 to a round number not below `max`.
     pub(crate) fn from_zero(max: f64) -> Self {
         let max = if max.is_finite() && max > 0.0 { max } else { 1.0 };
         let step = round_step(max / 5.0);
         Self::Linear { from: 0.0, to: (max / step).ceil() * step }
     }
 
-    /// For values from `min` to `max`, of which a few are far above the others: equal ratios; from 0 on where they lie
-    /// closer together. What is not above `least` is drawn as if it were.
+    /// Scale for values from `min` to `max`: logarithmic if `max` is far above `typical`, else linear from 0.
+    ///
+    /// Values below `least` are drawn as `least`.
     pub(crate) fn for_latencies(min: f64, typical: f64, max: f64, least: f64) -> Self {
         let (min, typical, max) = (min.max(least), typical.max(least), max.max(least));
         if max / typical < FAR { Self::from_zero(max) } else { Self::log(min, max) }
     }
 
-    /// Equal ratios from a round number not above `min` to one not below `max`, both above 0.
+    /// Logarithmic from a round number not above `min` to one not below `max`, both above 0.
     pub(crate) fn log(min: f64, max: f64) -> Self {
         let min = if min.is_finite() && min > 0.0 { min } else { 1e-3 };
         let max = max.max(min * 10.0);
@@ -45,19 +45,19 @@ impl Scale {
             let decade = 10f64.powf((value * (1.0 + 1e-9)).log10().floor());
             [5.0, 2.0].into_iter().map(|m| m * decade).find(|round| *round <= value * (1.0 + 1e-9)).unwrap_or(decade)
         };
-        // One step of 1, 2, 5 above the round number below, unless it is that one.
+        // The next step of 1, 2, 5 above the round number below `max`, unless that equals `max`.
         let below = down(max);
         let leading = (below / 10f64.powf((below * (1.0 + 1e-9)).log10().floor())).round();
         let to = if below * (1.0 + 1e-9) >= max { below } else { below * if leading == 2.0 { 2.5 } else { 2.0 } };
         Self::Log { from: down(min), to }
     }
 
-    /// Shares of `count` things.
+    /// Scale for shares of `count` items.
     pub(crate) fn tail(count: u64) -> Self {
         Self::Tail { nines: (count.max(10) as f64).log10().ceil().clamp(2.0, 9.0) }
     }
 
-    /// From 0 to 1; values beyond an end lie at that end.
+    /// Position from 0 to 1; values beyond an end lie at that end.
     pub(super) fn position(&self, value: f64) -> f64 {
         let position = match *self {
             Self::Linear { from, to } => (value - from) / (to - from),
@@ -67,7 +67,7 @@ impl Scale {
         if position.is_nan() { 0.0 } else { position.clamp(0.0, 1.0) }
     }
 
-    /// About so many ticks, at round values.
+    /// About `about` ticks, at round values.
     pub(super) fn ticks(&self, about: usize) -> Vec<Tick> {
         let about = about.max(2);
         let values: Vec<(f64, String)> = match *self {
@@ -122,7 +122,7 @@ fn round_step(step: f64) -> f64 {
     [1.0, 2.0, 5.0].into_iter().map(|m| m * ten).find(|round| *round >= step * (1.0 - 1e-9)).unwrap_or(10.0 * ten)
 }
 
-/// So many times the typical value is far above it.
+/// Ratio to the typical value from which on a maximum is far above it.
 const FAR: f64 = 25.0;
 
 #[cfg(test)]
@@ -159,7 +159,7 @@ mod tests {
     fn latencies_that_lie_close_together_start_at_zero() {
         assert!(matches!(Scale::for_latencies(0.5, 1.0, 9.0, 0.01), Scale::Linear { .. }));
         assert!(matches!(Scale::for_latencies(0.5, 1.0, 900.0, 0.01), Scale::Log { .. }));
-        // Nothing is smaller than what can be told.
+        // Values below the resolution are drawn as the resolution.
         assert_eq!(Scale::for_latencies(0.0, 0.0, 900.0, 0.01), Scale::Log { from: 0.01, to: 1000.0 });
     }
 

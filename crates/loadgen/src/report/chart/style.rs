@@ -1,11 +1,11 @@
-//! Colours and strokes, as classes, so that one drawing serves light and dark screens and paper.
+//! Colours and strokes as classes, so that one drawing serves light and dark screens and paper.
 
-/// A colour out of those that stay apart for colour-blind people (after Okabe and Ito), or a neutral one.
+/// A colour from a palette for colour-blind readers (after Okabe and Ito), or a neutral one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ink {
-    /// By number; there are [`Ink::COLOURS`], and then they come again.
+    /// By number; colours repeat after [`Ink::COLOURS`].
     Colour(usize),
-    /// What other things are compared with.
+    /// For reference values.
     Neutral,
 }
 
@@ -20,7 +20,7 @@ impl Ink {
     }
 }
 
-/// How a line is drawn.
+/// Line style.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum Stroke {
     #[default]
@@ -31,7 +31,7 @@ pub(crate) enum Stroke {
 }
 
 impl Stroke {
-    /// Of the line with this number among several that may lie upon each other: all are to be seen.
+    /// Style of line `number` among several that may coincide, so that all stay visible.
     pub(crate) fn of(number: usize) -> Self {
         [Self::Solid, Self::Dashed, Self::DashDotted][number % 3]
     }
@@ -46,20 +46,22 @@ impl Stroke {
     }
 }
 
-/// Of a figure that is a file of its own.
+/// Style rules of a figure in its own file.
 pub(super) fn file_rules() -> String {
     let (light, dark) = (colour_rules(&LIGHT), colour_rules(&DARK));
     format!("{SHAPE_RULES}{light}@media screen and (prefers-color-scheme:dark){{{dark}}}")
 }
 
-/// Of the figures in a page. Narrow ones are for screens on which the wide ones would be illegible.
+/// Style rules of the figures in a page. Narrow figures are for screens too small for wide ones.
 pub(crate) fn page_rules() -> String {
     let narrow = "svg.wide{display:none}svg.narrow{display:block}";
     format!("{}svg.narrow{{display:none}}@media screen and (max-width:640px){{{narrow}}}", file_rules())
 }
 
-/// `t` text, `m` muted, `b` bold, `e` ends at its place, `k` centred on it; `g` grid, `x` axis; `l` line, `d1` dashed,
-/// `d2` dotted; `a` area, `p` points, `s` of a legend, `f` filled, `o` outlined, `z` zone.
+/// Style rules of shapes, by class.
+///
+/// `t` text, `m` muted, `b` bold, `e` right-aligned, `k` centred; `g` grid, `x` axis; `l` line, `d1` dashed, `d2`
+/// dotted; `a` area, `p` points, `s` of a legend, `f` filled, `o` outlined, `z` zone.
 const SHAPE_RULES: &str = "\
 text{font:13px system-ui,-apple-system,'Segoe UI',Roboto,'Noto Sans',sans-serif;font-variant-numeric:tabular-nums}\
 .b{font-weight:600}.h{paint-order:stroke;stroke-width:4;stroke-linejoin:round}.e{text-anchor:end}.k{text-anchor:middle}\
@@ -71,7 +73,7 @@ text{font:13px system-ui,-apple-system,'Segoe UI',Roboto,'Noto Sans',sans-serif;
 .f{stroke:none}.o{fill-opacity:.12;stroke-width:1.5;stroke-dasharray:3 2}\
 .w{fill:none;stroke-width:1.5}.z{stroke:none}";
 
-/// Colours of one kind of screen.
+/// Colours of a light or dark screen.
 struct Palette {
     page: &'static str,
     text: &'static str,

@@ -4,11 +4,11 @@ use std::fmt::{self, Write};
 
 use super::style;
 
-/// What has been drawn so far, and how far down.
+/// Elements drawn so far, and their bottom.
 #[derive(Debug)]
 pub(super) struct Svg {
     width: f64,
-    /// Where the next thing may begin.
+    /// Where the next element may begin.
     bottom: f64,
     body: String,
 }
@@ -26,18 +26,18 @@ impl Svg {
         self.bottom
     }
 
-    /// What follows begins at `bottom`, or the drawing ends there.
+    /// Sets the top of the next element, or the end of the drawing.
     pub(super) fn end_at(&mut self, bottom: f64) {
         self.bottom = bottom;
     }
 
-    /// `text` with its base line at `y`.
+    /// Draws `text` with its base line at `y`.
     pub(super) fn text(&mut self, x: f64, y: f64, class: &str, text: &str) {
         let text = escape(text);
         self.put(format_args!("<text x=\"{x:.1}\" y=\"{y:.1}\" class=\"{class}\">{text}</text>"));
     }
 
-    /// `text`, shortened to `room`; whoever points at it sees the whole.
+    /// Draws `text`, shortened to `room`; its tooltip has the whole text.
     pub(super) fn text_within(&mut self, room: f64, x: f64, y: f64, class: &str, text: &str) {
         let short = shortened(text, room);
         if short == text {
@@ -62,7 +62,7 @@ impl Svg {
     pub(super) fn into_file(self, title: &str, caption: &str) -> String {
         let Self { width, bottom, body } = self;
         let (title, caption, rules) = (escape(title), escape(caption), style::file_rules());
-        // A margin of its own, and a page: what shows the file may be dark where its reader is not.
+        // Margin and background of its own: the viewer may be dark although the reader's system is not.
         let (all_width, all_height) = (width + 2.0 * MARGIN, bottom + 2.0 * MARGIN);
         format!(
             "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"-{MARGIN} -{MARGIN} {all_width:.0} {all_height:.0}\" \
@@ -86,7 +86,7 @@ impl Svg {
     }
 }
 
-/// `text` for XML and HTML, in elements and attributes. What XML does not allow is replaced.
+/// Escapes `text` for elements and attributes of XML and HTML; replaces characters that XML forbids.
 pub(crate) fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {
@@ -103,28 +103,28 @@ pub(crate) fn escape(text: &str) -> String {
     escaped
 }
 
-/// How wide `text` is, about: nobody knows the reader's font. Rather too much than too little.
+/// Approximate width of `text`. The reader's font is unknown, so that the estimate is rather too large.
 pub(super) fn text_width(text: &str, size: f64) -> f64 {
     let em = |c: char| match c {
         'i' | 'j' | 'l' | 't' | 'f' | 'r' | '.' | ',' | ':' | ';' | '\'' | '|' | '(' | ')' | ' ' | '/' => 0.4,
         'm' | 'w' | 'M' | 'W' | '%' | '@' => 0.98,
         'A'..='Z' => 0.72,
         c if c.is_ascii() => 0.64,
-        // Ideographs and the like are square.
+        // Ideographs and similar characters are square.
         c if c >= '\u{1100}' => 1.0,
         _ => 0.7,
     };
     text.chars().map(em).sum::<f64>() * size
 }
 
-/// `text` without so much of its middle that it fits.
+/// `text` with enough of its middle removed to fit.
 fn shortened(text: &str, room: f64) -> String {
     if text_width(text, super::TEXT_SIZE) <= room {
         return text.to_owned();
     }
     let chars: Vec<_> = text.chars().collect();
     for keep in (2..chars.len()).rev() {
-        // What tells names apart is more often at their end.
+        // Keep more of the end, which more often distinguishes names.
         let (head, tail) = (keep / 2, keep - keep / 2);
         let short = chars[..head].iter().chain(&['…']).chain(&chars[chars.len() - tail..]).collect::<String>();
         if text_width(&short, super::TEXT_SIZE) <= room {
@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whatever_a_name_holds_is_text() {
+    fn special_characters_are_escaped() {
         assert_eq!(escape("a<b>&\"c\"\u{0}\n"), "a&lt;b&gt;&amp;&quot;c&quot;\u{fffd} ");
     }
 

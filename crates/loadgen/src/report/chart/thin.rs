@@ -1,14 +1,16 @@
-//! Fewer points than there are, with nothing of interest gone.
+//! Reduces the number of points of a plot, without losing extremes.
 
 use super::Scale;
 
-/// Points of a plot that has room for them: one of those that would lie upon each other, and where this is not enough,
-/// the highest and the lowest of each column and some of the others, evenly taken.
+/// A reduced set of points for a plot.
+///
+/// Of coinciding points it keeps one. If that is not enough, it keeps the highest and lowest of each column, and an
+/// even selection of the others.
 #[derive(Debug)]
 pub(crate) struct Thinned {
     x: Scale,
     y: Scale,
-    /// A bit for each cell of a fine raster.
+    /// A bit for each cell of a fine grid.
     taken: Vec<u64>,
     kept: Vec<(f64, f64)>,
 }

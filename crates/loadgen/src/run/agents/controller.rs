@@ -11,23 +11,24 @@ use crate::run::offset::Offset;
 use crate::run::record::Part;
 use crate::run::{Pace, Plan};
 
-/// The agents of a run, each with its slice of the plan: for the controller what an engine is to a single process.
+/// The agents of a run, each with its slice of the plan. They replace the engine of a single-process run.
 pub(crate) struct Agents {
     links: Vec<Link>,
     clock: RunClock,
-    /// The agents' clocks before the run.
+    /// Offsets of the agents' clocks before the run.
     before: Vec<Offset>,
-    /// Whether they are still to be told that no more connections are to be cut.
+    /// Whether [`Message::StopCutting`] is still to be sent.
     may_cut: bool,
-    /// When they were last told that somebody is watching.
+    /// When the agents last got [`Message::Watching`].
     watched: Instant,
 }
 
 impl Agents {
-    /// Connects to the agents at `addresses`, sets their clocks right by `clock` and lets them connect their clients.
+    /// Connects to the agents at `addresses`, adjusts their clocks to `clock` and lets them connect their clients.
     ///
     /// # Errors
-    /// An agent that cannot be reached, refuses, or cannot connect its clients; it is named. A plan that cannot be
+    ///
+    /// An agent cannot be reached, refuses, or cannot connect its clients; the error names it. The plan cannot be
     /// divided.
     pub(crate) async fn prepare(
         addresses: &[String],
@@ -57,16 +58,17 @@ impl Agents {
         Ok(Self { links, clock, before, may_cut, watched: Instant::now() })
     }
 
-    /// From the word to start to the start: long enough for the word to get everywhere.
+    /// Time from sending the start command to the start: long enough for it to reach all agents.
     pub(crate) fn lead(&self) -> Duration {
         let farthest = self.before.iter().map(|offset| offset.uncertainty_ns).max().unwrap_or(0);
         START_LEAD + Duration::from_nanos(farthest) * 10
     }
 
-    /// Second 0 of the run is when the controller's clock shows `at_unix_ns`.
+    /// Sets second 0 of the run to `at_unix_ns` of the controller's clock.
     ///
     /// # Errors
-    /// An agent is lost, or heard of it too late.
+    ///
+    /// An agent is lost, or got the start command too late.
     pub(crate) async fn start(&mut self, at_unix_ns: u64) -> Result<(), LoadgenError> {
         self.tell(|| Message::Start { at_unix_ns }).await?;
         for link in &mut self.links {
@@ -75,10 +77,11 @@ impl Agents {
         Ok(())
     }
 
-    /// How far all of them are together, as of the last 20 ms. To be called more than once a second.
+    /// Sum of all agents' progress, at most 20 ms old. Call it more than once a second.
     ///
     /// # Errors
-    /// An agent that is lost or says nothing, and what went wrong at an agent.
+    ///
+    /// An agent is lost or silent, or has reported an error.
     pub(crate) async fn status(&mut self) -> Result<Status, LoadgenError> {
         if self.watched.elapsed() > WATCHING_INTERVAL {
             self.watched = Instant::now();
@@ -89,21 +92,22 @@ impl Agents {
             link.listen()?;
             add(&mut sum, link.status());
         }
-        // Each agent knows its own publishers only.
+        // Each agent knows only its own publishers.
         if sum.publishing == 0 && std::mem::take(&mut self.may_cut) {
             self.tell(|| Message::StopCutting).await?;
         }
         Ok(sum)
     }
 
-    /// No further messages are published.
+    /// Stops publishing.
     pub(crate) async fn stop_publishing(&mut self) -> Result<(), LoadgenError> {
         self.tell(|| Message::StopPublishing).await
     }
 
-    /// Ends the run. What all of them have recorded, and what is to be known of their clocks.
+    /// Ends the run; returns the merged parts of all agents, and notes on their clocks.
     ///
     /// # Errors
+    ///
     /// As [`Agents::status`].
     pub(crate) async fn finish(mut self) -> Result<(Part, Vec<String>), LoadgenError> {
         self.tell(|| Message::Finish).await?;
@@ -136,14 +140,14 @@ impl Agents {
     }
 }
 
-/// The link of this number and all others.
+/// The link with this number, and all others.
 fn one_of(links: &mut [Link], number: usize) -> (&mut Link, impl Iterator<Item = &mut Link>) {
     let (before, rest) = links.split_at_mut(number);
     let (link, after) = rest.split_first_mut().expect("there are more links than this number");
     (link, before.iter_mut().chain(after))
 }
 
-/// Does `work` with one agent and tells the others once a second that somebody is there: they would give up.
+/// Does `work` with one agent, and tells the others once a second that the controller is alive, or they would give up.
 async fn watching<'a, T>(
     others: impl Iterator<Item = &'a mut Link>,
     work: impl Future<Output = Result<T, LoadgenError>>,
@@ -161,14 +165,17 @@ async fn watching<'a, T>(
     }
 }
 
+/// Checks that the plan can be divided.
+///
 /// # Errors
+///
 /// There are no agents, or the plan is for a single process.
 fn check_divisible(plan: &Plan, agents: usize) -> Result<(), LoadgenError> {
     if agents == 0 {
         return Err(LoadgenError::Arguments("--agents: want at least one HOST:PORT".to_owned()));
     }
     if agents > 1 && matches!(plan.publishers.pace, Pace::Closed { .. }) {
-        // Each process would see its own deliveries only, and those of its own messages go to all of them.
+        // A process counts only its own subscribers' deliveries, but its messages go to all processes.
         let instead = "with several agents use --in-flight at QoS 1 or 2, or an interval";
         return Err(LoadgenError::Arguments(format!(
             "a window of outstanding deliveries is of one process: {instead}"
@@ -177,8 +184,10 @@ fn check_divisible(plan: &Plan, agents: usize) -> Result<(), LoadgenError> {
     Ok(())
 }
 
-/// By how much each agent's clock is ahead. One question follows the other, which both sides answer quickest when they
-/// are awake; the agents are asked in turns, so that what disturbs a machine for a moment disturbs few questions of each.
+/// Offsets of the agents' clocks.
+///
+/// Probes of one agent follow each other at once, as both sides answer quickest while awake. The agents take turns, so
+/// that a brief disturbance of a machine affects few probes of each.
 async fn clocks(links: &mut [Link], clock: RunClock) -> Result<Vec<Offset>, LoadgenError> {
     let mut probes = vec![Vec::new(); links.len()];
     for _ in 0..PROBE_ROUNDS {
@@ -192,7 +201,7 @@ async fn clocks(links: &mut [Link], clock: RunClock) -> Result<Vec<Offset>, Load
     Ok(probes.iter().map(|probes| Offset::of(probes).expect("each was asked")).collect())
 }
 
-/// Adds what another agent has done.
+/// Adds another agent's progress.
 fn add(sum: &mut Status, other: &Status) {
     sum.published += other.published;
     sum.expected += other.expected;
@@ -209,11 +218,11 @@ fn add(sum: &mut Status, other: &Status) {
     sum.cpu_ns.extend_from_slice(&other.cpu_ns);
 }
 
-/// What a reader of latencies must know of the clock of the agent at `address`.
+/// Note on the clock of the agent at `address`, for readers of latencies.
 fn note(address: &str, before: Offset, after: Offset) -> String {
     let drift_ns = after.ns - before.ns;
     let drift = format!("{:+.3} ms by the end", drift_ns as f64 / 1e6);
-    // Less than what was measured is known to be exact to is no drift.
+    // A change below the measurement's uncertainty is not drift.
     let is_known = drift_ns.unsigned_abs() > before.uncertainty_ns + after.uncertainty_ns;
     let warning = match is_known && drift_ns.unsigned_abs() > DRIFT_LIMIT_NS {
         true => "; latencies across machines are wrong by up to as much",
@@ -228,7 +237,7 @@ const PROBE_PAUSE: Duration = Duration::from_millis(100);
 const START_LEAD: Duration = Duration::from_millis(200);
 const WATCHING_INTERVAL: Duration = Duration::from_secs(1);
 
-/// More than this is worth a warning.
+/// Drift above this adds a warning, in nanoseconds.
 const DRIFT_LIMIT_NS: u64 = 500_000;
 
 #[cfg(test)]
@@ -236,7 +245,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_agents_have_done_is_added_up_once() {
+    fn agent_status_is_summed_once() {
         let one = Status {
             published: 1,
             expected: 2,
@@ -259,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_is_told_of_clocks_and_warned_of_those_that_run_away() {
+    fn note_reports_clock_offset_and_warns_of_drift() {
         let offset = |ns| Offset { ns, uncertainty_ns: 30_000 };
         assert_eq!(
             note("lab:4500", offset(300_000_000), offset(300_020_000)),

@@ -15,19 +15,20 @@ use crate::run::offset::Probe;
 pub(super) struct Link {
     address: String,
     wire: Wire,
-    /// When it last said something.
+    /// When the agent last sent a message.
     heard: Instant,
-    /// When it was last listened to.
+    /// When [`Link::listen`] last ran.
     listened: Instant,
-    /// What it said last.
+    /// The agent's last progress report.
     status: Status,
 }
 
 impl Link {
-    /// Connects, and makes sure that both sides are of the same kind.
+    /// Connects, and checks that both sides have the same version.
     ///
     /// # Errors
-    /// The agent cannot be reached, is of another version, busy, or does not like the token.
+    ///
+    /// The agent cannot be reached, has another version, is busy, or rejects the token.
     pub(super) async fn open(address: &str, token: Option<&str>) -> Result<Self, LoadgenError> {
         let fail = |reason: String| LoadgenError::agent(address, reason);
         let connected = tokio::time::timeout(SILENCE_LIMIT, TcpStream::connect(address)).await;
@@ -55,12 +56,12 @@ impl Link {
         &self.address
     }
 
-    /// What the agent said last of its run.
+    /// The agent's last progress report.
     pub(super) fn status(&self) -> &Status {
         &self.status
     }
 
-    /// Asks for the time.
+    /// Reads the agent's clock.
     pub(super) async fn probe(&mut self, clock: RunClock) -> Result<Probe, LoadgenError> {
         let asked_ns = clock.now_ns();
         self.send(&Message::Probe).await?;
@@ -76,7 +77,7 @@ impl Link {
         self.wire.send(message).await.map_err(|reason| self.lost(reason))
     }
 
-    /// Waits until its clients are connected.
+    /// Waits until the agent's clients are connected.
     pub(super) async fn ready(&mut self) -> Result<(), LoadgenError> {
         match self.receive().await? {
             Message::Ready => Ok(()),
@@ -84,7 +85,7 @@ impl Link {
         }
     }
 
-    /// Takes what it has said of its run, without waiting.
+    /// Handles pending messages of the agent, without waiting.
     pub(super) fn listen(&mut self) -> Result<(), LoadgenError> {
         while let Some(message) = self.wire.try_receive().map_err(|reason| self.lost(reason))? {
             match self.unless_failed(message)? {
@@ -94,7 +95,7 @@ impl Link {
         }
         let now = Instant::now();
         if now - self.listened > PAUSE_MAX {
-            // This process was stopped: what came meanwhile may not be here yet.
+            // This process was suspended: messages sent meanwhile may not have arrived yet.
             self.heard = now;
         }
         self.listened = now;
@@ -104,7 +105,7 @@ impl Link {
         Ok(())
     }
 
-    /// Waits for the first that it says of its run.
+    /// Waits for the first progress report.
     pub(super) async fn started(&mut self) -> Result<(), LoadgenError> {
         match self.receive().await? {
             Message::Status(status) => self.take(status),
@@ -112,12 +113,12 @@ impl Link {
         }
     }
 
-    /// What it has recorded, once it has finished.
+    /// Receives the agent's results after it has finished.
     pub(super) async fn part(&mut self) -> Result<BytesMut, LoadgenError> {
         let bytes = loop {
             match self.receive().await? {
                 Message::Part { bytes } => break bytes,
-                // They crossed the word to finish.
+                // Progress reports sent before the agent got Finish.
                 Message::Status(_) => {}
                 message => return Err(self.unexpected(&message)),
             }
@@ -125,7 +126,7 @@ impl Link {
         self.wire.receive_bulk(bytes).await.map_err(|reason| self.lost(reason))
     }
 
-    /// Lets the agent go: once this is over it takes another controller.
+    /// Closes the connection; the agent then accepts another controller.
     pub(super) async fn close(self) {
         self.wire.close(None).await;
     }
@@ -142,7 +143,7 @@ impl Link {
         }
     }
 
-    /// The next message but those that only say that it is there.
+    /// Next message, skipping those that only show that the agent is alive.
     async fn receive(&mut self) -> Result<Message, LoadgenError> {
         loop {
             let message = match tokio::time::timeout(SILENCE_LIMIT, self.wire.receive()).await {
@@ -158,7 +159,7 @@ impl Link {
 
     fn unless_failed(&self, message: Message) -> Result<Message, LoadgenError> {
         match message {
-            // One line, whatever it is.
+            // Error texts are one line.
             Message::Error(text) => Err(self.lost(text.replace(char::is_control, " "))),
             message => Ok(message),
         }
@@ -173,5 +174,5 @@ impl Link {
     }
 }
 
-/// Whoever listens does so more often than this.
+/// Longest regular interval between two calls of [`Link::listen`].
 const PAUSE_MAX: Duration = Duration::from_secs(1);

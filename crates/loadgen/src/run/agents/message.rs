@@ -3,60 +3,60 @@ use serde::{Deserialize, Serialize};
 use crate::run::Plan;
 use crate::run::engine::{Slice, Status};
 
-/// What controller and agent tell each other. Each is one frame of JSON, its length before it in four bytes, big endian.
+/// Messages between controller and agent, each a JSON frame after its length in four bytes, big endian.
 ///
 /// ```text
-///   controller                               agent
-///   Hello ─────────────────────────────────►          the same program, the same token
-///         ◄───────────────────────────────── Hello
-///   Probe ─────────────────────────────────►          40 times
-///         ◄───────────────────────────────── Answer
-///   Prepare ───────────────────────────────►          connects its clients …
-///         ◄────────────────────── Working … Ready
-///   Start ─────────────────────────────────►          … and lets them go
-///         ◄──────────────────────────────── Status …  each 20 ms
-///   Watching … ────────────────────────────►          each second, also before: a load without a controller ends
-///   StopCutting, StopPublishing, Finish ───►
-///         ◄─────────────── Working … Part, and its bytes
-///   Probe ─────────────────────────────────►          again, to see how the clocks drift
-///         ◄───────────────────────────────── Answer
+/// controller                               agent
+/// Hello ─────────────────────────────────►          the same program, the same token
+///   ◄───────────────────────────────── Hello
+/// Probe ─────────────────────────────────►          40 times
+///   ◄───────────────────────────────── Answer
+/// Prepare ───────────────────────────────►          connects its clients …
+///   ◄────────────────────── Working … Ready
+/// Start ─────────────────────────────────►          … and lets them go
+///   ◄──────────────────────────────── Status …  each 20 ms
+/// Watching … ────────────────────────────►          each second, also before: a load without a controller ends
+/// StopCutting, StopPublishing, Finish ───►
+///   ◄─────────────── Working … Part, and its bytes
+/// Probe ─────────────────────────────────►          again, to see how the clocks drift
+///   ◄───────────────────────────────── Answer
 /// ```
 ///
-/// Instead of anything else an agent may say [`Message::Error`] and close. A controller that closes ends the run.
+/// At any time an agent may send [`Message::Error`] and close. A controller that closes ends the run.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Message {
-    /// First from both sides.
+    /// First message of both sides.
     Hello(Hello),
-    /// What time is it?
+    /// Asks for the agent's time.
     Probe,
-    /// The agent's clock when the probe came and when this went, in nanoseconds since 1970-01-01 UTC.
+    /// The agent's clock when the probe arrived and when this was sent, in nanoseconds since 1970-01-01 UTC.
     Answer { received_ns: u64, answered_ns: u64 },
-    /// What to do, and which part of it. The clock is to be moved by `move_clock_ns`.
+    /// The plan and the agent's slice of it. The agent moves its clock by `move_clock_ns`.
     Prepare { plan: Box<Plan>, slice: Slice, move_clock_ns: i64 },
-    /// Connecting, or putting records together; once a second.
+    /// The agent is connecting clients or preparing its results; sent once a second.
     Working,
     /// All clients are connected.
     Ready,
-    /// Second 0 of the run, by the controller's clock.
+    /// Sets second 0 of the run, by the controller's clock.
     Start { at_unix_ns: u64 },
-    /// How far it is.
+    /// Progress of the run.
     Status(Status),
-    /// The controller is still there.
+    /// The controller is alive.
     Watching,
-    /// All publishers of all agents have sent what they had: no more connections are to be cut.
+    /// All publishers of all agents have sent their messages: stop cutting connections.
     StopCutting,
-    /// No further messages.
+    /// Stop publishing.
     StopPublishing,
-    /// Disconnect and send what was recorded.
+    /// Disconnect and send the results.
     Finish,
-    /// So many bytes follow: what was recorded, as [`Part::to_bytes`](crate::run::Part::to_bytes) writes it.
+    /// Results follow in this many bytes, as [`Part::to_bytes`](crate::run::Part::to_bytes) writes them.
     Part { bytes: u64 },
-    /// Why it goes no further.
+    /// Why the agent stops.
     Error(String),
 }
 
 impl Message {
-    /// Its name, for what is said of a message that should not have come.
+    /// Name of the message, for errors about unexpected messages.
     pub(super) fn name(&self) -> &'static str {
         match self {
             Self::Hello(_) => "Hello",
@@ -77,14 +77,14 @@ impl Message {
     }
 }
 
-/// Who is there.
+/// Identification of one side.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Hello {
     /// Version of this protocol.
     pub(super) protocol: u32,
-    /// Version of the program: a plan and what was recorded are its own types.
+    /// Version of the program, whose types define plan and results.
     pub(super) program: String,
-    /// What the controller has to know.
+    /// Secret that the controller must know.
     pub(super) token: Option<String>,
 }
 
@@ -93,8 +93,11 @@ impl Hello {
         Self { protocol: PROTOCOL, program: PROGRAM.to_owned(), token: token.map(str::to_owned) }
     }
 
+    /// Checks that the other side has this version.
+    ///
     /// # Errors
-    /// It is not of this program and this protocol.
+    ///
+    /// Program or protocol differ.
     pub(super) fn check_version(&self) -> Result<(), String> {
         if (self.protocol, self.program.as_str()) == (PROTOCOL, PROGRAM) {
             return Ok(());
@@ -104,6 +107,6 @@ impl Hello {
     }
 }
 
-/// Raised with every change of [`Message`], and of what a plan or a record holds.
+/// Increase it with every change of [`Message`], of plans and of results.
 const PROTOCOL: u32 = 3;
 const PROGRAM: &str = env!("CARGO_PKG_VERSION");

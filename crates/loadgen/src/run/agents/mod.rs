@@ -1,8 +1,8 @@
-//! Several machines in one run: `loadgen agent` on each, and one controller that tells them what to do.
+//! Runs on several machines: `loadgen agent` on each, and one controller.
 //!
-//! The controller has no clients of its own. Each agent gets the whole plan and a slice of it, client k of each kind
-//! going to agent k mod n, and its clock is set right by the controller's before it connects. What they have recorded is
-//! put together by number, so that a run of several machines has one outcome like that of a single one.
+//! The controller has no clients of its own. Each agent gets the whole plan and a slice of it: client k of each kind
+//! belongs to agent k mod n. Its clock is adjusted to the controller's before it connects. The agents' results are
+//! merged by number, so that the run has one outcome like that of a single machine.
 
 mod controller;
 mod link;
@@ -18,5 +18,5 @@ pub(crate) use controller::Agents;
 pub use serve::AgentArgs;
 pub(crate) use serve::serve;
 
-/// Where an agent listens, and is looked for, if nothing else is said.
+/// Default port of agents.
 const PORT: u16 = 4500;

@@ -15,27 +15,28 @@ use crate::values::positive_duration;
 /// Arguments of `agent`.
 #[derive(Debug, Clone, Args)]
 pub struct AgentArgs {
-    /// Where to wait for a controller. Whoever can connect there can send load anywhere from this machine
+    /// Address to listen on for a controller. Any host that can connect to it can send load anywhere from this machine
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:4500")]
     pub(crate) listen: String,
 
-    /// Serve only controllers that know this secret (`loadgen run --token`). It goes over the network as it is
+    /// Serve only controllers that know this secret (`loadgen run --token`). It is sent unencrypted
     #[arg(long, value_name = "SECRET")]
     pub(crate) token: Option<String>,
 
-    /// For tests: the clock is ahead by so much, or behind: -300ms
+    /// For tests: the clock is ahead by this time, or behind: -300ms
     #[arg(long, value_name = "TIME", allow_hyphen_values = true, hide = true)]
     #[arg(value_parser = signed_ns)]
     pub(crate) clock_shift: Option<i64>,
 }
 
-/// Serves controllers one after the other, until it is interrupted.
+/// Serves controllers one after the other, until interrupted.
 ///
 /// # Errors
-/// The address cannot be listened at, or the results cannot be printed.
+///
+/// The address cannot be bound, or the results cannot be printed.
 pub(crate) async fn serve(args: AgentArgs, out: &mut dyn Write) -> Result<(), LoadgenError> {
     match unless_interrupted(listen(&args, out)).await {
-        // That is how an agent ends.
+        // An interrupt is the regular end of an agent.
         Err(LoadgenError::Interrupted) => Ok(()),
         ended => ended,
     }
@@ -56,7 +57,7 @@ async fn listen(args: &AgentArgs, out: &mut dyn Write) -> Result<(), LoadgenErro
     }
 }
 
-/// Serves one controller; tells others that come meanwhile that it does.
+/// Serves one controller; refuses others meanwhile.
 async fn serve_alone(listener: &TcpListener, stream: TcpStream, args: &AgentArgs) -> Result<(), String> {
     let busy = match stream.peer_addr() {
         Ok(peer) => format!("busy with a run of {peer}"),
@@ -66,12 +67,12 @@ async fn serve_alone(listener: &TcpListener, stream: TcpStream, args: &AgentArgs
     let mut session = pin!(session::serve(stream, args.token.as_deref(), clock));
     loop {
         tokio::select! {
-            // Whoever comes right after the end of a run is not in its way.
+            // Check for the end first: a controller that connects right after a run is not refused.
             biased;
             served = &mut session => return served,
             (stream, _) = accept(listener) => {
                 let busy = busy.clone();
-                // It takes a second at most, of which the run must not lose any.
+                // Refusing takes up to a second; the run must not wait for it.
                 tokio::spawn(async move { session::refuse(stream, &busy).await });
             }
         }
@@ -82,7 +83,7 @@ async fn accept(listener: &TcpListener) -> (TcpStream, SocketAddr) {
     loop {
         match listener.accept().await {
             Ok(accepted) => return accepted,
-            // Out of file descriptors: the run that has them goes on, and ends.
+            // Out of file descriptors: the present run goes on, and frees them when it ends.
             Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
         }
     }
@@ -99,7 +100,7 @@ fn say(out: &mut dyn Write, line: &str) -> Result<(), LoadgenError> {
     writeln!(out, "{line}").and_then(|()| out.flush()).map_err(LoadgenError::Print)
 }
 
-/// Reads `300ms` or `-300ms`, as nanoseconds.
+/// Parses `300ms` or `-300ms` into nanoseconds.
 fn signed_ns(text: &str) -> Result<i64, String> {
     let (sign, time) = match text.strip_prefix('-') {
         Some(time) => (-1, time),
@@ -117,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_clock_may_be_behind() {
+    fn clock_shift_may_be_negative() {
         assert_eq!(signed_ns("300ms"), Ok(300_000_000));
         assert_eq!(signed_ns("-1.5s"), Ok(-1_500_000_000));
         for text in ["", "-", "--1s", "300"] {
@@ -126,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_that_others_reach_are_known() {
+    fn non_loopback_addresses_are_recognized() {
         for (address, local) in [("127.0.0.1", true), ("::1", true), ("::ffff:127.0.0.1", true), ("0.0.0.0", false)] {
             assert_eq!(is_local(address.parse().unwrap()), local, "{address}");
         }

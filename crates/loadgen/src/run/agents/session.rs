@@ -13,22 +13,23 @@ use crate::run::clock::RunClock;
 use crate::run::engine::{Engine, Slice};
 use crate::run::record::{Layout, Part};
 
-/// Serves one controller, from its Hello to its end. Whatever goes wrong is told to it too.
+/// Serves one controller, from its Hello to its end; reports errors to it too.
 ///
 /// # Errors
-/// Why it ended before its time.
+///
+/// Why the session ended early.
 pub(super) async fn serve(stream: TcpStream, token: Option<&str>, clock: RunClock) -> Result<(), String> {
     let wire = Wire::new(stream).map_err(|error| error.to_string())?;
     let mut session = Session { wire, clock };
     let served = session.serve(token).await;
     if let Err(reason) = served.clone() {
-        // The next controller does not wait for these words to be heard.
+        // The next controller need not wait for the farewell.
         tokio::spawn(async move { session.wire.close(Some(&reason)).await });
     }
     served
 }
 
-/// Tells a controller that it comes at a bad time.
+/// Refuses a controller, as the agent is busy.
 pub(super) async fn refuse(stream: TcpStream, reason: &str) {
     if let Ok(wire) = Wire::new(stream) {
         wire.close(Some(reason)).await;
@@ -38,7 +39,7 @@ pub(super) async fn refuse(stream: TcpStream, reason: &str) {
 /// An agent's side of a connection.
 struct Session {
     wire: Wire,
-    /// Not set right yet.
+    /// Not adjusted to the controller's clock yet.
     clock: RunClock,
 }
 
@@ -47,14 +48,14 @@ impl Session {
         let greeted = tokio::time::timeout(SILENCE_LIMIT, self.greet(token)).await;
         greeted.map_err(|_| SILENT.to_owned())??;
         loop {
-            // It may be busy with what other agents recorded.
+            // The controller may be busy with other agents' results.
             let message = tokio::time::timeout(BULK_PATIENCE, self.wire.receive()).await;
             match message.unwrap_or_else(|_| Err("its controller has nothing more to say".to_owned())) {
                 Ok(Message::Watching) => {}
                 Ok(Message::Probe) => self.tell_time().await?,
                 Ok(Message::Prepare { plan, slice, move_clock_ns }) => self.run(*plan, slice, move_clock_ns).await?,
                 Ok(message) => return Err(unexpected(&message)),
-                // Between two things to do it may go.
+                // Between two requests the controller may leave.
                 Err(reason) if reason == CLOSED => return Ok(()),
                 Err(reason) => return Err(reason),
             }
@@ -79,11 +80,11 @@ impl Session {
 
     async fn tell_time(&mut self) -> Result<(), String> {
         let received_ns = self.clock.at_ns(self.wire.read_at());
-        // The time to write it down counts as time on the way, as that of the question does.
+        // Encoding time counts as time on the way, as it does for the probe.
         self.wire.send(&Message::Answer { received_ns, answered_ns: self.clock.now_ns() }).await
     }
 
-    /// Carries `slice` of `plan` out.
+    /// Runs `slice` of `plan`.
     async fn run(&mut self, plan: Plan, slice: Slice, move_clock_ns: i64) -> Result<(), String> {
         let plan = Arc::new(plan);
         let layout = Layout::of(&plan).map_err(|error| error.to_string())?;
@@ -102,7 +103,7 @@ impl Session {
         self.hand_over(part).await
     }
 
-    /// Connections that nobody watches must not stay.
+    /// Waits for the start. Gives up if the controller is silent, so that no unwatched connections stay.
     async fn wait_for_start(&mut self) -> Result<u64, String> {
         loop {
             let message = tokio::time::timeout(SILENCE_LIMIT, self.wire.receive()).await;
@@ -114,7 +115,7 @@ impl Session {
         }
     }
 
-    /// Tells how far it is, until the controller wants the end.
+    /// Sends progress until the controller asks for the end.
     async fn watch(&mut self, engine: &Engine) -> Result<(), String> {
         let (mut tick, mut heard) = (every(STATUS_INTERVAL), Instant::now());
         loop {
@@ -130,7 +131,7 @@ impl Session {
                     }
                 }
                 _ = tick.tick() => {
-                    // A load that nobody watches must not go on.
+                    // A load without a controller must end.
                     if heard.elapsed() > SILENCE_LIMIT {
                         return Err(format!("its controller says {SILENT}"));
                     }
@@ -141,14 +142,14 @@ impl Session {
     }
 
     async fn hand_over(&mut self, part: Part) -> Result<(), String> {
-        // Long enough that the controller would think that nobody is there.
+        // This can take longer than the controller tolerates silence.
         let bytes = self.meanwhile(tokio::task::spawn_blocking(move || part.to_bytes())).await?;
         let bytes = bytes.map_err(|error| error.to_string())?;
         self.wire.send(&Message::Part { bytes: bytes.len() as u64 }).await?;
         self.wire.send_bulk(&bytes).await
     }
 
-    /// Does `work`, and says so once a second; a controller that goes away ends it.
+    /// Does `work` and sends [`Message::Working`] once a second; ends early if the controller leaves.
     async fn meanwhile<T>(&mut self, work: impl Future<Output = T>) -> Result<T, String> {
         let (mut work, mut tick) = (pin!(work), every(WORKING_INTERVAL));
         loop {
@@ -174,6 +175,6 @@ fn every(period: Duration) -> tokio::time::Interval {
     interval
 }
 
-/// Shorter than anything that the rules of a run's end wait for.
+/// Shorter than all timeouts that decide when a run ends.
 const STATUS_INTERVAL: Duration = Duration::from_millis(20);
 const WORKING_INTERVAL: Duration = Duration::from_secs(1);

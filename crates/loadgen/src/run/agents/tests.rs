@@ -1,4 +1,4 @@
-//! An agent and who comes to it, over sockets. Runs are in the tests of the built command.
+//! An agent and its controllers, over sockets. Runs are tested with the built command.
 
 use std::io::{self, Read as _, Write};
 use std::sync::mpsc::{SyncSender, sync_channel};
@@ -15,7 +15,7 @@ use crate::run::engine::Slice;
 use crate::run::offset::Offset;
 use crate::run::record::example;
 
-/// An agent that serves until the test's process ends; where it listens.
+/// Starts an agent that serves until the test process ends; returns its address.
 fn agent(token: Option<&str>, clock_shift: i64) -> String {
     let (lines, listening) = sync_channel(16);
     let args =
@@ -25,7 +25,7 @@ fn agent(token: Option<&str>, clock_shift: i64) -> String {
         runtime.block_on(serve(args, &mut Said(lines))).unwrap();
     });
     let line = listening.recv_timeout(Duration::from_secs(10)).unwrap();
-    // What it says later nobody hears, and it must not wait for that.
+    // Discard later output, which the agent must not wait for.
     std::thread::spawn(move || for _ in listening {});
     line.trim().strip_prefix("agent listening on ").unwrap().to_owned()
 }
@@ -71,7 +71,7 @@ async fn both_sides_must_be_of_the_same_version() {
 }
 
 #[tokio::test]
-async fn it_serves_one_controller_at_a_time_and_another_once_that_has_gone() {
+async fn agent_serves_one_controller_at_a_time() {
     let address = agent(None, 0);
     for _ in 0..3 {
         let link = Link::open(&address, None).await.unwrap();
@@ -82,11 +82,11 @@ async fn it_serves_one_controller_at_a_time_and_another_once_that_has_gone() {
 }
 
 #[tokio::test]
-async fn strangers_are_told_so_and_harm_nobody() {
+async fn foreign_bytes_get_an_error_and_agent_keeps_serving() {
     let address = agent(None, 0);
     for bytes in [&b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"[..], b"\0\0\0\x02{}", b"\xFF\xFF\xFF\xFF", b"\0\0\x0F\xFFx"] {
         let address = address.clone();
-        // Not of the runtime: a half of a frame that is followed by the end.
+        // Written outside the runtime: half a frame, followed by the end of the stream.
         let answer = tokio::task::spawn_blocking(move || {
             let mut stream = std::net::TcpStream::connect(address).unwrap();
             stream.write_all(bytes).unwrap();
@@ -102,7 +102,7 @@ async fn strangers_are_told_so_and_harm_nobody() {
 }
 
 #[tokio::test]
-async fn what_does_not_belong_there_is_named() {
+async fn unexpected_message_is_named_in_the_error() {
     let address = agent(None, 0);
     let mut link = Link::open(&address, None).await.unwrap();
     link.send(&Message::Finish).await.unwrap();
@@ -111,7 +111,7 @@ async fn what_does_not_belong_there_is_named() {
 }
 
 #[tokio::test]
-async fn an_agent_that_is_ready_waits_for_others_and_not_for_ever() {
+async fn ready_agent_gives_up_when_controller_is_silent() {
     let address = agent(None, 0);
     let mut link = Link::open(&address, None).await.unwrap();
     link.send(&Message::Watching).await.unwrap();
@@ -120,12 +120,12 @@ async fn an_agent_that_is_ready_waits_for_others_and_not_for_ever() {
     let prepare = Message::Prepare { plan: Box::new(plan), slice: Slice::ALL, move_clock_ns: 0 };
     link.send(&prepare).await.unwrap();
     link.ready().await.unwrap();
-    // Others take long.
+    // Other agents take long.
     for _ in 0..2 {
         tokio::time::sleep(Duration::from_secs(1)).await;
         link.send(&Message::Watching).await.unwrap();
     }
-    // Then the controller is there no more, and its connection stays.
+    // Then the controller falls silent, but its connection stays open.
     let mut told = Ok(());
     for _ in 0..2 {
         told = link.ready().await;
@@ -137,7 +137,7 @@ async fn an_agent_that_is_ready_waits_for_others_and_not_for_ever() {
 }
 
 #[tokio::test]
-async fn an_agents_clock_is_read_to_the_time_that_questions_take() {
+async fn agent_clock_offset_is_within_uncertainty() {
     let clock = RunClock::new(0);
     for shift in [0, 300_000_000, -300_000_000] {
         let address = agent(None, shift);
@@ -147,7 +147,7 @@ async fn an_agents_clock_is_read_to_the_time_that_questions_take() {
             probes.push(link.probe(clock).await.unwrap());
         }
         let offset = Offset::of(&probes).unwrap();
-        // Two readings of the system's clock, in two threads that a busy machine may stop, are behind both clocks.
+        // Both clocks derive from two readings of the system clock, in two threads that a busy machine may suspend.
         let difference = offset.ns.abs_diff(shift);
         assert!(difference < offset.uncertainty_ns + 50_000_000, "{difference} ns, {offset:?}");
     }

@@ -7,39 +7,40 @@ use tokio::net::TcpStream;
 
 use super::message::Message;
 
-/// Messages on a connection between controller and agent, in frames of a bounded length.
+/// Framed messages between controller and agent, with a bounded length.
 #[derive(Debug)]
 pub(super) struct Wire {
     stream: TcpStream,
-    /// Read, and not taken yet.
+    /// Bytes read but not parsed.
     input: BytesMut,
-    /// When something was read last.
+    /// Time of the last read.
     read_at: Instant,
-    /// Bytes of the longest frame that is taken.
+    /// Maximum length of a received frame, in bytes.
     limit: usize,
 }
 
 impl Wire {
-    /// A new connection. Until [`Wire::trust`] it takes short messages only, for nobody knows yet who sends them.
+    /// A new connection. Until [`Wire::trust`] it accepts only short messages, as the sender is unknown.
     pub(super) fn new(stream: TcpStream) -> io::Result<Self> {
         stream.set_nodelay(true)?;
         Ok(Self { stream, input: BytesMut::new(), read_at: Instant::now(), limit: STRANGER_LIMIT })
     }
 
-    /// The other side has shown who it is.
+    /// Accepts long messages, as the other side has identified itself.
     pub(super) fn trust(&mut self) {
         self.limit = MESSAGE_LIMIT;
     }
 
-    /// When the last message had come.
+    /// Time of arrival of the last message.
     pub(super) fn read_at(&self) -> Instant {
         self.read_at
     }
 
-    /// Sends `message`. Not cancel safe: half a frame may have gone.
+    /// Sends `message`. Not cancel safe: half a frame may be sent.
     ///
     /// # Errors
-    /// The connection's, or that the other side takes nothing for 10 s.
+    ///
+    /// The connection's, or the other side has read nothing for 10 s.
     pub(super) async fn send(&mut self, message: &Message) -> Result<(), String> {
         let json = serde_json::to_vec(message).map_err(|error| error.to_string())?;
         let length = u32::try_from(json.len()).ok().filter(|&length| length as usize <= MESSAGE_LIMIT);
@@ -49,10 +50,11 @@ impl Wire {
         self.write(&frame, SILENCE_LIMIT).await
     }
 
-    /// The next message. Cancel safe.
+    /// Waits for the next message. Cancel safe.
     ///
     /// # Errors
-    /// The connection's, its end included, and bytes that are no message.
+    ///
+    /// The connection's, its end included, and bytes that are not a message.
     pub(super) async fn receive(&mut self) -> Result<Message, String> {
         loop {
             if let Some(message) = self.take()? {
@@ -63,9 +65,10 @@ impl Wire {
         }
     }
 
-    /// The next message, if it has come.
+    /// The next message, if it has arrived.
     ///
     /// # Errors
+    ///
     /// As [`Wire::receive`].
     pub(super) fn try_receive(&mut self) -> Result<Option<Message>, String> {
         loop {
@@ -76,18 +79,20 @@ impl Wire {
         }
     }
 
-    /// Sends what was recorded, after the [`Message::Part`] that announces it.
+    /// Sends results, after the [`Message::Part`] that announces them.
     ///
     /// # Errors
+    ///
     /// As [`Wire::send`].
     pub(super) async fn send_bulk(&mut self, bytes: &[u8]) -> Result<(), String> {
         self.write(bytes, BULK_PATIENCE).await
     }
 
-    /// Receives what was recorded.
+    /// Receives results.
     ///
     /// # Errors
-    /// As [`Wire::receive`]; also more bytes than anybody records, and nothing for 10 s.
+    ///
+    /// As [`Wire::receive`]; also more bytes than results can have, or nothing for 10 s.
     pub(super) async fn receive_bulk(&mut self, bytes: u64) -> Result<BytesMut, String> {
         let length = usize::try_from(bytes).ok().filter(|&length| length <= BULK_LIMIT);
         let length = length.ok_or_else(|| format!("a record of {} MiB is more than fits", bytes >> 20))?;
@@ -99,8 +104,9 @@ impl Wire {
         Ok(self.input.split_to(length))
     }
 
-    /// Ends the connection, with `reason` as its last words if there is one, and waits for the other side to do so too:
-    /// a socket that is closed with something unread in it takes its last words back.
+    /// Ends the connection after sending `reason`, if any, and waits until the other side closes too.
+    ///
+    /// Closing a socket with unread input would discard the last message.
     pub(super) async fn close(mut self, reason: Option<&str>) {
         let farewell = async {
             if let Some(reason) = reason {
@@ -113,11 +119,11 @@ impl Wire {
                 self.fill()?;
             }
         };
-        // It ends with the other side's end in any case.
+        // The connection ends in any case.
         let _: Result<Result<(), String>, _> = tokio::time::timeout(FAREWELL, farewell).await;
     }
 
-    /// Cuts a message off what has been read.
+    /// Removes and returns the next message from the input.
     fn take(&mut self) -> Result<Option<Message>, String> {
         let Some(length) = self.input.first_chunk().map(|bytes| u32::from_be_bytes(*bytes) as usize) else {
             return Ok(None);
@@ -133,7 +139,7 @@ impl Wire {
         serde_json::from_slice(&frame).map(Some).map_err(|error| format!("no message of this protocol: {error}"))
     }
 
-    /// Reads once; `false` when there is nothing.
+    /// Reads once; returns `false` if there is no data.
     fn fill(&mut self) -> Result<bool, String> {
         self.input.reserve(READ_SIZE);
         match self.stream.try_read_buf(&mut self.input) {
@@ -147,7 +153,7 @@ impl Wire {
         }
     }
 
-    /// Writes all of `bytes`, as long as some of them go within `patience`.
+    /// Writes all of `bytes`; fails if none can be written within `patience`.
     async fn write(&mut self, mut bytes: &[u8], patience: Duration) -> Result<(), String> {
         while !bytes.is_empty() {
             match tokio::time::timeout(patience, self.stream.write(bytes)).await {
@@ -159,7 +165,7 @@ impl Wire {
     }
 }
 
-/// However the other side has gone: as long as it did not say why, it is one thing.
+/// Error text; all ways of closing without a message have the same one.
 fn words(error: io::Error) -> String {
     match error.kind() {
         io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => CLOSED.to_owned(),
@@ -167,26 +173,26 @@ fn words(error: io::Error) -> String {
     }
 }
 
-/// How long the other side may say nothing where it has to say something each second.
+/// How long the other side may be silent while it has to send a message each second.
 pub(super) const SILENCE_LIMIT: Duration = Duration::from_secs(10);
 pub(super) const SILENT: &str = "nothing for 10 s";
 
-/// How long the last words may take.
+/// Time limit of a farewell.
 const FAREWELL: Duration = Duration::from_secs(1);
 
-/// The other side has closed the connection.
+/// Error of a connection that the other side closed.
 pub(super) const CLOSED: &str = "the connection was closed";
 
 const HEAD: usize = size_of::<u32>();
 
-/// A Hello with a token.
+/// Enough for a Hello with a token, in bytes.
 const STRANGER_LIMIT: usize = 4 * 1024;
 
-/// A plan may say how long each of ten thousands of workers takes.
+/// Enough for a plan with the service times of tens of thousands of workers, in bytes.
 const MESSAGE_LIMIT: usize = 16 * 1024 * 1024;
 
-/// Records of some forty million messages; twice as much is needed to read them.
+/// Some forty million message records, in bytes; reading them takes twice the memory.
 const BULK_LIMIT: usize = 2 * 1024 * 1024 * 1024;
-/// How long a controller may be busy with what other agents recorded.
+/// How long a controller may be busy with other agents' results.
 pub(super) const BULK_PATIENCE: Duration = Duration::from_secs(120);
 const READ_SIZE: usize = 64 * 1024;

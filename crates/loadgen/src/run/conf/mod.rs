@@ -1,4 +1,4 @@
-//! MQTTLoader's configuration file, read as it is.
+//! Reader of MQTTLoader's configuration file.
 
 mod properties;
 
@@ -11,14 +11,14 @@ use properties::Property;
 use super::{Version, values};
 use crate::LoadgenError;
 
-/// What a file says; `None` where it says nothing.
+/// Values of the file; `None` for keys that it does not have.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Conf {
-    /// Whether there is a file at all.
+    /// Whether there is a file.
     pub(crate) is_given: bool,
-    /// Without `tcp://` or `ssl://`.
+    /// Host without `tcp://` or `ssl://`.
     pub(crate) broker: Option<String>,
-    /// What the scheme of `broker` says of TLS, whatever the key `tls` says; `None` without a scheme.
+    /// TLS by the scheme of `broker`, which overrides the key `tls`; `None` without a scheme.
     pub(crate) scheme_tls: Option<bool>,
     pub(crate) broker_port: Option<u16>,
     pub(crate) mqtt_version: Option<Version>,
@@ -47,10 +47,11 @@ pub(crate) struct Conf {
 }
 
 impl Conf {
-    /// Reads `path`; what nothing says where there is none.
+    /// Reads `path`; without a path, no key has a value.
     ///
     /// # Errors
-    /// A file that cannot be read; a key that MQTTLoader does not have, or a value that it would not take, by line.
+    ///
+    /// The file cannot be read. It has a key or a value that MQTTLoader does not accept; the error names the line.
     pub(crate) fn read(path: Option<&Path>) -> Result<Self, LoadgenError> {
         let Some(path) = path else { return Ok(Self::default()) };
         let unread = |error: io::Error| LoadgenError::Unusable { path: path.to_owned(), reason: error.to_string() };
@@ -86,11 +87,11 @@ impl Conf {
             "interval" => self.interval = Some(Duration::from_micros(number(value, 0..=DAY * 1_000_000)?)),
             "subscriber_timeout" => self.subscriber_timeout = Some(Duration::from_secs(number(value, 0..=DAY)?)),
             "exec_time" => self.exec_time = Some(Duration::from_secs(number(value, 1..=DAY)?)),
-            // What this program says is said on standard error, and its results are no log.
+            // Has no effect: this program writes messages to standard error, and its results are not a log.
             "log_level" => level(value)?,
             "ntp" => self.ntp = text(value),
             "output" => self.output = text(value).map(PathBuf::from),
-            // Java keeps the spaces at the end of a line, and here they may be meant.
+            // Java keeps spaces at the end of a line, which may belong to a name or password.
             "user_name" => self.user_name = Some(value.to_owned()),
             "password" => self.password = Some(value.to_owned()),
             "tls" => self.tls = Some(flag(value)?),
@@ -113,7 +114,7 @@ impl Conf {
         self.scheme_tls = tls;
     }
 
-    /// Whether the file asks for TLS: as in MQTTLoader, its key `tls` counts where the broker has no scheme.
+    /// Whether the file asks for TLS. As in MQTTLoader, the key `tls` counts if the broker has no scheme.
     pub(crate) fn asks_for_tls(&self) -> Option<bool> {
         self.scheme_tls.or(self.tls)
     }
@@ -203,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named_by_line_and_key() {
+    fn config_error_names_line_and_key() {
         for (text, line, key) in [
             ("\n# a comment\nbrokr = a\n", "line 3", "brokr"),
             ("broker = a\nqos_publisher = 3\n", "line 2", "qos_publisher"),
@@ -229,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn the_scheme_of_the_broker_wins_wherever_it_stands() {
+    fn broker_scheme_overrides_tls_key_in_any_order() {
         for (text, tls) in [
             ("broker = tcp://b\ntls = true", Some(false)),
             ("tls = true\nbroker = tcp://b", Some(false)),

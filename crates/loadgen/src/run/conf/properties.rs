@@ -1,14 +1,14 @@
 //! Java's `.properties` files.
 //!
 //! ```text
-//!   # comment, as is a line that begins with !
-//!   key = value       key:value       key value
-//!   long = one\
-//!          two                        continued: "onetwo"
-//!   path = C:\\a\u00e9                escapes: \\ \t \n \r \f \uXXXX; a backslash before anything else is left out
+//! # comment, as is a line that begins with !
+//! key = value       key:value       key value
+//! long = one\
+//!   two                        continued: "onetwo"
+//! path = C:\\a\u00e9                escapes: \\ \t \n \r \f \uXXXX; a backslash before anything else is left out
 //! ```
 //!
-//! Java reads them as ISO 8859-1; here a file that is UTF-8 is read as that.
+//! Java reads them as ISO 8859-1; this parser reads a file that is valid UTF-8 as UTF-8.
 
 /// A key and its value, both without escapes.
 #[derive(Debug, PartialEq, Eq)]
@@ -19,10 +19,11 @@ pub(super) struct Property {
     pub(super) value: String,
 }
 
-/// All of them in order; a key may come again.
+/// Parses all properties in order; a key may appear again.
 ///
 /// # Errors
-/// A `\u` without four hexadecimal digits, by line.
+///
+/// A `\u` without four hexadecimal digits; the error names the line.
 pub(super) fn parse(bytes: &[u8]) -> Result<Vec<Property>, String> {
     let text = match str::from_utf8(bytes) {
         Ok(text) => text.to_owned(),
@@ -31,7 +32,7 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Vec<Property>, String> {
     logical_lines(&text).into_iter().map(|(line, text)| property(line, &text)).collect()
 }
 
-/// Lines with what continues them, without comments and empty ones, each with the number of its first line.
+/// Lines joined with their continuations, each with the number of its first line; without comments and empty lines.
 fn logical_lines(text: &str) -> Vec<(usize, String)> {
     let mut logical = Vec::new();
     let mut open: Option<(usize, String)> = None;
@@ -99,7 +100,7 @@ fn unescape(text: &str) -> Result<String, String> {
                 Some('r') => '\r',
                 Some('f') => '\u{c}',
                 Some(other) => other,
-                // Of a last line that nothing continues.
+                // A backslash at the end of the file.
                 None => break,
             },
             c => c,
@@ -133,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn comments_and_empty_lines_are_left_out_and_lines_are_continued() {
+    fn comments_are_skipped_and_continued_lines_joined() {
         let text = "# c = d\n\n  ! e\na = 1\\\n    2\\\n# no comment\nb = x\\\\\nc = y\\";
         let expected = [(4, "a", "12# no comment"), (7, "b", "x\\"), (8, "c", "y")];
         assert_eq!(pairs(text), expected.map(|(line, key, value)| (line, key.into(), value.into())));

@@ -3,12 +3,12 @@ use std::net::SocketAddr;
 use crate::LoadgenError;
 use crate::run::Broker;
 
-/// Where the brokers of a plan are, each with all addresses of its name.
+/// Addresses of a plan's brokers, with all addresses of each name.
 #[derive(Debug)]
 pub(super) struct Addresses(Vec<Vec<SocketAddr>>);
 
 impl Addresses {
-    /// Asks the system for all names, once: what takes turns is the connections, not the answers.
+    /// Resolves all names once. Turns are taken by connection number, not by the resolver's order of answers.
     pub(super) async fn resolve(brokers: &[Broker]) -> Result<Self, LoadgenError> {
         let mut all = Vec::with_capacity(brokers.len());
         for broker in brokers {
@@ -22,21 +22,21 @@ impl Addresses {
         Ok(Self(all))
     }
 
-    /// All addresses of a broker, beginning with the one whose turn it is: of connection 0 the first, of connection 1 the
-    /// second, and so on round.
+    /// All addresses of a broker in rotation: connection 0 begins with the first, connection 1 with the second, and so
+    /// on.
     pub(super) fn in_turns(&self, broker: usize, connection: u32) -> impl Iterator<Item = SocketAddr> {
         let addresses = &self.0[broker];
         let turn = connection as usize % addresses.len();
         addresses[turn..].iter().chain(&addresses[..turn]).copied()
     }
 
-    /// All of a broker.
+    /// All addresses of a broker.
     pub(super) fn of(&self, broker: usize) -> &[SocketAddr] {
         &self.0[broker]
     }
 }
 
-/// `HOST:PORT` of a broker, for people.
+/// `HOST:PORT` of a broker, for display.
 pub(super) fn place(broker: &Broker) -> String {
     if broker.host.contains(':') {
         format!("[{}]:{}", broker.host, broker.port)

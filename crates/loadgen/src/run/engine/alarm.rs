@@ -1,9 +1,9 @@
-//! Waking to a tenth of a millisecond, where the runtime's timers know whole ones.
+//! A timer that is exact to a tenth of a millisecond; the runtime's timers count whole milliseconds.
 
 use std::io;
 use std::time::Instant;
 
-/// One deadline at a time.
+/// A timer for one deadline at a time.
 #[derive(Debug)]
 pub(super) struct Alarm {
     #[cfg(target_os = "linux")]
@@ -11,9 +11,10 @@ pub(super) struct Alarm {
 }
 
 impl Alarm {
-    /// On the current runtime.
+    /// Creates a timer on the current runtime.
     ///
     /// # Errors
+    ///
     /// No file descriptor is left.
     pub(super) fn new() -> io::Result<Self> {
         Ok(Self {
@@ -22,7 +23,7 @@ impl Alarm {
         })
     }
 
-    /// Waits until `deadline`, or for ever. Cancel safe.
+    /// Waits until `deadline`, or for ever if there is none. Cancel safe.
     pub(super) async fn at(&mut self, deadline: Option<Instant>) -> io::Result<()> {
         let Some(deadline) = deadline else { return std::future::pending().await };
         #[cfg(target_os = "linux")]
@@ -48,7 +49,7 @@ mod linux {
     #[derive(Debug)]
     pub(super) struct Timer {
         fd: AsyncFd<OwnedFd>,
-        /// What it is set for; `None` once it has rung.
+        /// The deadline it is set for; `None` once it has expired.
         set_for: Option<Instant>,
     }
 
@@ -68,7 +69,7 @@ mod linux {
                     return Ok(());
                 }
                 if self.set_for != Some(deadline) {
-                    // Some centuries: the conversions below cannot fail for less.
+                    // Some centuries, so that the conversions below cannot fail.
                     let tv_sec = left.as_secs().min(1 << 33) as i64;
                     let it_value = Timespec { tv_sec, tv_nsec: left.subsec_nanos().into() };
                     let it_interval = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -76,7 +77,7 @@ mod linux {
                     self.set_for = Some(deadline);
                 }
                 let mut ready = self.fd.readable().await?;
-                // Would block: it rang for an earlier deadline and was set anew.
+                // Would block: it expired for an earlier deadline and was set again.
                 if ready.try_io(|fd| Ok(rustix::io::read(fd, &mut [0; 8])?)).is_ok() {
                     self.set_for = None;
                 }

@@ -5,9 +5,9 @@ use tokio_rustls::rustls::crypto::{
 use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use tokio_rustls::rustls::{DigitallySignedStruct, Error, SignatureScheme};
 
-/// Takes any broker for the right one (`--insecure`): whoever is on the way can read and change everything.
+/// Accepts any certificate of a broker (`--insecure`), so that an attacker in between can read and change everything.
 ///
-/// Signatures are checked all the same: what a real client computes is part of the load.
+/// It still checks signatures, because a real client's computations are part of the load.
 #[derive(Debug)]
 pub(super) struct AnyCertificate {
     algorithms: WebPkiSupportedAlgorithms,

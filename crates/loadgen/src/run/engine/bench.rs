@@ -1,42 +1,42 @@
-//! What lies before a simulated worker.
+//! Work queue of a simulated worker.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
 use crate::scenario::{Slot, Timeline};
 
-/// Messages that wait for a worker, that it has in its hands, and that it has done but not put away yet.
+/// Messages that a worker has queued, is processing, or has finished but not yet acknowledged.
 ///
-/// When each message is taken and finished is known when it comes, for the worker takes them in that order. So however
-/// late its thread wakes, times are exact, and nothing that was late makes the next message later.
+/// A message's times of start and end are known on arrival, as the worker takes messages in that order. So times are
+/// exact however late the thread wakes, and a late wake-up delays no later message.
 ///
 /// ```text
-///   put away │ done  in hand  done  in hand │ wait  wait  wait │ ◄── arrive
-///              ▲ the next to be put away: in the order of arrival, for that is how MQTT wants acknowledgements
+/// put away │ done  in hand  done  in hand │ wait  wait  wait │ ◄── arrive
+///    ▲ the next to be put away: in the order of arrival, as MQTT requires of acknowledgements
 /// ```
 pub(super) struct Bench<T> {
     timeline: Timeline,
     messages: VecDeque<Message<T>>,
-    /// How many of `messages`, from the front, have been taken.
+    /// Number of `messages`, from the front, that the worker has taken.
     taken: usize,
-    /// How many messages have been put away: the number of the first of `messages`.
+    /// Number of messages that left the queue, which is the number of the first of `messages`.
     away: u64,
-    /// When those in hand are finished, and their numbers; the first on top.
+    /// End times and numbers of the messages in processing; the earliest on top.
     in_hand: BinaryHeap<Reverse<(u64, u64)>>,
 }
 
-/// What happens to a message.
+/// An event of a message.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Step<T> {
-    /// The worker takes it out of its queue.
+    /// The worker takes the message out of its queue.
     Taken {
-        /// When it was to go out, if it says so.
+        /// When the message was due, if its payload says so.
         due_ns: Option<u64>,
         taken_ns: u64,
     },
-    /// It is done.
+    /// The worker has finished the message.
     Finished { took_ns: u64, finished_ns: u64 },
-    /// It, and all that came before it, is done.
+    /// The worker has finished this message and all that arrived before it.
     Away(T),
 }
 
@@ -52,30 +52,30 @@ impl<T> Bench<T> {
         Self { timeline, messages: VecDeque::new(), taken: 0, away: 0, in_hand: BinaryHeap::new() }
     }
 
-    /// A message has come. `luck` is its number for whatever is left to luck.
+    /// Adds a message. `luck` is its number for random draws.
     pub(super) fn arrive(&mut self, what: T, luck: u64, due_ns: Option<u64>, received_ns: u64) {
         let slot = self.timeline.take(luck, received_ns, received_ns);
         self.messages.push_back(Message { slot, due_ns, is_done: false, what });
     }
 
-    /// Messages that are not put away.
+    /// Number of messages that have not left the queue.
     pub(super) fn len(&self) -> usize {
         self.messages.len()
     }
 
-    /// When something happens next.
+    /// Time of the next event.
     pub(super) fn next_ns(&self) -> Option<u64> {
         let taken = self.messages.get(self.taken).map(|message| message.slot.taken_ns);
         let finished = self.in_hand.peek().map(|Reverse((finished_ns, _))| *finished_ns);
         taken.into_iter().chain(finished).min()
     }
 
-    /// All that has happened up to `now_ns`, in order.
+    /// Reports all events up to `now_ns`, in order.
     pub(super) fn catch_up(&mut self, now_ns: u64, mut happens: impl FnMut(Step<T>)) {
         while self.next_ns().is_some_and(|at| at <= now_ns) {
             let finished = self.in_hand.peek().map_or(u64::MAX, |Reverse((finished_ns, _))| *finished_ns);
             match self.messages.get(self.taken) {
-                // What is finished at the very moment makes room for what is taken.
+                // At the same instant, finish first: it makes room for the message that is taken.
                 Some(message) if message.slot.taken_ns < finished => {
                     let Slot { taken_ns, finished_ns } = message.slot;
                     happens(Step::Taken { due_ns: message.due_ns, taken_ns });
@@ -116,7 +116,7 @@ mod tests {
         Bench::new(Timeline::parallel(pace, NonZeroU16::new(hands).unwrap()))
     }
 
-    /// All that happens up to `until_ms`, in ms.
+    /// All events up to `until_ms`, in milliseconds.
     fn happens(bench: &mut Bench<u32>, until_ms: u64) -> Vec<Step<u32>> {
         let mut steps = Vec::new();
         bench.catch_up(until_ms * MS, |step| {
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_done_before_an_earlier_message_is_put_away_after_it() {
+    fn message_finished_early_leaves_after_earlier_ones() {
         let mut bench = Bench::new(Timeline::parallel(step_down(), NonZeroU16::new(2).unwrap()));
         for message in 0..3 {
             bench.arrive(message, 0, None, u64::from(message) * MS);
@@ -159,7 +159,7 @@ mod tests {
         assert_eq!(away(&mut bench, 100), [0, 1, 2]);
     }
 
-    /// 100 ms for what is taken at once, 10 ms from 1 ms on.
+    /// 100 ms for messages taken at once, 10 ms for those taken from 1 ms on.
     fn step_down() -> Pace {
         let steps = vec![(0, 100 * MS), (MS, 10 * MS)];
         Pace::new(steps, tenbin_simulator::Distribution::Fixed, vec![], 0)

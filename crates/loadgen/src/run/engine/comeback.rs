@@ -9,7 +9,7 @@ use super::sink::End;
 use crate::LoadgenError;
 use crate::run::CutWhose;
 
-/// A connection has ended, for this reason; gets a new one. `None` where the run is over, or has failed by that.
+/// Reconnects a client whose connection ended for the reason `end`; `None` if the run is over or fails.
 pub(super) async fn come_back(
     driver: &Driver,
     client: &Client,
@@ -56,8 +56,8 @@ async fn reconnect(driver: &Driver, client: &Client, away: Duration) -> Option<C
     }
 }
 
-/// How long a broker may refuse a client that comes back.
+/// How long a broker may refuse a client that reconnects.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// From one attempt to the next.
+/// Pause between two attempts.
 const PAUSE: Duration = Duration::from_millis(100);

@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use crate::run::CutWhose;
 
-/// What others of its thread may do with a connection.
+/// Handle by which other tasks of a thread wake or cut a connection.
 #[derive(Debug)]
 pub(super) struct Control {
-    /// Whose it is.
+    /// Kind of the connection.
     pub(super) whose: CutWhose,
-    /// Its number among all of that kind, in all processes.
+    /// Its number among all connections of that kind, in all processes.
     pub(super) number: u32,
     waker: RefCell<Option<Waker>>,
     cut: Cell<Option<Duration>>,
@@ -20,21 +20,20 @@ impl Control {
         Self { whose, number, waker: RefCell::default(), cut: Cell::default() }
     }
 
-    /// Cuts the connection, without DISCONNECT. Its client comes back when it has been away for so long. Nothing happens
-    /// to one that is away already.
+    /// Cuts the connection, without DISCONNECT; its client reconnects after `away`. No effect while the client is away.
     pub(super) fn cut(&self, away: Duration) {
         self.cut.set(Some(away));
         self.wake();
     }
 
-    /// Has the connection look at what is new: the phase, the time, the window.
+    /// Wakes the connection's task to check phase, time and window.
     pub(super) fn wake(&self) {
         if let Some(waker) = &*self.waker.borrow() {
             waker.wake_by_ref();
         }
     }
 
-    /// The connection's task waits.
+    /// Registers the connection's task as the one to wake.
     #[inline]
     pub(super) fn follow(&self, cx: &Context<'_>) {
         let mut waker = self.waker.borrow_mut();
@@ -43,7 +42,7 @@ impl Control {
         }
     }
 
-    /// Whether it is to be cut, and for how long.
+    /// Takes a requested cut: how long the client stays away.
     #[inline]
     pub(super) fn take_cut(&self) -> Option<Duration> {
         self.cut.take()

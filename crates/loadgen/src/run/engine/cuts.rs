@@ -1,4 +1,4 @@
-//! Which connection is cut when.
+//! Schedule of connection cuts.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::driver::Driver;
 use crate::run::{CutWhose, Cuts, Plan};
 
-/// Cuts connections of publishers or subscribers of a thread, as planned, for as long as messages are published.
+/// Cuts connections of a thread's publishers or subscribers as planned, while messages are published.
 pub(super) async fn cut_in_turns(driver: Rc<Driver>) {
     let (plan, layout) = (driver.plan(), driver.layout());
     let (whose, connections) = match plan.cuts.map(|cuts| cuts.whose) {
@@ -25,7 +25,7 @@ pub(super) async fn cut_in_turns(driver: Rc<Driver>) {
             return;
         }
         while let Some(number) = schedule.due(driver.now_ns()) {
-            // The others are those of other threads.
+            // Other connections belong to other threads.
             if let Some(control) = controls.get(&number) {
                 control.cut(schedule.away());
             }
@@ -33,19 +33,22 @@ pub(super) async fn cut_in_turns(driver: Rc<Driver>) {
     }
 }
 
-/// The cuts of one kind of connection. The first comes one interval after the start and hits connection 0, the next
-/// one connection 1, and so on, round and round. All processes of a run count alike; each cuts what is its own.
+/// Cuts of one kind of connection.
+///
+/// The first cut comes one interval after the start and hits connection 0, the next one connection 1, and so on in
+/// turns. All processes of a run count alike; each cuts only its own connections.
 #[derive(Debug)]
 pub(super) struct CutSchedule {
     cuts: Cuts,
     connections: u32,
     start_ns: u64,
-    /// Cuts so far.
+    /// Number of cuts so far.
     done: u64,
 }
 
 impl CutSchedule {
-    /// That of `whose` connections, of which there are so many in the whole run; `None` if they are not cut.
+    /// The schedule for `connections` connections of kind `whose` in the whole run; `None` if the plan does not cut
+    /// them.
     pub(super) fn of(plan: &Plan, whose: CutWhose, connections: u32, start_ns: u64) -> Option<Self> {
         let cuts = plan.cuts.filter(|cuts| cuts.whose == whose && connections > 0)?;
         Some(Self { cuts, connections, start_ns, done: 0 })
@@ -57,7 +60,7 @@ impl CutSchedule {
         self.start_ns.saturating_add(every.saturating_mul(self.done + 1))
     }
 
-    /// The connection of the next cut, if it is due.
+    /// The connection of the next cut, if the cut is due.
     pub(super) fn due(&mut self, now_ns: u64) -> Option<u32> {
         if self.next_ns() > now_ns {
             return None;
@@ -67,7 +70,7 @@ impl CutSchedule {
         Some(connection)
     }
 
-    /// How long a connection that was cut stays away.
+    /// How long the client stays away after a cut.
     pub(super) fn away(&self) -> Duration {
         self.cuts.away
     }
@@ -86,7 +89,7 @@ mod tests {
         let mut schedule = CutSchedule { cuts, connections: 3, start_ns: 10 * SECOND, done: 0 };
         assert_eq!((schedule.next_ns(), schedule.due(11 * SECOND)), (12 * SECOND, None));
         assert_eq!((schedule.due(12 * SECOND), schedule.due(12 * SECOND)), (Some(0), None));
-        // Late: all that have become due.
+        // Called late: it returns all overdue cuts.
         let late = std::iter::from_fn(|| schedule.due(21 * SECOND)).collect::<Vec<_>>();
         assert_eq!((late, schedule.next_ns()), (vec![1, 2, 0, 1], 22 * SECOND));
     }

@@ -14,7 +14,7 @@ use crate::LoadgenError;
 use crate::run::clock::RunClock;
 use crate::run::{CutWhose, Layout, Plan, Recorder, Spread};
 
-/// What all driver threads begin with.
+/// Common inputs of all driver threads.
 #[derive(Debug, Clone)]
 pub(super) struct Common {
     pub(super) plan: Arc<Plan>,
@@ -26,33 +26,33 @@ pub(super) struct Common {
     pub(super) stages: watch::Receiver<Stage>,
 }
 
-/// What is asked of all threads.
+/// Stage of a run, as the engine commands it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Stage {
     /// Subscribers connect and subscribe.
     Subscribe,
-    /// Publishers connect, and whoever else there is.
+    /// Publishers and all remaining clients connect.
     Connect,
-    /// The load begins when the clock shows this.
+    /// The load begins at `start_ns` of the run's clock.
     Run { start_ns: u64 },
-    /// Nothing new is published.
+    /// Publishers send no new messages.
     Drain,
     /// Connections are closed.
     End,
 }
 
-/// A driver thread, as its connections see it.
+/// State of a driver thread that its connections share.
 #[derive(Debug)]
 pub(super) struct Driver {
     pub(super) common: Common,
-    /// Its number.
+    /// Number of the thread.
     pub(super) thread: usize,
-    /// What all connections read into.
+    /// Read buffer of all connections.
     pub(super) buffer: RefCell<Vec<u8>>,
     pub(super) pacer: Pacer,
     recorder: RefCell<Recorder>,
     start_ns: Cell<u64>,
-    /// By the number that connections have in the thread.
+    /// By the connection's number in the thread.
     controls: RefCell<Vec<Rc<Control>>>,
     /// Publishers that wait for the window to open.
     gate: RefCell<Vec<usize>>,
@@ -93,35 +93,35 @@ impl Driver {
         &self.shared().counters[self.thread]
     }
 
-    /// The run's clock, now.
+    /// Current time of the run's clock.
     pub(super) fn now_ns(&self) -> u64 {
         self.common.clock.now_ns()
     }
 
-    /// When the load begins; `u64::MAX` until that is known.
+    /// Start of the load; `u64::MAX` until it is known.
     pub(super) fn start_ns(&self) -> u64 {
         self.start_ns.get()
     }
 
-    /// The load begins when the clock shows `start_ns`.
+    /// Sets the start of the load, by the run's clock.
     pub(super) fn start(&self, start_ns: u64) {
         self.start_ns.set(start_ns);
         self.recorder().start(start_ns);
     }
 
-    /// This thread's recorder. Not to be kept across an `await`.
+    /// This thread's recorder. Do not hold it across an `await`.
     pub(super) fn recorder(&self) -> RefMut<'_, Recorder> {
         self.recorder.borrow_mut()
     }
 
-    /// All that was recorded.
+    /// Ends the driver; returns its recorder.
     pub(super) fn into_recorder(self) -> Recorder {
         self.recorder.into_inner()
     }
 
-    /// A client that connects to `broker`; `number` is that among its kind.
+    /// A client that connects to `broker`; `number` is its number among its kind.
     pub(super) fn client(&self, id: String, broker: usize, number: u32, spread: Spread) -> Client {
-        // Where connections are dealt over brokers, each broker's own are counted for the turns of its addresses.
+        // If connections are dealt over brokers, each broker rotates its addresses over its own connections.
         let turn = match spread {
             Spread::InTurns => number / self.plan().brokers.len().max(1) as u32,
             Spread::Broker(_) => number,
@@ -156,21 +156,21 @@ impl Driver {
         Ok(connected)
     }
 
-    /// Closes the connection of `client`, if it has one, and leaves nothing of it at the broker.
+    /// Closes the connection of `client`, if any, and removes its session from the broker.
     pub(super) async fn retire(&self, client: &Client, link: Option<Link>) {
         let greeting = &self.common.greeting;
-        // Only a DISCONNECT of 5.0 can end a session.
+        // Only a DISCONNECT of MQTT 5.0 can end a session.
         let is_over = !greeting.keeps_sessions() || (greeting.version().is_v5() && link.is_some());
         if let Some(link) = link {
             link.close(Some(&greeting.goodbye())).await;
         }
         if !is_over {
-            // What a broker keeps that is not there any more is nobody's business.
+            // An unreachable broker's sessions do not matter.
             let _ = greeting.forget(client).await;
         }
     }
 
-    /// Enters a connection under the number that it has in this thread.
+    /// Registers a connection; returns its handle and its number in this thread.
     pub(super) fn enter(&self, whose: CutWhose, number: u32) -> (Rc<Control>, usize) {
         let control = Rc::new(Control::new(whose, number));
         let mut controls = self.controls.borrow_mut();
@@ -178,7 +178,7 @@ impl Driver {
         (control, controls.len() - 1)
     }
 
-    /// The connections of this thread that can be cut.
+    /// Handles of the connections of this thread.
     pub(super) fn controls(&self) -> Vec<Rc<Control>> {
         self.controls.borrow().clone()
     }
@@ -188,17 +188,17 @@ impl Driver {
         self.controls.borrow()[number].wake();
     }
 
-    /// Wakes everybody, as where a new phase has begun.
+    /// Wakes all connections, as at a new phase.
     pub(super) fn wake_all(&self) {
         self.controls.borrow().iter().for_each(|control| control.wake());
     }
 
-    /// Has connection `number` woken when the window opens.
+    /// Registers connection `number` to be woken when the window opens.
     pub(super) fn wait_for_window(&self, number: usize) {
         self.gate.borrow_mut().push(number);
     }
 
-    /// Wakes publishers whenever the window opens. Returns at once where there is none.
+    /// Wakes waiting publishers whenever the window opens. Returns at once if there is no window.
     pub(super) async fn keep_gate(&self) {
         let Some(window) = &self.shared().window else { return };
         let mut waiting = Vec::new();
@@ -209,19 +209,18 @@ impl Driver {
         }
     }
 
-    /// Ends when connections are to be closed.
+    /// Waits until the end of the run.
     pub(super) async fn is_over(&self) {
         let mut stages = self.common.stages.clone();
-        // Nobody is left to say more: it is over then.
+        // An error means that the engine is gone, which ends the run too.
         let _ = stages.wait_for(|stage| *stage == Stage::End).await;
     }
 
-    /// Tells how much processor time the thread has used.
+    /// Records the thread's processor time.
     pub(super) fn note_cpu(&self) {
         self.counters().note_cpu();
     }
 }
 
-/// Bytes that are read at once at most: large, so that one read takes all that has come, but not larger than the
-/// processor's cache.
+/// Size of the read buffer in bytes: large enough for all that has arrived, but no larger than the processor's cache.
 const BUFFER_SIZE: usize = 256 * 1024;

@@ -1,40 +1,41 @@
-//! PUBLISH frames to send and frames that came, without a look at what they do not tell the load.
+//! PUBLISH frames to send and frames that arrive; parsing reads only the fields that the load needs.
 
 use bytes::{Buf, Bytes};
 use tenbin_codec::{Packet, PacketId, PacketType, ProtocolVersion, Publish, QoS, ReasonCode, TopicName, WriteBuffer};
 
 use crate::run::Stamp;
 
-/// The PUBLISH frames of one publisher, a topic each: encoded once and sent over and over with another Packet Identifier
-/// and stamp.
+/// The PUBLISH frames of one publisher, one for each topic.
+///
+/// They are encoded once. Each message patches the Packet Identifier and the stamp.
 ///
 /// ```text
-///   fixed header | topic | Packet Identifier (QoS 1, 2) | properties (v5: none) | payload with stamp
-///   └───────────────────── one for each topic ────────────────────────────────┘  └────── one ─────┘
+/// fixed header | topic | Packet Identifier (QoS 1, 2) | properties (v5: none) | payload with stamp
+/// └───────────────────── one for each topic ────────────────────────────────┘  └────── one ─────┘
 /// ```
 #[derive(Debug, Clone)]
 pub(in crate::run) struct Frames {
-    /// Everything before the payload, one topic after the other.
+    /// Bytes before the payload, for one topic after the other.
     heads: Vec<u8>,
     /// Where each topic's head ends.
     ends: Vec<usize>,
     payload: Vec<u8>,
-    /// How far from the end of a head its Packet Identifier stands; `None` at QoS 0.
+    /// Distance of the Packet Identifier from the end of a head; `None` at QoS 0.
     packet_id_from_end: Option<usize>,
 }
 
-/// What all frames of a publisher have in common.
+/// Common properties of all frames of a publisher.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::run) struct FrameOptions {
     pub(in crate::run) version: ProtocolVersion,
     pub(in crate::run) qos: QoS,
     pub(in crate::run) retain: bool,
-    /// Bytes.
+    /// Bytes of the payload.
     pub(in crate::run) payload_len: usize,
 }
 
 impl Frames {
-    /// Of these topics, in their order.
+    /// Encodes the frames for these topics, in order.
     pub(in crate::run) fn new(options: FrameOptions, topics: impl IntoIterator<Item = TopicName>) -> Self {
         let FrameOptions { version, qos, payload_len, .. } = options;
         let payload = Bytes::from(vec![b'x'; payload_len]);
@@ -64,7 +65,7 @@ impl Frames {
         head + self.payload.len()
     }
 
-    /// Appends the frame of `topic` with `packet_id`, which QoS 0 leaves out.
+    /// Appends the frame of `topic` with `packet_id`, which is left out at QoS 0.
     #[inline]
     pub(in crate::run) fn append(&self, topic: usize, packet_id: u16, stamp: Stamp, out: &mut Vec<u8>) {
         out.extend_from_slice(self.head(topic));
@@ -77,7 +78,7 @@ impl Frames {
         stamp.encode(&mut out[payload_at..]);
     }
 
-    /// As [`Frames::append`], for a message that was sent before [MQTT-3.3.1-1].
+    /// As [`Frames::append`], with DUP set, for a message that was sent before [MQTT-3.3.1-1].
     pub(super) fn append_again(&self, topic: usize, packet_id: u16, stamp: Stamp, out: &mut Vec<u8>) {
         let start = out.len();
         self.append(topic, packet_id, stamp, out);
@@ -91,28 +92,28 @@ impl Frames {
     }
 }
 
-/// A frame that came: its first byte and what follows the fixed header.
+/// A frame that arrived: its first byte, and the bytes after the fixed header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Frame<'a> {
     pub(super) first: u8,
     pub(super) body: &'a [u8],
 }
 
-/// Where a frame ends.
+/// End of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Extent {
-    /// Bytes of the fixed header, and of the whole frame.
+    /// Lengths of the fixed header and of the whole frame.
     Known { header: usize, frame: usize },
-    /// The fixed header goes on past the end of the bytes.
+    /// The fixed header is incomplete.
     Unknown,
 }
 
-/// Bytes that are no frame.
+/// The bytes are not a frame.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct NoFrame;
 
 impl Extent {
-    /// Of the frame at the start of `bytes`.
+    /// Extent of the frame at the start of `bytes`.
     #[inline]
     pub(super) fn of(bytes: &[u8]) -> Result<Self, NoFrame> {
         let mut remaining = 0;
@@ -128,7 +129,7 @@ impl Extent {
 }
 
 impl<'a> Frame<'a> {
-    /// The frame at the start of `bytes` and its size; `None` when it goes on past the end.
+    /// The frame at the start of `bytes` and its size; `None` if it is incomplete.
     #[inline]
     pub(super) fn split(bytes: &'a [u8]) -> Result<Option<(Self, usize)>, NoFrame> {
         let Extent::Known { header, frame } = Extent::of(bytes)? else { return Ok(None) };
@@ -139,7 +140,7 @@ impl<'a> Frame<'a> {
         PacketType::from_bits(self.first >> 4)
     }
 
-    /// What a PUBLISH brings; `None` where it is malformed.
+    /// Parses a PUBLISH; `None` if it is malformed.
     #[inline]
     pub(super) fn publish(&self, version: ProtocolVersion) -> Option<Arrival<'a>> {
         let qos = QoS::from_bits(self.first >> 1 & 3)?; // [MQTT-3.3.1-4]
@@ -163,12 +164,12 @@ impl<'a> Frame<'a> {
         self.body.first_chunk().map(|id| u16::from_be_bytes(*id))
     }
 
-    /// Whether an acknowledgement refuses.
+    /// Whether the acknowledgement's Reason Code is a refusal.
     pub(super) fn is_refusal(&self) -> bool {
         self.body.get(2).is_some_and(|&reason| reason >= 0x80)
     }
 
-    /// What is wrong with a frame that nobody has asked for: a DISCONNECT, with its reason, or one that has no place here.
+    /// Describes an unexpected frame: a DISCONNECT with its Reason Code, or a packet that is not allowed here.
     pub(super) fn complaint(&self) -> String {
         match (self.packet_type(), self.body.first()) {
             (Some(PacketType::Disconnect), Some(&reason)) => match ReasonCode::from_byte(reason) {
@@ -181,7 +182,7 @@ impl<'a> Frame<'a> {
     }
 }
 
-/// What a PUBLISH brings.
+/// Content of a PUBLISH.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Arrival<'a> {
     pub(super) dup: bool,
@@ -191,10 +192,10 @@ pub(super) struct Arrival<'a> {
     pub(super) payload: &'a [u8],
 }
 
-/// What follows the properties at the start of `bytes`.
+/// Skips the properties at the start of `bytes`.
 #[inline]
 fn after_properties(bytes: &[u8]) -> Option<&[u8]> {
-    // Nearly always there are none.
+    // Fast path: usually there are no properties.
     if let Some((0, payload)) = bytes.split_first() {
         return Some(payload);
     }
@@ -208,7 +209,7 @@ fn after_properties(bytes: &[u8]) -> Option<&[u8]> {
     None
 }
 
-/// Appends an acknowledgement that says success.
+/// Appends an acknowledgement with success.
 #[inline]
 pub(super) fn append_ack(packet_type: PacketType, packet_id: u16, out: &mut Vec<u8>) {
     let flags = if packet_type == PacketType::PubRel { 0b0010 } else { 0 };
@@ -243,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_carries_the_topic_the_packet_id_and_the_stamp_it_is_given() {
+    fn frame_carries_topic_packet_id_and_stamp() {
         let names = ["a/b", "some/longer/topic"];
         for (version, qos) in VERSIONS.into_iter().flat_map(|version| LEVELS.map(|qos| (version, qos))) {
             for payload_len in [8, 19, 20, 100, 200, 70_000, 300_000] {
@@ -257,7 +258,7 @@ mod tests {
                 let mut decoder = Decoder::client(version, u32::MAX);
                 let mut rest = &out[..];
                 for (index, (id, sequence)) in [(0x0102, 5), (0xFFFF, 6)].into_iter().enumerate() {
-                    // A DUP flag has no place at QoS 0 [MQTT-3.3.1-2], where nothing is sent again.
+                    // Nothing is sent again at QoS 0, where DUP must not be set [MQTT-3.3.1-2].
                     if qos == QoS::AtMostOnce && index == 1 {
                         break;
                     }
@@ -301,14 +302,14 @@ mod tests {
     }
 
     #[test]
-    fn a_malformed_publish_is_none_whatever_it_is() {
+    fn malformed_publish_is_none() {
         for (first, body) in [
             (0x30, &b""[..]),
             (0x30, b"\0"),
             (0x30, b"\0\x05abc"),
             (0x30, b"\0\x01t"),                 // no properties
-            (0x30, b"\0\x01t\x02a"),            // shorter than said
-            (0x30, b"\0\x01t\xFF\xFF\xFF\xFF"), // no length
+            (0x30, b"\0\x01t\x02a"),            // properties shorter than announced
+            (0x30, b"\0\x01t\xFF\xFF\xFF\xFF"), // no valid length
             (0x32, b"\0\x01t\0"),               // half a Packet Identifier
             (0x32, b"\0\x01t\0\0\0"),           // Packet Identifier 0
             (0x36, b"\0\x01t\0\x01\0"),         // QoS 3
@@ -319,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_is_whole_or_not_there() {
+    fn incomplete_frame_is_none() {
         let bytes = [&[0x30, 0x80, 0x01][..], &[0; 128]].concat();
         for len in 0..bytes.len() {
             assert_eq!(Frame::split(&bytes[..len]), Ok(None), "{len}");
@@ -344,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn a_broker_that_says_goodbye_is_quoted() {
+    fn complaint_quotes_the_disconnect_reason() {
         assert_eq!(Frame { first: 0xE0, body: &[0x8B] }.complaint(), "DISCONNECT: Server shutting down (0x8B)");
         assert_eq!(Frame { first: 0xE0, body: &[0x7F] }.complaint(), "DISCONNECT with reason 0x7f");
         assert_eq!(Frame { first: 0xE0, body: &[] }.complaint(), "unexpected DISCONNECT");

@@ -1,4 +1,4 @@
-//! From nothing to a connection that may publish, or has subscribed.
+//! Connects clients, and subscribes them.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -17,34 +17,34 @@ use super::transport::Transport;
 use crate::LoadgenError;
 use crate::run::{ConnectionOptions, Version, WillOptions};
 
-/// A client: all that is needed to connect, and to connect again.
+/// A client: all that it needs to connect and reconnect.
 #[derive(Debug, Clone)]
 pub(super) struct Client {
-    /// Its Client Identifier, which is its name in messages too.
+    /// Its Client Identifier, also its name in error messages.
     pub(super) id: String,
-    /// Where it connects, for people.
+    /// Its broker's address, for display.
     pub(super) place: String,
-    /// The name that the broker was given by, which is the one in its certificate.
+    /// The broker's host name from the plan, which its certificate must have.
     pub(super) host: String,
-    /// Tried one after the other.
+    /// Addresses to try in this order.
     pub(super) addresses: Vec<SocketAddr>,
-    /// What it subscribes to, unless its session has it already.
+    /// The subscription to make, unless its session has it already.
     pub(super) subscription: Option<Subscription>,
-    /// Whether it leaves a Will, where the plan has one.
+    /// Whether it leaves a Will, if the plan has one.
     pub(super) has_will: bool,
 }
 
-/// A client that has connected, and subscribed if it does.
+/// A client that has connected, and subscribed if it has a subscription.
 #[derive(Debug)]
 pub(super) struct Connected {
     pub(super) link: Link,
-    /// What the broker said of itself.
+    /// The broker's CONNACK.
     pub(super) connack: ConnAck,
-    /// From the first address to CONNACK.
+    /// Time from the first attempt to CONNACK.
     pub(super) took: Duration,
 }
 
-/// How clients say who they are, from a plan.
+/// Identity and connect options of all clients, from a plan.
 #[derive(Debug)]
 pub(super) struct Greeting {
     version: ProtocolVersion,
@@ -58,9 +58,12 @@ pub(super) struct Greeting {
 }
 
 impl Greeting {
+    /// Prepares the options of a plan; `tag` is the run's, for Wills.
+    ///
     /// # Errors
-    /// What cannot be said in MQTT: a user name of more than 65,535 bytes, a Will without a topic. Files for TLS that
-    /// cannot be used.
+    ///
+    /// A value that MQTT cannot encode: a user name of more than 65,535 bytes, a Will without a topic. Unusable files
+    /// for TLS.
     pub(super) fn new(options: &ConnectionOptions, tag: u16) -> Result<Self, LoadgenError> {
         let wrong = |what: &str, why: String| LoadgenError::Arguments(format!("{what}: {why}"));
         let user_name = options.user_name.as_deref().map(Text::try_from).transpose();
@@ -69,7 +72,7 @@ impl Greeting {
             return Err(wrong("password", "more than 65,535 bytes".into()));
         }
         let session_expiry = options.session_expiry.map(|expiry| {
-            // A part of a second is rounded up: a session of 0 s would be none.
+            // Fractions are rounded up: an expiry of 0 s would end the session.
             let seconds = expiry.as_secs().saturating_add((expiry.subsec_nanos() > 0).into());
             u32::try_from(seconds).unwrap_or(u32::MAX)
         });
@@ -88,7 +91,7 @@ impl Greeting {
         self.version
     }
 
-    /// `None`: the connections are plain TCP.
+    /// `None` for plain TCP.
     pub(super) fn tls(&self) -> Option<&Tls> {
         self.tls.as_ref()
     }
@@ -98,36 +101,39 @@ impl Greeting {
         self.session_expiry.is_some()
     }
 
-    /// Connects `client` for the first time in this run: whatever session it has from before is forgotten.
+    /// Connects `client` for the first time in this run and discards any earlier session.
     ///
     /// # Errors
-    /// The broker cannot be reached, does not answer within 10 s, or refuses; the client is named.
+    ///
+    /// The broker cannot be reached, does not answer within 10 s, or refuses; the error names the client.
     pub(super) async fn open(&self, client: &Client) -> Result<Connected, LoadgenError> {
         let connected = self.connect(client, true).await?;
         if !connected.connack.session_present {
             return self.subscribe(client, connected).await;
         }
-        // At 3.1.1 the same bit says that an old session is to be forgotten and that no new one is to be kept, so that it
-        // takes a connection of its own. At 5.0 a session in spite of Clean Start is none [MQTT-3.2.2-2].
+        // At 3.1.1, Clean Session discards the old session but also keeps no new one, so that discarding takes a
+        // connection of its own. At 5.0 a session present in spite of Clean Start is a violation [MQTT-3.2.2-2].
         connected.link.close(Some(&self.goodbye())).await;
         self.forget(client).await?;
         let connected = self.connect(client, true).await?;
         self.subscribe(client, connected).await
     }
 
-    /// Connects `client` again, to go on with its session if there is one.
+    /// Reconnects `client`, resuming its session if there is one.
     ///
     /// # Errors
+    ///
     /// As [`Greeting::open`].
     pub(super) async fn reopen(&self, client: &Client) -> Result<Connected, LoadgenError> {
         let connected = self.connect(client, false).await?;
-        // A session has its subscriptions [MQTT-3.1.2-5].
+        // A session keeps its subscriptions [MQTT-3.1.2-5].
         if connected.connack.session_present { Ok(connected) } else { self.subscribe(client, connected).await }
     }
 
-    /// Makes the broker forget the session of a client that is not connected.
+    /// Discards the session of a client that is not connected.
     ///
     /// # Errors
+    ///
     /// As [`Greeting::open`].
     pub(super) async fn forget(&self, client: &Client) -> Result<(), LoadgenError> {
         let connect = Connect { clean_start: true, ..self.connect_packet(&client.id, false, true)? };
@@ -137,7 +143,7 @@ impl Greeting {
         Ok(())
     }
 
-    /// The DISCONNECT of a client that does not come back: nothing of it is to stay at the broker.
+    /// The DISCONNECT of a client that does not reconnect; it ends the session.
     pub(super) fn goodbye(&self) -> Vec<u8> {
         let mut disconnect = Disconnect::new(ReasonCode::Success);
         if self.version.is_v5() && self.keeps_sessions() {
@@ -154,10 +160,11 @@ impl Greeting {
         within(client, self.exchange_connect(client, connect)).await
     }
 
-    /// CONNECT of a client, for the first time in this run or again; with the plan's Will, if there is one, or without.
+    /// CONNECT of a client; with the plan's Will, if it has one and `has_will` is set.
     ///
     /// # Errors
-    /// The Client Identifier is none.
+    ///
+    /// The Client Identifier is invalid.
     pub(super) fn connect_packet(
         &self,
         client_id: &str,
@@ -210,8 +217,7 @@ impl Greeting {
         let asked = async {
             let (transport, mut input) = connected.link.begin_exchange();
             send(transport, self.version, subscribe).await?;
-            // Messages may come before SUBACK [MQTT-3.8.4-2]: whoever takes the connection over counts and acknowledges
-            // them.
+            // Messages may come before SUBACK [MQTT-3.8.4-2]: the connection's next owner counts and acknowledges them.
             let mut early = BytesMut::new();
             while take_publishes(&mut input, &mut early)? {
                 read(transport, &mut input).await?;
@@ -248,7 +254,7 @@ async fn send(transport: &mut Transport, version: ProtocolVersion, packet: Packe
     transport.flush().await.map_err(|error| error.to_string())
 }
 
-/// Waits for the next packet to come.
+/// Waits for the next packet.
 async fn receive(transport: &mut Transport, input: &mut BytesMut, version: ProtocolVersion) -> Result<Packet, String> {
     let mut decoder = Decoder::client(version, u32::MAX);
     loop {
@@ -266,7 +272,7 @@ async fn read(transport: &mut Transport, input: &mut BytesMut) -> Result<(), Str
     }
 }
 
-/// Moves the PUBLISH packets at the front of `input` to `publishes`; whether more has to be read to see what follows.
+/// Moves the PUBLISH packets at the front of `input` to `publishes`; returns whether the next packet is incomplete.
 fn take_publishes(input: &mut BytesMut, publishes: &mut BytesMut) -> Result<bool, String> {
     loop {
         match Frame::split(input)? {
@@ -287,11 +293,13 @@ async fn within<T>(client: &Client, work: impl Future<Output = Result<T, String>
     }
 }
 
-/// A subscription at `qos`. It brings retained messages too, for where somebody else publishes they may be what is
-/// wanted; those of earlier runs count as foreign.
+/// A subscription to `filter` at `qos`, retained messages included.
+///
+/// If another program publishes, its retained messages may be part of the load. Those of earlier runs count as foreign.
 ///
 /// # Errors
-/// `filter` is none.
+///
+/// `filter` is invalid.
 pub(super) fn subscription(filter: &str, qos: QoS) -> Result<Subscription, LoadgenError> {
     let filter = TopicFilter::try_from(filter)
         .map_err(|error| LoadgenError::Arguments(format!("filter {filter:?}: {error}")))?;
@@ -305,7 +313,7 @@ pub(super) fn protocol(version: Version) -> ProtocolVersion {
     }
 }
 
-/// Payload of all Wills of a run, by which its subscribers know them.
+/// Payload of all Wills of a run, by which the run recognizes them.
 pub(super) fn will_payload(tag: u16) -> Vec<u8> {
     format!("tenbin loadgen will {tag:04x}").into_bytes()
 }

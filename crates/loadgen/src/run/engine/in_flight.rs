@@ -4,41 +4,41 @@ use tenbin_codec::{PacketType, QoS};
 
 use super::frame::Frame;
 
-/// Messages of one publisher between their PUBLISH and the last acknowledgement, by Packet Identifier.
+/// Messages of one publisher between PUBLISH and the last acknowledgement, by Packet Identifier.
 ///
 /// ```text
-///   QoS 1   Published ──PUBACK──► done
-///   QoS 2   Published ──PUBREC──► Released (PUBREL) ──PUBCOMP──► done
+/// QoS 1   Published ──PUBACK──► done
+/// QoS 2   Published ──PUBREC──► Released (PUBREL) ──PUBCOMP──► done
 /// ```
 #[derive(Debug)]
 pub(super) struct InFlight {
     qos: QoS,
     limit: usize,
-    /// Slot k is of Packet Identifier k + 1.
+    /// Slot k belongs to Packet Identifier k + 1.
     slots: Vec<Slot>,
-    /// Packet Identifiers that are free, that which has been for the longest time first.
+    /// Free Packet Identifiers, the longest free one first.
     free: VecDeque<u16>,
 }
 
 /// A message that was sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Sent {
-    /// Its number among those of its publisher.
+    /// Its number among the messages of its publisher.
     pub(super) message: u64,
     pub(super) due_ns: u64,
     pub(super) late_us: u32,
 }
 
-/// What an acknowledgement means.
+/// Effect of an acknowledgement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Step {
-    /// The message is the broker's.
+    /// The broker has accepted the message.
     Done(Sent),
-    /// The broker does not take it.
+    /// The broker has refused the message.
     Refused(Sent),
-    /// A PUBREL is due.
+    /// PUBREL is due for this Packet Identifier.
     Release(u16),
-    /// Nothing, as where an answer comes twice.
+    /// No effect, as for a repeated acknowledgement.
     Nothing,
 }
 
@@ -49,7 +49,7 @@ enum Slot {
     Released(Sent),
 }
 
-/// What is sent again on a new connection.
+/// A packet to send again on a new connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Again {
     Publish(u16, Sent),
@@ -57,27 +57,27 @@ pub(super) enum Again {
 }
 
 impl InFlight {
-    /// At QoS 0 without limit and without use.
+    /// An empty table for at most `limit` messages. At QoS 0 it is unlimited and unused.
     pub(super) fn new(qos: QoS, limit: u16) -> Self {
         Self { qos, limit: limit.into(), slots: Vec::new(), free: VecDeque::new() }
     }
 
-    /// Messages that may be sent now.
+    /// Number of messages that may be sent now.
     pub(super) fn room(&self) -> u64 {
         if self.qos.is_acknowledged() { self.limit.saturating_sub(self.len()) as u64 } else { u64::MAX }
     }
 
-    /// As the broker of a new connection says.
+    /// Sets the limit that the broker of a new connection gives.
     pub(super) fn set_limit(&mut self, limit: u16) {
         self.limit = limit.into();
     }
 
-    /// Messages that wait for their last acknowledgement.
+    /// Number of messages that wait for their last acknowledgement.
     pub(super) fn len(&self) -> usize {
         self.slots.len() - self.free.len()
     }
 
-    /// A message is being sent: its Packet Identifier, 0 at QoS 0. Only where there is room.
+    /// Enters a message; returns its Packet Identifier, 0 at QoS 0. Call it only while there is room.
     #[inline]
     pub(super) fn begin(&mut self, sent: Sent) -> u16 {
         if !self.qos.is_acknowledged() {
@@ -91,7 +91,7 @@ impl InFlight {
         id
     }
 
-    /// What `frame`, an acknowledgement, means; `None` where it is something else, or malformed.
+    /// Applies an acknowledgement; `None` if `frame` is another packet, or malformed.
     #[inline]
     pub(super) fn acknowledge(&mut self, frame: &Frame<'_>) -> Option<Step> {
         let (packet_type, id) = (frame.packet_type()?, frame.ack_packet_id()?);
@@ -123,7 +123,7 @@ impl InFlight {
         Some(step)
     }
 
-    /// What a new connection with the old session begins with [MQTT-4.4.0-1], in the order of sending [MQTT-4.6.0-1].
+    /// Packets to send again on a new connection with the old session [MQTT-4.4.0-1], in sending order [MQTT-4.6.0-1].
     pub(super) fn again(&self) -> Vec<Again> {
         let mut again: Vec<_> = (1..)
             .zip(&self.slots)
@@ -137,7 +137,7 @@ impl InFlight {
         again.into_iter().map(|(_, again)| again).collect()
     }
 
-    /// Forgets all of them: the session is gone. What was sent may have come or not.
+    /// Forgets all messages, as the session is gone. They may have reached the broker or not.
     pub(super) fn clear(&mut self) {
         self.slots.clear();
         self.free.clear();
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_acknowledgement_is_none() {
+    fn frame_without_acknowledgement_is_none() {
         let mut in_flight = InFlight::new(QoS::AtLeastOnce, 10);
         in_flight.begin(sent(0));
         for frame in [
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn mqtt_4_4_0_1_what_is_unacknowledged_is_sent_again_in_order_with_its_packet_id() {
+    fn mqtt_4_4_0_1_unacknowledged_packets_are_resent_in_order() {
         let mut in_flight = InFlight::new(QoS::ExactlyOnce, 10);
         assert_eq!([0, 1, 2].map(|message| in_flight.begin(sent(message))), [1, 2, 3]);
         acknowledge(&mut in_flight, PacketType::PubRec, 1);

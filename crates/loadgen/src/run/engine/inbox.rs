@@ -6,38 +6,39 @@ use tokio::io::{AsyncRead, ReadBuf};
 
 use super::frame::{Extent, Frame, NoFrame};
 
-/// Bytes of a connection on their way to frames.
+/// Splits the bytes of a connection into frames.
 ///
-/// All connections of a thread read into the same large buffer, in which whole frames are looked at where they are. Only
-/// a frame that has come in part is kept here until the rest of it comes, so that ten thousand connections need no
-/// buffer each, and the one that there is stays in the processor's cache.
+/// All connections of a thread read into the same large buffer, in which whole frames are parsed in place. Only an
+/// incomplete frame is kept here until the rest arrives. So ten thousand connections need no buffer each, and the
+/// shared one stays in the processor's cache.
 #[derive(Debug)]
 pub(super) struct Inbox {
-    /// Room for what is kept.
+    /// Memory for kept bytes.
     held: Vec<u8>,
-    /// INVARIANT: `len <= held.len()`; what is kept stands before it.
+    /// Number of kept bytes. INVARIANT: `len <= held.len()`.
     len: usize,
-    /// Bytes of the frame that has begun, as far as that is known.
+    /// Size of the incomplete frame in bytes; 0 if not known yet.
     wanted: usize,
-    /// Whether whole frames may be among what is kept: then they come before the next read.
+    /// Whether the kept bytes may contain whole frames: then they are parsed before the next read.
     is_unread: bool,
 }
 
 impl Inbox {
-    /// An inbox with `received` in it, which has been read already.
+    /// An inbox that starts with `received`, bytes that were read already.
     pub(super) fn new(received: &[u8]) -> Self {
         Self { held: received.to_vec(), len: received.len(), wanted: 0, is_unread: !received.is_empty() }
     }
 
-    /// What has been read and is not a whole frame yet, or has not been looked at.
+    /// Bytes that were read but are not a whole frame, or not parsed yet.
     pub(super) fn kept(&self) -> &[u8] {
         &self.held[..self.len]
     }
 
-    /// Reads once and hands all whole frames to `take`, in order. `shared` is the thread's buffer.
+    /// Reads once and passes all whole frames to `take`, in order. `shared` is the thread's buffer.
     ///
     /// # Errors
-    /// The end of the stream, the socket's error, `take`'s, or that the bytes are no frames.
+    ///
+    /// The end of the stream, an error of the socket or of `take`, or bytes that are not frames.
     pub(super) fn poll_frames(
         &mut self,
         cx: &mut Context<'_>,
@@ -58,7 +59,7 @@ impl Inbox {
         Poll::Ready(Ok(()))
     }
 
-    /// A frame that does not fit into the shared buffer grows here.
+    /// Reads a frame that does not fit into the shared buffer into memory of its own.
     fn poll_large(
         &mut self,
         cx: &mut Context<'_>,
@@ -66,7 +67,7 @@ impl Inbox {
         take: &mut impl FnMut(Frame<'_>) -> Result<(), String>,
     ) -> Poll<Result<(), String>> {
         if !std::mem::take(&mut self.is_unread) {
-            // No more memory than twice of what has really come, whatever the frame says of its size.
+            // The memory is at most twice the bytes received plus a step, whatever size the frame announces.
             let room = self.wanted.clamp(self.len + 1, 2 * self.len + LARGE_STEP);
             if self.held.len() < room {
                 self.held.resize(room, 0);
@@ -92,7 +93,7 @@ impl Inbox {
     }
 }
 
-/// Bytes of the frame at the start of `bytes`; 0 where that is not known yet.
+/// Size of the frame at the start of `bytes`; 0 if not known yet.
 fn wanted(bytes: &[u8]) -> Result<usize, NoFrame> {
     Ok(match Extent::of(bytes)? {
         Extent::Known { frame, .. } => frame,
@@ -100,7 +101,7 @@ fn wanted(bytes: &[u8]) -> Result<usize, NoFrame> {
     })
 }
 
-/// Hands out all whole frames; returns where the rest begins.
+/// Passes all whole frames to `take`; returns where the rest begins.
 #[inline]
 fn split_all(bytes: &[u8], take: &mut impl FnMut(Frame<'_>) -> Result<(), String>) -> Result<usize, String> {
     let mut start = 0;
@@ -125,7 +126,7 @@ fn poll_some(
     }
 }
 
-/// The least that a large frame's room grows by.
+/// Smallest step by which the memory of a large frame grows.
 const LARGE_STEP: usize = 64 * 1024;
 
 #[cfg(test)]
@@ -134,7 +135,7 @@ mod tests {
 
     use super::*;
 
-    /// Gives `step` bytes a read.
+    /// A stream that yields at most `step` bytes per read.
     struct Trickle<'a> {
         bytes: &'a [u8],
         step: usize,
@@ -194,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_size_alone_takes_no_memory() {
+    fn announced_size_alone_takes_no_memory() {
         let mut inbox = Inbox::new(&[0x30, 0xFF, 0xFF, 0xFF, 0x7F]);
         let mut stream = Trickle { bytes: &[0; 1000], step: 10 };
         for _ in 0..100 {

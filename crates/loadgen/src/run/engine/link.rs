@@ -10,12 +10,12 @@ use super::frame::Frame;
 use super::inbox::Inbox;
 use super::transport::Transport;
 
-/// A connection under load: frames come out of it, bytes go into it, and it says now and then that it is there.
+/// A connection under load: reads frames, writes bytes, and keeps itself alive with PINGREQ.
 #[derive(Debug)]
 pub(super) struct Link {
     transport: Transport,
     inbox: Inbox,
-    /// What goes out next. INVARIANT: `written <= out.len()`.
+    /// Bytes to send. INVARIANT: `written <= out.len()`.
     pub(super) out: Vec<u8>,
     written: usize,
     ping: Option<Ping>,
@@ -24,15 +24,15 @@ pub(super) struct Link {
 /// Keeps a silent connection alive [MQTT-3.1.2-22].
 #[derive(Debug)]
 struct Ping {
-    /// A third of the Keep Alive: of a silent period the next one sends, so that two thirds at most pass.
+    /// A third of Keep Alive. PINGREQ follows a period without a write, so that at most two thirds pass.
     period: Duration,
     timer: Pin<Box<Sleep>>,
-    /// Whether something was sent in this period.
+    /// Whether bytes were sent in this period.
     has_sent: bool,
 }
 
 impl Link {
-    /// `received` has been read already; a `keep_alive` of zero is none.
+    /// A connection whose `received` bytes were read already; a `keep_alive` of zero turns PINGREQ off.
     pub(super) fn new(transport: Transport, received: &[u8], keep_alive: Duration) -> Self {
         let ping = (!keep_alive.is_zero()).then(|| {
             let period = keep_alive / 3;
@@ -41,21 +41,22 @@ impl Link {
         Self { transport, inbox: Inbox::new(received), out: Vec::new(), written: 0, ping }
     }
 
-    /// The bare transport and what was read from it, for packets that come before the load.
+    /// The transport and the bytes read from it, for packet exchanges before the load.
     pub(super) fn begin_exchange(&mut self) -> (&mut Transport, BytesMut) {
         let received = BytesMut::from(self.inbox.kept());
         (&mut self.transport, received)
     }
 
-    /// What was read beyond the answer.
+    /// Ends the exchange; `received` are the bytes read beyond the answer.
     pub(super) fn end_exchange(&mut self, received: &[u8]) {
         self.inbox = Inbox::new(received);
     }
 
-    /// Reads once and hands all whole frames to `take`, in order. `shared` is the thread's buffer.
+    /// Reads once and passes all whole frames to `take`, in order. `shared` is the thread's buffer.
     ///
     /// # Errors
-    /// That the connection has ended, `take`'s, or that the bytes are no frames.
+    ///
+    /// The end of the connection, an error of `take`, or bytes that are not frames.
     pub(super) fn poll_frames(
         &mut self,
         cx: &mut Context<'_>,
@@ -65,13 +66,14 @@ impl Link {
         self.inbox.poll_frames(cx, &mut self.transport, shared, take)
     }
 
-    /// Writes once of what is to go out; how many bytes of it have gone. Ready with 0 where nothing waits.
+    /// Writes once; returns the number of bytes written, 0 if there are none to write.
     ///
     /// # Errors
+    ///
     /// The socket's.
     pub(super) fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<Result<usize, String>> {
         if self.is_written() {
-            // Of TLS something may wait below.
+            // TLS may still have buffered bytes.
             let flushed = ready!(Pin::new(&mut self.transport).poll_flush(cx));
             return Poll::Ready(flushed.map(|()| 0).map_err(|error| error.to_string()));
         }
@@ -84,24 +86,24 @@ impl Link {
         Poll::Ready(Ok(wrote))
     }
 
-    /// Whether all that was to go out has gone.
+    /// Whether all bytes are written.
     pub(super) fn is_written(&self) -> bool {
         self.written == self.out.len()
     }
 
-    /// Bytes of `out` that have gone.
+    /// Number of bytes of `out` that are written.
     pub(super) fn written(&self) -> usize {
         self.written
     }
 
-    /// Begins anew with an empty `out`, once all has gone.
+    /// Empties `out`. Call it only when all bytes are written.
     pub(super) fn clear(&mut self) {
         debug_assert!(self.is_written());
         self.out.clear();
         self.written = 0;
     }
 
-    /// Appends a PINGREQ to `out` where it is time for one. To be called before the connection waits.
+    /// Appends a PINGREQ to `out` if one is due. Call it before the connection waits.
     pub(super) fn poll_ping(&mut self, cx: &mut Context<'_>) {
         let Some(ping) = &mut self.ping else { return };
         while ping.timer.as_mut().poll(cx).is_ready() {
@@ -112,7 +114,7 @@ impl Link {
         }
     }
 
-    /// Closes the connection: with `goodbye`, unless a frame has been written in part.
+    /// Closes the connection; sends `goodbye` first, unless a frame is partly written.
     pub(super) async fn close(mut self, goodbye: Option<&[u8]>) {
         let end = async {
             if let Some(goodbye) = goodbye.filter(|_| self.is_written()) {
@@ -120,12 +122,12 @@ impl Link {
             }
             self.transport.shutdown().await
         };
-        // The connection may be gone, which is what is wanted.
+        // The connection may be gone already.
         let _ = tokio::time::timeout(CLOSE_LIMIT, end).await;
     }
 }
 
 const PINGREQ: [u8; 2] = [0xC0, 0];
 
-/// A broker that reads nothing more is left behind.
+/// Time limit for closing, as a broker may have stopped reading.
 const CLOSE_LIMIT: Duration = Duration::from_millis(500);

@@ -1,17 +1,17 @@
-//! The driver: runs a plan's clients against real brokers, with as little work for each message as there can be.
+//! The driver: runs a plan's clients against real brokers, with as little work per message as possible.
 //!
 //! ```text
-//!   Engine ──stages──► thread ─► Driver ◄── Publisher, Sink, Worker (a task each)
-//!          ◄─reports──              │  one Recorder, one buffer to read into, one Pacer
-//!          ◄─status───  Counters ◄──┘
+//! Engine ──stages──► thread ─► Driver ◄── Publisher, Sink, Worker (a task each)
+//!   ◄─reports──              │  one Recorder, one buffer to read into, one Pacer
+//!   ◄─status───  Counters ◄──┘
 //! ```
 //!
-//! A driver thread has a runtime of its own, and its connections stay in it, so that they share its [`Recorder`] and the
-//! buffer that they read into without a lock. PUBLISH frames are encoded once; what differs from one to the next is
-//! their Packet Identifier and their stamp. One read is many frames, which are looked at where they lie and have all
-//! come at one time; one write is many frames or acknowledgements.
+//! A driver thread has its own runtime, and its connections stay in it. So they share its [`Recorder`] and its read
+//! buffer without a lock. PUBLISH frames are encoded once; only Packet Identifier and stamp differ between them. One
+//! read yields many frames, which are parsed in place and have the same time of arrival. One write carries many frames
+//! or acknowledgements.
 //!
-//! Idle connections have a thread of their own. Everybody has subscribed before the first message is published.
+//! Idle connections have a thread of their own. All subscribers have subscribed before the first message is published.
 //!
 //! [`Recorder`]: crate::run::Recorder
 
@@ -63,7 +63,7 @@ use super::clock::RunClock;
 use super::{Layout, Pace, Part, Plan};
 use crate::LoadgenError;
 
-/// One process's clients, connected. Dropping it closes all connections.
+/// The connected clients of one process. Dropping it closes all connections.
 #[derive(Debug)]
 pub(crate) struct Engine {
     shared: Arc<Shared>,
@@ -77,8 +77,9 @@ impl Engine {
     /// Connects the clients of `slice`, subscribers first; they wait for [`Engine::start`]. `layout` is the plan's.
     ///
     /// # Errors
-    /// A broker that cannot be reached, or takes a connection or a subscription not as it is asked for: the client is
-    /// named, and the filter.
+    ///
+    /// A broker cannot be reached, or does not accept a connection or subscription as requested. The error names the
+    /// client and the filter.
     pub(crate) async fn prepare(
         plan: Arc<Plan>,
         layout: Arc<Layout>,
@@ -93,7 +94,7 @@ impl Engine {
             Pace::Open { .. } | Pace::Unlimited => None,
         };
         let threads = crews.len() + usize::from(idle > 0);
-        // Other processes may have messages left: whoever sees all of them says when it is enough.
+        // Other processes may have messages left, so the controller decides when cutting stops.
         let is_alone = plan.publishers.count > 0 && slice.of == 1;
         let cuts_while = if is_alone { CutsWhile::Publishing } else { CutsWhile::Running };
         let shared = Arc::new(Shared::new(threads, window, cuts_while));
@@ -126,37 +127,38 @@ impl Engine {
         Ok(engine)
     }
 
-    /// The load begins when the clock shows `start_ns`, which is second 0 of the run.
+    /// Starts the load at `start_ns` of the run's clock, which is second 0 of the run.
     pub(crate) fn start(&mut self, start_ns: u64) {
         self.shared.enter(Phase::Running);
         self.stages.send_replace(Stage::Run { start_ns });
     }
 
-    /// How far the run is.
+    /// Progress of the run.
     pub(crate) fn status(&self) -> Status {
         self.shared.status()
     }
 
-    /// The first connection that was lost although nobody cut it. It is told once.
+    /// Takes the first unexpected loss of a connection. It is returned once.
     pub(crate) fn take_failure(&self) -> Option<LoadgenError> {
         self.shared.take_failure()
     }
 
-    /// No more connections are cut: everything has been sent, by other processes too.
+    /// Stops cutting connections, as all processes have sent everything.
     pub(crate) fn stop_cutting(&self) {
         self.shared.stop_cutting();
     }
 
-    /// Publishers send what they have begun and nothing new; acknowledgements go on.
+    /// Stops publishing: publishers finish begun messages; acknowledgements go on.
     pub(crate) fn stop_publishing(&self) {
         self.shared.enter(Phase::Draining);
         self.stages.send_if_modified(|stage| advance(stage, Stage::Drain));
     }
 
-    /// Closes all connections; returns what was recorded.
+    /// Closes all connections; returns the recorded part.
     ///
     /// # Errors
-    /// A connection failed that nobody has asked for with [`Engine::take_failure`], or a thread ended by itself.
+    ///
+    /// A connection failed and [`Engine::take_failure`] has not returned it, or a thread panicked.
     pub(crate) async fn finish(mut self) -> Result<Part, LoadgenError> {
         self.end();
         let mut part = Part::default();
@@ -176,7 +178,7 @@ impl Engine {
         self.addresses.of(broker)
     }
 
-    /// Waits until all threads have done what was asked of them.
+    /// Waits until all threads have completed the current stage.
     async fn all_ready(&mut self) -> Result<(), LoadgenError> {
         for _ in 0..self.threads {
             match self.reports.recv().await {
@@ -195,13 +197,13 @@ impl Engine {
 }
 
 impl Drop for Engine {
-    /// After an interrupt the threads end by themselves.
+    /// Also after an interrupt: the threads end by themselves.
     fn drop(&mut self) {
         self.end();
     }
 }
 
-/// Stages follow each other.
+/// Moves to `next` if it is later; stages never go back.
 fn advance(stage: &mut Stage, next: Stage) -> bool {
     let is_later = next > *stage;
     if is_later {
@@ -210,7 +212,7 @@ fn advance(stage: &mut Stage, next: Stage) -> bool {
     is_later
 }
 
-/// Only a panic does that.
+/// Error for a thread that ended early, which only a panic causes.
 fn thread_lost() -> LoadgenError {
     LoadgenError::Runtime(std::io::Error::other("a driver thread ended by itself"))
 }

@@ -1,26 +1,27 @@
-//! How many connections a process may have.
+//! Limit on the open files of this process.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::LoadgenError;
 
-/// Allows this process so many connections beside its files, up to its hard limit.
+/// Raises the limit of open files for `connections` connections, up to the hard limit.
 ///
 /// # Errors
-/// The limit is below that.
+///
+/// The hard limit is too low.
 pub(super) fn allow(connections: u64) -> Result<(), LoadgenError> {
     let needed = connections.saturating_add(OTHERS);
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     if is_enough(current, needed) {
         return Ok(());
     }
-    // What is allowed is taken whole: other runs in this process may need more. Whether it worked is looked at below.
+    // Take all that is allowed, as later runs in this process may need more. The check below shows whether it worked.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
     let current = getrlimit(Resource::Nofile).current;
     if is_enough(current, needed) { Ok(()) } else { Err(refused(connections, needed, current.unwrap_or_default())) }
 }
 
-/// No limit is enough for everything.
+/// Whether the limit suffices; `None` is unlimited.
 fn is_enough(limit: Option<u64>, needed: u64) -> bool {
     limit.is_none_or(|limit| limit >= needed)
 }
@@ -34,7 +35,7 @@ fn refused(connections: u64, needed: u64, limit: u64) -> LoadgenError {
     ))
 }
 
-/// With a comma between each three digits.
+/// Decimal digits with a thousands separator.
 fn thousands(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::with_capacity(digits.len() * 4 / 3);
@@ -47,7 +48,7 @@ fn thousands(number: u64) -> String {
     text
 }
 
-/// Files beside those of the load: standard streams, epoll, timers, files that are written.
+/// Open files besides connections: standard streams, epoll, timers, output files.
 const OTHERS: u64 = 64;
 
 #[cfg(test)]

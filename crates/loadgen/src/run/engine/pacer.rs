@@ -11,21 +11,21 @@ use crate::run::clock::RunClock;
 
 /// Wakes the publishers of a thread when their next message is due.
 ///
-/// The runtime's timers know whole milliseconds; this waits with a timer of the system's own ([`Alarm`]), some ten
-/// microseconds exact, and without keeping a processor busy. It does not ring more often than every [`BREATH`]: where
-/// messages are due more often, those of a breath go out together, each with its own due time in its stamp.
+/// The runtime's timers count whole milliseconds. The pacer waits with a system timer ([`Alarm`]), exact to some ten
+/// microseconds, without keeping a processor busy. It wakes at most once per [`BREATH`]. Messages that are due within
+/// one interval go out together, each with its own due time in its stamp.
 #[derive(Debug, Default)]
 pub(super) struct Pacer {
-    /// Due times and numbers of connections; the first on top.
+    /// Due times and connection numbers; the earliest on top.
     waiting: RefCell<BinaryHeap<Reverse<(u64, usize)>>>,
-    /// What the alarm is set for.
+    /// Due time that the alarm is set for.
     set_for: Cell<Option<u64>>,
-    /// Somebody waits for an earlier time than that.
+    /// Notified when a connection waits for an earlier time than the alarm's.
     earlier: Notify,
 }
 
 impl Pacer {
-    /// Has connection `number` woken at `due_ns`.
+    /// Registers connection `number` to be woken at `due_ns`.
     pub(super) fn wake_at(&self, due_ns: u64, number: usize) {
         self.waiting.borrow_mut().push(Reverse((due_ns, number)));
         if self.set_for.get().is_none_or(|set_for| due_ns < set_for) {
@@ -33,9 +33,10 @@ impl Pacer {
         }
     }
 
-    /// Rings for ever.
+    /// Runs for ever.
     ///
     /// # Errors
+    ///
     /// The system has no timer left.
     pub(super) async fn run(&self, clock: RunClock, wake: impl Fn(usize)) -> io::Result<()> {
         let mut alarm = Alarm::new()?;
@@ -55,7 +56,7 @@ impl Pacer {
         }
     }
 
-    /// A connection whose time has come.
+    /// Removes and returns a connection that is due.
     fn take_due(&self, now_ns: u64) -> Option<usize> {
         let mut waiting = self.waiting.borrow_mut();
         let &Reverse((due_ns, number)) = waiting.peek()?;
@@ -66,7 +67,7 @@ impl Pacer {
     }
 }
 
-/// From one ring to the next, at least.
+/// Least time between two wake-ups.
 const BREATH: Duration = Duration::from_micros(50);
 
 #[cfg(test)]
@@ -76,7 +77,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn connections_are_woken_in_the_order_of_their_due_times_and_not_before_them() {
+    async fn connections_wake_in_due_order_and_not_early() {
         let clock = RunClock::new(0);
         let pacer = Pacer::default();
         let (begun, start) = (Instant::now(), clock.now_ns());
@@ -84,7 +85,7 @@ mod tests {
         let woken = RefCell::new(Vec::new());
         let wake = |number| {
             woken.borrow_mut().push((number, begun.elapsed()));
-            // A later one asks while the alarm is set for the last.
+            // Asks while the alarm is set for the last connection.
             if number == 0 {
                 pacer.wake_at(due(12), 3);
             }

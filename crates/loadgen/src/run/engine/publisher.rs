@@ -19,8 +19,10 @@ use super::streams::Streams;
 use crate::LoadgenError;
 use crate::run::{CutWhose, Pace, Stamp, Unsent};
 
-/// A publishing connection: sends what is due, or what it may, in blocks of many frames, and completes the handshakes of
-/// QoS 1 and 2 with a limited number of messages in flight.
+/// A publishing connection.
+///
+/// It sends messages in blocks of many frames: as they become due, or as fast as window and socket allow. It completes
+/// the handshakes of QoS 1 and 2 with a limited number of messages in flight.
 pub(super) struct Publisher {
     driver: Rc<Driver>,
     control: Rc<Control>,
@@ -32,33 +34,33 @@ pub(super) struct Publisher {
     streams: Streams,
     frames: Frames,
     timing: Timing,
-    /// Messages that go out in one block.
+    /// Maximum number of messages in one block.
     block: u64,
     /// Number of the next message.
     next: u64,
-    /// How many there are in all, and of these, how many are due before the time is over.
+    /// Number of messages in all, and number of messages due before the time is over.
     total: u64,
     end: u64,
-    /// Whether it counts as one that has messages left.
+    /// Whether it still counts as publishing.
     is_publishing: bool,
     in_flight: InFlight,
-    /// PUBRELs that wait for the next block.
+    /// PUBRELs for the next block.
     answers: Vec<u8>,
-    /// At QoS 0: number of the first message that is not written, and how much of the block has been looked at for that.
+    /// At QoS 0: number of the first unwritten message, and the length of the block that was checked for written ones.
     unwritten: u64,
     looked_at: usize,
-    /// The due time for which it waits.
+    /// The due time it waits for.
     waits_for: Option<u64>,
 }
 
-/// When messages go out.
+/// Rule for when messages are sent.
 #[derive(Debug, Clone, Copy)]
 enum Timing {
-    /// When the socket takes them.
+    /// As soon as the socket accepts them.
     AtOnce,
-    /// At their own times.
+    /// At their due times.
     Scheduled(Schedule),
-    /// When the window is open.
+    /// While the window is open.
     Windowed,
 }
 
@@ -66,7 +68,9 @@ impl Publisher {
     /// Connects publisher `number`.
     ///
     /// # Errors
-    /// The broker does not take the connection, or says that it will not take the messages; the client is named.
+    ///
+    /// The broker does not accept the connection, or announces that it will not accept the messages. The error names
+    /// the client.
     pub(super) async fn open(driver: Rc<Driver>, number: u32) -> Result<(Self, Link), LoadgenError> {
         let publishers = &driver.plan().publishers;
         let qos = QoS::from_bits(publishers.qos).unwrap_or_default();
@@ -94,7 +98,7 @@ impl Publisher {
             Pace::Closed { window } => window / streams.copies_max().max(1),
             Pace::Open { .. } | Pace::Unlimited => u64::MAX,
         };
-        // More than a u32 can number are as good as no end.
+        // A u32 cannot number more, which is as good as no end.
         let most = u64::from(streams.topics()).saturating_mul(u32::MAX.into());
         let total = publishers.messages.map_or(most, |messages| messages.min(most));
         let publisher = Self {
@@ -122,7 +126,7 @@ impl Publisher {
         Ok((publisher, connected.link))
     }
 
-    /// Publishes until the run is over. A connection that is lost is an error, unless the plan cuts publishers'.
+    /// Publishes until the run is over. A lost connection is an error, unless the plan cuts publishers.
     pub(super) async fn run(mut self, link: Link) {
         self.begin();
         let mut link = Some(link);
@@ -135,7 +139,7 @@ impl Publisher {
             drop(now);
             self.forget_block();
             let Some(connected) = come_back(&self.driver, &self.client, CutWhose::Publishers, end).await else { break };
-            // It was away when it was to be cut again.
+            // Ignore a cut that was requested while the client was away.
             self.control.take_cut();
             let mut new = connected.link;
             self.in_flight.set_limit(in_flight_limit(&self.driver, &connected.connack));
@@ -150,7 +154,7 @@ impl Publisher {
         self.driver.retire(&self.client, link).await;
     }
 
-    /// It is known now when the run begins.
+    /// Sets up the timing, now that the start of the run is known.
     fn begin(&mut self) {
         let plan = self.driver.plan();
         match plan.publishers.pace {
@@ -158,7 +162,7 @@ impl Publisher {
                 let start_ns = self.driver.start_ns();
                 let schedule = Schedule::new(start_ns, interval, self.control.number, plan.publishers.count);
                 let limit_ns = u64::try_from(plan.schedule.time_limit.as_nanos()).unwrap_or(u64::MAX);
-                // What is due when the time is over is not sent.
+                // Messages due at the end of the time limit or later are not sent.
                 self.end = self.total.min(schedule.due_by(start_ns.saturating_add(limit_ns) - 1));
                 self.timing = Timing::Scheduled(schedule);
             }
@@ -177,7 +181,7 @@ impl Publisher {
                 return Poll::Ready(Ok(End::Cut(away)));
             }
             if self.driver.phase() != Phase::Running {
-                // What has become due since it last looked is not unsent for that.
+                // Send messages that became due since the last poll; they do not count as unsent.
                 if self.is_publishing && matches!(self.timing, Timing::Scheduled(_)) && link.is_written() {
                     self.refill(link);
                 }
@@ -199,12 +203,12 @@ impl Publisher {
                 return Poll::Pending;
             }
         }
-        // The other connections' turn.
+        // Let the other connections run.
         cx.waker().wake_by_ref();
         Poll::Pending
     }
 
-    /// Fills the empty block with answers and as many messages as may go.
+    /// Fills the empty block with acknowledgements and as many messages as are allowed.
     fn refill(&mut self, link: &mut Link) {
         link.clear();
         self.looked_at = 0;
@@ -244,7 +248,7 @@ impl Publisher {
         }
     }
 
-    /// Appends `count` messages, the first of them due at `due_ns` and the others `step_ns` after each other.
+    /// Appends `count` messages; the first is due at `due_ns`, each further one `step_ns` later.
     fn append(&mut self, link: &mut Link, count: u64, mut due_ns: u64, step_ns: u64, now_ns: u64) {
         let messages = self.next..self.next + count;
         let (mut topic, mut sequence) = self.streams.at(self.next);
@@ -267,7 +271,7 @@ impl Publisher {
         self.driver.counters().in_flight.add(count);
     }
 
-    /// At QoS 0 a message is published once its last byte is written.
+    /// Counts written messages: at QoS 0 a message is published once its last byte is written.
     fn count_written(&mut self, link: &Link) -> Result<(), String> {
         if self.qos.is_acknowledged() || self.unwritten == self.next {
             return Ok(());
@@ -288,10 +292,10 @@ impl Publisher {
         Ok(())
     }
 
-    /// Takes the acknowledgements that one read brings; whether it brought something.
+    /// Handles the acknowledgements of one read; returns whether there was one.
     fn take_frames(&mut self, link: &mut Link, cx: &mut Context<'_>) -> Result<bool, String> {
         let Self { driver, streams, in_flight, answers, .. } = self;
-        // They nearly always come in the order of the messages: then there is one call for all of them.
+        // They usually arrive in the order of the messages: then one call covers all of them.
         let mut done = 0..0;
         let mut completed = 0;
         let polled = link.poll_frames(cx, &mut driver.buffer.borrow_mut(), |frame| {
@@ -325,7 +329,7 @@ impl Publisher {
         }
     }
 
-    /// Sees to it that it is woken when it can go on; `false` where it can right now.
+    /// Registers for a wake-up; returns `false` if the publisher can go on right now.
     fn waits(&mut self, link: &Link) -> bool {
         if !link.is_written() || !self.is_publishing || self.in_flight.room() == 0 {
             return true; // the socket wakes it
@@ -352,7 +356,7 @@ impl Publisher {
         }
     }
 
-    /// Begins a new connection with what the old one has left open [MQTT-4.4.0-1].
+    /// Sends unacknowledged packets again on a new connection [MQTT-4.4.0-1].
     fn send_again(&self, link: &mut Link) {
         for again in self.in_flight.again() {
             match again {
@@ -367,7 +371,7 @@ impl Publisher {
         }
     }
 
-    /// What a lost connection takes with it: at QoS 0 what was not written, and all answers, for those are made anew.
+    /// Drops the block of a lost connection: unwritten messages at QoS 0, and all PUBRELs, which are sent anew.
     fn forget_block(&mut self) {
         self.answers.clear();
         self.looked_at = 0;
@@ -381,8 +385,10 @@ impl Publisher {
         }
     }
 
-    /// What a lost session takes with it. It may have come, and stays unconfirmed; so it keeps its place in the window
-    /// until it comes or is given up.
+    /// Drops the in-flight messages of a lost session.
+    ///
+    /// The broker may have them, so that they stay unconfirmed. They keep their part of the window until they arrive or
+    /// are given up.
     fn forget_in_flight(&mut self) {
         for again in self.in_flight.again() {
             if let Again::Publish(_, sent) = again {
@@ -394,7 +400,7 @@ impl Publisher {
         self.in_flight.clear();
     }
 
-    /// It has nothing more to send, or may not.
+    /// Ends publishing: all messages are sent, or the time is over.
     fn finish(&mut self) {
         if !std::mem::take(&mut self.is_publishing) {
             return;
@@ -405,7 +411,7 @@ impl Publisher {
             let due = schedule.due_by(now_ns).min(self.end);
             if due > self.next {
                 let messages = due - self.next;
-                // Where topics have unequally many subscribers, it is the mean that counts.
+                // If topics have different numbers of subscribers, the mean counts.
                 let deliveries = self.streams.deliveries(self.next..due).div_ceil(messages);
                 self.driver.recorder().unsent(Unsent {
                     messages,
@@ -419,7 +425,7 @@ impl Publisher {
     }
 }
 
-/// These messages are the broker's now.
+/// Counts these messages as published.
 fn publish(driver: &Driver, streams: &Streams, messages: Range<u64>) {
     if messages.is_empty() {
         return;
@@ -433,7 +439,7 @@ fn publish(driver: &Driver, streams: &Streams, messages: Range<u64>) {
     }
 }
 
-/// Nobody gets this message.
+/// Returns the window's room of a message that the broker refused.
 fn unclaim(driver: &Driver, streams: &Streams, sent: Sent) {
     if let Some(window) = &driver.shared().window {
         window.unclaim(sent.due_ns, streams.deliveries(sent.message..sent.message + 1));
@@ -444,13 +450,13 @@ fn late_us(due_ns: u64, now_ns: u64) -> u32 {
     u32::try_from(now_ns.saturating_sub(due_ns) / 1000).unwrap_or(u32::MAX)
 }
 
-/// As the plan says, and the broker.
+/// The lower limit of plan and broker.
 fn in_flight_limit(driver: &Driver, connack: &ConnAck) -> u16 {
     let receive_maximum = connack.properties.receive_maximum.map_or(u16::MAX, |maximum| maximum.get());
     driver.plan().publishers.in_flight.min(receive_maximum)
 }
 
-/// What a broker has said in CONNACK that it will not take.
+/// Checks the publisher's options against the limits in CONNACK.
 fn check_capabilities(connack: &ConnAck, options: FrameOptions, frame_len: usize) -> Result<(), String> {
     let properties = &connack.properties;
     if properties.maximum_qos.is_some_and(|maximum| options.qos > maximum) {
@@ -467,8 +473,7 @@ fn check_capabilities(connack: &ConnAck, options: FrameOptions, frame_len: usize
     }
 }
 
-/// Messages in one block: large writes, but so small a part of the window that all publishers have a share, and of the
-/// memory too.
+/// Messages per block: large writes, yet small enough that all publishers have a share of window and memory.
 fn block_len(window: u64, publishers: u32, frame_len: usize) -> u64 {
     let publishers = u64::from(publishers.max(1));
     let share = window / (2 * publishers);
@@ -476,13 +481,13 @@ fn block_len(window: u64, publishers: u32, frame_len: usize) -> u64 {
     share.min(size / frame_len as u64).max(1)
 }
 
-/// Bytes of a block.
+/// Size of a block, in bytes.
 const BLOCK_SIZE: u64 = 32 * 1024;
 
-/// Bytes of all publishers' blocks together, where there are many.
+/// Size of all publishers' blocks together, if there are many, in bytes.
 const BLOCKS_SIZE: u64 = 64 << 20;
 
-/// Blocks before other connections have their turn.
+/// Blocks to send before other connections run.
 const ROUNDS: usize = 4;
 
 #[cfg(test)]

@@ -5,32 +5,33 @@ use std::time::Duration;
 
 use tokio::time::{Instant, Sleep, sleep_until};
 
-/// Lets a subscriber read no more than so many messages a second, a few at a time: what it has not read stays in its
-/// socket, so that the broker sees what it sees of every client that does not keep up.
+/// Limits how many messages a second a subscriber reads.
+///
+/// It reads a few messages at a time. Unread bytes stay in its socket, so that the broker sees a slow client.
 #[derive(Debug)]
 pub(super) struct ReadPace {
-    /// Time that a message has.
+    /// Time per message.
     each: Duration,
     next: Pin<Box<Sleep>>,
 }
 
 impl ReadPace {
-    /// Bytes that such a subscriber reads at once.
+    /// Maximum number of bytes per read of such a subscriber.
     pub(super) const READ: usize = 1024;
 
-    /// It may read at once.
+    /// A limit that allows the first read at once.
     pub(super) fn new(messages_per_second: f64) -> Self {
-        // Less than one message in a year is none.
+        // Below one message a year the rate counts as zero.
         let each = Duration::try_from_secs_f64(messages_per_second.recip()).unwrap_or(YEAR).min(YEAR);
         Self { each, next: Box::pin(sleep_until(Instant::now())) }
     }
 
-    /// Whether it may read now; else the task is woken when it may.
+    /// Whether a read is allowed now; if not, the task is woken when it is.
     pub(super) fn is_due(&mut self, cx: &mut Context<'_>) -> bool {
         self.next.as_mut().poll(cx).is_ready()
     }
 
-    /// It has read so many messages: the next ones have to wait until the time of these is over.
+    /// Counts `messages` messages: the next read waits until their time has passed.
     pub(super) fn took(&mut self, messages: u64) {
         if messages > 0 {
             let time = self.each.saturating_mul(u32::try_from(messages).unwrap_or(u32::MAX)).min(YEAR);
@@ -48,13 +49,13 @@ mod tests {
 
     use super::*;
 
-    /// Waits until it may read.
+    /// Waits until a read is allowed.
     async fn due(pace: &mut ReadPace) {
         poll_fn(|cx| if pace.is_due(cx) { Poll::Ready(()) } else { Poll::Pending }).await;
     }
 
     #[tokio::test]
-    async fn what_was_read_has_its_time_before_more_is_read() {
+    async fn next_read_waits_for_the_time_of_read_messages() {
         let begun = std::time::Instant::now();
         let mut pace = ReadPace::new(200.0);
         due(&mut pace).await;

@@ -1,7 +1,8 @@
 use std::time::Duration;
 
-/// When the messages of one publisher are due in an open loop. Fixed before the run: nothing that happens in it, such as a
-/// broker that stops, moves a due time.
+/// Due times of one publisher in an open loop.
+///
+/// They are fixed before the run, so that a stalled broker does not move them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Schedule {
     first_ns: u64,
@@ -9,24 +10,24 @@ pub(super) struct Schedule {
 }
 
 impl Schedule {
-    /// Of publisher `publisher` of `count`, which starts `publisher`·`interval`/`count` after `start_ns`.
+    /// The schedule of publisher `publisher` of `count`, which starts `publisher`·`interval`/`count` after `start_ns`.
     pub(super) fn new(start_ns: u64, interval: Duration, publisher: u32, count: u32) -> Self {
         let interval_ns = u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX).max(1);
         let offset_ns = u128::from(interval_ns) * u128::from(publisher) / u128::from(count.max(1));
         Self { first_ns: start_ns.saturating_add(offset_ns as u64), interval_ns }
     }
 
-    /// When this message is due.
+    /// Due time of a message.
     pub(super) fn due_ns(&self, message: u64) -> u64 {
         self.first_ns.saturating_add(self.interval_ns.saturating_mul(message))
     }
 
-    /// How many messages are due by `now_ns`.
+    /// Number of messages due by `now_ns`.
     pub(super) fn due_by(&self, now_ns: u64) -> u64 {
         now_ns.checked_sub(self.first_ns).map_or(0, |since| since / self.interval_ns + 1)
     }
 
-    /// From one message to the next.
+    /// Time from one message to the next.
     pub(super) fn interval_ns(&self) -> u64 {
         self.interval_ns
     }
@@ -55,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn a_schedule_that_is_out_of_reach_does_not_overflow() {
+    fn schedule_at_end_of_time_range_does_not_overflow() {
         let schedule = Schedule::new(u64::MAX - 1, Duration::MAX, 7, 8);
         assert_eq!((schedule.due_ns(u64::MAX), schedule.due_by(u64::MAX - 2)), (u64::MAX, 0));
     }

@@ -1,4 +1,4 @@
-//! How long simulated workers take.
+//! Processing times of simulated workers.
 
 use std::num::NonZeroU16;
 use std::time::Duration;
@@ -8,17 +8,16 @@ use tenbin_simulator::Distribution;
 use crate::run::{Service, Work};
 use crate::scenario::{Pace, Timeline};
 
-/// Service and timeline of the worker with number `member` in its audience, in a run that begins at `start_ns` by its
-/// clock.
+/// Timeline of the worker with number `member` in its audience; the run begins at `start_ns` of the worker's clock.
 ///
-/// Random times are drawn for each message from its own number, so that they do not depend on who gets it, and are the
-/// same in every run of a comparison.
+/// Random times are drawn for each message from its own number. So they do not depend on the member that gets it, and
+/// are the same in every run of a comparison.
 pub(super) fn timeline(work: &Work, member: u32, start_ns: u64) -> Timeline {
     let hands = NonZeroU16::new(work.parallelism).unwrap_or(NonZeroU16::MIN);
     Timeline::parallel(pace(service_of(work, member), start_ns), hands)
 }
 
-/// When the worker with number `member` stands still: from and until, after the start.
+/// Start and end of the pause of worker `member`, after the start of the run.
 pub(super) fn pause(work: &Work, member: u32) -> Option<(Duration, Duration)> {
     match *service_of(work, member) {
         Service::Pause { at, lasts, .. } => Some((at, at.saturating_add(lasts))),
@@ -26,7 +25,7 @@ pub(super) fn pause(work: &Work, member: u32) -> Option<(Duration, Duration)> {
     }
 }
 
-/// Entries are dealt over the members in turns.
+/// Service entry of a member; entries are dealt over the members in turn.
 fn service_of(work: &Work, member: u32) -> &Service {
     &work.service[member as usize % work.service.len()]
 }
@@ -55,12 +54,12 @@ fn distribution(service: &Service) -> Distribution {
     }
 }
 
-/// 2^64 ns are 584 years.
+/// Nanoseconds, saturating at 2^64, which is 584 years.
 fn ns(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Any number will do.
+/// Arbitrary.
 const SEED: u64 = 7;
 
 #[cfg(test)]
@@ -78,7 +77,7 @@ mod tests {
         Duration::from_millis(ms)
     }
 
-    /// Taken and finished in ms after the start, by member 0, for messages that come at these ms.
+    /// Start and end in ms after the run's start, by member 0, for messages that arrive at these ms.
     fn slots(service: Service, received_ms: &[u64]) -> Vec<(u64, u64)> {
         let mut timeline = timeline(&work([service]), 0, START);
         let after = |ns: u64| (ns - START) / MS;
@@ -87,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_changes_the_time_of_what_is_taken_after_it() {
+    fn step_changes_service_time_of_later_messages() {
         let step = Service::Step { before: ms(25), after: ms(200), at: ms(100) };
         assert_eq!(slots(step, &[90, 91, 92]), [(90, 115), (115, 315), (315, 515)]);
     }

@@ -7,119 +7,123 @@ use serde::{Deserialize, Serialize};
 use super::window::Window;
 use crate::LoadgenError;
 
-/// What all driver threads and their watcher have in common.
+/// State that all driver threads and their watcher share.
 #[derive(Debug)]
 pub(super) struct Shared {
     phase: AtomicU8,
     /// One for each thread.
     pub(super) counters: Vec<Counters>,
-    /// Only where the plan has a closed loop.
+    /// Only if the plan has a closed loop.
     pub(super) window: Option<Window>,
     cuts_while: CutsWhile,
-    /// Whether somebody has said that no more connections are to be cut.
+    /// Whether cutting was stopped from outside.
     has_stopped_cutting: AtomicBool,
-    /// Set with `failure`, so that looking costs no lock.
+    /// Set with `failure`, so that checking takes no lock.
     failed: AtomicBool,
     failure: Mutex<Option<LoadgenError>>,
 }
 
-/// How long connections are cut, where they are.
+/// Period in which connections are cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CutsWhile {
-    /// As long as publishers of this process have messages left.
+    /// While publishers of this process have messages left.
     Publishing,
-    /// Until the time is over or somebody says that it is enough.
+    /// Until the time is over or cutting is stopped.
     Running,
 }
 
-/// Where a run is.
+/// Phase of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub(super) enum Phase {
-    /// Everybody connects.
+    /// Clients connect.
     Connecting = 0,
     /// Publishers publish.
     Running = 1,
-    /// They send what they have begun and nothing new.
+    /// Publishers finish begun messages and start no new ones.
     Draining = 2,
     /// Connections are being closed.
     Ended = 3,
 }
 
-/// What a thread tells while the load runs. Written by that thread alone, read by the watcher; they guard no other
-/// memory. Two cache lines each, for processors fetch in pairs.
+/// Progress counters of a thread.
+///
+/// Only that thread writes them and the watcher reads them; they guard no other memory. Each takes two cache lines,
+/// because processors prefetch in pairs.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(super) struct Counters {
-    /// Messages.
+    /// Messages published.
     pub(super) published: Count,
-    /// Deliveries that these call for.
+    /// Deliveries that the published messages call for.
     pub(super) expected: Count,
-    /// Deliveries of this run that came, each counted once at its receiver.
+    /// First copies of this run's messages at each receiver.
     pub(super) received: Count,
-    /// Further copies of them.
+    /// Further copies.
     pub(super) copies: Count,
-    /// Deliveries by which more may have come than is expected; see [`Status::doubtful`].
+    /// Deliveries that may have arrived beyond the expected ones; see [`Status::doubtful`].
     pub(super) doubtful: Count,
-    /// Wills that came.
+    /// Will Messages that arrived.
     pub(super) wills: Count,
-    /// Messages at QoS 1 and 2 that the broker refused to take.
+    /// Messages at QoS 1 and 2 that the broker refused.
     pub(super) not_taken: Count,
-    /// Messages on their way to the broker: not written at QoS 0, without their last acknowledgement above.
+    /// Messages on their way to the broker: unwritten at QoS 0, without their last acknowledgement at QoS 1 and 2.
     pub(super) in_flight: Count,
     /// Publishers that have messages left to send.
     pub(super) publishing: Count,
-    /// By the run's clock; 0 before the first.
+    /// Time by the run's clock; 0 before the first arrival.
     pub(super) last_arrival_ns: Count,
-    /// Messages that simulated workers have and have not finished.
+    /// Messages that simulated workers hold and have not finished.
     pub(super) queued: Count,
-    /// Connections that are to be made, or made again: idle ones that nobody has answered, and those that were cut.
+    /// Connections to be made or made again: idle ones without an answer, and those that were cut.
     pub(super) connecting: Count,
     /// Processor time of the thread.
     pub(super) cpu_ns: Count,
 }
 
-/// A number that one thread writes.
+/// A counter with a single writer thread.
 #[derive(Debug, Default)]
 pub(super) struct Count(AtomicU64);
 
-/// How far a run is; numbers are those of this process.
+/// Progress of a run in this process.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Status {
-    /// Messages: written at QoS 0, acknowledged above.
+    /// Messages published: written at QoS 0, acknowledged at QoS 1 and 2.
     pub(crate) published: u64,
     /// Deliveries that published messages call for, at subscribers of all processes.
     pub(crate) expected: u64,
-    /// Deliveries of this run that came: each counts once at its receiver, and what is not of this run does not count.
+    /// First copies of this run's messages at each receiver; foreign messages do not count.
     pub(crate) received: u64,
-    /// Further copies of them.
+    /// Further copies.
     pub(crate) copies: u64,
-    /// Deliveries by which more may have come than is expected: those to members of a share group that are sent again,
-    /// for another member may have them too, and those whose confirmation was lost with a session. Where there are any,
-    /// as much may have come as is expected and not be all of it.
+    /// Deliveries that may have arrived beyond the expected ones.
+    ///
+    /// These are repeated deliveries to members of a share group, which another member may have too, and messages whose
+    /// confirmation was lost with a session. If there are any, `received` may reach `expected` although messages are
+    /// missing.
     pub(crate) doubtful: u64,
-    /// Wills that came.
+    /// Will Messages that arrived.
     pub(crate) wills: u64,
-    /// Messages that the broker refused to take.
+    /// Messages that the broker refused.
     pub(crate) not_taken: u64,
-    /// Messages on their way to the broker: not written at QoS 0, without their last acknowledgement above.
+    /// Messages on their way to the broker: unwritten at QoS 0, without their last acknowledgement at QoS 1 and 2.
     pub(crate) in_flight: u64,
     /// Publishers that have messages left to send.
     pub(crate) publishing: u64,
-    /// By the run's clock; 0 before the first.
+    /// Time by the run's clock; 0 before the first arrival.
     pub(crate) last_arrival_ns: u64,
-    /// Messages that simulated workers have and have not finished.
+    /// Messages that simulated workers hold and have not finished.
     pub(crate) queued: u64,
-    /// Connections that are to be made, or made again: idle ones that nobody has answered, and those that were cut.
+    /// Connections to be made or made again: idle ones without an answer, and those that were cut.
     pub(crate) connecting: u64,
     /// Processor time of each driver thread.
     pub(crate) cpu_ns: Vec<u64>,
-    /// The first connection that was lost although nobody cut it.
+    /// The first connection that was lost without a cut.
     pub(crate) failure: Option<String>,
 }
 
 impl Counters {
-    /// Tells how much processor time the thread that calls has used.
+    /// Records the processor time of the calling thread.
     pub(super) fn note_cpu(&self) {
         let used = clock_gettime(ClockId::ThreadCPUTime);
         self.cpu_ns.set(used.tv_sec as u64 * 1_000_000_000 + used.tv_nsec as u64);
@@ -135,7 +139,7 @@ impl Count {
         self.0.store(value, Ordering::Relaxed);
     }
 
-    /// No read-modify-write: nobody else writes.
+    /// Adds without read-modify-write, as there is one writer.
     pub(super) fn add(&self, more: u64) {
         self.set(self.get() + more);
     }
@@ -167,20 +171,20 @@ impl Shared {
         }
     }
 
-    /// Phases follow each other; an earlier one than that which is on is not entered.
+    /// Enters a phase; an earlier phase than the current one has no effect.
     pub(super) fn enter(&self, phase: Phase) {
         self.phase.fetch_max(phase as u8, Ordering::Relaxed);
     }
 
-    /// Tells the watcher that a connection failed. The first failure counts, and none after the end.
+    /// Reports a failed connection to the watcher. Only the first failure counts, and none after the end.
     pub(super) fn fail(&self, error: LoadgenError) {
         if self.phase() != Phase::Ended {
             self.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
-            self.failed.store(true, Ordering::Release); // after the failure is there
+            self.failed.store(true, Ordering::Release); // after `failure` is set
         }
     }
 
-    /// The first failure of a connection. It is told once.
+    /// Takes the first failure of a connection. It is returned once.
     pub(super) fn take_failure(&self) -> Option<LoadgenError> {
         if !self.failed.load(Ordering::Acquire) {
             return None;
@@ -188,12 +192,13 @@ impl Shared {
         self.failure.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    /// Messages that simulated workers have and have not finished.
+    /// Messages that simulated workers hold and have not finished.
     pub(super) fn queued(&self) -> u64 {
         self.counters.iter().map(|counters| counters.queued.get()).sum()
     }
 
-    /// Whether connections are still to be cut: not once everything has been sent, so that what is on its way can come.
+    /// Whether connections may still be cut. Cutting ends once everything is sent, so that messages under way can
+    /// arrive.
     pub(super) fn may_cut(&self) -> bool {
         let publishing = || self.counters.iter().any(|counters| counters.publishing.get() > 0);
         let is_on = self.phase() == Phase::Running && !self.has_stopped_cutting.load(Ordering::Relaxed);
@@ -212,7 +217,7 @@ impl Shared {
             None
         };
         Status {
-            // What is expected is read before what came, so that nothing seems to come before it was sent.
+            // Read `expected` before `received`, so that no message seems to arrive before it was sent.
             expected: sum(|counters| &counters.expected),
             published: sum(|counters| &counters.published),
             not_taken: sum(|counters| &counters.not_taken),

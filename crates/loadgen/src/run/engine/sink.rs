@@ -17,35 +17,37 @@ use crate::LoadgenError;
 
 use crate::run::{Came, CutWhose, Recorder, Spread, Stamp};
 
-/// A subscriber that does nothing but take what comes: it finds the ends of the frames, hands payloads to the recorder
-/// where they lie, and acknowledges all that one read brought with one write. What one read brought has come at one time.
+/// A subscriber that only receives.
+///
+/// It splits frames, passes payloads to the recorder in place, and acknowledges all messages of one read with one
+/// write. All messages of one read have the same time of arrival.
 pub(super) struct Sink {
     driver: Rc<Driver>,
     control: Rc<Control>,
     client: Client,
     intake: Intake,
-    /// Of one that reads slowly.
+    /// Limit of a subscriber that reads slowly.
     pace: Option<ReadPace>,
 }
 
-/// What it takes in.
+/// Receiving state of a subscriber.
 struct Intake {
-    /// Its number in the layout; `None` where it is there for Wills alone.
+    /// Its number in the layout; `None` if it only counts Wills.
     receiver: Option<u32>,
     /// Whether it is a member of a share group.
     is_shared: bool,
     version: ProtocolVersion,
     /// Messages of QoS 2 between PUBREC and PUBREL.
     unreleased: Unreleased,
-    /// Acknowledgements that wait for the next write.
+    /// Acknowledgements for the next write.
     answers: Vec<u8>,
-    /// What Wills of this run say, where there are any.
+    /// Payload of this run's Wills, if it has any.
     will: Option<Vec<u8>>,
 }
 
-/// What is to happen to a connection.
+/// Why a connection's task ends.
 pub(super) enum End {
-    /// It is cut, and its client stays away for so long.
+    /// The connection is cut; its client stays away for this time.
     Cut(Duration),
     /// The run is over.
     Over,
@@ -55,7 +57,8 @@ impl Sink {
     /// Connects and subscribes receiver `number` of the layout.
     ///
     /// # Errors
-    /// The broker does not take the connection or the subscription; client, filter and reason are named.
+    ///
+    /// The broker does not accept the connection or the subscription. The error names client, filter and reason.
     pub(super) async fn open(driver: Rc<Driver>, number: u32) -> Result<(Self, Link), LoadgenError> {
         let receiver = &driver.layout().receivers()[number as usize];
         let audience = &driver.plan().audiences[receiver.audience];
@@ -69,9 +72,10 @@ impl Sink {
         Ok((Self { driver, control, client, intake, pace }, connected.link))
     }
 
-    /// Connects and subscribes one more client, which counts the Wills at `broker` and is never cut.
+    /// Connects and subscribes a further client, which counts the Wills at `broker` and is never cut.
     ///
     /// # Errors
+    ///
     /// As [`Sink::open`].
     pub(super) async fn open_for_wills(driver: Rc<Driver>, broker: u32) -> Result<(Self, Link), LoadgenError> {
         let connection = &driver.plan().connection;
@@ -87,7 +91,7 @@ impl Sink {
         Ok((Self { driver, control, client, intake, pace: None }, connected.link))
     }
 
-    /// Takes messages until the run is over. A connection that is lost is an error, unless the plan cuts subscribers'.
+    /// Receives messages until the run is over. A lost connection is an error, unless the plan cuts subscribers.
     pub(super) async fn run(mut self, link: Link) {
         let mut link = Some(link);
         while let Some(mut now) = link.take() {
@@ -101,7 +105,7 @@ impl Sink {
             let Some(connected) = come_back(&self.driver, &self.client, CutWhose::Subscribers, end).await else {
                 break;
             };
-            // It was away when it was to be cut again.
+            // Ignore a cut that was requested while the client was away.
             self.control.take_cut();
             if !connected.connack.session_present {
                 self.intake.unreleased = Unreleased::default();
@@ -120,7 +124,7 @@ impl Sink {
             if let Some(away) = self.control.take_cut() {
                 return Poll::Ready(Ok(End::Cut(away)));
             }
-            // A broker that takes no acknowledgements gets no more messages taken off it either.
+            // Stop reading from a broker that does not accept acknowledgements.
             let may_read = self.intake.answers.len() < ANSWERS_MAX && self.is_time_to_read(cx);
             let read = may_read && self.take_frames(link, cx)?;
             if link.is_written() {
@@ -133,17 +137,17 @@ impl Sink {
                 return Poll::Pending;
             }
         }
-        // The other connections' turn: a busy one does not starve them.
+        // Let the other connections run, so that a busy one does not starve them.
         cx.waker().wake_by_ref();
         Poll::Pending
     }
 
-    /// Whether it may read now; else it is woken when it may.
+    /// Whether a read is allowed now; if not, the task is woken when it is.
     fn is_time_to_read(&mut self, cx: &mut Context<'_>) -> bool {
         self.pace.as_mut().is_none_or(|pace| pace.is_due(cx))
     }
 
-    /// Takes what one read brings; whether it brought something.
+    /// Handles the frames of one read; returns whether there was one.
     fn take_frames(&mut self, link: &mut Link, cx: &mut Context<'_>) -> Result<bool, String> {
         let (driver, intake) = (&*self.driver, &mut self.intake);
         let mut recorder = driver.recorder();
@@ -178,19 +182,19 @@ impl Sink {
     }
 }
 
-/// What one read brings.
+/// Counts of one read.
 #[derive(Default)]
 struct Batch {
     now_ns: u64,
-    /// The window has given up what was due by then.
+    /// The window has given up messages that were due by then.
     since_ns: u64,
-    /// Messages of this run.
+    /// First copies of this run's messages.
     arrivals: u64,
-    /// Further copies of them.
+    /// Further copies.
     copies: u64,
-    /// Of both, those that another member of the share group may have too.
+    /// Of both, messages that another member of the share group may have too.
     doubtful: u64,
-    /// Those that the window waits for.
+    /// Messages that the window waits for.
     awaited: u64,
     wills: u64,
 }
@@ -239,7 +243,7 @@ impl Intake {
         }
         let is_will = self.will.as_deref() == Some(arrival.payload);
         let Some(receiver) = self.receiver.filter(|_| !is_will) else {
-            // Subscribers to whatever there is may get Wills too; one client counts them.
+            // Subscribers with broad filters may get Wills too; only one client counts them.
             if is_will && self.receiver.is_none() {
                 recorder.will();
                 batch.wills += 1;
@@ -262,12 +266,12 @@ impl Intake {
 /// Packet Identifiers of QoS 2 that the broker has not released yet.
 #[derive(Debug, Default)]
 struct Unreleased {
-    /// A bit for each; none until the first one comes.
+    /// One bit for each Packet Identifier; empty until the first insertion.
     bits: Vec<u64>,
 }
 
 impl Unreleased {
-    /// Whether it is new.
+    /// Inserts a Packet Identifier; returns whether it is new.
     fn insert(&mut self, id: u16) -> bool {
         if self.bits.is_empty() {
             self.bits = vec![0; (1 << 16) / 64];
@@ -285,10 +289,10 @@ impl Unreleased {
     }
 }
 
-/// Reads before other connections have their turn.
+/// Reads before other connections run.
 const ROUNDS: usize = 4;
 
-/// Acknowledgements that may wait, in bytes.
+/// Limit of pending acknowledgements, in bytes.
 const ANSWERS_MAX: usize = 1 << 20;
 
 #[cfg(test)]
@@ -296,7 +300,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_message_of_qos_2_is_new_until_it_comes_again_and_once_it_is_released() {
+    fn qos_2_packet_id_is_new_again_after_release() {
         let mut unreleased = Unreleased::default();
         unreleased.remove(5);
         for id in [1, 5, 63, 64, u16::MAX] {

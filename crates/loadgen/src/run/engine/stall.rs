@@ -1,6 +1,6 @@
 use std::time::{Duration, Instant};
 
-/// How long nothing has moved.
+/// Measures for how long a counter has not changed.
 #[derive(Debug)]
 pub(super) struct Stall {
     count: u64,
@@ -12,7 +12,7 @@ impl Stall {
         Self { count, since: now }
     }
 
-    /// For how long `count` has been what it is.
+    /// How long `count` has had its present value.
     pub(super) fn lasts(&mut self, count: u64, now: Instant) -> Duration {
         if count != self.count {
             *self = Self::new(count, now);
@@ -21,12 +21,14 @@ impl Stall {
     }
 }
 
-/// How long a closed window is waited for: twice as long each time, until something comes.
+/// Time limit of a closed window: it doubles each time, until a message arrives.
 ///
-/// When nothing has come for [`STALL_LIMIT`], what is outstanding is given up and the window opens again; if still
-/// nothing comes, after twice as long, and so on. That is short beside a run of seconds, so that a broker that loses
-/// messages is measured by what it does with the others. Where the machine only did something else meanwhile, that many
-/// windows more are on their way: one after a pause of 0.2 s, three after one of 2 s. What comes late is counted.
+/// If nothing arrives for [`STALL_LIMIT`], the outstanding deliveries are given up and the window opens again. If still
+/// nothing arrives, it opens after twice that time, and so on. The limit is short beside a run of seconds, so that a
+/// broker that loses messages is measured by its other messages.
+///
+/// A mere pause of the machine sends a few windows more: one after a pause of 0.2 s, three after one of 2 s. Late
+/// messages are counted.
 #[derive(Debug)]
 pub(super) struct Patience {
     stall: Stall,
@@ -38,7 +40,7 @@ impl Patience {
         Self { stall: Stall::new(0, now), limit: STALL_LIMIT }
     }
 
-    /// Whether what is outstanding is to be given up now; then the next window is waited for.
+    /// Whether to give up the outstanding deliveries now; if so, the limit for the next window starts.
     pub(super) fn ends(&mut self, received: u64, now: Instant) -> bool {
         if received != self.stall.count {
             self.limit = STALL_LIMIT;
@@ -73,7 +75,7 @@ mod tests {
         };
         assert_eq!(opened(&mut patience, 0, Duration::from_millis(200)), 0);
         assert_eq!(opened(&mut patience, 0, Duration::from_millis(1800)), 3);
-        // A window of which something comes ends the pause.
+        // An arrival ends the pause.
         assert_eq!(opened(&mut patience, 1, Duration::from_millis(300)), 1);
         assert_eq!(opened(&mut patience, 2, Duration::from_secs(2)), 3);
     }

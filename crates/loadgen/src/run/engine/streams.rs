@@ -2,41 +2,42 @@ use std::ops::Range;
 
 use crate::run::Layout;
 
-/// The streams of one publisher, which takes its topics in turns: its message m goes to topic m mod n, as number m / n of
-/// that topic's stream.
+/// The streams of one publisher, which rotates over its topics.
+///
+/// Message m goes to topic m mod n, as number m / n of that topic's stream.
 #[derive(Debug)]
 pub(super) struct Streams {
-    /// Number of the first one; the others follow.
+    /// Number of the first stream; the others follow.
     first: u32,
     topics: u32,
     copies: Copies,
 }
 
-/// Deliveries of each message.
+/// Deliveries per message.
 #[derive(Debug)]
 enum Copies {
-    /// To whatever topic.
+    /// The same for all topics.
     Same(u64),
     /// By topic.
     Each(Vec<u64>),
 }
 
 impl Streams {
-    /// Of `publisher`, as the layout numbers them.
+    /// The streams of `publisher`, as the layout numbers them.
     pub(super) fn of(layout: &Layout, publisher: u32, topics: u32) -> Self {
         let first = publisher * topics;
         let copies: Vec<_> = (first..first + topics).map(|stream| layout.copies(stream)).collect();
         Self::new(first, copies)
     }
 
-    /// As many as there are `copies`.
+    /// One stream per entry of `copies`.
     fn new(first: u32, copies: Vec<u64>) -> Self {
         let topics = copies.len() as u32;
         let same = copies.first().copied().filter(|&first| copies.iter().all(|&copies| copies == first));
         Self { first, topics, copies: same.map_or(Copies::Each(copies), Copies::Same) }
     }
 
-    /// Number of the first one.
+    /// Number of the first stream.
     pub(super) fn first(&self) -> u32 {
         self.first
     }
@@ -55,11 +56,11 @@ impl Streams {
         ((message % topics) as u32, (message / topics) as u32)
     }
 
-    /// What these messages are in their streams.
+    /// Splits a range of messages into ranges of sequence numbers per stream.
     pub(super) fn parts(&self, messages: Range<u64>) -> impl Iterator<Item = (u32, Range<u32>)> {
         let topics = u64::from(self.topics);
         let touched = (messages.end - messages.start).min(topics);
-        // Messages below `end` that went to `topic`.
+        // Number of messages below `end` that went to `topic`.
         let below = move |end: u64, topic: u64| ((end + topics - 1 - topic) / topics) as u32;
         (messages.start..messages.start + touched).map(move |message| {
             let topic = message % topics;
@@ -67,7 +68,7 @@ impl Streams {
         })
     }
 
-    /// Deliveries that these messages call for.
+    /// Number of deliveries that these messages call for.
     pub(super) fn deliveries(&self, messages: Range<u64>) -> u64 {
         match &self.copies {
             Copies::Same(copies) => (messages.end - messages.start) * copies,
@@ -80,7 +81,7 @@ impl Streams {
         }
     }
 
-    /// Deliveries of the message that has the most.
+    /// Largest number of deliveries of one message.
     pub(super) fn copies_max(&self) -> u64 {
         match &self.copies {
             Copies::Same(copies) => *copies,

@@ -1,4 +1,4 @@
-//! One driver thread from its first connection to its last.
+//! A driver thread, from its first connection to its last.
 
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -17,19 +17,20 @@ use super::worker::Worker;
 use crate::LoadgenError;
 use crate::run::{Pace, Part};
 
-/// What a thread tells the engine.
+/// Report of a thread to the engine.
 #[derive(Debug)]
 pub(super) enum Report {
-    /// What was asked for last is done.
+    /// The thread has completed the current stage.
     Ready,
-    /// It is over, or has failed before it began.
+    /// The thread has ended, or failed before it began.
     Ended(Result<Box<Part>, LoadgenError>),
 }
 
 /// Starts thread `number`.
 ///
 /// # Errors
-/// The system has no thread left.
+///
+/// The system cannot start another thread.
 pub(super) fn spawn(
     common: Common,
     number: usize,
@@ -44,13 +45,13 @@ pub(super) fn spawn(
             let led = lead(&driver, &crew, &reports).await;
             led.map(|()| driver)
         }));
-        // With the tasks the last others go that know the driver.
+        // Dropping the tasks drops the last other references to the driver.
         drop(tasks);
         let part = ended.map(|driver| {
             let driver = Rc::into_inner(driver).expect("its tasks are gone");
             Box::new(driver.into_recorder().into_part())
         });
-        // An engine that was dropped wants to hear nothing.
+        // A dropped engine no longer receives.
         let _ = reports.blocking_send(Report::Ended(part));
     };
     let thread = std::thread::Builder::new().name(format!("loadgen-{number}")).spawn(work);
@@ -63,7 +64,7 @@ async fn lead(driver: &Rc<Driver>, crew: &Crew, reports: &mpsc::Sender<Report>) 
         let stage = stages.wait_for(|stage| *stage > after).await;
         stage.map_or(Stage::End, |stage| *stage)
     };
-    // Where the engine is gone, the next stage tells.
+    // If the engine is gone, the next stage ends the thread.
     let ready = async || drop(reports.send(Report::Ready).await);
 
     let watchers = open_all(&crew.will_brokers, |broker| Sink::open_for_wills(Rc::clone(driver), broker)).await?;
@@ -84,7 +85,7 @@ async fn lead(driver: &Rc<Driver>, crew: &Crew, reports: &mpsc::Sender<Report>) 
         sinks.for_each(|(sink, link)| drop(clients.spawn_local(sink.run(link))));
         workers.into_iter().for_each(|worker| drop(clients.spawn_local(worker.run())));
         if !matches!(driver.plan().publishers.pace, Pace::Open { .. }) {
-            // Who has no schedule would begin at the word.
+            // A publisher without a schedule would begin before `start_ns`.
             tokio::time::sleep_until(driver.common.clock.instant(start_ns).into()).await;
         }
         publishers.into_iter().for_each(|(publisher, link)| drop(clients.spawn_local(publisher.run(link))));
@@ -104,8 +105,9 @@ async fn lead(driver: &Rc<Driver>, crew: &Crew, reports: &mpsc::Sender<Report>) 
     Ok(())
 }
 
-/// Opens connections, some at a time: one after the other would take long, and all at once are more than brokers let wait
-/// in their queue. Returns them in order.
+/// Opens connections, up to [`OPENING_MAX`] at a time, and returns them in order.
+///
+/// One after the other would take long. All at once would exceed the accept backlog of brokers.
 async fn open_all<T: 'static, F>(numbers: &[u32], open: impl Fn(u32) -> F) -> Result<Vec<T>, LoadgenError>
 where
     F: Future<Output = Result<T, LoadgenError>> + 'static,
@@ -128,7 +130,7 @@ where
     Ok(opened.into_iter().map(|(_, opened)| opened).collect())
 }
 
-/// What a thread does besides its connections; ends when it is dropped.
+/// Starts the thread's background tasks; dropping the set ends them.
 fn attend(driver: &Rc<Driver>) -> JoinSet<()> {
     let mut tasks = JoinSet::new();
     let pacing = Rc::clone(driver);
@@ -145,10 +147,10 @@ fn attend(driver: &Rc<Driver>) -> JoinSet<()> {
     tasks
 }
 
-/// Tells what the thread costs, and opens a window that stays closed because messages were lost.
+/// Records the thread's processor time, and reopens a window that lost messages keep closed.
 async fn watch(driver: &Driver) {
     let mut patience = Patience::new(Instant::now());
-    // One watcher is enough.
+    // One thread watches the window.
     let window = driver.shared().window.as_ref().filter(|_| driver.thread == 0);
     loop {
         driver.note_cpu();
@@ -164,7 +166,7 @@ async fn watch(driver: &Driver) {
     }
 }
 
-/// From one look at a thread to the next.
+/// Interval of the watch.
 const TICK: Duration = Duration::from_millis(10);
 
 /// Connections of a thread that are being opened at the same time.

@@ -18,21 +18,21 @@ use super::any_certificate::AnyCertificate;
 use crate::LoadgenError;
 use crate::run::TlsOptions;
 
-/// How all connections of a run use TLS: 1.2 or 1.3, whatever the broker prefers.
+/// TLS settings of all connections of a run: version 1.2 or 1.3, as the broker prefers.
 ///
-/// Every connection does the whole handshake, as clients do that are programs of their own; none resumes what another
-/// one began.
+/// Every connection does a full handshake, as separate client programs would; none resumes another's session.
 #[derive(Clone)]
 pub(crate) struct Tls {
     connector: TlsConnector,
 }
 
 impl Tls {
-    /// Reads all files.
+    /// Reads all files of the options.
     ///
     /// # Errors
-    /// A file that cannot be read, or is not what it is to be; it is named. A key without certificates, or the other way
-    /// round.
+    ///
+    /// A file cannot be read or has the wrong content; the error names it. A key without certificates, or certificates
+    /// without a key.
     pub(crate) fn new(options: &TlsOptions) -> Result<Self, LoadgenError> {
         let provider = Arc::new(ring::default_provider());
         let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
@@ -57,10 +57,11 @@ impl Tls {
         Ok(Self { connector: TlsConnector::from(Arc::new(config)) })
     }
 
-    /// Shakes hands with `host` on a new connection.
+    /// Does the handshake with `host` on a new connection.
     ///
     /// # Errors
-    /// One side does not trust the other, or cannot understand it: [`explained`].
+    ///
+    /// One side rejects the other; see [`explained`].
     pub(crate) async fn connect(&self, host: &str, stream: TcpStream) -> io::Result<TlsStream<TcpStream>> {
         let handshake: Connect<TcpStream> = self.connector.connect(server_name(host)?, stream);
         handshake.await.map_err(|error| match error.kind() {
@@ -71,11 +72,11 @@ impl Tls {
         })
     }
 
-    /// A connection to `host` for those who never wait: reading and writing go on with the handshake as far as `stream`
-    /// does.
+    /// A non-blocking connection to `host`: reads and writes advance the handshake as far as `stream` allows.
     ///
     /// # Errors
-    /// `host` is no name that a certificate can have.
+    ///
+    /// `host` cannot be the name in a certificate.
     pub(super) fn begin<S: Read + Write>(&self, host: &str, stream: S) -> io::Result<StreamOwned<ClientConnection, S>> {
         let connection = ClientConnection::new(Arc::clone(self.connector.config()), server_name(host)?);
         connection.map(|connection| StreamOwned::new(connection, stream)).map_err(io::Error::other)
@@ -83,25 +84,24 @@ impl Tls {
 }
 
 impl fmt::Debug for Tls {
-    /// Without keys.
+    /// Omits keys.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Tls").finish_non_exhaustive()
     }
 }
 
 fn server_name(host: &str) -> io::Result<ServerName<'static>> {
-    // A name in a certificate never has the dot at its end that a name in the DNS may have.
+    // A DNS name may end with a dot; a name in a certificate never does.
     let name = ServerName::try_from(host.trim_end_matches('.').to_owned());
     name.map_err(|_| io::Error::other(format!("TLS: {host:?} is no name that a certificate can have")))
 }
 
-/// Whether one side does not trust the other, or cannot understand it. The network, or a broker that closes, is no such
-/// thing.
+/// Whether one side rejected the other in TLS. Network errors and a close by the broker are no rejections.
 pub(super) fn is_rejection(error: &io::Error) -> bool {
     error.get_ref().is_some_and(|inner| inner.is::<rustls::Error>())
 }
 
-/// What went wrong on a connection with TLS, in words that say that it was TLS, and what to do where that is clear.
+/// Describes a TLS error of a connection, with a hint where the cause is clear; other errors stay unchanged.
 pub(super) fn explained(error: io::Error) -> io::Error {
     use rustls::Error::{AlertReceived, InvalidCertificate, InvalidMessage};
     let Some(tls) = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) else { return error };
@@ -114,7 +114,7 @@ pub(super) fn explained(error: io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("TLS: {tls}{hint}"))
 }
 
-/// Those who may vouch for a broker: the given ones, else the system's.
+/// Trusted authorities: those in `ca`, or else the system's.
 fn authorities(ca: Option<&Path>) -> Result<RootCertStore, LoadgenError> {
     let mut roots = RootCertStore::empty();
     match ca {
@@ -123,7 +123,7 @@ fn authorities(ca: Option<&Path>) -> Result<RootCertStore, LoadgenError> {
                 roots.add(certificate).map_err(|error| unusable(path, error))?;
             }
         }
-        // Of these some may be of a kind that nobody can use any more.
+        // The system may have certificates of an obsolete kind: skip them.
         None => drop(roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs)),
     }
     if roots.is_empty() {
@@ -150,7 +150,7 @@ fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, LoadgenError> {
     })
 }
 
-/// The system's own words, where it was the system.
+/// The error's text; for an I/O error, the system's text alone.
 fn words(error: &pem::Error) -> String {
     match error {
         pem::Error::Io(error) => error.to_string(),
@@ -176,7 +176,7 @@ mod tests {
 
     use super::*;
 
-    /// A directory with the files of an authority, one that it vouches for, and a client that the latter vouches for.
+    /// A directory with files of a root authority, an intermediate authority, and a client certified by the latter.
     struct Files {
         directory: PathBuf,
         broker_key: KeyPair,
@@ -221,7 +221,7 @@ mod tests {
             self.directory.join(name)
         }
 
-        /// A server for TLS that sends back what it gets, and asks who its clients are.
+        /// An echo server with TLS that may require client certificates.
         async fn server(&self, asks_clients: bool) -> SocketAddr {
             let provider = Arc::new(ring::default_provider());
             let builder = ServerConfig::builder_with_provider(Arc::clone(&provider));
@@ -243,7 +243,7 @@ mod tests {
                     let mut buffer = [0; 5];
                     let mut stream = match acceptor.accept(stream).into_fallible().await {
                         Ok(stream) => stream,
-                        // A socket that is closed with something unread in it would take its last words back.
+                        // Closing a socket with unread bytes would discard the alert that was sent.
                         Err((_, mut stream)) => {
                             while matches!(stream.read(&mut buffer).await, Ok(1..)) {}
                             continue;
@@ -273,7 +273,7 @@ mod tests {
         }
     }
 
-    /// Says hello and hears it again.
+    /// Sends a text and expects it back.
     async fn talk(options: &TlsOptions, host: &str, server: SocketAddr) -> Result<(), String> {
         let tls = Tls::new(options).map_err(|error| error.to_string())?;
         let stream = TcpStream::connect(server).await.unwrap();
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_broker_is_trusted_if_somebody_known_vouches_for_it_or_nobody_is_asked() {
+    async fn broker_is_trusted_by_known_authority_or_insecure() {
         let files = Files::new("trust");
         let server = files.server(false).await;
         assert_eq!(talk(&files.options(), "localhost", server).await, Ok(()));
@@ -311,14 +311,14 @@ mod tests {
         assert_eq!(talk(&files.with_client(), "localhost", server).await, Ok(()));
         let nobody = talk(&files.options(), "localhost", server).await.unwrap_err();
         assert_eq!(nobody, "TLS: received fatal alert: CertificateRequired (--client-key, --client-cert)");
-        // Without the certificate between, nobody vouches for the client.
+        // Without the intermediate certificate the client is not trusted.
         let short = TlsOptions { client_chain: vec![files.path("client.pem")], ..files.with_client() };
         let refused = talk(&short, "localhost", server).await.unwrap_err();
         assert!(refused.starts_with("TLS: received fatal alert: "), "{refused}");
     }
 
     #[tokio::test]
-    async fn a_server_that_does_not_speak_tls_is_told_from_one_that_does() {
+    async fn server_without_tls_gives_a_clear_error() {
         let files = Files::new("plain");
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let server = listener.local_addr().unwrap();

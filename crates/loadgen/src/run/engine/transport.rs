@@ -9,23 +9,24 @@ use tokio_rustls::client::TlsStream;
 
 use super::tls::{Tls, explained};
 
-/// What carries the bytes of a connection.
+/// Byte stream of a connection, with or without TLS.
 ///
-/// A read and a write of TCP are one system call each, and none where readiness is known to be gone: a read that did not
-/// fill its buffer tells that the socket is empty.
+/// On TCP a read or a write is one system call, or none where the socket is known not to be ready. A read that did not
+/// fill its buffer shows that the socket is empty.
 #[derive(Debug)]
 pub(super) enum Transport {
-    /// As it is.
+    /// Plain TCP.
     Tcp(TcpStream),
-    /// Under TLS. What was written may wait in it until it is flushed.
+    /// TLS, which may buffer written bytes until a flush.
     Tls(Box<TlsStream<TcpStream>>),
 }
 
 impl Transport {
-    /// Connects to the first of `addresses` that answers; with `tls` to whoever has the certificate of that name.
+    /// Connects to the first of `addresses` that answers; with `tls`, the peer's certificate must have that name.
     ///
     /// # Errors
-    /// What the last of them said.
+    ///
+    /// The error of the last address.
     pub(super) async fn open(
         addresses: impl IntoIterator<Item = SocketAddr>,
         tls: Option<(&Tls, &str)>,
@@ -46,9 +47,10 @@ impl Transport {
         Err(error)
     }
 
-    /// A new connection under TLS, to whoever has the certificate of that name.
+    /// Starts TLS on a new connection; the peer's certificate must have the name `name`.
     ///
     /// # Errors
+    ///
     /// As [`Tls::connect`].
     pub(super) async fn under(tls: &Tls, name: &str, stream: TcpStream) -> io::Result<Self> {
         Ok(Self::Tls(Box::new(tls.connect(name, stream).await?)))

@@ -2,30 +2,31 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use tokio::sync::Notify;
 
-/// How far the publishers of this process may be ahead of its subscribers.
+/// Limit on how far the publishers of this process may be ahead of its subscribers.
 ///
-/// What has been given up (see [`Window::write_off`]) no longer counts as outstanding, and takes no place that it no
-/// longer has when it comes after all: a message tells by its due time whether it is older than that.
+/// Deliveries that were given up (see [`Window::write_off`]) no longer count as outstanding, and do not open the window
+/// if they arrive later: a message's due time shows whether it was given up.
 ///
-/// The counters guard no other memory. Their order matters for the bells alone: a publisher's thread says that it waits
-/// and then looks once more; a subscriber's thread counts and then looks whether somebody waits (sequential consistency).
+/// The counters guard no other memory. Their order matters only for the bells (sequential consistency): a publisher's
+/// thread announces that it waits and then checks the window once more; a subscriber's thread counts and then checks
+/// for waiting publishers.
 #[derive(Debug)]
 pub(super) struct Window {
-    /// Deliveries that may be outstanding.
+    /// Maximum number of outstanding deliveries.
     size: u64,
-    /// Deliveries of all messages that were sent. Written by publishers' threads.
+    /// Deliveries of all messages sent. Written by publishers' threads.
     claimed: AtomicU64,
-    /// Deliveries that came and were not given up before. Written by subscribers' threads.
+    /// Deliveries that arrived and were not given up before. Written by subscribers' threads.
     received: AtomicU64,
     /// Deliveries that were given up. Written by the watcher.
     written_off: AtomicU64,
-    /// Messages that were due by then have been given up. Written by the watcher.
+    /// Messages due by this time were given up. Written by the watcher.
     since_ns: AtomicU64,
-    /// One for each thread that has publishers.
+    /// One for each thread.
     bells: Vec<Bell>,
 }
 
-/// Rings in a publisher's thread when the window opens.
+/// Wakes a publisher's thread when the window opens.
 #[derive(Debug, Default)]
 struct Bell {
     is_awaited: AtomicBool,
@@ -44,36 +45,34 @@ impl Window {
         }
     }
 
-    /// Messages of `copies` deliveries each that may be sent now.
+    /// Number of messages of `copies` deliveries each that may be sent now.
     pub(super) fn room(&self, copies: u64) -> u64 {
         let Some(outstanding) = self.outstanding().checked_sub(1) else {
-            // A window smaller than one message's deliveries still lets a message through.
+            // A window smaller than one message's deliveries still lets one message through.
             return self.size.checked_div(copies).unwrap_or(u64::MAX).max(1);
         };
         self.size.saturating_sub(outstanding + 1).checked_div(copies).unwrap_or(u64::MAX)
     }
 
-    /// Counts deliveries that messages call for which are being sent. Returns the time that their due time has to be
-    /// after.
+    /// Counts deliveries of messages about to be sent. Their due times must be after the returned time.
     pub(super) fn claim(&self, deliveries: u64) -> u64 {
         self.claimed.fetch_add(deliveries, Ordering::Relaxed);
         self.since_ns.load(Ordering::Relaxed)
     }
 
-    /// Takes deliveries back of a message that the broker refused to take, or that was never sent, unless they were given
-    /// up before.
+    /// Takes back the deliveries of a message that was refused or never sent, unless they were given up before.
     pub(super) fn unclaim(&self, due_ns: u64, deliveries: u64) {
         if due_ns > self.since_ns() {
             self.claimed.fetch_sub(deliveries, Ordering::Relaxed);
         }
     }
 
-    /// What was due by this time has been given up and does not count when it comes; 0 for nothing.
+    /// Messages due by this time were given up and do not count when they arrive; 0 for none.
     pub(super) fn since_ns(&self) -> u64 {
         self.since_ns.load(Ordering::Relaxed)
     }
 
-    /// Counts deliveries that came, and opens the window.
+    /// Counts deliveries that arrived, and opens the window.
     pub(super) fn receive(&self, deliveries: u64) {
         self.received.fetch_add(deliveries, Ordering::SeqCst);
         if self.bells.iter().any(|bell| bell.is_awaited.load(Ordering::SeqCst)) && self.is_worth_it() {
@@ -81,7 +80,7 @@ impl Window {
         }
     }
 
-    /// Wakes whoever waits for the window to open.
+    /// Wakes all threads that wait for the window to open.
     pub(super) fn ring(&self) {
         for bell in &self.bells {
             if bell.is_awaited.swap(false, Ordering::SeqCst) {
@@ -90,7 +89,7 @@ impl Window {
         }
     }
 
-    /// Asks to be woken in thread `thread` when the window opens. Who asks has to look at [`Window::room`] once more.
+    /// Asks for a wake-up of `thread` when the window opens. The caller must check [`Window::room`] once more.
     pub(super) fn ask(&self, thread: usize) {
         self.bells[thread].is_awaited.store(true, Ordering::SeqCst);
     }
@@ -100,26 +99,25 @@ impl Window {
         self.bells[thread].bell.notified().await;
     }
 
-    /// Deliveries that the window is waiting for.
+    /// Number of outstanding deliveries.
     pub(super) fn outstanding(&self) -> u64 {
         let gone = self.received.load(Ordering::SeqCst) + self.written_off.load(Ordering::SeqCst);
         self.claimed.load(Ordering::SeqCst).saturating_sub(gone)
     }
 
-    /// Deliveries that came, for the watcher.
+    /// Deliveries that arrived, for the watcher.
     pub(super) fn received(&self) -> u64 {
         self.received.load(Ordering::Relaxed)
     }
 
-    /// Gives up what is outstanding, which opens the window. For the watcher.
+    /// Gives up the outstanding deliveries, which opens the window. For the watcher.
     pub(super) fn write_off(&self, now_ns: u64) {
         self.since_ns.store(now_ns, Ordering::Relaxed);
         self.written_off.fetch_add(self.outstanding(), Ordering::SeqCst);
         self.ring();
     }
 
-    /// Whether so much has come that a wake-up is worth its price: publishers that are woken for each message would send
-    /// small pieces only.
+    /// Whether enough has arrived to justify a wake-up: publishers woken for each message would send only small blocks.
     fn is_worth_it(&self) -> bool {
         let outstanding = self.outstanding();
         outstanding == 0 || self.size.saturating_sub(outstanding) >= (self.size / 16).max(1)
@@ -131,7 +129,7 @@ mod tests {
     use super::*;
 
     impl Window {
-        /// Sends up to `wanted` messages; how many went.
+        /// Sends up to `wanted` messages; returns how many were sent.
         fn send(&self, wanted: u64, copies: u64) -> u64 {
             let count = wanted.min(self.room(copies));
             self.claim(count * copies);
@@ -150,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_to_many_counts_as_often_as_it_is_delivered() {
+    fn message_takes_window_room_per_delivery() {
         let window = Window::new(25, 1);
         assert_eq!(window.send(70, 10), 2);
         assert_eq!((window.outstanding(), window.send(1, 10)), (20, 0));
@@ -161,21 +159,21 @@ mod tests {
     }
 
     #[test]
-    fn what_was_given_up_leaves_the_window_as_it_is() {
+    fn written_off_deliveries_do_not_open_the_window() {
         let window = Window::new(100, 1);
         window.send(100, 1);
         window.receive(40);
         window.write_off(7);
         assert_eq!((window.outstanding(), window.since_ns()), (0, 7));
         assert_eq!((window.send(200, 1), window.claim(0)), (100, 7));
-        // What was due by then is not counted any more, so that only what was sent after it opens the window.
+        // Messages due by then no longer count, so that only messages sent later open the window.
         assert_eq!(window.send(1, 1), 0);
         window.receive(99);
         assert_eq!((window.outstanding(), window.send(200, 1)), (1, 99));
     }
 
     #[test]
-    fn what_never_comes_closes_no_later_window() {
+    fn lost_deliveries_do_not_close_later_windows() {
         let window = Window::new(10, 1);
         for stall in 1..=1000 {
             assert_eq!(window.send(20, 1), 10);
@@ -197,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bell_rings_once_a_sixteenth_of_the_window_is_open_and_only_for_who_asks() {
+    fn bell_rings_for_waiters_once_a_sixteenth_is_open() {
         let window = Window::new(100, 2);
         let is_awaited = || [0, 1].map(|thread: usize| window.bells[thread].is_awaited.load(Ordering::SeqCst));
         window.send(100, 1);

@@ -1,4 +1,4 @@
-//! A simulated worker: a client of the library, and a queue that is worked off in virtual time.
+//! A simulated worker: a client of the library, and a queue that is processed in virtual time.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -24,37 +24,39 @@ use crate::LoadgenError;
 use crate::run::{Came, Carrier, CutWhose, Plan, Stamp, Work};
 use crate::scenario::Network;
 
-/// A worker that is connected and subscribed. What it has, and what it does about that, it tells the broker as every
-/// client of the library does; what comes to it is recorded when it comes, when it takes it and when it has done it.
+/// A connected and subscribed worker.
+///
+/// It sends load reports as every client of the library does. It records when messages arrive, and when it takes and
+/// finishes each of them.
 pub(super) struct Worker {
     driver: Rc<Driver>,
     control: Rc<Control>,
-    /// Its number in the layout, and that in its audience.
+    /// Its number in the layout, and its number in its audience.
     receiver: u32,
     member: u32,
-    /// Whether it is in a share group.
+    /// Whether it is a member of a share group.
     is_shared: bool,
     work: Work,
     client: Client,
-    /// The same client, connected.
+    /// The connection of `client`.
     connected: tenbin_client::Client,
     events: Events,
-    /// `None` for one that does not tell its load.
+    /// `None` for a worker without load reports.
     reporter: Option<LoadReporter>,
-    /// The thread that moves its bytes, where it is to stand still for a time.
+    /// Its network thread, for a worker whose service has a pause.
     network: Option<Network>,
-    /// What Wills of this run say, where there are any.
+    /// Payload of this run's Wills, if it has any.
     will: Option<Vec<u8>>,
     is_away: bool,
 }
 
-/// A message that a worker has.
+/// A message in a worker's queue.
 struct Job {
-    /// Whether it is a message of this run that has not come before.
+    /// Whether it is the first copy of a message of this run.
     is_first: bool,
     /// Whether the window waits for it.
     is_awaited: bool,
-    /// What is acknowledged when it is done, above QoS 0.
+    /// The message to acknowledge when it is finished; `None` at QoS 0.
     message: Option<Message>,
 }
 
@@ -62,7 +64,8 @@ impl Worker {
     /// Connects and subscribes receiver `number` of the layout.
     ///
     /// # Errors
-    /// The broker does not take the connection or the subscription; the client is named.
+    ///
+    /// The broker does not accept the connection or the subscription; the error names the client.
     pub(super) async fn open(driver: Rc<Driver>, number: u32) -> Result<Self, LoadgenError> {
         let plan = driver.plan();
         let receiver = &driver.layout().receivers()[number as usize];
@@ -71,7 +74,7 @@ impl Worker {
         let client = driver.client(receiver.client_id.clone(), receiver.broker, receiver.member, audience.spread);
         let greeting = &driver.common.greeting;
         if greeting.keeps_sessions() && !greeting.version().is_v5() {
-            // A first connection with Clean Session would end the session that it is to keep.
+            // A first connection with Clean Session would also end the session to be kept.
             greeting.forget(&client).await?;
         }
 
@@ -122,12 +125,12 @@ impl Worker {
         })
     }
 
-    /// Works from the start of the run to its end.
+    /// Works until the end of the run.
     pub(super) async fn run(mut self) {
         if let Err(error) = self.work().await {
             self.driver.shared().fail(error);
         }
-        // One that is away has no connection to end.
+        // Fails if the client is away, which has no connection to end.
         let _ = tokio::time::timeout(LEAVE_LIMIT, self.connected.disconnect()).await;
         self.driver.retire(&self.client, None).await;
     }
@@ -146,7 +149,7 @@ impl Worker {
                 biased;
                 () = &mut is_over => return Ok(()),
                 away = wait_for_cut(&control) => {
-                    // A client that has ended says so in its events.
+                    // A client that has ended reports it in its events.
                     let _ = self.connected.cut(away).await;
                 }
                 event = self.events.recv(), if bench.len() < BENCH_MAX => {
@@ -173,7 +176,7 @@ impl Worker {
 
     fn take(&mut self, bench: &mut Bench<Job>, event: ClientEvent) {
         match event {
-            // Somebody else counts it.
+            // Another client counts it.
             ClientEvent::Message(message) if self.will.as_deref() == Some(&message.payload[..]) => {
                 self.connected.acknowledge(&message);
             }
@@ -199,7 +202,7 @@ impl Worker {
         }
     }
 
-    /// Its connection has ended; the client makes another one.
+    /// Handles the end of the connection; the client reconnects by itself.
     fn go(&mut self, reason: &DisconnectReason) {
         let driver = &self.driver;
         match reason {
@@ -216,14 +219,14 @@ impl Worker {
     }
 
     fn come_back(&mut self, session_present: bool) {
-        // The first connection is told of too.
+        // The event also reports the first connection, which does not count here.
         if std::mem::take(&mut self.is_away) {
             self.driver.counters().connecting.sub(1);
             self.driver.recorder().came_back(session_present);
         }
     }
 
-    /// What has come counts as received once it is done; what it says of the others counts at once.
+    /// Counts copies and doubtful deliveries on arrival; `received` counts only finished messages.
     fn count(&self, came: Came, dup: bool) {
         let counters = self.driver.counters();
         counters.copies.add(u64::from(came == Came::Again));
@@ -254,7 +257,7 @@ impl Worker {
                 awaited += u64::from(job.is_awaited);
             }
         });
-        // What a worker has done has come; what it has not is still under way.
+        // Finished messages count as received; the others are still under way.
         driver.counters().received.add(first);
         driver.counters().queued.sub(finished);
         if let Some(window) = driver.shared().window.as_ref().filter(|_| awaited > 0) {
@@ -263,7 +266,7 @@ impl Worker {
     }
 }
 
-/// Waits until the connection is to be cut, and for how long. Cancel safe.
+/// Waits for a requested cut; returns how long to stay away. Cancel safe.
 async fn wait_for_cut(control: &Control) -> Duration {
     poll_fn(|cx| {
         control.follow(cx);
@@ -272,13 +275,13 @@ async fn wait_for_cut(control: &Control) -> Duration {
     .await
 }
 
-/// What a message is known by where something is left to luck, and when it was due, if it is one of this run's.
+/// Returns the message's number for random draws, and its due time if it is a message of this run.
 fn read(plan: &Plan, payload: &[u8]) -> (u64, Option<u64>) {
     match Stamp::decode(payload) {
         Some(stamp) if stamp.tag == plan.tag => {
             (u64::from(stamp.stream) << 32 | u64::from(stamp.sequence), Some(stamp.due_ns))
         }
-        // Payloads that have no room for more say the time alone.
+        // Payloads too small for a stamp carry only the time.
         None if (plan.publishers.payload as usize) < Stamp::LEN => {
             let due_ns = Stamp::decode_due_ns(payload);
             (due_ns.unwrap_or_default(), due_ns)
@@ -287,14 +290,14 @@ fn read(plan: &Plan, payload: &[u8]) -> (u64, Option<u64>) {
     }
 }
 
-/// The library's client with what the plan says of all connections, and a place of its own.
+/// Options of the library's client: the plan's connection options and one address of the broker.
 fn options(driver: &Driver, client: &Client) -> ClientOptions {
     let (plan, version) = (driver.plan(), driver.common.greeting.version());
     let connection = &plan.connection;
     let place = client.addresses.first().map_or_else(|| client.place.clone(), ToString::to_string);
     let options = ClientOptions::new(place, client.id.as_str())
         .version(version)
-        // At 3.1.1 the same bit says that no session is to be kept.
+        // At 3.1.1, Clean Session would also discard the session at the end of the connection.
         .clean_start(version.is_v5() || connection.session_expiry.is_none())
         .keep_alive(Duration::from_secs(connection.keep_alive.into()))
         .session_expiry(connection.session_expiry.unwrap_or_default())
@@ -337,8 +340,8 @@ fn carrier(carrier: Carrier) -> ReportCarrier {
     }
 }
 
-/// With so many messages before it, a worker reads no further ones, so that the broker sees that it is slow.
+/// Maximum length of a worker's queue. Beyond that it stops reading, so that the broker sees a slow client.
 const BENCH_MAX: usize = 1_000_000;
-/// Events that are taken before a look at the clock.
+/// Events to handle before the queue catches up with the clock.
 const EVENTS_AT_ONCE: usize = 256;
 const LEAVE_LIMIT: Duration = Duration::from_secs(2);

@@ -1,4 +1,4 @@
-//! Bytes as text, for parts that travel as JSON: `#[serde(with = "base64")]`.
+//! Serde adapter that writes bytes as Base64 text, for parts sent as JSON: `#[serde(with = "base64")]`.
 
 use base64ct::{Base64, Encoding};
 use serde::{Deserialize, Deserializer, Serializer, de};

@@ -1,4 +1,4 @@
-//! What is wrong with a plan, as one line that names it.
+//! Validation of a plan. Each error is one line that names the faulty setting.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -9,7 +9,7 @@ use tenbin_codec::TopicFilter;
 use crate::LoadgenError;
 use crate::run::{Audience, Idle, Pace, Plan, Service, Spread, Stamp, Work};
 
-/// Everything that needs no look at single streams and receivers.
+/// Checks everything except topics and filters of single streams and receivers.
 pub(super) fn check(plan: &Plan) -> Result<(), LoadgenError> {
     want(!plan.brokers.is_empty(), "a run needs a broker")?;
     want(u16::try_from(plan.brokers.len()).is_ok(), "65535 brokers at most")?;
@@ -36,17 +36,17 @@ pub(super) fn check(plan: &Plan) -> Result<(), LoadgenError> {
     Ok(())
 }
 
-/// The line of an error.
+/// Builds the error for a rejected plan.
 pub(super) fn refused(what: impl fmt::Display) -> LoadgenError {
     LoadgenError::Arguments(what.to_string())
 }
 
-/// `text`, if it can be a topic's name.
+/// Parses `text` as a topic name.
 pub(super) fn topic_name(text: &str) -> Result<tenbin_codec::TopicName, LoadgenError> {
     tenbin_codec::TopicName::try_from(text).map_err(|error| refused(format_args!("topic {text:?}: {error}")))
 }
 
-/// `text`, if it can be the Topic Filter of the audience `name`.
+/// Parses `text` as the Topic Filter of the audience `name`.
 pub(super) fn topic_filter(name: &str, text: &str) -> Result<TopicFilter, LoadgenError> {
     TopicFilter::try_from(text).map_err(|error| refused(format_args!("audience {name}: filter {text:?}: {error}")))
 }
@@ -97,7 +97,7 @@ fn check_audience(plan: &Plan, audience: &Audience) -> Result<(), LoadgenError> 
     audience.work.as_ref().map_or(Ok(()), |work| check_work(name, work))
 }
 
-/// Two audiences in one share group would get each message once together.
+/// Rejects two audiences in one share group: the broker would deliver each message to only one of them.
 fn check_groups(plan: &Plan) -> Result<(), LoadgenError> {
     let mut groups: HashMap<_, &str> = HashMap::new();
     for audience in &plan.audiences {
@@ -150,5 +150,5 @@ fn want(is_so: bool, otherwise: impl fmt::Display) -> Result<(), LoadgenError> {
     if is_so { Ok(()) } else { Err(refused(otherwise)) }
 }
 
-/// What a PUBLISH can carry beside the longest topic (MQTT 5.0 §1.5.5).
+/// Largest payload of a PUBLISH that also carries the longest topic (MQTT 5.0 §1.5.5), in bytes.
 const PAYLOAD_MAX: usize = 268_435_455 - 65_535 - 16;

@@ -2,7 +2,7 @@
 
 use crate::run::{Audience, Broker, ConnectionOptions, Plan, Publishers, Stamp};
 
-/// One publisher that sends 20 bytes to `t/0/0` of the one broker `a`, as fast as it goes.
+/// A plan with one publisher that sends 20 bytes to `t/0/0` of the only broker `a`, as fast as possible.
 pub(crate) fn plan(audiences: Vec<Audience>) -> Plan {
     let publishers = Publishers::new(1, "t/{publisher}/{topic}");
     let connection = ConnectionOptions::new("x");
@@ -13,17 +13,17 @@ pub(crate) fn broker(name: &str) -> Broker {
     Broker::new(name, "localhost", 1883)
 }
 
-/// One subscriber.
+/// An audience of one subscriber.
 pub(crate) fn audience(name: &str, filter: &str) -> Audience {
     Audience::new(name, 1, filter)
 }
 
-/// A share group of so many members.
+/// A share group of `count` members.
 pub(crate) fn group(name: &str, filter: &str, count: u32) -> Audience {
     Audience { share: Some(name.into()), count, ..audience(name, filter) }
 }
 
-/// What a message of the plan carries.
+/// Payload of one message of the plan.
 pub(crate) fn payload(plan: &Plan, stream: u32, sequence: u32, due_ns: u64) -> Vec<u8> {
     let mut payload = vec![0; plan.publishers.payload as usize];
     Stamp { due_ns, tag: plan.tag, stream, sequence, late_us: 0 }.encode(&mut payload);

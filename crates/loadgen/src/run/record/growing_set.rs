@@ -2,15 +2,16 @@ use roaring::RoaringBitmap;
 
 use super::sequence_set::SequenceSet;
 
-/// A [`SequenceSet`] while messages are coming: they come nearly in order, so that nearly all of them fall into a window
-/// of plain bits, which moves on.
+/// A [`SequenceSet`] that is still growing.
+///
+/// Messages arrive nearly in order, so that nearly all of them fall into a moving window of plain bits.
 ///
 /// ```text
-///   0 … all of them … prefix … some, settled … │ from    window    │
+/// 0 … all of them … prefix … some, settled … │ from    window    │
 /// ```
 #[derive(Debug, Default)]
 pub(super) struct GrowingSet {
-    // INVARIANT: nothing in it is at or above the window's `from`, if there is a window.
+    // INVARIANT: if there is a window, all of its members are below the window's `from`.
     settled: SequenceSet,
     window: Option<Box<Window>>,
 }
@@ -19,12 +20,12 @@ pub(super) struct GrowingSet {
 struct Window {
     from: u32,
     len: u32,
-    // INVARIANT: of the numbers below the settled prefix, none is in it.
+    // INVARIANT: no number below the settled prefix is set.
     bits: [u64; WORDS],
 }
 
 impl GrowingSet {
-    /// Whether the number is new to the set, which it is now in.
+    /// Inserts a number; returns whether it is new to the set.
     #[inline]
     pub(super) fn insert(&mut self, sequence: u32) -> bool {
         if sequence != self.settled.prefix() {
@@ -58,7 +59,7 @@ impl GrowingSet {
 }
 
 impl Window {
-    /// An empty one with room for this number.
+    /// An empty window that covers this number.
     fn at(sequence: u32) -> Self {
         Self { from: sequence / BITS * BITS, len: 0, bits: [0; WORDS] }
     }
@@ -72,7 +73,7 @@ impl Window {
         is_new
     }
 
-    /// Takes out the numbers that follow each other from this one on; returns how many.
+    /// Removes the run of consecutive numbers that starts at `first`; returns its length.
     fn take_run(&mut self, first: u32) -> u32 {
         let Some(start) = first.checked_sub(self.from) else { return 0 };
         let mut end = start;
@@ -89,7 +90,7 @@ impl Window {
         end - start
     }
 
-    /// Moves everything into `settled`.
+    /// Moves all numbers into `settled`.
     fn settle(&mut self, settled: &mut SequenceSet) {
         if self.len == 0 {
             return;
@@ -104,7 +105,7 @@ impl Window {
     }
 }
 
-/// Half a kilobyte, and enough that moving on is a small part of the work.
+/// Words of a window: half a kilobyte, large enough that moving the window is a small part of the work.
 const WORDS: usize = 64;
 const BITS: u32 = WORDS as u32 * u64::BITS;
 
@@ -117,7 +118,7 @@ mod tests {
 
     use super::*;
 
-    /// Runs that are in order but for a few numbers, in one part or another of the stream.
+    /// Runs that are in order except for a few numbers, in several parts of the stream.
     fn arrivals() -> impl Strategy<Value = Vec<u32>> {
         let start = prop_oneof![Just(0), 0..200_u32, 4_000..4_200_u32, 8_000..8_400_u32, 70_000..70_050_u32];
         let step = prop_oneof![8 => Just(1), 1 => Just(0), 1 => Just(2), 1 => 60..70_u32];
@@ -138,7 +139,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_growing_set_is_what_a_plain_set_is(arrivals in arrivals()) {
+        fn growing_set_matches_plain_set(arrivals in arrivals()) {
             let (mut set, mut model) = (GrowingSet::default(), BTreeSet::new());
             for sequence in arrivals {
                 prop_assert_eq!(set.insert(sequence), model.insert(sequence), "{}", sequence);
@@ -148,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn what_came_complete_is_a_counter_whatever_its_order() {
+    fn complete_set_is_a_counter_in_any_order() {
         let mut set = GrowingSet::default();
         for sequence in (1..100_000).rev().chain([0]).chain((100_000..200_000).map(|sequence| sequence ^ 1)) {
             assert!(set.insert(sequence));
@@ -157,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_number_is_no_trouble() {
+    fn last_sequence_number_does_not_overflow() {
         let mut set = GrowingSet::default();
         assert!([u32::MAX - 1, u32::MAX - 2, 0].into_iter().all(|sequence| set.insert(sequence)));
         assert!(!set.insert(u32::MAX - 1));

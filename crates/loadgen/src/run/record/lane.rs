@@ -5,36 +5,36 @@ use serde::{Deserialize, Serialize};
 use super::growing_set::GrowingSet;
 use super::sequence_set::SequenceSet;
 
-/// A stream as one receiver gets it, while messages are coming.
+/// A stream as one receiver gets it, while messages arrive.
 #[derive(Debug, Default)]
 pub(super) struct LaneTally {
     came: GrowingSet,
     counts: LaneCounts,
-    /// One more than the highest that came.
+    /// One more than the highest number that arrived.
     next: u32,
 }
 
-/// A stream as one receiver has got it.
+/// A stream as one receiver got it.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Lane {
-    /// All that came.
+    /// All numbers that arrived.
     pub(super) came: SequenceSet,
     pub(super) counts: LaneCounts,
 }
 
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct LaneCounts {
-    /// Of all that came, those that had the DUP flag at the first time already.
+    /// Numbers in `came` whose first copy had the DUP flag.
     marked: SequenceSet,
-    /// Further copies.
+    /// Copies of messages after the first one.
     pub(super) copies: u64,
-    /// Of these, those without the DUP flag.
+    /// Of `copies`, those without the DUP flag.
     pub(super) copies_unmarked: u64,
     pub(super) out_of_order: u64,
 }
 
 impl LaneTally {
-    /// Returns whether it has not come before.
+    /// Records an arrival; returns whether it is the first copy.
     #[inline]
     pub(super) fn arrive(&mut self, sequence: u32, dup: bool) -> bool {
         if !self.came.insert(sequence) {
@@ -43,7 +43,7 @@ impl LaneTally {
             return false;
         }
         if dup {
-            // The broker says itself that it sends it again: the order is that of the first time.
+            // The broker says that it sends the message again: the first sending decided the order.
             self.counts.marked.insert(sequence);
         } else if sequence < self.next {
             self.counts.out_of_order += 1;
@@ -58,8 +58,10 @@ impl LaneTally {
 }
 
 impl Lane {
-    /// Adds what another recorder has seen of the same stream at the same receiver. Of a message that both have seen,
-    /// one copy is the first; which one, and in which order the two lanes were, nobody knows.
+    /// Adds the arrivals of another recorder for the same stream and receiver.
+    ///
+    /// A message that both recorders saw counts as one copy too many. Which copy came first is unknown, and so is the
+    /// order of one recorder's messages relative to the other's.
     pub(super) fn merge(&mut self, other: &Self) {
         let unmarked = self.unmarked();
         let other_unmarked = other.unmarked();
@@ -75,7 +77,7 @@ impl Lane {
         }
     }
 
-    /// Those that came without the DUP flag at the first time.
+    /// Numbers whose first copy had no DUP flag.
     fn unmarked(&self) -> SequenceSet {
         let marked = &self.counts.marked;
         if marked.is_empty() { self.came.clone() } else { self.came.without(marked) }
@@ -85,9 +87,9 @@ impl Lane {
 /// A stream as its publisher sends it.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct SentStream {
-    /// Sequence numbers below were handed to a socket.
+    /// Sequence numbers below this one were handed to a socket.
     attempted: u32,
-    /// Of these, those that are published.
+    /// Of the attempted numbers, those that were published.
     published: SequenceSet,
 }
 
@@ -114,30 +116,32 @@ impl SentStream {
         self.published.len()
     }
 
-    /// Of those that came, how many are published.
+    /// Number of `came` that are published.
     pub(super) fn published_of(&self, came: &SequenceSet) -> u64 {
         self.published.common_len(came)
     }
 
-    /// Of those that came, how many were attempted.
+    /// Number of `came` that were attempted.
     pub(super) fn attempted_of(&self, came: &SequenceSet) -> u64 {
         came.len_below(self.attempted)
     }
 }
 
-/// What the members of a share group got of one stream, put together.
+/// One stream as all members of a share group got it together.
 #[derive(Debug, Default)]
 pub(super) struct SharedLane {
     pub(super) came: SequenceSet,
-    /// First copies at further members.
+    /// First copies at members other than the first one.
     pub(super) to_another_member: u64,
-    /// Of these, those without the DUP flag.
+    /// Of `to_another_member`, those without the DUP flag.
     pub(super) to_another_unmarked: u64,
 }
 
 impl SharedLane {
-    /// Of the copies at different members one is the message itself, namely one without the DUP flag if there is one:
-    /// which of them came first two recorders do not know.
+    /// Merges the lanes of all members.
+    ///
+    /// Of the copies at different members, one counts as the message itself: one without the DUP flag, if any.
+    /// Recorders of different threads cannot tell which copy came first.
     pub(super) fn of(lanes: &[&Lane]) -> Self {
         let first_copies: u64 = lanes.iter().map(|lane| lane.came.len()).sum();
         let came = union(lanes.iter().map(|lane| &lane.came));
@@ -170,7 +174,7 @@ mod tests {
         lane.pack()
     }
 
-    /// Numbers, copies, those of them without DUP, and numbers out of order.
+    /// Numbers, copies, copies without DUP, and numbers out of order.
     fn told(Lane { came, counts }: &Lane) -> (u64, u64, u64, u64) {
         (came.len(), counts.copies, counts.copies_unmarked, counts.out_of_order)
     }
@@ -183,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_sent_again_with_dup_may_be_behind() {
+    fn resent_message_with_dup_is_not_out_of_order() {
         let resent = lane(&[(3, false), (0, true), (1, true), (2, true), (4, false)]);
         assert_eq!(told(&resent), (5, 0, 0, 0));
     }
@@ -194,7 +198,7 @@ mod tests {
         let other = lane(&[(1, false), (2, false), (3, true)]);
         let shared = SharedLane::of(&[&one, &other]);
         assert_eq!((shared.came.len(), shared.to_another_member, shared.to_another_unmarked), (4, 2, 1));
-        // Both marked: nothing says which is the first, and nothing is without the flag.
+        // Both copies have DUP: it is unknown which is the first, and no copy is without the flag.
         let shared = SharedLane::of(&[&lane(&[(0, true)]), &lane(&[(0, true)])]);
         assert_eq!((shared.to_another_member, shared.to_another_unmarked), (1, 0));
     }
@@ -208,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_published_was_attempted() {
+    fn published_messages_count_as_attempted() {
         let mut stream = SentStream::default();
         stream.publish(0..3);
         stream.publish(5..6);

@@ -4,23 +4,22 @@ use serde::{Deserialize, Serialize};
 use super::base64;
 use crate::run::{CurvePoint, Latency};
 
-/// Times of one kind while they are recorded: how often each came, in microseconds, and extremes and sum to the
-/// nanosecond.
+/// A histogram that is being recorded: counts by microsecond bucket; minimum, maximum and sum in nanoseconds.
 ///
-/// Its buckets are those of an HDR histogram, and all that is asked of them such a histogram answers. Counting in one
-/// would keep more up to date than anybody asks for before the end: an arrival, which is counted in three, would take a
+/// The buckets are those of an HDR histogram, which computes the figures at the end. Recording into an HDR histogram
+/// would update more than is needed before the end: an arrival, which is counted in three histograms, would take a
 /// third longer (`benches/record.rs`).
 #[derive(Debug)]
 pub(super) struct Latencies {
-    /// Times below two to the power of this have a bucket each, and so has each half of them that is scaled up.
+    /// Times below 2^`bits` have a bucket each; each higher power of two has half as many buckets.
     bits: u32,
-    /// As long as the longest time needs.
+    /// Counts by bucket, up to the bucket of the longest time.
     counts: Vec<u32>,
     len: u64,
     range: Range,
 }
 
-/// Extremes and sum, in nanoseconds.
+/// Minimum, maximum and sum, in nanoseconds.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 struct Range {
     min_ns: u64,
@@ -29,9 +28,9 @@ struct Range {
 }
 
 impl Latencies {
-    /// Times are told apart to so many significant decimal digits, 1 to 3.
+    /// An empty histogram with a resolution of `digits` significant decimal digits, 1 to 3.
     pub(super) fn new(digits: u8) -> Self {
-        // As many as 2·10^digits, rounded up to a power of two.
+        // 2·10^digits, rounded up to a power of two.
         let bits = (2 * 10_u32.pow(digits.into())).next_power_of_two().ilog2();
         Self { bits, counts: Vec::new(), len: 0, range: Range::default() }
     }
@@ -47,7 +46,7 @@ impl Latencies {
         self.range.add(&Range { min_ns: ns, max_ns: ns, sum_ns: ns });
     }
 
-    /// Records the same time so often.
+    /// Records the same time `times` times.
     pub(super) fn record_times(&mut self, ns: u64, times: u32) {
         if times == 0 {
             return;
@@ -59,7 +58,7 @@ impl Latencies {
         self.range.sum_ns = self.range.sum_ns.saturating_add(ns.saturating_mul(u64::from(times - 1)));
     }
 
-    /// Times that were recorded.
+    /// Number of recorded times.
     pub(super) fn len(&self) -> u64 {
         self.len
     }
@@ -68,7 +67,7 @@ impl Latencies {
         self.len == 0
     }
 
-    /// What was recorded, and begins anew in the same memory.
+    /// Returns the recorded times and starts again, empty, in the same memory.
     pub(super) fn take(&mut self) -> PackedLatencies {
         let packed = self.pack();
         self.counts.fill(0);
@@ -83,14 +82,14 @@ impl Latencies {
         PackedLatencies { range: self.range, buckets }
     }
 
-    /// Number of the bucket of so many microseconds.
+    /// Number of the bucket for a time in microseconds.
     #[inline]
     fn bucket(&self, us: u64) -> usize {
         let scale = (u64::BITS - us.leading_zeros()).saturating_sub(self.bits);
         ((scale as usize) << (self.bits - 1)) + (us >> scale) as usize
     }
 
-    /// The lowest number of microseconds in a bucket.
+    /// Lowest time of a bucket, in microseconds.
     fn value(&self, bucket: usize) -> u64 {
         let scale = (bucket >> (self.bits - 1)).saturating_sub(1);
         ((bucket - (scale << (self.bits - 1))) as u64) << scale
@@ -98,23 +97,23 @@ impl Latencies {
 
     #[cold]
     fn grow(&mut self, bucket: usize) {
-        // To the end of its scale: there are few of these.
+        // Grow to the end of the scale, so that growing is rare.
         let end = ((bucket >> (self.bits - 1)) + 1) << (self.bits - 1);
         self.counts.resize(end, 0);
     }
 }
 
-/// Recorded times in a few bytes for each bucket that is not empty.
+/// Recorded times, packed into a few bytes for each non-empty bucket.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(super) struct PackedLatencies {
     range: Range,
-    /// By value: how far it is from the one before, and the count, as [`write_number`] writes them.
+    /// Buckets in ascending order: distance from the previous value, and count, as [`write_number`] writes them.
     #[serde(with = "base64")]
     buckets: Vec<u8>,
 }
 
 impl PackedLatencies {
-    /// Adds what was recorded elsewhere to as many digits.
+    /// Adds another histogram of the same resolution.
     pub(super) fn merge(&mut self, other: Self) {
         if self.buckets.is_empty() {
             *self = other;
@@ -134,7 +133,7 @@ impl PackedLatencies {
     }
 }
 
-/// The sum of what was recorded to as many digits in several places.
+/// Sum of several histograms of the same resolution.
 #[derive(Debug)]
 pub(super) struct LatencySum {
     counts: Histogram<u64>,
@@ -153,14 +152,14 @@ impl LatencySum {
         self.range.add(&part.range);
     }
 
-    /// `None` where nothing was recorded.
+    /// The figures; `None` if nothing was recorded.
     pub(super) fn latency(&self) -> Option<Latency> {
         let count = self.counts.len();
         if count == 0 {
             return None;
         }
         let Range { min_ns, max_ns, sum_ns } = self.range;
-        // A bucket stands for its highest value, which may be above the highest that came.
+        // A bucket reports its highest value, which may exceed the highest recorded time.
         let quantile =
             |quantile| ms(self.counts.value_at_quantile(quantile).saturating_mul(1_000).clamp(min_ns, max_ns));
         Some(Latency {
@@ -176,7 +175,7 @@ impl LatencySum {
     }
 }
 
-/// The distribution of what was recorded to so many digits in several places.
+/// Distribution of several histograms of `digits` resolution.
 pub(super) fn curve<'a>(digits: u8, parts: impl IntoIterator<Item = &'a PackedLatencies>) -> Vec<CurvePoint> {
     let mut sum = LatencySum::new(digits);
     parts.into_iter().for_each(|part| sum.add(part));
@@ -185,7 +184,7 @@ pub(super) fn curve<'a>(digits: u8, parts: impl IntoIterator<Item = &'a PackedLa
     CurvePoint::curve(&sum.counts, 1e-3).into_iter().map(within).collect()
 }
 
-/// The figures of what was recorded to so many digits in several places.
+/// Figures of several histograms of `digits` resolution.
 pub(super) fn latency<'a>(digits: u8, parts: impl IntoIterator<Item = &'a PackedLatencies>) -> Option<Latency> {
     let mut sum = LatencySum::new(digits);
     parts.into_iter().for_each(|part| sum.add(part));
@@ -193,7 +192,7 @@ pub(super) fn latency<'a>(digits: u8, parts: impl IntoIterator<Item = &'a Packed
 }
 
 impl Default for Range {
-    /// Of nothing.
+    /// The range of no times.
     fn default() -> Self {
         Self { min_ns: u64::MAX, max_ns: 0, sum_ns: 0 }
     }
@@ -224,7 +223,7 @@ fn write_buckets(buckets: impl Iterator<Item = (u64, u64)>) -> Vec<u8> {
     bytes
 }
 
-/// Values and counts. What another has damaged gives wrong ones, or ends early.
+/// Values and counts. Damaged bytes yield wrong ones, or end early.
 fn read_buckets(mut bytes: &[u8]) -> impl Iterator<Item = (u64, u64)> {
     let mut value: u64 = 0;
     std::iter::from_fn(move || {
@@ -233,7 +232,7 @@ fn read_buckets(mut bytes: &[u8]) -> impl Iterator<Item = (u64, u64)> {
     })
 }
 
-/// Seven bits a byte, the lowest first; the eighth says that more follow.
+/// LEB128: seven bits a byte, lowest first; the top bit means that more bytes follow.
 fn write_number(mut number: u64, bytes: &mut Vec<u8>) {
     while number >= 0x80 {
         bytes.push(number as u8 | 0x80);
@@ -255,7 +254,7 @@ fn read_number(bytes: &mut &[u8]) -> Option<u64> {
     None
 }
 
-/// Above all that a recorder can see, and below the end of a histogram's range.
+/// More than a recorder can measure, and less than the end of a histogram's range.
 const LONGEST_US: u64 = u64::MAX / 1_000;
 
 #[cfg(test)]
@@ -298,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn a_curve_of_several_parts_is_within_what_came() {
+    fn curve_of_several_parts_stays_within_extremes() {
         let (fast, slow) = (recorded(&[70_300; 50]).pack(), recorded(&[2_000_400_000; 50]).pack());
         let curve = curve(3, [&fast, &slow]);
         let (first, last) = (curve[0], curve[curve.len() - 1]);
@@ -307,14 +306,14 @@ mod tests {
     }
 
     #[test]
-    fn no_time_has_no_figures_and_one_has_only_itself() {
+    fn figures_of_no_time_and_of_one_time() {
         assert_eq!(latency(2, [&Latencies::new(2).pack()]), None);
         let one = latency(3, [&recorded(&[1_234_567]).pack()]).unwrap();
         assert_eq!([one.mean, one.min, one.p50, one.p99, one.max], [1.234567; 5]);
     }
 
     #[test]
-    fn what_was_taken_is_not_there_a_second_time() {
+    fn take_empties_the_histogram() {
         let mut latencies = recorded(&[5_000, 7_000]);
         assert_eq!(latency(3, [&latencies.take()]).unwrap().count, 2);
         assert!(latencies.is_empty());
@@ -323,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn damaged_buckets_end_no_program() {
+    fn damaged_buckets_do_not_panic() {
         let text = r#"{"range":{"min_ns":1,"max_ns":2,"sum_ns":3},"buckets":"/////////////////////w=="}"#;
         let damaged: PackedLatencies = serde_json::from_str(text).unwrap();
         assert_eq!(latency(3, [&damaged]), None);
@@ -344,7 +343,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn times_recorded_in_two_places_are_as_if_in_one(
+        fn merged_latencies_equal_one_recording(
             one in vec(0..u64::MAX >> 8, 0..50),
             other in vec(0..3_000_000_u64, 0..50),
         ) {
@@ -357,7 +356,7 @@ mod tests {
         }
 
         #[test]
-        fn numbers_survive_their_bytes(number: u64) {
+        fn numbers_survive_encoding(number: u64) {
             let mut bytes = Vec::new();
             write_number(number, &mut bytes);
             prop_assert_eq!(read_number(&mut &bytes[..]), Some(number));

@@ -6,7 +6,7 @@ use super::check::{check, refused, topic_filter, topic_name};
 use crate::LoadgenError;
 use crate::run::{Audience, Plan, Spread};
 
-/// A plan's streams, receivers and units by number, the same in every process that has the plan.
+/// Numbers for a plan's streams, receivers and units, the same in every process that has the plan.
 #[derive(Debug)]
 pub struct Layout {
     client_id_prefix: String,
@@ -17,55 +17,56 @@ pub struct Layout {
     names: Names,
     receivers: Vec<Receiver>,
     units: Vec<Unit>,
-    /// By stream.
+    /// Deliveries that one message calls for, by stream.
     copies: Vec<u64>,
 }
 
-/// A subscriber. Its number is its place in [`Layout::receivers`].
+/// A subscriber. Its number is its index in [`Layout::receivers`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Receiver {
     /// `PREFIX-sub-N`, where N is its number.
     pub client_id: String,
     /// Number of its audience in the plan.
     pub audience: usize,
-    /// Its own number in the audience.
+    /// Index of the receiver in its audience.
     pub member: u32,
     /// Number of the broker that it connects to.
     pub broker: usize,
-    /// What it subscribes to, `$share/…/` included.
+    /// The Topic Filter it subscribes to, `$share/…/` included.
     pub filter: String,
-    /// Number of its unit, and its own number in it.
+    /// Number of its unit, and its index in that unit.
     pub(super) unit: usize,
     pub(super) place: usize,
 }
 
-/// What of an audience is connected to one broker.
+/// The members of an audience that connect to one broker.
 #[derive(Debug)]
 pub(super) struct Unit {
     pub(super) audience: usize,
     pub(super) broker: usize,
-    /// Whether each message is for one of its members.
+    /// Whether the unit is a share group: one member gets each message.
     pub(super) is_shared: bool,
-    /// Numbers of its members.
+    /// Receiver numbers of the members.
     pub(super) receivers: Vec<u32>,
     streams: Streams,
 }
 
-/// Numbers of matching streams of a unit's broker, in order.
+/// Numbers of the matching streams of a unit's broker, in ascending order.
 #[derive(Debug)]
 enum Streams {
     /// All members have the same filter.
     Alike(Vec<u32>),
-    /// Each has one of its own.
+    /// Each member has its own filter.
     Each(Vec<Vec<u32>>),
 }
 
 impl Layout {
-    /// Checks the plan and numbers what is in it.
+    /// Checks the plan and numbers its streams, receivers and units.
     ///
     /// # Errors
-    /// A plan that cannot be run: no broker, names that are used twice, illegal topics and filters, a payload below 8
-    /// bytes, numbers out of range. One line, which names it.
+    ///
+    /// The plan cannot be run: no broker, duplicate names, illegal topics or filters, a payload below 8 bytes, numbers
+    /// out of range. The error is one line that names the setting.
     pub fn of(plan: &Plan) -> Result<Self, LoadgenError> {
         check(plan)?;
         let names = Names::of(plan)?;
@@ -88,7 +89,7 @@ impl Layout {
         Ok(layout)
     }
 
-    /// Number of streams: `publisher · topics + topic`.
+    /// Number of streams. Stream numbers are `publisher · topics + topic`.
     pub fn streams(&self) -> u32 {
         self.publishers * self.topics
     }
@@ -96,61 +97,63 @@ impl Layout {
     /// The stream's topic.
     ///
     /// # Panics
+    ///
     /// If there is no such stream.
     pub fn topic(&self, stream: u32) -> &str {
         &self.names.list[self.name_of(stream)]
     }
 
-    /// Number of the publisher of a stream.
+    /// Publisher number of a stream.
     pub fn publisher(&self, stream: u32) -> u32 {
         stream / self.topics
     }
 
-    /// Number of the broker that a publisher connects to.
+    /// Broker number of a publisher.
     pub fn publisher_broker(&self, publisher: u32) -> usize {
         broker_of(self.spread, publisher, self.brokers)
     }
 
-    /// Client id of a publisher.
+    /// Client Identifier of a publisher.
     pub fn publisher_client_id(&self, publisher: u32) -> String {
         format!("{}-pub-{publisher}", self.client_id_prefix)
     }
 
-    /// Client id of an idle connection.
+    /// Client Identifier of an idle connection.
     pub fn idle_client_id(&self, number: u32) -> String {
         format!("{}-idle-{number}", self.client_id_prefix)
     }
 
-    /// All subscribers, by their numbers: audience by audience in the plan's order.
+    /// All subscribers by number: in the order of the plan's audiences.
     pub fn receivers(&self) -> &[Receiver] {
         &self.receivers
     }
 
-    /// Deliveries that one message of this stream calls for.
+    /// Number of deliveries that one message of this stream calls for.
     ///
     /// # Panics
+    ///
     /// If there is no such stream.
     pub fn copies(&self, stream: u32) -> u64 {
         self.copies[stream as usize]
     }
 
-    /// Audience by audience in the plan's order, broker by broker; without those that have no members.
+    /// Units in the order of the plan's audiences, then of brokers; units without members are left out.
     pub(super) fn units(&self) -> &[Unit] {
         &self.units
     }
 
-    /// The streams that a receiver gets, or shares with others of its unit, in order.
+    /// Streams that a receiver gets, or shares with its unit, in ascending order.
     pub(super) fn streams_for(&self, receiver: u32) -> &[u32] {
         let receiver = &self.receivers[receiver as usize];
         self.units[receiver.unit].streams_for(receiver.place)
     }
 
-    /// Number of a receiver's unit; `None` where there is no such receiver.
+    /// Unit number of a receiver; `None` if there is no such receiver.
     pub(super) fn unit_of(&self, receiver: u32) -> Option<usize> {
         self.receivers.get(receiver as usize).map(|receiver| receiver.unit)
     }
 
-    /// Significant digits of each receiver's latencies: 2, or 1 where they would take more memory than a run is worth.
+    /// Significant digits of each receiver's latencies: 2, or 1 above 10,000 receivers to save memory.
     pub(super) fn receiver_digits(&self) -> u8 {
         if self.receivers.len() <= 10_000 { 2 } else { 1 }
     }
@@ -208,7 +211,7 @@ impl Layout {
         Ok(())
     }
 
-    /// The streams of publishers at this broker whose topics match, in order.
+    /// Streams of publishers at this broker whose topics match, in ascending order.
     fn matching(&self, filter: &TopicFilter, broker: usize, index: &Index) -> Vec<u32> {
         let mut streams: Vec<u32> = index
             .names(filter)
@@ -250,7 +253,7 @@ impl Unit {
         }
     }
 
-    /// The sums of `number` over each member's streams. In a share group all have the same, and it is one sum for all.
+    /// Sums of `number` over each member's streams. A share group has one sum, as its members share all streams.
     pub(super) fn sums(&self, number: impl Fn(u32) -> u64) -> Vec<u64> {
         let sum = |streams: &Vec<u32>| streams.iter().map(|&stream| number(stream)).sum::<u64>();
         match &self.streams {
@@ -269,7 +272,7 @@ impl Streams {
     }
 }
 
-/// The topics. Where publishers share theirs, each is here once.
+/// All topics. A topic that publishers share is listed once.
 #[derive(Debug)]
 struct Names {
     list: Vec<String>,
@@ -290,7 +293,7 @@ impl Names {
     }
 }
 
-/// Finds topics by filter.
+/// Index that finds topics by filter.
 struct Index {
     names: Vec<TopicName>,
     numbers: HashMap<TopicName, Vec<usize>>,
@@ -312,7 +315,7 @@ impl Index {
             let matching = self.names.iter().enumerate().filter(|(_, name)| filter.matches(name));
             return matching.map(|(number, _)| number).collect();
         }
-        // As many filters as topics are common: sensors that are told something each.
+        // One exact filter for each topic is common, as for sensors that each receive commands of their own.
         TopicName::new(filter.text().clone()).ok().and_then(|name| self.numbers.get(&name).cloned()).unwrap_or_default()
     }
 }
@@ -360,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_is_for_those_at_its_broker_whose_filters_match() {
+    fn stream_goes_to_matching_filters_at_its_broker() {
         let each = Audience { count: 4, spread: Spread::Broker(0), ..audience("each", "t/{subscriber}/1") };
         let layout = Layout::of(&two_brokers(vec![each, group("g", "t/+/0", 4), audience("none", "u/#")])).unwrap();
         let streams: Vec<_> = (0..9).map(|receiver| layout.streams_for(receiver)).collect();
@@ -393,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_that_cannot_be_run_is_refused_in_a_line_that_names_it() {
+    fn illegal_plan_error_names_the_setting() {
         type Spoil = fn(&mut Plan);
         let cases: &[(Spoil, &str)] = &[
             (|plan| plan.brokers.clear(), "a run needs a broker"),

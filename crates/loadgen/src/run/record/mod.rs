@@ -1,17 +1,19 @@
-//! Numbers for everything that is sent and received, and an exact account of what became of each message.
+//! Numbers for all messages of a run, and an exact record of each message's fate.
 //!
 //! ```text
-//!   Plan ─► Layout: streams, receivers, units
-//!                       │
-//!   a driver thread ─► Recorder ─► Part ┐
-//!   another         ─► Recorder ─► Part ┴► one Part ─► Outcome
+//! Plan ─► Layout: streams, receivers, units
+//!      │
+//! a driver thread ─► Recorder ─► Part ┐
+//! another         ─► Recorder ─► Part ┴► one Part ─► Outcome
 //! ```
 //!
-//! A *stream* is what one publisher sends to one of its topics: its messages have the sequence numbers 0, 1, 2, … A
-//! *receiver* is a subscriber. A *unit* is what of an audience is connected to one broker: a share group gets each
-//! message of that broker's matching streams once, the members of any other unit once each. A *lane* is a stream as one
-//! receiver gets it: the set of sequence numbers that came. Brokers know nothing of each other, so that a stream
-//! matches a unit only where both are at the same broker.
+//! - A *stream* is the messages of one publisher to one of its topics, with the sequence numbers 0, 1, 2, …
+//! - A *receiver* is a subscriber.
+//! - A *unit* is the members of an audience that connect to one broker. A share group gets each message of that
+//!   broker's matching streams once; in any other unit, each member gets it once.
+//! - A *lane* is a stream as one receiver gets it: the set of sequence numbers that arrived.
+//!
+//! Brokers do not forward to each other, so that a stream matches a unit only if both are at the same broker.
 
 mod base64;
 mod check;

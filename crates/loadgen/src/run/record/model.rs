@@ -1,4 +1,4 @@
-//! The recorder beside a naive model, which keeps a list of everything and looks it through at the end.
+//! Compares the recorder with a naive model, which keeps a list of all events and searches it at the end.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,7 +17,7 @@ enum Event {
     Arrived { receiver: u32, stamp: Stamp, dup: bool, is_whole: bool },
 }
 
-/// What an arrival is at first sight.
+/// Classification of an arrival before the sent messages are known.
 enum Arrival {
     Message,
     Foreign,
@@ -50,7 +50,7 @@ fn plans() -> impl Strategy<Value = Plan> {
     )
 }
 
-/// Few sequence numbers, so that each comes several times, in whatever order.
+/// Few sequence numbers, so that each arrives several times, in any order.
 fn events() -> impl Strategy<Value = Vec<(Event, u64)>> {
     let attempted = (0..4_u32, 0..12_u32).prop_map(|(stream, upto)| Event::Attempted { stream, upto });
     let published =
@@ -67,7 +67,7 @@ fn events() -> impl Strategy<Value = Vec<(Event, u64)>> {
     vec((event, 0..400_000_000_u64), 0..120)
 }
 
-/// Only those of streams and receivers that the layout has, at rising times.
+/// Keeps the events of streams and receivers that the layout has, and gives them rising times.
 fn in_layout(layout: &Layout, events: Vec<(Event, u64)>) -> Vec<(Event, u64)> {
     let (streams, receivers) = (layout.streams(), layout.receivers().len() as u32);
     let mut now_ns = START_NS;
@@ -95,7 +95,7 @@ fn record(plan: &Plan, recorder: &mut Recorder, event: Event, now_ns: u64) {
     }
 }
 
-/// By streams and receivers dealt over so many recorders; their parts have been on a journey.
+/// Deals streams and receivers over several recorders; returns their parts after serialization.
 fn dealt(plan: &Plan, layout: &Arc<Layout>, events: &[(Event, u64)], recorders: u32, deal: u32) -> Vec<Part> {
     let new = |_| Recorder::new(layout.clone(), plan, START_NS);
     let mut all: Vec<Recorder> = (0..recorders).map(new).collect();
@@ -116,7 +116,7 @@ fn merged(parts: impl IntoIterator<Item = Part>) -> Part {
     whole
 }
 
-/// Whether a stream is for a receiver, worked out anew.
+/// Whether a stream is for a receiver, computed independently of the layout.
 fn is_for(plan: &Plan, layout: &Layout, receiver: u32, stream: u32) -> bool {
     let receiver = &layout.receivers()[receiver as usize];
     let filter = TopicFilter::try_from(&receiver.filter[..]).unwrap();
@@ -202,7 +202,7 @@ impl Model<'_> {
 
     fn by_message(&self, receivers: &[u32], is_shared: bool) -> Verdict {
         let mut verdict = Verdict { exact: true, ..Verdict::default() };
-        // By stream and number: who has had it, and whether the first copy there was without DUP.
+        // By stream and number: the receivers that have the message, and whether their first copy was without DUP.
         let mut had: BTreeMap<(u32, u32), BTreeMap<u32, bool>> = BTreeMap::new();
         let mut highest: BTreeMap<(u32, u32), u32> = BTreeMap::new();
         for (receiver, stamp, dup) in self.messages(receivers) {
@@ -250,7 +250,7 @@ impl Model<'_> {
         verdict
     }
 
-    /// Of receivers that together get what is for one of them.
+    /// Verdict on receivers that together get the streams of receiver `one`.
     fn by_number(&self, receivers: &[u32], one: u32) -> Verdict {
         let streams = || (0..self.layout.streams()).filter(|&stream| is_for(self.plan, self.layout, one, stream));
         let expected: u64 = streams().map(|stream| self.published(stream).len() as u64).sum();
@@ -274,7 +274,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
     #[test]
-    fn recorders_count_what_a_list_of_everything_shows(
+    fn recorders_match_the_naive_model(
         plan in plans(), events in events(), recorders in 1..=4_u32, deal: u32, backwards: bool,
     ) {
         let layout = Arc::new(Layout::of(&plan).unwrap());
@@ -309,10 +309,9 @@ proptest! {
     }
 }
 
-/// The run of a broker that loses every tenth message, delivers every seventh twice, and each pair in reverse at the
-/// eighth.
+/// A broker loses every tenth message, delivers every seventh twice, and swaps the two messages from every eighth on.
 #[test]
-fn a_broker_that_loses_doubles_and_reorders_is_found_out_to_the_message() {
+fn losses_copies_and_reordering_are_counted_exactly() {
     let plan =
         example::plan(vec![Audience { count: 2, ..example::audience("all", "#") }, example::group("g", "t/#", 2)]);
     let layout = Arc::new(Layout::of(&plan).unwrap());
@@ -345,8 +344,8 @@ fn a_broker_that_loses_doubles_and_reorders_is_found_out_to_the_message() {
     let parts = recorders.map(Recorder::into_part);
     let outcome = Outcome::of(&plan, &layout, merged(parts));
     let [all, group] = &outcome.audiences[..] else { panic!("two audiences on one broker") };
-    // 0, 10, … 990 are lost; 1001 was attempted only. 7, 14, … but 70, 140, … come twice: 142 − 14, and 1001.
-    // 8 | 9, 16 | 17, … 992 | 993 change places, 124 of them; 0 of 10 is lost in every fifth.
+    // Lost: 0, 10, … 990. Attempted only: 1000, 1001, 1002. Duplicated: 7, 14, … except 70, 140, …: 142 − 14, and 1001.
+    // Swapped: 8 | 9, 16 | 17, … 992 | 993, 124 pairs. In every fifth pair one message is lost.
     let expected = Verdict {
         expected: 2 * 1000,
         received: 2 * 900,
@@ -363,7 +362,7 @@ fn a_broker_that_loses_doubles_and_reorders_is_found_out_to_the_message() {
         expected: 1000,
         received: 900,
         lost: 100,
-        // 1, 101, … 1001
+        // 1, 101, … 1001.
         duplicated: 11,
         duplicated_unmarked: 11,
         to_another_member: 11,

@@ -1,6 +1,6 @@
 use rustc_hash::FxHashMap;
 
-/// Values by number, of which many may never come: those that have, one after the other, and where each of them is.
+/// A sparse map from numbers to values: values in a dense list, with an index from number to position.
 #[derive(Debug)]
 pub(super) struct Numbered<T> {
     places: Places,
@@ -9,31 +9,35 @@ pub(super) struct Numbered<T> {
 
 #[derive(Debug)]
 enum Places {
-    /// One more than the place; 0 for none. Memory that is never touched costs nothing.
+    /// Position plus one; 0 for none. Pages of the table that are never touched take no memory.
     Table(Vec<u32>),
     Map(FxHashMap<u64, u32>),
 }
 
 impl<T> Numbered<T> {
-    /// For numbers below `end`.
+    /// An empty map for numbers below `end`.
     pub(super) fn new(end: u64) -> Self {
         let places =
             if end <= TABLE_MAX { Places::Table(vec![0; end as usize]) } else { Places::Map(FxHashMap::default()) };
         Self { places, values: Vec::new() }
     }
 
+    /// Returns the number's value.
+    ///
     /// # Panics
-    /// If the number is not below the end.
+    ///
+    /// If the number is not below `end`.
     #[inline]
     pub(super) fn get_mut(&mut self, number: u64) -> Option<&mut T> {
         let place = self.place(number)?;
         Some(&mut self.values[place].1)
     }
 
-    /// The number's value, which is made where it has none.
+    /// Returns the number's value; creates it if there is none.
     ///
     /// # Panics
-    /// If the number is not below the end.
+    ///
+    /// If the number is not below `end`.
     #[inline]
     pub(super) fn get_or_insert_with(&mut self, number: u64, make: impl FnOnce() -> T) -> &mut T {
         let place = self.place(number).unwrap_or_else(|| self.push(number, make()));
@@ -49,7 +53,7 @@ impl<T> Numbered<T> {
         (place as usize).checked_sub(1)
     }
 
-    /// Gives a value to a number that has none; returns its place.
+    /// Adds a value for a number that has none; returns its position.
     #[cold]
     fn push(&mut self, number: u64, value: T) -> usize {
         let place = self.values.len();
@@ -64,7 +68,7 @@ impl<T> Numbered<T> {
         place
     }
 
-    /// All values, by number.
+    /// All values, in ascending order of their numbers.
     pub(super) fn into_sorted(self) -> Vec<(u64, T)> {
         let mut values = self.values;
         values.sort_unstable_by_key(|(number, _)| *number);
@@ -72,7 +76,7 @@ impl<T> Numbered<T> {
     }
 }
 
-/// Numbers of a table, 16 MiB of memory; more are kept in a hash map.
+/// Largest range of numbers for a table, which takes 16 MiB; larger ranges use a hash map.
 const TABLE_MAX: u64 = 4 << 20;
 
 #[cfg(test)]

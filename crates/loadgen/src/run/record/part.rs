@@ -8,25 +8,25 @@ use super::records::{self, Row};
 use super::tally::{ConnectionCounts, PackedReceiver, SecondTally, merge_seconds};
 use crate::run::{MessageRecord, PublishRecord};
 
-/// What one recorder has seen, or several together: what an agent sends.
+/// Results of one or several recorders, in the form in which an agent sends them.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Part {
-    /// When second 0 began; `None` where nothing was started.
+    /// Start of second 0; `None` if no recorder was started.
     pub(super) start_ns: Option<u64>,
-    /// When the last message was published or came, or a client connected; 0 for none.
+    /// Time of the last publish, arrival or first connect; 0 for none.
     pub(super) last_ns: u64,
     pub(super) seconds: Vec<SecondTally>,
-    /// By stream.
+    /// By stream number.
     pub(super) streams: Vec<(u32, SentStream)>,
-    /// By receiver.
+    /// By receiver number.
     pub(super) receivers: Vec<(u32, PackedReceiver)>,
-    /// By receiver and stream.
+    /// By receiver and stream number.
     pub(super) lanes: Vec<((u32, u32), Lane)>,
     pub(super) connections: ConnectionCounts,
     pub(super) connects: PackedLatencies,
     pub(super) not_taken: u64,
     pub(super) unsent: u64,
-    /// How long those had waited when the time was over.
+    /// Waiting times of the unsent messages when the time was over.
     pub(super) unsent_waited: PackedLatencies,
     pub(super) latest_send_us: u32,
     #[serde(skip)]
@@ -36,10 +36,10 @@ pub struct Part {
 }
 
 impl Part {
-    /// As an agent sends it. Numbers of bytes are 64 bits long, big endian.
+    /// Serializes the part for sending. Lengths are 64-bit big-endian numbers of bytes.
     ///
     /// ```text
-    ///   bytes of JSON │ bytes of arrivals │ JSON: all but records │ arrivals │ departures
+    /// bytes of JSON │ bytes of arrivals │ JSON: all but records │ arrivals │ departures
     /// ```
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
         let json = serde_json::to_vec(self).expect("its keys are texts");
@@ -53,10 +53,11 @@ impl Part {
         bytes
     }
 
-    /// The reverse.
+    /// Parses the bytes of [`Part::to_bytes`].
     ///
     /// # Errors
-    /// The bytes are something else.
+    ///
+    /// The bytes are not a part.
     pub(crate) fn from_bytes(mut bytes: &[u8]) -> Result<Self, String> {
         let cut = || format!("{} bytes are not what a part needs", bytes.len());
         let [json, arrivals] = [records::next(&mut bytes), records::next(&mut bytes)]
@@ -69,9 +70,9 @@ impl Part {
         Ok(Self { arrivals, departures, ..part })
     }
 
-    /// Adds what another recorder has seen. In whatever order parts are put together, the same comes of it.
+    /// Adds the results of another recorder. The order of merging does not matter.
     ///
-    /// All of a receiver must be in one of them, or it is unknown what was out of order.
+    /// All events of a receiver must be in one part, or messages out of order are not found.
     pub fn merge(&mut self, other: Self) {
         self.start_ns = self.start_ns.into_iter().chain(other.start_ns).min();
         self.last_ns = self.last_ns.max(other.last_ns);
@@ -89,15 +90,14 @@ impl Part {
         self.departures.extend(other.departures);
     }
 
-    /// Takes the arrivals that were kept because [`Plan::records`](crate::run::Plan::records) asked for it, in the
-    /// order in which they came.
+    /// Takes the arrivals that [`Plan::records`](crate::run::Plan::records) asked to keep, ordered by time of arrival.
     pub fn take_records(&mut self) -> Vec<MessageRecord> {
         let mut taken = std::mem::take(&mut self.arrivals);
         taken.sort_unstable_by_key(|record| (record.received_ns, record.receiver, record.stream, record.sequence));
         taken
     }
 
-    /// Takes the published messages that were kept for the same reason, in the order in which they were published.
+    /// Takes the published messages that [`Plan::records`](crate::run::Plan::records) asked to keep, ordered by time.
     pub fn take_publish_records(&mut self) -> Vec<PublishRecord> {
         let mut taken = std::mem::take(&mut self.departures);
         taken.sort_unstable_by_key(|record| (record.published_ns, record.stream, record.sequence));
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_survives_its_journey_and_so_do_its_records() {
+    fn part_and_records_survive_serialization() {
         let (sent, bytes) = (part(), part().to_bytes());
         let mut came = Part::from_bytes(&bytes).unwrap();
         assert_eq!((came.last_ns, came.not_taken), (sent.last_ns, sent.not_taken));
@@ -142,7 +142,7 @@ mod tests {
     #[test]
     fn bytes_that_are_no_part_are_an_error() {
         let bytes = part().to_bytes();
-        // A whole departure less is no error that the bytes show.
+        // Cutting off a whole departure cannot be detected.
         for end in (0..bytes.len()).filter(|end| !(bytes.len() - end).is_multiple_of(PublishRecord::LEN)) {
             assert!(Part::from_bytes(&bytes[..end]).is_err(), "{end} bytes of {}", bytes.len());
         }

@@ -1,4 +1,4 @@
-//! From what recorders have counted to the figures of a report.
+//! Computes the figures of a report from the recorders' counts.
 
 use std::ops::Range;
 
@@ -13,17 +13,19 @@ use super::verdict::verdicts;
 use crate::run::{AudienceOutcome, Connections, Outcome, Plan, Second, Stamp, SubscriberOutcome, Throughput, Verdict};
 
 impl Outcome {
-    /// What `part` comes to. The caller adds what recorders do not see: [`Outcome::broker_usage`],
-    /// [`Outcome::own_cpu_seconds`] and [`Outcome::notes`].
+    /// Computes the outcome of `part`.
+    ///
+    /// The caller adds values that recorders do not see: [`Outcome::broker_usage`], [`Outcome::own_cpu_seconds`] and
+    /// [`Outcome::notes`].
     pub fn of(plan: &Plan, layout: &Layout, part: Part) -> Self {
-        // Who publishes nothing has nothing to be lost.
+        // Without publishers nothing can be lost.
         let exact = plan.publishers.payload as usize >= Stamp::LEN || plan.publishers.count == 0;
         let by_unit = verdicts(layout, &part, exact);
         let mut verdict = Verdict { exact, ..Verdict::default() };
         by_unit.iter().for_each(|of_unit| verdict += *of_unit);
         let counted = Counted::of(plan, &part.seconds);
         let in_counted = || part.seconds[counted.latency.clone()].iter();
-        // What was never sent has waited longest.
+        // Unsent messages have waited longest, so that they belong to the distribution.
         let from_due = || in_counted().map(|second| &second.latency).chain([&part.unsent_waited]);
         Self {
             started_unix_ms: part.start_ns.unwrap_or(0) / 1_000_000,
@@ -50,7 +52,7 @@ impl Outcome {
         }
     }
 
-    /// Arrivals at the subscribers of one broker in the seconds that count, for what they cost it.
+    /// Arrivals at the subscribers of one broker in the counted seconds, for its cost per message.
     pub fn received_from(&self, broker: &str) -> u64 {
         let seconds = self.received.seconds_range();
         let subscribers = self.audiences.iter().filter(|audience| audience.broker == broker);
@@ -60,7 +62,7 @@ impl Outcome {
 }
 
 impl Throughput {
-    /// The seconds that count, as a range of [`Outcome::per_second`].
+    /// The counted seconds, as a range of [`Outcome::per_second`].
     pub fn seconds_range(&self) -> Range<usize> {
         self.from_second as usize..(self.from_second + self.seconds) as usize
     }
@@ -72,18 +74,18 @@ fn unacknowledged(part: &Part) -> u64 {
     open.saturating_sub(part.not_taken)
 }
 
-/// The seconds that count on each side.
+/// Ranges of the counted seconds.
 struct Counted {
     published: Range<usize>,
     received: Range<usize>,
-    /// For latency: the time after publishing, too, in which an overloaded broker delivers what has waited longest.
+    /// Counted seconds of latency. They include the end of the run, when an overloaded broker delivers its backlog.
     latency: Range<usize>,
 }
 
 impl Counted {
     fn of(plan: &Plan, seconds: &[SecondTally]) -> Self {
         let ramps = (plan.schedule.ramp_up as usize, plan.schedule.ramp_down as usize);
-        // MQTTLoader ends with the time. What still comes then would be rates of seconds that are not full.
+        // MQTTLoader stops at the time limit. Later arrivals would yield rates of seconds that are not full.
         let limit = plan.schedule.time_limit.as_secs_f64().ceil() as usize;
         let in_time = &seconds[..limit.min(seconds.len())];
         Self {
@@ -94,8 +96,9 @@ impl Counted {
     }
 }
 
-/// From the first second with a message to the last one, without the ramps, and then again: as MQTTLoader does, seconds
-/// without any are left out at both ends, but not between.
+/// Counted seconds: from the first to the last one with a message, without the ramps, and trimmed again.
+///
+/// As in MQTTLoader, seconds without messages are left out at both ends, but not in between.
 fn seconds_that_count(
     seconds: &[SecondTally],
     (ramp_up, ramp_down): (usize, usize),
@@ -189,7 +192,7 @@ fn subscriber(tally: Option<&PackedReceiver>, digits: u8, seconds: usize, is_wor
     }
 }
 
-/// Jain's index of fairness: the square of the sum over n times the sum of squares. `None` of nothing.
+/// Jain's fairness index: (sum of shares)² / (n · sum of squares); `None` if all shares are 0.
 fn jain(shares: &[u64]) -> Option<f64> {
     let sum: f64 = shares.iter().map(|&share| share as f64).sum();
     let squares: f64 = shares.iter().map(|&share| (share as f64).powi(2)).sum();
@@ -220,7 +223,7 @@ mod tests {
 
     const START_NS: u64 = 1_800_000_000_000_000_000;
 
-    /// Messages published and received in each second, by a run of one publisher and one subscriber.
+    /// Outcome for messages published and received in each second by one publisher and one subscriber.
     fn outcome(seconds: &[(u32, u32)], ramps: (u32, u32)) -> Outcome {
         timed(seconds, ramps, Duration::from_secs(60))
     }
@@ -270,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn ramps_begin_with_the_first_message_and_seconds_without_any_count_only_between_others() {
+    fn ramps_begin_with_messages_and_inner_gaps_count() {
         let seconds = [(0, 0), (5, 4), (0, 0), (7, 6), (0, 0), (3, 2), (0, 1)];
         let outcome = outcome(&seconds, (1, 0));
         assert_eq!(outcome.published.seconds_range(), 3..6);
@@ -282,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_when_the_time_is_over_counts_for_latency_and_not_for_rates() {
+    fn late_arrivals_count_for_latency_but_not_for_rates() {
         let seconds = [(10, 6), (10, 6), (1, 6), (0, 3)];
         for (limit, received) in [(Duration::from_secs(2), 0..2), (Duration::from_millis(1500), 0..2)] {
             let outcome = timed(&seconds, (0, 0), limit);
@@ -297,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn who_only_receives_has_rates_and_latencies_of_what_others_send() {
+    fn receive_only_run_has_rates_and_latencies() {
         let mut plan = example::plan(vec![example::audience("all", "#")]);
         let of_another = example::payload(&Plan { tag: 99, ..plan.clone() }, 5, 7, START_NS);
         plan.publishers.count = 0;
@@ -315,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_sent_and_neither_taken_nor_refused_is_counted() {
+    fn unacknowledged_and_refused_messages_are_counted() {
         let plan = example::plan(vec![Audience { count: 1, ..example::audience("all", "#") }]);
         let layout = Arc::new(Layout::of(&plan).unwrap());
         let mut recorder = Recorder::new(layout.clone(), &plan, START_NS);
@@ -331,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_due_and_never_sent_counts_with_what_it_had_waited_whatever_the_ramps_leave_out() {
+    fn unsent_messages_count_with_their_waiting_time() {
         let plan = example::plan(vec![Audience { count: 2, ..example::audience("all", "#") }]);
         let layout = Arc::new(Layout::of(&plan).unwrap());
         let outcome = |ramp_down| {
@@ -356,7 +359,7 @@ mod tests {
         for (ramp_down, count) in [(0, 12), (1, 10)] {
             let outcome = outcome(ramp_down);
             let figures = outcome.latency.map(|latency| (latency.count, latency.min, latency.max));
-            // Two of them had waited for half a second and for a whole one; the third was due at the end.
+            // Two unsent messages had waited for half a second and for a whole one; the third was due at the end.
             assert_eq!((outcome.unsent, figures), (3, Some((count, 0.0, 1000.0))));
             assert_eq!(outcome.latency_uncorrected.map(|latency| latency.max), Some(1.0));
         }
@@ -373,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_for_a_worker_is_told_for_each_and_for_all_wherever_it_was_recorded() {
+    fn worker_waiting_time_is_per_member_and_in_total() {
         let plan = example::plan(vec![Audience { count: 3, ..example::audience("all", "#") }]);
         let layout = Arc::new(Layout::of(&plan).unwrap());
         let part = |receiver, waited_ms: &[u64]| {
@@ -392,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn who_comes_back_is_accepted_once_more_and_is_no_part_of_the_rate() {
+    fn reconnect_is_accepted_but_not_in_the_rate() {
         let plan = example::plan(vec![]);
         let layout = Arc::new(Layout::of(&plan).unwrap());
         let mut recorder = Recorder::new(layout.clone(), &plan, START_NS);
@@ -407,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn jains_index_is_1_where_all_get_as_much_and_1_in_n_where_one_gets_all() {
+    fn jains_index_is_1_if_equal_and_1_in_n_if_one_gets_all() {
         assert_eq!(jain(&[7, 7, 7]), Some(1.0));
         assert_eq!(jain(&[0, 9, 0, 0]), Some(0.25));
         assert_eq!(jain(&[0, 0]), None);

@@ -9,17 +9,17 @@ use super::tally::{ConnectionCounts, ReceiverTally, SecondTally, at_second};
 use super::{Layout, Part};
 use crate::run::{MessageRecord, Plan, PublishRecord, Stamp};
 
-/// What one driver thread has sent and received. It takes no locks, reads no clock and, once a stream has begun,
-/// allocates next to nothing.
+/// Recorder of one driver thread for everything its clients send and receive.
 ///
-/// All times are those of the run's clock, in nanoseconds since 1970-01-01 UTC. All that one receiver gets, and all that
-/// becomes of one stream at its publisher, belongs in one recorder.
+/// It takes no locks, reads no clock and, once a stream has begun, allocates next to nothing. All times are those of
+/// the run's clock, in nanoseconds since 1970-01-01 UTC. All arrivals at one receiver, and all events of one stream at
+/// its publisher, must go to one recorder.
 #[derive(Debug)]
 pub struct Recorder {
     layout: Arc<Layout>,
     tag: u16,
     payload_len: usize,
-    /// Whether all that comes is somebody else's.
+    /// Whether the run has no publishers, so that all arrivals are foreign.
     only_receives: bool,
     keeps_records: bool,
     start_ns: u64,
@@ -39,22 +39,22 @@ pub struct Recorder {
     departures: Vec<PublishRecord>,
 }
 
-/// Messages that were due and were never sent, in even steps.
+/// Messages that were due at regular intervals and never sent.
 #[derive(Debug, Clone, Copy)]
 pub struct Unsent {
-    /// How many.
+    /// Number of messages.
     pub messages: u64,
-    /// Deliveries that each would have called for.
+    /// Deliveries that each message would have called for.
     pub deliveries: u32,
-    /// When the first was due.
+    /// When the first message was due.
     pub first_due_ns: u64,
-    /// From one to the next.
+    /// Interval from one due time to the next.
     pub step_ns: u64,
     /// When the time was over.
     pub now_ns: u64,
 }
 
-/// The second in which messages are coming just now.
+/// The second that current arrivals belong to.
 #[derive(Debug)]
 struct OpenSecond {
     number: usize,
@@ -64,21 +64,21 @@ struct OpenSecond {
     uncorrected: Latencies,
 }
 
-/// What a message that came is to the receiver that it came to.
+/// Classification of an arrival at a receiver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Came {
-    /// A message of this run, for the first time. Of payloads that have no room for a number each is one.
+    /// The first copy of a message of this run. Payloads too small for a sequence number always count as first.
     First,
     /// A further copy.
     Again,
-    /// No message of this run, or one that is not for this receiver.
+    /// Not a message of this run, or not for this receiver.
     NotOurs,
 }
 
-/// What an arrival's payload says.
+/// Content of an arrival's payload.
 enum Seen {
     Message(Stamp),
-    /// Of a payload that is too small to say more.
+    /// Payload too small for more than a time.
     Time {
         due_ns: u64,
     },
@@ -87,8 +87,10 @@ enum Seen {
 }
 
 impl Recorder {
-    /// A recorder for clients of this layout. Seconds count from `start_ns`; what comes before it counts as in second
-    /// 0. `u64::MAX` where it is not known yet, see [`Recorder::start`].
+    /// A recorder for clients of this layout.
+    ///
+    /// Seconds count from `start_ns`; earlier events count in second 0. Pass `u64::MAX` if the start is not known yet,
+    /// and call [`Recorder::start`].
     pub fn new(layout: Arc<Layout>, plan: &Plan, start_ns: u64) -> Self {
         let streams = u64::from(layout.streams());
         let receivers = layout.receivers().len() as u64;
@@ -115,23 +117,25 @@ impl Recorder {
         }
     }
 
-    /// Sets the beginning of second 0, before anything was published.
+    /// Sets the beginning of second 0. Call it before anything is published.
     pub fn start(&mut self, start_ns: u64) {
         self.close_second();
         self.start_ns = start_ns;
     }
 
-    /// The sequence numbers of `stream` below `upto` were handed to a socket.
+    /// Records that the sequence numbers of `stream` below `upto` were handed to a socket.
     ///
     /// # Panics
+    ///
     /// If there is no such stream.
     pub fn attempted(&mut self, stream: u32, upto: u32) {
         self.stream(stream).attempt(upto);
     }
 
-    /// These messages of `stream` are published: written at QoS 0, acknowledged at QoS 1 and 2.
+    /// Records published messages of `stream`: written at QoS 0, acknowledged at QoS 1 and 2.
     ///
     /// # Panics
+    ///
     /// If there is no such stream.
     pub fn published(&mut self, stream: u32, sequences: Range<u32>, now_ns: u64) {
         let second = self.second_of(now_ns);
@@ -144,25 +148,27 @@ impl Recorder {
         self.stream(stream).publish(sequences);
     }
 
-    /// The broker has refused a message that was handed to a socket.
+    /// Records that the broker refused a message that was handed to a socket.
     pub fn not_taken(&mut self) {
         self.not_taken += 1;
     }
 
-    /// A message was handed to a socket by so much after its due time.
+    /// Records how long after its due time a message was handed to a socket.
     pub fn sent_late(&mut self, late_us: u32) {
         self.latest_send_us = self.latest_send_us.max(late_us);
     }
 
-    /// These messages were due and had not been handed to a socket when the time was over.
+    /// Records messages that were due but not handed to a socket when the time was over.
     pub fn unsent(&mut self, unsent: Unsent) {
         self.unsent.push(unsent);
     }
 
-    /// A message came to a receiver; `dup` is its DUP flag. What one member of a share group has got the others do not
-    /// know: a message that comes to two of them comes to each for the first time.
+    /// Records an arrival at a receiver; `dup` is its DUP flag.
+    ///
+    /// Lanes are per member: a message that arrives at two members of a share group is [`Came::First`] at both.
     ///
     /// # Panics
+    ///
     /// If there is no such receiver.
     pub fn arrived(&mut self, receiver: u32, payload: &[u8], dup: bool, now_ns: u64) -> Came {
         let mut came = Came::First;
@@ -201,9 +207,10 @@ impl Recorder {
         came
     }
 
-    /// A simulated worker has taken a message that was due at `due_ns` out of its queue.
+    /// Records that a simulated worker took a message out of its queue; the message was due at `due_ns`.
     ///
     /// # Panics
+    ///
     /// If there is no such receiver.
     pub fn taken(&mut self, receiver: u32, due_ns: u64, taken_ns: u64) {
         let digits = self.layout.receiver_digits();
@@ -211,49 +218,50 @@ impl Recorder {
         waiting.record(taken_ns.saturating_sub(due_ns));
     }
 
-    /// A simulated worker has processed a message, which took it so long.
+    /// Records that a simulated worker processed a message, and the time it took.
     ///
     /// # Panics
+    ///
     /// If there is no such receiver.
     pub fn processed(&mut self, receiver: u32, took: Duration, now_ns: u64) {
         let second = self.second_of(now_ns);
         self.receiver(receiver).counts.process(second, took);
     }
 
-    /// A client's first CONNACK with success came, so long after its connection was begun, or was to be begun.
+    /// Records a client's first successful CONNACK, and the time since its connection was begun or due.
     pub fn connected(&mut self, took: Duration, now_ns: u64) {
         self.connections.accept(took, now_ns);
         self.last_ns = self.last_ns.max(now_ns);
         self.connects.record(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
     }
 
-    /// A connection was refused: CONNACK with an error, or closed instead.
+    /// Records a refused connection: CONNACK with an error, or closed instead.
     pub fn refused(&mut self) {
         self.connections.refused += 1;
     }
 
-    /// A connection ended by itself.
+    /// Records a connection that ended unexpectedly.
     pub fn lost(&mut self) {
         self.connections.lost += 1;
     }
 
-    /// The run cut a connection.
+    /// Records a connection that the run cut.
     pub fn cut(&mut self) {
         self.connections.cut += 1;
     }
 
-    /// A client that was cut, or had lost its connection, has another one, and has found its session or not.
+    /// Records that a client reconnected after a cut or a loss, and whether its session was present.
     pub fn came_back(&mut self, session_present: bool) {
         self.connections.came_back += 1;
         self.connections.sessions_present += u64::from(session_present);
     }
 
-    /// A Will came.
+    /// Records a Will Message.
     pub fn will(&mut self) {
         self.connections.wills += 1;
     }
 
-    /// What was recorded.
+    /// Ends recording; returns the results.
     pub fn into_part(mut self) -> Part {
         self.close_second();
         let streams = u64::from(self.layout.streams());
@@ -290,14 +298,14 @@ impl Recorder {
         }
         match Stamp::decode(payload) {
             Some(stamp) if stamp.tag != self.tag => Seen::Foreign,
-            // A sequence has no such number: one more than it would not fit.
+            // `u32::MAX` is no sequence number: one more than it would overflow.
             Some(stamp) if is_whole && stamp.sequence < u32::MAX => Seen::Message(stamp),
             Some(_) => Seen::Wrong,
             None => Seen::Foreign,
         }
     }
 
-    /// Not ours is what is of no stream that is for this receiver.
+    /// Records an arrival in its lane; [`Came::NotOurs`] if the stream is not for this receiver.
     #[inline]
     fn arrived_in_lane(&mut self, receiver: u32, stamp: &Stamp, dup: bool) -> Came {
         let came = |is_first| if is_first { Came::First } else { Came::Again };
@@ -343,12 +351,12 @@ impl Recorder {
         let number = self.second_of(now_ns);
         let begins_ns = self.start_ns.saturating_add(number as u64 * NS_PER_SECOND);
         self.open.number = number;
-        // What comes early counts as in second 0, and what comes after the last as in that.
+        // Early arrivals count in second 0; arrivals after the last second count in the last one.
         self.open.from_ns = if number == 0 { 0 } else { begins_ns };
         self.open.to_ns = if number == LAST_SECOND { u64::MAX } else { begins_ns.saturating_add(NS_PER_SECOND) };
     }
 
-    /// Leaves no second open.
+    /// Closes the open second.
     fn close_second(&mut self) {
         let open = &mut self.open;
         if !open.latency.is_empty() {
@@ -362,12 +370,12 @@ impl Recorder {
 }
 
 impl OpenSecond {
-    /// None.
+    /// No open second.
     fn new() -> Self {
         Self { number: 0, from_ns: 0, to_ns: 0, latency: Latencies::new(DIGITS), uncorrected: Latencies::new(DIGITS) }
     }
 
-    /// Returns the latency. Clocks that differ a little can make it negative, which counts as 0.
+    /// Records an arrival; returns its latency. Clocks that differ a little can make it negative, which counts as 0.
     #[inline]
     fn arrived(&mut self, due_ns: u64, late_us: Option<u32>, now_ns: u64) -> u64 {
         let latency_ns = now_ns.saturating_sub(due_ns);
@@ -379,15 +387,16 @@ impl OpenSecond {
     }
 }
 
-/// A message of whoever else measures: of another run, or of MQTTLoader, whose times are in microseconds. What does not
-/// begin with a time of these days is of nobody who does.
+/// Reads the time of another program's message: another run's, or MQTTLoader's, whose times are in microseconds.
+///
+/// A time more than a day from now means that the payload does not begin with a time.
 fn read_time(payload: &[u8], now_ns: u64) -> Seen {
     let Some(time) = Stamp::decode_due_ns(payload) else { return Seen::Foreign };
     let due_ns = if now_ns.abs_diff(time) > DAY_NS { time.saturating_mul(1_000) } else { time };
     if now_ns.abs_diff(due_ns) > DAY_NS { Seen::Foreign } else { Seen::Time { due_ns } }
 }
 
-/// How long they had waited at the end, each as often as it would have been delivered.
+/// Waiting times of unsent messages at the end, each counted once per delivery.
 fn waited(unsent: &[Unsent]) -> Latencies {
     let mut waited = Latencies::new(DIGITS);
     for &Unsent { messages, deliveries, first_due_ns, step_ns, now_ns } in unsent {
@@ -406,8 +415,8 @@ fn renumber<T, K, V>(values: Numbered<T>, number: impl Fn(u64) -> K, pack: impl 
 const NS_PER_SECOND: u64 = 1_000_000_000;
 const DAY_NS: u64 = 24 * 60 * 60 * NS_PER_SECOND;
 
-/// A run of eleven days; what comes later, be it by a wrong clock, counts as in this second.
+/// Last second of the longest run, some eleven days; later times, such as those of a wrong clock, count here.
 const LAST_SECOND: usize = 1_000_000;
 
-/// Significant digits of the latencies of a second, from which those of the run are made.
+/// Significant digits of the latencies of a second, and thereby of the run.
 pub(super) const DIGITS: u8 = 3;

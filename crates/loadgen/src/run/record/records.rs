@@ -1,5 +1,6 @@
-//! Records of single messages as they travel: rows of bytes. A million arrivals are 32 MB; spelled out in JSON they would
-//! be 120, and take as much longer to write and to read.
+//! Binary rows for records of single messages that agents send.
+//!
+//! A million arrivals take 32 MB. As JSON they would take 120 MB, and as much longer to write and to read.
 
 use crate::run::{MessageRecord, PublishRecord};
 
@@ -9,7 +10,7 @@ pub(super) trait Row: Copy {
 
     fn write(&self, bytes: &mut Vec<u8>);
 
-    /// `bytes` has [`Row::LEN`] bytes.
+    /// Reads a row from [`Row::LEN`] bytes.
     fn read(bytes: &[u8]) -> Option<Self>;
 }
 
@@ -19,7 +20,7 @@ pub(super) fn write<R: Row>(rows: &[R], bytes: &mut Vec<u8>) {
     rows.iter().for_each(|row| row.write(bytes));
 }
 
-/// The reverse, of bytes that are nothing but rows; `None` where they are not.
+/// Parses bytes that consist of whole rows; `None` for any others.
 pub(super) fn read<R: Row>(bytes: &[u8]) -> Option<Vec<R>> {
     bytes.chunks(R::LEN).map(R::read).collect()
 }
@@ -65,7 +66,7 @@ impl Row for PublishRecord {
     }
 }
 
-/// Cuts the first bytes off.
+/// Removes and returns the first `N` bytes.
 pub(super) fn next<const N: usize>(bytes: &mut &[u8]) -> Option<[u8; N]> {
     let (first, rest) = bytes.split_first_chunk()?;
     *bytes = rest;

@@ -5,28 +5,28 @@ use serde::{Deserialize, Serialize, Serializer};
 
 use super::base64;
 
-/// Sequence numbers of one stream, below `u32::MAX`.
+/// A set of sequence numbers of one stream, below `u32::MAX`.
 ///
-/// Those of a stream that came complete and in order cost nothing but a counter; others a bit each where they are
-/// dense, as in a stream of which something was lost, and two bytes where they are sparse, as in the streams of a
-/// member of a large share group.
+/// A complete stream takes only a counter, and so does a complete prefix. Other numbers take a bit each where they are
+/// dense, as in a stream with losses. They take two bytes each where they are sparse, as in the streams of a member of
+/// a large share group.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(try_from = "Written")]
 pub(super) struct SequenceSet {
-    /// All below are in it.
+    /// All numbers below this one are in the set.
     prefix: u32,
-    // INVARIANT: all of it is above `prefix`, which is not in the set itself.
+    // INVARIANT: all members are above `prefix`, which is not in the set itself.
     rest: RoaringBitmap,
 }
 
 impl SequenceSet {
-    /// All numbers below are in the set, and this one is not.
+    /// All numbers below the prefix are in the set; the prefix itself is not.
     #[inline]
     pub(super) fn prefix(&self) -> u32 {
         self.prefix
     }
 
-    /// Whether the number is new to the set, which it is now in.
+    /// Inserts a number; returns whether it is new to the set.
     #[inline]
     pub(super) fn insert(&mut self, sequence: u32) -> bool {
         if sequence == self.prefix {
@@ -52,7 +52,7 @@ impl SequenceSet {
         }
     }
 
-    /// Adds so many numbers after the prefix, of which none is in the set.
+    /// Adds `more` numbers after the prefix, none of which may be in the set.
     pub(super) fn extend_prefix(&mut self, more: u32) {
         self.prefix += more;
     }
@@ -70,18 +70,18 @@ impl SequenceSet {
         u64::from(self.prefix) + self.rest.len()
     }
 
-    /// Numbers in it below this one.
+    /// Number of members below `end`.
     pub(super) fn len_below(&self, end: u32) -> u64 {
         u64::from(self.prefix.min(end)) + self.rest.range_cardinality(..end)
     }
 
-    /// Numbers that are in both.
+    /// Number of members of both sets.
     pub(super) fn common_len(&self, other: &Self) -> u64 {
         let (short, long) = if self.prefix <= other.prefix { (self, other) } else { (other, self) };
         short.len_below(long.prefix) + short.rest.intersection_len(&long.rest)
     }
 
-    /// Adds all of `other`.
+    /// Adds all members of `other`.
     pub(super) fn unite(&mut self, other: &Self) {
         self.rest |= &other.rest;
         self.prefix = self.prefix.max(other.prefix);
@@ -89,7 +89,7 @@ impl SequenceSet {
         self.absorb();
     }
 
-    /// What is in it and not in `other`.
+    /// The members that are not in `other`.
     pub(super) fn without(&self, other: &Self) -> Self {
         let mut rest = self.to_bitmap();
         rest -= &other.to_bitmap();
@@ -104,7 +104,7 @@ impl SequenceSet {
         all
     }
 
-    /// Moves what follows the prefix into it.
+    /// Extends the prefix over the numbers that follow it.
     fn absorb(&mut self) {
         let mut followers = self.rest.iter();
         let before = self.prefix;
@@ -132,7 +132,7 @@ impl Serialize for SequenceSet {
     }
 }
 
-/// A set as it travels.
+/// Serialized form of a set.
 #[derive(Serialize, Deserialize)]
 struct Written {
     prefix: u32,
@@ -147,7 +147,7 @@ impl TryFrom<Written> for SequenceSet {
     fn try_from(written: Written) -> Result<Self, Self::Error> {
         let Written { prefix, rest } = written;
         let rest = if rest.is_empty() { RoaringBitmap::new() } else { RoaringBitmap::deserialize_from(&rest[..])? };
-        // Whoever wrote it may not have kept to the invariant.
+        // The sender may not have kept the invariant.
         let mut set = Self { prefix, rest };
         set.rest.remove_range(..prefix);
         set.absorb();
@@ -171,7 +171,7 @@ mod tests {
         }
     }
 
-    /// Numbers close together and a few far away, in runs and alone.
+    /// Numbers close together and a few far away, in runs and single.
     fn ranges() -> impl Strategy<Value = Vec<Range<u32>>> {
         let start = prop_oneof![9 => 0..60_u32, 2 => 65_500..65_560_u32, 1 => 3_000_000_000..3_000_000_050_u32];
         vec((start, prop_oneof![4 => Just(1), 1 => 0..40_u32]).prop_map(|(start, len)| start..start + len), 0..60)
@@ -192,7 +192,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_set_is_what_a_plain_set_is(one in ranges(), other in ranges(), end in 0..70_000_u32) {
+        fn sequence_set_matches_plain_set(one in ranges(), other in ranges(), end in 0..70_000_u32) {
             let ((a, naive_a), (b, naive_b)) = (both(&one), both(&other));
             prop_assert_eq!(a.numbers(), naive_a.clone());
             prop_assert_eq!(a.len(), naive_a.len() as u64);
@@ -206,7 +206,7 @@ mod tests {
         }
 
         #[test]
-        fn a_set_survives_its_journey(ranges in ranges()) {
+        fn sequence_set_survives_serialization(ranges in ranges()) {
             let (set, model) = both(&ranges);
             let text = serde_json::to_string(&set).unwrap();
             prop_assert_eq!(serde_json::from_str::<SequenceSet>(&text).unwrap().numbers(), model);
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn what_came_complete_is_a_counter_whatever_its_order() {
+    fn complete_set_is_a_counter_in_any_order() {
         let mut set = SequenceSet::default();
         for sequence in (1..100_000).rev().chain([0]).chain(100_000..200_000) {
             assert!(set.insert(sequence));
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_number_is_no_trouble() {
+    fn last_sequence_number_does_not_overflow() {
         let mut set = SequenceSet::default();
         set.insert_range(0..u32::MAX);
         assert_eq!((set.len(), set.insert(u32::MAX - 1)), (u64::from(u32::MAX), false));

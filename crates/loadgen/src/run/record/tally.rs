@@ -1,4 +1,4 @@
-//! What is counted of receivers, seconds and connections.
+//! Counters for receivers, seconds and connections.
 
 use std::time::Duration;
 
@@ -6,32 +6,32 @@ use serde::{Deserialize, Serialize};
 
 use super::latencies::{Latencies, PackedLatencies};
 
-/// A receiver while it is recorded.
+/// Counters of a receiver while it is recorded.
 #[derive(Debug)]
 pub(super) struct ReceiverTally {
     pub(super) counts: ReceiverCounts,
     pub(super) latency: Latencies,
-    /// Until a simulated worker took them; `None` where none has taken any.
+    /// Times from due until a simulated worker took the message; `None` before the first.
     pub(super) waiting: Option<Box<Latencies>>,
 }
 
-/// What is counted of a receiver.
+/// Message counts of a receiver.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct ReceiverCounts {
-    /// Arrivals, without the next two.
+    /// Arrivals, without `foreign` and `wrong`.
     pub(super) received: u64,
     pub(super) foreign: u64,
-    /// Damaged, or of a stream that is not for it.
+    /// Damaged payloads, or messages of a stream that is not for this receiver.
     pub(super) wrong: u64,
     /// Of `received`, those with the DUP flag.
     pub(super) marked: u64,
     /// `received` by second.
     pub(super) per_second: Vec<u32>,
-    /// Messages that were processed in each second, and the sum of their times.
+    /// Messages processed in each second, and the sum of their processing times.
     pub(super) processed: Vec<(u32, Duration)>,
 }
 
-/// What part and report have of a receiver.
+/// Serialized counters of a receiver.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct PackedReceiver {
     pub(super) counts: ReceiverCounts,
@@ -82,7 +82,7 @@ impl PackedReceiver {
     }
 }
 
-/// One second of the run.
+/// Counters of one second of the run.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(super) struct SecondTally {
     pub(super) published: u64,
@@ -100,10 +100,10 @@ impl SecondTally {
     }
 }
 
-/// Connections.
+/// Counters of connections.
 #[derive(Debug, Default, Clone, Copy, Serialize, Deserialize)]
 pub(super) struct ConnectionCounts {
-    /// Of clients that had not been there before.
+    /// First connections of clients.
     pub(super) accepted: u64,
     pub(super) came_back: u64,
     pub(super) refused: u64,
@@ -111,7 +111,7 @@ pub(super) struct ConnectionCounts {
     pub(super) cut: u64,
     pub(super) sessions_present: u64,
     pub(super) wills: u64,
-    /// From the first CONNECT to the last CONNACK of those accepted, by the run's clock.
+    /// From the first CONNECT to the last CONNACK of accepted connections, by the run's clock.
     pub(super) span_ns: Option<(u64, u64)>,
 }
 
@@ -139,7 +139,7 @@ impl ConnectionCounts {
     }
 }
 
-/// The entry of a second, for which the list grows.
+/// The entry of a second; extends the list if needed.
 #[inline]
 pub(super) fn at_second<T: Clone + Default>(seconds: &mut Vec<T>, second: usize) -> &mut T {
     if second >= seconds.len() {

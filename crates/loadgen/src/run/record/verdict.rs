@@ -1,4 +1,4 @@
-//! What was to come and what came.
+//! Compares expected with received messages.
 
 use std::ops::AddAssign;
 
@@ -11,7 +11,7 @@ use super::sequence_set::SequenceSet;
 use super::tally::PackedReceiver;
 use crate::run::Verdict;
 
-/// The verdict on each unit; exact where payloads have a stamp.
+/// The verdict on each unit; exact if payloads have a stamp.
 pub(super) fn verdicts(layout: &Layout, part: &Part, exact: bool) -> Vec<Verdict> {
     let sent = Sent(part.streams.iter().map(|(stream, sent)| (*stream, sent)).collect());
     let mut verdicts = if exact { by_message(layout, part, &sent) } else { by_number(layout, part, &sent) };
@@ -23,7 +23,7 @@ pub(super) fn verdicts(layout: &Layout, part: &Part, exact: bool) -> Vec<Verdict
     verdicts
 }
 
-/// What publishers have sent, by stream.
+/// Sent streams, by number.
 struct Sent<'a>(FxHashMap<u32, &'a SentStream>);
 
 impl Sent<'_> {
@@ -42,7 +42,7 @@ fn by_message(layout: &Layout, part: &Part, sent: &Sent) -> Vec<Verdict> {
     let mut verdicts: Vec<_> = layout.units().iter().map(verdict).collect();
     let mut shared: FxHashMap<(usize, u32), Vec<&Lane>> = FxHashMap::default();
     for ((receiver, stream), lane) in &part.lanes {
-        // A receiver that is in no plan can only come from an agent that has another.
+        // A receiver outside the plan can only come from an agent with another plan.
         let Some(unit) = layout.unit_of(*receiver) else { continue };
         let verdict = &mut verdicts[unit];
         verdict.duplicated += lane.counts.copies;
@@ -68,7 +68,7 @@ fn by_message(layout: &Layout, part: &Part, sent: &Sent) -> Vec<Verdict> {
     verdicts
 }
 
-/// Each number that came is of a message that was published, or attempted at least, or never sent.
+/// Classifies each number that arrived: published, only attempted, or never sent.
 fn judge(verdict: &mut Verdict, came: &SequenceSet, sent: Option<&SentStream>) {
     let (published, attempted) = sent.map_or((0, 0), |sent| (sent.published_of(came), sent.attempted_of(came)));
     verdict.received += published;
@@ -76,7 +76,7 @@ fn judge(verdict: &mut Verdict, came: &SequenceSet, sent: Option<&SentStream>) {
     verdict.wrong += came.len() - attempted;
 }
 
-/// Where messages cannot be told apart, a copy hides a loss.
+/// Verdicts from counts alone: messages cannot be told apart, so that a copy hides a loss.
 fn by_number(layout: &Layout, part: &Part, sent: &Sent) -> Vec<Verdict> {
     let receivers: FxHashMap<u32, &PackedReceiver> =
         part.receivers.iter().map(|(number, tally)| (*number, tally)).collect();
@@ -97,7 +97,7 @@ fn by_number(layout: &Layout, part: &Part, sent: &Sent) -> Vec<Verdict> {
     layout.units().iter().map(of_unit).collect()
 }
 
-/// Arrivals, and those of them with the DUP flag.
+/// Arrivals, and how many of them have the DUP flag.
 #[derive(Clone, Copy, Default)]
 struct Came {
     all: u64,
@@ -129,7 +129,7 @@ impl Came {
     }
 }
 
-/// Sums; exact where both are.
+/// Adds counts; the sum is exact if both verdicts are.
 impl AddAssign for Verdict {
     fn add_assign(&mut self, other: Self) {
         let Self {

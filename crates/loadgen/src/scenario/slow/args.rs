@@ -17,21 +17,21 @@ pub struct SlowArgs {
     #[arg(long, value_name = "HOST:PORT")]
     pub(super) broker: Option<String>,
 
-    /// Configuration of the brokers that are started
+    /// Configuration file of the started brokers
     #[arg(long, value_name = "FILE", conflicts_with = "broker")]
     pub(super) config: Option<PathBuf>,
 
-    /// Where the brokers that are started keep their data, each in a directory that goes with it; a disk, not memory
-    /// [default: the directory of temporary files]
+    /// Directory for the data of the started brokers, each in a subdirectory that is removed after its run; use a disk,
+    /// not memory [default: the directory of temporary files]
     #[arg(long, value_name = "DIR", conflicts_with = "broker")]
     pub(super) data: Option<PathBuf>,
 
-    /// Sizes of payloads, one after the other, in bytes or with a k in KiB, and how many a second are published; without a
-    /// number 5 MiB a second, but at most 400 messages
+    /// Payload sizes to run one after the other, in bytes, or in KiB with a k, each with its publishing rate; the
+    /// default rate is 5 MiB a second, but at most 400 messages
     #[arg(long, value_name = "BYTES[:MSG/S],…", value_delimiter = ',', default_value = "4k,16k,64k,256k")]
     pub(super) sizes: Vec<SizeLoad>,
 
-    /// Receivers that read whatever comes
+    /// Receivers that read everything at once
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub(super) normal: u16,
 
@@ -39,37 +39,37 @@ pub struct SlowArgs {
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u16).range(0..=1000))]
     pub(super) slow: u16,
 
-    /// How much of what they get the slow ones read from then on: 0.1 is a tenth of the rate, 0 nothing at all
+    /// Share of the messages that slow receivers then read: 0.1 is a tenth of the rate, 0 nothing at all
     #[arg(long, value_name = "SHARE", default_value_t = 0.1, value_parser = share)]
     pub(super) slow_reads: f64,
 
-    /// How long all receivers read
+    /// Time in which all receivers read everything
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = positive_duration)]
     pub(super) before: Duration,
 
-    /// How long from then on counts as the switch, and not yet as after it
+    /// Time after receivers become slow that counts as the switch phase
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = positive_duration)]
     pub(super) switch: Duration,
 
-    /// How long after the switch is measured
+    /// Time after the switch phase that is measured
     #[arg(long, value_name = "TIME", default_value = "15s", value_parser = positive_duration)]
     pub(super) after: Duration,
 
-    /// How long the slow ones may take, once they read again, for what waits for them
+    /// Time limit for slow receivers to read their backlog, once they read everything again
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = positive_duration)]
     pub(super) drain: Duration,
 
-    /// Where the broker tells, as a number, how many receivers it spools for
+    /// Topic on which the broker publishes the number of receivers it spools for
     #[arg(long, value_name = "TOPIC", default_value = "$SYS/broker/clients/spooling")]
     pub(super) spooling_topic: String,
 
-    /// Write normal-SIZE.csv (a row for each message and normal receiver), summary.json, report.html and its figures into
-    /// this directory
+    /// Write normal-SIZE.csv (a row for each message and normal receiver), summary.json, report.html and its figures
+    /// into this directory
     #[arg(long, value_name = "DIR")]
     pub(super) out: Option<PathBuf>,
 }
 
-/// Payloads of one size, and how many of them.
+/// Payload size and publishing rate.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct SizeLoad {
     pub(crate) bytes: usize,
@@ -77,8 +77,11 @@ pub(crate) struct SizeLoad {
 }
 
 impl SlowArgs {
+    /// Checks the arguments.
+    ///
     /// # Errors
-    /// A topic that is none; more messages than can be told apart.
+    ///
+    /// The topic is invalid, or there are too many messages to tell them apart.
     pub(super) fn check(&self) -> Result<(), LoadgenError> {
         self.spooling_filter()?;
         let most = self.sizes.iter().map(|size| size.messages_per_second).fold(0.0, f64::max);
@@ -89,10 +92,11 @@ impl SlowArgs {
         Ok(())
     }
 
-    /// What the broker tells about spooling is found by.
+    /// Topic Filter of the spooling topic.
     ///
     /// # Errors
-    /// It is no topic.
+    ///
+    /// It is not a topic name.
     pub(super) fn spooling_filter(&self) -> Result<TopicFilter, LoadgenError> {
         let wrong = || LoadgenError::Arguments(format!("--spooling-topic {:?} is no topic", self.spooling_topic));
         TopicName::try_from(self.spooling_topic.as_str()).map_err(|_| wrong())?;
@@ -105,12 +109,12 @@ impl SlowArgs {
 }
 
 impl SizeLoad {
-    /// Messages that are published in all.
+    /// Number of messages of a run.
     pub(super) fn messages(self, args: &SlowArgs) -> u64 {
         ((self.messages_per_second * args.published_for().as_secs_f64()).floor() as u64).max(1)
     }
 
-    /// From one message to the next.
+    /// Interval between two messages.
     pub(super) fn interval_ns(self) -> f64 {
         1e9 / self.messages_per_second
     }
@@ -150,15 +154,17 @@ fn share(text: &str) -> Result<f64, String> {
     text.parse().ok().filter(|share| (0.0..=1.0).contains(share)).ok_or_else(|| "want a number from 0 to 1".to_owned())
 }
 
-/// What is published unless a rate is given. Twenty receivers get 100 MiB a second of it: a third of what two processors do
-/// that broker and receivers share, so that a queue is the slow ones' doing.
+/// Default publishing rate, in bytes a second.
+///
+/// Twenty receivers get 100 MiB a second, a third of the capacity of two processors that broker and receivers share. So
+/// slow receivers cause any queue.
 const BYTES_PER_SECOND: f64 = 5.0 * 1024.0 * 1024.0;
 const MESSAGES_PER_SECOND: f64 = 400.0;
 
-/// Far below the largest packet that a broker takes by default.
+/// Far below the default limit of a broker's packet size.
 const BYTES_MAX: usize = 2 << 20;
 
-/// Each arrival is remembered.
+/// Each arrival is kept in memory.
 const MESSAGES_MAX: f64 = 1e6;
 
 #[cfg(test)]
@@ -178,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn the_sizes_are_the_published_ones_each_at_a_rate_that_is_no_load() {
+    fn default_sizes_are_published_ones_at_low_rates() {
         let sizes = args("").unwrap().sizes;
         let pairs: Vec<_> = sizes.iter().map(|size| (size.bytes, size.messages_per_second)).collect();
         assert_eq!(pairs, [(4096, 400.0), (16_384, 320.0), (65_536, 80.0), (262_144, 20.0)]);
@@ -194,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_run_is_refused() {
+    fn invalid_slow_arguments_are_refused() {
         assert!(args("").unwrap().check().is_ok());
         for line in ["--spooling-topic a/#", "--sizes 4k:1e5 --after 24m"] {
             assert!(args(line).unwrap().check().is_err(), "{line}");

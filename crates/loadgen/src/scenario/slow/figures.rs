@@ -8,18 +8,18 @@ use super::latency::{Arrival, PhaseLatency, Phases};
 use super::receiver::Received;
 use super::spooling::{Said, time_until};
 
-/// What came of one size of message.
+/// Figures of a run with one message size.
 #[derive(Debug, Clone)]
 pub(crate) struct SlowFigures {
     pub(crate) size: SizeLoad,
-    /// Of the normal receivers, in the order of [`PHASES`](super::PHASES).
+    /// Latency of the normal receivers, in the order of [`PHASES`](super::PHASES).
     pub(crate) phases: [Option<PhaseLatency>; 3],
-    /// Until the broker said that it spools for one of the slow receivers, and for all.
+    /// Time until the broker reported that it spools for one slow receiver, and for all of them.
     pub(crate) first_spooled: Option<Duration>,
     pub(crate) all_spooled: Option<Duration>,
-    /// Until the normal receivers' latency was as before.
+    /// Time until the normal receivers' latency was as before.
     pub(crate) calm_after: Option<Duration>,
-    /// Messages that the slow receivers had not got when publishing ended, and how long they then took for them.
+    /// Messages that the slow receivers had not received when publishing ended, and the time they then needed for them.
     pub(crate) backlog: u64,
     pub(crate) drain: Duration,
     pub(crate) counts: Counts,
@@ -30,10 +30,10 @@ pub(crate) struct SlowFigures {
     pub(crate) bounds: Phases,
 }
 
-/// Messages of which publisher and receivers know.
+/// Message counts of publisher and receivers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
-    /// Given to the broker, and of these refused, or neither acknowledged nor refused.
+    /// Messages given to the broker, and of these the refused ones and the unanswered ones.
     pub(crate) published: u64,
     pub(crate) refused: u64,
     pub(crate) unacknowledged: u64,
@@ -41,19 +41,19 @@ pub(crate) struct Counts {
     pub(crate) slow: Tally,
 }
 
-/// What all receivers of a kind got, each message counted for each of them.
+/// Counts of all receivers of a kind; each message counts for each of them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Tally {
     pub(crate) lost: u64,
-    /// Not received, while what waits was still coming when the run ended.
+    /// Missing messages that may still have been queued when the run ended.
     pub(crate) still_queued: u64,
     pub(crate) duplicated: u64,
     pub(crate) out_of_order: u64,
 }
 
-/// All that a run left behind.
+/// All records of a run.
 pub(super) struct Record {
-    /// When each message was made, by the run's clock; by sequence number.
+    /// Creation time of each message by the run's clock, by sequence number.
     pub(super) made_ns: Vec<u64>,
     pub(super) slow_from_ns: u64,
     pub(super) normal: Vec<Received>,
@@ -61,7 +61,7 @@ pub(super) struct Record {
     pub(super) said: Vec<Said>,
     pub(super) backlog: u64,
     pub(super) drain: Duration,
-    /// Whether messages were still coming when it was over.
+    /// Whether messages were still arriving when the run ended.
     pub(super) is_draining: bool,
     pub(super) published: u64,
     pub(super) refused: u64,
@@ -101,7 +101,7 @@ impl SlowFigures {
 }
 
 impl SlowFigures {
-    /// The worst since receivers became slow, in relation to the worst before.
+    /// Worst latency since receivers became slow, relative to the worst before.
     pub(crate) fn worst_to_worst(&self) -> Option<f64> {
         self.phases[1..].iter().flatten().map(|phase| phase.worst_to_worst).reduce(f64::max)
     }
@@ -124,7 +124,7 @@ impl Tally {
     fn of(received: &[Received], is_draining: bool) -> Self {
         received.iter().fold(Self::default(), |mut tally, received| {
             let totals = received.ledger.totals();
-            // What comes behind the last one that came may still wait, what is before it does not.
+            // Messages after the last one that arrived may still be queued; missing ones before it are lost.
             let last = received.arrivals.iter().map(|(sequence, _)| *sequence).max();
             let waits = |sequence: &u64| is_draining && last.is_none_or(|last| *sequence > last);
             let still_queued = received.ledger.lost().filter(waits).count() as u64;

@@ -3,31 +3,31 @@ use std::time::Duration;
 use super::SlowArgs;
 use crate::statistics::Summary;
 
-/// What a run is divided into, by when a message was due.
+/// Phases of a run; a message belongs to a phase by its due time.
 pub(crate) const PHASES: [&str; 3] = ["before", "switch", "after"];
 
 /// Latency of the normal receivers in one phase, in ms.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct PhaseLatency {
     pub(crate) latency: Summary,
-    /// Mean and worst in relation to the mean before, as they were published.
+    /// Mean and maximum relative to the mean before, as in the publication.
     pub(crate) mean_ratio: f64,
     pub(crate) worst_ratio: f64,
-    /// The worst in relation to the worst before.
+    /// Maximum relative to the maximum before.
     pub(crate) worst_to_worst: f64,
 }
 
-/// A message at a normal receiver.
+/// Arrival of a message at a normal receiver.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Arrival {
     pub(crate) receiver: usize,
     pub(crate) sequence: u64,
-    /// Since the first message was due.
+    /// Due time, after the first message's.
     pub(crate) due: Duration,
     pub(crate) latency_ms: f64,
 }
 
-/// Where the phases begin and end, by the time since the first message was due.
+/// Boundaries of the phases, as time since the first message was due.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Phases {
     pub(crate) before: Duration,
@@ -39,7 +39,7 @@ impl Phases {
         Self { before: args.before, switch: args.switch }
     }
 
-    /// Index into [`PHASES`]; `None` for what is left out, since connections and broker are not warm yet.
+    /// Index into [`PHASES`]; `None` for the warm-up of connections and broker, which is left out.
     pub(crate) fn at(self, due: Duration) -> Option<usize> {
         if due < WARM_UP.min(self.before / 4) {
             None
@@ -50,7 +50,7 @@ impl Phases {
         }
     }
 
-    /// Of each phase, if there is something before to relate it to.
+    /// Figures of each phase; `None` without messages in it or in the phase before the switch.
     pub(super) fn figures(self, arrivals: &[Arrival]) -> [Option<PhaseLatency>; 3] {
         let mut values: [Vec<f64>; 3] = Default::default();
         for arrival in arrivals {
@@ -71,8 +71,9 @@ impl Phases {
         })
     }
 
-    /// From the moment at which receivers become slow until the mean latency of the messages of the next second is again
-    /// no more than [`GOAL_MEAN`] × the one before; `None` if it never is.
+    /// Time from the switch until the latency is calm again; `None` if it never is.
+    ///
+    /// It is calm if the mean latency of the next second is at most [`GOAL_MEAN`] × the mean before.
     pub(super) fn calm_after(self, arrivals: &[Arrival], before_mean_ms: f64) -> Option<Duration> {
         let end = arrivals.iter().map(|arrival| arrival.due).max()?;
         let mut from = self.before;
@@ -89,10 +90,10 @@ impl Phases {
     }
 }
 
-/// What the mean after the switch may be, in relation to the one before.
+/// Allowed mean after the switch, relative to the mean before.
 pub(super) const GOAL_MEAN: f64 = 1.1;
 
-/// What is left out at the beginning, at most.
+/// Maximum length of the warm-up.
 const WARM_UP: Duration = Duration::from_secs(1);
 
 const CALM: Duration = Duration::from_secs(1);
@@ -114,7 +115,7 @@ mod tests {
 
     #[test]
     fn phases_are_compared_with_what_was_before() {
-        // 10 s of a message each 10 ms: the first second is left out.
+        // 10 s with a message each 10 ms: the first second is left out.
         let arrivals = arrivals(|sequence| match sequence {
             0..100 => 99.0,
             100 => 3.0,
@@ -132,11 +133,12 @@ mod tests {
     }
 
     #[test]
-    fn it_is_calm_again_when_a_second_is_as_good_as_before() {
+    fn calm_starts_with_a_second_as_good_as_before() {
         let calm = |latency_ms: &dyn Fn(u64) -> f64| PHASES.calm_after(&arrivals(latency_ms), 1.0);
         assert_eq!(calm(&|_| 1.0), Some(Duration::ZERO));
         assert_eq!(calm(&|sequence| if sequence < 400 { 1.0 } else { 1.2 }), None);
-        // Bad until 1.5 s after: the first second that is no more than a tenth above has five such messages of a hundred.
+        // Bad until 1.5 s after the switch. The first second with a mean at most a tenth higher has five bad messages
+        // of a hundred.
         let again = calm(&|sequence| if (400..550).contains(&sequence) { 3.0 } else { 1.0 });
         assert_eq!(again, Some(Duration::from_millis(1450)));
     }

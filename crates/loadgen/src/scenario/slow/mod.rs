@@ -1,6 +1,8 @@
-//! Slow receivers: one publisher, one topic, receivers with sessions that outlive their connections, of which some begin to
-//! read slower than they get in the middle of the run; and what that does to the latency of the others (document 002 of
-//! the sources, §4.1: the published experiment had one normal and one slow receiver on a server).
+//! Slow receivers: how they affect the latency of normal receivers.
+//!
+//! There is one publisher and one topic. All receivers have sessions that outlive their connections. In the middle of
+//! the run some receivers begin to read more slowly than messages arrive (document 002 of the sources, §4.1: the
+//! published experiment had one normal and one slow receiver on a server).
 
 mod args;
 mod figures;
@@ -28,7 +30,7 @@ use crate::interrupt::unless_interrupted;
 use crate::progress::Progress;
 use crate::report;
 
-/// Runs each size and reports it.
+/// Runs each size and reports the results.
 pub(crate) async fn run(args: SlowArgs, out: &mut dyn Write) -> Result<(), LoadgenError> {
     unless_interrupted(run_all(&args, out)).await
 }
@@ -59,7 +61,7 @@ async fn run_all(args: &SlowArgs, out: &mut dyn Write) -> Result<(), LoadgenErro
     }
 }
 
-/// What a broker that was started keeps; gone with it.
+/// Data directory of a started broker; dropping it removes the directory.
 struct Data(PathBuf);
 
 impl Data {
@@ -72,7 +74,7 @@ impl Data {
 
 impl Drop for Data {
     fn drop(&mut self) {
-        // The broker may have failed before it made it.
+        // The broker may have failed before creating it.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }

@@ -1,15 +1,15 @@
-//! What document 002 publishes (tables 6 and 7): latency of the normal receiver, relative to its mean before.
+//! Published figures of document 002 (tables 6 and 7): latency of the normal receiver, relative to its mean before.
 
-/// Figures of one size of message.
+/// Figures of one message size.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Published {
-    /// Mean once the slow receiver is spooled for on the server of the normal one, and on another server.
+    /// Mean while the broker spools for the slow receiver, which is on the normal one's server, and on another server.
     pub(crate) mean_after: (f64, f64),
-    /// The worst of all, of the same two.
+    /// Maximum, for the same two cases.
     pub(crate) worst: (f64, f64),
 }
 
-/// For messages of so many bytes.
+/// Figures for messages of `bytes` bytes.
 pub(crate) fn published(bytes: usize) -> Option<Published> {
     let row = PUBLISHED.iter().find(|(kib, ..)| kib * 1024 == bytes)?;
     Some(Published { mean_after: row.1, worst: row.2 })

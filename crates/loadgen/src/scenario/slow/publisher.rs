@@ -9,39 +9,42 @@ use tokio::runtime::Handle;
 use crate::payload::Stamp;
 use crate::{Clock, LoadgenError};
 
-/// Publishes at a steady rate, from a thread of its own.
+/// Publishes at a steady rate, in its own thread.
 pub(super) struct Publisher {
     pub(super) client: Client,
     pub(super) topic: TopicName,
     pub(super) clock: Clock,
-    /// Number of the run, for the messages.
+    /// Number of the run, for stamps.
     pub(super) run: u64,
-    /// When the first message is due, by the run's clock, and from each to the next.
+    /// Due time of the first message by the run's clock, and the interval between messages.
     pub(super) start_ns: u64,
     pub(super) interval_ns: f64,
     pub(super) messages: u64,
     pub(super) bytes: usize,
-    /// Set when the run ends before its time.
+    /// Set when the run ends early.
     pub(super) is_stopped: Arc<AtomicBool>,
-    /// Waits there when the client's queue is full.
+    /// Runtime of the client; the publisher waits on it when the client's queue is full.
     pub(super) runtime: Handle,
 }
 
-/// What was published.
+/// Results of publishing.
 pub(super) struct Published {
-    /// One for each message, in order.
+    /// Tickets of all messages, in order.
     pub(super) tickets: Vec<PublishTicket>,
-    /// When each message was made, by the run's clock; by sequence number.
+    /// Creation time of each message by the run's clock, by sequence number.
     pub(super) made_ns: Vec<u64>,
-    /// How long after it was due each message was made, in nanoseconds.
+    /// Time from due to creation of each message, in nanoseconds.
     pub(super) lateness_ns: Histogram<u64>,
 }
 
 impl Publisher {
-    /// Publishes all messages, or up to the stop of the run. What the system's timer is late by is no part of a latency, but
-    /// time in which the broker took nothing is: whatever was due then counts from when it was due.
+    /// Publishes all messages, or until the run is stopped.
+    ///
+    /// Lateness of the system's timer is not part of a latency. Time in which the broker accepted nothing is part of
+    /// it: a message that was due then counts from its due time.
     ///
     /// # Errors
+    ///
     /// The connection is lost.
     pub(super) fn publish(self) -> Result<Published, LoadgenError> {
         let mut lateness_ns = Histogram::new(3).expect("three digits are supported");

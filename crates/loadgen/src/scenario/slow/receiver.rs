@@ -11,48 +11,49 @@ use tokio::time::{Instant, sleep_until};
 use crate::payload::Stamp;
 use crate::{Clock, Ledger, LoadgenError, Receipt};
 
-/// A receiver that is connected and subscribed.
+/// A connected and subscribed receiver.
 pub(super) struct Receiver {
     id: String,
     address: String,
     client: Client,
-    /// Moves to the task.
+    /// Taken by the task.
     events: Option<Events>,
     task: Option<JoinHandle<Received>>,
 }
 
-/// All that one receiver got.
+/// Record of one receiver.
 pub(super) struct Received {
-    /// First copies in the order of arrival: number and time by the run's clock.
+    /// First copies in the order of arrival: sequence number, and time by the run's clock.
     pub(super) arrivals: Vec<(u64, u64)>,
     pub(super) ledger: Ledger,
-    /// First copies that came behind a later message.
+    /// First copies that arrived behind a later message.
     pub(super) out_of_order: u64,
-    /// Behind the latest message that came.
+    /// One more than the highest sequence number that arrived.
     next: u64,
 }
 
-/// When and how much slower a receiver reads.
+/// Limit on a receiver's reading rate.
 #[derive(Debug, Clone)]
 pub(super) struct Throttle {
-    /// From when on, by the run's clock.
+    /// Beginning of the limit, by the run's clock.
     pub(super) from_ns: u64,
-    /// Time for each message; without: none is read.
+    /// Time per message; `None` to read nothing.
     pub(super) each: Option<Duration>,
-    /// Whether it reads as fast as it can again.
+    /// Whether the limit is lifted.
     pub(super) is_over: watch::Receiver<bool>,
 }
 
 impl Receiver {
-    /// Connects with a session that outlives the connection, and subscribes. One that is to be slow has no queue beside its
-    /// socket to hide behind.
+    /// Connects with a session that outlives the connection, and subscribes.
+    ///
+    /// A receiver that will become slow has a client queue of one message, so that its backlog stays in the socket.
     pub(super) async fn join(
         address: &str,
         id: String,
         filter: &TopicFilter,
         is_slow: bool,
     ) -> Result<Self, LoadgenError> {
-        // A PINGRESP would wait behind all that a slow receiver has not read.
+        // No Keep Alive: a PINGRESP would wait behind all messages that a slow receiver has not read.
         let options = ClientOptions::new(address, &id)
             .session_expiry(SESSION_EXPIRY)
             .keep_alive(Duration::ZERO)
@@ -69,7 +70,7 @@ impl Receiver {
         Ok(Self { id, address: address.to_owned(), client, events: Some(events), task: None })
     }
 
-    /// Begins to take messages of this run, which has so many; `count` is how many receivers of this kind have got.
+    /// Starts to receive the `messages` messages of this run; `count` sums over all receivers of this kind.
     pub(super) fn receive(
         &mut self,
         clock: Clock,
@@ -87,14 +88,14 @@ impl Receiver {
         &self.id
     }
 
-    /// Whether it has ended by itself, as after the loss of its connection.
+    /// Whether the receiver ended unexpectedly, as after a lost connection.
     pub(super) fn has_ended(&self) -> bool {
         self.task.as_ref().is_some_and(JoinHandle::is_finished)
     }
 
-    /// Disconnects, and ends the session too: whatever it has not got is nobody's any more.
+    /// Disconnects and ends the session, so that the broker drops its remaining messages.
     pub(super) async fn end(self) -> Received {
-        // Without a connection there is nothing to end.
+        // Fails without a connection, which is fine.
         let _ = self.client.disconnect().await;
         if let Ok((client, _)) = Client::connect(ClientOptions::new(self.address, self.id)).await {
             let _ = client.disconnect().await;
@@ -104,7 +105,7 @@ impl Receiver {
 }
 
 impl Received {
-    /// Of nothing so far; so many messages are published.
+    /// An empty record of a run with `messages` messages.
     pub(super) fn new(messages: u64) -> Self {
         let ledger = Ledger::new(usize::try_from(messages).expect("a million at most"));
         Self { arrivals: Vec::new(), ledger, out_of_order: 0, next: 0 }
@@ -131,7 +132,7 @@ impl Received {
         self
     }
 
-    /// Whether it is the first copy of its message.
+    /// Records an arrival; returns whether it is the first copy.
     fn add(&mut self, sequence: u64, received_ns: u64) -> bool {
         let is_first = self.ledger.receive(sequence) == Receipt::First;
         if is_first {
@@ -144,7 +145,7 @@ impl Received {
 }
 
 impl Throttle {
-    /// After a message: until the next one may be read.
+    /// Waits, after a message, until the next one may be read.
     async fn wait(&mut self, clock: Clock) {
         if clock.now_ns() < self.from_ns || *self.is_over.borrow() {
             return;
@@ -152,16 +153,16 @@ impl Throttle {
         let next = self.each.map(|each| Instant::now() + each);
         tokio::select! {
             () = async { sleep_until(next.expect("checked")).await }, if next.is_some() => {}
-            // The run that could lift it has ended.
+            // An error means that the run has ended.
             _ = self.is_over.wait_for(|is_over| *is_over) => {}
         }
     }
 }
 
-/// How long a session outlives a connection that was lost.
+/// Session Expiry Interval after a lost connection.
 const SESSION_EXPIRY: Duration = Duration::from_secs(600);
 
-/// Messages that wait for a normal receiver's task.
+/// Length of a normal receiver's client queue.
 const QUEUE: usize = 1024;
 
 #[cfg(test)]
@@ -169,7 +170,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn copies_and_what_comes_behind_a_later_message_are_counted() {
+    fn copies_and_out_of_order_messages_are_counted() {
         let mut received = Received::new(6);
         let first = [0, 3, 1, 3, 2, 4, 9].map(|sequence| received.add(sequence, 7));
         assert_eq!(first, [true, true, true, false, true, true, false]);
@@ -179,7 +180,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_slow_receiver_waits_from_its_moment_on_and_until_it_is_over() {
+    async fn slow_receiver_waits_from_switch_until_lifted() {
         let (over, is_over) = watch::channel(false);
         let clock = Clock::start();
         let hour = Duration::from_secs(3600);

@@ -1,4 +1,4 @@
-//! One size of message against a broker, from the first connection until the slow receivers have what waited for them.
+//! One message size against a broker, from the first connection until the slow receivers have read their backlog.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -20,7 +20,7 @@ use crate::child_broker::ChildBroker;
 use crate::progress::Progress;
 use crate::{Clock, LoadgenError};
 
-/// Runs one size against the broker at `address`, which is `child` if it was started for the run.
+/// Runs one size against the broker at `address`. `child` is the broker if it was started for this run.
 pub(super) async fn run(
     args: &SlowArgs,
     size: SizeLoad,
@@ -38,12 +38,12 @@ pub(super) async fn run(
     }
 }
 
-/// A lost connection is the broker's end, if it has ended.
+/// Replaces the error of a lost connection by the broker's end, if it has ended.
 fn blame(child: Option<&mut ChildBroker>, error: LoadgenError) -> LoadgenError {
     child.and_then(|child| child.check_alive().err()).unwrap_or(error)
 }
 
-/// All who take part.
+/// All participants of a run.
 struct Play<'a> {
     args: &'a SlowArgs,
     size: SizeLoad,
@@ -54,15 +54,15 @@ struct Play<'a> {
     normal: Vec<Receiver>,
     slow: Vec<Receiver>,
     spooling: SpoolingWatch,
-    /// Messages that receivers of either kind have got, each counted for each of them.
+    /// Messages that all receivers of each kind have got.
     normal_got: Arc<AtomicU64>,
     slow_got: Arc<AtomicU64>,
-    /// Whether the slow ones read as fast as they can again.
+    /// Whether the slow receivers read everything again.
     is_over: watch::Sender<bool>,
     stop: Stop,
 }
 
-/// Stops the publisher when it is dropped.
+/// Stops the publisher on drop.
 #[derive(Default)]
 struct Stop(Arc<AtomicBool>);
 
@@ -72,7 +72,7 @@ impl Drop for Stop {
     }
 }
 
-/// What the performance has shown.
+/// Results of a run before the receivers' records.
 struct Shown {
     slow_from_ns: u64,
     published: Published,
@@ -85,7 +85,7 @@ impl<'a> Play<'a> {
     async fn assemble(args: &'a SlowArgs, size: SizeLoad, address: &str) -> Result<Self, LoadgenError> {
         static RUNS: AtomicU64 = AtomicU64::new(0);
         let (clock, run) = (Clock::start(), RUNS.fetch_add(1, Ordering::Relaxed));
-        // A broker that is given may serve others, or what an earlier run has left.
+        // A given broker may have other clients, or state of an earlier run.
         let label = format!("{}-{run}", std::process::id());
         let topic = TopicName::try_from(format!("slow/{label}").as_str()).expect("digits are plain");
         let filter = TopicFilter::try_from(format!("slow/{label}").as_str()).expect("digits are plain");
@@ -152,12 +152,12 @@ impl<'a> Play<'a> {
             self.look(child.as_deref_mut(), progress).await?;
         };
         let drain = last_at - begun;
-        // A copy that comes after the last message is still seen.
+        // Time in which late copies are still seen.
         tokio::time::sleep(GRACE).await;
         Ok(Shown { slow_from_ns, published, backlog, drain, is_draining })
     }
 
-    /// Everybody begins to take messages.
+    /// Starts all receivers.
     fn receive(&mut self, slow_from_ns: u64) {
         let (clock, run, messages) = (self.clock, self.run, self.size.messages(self.args));
         let share = self.args.slow_reads;
@@ -190,7 +190,7 @@ impl<'a> Play<'a> {
         tokio::task::spawn_blocking(move || publisher.publish())
     }
 
-    /// Waits a moment, and sees whether all are still there.
+    /// Waits for one tick, then checks that broker and receivers are alive.
     async fn look(&self, child: Option<&mut ChildBroker>, progress: &mut Progress) -> Result<(), LoadgenError> {
         tokio::time::sleep(TICK).await;
         if let Some(child) = child {
@@ -238,7 +238,7 @@ impl<'a> Play<'a> {
     }
 }
 
-/// How many messages the broker refused, and how many it has not answered.
+/// Numbers of refused messages and of unanswered ones.
 async fn outcomes(tickets: Vec<PublishTicket>) -> (u64, u64) {
     let deadline = tokio::time::Instant::now() + ANSWER_LIMIT;
     let (mut refused, mut unacknowledged) = (0, 0);
@@ -251,16 +251,16 @@ async fn outcomes(tickets: Vec<PublishTicket>) -> (u64, u64) {
     (refused, unacknowledged)
 }
 
-/// From the start of the receivers to the first message.
+/// Time from the start of the receivers to the first message.
 const LEAD_NS: u64 = 300_000_000;
 
-/// How often a run is looked at.
+/// Interval between two checks of a run.
 const TICK: Duration = Duration::from_millis(20);
 
-/// When nobody has got anything for so long, the rest is lost.
+/// If no receiver gets a message for this time, the rest is lost.
 const IDLE_LIMIT: Duration = Duration::from_secs(5);
 
 const GRACE: Duration = Duration::from_millis(200);
 
-/// How long the last acknowledgements may take once all that can come has come.
+/// Time limit for the last acknowledgements after the last arrival.
 const ANSWER_LIMIT: Duration = Duration::from_secs(2);

@@ -6,13 +6,13 @@ use tenbin_codec::{QoS, Subscription, SubscriptionOptions, TopicFilter};
 
 use crate::{Clock, LoadgenError};
 
-/// Hears from the broker for how many receivers it spools.
+/// Subscriber to the broker's number of spooled receivers.
 pub(super) struct SpoolingWatch {
     client: Client,
     heard: Arc<Mutex<Vec<Said>>>,
 }
 
-/// At some time by the run's clock: so many receivers.
+/// Time by the run's clock, and number of receivers.
 pub(super) type Said = (u64, u64);
 
 impl SpoolingWatch {
@@ -26,7 +26,7 @@ impl SpoolingWatch {
         let options = ClientOptions::new(address, id).reconnect(Reconnect::Never);
         let (client, mut events) = Client::connect(options).await.map_err(failed)?;
         let options = SubscriptionOptions::at(QoS::AtMostOnce);
-        // One that does not let us read it says nothing, which is an answer too.
+        // A broker may refuse the subscription; then no numbers arrive.
         let _ = client.subscribe(vec![Subscription { filter, options }]).await.map_err(failed)?;
         let heard = Arc::default();
         let hearing: Arc<Mutex<Vec<Said>>> = Arc::clone(&heard);
@@ -43,14 +43,14 @@ impl SpoolingWatch {
         Ok(Self { client, heard })
     }
 
-    /// All that was said.
+    /// All received numbers.
     pub(super) async fn end(self) -> Vec<Said> {
         let _ = self.client.disconnect().await;
         std::mem::take(&mut self.heard.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-/// From when receivers became slow until the broker first said that it spools for at least so many.
+/// Time from the switch until the broker first reported at least this number of spooled receivers.
 pub(super) fn time_until(said: &[Said], slow_from_ns: u64, receivers: u64) -> Option<Duration> {
     let reached = said.iter().find(|(at_ns, count)| *at_ns >= slow_from_ns && *count >= receivers);
     reached.map(|(at_ns, _)| Duration::from_nanos(at_ns - slow_from_ns))
@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_said_of_an_earlier_time_is_no_switch() {
+    fn spooling_reports_before_the_switch_are_ignored() {
         let said = [(5, 9), (10, 0), (12, 1), (15, 3)];
         let until = |receivers| time_until(&said, 10, receivers).map(|time| time.as_nanos());
         assert_eq!((until(1), until(3), until(4)), (Some(2), Some(5), None));

@@ -1,4 +1,4 @@
-//! All figures, for programs.
+//! All figures as JSON.
 
 use serde_json::{Value, json};
 

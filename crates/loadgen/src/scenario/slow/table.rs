@@ -1,4 +1,4 @@
-//! The tables for people, at most 100 characters wide.
+//! Printed tables, at most 100 characters wide.
 
 use std::io::{self, Write};
 use std::time::Duration;
@@ -7,7 +7,7 @@ use super::figures::Tally;
 use super::latency::GOAL_MEAN;
 use super::{PHASES, SlowArgs, SlowFigures, published};
 
-/// What is going to run, in lines.
+/// Description of the run, in lines.
 pub(super) fn head(args: &SlowArgs) -> Vec<String> {
     let slow = match args.slow_reads {
         0.0 => "nothing".to_owned(),
@@ -29,7 +29,7 @@ pub(super) fn write_head(out: &mut dyn Write, args: &SlowArgs) -> io::Result<()>
     out.flush()
 }
 
-/// One size.
+/// Prints the results of one size.
 pub(super) fn write_size(out: &mut dyn Write, found: &SlowFigures) -> io::Result<()> {
     writeln!(out, "\n{}, {:.0} messages a second", found.size, found.size.messages_per_second)?;
     row(out, "", ["n", "mean", "p99", "worst", "mean x", "worst x", "worst/worst"].map(str::to_owned))?;
@@ -89,7 +89,7 @@ fn write_counts(out: &mut dyn Write, found: &SlowFigures) -> io::Result<()> {
     writeln!(out, "  publisher late by {:.2} ms (p99; at most {:.2})", found.lateness_p99_ms, found.lateness_max_ms)
 }
 
-/// Whether the goals are reached, size by size.
+/// Prints for each size whether the goals are reached.
 pub(super) fn write_goals(out: &mut dyn Write, found: &[SlowFigures]) -> io::Result<()> {
     writeln!(
         out,
@@ -115,5 +115,5 @@ fn row(out: &mut dyn Write, title: &str, cells: [String; 7]) -> io::Result<()> {
     writeln!(out)
 }
 
-/// What the worst since receivers became slow may be, in relation to the worst before.
+/// Allowed worst latency since receivers became slow, relative to the worst before.
 const GOAL_WORST: f64 = 10.0;

@@ -1,4 +1,4 @@
-//! Topic Aliases, both ways (MQTT 5.0 §3.3.2.3.4).
+//! Topic Aliases in both directions (MQTT 5.0 §3.3.2.3.4).
 
 use super::*;
 use std::num::NonZeroU16;
@@ -16,7 +16,7 @@ fn sending(peer_topic_alias_maximum: u16) -> Limits {
     Limits { peer_topic_alias_maximum, ..Limits::default() }
 }
 
-/// Topic and alias of the PUBLISHes that sending to `topics` writes.
+/// Returns topic and alias of the PUBLISHes written for `topics`.
 fn sent(side: &mut Side, topics: &[&str]) -> Vec<(String, u16)> {
     for topic in topics {
         assert!(matches!(side.send(delivery(topic, QoS::AtMostOnce)), Sent::Written(None)));
@@ -33,7 +33,7 @@ fn owned(pairs: &[(&str, u16)]) -> Vec<(String, u16)> {
 }
 
 #[test]
-fn mqtt_3_3_2_12_every_alias_up_to_the_maximum_is_taken_and_can_be_given_anew() {
+fn mqtt_3_3_2_12_aliases_up_to_maximum_can_be_reassigned() {
     for role in [Role::Server, Role::Client] {
         let mut side = Side::new(role, ProtocolVersion::V5, taking(3), Session::new(), epoch());
         for (name, alias, meant) in
@@ -55,7 +55,7 @@ fn mqtt_3_3_2_9_an_alias_above_the_maximum_is_0x94() {
 }
 
 #[test]
-fn an_alias_that_stands_for_nothing_is_a_protocol_error() {
+fn unknown_alias_is_a_protocol_error() {
     let mut side = Side::server(taking(9));
     assert_new(side.take(aliased("a", 5)));
     assert_violation(side.take(aliased("", 4)), Violation::TopicAliasUnknown(4), 0x82);
@@ -84,7 +84,7 @@ fn mqtt_3_3_2_7_a_message_sent_again_has_its_topic() {
 }
 
 #[test]
-fn an_alias_stands_for_its_own_direction_only() {
+fn aliases_are_separate_for_each_direction() {
     let mut side = Side::server(Limits { topic_alias_maximum: 3, ..sending(3) });
     assert_new(side.take(aliased("a", 1)));
     assert_eq!(sent(&mut side, &["b", "a", "b"]), owned(&[("b", 1), ("a", 2), ("", 1)]));
@@ -93,7 +93,7 @@ fn an_alias_stands_for_its_own_direction_only() {
 }
 
 #[test]
-fn mqtt_3_1_2_26_and_27_aliases_that_are_sent_stay_within_the_peers_maximum() {
+fn mqtt_3_1_2_26_and_27_sent_aliases_respect_peers_maximum() {
     let topics = ["a", "b", "a", "c", "c", "b"];
     for (maximum, expected) in [
         (0, [("a", 0), ("b", 0), ("a", 0), ("c", 0), ("c", 0), ("b", 0)]),
@@ -124,7 +124,7 @@ fn long_topic_gets_no_alias() {
 fn topics_of_aliases_are_bounded_in_bytes() {
     for role in [Role::Server, Role::Client] {
         let mut side = Side::new(role, ProtocolVersion::V5, taking(10), Session::new(), epoch());
-        // A topic that is given up does not count.
+        // A replaced topic does not count.
         for _ in 0..100 {
             assert_new(side.take(aliased(&"x".repeat(10_000), 1)));
         }

@@ -7,7 +7,7 @@ fn expiring(side: &Side, qos: QoS, left: Duration) -> Delivery {
     Delivery { expires_at: Some(side.now + left), ..delivery("topic", qos) }
 }
 
-/// The Message Expiry Interval of the one PUBLISH that was written.
+/// Returns the Message Expiry Interval of the only PUBLISH written.
 fn told(side: &mut Side) -> Option<u32> {
     match side.answer() {
         Packet::Publish(publish) => publish.properties.and_then(|properties| properties.message_expiry_interval),
@@ -29,7 +29,7 @@ fn mqtt_3_3_2_5_an_expired_message_is_not_sent() {
 }
 
 #[test]
-fn mqtt_3_3_2_6_the_seconds_that_are_left_are_told() {
+fn mqtt_3_3_2_6_remaining_seconds_are_sent() {
     for (waited, left) in [(0, 10), (400, 10), (1000, 9), (9000, 1), (9999, 1)] {
         let mut side = Side::server(Limits::default());
         let delivery = expiring(&side, QoS::AtMostOnce, Duration::from_secs(10));
@@ -55,7 +55,7 @@ fn mqtt_4_3_3_7_expiry_does_not_cut_a_handshake_that_has_begun() {
 }
 
 #[test]
-fn mqtt_4_3_3_13_an_expired_message_of_the_peer_is_acknowledged_all_the_same() {
+fn mqtt_4_3_3_13_expired_message_of_peer_is_acknowledged() {
     let mut side = Side::server(Limits::default());
     let properties = MessageProperties { message_expiry_interval: Some(1), ..Default::default() };
     let publish = Publish { properties: properties.boxed(), ..publish(7, QoS::ExactlyOnce) };

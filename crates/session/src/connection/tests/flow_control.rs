@@ -1,4 +1,4 @@
-//! Receive Maximum, both ways (MQTT 5.0 §4.9).
+//! Receive Maximum in both directions (MQTT 5.0 §4.9).
 
 use super::*;
 
@@ -16,7 +16,7 @@ fn mqtt_3_3_4_7_more_than_the_receive_maximum_is_0x93() {
 }
 
 #[test]
-fn mqtt_3_3_4_7_what_gives_a_place_back_to_the_peer() {
+fn mqtt_3_3_4_7_completed_messages_return_quota_to_peer() {
     type Step = fn(&mut Side);
     let steps: [(&str, QoS, Step, bool); 6] = [
         ("PUBACK", QoS::AtLeastOnce, |s| s.acknowledge(1, QoS::AtLeastOnce, ReasonCode::Success), true),
@@ -35,7 +35,7 @@ fn mqtt_3_3_4_7_what_gives_a_place_back_to_the_peer() {
 }
 
 #[test]
-fn a_duplicate_takes_no_second_place() {
+fn duplicate_uses_no_additional_quota() {
     let mut side = Side::server(Limits { receive_maximum: 1, ..Limits::default() });
     assert_new(side.take(Packet::Publish(publish(1, QoS::ExactlyOnce))));
     for _ in 0..5 {
@@ -48,7 +48,7 @@ fn a_duplicate_takes_no_second_place() {
 }
 
 #[test]
-fn mqtt_4_9_0_2_at_quota_0_no_message_but_qos_0_goes() {
+fn mqtt_4_9_0_2_zero_quota_blocks_all_but_qos_0() {
     let mut side = Side::client(Limits { peer_receive_maximum: 2, ..Limits::default() });
     let (one, two) = (side.sent(QoS::AtLeastOnce).unwrap(), side.sent(QoS::ExactlyOnce).unwrap());
     assert_eq!(side.connection.send_quota(), 0);
@@ -63,7 +63,7 @@ fn mqtt_4_9_0_2_at_quota_0_no_message_but_qos_0_goes() {
 }
 
 #[test]
-fn mqtt_4_9_0_3_everything_else_goes_on_at_quota_0() {
+fn mqtt_4_9_0_3_other_packets_need_no_quota() {
     let mut side = Side::server(Limits { peer_receive_maximum: 1, ..Limits::default() });
     let ours = side.sent(QoS::ExactlyOnce).unwrap();
     side.written();
@@ -88,7 +88,7 @@ fn mqtt_4_9_0_1_the_quota_is_never_above_its_start() {
     side.handle(puback(id));
     assert_eq!(side.connection.send_quota(), 2);
 
-    // one that acknowledges without having been asked to resume
+    // A peer that acknowledges messages before this side has resumed.
     let session = {
         let mut side = Side::server(Limits::default());
         (1..=3).for_each(|id| assert_eq!(side.sent(QoS::AtLeastOnce), Some(id)));
@@ -103,7 +103,7 @@ fn mqtt_4_9_0_1_the_quota_is_never_above_its_start() {
 }
 
 #[test]
-fn mqtt_2_2_1_4_one_withheld_acknowledgement_blocks_no_later_message() {
+fn mqtt_2_2_1_4_withheld_ack_blocks_no_later_message() {
     for qos in [QoS::AtLeastOnce, QoS::ExactlyOnce] {
         let mut side = Side::server(Limits { peer_receive_maximum: 2, ..Limits::default() });
         let held = side.sent(qos).unwrap();
@@ -127,7 +127,7 @@ fn mqtt_2_2_1_4_one_withheld_acknowledgement_blocks_no_later_message() {
 }
 
 #[test]
-fn withdrawn_messages_are_unacknowledged_qos_1_and_no_longer_resent() {
+fn only_unacknowledged_qos_1_messages_are_withdrawn() {
     let mut side = Side::server(Limits::default());
     for (qos, share) in [(QoS::AtLeastOnce, 1), (QoS::ExactlyOnce, 1), (QoS::AtLeastOnce, 0), (QoS::AtLeastOnce, 1)] {
         let delivery = Delivery { share: NonZeroU64::new(share), ..delivery("t", qos) };

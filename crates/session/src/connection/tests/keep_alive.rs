@@ -9,7 +9,7 @@ fn limits() -> Limits {
 }
 
 #[test]
-fn mqtt_3_1_2_22_a_server_gives_up_after_one_and_a_half_keep_alives() {
+fn mqtt_3_1_2_22_server_closes_after_1_5_keep_alives() {
     for (seconds, milliseconds) in [(1, 1500), (10, 15_000), (65_535, 98_302_500)] {
         let keep_alive = Duration::from_secs(seconds);
         let mut side = Side::server(Limits { keep_alive, ..Limits::default() });
@@ -24,7 +24,7 @@ fn mqtt_3_1_2_22_a_server_gives_up_after_one_and_a_half_keep_alives() {
 }
 
 #[test]
-fn mqtt_3_1_2_22_only_what_is_received_counts_whatever_it_is() {
+fn mqtt_3_1_2_22_any_received_packet_resets_keep_alive() {
     let received: [fn(u16) -> Packet; 4] =
         [|_| Packet::PingReq(PingReq::PLAIN), pubrel, puback, |_| Packet::Publish(publish(0, QoS::AtMostOnce))];
     for packet in received {
@@ -44,7 +44,7 @@ fn mqtt_3_1_2_22_only_what_is_received_counts_whatever_it_is() {
 }
 
 #[test]
-fn what_a_server_has_not_read_is_not_held_against_its_client() {
+fn unread_input_does_not_expire_keep_alive() {
     let mut side = Side::server(limits());
     side.now += KEEP_ALIVE * 2;
     side.connection.not_read(side.now);
@@ -85,7 +85,7 @@ fn mqtt_3_1_2_20_a_silent_client_pings() {
 }
 
 #[test]
-fn mqtt_3_1_2_20_whatever_a_client_sends_puts_its_ping_off() {
+fn mqtt_3_1_2_20_any_sent_packet_postpones_ping() {
     type Step = fn(&mut Side);
     let steps: [(&str, Step); 6] = [
         ("QoS 0", |side| assert_eq!(side.sent(QoS::AtMostOnce), None)),
@@ -112,7 +112,7 @@ fn mqtt_3_1_2_20_whatever_a_client_sends_puts_its_ping_off() {
 }
 
 #[test]
-fn a_missing_pingresp_ends_the_connection_though_the_client_goes_on_sending() {
+fn missing_pingresp_ends_connection_of_sending_client() {
     let mut side = Side::client(limits());
     side.connection.ping(PingReq::PLAIN, side.now, &mut side.out);
     let deadline = side.now + KEEP_ALIVE;
@@ -128,7 +128,7 @@ fn a_missing_pingresp_ends_the_connection_though_the_client_goes_on_sending() {
 }
 
 #[test]
-fn mqtt_3_12_4_1_pingreq_is_answered_and_its_body_told() {
+fn mqtt_3_12_4_1_pingreq_is_answered_and_body_is_an_event() {
     let mut side = Side::server(limits());
     for ping in [PingReq::PLAIN, PingReq::with_payload(Bytes::from_static(b"load"))] {
         let Ok(Event::Ping(told)) = side.take(Packet::PingReq(ping.clone())) else { panic!() };

@@ -15,7 +15,7 @@ fn limited(peer_maximum_packet_size: u32) -> Limits {
 }
 
 #[test]
-fn mqtt_3_1_2_24_a_message_is_sent_up_to_the_maximum_and_dropped_above() {
+fn mqtt_3_1_2_24_message_above_maximum_size_is_dropped() {
     for qos in QOS {
         let size = size_of_packet(&delivery("topic", qos));
         for (maximum, fits) in [(size + 1, true), (size, true), (size - 1, false), (1, false)] {
@@ -40,22 +40,22 @@ fn mqtt_3_1_2_25_a_dropped_message_takes_no_id_and_no_quota() {
 }
 
 #[test]
-fn the_maximum_is_that_of_the_packet_as_it_is_sent() {
+fn maximum_applies_to_the_packet_as_sent() {
     let long = "a/topic/longer/than/its/alias";
     let size = size_of_packet(&delivery(long, QoS::AtMostOnce));
     let take = |side: &mut Side| matches!(side.send(delivery(long, QoS::AtMostOnce)), Sent::Written(_));
 
-    // no room for a new alias: goes without
+    // A new alias would exceed the maximum, so the packet has none.
     let mut side = Side::server(Limits { peer_topic_alias_maximum: 1, ..limited(size) });
     assert!(take(&mut side));
     assert!(matches!(side.answer(), Packet::Publish(Publish { topic_alias: None, .. })));
-    // ... and the alias is still to be had by another topic
+    // Another topic can still get the alias.
     assert!(matches!(side.send(delivery("b", QoS::AtMostOnce)), Sent::Written(_)));
     assert!(matches!(side.answer(), Packet::Publish(Publish { topic_alias: Some(_), .. })));
-    // all aliases are given: their property does not count
+    // No alias is left, so the packet has no alias property.
     assert!(take(&mut side));
 
-    // a known alias makes room for properties
+    // A known alias makes room for properties.
     let mut side = Side::server(Limits { peer_topic_alias_maximum: 1, ..limited(size + 3) });
     assert!(take(&mut side));
     let identified =
@@ -65,7 +65,7 @@ fn the_maximum_is_that_of_the_packet_as_it_is_sent() {
 }
 
 #[test]
-fn mqtt_3_1_2_25_a_message_too_large_for_the_next_connection_is_dropped_and_told() {
+fn mqtt_3_1_2_25_too_large_resend_is_dropped_and_reported() {
     let mut side = Side::server(Limits::default());
     let small = size_of_packet(&delivery("topic", QoS::ExactlyOnce));
     let large = |side: &mut Side| match side.send(delivery("a/longer/topic", QoS::ExactlyOnce)) {
@@ -89,14 +89,14 @@ fn mqtt_3_1_2_25_a_message_too_large_for_the_next_connection_is_dropped_and_told
 }
 
 #[test]
-fn mqtt_3_1_2_24_other_packets_are_not_sent_above_the_maximum_either() {
+fn mqtt_3_1_2_24_other_packets_above_maximum_are_not_sent() {
     let suback = |codes| SubAck {
         packet_id: packet_id(1),
         properties: Default::default(),
         reasons: vec![ReasonCode::Success; codes],
     };
     let mut side = Side::server(limited(10));
-    // two bytes of header, three before the codes
+    // Two bytes of header, three before the codes.
     assert!(side.connection.write(&Packet::SubAck(suback(5)), side.now, &mut side.out));
     assert_eq!(side.answer(), Packet::SubAck(suback(5)));
     assert!(!side.connection.write(&Packet::SubAck(suback(6)), side.now, &mut side.out));
@@ -110,7 +110,7 @@ fn mqtt_3_1_2_24_other_packets_are_not_sent_above_the_maximum_either() {
 }
 
 #[test]
-fn mqtt_3_4_2_3_and_3_5_2_3_an_acknowledgement_too_large_with_its_properties_goes_without() {
+fn mqtt_3_4_2_3_and_3_5_2_3_too_large_ack_omits_properties() {
     for (qos, plain) in [(QoS::AtLeastOnce, puback(7)), (QoS::ExactlyOnce, pubrec(7))] {
         for (version, maximum, carries) in [
             (ProtocolVersion::V5, u32::MAX, true),

@@ -1,4 +1,4 @@
-//! Messages of the peer.
+//! Messages from the peer.
 
 use super::*;
 
@@ -21,7 +21,7 @@ fn mqtt_3_3_4_1_a_publish_is_answered_as_its_qos_asks() {
 }
 
 #[test]
-fn mqtt_4_3_2_5_after_puback_the_id_stands_for_a_new_message_whatever_dup_says() {
+fn mqtt_4_3_2_5_id_after_puback_is_new_message_despite_dup() {
     let mut side = Side::server(Limits::default());
     for dup in [false, true, true] {
         assert_new(side.take(Packet::Publish(Publish { dup, ..publish(7, QoS::AtLeastOnce) })));
@@ -31,7 +31,7 @@ fn mqtt_4_3_2_5_after_puback_the_id_stands_for_a_new_message_whatever_dup_says()
 }
 
 #[test]
-fn mqtt_4_3_3_10_until_pubrel_the_same_id_is_no_new_message_whatever_dup_says() {
+fn mqtt_4_3_3_10_id_before_pubrel_is_duplicate_despite_dup() {
     let mut side = Side::server(Limits::default());
     assert_new(side.take(Packet::Publish(publish(7, QoS::ExactlyOnce))));
     side.acknowledge(7, QoS::ExactlyOnce, ReasonCode::Success);
@@ -46,7 +46,7 @@ fn mqtt_4_3_3_10_until_pubrel_the_same_id_is_no_new_message_whatever_dup_says() 
 }
 
 #[test]
-fn mqtt_4_3_3_11_pubrel_gets_pubcomp_and_mqtt_4_3_3_12_frees_the_id() {
+fn mqtt_4_3_3_11_and_12_pubrel_gets_pubcomp_and_frees_id() {
     let mut side = Side::server(Limits::default());
     for _ in 0..3 {
         assert_new(side.take(Packet::Publish(publish(7, QoS::ExactlyOnce))));
@@ -59,7 +59,7 @@ fn mqtt_4_3_3_11_pubrel_gets_pubcomp_and_mqtt_4_3_3_12_frees_the_id() {
 }
 
 #[test]
-fn mqtt_4_3_3_9_after_a_refusing_pubrec_the_id_stands_for_a_new_message() {
+fn mqtt_4_3_3_9_id_after_refusing_pubrec_is_new_message() {
     let mut side = Side::server(Limits::default());
     for reason in [ReasonCode::NotAuthorized, ReasonCode::QuotaExceeded, ReasonCode::Success] {
         assert_new(side.take(Packet::Publish(publish(7, QoS::ExactlyOnce))));
@@ -70,7 +70,7 @@ fn mqtt_4_3_3_9_after_a_refusing_pubrec_the_id_stands_for_a_new_message() {
 }
 
 #[test]
-fn a_refusal_that_the_peer_was_not_told_leaves_nothing_to_the_next_connection() {
+fn unsent_refusal_leaves_no_state_for_next_connection() {
     let mut side = Side::server(Limits::default());
     for id in [7, 8] {
         assert_new(side.take(Packet::Publish(publish(id, QoS::ExactlyOnce))));
@@ -85,11 +85,11 @@ fn a_refusal_that_the_peer_was_not_told_leaves_nothing_to_the_next_connection() 
 }
 
 #[test]
-fn mqtt_4_3_3_11_a_pubrel_of_an_unknown_id_gets_pubcomp_and_the_connection_goes_on() {
+fn mqtt_4_3_3_11_unknown_pubrel_gets_pubcomp() {
     let mut side = Side::server(Limits::default());
     side.handle(pubrel(9));
     assert_eq!(side.answer(), pubcomp(9));
-    // as one that came again
+    // A repeated PUBREL.
     assert_new(side.take(Packet::Publish(publish(7, QoS::ExactlyOnce))));
     side.handle(pubrel(7));
     side.handle(pubrel(7));
@@ -97,7 +97,7 @@ fn mqtt_4_3_3_11_a_pubrel_of_an_unknown_id_gets_pubcomp_and_the_connection_goes_
 }
 
 #[test]
-fn mqtt_3_3_1_1_a_qos_2_message_comes_again_once_without_dup_and_with_it_at_any_time() {
+fn mqtt_3_3_1_1_second_qos_2_repeat_without_dup_is_violation() {
     let mut side = Side::server(Limits::default());
     let unmarked = || Packet::Publish(publish(7, QoS::ExactlyOnce));
     let marked = || Packet::Publish(Publish { dup: true, ..publish(7, QoS::ExactlyOnce) });
@@ -106,7 +106,7 @@ fn mqtt_3_3_1_1_a_qos_2_message_comes_again_once_without_dup_and_with_it_at_any_
         assert!(matches!(side.take(again), Ok(Event::Duplicate(_))));
     }
     assert_violation(side.take(unmarked()), Violation::PacketIdInUse(packet_id(7)), 0x82);
-    // Another connection is another chance, and a release begins anew.
+    // A new connection resets the count, and so does a release.
     side = side.reconnect(Limits::default());
     for _ in 0..2 {
         assert!(matches!(side.take(unmarked()), Ok(Event::Duplicate(_))));
@@ -131,7 +131,7 @@ fn mqtt_2_2_1_5_ids_of_both_directions_are_apart() {
 }
 
 #[test]
-fn mqtt_3_3_4_6_a_clients_subscription_identifier_is_a_protocol_error_a_servers_is_not() {
+fn mqtt_3_3_4_6_subscription_identifier_from_client_is_error() {
     let marked = || Packet::Publish(Publish { subscription_identifiers: vec![3], ..publish(0, QoS::AtMostOnce) });
     let mut server = Side::server(Limits::default());
     assert_violation(server.take(marked()), Violation::SubscriptionIdentifier, 0x82);
@@ -140,7 +140,7 @@ fn mqtt_3_3_4_6_a_clients_subscription_identifier_is_a_protocol_error_a_servers_
 }
 
 #[test]
-fn mqtt_3_2_2_11_and_mqtt_3_2_2_14_what_the_server_does_not_serve_is_refused() {
+fn mqtt_3_2_2_11_and_14_unsupported_qos_and_retain_are_refused() {
     for (maximum_qos, qos, is_legal) in [
         (QoS::AtMostOnce, QoS::AtMostOnce, true),
         (QoS::AtMostOnce, QoS::AtLeastOnce, false),

@@ -1,10 +1,10 @@
-//! What a session has under way when it comes to a new connection.
+//! Resumption of a session's in-flight messages on a new connection.
 
 use super::*;
 use crate::SentId;
 
 #[test]
-fn mqtt_4_4_0_1_what_is_open_is_sent_again_in_order_with_its_first_ids() {
+fn mqtt_4_4_0_1_in_flight_is_resent_in_order_with_same_ids() {
     let mut side = Side::server(Limits::default());
     let ids: Vec<u16> =
         (0..6).map(|n| side.sent(if n % 2 == 0 { QoS::AtLeastOnce } else { QoS::ExactlyOnce }).unwrap()).collect();
@@ -20,7 +20,7 @@ fn mqtt_4_4_0_1_what_is_open_is_sent_again_in_order_with_its_first_ids() {
 }
 
 #[test]
-fn mqtt_4_3_3_6_once_pubrec_came_pubrel_is_sent_again_and_not_publish() {
+fn mqtt_4_3_3_6_only_pubrel_is_resent_after_pubrec() {
     let mut side = Side::server(Limits::default());
     let id = side.sent(QoS::ExactlyOnce).unwrap();
     side.handle(pubrec(id));
@@ -33,9 +33,9 @@ fn mqtt_4_3_3_6_once_pubrec_came_pubrel_is_sent_again_and_not_publish() {
 }
 
 #[test]
-fn what_is_given_up_is_not_sent_again_and_frees_its_id_and_quota() {
+fn given_up_message_is_not_resent_and_frees_id_and_quota() {
     let narrow = Limits { peer_receive_maximum: 1, ..Limits::default() };
-    // between two connections, or while it waits to be sent again
+    // Between two connections, or while they wait to be sent again.
     for is_connected in [false, true] {
         let mut side = Side::server(Limits::default());
         let mut sent = |topic, qos| match side.send(delivery(topic, qos)) {
@@ -85,7 +85,7 @@ fn pubcomp_0x92_ends_a_message_that_the_peer_has_forgotten() {
 }
 
 #[test]
-fn mqtt_3_3_4_9_a_smaller_receive_maximum_gates_what_is_sent_again_and_new_messages_wait() {
+fn mqtt_3_3_4_9_smaller_quota_holds_resends_and_new_messages() {
     let mut side = Side::server(Limits::default());
     let ids: Vec<u16> = (0..4).map(|_| side.sent(QoS::AtLeastOnce).unwrap()).collect();
     side = side.reconnect(Limits { peer_receive_maximum: 2, ..Limits::default() });
@@ -105,7 +105,7 @@ fn mqtt_3_3_4_9_a_smaller_receive_maximum_gates_what_is_sent_again_and_new_messa
 }
 
 #[test]
-fn mqtt_4_4_0_1_what_is_open_is_sent_again_though_no_identifier_is_free() {
+fn mqtt_4_4_0_1_resending_needs_no_free_identifier() {
     let mut side = Side::server(Limits::default());
     let held: Vec<u16> = (0..65_535).map(|_| side.sent(QoS::AtLeastOnce).unwrap()).collect();
     side.out.clear();
@@ -136,7 +136,7 @@ fn mqtt_4_4_0_1_a_message_held_past_a_wrap_is_sent_again_first() {
     assert_eq!(side.written()[0], pubrel(held[1]));
     side = side.reconnect(Limits { peer_receive_maximum: 2, ..limits });
     assert_eq!(side.written()[0], pubrel(held[1]));
-    // Already sent on this connection: too late to give it up.
+    // Already sent on this connection, so too late to give it up.
     assert_eq!(side.connection.give_up_resends(|id, _| id.packet_id.get() == held[0], side.now, &mut side.out), 0);
     assert_delivered(side.take(puback(held[0])), held[0], ReasonCode::Success);
     assert_eq!(side.published(), [(late, true)]);
@@ -145,9 +145,9 @@ fn mqtt_4_4_0_1_a_message_held_past_a_wrap_is_sent_again_first() {
     assert_eq!(side.connection.send_quota(), 2);
 }
 
-/// As long as one waits to be sent again, whatever else comes free is not for new messages.
+/// While a message waits to be sent again, new messages get no quota.
 #[test]
-fn mqtt_4_4_0_1_giving_up_what_waits_lets_no_new_message_overtake() {
+fn mqtt_4_4_0_1_no_new_message_overtakes_after_giving_up() {
     let mut side = Side::server(Limits::default());
     for topic in ["unwanted", "released", "kept"] {
         let qos = if topic == "released" { QoS::ExactlyOnce } else { QoS::AtLeastOnce };
@@ -165,7 +165,7 @@ fn mqtt_4_4_0_1_giving_up_what_waits_lets_no_new_message_overtake() {
 }
 
 #[test]
-fn mqtt_3_3_4_10_a_pubrel_waits_for_no_quota_and_counts_until_pubcomp() {
+fn mqtt_3_3_4_10_pubrel_needs_no_quota_but_counts() {
     let mut side = Side::server(Limits::default());
     let ids: Vec<u16> = (0..4).map(|_| side.sent(QoS::ExactlyOnce).unwrap()).collect();
     ids[1..].iter().for_each(|&id| side.handle(pubrec(id)));
@@ -180,7 +180,7 @@ fn mqtt_3_3_4_10_a_pubrel_waits_for_no_quota_and_counts_until_pubcomp() {
 }
 
 #[test]
-fn acknowledgements_of_messages_that_wait_to_be_sent_again_end_them_and_give_no_quota() {
+fn acknowledging_waiting_resend_ends_it_without_quota() {
     let mut side = Side::server(Limits::default());
     let ids: Vec<u16> = [QoS::AtLeastOnce, QoS::AtLeastOnce, QoS::ExactlyOnce, QoS::ExactlyOnce, QoS::AtLeastOnce]
         .map(|qos| side.sent(qos).unwrap())
@@ -203,8 +203,8 @@ fn acknowledgements_of_messages_that_wait_to_be_sent_again_end_them_and_give_no_
 }
 
 #[test]
-fn mqtt_4_3_3_10_a_qos_2_message_taken_on_an_earlier_connection_is_a_duplicate_on_the_next() {
-    // cut after PUBREC, or before the application has acknowledged
+fn mqtt_4_3_3_10_qos_2_repeat_on_next_connection_is_duplicate() {
+    // Cut after PUBREC, or before the application has acknowledged.
     for is_acknowledged in [true, false] {
         let mut side = Side::server(Limits { receive_maximum: 1, ..Limits::default() });
         assert_new(side.take(Packet::Publish(publish(7, QoS::ExactlyOnce))));
@@ -223,7 +223,7 @@ fn mqtt_4_3_3_10_a_qos_2_message_taken_on_an_earlier_connection_is_a_duplicate_o
 }
 
 #[test]
-fn mqtt_4_3_2_4_a_qos_1_message_that_was_not_acknowledged_comes_as_new() {
+fn mqtt_4_3_2_4_unacknowledged_qos_1_repeat_is_new() {
     let mut side = Side::server(Limits { receive_maximum: 1, ..Limits::default() });
     for _ in 0..3 {
         assert_new(side.take(Packet::Publish(Publish { dup: true, ..publish(7, QoS::AtLeastOnce) })));
@@ -232,7 +232,7 @@ fn mqtt_4_3_2_4_a_qos_1_message_that_was_not_acknowledged_comes_as_new() {
 }
 
 #[test]
-fn mqtt_4_9_0_1_a_peer_whose_quota_grows_by_the_pubcomp_of_an_earlier_handshake_breaks_no_rule() {
+fn mqtt_4_9_0_1_old_pubcomp_may_raise_peers_quota() {
     let limits = Limits { receive_maximum: 1, ..Limits::default() };
     // PUBREL or PUBCOMP was lost in the cut.
     for is_released in [false, true] {
@@ -242,7 +242,7 @@ fn mqtt_4_9_0_1_a_peer_whose_quota_grows_by_the_pubcomp_of_an_earlier_handshake_
             side.handle(pubrel(1));
         }
         side = side.reconnect(limits);
-        // PUBREL takes no quota, the next PUBLISH takes it all, PUBCOMP gives one.
+        // PUBREL uses no quota, the next PUBLISH uses all of it, PUBCOMP returns one.
         side.handle(pubrel(1));
         assert_new(side.take(Packet::Publish(publish(2, QoS::ExactlyOnce))));
         assert_new(side.take(Packet::Publish(publish(3, QoS::ExactlyOnce))));
@@ -266,12 +266,12 @@ fn mqtt_3_3_4_7_a_handshake_that_is_repeated_counts() {
 }
 
 #[test]
-fn a_peer_that_breaks_off_again_and_again_leaves_a_bounded_number_of_handshakes() {
+fn repeated_interruptions_leave_bounded_handshakes() {
     let limits = Limits { receive_maximum: 10, ..Limits::default() };
     let mut side = Side::server(limits);
     let mut id = 0;
     for _ in 0..20 {
-        // PUBRELs of nothing are to raise no limit either
+        // PUBRELs of unknown identifiers must not raise the limit either.
         (60_000..60_050).for_each(|id| side.handle(pubrel(id)));
         loop {
             id += 1;
@@ -285,7 +285,7 @@ fn a_peer_that_breaks_off_again_and_again_leaves_a_bounded_number_of_handshakes(
 }
 
 #[test]
-fn pubrels_of_nothing_raise_no_limit_beyond_twice_the_receive_maximum() {
+fn unknown_pubrels_raise_limit_at_most_to_twice_maximum() {
     let limits = Limits { receive_maximum: 10, ..Limits::default() };
     let mut side = Side::server(limits).reconnect(limits);
     (1..1000).for_each(|id| side.handle(pubrel(id)));
@@ -294,10 +294,10 @@ fn pubrels_of_nothing_raise_no_limit_beyond_twice_the_receive_maximum() {
 }
 
 #[test]
-fn a_smaller_receive_maximum_than_before_is_no_fault_of_the_peer() {
+fn reduced_receive_maximum_is_no_violation_by_the_peer() {
     let mut side = Side::server(Limits { receive_maximum: 3, ..Limits::default() });
     (1..=3).for_each(|id| drop(assert_new(side.take(Packet::Publish(publish(id, QoS::ExactlyOnce))))));
-    // The refusal is lost in the cut: the first of the three is sent again as what it is here, a new message.
+    // The refusal is lost in the cut: the peer sends the first message again, and here it is new.
     side.acknowledge(1, QoS::ExactlyOnce, ReasonCode::QuotaExceeded);
     side = side.reconnect(Limits { receive_maximum: 1, ..Limits::default() });
     assert_new(side.take(Packet::Publish(Publish { dup: true, ..publish(1, QoS::ExactlyOnce) })));

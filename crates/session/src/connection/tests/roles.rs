@@ -1,4 +1,4 @@
-//! What only one side sends, the end of a connection, and what 3.1.1 does differently.
+//! Packets of one side only, the end of a connection, and differences of 3.1.1.
 
 use super::*;
 use tenbin_codec::{Auth, ConnAck, DisconnectProperties, SubAck, Subscribe, UnsubAck, Unsubscribe};
@@ -60,7 +60,7 @@ fn a_packet_of_the_right_side_is_an_event() {
     assert!(matches!(client.take(suback), Ok(Event::SubAck(_))));
     assert!(matches!(client.take(unsuback), Ok(Event::UnsubAck(_))));
     assert!(matches!(client.take(pingresp), Ok(Event::PingResp)));
-    // one CONNACK a connection, and that was before [MQTT-3.2.0-2]
+    // A connection has one CONNACK, which came before [MQTT-3.2.0-2].
     assert_violation(client.take(connack), Violation::Unexpected(PacketType::ConnAck), 0x82);
     for mut side in [server, client] {
         let auth = Auth { reason: ReasonCode::ContinueAuthentication, properties: Default::default() };
@@ -77,7 +77,7 @@ fn mqtt_3_1_0_2_a_second_connect_is_a_protocol_error() {
 }
 
 #[test]
-fn a_disconnect_is_told_and_a_servers_word_in_a_clients_is_a_protocol_error() {
+fn disconnect_is_an_event_and_server_only_content_is_refused() {
     for mut side in [Side::server(Limits::default()), Side::client(Limits::default())] {
         let event = side.take(Packet::Disconnect(Disconnect::new(ReasonCode::UnspecifiedError)));
         assert!(matches!(event, Ok(Event::Disconnect(disconnect)) if disconnect.reason.byte() == 0x80));
@@ -91,7 +91,7 @@ fn a_disconnect_is_told_and_a_servers_word_in_a_clients_is_a_protocol_error() {
 }
 
 #[test]
-fn mqtt_3_14_2_1_disconnect_says_only_what_it_can() {
+fn mqtt_3_14_2_1_disconnect_has_only_valid_reason_codes() {
     for reason in ReasonCode::ALL {
         let mut side = Side::server(Limits::default());
         side.connection.disconnect(reason, &mut side.out);
@@ -102,7 +102,7 @@ fn mqtt_3_14_2_1_disconnect_says_only_what_it_can() {
 }
 
 #[test]
-fn version_3_1_1_has_no_disconnect_from_a_server_and_no_reason_codes() {
+fn v3_1_1_has_no_server_disconnect_and_no_reason_codes() {
     let v311 = |role| Side::new(role, ProtocolVersion::V311, Limits::default(), Session::new(), epoch());
     let mut server = v311(Role::Server);
     server.connection.disconnect(ReasonCode::ProtocolError, &mut server.out);

@@ -1,4 +1,4 @@
-//! Messages of our own, on one connection.
+//! Messages of this side, on one connection.
 
 use super::*;
 use tenbin_codec::TopicFilter;
@@ -12,7 +12,7 @@ fn mqtt_4_3_1_1_qos_0_has_no_id_and_no_dup_and_is_forgotten() {
 }
 
 #[test]
-fn mqtt_4_3_2_1_to_3_qos_1_is_open_under_its_own_id_until_puback() {
+fn mqtt_4_3_2_1_to_3_qos_1_holds_its_id_until_puback() {
     let mut side = Side::server(Limits::default());
     let (first, second) = (side.sent(QoS::AtLeastOnce).unwrap(), side.sent(QoS::AtLeastOnce).unwrap());
     assert_ne!(first, second);
@@ -66,7 +66,7 @@ fn mqtt_4_4_0_2_a_refusal_ends_the_message() {
 }
 
 #[test]
-fn mqtt_4_3_3_4_unknown_ids_end_no_connection_and_a_pubrec_gets_pubrel() {
+fn mqtt_4_3_3_4_unknown_pubrec_gets_pubrel() {
     let mut side = Side::server(Limits::default());
     side.handle(pubrec(9));
     assert_eq!(side.answer(), pubrel(9));
@@ -77,7 +77,7 @@ fn mqtt_4_3_3_4_unknown_ids_end_no_connection_and_a_pubrec_gets_pubrel() {
 }
 
 #[test]
-fn mqtt_2_2_1_5_an_acknowledgement_of_another_qos_is_a_protocol_error() {
+fn mqtt_2_2_1_5_ack_of_wrong_qos_is_protocol_error() {
     for (qos, ack) in [
         (QoS::AtLeastOnce, pubrec as fn(u16) -> Packet),
         (QoS::AtLeastOnce, pubcomp),
@@ -132,7 +132,7 @@ fn mqtt_2_2_1_3_requests_and_messages_share_the_ids() {
     assert!(matches!(side.take(suback(request)), Ok(Event::SubAck(_))));
     assert!(matches!(side.take(suback(request)), Ok(Event::SubAck(_))), "again: nothing to end");
     assert_violation(side.take(puback(other)), Violation::AckMismatch(packet_id(other)), 0x82);
-    // What was asked for is forgotten on the next connection.
+    // The next connection has forgotten the request.
     side = side.reconnect(Limits::default());
     assert_eq!(side.published(), [(message, true)]);
     side.handle(puback(other));

@@ -1,4 +1,4 @@
-//! What a share group gets to know when a delivery ends that it chose the peer for.
+//! Data for a share group at the end of a delivery.
 
 use std::num::NonZeroU64;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use super::*;
 use crate::SharedDelivery;
 
 #[test]
-fn the_end_of_a_delivery_tells_when_it_was_sent_last() {
+fn end_of_delivery_returns_last_send_time() {
     for qos in [QoS::AtLeastOnce, QoS::ExactlyOnce] {
         let mut side = Side::server(Limits::default());
         let sent_at = side.now;
@@ -19,7 +19,7 @@ fn the_end_of_a_delivery_tells_when_it_was_sent_last() {
 }
 
 #[test]
-fn one_that_is_sent_again_counts_from_then() {
+fn resent_delivery_has_its_new_send_time() {
     let mut side = Side::server(Limits::default());
     let (first, second) = (shared(&mut side, QoS::AtLeastOnce), shared(&mut side, QoS::ExactlyOnce));
     side.now += Duration::from_secs(3);
@@ -32,7 +32,7 @@ fn one_that_is_sent_again_counts_from_then() {
 }
 
 #[test]
-fn a_refusal_tells_too_and_what_no_group_has_sent_tells_nothing() {
+fn refusal_returns_group_data_only_for_group_deliveries() {
     let mut side = Side::server(Limits::default());
     let refused = shared(&mut side, QoS::ExactlyOnce);
     let own = side.sent(QoS::AtLeastOnce).unwrap();
@@ -45,7 +45,7 @@ fn a_refusal_tells_too_and_what_no_group_has_sent_tells_nothing() {
 }
 
 #[test]
-fn what_waits_for_pubcomp_or_is_dropped_for_its_size_is_told_as_well() {
+fn released_or_dropped_delivery_returns_group_data() {
     let mut side = Side::server(Limits::default());
     let (released, large) = (shared(&mut side, QoS::ExactlyOnce), shared(&mut side, QoS::ExactlyOnce));
     side.handle(pubrec(released));
@@ -60,7 +60,7 @@ fn what_waits_for_pubcomp_or_is_dropped_for_its_size_is_told_as_well() {
     }
 }
 
-/// Sends what a group chose the peer for.
+/// Sends a message whose receiver a group chose.
 fn shared(side: &mut Side, qos: QoS) -> u16 {
     let delivery = Delivery { share: Some(GROUP), share_key: Some(KEY), ..delivery("topic", qos) };
     match side.send(delivery) {
@@ -69,7 +69,7 @@ fn shared(side: &mut Side, qos: QoS) -> u16 {
     }
 }
 
-/// Acknowledges to the end: what is told then.
+/// Completes the handshake, and returns the data for the share group.
 fn ended(side: &mut Side, id: u16, qos: QoS) -> Option<SharedDelivery> {
     let last = if qos == QoS::AtLeastOnce {
         puback(id)

@@ -1,4 +1,4 @@
-//! A session that the application stores: nobody is told to forget anything before it says so.
+//! Sessions that the application stores: the peer may forget nothing before the application confirms.
 
 use super::*;
 use crate::Restored;
@@ -22,7 +22,7 @@ fn sent(side: &mut Side, delivery: Delivery) -> u16 {
 }
 
 #[test]
-fn pubrel_waits_until_it_is_stored_that_pubrec_came() {
+fn pubrel_waits_until_pubrec_is_stored() {
     let mut side = server(Session::stored());
     let id = sent(&mut side, stored(QoS::ExactlyOnce));
     side.written();
@@ -43,7 +43,7 @@ fn pubrel_waits_until_it_is_stored_that_pubrec_came() {
 }
 
 #[test]
-fn messages_that_are_not_stored_go_on_by_themselves() {
+fn unstored_messages_need_no_confirmation() {
     let mut side = server(Session::stored());
     let id = side.sent(QoS::ExactlyOnce).unwrap();
     side.written();
@@ -52,7 +52,7 @@ fn messages_that_are_not_stored_go_on_by_themselves() {
 }
 
 #[test]
-fn the_end_of_a_message_says_where_it_is_stored() {
+fn end_of_message_returns_its_stored_copy() {
     let mut side = server(Session::stored());
     let id = sent(&mut side, stored(QoS::AtLeastOnce));
     let event = side.take(puback(id));
@@ -66,12 +66,12 @@ fn the_end_of_a_message_says_where_it_is_stored() {
 }
 
 #[test]
-fn pubcomp_waits_until_it_is_stored_that_pubrel_came() {
+fn pubcomp_waits_until_pubrel_is_stored() {
     let mut side = server(Session::stored());
     assert_new(side.take(Packet::Publish(publish(3, QoS::ExactlyOnce))));
     side.acknowledge(3, QoS::ExactlyOnce, ReasonCode::Success);
     side.written();
-    // The second one may come before what the first one says is stored.
+    // The second PUBREL may arrive before the first one's result is stored.
     for _ in 0..2 {
         let event = side.take(pubrel(3));
         assert!(matches!(event, Ok(Event::Released(id)) if id.get() == 3), "{event:?}");
@@ -82,7 +82,7 @@ fn pubcomp_waits_until_it_is_stored_that_pubrel_came() {
 }
 
 #[test]
-fn pubrel_of_what_is_given_up_waits_as_if_pubrec_had_come() {
+fn pubrel_of_given_up_stored_message_waits_for_release() {
     let mut side = server(Session::stored());
     let first = sent(&mut side, stored(QoS::AtLeastOnce));
     let unstored = side.sent(QoS::ExactlyOnce).unwrap();
@@ -99,11 +99,11 @@ fn pubrel_of_what_is_given_up_waits_as_if_pubrec_had_come() {
 }
 
 #[test]
-fn a_restored_session_goes_on_where_it_was() {
+fn restored_session_continues_in_flight_messages() {
     let mut session = Session::stored();
     let published = |qos| Restored::Published(stored(qos));
     let id = |id, round| SentId { packet_id: packet_id(id), round };
-    // Over the end of the identifiers, and with gaps of what was done.
+    // Beyond the last identifier, and with gaps from completed messages.
     assert!(session.restore_sent(id(65_534, 4), published(QoS::AtLeastOnce), epoch()));
     assert!(session.restore_sent(id(2, 5), Restored::Released(PLACE), epoch()));
     assert!(session.restore_sent(id(3, 5), published(QoS::ExactlyOnce), epoch()));

@@ -1,4 +1,4 @@
-//! Space that the committer makes ahead of time, and what it tells others of it.
+//! Space that the committer makes ahead of time, and the room it announces.
 
 use std::io;
 use std::sync::atomic::Ordering;
@@ -8,7 +8,7 @@ use super::super::space::Space;
 use super::Committer;
 
 impl Committer {
-    /// For files of messages.
+    /// Returns the space that is available for message files.
     pub(super) fn space(&mut self) -> Space {
         let maximum = self.options.bytes_maximum;
         let used = if maximum == 0 { 0 } else { self.used() };
@@ -17,7 +17,7 @@ impl Committer {
         Space::of(&*self.disk, self.options.segment_bytes, entries, maximum, used)
     }
 
-    /// Bytes that all files take. To look is dear where there are many.
+    /// Returns the size of all files, measured at most once per [`LOOK_AGAIN`]: with many files that is expensive.
     fn used(&mut self) -> u64 {
         if let Some((_, used)) = self.used.filter(|(looked_at, _)| looked_at.elapsed() < LOOK_AGAIN) {
             return used;
@@ -31,13 +31,15 @@ impl Committer {
         self.used = self.used.map(|(looked_at, used)| (looked_at, change(used)));
     }
 
-    /// Tells how much more may be appended of messages: what was made ahead has room for, and what the disk has, in whole
-    /// segments. On a disk that is short, nothing: what is left is for acknowledgements.
+    /// Announces how many more bytes of messages may be appended: the rest of the files made ahead, plus whole segments
+    /// that the disk has room for.
+    ///
+    /// A disk that is short announces 0 for new messages: the rest is for acknowledgements.
     pub(super) fn tell_room(&mut self) {
         let segment_bytes = u64::from(self.options.segment_bytes);
         let segments = self.reclaim.spares_for_messages() + self.space().available / segment_bytes;
         let log = self.shared.log();
-        // Without a spare, acknowledgements have nothing but what was made ahead.
+        // Without a spare segment, acknowledgements have only the files made ahead.
         let made = if self.reclaim.has_spare() { log.made_room(self.made.0) } else { 0 };
         let is_refused = log.shortage.is_some() || log.failure.as_ref().is_some_and(|failure| failure.is_full);
         let all = if is_refused { 0 } else { made.saturating_add_unsigned(segments.saturating_mul(segment_bytes)) };
@@ -45,8 +47,9 @@ impl Committer {
         self.shared.set_room(&log, [all, must].map(|room| u64::try_from(room).unwrap_or(0)));
     }
 
-    /// The next segment's file before it is needed, and a spare one. If that fails it is told while there still is room
-    /// for what gives space back.
+    /// Makes the next segment's file and a spare segment before they are needed.
+    ///
+    /// A failure is announced while acknowledgements still have room; they let space be reclaimed.
     pub(super) fn prepare_next(&mut self) {
         let next = self.written.segment() + 1;
         let is_made = self.made.0 >= next && self.reclaim.has_spare();
@@ -86,7 +89,7 @@ impl Committer {
     }
 }
 
-/// What files take may differ from what they are long.
+/// Interval between measurements. They correct `used`, since a file's disk usage may differ from its length.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
-/// After the next segment's file could not be made.
+/// How long to wait after the next segment's file could not be made.
 const PREPARE_RETRY: Duration = Duration::from_secs(1);

@@ -13,7 +13,7 @@ enum Step {
 }
 
 fn step() -> impl Strategy<Value = Step> {
-    // What a chunk holds is no further apart than 32 bits tell.
+    // Entries of a chunk differ by at most 32 bits.
     const FAR: u64 = 1 << 32;
     let gap = prop_oneof![60 => 1..3_u64, 1 => FAR - 3..FAR + 3];
     let sequence = || prop_oneof![8 => 0..200_u64, 1 => FAR - 3..FAR + 200, 1 => 2 * FAR - 3..2 * FAR + 200];
@@ -27,7 +27,7 @@ fn step() -> impl Strategy<Value = Step> {
 
 proptest! {
     #[test]
-    fn a_queue_is_a_map_from_sequences(steps in prop::collection::vec(step(), 0..400)) {
+    fn queue_matches_a_map_from_sequences(steps in prop::collection::vec(step(), 0..400)) {
         let (mut queue, mut model) = (Queue::default(), BTreeMap::new());
         let mut last = 0;
         for (index, step) in steps.into_iter().enumerate() {
@@ -71,7 +71,7 @@ proptest! {
 }
 
 #[test]
-fn a_long_queue_takes_eight_bytes_a_message_and_gives_them_back() {
+fn long_queue_takes_eight_bytes_a_message_and_frees_them() {
     let mut queue = Queue::default();
     for sequence in 0..100_000 {
         let position = Position::new(1 + sequence as u32 / 30_000, 8 * sequence as u32);
@@ -80,7 +80,7 @@ fn a_long_queue_takes_eight_bytes_a_message_and_gives_them_back() {
     let entries = |queue: &Queue| queue.chunks.iter().map(|chunk| chunk.entries.capacity()).sum::<usize>();
     assert!(entries(&queue) <= 102_400 && queue.chunks.len() <= 104, "{} {}", entries(&queue), queue.chunks.len());
     assert_eq!(queue.bytes(), (0..100_000).sum());
-    // Bodies become larger and larger: only within a chunk the average is not what was taken.
+    // Body sizes grow, so the average differs from the removed bytes only within a chunk.
     for sequence in 0..50_000 {
         queue.take_range(sequence, sequence, |_| {});
     }

@@ -5,7 +5,7 @@ use super::*;
 const SPOT: Spot = Spot { seed: 77, offset: 4096 };
 
 #[test]
-fn every_plain_record_is_read_as_it_was_written() {
+fn every_plain_record_round_trips() {
     let (a, b) = (place(1, u64::MAX), place(2, 0));
     let origin = Origin { queue: QueueId(9), identifier: 65_535 };
     for record in [
@@ -31,7 +31,7 @@ fn every_plain_record_is_read_as_it_was_written() {
 }
 
 #[test]
-fn a_record_at_another_place_or_of_another_segment_is_none() {
+fn record_of_other_offset_or_segment_is_invalid() {
     let mut bytes = Vec::new();
     write_plain(&mut bytes, SPOT, &Record::DropQueue(QueueId(5)));
     assert_eq!(parse(&bytes, Spot { offset: 4104, ..SPOT }), Err(Bad::Checksum));
@@ -40,7 +40,7 @@ fn a_record_at_another_place_or_of_another_segment_is_none() {
 
 proptest! {
     #[test]
-    fn a_message_is_read_as_it_was_written(
+    fn message_record_round_trips(
         places in prop::collection::vec((any::<u64>(), any::<u64>()), 0..20),
         tags in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..=TAG_BYTES_MAX), 0..5),
         marks in prop::collection::vec(any::<u32>(), 0..20),
@@ -71,13 +71,13 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_a_record_or_none(
+    fn arbitrary_bytes_never_panic_the_parser(
         bytes in prop::collection::vec(any::<u8>(), 0..80),
         kind in 0..13_u8,
         flags in 0..9_u8,
         places in 0..5_u8,
     ) {
-        // With the right checksum too.
+        // First as they are, then with a valid checksum.
         let mut bytes = bytes;
         let _ = parse(&bytes, SPOT);
         if bytes.len() >= HEADER {

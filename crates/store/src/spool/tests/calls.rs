@@ -1,4 +1,4 @@
-//! Calls as callers make them, from few numbers.
+//! Random calls, generated from small numbers.
 
 use std::collections::BTreeMap;
 
@@ -10,16 +10,16 @@ use super::{
 };
 use crate::spool::{Body, Origin, Place, QueueId};
 
-/// What somebody does, before it is known to which messages.
+/// A call before its target messages are known.
 #[derive(Clone, Debug)]
 pub(crate) enum Wish {
-    /// To the slots that are set.
+    /// A message for the slots whose bits are set.
     Message {
         slots: u8,
         gap: u64,
         bytes: usize,
         origin: Option<(usize, u16)>,
-        /// Bytes of the longest tag.
+        /// Length of the longest tag.
         tag: usize,
     },
     /// From the n-th message of a queue on.
@@ -28,12 +28,12 @@ pub(crate) enum Wish {
         nth: usize,
         count: u64,
     },
-    /// Of the first messages.
+    /// The first messages of a queue.
     AcknowledgeHead {
         slot: usize,
         count: usize,
     },
-    /// So many from the n-th on, with marks that count up.
+    /// Ascending marks for `count` messages from the n-th on.
     Mark {
         slot: usize,
         nth: usize,
@@ -49,9 +49,9 @@ pub(crate) enum Wish {
         slot: usize,
         nth: usize,
         to: usize,
-        /// On the n-th message there, not behind the last.
+        /// Onto the n-th message of the target queue, instead of its end.
         onto: Option<usize>,
-        /// Bytes of another tag.
+        /// Length of a new tag.
         tag: Option<usize>,
     },
     DropQueue {
@@ -80,10 +80,10 @@ pub(crate) fn wish() -> impl Strategy<Value = Wish> {
     ]
 }
 
-/// What callers know: which queue is whose, and which sequences were given out.
+/// Knowledge of a caller: which queue belongs to which slot, and the last sequence of each queue.
 #[derive(Default)]
 pub(crate) struct Caller {
-    /// How many queues of a slot were dropped: no number is used again.
+    /// Number of dropped queues of each slot: no queue number is reused.
     dropped: [u64; SLOTS],
     last: BTreeMap<u64, u64>,
     messages: u64,
@@ -155,7 +155,7 @@ impl Caller {
         place(queue, *last)
     }
 
-    /// The n-th message that waits, or some number.
+    /// Returns the sequence of the n-th queued message, or an unused one.
     fn nth(&self, slot: usize, nth: usize, model: &Model) -> u64 {
         self.nth_waiting(slot, nth, model).unwrap_or(nth as u64)
     }

@@ -1,4 +1,4 @@
-//! Files that are not what was written.
+//! Tests of damaged files.
 
 use std::{
     sync::Arc,
@@ -26,7 +26,7 @@ use crate::spool::{
     segment::{FIRST_RECORD, log_name, number_of},
 };
 
-/// A log of several segments, none of which can go, and what it holds.
+/// A log of several segments that are all needed, with its content.
 fn several_segments() -> Rig {
     let mut rig = Rig::new(SMALL);
     for sequence in 1..80 {
@@ -46,7 +46,7 @@ fn several_segments() -> Rig {
     rig
 }
 
-/// As its owner left it, closed in order.
+/// The files after an orderly end.
 fn closed() -> (MemoryDisk, Model) {
     let rig = several_segments();
     let (disk, model) = (rig.disk.clone(), rig.model().clone());
@@ -63,7 +63,7 @@ fn segments(disk: &MemoryDisk) -> Vec<String> {
     disk.names().into_iter().filter(|name| number_of(name).is_some()).collect()
 }
 
-/// The last one that records are in.
+/// The last segment that has records.
 fn newest(disk: &MemoryDisk) -> String {
     let segments = segments(disk);
     let is_begun = |name: &&String| disk.content(name)[64..].iter().any(|&byte| byte != 0);
@@ -71,7 +71,7 @@ fn newest(disk: &MemoryDisk) -> String {
 }
 
 #[test]
-fn a_log_that_is_whole_is_opened() {
+fn intact_log_is_opened() {
     let (disk, model) = closed();
     let (found, recovered) = open(&disk).unwrap();
     assert_eq!(found, model);
@@ -79,12 +79,12 @@ fn a_log_that_is_whole_is_opened() {
 }
 
 #[test]
-fn damage_in_a_spool_that_is_open_is_named_where_it_is_read_and_shows_when_it_is_in_the_way() {
+fn damage_in_open_spool_is_named_by_read_and_by_health() {
     let mut rig = several_segments();
     let first = segments(&rig.disk)[0].clone();
     let mut content = rig.disk.content(&first);
     content[600] ^= 1;
-    // The same file: it is open.
+    // The same file, since it is open.
     rig.disk.open(&first).unwrap().write_at(&content, 0).unwrap();
     let mut messages = Messages::default();
     let limit = Limit { messages: 1_000, bytes: 1 << 20 };
@@ -118,7 +118,7 @@ fn damage_in_a_spool_that_is_open_is_named_where_it_is_read_and_shows_when_it_is
 fn a_missing_segment_is_named() {
     let (disk, _) = closed();
     let all = segments(&disk);
-    // The last is the one that was made ahead: nothing is in it.
+    // The last one was made ahead and has no records.
     for name in &all[..all.len() - 1] {
         let disk = disk.copy();
         disk.take_away(name);
@@ -147,7 +147,7 @@ fn an_unknown_version_is_named() {
 }
 
 #[test]
-fn nothing_is_changed_where_opening_is_refused() {
+fn refused_opening_changes_nothing() {
     let (disk, _) = closed();
     disk.take_away(&segments(&disk)[1]);
     disk.put("0000000077.spare", vec![1]);
@@ -158,12 +158,12 @@ fn nothing_is_changed_where_opening_is_refused() {
 }
 
 #[test]
-fn a_record_of_an_unknown_kind_is_no_torn_write() {
+fn record_of_unknown_kind_is_not_a_torn_write() {
     let (disk, model) = closed();
     assert_eq!(open(&disk.copy()).unwrap().0, model);
     let name = newest(&disk);
     let content = disk.content(&name);
-    // The last record, with another kind and the right checksum.
+    // Gives the last record an unknown kind and a valid checksum.
     let header = crate::spool::segment::Header::decode(content[..64].first_chunk().unwrap()).unwrap();
     let mut offset = 64;
     let mut last = offset;
@@ -186,7 +186,7 @@ proptest! {
     #![proptest_config(fixed(400))]
 
     #[test]
-    fn a_flipped_bit_in_what_was_confirmed_is_named_or_does_not_matter(segment in 0..100_usize, bit in any::<usize>()) {
+    fn flipped_bit_in_confirmed_data_is_named_or_harmless(segment in 0..100_usize, bit in any::<usize>()) {
         let (disk, model) = WHOLE.with(|(disk, model)| (disk.copy(), model.clone()));
         let all = segments(&disk);
         let name = &all[segment % all.len()];
@@ -201,7 +201,7 @@ proptest! {
     }
 
     #[test]
-    fn a_file_that_was_cut_off_is_named_or_had_no_more_in_it(segment in 0..100_usize, length in any::<usize>()) {
+    fn truncated_file_is_named_or_lost_no_record(segment in 0..100_usize, length in any::<usize>()) {
         let (disk, model) = WHOLE.with(|(disk, model)| (disk.copy(), model.clone()));
         let all = segments(&disk);
         let name = &all[segment % all.len()];
@@ -222,10 +222,10 @@ thread_local! {
 proptest! {
     #![proptest_config(fixed(100))]
 
-    /// Of a process that was killed the last write can be damaged without anybody knowing: it looks like one that was
-    /// never confirmed. What was confirmed before it cannot.
+    /// After a kill, damage to the last write goes unnoticed: it looks like a write that was never confirmed. Damage to
+    /// confirmed data does not.
     #[test]
-    fn after_a_kill_a_flipped_bit_takes_at_most_the_last_write(
+    fn flipped_bit_after_kill_loses_at_most_last_write(
         before in prop::collection::vec(wish(), 1..60),
         after in prop::collection::vec(wish(), 1..10),
         bit in any::<usize>(),
@@ -241,7 +241,7 @@ proptest! {
         call(&mut rig, &mut caller, &after);
         rig.call(&Call::Message { places: vec![untagged(place(99, 1))], origin: None, body: vec![1; 10] });
         let disk = rig.disk.clone();
-        // Written, and not known to be: all states from the commit on are as good.
+        // Written but not known to be confirmed: all states since the commit are allowed.
         let unknown = rig.keep_history(|rig| rig.work(1_000));
         prop_assert_eq!(unknown, crate::spool::committer::Step::Idle);
         let newest = newest(&disk);
@@ -251,11 +251,11 @@ proptest! {
         let bit = bit % (content.len() * 8);
         content[bit / 8] ^= 1 << (bit % 8);
         left.disk.put(&newest, content);
-        // Where the beginning of the last segment is lost, it is one that only it calls superfluous.
+        // If the start of the last segment is lost, segments that only it declares unneeded count as needed again.
         let is_beginning = bit / 8 < (FIRST_RECORD + BEGIN_BYTES) as usize;
         let is_confirmed = newest == log_name(confirmed.segment()) && bit / 8 < confirmed.offset() as usize;
         match left.open() {
-            // The states that are allowed are compared there.
+            // `open` compares the content with the allowed states.
             Ok(rig) => rig.assert_as_model(),
             Err(error) => {
                 prop_assert!(is_beginning || is_confirmed, "offset {}, confirmed {}: {}", bit / 8, confirmed, error);

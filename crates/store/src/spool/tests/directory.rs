@@ -1,4 +1,4 @@
-//! A spool in a directory of the file system, with its thread.
+//! Tests of a spool with its thread, in a real directory.
 
 use std::{
     fs,
@@ -12,7 +12,7 @@ use super::{SMALL, UNBOOKED, model::read_all, place};
 use crate::Sync;
 use crate::spool::{Body, Limit, Marked, OpenError, Options, Origin, QueueId, Sequence, Spool, TooLarge, check, dump};
 
-/// A directory that is gone afterwards.
+/// A directory that is removed when dropped.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -63,7 +63,7 @@ fn threads_append_and_read_while_segments_come_and_go() {
     }
 }
 
-/// Appends and reads back, never more than a few messages behind, and acknowledges all.
+/// Appends messages, reads them back at most ten behind, and acknowledges all.
 fn one_queue(spool: &Spool, queue: u64) {
     let body = |sequence: u64| vec![(queue + sequence) as u8; 300];
     for sequence in 1..=300 {
@@ -83,7 +83,7 @@ fn one_queue(spool: &Spool, queue: u64) {
 }
 
 #[test]
-fn a_backlog_is_read_whole_while_it_is_copied_forward_under_the_reader() {
+fn backlog_is_read_completely_while_it_is_copied() {
     let scratch = Scratch::new();
     let (spool, _) = Spool::open(&scratch.0, Options { sync: Sync::Never, ..SMALL }).unwrap();
     let body = |sequence: u64| vec![sequence as u8; 300];
@@ -104,7 +104,7 @@ fn a_backlog_is_read_whole_while_it_is_copied_forward_under_the_reader() {
 }
 
 #[test]
-fn what_was_appended_is_there_again() {
+fn appended_messages_survive_reopening() {
     let scratch = Scratch::new();
     let (spool, _) = Spool::open(&scratch.0, Options::default()).unwrap();
     let origin = Origin { queue: QueueId(5), identifier: 12 };
@@ -134,7 +134,7 @@ fn what_was_appended_is_there_again() {
 }
 
 #[test]
-fn acknowledgements_in_a_row_are_one_record() {
+fn consecutive_acknowledgements_share_one_record() {
     let scratch = Scratch::new();
     let (spool, _) = Spool::open(&scratch.0, Options::default()).unwrap();
     let mut batch = spool.begin();
@@ -154,7 +154,7 @@ fn acknowledgements_in_a_row_are_one_record() {
 }
 
 #[test]
-fn marks_in_a_row_are_one_record_and_the_last_one_counts() {
+fn consecutive_marks_share_one_record_and_last_one_counts() {
     let scratch = Scratch::new();
     let (spool, _) = Spool::open(&scratch.0, Options::default()).unwrap();
     let (sent, taken) = (1 << 16, 1 << 17);
@@ -165,7 +165,7 @@ fn marks_in_a_row_are_one_record_and_the_last_one_counts() {
     }
     assert!(!batch.mark(place(1, 3_001), 1, Body::Kept) && !batch.mark(place(2, 1), 1, Body::Done));
     assert!(batch.mark(place(1, 2), taken + 2, Body::Done) && batch.mark(place(1, 3), taken + 3, Body::Done));
-    // Said already; a body does not come back; and the last mark of all.
+    // A repeated mark, a mark that would restore a body, and the greatest mark.
     assert!(batch.mark(place(1, 3), taken + 3, Body::Done) && batch.mark(place(1, 7), sent + 7, Body::Kept));
     assert!(batch.mark(place(1, 2), u32::MAX, Body::Kept));
     assert!(batch.mark(place(1, 9), 0, Body::Kept));
@@ -199,7 +199,7 @@ fn marks_in_a_row_are_one_record_and_the_last_one_counts() {
 }
 
 #[test]
-fn a_tag_goes_with_its_place_and_one_that_is_too_long_is_refused() {
+fn tag_stays_with_its_entry_and_too_long_tag_is_refused() {
     let scratch = Scratch::new();
     let (spool, _) = Spool::open(&scratch.0, Options::default()).unwrap();
     let mut batch = spool.begin();
@@ -232,7 +232,7 @@ fn a_tag_goes_with_its_place_and_one_that_is_too_long_is_refused() {
 }
 
 #[test]
-fn check_and_dump_name_what_is_damaged_and_change_nothing() {
+fn check_and_dump_name_damage_without_changes() {
     let scratch = Scratch::new();
     let (spool, _) = Spool::open(&scratch.0, SMALL).unwrap();
     for sequence in 1..=40 {
@@ -266,7 +266,7 @@ fn check_and_dump_name_what_is_damaged_and_change_nothing() {
 }
 
 #[test]
-fn what_nobody_waits_for_is_written_soon_and_with_what_somebody_waits_for_at_once() {
+fn unhurried_batch_is_written_soon_or_with_hurried_one() {
     let scratch = Scratch::new();
     let (spool, _) = Spool::open(&scratch.0, SMALL).unwrap();
     let append = |sequence: u64, is_waited_for: bool| {
@@ -282,7 +282,7 @@ fn what_nobody_waits_for_is_written_soon_and_with_what_somebody_waits_for_at_onc
         while spool.durable() < end {
             thread::sleep(Duration::from_millis(1));
         }
-        // Each is in the log behind the other.
+        // The second batch follows the first in the log.
         let (lazy, hurried) = (append(round * 3 + 1, false), append(round * 3 + 2, true));
         assert!(lazy < hurried);
         spool.wait(hurried).unwrap();

@@ -1,4 +1,4 @@
-//! A disk that messages fill, and that is drained again.
+//! Tests of a disk that messages fill and that is drained again.
 
 use super::{
     SMALL,
@@ -14,7 +14,7 @@ use crate::spool::{
     segment::{is_spare, number_of},
 };
 
-/// Eight messages or so.
+/// About eight messages.
 const SEGMENT: usize = 16 << 10;
 const OPTIONS: Options = Options { segment_bytes: SEGMENT as u32, ..SMALL };
 const SPACE: usize = 16 * SEGMENT;
@@ -28,7 +28,7 @@ fn acknowledge(sequence: u64) -> Call {
     Call::Acknowledge { queue: 2, from: sequence, to: sequence }
 }
 
-/// Appends messages as long as there is room for them; `burst` of them before each write. How many.
+/// Appends messages while there is room, `burst` of them before each write. Returns their number.
 fn fill(rig: &mut Rig, first: u64, burst: u64) -> u64 {
     let mut sequence = first;
     loop {
@@ -45,7 +45,7 @@ fn fill(rig: &mut Rig, first: u64, burst: u64) -> u64 {
     }
 }
 
-/// Every other message first, so that no two acknowledgements are one record.
+/// Acknowledges every other message first, so that no two acknowledgements share a record.
 fn drain(rig: &mut Rig, first: u64, count: u64) {
     let end = first + count;
     for sequence in (first..end).step_by(2).chain((first + 1..end).step_by(2)) {
@@ -82,7 +82,7 @@ fn full_log_is_drained_after_a_restart_without_free_space() {
         rig.disk.set_faults(|faults| faults.space = Some(SPACE));
         assert!(rig.commit());
         let count = fill(&mut rig, 1, 5);
-        // Somebody else takes all that is free, and all that is given back to the file system.
+        // Another program takes all free and all released space.
         let no_space = |disk: &MemoryDisk| disk.set_faults(|faults| faults.space = Some(0));
         let mut rig = rig.try_end(end, no_space).unwrap();
         rig.assert_as_model();
@@ -96,13 +96,13 @@ fn full_log_is_drained_after_a_restart_without_free_space() {
 }
 
 #[test]
-fn log_goes_on_in_its_last_segment_where_no_file_can_be_made() {
+fn log_continues_in_last_segment_if_no_file_can_be_made() {
     for seed in 1..60 {
         let sync = if seed % 3 == 0 { Sync::Never } else { Sync::Always };
         let mut rig = Rig::new(Options { sync, segment_bytes: 1 << 20, ..SMALL });
         (1..=100).for_each(|sequence| rig.call(&message(sequence)));
         assert!(rig.commit());
-        // Torn: records behind the end must not come back.
+        // A torn write: its records must not come back.
         (101..=110).for_each(|sequence| rig.call(&message(sequence)));
         rig.disk.set_faults(|faults| faults.failing_syncs = 1);
         rig.work(1);
@@ -118,7 +118,7 @@ fn log_goes_on_in_its_last_segment_where_no_file_can_be_made() {
         };
         let opened = rig.try_end(End::PowerCut(seed), no_files);
         if sync == Sync::Never && opened.is_err() {
-            continue; // nothing was confirmed, and there is no segment
+            continue; // Nothing was confirmed, and there is no segment.
         }
         let mut rig = opened.unwrap();
         for sequence in 1..=50 {
@@ -139,7 +139,7 @@ fn acknowledgements_do_not_wait_for_messages_without_room() {
     rig.disk.set_faults(|faults| faults.space = Some(SPACE));
     (1..=5).for_each(|sequence| rig.call(&message(sequence)));
     assert!(rig.commit());
-    // The last of these are in a segment that has no file.
+    // The last of these are in a segment without a file.
     let room = rig.spool.take_room(15 * (BODY as u64 + 184), false).expect("the disk is empty");
     (6..=20).for_each(|sequence| rig.call(&message(sequence)));
     rig.spool.give_room(room);
@@ -161,7 +161,7 @@ fn commits_below_a_maximum_do_not_list_the_directory() {
         rig.call(&acknowledge(sequence));
         assert!(rig.commit());
     }
-    // However slow the machine is, not once a write.
+    // Even on a slow machine, not once for each write.
     assert!(rig.disk.looks() < 500, "{} times", rig.disk.looks());
 }
 
@@ -177,7 +177,7 @@ fn log_stays_below_its_maximum_until_it_is_drained() {
     drain(&mut rig, 1, count);
     assert!(rig.spool.used_bytes() <= maximum);
     assert_eq!(rig.spool.health(), Health::Writing);
-    // Files beside the log count.
+    // Other files count, too.
     rig.spool.set_bytes_elsewhere(maximum);
     let more = fill(&mut rig, 10_000, 3);
     assert!(more < count / 2, "{more} of {count}");

@@ -1,4 +1,4 @@
-//! Segments that are copied in many steps, that cannot be read, and that leave on a disk that is full.
+//! Tests of segments that are copied in many steps, cannot be read, or are reclaimed on a full disk.
 
 use super::{
     SMALL,
@@ -15,7 +15,7 @@ use crate::spool::{
     segment::{is_spare, log_name},
 };
 
-/// About two messages a step.
+/// About two messages per step.
 const FINE: Pieces = Pieces { block: 300, step: 300 };
 
 fn message(queue: u64, sequence: u64) -> Call {
@@ -26,7 +26,7 @@ fn acknowledge(queue: u64, from: u64, to: u64) -> Call {
     Call::Acknowledge { queue, from, to }
 }
 
-/// A backlog of queue 2, and behind it more that is done: its copying has begun, and is not at its end.
+/// A backlog in queue 2, followed by more acknowledged messages. Its copying has begun but not ended.
 fn copying(mut rig: Rig) -> Rig {
     (1..=40).for_each(|sequence| rig.call(&message(2, sequence)));
     assert!(rig.commit());
@@ -50,10 +50,10 @@ fn assert_whole(mut rig: Rig) {
 }
 
 #[test]
-fn what_is_done_moved_marked_and_dropped_while_its_segment_is_copied_is_so() {
+fn changes_during_copying_of_segment_take_effect() {
     let mut rig = copying(Rig::new(SMALL).copying_in(FINE));
     for sequence in 1..=10 {
-        // Some of each are behind what was looked at, and some before.
+        // Some of each kind are already copied, some are not.
         rig.call(&acknowledge(2, 3 * sequence, 3 * sequence));
         let to = if sequence % 2 == 0 { 3 } else { 4 };
         rig.call(&Call::Move { from: place(2, 3 * sequence + 1), to: place(to, sequence), tag: Some(vec![7; 9]) });
@@ -70,8 +70,8 @@ fn what_is_done_moved_marked_and_dropped_while_its_segment_is_copied_is_so() {
 }
 
 #[test]
-fn a_segment_that_dies_while_it_is_copied_is_left_alone() {
-    // One write goes through several segments, and so through its file before anybody looks at that again.
+fn copying_stops_when_its_segment_dies() {
+    // One write covers several segments, so it reuses the file before the next step reads it.
     let options = Options { write_bytes: 64 << 10, ..SMALL };
     let mut rig = copying(Rig::new(options).copying_in(Pieces { block: 1, step: 1 }));
     let first = rig.disk.file(&log_name(1));
@@ -88,7 +88,7 @@ fn a_segment_that_dies_while_it_is_copied_is_left_alone() {
 }
 
 #[test]
-fn copying_goes_on_after_failures_of_every_kind() {
+fn copying_resumes_after_every_kind_of_failure() {
     for count in 1..4 {
         for faults in [
             Faults { failing_opens: count, ..Faults::default() },
@@ -110,7 +110,7 @@ fn copying_goes_on_after_failures_of_every_kind() {
 }
 
 #[test]
-fn what_cannot_be_read_again_and_again_is_told_until_it_can() {
+fn repeated_read_errors_are_reported_until_read_succeeds() {
     let mut rig = copying(Rig::new(SMALL).copying_in(FINE));
     rig.disk.set_faults(|faults| faults.failing_reads = FAILURES_MAX);
     for _ in 0..FAILURES_MAX {
@@ -125,7 +125,7 @@ fn what_cannot_be_read_again_and_again_is_told_until_it_can() {
 }
 
 #[test]
-fn a_backlog_that_is_drained_gives_its_space_back_also_if_nothing_is_appended_and_one_old_message_stays() {
+fn drained_backlog_is_reclaimed_despite_one_old_message() {
     let mut rig = Rig::new(SMALL);
     rig.call(&message(2, 1));
     (1..=400).for_each(|sequence| rig.call(&message(1, sequence)));
@@ -136,7 +136,7 @@ fn a_backlog_that_is_drained_gives_its_space_back_also_if_nothing_is_appended_an
     assert!(rig.commit());
     assert!(rig.spool.stats().segments <= 5, "{:?}", rig.spool.stats());
     assert_whole(rig);
-    // The same with one in each segment that stays.
+    // The same with one message left in each segment.
     let mut rig = Rig::new(SMALL);
     (1..=400).for_each(|sequence| rig.call(&message(if sequence % 16 == 0 { 2 } else { 1 }, sequence)));
     assert!(rig.commit());
@@ -147,7 +147,7 @@ fn a_backlog_that_is_drained_gives_its_space_back_also_if_nothing_is_appended_an
 }
 
 #[test]
-fn a_large_file_is_not_kept_in_its_length() {
+fn large_file_is_shortened_for_reuse() {
     let mut rig = Rig::new(SMALL);
     for sequence in 1..10 {
         rig.call(&Call::Message { places: vec![untagged(place(1, sequence))], origin: None, body: vec![3; 100_000] });
@@ -165,7 +165,7 @@ fn a_large_file_is_not_kept_in_its_length() {
 }
 
 #[test]
-fn many_files_leave_some_at_a_time() {
+fn many_files_are_removed_in_bounded_steps() {
     let mut rig = Rig::new(SMALL);
     (1..=1_000).for_each(|sequence| rig.call(&message(1, sequence)));
     assert!(rig.commit());
@@ -181,7 +181,7 @@ fn many_files_leave_some_at_a_time() {
     assert_whole(rig);
 }
 
-/// Takes in messages until it is told to take less.
+/// Appends messages until the spool is congested.
 fn fill(rig: &mut Rig) -> u64 {
     let mut sequence = 0;
     while !rig.spool.is_congested() {
@@ -193,20 +193,20 @@ fn fill(rig: &mut Rig) -> u64 {
 }
 
 #[test]
-fn where_there_is_no_new_space_it_is_told_in_time_and_what_waits_can_be_taken_out() {
+fn full_disk_is_reported_in_time_and_backlog_can_drain() {
     let mut rig = Rig::new(SMALL);
     rig.disk.set_faults(|faults| faults.space = Some(10 * 4096));
     let count = fill(&mut rig);
     let Health::NoRoom { error, .. } = rig.spool.health() else { panic!("{:?}", rig.spool.health()) };
     assert!(error.contains(".log"), "{error}");
-    // Each one for itself, which takes more than one segment; no two are in a row.
+    // Each acknowledgement is a record of its own; together they take more than one segment.
     for sequence in (1..=count).step_by(2).chain((2..=count).step_by(2)) {
         rig.call(&acknowledge(2, sequence, sequence));
         assert!(rig.commit(), "{sequence} of {count}: {:?}", rig.spool.health());
     }
     assert_eq!(rig.spool.health(), Health::Writing);
     assert!(!rig.spool.is_congested());
-    // And in again.
+    // Fill it again.
     assert!(fill(&mut rig) > count / 2);
     rig.call(&Call::DropQueue(2));
     assert!(rig.commit());
@@ -215,7 +215,7 @@ fn where_there_is_no_new_space_it_is_told_in_time_and_what_waits_can_be_taken_ou
 }
 
 #[test]
-fn where_there_is_no_new_space_old_messages_are_copied_out_of_the_way() {
+fn full_disk_still_copies_old_messages_and_reclaims() {
     let mut rig = Rig::new(SMALL);
     rig.disk.set_faults(|faults| faults.space = Some(10 * 4096));
     let count = fill(&mut rig);
@@ -230,7 +230,7 @@ fn where_there_is_no_new_space_old_messages_are_copied_out_of_the_way() {
 }
 
 #[test]
-fn what_came_in_although_there_was_no_room_waits_for_it_in_memory() {
+fn messages_appended_without_room_wait_in_memory() {
     let mut rig = Rig::new(SMALL);
     rig.disk.set_faults(|faults| faults.space = Some(10 * 4096));
     let count = fill(&mut rig);
@@ -246,7 +246,7 @@ fn what_came_in_although_there_was_no_room_waits_for_it_in_memory() {
 }
 
 #[test]
-fn a_move_to_a_place_that_has_a_mark_takes_that_away_for_good() {
+fn move_onto_marked_entry_removes_its_mark() {
     let mut rig = Rig::new(Options { segment_bytes: 4096, ..SMALL });
     rig.call(&message(1, 1));
     for sequence in 1..40 {
@@ -254,7 +254,7 @@ fn a_move_to_a_place_that_has_a_mark_takes_that_away_for_good() {
         rig.call(&acknowledge(7, sequence, sequence));
     }
     assert!(rig.commit());
-    // This one keeps the segment of the records that follow.
+    // This message keeps the segment of the following records alive.
     rig.call(&message(8, 1));
     rig.call(&message(2, 1));
     rig.call(&Call::Mark { place: place(2, 1), mark: 9, body: Body::Done });

@@ -1,4 +1,4 @@
-//! A directory in memory that fails, and loses its power, when a test says so.
+//! In-memory directory with faults and power cuts on demand.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -12,7 +12,7 @@ use std::{
 
 use crate::spool::disk::{Disk, DiskFile};
 
-/// What is written and not confirmed is lost, or not, in such pieces.
+/// Unit in which unconfirmed writes are lost or kept.
 const PAGE: usize = 512;
 
 #[derive(Clone, Default)]
@@ -22,12 +22,12 @@ pub(crate) struct MemoryDisk(Arc<Mutex<State>>);
 struct State {
     names: BTreeMap<String, usize>,
     safe_names: BTreeMap<String, usize>,
-    /// Since names were confirmed.
+    /// Changes of names since the last sync of names.
     changes: Vec<Change>,
     files: Vec<Content>,
     faults: Faults,
     random: Random,
-    /// How often somebody asked what all files take.
+    /// Number of calls of `used`.
     looks: usize,
 }
 
@@ -40,43 +40,43 @@ enum Change {
 
 #[derive(Default)]
 struct Content {
-    /// As programs see it.
+    /// Content as programs see it.
     bytes: Vec<u8>,
-    /// As a power cut leaves it, if nothing of the rest was written.
+    /// Content after a power cut if no unconfirmed page was written.
     safe: Vec<u8>,
     unsafe_pages: BTreeSet<usize>,
 }
 
-/// What goes wrong.
+/// Faults to inject.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Faults {
     /// Nothing more can be written or allocated.
     pub(crate) is_full: bool,
-    /// So many confirmations fail. As in Linux, the system then takes for written what it has not written.
+    /// Number of syncs that will fail. As in Linux, the system then treats the lost pages as written.
     pub(crate) failing_syncs: u32,
-    /// Writes take fewer bytes than they were given.
+    /// Writes take fewer bytes than given.
     pub(crate) short_writes: bool,
-    /// So many bytes can still be allocated; what files have they keep, and what is removed can be had again.
+    /// Bytes that can still be allocated. Files keep their bytes, and removed bytes can be allocated again.
     pub(crate) space: Option<usize>,
-    /// So many of these fail.
+    /// Number of opens that will fail.
     pub(crate) failing_opens: u32,
     pub(crate) failing_reads: u32,
-    /// Of renaming, removing and confirming names.
+    /// Number of failures of renaming, removing and syncing names.
     pub(crate) failing_names: u32,
-    /// Who writes is out of his mind.
+    /// Writes panic.
     pub(crate) panics: bool,
-    /// After so many changes nothing can be changed any more.
+    /// Number of changes after which every further change fails.
     pub(crate) changes_left: Option<u32>,
 }
 
-/// Whether one of those that fail is left.
+/// Fails if a failure is left, and counts it.
 fn fails(left: &mut u32) -> io::Result<()> {
     let is_failing = *left > 0;
     *left -= u32::from(is_failing);
     if is_failing { Err(io::Error::other("input/output error")) } else { Ok(()) }
 }
 
-/// xorshift; each disk repeats itself.
+/// xorshift with a fixed seed, so that each disk is reproducible.
 struct Random(u64);
 
 impl Default for Random {
@@ -103,7 +103,7 @@ impl MemoryDisk {
         set(&mut self.state().faults);
     }
 
-    /// The same directory after the power was cut: of what was not confirmed some is there and some is not.
+    /// Returns the directory after a power cut: unconfirmed data survives in part, at random.
     pub(crate) fn after_power_cut(&self, seed: u64) -> Self {
         let state = self.state();
         let mut random = Random(seed | 1);
@@ -118,7 +118,7 @@ impl MemoryDisk {
             if random.below(2) == 0 {
                 bytes.resize(content.bytes.len(), 0);
             }
-            // Often nothing, or all.
+            // Often nothing or everything survives.
             let share = [0, 1, 5, 9, 10][random.below(5)];
             for &page in &content.unsafe_pages {
                 let range = page * PAGE..((page + 1) * PAGE).min(content.bytes.len()).min(bytes.len());
@@ -133,7 +133,7 @@ impl MemoryDisk {
         Self(Arc::new(Mutex::new(state)))
     }
 
-    /// Another directory that begins as this one is.
+    /// Returns an independent directory with the same content.
     pub(crate) fn copy(&self) -> Self {
         let copy = Self::default();
         for name in self.names() {
@@ -151,7 +151,7 @@ impl MemoryDisk {
         state.files[state.names[name]].bytes.clone()
     }
 
-    /// Which file has this name, and how one is called now.
+    /// Returns the number of the file with this name; `name_of` is its inverse.
     pub(crate) fn file(&self, name: &str) -> usize {
         self.state().names[name]
     }
@@ -160,7 +160,7 @@ impl MemoryDisk {
         self.state().names.iter().find(|(_, id)| **id == file).map(|(name, _)| name.clone())
     }
 
-    /// A file, safely.
+    /// Writes a file durably.
     pub(crate) fn put(&self, name: &str, bytes: Vec<u8>) {
         let mut state = self.state();
         let id = state.files.len();
@@ -169,7 +169,7 @@ impl MemoryDisk {
         state.safe_names.insert(name.to_owned(), id);
     }
 
-    /// How often somebody asked what all files take.
+    /// Number of calls of `used`.
     pub(crate) fn looks(&self) -> usize {
         self.state().looks
     }
@@ -219,7 +219,7 @@ impl State {
         }
     }
 
-    /// For a file that becomes so long.
+    /// Takes space for a file that grows to `length`.
     fn take_space(&mut self, id: usize, length: usize) -> io::Result<()> {
         let more = length.saturating_sub(self.files[id].bytes.len());
         let left = self.faults.space.map_or(Some(usize::MAX), |space| space.checked_sub(more));
@@ -301,7 +301,7 @@ impl Disk for MemoryDisk {
 struct MemoryFile {
     disk: MemoryDisk,
     id: usize,
-    /// A confirmation through it has failed: nobody may rely on it again.
+    /// A sync through this descriptor has failed: it must not be used again.
     has_failed: AtomicBool,
 }
 

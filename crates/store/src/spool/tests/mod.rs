@@ -1,4 +1,4 @@
-//! The whole spool, on a disk in memory and on a real one.
+//! Tests of the whole spool, in memory and on a real disk.
 
 mod calls;
 mod damage;
@@ -20,14 +20,14 @@ pub(super) use memory_disk::MemoryDisk;
 use super::{Options, Place, QueueId, Room, Sequence};
 use crate::Sync;
 
-/// Small enough for a few messages to fill a segment.
+/// Segments so small that a few messages fill one.
 const SMALL: Options =
     Options { sync: Sync::Always, segment_bytes: 4096, write_bytes: 1024, congested_bytes: 8192, bytes_maximum: 0 };
 
-/// For messages of tests that the disk has room for.
+/// For test messages that need no booking.
 static UNBOOKED: Room = Room::new(0);
 
-/// The same cases each time, unless `PROPTEST_RNG_SEED` or `PROPTEST_CASES` ask for others.
+/// Uses the same cases each time, unless `PROPTEST_RNG_SEED` or `PROPTEST_CASES` is set.
 fn fixed(cases: u32) -> ProptestConfig {
     let asked = ProptestConfig::default();
     let is_set = |name| std::env::var_os(name).is_some();

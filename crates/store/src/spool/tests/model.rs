@@ -1,4 +1,4 @@
-//! What a spool should hold, the plain way.
+//! Simple model of a spool.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -8,7 +8,7 @@ use std::{
 use super::UNBOOKED;
 use crate::spool::{Batch, Body, Limit, Marked, Messages, Origin, Place, QueueId, Sequence, Spool};
 
-/// Everything that can be seen of a spool.
+/// All observable content of a spool.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Model {
     pub(crate) queues: BTreeMap<u64, ModelQueue>,
@@ -24,9 +24,9 @@ pub(crate) struct ModelQueue {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Waiting {
     pub(crate) mark: u32,
-    /// None if it was given up.
+    /// `None` if it was discarded.
     pub(crate) body: Option<Rc<[u8]>>,
-    /// Goes with the body.
+    /// Empty if the body was discarded.
     pub(crate) tag: Rc<[u8]>,
 }
 
@@ -44,7 +44,7 @@ pub(crate) enum Call {
 }
 
 impl Call {
-    /// Does it to both, which have to answer alike.
+    /// Applies the call to both, and compares their answers.
     pub(crate) fn apply(&self, batch: &mut Batch<'_>, model: &mut Model) {
         match self {
             Self::Message { places, origin, body } => {
@@ -77,7 +77,7 @@ impl Call {
 }
 
 impl Model {
-    /// What a spool says of itself, read in small pieces.
+    /// Reads the content of a spool in small pieces.
     pub(crate) fn of(spool: &Spool) -> Self {
         let mut model = Self::default();
         for id in spool.queues() {
@@ -146,7 +146,7 @@ impl Model {
     }
 }
 
-/// A queue from its beginning to its end.
+/// Reads a whole queue.
 pub(crate) fn read_all(spool: &Spool, queue: QueueId, limit: Limit) -> BTreeMap<u64, Waiting> {
     let (mut all, mut messages, mut from) = (BTreeMap::new(), Messages::default(), Sequence(0));
     loop {

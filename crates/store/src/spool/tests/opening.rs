@@ -1,4 +1,4 @@
-//! What one process leaves and the next one finds.
+//! Tests of opening the files of an earlier process.
 
 use super::{
     SMALL,
@@ -24,7 +24,7 @@ fn flip(disk: &MemoryDisk, name: &str, byte: usize) {
     disk.put(name, content);
 }
 
-/// Messages that were copied, and a segment that was said not to be needed, none of it confirmed.
+/// Copied messages, and a segment declared unneeded, none of it confirmed.
 fn copied_and_not_confirmed(more: u64) -> Rig {
     let mut rig = Rig::new(SMALL);
     (1..4).for_each(|sequence| rig.call(&message(2, sequence)));
@@ -42,7 +42,7 @@ fn copied_and_not_confirmed(more: u64) -> Rig {
 }
 
 #[test]
-fn a_power_cut_while_opening_takes_neither_originals_nor_copies() {
+fn power_cut_while_opening_keeps_originals_or_copies() {
     for more in 0..16 {
         for faults in [
             Faults { failing_syncs: 1, ..Faults::default() },
@@ -58,7 +58,7 @@ fn a_power_cut_while_opening_takes_neither_originals_nor_copies() {
 }
 
 #[test]
-fn an_opening_that_fails_removes_nothing() {
+fn failed_opening_removes_nothing() {
     let mut left = copied_and_not_confirmed(0).leave(End::Killed);
     let before = left.disk.names();
     assert!(!left.try_open(Faults { failing_syncs: 1, ..Faults::default() }));
@@ -66,7 +66,7 @@ fn an_opening_that_fails_removes_nothing() {
 }
 
 #[test]
-fn what_is_closed_is_confirmed_whatever_was_chosen() {
+fn closed_log_is_confirmed_under_every_sync_policy() {
     for sync in [Sync::Always, Sync::Interval(std::time::Duration::from_secs(3_600)), Sync::Never] {
         let closed = || {
             let mut rig = Rig::new(Options { sync, segment_bytes: 1 << 20, ..SMALL });
@@ -91,14 +91,14 @@ fn what_is_closed_is_confirmed_whatever_was_chosen() {
 }
 
 #[test]
-fn a_write_that_was_torn_at_once_is_no_closing() {
+fn torn_write_is_not_an_orderly_end() {
     let mut rig = Rig::new(SMALL);
     rig.call(&message(1, 1));
     assert!(rig.commit());
     rig.call(&message(1, 2));
     let end = rig.spool.shared.log().synced.offset() as usize;
     rig.keep_history(|rig| assert!(rig.commit()));
-    // Behind its first record, which says what is confirmed.
+    // Damages it behind its first record, which states the confirmed position.
     let left = rig.leave(End::Doubted);
     flip(&left.disk, "0000000001.log", end + 30);
     let refused = crate::spool::recovery::examine(&left.disk).map(|_| ()).unwrap_err();
@@ -109,9 +109,9 @@ fn a_write_that_was_torn_at_once_is_no_closing() {
 }
 
 #[test]
-fn what_a_later_segment_says_was_confirmed_counts_also_if_its_beginning_is_lost() {
+fn confirmed_position_counts_though_segment_start_is_lost() {
     let mut rig = Rig::new(SMALL);
-    // Sixteen fill a segment, in four writes.
+    // Sixteen messages fill a segment, in four writes.
     (1..=32).for_each(|sequence| rig.call(&message(1, sequence)));
     rig.work(2);
     let ends: Vec<u32> = rig.spool.shared.log().index.segments.iter().map(|segment| segment.end).collect();
@@ -126,13 +126,13 @@ fn what_a_later_segment_says_was_confirmed_counts_also_if_its_beginning_is_lost(
 }
 
 #[test]
-fn after_a_confirmation_that_failed_nobody_asks_for_another_one_behind_a_gap() {
+fn failed_sync_is_repaired_before_later_data_is_synced() {
     let options = Options { sync: Sync::Never, ..SMALL };
     for seed in 0..40 {
         let mut rig = Rig::new(options);
         for sequence in 1..60 {
             if sequence == 10 {
-                // The next one is when the first segment is full.
+                // The next sync happens when the first segment is full.
                 rig.disk.set_faults(|faults| faults.failing_syncs = 1);
             }
             rig.call(&message(2, sequence));
@@ -145,7 +145,7 @@ fn after_a_confirmation_that_failed_nobody_asks_for_another_one_behind_a_gap() {
 }
 
 #[test]
-fn a_file_of_number_nought_is_no_segment() {
+fn file_number_zero_is_not_a_segment() {
     let rig = Rig::new(SMALL);
     let header = Header { number: 0, salt: 1, file_bytes: 4096 };
     let mut content = header.encode().to_vec();
@@ -154,7 +154,7 @@ fn a_file_of_number_nought_is_no_segment() {
 }
 
 #[test]
-fn a_large_record_has_a_file_of_its_length_also_where_one_was_made_ahead() {
+fn large_record_replaces_shorter_file_made_ahead() {
     let mut rig = Rig::new(SMALL);
     rig.call(&message(1, 1));
     assert!(rig.commit());
@@ -165,7 +165,7 @@ fn a_large_record_has_a_file_of_its_length_also_where_one_was_made_ahead() {
     let mut content = left.disk.content("0000000002.log");
     let header = Header::decode(content[..FIRST_RECORD as usize].first_chunk().unwrap()).unwrap();
     assert!(header.file_bytes > 20_000 && content.len() == header.file_bytes as usize);
-    // As if its last page had never come to the disk, which it has.
+    // As if the last page had not reached the disk.
     content.truncate(content.len() - 512);
     left.disk.put("0000000002.log", content);
     let error = left.open().map(|_| ()).unwrap_err();
@@ -173,12 +173,12 @@ fn a_large_record_has_a_file_of_its_length_also_where_one_was_made_ahead() {
 }
 
 #[test]
-fn files_that_were_made_ahead_and_are_removed_leave_no_gap_where_that_is_interrupted() {
+fn interrupted_removal_of_files_made_ahead_leaves_no_gap() {
     for changes in 0..12 {
         let mut rig = Rig::new(SMALL);
         rig.call(&message(1, 1));
         assert!(rig.commit());
-        // Two of them.
+        // Adds two such files.
         let mut left = rig.leave(End::Killed);
         for number in [2, 3] {
             let header = Header { number, salt: 1, file_bytes: 4096 };

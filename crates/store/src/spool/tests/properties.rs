@@ -1,4 +1,4 @@
-//! Whatever is called, and however it ends, a spool is what the model is.
+//! Property tests: after any calls and any ends, a spool equals its model.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ enum Step {
     Commit,
     Compare,
     End(End),
-    /// Who opens it next does not come to an end, and the power may be cut then too.
+    /// The next opening fails, possibly with a power cut.
     EndAndFail(End, Faults, Option<u64>),
     SyncsFail(u32),
     Full(bool),
@@ -40,7 +40,7 @@ fn end() -> impl Strategy<Value = End> {
     ]
 }
 
-/// Of somebody who opens a spool.
+/// Faults during an opening.
 fn faults() -> impl Strategy<Value = Faults> {
     let none = Faults::default();
     prop_oneof![
@@ -71,7 +71,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Less than a segment, and about a message.
+/// Less than a segment, and about one message.
 fn pieces() -> impl Strategy<Value = Option<Pieces>> {
     prop::option::of((1..1_500_usize, 1..2_000_usize).prop_map(|(block, step)| Pieces { block, step }))
 }
@@ -101,7 +101,7 @@ fn run(options: Options, pieces: Option<Pieces>, steps: Vec<Step>) {
             }
             Step::End(end) => rig = rig.end(end),
             Step::EndAndFail(end, faults, seed) => {
-                // What outlived the process alone need not outlive this.
+                // Data that survived only in the page cache need not survive a power cut.
                 let is_doubted = matches!(end, End::Killed) && seed.is_some() && options.sync != Sync::Always;
                 let mut left = rig.leave(if is_doubted { End::Doubted } else { end });
                 left.try_open(faults);
@@ -117,7 +117,7 @@ fn run(options: Options, pieces: Option<Pieces>, steps: Vec<Step>) {
             Step::ShortWrites(short) => rig.disk.set_faults(|faults| faults.short_writes = short),
         }
     }
-    // Whatever was wrong is over: nothing that was appended is lost.
+    // All faults are over: no appended record may be lost.
     rig.disk.set_faults(|faults| *faults = Default::default());
     (0..8).any(|_| rig.commit());
     assert_eq!(rig.spool.health(), Health::Writing);
@@ -129,7 +129,7 @@ proptest! {
     #![proptest_config(fixed(200))]
 
     #[test]
-    fn nothing_that_was_durable_is_missing(pieces in pieces(), steps in prop::collection::vec(step(), 1..250)) {
+    fn no_durable_record_is_lost(pieces in pieces(), steps in prop::collection::vec(step(), 1..250)) {
         run(SMALL, pieces, steps);
     }
 }
@@ -138,7 +138,7 @@ proptest! {
     #![proptest_config(fixed(60))]
 
     #[test]
-    fn at_intervals_what_was_written_outlives_the_process(
+    fn sync_interval_keeps_written_records_after_kill(
         pieces in pieces(),
         steps in prop::collection::vec(step(), 1..200),
     ) {
@@ -147,7 +147,7 @@ proptest! {
     }
 
     #[test]
-    fn without_confirmation_what_was_written_outlives_the_process(
+    fn sync_never_keeps_written_records_after_kill(
         pieces in pieces(),
         steps in prop::collection::vec(step(), 1..200),
     ) {

@@ -1,4 +1,4 @@
-//! Space is given back, and what lives is carried on.
+//! Tests of reclaiming space and copying living records.
 
 use super::{
     SMALL,
@@ -13,7 +13,7 @@ fn message(queue: u64, sequence: u64) -> Call {
     Call::Message { places: vec![untagged(place(queue, sequence))], origin: None, body: vec![sequence as u8; 200] }
 }
 
-/// Appends and acknowledges, all but what is there already, as a receiver does that keeps up.
+/// Appends and acknowledges messages, like a receiver that keeps up.
 fn flow(rig: &mut Rig, queue: u64, sequences: std::ops::Range<u64>) {
     for sequence in sequences {
         rig.call(&message(queue, sequence));
@@ -26,23 +26,23 @@ fn flow(rig: &mut Rig, queue: u64, sequences: std::ops::Range<u64>) {
 }
 
 #[test]
-fn a_receiver_that_keeps_up_needs_few_segments_and_no_copying() {
+fn fast_receiver_needs_few_segments_and_no_copying() {
     let mut rig = Rig::new(SMALL);
     flow(&mut rig, 1, 1..2_000);
     let stats = rig.spool.stats();
     assert!(stats.segments <= 3 && stats.copied_bytes == 0, "{stats:?}");
     assert!(stats.written_bytes > 400_000, "{stats:?}");
-    // One that is written, one ahead, two to be used again, and those that are about to leave.
+    // One being written, one made ahead, two spares, and those about to be removed.
     assert!(rig.disk.names().len() <= 7, "{:?}", rig.disk.names());
     rig.assert_as_model();
     rig.end(End::Killed).assert_as_model();
 }
 
 #[test]
-fn a_backlog_in_the_way_is_copied_and_the_log_stays_near_twice_of_what_lives() {
+fn old_backlog_is_copied_and_log_size_stays_bounded() {
     let mut rig = Rig::new(SMALL);
-    // Everything that can live long: a message in two queues, one that moved, a mark, an identifier with and without
-    // its message.
+    // Everything that can live long: a message in two queues, a moved one, a mark, an identifier with and without its
+    // message.
     let origin = |identifier| Some(Origin { queue: QueueId(9), identifier });
     rig.call(&Call::Message {
         places: vec![untagged(place(2, 1)), untagged(place(3, 1))],
@@ -73,7 +73,7 @@ fn a_backlog_in_the_way_is_copied_and_the_log_stays_near_twice_of_what_lives() {
 }
 
 #[test]
-fn tags_are_copied_with_their_messages_also_those_that_were_given_by_a_move() {
+fn tags_of_messages_and_moves_are_copied_with_messages() {
     let mut rig = Rig::new(SMALL);
     let tagged = |queue, sequence, tag: &[u8]| (place(queue, sequence), tag.to_vec());
     for sequence in 1..20 {
@@ -100,10 +100,10 @@ fn tags_are_copied_with_their_messages_also_those_that_were_given_by_a_move() {
 }
 
 #[test]
-fn marks_outlive_their_records_where_the_message_is_copied() {
+fn marks_are_copied_with_their_messages() {
     let mut rig = Rig::new(SMALL);
     (1..30).for_each(|sequence| rig.call(&message(2, sequence)));
-    // In other segments than the messages; some of them more than once.
+    // The marks are in other segments than the messages; some are set more than once.
     flow(&mut rig, 1, 1..20);
     let mark = |rig: &mut Rig, from, count, mark, body| {
         for (sequence, mark) in (from..from + count).zip(mark..) {
@@ -132,7 +132,7 @@ fn marks_outlive_their_records_where_the_message_is_copied() {
 }
 
 #[test]
-fn what_an_interrupted_reclaim_leaves_is_removed() {
+fn leftovers_of_interrupted_reclaim_are_removed() {
     let mut rig = Rig::new(SMALL);
     flow(&mut rig, 1, 1..60);
     let before = rig.disk.copy();

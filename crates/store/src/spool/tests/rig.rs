@@ -1,4 +1,4 @@
-//! A spool, its committer and its disk in one hand, beside a model.
+//! A spool with its committer, its disk and a model, under a test's control.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ pub(crate) struct Rig {
     pieces: Option<Pieces>,
     pub(crate) spool: Spool,
     committer: Committer,
-    /// What was after each call, and where the log ended then: from the last one that is known to be safe on.
+    /// Content after each call and the end of the log then, from the last confirmed one on.
     history: Vec<(Position, Model)>,
 }
 
@@ -30,7 +30,7 @@ pub(crate) enum End {
     Closed,
     Killed,
     PowerCut(u64),
-    /// Killed, and the last writes may be what was never confirmed, as far as anybody can tell.
+    /// Killed, and the last writes may look as if they were never confirmed.
     Doubted,
 }
 
@@ -42,7 +42,7 @@ impl Rig {
         Self { disk, options, pieces: None, spool, committer, history }
     }
 
-    /// Copies in steps of these, also when it is opened again.
+    /// Sets the amounts of copying, also for later openings.
     pub(crate) fn copying_in(mut self, pieces: Pieces) -> Self {
         self.committer.reclaim().set_pieces(pieces);
         Self { pieces: Some(pieces), ..self }
@@ -61,12 +61,12 @@ impl Rig {
         self.history.push((end, model));
     }
 
-    /// Lets the committer work until there is nothing to do. Whether all is safe.
+    /// Runs the committer until it is idle. True if everything is confirmed.
     pub(crate) fn commit(&mut self) -> bool {
         self.work(1_000) == Step::Idle
     }
 
-    /// At most so many steps, and whatever was put off is due.
+    /// Runs at most `steps` steps, with all postponed actions due.
     pub(crate) fn work(&mut self, steps: usize) -> Step {
         self.committer.pass_time();
         let mut step = Step::More;
@@ -88,7 +88,7 @@ impl Rig {
         self.spool.shared.log().index.segments.oldest()
     }
 
-    /// All states until now stay possible, whatever is written.
+    /// Runs `work`, and keeps all earlier states as possible results.
     pub(crate) fn keep_history<T>(&mut self, work: impl FnOnce(&mut Self) -> T) -> T {
         let history = self.history.clone();
         let result = work(self);
@@ -96,7 +96,7 @@ impl Rig {
         result
     }
 
-    /// What is safe was in the last state that is, and may not be lost.
+    /// Drops states before the last confirmed one: they are no possible results any more.
     fn forget_history(&mut self) {
         let synced = self.spool.shared.log().synced;
         forget_before(&mut self.history, synced);
@@ -106,12 +106,13 @@ impl Rig {
         assert_eq!(&Model::of(&self.spool), self.model());
     }
 
-    /// Ends it and opens it again: it has to be what it was at the last call, or at one since the last that was safe.
+    /// Ends the process and opens the spool again. Its content must equal that after a call since the last confirmed
+    /// one.
     pub(crate) fn end(self, end: End) -> Self {
         self.leave(end).open().unwrap()
     }
 
-    /// The same, with the disk changed in between.
+    /// As `end`, with a change of the disk in between.
     pub(crate) fn try_end(self, end: End, change: impl FnOnce(&MemoryDisk)) -> Result<Self, OpenError> {
         let left = self.leave(end);
         change(&left.disk);
@@ -142,13 +143,13 @@ impl Rig {
     }
 }
 
-/// What a process left behind.
+/// Files that a process left behind.
 pub(crate) struct Left {
     pub(crate) disk: MemoryDisk,
     options: Options,
     pieces: Option<Pieces>,
     end: End,
-    /// It has to hold one of these.
+    /// Allowed contents.
     models: Vec<Model>,
 }
 
@@ -162,13 +163,13 @@ impl Left {
         Ok(Rig { disk, options, pieces, spool, committer, history: vec![(Position::default(), model)] })
     }
 
-    /// Somebody opens it with these faults, and is gone. Whether it was open.
+    /// Opens the spool with these faults, and then ends the process. True if it opened.
     pub(crate) fn try_open(&mut self, faults: Faults) -> bool {
         self.disk.set_faults(|all| *all = faults);
         let opened = Spool::open_on(Arc::new(self.disk.clone()), self.options);
         self.disk.set_faults(|all| *all = Default::default());
         if let Ok((spool, ..)) = &opened {
-            // Who has told it has to stay with it.
+            // Once opened, the content is fixed.
             let model = self.models.swap_remove(found(spool, &self.models, self.end));
             self.models = vec![model];
         }

@@ -1,4 +1,4 @@
-//! Who waits is woken.
+//! Tests of wakers.
 
 use std::{
     sync::{
@@ -38,7 +38,7 @@ fn message(sequence: u64) -> Call {
 }
 
 #[test]
-fn a_task_is_woken_when_its_ticket_is_durable_and_at_once_if_it_is() {
+fn task_is_woken_once_its_position_is_durable() {
     let mut rig = Rig::new(SMALL);
     let counted = Arc::new(Counted::default());
     let waker = Waker::from(Arc::clone(&counted));
@@ -53,7 +53,7 @@ fn a_task_is_woken_when_its_ticket_is_durable_and_at_once_if_it_is() {
 }
 
 #[test]
-fn a_task_is_woken_each_time_that_the_log_fails_and_when_it_works() {
+fn task_is_woken_at_each_log_failure_and_at_recovery() {
     let mut rig = Rig::new(SMALL);
     assert!(rig.commit());
     let counted = Arc::new(Counted::default());
@@ -84,7 +84,7 @@ fn a_task_is_woken_each_time_that_the_log_fails_and_when_it_works() {
 }
 
 #[test]
-fn who_waits_is_told_when_the_thread_that_writes_panics() {
+fn panic_of_writing_thread_wakes_waiting_tasks() {
     let disk = MemoryDisk::default();
     let (spool, committer, _) = Spool::open_on(Arc::new(disk.clone()), SMALL).unwrap();
     let counted = Arc::new(Counted::default());
@@ -101,7 +101,7 @@ fn who_waits_is_told_when_the_thread_that_writes_panics() {
 }
 
 #[test]
-fn who_watches_is_told_of_each_change_of_health_and_of_no_more() {
+fn watcher_is_woken_at_each_change_of_health_only() {
     let mut rig = Rig::new(SMALL);
     assert!(rig.commit());
     let counted = Arc::new(Counted::default());
@@ -134,7 +134,7 @@ fn who_watches_is_told_of_each_change_of_health_and_of_no_more() {
 }
 
 #[test]
-fn on_a_full_disk_all_is_kept_and_congestion_shows() {
+fn full_disk_keeps_records_and_is_congested() {
     let mut rig = Rig::new(SMALL);
     rig.disk.set_faults(|faults| faults.is_full = true);
     (1..200).for_each(|sequence| rig.call(&message(sequence)));

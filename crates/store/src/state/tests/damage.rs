@@ -2,8 +2,9 @@
 
 use super::*;
 
+/// A power cut may leave any choice of the pages that were not synced.
 #[test]
-fn a_torn_end_of_the_journal_takes_nothing_with_it_that_was_confirmed() {
+fn torn_journal_end_loses_no_confirmed_batch() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("state");
     let mut backend = FjallBackend::open(&path, Opening::First, Sync::Always).unwrap();
@@ -33,7 +34,7 @@ fn a_torn_end_of_the_journal_takes_nothing_with_it_that_was_confirmed() {
             let backend = FjallBackend::open(&path, Opening::First, Sync::Always).unwrap();
             assert_eq!(rows(&backend), 50, "page {page}");
             let cut = backend.cut_off().unwrap_or_default();
-            // Where nothing is left of it there is nothing to cut off.
+            // If nothing of the batch remains, there is nothing to cut off.
             if from > begin || to < torn.len() {
                 assert!(cut.contains("a change that was torn: ") && cut.contains(".torn"), "page {page}: {cut}");
                 let kept = fs::read(torn_in(&path).pop().unwrap()).unwrap();
@@ -56,7 +57,7 @@ fn one_by_one(backend: &mut FjallBackend, keys: std::ops::Range<u16>, value: &[u
 }
 
 #[test]
-fn a_hole_among_confirmed_batches_is_refused_and_nothing_is_touched() {
+fn hole_in_confirmed_batches_is_refused_without_changes() {
     for value in [&[1; 20_000][..], &[7; 100]] {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("state");
@@ -67,7 +68,7 @@ fn a_hole_among_confirmed_batches_is_refused_and_nothing_is_touched() {
         let whole = fs::read(&journal).unwrap();
         for hole in [0..4096, 8192..12288, 8192..8193] {
             let mut damaged = whole.clone();
-            // A zero may be there already.
+            // The byte may be zero already.
             damaged[hole].iter_mut().for_each(|byte| *byte = byte.wrapping_add(1) & 0xF0);
             fs::write(&journal, &damaged).unwrap();
             for _ in 0..2 {
@@ -80,7 +81,7 @@ fn a_hole_among_confirmed_batches_is_refused_and_nothing_is_touched() {
                 assert!(fs::read(&journal).unwrap() == damaged, "it is as it was");
                 assert!(torn_in(&path).is_empty());
             }
-            // What it tells people to do helps.
+            // The advice in the error text works.
             let refused = FjallBackend::open(&path, Opening::First, Sync::Always).err().unwrap().to_string();
             let at = refused.split("byte ").nth(1).and_then(|rest| rest.split(' ').next()).unwrap();
             fs::write(&journal, &damaged[..at.parse().unwrap()]).unwrap();
@@ -96,7 +97,7 @@ fn a_hole_among_confirmed_batches_is_refused_and_nothing_is_touched() {
 }
 
 #[test]
-fn where_many_are_unconfirmed_all_before_the_first_torn_one_is_kept_and_the_rest_is_cut_off_at_once() {
+fn unconfirmed_batches_are_cut_off_from_first_torn_one() {
     for sync in [Sync::Never, Sync::Interval(Duration::from_secs(1))] {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("state");
@@ -110,7 +111,7 @@ fn where_many_are_unconfirmed_all_before_the_first_torn_one_is_kept_and_the_rest
         let end = end_of(&torn);
         torn[begin + 100..begin + 4196].fill(0);
         fs::write(&journal, &torn).unwrap();
-        // Whatever the policy is now.
+        // Independent of the present policy.
         let backend = FjallBackend::open(&path, Opening::First, Sync::Always).unwrap();
         assert_eq!(rows(&backend), 10);
         let cut = backend.cut_off().unwrap();
@@ -120,7 +121,7 @@ fn where_many_are_unconfirmed_all_before_the_first_torn_one_is_kept_and_the_rest
         assert!(kept.len() == 1 && fs::read(&kept[0]).unwrap() == torn[begin..end]);
         let mut backend = FjallBackend::open(&path, Opening::First, Sync::Always).unwrap();
         assert_eq!(backend.cut_off(), None);
-        // From here on each is confirmed.
+        // From here on each batch is confirmed.
         one_by_one(&mut backend, 10..20, &[1; 20_000], true);
         drop(backend);
         let mut damaged = fs::read(&journal).unwrap();
@@ -163,9 +164,9 @@ fn database_without_a_current_file_is_refused() {
     assert!(!current.exists());
 }
 
-/// The database panics where a version file is damaged in this way.
+/// The database panics on some damage of a version file.
 #[test]
-fn every_flipped_byte_of_a_version_file_is_refused_with_its_name() {
+fn flipped_byte_in_version_file_is_refused_by_file_name() {
     let directory = tempfile::tempdir().unwrap();
     drop(open(directory.path()).unwrap());
     let folder = directory.path().join("state/keyspaces/1");
@@ -187,7 +188,7 @@ fn every_flipped_byte_of_a_version_file_is_refused_with_its_name() {
 }
 
 #[test]
-fn a_last_change_that_is_there_in_part_is_cut_off() {
+fn partly_written_last_change_is_cut_off() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("state");
     let mut backend = FjallBackend::open(&path, Opening::First, Sync::Always).unwrap();
@@ -198,7 +199,7 @@ fn a_last_change_that_is_there_in_part_is_cut_off() {
     let end = end_of(&whole);
     for cut in 1..100 {
         fs::write(&journal, &whole[..end - cut]).unwrap();
-        // As a power cut leaves it, before anything said that it was confirmed.
+        // As after a power cut before the confirmed length was recorded.
         fs::remove_file(confirmed::path(&path)).unwrap();
         let backend = FjallBackend::open(&path, Opening::First, Sync::Always).unwrap();
         assert_eq!(rows(&backend), 2, "{cut}");
@@ -224,7 +225,7 @@ fn journal_swapped_with_the_confirmed_file_is_refused() {
     assert!(refused.contains("state.confirmed"), "{refused}");
 }
 
-/// Of the last batch.
+/// Returns the end of the last batch.
 fn end_of(journal: &[u8]) -> usize {
     journal.iter().rposition(|&byte| byte != 0).unwrap() + 1
 }
@@ -235,7 +236,7 @@ fn torn_in(path: &Path) -> Vec<PathBuf> {
 }
 
 #[test]
-fn after_a_failed_confirmation_the_journal_begins_anew_and_nothing_is_lost() {
+fn journal_restarts_after_failed_sync_without_loss() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("state");
     let put = |backend: &mut FjallBackend, keys: std::ops::Range<u8>| {

@@ -1,4 +1,4 @@
-//! A hundredth of what `benches/subscription_index` builds, and what a change leaves alone.
+//! Tests at a hundredth of the size of `benches/subscription_index`, with checks of how little a change copies.
 
 use std::collections::HashMap;
 
@@ -6,7 +6,7 @@ use tenbin_balancer::Rng;
 
 use super::*;
 
-/// Subscribers that differ in their numbers alone.
+/// Subscribers that differ only in their numbers.
 struct Crowd(Subscriber);
 
 impl Crowd {
@@ -23,7 +23,7 @@ fn below(rng: &mut Rng, bound: u64) -> u64 {
     rng.next_u64() % bound
 }
 
-/// A path of a plant, each of whose levels is a name or, with `wildcards`, perhaps a wildcard.
+/// A path in a plant. Each level is a name or, with `wildcards`, possibly a wildcard.
 fn path(rng: &mut Rng, wildcards: bool) -> String {
     let mut levels = Vec::new();
     for (kind, count) in [("site", 10), ("line", 5), ("sensor", 300), ("quantity", 3)] {
@@ -40,7 +40,7 @@ fn path(rng: &mut Rng, wildcards: bool) -> String {
 }
 
 #[test]
-fn among_ten_thousand_filters_and_a_thousand_with_wildcards_the_right_ones_are_found() {
+fn index_finds_matches_among_ten_thousand_filters() {
     let (index, crowd, rng) = (index(), Crowd::new(), &mut Rng::new(7));
     let mut exact: HashMap<String, Vec<u64>> = HashMap::new();
     for number in 1..=10_000 {
@@ -95,7 +95,7 @@ fn among_ten_thousand_filters_and_a_thousand_with_wildcards_the_right_ones_are_f
     assert!(snapshot.exact.is_empty() && snapshot.wildcards.is_empty());
 }
 
-/// How many subscriptions of others a change copies: who copies one counts a reference to its rights.
+/// Returns how many subscriptions of others `change` copies. Each copy raises the reference counter of its rights.
 fn copied(index: &FilterIndex, others: &[Subscriber], change: impl FnOnce()) -> usize {
     let _before = index.snapshot.load_full();
     let counts = || others.iter().map(|other| Arc::strong_count(&other.rights)).collect::<Vec<_>>();
@@ -115,7 +115,7 @@ fn a_change_copies_few_subscriptions_of_others() {
     for form in ["site/N/line", "site/+/N/line", "site/N/#", "all", "all/+", "all/#"] {
         let index = index();
         let text = |number: u64| filter(&form.replace('N', &number.to_string()));
-        // In no order, and with every other number left for later.
+        // In random order, and without every second number, which comes later.
         let others = (0..4096u64).map(|i| one(i * 617 % 4096 * 2)).collect::<Vec<_>>();
         others.iter().for_each(|other| index.edit().insert(&text(other.number), other.clone()));
         for number in [1, 1001, 8191, 9001] {
@@ -152,9 +152,9 @@ fn crowded_filter() -> impl Strategy<Value = TopicFilter> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Against the naive model: hundreds of filters, few of them twice, of few sessions and of many.
+    /// Compares with the naive model: hundreds of filters, few of them repeated, from few sessions and from many.
     #[test]
-    fn among_hundreds_of_filters_the_index_finds_whom_a_list_finds(
+    fn index_matches_a_list_of_hundreds_of_filters(
         changes in prop::collection::vec((crowded_filter(), any::<u64>(), prop::bool::weighted(0.8)), 200..600),
         sessions in prop::sample::select(vec![3u64, 40, 10_000]),
         topics in prop::collection::vec(
@@ -169,7 +169,7 @@ proptest! {
             match add {
                 true => index.edit().insert(&filter, crowd.one(number)),
                 false => {
-                    // One that is there, if there is one of this filter.
+                    // Remove an existing subscription, if the filter has one.
                     let known = model.iter().find(|(known, _)| *known == filter).map_or(number, |(_, number)| *number);
                     index.edit().remove(&filter, known);
                     model.retain(|(other, number)| (other, *number) != (&filter, known));

@@ -9,25 +9,25 @@ use tenbin_codec::{ConnAck, Decoded, Decoder, Packet, ProtocolVersion};
 use super::socket::Socket;
 use crate::run::engine::tls::{explained, is_rejection};
 
-/// What is kept of a connection until it is answered.
+/// State of a connection until CONNACK.
 pub(super) struct Knock {
-    /// When it was to be made.
+    /// When the connection was due.
     pub(super) due: Instant,
-    /// When it is given up.
+    /// When to give up the attempt.
     pub(super) give_up: Instant,
-    /// Whether it has not been there before.
+    /// Whether this is the client's first connection.
     pub(super) is_first: bool,
-    /// What is not written of CONNECT.
+    /// Unwritten rest of CONNECT.
     out: Bytes,
     input: BytesMut,
 }
 
-/// What has come of it.
+/// Result of an attempt so far.
 pub(super) enum Answer {
     None,
     Accepted(Box<ConnAck>),
     Refused,
-    /// No connection can be made: the two sides do not come together by TLS.
+    /// No connection is possible: the TLS handshake was rejected.
     Impossible(io::Error),
 }
 
@@ -36,7 +36,7 @@ impl Knock {
         Self { due, give_up, is_first, out: connect, input: BytesMut::new() }
     }
 
-    /// Goes on as far as the socket allows.
+    /// Writes and reads as far as the socket allows.
     pub(super) fn advance(&mut self, socket: &mut Socket, version: ProtocolVersion) -> Answer {
         match self.exchange(socket, version) {
             Ok(answer) => answer,
@@ -69,7 +69,7 @@ impl Knock {
     }
 }
 
-/// The socket has nothing, or is not connected yet.
+/// Whether the socket has no data, or is not connected yet.
 fn is_not_yet(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::NotConnected | io::ErrorKind::Interrupted)
 }

@@ -1,7 +1,7 @@
-//! Connections that do nothing but be there, and the storm in which they come.
+//! Idle connections, and the rate at which they are made.
 //!
-//! One thread has them all, so that publishers and subscribers do not wait for them. It keeps a file descriptor of each
-//! and nothing else: a hundred thousand cost it less than a megabyte. Under TLS it keeps what that keeps.
+//! One thread serves all of them, so that publishers and subscribers do not wait for them. It keeps only a file
+//! descriptor per connection: a hundred thousand take less than a megabyte. TLS adds its own state.
 
 mod knock;
 mod pings;
@@ -20,11 +20,13 @@ use super::thread::Report;
 use crate::LoadgenError;
 use crate::run::Part;
 
-/// Starts the thread, number `number` of this process, for the idle connections of `slice`. They are made from the start
-/// of the run on.
+/// Starts the thread with number `number` of this process, for the idle connections of `slice`.
+///
+/// The thread makes the connections from the start of the run on.
 ///
 /// # Errors
-/// The system has no thread left.
+///
+/// The system cannot start another thread.
 pub(super) fn spawn(
     common: Common,
     number: usize,
@@ -33,7 +35,7 @@ pub(super) fn spawn(
 ) -> Result<JoinHandle<()>, LoadgenError> {
     let work = move || {
         let ended = lead(common, number, slice, &reports);
-        // An engine that was dropped wants to hear nothing.
+        // A dropped engine no longer receives.
         let _ = reports.blocking_send(Report::Ended(ended.map(Box::new)));
     };
     std::thread::Builder::new().name("loadgen-idle".into()).spawn(work).map_err(LoadgenError::Runtime)
@@ -43,13 +45,13 @@ fn lead(common: Common, number: usize, slice: Slice, reports: &mpsc::Sender<Repo
     let shared = common.shared.clone();
     let mut storm = Storm::new(common, number, slice)?;
     for stage in [Stage::Subscribe, Stage::Connect] {
-        // Nothing is to be done before the start. Where the engine is gone, the next stage tells.
+        // There is nothing to do before the start. If the engine is gone, the next stage ends the thread.
         let _ = reports.blocking_send(Report::Ready);
         storm.wait_for_stage_after(stage);
     }
     let ended = storm.run();
     if let Err(error) = ended {
-        // The watcher is to hear of it now, not at the end.
+        // Report the failure now, not at the end.
         shared.fail(error);
         storm.wait_for_stage_after(Stage::Drain);
     }

@@ -1,35 +1,35 @@
 use std::time::{Duration, Instant};
 
-/// Whose turn it is to be kept alive: everybody once in a period, evenly spread.
+/// Schedule of PINGREQs: each connection once in a period, evenly spread.
 #[derive(Debug)]
 pub(super) struct Pings {
-    /// `None`: nobody is.
+    /// `None`: no connection needs PINGREQs.
     period: Option<Duration>,
-    /// The next place, and when its round began.
+    /// The next place to ping, and when its round began.
     next: u32,
     round: Instant,
 }
 
 impl Pings {
-    /// None, until the first [`Pings::keep_alive`].
+    /// A schedule without PINGREQs, until the first [`Pings::keep_alive`].
     pub(super) fn new(now: Instant) -> Self {
         Self { period: None, next: 0, round: now }
     }
 
-    /// Brokers want to hear from everybody within so many seconds; 0 for never. The shortest counts.
+    /// Applies a broker's Keep Alive in seconds; 0 for none. The shortest one counts.
     pub(super) fn keep_alive(&mut self, seconds: u16) {
         let period = (seconds > 0).then(|| Duration::from_secs(seconds.into()).mul_f64(PERIOD));
         self.period = [self.period, period].into_iter().flatten().min();
     }
 
-    /// The next of `places`, if it is its turn.
+    /// Returns the next of `places`, if it is due.
     pub(super) fn due(&mut self, places: u32, now: Instant) -> Option<u32> {
         let period = self.period?;
         if self.next >= places {
             if now < self.round + period {
                 return None;
             }
-            // Rounds that were missed are not made up for.
+            // Missed rounds are skipped.
             self.round = (self.round + period).max(now.checked_sub(period).unwrap_or(now));
             self.next = 0;
         }
@@ -42,7 +42,7 @@ impl Pings {
     }
 }
 
-/// Part of Keep Alive in which everybody is kept alive.
+/// Fraction of Keep Alive in which each connection is pinged once.
 const PERIOD: f64 = 0.7;
 
 #[cfg(test)]
@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn everybody_is_kept_alive_once_in_a_period() {
+    fn each_connection_is_pinged_once_per_period() {
         let start = Instant::now();
         let mut pings = Pings::new(start);
         assert_eq!(pings.due(5, start + Duration::from_secs(1000)), None);
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn without_connections_it_is_nobodys_turn() {
+    fn no_ping_is_due_without_connections() {
         let now = Instant::now();
         let mut pings = Pings::new(now);
         pings.keep_alive(1);

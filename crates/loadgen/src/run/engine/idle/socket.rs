@@ -3,17 +3,16 @@ use std::io::{self, Read, Write};
 use mio::net::TcpStream;
 use tokio_rustls::rustls::{ClientConnection, StreamOwned};
 
-/// What an idle connection goes over. Nobody waits for it.
+/// Socket of an idle connection, with or without TLS. It never blocks.
 pub(super) enum Socket {
-    /// As it is.
+    /// Plain TCP.
     Tcp(TcpStream),
-    /// Under TLS, whose handshake goes on with each read and each write. What was written may wait in it until the next
-    /// one.
+    /// TLS. Its handshake advances with each read and write. It may buffer written bytes until the next call.
     Tls(Box<StreamOwned<ClientConnection, TcpStream>>),
 }
 
 impl Socket {
-    /// What is below TLS, if that is there.
+    /// The TCP socket, below TLS if there is any.
     pub(super) fn tcp(&self) -> &TcpStream {
         match self {
             Self::Tcp(stream) => stream,

@@ -22,42 +22,45 @@ use crate::run::engine::driver::{Common, Stage};
 use crate::run::engine::shared::Counters;
 use crate::run::{CutWhose, Idle, Part, Recorder};
 
-/// Makes idle connections, keeps them, cuts them and disconnects them.
+/// Makes, keeps, cuts and disconnects idle connections.
 ///
-/// A connection is known by its place, 0, 1, 2, … in this process; its number is that among all processes.
+/// A connection's place is its index in this process: 0, 1, 2, … Its number is its index among all processes.
 ///
 /// ```text
-///   due ──connect──► knocking (≤ 1,000) ──CONNACK──► open ──cut──► away ─┐
-///                        ▲                                               │
-///                        └───────────────────────────────────────────────┘
+/// due ──connect──► knocking (≤ 1,000) ──CONNACK──► open ──cut──► away ─┐
+///      ▲                                               │
+///      └───────────────────────────────────────────────┘
 /// ```
 pub(super) struct Storm {
     common: Common,
-    /// Of the thread.
+    /// Number of the thread.
     number: usize,
     idle: Idle,
     slice: Slice,
     targets: Targets,
     recorder: Recorder,
     poll: Poll,
-    /// By place; `None` for one that is not there.
+    /// By place; `None` for a connection that is not open.
     sockets: Vec<Option<Socket>>,
     knocking: HashMap<u32, Knock>,
-    /// Places in the order in which they knocked, each with the time at which it is given up.
+    /// Places in the order of their attempts, each with the time to give up.
     give_up: VecDeque<(Instant, u32)>,
     cuts: Option<CutSchedule>,
-    /// Places that were cut, each with the time at which it comes back.
+    /// Places that were cut, each with the time to reconnect.
     away: VecDeque<(Instant, u32)>,
-    /// When second 0 begins.
+    /// Beginning of second 0.
     start: Instant,
-    /// Places that were due so far, and how many are to be.
+    /// Places that were due so far, and how many there are in all.
     begun: u32,
     places: u32,
     pings: Pings,
 }
 
 impl Storm {
+    /// Prepares the idle connections of `slice`; makes none yet.
+    ///
     /// # Errors
+    ///
     /// No file descriptor is left.
     pub(super) fn new(common: Common, number: usize, slice: Slice) -> Result<Self, LoadgenError> {
         let idle = common.plan.idle.expect("it is for plans with idle connections");
@@ -89,24 +92,25 @@ impl Storm {
         Ok(storm)
     }
 
-    /// Waits until something else than this stage, or an earlier one, is on.
+    /// Blocks until the run is at a stage later than `stage`.
     pub(super) fn wait_for_stage_after(&self, stage: Stage) {
         while self.stage() <= stage {
             std::thread::sleep(Duration::from_millis(1));
         }
     }
 
-    /// All that was recorded.
+    /// Ends recording; returns the results.
     pub(super) fn into_part(self) -> Part {
         self.recorder.into_part()
     }
 
-    /// Does all of it, up to the end of the run.
+    /// Serves the connections until the end of the run.
     ///
     /// # Errors
-    /// This machine can make no further connection, or TLS none at all.
+    ///
+    /// This machine cannot make more connections, or no TLS connection is possible.
     pub(super) fn run(&mut self) -> Result<(), LoadgenError> {
-        // It was over before it began.
+        // The run ended before it began.
         let Stage::Run { start_ns } = self.stage() else { return Ok(()) };
         self.recorder.start(start_ns);
         self.start = self.common.clock.instant(start_ns);
@@ -131,7 +135,7 @@ impl Storm {
         self.say_goodbye(&mut events)
     }
 
-    /// Where the engine is gone, it is over.
+    /// The current stage; [`Stage::End`] if the engine is gone.
     fn stage(&self) -> Stage {
         if self.common.stages.has_changed().is_err() { Stage::End } else { *self.common.stages.borrow() }
     }
@@ -145,7 +149,7 @@ impl Storm {
         place * self.slice.of + self.slice.index
     }
 
-    /// When the connection at `place` is to be made.
+    /// When the connection at `place` is due.
     fn due(&self, place: u32) -> Instant {
         match self.idle.rate {
             Some(rate) => self.start + Duration::from_secs_f64(f64::from(self.connection(place)) / rate),
@@ -153,7 +157,7 @@ impl Storm {
         }
     }
 
-    /// Begins what is due, as much as may be under way. Whether more is left for now.
+    /// Begins due connections up to the limits; returns whether more are due now.
     fn begin(&mut self, now: Instant) -> Result<bool, LoadgenError> {
         for _ in 0..BEGIN_AT_ONCE {
             if self.knocking.len() >= self.knocking_max() {
@@ -162,7 +166,7 @@ impl Storm {
             if let Some((_, place)) = self.away.pop_front_if(|(back, _)| *back <= now) {
                 self.knock(place, now, false)?;
             } else if self.begun < self.places && self.due(self.begun) <= now {
-                // Without a rate a connection is due when its turn comes.
+                // Without a rate, a connection is due when it is begun.
                 let due = self.idle.rate.map_or_else(Instant::now, |_| self.due(self.begun));
                 self.begun += 1;
                 self.knock(self.begun - 1, due, true)?;
@@ -173,7 +177,7 @@ impl Storm {
         Ok(true)
     }
 
-    /// The time is over: what was not due until now is not made.
+    /// The time is over: connections that are not due yet are not made.
     fn begin_no_more(&mut self) {
         self.counters().connecting.sub((self.places - self.begun).into());
         self.places = self.begun;
@@ -205,7 +209,7 @@ impl Storm {
         Ok(())
     }
 
-    /// What connection `connection` goes over.
+    /// Wraps `stream` in TLS if the plan asks for it.
     fn socket(&self, connection: u32, stream: TcpStream) -> Result<Socket, LoadgenError> {
         let Some(tls) = self.common.greeting.tls() else { return Ok(Socket::Tcp(stream)) };
         let begun = tls.begin(&self.common.plan.brokers[self.targets.broker(connection)].host, stream);
@@ -216,7 +220,7 @@ impl Storm {
         LoadgenError::connect(&addresses::place(&self.common.plan.brokers[self.targets.broker(connection)]), error)
     }
 
-    /// CONNECT.
+    /// Encodes CONNECT.
     fn connect(&self, connection: u32, is_first: bool) -> Result<Bytes, LoadgenError> {
         let (client_id, greeting) = (self.common.layout.idle_client_id(connection), &self.common.greeting);
         let connect = greeting.connect_packet(&client_id, true, is_first)?;
@@ -225,7 +229,7 @@ impl Storm {
         Ok(out.to_bytes())
     }
 
-    /// Something has happened at `place`, perhaps to the one that had it before: nothing here minds.
+    /// Handles an event at `place`. The event may be of an earlier socket at this place, which does no harm.
     fn advance(&mut self, place: u32) -> Result<(), LoadgenError> {
         let Some(socket) = &mut self.sockets[place as usize] else { return Ok(()) };
         let Some(knock) = self.knocking.get_mut(&place) else {
@@ -265,12 +269,12 @@ impl Storm {
         self.settle();
     }
 
-    /// It is known whether a connection was taken.
+    /// Counts one attempt as answered.
     fn settle(&self) {
         self.counters().connecting.sub(1);
     }
 
-    /// Those that have waited too long for an answer.
+    /// Refuses connections that have waited too long for an answer.
     fn give_up(&mut self, now: Instant) {
         while let Some((at, place)) = self.give_up.pop_front_if(|(at, _)| *at <= now) {
             if self.knocking.get(&place).is_some_and(|knock| knock.give_up == at) {
@@ -287,7 +291,7 @@ impl Storm {
         let now_ns = self.common.clock.at_ns(now);
         while let Some(connection) = self.cuts.as_mut().and_then(|cuts| cuts.due(now_ns)) {
             let place = connection / self.slice.of;
-            // One that is not open, or still knocks, cannot be cut.
+            // A connection that is not open yet cannot be cut.
             if !self.slice.has(connection) || self.knocking.contains_key(&place) {
                 continue;
             }
@@ -305,13 +309,13 @@ impl Storm {
             if let Some(socket) = &mut self.sockets[place as usize]
                 && !self.knocking.contains_key(&place)
             {
-                // What cannot be written is lost, or blocked: then the broker knows more than a ping would tell it.
+                // A write fails if the connection is lost or blocked; then a ping would not help.
                 let _ = socket.write(&PINGREQ);
             }
         }
     }
 
-    /// How long there is nothing to do but to listen.
+    /// How long the thread may wait for socket events.
     fn pause(&self) -> Duration {
         let may_begin = self.begun < self.places && self.knocking.len() < self.knocking_max();
         let next = may_begin.then(|| self.due(self.begun));
@@ -328,12 +332,12 @@ impl Storm {
         }
     }
 
-    /// Disconnects all that are there, and waits until the broker has closed them, so that no Will goes out.
+    /// Disconnects all open connections and waits until the broker has closed them, so that it publishes no Will.
     fn say_goodbye(&mut self, events: &mut Events) -> Result<(), LoadgenError> {
         let goodbye = self.common.greeting.goodbye();
         let mut left = 0;
         for place in &mut self.sockets {
-            // One that cannot be written to is not there yet, or reads nothing: it would not answer.
+            // A socket that cannot be written to is not connected yet, or its peer does not read: no answer would come.
             if place.as_mut().is_some_and(|socket| socket.write(&goodbye).is_ok()) {
                 left += 1;
             } else if let Some(socket) = place.take() {
@@ -356,7 +360,7 @@ impl Storm {
     }
 }
 
-/// Whether a connection goes on. What comes is PINGRESP or the broker's last word; both say nothing here.
+/// Whether a connection is still open. The bytes read do not matter: they are PINGRESP or DISCONNECT.
 fn is_there(socket: &mut Socket) -> bool {
     let mut chunk = [0; 256];
     loop {
@@ -370,23 +374,24 @@ fn is_there(socket: &mut Socket) -> bool {
     }
 }
 
-/// Ends a connection so that nobody has to wait for its port.
+/// Resets a connection, so that its port does not stay in TIME_WAIT.
 fn reset(socket: Socket) {
     let _ = SockRef::from(socket.tcp()).set_linger(Some(Duration::ZERO));
 }
 
-/// Whether this machine has run out of something: ports, files, memory.
+/// Whether this machine has run out of ports, files or memory.
 fn is_our_fault(error: &io::Error) -> bool {
     let ours = [Errno::ADDRNOTAVAIL, Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM];
     ours.iter().any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
 }
 
-/// Connections under way at a time.
+/// Maximum number of connections under way.
 const KNOCKING_MAX: usize = 1000;
-/// Where there is no rate: fewer than brokers commonly let wait to be accepted, for a connection beyond that is tried
-/// again a second later.
+/// Maximum number of connections under way without a rate.
+///
+/// It is below the usual accept backlog of brokers: a connection beyond that is tried again only a second later.
 const KNOCKING_AT_FULL_SPEED: usize = 100;
-/// Connections that are begun before answers are looked at.
+/// Connections to begin before answers are read.
 const BEGIN_AT_ONCE: usize = 64;
 const EVENTS: usize = 1024;
 const PAUSE_MAX: Duration = Duration::from_millis(20);

@@ -1,4 +1,4 @@
-//! From where to where a connection goes.
+//! Source and target addresses of connections.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
@@ -10,23 +10,23 @@ use socket2::{Domain, Socket, Type};
 
 use crate::run::engine::addresses::Addresses;
 
-/// Where connections go, and from which of this machine's addresses where one of them would not have enough ports.
+/// Target of each connection, and its source address where one address would run out of ports.
 #[derive(Debug)]
 pub(super) struct Targets {
     addresses: Arc<Addresses>,
     brokers: usize,
-    /// Whether connections within this machine come from several of its addresses.
+    /// Whether connections within this machine use several source addresses.
     are_spread: bool,
 }
 
 impl Targets {
-    /// For so many connections to so many brokers.
+    /// Targets for `connections` connections to `brokers` brokers.
     pub(super) fn new(addresses: Arc<Addresses>, brokers: usize, connections: u32) -> Self {
         Self { addresses, brokers, are_spread: connections > FROM_EACH }
     }
 
-    /// Begins connection `number`, to the brokers in turns and to the addresses of each in turns. It can be written to
-    /// when it is there.
+    /// Begins connection `number`, to brokers in turn and to the addresses of each in turn. It is writable once
+    /// connected.
     pub(super) fn connect(&self, number: u32) -> io::Result<TcpStream> {
         let target = self.target(number);
         match (target, self.source(target, number)) {
@@ -35,18 +35,18 @@ impl Targets {
         }
     }
 
-    /// Where connection `number` goes.
+    /// Target address of connection `number`.
     pub(super) fn target(&self, number: u32) -> SocketAddr {
         let turn = number / self.brokers as u32;
         self.addresses.in_turns(self.broker(number), turn).next().expect("a broker has an address")
     }
 
-    /// Number of the broker that connection `number` goes to.
+    /// Broker number of connection `number`.
     pub(super) fn broker(&self, number: u32) -> usize {
         number as usize % self.brokers
     }
 
-    /// All of 127.0.0.0/8 is this machine.
+    /// Source address for a loopback target: all of 127.0.0.0/8 is this machine.
     fn source(&self, target: SocketAddr, number: u32) -> Option<Ipv4Addr> {
         let is_loopback = matches!(target.ip(), IpAddr::V4(ip) if ip.is_loopback());
         let turn = number / FROM_EACH;
@@ -65,8 +65,10 @@ fn connect_from(source: Ipv4Addr, target: SocketAddrV4) -> io::Result<TcpStream>
     }
 }
 
-/// Connections from one address to one other. By Linux's defaults there are some 28,000 ports for that, of which Linux
-/// looks at the even ones first: with more than half of those taken, the search for a free one takes most of the time.
+/// Connections from one source address to one target.
+///
+/// By default, Linux has some 28,000 ports for that and tries the even ones first. With more than half of those taken,
+/// the search for a free port takes most of the time.
 const FROM_EACH: u32 = 10_000;
 
 #[cfg(test)]
@@ -81,7 +83,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn many_connections_within_a_machine_come_from_several_addresses() {
+    async fn many_loopback_connections_use_several_source_addresses() {
         let few = targets(&["127.0.0.1"], 10_000).await;
         assert_eq!(few.source(few.target(9_999), 9_999), None);
 

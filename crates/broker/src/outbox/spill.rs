@@ -1,29 +1,30 @@
-//! Messages that pass through the disk while their receiver is slow, or for which there is no room: they are there as long as
-//! they are not in memory.
+//! Transient spill: messages that are on disk only while they are not in memory, for slow receivers and full queues.
 //!
-//! | | QoS 1 and 2 | QoS 0, where [`WhenFull::Spool`] holds |
+//! | | QoS 1 and 2 | QoS 0 with [`WhenFull::Spool`] |
 //! |---|---|---|
-//! | the session outlives its connection | are kept, in memory or not | passes |
-//! | it does not | pass | passes |
+//! | the session outlives its connection | always on disk | spilled transiently |
+//! | it does not | spilled transiently | spilled transiently |
 //!
-//! What passes has to come out in the order in which each publisher put it in, and a tail is read by its places. So of two
-//! messages of one publisher that are in the tail the earlier one needs the lower place. Most have got theirs when they come:
-//! their publisher's task saw that they pass, and appended them for all of their receivers. Others have none: they were
-//! collected before, or were in memory when the receiver became slow. These rules keep the order:
+//! Spilled messages must come out in the order in which each publisher sent them, and the on-disk backlog is read by
+//! offset. So of two messages of one publisher in the backlog, the earlier one needs the lower offset. Most messages
+//! have an offset before they reach the outbox: their publisher's task saw that the receiver spills. It appended them
+//! to the log for all of their receivers. Others have none: they were collected earlier, or were in memory when the
+//! receiver became slow. These rules keep the order:
 //!
-//! 1. While there is a tail, nothing that could pass goes to memory.
-//! 2. What comes without a place gets one when it comes, and what leaves memory when it leaves it: a new one each time,
-//!    higher than all that were given before, be it to messages that are still on their way. Where a tail begins for want of room
-//!    in memory, what is there has its new places set aside then, below those of the tail.
-//! 3. A place that a message brings counts only if it is higher than those that were given by rule 2 when memory was emptied
-//!    last, and higher than those that were given so to messages of the same batch. Otherwise the message is one without.
-//! 4. What goes to memory gives its place up. So nothing in memory has a place that a later message's could be below.
+//! 1. While there is a backlog, no message that may spill goes to memory.
+//! 2. A message that arrives without an offset gets one on arrival, a message that leaves memory gets one as it leaves.
+//!    Each is new and higher than all offsets assigned before, including those of messages that have not arrived yet.
+//!    If a backlog begins for want of room in memory, offsets below it are reserved for the messages in memory.
+//! 3. The offset that a message brings is valid only above the offsets that rule 2 assigned when memory was last
+//!    emptied, and above those that it assigned in the same batch. Otherwise the message counts as one without offset.
+//! 4. A message that goes to memory gives up its offset. So no message in memory has a higher offset than a later
+//!    message.
 //!
-//! Why that does: a message's place is above those of all earlier ones of its publisher that got theirs before, for places only
-//! rise. An earlier one that gets its place later does so by rule 2, when memory is emptied or in the same batch, since
-//! the batches of a publisher come one after the other; and then rule 3 has the later one get another place too. Memory is
-//! emptied while there is no tail, and then messages pass anew ([`StoredQueue::begin_passing`]), so that no place counts that was
-//! given before; or to places that were set aside below a tail.
+//! Why this suffices: a message's offset is above those that earlier messages of its publisher got before it, because
+//! offsets only rise. If an earlier message gets its offset later, rule 2 assigns it when memory is emptied, or in the
+//! same batch, since a publisher's batches arrive one after the other. Then rule 3 gives the later message a new offset
+//! too. Memory is emptied in two cases. Without a backlog, the spill starts anew ([`StoredQueue::begin_passing`]),
+//! which voids all offsets assigned before. With a backlog, the messages get the offsets reserved below it.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -35,26 +36,26 @@ use super::push::Push;
 use super::{Outbox, State, WhenFull, tail};
 use crate::durable::{Durable, Room, Stored, StoredQueue, Tail, bytes_of};
 
-/// What a batch does to the disk, once the outbox is not locked any more.
+/// Disk operations of a batch, executed after the outbox is unlocked.
 #[derive(Debug, Default)]
-pub(super) struct Passed {
-    /// The queue there; looked up when it is asked for.
+pub(super) struct Spilled {
+    /// The queue on disk; the outer `None` means not looked up yet.
     queue: Option<Option<Arc<StoredQueue>>>,
-    /// These have got a place and are to be written there.
+    /// Messages with a new offset that are to be written.
     placed: Vec<Delivery>,
-    /// Booked for them.
+    /// Disk space booked for `placed`.
     room: Option<Room>,
-    /// Nothing is at these places any more that is wanted.
+    /// Entries to be completed: their messages are in memory or dropped.
     left: Vec<Sequence>,
 }
 
 impl Outbox {
-    /// The queue on disk that the client has now, whatever it is for.
+    /// The client's current queue on disk, of any kind.
     pub(super) fn disk(&self) -> Option<Arc<StoredQueue>> {
         self.stored.load_full().filter(|queue| !queue.is_over())
     }
 
-    /// Where a QoS 1 or 2 message is written before it is put in, if it is.
+    /// The queue on disk to which a QoS 1 or 2 message is appended before it is pushed, if any.
     #[inline]
     pub(crate) fn collects_in(&self) -> Option<Arc<StoredQueue>> {
         let queue = self.stored.load();
@@ -62,23 +63,23 @@ impl Outbox {
         (!queue.is_temporary() || queue.is_passing()).then(|| Arc::clone(queue))
     }
 
-    /// As [`Outbox::collects_in`], for one of QoS 0; to be asked if [`Outbox::keeps_unacknowledged`].
+    /// Like [`Outbox::collects_in`] for a QoS 0 message; to be asked if [`Outbox::keeps_unacknowledged`].
     pub(crate) fn collects_unacknowledged_in(&self) -> Option<Arc<StoredQueue>> {
         self.disk().filter(|queue| queue.is_passing())
     }
 
-    /// Whether the disk takes no more for now.
+    /// Whether the disk is congested.
     pub(crate) fn is_disk_behind(&self) -> bool {
         self.common.durable.as_ref().is_some_and(|durable| durable.is_behind())
     }
 
-    /// Books so many bytes of the disk, if it takes them now.
+    /// Books `bytes` of disk space, unless the disk is full or congested.
     pub(crate) fn take_disk_room(&self, bytes: usize) -> Option<Room> {
         let durable = self.common.durable.as_ref().filter(|durable| !durable.is_behind())?;
         durable.take_room(bytes, false)
     }
 
-    /// Whether such messages are on disk only while they are not in memory.
+    /// Whether this kind of message spills transiently, i.e. is on disk only while not in memory.
     pub(super) fn passes(&self, queue: &StoredQueue, delivery: &Delivery) -> bool {
         match delivery.qos.is_acknowledged() {
             true => queue.is_temporary(),
@@ -86,7 +87,7 @@ impl Outbox {
         }
     }
 
-    /// Messages begin to pass where there is reason for it, and end to where there is none. Whether those of QoS 0 do.
+    /// Begins or ends the transient spill as the state demands; returns whether QoS 0 messages spill.
     pub(super) fn tell_passing(&self, state: &State) -> bool {
         let is_behind = state.attached && (state.behaviour.is_spooling() || State::has_tail(state.tail.as_deref()));
         let queue = self.stored.load();
@@ -102,8 +103,10 @@ impl Outbox {
         passes && spools_all
     }
 
-    /// The queue on disk for what passes, which is made if there is none; `None`: the disk takes no more for now, or there is
-    /// none. Under the lock, while there is a connection.
+    /// Returns the queue on disk for transient spill, made if there is none. The caller holds the lock and is
+    /// connected.
+    ///
+    /// `None`: there is no disk, or it accepts no more for now.
     pub(super) fn make_disk(&self) -> Option<Arc<StoredQueue>> {
         let has_room = |durable: &&Arc<Durable>| !durable.is_behind() && durable.has_room(self.common.limits.bytes);
         let durable = self.common.durable.as_ref().filter(has_room)?;
@@ -114,7 +117,9 @@ impl Outbox {
         }))
     }
 
-    /// The connection is over: what passed goes with it, if its session does. What is returned is to be ended.
+    /// Drops the transient backlog at the end of a connection whose session ends too.
+    ///
+    /// Returns the queue on disk, for the caller to end.
     pub(super) fn end_temporary(&self, state: &mut State) -> Option<Arc<StoredQueue>> {
         let queue = self.disk().filter(|queue| queue.is_temporary())?;
         let tail = state.tail.take();
@@ -123,10 +128,10 @@ impl Outbox {
         Some(queue)
     }
 
-    /// Writes messages of the tail that have got their places and are not there yet, and gives up the places of others.
+    /// Writes the backlog's messages that have a new offset, and completes entries that are not needed any more.
     #[cold]
-    pub(super) fn write_passed(&self, passed: Passed) {
-        let Passed { queue, placed, left, room } = passed;
+    pub(super) fn write_passed(&self, passed: Spilled) {
+        let Spilled { queue, placed, left, room } = passed;
         let Some(durable) = &self.common.durable else { return };
         let queue = queue.flatten();
         if let Some(queue) = &queue {
@@ -138,7 +143,7 @@ impl Outbox {
         room.into_iter().for_each(|room| durable.give_room(room));
         let Some(queue) = queue.filter(|_| !placed.is_empty()) else { return };
         let mut state = self.state();
-        // What is there now may be another session's.
+        // The current queue may belong to another session.
         if state.tail.is_none() || self.disk().is_none_or(|now| !Arc::ptr_eq(&now, &queue)) {
             return;
         }
@@ -152,7 +157,7 @@ impl Outbox {
     }
 }
 
-impl Passed {
+impl Spilled {
     pub(super) fn of(queue: Arc<StoredQueue>) -> Self {
         Self { queue: Some(Some(queue)), ..Self::default() }
     }
@@ -166,12 +171,12 @@ impl Passed {
         self.queue.get_or_insert_with(|| outbox.disk()).clone()
     }
 
-    /// What is stored at this place is not, from now on.
+    /// Completes the entry at this offset, once the outbox is unlocked.
     pub(super) fn leave(&mut self, sequence: Sequence) {
         self.left.push(sequence);
     }
 
-    /// Books room for messages that are going to be placed, of so many bytes; whether there is any.
+    /// Books `bytes` of disk space for messages about to be placed; returns whether there is any.
     pub(super) fn take_room(&mut self, outbox: &Outbox, bytes: usize) -> bool {
         let durable = outbox.common.durable.as_ref();
         let Some(room) = durable.and_then(|durable| durable.take_room(bytes, false)) else { return false };
@@ -182,19 +187,20 @@ impl Passed {
         true
     }
 
-    /// A message that goes to the tail, at a place that it has got by rule 2, and with room that is booked.
+    /// Adds a message to the backlog, at an offset assigned by rule 2. Its space must be booked.
     pub(super) fn place(&mut self, sequence: Sequence, tail: &mut Tail, delivery: &mut Delivery) {
         delivery.stored = Some(Stored::new(sequence, false).to_number());
         tail.add(sequence, tail::weight(delivery));
         tail.unwritten += 1;
-        tail.stop_reading(); // what is being read would pass it over
+        tail.stop_reading(); // the page being read would skip it
         self.placed.push(delivery.clone());
     }
 }
 
 impl Push<'_> {
-    /// Takes a message that is stored, or that could follow others which are; `None`: it is in the tail. What is returned is
-    /// to go to memory, if there is room.
+    /// Handles a message that is stored, or may have to follow stored ones.
+    ///
+    /// `None`: the message is in the backlog, refused or dropped. A returned message goes to memory if there is room.
     pub(super) fn on_disk(&mut self, mut delivery: Delivery) -> Option<Delivery> {
         let place = match delivery.stored.map(Stored::of) {
             Some(Stored::InOwn(sequence)) => Some(sequence),
@@ -203,7 +209,7 @@ impl Push<'_> {
             None => None,
         };
         let Some(queue) = self.passed.queue(self.outbox) else {
-            delivery.stored = None; // it has ended, and all in it
+            delivery.stored = None; // its queue on disk has ended with all entries
             return Some(delivery);
         };
         if !self.outbox.passes(&queue, &delivery) {
@@ -226,7 +232,7 @@ impl Push<'_> {
                 return None;
             }
             if self.refuses_own && delivery.qos.is_acknowledged() {
-                return self.left_without_room(place, delivery); // it would get before one that was refused
+                return self.left_without_room(place, delivery); // must not overtake a refused message
             }
             if let Some(sequence) = valid {
                 self.add_to_tail(sequence, &delivery);
@@ -249,7 +255,7 @@ impl Push<'_> {
         Some(delivery)
     }
 
-    /// A message that cannot be written, and may not overtake those in the tail: its publisher is told.
+    /// Refuses or drops a message that cannot be written and must not overtake those in the backlog.
     #[cold]
     fn left_without_room(&mut self, place: Option<Sequence>, delivery: Delivery) -> Option<Delivery> {
         self.passed.left.extend(place);
@@ -260,8 +266,9 @@ impl Push<'_> {
         None
     }
 
-    /// Takes a message that finds no room in memory to the tail, which may begin with it; what is returned has no room there
-    /// either.
+    /// Spills a message that finds no room in memory, and begins a backlog if there is none.
+    ///
+    /// Returns the message if the disk has no room either.
     #[cold]
     pub(super) fn overflow(&mut self, delivery: Delivery) -> Option<Delivery> {
         let passes = delivery.qos.is_acknowledged() || self.outbox.common.limits.when_full == WhenFull::Spool;
@@ -270,14 +277,14 @@ impl Push<'_> {
             return Some(delivery);
         }
         let Some(queue) = self.outbox.make_disk() else { return Some(delivery) };
-        // What is in memory is before it: if that has to leave, it needs places below.
+        // The messages in memory are older: should they spill later, they need lower offsets.
         self.tail.get_or_insert_default().before = queue.leave_room(self.queue.len());
         self.passed.queue = Some(Some(queue));
         (self.is_behind, self.spooled) = (true, true);
         self.on_disk(delivery)
     }
 
-    /// A message that nobody gets.
+    /// Completes the entry of a message that will not be delivered.
     #[cold]
     pub(super) fn give_place_up(&mut self, delivery: &Delivery) {
         let Some(Stored::InOwn(sequence)) = delivery.stored.map(Stored::of) else { return };
@@ -292,7 +299,7 @@ impl Push<'_> {
         self.is_behind = true;
     }
 
-    /// Publishers that could know drop such a message before it comes.
+    /// Whether the disk has no room for QoS 0 messages. Publishers usually check this before the push.
     fn has_no_disk_left(&self) -> bool {
         let limit = self.outbox.common.limits.stored_bytes;
         self.tail.as_deref().is_some_and(|tail| tail.disk_bytes() >= limit || tail.is_over_limit())

@@ -1,4 +1,4 @@
-//! Work taken back: what waits for a member of a share group who cannot be sent it goes to others who would finish it
+//! Work stealing: redelivers messages that wait for a blocked member of a share group to members that would finish them
 //! clearly earlier.
 
 use std::collections::VecDeque;
@@ -7,24 +7,25 @@ use std::time::Duration;
 use tenbin_balancer::{Availability, Candidate, Dispatch, Member, MemberId, Members, Rng};
 use tenbin_session::Delivery;
 
-use super::shared::{GroupMember, SharedGroup};
+use super::share_group::{GroupMember, SharedGroup};
 use super::{Receiver, Router};
 use crate::clock::Moment;
 
-/// One who could take over, while it is decided how much.
+/// A candidate for taking over messages, with the load planned so far.
 struct Helper {
     member: MemberId,
-    /// When it would have finished everything, from now on.
+    /// Time until the member has finished all its messages, those planned here included.
     wait: Duration,
-    /// What one message takes it; zero = nobody knows.
+    /// Processing time of one message; zero = unknown.
     service: Duration,
-    /// Messages that would go out at once.
+    /// Messages that could be sent at once.
     room: usize,
 }
 
 impl Router {
-    /// Gives to others what waits for a member, where they would finish it clearly earlier; how many messages that
-    /// were. `stalled_for`: nothing has been sent to it for so long.
+    /// Redelivers messages that wait for a member to members that would finish them clearly earlier.
+    ///
+    /// Returns the number of messages moved. `stalled_for`: time since a message was last sent to the member.
     pub(crate) fn relieve(&self, from: &Receiver, stalled_for: Duration, now: Moment, rng: &mut Rng) -> usize {
         let mut moved = 0;
         for (number, waiting) in from.outbox.waiting_by_group() {
@@ -34,7 +35,7 @@ impl Router {
             moved += newest.len();
             let mut returned = Vec::new();
             for delivery in newest {
-                // As many as there are messages, unless some have gone meanwhile.
+                // There are as many helpers as messages, unless some messages have left the queue meanwhile.
                 if let Some(helper) = helpers.pop_front() {
                     returned.extend(group.give(delivery, helper, now));
                 }
@@ -46,12 +47,12 @@ impl Router {
 }
 
 impl SharedGroup {
-    /// Who takes over the newest of the messages that wait for `from`, the oldest of them first.
+    /// Returns a member for each of the newest messages to move from `from`, in the order from oldest to newest.
     ///
-    /// From the newest on, one goes to the helper who would finish it first, as long as that is in less than half of
-    /// the time, and [`MARGIN`] less, than it would take where it is; and as long as the helper can be sent it at once.
-    /// So nothing moves between members who are all at their limits, nor back and forth between two. Where messages
-    /// belong together, by a key or by the policy, they stay.
+    /// Starting with the newest, each message goes to the helper that would finish it first. That helper must be able
+    /// to send it at once. It must finish it in less than half of the time it would take with `from`, and at least
+    /// [`MARGIN`] earlier. So no messages move between members that are all at their limits, nor back and forth between
+    /// two. Messages that belong together, by a key or by the policy, stay.
     fn helpers(
         &self,
         from: MemberId,
@@ -84,7 +85,7 @@ impl SharedGroup {
         takers
     }
 
-    /// Gives a message to this member; it comes back where that cannot have it any more.
+    /// Gives a message to this member. Returns it if the member cannot take it any more.
     fn give(&self, delivery: Delivery, to: MemberId, now: Moment) -> Option<Delivery> {
         let members = self.members.members();
         let dispatch = self.dispatch_again(&delivery, now.nanos);
@@ -98,13 +99,13 @@ impl SharedGroup {
 }
 
 impl Helper {
-    /// When it would have finished one message more.
+    /// Time until it would have finished one more message.
     fn finish(&self) -> Duration {
         self.wait + self.service
     }
 }
 
-/// All members, or some of very many.
+/// Returns all members, or a random range of [`LOOKED_AT_MAX`].
 fn candidates<'a>(
     members: &'a Members<'_, GroupMember>,
     rng: &mut Rng,
@@ -131,17 +132,17 @@ fn helper(
     Some(Helper { member, wait: predicted_wait, service: processing_time, room })
 }
 
-/// When the newest of the messages that wait for `own` would be finished if so many newer ones went to others. One that
-/// has been blocked for a while is taken to be so for as long again, whatever is known of it.
+/// Estimates when `own` would finish its newest waiting message after `moved` newer ones went to others. A member that
+/// has been blocked for some time is assumed to stay blocked for as long again.
 fn finish_of(own: &Candidate, waiting: usize, moved: usize, stalled_for: Duration) -> Duration {
     let outstanding = own.in_flight.max(waiting as u64);
     let share = (outstanding - moved as u64) as f64 / outstanding as f64;
     own.predicted_wait.mul_f64(share).max(stalled_for)
 }
 
-/// What has to be gained at least: less is not worth the work.
+/// Minimum gain: less is not worth the work.
 const MARGIN: Duration = Duration::from_millis(100);
-/// Messages that are moved at once.
+/// Maximum number of messages moved at once.
 const MOVED_MAX: usize = 256;
-/// Members that are looked at.
+/// Maximum number of members considered.
 const LOOKED_AT_MAX: usize = 64;

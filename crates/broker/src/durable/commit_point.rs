@@ -1,16 +1,17 @@
 use tenbin_store::spool::Position;
 use tenbin_store::state::Ticket;
 
-/// When something is so durable that it may be acknowledged: a place in each of the store's parts. What is safe at one is
-/// safe at every later one.
+/// Commit point: a position in the state and one in the log, at which a change may be acknowledged.
+///
+/// A change that is durable at one commit point is durable at every later one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct SafeAt {
+pub(crate) struct CommitPoint {
     pub(super) state: Ticket,
     pub(super) spool: Position,
 }
 
-impl SafeAt {
-    /// Whatever is not kept on disk.
+impl CommitPoint {
+    /// Commit point of anything that is not stored on disk.
     pub(crate) const NOW: Self = Self { state: Ticket::NONE, spool: Position::START };
 
     pub(super) fn of_state(state: Ticket) -> Self {
@@ -21,13 +22,13 @@ impl SafeAt {
         Self { spool, ..Self::NOW }
     }
 
-    /// When both are.
+    /// Commit point that covers both.
     pub(crate) fn and(self, other: Self) -> Self {
         Self { state: self.state.max(other.state), spool: self.spool.max(other.spool) }
     }
 }
 
-impl Default for SafeAt {
+impl Default for CommitPoint {
     fn default() -> Self {
         Self::NOW
     }

@@ -11,7 +11,7 @@ use tenbin_store::Sync;
 use super::super::{Batch, Budget, Outbox, OutboxCommon, OutboxLimits, Pace, WhenFull};
 use crate::durable::{Durable, Page, Stored, StoredQueue};
 
-/// A receiver and its disk.
+/// A receiver with its disk.
 struct Stage {
     outbox: Outbox,
     durable: Arc<Durable>,
@@ -19,7 +19,7 @@ struct Stage {
     _directory: Arc<TempDir>,
 }
 
-/// A message: its publisher, its QoS, and which of these it is.
+/// Identity of a message: its publisher, its QoS, and its number among these.
 type Mark = (u8, QoS, u32);
 
 /// A batch of one publisher.
@@ -34,7 +34,7 @@ impl Batched {
         self.collected.is_empty()
     }
 
-    /// Adds a message as `router::publisher` does.
+    /// Adds a message like `router::publisher`.
     fn collect(&mut self, stage: &Stage, mark: Mark, bytes: usize) {
         let queue = match mark.1.is_acknowledged() {
             true => stage.outbox.collects_in(),
@@ -44,7 +44,7 @@ impl Batched {
         self.collected.push((delivery(mark, bytes), queue));
     }
 
-    /// As `router::fanout` does.
+    /// Appends the batch to the log like `router::fanout`.
     fn append(&mut self, stage: &Stage) {
         self.is_appended = true;
         let room = stage.durable.take_room(0, false).expect("nothing is booked");
@@ -87,7 +87,7 @@ impl Stage {
         Self::on(&directory, &durable, when_full, 1 << 20)
     }
 
-    /// Another receiver with the same disk, and so many bytes in memory.
+    /// Another receiver on the same disk, with `bytes` of memory.
     fn again(&self, when_full: WhenFull, bytes: usize) -> Self {
         Self::on(&self._directory, &self.durable, when_full, bytes)
     }
@@ -114,7 +114,7 @@ impl Stage {
         self.outbox.sample().unwrap().1.tail_messages
     }
 
-    /// What can go out of memory.
+    /// Takes the messages that can leave memory.
     fn take(&self, bytes: usize) -> Vec<Mark> {
         let mut batch = Batch::default();
         self.outbox.take_now(usize::MAX, bytes, &mut batch);
@@ -130,7 +130,7 @@ impl Stage {
         deliveries.iter().map(mark).collect()
     }
 
-    /// Begins to read, or ends.
+    /// Begins or finishes reading a page.
     fn read(&mut self) {
         match self.page.take() {
             Some(page) => assert!(self.outbox.refill(page).is_empty()),
@@ -138,7 +138,7 @@ impl Stage {
         }
     }
 
-    /// All that is there.
+    /// Takes all messages.
     fn take_all(&mut self) -> Vec<Mark> {
         let mut all = Vec::new();
         loop {
@@ -159,7 +159,7 @@ fn ones(publisher: u8, numbers: std::ops::Range<u32>) -> impl Iterator<Item = Ma
 }
 
 #[test]
-fn what_is_in_memory_goes_to_disk_behind_the_head_and_comes_back_in_order() {
+fn spilled_messages_return_in_order_behind_the_head() {
     let mut stage = Stage::new(WhenFull::DropOldest);
     let mut batch = Batched::default();
     ones(0, 0..500).for_each(|mark| batch.collect(&stage, mark, 1000));
@@ -179,7 +179,7 @@ fn what_is_in_memory_goes_to_disk_behind_the_head_and_comes_back_in_order() {
 }
 
 #[test]
-fn what_was_collected_before_its_receiver_was_slow_goes_before_what_was_after_in_the_same_batch() {
+fn batch_spanning_begin_of_spill_keeps_its_order() {
     let mut stage = Stage::new(WhenFull::DropOldest);
     let (mut batch, mut other) = (Batched::default(), Batched::default());
     ones(1, 0..100).for_each(|mark| other.collect(&stage, mark, 1000));
@@ -194,7 +194,7 @@ fn what_was_collected_before_its_receiver_was_slow_goes_before_what_was_after_in
 }
 
 #[test]
-fn what_was_appended_before_memory_was_emptied_goes_behind_what_was_in_memory() {
+fn message_appended_before_spill_restart_keeps_its_order() {
     let mut stage = Stage::new(WhenFull::DropOldest);
     let mut batch = Batched::default();
     batch.collect(&stage, (0, ONE, 0), 70_000);
@@ -211,7 +211,7 @@ fn what_was_appended_before_memory_was_emptied_goes_behind_what_was_in_memory() 
 }
 
 #[test]
-fn what_is_appended_for_a_receiver_that_has_caught_up_leaves_the_disk_when_it_comes() {
+fn push_to_recovered_receiver_completes_disk_entry() {
     let mut stage = Stage::new(WhenFull::DropOldest);
     let (mut early, mut late) = (Batched::default(), Batched::default());
     assert!(stage.set_pace(Pace::Spooling));
@@ -227,7 +227,7 @@ fn what_is_appended_for_a_receiver_that_has_caught_up_leaves_the_disk_when_it_co
 }
 
 #[test]
-fn what_finds_no_room_goes_to_disk_at_once_and_comes_in_order() {
+fn overflow_goes_to_disk_at_once_and_keeps_order() {
     let first = Stage::new(WhenFull::Spool);
     for qos in [ONE, QoS::AtMostOnce] {
         let mut stage = first.again(WhenFull::Spool, 100_000);
@@ -249,7 +249,7 @@ fn what_finds_no_room_goes_to_disk_at_once_and_comes_in_order() {
 }
 
 #[test]
-fn what_passes_goes_with_the_connection() {
+fn transient_spill_ends_with_the_connection() {
     let stage = Stage::new(WhenFull::DropOldest);
     let (mut batch, mut late) = (Batched::default(), Batched::default());
     ones(0, 0..500).for_each(|mark| batch.collect(&stage, mark, 1000));
@@ -273,7 +273,7 @@ fn what_passes_goes_with_the_connection() {
 }
 
 #[test]
-fn each_publisher_s_messages_come_in_order_however_the_receiver_changes() {
+fn random_state_changes_keep_each_publishers_order() {
     let first = Stage::new(WhenFull::Spool);
     let mut switches = 0;
     for seed in 0..150 {
@@ -290,7 +290,7 @@ fn each_publisher_s_messages_come_in_order_however_the_receiver_changes() {
 
 const PUBLISHERS: usize = 3;
 
-/// Whatever may happen, at random; how often the receiver became slow.
+/// Runs random steps; returns how often the receiver became slow.
 fn run(stage: &mut Stage, seed: u64, has_all: bool) -> usize {
     let seen = format!("seed {seed}");
     let mut rng = Rng::new(seed);
@@ -300,7 +300,7 @@ fn run(stage: &mut Stage, seed: u64, has_all: bool) -> usize {
     let (mut switches, mut largest) = (0, 1000);
     for step in 0..600 {
         if step % 8 == 0 {
-            stage.durable.wait_for_messages(); // where the disk is behind, QoS 0 is dropped
+            stage.durable.wait_for_messages(); // QoS 0 messages are dropped if the disk is congested
         }
         let publisher = dice(PUBLISHERS as u64) as usize;
         let batch = &mut batches[publisher];
@@ -332,7 +332,7 @@ fn run(stage: &mut Stage, seed: u64, has_all: bool) -> usize {
     switches
 }
 
-/// Everything comes, once and in order; but for what is dropped of QoS 0, where that may be.
+/// Checks that all messages arrive once and in order, except for QoS 0 messages that may be dropped.
 fn judge(marks: Vec<Mark>, got: &mut [[u32; 2]; PUBLISHERS], has_all: bool, seen: &str) {
     for (publisher, qos, number) in marks {
         let next = &mut got[usize::from(publisher)][usize::from(qos.bits())];

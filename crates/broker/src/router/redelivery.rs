@@ -1,4 +1,4 @@
-//! Messages that are taken from a member of share groups and go to others.
+//! Redelivery of messages that were taken from a member of share groups.
 
 use std::collections::HashSet;
 use std::num::NonZeroU64;
@@ -14,80 +14,87 @@ use super::waiting::Refused;
 use super::{Router, SharedGroup};
 use crate::outbox::Outbox;
 
-/// A member whose messages are being taken from it. While this is there, what is published to its groups waits: nothing
-/// may get before those messages to where they go.
+/// A redelivery in progress. While it exists, new messages to the member's groups wait, so that they cannot overtake
+/// the redelivered ones.
 #[derive(Debug)]
 #[must_use = "what is published waits for its end"]
-pub(crate) struct Handover<'a> {
+pub(crate) struct Redelivery<'a> {
     router: &'a Router,
-    /// The session's number.
+    /// Number of the session whose messages are taken.
     from: u64,
     groups: Vec<Arc<SharedGroup>>,
-    /// Groups that it leaves, and had no messages of: theirs may wait for it.
+    /// Groups that the member leaves without messages of theirs in its queue: their backlogs may wait for it.
     left_empty: Vec<Arc<SharedGroup>>,
 }
 
-/// What may be taken from a member's queue.
+/// Messages that may be taken from a member's queue, by group and key.
 #[derive(Debug)]
 pub(crate) struct Freed(Vec<(NonZeroU64, FreedKeys)>);
 
 impl Router {
-    /// Messages are going to be taken from the member of this number: to be called before they are taken, or it goes
+    /// Begins a redelivery from the member of this number. Call it before messages are taken or the member goes
     /// offline.
-    pub(crate) fn begin_handover(&self, from: u64, outbox: &Outbox) -> Handover<'_> {
+    pub(crate) fn begin_redelivery(&self, from: u64, outbox: &Outbox) -> Redelivery<'_> {
         let groups = outbox.groups().into_iter().filter_map(|number| self.index.group_by_number(number));
-        let groups: Vec<_> = groups.inspect(|group| group.begin_handover()).collect();
-        Handover { router: self, from, groups, left_empty: Vec::new() }
+        let groups: Vec<_> = groups.inspect(|group| group.begin_redelivery()).collect();
+        Redelivery { router: self, from, groups, left_empty: Vec::new() }
     }
 
-    /// As [`Router::begin_handover`], for the groups of `filters`.
-    pub(crate) fn begin_leaving<'f>(&self, from: u64, filters: impl Iterator<Item = &'f TopicFilter>) -> Handover<'_> {
+    /// As [`Router::begin_redelivery`], for the groups of `filters`.
+    pub(crate) fn begin_leaving<'f>(
+        &self,
+        from: u64,
+        filters: impl Iterator<Item = &'f TopicFilter>,
+    ) -> Redelivery<'_> {
         let groups = filters.filter_map(TopicFilter::shared).filter_map(|shared| self.index.group(&shared));
-        let groups = groups.inspect(|group| group.begin_handover()).collect();
-        Handover { router: self, from, groups, left_empty: Vec::new() }
+        let groups = groups.inspect(|group| group.begin_redelivery()).collect();
+        Redelivery { router: self, from, groups, left_empty: Vec::new() }
     }
 
-    /// A member of share groups goes: takes what waits for it. `under_way`: groups of messages that will be taken too. Only
-    /// groups with messages or with an order wait: it may be a member of thousands.
+    /// Disconnects a member of share groups, and takes the messages from its queue.
+    ///
+    /// `under_way`: groups of further messages that the caller takes. Only groups with messages or with an order wait,
+    /// since a session may be a member of thousands.
     pub(crate) fn detach(
         &self,
         from: u64,
         outbox: &Outbox,
         under_way: impl Iterator<Item = NonZeroU64>,
-    ) -> (Handover<'_>, Vec<Delivery>) {
+    ) -> (Redelivery<'_>, Vec<Delivery>) {
         let of_member = outbox.groups().into_iter().filter_map(|number| self.index.group_by_number(number));
-        // Messages that were given to it and have not come to its queue come back. A later message of their key must not go
-        // to another member first.
+        // Messages that were chosen for the member, and are not in its queue yet, come back. A later message of their
+        // key must not reach another member first.
         let (ordered, left_empty): (Vec<_>, Vec<_>) = of_member.partition(|group| group.members.rules().is_ordered);
         left_empty.iter().for_each(|group| group.departs());
-        let mut handover = Handover { router: self, from, groups: Vec::new(), left_empty };
+        let mut redelivery = Redelivery { router: self, from, groups: Vec::new(), left_empty };
         let ordered = ordered.iter().map(|group| group.number());
         let (mut known, mut begun) = (HashSet::new(), under_way.chain(ordered).collect::<HashSet<_>>());
         loop {
             for group in begun.iter().filter_map(|&number| self.index.group_by_number(number)) {
-                group.begin_handover();
-                handover.groups.push(group);
+                group.begin_redelivery();
+                redelivery.groups.push(group);
             }
             known.extend(begun);
             match outbox.detach(|group| known.contains(&group)) {
                 Ok(taken) => {
-                    handover.left_empty.retain(|group| !known.contains(&group.number()));
-                    return (handover, taken);
+                    redelivery.left_empty.retain(|group| !known.contains(&group.number()));
+                    return (redelivery, taken);
                 }
-                Err(unknown) => begun = unknown, // came meanwhile
+                Err(unknown) => begun = unknown, // their messages came meanwhile
             }
         }
     }
 
-    /// Gives messages that were taken from a member of share groups to others, each group's in order; while nobody takes
-    /// them they wait with the group. Those of a group that has ended are dropped and counted.
+    /// Redelivers messages taken from a member of share groups, each group's in order. Messages that no member takes go
+    /// to the group backlog. Messages of a group that has ended are dropped and counted.
     pub(crate) fn redispatch(&self, deliveries: Vec<Delivery>, now: Instant, rng: &mut Rng) {
         let now = self.clock.moment(now);
         self.for_each_group(deliveries, |group, deliveries| group.give_to_others(deliveries, now, rng));
     }
 
-    /// Gives messages to members that were published just now, and came back from those who had been chosen: `returned`
-    /// says from whom. As [`Router::redispatch`], behind what waits. A message that finds no room goes to `refused`.
+    /// Redelivers new messages that the chosen members returned. `returned` has the number of that member with each.
+    ///
+    /// Unlike with [`Router::redispatch`], they go behind the backlog. A message without room goes to `refused`.
     pub(super) fn choose_again(
         &self,
         returned: Vec<(u64, Delivery)>,
@@ -120,9 +127,9 @@ impl Router {
     }
 }
 
-impl Handover<'_> {
-    /// Frees keys of a member that goes on working: all but those of which it has begun messages. Nothing may come into
-    /// its queue, nor go out, between this and taking out what [`Freed::contains`] says.
+impl Redelivery<'_> {
+    /// Frees the ordering keys of a connected member, except those of messages in flight. No message may enter or leave
+    /// its queue between this call and the removal of the messages that [`Freed::contains`] names.
     pub(crate) fn free<'q>(&self, queue: impl Iterator<Item = &'q Delivery> + Clone, now: Nanos) -> Freed {
         let free_keys = |group: &Arc<SharedGroup>| {
             let number = group.number();
@@ -134,7 +141,7 @@ impl Handover<'_> {
         Freed(self.groups.iter().map(free_keys).collect())
     }
 
-    /// Groups that the member has left meanwhile and that have others.
+    /// Returns the groups that the member has left meanwhile and that have other members.
     pub(crate) fn left(&self) -> HashSet<NonZeroU64> {
         let is_left = |group: &&Arc<SharedGroup>| {
             let members = group.members.members();
@@ -143,7 +150,7 @@ impl Handover<'_> {
         self.groups.iter().filter(is_left).map(|group| group.number()).collect()
     }
 
-    /// The messages are taken: they go to others, and then what was published meanwhile.
+    /// Redelivers the taken messages, then gives new messages of these groups to members.
     pub(crate) fn finish(mut self, deliveries: Vec<Delivery>, now: Instant, rng: &mut Rng) {
         self.router.redispatch(deliveries, now, rng);
         self.end(now, rng);
@@ -152,7 +159,7 @@ impl Handover<'_> {
     fn end(&mut self, now: Instant, rng: &mut Rng) {
         let now = self.router.clock.moment(now);
         for group in self.groups.drain(..) {
-            group.end_handover(now, rng);
+            group.end_redelivery(now, rng);
         }
         for group in self.left_empty.drain(..).filter(|group| group.waiting.has_line()) {
             group.dispatch_waiting(now, rng);
@@ -164,14 +171,14 @@ impl Freed {
     pub(crate) fn contains(&self, delivery: &Delivery) -> bool {
         let Some(group) = delivery.share else { return false };
         let Some(key) = ordering_key(delivery.share_key) else { return true };
-        // It has left the groups that are not here.
+        // The member has left the groups that are not listed here.
         self.0.iter().find(|(number, _)| *number == group).is_none_or(|(_, keys)| keys.contains(key))
     }
 }
 
-impl Drop for Handover<'_> {
+impl Drop for Redelivery<'_> {
     fn drop(&mut self) {
-        // Nothing is left to do after `finish`.
+        // After `finish` there is nothing left to do.
         if !self.groups.is_empty() || !self.left_empty.is_empty() {
             self.end(Instant::now(), &mut Rng::new(self.from));
         }

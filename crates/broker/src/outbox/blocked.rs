@@ -1,4 +1,4 @@
-//! Messages of share groups that wait for a member who cannot be sent them now, and those that could go out at once.
+//! BrokerState-subscription messages that are blocked at a member, and how many more the member could be sent at once.
 
 use std::num::NonZeroU64;
 use std::sync::atomic::Ordering;
@@ -7,28 +7,28 @@ use tenbin_session::Delivery;
 
 use super::{Booked, Outbox, State};
 
-/// Who waits in a queue: numbers of messages, which rise.
+/// Span of message numbers in a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Line {
-    /// Of the oldest one.
+    /// Number of the oldest message.
     pub(crate) head: u64,
-    /// Of the one that comes next.
+    /// Number that the next message gets.
     pub(crate) next: u64,
 }
 
 impl Outbox {
-    /// Receiver: whether something waits that it could not send when it looked last, and that may be a share group's.
+    /// Receiver: whether messages, possibly of share groups, were blocked when it last took from the queue.
     pub(crate) fn keeps_back(&self) -> bool {
         self.keeps_back.load(Ordering::Relaxed)
     }
 
-    /// Who waits; `None` = nobody.
+    /// Span of the queued messages; `None` = the queue is empty.
     pub(crate) fn line(&self) -> Option<Line> {
         let state = self.state();
         Some(Line { head: state.queue.head()?, next: state.queue.next_number() })
     }
 
-    /// The share groups that something waits for, and how much.
+    /// Share groups with queued messages, and their message counts.
     pub(crate) fn waiting_by_group(&self) -> Vec<(NonZeroU64, usize)> {
         let mut counts: Vec<(NonZeroU64, usize)> = Vec::new();
         for (group, messages) in self.state().queue.shares() {
@@ -40,18 +40,17 @@ impl Outbox {
         counts
     }
 
-    /// Takes back the newest messages that a share group gave to this member and that are not sent, so many at most;
-    /// the oldest of them first.
+    /// Removes at most `count` of the newest unsent messages of a share group; returns the oldest of them first.
     pub(crate) fn withdraw_newest(&self, group: NonZeroU64, count: usize) -> Vec<Delivery> {
         if count == 0 {
-            return Vec::new(); // nothing is looked at one by one for it
+            return Vec::new(); // avoids splitting runs
         }
         let withdrawn = self.state().queue.withdraw_newest(group, count, &self.common.budget);
         self.take_back(withdrawn.iter().map(Booked::of).sum());
         withdrawn
     }
 
-    /// How many messages more would go out at once, as far as send quota and socket are known.
+    /// How many more messages could be sent at once, as far as send quota and socket are known.
     pub(crate) fn takes_at_once(&self) -> usize {
         let state = self.state();
         let is_blocked = !state.attached || state.socket_blocked || self.keeps_back();
@@ -66,7 +65,7 @@ impl Outbox {
 }
 
 impl State {
-    /// Whether anything waits for a member of share groups.
+    /// Whether messages are queued for a member of share groups.
     pub(super) fn has_shared_work(&self) -> bool {
         !self.queue.is_empty() && !self.groups.is_empty()
     }

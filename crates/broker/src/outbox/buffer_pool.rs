@@ -1,11 +1,12 @@
 use std::cell::RefCell;
 
-/// Memory of bursts that are over, a few pieces for each thread: giving it back to the allocator after each burst costs as
-/// much as the burst itself.
+/// Pool of empty buffers of one thread, for reuse by the next burst.
+///
+/// Freeing and allocating the memory for each burst costs as much as the burst itself.
 #[derive(Debug)]
-pub(super) struct Spares<T>(RefCell<Vec<T>>);
+pub(super) struct BufferPool<T>(RefCell<Vec<T>>);
 
-impl<T> Spares<T> {
+impl<T> BufferPool<T> {
     pub(super) const fn new() -> Self {
         Self(RefCell::new(Vec::new()))
     }
@@ -14,7 +15,7 @@ impl<T> Spares<T> {
         self.0.borrow_mut().pop()
     }
 
-    /// Keeps an empty piece for the next burst, or gives it back where there are enough.
+    /// Adds an empty buffer to the pool, or frees it if the pool is full.
     pub(super) fn give(&self, spare: T) {
         let mut spares = self.0.borrow_mut();
         if spares.len() < SPARES_MAX {
@@ -23,5 +24,5 @@ impl<T> Spares<T> {
     }
 }
 
-/// Pieces that one thread keeps.
+/// Maximum number of buffers in a pool.
 const SPARES_MAX: usize = 16;

@@ -1,38 +1,38 @@
-//! What a member of share groups has not read of its QoS 0 messages, though its socket has taken it.
+//! Read probe: estimates QoS 0 messages of share groups that a client has not read although its socket took them.
 //!
-//! Nobody acknowledges these. The kernel's buffers, at both ends, take as much as a slow client reads in many seconds
-//! before its socket is blocked, and what they have taken cannot go to others. So the kernel is asked now and then how far
-//! the client's window has closed, and the balancer is told.
+//! QoS 0 has no acknowledgements. The kernel's buffers at both ends hold as much as a slow client reads in many
+//! seconds, before its socket blocks. Messages in them cannot go to other members. So the broker asks the kernel at
+//! intervals how far the client's TCP window has closed, and reports that to the balancer.
 
 use std::time::{Duration, Instant};
 
 use super::tcp_state::{Ends, TcpState};
 
-/// Looks at what a client has not read, while it is sent QoS 0 messages of share groups.
+/// Read probe of one client, used while it is sent QoS 0 messages of share groups.
 #[derive(Debug)]
-pub(super) struct Lag {
-    /// `None` once nothing is told of it.
+pub(super) struct ReadProbe {
+    /// `None` after [`FAILURES_MAX`] failures in a row.
     ends: Option<Ends>,
-    /// Questions in a row that were not answered.
+    /// Consecutive queries that failed.
     failures: u8,
     progress: Progress,
 }
 
-/// What a look shows.
+/// Result of a probe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Reading {
-    /// It has read so many messages within `span`, and `unread` are left.
+    /// The client has read `read` messages within `span`, and `unread` are left.
     Lags { read: u64, span: Duration, unread: u64 },
-    /// It has read all, after it had not; so many messages within `span`.
+    /// The client has read everything after it lagged; `read` messages within `span`.
     CaughtUp { read: u64, span: Duration },
 }
 
-impl Lag {
+impl ReadProbe {
     pub(super) fn new(ends: Ends, written: u64) -> Self {
         Self { ends: Some(ends), failures: 0, progress: Progress { written, ..Progress::default() } }
     }
 
-    /// So many messages more have been written, `written` bytes of the connection in all. Looks, if it is time to.
+    /// Counts `messages` messages written, with `written` bytes of the connection so far. Probes if it is time to.
     pub(super) fn wrote(&mut self, messages: u32, written: u64, now: Instant) -> Option<Reading> {
         let ends = self.ends?;
         if !self.progress.is_due(messages, written, now) {
@@ -43,7 +43,7 @@ impl Lag {
             if self.failures == FAILURES_MAX {
                 self.ends = None;
             }
-            // For all that can be said.
+            // Nothing is known: the balancer must not take it for lagging.
             return self.progress.is_behind.then_some(Reading::CaughtUp { read: 0, span: Duration::ZERO });
         };
         self.failures = 0;
@@ -51,18 +51,18 @@ impl Lag {
     }
 }
 
-/// From one look to the next.
+/// State from one probe to the next.
 #[derive(Debug, Default)]
 struct Progress {
-    /// When the first message since the last look was written; the last look itself while the client lags.
+    /// When the first message since the last probe was written; time of the last probe while the client lags.
     since: Option<Instant>,
-    /// Messages since then.
+    /// Messages since the last probe.
     messages: u64,
-    /// Bytes of the connection at the last look, and how many of them the client had not read.
+    /// Bytes of the connection at the last probe, and how many of them the client had not read.
     written: u64,
     unread: u64,
     is_behind: bool,
-    /// The client's largest window, and when it was looked at last.
+    /// The client's largest window, and the time of the last probe.
     widest: Option<(u32, Instant)>,
 }
 
@@ -79,7 +79,7 @@ impl Progress {
         let unread = u64::from(state.unacknowledged) + u64::from(closed);
         let fresh = written - self.written;
         let read = (self.unread + fresh).saturating_sub(unread);
-        // Others' messages, too, are read before one of a share group is.
+        // Bytes of other messages count too, since the client reads them in between.
         let per_message = (fresh / self.messages.max(1)).max(1);
         let span = self.since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since)).min(SPAN_MAX);
         let was_behind = self.is_behind;
@@ -93,11 +93,10 @@ impl Progress {
         }
     }
 
-    /// The largest window there has been. One that does not come back is forgotten by and by: the client's kernel may have
-    /// got less memory to give.
+    /// The largest window so far. Fades if it does not recur, as the client's kernel may have less memory now.
     fn widest_window(&mut self, window: u32, now: Instant) -> u32 {
         let widest = self.widest.map_or(window, |(widest, looked_at)| {
-            // While nobody looked it may have been as wide as ever.
+            // Without a probe the window may have been as wide as ever.
             let time = now.saturating_duration_since(looked_at).min(FADES_MAX);
             let lost = f64::from(widest.saturating_sub(window));
             window + (lost * (1.0 - time.div_duration_f64(FADES))) as u32
@@ -107,17 +106,18 @@ impl Progress {
     }
 }
 
-/// From the first message that is written to a look: long enough to see what is read meanwhile.
+/// Time from the first written message to a probe: long enough for the client to read.
 const PAUSE: Duration = Duration::from_millis(20);
-/// Less is no reason to look at one that keeps up. One that does not may be given a message now and then alone.
+/// Bytes that justify a probe of a client that keeps up. One that lags is probed at any number, as it may get few
+/// messages.
 const BYTES_MIN: u64 = 4096;
-/// A window that is closed by less than this part is no sign: windows open in large steps.
+/// A window closed by less than this fraction is no sign of a read_probe: windows open in large steps.
 const BEHIND_FROM: u32 = 4;
-/// Of a longer time it is not known for how much of it the client had anything to read.
+/// In a longer span the client may have had nothing to read for a part of it.
 const SPAN_MAX: Duration = Duration::from_secs(2);
-/// Questions in vain after which no more are asked.
+/// Consecutive failures after which the probe gives up.
 const FAILURES_MAX: u8 = 10;
-/// In which time a window is forgotten, and how much of that one look may account for.
+/// Time in which a former window fades, and the maximum time that one probe accounts for.
 const FADES: Duration = Duration::from_secs(30);
 const FADES_MAX: Duration = Duration::from_secs(1);
 
@@ -125,7 +125,7 @@ const FADES_MAX: Duration = Duration::from_secs(1);
 mod tests {
     use super::*;
 
-    /// A client with a window of 64 KiB, sent messages of 100 bytes.
+    /// A client with a window of 64 KiB that is sent messages of 100 bytes.
     struct Client {
         progress: Progress,
         begun: Instant,
@@ -140,7 +140,7 @@ mod tests {
             client
         }
 
-        /// Whether it would be looked at.
+        /// Sends messages; returns whether a probe is due.
         fn send(&mut self, at_ms: u64, messages: u32) -> bool {
             self.written += 100 * u64::from(messages);
             self.progress.is_due(messages, self.written, self.at(at_ms))
@@ -158,7 +158,7 @@ mod tests {
 
     const WINDOW: u32 = 64 * 1024;
 
-    /// Within what fades from one look to the next.
+    /// Allows for the fading of the window between two probes.
     fn assert_lags(reading: Option<Reading>, expected: (u64, u64, u64)) {
         let Some(Reading::Lags { read, span, unread }) = reading else { panic!("{reading:?}") };
         let is_near = |is: u64, expected: u64| is.abs_diff(expected) <= expected / 20 + 1;
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn it_looks_now_and_then_at_who_is_sent_much() {
+    fn read_probe_is_due_after_pause_and_minimum_bytes() {
         let mut client = Client::new();
         assert!(!client.send(1_000, 100), "so much at once says nothing yet");
         assert!(!client.send(1_019, 1) && client.send(1_020, 1));
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn who_reads_all_is_not_spoken_of() {
+    fn client_that_reads_everything_yields_no_reading() {
         let mut client = Client::new();
         for at_ms in [1_000, 1_020, 1_040] {
             client.send(at_ms, 1_000);
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_that_closes_shows_what_was_read_and_what_was_not() {
+    fn closing_window_reveals_read_and_unread_messages() {
         let mut client = Client::new();
         client.send(1_000, 300);
         assert_lags(client.look(1_100, 0, 0, WINDOW - 20_000), (100, 100, 200));
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_that_stays_smaller_is_all_there_is_by_and_by() {
+    fn smaller_window_becomes_the_new_normal_over_time() {
         let mut client = Client::new();
         let mut seconds = 0;
         loop {
@@ -218,11 +218,11 @@ mod tests {
     }
 
     #[test]
-    fn what_others_are_sent_over_the_same_connection_counts_as_read_first() {
+    fn unshared_bytes_count_toward_reading_progress() {
         let mut client = Client::new();
         client.written += 90_000;
         client.send(1_000, 100);
-        // 100,000 bytes for 100 messages: 1,000 have to be read for each.
+        // 100,000 bytes for 100 messages: the client reads 1,000 for each.
         assert_lags(client.look(1_100, 0, 0, WINDOW - 20_000), (80, 100, 20));
     }
 }

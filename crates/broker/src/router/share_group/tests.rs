@@ -59,7 +59,7 @@ impl Stage {
         self.group.wait(std::iter::once(delivery), self.now, &mut Default::default(), &mut Rng::new(1));
     }
 
-    /// Who gets a new message; the booking is taken back.
+    /// Returns the member chosen for a new message, and cancels the booking.
     fn chosen(&self, qos: QoS) -> Option<u64> {
         let members = self.group.members.members();
         let dispatch = dispatch(100, qos, self.now.nanos);
@@ -84,7 +84,7 @@ impl Stage {
     }
 }
 
-/// QoS, RETAIN and the Subscription Identifier of what waits.
+/// Returns QoS, RETAIN and the Subscription Identifier of the queued messages.
 fn taken(outbox: &Outbox) -> Vec<(QoS, bool, u32)> {
     let mut taken = Batch::default();
     outbox.take_now(100, 10_000, &mut taken);
@@ -94,7 +94,7 @@ fn taken(outbox: &Outbox) -> Vec<(QoS, bool, u32)> {
 }
 
 #[test]
-fn what_waits_with_a_group_is_counted_among_what_waits() {
+fn group_backlog_counts_against_the_budget() {
     let stage = Stage::new();
     let (now, rng, budget) = (stage.now, &mut Rng::new(1), Arc::clone(&stage.group.queues.budget));
     let member = stage.member(1, QoS::AtLeastOnce, false);
@@ -120,13 +120,13 @@ pub(in super::super) fn payloads(outbox: &Outbox) -> Vec<String> {
 }
 
 #[test]
-fn new_messages_go_behind_what_waits() {
+fn new_messages_go_behind_the_group_backlog() {
     let stage = Stage::new();
     let (now, rng) = (stage.now, &mut Rng::new(1));
     let member = stage.member(1, QoS::AtLeastOnce, false);
     stage.waits(stage.published_as("first", QoS::AtLeastOnce));
     member.attach(u32::MAX, None);
-    // It is connected, and nobody has told the group yet.
+    // The member is connected, but the group has not been notified yet.
     assert_eq!([QoS::AtLeastOnce, QoS::AtMostOnce].map(|qos| stage.chosen(qos)), [None, Some(1)]);
     assert_eq!(stage.group.members.members().iter().map(|member| member.load().snapshot().sent).sum::<u64>(), 0);
     stage.waits(stage.published_as("second", QoS::AtLeastOnce));
@@ -136,7 +136,7 @@ fn new_messages_go_behind_what_waits() {
 }
 
 #[test]
-fn what_is_published_while_messages_are_taken_from_a_member_goes_after_them() {
+fn messages_published_during_redelivery_go_after_it() {
     let stage = Stage::new();
     let (now, rng) = (stage.now, &mut Rng::new(1));
     let [first, second] = [1, 2].map(|number| stage.member(number, QoS::AtLeastOnce, false));
@@ -144,20 +144,20 @@ fn what_is_published_while_messages_are_taken_from_a_member_goes_after_them() {
     let place = |payload| stage.group.place(stage.published_as(payload, QoS::AtLeastOnce), now, &mut Rng::new(1));
     assert!(["first", "second"].map(place).iter().all(|placed| matches!(placed, Placed::Given)));
     second.attach(u32::MAX, None);
-    stage.group.begin_handover();
+    stage.group.begin_redelivery();
     let taken = first.detach_all();
     assert_eq!(stage.chosen(QoS::AtLeastOnce), None);
     stage.waits(stage.published_as("third", QoS::AtLeastOnce));
     stage.group.dispatch_waiting(now, rng);
     assert_eq!(payloads(&second), [""; 0], "though it has room");
     stage.group.give_to_others(taken.into_iter(), now, rng);
-    stage.group.end_handover(now, rng);
+    stage.group.end_redelivery(now, rng);
     assert_eq!(payloads(&second), ["first", "second", "third"]);
     assert_eq!((stage.chosen(QoS::AtLeastOnce), stage.group.waiting()), (Some(2), 0));
 }
 
 #[test]
-fn what_nobody_takes_from_a_member_waits_before_what_came_later() {
+fn redelivered_messages_wait_before_newer_ones() {
     let stage = Stage::new();
     let (now, rng) = (stage.now, &mut Rng::new(1));
     let member = stage.member(1, QoS::AtLeastOnce, false);
@@ -174,7 +174,7 @@ fn what_nobody_takes_from_a_member_waits_before_what_came_later() {
 }
 
 #[test]
-fn mqtt_3_8_4_8_who_gets_a_message_after_another_gets_it_by_its_own_terms() {
+fn mqtt_3_8_4_8_redelivery_uses_terms_of_the_new_member() {
     for waits_between in [false, true] {
         let stage = Stage::new();
         let (now, rng) = (stage.now, &mut Rng::new(1));

@@ -1,4 +1,4 @@
-//! What share groups gave to a client and what cannot be sent to it is offered to others, now and then.
+//! Work stealing from a busy client: offers its blocked shared messages to other members at intervals.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -11,40 +11,40 @@ use super::connection::ConnectionTask;
 use super::stream::Stream;
 use crate::outbox::{Line, Outbox};
 
-/// When to look. Costs nothing as long as what waits can be sent.
+/// Schedule of these offers. Costs nothing while queued messages can be sent.
 #[derive(Debug, Default)]
-pub(super) struct Relief(
-    /// From the first time on at which something could not be sent.
+pub(super) struct WorkStealing(
+    /// Present once messages were blocked for the first time.
     Option<Box<Lookout>>,
 );
 
 #[derive(Debug, Default)]
 struct Lookout {
-    /// Kept for the next time.
+    /// Reused by the next watch.
     timer: Option<Pin<Box<Sleep>>>,
     watch: Option<Watch>,
 }
 
-/// A queue that is not emptied.
+/// Observation of a queue that does not drain.
 #[derive(Debug)]
 struct Watch {
-    /// Who waited when it was looked at last.
+    /// Queued messages at the last look.
     line: Line,
-    /// When the oldest one was seen to be that first.
+    /// When the current oldest message was first seen as such.
     since: Instant,
-    /// Until the next look.
+    /// Time until the next look.
     pause: Duration,
 }
 
-impl Relief {
-    /// The next look needs a timer of the runtime that it is on.
+impl WorkStealing {
+    /// Drops the timer after a migration, as the next one must belong to the new runtime.
     pub(super) fn forget_timer(&mut self) {
         if let Some(lookout) = &mut self.0 {
             lookout.timer = None;
         }
     }
 
-    /// Whether it is time to offer to others what waits: for how long nothing has been taken out.
+    /// Returns for how long no message was taken, if it is time to offer queued messages to others.
     fn poll(&mut self, context: &mut Context<'_>, outbox: &Outbox) -> Option<Duration> {
         if outbox.keeps_back() {
             return self.0.get_or_insert_default().poll(context, outbox);
@@ -57,7 +57,7 @@ impl Relief {
 }
 
 impl Lookout {
-    /// As [`Relief::poll`], while something waits.
+    /// Like [`WorkStealing::poll`], while messages are blocked.
     fn poll(&mut self, context: &mut Context<'_>, outbox: &Outbox) -> Option<Duration> {
         if self.watch.is_some() && self.is_too_early(context) {
             return None;
@@ -79,30 +79,30 @@ impl Lookout {
     fn set_timer(&mut self, context: &mut Context<'_>, at: Instant) {
         let timer = self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(at.into())));
         timer.as_mut().reset(at.into());
-        // So that it wakes the task; it is not over yet.
+        // Poll it once to register the waker; it is not due yet.
         let _: Poll<()> = timer.as_mut().poll(context);
     }
 }
 
 impl Watch {
-    /// After another look.
+    /// State after another look.
     fn next(&self, line: Line, now: Instant) -> Self {
         let since = if line.head == self.line.head { self.since } else { now };
         let pause = if self.shows_waiting(line) { (self.pause * 2).min(PAUSE_MAX) } else { PAUSE_MIN };
         Self { line, since, pause }
     }
 
-    /// Whether one who waits now waited at the last look too: the queue is not emptied as fast as it should be.
+    /// Whether a message of the last look is still queued: the queue does not drain as fast as it should.
     fn shows_waiting(&self, line: Line) -> bool {
         line.head < self.line.next
     }
 }
 
 impl<S: Stream> ConnectionTask<S> {
-    /// Looks whether others would finish earlier what waits for the client.
+    /// Offers queued shared messages to members that would finish them earlier, if it is time to.
     pub(super) fn relieve(&mut self, context: &mut Context<'_>) {
         let client = &self.lease.client;
-        let Some(stalled_for) = self.relief.poll(context, &client.outbox) else { return };
+        let Some(stalled_for) = self.work_stealing.poll(context, &client.outbox) else { return };
         let now = self.shared.clock.moment(Instant::now());
         let rng = &mut Rng::new(client.number ^ now.nanos.0);
         let moved = self.shared.router.relieve(&client.receiver(), stalled_for, now, rng);
@@ -112,6 +112,6 @@ impl<S: Stream> ConnectionTask<S> {
     }
 }
 
-/// A message that has not waited for so long is not looked at.
+/// Minimum time for which a message is queued before it is offered.
 const PAUSE_MIN: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(1);

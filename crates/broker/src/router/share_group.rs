@@ -25,34 +25,33 @@ use crate::outbox::{Booked, Budget, Outbox, OutboxLimits, Tally};
 
 /// The sessions that share one subscription, named by share name and filter (MQTT 5.0 §4.8.2).
 ///
-/// A message goes to one connected member. While nobody is connected, all who are drain, or nobody has room, the messages
-/// wait in the group's own queue, and whoever can take some first gets them: no member's queue holds what another could do
-/// meanwhile. As long as any wait, new ones go behind them.
+/// A message goes to one connected member. While all members are disconnected, draining or full, messages wait in the
+/// group's own backlog. The first member with room gets them, so that no message waits in a busy member's queue while
+/// another is idle. New messages go behind the backlog.
 #[derive(Debug)]
 pub(crate) struct SharedGroup {
-    /// What names it.
     name: SharedFilter,
     pub(super) members: Group<GroupMember>,
-    /// By what its messages keep their order; `None` = not at all. Stored with the rules of `members`, loaded when a
-    /// route is made and when a message is given to another member.
+    /// The rule that gives messages their ordering key; `None` = no order. Stored with the rules of `members`, loaded
+    /// when a route is made and when a message is redelivered.
     key: ArcSwapOption<OrderingKey>,
-    /// What [`Delivery::share`] says of this group's messages.
+    /// Identifies the group in [`Delivery::share`].
     number: NonZeroU64,
     pub(super) waiting: Waiting,
     pub(super) decisions: Decisions,
-    /// Messages that went to members who have left. Added to by whoever takes one out; relaxed.
+    /// Messages given to former members. Raised by the caller that removes a member; relaxed.
     given_to_others: AtomicU64,
     pub(super) queues: Arc<GroupQueues>,
-    /// Where its messages are kept, from the first member on whose session is.
+    /// Stored queue of the group, from the first member with a stored session on.
     stored: ArcSwapOption<StoredQueue>,
-    /// Account of the member that has been here longest, for places of messages that wait on disk.
+    /// Account of the longest-standing member, charged for the entries of the on-disk backlog.
     pub(super) payer: ArcSwapOption<Account>,
 }
 
-/// What all groups have in common.
+/// State common to all groups.
 #[derive(Debug)]
 pub(crate) struct GroupQueues {
-    /// Of the keys and names that a group may choose by.
+    /// Hasher of the keys and names by which groups choose.
     pub(crate) keys: KeyHasher,
     pub(crate) limits: OutboxLimits,
     pub(crate) budget: Arc<Budget>,
@@ -60,22 +59,22 @@ pub(crate) struct GroupQueues {
     pub(crate) durable: Option<Arc<Durable>>,
     pub(crate) decisions: Arc<DecisionLimits>,
     pub(crate) clock: Clock,
-    /// Groups that are looked at again.
+    /// Groups with a failed read that is to be repeated.
     pub(crate) unread: UnreadGroups,
 }
 
 /// The outcome of giving a message to a member.
 #[derive(Debug)]
 pub(super) enum Placed {
-    /// A member has it.
+    /// A member has the message.
     Given,
-    /// No member takes it now.
+    /// No member takes the message now.
     Nobody(Delivery),
-    /// This member has earlier messages of its key, and no room.
+    /// This member holds the message's key, and has no room.
     Kept(MemberId, Delivery),
 }
 
-/// What a delivery to a member needs.
+/// A member's data for deliveries.
 #[derive(Debug)]
 pub(super) struct GroupMember {
     pub(super) outbox: Arc<Outbox>,
@@ -83,7 +82,7 @@ pub(super) struct GroupMember {
     pub(super) terms: Terms,
     weight: NonZeroU16,
     pub(super) client_id: Text,
-    /// What it has got of this group.
+    /// Counts the messages that the member got from this group.
     pub(super) tally: Arc<Tally>,
 }
 
@@ -104,12 +103,12 @@ impl SharedGroup {
         }
     }
 
-    /// What names it.
+    /// The share name and filter of the group.
     pub(super) fn name(&self) -> &SharedFilter {
         &self.name
     }
 
-    /// Chooses by `rules` from now on; whether that is a change. Routes that were made before go by the old key.
+    /// Replaces the rules, and returns whether they differ. Routes made before still use the old key.
     pub(super) fn set_rules(&self, GroupRules { rules, key }: GroupRules) -> bool {
         let is_changed = self.members.rules() != rules || self.key.load().as_deref() != key.as_ref();
         if is_changed {
@@ -119,7 +118,7 @@ impl SharedGroup {
         is_changed
     }
 
-    /// By what messages to `topic` keep their order in this group.
+    /// Returns the ordering key of messages to `topic` in this group.
     pub(super) fn key_of_topic(&self, topic: &TopicName) -> TopicKey {
         self.key.load().as_ref().map_or(TopicKey::None, |key| key.of_topic(topic, &self.queues.keys))
     }
@@ -128,7 +127,7 @@ impl SharedGroup {
         self.number
     }
 
-    /// Adds a member, or replaces what is known of it.
+    /// Adds a member, or replaces its data.
     pub(super) fn join(&self, receiver: &Receiver, mut member: GroupMember, now: Nanos) {
         if let Some(known) = self.members.members().iter().find(|known| known.id() == MemberId(receiver.number)) {
             member.tally = Arc::clone(&known.value().tally);
@@ -141,15 +140,15 @@ impl SharedGroup {
         if self.payer.load().is_none() {
             self.payer.store(member.outbox.account());
         }
-        // First: whom the members show may be chosen.
+        // Join the outbox first: the member may be chosen as soon as it is in `members`.
         member.outbox.join_group(self.number, Arc::clone(&member.tally));
-        // The session's number changes when a session ends; what is hashed stays with the client all the same.
+        // A session's number changes when the session ends, but the hash must stay with the client.
         let identity = self.queues.keys.hash(member.client_id.as_bytes());
         let standing = Standing { weight: member.weight.get().into(), identity };
         self.members.join_with(MemberId(receiver.number), standing, Arc::clone(&receiver.load), member, now);
     }
 
-    /// Takes a member out. A publisher that has chosen it already gets its message back from the member's queue.
+    /// Removes a member. If a publisher has already chosen it, the member's queue returns the message.
     pub(super) fn leave(&self, number: u64) {
         let members = self.members.members();
         if let Some(member) = members.iter().find(|member| member.id() == MemberId(number)) {
@@ -162,7 +161,7 @@ impl SharedGroup {
         self.find_payer();
     }
 
-    /// A member has left: it need not pay any more, if another one can.
+    /// After a member has left: moves the charge to another member's account, if it was the one that paid.
     fn find_payer(&self) {
         let members = self.members.members();
         let mut accounts = members.iter().filter_map(|member| member.value().outbox.account());
@@ -175,13 +174,13 @@ impl SharedGroup {
         }
     }
 
-    /// Where its messages are kept, if they are.
+    /// Returns the group's stored queue, if there is one.
     #[inline]
     pub(super) fn stored(&self) -> Option<Arc<StoredQueue>> {
         self.stored.load_full()
     }
 
-    /// The last member has left.
+    /// Discards stored messages after the last member has left.
     pub(super) fn end(&self) {
         if let Some((durable, queue)) = self.queues.durable.as_ref().zip(self.stored()) {
             durable.forget_group(&self.name, &queue);
@@ -189,17 +188,17 @@ impl SharedGroup {
         }
     }
 
-    /// Messages that members have got, those who have left included.
+    /// Returns the number of messages given to members, including former ones.
     pub(super) fn given(&self, members: &Members<'_, GroupMember>) -> u64 {
         let given: u64 = members.iter().map(|member| member.value().tally.get()).sum();
         given + self.given_to_others.load(Ordering::Relaxed)
     }
 
-    /// Gives one message, taken back from a member or from the queue, to a connected member.
+    /// Gives one message, taken back from a member or from the backlog, to a connected member.
     pub(super) fn place(&self, mut delivery: Delivery, now: Moment, rng: &mut Rng) -> Placed {
         let mut wants_another_look = true;
         let mut refused_by = None;
-        // One that has just left or filled up is not chosen again while another is there.
+        // A member that has just left or filled up is not chosen again while there is another.
         for _ in 0..=self.members.len() + 1 {
             let members = self.members.members();
             let dispatch = self.dispatch_again(&delivery, now.nanos);
@@ -207,12 +206,12 @@ impl SharedGroup {
             let question = Question { group: self, members: &members, dispatch: &dispatch, topic };
             let member = match question.choose(rng) {
                 Choice::Member(member) => member,
-                // The one that drains may just have finished what its key stayed there for.
+                // A draining member may just have completed the messages that pinned the key.
                 Choice::Nobody if std::mem::take(&mut wants_another_look) => continue,
                 Choice::Nobody | Choice::NoMember => return Placed::Nobody(delivery),
             };
             let is_chosen_again = refused_by == Some(member.id()) && dispatch.key.is_some();
-            // The key is its own, or the message is too large for the others.
+            // Keep it if the key is pinned to this member, or if the message is too large for the others.
             let is_for_others = || {
                 let mut others = members.iter().filter(|other| other.id() != member.id());
                 others.any(|other| other.load().availability() == Availability::Ready)
@@ -230,8 +229,8 @@ impl SharedGroup {
         Placed::Nobody(delivery)
     }
 
-    /// Puts a message that another one had into this member's queue. It comes back where that has no room, or is no
-    /// member's any more.
+    /// Puts a redelivered message into a member's queue. Returns it if the queue has no room, or its session is no
+    /// member any more.
     pub(super) fn hand_to(&self, member: &GroupMember, delivery: Delivery, now: Moment) -> Option<Delivery> {
         let mut returned = Vec::new();
         let delivery = if member.terms.qos.is_acknowledged() { self.kept(delivery) } else { delivery };
@@ -241,12 +240,12 @@ impl SharedGroup {
             && returned.is_empty()
             && !member.terms.qos.is_acknowledged()
         {
-            self.done(stored); // nothing will be heard of it
+            self.done(stored); // the member will not acknowledge it
         }
         returned.pop().map(|delivery| Delivery { stored, ..delivery })
     }
 
-    /// Whether a message that is published now is to be kept with the group's, and the disk has no room.
+    /// Returns whether a new message must be stored for the group and the disk has no room.
     pub(super) fn lacks_disk_room(&self, delivery: &Delivery) -> bool {
         let is_new = delivery.stored.is_none() && delivery.published_qos.is_acknowledged();
         is_new
@@ -254,8 +253,8 @@ impl SharedGroup {
             && self.queues.durable.as_ref().is_some_and(|durable| !durable.has_room(bytes_of(delivery)))
     }
 
-    /// Keeps a message that is not kept yet, where the group's are: it was to go to a member at QoS 0, and did not. Where the
-    /// disk has no room it stays in memory.
+    /// Stores a message that is not stored yet in the group's queue: it was chosen for a member at QoS 0, and did not
+    /// reach it. If the disk has no room, the message stays in memory.
     pub(super) fn kept(&self, mut delivery: Delivery) -> Delivery {
         if delivery.stored.is_none()
             && delivery.published_qos.is_acknowledged()
@@ -271,13 +270,13 @@ impl SharedGroup {
         delivery
     }
 
-    /// A message is not kept any more.
+    /// Removes a message's entry from the stored queue.
     fn done(&self, stored: NonZeroU64) {
         let Some((durable, queue)) = self.queues.durable.as_ref().zip(self.stored()) else { return };
         durable.done([place(queue.id(), Stored::of(stored).sequence())]);
     }
 
-    /// What the balancer gets to know of a message that it chose a member for before.
+    /// Returns the balancer's description of a message that is given to another member.
     pub(super) fn dispatch_again(&self, delivery: &Delivery, at: Nanos) -> Dispatch {
         let chosen_by = delivery.share_key.map(NonZeroU64::get);
         Dispatch {
@@ -303,17 +302,18 @@ impl GroupMember {
     }
 }
 
-/// As much of a name as is told of it.
+/// Returns the beginning of a name, for logs and reports.
 pub(super) fn beginning(name: &str) -> &str {
     &name[..name.floor_char_boundary(NAME_BYTES_MAX)]
 }
 
-/// What the balancer gets to know of a message of `bytes`, see [`Booked::packet_bytes`].
+/// Returns the balancer's description of a message of `bytes`, see [`Booked::packet_bytes`].
 pub(super) fn dispatch(bytes: u32, qos: QoS, at: Nanos) -> Dispatch {
     Dispatch { at, bytes, is_acknowledged: qos.is_acknowledged(), ..Dispatch::default() }
 }
 
-/// A delivery as another member gets it: by what was published, not by what the member before was granted.
+/// Adapts a delivery to another member's terms. It starts from the published QoS and RETAIN, not from the previous
+/// member's grant.
 fn readdressed(delivery: Delivery, terms: &Terms) -> Delivery {
     Delivery {
         stored: delivery.stored.filter(|_| terms.qos.is_acknowledged()),
@@ -324,7 +324,7 @@ fn readdressed(delivery: Delivery, terms: &Terms) -> Delivery {
     }
 }
 
-/// Of topics and Client Identifiers in what is told of a group, which may be as long as 65,535 bytes.
+/// Length limit for topics, names and Client Identifiers in reports on a group. They may have 65,535 bytes.
 const NAME_BYTES_MAX: usize = 256;
 
 #[cfg(test)]

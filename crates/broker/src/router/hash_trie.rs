@@ -4,29 +4,29 @@ use std::sync::Arc;
 
 use super::inline_text::InlineText;
 
-/// What is found by a text and shared between snapshots: filters without wildcards, the levels below a node of the filter
-/// tree, the share groups of a filter. A clone is a reference; a change copies a path of as many nodes as it takes to tell
-/// the texts apart.
+/// A hash trie from text to value that shares its nodes between snapshots.
+///
+/// Used for filters without wildcards, for the levels below a node of the filter tree, and for the share groups of a
+/// filter. A clone is a reference. A change copies only the path to it.
 ///
 /// ```text
 ///   Branch: 16 slots, by the hash's next four bits, the lowest first
 ///     ├── Branch …
-///     └── Leaf: hash, text, value ──► Leaf ──► Leaf    at most three, as long as there are bits that tell them apart
+///     └── Leaf: hash, text, value ──► Leaf ──► Leaf    at most three, while there are hash bits to separate them
 /// ```
 ///
-/// A look-up goes through one node for each four bits: of a million texts, that is five branches of which three are few
-/// enough to stay in near caches, and one or two leaves. A leaf has all that it is about in one place, up to texts of `N`
-/// bytes.
+/// A look-up visits one node per four bits. For a million texts that means five branches, of which three are few enough
+/// to stay in near caches, and one or two leaves. A leaf holds texts of up to `N` bytes inline.
 #[derive(Debug, Clone)]
-pub(super) struct ByText<V, const N: usize> {
+pub(super) struct HashTrie<V, const N: usize> {
     root: Option<Arc<Node<V, N>>>,
 }
 
 #[derive(Debug)]
 enum Node<V, const N: usize> {
-    // INVARIANT: if only one slot is in use, then not by leaves that could stand in the branch's place.
+    // INVARIANT: a branch with a single used slot never holds just a chain that could replace the branch.
     Branch([Option<Arc<Self>>; WIDTH]),
-    // INVARIANT: at most CHAIN leaves follow each other where the hash has bits left.
+    // INVARIANT: a chain has at most CHAIN leaves where the hash has bits left.
     Leaf(Leaf<V, N>),
 }
 
@@ -39,7 +39,7 @@ struct Leaf<V, const N: usize> {
     next: Option<Arc<Node<V, N>>>,
 }
 
-/// A text that is looked for. It is hashed at the first branch that asks for it: where few texts are, they are compared.
+/// A text to look up. The first branch on the way computes its hash: a few texts are compared without one.
 #[derive(Debug)]
 pub(super) struct Key<'a> {
     text: &'a [u8],
@@ -58,7 +58,7 @@ impl<'a> Key<'a> {
         if let Some(hash) = self.hash.get() {
             return hash;
         }
-        // Without the length, which `hash_one` adds: nothing follows the text.
+        // Not `hash_one`, which adds the length: no second value follows the text.
         let mut hasher = self.hasher.build_hasher();
         hasher.write(self.text);
         let hash = hasher.finish();
@@ -72,12 +72,12 @@ impl<'a> Key<'a> {
     }
 }
 
-impl<V, const N: usize> ByText<V, N> {
+impl<V, const N: usize> HashTrie<V, N> {
     pub(super) fn is_empty(&self) -> bool {
         self.root.is_none()
     }
 
-    /// The value of a text.
+    /// Returns the value of a text.
     #[inline]
     pub(super) fn get(&self, key: &Key<'_>) -> Option<&V> {
         let mut node = self.root.as_deref()?;
@@ -94,7 +94,7 @@ impl<V, const N: usize> ByText<V, N> {
         }
     }
 
-    /// In no order.
+    /// Visits all values, in no particular order.
     pub(super) fn for_each<'a>(&'a self, mut each: impl FnMut(&'a V)) {
         if let Some(root) = &self.root {
             root.for_each(&mut each);
@@ -102,15 +102,15 @@ impl<V, const N: usize> ByText<V, N> {
     }
 }
 
-impl<V: Clone, const N: usize> ByText<V, N> {
-    /// Gives a text its value, or takes it away.
+impl<V: Clone, const N: usize> HashTrie<V, N> {
+    /// Sets or removes the value of a text.
     pub(super) fn set(&mut self, key: &Key<'_>, value: Option<V>) {
         let leaf = value.map(|value| Leaf { hash: key.hash(), text: key.text.into(), value, next: None });
         self.root = changed(self.root.as_ref(), 0, key, leaf);
     }
 }
 
-impl<V, const N: usize> Default for ByText<V, N> {
+impl<V, const N: usize> Default for HashTrie<V, N> {
     fn default() -> Self {
         Self { root: None }
     }
@@ -125,7 +125,8 @@ impl<V, const N: usize> Node<V, N> {
     }
 }
 
-/// What stands in the place of `node`, which is reached by the lowest `shift` bits, when `key` has `leaf` or nothing.
+/// Returns the replacement for `node`, found at the hash's lowest `shift` bits, with `leaf` as the leaf of `key`, or
+/// without one.
 fn changed<V: Clone, const N: usize>(
     node: Option<&Arc<Node<V, N>>>,
     shift: u32,
@@ -145,7 +146,7 @@ fn changed<V: Clone, const N: usize>(
     }
 }
 
-/// A branch of these, or what does as well.
+/// Returns a branch of these slots, or an equivalent chain of leaves.
 fn branch<V, const N: usize>(slots: [Option<Arc<Node<V, N>>>; WIDTH]) -> Option<Arc<Node<V, N>>> {
     let mut used = slots.iter().flatten();
     match (used.next(), used.next()) {
@@ -155,7 +156,7 @@ fn branch<V, const N: usize>(slots: [Option<Arc<Node<V, N>>>; WIDTH]) -> Option<
     }
 }
 
-/// The leaves from `first` on but the one of `key`, and how many they are.
+/// Returns the chain from `first` without the leaf of `key`, and its length.
 fn without<V: Clone, const N: usize>(
     first: Option<&Arc<Node<V, N>>>,
     key: &Key<'_>,
@@ -170,7 +171,7 @@ fn without<V: Clone, const N: usize>(
     (others, chain().count() - 1)
 }
 
-/// `count` leaves and one of another text. It goes to their front, or all of them into a branch.
+/// Adds a leaf of another text to `count` others, at the front of the chain or in a new branch.
 fn with<V: Clone, const N: usize>(
     others: Option<Arc<Node<V, N>>>,
     count: usize,
@@ -190,7 +191,7 @@ fn with<V: Clone, const N: usize>(
     Arc::new(Node::Branch(slots))
 }
 
-/// The leaves from this one on.
+/// Iterates over the leaves from this one on.
 fn leaves<V, const N: usize>(first: Option<&Node<V, N>>) -> impl Iterator<Item = &Leaf<V, N>> {
     std::iter::successors(first.and_then(as_leaf), |leaf| leaf.next.as_deref().and_then(as_leaf))
 }
@@ -202,7 +203,7 @@ fn as_leaf<V, const N: usize>(node: &Node<V, N>) -> Option<&Leaf<V, N>> {
     }
 }
 
-/// The slot that the bits from `shift` on name.
+/// Returns the slot for the hash bits from `shift` on.
 #[inline]
 fn place(hash: u64, shift: u32) -> usize {
     (hash >> shift) as usize % WIDTH
@@ -210,7 +211,7 @@ fn place(hash: u64, shift: u32) -> usize {
 
 const BITS: u32 = 4;
 const WIDTH: usize = 1 << BITS;
-/// Leaves that are cheaper to look through than a further branch.
+/// Longest chain that is cheaper to search than another branch.
 const CHAIN: usize = 3;
 
 #[cfg(test)]
@@ -221,7 +222,7 @@ mod tests {
 
     use super::*;
 
-    type Trie = ByText<u32, 22>;
+    type Trie = HashTrie<u32, 22>;
 
     fn values(trie: &Trie) -> Vec<u32> {
         let mut values = Vec::new();
@@ -230,7 +231,7 @@ mod tests {
         values
     }
 
-    /// As it should be: no branch that a chain of leaves would do for, no long chain where bits are left.
+    /// Checks the invariants: no branch that a chain could replace, no long chain where hash bits are left.
     fn check(node: Option<&Node<u32, 22>>, shift: u32) {
         match node {
             None => {}
@@ -249,9 +250,10 @@ mod tests {
     }
 
     proptest! {
-        /// Against the standard library's map. Hashes are made of few values, so that texts meet at all depths.
+        /// Compares the trie with a `HashMap`. The hashes have few different values, so that texts collide at all
+        /// depths.
         #[test]
-        fn it_holds_what_a_hash_map_holds_and_snapshots_stay(
+        fn hash_trie_matches_a_hash_map_and_keeps_snapshots(
             changes in prop::collection::vec((0u64..300, any::<Option<u32>>()), 1..300),
             spread in prop::sample::select(vec![1, 7, 1 << 60, 0x9E37_79B9_7F4A_7C15]),
             kinds in prop::sample::select(vec![1, 3, 50, 300]),
@@ -288,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_taken_away_leaves_nothing_behind() {
+    fn hash_trie_is_empty_after_all_removals() {
         let mut trie = Trie::default();
         let hasher = &RandomState::new();
         (0..1000u32).for_each(|number| trie.set(&Key::new(&number.to_be_bytes(), hasher), Some(number)));

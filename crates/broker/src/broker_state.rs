@@ -13,7 +13,7 @@ use crate::admission::Admission;
 use crate::auth::{Access, Principal, Rights};
 use crate::clock::Clock;
 use crate::descriptors;
-use crate::durable::{self, Durable, SafeAt};
+use crate::durable::{self, CommitPoint, Durable};
 use crate::expiry::ExpiryQueue;
 use crate::half_closed::HalfClosed;
 use crate::log_limiter::LogLimiter;
@@ -27,16 +27,17 @@ use crate::router::{GroupQueues, KeyHasher, RetainedLimits, Router, UnreadGroups
 use crate::slow_receivers::SlowReceivers;
 use crate::threads::Threads;
 
-/// What all tasks of one broker share.
+/// State that all tasks of one broker share.
 ///
-/// Lock order, outermost first: a session's lease · the index's writers · the groups by number · a group's writers ·
-/// a registry shard · the retained tree · a group's waiting messages · an outbox · the expiry queue · the remembered speeds ·
-/// a group's decisions · the numbers of durable sessions · the state's changes. All but the first are held for short work in memory and never across a wait point.
+/// Lock order, outermost first: a session's lease · the index's writers · the groups by number · a group's writers · a
+/// registry shard · the retained tree · a group's backlog · an outbox · the expiry queue · the remembered speeds · a
+/// group's decisions · the numbers of durable sessions · the state's changes. All locks but the lease guard short work
+/// in memory and are never held across an await point.
 #[derive(Debug)]
-pub(crate) struct Shared {
+pub(crate) struct BrokerState {
     pub(crate) config: Config,
     pub(crate) access: Arc<Access>,
-    /// The configuration alone decides who may connect.
+    /// True if the configuration alone decides which clients may connect.
     pub(crate) is_configured_only: bool,
     pub(crate) capabilities: Capabilities,
     pub(crate) report_carriers: ListenerCarriers,
@@ -46,33 +47,33 @@ pub(crate) struct Shared {
     pub(crate) speeds: RememberedSpeeds,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) clock: Clock,
-    /// What is kept on disk; `None` = nothing.
+    /// Store; `None` = nothing is stored.
     pub(crate) durable: Option<Arc<Durable>>,
     pub(crate) expiry: ExpiryQueue,
     pub(crate) long_ends: LongEnds,
     pub(crate) budget: Arc<Budget>,
     pub(crate) memory: Arc<Memory>,
-    /// Of the sessions.
+    /// Common settings of the session queues.
     queues: Arc<OutboxCommon>,
     pub(crate) admission: Admission,
     pub(crate) log_limiter: Arc<LogLimiter>,
     pub(crate) half_closed: HalfClosed,
     pub(crate) slow_receivers: SlowReceivers,
-    /// That serve connections; without, they are served where they are begun.
+    /// Worker threads; without them, a connection runs on the runtime that accepted it.
     pub(crate) threads: Option<Threads>,
-    /// Connections at a time: those configured, as far as there are file descriptors.
+    /// Maximum number of connections: the configured one, lowered to the available file descriptors.
     pub(crate) connections_maximum: usize,
     /// Connections that are open now.
     pub(crate) connections: AtomicUsize,
-    /// Becomes true once, before every connection is told.
+    /// Becomes true once, before the broker shuts connections down.
     pub(crate) stopping: watch::Sender<bool>,
-    /// Numbers for assigned Client Identifiers.
+    /// Counter for assigned Client Identifiers.
     pub(crate) assigned_ids: AtomicUsize,
-    /// Milliseconds since 1970 at which the broker started: keeps assigned identifiers of different runs apart.
+    /// Start of the broker in milliseconds since 1970. Keeps assigned identifiers of different runs apart.
     started_at: u128,
 }
 
-impl Shared {
+impl BrokerState {
     pub(crate) fn new(
         config: Config,
         access: Access,
@@ -151,7 +152,7 @@ impl Shared {
         }
     }
 
-    /// A session that does not exist yet.
+    /// Creates a session for `principal`.
     pub(crate) fn new_client(&self, principal: &Principal, number: u64, now: Instant) -> Client {
         let load = Arc::new(MemberLoad::new(self.clock.nanos(now)));
         let outbox = Outbox::new(Arc::clone(&self.queues), Arc::clone(&load));
@@ -160,11 +161,11 @@ impl Shared {
     }
 }
 
-impl Shared {
-    /// Waits until this is safe.
-    pub(crate) async fn safe(&self, at: SafeAt) {
+impl BrokerState {
+    /// Waits until the commit point `at` is durable.
+    pub(crate) async fn safe(&self, at: CommitPoint) {
         let Some(durable) = &self.durable else { return };
-        // As long as this future is.
+        // Keeps the registration for as long as this future lives.
         let mut _waiting = None;
         std::future::poll_fn(|context| {
             if durable.is_safe(at) {
@@ -176,10 +177,10 @@ impl Shared {
         .await;
     }
 
-    /// Whether a client's message goes on.
+    /// Checks that a client's message may be forwarded.
     ///
     /// # Errors
-    /// What its acknowledgement says if not.
+    /// The Reason Code of its acknowledgement.
     pub(crate) fn check_publish(&self, publication: &Publication) -> Result<(), ReasonCode> {
         self.check_topic(&publication.topic)?;
         if self.config.capabilities.payload_format_check {
@@ -188,10 +189,10 @@ impl Shared {
         Ok(())
     }
 
-    /// Whether a Will may be published when its time comes.
+    /// Checks that a Will may be published later.
     ///
     /// # Errors
-    /// What CONNACK says if not.
+    /// The Reason Code of CONNACK.
     pub(crate) fn check_will(&self, will: &Will) -> Result<(), ReasonCode> {
         match self.check_topic(&will.topic) {
             Ok(()) if will.topic.as_bytes() == ReportCarrier::TOPIC.as_bytes() => {
@@ -206,15 +207,18 @@ impl Shared {
         Ok(())
     }
 
-    /// Whether clients may publish to `topic` at all: `$SYS` and the like are the broker's own (MQTT 5.0 §4.7.2),
-    /// and length and number of levels are bounded. `$load` itself is for load reports.
+    /// Checks that clients may publish to this topic.
+    ///
+    /// `$SYS` and the like are reserved for the broker (MQTT 5.0 §4.7.2), and length and number of levels are bounded.
+    /// `$load` itself carries load reports.
     ///
     /// # Errors
-    /// What is told instead; success for what is taken and goes nowhere.
+    /// The Reason Code of the answer; [`ReasonCode::Success`] if the message is acknowledged and dropped.
     pub(crate) fn check_topic(&self, name: &TopicName) -> Result<(), ReasonCode> {
         let topic = name.as_bytes();
         let levels_maximum = self.config.topic_levels_maximum();
-        // Levels are one more than separators at most bytes: nearly all topics are too short to have too many.
+        // A topic with n separators has n + 1 levels and at least n bytes, so the length check rules out nearly all
+        // topics.
         let has_separator = |&byte: &u8| u8::from(byte == b'/');
         let separators_in = |bytes: &[u8]| usize::from(bytes.iter().map(has_separator).sum::<u8>());
         let separators = || topic.chunks(u8::MAX.into()).map(separators_in).sum::<usize>();
@@ -227,25 +231,23 @@ impl Shared {
                 && RESERVED.contains(&topic.split(|&byte| byte == b'/').next().unwrap_or_default())
         };
         if topic.first() == Some(&b'$') && is_reserved() {
-            // The state that a Mosquitto bridge tells of itself is taken and goes nowhere: it would take a refusal
-            // for a failure.
+            // A Mosquitto bridge publishes its own state here and takes a refusal for a failure: accept and drop it.
             return Err(if is_bridge_state(name) { ReasonCode::Success } else { ReasonCode::NotAuthorized });
         }
         Ok(())
     }
 
-    /// Whether the broker is stopping.
     pub(crate) fn is_stopping(&self) -> bool {
         *self.stopping.borrow()
     }
 
     /// Waits until the broker is stopping.
     pub(crate) async fn stopped(&self) {
-        // The sender is ours: the wait ends by the value alone.
+        // The sender lives in `self`, so the wait ends only by the value.
         let _ = self.stopping.subscribe().wait_for(|stopping| *stopping).await;
     }
 
-    /// A Client Identifier for a client that sent none.
+    /// Returns a new Client Identifier for a client that sent none.
     pub(crate) fn next_assigned_id(&self) -> Text {
         let number = self.assigned_ids.fetch_add(1, Ordering::Relaxed);
         let id = format!("tenbin-{:x}-{number}", self.started_at);
@@ -253,7 +255,7 @@ impl Shared {
     }
 }
 
-/// The bounds of one session's queue, and of one share group's.
+/// Bounds of one session's queue, and of one share group's.
 fn queue_limits(config: &Config, has_store: bool) -> OutboxLimits {
     let when_full = match config.queue.when_full {
         WhenFull::Spool if !has_store => WhenFull::DropOldest,
@@ -268,8 +270,7 @@ fn queue_limits(config: &Config, has_store: bool) -> OutboxLimits {
     }
 }
 
-/// [`ReasonCode::PayloadFormatInvalid`] for a payload that is not the UTF-8 that it is said to be (MQTT 5.0
-/// §3.3.2.3.2).
+/// Returns [`ReasonCode::PayloadFormatInvalid`] if a payload declared as UTF-8 is not (MQTT 5.0 §3.3.2.3.2).
 fn check_payload_format(properties: Option<&MessageProperties>, payload: &[u8]) -> Result<(), ReasonCode> {
     let is_text = properties.is_some_and(|properties| properties.payload_format_indicator == Some(true));
     if is_text && std::str::from_utf8(payload).is_err() {
@@ -278,11 +279,11 @@ fn check_payload_format(properties: Option<&MessageProperties>, payload: &[u8]) 
     Ok(())
 }
 
-/// `$SYS/broker/connection/<bridge>/state`
+/// Whether `topic` is `$SYS/broker/connection/<bridge>/state`.
 fn is_bridge_state(topic: &TopicName) -> bool {
     let bridge = topic.as_bytes().strip_prefix(b"$SYS/broker/connection/");
     bridge.and_then(|rest| rest.strip_suffix(b"/state")).is_some_and(|bridge| !bridge.contains(&b'/'))
 }
 
-/// First levels of topics that are not the clients'.
+/// First levels of topics that clients may not publish to.
 const RESERVED: [&[u8]; 3] = [b"$SYS", b"$share", ReportCarrier::TOPIC.as_bytes()];

@@ -1,8 +1,10 @@
 use tenbin_codec::{ReasonCode, Text};
 
-/// What is said, to people, of a message or a subscription that is refused; `None` where the name of the code says it
-/// all, and for what is not refused. The texts are constant: they tell nothing of rules, limits or other clients.
-pub(super) fn words(reason: ReasonCode) -> Option<Text> {
+/// Reason String of a refused message or subscription.
+///
+/// `None` if the code's name says it all, or for no refusal. The texts are constant: they reveal nothing of rules,
+/// limits or other clients.
+pub(super) fn reason_string(reason: ReasonCode) -> Option<Text> {
     let words = match reason {
         ReasonCode::NotAuthorized => "not allowed to this client by the broker's rules",
         ReasonCode::QuotaExceeded => "a limit of the broker is reached",
