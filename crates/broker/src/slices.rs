@@ -4,13 +4,12 @@
 //! can. Connections that begin or end share a slice of each lap ([`in_turn`]). A thousand of them at once take longer,
 //! but delay other tasks no more than one does.
 
+use std::collections::VecDeque;
 use std::pin::Pin;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::{Context, Poll, ready};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
-
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Lets other tasks run each millisecond of long work.
 #[derive(Debug)]
@@ -34,107 +33,167 @@ impl Default for Pace {
     }
 }
 
-/// Polls `work` when its turn comes among all such work of the thread: first come, first served. `work` must not
-/// contain other such work, which would wait for its own turn.
+/// Polls `work` when its turn comes among all such work of the thread: first come, first served.
 pub(crate) fn in_turn<F: Future + Unpin>(work: F) -> InTurn<F> {
-    InTurn { work, turn: None }
+    InTurn { work, ticket: None }
 }
 
 /// See [`in_turn`].
 #[must_use = "futures do nothing unless polled"]
 pub(crate) struct InTurn<F> {
     work: F,
-    /// Waits for the turn. Boxed, since work rarely waits.
-    turn: Option<WaitsForTurn>,
+    /// Present while it waits for its turn.
+    ticket: Option<Arc<Ticket>>,
 }
 
-type WaitsForTurn = Pin<Box<dyn Future<Output = Option<OwnedSemaphorePermit>> + Send>>;
+/// Work that waits for its turn.
+#[derive(Debug)]
+struct Ticket {
+    /// Its turn has come. Relaxed: one thread reads and writes it.
+    is_called: AtomicBool,
+    waker: Mutex<Waker>,
+}
 
-/// Time that such work has spent of a thread's lap.
+/// Such work in a thread's laps.
+#[derive(Debug, Default)]
+struct Laps(Mutex<Lap>);
+
 #[derive(Debug)]
 struct Lap {
-    /// Has one permit. Only its holder changes the other fields.
-    turn: Arc<Semaphore>,
-    /// Time spent in this lap, in nanoseconds.
-    spent: AtomicU64,
-    /// Bound of `spent`, in nanoseconds.
-    slice: AtomicU64,
-    /// When the lap began, in nanoseconds since `first`.
-    begun: AtomicU64,
-    first: Instant,
+    waiting: VecDeque<Arc<Ticket>>,
+    /// Time that turns took in this lap, and their number.
+    spent: Duration,
+    turns: u32,
+    /// Bound of `spent`.
+    slice: Duration,
+    /// A task runs [`Laps::run`].
+    is_running: bool,
 }
 
 thread_local! {
-    static LAP: Arc<Lap> = Arc::default();
+    static LAPS: Arc<Laps> = Arc::default();
 }
 
 impl<F: Future + Unpin> Future for InTurn<F> {
     type Output = F::Output;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
-        let turn = match &mut self.turn {
-            Some(waits) => ready!(waits.as_mut().poll(context)),
-            None => match LAP.with(|lap| Arc::clone(&lap.turn)).try_acquire_owned() {
-                Ok(turn) => Some(turn),
-                Err(_) => {
-                    let turn = LAP.with(|lap| Arc::clone(&lap.turn));
-                    let waits = self.turn.insert(Box::pin(async { turn.acquire_owned().await.ok() }));
-                    ready!(waits.as_mut().poll(context))
-                }
-            },
-        };
-        self.turn = None;
+        let laps = LAPS.with(Arc::clone);
+        if !laps.may_run(&mut self.ticket, context) {
+            return Poll::Pending;
+        }
+        self.ticket = None;
         let begun = Instant::now();
         let polled = Pin::new(&mut self.work).poll(context);
-        if let Some(turn) = turn {
-            LAP.with(|lap| lap.end_turn(turn, begun.elapsed()));
-        }
+        let mut lap = laps.lock();
+        lap.spent += begun.elapsed();
+        lap.turns += 1;
         polled
     }
 }
 
-impl Lap {
-    /// Passes the turn on: in this lap if it has time left, else in the next one.
-    fn end_turn(self: &Arc<Self>, turn: OwnedSemaphorePermit, took: Duration) {
-        let spent = self.spent.load(Ordering::Relaxed).saturating_add(took.as_nanos() as u64);
-        self.spent.store(spent, Ordering::Relaxed);
-        if spent < self.slice.load(Ordering::Relaxed) {
-            return;
+impl Laps {
+    /// Whether it is the turn of this work; else it is woken when its turn comes.
+    fn may_run(self: &Arc<Self>, ticket: &mut Option<Arc<Ticket>>, context: &Context<'_>) -> bool {
+        let mut lap = self.lock();
+        if !std::mem::replace(&mut lap.is_running, true) {
+            tokio::spawn(Arc::clone(self).run());
         }
-        let lap = Arc::clone(self);
-        tokio::spawn(async move {
-            tokio::task::yield_now().await; // lets the system report events first
-            lap.begin();
-            drop(turn);
-        });
+        let is_called = ticket.as_ref().is_some_and(|ticket| ticket.is_called.swap(false, Ordering::Relaxed));
+        if lap.spent < lap.slice && (is_called || ticket.is_none() && lap.waiting.is_empty()) {
+            return true;
+        }
+        match ticket {
+            Some(ticket) => {
+                ticket.waker.lock().unwrap_or_else(PoisonError::into_inner).clone_from(context.waker());
+                if is_called {
+                    lap.waiting.push_front(Arc::clone(ticket)); // turns before it took longer than expected
+                }
+            }
+            None => {
+                let waker = Mutex::new(context.waker().clone());
+                let new = ticket.insert(Arc::new(Ticket { is_called: AtomicBool::new(false), waker }));
+                lap.waiting.push_back(Arc::clone(new));
+            }
+        }
+        false
     }
 
-    /// Begins the next lap. If other tasks take long, such work gets more time too: else it would hardly advance.
-    fn begin(&self) {
-        let now = self.first.elapsed().as_nanos() as u64;
-        let last = now.saturating_sub(self.begun.swap(now, Ordering::Relaxed));
-        self.slice.store((last / SHARE).clamp(SLICE_NS, SLICE_NS_MAX), Ordering::Relaxed);
-        self.spent.store(0, Ordering::Relaxed);
+    /// Ends laps as long as work waits.
+    async fn run(self: Arc<Self>) {
+        let running = Running(self);
+        loop {
+            let begun = Instant::now();
+            tokio::task::yield_now().await; // returns when all others have run and the system has been asked
+            let called = running.0.lock().begin(begun.elapsed());
+            let Some(called) = called else { return };
+            called.into_iter().for_each(Waker::wake);
+        }
     }
+
+    fn lock(&self) -> MutexGuard<'_, Lap> {
+        // No panic occurs under this lock.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Lap {
+    /// Begins the next lap: calls as much work as its slice probably has time for. `None`: no work waits.
+    fn begin(&mut self, last: Duration) -> Option<Vec<Waker>> {
+        let turn = self.spent.checked_div(self.turns).unwrap_or(SLICE);
+        // Where other tasks take long, such work gets more time too: else it would hardly advance.
+        self.slice = (last / SHARE).clamp(SLICE, SLICE_MAX);
+        (self.spent, self.turns) = (Duration::ZERO, 0);
+        // A dropped future leaves its ticket behind.
+        self.waiting.retain(|ticket| Arc::strong_count(ticket) > 1);
+        self.is_running = !self.waiting.is_empty();
+        self.is_running.then(|| self.call(turns_in(self.slice, turn)))
+    }
+
+    fn call(&mut self, turns: usize) -> Vec<Waker> {
+        let called = self.waiting.drain(..turns.min(self.waiting.len()));
+        let waker = |ticket: Arc<Ticket>| {
+            ticket.is_called.store(true, Ordering::Relaxed);
+            ticket.waker.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        };
+        called.map(waker).collect()
+    }
+}
+
+/// Turns that fit into a slice, at least one.
+fn turns_in(slice: Duration, turn: Duration) -> usize {
+    (slice.as_nanos() / turn.as_nanos().max(1)).clamp(1, TURNS_MAX) as usize
 }
 
 impl Default for Lap {
     fn default() -> Self {
-        let (turn, first) = (Arc::new(Semaphore::new(1)), Instant::now());
-        let [spent, begun] = [AtomicU64::new(0), AtomicU64::new(0)];
-        Self { turn, spent, slice: AtomicU64::new(SLICE_NS), begun, first }
+        Self { waiting: VecDeque::new(), spent: Duration::ZERO, turns: 0, slice: SLICE, is_running: false }
+    }
+}
+
+/// The task of [`Laps::run`]. If its runtime ends before it, the rest of the work goes on without turns.
+struct Running(Arc<Laps>);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let mut lap = self.0.lock();
+        lap.is_running = false;
+        let called = lap.call(usize::MAX);
+        drop(lap);
+        called.into_iter().for_each(Waker::wake);
     }
 }
 
 /// Time after which other tasks run at the latest. In tests they run after each piece.
 const PIECE: Duration = Duration::from_millis(if cfg!(test) { 0 } else { 1 });
 
-/// A lap's time for connections that begin or end: an eighth of the last lap within these bounds, in ns.
-///
-/// The last connection may exceed it. In tests a lap has time for one connection.
-const SHARE: u64 = 8;
-const SLICE_NS: u64 = if cfg!(test) { 1 } else { 200_000 };
-const SLICE_NS_MAX: u64 = if cfg!(test) { 1 } else { 2_000_000 };
+/// A lap's time for connections that begin or end: an eighth of the last lap within these bounds. The last connection may
+/// exceed it. In tests a lap has time for one connection.
+const SHARE: u32 = 8;
+const SLICE: Duration = Duration::from_nanos(if cfg!(test) { 1 } else { 200_000 });
+const SLICE_MAX: Duration = Duration::from_nanos(if cfg!(test) { 1 } else { 2_000_000 });
+/// Connections that are woken in one lap at most.
+const TURNS_MAX: u128 = 64;
 
 #[cfg(test)]
 mod tests {
@@ -180,18 +239,30 @@ mod tests {
         assert_eq!(done.get(), 60);
     }
 
-    #[tokio::test]
-    async fn turns_of_one_lap_share_its_slice() {
-        let lap = Arc::new(Lap::default());
-        lap.slice.store(1000, Ordering::Relaxed);
-        let turn = || Arc::clone(&lap.turn).try_acquire_owned();
-        lap.end_turn(turn().unwrap(), Duration::from_nanos(600));
-        lap.end_turn(turn().unwrap(), Duration::from_nanos(600));
-        assert!(turn().is_err(), "the slice is used up");
-        while lap.turn.available_permits() == 0 {
+    #[test]
+    fn as_many_turns_as_fit_into_the_slice() {
+        let turns = |turn| turns_in(Duration::from_micros(200), Duration::from_micros(turn));
+        assert_eq!([50, 150, 1000].map(turns), [4, 1, 1]);
+        assert_eq!(turns(0), TURNS_MAX as usize);
+    }
+
+    #[test]
+    fn work_goes_on_after_the_end_of_another_runtime() {
+        let runtime = || tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let ended = runtime();
+        ended.block_on(async {
+            for _ in 0..3 {
+                tokio::spawn(in_turn(Box::pin(std::future::pending::<()>())));
+            }
             tokio::task::yield_now().await;
-        }
-        assert_eq!(lap.spent.load(Ordering::Relaxed), 0);
+        });
+        drop(ended);
+        let ended = runtime();
+        ended.block_on(in_turn(Box::pin(std::future::ready(()))));
+        drop(ended); // before its lap ends
+        let done = Rc::new(Cell::new(0));
+        runtime().block_on(in_turn(Box::pin(work(3, Rc::clone(&done)))));
+        assert_eq!(done.get(), 3);
     }
 
     #[tokio::test]
@@ -199,7 +270,7 @@ mod tests {
         let done = Rc::new(Cell::new(0));
         let mut first = in_turn(Box::pin(work(9, Rc::clone(&done))));
         let mut second = in_turn(Box::pin(work(9, Rc::clone(&done))));
-        let mut context = Context::from_waker(std::task::Waker::noop());
+        let mut context = Context::from_waker(Waker::noop());
         assert!(Pin::new(&mut first).poll(&mut context).is_pending());
         assert!(Pin::new(&mut second).poll(&mut context).is_pending());
         assert_eq!(done.get(), 1, "the second one waits");

@@ -214,7 +214,7 @@ impl SharedGroup {
             // Keep it if the key is pinned to this member, or if the message is too large for the others.
             let is_for_others = || {
                 let mut others = members.iter().filter(|other| other.id() != member.id());
-                others.any(|other| other.load().availability() == Availability::Ready)
+                others.any(|other| other.load().availability() == Availability::Ready && !other.load().is_draining())
             };
             let is_its = || members.follows_others(member.id(), &dispatch) || is_for_others();
             if is_chosen_again && !members.rules().may_break_order && is_its() {
