@@ -66,7 +66,7 @@ struct Lap {
     turns: u32,
     /// Bound of `spent`.
     slice: Duration,
-    /// A task runs [`Laps::run`].
+    /// A task runs [`Running`].
     is_running: bool,
 }
 
@@ -96,39 +96,13 @@ impl Laps {
     /// Whether it is the turn of this work; else it is woken when its turn comes.
     fn may_run(self: &Arc<Self>, ticket: &mut Option<Arc<Ticket>>, context: &Context<'_>) -> bool {
         let mut lap = self.lock();
-        if !std::mem::replace(&mut lap.is_running, true) {
-            tokio::spawn(Arc::clone(self).run());
+        let is_first = !std::mem::replace(&mut lap.is_running, true);
+        let may_run = lap.may_run(ticket, context);
+        drop(lap);
+        if is_first {
+            tokio::spawn(Running(Arc::clone(self)).run());
         }
-        let is_called = ticket.as_ref().is_some_and(|ticket| ticket.is_called.swap(false, Ordering::Relaxed));
-        if lap.spent < lap.slice && (is_called || ticket.is_none() && lap.waiting.is_empty()) {
-            return true;
-        }
-        match ticket {
-            Some(ticket) => {
-                ticket.waker.lock().unwrap_or_else(PoisonError::into_inner).clone_from(context.waker());
-                if is_called {
-                    lap.waiting.push_front(Arc::clone(ticket)); // turns before it took longer than expected
-                }
-            }
-            None => {
-                let waker = Mutex::new(context.waker().clone());
-                let new = ticket.insert(Arc::new(Ticket { is_called: AtomicBool::new(false), waker }));
-                lap.waiting.push_back(Arc::clone(new));
-            }
-        }
-        false
-    }
-
-    /// Ends laps as long as work waits.
-    async fn run(self: Arc<Self>) {
-        let running = Running(self);
-        loop {
-            let begun = Instant::now();
-            tokio::task::yield_now().await; // returns when all others have run and the system has been asked
-            let called = running.0.lock().begin(begun.elapsed());
-            let Some(called) = called else { return };
-            called.into_iter().for_each(Waker::wake);
-        }
+        may_run
     }
 
     fn lock(&self) -> MutexGuard<'_, Lap> {
@@ -138,6 +112,28 @@ impl Laps {
 }
 
 impl Lap {
+    /// See [`Laps::may_run`].
+    fn may_run(&mut self, ticket: &mut Option<Arc<Ticket>>, context: &Context<'_>) -> bool {
+        let is_called = ticket.as_ref().is_some_and(|ticket| ticket.is_called.swap(false, Ordering::Relaxed));
+        if self.spent < self.slice && (is_called || ticket.is_none() && self.waiting.is_empty()) {
+            return true;
+        }
+        match ticket {
+            Some(ticket) => {
+                ticket.waker.lock().unwrap_or_else(PoisonError::into_inner).clone_from(context.waker());
+                if is_called {
+                    self.waiting.push_front(Arc::clone(ticket)); // turns before it took longer than expected
+                }
+            }
+            None => {
+                let waker = Mutex::new(context.waker().clone());
+                let new = ticket.insert(Arc::new(Ticket { is_called: AtomicBool::new(false), waker }));
+                self.waiting.push_back(Arc::clone(new));
+            }
+        }
+        false
+    }
+
     /// Begins the next lap: calls as much work as its slice probably has time for. `None`: no work waits.
     fn begin(&mut self, last: Duration) -> Option<Vec<Waker>> {
         let turn = self.spent.checked_div(self.turns).unwrap_or(SLICE);
@@ -171,8 +167,21 @@ impl Default for Lap {
     }
 }
 
-/// The task of [`Laps::run`]. If its runtime ends before it, the rest of the work goes on without turns.
+/// Ends laps in a task. If its runtime ends first, even before the first poll, the rest of the work goes on without turns.
 struct Running(Arc<Laps>);
+
+impl Running {
+    /// Ends laps as long as work waits.
+    async fn run(self) {
+        loop {
+            let begun = Instant::now();
+            tokio::task::yield_now().await; // returns when all others have run and the system has been asked
+            let called = self.0.lock().begin(begun.elapsed());
+            let Some(called) = called else { return };
+            called.into_iter().for_each(Waker::wake);
+        }
+    }
+}
 
 impl Drop for Running {
     fn drop(&mut self) {
@@ -258,6 +267,7 @@ mod tests {
         });
         drop(ended);
         let ended = runtime();
+        LAPS.with(|laps| laps.lock().spent = Duration::ZERO); // it runs at once
         ended.block_on(in_turn(Box::pin(std::future::ready(()))));
         drop(ended); // before its lap ends
         let done = Rc::new(Cell::new(0));
