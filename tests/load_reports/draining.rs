@@ -121,7 +121,8 @@ fn every_carrier_reports_draining() {
         group.report(0, Carrier::PingReq, json.as_bytes());
     }
     group.assert_rejections(3);
-    assert!(group.choices().contains(&0), "what is no report drains nobody");
+    // Equal members are chosen by chance: eight messages may all go to one.
+    assert!((0..16).any(|_| group.choices().contains(&0)), "a rejected report drains nobody");
 }
 
 /// A member with this Receive Maximum.
