@@ -1,13 +1,13 @@
 //! Admission of connections and CONNECTs, by network address.
 
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use dashmap::DashMap;
 
-use crate::token_bucket::{Rate, TokenBucket};
+use crate::values::{AdmissionLimits, TokenBucket, network};
 
 /// Connection counts and CONNECT rates by address. Stores nothing while no bound per address is in force.
 #[derive(Debug)]
@@ -18,16 +18,6 @@ pub(crate) struct Admission {
     all: Mutex<TokenBucket>,
     /// Connections since the start; triggers sweeps. Relaxed: it guards nothing, and an extra sweep does no harm.
     seen: AtomicUsize,
-}
-
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct AdmissionLimits {
-    /// Maximum number of open connections of one address; 0 = no bound.
-    pub(crate) per_address: u32,
-    /// The same for each loopback address.
-    pub(crate) per_loopback_address: u32,
-    pub(crate) connects_per_address: Option<Rate>,
-    pub(crate) connects: Option<Rate>,
 }
 
 impl AdmissionLimits {
@@ -110,17 +100,6 @@ impl Address {
     }
 }
 
-/// Key of an address: for IPv6 the /64 network, which one customer controls as a whole. Loopback stays as it is.
-pub(crate) fn network(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V6(address) if !address.is_loopback() => {
-            let network = u128::from_be_bytes(address.octets()) >> 64 << 64;
-            IpAddr::V6(Ipv6Addr::from(network))
-        }
-        whole => whole,
-    }
-}
-
 /// Connections between two sweeps.
 const SWEEP_EVERY: usize = 4096;
 
@@ -129,6 +108,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::values::Rate;
 
     fn admission(per_address: u32, connects: u64) -> (Admission, Instant) {
         let connects_per_address = Rate::per_second(connects);

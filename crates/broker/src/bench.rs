@@ -14,7 +14,8 @@ use crate::Config;
 use crate::auth::{Access, AccessError, Identity, Principal, Settings};
 use crate::broker_state::BrokerState;
 use crate::outbox::{Batch, Booked, Run};
-use crate::router::{self, Grant, Receiver};
+use crate::router::{self, Receiver};
+use crate::values::Grant;
 
 /// A broker with the default configuration and without connections.
 #[derive(Debug)]

@@ -11,7 +11,6 @@ use tokio::sync::watch;
 use crate::Config;
 use crate::admission::Admission;
 use crate::auth::{Access, Principal, Rights};
-use crate::clock::Clock;
 use crate::descriptors;
 use crate::durable::{self, CommitPoint, Durable};
 use crate::expiry::ExpiryQueue;
@@ -20,12 +19,13 @@ use crate::log_limiter::LogLimiter;
 use crate::long_ends::LongEnds;
 use crate::memory::Memory;
 use crate::metrics::Metrics;
-use crate::outbox::{Budget, Outbox, OutboxCommon, OutboxLimits, WhenFull};
+use crate::outbox::{Budget, Outbox, OutboxCommon, OutboxLimits};
 use crate::registry::{AddressQuota, Client, ClientRegistry, RememberedSpeeds};
 use crate::report_carriers::ListenerCarriers;
-use crate::router::{GroupQueues, KeyHasher, RetainedLimits, Router, UnreadGroups};
+use crate::router::{DecisionBudget, GroupQueues, KeyHasher, RetainedLimits, Router, UnreadGroups};
 use crate::slow_receivers::SlowReceivers;
 use crate::threads::Threads;
+use crate::values::{Clock, WhenFull};
 
 /// State that all tasks of one broker share.
 ///
@@ -95,7 +95,7 @@ impl BrokerState {
             budget: Arc::clone(&budget),
             metrics: Arc::clone(&metrics),
             durable: durable.clone(),
-            decisions: Arc::new(config.decisions()),
+            decisions: Arc::new(DecisionBudget::new(config.decisions())),
             clock,
             unread: UnreadGroups::default(),
         };

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
 
-use crate::admission::network;
+use crate::values::network;
 
 /// Clients that have closed their side and wait for the authenticator, by their network address.
 ///

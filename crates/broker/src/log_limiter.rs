@@ -9,8 +9,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 
 use crate::Config;
-use crate::admission::network;
-use crate::token_bucket::{Rate, TokenBucket};
+use crate::values::{Rate, TokenBucket, network};
 
 /// Bound on the log lines that peers cause, for each network address and in total.
 ///

@@ -13,9 +13,7 @@ use dashmap::DashMap;
 use dashmap::mapref::entry::Entry;
 use tenbin_codec::Text;
 
-use crate::admission::network;
-use crate::auth::Identity;
-use crate::token_bucket::{Rate, TokenBucket};
+use crate::values::{Identity, MemoryLimits, Rate, TokenBucket, network};
 
 /// Memory of all accounts, by kind.
 #[derive(Debug)]
@@ -28,19 +26,6 @@ pub(crate) struct Memory {
     /// Rate of log lines on refusals, for all accounts together. An account logs one refusal; a new account of the same
     /// owner may log again.
     lines: Mutex<TokenBucket>,
-}
-
-/// Bounds in bytes.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct MemoryLimits {
-    /// All accounts together.
-    pub(crate) all: usize,
-    /// One authenticated user; 0 = no bound but `all`.
-    pub(crate) user: usize,
-    /// All anonymous clients of one network address; 0 = no bound but `all`.
-    pub(crate) address: usize,
-    /// The same for each loopback address.
-    pub(crate) loopback_address: usize,
 }
 
 /// Fraction of a bound that is reserved for some kinds, so that no kind takes another's room.
@@ -372,11 +357,6 @@ impl Kind {
     }
 }
 
-/// Smallest bound with room for a packet of `bytes`; 0 if such packets are not charged.
-pub(crate) fn room_for_packet(bytes: u64) -> u64 {
-    if bytes > UNCHARGED_PACKET as u64 { bytes.div_ceil(4).saturating_mul(16) } else { 0 }
-}
-
 impl Part {
     const COUNT: usize = 4;
 
@@ -408,8 +388,7 @@ impl fmt::Display for Owner {
 /// They cover the session itself and a few short subscriptions. The number of sessions has limits of its own, so any
 /// number of honest clients can share one address.
 pub(crate) const SESSION_ALLOWANCE: usize = 4096;
-/// Packets up to this size are free: the number of connections bounds their memory.
-pub(crate) const UNCHARGED_PACKET: usize = 16 * 1024;
+
 /// An owner below this size may use the last eighth of the total.
 const SMALL_OWNER: usize = 64 << 10;
 /// Rate limit of log lines on refusals.

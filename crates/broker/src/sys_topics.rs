@@ -12,10 +12,10 @@ use tenbin_codec::{Text, TopicName};
 use tenbin_session::Publication;
 
 use crate::broker_state::BrokerState;
-use crate::clock::Moment;
 use crate::durable::Durable;
 use crate::metrics::MetricsSnapshot;
 use crate::router::{Publisher, Router};
+use crate::values::Moment;
 
 /// Publishes changed values at once and then every `interval`, until the broker ends.
 pub(crate) async fn run(shared: Arc<BrokerState>, interval: Duration) {

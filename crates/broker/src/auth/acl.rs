@@ -1,45 +1,4 @@
-use serde::{Deserialize, Deserializer};
-
-use super::pattern::{Names, Relation};
-use super::{Principal, TopicPattern};
-
-/// A rule of the ACL: the clients, the actions and the topics that it allows or denies.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct AclRule {
-    /// User that it applies to; `Some("")` = clients without one; `None` = all.
-    pub user: Option<String>,
-    /// Client Identifier that it applies to; `None` = all. Clients choose it freely, so it proves nothing.
-    pub client_id: Option<String>,
-    /// Name of the listener that it applies to; `None` = all.
-    pub listener: Option<String>,
-    /// Whether the rule allows or denies.
-    pub effect: Effect,
-    /// Actions that the rule covers.
-    pub action: AclAction,
-    /// Topics that the rule covers.
-    pub topic: TopicPattern,
-}
-
-/// Effect of a matching rule.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Effect {
-    /// Allows the action.
-    Allow,
-    /// Denies the action.
-    Deny,
-}
-
-/// Actions that a rule covers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum AclAction {
-    /// Publishing, including Wills.
-    Publish,
-    /// Subscribing, and receiving the messages of these subscriptions.
-    Subscribe,
-    /// Publishing and subscribing.
-    All,
-}
+use crate::values::{AclAction, AclRule, Effect, Names, Principal, Relation, TopicPattern};
 
 /// The rules in order; the first matching one decides.
 #[derive(Debug, Clone)]
@@ -118,40 +77,9 @@ impl AclRule {
     }
 }
 
-/// A rule as the configuration spells it.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct RawRule {
-    user: Option<String>,
-    client_id: Option<String>,
-    listener: Option<String>,
-    allow: Option<AclAction>,
-    deny: Option<AclAction>,
-    topic: TopicPattern,
-}
-
-impl RawRule {
-    /// Converts the rule; `None` unless it has exactly one of `allow` and `deny`.
-    fn check(self) -> Option<AclRule> {
-        let (effect, action) = match (self.allow, self.deny) {
-            (Some(action), None) => (Effect::Allow, action),
-            (None, Some(action)) => (Effect::Deny, action),
-            _ => return None,
-        };
-        let Self { user, client_id, listener, topic, .. } = self;
-        Some(AclRule { user, client_id, listener, effect, action, topic })
-    }
-}
-
-/// Deserializes the rules. The error names a rule without exactly one of `allow` and `deny` by its number.
-pub(crate) fn rules<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<AclRule>, D::Error> {
-    let raw = Vec::<RawRule>::deserialize(deserializer)?;
-    let wrong = |number| serde::de::Error::custom(format!("rule {number} of the acl wants one of allow and deny"));
-    raw.into_iter().zip(1..).map(|(rule, number)| rule.check().ok_or_else(|| wrong(number))).collect()
-}
-
 #[cfg(test)]
 mod tests {
+    use serde::Deserialize;
     use tenbin_codec::Text;
 
     use super::super::Identity;
@@ -164,7 +92,7 @@ mod tests {
     fn parse(text: &str) -> Result<Vec<AclRule>, toml::de::Error> {
         #[derive(Deserialize)]
         struct Rules {
-            #[serde(deserialize_with = "rules")]
+            #[serde(deserialize_with = "crate::values::acl_rules")]
             acl: Vec<AclRule>,
         }
         toml::from_str::<Rules>(text).map(|rules| rules.acl)

@@ -17,7 +17,7 @@ use super::{
     AclAction, Action, Answer, AuthFuture, AuthRequest, Authenticator, Authorizer, Decision, Exchange, Identity,
     KnownRealm, PasswordFile, Principal, Settings, Standing,
 };
-use crate::admission::network;
+use crate::values::network;
 
 /// Authenticator and authorizer of the configuration: password files and ACL rules, per listener.
 #[derive(Debug)]

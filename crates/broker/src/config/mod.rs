@@ -23,14 +23,12 @@ pub use access::{AclDefault, Listener};
 pub use error::ConfigError;
 pub(crate) use not_taken::NotTaken;
 
-pub use crate::router::{NamePattern, OrderingKey, ShareRule, UnknownKey};
+pub use crate::values::{NamePattern, OrderingKey, ShareRule, UnknownKey};
 
-use crate::admission::AdmissionLimits;
-use crate::auth::AclRule;
-use crate::memory::{MemoryLimits, room_for_packet};
-use crate::registry::{SessionLimits, SpeedLimits, SubscriptionLimits};
-use crate::router::{DecisionLimits, ShareRules};
-use crate::token_bucket::Rate;
+use crate::values::{
+    AclRule, AdmissionLimits, DecisionLimits, MemoryLimits, Rate, SessionLimits, ShareRules, SpeedLimits,
+    SubscriptionLimits, room_for_packet,
+};
 use tables::{Connections, Explain, Limits, Log, Queue, Retained, Served, Sessions, Speeds, Store, Sys};
 
 pub use tables::SyncWhen;
@@ -48,7 +46,7 @@ pub struct Config {
     #[serde(skip_serializing)]
     pub listeners: Vec<Listener>,
     /// Rules for publishing and subscribing; the first matching one decides.
-    #[serde(deserialize_with = "crate::auth::rules", skip_serializing)]
+    #[serde(deserialize_with = "crate::values::acl_rules", skip_serializing)]
     pub acl: Vec<AclRule>,
     /// Effect where no rule matches.
     #[serde(skip_serializing)]
@@ -286,7 +284,7 @@ impl Config {
 
     pub(crate) fn decisions(&self) -> DecisionLimits {
         let Explain { decisions_maximum, pause_ms } = &self.explain;
-        DecisionLimits::new(decisions_maximum.get() as usize, Duration::from_millis(pause_ms.get()))
+        DecisionLimits { maximum: decisions_maximum.get() as usize, pause: Duration::from_millis(pause_ms.get()) }
     }
 
     /// Interval of the status topics; `None` = no status topics.

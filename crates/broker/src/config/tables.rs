@@ -8,7 +8,7 @@ use tenbin_codec::TopicName;
 use tenbin_store::Sync;
 
 use super::range::Ranged;
-use crate::outbox::WhenFull;
+use crate::values::WhenFull;
 
 /// Limits of Network Connections.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]

@@ -26,7 +26,7 @@ use crate::broker_state::BrokerState;
 use crate::lifecycle;
 use crate::memory::Kind;
 use crate::registry::{ChargedWill, Client, PartlyRefused, PendingWill, session_bytes};
-use crate::router::Grant;
+use crate::values::Grant;
 
 /// Restores the state of the last run: sessions, subscriptions, retained messages, Wills and speeds.
 ///

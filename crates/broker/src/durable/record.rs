@@ -29,7 +29,7 @@ use tenbin_codec::{
 use super::bytes::{Fields, RecordError, put_bytes, text};
 use super::wall_clock::{StoredExpiry, WallTime};
 use crate::auth::{Identity, Principal};
-use crate::router::Grant;
+use crate::values::Grant;
 
 const VERSION: u8 = 1;
 /// Version of a session's record with an address.

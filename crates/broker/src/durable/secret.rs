@@ -3,8 +3,7 @@
 use tenbin_store::state::Table;
 
 use super::{Changes, Durable};
-use crate::registry::SpeedKey;
-use crate::router::HashKey;
+use crate::values::{HashKey, SpeedKey};
 
 /// A random secret.
 pub(crate) fn new_secret<const BYTES: usize>() -> [u8; BYTES] {

@@ -14,7 +14,7 @@ use super::wall_clock::WallClock;
 use super::{Changes, CommitPoint, Durable};
 use crate::lifecycle::Beginning;
 use crate::registry::Lease;
-use crate::router::Grant;
+use crate::values::Grant;
 
 /// A session's record on disk: its number, a hash of its contents, and its commit points.
 #[derive(Debug, Clone, Copy)]

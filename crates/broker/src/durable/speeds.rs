@@ -9,7 +9,7 @@ use super::Changes;
 use super::record::SpeedRecord;
 use super::wall_clock::WallClock;
 use crate::broker_state::BrokerState;
-use crate::registry::{KnownSpeed, SpeedChanges};
+use crate::values::{KnownSpeed, SpeedChanges};
 
 /// Stores changed speeds each minute, for as long as the broker runs.
 pub(crate) async fn keep_speeds(shared: Arc<BrokerState>) {

@@ -12,7 +12,7 @@ use tenbin_codec::{
 
 use super::record::*;
 use super::wall_clock::{StoredExpiry, WallClock};
-use crate::router::Grant;
+use crate::values::Grant;
 
 fn text() -> impl Strategy<Value = Text> {
     "[a-zäß/ €]{0,20}".prop_map(|text| Text::try_from(text).unwrap())

@@ -13,7 +13,8 @@ use super::connection::ConnectionTask;
 use super::ending::End;
 use super::sending::OUT_FULL;
 use super::stream::Stream;
-use crate::memory::{Charge, Kind, UNCHARGED_PACKET};
+use crate::memory::{Charge, Kind};
+use crate::values::UNCHARGED_PACKET;
 
 /// A partly received packet. Boxed, and present only during its arrival and for one deadline after it.
 #[derive(Debug)]

@@ -35,7 +35,7 @@ use crate::registry::{ChargedWill, Lease};
 use crate::router::Publisher;
 use crate::slices::in_turn;
 use crate::threads::Home;
-use crate::token_bucket::Rate;
+use crate::values::Rate;
 
 /// Accepted socket; nothing read yet.
 pub(super) struct AcceptedSocket<S> {

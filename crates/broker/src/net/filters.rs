@@ -17,7 +17,8 @@ use super::stream::Stream;
 use super::weight::weight_in;
 use crate::durable::{Changes, CommitPoint};
 use crate::lifecycle;
-use crate::router::{Grant, Router};
+use crate::router::Router;
+use crate::values::Grant;
 
 /// A packet with filters that are not yet applied.
 #[derive(Debug)]

@@ -9,8 +9,8 @@ use super::connection::{ConnectionTask, Turn};
 use super::ending::End;
 use super::reason_strings::reason_string;
 use super::stream::Stream;
-use crate::clock::Moment;
 use crate::router::Flushed;
+use crate::values::Moment;
 
 /// State of a batch: all whole packets received, while they are applied.
 pub(super) struct InputBatch {

@@ -11,11 +11,11 @@ use super::connection::{ConnectionTask, Ready};
 use super::read_probe::{ReadProbe, Reading};
 use super::stream::Stream;
 use super::tcp_state::Ends;
-use crate::clock::Moment;
 use crate::durable::{Room, bytes_of};
 use crate::lifecycle;
 use crate::outbox::{Batch, Booked, Control, Entry, Run, Taken};
 use crate::router::{HeldKey, Paged};
+use crate::values::Moment;
 
 impl<S: Stream> ConnectionTask<S> {
     /// Sends queued and retained messages, unless a control request comes first, which it returns.

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use tokio::time::Sleep;
 
-use crate::token_bucket::{Rate, TokenBucket};
+use crate::values::{Rate, TokenBucket};
 
 /// Limits a client's PUBLISH rate by not reading from it: no message is lost, its socket fills up.
 ///

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{Budget, OutboxCommon, OutboxLimits, WhenFull};
-use crate::clock::Clock;
+use crate::values::Clock;
 
 impl OutboxLimits {
     /// 1 MiB and no disk.

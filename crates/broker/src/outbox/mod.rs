@@ -19,7 +19,6 @@ mod runs;
 mod spill;
 mod tail;
 mod tally;
-mod when_full;
 
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -41,14 +40,13 @@ pub(crate) use health::{Health, Pace, Sample, Transition};
 pub(crate) use queue::{Queue, Reader};
 pub(crate) use runs::{Run, Wire};
 pub(crate) use tally::Tally;
-pub use when_full::WhenFull;
 
 use pace::Behaviour;
 
-use crate::clock::Clock;
 use crate::durable::{Durable, StoredQueue, Tail};
 use crate::memory::Account;
 use crate::metrics::Metrics;
+use crate::values::{Clock, WhenFull};
 
 /// Bounded queue of messages for one client.
 ///

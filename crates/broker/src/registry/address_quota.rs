@@ -3,7 +3,7 @@ use std::sync::Arc;
 
 use dashmap::DashMap;
 
-use crate::admission::network;
+use crate::values::{SessionLimits, network};
 
 /// Counts sessions by the network address that began them, and bounds the sessions of one address.
 #[derive(Debug, Default)]
@@ -11,13 +11,6 @@ pub(crate) struct AddressQuota {
     limits: SessionLimits,
     /// Addresses with a bound only.
     sessions: DashMap<IpAddr, u32>,
-}
-
-/// Bounds of the sessions of one address; 0 = no bound.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct SessionLimits {
-    pub(crate) per_address: u32,
-    pub(crate) per_loopback_address: u32,
 }
 
 /// A session that counts for an address, until it is dropped.

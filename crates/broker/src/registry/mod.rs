@@ -13,11 +13,10 @@ use dashmap::DashMap;
 use tenbin_codec::Text;
 
 use crate::auth::Principal;
-pub(crate) use address_quota::{AddressQuota, CountedSession, OverQuota, SessionLimits};
+pub(crate) use address_quota::{AddressQuota, CountedSession, OverQuota};
 pub(crate) use client::{ChargedWill, Client, Lease, PendingWill, session_bytes};
 pub(crate) use partly_refused::PartlyRefused;
-pub(crate) use remembered_speeds::{KnownSpeed, RememberedSpeeds, SpeedChanges, SpeedKey, SpeedLimits};
-pub(crate) use subscriptions::SubscriptionLimits;
+pub(crate) use remembered_speeds::RememberedSpeeds;
 
 /// The sessions of a broker, connected or not.
 ///
@@ -131,7 +130,8 @@ mod tests {
     use super::*;
     use crate::Config;
     use crate::auth::{Access, Identity, Rights, Settings};
-    use crate::outbox::{Budget, Outbox, OutboxCommon, OutboxLimits, WhenFull};
+    use crate::outbox::{Budget, Outbox, OutboxCommon, OutboxLimits};
+    use crate::values::WhenFull;
 
     /// An anonymous client that comes through `listener`.
     fn anonymous(listener: &str) -> Principal {

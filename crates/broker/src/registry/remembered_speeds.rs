@@ -7,6 +7,7 @@ use sha2::Sha256;
 use tenbin_codec::{Text, TopicFilter};
 
 use crate::auth::{Identity, Principal};
+use crate::values::{KnownSpeed, SpeedChanges, SpeedKey, SpeedLimits};
 
 /// The last speeds of clients in their share groups: estimates until there is new evidence.
 ///
@@ -19,33 +20,6 @@ pub(crate) struct RememberedSpeeds {
     key: SpeedKey,
     /// No other lock is taken under it.
     entries: Mutex<Entries>,
-}
-
-/// How long and how many speeds are remembered; none if either is 0.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct SpeedLimits {
-    pub(crate) time: Duration,
-    pub(crate) maximum: usize,
-}
-
-/// Key of the hash of names. Without it, nobody can find two names of one hash.
-pub(crate) type SpeedKey = [u8; 32];
-
-/// One client's speed in one group.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct KnownSpeed {
-    /// The keyed hash.
-    pub(crate) name: u64,
-    pub(crate) processing_time: Duration,
-    pub(crate) kept_at: Instant,
-}
-
-/// Changes since they were taken last.
-#[derive(Debug, Default)]
-pub(crate) struct SpeedChanges {
-    pub(crate) kept: Vec<KnownSpeed>,
-    /// Names of forgotten speeds.
-    pub(crate) gone: Vec<u64>,
 }
 
 #[derive(Debug, Default)]

@@ -7,7 +7,8 @@ use rustc_hash::{FxBuildHasher, FxHashMap};
 use tenbin_codec::TopicFilter;
 
 use crate::memory::{Account, Charge, Kind};
-use crate::router::{Grant, is_in_tree};
+use crate::router::is_in_tree;
+use crate::values::{Grant, SubscriptionLimits};
 
 /// The subscriptions of one session, and their charge.
 #[derive(Debug, Default)]
@@ -17,15 +18,6 @@ pub(crate) struct Subscriptions {
     charge: Option<Charge>,
     /// Number of filters of each wildcard pattern, by [`pattern`]; `None` = no such filter.
     patterns: Option<Box<FxHashMap<u64, u32>>>,
-}
-
-/// Bounds of the subscriptions of one session.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct SubscriptionLimits {
-    pub(crate) count: usize,
-    pub(crate) bytes: usize,
-    /// Different wildcard patterns.
-    pub(crate) patterns: usize,
 }
 
 impl Subscriptions {
@@ -171,7 +163,8 @@ mod tests {
     use std::num::NonZeroU16;
 
     use super::*;
-    use crate::memory::{Memory, MemoryLimits, Owner};
+    use crate::memory::{Memory, Owner};
+    use crate::values::MemoryLimits;
 
     const PLENTY: SubscriptionLimits = SubscriptionLimits { count: 100, bytes: 1 << 20, patterns: 10 };
 

@@ -10,18 +10,16 @@ use std::collections::VecDeque;
 use std::mem::size_of;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, TryLockError};
-use std::time::Duration;
 
 use tenbin_balancer::{Candidate, Nanos, Policy};
 use tenbin_codec::Text;
 
-/// Limits on recorded decisions, per group and in total.
+use crate::values::DecisionLimits;
+
+/// Room for recorded decisions, per group and in total.
 #[derive(Debug)]
-pub(crate) struct DecisionLimits {
-    /// Maximum per group; 0 = none.
-    maximum: usize,
-    /// Minimum time between two recorded decisions of a group, plus a microsecond per member.
-    pause: Duration,
+pub(crate) struct DecisionBudget {
+    limits: DecisionLimits,
     /// Bytes of all groups' decisions. Relaxed: it guards nothing, and a race only admits a few too many.
     used: AtomicUsize,
 }
@@ -33,7 +31,7 @@ pub(super) struct Decisions {
     /// Relaxed: no other memory depends on it.
     due_at: AtomicU64,
     kept: Mutex<Kept>,
-    limits: Arc<DecisionLimits>,
+    budget: Arc<DecisionBudget>,
 }
 
 #[derive(Debug, Default)]
@@ -68,16 +66,16 @@ pub(super) struct Decision {
     pub(super) unrecorded: u64,
 }
 
-impl DecisionLimits {
-    pub(crate) fn new(maximum: usize, pause: Duration) -> Self {
-        Self { maximum, pause, used: AtomicUsize::new(0) }
+impl DecisionBudget {
+    pub(crate) fn new(limits: DecisionLimits) -> Self {
+        Self { limits, used: AtomicUsize::new(0) }
     }
 }
 
 impl Decisions {
-    pub(super) fn new(limits: Arc<DecisionLimits>) -> Self {
-        let due_at = AtomicU64::new(if limits.maximum == 0 { u64::MAX } else { 0 });
-        Self { due_at, kept: Mutex::default(), limits }
+    pub(super) fn new(budget: Arc<DecisionBudget>) -> Self {
+        let due_at = AtomicU64::new(if budget.limits.maximum == 0 { u64::MAX } else { 0 });
+        Self { due_at, kept: Mutex::default(), budget }
     }
 
     /// Returns whether the decision at `now` is to be recorded. Most picks pay only this load.
@@ -89,8 +87,8 @@ impl Decisions {
     /// Returns `true` for one of the pickers that found a decision due. `members`: size of the group.
     pub(super) fn claim(&self, now: Nanos, members: usize) -> bool {
         let due_at = self.due_at.load(Ordering::Relaxed);
-        let pause_ns =
-            self.limits.pause.as_nanos() as u64 + if self.limits.pause.is_zero() { 0 } else { members as u64 * 1_000 };
+        let pause_ns = self.budget.limits.pause.as_nanos() as u64
+            + if self.budget.limits.pause.is_zero() { 0 } else { members as u64 * 1_000 };
         let next = now.0.saturating_add(pause_ns).min(u64::MAX - 1);
         due_at <= now.0 && self.due_at.compare_exchange(due_at, next, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
@@ -107,13 +105,13 @@ impl Decisions {
         decision.unrecorded = counted.saturating_sub(kept.counted);
         kept.counted = counted + u64::from(decision.chosen.is_some());
         let bytes = decision.kept_bytes();
-        while kept.ring.len() >= self.limits.maximum || (!kept.ring.is_empty() && !self.has_room(bytes)) {
+        while kept.ring.len() >= self.budget.limits.maximum || (!kept.ring.is_empty() && !self.has_room(bytes)) {
             let Some(oldest) = kept.ring.pop_front() else { break };
             kept.bytes -= oldest.kept_bytes();
-            self.limits.used.fetch_sub(oldest.kept_bytes(), Ordering::Relaxed);
+            self.budget.used.fetch_sub(oldest.kept_bytes(), Ordering::Relaxed);
         }
         if self.has_room(bytes) {
-            self.limits.used.fetch_add(bytes, Ordering::Relaxed);
+            self.budget.used.fetch_add(bytes, Ordering::Relaxed);
             kept.bytes += bytes;
             kept.ring.push_back(decision);
         }
@@ -127,14 +125,14 @@ impl Decisions {
     }
 
     fn has_room(&self, bytes: usize) -> bool {
-        self.limits.used.load(Ordering::Relaxed) + bytes <= ALL_BYTES_MAX
+        self.budget.used.load(Ordering::Relaxed) + bytes <= ALL_BYTES_MAX
     }
 }
 
 impl Drop for Decisions {
     fn drop(&mut self) {
         let kept = self.kept.get_mut().unwrap_or_else(PoisonError::into_inner);
-        self.limits.used.fetch_sub(kept.bytes, Ordering::Relaxed);
+        self.budget.used.fetch_sub(kept.bytes, Ordering::Relaxed);
     }
 }
 
@@ -151,12 +149,14 @@ const ALL_BYTES_MAX: usize = 64 << 20;
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     const MS: u64 = 1_000_000;
 
     fn decisions(maximum: usize, pause: Duration) -> Decisions {
-        Decisions::new(Arc::new(DecisionLimits::new(maximum, pause)))
+        Decisions::new(Arc::new(DecisionBudget::new(DecisionLimits { maximum, pause })))
     }
 
     fn decision(at: u64, topic: &str) -> Decision {
@@ -216,7 +216,7 @@ mod tests {
 
     #[test]
     fn decisions_of_all_groups_are_bounded_and_released() {
-        let limits = Arc::new(DecisionLimits::new(1_000_000, Duration::ZERO));
+        let limits = Arc::new(DecisionBudget::new(DecisionLimits { maximum: 1_000_000, pause: Duration::ZERO }));
         let (one, other) = (Decisions::new(Arc::clone(&limits)), Decisions::new(Arc::clone(&limits)));
         let topic = "x".repeat(1 << 20);
         other.keep(decision(0, "small"), 0);

@@ -14,11 +14,11 @@ use super::hash_trie::{HashTrie, Key};
 use super::key_hasher::KeyHasher;
 use super::matches::{MatchSet, MatchSetBuilder};
 use super::share_group::{GroupMember, GroupQueues, SharedGroup};
-use super::share_rules::ShareRules;
 use super::subscribers::{Entry, Subscriber};
 use super::unread::UnreadGroups;
 use super::versions::{Part, Parts, Versions};
 use crate::auth::Access;
+use crate::values::ShareRules;
 
 /// All subscriptions of all sessions.
 ///

@@ -3,15 +3,14 @@ use std::hash::Hasher as _;
 
 use siphasher::sip::SipHasher13;
 
+use crate::values::HashKey;
+
 /// Hashes ordering keys, topics and Client Identifiers, by which share groups choose.
 ///
 /// Its key is secret, so that a client cannot choose which member gets its messages. A broker with persistent storage
 /// keeps the key between runs, because it stores hashes with messages.
 #[derive(Clone)]
 pub(crate) struct KeyHasher(SipHasher13);
-
-/// Secret key of a [`KeyHasher`].
-pub(crate) type HashKey = [u8; 16];
 
 impl KeyHasher {
     pub(crate) fn new(key: &HashKey) -> Self {

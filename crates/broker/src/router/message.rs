@@ -10,9 +10,9 @@ use tenbin_session::{Delivery, Publication};
 
 use super::fanout::Fanout;
 use super::matches::Terms;
-use crate::clock::Moment;
 use crate::durable::{PLACE_BYTES, RECORD_BYTES, StoredQueue};
 use crate::outbox::{Booked, Outbox};
+use crate::values::Moment;
 
 /// The share group of a delivery, and the hash by which it chose a member.
 #[derive(Debug, Clone, Copy)]

@@ -26,7 +26,6 @@ mod retained_pages;
 mod route_cache;
 mod share_group;
 mod share_report;
-mod share_rules;
 mod subscribers;
 mod unread;
 mod versions;
@@ -34,7 +33,7 @@ mod waiting;
 mod work_stealing;
 
 use std::collections::HashSet;
-use std::num::{NonZeroU16, NonZeroU64};
+use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -42,12 +41,11 @@ use tenbin_balancer::{MemberLoad, Rng};
 use tenbin_codec::{RetainHandling, SubscriptionOptions, TopicFilter, TopicName};
 use tenbin_session::Publication;
 
-pub(crate) use decisions::DecisionLimits;
+pub(crate) use decisions::DecisionBudget;
 pub(crate) use held_key::HeldKey;
 pub(crate) use index::is_in_tree;
-pub(crate) use key_hasher::{HashKey, KeyHasher};
+pub(crate) use key_hasher::KeyHasher;
 pub(crate) use matches::MatchSet;
-pub use ordering_key::{OrderingKey, UnknownKey};
 #[cfg(test)]
 pub(crate) use publisher::collected;
 pub(crate) use publisher::{Flushed, Published, Publisher};
@@ -55,15 +53,13 @@ pub(crate) use retained::RetainedLimits;
 pub(crate) use retained_pages::{Paged, RetainedPages};
 pub(crate) use share_group::{GroupQueues, SharedGroup};
 pub(crate) use share_report::ShareReport;
-pub(crate) use share_rules::ShareRules;
-pub use share_rules::{NamePattern, ShareRule};
 pub(crate) use unread::{UnreadGroups, read_again};
 
 use crate::auth::{Access, Rights};
-use crate::clock::Clock;
 use crate::durable::{CommitPoint, Durable, QueueId, StoredQueue};
 use crate::metrics::Metrics;
 use crate::outbox::{Concerns, Outbox};
+use crate::values::{Clock, Grant, ShareRules};
 use index::FilterIndex;
 use matches::Terms;
 use retained::{NoRoom, RetainedStore};
@@ -94,15 +90,6 @@ pub(crate) struct Receiver {
     pub(crate) load: Arc<MemberLoad>,
     /// Topics that it may receive.
     pub(crate) rights: Arc<Rights>,
-}
-
-/// One subscription of a session, as granted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Grant {
-    pub(crate) options: SubscriptionOptions,
-    pub(crate) identifier: Option<u32>,
-    /// Weight of the member in its share group, for weighted policies.
-    pub(crate) weight: NonZeroU16,
 }
 
 impl Grant {

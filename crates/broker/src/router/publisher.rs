@@ -20,9 +20,9 @@ use super::route_cache::{KnownRoute, RouteCache};
 use super::share_group::{GroupMember, dispatch};
 use super::waiting::Refused;
 use super::{NotRetained, Receiver, Router};
-use crate::clock::Moment;
 use crate::durable::{CommitPoint, Durable, PLACE_BYTES, PublisherId, RECORD_BYTES, StoredQueue, as_refused};
 use crate::outbox::Outbox;
+use crate::values::Moment;
 
 /// A publisher's handle to the router, with its cache of routes.
 ///

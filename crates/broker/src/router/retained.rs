@@ -9,8 +9,8 @@ use bytes::BytesMut;
 use tenbin_codec::{PublishTemplate, QoS, TopicFilter};
 use tenbin_session::{Delivery, Publication};
 
-use super::Grant;
 use crate::durable::{CommitPoint, Durable, EncodedRetained};
+use crate::values::Grant;
 use sweep::earlier;
 
 /// The last retained message of each topic (MQTT 5.0 §3.3.1.3), in a tree of levels.

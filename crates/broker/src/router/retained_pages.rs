@@ -4,8 +4,9 @@ use std::time::Instant;
 use tenbin_codec::{Text, TopicFilter};
 use tenbin_session::Delivery;
 
+use super::Router;
 use super::retained::{Cursor, PageRoom};
-use super::{Grant, Router};
+use crate::values::Grant;
 
 /// The retained messages that a session's SUBSCRIBEs requested, read from the store in pages.
 ///

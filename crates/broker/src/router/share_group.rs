@@ -7,21 +7,20 @@ use tenbin_balancer::{Availability, Dispatch, Group, MemberId, Members, Nanos, R
 use tenbin_codec::{QoS, SharedFilter, Text, TopicName};
 use tenbin_session::Delivery;
 
+use super::Receiver;
 use super::choice::{self, Choice, Question};
-use super::decisions::{DecisionLimits, Decisions};
+use super::decisions::{DecisionBudget, Decisions};
 use super::held_key;
 use super::key_hasher::KeyHasher;
 use super::matches::Terms;
-use super::ordering_key::{OrderingKey, TopicKey};
-use super::share_rules::GroupRules;
+use super::ordering_key::TopicKey;
 use super::unread::UnreadGroups;
 use super::waiting::Waiting;
-use super::{Grant, Receiver};
-use crate::clock::{Clock, Moment};
 use crate::durable::{Durable, Stored, StoredQueue, bytes_of, place};
 use crate::memory::Account;
 use crate::metrics::Metrics;
 use crate::outbox::{Booked, Budget, Outbox, OutboxLimits, Tally};
+use crate::values::{Clock, Grant, GroupRules, Moment, OrderingKey};
 
 /// The sessions that share one subscription, named by share name and filter (MQTT 5.0 §4.8.2).
 ///
@@ -57,7 +56,7 @@ pub(crate) struct GroupQueues {
     pub(crate) budget: Arc<Budget>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) durable: Option<Arc<Durable>>,
-    pub(crate) decisions: Arc<DecisionLimits>,
+    pub(crate) decisions: Arc<DecisionBudget>,
     pub(crate) clock: Clock,
     /// Groups with a failed read that is to be repeated.
     pub(crate) unread: UnreadGroups,

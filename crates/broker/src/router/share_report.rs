@@ -10,7 +10,7 @@ use tenbin_codec::{Text, TopicName};
 
 use super::decisions::Decision;
 use super::share_group::{GroupMember, SharedGroup, beginning};
-use crate::clock::Clock;
+use crate::values::Clock;
 
 /// The kinds of reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -2,11 +2,11 @@ use std::sync::Arc;
 
 use imbl::OrdMap;
 
-use super::Grant;
 use super::hash_trie::HashTrie;
 use super::share_group::SharedGroup;
 use crate::auth::Rights;
 use crate::outbox::Outbox;
+use crate::values::Grant;
 
 /// The subscriptions to one filter.
 #[derive(Debug, Clone, Default)]

@@ -22,10 +22,10 @@ use tenbin_session::Delivery;
 
 use super::held_key::ordering_key;
 use super::share_group::{GroupQueues, Placed, SharedGroup, beginning};
-use crate::clock::Moment;
 use crate::durable::{Durable, Page, QueueId, Sequence, Stored, Tail, place, read_again_after};
 use crate::memory::Account;
 use crate::outbox::{Batch, OutboxLimits, Queue, Reader};
+use crate::values::Moment;
 
 mod blocked;
 

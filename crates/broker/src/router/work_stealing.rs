@@ -9,7 +9,7 @@ use tenbin_session::Delivery;
 
 use super::share_group::{GroupMember, SharedGroup};
 use super::{Receiver, Router};
-use crate::clock::Moment;
+use crate::values::Moment;
 
 /// A candidate for taking over messages, with the load planned so far.
 struct Helper {

@@ -12,7 +12,7 @@ use crate::durable::record::{
     RetainedRecord, SessionRecord, SpeedRecord, WillRecord, decode_grant, decode_subscription_key, decode_will_key,
 };
 use crate::durable::{NUMBERS_KEY, RUN_KEY};
-use crate::router::Grant;
+use crate::values::Grant;
 
 /// A record of the state.
 #[derive(Debug)]

@@ -10,9 +10,10 @@ use tenbin_codec::{QoS, SubscriptionOptions};
 use super::*;
 use crate::auth::Rights;
 use crate::metrics::Metrics;
-use crate::outbox::{Budget, Outbox, OutboxCommon, OutboxLimits, WhenFull};
+use crate::outbox::{Budget, Outbox, OutboxCommon, OutboxLimits};
+use crate::router::DecisionBudget;
 use crate::router::ordering_key::TopicKey;
-use crate::router::{DecisionLimits, Grant};
+use crate::values::{DecisionLimits, Grant, WhenFull};
 
 fn outbox() -> (Arc<Outbox>, Arc<MemberLoad>) {
     let load = Arc::new(MemberLoad::new(Nanos(0)));
@@ -35,8 +36,8 @@ fn index() -> FilterIndex {
         limits,
         budget,
         metrics,
-        decisions: Arc::new(DecisionLimits::new(0, std::time::Duration::ZERO)),
-        clock: crate::clock::Clock::new(),
+        decisions: Arc::new(DecisionBudget::new(DecisionLimits { maximum: 0, pause: std::time::Duration::ZERO })),
+        clock: crate::values::Clock::new(),
         unread: UnreadGroups::default(),
     };
     FilterIndex::new(ShareRules::new(Policy::RoundRobin, Vec::new()), Arc::new(queues), Arc::new(Access::unlimited()))
@@ -63,7 +64,7 @@ fn numbers(index: &FilterIndex, name: &str) -> Vec<u64> {
 fn groups_apply_rules_by_name_and_new_rules_when_set() {
     #[derive(serde::Deserialize)]
     struct File {
-        share: Vec<crate::router::ShareRule>,
+        share: Vec<crate::values::ShareRule>,
     }
     let rules = |text: &str| {
         let file: File = toml::from_str(text).unwrap();

@@ -7,8 +7,8 @@ use tenbin_session::Publication;
 
 use super::*;
 use crate::auth::Rights;
-use crate::outbox::WhenFull;
 use crate::outbox::{Batch, OutboxCommon};
+use crate::values::{DecisionLimits, WhenFull};
 
 pub(in super::super) struct Stage {
     pub(in super::super) group: Arc<SharedGroup>,
@@ -30,7 +30,7 @@ impl Stage {
             limits,
             budget,
             metrics,
-            decisions: Arc::new(DecisionLimits::new(8, Duration::ZERO)),
+            decisions: Arc::new(DecisionBudget::new(DecisionLimits { maximum: 8, pause: Duration::ZERO })),
             clock: Clock::new(),
             unread: UnreadGroups::default(),
         });

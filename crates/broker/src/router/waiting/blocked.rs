@@ -9,8 +9,8 @@ use tenbin_session::Delivery;
 use super::super::held_key::ordering_key;
 use super::super::share_group::{Placed, SharedGroup};
 use super::Line;
-use crate::clock::Moment;
 use crate::outbox::{Batch, Budget, Queue, Reader};
+use crate::values::Moment;
 
 /// One queue for each full member.
 ///

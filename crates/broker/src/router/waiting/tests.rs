@@ -10,9 +10,9 @@ use tenbin_store::Sync;
 
 use super::super::share_group::tests::{Stage, payloads};
 use super::*;
-use crate::clock::Clock;
 use crate::durable::PageOf;
 use crate::outbox::Outbox;
+use crate::values::Clock;
 
 /// A group whose backlog exceeds memory, and one connected member without messages.
 struct Backlog {

@@ -6,7 +6,7 @@ use serde::{Deserialize, Deserializer};
 use tenbin_balancer::{Policy, Rules};
 use tenbin_codec::{SharedFilter, TopicFilter};
 
-use super::ordering_key::OrderingKey;
+use super::OrderingKey;
 
 /// A dispatch rule for some share groups, which replaces the default policy. The first matching rule applies, as a
 /// whole.

@@ -7,7 +7,7 @@ use tenbin_codec::Text;
 pub struct Identity {
     /// User name; `None` = anonymous. Anonymous clients are one user across all listeners that the ACL treats alike.
     pub user: Option<Text>,
-    /// Separates users of one name: the `realm` of the listener, or a value of a custom [`super::Authenticator`]. Empty
+    /// Separates users of one name: the `realm` of the listener, or a value of a custom [`Authenticator`](crate::Authenticator). Empty
     /// if all users of one name are one user.
     pub realm: Arc<str>,
     /// Private value of the authenticator by which it detects changed credentials.

@@ -18,15 +18,15 @@ pub struct TopicPattern {
 
 /// Values of the placeholders.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Names<'a> {
-    pub(super) client_id: &'a [u8],
+pub(crate) struct Names<'a> {
+    pub(crate) client_id: &'a [u8],
     /// Anonymous clients have none: a pattern with `%u` never applies to them.
-    pub(super) user: Option<&'a [u8]>,
+    pub(crate) user: Option<&'a [u8]>,
 }
 
 /// Relation between the topics of a pattern and those of a filter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Relation {
+pub(crate) enum Relation {
     /// No topic belongs to both.
     Disjoint,
     /// Some of the filter's topics may belong to the pattern.
@@ -67,7 +67,7 @@ impl TopicPattern {
     /// Returns how the topics of `filter` relate to those of this pattern, for a rule with `effect`.
     ///
     /// A topic counts as a filter without wildcards.
-    pub(super) fn relation(&self, filter: &[u8], names: Names<'_>, effect: Effect) -> Relation {
+    pub(crate) fn relation(&self, filter: &[u8], names: Names<'_>, effect: Effect) -> Relation {
         let mut wanted = filter.split(|&byte| byte == b'/');
         let mut found = Relation::Contains;
         for (index, level) in self.levels.iter().enumerate() {

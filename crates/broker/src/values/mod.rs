@@ -1,0 +1,35 @@
+//! Plain values that many modules share: identities, limits, rules, times. They know no other module.
+
+mod acl_rule;
+mod clock;
+mod grant;
+mod hash_key;
+mod identity;
+mod limits;
+mod network;
+mod ordering_key;
+mod share_rules;
+mod speed;
+mod token_bucket;
+mod topic_pattern;
+mod when_full;
+
+pub(crate) use acl_rule::acl_rules;
+pub use acl_rule::{AclAction, AclRule, Effect};
+pub(crate) use clock::{Clock, Moment};
+pub(crate) use grant::Grant;
+pub(crate) use hash_key::HashKey;
+pub use identity::{Identity, Principal};
+pub(crate) use limits::{
+    AdmissionLimits, DecisionLimits, MemoryLimits, SessionLimits, SpeedLimits, SubscriptionLimits, UNCHARGED_PACKET,
+    room_for_packet,
+};
+pub(crate) use network::network;
+pub use ordering_key::{OrderingKey, UnknownKey};
+pub(crate) use share_rules::{GroupRules, ShareRules};
+pub use share_rules::{NamePattern, ShareRule};
+pub(crate) use speed::{KnownSpeed, SpeedChanges, SpeedKey};
+pub(crate) use token_bucket::{Rate, TokenBucket};
+pub use topic_pattern::TopicPattern;
+pub(crate) use topic_pattern::{Names, Relation};
+pub use when_full::WhenFull;
