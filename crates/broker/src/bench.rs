@@ -12,7 +12,7 @@ use tenbin_session::Publication;
 
 use crate::Config;
 use crate::auth::{Access, AccessError, Identity, Principal, Settings};
-use crate::broker_state::BrokerState;
+use crate::lifecycle::BrokerState;
 use crate::outbox::{Batch, Booked, Run};
 use crate::router::{self, Receiver};
 use crate::values::Grant;

@@ -11,19 +11,16 @@ use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 
 use crate::Config;
-use crate::auth::{Access, AccessError, Authenticator, Authorizer, Settings, enforcement};
-use crate::broker_state::BrokerState;
+use crate::auth::{Access, AccessError, Authenticator, Authorizer, Settings};
 use crate::config::NotTaken;
 use crate::durable::{self, Durable, StoreError};
-use crate::expiry::{self, ExpiryQueue};
+use crate::lifecycle::{BrokerState, enforcement};
 use crate::log_limiter::LogLimiter;
-use crate::long_ends::LongEnds;
 use crate::metrics::MetricsSnapshot;
 use crate::net;
 use crate::outbox::Control;
-use crate::router;
-use crate::threads::{self, Running, Threads};
-use crate::{descriptors, slow_receivers, sys_share, sys_topics};
+use crate::threads::{Running, Threads};
+use crate::{descriptors, tasks};
 
 /// A running broker. Dropping it stops listening at once; [`Broker::shutdown`] also disconnects the clients in order.
 #[derive(Debug)]
@@ -35,7 +32,7 @@ pub struct Broker {
     /// Name of the first listener, if there is one.
     first_listener: Option<Arc<str>>,
     /// Listeners and periodic tasks; they end with the broker.
-    tasks: JoinSet<()>,
+    jobs: JoinSet<()>,
     /// Ends sessions of clients that leave, so it outlives their connections.
     _long_ends: JoinSet<()>,
     /// Threads of [`BrokerBuilder::threads`].
@@ -160,34 +157,34 @@ impl BrokerBuilder {
         load(&shared).await?;
         descriptors::log_lowered(shared.config.connections.maximum, shared.connections_maximum);
         let mut long_ends = JoinSet::new();
-        long_ends.spawn(LongEnds::run(Arc::clone(&shared)));
-        let mut tasks = JoinSet::new();
-        tasks.spawn(threads::run(Arc::clone(&shared), self.is_restless));
-        tasks.spawn(ExpiryQueue::run(Arc::clone(&shared)));
-        tasks.spawn(expiry::sweep_retained(Arc::clone(&shared)));
-        tasks.spawn(slow_receivers::run(Arc::clone(&shared)));
+        long_ends.spawn(tasks::long_ends::run(Arc::clone(&shared)));
+        let mut jobs = JoinSet::new();
+        jobs.spawn(tasks::thread_scaler::run(Arc::clone(&shared), self.is_restless));
+        jobs.spawn(tasks::expiry::run(Arc::clone(&shared)));
+        jobs.spawn(tasks::expiry::sweep_retained(Arc::clone(&shared)));
+        jobs.spawn(tasks::slow_consumers::run(Arc::clone(&shared)));
         let log_limiter = Arc::clone(&shared.log_limiter);
-        tasks.spawn(async move { log_limiter.run().await });
+        jobs.spawn(async move { log_limiter.run().await });
         if shared.durable.is_some() {
-            tasks.spawn(durable::keep_speeds(Arc::clone(&shared)));
-            tasks.spawn(durable::watch_messages(Arc::clone(&shared)));
-            tasks.spawn(durable::forget_wills(Arc::clone(&shared)));
-            tasks.spawn(router::read_again(Arc::clone(&shared)));
+            jobs.spawn(tasks::speeds::run(Arc::clone(&shared)));
+            jobs.spawn(tasks::store_health::run(Arc::clone(&shared)));
+            jobs.spawn(tasks::wills::run(Arc::clone(&shared)));
+            jobs.spawn(tasks::group_retry::run(Arc::clone(&shared)));
         }
         if let Some(interval) = shared.config.sys_interval() {
-            tasks.spawn(sys_topics::run(Arc::clone(&shared), interval));
-            tasks.spawn(sys_share::run(Arc::clone(&shared), interval));
+            jobs.spawn(tasks::sys_topics::run(Arc::clone(&shared), interval));
+            jobs.spawn(tasks::sys_share::run(Arc::clone(&shared), interval));
         }
         let first_listener = listeners.first().map(|(_, name)| Arc::clone(name));
         for (listener, name) in listeners {
-            tasks.spawn_on(net::run(Arc::clone(&shared), listener, name), &listening);
+            jobs.spawn_on(net::run(Arc::clone(&shared), listener, name), &listening);
         }
         Ok(Broker {
             shared,
             configured: given,
             addresses,
             first_listener,
-            tasks,
+            jobs,
             _long_ends: long_ends,
             _threads: running,
         })
@@ -322,7 +319,7 @@ impl Broker {
     /// Returns when all connections are closed, or after five seconds.
     pub async fn shutdown(mut self) {
         self.shared.stopping.send_replace(true);
-        self.tasks.shutdown().await;
+        self.jobs.shutdown().await;
         let patience = tokio::time::Instant::now() + SHUTDOWN;
         while self.connections() > 0 && tokio::time::Instant::now() < patience {
             // Repeated, because a connection between its CONNECT and its first wait may miss the message.
@@ -330,7 +327,7 @@ impl Broker {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         self.shared.log_limiter.log_rest();
-        durable::keep_speeds_now(&self.shared);
+        tasks::speeds::store_now(&self.shared);
         if let Some(durable) = self.shared.durable.clone() {
             let _ = tokio::time::timeout(SHUTDOWN, durable.end_reading()).await;
             let written = tokio::task::spawn_blocking(move || durable.flush(SHUTDOWN)).await;

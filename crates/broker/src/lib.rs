@@ -20,15 +20,12 @@ pub mod auth;
 #[doc(hidden)]
 pub mod bench;
 mod broker;
-mod broker_state;
 pub mod config;
 mod descriptors;
 mod durable;
-mod expiry;
 mod half_closed;
 mod lifecycle;
 mod log_limiter;
-mod long_ends;
 mod memory;
 mod metrics;
 mod net;
@@ -37,9 +34,7 @@ mod registry;
 mod report_carriers;
 mod router;
 mod slices;
-mod slow_receivers;
-mod sys_share;
-mod sys_topics;
+mod tasks;
 mod threads;
 mod values;
 

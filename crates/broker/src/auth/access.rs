@@ -60,6 +60,22 @@ impl Access {
             && (owner.identity.user.is_some() || !self.is_acl || self.configured.is_alike_for(owner, socket))
     }
 
+    /// The present owner of a session.
+    ///
+    /// If its listener is not configured any more, another one takes its place: a listener that accepts the owner. This
+    /// holds only if all such listeners agree on the user.
+    pub(crate) fn owner_now(&self, listeners: &[Arc<str>], before: Principal) -> Principal {
+        if listeners.contains(&before.listener) {
+            return before;
+        }
+        let elsewhere = listeners.iter().map(|listener| Principal { listener: Arc::clone(listener), ..before.clone() });
+        let mut candidates = elsewhere.filter(|principal| self.standing(principal) != Standing::Revoked);
+        match candidates.next() {
+            Some(first) if candidates.all(|other| self.is_same_user(&first, &other)) => first,
+            _ => before,
+        }
+    }
+
     /// Whether `socket` takes over the Client Identifier of `owner`, whose session ends.
     ///
     /// An authenticated user displaces an anonymous client, which has proved nothing. Exception: a client of a listener
@@ -90,14 +106,14 @@ impl Access {
     }
 
     /// Replaces the configured rules. Returns the realms to store, if they have changed.
-    pub(super) fn replace(&self, settings: Settings) -> Option<Vec<KnownRealm>> {
+    pub(crate) fn replace(&self, settings: Settings) -> Option<Vec<KnownRealm>> {
         let realms = self.configured.replace(settings);
         self.is_open.store(self.is_acl && self.configured.is_open(), Ordering::Relaxed);
         realms
     }
 
     /// Raises the epoch after the rules have changed.
-    pub(super) fn changed(&self) {
+    pub(crate) fn changed(&self) {
         self.epoch.fetch_add(1, Ordering::Release);
         // Before the leases are tried: see `epoch_after_release`.
         fence(Ordering::SeqCst);

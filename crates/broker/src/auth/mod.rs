@@ -9,7 +9,6 @@
 //!   realms       separation of users of one name
 //!   access       the authenticator and authorizer of a broker, with the epoch of rule changes
 //!   rights       rights of one session, checked when messages are routed to it
-//!   enforcement  application of changed rules to existing sessions
 //! ```
 
 mod access;
@@ -17,7 +16,6 @@ mod acl;
 mod authenticator;
 mod authorizer;
 mod configured;
-pub(crate) mod enforcement;
 mod hashing;
 mod password_file;
 mod realms;

@@ -114,7 +114,7 @@ impl Settings {
 
     /// Keeps only the listeners that are `open`, for a reload. Each open one must be configured: a renamed listener,
     /// perhaps with another password file, would otherwise keep its old settings.
-    pub(super) fn keep_open(&mut self, open: impl Iterator<Item = Arc<str>>) -> Result<(), AccessError> {
+    pub(crate) fn keep_open(&mut self, open: impl Iterator<Item = Arc<str>>) -> Result<(), AccessError> {
         let open: HashSet<_> = open.collect(); // listeners on port 0 may share a name
         if let Some(name) = open.iter().find(|&name| !self.listeners.contains_key(name)) {
             return Err(AccessError::ListenerMissing(name.to_string()));

@@ -16,7 +16,6 @@ use tenbin_store::{LockedDirectory, Sync};
 
 use super::bytes::{RecordError, text};
 use super::error::Cause;
-use super::load::owner_now;
 use super::queue::StoredQueue;
 use super::record::{SessionRecord, decode_subscription_key, decode_will_key};
 use super::{Changes, Durable, StoreError, realms};
@@ -247,7 +246,7 @@ impl Orphans {
     }
 
     fn has(&self, client_id: &Text, record: &SessionRecord) -> bool {
-        let owner = owner_now(&self.access, &self.listeners, record.owner.principal(client_id.clone()));
+        let owner = self.access.owner_now(&self.listeners, record.owner.principal(client_id.clone()));
         self.access.standing(&owner) == Standing::Revoked
     }
 }

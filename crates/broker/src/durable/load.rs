@@ -21,9 +21,9 @@ use super::record::{
 };
 use super::wall_clock::WallClock;
 use super::{Changes, CommitPoint, Durable, DurableSession, NUMBERS_KEY, RUN_KEY, StoreError, speeds};
-use crate::auth::{Access, Principal, Standing};
-use crate::broker_state::BrokerState;
+use crate::auth::{Principal, Standing};
 use crate::lifecycle;
+use crate::lifecycle::BrokerState;
 use crate::memory::Kind;
 use crate::registry::{ChargedWill, Client, PartlyRefused, PendingWill, session_bytes};
 use crate::values::Grant;
@@ -264,7 +264,7 @@ impl Loading<'_> {
 
     fn principal(&self, owner: &Owner, client_id: &Text) -> Principal {
         let listeners = self.shared.config.all_listeners().map(|listener| listener.name()).collect::<Vec<_>>();
-        owner_now(&self.shared.access, &listeners, owner.principal(client_id.clone()))
+        self.shared.access.owner_now(&listeners, owner.principal(client_id.clone()))
     }
 
     /// Logs the first session whose user or listener is not configured, and counts all of them. They stay.
@@ -370,21 +370,5 @@ impl Loading<'_> {
             None => lifecycle::publish_will(shared, &of_no_session(&principal), record.will, self.now),
         };
         self.durable.forget_will_when(commit_point, client_id, number);
-    }
-}
-
-/// The present owner of a session.
-///
-/// If its listener is not configured any more, another one takes its place: a listener that accepts the owner. This
-/// holds only if all such listeners agree on the user.
-pub(super) fn owner_now(access: &Access, listeners: &[Arc<str>], before: Principal) -> Principal {
-    if listeners.contains(&before.listener) {
-        return before;
-    }
-    let elsewhere = listeners.iter().map(|listener| Principal { listener: Arc::clone(listener), ..before.clone() });
-    let mut candidates = elsewhere.filter(|principal| access.standing(principal) != Standing::Revoked);
-    match candidates.next() {
-        Some(first) if candidates.all(|other| access.is_same_user(&first, &other)) => first,
-        _ => before,
     }
 }

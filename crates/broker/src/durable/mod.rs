@@ -29,7 +29,6 @@ mod speeds;
 mod spooled;
 #[cfg(test)]
 mod tests;
-mod thread_wakes;
 mod waiting;
 mod wall_clock;
 mod will;
@@ -54,19 +53,15 @@ use tokio::sync::oneshot;
 pub(crate) use asked_wake::AskedWake;
 pub(crate) use commit_point::CommitPoint;
 pub use error::StoreError;
-pub(crate) use health::watch_messages;
 pub(crate) use load::load;
 pub(crate) use queue::{PublisherId, Stored, StoredQueue, as_refused};
 pub(crate) use reader::{Page, PageOf, UnderWay, read_again_after};
 pub(crate) use retained::EncodedRetained;
 pub(crate) use secret::new_secret;
 pub(crate) use session::DurableSession;
-pub(crate) use speeds::{keep_speeds, keep_speeds_now};
 pub(crate) use spooled::{Outcomes, PLACE_BYTES, RECORD_BYTES, bytes_of, place};
 pub(crate) use tenbin_store::spool::{Place, QueueId, Room, Sequence};
-pub(crate) use thread_wakes::serve as serve_wakes;
 pub(crate) use waiting::Tail;
-pub(crate) use will::forget_wills;
 
 /// The store of the broker: state, log of messages, and the thread that reads from the log.
 #[derive(Debug)]
@@ -191,10 +186,24 @@ impl Durable {
     #[must_use]
     pub(crate) fn wake_when_safe(self: &Arc<Self>, at: CommitPoint, waker: &Waker) -> Option<AskedWake> {
         if self.state.is_done(at.state) {
-            thread_wakes::wake_at(&self.spool, at.spool, waker);
+            crate::threads::wake_at(&self.spool, at.spool, waker);
             return None;
         }
         Some(AskedWake { durable: Arc::clone(self), wake: self.state.wake_at(at.state, waker) })
+    }
+
+    /// Waits until `at` is durable.
+    pub(crate) async fn safe(self: &Arc<Self>, at: CommitPoint) {
+        // Keeps the registration for as long as this future lives.
+        let mut _waiting = None;
+        std::future::poll_fn(|context| {
+            if self.is_safe(at) {
+                return std::task::Poll::Ready(());
+            }
+            _waiting = self.wake_when_safe(at, context.waker());
+            std::task::Poll::Pending
+        })
+        .await;
     }
 
     /// Waits for the disk between append and delivery, if `publishers_wait` is set.

@@ -9,7 +9,6 @@ use super::published_wills::WillOf;
 use super::record::{Owner, WillRecord, will_key};
 use super::wall_clock::WallClock;
 use super::{Changes, CommitPoint, Durable};
-use crate::broker_state::BrokerState;
 use crate::registry::Lease;
 
 impl Durable {
@@ -93,6 +92,15 @@ impl Durable {
         self.published_wills.take(|at| self.is_safe(at), forget);
     }
 
+    /// Waits until a published Will's message is durable, and forgets the Wills whose messages are.
+    pub(crate) async fn forget_next_wills(self: &Arc<Self>) {
+        match self.published_wills.first() {
+            Some(commit_point) => self.safe(commit_point).await,
+            None => self.published_wills.added.notified().await,
+        }
+        self.forget_published_wills();
+    }
+
     /// Number of Wills on disk, published or not.
     #[cfg(test)]
     pub(crate) fn wills_on_disk(&self) -> usize {
@@ -128,17 +136,5 @@ impl Durable {
 fn forget_will(lease: &mut Lease, changes: &mut Changes) {
     if let Some(number) = lease.state.kept_will.take() {
         changes.remove(Table::Wills, will_key(lease.client.id.as_bytes(), number));
-    }
-}
-
-/// Forgets published Wills, each once its message is durable, for as long as the broker runs.
-pub(crate) async fn forget_wills(shared: Arc<BrokerState>) {
-    let Some(durable) = &shared.durable else { return };
-    loop {
-        match durable.published_wills.first() {
-            Some(commit_point) => shared.safe(commit_point).await,
-            None => durable.published_wills.added.notified().await,
-        }
-        durable.forget_published_wills();
     }
 }

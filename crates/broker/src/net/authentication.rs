@@ -14,7 +14,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::transport::Transport;
 use crate::auth::{Answer, AuthFuture, AuthRequest, Exchange, Identity};
-use crate::broker_state::BrokerState;
+use crate::lifecycle::BrokerState;
 
 /// A refusal of a client, with its Reason Code.
 #[derive(Debug)]

@@ -20,10 +20,9 @@ use super::reauthentication::Reauthentication;
 use super::storing;
 use super::transport::Transport;
 use super::weight::{DEFAULT_WEIGHT, weight_in};
-use crate::auth::{Action, AuthRequest, Identity, Principal, Standing, enforcement};
-use crate::broker_state::BrokerState;
+use crate::auth::{Action, AuthRequest, Identity, Principal, Standing};
 use crate::durable::{CommitPoint, Stored, UnderWay, place};
-use crate::lifecycle::{self, Beginning, Begun, NotBegun};
+use crate::lifecycle::{self, Beginning, Begun, BrokerState, NotBegun, enforcement};
 use crate::memory::{Charge, Kind, OverLimit};
 use crate::registry::{ChargedWill, Claimed, Lease, NoClaim, OverQuota, session_bytes};
 

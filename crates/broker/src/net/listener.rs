@@ -12,7 +12,7 @@ use tokio::net::TcpListener;
 use super::connection::{self, AcceptedSocket};
 use super::stream::Stream;
 use crate::Config;
-use crate::broker_state::BrokerState;
+use crate::lifecycle::BrokerState;
 use crate::slices::in_turn;
 use crate::threads::{Home, Threads};
 

@@ -21,9 +21,8 @@ use tokio::time::Sleep;
 
 use super::connection::ConnectionTask;
 use super::stream::Stream;
-use crate::auth::enforcement;
-use crate::broker_state::BrokerState;
 use crate::durable::{CommitPoint, Durable, Outcomes, Page, Place, Room, Stored, StoredQueue, place, read_again_after};
+use crate::lifecycle::{BrokerState, enforcement};
 use crate::registry::Client;
 
 /// Disk-related state of a connection; boxed, and present from the first stored message on.

@@ -4,6 +4,7 @@ mod address_quota;
 mod client;
 mod partly_refused;
 mod remembered_speeds;
+mod slow_receivers;
 mod subscriptions;
 
 use std::sync::Arc;
@@ -17,6 +18,7 @@ pub(crate) use address_quota::{AddressQuota, CountedSession, OverQuota};
 pub(crate) use client::{ChargedWill, Client, Lease, PendingWill, session_bytes};
 pub(crate) use partly_refused::PartlyRefused;
 pub(crate) use remembered_speeds::RememberedSpeeds;
+pub(crate) use slow_receivers::SlowReceivers;
 
 /// The sessions of a broker, connected or not.
 ///

@@ -53,7 +53,7 @@ pub(crate) use retained::RetainedLimits;
 pub(crate) use retained_pages::{Paged, RetainedPages};
 pub(crate) use share_group::{GroupQueues, SharedGroup};
 pub(crate) use share_report::ShareReport;
-pub(crate) use unread::{UnreadGroups, read_again};
+pub(crate) use unread::UnreadGroups;
 
 use crate::auth::{Access, Rights};
 use crate::durable::{CommitPoint, Durable, QueueId, StoredQueue};
@@ -119,6 +119,14 @@ impl Router {
         Self { index, retained, durable, clock, metrics, concerns }
     }
 
+    #[cfg(test)]
+    fn for_tests() -> Self {
+        let rules = ShareRules::new(tenbin_balancer::Policy::RoundRobin, Vec::new());
+        let retained = RetainedLimits { messages: 10, bytes: 10_000 };
+        let groups = GroupQueues::for_tests(10, 10_000, None);
+        Self::new(rules, retained, groups, Arc::new(Access::unlimited()), None, Clock::new(), Arc::default())
+    }
+
     pub(crate) fn durable(&self) -> Option<&Durable> {
         self.durable.as_deref()
     }
@@ -139,7 +147,7 @@ impl Router {
     }
 
     /// Groups whose on-disk backlog cannot be read at present.
-    fn unread_groups(&self) -> &UnreadGroups {
+    pub(crate) fn unread_groups(&self) -> &UnreadGroups {
         self.index.unread_groups()
     }
 

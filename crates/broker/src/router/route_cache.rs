@@ -146,26 +146,22 @@ const TARGETS_MAX: usize = 4096;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Config;
-    use crate::auth::{Access, Settings};
-    use crate::broker_state::BrokerState;
+    use crate::memory::Memory;
+    use crate::values::Identity;
 
     #[test]
     fn routes_of_long_topics_are_not_cached() {
-        let config = Config::default();
-        let settings = Settings::load(&config, true).unwrap();
-        let shared = BrokerState::new(config, Access::new(settings, [0; 32], None, None), true, None, None);
-        let router = &shared.router;
-        let account = shared.memory.account_of(&crate::auth::Identity::anonymous(), None);
+        let (router, memory) = (Router::for_tests(), Memory::unlimited());
+        let account = memory.account_of(&Identity::anonymous(), None);
         let mut cache = RouteCache::new(Some(account));
         for number in 0..ROUTES_MAX {
             for length in [4, TOPIC_BYTES_MAX, TOPIC_BYTES_MAX + 1, 60_000] {
                 let topic = TopicName::try_from(&format!("{number:0>length$}")[..]).unwrap();
-                cache.find(router, &topic);
+                cache.find(&router, &topic);
             }
         }
-        assert_eq!(cache.charge.as_ref().map(Charge::bytes), Some(shared.memory.used()), "the cache is charged");
-        assert!(shared.memory.used() > 0);
+        assert_eq!(cache.charge.as_ref().map(Charge::bytes), Some(memory.used()), "the cache is charged");
+        assert!(memory.used() > 0);
         let bytes = cache.routes.iter().map(|route| 2 * route.topic.as_bytes().len()).sum::<usize>();
         assert!(!cache.routes.is_empty(), "short topics are cached");
         assert!(bytes <= ROUTES_MAX * 2 * TOPIC_BYTES_MAX, "{bytes} bytes of topics");

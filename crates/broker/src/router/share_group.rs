@@ -62,6 +62,24 @@ pub(crate) struct GroupQueues {
     pub(crate) unread: UnreadGroups,
 }
 
+#[cfg(test)]
+impl GroupQueues {
+    /// Queues with room for `messages` messages and `bytes` bytes.
+    pub(super) fn for_tests(messages: usize, bytes: usize, durable: Option<Arc<Durable>>) -> Self {
+        use crate::values::{DecisionLimits, WhenFull};
+        Self {
+            keys: KeyHasher::new(&[7; 16]),
+            limits: OutboxLimits::for_tests(messages, WhenFull::DropOldest),
+            budget: Arc::new(Budget::new(bytes)),
+            metrics: Arc::default(),
+            durable,
+            decisions: Arc::new(DecisionBudget::new(DecisionLimits { maximum: 8, pause: std::time::Duration::ZERO })),
+            clock: Clock::new(),
+            unread: UnreadGroups::default(),
+        }
+    }
+}
+
 /// The outcome of giving a message to a member.
 #[derive(Debug)]
 pub(super) enum Placed {

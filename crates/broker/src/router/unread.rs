@@ -1,7 +1,6 @@
 //! Share groups whose on-disk backlog cannot be read at present. Other groups are not listed, so they cost nothing.
 
 use std::collections::BTreeMap;
-use std::future::pending;
 use std::num::NonZeroU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Instant;
@@ -9,7 +8,6 @@ use std::time::Instant;
 use tokio::sync::Notify;
 
 use super::share_group::SharedGroup;
-use crate::broker_state::BrokerState;
 
 /// Times at which failed reads are repeated.
 #[derive(Debug, Default)]
@@ -28,18 +26,23 @@ impl UnreadGroups {
     }
 
     /// Returns the earliest scheduled time.
-    pub(super) fn next(&self) -> Option<Instant> {
+    pub(crate) fn next(&self) -> Option<Instant> {
         self.groups().first_key_value().map(|(&(at, _), _)| at)
     }
 
     /// Repeats the reads that are due.
-    pub(super) fn look(&self, now: Instant) {
+    pub(crate) fn look(&self, now: Instant) {
         // Not under this lock: a group takes it under its own.
         while let Some(group) = self.take_due(now) {
             if let Some(group) = group.upgrade() {
                 group.read_again(now);
             }
         }
+    }
+
+    /// Waits until a group is added.
+    pub(crate) async fn added(&self) {
+        self.added.notified().await;
     }
 
     fn take_due(&self, now: Instant) -> Option<Weak<SharedGroup>> {
@@ -50,23 +53,5 @@ impl UnreadGroups {
 
     fn groups(&self) -> MutexGuard<'_, BTreeMap<(Instant, NonZeroU64), Weak<SharedGroup>>> {
         self.groups.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Repeats failed reads when they are due; never returns.
-pub(crate) async fn read_again(shared: Arc<BrokerState>) {
-    let unread = shared.router.unread_groups();
-    loop {
-        let next = unread.next();
-        let is_time = async {
-            match next {
-                Some(at) => tokio::time::sleep_until(at.into()).await,
-                None => pending().await,
-            }
-        };
-        tokio::select! {
-            () = is_time => unread.look(Instant::now()),
-            () = unread.added.notified() => {}
-        }
     }
 }

@@ -11,25 +11,29 @@
 //!                                      the connection's task ends here and goes on there, its socket registered anew
 //! ```
 
-mod idle;
-mod spread;
+mod wakes;
 
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{
     AtomicU32, AtomicUsize,
     Ordering::{Acquire, Relaxed, Release},
 };
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tenbin_balancer::Rng;
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
 
-use crate::broker_state::BrokerState;
-use crate::durable::serve_wakes;
-use idle::IdleTime;
-use spread::{Move, Spread};
+pub(crate) use wakes::wake_at;
+
+/// Migration of connections from one thread to another.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Move {
+    pub(crate) from: usize,
+    pub(crate) to: usize,
+    /// Part of the connections, chosen at random; 1 = all.
+    pub(crate) share: f64,
+}
 
 /// Runtimes of the worker threads.
 #[derive(Debug)]
@@ -84,7 +88,7 @@ impl Threads {
             all.push(Thread { runtime: runtime.handle().clone(), order: AtomicU32::new(0) });
             stop.push(sender);
             let run = move || {
-                let _ = runtime.block_on(serve_wakes(stopped));
+                let _ = runtime.block_on(wakes::serve(stopped));
             };
             std::thread::Builder::new().name(format!("tenbin-{number}")).spawn(run)?;
         }
@@ -151,14 +155,21 @@ impl Threads {
         usize::from(thread) < self.active.load(Relaxed)
     }
 
-    fn give(&self, order: Move) {
+    /// Makes the first `count` threads the active ones. Before [`give`](Self::give): see `order_of`.
+    pub(crate) fn activate(&self, count: usize) {
+        self.active.store(count, Relaxed);
+    }
+
+    /// Orders connections of a thread to move.
+    pub(crate) fn give(&self, order: Move) {
         let word = &self.all[order.from].order;
         let last = Order::from_word(word.load(Relaxed));
         let (to, share) = (order.to as u8, (order.share * f64::from(u8::MAX)).ceil() as u8);
         word.store(Order { number: last.number.wrapping_add(1), to, share }.to_word(), Release);
     }
 
-    fn busy(&self) -> impl Iterator<Item = Duration> {
+    /// Busy time of each thread since its start.
+    pub(crate) fn busy(&self) -> impl Iterator<Item = Duration> {
         self.all.iter().map(|thread| thread.runtime.metrics().worker_total_busy_duration(0))
     }
 }
@@ -187,53 +198,8 @@ impl Order {
     }
 }
 
-/// Balances the connections over the threads until the broker ends.
-///
-/// `is_restless` moves half of each thread's connections to the next thread every time, for tests.
-pub(crate) async fn run(shared: Arc<BrokerState>, is_restless: bool) {
-    let Some(threads) = &shared.threads else { return };
-    let count = threads.all.len();
-    let mut spread = Spread::new(count);
-    let mut before: Vec<Duration> = threads.busy().collect();
-    let mut idle = IdleTime::default();
-    let (mut looked_at, mut packets_before) = (Instant::now(), shared.metrics.packets());
-    if is_restless {
-        threads.active.store(count, Relaxed);
-    }
-    loop {
-        tokio::time::sleep(if is_restless { RESTLESS_PAUSE } else { PAUSE }).await;
-        if is_restless {
-            (0..count).for_each(|from| threads.give(Move { from, to: (from + 1) % count, share: 0.5 }));
-            continue;
-        }
-        let now = Instant::now();
-        let passed = now.saturating_duration_since(looked_at).as_secs_f64();
-        let busy: Vec<Duration> = threads.busy().collect();
-        let parts: Vec<f64> =
-            busy.iter().zip(&before).map(|(now, before)| now.saturating_sub(*before).as_secs_f64() / passed).collect();
-        let packets = shared.metrics.packets();
-        let rate = (packets - packets_before) as f64 / passed;
-        // Reading the machine's idle time is useless while no thread has much to do.
-        let may_need_more = parts.len() > 1 && parts.iter().any(|&busy| busy > spread::ROOM);
-        let left = if may_need_more { idle.processors(passed) } else { 0.0 };
-        if !may_need_more {
-            idle.forget();
-        }
-        let next = spread.next(parts.iter().copied(), rate, left);
-        threads.active.store(spread.active(), Relaxed);
-        if let Some(next) = next {
-            tracing::debug!(?next, active = spread.active(), busy = ?parts, "connections move to another thread");
-            threads.give(next);
-        }
-        (before, looked_at, packets_before) = (busy, now, packets);
-    }
-}
-
 /// A thread's number fits into a byte.
 const COUNT_MAX: usize = 256;
-/// Interval between two samples.
-const PAUSE: Duration = Duration::from_millis(100);
-const RESTLESS_PAUSE: Duration = Duration::from_millis(3);
 
 #[cfg(test)]
 mod tests {
@@ -264,7 +230,7 @@ mod tests {
         let mut home = threads.place();
         assert!(home.is_first());
         assert!(threads.leaves_to(&mut home, 1).is_none());
-        threads.active.store(2, Relaxed);
+        threads.activate(2);
         threads.give(Move { from: 0, to: 1, share: 1.0 });
         assert!(threads.leaves_to(&mut threads.place(), 1).is_none(), "it came after that");
         let moved = threads.leaves_to(&mut home, 1).expect("all leave");
@@ -277,13 +243,13 @@ mod tests {
     fn connections_leave_and_avoid_inactive_threads() {
         let (threads, _running) = Threads::start(3).expect("three threads");
         let sleeper = threads.place();
-        threads.active.store(3, Relaxed);
+        threads.activate(3);
         threads.give(Move { from: 0, to: 1, share: 1.0 });
         let mut others = [0, 1, 2].map(|thread| threads.home(thread));
         // Both threads are deactivated before any connection wakes.
-        threads.active.store(2, Relaxed);
+        threads.activate(2);
         threads.give(Move { from: 2, to: 1, share: 1.0 });
-        threads.active.store(1, Relaxed);
+        threads.activate(1);
         threads.give(Move { from: 1, to: 0, share: 1.0 });
         assert!(threads.has_orders(&sleeper) && threads.leaves_to(&mut { sleeper }, 1).is_none(), "its order is old");
         let left: Vec<_> = others.iter_mut().map(|home| threads.leaves_to(home, 1)).collect();

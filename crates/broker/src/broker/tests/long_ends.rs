@@ -14,7 +14,7 @@ use super::client::PATIENCE;
 use super::in_memory::{PEER, exchange};
 use super::taken_over::{packet, until};
 use crate::auth::{Action, Authorizer, Decision, Principal};
-use crate::broker_state::BrokerState;
+use crate::lifecycle::BrokerState;
 use crate::registry::Client;
 use crate::{Broker, Config};
 

@@ -24,7 +24,7 @@ fn runtime() -> Runtime {
 async fn start(directory: &Path) -> Broker {
     let config = Config { listen: vec![([127, 0, 0, 1], 0).into()], ..Config::default() };
     let mut broker = Broker::builder().config(config).store(directory).start().await.unwrap();
-    broker.tasks.shutdown().await;
+    broker.jobs.shutdown().await;
     broker
 }
 

@@ -9,11 +9,9 @@ use tenbin_codec::{QoS, SubscriptionOptions};
 
 use super::*;
 use crate::auth::Rights;
-use crate::metrics::Metrics;
 use crate::outbox::{Budget, Outbox, OutboxCommon, OutboxLimits};
-use crate::router::DecisionBudget;
 use crate::router::ordering_key::TopicKey;
-use crate::values::{DecisionLimits, Grant, WhenFull};
+use crate::values::{Grant, WhenFull};
 
 fn outbox() -> (Arc<Outbox>, Arc<MemberLoad>) {
     let load = Arc::new(MemberLoad::new(Nanos(0)));
@@ -28,18 +26,7 @@ fn rights() -> Arc<Rights> {
 }
 
 fn index() -> FilterIndex {
-    let limits = OutboxLimits::for_tests(10, WhenFull::DropOldest);
-    let (budget, metrics) = (Arc::new(Budget::new(10_000)), Arc::<Metrics>::default());
-    let queues = GroupQueues {
-        keys: KeyHasher::new(&[7; 16]),
-        durable: None,
-        limits,
-        budget,
-        metrics,
-        decisions: Arc::new(DecisionBudget::new(DecisionLimits { maximum: 0, pause: std::time::Duration::ZERO })),
-        clock: crate::values::Clock::new(),
-        unread: UnreadGroups::default(),
-    };
+    let queues = GroupQueues::for_tests(10, 10_000, None);
     FilterIndex::new(ShareRules::new(Policy::RoundRobin, Vec::new()), Arc::new(queues), Arc::new(Access::unlimited()))
 }
 

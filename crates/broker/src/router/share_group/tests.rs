@@ -1,4 +1,4 @@
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use bytes::{Bytes, BytesMut};
 use tenbin_balancer::{MemberLoad, Policy};
@@ -8,7 +8,6 @@ use tenbin_session::Publication;
 use super::*;
 use crate::auth::Rights;
 use crate::outbox::{Batch, OutboxCommon};
-use crate::values::{DecisionLimits, WhenFull};
 
 pub(in super::super) struct Stage {
     pub(in super::super) group: Arc<SharedGroup>,
@@ -22,18 +21,7 @@ impl Stage {
 
     /// With a store, sessions outlive their connections.
     pub(in super::super) fn with(durable: Option<Arc<Durable>>) -> Self {
-        let limits = OutboxLimits::for_tests(100, WhenFull::DropOldest);
-        let (budget, metrics) = (Arc::new(Budget::new(1 << 20)), Arc::<Metrics>::default());
-        let queues = Arc::new(GroupQueues {
-            keys: KeyHasher::new(&[7; 16]),
-            durable,
-            limits,
-            budget,
-            metrics,
-            decisions: Arc::new(DecisionBudget::new(DecisionLimits { maximum: 8, pause: Duration::ZERO })),
-            clock: Clock::new(),
-            unread: UnreadGroups::default(),
-        });
+        let queues = Arc::new(GroupQueues::for_tests(100, 1 << 20, durable));
         let name = TopicFilter::try_from("$share/g/t").unwrap().shared().unwrap();
         let rules = GroupRules { rules: Policy::RoundRobin.into(), key: None };
         let group = Arc::new(SharedGroup::new(name, rules, NonZeroU64::MIN, queues));

@@ -1,13 +1,6 @@
-//! The thread scaler: decides from the threads' load how many are active and which connections move.
+//! Decides from the threads' load how many are active and which connections move.
 
-/// Migration of connections from one thread to another.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Move {
-    pub(super) from: usize,
-    pub(super) to: usize,
-    /// Part of the connections, chosen at random; 1 = all.
-    pub(super) share: f64,
-}
+use crate::threads::Move;
 
 /// Thread scaler: samples the threads at regular intervals. Pure: all samples are arguments.
 ///

@@ -1,13 +1,11 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use tokio::sync::Notify;
 
-use crate::broker_state::BrokerState;
 use crate::registry::Client;
-use crate::slices::Pace;
 
 /// Sessions without a connection, by the time at which their Will or their end is due.
 #[derive(Debug, Default)]
@@ -40,33 +38,18 @@ impl ExpiryQueue {
         }
     }
 
-    /// Passes sessions on when work for them is due, for as long as the broker runs.
-    pub(crate) async fn run(shared: Arc<BrokerState>) {
-        loop {
-            let queue = &shared.expiry;
-            let next = queue.heap().peek().map(|Reverse(entry)| entry.at);
-            let wait = async {
-                match next {
-                    Some(at) => tokio::time::sleep_until(at.into()).await,
-                    None => std::future::pending().await,
-                }
-            };
-            tokio::select! {
-                () = wait => {}
-                () = queue.earlier.notified() => continue,
-            }
-            let now = Instant::now();
-            let mut pace = Pace::default();
-            while let Some(client) = queue.pop_due(now) {
-                if let Some(client) = client.upgrade() {
-                    shared.long_ends.look_at(client);
-                }
-                pace.rest().await;
-            }
-        }
+    /// Time at which the first work is due.
+    pub(crate) fn next_due(&self) -> Option<Instant> {
+        self.heap().peek().map(|Reverse(entry)| entry.at)
     }
 
-    fn pop_due(&self, now: Instant) -> Option<Weak<Client>> {
+    /// Waits until work is added that is due before all other.
+    pub(crate) async fn earlier(&self) {
+        self.earlier.notified().await;
+    }
+
+    /// Takes the first session whose work is due at `now`.
+    pub(crate) fn pop_due(&self, now: Instant) -> Option<Weak<Client>> {
         let mut heap = self.heap();
         if heap.peek().is_none_or(|Reverse(first)| first.at > now) {
             return None;
@@ -76,15 +59,6 @@ impl ExpiryQueue {
 
     fn heap(&self) -> std::sync::MutexGuard<'_, Heap> {
         self.heap.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Frees the memory of expired retained messages, for as long as the broker runs. There is no hurry: the router does
-/// not deliver them any more.
-pub(crate) async fn sweep_retained(shared: Arc<BrokerState>) {
-    loop {
-        let is_more = shared.router.sweep_retained(Instant::now());
-        tokio::time::sleep(if is_more { SWEEP_PAUSE } else { SWEEP_INTERVAL }).await;
     }
 }
 
@@ -107,12 +81,6 @@ impl Ord for Entry {
         self.at.cmp(&other.at)
     }
 }
-
-/// Pause between two parts of a sweep. For a million topics a sweep takes minutes, and little processor time.
-const SWEEP_PAUSE: Duration = Duration::from_millis(100);
-
-/// Pause between two sweeps.
-const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Number of entries from which on dead ones are removed before the heap grows.
 const COMPACT_FROM: usize = 1024;

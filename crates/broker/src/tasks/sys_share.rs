@@ -10,7 +10,7 @@ use bytes::Bytes;
 use tenbin_codec::Text;
 use tenbin_session::Publication;
 
-use crate::broker_state::BrokerState;
+use crate::lifecycle::BrokerState;
 use crate::router::{Publisher, ShareReport, SharedGroup};
 
 /// Publishes every second for subscriptions below `$SYS/share/`, and every `interval` also for those to all of `$SYS`.

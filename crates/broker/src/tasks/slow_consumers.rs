@@ -4,54 +4,12 @@
 //! nothing. A nearly full queue has its receiver sampled at once.
 
 use std::mem;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tokio::sync::Notify;
-
-use crate::broker_state::BrokerState;
-use crate::outbox::{Concerns, Health, NotRetained, Pace, Transition};
+use crate::lifecycle::BrokerState;
+use crate::outbox::{Health, NotRetained, Pace, Sample, Transition};
 use crate::registry::Client;
-
-/// Receivers to monitor.
-#[derive(Debug, Default)]
-pub(crate) struct SlowReceivers {
-    newcomers: Mutex<Vec<Arc<Client>>>,
-    /// The monitor sleeps, and the next receiver must wake it. Accessed under the lock of `newcomers`; relaxed.
-    is_resting: AtomicBool,
-    pub(crate) concerns: Arc<Concerns>,
-    /// Signals that the number of slow receivers has changed.
-    changed: Notify,
-}
-
-impl SlowReceivers {
-    /// Waits until the number of slow receivers changes.
-    pub(crate) async fn changed(&self) {
-        self.changed.notified().await;
-    }
-
-    /// Monitors this client until it keeps up.
-    pub(crate) fn watch(&self, client: &Arc<Client>) {
-        let mut newcomers = self.newcomers.lock().unwrap_or_else(PoisonError::into_inner);
-        newcomers.push(Arc::clone(client));
-        if self.is_resting.swap(false, Ordering::Relaxed) {
-            self.concerns.alarm();
-        }
-    }
-
-    /// Whether the monitor may sleep: no receiver is registered. If so, the next one wakes it.
-    fn may_rest(&self) -> bool {
-        let newcomers = self.newcomers.lock().unwrap_or_else(PoisonError::into_inner);
-        let may_rest = newcomers.is_empty() && !self.concerns.has_refused();
-        self.is_resting.store(may_rest, Ordering::Relaxed);
-        may_rest
-    }
-
-    fn take_newcomers(&self) -> Vec<Arc<Client>> {
-        mem::take(&mut self.newcomers.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-}
 
 /// Runs the monitor until the broker ends.
 pub(crate) async fn run(shared: Arc<BrokerState>) {
@@ -165,13 +123,7 @@ impl Watched {
         }
     }
 
-    fn tell(
-        &self,
-        Transition { from, to }: Transition,
-        sample: &crate::outbox::Sample,
-        lines: &mut Lines,
-        now: Instant,
-    ) {
+    fn tell(&self, Transition { from, to }: Transition, sample: &Sample, lines: &mut Lines, now: Instant) {
         if !lines.may_tell(now) {
             return;
         }
@@ -213,7 +165,7 @@ fn count(shared: &BrokerState, Transition { from, to }: Transition) {
             metrics.spooling_begun.add(1);
         }
     }
-    shared.slow_receivers.changed.notify_one();
+    shared.slow_receivers.tell_changed();
 }
 
 /// Rate limit of the log lines.

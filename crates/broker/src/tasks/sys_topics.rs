@@ -11,8 +11,8 @@ use bytes::Bytes;
 use tenbin_codec::{Text, TopicName};
 use tenbin_session::Publication;
 
-use crate::broker_state::BrokerState;
 use crate::durable::Durable;
+use crate::lifecycle::BrokerState;
 use crate::metrics::MetricsSnapshot;
 use crate::router::{Publisher, Router};
 use crate::values::Moment;

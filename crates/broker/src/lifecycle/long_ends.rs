@@ -1,18 +1,11 @@
 //! Due work for sessions without a connection: their Wills are published, and they end.
 
 use std::collections::{HashMap, VecDeque};
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::Poll;
-use std::time::Instant;
 
 use tokio::sync::{Notify, oneshot};
 
-use crate::broker_state::BrokerState;
-use crate::lifecycle;
 use crate::registry::Client;
-use crate::slices::Pace;
 
 /// Sessions with due work, whose owners take turns. However many there are, other tasks of the thread run each
 /// millisecond, and the threads that serve clients have none of this work.
@@ -21,20 +14,23 @@ use crate::slices::Pace;
 /// a lane of their own, since the end of a session with many subscriptions takes long.
 #[derive(Debug, Default)]
 pub(crate) struct LongEnds {
-    wills: Lane,
-    ends: Lane,
+    /// Sessions whose Will may be due, or whose end.
+    pub(crate) wills: Lane,
+    /// Sessions whose end is due.
+    pub(crate) ends: Lane,
 }
 
 /// A session with due work.
 #[derive(Debug)]
-struct Due {
-    client: Arc<Client>,
+pub(crate) struct Due {
+    pub(crate) client: Arc<Client>,
     /// Dropped when the work is done.
-    done: Option<oneshot::Sender<()>>,
+    pub(crate) done: Option<oneshot::Sender<()>>,
 }
 
+/// Due sessions, whose owners take turns.
 #[derive(Debug, Default)]
-struct Lane {
+pub(crate) struct Lane {
     queue: Mutex<Queue>,
     added: Notify,
 }
@@ -75,16 +71,11 @@ impl LongEnds {
         }
         Open(self)
     }
-
-    /// Does due work, for as long as the broker runs.
-    pub(crate) async fn run(shared: Arc<BrokerState>) {
-        let open = shared.long_ends.open();
-        tokio::join!(open.publish_wills(&shared), open.end_sessions(&shared));
-    }
 }
 
 impl Lane {
-    fn push(&self, due: Due) {
+    /// Adds a session, unless the lane is closed.
+    pub(crate) fn push(&self, due: Due) {
         let owner = due.client.outbox.account().map_or(0, |account| Arc::as_ptr(&account).addr());
         let mut queue = self.queue();
         if queue.is_closed {
@@ -95,8 +86,14 @@ impl Lane {
         self.added.notify_one();
     }
 
-    fn take(&self) -> Option<Due> {
+    /// Takes the next session.
+    pub(crate) fn take(&self) -> Option<Due> {
         self.queue().turns.take()
+    }
+
+    /// Waits until a session is added.
+    pub(crate) async fn added(&self) {
+        self.added.notified().await;
     }
 
     fn queue(&self) -> MutexGuard<'_, Queue> {
@@ -134,58 +131,12 @@ impl<T> Default for Turns<T> {
 /// See [`LongEnds::open`].
 pub(crate) struct Open<'a>(&'a LongEnds);
 
-impl Open<'_> {
-    async fn publish_wills(&self, shared: &BrokerState) {
-        let LongEnds { wills, ends } = self.0;
-        loop {
-            let mut pace = Pace::default();
-            while let Some(due) = wills.take() {
-                // The holder of a lease checks for due work when it gives the lease back.
-                if let Some(lease) = due.client.try_lease() {
-                    let mut is_over = false;
-                    unless_it_panics(async { is_over = lifecycle::look_at(shared, lease, Instant::now()) }).await;
-                    if is_over {
-                        ends.push(due);
-                    }
-                }
-                pace.rest().await;
-            }
-            wills.added.notified().await;
-        }
-    }
-
-    async fn end_sessions(&self, shared: &BrokerState) {
-        let ends = &self.0.ends;
-        loop {
-            let mut pace = Pace::default();
-            while let Some(Due { client, done }) = ends.take() {
-                if let Some(lease) = client.try_lease() {
-                    unless_it_panics(lifecycle::expire(shared, lease, Instant::now(), &mut pace)).await;
-                }
-                drop(done);
-                pace.rest().await;
-            }
-            ends.added.notified().await;
-        }
-    }
-}
-
 impl Drop for Open<'_> {
     fn drop(&mut self) {
         let closed = || Queue { is_closed: true, turns: Turns::default() };
         let left = [&self.0.wills, &self.0.ends].map(|lane| std::mem::replace(&mut *lane.queue(), closed()));
         drop(left); // without the locks: this wakes connections
     }
-}
-
-/// Runs `work`. A panic ends only this work, and is logged by the panic hook.
-async fn unless_it_panics(work: impl Future<Output = ()>) {
-    let mut work = pin!(work);
-    std::future::poll_fn(|context| {
-        let polled = catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(context)));
-        polled.unwrap_or_else(|panic| if cfg!(test) { resume_unwind(panic) } else { Poll::Ready(()) })
-    })
-    .await;
 }
 
 #[cfg(test)]

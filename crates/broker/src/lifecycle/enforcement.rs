@@ -13,9 +13,9 @@ use tenbin_balancer::Rng;
 use tenbin_codec::QoS;
 use tenbin_session::{Delivery, SentId};
 
-use super::{AccessError, KnownRealm, Rights, Settings, Standing};
+use super::BrokerState;
 use crate::Config;
-use crate::broker_state::BrokerState;
+use crate::auth::{AccessError, KnownRealm, Rights, Settings, Standing};
 use crate::durable::{CommitPoint, Outcomes, Stored, place};
 use crate::lifecycle;
 use crate::outbox::Control;

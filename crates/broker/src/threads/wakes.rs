@@ -46,7 +46,7 @@ pub(crate) async fn serve<T>(main: impl Future<Output = T>) -> T {
 }
 
 /// Wakes a task of this thread as [`Spool::wake_at`] does.
-pub(super) fn wake_at(spool: &Arc<Spool>, position: Position, waker: &Waker) {
+pub(crate) fn wake_at(spool: &Arc<Spool>, position: Position, waker: &Waker) {
     let asker = WAKES.with_borrow_mut(|wakes| match wakes {
         Some(wakes) => wakes.add(spool, position, waker),
         None => Some(waker.clone()),

@@ -1,5 +1,10 @@
 //! Sessions and Wills when a connection begins and ends (MQTT 5.0 §3.1.2.4, §3.1.2.5, §4.1).
 
+pub(crate) mod enforcement;
+mod expiry_queue;
+mod long_ends;
+mod state;
+
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -9,8 +14,10 @@ use tenbin_codec::{TopicFilter, Will};
 use tenbin_session::{Publication, Session, SessionExpiry};
 use tokio::sync::oneshot;
 
-use crate::auth::enforcement;
-use crate::broker_state::BrokerState;
+pub(crate) use expiry_queue::ExpiryQueue;
+pub(crate) use long_ends::{Due, LongEnds};
+pub(crate) use state::BrokerState;
+
 use crate::durable::{CommitPoint, Durable, Stored, place};
 use crate::outbox::Booked;
 use crate::registry::{ChargedWill, Client, CountedSession, Lease, OverQuota, PendingWill};

@@ -8,22 +8,20 @@ use tenbin_session::Publication;
 use tenbin_session::handshake::Capabilities;
 use tokio::sync::watch;
 
+use super::{ExpiryQueue, LongEnds};
 use crate::Config;
 use crate::admission::Admission;
 use crate::auth::{Access, Principal, Rights};
 use crate::descriptors;
 use crate::durable::{self, CommitPoint, Durable};
-use crate::expiry::ExpiryQueue;
 use crate::half_closed::HalfClosed;
 use crate::log_limiter::LogLimiter;
-use crate::long_ends::LongEnds;
 use crate::memory::Memory;
 use crate::metrics::Metrics;
 use crate::outbox::{Budget, Outbox, OutboxCommon, OutboxLimits};
-use crate::registry::{AddressQuota, Client, ClientRegistry, RememberedSpeeds};
+use crate::registry::{AddressQuota, Client, ClientRegistry, RememberedSpeeds, SlowReceivers};
 use crate::report_carriers::ListenerCarriers;
 use crate::router::{DecisionBudget, GroupQueues, KeyHasher, RetainedLimits, Router, UnreadGroups};
-use crate::slow_receivers::SlowReceivers;
 use crate::threads::Threads;
 use crate::values::{Clock, WhenFull};
 
@@ -164,17 +162,9 @@ impl BrokerState {
 impl BrokerState {
     /// Waits until the commit point `at` is durable.
     pub(crate) async fn safe(&self, at: CommitPoint) {
-        let Some(durable) = &self.durable else { return };
-        // Keeps the registration for as long as this future lives.
-        let mut _waiting = None;
-        std::future::poll_fn(|context| {
-            if durable.is_safe(at) {
-                return std::task::Poll::Ready(());
-            }
-            _waiting = durable.wake_when_safe(at, context.waker());
-            std::task::Poll::Pending
-        })
-        .await;
+        if let Some(durable) = &self.durable {
+            durable.safe(at).await;
+        }
     }
 
     /// Checks that a client's message may be forwarded.

@@ -1,0 +1,60 @@
+//! Does the due work of sessions without a connection: publishes their Wills, and ends them.
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Instant;
+
+use crate::lifecycle::{self, BrokerState, Due, LongEnds};
+use crate::slices::Pace;
+
+/// Does due work, for as long as the broker runs.
+pub(crate) async fn run(shared: Arc<BrokerState>) {
+    let _open = shared.long_ends.open();
+    tokio::join!(publish_wills(&shared), end_sessions(&shared));
+}
+
+async fn publish_wills(shared: &BrokerState) {
+    let LongEnds { wills, ends } = &shared.long_ends;
+    loop {
+        let mut pace = Pace::default();
+        while let Some(due) = wills.take() {
+            // The holder of a lease checks for due work when it gives the lease back.
+            if let Some(lease) = due.client.try_lease() {
+                let mut is_over = false;
+                unless_it_panics(async { is_over = lifecycle::look_at(shared, lease, Instant::now()) }).await;
+                if is_over {
+                    ends.push(due);
+                }
+            }
+            pace.rest().await;
+        }
+        wills.added().await;
+    }
+}
+
+async fn end_sessions(shared: &BrokerState) {
+    let ends = &shared.long_ends.ends;
+    loop {
+        let mut pace = Pace::default();
+        while let Some(Due { client, done }) = ends.take() {
+            if let Some(lease) = client.try_lease() {
+                unless_it_panics(lifecycle::expire(shared, lease, Instant::now(), &mut pace)).await;
+            }
+            drop(done);
+            pace.rest().await;
+        }
+        ends.added().await;
+    }
+}
+
+/// Runs `work`. A panic ends only this work, and is logged by the panic hook.
+async fn unless_it_panics(work: impl Future<Output = ()>) {
+    let mut work = pin!(work);
+    std::future::poll_fn(|context| {
+        let polled = catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(context)));
+        polled.unwrap_or_else(|panic| if cfg!(test) { resume_unwind(panic) } else { Poll::Ready(()) })
+    })
+    .await;
+}

@@ -1,0 +1,12 @@
+//! Background tasks of a broker. Each has a `run` that lasts as long as the broker; their data lives below.
+
+pub(crate) mod expiry;
+pub(crate) mod group_retry;
+pub(crate) mod long_ends;
+pub(crate) mod slow_consumers;
+pub(crate) mod speeds;
+pub(crate) mod store_health;
+pub(crate) mod sys_share;
+pub(crate) mod sys_topics;
+pub(crate) mod thread_scaler;
+pub(crate) mod wills;
