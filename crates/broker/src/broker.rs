@@ -14,7 +14,7 @@ use crate::Config;
 use crate::auth::{Access, AccessError, Authenticator, Authorizer, Settings};
 use crate::config::NotTaken;
 use crate::durable::{self, Durable, StoreError};
-use crate::lifecycle::{BrokerState, enforcement};
+use crate::lifecycle::{self, BrokerState, enforcement};
 use crate::log_limiter::LogLimiter;
 use crate::metrics::MetricsSnapshot;
 use crate::net;
@@ -227,7 +227,7 @@ async fn begin(
 async fn load(shared: &Arc<BrokerState>) -> Result<(), StartError> {
     let Some(durable) = shared.durable.clone() else { return Ok(()) };
     let shared = Arc::clone(shared);
-    on_disk(move || durable::load(&shared, &durable)).await
+    on_disk(move || lifecycle::restore(&shared, &durable)).await
 }
 
 /// Runs blocking disk work off the async threads.

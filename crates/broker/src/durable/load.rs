@@ -1,12 +1,13 @@
-//! The start: restores the state from disk before clients can connect.
+//! The start: reads the state from disk.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher as _, RandomState};
 use std::net::IpAddr;
+use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tenbin_codec::{PacketId, Text, TopicFilter};
+use tenbin_codec::{PacketId, Text, TopicFilter, Will};
 use tenbin_session::{Publication, Session};
 use tenbin_store::spool::Recovered;
 use tenbin_store::state::Table;
@@ -20,63 +21,59 @@ use super::record::{
     decode_will_key, subscription_key, will_key,
 };
 use super::wall_clock::WallClock;
-use super::{Changes, CommitPoint, Durable, DurableSession, NUMBERS_KEY, RUN_KEY, StoreError, speeds};
-use crate::auth::{Principal, Standing};
-use crate::lifecycle;
-use crate::lifecycle::BrokerState;
-use crate::memory::Kind;
-use crate::registry::{ChargedWill, Client, PartlyRefused, PendingWill, session_bytes};
-use crate::values::Grant;
+use super::{Changes, CommitPoint, Durable, DurableSession, NUMBERS_KEY, QueueId, RUN_KEY, StoreError, Tail, speeds};
+use crate::auth::Principal;
+use crate::values::{Grant, KnownSpeed};
 
-/// Restores the state of the last run: sessions, subscriptions, retained messages, Wills and speeds.
+/// Reads the state of the last run, part by part. Expired and superfluous records are removed.
 ///
-/// # Errors
-/// A part cannot be read. A broker that went on without it would lose state that it has acknowledged, so that it is
-/// better not to start.
-pub(crate) fn load(shared: &BrokerState, durable: &Durable) -> Result<(), StoreError> {
-    let began = Instant::now();
-    if let Some(cut) = durable.state.cut_off() {
-        tracing::warn!("left out of the state: {cut}");
-    }
-    let mut loading =
-        Loading { shared, durable, clock: WallClock::now(), now: began, changes: Changes::default(), unknown: 0 };
-    let last_number = loading.last_number()?;
-    let sessions = loading.sessions(last_number)?;
-    if loading.unknown > 0 {
-        let sessions = loading.unknown;
-        tracing::warn!(sessions, "sessions of users or listeners that are not configured stay until they expire");
-    }
-    let waiting = loading.messages();
-    let retained = loading.retained()?;
-    loading.speeds()?;
-    let records = loading.will_records()?;
-    let wills = records.len();
-    durable.state.found_whole();
-    // No error is possible any more. Before the Wills, which may change the same records again.
-    durable.make(&std::mem::take(&mut loading.changes));
-    // Last: a Will needs its receivers.
-    let mut records = records.into_iter().peekable();
-    while let Some((client_id, number, record)) = records.next() {
-        let is_last = records.peek().is_none_or(|(next, ..)| *next != client_id);
-        loading.will(&client_id, number, record, is_last);
-    }
-    durable.make(&loading.changes);
-    let directory = durable.directory().display();
-    let Recovered { segments, bytes, was_closed, .. } = durable.recovered;
-    tracing::info!(segments, bytes, was_closed, waiting, "messages found");
-    tracing::info!(%directory, sessions, retained, wills, took = ?began.elapsed(), "state loaded");
-    Ok(())
-}
-
-struct Loading<'a> {
-    shared: &'a BrokerState,
+/// An error means that a part cannot be read. A broker that went on without it would lose state that it has
+/// acknowledged, so that it is better not to start.
+#[derive(Debug)]
+pub(crate) struct Restoring<'a> {
     durable: &'a Durable,
     clock: WallClock,
     now: Instant,
+    /// The last number that was given to a session or share group.
+    last_number: u64,
     /// Updates of records that time or changed rules have made outdated.
     changes: Changes,
-    /// Sessions whose user or listener is not configured.
-    unknown: usize,
+}
+
+/// A session of the last run that has not expired.
+#[derive(Debug)]
+pub(crate) struct RestoredSession {
+    /// Its owner in the last run.
+    pub(crate) owner: Principal,
+    /// Network address for which it counts.
+    pub(crate) address: Option<IpAddr>,
+    pub(crate) on_disk: DurableSession,
+    pub(crate) subscriptions: Vec<(TopicFilter, Grant)>,
+    /// Its queue, and the messages in it.
+    pub(crate) queue: Arc<StoredQueue>,
+    pub(crate) tail: Tail,
+    /// Knows the received QoS 2 messages that are not released. All else is read when the client comes back.
+    pub(crate) session: Session,
+    /// Refused messages whose publisher may not know of the refusal.
+    pub(crate) refused: Vec<PacketId>,
+    /// When it ends unless its client comes back; `None` = never.
+    pub(crate) expires_at: Option<Instant>,
+}
+
+/// A Will of the last run.
+#[derive(Debug)]
+pub(crate) struct RestoredWill {
+    /// Its client in the last run.
+    pub(crate) owner: Principal,
+    pub(crate) will: Will,
+    /// When it is due, if its session goes on; `None` = too late for this clock.
+    pub(crate) due: Option<Instant>,
+    /// Which of the client's Wills.
+    pub(crate) number: u16,
+    /// It is the newest of its client.
+    pub(crate) is_last: bool,
+    /// Its connection ended with the last run.
+    was_connected: bool,
 }
 
 /// How long a start waits for the disk, at most twice.
@@ -84,9 +81,228 @@ const RUN_PATIENCE: Duration = Duration::from_secs(2);
 /// Run numbers that a failed write may skip, of 2^23.
 const RUNS_LEFT_OUT: u64 = 1 << 10;
 
-type Subscriptions = HashMap<u64, Vec<(TopicFilter, Grant)>>;
+impl Durable {
+    /// Begins the start: reads the numbers of the last run, and begins another run.
+    ///
+    /// # Errors
+    /// A record cannot be read.
+    pub(crate) fn restoring(&self) -> Result<Restoring<'_>, StoreError> {
+        if let Some(cut) = self.state.cut_off() {
+            tracing::warn!("left out of the state: {cut}");
+        }
+        let (clock, now) = (WallClock::now(), Instant::now());
+        let mut restoring = Restoring { durable: self, clock, now, last_number: 0, changes: Changes::default() };
+        restoring.last_number = restoring.last_number()?;
+        Ok(restoring)
+    }
+}
 
-impl Loading<'_> {
+impl Restoring<'_> {
+    /// The time of the start.
+    pub(crate) fn now(&self) -> Instant {
+        self.now
+    }
+
+    /// Passes each session to `restore`, one by one. Returns the number of expired sessions.
+    ///
+    /// # Errors
+    /// A record cannot be read.
+    pub(crate) fn sessions(&mut self, mut restore: impl FnMut(RestoredSession)) -> Result<usize, StoreError> {
+        let mut subscriptions = HashMap::<u64, Vec<(TopicFilter, Grant)>>::new();
+        self.each(Table::Subscriptions, |key, value| {
+            let (session, filter) = decode_subscription_key(key)?;
+            subscriptions.entry(session).or_default().push((filter, decode_grant(value)?));
+            Ok(())
+        })?;
+        let mut records = Vec::new();
+        self.each(Table::Sessions, |key, value| {
+            let record = SessionRecord::decode(value)?;
+            if record.number.get() > self.last_number {
+                return Err(RecordError::Illegal("number"));
+            }
+            records.push((text(key, "Client Identifier")?, record));
+            Ok(())
+        })?;
+        let mut expired = 0;
+        for (client_id, record) in records {
+            let its_own = subscriptions.remove(&record.number.get()).unwrap_or_default();
+            match self.session(client_id, record, its_own) {
+                Some(session) => restore(session),
+                None => expired += 1,
+            }
+        }
+        // Subscriptions of ended sessions, which a crash may leave.
+        for (session, filters) in subscriptions {
+            if let Some(number) = NonZeroU64::new(session) {
+                let keys = filters.iter().map(|(filter, _)| subscription_key(number, filter));
+                keys.for_each(|key| self.changes.remove(Table::Subscriptions, key));
+            }
+        }
+        Ok(expired)
+    }
+
+    /// Returns a session, unless it has expired.
+    fn session(
+        &mut self,
+        client_id: Text,
+        mut record: SessionRecord,
+        subscriptions: Vec<(TopicFilter, Grant)>,
+    ) -> Option<RestoredSession> {
+        // [MQTT-4.1.0-2]
+        if self.clock.has_come(record.expires()) {
+            tracing::debug!(client = ?client_id, "session expired");
+            self.changes.remove(Table::Sessions, client_id.as_bytes().to_vec());
+            for (filter, _) in subscriptions {
+                self.changes.remove(Table::Subscriptions, subscription_key(record.number, &filter));
+            }
+            return None;
+        }
+        if record.ended == 0 && record.expiry != u32::MAX {
+            // Its connection ended with the last run, at an unknown time: its expiry begins now.
+            record.ended = self.clock.to_wall(Some(self.now));
+            self.changes.put(Table::Sessions, client_id.as_bytes().to_vec(), record.encode());
+        }
+        let on_disk = DurableSession::loaded(&record);
+        let queue = on_disk.queue(self.durable, None);
+        let held = |queue| {
+            let held = self.durable.spool.queue(queue).map(|content| content.held).unwrap_or_default();
+            held.into_iter().filter_map(PacketId::new)
+        };
+        let mut session = Session::stored();
+        held(queue.id()).for_each(|id| session.restore_received(id));
+        Some(RestoredSession {
+            owner: record.owner.principal(client_id),
+            address: record.address.map(IpAddr::from),
+            on_disk,
+            subscriptions,
+            tail: self.durable.tail_of_session(&queue),
+            session,
+            refused: held(queue.refused_id()).collect(),
+            queue,
+            expires_at: self.clock.to_instant_within(Duration::from_secs(record.expiry.into()), record.expires()),
+        })
+    }
+
+    /// Drops queues that are not `known`, and share groups that are still unknown. Returns the number of messages in
+    /// the others, which stay on disk.
+    pub(crate) fn drop_unknown(&mut self, known: &HashSet<QueueId>) -> u64 {
+        self.durable.forget_unknown_groups(&mut self.changes);
+        let dropped = self.durable.spool.retain_queues(|queue| known.contains(&publishers(queue)));
+        if dropped > 0 {
+            tracing::debug!(dropped, "queues of nobody");
+        }
+        self.durable.spool.stats().waiting
+    }
+
+    /// Passes each retained message to `restore`. Returns their number.
+    ///
+    /// # Errors
+    /// A record cannot be read.
+    pub(crate) fn retained(&mut self, mut restore: impl FnMut(&Publication)) -> Result<usize, StoreError> {
+        let mut expired = Vec::new();
+        let mut count = 0;
+        self.each(Table::Retained, |key, value| {
+            let RetainedRecord { expiry, publish } = RetainedRecord::decode(value)?;
+            if key != publish.topic.as_bytes() {
+                return Err(RecordError::Illegal("topic"));
+            }
+            if self.clock.has_come(expiry.time) {
+                expired.push(key.to_vec());
+                return Ok(());
+            }
+            restore(&Publication {
+                qos: publish.qos,
+                retain: true,
+                properties: publish.properties,
+                expires_at: self.clock.expires_at(expiry), // [MQTT-3.3.2-6]
+                ..Publication::new(publish.topic, publish.payload)
+            });
+            count += 1;
+            Ok(())
+        })?;
+        expired.into_iter().for_each(|topic| self.changes.remove(Table::Retained, topic));
+        Ok(count)
+    }
+
+    /// Returns the remembered speeds, the oldest first. `time`: how long a speed is remembered.
+    ///
+    /// # Errors
+    /// A record cannot be read.
+    pub(crate) fn speeds(&mut self, time: Duration) -> Result<Vec<KnownSpeed>, StoreError> {
+        let mut records = Vec::new();
+        let mut over = Vec::new();
+        self.each(Table::Speeds, |key, value| {
+            let name = key.try_into().map(u64::from_le_bytes).map_err(|_| RecordError::Illegal("hash"))?;
+            let record = SpeedRecord::decode(value)?;
+            if self.clock.since(record.kept) > time {
+                over.push(key.to_vec());
+            } else {
+                records.push((name, record));
+            }
+            Ok(())
+        })?;
+        over.into_iter().for_each(|key| self.changes.remove(Table::Speeds, key));
+        Ok(speeds::known(records, self.clock, self.now))
+    }
+
+    /// Returns all Wills on disk, the newest of each client last.
+    ///
+    /// These are Wills of connections that ended with the last run, Wills in their delay, and Wills that were published
+    /// as that run ended.
+    ///
+    /// # Errors
+    /// A record cannot be read.
+    pub(crate) fn wills(&self) -> Result<Vec<RestoredWill>, StoreError> {
+        let mut wills = Vec::<RestoredWill>::new();
+        self.each(Table::Wills, |key, value| {
+            let (client_id, number) = decode_will_key(key)?;
+            let WillRecord { owner, due, will } = WillRecord::decode(value)?;
+            if let Some(before) = wills.last_mut() {
+                before.is_last = before.owner.client_id != client_id;
+            }
+            let delay = Duration::from_secs(u64::from(will.delay_interval.unwrap_or(0)));
+            let was_connected = due == 0;
+            let due = match was_connected {
+                true => self.now.checked_add(delay),
+                false => self.clock.to_instant_within(delay, due),
+            };
+            wills.push(RestoredWill {
+                owner: owner.principal(client_id),
+                will,
+                due,
+                number,
+                is_last: true,
+                was_connected,
+            });
+            Ok(())
+        })?;
+        Ok(wills)
+    }
+
+    /// Makes the changes so far. Call this when all parts are read, before the Wills, which may change the same records
+    /// again.
+    pub(crate) fn all_is_read(&mut self) {
+        self.durable.state.found_whole();
+        self.durable.make(&std::mem::take(&mut self.changes));
+    }
+
+    /// Stores when a Will is due whose connection ended with the last run.
+    pub(crate) fn will_waits(&mut self, will: &RestoredWill, due: Instant) {
+        if will.was_connected {
+            let due = self.clock.to_wall(Some(due));
+            let record = WillRecord { owner: Owner::from(&will.owner), due, will: will.will.clone() };
+            let key = will_key(will.owner.client_id.as_bytes(), will.number);
+            self.changes.put(Table::Wills, key, record.encode());
+        }
+    }
+
+    /// Makes the last changes. `waiting`: number of messages that wait on disk.
+    pub(crate) fn finish(self, waiting: u64) {
+        self.durable.make(&self.changes);
+        let Recovered { segments, bytes, was_closed, .. } = self.durable.recovered;
+        tracing::info!(segments, bytes, was_closed, waiting, "messages found");
+    }
+
     /// Calls `decode` with every record of a table.
     fn each(&self, table: Table, mut decode: impl FnMut(&[u8], &[u8]) -> Result<(), RecordError>) -> Result<(), Cause> {
         let mut damaged = None;
@@ -102,7 +318,7 @@ impl Loading<'_> {
     }
 
     /// Returns the last number that was given, and begins another run.
-    fn last_number(&mut self) -> Result<u64, Cause> {
+    fn last_number(&self) -> Result<u64, Cause> {
         let (mut last, mut run, mut queues) = (0, 0, 0);
         self.each(Table::Meta, |key, value| {
             let number = || value.try_into().map(u64::from_le_bytes).map_err(|_| RecordError::Illegal("length"));
@@ -140,235 +356,5 @@ impl Loading<'_> {
             tracing::warn!("the state cannot be written at the start: places of messages go on somewhere else");
         }
         self.durable.set_run(run);
-    }
-
-    /// Drops queues without an owner. Returns the number of messages in the others, which stay on disk.
-    fn messages(&mut self) -> u64 {
-        let mut known = self.shared.router.restore_waiting(self.durable);
-        self.durable.forget_unknown_groups(&mut self.changes);
-        self.shared.registry.for_each(|client| known.extend(client.outbox.stored().map(|queue| queue.id())));
-        let dropped = self.durable.spool.retain_queues(|queue| known.contains(&publishers(queue)));
-        if dropped > 0 {
-            tracing::debug!(dropped, "queues of nobody");
-        }
-        self.durable.spool.stats().waiting
-    }
-
-    /// Restores sessions and their subscriptions. Returns the number of sessions.
-    fn sessions(&mut self, last_number: u64) -> Result<usize, Cause> {
-        let mut subscriptions = Subscriptions::new();
-        self.each(Table::Subscriptions, |key, value| {
-            let (session, filter) = decode_subscription_key(key)?;
-            subscriptions.entry(session).or_default().push((filter, decode_grant(value)?));
-            Ok(())
-        })?;
-        let mut records = Vec::new();
-        self.each(Table::Sessions, |key, value| {
-            let record = SessionRecord::decode(value)?;
-            if record.number.get() > last_number {
-                return Err(RecordError::Illegal("number"));
-            }
-            records.push((text(key, "Client Identifier")?, record));
-            Ok(())
-        })?;
-        let mut count = 0;
-        for (client_id, record) in records {
-            let its_own = subscriptions.remove(&record.number.get()).unwrap_or_default();
-            count += usize::from(self.session(client_id, record, its_own));
-        }
-        // Subscriptions of ended sessions, which a crash may leave.
-        for (session, filters) in subscriptions {
-            if let Some(number) = std::num::NonZeroU64::new(session) {
-                let keys = filters.iter().map(|(filter, _)| subscription_key(number, filter));
-                keys.for_each(|key| self.changes.remove(Table::Subscriptions, key));
-            }
-        }
-        Ok(count)
-    }
-
-    /// Restores a session, unless it has expired. Returns whether it goes on.
-    fn session(
-        &mut self,
-        client_id: Text,
-        mut record: SessionRecord,
-        subscriptions: Vec<(TopicFilter, Grant)>,
-    ) -> bool {
-        // [MQTT-4.1.0-2]
-        if self.clock.has_come(record.expires()) {
-            self.shared.metrics.clients_expired.add(1);
-            tracing::debug!(client = ?client_id, "session expired");
-            self.changes.remove(Table::Sessions, client_id.as_bytes().to_vec());
-            for (filter, _) in subscriptions {
-                self.changes.remove(Table::Subscriptions, subscription_key(record.number, &filter));
-            }
-            return false;
-        }
-        let principal = self.principal(&record.owner, &client_id);
-        let is_known = self.shared.access.standing(&principal) != Standing::Revoked;
-        if !is_known {
-            self.note_unknown(&principal);
-        }
-        if record.ended == 0 && record.expiry != u32::MAX {
-            // Its connection ended with the last run, at an unknown time: its expiry begins now.
-            record.ended = self.clock.to_wall(Some(self.now));
-            self.changes.put(Table::Sessions, client_id.as_bytes().to_vec(), record.encode());
-        }
-        let shared = self.shared;
-        let new = |number| shared.new_client(&principal, number, self.now);
-        let client = shared.registry.restore(&client_id, new);
-        let mut lease = client.try_lease().expect("nobody else knows of it yet");
-        let state = &mut *lease.state;
-        state.established = true;
-        let account = shared.memory.account_of(&principal.identity, record.address.map(IpAddr::from));
-        state.charge = Some(account.charge_always(Kind::Sessions, session_bytes(client_id.len(), true)));
-        client.outbox.charge_to(&account);
-        let (session, queue, partly_refused) = self.messages_of(&record);
-        state.partly_refused = partly_refused.filter(|refused| !refused.is_empty());
-        state.session = Some(Box::new(session));
-        state.has_unread = true;
-        client.outbox.restore(Arc::clone(&queue), self.durable.tail_of_session(&queue));
-        state.rights_epoch = shared.access.epoch();
-        state.durable = Some(Box::new(DurableSession::loaded(&record)));
-        state.counted = record.address.and_then(|address| shared.address_quota.restore(address.into()));
-        state.expires_at = self.clock.to_instant_within(Duration::from_secs(record.expiry.into()), record.expires());
-        shared.metrics.subscriptions.add(subscriptions.len() as u64);
-        for (filter, grant) in subscriptions {
-            state.subscriptions.restore(&filter, grant, &account);
-            // Share groups keep members whose user is unknown, for messages in their queues: see `enforcement`.
-            let is_allowed = || !filter.is_shared() || client.rights.check_subscription(&filter).is_ok();
-            let is_routed = if is_known { is_allowed() } else { filter.is_shared() };
-            if is_routed {
-                shared.router.subscribe(&filter, &client.receiver(), grant, self.now);
-            } else {
-                state.suspended.insert(filter);
-            }
-        }
-        lifecycle::put_down(shared, lease, self.now);
-        true
-    }
-
-    /// The parts of a session that need no read from the log.
-    ///
-    /// Returns the session, its queue, and refusals that the client may not know of.
-    fn messages_of(&self, record: &SessionRecord) -> (Session, Arc<StoredQueue>, Option<Box<PartlyRefused>>) {
-        let queue = DurableSession::loaded(record).queue(self.durable, None);
-        let mut session = Session::stored();
-        let held = |queue| self.durable.spool.queue(queue).map(|content| content.held).unwrap_or_default();
-        held(queue.id()).into_iter().filter_map(PacketId::new).for_each(|id| session.restore_received(id));
-        let mut refused = PartlyRefused::default();
-        for id in held(queue.refused_id()).into_iter().filter_map(PacketId::new) {
-            refused.add(id, usize::MAX);
-        }
-        (session, queue, Some(Box::new(refused)))
-    }
-
-    fn principal(&self, owner: &Owner, client_id: &Text) -> Principal {
-        let listeners = self.shared.config.all_listeners().map(|listener| listener.name()).collect::<Vec<_>>();
-        self.shared.access.owner_now(&listeners, owner.principal(client_id.clone()))
-    }
-
-    /// Logs the first session whose user or listener is not configured, and counts all of them. They stay.
-    fn note_unknown(&mut self, Principal { client_id, identity, listener }: &Principal) {
-        let (user, realm) = (&identity.user, &identity.realm);
-        if self.unknown == 0 {
-            tracing::warn!(
-                client = ?client_id, ?user, %realm, %listener,
-                "session kept without new messages: its user or listener is not configured"
-            );
-        }
-        self.unknown += 1;
-    }
-
-    /// Restores retained messages. Returns their number.
-    fn retained(&mut self) -> Result<usize, Cause> {
-        let mut expired = Vec::new();
-        let mut count = 0;
-        self.each(Table::Retained, |key, value| {
-            let RetainedRecord { expiry, publish } = RetainedRecord::decode(value)?;
-            if key != publish.topic.as_bytes() {
-                return Err(RecordError::Illegal("topic"));
-            }
-            if self.clock.has_come(expiry.time) {
-                expired.push(key.to_vec());
-                return Ok(());
-            }
-            let publication = Publication {
-                qos: publish.qos,
-                retain: true,
-                properties: publish.properties,
-                expires_at: self.clock.expires_at(expiry), // [MQTT-3.3.2-6]
-                ..Publication::new(publish.topic, publish.payload)
-            };
-            self.shared.router.restore_retained(&publication, self.now);
-            count += 1;
-            Ok(())
-        })?;
-        expired.into_iter().for_each(|topic| self.changes.remove(Table::Retained, topic));
-        Ok(count)
-    }
-
-    fn speeds(&mut self) -> Result<(), Cause> {
-        let mut records = Vec::new();
-        let mut over = Vec::new();
-        let time = self.shared.config.remembered_speeds().time;
-        self.each(Table::Speeds, |key, value| {
-            let name = key.try_into().map(u64::from_le_bytes).map_err(|_| RecordError::Illegal("hash"))?;
-            let record = SpeedRecord::decode(value)?;
-            if self.clock.since(record.kept) > time {
-                over.push(key.to_vec());
-            } else {
-                records.push((name, record));
-            }
-            Ok(())
-        })?;
-        over.into_iter().for_each(|key| self.changes.remove(Table::Speeds, key));
-        self.shared.speeds.restore(speeds::known(records, self.clock, self.now), self.now);
-        Ok(())
-    }
-
-    /// Reads all Wills on disk, the newest of each client last.
-    ///
-    /// These are Wills of connections that ended with the last run, Wills in their delay, and Wills that were published
-    /// as that run ended.
-    fn will_records(&self) -> Result<Vec<(Text, u16, WillRecord)>, Cause> {
-        let mut records = Vec::new();
-        self.each(Table::Wills, |key, value| {
-            let (client_id, number) = decode_will_key(key)?;
-            records.push((client_id, number, WillRecord::decode(value)?));
-            Ok(())
-        })?;
-        Ok(records)
-    }
-
-    fn will(&mut self, client_id: &Text, number: u16, mut record: WillRecord, is_last: bool) {
-        let shared = self.shared;
-        let delay = Duration::from_secs(u64::from(record.will.delay_interval.unwrap_or(0)));
-        let due =
-            if record.due == 0 { self.now.checked_add(delay) } else { self.clock.to_instant_within(delay, record.due) };
-        let waits = due.filter(|&due| is_last && due > self.now);
-        let client = shared.registry.find(client_id);
-        if let Some((client, due)) = client.as_ref().zip(waits) {
-            let mut lease = client.try_lease().expect("nobody else knows of it yet");
-            if record.due == 0 {
-                record.due = self.clock.to_wall(Some(due));
-                self.changes.put(Table::Wills, will_key(client_id.as_bytes(), number), record.encode());
-            }
-            let account = client.outbox.account();
-            let account =
-                account.unwrap_or_else(|| shared.memory.account_of(&client.rights.principal().identity, None));
-            let will = ChargedWill::restored(record.will, &account);
-            lease.state.will = Some(Box::new(PendingWill { will, due }));
-            lease.state.kept_will = Some(number);
-            lifecycle::put_down(shared, lease, self.now);
-            return;
-        }
-        // Without a session there is no delay. [MQTT-3.1.3-9]
-        let principal = self.principal(&record.owner, client_id);
-        let of_no_session = |principal: &Principal| -> Client { shared.new_client(principal, 0, self.now) };
-        let commit_point = match client {
-            Some(client) => lifecycle::publish_will(shared, &client, record.will, self.now),
-            None => lifecycle::publish_will(shared, &of_no_session(&principal), record.will, self.now),
-        };
-        self.durable.forget_will_when(commit_point, client_id, number);
     }
 }

@@ -1,10 +1,11 @@
+use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::net::IpAddr;
 use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Instant;
 
-use tenbin_codec::TopicFilter;
+use tenbin_codec::{Text, TopicFilter, Will};
 use tenbin_session::SessionExpiry;
 use tenbin_store::state::Table;
 
@@ -12,9 +13,24 @@ use super::queue::StoredQueue;
 use super::record::{Owner, SessionRecord, encode_grant, subscription_key};
 use super::wall_clock::WallClock;
 use super::{Changes, CommitPoint, Durable};
-use crate::lifecycle::Beginning;
-use crate::registry::Lease;
+use crate::auth::Rights;
 use crate::values::Grant;
+
+/// A client as the store sees it: the facts that its records need, and what the store has of it.
+#[derive(Debug)]
+pub(crate) struct ClientOnDisk<'a> {
+    pub(crate) client_id: &'a Text,
+    pub(crate) rights: &'a Rights,
+    /// Network address by which the session counts, or else its memory.
+    pub(crate) address: Option<IpAddr>,
+    pub(crate) subscriptions: &'a HashMap<TopicFilter, Grant>,
+    /// The Will of an ended connection, and when it is due.
+    pub(crate) pending_will: Option<(&'a Will, Instant)>,
+    /// The record of its session; `None` = none. The store updates it.
+    pub(crate) session: &'a mut Option<Box<DurableSession>>,
+    /// Number of its Will, above those of its published Wills; `None` = none. The store updates it.
+    pub(crate) will: &'a mut Option<u16>,
+}
 
 /// A session's record on disk: its number, a hash of its contents, and its commit points.
 #[derive(Debug, Clone, Copy)]
@@ -35,85 +51,89 @@ impl Durable {
     /// returned commit point are.
     pub(super) fn keep_session(
         &self,
-        lease: &mut Lease,
+        client: &mut ClientOnDisk<'_>,
         expiry: SessionExpiry,
         ended_at: Option<Instant>,
         changes: &mut Changes,
     ) -> CommitPoint {
         if expiry == SessionExpiry::AtDisconnect {
-            self.forget_session(lease, changes);
+            self.forget_session(client, changes);
             return CommitPoint::NOW;
         }
-        let before = lease.state.durable.as_deref().copied();
+        let before = client.session.as_deref().copied();
         let number = before.map_or_else(|| self.next_number(), |session| session.number);
-        let record = record(lease, number, expiry, ended_at);
-        let (client, state) = (&lease.client, &mut *lease.state);
+        let record = record(client, number, expiry, ended_at);
         let written = hash(&record);
         if let Some(before) = before.filter(|before| before.written == written) {
             return before.commit_point;
         }
-        changes.put(Table::Sessions, client.id.as_bytes().to_vec(), record);
+        changes.put(Table::Sessions, client.client_id.as_bytes().to_vec(), record);
         let there_at = before.map_or(CommitPoint::NOW, |session| session.there_at);
         let session = DurableSession { number, written, commit_point: CommitPoint::NOW, there_at };
         if before.is_none() {
-            for (filter, grant) in state.subscriptions.iter() {
+            for (filter, grant) in client.subscriptions {
                 changes.subscribed(&session, filter, grant);
             }
         }
-        state.durable = Some(Box::new(session));
+        *client.session = Some(Box::new(session));
         CommitPoint::NOW
     }
 
     /// Whether a connection can begin though the disk takes no writes.
     ///
-    /// It can if there is nothing to write, or if the session is on disk already. `session_ends`: an existing session
-    /// ends first.
+    /// It can if there is nothing to write, or if the session is on disk already. `expiry`: that of the connection.
+    /// `session_ends`: an existing session ends first. A connection with a Will or with a Will on disk cannot.
     ///
     /// Until such a session can be written, the disk has its earlier record. After a crash in that time its earlier
     /// Session Expiry Interval applies. It runs from when the client left before, or from the restart if that time was
     /// not written either. So the session may be over though its client was connected until the crash, or last longer
     /// than asked. To refuse the connection would be worse: the messages for this client may be those that fill the
     /// disk.
-    pub(crate) fn can_begin_unwritten(&self, lease: &Lease, session_ends: bool, beginning: &Beginning<'_>) -> bool {
-        let state = &*lease.state;
-        if beginning.will.is_some() || state.kept_will.is_some() || !self.is_safe(self.ended(lease)) {
+    pub(crate) fn can_begin_unwritten(
+        &self,
+        client_id: &Text,
+        session: Option<&DurableSession>,
+        session_ends: bool,
+        expiry: SessionExpiry,
+    ) -> bool {
+        if !self.is_safe(self.ended(client_id)) {
             return false;
         }
-        match state.durable.as_deref() {
-            None => beginning.expiry == SessionExpiry::AtDisconnect,
-            Some(_) if session_ends || beginning.expiry == SessionExpiry::AtDisconnect => false,
+        match session {
+            None => expiry == SessionExpiry::AtDisconnect,
+            Some(_) if session_ends || expiry == SessionExpiry::AtDisconnect => false,
             Some(session) => self.is_safe(session.there_at),
         }
     }
 
     /// Removes the record of a session that ends or begins anew. Call it before the subscriptions are forgotten.
-    pub(super) fn forget_session(&self, lease: &mut Lease, changes: &mut Changes) {
-        let Some(session) = lease.state.durable.take() else { return };
-        changes.remove(Table::Sessions, lease.client.id.as_bytes().to_vec());
-        for filter in lease.state.subscriptions.keys() {
+    pub(super) fn forget_session(&self, client: &mut ClientOnDisk<'_>, changes: &mut Changes) {
+        let Some(session) = client.session.take() else { return };
+        changes.remove(Table::Sessions, client.client_id.as_bytes().to_vec());
+        for filter in client.subscriptions.keys() {
             changes.unsubscribed(&session, filter);
         }
     }
 
     /// As [`Durable::forget_session`], at once. The next CONNECT of the client waits for this change: see
     /// [`Durable::ended`].
-    pub(crate) fn session_over(&self, lease: &mut Lease) {
-        let is_kept = lease.state.durable.is_some();
+    pub(crate) fn session_over(&self, mut client: ClientOnDisk<'_>) {
+        let is_kept = client.session.is_some();
         let mut changes = Changes::default();
-        self.forget_session(lease, &mut changes);
+        self.forget_session(&mut client, &mut changes);
         let commit_point = self.make(&changes);
         if is_kept {
-            self.note_ending(lease, commit_point);
+            self.note_ending(client.client_id, commit_point);
         }
     }
 
-    pub(super) fn note_ending(&self, lease: &Lease, commit_point: CommitPoint) {
-        self.endings.add(&lease.client.id, commit_point, |at| self.is_safe(at));
+    pub(super) fn note_ending(&self, client_id: &Text, commit_point: CommitPoint) {
+        self.endings.add(client_id, commit_point, |at| self.is_safe(at));
     }
 
     /// Commit point of the end of the client's previous session, for any reason.
-    pub(super) fn ended(&self, lease: &Lease) -> CommitPoint {
-        self.endings.of(&lease.client.id)
+    pub(super) fn ended(&self, client_id: &Text) -> CommitPoint {
+        self.endings.of(client_id)
     }
 }
 
@@ -158,15 +178,12 @@ impl Changes {
     }
 }
 
-fn record(lease: &Lease, number: NonZeroU64, expiry: SessionExpiry, ended_at: Option<Instant>) -> Vec<u8> {
+fn record(client: &ClientOnDisk<'_>, number: NonZeroU64, expiry: SessionExpiry, ended_at: Option<Instant>) -> Vec<u8> {
     let expiry = seconds(expiry);
     // Without an expiry no time is counted, and nothing is written when a connection ends.
     let ended = if expiry == u32::MAX { 0 } else { WallClock::now().to_wall(ended_at) };
-    let owner = Owner::from(&*lease.client.rights.principal());
-    let counted = lease.state.counted.as_ref().map(|counted| counted.address());
-    // An address without a bound on sessions has one on memory.
-    let address = counted.or_else(|| lease.client.outbox.account().and_then(|account| account.address()));
-    let address = address.map(|address| match address {
+    let owner = Owner::from(&*client.rights.principal());
+    let address = client.address.map(|address| match address {
         IpAddr::V4(address) => address.to_ipv6_mapped(),
         IpAddr::V6(address) => address,
     });

@@ -8,28 +8,27 @@ use tenbin_store::state::Table;
 use super::published_wills::WillOf;
 use super::record::{Owner, WillRecord, will_key};
 use super::wall_clock::WallClock;
-use super::{Changes, CommitPoint, Durable};
-use crate::registry::Lease;
+use super::{Changes, ClientOnDisk, CommitPoint, Durable};
 
 impl Durable {
     /// Stores the Will of a new connection, and its session if that outlives it. Returns the commit point.
     pub(crate) fn connection_begins(
         &self,
-        lease: &mut Lease,
+        mut client: ClientOnDisk<'_>,
         expiry: SessionExpiry,
         will: Option<&Will>,
     ) -> CommitPoint {
         let mut changes = Changes::default();
-        let is_kept = lease.state.durable.is_some();
-        let before = self.keep_session(lease, expiry, None, &mut changes);
+        let is_kept = client.session.is_some();
+        let before = self.keep_session(&mut client, expiry, None, &mut changes);
         match will {
-            Some(will) => self.keep_will(lease, will.clone(), None, &mut changes),
-            None => forget_will(lease, &mut changes),
+            Some(will) => self.keep_will(&mut client, will.clone(), None, &mut changes),
+            None => forget_will(client.client_id, client.will, &mut changes),
         }
-        let commit_point = before.and(self.make(&changes)).and(self.ended(lease));
-        match &mut lease.state.durable {
+        let commit_point = before.and(self.make(&changes)).and(self.ended(client.client_id));
+        match client.session {
             Some(session) => session.changed(commit_point, !is_kept),
-            None if is_kept => self.note_ending(lease, commit_point), // the session ends with this connection
+            None if is_kept => self.note_ending(client.client_id, commit_point), // the session ends with this connection
             None => {}
         }
         commit_point
@@ -39,40 +38,41 @@ impl Durable {
     ///
     /// A Will that is due now stays until it is published: after a crash, the next start publishes it. `is_restored`:
     /// the Will is an earlier connection's, whose record the next connection has replaced.
-    pub(crate) fn connection_ended(&self, lease: &mut Lease, expiry: SessionExpiry, is_restored: bool, now: Instant) {
+    pub(crate) fn connection_ended(
+        &self,
+        mut client: ClientOnDisk<'_>,
+        expiry: SessionExpiry,
+        is_restored: bool,
+        now: Instant,
+    ) {
         let mut changes = Changes::default();
-        let is_kept = lease.state.durable.is_some();
-        let before = self.keep_session(lease, expiry, Some(now), &mut changes);
-        match lease.state.will.as_ref().map(|pending| (pending.will.will.clone(), pending.due)) {
-            Some((will, due)) if due > now || is_restored => self.keep_will(lease, will, Some(due), &mut changes),
+        let is_kept = client.session.is_some();
+        let before = self.keep_session(&mut client, expiry, Some(now), &mut changes);
+        match client.pending_will {
+            Some((will, due)) if due > now || is_restored => {
+                self.keep_will(&mut client, will.clone(), Some(due), &mut changes);
+            }
             Some(_) => {}
-            None => forget_will(lease, &mut changes),
+            None => forget_will(client.client_id, client.will, &mut changes),
         }
         let commit_point = before.and(self.make(&changes));
-        match &mut lease.state.durable {
+        match client.session {
             // A client that comes back at once may have nothing to write, but waits for this.
             Some(session) => session.changed(commit_point, !is_kept),
-            None if is_kept => self.note_ending(lease, commit_point), // the session ends with the connection
+            None if is_kept => self.note_ending(client.client_id, commit_point), // the session ends with the connection
             None => {}
         }
     }
 
-    /// Removes the Will of a session that ends.
-    pub(crate) fn will_over(&self, lease: &mut Lease) {
+    /// Removes the Will of a session that ends, whose number is taken from `will`.
+    pub(crate) fn will_over(&self, client_id: &Text, will: &mut Option<u16>) {
         let mut changes = Changes::default();
-        forget_will(lease, &mut changes);
+        forget_will(client_id, will, &mut changes);
         self.make(&changes);
     }
 
     /// Forgets a published Will once its message is durable. Until then, the client's next Will is stored beside it.
-    pub(crate) fn will_published(&self, lease: &mut Lease, commit_point: CommitPoint) {
-        if let Some(number) = lease.state.kept_will.take() {
-            self.forget_will_when(commit_point, &lease.client.id, number);
-        }
-    }
-
-    /// As [`Durable::will_published`], for a Will that is known by its record alone.
-    pub(super) fn forget_will_when(&self, commit_point: CommitPoint, client_id: &Text, number: u16) {
+    pub(crate) fn will_published(&self, client_id: &Text, number: u16, commit_point: CommitPoint) {
         if commit_point == CommitPoint::NOW {
             let mut changes = Changes::default();
             changes.remove(Table::Wills, will_key(client_id.as_bytes(), number));
@@ -123,18 +123,17 @@ impl Durable {
     }
 
     /// Stores a Will. `due`: `None` while its client is connected.
-    fn keep_will(&self, lease: &mut Lease, will: Will, due: Option<Instant>, changes: &mut Changes) {
-        let owner = Owner::from(&*lease.client.rights.principal());
+    fn keep_will(&self, client: &mut ClientOnDisk<'_>, will: Will, due: Option<Instant>, changes: &mut Changes) {
+        let owner = Owner::from(&*client.rights.principal());
         let record = WillRecord { owner, due: WallClock::now().to_wall(due), will };
-        let client_id = &lease.client.id;
-        let number = lease.state.kept_will.unwrap_or_else(|| self.published_wills.number_behind(client_id));
-        changes.put(Table::Wills, will_key(client_id.as_bytes(), number), record.encode());
-        lease.state.kept_will = Some(number);
+        let number = client.will.unwrap_or_else(|| self.published_wills.number_behind(client.client_id));
+        changes.put(Table::Wills, will_key(client.client_id.as_bytes(), number), record.encode());
+        *client.will = Some(number);
     }
 }
 
-fn forget_will(lease: &mut Lease, changes: &mut Changes) {
-    if let Some(number) = lease.state.kept_will.take() {
-        changes.remove(Table::Wills, will_key(lease.client.id.as_bytes(), number));
+fn forget_will(client_id: &Text, will: &mut Option<u16>, changes: &mut Changes) {
+    if let Some(number) = will.take() {
+        changes.remove(Table::Wills, will_key(client_id.as_bytes(), number));
     }
 }

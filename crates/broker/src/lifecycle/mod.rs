@@ -3,6 +3,7 @@
 pub(crate) mod enforcement;
 mod expiry_queue;
 mod long_ends;
+mod restore;
 mod state;
 
 use std::net::IpAddr;
@@ -16,6 +17,7 @@ use tokio::sync::oneshot;
 
 pub(crate) use expiry_queue::ExpiryQueue;
 pub(crate) use long_ends::{Due, LongEnds};
+pub(crate) use restore::restore;
 pub(crate) use state::BrokerState;
 
 use crate::durable::{CommitPoint, Durable, Stored, place};
@@ -80,7 +82,7 @@ pub(crate) enum NotBegun {
 pub(crate) fn may_begin(shared: &BrokerState, lease: &Lease, beginning: &Beginning<'_>) -> bool {
     let Some(durable) = &shared.durable else { return true };
     let session_ends = beginning.ends_session(lease);
-    !(durable.is_failing() || durable.is_congested()) || durable.can_begin_unwritten(lease, session_ends, beginning)
+    !(durable.is_failing() || durable.is_congested()) || beginning.may_be_unwritten(durable, lease, session_ends)
 }
 
 impl Beginning<'_> {
@@ -92,6 +94,14 @@ impl Beginning<'_> {
 
     fn ends_session(&self, lease: &Lease) -> bool {
         lease.state.established && (self.clean_start || is_over(lease, self.judged_at(lease)))
+    }
+
+    /// Whether the connection can begin though the disk takes no writes. `session_ends`: an existing session ends first.
+    fn may_be_unwritten(&self, durable: &Durable, lease: &Lease, session_ends: bool) -> bool {
+        let Lease { client, state, .. } = lease;
+        self.will.is_none()
+            && state.kept_will.is_none()
+            && durable.can_begin_unwritten(&client.id, state.durable.as_deref(), session_ends, self.expiry)
     }
 }
 
@@ -171,7 +181,7 @@ pub(crate) async fn begin(shared: &BrokerState, lease: &mut Lease, beginning: &B
     let session_ends = beginning.ends_session(lease);
     let session_present = lease.state.established && !session_ends;
     let durable = shared.durable.as_ref();
-    let may_be_unwritten = durable.is_some_and(|durable| durable.can_begin_unwritten(lease, session_ends, beginning));
+    let may_be_unwritten = durable.is_some_and(|durable| beginning.may_be_unwritten(durable, lease, session_ends));
     if session_ends {
         wipe(shared, lease, &mut Pace::default()).await; // [MQTT-3.1.2-4]
     }
@@ -192,7 +202,7 @@ pub(crate) async fn begin(shared: &BrokerState, lease: &mut Lease, beginning: &B
     // The delivery updates of an earlier connection are durable before this one goes on with the session.
     let settled_at = if session_present { lease.state.settled_at } else { CommitPoint::NOW };
     let commit_point = durable.map_or(CommitPoint::NOW, |durable| {
-        let commit_point = durable.connection_begins(lease, beginning.expiry, beginning.will);
+        let commit_point = durable.connection_begins(lease.on_disk(), beginning.expiry, beginning.will);
         store_messages(lease, durable);
         commit_point.and(settled_at)
     });
@@ -306,7 +316,7 @@ fn leave(shared: &BrokerState, lease: &mut Lease, end: ConnectionEnd, now: Insta
     }
     lease.state.session = Some(Box::new(session));
     if let Some(durable) = &shared.durable {
-        durable.connection_ended(lease, end.expiry, is_restored, now);
+        durable.connection_ended(lease.on_disk(), end.expiry, is_restored, now);
     }
 }
 
@@ -373,7 +383,7 @@ fn take_back(shared: &BrokerState, client: &Client, booked: Booked) {
 async fn finish(shared: &BrokerState, mut lease: Lease, pace: &mut Pace) {
     wipe(shared, &mut lease, pace).await;
     if let Some(durable) = &shared.durable {
-        durable.will_over(&mut lease);
+        durable.will_over(&lease.client.id, &mut lease.state.kept_will);
     }
     lease.client.outbox.close();
     lease.state.counted = None;
@@ -388,7 +398,7 @@ async fn finish(shared: &BrokerState, mut lease: Lease, pace: &mut Pace) {
 /// its queue, which belongs to no session after a crash.
 async fn wipe(shared: &BrokerState, lease: &mut Lease, pace: &mut Pace) {
     if let Some(durable) = &shared.durable {
-        durable.session_over(lease);
+        durable.session_over(lease.on_disk());
     }
     let subscriptions = std::mem::take(&mut lease.state.subscriptions);
     shared.metrics.subscriptions.subtract(subscriptions.len() as u64);
@@ -446,8 +456,8 @@ pub(crate) fn put_down(shared: &BrokerState, mut lease: Lease, now: Instant) {
 /// Publishes the Will of a session. Its record on disk goes once the published message is durable.
 fn publish_kept_will(shared: &BrokerState, lease: &mut Lease, will: ChargedWill, now: Instant) {
     let commit_point = publish_will(shared, &lease.client, will.will, now);
-    if let Some(durable) = &shared.durable {
-        durable.will_published(lease, commit_point);
+    if let Some((durable, number)) = shared.durable.as_ref().zip(lease.state.kept_will.take()) {
+        durable.will_published(&lease.client.id, number, commit_point);
     }
 }
 

@@ -14,7 +14,7 @@ use super::partly_refused::PartlyRefused;
 use super::subscriptions::Subscriptions;
 use super::{CountedSession, NoClaim};
 use crate::auth::Rights;
-use crate::durable::{CommitPoint, DurableSession};
+use crate::durable::{ClientOnDisk, CommitPoint, DurableSession};
 use crate::memory::{Account, Charge, Kind, OverLimit};
 use crate::outbox::{Control, Outbox};
 use crate::router::{Receiver, RetainedPages};
@@ -231,6 +231,23 @@ impl Lease {
         }
         self.client.outbox.charge_to(account);
         self.state.subscriptions.move_to(account);
+    }
+
+    /// The client as the store sees it.
+    pub(crate) fn on_disk(&mut self) -> ClientOnDisk<'_> {
+        let (client, state) = (&*self.client, &mut *self.state);
+        let counted = state.counted.as_ref().map(|counted| counted.address());
+        // An address without a bound on sessions has one on memory.
+        let address = counted.or_else(|| client.outbox.account().and_then(|account| account.address()));
+        ClientOnDisk {
+            client_id: &client.id,
+            rights: &client.rights,
+            address,
+            subscriptions: state.subscriptions.grants(),
+            pending_will: state.will.as_ref().map(|pending| (&pending.will.will, pending.due)),
+            session: &mut state.durable,
+            will: &mut state.kept_will,
+        }
     }
 
     /// Waits until a newer connection claims the session.

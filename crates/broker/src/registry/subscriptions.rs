@@ -110,6 +110,11 @@ impl Subscriptions {
         }
     }
 
+    /// Granted options by Topic Filter.
+    pub(crate) fn grants(&self) -> &HashMap<TopicFilter, Grant> {
+        &self.grants
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.grants.len()
     }
