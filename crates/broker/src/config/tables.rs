@@ -83,7 +83,7 @@ pub struct Served {
     pub wildcard_subscriptions: bool,
     /// Subscription Identifiers.
     pub subscription_identifiers: bool,
-    /// BrokerState subscriptions.
+    /// Shared subscriptions.
     pub shared_subscriptions: bool,
     /// Topic prefix for Response Information; empty = none is sent.
     #[serde(deserialize_with = "topic_levels")]

@@ -1,0 +1,58 @@
+//! Publication of Wills.
+
+use std::time::Instant;
+
+use tenbin_codec::Will;
+use tenbin_session::Publication;
+
+use super::BrokerState;
+use super::end::{is_over, put_down};
+use crate::durable::CommitPoint;
+use crate::registry::{ChargedWill, Client, Lease};
+use crate::router::{Published, Publisher};
+
+/// Publishes a due Will of a session without a connection. Returns whether the session is over and has to be ended.
+pub(crate) fn look_at(shared: &BrokerState, mut lease: Lease, now: Instant) -> bool {
+    let is_over = publish_due_will(shared, &mut lease, now);
+    if !is_over {
+        put_down(shared, lease, now);
+    }
+    is_over
+}
+
+/// Returns whether the session is over.
+pub(super) fn publish_due_will(shared: &BrokerState, lease: &mut Lease, now: Instant) -> bool {
+    let is_over = !lease.state.ended && is_over(lease, now);
+    if let Some(pending) = lease.state.will.take_if(|pending| is_over || pending.due <= now) {
+        publish_kept_will(shared, lease, pending.will, now);
+    }
+    is_over
+}
+
+/// Publishes the Will of a session. Its record on disk goes once the published message is durable.
+pub(super) fn publish_kept_will(shared: &BrokerState, lease: &mut Lease, will: ChargedWill, now: Instant) {
+    let commit_point = publish_will(shared, &lease.client, will.will, now);
+    if let Some((durable, number)) = shared.durable.as_ref().zip(lease.state.kept_will.take()) {
+        durable.will_published(&lease.client.id, number, commit_point);
+    }
+}
+
+/// Publishes a Will if its client still has the right to. Returns the commit point of the message.
+pub(crate) fn publish_will(shared: &BrokerState, client: &Client, will: Will, now: Instant) -> CommitPoint {
+    if let Err(reason) = client.rights.check_will(&will.topic) {
+        tracing::warn!(client = ?client.id, topic = ?will.topic, reason, "Will dropped");
+        return CommitPoint::NOW;
+    }
+    let publication = Publication {
+        qos: will.qos,
+        retain: will.retain, // [MQTT-3.1.2-14], [MQTT-3.1.2-15]
+        expires_at: Publication::expiry(will.properties.as_deref(), now),
+        properties: will.properties,
+        ..Publication::new(will.topic, will.payload)
+    };
+    let mut publisher = Publisher::new(&shared.router, client.number, &client.id);
+    let Published { reason, .. } = publisher.publish(&shared.router, &publication, shared.clock.moment(now));
+    let flushed = publisher.flush(&shared.router, now);
+    tracing::debug!(topic = ?publication.topic, %reason, "will published");
+    flushed.commit_point
+}

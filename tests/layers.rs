@@ -1,0 +1,133 @@
+//! Keeps the broker's modules in layers: a module imports lower ones only, and `docs/ARCHITECTURE.md` lists which.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Modules of the broker, the lowest first. A module may import those before it.
+const LAYERS: [&str; 21] = [
+    "values",
+    "slices",
+    "descriptors",
+    "metrics",
+    "config",
+    "admission",
+    "half_closed",
+    "log_limiter",
+    "report_carriers",
+    "memory",
+    "auth",
+    "threads",
+    "durable",
+    "outbox",
+    "router",
+    "registry",
+    "lifecycle",
+    "tasks",
+    "net",
+    "broker",
+    "bench",
+];
+
+/// Imported modules by importing module.
+type Arrows = BTreeMap<String, BTreeSet<String>>;
+
+#[test]
+fn broker_modules_import_lower_ones_as_documented() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let source = root.join("crates/broker/src");
+    let layer = |name: &str| {
+        LAYERS.iter().position(|&layer| layer == name).unwrap_or_else(|| panic!("module {name} is in no layer"))
+    };
+    let (mut arrows, mut upward) = (Arrows::new(), Vec::new());
+    for path in rust_files(&source) {
+        let file = path.strip_prefix(&source).expect("a file of the broker");
+        let parts = file.iter().map(|part| part.to_str().expect("UTF-8")).collect::<Vec<_>>();
+        let from = parts[0].trim_end_matches(".rs");
+        if from == "lib" {
+            continue;
+        }
+        let text = fs::read_to_string(&path).expect("text in UTF-8");
+        let is_test = parts.iter().any(|part| ["tests", "tests.rs", "for_tests.rs"].contains(part));
+        let tests_at = text.find("#[cfg(test)]\nmod tests {").unwrap_or(text.len());
+        for (at, to) in imports(&text).into_iter().filter(|(_, to)| to != from) {
+            if layer(&to) > layer(from) {
+                upward.push(format!("{}: {from} → {to}", file.display()));
+            }
+            if !is_test && at < tests_at {
+                arrows.entry(from.to_owned()).or_default().insert(to);
+            }
+        }
+    }
+    assert!(arrows.len() > 10, "the tree is read");
+    assert!(upward.is_empty(), "imports of higher modules:\n{}", upward.join("\n"));
+    let page = fs::read_to_string(root.join("docs/ARCHITECTURE.md")).expect("the page");
+    let block = page.split("```layers\n").nth(1).and_then(|rest| rest.split("```").next()).expect("a block of arrows");
+    assert!(documented(block) == arrows, "docs/ARCHITECTURE.md has other arrows; these are true:\n{}", shown(&arrows));
+}
+
+/// Positions and modules of all paths that begin with `crate::`, outside of comments.
+fn imports(text: &str) -> Vec<(usize, String)> {
+    let is_code = |at: usize| {
+        let line = text[..at].rfind('\n').map_or(0, |end| end + 1);
+        !text[line..at].contains("//")
+    };
+    let mut found = Vec::new();
+    for (at, _) in text.match_indices("crate::").filter(|&(at, _)| is_code(at)) {
+        let rest = &text[at + "crate::".len()..];
+        let paths = match rest.strip_prefix('{') {
+            Some(list) => list.split(';').next().unwrap_or_default().split(',').collect(),
+            None => vec![rest],
+        };
+        let names = paths.into_iter().filter_map(|path| module(path.trim()));
+        found.extend(names.map(|name| (at, name)));
+    }
+    found
+}
+
+/// The module that a path begins with. `Policy` and the rest of the crate's public names stand for their modules.
+fn module(path: &str) -> Option<String> {
+    let name = path.split(|other: char| !other.is_alphanumeric() && other != '_').next().unwrap_or_default();
+    let module = match name {
+        "" | "Policy" => return None,
+        "Config" | "ConfigError" => "config",
+        "Broker" | "BrokerBuilder" => "broker",
+        "Authenticator" | "Authorizer" => "auth",
+        "StoreError" => "durable",
+        "LogLimiter" => "log_limiter",
+        "MetricsSnapshot" => "metrics",
+        name => name,
+    };
+    Some(module.to_owned())
+}
+
+fn documented(block: &str) -> Arrows {
+    let names = |list: &str| list.split(',').map(|name| name.trim().to_owned()).collect();
+    let arrow = |line: &str| line.split_once('→').map(|(from, to)| (from.trim().to_owned(), names(to)));
+    block.lines().filter_map(arrow).collect()
+}
+
+fn shown(arrows: &Arrows) -> String {
+    let mut text = String::new();
+    for name in LAYERS.iter().rev() {
+        if let Some(to) = arrows.get(*name) {
+            let mut to = to.iter().map(String::as_str).collect::<Vec<_>>();
+            to.sort_by_key(|to| LAYERS.iter().rposition(|layer| layer == to).map(std::cmp::Reverse));
+            let _ = writeln!(text, "{name:<15} → {}", to.join(", "));
+        }
+    }
+    text
+}
+
+fn rust_files(directory: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(directory).expect("a directory").map(|entry| entry.expect("an entry").path()) {
+        if entry.is_dir() {
+            files.extend(rust_files(&entry));
+        } else if entry.extension().is_some_and(|extension| extension == "rs") {
+            files.push(entry);
+        }
+    }
+    files
+}
