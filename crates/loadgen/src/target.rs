@@ -64,14 +64,7 @@ impl TargetArg {
             Self::Policy(policy) => ChildBroker::tenbin_with_long_queues(Some(policy)).await?,
             Self::Mosquitto => ChildBroker::mosquitto().await?,
         };
-        let (host, port) = split_address(child.address()).expect("a child's address has a port");
-        Ok(RunningBroker {
-            name: self.name().to_owned(),
-            host,
-            port: port.expect("a child's address has a port"),
-            pid: Some(child.pid()),
-            child: Some(child),
-        })
+        Ok(RunningBroker::started(self.name(), child))
     }
 }
 
@@ -138,6 +131,33 @@ fn split_address(address: &str) -> Option<(String, Option<u16>)> {
 }
 
 impl RunningBroker {
+    /// The broker at `address`, HOST[:PORT].
+    ///
+    /// # Errors
+    ///
+    /// It is not an address.
+    pub(crate) fn at(address: &str) -> Result<Self, LoadgenError> {
+        let wrong = || LoadgenError::Arguments(format!("--broker {address:?}: want HOST:PORT"));
+        let (host, port) = split_address(address).filter(|(host, _)| !host.is_empty()).ok_or_else(wrong)?;
+        Ok(Self { name: address.to_owned(), host, port: port.unwrap_or(PORT), pid: None, child: None })
+    }
+
+    /// A broker that this program has started.
+    pub(crate) fn started(name: &str, child: ChildBroker) -> Self {
+        let (host, port) = split_address(child.address()).expect("a child's address has a port");
+        let port = port.expect("a child's address has a port");
+        Self { name: name.to_owned(), host, port, pid: Some(child.pid()), child: Some(child) }
+    }
+
+    /// HOST:PORT to connect to.
+    pub(crate) fn address(&self) -> String {
+        if self.host.contains(':') {
+            format!("[{}]:{}", self.host, self.port)
+        } else {
+            format!("{}:{}", self.host, self.port)
+        }
+    }
+
     /// The broker's entry in a plan.
     pub(crate) fn place(&self) -> Broker {
         Broker { name: self.name.clone(), host: self.host.clone(), port: self.port }

@@ -2,13 +2,13 @@
 
 use std::{fmt, num::NonZeroU32};
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use tenbin_balancer::Rng;
 
 use crate::{distribution::Distribution, span::Span};
 
 /// Arrival times of messages at the broker, of all publishers together.
-#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Arrivals {
     /// One message after each such interval.

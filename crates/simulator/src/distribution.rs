@@ -2,13 +2,13 @@
 
 use std::fmt;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 /// Shape of service times around their mean.
 ///
 /// A time is drawn from the message's own random number, its luck, which is the same for every worker. So all policies
 /// of a run are compared on the same work.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Distribution {
     /// Always the mean.

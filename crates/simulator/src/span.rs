@@ -2,7 +2,7 @@
 
 use std::{fmt, str::FromStr, time::Duration};
 
-use serde::{Deserialize, Deserializer, de};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 /// A span of virtual time in whole nanoseconds, written `250us`, `10.7ms`, `15s` or `2m`. At most a day.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -64,6 +64,13 @@ impl fmt::Display for Span {
             ns if ns < 1_000_000_000 => write!(f, "{}ms", ns as f64 / NS_PER_MS),
             ns => write!(f, "{}s", ns as f64 / 1e9),
         }
+    }
+}
+
+/// As the text of [`Display`](fmt::Display), which is read back exactly.
+impl Serialize for Span {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
     }
 }
 

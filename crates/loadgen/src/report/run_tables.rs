@@ -246,6 +246,7 @@ fn pace_text(plan: &Plan) -> String {
             let rate = f64::from(plan.publishers.count) / interval.as_secs_f64();
             format!("open loop: each every {interval:?}, {} a second together", short(rate))
         }
+        Pace::Arrivals { arrivals, .. } => format!("messages arrive {arrivals}"),
         Pace::Closed { window } => format!("closed loop: at most {} deliveries outstanding", count(window)),
         Pace::Unlimited => format!("as fast as it goes, {} in flight each", plan.publishers.in_flight),
     }

@@ -12,7 +12,7 @@ use super::engine::Status;
 use super::ntp;
 use super::usage::{Usage, listener_at};
 use super::watch::{Next, Watch};
-use super::{BrokerUsage, Layout, MessageRecord, Outcome, Part, Plan, PublishRecord};
+use super::{BrokerUsage, Layout, MessageRecord, Outcome, Part, Plan, PublishRecord, Trace};
 use crate::LoadgenError;
 use crate::progress::Progress;
 
@@ -42,6 +42,9 @@ pub(crate) struct Execution {
     /// Each arrival and each published message, in order, if [`Plan::records`] asks for them.
     pub(crate) arrivals: Vec<MessageRecord>,
     pub(crate) departures: Vec<PublishRecord>,
+    pub(crate) trace: Trace,
+    /// Whether messages were still arriving when the run was given up.
+    pub(crate) has_given_up: bool,
     samples: Vec<Sample>,
 }
 
@@ -105,8 +108,8 @@ pub(crate) async fn execute_closely(
     let watched = watch(plan, options, clients, clock, progress).await?;
     progress.clear();
 
-    let Watched { mut part, status, samples, pids, notes } = watched;
-    let (arrivals, departures) = (part.take_records(), part.take_publish_records());
+    let Watched { mut part, status, samples, pids, notes, has_given_up } = watched;
+    let (arrivals, departures, trace) = (part.take_records(), part.take_publish_records(), part.take_trace());
     let mut outcome = Outcome::of(plan, &layout, part);
     outcome.own_cpu_seconds = (process_cpu() - before).as_secs_f64();
     if !options.agents.is_empty() {
@@ -121,7 +124,7 @@ pub(crate) async fn execute_closely(
         outcome.notes.extend(note_of_busy_threads(between.busiest));
     }
     outcome.notes.extend(outcome.notes_of_sending());
-    Ok(Execution { outcome, status, arrivals, departures, samples })
+    Ok(Execution { outcome, status, arrivals, departures, trace, has_given_up, samples })
 }
 
 /// The system clock, or one adjusted to an NTP server with a note on its offset.
@@ -146,6 +149,7 @@ struct Watched {
     samples: Vec<Sample>,
     pids: Vec<Option<u32>>,
     notes: Vec<String>,
+    has_given_up: bool,
 }
 
 async fn watch(
@@ -156,37 +160,37 @@ async fn watch(
     progress: &mut Progress,
 ) -> Result<Watched, LoadgenError> {
     let pids = (0..plan.brokers.len()).map(|broker| pid_of(options, broker, clients.addresses(broker))).collect();
-    let start = Instant::now() + clients.lead();
+    let start = Instant::now() + clients.lead() + plan.schedule.lead;
     clients.start(clock.at_ns(start)).await?;
     tokio::time::sleep_until(start.into()).await;
     let mut watch = Watch::new(plan);
     let mut samples = Samples::new(pids, options.looks.clone());
     let mut notes = Vec::new();
-    loop {
+    let has_given_up = loop {
         let (status, at) = (clients.status().await?, start.elapsed());
         samples.take_if_due(&status, at);
         progress.show(|| format!("{}{}", options.title, samples.live_line(&status, at)));
         match watch.look(&status, at) {
             Next::GoOn => {}
             Next::Stop => clients.stop_publishing().await?,
-            Next::End => break,
+            Next::End => break false,
             Next::GiveUp => {
                 let missing = status.expected.saturating_sub(status.received);
                 notes.push(format!(
                     "{missing} deliveries were still missing when the run was given up, {} s after its time",
                     at.saturating_sub(plan.schedule.time_limit).as_secs()
                 ));
-                break;
+                break true;
             }
         }
         let left = plan.schedule.time_limit.saturating_sub(at);
         tokio::time::sleep(if left.is_zero() { TICK } else { TICK.min(left) }).await;
-    }
+    };
     let status = clients.status().await?;
     samples.take(&status, start.elapsed());
     let (part, of_clients) = clients.finish().await?;
     notes.extend(of_clients);
-    Ok(Watched { part, status, samples: samples.taken, pids: samples.pids, notes })
+    Ok(Watched { part, status, samples: samples.taken, pids: samples.pids, notes, has_given_up })
 }
 
 /// Samples of a run, at each full second and at additional times.

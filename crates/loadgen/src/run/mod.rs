@@ -14,7 +14,7 @@ pub(crate) mod agents;
 mod args;
 pub(crate) mod assertion;
 mod clients;
-mod clock;
+pub(crate) mod clock;
 pub(crate) mod command;
 pub(crate) mod conf;
 mod engine;
@@ -52,8 +52,9 @@ pub use outcome::{
 };
 pub use plan::{
     Audience, Broker, Carrier, ConnectionOptions, CutWhose, Cuts, Idle, Pace, Plan, Publishers, Reports, Schedule,
-    Service, Spread, TlsOptions, Version, WillOptions, Work,
+    Service, Slow, Spread, TlsOptions, Version, WillOptions, Work,
 };
+pub(crate) use record::Trace;
 pub use record::{Came, Layout, Part, Receiver, Recorder, Unsent};
 pub use stamp::Stamp;
 
@@ -66,7 +67,7 @@ pub struct MessageRecord {
     pub sequence: u32,
     /// Number of the subscriber, over all audiences.
     pub receiver: u32,
-    /// Due time, in nanoseconds since 1970-01-01 UTC.
+    /// Due time, in nanoseconds since 1970-01-01 UTC; with [`Pace::Arrivals`] the time of creation.
     pub due_ns: u64,
     /// Time from due to sent, in microseconds.
     pub late_us: u32,

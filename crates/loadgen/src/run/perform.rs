@@ -1,7 +1,7 @@
 //! Execution of a run on brokers that are running.
 
 use super::execute::{ExecuteOptions, Execution, execute_closely};
-use super::{MessageRecord, Outcome, Plan, PublishRecord};
+use super::{MessageRecord, Outcome, Plan, PublishRecord, Trace};
 use crate::LoadgenError;
 use crate::progress::Progress;
 use crate::target::RunningBroker;
@@ -26,6 +26,10 @@ pub(crate) struct Finished {
     /// Arrivals and published messages in order of time, if the plan asks for records.
     pub(crate) arrivals: Vec<MessageRecord>,
     pub(crate) departures: Vec<PublishRecord>,
+    /// Records of a scenario.
+    pub(crate) trace: Trace,
+    /// Whether messages were still arriving when the run was given up.
+    pub(crate) has_given_up: bool,
 }
 
 /// Runs `plan` on its brokers, which are `brokers`.
@@ -49,7 +53,9 @@ pub(crate) async fn perform(
         ..ExecuteOptions::default()
     };
     match execute_closely(plan, &options, progress).await {
-        Ok(Execution { outcome, arrivals, departures, .. }) => Ok(Finished { outcome, arrivals, departures }),
+        Ok(Execution { outcome, arrivals, departures, trace, has_given_up, .. }) => {
+            Ok(Finished { outcome, arrivals, departures, trace, has_given_up })
+        }
         Err(error) => Err(brokers.iter_mut().fold(error, |error, broker| broker.blame(error))),
     }
 }

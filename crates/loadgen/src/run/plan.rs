@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use tenbin_simulator::Arrivals;
 
 use super::Stamp;
 
@@ -202,6 +203,16 @@ pub enum Pace {
         /// Interval between two messages of a publisher.
         interval: Duration,
     },
+    /// Open loop at a scenario's arrival times, counted from the start; each publisher has all of them.
+    ///
+    /// Latency counts from a message's creation, so that this program's own lateness is no part of it. A message that
+    /// became due while the broker took nothing counts from its due time. It needs [`Publishers::messages`].
+    Arrivals {
+        /// The arrival times.
+        arrivals: Arrivals,
+        /// Seed of random arrival times.
+        seed: u64,
+    },
     /// Closed loop: as fast as possible, with a limit on outstanding deliveries of all connections of the process.
     Closed {
         /// Maximum number of outstanding deliveries.
@@ -211,6 +222,13 @@ pub enum Pace {
     ///
     /// An overloaded broker shows as growing latency.
     Unlimited,
+}
+
+impl Pace {
+    /// Whether messages have due times.
+    pub fn is_scheduled(&self) -> bool {
+        matches!(self, Self::Open { .. } | Self::Arrivals { .. })
+    }
 }
 
 /// How connections are spread over the brokers.
@@ -239,8 +257,8 @@ pub struct Audience {
     pub spread: Spread,
     /// Work of simulated workers; `None` for subscribers that only receive.
     pub work: Option<Work>,
-    /// Messages a second that the last member reads at most; `None` for no limit. Only without `work`.
-    pub slow: Option<f64>,
+    /// Members that read slowly; `None` for none. Only without `work`.
+    pub slow: Option<Slow>,
 }
 
 impl Audience {
@@ -256,6 +274,26 @@ impl Audience {
             work: None,
             slow: None,
         }
+    }
+}
+
+/// Members of an audience that read slowly.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Slow {
+    /// Number of these members: the last ones of the audience.
+    pub members: u32,
+    /// Messages a second that each of them reads at most; 0 for none.
+    pub rate: f64,
+    /// Beginning of the limit, after the start; 0 also limits what arrives before the start.
+    pub from: Duration,
+    /// End of the limit, after the start; `None` if it lasts to the end of the run.
+    pub until: Option<Duration>,
+}
+
+impl Slow {
+    /// One slow member, for the whole run.
+    pub fn last_member(rate: f64) -> Self {
+        Self { members: 1, rate, from: Duration::ZERO, until: None }
     }
 }
 
@@ -364,9 +402,11 @@ pub enum CutWhose {
     Idle,
 }
 
-/// Ramps and end of a run.
+/// Beginning, ramps and end of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Schedule {
+    /// Time from the last connection to the start of the load.
+    pub lead: Duration,
     /// Publishing ends after this time at the latest.
     pub time_limit: Duration,
     /// Whole seconds at the beginning to leave out of the figures. The verdict covers all seconds.
@@ -378,9 +418,10 @@ pub struct Schedule {
 }
 
 impl Default for Schedule {
-    /// One minute, no ramps, and five seconds for messages under way.
+    /// One minute, no lead, no ramps, and five seconds for messages under way.
     fn default() -> Self {
         Self {
+            lead: Duration::ZERO,
             time_limit: Duration::from_secs(60),
             ramp_up: 0,
             ramp_down: 0,

@@ -6,8 +6,8 @@ use std::time::Duration;
 use super::args::LoadArgs;
 use super::conf::Conf;
 use super::{
-    Audience, Broker, Carrier, ConnectionOptions, Idle, Pace, Plan, Publishers, Reports, Schedule, Spread, TlsOptions,
-    Version, WillOptions, Work,
+    Audience, Broker, Carrier, ConnectionOptions, Idle, Pace, Plan, Publishers, Reports, Schedule, Slow, Spread,
+    TlsOptions, Version, WillOptions, Work,
 };
 use crate::LoadgenError;
 use crate::{args, target};
@@ -131,7 +131,8 @@ fn audiences(args: &LoadArgs, conf: &Conf) -> Result<Vec<Audience>, LoadgenError
         for share in &groups {
             let name = share.as_deref().unwrap_or("subscribers");
             let name = if filters.len() > 1 { format!("{name} {filter}") } else { name.to_owned() };
-            let (filter, share, work, slow) = (filter.clone(), share.clone(), work.clone(), args.slow);
+            let (filter, share, work, slow) =
+                (filter.clone(), share.clone(), work.clone(), args.slow.map(Slow::last_member));
             audiences.push(Audience { name, count, filter, share, qos, spread: Spread::InTurns, work, slow });
         }
     }
@@ -158,6 +159,7 @@ fn work(args: &LoadArgs, qos: u8) -> Result<Option<Work>, LoadgenError> {
 
 fn schedule(args: &LoadArgs, conf: &Conf) -> Schedule {
     Schedule {
+        lead: Duration::ZERO,
         time_limit: args.time.or(conf.exec_time).unwrap_or(Duration::from_secs(60)),
         ramp_up: args.ramp_up.or(conf.ramp_up).unwrap_or(0),
         ramp_down: args.ramp_down.or(conf.ramp_down).unwrap_or(0),

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use super::{AudienceOutcome, BrokerUsage, Latency, Outcome, Pace, SubscriberOutcome, Verdict, mqttloader_summary};
+use super::{AudienceOutcome, BrokerUsage, Latency, Outcome, SubscriberOutcome, Verdict, mqttloader_summary};
 
 /// Prints MQTTLoader's summary, followed by further figures.
 pub(crate) fn write(out: &mut dyn Write, outcome: &Outcome) -> io::Result<()> {
@@ -145,7 +145,7 @@ fn write_connections(out: &mut dyn Write, outcome: &Outcome) -> io::Result<()> {
 
 /// Prints whether messages were sent on schedule.
 fn write_sending(out: &mut dyn Write, outcome: &Outcome) -> io::Result<()> {
-    if !matches!(outcome.plan.publishers.pace, Pace::Open { .. }) || outcome.plan.publishers.count == 0 {
+    if !outcome.plan.publishers.pace.is_scheduled() || outcome.plan.publishers.count == 0 {
         return Ok(());
     }
     write!(out, "schedule: messages went out at most {} ms late", ms(outcome.latest_send_ms))?;

@@ -100,7 +100,7 @@ const WAIT_MAX: Duration = Duration::from_secs(30);
 mod tests {
     use super::*;
     use crate::run::record::example;
-    use crate::run::{Audience, Idle, Schedule};
+    use crate::run::{Audience, Idle, Schedule, Slow};
 
     fn at(ms: u64) -> Duration {
         Duration::from_millis(ms)
@@ -179,7 +179,8 @@ mod tests {
 
     #[test]
     fn deliberately_slow_reader_is_not_awaited() {
-        let mut plan = example::plan(vec![Audience { slow: Some(1.0), ..example::audience("slow", "#") }]);
+        let mut plan =
+            example::plan(vec![Audience { slow: Some(Slow::last_member(1.0)), ..example::audience("slow", "#") }]);
         plan.schedule.time_limit = at(10_000);
         plan.schedule.subscriber_timeout = at(500);
         let mut watch = Watch::new(&plan);

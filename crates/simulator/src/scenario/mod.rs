@@ -5,7 +5,7 @@ mod error;
 use std::num::NonZeroU32;
 use std::path::Path;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use error::Fault;
 pub use error::ScenarioError;
@@ -76,7 +76,7 @@ pub struct Churn {
 }
 
 /// Workers of one kind.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct WorkerKind {
     /// Number of these workers.
@@ -120,7 +120,7 @@ pub struct WorkerKind {
 }
 
 /// A time in which a worker processes nothing.
-#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Pause {
     /// Begin, counted from the first message.
@@ -131,7 +131,7 @@ pub struct Pause {
 }
 
 /// A change of the mean service time.
-#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Step {
     /// Begin, counted from the first message.
@@ -141,7 +141,7 @@ pub struct Step {
 }
 
 /// Content of a worker's pings.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reports {
     /// Queue length, and mean processing time since the previous ping (0 if no message was processed).
@@ -159,7 +159,7 @@ pub enum Reports {
 }
 
 /// When a worker acknowledges a message of QoS 1.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Acknowledges {
     /// After processing it.
@@ -246,7 +246,7 @@ impl Scenario {
 
 impl WorkerKind {
     /// One worker with this mean service time, and the defaults of a file for everything else.
-    pub(crate) fn of(service: Span) -> Self {
+    pub fn of(service: Span) -> Self {
         Self {
             count: one(),
             service,
@@ -266,7 +266,7 @@ impl WorkerKind {
     }
 
     /// Key and error of the first value out of range.
-    fn fault(&self) -> Option<(&'static str, String)> {
+    pub fn fault(&self) -> Option<(&'static str, String)> {
         if self.service == Span::ZERO {
             return Some(("service", "has to be more than 0".to_owned()));
         }

@@ -108,5 +108,5 @@ impl Hello {
 }
 
 /// Increase it with every change of [`Message`], of plans and of results.
-const PROTOCOL: u32 = 3;
+const PROTOCOL: u32 = 4;
 const PROGRAM: &str = env!("CARGO_PKG_VERSION");

@@ -91,7 +91,7 @@ impl Engine {
         open_files::allow(crews.iter().map(Crew::connections).sum::<u64>() + u64::from(idle))?;
         let window = match plan.publishers.pace {
             Pace::Closed { window } => Some(window),
-            Pace::Open { .. } | Pace::Unlimited => None,
+            Pace::Open { .. } | Pace::Arrivals { .. } | Pace::Unlimited => None,
         };
         let threads = crews.len() + usize::from(idle > 0);
         // Other processes may have messages left, so the controller decides when cutting stops.

@@ -17,7 +17,7 @@ use super::shared::Phase;
 use super::sink::End;
 use super::streams::Streams;
 use crate::LoadgenError;
-use crate::run::{CutWhose, Pace, Stamp, Unsent};
+use crate::run::{CutWhose, Pace, Plan, Stamp, Unsent};
 
 /// A publishing connection.
 ///
@@ -54,7 +54,7 @@ pub(super) struct Publisher {
 }
 
 /// Rule for when messages are sent.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 enum Timing {
     /// As soon as the socket accepts them.
     AtOnce,
@@ -62,6 +62,18 @@ enum Timing {
     Scheduled(Schedule),
     /// While the window is open.
     Windowed,
+}
+
+impl Timing {
+    /// The timing of publisher `number`, which sends `total` messages.
+    fn of(plan: &Plan, number: u32, total: u64) -> Self {
+        match plan.publishers.pace {
+            Pace::Open { interval } => Self::Scheduled(Schedule::every(interval, number, plan.publishers.count)),
+            Pace::Arrivals { arrivals, seed } => Self::Scheduled(Schedule::of(arrivals, total, seed)),
+            Pace::Closed { .. } => Self::Windowed,
+            Pace::Unlimited => Self::AtOnce,
+        }
+    }
 }
 
 impl Publisher {
@@ -96,7 +108,7 @@ impl Publisher {
         let (control, seat) = driver.enter(CutWhose::Publishers, number);
         let share = match publishers.pace {
             Pace::Closed { window } => window / streams.copies_max().max(1),
-            Pace::Open { .. } | Pace::Unlimited => u64::MAX,
+            Pace::Open { .. } | Pace::Arrivals { .. } | Pace::Unlimited => u64::MAX,
         };
         // A u32 cannot number more, which is as good as no end.
         let most = u64::from(streams.topics()).saturating_mul(u32::MAX.into());
@@ -104,7 +116,7 @@ impl Publisher {
         let publisher = Self {
             tag: driver.plan().tag,
             qos,
-            timing: Timing::AtOnce,
+            timing: Timing::of(driver.plan(), number, total),
             block: block_len(share, publishers.count, frames.len_max()),
             next: 0,
             total,
@@ -154,20 +166,14 @@ impl Publisher {
         self.driver.retire(&self.client, link).await;
     }
 
-    /// Sets up the timing, now that the start of the run is known.
+    /// Starts the schedule, now that the start of the run is known.
     fn begin(&mut self) {
-        let plan = self.driver.plan();
-        match plan.publishers.pace {
-            Pace::Open { interval } => {
-                let start_ns = self.driver.start_ns();
-                let schedule = Schedule::new(start_ns, interval, self.control.number, plan.publishers.count);
-                let limit_ns = u64::try_from(plan.schedule.time_limit.as_nanos()).unwrap_or(u64::MAX);
-                // Messages due at the end of the time limit or later are not sent.
-                self.end = self.total.min(schedule.due_by(start_ns.saturating_add(limit_ns) - 1));
-                self.timing = Timing::Scheduled(schedule);
-            }
-            Pace::Closed { .. } => self.timing = Timing::Windowed,
-            Pace::Unlimited => self.timing = Timing::AtOnce,
+        let start_ns = self.driver.start_ns();
+        if let Timing::Scheduled(schedule) = &mut self.timing {
+            schedule.start(start_ns);
+            let limit_ns = u64::try_from(self.driver.plan().schedule.time_limit.as_nanos()).unwrap_or(u64::MAX);
+            // Messages due at the end of the time limit or later are not sent.
+            self.end = self.total.min(schedule.due_by(start_ns.saturating_add(limit_ns) - 1));
         }
     }
 
@@ -224,22 +230,19 @@ impl Publisher {
             return;
         }
         let now_ns = self.driver.now_ns();
-        match self.timing {
-            Timing::AtOnce => self.append(link, room, now_ns, 0, now_ns),
+        match &self.timing {
+            Timing::AtOnce => self.append(link, room, now_ns, |_| now_ns),
             Timing::Scheduled(schedule) => {
-                let due = schedule.due_by(now_ns).saturating_sub(self.next).min(room);
-                if due > 0 {
-                    let due_ns = schedule.due_ns(self.next);
-                    self.driver.recorder().sent_late(late_us(due_ns, now_ns));
-                    self.append(link, due, due_ns, schedule.interval_ns(), now_ns);
-                }
+                let schedule = schedule.clone();
+                self.append_due(link, &schedule, room, now_ns);
             }
             Timing::Windowed => {
                 let Some(window) = &self.driver.shared().window else { return };
                 let count = room.min(window.room(self.streams.copies_max()));
                 if count > 0 {
                     let after_ns = window.claim(self.streams.deliveries(self.next..self.next + count));
-                    self.append(link, count, now_ns.max(after_ns + 1), 0, now_ns);
+                    let due_ns = now_ns.max(after_ns + 1);
+                    self.append(link, count, now_ns, |_| due_ns);
                 }
             }
         }
@@ -248,16 +251,37 @@ impl Publisher {
         }
     }
 
-    /// Appends `count` messages; the first is due at `due_ns`, each further one `step_ns` later.
-    fn append(&mut self, link: &mut Link, count: u64, mut due_ns: u64, step_ns: u64, now_ns: u64) {
+    /// Appends the messages that are due, `room` at most.
+    fn append_due(&mut self, link: &mut Link, schedule: &Schedule, room: u64, now_ns: u64) {
+        let due = schedule.due_by(now_ns).saturating_sub(self.next).min(room);
+        if due == 0 {
+            return;
+        }
+        let due_ns = schedule.due_ns(self.next);
+        self.driver.recorder().sent_late(late_us(due_ns, now_ns));
+        if !schedule.counts_from_creation() {
+            return self.append(link, due, now_ns, |message| schedule.due_ns(message));
+        }
+        self.driver.recorder().created(now_ns, due);
+        // It was waiting for its timer, so that the delay is the timer's.
+        if self.waits_for == Some(due_ns) {
+            self.append(link, due, now_ns, |_| now_ns);
+        } else {
+            self.append(link, due, now_ns, |message| schedule.due_ns(message));
+        }
+    }
+
+    /// Appends `count` messages, with these due times.
+    #[inline]
+    fn append(&mut self, link: &mut Link, count: u64, now_ns: u64, due_ns: impl Fn(u64) -> u64) {
         let messages = self.next..self.next + count;
         let (mut topic, mut sequence) = self.streams.at(self.next);
         for message in messages.clone() {
+            let due_ns = due_ns(message);
             let late_us = late_us(due_ns, now_ns);
             let packet_id = self.in_flight.begin(Sent { message, due_ns, late_us });
             let stamp = Stamp { due_ns, tag: self.tag, stream: self.streams.first() + topic, sequence, late_us };
             self.frames.append(topic as usize, packet_id, stamp, &mut link.out);
-            due_ns = due_ns.saturating_add(step_ns);
             topic += 1;
             if topic == self.streams.topics() {
                 (topic, sequence) = (0, sequence + 1);
@@ -334,7 +358,7 @@ impl Publisher {
         if !link.is_written() || !self.is_publishing || self.in_flight.room() == 0 {
             return true; // the socket wakes it
         }
-        match self.timing {
+        match &self.timing {
             Timing::AtOnce => false,
             Timing::Scheduled(schedule) => {
                 let due_ns = schedule.due_ns(self.next);
@@ -406,7 +430,7 @@ impl Publisher {
             return;
         }
         self.driver.counters().publishing.sub(1);
-        if let Timing::Scheduled(schedule) = self.timing {
+        if let Timing::Scheduled(schedule) = &self.timing {
             let now_ns = self.driver.now_ns();
             let due = schedule.due_by(now_ns).min(self.end);
             if due > self.next {

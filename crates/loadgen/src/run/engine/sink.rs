@@ -15,7 +15,7 @@ use super::read_pace::ReadPace;
 use super::shared::Phase;
 use crate::LoadgenError;
 
-use crate::run::{Came, CutWhose, Recorder, Spread, Stamp};
+use crate::run::{Came, CutWhose, Recorder, Slow, Spread, Stamp};
 
 /// A subscriber that only receives.
 ///
@@ -26,7 +26,8 @@ pub(super) struct Sink {
     control: Rc<Control>,
     client: Client,
     intake: Intake,
-    /// Limit of a subscriber that reads slowly.
+    /// Limit of a subscriber that reads slowly, from the start of the run on.
+    slow: Option<Slow>,
     pace: Option<ReadPace>,
 }
 
@@ -68,8 +69,8 @@ impl Sink {
         let connected = driver.open(&client).await?;
         let (control, _) = driver.enter(CutWhose::Subscribers, number);
         let intake = Intake::new(&driver, Some(number));
-        let pace = audience.slow.filter(|_| receiver.member + 1 == audience.count).map(ReadPace::new);
-        Ok((Self { driver, control, client, intake, pace }, connected.link))
+        let slow = audience.slow.filter(|slow| receiver.member + slow.members >= audience.count);
+        Ok((Self { driver, control, client, intake, slow, pace: None }, connected.link))
     }
 
     /// Connects and subscribes a further client, which counts the Wills at `broker` and is never cut.
@@ -88,11 +89,13 @@ impl Sink {
         // No cut has this number.
         let (control, _) = driver.enter(CutWhose::Subscribers, u32::MAX);
         let intake = Intake::new(&driver, None);
-        Ok((Self { driver, control, client, intake, pace: None }, connected.link))
+        Ok((Self { driver, control, client, intake, slow: None, pace: None }, connected.link))
     }
 
     /// Receives messages until the run is over. A lost connection is an error, unless the plan cuts subscribers.
     pub(super) async fn run(mut self, link: Link) {
+        let start = self.driver.common.clock.instant(self.driver.start_ns()).into();
+        self.pace = self.slow.map(|slow| ReadPace::new(&slow, start));
         let mut link = Some(link);
         while let Some(mut now) = link.take() {
             let end = poll_fn(|cx| self.poll(&mut now, cx)).await;
@@ -154,7 +157,7 @@ impl Sink {
         let window = driver.shared().window.as_ref();
         let mut batch = Batch { since_ns: window.map_or(0, |window| window.since_ns()), ..Batch::default() };
         let mut buffer = driver.buffer.borrow_mut();
-        let room = self.pace.as_ref().map_or(buffer.len(), |_| ReadPace::READ);
+        let room = self.pace.as_ref().map_or(buffer.len(), |pace| pace.room(buffer.len()));
         let polled = link.poll_frames(cx, &mut buffer[..room], |frame| {
             if batch.now_ns == 0 {
                 batch.now_ns = driver.now_ns();

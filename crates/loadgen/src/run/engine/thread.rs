@@ -15,7 +15,7 @@ use super::sink::Sink;
 use super::stall::Patience;
 use super::worker::Worker;
 use crate::LoadgenError;
-use crate::run::{Pace, Part};
+use crate::run::Part;
 
 /// Report of a thread to the engine.
 #[derive(Debug)]
@@ -84,7 +84,7 @@ async fn lead(driver: &Rc<Driver>, crew: &Crew, reports: &mpsc::Sender<Report>) 
         let sinks = watchers.into_iter().chain(sinks);
         sinks.for_each(|(sink, link)| drop(clients.spawn_local(sink.run(link))));
         workers.into_iter().for_each(|worker| drop(clients.spawn_local(worker.run())));
-        if !matches!(driver.plan().publishers.pace, Pace::Open { .. }) {
+        if !driver.plan().publishers.pace.is_scheduled() {
             // A publisher without a schedule would begin before `start_ns`.
             tokio::time::sleep_until(driver.common.clock.instant(start_ns).into()).await;
         }

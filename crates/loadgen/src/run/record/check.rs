@@ -66,6 +66,7 @@ fn check_publishers(plan: &Plan) -> Result<(), LoadgenError> {
     )?;
     want(publishers.in_flight > 0, "publishers: at least 1 message in flight")?;
     match publishers.pace {
+        Pace::Arrivals { .. } => want(publishers.messages.is_some(), "arrival times need a number of messages"),
         Pace::Open { interval } => want(!interval.is_zero(), "an interval of 0 is no schedule"),
         Pace::Closed { window } => want(window > 0, "a window of 0 lets nothing out"),
         Pace::Unlimited => Ok(()),

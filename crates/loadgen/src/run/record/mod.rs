@@ -32,8 +32,10 @@ mod recorder;
 mod records;
 mod sequence_set;
 mod tally;
+mod trace;
 mod verdict;
 
 pub use layout::{Layout, Receiver};
 pub use part::Part;
 pub use recorder::{Came, Recorder, Unsent};
+pub(crate) use trace::Trace;

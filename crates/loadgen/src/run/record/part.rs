@@ -6,6 +6,7 @@ use super::lane::{Lane, SentStream};
 use super::latencies::PackedLatencies;
 use super::records::{self, Row};
 use super::tally::{ConnectionCounts, PackedReceiver, SecondTally, merge_seconds};
+use super::trace::Trace;
 use crate::run::{MessageRecord, PublishRecord};
 
 /// Results of one or several recorders, in the form in which an agent sends them.
@@ -33,6 +34,9 @@ pub struct Part {
     pub(super) arrivals: Vec<MessageRecord>,
     #[serde(skip)]
     pub(super) departures: Vec<PublishRecord>,
+    /// Agents run no scenarios.
+    #[serde(skip)]
+    pub(super) trace: Trace,
 }
 
 impl Part {
@@ -88,6 +92,7 @@ impl Part {
         self.latest_send_us = self.latest_send_us.max(other.latest_send_us);
         self.arrivals.extend(other.arrivals);
         self.departures.extend(other.departures);
+        self.trace.merge(other.trace);
     }
 
     /// Takes the arrivals that [`Plan::records`](crate::run::Plan::records) asked to keep, ordered by time of arrival.
@@ -95,6 +100,11 @@ impl Part {
         let mut taken = std::mem::take(&mut self.arrivals);
         taken.sort_unstable_by_key(|record| (record.received_ns, record.receiver, record.stream, record.sequence));
         taken
+    }
+
+    /// Takes the records of a scenario.
+    pub(crate) fn take_trace(&mut self) -> Trace {
+        Trace { start_ns: self.start_ns.unwrap_or(0), ..std::mem::take(&mut self.trace) }
     }
 
     /// Takes the published messages that [`Plan::records`](crate::run::Plan::records) asked to keep, ordered by time.

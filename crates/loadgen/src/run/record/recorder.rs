@@ -6,8 +6,9 @@ use super::lane::{LaneTally, SentStream};
 use super::latencies::Latencies;
 use super::numbered::Numbered;
 use super::tally::{ConnectionCounts, ReceiverTally, SecondTally, at_second};
+use super::trace::Trace;
 use super::{Layout, Part};
-use crate::run::{MessageRecord, Plan, PublishRecord, Stamp};
+use crate::run::{MessageRecord, Pace, Plan, PublishRecord, Stamp};
 
 /// Recorder of one driver thread for everything its clients send and receive.
 ///
@@ -37,6 +38,8 @@ pub struct Recorder {
     latest_send_us: u32,
     arrivals: Vec<MessageRecord>,
     departures: Vec<PublishRecord>,
+    /// Only in a scenario that keeps records.
+    trace: Option<Trace>,
 }
 
 /// Messages that were due at regular intervals and never sent.
@@ -113,6 +116,7 @@ impl Recorder {
             latest_send_us: 0,
             arrivals: Vec::new(),
             departures: Vec::new(),
+            trace: (plan.records && matches!(plan.publishers.pace, Pace::Arrivals { .. })).then(Trace::default),
             layout,
         }
     }
@@ -156,6 +160,13 @@ impl Recorder {
     /// Records how long after its due time a message was handed to a socket.
     pub fn sent_late(&mut self, late_us: u32) {
         self.latest_send_us = self.latest_send_us.max(late_us);
+    }
+
+    /// Records the creation of a scenario's next `messages` messages.
+    pub(crate) fn created(&mut self, now_ns: u64, messages: u64) {
+        if let Some(trace) = &mut self.trace {
+            trace.created_ns.extend(std::iter::repeat_n(now_ns, messages as usize));
+        }
     }
 
     /// Records messages that were due but not handed to a socket when the time was over.
@@ -281,6 +292,7 @@ impl Recorder {
             latest_send_us: self.latest_send_us,
             arrivals: self.arrivals,
             departures: self.departures,
+            trace: self.trace.unwrap_or_default(),
         }
     }
 

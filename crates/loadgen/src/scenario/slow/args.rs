@@ -7,7 +7,6 @@ use clap::Args;
 use tenbin_codec::{TopicFilter, TopicName};
 
 use crate::LoadgenError;
-use crate::payload::Stamp;
 use crate::values::{positive_duration, positive_number};
 
 /// Arguments of `scenario slow`.
@@ -138,10 +137,10 @@ impl FromStr for SizeLoad {
         let (size, rate) = text.split_once(':').map_or((text, None), |(size, rate)| (size, Some(rate)));
         let (number, unit) = size.strip_suffix(['k', 'K']).map_or((size, 1), |number| (number, 1024));
         let bytes = number.parse::<usize>().ok().and_then(|number| number.checked_mul(unit));
-        let is_size = |bytes: &usize| (Stamp::PAYLOAD_LEN..=BYTES_MAX).contains(bytes);
-        let bytes = bytes.filter(is_size).ok_or_else(|| {
-            format!("{size:?}: want a size from {} bytes to {}k", Stamp::PAYLOAD_LEN, BYTES_MAX / 1024)
-        })?;
+        let is_size = |bytes: &usize| (BYTES_MIN..=BYTES_MAX).contains(bytes);
+        let bytes = bytes
+            .filter(is_size)
+            .ok_or_else(|| format!("{size:?}: want a size from {BYTES_MIN} bytes to {}k", BYTES_MAX / 1024))?;
         let messages_per_second = match rate {
             Some(rate) => positive_number(rate)?,
             None => (BYTES_PER_SECOND / bytes as f64).min(MESSAGES_PER_SECOND),
@@ -160,6 +159,9 @@ fn share(text: &str) -> Result<f64, String> {
 /// slow receivers cause any queue.
 const BYTES_PER_SECOND: f64 = 5.0 * 1024.0 * 1024.0;
 const MESSAGES_PER_SECOND: f64 = 400.0;
+
+/// The size of a scenario's message.
+const BYTES_MIN: usize = 100;
 
 /// Far below the default limit of a broker's packet size.
 const BYTES_MAX: usize = 2 << 20;

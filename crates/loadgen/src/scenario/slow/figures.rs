@@ -1,12 +1,14 @@
 use std::time::Duration;
 
-use hdrhistogram::Histogram;
+use roaring::RoaringBitmap;
 
 use super::SlowArgs;
 use super::args::SizeLoad;
 use super::latency::{Arrival, PhaseLatency, Phases};
-use super::receiver::Received;
+use super::run::{NORMAL, SLOW};
 use super::spooling::{Said, time_until};
+use crate::run::perform::Finished;
+use crate::statistics::Summary;
 
 /// Figures of a run with one message size.
 #[derive(Debug, Clone)]
@@ -51,88 +53,76 @@ pub(crate) struct Tally {
     pub(crate) out_of_order: u64,
 }
 
-/// All records of a run.
-pub(super) struct Record {
-    /// Creation time of each message by the run's clock, by sequence number.
-    pub(super) made_ns: Vec<u64>,
-    pub(super) slow_from_ns: u64,
-    pub(super) normal: Vec<Received>,
-    pub(super) slow: Vec<Received>,
-    pub(super) said: Vec<Said>,
-    pub(super) backlog: u64,
-    pub(super) drain: Duration,
-    /// Whether messages were still arriving when the run ended.
-    pub(super) is_draining: bool,
-    pub(super) published: u64,
-    pub(super) refused: u64,
-    pub(super) unacknowledged: u64,
-    pub(super) lateness_ns: Histogram<u64>,
-}
-
 impl SlowFigures {
-    pub(super) fn of(args: &SlowArgs, size: SizeLoad, record: &Record) -> Self {
+    pub(super) fn of(args: &SlowArgs, size: SizeLoad, finished: &Finished, said: &[Said]) -> Self {
+        let (outcome, start_ns) = (&finished.outcome, finished.trace.start_ns);
+        let created_ns = &finished.trace.created_ns;
+        let due_ns = |sequence: usize| (sequence as f64 * size.interval_ns()) as u64;
+        let late_ms = |(sequence, ns): (usize, &u64)| ns.saturating_sub(start_ns + due_ns(sequence)) as f64 / 1e6;
+        let lateness = Summary::of(&created_ns.iter().enumerate().map(late_ms).collect::<Vec<_>>());
+
+        let published_ns = created_ns.last().copied().unwrap_or(start_ns);
+        let normal = usize::from(args.normal);
+        let (mut arrivals, mut receivers) = (Vec::new(), vec![RoaringBitmap::new(); normal + usize::from(args.slow)]);
+        let (mut slow_in_time, mut last_ns) = (0, published_ns);
+        for record in &finished.arrivals {
+            let receiver = record.receiver as usize;
+            if !receivers[receiver].insert(record.sequence) {
+                continue;
+            }
+            last_ns = last_ns.max(record.received_ns);
+            if receiver >= normal {
+                slow_in_time += u64::from(record.received_ns <= published_ns);
+                continue;
+            }
+            arrivals.push(Arrival {
+                receiver,
+                sequence: record.sequence.into(),
+                due: Duration::from_nanos(due_ns(record.sequence as usize)),
+                latency_ms: record.received_ns.saturating_sub(record.due_ns) as f64 / 1e6,
+            });
+        }
+
+        let messages = created_ns.len() as u64;
+        let tally = |name: &str, receivers: &[RoaringBitmap], is_draining| {
+            let verdicts = outcome.audiences.iter().filter(|audience| audience.name == name).map(|one| one.verdict);
+            let (duplicated, out_of_order) =
+                verdicts.fold((0, 0), |sum, one| (sum.0 + one.duplicated, sum.1 + one.out_of_order));
+            let missing = receivers.iter().map(|came| messages.saturating_sub(came.len())).sum::<u64>();
+            // Messages after the last one that arrived may still be queued; missing ones before it are lost.
+            let after_last =
+                |came: &RoaringBitmap| messages.saturating_sub(came.max().map_or(0, |last| u64::from(last) + 1));
+            let still_queued = if is_draining { receivers.iter().map(after_last).sum() } else { 0 };
+            Tally { lost: missing - still_queued, still_queued, duplicated, out_of_order }
+        };
+        let counts = Counts {
+            published: messages,
+            refused: outcome.not_taken,
+            unacknowledged: outcome.unacknowledged,
+            normal: tally(NORMAL, &receivers[..normal], false),
+            slow: tally(SLOW, &receivers[normal..], finished.has_given_up),
+        };
         let bounds = Phases::of(args);
-        let arrivals: Vec<_> = record.arrivals(size).collect();
         let phases = bounds.figures(&arrivals);
-        let calm_after = phases[0].and_then(|before| bounds.calm_after(&arrivals, before.latency.mean));
-        let spooled = |receivers| time_until(&record.said, record.slow_from_ns, receivers);
-        let ms = |ns: u64| ns as f64 / 1e6;
+        let spooled = |receivers| time_until(said, start_ns + args.before.as_nanos() as u64, receivers);
         Self {
             size,
             phases,
             first_spooled: spooled(1),
             all_spooled: spooled(u64::from(args.slow).max(1)),
-            calm_after,
-            backlog: record.backlog,
-            drain: record.drain,
-            counts: Counts {
-                published: record.published,
-                refused: record.refused,
-                unacknowledged: record.unacknowledged,
-                normal: Tally::of(&record.normal, false),
-                slow: Tally::of(&record.slow, record.is_draining),
-            },
-            lateness_p99_ms: ms(record.lateness_ns.value_at_quantile(0.99)),
-            lateness_max_ms: ms(record.lateness_ns.max()),
+            calm_after: phases[0].and_then(|before| bounds.calm_after(&arrivals, before.latency.mean)),
+            backlog: (messages * u64::from(args.slow)).saturating_sub(slow_in_time),
+            drain: Duration::from_nanos(last_ns - published_ns),
+            counts,
+            lateness_p99_ms: lateness.map_or(0.0, |lateness| lateness.p99),
+            lateness_max_ms: lateness.map_or(0.0, |lateness| lateness.max),
             arrivals,
             bounds,
         }
     }
-}
 
-impl SlowFigures {
     /// Worst latency since receivers became slow, relative to the worst before.
     pub(crate) fn worst_to_worst(&self) -> Option<f64> {
         self.phases[1..].iter().flatten().map(|phase| phase.worst_to_worst).reduce(f64::max)
-    }
-}
-
-impl Record {
-    fn arrivals(&self, size: SizeLoad) -> impl Iterator<Item = Arrival> {
-        self.normal.iter().enumerate().flat_map(move |(receiver, received)| {
-            received.arrivals.iter().filter_map(move |&(sequence, received_ns)| {
-                let due_ns = (sequence as f64 * size.interval_ns()) as u64;
-                let made_ns = self.made_ns.get(sequence as usize)?;
-                let latency_ms = received_ns.saturating_sub(*made_ns) as f64 / 1e6;
-                Some(Arrival { receiver, sequence, due: Duration::from_nanos(due_ns), latency_ms })
-            })
-        })
-    }
-}
-
-impl Tally {
-    fn of(received: &[Received], is_draining: bool) -> Self {
-        received.iter().fold(Self::default(), |mut tally, received| {
-            let totals = received.ledger.totals();
-            // Messages after the last one that arrived may still be queued; missing ones before it are lost.
-            let last = received.arrivals.iter().map(|(sequence, _)| *sequence).max();
-            let waits = |sequence: &u64| is_draining && last.is_none_or(|last| *sequence > last);
-            let still_queued = received.ledger.lost().filter(waits).count() as u64;
-            tally.still_queued += still_queued;
-            tally.lost += totals.lost - still_queued;
-            tally.duplicated += totals.duplicated;
-            tally.out_of_order += received.out_of_order;
-            tally
-        })
     }
 }

@@ -8,8 +8,6 @@ mod args;
 mod figures;
 mod latency;
 mod published;
-mod publisher;
-mod receiver;
 mod run;
 mod spooling;
 mod summary;
@@ -29,6 +27,7 @@ use crate::child_broker::ChildBroker;
 use crate::interrupt::unless_interrupted;
 use crate::progress::Progress;
 use crate::report;
+use crate::target::RunningBroker;
 
 /// Runs each size and reports the results.
 pub(crate) async fn run(args: SlowArgs, out: &mut dyn Write) -> Result<(), LoadgenError> {
@@ -41,15 +40,16 @@ async fn run_all(args: &SlowArgs, out: &mut dyn Write) -> Result<(), LoadgenErro
     let mut found = Vec::new();
     for size in &args.sizes {
         let mut progress = Progress::new();
-        let figures = match &args.broker {
-            Some(address) => run::run(args, *size, address, None, &mut progress).await?,
+        // Dropped after the broker that uses it.
+        let data = Data::below(args.data.as_deref());
+        let mut broker = match &args.broker {
+            Some(address) => RunningBroker::at(address)?,
             None => {
-                let data = Data::below(args.data.as_deref());
-                let mut child = ChildBroker::tenbin_with_data(&data.0, args.config.as_deref()).await?;
-                let address = child.address().to_owned();
-                run::run(args, *size, &address, Some(&mut child), &mut progress).await?
+                let child = ChildBroker::tenbin_with_data(&data.0, args.config.as_deref()).await?;
+                RunningBroker::started("tenbin", child)
             }
         };
+        let figures = run::run(args, *size, &mut broker, &mut progress).await?;
         drop(progress);
         table::write_size(out, &figures).map_err(LoadgenError::Print)?;
         found.push(figures);

@@ -4,7 +4,8 @@ use std::time::Duration;
 use tenbin_client::{Client, ClientEvent, ClientOptions, Reconnect};
 use tenbin_codec::{QoS, Subscription, SubscriptionOptions, TopicFilter};
 
-use crate::{Clock, LoadgenError};
+use crate::LoadgenError;
+use crate::run::clock::RunClock;
 
 /// Subscriber to the broker's number of spooled receivers.
 pub(super) struct SpoolingWatch {
@@ -16,12 +17,8 @@ pub(super) struct SpoolingWatch {
 pub(super) type Said = (u64, u64);
 
 impl SpoolingWatch {
-    pub(super) async fn begin(
-        address: &str,
-        id: String,
-        filter: TopicFilter,
-        clock: Clock,
-    ) -> Result<Self, LoadgenError> {
+    pub(super) async fn begin(address: &str, id: String, filter: TopicFilter) -> Result<Self, LoadgenError> {
+        let clock = RunClock::new(0);
         let failed = |error| LoadgenError::connect(address, error);
         let options = ClientOptions::new(address, id).reconnect(Reconnect::Never);
         let (client, mut events) = Client::connect(options).await.map_err(failed)?;
