@@ -7,8 +7,10 @@ use std::time::Duration;
 use support::BrokerProcess;
 use tenbin_loadgen::run::{
     Audience, Broker, Carrier, ConnectionOptions, CutWhose, Cuts, Idle, Outcome, Pace, Plan, Publishers, Reports,
-    Schedule, Service, Version, WillOptions, Work, run_plan,
+    Schedule, Version, WillOptions, Work, WorkerKind, run_plan,
 };
+use tenbin_simulator::scenario::Pause;
+use tenbin_simulator::{Distribution, Span};
 
 /// A plan with one broker and without clients.
 fn plan(port: u16) -> Plan {
@@ -38,6 +40,10 @@ fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
+fn span(ms: u64) -> Span {
+    Span::from_ns(ms * 1_000_000)
+}
+
 fn run(plan: &Plan) -> Outcome {
     run_plan(plan).unwrap_or_else(|error| panic!("{error}"))
 }
@@ -49,9 +55,9 @@ fn slow_worker_gets_less_with_every_report_carrier() {
         let mut plan = plan(broker.address().port());
         // 333 messages a second, for a capacity of 200 + 200 + 40.
         plan.publishers = publishers(&plan, 1, 600, ms(3));
-        let service = vec![Service::Fixed(ms(5)), Service::Fixed(ms(5)), Service::Fixed(ms(25))];
-        let reports = Some(Reports { carrier, interval: ms(200) });
-        plan.audiences = vec![group("workers", 3, 1, Work { service, parallelism: 1, reports })];
+        let workers = [5, 5, 25].map(|ms| WorkerKind::of(span(ms))).into();
+        let reports = Some(Reports { carrier: Some(carrier), interval: ms(200), eager: true });
+        plan.audiences = vec![group("workers", 3, 1, Work { reports, ..Work::new(workers) })];
         let outcome = run(&plan);
 
         assert_eq!((outcome.verdict.expected, outcome.verdict.lost, outcome.verdict.duplicated), (600, 0, 0));
@@ -82,8 +88,10 @@ fn parallel_workers_process_all_messages_at_every_qos() {
             plan.connection.version = version;
             plan.publishers = Publishers { qos, ..publishers(&plan, 2, 50, ms(1)) };
             // A hundred messages at once for a worker that needs 200 ms with parallelism 4, and pauses for a while.
-            let service = vec![Service::Pause { service: ms(8), at: ms(50), lasts: ms(300) }];
-            plan.audiences = vec![group("one", 1, qos, Work { service, parallelism: 4, reports: None })];
+            let pauses = vec![Pause { at: span(50), length: span(300) }];
+            let threads = 4.try_into().expect("it is not 0");
+            let worker = WorkerKind { threads, pauses, ..WorkerKind::of(span(8)) };
+            plan.audiences = vec![group("one", 1, qos, Work::new(vec![worker]))];
             let outcome = run(&plan);
             assert_eq!((outcome.verdict.received, outcome.verdict.lost), (100, 0));
             let waiting = outcome.audiences[0].waiting.expect("it worked");
@@ -183,8 +191,8 @@ fn workers_with_sessions_lose_nothing_by_cuts() {
         plan.connection.version = version;
         plan.connection.session_expiry = Some(Duration::from_secs(60));
         plan.publishers = publishers(&plan, 1, 400, ms(2));
-        let service = vec![Service::Exponential(ms(3))];
-        plan.audiences = vec![group("workers", 3, 1, Work { service, parallelism: 1, reports: None })];
+        let worker = WorkerKind { distribution: Distribution::Exponential, ..WorkerKind::of(span(3)) };
+        plan.audiences = vec![group("workers", 3, 1, Work::new(vec![worker]))];
         plan.cuts = cuts(CutWhose::Subscribers);
         // How long to wait for repeated messages.
         plan.schedule.subscriber_timeout = Duration::from_secs(2);

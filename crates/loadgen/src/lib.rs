@@ -12,18 +12,15 @@
 
 mod args;
 mod child_broker;
-mod clock;
 mod compare;
 mod error;
 mod interrupt;
-mod ledger;
 mod pattern;
-mod payload;
 mod progress;
 mod report;
 pub mod run;
 mod saturate;
-pub mod scenario;
+mod scenario;
 pub mod statistics;
 mod target;
 mod throughput;
@@ -32,10 +29,8 @@ mod values;
 use std::io::{self, Write};
 
 pub use args::{Command, ScenarioArgs, ScenarioCommand, ThroughputArgs};
-pub use clock::Clock;
 pub use compare::CompareArgs;
 pub use error::LoadgenError;
-pub use ledger::{Ledger, LedgerTotals, Receipt};
 pub use pattern::PatternArgs;
 pub use report::{Compared, write_comparison, write_run_report};
 pub use scenario::SlowArgs;
@@ -65,7 +60,6 @@ pub fn run_to(command: Command, out: &mut dyn Write) -> Result<(), LoadgenError>
         Command::Throughput(args) => runtime.block_on(throughput::run(args, out)),
         Command::Agent(args) => runtime.block_on(run::agents::serve(args, out)),
     };
-    // After an interrupt a publisher may still sleep until its next message.
     runtime.shutdown_background();
     result
 }

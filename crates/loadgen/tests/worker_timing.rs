@@ -1,15 +1,14 @@
 //! Workers on a simulated queue: with exact timing, the published experiment can be computed by hand.
 
-use std::num::NonZeroU16;
 use std::time::Duration;
 
-use tenbin_loadgen::scenario::{Pace, Timeline};
+use tenbin_loadgen::run::timeline::{Speed, Timeline};
 use tenbin_loadgen::statistics::Summary;
 use tenbin_simulator::Scenario;
 
 /// Latencies in ms of each worker if messages go to the workers in turn, without any delay on the way.
 fn in_turn(interval: Duration, services_ms: [u64; 3]) -> [Vec<f64>; 3] {
-    let mut workers = services_ms.map(|service| Timeline::new(Pace::steady(Duration::from_millis(service))));
+    let mut workers = services_ms.map(|service| Timeline::new(Speed::steady(Duration::from_millis(service))));
     let mut latencies = [const { Vec::new() }; 3];
     for sequence in 0..1500 {
         let worker = sequence as usize % 3;
@@ -46,7 +45,7 @@ fn slow_worker_in_turn_falls_behind_by_equal_steps() {
 
 #[test]
 fn gap_in_arrivals_is_not_made_up_for() {
-    let mut worker = Timeline::new(Pace::steady(Duration::from_millis(25)));
+    let mut worker = Timeline::new(Speed::steady(Duration::from_millis(25)));
     let taken: Vec<_> =
         [0, 1, 2, 200, 201].map(|received| worker.take(0, received * MS, received * MS).taken_ns / MS).into();
     assert_eq!(taken, [0, 25, 50, 200, 225]);
@@ -54,8 +53,8 @@ fn gap_in_arrivals_is_not_made_up_for() {
 
 #[test]
 fn message_goes_to_the_hand_that_is_free_first() {
-    let pace = Pace::steady(Duration::from_millis(25));
-    let mut worker = Timeline::parallel(pace, NonZeroU16::new(2).expect("two"));
+    let speed = Speed::steady(Duration::from_millis(25));
+    let mut worker = Timeline::parallel(speed, 2);
     let slots: Vec<_> = [0, 10, 11, 12, 100].map(|at| worker.take(0, at * MS, at * MS)).into();
     let ms: Vec<_> = slots.into_iter().map(|slot| (slot.taken_ns / MS, slot.finished_ns / MS)).collect();
     assert_eq!(ms, [(0, 25), (10, 35), (25, 50), (35, 60), (100, 125)]);
@@ -63,7 +62,7 @@ fn message_goes_to_the_hand_that_is_free_first() {
 
 #[test]
 fn a_message_is_not_taken_before_it_was_made() {
-    let mut worker = Timeline::new(Pace::steady(Duration::from_millis(25)));
+    let mut worker = Timeline::new(Speed::steady(Duration::from_millis(25)));
     assert_eq!(worker.take(0, 10, 15).taken_ns, 15);
 }
 
@@ -72,7 +71,7 @@ fn a_message_is_not_taken_before_it_was_made() {
 fn slots(worker: &str, received_ms: &[u64]) -> Vec<(u64, u64)> {
     let text = format!("messages = 1\narrivals = {{ fixed = \"1ms\" }}\n[[workers]]\nservice = \"25ms\"\n{worker}");
     let scenario = Scenario::parse("test", &text).expect("a worker");
-    let mut timeline = Timeline::new(Pace::of(&scenario.workers[0], 1000 * MS, 0));
+    let mut timeline = Timeline::new(Speed::of(&scenario.workers[0], 1000 * MS, 0));
     let mut take = |received_ms: u64| timeline.take(0, received_ms * MS, 0);
     received_ms.iter().map(|&at| take(at)).map(|slot| (slot.taken_ns / MS, slot.finished_ns / MS)).collect()
 }
@@ -98,7 +97,7 @@ fn random_times_belong_to_the_message_and_not_to_the_worker() {
         "messages = 1\narrivals = { fixed = \"1ms\" }\n[[workers]]\nservice = \"25ms\"\ndistribution = \"exponential\"";
     let scenario = Scenario::parse("test", text).expect("a worker");
     let service = |sequence, seed| {
-        let slot = Timeline::new(Pace::of(&scenario.workers[0], 0, seed)).take(sequence, 0, 0);
+        let slot = Timeline::new(Speed::of(&scenario.workers[0], 0, seed)).take(sequence, 0, 0);
         slot.finished_ns - slot.taken_ns
     };
     assert_eq!(service(7, 1), service(7, 1));

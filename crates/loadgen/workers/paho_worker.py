@@ -15,9 +15,8 @@ import time
 import paho.mqtt.client as mqtt
 
 HOST, PORT, CLIENT_ID, FILTER, QOS, SERVICE_MS = sys.argv[1:]
-# magic, run, sequence, created_ns; followed by zeros
-STAMP = struct.Struct(">8sQQQ")
-MAGIC = b"tenbinLG"
+# created_ns, run, stream, sequence; followed by other bytes
+STAMP = struct.Struct(">QHII")
 
 
 def main():
@@ -57,9 +56,8 @@ def work(client, messages):
         finished_ns = time.monotonic_ns()
         client.ack(message.mid, message.qos)
         if len(message.payload) >= STAMP.size:
-            magic, run, sequence, created_ns = STAMP.unpack_from(message.payload)
-            if magic == MAGIC:
-                print(run, sequence, created_ns, received_ns, taken_ns, finished_ns, flush=True)
+            created_ns, run, _stream, sequence = STAMP.unpack_from(message.payload)
+            print(run, sequence, created_ns, received_ns, taken_ns, finished_ns, flush=True)
 
 
 def sleep_until(deadline_ns):

@@ -2,10 +2,9 @@
 
 use std::io::{self, Write};
 
-use crate::ledger::Receipt;
 use crate::scenario::RunRecord;
 
-/// Columns: times in ns since the start of the run's clock.
+/// Columns: times in ns since the run's first record.
 ///
 /// - `taken_ns`: when the worker was free for the message; latency is measured to it.
 /// - `taken_observed_ns`: when the worker's thread took the message.
@@ -17,11 +16,10 @@ const HEADER: &str =
 
 pub(super) fn write_messages(out: &mut dyn Write, record: &RunRecord) -> io::Result<()> {
     writeln!(out, "{HEADER}")?;
-    for (role, worker) in &record.workers {
+    for worker in &record.workers {
         for delivery in &worker.deliveries {
-            let stamp = delivery.stamp;
-            let duplicate = delivery.receipt == Receipt::Duplicate;
-            write!(out, "{},{},{},{},", stamp.sequence, role.name, stamp.created_ns, delivery.received_ns)?;
+            let duplicate = !delivery.is_first;
+            write!(out, "{},{},{},{},", delivery.sequence, worker.name, delivery.created_ns, delivery.received_ns)?;
             match (delivery.taken, delivery.latency_ms()) {
                 (Some(taken), Some(latency_ms)) => {
                     let service_ms = (taken.finished_ns - taken.taken_ns) as f64 / 1e6;

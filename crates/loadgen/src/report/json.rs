@@ -17,7 +17,7 @@ pub(super) fn summary(plan: &Plan, runs: &[Run], simulated: &[(String, Simulated
             "scenario": plan.scenario.name,
             "arrivals": plan.scenario.arrivals.to_string(),
             "messages": plan.scenario.messages,
-            "payload_bytes": crate::payload::Stamp::PAYLOAD_LEN,
+            "payload_bytes": crate::scenario::PAYLOAD_LEN,
             "qos": plan.qos.bits(),
             "ping_interval_ms": plan.ping_interval().as_secs_f64() * 1e3,
             "eager_pings": plan.scenario.pings.eager,

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::html::{Cell, Table, Tone};
 use super::number::{count, fixed, short};
+use super::table::kind_text;
 use crate::run::{Audience, AudienceOutcome, Latency, Outcome, Pace, Plan, Spread, Throughput, Verdict, Version, Work};
 
 /// Name of an audience, with the broker's if there are several.
@@ -260,11 +261,12 @@ fn audience_text(audience: &Audience) -> String {
 }
 
 fn work_text(work: &Work) -> String {
-    let services: Vec<_> = work.service.iter().map(|service| format!("{service:?}")).collect();
+    let workers: Vec<_> = work.workers.iter().map(|kind| kind_text(kind, false)).collect();
     let reports = work.reports.map_or("no load reports".to_owned(), |reports| {
-        format!("load reports by {:?} every {:?}", reports.carrier, reports.interval)
+        let carrier = reports.carrier.map_or(String::new(), |carrier| format!(" by {carrier:?}"));
+        format!("load reports{carrier} every {:?}", reports.interval)
     });
-    format!("; workers: {}, {} at once, {reports}", services.join("; "), work.parallelism)
+    format!("; workers: {}; {reports}", workers.join("; "))
 }
 
 fn spread_text(spread: Spread, plan: &Plan) -> String {

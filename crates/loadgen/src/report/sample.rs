@@ -10,10 +10,9 @@ use tenbin_simulator::Rng;
 use super::Run;
 use super::chart::Scale;
 use super::scenario_trace::RunTrace;
-use crate::ledger::LedgerTotals;
 use crate::run::{
     Audience, AudienceOutcome, Broker, BrokerUsage, ConnectionOptions, Connections, CurvePoint, Latency, MessageRecord,
-    Outcome, Pace, Plan, Publishers, Schedule, Second, Service, SubscriberOutcome, Throughput, Verdict, Work,
+    Outcome, Pace, Plan, Publishers, Schedule, Second, SubscriberOutcome, Throughput, Verdict, Work, WorkerKind,
 };
 use crate::statistics::Summary;
 use crate::{ScenarioArgs, scenario};
@@ -100,7 +99,7 @@ fn thesis_run(policy: &str, number: u32, waits: [f64; 3]) -> Run {
         latency: of(waits.iter().sum::<f64>() / 3.0, 1500),
         best_possible: scenario::BestPossible { as_made: of(1.0, 1500), as_received: of(1.0, 1500) },
         subscribers: waits.into_iter().enumerate().map(subscriber).collect(),
-        totals: LedgerTotals { published: 1500, received: 1500, ..LedgerTotals::default() },
+        totals: scenario::Totals { published: 1500, received: 1500, ..Default::default() },
         not_taken: 0,
         died: 0,
         lateness: none,
@@ -202,7 +201,7 @@ fn plan() -> Plan {
         pace: Pace::Open { interval: Duration::from_millis(4) },
         ..Publishers::new(4, "load/{publisher}")
     };
-    let work = Work { service: vec![Service::Fixed(Duration::from_millis(1))], parallelism: 1, reports: None };
+    let work = Work::new(vec![WorkerKind::of(tenbin_simulator::Span::from_ms(1.0))]);
     let workers = Audience {
         share: Some("workers".to_owned()),
         qos: 1,

@@ -4,7 +4,6 @@ use std::collections::VecDeque;
 
 use super::chart::{Ink, Scale, Thinned};
 use super::series::POINTS_MAX;
-use crate::Receipt;
 use crate::scenario::{RunFigures, RunRecord, WorkerRecord};
 
 /// The course of a run. Times are in seconds since the first message was due.
@@ -29,14 +28,14 @@ impl RunTrace {
         let messages = record.totals.published.max(1) as f64;
         let x = Scale::Linear { from: 0.0, to: messages };
         let y = figures.latency.map_or(Scale::from_zero(1.0), |l| Scale::for_latencies(l.min, l.p50, l.max, LEAST_MS));
-        let workers = || record.workers.iter().map(|(_, worker)| worker);
+        let workers = || record.workers.iter();
         let is_few = record.workers.len() <= Ink::COLOURS;
         let mut latencies: Vec<_> =
             (0..if is_few { record.workers.len() } else { 1 }).map(|_| Thinned::new(x, y)).collect();
         for (number, worker) in workers().enumerate() {
-            for delivery in worker.deliveries.iter().filter(|delivery| delivery.receipt == Receipt::First) {
+            for delivery in worker.deliveries.iter().filter(|delivery| delivery.is_first) {
                 if let Some(latency_ms) = delivery.latency_ms() {
-                    latencies[if is_few { number } else { 0 }].add(delivery.stamp.sequence as f64, latency_ms);
+                    latencies[if is_few { number } else { 0 }].add(delivery.sequence as f64, latency_ms);
                 }
             }
         }
@@ -96,20 +95,27 @@ const REPORTS_THAT_COUNT: usize = 5;
 mod tests {
     use std::time::Duration;
 
+    use tenbin_simulator::Span;
+    use tenbin_simulator::scenario::WorkerKind;
+
     use super::*;
+
+    fn none() -> WorkerRecord {
+        WorkerRecord::new(WorkerKind::of(Span::from_ms(1.0)))
+    }
 
     #[test]
     fn t_p_is_the_mean_of_the_last_five_reports() {
         let second = |n: u64| n * 1_000_000_000;
         let means = [0, 0, 10, 20, 30, 40, 50];
         let reports = means.into_iter().enumerate().map(|(n, ms)| (second(n as u64), Duration::from_millis(ms)));
-        let worker = WorkerRecord { reports: reports.collect(), ..WorkerRecord::default() };
+        let worker = WorkerRecord { reports: reports.collect(), ..none() };
         // The first message is due at 1.5 s: earlier reports apply from there on.
         let course = reported_ms(&worker, second(1) + 500_000_000, 5.0);
         assert_eq!(
             course,
             [(0.0, 0.0), (0.5, 10.0 / 3.0), (1.5, 7.5), (2.5, 12.0), (3.5, 20.0), (4.5, 30.0), (5.0, 30.0)]
         );
-        assert!(reported_ms(&WorkerRecord::default(), 0, 5.0).is_empty());
+        assert!(reported_ms(&none(), 0, 5.0).is_empty());
     }
 }

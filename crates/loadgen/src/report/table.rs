@@ -14,13 +14,14 @@ use crate::statistics::{Summary, median};
 /// Prints the plan.
 pub(super) fn write_plan(out: &mut dyn Write, plan: &Plan) -> io::Result<()> {
     let scenario = &plan.scenario;
-    let (messages, bytes) = (plan.scenario.messages, crate::payload::Stamp::PAYLOAD_LEN);
+    let (messages, bytes) = (plan.scenario.messages, crate::scenario::PAYLOAD_LEN);
     writeln!(
         out,
         "scenario {}: {messages} messages of {bytes} bytes, {}, QoS {}",
         scenario.name, scenario.arrivals, plan.qos
     )?;
-    let kinds: Vec<_> = scenario.workers.iter().map(|kind| kind_text(plan, kind)).collect();
+    let acknowledges = plan.qos != QoS::AtMostOnce;
+    let kinds: Vec<_> = scenario.workers.iter().map(|kind| kind_text(kind, acknowledges)).collect();
     writeln!(out, "workers: {}", kinds.join("; "))?;
     if let Some(churn) = &scenario.churn {
         let verb = if churn.dies { "dies" } else { "leaves" };
@@ -46,7 +47,7 @@ pub(super) fn write_plan(out: &mut dyn Write, plan: &Plan) -> io::Result<()> {
 }
 
 /// Description of a kind of workers: `2 × 25ms acknowledging on receipt, 200ms from 5s on`.
-fn kind_text(plan: &Plan, kind: &WorkerKind) -> String {
+pub(super) fn kind_text(kind: &WorkerKind, acknowledges: bool) -> String {
     let mut text = format!("{} x {}", kind.count, kind.service);
     if kind.distribution != Default::default() {
         text += &format!(" ({})", kind.distribution);
@@ -54,7 +55,7 @@ fn kind_text(plan: &Plan, kind: &WorkerKind) -> String {
     if kind.threads.get() > 1 {
         text += &format!(" on {} threads", kind.threads);
     }
-    if plan.qos != QoS::AtMostOnce && kind.acknowledges == Acknowledges::OnArrival {
+    if acknowledges && kind.acknowledges == Acknowledges::OnArrival {
         text += " acknowledging on receipt";
     }
     for step in &kind.steps {

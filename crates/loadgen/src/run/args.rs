@@ -1,5 +1,6 @@
 //! Command line of `run`, and the part of it that `compare` shares.
 
+use std::num::NonZeroU16;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -7,7 +8,7 @@ use clap::Args;
 
 use super::assertion::{self, Assertions};
 use super::values::{PidArg, cuts, qos, service, version};
-use super::{Cuts, Service, Version};
+use super::{Cuts, Version, WorkerKind};
 use crate::args::Reports;
 use crate::target::TargetList;
 use crate::values::{duration, positive_duration, positive_number, positive_seconds, whole_seconds};
@@ -228,12 +229,11 @@ pub struct LoadArgs {
     /// The subscribers are simulated workers. Time per message, or of each worker in turn: 25ms, exp:25ms,
     /// pareto:25ms:1.5, jitter:25ms:0.2, step:25ms:200ms:5s (from 5 s on), pause:25ms:5s:2s (at 5 s, for 2 s)
     #[arg(long, value_name = "SERVICE,…", value_delimiter = ',', value_parser = service, help_heading = "Subscribers")]
-    pub(crate) service: Vec<Service>,
+    pub(crate) service: Vec<WorkerKind>,
 
     /// Messages that a worker processes at once [default: 1]
     #[arg(long, value_name = "N", requires = "service", help_heading = "Subscribers")]
-    #[arg(value_parser = clap::value_parser!(u16).range(1..))]
-    pub(crate) parallelism: Option<u16>,
+    pub(crate) parallelism: Option<NonZeroU16>,
 
     /// How the workers report their load; not every broker supports it [default: none]
     #[arg(long, value_name = "CARRIER", requires = "service", help_heading = "Subscribers")]

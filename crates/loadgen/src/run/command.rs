@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use super::args::RunArgs;
 use super::assertion::{Assertions, Check};
 use super::conf::Conf;
-use super::perform::{Finished, Means, perform};
+use super::perform::{Means, perform};
 use super::self_test::self_test;
-use super::{Outcome, Plan, junit, mqttloader_record, planning, summary};
+use super::{Execution, Outcome, Plan, junit, mqttloader_record, planning, summary};
 use crate::LoadgenError;
 use crate::interrupt::unless_interrupted;
 use crate::progress::Progress;
@@ -34,7 +34,7 @@ pub(crate) async fn run(args: RunArgs, out: &mut dyn Write) -> Result<(), Loadge
 
 /// A completed run, and the directory for its record.
 struct Measured {
-    finished: Finished,
+    finished: Execution,
     record_directory: Option<PathBuf>,
 }
 
@@ -117,7 +117,7 @@ async fn find_rate(
         let plan = saturate::step_of(plan(args, conf, brokers)?, rate, args.step)?;
         let means = Means { title: format!("{rate} msg/s: "), ..means.clone() };
         let (latency, faults) = match perform(&plan, brokers, &means, &mut Progress::new()).await {
-            Ok(Finished { outcome, .. }) => (outcome.latency, saturate::faults(&outcome, rate, args.step, bound)),
+            Ok(Execution { outcome, .. }) => (outcome.latency, saturate::faults(&outcome, rate, args.step, bound)),
             // A broker may drop clients that it cannot keep up with. If a broker that we started has ended, that is
             // another error.
             Err(error @ LoadgenError::ConnectionLost { .. }) => (None, vec![error.to_string()]),
@@ -129,7 +129,7 @@ async fn find_rate(
     saturate::write_result(out, &search, bound)
 }
 
-fn write_files(args: &RunArgs, record_directory: Option<&Path>, finished: &Finished) -> Result<(), LoadgenError> {
+fn write_files(args: &RunArgs, record_directory: Option<&Path>, finished: &Execution) -> Result<(), LoadgenError> {
     if let Some(directory) = record_directory {
         mqttloader_record::write(directory, &finished.outcome, &finished.departures, &finished.arrivals)?;
     }

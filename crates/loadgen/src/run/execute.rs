@@ -42,6 +42,7 @@ pub(crate) struct Execution {
     /// Each arrival and each published message, in order, if [`Plan::records`] asks for them.
     pub(crate) arrivals: Vec<MessageRecord>,
     pub(crate) departures: Vec<PublishRecord>,
+    /// Records of a scenario, likewise.
     pub(crate) trace: Trace,
     /// Whether messages were still arriving when the run was given up.
     pub(crate) has_given_up: bool,

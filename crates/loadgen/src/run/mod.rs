@@ -37,6 +37,7 @@ pub(crate) mod sample;
 mod self_test;
 mod stamp;
 mod summary;
+pub mod timeline;
 mod usage;
 pub(crate) mod utc;
 pub(crate) mod values;
@@ -52,11 +53,12 @@ pub use outcome::{
 };
 pub use plan::{
     Audience, Broker, Carrier, ConnectionOptions, CutWhose, Cuts, Idle, Pace, Plan, Publishers, Reports, Schedule,
-    Service, Slow, Spread, TlsOptions, Version, WillOptions, Work,
+    Slow, Spread, TlsOptions, Version, WillOptions, Work,
 };
 pub(crate) use record::Trace;
 pub use record::{Came, Layout, Part, Receiver, Recorder, Unsent};
 pub use stamp::Stamp;
+pub use tenbin_simulator::scenario::WorkerKind;
 
 /// Record of one arrival, kept if [`Plan::records`] asks for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]

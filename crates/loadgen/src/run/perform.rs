@@ -1,7 +1,7 @@
 //! Execution of a run on brokers that are running.
 
+use super::Plan;
 use super::execute::{ExecuteOptions, Execution, execute_closely};
-use super::{MessageRecord, Outcome, Plan, PublishRecord, Trace};
 use crate::LoadgenError;
 use crate::progress::Progress;
 use crate::target::RunningBroker;
@@ -19,19 +19,6 @@ pub(crate) struct Means {
     pub(crate) title: String,
 }
 
-/// A completed run.
-#[derive(Debug)]
-pub(crate) struct Finished {
-    pub(crate) outcome: Outcome,
-    /// Arrivals and published messages in order of time, if the plan asks for records.
-    pub(crate) arrivals: Vec<MessageRecord>,
-    pub(crate) departures: Vec<PublishRecord>,
-    /// Records of a scenario.
-    pub(crate) trace: Trace,
-    /// Whether messages were still arriving when the run was given up.
-    pub(crate) has_given_up: bool,
-}
-
 /// Runs `plan` on its brokers, which are `brokers`.
 ///
 /// # Errors
@@ -43,7 +30,7 @@ pub(crate) async fn perform(
     brokers: &mut [RunningBroker],
     means: &Means,
     progress: &mut Progress,
-) -> Result<Finished, LoadgenError> {
+) -> Result<Execution, LoadgenError> {
     let options = ExecuteOptions {
         pids: brokers.iter().map(|broker| broker.pid).collect(),
         title: means.title.clone(),
@@ -52,10 +39,6 @@ pub(crate) async fn perform(
         ntp: means.ntp.clone(),
         ..ExecuteOptions::default()
     };
-    match execute_closely(plan, &options, progress).await {
-        Ok(Execution { outcome, arrivals, departures, trace, has_given_up, .. }) => {
-            Ok(Finished { outcome, arrivals, departures, trace, has_given_up })
-        }
-        Err(error) => Err(brokers.iter_mut().fold(error, |error, broker| broker.blame(error))),
-    }
+    let executed = execute_closely(plan, &options, progress).await;
+    executed.map_err(|error| brokers.iter_mut().fold(error, |error, broker| broker.blame(error)))
 }

@@ -4,7 +4,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use tenbin_simulator::Arrivals;
+use tenbin_codec::ReportCarrier;
+use tenbin_simulator::scenario::WorkerKind;
+use tenbin_simulator::{Arrivals, Rng};
 
 use super::Stamp;
 
@@ -297,67 +299,69 @@ impl Slow {
     }
 }
 
-/// A simulated worker: messages wait in its queue, and it processes one or a few at a time.
-///
-/// It acknowledges messages after processing.
+/// Simulated workers: messages wait in a worker's queue, and it processes one or a few at a time.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Work {
-    /// Service time per message, of the worker with this number mod the list's length; at least one entry.
-    pub service: Vec<Service>,
-    /// Messages that are processed at once.
-    pub parallelism: u16,
-    /// Load reports; `None` for a worker that sends none.
+    /// The workers: the one with number k in its audience is entry k mod the list's length; at least one entry.
+    ///
+    /// Times count from the start of the run. The fields `count`, `delay`, `weight` and `remembered` have no effect.
+    pub workers: Vec<WorkerKind>,
+    /// Seed of random service times, and of the times at which workers connect.
+    pub seed: u64,
+    /// Load reports of the workers that report; `None` for none.
     pub reports: Option<Reports>,
+    /// Workers connect at random times within this.
+    pub connect_within: Duration,
+    /// Program and arguments of workers with an MQTT client of their own; empty for simulated ones.
+    ///
+    /// A plan from another machine starts no program.
+    #[serde(skip)]
+    pub program: Vec<String>,
 }
 
-/// Processing time per message.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub enum Service {
-    /// Constant.
-    Fixed(Duration),
-    /// Uniform from `mean·(1−by)` to `mean·(1+by)`.
-    Jitter {
-        /// The mean.
-        mean: Duration,
-        /// Relative half-width, 0 to 1.
-        by: f64,
-    },
-    /// Exponentially distributed, with this mean.
-    Exponential(Duration),
-    /// Pareto distributed with this shape, above 1.
-    Pareto {
-        /// The mean.
-        mean: Duration,
-        /// Shape alpha.
-        shape: f64,
-    },
-    /// `before` until `at` after the start, then `after`.
-    Step {
-        /// Time per message before the step.
-        before: Duration,
-        /// Time per message after the step.
-        after: Duration,
-        /// Time of the step, after the start.
-        at: Duration,
-    },
-    /// `service`, with a pause in which the worker stands still.
-    Pause {
-        /// Time per message outside the pause.
-        service: Duration,
-        /// Beginning of the pause, after the start.
-        at: Duration,
-        /// Length of the pause.
-        lasts: Duration,
-    },
+impl Work {
+    /// Work of these workers, which do not report and connect at once.
+    pub fn new(workers: Vec<WorkerKind>) -> Self {
+        Self { workers, seed: 7, reports: None, connect_within: Duration::ZERO, program: Vec::new() }
+    }
+
+    /// The worker with number `member` in its audience.
+    pub(crate) fn worker(&self, member: u32) -> &WorkerKind {
+        &self.workers[member as usize % self.workers.len()]
+    }
+
+    /// Time after which worker `member` connects: random within `connect_within`.
+    ///
+    /// Load reports count from each connection on, so that the random times keep them unaligned.
+    pub(crate) fn entrance(&self, member: u32) -> Duration {
+        let within_ns = u64::try_from(self.connect_within.as_nanos()).unwrap_or(u64::MAX).max(1);
+        let luck = Rng::new((self.seed ^ ENTRANCES).wrapping_add(member.into())).next_u64();
+        Duration::from_nanos(luck % within_ns)
+    }
 }
+
+/// Separates these random numbers from others of the same seed.
+const ENTRANCES: u64 = 0x656e_7472_616e_6365;
 
 /// Load reports of a worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reports {
-    /// Carrier of the reports.
-    pub carrier: Carrier,
+    /// Carrier of the reports; `None` for one that the broker announces.
+    pub carrier: Option<Carrier>,
     /// Interval between two reports.
     pub interval: Duration,
+    /// Whether workers also report early, after a large change.
+    pub eager: bool,
+}
+
+impl From<ReportCarrier> for Carrier {
+    fn from(carrier: ReportCarrier) -> Self {
+        match carrier {
+            ReportCarrier::PingReq => Self::PingReq,
+            ReportCarrier::Ack => Self::Ack,
+            ReportCarrier::Publish => Self::Publish,
+        }
+    }
 }
 
 /// Carrier of a load report.
@@ -427,5 +431,27 @@ impl Default for Schedule {
             ramp_down: 0,
             subscriber_timeout: Duration::from_secs(5),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tenbin_simulator::Span;
+
+    use super::*;
+
+    #[test]
+    fn workers_connect_at_random_within_their_time() {
+        let of_seed = |seed| {
+            let kind = WorkerKind::of(Span::from_ms(1.0));
+            let work = Work { seed, connect_within: Duration::from_secs(1), ..Work::new(vec![kind]) };
+            let mut times: Vec<_> = (0..40).map(|member| work.entrance(member)).collect();
+            times.sort_unstable();
+            times
+        };
+        let (early, late) = (Duration::from_millis(500), Duration::from_secs(1));
+        assert!(of_seed(1)[0] < early && of_seed(1)[39] > early && of_seed(1)[39] < late);
+        assert_eq!(of_seed(1), of_seed(1));
+        assert_ne!(of_seed(1), of_seed(2));
     }
 }

@@ -1,13 +1,14 @@
 //! Makes a plan from arguments and a `.conf` file.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use super::args::LoadArgs;
 use super::conf::Conf;
 use super::{
     Audience, Broker, Carrier, ConnectionOptions, Idle, Pace, Plan, Publishers, Reports, Schedule, Slow, Spread,
-    TlsOptions, Version, WillOptions, Work,
+    TlsOptions, Version, WillOptions, Work, WorkerKind,
 };
 use crate::LoadgenError;
 use crate::{args, target};
@@ -143,18 +144,15 @@ fn work(args: &LoadArgs, qos: u8) -> Result<Option<Work>, LoadgenError> {
     if args.service.is_empty() {
         return Ok(None);
     }
-    let carrier = match args.reports {
-        None | Some(args::Reports::None) => None,
-        Some(args::Reports::Pingreq) => Some(Carrier::PingReq),
-        Some(args::Reports::Ack) => Some(Carrier::Ack),
-        Some(args::Reports::Publish) => Some(Carrier::Publish),
-    };
+    let carrier = args.reports.and_then(args::Reports::carrier).map(Carrier::from);
     if carrier == Some(Carrier::Ack) && qos == 0 {
         return Err(LoadgenError::Arguments("--reports ack: nothing is acknowledged at QoS 0".to_owned()));
     }
     let interval = args.report_interval.unwrap_or(Duration::from_secs(1));
-    let reports = carrier.map(|carrier| Reports { carrier, interval });
-    Ok(Some(Work { service: args.service.clone(), parallelism: args.parallelism.unwrap_or(1), reports }))
+    let reports = carrier.map(|carrier| Reports { carrier: Some(carrier), interval, eager: true });
+    let threads = args.parallelism.map_or(NonZeroU32::MIN, NonZeroU32::from);
+    let workers = args.service.iter().map(|kind| WorkerKind { threads, ..kind.clone() });
+    Ok(Some(Work { reports, ..Work::new(workers.collect()) }))
 }
 
 fn schedule(args: &LoadArgs, conf: &Conf) -> Schedule {
@@ -309,8 +307,8 @@ mod tests {
         let work = |line: &str| plan_of(line).audiences.remove(0).work;
         assert_eq!(work(""), None);
         let work = work("--service 25ms,50ms --parallelism 2 --reports pingreq").unwrap();
-        assert_eq!((work.service.len(), work.parallelism), (2, 2));
-        let expected = Reports { carrier: Carrier::PingReq, interval: Duration::from_secs(1) };
+        assert_eq!((work.workers.len(), work.workers[1].threads.get()), (2, 2));
+        let expected = Reports { carrier: Some(Carrier::PingReq), interval: Duration::from_secs(1), eager: true };
         assert_eq!(work.reports, Some(expected));
         assert!(plan_with(&Conf::default(), "--service 25ms --reports ack").is_err());
         assert!(plan_with(&Conf::default(), "--service 25ms --reports ack --qos 1").is_ok());

@@ -3,7 +3,10 @@
 use std::str::FromStr;
 use std::time::Duration;
 
-use super::{CutWhose, Cuts, Service, Version};
+use tenbin_simulator::scenario::{Pause, Step};
+use tenbin_simulator::{Distribution, Span};
+
+use super::{CutWhose, Cuts, Version, WorkerKind};
 use crate::values::{duration, positive_duration};
 
 /// Parses `5` or `3.1.1`; MQTTLoader calls the latter `3`.
@@ -22,34 +25,26 @@ pub(crate) fn qos(text: &str) -> Result<u8, String> {
 
 /// Parses `25ms`, `exp:MEAN`, `pareto:MEAN:SHAPE`, `jitter:MEAN:BY`, `step:BEFORE:AFTER:AT` or
 /// `pause:SERVICE:AT:LASTS`.
-pub(crate) fn service(text: &str) -> Result<Service, String> {
+pub(crate) fn service(text: &str) -> Result<WorkerKind, String> {
     let words: Vec<_> = text.split(':').collect();
     let number = |text: &str| text.parse::<f64>().map_err(|_| format!("{text:?} is no number"));
-    Ok(match words.as_slice() {
-        [fixed] => Service::Fixed(positive_duration(fixed)?),
-        ["exp", mean] => Service::Exponential(positive_duration(mean)?),
-        ["pareto", mean, shape] => {
-            let (mean, shape) = (positive_duration(mean)?, number(shape)?);
-            if !(shape > 1.0 && shape.is_finite()) {
-                return Err("want a shape above 1: below it there is no mean".to_owned());
-            }
-            Service::Pareto { mean, shape }
-        }
-        ["jitter", mean, by] => {
-            let (mean, by) = (positive_duration(mean)?, number(by)?);
-            if !(0.0..=1.0).contains(&by) {
-                return Err("want a jitter from 0 to 1".to_owned());
-            }
-            Service::Jitter { mean, by }
-        }
+    let span = |text| duration(text).map(|duration| Span::from_ns(duration.as_nanos() as u64));
+    let steady = |text| positive_duration(text).and_then(|_| span(text)).map(WorkerKind::of);
+    let kind = match words.as_slice() {
+        [fixed] => steady(fixed)?,
+        ["exp", mean] => WorkerKind { distribution: Distribution::Exponential, ..steady(mean)? },
+        ["pareto", mean, shape] => WorkerKind { distribution: Distribution::Pareto(number(shape)?), ..steady(mean)? },
+        ["jitter", mean, by] => WorkerKind { distribution: Distribution::Jitter(number(by)?), ..steady(mean)? },
         ["step", before, after, at] => {
-            Service::Step { before: positive_duration(before)?, after: positive_duration(after)?, at: duration(at)? }
+            WorkerKind { steps: vec![Step { at: span(at)?, service: span(after)? }], ..steady(before)? }
         }
         ["pause", service, at, lasts] => {
-            Service::Pause { service: positive_duration(service)?, at: duration(at)?, lasts: positive_duration(lasts)? }
+            positive_duration(lasts)?;
+            WorkerKind { pauses: vec![Pause { at: span(at)?, length: span(lasts)? }], ..steady(service)? }
         }
         _ => return Err(format!("{text:?}: {SERVICES}")),
-    })
+    };
+    kind.fault().map_or(Ok(kind), |(_, message)| Err(message))
 }
 
 /// Parses `subscribers:2s` or `subscribers:2s/500ms`: kind of connection, interval, time away.
@@ -102,13 +97,17 @@ mod tests {
 
     #[test]
     fn a_service_time_may_be_drawn_or_change() {
+        let span = |ms| Span::from_ms(ms);
+        let kind = WorkerKind::of(span(25.0));
+        let step = Step { at: span(5000.0), service: span(200.0) };
+        let pause = Pause { at: Span::ZERO, length: span(2000.0) };
         for (text, expected) in [
-            ("25ms", Service::Fixed(ms(25))),
-            ("exp:25ms", Service::Exponential(ms(25))),
-            ("pareto:25ms:1.5", Service::Pareto { mean: ms(25), shape: 1.5 }),
-            ("jitter:25ms:0.2", Service::Jitter { mean: ms(25), by: 0.2 }),
-            ("step:25ms:200ms:5s", Service::Step { before: ms(25), after: ms(200), at: ms(5000) }),
-            ("pause:25ms:0:2s", Service::Pause { service: ms(25), at: ms(0), lasts: ms(2000) }),
+            ("25ms", kind.clone()),
+            ("exp:25ms", WorkerKind { distribution: Distribution::Exponential, ..kind.clone() }),
+            ("pareto:25ms:1.5", WorkerKind { distribution: Distribution::Pareto(1.5), ..kind.clone() }),
+            ("jitter:25ms:0.2", WorkerKind { distribution: Distribution::Jitter(0.2), ..kind.clone() }),
+            ("step:25ms:200ms:5s", WorkerKind { steps: vec![step], ..kind.clone() }),
+            ("pause:25ms:0:2s", WorkerKind { pauses: vec![pause], ..kind.clone() }),
         ] {
             assert_eq!(service(text), Ok(expected), "{text}");
         }

@@ -5,11 +5,8 @@ use std::num::NonZeroU32;
 use tenbin_simulator::scenario::WorkerKind;
 use tenbin_simulator::{Arrival, Distribution, Span, central_queue};
 
-use super::role::{Exit, Role};
-use super::run::RunRecord;
-use super::timeline::Pace;
-use super::worker::{Delivery, WorkerRecord};
-use crate::ledger::Receipt;
+use super::record::{Delivery, RunRecord, WorkerRecord};
+use crate::run::timeline::Speed;
 use crate::statistics::Summary;
 
 /// Latencies in ms that the same workers would have reached for the same messages with one common queue.
@@ -23,14 +20,13 @@ pub(crate) struct BestPossible {
 
 impl BestPossible {
     pub(crate) fn of(record: &RunRecord) -> Self {
-        let made = record.publisher.created_ns.iter().zip(0..);
+        let made = record.created_ns.iter().zip(0..);
         let made = made.map(|(&created_ns, sequence)| Came { sequence, created_ns, at_ns: created_ns });
-        let deliveries = record.workers.iter().flat_map(|(_, worker)| &worker.deliveries);
-        let first_copies = deliveries.filter(|delivery| delivery.receipt == Receipt::First);
-        let received = first_copies.map(|&Delivery { stamp, received_ns, .. }| {
+        let deliveries = record.workers.iter().flat_map(|worker| &worker.deliveries);
+        let first_copies = deliveries.filter(|delivery| delivery.is_first);
+        let received = first_copies.map(|&Delivery { sequence, created_ns, received_ns, .. }| {
             // The times are readings of two threads.
-            let at_ns = received_ns.max(stamp.created_ns);
-            Came { sequence: stamp.sequence, created_ns: stamp.created_ns, at_ns }
+            Came { sequence, created_ns, at_ns: received_ns.max(created_ns) }
         });
         Self { as_made: latency(record, made.collect()), as_received: latency(record, received.collect()) }
     }
@@ -47,11 +43,11 @@ struct Came {
 /// Latencies from creation until a worker takes the message.
 fn latency(record: &RunRecord, mut came: Vec<Came>) -> Option<Summary> {
     came.sort_by_key(|came| came.at_ns);
-    let workers: Vec<_> = record.workers.iter().map(|(role, worker)| as_it_was(role, worker)).collect();
-    let pace = Pace::of(workers.first()?, record.start_ns, record.seed);
+    let workers: Vec<_> = record.workers.iter().map(as_it_was).collect();
+    let speed = Speed::of(workers.first()?, record.start_ns, record.seed);
     let arrival = |came: &Came| {
         let at = Span::from_ns(came.at_ns.saturating_sub(record.start_ns));
-        Arrival { at, luck: pace.luck(came.sequence) }
+        Arrival { at, luck: speed.luck(came.sequence) }
     };
     let arrivals: Vec<_> = came.iter().map(arrival).collect();
     let taken = central_queue(workers, record.qos.is_acknowledged(), &arrivals);
@@ -61,43 +57,28 @@ fn latency(record: &RunRecord, mut came: Vec<Came>) -> Option<Summary> {
     Summary::of(&came.iter().zip(taken).filter_map(latency_ms).collect::<Vec<_>>())
 }
 
-/// The simulator's model of a role's worker.
+/// The simulator's model of a worker.
 ///
 /// A constant service time is replaced by the measured one, as an external program may take longer than requested.
-fn as_it_was(role: &Role, record: &WorkerRecord) -> WorkerKind {
-    let kind = WorkerKind { count: NonZeroU32::MIN, ..role.kind.clone() };
+fn as_it_was(record: &WorkerRecord) -> WorkerKind {
+    let kind = WorkerKind { count: NonZeroU32::MIN, ..record.kind.clone() };
     let is_steady = kind.distribution == Distribution::Fixed && kind.steps.is_empty() && kind.pauses.is_empty();
     let taken = || record.deliveries.iter().filter_map(|delivery| delivery.taken);
     let sum_ns: u64 = taken().map(|taken| taken.finished_ns.saturating_sub(taken.taken_ns)).sum();
     let measured_ns = sum_ns.checked_div(taken().count() as u64).filter(|ns| is_steady && *ns > 0);
-    let (leaves, dies) = match role.exit {
-        Some(Exit::Leaves(at)) => (Some(at), None),
-        Some(Exit::Dies(at)) => (None, Some(at)),
-        None => (None, None),
-    };
-    WorkerKind {
-        service: measured_ns.map_or(kind.service, Span::from_ns),
-        joins: Some(role.joins).filter(|joins| *joins > Span::ZERO),
-        leaves,
-        dies,
-        ..kind
-    }
+    WorkerKind { service: measured_ns.map_or(kind.service, Span::from_ns), ..kind }
 }
 
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
 
-    use hdrhistogram::Histogram;
     use tenbin_codec::QoS;
     use tenbin_simulator::Scenario;
 
-    use super::super::publisher::PublisherRecord;
+    use super::super::record::{Taken, Totals};
     use super::super::role;
-    use super::super::worker::Taken;
     use super::*;
-    use crate::ledger::LedgerTotals;
-    use crate::payload::Stamp;
 
     const MS: u64 = 1_000_000;
 
@@ -107,9 +88,10 @@ mod tests {
     fn delivery((sequence, created_ms, received_ms, taken_ms, service_ms): Row) -> Delivery {
         let (taken_ns, finished_ns) = (taken_ms * MS, (taken_ms + service_ms) * MS);
         Delivery {
-            stamp: Stamp { run: 0, sequence, created_ns: created_ms * MS },
+            sequence,
+            created_ns: created_ms * MS,
             received_ns: received_ms * MS,
-            receipt: Receipt::First,
+            is_first: true,
             taken: Some(Taken { taken_ns, observed_ns: taken_ns + MS, finished_ns }),
         }
     }
@@ -118,23 +100,20 @@ mod tests {
     fn record(created_ms: &[u64], workers: [&[Row]; 2]) -> RunRecord {
         let text = "messages = 1\narrivals = { fixed = \"1s\" }\n[[workers]]\nservice = \"10ms\"\n\
                     [[workers]]\nservice = \"20ms\"";
-        let roles = role::cast(&Scenario::parse("test", text).unwrap(), Duration::from_secs(1), 0);
-        let worker = |deliveries: &[Row]| WorkerRecord {
+        let kinds = role::cast(&Scenario::parse("test", text).unwrap(), Duration::from_secs(1), 0);
+        let worker = |(kind, deliveries): (_, &[Row])| WorkerRecord {
             deliveries: deliveries.iter().copied().map(delivery).collect(),
-            reports: Vec::new(),
-            died_with_it: 0,
+            ..WorkerRecord::new(kind)
         };
         RunRecord {
-            publisher: PublisherRecord {
-                created_ns: created_ms.iter().map(|ms| ms * MS).collect(),
-                lateness_ns: Histogram::new(3).unwrap(),
-            },
+            created_ns: created_ms.iter().map(|ms| ms * MS).collect(),
+            lateness_ms: Vec::new(),
             start_ns: 5 * MS,
             duration: Duration::from_secs(1),
             qos: QoS::AtLeastOnce,
             seed: 1,
-            workers: roles.into_iter().zip(workers.map(worker)).collect(),
-            totals: LedgerTotals::default(),
+            workers: kinds.into_iter().zip(workers).map(worker).collect(),
+            totals: Totals::default(),
         }
     }
 

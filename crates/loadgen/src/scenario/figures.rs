@@ -1,11 +1,6 @@
-use hdrhistogram::Histogram;
-
 use super::STABLE_PHASE;
 use super::best_possible::BestPossible;
-use super::role::Role;
-use super::run::RunRecord;
-use super::worker::{Delivery, WorkerRecord};
-use crate::ledger::{LedgerTotals, Receipt};
+use super::record::{Delivery, RunRecord, Taken, Totals, WorkerRecord};
 use crate::statistics::Summary;
 
 /// Figures of one run.
@@ -18,7 +13,7 @@ pub(crate) struct RunFigures {
     pub(crate) latency: Option<Summary>,
     pub(crate) best_possible: BestPossible,
     pub(crate) subscribers: Vec<SubscriberFigures>,
-    pub(crate) totals: LedgerTotals,
+    pub(crate) totals: Totals,
     /// Messages still queued when the run ended.
     pub(crate) not_taken: u64,
     /// Messages that workers had and had not finished when they died; some may have been sent again.
@@ -54,36 +49,34 @@ pub(crate) struct Delays {
 
 impl RunFigures {
     pub(crate) fn of(record: &RunRecord) -> Self {
-        let deliveries = || record.workers.iter().flat_map(|(_, worker)| &worker.deliveries);
-        let first_copies = || deliveries().filter(|delivery| delivery.receipt == Receipt::First);
-        let mut wake_up_ns = Histogram::new(3).expect("three digits are supported");
-        for taken in first_copies().filter_map(|delivery| delivery.taken) {
-            wake_up_ns.record(taken.observed_ns.saturating_sub(taken.taken_ns)).expect("the histogram grows");
-        }
+        let deliveries = || record.workers.iter().flat_map(|worker| &worker.deliveries);
+        let first_copies = || deliveries().filter(|delivery| delivery.is_first);
+        let woke_late_ms = |taken: Taken| taken.observed_ns.saturating_sub(taken.taken_ns) as f64 / 1e6;
+        let wake_up_ms: Vec<_> = first_copies().filter_map(|delivery| delivery.taken).map(woke_late_ms).collect();
         Self {
             latency: summary(first_copies()),
             best_possible: BestPossible::of(record),
             subscribers: record.workers.iter().map(|worker| SubscriberFigures::of(record, worker)).collect(),
             totals: record.totals,
             not_taken: first_copies().filter(|delivery| delivery.taken.is_none()).count() as u64,
-            died: record.workers.iter().map(|(_, worker)| worker.died_with_it).sum(),
-            lateness: Delays::of(&record.publisher.lateness_ns),
-            wake_up: Delays::of(&wake_up_ns),
+            died: record.workers.iter().map(|worker| worker.died_with_it).sum(),
+            lateness: Delays::of(&record.lateness_ms),
+            wake_up: Delays::of(&wake_up_ms),
         }
     }
 }
 
 impl SubscriberFigures {
-    fn of(record: &RunRecord, (role, worker): &(Role, WorkerRecord)) -> Self {
+    fn of(record: &RunRecord, worker: &WorkerRecord) -> Self {
         let deliveries = &worker.deliveries;
-        let first_copies = || deliveries.iter().filter(|delivery| delivery.receipt == Receipt::First);
+        let first_copies = || deliveries.iter().filter(|delivery| delivery.is_first);
         let per_second = per_second(record.start_ns, deliveries);
         let seconds = record.duration.as_secs_f64();
         Self {
-            name: role.name.clone(),
-            service_ms: role.kind.service.ms(),
+            name: worker.name.clone(),
+            service_ms: worker.kind.service.ms(),
             latency: summary(first_copies()),
-            stable: summary(first_copies().filter(|delivery| STABLE_PHASE.contains(&delivery.stamp.sequence))),
+            stable: summary(first_copies().filter(|delivery| STABLE_PHASE.contains(&delivery.sequence))),
             messages_per_second: per_second.iter().sum::<u64>() as f64 / seconds,
             per_second,
         }
@@ -91,17 +84,11 @@ impl SubscriberFigures {
 }
 
 impl Delays {
-    fn of(ns: &Histogram<u64>) -> Self {
-        let ms = |ns: u64| ns as f64 / 1e6;
-        Self { p50_ms: ms(ns.value_at_quantile(0.5)), p99_ms: ms(ns.value_at_quantile(0.99)), max_ms: ms(ns.max()) }
-    }
-}
-
-impl Delivery {
-    /// Time from creation until taken; `None` if the message was never taken.
-    pub(crate) fn latency_ms(&self) -> Option<f64> {
-        let taken = self.taken?;
-        Some((taken.taken_ns - self.stamp.created_ns) as f64 / 1e6)
+    /// Quantiles of `ms`; 0 if there are none.
+    fn of(ms: &[f64]) -> Self {
+        let summary = Summary::of(ms);
+        let figure = |of: fn(Summary) -> f64| summary.map_or(0.0, of);
+        Self { p50_ms: figure(|all| all.p50), p99_ms: figure(|all| all.p99), max_ms: figure(|all| all.max) }
     }
 }
 
@@ -128,44 +115,36 @@ mod tests {
     use tenbin_codec::QoS;
     use tenbin_simulator::Scenario;
 
-    use super::super::publisher::PublisherRecord;
     use super::super::role;
-    use super::super::worker::Taken;
     use super::*;
-    use crate::payload::Stamp;
 
     const MS: u64 = 1_000_000;
 
-    fn delivery(sequence: u64, created_ms: u64, taken_ms: Option<u64>, receipt: Receipt) -> Delivery {
+    fn delivery(sequence: u64, created_ms: u64, taken_ms: Option<u64>, is_first: bool) -> Delivery {
         let taken = |ms: u64| Taken { taken_ns: ms * MS, observed_ns: ms * MS + MS / 2, finished_ns: ms * MS + MS };
-        Delivery {
-            stamp: Stamp { run: 0, sequence, created_ns: created_ms * MS },
-            received_ns: created_ms * MS,
-            receipt,
-            taken: taken_ms.map(taken),
-        }
+        let created_ns = created_ms * MS;
+        Delivery { sequence, created_ns, received_ns: created_ns, is_first, taken: taken_ms.map(taken) }
     }
 
     #[test]
     fn first_copies_count_and_the_stable_phase_is_half_open() {
-        use Receipt::{Duplicate, First};
         let deliveries = [
-            vec![delivery(499, 0, Some(10), First), delivery(500, 500, Some(504), First)],
-            vec![delivery(499, 0, Some(900), Duplicate), delivery(999, 1000, Some(1002), First)],
-            vec![delivery(1000, 2500, Some(2520), First), delivery(1001, 2600, None, First)],
+            vec![delivery(499, 0, Some(10), true), delivery(500, 500, Some(504), true)],
+            vec![delivery(499, 0, Some(900), false), delivery(999, 1000, Some(1002), true)],
+            vec![delivery(1000, 2500, Some(2520), true), delivery(1001, 2600, None, true)],
         ];
-        let workers =
-            deliveries.map(|deliveries| WorkerRecord { deliveries, died_with_it: 2, ..WorkerRecord::default() });
         let text = "messages = 6\narrivals = { fixed = \"500ms\" }\n[[workers]]\nservice = \"1ms\"\ncount = 3";
-        let roles = role::cast(&Scenario::parse("test", text).unwrap(), Duration::from_secs(3), 0);
+        let kinds = role::cast(&Scenario::parse("test", text).unwrap(), Duration::from_secs(3), 0);
+        let worker = |(kind, deliveries)| WorkerRecord { deliveries, died_with_it: 2, ..WorkerRecord::new(kind) };
         let record = RunRecord {
-            publisher: PublisherRecord { created_ns: Vec::new(), lateness_ns: Histogram::new(3).unwrap() },
+            created_ns: Vec::new(),
+            lateness_ms: vec![0.25, 0.75],
             start_ns: 0,
             duration: Duration::from_secs(3),
             qos: QoS::AtMostOnce,
             seed: 0,
-            workers: roles.into_iter().zip(workers).collect(),
-            totals: LedgerTotals { published: 6, received: 5, lost: 1, duplicated: 1, unknown: 0 },
+            workers: kinds.into_iter().zip(deliveries).map(worker).collect(),
+            totals: Totals { published: 6, received: 5, lost: 1, duplicated: 1, unknown: 0 },
         };
         let figures = RunFigures::of(&record);
 
@@ -177,6 +156,6 @@ mod tests {
         assert_eq!(stable, [Some((1, 4.0)), Some((1, 2.0)), None]);
         assert_eq!(figures.subscribers[2].per_second, [0, 0, 2]);
         assert_eq!(figures.subscribers[0].messages_per_second, 2.0 / 3.0);
-        assert!((figures.wake_up.p99_ms - 0.5).abs() < 0.001, "{:?}", figures.wake_up);
+        assert_eq!((figures.wake_up.p99_ms, figures.lateness.p50_ms, figures.lateness.max_ms), (0.5, 0.25, 0.75));
     }
 }

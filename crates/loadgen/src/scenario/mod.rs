@@ -5,46 +5,36 @@
 //! `simulate`.
 
 mod best_possible;
-mod cast;
 mod figures;
-mod member;
-mod network;
 mod plan;
-mod program;
 mod published;
-mod publisher;
+mod record;
 mod role;
 mod run;
-mod schedule;
-mod shared;
 mod shipped;
 mod simulated;
 pub(crate) mod slow;
-mod stage;
-mod timeline;
-mod worker;
 
 use std::io::Write;
 
 pub(crate) use best_possible::BestPossible;
 pub(crate) use figures::{Delays, RunFigures, SubscriberFigures};
-pub(crate) use network::Network;
-pub(crate) use plan::{Plan, STABLE_PHASE};
+pub(crate) use plan::{PAYLOAD_LEN, Plan, STABLE_PHASE};
 pub(crate) use published::{
     FIRST_ABOVE_SECOND_MS, PublishedPhase, REDUCTION_PERCENT, RISE_OF_THE_FAST_MS, overall_ms, stable_phase,
 };
-pub(crate) use run::RunRecord;
-pub use schedule::Schedule;
+#[cfg(test)]
+pub(crate) use record::Totals;
+pub(crate) use record::{RunRecord, WorkerRecord};
 pub(crate) use simulated::Simulated;
 pub use slow::SlowArgs;
-pub use timeline::{Pace, Slot, Timeline};
-pub(crate) use worker::WorkerRecord;
 
 use crate::args::OtherScenario;
 use crate::child_broker::ChildBroker;
 use crate::interrupt::unless_interrupted;
 use crate::progress::Progress;
 use crate::report::Report;
+use crate::target::RunningBroker;
 use crate::{LoadgenError, ScenarioArgs, ScenarioCommand};
 
 /// Runs the requested scenario.
@@ -68,15 +58,12 @@ async fn run_all(args: &ScenarioArgs, plan: &Plan, out: &mut dyn Write) -> Resul
         for number in 1..=plan.runs {
             let mut progress = Progress::new();
             let title = format!("{policy} {number}/{}", plan.runs);
-            let record = match &args.broker {
-                Some(address) => run::run(plan, number, &title, address, None, &mut progress).await?,
-                None => {
-                    let mut child = ChildBroker::tenbin(Some(policy)).await?;
-                    let address = child.address().to_owned();
-                    run::run(plan, number, &title, &address, Some(&mut child), &mut progress).await?
-                }
+            let mut broker = match &args.broker {
+                Some(address) => RunningBroker::at(address)?,
+                None => RunningBroker::started(policy, ChildBroker::tenbin(Some(policy)).await?),
             };
-            drop(progress);
+            let record = run::run(plan, number, &title, &mut broker, &mut progress).await?;
+            drop((broker, progress));
             report.add_run(plan, policy, number, &record)?;
         }
     }

@@ -4,9 +4,9 @@ use std::time::Duration;
 use tenbin_client::ReportCarrier;
 use tenbin_codec::QoS;
 use tenbin_simulator::scenario::{Acknowledges, Reports, WorkerKind};
-use tenbin_simulator::{Arrivals, Policy, Scenario, Span};
+use tenbin_simulator::{Arrivals, Policy, Rng, Scenario, Span};
 
-use super::{Schedule, shipped};
+use super::shipped;
 use crate::args::{Acks, Reports as ReportsArg};
 use crate::{LoadgenError, ScenarioArgs};
 
@@ -60,9 +60,15 @@ impl Plan {
         })
     }
 
-    /// Due times of `messages` messages in the run with this seed.
-    pub(crate) fn schedule(&self, messages: u32, seed: u64) -> Schedule {
-        Schedule::new(self.scenario.arrivals, messages, seed)
+    /// Due times of `messages` messages in the run with this seed, in nanoseconds after its start.
+    pub(crate) fn due_ns(&self, messages: u32, seed: u64) -> Vec<u64> {
+        self.scenario.arrivals.instants(messages, &mut Rng::new(seed))
+    }
+
+    /// Time from the first of `messages` messages until one more would be due.
+    pub(crate) fn publishing_time(&self, messages: u32, seed: u64) -> Duration {
+        let last_ns = self.due_ns(messages, seed).last().copied().unwrap_or(0);
+        Duration::from_nanos(last_ns) + interval(self.scenario.arrivals)
     }
 
     /// Number of messages due within `duration`.
@@ -77,11 +83,6 @@ impl Plan {
     /// Interval between two load reports of a worker.
     pub(crate) fn ping_interval(&self) -> Duration {
         self.scenario.pings.every.duration()
-    }
-
-    /// Length of a worker's queue. It holds all messages, since the experiments are about the backlog.
-    pub(crate) fn queue_len(&self) -> usize {
-        (self.scenario.messages.get() as usize).clamp(1024, 1 << 20)
     }
 
     /// Longest pause of a worker: for that time, missing progress does not mean loss.
@@ -123,11 +124,21 @@ fn replace(scenario: &mut Scenario, args: &ScenarioArgs) -> Result<(), LoadgenEr
     Ok(())
 }
 
+/// Number of messages due within `duration`, the first at its start; at least one.
 fn messages_in(duration: Duration, arrivals: Arrivals) -> Result<u32, LoadgenError> {
-    let messages = Schedule::messages_in(duration, arrivals);
+    let times = duration.as_nanos().div_ceil(interval(arrivals).as_nanos().max(1));
+    let together = if let Arrivals::Bursts { messages, .. } = arrivals { messages.get() } else { 1 };
+    let messages = u64::try_from(times).unwrap_or(u64::MAX).max(1).saturating_mul(u64::from(together));
     u32::try_from(messages).ok().filter(|messages| *messages <= MESSAGES_MAX).ok_or_else(|| {
         LoadgenError::Arguments(format!("{messages} messages are too many; at most {MESSAGES_MAX} are recorded"))
     })
+}
+
+/// Time from one message or burst to the next; for random arrivals the mean.
+fn interval(arrivals: Arrivals) -> Duration {
+    match arrivals {
+        Arrivals::Fixed(every) | Arrivals::Poisson(every) | Arrivals::Bursts { every, .. } => every.duration(),
+    }
 }
 
 /// Reason why a scenario can only be simulated, if there is one.
@@ -175,6 +186,9 @@ fn policies(args: &ScenarioArgs) -> Result<Vec<String>, LoadgenError> {
     })
 }
 
+/// Size of a payload, in bytes, as in the published experiments.
+pub(crate) const PAYLOAD_LEN: u32 = 100;
+
 /// Sequence numbers of the stable phase of the published tables.
 pub(crate) const STABLE_PHASE: Range<u64> = 500..1000;
 
@@ -212,7 +226,7 @@ mod tests {
         let plan = plan("scenario 2").unwrap();
         let kinds = plan.scenario.workers.iter().map(|kind| (kind.count.get(), kind.service.ms()));
         assert!(kinds.eq([(2, 25.0), (1, 50.0)]));
-        assert_eq!((plan.scenario.messages.get(), plan.schedule(2, 0).due_ns()), (1500, &[0, 10_000_000][..]));
+        assert_eq!((plan.scenario.messages.get(), plan.due_ns(2, 0)), (1500, vec![0, 10_000_000]));
         assert_eq!((plan.qos, plan.ping_interval(), plan.runs), (QoS::AtMostOnce, Duration::from_secs(1), 1));
         assert!(!plan.scenario.pings.eager);
         assert!(plan.warm_up.is_none() && plan.worker_command.is_none());
@@ -225,6 +239,26 @@ mod tests {
         assert_eq!(messages("--interval 10.7ms"), 1500);
         assert_eq!(messages("--interval 10.7ms --duration 15s"), 1402);
         assert!(plan("scenario 1 --interval 1us --duration 1m").is_err());
+        let plan = plan("scenario 1 --interval 10.7ms").unwrap();
+        assert_eq!(plan.publishing_time(1500, 0), Duration::from_millis(16_050));
+    }
+
+    #[test]
+    fn a_duration_has_its_messages_and_at_least_one() {
+        let ms = Duration::from_millis;
+        let in_ms = |duration, arrivals| messages_in(ms(duration), arrivals).unwrap();
+        let every = Arrivals::Fixed(Span::from_ms(10.0));
+        assert_eq!([1, 10, 11, 15_000].map(|duration| in_ms(duration, every)), [1, 1, 2, 1500]);
+        let bursts = Arrivals::Bursts { messages: 3.try_into().unwrap(), every: Span::from_ms(2.0) };
+        assert_eq!([1, 5].map(|duration| in_ms(duration, bursts)), [3, 9]);
+    }
+
+    #[test]
+    fn random_messages_are_the_same_for_the_same_seed() {
+        let mut plan = plan("scenario 1").unwrap();
+        plan.scenario.arrivals = Arrivals::Poisson(Span::from_ms(10.0));
+        assert_eq!(plan.due_ns(1000, 1), plan.due_ns(1000, 1));
+        assert_ne!(plan.due_ns(1000, 1), plan.due_ns(1000, 2));
     }
 
     #[test]

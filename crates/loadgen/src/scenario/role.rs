@@ -1,120 +1,110 @@
+//! All workers of a run.
+
 use std::time::Duration;
 
 use tenbin_simulator::scenario::WorkerKind;
 use tenbin_simulator::{Rng, Scenario, Span};
 
-/// Specification of one worker: its kind, and when it joins and leaves.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Role {
-    /// `sub-0`, `sub-1`, … in the order of joining.
-    pub(crate) name: String,
-    pub(crate) kind: WorkerKind,
-    /// After the start of the run; a worker at zero joins before the first message.
-    pub(crate) joins: Span,
-    pub(crate) exit: Option<Exit>,
-}
-
-/// How and when a worker ends, after the start of the run.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) enum Exit {
-    /// It unsubscribes, finishes its queued messages and disconnects.
-    Leaves(Span),
-    /// Its connection ends without DISCONNECT, and its queued messages are never finished.
-    Dies(Span),
-}
-
-impl Exit {
-    pub(crate) fn at(self) -> Span {
-        match self {
-            Self::Leaves(at) | Self::Dies(at) => at,
-        }
-    }
-}
-
-/// All workers of a run of `scenario` with messages due within `duration`, including those from churn.
+/// All workers of a run of `scenario` with messages due within `duration`, including those from churn, in the order of
+/// joining.
 ///
 /// The same `seed` yields the same workers.
-pub(crate) fn cast(scenario: &Scenario, duration: Duration, seed: u64) -> Vec<Role> {
-    let kinds = scenario.workers.iter().flat_map(|kind| (0..kind.count.get()).map(move |_| kind));
-    let mut roles: Vec<_> = kinds.map(Role::of).collect();
+pub(crate) fn cast(scenario: &Scenario, duration: Duration, seed: u64) -> Vec<WorkerKind> {
+    let kinds = scenario.workers.iter();
+    let mut workers: Vec<_> = kinds.flat_map(|kind| (0..kind.count.get()).map(move |_| kind.clone())).collect();
     if let Some(churn) = &scenario.churn {
         let mut rng = Rng::new(seed);
         let mut at = churn.every;
         while at.duration() < duration {
-            let present = |role: &Role| role.joins < at && role.exit.is_none_or(|exit| exit.at() > at);
-            let present: Vec<_> = (0..roles.len()).filter(|&index| present(&roles[index])).collect();
+            let present: Vec<_> = (0..workers.len()).filter(|&index| is_present(&workers[index], at)).collect();
             if !present.is_empty() {
-                let goes = &mut roles[present[(rng.next_u64() % present.len() as u64) as usize]];
-                let planned_exit = goes.exit.replace(if churn.dies { Exit::Dies(at) } else { Exit::Leaves(at) });
-                let successor = Role { joins: at, exit: planned_exit, ..goes.clone() };
-                roles.push(successor);
+                let goes = &mut workers[present[(rng.next_u64() % present.len() as u64) as usize]];
+                let successor = WorkerKind { joins: Some(at), ..goes.clone() };
+                (goes.leaves, goes.dies) = if churn.dies { (None, Some(at)) } else { (Some(at), None) };
+                workers.push(successor);
             }
             at = Span::from_ns(at.ns() + churn.every.ns());
         }
     }
-    roles.sort_by_key(|role| role.joins);
-    for (index, role) in roles.iter_mut().enumerate() {
-        role.name = format!("sub-{index}");
-    }
-    roles
+    workers.sort_by_key(|worker| worker.joins);
+    workers
 }
 
-impl Role {
-    /// The role in the warm-up run, for a worker whose speed the broker should remember: no pauses, steps or exit.
-    ///
-    /// `None` for a worker that the broker does not know before.
-    pub(crate) fn as_known_before(&self) -> Option<Self> {
-        let is_known = self.kind.remembered && self.joins == Span::ZERO;
-        let kind = WorkerKind { pauses: Vec::new(), steps: Vec::new(), ..self.kind.clone() };
-        is_known.then(|| Self { kind, exit: None, ..self.clone() })
-    }
-
-    fn of(kind: &WorkerKind) -> Self {
-        let exit = kind.leaves.map(Exit::Leaves).or(kind.dies.map(Exit::Dies));
-        Self { name: String::new(), kind: kind.clone(), joins: kind.joins.unwrap_or(Span::ZERO), exit }
-    }
+/// Whether the broker knows the speed of this worker before the run.
+pub(super) fn is_known_before(worker: &WorkerKind) -> bool {
+    worker.remembered && joins(worker) == Span::ZERO
 }
+
+/// The worker in the warm-up run: without pauses, steps and exit, and absent unless the broker should know it.
+pub(super) fn as_known_before(worker: &WorkerKind) -> WorkerKind {
+    let joins = if is_known_before(worker) { None } else { Some(NEVER) };
+    let (pauses, steps) = (Vec::new(), Vec::new());
+    WorkerKind { pauses, steps, joins, leaves: None, dies: None, ..worker.clone() }
+}
+
+fn is_present(worker: &WorkerKind, at: Span) -> bool {
+    joins(worker) < at && worker.leaves.or(worker.dies).is_none_or(|exit| exit > at)
+}
+
+fn joins(worker: &WorkerKind) -> Span {
+    worker.joins.unwrap_or(Span::ZERO)
+}
+
+/// After the end of every run: a day.
+const NEVER: Span = Span::from_ns(86_400_000_000_000);
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn roles(rest: &str) -> Vec<Role> {
+    fn workers(rest: &str) -> Vec<WorkerKind> {
         let text = format!("messages = 1\narrivals = {{ fixed = \"10ms\" }}\n{rest}");
         cast(&Scenario::parse("test", &text).unwrap(), Duration::from_secs(10), 7)
     }
 
     #[test]
-    fn workers_are_numbered_as_they_join() {
-        let roles = roles(
+    fn workers_are_in_order_of_joining() {
+        let workers = workers(
             "[[workers]]\nservice = \"1ms\"\njoins = \"3s\"\ndies = \"5s\"\n\
              [[workers]]\ncount = 2\nservice = \"2ms\"\nleaves = \"4s\"",
         );
-        let seconds = |span: Span| span.ms() / 1e3;
-        let found: Vec<_> = roles
+        let found: Vec<_> = workers
             .iter()
-            .map(|role| (role.name.as_str(), role.kind.service.ms(), seconds(role.joins), role.exit))
+            .map(|worker| {
+                (worker.service.ms(), joins(worker).ms(), worker.leaves.map(Span::ms), worker.dies.map(Span::ms))
+            })
             .collect();
-        let leaves = Some(Exit::Leaves(Span::from_ms(4000.0)));
-        let dies = Some(Exit::Dies(Span::from_ms(5000.0)));
-        assert_eq!(found, [("sub-0", 2.0, 0.0, leaves), ("sub-1", 2.0, 0.0, leaves), ("sub-2", 1.0, 3.0, dies)]);
+        let leaves = (2.0, 0.0, Some(4000.0), None);
+        assert_eq!(found, [leaves, leaves, (1.0, 3000.0, None, Some(5000.0))]);
     }
 
     #[test]
     fn churn_replaces_a_worker_by_another_of_its_kind_at_each_turn() {
-        let workers = "[[workers]]\ncount = 2\nservice = \"1ms\"\n[[workers]]\nservice = \"2ms\"";
+        let text = "[[workers]]\ncount = 2\nservice = \"1ms\"\n[[workers]]\nservice = \"2ms\"";
         for dies in [false, true] {
-            let roles = roles(&format!("churn = {{ every = \"2s\", dies = {dies} }}\n{workers}"));
+            let workers = workers(&format!("churn = {{ every = \"2s\", dies = {dies} }}\n{text}"));
             // At 2, 4, 6 and 8 s.
-            assert_eq!(roles.len(), 3 + 4);
+            assert_eq!(workers.len(), 3 + 4);
             for at in [1.0, 3.0, 5.0, 7.0, 9.0].map(|s: f64| Span::from_ms(s * 1000.0)) {
-                let present = roles.iter().filter(|role| role.joins <= at && role.exit.is_none_or(|e| e.at() > at));
-                let mut services: Vec<_> = present.map(|role| role.kind.service.ms()).collect();
+                let present = workers.iter().filter(|worker| is_present(worker, at));
+                let mut services: Vec<_> = present.map(|worker| worker.service.ms()).collect();
                 services.sort_by(f64::total_cmp);
                 assert_eq!(services, [1.0, 1.0, 2.0], "at {at}");
             }
-            let exits = roles.iter().filter_map(|role| role.exit);
-            assert!(exits.clone().count() == 4 && exits.into_iter().all(|e| matches!(e, Exit::Dies(_)) == dies));
+            let exits = |of: fn(&WorkerKind) -> Option<Span>| workers.iter().filter_map(of).count();
+            assert_eq!((exits(|one| one.leaves), exits(|one| one.dies)), if dies { (0, 4) } else { (4, 0) });
         }
+    }
+
+    #[test]
+    fn only_remembered_workers_are_there_in_the_warm_up() {
+        let text = "remembered = true\nservice = \"1ms\"\ndies = \"5s\"\npauses = [{ at = \"1s\", for = \"1s\" }]";
+        let workers = workers(&format!(
+            "[[workers]]\n{text}\n[[workers]]\n{text}\njoins = \"2s\"\n[[workers]]\nservice = \"1ms\""
+        ));
+        let known: Vec<_> = workers.iter().map(as_known_before).collect();
+        assert!(known.iter().all(|worker| worker.dies.is_none() && worker.pauses.is_empty()));
+        let present = known.iter().filter(|worker| worker.joins.is_none());
+        assert_eq!((present.count(), workers.iter().filter(|worker| is_known_before(worker)).count()), (1, 1));
     }
 }

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
-use crate::scenario::{Slot, Timeline};
+use crate::run::timeline::{Slot, Timeline};
 
 /// Messages that a worker has queued, is processing, or has finished but not yet acknowledged.
 ///
@@ -37,12 +37,18 @@ pub(super) enum Step<T> {
     /// The worker has finished the message.
     Finished { took_ns: u64, finished_ns: u64 },
     /// The worker has finished this message and all that arrived before it.
-    Away(T),
+    Away {
+        what: T,
+        slot: Slot,
+        /// When the thread noticed that the worker takes it: later than by the slot, as timers are late.
+        observed_ns: u64,
+    },
 }
 
 struct Message<T> {
     slot: Slot,
     due_ns: Option<u64>,
+    observed_ns: u64,
     is_done: bool,
     what: T,
 }
@@ -55,12 +61,17 @@ impl<T> Bench<T> {
     /// Adds a message. `luck` is its number for random draws.
     pub(super) fn arrive(&mut self, what: T, luck: u64, due_ns: Option<u64>, received_ns: u64) {
         let slot = self.timeline.take(luck, received_ns, received_ns);
-        self.messages.push_back(Message { slot, due_ns, is_done: false, what });
+        self.messages.push_back(Message { slot, due_ns, observed_ns: 0, is_done: false, what });
     }
 
     /// Number of messages that have not left the queue.
     pub(super) fn len(&self) -> usize {
         self.messages.len()
+    }
+
+    /// Number of messages that are not finished.
+    pub(super) fn unfinished(&self) -> usize {
+        self.messages.iter().filter(|message| !message.is_done).count()
     }
 
     /// Time of the next event.
@@ -74,10 +85,11 @@ impl<T> Bench<T> {
     pub(super) fn catch_up(&mut self, now_ns: u64, mut happens: impl FnMut(Step<T>)) {
         while self.next_ns().is_some_and(|at| at <= now_ns) {
             let finished = self.in_hand.peek().map_or(u64::MAX, |Reverse((finished_ns, _))| *finished_ns);
-            match self.messages.get(self.taken) {
+            match self.messages.get_mut(self.taken) {
                 // At the same instant, finish first: it makes room for the message that is taken.
                 Some(message) if message.slot.taken_ns < finished => {
                     let Slot { taken_ns, finished_ns } = message.slot;
+                    message.observed_ns = now_ns;
                     happens(Step::Taken { due_ns: message.due_ns, taken_ns });
                     self.in_hand.push(Reverse((finished_ns, self.away + self.taken as u64)));
                     self.taken += 1;
@@ -95,25 +107,32 @@ impl<T> Bench<T> {
         while let Some(message) = self.messages.pop_front_if(|message| message.is_done) {
             self.taken -= 1;
             self.away += 1;
-            happens(Step::Away(message.what));
+            let Message { slot, observed_ns, what, .. } = message;
+            happens(Step::Away { what, slot, observed_ns });
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::num::NonZeroU16;
     use std::time::Duration;
+
+    use tenbin_simulator::Span;
+    use tenbin_simulator::scenario::{self, WorkerKind};
 
     use super::Step::{Away, Finished, Taken};
     use super::*;
-    use crate::scenario::Pace;
+    use crate::run::timeline::Speed;
 
     const MS: u64 = 1_000_000;
 
-    fn bench(hands: u16) -> Bench<u32> {
-        let pace = Pace::steady(Duration::from_millis(25));
-        Bench::new(Timeline::parallel(pace, NonZeroU16::new(hands).unwrap()))
+    fn bench(hands: u32) -> Bench<u32> {
+        Bench::new(Timeline::parallel(Speed::steady(Duration::from_millis(25)), hands))
+    }
+
+    /// The end of a message, whatever its times.
+    fn away(what: u32) -> Step<u32> {
+        Away { what, slot: Slot { taken_ns: 0, finished_ns: 0 }, observed_ns: 0 }
     }
 
     /// All events up to `until_ms`, in milliseconds.
@@ -123,7 +142,7 @@ mod tests {
             steps.push(match step {
                 Taken { due_ns, taken_ns } => Taken { due_ns, taken_ns: taken_ns / MS },
                 Finished { took_ns, finished_ns } => Finished { took_ns: took_ns / MS, finished_ns: finished_ns / MS },
-                Away(what) => Away(what),
+                Away { what, .. } => away(what),
             });
         });
         steps
@@ -138,30 +157,31 @@ mod tests {
         assert_eq!(bench.next_ns(), Some(10 * MS));
         let taken = |taken_ns| Taken { due_ns: Some(1), taken_ns };
         let finished = |finished_ns| Finished { took_ns: 25, finished_ns };
-        assert_eq!(happens(&mut bench, 59), [taken(10), finished(35), Away(0), taken(35)]);
+        assert_eq!(happens(&mut bench, 59), [taken(10), finished(35), away(0), taken(35)]);
         assert_eq!(bench.next_ns(), Some(60 * MS));
-        assert_eq!(happens(&mut bench, 1000), [finished(60), Away(1), taken(60), finished(85), Away(2)]);
+        assert_eq!(happens(&mut bench, 1000), [finished(60), away(1), taken(60), finished(85), away(2)]);
         assert_eq!((bench.next_ns(), bench.len()), (None, 0));
     }
 
     #[test]
     fn message_finished_early_leaves_after_earlier_ones() {
-        let mut bench = Bench::new(Timeline::parallel(step_down(), NonZeroU16::new(2).unwrap()));
+        let mut bench = Bench::new(Timeline::parallel(step_down(), 2));
         for message in 0..3 {
             bench.arrive(message, 0, None, u64::from(message) * MS);
         }
-        let away = |bench: &mut Bench<u32>, until_ms| {
+        let left = |bench: &mut Bench<u32>, until_ms| {
             let steps = happens(bench, until_ms).into_iter();
-            steps.filter_map(|step| if let Away(what) = step { Some(what) } else { None }).collect::<Vec<_>>()
+            steps.filter_map(|step| if let Away { what, .. } = step { Some(what) } else { None }).collect::<Vec<_>>()
         };
-        assert!(away(&mut bench, 99).is_empty());
-        assert_eq!(bench.len(), 3);
-        assert_eq!(away(&mut bench, 100), [0, 1, 2]);
+        assert!(left(&mut bench, 99).is_empty());
+        assert_eq!((bench.len(), bench.unfinished()), (3, 1));
+        assert_eq!(left(&mut bench, 100), [0, 1, 2]);
     }
 
     /// 100 ms for messages taken at once, 10 ms for those taken from 1 ms on.
-    fn step_down() -> Pace {
-        let steps = vec![(0, 100 * MS), (MS, 10 * MS)];
-        Pace::new(steps, tenbin_simulator::Distribution::Fixed, vec![], 0)
+    fn step_down() -> Speed {
+        let ms = |ms| Span::from_ns(ms * MS);
+        let steps = vec![scenario::Step { at: ms(1), service: ms(10) }];
+        Speed::of(&WorkerKind { steps, ..WorkerKind::of(ms(100)) }, 0, 0)
     }
 }

@@ -36,8 +36,9 @@ impl Slice {
 pub(super) struct Crew {
     /// Subscribers that only receive, by their numbers in the layout.
     pub(super) sinks: Vec<u32>,
-    /// Subscribers that process messages, by their numbers in the layout.
+    /// Subscribers that process messages, and those that are programs, by their numbers in the layout.
     pub(super) workers: Vec<u32>,
+    pub(super) programs: Vec<u32>,
     pub(super) publishers: Vec<u32>,
     /// Brokers whose Will Messages the thread counts.
     pub(super) will_brokers: Vec<u32>,
@@ -46,8 +47,11 @@ pub(super) struct Crew {
 impl Crew {
     /// Number of file descriptors that the connections need.
     pub(super) fn connections(&self) -> u64 {
-        // A worker also has a timer.
-        (self.sinks.len() + 2 * self.workers.len() + self.publishers.len() + self.will_brokers.len()) as u64
+        // A worker also has a timer, and a program two pipes.
+        (self.sinks.len()
+            + 2 * (self.workers.len() + self.programs.len())
+            + self.publishers.len()
+            + self.will_brokers.len()) as u64
     }
 
     /// Deals the clients of `slice` over threads.
@@ -64,7 +68,11 @@ impl Crew {
         for (place, number) in slice.numbers(receivers.len() as u32).enumerate() {
             let crew = &mut crews[home(place, 0)];
             let audience = &plan.audiences[receivers[number as usize].audience];
-            if audience.work.is_some() { crew.workers.push(number) } else { crew.sinks.push(number) }
+            match &audience.work {
+                None => crew.sinks.push(number),
+                Some(work) if work.program.is_empty() => crew.workers.push(number),
+                Some(_) => crew.programs.push(number),
+            }
         }
         for (place, number) in slice.numbers(plan.publishers.count).enumerate() {
             crews[home(place, 1)].publishers.push(number);

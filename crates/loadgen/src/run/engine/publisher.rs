@@ -12,12 +12,12 @@ use super::frame::{Frame, FrameOptions, Frames, append_ack};
 use super::handshake::Client;
 use super::in_flight::{Again, InFlight, Sent, Step};
 use super::link::Link;
-use super::schedule::Schedule;
+use super::schedule::{Schedule, Timing};
 use super::shared::Phase;
 use super::sink::End;
 use super::streams::Streams;
 use crate::LoadgenError;
-use crate::run::{CutWhose, Pace, Plan, Stamp, Unsent};
+use crate::run::{CutWhose, Pace, Stamp, Unsent};
 
 /// A publishing connection.
 ///
@@ -51,29 +51,6 @@ pub(super) struct Publisher {
     looked_at: usize,
     /// The due time it waits for.
     waits_for: Option<u64>,
-}
-
-/// Rule for when messages are sent.
-#[derive(Debug, Clone)]
-enum Timing {
-    /// As soon as the socket accepts them.
-    AtOnce,
-    /// At their due times.
-    Scheduled(Schedule),
-    /// While the window is open.
-    Windowed,
-}
-
-impl Timing {
-    /// The timing of publisher `number`, which sends `total` messages.
-    fn of(plan: &Plan, number: u32, total: u64) -> Self {
-        match plan.publishers.pace {
-            Pace::Open { interval } => Self::Scheduled(Schedule::every(interval, number, plan.publishers.count)),
-            Pace::Arrivals { arrivals, seed } => Self::Scheduled(Schedule::of(arrivals, total, seed)),
-            Pace::Closed { .. } => Self::Windowed,
-            Pace::Unlimited => Self::AtOnce,
-        }
-    }
 }
 
 impl Publisher {

@@ -3,6 +3,19 @@ use std::time::Duration;
 
 use tenbin_simulator::{Arrivals, Rng};
 
+use crate::run::{Pace, Plan};
+
+/// Rule for when messages are sent.
+#[derive(Debug, Clone)]
+pub(super) enum Timing {
+    /// As soon as the socket accepts them.
+    AtOnce,
+    /// At their due times.
+    Scheduled(Schedule),
+    /// While the window is open.
+    Windowed,
+}
+
 /// Due times of one publisher in an open loop.
 ///
 /// They are fixed before the run, so that a stalled broker does not move them.
@@ -12,6 +25,18 @@ pub(super) struct Schedule {
     interval_ns: u64,
     /// Due times after `first_ns`, if they are a scenario's.
     instants: Option<Rc<[u64]>>,
+}
+
+impl Timing {
+    /// The timing of publisher `number`, which sends `total` messages.
+    pub(super) fn of(plan: &Plan, number: u32, total: u64) -> Self {
+        match plan.publishers.pace {
+            Pace::Open { interval } => Self::Scheduled(Schedule::every(interval, number, plan.publishers.count)),
+            Pace::Arrivals { arrivals, seed } => Self::Scheduled(Schedule::of(arrivals, total, seed)),
+            Pace::Closed { .. } => Self::Windowed,
+            Pace::Unlimited => Self::AtOnce,
+        }
+    }
 }
 
 impl Schedule {

@@ -3,17 +3,19 @@
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use tenbin_simulator::Span;
 use tokio::sync::mpsc;
 use tokio::task::{JoinSet, LocalSet};
 
 use super::crew::Crew;
 use super::cuts::cut_in_turns;
 use super::driver::{Common, Driver, Stage};
+use super::program::Program;
 use super::publisher::Publisher;
 use super::shared::Phase;
 use super::sink::Sink;
 use super::stall::Patience;
-use super::worker::Worker;
+use super::worker::{Worker, kind_of};
 use crate::LoadgenError;
 use crate::run::Part;
 
@@ -68,7 +70,18 @@ async fn lead(driver: &Rc<Driver>, crew: &Crew, reports: &mpsc::Sender<Report>) 
     let ready = async || drop(reports.send(Report::Ready).await);
 
     let watchers = open_all(&crew.will_brokers, |broker| Sink::open_for_wills(Rc::clone(driver), broker)).await?;
-    let workers = open_all(&crew.workers, |number| Worker::open(Rc::clone(driver), number)).await?;
+    // Those that join during the run come later.
+    let (at_once, later) = entrances(driver, &crew.workers);
+    let begun = Instant::now();
+    let enter = |(after, number): (Duration, u32)| {
+        let driver = Rc::clone(driver);
+        async move {
+            tokio::time::sleep_until((begun + after).into()).await;
+            Worker::open(driver, number).await
+        }
+    };
+    let workers = open_all(&at_once, enter).await?;
+    let programs = open_all(&crew.programs, |number| Program::open(Rc::clone(driver), number)).await?;
     let sinks = open_all(&crew.sinks, |number| Sink::open(Rc::clone(driver), number)).await?;
     ready().await;
     if next(Stage::Subscribe).await == Stage::End {
@@ -84,6 +97,8 @@ async fn lead(driver: &Rc<Driver>, crew: &Crew, reports: &mpsc::Sender<Report>) 
         let sinks = watchers.into_iter().chain(sinks);
         sinks.for_each(|(sink, link)| drop(clients.spawn_local(sink.run(link))));
         workers.into_iter().for_each(|worker| drop(clients.spawn_local(worker.run())));
+        programs.into_iter().for_each(|program| drop(clients.spawn_local(program.run())));
+        later.into_iter().for_each(|number| drop(clients.spawn_local(Worker::join(Rc::clone(driver), number))));
         if !driver.plan().publishers.pace.is_scheduled() {
             // A publisher without a schedule would begin before `start_ns`.
             tokio::time::sleep_until(driver.common.clock.instant(start_ns).into()).await;
@@ -105,10 +120,21 @@ async fn lead(driver: &Rc<Driver>, crew: &Crew, reports: &mpsc::Sender<Report>) 
     Ok(())
 }
 
+/// Times and numbers of the workers that connect before the run, in order, and numbers of those that join during it.
+fn entrances(driver: &Driver, workers: &[u32]) -> (Vec<(Duration, u32)>, Vec<u32>) {
+    let (later, present): (Vec<_>, Vec<_>) =
+        workers.iter().partition(|number| kind_of(driver, **number).1.joins.is_some_and(|joins| joins > Span::ZERO));
+    let member = |number: u32| driver.layout().receivers()[number as usize].member;
+    let enters = |number: u32| (kind_of(driver, number).0.entrance(member(number)), number);
+    let mut at_once: Vec<_> = present.into_iter().map(enters).collect();
+    at_once.sort_unstable();
+    (at_once, later)
+}
+
 /// Opens connections, up to [`OPENING_MAX`] at a time, and returns them in order.
 ///
 /// One after the other would take long. All at once would exceed the accept backlog of brokers.
-async fn open_all<T: 'static, F>(numbers: &[u32], open: impl Fn(u32) -> F) -> Result<Vec<T>, LoadgenError>
+async fn open_all<N: Copy, T: 'static, F>(numbers: &[N], open: impl Fn(N) -> F) -> Result<Vec<T>, LoadgenError>
 where
     F: Future<Output = Result<T, LoadgenError>> + 'static,
 {

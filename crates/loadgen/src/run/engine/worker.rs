@@ -1,5 +1,6 @@
 //! A simulated worker: a client of the library, and a queue that is processed in virtual time.
 
+use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::pin::pin;
 use std::rc::Rc;
@@ -10,19 +11,23 @@ use std::time::{Duration, Instant};
 use tenbin_client::{
     AcknowledgeMode, ClientEvent, ClientOptions, DisconnectReason, Events, LoadReporter, Message, Reconnect,
 };
-use tenbin_codec::{QoS, ReportCarrier, Subscription};
+use tenbin_codec::{QoS, ReportCarrier, Subscription, TopicFilter};
+use tenbin_simulator::Span;
+use tenbin_simulator::scenario::{Acknowledges, Reports, WorkerKind};
+use tokio::task::JoinHandle;
 
 use super::alarm::Alarm;
 use super::bench::{Bench, Step};
 use super::control::Control;
 use super::driver::Driver;
 use super::handshake::{Client, subscription, will_payload};
-use super::service;
+use super::network::Network;
 use super::tls::Tls;
 use super::transport::Transport;
 use crate::LoadgenError;
+use crate::run::record::WorkRecord;
+use crate::run::timeline::{Speed, Timeline};
 use crate::run::{Came, Carrier, CutWhose, Plan, Stamp, Work};
-use crate::scenario::Network;
 
 /// A connected and subscribed worker.
 ///
@@ -31,19 +36,21 @@ use crate::scenario::Network;
 pub(super) struct Worker {
     driver: Rc<Driver>,
     control: Rc<Control>,
-    /// Its number in the layout, and its number in its audience.
+    /// Its number in the layout.
     receiver: u32,
-    member: u32,
     /// Whether it is a member of a share group.
     is_shared: bool,
-    work: Work,
+    kind: WorkerKind,
+    /// Seed of its random service times.
+    seed: u64,
     client: Client,
+    filter: TopicFilter,
     /// The connection of `client`.
     connected: tenbin_client::Client,
     events: Events,
     /// `None` for a worker without load reports.
     reporter: Option<LoadReporter>,
-    /// Its network thread, for a worker whose service has a pause.
+    /// Its network thread, for a worker that pauses or dies.
     network: Option<Network>,
     /// Payload of this run's Wills, if it has any.
     will: Option<Vec<u8>>,
@@ -56,11 +63,45 @@ struct Job {
     is_first: bool,
     /// Whether the window waits for it.
     is_awaited: bool,
+    /// Its number for random draws, its due time if it is a message of this run, and its time of arrival.
+    luck: u64,
+    due_ns: Option<u64>,
+    received_ns: u64,
     /// The message to acknowledge when it is finished; `None` at QoS 0.
     message: Option<Message>,
 }
 
+/// How a worker's time in the run ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Exit {
+    /// It disconnects.
+    Disconnects,
+    /// Its connection ends without DISCONNECT.
+    Dies,
+}
+
+/// Messages before a worker's UNSUBACK, and after it.
+#[derive(Debug)]
+enum Membership {
+    Subscribed,
+    Unsubscribing(JoinHandle<()>),
+    Left,
+}
+
 impl Worker {
+    /// Connects receiver `number` during the run, when its time of joining has come, and works.
+    pub(super) async fn join(driver: Rc<Driver>, number: u32) {
+        let at_ns = driver.start_ns().saturating_add(kind_of(&driver, number).1.joins.map_or(0, Span::ns));
+        tokio::select! {
+            () = driver.is_over() => return,
+            () = tokio::time::sleep_until(driver.common.clock.instant(at_ns).into()) => {}
+        }
+        match Self::open(Rc::clone(&driver), number).await {
+            Ok(worker) => worker.run().await,
+            Err(error) => driver.shared().fail(error),
+        }
+    }
+
     /// Connects and subscribes receiver `number` of the layout.
     ///
     /// # Errors
@@ -70,7 +111,7 @@ impl Worker {
         let plan = driver.plan();
         let receiver = &driver.layout().receivers()[number as usize];
         let audience = &plan.audiences[receiver.audience];
-        let work = audience.work.clone().expect("a receiver without work is no worker");
+        let (work, kind) = kind_of(&driver, number);
         let client = driver.client(receiver.client_id.clone(), receiver.broker, receiver.member, audience.spread);
         let greeting = &driver.common.greeting;
         if greeting.keeps_sessions() && !greeting.version().is_v5() {
@@ -79,14 +120,20 @@ impl Worker {
         }
 
         let qos = QoS::from_bits(audience.qos).unwrap_or_default();
-        let mode = if qos.is_acknowledged() { AcknowledgeMode::Manual } else { AcknowledgeMode::OnReceipt };
+        let is_manual = qos.is_acknowledged() && kind.acknowledges == Acknowledges::AfterProcessing;
+        let mode = if is_manual { AcknowledgeMode::Manual } else { AcknowledgeMode::OnReceipt };
         let mut options = options(&driver, &client).acknowledge(mode);
-        let reporter = work.reports.map(|reports| LoadReporter::new(reports.interval));
-        if let Some((reporter, reports)) = reporter.as_ref().zip(work.reports) {
-            options = options.load_reporter(reporter.clone()).report_carrier(carrier(reports.carrier));
+        let mut reporter = None;
+        if let Some(reports) = work.reports.filter(|_| kind.reports == Reports::Honest) {
+            let kept = if plan.records { REPORTS_MAX } else { 0 };
+            let reporter = reporter.insert(LoadReporter::new(reports.interval).eager(reports.eager).keep(kept));
+            options = options.load_reporter(reporter.clone());
+            if let Some(one) = reports.carrier {
+                options = options.report_carrier(carrier(one));
+            }
         }
 
-        let network = service::pause(&work, receiver.member).map(|_| Network::start()).transpose()?;
+        let network = (!kind.pauses.is_empty() || kind.dies.is_some()).then(Network::start).transpose()?;
         let begun = Instant::now();
         let connecting = tenbin_client::Client::connect(options);
         let connected = match &network {
@@ -102,19 +149,20 @@ impl Worker {
         })?;
         driver.recorder().connected(begun.elapsed(), driver.now_ns());
         let subscription = subscription(&receiver.filter, qos)?;
+        let filter = subscription.filter.clone();
         subscribe(&connected, subscription).await.map_err(|reason| refused(&reason))?;
 
         let (control, _) = driver.enter(CutWhose::Subscribers, number);
         let will = plan.connection.will.is_some().then(|| will_payload(plan.tag));
-        let (member, is_shared) = (receiver.member, audience.share.is_some());
-        let receiver = number;
+        let is_shared = audience.share.is_some();
         Ok(Self {
             control,
-            receiver,
-            member,
+            receiver: number,
             is_shared,
-            work,
+            kind: kind.clone(),
+            seed: work.seed,
             client,
+            filter,
             connected,
             events,
             reporter,
@@ -125,48 +173,101 @@ impl Worker {
         })
     }
 
-    /// Works until the end of the run.
+    /// Works until the end of the run, or until it leaves or dies.
     pub(super) async fn run(mut self) {
-        if let Err(error) = self.work().await {
+        let exit = self.work().await.unwrap_or_else(|error| {
             self.driver.shared().fail(error);
+            Exit::Disconnects
+        });
+        self.record_reports();
+        // Ends the connection of a dead worker. The thread of the others ends after DISCONNECT.
+        let network = self.network.take().filter(|_| exit != Exit::Dies);
+        if exit == Exit::Disconnects {
+            // Fails if the client is away, which has no connection to end.
+            let _ = tokio::time::timeout(LEAVE_LIMIT, self.connected.disconnect()).await;
         }
-        // Fails if the client is away, which has no connection to end.
-        let _ = tokio::time::timeout(LEAVE_LIMIT, self.connected.disconnect()).await;
+        drop(network);
         self.driver.retire(&self.client, None).await;
     }
 
-    async fn work(&mut self) -> Result<(), LoadgenError> {
+    async fn work(&mut self) -> Result<Exit, LoadgenError> {
         let (driver, control, clock) = (Rc::clone(&self.driver), Rc::clone(&self.control), self.driver.common.clock);
-        let start = clock.instant(driver.start_ns());
+        let start_ns = driver.start_ns();
+        let at_ns = |span: Span| start_ns.saturating_add(span.ns());
         let mut is_over = pin!(driver.is_over());
         let mut alarm = Alarm::new().map_err(LoadgenError::Runtime)?;
-        let mut bench = Bench::new(service::timeline(&self.work, self.member, driver.start_ns()));
-        let mut pause = service::pause(&self.work, self.member).map(|(from, until)| (start + from, start + until));
+        let speed = Speed::of(&self.kind, start_ns, self.seed);
+        let mut bench = Bench::new(Timeline::parallel(speed, self.kind.threads.get()));
+        let pauses = self.kind.pauses.iter().filter(|pause| Some(pause.at) >= self.kind.joins);
+        let mut pauses: VecDeque<_> =
+            pauses.map(|pause| (at_ns(pause.at), at_ns(pause.at).saturating_add(pause.length.ns()))).collect();
+        let (mut leaves_ns, dies_ns) = (self.kind.leaves.map(at_ns), self.kind.dies.map_or(u64::MAX, at_ns));
+        let mut membership = Membership::Subscribed;
         loop {
-            let next = bench.next_ns().map(|ns| clock.instant(ns));
-            let deadline = next.into_iter().chain(pause.map(|(from, _)| from)).min();
+            let pause_ns = pauses.front().map(|(from_ns, _)| *from_ns);
+            let next_ns = [bench.next_ns(), pause_ns, leaves_ns, Some(dies_ns)].into_iter().flatten().min();
+            let deadline = next_ns.filter(|ns| *ns < u64::MAX).map(|ns| clock.instant(ns));
+            let may_read = bench.len() < BENCH_MAX && !matches!(membership, Membership::Left);
             tokio::select! {
                 biased;
-                () = &mut is_over => return Ok(()),
+                () = &mut is_over => return Ok(Exit::Disconnects),
                 away = wait_for_cut(&control) => {
                     // A client that has ended reports it in its events.
                     let _ = self.connected.cut(away).await;
                 }
-                event = self.events.recv(), if bench.len() < BENCH_MAX => {
-                    let mut next = Some(event.ok_or_else(|| self.has_ended())?);
-                    let mut left = EVENTS_AT_ONCE;
-                    while let Some(event) = next {
-                        self.take(&mut bench, event);
-                        left -= 1;
-                        next = if left > 0 { self.events.try_recv().ok() } else { None };
-                    }
+                event = self.events.recv(), if may_read => {
+                    self.take(&mut bench, event.ok_or_else(|| self.has_ended())?);
+                    self.take_queued(&mut bench, EVENTS_AT_ONCE);
+                }
+                () = membership.is_left() => {
+                    // All messages before UNSUBACK are in the events by now.
+                    self.take_queued(&mut bench, usize::MAX);
+                    membership = Membership::Left;
                 }
                 rung = alarm.at(deadline) => rung.map_err(LoadgenError::Runtime)?,
             }
-            self.catch_up(&mut bench);
-            if let Some((_, until)) = pause.take_if(|(from, _)| *from <= Instant::now()) {
-                self.network.as_ref().inspect(|network| network.stand_still(until));
+            let now_ns = driver.now_ns().min(dies_ns);
+            self.catch_up(&mut bench, now_ns);
+            if now_ns == dies_ns {
+                driver.counters().queued.sub(bench.unfinished() as u64);
+                return Ok(Exit::Dies);
             }
+            if let Some((_, until_ns)) = pauses.pop_front_if(|(from_ns, _)| *from_ns <= now_ns)
+                && let Some(network) = &self.network
+            {
+                network.stand_still(clock.instant(until_ns));
+            }
+            if leaves_ns.take_if(|at_ns| *at_ns <= now_ns).is_some() {
+                membership = self.unsubscribe();
+            }
+            if matches!(membership, Membership::Left) && bench.len() == 0 {
+                return Ok(Exit::Disconnects);
+            }
+        }
+    }
+
+    fn unsubscribe(&self) -> Membership {
+        let (client, filter) = (self.connected.clone(), self.filter.clone());
+        Membership::Unsubscribing(tokio::task::spawn_local(async move {
+            // Fails without a connection; the worker still finishes its queued messages.
+            let _ = client.unsubscribe(vec![filter]).await;
+        }))
+    }
+
+    /// Records the load reports that were sent.
+    fn record_reports(&self) {
+        let Some(reporter) = &self.reporter else { return };
+        for (at, report) in reporter.kept() {
+            let at_ns = self.driver.common.clock.at_ns(at);
+            self.driver.recorder().reported(self.receiver, at_ns, report.processing_time);
+        }
+    }
+
+    /// Takes queued events, `most` at most.
+    fn take_queued(&mut self, bench: &mut Bench<Job>, most: usize) {
+        for _ in 0..most {
+            let Ok(event) = self.events.try_recv() else { break };
+            self.take(bench, event);
         }
     }
 
@@ -189,8 +290,15 @@ impl Worker {
                 let since_ns = self.driver.shared().window.as_ref().map_or(0, |window| window.since_ns());
                 let is_late = since_ns > 0 && due_ns.is_some_and(|due_ns| due_ns <= since_ns);
                 let is_first = came == Came::First;
+                let is_awaited = is_first && !is_late;
                 let message = message.qos.is_acknowledged().then_some(message);
-                bench.arrive(Job { is_first, is_awaited: is_first && !is_late, message }, luck, due_ns, received_ns);
+                let due_ns = due_ns.filter(|_| came != Came::NotOurs);
+                bench.arrive(
+                    Job { is_first, is_awaited, luck, due_ns, received_ns, message },
+                    luck,
+                    due_ns,
+                    received_ns,
+                );
                 self.driver.counters().queued.add(1);
             }
             ClientEvent::Disconnected { reason } => self.go(&reason),
@@ -234,11 +342,11 @@ impl Worker {
         counters.doubtful.add(u64::from(self.is_shared && is_again));
     }
 
-    fn catch_up(&self, bench: &mut Bench<Job>) {
+    fn catch_up(&self, bench: &mut Bench<Job>, now_ns: u64) {
         let driver = &self.driver;
         let mut recorder = driver.recorder();
         let (mut finished, mut first, mut awaited) = (0, 0, 0);
-        bench.catch_up(driver.now_ns(), |step| match step {
+        bench.catch_up(now_ns, |step| match step {
             Step::Taken { due_ns, taken_ns } => {
                 self.reporter.as_ref().inspect(|reporter| reporter.started());
                 if let Some(due_ns) = due_ns {
@@ -251,7 +359,18 @@ impl Worker {
                 recorder.processed(self.receiver, took, finished_ns);
                 finished += 1;
             }
-            Step::Away(job) => {
+            Step::Away { what: job, slot, observed_ns } => {
+                if let Some(created_ns) = job.due_ns {
+                    recorder.worked(WorkRecord {
+                        receiver: self.receiver,
+                        sequence: job.luck as u32,
+                        created_ns,
+                        received_ns: job.received_ns,
+                        taken_ns: slot.taken_ns,
+                        observed_ns,
+                        finished_ns: slot.finished_ns,
+                    });
+                }
                 job.message.as_ref().inspect(|message| self.connected.acknowledge(message));
                 first += u64::from(job.is_first);
                 awaited += u64::from(job.is_awaited);
@@ -264,6 +383,24 @@ impl Worker {
             window.receive(awaited);
         }
     }
+}
+
+impl Membership {
+    /// Waits for UNSUBACK; for ever if none is awaited. Cancel safe.
+    async fn is_left(&mut self) {
+        match self {
+            Self::Unsubscribing(unsubscribing) => unsubscribing.await.expect("unsubscribing does not panic"),
+            Self::Subscribed | Self::Left => std::future::pending().await,
+        }
+    }
+}
+
+/// Work of the audience of receiver `number`, and the receiver's kind.
+pub(super) fn kind_of(driver: &Driver, number: u32) -> (&Work, &WorkerKind) {
+    let receiver = &driver.layout().receivers()[number as usize];
+    let work = driver.plan().audiences[receiver.audience].work.as_ref();
+    let work = work.expect("a receiver without work is no worker");
+    (work, work.worker(receiver.member))
 }
 
 /// Waits for a requested cut; returns how long to stay away. Cancel safe.
@@ -345,3 +482,5 @@ const BENCH_MAX: usize = 1_000_000;
 /// Events to handle before the queue catches up with the clock.
 const EVENTS_AT_ONCE: usize = 256;
 const LEAVE_LIMIT: Duration = Duration::from_secs(2);
+/// One report a second for a day.
+const REPORTS_MAX: usize = 86_400;

@@ -7,7 +7,7 @@ use std::hash::Hash;
 use tenbin_codec::TopicFilter;
 
 use crate::LoadgenError;
-use crate::run::{Audience, Idle, Pace, Plan, Service, Spread, Stamp, Work};
+use crate::run::{Audience, Idle, Pace, Plan, Spread, Stamp, Work, WorkerKind};
 
 /// Checks everything except topics and filters of single streams and receivers.
 pub(super) fn check(plan: &Plan) -> Result<(), LoadgenError> {
@@ -95,7 +95,7 @@ fn check_audience(plan: &Plan, audience: &Audience) -> Result<(), LoadgenError> 
         want(is_legal, format_args!("audience {name}: no share group can be called {group:?} [MQTT-4.8.2-2]"))?;
         topic_filter(name, &format!("$share/{group}/{}", audience.filter))?;
     }
-    audience.work.as_ref().map_or(Ok(()), |work| check_work(name, work))
+    audience.work.as_ref().map_or(Ok(()), |work| check_work(plan, name, work))
 }
 
 /// Rejects two audiences in one share group: the broker would deliver each message to only one of them.
@@ -110,21 +110,13 @@ fn check_groups(plan: &Plan) -> Result<(), LoadgenError> {
     Ok(())
 }
 
-fn check_work(name: &str, work: &Work) -> Result<(), LoadgenError> {
-    want(!work.service.is_empty(), format_args!("audience {name}: workers need a service time"))?;
-    want(work.parallelism > 0, format_args!("audience {name}: workers process at least 1 message at once"))?;
-    for service in &work.service {
-        match *service {
-            Service::Jitter { by, .. } => {
-                want((0.0..=1.0).contains(&by), format_args!("audience {name}: jitter {by}, want 0 to 1"))?;
-            }
-            Service::Pareto { shape, .. } => {
-                let is_legal = shape > 1.0 && shape.is_finite();
-                want(is_legal, format_args!("audience {name}: Pareto shape {shape}, want more than 1"))?;
-            }
-            Service::Fixed(_) | Service::Exponential(_) | Service::Step { .. } | Service::Pause { .. } => {}
-        }
+fn check_work(plan: &Plan, name: &str, work: &Work) -> Result<(), LoadgenError> {
+    want(!work.workers.is_empty(), format_args!("audience {name}: workers need a service time"))?;
+    if let Some((key, message)) = work.workers.iter().find_map(WorkerKind::fault) {
+        return Err(refused(format_args!("audience {name}: {key}: {message}")));
     }
+    let is_plain = work.program.is_empty() || plan.publishers.count * plan.publishers.topics == 1;
+    want(is_plain, format_args!("audience {name}: worker programs need one publisher with one topic"))?;
     let waits = work.reports.is_none_or(|reports| !reports.interval.is_zero());
     want(waits, format_args!("audience {name}: more than 0 s from one load report to the next"))
 }

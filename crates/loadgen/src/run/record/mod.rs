@@ -38,4 +38,4 @@ mod verdict;
 pub use layout::{Layout, Receiver};
 pub use part::Part;
 pub use recorder::{Came, Recorder, Unsent};
-pub(crate) use trace::Trace;
+pub(crate) use trace::{Trace, WorkRecord};

@@ -6,7 +6,7 @@ use super::lane::{LaneTally, SentStream};
 use super::latencies::Latencies;
 use super::numbered::Numbered;
 use super::tally::{ConnectionCounts, ReceiverTally, SecondTally, at_second};
-use super::trace::Trace;
+use super::trace::{Trace, WorkRecord};
 use super::{Layout, Part};
 use crate::run::{MessageRecord, Pace, Plan, PublishRecord, Stamp};
 
@@ -166,6 +166,20 @@ impl Recorder {
     pub(crate) fn created(&mut self, now_ns: u64, messages: u64) {
         if let Some(trace) = &mut self.trace {
             trace.created_ns.extend(std::iter::repeat_n(now_ns, messages as usize));
+        }
+    }
+
+    /// Records a message of a scenario that a worker has finished.
+    pub(crate) fn worked(&mut self, record: WorkRecord) {
+        if let Some(trace) = &mut self.trace {
+            trace.works.push(record);
+        }
+    }
+
+    /// Records a load report of a scenario's worker.
+    pub(crate) fn reported(&mut self, receiver: u32, at_ns: u64, mean: Duration) {
+        if let Some(trace) = &mut self.trace {
+            trace.reports.push((receiver, at_ns, mean));
         }
     }
 

@@ -7,7 +7,7 @@ use super::args::SizeLoad;
 use super::latency::{Arrival, PhaseLatency, Phases};
 use super::run::{NORMAL, SLOW};
 use super::spooling::{Said, time_until};
-use crate::run::perform::Finished;
+use crate::run::Execution;
 use crate::statistics::Summary;
 
 /// Figures of a run with one message size.
@@ -54,7 +54,7 @@ pub(crate) struct Tally {
 }
 
 impl SlowFigures {
-    pub(super) fn of(args: &SlowArgs, size: SizeLoad, finished: &Finished, said: &[Said]) -> Self {
+    pub(super) fn of(args: &SlowArgs, size: SizeLoad, finished: &Execution, said: &[Said]) -> Self {
         let (outcome, start_ns) = (&finished.outcome, finished.trace.start_ns);
         let created_ns = &finished.trace.created_ns;
         let due_ns = |sequence: usize| (sequence as f64 * size.interval_ns()) as u64;

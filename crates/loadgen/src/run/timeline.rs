@@ -1,6 +1,7 @@
+//! Times at which a simulated worker takes and finishes messages.
+
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use std::num::NonZeroU16;
 use std::time::Duration;
 
 use tenbin_simulator::scenario::WorkerKind;
@@ -8,7 +9,7 @@ use tenbin_simulator::{Distribution, Rng, Span};
 
 /// A worker's speed in the course of a run.
 #[derive(Debug, Clone)]
-pub struct Pace {
+pub struct Speed {
     /// Start of each step and mean service time from then on; in nanoseconds of the run's clock, ascending.
     steps: Vec<(u64, u64)>,
     distribution: Distribution,
@@ -17,41 +18,31 @@ pub struct Pace {
     seed: u64,
 }
 
-impl Pace {
+impl Speed {
     /// A constant service time.
     pub fn steady(service: Duration) -> Self {
-        Self {
-            steps: vec![(0, service.as_nanos() as u64)],
-            distribution: Distribution::Fixed,
-            pauses: Vec::new(),
-            seed: 0,
-        }
+        Self::of(&WorkerKind::of(Span::from_ns(service.as_nanos() as u64)), 0, 0)
     }
 
-    /// The pace of a worker of this kind; the first message is due at `start_ns` of the run's clock.
+    /// The speed of a worker of this kind; the run begins at `start_ns` of the run's clock.
     ///
-    /// Random times are drawn for each message from `seed` and its number, so that they do not depend on the worker.
+    /// Random times are drawn for each message from `seed` and its number. So they do not depend on the worker that
+    /// gets it, and are the same in every run of a comparison.
     pub fn of(kind: &WorkerKind, start_ns: u64, seed: u64) -> Self {
-        let at = |span: Span| start_ns + span.ns();
+        let at = |span: Span| start_ns.saturating_add(span.ns());
         let steps = kind.steps.iter().map(|step| (at(step.at), step.service.ns()));
+        let pauses = kind.pauses.iter().map(|pause| (at(pause.at), at(pause.at).saturating_add(pause.length.ns())));
         Self {
             steps: [(0, kind.service.ns())].into_iter().chain(steps).collect(),
             distribution: kind.distribution,
-            pauses: kind.pauses.iter().map(|pause| (at(pause.at), at(pause.at) + pause.length.ns())).collect(),
+            pauses: pauses.collect(),
             seed: Rng::new(seed).next_u64(),
         }
     }
 
-    /// A pace of these steps (start and mean service time, the first from 0) and pauses (start and end).
-    ///
-    /// Both are ascending, in nanoseconds of the run's clock.
-    pub(crate) fn new(steps: Vec<(u64, u64)>, distribution: Distribution, pauses: Vec<(u64, u64)>, seed: u64) -> Self {
-        Self { steps, distribution, pauses, seed }
-    }
-
-    /// Random number for the service time of message `sequence`, independent of the worker.
-    pub(super) fn luck(&self, sequence: u64) -> u64 {
-        Rng::new(self.seed.wrapping_add(sequence)).next_u64()
+    /// Random number for the service time of message `number`, independent of the worker.
+    pub(crate) fn luck(&self, number: u64) -> u64 {
+        Rng::new(self.seed.wrapping_add(number)).next_u64()
     }
 
     /// `at_ns`, or the end of the pause that contains it.
@@ -59,10 +50,10 @@ impl Pace {
         self.pauses.iter().fold(at_ns, |at, &(from, until)| if (from..until).contains(&at) { until } else { at })
     }
 
-    /// End time of message `sequence`, taken at `taken_ns`; pauses in between are added.
-    fn finish_ns(&self, taken_ns: u64, sequence: u64) -> u64 {
+    /// End time of message `number`, taken at `taken_ns`; pauses in between are added.
+    fn finish_ns(&self, taken_ns: u64, number: u64) -> u64 {
         let step = self.steps.iter().rfind(|&&(since, _)| since <= taken_ns).expect("the first is from 0 on");
-        let finished_ns = taken_ns + self.distribution.service_ns(step.1, self.luck(sequence));
+        let finished_ns = taken_ns + self.distribution.service_ns(step.1, self.luck(number));
         let passed = |finished: u64, &(from, until): &(u64, u64)| {
             if taken_ns <= from && from < finished { finished + (until - from) } else { finished }
         };
@@ -82,7 +73,7 @@ impl Pace {
 /// ```
 #[derive(Debug, Clone)]
 pub struct Timeline {
-    pace: Pace,
+    speed: Speed,
     /// When each processing slot is free, the earliest on top; at least one.
     free_at_ns: BinaryHeap<Reverse<u64>>,
 }
@@ -98,20 +89,20 @@ pub struct Slot {
 
 impl Timeline {
     /// Timeline of an idle worker.
-    pub fn new(pace: Pace) -> Self {
-        Self::parallel(pace, NonZeroU16::MIN)
+    pub fn new(speed: Speed) -> Self {
+        Self::parallel(speed, 1)
     }
 
     /// Timeline of an idle worker that processes `hands` messages at once.
-    pub fn parallel(pace: Pace, hands: NonZeroU16) -> Self {
-        Self { pace, free_at_ns: (0..hands.get()).map(|_| Reverse(0)).collect() }
+    pub fn parallel(speed: Speed, hands: u32) -> Self {
+        Self { speed, free_at_ns: (0..hands.max(1)).map(|_| Reverse(0)).collect() }
     }
 
-    /// Slot of the next message in the queue: number `sequence`, received at `received_ns`, created at `created_ns`.
-    pub fn take(&mut self, sequence: u64, received_ns: u64, created_ns: u64) -> Slot {
+    /// Slot of the next message in the queue: message `number`, received at `received_ns`, created at `created_ns`.
+    pub fn take(&mut self, number: u64, received_ns: u64, created_ns: u64) -> Slot {
         let mut free_at_ns = self.free_at_ns.peek_mut().expect("a worker has a hand");
-        let taken_ns = self.pace.awake_ns(received_ns.max(created_ns).max(free_at_ns.0));
-        let finished_ns = self.pace.finish_ns(taken_ns, sequence);
+        let taken_ns = self.speed.awake_ns(received_ns.max(created_ns).max(free_at_ns.0));
+        let finished_ns = self.speed.finish_ns(taken_ns, number);
         free_at_ns.0 = finished_ns;
         Slot { taken_ns, finished_ns }
     }
