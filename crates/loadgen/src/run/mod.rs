@@ -56,6 +56,8 @@ pub use plan::{
     Slow, Spread, TlsOptions, Version, WillOptions, Work,
 };
 pub(crate) use record::Trace;
+#[cfg(test)]
+pub(crate) use record::WorkRecord;
 pub use record::{Came, Layout, Part, Receiver, Recorder, Unsent};
 pub use stamp::Stamp;
 pub use tenbin_simulator::scenario::WorkerKind;

@@ -441,6 +441,19 @@ mod tests {
     use super::*;
 
     #[test]
+    fn workers_are_dealt_over_the_members() {
+        let work = Work::new([25.0, 50.0].map(|ms| WorkerKind::of(Span::from_ms(ms))).into());
+        assert_eq!([0, 1, 2, 3].map(|member| work.worker(member).service.ms()), [25.0, 50.0, 25.0, 50.0]);
+    }
+
+    #[test]
+    fn a_plan_from_another_machine_starts_no_program() {
+        let work = Work { program: vec!["program".to_owned()], ..Work::new(vec![WorkerKind::of(Span::from_ms(0.1))]) };
+        let json = serde_json::to_string(&work).unwrap();
+        assert_eq!(serde_json::from_str::<Work>(&json).unwrap(), Work { program: Vec::new(), ..work });
+    }
+
+    #[test]
     fn workers_connect_at_random_within_their_time() {
         let of_seed = |seed| {
             let kind = WorkerKind::of(Span::from_ms(1.0));

@@ -8,7 +8,7 @@ use tenbin_codec::QoS;
 use tenbin_simulator::scenario::WorkerKind;
 
 use super::Plan;
-use crate::run::Execution;
+use crate::run::{MessageRecord, Trace};
 
 /// All records of a run. Times are in nanoseconds since its first record.
 #[derive(Debug)]
@@ -82,9 +82,15 @@ pub(crate) struct Totals {
 }
 
 impl RunRecord {
-    /// The records of a run of `plan` with these workers.
-    pub(super) fn of(plan: &Plan, seed: u64, kinds: Vec<WorkerKind>, finished: Execution) -> Self {
-        let Execution { outcome, arrivals, trace, .. } = finished;
+    /// The records of a run of `plan` with these workers; `unknown` messages were not of this run.
+    pub(super) fn of(
+        plan: &Plan,
+        seed: u64,
+        kinds: Vec<WorkerKind>,
+        arrivals: Vec<MessageRecord>,
+        trace: Trace,
+        unknown: u64,
+    ) -> Self {
         let reported = trace.reports.iter().map(|(_, at_ns, _)| *at_ns);
         let origin_ns = reported.fold(trace.start_ns, u64::min);
         let since = |ns: u64| ns.saturating_sub(origin_ns);
@@ -139,7 +145,7 @@ impl RunRecord {
             received,
             lost: published.saturating_sub(received),
             duplicated: deliveries - received,
-            unknown: outcome.verdict.foreign + outcome.verdict.wrong,
+            unknown,
         };
         let messages = plan.scenario.messages.get();
         let due_ns = plan.due_ns(messages, seed);
@@ -168,5 +174,76 @@ impl Delivery {
     /// Time from creation until taken; `None` if the message was never taken.
     pub(crate) fn latency_ms(&self) -> Option<f64> {
         Some(self.taken?.taken_ns.saturating_sub(self.created_ns) as f64 / 1e6)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{Args, FromArgMatches};
+    use tenbin_simulator::Span;
+
+    use super::*;
+    use crate::ScenarioArgs;
+    use crate::run::WorkRecord;
+
+    const MS: u64 = 1_000_000;
+
+    /// Start of the run.
+    const START_NS: u64 = 1_800_000_000_000_000_000;
+
+    fn at(ms: u64) -> u64 {
+        START_NS + ms * MS
+    }
+
+    fn arrival(receiver: u32, sequence: u32) -> MessageRecord {
+        let sequence_ms = u64::from(sequence);
+        MessageRecord { stream: 0, sequence, receiver, due_ns: at(sequence_ms), late_us: 0, received_ns: at(100) }
+    }
+
+    fn work(receiver: u32, sequence: u32, finished_ms: u64) -> WorkRecord {
+        WorkRecord {
+            receiver,
+            sequence,
+            created_ns: at(sequence.into()),
+            received_ns: at(100),
+            taken_ns: at(finished_ms - 1),
+            observed_ns: at(finished_ms),
+            finished_ns: at(finished_ms),
+        }
+    }
+
+    #[test]
+    fn message_is_received_once_it_is_processed_or_left_queued() {
+        let command = ScenarioArgs::augment_args(clap::Command::new("scenario"));
+        let matches = command.try_get_matches_from("scenario 1 --interval 1ms".split(' ')).unwrap();
+        let plan = Plan::new(&ScenarioArgs::from_arg_matches(&matches).unwrap()).unwrap();
+        let kind = WorkerKind::of(Span::from_ms(1.0));
+        let kinds = vec![WorkerKind { dies: Some(Span::from_ms(500.0)), ..kind.clone() }, kind];
+        // Of 0 to 6: 0 is processed twice, by each; 1 dies with the first worker and is processed by the second; 2 dies
+        // with it and 6 never arrives, so that both are lost; 3 arrives twice at the second and is processed once; 4 is
+        // left in its queue.
+        let arrivals = [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 3), (1, 3), (1, 4), (0, 5)];
+        let trace = Trace {
+            start_ns: START_NS,
+            created_ns: (0..7).map(|ms| at(ms) + MS / 4).collect(),
+            works: vec![work(1, 0, 210), work(0, 0, 201), work(0, 5, 202), work(1, 1, 211), work(1, 3, 212)],
+            reports: vec![(1, START_NS - 10 * MS, Duration::from_millis(3))],
+        };
+        let record = RunRecord::of(&plan, 1, kinds, arrivals.map(|(to, number)| arrival(to, number)).into(), trace, 8);
+
+        let totals = Totals { published: 7, received: 5, lost: 2, duplicated: 2, unknown: 8 };
+        assert_eq!(record.totals, totals);
+        let [first, second] = &record.workers[..] else { panic!("two workers") };
+        assert_eq!((first.name.as_str(), first.died_with_it, second.died_with_it), ("sub-0", 2, 0));
+        let told = |worker: &WorkerRecord| -> Vec<_> {
+            worker.deliveries.iter().map(|one| (one.sequence, one.is_first, one.latency_ms())).collect()
+        };
+        assert_eq!(told(first), [(0, true, Some(200.0)), (5, true, Some(196.0))]);
+        let left = [(3, false, None), (4, true, None)];
+        let processed = [(0, false, Some(209.0)), (1, true, Some(209.0)), (3, true, Some(208.0))];
+        assert_eq!(told(second), [&processed[..], &left].concat());
+        // Times count from the first record, which is the report.
+        assert_eq!((record.start_ns, &second.reports[..]), (10 * MS, &[(0, Duration::from_millis(3))][..]));
+        assert_eq!((record.created_ns[1], record.lateness_ms[1]), (11 * MS + MS / 4, 0.25));
     }
 }

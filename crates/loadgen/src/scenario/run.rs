@@ -34,7 +34,9 @@ pub(super) async fn run(
     }
     let load = Load { plan, seed, messages, label: &label, tag: first_tag };
     let finished = load.perform(workers.clone(), &format!("{title}: "), broker, progress).await?;
-    Ok(RunRecord::of(plan, seed, workers, finished))
+    let verdict = finished.outcome.verdict;
+    let unknown = verdict.foreign + verdict.wrong;
+    Ok(RunRecord::of(plan, seed, workers, finished.arrivals, finished.trace, unknown))
 }
 
 /// The load of one run.

@@ -7,7 +7,7 @@ use super::args::SizeLoad;
 use super::latency::{Arrival, PhaseLatency, Phases};
 use super::run::{NORMAL, SLOW};
 use super::spooling::{Said, time_until};
-use crate::run::Execution;
+use crate::run::{Execution, Verdict};
 use crate::statistics::Summary;
 
 /// Figures of a run with one message size.
@@ -85,15 +85,8 @@ impl SlowFigures {
 
         let messages = created_ns.len() as u64;
         let tally = |name: &str, receivers: &[RoaringBitmap], is_draining| {
-            let verdicts = outcome.audiences.iter().filter(|audience| audience.name == name).map(|one| one.verdict);
-            let (duplicated, out_of_order) =
-                verdicts.fold((0, 0), |sum, one| (sum.0 + one.duplicated, sum.1 + one.out_of_order));
-            let missing = receivers.iter().map(|came| messages.saturating_sub(came.len())).sum::<u64>();
-            // Messages after the last one that arrived may still be queued; missing ones before it are lost.
-            let after_last =
-                |came: &RoaringBitmap| messages.saturating_sub(came.max().map_or(0, |last| u64::from(last) + 1));
-            let still_queued = if is_draining { receivers.iter().map(after_last).sum() } else { 0 };
-            Tally { lost: missing - still_queued, still_queued, duplicated, out_of_order }
+            let verdict = outcome.audiences.iter().find(|audience| audience.name == name).map(|one| one.verdict);
+            Tally::of(verdict.unwrap_or_default(), receivers, messages, is_draining)
         };
         let counts = Counts {
             published: messages,
@@ -124,5 +117,31 @@ impl SlowFigures {
     /// Worst latency since receivers became slow, relative to the worst before.
     pub(crate) fn worst_to_worst(&self) -> Option<f64> {
         self.phases[1..].iter().flatten().map(|phase| phase.worst_to_worst).reduce(f64::max)
+    }
+}
+
+impl Tally {
+    /// Counts of receivers at which these of `messages` messages came; `is_draining` if others were still arriving.
+    fn of(verdict: Verdict, receivers: &[RoaringBitmap], messages: u64, is_draining: bool) -> Self {
+        let missing = receivers.iter().map(|came| messages.saturating_sub(came.len())).sum::<u64>();
+        // Messages after the last one that arrived may still be queued; missing ones before it are lost.
+        let after_last = |came: &RoaringBitmap| came.max().map_or(messages, |last| messages - 1 - u64::from(last));
+        let still_queued = if is_draining { receivers.iter().map(after_last).sum() } else { 0 };
+        let Verdict { duplicated, out_of_order, .. } = verdict;
+        Self { lost: missing - still_queued, still_queued, duplicated, out_of_order }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_after_the_last_arrival_may_still_be_queued() {
+        let receivers = [&[0, 1, 3][..], &[], &[0, 1, 2, 3, 4, 5]].map(|came| came.iter().copied().collect());
+        let verdict = Verdict { duplicated: 2, out_of_order: 1, ..Verdict::default() };
+        let tally = |is_draining| Tally::of(verdict, &receivers, 6, is_draining);
+        assert_eq!(tally(true), Tally { lost: 1, still_queued: 2 + 6, duplicated: 2, out_of_order: 1 });
+        assert_eq!((tally(false).lost, tally(false).still_queued), (9, 0));
     }
 }
