@@ -1,7 +1,7 @@
 //! The driver: runs a plan's clients against real brokers, with as little work per message as possible.
 //!
 //! ```text
-//! Engine ──stages──► thread ─► Driver ◄── Publisher, Sink, Worker (a task each)
+//! Engine ──stages──► thread ─► Driver ◄── Publisher, Sink, Worker, Program (a task each)
 //!   ◄─reports──              │  one Recorder, one buffer to read into, one Pacer
 //!   ◄─status───  Counters ◄──┘
 //! ```
