@@ -1,5 +1,5 @@
 // Opens report.html of each directory in headless Chromium, without a network, light and dark, wide and as on a
-// telephone, and fails on unreadable text and network requests.
+// telephone, and fails on unreadable text, missing parts, misleading marks and network requests.
 //   usage: node .ci/report_check.mjs [--shots DIR] DIR…     CHROMIUM=PROGRAM, by default chromium
 import { spawn } from 'node:child_process';
 import { mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
@@ -70,6 +70,27 @@ function faultsOfPage() {
         }
         return [255, 255, 255];
     };
+    // The parts of every page, and marks that may not stand beside each other.
+    if (document.querySelector('main')) {
+        const text = (selector) => document.querySelector(selector)?.textContent.trim() ?? '';
+        if (!text('h1')) faults.push('no headline');
+        if (!/^\d{4}-\d\d-\d\d .* tenbin \d+\.\d+\.\d+ · ./.test(text('header .note'))) faults.push(`no date, version and machine: ${text('header .note')}`);
+        if (!text('header pre')) faults.push('no command line');
+        const sections = [...document.querySelectorAll('h2')].map((title) => `#${title.id}`);
+        const links = [...document.querySelectorAll('nav a')].map((link) => link.getAttribute('href'));
+        if (sections.length === 0 || sections.join() !== links.join()) faults.push(`contents ${links} instead of ${sections}`);
+        if (document.querySelector('.checks .bad') && document.querySelector('.banner.good')) faults.push('a failed assertion under a green tick');
+        if (document.querySelectorAll('.banner').length === 0) faults.push('no verdict');
+        const tint = (element) => getComputedStyle(element).backgroundColor;
+        const yellow = document.querySelector('.banner.warning');
+        if (yellow && [...document.querySelectorAll('.banner.good, .banner.bad')].some((other) => tint(other) === tint(yellow))) faults.push('a warning that is not yellow');
+    }
+    // Values that differ by more than 20 × need a logarithmic axis.
+    for (const svg of [...document.querySelectorAll('svg')].filter(seen)) {
+        const values = [...svg.querySelectorAll('text.h')].map((label) => parseFloat(label.textContent.replaceAll(',', ''))).filter((value) => value > 0);
+        const isLog = [...svg.querySelectorAll('text')].some((text) => text.textContent.endsWith('(log scale)'));
+        if (values.length > 0 && Math.max(...values) > 20 * Math.min(...values) && !isLog) faults.push(`${svg.closest('figure')?.id ?? 'figure'}: one axis from 0 hides small values`);
+    }
     const told = new Set();
     for (const element of [...document.querySelectorAll('body *')].filter(seen)) {
         if (![...element.childNodes].some((node) => node.nodeType === 3 && node.textContent.trim())) continue;

@@ -62,7 +62,8 @@ pub struct ScenarioArgs {
     #[arg(long = "policy", value_name = "NAME,…", value_delimiter = ',')]
     pub(crate) policies: Vec<String>,
 
-    /// Run the published policies: random, round_robin and thesis_score
+    /// Run the published policies, random, round_robin and thesis_score, and adaptive; scenario 2 then has an interval of
+    /// 10.7 ms, that of the published figures
     #[arg(long, conflicts_with = "policies")]
     pub(crate) all: bool,
 

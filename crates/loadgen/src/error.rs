@@ -134,7 +134,9 @@ impl fmt::Display for LoadgenError {
                 write!(f, "{worker}: {} has not said that it is ready", program.display())
             }
             Self::Scenario(error) => error.fmt(f),
-            Self::Connect { address, reason } => write!(f, "cannot connect to {address}: {reason}"),
+            Self::Connect { address, reason } => {
+                write!(f, "cannot connect to {address}: {reason}{}", no_broker(reason))
+            }
             Self::ConnectionLost { client, reason } => write!(f, "{client} lost its connection: {reason}"),
             Self::Agent { address, reason } => write!(f, "agent {address}: {reason}"),
             Self::Ntp { server, reason } => write!(f, "NTP server {server}: {reason}"),
@@ -161,11 +163,30 @@ impl Error for LoadgenError {
     }
 }
 
+/// Advice after a refused connection.
+fn no_broker(reason: &str) -> &'static str {
+    let is_refused = reason.contains("refused (os error");
+    if is_refused { "; no broker listens there: `tenbin broker` starts one on this machine" } else { "" }
+}
+
 /// A program's last output on the same line; empty if there was none.
 struct Said<'a>(&'a str);
 
 impl fmt::Display for Said<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.0.is_empty() { Ok(()) } else { write!(f, ": {}", self.0.replace('\n', " | ")) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refused_connection_says_how_to_start_a_broker() {
+        let refused = io::Error::from_raw_os_error(111);
+        let error = LoadgenError::connect("127.0.0.1:1883", format_args!("pub-0: {refused}")).to_string();
+        assert!(error.starts_with("cannot connect to 127.0.0.1:1883: pub-0: ") && error.contains("`tenbin broker`"));
+        assert!(!LoadgenError::connect("h", "no answer within 10 s").to_string().contains("tenbin broker"));
     }
 }

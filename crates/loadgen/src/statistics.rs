@@ -1,7 +1,7 @@
 //! Statistics of samples.
 
 /// Size, extremes, mean, quantiles and standard deviation of a sample, in the sample's unit.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, serde::Serialize)]
 pub struct Summary {
     /// Number of values, at least 1.
     pub n: usize,

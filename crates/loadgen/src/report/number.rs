@@ -8,7 +8,7 @@ pub(crate) fn count(value: u64) -> String {
 /// Three significant digits, but at least the integer part: `0.0123`, `1.23`, `45.6`, `1,234`.
 pub(crate) fn short(value: f64) -> String {
     if !value.is_finite() {
-        return "–".to_owned();
+        return DASH.to_owned();
     }
     let decimals = match value.abs() {
         0.0 => 0,
@@ -16,6 +16,21 @@ pub(crate) fn short(value: f64) -> String {
         size => (2 - size.log10().floor() as i32).clamp(0, 6) as usize,
     };
     fixed(value, decimals)
+}
+
+/// Milliseconds with three decimals, or one from 100 on; without a value a dash.
+pub(crate) fn ms(value: impl Into<Option<f64>>) -> String {
+    value.into().map_or(DASH.to_owned(), |value| fixed(value, if value < 100.0 { 3 } else { 1 }))
+}
+
+/// For a headline: one decimal below 10, else none.
+pub(crate) fn brief(value: f64) -> String {
+    if value.abs() < 0.1 { short(value) } else { fixed(value, usize::from(value.abs() < 9.95)) }
+}
+
+/// With `decimals` decimals; without a value a dash.
+pub(crate) fn optional(value: Option<f64>, decimals: usize) -> String {
+    value.filter(|value| value.is_finite()).map_or(DASH.to_owned(), |value| fixed(value, decimals))
 }
 
 /// With `decimals` decimals.
@@ -45,6 +60,9 @@ fn grouped(digits: &str) -> String {
     text
 }
 
+/// Stands for an unknown value.
+pub(crate) const DASH: &str = "–";
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -58,6 +76,12 @@ mod tests {
         }
         assert_eq!(short(f64::NAN), "–");
         assert_eq!((count(7), count(1000), count(1_234_567)), ("7".into(), "1,000".into(), "1,234,567".into()));
+        assert_eq!((ms(12.25), ms(150.0), ms(None)), ("12.250".into(), "150.0".into(), "–".into()));
+        assert_eq!(
+            (brief(2.91), brief(1489.2), brief(0.031), brief(9.97)),
+            ("2.9".into(), "1,489".into(), "0.0310".into(), "10".into())
+        );
+        assert_eq!((optional(Some(2.0), 1), optional(Some(f64::NAN), 1)), ("2.0".into(), "–".into()));
         assert_eq!((fixed(-0.01, 1), fixed(12_345.67, 1)), ("0.0".into(), "12,345.7".into()));
     }
 }

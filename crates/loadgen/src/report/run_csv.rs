@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::io::{self, Write};
 
+use super::files::csv_field;
 use crate::run::{MessageRecord, Outcome};
 
 /// Columns: stream with its publisher and topic, number in the stream, receiver, and times.
@@ -16,7 +17,7 @@ pub(super) fn write_messages(out: &mut dyn Write, outcome: &Outcome, records: &[
     let topics = outcome.plan.publishers.topics.max(1);
     // A Client Identifier may contain a comma.
     let names: HashMap<usize, String> =
-        receiver_numbers(outcome).into_iter().map(|(name, number)| (number, field(&name))).collect();
+        receiver_numbers(outcome).into_iter().map(|(name, number)| (number, csv_field(&name))).collect();
     for record in records {
         let MessageRecord { stream, sequence, receiver, due_ns, late_us, received_ns } = *record;
         match stream {
@@ -45,10 +46,6 @@ pub(super) fn receiver_numbers(outcome: &Outcome) -> HashMap<String, usize> {
 /// Latency from due time to arrival. It is negative if the clocks of two machines differ by more than that.
 pub(super) fn latency_ms(record: &MessageRecord) -> f64 {
     (i128::from(record.received_ns) - i128::from(record.due_ns)) as f64 / 1e6
-}
-
-fn field(text: &str) -> String {
-    if text.contains([',', '"', '\n', '\r']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text.to_owned() }
 }
 
 #[cfg(test)]

@@ -7,8 +7,8 @@ use clap::{Args, FromArgMatches};
 use hdrhistogram::Histogram;
 use tenbin_simulator::Rng;
 
-use super::Run;
 use super::chart::Scale;
+use super::scenario::Run;
 use super::scenario_trace::RunTrace;
 use crate::run::{
     Audience, AudienceOutcome, Broker, BrokerUsage, ConnectionOptions, Connections, CurvePoint, Latency, MessageRecord,
@@ -48,14 +48,18 @@ pub(super) fn stalled_run() -> (Outcome, Vec<MessageRecord>) {
     (outcome(plan, start_ns, &records), records)
 }
 
-/// The thesis' second scenario with its three policies, twice each; every message waits for the mean time.
+/// The thesis' second scenario with its three policies and `adaptive`, twice each; every message waits for the mean time.
 pub(super) fn thesis_runs() -> (scenario::Plan, Vec<Run>) {
     let command = ScenarioArgs::augment_args(clap::Command::new("scenario"));
     let matches = command.get_matches_from(["scenario", "2", "--all", "--runs", "2"]);
     let args = ScenarioArgs::from_arg_matches(&matches).expect("arguments have been checked");
     let plan = scenario::Plan::new(&args).expect("the scenario is shipped");
-    let waits =
-        [("random", [40.0, 41.0, 4100.0]), ("round_robin", [1.0, 1.1, 4400.0]), ("thesis_score", [20.0, 10.0, 60.0])];
+    let waits = [
+        ("random", [40.0, 41.0, 4100.0]),
+        ("round_robin", [1.0, 1.1, 4400.0]),
+        ("thesis_score", [20.0, 10.0, 60.0]),
+        ("adaptive", [1.0, 1.2, 3.0]),
+    ];
     let runs = waits.into_iter().flat_map(|(policy, waits)| {
         (1..=2).map(move |number| thesis_run(policy, number, waits.map(|wait| wait + f64::from(number))))
     });

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use super::chart::{Ink, Scale, Thinned};
-use super::series::POINTS_MAX;
+use super::charts::{Dots, POINTS_MAX};
 use crate::scenario::{RunFigures, RunRecord, WorkerRecord};
 
 /// The course of a run. Times are in seconds since the first message was due.
@@ -14,7 +14,7 @@ pub(super) struct RunTrace {
     /// Message number and latency in ms, reduced to distinguishable points.
     ///
     /// One list per worker, or one for all if there are too many workers.
-    pub(super) latencies: Vec<Vec<(f64, f64)>>,
+    pub(super) latencies: Vec<Dots>,
     /// Scale of the latencies.
     pub(super) latency_scale: Scale,
     /// Time and value in ms of each worker's t_p, the mean of the last five reports; empty for workers without reports.

@@ -9,11 +9,11 @@ use super::assertion::{Assertions, Check};
 use super::conf::Conf;
 use super::perform::{Means, perform};
 use super::self_test::self_test;
-use super::{Execution, Outcome, Plan, junit, mqttloader_record, planning, summary};
+use super::{Execution, Outcome, Plan, junit, mqttloader_record, planning};
 use crate::LoadgenError;
 use crate::interrupt::unless_interrupted;
 use crate::progress::Progress;
-use crate::report::write_run_report;
+use crate::report::run as reports;
 use crate::saturate::{self, Search};
 use crate::target::{RunningBroker, TargetArg, TargetList};
 
@@ -63,9 +63,10 @@ async fn measure(args: &RunArgs, out: &mut dyn Write) -> Result<Option<Measured>
 /// Writes all outputs; a failed one does not prevent the others.
 fn report(args: &RunArgs, measured: &Measured, out: &mut dyn Write) -> Result<(), LoadgenError> {
     let Measured { finished, record_directory } = measured;
-    let printed = summary::write(out, &finished.outcome).map_err(LoadgenError::Print);
-    let written = write_files(args, record_directory.as_deref(), finished);
-    let judged = judge(args, &finished.outcome, out);
+    let checks: Vec<Check> = args.assertions.iter().flat_map(|one| one.check(&finished.outcome)).collect();
+    let printed = reports::print(out, &finished.outcome);
+    let written = write_files(args, record_directory.as_deref(), finished, &checks);
+    let judged = judge(args, &finished.outcome, &checks, out);
     printed.and(written).and(judged)
 }
 
@@ -129,13 +130,18 @@ async fn find_rate(
     saturate::write_result(out, &search, bound)
 }
 
-fn write_files(args: &RunArgs, record_directory: Option<&Path>, finished: &Execution) -> Result<(), LoadgenError> {
+fn write_files(
+    args: &RunArgs,
+    record_directory: Option<&Path>,
+    finished: &Execution,
+    checks: &[Check],
+) -> Result<(), LoadgenError> {
     if let Some(directory) = record_directory {
         mqttloader_record::write(directory, &finished.outcome, &finished.departures, &finished.arrivals)?;
     }
     if let Some(directory) = &args.out {
         let records = args.records.then_some(finished.arrivals.as_slice());
-        write_run_report(directory, &finished.outcome, records)?;
+        reports::write_judged(directory, &finished.outcome, records, checks)?;
     }
     Ok(())
 }
@@ -145,12 +151,11 @@ fn write_files(args: &RunArgs, record_directory: Option<&Path>, finished: &Execu
 /// # Errors
 ///
 /// An assertion failed.
-fn judge(args: &RunArgs, outcome: &Outcome, out: &mut dyn Write) -> Result<(), LoadgenError> {
-    let checks: Vec<Check> = args.assertions.iter().flat_map(|assertions| assertions.check(outcome)).collect();
+fn judge(args: &RunArgs, outcome: &Outcome, checks: &[Check], out: &mut dyn Write) -> Result<(), LoadgenError> {
     if let Some(path) = &args.junit {
-        write_junit(path, |file| junit::write(file, outcome, &checks))?;
+        write_junit(path, |file| junit::write(file, outcome, checks))?;
     }
-    for check in &checks {
+    for check in checks {
         let what = if check.holds { "holds" } else { "failed" };
         writeln!(out, "assertion {what}: {}", check.found()).map_err(LoadgenError::Print)?;
     }

@@ -20,12 +20,8 @@ use std::io::Write;
 pub(crate) use best_possible::BestPossible;
 pub(crate) use figures::{Delays, RunFigures, SubscriberFigures};
 pub(crate) use plan::{PAYLOAD_LEN, Plan, STABLE_PHASE};
-pub(crate) use published::{
-    FIRST_ABOVE_SECOND_MS, PublishedPhase, REDUCTION_PERCENT, RISE_OF_THE_FAST_MS, overall_ms, stable_phase,
-};
-#[cfg(test)]
-pub(crate) use record::Totals;
-pub(crate) use record::{RunRecord, WorkerRecord};
+pub(crate) use published::{FIRST_ABOVE_SECOND_MS, REDUCTION_PERCENT, RISE_OF_THE_FAST_MS, overall_ms, stable_phase};
+pub(crate) use record::{Delivery, RunRecord, Totals, WorkerRecord};
 pub(crate) use simulated::Simulated;
 pub use slow::SlowArgs;
 
@@ -33,7 +29,7 @@ use crate::args::OtherScenario;
 use crate::child_broker::ChildBroker;
 use crate::interrupt::unless_interrupted;
 use crate::progress::Progress;
-use crate::report::Report;
+use crate::report::ScenarioReport;
 use crate::target::RunningBroker;
 use crate::{LoadgenError, ScenarioArgs, ScenarioCommand};
 
@@ -53,7 +49,7 @@ async fn run(args: ScenarioArgs, out: &mut dyn Write) -> Result<(), LoadgenError
 }
 
 async fn run_all(args: &ScenarioArgs, plan: &Plan, out: &mut dyn Write) -> Result<(), LoadgenError> {
-    let mut report = Report::start(plan, args.out.as_deref(), out)?;
+    let mut report = ScenarioReport::start(plan, args.out.as_deref(), out)?;
     for policy in &plan.policies {
         for number in 1..=plan.runs {
             let mut progress = Progress::new();

@@ -95,7 +95,8 @@ impl Plan {
 /// Applies the arguments to the scenario.
 fn replace(scenario: &mut Scenario, args: &ScenarioArgs) -> Result<(), LoadgenError> {
     let span = |duration: Duration| Span::from_ns(duration.as_nanos() as u64);
-    if let Some(interval) = args.interval.map(span) {
+    let published = (args.all && scenario.name == "2").then_some(PUBLISHED_INTERVAL);
+    if let Some(interval) = args.interval.or(published).map(span) {
         match &mut scenario.arrivals {
             Arrivals::Fixed(every) | Arrivals::Poisson(every) | Arrivals::Bursts { every, .. } => *every = interval,
         }
@@ -179,7 +180,7 @@ fn policies(args: &ScenarioArgs) -> Result<Vec<String>, LoadgenError> {
         return Err(LoadgenError::Arguments(text.to_owned()));
     }
     Ok(match args.policies.as_slice() {
-        _ if args.all => PUBLISHED_POLICIES.map(str::to_owned).to_vec(),
+        _ if args.all => ALL_POLICIES.map(str::to_owned).to_vec(),
         [] if args.broker.is_some() => vec![UNNAMED_POLICY.to_owned()],
         [] => vec![Policy::default().name().to_owned()],
         policies => policies.to_vec(),
@@ -203,8 +204,11 @@ const THREADS_MAX: u64 = 200;
 /// Every message is recorded, at about a hundred bytes.
 const MESSAGES_MAX: u32 = 10_000_000;
 
-/// The published policies, baselines first.
-const PUBLISHED_POLICIES: [&str; 3] = ["random", "round_robin", "thesis_score"];
+/// Policies of `--all`: the published ones, baselines first, and the default.
+const ALL_POLICIES: [&str; 4] = ["random", "round_robin", "thesis_score", "adaptive"];
+
+/// Interval of scenario 2 with `--all`. The thesis gives 10 ms, but its mean with round robin is that of this one.
+const PUBLISHED_INTERVAL: Duration = Duration::from_micros(10_700);
 
 /// Label of a given broker if no policy name is given.
 const UNNAMED_POLICY: &str = "broker";
@@ -231,6 +235,14 @@ mod tests {
         assert!(!plan.scenario.pings.eager);
         assert!(plan.warm_up.is_none() && plan.worker_command.is_none());
         assert_eq!(plan.policies, [Policy::default().name()]);
+    }
+
+    #[test]
+    fn all_policies_share_the_published_interval() {
+        let arrivals = |line: &str| plan(line).unwrap().scenario.arrivals.to_string();
+        assert_eq!(arrivals("scenario 2 --all"), "every 10.7ms");
+        assert_eq!(arrivals("scenario 2 --all --interval 10ms"), "every 10ms");
+        assert_eq!(arrivals("scenario 1 --all"), "every 10ms");
     }
 
     #[test]
@@ -267,7 +279,7 @@ mod tests {
         assert!(plan("scenario 2 --policy a,b --broker localhost:1883").is_err());
         assert_eq!(plan("scenario 2 --broker localhost:1883").unwrap().policies, ["broker"]);
         assert_eq!(plan("scenario 2 --broker localhost:1883 --policy x").unwrap().policies, ["x"]);
-        assert_eq!(plan("scenario 2 --all").unwrap().policies, ["random", "round_robin", "thesis_score"]);
+        assert_eq!(plan("scenario 2 --all").unwrap().policies, ["random", "round_robin", "thesis_score", "adaptive"]);
         assert_eq!(plan("scenario 2 --policy b,a").unwrap().policies, ["b", "a"]);
     }
 

@@ -13,7 +13,7 @@ pub(crate) fn overall_ms(scenario: &str, policy: &str) -> Option<f64> {
 }
 
 /// Figures of one subscriber in the stable phase; latencies in ms.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, serde::Serialize)]
 pub(crate) struct PublishedPhase {
     pub(crate) n: u32,
     pub(crate) min: f64,

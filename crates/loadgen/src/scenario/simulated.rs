@@ -4,7 +4,7 @@ use tenbin_simulator::{Case, Chooser, run_all};
 use super::Plan;
 
 /// Simulated result of a scenario under one policy; waiting times in ms.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, serde::Serialize)]
 pub(crate) struct Simulated {
     pub(crate) mean: f64,
     pub(crate) p50: f64,

@@ -11,21 +11,21 @@
 //! only.
 
 mod bars;
-mod grid;
 mod plot;
 mod scale;
 mod style;
 mod svg;
+mod table;
 mod thin;
 
 pub(crate) use bars::{Bar, Bars, Group};
-pub(crate) use grid::Grid;
-pub(crate) use plot::{Mark, Plot, Shape, Zone};
+pub(crate) use plot::{Axis, Mark, Plot, Shape, Zone};
 pub(crate) use scale::Scale;
 pub(crate) use style::{Ink, Stroke, page_rules};
 pub(crate) use svg::escape;
 pub(crate) use thin::Thinned;
 
+use super::model::Table;
 use svg::{Svg, text_width};
 
 /// A figure with title, caption and drawing.
@@ -43,7 +43,8 @@ pub(crate) struct Figure {
 pub(crate) enum Drawing {
     Plot(Plot),
     Bars(Bars),
-    Grid(Grid),
+    /// Drawn in its own file; a page shows it as a table.
+    Table(Table),
 }
 
 /// Widths of figures in a page.
@@ -73,6 +74,10 @@ enum Sample {
 }
 
 impl Figure {
+    pub(crate) fn new(name: &str, title: &str, caption: &str, drawing: Drawing) -> Self {
+        Self { name: name.to_owned(), title: title.to_owned(), caption: caption.to_owned(), drawing }
+    }
+
     /// SVG file with title and style.
     pub(crate) fn to_file(&self) -> String {
         let mut svg = Svg::new(Width::Wide.pixels(), 28.0);
@@ -92,7 +97,7 @@ impl Figure {
         match &self.drawing {
             Drawing::Plot(plot) => plot.draw(svg),
             Drawing::Bars(bars) => bars.draw(svg),
-            Drawing::Grid(grid) => grid.draw(svg),
+            Drawing::Table(table) => table::draw(table, svg),
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use super::scale::Tick;
 use super::style::{Ink, Stroke};
 use super::svg::{Svg, text_width};
 use super::{Key, Sample, Scale, TEXT_SIZE, draw_legend};
@@ -9,15 +10,18 @@ use super::{Key, Sample, Scale, TEXT_SIZE, draw_legend};
 /// Marks between two axes. Values beyond an axis are drawn at its end.
 #[derive(Debug, Clone)]
 pub(crate) struct Plot {
-    /// Axis title, with the unit.
-    pub(crate) x_title: String,
-    pub(crate) x: Scale,
-    /// Axis title, with the unit.
-    pub(crate) y_title: String,
-    pub(crate) y: Scale,
+    pub(crate) x: Axis,
+    pub(crate) y: Axis,
     /// Later marks are drawn above earlier ones.
     pub(crate) marks: Vec<Mark>,
     pub(crate) zones: Vec<Zone>,
+}
+
+/// An axis, and its title with the unit.
+#[derive(Debug, Clone)]
+pub(crate) struct Axis {
+    pub(crate) title: String,
+    pub(crate) scale: Scale,
 }
 
 /// A shape in one colour, with its name in the legend if it has one.
@@ -48,18 +52,26 @@ pub(crate) struct Zone {
     pub(crate) name: String,
 }
 
+impl Axis {
+    /// An axis whose title says that it is logarithmic if it is.
+    pub(crate) fn new(title: &str, scale: Scale) -> Self {
+        let log = if matches!(scale, Scale::Log { .. }) { " (log scale)" } else { "" };
+        Self { title: format!("{title}{log}"), scale }
+    }
+}
+
 impl Plot {
     pub(super) fn draw(&self, svg: &mut Svg) {
         let keys = self.marks.iter().filter_map(Mark::key).collect::<Vec<_>>();
         let mut top = draw_legend(svg, &keys, svg.bottom());
-        svg.text(0.0, top + 14.0, "t m", &self.y_title);
+        svg.text(0.0, top + 14.0, "t m", &self.y.title);
         top += if self.zones.is_empty() { 28.0 } else { 42.0 };
 
         let height = if svg.width() < 500.0 { 230.0 } else { 290.0 };
-        let y_ticks = self.y.ticks((height / 42.0) as usize);
+        let y_ticks = self.y.scale.ticks((height / 42.0) as usize);
         let widest = y_ticks.iter().map(|tick| text_width(&tick.label, TEXT_SIZE)).fold(0.0, f64::max);
         let left = widest + 8.0;
-        let area = Area { left, top, width: svg.width() - left - RIGHT, height, x: self.x, y: self.y };
+        let area = Area { left, top, width: svg.width() - left - RIGHT, height, x: self.x.scale, y: self.y.scale };
 
         area.draw_zones(svg, &self.zones);
         for tick in y_ticks {
@@ -67,7 +79,7 @@ impl Plot {
             svg.path("g", &format!("M{left:.1},{y:.1}h{:.1}", area.width));
             svg.text(left - 6.0, y + 4.5, "t m e", &tick.label);
         }
-        area.draw_x_axis(svg, &self.x_title);
+        area.draw_x_axis(svg, &self.x.title, false);
         for mark in &self.marks {
             mark.draw(svg, &area);
         }
@@ -82,24 +94,28 @@ impl Plot {
 }
 
 /// Drawing area and its axes.
-struct Area {
-    left: f64,
-    top: f64,
-    width: f64,
-    height: f64,
-    x: Scale,
-    y: Scale,
+pub(super) struct Area {
+    pub(super) left: f64,
+    pub(super) top: f64,
+    pub(super) width: f64,
+    pub(super) height: f64,
+    pub(super) x: Scale,
+    pub(super) y: Scale,
 }
 
 impl Area {
     fn at(&self, x: f64, y: f64) -> (f64, f64) {
-        (self.left + self.width * self.x.position(x), self.top + self.height * (1.0 - self.y.position(y)))
+        (self.at_x(x), self.top + self.height * (1.0 - self.y.position(y)))
+    }
+
+    pub(super) fn at_x(&self, x: f64) -> f64 {
+        self.left + self.width * self.x.position(x)
     }
 
     fn draw_zones(&self, svg: &mut Svg, zones: &[Zone]) {
         let mut named_to = self.left;
         for zone in zones {
-            let ((from, _), (to, _)) = (self.at(zone.from, 0.0), self.at(zone.to, 0.0));
+            let (from, to) = (self.at_x(zone.from), self.at_x(zone.to));
             svg.rect("z", from, self.top, to - from, self.height);
             // Above the data and inside the figure; of two overlapping names, the first.
             let half = text_width(&zone.name, TEXT_SIZE) / 2.0;
@@ -111,29 +127,43 @@ impl Area {
         }
     }
 
-    fn draw_x_axis(&self, svg: &mut Svg, title: &str) {
-        let bottom = self.top + self.height;
-        svg.path("x", &format!("M{:.1},{bottom:.1}h{:.1}", self.left, self.width));
-        // As many as fit.
-        let ticks = (2..=12).rev().map(|about| self.x.ticks(about)).find(|ticks| self.has_room_for(ticks));
-        for tick in ticks.unwrap_or_else(|| self.x.ticks(2)) {
+    /// Draws axis, ticks and title below the area; `is_grid` extends the ticks through it.
+    pub(super) fn draw_x_axis(&self, svg: &mut Svg, title: &str, is_grid: bool) {
+        let (bottom, height) = (self.top + self.height, self.height);
+        if !is_grid {
+            svg.path("x", &format!("M{:.1},{bottom:.1}h{:.1}", self.left, self.width));
+        }
+        for tick in self.x_ticks() {
             let x = self.left + self.width * tick.position;
-            svg.path("x", &format!("M{x:.1},{bottom:.1}v5"));
+            let (class, line) = if is_grid { ("g", format!("v-{height:.1}")) } else { ("x", "v5".to_owned()) };
+            svg.path(class, &format!("M{x:.1},{bottom:.1}{line}"));
             svg.text(x, bottom + 19.0, "t m k", &tick.label);
         }
-        svg.text(self.left + self.width / 2.0, bottom + 39.0, "t m k", title);
+        svg.text_inside(self.left + self.width / 2.0, bottom + 39.0, "t m k", title);
         svg.end_at(bottom + 46.0);
     }
 
-    fn has_room_for(&self, ticks: &[super::scale::Tick]) -> bool {
-        ticks.windows(2).all(|pair| {
-            let gap = (pair[1].position - pair[0].position) * self.width;
-            gap >= (text_width(&pair[0].label, TEXT_SIZE) + text_width(&pair[1].label, TEXT_SIZE)) / 2.0 + 14.0
-        })
+    /// As many ticks as have room.
+    fn x_ticks(&self) -> Vec<Tick> {
+        let has_room = |ticks: &Vec<Tick>| {
+            ticks.windows(2).all(|pair| {
+                let gap = (pair[1].position - pair[0].position) * self.width;
+                gap >= (text_width(&pair[0].label, TEXT_SIZE) + text_width(&pair[1].label, TEXT_SIZE)) / 2.0 + 14.0
+            })
+        };
+        (2..=12).rev().map(|about| self.x.ticks(about)).find(has_room).unwrap_or_else(|| self.x.ticks(2))
     }
 }
 
 impl Mark {
+    pub(crate) fn line(name: &str, ink: Ink, points: Vec<(f64, f64)>, stroke: Stroke) -> Self {
+        Self { name: Some(name.to_owned()), ink, shape: Shape::Line(points, stroke) }
+    }
+
+    pub(crate) fn steps(name: &str, ink: Ink, points: Vec<(f64, f64)>, stroke: Stroke) -> Self {
+        Self { name: Some(name.to_owned()), ink, shape: Shape::Steps(points, stroke) }
+    }
+
     fn key(&self) -> Option<Key> {
         let sample = match &self.shape {
             Shape::Line(_, stroke) | Shape::Steps(_, stroke) => Sample::Line(*stroke),
@@ -282,18 +312,11 @@ mod tests {
 
     #[test]
     fn labels_of_the_x_axis_keep_their_distance() {
-        let plot = Plot {
-            x_title: "time, s".to_owned(),
-            x: Scale::Linear { from: 0.0, to: 86_400.0 },
-            y_title: "y".to_owned(),
-            y: Scale::from_zero(1.0),
-            marks: Vec::new(),
-            zones: Vec::new(),
-        };
+        let x = Scale::Linear { from: 0.0, to: 86_400.0 };
         for width in [300.0, 760.0] {
-            let area = Area { width, x: plot.x, ..area() };
-            let ticks = (2..=12).rev().map(|about| area.x.ticks(about)).find(|ticks| area.has_room_for(ticks));
-            assert!(ticks.is_some_and(|ticks| ticks.len() >= 3), "{width}");
+            let area = Area { width, x, ..area() };
+            let ticks = area.x_ticks();
+            assert!(ticks.len() >= 3, "{width}");
         }
     }
 }

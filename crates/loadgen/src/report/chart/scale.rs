@@ -122,8 +122,8 @@ fn round_step(step: f64) -> f64 {
     [1.0, 2.0, 5.0].into_iter().map(|m| m * ten).find(|round| *round >= step * (1.0 - 1e-9)).unwrap_or(10.0 * ten)
 }
 
-/// Ratio to the typical value from which on a maximum is far above it.
-const FAR: f64 = 25.0;
+/// Ratio of two values from which on one axis from 0 would hide the smaller one.
+pub(super) const FAR: f64 = 20.0;
 
 #[cfg(test)]
 mod tests {

@@ -37,6 +37,12 @@ impl Svg {
         self.put(format_args!("<text x=\"{x:.1}\" y=\"{y:.1}\" class=\"{class}\">{text}</text>"));
     }
 
+    /// Draws centred `text` around `x`, but inside the figure.
+    pub(super) fn text_inside(&mut self, x: f64, y: f64, class: &str, text: &str) {
+        let half = text_width(text, super::TEXT_SIZE) / 2.0;
+        self.text(x.min(self.width - half).max(half), y, class, text);
+    }
+
     /// Draws `text`, shortened to `room`; its tooltip has the whole text.
     pub(super) fn text_within(&mut self, room: f64, x: f64, y: f64, class: &str, text: &str) {
         let short = shortened(text, room);

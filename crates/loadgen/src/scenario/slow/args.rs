@@ -14,58 +14,58 @@ use crate::values::{positive_duration, positive_number};
 pub struct SlowArgs {
     /// Use a running broker instead of starting one with a data directory for each size
     #[arg(long, value_name = "HOST:PORT")]
-    pub(super) broker: Option<String>,
+    pub(crate) broker: Option<String>,
 
     /// Configuration file of the started brokers
     #[arg(long, value_name = "FILE", conflicts_with = "broker")]
-    pub(super) config: Option<PathBuf>,
+    pub(crate) config: Option<PathBuf>,
 
     /// Directory for the data of the started brokers, each in a subdirectory that is removed after its run; use a disk,
     /// not memory [default: the directory of temporary files]
     #[arg(long, value_name = "DIR", conflicts_with = "broker")]
-    pub(super) data: Option<PathBuf>,
+    pub(crate) data: Option<PathBuf>,
 
     /// Payload sizes to run one after the other, in bytes, or in KiB with a k, each with its publishing rate; the
     /// default rate is 5 MiB a second, but at most 400 messages
     #[arg(long, value_name = "BYTES[:MSG/S],…", value_delimiter = ',', default_value = "4k,16k,64k,256k")]
-    pub(super) sizes: Vec<SizeLoad>,
+    pub(crate) sizes: Vec<SizeLoad>,
 
     /// Receivers that read everything at once
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..=1000))]
-    pub(super) normal: u16,
+    pub(crate) normal: u16,
 
     /// Receivers that become slow
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u16).range(0..=1000))]
-    pub(super) slow: u16,
+    pub(crate) slow: u16,
 
     /// Share of the messages that slow receivers then read: 0.1 is a tenth of the rate, 0 nothing at all
     #[arg(long, value_name = "SHARE", default_value_t = 0.1, value_parser = share)]
-    pub(super) slow_reads: f64,
+    pub(crate) slow_reads: f64,
 
     /// Time in which all receivers read everything
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = positive_duration)]
-    pub(super) before: Duration,
+    pub(crate) before: Duration,
 
     /// Time after receivers become slow that counts as the switch phase
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = positive_duration)]
-    pub(super) switch: Duration,
+    pub(crate) switch: Duration,
 
     /// Time after the switch phase that is measured
     #[arg(long, value_name = "TIME", default_value = "15s", value_parser = positive_duration)]
-    pub(super) after: Duration,
+    pub(crate) after: Duration,
 
     /// Time limit for slow receivers to read their backlog, once they read everything again
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = positive_duration)]
-    pub(super) drain: Duration,
+    pub(crate) drain: Duration,
 
     /// Topic on which the broker publishes the number of receivers it spools for
     #[arg(long, value_name = "TOPIC", default_value = "$SYS/broker/clients/spooling")]
-    pub(super) spooling_topic: String,
+    pub(crate) spooling_topic: String,
 
     /// Write normal-SIZE.csv (a row for each message and normal receiver), summary.json, report.html and its figures
     /// into this directory
     #[arg(long, value_name = "DIR")]
-    pub(super) out: Option<PathBuf>,
+    pub(crate) out: Option<PathBuf>,
 }
 
 /// Payload size and publishing rate.

@@ -44,7 +44,7 @@ pub(crate) struct Counts {
 }
 
 /// Counts of all receivers of a kind; each message counts for each of them.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
 pub(crate) struct Tally {
     pub(crate) lost: u64,
     /// Missing messages that may still have been queued when the run ended.

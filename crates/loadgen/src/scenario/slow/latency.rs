@@ -91,7 +91,7 @@ impl Phases {
 }
 
 /// Allowed mean after the switch, relative to the mean before.
-pub(super) const GOAL_MEAN: f64 = 1.1;
+pub(crate) const GOAL_MEAN: f64 = 1.1;
 
 /// Maximum length of the warm-up.
 const WARM_UP: Duration = Duration::from_secs(1);

@@ -10,8 +10,6 @@ mod latency;
 mod published;
 mod run;
 mod spooling;
-mod summary;
-mod table;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -19,14 +17,14 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 pub use args::SlowArgs;
 pub(crate) use figures::SlowFigures;
-pub(crate) use latency::{Arrival, PHASES, PhaseLatency};
+pub(crate) use latency::{Arrival, GOAL_MEAN, PHASES, PhaseLatency};
 pub(crate) use published::published;
 
 use crate::LoadgenError;
 use crate::child_broker::ChildBroker;
 use crate::interrupt::unless_interrupted;
 use crate::progress::Progress;
-use crate::report;
+use crate::report::slow as report;
 use crate::target::RunningBroker;
 
 /// Runs each size and reports the results.
@@ -36,7 +34,7 @@ pub(crate) async fn run(args: SlowArgs, out: &mut dyn Write) -> Result<(), Loadg
 
 async fn run_all(args: &SlowArgs, out: &mut dyn Write) -> Result<(), LoadgenError> {
     args.check()?;
-    table::write_head(out, args).map_err(LoadgenError::Print)?;
+    report::print_head(out, args)?;
     let mut found = Vec::new();
     for size in &args.sizes {
         let mut progress = Progress::new();
@@ -51,14 +49,10 @@ async fn run_all(args: &SlowArgs, out: &mut dyn Write) -> Result<(), LoadgenErro
         };
         let figures = run::run(args, *size, &mut broker, &mut progress).await?;
         drop(progress);
-        table::write_size(out, &figures).map_err(LoadgenError::Print)?;
+        report::print_size(out, &figures)?;
         found.push(figures);
     }
-    table::write_goals(out, &found).map_err(LoadgenError::Print)?;
-    match &args.out {
-        Some(directory) => report::write_slow(directory, &table::head(args), &summary::summary(args, &found), &found),
-        None => Ok(()),
-    }
+    report::finish(out, args, &found)
 }
 
 /// Data directory of a started broker; dropping it removes the directory.

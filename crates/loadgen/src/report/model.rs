@@ -1,0 +1,172 @@
+//! The report: builders make it, writers render it.
+
+use super::chart::Figure;
+use super::number::count;
+use super::origin::Origin;
+
+/// A report, in the order of reading.
+#[derive(Debug, Clone)]
+pub(crate) struct Report {
+    /// Its subject.
+    pub(crate) title: String,
+    /// The result in one sentence.
+    pub(crate) headline: String,
+    pub(crate) origin: Origin,
+    /// The first section has no title: verdict and main figures.
+    pub(crate) sections: Vec<Section>,
+}
+
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Section {
+    pub(crate) title: String,
+    pub(crate) blocks: Vec<Block>,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) enum Block {
+    /// A paragraph.
+    Text(String),
+    List(Vec<String>),
+    /// A highlighted sentence with a mark for its tone.
+    Banner(Tone, String),
+    /// Assertions, and whether each holds.
+    Checks(Vec<(bool, String)>),
+    /// Names and figures in large letters; pages only.
+    Tiles(Vec<(String, Cell)>),
+    Table(Table),
+    /// Pages only, except tables.
+    Figure(Figure),
+    /// Files below the page's directory, and their names; pages only.
+    Links(Vec<(String, String)>),
+}
+
+/// A table. The first `text_columns` columns are text, the others numbers.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Table {
+    /// Empty in a table of names and values.
+    pub(crate) head: Vec<String>,
+    pub(crate) rows: Vec<Vec<Cell>>,
+    pub(crate) text_columns: usize,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Cell {
+    pub(crate) text: String,
+    pub(crate) tone: Tone,
+}
+
+/// Meaning of a figure for its reader.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum Tone {
+    #[default]
+    Plain,
+    Good,
+    Bad,
+    /// The figures may mislead.
+    Warning,
+    /// Not measured in these runs.
+    Aside,
+}
+
+impl Section {
+    pub(crate) fn new(title: &str) -> Self {
+        Self { title: title.to_owned(), blocks: Vec::new() }
+    }
+
+    pub(crate) fn with(mut self, block: impl Into<Block>) -> Self {
+        self.blocks.push(block.into());
+        self
+    }
+
+    /// Adds as many blocks as there are: for an `Option` or an iterator.
+    pub(crate) fn with_all(mut self, blocks: impl IntoIterator<Item = impl Into<Block>>) -> Self {
+        self.blocks.extend(blocks.into_iter().map(Into::into));
+        self
+    }
+}
+
+impl Table {
+    pub(crate) fn new<const N: usize>(head: [&str; N]) -> Self {
+        Self { head: head.map(str::to_owned).to_vec(), rows: Vec::new(), text_columns: 1 }
+    }
+
+    /// A table of names and values without a head.
+    pub(crate) fn facts(rows: impl IntoIterator<Item = (String, String)>) -> Self {
+        let rows = rows.into_iter().map(|(name, value)| vec![name.into(), value.into()]).collect();
+        Self { head: Vec::new(), rows, text_columns: 2 }
+    }
+
+    pub(crate) fn add(&mut self, name: impl Into<Cell>, cells: impl IntoIterator<Item = impl Into<Cell>>) {
+        let cells = cells.into_iter().map(Into::into);
+        self.rows.push(std::iter::once(name.into()).chain(cells).collect());
+    }
+
+    /// Rows as columns, if there are few rows that are wider than a page.
+    pub(crate) fn turned_if_wide(&self) -> Self {
+        if self.head.len() <= WIDE || self.rows.len() > FEW {
+            return self.clone();
+        }
+        let mut columns = self.head.iter().enumerate().map(|(column, name)| {
+            let cells = self.rows.iter().map(|row| row.get(column).cloned().unwrap_or_else(|| "".into()));
+            std::iter::once(Cell::from(name.clone())).chain(cells).collect::<Vec<_>>()
+        });
+        let head = columns.next().into_iter().flatten().map(|cell| cell.text).collect();
+        Self { head, rows: columns.collect(), text_columns: 1 }
+    }
+}
+
+impl Cell {
+    pub(crate) fn aside(text: impl Into<String>) -> Self {
+        Self { text: text.into(), tone: Tone::Aside }
+    }
+
+    /// The number of faults of a kind.
+    pub(crate) fn faults(number: u64) -> Self {
+        Self { text: count(number), tone: if number > 0 { Tone::Bad } else { Tone::Plain } }
+    }
+}
+
+impl Tone {
+    /// Beginning of a highlighted sentence.
+    pub(crate) fn mark(self) -> &'static str {
+        match self {
+            Self::Plain | Self::Aside => "",
+            Self::Good => "✓ ",
+            Self::Bad => "✗ ",
+            Self::Warning => "⚠ ",
+        }
+    }
+
+    /// Good for no faults, else bad.
+    pub(crate) fn of_faults(number: u64) -> Self {
+        if number == 0 { Self::Good } else { Self::Bad }
+    }
+}
+
+impl<T: Into<String>> From<T> for Cell {
+    fn from(text: T) -> Self {
+        Self { text: text.into(), tone: Tone::Plain }
+    }
+}
+
+impl From<Table> for Block {
+    fn from(table: Table) -> Self {
+        Self::Table(table)
+    }
+}
+
+impl From<Figure> for Block {
+    fn from(figure: Figure) -> Self {
+        Self::Figure(figure)
+    }
+}
+
+impl From<String> for Block {
+    fn from(text: String) -> Self {
+        Self::Text(text)
+    }
+}
+
+/// Columns beyond which a table is wider than a page, and rows up to which they may become columns.
+const WIDE: usize = 8;
+const FEW: usize = 4;
