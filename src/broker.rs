@@ -1,6 +1,5 @@
 //! `tenbin broker`.
 
-use std::fmt;
 use std::io::{self, Write as _};
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
@@ -59,11 +58,14 @@ fn available() -> usize {
 }
 
 /// Why the broker did not run.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub(crate) enum BrokerError {
-    Config(ConfigError),
-    Start(StartError),
-    Io(io::Error),
+    #[error("{0}")]
+    Config(#[from] ConfigError),
+    #[error("{0}")]
+    Start(#[from] StartError),
+    #[error("{0}")]
+    Io(#[from] io::Error),
 }
 
 pub(crate) fn run(arguments: &BrokerArgs) -> Result<(), BrokerError> {
@@ -145,35 +147,5 @@ fn reload(broker: &Broker, arguments: &BrokerArgs) {
     match reloaded.and_then(|config| broker.reload(&config).map_err(|error| error.to_string())) {
         Ok(()) => tracing::info!(file = %file.display(), "reloaded"),
         Err(error) => tracing::error!("reload failed, the old rules stay: {error}"),
-    }
-}
-
-impl fmt::Display for BrokerError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Config(error) => error.fmt(f),
-            Self::Start(error) => error.fmt(f),
-            Self::Io(error) => error.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for BrokerError {}
-
-impl From<ConfigError> for BrokerError {
-    fn from(error: ConfigError) -> Self {
-        Self::Config(error)
-    }
-}
-
-impl From<StartError> for BrokerError {
-    fn from(error: StartError) -> Self {
-        Self::Start(error)
-    }
-}
-
-impl From<io::Error> for BrokerError {
-    fn from(error: io::Error) -> Self {
-        Self::Io(error)
     }
 }

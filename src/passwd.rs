@@ -1,6 +1,5 @@
 //! `tenbin passwd`.
 
-use std::fmt;
 use std::io::{self, BufRead as _, IsTerminal as _, Write as _};
 use std::path::PathBuf;
 
@@ -26,12 +25,16 @@ pub(crate) struct PasswdArgs {
 }
 
 /// Why the file was not changed.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub(crate) enum PasswdError {
-    File(PasswordFileError),
+    #[error("{0}")]
+    File(#[from] PasswordFileError),
+    #[error("there is no user {0:?}")]
     NoSuchUser(String),
+    #[error("{0}")]
     Password(String),
-    Io(io::Error),
+    #[error("{0}")]
+    Io(#[from] io::Error),
 }
 
 pub(crate) fn run(arguments: &PasswdArgs) -> Result<(), PasswdError> {
@@ -61,29 +64,4 @@ fn read_password() -> Result<String, PasswdError> {
         return Err(PasswdError::Password("these are two passwords".to_owned()));
     }
     Ok(password)
-}
-
-impl fmt::Display for PasswdError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::File(error) => error.fmt(f),
-            Self::NoSuchUser(user) => write!(f, "there is no user {user:?}"),
-            Self::Password(error) => f.write_str(error),
-            Self::Io(error) => error.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for PasswdError {}
-
-impl From<PasswordFileError> for PasswdError {
-    fn from(error: PasswordFileError) -> Self {
-        Self::File(error)
-    }
-}
-
-impl From<io::Error> for PasswdError {
-    fn from(error: io::Error) -> Self {
-        Self::Io(error)
-    }
 }

@@ -1,6 +1,5 @@
 //! `tenbin sessions`.
 
-use std::fmt;
 use std::io::{self, BufWriter, ErrorKind, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -29,10 +28,12 @@ pub(crate) enum SessionsCommand {
 }
 
 /// Why sessions were not listed or removed.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub(crate) enum SessionsError {
-    Config(ConfigError),
-    Administration(AdministrationError),
+    #[error("{0}")]
+    Config(#[from] ConfigError),
+    #[error("{0}")]
+    Administration(#[from] AdministrationError),
 }
 
 pub(crate) fn run(command: SessionsCommand) -> ExitCode {
@@ -62,26 +63,5 @@ pub(crate) fn finish(done: Result<(), SessionsError>) -> ExitCode {
             let _ = writeln!(io::stderr(), "tenbin: {error}");
             ExitCode::from(CANNOT_BE_READ)
         }
-    }
-}
-
-impl fmt::Display for SessionsError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Config(error) => error.fmt(f),
-            Self::Administration(error) => error.fmt(f),
-        }
-    }
-}
-
-impl From<ConfigError> for SessionsError {
-    fn from(error: ConfigError) -> Self {
-        Self::Config(error)
-    }
-}
-
-impl From<AdministrationError> for SessionsError {
-    fn from(error: AdministrationError) -> Self {
-        Self::Administration(error)
     }
 }

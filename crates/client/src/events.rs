@@ -1,5 +1,3 @@
-use std::{error, fmt};
-
 use tenbin_codec::{ReasonCode, TopicFilter};
 use tokio::sync::mpsc;
 
@@ -76,21 +74,12 @@ impl Events {
 }
 
 /// Why [`Events::try_recv`] returned no event.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum TryRecvError {
     /// No event is queued now.
+    #[error("no event waits")]
     Empty,
     /// The client has ended.
+    #[error("the client has ended")]
     Ended,
 }
-
-impl fmt::Display for TryRecvError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Empty => "no event waits",
-            Self::Ended => "the client has ended",
-        })
-    }
-}
-
-impl error::Error for TryRecvError {}

@@ -1,19 +1,21 @@
-use std::io;
 use std::path::PathBuf;
 use std::process::ExitStatus;
-use std::{error::Error, fmt};
+use std::{fmt, io};
 
 use tenbin_simulator::scenario::ScenarioError;
 
 /// Why a run gave no result. Each error reads as one line.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LoadgenError {
     /// Arguments that contradict each other.
+    #[error("{0}")]
     Arguments(String),
     /// The runtime could not be built.
-    Runtime(io::Error),
+    #[error("cannot start the runtime: {0}")]
+    Runtime(#[source] io::Error),
     /// A broker program could not be started.
+    #[error("cannot start {program}: {source}")]
     Start {
         /// The program.
         program: PathBuf,
@@ -21,6 +23,7 @@ pub enum LoadgenError {
         source: io::Error,
     },
     /// A started broker did not report its address, or never accepted a connection.
+    #[error("{program} does not listen after 10 s{}", in_one_line(.said))]
     NotListening {
         /// The program.
         program: PathBuf,
@@ -28,6 +31,7 @@ pub enum LoadgenError {
         said: String,
     },
     /// A started broker ended unexpectedly.
+    #[error("the broker ended by itself ({status}){}", in_one_line(.said))]
     BrokerExited {
         /// Exit status.
         status: ExitStatus,
@@ -35,6 +39,7 @@ pub enum LoadgenError {
         said: String,
     },
     /// A worker's program did not report its subscription.
+    #[error("{worker}: {program} has not said that it is ready")]
     NotReady {
         /// Name of the worker.
         worker: String,
@@ -42,8 +47,10 @@ pub enum LoadgenError {
         program: PathBuf,
     },
     /// A scenario cannot be used.
-    Scenario(ScenarioError),
+    #[error("{0}")]
+    Scenario(#[source] ScenarioError),
     /// No connection to the broker.
+    #[error("cannot connect to {address}: {reason}{}", no_broker(.reason))]
     Connect {
         /// Address of the broker.
         address: String,
@@ -51,6 +58,7 @@ pub enum LoadgenError {
         reason: String,
     },
     /// A connection ended early.
+    #[error("{client} lost its connection: {reason}")]
     ConnectionLost {
         /// Client Identifier or name of the client.
         client: String,
@@ -58,6 +66,7 @@ pub enum LoadgenError {
         reason: String,
     },
     /// An agent cannot be reached, refuses, has failed or is lost; or cannot listen.
+    #[error("agent {address}: {reason}")]
     Agent {
         /// Address of the agent.
         address: String,
@@ -65,6 +74,7 @@ pub enum LoadgenError {
         reason: String,
     },
     /// An NTP server gives no time.
+    #[error("NTP server {server}: {reason}")]
     Ntp {
         /// Address of the server.
         server: String,
@@ -72,6 +82,7 @@ pub enum LoadgenError {
         reason: String,
     },
     /// A file cannot be read, or has the wrong content.
+    #[error("cannot use {path}: {reason}")]
     Unusable {
         /// Path of the file.
         path: PathBuf,
@@ -79,6 +90,7 @@ pub enum LoadgenError {
         reason: String,
     },
     /// A file could not be written.
+    #[error("cannot write {path}: {source}")]
     Write {
         /// Path of the file.
         path: PathBuf,
@@ -86,6 +98,7 @@ pub enum LoadgenError {
         source: io::Error,
     },
     /// Assertions on the run failed. The failed ones have been printed.
+    #[error("{}", assertions(.failed, .of))]
     Assertions {
         /// Number of failed assertions.
         failed: usize,
@@ -93,13 +106,16 @@ pub enum LoadgenError {
         of: usize,
     },
     /// The requested bound does not hold at any publishing rate.
+    #[error("{bound} does not hold at any rate that was tried")]
     NoRate {
         /// The requested bound.
         bound: String,
     },
     /// Results could not be printed.
-    Print(io::Error),
+    #[error("cannot print the results: {0}")]
+    Print(#[source] io::Error),
     /// Stopped by a signal.
+    #[error("interrupted")]
     Interrupted,
 }
 
@@ -120,62 +136,19 @@ impl LoadgenError {
     }
 }
 
-impl fmt::Display for LoadgenError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Arguments(what) => f.write_str(what),
-            Self::Runtime(source) => write!(f, "cannot start the runtime: {source}"),
-            Self::Start { program, source } => write!(f, "cannot start {}: {source}", program.display()),
-            Self::NotListening { program, said } => {
-                write!(f, "{} does not listen after 10 s{}", program.display(), Said(said))
-            }
-            Self::BrokerExited { status, said } => write!(f, "the broker ended by itself ({status}){}", Said(said)),
-            Self::NotReady { worker, program } => {
-                write!(f, "{worker}: {} has not said that it is ready", program.display())
-            }
-            Self::Scenario(error) => error.fmt(f),
-            Self::Connect { address, reason } => {
-                write!(f, "cannot connect to {address}: {reason}{}", no_broker(reason))
-            }
-            Self::ConnectionLost { client, reason } => write!(f, "{client} lost its connection: {reason}"),
-            Self::Agent { address, reason } => write!(f, "agent {address}: {reason}"),
-            Self::Ntp { server, reason } => write!(f, "NTP server {server}: {reason}"),
-            Self::Unusable { path, reason } => write!(f, "cannot use {}: {reason}", path.display()),
-            Self::Write { path, source } => write!(f, "cannot write {}: {source}", path.display()),
-            Self::Assertions { failed, of: 1 } if *failed == 1 => f.write_str("the assertion failed"),
-            Self::Assertions { failed, of } => write!(f, "{failed} of {of} assertions failed"),
-            Self::NoRate { bound } => write!(f, "{bound} does not hold at any rate that was tried"),
-            Self::Print(source) => write!(f, "cannot print the results: {source}"),
-            Self::Interrupted => f.write_str("interrupted"),
-        }
-    }
-}
-
-impl Error for LoadgenError {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        match self {
-            Self::Runtime(source) | Self::Start { source, .. } | Self::Write { source, .. } | Self::Print(source) => {
-                Some(source)
-            }
-            Self::Scenario(error) => Some(error),
-            _ => None,
-        }
-    }
-}
-
 /// Advice after a refused connection.
 fn no_broker(reason: &str) -> &'static str {
     let is_refused = reason.contains("refused (os error");
     if is_refused { "; no broker listens there: `tenbin broker` starts one on this machine" } else { "" }
 }
 
-/// A program's last output on the same line; empty if there was none.
-struct Said<'a>(&'a str);
+/// A program's last output, on the same line as the error; empty if there was none.
+fn in_one_line(said: &str) -> String {
+    if said.is_empty() { String::new() } else { format!(": {}", said.replace('\n', " | ")) }
+}
 
-impl fmt::Display for Said<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.0.is_empty() { Ok(()) } else { write!(f, ": {}", self.0.replace('\n', " | ")) }
-    }
+fn assertions(failed: &usize, of: &usize) -> String {
+    if *of == 1 { "the assertion failed".to_owned() } else { format!("{failed} of {of} assertions failed") }
 }
 
 #[cfg(test)]

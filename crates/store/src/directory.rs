@@ -1,4 +1,3 @@
-use std::fmt;
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -14,13 +13,15 @@ pub struct LockedDirectory {
 }
 
 /// Why a data directory cannot be opened. The text is one line and names it.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DirectoryError {
     /// Another process uses it.
+    #[error("data directory {0}: another process uses it")]
     InUse(PathBuf),
     /// It cannot be created, written or read.
-    Io(PathBuf, io::Error),
+    #[error("data directory {0}: {1}")]
+    Io(PathBuf, #[source] io::Error),
 }
 
 impl LockedDirectory {
@@ -117,24 +118,6 @@ pub(crate) fn used_bytes(path: &Path) -> io::Result<u64> {
         }
     }
     Ok(bytes)
-}
-
-impl fmt::Display for DirectoryError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::InUse(path) => write!(f, "data directory {}: another process uses it", path.display()),
-            Self::Io(path, error) => write!(f, "data directory {}: {error}", path.display()),
-        }
-    }
-}
-
-impl std::error::Error for DirectoryError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::InUse(_) => None,
-            Self::Io(_, error) => Some(error),
-        }
-    }
 }
 
 const LOCK: &str = "lock";

@@ -24,7 +24,8 @@ pub struct MessageFiles {
 }
 
 /// The state and the messages do not belong together, or one of them is missing. The text is one line.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
 pub struct Mismatch(String);
 
 impl StoreId {
@@ -166,13 +167,5 @@ fn read(path: &Path) -> io::Result<Option<StoreId>> {
     let damaged = || io::Error::new(io::ErrorKind::InvalidData, format!("{}: damaged", path.display()));
     id.map(Some).ok_or_else(damaged)
 }
-
-impl fmt::Display for Mismatch {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for Mismatch {}
 
 const FILE: &str = "store-id";

@@ -80,17 +80,27 @@ pub struct Change<'a> {
 }
 
 /// Why the state cannot be opened. The text is one line.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
     /// The database cannot be opened, or the thread cannot be started.
+    #[error("state in {0}: {1}")]
     Backend(PathBuf, BackendError),
     /// Unknown format version; `None` if there is none.
+    #[error("state in {0}: {words}", words = of_version(.1))]
     Version(PathBuf, Option<u32>),
     /// The state is missing, or the messages beside it belong to another store.
+    #[error("{0}")]
     Mismatch(Mismatch),
     /// Written data is damaged. Returned only by [`Snapshot::open`].
+    #[error("state in {0}: {1}")]
     Damaged(PathBuf, BackendError),
+}
+
+fn of_version(version: &Option<u32>) -> String {
+    version.map_or("there is no format version, though there is something".to_owned(), |version| {
+        format!("format version {version} is unknown, this program writes {FORMAT_VERSION}")
+    })
 }
 
 impl Ticket {
@@ -260,27 +270,6 @@ impl fmt::Debug for State {
         f.debug_struct("State").field("health", &self.health()).finish_non_exhaustive()
     }
 }
-
-impl fmt::Display for OpenError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Backend(path, error) | Self::Damaged(path, error) => {
-                write!(f, "state in {}: {error}", path.display())
-            }
-            Self::Mismatch(mismatch) => mismatch.fmt(f),
-            Self::Version(path, None) => {
-                write!(f, "state in {}: there is no format version, though there is something", path.display())
-            }
-            Self::Version(path, Some(version)) => write!(
-                f,
-                "state in {}: format version {version} is unknown, this program writes {FORMAT_VERSION}",
-                path.display()
-            ),
-        }
-    }
-}
-
-impl std::error::Error for OpenError {}
 
 /// Version of tables and keys. The writers of the values define their formats.
 pub const FORMAT_VERSION: u32 = 1;

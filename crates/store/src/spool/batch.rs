@@ -1,6 +1,6 @@
 //! Appending to the log.
 
-use std::{error::Error, fmt, ops::RangeInclusive, sync::MutexGuard, time::Instant};
+use std::{fmt, ops::RangeInclusive, sync::MutexGuard, time::Instant};
 
 use super::{
     log::Log,
@@ -25,24 +25,15 @@ pub struct Batch<'a> {
 }
 
 /// A message or tag that is too large to store.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TooLarge {
     /// A message record of more than 1 GiB. MQTT allows at most 256 MiB.
+    #[error("a message of more than 1 GiB cannot be stored")]
     Message,
     /// A tag of more than 255 bytes.
+    #[error("a tag of more than 255 bytes cannot be stored")]
     Tag,
 }
-
-impl fmt::Display for TooLarge {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Message => "a message of more than 1 GiB cannot be stored",
-            Self::Tag => "a tag of more than 255 bytes cannot be stored",
-        })
-    }
-}
-
-impl Error for TooLarge {}
 
 impl<'a> Batch<'a> {
     pub(super) fn new(shared: &'a Shared) -> Self {

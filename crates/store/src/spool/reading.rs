@@ -1,6 +1,6 @@
 //! Reading messages back.
 
-use std::{error::Error, fmt, io, ops::Range, path::PathBuf};
+use std::{io, ops::Range, path::PathBuf};
 
 use super::{
     disk::Disk,
@@ -102,43 +102,26 @@ pub struct Limit {
 }
 
 /// Why a message cannot be read.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReadError {
     /// The system reported an error.
+    #[error("{path}: {error}")]
     Io {
         /// The segment.
         path: PathBuf,
         /// The system's error.
+        #[source]
         error: io::Error,
     },
     /// The record differs from the one that was written.
+    #[error("{path}: offset {offset}: a message that is not what was written")]
     Damaged {
         /// The segment.
         path: PathBuf,
         /// Offset of the record, in bytes.
         offset: u32,
     },
-}
-
-impl fmt::Display for ReadError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Io { path, error } => write!(f, "{}: {error}", path.display()),
-            Self::Damaged { path, offset } => {
-                write!(f, "{}: offset {offset}: a message that is not what was written", path.display())
-            }
-        }
-    }
-}
-
-impl Error for ReadError {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        match self {
-            Self::Io { error, .. } => Some(error),
-            Self::Damaged { .. } => None,
-        }
-    }
 }
 
 /// Bounds how long one read holds the lock.

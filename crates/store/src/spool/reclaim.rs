@@ -1,7 +1,7 @@
 //! Reclaiming of log space.
 
 use std::{
-    fmt, io, mem,
+    io, mem,
     ops::Range,
     sync::Arc,
     time::{Duration, Instant},
@@ -337,24 +337,12 @@ fn is_worth_copying<'a>(needed: impl Iterator<Item = &'a Segment>, is_short: boo
 }
 
 /// Why a segment cannot be copied.
+#[derive(Debug, thiserror::Error)]
 enum Stop {
-    Io(io::Error),
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    #[error("{0}")]
     Damage(&'static str),
-}
-
-impl From<io::Error> for Stop {
-    fn from(error: io::Error) -> Self {
-        Self::Io(error)
-    }
-}
-
-impl fmt::Display for Stop {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Io(error) => error.fmt(f),
-            Self::Damage(what) => f.write_str(what),
-        }
-    }
 }
 
 impl Copying {

@@ -1,6 +1,6 @@
 //! Opening an existing spool directory: reads all of it.
 
-use std::{cmp::Reverse, collections::BTreeSet, error::Error, fmt, io, ops::Range, path::PathBuf};
+use std::{cmp::Reverse, collections::BTreeSet, io, ops::Range, path::PathBuf};
 
 use super::{
     confirmed,
@@ -13,19 +13,23 @@ use super::{
 };
 
 /// Why a spool cannot be opened. No record was changed, and no needed file was removed.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
     /// Another process uses the directory.
+    #[error("{0}: in use by another process")]
     InUse(PathBuf),
     /// The system reported an error.
+    #[error("{path}: {error}")]
     Io {
         /// The file or directory.
         path: PathBuf,
         /// The system's error.
+        #[source]
         error: io::Error,
     },
     /// Written by another version of this program.
+    #[error("{path}: format version {version} is not known to this version")]
     UnknownVersion {
         /// The file.
         path: PathBuf,
@@ -33,6 +37,7 @@ pub enum OpenError {
         version: u32,
     },
     /// Data that was durable is damaged.
+    #[error("{path}: offset {offset}: {what}")]
     Damaged {
         /// The file.
         path: PathBuf,
@@ -42,30 +47,8 @@ pub enum OpenError {
         what: &'static str,
     },
     /// A segment between others is missing.
+    #[error("{0}: is missing")]
     Missing(PathBuf),
-}
-
-impl fmt::Display for OpenError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::InUse(path) => write!(f, "{}: in use by another process", path.display()),
-            Self::Io { path, error } => write!(f, "{}: {error}", path.display()),
-            Self::UnknownVersion { path, version } => {
-                write!(f, "{}: format version {version} is not known to this version", path.display())
-            }
-            Self::Damaged { path, offset, what } => write!(f, "{}: offset {offset}: {what}", path.display()),
-            Self::Missing(path) => write!(f, "{}: is missing", path.display()),
-        }
-    }
-}
-
-impl Error for OpenError {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        match self {
-            Self::Io { error, .. } => Some(error),
-            _ => None,
-        }
-    }
 }
 
 /// Summary of an opening.

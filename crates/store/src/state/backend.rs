@@ -48,7 +48,8 @@ pub(super) enum Opening {
 }
 
 /// A failure of the database. The text is one line.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
 pub struct BackendError(String);
 
 /// Changes to be written together, at most one for each key.
@@ -127,14 +128,6 @@ pub(super) fn guarded<T>(work: impl FnOnce() -> Result<T, BackendError>) -> Resu
         Err(BackendError::new(format_args!("a file is damaged, which makes the database panic: {words}")))
     })
 }
-
-impl fmt::Display for BackendError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for BackendError {}
 
 impl From<io::Error> for BackendError {
     fn from(error: io::Error) -> Self {
