@@ -5,14 +5,12 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
 use tenbin_client::ReportCarrier;
-use tenbin_codec::{ProtocolVersion, QoS};
+use tenbin_codec::QoS;
 
-use crate::compare::CompareArgs;
-use crate::pattern::PatternArgs;
 use crate::run::{AgentArgs, RunArgs};
 use crate::scenario::SlowArgs;
-use crate::target::TargetArg;
-use crate::values::{positive_duration, qos, version};
+use crate::sweep::{CompareArgs, PatternArgs, ThroughputArgs};
+use crate::values::{positive_duration, qos};
 
 /// Subcommands of the load generator.
 #[derive(Debug, Clone, Subcommand)]
@@ -153,53 +151,4 @@ impl Reports {
             Self::Publish => Some(ReportCarrier::Publish),
         }
     }
-}
-
-/// Arguments of `throughput`.
-#[derive(Debug, Clone, Args)]
-pub struct ThroughputArgs {
-    /// A broker: [NAME=]HOST:PORT[,pid=PID], or `tenbin` or `mosquitto` to start one for each run; ratios are to
-    /// the first
-    #[arg(long = "target", value_name = "TARGET", required = true)]
-    pub(crate) targets: Vec<TargetArg>,
-
-    /// Publishing connections
-    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..=1000))]
-    pub(crate) publishers: u16,
-
-    /// Subscribing connections
-    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..=1000))]
-    pub(crate) subscribers: u16,
-
-    /// The subscribers form one share group: each message goes to one of them (the default)
-    #[arg(long)]
-    pub(crate) shared: bool,
-
-    /// Each message goes to every subscriber
-    #[arg(long, conflicts_with = "shared")]
-    pub(crate) fanout: bool,
-
-    /// Payload size in bytes, at least 8; from 20 on each message is identified, below that messages are only counted
-    #[arg(long, value_name = "BYTES", default_value_t = 100, value_parser = clap::value_parser!(u32).range(8..=1 << 20))]
-    pub(crate) payload: u32,
-
-    /// Quality of Service of publishers and subscribers
-    #[arg(long, value_name = "0|1|2", default_value = "0", value_parser = qos)]
-    pub(crate) qos: QoS,
-
-    /// Protocol version
-    #[arg(long, value_name = "5|3.1.1", default_value = "5", value_parser = version)]
-    pub(crate) protocol: ProtocolVersion,
-
-    /// How long to measure, after half a second of the same load
-    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = positive_duration)]
-    pub(crate) duration: Duration,
-
-    /// Runs for each target, taking turns; the median counts
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
-    pub(crate) runs: u32,
-
-    /// Maximum number of outstanding deliveries, over all connections
-    #[arg(long, value_name = "N", default_value_t = 20_000, value_parser = clap::value_parser!(u64).range(1..))]
-    pub(crate) window: u64,
 }

@@ -12,28 +12,24 @@
 
 mod args;
 mod child_broker;
-mod compare;
 mod error;
 mod interrupt;
-mod pattern;
 mod progress;
 mod report;
 pub mod run;
-mod saturate;
 mod scenario;
 pub mod statistics;
+mod sweep;
 mod target;
-mod throughput;
 mod values;
 
 use std::io::{self, Write};
 
-pub use args::{Command, ScenarioArgs, ScenarioCommand, ThroughputArgs};
-pub use compare::CompareArgs;
+pub use args::{Command, ScenarioArgs, ScenarioCommand};
 pub use error::LoadgenError;
-pub use pattern::PatternArgs;
 pub use report::{Compared, write_comparison, write_run_report};
 pub use scenario::SlowArgs;
+pub use sweep::{CompareArgs, PatternArgs, ThroughputArgs};
 
 /// Runs a subcommand to its end, on its own runtime; results go to standard output, progress to standard error.
 ///
@@ -54,10 +50,13 @@ pub fn run_to(command: Command, out: &mut dyn Write) -> Result<(), LoadgenError>
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(LoadgenError::Runtime)?;
     let result = match command {
         Command::Scenario(command) => runtime.block_on(scenario::run_command(*command, out)),
-        Command::Run(args) => runtime.block_on(run::command::run(*args, out)),
-        Command::Pattern(args) => runtime.block_on(pattern::run(args, out)),
-        Command::Compare(args) => runtime.block_on(compare::run(*args, out)),
-        Command::Throughput(args) => runtime.block_on(throughput::run(args, out)),
+        Command::Run(args) => match &args.find_rate {
+            Some(bound) if !args.self_test => runtime.block_on(sweep::find_rate(&args, bound, out)),
+            _ => runtime.block_on(run::command::run(*args, out)),
+        },
+        Command::Pattern(args) => runtime.block_on(sweep::pattern(args, out)),
+        Command::Compare(args) => runtime.block_on(sweep::compare(*args, out)),
+        Command::Throughput(args) => runtime.block_on(sweep::throughput(args, out)),
         Command::Agent(args) => runtime.block_on(run::agents::serve(args, out)),
     };
     runtime.shutdown_background();

@@ -270,7 +270,7 @@ fn the_four_patterns_are_measured_and_observed() {
         run(&format!("pattern all --brokers a={a},b={b} --qos 0,1 --time 1 --runs 1 --publishers 4 --out {out}"));
     for pattern in ["SGL-SGL", "SGL-SHD", "MLT-SGL", "MLT-SHD"] {
         for qos in 0..=1 {
-            let title = format!("{pattern}  QoS {qos} ");
+            let title = format!("{pattern} QoS {qos} ");
             assert!(text.lines().any(|line| line.starts_with(&title)), "{title} is missing in {text}");
         }
     }

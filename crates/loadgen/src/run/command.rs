@@ -5,16 +5,14 @@ use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use super::args::RunArgs;
-use super::assertion::{Assertions, Check};
+use super::assertion::Check;
 use super::conf::Conf;
-use super::perform::{Means, perform};
 use super::self_test::self_test;
-use super::{Execution, Outcome, Plan, junit, mqttloader_record, planning};
+use super::{ExecuteOptions, Execution, Outcome, Plan, junit, mqttloader_record, perform, planning};
 use crate::LoadgenError;
 use crate::interrupt::unless_interrupted;
 use crate::progress::Progress;
 use crate::report::run as reports;
-use crate::saturate::{self, Search};
 use crate::target::{RunningBroker, TargetArg, TargetList};
 
 /// Runs the load of the arguments and reports the outcome.
@@ -32,41 +30,58 @@ pub(crate) async fn run(args: RunArgs, out: &mut dyn Write) -> Result<(), Loadge
     }
 }
 
+/// The load of a run: its brokers, and the sources of its plan.
+pub(crate) struct Load {
+    conf: Conf,
+    pub(crate) brokers: Vec<RunningBroker>,
+    pub(crate) options: ExecuteOptions,
+}
+
+impl Load {
+    /// Reads the configuration file and starts the brokers that do not run.
+    pub(crate) async fn of(args: &RunArgs) -> Result<Self, LoadgenError> {
+        let conf = Conf::read(args.load.conf.as_deref())?;
+        let brokers = brokers(args, &conf).await?;
+        let options = ExecuteOptions {
+            agents: args.agents.clone(),
+            token: args.token.clone(),
+            ntp: args.ntp.clone().or_else(|| conf.ntp.clone()),
+            ..ExecuteOptions::default()
+        };
+        Ok(Self { conf, brokers, options })
+    }
+
+    /// The plan, with a new tag each time.
+    pub(crate) fn plan(&self, args: &RunArgs) -> Result<Plan, LoadgenError> {
+        planning::plan(&args.load, &self.conf, self.brokers.iter().map(RunningBroker::place).collect())
+    }
+}
+
 /// A completed run, and the directory for its record.
 struct Measured {
-    finished: Execution,
+    execution: Execution,
     record_directory: Option<PathBuf>,
 }
 
-/// Runs the load; `None` after a self-test or a rate search, which print their own results.
+/// Runs the load; `None` after a self-test, which prints its own results.
 async fn measure(args: &RunArgs, out: &mut dyn Write) -> Result<Option<Measured>, LoadgenError> {
     if args.self_test {
         return self_test(out).await.map(|()| None);
     }
-    let conf = Conf::read(args.load.conf.as_deref())?;
-    let mut brokers = brokers(args, &conf).await?;
-    let means = Means {
-        agents: args.agents.clone(),
-        token: args.token.clone(),
-        ntp: args.ntp.clone().or_else(|| conf.ntp.clone()),
-        title: String::new(),
-    };
-    if let Some(bound) = &args.find_rate {
-        return find_rate(args, &conf, bound, &mut brokers, &means, out).await.map(|()| None);
-    }
-    let record_directory = args.record_file.clone().or_else(|| conf.output.clone());
-    let plan = Plan { records: args.records || record_directory.is_some(), ..plan(args, &conf, &brokers)? };
-    let finished = perform(&plan, &mut brokers, &means, &mut Progress::new()).await?;
-    Ok(Some(Measured { finished, record_directory }))
+    let mut load = Load::of(args).await?;
+    let record_directory = args.record_file.clone().or_else(|| load.conf.output.clone());
+    let plan = Plan { records: args.records || record_directory.is_some(), ..load.plan(args)? };
+    let execution = perform(&plan, &mut load.brokers, load.options.clone(), &mut Progress::new()).await?;
+    Ok(Some(Measured { execution, record_directory }))
 }
 
 /// Writes all outputs; a failed one does not prevent the others.
 fn report(args: &RunArgs, measured: &Measured, out: &mut dyn Write) -> Result<(), LoadgenError> {
-    let Measured { finished, record_directory } = measured;
-    let checks: Vec<Check> = args.assertions.iter().flat_map(|one| one.check(&finished.outcome)).collect();
-    let printed = reports::print(out, &finished.outcome);
-    let written = write_files(args, record_directory.as_deref(), finished, &checks);
-    let judged = judge(args, &finished.outcome, &checks, out);
+    let Measured { execution, record_directory } = measured;
+    let checks: Vec<Check> = args.assertions.iter().flat_map(|one| one.check(&execution.outcome)).collect();
+    let printed = reports::print(out, &execution.outcome);
+    let written = write_files(args, record_directory.as_deref(), execution, &checks);
+    let judged = judge(args, &execution.outcome, &checks, out);
     printed.and(written).and(judged)
 }
 
@@ -99,49 +114,18 @@ async fn brokers(args: &RunArgs, conf: &Conf) -> Result<Vec<RunningBroker>, Load
     Ok(brokers)
 }
 
-fn plan(args: &RunArgs, conf: &Conf, brokers: &[RunningBroker]) -> Result<Plan, LoadgenError> {
-    planning::plan(&args.load, conf, brokers.iter().map(RunningBroker::place).collect())
-}
-
-async fn find_rate(
-    args: &RunArgs,
-    conf: &Conf,
-    bound: &Assertions,
-    brokers: &mut [RunningBroker],
-    means: &Means,
-    out: &mut dyn Write,
-) -> Result<(), LoadgenError> {
-    writeln!(out, "looking for the highest rate with {bound}, each for {:?}", args.step)
-        .map_err(LoadgenError::Print)?;
-    let mut search = Search::new(args.load.publish_rate.unwrap_or(saturate::FIRST_RATE));
-    while let Some(rate) = search.next() {
-        let plan = saturate::step_of(plan(args, conf, brokers)?, rate, args.step)?;
-        let means = Means { title: format!("{rate} msg/s: "), ..means.clone() };
-        let (latency, faults) = match perform(&plan, brokers, &means, &mut Progress::new()).await {
-            Ok(Execution { outcome, .. }) => (outcome.latency, saturate::faults(&outcome, rate, args.step, bound)),
-            // A broker may drop clients that it cannot keep up with. If a broker that we started has ended, that is
-            // another error.
-            Err(error @ LoadgenError::ConnectionLost { .. }) => (None, vec![error.to_string()]),
-            Err(error) => return Err(error),
-        };
-        saturate::write_step(out, rate, latency, &faults)?;
-        search.tried(rate, faults.is_empty());
-    }
-    saturate::write_result(out, &search, bound)
-}
-
 fn write_files(
     args: &RunArgs,
     record_directory: Option<&Path>,
-    finished: &Execution,
+    execution: &Execution,
     checks: &[Check],
 ) -> Result<(), LoadgenError> {
     if let Some(directory) = record_directory {
-        mqttloader_record::write(directory, &finished.outcome, &finished.departures, &finished.arrivals)?;
+        mqttloader_record::write(directory, &execution.outcome, &execution.departures, &execution.arrivals)?;
     }
     if let Some(directory) = &args.out {
-        let records = args.records.then_some(finished.arrivals.as_slice());
-        reports::write_judged(directory, &finished.outcome, records, checks)?;
+        let records = args.records.then_some(execution.arrivals.as_slice());
+        reports::write_judged(directory, &execution.outcome, records, checks)?;
     }
     Ok(())
 }

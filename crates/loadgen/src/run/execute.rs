@@ -15,6 +15,7 @@ use super::watch::{Next, Watch};
 use super::{BrokerUsage, Layout, MessageRecord, Outcome, Part, Plan, PublishRecord, Trace};
 use crate::LoadgenError;
 use crate::progress::Progress;
+use crate::target::RunningBroker;
 
 /// Settings of a run that depend on this machine.
 #[derive(Debug, Clone, Default)]
@@ -94,6 +95,23 @@ pub(crate) async fn execute(
 pub fn run_plan(plan: &Plan) -> Result<Outcome, LoadgenError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(LoadgenError::Runtime)?;
     runtime.block_on(execute(plan, &ExecuteOptions::default(), &mut Progress::silent()))
+}
+
+/// Runs `plan` on `brokers`.
+///
+/// # Errors
+///
+/// As [`execute`], or a broker that we started has ended.
+pub(crate) async fn perform(
+    plan: &Plan,
+    brokers: &mut [RunningBroker],
+    options: ExecuteOptions,
+    progress: &mut Progress,
+) -> Result<Execution, LoadgenError> {
+    let options = ExecuteOptions { pids: brokers.iter().map(|broker| broker.pid).collect(), ..options };
+    execute_closely(plan, &options, progress)
+        .await
+        .map_err(|error| brokers.iter_mut().fold(error, |error, broker| broker.blame(error)))
 }
 
 /// As [`execute`], with samples and records.

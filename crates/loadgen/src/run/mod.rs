@@ -28,7 +28,6 @@ mod notes;
 mod ntp;
 mod offset;
 mod outcome;
-pub(crate) mod perform;
 mod plan;
 pub(crate) mod planning;
 mod record;
@@ -45,7 +44,7 @@ mod watch;
 pub use agents::AgentArgs;
 pub use args::{LoadArgs, RunArgs};
 pub use execute::run_plan;
-pub(crate) use execute::{ExecuteOptions, Execution, execute_closely};
+pub(crate) use execute::{ExecuteOptions, Execution, perform};
 pub use outcome::{
     AudienceOutcome, BrokerUsage, Connections, CurvePoint, Latency, Outcome, Second, SubscriberOutcome, Throughput,
     Verdict,

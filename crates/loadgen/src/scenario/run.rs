@@ -9,8 +9,7 @@ use super::role;
 use super::{PAYLOAD_LEN, Plan};
 use crate::LoadgenError;
 use crate::progress::Progress;
-use crate::run::perform::{Means, perform};
-use crate::run::{self, Audience, ConnectionOptions, Execution, Pace, Publishers, Reports, Schedule, Work, WorkerKind};
+use crate::run::{self, Audience, ConnectionOptions, ExecuteOptions, Execution, Pace, Publishers, Reports, Schedule, Work, WorkerKind};
 use crate::target::RunningBroker;
 
 /// Runs `plan` against `broker`; `number` is the number of the run, from 1.
@@ -57,8 +56,8 @@ impl Load<'_> {
         broker: &mut RunningBroker,
         progress: &mut Progress,
     ) -> Result<Execution, LoadgenError> {
-        let means = Means { title: title.to_owned(), ..Means::default() };
-        perform(&self.run_plan(workers, broker), slice::from_mut(broker), &means, progress).await
+        let options = ExecuteOptions { title: title.to_owned(), ..ExecuteOptions::default() };
+        run::perform(&self.run_plan(workers, broker), slice::from_mut(broker), options, progress).await
     }
 
     /// One publisher with one topic, and a share group of these workers.

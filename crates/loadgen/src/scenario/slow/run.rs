@@ -11,8 +11,7 @@ use super::spooling::SpoolingWatch;
 use super::{SlowArgs, SlowFigures};
 use crate::LoadgenError;
 use crate::progress::Progress;
-use crate::run::perform::{Means, perform};
-use crate::run::{Audience, Broker, ConnectionOptions, Pace, Plan, Publishers, Schedule, Slow};
+use crate::run::{Audience, Broker, ConnectionOptions, ExecuteOptions, Pace, Plan, Publishers, Schedule, Slow, perform};
 use crate::target::RunningBroker;
 
 /// Runs one size against `broker`.
@@ -25,8 +24,8 @@ pub(super) async fn run(
     let plan = plan(args, size, broker.place());
     let id = format!("{}-watch", plan.connection.client_id_prefix);
     let spooling = SpoolingWatch::begin(&broker.address(), id, args.spooling_filter()?).await?;
-    let means = Means { title: format!("{size}, "), ..Means::default() };
-    let finished = perform(&plan, slice::from_mut(broker), &means, progress).await?;
+    let options = ExecuteOptions { title: format!("{size}, "), ..ExecuteOptions::default() };
+    let finished = perform(&plan, slice::from_mut(broker), options, progress).await?;
     Ok(SlowFigures::of(args, size, &finished, &spooling.end().await))
 }
 

@@ -1,6 +1,8 @@
+//! Brokers that are measured together.
+
 use std::net::SocketAddr;
 
-use super::args::{Pattern, PatternArgs};
+use super::{Pattern, PatternArgs};
 use crate::LoadgenError;
 use crate::target::{PORT, RunningBroker, TargetArg};
 
@@ -86,19 +88,12 @@ fn refused(what: &str) -> LoadgenError {
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser;
-
+    use super::super::tests::args;
     use super::*;
 
-    #[derive(Parser)]
-    struct Cli {
-        #[command(flatten)]
-        args: PatternArgs,
-    }
-
     async fn systems(line: &str) -> Result<Vec<System>, LoadgenError> {
-        let cli = Cli::try_parse_from(std::iter::once("pattern").chain(line.split_whitespace())).expect("well-formed");
-        System::of(&cli.args, &cli.args.patterns()).await
+        let args = args(line);
+        System::of(&args, &args.patterns()).await
     }
 
     #[tokio::test]

@@ -8,12 +8,41 @@ use std::io::Write;
 use std::time::Duration;
 
 use crate::LoadgenError;
+use crate::interrupt::unless_interrupted;
+use crate::progress::Progress;
 use crate::run::assertion::{Assertions, Check};
-use crate::run::{Latency, Outcome, Pace, Plan, planning};
+use crate::run::command::Load;
+use crate::run::{ExecuteOptions, Latency, Outcome, Pace, Plan, RunArgs, perform, planning};
+
+/// Prints the highest rate at which `bound` holds for the load of `args`, and all rates that were tried.
+pub(crate) async fn run(args: &RunArgs, bound: &Assertions, out: &mut dyn Write) -> Result<(), LoadgenError> {
+    unless_interrupted(search(args, bound, out)).await
+}
+
+async fn search(args: &RunArgs, bound: &Assertions, out: &mut dyn Write) -> Result<(), LoadgenError> {
+    let mut load = Load::of(args).await?;
+    writeln!(out, "looking for the highest rate with {bound}, each for {:?}", args.step)
+        .map_err(LoadgenError::Print)?;
+    let mut search = Search::new(args.load.publish_rate.unwrap_or(FIRST_RATE));
+    while let Some(rate) = search.next() {
+        let plan = step_of(load.plan(args)?, rate, args.step)?;
+        let options = ExecuteOptions { title: format!("{rate} msg/s: "), ..load.options.clone() };
+        let (latency, faults) = match perform(&plan, &mut load.brokers, options, &mut Progress::new()).await {
+            Ok(execution) => (execution.outcome.latency, faults(&execution.outcome, rate, args.step, bound)),
+            // A broker may drop clients that it cannot keep up with. If a broker that we started has ended, that is
+            // another error.
+            Err(error @ LoadgenError::ConnectionLost { .. }) => (None, vec![error.to_string()]),
+            Err(error) => return Err(error),
+        };
+        write_step(out, rate, latency, &faults)?;
+        search.tried(rate, faults.is_empty());
+    }
+    write_result(out, &search, bound)
+}
 
 /// State of the search.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Search {
+struct Search {
     first: f64,
     /// Highest rate that held.
     held: Option<f64>,
@@ -23,12 +52,12 @@ pub(crate) struct Search {
 
 impl Search {
     /// Begins at `first` messages a second.
-    pub(crate) fn new(first: f64) -> Self {
+    fn new(first: f64) -> Self {
         Self { first, held: None, failed: None }
     }
 
     /// Next rate to try; `None` when the search is over.
-    pub(crate) fn next(&self) -> Option<f64> {
+    fn next(&self) -> Option<f64> {
         let (next, is_possible) = match (self.held, self.failed) {
             (None, None) => (self.first, true),
             (Some(held), None) => (2.0 * held, 2.0 * held <= RATE_MAX),
@@ -39,7 +68,7 @@ impl Search {
     }
 
     /// Records the result of `rate`.
-    pub(crate) fn tried(&mut self, rate: f64, held: bool) {
+    fn tried(&mut self, rate: f64, held: bool) {
         *if held { &mut self.held } else { &mut self.failed } = Some(rate);
     }
 }
@@ -49,7 +78,7 @@ impl Search {
 /// # Errors
 ///
 /// The rate cannot be timed.
-pub(crate) fn step_of(mut plan: Plan, rate: f64, step: Duration) -> Result<Plan, LoadgenError> {
+fn step_of(mut plan: Plan, rate: f64, step: Duration) -> Result<Plan, LoadgenError> {
     plan.publishers.pace = Pace::Open { interval: planning::interval(rate, plan.publishers.count)? };
     plan.publishers.messages = None;
     plan.schedule.time_limit = step;
@@ -57,7 +86,7 @@ pub(crate) fn step_of(mut plan: Plan, rate: f64, step: Duration) -> Result<Plan,
 }
 
 /// Reasons why `rate` was too high; empty if it held.
-pub(crate) fn faults(outcome: &Outcome, rate: f64, step: Duration, bound: &Assertions) -> Vec<String> {
+fn faults(outcome: &Outcome, rate: f64, step: Duration, bound: &Assertions) -> Vec<String> {
     let mut faults: Vec<_> = bound.check(outcome).iter().filter(|check| !check.holds).map(Check::found).collect();
     if outcome.verdict.lost > 0 {
         faults.push(format!("lost {}", outcome.verdict.lost));
@@ -73,12 +102,7 @@ pub(crate) fn faults(outcome: &Outcome, rate: f64, step: Duration, bound: &Asser
 }
 
 /// Prints the result of one rate.
-pub(crate) fn write_step(
-    out: &mut dyn Write,
-    rate: f64,
-    latency: Option<Latency>,
-    faults: &[String],
-) -> Result<(), LoadgenError> {
+fn write_step(out: &mut dyn Write, rate: f64, latency: Option<Latency>, faults: &[String]) -> Result<(), LoadgenError> {
     let latency = latency.map_or("no latency".to_owned(), |latency| {
         format!("p50 {:.3}, p99 {:.3}, max {:.3} ms", latency.p50, latency.p99, latency.max)
     });
@@ -91,7 +115,7 @@ pub(crate) fn write_step(
 /// # Errors
 ///
 /// No rate held.
-pub(crate) fn write_result(out: &mut dyn Write, search: &Search, bound: &Assertions) -> Result<(), LoadgenError> {
+fn write_result(out: &mut dyn Write, search: &Search, bound: &Assertions) -> Result<(), LoadgenError> {
     match (search.held, search.failed) {
         (Some(held), Some(failed)) => writeln!(out, "highest rate with {bound}: {held} msg/s ({failed} is too high)"),
         (Some(held), None) => writeln!(out, "highest rate with {bound}: above {held} msg/s, beyond what was tried"),
@@ -108,7 +132,7 @@ fn round(rate: f64) -> f64 {
 }
 
 /// First rate, in messages a second.
-pub(crate) const FIRST_RATE: f64 = 1000.0;
+const FIRST_RATE: f64 = 1000.0;
 
 const RATE_MAX: f64 = 1e8;
 const RATE_MIN: f64 = 1.0;

@@ -1,0 +1,164 @@
+//! Sweeps: several runs of the engine, and their figures side by side.
+//!
+//! * `compare` puts the same load on several brokers or policies, `throughput` a fixed kind of load, both in turns.
+//! * `pattern` puts a fixed kind of load on several arrangements of brokers and subscribers.
+//! * `find_rate` repeats a load at other rates, until it has the highest one that holds.
+//!
+//! Each command makes plans, and names the figures that it takes of a run. Runs and tables are made here.
+
+mod compare;
+mod find_rate;
+mod pattern;
+mod table;
+mod throughput;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+use std::time::Duration;
+
+pub use compare::CompareArgs;
+pub use pattern::PatternArgs;
+pub use throughput::ThroughputArgs;
+
+pub(crate) use compare::run as compare;
+pub(crate) use find_rate::run as find_rate;
+pub(crate) use pattern::run as pattern;
+pub(crate) use throughput::run as throughput;
+
+use crate::LoadgenError;
+use crate::progress::Progress;
+use crate::report::{self, Compared};
+use crate::run::{Broker, ExecuteOptions, Execution, Outcome, Plan, perform};
+use crate::target::{RunningBroker, TargetArg};
+
+/// Figures of one run by name; `None` if the run does not have the figure.
+type Figures = BTreeMap<&'static str, Option<f64>>;
+
+/// All runs of one load on the same brokers.
+#[derive(Debug, Default)]
+struct Case {
+    name: String,
+    runs: Vec<Figures>,
+    outcomes: Vec<Outcome>,
+}
+
+/// What a command measures of each case.
+#[derive(Debug)]
+struct Sweep {
+    /// Runs of each case.
+    runs: u32,
+    /// Times of additional samples.
+    looks: Vec<Duration>,
+    figures: fn(&Execution) -> Figures,
+    /// Figures to print after each run, each with the text before and after it.
+    printed: &'static [(&'static str, &'static str, &'static str)],
+}
+
+impl Sweep {
+    /// Measures the targets in turns, each as often as the sweep has runs.
+    async fn in_turns(
+        &self,
+        targets: &[TargetArg],
+        default_port: u16,
+        plan: impl Fn(Broker) -> Result<Plan, LoadgenError>,
+        out: &mut dyn Write,
+    ) -> Result<Vec<Case>, LoadgenError> {
+        let mut cases: Vec<_> = targets.iter().map(|target| Case::new(target.name())).collect();
+        for number in 1..=self.runs {
+            for (target, case) in targets.iter().zip(&mut cases) {
+                let mut broker = [target.start(default_port).await?];
+                let plan = plan(broker[0].place())?;
+                self.measure(case, number, &plan, &mut broker, out).await?;
+            }
+        }
+        Ok(cases)
+    }
+
+    /// Runs `plan` once more for `case`, and prints its figures.
+    async fn measure(
+        &self,
+        case: &mut Case,
+        number: u32,
+        plan: &Plan,
+        brokers: &mut [RunningBroker],
+        out: &mut dyn Write,
+    ) -> Result<(), LoadgenError> {
+        let title = format!("{} {number}/{}: ", case.name, self.runs);
+        let options = ExecuteOptions { title, looks: self.looks.clone(), ..ExecuteOptions::default() };
+        let execution = perform(plan, brokers, options, &mut Progress::new()).await?;
+        let figures = (self.figures)(&execution);
+        table::write_run(out, number, &case.name, &figures, self.printed).map_err(LoadgenError::Print)?;
+        case.runs.push(figures);
+        case.outcomes.push(execution.outcome);
+        Ok(())
+    }
+}
+
+impl Case {
+    fn new(name: &str) -> Self {
+        Self { name: name.to_owned(), ..Self::default() }
+    }
+
+    /// Values of a figure, of the runs that have it.
+    fn values(&self, figure: &str) -> Vec<f64> {
+        self.runs.iter().filter_map(|run| *run.get(figure)?).collect()
+    }
+
+    /// The middle value of a figure, or the mean of the two in the middle.
+    fn median(&self, figure: &str) -> Option<f64> {
+        let mut values = self.values(figure);
+        values.sort_by(f64::total_cmp);
+        let middle = values.len() / 2;
+        match values.len() {
+            0 => None,
+            n if n % 2 == 1 => Some(values[middle]),
+            _ => Some((values[middle - 1] + values[middle]) / 2.0),
+        }
+    }
+
+    fn sum(&self, figure: &str) -> Option<f64> {
+        self.values(figure).into_iter().reduce(|a, b| a + b)
+    }
+
+    fn mean(&self, figure: &str) -> Option<f64> {
+        Some(self.sum(figure)? / self.values(figure).len() as f64)
+    }
+
+    /// One value for each figure.
+    fn each(&self, of: fn(&Self, &str) -> Option<f64>) -> Figures {
+        self.runs.first().into_iter().flat_map(BTreeMap::keys).map(|name| (*name, of(self, name))).collect()
+    }
+}
+
+/// Writes the page on `cases` into `directory`, which is created if needed.
+fn write_page(directory: &Path, title: &str, cases: &[&Case]) -> Result<(), LoadgenError> {
+    let runs = cases.iter().flat_map(|case| {
+        case.outcomes.iter().map(|outcome| Compared { name: case.name.clone(), directory: None, outcome })
+    });
+    report::write_comparison(directory, title, &runs.collect::<Vec<_>>())
+}
+
+/// Writes `summary` as a file of `directory`, which is created if needed.
+fn write_json(directory: &Path, name: &str, summary: &serde_json::Value) -> Result<(), LoadgenError> {
+    let path = directory.join(name);
+    fs::create_dir_all(directory)
+        .and_then(|()| fs::write(&path, format!("{summary:#}\n")))
+        .map_err(|source| LoadgenError::Write { path, source })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figure_is_taken_over_the_runs_that_have_it() {
+        let mut case = Case::default();
+        case.runs = [Some(4.0), Some(1.0), None, Some(3.0), Some(2.0)].map(|of| Figures::from([("a", of)])).into();
+        assert_eq!((case.median("a"), case.mean("a"), case.sum("a")), (Some(2.5), Some(2.5), Some(10.0)));
+        case.runs.pop();
+        assert_eq!((case.median("a"), case.median("b"), case.mean("b")), (Some(3.0), None, None));
+        assert_eq!(case.each(Case::sum), Figures::from([("a", Some(8.0))]));
+    }
+}
