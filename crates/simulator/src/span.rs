@@ -4,7 +4,9 @@ use std::{fmt, str::FromStr, time::Duration};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-/// A span of virtual time in whole nanoseconds, written `250us`, `10.7ms`, `15s` or `2m`. At most a day.
+/// A span of virtual time in whole nanoseconds, at most a day.
+///
+/// It is written as a number and a unit: `250us`, `10.7ms`, `15s` or `2m`. A number without a unit is in seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Span(u64);
 
@@ -42,18 +44,20 @@ impl FromStr for Span {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let unit_at = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
+        let unit_at = text.find(char::is_alphabetic).unwrap_or(text.len());
         let (number, unit) = text.split_at(unit_at);
         let ns_per_unit = match unit {
-            "us" => 1e3,
-            "ms" => NS_PER_MS,
-            "s" => 1e9,
-            "m" => 60e9,
-            _ => return Err(format!("{text:?} is no time: want a number and a unit: us, ms, s or m")),
+            "us" | "µs" => Some(1e3),
+            "ms" => Some(NS_PER_MS),
+            "s" | "" => Some(1e9),
+            "m" => Some(60e9),
+            _ => None,
         };
-        let number: f64 = number.parse().map_err(|_| format!("{text:?} is no time: {number:?} is no number"))?;
-        let ns = (number * ns_per_unit).round();
-        if (0.0..=LONGEST_NS).contains(&ns) { Ok(Self(ns as u64)) } else { Err(format!("{text:?}: want 0 to 24 h")) }
+        let ns = ns_per_unit.zip(number.trim_end().parse::<f64>().ok()).map(|(unit, number)| number * unit);
+        let ns = ns.ok_or_else(|| format!("{text:?} is no time: want a number and a unit: us, ms, s or m"))?;
+        // A time that is not 0 must not become 0.
+        let is_possible = ns == 0.0 || (0.5..=LONGEST_NS).contains(&ns);
+        if is_possible { Ok(Self(ns.round() as u64)) } else { Err(format!("{text:?}: want 0 to 24 h")) }
     }
 }
 
@@ -95,7 +99,10 @@ mod tests {
         {
             assert_eq!(text.parse(), Ok(Span::from_ns(ns)), "{text}");
         }
-        for text in ["", "10", "ms", "-1s", "10 ms", "1h", "NaNs", "infs", "25h", "1441m"] {
+        for (text, ns) in [("250µs", 250_000), ("10 ms", 10_000_000), ("1.5", 1_500_000_000), ("0", 0)] {
+            assert_eq!(text.parse(), Ok(Span::from_ns(ns)), "{text}");
+        }
+        for text in ["", "ms", "-1s", "-1", "1h", "1e9", "NaN", "NaNs", "infs", "25h", "1441m", "0.0000001us"] {
             assert!(text.parse::<Span>().is_err(), "{text}");
         }
     }

@@ -11,7 +11,7 @@ use super::values::{PidArg, cuts, qos, service, version};
 use super::{Cuts, Version, WorkerKind};
 use crate::args::Reports;
 use crate::target::TargetList;
-use crate::values::{duration, positive_duration, positive_number, positive_seconds, whole_seconds};
+use crate::values::{duration, keep_alive, positive_duration, positive_number, whole_seconds};
 
 /// Arguments of `run`.
 #[derive(Debug, Clone, Args)]
@@ -35,7 +35,7 @@ pub struct RunArgs {
 
     /// Duration of the test of each rate
     #[arg(long, value_name = "TIME", help_heading = "Results", requires = "find_rate")]
-    #[arg(value_parser = positive_seconds, default_value = "5s")]
+    #[arg(value_parser = positive_duration, default_value = "5s")]
     pub(crate) step: Duration,
 
     /// Write summary.json and reports with plots into this directory
@@ -117,12 +117,12 @@ pub struct LoadArgs {
     #[arg(long, help_heading = "Connections")]
     pub(crate) insecure: bool,
 
-    /// Keep Alive; 0 for none [default: 0]
-    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u16), help_heading = "Connections")]
+    /// Keep Alive, in whole seconds; 0 for none [default: 0]
+    #[arg(long, value_name = "TIME", value_parser = keep_alive, help_heading = "Connections")]
     pub(crate) keep_alive: Option<u16>,
 
     /// Keep sessions for this time after their connections end [default: sessions end with their connections]
-    #[arg(long, value_name = "TIME", value_parser = positive_seconds, help_heading = "Connections")]
+    #[arg(long, value_name = "TIME", value_parser = positive_duration, help_heading = "Connections")]
     pub(crate) session_expiry: Option<Duration>,
 
     /// Prefix of all Client Identifiers [default: tenbin-XXXX, different in each run]
@@ -245,19 +245,19 @@ pub struct LoadArgs {
     pub(crate) report_interval: Option<Duration>,
 
     /// Publishing ends after this time at the latest; the run then waits for messages under way [default: 60s]
-    #[arg(long, alias = "exec-time", value_name = "TIME", value_parser = positive_seconds, help_heading = "Load")]
+    #[arg(long, alias = "exec-time", value_name = "TIME", value_parser = positive_duration, help_heading = "Load")]
     pub(crate) time: Option<Duration>,
 
     /// Whole seconds at the beginning to leave out of the figures [default: 0]
-    #[arg(long, value_name = "SECONDS", value_parser = whole_seconds, help_heading = "Load")]
+    #[arg(long, value_name = "TIME", value_parser = whole_seconds, help_heading = "Load")]
     pub(crate) ramp_up: Option<u32>,
 
     /// Whole seconds at the end to leave out of the figures [default: 0]
-    #[arg(long, value_name = "SECONDS", value_parser = whole_seconds, help_heading = "Load")]
+    #[arg(long, value_name = "TIME", value_parser = whole_seconds, help_heading = "Load")]
     pub(crate) ramp_down: Option<u32>,
 
     /// After publishing, end when nothing has arrived for this time [default: 5s]
-    #[arg(long, value_name = "TIME", value_parser = positive_seconds, help_heading = "Load")]
+    #[arg(long, value_name = "TIME", value_parser = positive_duration, help_heading = "Load")]
     pub(crate) subscriber_timeout: Option<Duration>,
 
     /// Threads: 1 for all connections, 2 to separate publishers from subscribers, or more [default: 2]

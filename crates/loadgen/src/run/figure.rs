@@ -1,5 +1,7 @@
 //! Figures of a run, which assertions and comparisons refer to by name.
 
+use tenbin_simulator::Span;
+
 use super::{Latency, Outcome, Verdict};
 
 /// A figure with a name.
@@ -29,11 +31,6 @@ impl Figure {
     }
 }
 
-/// All figures of a run by name, for JSON; `null` if the run has no such value.
-pub(crate) fn values(outcome: &Outcome) -> serde_json::Map<String, serde_json::Value> {
-    FIGURES.iter().map(|figure| (figure.name.to_owned(), (figure.of)(outcome).into())).collect()
-}
-
 /// Figures with the same name are equal.
 impl PartialEq for Figure {
     fn eq(&self, other: &Self) -> bool {
@@ -52,20 +49,15 @@ impl Unit {
         }
     }
 
-    /// Parses a value; a latency may also be in `us` and `s`.
+    /// Parses a value; a latency is a time with its unit.
     pub(crate) fn parse(self, text: &str) -> Result<f64, String> {
-        let number = |number: &str| number.trim_end().parse::<f64>().ok().filter(|value| value.is_finite());
-        let value = match self {
-            Self::Number => number(text),
-            Self::Milliseconds => match (text.strip_suffix("ms"), text.strip_suffix("us"), text.strip_suffix('s')) {
-                (Some(ms), _, _) => number(ms),
-                // A division, so that 61200us is exactly 61.2ms.
-                (_, Some(us), _) => number(us).map(|us| us / 1e3),
-                (_, _, Some(s)) => number(s).map(|s| s * 1e3),
-                _ => return Err("want a number and a unit: us, ms or s".to_owned()),
-            },
-        };
-        value.ok_or_else(|| format!("{text:?} is no number"))
+        let number = text.parse::<f64>().ok().filter(|value| value.is_finite());
+        match self {
+            Self::Number => number.ok_or_else(|| format!("{text:?} is no number")),
+            // A number alone would be seconds, though latencies are printed in milliseconds.
+            Self::Milliseconds if number.is_some() => Err(format!("{text:?} has no unit: us, ms, s or m")),
+            Self::Milliseconds => text.parse::<Span>().map(Span::ms),
+        }
     }
 }
 

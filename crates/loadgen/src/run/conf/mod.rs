@@ -10,6 +10,7 @@ use properties::Property;
 
 use super::{Version, values};
 use crate::LoadgenError;
+use crate::values::{duration, positive_duration, whole_seconds};
 
 /// Values of the file; `None` for keys that it does not have.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -82,11 +83,15 @@ impl Conf {
             "topic" => self.topic = text(value),
             "payload" => self.payload = Some(number(value, 8..=u32::MAX.into())? as u32),
             "num_messages" => self.num_messages = Some(number(value, 0..=u64::MAX)?),
-            "ramp_up" => self.ramp_up = Some(number(value, 0..=DAY)? as u32),
-            "ramp_down" => self.ramp_down = Some(number(value, 0..=DAY)? as u32),
-            "interval" => self.interval = Some(Duration::from_micros(number(value, 0..=DAY * 1_000_000)?)),
-            "subscriber_timeout" => self.subscriber_timeout = Some(Duration::from_secs(number(value, 0..=DAY)?)),
-            "exec_time" => self.exec_time = Some(Duration::from_secs(number(value, 1..=DAY)?)),
+            "ramp_up" => self.ramp_up = Some(whole_seconds(value.trim_end())?),
+            "ramp_down" => self.ramp_down = Some(whole_seconds(value.trim_end())?),
+            // MQTTLoader counts microseconds here, and seconds elsewhere.
+            "interval" if value.trim_end().parse::<f64>().is_ok() => {
+                self.interval = Some(duration(&format!("{}us", value.trim_end()))?);
+            }
+            "interval" => self.interval = Some(duration(value.trim_end())?),
+            "subscriber_timeout" => self.subscriber_timeout = Some(duration(value.trim_end())?),
+            "exec_time" => self.exec_time = Some(positive_duration(value.trim_end())?),
             // Has no effect: this program writes messages to standard error, and its results are not a log.
             "log_level" => level(value)?,
             "ntp" => self.ntp = text(value),
@@ -155,8 +160,6 @@ fn paths(value: &str) -> Vec<PathBuf> {
     value.trim_end().split(';').filter(|path| !path.is_empty()).map(PathBuf::from).collect()
 }
 
-const DAY: u64 = 24 * 60 * 60;
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -212,7 +215,7 @@ mod tests {
             ("mqtt_version = 4", "line 1", "mqtt_version"),
             ("retain = yes", "line 1", "retain"),
             ("num_messages = -1", "line 1", "num_messages"),
-            ("interval = 1ms", "line 1", "interval"),
+            ("interval = 1h", "line 1", "interval"),
             ("exec_time =", "line 1", "exec_time"),
             ("broker = \\\n   a\nlog_level = LOUD", "line 3", "log_level"),
             ("topic = \\u00zz", "line 1", "\\u"),
@@ -220,6 +223,17 @@ mod tests {
             let wrong = Conf::parse(text.as_bytes()).unwrap_err();
             assert!(wrong.contains(line) && wrong.contains(key) && !wrong.contains('\n'), "{text:?}: {wrong}");
         }
+    }
+
+    #[test]
+    fn times_may_have_units() {
+        let conf = |text: &str| Conf::parse(text.as_bytes()).unwrap();
+        assert_eq!(conf("interval = 250").interval, Some(Duration::from_micros(250)));
+        assert_eq!(conf("interval = 2.5ms").interval, Some(Duration::from_micros(2_500)));
+        assert_eq!(
+            (conf("ramp_up = 2s").ramp_up, conf("exec_time = 1m").exec_time),
+            (Some(2), Some(Duration::from_secs(60)))
+        );
     }
 
     #[test]
