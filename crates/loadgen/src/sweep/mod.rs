@@ -154,8 +154,8 @@ mod tests {
 
     #[test]
     fn figure_is_taken_over_the_runs_that_have_it() {
-        let mut case = Case::default();
-        case.runs = [Some(4.0), Some(1.0), None, Some(3.0), Some(2.0)].map(|of| Figures::from([("a", of)])).into();
+        let runs = [Some(4.0), Some(1.0), None, Some(3.0), Some(2.0)].map(|of| Figures::from([("a", of)])).into();
+        let mut case = Case { runs, ..Case::default() };
         assert_eq!((case.median("a"), case.mean("a"), case.sum("a")), (Some(2.5), Some(2.5), Some(10.0)));
         case.runs.pop();
         assert_eq!((case.median("a"), case.median("b"), case.mean("b")), (Some(3.0), None, None));
