@@ -1,6 +1,10 @@
 //! Reading messages back.
 
-use std::{io, ops::Range, path::PathBuf};
+use std::{
+    io,
+    ops::{Range, RangeInclusive},
+    path::PathBuf,
+};
 
 use super::{
     disk::Disk,
@@ -177,19 +181,19 @@ enum Outcome {
     Again(u64),
 }
 
-/// Reads messages of a queue from a sequence on. See [`Spool::read`](super::Spool::read).
+/// Reads messages of a queue. See [`Spool::read_ranges`](super::Spool::read_ranges).
 pub(super) fn read(
     shared: &Shared,
     disk: &dyn Disk,
     queue: QueueId,
-    from: Sequence,
+    ranges: &[RangeInclusive<Sequence>],
     limit: Limit,
     out: &mut Messages,
 ) -> Result<(), ReadError> {
     out.clear();
-    let mut from = from.0;
+    let mut from = 0;
     loop {
-        let plan = Plan::new(&shared.log(), queue, from, limit, out);
+        let plan = Plan::new(&shared.log(), queue, (ranges, from), limit, out);
         let mut reader = Reader { shared, disk, queue, open: None, tags: TagReader::new(disk) };
         match reader.follow(&plan, limit, out)? {
             Outcome::Done => return Ok(()),
@@ -199,11 +203,22 @@ pub(super) fn read(
 }
 
 impl Plan {
-    fn new(log: &Log, queue: QueueId, from: u64, limit: Limit, out: &Messages) -> Self {
+    /// References in these ranges, but only at or above `from`.
+    fn new(
+        log: &Log,
+        queue: QueueId,
+        (ranges, from): (&[RangeInclusive<Sequence>], u64),
+        limit: Limit,
+        out: &Messages,
+    ) -> Self {
         let mut plan = Self::default();
         let count = limit.messages.min(MESSAGES_MAX).saturating_sub(out.len());
         let Some(references) = log.index.queue(queue) else { return plan };
-        for reference in references.from(from).take(count) {
+        let wanted = ranges.iter().flat_map(|range| {
+            let (Sequence(first), Sequence(last)) = (*range.start(), *range.end());
+            references.from(first.max(from)).take_while(move |reference| reference.sequence <= last)
+        });
+        for reference in wanted.take(count) {
             let place = Place { queue, sequence: Sequence(reference.sequence) };
             let source = match reference.kind {
                 Kind::Mark => Source::Nowhere,
