@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Modules of the broker, the lowest first. A module may import those before it.
-const LAYERS: [&str; 21] = [
+const LAYERS: [&str; 22] = [
     "values",
     "slices",
     "descriptors",
@@ -20,6 +20,7 @@ const LAYERS: [&str; 21] = [
     "auth",
     "threads",
     "durable",
+    "backlog",
     "outbox",
     "router",
     "registry",

@@ -17,6 +17,7 @@
 
 mod admission;
 pub mod auth;
+mod backlog;
 #[doc(hidden)]
 pub mod bench;
 mod broker;

@@ -21,7 +21,9 @@ use super::record::{
     decode_will_key, subscription_key, will_key,
 };
 use super::wall_clock::WallClock;
-use super::{Changes, CommitPoint, Durable, DurableSession, NUMBERS_KEY, QueueId, RUN_KEY, StoreError, Tail, speeds};
+use super::{
+    Changes, CommitPoint, Durable, DurableSession, NUMBERS_KEY, QueueId, RUN_KEY, StoreError, WaitingEntries, speeds,
+};
 use crate::auth::Principal;
 use crate::values::{Grant, KnownSpeed};
 
@@ -51,7 +53,7 @@ pub(crate) struct RestoredSession {
     pub(crate) subscriptions: Vec<(TopicFilter, Grant)>,
     /// Its queue, and the messages in it.
     pub(crate) queue: Arc<StoredQueue>,
-    pub(crate) tail: Tail,
+    pub(crate) waiting: WaitingEntries,
     /// Knows the received QoS 2 messages that are not released. All else is read when the client comes back.
     pub(crate) session: Session,
     /// Refused messages whose publisher may not know of the refusal.
@@ -175,7 +177,7 @@ impl Restoring<'_> {
             address: record.address.map(IpAddr::from),
             on_disk,
             subscriptions,
-            tail: self.durable.tail_of_session(&queue),
+            waiting: self.durable.waiting_entries(&queue),
             session,
             refused: held(queue.refused_id()).collect(),
             queue,

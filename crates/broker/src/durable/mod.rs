@@ -54,14 +54,16 @@ pub(crate) use asked_wake::AskedWake;
 pub(crate) use commit_point::CommitPoint;
 pub use error::StoreError;
 pub(crate) use load::{RestoredSession, RestoredWill, Restoring};
-pub(crate) use queue::{PublisherId, Stored, StoredQueue, as_refused};
-pub(crate) use reader::{Page, PageOf, UnderWay, read_again_after};
+#[cfg(test)]
+pub(crate) use queue::QueueKind;
+pub(crate) use queue::{Location, PublisherId, Stored, StoredQueue, as_refused};
+pub(crate) use reader::{EntryRanges, PAGE_MESSAGES, Page, PageOf, UnderWay};
 pub(crate) use retained::EncodedRetained;
 pub(crate) use secret::new_secret;
 pub(crate) use session::{ClientOnDisk, DurableSession};
 pub(crate) use spooled::{Outcomes, PLACE_BYTES, RECORD_BYTES, bytes_of, place};
 pub(crate) use tenbin_store::spool::{Place, QueueId, Room, Sequence};
-pub(crate) use waiting::Tail;
+pub(crate) use waiting::WaitingEntries;
 
 /// The store of the broker: state, log of messages, and the thread that reads from the log.
 #[derive(Debug)]
@@ -324,6 +326,7 @@ impl Durable {
 
     /// Sets the number of this run, which no earlier run had.
     fn set_run(&self, run: u64) {
+        assert!(run < queue::OFFSETS_END >> PLACES_BITS, "a broker is not started that often");
         self.first_place.store(run << PLACES_BITS, Ordering::Relaxed);
     }
 
@@ -373,7 +376,7 @@ pub(crate) const NAME_BYTES_MAX: u64 = 65_000;
 const NUMBERS_KEY: &[u8] = b"session numbers";
 /// Key of the last run's number.
 const RUN_KEY: &[u8] = b"run";
-/// Offsets of one run for each queue, as a power of two; there may be 2^23 runs.
+/// Offsets of one run for each queue, as a power of two; there may be 2^22 runs.
 const PLACES_BITS: u32 = 40;
 /// Numbers that are reserved at once, which a crash may skip.
 const NUMBERS_RESERVED: u64 = 1 << 20;

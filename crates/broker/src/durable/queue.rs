@@ -3,7 +3,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use tenbin_codec::PacketId;
+use tenbin_codec::{PacketId, QoS};
 use tenbin_store::spool::{Origin, Place, QueueId, Sequence};
 
 /// Identifies a QoS 2 message by its publisher's queue and Packet Identifier, until PUBREL.
@@ -21,18 +21,48 @@ pub(crate) struct StoredQueue {
     next: AtomicU64,
     /// No message may enter any more. Written and read under the log's lock; relaxed.
     is_over: AtomicBool,
-    /// The queue is a share group's: [`Stored`] tells its offsets from those of a session's own queue.
-    is_of_group: bool,
-    /// The session ends with its connection, and the queue with it.
-    is_temporary: bool,
-    /// First offset at which a message in transient spill may stay; [`NOTHING_PASSES`]: at none. See `outbox::passing`.
+    kind: QueueKind,
+    /// First offset at which a message in transient spill may stay; [`NOTHING_PASSES`]: at none. See `outbox::spill`.
     /// Written under the outbox's lock. Relaxed: readers elsewhere take it as a hint.
     passes_from: AtomicU64,
 }
 
-/// Offset of a stored delivery, as in [`Delivery::stored`]. A flag marks offsets of a share group's queue.
+/// Owner of a queue on disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum QueueKind {
+    /// A session that outlives its connection.
+    Session,
+    /// A session that ends with its connection, and the queue with it.
+    Temporary,
+    /// A share group.
+    Group,
+}
+
+impl QueueKind {
+    /// Location of a message at this offset of such a queue.
+    pub(crate) fn locate(self, sequence: Sequence, qos: QoS) -> Location {
+        match self {
+            Self::Group => Location::Persistent(Stored::InGroup(sequence)),
+            Self::Session if qos.is_acknowledged() => Location::Persistent(Stored::InOwn(sequence)),
+            Self::Session | Self::Temporary => Location::Transient(sequence),
+        }
+    }
+}
+
+/// Where a delivery is, as encoded in [`Delivery::stored`]. Two flags tell the kinds of entries.
 ///
 /// [`Delivery::stored`]: tenbin_session::Delivery::stored
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Location {
+    /// In memory only.
+    Memory,
+    /// On disk until it is done. Other parts of the broker see such entries only.
+    Persistent(Stored),
+    /// In its receiver's own queue on disk while it is not in memory.
+    Transient(Sequence),
+}
+
+/// Entry of a stored delivery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stored {
     /// In the session's own queue.
@@ -44,17 +74,17 @@ pub(crate) enum Stored {
 impl StoredQueue {
     /// The queue of a session, whose offsets begin with `first`: above all that it ever had.
     pub(super) fn of_session(id: NonZeroU64, first: u64) -> Arc<Self> {
-        Arc::new(Self::new(id, first, false))
+        Self::new(id, first, QueueKind::Session)
     }
 
     /// The queue of a session that ends with its connection.
     pub(super) fn temporary(id: NonZeroU64, first: u64) -> Arc<Self> {
-        Arc::new(Self { is_temporary: true, ..Self::new(id, first, false) })
+        Self::new(id, first, QueueKind::Temporary)
     }
 
     /// The queue of a share group.
     pub(super) fn of_group(id: NonZeroU64, first: u64) -> Arc<Self> {
-        Arc::new(Self::new(id, first, true))
+        Self::new(id, first, QueueKind::Group)
     }
 
     /// The queue of a session without a store.
@@ -69,10 +99,10 @@ impl StoredQueue {
         Self::of_session(NonZeroU64::new(number).unwrap(), 1)
     }
 
-    fn new(id: NonZeroU64, first: u64, is_of_group: bool) -> Self {
+    fn new(id: NonZeroU64, first: u64, kind: QueueKind) -> Arc<Self> {
         let next = AtomicU64::new(first.max(1));
         let (is_over, passes_from) = (AtomicBool::new(false), AtomicU64::new(NOTHING_PASSES));
-        Self { id: QueueId(id.get()), next, is_over, is_of_group, is_temporary: false, passes_from }
+        Arc::new(Self { id: QueueId(id.get()), next, is_over, kind, passes_from })
     }
 
     pub(crate) fn id(&self) -> QueueId {
@@ -89,13 +119,13 @@ impl StoredQueue {
         refused_by(self.id)
     }
 
-    pub(super) fn is_of_group(&self) -> bool {
-        self.is_of_group
+    pub(crate) fn kind(&self) -> QueueKind {
+        self.kind
     }
 
     /// Whether the queue ends with its session's connection.
     pub(crate) fn is_temporary(&self) -> bool {
-        self.is_temporary
+        self.kind == QueueKind::Temporary
     }
 
     /// Begins transient spill, at offsets above all that were given before. Under the outbox's lock.
@@ -124,7 +154,7 @@ impl StoredQueue {
     ///
     /// It is above all earlier ones. Needs no log lock: the log accepts entries with higher offsets before this one.
     pub(crate) fn next_sequence(&self) -> Option<Sequence> {
-        self.next().map(|(place, _)| place.sequence)
+        self.next().map(|place| place.sequence)
     }
 
     /// Reserves offsets for messages that may need one later: see [`StoredQueue::next_sequence`].
@@ -133,15 +163,15 @@ impl StoredQueue {
         first..first + messages as u64
     }
 
-    /// Returns the position of the next message, and the number for its delivery; `None`: the queue has ended.
+    /// Returns the position of the next message; `None`: the queue has ended.
     ///
     /// Under the log's lock, or under that of an outbox with a connection: such an outbox's queue has not ended.
-    pub(super) fn next(&self) -> Option<(Place, NonZeroU64)> {
+    pub(super) fn next(&self) -> Option<Place> {
         if self.is_over.load(Ordering::Relaxed) {
             return None;
         }
         let sequence = Sequence(self.next.fetch_add(1, Ordering::Relaxed));
-        Some((Place { queue: self.id, sequence }, Stored::new(sequence, self.is_of_group).to_number()))
+        Some(Place { queue: self.id, sequence })
     }
 
     /// Ends the queue. Under the log's lock, before the log drops it.
@@ -160,14 +190,32 @@ impl StoredQueue {
     }
 }
 
-impl Stored {
-    pub(crate) fn new(sequence: Sequence, is_in_group: bool) -> Self {
-        if is_in_group { Self::InGroup(sequence) } else { Self::InOwn(sequence) }
+impl Location {
+    #[inline]
+    pub(crate) fn of(stored: Option<NonZeroU64>) -> Self {
+        match stored {
+            None => Self::Memory,
+            Some(number) if number.get() & TRANSIENT != 0 => Self::Transient(Sequence(number.get() & !TRANSIENT)),
+            Some(number) => Self::Persistent(Stored::of(number)),
+        }
     }
 
+    #[inline]
+    pub(crate) fn to_stored(self) -> Option<NonZeroU64> {
+        match self {
+            Self::Memory => None,
+            Self::Persistent(stored) => Some(stored.to_number()),
+            Self::Transient(Sequence(sequence)) => NonZeroU64::new(sequence | TRANSIENT),
+        }
+    }
+}
+
+impl Stored {
+    /// Decodes the entry of a delivery that is no [`Location::Transient`].
     pub(crate) fn of(number: NonZeroU64) -> Self {
+        debug_assert_eq!(number.get() & TRANSIENT, 0, "its outbox keeps a transient entry to itself");
         let sequence = Sequence(number.get() & !IN_GROUP);
-        Self::new(sequence, number.get() & IN_GROUP != 0)
+        if number.get() & IN_GROUP != 0 { Self::InGroup(sequence) } else { Self::InOwn(sequence) }
     }
 
     pub(crate) fn to_number(self) -> NonZeroU64 {
@@ -204,3 +252,32 @@ const OF_REFUSED: u64 = 1 << 63;
 /// Above every offset.
 const NOTHING_PASSES: u64 = u64::MAX;
 const IN_GROUP: u64 = 1 << 63;
+const TRANSIENT: u64 = 1 << 62;
+/// Every offset is below this bound: higher bits of [`Location`] are flags.
+pub(super) const OFFSETS_END: u64 = TRANSIENT;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn location_survives_its_encoding_in_a_delivery() {
+        for sequence in [1, 7, OFFSETS_END - 1].map(Sequence) {
+            let entries = [Stored::InOwn(sequence), Stored::InGroup(sequence)].map(Location::Persistent);
+            for location in [Location::Memory, Location::Transient(sequence)].into_iter().chain(entries) {
+                assert_eq!(Location::of(location.to_stored()), location);
+            }
+        }
+    }
+
+    #[test]
+    fn only_lasting_sessions_and_groups_have_persistent_messages() {
+        let locate = |kind: QueueKind, qos| kind.locate(Sequence(3), qos);
+        let (own, transient) = (Location::Persistent(Stored::InOwn(Sequence(3))), Location::Transient(Sequence(3)));
+        assert_eq!(locate(QueueKind::Session, QoS::ExactlyOnce), own);
+        assert_eq!(locate(QueueKind::Session, QoS::AtMostOnce), transient);
+        assert_eq!(locate(QueueKind::Temporary, QoS::ExactlyOnce), transient);
+        let of_group = Location::Persistent(Stored::InGroup(Sequence(3)));
+        assert_eq!(locate(QueueKind::Group, QoS::AtLeastOnce), of_group);
+    }
+}

@@ -4,10 +4,10 @@
 
 use std::collections::HashMap;
 use std::num::NonZeroU64;
+use std::ops::RangeInclusive;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
 
 use bytes::Bytes;
 use tenbin_session::{Delivery, SentId};
@@ -18,7 +18,7 @@ use tokio::sync::oneshot;
 use super::bytes::RecordError;
 use super::message;
 use super::message_expiry::{MessageClock, RunClock};
-use super::queue::Stored;
+use super::queue::{QueueKind, Stored};
 use super::spooled::Mark;
 
 /// Handle of the thread that reads.
@@ -37,13 +37,15 @@ enum Request {
     End(oneshot::Sender<()>),
 }
 
+/// Ranges of entries, in order. A page has the ranges of its request, by which the reader of a backlog recognizes it.
+pub(crate) type EntryRanges = Arc<[RangeInclusive<Sequence>]>;
+
 /// Which messages of a queue to read.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) struct PageOf {
     pub(crate) queue: QueueId,
-    /// The queue is a share group's.
-    pub(crate) is_of_group: bool,
-    pub(crate) from: Sequence,
+    pub(crate) kind: QueueKind,
+    pub(crate) ranges: EntryRanges,
     /// Approximate bytes of bodies.
     pub(crate) bytes: usize,
 }
@@ -51,6 +53,8 @@ pub(crate) struct PageOf {
 /// Messages of a queue, one after the other.
 #[derive(Debug, Default)]
 pub(crate) struct Page {
+    /// Entries that were asked for. The page may end before their end.
+    pub(crate) ranges: EntryRanges,
     /// In order. `None`: the message has expired, or has no body.
     pub(crate) messages: Vec<(Sequence, Option<Delivery>)>,
     /// A message cannot be read for now, nor can those behind it.
@@ -68,8 +72,8 @@ pub(crate) struct UnderWay {
 
 impl Page {
     /// A page without messages: nothing can be read for now.
-    fn broken() -> Self {
-        Self { is_broken: true, ..Self::default() }
+    fn broken(ranges: EntryRanges) -> Self {
+        Self { ranges, messages: Vec::new(), is_broken: true }
     }
 }
 
@@ -138,13 +142,15 @@ fn answer(spool: &Spool, clock: RunClock, request: Request, passed: &mut PassedO
     // Errors are ignored: the caller may have gone.
     match request {
         Request::Page(of, reply) => {
-            let page = go_on(of.queue, || page(spool, clock, of, passed)).unwrap_or_else(Page::broken);
+            let page = go_on(of.queue, || page(spool, clock, &of, passed));
+            let page = page.unwrap_or_else(|| Page::broken(of.ranges));
             let _ = go_on(of.queue, || drop(reply.send(page)));
         }
         Request::PageFor(of, take) => {
-            let page = go_on(of.queue, || page(spool, clock, of, passed)).unwrap_or_else(Page::broken);
+            let page = go_on(of.queue, || page(spool, clock, &of, passed));
+            let page = page.unwrap_or_else(|| Page::broken(Arc::clone(&of.ranges)));
             if go_on(of.queue, || take(page)).is_none() {
-                let _ = go_on(of.queue, || take(Page::broken()));
+                let _ = go_on(of.queue, || take(Page::broken(of.ranges)));
             }
         }
         Request::UnderWay(queue, reply) => {
@@ -163,12 +169,13 @@ fn go_on<T>(QueueId(queue): QueueId, work: impl FnOnce() -> T) -> Option<T> {
     done.map_err(|_| tracing::error!(queue, "reading stored messages has panicked: they stay on disk")).ok()
 }
 
-fn page(spool: &Spool, clock: RunClock, mut of: PageOf, passed: &mut PassedOver) -> Page {
+fn page(spool: &Spool, clock: RunClock, of: &PageOf, passed: &mut PassedOver) -> Page {
+    let mut from = Sequence(0);
     loop {
-        let (page, last) = read_page(spool, clock, of, passed);
+        let (page, last) = read_page(spool, clock, of, from, passed);
         match last {
             // More messages may follow a page of which none can be decoded.
-            Some(Sequence(last)) if page.messages.is_empty() && !page.is_broken => of.from = Sequence(last + 1),
+            Some(Sequence(last)) if page.messages.is_empty() && !page.is_broken => from = Sequence(last + 1),
             _ => {
                 if !(page.is_broken && page.messages.is_empty()) {
                     passed.goes_on(of.queue);
@@ -202,12 +209,19 @@ impl PassedOver {
     }
 }
 
-/// Reads one page. Also returns the last message that was read, decoded or not. An undecodable message is left out of
+/// Reads one page, at offsets from `from` on. Also returns the last message that was read, decoded or not. An undecodable message is left out of
 /// the page, and stays on disk.
-fn read_page(spool: &Spool, clock: RunClock, of: PageOf, passed: &mut PassedOver) -> (Page, Option<Sequence>) {
-    let PageOf { queue, is_of_group, from, bytes } = of;
+fn read_page(
+    spool: &Spool,
+    clock: RunClock,
+    of: &PageOf,
+    from: Sequence,
+    passed: &mut PassedOver,
+) -> (Page, Option<Sequence>) {
+    let PageOf { queue, kind, ref ranges, bytes } = *of;
     let mut read = Messages::default();
-    let result = spool.read(queue, from, Limit { messages: PAGE_MESSAGES, bytes }, &mut read);
+    let unread: Vec<_> = ranges.iter().map(|range| from.max(*range.start())..=*range.end()).collect();
+    let result = spool.read_ranges(queue, &unread, Limit { messages: PAGE_MESSAGES, bytes }, &mut read);
     let clock = clock.now();
     let all = Bytes::from(read.take_bytes());
     let decoded = read.iter().map(|message| (message.sequence, decode(message, &all, read.tags(), clock)));
@@ -224,13 +238,13 @@ fn read_page(spool: &Spool, clock: RunClock, of: PageOf, passed: &mut PassedOver
         let read = decoded.ok()?;
         let mut delivery = read.filter(|(_, is_over)| !is_over).map(|(delivery, _)| delivery); // [MQTT-3.3.2-5]
         if let Some(delivery) = &mut delivery {
-            delivery.stored = Some(Stored::new(sequence, is_of_group).to_number());
+            delivery.stored = kind.locate(sequence, delivery.qos).to_stored();
         }
         Some((sequence, delivery))
     });
     let messages = messages.collect();
     let is_broken = result.is_err_and(|error| tell(&error));
-    (Page { messages, is_broken }, last)
+    (Page { ranges: Arc::clone(ranges), messages, is_broken }, last)
 }
 
 /// Reads the messages in flight; `None`: some of them cannot be read for now.
@@ -294,24 +308,16 @@ fn tell(error: &ReadError) -> bool {
     true
 }
 
-/// Delay before a queue is read again after an error: twice `before`, the last delay, up to a minute.
-pub(crate) fn read_again_after(before: Option<Duration>) -> Duration {
-    before.map_or(READ_AGAIN_AFTER, |before| (before * 2).min(READ_AGAIN_AT_LEAST_AFTER))
-}
-
-const READ_AGAIN_AFTER: Duration = Duration::from_millis(500);
-const READ_AGAIN_AT_LEAST_AFTER: Duration = Duration::from_secs(60);
-
 /// Queues in `PassedOver` at most.
 const PASSED_OVER_MAX: usize = 1000;
 /// Messages of a page at most.
-const PAGE_MESSAGES: usize = 256;
+pub(crate) const PAGE_MESSAGES: usize = 256;
 
 #[cfg(test)]
 mod tests {
     use std::path::Path;
     use std::task::{Context, Waker};
-    use std::time::Instant;
+    use std::time::{Duration, Instant};
 
     use tenbin_store::DirectoryError;
     use tenbin_store::spool::Options;
@@ -338,9 +344,9 @@ mod tests {
     fn directory_stays_locked_until_the_reader_has_ended() {
         let directory = tempfile::tempdir().unwrap();
         let reader = reader(directory.path());
-        let of = PageOf { queue: QueueId(1), is_of_group: true, from: Sequence(1), bytes: 1 };
+        let of = PageOf { queue: QueueId(1), kind: QueueKind::Group, ranges: Arc::default(), bytes: 1 };
         let (going_on, held_up) = mpsc::sync_channel::<()>(0);
-        reader.page_for(of, move |_| {
+        reader.page_for(of.clone(), move |_| {
             let _ = held_up.recv();
         });
         let mut end = Box::pin(reader.end());
@@ -363,14 +369,15 @@ mod tests {
     fn reader_panic_breaks_the_page_of_one_request_only() {
         let directory = tempfile::tempdir().unwrap();
         let reader = reader(directory.path());
-        let of = PageOf { queue: QueueId(1), is_of_group: true, from: Sequence(1), bytes: 1 };
+        let of = PageOf { queue: QueueId(1), kind: QueueKind::Group, ranges: Arc::default(), bytes: 1 };
         let (there, here) = mpsc::sync_channel(2);
-        reader.page_for(of, move |page| {
+        reader.page_for(of.clone(), move |page| {
             there.send(page.is_broken).unwrap();
             panic!("an error of ours");
         });
+        let queue = of.queue;
         assert!(!reader.page(of).blocking_recv().unwrap().is_broken);
-        assert!(reader.under_way(of.queue).blocking_recv().unwrap().is_some());
+        assert!(reader.under_way(queue).blocking_recv().unwrap().is_some());
         assert_eq!(here.iter().collect::<Vec<_>>(), [false, true]);
     }
 }

@@ -6,7 +6,7 @@ use tenbin_store::spool::{Batch, Body, Origin, Place, QueueId, Room, Sequence};
 
 use super::message::{self, Head};
 use super::message_expiry::MessageClock;
-use super::queue::{PublisherId, Stored, StoredQueue, as_refused};
+use super::queue::{Location, PublisherId, QueueKind, StoredQueue, as_refused};
 use super::{CommitPoint, Durable};
 
 /// A batch that is being appended. While it exists, no other thread appends to the log or reads from it.
@@ -25,12 +25,12 @@ impl<'a> Appending<'a> {
     ///
     /// All entries share one body until [`Appending::close`]. `room` is booked for the message.
     pub(crate) fn place(&mut self, queue: &StoredQueue, delivery: &mut Delivery, room: &'a Room) {
-        let Some((place, stored)) = queue.next() else { return };
-        delivery.stored = Some(stored);
+        let Some(place) = queue.next() else { return };
+        delivery.stored = queue.kind().locate(place.sequence, delivery.qos).to_stored();
         let mut tag = Vec::new();
-        match Stored::of(stored) {
-            Stored::InOwn(_) => message::put_tag(delivery, &mut tag),
-            Stored::InGroup(_) => message::put_group_tag(delivery, &mut tag),
+        match queue.kind() {
+            QueueKind::Session | QueueKind::Temporary => message::put_tag(delivery, &mut tag),
+            QueueKind::Group => message::put_group_tag(delivery, &mut tag),
         }
         self.places.push((place, tag));
         if self.body.is_none() {
@@ -140,7 +140,7 @@ impl Durable {
         }
     }
 
-    /// Appends messages that have their offsets already: see [`StoredQueue::next_sequence`].
+    /// Appends messages in transient spill that have their offsets already: see [`StoredQueue::next_sequence`].
     /// `room` is booked for all of them.
     pub(crate) fn append_placed(&self, queue: &StoredQueue, deliveries: &[Delivery], room: &Room) {
         // No acknowledgement waits for messages that end with their receiver's connection.
@@ -158,7 +158,7 @@ impl Durable {
                 log = begin();
             }
             bytes += delivery.template.len();
-            if let Some(Stored::InOwn(sequence)) = delivery.stored.map(Stored::of) {
+            if let Location::Transient(sequence) = Location::of(delivery.stored) {
                 log.place_again(queue, delivery, sequence, room);
                 log.close(None);
             }
@@ -221,11 +221,20 @@ impl Durable {
     /// Returns the entry's position and tag; `None`: the queue has ended.
     pub(crate) fn own_place(&self, own: &StoredQueue, delivery: &mut Delivery) -> Option<(Place, Vec<u8>)> {
         // Needs no log lock: the log accepts entries with higher offsets before this one.
-        let (place, stored) = own.next()?;
-        delivery.stored = Some(stored);
+        let place = own.next()?;
+        delivery.stored = own.kind().locate(place.sequence, delivery.qos).to_stored();
         let mut tag = Vec::new();
         message::put_tag(delivery, &mut tag);
         Some((place, tag))
+    }
+
+    /// Moves an entry behind all others of its queue, and returns its new offset. `None`: it stays, as the queue has
+    /// ended or the entry has no message.
+    pub(crate) fn move_to_end(&self, queue: &StoredQueue, from: Sequence) -> Option<Sequence> {
+        let mut log = self.spool.begin();
+        let to = queue.next()?;
+        let moved = log.move_message(place(queue.id(), from), to, None);
+        moved.is_ok_and(|is_moved| is_moved).then_some(to.sequence)
     }
 
     /// Ends a queue: drops its messages, and lets no message enter.

@@ -58,7 +58,7 @@ struct Start<'a> {
 impl Start<'_> {
     /// Restores a session and its subscriptions.
     fn session(&mut self, session: RestoredSession) {
-        let RestoredSession { owner, address, on_disk, subscriptions, queue, tail, session, refused, expires_at } =
+        let RestoredSession { owner, address, on_disk, subscriptions, queue, waiting, session, refused, expires_at } =
             session;
         let principal = self.principal(owner);
         let is_known = self.shared.access.standing(&principal) != Standing::Revoked;
@@ -83,7 +83,7 @@ impl Start<'_> {
         state.partly_refused = Some(Box::new(partly_refused)).filter(|refused| !refused.is_empty());
         state.session = Some(Box::new(session));
         state.has_unread = true;
-        client.outbox.restore(queue, tail);
+        client.outbox.restore(queue, waiting);
         state.rights_epoch = shared.access.epoch();
         state.durable = Some(Box::new(on_disk));
         state.counted = address.and_then(|address| shared.address_quota.restore(address));

@@ -18,7 +18,7 @@ use crate::half_closed::HalfClosed;
 use crate::log_limiter::LogLimiter;
 use crate::memory::Memory;
 use crate::metrics::Metrics;
-use crate::outbox::{Budget, Outbox, OutboxCommon, OutboxLimits};
+use crate::outbox::{Budget, Limits, Outbox, OutboxCommon};
 use crate::registry::{AddressQuota, Client, ClientRegistry, RememberedSpeeds, SlowReceivers};
 use crate::report_carriers::ListenerCarriers;
 use crate::router::{DecisionBudget, GroupQueues, KeyHasher, RetainedLimits, Router, UnreadGroups};
@@ -246,12 +246,12 @@ impl BrokerState {
 }
 
 /// Bounds of one session's queue, and of one share group's.
-fn queue_limits(config: &Config, has_store: bool) -> OutboxLimits {
+fn queue_limits(config: &Config, has_store: bool) -> Limits {
     let when_full = match config.queue.when_full {
         WhenFull::Spool if !has_store => WhenFull::DropOldest,
         when_full => when_full,
     };
-    OutboxLimits {
+    Limits {
         messages: config.queue_messages_maximum(),
         bytes: config.queue_bytes_maximum(),
         when_full,

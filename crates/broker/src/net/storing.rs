@@ -21,7 +21,8 @@ use tokio::time::Sleep;
 
 use super::connection::ConnectionTask;
 use super::stream::Stream;
-use crate::durable::{CommitPoint, Durable, Outcomes, Page, Place, Room, Stored, StoredQueue, place, read_again_after};
+use crate::backlog::{NextPage, Refilled};
+use crate::durable::{CommitPoint, Durable, Outcomes, Page, Place, Room, Stored, StoredQueue, place};
 use crate::lifecycle::{BrokerState, enforcement};
 use crate::registry::Client;
 
@@ -41,20 +42,12 @@ pub(super) struct Storing {
     last: CommitPoint,
     /// The page being read from disk.
     page: Option<oneshot::Receiver<Page>>,
-    /// Retry state after a failed read.
-    unread: Option<Unread>,
+    /// Pause after a failed read.
+    read_rest: Option<Pin<Box<Sleep>>>,
     /// Pause before the next request for disk space for retained messages.
     retained_rest: Option<Pin<Box<Sleep>>>,
     /// The share group looked up last, and its queue on disk.
     group: Option<(NonZeroU64, Option<Arc<StoredQueue>>)>,
-}
-
-/// A failed read of messages. The messages stay on disk, and the read is repeated.
-#[derive(Debug)]
-struct Unread {
-    pause: Duration,
-    /// `None`: the pause is over.
-    timer: Option<Pin<Box<Sleep>>>,
 }
 
 /// Deferred acknowledgements of one connection at which it is not read any more while the disk is congested.
@@ -81,7 +74,7 @@ enum Step {
 /// Reads the first page of a returning client's backlog, so that its messages precede answers to the client's packets.
 pub(super) async fn read_first_page(shared: &BrokerState, client: &Client) {
     let Some(durable) = &shared.durable else { return };
-    let Some(page) = client.outbox.next_page() else { return };
+    let NextPage::Read(page) = client.outbox.next_page(Instant::now()) else { return };
     if let Ok(page) = durable.read(page).await {
         take_page(shared, client, page, durable);
     }
@@ -92,13 +85,14 @@ fn take_page(shared: &BrokerState, client: &Client, mut page: Page, durable: &Du
     for (_, delivery) in &mut page.messages {
         delivery.take_if(|delivery| enforcement::is_forbidden(&client.rights, delivery));
     }
-    let over = client.outbox.refill(page);
-    if over.is_empty() {
-        return;
+    let Refilled { done, failed } = client.outbox.refill(page, Instant::now());
+    if failed.is_some_and(|failed| failed.is_first) {
+        tracing::error!(client = ?client.id, "messages of the session cannot be read: they stay where they are");
     }
-    shared.metrics.dropped_expired.add(over.len() as u64);
-    let Some(queue) = client.outbox.stored() else { return };
-    durable.done(over.into_iter().map(|stored| place(queue.id(), stored.sequence())));
+    shared.metrics.dropped_expired.add(done.len() as u64);
+    if let Some(queue) = client.outbox.stored() {
+        durable.done(done.into_iter().map(|sequence| place(queue.id(), sequence)));
+    }
 }
 
 impl Storing {
@@ -221,57 +215,40 @@ impl<S: Stream> ConnectionTask<S> {
         let mut has_read = false;
         while !self.rests_from_reading(context) {
             if self.storing().page.is_none() {
-                let Some(page) = self.lease.client.outbox.next_page() else { break };
-                self.storing().page = Some(durable.read(page));
+                match self.lease.client.outbox.next_page(Instant::now()) {
+                    NextPage::Read(page) => self.storing().page = Some(durable.read(page)),
+                    NextPage::At(at) => {
+                        self.storing().read_rest = Some(Box::pin(tokio::time::sleep_until(at.into())));
+                        continue;
+                    }
+                    NextPage::None => break,
+                }
             }
             let Some(page) = &mut self.storing().page else { break };
             let Poll::Ready(page) = Pin::new(page).poll(context) else { break };
             self.storing().page = None;
             let Ok(page) = page else { break }; // the broker stops
-            self.refill(page, &durable);
+            self.rested_at = None;
+            take_page(&self.shared, &self.lease.client, page, &durable);
             has_read = true;
         }
         has_read
     }
 
-    fn refill(&mut self, page: Page, durable: &Durable) {
-        self.rested_at = None;
-        if !page.is_broken {
-            self.storing().unread = None;
-        } else if page.messages.is_empty() {
-            self.rest_from_reading();
-        }
-        take_page(&self.shared, &self.lease.client, page, durable);
-    }
-
-    /// Pauses reading, because the next messages cannot be read. The cause may pass, e.g. too many open files.
-    #[cold]
-    fn rest_from_reading(&mut self) {
-        let before = self.storing().unread.take().map(|unread| unread.pause);
-        if before.is_none() {
-            tracing::error!(client = ?self.lease.client.id, "messages of the session cannot be read: they stay where they are");
-        }
-        let pause = read_again_after(before);
-        self.storing().unread = Some(Unread { pause, timer: Some(Box::pin(tokio::time::sleep(pause))) });
-    }
-
     /// Whether the pause after a failed read goes on; if so, registers to be woken.
     fn rests_from_reading(&mut self, context: &mut Context<'_>) -> bool {
-        let Some(unread) = self.storing.as_mut().and_then(|storing| storing.unread.as_mut()) else { return false };
-        if unread.timer.as_mut().is_some_and(|timer| timer.as_mut().poll(context).is_pending()) {
+        let Some(storing) = &mut self.storing else { return false };
+        if storing.read_rest.as_mut().is_some_and(|rest| rest.as_mut().poll(context).is_pending()) {
             return true;
         }
-        unread.timer = None;
+        storing.read_rest = None;
         false
     }
 
-    /// Ends pauses after a migration: the new task tries at once.
+    /// Drops timers after a migration: the new task makes its own.
     pub(super) fn forget_rest_from_reading(&mut self) {
         let Some(storing) = &mut self.storing else { return };
-        storing.retained_rest = None;
-        if let Some(unread) = &mut storing.unread {
-            unread.timer = None;
-        }
+        (storing.retained_rest, storing.read_rest) = (None, None);
     }
 
     /// Stores retained messages for the client, which are in flight from now on like any other. `room` is booked for

@@ -1,4 +1,4 @@
-//! BrokerState-subscription messages that are blocked at a member, and how many more the member could be sent at once.
+//! Shared-subscription messages that are blocked at a member, and how many more the member could be sent at once.
 
 use std::num::NonZeroU64;
 use std::sync::atomic::Ordering;
@@ -53,7 +53,7 @@ impl Outbox {
     /// How many more messages could be sent at once, as far as send quota and socket are known.
     pub(crate) fn takes_at_once(&self) -> usize {
         let state = self.state();
-        let is_blocked = !state.attached || state.socket_blocked || self.keeps_back();
+        let is_blocked = !state.consumer.is_connected() || state.consumer.blocked().socket || self.keeps_back();
         if is_blocked { 0 } else { state.quota_left.saturating_sub(state.queue.len()) }
     }
 

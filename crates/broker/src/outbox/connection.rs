@@ -8,8 +8,8 @@ use tenbin_balancer::Availability;
 use tenbin_codec::ProtocolVersion;
 use tenbin_session::Delivery;
 
-use super::budget::Usage;
-use super::{Behaviour, Booked, Outbox, State, Wire, tail};
+use super::{Booked, Outbox, State, Wire};
+use crate::backlog::{Spill, Usage};
 use crate::durable::Stored;
 
 impl Outbox {
@@ -21,21 +21,16 @@ impl Outbox {
         let mut guard = self.state();
         let state = &mut *guard;
         state.queue.split_runs();
-        state.connection = state.connection.wrapping_add(1);
-        state.wire = plain.map(|version| Wire { connection: state.connection, version });
-        self.wire.store(Wire::to_bits(state.connection, plain), Ordering::Release);
-        state.attached = true;
-        state.socket_blocked = false;
-        state.quota_blocked = false;
+        state.consumer.attach(plain);
+        self.wire.store(Wire::to_bits(state.consumer.connection(), plain), Ordering::Release);
         state.quota_left = 0;
         state.unsent_bytes = 0;
         self.set_under_way(state, 0);
         state.control = None;
-        state.behaviour = Behaviour::default();
         self.is_alarmed.store(false, Ordering::Relaxed);
         self.tell_form(state);
         self.at_rest.store(false, Ordering::Relaxed);
-        let is_full = state.queue.is_nearly_full(&self.common.limits) || state.tail.is_some();
+        let is_full = self.common.limits.is_nearly_full(&state.queue) || state.spill.is_some();
         self.load.set_availability(if is_full { Availability::Full } else { Availability::Ready });
     }
 
@@ -71,10 +66,8 @@ impl Outbox {
             return Err(unknown);
         }
         self.at_rest.store(false, Ordering::Relaxed);
-        state.attached = false;
-        state.behaviour = Behaviour::default();
-        state.wire = None;
-        self.wire.store(Wire::to_bits(state.connection, None), Ordering::Release);
+        state.consumer.detach();
+        self.wire.store(Wire::to_bits(state.consumer.connection(), None), Ordering::Release);
         state.control = None;
         state.waker = None;
         let (shared, mut dropped) = state.queue.withdraw_shared(&self.common.budget);
@@ -107,11 +100,8 @@ impl Outbox {
     pub(crate) fn clear(&self) {
         let dropped = {
             let mut state = self.state();
-            if state.tail.is_some() {
-                self.change_tail(&mut state, |tail| {
-                    tail.clear();
-                    tail.unwritten = 0; // no later call will count it down
-                });
+            if state.spill.is_some() {
+                self.change_spill(&mut state, Spill::clear);
             }
             state.is_stuffed = false;
             self.tell_quota(&state);
@@ -124,21 +114,21 @@ impl Outbox {
 
     /// Ends the session: drops its queued messages and those from publishers that still chose it.
     pub(crate) fn close(&self) {
-        self.state().closed = true;
+        self.state().consumer.close();
         self.clear();
     }
 
     /// Moves stored messages from memory to the backlog, as they can stay on disk while the client is away.
     fn give_head_to_tail(&self, state: &mut State) {
         let stored = state.queue.withdraw(|delivery| delivery.stored.is_some(), &self.common.budget);
-        if stored.is_empty() && state.tail.is_none() {
+        if stored.is_empty() && state.spill.is_none() {
             return;
         }
-        self.change_tail(state, |tail| {
-            tail.stop_reading();
+        self.change_spill(state, |spill| {
+            spill.refill.reset(); // the next connection tries at once
             for delivery in &stored {
                 if let Some(Stored::InOwn(sequence)) = delivery.stored.map(Stored::of) {
-                    tail.add(sequence, tail::weight(delivery));
+                    spill.add(sequence, delivery);
                 }
             }
         });

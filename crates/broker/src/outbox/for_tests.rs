@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use super::{Budget, OutboxCommon, OutboxLimits, WhenFull};
+use super::{Budget, Limits, OutboxCommon, WhenFull};
 use crate::values::Clock;
 
-impl OutboxLimits {
+impl Limits {
     /// 1 MiB and no disk.
     pub(crate) fn for_tests(messages: usize, when_full: WhenFull) -> Self {
         Self { messages, bytes: 1 << 20, when_full, stored_bytes: 0, has_store: false }
@@ -14,7 +14,7 @@ impl OutboxLimits {
 
 impl OutboxCommon {
     /// Without a disk.
-    pub(crate) fn for_tests(limits: OutboxLimits, budget: Arc<Budget>) -> Self {
+    pub(crate) fn for_tests(limits: Limits, budget: Arc<Budget>) -> Self {
         Self { limits, budget, metrics: Arc::default(), clock: Clock::new(), concerns: Arc::default(), durable: None }
     }
 }

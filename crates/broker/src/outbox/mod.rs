@@ -1,21 +1,15 @@
 //! The bounded queue of one session: filled by publishers' tasks, emptied by the task that owns the session's
 //! connection.
 
-mod batch;
 mod blocked;
-mod booked;
-mod budget;
-mod buffer_pool;
 mod concerns;
 mod connection;
+mod consumer;
 #[cfg(test)]
 mod for_tests;
 mod health;
-mod lane;
 mod pace;
 mod push;
-mod queue;
-mod runs;
 mod spill;
 mod tail;
 mod tally;
@@ -31,19 +25,16 @@ use rustc_hash::FxHashMap;
 use tenbin_balancer::{Availability, MemberLoad};
 use tenbin_session::Delivery;
 
-pub(crate) use batch::{Batch, Entry};
 pub(crate) use blocked::Line;
-pub(crate) use booked::Booked;
-pub(crate) use budget::Budget;
 pub(crate) use concerns::{Concerns, NotRetained};
 pub(crate) use health::{Health, Pace, Sample, Transition};
-pub(crate) use queue::{Queue, Reader};
-pub(crate) use runs::{Run, Wire};
 pub(crate) use tally::Tally;
 
-use pace::Behaviour;
+use consumer::Consumer;
 
-use crate::durable::{Durable, StoredQueue, Tail};
+use crate::backlog::Spill;
+pub(crate) use crate::backlog::{Batch, Booked, Budget, Entry, Head, Limits, Reader, Run, Wire};
+use crate::durable::{Durable, StoredQueue};
 use crate::memory::Account;
 use crate::metrics::Metrics;
 use crate::values::{Clock, WhenFull};
@@ -71,7 +62,7 @@ pub(crate) struct Outbox {
     /// The queue was full and has room since the last [`Outbox::take_room_again`]. Accessed by the receiver's task
     /// alone; relaxed.
     has_room_again: AtomicBool,
-    /// BrokerState-subscription messages are queued but blocked by quota or socket. Written by the receiver's task. Read by
+    /// Shared-subscription messages are queued but blocked by quota or socket. Written by the receiver's task. Read by
     /// it and by publishers, under the lock or as a hint; relaxed.
     keeps_back: AtomicBool,
     /// The queue is empty, no control is pending, and the receiver's task will be woken when either changes. Written
@@ -79,7 +70,7 @@ pub(crate) struct Outbox {
     /// orders the two accesses. It need not wake the task if nothing can be sent. Then the task learns of it through
     /// the lock of [`Outbox::set_socket_blocked`], or takes again anyway because its quota changed.
     at_rest: AtomicBool,
-    /// The session's queue on disk, if any: persistent or for transient spill, see `passing`. Changed without a
+    /// The session's queue on disk, if any: persistent or for transient spill, see `spill`. Changed without a
     /// connection or under the lock.
     stored: ArcSwapOption<StoredQueue>,
     /// Account for all memory of the client besides its messages; `None` = not charged. Changed with the session's
@@ -105,7 +96,7 @@ pub(crate) struct Outbox {
 #[derive(Debug)]
 pub(crate) struct OutboxCommon {
     /// Limits of each queue.
-    pub(crate) limits: OutboxLimits,
+    pub(crate) limits: Limits,
     /// Bound of all queues together.
     pub(crate) budget: Arc<Budget>,
     pub(crate) metrics: Arc<Metrics>,
@@ -113,18 +104,6 @@ pub(crate) struct OutboxCommon {
     pub(crate) concerns: Arc<Concerns>,
     /// Disk for slow receivers' messages.
     pub(crate) durable: Option<Arc<Durable>>,
-}
-
-/// Bounds of one queue.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct OutboxLimits {
-    pub(crate) messages: usize,
-    pub(crate) bytes: usize,
-    pub(crate) when_full: WhenFull,
-    /// Bytes of one session on disk.
-    pub(crate) stored_bytes: u64,
-    /// Whether slow receivers' messages can spill to disk.
-    pub(crate) has_store: bool,
 }
 
 /// Request to the owner of the connection.
@@ -160,27 +139,16 @@ pub(crate) enum Pressure {
 
 #[derive(Debug, Default)]
 struct State {
-    queue: Queue,
+    queue: Head,
     /// On-disk backlog. Boxed because most clients have none.
-    tail: Option<Box<Tail>>,
-    attached: bool,
-    /// Number of the current connection: how many there were so far.
-    connection: u32,
-    wire: Option<Wire>,
-    /// The session is over: no connection will take these messages.
-    closed: bool,
+    spill: Option<Box<Spill>>,
+    consumer: Consumer,
     /// Share groups of the client, by the number in [`Delivery::share`], with the messages that each gave it.
     groups: FxHashMap<NonZeroU64, Arc<Tally>>,
-    /// The receiver's socket is full and will wake it.
-    socket_blocked: bool,
-    /// The receiver has no send quota left; an acknowledgement will wake it.
-    quota_blocked: bool,
     /// Send quota that the queued QoS 1 and 2 messages left over at the receiver's last take.
     quota_left: usize,
     control: Option<Control>,
     waker: Option<Waker>,
-    /// How the receiver keeps up.
-    behaviour: Behaviour,
     /// QoS 1 and 2 messages that are not stored found no room: the queue is over limit.
     is_stuffed: bool,
     /// Bytes not yet written to the socket when it became full.
@@ -226,14 +194,16 @@ impl Outbox {
     /// Charges memory for the client to `account` from now on.
     pub(crate) fn charge_to(&self, account: &Arc<Account>) {
         self.account.store(Some(Arc::clone(account)));
-        self.state().tail.iter_mut().for_each(|tail| tail.move_to(account));
+        if let Some(spill) = &mut self.state().spill {
+            spill.entries.move_to(account);
+        }
     }
 
     /// Receiver: records whether its socket is full, so that publishers do not wait for it, and how many bytes are
     /// unsent.
     pub(crate) fn set_socket_blocked(&self, blocked: bool, unsent_bytes: usize) {
         let mut state = self.state();
-        state.socket_blocked = blocked;
+        state.consumer.block_socket(blocked);
         state.unsent_bytes = if blocked { unsent_bytes } else { 0 };
     }
 
@@ -251,7 +221,7 @@ impl Outbox {
         if let Some(control) = state.control.take() {
             return Poll::Ready(Taken::Control(control));
         }
-        state.quota_blocked = quota == 0;
+        state.consumer.block_quota(quota == 0);
         let acknowledged = state.queue.acknowledged();
         state.queue.take(quota, bytes, into, &self.common.budget);
         state.quota_left = quota.saturating_sub(acknowledged);
@@ -260,8 +230,8 @@ impl Outbox {
             self.lags.store(true, Ordering::Relaxed);
         }
         if (self.load.availability() == Availability::Full || state.is_stuffed)
-            && state.queue.has_room(&self.common.limits)
-            && state.tail.is_none()
+            && self.common.limits.has_room_again(&state.queue)
+            && state.spill.is_none()
         {
             self.has_room(&mut state);
         }
@@ -282,7 +252,7 @@ impl Outbox {
         if std::mem::take(&mut state.is_stuffed) {
             self.tell_quota(state);
         }
-        if self.load.availability() == Availability::Full && state.behaviour.pace == Pace::Normal {
+        if self.load.availability() == Availability::Full && state.consumer.keeps_up() {
             self.load.set_availability(Availability::Ready);
             self.has_room_again.store(true, Ordering::Relaxed);
         }
@@ -349,7 +319,7 @@ impl Outbox {
 
     /// Removes the messages that the result of `judge` selects. `judge` sees the whole queue, which is locked
     /// meanwhile.
-    pub(crate) fn withdraw_by<W: Fn(&Delivery) -> bool>(&self, judge: impl FnOnce(&Queue) -> W) -> Vec<Delivery> {
+    pub(crate) fn withdraw_by<W: Fn(&Delivery) -> bool>(&self, judge: impl FnOnce(&Head) -> W) -> Vec<Delivery> {
         let withdrawn = {
             let mut state = self.state();
             state.queue.split_runs();

@@ -1,36 +1,15 @@
 //! How a slow receiver's queue behaves, and the samples that others see of it; see `health`.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use tenbin_balancer::Availability;
 use tenbin_session::Delivery;
-use tenbin_store::spool::Sequence;
 
+use super::consumer::{ConsumerState, Verdict};
 use super::health::{Bounds, Pace, SOFT_FLOOR_BYTES, Sample};
-use super::queue::HEAD_BYTES;
-use super::spill::Spilled;
-use super::{Outbox, OutboxLimits, State, WhenFull, tail};
-use crate::durable::{Stored, StoredQueue, bytes_of};
-
-/// Current behaviour of a queue.
-#[derive(Debug, Default, Clone, Copy)]
-pub(super) struct Behaviour {
-    pub(super) pace: Pace,
-    /// Bound on bytes in memory while the receiver is slow, without in-flight messages.
-    pub(super) slow_bytes: usize,
-}
-
-impl Behaviour {
-    pub(super) fn is_spooling(self) -> bool {
-        self.pace == Pace::Spooling
-    }
-
-    /// Limits of a slow receiver for messages that are not on disk.
-    pub(super) fn slow_limits(self, limits: &OutboxLimits) -> OutboxLimits {
-        OutboxLimits { bytes: self.slow_bytes.min(limits.bytes), ..*limits }
-    }
-}
+use super::{Outbox, State, WhenFull};
+use crate::backlog::{DiskWork, HEAD_BYTES};
+use crate::durable::{Location, Stored, StoredQueue, bytes_of};
 
 impl Outbox {
     /// Receiver: begins to be watched, because it is blocked or leaves much in its queue; returns whether it was not
@@ -49,10 +28,11 @@ impl Outbox {
     /// Ends the watch if there is no reason for it any more; returns whether it did.
     pub(crate) fn end_watch(&self) -> bool {
         let state = self.state();
-        let is_blocked = state.attached && (state.socket_blocked || state.quota_blocked);
-        let is_quiet = state.queue.bytes() < QUIET_BYTES && state.tail.is_none() && !is_blocked;
-        let is_normal = state.behaviour.pace == Pace::Normal;
-        let ends = !state.attached || (is_quiet && is_normal);
+        let ends = match state.consumer.state(state.spill.is_some()) {
+            ConsumerState::Detached | ConsumerState::Closed => true,
+            ConsumerState::Ready => state.queue.bytes() < QUIET_BYTES,
+            ConsumerState::Blocked | ConsumerState::Slow | ConsumerState::Spilling => false,
+        };
         if ends {
             // Under the lock: a receiver that gets blocked later calls `begin_watch` again.
             self.is_watched.store(false, Ordering::Relaxed);
@@ -69,24 +49,24 @@ impl Outbox {
         if self.common.limits.when_full == WhenFull::Spool {
             (spoolable_messages, spoolable_bytes) = (queue.len(), queue.bytes());
         }
-        if !self.may_spool(state.behaviour.is_spooling()) {
+        if !self.may_spool(state.consumer.slow_bytes().is_some()) {
             (spoolable_messages, spoolable_bytes) = (0, 0);
         }
-        let tail = state.tail.as_ref().map_or((0, 0), |tail| (tail.messages(), tail.bytes()));
-        let is_being_read = state.tail.as_ref().is_some_and(|tail| tail.is_being_read());
+        let entries = state.spill.as_ref().map(|spill| &spill.entries);
+        let is_being_read = state.spill.as_ref().is_some_and(|spill| spill.refill.is_reading());
         let sample = Sample {
             bytes: queue.bytes(),
             messages: queue.len(),
             spoolable_bytes,
             spoolable_messages,
-            tail_messages: tail.0.max(is_being_read.into()),
-            tail_bytes: tail.1,
+            tail_messages: entries.map_or(0, |entries| entries.messages()).max(is_being_read.into()),
+            tail_bytes: entries.map_or(0, |entries| entries.bytes()),
             head: queue.head(),
             next: queue.next_number(),
             taken_bytes: queue.taken_bytes(),
             unsent_bytes: state.unsent_bytes,
         };
-        state.attached.then_some((state.connection, sample))
+        state.consumer.is_connected().then_some((state.consumer.connection(), sample))
     }
 
     /// Current limits of this receiver's queue.
@@ -105,8 +85,8 @@ impl Outbox {
                 WhenFull::Spool => state.queue.bytes(),
                 _ => state.queue.acknowledged_usage().1,
             };
-            let has_rest = state.tail.is_none() && could_go > 2 * HEAD_BYTES;
-            (state.behaviour.is_spooling(), has_rest)
+            let has_rest = state.spill.is_none() && could_go > 2 * HEAD_BYTES;
+            (state.consumer.slow_bytes().is_some(), has_rest)
         };
         // A disk that was congested at the time may have recovered.
         let has_to_begin = !is_spooling
@@ -115,15 +95,14 @@ impl Outbox {
             return self.begin_spooling(connection, soft);
         }
         let mut state = self.state();
-        let has_tail = State::has_tail(state.tail.as_deref());
-        if !state.attached || state.connection != connection || (is_spooling && pace != Pace::Spooling && has_tail) {
+        let has_tail = State::has_tail(state.spill.as_deref());
+        if !state.consumer.judge(connection, Verdict::new(pace, slow_bytes(soft)), has_tail) {
             return false;
         }
-        state.behaviour = Behaviour { pace, slow_bytes: slow_bytes(soft) };
         if pace == Pace::Normal {
             self.is_alarmed.store(false, Ordering::Relaxed);
         }
-        if pace == Pace::Normal && state.queue.has_room(&self.common.limits) && !has_tail {
+        if pace == Pace::Normal && self.common.limits.has_room_again(&state.queue) && !has_tail {
             self.load.set_availability(Availability::Ready);
             self.has_room_again.store(true, Ordering::Relaxed);
             self.at_rest.store(false, Ordering::Relaxed);
@@ -151,71 +130,53 @@ impl Outbox {
     fn begin_spooling(&self, connection: u32, soft: usize) -> bool {
         let mut guard = self.state();
         let state = &mut *guard;
-        if !state.attached || state.connection != connection || state.closed {
+        if !state.consumer.judge(connection, Verdict::new(Pace::Spooling, slow_bytes(soft)), false) {
             return false;
         }
         // If the disk accepts no more, messages that are not yet there stay in memory, as without a disk.
         let can_write = self.make_disk().is_some();
-        state.behaviour = Behaviour { pace: Pace::Spooling, slow_bytes: slow_bytes(soft) };
         self.load.set_availability(Availability::Full);
-        let mut passed = Spilled::default();
-        if let Some(queue) = self.disk() {
+        let (mut work, disk) = (DiskWork::default(), self.disk());
+        if let Some(queue) = &disk {
             state.is_stuffed = false;
             self.tell_quota(state);
-            passed = self.give_rest_to_tail(state, queue, can_write);
+            work = self.give_rest_to_tail(state, queue, can_write);
         }
         self.tell_form(state);
         drop(guard);
-        if !passed.is_nothing() {
-            self.write_passed(passed);
+        if !work.is_nothing() {
+            self.do_disk_work(disk, work);
         }
         true
     }
 
-    /// Moves messages behind the in-memory head to the on-disk backlog; returns those to be written.
+    /// Moves messages behind the in-memory head to the on-disk backlog; returns the disk operations.
     ///
-    /// Each of these has a new offset. The backlog is not read until they are written. Without `can_write`, only
-    /// messages that are on disk already move.
-    fn give_rest_to_tail(&self, state: &mut State, queue: Arc<StoredQueue>, can_write: bool) -> Spilled {
-        let has_tail = State::has_tail(state.tail.as_deref());
-        let room = state.tail.as_ref().map_or(0..0, |tail| tail.before.clone());
-        let unplaced = |delivery: &Delivery| {
-            delivery.stored.is_none() && delivery.share.is_none() && self.passes(&queue, delivery)
-        };
+    /// The backlog is not read until they are written. Without `can_write`, only messages that are on disk already move.
+    fn give_rest_to_tail(&self, state: &mut State, queue: &StoredQueue, can_write: bool) -> DiskWork {
+        let has_tail = State::has_tail(state.spill.as_deref());
+        let unplaced =
+            |delivery: &Delivery| delivery.stored.is_none() && delivery.share.is_none() && self.passes(queue, delivery);
         state.queue.split_runs();
         let sizes = state.queue.iter().filter(|delivery| unplaced(delivery)).map(bytes_of);
         let (count, bytes) = sizes.fold((0, 0), |(count, bytes), more| (count + 1, bytes + more));
-        let can_write = can_write && (!has_tail || room.end - room.start >= count);
-        let mut passed = Spilled::of(Arc::clone(&queue));
-        let can_write = can_write && passed.take_room(self, bytes);
-        let goes = |delivery: &Delivery| match delivery.stored.map(Stored::of) {
-            Some(stored) => matches!(stored, Stored::InOwn(_)),
-            None => can_write && unplaced(delivery),
+        let can_write = can_write && state.spill.as_ref().is_none_or(|spill| spill.has_offsets_for(count));
+        let mut work = DiskWork::default();
+        let can_write = can_write && work.book(self.common.durable.as_deref(), bytes);
+        let goes = |delivery: &Delivery| match Location::of(delivery.stored) {
+            Location::Persistent(stored) => matches!(stored, Stored::InOwn(_)),
+            Location::Memory => can_write && unplaced(delivery),
+            Location::Transient(_) => unreachable!("no message in memory has a transient entry"),
         };
         let mut rest = state.queue.withdraw_behind(HEAD_BYTES, goes, &self.common.budget);
         if rest.is_empty() {
-            return passed;
+            return work;
         }
-        let count = rest.iter().filter(|delivery| delivery.stored.is_none()).count();
-        let mut places = if has_tail { room } else { queue.leave_room(count) };
-        self.change_tail(state, |tail| {
-            tail.stop_reading(); // the page being read lies behind these
-            tail.before = 0..0;
-            for delivery in &mut rest {
-                match delivery.stored.map(Stored::of) {
-                    Some(stored) => tail.add(stored.sequence(), tail::weight(delivery)),
-                    None => {
-                        let place = places.next();
-                        debug_assert!(place.is_some(), "as many as are without");
-                        place.into_iter().for_each(|place| passed.place(Sequence(place), tail, delivery));
-                    }
-                }
-            }
-        });
+        self.change_spill(state, |spill| spill.place_older(queue, &mut rest, &mut work));
         if !has_tail && queue.is_passing() {
             queue.begin_passing(); // messages not pushed yet are newer: they need new offsets
         }
-        passed
+        work
     }
 }
 
@@ -238,10 +199,10 @@ mod tests {
     use tenbin_codec::{PublishTemplate, QoS, TopicName};
 
     use super::*;
-    use crate::outbox::{Batch, Budget, Control, OutboxCommon, Taken};
+    use crate::outbox::{Batch, Budget, Control, Limits, OutboxCommon, Taken};
 
     fn outbox(when_full: WhenFull) -> Outbox {
-        let limits = OutboxLimits::for_tests(MESSAGES, when_full);
+        let limits = Limits::for_tests(MESSAGES, when_full);
         let common = OutboxCommon::for_tests(limits, Arc::new(Budget::new(1 << 30)));
         let outbox = Outbox::new(Arc::new(common), Arc::new(MemberLoad::new(Nanos(0))));
         outbox.attach(u32::MAX, None);

@@ -10,12 +10,9 @@ use tenbin_balancer::Availability;
 use tenbin_session::Delivery;
 use tenbin_store::spool::Sequence;
 
-use super::batch::{Batch, Entry};
-use super::queue::Dropped;
-use super::runs::{Run, Wire};
-use super::spill::Spilled;
-use super::{Booked, Control, Outbox, OutboxLimits, Pressure, Queue, Reader, State, Tally, WhenFull};
-use crate::durable::Tail;
+use super::{Booked, Control, Head, Limits, Outbox, Pressure, Reader, State, Tally, WhenFull};
+use crate::backlog::{Batch, DiskWork, Dropped, Entry, Run, Spill, Wire};
+use crate::durable::StoredQueue;
 
 impl Outbox {
     /// Adds a batch in order and wakes the receiver once.
@@ -61,27 +58,28 @@ impl Outbox {
         put_in: impl FnOnce(&mut Push<'_>),
     ) -> Pressure {
         let mut guard = self.state();
-        let State { queue, tail, groups, attached, closed, connection, wire, behaviour, .. } = &mut *guard;
+        let State { queue, spill, groups, consumer, .. } = &mut *guard;
         let common = &self.common.limits;
-        let slow = behaviour.is_spooling().then(|| behaviour.slow_limits(common));
-        let tail_is_there = State::has_tail(tail.as_deref());
+        let slow = consumer.slow_limits(common);
+        let is_attached = consumer.is_connected();
         let mut push = Push {
             outbox: self,
             queue,
-            tail,
+            is_behind: State::has_tail(spill.as_deref()),
+            spill,
             limits: slow.as_ref().unwrap_or(common),
             is_spooling: slow.is_some(),
-            is_behind: tail_is_there,
             spooled: false,
             is_stuffed: false,
             is_too_slow: false,
             placed_at: None,
-            passed: Spilled::default(),
+            disk: None,
+            disk_work: DiskWork::default(),
             groups,
-            is_attached: *attached,
-            is_attached_for_groups: *attached && chosen.is_none_or(|chosen| chosen == *connection),
-            is_closed: *closed,
-            wire: *wire,
+            is_attached,
+            is_attached_for_groups: is_attached && chosen.is_none_or(|chosen| chosen == consumer.connection()),
+            is_closed: consumer.is_closed(),
+            wire: consumer.wire(),
             now,
             returned,
             dropped_full: 0,
@@ -97,32 +95,33 @@ impl Outbox {
         push.count();
         self.at_rest.store(false, Ordering::Relaxed);
         let Push { dropped_full, dropped_offline, mut taken_back, refused, spooled, .. } = push;
-        let (is_stuffed, is_too_slow, passed) = (push.is_stuffed, push.is_too_slow, push.passed);
+        let (is_stuffed, is_too_slow, disk, disk_work) = (push.is_stuffed, push.is_too_slow, push.disk, push.disk_work);
         let state = &mut *guard;
         if is_stuffed {
             state.is_stuffed = true;
             self.tell_quota(state);
         }
-        if is_too_slow && state.attached && matches!(state.control, None | Some(Control::RightsChanged)) {
+        if is_too_slow && is_attached && matches!(state.control, None | Some(Control::RightsChanged)) {
             state.control = Some(Control::TooSlow);
         }
         if spooled {
-            self.change_tail(state, |_| {});
+            self.change_spill(state, |_| {});
         }
         let expired = state.queue.take_expired();
         taken_back += expired.booked;
         // A member that refused a message reports room after its next take; until then its group keeps the backlog.
-        let has_tail = state.tail.is_some();
-        let is_nearly_full = state.queue.is_nearly_full(&self.common.limits);
+        let has_tail = state.spill.is_some();
+        let is_nearly_full = self.common.limits.is_nearly_full(&state.queue);
         if is_nearly_full {
             self.tell_nearly_full(state);
         }
         let is_full = has_tail || is_nearly_full || (refused.is_some() && !state.queue.is_empty());
-        if state.attached && is_full {
+        if is_attached && is_full {
             self.load.set_availability(Availability::Full);
         }
-        let can_go = state.queue.has_unacknowledged() || (!state.queue.is_empty() && !state.quota_blocked);
-        let goes_out = (can_go || (has_tail && !state.quota_blocked)) && !state.socket_blocked;
+        let blocked = state.consumer.blocked();
+        let can_go = state.queue.has_unacknowledged() || (!state.queue.is_empty() && !blocked.quota);
+        let goes_out = (can_go || (has_tail && !blocked.quota)) && !blocked.socket;
         // Otherwise wake it once for blocked shared messages, so that it offers them to other members.
         let is_wanted = goes_out || is_too_slow || (state.has_shared_work() && !self.keeps_back());
         let waker = if is_wanted { state.waker.take() } else { None };
@@ -130,13 +129,13 @@ impl Outbox {
         if waker.is_none() || !goes_out || !state.queue.is_nearly_settled() {
             state.queue.settle(&self.common.budget);
         }
-        let lags = state.attached && !state.socket_blocked && state.queue.len() > self.common.limits.messages / 4;
+        let lags = is_attached && !blocked.socket && state.queue.len() > self.common.limits.messages / 4;
         drop(guard);
         if let Some(waker) = waker {
             waker.wake();
         }
-        if !passed.is_nothing() {
-            self.write_passed(passed);
+        if !disk_work.is_nothing() {
+            self.do_disk_work(disk.flatten(), disk_work);
         }
         if !taken_back.is_nothing() {
             taken_back.take_back(&self.load, self.common.clock.nanos(now));
@@ -152,14 +151,13 @@ impl Outbox {
     /// Alarms the slow-consumer monitor; without a disk, also reports to publishers that the queue is over limit.
     #[cold]
     fn tell_nearly_full(&self, state: &mut State) {
-        let is_expected = !state.attached || state.behaviour.is_spooling();
+        let (is_attached, is_spooling) = (state.consumer.is_connected(), state.consumer.slow_bytes().is_some());
+        let is_expected = !is_attached || is_spooling;
         if !is_expected && !self.is_alarmed.swap(true, Ordering::Relaxed) {
             self.common.concerns.alarm();
         }
-        let will_have_room = state.attached && self.may_spool(state.behaviour.is_spooling());
-        let OutboxLimits { messages, bytes, .. } = self.common.limits;
-        // By bytes, report a little early: the size of the next message is unknown.
-        let is_stuffed = !will_have_room && (state.queue.len() >= messages || state.queue.bytes() > bytes / 8 * 7);
+        let will_have_room = is_attached && self.may_spool(is_spooling);
+        let is_stuffed = !will_have_room && self.common.limits.memory_is_over(&state.queue);
         if is_stuffed && !state.is_stuffed && self.keeps_in().is_none() {
             state.is_stuffed = true;
             self.tell_quota(state);
@@ -170,10 +168,10 @@ impl Outbox {
 /// Adds one batch to the queue.
 pub(super) struct Push<'a> {
     pub(super) outbox: &'a Outbox,
-    pub(super) queue: &'a mut Queue,
-    pub(super) tail: &'a mut Option<Box<Tail>>,
+    pub(super) queue: &'a mut Head,
+    pub(super) spill: &'a mut Option<Box<Spill>>,
     /// Limits for messages that are not stored; lower for a slow receiver.
-    limits: &'a OutboxLimits,
+    limits: &'a Limits,
     pub(super) is_spooling: bool,
     /// There is an on-disk backlog.
     pub(super) is_behind: bool,
@@ -185,7 +183,9 @@ pub(super) struct Push<'a> {
     is_too_slow: bool,
     /// Highest offset assigned on arrival to a message of this batch.
     pub(super) placed_at: Option<Sequence>,
-    pub(super) passed: Spilled,
+    /// The queue on disk; the outer `None` means not looked up yet.
+    pub(super) disk: Option<Option<Arc<StoredQueue>>>,
+    pub(super) disk_work: DiskWork,
     groups: &'a FxHashMap<NonZeroU64, Arc<Tally>>,
     pub(super) is_attached: bool,
     /// Attached by the connection that share groups chose.
@@ -256,7 +256,7 @@ impl<'a> Push<'a> {
                 WhenFull::Spool => WhenFull::DropOldest,
                 when_full => when_full,
             };
-            let limits = OutboxLimits { when_full, ..*usual };
+            let limits = Limits { when_full, ..*usual };
             let Dropped { messages, booked } =
                 self.queue.push(delivery, self.reader(), &limits, &outbox.common.budget, self.now);
             self.dropped_full += messages;
@@ -275,7 +275,7 @@ impl<'a> Push<'a> {
     /// A slow receiver has less room for QoS 0, but always for one message. It also has less for shared messages, as
     /// other members can take them.
     #[inline]
-    fn limits_for(&self, delivery: &Delivery) -> &'a OutboxLimits {
+    fn limits_for(&self, delivery: &Delivery) -> &'a Limits {
         if !self.is_spooling || self.usual_limits_hold(delivery) { &self.outbox.common.limits } else { self.limits }
     }
 
@@ -287,7 +287,7 @@ impl<'a> Push<'a> {
 
     /// Whether a message that is or can be stored stays on disk for now.
     pub(super) fn goes_to_tail(&mut self, delivery: &Delivery) -> bool {
-        State::has_tail(self.tail.as_deref())
+        State::has_tail(self.spill.as_deref())
             || !self.is_attached
             || (self.is_spooling && !self.queue.is_short())
             || !self.fits(delivery)

@@ -32,22 +32,11 @@ use std::sync::atomic::Ordering;
 use tenbin_session::Delivery;
 use tenbin_store::spool::Sequence;
 
+use super::consumer::ConsumerState;
 use super::push::Push;
-use super::{Outbox, State, WhenFull, tail};
-use crate::durable::{Durable, Room, Stored, StoredQueue, Tail, bytes_of};
-
-/// Disk operations of a batch, executed after the outbox is unlocked.
-#[derive(Debug, Default)]
-pub(super) struct Spilled {
-    /// The queue on disk; the outer `None` means not looked up yet.
-    queue: Option<Option<Arc<StoredQueue>>>,
-    /// Messages with a new offset that are to be written.
-    placed: Vec<Delivery>,
-    /// Disk space booked for `placed`.
-    room: Option<Room>,
-    /// Entries to be completed: their messages are in memory or dropped.
-    left: Vec<Sequence>,
-}
+use super::{Outbox, State, WhenFull};
+use crate::backlog::DiskWork;
+use crate::durable::{Durable, Location, Room, Stored, StoredQueue, bytes_of};
 
 impl Outbox {
     /// The client's current queue on disk, of any kind.
@@ -79,7 +68,7 @@ impl Outbox {
         durable.take_room(bytes, false)
     }
 
-    /// Whether this kind of message spills transiently, i.e. is on disk only while not in memory.
+    /// Whether a message without an entry may spill transiently.
     pub(super) fn passes(&self, queue: &StoredQueue, delivery: &Delivery) -> bool {
         match delivery.qos.is_acknowledged() {
             true => queue.is_temporary(),
@@ -89,7 +78,7 @@ impl Outbox {
 
     /// Begins or ends the transient spill as the state demands; returns whether QoS 0 messages spill.
     pub(super) fn tell_passing(&self, state: &State) -> bool {
-        let is_behind = state.attached && (state.behaviour.is_spooling() || State::has_tail(state.tail.as_deref()));
+        let is_behind = state.consumer.state(State::has_tail(state.spill.as_deref())) == ConsumerState::Spilling;
         let queue = self.stored.load();
         let Some(queue) = queue.as_ref() else { return false };
         let spools_all = self.common.limits.when_full == WhenFull::Spool;
@@ -122,32 +111,24 @@ impl Outbox {
     /// Returns the queue on disk, for the caller to end.
     pub(super) fn end_temporary(&self, state: &mut State) -> Option<Arc<StoredQueue>> {
         let queue = self.disk().filter(|queue| queue.is_temporary())?;
-        let tail = state.tail.take();
-        self.common.metrics.dropped_offline.add(tail.map_or(0, |tail| tail.messages() as u64));
+        let dropped = state.spill.take().map_or(0, |spill| spill.entries.messages());
+        self.common.metrics.dropped_offline.add(dropped as u64);
         self.has_tail.store(false, Ordering::Relaxed);
         Some(queue)
     }
 
-    /// Writes the backlog's messages that have a new offset, and completes entries that are not needed any more.
+    /// Executes disk operations of a batch for this queue on disk, once the outbox is unlocked.
     #[cold]
-    pub(super) fn write_passed(&self, passed: Spilled) {
-        let Spilled { queue, placed, left, room } = passed;
+    pub(super) fn do_disk_work(&self, queue: Option<Arc<StoredQueue>>, work: DiskWork) {
         let Some(durable) = &self.common.durable else { return };
-        let queue = queue.flatten();
-        if let Some(queue) = &queue {
-            durable.settle_places(queue, left);
-        }
-        if let Some((queue, room)) = queue.as_ref().zip(room.as_ref()) {
-            durable.append_placed(queue, &placed, room);
-        }
-        room.into_iter().for_each(|room| durable.give_room(room));
-        let Some(queue) = queue.filter(|_| !placed.is_empty()) else { return };
+        let written = work.run(durable, queue.as_deref());
+        let Some(queue) = queue.filter(|_| written > 0) else { return };
         let mut state = self.state();
         // The current queue may belong to another session.
-        if state.tail.is_none() || self.disk().is_none_or(|now| !Arc::ptr_eq(&now, &queue)) {
+        if state.spill.is_none() || self.disk().is_none_or(|now| !Arc::ptr_eq(&now, &queue)) {
             return;
         }
-        self.change_tail(&mut state, |tail| tail.unwritten = tail.unwritten.saturating_sub(placed.len()));
+        self.change_spill(&mut state, |spill| spill.written(written));
         self.at_rest.store(false, Ordering::Relaxed);
         let waker = state.waker.take();
         drop(state);
@@ -157,77 +138,42 @@ impl Outbox {
     }
 }
 
-impl Spilled {
-    pub(super) fn of(queue: Arc<StoredQueue>) -> Self {
-        Self { queue: Some(Some(queue)), ..Self::default() }
-    }
-
-    #[inline]
-    pub(super) fn is_nothing(&self) -> bool {
-        self.placed.is_empty() && self.left.is_empty() && self.room.is_none()
-    }
-
-    fn queue(&mut self, outbox: &Outbox) -> Option<Arc<StoredQueue>> {
-        self.queue.get_or_insert_with(|| outbox.disk()).clone()
-    }
-
-    /// Completes the entry at this offset, once the outbox is unlocked.
-    pub(super) fn leave(&mut self, sequence: Sequence) {
-        self.left.push(sequence);
-    }
-
-    /// Books `bytes` of disk space for messages about to be placed; returns whether there is any.
-    pub(super) fn take_room(&mut self, outbox: &Outbox, bytes: usize) -> bool {
-        let durable = outbox.common.durable.as_ref();
-        let Some(room) = durable.and_then(|durable| durable.take_room(bytes, false)) else { return false };
-        match &mut self.room {
-            Some(booked) => booked.join(room),
-            None => self.room = Some(room),
-        }
-        true
-    }
-
-    /// Adds a message to the backlog, at an offset assigned by rule 2. Its space must be booked.
-    pub(super) fn place(&mut self, sequence: Sequence, tail: &mut Tail, delivery: &mut Delivery) {
-        delivery.stored = Some(Stored::new(sequence, false).to_number());
-        tail.add(sequence, tail::weight(delivery));
-        tail.unwritten += 1;
-        tail.stop_reading(); // the page being read would skip it
-        self.placed.push(delivery.clone());
-    }
-}
-
 impl Push<'_> {
+    /// The queue on disk, looked up once for a batch.
+    fn queue_on_disk(&mut self) -> Option<Arc<StoredQueue>> {
+        self.disk.get_or_insert_with(|| self.outbox.disk()).clone()
+    }
+
     /// Handles a message that is stored, or may have to follow stored ones.
     ///
     /// `None`: the message is in the backlog, refused or dropped. A returned message goes to memory if there is room.
     pub(super) fn on_disk(&mut self, mut delivery: Delivery) -> Option<Delivery> {
-        let place = match delivery.stored.map(Stored::of) {
-            Some(Stored::InOwn(sequence)) => Some(sequence),
-            Some(Stored::InGroup(_)) => return Some(delivery),
-            None if delivery.share.is_some() => return Some(delivery),
-            None => None,
-        };
-        let Some(queue) = self.passed.queue(self.outbox) else {
+        let location = Location::of(delivery.stored);
+        if delivery.share.is_some() || matches!(location, Location::Persistent(Stored::InGroup(_))) {
+            return Some(delivery);
+        }
+        let Some(queue) = self.queue_on_disk() else {
             delivery.stored = None; // its queue on disk has ended with all entries
             return Some(delivery);
         };
-        if !self.outbox.passes(&queue, &delivery) {
-            return match place {
-                Some(sequence) if self.goes_to_tail(&delivery) => {
-                    self.add_to_tail(sequence, &delivery);
-                    None
-                }
-                _ => Some(delivery),
-            };
-        }
+        let place = match location {
+            Location::Persistent(_) if !queue.is_temporary() && !self.goes_to_tail(&delivery) => return Some(delivery),
+            Location::Persistent(stored) if !queue.is_temporary() => {
+                self.add_to_tail(stored.sequence(), &delivery);
+                return None;
+            }
+            Location::Persistent(stored) => Some(stored.sequence()), // of an earlier session
+            Location::Memory if !self.outbox.passes(&queue, &delivery) => return Some(delivery),
+            Location::Memory => None,
+            Location::Transient(sequence) => Some(sequence),
+        };
         let is_valid =
             |sequence: &Sequence| queue.may_pass_at(*sequence) && self.placed_at.is_none_or(|at| *sequence > at);
         let valid = place.filter(is_valid);
         let may_wait = self.is_attached && (self.is_behind || self.is_spooling) && !self.is_closed;
         if may_wait && self.goes_to_tail(&delivery) {
             if !delivery.qos.is_acknowledged() && self.has_no_disk_left() {
-                self.passed.left.extend(place);
+                self.disk_work.end(place);
                 self.dropped_full += 1;
                 return None;
             }
@@ -238,19 +184,19 @@ impl Push<'_> {
                 self.add_to_tail(sequence, &delivery);
                 return None;
             }
-            if !self.passed.take_room(self.outbox, bytes_of(&delivery)) {
+            if !self.disk_work.book(self.outbox.common.durable.as_deref(), bytes_of(&delivery)) {
                 return self.left_without_room(place, delivery);
             }
             if let Some(sequence) = queue.next_sequence() {
-                self.passed.place(sequence, self.tail.get_or_insert_default(), &mut delivery);
+                self.spill.get_or_insert_default().place(sequence, &mut delivery, &mut self.disk_work);
                 self.spooled = true;
                 self.placed_at = Some(sequence);
                 self.is_behind = true;
-                self.passed.left.extend(place);
+                self.disk_work.end(place);
                 return None;
             }
         }
-        self.passed.left.extend(place);
+        self.disk_work.end(place);
         delivery.stored = None;
         Some(delivery)
     }
@@ -258,7 +204,7 @@ impl Push<'_> {
     /// Refuses or drops a message that cannot be written and must not overtake those in the backlog.
     #[cold]
     fn left_without_room(&mut self, place: Option<Sequence>, delivery: Delivery) -> Option<Delivery> {
-        self.passed.left.extend(place);
+        self.disk_work.end(place);
         match delivery.qos.is_acknowledged() {
             true => self.refuse_own(Delivery { stored: None, ..delivery }),
             false => self.dropped_full += 1,
@@ -277,9 +223,8 @@ impl Push<'_> {
             return Some(delivery);
         }
         let Some(queue) = self.outbox.make_disk() else { return Some(delivery) };
-        // The messages in memory are older: should they spill later, they need lower offsets.
-        self.tail.get_or_insert_default().before = queue.leave_room(self.queue.len());
-        self.passed.queue = Some(Some(queue));
+        self.spill.get_or_insert_default().begin(&queue, self.queue.len());
+        self.disk = Some(Some(queue));
         (self.is_behind, self.spooled) = (true, true);
         self.on_disk(delivery)
     }
@@ -287,23 +232,26 @@ impl Push<'_> {
     /// Completes the entry of a message that will not be delivered.
     #[cold]
     pub(super) fn give_place_up(&mut self, delivery: &Delivery) {
-        let Some(Stored::InOwn(sequence)) = delivery.stored.map(Stored::of) else { return };
-        if self.passed.queue(self.outbox).is_some() {
-            self.passed.leave(sequence);
+        let (Location::Persistent(Stored::InOwn(sequence)) | Location::Transient(sequence)) =
+            Location::of(delivery.stored)
+        else {
+            return;
+        };
+        if self.queue_on_disk().is_some() {
+            self.disk_work.end([sequence]);
         }
     }
 
     fn add_to_tail(&mut self, sequence: Sequence, delivery: &Delivery) {
-        self.tail.get_or_insert_default().add(sequence, tail::weight(delivery));
+        self.spill.get_or_insert_default().add(sequence, delivery);
         self.spooled = true;
         self.is_behind = true;
     }
 
     /// Whether the disk has no room for QoS 0 messages. Publishers usually check this before the push.
     fn has_no_disk_left(&self) -> bool {
-        let limit = self.outbox.common.limits.stored_bytes;
-        self.tail.as_deref().is_some_and(|tail| tail.disk_bytes() >= limit || tail.is_over_limit())
-            || self.outbox.is_disk_behind()
+        let limits = &self.outbox.common.limits;
+        self.spill.as_deref().is_some_and(|spill| limits.disk_is_over(&spill.entries)) || self.outbox.is_disk_behind()
     }
 }
 

@@ -7,18 +7,17 @@
 //!
 //! While there is a backlog, new stored messages join it. When the connection ends and the session continues, all
 //! stored messages do. The connection reads the first page of the backlog whenever the head runs out. Transient spill
-//! has further rules: see `passing`.
+//! has further rules: see `spill`.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use tenbin_balancer::Availability;
-use tenbin_session::Delivery;
 
-use super::spill::Spilled;
 use super::{Outbox, Reader, State, WhenFull, Wire};
-use crate::durable::{Durable, Page, PageOf, Stored, StoredQueue, Tail};
+use crate::backlog::{DiskWork, NextPage, Refilled, Spill};
+use crate::durable::{Location, Page, StoredQueue, WaitingEntries};
 
 impl Outbox {
     /// Persistent queue of the session's QoS 1 and 2 messages; `None` if the session ends with its connection.
@@ -57,9 +56,9 @@ impl Outbox {
     }
 
     /// Restores the queue and backlog of a session after a restart of the broker.
-    pub(crate) fn restore(&self, queue: Arc<StoredQueue>, tail: Tail) {
+    pub(crate) fn restore(&self, queue: Arc<StoredQueue>, waiting: WaitingEntries) {
         self.stored.store(Some(queue));
-        self.change_tail(&mut self.state(), |known| *known = tail);
+        self.change_spill(&mut self.state(), |spill| spill.entries = waiting.into());
     }
 
     /// Whether there is an on-disk backlog; a hint.
@@ -103,12 +102,9 @@ impl Outbox {
 
     /// Updates the publishers' hint whether the queue is over limit, and returns it.
     pub(super) fn tell_quota(&self, state: &State) -> bool {
-        // An empty backlog is within any limit, even zero.
-        let is_used_up = |tail: &Tail| {
-            let bytes = tail.disk_bytes();
-            (bytes > 0 && bytes >= self.common.limits.stored_bytes) || tail.is_over_limit()
-        };
-        let is_over = state.is_stuffed || state.tail.as_deref().is_some_and(is_used_up);
+        let limits = &self.common.limits;
+        let is_over =
+            state.is_stuffed || state.spill.as_deref().is_some_and(|spill| limits.disk_is_over(&spill.entries));
         self.is_over_quota.store(is_over, Ordering::Relaxed);
         is_over
     }
@@ -118,15 +114,15 @@ impl Outbox {
         let keeps = self.tell_passing(state);
         if keeps != self.keeps_unacknowledged() {
             self.keeps_unacknowledged.store(keeps, Ordering::Relaxed);
-            let plain = state.wire.filter(|_| !keeps).map(|wire| wire.version);
-            self.wire.store(Wire::to_bits(state.connection, plain), Ordering::Release);
+            let plain = state.consumer.plain().filter(|_| !keeps);
+            self.wire.store(Wire::to_bits(state.consumer.connection(), plain), Ordering::Release);
         }
     }
 
     /// Receiver: the page to read now, if the in-memory head runs out.
     ///
     /// There is no other page until [`Outbox::refill`] or [`Outbox::detach`].
-    pub(crate) fn next_page(&self) -> Option<PageOf> {
+    pub(crate) fn next_page(&self, now: Instant) -> NextPage {
         let mut state = self.state();
         let (mut messages, mut bytes) = state.queue.acknowledged_usage();
         if self.common.limits.when_full == WhenFull::Spool {
@@ -134,51 +130,51 @@ impl Outbox {
             (messages, bytes) = (messages + unacknowledged.0, bytes + unacknowledged.1);
         }
         let runs_out = messages < REFILL_BELOW && bytes < REFILL_BELOW_BYTES;
-        let may_read = |tail: &&mut Box<Tail>| runs_out && !tail.is_being_read() && tail.unwritten == 0;
-        let tail = state.tail.as_mut().filter(may_read)?;
-        Durable::first_page(&*self.stored.load_full()?, tail, PAGE_BYTES)
+        match state.spill.as_mut().filter(|_| runs_out).zip(self.stored.load().as_ref()) {
+            Some((spill, queue)) => spill.next_page(queue, PAGE_BYTES, now),
+            None => NextPage::None,
+        }
     }
 
-    /// Receiver: adds a page from disk to the queue. Returns entries to be completed unsent: expired or not
-    /// deliverable.
-    pub(crate) fn refill(&self, page: Page) -> Vec<Stored> {
+    /// Receiver: adds a page from disk to the queue. Entries that are done have to be completed if the session outlives
+    /// its connection.
+    pub(crate) fn refill(&self, page: Page, now: Instant) -> Refilled {
         let mut guard = self.state();
-        let State { queue, tail, attached, .. } = &mut *guard;
-        let disk = self.disk();
-        let mut passed = disk.clone().map(Spilled::of).unwrap_or_default();
-        let Some(known) = tail.as_mut().filter(|tail| *attached && tail.is_being_read()) else { return Vec::new() };
-        let over = known.take_page(page, |mut delivery| {
-            if let Some(stored) =
-                delivery.stored.filter(|_| disk.as_ref().is_some_and(|disk| self.passes(disk, &delivery)))
-            {
+        let State { queue, spill, consumer, .. } = &mut *guard;
+        let Some(spill) = spill.as_deref_mut().filter(|_| consumer.is_connected()) else {
+            return Refilled::default();
+        };
+        let (disk, mut work) = (self.disk(), DiskWork::default());
+        let refilled = spill.refill(page, now, |mut delivery| {
+            if let Location::Transient(sequence) = Location::of(delivery.stored) {
                 delivery.stored = None;
-                passed.leave(Stored::of(stored).sequence());
+                work.end([sequence]);
             }
             queue.append(delivery, Reader::Present);
         });
+        let Some(refilled) = refilled else { return Refilled::default() };
         if disk.as_ref().is_some_and(|disk| disk.is_temporary()) {
-            over.iter().for_each(|&sequence| passed.leave(sequence));
+            work.end(refilled.done.iter().copied());
         }
-        known.before = 0..0; // void, since memory now has messages from the backlog
         queue.settle(&self.common.budget);
-        self.change_tail(&mut guard, |_| {});
+        self.change_spill(&mut guard, |_| {});
         self.at_rest.store(false, Ordering::Relaxed);
         drop(guard);
-        if !passed.is_nothing() {
-            self.write_passed(passed);
+        if !work.is_nothing() {
+            self.do_disk_work(disk, work);
         }
-        over.into_iter().map(|sequence| Stored::new(sequence, false)).collect()
+        refilled
     }
 
     /// Changes the backlog and updates what other threads see of it.
-    pub(super) fn change_tail<R>(&self, state: &mut State, change: impl FnOnce(&mut Tail) -> R) -> R {
-        let tail = state.tail.get_or_insert_default();
-        let result = change(tail);
-        tail.charge_to(|| self.account());
-        self.has_tail.store(!tail.is_empty(), Ordering::Relaxed);
-        if tail.is_empty() && !tail.is_being_read() && tail.unwritten == 0 {
-            state.tail = None;
-        } else if state.attached {
+    pub(super) fn change_spill<R>(&self, state: &mut State, change: impl FnOnce(&mut Spill) -> R) -> R {
+        let spill = state.spill.get_or_insert_default();
+        let result = change(spill);
+        spill.entries.charge_to(|| self.account());
+        self.has_tail.store(!spill.entries.is_empty(), Ordering::Relaxed);
+        if spill.is_gone() {
+            state.spill = None;
+        } else if state.consumer.is_connected() {
             self.load.set_availability(Availability::Full);
         }
         self.tell_quota(state);
@@ -190,14 +186,9 @@ impl Outbox {
 impl State {
     /// Whether stored messages have to join the backlog, because it has messages or a page is being read.
     #[inline]
-    pub(super) fn has_tail(tail: Option<&Tail>) -> bool {
-        tail.is_some_and(|tail| !tail.is_empty() || tail.is_being_read())
+    pub(super) fn has_tail(spill: Option<&Spill>) -> bool {
+        spill.is_some_and(Spill::holds_back)
     }
-}
-
-/// Size of a delivery in the accounting of the backlog.
-pub(super) fn weight(delivery: &Delivery) -> usize {
-    delivery.template.len()
 }
 
 /// Bytes of message bodies per page.
@@ -213,19 +204,19 @@ mod tests {
     use bytes::{Bytes, BytesMut};
     use tenbin_balancer::{MemberLoad, Nanos};
     use tenbin_codec::{QoS, TopicName};
-    use tenbin_session::Publication;
+    use tenbin_session::{Delivery, Publication};
     use tenbin_store::spool::Sequence;
 
-    use super::super::{Batch, Budget, OutboxCommon, OutboxLimits, WhenFull};
+    use super::super::{Batch, Budget, Limits, OutboxCommon, WhenFull};
     use super::*;
+    use crate::durable::{EntryRanges, Stored};
 
     fn outbox(messages: usize) -> Outbox {
         outbox_with(messages, 1000)
     }
 
     fn outbox_with(messages: usize, stored_bytes: u64) -> Outbox {
-        let limits =
-            OutboxLimits { stored_bytes, has_store: true, ..OutboxLimits::for_tests(messages, WhenFull::DropOldest) };
+        let limits = Limits { stored_bytes, has_store: true, ..Limits::for_tests(messages, WhenFull::DropOldest) };
         let common = OutboxCommon::for_tests(limits, Arc::new(Budget::new(1 << 20)));
         let outbox = Outbox::new(Arc::new(common), Arc::new(MemberLoad::new(Nanos(0))));
         outbox.store_in(Some(StoredQueue::nowhere()));
@@ -244,9 +235,9 @@ mod tests {
         assert_eq!(returned.len(), 0);
     }
 
-    fn page(numbers: impl IntoIterator<Item = u64>) -> Page {
+    fn page(ranges: &EntryRanges, numbers: impl IntoIterator<Item = u64>) -> Page {
         let messages = numbers.into_iter().map(|number| (Sequence(number), Some(delivery(number)))).collect();
-        Page { messages, is_broken: false }
+        Page { ranges: Arc::clone(ranges), messages, is_broken: false }
     }
 
     /// Takes all messages in memory.
@@ -257,8 +248,22 @@ mod tests {
         batch.into_singles().iter().map(payload).collect()
     }
 
-    fn from(outbox: &Outbox) -> Option<u64> {
-        outbox.next_page().map(|page| page.from.0)
+    fn next(outbox: &Outbox) -> Option<EntryRanges> {
+        match outbox.next_page(Instant::now()) {
+            NextPage::Read(page) => Some(page.ranges),
+            NextPage::None | NextPage::At(_) => None,
+        }
+    }
+
+    /// Begins to read a page whose first entry is `first`.
+    fn read_from(outbox: &Outbox, first: u64) -> EntryRanges {
+        let ranges = next(outbox).expect("a page");
+        assert_eq!(*ranges[0].start(), Sequence(first));
+        ranges
+    }
+
+    fn refill(outbox: &Outbox, page: Page) -> Vec<Sequence> {
+        outbox.refill(page, Instant::now()).done
     }
 
     #[test]
@@ -267,18 +272,17 @@ mod tests {
         push(&outbox, 1..=4);
         assert!(outbox.has_tail() && taken(&outbox).is_empty());
         outbox.attach(u32::MAX, None);
-        assert_eq!((from(&outbox), from(&outbox)), (Some(1), None), "one page at a time");
-        // A page may already contain messages that arrive during the read.
+        let ranges = read_from(&outbox, 1);
+        assert!(next(&outbox).is_none(), "one page at a time");
         push(&outbox, [5]);
-        outbox.refill(page([1, 2]));
+        refill(&outbox, page(&ranges, [1, 2]));
         push(&outbox, [6]);
         assert_eq!(taken(&outbox), ["1", "2"]);
-        assert_eq!(from(&outbox), Some(3));
-        outbox.refill(page([3, 4, 5, 6]));
+        refill(&outbox, page(&read_from(&outbox, 3), [3, 4, 5, 6]));
         assert!(!outbox.has_tail());
         push(&outbox, [7]);
         assert_eq!(taken(&outbox), ["3", "4", "5", "6", "7"]);
-        assert_eq!(from(&outbox), None);
+        assert!(next(&outbox).is_none());
     }
 
     #[test]
@@ -288,8 +292,8 @@ mod tests {
         push(&outbox, 1..=3);
         assert_eq!(taken(&outbox), ["1", "2"]);
         push(&outbox, [4]);
-        assert_eq!((taken(&outbox), from(&outbox)), (vec![], Some(3)));
-        outbox.refill(page([3, 4]));
+        assert!(taken(&outbox).is_empty());
+        refill(&outbox, page(&read_from(&outbox, 3), [3, 4]));
         assert_eq!(taken(&outbox), ["3", "4"]);
     }
 
@@ -303,14 +307,15 @@ mod tests {
         assert_eq!(outbox.detach_all().len(), 0);
         push(&outbox, [5]);
         outbox.attach(u32::MAX, None);
-        assert_eq!(from(&outbox), Some(3));
+        let ranges = read_from(&outbox, 3);
         outbox.detach_all();
-        outbox.refill(page([3, 4, 5]));
+        refill(&outbox, page(&ranges, [3, 4, 5]));
         outbox.attach(u32::MAX, None);
+        let next = read_from(&outbox, 3);
+        refill(&outbox, page(&ranges, [3, 4, 5]));
         assert!(taken(&outbox).is_empty());
-        assert_eq!(from(&outbox), Some(3));
         // In-flight messages are not queued again.
-        outbox.refill(page([1, 2, 3, 4, 5]));
+        refill(&outbox, page(&next, [1, 2, 3, 4, 5]));
         assert_eq!(taken(&outbox), ["3", "4", "5"]);
     }
 
@@ -319,30 +324,28 @@ mod tests {
         let outbox = outbox(100);
         push(&outbox, 1..=3);
         outbox.attach(u32::MAX, None);
-        assert_eq!(from(&outbox), Some(1));
-        let over = outbox.refill(Page { messages: vec![(Sequence(2), None)], is_broken: false });
-        assert_eq!(over, [Stored::InOwn(Sequence(2))]);
-        assert_eq!(from(&outbox), Some(3));
-        outbox.refill(Page { is_broken: true, ..Page::default() });
-        assert_eq!(from(&outbox), Some(3), "nobody knows what is there");
-        outbox.refill(Page::default());
-        assert_eq!((from(&outbox), outbox.has_tail()), (None, false));
+        let ranges = read_from(&outbox, 1);
+        let over = refill(&outbox, Page { ranges, messages: vec![(Sequence(2), None)], is_broken: false });
+        assert_eq!(over, [Sequence(2)]);
+        let ranges = read_from(&outbox, 3);
+        let broken = outbox.refill(Page { ranges, is_broken: true, ..Page::default() }, Instant::now());
+        assert!(next(&outbox).is_none(), "it rests");
+        let NextPage::Read(of) = outbox.next_page(broken.failed.unwrap().retry_at) else { panic!("nobody knows") };
+        refill(&outbox, Page { ranges: of.ranges, ..Page::default() });
+        assert!(next(&outbox).is_none() && !outbox.has_tail());
     }
 
     #[test]
     fn empty_backlog_is_never_over_quota() {
         let outbox = outbox_with(100, 0);
-        let with_tail = |tail| {
-            outbox.change_tail(&mut outbox.state(), |known| *known = tail);
-            outbox.is_over_quota(Instant::now())
-        };
         // A message is being written.
-        let mut tail = Tail::default();
-        tail.unwritten = 1;
-        assert!(!with_tail(tail));
-        let mut tail = Tail::default();
-        tail.add(Sequence(1), 1);
-        assert!(with_tail(tail));
+        outbox.change_spill(&mut outbox.state(), |spill| {
+            spill.place(Sequence(1), &mut delivery(1), &mut DiskWork::default());
+            spill.entries.take(Sequence(1), 0)
+        });
+        assert!(!outbox.is_over_quota(Instant::now()));
+        outbox.change_spill(&mut outbox.state(), |spill| spill.entries.add(Sequence(1), 1));
+        assert!(outbox.is_over_quota(Instant::now()));
     }
 
     #[test]

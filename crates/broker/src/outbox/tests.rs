@@ -8,8 +8,8 @@ use proptest::prelude::*;
 use tenbin_balancer::Nanos;
 use tenbin_codec::{PlainPublish, ProtocolVersion, PublishTemplate, QoS, TopicName};
 
-use super::budget::Usage;
 use super::*;
+use crate::backlog::Usage;
 
 #[derive(Default)]
 struct Wakes(AtomicUsize);
@@ -32,7 +32,7 @@ fn mark(delivery: &Delivery) -> u32 {
 
 fn outbox(messages: usize, when_full: WhenFull) -> Outbox {
     let load = Arc::new(MemberLoad::new(Nanos(0)));
-    let limits = OutboxLimits::for_tests(messages, when_full);
+    let limits = Limits::for_tests(messages, when_full);
     let common = OutboxCommon::for_tests(limits, Arc::new(Budget::new(1 << 20)));
     let outbox = Outbox::new(Arc::new(common), load);
     outbox.attach(u32::MAX, None);
@@ -214,7 +214,7 @@ fn mqtt_3_3_2_5_expired_messages_make_room() {
 #[test]
 fn connected_client_has_a_floor_beyond_the_budget() {
     let budget = Arc::new(Budget::new(1 << 20));
-    let limits = OutboxLimits::for_tests(1000, WhenFull::DropNewest);
+    let limits = Limits::for_tests(1000, WhenFull::DropNewest);
     let outbox = |attached| {
         let common = OutboxCommon::for_tests(limits, Arc::clone(&budget));
         let outbox = Outbox::new(Arc::new(common), Arc::new(MemberLoad::new(Nanos(0))));

@@ -132,7 +132,7 @@ mod tests {
     use super::*;
     use crate::Config;
     use crate::auth::{Access, Identity, Rights, Settings};
-    use crate::outbox::{Budget, Outbox, OutboxCommon, OutboxLimits};
+    use crate::outbox::{Budget, Limits, Outbox, OutboxCommon};
     use crate::values::WhenFull;
 
     /// An anonymous client that comes through `listener`.
@@ -150,7 +150,7 @@ mod tests {
         let settings = Settings::load(&config.unwrap(), true).unwrap();
         let rights = Arc::new(Rights::new(Arc::new(Access::new(settings, [0; 32], None, None)), principal.clone()));
         let load = Arc::new(MemberLoad::new(Nanos(0)));
-        let limits = OutboxLimits { bytes: 1, ..OutboxLimits::for_tests(1, WhenFull::DropOldest) };
+        let limits = Limits { bytes: 1, ..Limits::for_tests(1, WhenFull::DropOldest) };
         let common = OutboxCommon::for_tests(limits, Arc::new(Budget::new(1)));
         let outbox = Arc::new(Outbox::new(Arc::new(common), Arc::clone(&load)));
         Client::new(principal.client_id.clone(), number, outbox, load, rights)

@@ -19,7 +19,7 @@ use super::waiting::Waiting;
 use crate::durable::{Durable, Stored, StoredQueue, bytes_of, place};
 use crate::memory::Account;
 use crate::metrics::Metrics;
-use crate::outbox::{Booked, Budget, Outbox, OutboxLimits, Tally};
+use crate::outbox::{Booked, Budget, Limits, Outbox, Tally};
 use crate::values::{Clock, Grant, GroupRules, Moment, OrderingKey};
 
 /// The sessions that share one subscription, named by share name and filter (MQTT 5.0 §4.8.2).
@@ -52,7 +52,7 @@ pub(crate) struct SharedGroup {
 pub(crate) struct GroupQueues {
     /// Hasher of the keys and names by which groups choose.
     pub(crate) keys: KeyHasher,
-    pub(crate) limits: OutboxLimits,
+    pub(crate) limits: Limits,
     pub(crate) budget: Arc<Budget>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) durable: Option<Arc<Durable>>,
@@ -69,7 +69,7 @@ impl GroupQueues {
         use crate::values::{DecisionLimits, WhenFull};
         Self {
             keys: KeyHasher::new(&[7; 16]),
-            limits: OutboxLimits::for_tests(messages, WhenFull::DropOldest),
+            limits: Limits::for_tests(messages, WhenFull::DropOldest),
             budget: Arc::new(Budget::new(bytes)),
             metrics: Arc::default(),
             durable,

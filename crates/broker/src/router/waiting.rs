@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   newest                                        oldest
-//!   new messages ──► │ line: Queue │ ──► a member with room
+//!   new messages ──► │ line: Head  │ ──► a member with room
 //!                                   ▲
 //!                                   └── messages taken back from a member: older than the backlog
 //! ```
@@ -14,7 +14,7 @@
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use tenbin_balancer::{Nanos, Rng};
 use tenbin_codec::SharedFilter;
@@ -22,22 +22,25 @@ use tenbin_session::Delivery;
 
 use super::held_key::ordering_key;
 use super::share_group::{GroupQueues, Placed, SharedGroup, beginning};
-use crate::durable::{Durable, Page, QueueId, Sequence, Stored, Tail, place, read_again_after};
+use crate::backlog::{FailedRead, NextPage, Refilled, Spill};
+use crate::durable::{Durable, Page, QueueId, Sequence, Stored, place};
 use crate::memory::Account;
-use crate::outbox::{Batch, OutboxLimits, Queue, Reader};
+use crate::outbox::{Batch, Head, Reader};
 use crate::values::Moment;
 
 mod blocked;
 
 use blocked::Blocked;
 
-/// Messages of one batch that share groups refused.
+/// Messages of one batch that share groups refused, and entries that the batch got late.
 #[derive(Debug, Default)]
 pub(super) struct Refused {
     /// Numbers of the messages, see [`Delivery::message`].
     pub(super) messages: Vec<u32>,
     /// The groups, each with the ordering key of the refused message, if any.
     keys: Vec<(NonZeroU64, Option<u64>)>,
+    /// Groups with messages that were not appended with the batch, each with the highest entry made since.
+    late: Vec<(NonZeroU64, Sequence)>,
 }
 
 /// Backlog of one share group.
@@ -59,25 +62,15 @@ pub(super) struct Waiting {
 
 #[derive(Debug, Default)]
 struct Line {
-    queue: Queue,
+    queue: Head,
     /// Messages that left the line because their keys are pinned to full members.
     blocked: Blocked,
     /// The on-disk backlog, behind `queue`.
-    tail: Tail,
+    spill: Spill,
     /// Redeliveries in progress. Their messages are older than the backlog, which therefore stays.
     redeliveries: usize,
     /// When the front of the line last found no member.
     refused_at: Option<Nanos>,
-    /// Set while the last page could not be read.
-    unread: Option<Unread>,
-}
-
-/// State of messages that cannot be read. They stay on disk, and the read is repeated.
-#[derive(Debug)]
-struct Unread {
-    pause: Duration,
-    /// When the pause ends; `None` after it has ended.
-    until: Option<Instant>,
 }
 
 impl Waiting {
@@ -119,19 +112,9 @@ impl Line {
         is_any && self.refused_at.is_some_and(|at| now < again(at))
     }
 
-    /// Returns whether it is too early to repeat a failed read.
-    fn rests_from_reading(&self, now: Instant) -> bool {
-        self.unread.as_ref().and_then(|unread| unread.until).is_some_and(|until| now < until)
-    }
-
-    /// Returns whether the pause after a failed read is over and no read has begun since.
-    fn is_to_be_read_again(&self, now: Instant) -> bool {
-        self.unread.as_ref().is_some_and(|unread| unread.until.is_some_and(|until| until <= now))
-    }
-
     /// Returns whether new messages of all keys must queue.
     fn holds_up_all(&self) -> bool {
-        self.redeliveries > 0 || !self.queue.is_empty() || !self.tail.is_empty()
+        self.redeliveries > 0 || !self.queue.is_empty() || !self.spill.entries.is_empty()
     }
 
     /// Returns whether new messages of at least one key must queue.
@@ -144,14 +127,14 @@ impl SharedGroup {
     /// Returns the number of messages in the backlog.
     pub(super) fn waiting(&self) -> usize {
         let line = self.waiting.lock();
-        line.queue.len() + line.blocked.len() + line.tail.messages()
+        line.queue.len() + line.blocked.len() + line.spill.entries.messages()
     }
 
     /// Restores the backlog of the last run, and returns its queue.
     pub(super) fn restore_waiting(&self, durable: &Durable) -> Option<QueueId> {
         let queue = self.stored()?;
-        let tail = durable.tail_of_group(&queue);
-        self.change_line(|line| line.tail = tail);
+        let waiting = durable.waiting_entries(&queue);
+        self.change_line(|line| line.spill.entries = waiting.into());
         Some(queue.id())
     }
 
@@ -194,14 +177,15 @@ impl SharedGroup {
             for delivery in deliveries {
                 let key = (self.number(), ordering_key(delivery.share_key));
                 let is_acknowledged = delivery.published_qos.is_acknowledged();
+                let is_late = delivery.stored.is_none();
                 let is_behind = is_acknowledged && refused.keys.contains(&key);
                 let left = if is_behind || self.lacks_disk_room(&delivery) {
                     Some(delivery)
                 } else if line.holds_up_all() && is_acknowledged {
-                    self.keep(line, delivery, now)
+                    self.keep(line, delivery, is_late, refused, now)
                 } else {
                     let left = self.place_or_block(line, delivery, now, rng);
-                    left.and_then(|delivery| self.keep(line, delivery, now))
+                    left.and_then(|delivery| self.keep(line, delivery, is_late, refused, now))
                 };
                 if let Some(delivery) = left {
                     if !is_behind {
@@ -213,8 +197,8 @@ impl SharedGroup {
                 }
             }
             // The caller that takes the last message in memory starts the read of the next page.
-            let is_next = had_some || line.is_to_be_read_again(now.at);
-            goes_on || is_next && line.queue.is_empty() && !line.tail.is_empty()
+            let is_next = had_some || line.spill.refill.is_due(now.at);
+            goes_on || is_next && line.queue.is_empty() && !line.spill.entries.is_empty()
         });
         if goes_on {
             self.dispatch_waiting(now, rng);
@@ -259,10 +243,9 @@ impl SharedGroup {
         let Some((durable, queue)) = self.queues.durable.as_ref().zip(self.stored()) else { return };
         let page = self.change_line(|line| {
             let is_next = line.queue.is_empty() && line.redeliveries == 0;
-            let is_wanted = is_next && !line.tail.is_being_read() && !line.rests_from_reading(now);
-            if is_wanted { Durable::first_page(&queue, &mut line.tail, PAGE_BYTES) } else { None }
+            if is_next { line.spill.next_page(&queue, PAGE_BYTES, now) } else { NextPage::None }
         });
-        let Some(page) = page else { return };
+        let NextPage::Read(page) = page else { return };
         // The group may end during the read.
         let group = Arc::downgrade(self);
         durable.read_for(page, move |page| {
@@ -278,44 +261,36 @@ impl SharedGroup {
     /// this group's next one.
     fn take_page(self: &Arc<Self>, page: Page) {
         let now = self.queues.clock.moment(Instant::now());
-        let mut again_at = None;
-        let over = self.change_line(|line| {
-            if page.is_broken {
-                again_at = Some(self.rest_from_reading(line, !page.messages.is_empty(), now.at));
-            } else if line.tail.is_being_read() {
-                line.unread = None;
-            }
-            let Line { queue, tail, .. } = line;
+        let is_broken = page.is_broken;
+        let refilled = self.change_line(|line| {
+            let Line { queue, spill, .. } = line;
             // Behind messages that members gave back meanwhile, which are older.
             let put = |delivery| queue.append(Delivery { share: Some(self.number()), ..delivery }, Reader::Present);
-            tail.is_being_read().then(|| tail.take_page(page, put))
+            spill.refill(page, now.at, put)
         });
-        if let Some(at) = again_at {
-            self.queues.unread.add(self, at);
+        let Some(Refilled { done, failed }) = refilled else {
+            // The read was cancelled, or there was a panic behind it.
+            return if is_broken {
+                self.read_on(now.at)
+            };
+        };
+        if let Some(failed) = failed {
+            self.read_failed(failed);
         }
-        let Some(over) = over else { return }; // The read was cancelled.
-        self.end_places(over);
+        self.end_places(done);
         self.dispatch(now, &mut Rng::new(now.nanos.0));
         self.read_on(now.at);
     }
 
-    /// Schedules another read after a failed one, and returns its time. The failure may be temporary: for example, no
-    /// file could be opened.
-    ///
-    /// The pause starts anew with its shortest value if messages before the unreadable one were read: the failure is
-    /// then a different one.
+    /// Schedules another read after a failed one.
     #[cold]
-    fn rest_from_reading(&self, line: &mut Line, had_some: bool, now: Instant) -> Instant {
-        let before = line.unread.take();
-        if before.is_none() {
+    fn read_failed(self: &Arc<Self>, failed: FailedRead) {
+        if failed.is_first {
             let SharedFilter { share_name, filter } = self.name();
             let (share_name, filter) = (beginning(share_name.text().as_str()), beginning(filter.text().as_str()));
             tracing::error!(share_name, filter, "messages of the share group cannot be read: they stay where they are");
         }
-        let pause = read_again_after(before.filter(|_| !had_some).map(|unread| unread.pause));
-        let until = now + pause;
-        line.unread = Some(Unread { pause, until: Some(until) });
-        until
+        self.queues.unread.add(self, failed.retry_at);
     }
 
     /// Repeats a failed read if its pause is over, even if no client publishes or connects.
@@ -324,8 +299,8 @@ impl SharedGroup {
         self.change_line(|line| {
             // From here on, the caller that takes the last message in memory may also start the read. Its clock
             // reading may be older than `now`.
-            if let Some(unread) = line.unread.as_mut().filter(|unread| unread.until.is_some_and(|until| until <= now)) {
-                unread.until = None;
+            if line.spill.refill.is_due(now) {
+                line.spill.refill.end_pause();
             }
         });
         self.read_on(now);
@@ -351,11 +326,7 @@ impl SharedGroup {
 
     /// Discards the on-disk backlog and any page that is being read.
     pub(super) fn forget_tail(&self) {
-        self.change_line(|line| {
-            line.tail.stop_reading();
-            line.tail.clear();
-            line.unread = None;
-        });
+        self.change_line(|line| line.spill.clear());
     }
 
     /// Begins a redelivery of messages from a member. New messages wait until [`SharedGroup::end_redelivery`].
@@ -415,16 +386,28 @@ impl SharedGroup {
     }
 
     /// Puts a message at the end of the line, if it may wait. Returns it if there is no room.
-    fn keep(&self, line: &mut Line, delivery: Delivery, now: Moment) -> Option<Delivery> {
-        let delivery = self.may_wait(delivery)?;
+    ///
+    /// `is_late`: it was not appended with its batch.
+    fn keep(
+        &self,
+        line: &mut Line,
+        delivery: Delivery,
+        is_late: bool,
+        batch: &mut Refused,
+        now: Moment,
+    ) -> Option<Delivery> {
+        let mut delivery = self.may_wait(delivery)?;
+        if is_late || !batch.late.is_empty() {
+            self.keep_in_order(&mut delivery, is_late, batch);
+        }
         let GroupQueues { limits, budget, metrics, .. } = &*self.queues;
         match delivery.stored.map(Stored::of) {
-            Some(_) if line.queue.is_short() && line.tail.is_empty() && !line.tail.is_being_read() => {
+            Some(_) if line.queue.is_short() && !line.spill.holds_back() => {
                 line.queue.append(delivery, Reader::Absent);
             }
-            Some(stored) => line.tail.add(stored.sequence(), delivery.template.len()),
+            Some(stored) => line.spill.add(stored.sequence(), &delivery),
             // Messages on disk would come after it.
-            None if !line.tail.is_empty() => return Some(delivery),
+            None if !line.spill.entries.is_empty() => return Some(delivery),
             None => {
                 let fits = line.queue.fits(&delivery, Reader::Absent, limits, budget, now.at);
                 metrics.dropped_expired.add(line.queue.take_expired().messages);
@@ -435,6 +418,25 @@ impl SharedGroup {
             }
         }
         None
+    }
+
+    /// Gives the entries of a batch the order of its messages. A late entry is above those of later messages, which were
+    /// appended before: these move behind it.
+    #[cold]
+    fn keep_in_order(&self, delivery: &mut Delivery, is_late: bool, batch: &mut Refused) {
+        let Some(Stored::InGroup(entry)) = delivery.stored.map(Stored::of) else { return };
+        match batch.late.iter_mut().find(|(group, _)| *group == self.number()) {
+            None if is_late => batch.late.push((self.number(), entry)),
+            Some((_, last)) if is_late => *last = entry.max(*last),
+            Some((_, last)) if entry < *last => {
+                let queue = self.queues.durable.as_ref().zip(self.stored());
+                if let Some(moved) = queue.and_then(|(durable, queue)| durable.move_to_end(&queue, entry)) {
+                    *last = moved;
+                    delivery.stored = Some(Stored::InGroup(moved).to_number());
+                }
+            }
+            _ => {}
+        }
     }
 
     /// Puts a message at the front of the line, if it may wait. No limit applies: members' queues bound the number of
@@ -458,7 +460,7 @@ impl SharedGroup {
 
     /// Charges the on-disk backlog to another account.
     pub(super) fn pays(&self, account: &Arc<Account>) {
-        self.change_line(|line| line.tail.move_to(account));
+        self.change_line(|line| line.spill.entries.move_to(account));
     }
 
     /// Changes the backlog, and updates the budget of all queues. The lock keeps the order between concurrent
@@ -468,13 +470,10 @@ impl SharedGroup {
         let result = change(&mut line);
         line.queue.settle(&self.queues.budget);
         self.waiting.has_line.store(line.exists(), Ordering::Release);
-        let OutboxLimits { messages, bytes, stored_bytes, .. } = self.queues.limits;
-        line.tail.charge_to(|| self.payer.load_full());
-        let on_disk = line.tail.disk_bytes();
-        let is_used_up = (on_disk > 0 && on_disk >= stored_bytes) || line.tail.is_over_limit();
-        // Full slightly before its bound in bytes, because the size of the next message is unknown.
-        let is_full = (line.queue.len() >= messages || line.queue.bytes() > bytes / 8 * 7) && self.stored().is_none();
-        self.waiting.is_over_quota.store(is_used_up || is_full, Ordering::Relaxed);
+        let limits = &self.queues.limits;
+        line.spill.entries.charge_to(|| self.payer.load_full());
+        let is_full = limits.memory_is_over(&line.queue) && self.stored().is_none();
+        self.waiting.is_over_quota.store(limits.disk_is_over(&line.spill.entries) || is_full, Ordering::Relaxed);
         result
     }
 }

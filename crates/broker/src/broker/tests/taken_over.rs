@@ -9,7 +9,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex};
 
 use super::client::PATIENCE;
 use super::in_memory::{PEER, exchange};
-use crate::durable::{PageOf, QueueId, Sequence};
+use crate::durable::{PageOf, QueueId, QueueKind};
 use crate::{Broker, Config};
 
 /// Sends the CONNECT of a client with a lasting session.
@@ -79,7 +79,7 @@ async fn oversized_resend_is_dropped_despite_early_takeover() {
     let hold_up = || {
         let (reading, held_up) = mpsc::sync_channel::<()>(0);
         durable.read_for(
-            PageOf { queue: QueueId(u64::MAX), is_of_group: true, from: Sequence(1), bytes: 1 },
+            PageOf { queue: QueueId(u64::MAX), kind: QueueKind::Group, ranges: std::sync::Arc::default(), bytes: 1 },
             move |_| {
                 let _ = held_up.recv();
             },

@@ -9,13 +9,13 @@ use tenbin_codec::{QoS, SubscriptionOptions};
 
 use super::*;
 use crate::auth::Rights;
-use crate::outbox::{Budget, Outbox, OutboxCommon, OutboxLimits};
+use crate::outbox::{Budget, Limits, Outbox, OutboxCommon};
 use crate::router::ordering_key::TopicKey;
 use crate::values::{Grant, WhenFull};
 
 fn outbox() -> (Arc<Outbox>, Arc<MemberLoad>) {
     let load = Arc::new(MemberLoad::new(Nanos(0)));
-    let limits = OutboxLimits::for_tests(10, WhenFull::DropOldest);
+    let limits = Limits::for_tests(10, WhenFull::DropOldest);
     let common = OutboxCommon::for_tests(limits, Arc::new(Budget::new(10_000)));
     let outbox = Outbox::new(Arc::new(common), Arc::clone(&load));
     (Arc::new(outbox), load)

@@ -9,7 +9,7 @@ use tenbin_session::Delivery;
 use super::super::held_key::ordering_key;
 use super::super::share_group::{Placed, SharedGroup};
 use super::Line;
-use crate::outbox::{Batch, Budget, Queue, Reader};
+use crate::outbox::{Batch, Budget, Head, Reader};
 use crate::values::Moment;
 
 /// One queue for each full member.
@@ -22,7 +22,7 @@ pub(super) struct Blocked(Vec<OfMember>);
 struct OfMember {
     /// The member for which the first message was queued.
     member: MemberId,
-    queue: Queue,
+    queue: Head,
     /// Number of messages in the queue, by key.
     keys: HashMap<u64, u32>,
 }
@@ -49,7 +49,7 @@ impl Blocked {
     }
 
     /// Moves all messages to the front of the line. Each key keeps its order.
-    pub(super) fn move_to_front_of(&mut self, line: &mut Queue, budget: &Budget) {
+    pub(super) fn move_to_front_of(&mut self, line: &mut Head, budget: &Budget) {
         for mut of in self.0.drain(..) {
             let mut batch = Batch::default();
             of.queue.take(usize::MAX, usize::MAX, &mut batch, budget);
@@ -69,7 +69,7 @@ impl Blocked {
 
     fn of_member(&mut self, member: MemberId) -> &mut OfMember {
         let place = self.0.iter().position(|of| of.member == member).unwrap_or_else(|| {
-            self.0.push(OfMember { member, queue: Queue::default(), keys: HashMap::new() });
+            self.0.push(OfMember { member, queue: Head::default(), keys: HashMap::new() });
             self.0.len() - 1
         });
         &mut self.0[place]

@@ -10,7 +10,7 @@ use tenbin_store::Sync;
 
 use super::super::share_group::tests::{Stage, payloads};
 use super::*;
-use crate::durable::PageOf;
+use crate::durable::{EntryRanges, PageOf, QueueKind};
 use crate::outbox::Outbox;
 use crate::values::Clock;
 
@@ -33,7 +33,11 @@ impl Backlog {
         stage.now = Clock::new().moment(stage.now.at + Duration::from_secs(60));
         let backlog = Self { stage, durable, member, _directory: directory };
         let line = backlog.line();
-        assert!(!line.queue.is_empty() && line.tail.bytes() > 2 * PAGE_BYTES as u64, "{} in memory", line.queue.len());
+        assert!(
+            !line.queue.is_empty() && line.spill.entries.bytes() > 2 * PAGE_BYTES as u64,
+            "{} in memory",
+            line.queue.len()
+        );
         drop(line);
         backlog.member.attach(u32::MAX, None);
         backlog
@@ -41,6 +45,11 @@ impl Backlog {
 
     fn line(&self) -> MutexGuard<'_, Line> {
         self.stage.group.waiting.lock()
+    }
+
+    /// The entries that are being read.
+    fn reading(&self) -> EntryRanges {
+        self.line().spill.refill.reading().expect("a page is being read")
     }
 
     fn message(&self, number: usize) -> Delivery {
@@ -76,7 +85,7 @@ impl Backlog {
     /// Blocks all reads until the returned sender is dropped.
     fn hold_up_reading(&self) -> SyncSender<()> {
         let (here, there) = mpsc::sync_channel(0);
-        self.durable.read_for(NOTHING, move |_| {
+        self.durable.read_for(nothing(), move |_| {
             let _ = there.recv();
         });
         here
@@ -85,7 +94,7 @@ impl Backlog {
     /// Waits until all requested reads are done.
     fn settle(&self) {
         let (there, here) = mpsc::sync_channel(1);
-        self.durable.read_for(NOTHING, move |_| {
+        self.durable.read_for(nothing(), move |_| {
             let _ = there.send(());
         });
         here.recv_timeout(PATIENCE).unwrap();
@@ -143,15 +152,16 @@ fn group_backlog_is_delivered_up_to_unreadable_entry() {
     let reading = backlog.hold_up_reading();
     backlog.dispatch();
     let next = backlog.taken().len();
-    let Sequence(first) = backlog.line().tail.first().unwrap();
+    let ranges = backlog.reading();
+    let Sequence(first) = *ranges[0].start();
     let message = |number: usize| {
         let sequence = Sequence(first + (number - next) as u64);
         let stored = Some(Stored::InGroup(sequence).to_number());
         (sequence, Some(Delivery { stored, ..backlog.message(number) }))
     };
-    backlog.stage.group.take_page(Page { messages: [next, next + 1].map(message).into(), is_broken: true });
+    backlog.stage.group.take_page(Page { ranges, messages: [next, next + 1].map(message).into(), is_broken: true });
     assert_eq!(backlog.taken(), [next, next + 1]);
-    assert!(!backlog.line().tail.is_being_read(), "it would be broken again");
+    assert!(!backlog.line().spill.refill.is_reading(), "it would be broken again");
     // No reader waits for this page any more.
     drop(reading);
     backlog.settle();
@@ -165,7 +175,6 @@ fn group_backlog_is_delivered_up_to_unreadable_entry() {
     backlog.stage.now = later;
     backlog.publish(MESSAGES + 1);
     assert_eq!(backlog.take(MESSAGES - next), (next + 2..MESSAGES + 2).collect::<Vec<_>>());
-    assert!(backlog.line().unread.is_none());
 }
 
 #[test]
@@ -176,7 +185,7 @@ fn failed_backlog_read_is_repeated_without_clients() {
     let next = backlog.taken().len();
     let unread = &backlog.stage.group.queues.unread;
     assert_eq!(unread.next(), None);
-    backlog.stage.group.take_page(Page { is_broken: true, ..Page::default() });
+    backlog.stage.group.take_page(Page { ranges: backlog.reading(), is_broken: true, ..Page::default() });
     drop(reading);
     backlog.settle();
     let at = unread.next().expect("a time");
@@ -189,15 +198,22 @@ fn failed_backlog_read_is_repeated_without_clients() {
 }
 
 #[test]
-fn read_pause_doubles_and_restarts_after_partial_success() {
+fn message_stored_late_stays_before_later_ones_of_its_batch() {
     let backlog = Backlog::new();
-    let rest = |had_some| {
-        let (mut line, now) = (backlog.line(), backlog.stage.now.at);
-        (backlog.stage.group.rest_from_reading(&mut line, had_some, now) - now).as_millis()
-    };
-    assert_eq!([false, false, false, true, false].map(rest), [500, 1000, 2000, 500, 1000]);
-    let rests: Vec<_> = (0..10).map(|_| rest(false)).collect();
-    assert_eq!(rests[6..], [60_000; 4]);
+    let reading = backlog.hold_up_reading();
+    backlog.dispatch();
+    let next = backlog.taken().len();
+    // The first one was chosen for a member at QoS 0, and has no entry. The others were appended with their batch.
+    let group = &backlog.stage.group;
+    let late = backlog.message(MESSAGES);
+    let [second, third] = [1, 2].map(|number| group.kept(backlog.message(MESSAGES + number)));
+    let mut refused = Refused::default();
+    for delivery in [late, second, third] {
+        group.wait(std::iter::once(delivery), backlog.stage.now, &mut refused, &mut Rng::new(1));
+    }
+    drop(reading);
+    assert_eq!(backlog.take(MESSAGES + 3 - next), (next..MESSAGES + 3).collect::<Vec<_>>());
+    assert_eq!(backlog.durable.spool_stats().waiting, MESSAGES as u64 + 3, "one entry for each");
 }
 
 #[test]
@@ -226,7 +242,11 @@ fn group_is_stored_once_for_all_members() {
 
 const MESSAGES: usize = 40;
 const PATIENCE: Duration = Duration::from_secs(60);
-const NOTHING: PageOf = PageOf { queue: QueueId(u64::MAX), is_of_group: true, from: Sequence(1), bytes: 1 };
+
+/// A page of no messages.
+fn nothing() -> PageOf {
+    PageOf { queue: QueueId(u64::MAX), kind: QueueKind::Group, ranges: Arc::default(), bytes: 1 }
+}
 
 #[test]
 fn refused_message_holds_up_later_ones_of_its_key_and_no_others() {

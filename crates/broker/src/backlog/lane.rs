@@ -3,7 +3,7 @@ use std::collections::VecDeque;
 use tenbin_session::Delivery;
 
 use super::buffer_pool::BufferPool;
-use super::queue::Dropped;
+use super::head::Dropped;
 
 /// One FIFO and its size in bytes.
 #[derive(Debug, Default)]

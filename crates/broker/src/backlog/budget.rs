@@ -15,9 +15,9 @@ pub(crate) struct Budget {
 
 /// Usage of one queue.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Usage {
-    pub(super) bytes: usize,
-    pub(super) messages: usize,
+pub(crate) struct Usage {
+    pub(crate) bytes: usize,
+    pub(crate) messages: usize,
 }
 
 impl Budget {
@@ -26,18 +26,18 @@ impl Budget {
     }
 
     /// Whether a queue with reported usage `counted` may hold `bytes`.
-    pub(super) fn has_room(&self, counted: Usage, bytes: usize) -> bool {
+    pub(crate) fn has_room(&self, counted: Usage, bytes: usize) -> bool {
         self.used_beside(counted).saturating_add(bytes) <= self.maximum
     }
 
     /// Like [`Budget::has_room`] for a queue without connection. Such queues leave a quarter of the budget to connected
     /// clients.
-    pub(super) fn has_room_for_absent(&self, counted: Usage, bytes: usize) -> bool {
+    pub(crate) fn has_room_for_absent(&self, counted: Usage, bytes: usize) -> bool {
         self.used_beside(counted).saturating_add(bytes) <= self.maximum / 4 * 3
     }
 
     /// Reports that a queue has grown or shrunk.
-    pub(super) fn change(&self, before: Usage, after: Usage) {
+    pub(crate) fn change(&self, before: Usage, after: Usage) {
         if before.bytes != after.bytes {
             self.used.fetch_add(after.bytes.wrapping_sub(before.bytes), Ordering::Relaxed);
         }

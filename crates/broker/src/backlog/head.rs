@@ -7,13 +7,14 @@ use tenbin_session::Delivery;
 use super::budget::Usage;
 use super::lane::{Lane, Numbered};
 use super::runs::{Run, Runs};
-use super::{Batch, Booked, Budget, OutboxLimits, WhenFull};
+use super::{Batch, Booked, Budget, Limits};
+use crate::values::WhenFull;
 
-/// Messages in memory for one receiver: three FIFOs, drained in the order of their message numbers.
+/// The in-memory messages of one backlog: three FIFOs, drained in the order of their message numbers.
 ///
 /// QoS 0 has FIFOs of its own, to go on while the send quota blocks QoS 1 and 2 `[MQTT-4.9.0-3]`.
 #[derive(Debug, Default)]
-pub(crate) struct Queue {
+pub(crate) struct Head {
     unacknowledged: Lane,
     /// QoS 0 messages that need no handling one by one.
     runs: Runs,
@@ -21,11 +22,11 @@ pub(crate) struct Queue {
     next_number: u64,
     /// Earliest expiry among messages added since the last purge.
     first_expiry: Option<Instant>,
-    /// Messages dropped as expired since the last [`Queue::take_expired`].
+    /// Messages dropped as expired since the last [`Head::take_expired`].
     expired: Dropped,
     /// Usage that the budget knows of.
     settled: Usage,
-    /// Bytes taken by [`Queue::take`] so far.
+    /// Bytes taken by [`Head::take`] so far.
     taken_bytes: u64,
 }
 
@@ -38,12 +39,12 @@ pub(crate) struct Dropped {
 }
 
 impl Dropped {
-    pub(super) fn add(&mut self, delivery: &Delivery) {
+    pub(crate) fn add(&mut self, delivery: &Delivery) {
         self.messages += 1;
         self.booked += Booked::of(delivery);
     }
 
-    pub(super) fn add_run(&mut self, run: &Run) {
+    pub(crate) fn add_run(&mut self, run: &Run) {
         self.messages += u64::from(run.messages);
         self.booked += run.booked();
     }
@@ -73,7 +74,7 @@ pub(crate) enum Reader {
     Absent,
 }
 
-impl Queue {
+impl Head {
     pub(crate) fn len(&self) -> usize {
         self.unacknowledged.deliveries.len() + self.runs.messages() + self.acknowledged.deliveries.len()
     }
@@ -83,53 +84,53 @@ impl Queue {
     }
 
     /// Whether the queue has messages that need no send quota.
-    pub(super) fn has_unacknowledged(&self) -> bool {
+    pub(crate) fn has_unacknowledged(&self) -> bool {
         !self.unacknowledged.deliveries.is_empty() || self.runs.messages() > 0
     }
 
     /// Number of the oldest message.
-    pub(super) fn head(&self) -> Option<u64> {
+    pub(crate) fn head(&self) -> Option<u64> {
         let lanes = [self.unacknowledged.front_number(), self.runs.front_number(), self.acknowledged.front_number()];
         lanes.into_iter().flatten().min()
     }
 
     /// Number that the next message gets.
-    pub(super) fn next_number(&self) -> u64 {
+    pub(crate) fn next_number(&self) -> u64 {
         self.next_number
     }
 
     /// Number of QoS 1 and 2 messages.
-    pub(super) fn acknowledged(&self) -> usize {
+    pub(crate) fn acknowledged(&self) -> usize {
         self.acknowledged.deliveries.len()
     }
 
     /// Number and bytes of QoS 1 and 2 messages.
-    pub(super) fn acknowledged_usage(&self) -> (usize, usize) {
+    pub(crate) fn acknowledged_usage(&self) -> (usize, usize) {
         (self.acknowledged.deliveries.len(), self.acknowledged.bytes)
     }
 
     /// Number and bytes of QoS 0 messages outside runs.
-    pub(super) fn single_unacknowledged_usage(&self) -> (usize, usize) {
+    pub(crate) fn single_unacknowledged_usage(&self) -> (usize, usize) {
         (self.unacknowledged.deliveries.len(), self.unacknowledged.bytes)
     }
 
     /// Bytes taken by the receiver so far.
-    pub(super) fn taken_bytes(&self) -> u64 {
+    pub(crate) fn taken_bytes(&self) -> u64 {
         self.taken_bytes
     }
 
-    /// All messages outside runs, QoS 0 first; see [`Queue::split_runs`].
+    /// All messages outside runs, QoS 0 first; see [`Head::split_runs`].
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Delivery> + Clone {
         self.unacknowledged.iter().chain(self.acknowledged.iter())
     }
 
     /// Share groups of the queued messages, with message counts; a group may occur more than once.
-    pub(super) fn shares(&self) -> impl Iterator<Item = (NonZeroU64, usize)> {
+    pub(crate) fn shares(&self) -> impl Iterator<Item = (NonZeroU64, usize)> {
         self.iter().filter_map(|delivery| Some((delivery.share?, 1))).chain(self.runs.shares())
     }
 
     /// Converts runs into single messages, for callers that inspect each message.
-    pub(super) fn split_runs(&mut self) {
+    pub(crate) fn split_runs(&mut self) {
         if self.runs.messages() == 0 {
             return;
         }
@@ -139,22 +140,10 @@ impl Queue {
         self.unacknowledged.deliveries.make_contiguous().sort_by_key(|numbered| numbered.number);
     }
 
-    /// Whether seven eighths of a bound are used: share groups should prefer other members.
-    pub(super) fn is_nearly_full(&self, limits: &OutboxLimits) -> bool {
-        self.len() > limits.messages / 8 * 7 || self.bytes() > limits.bytes / 8 * 7
-    }
-
     /// Whether the queue is shorter than the in-memory head may be.
     #[inline]
     pub(crate) fn is_short(&self) -> bool {
         self.bytes() < HEAD_BYTES
-    }
-
-    /// Whether half of both bounds is free, so that share groups may choose a receiver again that was full.
-    ///
-    /// The distance to [`Queue::is_nearly_full`] keeps its availability from flapping.
-    pub(super) fn has_room(&self, limits: &OutboxLimits) -> bool {
-        self.len() <= limits.messages / 2 && self.bytes() <= limits.bytes / 2
     }
 
     /// Whether `delivery` fits; drops expired messages to make room, `[MQTT-3.3.2-5]`.
@@ -163,7 +152,7 @@ impl Queue {
         &mut self,
         delivery: &Delivery,
         reader: Reader,
-        limits: &OutboxLimits,
+        limits: &Limits,
         budget: &Budget,
         now: Instant,
     ) -> bool {
@@ -179,14 +168,14 @@ impl Queue {
         self.take_expired()
     }
 
-    /// Returns totals of messages that [`Queue::fits`] dropped as expired since the last call.
+    /// Returns totals of messages that [`Head::fits`] dropped as expired since the last call.
     pub(crate) fn take_expired(&mut self) -> Dropped {
         std::mem::take(&mut self.expired)
     }
 
-    /// Adds a message after a successful [`Queue::fits`].
+    /// Adds a message after a successful [`Head::fits`].
     ///
-    /// The budget learns of it at the next [`Queue::settle`], once for a batch.
+    /// The budget learns of it at the next [`Head::settle`], once for a batch.
     #[inline(always)] // called once for each message: a call would move it once more
     pub(crate) fn append(&mut self, mut delivery: Delivery, reader: Reader) {
         // A message that may stay long must not keep its whole read buffer alive.
@@ -204,12 +193,12 @@ impl Queue {
 
     /// Whether the whole run fits.
     #[inline]
-    pub(super) fn fits_run(&self, run: &Run, reader: Reader, limits: &OutboxLimits, budget: &Budget) -> bool {
+    pub(crate) fn fits_run(&self, run: &Run, reader: Reader, limits: &Limits, budget: &Budget) -> bool {
         self.has_places(run.messages as usize, run.queued_bytes(), reader, limits, budget)
     }
 
-    /// Adds a run after a successful [`Queue::fits_run`]. Like [`Queue::append`], needs [`Queue::settle`] afterwards.
-    pub(super) fn append_run(&mut self, run: Run, packets: &[u8]) {
+    /// Adds a run after a successful [`Head::fits_run`]. Like [`Head::append`], needs [`Head::settle`] afterwards.
+    pub(crate) fn append_run(&mut self, run: Run, packets: &[u8]) {
         let number = self.next_number;
         self.next_number += u64::from(run.messages);
         self.runs.push_back(number, run, packets);
@@ -217,12 +206,12 @@ impl Queue {
 
     /// Adds `delivery` and returns the messages dropped for want of room: `delivery` itself or older ones.
     ///
-    /// Like [`Queue::append`], needs [`Queue::settle`] afterwards.
+    /// Like [`Head::append`], needs [`Head::settle`] afterwards.
     pub(crate) fn push(
         &mut self,
         delivery: Delivery,
         reader: Reader,
-        limits: &OutboxLimits,
+        limits: &Limits,
         budget: &Budget,
         now: Instant,
     ) -> Dropped {
@@ -299,19 +288,19 @@ impl Queue {
     /// Removes messages that share groups gave to this receiver, oldest first.
     ///
     /// Drops runs without a group, because splitting a queue full of them takes long.
-    pub(super) fn withdraw_shared(&mut self, budget: &Budget) -> (Vec<Delivery>, Dropped) {
+    pub(crate) fn withdraw_shared(&mut self, budget: &Budget) -> (Vec<Delivery>, Dropped) {
         let mut dropped = Dropped::default();
         self.runs.drop_unshared(&mut dropped);
         (self.withdraw(|delivery| delivery.share.is_some(), budget), dropped)
     }
 
     /// Removes the messages for which `wanted` holds, oldest first.
-    pub(super) fn withdraw(&mut self, wanted: impl Fn(&Delivery) -> bool, budget: &Budget) -> Vec<Delivery> {
+    pub(crate) fn withdraw(&mut self, wanted: impl Fn(&Delivery) -> bool, budget: &Budget) -> Vec<Delivery> {
         self.withdraw_numbered(|numbered| wanted(&numbered.delivery), budget)
     }
 
     /// Removes at most `count` of the newest messages of a share group; returns the oldest of them first.
-    pub(super) fn withdraw_newest(&mut self, group: NonZeroU64, count: usize, budget: &Budget) -> Vec<Delivery> {
+    pub(crate) fn withdraw_newest(&mut self, group: NonZeroU64, count: usize, budget: &Budget) -> Vec<Delivery> {
         self.split_runs();
         let is_of_group = |numbered: &Numbered| numbered.delivery.share == Some(group);
         let lanes = self.unacknowledged.deliveries.iter().chain(&self.acknowledged.deliveries);
@@ -323,7 +312,7 @@ impl Queue {
     }
 
     /// Removes the messages for which `wanted` holds, except the first `bytes` of them; returns the oldest first.
-    pub(super) fn withdraw_behind(
+    pub(crate) fn withdraw_behind(
         &mut self,
         bytes: usize,
         wanted: impl Fn(&Delivery) -> bool,
@@ -355,7 +344,7 @@ impl Queue {
     }
 
     /// Drops QoS 0 messages and detaches the rest from read buffers; returns the totals dropped.
-    pub(super) fn drop_unacknowledged(&mut self, budget: &Budget) -> Dropped {
+    pub(crate) fn drop_unacknowledged(&mut self, budget: &Budget) -> Dropped {
         let mut dropped: Dropped = self.unacknowledged.iter().collect();
         self.runs.clear(&mut dropped);
         self.unacknowledged = Lane::default();
@@ -397,18 +386,11 @@ impl Queue {
         self.unacknowledged.bytes + self.runs.bytes() + self.acknowledged.bytes
     }
 
-    fn has_place(&self, bytes: usize, reader: Reader, limits: &OutboxLimits, budget: &Budget) -> bool {
+    fn has_place(&self, bytes: usize, reader: Reader, limits: &Limits, budget: &Budget) -> bool {
         self.has_places(1, bytes, reader, limits, budget)
     }
 
-    fn has_places(
-        &self,
-        messages: usize,
-        bytes: usize,
-        reader: Reader,
-        limits: &OutboxLimits,
-        budget: &Budget,
-    ) -> bool {
+    fn has_places(&self, messages: usize, bytes: usize, reader: Reader, limits: &Limits, budget: &Budget) -> bool {
         let bytes = self.bytes() + bytes;
         let in_budget = match reader {
             // A connected client always gets a little, even if other queues use up the budget.
@@ -451,4 +433,4 @@ const FLOOR_BYTES: usize = 64 * 1024;
 /// Bytes that may pass through a connected client's queue without a report to the budget.
 const IN_TRANSIT_BYTES: usize = 4 * 1024;
 /// Bytes of the in-memory head of a backlog on disk, for a slow receiver or a share group.
-pub(super) const HEAD_BYTES: usize = 64 * 1024;
+pub(crate) const HEAD_BYTES: usize = 64 * 1024;

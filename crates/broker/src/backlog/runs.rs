@@ -9,28 +9,28 @@ use tenbin_session::Delivery;
 
 use super::Booked;
 use super::buffer_pool::BufferPool;
-use super::queue::Dropped;
+use super::head::Dropped;
 
 /// A connection that takes ready-made packets, and the format for it; valid as long as the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Wire {
     /// Number of the connection in its outbox.
-    pub(super) connection: u32,
+    pub(crate) connection: u32,
     pub(crate) version: ProtocolVersion,
 }
 
 impl Wire {
     /// Encodes the number of a connection, and its version if it takes ready-made packets.
-    pub(super) fn to_bits(connection: u32, version: Option<ProtocolVersion>) -> u64 {
+    pub(crate) fn to_bits(connection: u32, version: Option<ProtocolVersion>) -> u64 {
         u64::from(connection) << 8 | version.map_or(0, |version| if version.is_v5() { 5 } else { 4 })
     }
 
-    pub(super) fn connection_in(bits: u64) -> u32 {
+    pub(crate) fn connection_in(bits: u64) -> u32 {
         (bits >> 8) as u32
     }
 
     #[inline]
-    pub(super) fn from_bits(bits: u64) -> Option<Self> {
+    pub(crate) fn from_bits(bits: u64) -> Option<Self> {
         let version = match bits & 0xFF {
             5 => ProtocolVersion::V5,
             4 => ProtocolVersion::V311,
@@ -84,7 +84,7 @@ impl Run {
     }
 
     /// Decodes the messages one by one from the run's `packets`.
-    pub(super) fn deliveries(self, mut packets: &[u8]) -> impl Iterator<Item = Delivery> {
+    pub(crate) fn deliveries(self, mut packets: &[u8]) -> impl Iterator<Item = Delivery> {
         let mut block = BytesMut::new();
         std::iter::from_fn(move || {
             let (message, rest) = PlainPublish::split_first(self.wire.version, packets)?;
@@ -95,14 +95,14 @@ impl Run {
     }
 
     /// Bytes that the run counts in a queue.
-    pub(super) fn queued_bytes(&self) -> usize {
+    pub(crate) fn queued_bytes(&self) -> usize {
         self.bytes + size_of::<Numbered>()
     }
 }
 
 /// A FIFO of runs.
 #[derive(Debug, Default)]
-pub(super) struct Runs {
+pub(crate) struct Runs {
     runs: VecDeque<Numbered>,
     /// Packets of all runs, starting at `read`.
     packets: Vec<u8>,
@@ -120,24 +120,24 @@ struct Numbered {
 }
 
 impl Runs {
-    pub(super) fn messages(&self) -> usize {
+    pub(crate) fn messages(&self) -> usize {
         self.messages
     }
 
-    pub(super) fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    pub(super) fn front_number(&self) -> Option<u64> {
+    pub(crate) fn front_number(&self) -> Option<u64> {
         self.runs.front().map(|front| front.number)
     }
 
     /// Share groups of the queued messages, with message counts; a group may occur more than once.
-    pub(super) fn shares(&self) -> impl Iterator<Item = (NonZeroU64, usize)> {
+    pub(crate) fn shares(&self) -> impl Iterator<Item = (NonZeroU64, usize)> {
         self.runs.iter().filter_map(|Numbered { run, .. }| Some((run.share?, run.messages as usize)))
     }
 
-    pub(super) fn push_back(&mut self, number: u64, run: Run, packets: &[u8]) {
+    pub(crate) fn push_back(&mut self, number: u64, run: Run, packets: &[u8]) {
         debug_assert_eq!(run.bytes, packets.len(), "a run has its packets");
         if self.packets.capacity() == 0 {
             self.packets = POOL.with(BufferPool::take).unwrap_or_default();
@@ -149,7 +149,7 @@ impl Runs {
     }
 
     /// Takes the front run and appends its packets to `packets`.
-    pub(super) fn take_front(&mut self, packets: &mut Vec<u8>) -> Option<Run> {
+    pub(crate) fn take_front(&mut self, packets: &mut Vec<u8>) -> Option<Run> {
         let run = self.runs.pop_front()?.run;
         if self.runs.is_empty() && self.read == 0 && packets.is_empty() {
             std::mem::swap(packets, &mut self.packets);
@@ -162,7 +162,7 @@ impl Runs {
     }
 
     /// Drops the oldest message; returns whether there was one.
-    pub(super) fn drop_front(&mut self, dropped: &mut Dropped) -> bool {
+    pub(crate) fn drop_front(&mut self, dropped: &mut Dropped) -> bool {
         let Some(front) = self.runs.front_mut() else { return false };
         let packets = &self.packets[self.read..];
         let Some((message, rest)) = PlainPublish::split_first(front.run.wire.version, packets) else {
@@ -189,7 +189,7 @@ impl Runs {
     }
 
     /// Takes all runs as single messages with their numbers.
-    pub(super) fn take_single(&mut self) -> Vec<(u64, Delivery)> {
+    pub(crate) fn take_single(&mut self) -> Vec<(u64, Delivery)> {
         let Self { runs, packets, read, .. } = std::mem::take(self);
         let mut packets = &packets[read..];
         let mut single = Vec::new();
@@ -202,7 +202,7 @@ impl Runs {
     }
 
     /// Drops the runs without a share group.
-    pub(super) fn drop_unshared(&mut self, dropped: &mut Dropped) {
+    pub(crate) fn drop_unshared(&mut self, dropped: &mut Dropped) {
         let Self { runs, packets, read, .. } = std::mem::take(self);
         let mut packets = &packets[read..];
         for Numbered { number, run } in runs {
@@ -216,7 +216,7 @@ impl Runs {
     }
 
     /// Drops all runs and counts them in `dropped`.
-    pub(super) fn clear(&mut self, dropped: &mut Dropped) {
+    pub(crate) fn clear(&mut self, dropped: &mut Dropped) {
         for Numbered { run, .. } in std::mem::take(self).runs {
             dropped.add_run(&run);
         }

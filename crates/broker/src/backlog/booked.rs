@@ -37,7 +37,7 @@ impl Booked {
     }
 
     /// Booking of `messages` messages whose templates have `template_bytes` together.
-    pub(super) fn plain(messages: u32, template_bytes: u64) -> Self {
+    pub(crate) fn plain(messages: u32, template_bytes: u64) -> Self {
         Self { messages, bytes: template_bytes + u64::from(messages) * PACKET_OVERHEAD as u64 }
     }
 

@@ -1,0 +1,192 @@
+//! Offsets of the messages at the on-disk end of a backlog.
+
+use std::collections::VecDeque;
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+
+use tenbin_store::spool::Sequence;
+
+use crate::durable::{EntryRanges, PAGE_MESSAGES, WaitingEntries};
+use crate::memory::{Account, Charge, Kind};
+
+/// Entries of the messages that are on disk only, as ranges of offsets.
+///
+/// A message at any other offset of the queue is in memory, or in flight.
+#[derive(Debug, Default)]
+pub(crate) struct Entries {
+    /// First and last offset of each range, in order; rarely more than one range.
+    ranges: VecDeque<(u64, u64)>,
+    messages: usize,
+    /// Approximate bytes of message bodies.
+    bytes: u64,
+    /// Charge for the entries in memory, here and in the log's index; grows in steps.
+    charge: Option<Charge>,
+}
+
+impl Entries {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.ranges.is_empty()
+    }
+
+    pub(crate) fn messages(&self) -> usize {
+        self.messages
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Approximate disk bytes of its messages.
+    pub(crate) fn disk_bytes(&self) -> u64 {
+        self.bytes + self.messages as u64 * RECORD_BYTES
+    }
+
+    /// Charges `account` for the memory that the entries occupy now, even above its limits.
+    pub(crate) fn charge_to(&mut self, account: impl FnOnce() -> Option<Arc<Account>>) {
+        let bytes =
+            (self.messages * ENTRY_BYTES + self.ranges.len() * size_of::<(u64, u64)>()) / STEP_BYTES * STEP_BYTES;
+        if bytes == self.charge.as_ref().map_or(0, Charge::bytes) {
+            return;
+        }
+        if self.charge.is_none() {
+            self.charge = account().map(|account| Charge::nothing(&account, Kind::Backlog));
+        }
+        self.charge.iter_mut().for_each(|charge| charge.set(bytes));
+    }
+
+    /// Moves the charge to another account.
+    pub(crate) fn move_to(&mut self, account: &Arc<Account>) {
+        self.charge.iter_mut().for_each(|charge| charge.move_to(account));
+    }
+
+    /// Whether the account has no room for more messages.
+    pub(crate) fn is_over_limit(&self) -> bool {
+        let is_over = |charge: &Charge| !charge.may_become(charge.bytes() + STEP_BYTES);
+        self.charge.as_ref().is_some_and(|charge| charge.bytes() > 0 && is_over(charge))
+    }
+
+    /// Adds a message, mostly behind the last one.
+    pub(crate) fn add(&mut self, Sequence(sequence): Sequence, bytes: usize) {
+        match self.ranges.back_mut() {
+            Some((_, last)) if *last + 1 == sequence => *last = sequence,
+            Some((_, last)) if *last >= sequence => {
+                if !self.add_between(sequence) {
+                    return;
+                }
+            }
+            _ => self.ranges.push_back((sequence, sequence)),
+        }
+        self.messages += 1;
+        self.bytes += bytes as u64;
+    }
+
+    /// Adds an offset that is not above the last one. Returns false if it was there already.
+    fn add_between(&mut self, sequence: u64) -> bool {
+        let at = self.behind(sequence);
+        let joins = |range: Option<&(u64, u64)>, joins: fn(&(u64, u64), u64) -> bool| {
+            range.is_some_and(|range| joins(range, sequence))
+        };
+        if joins(self.ranges.get(at), |&(first, _), sequence| first <= sequence) {
+            return false;
+        }
+        let follows = at > 0 && joins(self.ranges.get(at - 1), |&(_, last), sequence| last + 1 == sequence);
+        let precedes = joins(self.ranges.get(at), |&(first, _), sequence| first == sequence + 1);
+        match (follows, precedes) {
+            (true, true) => {
+                let last = self.ranges.remove(at).map_or(sequence, |(_, last)| last);
+                self.ranges[at - 1].1 = last;
+            }
+            (true, false) => self.ranges[at - 1].1 = sequence,
+            (false, true) => self.ranges[at].0 = sequence,
+            (false, false) => self.ranges.insert(at, (sequence, sequence)),
+        }
+        true
+    }
+
+    /// Index of the range that contains this offset, or else of the next range behind it.
+    fn behind(&self, sequence: u64) -> usize {
+        self.ranges.partition_point(|&(_, last)| last < sequence)
+    }
+
+    /// The first entries, of one page of messages or more. Their messages may be gone from the disk.
+    pub(crate) fn first_page(&self) -> EntryRanges {
+        let mut entries = 0;
+        let is_wanted = |(first, last): &&(u64, u64)| {
+            let has_less = entries < PAGE_MESSAGES as u64;
+            entries += last - first + 1;
+            has_less
+        };
+        let ranges = self.ranges.iter().take_while(is_wanted);
+        ranges.map(|&(first, last)| Sequence(first)..=Sequence(last)).collect()
+    }
+
+    /// Removes one message of `bytes` bytes that was read. Returns false if it is not here.
+    pub(crate) fn take(&mut self, Sequence(sequence): Sequence, bytes: usize) -> bool {
+        let at = self.behind(sequence);
+        if self.ranges.get(at).is_none_or(|&(first, _)| first > sequence) {
+            return false;
+        }
+        self.cut(at, sequence, sequence);
+        self.messages = self.messages.saturating_sub(1);
+        self.bytes = self.bytes.saturating_sub(bytes as u64);
+        self.tidy();
+        true
+    }
+
+    /// Removes the entries of these ranges up to `last`, as their messages are gone from the disk. `None`: all of them.
+    pub(crate) fn remove(&mut self, ranges: &[RangeInclusive<Sequence>], last: Option<Sequence>) {
+        for range in ranges {
+            let (Sequence(from), end) = (range.start(), range.end());
+            let Sequence(to) = last.map_or(*end, |last| last.min(*end));
+            // A range that was asked for is in parts now, as its messages were taken.
+            loop {
+                let at = self.behind(*from);
+                if *from > to || self.ranges.get(at).is_none_or(|&(first, _)| first > to) {
+                    break;
+                }
+                self.cut(at, *from, to);
+            }
+        }
+        self.tidy();
+    }
+
+    /// Removes the part of one range that lies between these offsets.
+    fn cut(&mut self, at: usize, first: u64, last: u64) {
+        let Some((had_first, had_last)) = self.ranges.remove(at) else { return };
+        if had_last > last {
+            self.ranges.insert(at, (last + 1, had_last));
+        }
+        if had_first < first {
+            self.ranges.insert(at, (had_first, first - 1));
+        }
+    }
+
+    /// Resets the counters once nothing is left.
+    fn tidy(&mut self) {
+        if self.ranges.is_empty() {
+            (self.messages, self.bytes) = (0, 0);
+        }
+    }
+
+    /// Removes all messages.
+    pub(crate) fn clear(&mut self) {
+        self.ranges.clear();
+        self.tidy();
+    }
+}
+
+impl From<WaitingEntries> for Entries {
+    fn from(WaitingEntries { ranges, messages, bytes }: WaitingEntries) -> Self {
+        Self { ranges: ranges.into(), messages, bytes, charge: None }
+    }
+}
+
+/// Least bytes of a record on disk beside the message's body.
+const RECORD_BYTES: u64 = 64;
+/// Bytes of memory in the log's index for each message of a queue.
+const ENTRY_BYTES: usize = 8;
+/// Step of the charge.
+const STEP_BYTES: usize = 8 * 1024;
+
+#[cfg(test)]
+pub(super) mod tests;

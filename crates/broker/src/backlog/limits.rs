@@ -1,0 +1,45 @@
+//! Limits of one backlog, and the formulas that compare it with them.
+
+use super::{Entries, Head};
+use crate::values::WhenFull;
+
+/// Limits of one backlog.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Limits {
+    /// Messages in memory.
+    pub(crate) messages: usize,
+    /// Bytes in memory.
+    pub(crate) bytes: usize,
+    pub(crate) when_full: WhenFull,
+    /// Bytes on disk.
+    pub(crate) stored_bytes: u64,
+    /// Whether slow receivers' messages can spill to disk.
+    pub(crate) has_store: bool,
+}
+
+impl Limits {
+    /// Whether seven eighths of a bound in memory are used: share groups should prefer other members.
+    pub(crate) fn is_nearly_full(&self, head: &Head) -> bool {
+        head.len() > self.messages / 8 * 7 || head.bytes() > self.bytes / 8 * 7
+    }
+
+    /// Whether half of both bounds in memory is free, so that share groups may choose a receiver again that was full.
+    ///
+    /// The distance to [`Limits::is_nearly_full`] keeps its availability from flapping.
+    pub(crate) fn has_room_again(&self, head: &Head) -> bool {
+        head.len() <= self.messages / 2 && head.bytes() <= self.bytes / 2
+    }
+
+    /// Whether memory has no room for another QoS 1 or 2 message. By bytes, that is so a little early: the size of the
+    /// next message is unknown.
+    pub(crate) fn memory_is_over(&self, head: &Head) -> bool {
+        head.len() >= self.messages || head.bytes() > self.bytes / 8 * 7
+    }
+
+    /// Whether the disk, or the account that pays for the entries, has no room for another message. A backlog without
+    /// messages there is within any limit, even zero.
+    pub(crate) fn disk_is_over(&self, entries: &Entries) -> bool {
+        let bytes = entries.disk_bytes();
+        (bytes > 0 && bytes >= self.stored_bytes) || entries.is_over_limit()
+    }
+}
