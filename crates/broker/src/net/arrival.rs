@@ -9,16 +9,23 @@ use std::time::{Duration, Instant};
 
 use tokio::time::Sleep;
 
-use super::connection::ConnectionTask;
-use super::ending::End;
-use super::sending::OUT_FULL;
-use super::stream::Stream;
+use super::core::Core;
+use super::end::End;
+use super::output::OUT_FULL;
+use super::read_buffer::ReadBuffer;
 use crate::memory::{Charge, Kind};
 use crate::values::UNCHARGED_PACKET;
 
-/// A partly received packet. Boxed, and present only during its arrival and for one deadline after it.
+/// Watch over partly received packets.
+#[derive(Debug, Default)]
+pub(super) struct Arrival(
+    /// Boxed, and present only during an arrival and for one deadline after it.
+    Option<Box<Partial>>,
+);
+
+/// A partly received packet.
 #[derive(Debug)]
-pub(super) struct Arrival {
+struct Partial {
     /// Charge for the whole packet, if it is large.
     charge: Option<Charge>,
     /// Total size of the packet in bytes, as far as known.
@@ -36,124 +43,109 @@ pub(super) struct Arrival {
     retry: Option<Pin<Box<Sleep>>>,
 }
 
-impl<S: Stream> ConnectionTask<S> {
+impl Arrival {
     /// Records that all whole packets, `packets` of them, were decoded and the next needs `missing` more bytes.
     #[inline]
-    pub(super) fn needs_input(&mut self, missing: usize, packets: u64) {
-        if self.arrival.is_some() || self.transport.input.len() + missing > FREE_BYTES {
-            self.note_arrival(missing, packets);
+    pub(super) fn needs_input(&mut self, core: &Core, input: &mut ReadBuffer, missing: usize, packets: u64) {
+        if self.0.is_some() || input.len() + missing > FREE_BYTES {
+            self.note(core, input, missing, packets);
         }
     }
 
     #[cold]
-    fn note_arrival(&mut self, missing: usize, packets: u64) {
-        let size = self.transport.input.len() + missing;
-        let arrival = self.arrival();
+    fn note(&mut self, core: &Core, input: &mut ReadBuffer, missing: usize, packets: u64) {
+        let partial = self.partial(core);
         // The next packet has begun, or its length has become known.
-        if packets > 0 || arrival.missing_at_mark.is_some_and(|before| before < missing) {
-            arrival.missing_at_mark = None;
+        if packets > 0 || partial.missing_at_mark.is_some_and(|before| before < missing) {
+            partial.missing_at_mark = None;
         }
-        arrival.size = size;
-        arrival.missing = missing;
-        self.charge_arrival();
-    }
-
-    /// Charges the packet's memory to the account.
-    fn charge_arrival(&mut self) {
-        let account = self.lease.client.outbox.account();
-        let Some((arrival, account)) = self.arrival.as_mut().zip(account) else { return };
-        if arrival.size <= FREE_BYTES {
-            (arrival.charge, arrival.is_starved) = (None, false);
-            return;
-        }
-        let charge = arrival.charge.get_or_insert_with(|| Charge::nothing(&account, Kind::Input));
-        arrival.is_starved = charge.resize(arrival.size).is_err();
-        if !arrival.is_starved {
-            // Reserve all at once: growth by doubling would take twice as much.
-            self.transport.input.reserve(arrival.missing);
-        }
+        partial.size = input.len() + missing;
+        partial.missing = missing;
+        partial.charge(core, input);
     }
 
     /// Whether the account has no room for the partly received packet.
     #[inline]
     pub(super) fn is_starved(&self) -> bool {
-        self.arrival.as_ref().is_some_and(|arrival| arrival.is_starved)
+        self.0.as_ref().is_some_and(|partial| partial.is_starved)
     }
 
     /// Whether the client is not read from for want of memory for its packet; asks the account again at intervals.
-    pub(super) fn waits_for_memory(&mut self, context: &mut Context<'_>) -> bool {
-        let Some(arrival) = self.arrival.as_mut().filter(|arrival| arrival.is_starved) else { return false };
-        let retry = arrival.retry.get_or_insert_with(|| Box::pin(tokio::time::sleep(RETRY)));
-        if retry.as_mut().poll(context).is_pending() {
-            return true;
-        }
-        arrival.retry = None;
-        if arrival.charge.as_ref().is_none_or(|charge| charge.may_become(arrival.size)) {
-            self.charge_arrival();
-        }
-        // Polls the next timer, if another attempt is needed.
-        self.waits_for_memory(context)
+    #[inline]
+    pub(super) fn waits_for_memory(&mut self, core: &Core, input: &mut ReadBuffer, context: &mut Context<'_>) -> bool {
+        self.0.as_mut().is_some_and(|partial| partial.waits_for_memory(core, input, context))
     }
 
     /// Whether a partly received packet makes no progress; asked while the connection has nothing to do.
     ///
-    /// A deadline restarts if the client met it, or missed it because of the broker. It also restarts at most
-    /// [`UNREAD_DEADLINES_MAX`] times in a row while the client does not read. The broker does not read from such a
-    /// client, which may be about to read.
+    /// A deadline restarts if the client met it, or missed it because of the broker, as `is_our_fault` tells. It also
+    /// restarts at most [`UNREAD_DEADLINES_MAX`] times in a row while the client does not read. The broker does not read
+    /// from such a client, which may be about to read.
     #[inline]
-    pub(super) fn is_overdue(&mut self, context: &mut Context<'_>) -> bool {
-        (self.arrival.is_some() || !self.transport.input.is_empty()) && self.has_stalled(context)
+    pub(super) fn is_overdue(
+        &mut self,
+        core: &Core,
+        input: &ReadBuffer,
+        is_our_fault: impl Fn() -> bool,
+        context: &mut Context<'_>,
+    ) -> bool {
+        (self.0.is_some() || !input.is_empty()) && self.has_stalled(core, input, is_our_fault, context)
     }
 
     #[cold]
-    fn has_stalled(&mut self, context: &mut Context<'_>) -> bool {
-        let timeout = self.shared.config.packet_timeout();
-        while self.arrival().deadline.as_mut().poll(context).is_ready() {
-            if self.transport.input.is_empty() {
-                self.arrival = None;
+    fn has_stalled(
+        &mut self,
+        core: &Core,
+        input: &ReadBuffer,
+        is_our_fault: impl Fn() -> bool,
+        context: &mut Context<'_>,
+    ) -> bool {
+        let timeout = core.shared.config.packet_timeout();
+        loop {
+            let partial = self.partial(core);
+            if partial.deadline.as_mut().poll(context).is_pending() {
                 return false;
             }
-            let is_our_fault = self.waits_for_us() || self.throttle.is_paused();
-            let is_unread = self.transport.out.len() >= OUT_FULL;
-            let arrival = self.arrival();
-            let has_progressed = arrival.missing_at_mark.is_none_or(|before| arrival.missing + PROGRESS <= before);
-            if is_our_fault || has_progressed {
-                arrival.unread_deadlines = 0;
-            } else if is_unread && arrival.unread_deadlines < UNREAD_DEADLINES_MAX {
-                arrival.unread_deadlines += 1;
+            if input.is_empty() {
+                self.0 = None;
+                return false;
+            }
+            let is_unread = core.out.len() >= OUT_FULL;
+            let has_progressed = partial.missing_at_mark.is_none_or(|before| partial.missing + PROGRESS <= before);
+            if is_our_fault() || has_progressed {
+                partial.unread_deadlines = 0;
+            } else if is_unread && partial.unread_deadlines < UNREAD_DEADLINES_MAX {
+                partial.unread_deadlines += 1;
             } else {
                 return true;
             }
-            arrival.missing_at_mark = Some(arrival.missing);
-            arrival.deadline.as_mut().reset((Instant::now() + timeout).into());
+            partial.missing_at_mark = Some(partial.missing);
+            partial.deadline.as_mut().reset((Instant::now() + timeout).into());
         }
-        false
     }
 
     /// Reason why an overdue connection ends.
     pub(super) fn overdue(&self) -> End {
-        match self.arrival.as_deref() {
-            Some(&Arrival { is_starved: true, size, .. }) => End::NoMemory(size),
+        match self.0.as_deref() {
+            Some(&Partial { is_starved: true, size, .. }) => End::NoMemory(size),
             _ => End::Stalled,
         }
     }
 
     /// Replaces timers after a migration, as they belong to the old runtime.
-    pub(super) fn forget_arrival_timers(&mut self) {
-        let timeout = self.shared.config.packet_timeout();
-        if let Some(arrival) = &mut self.arrival {
-            arrival.retry = None;
-            arrival.deadline = Box::pin(tokio::time::sleep(timeout));
+    pub(super) fn migrated(&mut self, core: &Core) {
+        if let Some(partial) = &mut self.0 {
+            partial.retry = None;
+            partial.deadline = Box::pin(tokio::time::sleep(core.shared.config.packet_timeout()));
         }
     }
 
-    fn arrival(&mut self) -> &mut Arrival {
-        let timeout = self.shared.config.packet_timeout();
-        self.arrival.get_or_insert_with(|| Box::new(Arrival::new(timeout)))
+    fn partial(&mut self, core: &Core) -> &mut Partial {
+        self.0.get_or_insert_with(|| Box::new(Partial::new(core.shared.config.packet_timeout())))
     }
 }
 
-impl Arrival {
+impl Partial {
     fn new(timeout: Duration) -> Self {
         Self {
             charge: None,
@@ -165,6 +157,36 @@ impl Arrival {
             deadline: Box::pin(tokio::time::sleep(timeout)),
             retry: None,
         }
+    }
+
+    /// Charges the packet's memory to the account.
+    fn charge(&mut self, core: &Core, input: &mut ReadBuffer) {
+        let Some(account) = core.lease.client.outbox.account() else { return };
+        if self.size <= FREE_BYTES {
+            (self.charge, self.is_starved) = (None, false);
+            return;
+        }
+        let charge = self.charge.get_or_insert_with(|| Charge::nothing(&account, Kind::Input));
+        self.is_starved = charge.resize(self.size).is_err();
+        if !self.is_starved {
+            // Reserve all at once: growth by doubling would take twice as much.
+            input.reserve(self.missing);
+        }
+    }
+
+    /// See [`Arrival::waits_for_memory`].
+    fn waits_for_memory(&mut self, core: &Core, input: &mut ReadBuffer, context: &mut Context<'_>) -> bool {
+        while self.is_starved {
+            let retry = self.retry.get_or_insert_with(|| Box::pin(tokio::time::sleep(RETRY)));
+            if retry.as_mut().poll(context).is_pending() {
+                return true;
+            }
+            self.retry = None;
+            if self.charge.as_ref().is_none_or(|charge| charge.may_become(self.size)) {
+                self.charge(core, input);
+            }
+        }
+        false
     }
 }
 

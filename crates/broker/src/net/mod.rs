@@ -1,28 +1,35 @@
 //! Sockets and the tasks that own them.
 
-mod apply;
 mod arrival;
 mod authentication;
 mod connection;
+mod core;
 mod deferred_acks;
-mod ending;
+mod deferred_sends;
+mod departure;
+mod end;
 mod filters;
+mod gate;
 mod handshake;
-mod input;
+mod inbound;
+mod input_batch;
 mod listener;
-mod load_reports;
-mod moving;
+mod member;
+mod outbound;
+mod output;
+mod probes;
+mod publishing;
+mod read_buffer;
 mod read_probe;
 mod reason_strings;
 mod reauthentication;
-mod sending;
-mod storing;
+mod refill;
+mod retained;
 mod stream;
 mod tcp_state;
 mod throttle;
 mod transport;
 mod unwritten;
-mod verdicts;
 mod weight;
 mod work_stealing;
 

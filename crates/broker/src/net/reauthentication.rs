@@ -8,10 +8,15 @@ use tenbin_codec::{Auth, Packet, PacketType, ReasonCode, Text};
 use tenbin_session::Violation;
 
 use super::authentication::{Judged, Refusal, auth, continued, judge};
-use super::connection::ConnectionTask;
-use super::ending::End;
-use super::stream::Stream;
+use super::core::Core;
+use super::end::End;
 use crate::auth::{Answer, AuthFuture, AuthRequest, Exchange};
+
+/// Re-authentication of a client.
+pub(super) struct Reauthentication(
+    /// For a client that authenticated by a method; boxed, as few connections need it.
+    Option<Box<State>>,
+);
 
 /// State of the exchange.
 ///
@@ -20,8 +25,8 @@ use crate::auth::{Answer, AuthFuture, AuthRequest, Exchange};
 ///                         ├──Accept──► AUTH 0x00, Idle
 ///                         └──Refuse──► DISCONNECT
 /// ```
-pub(super) struct Reauthentication {
-    /// The method of CONNECT; without one AUTH is illegal.
+struct State {
+    /// The method of CONNECT.
     method: Option<Text>,
     stage: Stage,
 }
@@ -35,45 +40,46 @@ enum Stage {
 }
 
 impl Reauthentication {
-    pub(super) fn new(method: Text) -> Self {
-        Self { method: Some(method), stage: Stage::Idle }
+    /// Re-authentication by the method of CONNECT; without one AUTH is illegal.
+    pub(super) fn new(method: Option<Text>) -> Self {
+        Self(method.map(|method| Box::new(State { method: Some(method), stage: Stage::Idle })))
     }
 
+    /// Returns the authenticator's answer once there is one.
+    #[inline]
     pub(super) fn poll(&mut self, context: &mut Context<'_>) -> Poll<Answer> {
-        match &mut self.stage {
-            Stage::Asked(answer) => answer.as_mut().poll(context),
-            Stage::Idle | Stage::Waits(_) => Poll::Pending,
+        match self.0.as_mut().map(|state| &mut state.stage) {
+            Some(Stage::Asked(answer)) => answer.as_mut().poll(context),
+            Some(Stage::Idle | Stage::Waits(_)) | None => Poll::Pending,
         }
     }
-}
 
-impl<S: Stream> ConnectionTask<S> {
     /// Handles an AUTH from the client.
-    pub(super) fn handle_auth(&mut self, auth: Auth) -> Result<(), End> {
+    pub(super) fn received(&mut self, core: &Core, auth: Auth) -> Result<(), End> {
         let violation = || End::Violation(Violation::Unexpected(PacketType::Auth));
-        let Some(reauthentication) = &mut self.reauthentication else {
+        let Some(state) = &mut self.0 else {
             return Err(violation()); // [MQTT-4.12.0-7]
         };
-        let method = reauthentication.method.clone();
-        reauthentication.stage = match std::mem::replace(&mut reauthentication.stage, Stage::Idle) {
+        let method = state.method.clone();
+        state.stage = match std::mem::replace(&mut state.stage, Stage::Idle) {
             Stage::Idle => {
                 let is_legal =
                     auth.reason == ReasonCode::ReAuthenticate && auth.properties.authentication_method == method; // [MQTT-4.12.1-1]
                 if !is_legal {
                     return Err(violation());
                 }
-                let principal = self.lease.client.rights.principal();
+                let principal = core.lease.client.rights.principal();
                 let request = AuthRequest {
                     client_id: principal.client_id.clone(),
                     user_name: None,
                     password: None,
-                    peer: self.shared.peer,
+                    peer: core.shared.peer,
                     listener: Arc::clone(&principal.listener),
                     method,
                     data: auth.properties.authentication_data,
                     current: Some(principal.identity.clone()),
                 };
-                let authenticator = Arc::clone(self.shared.access.authenticator());
+                let authenticator = Arc::clone(core.shared.access.authenticator());
                 Stage::Asked(Box::pin(async move { authenticator.authenticate(request).await }))
             }
             Stage::Waits(exchange) => {
@@ -86,14 +92,14 @@ impl<S: Stream> ConnectionTask<S> {
     }
 
     /// Handles the authenticator's answer.
-    pub(super) fn reauthenticated(&mut self, answer: Answer, now: Instant) -> Result<(), End> {
-        let Some(reauthentication) = &mut self.reauthentication else { return Ok(()) }; // no authenticator was asked
-        let method = reauthentication.method.clone();
+    pub(super) fn answered(&mut self, core: &mut Core, answer: Answer, now: Instant) -> Result<(), End> {
+        let Some(state) = &mut self.0 else { return Ok(()) }; // no authenticator was asked
+        let method = state.method.clone();
         let judged = judge(answer, &method, PacketType::Disconnect).map_err(End::Refused)?; // [MQTT-4.12.1-2]
         let (reply, stage) = match judged {
             Judged::Continue(auth, exchange) => (auth, Stage::Waits(exchange)),
             Judged::Accepted(authenticated) => {
-                let rights = &self.lease.client.rights;
+                let rights = &core.lease.client.rights;
                 // The session belongs to its user.
                 if !rights.is_same_user(&authenticated.identity) {
                     return Err(End::Refused(Refusal::from(ReasonCode::NotAuthorized)));
@@ -102,7 +108,7 @@ impl<S: Stream> ConnectionTask<S> {
                 (auth(ReasonCode::Success, &method, authenticated.data), Stage::Idle)
             }
         };
-        reauthentication.stage = stage;
-        self.answer(Packet::Auth(Box::new(reply)), now)
+        state.stage = stage;
+        core.answer(Packet::Auth(Box::new(reply)), now)
     }
 }

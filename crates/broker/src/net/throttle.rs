@@ -47,7 +47,7 @@ impl Throttle {
     }
 
     /// Moves its timer to the current runtime.
-    pub(super) fn set_timer(&mut self) {
+    pub(super) fn migrated(&mut self) {
         if let Some(pause) = self.0.as_mut().and_then(|limited| limited.pause.as_mut()) {
             *pause = Box::pin(tokio::time::sleep_until(pause.deadline()));
         }
@@ -70,57 +70,11 @@ impl Throttle {
     }
 }
 
-/// Number of filters of SUBSCRIBE and UNSUBSCRIBE since the task last yielded.
-#[derive(Debug, Default)]
-pub(super) struct FiltersInTurn(u16);
-
-impl FiltersInTurn {
-    pub(super) fn count(&mut self, count: usize) {
-        self.0 = self.0.saturating_add(u16::try_from(count).unwrap_or(u16::MAX));
-    }
-
-    /// Whether to yield: input that was read but not decoded waits for the next turn.
-    #[inline]
-    pub(super) fn are_many(&self) -> bool {
-        self.0 >= TURN_FILTERS
-    }
-
-    /// Begins a new turn; returns whether to decode input read before.
-    pub(super) fn begin_turn(&mut self) -> bool {
-        let is_resumed = self.are_many();
-        self.0 = 0;
-        is_resumed
-    }
-}
-
 impl Limited {
     #[inline(never)] // so that the common case only checks for a limit
     fn count(&mut self, now: Instant) -> bool {
         let Some(at) = self.bucket.take(self.rate, now) else { return false };
         self.pause = Some(Box::pin(tokio::time::sleep_until(at.into())));
         true
-    }
-}
-
-/// Number of filters after which the task yields.
-const TURN_FILTERS: u16 = 64;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn turn_ends_after_many_filters_and_input_is_resumed() {
-        let mut filters = FiltersInTurn::default();
-        filters.count(63);
-        assert!(!filters.are_many());
-        assert!(!filters.begin_turn());
-        filters.count(63);
-        filters.count(1);
-        assert!(filters.are_many());
-        assert!(filters.begin_turn());
-        assert!(!filters.are_many() && !filters.begin_turn());
-        filters.count(1_000_000);
-        assert!(filters.are_many());
     }
 }

@@ -4,11 +4,8 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use tenbin_balancer::Rng;
 use tokio::time::Sleep;
 
-use super::connection::ConnectionTask;
-use super::stream::Stream;
 use crate::outbox::{Line, Outbox};
 
 /// Schedule of these offers. Costs nothing while queued messages can be sent.
@@ -45,7 +42,7 @@ impl WorkStealing {
     }
 
     /// Returns for how long no message was taken, if it is time to offer queued messages to others.
-    fn poll(&mut self, context: &mut Context<'_>, outbox: &Outbox) -> Option<Duration> {
+    pub(super) fn poll(&mut self, context: &mut Context<'_>, outbox: &Outbox) -> Option<Duration> {
         if outbox.keeps_back() {
             return self.0.get_or_insert_default().poll(context, outbox);
         }
@@ -95,20 +92,6 @@ impl Watch {
     /// Whether a message of the last look is still queued: the queue does not drain as fast as it should.
     fn shows_waiting(&self, line: Line) -> bool {
         line.head < self.line.next
-    }
-}
-
-impl<S: Stream> ConnectionTask<S> {
-    /// Offers queued shared messages to members that would finish them earlier, if it is time to.
-    pub(super) fn relieve(&mut self, context: &mut Context<'_>) {
-        let client = &self.lease.client;
-        let Some(stalled_for) = self.work_stealing.poll(context, &client.outbox) else { return };
-        let now = self.shared.clock.moment(Instant::now());
-        let rng = &mut Rng::new(client.number ^ now.nanos.0);
-        let moved = self.shared.router.relieve(&client.receiver(), stalled_for, now, rng);
-        if moved > 0 {
-            tracing::debug!(client = ?client.id, moved, ?stalled_for, "takes no more: its messages go to others");
-        }
     }
 }
 

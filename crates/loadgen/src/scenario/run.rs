@@ -9,7 +9,9 @@ use super::role;
 use super::{PAYLOAD_LEN, Plan};
 use crate::LoadgenError;
 use crate::progress::Progress;
-use crate::run::{self, Audience, ConnectionOptions, ExecuteOptions, Execution, Pace, Publishers, Reports, Schedule, Work, WorkerKind};
+use crate::run::{
+    self, Audience, ConnectionOptions, ExecuteOptions, Execution, Pace, Publishers, Reports, Schedule, Work, WorkerKind,
+};
 use crate::target::RunningBroker;
 
 /// Runs `plan` against `broker`; `number` is the number of the run, from 1.

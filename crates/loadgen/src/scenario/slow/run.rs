@@ -11,7 +11,9 @@ use super::spooling::SpoolingWatch;
 use super::{SlowArgs, SlowFigures};
 use crate::LoadgenError;
 use crate::progress::Progress;
-use crate::run::{Audience, Broker, ConnectionOptions, ExecuteOptions, Pace, Plan, Publishers, Schedule, Slow, perform};
+use crate::run::{
+    Audience, Broker, ConnectionOptions, ExecuteOptions, Pace, Plan, Publishers, Schedule, Slow, perform,
+};
 use crate::target::RunningBroker;
 
 /// Runs one size against `broker`.

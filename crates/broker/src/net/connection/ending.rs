@@ -2,45 +2,20 @@
 
 use std::time::{Duration, Instant};
 
-use tenbin_codec::{Disconnect, DisconnectProperties, Packet, PacketType, ReasonCode, Text};
-use tenbin_session::Violation;
+use tenbin_codec::{Disconnect, DisconnectProperties, Packet, ReasonCode, Text};
 
-use super::authentication::Refusal;
-use super::connection::ConnectionTask;
-use super::stream::Stream;
-use crate::durable::CommitPoint;
-use crate::lifecycle::{self, ConnectionEnd};
+use super::ConnectionTask;
+use crate::lifecycle;
+use crate::net::core::Core;
+use crate::net::end::End;
+use crate::net::stream::Stream;
+use crate::net::transport::Transport;
 use crate::outbox::Control;
 use crate::slices::in_turn;
 use crate::threads::Home;
 
-/// Why a connection ends.
-#[derive(Debug)]
-pub(super) enum End {
-    /// The client sent DISCONNECT.
-    Disconnect(ReasonCode),
-    /// The socket is closed or broken.
-    Closed(std::io::Error),
-    /// The client violated the protocol.
-    Violation(Violation),
-    /// Requested by another part of the broker.
-    Control(Control),
-    /// Re-authentication failed.
-    Refused(Refusal),
-    /// Its credentials are not valid any more.
-    Revoked,
-    /// A partly received packet made no progress.
-    Stalled,
-    /// A packet of this many bytes exceeds the memory limit of its owner's account.
-    NoMemory(usize),
-    /// A published message had no room, and the client's version has no refusal.
-    Unanswered,
-    /// An answer that the client needs exceeds its Maximum Packet Size.
-    AnswerTooLarge(PacketType),
-}
-
 impl<S: Stream> ConnectionTask<S> {
-    /// Migrates the connection or returns its end. Boxed: see [`serve`](super::connection::serve).
+    /// Migrates the connection or returns its end. Boxed: see [`serve`](super::serve).
     pub(super) fn leave(self, ended: Result<Home, End>) -> Option<impl Future<Output = ()>> {
         match ended {
             Ok(home) => {
@@ -54,8 +29,8 @@ impl<S: Stream> ConnectionTask<S> {
     /// Ends the session before the last packet, so that nothing waits for this client's socket.
     async fn finish(mut self, end: End) {
         self.count_traffic();
-        let peer = self.shared.peer;
-        let client = self.lease.client.id.clone();
+        let peer = self.core.shared.peer;
+        let client = self.core.lease.client.id.clone();
         let normal = matches!(end, End::Disconnect(ReasonCode::Success));
         let mut server_reference = None;
         let reason = match &end {
@@ -93,9 +68,9 @@ impl<S: Stream> ConnectionTask<S> {
                 None
             }
             End::Violation(violation) => {
-                self.shared.metrics.violations.add(1);
+                self.core.shared.metrics.violations.add(1);
                 tracing::info!(%peer, ?client, rule = violation.rule(), "{violation}");
-                self.connection.disconnect_for(violation, &mut self.transport.out);
+                self.core.connection.disconnect_for(violation, &mut self.core.out);
                 None
             }
             End::Control(Control::TakenOver) => {
@@ -103,30 +78,24 @@ impl<S: Stream> ConnectionTask<S> {
                 Some(ReasonCode::SessionTakenOver) // [MQTT-3.1.4-3]
             }
             End::Control(Control::TooSlow) => {
-                self.shared.metrics.disconnected_slow.add(1);
+                self.core.shared.metrics.disconnected_slow.add(1);
                 tracing::info!(%peer, ?client, "disconnected: too slow for what it has subscribed to");
                 Some(ReasonCode::QuotaExceeded)
             }
             End::Control(Control::ShuttingDown) => Some(ReasonCode::ServerShuttingDown),
             End::Control(Control::RightsChanged) => None, // ends nothing
         };
+        let Self { mut core, mut outbound, gate, socket, inbound, departure, .. } = self;
         match (reason, server_reference) {
-            (Some(reason), Some(server)) => self.refer(reason, server),
-            (Some(reason), None) => self.connection.disconnect(reason, &mut self.transport.out),
+            (Some(reason), Some(server)) => refer(&mut core, reason, server),
+            (Some(reason), None) => core.connection.disconnect(reason, &mut core.out),
             (None, _) => {}
         }
-        let unwritten = self.unwritten.take_all();
-        unwritten.take_back(&self.lease.client.load, self.shared.clock.nanos(Instant::now()));
-        self.forget_held_back();
-        self.settle();
-        let settled_at = self.storing.as_ref().map_or(CommitPoint::NOW, |storing| storing.last());
-        let ended = ConnectionEnd {
-            settled_at,
-            session: self.connection.into_session(),
-            will: self.will.filter(|_| !normal),
-            expiry: self.session_expiry,
-        };
-        let is_over = lifecycle::end(&self.shared, self.lease, ended, Instant::now()).await;
+        outbound.end(&core);
+        let settled_at = gate.end(&mut core);
+        let Core { shared, lease, connection, out } = core;
+        let ended = departure.end(connection.into_session(), settled_at, normal);
+        let is_over = lifecycle::end(&shared, lease, ended, Instant::now()).await;
         // The connection counts until the session has ended: clients cannot create sessions faster than they end.
         if let Some(is_over) = is_over {
             let _ = is_over.await; // an error means it has ended
@@ -134,15 +103,15 @@ impl<S: Stream> ConnectionTask<S> {
         if matches!(end, End::Closed(_)) {
             return;
         }
-        let _ = tokio::time::timeout(GOODBYE, self.transport.close()).await;
+        let _ = tokio::time::timeout(GOODBYE, Transport { socket, input: inbound.end(), out }.close()).await;
     }
+}
 
-    /// Sends DISCONNECT with a Server Reference. Only re-authenticating clients get it, which use v5.
-    fn refer(&mut self, reason: ReasonCode, server: Text) {
-        let properties = DisconnectProperties { server_reference: Some(server), ..DisconnectProperties::default() };
-        let disconnect = Disconnect { reason, properties: Some(Box::new(properties)) };
-        self.connection.write(&Packet::Disconnect(disconnect), Instant::now(), &mut self.transport.out);
-    }
+/// Sends DISCONNECT with a Server Reference. Only re-authenticating clients get it, which use v5.
+fn refer(core: &mut Core, reason: ReasonCode, server: Text) {
+    let properties = DisconnectProperties { server_reference: Some(server), ..DisconnectProperties::default() };
+    let disconnect = Disconnect { reason, properties: Some(Box::new(properties)) };
+    core.connection.write(&Packet::Disconnect(disconnect), Instant::now(), &mut core.out);
 }
 
 /// How long a client has to read the last packets.

@@ -1,0 +1,165 @@
+//! Input from the client: decoded, applied as one batch, and acknowledged.
+
+use std::time::Instant;
+
+use tenbin_codec::{Decoded, PacketType};
+use tenbin_session::{DroppedResend, Event, Publication, Violation};
+
+use super::{ConnectionTask, Turn};
+use crate::net::end::End;
+use crate::net::input_batch::InputBatch;
+use crate::net::stream::Stream;
+use crate::outbox::Booked;
+use crate::router::HeldKey;
+
+impl<S: Stream> ConnectionTask<S> {
+    /// Decodes and applies all whole packets received, as one batch.
+    pub(super) fn handle_input(&mut self, now: Instant) -> Result<Turn, End> {
+        let batch = &mut InputBatch::new(self.core.shared.clock.moment(now));
+        let applied = self.apply_input(batch);
+        let Self { core, gate, publishing, outbound, .. } = self;
+        // Also before the connection ends: earlier packets are legal and were accepted.
+        let pressure = publishing.flush(core, gate, batch);
+        let reached_itself = publishing.take_reached_itself();
+        if !publishing.has_verdicts() {
+            return applied.map(|()| if pressure { Turn::Over } else { Turn::GoesOn });
+        }
+        // Order: PUBRECs, the client's own messages, PUBACKs. So a client that receives a PUBACK has received before it
+        // the messages that it published to its own subscriptions. PUBACKs and PUBRECs each keep their order.
+        // [MQTT-4.6.0-2], [MQTT-4.6.0-3]
+        if reached_itself {
+            publishing.acknowledge_exactly_once(core, gate, batch);
+            outbound.send_own(core, gate, now);
+        }
+        publishing.acknowledge(core, gate, batch);
+        gate.end_batch(core, batch.commit_point(), batch.bytes());
+        applied.map(|()| if pressure { Turn::Over } else { Turn::ReceiversFirst })
+    }
+
+    fn apply_input(&mut self, batch: &mut InputBatch) -> Result<(), End> {
+        let now = batch.now.at;
+        self.inbound.filters().go_on(&mut self.core, &mut self.gate, now)?;
+        batch.is_over = self.inbound.is_paused() || self.gate.is_ending_unanswered();
+        let mut packets = 0;
+        let result = loop {
+            if batch.is_over {
+                break Ok(());
+            }
+            if self.take_plain(batch) {
+                packets += 1;
+                continue;
+            }
+            let packet = match self.inbound.decode() {
+                Ok(Decoded::Packet(packet)) => {
+                    packets += 1;
+                    packet
+                }
+                Ok(Decoded::NeedMore(missing)) => {
+                    self.inbound.needs_input(&self.core, missing, packets);
+                    break Ok(());
+                }
+                Err(error) => break Err(End::Violation(error.into())),
+            };
+            let report = self.member.report_in(&packet);
+            let applied = match self.core.connection.handle_packet(packet, now, &mut self.core.out) {
+                Ok(event) => self.apply(event, batch),
+                Err(violation) => Err(End::Violation(violation)),
+            };
+            if let Err(end) = applied {
+                break Err(end);
+            }
+            if let Some(report) = report {
+                self.member.take_report(&self.core, report.as_bytes(), batch);
+            }
+        };
+        batch.tell_acknowledged(&self.core.lease.client.load);
+        self.gate.settle(&self.core);
+        let metrics = &self.core.shared.metrics;
+        metrics.messages_received.add(batch.received);
+        metrics.packets_received.add(packets);
+        result
+    }
+
+    /// Publishes a plain message to a known topic. Returns `false` without effect if the next packet is none.
+    #[inline]
+    fn take_plain(&mut self, batch: &mut InputBatch) -> bool {
+        let Some((plain, size)) = self.inbound.peek_plain() else { return false };
+        if !self.publishing.publish_plain(&self.core, plain, batch) {
+            return false;
+        }
+        self.core.connection.handle_plain(batch.now.at);
+        self.inbound.skip(size);
+        self.count_publication(batch);
+        true
+    }
+
+    /// Applies one event.
+    #[inline(always)] // called once for each packet
+    fn apply(&mut self, event: Event, batch: &mut InputBatch) -> Result<(), End> {
+        let now = batch.now.at;
+        let Self { core, inbound, gate, publishing, member, reauthentication, departure, .. } = self;
+        match event {
+            Event::Publish(publication) => {
+                self.publish(publication, batch)?;
+                self.count_publication(batch);
+            }
+            Event::Duplicate(ack) => publishing.repeat(core, ack, batch),
+            Event::Subscribe(subscribe) => {
+                inbound.filters().subscribe(core, gate, subscribe, member.weight(), now)?;
+                batch.is_over |= inbound.is_paused();
+            }
+            Event::Unsubscribe(unsubscribe) => {
+                inbound.filters().unsubscribe(core, gate, unsubscribe, now)?;
+                batch.is_over |= inbound.is_paused();
+            }
+            Event::Ping(ping) => member.pinged(core, &ping, batch),
+            Event::Disconnect(disconnect) => return Err(departure.disconnected(core, &disconnect)),
+            Event::Auth(auth) => reauthentication.received(core, *auth)?,
+            Event::Delivered { reason, shared, stored, .. } => {
+                if let Some(stored) = stored {
+                    gate.done(core, stored, shared.map(|shared| shared.share));
+                }
+                if let Some(delivery) = shared {
+                    member.acknowledged(core, &delivery, reason, batch);
+                }
+                self.count_dropped_resends(now);
+            }
+            // Only from stored sessions.
+            Event::Received { packet_id, stored, share } => gate.received(core, packet_id, stored, share, now),
+            Event::Released(packet_id) => gate.released(core, packet_id, now),
+            Event::Handled => {}
+            // Only servers send these; decoder and session reject them.
+            Event::SubAck(_) => return Err(End::Violation(Violation::Unexpected(PacketType::SubAck))),
+            Event::UnsubAck(_) => return Err(End::Violation(Violation::Unexpected(PacketType::UnsubAck))),
+            Event::PingResp => return Err(End::Violation(Violation::Unexpected(PacketType::PingResp))),
+        }
+        Ok(())
+    }
+
+    fn publish(&mut self, publication: Publication, batch: &mut InputBatch) -> Result<(), End> {
+        let Self { core, inbound, gate, publishing, member, .. } = self;
+        let is_small_part = inbound.is_small_part(publication.payload.len());
+        publishing.publish(core, gate, member, publication, is_small_part, batch)
+    }
+
+    #[inline]
+    fn count_publication(&mut self, batch: &mut InputBatch) {
+        batch.received += 1;
+        batch.is_over |= self.inbound.count_publication(&self.core, batch.now.at);
+    }
+
+    /// Completes in-flight messages that are too large for the Maximum Packet Size of the new connection.
+    pub(super) fn count_dropped_resends(&mut self, now: Instant) {
+        let Self { core, gate, .. } = self;
+        while let Some(DroppedResend { packet_id, shared, stored }) = core.connection.poll_dropped() {
+            if let Some(stored) = stored {
+                gate.done(core, stored, shared.map(|shared| shared.share));
+            }
+            let booked = shared.as_ref().map_or(Booked::NOTHING, Booked::of_sent);
+            booked.take_back(&core.lease.client.load, core.shared.clock.nanos(now));
+            core.keys_done(shared.as_ref().and_then(HeldKey::of_sent));
+            core.shared.metrics.dropped_too_large.add(1);
+            tracing::info!(peer = %core.shared.peer, client = ?core.lease.client.id, %packet_id, "message is too large to be sent again");
+        }
+    }
+}

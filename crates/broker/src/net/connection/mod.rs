@@ -1,0 +1,426 @@
+//! The task that owns one Network Connection: a driver that calls its parts in a fixed order.
+//!
+//! ```text
+//!  socket ─► Inbound ─► protocol ─┬─► Publishing ─► queues of other clients
+//!                                 ├─► Member, Reauthentication, Departure
+//!                                 │ answers
+//!                                 ▼
+//!  socket ◄─ Output ◄─── DurabilityGate ◄─ Outbound ◄─ queue of this client, its on-disk backlog, retained messages
+//! ```
+//!
+//! Each part keeps its fields to itself. Their methods take everything else as arguments, above all [`Core`]: the broker, the
+//! client's lease, the protocol state and the output. Only the socket and this driver know the kind of stream.
+//!
+//! A lap of the task is one [`ConnectionTask::poll_ready`], which moves bytes and gathers events, and one
+//! [`ConnectionTask::handle`], which applies them. `poll_ready` asks every part in each lap, since any of them may have
+//! been the one that was woken. Its order:
+//!
+//! 1. **Gate, release.** Packets whose changes have become durable join the output. First, since they count in the room
+//!    that is left.
+//! 2. **Write.** Output of the last lap leaves. What the socket has taken is reported to the balancer.
+//! 3. **Room.** Send quota and free output bound everything that follows. The queue learns whether the socket is full.
+//! 4. **Read**, unless the output is full, the gate waits for the disk, or the packet's memory is lacking. Before sending,
+//!    so that messages queued before a packet came are sent before its answer.
+//! 5. **Refill.** A page of the on-disk backlog joins the queue, if there is quota for it.
+//! 6. **Send.** A control request comes first and ends the step. Changed permissions are applied, and sending goes on.
+//! 7. **Write again.** If all has left, one more look at the queue: usually it is empty, and the task can sleep at once.
+//! 8. **Refill again.** The last message in memory may just have left. At QoS 0 no acknowledgement triggers another lap.
+//! 9. **Probes**: the slow-consumer monitor, and work stealing.
+//! 10. **Re-authentication**, **keep-alive timer**, and the **end** of a connection that cannot be told a refusal.
+//! 11. Only if nothing of this is ready: the gate registers for its commit points, the deadline of a partly received
+//!     packet is checked, and buffers go back to the thread.
+//!
+//! `handle` applies: control request, end without answer, re-authentication, overdue packet, input, keep-alive. A control
+//! request that ends the connection drops input of the same lap. Input is applied although a write has failed: the next
+//! write returns the error again.
+
+mod ending;
+mod input;
+mod moving;
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Instant;
+
+use tenbin_session::Delivery;
+use tokio::time::Sleep;
+
+use super::core::Core;
+use super::departure::Departure;
+use super::end::End;
+use super::gate::DurabilityGate;
+use super::handshake::{self, Accepted};
+use super::inbound::{Inbound, Input};
+use super::listener::OpenConnection;
+use super::member::Member;
+use super::outbound::{Outbound, Outcome};
+use super::output::OUT_FULL;
+use super::probes::Probes;
+use super::publishing::Publishing;
+use super::reauthentication::Reauthentication;
+use super::stream::Stream;
+use super::tcp_state::Ends;
+use super::transport::{Socket, Transport};
+use crate::auth::{Answer, Standing};
+use crate::lifecycle::enforcement::{self, NotKept};
+use crate::outbox::{Booked, Control};
+use crate::slices::in_turn;
+use crate::threads::Home;
+use crate::values::Rate;
+
+/// Accepted socket; nothing read yet.
+pub(super) struct AcceptedSocket<S> {
+    pub(super) shared: OpenConnection,
+    pub(super) stream: S,
+    /// Name of the listener that accepted it.
+    pub(super) listener: Arc<str>,
+    /// Worker thread that serves the connection, if one does.
+    pub(super) home: Option<Home>,
+}
+
+/// Serves one connection from its first byte to its last.
+///
+/// A future is as large as the largest future that it awaits, and stores each argument besides. So the handshake and
+/// the closing are boxed: their memory is freed while the connection lasts.
+pub(super) async fn serve<S: Stream>(socket: Box<AcceptedSocket<S>>) {
+    let Some(mut task) = in_turn(Box::pin(begin(socket))).await else { return };
+    let ended = match task.start() {
+        Ok(()) => task.run().await,
+        Err(end) => Err(end),
+    };
+    if let Some(end) = task.leave(ended) {
+        end.await;
+    }
+}
+
+/// Performs the handshake. `None`: the client was refused, and the connection is closed.
+async fn begin<S: Stream>(socket: Box<AcceptedSocket<S>>) -> Option<ConnectionTask<S>> {
+    let AcceptedSocket { shared, stream, listener, home } = *socket;
+    let mut transport = Transport::new(stream);
+    if home.is_some_and(|home| !home.is_first())
+        && let Err(error) = transport.socket.stream().register_again()
+    {
+        tracing::debug!(peer = %shared.peer, %error, "its socket stays with the thread that accepted it");
+    }
+    let publish_rate = shared.config.publish_rate(&listener);
+    match handshake::accept(&shared, &mut transport, shared.peer, listener).await {
+        Some(accepted) => Some(ConnectionTask::new(shared, accepted, transport, publish_rate, home)),
+        None => {
+            transport.close().await;
+            None
+        }
+    }
+}
+
+/// One connection.
+struct ConnectionTask<S> {
+    core: Core,
+    /// Worker thread that serves the connection, if one does.
+    home: Option<Home>,
+    socket: Socket<S>,
+    inbound: Inbound,
+    outbound: Outbound,
+    gate: DurabilityGate,
+    publishing: Publishing,
+    member: Member,
+    probes: Probes,
+    reauthentication: Reauthentication,
+    departure: Departure,
+    /// Keep-alive timer.
+    timer: Option<Pin<Box<Sleep>>>,
+}
+
+/// Whether the task yields before it goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Turn {
+    GoesOn,
+    /// Acknowledgements are to be written after the receivers have run.
+    ReceiversFirst,
+    /// A receiver needs processor time, tasks wait for a search to end, or this task has used up its turn.
+    Over,
+}
+
+/// Yields once, to tasks that were woken earlier.
+///
+/// So messages leave before their publisher's acknowledgements. Receivers' acknowledgements may arrive meanwhile, which
+/// saves the thread a sleep and a wake-up.
+async fn receivers_first() {
+    let mut is_first = true;
+    std::future::poll_fn(|context| {
+        if std::mem::take(&mut is_first) {
+            context.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        Poll::Ready(())
+    })
+    .await;
+}
+
+/// Events that are ready at the same time; the task handles all of them.
+#[derive(Default)]
+struct Ready {
+    input: Option<Input>,
+    control: Option<Control>,
+    sent: bool,
+    /// There may be more retained messages to send.
+    more_retained: bool,
+    answer: Option<Answer>,
+    timer: bool,
+    /// A partly received packet is overdue.
+    overdue: bool,
+    /// A message without room has been unacknowledged for too long.
+    unanswered: bool,
+}
+
+impl Ready {
+    fn is_anything(&self) -> bool {
+        let Self { input, control, sent, more_retained, answer, timer, overdue, unanswered } = self;
+        let is_request = input.is_some() || control.is_some() || answer.is_some();
+        is_request || *sent || *more_retained || *timer || *overdue || *unanswered
+    }
+}
+
+impl<S: Stream> ConnectionTask<S> {
+    fn new(
+        shared: OpenConnection,
+        accepted: Accepted,
+        transport: Transport<S>,
+        publish_rate: Option<Rate>,
+        home: Option<Home>,
+    ) -> Self {
+        let Accepted { lease, connection, decoder, departure, reauthentication, member } = accepted;
+        let Transport { socket, input, out } = transport;
+        let core = Core { shared, lease, connection, out };
+        Self {
+            home,
+            socket,
+            inbound: Inbound::new(decoder, input, publish_rate),
+            outbound: Outbound::default(),
+            gate: DurabilityGate::default(),
+            publishing: Publishing::new(&core),
+            member,
+            probes: Probes::default(),
+            reauthentication,
+            departure,
+            timer: None,
+            core,
+        }
+    }
+
+    /// Runs until the connection ends or has to migrate to another thread.
+    async fn run(&mut self) -> Result<Home, End> {
+        loop {
+            let ready = std::future::poll_fn(|context| self.poll_ready(context)).await;
+            let turn = ready.map_err(End::Closed).and_then(|ready| self.handle(ready, Instant::now()))?;
+            match turn {
+                Turn::GoesOn => {}
+                Turn::ReceiversFirst => {
+                    self.inbound.rest();
+                    receivers_first().await;
+                }
+                Turn::Over => tokio::task::yield_now().await,
+            }
+            if let Some(home) = self.leaves() {
+                return Ok(home);
+            }
+        }
+    }
+
+    /// Handles changes since CONNECT and packets that arrived right behind it.
+    fn start(&mut self) -> Result<(), End> {
+        self.set_timer();
+        let now = Instant::now();
+        // Do this first in any case: no other code completes these messages.
+        self.count_dropped_resends(now);
+        self.gate.settle(&self.core);
+        if self.core.lease.is_superseded() {
+            return Err(End::Control(Control::TakenOver));
+        }
+        self.take_rights_over()?;
+        self.handle_input(now).map(|_| ())
+    }
+
+    /// Moves bytes and messages, and gathers all events that are ready: see the module's documentation for the order.
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<std::io::Result<Ready>> {
+        let mut ready = Ready { sent: self.gate.release(&mut self.core, context), ..Ready::default() };
+        self.write(context)?;
+        let quota = self.core.quota();
+        let room = OUT_FULL.saturating_sub(self.core.out.len() + self.gate.held_bytes());
+        self.outbound.tell_socket_blocked(&self.core, room == 0);
+        if room > 0 && !self.gate.waits(&self.core) {
+            ready.input = self.inbound.poll_read(&self.core, &mut self.socket, context);
+        }
+        if quota > 0 && self.core.has_backlog() {
+            self.outbound.poll_refill(&self.core, context);
+        }
+        self.send(context, quota, room, &mut ready);
+        if ready.sent && ready.control.is_none() && room > 0 {
+            let written = self.write_at_once(context, &mut ready);
+            if ready.input.is_none() {
+                written?;
+            }
+        }
+        if !ready.sent && room > 0 && self.core.has_backlog() && self.core.quota() > 0 {
+            ready.sent = self.outbound.poll_refill(&self.core, context);
+        }
+        self.outbound.announce_slowness(&self.core, quota);
+        self.probes.relieve(&self.core, context);
+        if let Poll::Ready(answer) = self.reauthentication.poll(context) {
+            ready.answer = Some(answer);
+        }
+        if let Some(timer) = &mut self.timer {
+            ready.timer = timer.as_mut().poll(context).is_ready();
+        }
+        ready.unanswered = self.gate.poll_unanswered(context);
+        if !ready.is_anything() {
+            self.gate.register(&self.core, context);
+            ready.overdue = self.inbound.is_overdue(&self.core, || self.gate.waits(&self.core), context);
+        }
+        if ready.is_anything() {
+            return Poll::Ready(Ok(ready));
+        }
+        self.inbound.rest();
+        self.core.out.rest();
+        self.publishing.rest();
+        Poll::Pending
+    }
+
+    /// Handles the events of one lap.
+    fn handle(&mut self, ready: Ready, now: Instant) -> Result<Turn, End> {
+        match ready.control {
+            // A connection that lost against a newer one may still request a takeover, although this one is the newer.
+            // Its request may have replaced `RightsChanged`.
+            Some(Control::TakenOver) if !self.core.lease.is_superseded() => self.take_rights_over()?,
+            Some(Control::RightsChanged) => return Err(End::Revoked), // applied by `send`: access is lost
+            Some(control) => return Err(End::Control(control)),
+            None => {}
+        }
+        if ready.unanswered {
+            return Err(End::Unanswered);
+        }
+        if let Some(answer) = ready.answer {
+            self.reauthentication.answered(&mut self.core, answer, now)?;
+        }
+        if ready.overdue {
+            return Err(self.inbound.overdue());
+        }
+        let has_input = match ready.input {
+            Some(Input::Read(0)) => return Err(End::Closed(std::io::ErrorKind::UnexpectedEof.into())),
+            Some(Input::Failed(error)) => return Err(End::Closed(error)),
+            Some(Input::Read(_) | Input::Resumed) => true,
+            None => false,
+        };
+        let mut turn = if has_input { self.handle_input(now)? } else { Turn::GoesOn };
+        if ready.more_retained || self.inbound.ends_turn(has_input) {
+            turn = Turn::Over;
+        }
+        self.count_traffic();
+        if turn == Turn::Over {
+            self.inbound.begin_turn();
+        }
+        if ready.timer {
+            if self.gate.waits(&self.core) || self.inbound.is_starved() {
+                self.core.connection.not_read(now);
+            }
+            self.core.connection.handle_timeout(now, &mut self.core.out).map_err(End::Violation)?;
+            self.rearm();
+        }
+        Ok(turn)
+    }
+
+    /// Encodes messages for the client, after it applied changes of permissions.
+    fn send(&mut self, context: &mut Context<'_>, quota: usize, room: usize, ready: &mut Ready) {
+        loop {
+            let Self { core, gate, outbound, .. } = self;
+            let Outcome { control, has_sent, has_more_retained } = outbound.poll_send(core, gate, quota, room, context);
+            ready.sent |= has_sent;
+            (ready.control, ready.more_retained) = (control, has_more_retained);
+            if control != Some(Control::RightsChanged) || self.take_rights_over().is_err() {
+                return;
+            }
+            ready.sent = true; // sends PUBRELs of abandoned messages
+        }
+    }
+
+    /// Writes encoded packets as far as the socket accepts them.
+    fn write(&mut self, context: &mut Context<'_>) -> std::io::Result<()> {
+        let written = self.socket.poll_write(&mut self.core.out, context);
+        let booked = self.outbound.take_written(&self.core);
+        if !booked.is_nothing() {
+            self.tell_written(booked, written.is_pending());
+        }
+        match written {
+            Poll::Ready(written) => written,
+            Poll::Pending => Ok(()),
+        }
+    }
+
+    /// Reports shared messages that the socket has taken; `is_backlogged`: it has not taken all output.
+    fn tell_written(&mut self, booked: Booked, is_backlogged: bool) {
+        let core = &self.core;
+        let now = core.shared.clock.moment(Instant::now());
+        core.lease.client.load.written(booked.messages, booked.bytes, is_backlogged, now.nanos);
+        let ends = || Ends { peer: core.shared.peer, local: self.socket.stream().local_address() };
+        self.probes.wrote(core, booked.messages, now, ends);
+    }
+
+    /// Writes messages just taken from the queue, then looks for more. Usually there are none, and the task can sleep
+    /// at once.
+    fn write_at_once(&mut self, context: &mut Context<'_>, ready: &mut Ready) -> std::io::Result<()> {
+        self.write(context)?;
+        if self.core.out.is_empty() && !ready.more_retained && !self.has_orders() {
+            ready.sent = false;
+            let quota = self.core.quota();
+            self.send(context, quota, OUT_FULL, ready);
+            self.count_traffic();
+        }
+        Ok(())
+    }
+
+    fn count_traffic(&mut self) {
+        let metrics = &self.core.shared.metrics;
+        let (received, sent) = self.socket.take_traffic();
+        metrics.bytes_received.add(received);
+        metrics.bytes_sent.add(sent);
+        metrics.packets_sent.add(self.outbound.take_packets_sent(&self.core));
+    }
+
+    /// Sets the keep-alive timer on the current runtime.
+    fn set_timer(&mut self) {
+        self.timer = self.core.connection.poll_timeout().map(|at| Box::pin(tokio::time::sleep_until(at.into())));
+    }
+
+    fn rearm(&mut self) {
+        if let (Some(timer), Some(at)) = (&mut self.timer, self.core.connection.poll_timeout()) {
+            timer.as_mut().reset(at.into());
+        }
+    }
+
+    /// Applies changed permissions, and abandons resends that these forbid.
+    ///
+    /// # Errors
+    /// [`End::Revoked`] if the user may not stay connected.
+    fn take_rights_over(&mut self) -> Result<(), End> {
+        let Self { core, gate, .. } = self;
+        let rights = &core.lease.client.rights;
+        let not_kept = NotKept::default();
+        let is_forbidden =
+            |id, delivery: &Delivery| enforcement::is_forbidden(rights, delivery) && not_kept.note_sent(id, delivery);
+        let now = Instant::now();
+        let given_up = core.connection.give_up_resends(is_forbidden, now, &mut core.out);
+        if given_up > 0 {
+            tracing::info!(client = ?core.lease.client.id, given_up, "messages under way are no longer authorized");
+        }
+        for (id, stored, share) in not_kept.take_released() {
+            gate.received(core, id.packet_id, stored, share, now);
+        }
+        gate.settle(core);
+        not_kept.settle(&core.shared, &core.lease.client);
+        match enforcement::catch_up(&core.shared, &mut core.lease) {
+            Standing::Current => Ok(()),
+            Standing::Stale | Standing::Revoked => Err(End::Revoked),
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! State that every part of a connection works with.
+
+use std::time::Instant;
+
+use tenbin_codec::{Packet, ReasonCode};
+use tenbin_session::{Connection, PendingAck};
+
+use super::end::End;
+use super::listener::OpenConnection;
+use super::output::Output;
+use super::reason_strings::reason_string;
+use crate::registry::Lease;
+use crate::router::HeldKey;
+
+/// Broker, client, protocol state and output of one connection.
+///
+/// The parts' methods take it as an argument. So each part has its own fields to itself, and the compiler checks that.
+pub(super) struct Core {
+    pub(super) shared: OpenConnection,
+    pub(super) lease: Lease,
+    /// Protocol state.
+    pub(super) connection: Connection,
+    pub(super) out: Output,
+}
+
+impl Core {
+    /// Number of QoS 1 and 2 messages that may be sent now.
+    ///
+    /// In-flight messages are bounded by the same number of bytes as the queue.
+    pub(super) fn quota(&self) -> usize {
+        let in_flight_full = self.connection.session().in_flight_bytes() >= self.shared.config.queue_bytes_maximum();
+        if in_flight_full { 0 } else { usize::from(self.connection.send_quota()) }
+    }
+
+    /// Whether messages for the client are on disk.
+    #[inline]
+    pub(super) fn has_backlog(&self) -> bool {
+        self.lease.client.outbox.has_tail()
+    }
+
+    /// Writes the acknowledgement of a message from the client.
+    #[inline]
+    pub(super) fn acknowledge(&mut self, ack: PendingAck, reason: ReasonCode, now: Instant) {
+        match reason_string(reason) {
+            Some(reason_string) => self.connection.refuse(ack, reason, reason_string, now, &mut self.out),
+            None => self.connection.acknowledge(ack, reason, now, &mut self.out),
+        }
+    }
+
+    /// Sends an answer to the client. Ends the connection if the packet is too large for it `[MQTT-3.1.2-24]`, since
+    /// the client would wait for the answer forever.
+    pub(super) fn answer(&mut self, packet: Packet, now: Instant) -> Result<(), End> {
+        let packet_type = packet.packet_type();
+        let is_written = self.connection.write_in_words(packet, now, &mut self.out);
+        if is_written { Ok(()) } else { Err(End::AnswerTooLarge(packet_type)) }
+    }
+
+    /// Releases the ordering key of a message that will not be acknowledged any more.
+    pub(super) fn keys_done(&self, held_key: Option<HeldKey>) {
+        self.shared.router.keys_done(held_key, self.lease.client.number);
+    }
+}

@@ -1,0 +1,41 @@
+//! Will and Session Expiry Interval: they take effect at the end of a connection.
+
+use tenbin_codec::Disconnect;
+use tenbin_session::{Session, SessionExpiry, Violation};
+
+use super::core::Core;
+use super::end::End;
+use crate::durable::CommitPoint;
+use crate::lifecycle::ConnectionEnd;
+use crate::registry::ChargedWill;
+
+/// Settings of CONNECT for the end of the connection; DISCONNECT may change them.
+#[derive(Debug)]
+pub(super) struct Departure {
+    will: Option<Box<ChargedWill>>,
+    session_expiry: SessionExpiry,
+}
+
+impl Departure {
+    pub(super) fn new(will: Option<Box<ChargedWill>>, session_expiry: SessionExpiry) -> Self {
+        Self { will, session_expiry }
+    }
+
+    /// Handles DISCONNECT from the client.
+    pub(super) fn disconnected(&mut self, core: &Core, disconnect: &Disconnect) -> End {
+        let expiry = disconnect.properties.as_ref().and_then(|properties| properties.session_expiry_interval);
+        if let Some(seconds) = expiry {
+            if self.session_expiry == SessionExpiry::AtDisconnect && seconds > 0 {
+                return End::Violation(Violation::SessionExpiryRaised);
+            }
+            let maximum = core.shared.capabilities.session_expiry_maximum.seconds();
+            self.session_expiry = SessionExpiry::from_seconds(seconds.min(maximum));
+        }
+        End::Disconnect(disconnect.reason)
+    }
+
+    /// The end of the connection for its session. `is_normal`: DISCONNECT 0x00 has removed the Will.
+    pub(super) fn end(self, session: Session, settled_at: CommitPoint, is_normal: bool) -> ConnectionEnd {
+        ConnectionEnd { settled_at, session, will: self.will.filter(|_| !is_normal), expiry: self.session_expiry }
+    }
+}

@@ -1,0 +1,32 @@
+//! Why a connection ends.
+
+use tenbin_codec::{PacketType, ReasonCode};
+use tenbin_session::Violation;
+
+use super::authentication::Refusal;
+use crate::outbox::Control;
+
+/// Reason for the end of a connection.
+#[derive(Debug)]
+pub(super) enum End {
+    /// The client sent DISCONNECT.
+    Disconnect(ReasonCode),
+    /// The socket is closed or broken.
+    Closed(std::io::Error),
+    /// The client violated the protocol.
+    Violation(Violation),
+    /// Requested by another part of the broker.
+    Control(Control),
+    /// Re-authentication failed.
+    Refused(Refusal),
+    /// Its credentials are not valid any more.
+    Revoked,
+    /// A partly received packet made no progress.
+    Stalled,
+    /// A packet of this many bytes exceeds the memory limit of its owner's account.
+    NoMemory(usize),
+    /// A published message had no room, and the client's version has no refusal.
+    Unanswered,
+    /// An answer that the client needs exceeds its Maximum Packet Size.
+    AnswerTooLarge(PacketType),
+}

@@ -1,0 +1,232 @@
+//! From a CONNECT to an accepted connection.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Instant;
+
+use tenbin_codec::{Connect, Decoder, ProtocolVersion, ReasonCode, ReportCarrier, Text};
+use tenbin_session::handshake::Negotiated;
+use tenbin_session::{Connection, Role};
+
+use super::{Accepted, connack, session};
+use crate::auth::{Action, AuthRequest, Principal};
+use crate::lifecycle::{self, Beginning, BrokerState, enforcement};
+use crate::memory::{Account, Charge, Kind, OverLimit};
+use crate::net::authentication::{self, Authenticated, Refusal};
+use crate::net::departure::Departure;
+use crate::net::member::Member;
+use crate::net::reauthentication::Reauthentication;
+use crate::net::refill;
+use crate::net::stream::Stream;
+use crate::net::transport::Transport;
+use crate::net::weight::{DEFAULT_WEIGHT, weight_in};
+use crate::registry::{ChargedWill, Lease, session_bytes};
+
+/// A pending client.
+pub(super) struct PendingClient {
+    pub(super) connect: Connect,
+    /// Charge of a large CONNECT to its address, held until it is answered.
+    pub(super) charge: Option<Charge>,
+    pub(super) decoder: Decoder,
+    pub(super) peer: SocketAddr,
+    pub(super) listener: Arc<str>,
+    /// Deadline of the authentication.
+    pub(super) deadline: tokio::time::Instant,
+    /// When CONNECT came.
+    pub(super) arrived_at: Instant,
+}
+
+impl PendingClient {
+    /// Authenticates the client, takes or begins its session, and puts CONNACK into the output buffer.
+    pub(super) async fn establish<S: Stream>(
+        mut self,
+        shared: &BrokerState,
+        transport: &mut Transport<S>,
+    ) -> Result<Accepted, Refusal> {
+        let (client_id, assigned) = self.admit(shared)?;
+        // The connection's task applies permissions that change from here on.
+        let rights_epoch = shared.access.epoch();
+        let authenticated = tokio::select! {
+            authenticated = self.authenticate(shared, transport, &client_id) => authenticated?,
+            () = shared.stopped() => return Err(ReasonCode::ServerUnavailable.into()),
+        };
+        let report_carriers = shared.report_carriers.of(&self.listener);
+        self.decoder.set_maximum_packet_size(shared.config.packet_bytes_maximum());
+        self.decoder.set_extended_pingreq(report_carriers.contains(ReportCarrier::PingReq));
+        let Self { mut connect, decoder, peer, listener, arrived_at, charge: _charge, .. } = self;
+        let Authenticated { identity, data } = authenticated;
+        let principal = Principal { client_id, identity, listener };
+        if connect.will.as_ref().is_some_and(|will| !shared.access.allows(&principal, Action::Will(&will.topic))) {
+            return Err(ReasonCode::NotAuthorized.into());
+        }
+        let mut negotiated =
+            connack::negotiate_limits(shared, &connect, &principal.client_id, assigned, data, report_carriers)?;
+
+        let account = shared.memory.account_of(&principal.identity, Some(peer.ip()));
+        let will = charged_will(shared, &mut connect, &account)?;
+        let charge = charge_session(shared, &principal.client_id, &account)?;
+        let beginning = Beginning {
+            clean_start: connect.clean_start,
+            expiry: negotiated.session_expiry,
+            will: will.as_deref().map(|will| &will.will),
+            arrived_at,
+        };
+        let (mut lease, place) = session::claim(shared, &principal, &beginning, peer).await?;
+        let is_renewed = lease.client.rights.renew(principal);
+        lease.state.rights_epoch = rights_epoch;
+        lease.charge_to(&account, charge);
+        (lease, negotiated.connack.session_present) = session::begin(shared, lease, &beginning, place, peer).await?;
+        let now = Instant::now();
+        attach(shared, &mut lease, &negotiated, connect.version, is_renewed, now).await;
+        let session = session::take(&mut lease);
+        let mut connection = Connection::new(Role::Server, connect.version, negotiated.limits, session, now);
+        tracing::debug!(
+            %peer, client = ?lease.client.id, version = %connect.version, clean_start = connect.clean_start,
+            session_present = negotiated.connack.session_present, "connected"
+        );
+        let packet_size_maximum = negotiated.limits.peer_maximum_packet_size;
+        connack::put(negotiated.connack, packet_size_maximum, connect.version, &mut transport.out);
+        shared.metrics.packets_received.add(1); // CONNECT
+        shared.metrics.packets_sent.add(1);
+        connection.resume(now, &mut transport.out);
+        let weight = weight_in(&connect.properties.user_properties, peer).unwrap_or(DEFAULT_WEIGHT);
+        Ok(Accepted {
+            departure: Departure::new(will, negotiated.session_expiry),
+            reauthentication: Reauthentication::new(method_of(&connect)),
+            member: Member::new(report_carriers, weight, now),
+            lease,
+            connection,
+            decoder,
+        })
+    }
+
+    /// Rejects a client that the broker does not serve; else returns its Client Identifier, and the assigned one if the
+    /// client sent none.
+    fn admit(&self, shared: &BrokerState) -> Result<(Text, Option<Text>), ReasonCode> {
+        if !shared.admission.may_connect(self.peer.ip(), Instant::now()) {
+            shared.metrics.connects_rate_limited.add(1);
+            return Err(ReasonCode::ConnectionRateExceeded);
+        }
+        check(shared, &self.connect)?;
+        check_sizes(shared, &self.connect)?;
+        let (client_id, assigned) = client_id(shared, &self.connect)?;
+        // Two simultaneous CONNECTs may both take the last place.
+        if shared.registry.len() >= shared.config.sessions.maximum && !shared.registry.contains(&client_id) {
+            return Err(ReasonCode::QuotaExceeded);
+        }
+        Ok((client_id, assigned))
+    }
+
+    /// Authenticates the client by the credentials in its CONNECT, which it consumes.
+    async fn authenticate<S: Stream>(
+        &mut self,
+        shared: &BrokerState,
+        transport: &mut Transport<S>,
+        client_id: &Text,
+    ) -> Result<Authenticated, Refusal> {
+        let request = AuthRequest {
+            client_id: client_id.clone(),
+            user_name: self.connect.user_name.take(),
+            password: self.connect.password.take(),
+            peer: self.peer,
+            listener: Arc::clone(&self.listener),
+            method: method_of(&self.connect),
+            data: self.connect.properties.authentication_data.take(),
+            current: None,
+        };
+        let Self { connect, decoder, deadline, .. } = self;
+        authentication::authenticate(shared, transport, decoder, connect, request, *deadline).await
+    }
+}
+
+/// Authentication Method of CONNECT.
+fn method_of(connect: &Connect) -> Option<Text> {
+    connect.properties.authentication_method.as_ref().map(Text::detach)
+}
+
+/// The Will with its charge; none if its topic is illegal.
+fn charged_will(
+    shared: &BrokerState,
+    connect: &mut Connect,
+    account: &Arc<Account>,
+) -> Result<Option<Box<ChargedWill>>, ReasonCode> {
+    let will = connect.will.take().filter(|will| shared.check_topic(&will.topic).is_ok());
+    let will = will.map(|will| ChargedWill::new(&will, account).map(Box::new)).transpose();
+    will.map_err(|OverLimit| ReasonCode::QuotaExceeded)
+}
+
+/// Charges a session; one that exists may exceed the limit.
+fn charge_session(shared: &BrokerState, client_id: &Text, account: &Arc<Account>) -> Result<Charge, ReasonCode> {
+    let bytes = session_bytes(client_id.len(), shared.durable.is_some());
+    if shared.registry.contains(client_id) {
+        return Ok(account.charge_always(Kind::Sessions, bytes));
+    }
+    account.charge(Kind::Sessions, bytes).map_err(|OverLimit| ReasonCode::QuotaExceeded)
+}
+
+/// Connects the session's queue: from here on it fills for this connection.
+async fn attach(
+    shared: &BrokerState,
+    lease: &mut Lease,
+    negotiated: &Negotiated,
+    version: ProtocolVersion,
+    is_renewed: bool,
+    now: Instant,
+) {
+    let limits = &negotiated.limits;
+    lease.client.outbox.attach(limits.peer_maximum_packet_size, limits.plain_version(version));
+    if negotiated.connack.session_present {
+        if is_renewed {
+            shared.router.invalidate(); // cached routes contain the receiver's old permissions
+        }
+        enforcement::review(shared, lease, now);
+    }
+    refill::read_first_page(shared, &lease.client).await;
+    lifecycle::takes_messages(shared, lease, now);
+}
+
+/// Rejects a well-formed CONNECT that the broker does not serve.
+fn check(shared: &BrokerState, connect: &Connect) -> Result<(), ReasonCode> {
+    if shared.is_stopping() {
+        return Err(ReasonCode::ServerUnavailable); // 0x8B is for DISCONNECT only [MQTT-3.2.2-8]
+    }
+    if let Some(will) = &connect.will {
+        shared.check_will(will)?;
+    }
+    Ok(())
+}
+
+/// Rejects a well-formed CONNECT with a field above its size limit.
+fn check_sizes(shared: &BrokerState, connect: &Connect) -> Result<(), ReasonCode> {
+    if connect.client_id.len() > shared.config.client_id_bytes_maximum() {
+        return Err(ReasonCode::ClientIdentifierNotValid);
+    }
+    match &connect.will {
+        Some(will) if will.topic.as_bytes().len() + will.payload.len() > shared.config.will_bytes_maximum() => {
+            Err(ReasonCode::QuotaExceeded)
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Returns the Client Identifier, and the assigned one if the client sent none.
+fn client_id(shared: &BrokerState, connect: &Connect) -> Result<(Text, Option<Text>), ReasonCode> {
+    if !connect.client_id.is_empty() {
+        return Ok((connect.client_id.detach(), None));
+    }
+    // 3.1.1: [MQTT-3.1.3-8]. MQTT 3.1 has no empty identifiers.
+    let may_be_empty = match connect.version {
+        ProtocolVersion::V31 => false,
+        ProtocolVersion::V311 => connect.clean_start,
+        ProtocolVersion::V5 => true,
+    };
+    if !may_be_empty {
+        return Err(ReasonCode::ClientIdentifierNotValid);
+    }
+    loop {
+        let id = shared.next_assigned_id(); // [MQTT-3.1.3-6]
+        if !shared.registry.contains(&id) {
+            return Ok((id.clone(), Some(id)));
+        }
+    }
+}

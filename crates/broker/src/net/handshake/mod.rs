@@ -1,0 +1,141 @@
+//! The handshake: from an accepted socket to an accepted CONNECT.
+
+mod connack;
+mod establish;
+mod session;
+
+use std::io;
+use std::net::SocketAddr;
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::time::Instant;
+
+use tenbin_codec::{ConnAck, Connect, DecodeError, Decoded, Decoder, Packet};
+use tenbin_session::Connection;
+
+use self::establish::PendingClient;
+use super::arrival::{FREE_BYTES, RETRY};
+use super::authentication::Refusal;
+use super::departure::Departure;
+use super::member::Member;
+use super::reauthentication::Reauthentication;
+use super::stream::Stream;
+use super::transport::Transport;
+use crate::auth::Identity;
+use crate::lifecycle::BrokerState;
+use crate::memory::{Charge, Kind};
+use crate::registry::Lease;
+
+/// A connection whose CONNECT was accepted. Its CONNACK is in the output buffer.
+pub(super) struct Accepted {
+    pub(super) lease: Lease,
+    pub(super) connection: Connection,
+    pub(super) decoder: Decoder,
+    pub(super) departure: Departure,
+    pub(super) reauthentication: Reauthentication,
+    pub(super) member: Member,
+}
+
+/// Reads CONNECT and answers it. `None`: the connection is to be closed after `transport.out` is written.
+pub(super) async fn accept<S: Stream>(
+    shared: &BrokerState,
+    transport: &mut Transport<S>,
+    peer: SocketAddr,
+    listener: Arc<str>,
+) -> Option<Accepted> {
+    let mut decoder = Decoder::server(shared.config.connect_packet_bytes_maximum());
+    decoder.set_user_properties_maximum(shared.config.user_properties_maximum());
+    decoder.set_filters_maximum(shared.config.filters_per_packet_maximum() as u32 * FILTERS_DECODED);
+    let timeout = shared.config.connect_timeout();
+    let deadline = tokio::time::Instant::now() + timeout;
+    let connect = tokio::select! {
+        connect = tokio::time::timeout_at(deadline, read_connect(shared, transport, &mut decoder, peer)) => connect,
+        () = shared.stopped() => return None,
+    };
+    let (connect, charge) = match connect {
+        Ok(Ok(read)) => read,
+        Ok(Err(NoConnect::Decode(error))) => {
+            shared.metrics.violations.add(1);
+            tracing::info!(%peer, %error, "no legal CONNECT");
+            connack::answer_illegal_connect(error, decoder.version(), &mut transport.out);
+            return None;
+        }
+        Ok(Err(NoConnect::Closed(error))) => {
+            tracing::debug!(%peer, %error, "closed before CONNECT");
+            return None;
+        }
+        Err(_) => {
+            tracing::info!(%peer, ?timeout, "no CONNECT in time");
+            return None;
+        }
+    };
+    let version = connect.version;
+    let packet_size_maximum = connect.properties.maximum_packet_size.map_or(u32::MAX, NonZeroU32::get);
+    let arrived_at = Instant::now();
+    let client = PendingClient { connect: *connect, charge, decoder, peer, listener, deadline, arrived_at };
+    match client.establish(shared, transport).await {
+        Ok(accepted) => Some(accepted),
+        Err(Refusal { reason: Some(reason), server_reference }) => {
+            tracing::info!(%peer, %reason, "CONNECT refused");
+            let mut connack = ConnAck::new(false, reason);
+            connack.properties.server_reference = server_reference;
+            connack::put(connack, packet_size_maximum, version, &mut transport.out);
+            None
+        }
+        Err(Refusal { reason: None, .. }) => {
+            tracing::info!(%peer, "authentication broken off");
+            None
+        }
+    }
+}
+
+enum NoConnect {
+    Decode(DecodeError),
+    Closed(io::Error),
+}
+
+/// Reads CONNECT. A large one is read only after the account of its address has room for it.
+async fn read_connect<S: Stream>(
+    shared: &BrokerState,
+    transport: &mut Transport<S>,
+    decoder: &mut Decoder,
+    peer: SocketAddr,
+) -> Result<(Box<Connect>, Option<Charge>), NoConnect> {
+    let mut charge = None;
+    loop {
+        match decoder.decode(&mut transport.input) {
+            Ok(Decoded::Packet(Packet::Connect(connect))) => return Ok((connect, charge)),
+            // The decoder accepts no other packet first.
+            Ok(Decoded::Packet(packet)) => {
+                return Err(NoConnect::Decode(DecodeError::ConnectExpected(packet.packet_type())));
+            }
+            Ok(Decoded::NeedMore(missing)) => {
+                let size = transport.input.len() + missing;
+                if size > FREE_BYTES && charge.is_none() {
+                    charge = Some(charge_connect(shared, peer, size).await);
+                    transport.input.reserve(missing);
+                }
+            }
+            Err(error) => return Err(NoConnect::Decode(error)),
+        }
+        match transport.read().await {
+            Ok(0) => return Err(NoConnect::Closed(io::ErrorKind::UnexpectedEof.into())),
+            Ok(_) => {}
+            Err(error) => return Err(NoConnect::Closed(error)),
+        }
+    }
+}
+
+/// Charges a CONNECT to its address as soon as there is room.
+async fn charge_connect(shared: &BrokerState, peer: SocketAddr, bytes: usize) -> Charge {
+    let account = shared.memory.account_of(&Identity::anonymous(), Some(peer.ip()));
+    loop {
+        if let Ok(charge) = account.charge(Kind::Input, bytes) {
+            return charge;
+        }
+        tokio::time::sleep(RETRY).await;
+    }
+}
+
+/// A packet may hold this many times the configured number of filters; the broker refuses the excess one by one.
+const FILTERS_DECODED: u32 = 10;

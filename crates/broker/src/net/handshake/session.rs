@@ -1,0 +1,169 @@
+//! The session of a pending client: claimed, begun, and durable as far as CONNACK promises.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use tenbin_codec::{ReasonCode, Text};
+use tenbin_session::{Restored, Session};
+
+use crate::auth::{Principal, Standing};
+use crate::durable::{CommitPoint, Stored, UnderWay, place};
+use crate::lifecycle::{self, Beginning, Begun, BrokerState, NotBegun};
+use crate::registry::{Claimed, CountedSession, Lease, NoClaim, OverQuota};
+
+/// Takes the session over from its last connection, or creates it. A session of an anonymous client ends for a user.
+///
+/// Returns its lease, and a session of the user that is already counted for its address.
+pub(super) async fn claim(
+    shared: &BrokerState,
+    principal: &Principal,
+    beginning: &Beginning<'_>,
+    peer: SocketAddr,
+) -> Result<(Lease, Option<Box<CountedSession>>), ReasonCode> {
+    let new_client = |number| shared.new_client(principal, number, Instant::now());
+    let mut place = None;
+    loop {
+        match shared.registry.claim(principal, new_client).await {
+            Ok(Claimed::Ours(lease)) => return Ok((lease, place)),
+            Ok(Claimed::ToEnd(lease)) => {
+                let now = Instant::now();
+                // Displace no session for a user removed meanwhile.
+                if shared.access.standing(principal) != Standing::Current {
+                    lifecycle::give_back(shared, lease, now).await;
+                    return Err(ReasonCode::NotAuthorized);
+                }
+                // Nor for a user who is refused.
+                match lifecycle::may_displace(shared, &lease, beginning, peer.ip()) {
+                    Ok(counted) => place = counted,
+                    Err(refusal) => return Err(not_begun(shared, lease, peer, refusal, now).await),
+                }
+                lifecycle::displace(shared, lease, now).await;
+            }
+            Err(NoClaim::Superseded) => return Err(ReasonCode::ServerBusy),
+            Ok(Claimed::Others(lease)) => {
+                lifecycle::give_back(shared, lease, Instant::now()).await;
+                return Err(not_ours(peer, &principal.client_id));
+            }
+            Err(NoClaim::NotOurs) => return Err(not_ours(peer, &principal.client_id)),
+        }
+    }
+}
+
+/// Begins the connection for its session; returns whether the session goes on. All that CONNACK says of it is durable.
+pub(super) async fn begin(
+    shared: &BrokerState,
+    mut lease: Lease,
+    beginning: &Beginning<'_>,
+    place: Option<Box<CountedSession>>,
+    peer: SocketAddr,
+) -> Result<(Lease, bool), ReasonCode> {
+    let now = Instant::now();
+    let may_begin = if lifecycle::may_begin(shared, &lease, beginning) {
+        lifecycle::count(shared, &mut lease, beginning, peer.ip(), place).map_err(NotBegun::OverQuota)
+    } else {
+        Err(NotBegun::CannotBeKept)
+    };
+    if let Err(refusal) = may_begin {
+        return Err(not_begun(shared, lease, peer, refusal, now).await);
+    }
+    let begun = lifecycle::begin(shared, &mut lease, beginning, now).await;
+    let is_present = begun.interrupted.is_some();
+    if lease.state.has_unread && !read_under_way(shared, &mut lease).await {
+        tracing::error!(%peer, client = ?lease.client.id, "messages under way cannot be read, so that their session is not gone on with");
+        lifecycle::refuse(shared, lease, begun.interrupted, now).await;
+        return Err(ReasonCode::ServerUnavailable);
+    }
+    Ok((wait_until_safe(shared, lease, begun, peer).await?, is_present))
+}
+
+/// Takes the session out of its lease; a fresh one is durable if the broker stores it.
+pub(super) fn take(lease: &mut Lease) -> Session {
+    match lease.state.session.take() {
+        Some(session) => *session,
+        None if lease.state.durable.is_some() => Session::stored(),
+        None => Session::new(),
+    }
+}
+
+fn not_ours(peer: SocketAddr, client_id: &Text) -> ReasonCode {
+    tracing::info!(%peer, client = ?client_id, "the Client Identifier is another user's");
+    ReasonCode::NotAuthorized
+}
+
+/// Returns the lease of a session that does not begin; logs the reason and returns it for CONNACK.
+async fn not_begun(
+    shared: &BrokerState,
+    lease: Lease,
+    peer: SocketAddr,
+    refusal: NotBegun,
+    now: Instant,
+) -> ReasonCode {
+    let reason = match refusal {
+        NotBegun::CannotBeKept => {
+            tracing::info!(%peer, client = ?lease.client.id, "session cannot be kept, so that it is not begun");
+            ReasonCode::ServerUnavailable
+        }
+        NotBegun::OverQuota(OverQuota { key }) => {
+            tracing::info!(%peer, client = ?lease.client.id, "session refused: the address has sessions.{key} sessions");
+            ReasonCode::QuotaExceeded
+        }
+    };
+    lifecycle::give_back(shared, lease, now).await;
+    reason
+}
+
+/// Restores in-flight messages of the broker's last run; returns whether it could.
+async fn read_under_way(shared: &BrokerState, lease: &mut Lease) -> bool {
+    let Some((durable, queue)) = shared.durable.as_ref().zip(lease.client.outbox.stored()) else { return true };
+    let Ok(Some(under_way)) = durable.read_under_way(&queue).await else { return false };
+    lease.state.has_unread = false;
+    let now = Instant::now();
+    let session = lease.state.session.get_or_insert_with(|| Box::new(Session::stored()));
+    let mut done = Vec::new();
+    for UnderWay { id, stored, delivery } in under_way {
+        let restored = delivery.map_or(Restored::Released(stored), Restored::Published);
+        if !session.restore_sent(id, restored, now) {
+            tracing::error!(client = ?lease.client.id, packet_id = %id.packet_id, "two messages under way have one identifier");
+            done.push(place(queue.id(), Stored::of(stored).sequence()));
+        }
+    }
+    durable.done(done);
+    true
+}
+
+/// Waits for the commit point of all facts in CONNACK. On failure the connection ends without a session.
+async fn wait_until_safe(
+    shared: &BrokerState,
+    lease: Lease,
+    begun: Begun,
+    peer: SocketAddr,
+) -> Result<Lease, ReasonCode> {
+    if begun.commit_point == CommitPoint::NOW {
+        return Ok(lease);
+    }
+    let reason = tokio::select! {
+        biased;
+        () = shared.safe(begun.commit_point) => return Ok(lease),
+        () = safe_but_for_the_session(shared, &begun) => return Ok(lease),
+        () = lease.superseded() => ReasonCode::ServerBusy,
+        () = shared.stopped() => ReasonCode::ServerUnavailable,
+        () = tokio::time::sleep(shared.config.connect_timeout()) => ReasonCode::ServerUnavailable,
+    };
+    tracing::info!(%peer, client = ?lease.client.id, "session cannot be kept, so that it is not begun");
+    lifecycle::refuse(shared, lease, begun.interrupted, Instant::now()).await;
+    Err(reason)
+}
+
+/// Waits until all is durable except changes of a stored session, provided that the disk cannot write these.
+async fn safe_but_for_the_session(shared: &BrokerState, begun: &Begun) {
+    let Some(durable) = shared.durable.as_ref().filter(|_| begun.may_be_unwritten) else {
+        return std::future::pending().await;
+    };
+    shared.safe(begun.settled_at).await;
+    while !durable.is_failing() {
+        tokio::time::sleep(LOOKED_AGAIN).await;
+    }
+}
+
+/// Interval at which a pending client checks whether the disk fails.
+const LOOKED_AGAIN: Duration = Duration::from_millis(50);

@@ -1,0 +1,170 @@
+//! Input: read, held back while the client has to pause, and cut into packets.
+
+use std::io;
+use std::task::{Context, Poll};
+use std::time::Instant;
+
+use bytes::Buf as _;
+use tenbin_codec::{DecodeError, Decoded, Decoder, PlainPublish};
+
+use super::arrival::Arrival;
+use super::core::Core;
+use super::end::End;
+use super::filters::Filters;
+use super::read_buffer::ReadBuffer;
+use super::stream::Stream;
+use super::throttle::{Throttle, Throttled};
+use super::transport::Socket;
+use crate::values::Rate;
+
+/// Input of one connection, and every reason to pause it that lies in the input itself.
+pub(super) struct Inbound {
+    decoder: Decoder,
+    buffer: ReadBuffer,
+    throttle: Throttle,
+    filters: Filters,
+    arrival: Arrival,
+    /// Bytes read since this task last yielded.
+    read_in_turn: u32,
+}
+
+/// Input to decode, or its end.
+pub(super) enum Input {
+    /// This many bytes were read; 0 = the client has closed its side.
+    Read(usize),
+    /// A pause is over: decode input read before.
+    Resumed,
+    Failed(io::Error),
+}
+
+impl Inbound {
+    pub(super) fn new(decoder: Decoder, buffer: ReadBuffer, publish_rate: Option<Rate>) -> Self {
+        Self {
+            decoder,
+            buffer,
+            throttle: Throttle::new(publish_rate, Instant::now()),
+            filters: Filters::default(),
+            arrival: Arrival::default(),
+            read_in_turn: 0,
+        }
+    }
+
+    /// Reads, unless the client has to pause.
+    pub(super) fn poll_read<S: Stream>(
+        &mut self,
+        core: &Core,
+        socket: &mut Socket<S>,
+        context: &mut Context<'_>,
+    ) -> Option<Input> {
+        if self.arrival.waits_for_memory(core, &mut self.buffer, context) {
+            return None;
+        }
+        match self.throttle.poll(context) {
+            Throttled::No if self.filters.begin_turn() => Some(Input::Resumed),
+            Throttled::No => match socket.poll_read(&mut self.buffer, context) {
+                Poll::Ready(Ok(read)) => {
+                    self.read_in_turn = self.read_in_turn.saturating_add(read as u32); // a read is far smaller
+                    Some(Input::Read(read))
+                }
+                Poll::Ready(Err(error)) => Some(Input::Failed(error)),
+                Poll::Pending => None,
+            },
+            Throttled::Resumed => Some(Input::Resumed),
+            Throttled::Yes => None,
+        }
+    }
+
+    /// Whether nothing is to be decoded now, although a whole packet may have been read.
+    pub(super) fn is_paused(&self) -> bool {
+        self.throttle.is_paused() || self.filters.are_many()
+    }
+
+    /// The next packet, if it is a plain PUBLISH, and its size. [`Inbound::skip`] removes it.
+    #[inline]
+    pub(super) fn peek_plain(&self) -> Option<(PlainPublish<'_>, usize)> {
+        self.decoder.peek_plain(&self.buffer)
+    }
+
+    #[inline]
+    pub(super) fn skip(&mut self, bytes: usize) {
+        self.buffer.advance(bytes);
+    }
+
+    /// Decodes the next packet.
+    #[inline]
+    pub(super) fn decode(&mut self) -> Result<Decoded, DecodeError> {
+        self.decoder.decode(&mut self.buffer)
+    }
+
+    /// Records that all whole packets, `packets` of them, were decoded and the next needs `missing` more bytes.
+    #[inline]
+    pub(super) fn needs_input(&mut self, core: &Core, missing: usize, packets: u64) {
+        self.arrival.needs_input(core, &mut self.buffer, missing, packets);
+    }
+
+    /// Counts a PUBLISH; returns whether the client has to pause.
+    #[inline]
+    pub(super) fn count_publication(&mut self, core: &Core, now: Instant) -> bool {
+        let pauses = self.throttle.count(now);
+        if pauses {
+            core.shared.metrics.publishers_paused.add(1);
+        }
+        pauses
+    }
+
+    /// Whether a payload that would be shared, not copied, is a small part of the buffer it was read into.
+    pub(super) fn is_small_part(&self, payload_bytes: usize) -> bool {
+        self.buffer.is_small_part(payload_bytes)
+    }
+
+    /// SUBSCRIBE and UNSUBSCRIBE.
+    pub(super) fn filters(&mut self) -> &mut Filters {
+        &mut self.filters
+    }
+
+    /// Whether the task has used up its turn; `has_read`: with input in this lap.
+    pub(super) fn ends_turn(&self, has_read: bool) -> bool {
+        has_read && self.read_in_turn >= TURN_BYTES || self.filters.are_many()
+    }
+
+    pub(super) fn begin_turn(&mut self) {
+        self.read_in_turn = 0;
+    }
+
+    /// Whether the client is not read from for want of memory for its packet.
+    pub(super) fn is_starved(&self) -> bool {
+        self.arrival.is_starved()
+    }
+
+    /// Whether a partly received packet makes no progress; asked while the connection has nothing to do. `disk_waits`
+    /// tells whether it is the disk's fault.
+    #[inline]
+    pub(super) fn is_overdue(&mut self, core: &Core, disk_waits: impl Fn() -> bool, context: &mut Context<'_>) -> bool {
+        let is_our_fault = || disk_waits() || self.throttle.is_paused();
+        self.arrival.is_overdue(core, &self.buffer, is_our_fault, context)
+    }
+
+    /// Reason why an overdue connection ends.
+    pub(super) fn overdue(&self) -> End {
+        self.arrival.overdue()
+    }
+
+    /// Gives memory to the thread, as the connection has nothing to read.
+    pub(super) fn rest(&mut self) {
+        self.buffer.rest();
+    }
+
+    /// Replaces timers after a migration, as they belong to the old runtime.
+    pub(super) fn migrated(&mut self, core: &Core) {
+        self.throttle.migrated();
+        self.arrival.migrated(core);
+    }
+
+    /// Ends the input; returns its undecoded rest.
+    pub(super) fn end(self) -> ReadBuffer {
+        self.buffer
+    }
+}
+
+/// Bytes that a task reads before it yields.
+const TURN_BYTES: u32 = 256 * 1024;

@@ -1,0 +1,270 @@
+//! Output: from the client's queue and the retained messages for its subscriptions to its socket.
+
+use std::cell::RefCell;
+use std::task::{Context, Poll};
+use std::time::Instant;
+
+use tenbin_session::{Delivery, Sent};
+
+use super::core::Core;
+use super::gate::DurabilityGate;
+use super::output::OUT_FULL;
+use super::refill::Refill;
+use super::retained;
+use super::unwritten::Unwritten;
+use crate::lifecycle;
+use crate::outbox::{Batch, Booked, Control, Entry, Run, Taken};
+use crate::router::HeldKey;
+
+/// Sending of one connection.
+#[derive(Debug, Default)]
+pub(super) struct Outbound {
+    /// QoS 0 messages of share groups that are not in the socket yet.
+    unwritten: Unwritten,
+    /// Reads of the on-disk backlog.
+    refill: Refill,
+    /// Send quota at the last look that found nothing to send; `None` = no look yet on this thread.
+    rested_at: Option<u16>,
+    socket_blocked: bool,
+    /// Lower half of the number of sent packets that the metrics include.
+    counted_sent: u32,
+}
+
+/// Result of [`Outbound::poll_send`].
+#[derive(Default)]
+pub(super) struct Outcome {
+    /// A request to the connection, which comes before all messages.
+    pub(super) control: Option<Control>,
+    pub(super) has_sent: bool,
+    /// There may be more retained messages to send.
+    pub(super) has_more_retained: bool,
+}
+
+impl Outbound {
+    /// Sends queued and retained messages, unless a control request comes first.
+    #[inline]
+    pub(super) fn poll_send(
+        &mut self,
+        core: &mut Core,
+        gate: &mut DurabilityGate,
+        quota: usize,
+        room: usize,
+        context: &mut Context<'_>,
+    ) -> Outcome {
+        if self.is_at_rest(core, quota) {
+            Outcome::default()
+        } else {
+            self.send_waiting(core, gate, quota, room, context)
+        }
+    }
+
+    fn send_waiting(
+        &mut self,
+        core: &mut Core,
+        gate: &mut DurabilityGate,
+        quota: usize,
+        room: usize,
+        context: &mut Context<'_>,
+    ) -> Outcome {
+        BATCH.with_borrow_mut(|batch| {
+            batch.clear(); // a panic may have left messages
+            let outbox = &core.lease.client.outbox;
+            match outbox.poll_take(context, quota, room.min(TAKE), batch) {
+                Poll::Ready(Taken::Control(control)) => {
+                    return Outcome { control: Some(control), ..Outcome::default() };
+                }
+                Poll::Ready(Taken::Deliveries) => {}
+                Poll::Pending => self.rested_at = u16::try_from(quota).ok(),
+            }
+            if outbox.take_room_again() {
+                lifecycle::takes_messages(&core.shared, &core.lease, Instant::now());
+            }
+            let has_more_retained = room > 0
+                && !core.lease.state.retained_pages.is_empty()
+                && retained::take(core, &mut self.refill, context, quota, room.min(TAKE), batch);
+            let has_sent = !batch.is_empty();
+            if has_sent {
+                self.send(core, gate, batch, Instant::now());
+            }
+            Outcome { control: None, has_sent, has_more_retained }
+        })
+    }
+
+    /// Whether nothing has arrived since the last look, which found nothing to send.
+    ///
+    /// A changed quota needs another look, so that the queue learns of it, unless both values are above
+    /// [`QUOTA_THAT_MATTERS`].
+    fn is_at_rest(&self, core: &Core, quota: usize) -> bool {
+        let is_known = |told: usize| quota == told || quota.min(told) >= QUOTA_THAT_MATTERS;
+        self.rested_at.map(usize::from).is_some_and(is_known)
+            && core.lease.client.outbox.is_at_rest()
+            && core.lease.state.retained_pages.is_empty()
+    }
+
+    /// Sends queued messages as far as quota and socket permit.
+    pub(super) fn send_own(&mut self, core: &mut Core, gate: &mut DurabilityGate, now: Instant) {
+        let room = OUT_FULL.saturating_sub(core.out.len());
+        let quota = core.quota();
+        BATCH.with_borrow_mut(|batch| {
+            batch.clear();
+            core.lease.client.outbox.take_now(quota, room.min(TAKE), batch);
+            self.send(core, gate, batch, now);
+        });
+    }
+
+    fn send(&mut self, core: &mut Core, gate: &mut DurabilityGate, batch: &mut Batch, now: Instant) {
+        let mut tally = SentTally::default();
+        let mut blocked = Vec::new();
+        if batch.len() >= BURST {
+            core.out.expect_burst();
+        }
+        if batch.deliveries().is_empty() {
+            batch.runs().for_each(|run| tally.run(run));
+            core.connection.send_plain(batch.packets(), tally.sent, now, &mut core.out);
+            batch.clear();
+        } else {
+            batch.drain(|entry| match entry {
+                Entry::Single(delivery) => blocked.extend(send_single(core, gate, delivery, &mut tally, now)),
+                Entry::Run(run, packets) => {
+                    tally.run(&run);
+                    core.connection.append_plain(packets, run.messages.into(), now, &mut core.out);
+                }
+            });
+        }
+        batch.shrink(KEPT_BYTES);
+        gate.end_sending(core);
+        if !blocked.is_empty() {
+            core.lease.client.outbox.put_back(blocked.into_iter());
+        }
+        let SentTally { sent, expired, too_large, unacknowledged, given_up } = tally;
+        self.unwritten.push(unacknowledged, core.out.end());
+        if !given_up.is_nothing() {
+            given_up.take_back(&core.lease.client.load, core.shared.clock.nanos(now));
+        }
+        let metrics = &core.shared.metrics;
+        metrics.messages_sent.add(sent);
+        metrics.dropped_expired.add(expired);
+        metrics.dropped_too_large.add(too_large);
+    }
+
+    /// Reads the on-disk backlog while the in-memory head runs out; returns whether the queue has got more messages.
+    pub(super) fn poll_refill(&mut self, core: &Core, context: &mut Context<'_>) -> bool {
+        let has_more = self.refill.poll(core, context);
+        if has_more {
+            self.rested_at = None;
+        }
+        has_more
+    }
+
+    /// Tells the queue whether the socket is full. Then messages stay in the queue, where they are bounded and visible
+    /// to other tasks.
+    #[inline]
+    pub(super) fn tell_socket_blocked(&mut self, core: &Core, blocked: bool) {
+        if blocked != self.socket_blocked {
+            self.socket_blocked = blocked;
+            core.lease.client.outbox.set_socket_blocked(blocked, core.out.len());
+        }
+    }
+
+    /// Registers a slow client with the slow-consumer monitor. `quota`: at the beginning of this lap.
+    pub(super) fn announce_slowness(&self, core: &Core, quota: usize) {
+        let outbox = &core.lease.client.outbox;
+        // Messages may have used up the quota. Then no event reports further messages.
+        let has_no_quota = quota == 0 || self.rested_at == Some(0);
+        if (self.socket_blocked || has_no_quota || outbox.lags()) && outbox.begin_watch() {
+            core.shared.slow_receivers.watch(&core.lease.client);
+        }
+    }
+
+    /// Returns shared messages of QoS 0 that the socket has taken since the last call.
+    #[inline]
+    pub(super) fn take_written(&mut self, core: &Core) -> Booked {
+        self.unwritten.take_written(core.out.written())
+    }
+
+    /// Number of packets sent since the last call.
+    pub(super) fn take_packets_sent(&mut self, core: &Core) -> u64 {
+        let packets = core.connection.packets_sent() as u32;
+        packets.wrapping_sub(std::mem::replace(&mut self.counted_sent, packets)).into()
+    }
+
+    /// Forgets the old task after a migration. The first look finds everything and registers the new waker.
+    pub(super) fn migrated(&mut self) {
+        self.rested_at = None;
+        self.refill.migrated();
+    }
+
+    /// Takes back shared messages of QoS 0 that will not be written any more.
+    pub(super) fn end(&mut self, core: &Core) {
+        let unwritten = self.unwritten.take_all();
+        unwritten.take_back(&core.lease.client.load, core.shared.clock.nanos(Instant::now()));
+    }
+}
+
+/// Sends one message; returns it if it is blocked.
+#[inline]
+fn send_single(
+    core: &mut Core,
+    gate: &mut DurabilityGate,
+    delivery: Delivery,
+    tally: &mut SentTally,
+    now: Instant,
+) -> Option<Delivery> {
+    let booked = Booked::of(&delivery);
+    let held_key = HeldKey::of(&delivery);
+    match gate.send(core, delivery, now) {
+        Sent::Written(None) => {
+            tally.sent += 1;
+            tally.unacknowledged += booked;
+            core.keys_done(held_key);
+        }
+        Sent::Written(Some(_)) => tally.sent += 1, // its acknowledgement ends the booking
+        Sent::Expired => {
+            tally.expired += 1;
+            tally.given_up += booked;
+            core.keys_done(held_key);
+        }
+        Sent::TooLarge => {
+            tally.too_large += 1;
+            tally.given_up += booked;
+            core.keys_done(held_key);
+        }
+        Sent::Blocked(delivery) => return Some(delivery),
+    }
+    None
+}
+
+/// Totals of a sent batch.
+#[derive(Default)]
+struct SentTally {
+    sent: u64,
+    expired: u64,
+    too_large: u64,
+    /// Shared QoS 0 messages sent; their bookings end once the socket has taken them.
+    unacknowledged: Booked,
+    /// Shared messages that will not be sent.
+    given_up: Booked,
+}
+
+impl SentTally {
+    fn run(&mut self, run: &Run) {
+        self.sent += u64::from(run.messages);
+        self.unacknowledged += run.booked();
+    }
+}
+
+thread_local! {
+    /// The batch being written: one a thread, since it is written before anything else.
+    static BATCH: RefCell<Batch> = RefCell::default();
+}
+
+/// Bytes of packet memory that a thread keeps between two batches.
+const KEPT_BYTES: usize = 256 * 1024;
+/// Maximum bytes of messages taken from the queue at once.
+const TAKE: usize = 128 * 1024;
+/// Quota above which the exact value no longer matters: rebalancing never moves more messages at once.
+///
+/// The queue's value may be too high, if retained messages have used some of it since. Messages in excess of it wait.
+const QUOTA_THAT_MATTERS: usize = 256;
+/// Messages that together probably need more memory than a connection keeps.
+const BURST: usize = 16;

@@ -1,0 +1,243 @@
+//! Messages from the client: routed as one batch, and acknowledged with a verdict each.
+
+use bytes::Bytes;
+use tenbin_codec::{PlainPublish, QoS, ReasonCode, ReportCarrier, TopicName};
+use tenbin_session::{PendingAck, Publication, Violation};
+
+use super::core::Core;
+use super::end::End;
+use super::gate::DurabilityGate;
+use super::input_batch::InputBatch;
+use super::member::Member;
+use crate::durable::Outcomes;
+use crate::router::{Flushed, Published, Publisher};
+
+/// Publisher of one connection, and the messages of this batch to acknowledge.
+#[derive(Debug)]
+pub(super) struct Publishing {
+    publisher: Publisher,
+    /// Messages to acknowledge once their receivers' queues have them.
+    verdicts: Vec<Verdict>,
+}
+
+/// Pending acknowledgement of a QoS 1 or 2 message from the client.
+#[derive(Debug, Clone, Copy)]
+struct Verdict {
+    ack: PendingAck,
+    reason: ReasonCode,
+    /// [`Published::message`]; 0 = not published.
+    message: u32,
+    /// [`Published::receivers`].
+    receivers: u32,
+}
+
+impl Verdict {
+    /// A published message. Receivers may still refuse it for want of room.
+    fn of_published(ack: PendingAck, published: &Published) -> Self {
+        let Published { reason, message, receivers, .. } = *published;
+        Self { ack, reason, message, receivers }
+    }
+
+    /// A message that this packet has given to no receiver.
+    fn settled(ack: PendingAck, reason: ReasonCode) -> Self {
+        Self { ack, reason, message: 0, receivers: 0 }
+    }
+}
+
+impl Publishing {
+    pub(super) fn new(core: &Core) -> Self {
+        let (client, is_v5) = (&core.lease.client, core.connection.version().is_v5());
+        let publisher = Publisher::of(&core.shared.router, &client.receiver(), &client.id, is_v5);
+        Self { publisher, verdicts: Vec::new() }
+    }
+
+    /// Publishes a plain message: QoS 0 with only topic and payload. Returns `false` without effect for an unknown
+    /// topic.
+    #[inline]
+    pub(super) fn publish_plain(&mut self, core: &Core, plain: PlainPublish<'_>, batch: &InputBatch) -> bool {
+        // Cached topics have passed all other checks.
+        let is_allowed = |topic: &TopicName| core.lease.client.rights.may_publish(topic);
+        self.publisher.publish_plain(&core.shared.router, plain, is_allowed, batch.now)
+    }
+
+    /// Publishes a message, or takes the load report in it. `is_small_part`: its payload is a small part of a large
+    /// buffer.
+    pub(super) fn publish(
+        &mut self,
+        core: &mut Core,
+        gate: &mut DurabilityGate,
+        member: &mut Member,
+        mut publication: Publication,
+        is_small_part: bool,
+        batch: &mut InputBatch,
+    ) -> Result<(), End> {
+        if is_small_part {
+            // Lagging receivers would keep the whole read buffer alive for it.
+            publication.payload = Bytes::copy_from_slice(&publication.payload);
+        }
+        // The alias is resolved already, so this checks the topic in either form.
+        let reason = match core.shared.check_publish(&publication) {
+            Ok(()) if !core.lease.client.rights.may_publish(&publication.topic) => {
+                tracing::debug!(peer = %core.shared.peer, client = ?core.lease.client.id, topic = ?publication.topic, "not authorized to publish");
+                ReasonCode::NotAuthorized
+            }
+            Ok(()) if publication.topic.as_bytes() == ReportCarrier::TOPIC.as_bytes() => {
+                member.published_report(core, &publication, batch)
+            }
+            Ok(()) if is_refused_again(core, &publication) => ReasonCode::QuotaExceeded,
+            Ok(()) => {
+                let published = self.publisher.publish(&core.shared.router, &publication, batch.now);
+                if let Some(ack) = publication.ack {
+                    batch.hold_until(published.commit_point);
+                    self.verdicts.push(Verdict::of_published(ack, &published));
+                    batch.count_bytes(publication.topic.as_bytes().len() + publication.payload.len());
+                    if published.reason.is_error() {
+                        batch.is_over |= refused_while_collecting(core, gate, &published);
+                    }
+                }
+                return Ok(());
+            }
+            Err(ReasonCode::PayloadFormatInvalid) if publication.ack.is_none() => {
+                return Err(End::Violation(Violation::PayloadFormat)); // QoS 0 has no other answer
+            }
+            Err(reason) => {
+                tracing::debug!(peer = %core.shared.peer, client = ?core.lease.client.id, topic = ?publication.topic, %reason, "message refused");
+                reason
+            }
+        };
+        if let Some(ack) = publication.ack {
+            self.verdicts.push(Verdict::settled(ack, reason));
+        }
+        Ok(())
+    }
+
+    /// Acknowledges a message of QoS 2 that has come before.
+    pub(super) fn repeat(&mut self, core: &Core, ack: PendingAck, batch: &mut InputBatch) {
+        // The original message may not be durable yet.
+        if let Some(durable) = &core.shared.durable {
+            batch.hold_until(durable.all().and(durable.all_messages()));
+        }
+        self.verdicts.push(Verdict::settled(ack, ReasonCode::Success));
+    }
+
+    /// Delivers the batch to its receivers' queues; returns whether a receiver needs processor time.
+    pub(super) fn flush(&mut self, core: &mut Core, gate: &mut DurabilityGate, batch: &mut InputBatch) -> bool {
+        let Flushed { pressure, commit_point, refused } = self.publisher.flush(&core.shared.router, batch.now.at);
+        batch.hold_until(commit_point);
+        if !refused.is_empty() {
+            self.refuse(core, gate, refused, batch);
+        }
+        pressure
+    }
+
+    /// Whether the client has published to its own subscriptions since the last call.
+    pub(super) fn take_reached_itself(&mut self) -> bool {
+        self.publisher.take_reached_itself()
+    }
+
+    /// Whether messages wait for their acknowledgement.
+    pub(super) fn has_verdicts(&self) -> bool {
+        !self.verdicts.is_empty()
+    }
+
+    /// Acknowledges the batch's messages of QoS 2.
+    pub(super) fn acknowledge_exactly_once(&mut self, core: &mut Core, gate: &mut DurabilityGate, batch: &InputBatch) {
+        for Verdict { ack, reason, .. } in self.verdicts.extract_if(.., |verdict| verdict.ack.qos == QoS::ExactlyOnce) {
+            gate.acknowledge(core, batch.commit_point(), ack, reason, batch.now.at);
+        }
+    }
+
+    /// Acknowledges the rest of the batch.
+    pub(super) fn acknowledge(&mut self, core: &mut Core, gate: &mut DurabilityGate, batch: &InputBatch) {
+        for Verdict { ack, reason, .. } in self.verdicts.drain(..) {
+            gate.acknowledge(core, batch.commit_point(), ack, reason, batch.now.at);
+        }
+    }
+
+    /// Frees memory of a burst.
+    pub(super) fn rest(&mut self) {
+        self.verdicts.shrink_to(KEPT_VERDICTS);
+    }
+
+    /// Refuses messages of the batch: `refused` has one entry for each receiver without room and message.
+    ///
+    /// MQTT 3.1.1 has no code for that (docs/decisions/0014). There a message without any receiver is not acknowledged:
+    /// the connection ends, and the client sends the message again.
+    #[cold]
+    fn refuse(&mut self, core: &mut Core, gate: &mut DurabilityGate, mut refused: Vec<u32>, batch: &mut InputBatch) {
+        refused.sort_unstable();
+        let is_told = core.connection.version().is_v5();
+        let queue = core.lease.client.outbox.keeps_in();
+        let mut outcomes = Outcomes { are_waited_for: true, ..Outcomes::default() };
+        self.verdicts.retain_mut(|Verdict { ack, reason, message, receivers }| {
+            let first = refused.partition_point(|other| other < message);
+            let refusals = refused[first..].partition_point(|other| other == message);
+            if *message == 0 || refusals == 0 {
+                return true;
+            }
+            let has_reached_some = *receivers as usize > refusals;
+            *reason = if !is_told && has_reached_some { ReasonCode::Success } else { ReasonCode::QuotaExceeded };
+            if ack.qos == QoS::ExactlyOnce && reason.is_error() {
+                let mut forgotten = Vec::new();
+                if has_reached_some {
+                    let most = usize::from(core.connection.limits().receive_maximum);
+                    forgotten = core.lease.state.partly_refused.get_or_insert_default().add(ack.packet_id, most);
+                }
+                if let Some(queue) = &queue {
+                    let origin = queue.publishes(ack.packet_id);
+                    outcomes.released.push(origin); // [MQTT-4.3.3-9]
+                    // If no receiver has it, an earlier record may say that some have: not all full queues were known
+                    // then.
+                    let judged = if has_reached_some { &mut outcomes.refused } else { &mut outcomes.refused_no_more };
+                    judged.push(origin);
+                    outcomes.refused_no_more.extend(forgotten.into_iter().map(|id| queue.publishes(id)));
+                }
+            }
+            if reason.is_error() && !is_told {
+                core.connection.forget_refused(*ack, *reason);
+                gate.end_unanswered();
+                return false;
+            }
+            true
+        });
+        if let Some(durable) = core.shared.durable.as_ref().filter(|_| !outcomes.is_empty()) {
+            batch.hold_until(durable.settle(&mut outcomes));
+        }
+    }
+}
+
+/// Handles a refusal before the batch is complete; returns whether to stop there.
+///
+/// That is so if the client cannot be told and no receiver gets the message. The client will send the rest again behind
+/// it.
+#[cold]
+fn refused_while_collecting(core: &Core, gate: &mut DurabilityGate, published: &Published) -> bool {
+    let ends = !core.connection.version().is_v5() && published.refusals >= published.receivers;
+    if ends {
+        gate.end_unanswered();
+    }
+    ends
+}
+
+/// Whether to repeat a refusal, because some receivers already have the message.
+///
+/// A message that is not a resend starts its Packet Identifier afresh.
+#[inline]
+fn is_refused_again(core: &mut Core, publication: &Publication) -> bool {
+    core.lease.state.partly_refused.is_some() && finds_refused(core, publication)
+}
+
+#[cold]
+fn finds_refused(core: &mut Core, publication: &Publication) -> bool {
+    let Some(ack) = publication.ack.filter(|ack| ack.qos == QoS::ExactlyOnce) else { return false };
+    let Some(refused) = &mut core.lease.state.partly_refused else { return false };
+    if publication.is_resent {
+        return refused.contains(ack.packet_id);
+    }
+    refused.remove(ack.packet_id);
+    core.lease.state.partly_refused.take_if(|refused| refused.is_empty());
+    false
+}
+
+/// Capacity for acknowledgements that an idle connection keeps.
+const KEPT_VERDICTS: usize = 512;

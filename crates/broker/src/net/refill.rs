@@ -1,0 +1,121 @@
+//! Reading a client's on-disk backlog into its queue, and pauses after the disk could not do something.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use tokio::sync::oneshot;
+use tokio::time::Sleep;
+
+use super::core::Core;
+use crate::backlog::{NextPage, Refilled};
+use crate::durable::{Durable, Page, place};
+use crate::lifecycle::{BrokerState, enforcement};
+use crate::registry::Client;
+
+/// Reads of one connection from the disk.
+#[derive(Debug, Default)]
+pub(super) struct Refill(
+    /// Boxed, and present only while a page is read or a pause goes on.
+    Option<Box<Reads>>,
+);
+
+#[derive(Debug, Default)]
+struct Reads {
+    /// The page being read.
+    page: Option<oneshot::Receiver<Page>>,
+    /// Pause after a failed read.
+    read_rest: Option<Pin<Box<Sleep>>>,
+    /// Pause before the next request for disk space for retained messages.
+    retained_rest: Option<Pin<Box<Sleep>>>,
+}
+
+/// Reads the first page of a returning client's backlog, so that its messages precede answers to the client's packets.
+pub(super) async fn read_first_page(shared: &BrokerState, client: &Client) {
+    let Some(durable) = &shared.durable else { return };
+    let NextPage::Read(page) = client.outbox.next_page(Instant::now()) else { return };
+    if let Ok(page) = durable.read(page).await {
+        take_page(shared, client, page, durable);
+    }
+}
+
+/// Adds messages that were read to the client's queue.
+fn take_page(shared: &BrokerState, client: &Client, mut page: Page, durable: &Durable) {
+    for (_, delivery) in &mut page.messages {
+        delivery.take_if(|delivery| enforcement::is_forbidden(&client.rights, delivery));
+    }
+    let Refilled { done, failed } = client.outbox.refill(page, Instant::now());
+    if failed.is_some_and(|failed| failed.is_first) {
+        tracing::error!(client = ?client.id, "messages of the session cannot be read: they stay where they are");
+    }
+    shared.metrics.dropped_expired.add(done.len() as u64);
+    if let Some(queue) = client.outbox.stored() {
+        durable.done(done.into_iter().map(|sequence| place(queue.id(), sequence)));
+    }
+}
+
+impl Refill {
+    /// Reads the on-disk backlog while the in-memory head runs out; returns whether the queue has got more messages.
+    pub(super) fn poll(&mut self, core: &Core, context: &mut Context<'_>) -> bool {
+        let Some(durable) = &core.shared.durable else { return false };
+        let mut has_read = false;
+        while !self.rests(context) {
+            if self.0.as_ref().is_none_or(|reads| reads.page.is_none()) {
+                match core.lease.client.outbox.next_page(Instant::now()) {
+                    NextPage::Read(page) => self.0.get_or_insert_default().page = Some(durable.read(page)),
+                    NextPage::At(at) => {
+                        let rest = Box::pin(tokio::time::sleep_until(at.into()));
+                        self.0.get_or_insert_default().read_rest = Some(rest);
+                        continue;
+                    }
+                    NextPage::None => break,
+                }
+            }
+            let Some(reads) = &mut self.0 else { break };
+            let Some(page) = &mut reads.page else { break };
+            let Poll::Ready(page) = Pin::new(page).poll(context) else { break };
+            reads.page = None;
+            let Ok(page) = page else { break }; // the broker stops
+            take_page(&core.shared, &core.lease.client, page, durable);
+            has_read = true;
+        }
+        self.0.take_if(|reads| reads.page.is_none() && reads.read_rest.is_none() && reads.retained_rest.is_none());
+        has_read
+    }
+
+    /// Whether the pause after a failed read goes on; if so, registers to be woken.
+    fn rests(&mut self, context: &mut Context<'_>) -> bool {
+        let Some(reads) = &mut self.0 else { return false };
+        if reads.read_rest.as_mut().is_some_and(|rest| rest.as_mut().poll(context).is_pending()) {
+            return true;
+        }
+        reads.read_rest = None;
+        false
+    }
+
+    /// Pauses sending of retained messages, because the disk has no room for them.
+    #[cold]
+    pub(super) fn rest_from_retained(&mut self) {
+        self.0.get_or_insert_default().retained_rest = Some(Box::pin(tokio::time::sleep(RETAINED_AGAIN)));
+    }
+
+    /// Whether the pause of retained messages goes on; if so, registers to be woken.
+    pub(super) fn rests_from_retained(&mut self, context: &mut Context<'_>) -> bool {
+        let Some(reads) = &mut self.0 else { return false };
+        if reads.retained_rest.as_mut().is_some_and(|rest| rest.as_mut().poll(context).is_pending()) {
+            return true;
+        }
+        reads.retained_rest = None;
+        false
+    }
+
+    /// Drops timers after a migration: the new task makes its own.
+    pub(super) fn migrated(&mut self) {
+        if let Some(reads) = &mut self.0 {
+            (reads.retained_rest, reads.read_rest) = (None, None);
+        }
+    }
+}
+
+/// Pause after the disk had no room for retained messages; the log checks its free space as often.
+const RETAINED_AGAIN: Duration = Duration::from_secs(1);
