@@ -289,7 +289,7 @@ fn explain_reports_errors_in_one_line() {
         (
             &tenbin,
             &["--group", "nobody", "--wait", "2"][..],
-            "no such share group: the broker tells of no $share/nobody/…",
+            "no such share group: the broker does not know $share/nobody/…",
         ),
         (&tenbin, &["--group", "a/b"], "no share name"),
         (&tenbin, &["--group", "g", "--user", "u", "--password-file", "/nowhere/p"], "/nowhere/p"),

@@ -151,7 +151,7 @@ fn a_flipped_byte_of_the_state_is_named() {
     assert_eq!(checked.code, 1, "{}", checked.printed);
     let problem = checked.printed.lines().find(|line| line.starts_with("problem: ")).expect("a problem");
     let wanted = format!("{}: offset ", path.display());
-    assert!(problem.contains(&wanted) && problem.contains("changes that were written are damaged"), "{problem}");
+    assert!(problem.contains(&wanted) && problem.contains("confirmed changes are damaged"), "{problem}");
 }
 
 #[test]
@@ -181,7 +181,7 @@ fn orphaned_queues_and_illegal_numbers_are_reported() {
     remove(stage.path(), Table::Sessions, b"sleeper");
     let checked = tenbin(&["check"], stage.path());
     assert_eq!(checked.code, 0, "{}", checked.printed);
-    for wanted in ["note: 1 queues of nobody", "note: 2 subscriptions of sessions that are no more"] {
+    for wanted in ["note: 1 queues without an owner", "note: 2 subscriptions of ended sessions"] {
         assert!(checked.printed.contains(wanted), "{wanted} is missing in\n{}", checked.printed);
     }
     let session: Value = serde_json::from_str(sleeper).expect("JSON");

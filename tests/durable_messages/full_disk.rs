@@ -142,7 +142,7 @@ impl Load {
             self.take();
         }
         let until = Instant::now() + PATIENCE;
-        while !broker.log().all().iter().any(|line| line.contains("little room left for messages")) {
+        while !broker.log().all().iter().any(|line| line.contains("little room is left for messages")) {
             assert!(Instant::now() < until, "no word of a full disk:\n{}", broker.log().all().join("\n"));
             std::thread::sleep(Duration::from_millis(2));
         }

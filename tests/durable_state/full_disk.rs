@@ -111,7 +111,7 @@ fn full_disk_delays_acks_of_state_changes_only() {
     drop(filler);
     assert!(matches!(client.receive(), Packet::SubAck(_)));
     assert!(matches!(other.receive(), Packet::PubAck(_)));
-    wait_for_log(&broker, "the state is written again");
+    wait_for_log(&broker, "the state can be written again");
     broker.connect(lasting(ProtocolVersion::V5, "new")).settle();
     drop((client, other, broker));
     let broker = BrokerProcess::start(&["--data", data]);
@@ -218,7 +218,7 @@ fn refused_connect_on_a_full_disk_changes_no_session() {
     }
     heir.expect_nothing_waiting();
     disk.free();
-    wait_for_log(&broker, "the state is written again");
+    wait_for_log(&broker, "the state can be written again");
     for (client, is_there) in [("at once", true), ("in vain", true), ("new", false), ("newer", false)] {
         let (_, connack) = RawClient::connect(address, expiring(client, 600));
         assert_eq!(connack.session_present, is_there, "{client}");
@@ -330,7 +330,7 @@ fn congested_state_refuses_changes_and_delivers_messages() {
     assert_eq!(reasons, [ReasonCode::QuotaExceeded]);
     live.subscribe("more", QoS::AtLeastOnce);
     disk.free();
-    wait_for_log(&broker, "the state is written again");
+    wait_for_log(&broker, "the state can be written again");
     lasting_one.subscribe("more", QoS::AtLeastOnce);
     drop((lasting_one, live, publisher, older, broker));
     let broker = disk.start();
@@ -383,7 +383,7 @@ fn stored_session_resumes_on_a_full_disk() {
     let (mut receiver, _) = RawClient::connect(address, expiring("receiver", 900));
     receiver.settle();
     disk.free();
-    wait_for_log(&broker, "the state is written again");
+    wait_for_log(&broker, "the state can be written again");
     publisher.publish_with(retained("written", "1")); // commits all earlier changes, too
     drop(broker);
     let dumped =

@@ -146,8 +146,8 @@ impl Stage {
         let until = Instant::now() + PATIENCE;
         let log = self.broker().log();
         for (fails, again) in [
-            ("the state cannot be written", "the state is written again"),
-            ("messages cannot be written", "messages are written again"),
+            ("the state cannot be written", "the state can be written again"),
+            ("messages cannot be written", "messages can be written again"),
         ] {
             let is_well = || {
                 let lines = log.all();

@@ -23,7 +23,7 @@ pub enum ExplainError {
     #[error("the broker refused the subscription: {0}")]
     Refused(ReasonCode),
     /// The broker is Tenbin and has reported no such group.
-    #[error("no such share group: the broker tells of no {group}")]
+    #[error("no such share group: the broker does not know {group}")]
     NoSuchGroup {
         /// The requested group, as a shared subscription.
         group: String,

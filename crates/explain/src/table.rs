@@ -22,7 +22,7 @@ impl Table {
         }
         write_members(out, members)?;
         match told.decisions.is_empty() {
-            true => writeln!(out, "\n  no decision is kept")?,
+            true => writeln!(out, "\n  no decision is recorded")?,
             false => writeln!(
                 out,
                 "\n  {:<13}{:<24}  {:<18}{:<16}{:>9}   candidates: predicted wait + penalty, ms",
@@ -61,7 +61,7 @@ fn write_head(out: &mut dyn Write, members: &Members) -> io::Result<()> {
         plain(filter)
     )?;
     if *waiting > 0 {
-        write!(out, ", {waiting} wait for one who is connected")?;
+        write!(out, ", {waiting} wait for a connected member")?;
     }
     writeln!(out)
 }
@@ -99,7 +99,7 @@ fn write_members(out: &mut dyn Write, members: &Members) -> io::Result<()> {
     members.members.iter().try_for_each(|member| write_member(out, member))?;
     let others = members.members_total.saturating_sub(members.members.len() as u64);
     if others > 0 {
-        writeln!(out, "  and {others} to whom fewer messages went")?;
+        writeln!(out, "  and {others} members with fewer messages")?;
     }
     Ok(())
 }

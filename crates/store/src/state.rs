@@ -98,7 +98,7 @@ pub enum OpenError {
 }
 
 fn of_version(version: &Option<u32>) -> String {
-    version.map_or("there is no format version, though there is something".to_owned(), |version| {
+    version.map_or("it has data but no format version".to_owned(), |version| {
         format!("format version {version} is unknown, this program writes {FORMAT_VERSION}")
     })
 }

@@ -154,7 +154,7 @@ impl fmt::Display for AccessError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::PasswordFile(error) => error.fmt(f),
-            Self::Closed(name) => write!(f, "listener {name}: wants anonymous = true or a password_file"),
+            Self::Closed(name) => write!(f, "listener {name}: needs anonymous = true or a password_file"),
             Self::ListenerMissing(name) => write!(
                 f,
                 "listener {name} is open and not in the new configuration; listeners come, go and change their names \

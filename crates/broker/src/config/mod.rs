@@ -357,8 +357,9 @@ fn policy<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Policy, D
 
 fn report_carriers<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<ReportCarriers, D::Error> {
     let words = Vec::<String>::deserialize(deserializer)?;
-    let unknown =
-        |word: &str| serde::de::Error::custom(format!("{word:?} is no carrier: pingreq, ack and publish are"));
+    let unknown = |word: &str| {
+        serde::de::Error::custom(format!("{word:?} is no carrier of load reports; valid are pingreq, ack, publish"))
+    };
     words.iter().map(|word| word.parse::<ReportCarrier>().map_err(|_| unknown(word))).collect()
 }
 
@@ -447,12 +448,12 @@ mod tests {
             ("[[share]]\nshadow = \"slowest\"", 2, "shadow: unknown"),
             ("[[share]]\ngroup = \"a\"\nkey = \"topic_level:0\"", 3, "topic_level:N"),
             ("[[share]]\nfilter = \"a#\"", 2, "filter: \"a#\""),
-            ("[[share]]\nfilter = \"$share/g/a\"", 2, "behind $share/name/"),
+            ("[[share]]\nfilter = \"$share/g/a\"", 2, "after $share/name/"),
             ("[[share]]\ngroup = \"a/b\"", 2, "group: \"a/b\""),
             ("[[share]]\npolcy = \"random\"", 2, "polcy"),
             ("\n[[share]]\nkey = \"topic\"\npolicy = \"sticky\"", 2, "key: the policy sticky"),
             ("load_reports = [\"ping\"]", 1, "pingreq"),
-            ("[[listeners]]\naddress = \"127.0.0.1:0\"\nload_reports = [\"acks\"]", 3, "ack and publish"),
+            ("[[listeners]]\naddress = \"127.0.0.1:0\"\nload_reports = [\"acks\"]", 3, "ack, publish"),
         ] {
             let error = Config::parse(text).unwrap_err().to_string();
             assert!(error.contains(&format!("line {line}")), "{text}: {error}");

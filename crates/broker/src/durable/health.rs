@@ -8,9 +8,9 @@ pub(super) fn log(health: &Health) {
     match health {
         Health::Failed { error, .. } => tracing::error!(
             %error,
-            "the state cannot be written: nothing is acknowledged that has to be kept, until it can"
+            "the state cannot be written: requests that must be stored are not acknowledged until it can"
         ),
-        _ => tracing::info!("the state is written again, and so is what waited"),
+        _ => tracing::info!("the state can be written again; waiting changes are stored"),
     }
 }
 

@@ -191,7 +191,7 @@ impl Restoring<'_> {
         self.durable.forget_unknown_groups(&mut self.changes);
         let dropped = self.durable.spool.retain_queues(|queue| known.contains(&publishers(queue)));
         if dropped > 0 {
-            tracing::debug!(dropped, "queues of nobody");
+            tracing::debug!(dropped, "queues without an owner");
         }
         self.durable.spool.stats().waiting
     }
@@ -355,7 +355,9 @@ impl Restoring<'_> {
         if !write(run) {
             run += 1 + RandomState::new().hash_one(run) % RUNS_LEFT_OUT;
             write(run);
-            tracing::warn!("the state cannot be written at the start: places of messages go on somewhere else");
+            tracing::warn!(
+                "the state cannot be written at the start: offsets of messages begin at a random run number"
+            );
         }
         self.durable.set_run(run);
     }

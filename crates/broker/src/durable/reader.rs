@@ -166,7 +166,7 @@ fn answer(spool: &Spool, clock: RunClock, request: Request, passed: &mut PassedO
 fn go_on<T>(QueueId(queue): QueueId, work: impl FnOnce() -> T) -> Option<T> {
     // All users of the locks taken here go on after a panic, on the threads of connections too.
     let done = panic::catch_unwind(AssertUnwindSafe(work));
-    done.map_err(|_| tracing::error!(queue, "reading stored messages has panicked: they stay on disk")).ok()
+    done.map_err(|_| tracing::error!(queue, "the reader of stored messages has panicked: they stay on disk")).ok()
 }
 
 fn page(spool: &Spool, clock: RunClock, of: &PageOf, passed: &mut PassedOver) -> Page {

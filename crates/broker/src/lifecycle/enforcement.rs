@@ -133,7 +133,7 @@ pub(crate) fn review(shared: &BrokerState, lease: &mut Lease, now: Instant) {
         |id, delivery: &Delivery| is_forbidden(&client.rights, delivery) && not_kept.note_sent(id, delivery);
     let given_up = state.session.as_mut().map_or(0, |session| session.give_up(is_unwanted));
     if given_up > 0 {
-        tracing::info!(client = ?client.id, given_up, "messages under way are no longer authorized");
+        tracing::info!(client = ?client.id, given_up, "messages in flight are no longer authorized");
     }
     let mut forbidden = client.outbox.withdraw(|delivery| is_forbidden(&client.rights, delivery));
     forbidden.retain(|delivery| delivery.share.is_some() || !not_kept.note(delivery));

@@ -135,7 +135,7 @@ impl Member {
             move |delivery: &Delivery| freed.contains(delivery)
         });
         if !waiting.is_empty() {
-            tracing::debug!(client = ?client.id, messages = waiting.len(), "draining: its messages go to others");
+            tracing::debug!(client = ?client.id, messages = waiting.len(), "member drains: its messages go to other members");
         }
         redelivery.finish(waiting, now, &mut Rng::new(client.number));
     }

@@ -41,7 +41,7 @@ impl Probes {
         let rng = &mut Rng::new(client.number ^ now.nanos.0);
         let moved = core.shared.router.relieve(&client.receiver(), stalled_for, now, rng);
         if moved > 0 {
-            tracing::debug!(client = ?client.id, moved, ?stalled_for, "takes no more: its messages go to others");
+            tracing::debug!(client = ?client.id, moved, ?stalled_for, "receiver is blocked: its messages go to other members");
         }
     }
 

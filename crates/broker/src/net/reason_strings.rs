@@ -6,11 +6,11 @@ use tenbin_codec::{ReasonCode, Text};
 /// limits or other clients.
 pub(super) fn reason_string(reason: ReasonCode) -> Option<Text> {
     let words = match reason {
-        ReasonCode::NotAuthorized => "not allowed to this client by the broker's rules",
+        ReasonCode::NotAuthorized => "not authorized by the broker's rules",
         ReasonCode::QuotaExceeded => "a limit of the broker is reached",
-        ReasonCode::TopicNameInvalid => "topic with more bytes or levels than the broker takes",
-        ReasonCode::TopicFilterInvalid => "filter with more bytes or levels than the broker takes",
-        ReasonCode::PayloadFormatInvalid => "payload that is not the UTF-8 that it says it is",
+        ReasonCode::TopicNameInvalid => "topic exceeds the broker's limit of bytes or levels",
+        ReasonCode::TopicFilterInvalid => "filter exceeds the broker's limit of bytes or levels",
+        ReasonCode::PayloadFormatInvalid => "payload is declared as UTF-8 and is not valid UTF-8",
         _ => return None,
     };
     Some(Text::from_static(words))

@@ -46,7 +46,7 @@ fn take_page(shared: &BrokerState, client: &Client, mut page: Page, durable: &Du
     }
     let Refilled { done, failed } = client.outbox.refill(page, Instant::now());
     if failed.is_some_and(|failed| failed.is_first) {
-        tracing::error!(client = ?client.id, "messages of the session cannot be read: they stay where they are");
+        tracing::error!(client = ?client.id, "messages of the session cannot be read: they stay on disk");
     }
     shared.metrics.dropped_expired.add(done.len() as u64);
     if let Some(queue) = client.outbox.stored() {

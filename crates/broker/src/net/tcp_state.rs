@@ -80,7 +80,7 @@ mod sock_diag {
                 Ok(socket) => Self::Known(socket, 0),
                 Err(error) => {
                     static TOLD: Once = Once::new();
-                    TOLD.call_once(|| tracing::info!(%error, "the kernel does not tell what clients have not read"));
+                    TOLD.call_once(|| tracing::info!(%error, "the kernel does not report unread bytes of clients"));
                     Self::Silent
                 }
             }

@@ -288,7 +288,7 @@ impl SharedGroup {
         if failed.is_first {
             let SharedFilter { share_name, filter } = self.name();
             let (share_name, filter) = (beginning(share_name.text().as_str()), beginning(filter.text().as_str()));
-            tracing::error!(share_name, filter, "messages of the share group cannot be read: they stay where they are");
+            tracing::error!(share_name, filter, "messages of the share group cannot be read: they stay on disk");
         }
         self.queues.unread.add(self, failed.retry_at);
     }

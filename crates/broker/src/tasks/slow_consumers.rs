@@ -75,7 +75,7 @@ impl Looks {
                 && let Some(messages) = refused.get(&client.number)
             {
                 told += 1;
-                tracing::warn!(client = ?client.id, messages, "messages for the client are refused: no more may wait for it");
+                tracing::warn!(client = ?client.id, messages, "messages for the client are refused: its queue is full");
             }
         });
         if refused.len() > told {
@@ -181,7 +181,7 @@ impl Lines {
     fn may_tell(&mut self, now: Instant) -> bool {
         if self.since.is_none_or(|since| now.saturating_duration_since(since) >= Duration::from_secs(1)) {
             if self.left_out > 0 {
-                tracing::info!(changes = self.left_out, "further receivers have become slower or faster");
+                tracing::info!(changes = self.left_out, "consumer states of further receivers change");
             }
             *self = Self { since: Some(now), ..Self::default() };
         }

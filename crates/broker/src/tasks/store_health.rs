@@ -17,17 +17,17 @@ pub(crate) async fn run(shared: Arc<BrokerState>) {
         let Ok(health) = tokio::time::timeout(LOOK_AT_DISK, durable.health_after(&seen)).await else { continue };
         seen = health;
         match &seen {
-            spool::Health::Writing => tracing::info!("messages are written again, and so are those that waited"),
+            spool::Health::Writing => tracing::info!("messages can be written again; waiting ones are stored"),
             spool::Health::Failed { error, .. } => tracing::error!(
                 %error,
-                "messages cannot be written: none is acknowledged that has to be kept, until they can"
+                "messages cannot be written: those that must be stored are not acknowledged until they can"
             ),
             spool::Health::Damaged { error } => {
                 tracing::error!(%error, "messages on disk are damaged: a restart will be refused");
             }
             spool::Health::NoRoom { error, .. } => tracing::error!(
                 %error,
-                "there is little room left for messages: less is taken in, as long as what is there is acknowledged"
+                "little room is left for messages: new ones are held back while stored ones are acknowledged"
             ),
             other => tracing::warn!(health = ?other, "messages"),
         }

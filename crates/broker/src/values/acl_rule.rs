@@ -68,6 +68,7 @@ impl RawRule {
 /// Deserializes the rules. The error names a rule without exactly one of `allow` and `deny` by its number.
 pub(crate) fn acl_rules<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<AclRule>, D::Error> {
     let raw = Vec::<RawRule>::deserialize(deserializer)?;
-    let wrong = |number| serde::de::Error::custom(format!("rule {number} of the acl wants one of allow and deny"));
+    let wrong =
+        |number| serde::de::Error::custom(format!("rule {number} of the acl needs exactly one of allow and deny"));
     raw.into_iter().zip(1..).map(|(rule, number)| rule.check().ok_or_else(|| wrong(number))).collect()
 }

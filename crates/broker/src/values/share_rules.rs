@@ -125,11 +125,11 @@ impl TryFrom<RawRule> for ShareRule {
     fn try_from(raw: RawRule) -> Result<Self, String> {
         let RawRule { group, filter, mut policy, key, strict, shadow } = raw;
         if key.is_none() && strict.is_some() {
-            return Err("strict: there is no key whose order it could be about".to_owned());
+            return Err("strict: needs a key".to_owned());
         }
         if key.is_some() && policy.get_or_insert(Policy::Adaptive).has_affinity() {
             let policy = policy.unwrap_or_default();
-            return Err(format!("key: the policy {policy} keeps messages together by something else"));
+            return Err(format!("key: the policy {policy} has an affinity of its own"));
         }
         Ok(Self { group, filter, policy, key, strict: strict.unwrap_or(true), shadow })
     }
@@ -142,7 +142,7 @@ fn any_name() -> NamePattern {
 fn name_pattern<'de, D: Deserializer<'de>>(deserializer: D) -> Result<NamePattern, D::Error> {
     let text = String::deserialize(deserializer)?;
     if text.is_empty() || text.contains(['/', '+', '#']) {
-        return Err(serde::de::Error::custom(format!("{text:?} is no share name, in which * stands for any text")));
+        return Err(serde::de::Error::custom(format!("{text:?} is no share name; * stands for any text")));
     }
     Ok(NamePattern::new(&text))
 }
@@ -152,7 +152,7 @@ fn topic_filter<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Top
     let wrong = |reason: &dyn fmt::Display| serde::de::Error::custom(format!("{text:?}: {reason}"));
     let filter = TopicFilter::try_from(&text[..]).map_err(|error| wrong(&error))?;
     if filter.is_shared() {
-        return Err(wrong(&"is to be the filter behind $share/name/"));
+        return Err(wrong(&"must be the filter after $share/name/"));
     }
     Ok(Some(filter))
 }
@@ -233,7 +233,7 @@ mod tests {
             match policy {
                 Policy::Sticky | Policy::HashClientId | Policy::HashTopic => {
                     let error = parsed.unwrap_err().to_string();
-                    assert!(error.contains(&format!("key: the policy {policy} keeps")), "{error}");
+                    assert!(error.contains(&format!("key: the policy {policy} has")), "{error}");
                 }
                 _ => assert!(parsed.is_ok(), "{policy}"),
             }

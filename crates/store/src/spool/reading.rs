@@ -119,7 +119,7 @@ pub enum ReadError {
         error: io::Error,
     },
     /// The record differs from the one that was written.
-    #[error("{path}: offset {offset}: a message that is not what was written")]
+    #[error("{path}: offset {offset}: a message differs from the written one")]
     Damaged {
         /// The segment.
         path: PathBuf,

@@ -292,7 +292,7 @@ impl Reclaim {
     /// Ends the copying of a segment in which nothing lives now. The next step considers the next segment.
     fn end_copying(&mut self, shared: &Shared, copying: &Copying) {
         if copying.living(shared) > 0 {
-            let stop = Stop::Damage("its records do not hold what they should");
+            let stop = Stop::Damage("its records are not those of the index");
             return self.put_off(shared, copying.segment, 0, &stop);
         }
         self.failures = 0;

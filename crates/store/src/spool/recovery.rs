@@ -234,7 +234,11 @@ fn newest(disk: &dyn Disk, numbers: &BTreeSet<u32>, mark: Position) -> Result<Op
         confirmed = confirmed.max(confirmed_by(&mut window, seed, FIRST_RECORD).map_err(io)?);
         if confirmed > Position::new(number, FIRST_RECORD) {
             let path = disk.path(&log_name(number));
-            return Err(OpenError::Damaged { path, offset: FIRST_RECORD, what: "no record, and records behind it" });
+            return Err(OpenError::Damaged {
+                path,
+                offset: FIRST_RECORD,
+                what: "no record here, but records after it",
+            });
         }
         above = Some(number);
     }

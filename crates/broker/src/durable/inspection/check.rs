@@ -32,7 +32,7 @@ pub fn check(directory: &Path, out: &mut dyn Write) -> Result<Found, InspectionE
     }
     let Checking { out, found, .. } = checking;
     match found {
-        Found { damaged: 0, unreadable: 0 } => writeln!(out, "fine: a broker can go on with it")?,
+        Found { damaged: 0, unreadable: 0 } => writeln!(out, "fine: a broker can use it")?,
         Found { damaged, unreadable } => writeln!(out, "not fine: {damaged} damaged, {unreadable} cannot be read")?,
     }
     Ok(found)
@@ -65,7 +65,7 @@ impl Checking<'_> {
                 )?;
             } else {
                 self.damaged(format_args!(
-                    "{path}: offset {offset}: changes that were written are damaged; nothing of the last {bytes} bytes can be read"
+                    "{path}: offset {offset}: confirmed changes are damaged; nothing of the last {bytes} bytes can be read"
                 ))?;
             }
         }
@@ -104,7 +104,7 @@ impl Checking<'_> {
         if of_nobody > 0 {
             writeln!(
                 self.out,
-                "note: {of_nobody} subscriptions of sessions that are no more, which a crash may leave and a broker removes"
+                "note: {of_nobody} subscriptions of ended sessions; a crash may leave them, and a broker removes them"
             )?;
         }
         self.numbers = Some(numbers);
@@ -158,7 +158,7 @@ impl Checking<'_> {
         let closed = if recovered.was_closed {
             "closed in order"
         } else {
-            "not closed: whoever wrote it was killed, and what was not confirmed may be missing"
+            "not closed: its broker was killed, and unconfirmed messages may be missing"
         };
         let (queues, waiting) = (recovered.queues, recovered.waiting);
         writeln!(self.out, "messages: {waiting} wait in {queues} queues, {closed}")?;
@@ -178,7 +178,7 @@ impl Checking<'_> {
              nothing waits for them"
         )?;
         if of_nobody > 0 {
-            writeln!(self.out, "note: {of_nobody} queues of nobody, which a broker removes")?;
+            writeln!(self.out, "note: {of_nobody} queues without an owner; a broker removes them")?;
         }
         Ok(())
     }

@@ -85,10 +85,7 @@ impl Dumping<'_> {
             let what = format!("{}: offset {}", dropped.path.display(), dropped.offset);
             self.damaged(
                 what,
-                &format_args!(
-                    "changes that were written are damaged; nothing of the last {} bytes can be read",
-                    dropped.bytes
-                ),
+                &format_args!("confirmed changes are damaged; nothing of the last {} bytes can be read", dropped.bytes),
             );
         }
         for table in Table::ALL {

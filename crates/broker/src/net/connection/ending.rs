@@ -48,7 +48,7 @@ impl<S: Stream> ConnectionTask<S> {
                 None
             }
             End::AnswerTooLarge(packet) => {
-                tracing::info!(%peer, ?client, %packet, "answer is larger than the client takes");
+                tracing::info!(%peer, ?client, %packet, "answer exceeds the client's Maximum Packet Size");
                 Some(ReasonCode::PacketTooLarge)
             }
             End::Stalled => {
@@ -56,7 +56,7 @@ impl<S: Stream> ConnectionTask<S> {
                 Some(ReasonCode::KeepAliveTimeout)
             }
             End::NoMemory(bytes) => {
-                tracing::info!(%peer, ?client, bytes, "no memory for a packet within its owner's limit");
+                tracing::info!(%peer, ?client, bytes, "packet exceeds the memory limit of its owner");
                 Some(ReasonCode::QuotaExceeded)
             }
             End::Disconnect(reason) => {
@@ -79,7 +79,7 @@ impl<S: Stream> ConnectionTask<S> {
             }
             End::Control(Control::TooSlow) => {
                 self.core.shared.metrics.disconnected_slow.add(1);
-                tracing::info!(%peer, ?client, "disconnected: too slow for what it has subscribed to");
+                tracing::info!(%peer, ?client, "disconnected: too slow for its subscriptions");
                 Some(ReasonCode::QuotaExceeded)
             }
             End::Control(Control::ShuttingDown) => Some(ReasonCode::ServerShuttingDown),

@@ -411,7 +411,7 @@ impl<S: Stream> ConnectionTask<S> {
         let now = Instant::now();
         let given_up = core.connection.give_up_resends(is_forbidden, now, &mut core.out);
         if given_up > 0 {
-            tracing::info!(client = ?core.lease.client.id, given_up, "messages under way are no longer authorized");
+            tracing::info!(client = ?core.lease.client.id, given_up, "messages in flight are no longer authorized");
         }
         for (id, stored, share) in not_kept.take_released() {
             gate.received(core, id.packet_id, stored, share, now);

@@ -83,7 +83,7 @@ pub(super) async fn accept<S: Stream>(
             None
         }
         Err(Refusal { reason: None, .. }) => {
-            tracing::info!(%peer, "authentication broken off");
+            tracing::info!(%peer, "authentication cancelled");
             None
         }
     }

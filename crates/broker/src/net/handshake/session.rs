@@ -69,7 +69,7 @@ pub(super) async fn begin(
     let begun = lifecycle::begin(shared, &mut lease, beginning, now).await;
     let is_present = begun.interrupted.is_some();
     if lease.state.has_unread && !read_under_way(shared, &mut lease).await {
-        tracing::error!(%peer, client = ?lease.client.id, "messages under way cannot be read, so that their session is not gone on with");
+        tracing::error!(%peer, client = ?lease.client.id, "connection refused: messages in flight of its session cannot be read");
         lifecycle::refuse(shared, lease, begun.interrupted, now).await;
         return Err(ReasonCode::ServerUnavailable);
     }
@@ -100,7 +100,7 @@ async fn not_begun(
 ) -> ReasonCode {
     let reason = match refusal {
         NotBegun::CannotBeKept => {
-            tracing::info!(%peer, client = ?lease.client.id, "session cannot be kept, so that it is not begun");
+            tracing::info!(%peer, client = ?lease.client.id, "connection refused: its session cannot be stored");
             ReasonCode::ServerUnavailable
         }
         NotBegun::OverQuota(OverQuota { key }) => {
@@ -149,7 +149,7 @@ async fn wait_until_safe(
         () = shared.stopped() => ReasonCode::ServerUnavailable,
         () = tokio::time::sleep(shared.config.connect_timeout()) => ReasonCode::ServerUnavailable,
     };
-    tracing::info!(%peer, client = ?lease.client.id, "session cannot be kept, so that it is not begun");
+    tracing::info!(%peer, client = ?lease.client.id, "connection refused: its session cannot be stored");
     lifecycle::refuse(shared, lease, begun.interrupted, Instant::now()).await;
     Err(reason)
 }
