@@ -30,18 +30,16 @@ pub(super) struct Outbound {
     counted_sent: u32,
 }
 
-/// Result of [`Outbound::poll_send`].
+/// What [`Outbound::poll_send`] has done in a lap.
 #[derive(Default)]
-pub(super) struct Outcome {
-    /// A request to the connection, which comes before all messages.
-    pub(super) control: Option<Control>,
-    pub(super) has_sent: bool,
+pub(super) struct Progress {
+    pub(super) sent: bool,
     /// There may be more retained messages to send.
-    pub(super) has_more_retained: bool,
+    pub(super) more_retained: bool,
 }
 
 impl Outbound {
-    /// Sends queued and retained messages, unless a control request comes first.
+    /// Sends queued and retained messages, unless a control request comes first, which is returned.
     #[inline]
     pub(super) fn poll_send(
         &mut self,
@@ -50,12 +48,13 @@ impl Outbound {
         quota: usize,
         room: usize,
         context: &mut Context<'_>,
-    ) -> Outcome {
+        progress: &mut Progress,
+    ) -> Option<Control> {
+        progress.more_retained = false;
         if self.is_at_rest(core, quota) {
-            Outcome::default()
-        } else {
-            self.send_waiting(core, gate, quota, room, context)
+            return None;
         }
+        self.send_waiting(core, gate, quota, room, context, progress)
     }
 
     fn send_waiting(
@@ -65,28 +64,27 @@ impl Outbound {
         quota: usize,
         room: usize,
         context: &mut Context<'_>,
-    ) -> Outcome {
+        progress: &mut Progress,
+    ) -> Option<Control> {
         BATCH.with_borrow_mut(|batch| {
             batch.clear(); // a panic may have left messages
             let outbox = &core.lease.client.outbox;
             match outbox.poll_take(context, quota, room.min(TAKE), batch) {
-                Poll::Ready(Taken::Control(control)) => {
-                    return Outcome { control: Some(control), ..Outcome::default() };
-                }
+                Poll::Ready(Taken::Control(control)) => return Some(control),
                 Poll::Ready(Taken::Deliveries) => {}
                 Poll::Pending => self.rested_at = u16::try_from(quota).ok(),
             }
             if outbox.take_room_again() {
                 lifecycle::takes_messages(&core.shared, &core.lease, Instant::now());
             }
-            let has_more_retained = room > 0
+            progress.more_retained = room > 0
                 && !core.lease.state.retained_pages.is_empty()
                 && retained::take(core, &mut self.refill, context, quota, room.min(TAKE), batch);
-            let has_sent = !batch.is_empty();
-            if has_sent {
+            if !batch.is_empty() {
+                progress.sent = true;
                 self.send(core, gate, batch, Instant::now());
             }
-            Outcome { control: None, has_sent, has_more_retained }
+            None
         })
     }
 
@@ -167,12 +165,13 @@ impl Outbound {
     }
 
     /// Registers a slow client with the slow-consumer monitor. `quota`: at the beginning of this lap.
+    #[inline(always)] // asked once in each lap, and nearly never true
     pub(super) fn announce_slowness(&self, core: &Core, quota: usize) {
         let outbox = &core.lease.client.outbox;
         // Messages may have used up the quota. Then no event reports further messages.
         let has_no_quota = quota == 0 || self.rested_at == Some(0);
-        if (self.socket_blocked || has_no_quota || outbox.lags()) && outbox.begin_watch() {
-            core.shared.slow_receivers.watch(&core.lease.client);
+        if self.socket_blocked || has_no_quota || outbox.lags() {
+            watch(core);
         }
     }
 
@@ -198,6 +197,14 @@ impl Outbound {
     pub(super) fn end(&mut self, core: &Core) {
         let unwritten = self.unwritten.take_all();
         unwritten.take_back(&core.lease.client.load, core.shared.clock.nanos(Instant::now()));
+    }
+}
+
+/// Has the slow-consumer monitor look after the client, unless it does.
+#[cold]
+fn watch(core: &Core) {
+    if core.lease.client.outbox.begin_watch() {
+        core.shared.slow_receivers.watch(&core.lease.client);
     }
 }
 

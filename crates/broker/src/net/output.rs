@@ -43,6 +43,7 @@ impl Output {
     }
 
     /// Gives memory of a burst to the thread or frees it, as the connection has nothing to do.
+    #[inline(always)] // called in one place
     pub(super) fn rest(&mut self) {
         SPARE.with_borrow_mut(|spare| {
             if self.capacity() > spare.capacity() && self.capacity() <= SPARE_MAX {

@@ -121,6 +121,7 @@ impl Publishing {
     }
 
     /// Delivers the batch to its receivers' queues; returns whether a receiver needs processor time.
+    #[inline(always)] // called in one place
     pub(super) fn flush(&mut self, core: &mut Core, gate: &mut DurabilityGate, batch: &mut InputBatch) -> bool {
         let Flushed { pressure, commit_point, refused } = self.publisher.flush(&core.shared.router, batch.now.at);
         batch.hold_until(commit_point);
@@ -155,6 +156,7 @@ impl Publishing {
     }
 
     /// Frees memory of a burst.
+    #[inline(always)] // called in one place
     pub(super) fn rest(&mut self) {
         self.verdicts.shrink_to(KEPT_VERDICTS);
     }

@@ -23,6 +23,7 @@ impl ReadBuffer {
     }
 
     /// Makes room for a read; returns how many bytes.
+    #[inline(always)] // called in one place
     pub(super) fn prepare(&mut self) -> usize {
         if self.bytes.capacity() == 0 {
             (self.bytes, self.capacity) = SPARE.take();
@@ -59,6 +60,7 @@ impl ReadBuffer {
     }
 
     /// Gives an empty buffer to the thread, for its next connection that reads.
+    #[inline(always)] // called in one place
     pub(super) fn rest(&mut self) {
         if !self.bytes.is_empty() {
             self.rest_beginning();

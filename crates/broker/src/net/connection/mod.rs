@@ -55,7 +55,7 @@ use super::handshake::{self, Accepted};
 use super::inbound::{Inbound, Input};
 use super::listener::OpenConnection;
 use super::member::Member;
-use super::outbound::{Outbound, Outcome};
+use super::outbound::{Outbound, Progress};
 use super::output::OUT_FULL;
 use super::probes::Probes;
 use super::publishing::Publishing;
@@ -163,9 +163,7 @@ async fn receivers_first() {
 struct Ready {
     input: Option<Input>,
     control: Option<Control>,
-    sent: bool,
-    /// There may be more retained messages to send.
-    more_retained: bool,
+    progress: Progress,
     answer: Option<Answer>,
     timer: bool,
     /// A partly received packet is overdue.
@@ -176,7 +174,8 @@ struct Ready {
 
 impl Ready {
     fn is_anything(&self) -> bool {
-        let Self { input, control, sent, more_retained, answer, timer, overdue, unanswered } = self;
+        let Self { input, control, progress: Progress { sent, more_retained }, answer, timer, overdue, unanswered } =
+            self;
         let is_request = input.is_some() || control.is_some() || answer.is_some();
         is_request || *sent || *more_retained || *timer || *overdue || *unanswered
     }
@@ -244,7 +243,8 @@ impl<S: Stream> ConnectionTask<S> {
 
     /// Moves bytes and messages, and gathers all events that are ready: see the module's documentation for the order.
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<std::io::Result<Ready>> {
-        let mut ready = Ready { sent: self.gate.release(&mut self.core, context), ..Ready::default() };
+        let mut ready = Ready::default();
+        ready.progress.sent = self.gate.release(&mut self.core, context);
         self.write(context)?;
         let quota = self.core.quota();
         let room = OUT_FULL.saturating_sub(self.core.out.len() + self.gate.held_bytes());
@@ -256,14 +256,14 @@ impl<S: Stream> ConnectionTask<S> {
             self.outbound.poll_refill(&self.core, context);
         }
         self.send(context, quota, room, &mut ready);
-        if ready.sent && ready.control.is_none() && room > 0 {
+        if ready.progress.sent && ready.control.is_none() && room > 0 {
             let written = self.write_at_once(context, &mut ready);
             if ready.input.is_none() {
                 written?;
             }
         }
-        if !ready.sent && room > 0 && self.core.has_backlog() && self.core.quota() > 0 {
-            ready.sent = self.outbound.poll_refill(&self.core, context);
+        if !ready.progress.sent && room > 0 && self.core.has_backlog() && self.core.quota() > 0 {
+            ready.progress.sent = self.outbound.poll_refill(&self.core, context);
         }
         self.outbound.announce_slowness(&self.core, quota);
         self.probes.relieve(&self.core, context);
@@ -313,7 +313,7 @@ impl<S: Stream> ConnectionTask<S> {
             None => false,
         };
         let mut turn = if has_input { self.handle_input(now)? } else { Turn::GoesOn };
-        if ready.more_retained || self.inbound.ends_turn(has_input) {
+        if ready.progress.more_retained || self.inbound.ends_turn(has_input) {
             turn = Turn::Over;
         }
         self.count_traffic();
@@ -332,15 +332,11 @@ impl<S: Stream> ConnectionTask<S> {
 
     /// Encodes messages for the client, after it applied changes of permissions.
     fn send(&mut self, context: &mut Context<'_>, quota: usize, room: usize, ready: &mut Ready) {
-        loop {
-            let Self { core, gate, outbound, .. } = self;
-            let Outcome { control, has_sent, has_more_retained } = outbound.poll_send(core, gate, quota, room, context);
-            ready.sent |= has_sent;
-            (ready.control, ready.more_retained) = (control, has_more_retained);
-            if control != Some(Control::RightsChanged) || self.take_rights_over().is_err() {
-                return;
-            }
-            ready.sent = true; // sends PUBRELs of abandoned messages
+        let progress = &mut ready.progress;
+        ready.control = self.outbound.poll_send(&mut self.core, &mut self.gate, quota, room, context, progress);
+        while ready.control == Some(Control::RightsChanged) && self.take_rights_over().is_ok() {
+            progress.sent = true; // sends PUBRELs of abandoned messages
+            ready.control = self.outbound.poll_send(&mut self.core, &mut self.gate, quota, room, context, progress);
         }
     }
 
@@ -370,8 +366,8 @@ impl<S: Stream> ConnectionTask<S> {
     /// at once.
     fn write_at_once(&mut self, context: &mut Context<'_>, ready: &mut Ready) -> std::io::Result<()> {
         self.write(context)?;
-        if self.core.out.is_empty() && !ready.more_retained && !self.has_orders() {
-            ready.sent = false;
+        if self.core.out.is_empty() && !ready.progress.more_retained && !self.has_orders() {
+            ready.progress.sent = false;
             let quota = self.core.quota();
             self.send(context, quota, OUT_FULL, ready);
             self.count_traffic();
