@@ -79,12 +79,19 @@ impl Inbound {
         self.throttle.is_paused() || self.filters.are_many()
     }
 
-    /// The next packet, if it is a plain PUBLISH, and its size. [`Inbound::skip`] removes it.
+    /// Whether the next packet may be a plain PUBLISH, judged by its first byte.
     #[inline]
-    pub(super) fn peek_plain(&self) -> Option<(PlainPublish<'_>, usize)> {
-        self.decoder.peek_plain(&self.buffer)
+    pub(super) fn may_be_plain(&self) -> bool {
+        PlainPublish::may_begin(&self.buffer)
     }
 
+    /// The packet after `offset` bytes of input, if it is a plain PUBLISH, and its size. [`Inbound::skip`] removes it.
+    #[inline(always)] // once for each message
+    pub(super) fn peek_plain(&self, offset: usize) -> Option<(PlainPublish<'_>, usize)> {
+        self.decoder.peek_plain(&self.buffer[offset..])
+    }
+
+    /// Removes decoded input.
     #[inline]
     pub(super) fn skip(&mut self, bytes: usize) {
         self.buffer.advance(bytes);

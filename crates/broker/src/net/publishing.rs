@@ -53,7 +53,7 @@ impl Publishing {
 
     /// Publishes a plain message: QoS 0 with only topic and payload. Returns `false` without effect for an unknown
     /// topic.
-    #[inline]
+    #[inline(always)] // once for each message
     pub(super) fn publish_plain(&mut self, core: &Core, plain: PlainPublish<'_>, batch: &InputBatch) -> bool {
         // Cached topics have passed all other checks.
         let is_allowed = |topic: &TopicName| core.lease.client.rights.may_publish(topic);

@@ -37,6 +37,12 @@ impl<'a> PlainPublish<'a> {
         (payload.len() < WriteBuffer::SHARE_FROM).then_some(Self { topic: topic.as_bytes(), payload })
     }
 
+    /// Whether a plain PUBLISH may be the first of `packets`, judged by its first byte.
+    #[inline]
+    pub fn may_begin(packets: &[u8]) -> bool {
+        packets.first() == Some(&FIRST_BYTE)
+    }
+
     /// Splits the first of `packets` from the rest, if it is a complete plain PUBLISH. Does not check the Topic Name.
     #[inline]
     pub fn split_first(version: ProtocolVersion, packets: &'a [u8]) -> Option<(Self, &'a [u8])> {
