@@ -31,7 +31,7 @@ pub(crate) struct ExecuteOptions {
     /// Prefix of the progress line.
     pub(crate) title: String,
     /// Additional times for samples, from the start of the run; see [`Execution::between`].
-    pub(crate) looks: Vec<Duration>,
+    pub(crate) sample_times: Vec<Duration>,
 }
 
 /// A completed run.
@@ -183,7 +183,7 @@ async fn watch(
     clients.start(clock.at_ns(start)).await?;
     tokio::time::sleep_until(start.into()).await;
     let mut watch = Watch::new(plan);
-    let mut samples = Samples::new(pids, options.looks.clone());
+    let mut samples = Samples::new(pids, options.sample_times.clone());
     let mut notes = Vec::new();
     let has_given_up = loop {
         let (status, at) = (clients.status().await?, start.elapsed());
@@ -215,21 +215,21 @@ async fn watch(
 /// Samples of a run, at each full second and at additional times.
 struct Samples {
     pids: Vec<Option<u32>>,
-    looks: Vec<Duration>,
+    sample_times: Vec<Duration>,
     next_second: u32,
     taken: Vec<Sample>,
 }
 
 impl Samples {
-    fn new(pids: Vec<Option<u32>>, looks: Vec<Duration>) -> Self {
-        Self { pids, looks, next_second: 0, taken: Vec::new() }
+    fn new(pids: Vec<Option<u32>>, sample_times: Vec<Duration>) -> Self {
+        Self { pids, sample_times, next_second: 0, taken: Vec::new() }
     }
 
     fn take_if_due(&mut self, status: &Status, at: Duration) {
         let second = Duration::from_secs(self.next_second.into());
-        let looks = self.looks.len();
-        self.looks.retain(|look| *look > at);
-        if at >= second || self.looks.len() < looks {
+        let sample_times = self.sample_times.len();
+        self.sample_times.retain(|time| *time > at);
+        if at >= second || self.sample_times.len() < sample_times {
             self.next_second = at.as_secs() as u32 + 1;
             self.take(status, at);
         }

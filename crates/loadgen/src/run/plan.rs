@@ -333,15 +333,15 @@ impl Work {
     /// Time after which worker `member` connects: random within `connect_within`.
     ///
     /// Load reports count from each connection on, so that the random times keep them unaligned.
-    pub(crate) fn entrance(&self, member: u32) -> Duration {
+    pub(crate) fn connect_delay(&self, member: u32) -> Duration {
         let within_ns = u64::try_from(self.connect_within.as_nanos()).unwrap_or(u64::MAX).max(1);
-        let luck = Rng::new((self.seed ^ ENTRANCES).wrapping_add(member.into())).next_u64();
+        let luck = Rng::new((self.seed ^ CONNECT_DELAYS).wrapping_add(member.into())).next_u64();
         Duration::from_nanos(luck % within_ns)
     }
 }
 
 /// Separates these random numbers from others of the same seed.
-const ENTRANCES: u64 = 0x656e_7472_616e_6365;
+const CONNECT_DELAYS: u64 = 0x656e_7472_616e_6365;
 
 /// Load reports of a worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -458,7 +458,7 @@ mod tests {
         let of_seed = |seed| {
             let kind = WorkerKind::of(Span::from_ms(1.0));
             let work = Work { seed, connect_within: Duration::from_secs(1), ..Work::new(vec![kind]) };
-            let mut times: Vec<_> = (0..40).map(|member| work.entrance(member)).collect();
+            let mut times: Vec<_> = (0..40).map(|member| work.connect_delay(member)).collect();
             times.sort_unstable();
             times
         };

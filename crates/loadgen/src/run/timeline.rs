@@ -93,14 +93,14 @@ impl Timeline {
         Self::parallel(speed, 1)
     }
 
-    /// Timeline of an idle worker that processes `hands` messages at once.
-    pub fn parallel(speed: Speed, hands: u32) -> Self {
-        Self { speed, free_at_ns: (0..hands.max(1)).map(|_| Reverse(0)).collect() }
+    /// Timeline of an idle worker that processes `slots` messages at once.
+    pub fn parallel(speed: Speed, slots: u32) -> Self {
+        Self { speed, free_at_ns: (0..slots.max(1)).map(|_| Reverse(0)).collect() }
     }
 
     /// Slot of the next message in the queue: message `number`, received at `received_ns`, created at `created_ns`.
     pub fn take(&mut self, number: u64, received_ns: u64, created_ns: u64) -> Slot {
-        let mut free_at_ns = self.free_at_ns.peek_mut().expect("a worker has a hand");
+        let mut free_at_ns = self.free_at_ns.peek_mut().expect("a worker has a slot");
         let taken_ns = self.speed.awake_ns(received_ns.max(created_ns).max(free_at_ns.0));
         let finished_ns = self.speed.finish_ns(taken_ns, number);
         free_at_ns.0 = finished_ns;

@@ -77,7 +77,7 @@ mod tests {
     use tenbin_simulator::Scenario;
 
     use super::super::record::{Taken, Totals};
-    use super::super::role;
+    use super::super::workers;
     use super::*;
 
     const MS: u64 = 1_000_000;
@@ -100,7 +100,7 @@ mod tests {
     fn record(created_ms: &[u64], workers: [&[Row]; 2]) -> RunRecord {
         let text = "messages = 1\narrivals = { fixed = \"1s\" }\n[[workers]]\nservice = \"10ms\"\n\
                     [[workers]]\nservice = \"20ms\"";
-        let kinds = role::cast(&Scenario::parse("test", text).unwrap(), Duration::from_secs(1), 0);
+        let kinds = workers::of(&Scenario::parse("test", text).unwrap(), Duration::from_secs(1), 0);
         let worker = |(kind, deliveries): (_, &[Row])| WorkerRecord {
             deliveries: deliveries.iter().copied().map(delivery).collect(),
             ..WorkerRecord::new(kind)

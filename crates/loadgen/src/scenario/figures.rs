@@ -115,7 +115,7 @@ mod tests {
     use tenbin_codec::QoS;
     use tenbin_simulator::Scenario;
 
-    use super::super::role;
+    use super::super::workers;
     use super::*;
 
     const MS: u64 = 1_000_000;
@@ -134,7 +134,7 @@ mod tests {
             vec![delivery(1000, 2500, Some(2520), true), delivery(1001, 2600, None, true)],
         ];
         let text = "messages = 6\narrivals = { fixed = \"500ms\" }\n[[workers]]\nservice = \"1ms\"\ncount = 3";
-        let kinds = role::cast(&Scenario::parse("test", text).unwrap(), Duration::from_secs(3), 0);
+        let kinds = workers::of(&Scenario::parse("test", text).unwrap(), Duration::from_secs(3), 0);
         let worker = |(kind, deliveries)| WorkerRecord { deliveries, died_with_it: 2, ..WorkerRecord::new(kind) };
         let record = RunRecord {
             created_ns: Vec::new(),

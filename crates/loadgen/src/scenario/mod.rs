@@ -9,11 +9,11 @@ mod figures;
 mod plan;
 mod published;
 mod record;
-mod role;
 mod run;
 mod shipped;
 mod simulated;
 pub(crate) mod slow;
+mod workers;
 
 use std::io::Write;
 

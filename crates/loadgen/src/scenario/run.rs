@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
 use super::record::RunRecord;
-use super::role;
+use super::workers;
 use super::{PAYLOAD_LEN, Plan};
 use crate::LoadgenError;
 use crate::progress::Progress;
@@ -27,9 +27,9 @@ pub(super) async fn run(
     let (messages, first_tag) = (plan.scenario.messages.get(), next_tag());
     // A given broker may have other clients, or state of an earlier run.
     let label = format!("{}-{first_tag}", std::process::id());
-    let workers = role::cast(&plan.scenario, plan.publishing_time(messages, seed), seed);
-    if let Some(warm_up) = plan.warm_up.filter(|_| workers.iter().any(role::is_known_before)) {
-        let known = workers.iter().map(role::as_known_before).collect();
+    let workers = workers::of(&plan.scenario, plan.publishing_time(messages, seed), seed);
+    if let Some(warm_up) = plan.warm_up.filter(|_| workers.iter().any(workers::is_known_before)) {
+        let known = workers.iter().map(workers::as_known_before).collect();
         let load = Load { plan, seed, messages: plan.messages_in(warm_up)?, label: &label, tag: next_tag() };
         load.perform(known, &format!("{title}, warm-up: "), broker, progress).await?;
     }

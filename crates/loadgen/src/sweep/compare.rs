@@ -86,7 +86,7 @@ async fn measure(args: &CompareArgs, out: &mut dyn Write) -> Result<Vec<Case>, L
         .and_then(|()| out.flush())
         .map_err(LoadgenError::Print)?;
     let figures = |of: &Execution| FIGURES.iter().map(|figure| (figure.name, (figure.of)(&of.outcome))).collect();
-    let sweep = Sweep { runs: args.runs, looks: Vec::new(), figures, printed: PRINTED };
+    let sweep = Sweep { runs: args.runs, sample_times: Vec::new(), figures, printed: PRINTED };
     let plan = |broker| planning::plan(&load, &conf, vec![broker]);
     sweep.in_turns(&targets, planning::default_port(&load, &conf), plan, out).await
 }

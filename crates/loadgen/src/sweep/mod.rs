@@ -50,7 +50,7 @@ struct Sweep {
     /// Runs of each case.
     runs: u32,
     /// Times of additional samples.
-    looks: Vec<Duration>,
+    sample_times: Vec<Duration>,
     figures: fn(&Execution) -> Figures,
     /// Figures to print after each run, each with the text before and after it.
     printed: &'static [(&'static str, &'static str, &'static str)],
@@ -86,7 +86,7 @@ impl Sweep {
         out: &mut dyn Write,
     ) -> Result<(), LoadgenError> {
         let title = format!("{} {number}/{}: ", case.name, self.runs);
-        let options = ExecuteOptions { title, looks: self.looks.clone(), ..ExecuteOptions::default() };
+        let options = ExecuteOptions { title, sample_times: self.sample_times.clone(), ..ExecuteOptions::default() };
         let execution = perform(plan, brokers, options, &mut Progress::new()).await?;
         let figures = (self.figures)(&execution);
         table::write_run(out, number, &case.name, &figures, self.printed).map_err(LoadgenError::Print)?;

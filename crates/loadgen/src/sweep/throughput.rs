@@ -98,7 +98,8 @@ async fn measure(args: &ThroughputArgs, out: &mut dyn Write) -> Result<Vec<Case>
     )
     .and_then(|()| out.flush())
     .map_err(LoadgenError::Print)?;
-    let sweep = Sweep { runs: args.runs, looks: vec![WARM_UP, WARM_UP + args.duration], figures, printed: PRINTED };
+    let sweep =
+        Sweep { runs: args.runs, sample_times: vec![WARM_UP, WARM_UP + args.duration], figures, printed: PRINTED };
     sweep.in_turns(&args.targets, PORT, |broker| Ok(plan(args, broker)), out).await
 }
 

@@ -6,7 +6,7 @@ use tokio::sync::watch;
 
 use super::addresses::{Addresses, place};
 use super::control::Control;
-use super::handshake::{Client, Connected, Greeting};
+use super::handshake::{Client, Connected, Connector};
 use super::link::Link;
 use super::pacer::Pacer;
 use super::shared::{Counters, Phase, Shared};
@@ -20,7 +20,7 @@ pub(super) struct Common {
     pub(super) plan: Arc<Plan>,
     pub(super) layout: Arc<Layout>,
     pub(super) clock: RunClock,
-    pub(super) greeting: Arc<Greeting>,
+    pub(super) connector: Arc<Connector>,
     pub(super) addresses: Arc<Addresses>,
     pub(super) shared: Arc<Shared>,
     pub(super) stages: watch::Receiver<Stage>,
@@ -55,7 +55,7 @@ pub(super) struct Driver {
     /// By the connection's number in the thread.
     controls: RefCell<Vec<Rc<Control>>>,
     /// Publishers that wait for the window to open.
-    gate: RefCell<Vec<usize>>,
+    window_waiters: RefCell<Vec<usize>>,
 }
 
 impl Driver {
@@ -69,7 +69,7 @@ impl Driver {
             recorder: RefCell::new(recorder),
             start_ns: Cell::new(u64::MAX),
             controls: RefCell::default(),
-            gate: RefCell::default(),
+            window_waiters: RefCell::default(),
         }
     }
 
@@ -139,9 +139,9 @@ impl Driver {
     /// Connects `client` for the first time.
     ///
     /// # Errors
-    /// As [`Greeting::open`].
+    /// As [`Connector::open`].
     pub(super) async fn open(&self, client: &Client) -> Result<Connected, LoadgenError> {
-        let connected = self.common.greeting.open(client).await.inspect_err(|_| self.recorder().refused())?;
+        let connected = self.common.connector.open(client).await.inspect_err(|_| self.recorder().refused())?;
         self.recorder().connected(connected.took, self.now_ns());
         Ok(connected)
     }
@@ -149,24 +149,24 @@ impl Driver {
     /// Connects `client` again, with its session if it has one.
     ///
     /// # Errors
-    /// As [`Greeting::open`].
+    /// As [`Connector::open`].
     pub(super) async fn reopen(&self, client: &Client) -> Result<Connected, LoadgenError> {
-        let connected = self.common.greeting.reopen(client).await.inspect_err(|_| self.recorder().refused())?;
-        self.recorder().came_back(connected.connack.session_present);
+        let connected = self.common.connector.reopen(client).await.inspect_err(|_| self.recorder().refused())?;
+        self.recorder().reconnected(connected.connack.session_present);
         Ok(connected)
     }
 
     /// Closes the connection of `client`, if any, and removes its session from the broker.
     pub(super) async fn retire(&self, client: &Client, link: Option<Link>) {
-        let greeting = &self.common.greeting;
+        let connector = &self.common.connector;
         // Only a DISCONNECT of MQTT 5.0 can end a session.
-        let is_over = !greeting.keeps_sessions() || (greeting.version().is_v5() && link.is_some());
+        let is_over = !connector.keeps_sessions() || (connector.version().is_v5() && link.is_some());
         if let Some(link) = link {
-            link.close(Some(&greeting.goodbye())).await;
+            link.close(Some(&connector.goodbye())).await;
         }
         if !is_over {
             // An unreachable broker's sessions do not matter.
-            let _ = greeting.forget(client).await;
+            let _ = connector.forget(client).await;
         }
     }
 
@@ -195,16 +195,16 @@ impl Driver {
 
     /// Registers connection `number` to be woken when the window opens.
     pub(super) fn wait_for_window(&self, number: usize) {
-        self.gate.borrow_mut().push(number);
+        self.window_waiters.borrow_mut().push(number);
     }
 
     /// Wakes waiting publishers whenever the window opens. Returns at once if there is no window.
-    pub(super) async fn keep_gate(&self) {
+    pub(super) async fn wake_window_waiters(&self) {
         let Some(window) = &self.shared().window else { return };
         let mut waiting = Vec::new();
         loop {
-            window.rung(self.thread).await;
-            std::mem::swap(&mut waiting, &mut self.gate.borrow_mut());
+            window.opened(self.thread).await;
+            std::mem::swap(&mut waiting, &mut self.window_waiters.borrow_mut());
             waiting.drain(..).for_each(|number| self.wake(number));
         }
     }

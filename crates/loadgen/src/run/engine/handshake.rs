@@ -46,7 +46,7 @@ pub(super) struct Connected {
 
 /// Identity and connect options of all clients, from a plan.
 #[derive(Debug)]
-pub(super) struct Greeting {
+pub(super) struct Connector {
     version: ProtocolVersion,
     user_name: Option<Text>,
     password: Option<Bytes>,
@@ -57,7 +57,7 @@ pub(super) struct Greeting {
     tls: Option<Tls>,
 }
 
-impl Greeting {
+impl Connector {
     /// Prepares the options of a plan; `tag` is the run's, for Wills.
     ///
     /// # Errors
@@ -123,7 +123,7 @@ impl Greeting {
     ///
     /// # Errors
     ///
-    /// As [`Greeting::open`].
+    /// As [`Connector::open`].
     pub(super) async fn reopen(&self, client: &Client) -> Result<Connected, LoadgenError> {
         let connected = self.connect(client, false).await?;
         // A session keeps its subscriptions [MQTT-3.1.2-5].
@@ -134,7 +134,7 @@ impl Greeting {
     ///
     /// # Errors
     ///
-    /// As [`Greeting::open`].
+    /// As [`Connector::open`].
     pub(super) async fn forget(&self, client: &Client) -> Result<(), LoadgenError> {
         let connect = Connect { clean_start: true, ..self.connect_packet(&client.id, false, true)? };
         let connect = Connect { properties: Default::default(), ..connect };

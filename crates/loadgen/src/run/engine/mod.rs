@@ -18,10 +18,7 @@
 mod addresses;
 mod alarm;
 mod any_certificate;
-mod bench;
-mod comeback;
 mod control;
-mod crew;
 mod cuts;
 mod driver;
 mod frame;
@@ -36,7 +33,9 @@ mod pacer;
 mod program;
 mod publisher;
 mod read_pace;
+mod reconnect;
 mod schedule;
+mod shard;
 mod shared;
 mod sink;
 mod stall;
@@ -45,6 +44,7 @@ mod thread;
 mod tls;
 mod transport;
 mod window;
+mod work_queue;
 mod worker;
 
 use std::sync::Arc;
@@ -52,11 +52,11 @@ use std::sync::Arc;
 use tokio::sync::{mpsc, watch};
 
 use self::addresses::Addresses;
-use self::crew::Crew;
-pub(crate) use self::crew::Slice;
 use self::driver::{Common, Stage};
 pub(super) use self::frame::{FrameOptions, Frames};
-use self::handshake::Greeting;
+use self::handshake::Connector;
+use self::shard::Shard;
+pub(crate) use self::shard::Slice;
 pub(crate) use self::shared::Status;
 use self::shared::{CutsWhile, Phase, Shared};
 use self::thread::Report;
@@ -87,34 +87,34 @@ impl Engine {
         slice: Slice,
         clock: RunClock,
     ) -> Result<Self, LoadgenError> {
-        let crews = Crew::all(&plan, &layout, slice);
+        let shards = Shard::all(&plan, &layout, slice);
         let idle = slice.count(plan.idle.map_or(0, |idle| idle.count));
-        open_files::allow(crews.iter().map(Crew::connections).sum::<u64>() + u64::from(idle))?;
+        open_files::allow(shards.iter().map(Shard::connections).sum::<u64>() + u64::from(idle))?;
         let window = match plan.publishers.pace {
             Pace::Closed { window } => Some(window),
             Pace::Open { .. } | Pace::Arrivals { .. } | Pace::Unlimited => None,
         };
-        let threads = crews.len() + usize::from(idle > 0);
+        let threads = shards.len() + usize::from(idle > 0);
         // Other processes may have messages left, so the controller decides when cutting stops.
         let is_alone = plan.publishers.count > 0 && slice.of == 1;
         let cuts_while = if is_alone { CutsWhile::Publishing } else { CutsWhile::Running };
         let shared = Arc::new(Shared::new(threads, window, cuts_while));
         let addresses = Arc::new(Addresses::resolve(&plan.brokers).await?);
         let (stages, stage) = watch::channel(Stage::Subscribe);
-        let greeting = Arc::new(Greeting::new(&plan.connection, plan.tag)?);
+        let connector = Arc::new(Connector::new(&plan.connection, plan.tag)?);
         let common = Common {
             plan,
             layout,
             clock,
-            greeting,
+            connector,
             addresses: Arc::clone(&addresses),
             shared: Arc::clone(&shared),
             stages: stage,
         };
         let (reporter, reports) = mpsc::channel(threads);
         let mut engine = Self { shared, addresses, stages, reports, threads: 0 };
-        for (number, crew) in crews.into_iter().enumerate() {
-            thread::spawn(common.clone(), number, crew, reporter.clone())?;
+        for (number, shard) in shards.into_iter().enumerate() {
+            thread::spawn(common.clone(), number, shard, reporter.clone())?;
             engine.threads += 1;
         }
         if idle > 0 {

@@ -12,7 +12,7 @@ use crate::run::clock::RunClock;
 /// Wakes the publishers of a thread when their next message is due.
 ///
 /// The runtime's timers count whole milliseconds. The pacer waits with a system timer ([`Alarm`]), exact to some ten
-/// microseconds, without keeping a processor busy. It wakes at most once per [`BREATH`]. Messages that are due within
+/// microseconds, without keeping a processor busy. It wakes at most once per [`WAKE_INTERVAL`]. Messages that are due within
 /// one interval go out together, each with its own due time in its stamp.
 #[derive(Debug, Default)]
 pub(super) struct Pacer {
@@ -49,7 +49,7 @@ impl Pacer {
                 () = self.earlier.notified() => continue,
             }
             let now = clock.now_ns();
-            not_before = now + BREATH.as_nanos() as u64;
+            not_before = now + WAKE_INTERVAL.as_nanos() as u64;
             while let Some(number) = self.take_due(now) {
                 wake(number);
             }
@@ -68,7 +68,7 @@ impl Pacer {
 }
 
 /// Least time between two wake-ups.
-const BREATH: Duration = Duration::from_micros(50);
+const WAKE_INTERVAL: Duration = Duration::from_micros(50);
 
 #[cfg(test)]
 mod tests {

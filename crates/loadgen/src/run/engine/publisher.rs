@@ -5,13 +5,13 @@ use std::task::{Context, Poll};
 
 use tenbin_codec::{ConnAck, PacketType, QoS, TopicName};
 
-use super::comeback::come_back;
 use super::control::Control;
 use super::driver::Driver;
 use super::frame::{Frame, FrameOptions, Frames, append_ack};
 use super::handshake::Client;
 use super::in_flight::{Again, InFlight, Sent, Step};
 use super::link::Link;
+use super::reconnect::reconnect;
 use super::schedule::{Schedule, Timing};
 use super::shared::Phase;
 use super::sink::End;
@@ -27,7 +27,7 @@ pub(super) struct Publisher {
     driver: Rc<Driver>,
     control: Rc<Control>,
     /// Its number among the connections of the thread.
-    seat: usize,
+    connection: usize,
     client: Client,
     tag: u16,
     qos: QoS,
@@ -69,7 +69,7 @@ impl Publisher {
             .collect::<Result<Vec<_>, _>>()
             .map_err(|error| LoadgenError::Arguments(format!("topic of publisher {number}: {error}")))?;
         let options = FrameOptions {
-            version: driver.common.greeting.version(),
+            version: driver.common.connector.version(),
             qos,
             retain: publishers.retain,
             payload_len: publishers.payload as usize,
@@ -82,7 +82,7 @@ impl Publisher {
         let connected = driver.open(&client).await?;
         check_capabilities(&connected.connack, options, frames.len_max())
             .map_err(|what| LoadgenError::connect(&client.place, format_args!("{}: {what}", client.id)))?;
-        let (control, seat) = driver.enter(CutWhose::Publishers, number);
+        let (control, connection) = driver.enter(CutWhose::Publishers, number);
         let share = match publishers.pace {
             Pace::Closed { window } => window / streams.copies_max().max(1),
             Pace::Open { .. } | Pace::Arrivals { .. } | Pace::Unlimited => u64::MAX,
@@ -105,7 +105,7 @@ impl Publisher {
             looked_at: 0,
             waits_for: None,
             control,
-            seat,
+            connection,
             client,
             streams,
             frames,
@@ -127,7 +127,7 @@ impl Publisher {
             }
             drop(now);
             self.forget_block();
-            let Some(connected) = come_back(&self.driver, &self.client, CutWhose::Publishers, end).await else { break };
+            let Some(connected) = reconnect(&self.driver, &self.client, CutWhose::Publishers, end).await else { break };
             // Ignore a cut that was requested while the client was away.
             self.control.take_cut();
             let mut new = connected.link;
@@ -341,16 +341,16 @@ impl Publisher {
                 let due_ns = schedule.due_ns(self.next);
                 if self.waits_for != Some(due_ns) {
                     self.waits_for = Some(due_ns);
-                    self.driver.pacer.wake_at(due_ns, self.seat);
+                    self.driver.pacer.wake_at(due_ns, self.connection);
                 }
                 true
             }
             Timing::Windowed => {
                 let Some(window) = &self.driver.shared().window else { return true };
-                window.ask(self.driver.thread);
+                window.announce(self.driver.thread);
                 let is_closed = window.room(self.streams.copies_max()) == 0;
                 if is_closed {
-                    self.driver.wait_for_window(self.seat);
+                    self.driver.wait_for_window(self.connection);
                 }
                 is_closed
             }

@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use tenbin_codec::{PacketType, ProtocolVersion, QoS};
 
-use super::comeback::come_back;
 use super::control::Control;
 use super::driver::Driver;
 use super::frame::{Frame, append_ack};
 use super::handshake::{Client, subscription, will_payload};
 use super::link::Link;
 use super::read_pace::ReadPace;
+use super::reconnect::reconnect;
 use super::shared::Phase;
 use crate::LoadgenError;
 
@@ -105,7 +105,7 @@ impl Sink {
             }
             drop(now);
             self.intake.answers.clear();
-            let Some(connected) = come_back(&self.driver, &self.client, CutWhose::Subscribers, end).await else {
+            let Some(connected) = reconnect(&self.driver, &self.client, CutWhose::Subscribers, end).await else {
                 break;
             };
             // Ignore a cut that was requested while the client was away.
@@ -208,7 +208,7 @@ impl Intake {
         Self {
             receiver,
             is_shared: receiver.is_some_and(|number| driver.plan().audiences[audience(number)].share.is_some()),
-            version: driver.common.greeting.version(),
+            version: driver.common.connector.version(),
             unreleased: Unreleased::default(),
             answers: Vec::new(),
             will: driver.plan().connection.will.is_some().then(|| will_payload(driver.plan().tag)),

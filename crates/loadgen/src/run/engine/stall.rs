@@ -30,12 +30,12 @@ impl Stall {
 /// A mere pause of the machine sends a few windows more: one after a pause of 0.2 s, three after one of 2 s. Late
 /// messages are counted.
 #[derive(Debug)]
-pub(super) struct Patience {
+pub(super) struct StallLimit {
     stall: Stall,
     limit: Duration,
 }
 
-impl Patience {
+impl StallLimit {
     pub(super) fn new(now: Instant) -> Self {
         Self { stall: Stall::new(0, now), limit: STALL_LIMIT }
     }
@@ -63,20 +63,20 @@ mod tests {
     #[test]
     fn a_long_pause_opens_few_windows() {
         let mut now = Instant::now();
-        let mut patience = Patience::new(now);
-        let mut opened = |patience: &mut Patience, received, duration: Duration| {
+        let mut stall_limit = StallLimit::new(now);
+        let mut opened = |stall_limit: &mut StallLimit, received, duration: Duration| {
             let end = now + duration;
             let mut opened = 0;
             while now < end {
                 now += Duration::from_millis(10);
-                opened += u32::from(patience.ends(received, now));
+                opened += u32::from(stall_limit.ends(received, now));
             }
             opened
         };
-        assert_eq!(opened(&mut patience, 0, Duration::from_millis(200)), 0);
-        assert_eq!(opened(&mut patience, 0, Duration::from_millis(1800)), 3);
+        assert_eq!(opened(&mut stall_limit, 0, Duration::from_millis(200)), 0);
+        assert_eq!(opened(&mut stall_limit, 0, Duration::from_millis(1800)), 3);
         // An arrival ends the pause.
-        assert_eq!(opened(&mut patience, 1, Duration::from_millis(300)), 1);
-        assert_eq!(opened(&mut patience, 2, Duration::from_secs(2)), 3);
+        assert_eq!(opened(&mut stall_limit, 1, Duration::from_millis(300)), 1);
+        assert_eq!(opened(&mut stall_limit, 2, Duration::from_secs(2)), 3);
     }
 }

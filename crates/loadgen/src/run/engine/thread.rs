@@ -7,14 +7,14 @@ use tenbin_simulator::Span;
 use tokio::sync::mpsc;
 use tokio::task::{JoinSet, LocalSet};
 
-use super::crew::Crew;
 use super::cuts::cut_in_turns;
 use super::driver::{Common, Driver, Stage};
 use super::program::Program;
 use super::publisher::Publisher;
+use super::shard::Shard;
 use super::shared::Phase;
 use super::sink::Sink;
-use super::stall::Patience;
+use super::stall::StallLimit;
 use super::worker::{Worker, kind_of};
 use crate::LoadgenError;
 use crate::run::Part;
@@ -36,7 +36,7 @@ pub(super) enum Report {
 pub(super) fn spawn(
     common: Common,
     number: usize,
-    crew: Crew,
+    shard: Shard,
     reports: mpsc::Sender<Report>,
 ) -> Result<(), LoadgenError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(LoadgenError::Runtime)?;
@@ -44,8 +44,8 @@ pub(super) fn spawn(
         let tasks = LocalSet::new();
         let ended = runtime.block_on(tasks.run_until(async {
             let driver = Rc::new(Driver::new(common, number));
-            let led = lead(&driver, &crew, &reports).await;
-            led.map(|()| driver)
+            let served = serve(&driver, &shard, &reports).await;
+            served.map(|()| driver)
         }));
         // Dropping the tasks drops the last other references to the driver.
         drop(tasks);
@@ -60,7 +60,7 @@ pub(super) fn spawn(
     thread.map(drop).map_err(LoadgenError::Runtime)
 }
 
-async fn lead(driver: &Rc<Driver>, crew: &Crew, reports: &mpsc::Sender<Report>) -> Result<(), LoadgenError> {
+async fn serve(driver: &Rc<Driver>, shard: &Shard, reports: &mpsc::Sender<Report>) -> Result<(), LoadgenError> {
     let mut stages = driver.common.stages.clone();
     let mut next = async |after: Stage| {
         let stage = stages.wait_for(|stage| *stage > after).await;
@@ -69,25 +69,25 @@ async fn lead(driver: &Rc<Driver>, crew: &Crew, reports: &mpsc::Sender<Report>) 
     // If the engine is gone, the next stage ends the thread.
     let ready = async || drop(reports.send(Report::Ready).await);
 
-    let watchers = open_all(&crew.will_brokers, |broker| Sink::open_for_wills(Rc::clone(driver), broker)).await?;
+    let watchers = open_all(&shard.will_brokers, |broker| Sink::open_for_wills(Rc::clone(driver), broker)).await?;
     // Those that join during the run come later.
-    let (at_once, later) = entrances(driver, &crew.workers);
+    let (at_once, later) = connect_times(driver, &shard.workers);
     let begun = Instant::now();
-    let enter = |(after, number): (Duration, u32)| {
+    let open_after = |(after, number): (Duration, u32)| {
         let driver = Rc::clone(driver);
         async move {
             tokio::time::sleep_until((begun + after).into()).await;
             Worker::open(driver, number).await
         }
     };
-    let workers = open_all(&at_once, enter).await?;
-    let programs = open_all(&crew.programs, |number| Program::open(Rc::clone(driver), number)).await?;
-    let sinks = open_all(&crew.sinks, |number| Sink::open(Rc::clone(driver), number)).await?;
+    let workers = open_all(&at_once, open_after).await?;
+    let programs = open_all(&shard.programs, |number| Program::open(Rc::clone(driver), number)).await?;
+    let sinks = open_all(&shard.sinks, |number| Sink::open(Rc::clone(driver), number)).await?;
     ready().await;
     if next(Stage::Subscribe).await == Stage::End {
         return Ok(());
     }
-    let publishers = open_all(&crew.publishers, |number| Publisher::open(Rc::clone(driver), number)).await?;
+    let publishers = open_all(&shard.publishers, |number| Publisher::open(Rc::clone(driver), number)).await?;
     ready().await;
     let mut stage = next(Stage::Connect).await;
 
@@ -104,7 +104,7 @@ async fn lead(driver: &Rc<Driver>, crew: &Crew, reports: &mpsc::Sender<Report>) 
             tokio::time::sleep_until(driver.common.clock.instant(start_ns).into()).await;
         }
         publishers.into_iter().for_each(|(publisher, link)| drop(clients.spawn_local(publisher.run(link))));
-        let background = attend(driver);
+        let background = start_background(driver);
         stage = next(stage).await;
         while stage != Stage::End {
             driver.wake_all();
@@ -121,12 +121,12 @@ async fn lead(driver: &Rc<Driver>, crew: &Crew, reports: &mpsc::Sender<Report>) 
 }
 
 /// Times and numbers of the workers that connect before the run, in order, and numbers of those that join during it.
-fn entrances(driver: &Driver, workers: &[u32]) -> (Vec<(Duration, u32)>, Vec<u32>) {
+fn connect_times(driver: &Driver, workers: &[u32]) -> (Vec<(Duration, u32)>, Vec<u32>) {
     let (later, present): (Vec<_>, Vec<_>) =
         workers.iter().partition(|number| kind_of(driver, **number).1.joins.is_some_and(|joins| joins > Span::ZERO));
     let member = |number: u32| driver.layout().receivers()[number as usize].member;
-    let enters = |number: u32| (kind_of(driver, number).0.entrance(member(number)), number);
-    let mut at_once: Vec<_> = present.into_iter().map(enters).collect();
+    let with_delay = |number: u32| (kind_of(driver, number).0.connect_delay(member(number)), number);
+    let mut at_once: Vec<_> = present.into_iter().map(with_delay).collect();
     at_once.sort_unstable();
     (at_once, later)
 }
@@ -157,7 +157,7 @@ where
 }
 
 /// Starts the thread's background tasks; dropping the set ends them.
-fn attend(driver: &Rc<Driver>) -> JoinSet<()> {
+fn start_background(driver: &Rc<Driver>) -> JoinSet<()> {
     let mut tasks = JoinSet::new();
     let pacing = Rc::clone(driver);
     tasks.spawn_local(async move {
@@ -165,8 +165,8 @@ fn attend(driver: &Rc<Driver>) -> JoinSet<()> {
             pacing.shared().fail(LoadgenError::Runtime(error));
         }
     });
-    let gate = Rc::clone(driver);
-    tasks.spawn_local(async move { gate.keep_gate().await });
+    let waking = Rc::clone(driver);
+    tasks.spawn_local(async move { waking.wake_window_waiters().await });
     tasks.spawn_local(cut_in_turns(Rc::clone(driver)));
     let watched = Rc::clone(driver);
     tasks.spawn_local(async move { watch(&watched).await });
@@ -175,7 +175,7 @@ fn attend(driver: &Rc<Driver>) -> JoinSet<()> {
 
 /// Records the thread's processor time, and reopens a window that lost messages keep closed.
 async fn watch(driver: &Driver) {
-    let mut patience = Patience::new(Instant::now());
+    let mut stall_limit = StallLimit::new(Instant::now());
     // One thread watches the window.
     let window = driver.shared().window.as_ref().filter(|_| driver.thread == 0);
     loop {
@@ -184,7 +184,7 @@ async fn watch(driver: &Driver) {
             && driver.phase() == Phase::Running
             && window.outstanding() > 0
             && driver.shared().queued() == 0
-            && patience.ends(window.received(), Instant::now())
+            && stall_limit.ends(window.received(), Instant::now())
         {
             window.write_off(driver.now_ns());
         }

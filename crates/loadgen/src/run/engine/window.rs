@@ -7,7 +7,7 @@ use tokio::sync::Notify;
 /// Deliveries that were given up (see [`Window::write_off`]) no longer count as outstanding, and do not open the window
 /// if they arrive later: a message's due time shows whether it was given up.
 ///
-/// The counters guard no other memory. Their order matters only for the bells (sequential consistency): a publisher's
+/// The counters guard no other memory. Their order matters only for the waiters (sequential consistency): a publisher's
 /// thread announces that it waits and then checks the window once more; a subscriber's thread counts and then checks
 /// for waiting publishers.
 #[derive(Debug)]
@@ -23,14 +23,14 @@ pub(super) struct Window {
     /// Messages due by this time were given up. Written by the watcher.
     since_ns: AtomicU64,
     /// One for each thread.
-    bells: Vec<Bell>,
+    waiters: Vec<Waiter>,
 }
 
 /// Wakes a publisher's thread when the window opens.
 #[derive(Debug, Default)]
-struct Bell {
-    is_awaited: AtomicBool,
-    bell: Notify,
+struct Waiter {
+    is_waiting: AtomicBool,
+    notify: Notify,
 }
 
 impl Window {
@@ -41,7 +41,7 @@ impl Window {
             received: AtomicU64::new(0),
             written_off: AtomicU64::new(0),
             since_ns: AtomicU64::new(0),
-            bells: (0..threads).map(|_| Bell::default()).collect(),
+            waiters: (0..threads).map(|_| Waiter::default()).collect(),
         }
     }
 
@@ -75,28 +75,28 @@ impl Window {
     /// Counts deliveries that arrived, and opens the window.
     pub(super) fn receive(&self, deliveries: u64) {
         self.received.fetch_add(deliveries, Ordering::SeqCst);
-        if self.bells.iter().any(|bell| bell.is_awaited.load(Ordering::SeqCst)) && self.is_worth_it() {
-            self.ring();
+        if self.waiters.iter().any(|waiter| waiter.is_waiting.load(Ordering::SeqCst)) && self.is_worth_it() {
+            self.wake();
         }
     }
 
     /// Wakes all threads that wait for the window to open.
-    pub(super) fn ring(&self) {
-        for bell in &self.bells {
-            if bell.is_awaited.swap(false, Ordering::SeqCst) {
-                bell.bell.notify_one();
+    pub(super) fn wake(&self) {
+        for waiter in &self.waiters {
+            if waiter.is_waiting.swap(false, Ordering::SeqCst) {
+                waiter.notify.notify_one();
             }
         }
     }
 
     /// Asks for a wake-up of `thread` when the window opens. The caller must check [`Window::room`] once more.
-    pub(super) fn ask(&self, thread: usize) {
-        self.bells[thread].is_awaited.store(true, Ordering::SeqCst);
+    pub(super) fn announce(&self, thread: usize) {
+        self.waiters[thread].is_waiting.store(true, Ordering::SeqCst);
     }
 
-    /// Waits until the bell of this thread rings.
-    pub(super) async fn rung(&self, thread: usize) {
-        self.bells[thread].bell.notified().await;
+    /// Waits until this thread is woken.
+    pub(super) async fn opened(&self, thread: usize) {
+        self.waiters[thread].notify.notified().await;
     }
 
     /// Number of outstanding deliveries.
@@ -114,7 +114,7 @@ impl Window {
     pub(super) fn write_off(&self, now_ns: u64) {
         self.since_ns.store(now_ns, Ordering::Relaxed);
         self.written_off.fetch_add(self.outstanding(), Ordering::SeqCst);
-        self.ring();
+        self.wake();
     }
 
     /// Whether enough has arrived to justify a wake-up: publishers woken for each message would send only small blocks.
@@ -195,14 +195,14 @@ mod tests {
     }
 
     #[test]
-    fn bell_rings_for_waiters_once_a_sixteenth_is_open() {
+    fn waiters_wake_once_a_sixteenth_is_open() {
         let window = Window::new(100, 2);
-        let is_awaited = || [0, 1].map(|thread: usize| window.bells[thread].is_awaited.load(Ordering::SeqCst));
+        let is_waiting = || [0, 1].map(|thread: usize| window.waiters[thread].is_waiting.load(Ordering::SeqCst));
         window.send(100, 1);
-        window.ask(0);
+        window.announce(0);
         window.receive(5);
-        assert_eq!(is_awaited(), [true, false]);
+        assert_eq!(is_waiting(), [true, false]);
         window.receive(1);
-        assert_eq!(is_awaited(), [false, false]);
+        assert_eq!(is_waiting(), [false, false]);
     }
 }

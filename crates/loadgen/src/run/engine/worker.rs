@@ -17,13 +17,13 @@ use tenbin_simulator::scenario::{Acknowledges, Reports, WorkerKind};
 use tokio::task::JoinHandle;
 
 use super::alarm::Alarm;
-use super::bench::{Bench, Step};
 use super::control::Control;
 use super::driver::Driver;
 use super::handshake::{Client, subscription, will_payload};
 use super::network::Network;
 use super::tls::Tls;
 use super::transport::Transport;
+use super::work_queue::{Step, WorkQueue};
 use crate::LoadgenError;
 use crate::run::record::WorkRecord;
 use crate::run::timeline::{Speed, Timeline};
@@ -113,10 +113,10 @@ impl Worker {
         let audience = &plan.audiences[receiver.audience];
         let (work, kind) = kind_of(&driver, number);
         let client = driver.client(receiver.client_id.clone(), receiver.broker, receiver.member, audience.spread);
-        let greeting = &driver.common.greeting;
-        if greeting.keeps_sessions() && !greeting.version().is_v5() {
+        let connector = &driver.common.connector;
+        if connector.keeps_sessions() && !connector.version().is_v5() {
             // A first connection with Clean Session would also end the session to be kept.
-            greeting.forget(&client).await?;
+            connector.forget(&client).await?;
         }
 
         let qos = QoS::from_bits(audience.qos).unwrap_or_default();
@@ -197,7 +197,7 @@ impl Worker {
         let mut is_over = pin!(driver.is_over());
         let mut alarm = Alarm::new().map_err(LoadgenError::Runtime)?;
         let speed = Speed::of(&self.kind, start_ns, self.seed);
-        let mut bench = Bench::new(Timeline::parallel(speed, self.kind.threads.get()));
+        let mut queue = WorkQueue::new(Timeline::parallel(speed, self.kind.threads.get()));
         let pauses = self.kind.pauses.iter().filter(|pause| Some(pause.at) >= self.kind.joins);
         let mut pauses: VecDeque<_> =
             pauses.map(|pause| (at_ns(pause.at), at_ns(pause.at).saturating_add(pause.length.ns()))).collect();
@@ -205,9 +205,9 @@ impl Worker {
         let mut membership = Membership::Subscribed;
         loop {
             let pause_ns = pauses.front().map(|(from_ns, _)| *from_ns);
-            let next_ns = [bench.next_ns(), pause_ns, leaves_ns, Some(dies_ns)].into_iter().flatten().min();
+            let next_ns = [queue.next_ns(), pause_ns, leaves_ns, Some(dies_ns)].into_iter().flatten().min();
             let deadline = next_ns.filter(|ns| *ns < u64::MAX).map(|ns| clock.instant(ns));
-            let may_read = bench.len() < BENCH_MAX && !matches!(membership, Membership::Left);
+            let may_read = queue.len() < QUEUE_MAX && !matches!(membership, Membership::Left);
             tokio::select! {
                 biased;
                 () = &mut is_over => return Ok(Exit::Disconnects),
@@ -216,20 +216,20 @@ impl Worker {
                     let _ = self.connected.cut(away).await;
                 }
                 event = self.events.recv(), if may_read => {
-                    self.take(&mut bench, event.ok_or_else(|| self.has_ended())?);
-                    self.take_queued(&mut bench, EVENTS_AT_ONCE);
+                    self.take(&mut queue, event.ok_or_else(|| self.has_ended())?);
+                    self.take_queued(&mut queue, EVENTS_AT_ONCE);
                 }
                 () = membership.is_left() => {
                     // All messages before UNSUBACK are in the events by now.
-                    self.take_queued(&mut bench, usize::MAX);
+                    self.take_queued(&mut queue, usize::MAX);
                     membership = Membership::Left;
                 }
                 rung = alarm.at(deadline) => rung.map_err(LoadgenError::Runtime)?,
             }
             let now_ns = driver.now_ns().min(dies_ns);
-            self.catch_up(&mut bench, now_ns);
+            self.catch_up(&mut queue, now_ns);
             if now_ns == dies_ns {
-                driver.counters().queued.sub(bench.unfinished() as u64);
+                driver.counters().queued.sub(queue.unfinished() as u64);
                 return Ok(Exit::Dies);
             }
             if let Some((_, until_ns)) = pauses.pop_front_if(|(from_ns, _)| *from_ns <= now_ns)
@@ -240,7 +240,7 @@ impl Worker {
             if leaves_ns.take_if(|at_ns| *at_ns <= now_ns).is_some() {
                 membership = self.unsubscribe();
             }
-            if matches!(membership, Membership::Left) && bench.len() == 0 {
+            if matches!(membership, Membership::Left) && queue.len() == 0 {
                 return Ok(Exit::Disconnects);
             }
         }
@@ -264,10 +264,10 @@ impl Worker {
     }
 
     /// Takes queued events, `most` at most.
-    fn take_queued(&mut self, bench: &mut Bench<Job>, most: usize) {
+    fn take_queued(&mut self, queue: &mut WorkQueue<Job>, most: usize) {
         for _ in 0..most {
             let Ok(event) = self.events.try_recv() else { break };
-            self.take(bench, event);
+            self.take(queue, event);
         }
     }
 
@@ -275,7 +275,7 @@ impl Worker {
         LoadgenError::lost(&self.client.id, "another client with the same id has taken its session over")
     }
 
-    fn take(&mut self, bench: &mut Bench<Job>, event: ClientEvent) {
+    fn take(&mut self, queue: &mut WorkQueue<Job>, event: ClientEvent) {
         match event {
             // Another client counts it.
             ClientEvent::Message(message) if self.will.as_deref() == Some(&message.payload[..]) => {
@@ -293,7 +293,7 @@ impl Worker {
                 let is_awaited = is_first && !is_late;
                 let message = message.qos.is_acknowledged().then_some(message);
                 let due_ns = due_ns.filter(|_| came != Came::NotOurs);
-                bench.arrive(
+                queue.arrive(
                     Job { is_first, is_awaited, luck, due_ns, received_ns, message },
                     luck,
                     due_ns,
@@ -301,8 +301,8 @@ impl Worker {
                 );
                 self.driver.counters().queued.add(1);
             }
-            ClientEvent::Disconnected { reason } => self.go(&reason),
-            ClientEvent::Connected { session_present } => self.come_back(session_present),
+            ClientEvent::Disconnected { reason } => self.disconnected(&reason),
+            ClientEvent::Connected { session_present } => self.reconnected(session_present),
             ClientEvent::SubscriptionLost { reason, .. } => {
                 self.driver.shared().fail(LoadgenError::lost(&self.client.id, format_args!("subscription: {reason}")));
             }
@@ -311,7 +311,7 @@ impl Worker {
     }
 
     /// Handles the end of the connection; the client reconnects by itself.
-    fn go(&mut self, reason: &DisconnectReason) {
+    fn disconnected(&mut self, reason: &DisconnectReason) {
         let driver = &self.driver;
         match reason {
             DisconnectReason::Cut => driver.recorder().cut(),
@@ -326,11 +326,11 @@ impl Worker {
         self.is_away = true;
     }
 
-    fn come_back(&mut self, session_present: bool) {
+    fn reconnected(&mut self, session_present: bool) {
         // The event also reports the first connection, which does not count here.
         if std::mem::take(&mut self.is_away) {
             self.driver.counters().connecting.sub(1);
-            self.driver.recorder().came_back(session_present);
+            self.driver.recorder().reconnected(session_present);
         }
     }
 
@@ -342,11 +342,11 @@ impl Worker {
         counters.doubtful.add(u64::from(self.is_shared && is_again));
     }
 
-    fn catch_up(&self, bench: &mut Bench<Job>, now_ns: u64) {
+    fn catch_up(&self, queue: &mut WorkQueue<Job>, now_ns: u64) {
         let driver = &self.driver;
         let mut recorder = driver.recorder();
         let (mut finished, mut first, mut awaited) = (0, 0, 0);
-        bench.catch_up(now_ns, |step| match step {
+        queue.catch_up(now_ns, |step| match step {
             Step::Taken { due_ns, taken_ns } => {
                 self.reporter.as_ref().inspect(|reporter| reporter.started());
                 if let Some(due_ns) = due_ns {
@@ -359,7 +359,7 @@ impl Worker {
                 recorder.processed(self.receiver, took, finished_ns);
                 finished += 1;
             }
-            Step::Away { what: job, slot, observed_ns } => {
+            Step::Left { what: job, slot, observed_ns } => {
                 if let Some(created_ns) = job.due_ns {
                     recorder.worked(WorkRecord {
                         receiver: self.receiver,
@@ -429,7 +429,7 @@ fn read(plan: &Plan, payload: &[u8]) -> (u64, Option<u64>) {
 
 /// Options of the library's client: the plan's connection options and one address of the broker.
 fn options(driver: &Driver, client: &Client) -> ClientOptions {
-    let (plan, version) = (driver.plan(), driver.common.greeting.version());
+    let (plan, version) = (driver.plan(), driver.common.connector.version());
     let connection = &plan.connection;
     let place = client.addresses.first().map_or_else(|| client.place.clone(), ToString::to_string);
     let options = ClientOptions::new(place, client.id.as_str())
@@ -439,7 +439,7 @@ fn options(driver: &Driver, client: &Client) -> ClientOptions {
         .keep_alive(Duration::from_secs(connection.keep_alive.into()))
         .session_expiry(connection.session_expiry.unwrap_or_default())
         .reconnect(Reconnect::Backoff { first: Duration::from_millis(100), most: Duration::from_secs(1) });
-    let options = match driver.common.greeting.tls() {
+    let options = match driver.common.connector.tls() {
         Some(tls) => over_tls(options, tls, &client.host),
         None => options,
     };
@@ -478,7 +478,7 @@ fn carrier(carrier: Carrier) -> ReportCarrier {
 }
 
 /// Maximum length of a worker's queue. Beyond that it stops reading, so that the broker sees a slow client.
-const BENCH_MAX: usize = 1_000_000;
+const QUEUE_MAX: usize = 1_000_000;
 /// Events to handle before the queue catches up with the clock.
 const EVENTS_AT_ONCE: usize = 256;
 const LEAVE_LIMIT: Duration = Duration::from_secs(2);

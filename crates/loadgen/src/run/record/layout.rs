@@ -194,20 +194,20 @@ impl Layout {
         filter: String,
     ) -> Result<(), LoadgenError> {
         let number = u32::try_from(self.receivers.len()).map_err(|_| refused("4294967295 subscribers at most"))?;
-        let home = &mut self.units[unit];
+        let owner = &mut self.units[unit];
         self.receivers.push(Receiver {
             client_id: format!("{}-sub-{number}", self.client_id_prefix),
-            audience: home.audience,
+            audience: owner.audience,
             member,
-            broker: home.broker,
+            broker: owner.broker,
             filter: match &audience.share {
                 Some(group) => format!("$share/{group}/{filter}"),
                 None => filter,
             },
             unit,
-            place: home.receivers.len(),
+            place: owner.receivers.len(),
         });
-        home.receivers.push(number);
+        owner.receivers.push(number);
         Ok(())
     }
 

@@ -276,8 +276,8 @@ impl Recorder {
     }
 
     /// Records that a client reconnected after a cut or a loss, and whether its session was present.
-    pub fn came_back(&mut self, session_present: bool) {
-        self.connections.came_back += 1;
+    pub fn reconnected(&mut self, session_present: bool) {
+        self.connections.reconnected += 1;
         self.connections.sessions_present += u64::from(session_present);
     }
 

@@ -105,7 +105,7 @@ impl SecondTally {
 pub(super) struct ConnectionCounts {
     /// First connections of clients.
     pub(super) accepted: u64,
-    pub(super) came_back: u64,
+    pub(super) reconnected: u64,
     pub(super) refused: u64,
     pub(super) lost: u64,
     pub(super) cut: u64,
@@ -124,7 +124,7 @@ impl ConnectionCounts {
 
     pub(super) fn merge(&mut self, other: &Self) {
         self.accepted += other.accepted;
-        self.came_back += other.came_back;
+        self.reconnected += other.reconnected;
         self.refused += other.refused;
         self.lost += other.lost;
         self.cut += other.cut;

@@ -3,19 +3,19 @@
 //! One thread serves all of them, so that publishers and subscribers do not wait for them. It keeps only a file
 //! descriptor per connection: a hundred thousand take less than a megabyte. TLS adds its own state.
 
-mod knock;
+mod connecting;
+mod connections;
 mod pings;
 mod socket;
-mod storm;
 mod target;
 
 use std::thread::JoinHandle;
 
 use tokio::sync::mpsc;
 
-use self::storm::Storm;
-use super::crew::Slice;
+use self::connections::IdleConnections;
 use super::driver::{Common, Stage};
+use super::shard::Slice;
 use super::thread::Report;
 use crate::LoadgenError;
 use crate::run::Part;
@@ -34,26 +34,26 @@ pub(super) fn spawn(
     reports: mpsc::Sender<Report>,
 ) -> Result<JoinHandle<()>, LoadgenError> {
     let work = move || {
-        let ended = lead(common, number, slice, &reports);
+        let ended = serve(common, number, slice, &reports);
         // A dropped engine no longer receives.
         let _ = reports.blocking_send(Report::Ended(ended.map(Box::new)));
     };
     std::thread::Builder::new().name("loadgen-idle".into()).spawn(work).map_err(LoadgenError::Runtime)
 }
 
-fn lead(common: Common, number: usize, slice: Slice, reports: &mpsc::Sender<Report>) -> Result<Part, LoadgenError> {
+fn serve(common: Common, number: usize, slice: Slice, reports: &mpsc::Sender<Report>) -> Result<Part, LoadgenError> {
     let shared = common.shared.clone();
-    let mut storm = Storm::new(common, number, slice)?;
+    let mut connections = IdleConnections::new(common, number, slice)?;
     for stage in [Stage::Subscribe, Stage::Connect] {
         // There is nothing to do before the start. If the engine is gone, the next stage ends the thread.
         let _ = reports.blocking_send(Report::Ready);
-        storm.wait_for_stage_after(stage);
+        connections.wait_for_stage_after(stage);
     }
-    let ended = storm.run();
+    let ended = connections.run();
     if let Err(error) = ended {
         // Report the failure now, not at the end.
         shared.fail(error);
-        storm.wait_for_stage_after(Stage::Drain);
+        connections.wait_for_stage_after(Stage::Drain);
     }
-    Ok(storm.into_part())
+    Ok(connections.into_part())
 }

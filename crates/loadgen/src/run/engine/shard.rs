@@ -33,7 +33,7 @@ impl Slice {
 
 /// Shard of one driver thread: its clients, by number.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Crew {
+pub(super) struct Shard {
     /// Subscribers that only receive, by their numbers in the layout.
     pub(super) sinks: Vec<u32>,
     /// Subscribers that process messages, and those that are programs, by their numbers in the layout.
@@ -44,7 +44,7 @@ pub(super) struct Crew {
     pub(super) will_brokers: Vec<u32>,
 }
 
-impl Crew {
+impl Shard {
     /// Number of file descriptors that the connections need.
     pub(super) fn connections(&self) -> u64 {
         // A worker also has a timer, and a program two pipes.
@@ -60,27 +60,27 @@ impl Crew {
     /// spread.
     pub(super) fn all(plan: &Plan, layout: &Layout, slice: Slice) -> Vec<Self> {
         let threads = usize::from(plan.threads.max(1));
-        let mut crews = vec![Self::default(); threads];
+        let mut shards = vec![Self::default(); threads];
         // Thread of a client with `place` earlier clients of its kind in this process; kind 0 is subscribers, 1
         // publishers.
-        let home = |place: usize, kind: usize| if threads == 2 { kind } else { place % threads };
+        let thread_of = |place: usize, kind: usize| if threads == 2 { kind } else { place % threads };
         let receivers = layout.receivers();
         for (place, number) in slice.numbers(receivers.len() as u32).enumerate() {
-            let crew = &mut crews[home(place, 0)];
+            let shard = &mut shards[thread_of(place, 0)];
             let audience = &plan.audiences[receivers[number as usize].audience];
             match &audience.work {
-                None => crew.sinks.push(number),
-                Some(work) if work.program.is_empty() => crew.workers.push(number),
-                Some(_) => crew.programs.push(number),
+                None => shard.sinks.push(number),
+                Some(work) if work.program.is_empty() => shard.workers.push(number),
+                Some(_) => shard.programs.push(number),
             }
         }
         for (place, number) in slice.numbers(plan.publishers.count).enumerate() {
-            crews[home(place, 1)].publishers.push(number);
+            shards[thread_of(place, 1)].publishers.push(number);
         }
         // One process counts all Will Messages.
         if plan.connection.will.is_some() && slice.index == 0 {
-            crews[0].will_brokers = (0..plan.brokers.len() as u32).collect();
+            shards[0].will_brokers = (0..plan.brokers.len() as u32).collect();
         }
-        crews
+        shards
     }
 }

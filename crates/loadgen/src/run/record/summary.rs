@@ -202,7 +202,7 @@ fn jain(shares: &[u64]) -> Option<f64> {
 fn connections(counts: &ConnectionCounts) -> Connections {
     let seconds = counts.span_ns.map_or(0.0, |(first, last)| last.saturating_sub(first) as f64 / 1e9);
     Connections {
-        accepted: counts.accepted + counts.came_back,
+        accepted: counts.accepted + counts.reconnected,
         refused: counts.refused,
         lost: counts.lost,
         cut: counts.cut,
@@ -401,8 +401,8 @@ mod tests {
         let mut recorder = Recorder::new(layout.clone(), &plan, START_NS);
         let took = Duration::from_millis(500);
         (1..=4).for_each(|number| recorder.connected(took, START_NS + number * 500_000_000));
-        recorder.came_back(true);
-        recorder.came_back(false);
+        recorder.reconnected(true);
+        recorder.reconnected(false);
         let outcome = Outcome::of(&plan, &layout, recorder.into_part());
         let Connections { accepted, sessions_present, accepted_per_second, .. } = outcome.connections;
         assert_eq!((accepted, sessions_present, accepted_per_second), (6, 1, 2.0));

@@ -10,7 +10,7 @@ use crate::LoadgenError;
 use crate::run::CutWhose;
 
 /// Reconnects a client whose connection ended for the reason `end`; `None` if the run is over or fails.
-pub(super) async fn come_back(
+pub(super) async fn reconnect(
     driver: &Driver,
     client: &Client,
     whose: CutWhose,
@@ -34,16 +34,16 @@ pub(super) async fn come_back(
     };
     driver.counters().connecting.add(1);
     let connected = tokio::select! {
-        connected = reconnect(driver, client, away) => connected,
+        connected = try_until_accepted(driver, client, away) => connected,
         () = driver.is_over() => None,
     };
     driver.counters().connecting.sub(1);
     connected
 }
 
-async fn reconnect(driver: &Driver, client: &Client, away: Duration) -> Option<Connected> {
+async fn try_until_accepted(driver: &Driver, client: &Client, away: Duration) -> Option<Connected> {
     tokio::time::sleep(away).await;
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + REFUSED_MAX;
     loop {
         match driver.reopen(client).await {
             Ok(connected) => return Some(connected),
@@ -57,7 +57,7 @@ async fn reconnect(driver: &Driver, client: &Client, away: Duration) -> Option<C
 }
 
 /// How long a broker may refuse a client that reconnects.
-const PATIENCE: Duration = Duration::from_secs(30);
+const REFUSED_MAX: Duration = Duration::from_secs(30);
 
 /// Pause between two attempts.
 const PAUSE: Duration = Duration::from_millis(100);

@@ -10,15 +10,15 @@ use rustix::io::Errno;
 use socket2::SockRef;
 use tenbin_codec::{ConnAck, Packet, WriteBuffer};
 
-use super::knock::{Answer, Knock};
+use super::connecting::{Answer, Connecting};
 use super::pings::Pings;
 use super::socket::Socket;
 use super::target::Targets;
 use crate::LoadgenError;
 use crate::run::engine::addresses;
-use crate::run::engine::crew::Slice;
 use crate::run::engine::cuts::CutSchedule;
 use crate::run::engine::driver::{Common, Stage};
+use crate::run::engine::shard::Slice;
 use crate::run::engine::shared::Counters;
 use crate::run::{CutWhose, Idle, Part, Recorder};
 
@@ -27,11 +27,11 @@ use crate::run::{CutWhose, Idle, Part, Recorder};
 /// A connection's place is its index in this process: 0, 1, 2, … Its number is its index among all processes.
 ///
 /// ```text
-/// due ──connect──► knocking (≤ 1,000) ──CONNACK──► open ──cut──► away ─┐
+/// due ──connect──► connecting (≤ 1,000) ──CONNACK──► open ──cut──► away ─┐
 ///      ▲                                               │
 ///      └───────────────────────────────────────────────┘
 /// ```
-pub(super) struct Storm {
+pub(super) struct IdleConnections {
     common: Common,
     /// Number of the thread.
     number: usize,
@@ -42,7 +42,7 @@ pub(super) struct Storm {
     poll: Poll,
     /// By place; `None` for a connection that is not open.
     sockets: Vec<Option<Socket>>,
-    knocking: HashMap<u32, Knock>,
+    connecting: HashMap<u32, Connecting>,
     /// Places in the order of their attempts, each with the time to give up.
     give_up: VecDeque<(Instant, u32)>,
     cuts: Option<CutSchedule>,
@@ -56,7 +56,7 @@ pub(super) struct Storm {
     pings: Pings,
 }
 
-impl Storm {
+impl IdleConnections {
     /// Prepares the idle connections of `slice`; makes none yet.
     ///
     /// # Errors
@@ -70,14 +70,14 @@ impl Storm {
         let now = Instant::now();
         let mut pings = Pings::new(now);
         pings.keep_alive(common.plan.connection.keep_alive);
-        let storm = Self {
+        let connections = Self {
             idle,
             slice,
             targets,
             recorder,
             poll: Poll::new().map_err(LoadgenError::Runtime)?,
             sockets: (0..places).map(|_| None).collect(),
-            knocking: HashMap::new(),
+            connecting: HashMap::new(),
             give_up: VecDeque::new(),
             cuts: None,
             away: VecDeque::new(),
@@ -88,8 +88,8 @@ impl Storm {
             common,
             number,
         };
-        storm.counters().connecting.set(places.into());
-        Ok(storm)
+        connections.counters().connecting.set(places.into());
+        Ok(connections)
     }
 
     /// Blocks until the run is at a stage later than `stage`.
@@ -160,16 +160,16 @@ impl Storm {
     /// Begins due connections up to the limits; returns whether more are due now.
     fn begin(&mut self, now: Instant) -> Result<bool, LoadgenError> {
         for _ in 0..BEGIN_AT_ONCE {
-            if self.knocking.len() >= self.knocking_max() {
+            if self.connecting.len() >= self.connecting_max() {
                 return Ok(false);
             }
             if let Some((_, place)) = self.away.pop_front_if(|(back, _)| *back <= now) {
-                self.knock(place, now, false)?;
+                self.connect(place, now, false)?;
             } else if self.begun < self.places && self.due(self.begun) <= now {
                 // Without a rate, a connection is due when it is begun.
                 let due = self.idle.rate.map_or_else(Instant::now, |_| self.due(self.begun));
                 self.begun += 1;
-                self.knock(self.begun - 1, due, true)?;
+                self.connect(self.begun - 1, due, true)?;
             } else {
                 return Ok(false);
             }
@@ -183,11 +183,11 @@ impl Storm {
         self.places = self.begun;
     }
 
-    fn knocking_max(&self) -> usize {
-        if self.idle.rate.is_some() { KNOCKING_MAX } else { KNOCKING_AT_FULL_SPEED }
+    fn connecting_max(&self) -> usize {
+        if self.idle.rate.is_some() { CONNECTING_MAX } else { CONNECTING_MAX_WITHOUT_RATE }
     }
 
-    fn knock(&mut self, place: u32, due: Instant, is_first: bool) -> Result<(), LoadgenError> {
+    fn connect(&mut self, place: u32, due: Instant, is_first: bool) -> Result<(), LoadgenError> {
         let connection = self.connection(place);
         let mut stream = match self.targets.connect(connection) {
             Ok(stream) => stream,
@@ -205,13 +205,14 @@ impl Storm {
         self.sockets[place as usize] = Some(self.socket(connection, stream)?);
         let give_up = Instant::now() + ANSWER_MAX;
         self.give_up.push_back((give_up, place));
-        self.knocking.insert(place, Knock::new(due, give_up, is_first, self.connect(connection, is_first)?));
+        self.connecting
+            .insert(place, Connecting::new(due, give_up, is_first, self.connect_packet(connection, is_first)?));
         Ok(())
     }
 
     /// Wraps `stream` in TLS if the plan asks for it.
     fn socket(&self, connection: u32, stream: TcpStream) -> Result<Socket, LoadgenError> {
-        let Some(tls) = self.common.greeting.tls() else { return Ok(Socket::Tcp(stream)) };
+        let Some(tls) = self.common.connector.tls() else { return Ok(Socket::Tcp(stream)) };
         let begun = tls.begin(&self.common.plan.brokers[self.targets.broker(connection)].host, stream);
         begun.map(|stream| Socket::Tls(Box::new(stream))).map_err(|error| self.impossible(connection, error))
     }
@@ -221,25 +222,25 @@ impl Storm {
     }
 
     /// Encodes CONNECT.
-    fn connect(&self, connection: u32, is_first: bool) -> Result<Bytes, LoadgenError> {
-        let (client_id, greeting) = (self.common.layout.idle_client_id(connection), &self.common.greeting);
-        let connect = greeting.connect_packet(&client_id, true, is_first)?;
+    fn connect_packet(&self, connection: u32, is_first: bool) -> Result<Bytes, LoadgenError> {
+        let (client_id, connector) = (self.common.layout.idle_client_id(connection), &self.common.connector);
+        let connect = connector.connect_packet(&client_id, true, is_first)?;
         let mut out = WriteBuffer::new();
-        Packet::Connect(Box::new(connect)).encode(greeting.version(), &mut out);
+        Packet::Connect(Box::new(connect)).encode(connector.version(), &mut out);
         Ok(out.to_bytes())
     }
 
     /// Handles an event at `place`. The event may be of an earlier socket at this place, which does no harm.
     fn advance(&mut self, place: u32) -> Result<(), LoadgenError> {
         let Some(socket) = &mut self.sockets[place as usize] else { return Ok(()) };
-        let Some(knock) = self.knocking.get_mut(&place) else {
+        let Some(connecting) = self.connecting.get_mut(&place) else {
             if !is_there(socket) {
                 self.sockets[place as usize] = None;
                 self.recorder.lost();
             }
             return Ok(());
         };
-        match knock.advance(socket, self.common.greeting.version()) {
+        match connecting.advance(socket, self.common.connector.version()) {
             Answer::None => {}
             Answer::Accepted(connack) => self.accept(place, &connack),
             Answer::Refused => self.refuse(place),
@@ -249,12 +250,12 @@ impl Storm {
     }
 
     fn accept(&mut self, place: u32, connack: &ConnAck) {
-        let Some(knock) = self.knocking.remove(&place) else { return };
+        let Some(connecting) = self.connecting.remove(&place) else { return };
         let now = Instant::now();
-        if knock.is_first {
-            self.recorder.connected(now.saturating_duration_since(knock.due), self.common.clock.at_ns(now));
+        if connecting.is_first {
+            self.recorder.connected(now.saturating_duration_since(connecting.due), self.common.clock.at_ns(now));
         } else {
-            self.recorder.came_back(connack.session_present);
+            self.recorder.reconnected(connack.session_present);
         }
         if let Some(seconds) = connack.properties.server_keep_alive {
             self.pings.keep_alive(seconds);
@@ -263,7 +264,7 @@ impl Storm {
     }
 
     fn refuse(&mut self, place: u32) {
-        self.knocking.remove(&place);
+        self.connecting.remove(&place);
         self.sockets[place as usize] = None;
         self.recorder.refused();
         self.settle();
@@ -277,7 +278,7 @@ impl Storm {
     /// Refuses connections that have waited too long for an answer.
     fn give_up(&mut self, now: Instant) {
         while let Some((at, place)) = self.give_up.pop_front_if(|(at, _)| *at <= now) {
-            if self.knocking.get(&place).is_some_and(|knock| knock.give_up == at) {
+            if self.connecting.get(&place).is_some_and(|connecting| connecting.give_up == at) {
                 self.refuse(place);
             }
         }
@@ -292,7 +293,7 @@ impl Storm {
         while let Some(connection) = self.cuts.as_mut().and_then(|cuts| cuts.due(now_ns)) {
             let place = connection / self.slice.of;
             // A connection that is not open yet cannot be cut.
-            if !self.slice.has(connection) || self.knocking.contains_key(&place) {
+            if !self.slice.has(connection) || self.connecting.contains_key(&place) {
                 continue;
             }
             if let Some(socket) = self.sockets[place as usize].take() {
@@ -307,7 +308,7 @@ impl Storm {
     fn ping(&mut self, now: Instant) {
         while let Some(place) = self.pings.due(self.begun, now) {
             if let Some(socket) = &mut self.sockets[place as usize]
-                && !self.knocking.contains_key(&place)
+                && !self.connecting.contains_key(&place)
             {
                 // A write fails if the connection is lost or blocked; then a ping would not help.
                 let _ = socket.write(&PINGREQ);
@@ -317,7 +318,7 @@ impl Storm {
 
     /// How long the thread may wait for socket events.
     fn pause(&self) -> Duration {
-        let may_begin = self.begun < self.places && self.knocking.len() < self.knocking_max();
+        let may_begin = self.begun < self.places && self.connecting.len() < self.connecting_max();
         let next = may_begin.then(|| self.due(self.begun));
         let back = self.away.front().map(|(back, _)| *back);
         let cut = self.cuts.as_ref().map(|cuts| self.common.clock.instant(cuts.next_ns()));
@@ -334,7 +335,7 @@ impl Storm {
 
     /// Disconnects all open connections and waits until the broker has closed them, so that it publishes no Will.
     fn say_goodbye(&mut self, events: &mut Events) -> Result<(), LoadgenError> {
-        let goodbye = self.common.greeting.goodbye();
+        let goodbye = self.common.connector.goodbye();
         let mut left = 0;
         for place in &mut self.sockets {
             // A socket that cannot be written to is not connected yet, or its peer does not read: no answer would come.
@@ -386,11 +387,11 @@ fn is_our_fault(error: &io::Error) -> bool {
 }
 
 /// Maximum number of connections under way.
-const KNOCKING_MAX: usize = 1000;
+const CONNECTING_MAX: usize = 1000;
 /// Maximum number of connections under way without a rate.
 ///
 /// It is below the usual accept backlog of brokers: a connection beyond that is tried again only a second later.
-const KNOCKING_AT_FULL_SPEED: usize = 100;
+const CONNECTING_MAX_WITHOUT_RATE: usize = 100;
 /// Connections to begin before answers are read.
 const BEGIN_AT_ONCE: usize = 64;
 const EVENTS: usize = 1024;

@@ -10,7 +10,7 @@ use super::socket::Socket;
 use crate::run::engine::tls::{explained, is_rejection};
 
 /// State of a connection until CONNACK.
-pub(super) struct Knock {
+pub(super) struct Connecting {
     /// When the connection was due.
     pub(super) due: Instant,
     /// When to give up the attempt.
@@ -31,7 +31,7 @@ pub(super) enum Answer {
     Impossible(io::Error),
 }
 
-impl Knock {
+impl Connecting {
     pub(super) fn new(due: Instant, give_up: Instant, is_first: bool, connect: Bytes) -> Self {
         Self { due, give_up, is_first, out: connect, input: BytesMut::new() }
     }

@@ -11,18 +11,18 @@ use crate::run::timeline::{Slot, Timeline};
 /// exact however late the thread wakes, and a late wake-up delays no later message.
 ///
 /// ```text
-/// put away │ done  in hand  done  in hand │ wait  wait  wait │ ◄── arrive
-///    ▲ the next to be put away: in the order of arrival, as MQTT requires of acknowledgements
+/// left │ done  in progress  done  in progress │ wait  wait  wait │ ◄── arrive
+///        ▲ the next to leave: in the order of arrival, as MQTT requires of acknowledgements
 /// ```
-pub(super) struct Bench<T> {
+pub(super) struct WorkQueue<T> {
     timeline: Timeline,
     messages: VecDeque<Message<T>>,
     /// Number of `messages`, from the front, that the worker has taken.
     taken: usize,
     /// Number of messages that left the queue, which is the number of the first of `messages`.
-    away: u64,
+    left: u64,
     /// End times and numbers of the messages in processing; the earliest on top.
-    in_hand: BinaryHeap<Reverse<(u64, u64)>>,
+    in_progress: BinaryHeap<Reverse<(u64, u64)>>,
 }
 
 /// An event of a message.
@@ -37,7 +37,7 @@ pub(super) enum Step<T> {
     /// The worker has finished the message.
     Finished { took_ns: u64, finished_ns: u64 },
     /// The worker has finished this message and all that arrived before it.
-    Away {
+    Left {
         what: T,
         slot: Slot,
         /// When the thread noticed that the worker takes it: later than by the slot, as timers are late.
@@ -53,9 +53,9 @@ struct Message<T> {
     what: T,
 }
 
-impl<T> Bench<T> {
+impl<T> WorkQueue<T> {
     pub(super) fn new(timeline: Timeline) -> Self {
-        Self { timeline, messages: VecDeque::new(), taken: 0, away: 0, in_hand: BinaryHeap::new() }
+        Self { timeline, messages: VecDeque::new(), taken: 0, left: 0, in_progress: BinaryHeap::new() }
     }
 
     /// Adds a message. `luck` is its number for random draws.
@@ -77,21 +77,21 @@ impl<T> Bench<T> {
     /// Time of the next event.
     pub(super) fn next_ns(&self) -> Option<u64> {
         let taken = self.messages.get(self.taken).map(|message| message.slot.taken_ns);
-        let finished = self.in_hand.peek().map(|Reverse((finished_ns, _))| *finished_ns);
+        let finished = self.in_progress.peek().map(|Reverse((finished_ns, _))| *finished_ns);
         taken.into_iter().chain(finished).min()
     }
 
     /// Reports all events up to `now_ns`, in order.
     pub(super) fn catch_up(&mut self, now_ns: u64, mut happens: impl FnMut(Step<T>)) {
         while self.next_ns().is_some_and(|at| at <= now_ns) {
-            let finished = self.in_hand.peek().map_or(u64::MAX, |Reverse((finished_ns, _))| *finished_ns);
+            let finished = self.in_progress.peek().map_or(u64::MAX, |Reverse((finished_ns, _))| *finished_ns);
             match self.messages.get_mut(self.taken) {
                 // At the same instant, finish first: it makes room for the message that is taken.
                 Some(message) if message.slot.taken_ns < finished => {
                     let Slot { taken_ns, finished_ns } = message.slot;
                     message.observed_ns = now_ns;
                     happens(Step::Taken { due_ns: message.due_ns, taken_ns });
-                    self.in_hand.push(Reverse((finished_ns, self.away + self.taken as u64)));
+                    self.in_progress.push(Reverse((finished_ns, self.left + self.taken as u64)));
                     self.taken += 1;
                 }
                 _ => self.finish(&mut happens),
@@ -100,15 +100,15 @@ impl<T> Bench<T> {
     }
 
     fn finish(&mut self, happens: &mut impl FnMut(Step<T>)) {
-        let Some(Reverse((finished_ns, number))) = self.in_hand.pop() else { return };
-        let message = &mut self.messages[(number - self.away) as usize];
+        let Some(Reverse((finished_ns, number))) = self.in_progress.pop() else { return };
+        let message = &mut self.messages[(number - self.left) as usize];
         message.is_done = true;
         happens(Step::Finished { took_ns: finished_ns - message.slot.taken_ns, finished_ns });
         while let Some(message) = self.messages.pop_front_if(|message| message.is_done) {
             self.taken -= 1;
-            self.away += 1;
+            self.left += 1;
             let Message { slot, observed_ns, what, .. } = message;
-            happens(Step::Away { what, slot, observed_ns });
+            happens(Step::Left { what, slot, observed_ns });
         }
     }
 }
@@ -120,29 +120,29 @@ mod tests {
     use tenbin_simulator::Span;
     use tenbin_simulator::scenario::{self, WorkerKind};
 
-    use super::Step::{Away, Finished, Taken};
+    use super::Step::{Finished, Left, Taken};
     use super::*;
     use crate::run::timeline::Speed;
 
     const MS: u64 = 1_000_000;
 
-    fn bench(hands: u32) -> Bench<u32> {
-        Bench::new(Timeline::parallel(Speed::steady(Duration::from_millis(25)), hands))
+    fn queue(slots: u32) -> WorkQueue<u32> {
+        WorkQueue::new(Timeline::parallel(Speed::steady(Duration::from_millis(25)), slots))
     }
 
     /// The end of a message, whatever its times.
-    fn away(what: u32) -> Step<u32> {
-        Away { what, slot: Slot { taken_ns: 0, finished_ns: 0 }, observed_ns: 0 }
+    fn left(what: u32) -> Step<u32> {
+        Left { what, slot: Slot { taken_ns: 0, finished_ns: 0 }, observed_ns: 0 }
     }
 
     /// All events up to `until_ms`, in milliseconds.
-    fn happens(bench: &mut Bench<u32>, until_ms: u64) -> Vec<Step<u32>> {
+    fn happens(queue: &mut WorkQueue<u32>, until_ms: u64) -> Vec<Step<u32>> {
         let mut steps = Vec::new();
-        bench.catch_up(until_ms * MS, |step| {
+        queue.catch_up(until_ms * MS, |step| {
             steps.push(match step {
                 Taken { due_ns, taken_ns } => Taken { due_ns, taken_ns: taken_ns / MS },
                 Finished { took_ns, finished_ns } => Finished { took_ns: took_ns / MS, finished_ns: finished_ns / MS },
-                Away { what, .. } => away(what),
+                Left { what, .. } => left(what),
             });
         });
         steps
@@ -150,32 +150,32 @@ mod tests {
 
     #[test]
     fn a_late_wake_up_delays_nothing() {
-        let mut bench = bench(1);
+        let mut queue = queue(1);
         for message in 0..3 {
-            bench.arrive(message, 0, Some(1), 10 * MS);
+            queue.arrive(message, 0, Some(1), 10 * MS);
         }
-        assert_eq!(bench.next_ns(), Some(10 * MS));
+        assert_eq!(queue.next_ns(), Some(10 * MS));
         let taken = |taken_ns| Taken { due_ns: Some(1), taken_ns };
         let finished = |finished_ns| Finished { took_ns: 25, finished_ns };
-        assert_eq!(happens(&mut bench, 59), [taken(10), finished(35), away(0), taken(35)]);
-        assert_eq!(bench.next_ns(), Some(60 * MS));
-        assert_eq!(happens(&mut bench, 1000), [finished(60), away(1), taken(60), finished(85), away(2)]);
-        assert_eq!((bench.next_ns(), bench.len()), (None, 0));
+        assert_eq!(happens(&mut queue, 59), [taken(10), finished(35), left(0), taken(35)]);
+        assert_eq!(queue.next_ns(), Some(60 * MS));
+        assert_eq!(happens(&mut queue, 1000), [finished(60), left(1), taken(60), finished(85), left(2)]);
+        assert_eq!((queue.next_ns(), queue.len()), (None, 0));
     }
 
     #[test]
     fn message_finished_early_leaves_after_earlier_ones() {
-        let mut bench = Bench::new(Timeline::parallel(step_down(), 2));
+        let mut queue = WorkQueue::new(Timeline::parallel(step_down(), 2));
         for message in 0..3 {
-            bench.arrive(message, 0, None, u64::from(message) * MS);
+            queue.arrive(message, 0, None, u64::from(message) * MS);
         }
-        let left = |bench: &mut Bench<u32>, until_ms| {
-            let steps = happens(bench, until_ms).into_iter();
-            steps.filter_map(|step| if let Away { what, .. } = step { Some(what) } else { None }).collect::<Vec<_>>()
+        let left = |queue: &mut WorkQueue<u32>, until_ms| {
+            let steps = happens(queue, until_ms).into_iter();
+            steps.filter_map(|step| if let Left { what, .. } = step { Some(what) } else { None }).collect::<Vec<_>>()
         };
-        assert!(left(&mut bench, 99).is_empty());
-        assert_eq!((bench.len(), bench.unfinished()), (3, 1));
-        assert_eq!(left(&mut bench, 100), [0, 1, 2]);
+        assert!(left(&mut queue, 99).is_empty());
+        assert_eq!((queue.len(), queue.unfinished()), (3, 1));
+        assert_eq!(left(&mut queue, 100), [0, 1, 2]);
     }
 
     /// 100 ms for messages taken at once, 10 ms for those taken from 1 ms on.

@@ -9,7 +9,7 @@ use tenbin_simulator::{Rng, Scenario, Span};
 /// joining.
 ///
 /// The same `seed` yields the same workers.
-pub(crate) fn cast(scenario: &Scenario, duration: Duration, seed: u64) -> Vec<WorkerKind> {
+pub(crate) fn of(scenario: &Scenario, duration: Duration, seed: u64) -> Vec<WorkerKind> {
     let kinds = scenario.workers.iter();
     let mut workers: Vec<_> = kinds.flat_map(|kind| (0..kind.count.get()).map(move |_| kind.clone())).collect();
     if let Some(churn) = &scenario.churn {
@@ -59,7 +59,7 @@ mod tests {
 
     fn workers(rest: &str) -> Vec<WorkerKind> {
         let text = format!("messages = 1\narrivals = {{ fixed = \"10ms\" }}\n{rest}");
-        cast(&Scenario::parse("test", &text).unwrap(), Duration::from_secs(10), 7)
+        of(&Scenario::parse("test", &text).unwrap(), Duration::from_secs(10), 7)
     }
 
     #[test]
