@@ -1,7 +1,6 @@
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
-use super::base64;
 use crate::run::{CurvePoint, Latency};
 
 /// A histogram that is being recorded: counts by microsecond bucket; minimum, maximum and sum in nanoseconds.
@@ -107,8 +106,7 @@ impl Latencies {
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(super) struct PackedLatencies {
     range: Range,
-    /// Buckets in ascending order: distance from the previous value, and count, as [`write_number`] writes them.
-    #[serde(with = "base64")]
+    /// Buckets in ascending order: distance from the previous value, and count, in as few bytes as they need.
     buckets: Vec<u8>,
 }
 
@@ -212,13 +210,11 @@ fn ms(ns: u64) -> f64 {
 }
 
 fn write_buckets(buckets: impl Iterator<Item = (u64, u64)>) -> Vec<u8> {
-    let mut bytes = Vec::new();
     let mut before = 0;
-    for (value, count) in buckets {
-        write_number(value - before, &mut bytes);
-        write_number(count, &mut bytes);
-        before = value;
-    }
+    let mut bytes = buckets.fold(Vec::new(), |bytes, (value, count)| {
+        let distance = value - std::mem::replace(&mut before, value);
+        postcard::to_extend(&(distance, count), bytes).expect("numbers can be written")
+    });
     bytes.shrink_to_fit();
     bytes
 }
@@ -227,31 +223,10 @@ fn write_buckets(buckets: impl Iterator<Item = (u64, u64)>) -> Vec<u8> {
 fn read_buckets(mut bytes: &[u8]) -> impl Iterator<Item = (u64, u64)> {
     let mut value: u64 = 0;
     std::iter::from_fn(move || {
-        value = value.saturating_add(read_number(&mut bytes)?);
-        Some((value, read_number(&mut bytes)?))
+        let ((distance, count), rest) = postcard::take_from_bytes::<(u64, u64)>(bytes).ok()?;
+        (value, bytes) = (value.saturating_add(distance), rest);
+        Some((value, count))
     })
-}
-
-/// LEB128: seven bits a byte, lowest first; the top bit means that more bytes follow.
-fn write_number(mut number: u64, bytes: &mut Vec<u8>) {
-    while number >= 0x80 {
-        bytes.push(number as u8 | 0x80);
-        number >>= 7;
-    }
-    bytes.push(number as u8);
-}
-
-fn read_number(bytes: &mut &[u8]) -> Option<u64> {
-    let mut number = 0;
-    for shift in (0..u64::BITS).step_by(7) {
-        let (&byte, rest) = bytes.split_first()?;
-        *bytes = rest;
-        number |= u64::from(byte & 0x7F) << shift;
-        if byte < 0x80 {
-            return Some(number);
-        }
-    }
-    None
 }
 
 /// More than a recorder can measure, and less than the end of a histogram's range.
@@ -323,8 +298,8 @@ mod tests {
 
     #[test]
     fn damaged_buckets_do_not_panic() {
-        let text = r#"{"range":{"min_ns":1,"max_ns":2,"sum_ns":3},"buckets":"/////////////////////w=="}"#;
-        let damaged: PackedLatencies = serde_json::from_str(text).unwrap();
+        let range = Range { min_ns: 1, max_ns: 2, sum_ns: 3 };
+        let damaged = PackedLatencies { range, buckets: vec![0xFF; 16] };
         assert_eq!(latency(3, [&damaged]), None);
         let huge = PackedLatencies { buckets: write_buckets([(u64::MAX, 1)].into_iter()), ..damaged };
         assert_eq!(latency(3, [&huge]).unwrap().count, 1);
@@ -350,16 +325,9 @@ mod tests {
             let whole = latency(3, [&recorded(&[&one[..], &other[..]].concat()).pack()]);
             let (a, b) = (recorded(&one).pack(), recorded(&other).pack());
             prop_assert_eq!(latency(3, [&a, &b]), whole);
-            let mut merged: PackedLatencies = serde_json::from_str(&serde_json::to_string(&a).unwrap()).unwrap();
+            let mut merged: PackedLatencies = postcard::from_bytes(&postcard::to_allocvec(&a).unwrap()).unwrap();
             merged.merge(b);
             prop_assert_eq!(latency(3, [&merged]), whole);
-        }
-
-        #[test]
-        fn numbers_survive_encoding(number: u64) {
-            let mut bytes = Vec::new();
-            write_number(number, &mut bytes);
-            prop_assert_eq!(read_number(&mut &bytes[..]), Some(number));
         }
     }
 }

@@ -15,7 +15,6 @@
 //!
 //! Brokers do not forward to each other, so that a stream matches a unit only if both are at the same broker.
 
-mod base64;
 mod check;
 #[cfg(test)]
 pub(crate) mod example;
@@ -28,7 +27,6 @@ mod model;
 mod numbered;
 mod part;
 mod recorder;
-mod records;
 mod sequence_set;
 mod summary;
 mod tally;

@@ -4,7 +4,6 @@ use serde::{Deserialize, Serialize};
 
 use super::lane::{Lane, SentStream};
 use super::latencies::PackedLatencies;
-use super::records::{self, Row};
 use super::tally::{ConnectionCounts, PackedReceiver, SecondTally, merge_seconds};
 use super::trace::Trace;
 use crate::run::{MessageRecord, PublishRecord};
@@ -30,9 +29,7 @@ pub struct Part {
     /// Waiting times of the unsent messages when the time was over.
     pub(super) unsent_waited: PackedLatencies,
     pub(super) latest_send_us: u32,
-    #[serde(skip)]
     pub(super) arrivals: Vec<MessageRecord>,
-    #[serde(skip)]
     pub(super) departures: Vec<PublishRecord>,
     /// Agents run no scenarios.
     #[serde(skip)]
@@ -40,21 +37,9 @@ pub struct Part {
 }
 
 impl Part {
-    /// Serializes the part for sending. Lengths are 64-bit big-endian numbers of bytes.
-    ///
-    /// ```text
-    /// bytes of JSON │ bytes of arrivals │ JSON: all but records │ arrivals │ departures
-    /// ```
+    /// Serializes the part for sending.
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
-        let json = serde_json::to_vec(self).expect("its keys are texts");
-        let mut bytes = Vec::new();
-        for length in [json.len(), self.arrivals.len() * MessageRecord::LEN] {
-            bytes.extend_from_slice(&(length as u64).to_be_bytes());
-        }
-        bytes.extend_from_slice(&json);
-        records::write(&self.arrivals, &mut bytes);
-        records::write(&self.departures, &mut bytes);
-        bytes
+        postcard::to_allocvec(self).expect("all of its lengths are known")
     }
 
     /// Parses the bytes of [`Part::to_bytes`].
@@ -62,16 +47,8 @@ impl Part {
     /// # Errors
     ///
     /// The bytes are not a part.
-    pub(crate) fn from_bytes(mut bytes: &[u8]) -> Result<Self, String> {
-        let cut = || format!("{} bytes are not what a part needs", bytes.len());
-        let [json, arrivals] = [records::next(&mut bytes), records::next(&mut bytes)]
-            .map(|length| length.and_then(|length| usize::try_from(u64::from_be_bytes(length)).ok()));
-        let (json, rows) = json.and_then(|length| bytes.split_at_checked(length)).ok_or_else(cut)?;
-        let (arrivals, departures) = arrivals.and_then(|length| rows.split_at_checked(length)).ok_or_else(cut)?;
-        let part: Self = serde_json::from_slice(json).map_err(|error| error.to_string())?;
-        let rows = records::read(arrivals).zip(records::read(departures));
-        let (arrivals, departures) = rows.ok_or("records that end in the middle of one")?;
-        Ok(Self { arrivals, departures, ..part })
+    pub(crate) fn from_bytes(bytes: &[u8]) -> Result<Self, String> {
+        postcard::from_bytes(bytes).map_err(|error| format!("{} bytes are no part: {error}", bytes.len()))
     }
 
     /// Adds the results of another recorder. The order of merging does not matter.
@@ -152,8 +129,7 @@ mod tests {
     #[test]
     fn bytes_that_are_no_part_are_an_error() {
         let bytes = part().to_bytes();
-        // Cutting off a whole departure cannot be detected.
-        for end in (0..bytes.len()).filter(|end| !(bytes.len() - end).is_multiple_of(PublishRecord::LEN)) {
+        for end in 0..bytes.len() {
             assert!(Part::from_bytes(&bytes[..end]).is_err(), "{end} bytes of {}", bytes.len());
         }
         assert!(Part::from_bytes(&[0xFF; 64]).is_err());

@@ -1,17 +1,15 @@
 use std::ops::Range;
 
 use roaring::RoaringBitmap;
-use serde::{Deserialize, Serialize, Serializer};
-
-use super::base64;
+use serde::{Deserialize, Serialize};
 
 /// A set of sequence numbers of one stream, below `u32::MAX`.
 ///
 /// A complete stream takes only a counter, and so does a complete prefix. Other numbers take a bit each where they are
 /// dense, as in a stream with losses. They take two bytes each where they are sparse, as in the streams of a member of
 /// a large share group.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(try_from = "Written")]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(from = "Received")]
 pub(super) struct SequenceSet {
     /// All numbers below this one are in the set.
     prefix: u32,
@@ -55,6 +53,11 @@ impl SequenceSet {
     /// Adds `more` numbers after the prefix, none of which may be in the set.
     pub(super) fn extend_prefix(&mut self, more: u32) {
         self.prefix += more;
+    }
+
+    /// Takes as little memory as possible from now on.
+    pub(super) fn shrink(&mut self) {
+        self.rest.optimize();
     }
 
     /// Adds numbers above the prefix.
@@ -120,38 +123,19 @@ impl SequenceSet {
     }
 }
 
-impl Serialize for SequenceSet {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut rest = Vec::new();
-        if !self.rest.is_empty() {
-            let mut runs = self.rest.clone();
-            runs.optimize();
-            runs.serialize_into(&mut rest).map_err(serde::ser::Error::custom)?;
-        }
-        Written { prefix: self.prefix, rest }.serialize(serializer)
-    }
-}
-
-/// Serialized form of a set.
-#[derive(Serialize, Deserialize)]
-struct Written {
+/// A set as another process has sent it, which may not have kept the invariant.
+#[derive(Deserialize)]
+struct Received {
     prefix: u32,
-    /// In the format of Roaring bitmaps; empty for none.
-    #[serde(default, skip_serializing_if = "Vec::is_empty", with = "base64")]
-    rest: Vec<u8>,
+    rest: RoaringBitmap,
 }
 
-impl TryFrom<Written> for SequenceSet {
-    type Error = std::io::Error;
-
-    fn try_from(written: Written) -> Result<Self, Self::Error> {
-        let Written { prefix, rest } = written;
-        let rest = if rest.is_empty() { RoaringBitmap::new() } else { RoaringBitmap::deserialize_from(&rest[..])? };
-        // The sender may not have kept the invariant.
+impl From<Received> for SequenceSet {
+    fn from(Received { prefix, rest }: Received) -> Self {
         let mut set = Self { prefix, rest };
         set.rest.remove_range(..prefix);
         set.absorb();
-        Ok(set)
+        set
     }
 }
 
@@ -208,8 +192,8 @@ mod tests {
         #[test]
         fn sequence_set_survives_serialization(ranges in ranges()) {
             let (set, model) = both(&ranges);
-            let text = serde_json::to_string(&set).unwrap();
-            prop_assert_eq!(serde_json::from_str::<SequenceSet>(&text).unwrap().numbers(), model);
+            let bytes = postcard::to_allocvec(&set).unwrap();
+            prop_assert_eq!(postcard::from_bytes::<SequenceSet>(&bytes).unwrap().numbers(), model);
         }
     }
 
@@ -219,8 +203,7 @@ mod tests {
         for sequence in (1..100_000).rev().chain([0]).chain(100_000..200_000) {
             assert!(set.insert(sequence));
         }
-        assert!(set.rest.is_empty());
-        assert_eq!(serde_json::to_string(&set).unwrap(), r#"{"prefix":200000}"#);
+        assert!(set.rest.is_empty() && set.prefix() == 200_000);
     }
 
     #[test]
@@ -228,15 +211,14 @@ mod tests {
         let mut set = SequenceSet::default();
         set.insert_range(0..u32::MAX);
         assert_eq!((set.len(), set.insert(u32::MAX - 1)), (u64::from(u32::MAX), false));
-        let text = r#"{"prefix":4294967295}"#;
-        assert_eq!(serde_json::to_string(&set).unwrap(), text);
-        assert_eq!(serde_json::from_str::<SequenceSet>(text).unwrap().len(), u64::from(u32::MAX));
+        let bytes = postcard::to_allocvec(&set).unwrap();
+        assert_eq!(postcard::from_bytes::<SequenceSet>(&bytes).unwrap().len(), u64::from(u32::MAX));
     }
 
     #[test]
     fn a_damaged_set_is_refused() {
-        for text in [r#"{"prefix":1,"rest":"!"}"#, r#"{"prefix":1,"rest":"AAAA"}"#, r#"{"prefix":-1}"#] {
-            assert!(serde_json::from_str::<SequenceSet>(text).is_err(), "{text}");
+        for bytes in [&[1][..], &[1, 4, 0, 0, 0, 0], &[1, 9, 0], &[0xFF; 20]] {
+            assert!(postcard::from_bytes::<SequenceSet>(bytes).is_err(), "{bytes:?}");
         }
     }
 }
