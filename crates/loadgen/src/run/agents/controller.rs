@@ -90,7 +90,7 @@ impl Agents {
         let mut sum = Status::default();
         for link in &mut self.links {
             link.listen()?;
-            add(&mut sum, link.status());
+            sum.add(link.status());
         }
         // Each agent knows only its own publishers.
         if sum.publishing == 0 && std::mem::take(&mut self.may_cut) {
@@ -201,23 +201,6 @@ async fn clocks(links: &mut [Link], clock: RunClock) -> Result<Vec<Offset>, Load
     Ok(probes.iter().map(|probes| Offset::of(probes).expect("each was asked")).collect())
 }
 
-/// Adds another agent's progress.
-fn add(sum: &mut Status, other: &Status) {
-    sum.published += other.published;
-    sum.expected += other.expected;
-    sum.received += other.received;
-    sum.copies += other.copies;
-    sum.doubtful += other.doubtful;
-    sum.wills += other.wills;
-    sum.not_taken += other.not_taken;
-    sum.in_flight += other.in_flight;
-    sum.publishing += other.publishing;
-    sum.queued += other.queued;
-    sum.connecting += other.connecting;
-    sum.last_arrival_ns = sum.last_arrival_ns.max(other.last_arrival_ns);
-    sum.cpu_ns.extend_from_slice(&other.cpu_ns);
-}
-
 /// Note on the clock of the agent at `address`, for readers of latencies.
 fn note(address: &str, before: Offset, after: Offset) -> String {
     let drift_ns = after.ns - before.ns;
@@ -243,29 +226,6 @@ const DRIFT_LIMIT_NS: u64 = 500_000;
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn agent_status_is_summed_once() {
-        let one = Status {
-            published: 1,
-            expected: 2,
-            received: 3,
-            copies: 4,
-            doubtful: 5,
-            wills: 13,
-            not_taken: 6,
-            in_flight: 7,
-            publishing: 8,
-            last_arrival_ns: 9,
-            queued: 10,
-            connecting: 11,
-            cpu_ns: vec![12],
-            failure: None,
-        };
-        let mut sum = Status::default();
-        add(&mut sum, &one);
-        assert_eq!(sum, one);
-    }
 
     #[test]
     fn note_reports_clock_offset_and_warns_of_drift() {

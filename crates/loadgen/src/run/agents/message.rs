@@ -57,23 +57,8 @@ pub(super) enum Message {
 
 impl Message {
     /// Name of the message, for errors about unexpected messages.
-    pub(super) fn name(&self) -> &'static str {
-        match self {
-            Self::Hello(_) => "Hello",
-            Self::Probe => "Probe",
-            Self::Answer { .. } => "Answer",
-            Self::Prepare { .. } => "Prepare",
-            Self::Working => "Working",
-            Self::Ready => "Ready",
-            Self::Start { .. } => "Start",
-            Self::Status(_) => "Status",
-            Self::Watching => "Watching",
-            Self::StopCutting => "StopCutting",
-            Self::StopPublishing => "StopPublishing",
-            Self::Finish => "Finish",
-            Self::Part { .. } => "Part",
-            Self::Error(_) => "Error",
-        }
+    pub(super) fn name(&self) -> String {
+        format!("{self:?}").chars().take_while(|c| c.is_alphanumeric()).collect()
     }
 }
 
@@ -108,5 +93,5 @@ impl Hello {
 }
 
 /// Increase it with every change of [`Message`], of plans and of results.
-const PROTOCOL: u32 = 4;
+const PROTOCOL: u32 = 5;
 const PROGRAM: &str = env!("CARGO_PKG_VERSION");

@@ -46,81 +46,81 @@ pub(super) enum Phase {
     Ended = 3,
 }
 
-/// Progress counters of a thread.
-///
-/// Only that thread writes them and the watcher reads them; they guard no other memory. Each takes two cache lines,
-/// because processors prefetch in pairs.
-#[derive(Debug, Default)]
-#[repr(align(128))]
-pub(super) struct Counters {
-    /// Messages published.
-    pub(super) published: Count,
-    /// Deliveries that the published messages call for.
-    pub(super) expected: Count,
-    /// First copies of this run's messages at each receiver.
-    pub(super) received: Count,
-    /// Further copies.
-    pub(super) copies: Count,
-    /// Deliveries that may have arrived beyond the expected ones; see [`Status::doubtful`].
-    pub(super) doubtful: Count,
-    /// Will Messages that arrived.
-    pub(super) wills: Count,
-    /// Messages at QoS 1 and 2 that the broker refused.
-    pub(super) not_taken: Count,
-    /// Messages on their way to the broker: unwritten at QoS 0, without their last acknowledgement at QoS 1 and 2.
-    pub(super) in_flight: Count,
-    /// Publishers that have messages left to send.
-    pub(super) publishing: Count,
-    /// Time by the run's clock; 0 before the first arrival.
-    pub(super) last_arrival_ns: Count,
-    /// Messages that simulated workers hold and have not finished.
-    pub(super) queued: Count,
-    /// Connections to be made or made again: idle ones without an answer, and those that were cut.
-    pub(super) connecting: Count,
-    /// Processor time of the thread.
-    pub(super) cpu_ns: Count,
+/// Declares the counters of a thread, and their sums in [`Status`], in the order in which a status reads them.
+macro_rules! counters {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// Progress counters of a thread.
+        ///
+        /// Only that thread writes them and the watcher reads them; they guard no other memory. Each takes two cache
+        /// lines, because processors prefetch in pairs.
+        #[derive(Debug, Default)]
+        #[repr(align(128))]
+        pub(super) struct Counters {
+            $($(#[$doc])* pub(super) $name: Count,)*
+            /// Processor time of the thread.
+            pub(super) cpu_ns: Count,
+        }
+
+        /// Progress of a run in one process, or in several.
+        #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+        pub(crate) struct Status {
+            $($(#[$doc])* pub(crate) $name: u64,)*
+            /// Processor time of each driver thread.
+            pub(crate) cpu_ns: Vec<u64>,
+            /// The first connection that was lost without a cut.
+            pub(crate) failure: Option<String>,
+        }
+
+        impl Status {
+            /// Sum of all threads.
+            fn of(threads: &[Counters], failure: Option<String>) -> Self {
+                $(let $name = threads.iter().map(|thread| thread.$name.get()).sum();)*
+                Self { $($name,)* cpu_ns: threads.iter().map(|thread| thread.cpu_ns.get()).collect(), failure }
+            }
+
+            /// Adds the progress of another process.
+            pub(crate) fn add(&mut self, other: &Self) {
+                $(self.$name += other.$name;)*
+                self.cpu_ns.extend_from_slice(&other.cpu_ns);
+            }
+        }
+    };
 }
 
-/// A counter with a single writer thread.
-#[derive(Debug, Default)]
-pub(super) struct Count(AtomicU64);
-
-/// Progress of a run in this process.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Status {
-    /// Messages published: written at QoS 0, acknowledged at QoS 1 and 2.
-    pub(crate) published: u64,
+counters! {
     /// Deliveries that published messages call for, at subscribers of all processes.
-    pub(crate) expected: u64,
+    ///
+    /// It is read before `received`, so that no message seems to arrive before it was sent.
+    expected,
+    /// Messages published: written at QoS 0, acknowledged at QoS 1 and 2.
+    published,
+    /// Messages at QoS 1 and 2 that the broker refused.
+    not_taken,
+    /// Messages on their way to the broker: unwritten at QoS 0, without their last acknowledgement at QoS 1 and 2.
+    in_flight,
+    /// Publishers that have messages left to send.
+    publishing,
     /// First copies of this run's messages at each receiver; foreign messages do not count.
-    pub(crate) received: u64,
+    received,
     /// Further copies.
-    pub(crate) copies: u64,
+    copies,
     /// Deliveries that may have arrived beyond the expected ones.
     ///
     /// These are repeated deliveries to members of a share group, which another member may have too, and messages whose
     /// confirmation was lost with a session. If there are any, `received` may reach `expected` although messages are
     /// missing.
-    pub(crate) doubtful: u64,
+    doubtful,
     /// Will Messages that arrived.
-    pub(crate) wills: u64,
-    /// Messages that the broker refused.
-    pub(crate) not_taken: u64,
-    /// Messages on their way to the broker: unwritten at QoS 0, without their last acknowledgement at QoS 1 and 2.
-    pub(crate) in_flight: u64,
-    /// Publishers that have messages left to send.
-    pub(crate) publishing: u64,
-    /// Time by the run's clock; 0 before the first arrival.
-    pub(crate) last_arrival_ns: u64,
+    wills,
     /// Messages that simulated workers hold and have not finished.
-    pub(crate) queued: u64,
+    queued,
     /// Connections to be made or made again: idle ones without an answer, and those that were cut.
-    pub(crate) connecting: u64,
-    /// Processor time of each driver thread.
-    pub(crate) cpu_ns: Vec<u64>,
-    /// The first connection that was lost without a cut.
-    pub(crate) failure: Option<String>,
+    connecting,
 }
+
+/// A counter with a single writer thread.
+#[derive(Debug, Default)]
+pub(super) struct Count(AtomicU64);
 
 impl Counters {
     /// Records the processor time of the calling thread.
@@ -210,29 +210,10 @@ impl Shared {
     }
 
     pub(super) fn status(&self) -> Status {
-        let sum = |of: fn(&Counters) -> &Count| self.counters.iter().map(|counters| of(counters).get()).sum();
-        let failure = if self.failed.load(Ordering::Acquire) {
-            self.failure.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(LoadgenError::to_string)
-        } else {
-            None
-        };
-        Status {
-            // Read `expected` before `received`, so that no message seems to arrive before it was sent.
-            expected: sum(|counters| &counters.expected),
-            published: sum(|counters| &counters.published),
-            not_taken: sum(|counters| &counters.not_taken),
-            in_flight: sum(|counters| &counters.in_flight),
-            publishing: sum(|counters| &counters.publishing),
-            received: sum(|counters| &counters.received),
-            copies: sum(|counters| &counters.copies),
-            doubtful: sum(|counters| &counters.doubtful),
-            wills: sum(|counters| &counters.wills),
-            queued: self.queued(),
-            connecting: sum(|counters| &counters.connecting),
-            last_arrival_ns: self.counters.iter().map(|counters| counters.last_arrival_ns.get()).max().unwrap_or(0),
-            cpu_ns: self.counters.iter().map(|counters| counters.cpu_ns.get()).collect(),
-            failure,
-        }
+        let failure = self.failed.load(Ordering::Acquire).then(|| self.failure.lock());
+        let failure =
+            failure.and_then(|failure| Some(failure.unwrap_or_else(PoisonError::into_inner).as_ref()?.to_string()));
+        Status::of(&self.counters, failure)
     }
 }
 
@@ -241,18 +222,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_status_is_the_sum_of_all_threads() {
+    fn a_status_is_the_sum_of_all_threads_and_processes() {
         let shared = Shared::new(3, None, CutsWhile::Publishing);
         for (thread, counters) in (1..).zip(&shared.counters) {
             counters.published.add(10 * thread);
             counters.received.add(thread);
-            counters.last_arrival_ns.set(100 - thread);
             counters.in_flight.add(5);
             counters.in_flight.sub(thread);
         }
         let status = shared.status();
         assert_eq!((status.published, status.received, status.in_flight), (60, 6, 9));
-        assert_eq!(status.last_arrival_ns, 99);
+        let mut both = Status { cpu_ns: vec![7], ..status.clone() };
+        both.add(&status);
+        assert_eq!((both.published, both.in_flight, both.cpu_ns), (120, 18, vec![7, 0, 0, 0]));
     }
 
     #[test]

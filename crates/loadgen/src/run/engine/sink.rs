@@ -173,7 +173,6 @@ impl Sink {
             counters.received.add(batch.arrivals);
             counters.copies.add(batch.copies);
             counters.doubtful.add(batch.doubtful);
-            counters.last_arrival_ns.set(batch.now_ns);
             if let Some(window) = window {
                 window.receive(batch.awaited);
             }
