@@ -18,6 +18,7 @@
 mod addresses;
 mod alarm;
 mod any_certificate;
+mod block;
 mod control;
 mod cuts;
 mod driver;

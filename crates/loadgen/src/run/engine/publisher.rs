@@ -5,9 +5,10 @@ use std::task::{Context, Poll};
 
 use tenbin_codec::{ConnAck, PacketType, QoS, TopicName};
 
+use super::block::Block;
 use super::control::Control;
 use super::driver::Driver;
-use super::frame::{Frame, FrameOptions, Frames, append_ack};
+use super::frame::{FrameOptions, Frames, append_ack};
 use super::handshake::Client;
 use super::in_flight::{Again, InFlight, Sent, Step};
 use super::link::Link;
@@ -34,8 +35,7 @@ pub(super) struct Publisher {
     streams: Streams,
     frames: Frames,
     timing: Timing,
-    /// Maximum number of messages in one block.
-    block: u64,
+    block: Block,
     /// Number of the next message.
     next: u64,
     /// Number of messages in all, and number of messages due before the time is over.
@@ -46,9 +46,6 @@ pub(super) struct Publisher {
     in_flight: InFlight,
     /// PUBRELs for the next block.
     answers: Vec<u8>,
-    /// At QoS 0: number of the first unwritten message, and the length of the block that was checked for written ones.
-    unwritten: u64,
-    looked_at: usize,
     /// The due time it waits for.
     waits_for: Option<u64>,
 }
@@ -94,15 +91,13 @@ impl Publisher {
             tag: driver.plan().tag,
             qos,
             timing: Timing::of(driver.plan(), number, total),
-            block: block_len(share, publishers.count, frames.len_max()),
+            block: Block::new(share, publishers.count, frames.len_max()),
             next: 0,
             total,
             end: total,
             is_publishing: true,
             in_flight: InFlight::new(qos, in_flight_limit(&driver, &connected.connack)),
             answers: Vec::new(),
-            unwritten: 0,
-            looked_at: 0,
             waits_for: None,
             control,
             connection,
@@ -194,7 +189,7 @@ impl Publisher {
     /// Fills the empty block with acknowledgements and as many messages as are allowed.
     fn refill(&mut self, link: &mut Link) {
         link.clear();
-        self.looked_at = 0;
+        self.block.begin();
         link.out.append(&mut self.answers);
         if !self.is_publishing {
             return;
@@ -202,7 +197,7 @@ impl Publisher {
         if self.next == self.total {
             return self.finish();
         }
-        let room = self.block.min(self.in_flight.room()).min(self.end - self.next);
+        let room = self.block.len_max.min(self.in_flight.room()).min(self.end - self.next);
         if room == 0 {
             return;
         }
@@ -217,8 +212,8 @@ impl Publisher {
                 let Some(window) = &self.driver.shared().window else { return };
                 let count = room.min(window.room(self.streams.copies_max()));
                 if count > 0 {
-                    let after_ns = window.claim(self.streams.deliveries(self.next..self.next + count));
-                    let due_ns = now_ns.max(after_ns + 1);
+                    let deliveries = self.streams.deliveries(self.next..self.next + count);
+                    let due_ns = self.block.claim(window, deliveries, now_ns);
                     self.append(link, count, now_ns, |_| due_ns);
                 }
             }
@@ -272,22 +267,12 @@ impl Publisher {
         self.driver.counters().in_flight.add(count);
     }
 
-    /// Counts written messages: at QoS 0 a message is published once its last byte is written.
+    /// Counts written messages, which at QoS 0 are published.
     fn count_written(&mut self, link: &Link) -> Result<(), String> {
-        if self.qos.is_acknowledged() || self.unwritten == self.next {
+        if self.qos.is_acknowledged() {
             return Ok(());
         }
-        let mut upto = self.unwritten;
-        if link.is_written() {
-            upto = self.next;
-        } else {
-            while let Some((frame, size)) = Frame::split(&link.out[self.looked_at..link.written()])? {
-                self.looked_at += size;
-                upto += u64::from(frame.packet_type() == Some(PacketType::Publish));
-            }
-        }
-        let messages = self.unwritten..upto;
-        self.unwritten = upto;
+        let messages = self.block.take_written(link, self.next)?;
         self.driver.counters().in_flight.sub(messages.end - messages.start);
         publish(&self.driver, &self.streams, messages);
         Ok(())
@@ -375,14 +360,12 @@ impl Publisher {
     /// Drops the block of a lost connection: unwritten messages at QoS 0, and all PUBRELs, which are sent anew.
     fn forget_block(&mut self) {
         self.answers.clear();
-        self.looked_at = 0;
         if !self.qos.is_acknowledged() {
-            let deliveries = self.streams.deliveries(self.unwritten..self.next);
-            self.driver.counters().in_flight.sub(self.next - self.unwritten);
+            let dropped = self.block.drop_unwritten(self.next);
+            self.driver.counters().in_flight.sub(dropped.end - dropped.start);
             if let Some(window) = &self.driver.shared().window {
-                window.unclaim(u64::MAX, deliveries);
+                self.block.unclaim(window, self.streams.deliveries(dropped));
             }
-            self.unwritten = self.next;
         }
     }
 
@@ -474,35 +457,12 @@ fn check_capabilities(connack: &ConnAck, options: FrameOptions, frame_len: usize
     }
 }
 
-/// Messages per block: large writes, yet small enough that all publishers have a share of window and memory.
-fn block_len(window: u64, publishers: u32, frame_len: usize) -> u64 {
-    let publishers = u64::from(publishers.max(1));
-    let share = window / (2 * publishers);
-    let size = (BLOCKS_SIZE / publishers).clamp(BLOCK_SIZE / 8, BLOCK_SIZE);
-    share.min(size / frame_len as u64).max(1)
-}
-
-/// Size of a block, in bytes.
-const BLOCK_SIZE: u64 = 32 * 1024;
-
-/// Size of all publishers' blocks together, if there are many, in bytes.
-const BLOCKS_SIZE: u64 = 64 << 20;
-
 /// Blocks to send before other connections run.
 const ROUNDS: usize = 4;
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_block_leaves_room_for_all_publishers() {
-        assert_eq!(block_len(20_000, 10, 120), 273); // 32 KiB
-        assert_eq!(block_len(2_000, 10, 120), 100);
-        assert_eq!(block_len(5, 10, 120), 1);
-        assert_eq!(block_len(20_000, 1, 100_000), 1);
-        assert_eq!(block_len(u64::MAX, 100_000, 100), 40); // 4 KiB
-    }
 
     #[test]
     fn lateness_is_never_negative() {

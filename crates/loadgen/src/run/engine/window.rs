@@ -54,10 +54,10 @@ impl Window {
         self.size.saturating_sub(outstanding + 1).checked_div(copies).unwrap_or(u64::MAX)
     }
 
-    /// Counts deliveries of messages about to be sent. Their due times must be after the returned time.
-    pub(super) fn claim(&self, deliveries: u64) -> u64 {
+    /// Counts deliveries of messages about to be sent; returns their due time, which is after all that were given up.
+    pub(super) fn claim(&self, deliveries: u64, now_ns: u64) -> u64 {
         self.claimed.fetch_add(deliveries, Ordering::Relaxed);
-        self.since_ns.load(Ordering::Relaxed)
+        now_ns.max(self.since_ns() + 1)
     }
 
     /// Takes back the deliveries of a message that was refused or never sent, unless they were given up before.
@@ -132,7 +132,7 @@ mod tests {
         /// Sends up to `wanted` messages; returns how many were sent.
         fn send(&self, wanted: u64, copies: u64) -> u64 {
             let count = wanted.min(self.room(copies));
-            self.claim(count * copies);
+            self.claim(count * copies, 0);
             count
         }
     }
@@ -165,7 +165,7 @@ mod tests {
         window.receive(40);
         window.write_off(7);
         assert_eq!((window.outstanding(), window.since_ns()), (0, 7));
-        assert_eq!((window.send(200, 1), window.claim(0)), (100, 7));
+        assert_eq!((window.send(200, 1), window.claim(0, 5)), (100, 8));
         // Messages due by then no longer count, so that only messages sent later open the window.
         assert_eq!(window.send(1, 1), 0);
         window.receive(99);
