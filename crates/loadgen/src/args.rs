@@ -152,3 +152,10 @@ impl Reports {
         }
     }
 }
+
+/// Arguments of a command line that begins with the command's name.
+#[cfg(test)]
+pub(crate) fn parsed<A: Args>(line: &str) -> Result<A, clap::Error> {
+    let command = A::augment_args(clap::Command::new("command"));
+    command.try_get_matches_from(line.split_whitespace()).and_then(|matches| A::from_arg_matches(&matches))
+}

@@ -14,6 +14,7 @@ mod args;
 mod child_broker;
 mod error;
 mod interrupt;
+mod number;
 mod progress;
 mod report;
 pub mod run;
@@ -27,7 +28,6 @@ use std::io::{self, Write};
 
 pub use args::{Command, ScenarioArgs, ScenarioCommand};
 pub use error::LoadgenError;
-pub use report::{Compared, write_comparison, write_run_report};
 pub use scenario::SlowArgs;
 pub use sweep::{CompareArgs, PatternArgs, ThroughputArgs};
 

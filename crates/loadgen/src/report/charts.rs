@@ -1,7 +1,7 @@
 //! Figures and marks that several reports share.
 
 use super::chart::{Axis, Bars, Drawing, Figure, Group, Ink, Mark, Plot, Scale, Shape, Stroke, Zone};
-use super::number::count;
+use crate::number::count;
 use crate::run::CurvePoint;
 
 /// Name of a figure's file, its title and its caption.

@@ -79,12 +79,6 @@ fn section(body: &mut String, number: usize, section: &Section) {
             Block::Tiles(tiles) => put(body, format_args!("<div class=\"tiles\">{}</div>", all(tiles, tile))),
             Block::Table(table) => put(body, format_args!("{}", table_of(table))),
             Block::Figure(figure) => put(body, format_args!("{}", figure_of(figure))),
-            Block::Links(links) => {
-                let link = |(file, text): &(String, String)| {
-                    item_of(&format!("<a href=\"{}\">{}</a>", escape(file), escape(text)), "")
-                };
-                put(body, format_args!("<ul>{}</ul>", all(links, link)));
-            }
         }
     }
 }

@@ -13,7 +13,6 @@ mod comparison;
 mod files;
 mod html;
 mod model;
-mod number;
 mod origin;
 pub(crate) mod run;
 mod run_charts;
@@ -29,8 +28,8 @@ mod scenario_trace;
 pub(crate) mod slow;
 mod text;
 
-pub use comparison::{Compared, write as write_comparison};
-pub use run::write as write_run_report;
+pub(crate) use comparison::{Compared, write as write_comparison};
+pub(crate) use files::{create_directory, write_file, write_json};
 pub(crate) use scenario::ScenarioReport;
 
 /// Delay of the publishers (p99) from which on a page warns of it.

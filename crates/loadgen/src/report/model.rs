@@ -1,8 +1,8 @@
 //! The report: builders make it, writers render it.
 
 use super::chart::Figure;
-use super::number::count;
 use super::origin::Origin;
+use crate::number::count;
 
 /// A report, in the order of reading.
 #[derive(Debug, Clone)]
@@ -36,8 +36,6 @@ pub(crate) enum Block {
     Table(Table),
     /// Pages only, except tables.
     Figure(Figure),
-    /// Files below the page's directory, and their names; pages only.
-    Links(Vec<(String, String)>),
 }
 
 /// A table. The first `text_columns` columns are text, the others numbers.

@@ -7,10 +7,10 @@ use serde_json::Value;
 
 use super::files::{create_directory, write_file, write_json};
 use super::model::{Block, Cell, Report, Section, Table, Tone};
-use super::number::{DASH, brief, count, fixed, ms, short};
 use super::origin::Origin;
 use super::{LATE_MS, html, run_charts, run_csv, text};
 use crate::LoadgenError;
+use crate::number::{DASH, brief, count, fixed, ms, short};
 use crate::run::assertion::Check;
 use crate::run::{
     AudienceOutcome, Latency, MessageRecord, Outcome, SubscriberOutcome, Verdict, mqttloader_summary, utc,
@@ -23,12 +23,7 @@ use crate::run::{
 /// # Errors
 ///
 /// A file cannot be written.
-pub fn write(directory: &Path, outcome: &Outcome, records: Option<&[MessageRecord]>) -> Result<(), LoadgenError> {
-    write_judged(directory, outcome, records, &[])
-}
-
-/// As [`write`], with the results of assertions.
-pub(crate) fn write_judged(
+pub(crate) fn write(
     directory: &Path,
     outcome: &Outcome,
     records: Option<&[MessageRecord]>,

@@ -2,9 +2,9 @@
 
 use super::chart::{Axis, Bar, Bars, Drawing, Figure, Group, Ink, Mark, Plot, Scale, Shape, Stroke, Thinned, Zone};
 use super::charts::{Frame, LEAST_MS, Label, POINTS_MAX, in_steps};
-use super::number;
 use super::run::name_of;
 use super::run_csv::{latency_ms, receiver_numbers};
+use crate::number;
 use crate::run::{AudienceOutcome, Latency, MessageRecord, Outcome, Second};
 
 /// All figures that have data.

@@ -25,7 +25,7 @@ fn unacknowledged_messages_make_the_verdict_bad() {
 fn a_run_leaves_its_figures_tables_and_rows() {
     let (directory, (mut outcome, records)) = (Directory::new("whole"), sample::stalled_run());
     outcome.plan.connection.password = Some("secret-of-mine".to_owned());
-    run::write(&directory.0, &outcome, Some(&records)).unwrap();
+    run::write(&directory.0, &outcome, Some(&records), &[]).unwrap();
 
     let summary = directory.read("summary.json");
     assert!(!summary.contains("secret-of-mine"));
@@ -68,15 +68,12 @@ fn samples_can_be_looked_at() {
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| "../../target".into(), PathBuf::from);
     let (outcome, records) = sample::stalled_run();
     let checks = "p50<100ms,p99<50ms,lost=0".parse::<Assertions>().unwrap().check(&outcome);
-    run::write_judged(&target.join("report/run"), &outcome, Some(&records), &checks).unwrap();
+    run::write(&target.join("report/run"), &outcome, Some(&records), &checks).unwrap();
     let mut fast = outcome.clone();
     fast.latency = fast.latency.map(|latency| Latency { p50: 0.02, p99: 0.9, ..latency });
     fast.latency_uncorrected = fast.latency;
-    let compared = [("one broker", &outcome), ("another", &fast)].map(|(name, outcome)| Compared {
-        name: name.to_owned(),
-        directory: Some("../run".to_owned()),
-        outcome,
-    });
+    let compared = [("one broker", &outcome), ("another", &fast)]
+        .map(|(name, outcome)| Compared { name, outcomes: std::slice::from_ref(outcome) });
     comparison::write(&target.join("report/comparison"), "Brokers", &compared).unwrap();
     let (plan, runs) = sample::thesis_runs();
     html::write(&target.join("report/scenario"), &scenario::report(&plan, &runs, &[])).unwrap();
@@ -101,7 +98,7 @@ fn a_run_without_arrivals_has_a_report() {
     outcome.per_second.clear();
     outcome.audiences.clear();
     outcome.verdict = Default::default();
-    run::write(&directory.0, &outcome, Some(&[])).unwrap();
+    run::write(&directory.0, &outcome, Some(&[]), &[]).unwrap();
     assert!(directory.read("report.html").contains(">Figures</h2>"));
 }
 
@@ -217,7 +214,7 @@ fn summary_shows_usage_and_notes() {
 fn page(name: &str, outcome: &Outcome, assertions: &str) -> String {
     let directory = Directory::new(name);
     let checks = assertions.parse::<Assertions>().unwrap().check(outcome);
-    run::write_judged(&directory.0, outcome, None, &checks).unwrap();
+    run::write(&directory.0, outcome, None, &checks).unwrap();
     directory.read("report.html")
 }
 
@@ -238,7 +235,7 @@ fn late_publishers_are_a_warning() {
     let outcome = sample::stalled_run().0;
     assert!(page("late", &outcome, "lost=0").contains("banner warning\">⚠ Publishers were late"));
     let (directory, records) = (Directory::new("records"), sample::stalled_run().1);
-    run::write(&directory.0, &outcome, Some(&records)).unwrap();
+    run::write(&directory.0, &outcome, Some(&records), &[]).unwrap();
     let html = directory.read("report.html");
     let late = html.split("late, by about ").nth(1).and_then(|rest| rest.split(' ').next()).expect("a delay");
     // The latest message is 1.6 s late; the 99th of a hundred is 199 messages earlier.
@@ -248,6 +245,6 @@ fn late_publishers_are_a_warning() {
 #[test]
 fn a_page_names_command_machine_and_version() {
     let html = page("origin", &sample::stalled_run().0, "lost=0");
-    assert!(html.contains("2025-11-21 20:29:07 UTC, 20.0 s · tenbin ") && html.contains("<pre>"), "{html}");
+    assert!(html.contains("2025-11-21 20:29:07 UTC, 19.9 s · tenbin ") && html.contains("<pre>"), "{html}");
     assert!(html.contains("publishers · payload") && html.contains("<td>schedule · time limit</td><td>60 s</td>"));
 }

@@ -9,11 +9,11 @@ use tenbin_simulator::scenario::{Acknowledges, Reports, WorkerKind};
 use super::chart::{Drawing, Figure};
 use super::files::{create_directory, file_name, write_csv, write_json};
 use super::model::{Block, Cell, Report, Section, Table, Tone};
-use super::number::{brief, count, fixed, optional};
 use super::origin::Origin;
 use super::scenario_trace::RunTrace;
 use super::{LATE_MS, html, scenario_charts, scenario_json, text};
 use crate::LoadgenError;
+use crate::number::{brief, count, fixed, optional};
 use crate::scenario::{
     BestPossible, Delivery, FIRST_ABOVE_SECOND_MS, PAYLOAD_LEN, Plan, REDUCTION_PERCENT, RISE_OF_THE_FAST_MS,
     RunFigures, RunRecord, Simulated, Totals, WorkerRecord, overall_ms, stable_phase,
@@ -30,12 +30,17 @@ pub(crate) struct ScenarioReport<'a> {
 }
 
 /// Figures of one run.
+#[derive(serde::Serialize)]
 pub(super) struct Run {
+    #[serde(skip)]
     pub(super) policy: String,
     /// From 1.
+    #[serde(rename = "run")]
     pub(super) number: u32,
+    #[serde(flatten)]
     pub(super) figures: RunFigures,
     /// Trace for figures, if files are written.
+    #[serde(skip)]
     pub(super) trace: Option<RunTrace>,
 }
 
@@ -126,7 +131,7 @@ fn warnings(runs: &[Run]) -> Vec<Block> {
         let values = runs.iter().filter_map(|run| Some((of(&run.figures)?, run)));
         values.filter(|(value, _)| *value > limit).max_by(|a, b| a.0.total_cmp(&b.0))
     };
-    let late = worst(|figures| Some(figures.lateness.p99_ms), LATE_MS).map(|(late, run)| {
+    let late = worst(|figures| Some(figures.lateness.p99), LATE_MS).map(|(late, run)| {
         let (late, policy, number) = (brief(late), &run.policy, run.number);
         format!(
             "The publisher was late, by up to {late} ms (p99) in {policy}, run {number}: this machine was too busy."
@@ -230,8 +235,8 @@ fn run_section(plan: &Plan, run: &Run) -> Section {
     for (name, number) in others.into_iter().filter(|(_, number)| *number > 0) {
         counts += &format!(", {name} {number}");
     }
-    let (lateness, wake_up) = (figures.lateness, figures.wake_up.p99_ms);
-    let mut late = format!("publisher late by {:.2} ms (p99; at most {:.2})", lateness.p99_ms, lateness.max_ms);
+    let (lateness, wake_up) = (figures.lateness, figures.wake_up.p99);
+    let mut late = format!("publisher late by {:.2} ms (p99; at most {:.2})", lateness.p99, lateness.max);
     if plan.worker_command.is_none() {
         late += &format!("; workers woke late by {wake_up:.2} ms (p99), which is left out");
     }
@@ -305,7 +310,7 @@ fn runs_table(runs: &[Run]) -> Table {
     for run in runs {
         let (totals, figures) = (run.figures.totals, &run.figures);
         let mean = optional(figures.latency.map(|latency| latency.mean), 1);
-        let late = [figures.lateness.p99_ms, figures.wake_up.p99_ms].map(|ms| fixed(ms, 2));
+        let late = [figures.lateness.p99, figures.wake_up.p99].map(|ms| fixed(ms, 2));
         let counts = [totals.published, totals.received].map(|number| count(number).into());
         let faults = [totals.lost, totals.duplicated].map(Cell::faults);
         let rest = [mean].into_iter().chain(late).map(Cell::from);
@@ -437,7 +442,7 @@ mod tests {
     #[test]
     fn a_busy_machine_is_a_warning() {
         let (plan, mut runs) = sample::thesis_runs();
-        runs[1].figures.lateness.p99_ms = 7.25;
+        runs[1].figures.lateness.p99 = 7.25;
         runs[2].figures.best_possible.as_made = Summary::of(&[12.0]);
         let directory = Directory::new("warned");
         html::write(&directory.0, &report(&plan, &runs, &[])).unwrap();

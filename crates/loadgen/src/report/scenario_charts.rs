@@ -8,9 +8,9 @@ use tenbin_simulator::Arrivals;
 use super::chart::{Axis, Bar, Figure, Group, Ink, Mark, Scale, Shape, Stroke, Zone};
 use super::charts::{Frame, Label};
 use super::files::file_name;
-use super::number::fixed;
 use super::scenario::Run;
 use super::scenario_trace::RunTrace;
+use crate::number::fixed;
 use crate::scenario::{Plan, STABLE_PHASE, SubscriberFigures, overall_ms, stable_phase};
 use crate::statistics::Summary;
 

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use tenbin_simulator::scenario::WorkerKind;
 
 use super::scenario::{Run, means};
-use crate::scenario::{Delays, Plan, RunFigures, STABLE_PHASE, Simulated, SubscriberFigures, overall_ms, stable_phase};
+use crate::scenario::{Plan, STABLE_PHASE, Simulated, overall_ms, stable_phase};
 use crate::statistics::median;
 
 pub(super) fn summary(plan: &Plan, runs: &[Run], simulated: &[(String, Simulated)]) -> Value {
@@ -20,7 +20,7 @@ pub(super) fn summary(plan: &Plan, runs: &[Run], simulated: &[(String, Simulated
                 "latency_ms": overall_ms(&plan.scenario.name, policy),
                 "stable_phase_ms": stable_phase(&plan.scenario.name, policy),
             },
-            "runs": of_policy.map(|run| run_value(run.number, &run.figures)).collect::<Vec<_>>(),
+            "runs": of_policy.collect::<Vec<_>>(),
         })
     };
     json!({
@@ -40,36 +40,5 @@ pub(super) fn summary(plan: &Plan, runs: &[Run], simulated: &[(String, Simulated
             "stable_phase": { "first": STABLE_PHASE.start, "last": STABLE_PHASE.end - 1 },
         },
         "policies": plan.policies.iter().map(policy).collect::<Vec<_>>(),
-    })
-}
-
-fn run_value(number: u32, figures: &RunFigures) -> Value {
-    let totals = figures.totals;
-    let delays = |delays: Delays| json!({ "p50": delays.p50_ms, "p99": delays.p99_ms, "max": delays.max_ms });
-    let subscriber = |figures: &SubscriberFigures| {
-        json!({
-            "name": figures.name,
-            "service_ms": figures.service_ms,
-            "latency_ms": figures.latency,
-            "stable_phase_ms": figures.stable,
-            "messages_per_second": figures.messages_per_second,
-            "messages_in_each_second": figures.per_second,
-        })
-    };
-    json!({
-        "run": number,
-        "published": totals.published,
-        "received": totals.received,
-        "lost": totals.lost,
-        "duplicated": totals.duplicated,
-        "unknown": totals.unknown,
-        "not_taken": figures.not_taken,
-        "died_with_a_worker": figures.died,
-        "latency_ms": figures.latency,
-        "best_possible_ms": figures.best_possible.as_made,
-        "best_possible_as_received_ms": figures.best_possible.as_received,
-        "publisher_lateness_ms": delays(figures.lateness),
-        "worker_wake_up_ms": delays(figures.wake_up),
-        "subscribers": figures.subscribers.iter().map(subscriber).collect::<Vec<_>>(),
     })
 }

@@ -10,10 +10,10 @@ use super::chart::{Axis, Figure, Ink, Mark, Scale, Stroke, Zone};
 use super::charts::{Frame, LEAST_MS, Label};
 use super::files::{create_directory, file_name, write_csv, write_json};
 use super::model::{Block, Cell, Report, Section, Table, Tone};
-use super::number::{brief, count, fixed, ms, optional};
 use super::origin::Origin;
 use super::{LATE_MS, html, text};
 use crate::LoadgenError;
+use crate::number::{brief, count, fixed, ms, optional};
 use crate::scenario::slow::{Arrival, GOAL_MEAN, PHASES, SlowArgs, SlowFigures, published};
 
 /// Prints the plan.

@@ -26,7 +26,7 @@ fn write(out: &mut dyn Write, section: &Section) -> io::Result<()> {
                     write_table(out, table)?;
                 }
             }
-            Block::Checks(_) | Block::Tiles(_) | Block::Links(_) => {}
+            Block::Checks(_) | Block::Tiles(_) => {}
         }
     }
     Ok(())

@@ -1,7 +1,6 @@
 //! `run`: from arguments to results.
 
-use std::fs;
-use std::io::{self, BufWriter, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use super::args::RunArgs;
@@ -12,7 +11,7 @@ use super::{ExecuteOptions, Execution, Outcome, Plan, junit, mqttloader_record, 
 use crate::LoadgenError;
 use crate::interrupt::unless_interrupted;
 use crate::progress::Progress;
-use crate::report::run as reports;
+use crate::report::{run as reports, write_file};
 use crate::target::{RunningBroker, TargetArg, TargetList};
 
 /// Runs the load of the arguments and reports the outcome.
@@ -23,7 +22,7 @@ pub(crate) async fn run(args: RunArgs, out: &mut dyn Write) -> Result<(), Loadge
         Err(error) => {
             if let Some(path) = &args.junit {
                 // The error of the run matters more than an error of its report.
-                let _ = write_junit(path, |file| junit::write_error(file, &error));
+                let _ = write_file(path, |file| junit::write_error(file, &error));
             }
             Err(error)
         }
@@ -125,7 +124,7 @@ fn write_files(
     }
     if let Some(directory) = &args.out {
         let records = args.records.then_some(execution.arrivals.as_slice());
-        reports::write_judged(directory, &execution.outcome, records, checks)?;
+        reports::write(directory, &execution.outcome, records, checks)?;
     }
     Ok(())
 }
@@ -137,7 +136,7 @@ fn write_files(
 /// An assertion failed.
 fn judge(args: &RunArgs, outcome: &Outcome, checks: &[Check], out: &mut dyn Write) -> Result<(), LoadgenError> {
     if let Some(path) = &args.junit {
-        write_junit(path, |file| junit::write(file, outcome, checks))?;
+        write_file(path, |file| junit::write(file, outcome, checks))?;
     }
     for check in checks {
         let what = if check.holds { "holds" } else { "failed" };
@@ -147,10 +146,4 @@ fn judge(args: &RunArgs, outcome: &Outcome, checks: &[Check], out: &mut dyn Writ
         0 => Ok(()),
         failed => Err(LoadgenError::Assertions { failed, of: checks.len() }),
     }
-}
-
-fn write_junit(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<(), LoadgenError> {
-    let file = fs::File::create(path).map(BufWriter::new);
-    file.and_then(|mut file| write(&mut file).and_then(|()| file.flush()))
-        .map_err(|source| LoadgenError::Write { path: path.to_owned(), source })
 }

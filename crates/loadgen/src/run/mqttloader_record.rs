@@ -10,12 +10,12 @@
 //! All times are in microseconds, in ascending order. Latency is from the due time, so that the summary can be computed
 //! from the record.
 
-use std::fs;
-use std::io::{self, BufWriter, Write};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use super::{Layout, MessageRecord, Outcome, PublishRecord, utc};
 use crate::LoadgenError;
+use crate::report::{create_directory, write_file};
 
 /// Writes the record of a run into `directory`, which is created if needed. Records must be in order of time.
 pub(crate) fn write(
@@ -26,14 +26,8 @@ pub(crate) fn write(
 ) -> Result<PathBuf, LoadgenError> {
     let layout = Layout::of(&outcome.plan)?;
     let path = directory.join(format!("mqttloader_{}.csv", utc::file_name_part(outcome.started_unix_ms)));
-    fs::create_dir_all(directory)
-        .and_then(|()| fs::File::create(&path))
-        .and_then(|file| {
-            let mut file = BufWriter::new(file);
-            write_rows(&mut file, &layout, outcome.started_unix_ms, published, received)?;
-            file.flush()
-        })
-        .map_err(|source| LoadgenError::Write { path: path.clone(), source })?;
+    create_directory(directory)?;
+    write_file(&path, |file| write_rows(file, &layout, outcome.started_unix_ms, published, received))?;
     Ok(path)
 }
 
@@ -89,8 +83,8 @@ mod tests {
         let early = MessageRecord { due_ns: u64::MAX, ..came(1, 0, 300, 0) };
         let directory = std::env::temp_dir().join(format!("tenbin-mqttloader-record-{}", std::process::id()));
         let path = write(&directory, &outcome, &[sent(0, 100), sent(1, 250)], &[came(0, 1, 200, 150), early]).unwrap();
-        let text = fs::read_to_string(&path).unwrap();
-        fs::remove_dir_all(&directory).unwrap();
+        let text = std::fs::read_to_string(&path).unwrap();
+        std::fs::remove_dir_all(&directory).unwrap();
         assert_eq!(path.file_name().unwrap(), "mqttloader_20201104-101838.csv");
         let expected = "\
 1604485118169000,,,

@@ -195,20 +195,12 @@ const PLACES: [&str; 2] = ["{publisher}", "{topic}"];
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser;
-
     use super::*;
-
-    #[derive(Parser)]
-    struct Cli {
-        #[command(flatten)]
-        load: LoadArgs,
-    }
+    use crate::args::parsed;
 
     fn plan_with(conf: &Conf, line: &str) -> Result<Plan, LoadgenError> {
-        let cli = Cli::try_parse_from(std::iter::once("run").chain(line.split_whitespace()));
-        let broker = Broker { name: "b".into(), host: "h".into(), port: 1883 };
-        plan(&cli.expect("arguments are well-formed").load, conf, vec![broker])
+        let load = parsed(&format!("run {line}")).expect("arguments are well-formed");
+        plan(&load, conf, vec![Broker::new("b", "h", 1883)])
     }
 
     fn plan_of(line: &str) -> Plan {

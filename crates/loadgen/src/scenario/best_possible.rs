@@ -10,11 +10,13 @@ use crate::run::timeline::Speed;
 use crate::statistics::Summary;
 
 /// Latencies in ms that the same workers would have reached for the same messages with one common queue.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, serde::Serialize)]
 pub(crate) struct BestPossible {
     /// Each message enters the queue when it was made.
+    #[serde(rename = "best_possible_ms")]
     pub(crate) as_made: Option<Summary>,
     /// Each message that arrived enters the queue at its time of arrival, delays of the machine included.
+    #[serde(rename = "best_possible_as_received_ms")]
     pub(crate) as_received: Option<Summary>,
 }
 

@@ -1,3 +1,5 @@
+use serde::Serialize;
+
 use super::STABLE_PHASE;
 use super::best_possible::BestPossible;
 use super::record::{Delivery, RunRecord, Taken, Totals, WorkerRecord};
@@ -7,44 +9,53 @@ use crate::statistics::Summary;
 ///
 /// Latencies are in ms, from creation at the publisher until a worker takes the message. If a message was processed
 /// twice, the first copy counts.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize)]
 pub(crate) struct RunFigures {
     /// Latency of all messages.
+    #[serde(rename = "latency_ms")]
     pub(crate) latency: Option<Summary>,
+    #[serde(flatten)]
     pub(crate) best_possible: BestPossible,
     pub(crate) subscribers: Vec<SubscriberFigures>,
+    #[serde(flatten)]
     pub(crate) totals: Totals,
     /// Messages still queued when the run ended.
     pub(crate) not_taken: u64,
     /// Messages that workers had and had not finished when they died; some may have been sent again.
+    #[serde(rename = "died_with_a_worker")]
     pub(crate) died: u64,
     /// Time from due to creation of messages.
+    #[serde(rename = "publisher_lateness_ms")]
     pub(crate) lateness: Delays,
     /// Wake-up delay of the workers' threads, which is not part of the latencies.
+    #[serde(rename = "worker_wake_up_ms")]
     pub(crate) wake_up: Delays,
 }
 
 /// Figures of one worker.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize)]
 pub(crate) struct SubscriberFigures {
     pub(crate) name: String,
     /// Mean service time at the start, in ms.
     pub(crate) service_ms: f64,
+    #[serde(rename = "latency_ms")]
     pub(crate) latency: Option<Summary>,
     /// Latency in the stable phase only.
+    #[serde(rename = "stable_phase_ms")]
     pub(crate) stable: Option<Summary>,
     /// Messages that reached the worker in each second since the first was due.
+    #[serde(rename = "messages_in_each_second")]
     pub(crate) per_second: Vec<u64>,
     /// Mean number of messages a second while messages were published.
     pub(crate) messages_per_second: f64,
 }
 
 /// Quantiles of delays, in ms.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub(crate) struct Delays {
-    pub(crate) p50_ms: f64,
-    pub(crate) p99_ms: f64,
-    pub(crate) max_ms: f64,
+    pub(crate) p50: f64,
+    pub(crate) p99: f64,
+    pub(crate) max: f64,
 }
 
 impl RunFigures {
@@ -88,7 +99,7 @@ impl Delays {
     fn of(ms: &[f64]) -> Self {
         let summary = Summary::of(ms);
         let figure = |of: fn(Summary) -> f64| summary.map_or(0.0, of);
-        Self { p50_ms: figure(|all| all.p50), p99_ms: figure(|all| all.p99), max_ms: figure(|all| all.max) }
+        Self { p50: figure(|all| all.p50), p99: figure(|all| all.p99), max: figure(|all| all.max) }
     }
 }
 
@@ -156,6 +167,6 @@ mod tests {
         assert_eq!(stable, [Some((1, 4.0)), Some((1, 2.0)), None]);
         assert_eq!(figures.subscribers[2].per_second, [0, 0, 2]);
         assert_eq!(figures.subscribers[0].messages_per_second, 2.0 / 3.0);
-        assert_eq!((figures.wake_up.p99_ms, figures.lateness.p50_ms, figures.lateness.max_ms), (0.5, 0.25, 0.75));
+        assert_eq!((figures.wake_up.p99, figures.lateness.p50, figures.lateness.max), (0.5, 0.25, 0.75));
     }
 }

@@ -18,7 +18,7 @@ mod workers;
 use std::io::Write;
 
 pub(crate) use best_possible::BestPossible;
-pub(crate) use figures::{Delays, RunFigures, SubscriberFigures};
+pub(crate) use figures::{RunFigures, SubscriberFigures};
 pub(crate) use plan::{PAYLOAD_LEN, Plan, STABLE_PHASE};
 pub(crate) use published::{FIRST_ABOVE_SECOND_MS, REDUCTION_PERCENT, RISE_OF_THE_FAST_MS, overall_ms, stable_phase};
 pub(crate) use record::{Delivery, RunRecord, Totals, WorkerRecord};

@@ -215,14 +215,11 @@ const UNNAMED_POLICY: &str = "broker";
 
 #[cfg(test)]
 mod tests {
-    use clap::{Args, FromArgMatches};
-
     use super::*;
+    use crate::args::parsed;
 
     fn plan(line: &str) -> Result<Plan, LoadgenError> {
-        let command = ScenarioArgs::augment_args(clap::Command::new("scenario"));
-        let matches = command.try_get_matches_from(line.split(' ')).expect("arguments are well-formed");
-        Plan::new(&ScenarioArgs::from_arg_matches(&matches).expect("arguments have been checked"))
+        Plan::new(&parsed(line).expect("arguments are well-formed"))
     }
 
     #[test]
@@ -335,9 +332,8 @@ mod tests {
 
     #[test]
     fn external_workers_need_a_plain_scenario() {
-        let args = ["scenario", "2", "--worker-command", "python3 paho.py"];
-        let matches = ScenarioArgs::augment_args(clap::Command::new("scenario")).get_matches_from(args);
-        let plan = Plan::new(&ScenarioArgs::from_arg_matches(&matches).unwrap()).unwrap();
+        let worker_command = Some("python3 paho.py".to_owned());
+        let plan = Plan::new(&ScenarioArgs { worker_command, ..parsed("scenario 2").unwrap() }).unwrap();
         assert_eq!(plan.worker_command, Some(vec!["python3".to_owned(), "paho.py".to_owned()]));
         for name in ["step", "pause", "churn"] {
             assert!(self::plan(&format!("scenario {name} --worker-command x")).is_err(), "{name}");

@@ -67,7 +67,7 @@ pub(crate) struct Taken {
 /// Message counts of a run.
 ///
 /// A message counts as received once it is processed. If it dies with a worker and is not sent again, it is lost.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
 pub(crate) struct Totals {
     /// Messages that were published.
     pub(crate) published: u64,
@@ -179,11 +179,10 @@ impl Delivery {
 
 #[cfg(test)]
 mod tests {
-    use clap::{Args, FromArgMatches};
     use tenbin_simulator::Span;
 
     use super::*;
-    use crate::ScenarioArgs;
+    use crate::args::parsed;
     use crate::run::WorkRecord;
 
     const MS: u64 = 1_000_000;
@@ -214,9 +213,7 @@ mod tests {
 
     #[test]
     fn message_is_received_once_it_is_processed_or_left_queued() {
-        let command = ScenarioArgs::augment_args(clap::Command::new("scenario"));
-        let matches = command.try_get_matches_from("scenario 1 --interval 1ms".split(' ')).unwrap();
-        let plan = Plan::new(&ScenarioArgs::from_arg_matches(&matches).unwrap()).unwrap();
+        let plan = Plan::new(&parsed("scenario 1 --interval 1ms").unwrap()).unwrap();
         let kind = WorkerKind::of(Span::from_ms(1.0));
         let kinds = vec![WorkerKind { dies: Some(Span::from_ms(500.0)), ..kind.clone() }, kind];
         // Of 0 to 6: 0 is processed twice, by each; 1 dies with the first worker and is processed by the second; 2 dies

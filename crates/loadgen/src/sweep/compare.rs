@@ -8,9 +8,10 @@ use clap::{ArgGroup, Args};
 use serde_json::{Value, json};
 
 use super::table::{Column, Over, write_table};
-use super::{Case, Sweep, write_json, write_page};
+use super::{Case, Sweep, write_page};
 use crate::LoadgenError;
 use crate::interrupt::unless_interrupted;
+use crate::report::write_json;
 use crate::run::conf::Conf;
 use crate::run::figure::FIGURES;
 use crate::run::{Execution, LoadArgs, planning};
@@ -76,7 +77,7 @@ pub(crate) async fn run(args: CompareArgs, out: &mut dyn Write) -> Result<(), Lo
     write_medians(out, &cases.iter().collect::<Vec<_>>()).map_err(LoadgenError::Print)?;
     let Some(directory) = &args.out else { return Ok(()) };
     write_page(directory, "Comparison", &cases.iter().collect::<Vec<_>>())?;
-    write_json(directory, "compare.json", &summary(&cases))
+    write_json(&directory.join("compare.json"), &summary(&cases))
 }
 
 async fn measure(args: &CompareArgs, out: &mut dyn Write) -> Result<Vec<Case>, LoadgenError> {
@@ -162,19 +163,12 @@ const WAITING: [Column; 8] = [
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser;
-
     use super::*;
+    use crate::args::parsed;
     use crate::run::sample;
 
-    #[derive(Debug, Parser)]
-    struct Cli {
-        #[command(flatten)]
-        args: CompareArgs,
-    }
-
     fn args(line: &str) -> Result<CompareArgs, clap::Error> {
-        Cli::try_parse_from(std::iter::once("compare").chain(line.split_whitespace())).map(|cli| cli.args)
+        parsed(&format!("compare {line}"))
     }
 
     #[test]

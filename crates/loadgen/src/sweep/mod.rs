@@ -13,7 +13,6 @@ mod table;
 mod throughput;
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::io::Write;
 use std::path::Path;
 use std::time::Duration;
@@ -27,11 +26,11 @@ pub(crate) use find_rate::run as find_rate;
 pub(crate) use pattern::run as pattern;
 pub(crate) use throughput::run as throughput;
 
-use crate::LoadgenError;
 use crate::progress::Progress;
-use crate::report::{self, Compared};
+use crate::report::{Compared, write_comparison};
 use crate::run::{Broker, ExecuteOptions, Execution, Outcome, Plan, perform};
 use crate::target::{RunningBroker, TargetArg};
+use crate::{LoadgenError, statistics};
 
 /// Figures of one run by name; `None` if the run does not have the figure.
 type Figures = BTreeMap<&'static str, Option<f64>>;
@@ -108,14 +107,7 @@ impl Case {
 
     /// The middle value of a figure, or the mean of the two in the middle.
     fn median(&self, figure: &str) -> Option<f64> {
-        let mut values = self.values(figure);
-        values.sort_by(f64::total_cmp);
-        let middle = values.len() / 2;
-        match values.len() {
-            0 => None,
-            n if n % 2 == 1 => Some(values[middle]),
-            _ => Some((values[middle - 1] + values[middle]) / 2.0),
-        }
+        statistics::median(&self.values(figure))
     }
 
     fn sum(&self, figure: &str) -> Option<f64> {
@@ -134,18 +126,8 @@ impl Case {
 
 /// Writes the page on `cases` into `directory`, which is created if needed.
 fn write_page(directory: &Path, title: &str, cases: &[&Case]) -> Result<(), LoadgenError> {
-    let runs = cases.iter().flat_map(|case| {
-        case.outcomes.iter().map(|outcome| Compared { name: case.name.clone(), directory: None, outcome })
-    });
-    report::write_comparison(directory, title, &runs.collect::<Vec<_>>())
-}
-
-/// Writes `summary` as a file of `directory`, which is created if needed.
-fn write_json(directory: &Path, name: &str, summary: &serde_json::Value) -> Result<(), LoadgenError> {
-    let path = directory.join(name);
-    fs::create_dir_all(directory)
-        .and_then(|()| fs::write(&path, format!("{summary:#}\n")))
-        .map_err(|source| LoadgenError::Write { path, source })
+    let compared = cases.iter().map(|case| Compared { name: &case.name, outcomes: &case.outcomes });
+    write_comparison(directory, title, &compared.collect::<Vec<_>>())
 }
 
 #[cfg(test)]

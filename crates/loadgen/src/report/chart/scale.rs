@@ -1,6 +1,6 @@
 //! Axis scales and ticks.
 
-use crate::report::number;
+use crate::number;
 
 /// Mapping from values to positions on an axis, from 0 at its start to 1 at its end.
 #[derive(Debug, Clone, Copy, PartialEq)]

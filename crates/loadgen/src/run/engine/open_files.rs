@@ -3,6 +3,7 @@
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::LoadgenError;
+use crate::number::count;
 
 /// Raises the limit of open files for `connections` connections, up to the hard limit.
 ///
@@ -29,23 +30,10 @@ fn is_enough(limit: Option<u64>, needed: u64) -> bool {
 fn refused(connections: u64, needed: u64, limit: u64) -> LoadgenError {
     LoadgenError::Arguments(format!(
         "{} connections need {} open files, the limit is {}: raise it with ulimit -n",
-        thousands(connections),
-        thousands(needed),
-        thousands(limit)
+        count(connections),
+        count(needed),
+        count(limit)
     ))
-}
-
-/// Decimal digits with a thousands separator.
-fn thousands(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::with_capacity(digits.len() * 4 / 3);
-    for (index, digit) in digits.char_indices() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
 }
 
 /// Open files besides connections: standard streams, epoll, timers, output files.
@@ -61,7 +49,6 @@ mod tests {
             refused(10_000, 10_064, 4_096).to_string(),
             "10,000 connections need 10,064 open files, the limit is 4,096: raise it with ulimit -n"
         );
-        assert_eq!([0, 999, 1000, 1_234_567].map(thousands), ["0", "999", "1,000", "1,234,567"]);
     }
 
     #[test]

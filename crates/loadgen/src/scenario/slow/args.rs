@@ -171,18 +171,11 @@ const MESSAGES_MAX: f64 = 1e6;
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser;
-
     use super::*;
-
-    #[derive(Debug, Parser)]
-    struct Cli {
-        #[command(flatten)]
-        args: SlowArgs,
-    }
+    use crate::args::parsed;
 
     fn args(line: &str) -> Result<SlowArgs, clap::Error> {
-        Cli::try_parse_from(std::iter::once("slow").chain(line.split_whitespace())).map(|cli| cli.args)
+        parsed(&format!("slow {line}"))
     }
 
     #[test]

@@ -16,9 +16,10 @@ use serde_json::json;
 use systems::System;
 
 use super::table::{Column, Over, write_table};
-use super::{Case, Sweep, write_json, write_page};
+use super::{Case, Sweep, write_page};
 use crate::LoadgenError;
 use crate::interrupt::unless_interrupted;
+use crate::report::{create_directory, write_json};
 use crate::run::values::qos;
 use crate::run::{Audience, Plan, Publishers, Schedule, Stamp, planning};
 use crate::target::{RunningBroker, TargetList};
@@ -230,7 +231,8 @@ fn write_files(
         "in_flight": args.in_flight,
         "systems": systems.iter().map(system).collect::<Vec<_>>(),
     });
-    write_json(directory, "pattern.json", &summary)
+    create_directory(directory)?;
+    write_json(&directory.join("pattern.json"), &summary)
 }
 
 fn cases(rows: &[Row]) -> Vec<&Case> {
@@ -260,19 +262,12 @@ const COLUMNS: [Column; 9] = [
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser;
-
     use super::*;
+    use crate::args::parsed;
     use crate::run::Pace;
 
-    #[derive(Parser)]
-    struct Cli {
-        #[command(flatten)]
-        args: PatternArgs,
-    }
-
     pub(super) fn args(line: &str) -> PatternArgs {
-        Cli::try_parse_from(std::iter::once("pattern").chain(line.split_whitespace())).expect("well-formed").args
+        parsed(&format!("pattern {line}")).expect("well-formed")
     }
 
     #[test]

@@ -75,7 +75,7 @@ mod tests {
             assert_eq!(short(value), text);
         }
         assert_eq!(short(f64::NAN), "–");
-        assert_eq!((count(7), count(1000), count(1_234_567)), ("7".into(), "1,000".into(), "1,234,567".into()));
+        assert_eq!([0, 7, 999, 1000, 1_234_567].map(count), ["0", "7", "999", "1,000", "1,234,567"]);
         assert_eq!((ms(12.25), ms(150.0), ms(None)), ("12.250".into(), "150.0".into(), "–".into()));
         assert_eq!(
             (brief(2.91), brief(1489.2), brief(0.031), brief(9.97)),
