@@ -130,6 +130,12 @@ fn split_address(address: &str) -> Option<(String, Option<u16>)> {
     }
 }
 
+/// `address` with `port`, unless it has one.
+pub(crate) fn with_port(address: &str, port: u16) -> String {
+    let found = split_address(address).map(|(host, own)| Broker::new("", host, own.unwrap_or(port)).address());
+    found.unwrap_or_else(|| address.to_owned())
+}
+
 impl RunningBroker {
     /// The broker at `address`, HOST[:PORT].
     ///
@@ -149,18 +155,9 @@ impl RunningBroker {
         Self { name: name.to_owned(), host, port, pid: Some(child.pid()), child: Some(child) }
     }
 
-    /// HOST:PORT to connect to.
-    pub(crate) fn address(&self) -> String {
-        if self.host.contains(':') {
-            format!("[{}]:{}", self.host, self.port)
-        } else {
-            format!("{}:{}", self.host, self.port)
-        }
-    }
-
     /// The broker's entry in a plan.
     pub(crate) fn place(&self) -> Broker {
-        Broker { name: self.name.clone(), host: self.host.clone(), port: self.port }
+        Broker::new(&self.name, &self.host, self.port)
     }
 
     /// Replaces the error of a lost or failed connection by the broker's end, if it has ended.
@@ -202,6 +199,21 @@ mod tests {
             ["", "=b:1", "a=:1", "a=", "a=b:99999", "a=b:1,pid=x", "a=b:1,pid=-1", "[::1", "[::1]1", "a,b", "tcp://a"]
         {
             assert!(text.parse::<TargetArg>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_port_is_added_where_there_is_none() {
+        for (text, expected) in [
+            ("lab", "lab:4500"),
+            ("lab:1", "lab:1"),
+            ("10.0.0.1", "10.0.0.1:4500"),
+            ("::1", "[::1]:4500"),
+            ("[::1]", "[::1]:4500"),
+            ("[::1]:7", "[::1]:7"),
+            ("lab:x", "lab:x"),
+        ] {
+            assert_eq!(with_port(text, 4500), expected);
         }
     }
 

@@ -20,7 +20,6 @@ pub(crate) mod conf;
 mod engine;
 mod execute;
 pub(crate) mod figure;
-mod host_port;
 mod junit;
 mod mqttloader_record;
 pub(crate) mod mqttloader_summary;

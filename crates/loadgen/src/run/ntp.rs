@@ -15,9 +15,9 @@ use std::time::Duration;
 use tokio::net::{UdpSocket, lookup_host};
 
 use super::clock::RunClock;
-use super::host_port::with_port;
 use super::offset::{Offset, Probe};
 use crate::LoadgenError;
+use crate::target::with_port;
 
 /// Offset of the clock of the NTP server `host`, with or without a port, from `clock`.
 ///

@@ -74,6 +74,12 @@ impl Broker {
     pub fn new(name: impl Into<String>, host: impl Into<String>, port: u16) -> Self {
         Self { name: name.into(), host: host.into(), port }
     }
+
+    /// `HOST:PORT`, with brackets around an IPv6 address.
+    pub(crate) fn address(&self) -> String {
+        let Self { host, port, .. } = self;
+        if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
+    }
 }
 
 /// Common options of all connections and their CONNECT packets.

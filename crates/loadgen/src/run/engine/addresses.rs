@@ -13,9 +13,9 @@ impl Addresses {
         let mut all = Vec::with_capacity(brokers.len());
         for broker in brokers {
             let found = tokio::net::lookup_host((broker.host.as_str(), broker.port)).await;
-            let addresses: Vec<_> = found.map_err(|error| LoadgenError::connect(&place(broker), error))?.collect();
+            let addresses: Vec<_> = found.map_err(|error| LoadgenError::connect(&broker.address(), error))?.collect();
             if addresses.is_empty() {
-                return Err(LoadgenError::connect(&place(broker), "the name has no address"));
+                return Err(LoadgenError::connect(&broker.address(), "the name has no address"));
             }
             all.push(addresses);
         }
@@ -36,21 +36,12 @@ impl Addresses {
     }
 }
 
-/// `HOST:PORT` of a broker, for display.
-pub(super) fn place(broker: &Broker) -> String {
-    if broker.host.contains(':') {
-        format!("[{}]:{}", broker.host, broker.port)
-    } else {
-        format!("{}:{}", broker.host, broker.port)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn broker(host: &str) -> Broker {
-        Broker { name: "b".into(), host: host.into(), port: 1883 }
+        Broker::new("b", host, 1883)
     }
 
     #[tokio::test]
@@ -71,6 +62,6 @@ mod tests {
     async fn a_name_that_is_not_known_is_named() {
         let error = Addresses::resolve(&[broker("no such host")]).await.unwrap_err().to_string();
         assert!(error.starts_with("cannot connect to no such host:1883: "), "{error}");
-        assert_eq!(place(&broker("::1")), "[::1]:1883");
+        assert_eq!(broker("::1").address(), "[::1]:1883");
     }
 }

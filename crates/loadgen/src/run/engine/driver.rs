@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 
-use super::addresses::{Addresses, place};
+use super::addresses::Addresses;
 use super::control::Control;
 use super::handshake::{Client, Connected, Connector};
 use super::link::Link;
@@ -128,7 +128,7 @@ impl Driver {
         };
         Client {
             id,
-            place: place(&self.plan().brokers[broker]),
+            place: self.plan().brokers[broker].address(),
             host: self.plan().brokers[broker].host.clone(),
             addresses: self.common.addresses.in_turns(broker, turn).collect(),
             subscription: None,

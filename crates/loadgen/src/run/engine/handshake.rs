@@ -225,23 +225,26 @@ impl Connector {
             let packet = receive(transport, &mut input, self.version).await?;
             early.extend_from_slice(&input);
             connected.link.end_exchange(&early);
-            check_suback(subscription, packet)
+            match packet {
+                Packet::SubAck(suback) => check_granted(subscription, &suback.reasons),
+                packet => {
+                    Err(format!("subscription to {}: {} instead of SUBACK", subscription.filter, packet.packet_type()))
+                }
+            }
         };
         within(client, asked).await?;
         Ok(connected)
     }
 }
 
-fn check_suback(subscription: &Subscription, packet: Packet) -> Result<(), String> {
+/// Checks that the broker has granted `subscription` as requested.
+pub(super) fn check_granted(subscription: &Subscription, reasons: &[ReasonCode]) -> Result<(), String> {
     let (filter, qos) = (&subscription.filter, subscription.options.qos);
-    match packet {
-        Packet::SubAck(suback) => match suback.reasons.first() {
-            Some(reason) if reason.byte() == qos.bits() => Ok(()),
-            Some(reason) if reason.is_error() => Err(format!("subscription to {filter}: {reason}")),
-            Some(reason) => Err(format!("subscription to {filter} at QoS {qos}: QoS {} granted", reason.byte())),
-            None => Err(format!("subscription to {filter}: SUBACK without a Reason Code")),
-        },
-        packet => Err(format!("subscription to {filter}: {} instead of SUBACK", packet.packet_type())),
+    match reasons.first() {
+        Some(reason) if reason.byte() == qos.bits() => Ok(()),
+        Some(reason) if reason.is_error() => Err(format!("subscription to {filter}: {reason}")),
+        Some(reason) => Err(format!("subscription to {filter} at QoS {qos}: QoS {} granted", reason.byte())),
+        None => Err(format!("subscription to {filter}: SUBACK without a Reason Code")),
     }
 }
 

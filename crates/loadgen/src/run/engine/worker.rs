@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use tenbin_client::{
     AcknowledgeMode, ClientEvent, ClientOptions, DisconnectReason, Events, LoadReporter, Message, Reconnect,
 };
-use tenbin_codec::{QoS, ReportCarrier, Subscription, TopicFilter};
+use tenbin_codec::{QoS, ReportCarrier, TopicFilter};
 use tenbin_simulator::Span;
 use tenbin_simulator::scenario::{Acknowledges, Reports, WorkerKind};
 use tokio::task::JoinHandle;
@@ -19,7 +19,7 @@ use tokio::task::JoinHandle;
 use super::alarm::Alarm;
 use super::control::Control;
 use super::driver::Driver;
-use super::handshake::{Client, subscription, will_payload};
+use super::handshake::{Client, check_granted, subscription, will_payload};
 use super::network::Network;
 use super::tls::Tls;
 use super::transport::Transport;
@@ -150,7 +150,8 @@ impl Worker {
         driver.recorder().connected(begun.elapsed(), driver.now_ns());
         let subscription = subscription(&receiver.filter, qos)?;
         let filter = subscription.filter.clone();
-        subscribe(&connected, subscription).await.map_err(|reason| refused(&reason))?;
+        let granted = connected.subscribe(vec![subscription.clone()]).await.map_err(|error| refused(error.kind()))?;
+        check_granted(&subscription, &granted).map_err(|reason| refused(&reason))?;
 
         let (control, _) = driver.enter(CutWhose::Subscribers, number);
         let will = plan.connection.will.is_some().then(|| will_payload(plan.tag));
@@ -457,16 +458,6 @@ fn over_tls(options: ClientOptions, tls: &Tls, host: &str) -> ClientOptions {
         let (tls, host) = (tls.clone(), Arc::clone(&host));
         async move { Transport::under(&tls, &host, stream).await }
     })
-}
-
-async fn subscribe(client: &tenbin_client::Client, subscription: Subscription) -> Result<(), String> {
-    let (filter, qos) = (subscription.filter.clone(), subscription.options.qos);
-    let granted = client.subscribe(vec![subscription]).await.map_err(|error| error.kind().to_string())?;
-    match granted.first() {
-        Some(reason) if reason.byte() == qos.bits() => Ok(()),
-        Some(reason) => Err(format!("subscription to {filter} at QoS {qos}: {reason}")),
-        None => Err(format!("subscription to {filter}: SUBACK without a Reason Code")),
-    }
 }
 
 fn carrier(carrier: Carrier) -> ReportCarrier {

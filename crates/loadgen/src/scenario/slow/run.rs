@@ -25,7 +25,7 @@ pub(super) async fn run(
 ) -> Result<SlowFigures, LoadgenError> {
     let plan = plan(args, size, broker.place());
     let id = format!("{}-watch", plan.connection.client_id_prefix);
-    let spooling = SpoolingWatch::begin(&broker.address(), id, args.spooling_filter()?).await?;
+    let spooling = SpoolingWatch::begin(&broker.place().address(), id, args.spooling_filter()?).await?;
     let options = ExecuteOptions { title: format!("{size}, "), ..ExecuteOptions::default() };
     let finished = perform(&plan, slice::from_mut(broker), options, progress).await?;
     Ok(SlowFigures::of(args, size, &finished, &spooling.end().await))

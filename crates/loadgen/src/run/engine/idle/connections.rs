@@ -15,7 +15,6 @@ use super::pings::Pings;
 use super::socket::Socket;
 use super::target::Targets;
 use crate::LoadgenError;
-use crate::run::engine::addresses;
 use crate::run::engine::cuts::CutSchedule;
 use crate::run::engine::driver::{Common, Stage};
 use crate::run::engine::shard::Slice;
@@ -218,7 +217,7 @@ impl IdleConnections {
     }
 
     fn impossible(&self, connection: u32, error: impl fmt::Display) -> LoadgenError {
-        LoadgenError::connect(&addresses::place(&self.common.plan.brokers[self.targets.broker(connection)]), error)
+        LoadgenError::connect(&self.common.plan.brokers[self.targets.broker(connection)].address(), error)
     }
 
     /// Encodes CONNECT.

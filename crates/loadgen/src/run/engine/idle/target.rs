@@ -77,7 +77,7 @@ mod tests {
     use crate::run::Broker;
 
     async fn targets(hosts: &[&str], connections: u32) -> Targets {
-        let broker = |host: &&str| Broker { name: (*host).into(), host: (*host).into(), port: 1883 };
+        let broker = |host: &&str| Broker::new(*host, *host, 1883);
         let brokers: Vec<_> = hosts.iter().map(broker).collect();
         Targets::new(Arc::new(Addresses::resolve(&brokers).await.unwrap()), brokers.len(), connections)
     }
