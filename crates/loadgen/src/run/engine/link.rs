@@ -52,24 +52,27 @@ impl Link {
         self.inbox = Inbox::new(received);
     }
 
-    /// Reads once and passes all whole frames to `take`, in order. `shared` is the thread's buffer.
+    /// Reads once and passes all whole frames to `take`, in order; returns whether there was something to read.
+    ///
+    /// `shared` is the thread's buffer.
     ///
     /// # Errors
-    ///
     /// The end of the connection, an error of `take`, or bytes that are not frames.
-    pub(super) fn poll_frames(
+    pub(super) fn take_frames(
         &mut self,
         cx: &mut Context<'_>,
         shared: &mut [u8],
         take: impl FnMut(Frame<'_>) -> Result<(), String>,
-    ) -> Poll<Result<(), String>> {
-        self.inbox.poll_frames(cx, &mut self.transport, shared, take)
+    ) -> Result<bool, String> {
+        match self.inbox.poll_frames(cx, &mut self.transport, shared, take) {
+            Poll::Ready(taken) => taken.map(|()| true),
+            Poll::Pending => Ok(false),
+        }
     }
 
     /// Writes once; returns the number of bytes written, 0 if there are none to write.
     ///
     /// # Errors
-    ///
     /// The socket's.
     pub(super) fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<Result<usize, String>> {
         if self.is_written() {

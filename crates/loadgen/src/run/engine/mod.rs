@@ -19,6 +19,7 @@ mod addresses;
 mod alarm;
 mod any_certificate;
 mod block;
+mod connection;
 mod control;
 mod cuts;
 mod driver;
@@ -34,7 +35,6 @@ mod pacer;
 mod program;
 mod publisher;
 mod read_pace;
-mod reconnect;
 mod schedule;
 mod shard;
 mod shared;
@@ -79,7 +79,6 @@ impl Engine {
     /// Connects the clients of `slice`, subscribers first; they wait for [`Engine::start`]. `layout` is the plan's.
     ///
     /// # Errors
-    ///
     /// A broker cannot be reached, or does not accept a connection or subscription as requested. The error names the
     /// client and the filter.
     pub(crate) async fn prepare(
@@ -159,7 +158,6 @@ impl Engine {
     /// Closes all connections; returns the recorded part.
     ///
     /// # Errors
-    ///
     /// A connection failed and [`Engine::take_failure`] has not returned it, or a thread panicked.
     pub(crate) async fn finish(mut self) -> Result<Part, LoadgenError> {
         self.end();

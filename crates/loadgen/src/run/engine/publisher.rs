@@ -1,4 +1,3 @@
-use std::future::poll_fn;
 use std::ops::Range;
 use std::rc::Rc;
 use std::task::{Context, Poll};
@@ -6,16 +5,13 @@ use std::task::{Context, Poll};
 use tenbin_codec::{ConnAck, PacketType, QoS, TopicName};
 
 use super::block::Block;
-use super::control::Control;
+use super::connection::{self, Connection, Traffic};
 use super::driver::Driver;
 use super::frame::{FrameOptions, Frames, append_ack};
-use super::handshake::Client;
 use super::in_flight::{Again, InFlight, Sent, Step};
 use super::link::Link;
-use super::reconnect::reconnect;
 use super::schedule::{Schedule, Timing};
 use super::shared::Phase;
-use super::sink::End;
 use super::streams::Streams;
 use crate::LoadgenError;
 use crate::run::{CutWhose, Pace, Stamp, Unsent};
@@ -25,11 +21,7 @@ use crate::run::{CutWhose, Pace, Stamp, Unsent};
 /// It sends messages in blocks of many frames: as they become due, or as fast as window and socket allow. It completes
 /// the handshakes of QoS 1 and 2 with a limited number of messages in flight.
 pub(super) struct Publisher {
-    driver: Rc<Driver>,
-    control: Rc<Control>,
-    /// Its number among the connections of the thread.
-    connection: usize,
-    client: Client,
+    connection: Connection,
     tag: u16,
     qos: QoS,
     streams: Streams,
@@ -54,7 +46,6 @@ impl Publisher {
     /// Connects publisher `number`.
     ///
     /// # Errors
-    ///
     /// The broker does not accept the connection, or announces that it will not accept the messages. The error names
     /// the client.
     pub(super) async fn open(driver: Rc<Driver>, number: u32) -> Result<(Self, Link), LoadgenError> {
@@ -79,7 +70,6 @@ impl Publisher {
         let connected = driver.open(&client).await?;
         check_capabilities(&connected.connack, options, frames.len_max())
             .map_err(|what| LoadgenError::connect(&client.place, format_args!("{}: {what}", client.id)))?;
-        let (control, connection) = driver.enter(CutWhose::Publishers, number);
         let share = match publishers.pace {
             Pace::Closed { window } => window / streams.copies_max().max(1),
             Pace::Open { .. } | Pace::Arrivals { .. } | Pace::Unlimited => u64::MAX,
@@ -99,91 +89,32 @@ impl Publisher {
             in_flight: InFlight::new(qos, in_flight_limit(&driver, &connected.connack)),
             answers: Vec::new(),
             waits_for: None,
-            control,
-            connection,
-            client,
+            connection: Connection::new(driver, client, CutWhose::Publishers, number),
             streams,
             frames,
-            driver,
         };
-        publisher.driver.counters().publishing.add(1);
+        publisher.connection.driver.counters().publishing.add(1);
         Ok((publisher, connected.link))
     }
 
-    /// Publishes until the run is over. A lost connection is an error, unless the plan cuts publishers.
+    /// Publishes until the run is over.
     pub(super) async fn run(mut self, link: Link) {
         self.begin();
-        let mut link = Some(link);
-        while let Some(mut now) = link.take() {
-            let end = poll_fn(|cx| self.poll(&mut now, cx)).await;
-            if let Ok(End::Over) = end {
-                link = Some(now);
-                break;
-            }
-            drop(now);
-            self.forget_block();
-            let Some(connected) = reconnect(&self.driver, &self.client, CutWhose::Publishers, end).await else { break };
-            // Ignore a cut that was requested while the client was away.
-            self.control.take_cut();
-            let mut new = connected.link;
-            self.in_flight.set_limit(in_flight_limit(&self.driver, &connected.connack));
-            if connected.connack.session_present {
-                self.send_again(&mut new)
-            } else {
-                self.forget_in_flight()
-            }
-            link = Some(new);
-        }
+        let link = connection::keep(&mut self, link).await;
         self.finish();
-        self.driver.retire(&self.client, link).await;
+        self.connection.driver.retire(&self.connection.client, link).await;
     }
 
     /// Starts the schedule, now that the start of the run is known.
     fn begin(&mut self) {
-        let start_ns = self.driver.start_ns();
+        let start_ns = self.connection.driver.start_ns();
         if let Timing::Scheduled(schedule) = &mut self.timing {
             schedule.start(start_ns);
-            let limit_ns = u64::try_from(self.driver.plan().schedule.time_limit.as_nanos()).unwrap_or(u64::MAX);
+            let limit_ns =
+                u64::try_from(self.connection.driver.plan().schedule.time_limit.as_nanos()).unwrap_or(u64::MAX);
             // Messages due at the end of the time limit or later are not sent.
             self.end = self.total.min(schedule.due_by(start_ns.saturating_add(limit_ns) - 1));
         }
-    }
-
-    fn poll(&mut self, link: &mut Link, cx: &mut Context<'_>) -> Poll<Result<End, String>> {
-        self.control.follow(cx);
-        for _ in 0..ROUNDS {
-            if self.driver.phase() == Phase::Ended {
-                return Poll::Ready(Ok(End::Over));
-            }
-            if let Some(away) = self.control.take_cut() {
-                return Poll::Ready(Ok(End::Cut(away)));
-            }
-            if self.driver.phase() != Phase::Running {
-                // Send messages that became due since the last poll; they do not count as unsent.
-                if self.is_publishing && matches!(self.timing, Timing::Scheduled(_)) && link.is_written() {
-                    self.refill(link);
-                }
-                self.finish();
-            }
-            let read = self.take_frames(link, cx)?;
-            if link.is_written() {
-                self.refill(link);
-                link.poll_ping(cx);
-            }
-            let wrote = match link.poll_write(cx)? {
-                Poll::Ready(1..) => {
-                    self.count_written(link)?;
-                    true
-                }
-                _ => false,
-            };
-            if !read && !wrote && self.waits(link) {
-                return Poll::Pending;
-            }
-        }
-        // Let the other connections run.
-        cx.waker().wake_by_ref();
-        Poll::Pending
     }
 
     /// Fills the empty block with acknowledgements and as many messages as are allowed.
@@ -201,7 +132,7 @@ impl Publisher {
         if room == 0 {
             return;
         }
-        let now_ns = self.driver.now_ns();
+        let now_ns = self.connection.driver.now_ns();
         match &self.timing {
             Timing::AtOnce => self.append(link, room, now_ns, |_| now_ns),
             Timing::Scheduled(schedule) => {
@@ -209,7 +140,7 @@ impl Publisher {
                 self.append_due(link, &schedule, room, now_ns);
             }
             Timing::Windowed => {
-                let Some(window) = &self.driver.shared().window else { return };
+                let Some(window) = &self.connection.driver.shared().window else { return };
                 let count = room.min(window.room(self.streams.copies_max()));
                 if count > 0 {
                     let deliveries = self.streams.deliveries(self.next..self.next + count);
@@ -230,11 +161,11 @@ impl Publisher {
             return;
         }
         let due_ns = schedule.due_ns(self.next);
-        self.driver.recorder().sent_late(late_us(due_ns, now_ns));
+        self.connection.driver.recorder().sent_late(late_us(due_ns, now_ns));
         if !schedule.counts_from_creation() {
             return self.append(link, due, now_ns, |message| schedule.due_ns(message));
         }
-        self.driver.recorder().created(now_ns, due);
+        self.connection.driver.recorder().created(now_ns, due);
         // It was waiting for its timer, so that the delay is the timer's.
         if self.waits_for == Some(due_ns) {
             self.append(link, due, now_ns, |_| now_ns);
@@ -260,11 +191,11 @@ impl Publisher {
             }
         }
         self.next = messages.end;
-        let mut recorder = self.driver.recorder();
+        let mut recorder = self.connection.driver.recorder();
         for (stream, sequences) in self.streams.parts(messages) {
             recorder.attempted(stream, sequences.end);
         }
-        self.driver.counters().in_flight.add(count);
+        self.connection.driver.counters().in_flight.add(count);
     }
 
     /// Counts written messages, which at QoS 0 are published.
@@ -273,18 +204,18 @@ impl Publisher {
             return Ok(());
         }
         let messages = self.block.take_written(link, self.next)?;
-        self.driver.counters().in_flight.sub(messages.end - messages.start);
-        publish(&self.driver, &self.streams, messages);
+        self.connection.driver.counters().in_flight.sub(messages.end - messages.start);
+        publish(&self.connection.driver, &self.streams, messages);
         Ok(())
     }
 
     /// Handles the acknowledgements of one read; returns whether there was one.
     fn take_frames(&mut self, link: &mut Link, cx: &mut Context<'_>) -> Result<bool, String> {
-        let Self { driver, streams, in_flight, answers, .. } = self;
+        let Self { connection: Connection { driver, .. }, streams, in_flight, answers, .. } = self;
         // They usually arrive in the order of the messages: then one call covers all of them.
         let mut done = 0..0;
         let mut completed = 0;
-        let polled = link.poll_frames(cx, &mut driver.buffer.borrow_mut(), |frame| {
+        let read = link.take_frames(cx, &mut driver.buffer.borrow_mut(), |frame| {
             match in_flight.acknowledge(&frame) {
                 Some(Step::Done(sent)) => {
                     completed += 1;
@@ -309,10 +240,7 @@ impl Publisher {
         });
         publish(driver, streams, done);
         driver.counters().in_flight.sub(completed);
-        match polled {
-            Poll::Ready(taken) => taken.map(|()| true),
-            Poll::Pending => Ok(false),
-        }
+        read
     }
 
     /// Registers for a wake-up; returns `false` if the publisher can go on right now.
@@ -326,16 +254,16 @@ impl Publisher {
                 let due_ns = schedule.due_ns(self.next);
                 if self.waits_for != Some(due_ns) {
                     self.waits_for = Some(due_ns);
-                    self.driver.pacer.wake_at(due_ns, self.connection);
+                    self.connection.driver.pacer.wake_at(due_ns, self.connection.number);
                 }
                 true
             }
             Timing::Windowed => {
-                let Some(window) = &self.driver.shared().window else { return true };
-                window.announce(self.driver.thread);
+                let Some(window) = &self.connection.driver.shared().window else { return true };
+                window.announce(self.connection.driver.thread);
                 let is_closed = window.room(self.streams.copies_max()) == 0;
                 if is_closed {
-                    self.driver.wait_for_window(self.connection);
+                    self.connection.driver.wait_for_window(self.connection.number);
                 }
                 is_closed
             }
@@ -357,18 +285,6 @@ impl Publisher {
         }
     }
 
-    /// Drops the block of a lost connection: unwritten messages at QoS 0, and all PUBRELs, which are sent anew.
-    fn forget_block(&mut self) {
-        self.answers.clear();
-        if !self.qos.is_acknowledged() {
-            let dropped = self.block.drop_unwritten(self.next);
-            self.driver.counters().in_flight.sub(dropped.end - dropped.start);
-            if let Some(window) = &self.driver.shared().window {
-                self.block.unclaim(window, self.streams.deliveries(dropped));
-            }
-        }
-    }
-
     /// Drops the in-flight messages of a lost session.
     ///
     /// The broker may have them, so that they stay unconfirmed. They keep their part of the window until they arrive or
@@ -377,10 +293,10 @@ impl Publisher {
         for again in self.in_flight.again() {
             if let Again::Publish(_, sent) = again {
                 let deliveries = self.streams.deliveries(sent.message..sent.message + 1);
-                self.driver.counters().doubtful.add(deliveries);
+                self.connection.driver.counters().doubtful.add(deliveries);
             }
         }
-        self.driver.counters().in_flight.sub(self.in_flight.len() as u64);
+        self.connection.driver.counters().in_flight.sub(self.in_flight.len() as u64);
         self.in_flight.clear();
     }
 
@@ -389,15 +305,15 @@ impl Publisher {
         if !std::mem::take(&mut self.is_publishing) {
             return;
         }
-        self.driver.counters().publishing.sub(1);
+        self.connection.driver.counters().publishing.sub(1);
         if let Timing::Scheduled(schedule) = &self.timing {
-            let now_ns = self.driver.now_ns();
+            let now_ns = self.connection.driver.now_ns();
             let due = schedule.due_by(now_ns).min(self.end);
             if due > self.next {
                 let messages = due - self.next;
                 // If topics have different numbers of subscribers, the mean counts.
                 let deliveries = self.streams.deliveries(self.next..due).div_ceil(messages);
-                self.driver.recorder().unsent(Unsent {
+                self.connection.driver.recorder().unsent(Unsent {
                     messages,
                     deliveries: u32::try_from(deliveries).unwrap_or(u32::MAX),
                     first_due_ns: schedule.due_ns(self.next),
@@ -405,6 +321,54 @@ impl Publisher {
                     now_ns,
                 });
             }
+        }
+    }
+}
+
+impl Traffic for Publisher {
+    fn connection(&self) -> &Connection {
+        &self.connection
+    }
+
+    fn exchange(&mut self, link: &mut Link, cx: &mut Context<'_>) -> Result<bool, String> {
+        if self.connection.driver.phase() != Phase::Running {
+            // Send messages that became due since the last exchange; they do not count as unsent.
+            if self.is_publishing && matches!(self.timing, Timing::Scheduled(_)) && link.is_written() {
+                self.refill(link);
+            }
+            self.finish();
+        }
+        let read = self.take_frames(link, cx)?;
+        if link.is_written() {
+            self.refill(link);
+            link.poll_ping(cx);
+        }
+        let wrote = matches!(link.poll_write(cx)?, Poll::Ready(1..));
+        if wrote {
+            self.count_written(link)?;
+        }
+        Ok(read || wrote || !self.waits(link))
+    }
+
+    /// Drops the block: unwritten messages at QoS 0, and all PUBRELs, which are sent anew.
+    fn lost(&mut self) {
+        self.answers.clear();
+        if !self.qos.is_acknowledged() {
+            let dropped = self.block.drop_unwritten(self.next);
+            let driver = &self.connection.driver;
+            driver.counters().in_flight.sub(dropped.end - dropped.start);
+            if let Some(window) = &driver.shared().window {
+                self.block.unclaim(window, self.streams.deliveries(dropped));
+            }
+        }
+    }
+
+    fn resume(&mut self, link: &mut Link, connack: &ConnAck) {
+        self.in_flight.set_limit(in_flight_limit(&self.connection.driver, connack));
+        if connack.session_present {
+            self.send_again(link);
+        } else {
+            self.forget_in_flight();
         }
     }
 }
@@ -456,9 +420,6 @@ fn check_capabilities(connack: &ConnAck, options: FrameOptions, frame_len: usize
         _ => Ok(()),
     }
 }
-
-/// Blocks to send before other connections run.
-const ROUNDS: usize = 4;
 
 #[cfg(test)]
 mod tests {

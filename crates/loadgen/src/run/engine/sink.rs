@@ -1,20 +1,15 @@
-use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::{Context, Poll};
-use std::time::Duration;
 
-use tenbin_codec::{PacketType, ProtocolVersion, QoS};
+use tenbin_codec::{ConnAck, PacketType, ProtocolVersion, QoS};
 
-use super::control::Control;
+use super::connection::{self, Connection, Traffic};
 use super::driver::Driver;
 use super::frame::{Frame, append_ack};
-use super::handshake::{Client, subscription, will_payload};
+use super::handshake::{subscription, will_payload};
 use super::link::Link;
 use super::read_pace::ReadPace;
-use super::reconnect::reconnect;
-use super::shared::Phase;
 use crate::LoadgenError;
-
 use crate::run::{Came, CutWhose, Recorder, Slow, Spread, Stamp};
 
 /// A subscriber that only receives.
@@ -22,9 +17,7 @@ use crate::run::{Came, CutWhose, Recorder, Slow, Spread, Stamp};
 /// It splits frames, passes payloads to the recorder in place, and acknowledges all messages of one read with one
 /// write. All messages of one read have the same time of arrival.
 pub(super) struct Sink {
-    driver: Rc<Driver>,
-    control: Rc<Control>,
-    client: Client,
+    connection: Connection,
     intake: Intake,
     /// Limit of a subscriber that reads slowly, from the start of the run on.
     slow: Option<Slow>,
@@ -46,19 +39,10 @@ struct Intake {
     will: Option<Vec<u8>>,
 }
 
-/// Why a connection's task ends.
-pub(super) enum End {
-    /// The connection is cut; its client stays away for this time.
-    Cut(Duration),
-    /// The run is over.
-    Over,
-}
-
 impl Sink {
     /// Connects and subscribes receiver `number` of the layout.
     ///
     /// # Errors
-    ///
     /// The broker does not accept the connection or the subscription. The error names client, filter and reason.
     pub(super) async fn open(driver: Rc<Driver>, number: u32) -> Result<(Self, Link), LoadgenError> {
         let receiver = &driver.layout().receivers()[number as usize];
@@ -67,16 +51,15 @@ impl Sink {
         let mut client = driver.client(receiver.client_id.clone(), receiver.broker, receiver.member, audience.spread);
         client.subscription = Some(subscription(&receiver.filter, qos)?);
         let connected = driver.open(&client).await?;
-        let (control, _) = driver.enter(CutWhose::Subscribers, number);
         let intake = Intake::new(&driver, Some(number));
         let slow = audience.slow.filter(|slow| receiver.member + slow.members >= audience.count);
-        Ok((Self { driver, control, client, intake, slow, pace: None }, connected.link))
+        let connection = Connection::new(driver, client, CutWhose::Subscribers, number);
+        Ok((Self { connection, intake, slow, pace: None }, connected.link))
     }
 
     /// Connects and subscribes a further client, which counts the Wills at `broker` and is never cut.
     ///
     /// # Errors
-    ///
     /// As [`Sink::open`].
     pub(super) async fn open_for_wills(driver: Rc<Driver>, broker: u32) -> Result<(Self, Link), LoadgenError> {
         let connection = &driver.plan().connection;
@@ -86,63 +69,19 @@ impl Sink {
         let mut client = driver.client(id, broker as usize, 0, Spread::Broker(broker as u16));
         client.subscription = Some(subscription(&will.topic, qos)?);
         let connected = driver.open(&client).await?;
-        // No cut has this number.
-        let (control, _) = driver.enter(CutWhose::Subscribers, u32::MAX);
         let intake = Intake::new(&driver, None);
-        Ok((Self { driver, control, client, intake, slow: None, pace: None }, connected.link))
+        // No cut has this number.
+        let connection = Connection::new(driver, client, CutWhose::Subscribers, u32::MAX);
+        Ok((Self { connection, intake, slow: None, pace: None }, connected.link))
     }
 
-    /// Receives messages until the run is over. A lost connection is an error, unless the plan cuts subscribers.
+    /// Receives messages until the run is over.
     pub(super) async fn run(mut self, link: Link) {
-        let start = self.driver.common.clock.instant(self.driver.start_ns()).into();
+        let driver = Rc::clone(&self.connection.driver);
+        let start = driver.common.clock.instant(driver.start_ns()).into();
         self.pace = self.slow.map(|slow| ReadPace::new(&slow, start));
-        let mut link = Some(link);
-        while let Some(mut now) = link.take() {
-            let end = poll_fn(|cx| self.poll(&mut now, cx)).await;
-            if let Ok(End::Over) = end {
-                link = Some(now);
-                break;
-            }
-            drop(now);
-            self.intake.answers.clear();
-            let Some(connected) = reconnect(&self.driver, &self.client, CutWhose::Subscribers, end).await else {
-                break;
-            };
-            // Ignore a cut that was requested while the client was away.
-            self.control.take_cut();
-            if !connected.connack.session_present {
-                self.intake.unreleased = Unreleased::default();
-            }
-            link = Some(connected.link);
-        }
-        self.driver.retire(&self.client, link).await;
-    }
-
-    fn poll(&mut self, link: &mut Link, cx: &mut Context<'_>) -> Poll<Result<End, String>> {
-        self.control.follow(cx);
-        for _ in 0..ROUNDS {
-            if self.driver.phase() == Phase::Ended {
-                return Poll::Ready(Ok(End::Over));
-            }
-            if let Some(away) = self.control.take_cut() {
-                return Poll::Ready(Ok(End::Cut(away)));
-            }
-            // Stop reading from a broker that does not accept acknowledgements.
-            let may_read = self.intake.answers.len() < ANSWERS_MAX && self.is_time_to_read(cx);
-            let read = may_read && self.take_frames(link, cx)?;
-            if link.is_written() {
-                link.clear();
-                std::mem::swap(&mut link.out, &mut self.intake.answers);
-                link.poll_ping(cx);
-            }
-            let wrote = matches!(link.poll_write(cx)?, Poll::Ready(1..));
-            if !read && !wrote {
-                return Poll::Pending;
-            }
-        }
-        // Let the other connections run, so that a busy one does not starve them.
-        cx.waker().wake_by_ref();
-        Poll::Pending
+        let link = connection::keep(&mut self, link).await;
+        driver.retire(&self.connection.client, link).await;
     }
 
     /// Whether a read is allowed now; if not, the task is woken when it is.
@@ -152,13 +91,13 @@ impl Sink {
 
     /// Handles the frames of one read; returns whether there was one.
     fn take_frames(&mut self, link: &mut Link, cx: &mut Context<'_>) -> Result<bool, String> {
-        let (driver, intake) = (&*self.driver, &mut self.intake);
+        let (driver, intake) = (&*self.connection.driver, &mut self.intake);
         let mut recorder = driver.recorder();
         let window = driver.shared().window.as_ref();
         let mut batch = Batch { since_ns: window.map_or(0, |window| window.since_ns()), ..Batch::default() };
         let mut buffer = driver.buffer.borrow_mut();
         let room = self.pace.as_ref().map_or(buffer.len(), |pace| pace.room(buffer.len()));
-        let polled = link.poll_frames(cx, &mut buffer[..room], |frame| {
+        let read = link.take_frames(cx, &mut buffer[..room], |frame| {
             if batch.now_ns == 0 {
                 batch.now_ns = driver.now_ns();
             }
@@ -177,9 +116,35 @@ impl Sink {
                 window.receive(batch.awaited);
             }
         }
-        match polled {
-            Poll::Ready(taken) => taken.map(|()| true),
-            Poll::Pending => Ok(false),
+        read
+    }
+}
+
+impl Traffic for Sink {
+    fn connection(&self) -> &Connection {
+        &self.connection
+    }
+
+    fn exchange(&mut self, link: &mut Link, cx: &mut Context<'_>) -> Result<bool, String> {
+        // Stop reading from a broker that does not accept acknowledgements.
+        let may_read = self.intake.answers.len() < ANSWERS_MAX && self.is_time_to_read(cx);
+        let read = may_read && self.take_frames(link, cx)?;
+        if link.is_written() {
+            link.clear();
+            std::mem::swap(&mut link.out, &mut self.intake.answers);
+            link.poll_ping(cx);
+        }
+        let wrote = matches!(link.poll_write(cx)?, Poll::Ready(1..));
+        Ok(read || wrote)
+    }
+
+    fn lost(&mut self) {
+        self.intake.answers.clear();
+    }
+
+    fn resume(&mut self, _: &mut Link, connack: &ConnAck) {
+        if !connack.session_present {
+            self.intake.unreleased = Unreleased::default();
         }
     }
 }
@@ -290,9 +255,6 @@ impl Unreleased {
         }
     }
 }
-
-/// Reads before other connections run.
-const ROUNDS: usize = 4;
 
 /// Limit of pending acknowledgements, in bytes.
 const ANSWERS_MAX: usize = 1 << 20;

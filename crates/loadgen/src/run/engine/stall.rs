@@ -1,26 +1,5 @@
 use std::time::{Duration, Instant};
 
-/// Measures for how long a counter has not changed.
-#[derive(Debug)]
-pub(super) struct Stall {
-    count: u64,
-    since: Instant,
-}
-
-impl Stall {
-    pub(super) fn new(count: u64, now: Instant) -> Self {
-        Self { count, since: now }
-    }
-
-    /// How long `count` has had its present value.
-    pub(super) fn lasts(&mut self, count: u64, now: Instant) -> Duration {
-        if count != self.count {
-            *self = Self::new(count, now);
-        }
-        now - self.since
-    }
-}
-
 /// Time limit of a closed window: it doubles each time, until a message arrives.
 ///
 /// If nothing arrives for [`STALL_LIMIT`], the outstanding deliveries are given up and the window opens again. If still
@@ -31,26 +10,27 @@ impl Stall {
 /// messages are counted.
 #[derive(Debug)]
 pub(super) struct StallLimit {
-    stall: Stall,
+    /// Messages that had arrived at the last look, and since when there are no more.
+    received: u64,
+    since: Instant,
     limit: Duration,
 }
 
 impl StallLimit {
     pub(super) fn new(now: Instant) -> Self {
-        Self { stall: Stall::new(0, now), limit: STALL_LIMIT }
+        Self { received: 0, since: now, limit: STALL_LIMIT }
     }
 
     /// Whether to give up the outstanding deliveries now; if so, the limit for the next window starts.
     pub(super) fn ends(&mut self, received: u64, now: Instant) -> bool {
-        if received != self.stall.count {
-            self.limit = STALL_LIMIT;
+        if received != self.received {
+            *self = Self { received, ..Self::new(now) };
         }
-        if self.stall.lasts(received, now) <= self.limit {
-            return false;
+        let ends = now - self.since > self.limit;
+        if ends {
+            (self.since, self.limit) = (now, 2 * self.limit);
         }
-        self.stall = Stall::new(received, now);
-        self.limit *= 2;
-        true
+        ends
     }
 }
 

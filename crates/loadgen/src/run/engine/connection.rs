@@ -1,0 +1,147 @@
+//! Connection of a publisher or a subscriber, which may be cut or lost and made again.
+
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tenbin_codec::ConnAck;
+use tokio::time::Instant;
+
+use super::control::Control;
+use super::driver::Driver;
+use super::handshake::{Client, Connected};
+use super::link::Link;
+use super::shared::Phase;
+use crate::LoadgenError;
+use crate::run::CutWhose;
+
+/// A client's place among the connections of its thread.
+pub(super) struct Connection {
+    pub(super) driver: Rc<Driver>,
+    pub(super) client: Client,
+    control: Rc<Control>,
+    /// Its number among the connections of the thread.
+    pub(super) number: usize,
+}
+
+/// What a client sends and receives.
+pub(super) trait Traffic {
+    fn connection(&self) -> &Connection;
+
+    /// Reads once and writes once; returns whether to do so again at once. Else a wake-up is registered.
+    fn exchange(&mut self, link: &mut Link, cx: &mut Context<'_>) -> Result<bool, String>;
+
+    /// The connection is gone, and with it all that was to be written.
+    fn lost(&mut self);
+
+    /// Goes on over a new connection.
+    fn resume(&mut self, link: &mut Link, connack: &ConnAck);
+}
+
+/// Why a connection ends.
+enum End {
+    /// It is cut; its client stays away for this time.
+    Cut(Duration),
+    /// The run is over.
+    Over,
+}
+
+impl Connection {
+    /// Registers a connection of this kind; `number` is its number among them in all processes.
+    pub(super) fn new(driver: Rc<Driver>, client: Client, whose: CutWhose, number: u32) -> Self {
+        let (control, number) = driver.enter(whose, number);
+        Self { driver, client, control, number }
+    }
+
+    /// Makes the connection again after `end`; `None` if the run is over or fails.
+    async fn reconnect(&self, end: Result<End, String>) -> Option<Connected> {
+        let driver = &self.driver;
+        let away = match end {
+            Ok(End::Over) => return None,
+            Ok(End::Cut(away)) => {
+                driver.recorder().cut();
+                away
+            }
+            Err(_) if driver.phase() == Phase::Ended => return None,
+            Err(reason) => {
+                driver.recorder().lost();
+                if driver.plan().cuts.is_none_or(|cuts| cuts.whose != self.control.whose) {
+                    driver.shared().fail(LoadgenError::lost(&self.client.id, reason));
+                    return None;
+                }
+                Duration::ZERO
+            }
+        };
+        driver.counters().connecting.add(1);
+        let connected = tokio::select! {
+            connected = self.try_until_accepted(away) => connected,
+            () = driver.is_over() => None,
+        };
+        driver.counters().connecting.sub(1);
+        // Ignore a cut that was requested while the client was away.
+        self.control.take_cut();
+        connected
+    }
+
+    async fn try_until_accepted(&self, away: Duration) -> Option<Connected> {
+        tokio::time::sleep(away).await;
+        let until = Instant::now() + REFUSED_MAX;
+        loop {
+            match self.driver.reopen(&self.client).await {
+                Ok(connected) => return Some(connected),
+                Err(error) if Instant::now() > until => {
+                    self.driver.shared().fail(error);
+                    return None;
+                }
+                Err(_) => tokio::time::sleep(PAUSE).await,
+            }
+        }
+    }
+}
+
+/// Keeps the connection until the run is over. A lost connection is an error, unless the plan cuts connections of its
+/// kind.
+///
+/// Returns the last connection, if there is one at the end.
+pub(super) async fn keep(traffic: &mut impl Traffic, mut link: Link) -> Option<Link> {
+    loop {
+        let end = poll_fn(|cx| poll(traffic, &mut link, cx)).await;
+        if let Ok(End::Over) = end {
+            return Some(link);
+        }
+        drop(link);
+        traffic.lost();
+        let mut connected = traffic.connection().reconnect(end).await?;
+        traffic.resume(&mut connected.link, &connected.connack);
+        link = connected.link;
+    }
+}
+
+fn poll(traffic: &mut impl Traffic, link: &mut Link, cx: &mut Context<'_>) -> Poll<Result<End, String>> {
+    traffic.connection().control.follow(cx);
+    for _ in 0..ROUNDS {
+        let Connection { driver, control, .. } = traffic.connection();
+        if driver.phase() == Phase::Ended {
+            return Poll::Ready(Ok(End::Over));
+        }
+        if let Some(away) = control.take_cut() {
+            return Poll::Ready(Ok(End::Cut(away)));
+        }
+        if !traffic.exchange(link, cx)? {
+            return Poll::Pending;
+        }
+    }
+    // Let the other connections run, so that a busy one does not starve them.
+    cx.waker().wake_by_ref();
+    Poll::Pending
+}
+
+/// How long a broker may refuse a client that reconnects.
+const REFUSED_MAX: Duration = Duration::from_secs(30);
+
+/// Pause between two attempts.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Reads and writes before other connections run.
+const ROUNDS: usize = 4;
