@@ -34,7 +34,6 @@ pub use sweep::{CompareArgs, PatternArgs, ThroughputArgs};
 /// Runs a subcommand to its end, on its own runtime; results go to standard output, progress to standard error.
 ///
 /// # Errors
-///
 /// Contradictory arguments, a broker that cannot be reached or dies, files that cannot be written, an interrupt. Each
 /// error is one line.
 pub fn run(command: Command) -> Result<(), LoadgenError> {

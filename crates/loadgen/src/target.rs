@@ -140,7 +140,6 @@ impl RunningBroker {
     /// The broker at `address`, HOST[:PORT].
     ///
     /// # Errors
-    ///
     /// It is not an address.
     pub(crate) fn at(address: &str) -> Result<Self, LoadgenError> {
         let wrong = || LoadgenError::Arguments(format!("--broker {address:?}: want HOST:PORT"));

@@ -21,7 +21,6 @@ impl Clients {
     /// Connects all clients.
     ///
     /// # Errors
-    ///
     /// As [`Engine::prepare`] and [`Agents::prepare`].
     pub(super) async fn prepare(
         plan: &Plan,
@@ -59,7 +58,6 @@ impl Clients {
     /// Sets second 0 of the run to `start_ns` of the run's clock.
     ///
     /// # Errors
-    ///
     /// An agent is lost.
     pub(super) async fn start(&mut self, start_ns: u64) -> Result<(), LoadgenError> {
         match self {
@@ -74,7 +72,6 @@ impl Clients {
     /// Progress of all clients together.
     ///
     /// # Errors
-    ///
     /// A connection was lost without a cut; an agent is lost.
     pub(super) async fn status(&mut self) -> Result<Status, LoadgenError> {
         match self {
@@ -86,7 +83,6 @@ impl Clients {
     /// Stops publishing: publishers finish begun messages and start no new ones.
     ///
     /// # Errors
-    ///
     /// An agent is lost.
     pub(super) async fn stop_publishing(&mut self) -> Result<(), LoadgenError> {
         match self {
@@ -101,7 +97,6 @@ impl Clients {
     /// Closes all connections; returns the results and notes on them.
     ///
     /// # Errors
-    ///
     /// As [`Clients::status`].
     pub(super) async fn finish(self) -> Result<(Part, Vec<String>), LoadgenError> {
         match self {

@@ -132,7 +132,6 @@ fn write_files(
 /// Prints the results of the assertions and writes the JUnit report.
 ///
 /// # Errors
-///
 /// An assertion failed.
 fn judge(args: &RunArgs, outcome: &Outcome, checks: &[Check], out: &mut dyn Write) -> Result<(), LoadgenError> {
     if let Some(path) = &args.junit {

@@ -76,7 +76,6 @@ struct Sample {
 /// Runs `plan` with all its clients in this process, or at agents.
 ///
 /// # Errors
-///
 /// The plan cannot be run, a broker cannot be reached, or a connection is lost without a cut. An agent refuses or is
 /// lost. The NTP server gives no time.
 pub(crate) async fn execute(
@@ -90,7 +89,6 @@ pub(crate) async fn execute(
 /// Runs `plan` with all its clients in this process, on a runtime of its own, without a progress line.
 ///
 /// # Errors
-///
 /// The plan cannot be run, a broker cannot be reached, or a connection is lost without a cut.
 pub fn run_plan(plan: &Plan) -> Result<Outcome, LoadgenError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(LoadgenError::Runtime)?;
@@ -100,7 +98,6 @@ pub fn run_plan(plan: &Plan) -> Result<Outcome, LoadgenError> {
 /// Runs `plan` on `brokers`.
 ///
 /// # Errors
-///
 /// As [`execute`], or a broker that we started has ended.
 pub(crate) async fn perform(
     plan: &Plan,

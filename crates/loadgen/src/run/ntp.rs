@@ -22,7 +22,6 @@ use crate::target::with_port;
 /// Offset of the clock of the NTP server `host`, with or without a port, from `clock`.
 ///
 /// # Errors
-///
 /// The server cannot be reached, does not answer, or says that its time is unusable.
 pub(crate) async fn offset(host: &str, clock: RunClock) -> Result<Offset, LoadgenError> {
     ask(host, clock, PAUSES).await.map_err(|reason| LoadgenError::Ntp { server: host.to_owned(), reason })

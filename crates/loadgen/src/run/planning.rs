@@ -16,7 +16,6 @@ use crate::{args, target};
 /// The plan of `args` and `conf` for `brokers`, with a new tag each time; `args` override `conf`.
 ///
 /// # Errors
-///
 /// The arguments contradict each other.
 pub(crate) fn plan(args: &LoadArgs, conf: &Conf, brokers: Vec<Broker>) -> Result<Plan, LoadgenError> {
     let tag = random();
@@ -100,7 +99,6 @@ fn pace(args: &LoadArgs, conf: &Conf, publishers: u32) -> Result<Pace, LoadgenEr
 /// Interval between two messages of a publisher if all together publish `rate` messages a second.
 ///
 /// # Errors
-///
 /// The interval is less than a nanosecond, or too large for a duration.
 pub(crate) fn interval(rate: f64, publishers: u32) -> Result<Duration, LoadgenError> {
     let seconds = f64::from(publishers.max(1)) / rate;

@@ -23,7 +23,6 @@ use crate::LoadgenError;
 /// Measures both directions and writes a line for each.
 ///
 /// # Errors
-///
 /// No port or thread is left, or the results cannot be printed.
 pub(crate) async fn self_test(out: &mut dyn Write) -> Result<(), LoadgenError> {
     self_test_for(MEASURED, out).await

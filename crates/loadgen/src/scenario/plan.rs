@@ -33,7 +33,6 @@ impl Plan {
     /// Makes a plan from the arguments.
     ///
     /// # Errors
-    ///
     /// The scenario cannot be read or needs a simulation, or arguments contradict each other.
     pub(crate) fn new(args: &ScenarioArgs) -> Result<Self, LoadgenError> {
         let mut scenario = shipped::find(&args.scenario)?;
@@ -74,7 +73,6 @@ impl Plan {
     /// Number of messages due within `duration`.
     ///
     /// # Errors
-    ///
     /// The number is too large to record all messages.
     pub(crate) fn messages_in(&self, duration: Duration) -> Result<u32, LoadgenError> {
         messages_in(duration, self.scenario.arrivals)

@@ -7,7 +7,6 @@ use crate::LoadgenError;
 /// The shipped scenario with this name, or the one in this file if the name ends in `.toml`.
 ///
 /// # Errors
-///
 /// There is no such scenario, or the file cannot be read or parsed.
 pub(super) fn find(name: &str) -> Result<Scenario, LoadgenError> {
     if name.ends_with(".toml") {

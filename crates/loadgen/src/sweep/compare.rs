@@ -45,7 +45,6 @@ impl CompareArgs {
     /// The brokers to compare.
     ///
     /// # Errors
-    ///
     /// Two have the same name.
     fn targets(&self) -> Result<Vec<TargetArg>, LoadgenError> {
         let targets: Vec<_> = match &self.brokers {

@@ -76,7 +76,6 @@ impl Search {
 /// `plan` with `rate` messages a second for `step`.
 ///
 /// # Errors
-///
 /// The rate cannot be timed.
 fn step_of(mut plan: Plan, rate: f64, step: Duration) -> Result<Plan, LoadgenError> {
     plan.publishers.pace = Pace::Open { interval: planning::interval(rate, plan.publishers.count)? };
@@ -113,7 +112,6 @@ fn write_step(out: &mut dyn Write, rate: f64, latency: Option<Latency>, faults: 
 /// Prints the result of the search.
 ///
 /// # Errors
-///
 /// No rate held.
 fn write_result(out: &mut dyn Write, search: &Search, bound: &Assertions) -> Result<(), LoadgenError> {
     match (search.held, search.failed) {

@@ -27,7 +27,6 @@ impl Agents {
     /// Connects to the agents at `addresses`, adjusts their clocks to `clock` and lets them connect their clients.
     ///
     /// # Errors
-    ///
     /// An agent cannot be reached, refuses, or cannot connect its clients; the error names it. The plan cannot be
     /// divided.
     pub(crate) async fn prepare(
@@ -67,7 +66,6 @@ impl Agents {
     /// Sets second 0 of the run to `at_unix_ns` of the controller's clock.
     ///
     /// # Errors
-    ///
     /// An agent is lost, or got the start command too late.
     pub(crate) async fn start(&mut self, at_unix_ns: u64) -> Result<(), LoadgenError> {
         self.tell(|| Message::Start { at_unix_ns }).await?;
@@ -80,7 +78,6 @@ impl Agents {
     /// Sum of all agents' progress, at most 20 ms old. Call it more than once a second.
     ///
     /// # Errors
-    ///
     /// An agent is lost or silent, or has reported an error.
     pub(crate) async fn status(&mut self) -> Result<Status, LoadgenError> {
         if self.watched.elapsed() > WATCHING_INTERVAL {
@@ -107,7 +104,6 @@ impl Agents {
     /// Ends the run; returns the merged parts of all agents, and notes on their clocks.
     ///
     /// # Errors
-    ///
     /// As [`Agents::status`].
     pub(crate) async fn finish(mut self) -> Result<(Part, Vec<String>), LoadgenError> {
         self.tell(|| Message::Finish).await?;
@@ -168,7 +164,6 @@ async fn watching<'a, T>(
 /// Checks that the plan can be divided.
 ///
 /// # Errors
-///
 /// There are no agents, or the plan is for a single process.
 fn check_divisible(plan: &Plan, agents: usize) -> Result<(), LoadgenError> {
     if agents == 0 {

@@ -27,7 +27,6 @@ impl Link {
     /// Connects, and checks that both sides have the same version.
     ///
     /// # Errors
-    ///
     /// The agent cannot be reached, has another version, is busy, or rejects the token.
     pub(super) async fn open(address: &str, token: Option<&str>) -> Result<Self, LoadgenError> {
         let fail = |reason: String| LoadgenError::agent(address, reason);

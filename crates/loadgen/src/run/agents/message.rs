@@ -81,7 +81,6 @@ impl Hello {
     /// Checks that the other side has this version.
     ///
     /// # Errors
-    ///
     /// Program or protocol differ.
     pub(super) fn check_version(&self) -> Result<(), String> {
         if (self.protocol, self.program.as_str()) == (PROTOCOL, PROGRAM) {

@@ -32,7 +32,6 @@ pub struct AgentArgs {
 /// Serves controllers one after the other, until interrupted.
 ///
 /// # Errors
-///
 /// The address cannot be bound, or the results cannot be printed.
 pub(crate) async fn serve(args: AgentArgs, out: &mut dyn Write) -> Result<(), LoadgenError> {
     match unless_interrupted(listen(&args, out)).await {

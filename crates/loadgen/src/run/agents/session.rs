@@ -16,7 +16,6 @@ use crate::run::record::{Layout, Part};
 /// Serves one controller, from its Hello to its end; reports errors to it too.
 ///
 /// # Errors
-///
 /// Why the session ended early.
 pub(super) async fn serve(stream: TcpStream, token: Option<&str>, clock: RunClock) -> Result<(), String> {
     let wire = Wire::new(stream).map_err(|error| error.to_string())?;

@@ -39,7 +39,6 @@ impl Wire {
     /// Sends `message`. Not cancel safe: half a frame may be sent.
     ///
     /// # Errors
-    ///
     /// The connection's, or the other side has read nothing for 10 s.
     pub(super) async fn send(&mut self, message: &Message) -> Result<(), String> {
         let json = serde_json::to_vec(message).map_err(|error| error.to_string())?;
@@ -53,7 +52,6 @@ impl Wire {
     /// Waits for the next message. Cancel safe.
     ///
     /// # Errors
-    ///
     /// The connection's, its end included, and bytes that are not a message.
     pub(super) async fn receive(&mut self) -> Result<Message, String> {
         loop {
@@ -68,7 +66,6 @@ impl Wire {
     /// The next message, if it has arrived.
     ///
     /// # Errors
-    ///
     /// As [`Wire::receive`].
     pub(super) fn try_receive(&mut self) -> Result<Option<Message>, String> {
         loop {
@@ -82,7 +79,6 @@ impl Wire {
     /// Sends results, after the [`Message::Part`] that announces them.
     ///
     /// # Errors
-    ///
     /// As [`Wire::send`].
     pub(super) async fn send_bulk(&mut self, bytes: &[u8]) -> Result<(), String> {
         self.write(bytes, BULK_PATIENCE).await
@@ -91,7 +87,6 @@ impl Wire {
     /// Receives results.
     ///
     /// # Errors
-    ///
     /// As [`Wire::receive`]; also more bytes than results can have, or nothing for 10 s.
     pub(super) async fn receive_bulk(&mut self, bytes: u64) -> Result<BytesMut, String> {
         let length = usize::try_from(bytes).ok().filter(|&length| length <= BULK_LIMIT);

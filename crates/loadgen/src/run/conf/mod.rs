@@ -51,7 +51,6 @@ impl Conf {
     /// Reads `path`; without a path, no key has a value.
     ///
     /// # Errors
-    ///
     /// The file cannot be read. It has a key or a value that MQTTLoader does not accept; the error names the line.
     pub(crate) fn read(path: Option<&Path>) -> Result<Self, LoadgenError> {
         let Some(path) = path else { return Ok(Self::default()) };

@@ -22,7 +22,6 @@ pub(super) struct Property {
 /// Parses all properties in order; a key may appear again.
 ///
 /// # Errors
-///
 /// A `\u` without four hexadecimal digits; the error names the line.
 pub(super) fn parse(bytes: &[u8]) -> Result<Vec<Property>, String> {
     let text = match str::from_utf8(bytes) {

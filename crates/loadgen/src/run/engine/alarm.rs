@@ -14,7 +14,6 @@ impl Alarm {
     /// Creates a timer on the current runtime.
     ///
     /// # Errors
-    ///
     /// No file descriptor is left.
     pub(super) fn new() -> io::Result<Self> {
         Ok(Self {

@@ -61,7 +61,6 @@ impl Connector {
     /// Prepares the options of a plan; `tag` is the run's, for Wills.
     ///
     /// # Errors
-    ///
     /// A value that MQTT cannot encode: a user name of more than 65,535 bytes, a Will without a topic. Unusable files
     /// for TLS.
     pub(super) fn new(options: &ConnectionOptions, tag: u16) -> Result<Self, LoadgenError> {
@@ -104,7 +103,6 @@ impl Connector {
     /// Connects `client` for the first time in this run and discards any earlier session.
     ///
     /// # Errors
-    ///
     /// The broker cannot be reached, does not answer within 10 s, or refuses; the error names the client.
     pub(super) async fn open(&self, client: &Client) -> Result<Connected, LoadgenError> {
         let connected = self.connect(client, true).await?;
@@ -122,7 +120,6 @@ impl Connector {
     /// Reconnects `client`, resuming its session if there is one.
     ///
     /// # Errors
-    ///
     /// As [`Connector::open`].
     pub(super) async fn reopen(&self, client: &Client) -> Result<Connected, LoadgenError> {
         let connected = self.connect(client, false).await?;
@@ -133,7 +130,6 @@ impl Connector {
     /// Discards the session of a client that is not connected.
     ///
     /// # Errors
-    ///
     /// As [`Connector::open`].
     pub(super) async fn forget(&self, client: &Client) -> Result<(), LoadgenError> {
         let connect = Connect { clean_start: true, ..self.connect_packet(&client.id, false, true)? };
@@ -163,7 +159,6 @@ impl Connector {
     /// CONNECT of a client; with the plan's Will, if it has one and `has_will` is set.
     ///
     /// # Errors
-    ///
     /// The Client Identifier is invalid.
     pub(super) fn connect_packet(
         &self,
@@ -301,7 +296,6 @@ async fn within<T>(client: &Client, work: impl Future<Output = Result<T, String>
 /// If another program publishes, its retained messages may be part of the load. Those of earlier runs count as foreign.
 ///
 /// # Errors
-///
 /// `filter` is invalid.
 pub(super) fn subscription(filter: &str, qos: QoS) -> Result<Subscription, LoadgenError> {
     let filter = TopicFilter::try_from(filter)

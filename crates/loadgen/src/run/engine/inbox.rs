@@ -37,7 +37,6 @@ impl Inbox {
     /// Reads once and passes all whole frames to `take`, in order. `shared` is the thread's buffer.
     ///
     /// # Errors
-    ///
     /// The end of the stream, an error of the socket or of `take`, or bytes that are not frames.
     pub(super) fn poll_frames(
         &mut self,

@@ -8,7 +8,6 @@ use crate::number::count;
 /// Raises the limit of open files for `connections` connections, up to the hard limit.
 ///
 /// # Errors
-///
 /// The hard limit is too low.
 pub(super) fn allow(connections: u64) -> Result<(), LoadgenError> {
     let needed = connections.saturating_add(OTHERS);

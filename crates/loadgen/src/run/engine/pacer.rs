@@ -36,7 +36,6 @@ impl Pacer {
     /// Runs for ever.
     ///
     /// # Errors
-    ///
     /// The system has no timer left.
     pub(super) async fn run(&self, clock: RunClock, wake: impl Fn(usize)) -> io::Result<()> {
         let mut alarm = Alarm::new()?;

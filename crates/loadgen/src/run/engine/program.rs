@@ -34,7 +34,6 @@ impl Program {
     /// Starts the program of receiver `number` of the layout and waits until it reports its subscription.
     ///
     /// # Errors
-    ///
     /// It cannot be started, or does not report.
     pub(super) async fn open(driver: Rc<Driver>, number: u32) -> Result<Self, LoadgenError> {
         let receiver = &driver.layout().receivers()[number as usize];

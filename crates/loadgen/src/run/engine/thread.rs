@@ -31,7 +31,6 @@ pub(super) enum Report {
 /// Starts thread `number`.
 ///
 /// # Errors
-///
 /// The system cannot start another thread.
 pub(super) fn spawn(
     common: Common,

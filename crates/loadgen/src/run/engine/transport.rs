@@ -25,7 +25,6 @@ impl Transport {
     /// Connects to the first of `addresses` that answers; with `tls`, the peer's certificate must have that name.
     ///
     /// # Errors
-    ///
     /// The error of the last address.
     pub(super) async fn open(
         addresses: impl IntoIterator<Item = SocketAddr>,
@@ -50,7 +49,6 @@ impl Transport {
     /// Starts TLS on a new connection; the peer's certificate must have the name `name`.
     ///
     /// # Errors
-    ///
     /// As [`Tls::connect`].
     pub(super) async fn under(tls: &Tls, name: &str, stream: TcpStream) -> io::Result<Self> {
         Ok(Self::Tls(Box::new(tls.connect(name, stream).await?)))

@@ -105,7 +105,6 @@ impl Worker {
     /// Connects and subscribes receiver `number` of the layout.
     ///
     /// # Errors
-    ///
     /// The broker does not accept the connection or the subscription; the error names the client.
     pub(super) async fn open(driver: Rc<Driver>, number: u32) -> Result<Self, LoadgenError> {
         let plan = driver.plan();

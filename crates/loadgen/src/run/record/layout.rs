@@ -64,7 +64,6 @@ impl Layout {
     /// Checks the plan and numbers its streams, receivers and units.
     ///
     /// # Errors
-    ///
     /// The plan cannot be run: no broker, duplicate names, illegal topics or filters, a payload below 8 bytes, numbers
     /// out of range. The error is one line that names the setting.
     pub fn of(plan: &Plan) -> Result<Self, LoadgenError> {
@@ -97,7 +96,6 @@ impl Layout {
     /// The stream's topic.
     ///
     /// # Panics
-    ///
     /// If there is no such stream.
     pub fn topic(&self, stream: u32) -> &str {
         &self.names.list[self.name_of(stream)]
@@ -131,7 +129,6 @@ impl Layout {
     /// Number of deliveries that one message of this stream calls for.
     ///
     /// # Panics
-    ///
     /// If there is no such stream.
     pub fn copies(&self, stream: u32) -> u64 {
         self.copies[stream as usize]

@@ -25,7 +25,6 @@ impl<T> Numbered<T> {
     /// Returns the number's value.
     ///
     /// # Panics
-    ///
     /// If the number is not below `end`.
     #[inline]
     pub(super) fn get_mut(&mut self, number: u64) -> Option<&mut T> {
@@ -36,7 +35,6 @@ impl<T> Numbered<T> {
     /// Returns the number's value; creates it if there is none.
     ///
     /// # Panics
-    ///
     /// If the number is not below `end`.
     #[inline]
     pub(super) fn get_or_insert_with(&mut self, number: u64, make: impl FnOnce() -> T) -> &mut T {

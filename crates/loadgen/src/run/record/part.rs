@@ -45,7 +45,6 @@ impl Part {
     /// Parses the bytes of [`Part::to_bytes`].
     ///
     /// # Errors
-    ///
     /// The bytes are not a part.
     pub(crate) fn from_bytes(bytes: &[u8]) -> Result<Self, String> {
         postcard::from_bytes(bytes).map_err(|error| format!("{} bytes are no part: {error}", bytes.len()))

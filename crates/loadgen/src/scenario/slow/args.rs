@@ -79,7 +79,6 @@ impl SlowArgs {
     /// Checks the arguments.
     ///
     /// # Errors
-    ///
     /// The topic is invalid, or there are too many messages to tell them apart.
     pub(super) fn check(&self) -> Result<(), LoadgenError> {
         self.spooling_filter()?;
@@ -94,7 +93,6 @@ impl SlowArgs {
     /// Topic Filter of the spooling topic.
     ///
     /// # Errors
-    ///
     /// It is not a topic name.
     pub(super) fn spooling_filter(&self) -> Result<TopicFilter, LoadgenError> {
         let wrong = || LoadgenError::Arguments(format!("--spooling-topic {:?} is no topic", self.spooling_topic));

@@ -19,7 +19,6 @@ impl System {
     /// Systems of the arguments: all running brokers form one system; two of each kind to start form another.
     ///
     /// # Errors
-    ///
     /// Running brokers beside some to start, a pattern with several brokers for a single one, or a name without an
     /// address.
     pub(super) async fn of(args: &PatternArgs, patterns: &[Pattern]) -> Result<Vec<Self>, LoadgenError> {

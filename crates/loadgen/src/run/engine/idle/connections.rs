@@ -59,7 +59,6 @@ impl IdleConnections {
     /// Prepares the idle connections of `slice`; makes none yet.
     ///
     /// # Errors
-    ///
     /// No file descriptor is left.
     pub(super) fn new(common: Common, number: usize, slice: Slice) -> Result<Self, LoadgenError> {
         let idle = common.plan.idle.expect("it is for plans with idle connections");
@@ -106,7 +105,6 @@ impl IdleConnections {
     /// Serves the connections until the end of the run.
     ///
     /// # Errors
-    ///
     /// This machine cannot make more connections, or no TLS connection is possible.
     pub(super) fn run(&mut self) -> Result<(), LoadgenError> {
         // The run ended before it began.

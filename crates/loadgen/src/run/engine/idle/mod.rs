@@ -25,7 +25,6 @@ use crate::run::Part;
 /// The thread makes the connections from the start of the run on.
 ///
 /// # Errors
-///
 /// The system cannot start another thread.
 pub(super) fn spawn(
     common: Common,
