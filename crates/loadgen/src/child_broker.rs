@@ -1,13 +1,14 @@
 //! A broker that runs as a child process during a run.
 
 use std::collections::VecDeque;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+
+use tempfile::NamedTempFile;
 
 use crate::LoadgenError;
 
@@ -19,7 +20,7 @@ pub(crate) struct ChildBroker {
     /// HOST:PORT; empty until the broker listens.
     address: String,
     /// Configuration file of the process, removed on drop.
-    config: Option<PathBuf>,
+    config: Option<NamedTempFile>,
 }
 
 impl ChildBroker {
@@ -33,14 +34,11 @@ impl ChildBroker {
     ///
     /// A Mosquitto beside it has unlimited queues, so that shorter queues would compare dropped messages.
     pub(crate) async fn tenbin_with_long_queues(policy: Option<&str>) -> Result<Self, LoadgenError> {
-        static STARTED: AtomicU32 = AtomicU32::new(0);
         let program = own_program()?;
-        let number = STARTED.fetch_add(1, Ordering::Relaxed);
-        let config = std::env::temp_dir().join(format!("tenbin-loadgen-{}-{number}.toml", std::process::id()));
-        std::fs::write(&config, LONG_QUEUES).map_err(|source| LoadgenError::Write { path: config.clone(), source })?;
+        let config = config_file(LONG_QUEUES)?;
         let mut command = Self::tenbin_command(&program, policy);
-        command.arg("--config").arg(&config);
-        let mut broker = Self::spawn(command).inspect_err(|_| remove(&config))?;
+        command.arg("--config").arg(config.path());
+        let mut broker = Self::spawn(command)?;
         broker.config = Some(config);
         broker.wait_for_address(&program, Output::listens_at).await?;
         Ok(broker)
@@ -84,12 +82,11 @@ impl ChildBroker {
         let address = TcpListener::bind("127.0.0.1:0")
             .and_then(|listener| listener.local_addr())
             .map_err(|source| LoadgenError::Start { program: program.clone(), source })?;
-        let config = std::env::temp_dir().join(format!("tenbin-loadgen-mosquitto-{}.conf", address.port()));
-        let text = format!("listener {} 127.0.0.1\nallow_anonymous true\nmax_queued_messages 0\n", address.port());
-        std::fs::write(&config, text).map_err(|source| LoadgenError::Write { path: config.clone(), source })?;
+        let port = address.port();
+        let config = config_file(&format!("listener {port} 127.0.0.1\nallow_anonymous true\nmax_queued_messages 0\n"))?;
         let mut command = Command::new(&program);
-        command.arg("-c").arg(&config);
-        let mut broker = Self::spawn(command).inspect_err(|_| remove(&config))?;
+        command.arg("-c").arg(config.path());
+        let mut broker = Self::spawn(command)?;
         broker.config = Some(config);
         broker.wait_for_address(&program, |_| TcpStream::connect(address).is_ok().then_some(address)).await?;
         Ok(broker)
@@ -108,7 +105,6 @@ impl ChildBroker {
     /// Checks that the process is running.
     ///
     /// # Errors
-    ///
     /// The process has ended.
     pub(crate) fn check_alive(&mut self) -> Result<(), LoadgenError> {
         match self.process.try_wait() {
@@ -161,9 +157,6 @@ impl Drop for ChildBroker {
         // Fails if the process has already ended.
         let _ = self.process.kill();
         let _ = self.process.wait();
-        if let Some(config) = &self.config {
-            remove(config);
-        }
     }
 }
 
@@ -187,7 +180,7 @@ impl Output {
         std::thread::spawn(move || {
             let mut lines = BufReader::new(stream).split(b'\n');
             while let Some(Ok(line)) = lines.next() {
-                output.hear(&plain_text(&String::from_utf8_lossy(&line)));
+                output.hear(&String::from_utf8_lossy(&line));
             }
         });
     }
@@ -227,19 +220,6 @@ fn listening_address(line: &str) -> Option<SocketAddr> {
         .filter(|address: &SocketAddr| address.port() != 0)
 }
 
-/// `line` without colour escape sequences.
-fn plain_text(line: &str) -> String {
-    let mut plain = String::with_capacity(line.len());
-    let mut rest = line;
-    while let Some((before, sequence)) = rest.split_once("\x1b[") {
-        plain.push_str(before);
-        let end = sequence.find(|c: char| c.is_ascii_alphabetic()).map_or(sequence.len(), |at| at + 1);
-        rest = &sequence[end..];
-    }
-    plain.push_str(rest);
-    plain
-}
-
 /// Mosquitto in the PATH, else in the usual directories of distributions.
 fn find_mosquitto() -> PathBuf {
     let path = std::env::var_os("PATH").unwrap_or_default();
@@ -258,9 +238,13 @@ fn own_program() -> Result<PathBuf, LoadgenError> {
 const LONG_QUEUES: &str = "\
     [queue]\nmessages_maximum = 4000000\nbytes_maximum = 2147483648\ntotal_bytes_maximum = 2147483648\n";
 
-fn remove(config: &Path) {
-    // A leftover file in the temporary directory does no harm.
-    let _ = std::fs::remove_file(config);
+/// A temporary file with this configuration.
+fn config_file(text: &str) -> Result<NamedTempFile, LoadgenError> {
+    let written = NamedTempFile::with_prefix("tenbin-loadgen-").and_then(|mut file| {
+        file.write_all(text.as_bytes())?;
+        Ok(file)
+    });
+    written.map_err(|source| LoadgenError::Write { path: std::env::temp_dir(), source })
 }
 
 /// Time limit for a broker to listen.
@@ -280,9 +264,9 @@ mod tests {
             "2026-01-01T00:00:00Z  INFO tenbin: listening on 127.0.0.1:40123 policy=random version=0.1.0",
             "tenbin 0.1.0 listening on 127.0.0.1:40123 (MQTT 5.0 and 3.1.1, policy random)",
             "listening on 127.0.0.1:40123.",
-            "\x1b[2mnow\x1b[0m \x1b[32m INFO\x1b[0m listening \x1b[3maddress\x1b[0m\x1b[2m=\x1b[0m127.0.0.1:40123",
+            "now INFO listening address=127.0.0.1:40123",
         ] {
-            let address = listening_address(&plain_text(line));
+            let address = listening_address(line);
             assert_eq!(address, Some("127.0.0.1:40123".parse().unwrap()), "{line:?}");
         }
         for line in ["", "listening", "listening on 127.0.0.1:0", "connected from 127.0.0.1:40123", "listening on tcp"]

@@ -7,6 +7,7 @@ use tenbin_simulator::scenario::ScenarioError;
 /// Why a run gave no result. Each error reads as one line.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "the names of the fields say it")]
 pub enum LoadgenError {
     /// Arguments that contradict each other.
     #[error("{0}")]
@@ -16,101 +17,43 @@ pub enum LoadgenError {
     Runtime(#[source] io::Error),
     /// A broker program could not be started.
     #[error("cannot start {program}: {source}")]
-    Start {
-        /// The program.
-        program: PathBuf,
-        /// I/O error.
-        source: io::Error,
-    },
+    Start { program: PathBuf, source: io::Error },
     /// A started broker did not report its address, or never accepted a connection.
     #[error("{program} does not listen after 10 s{}", in_one_line(.said))]
-    NotListening {
-        /// The program.
-        program: PathBuf,
-        /// Its last output.
-        said: String,
-    },
+    NotListening { program: PathBuf, said: String },
     /// A started broker ended unexpectedly.
     #[error("the broker ended by itself ({status}){}", in_one_line(.said))]
-    BrokerExited {
-        /// Exit status.
-        status: ExitStatus,
-        /// Its last output.
-        said: String,
-    },
+    BrokerExited { status: ExitStatus, said: String },
     /// A worker's program did not report its subscription.
     #[error("{worker}: {program} has not said that it is ready")]
-    NotReady {
-        /// Name of the worker.
-        worker: String,
-        /// Its program.
-        program: PathBuf,
-    },
+    NotReady { worker: String, program: PathBuf },
     /// A scenario cannot be used.
     #[error("{0}")]
     Scenario(#[source] ScenarioError),
     /// No connection to the broker.
     #[error("cannot connect to {address}: {reason}{}", no_broker(.reason))]
-    Connect {
-        /// Address of the broker.
-        address: String,
-        /// Reason.
-        reason: String,
-    },
+    Connect { address: String, reason: String },
     /// A connection ended early.
     #[error("{client} lost its connection: {reason}")]
-    ConnectionLost {
-        /// Client Identifier or name of the client.
-        client: String,
-        /// Reason.
-        reason: String,
-    },
+    ConnectionLost { client: String, reason: String },
     /// An agent cannot be reached, refuses, has failed or is lost; or cannot listen.
     #[error("agent {address}: {reason}")]
-    Agent {
-        /// Address of the agent.
-        address: String,
-        /// Reason.
-        reason: String,
-    },
+    Agent { address: String, reason: String },
     /// An NTP server gives no time.
     #[error("NTP server {server}: {reason}")]
-    Ntp {
-        /// Address of the server.
-        server: String,
-        /// Reason.
-        reason: String,
-    },
+    Ntp { server: String, reason: String },
     /// A file cannot be read, or has the wrong content.
     #[error("cannot use {path}: {reason}")]
-    Unusable {
-        /// Path of the file.
-        path: PathBuf,
-        /// Reason.
-        reason: String,
-    },
+    Unusable { path: PathBuf, reason: String },
     /// A file could not be written.
     #[error("cannot write {path}: {source}")]
-    Write {
-        /// Path of the file.
-        path: PathBuf,
-        /// I/O error.
-        source: io::Error,
-    },
+    Write { path: PathBuf, source: io::Error },
     /// Assertions on the run failed. The failed ones have been printed.
     #[error("{}", assertions(.failed, .of))]
-    Assertions {
-        /// Number of failed assertions.
-        failed: usize,
-        /// Number of all assertions.
-        of: usize,
-    },
+    Assertions { failed: usize, of: usize },
     /// The requested bound does not hold at any publishing rate.
     #[error("{bound} does not hold at any rate that was tried")]
-    NoRate {
-        /// The requested bound.
-        bound: String,
-    },
+    NoRate { bound: String },
     /// Results could not be printed.
     #[error("cannot print the results: {0}")]
     Print(#[source] io::Error),

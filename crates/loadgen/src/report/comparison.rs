@@ -25,7 +25,6 @@ pub(crate) struct Compared<'a> {
 /// Creates the directory if needed.
 ///
 /// # Errors
-///
 /// A file cannot be written.
 pub(crate) fn write(directory: &Path, title: &str, cases: &[Compared<'_>]) -> Result<(), LoadgenError> {
     html::write(directory, &report(title, cases))
@@ -154,7 +153,9 @@ fn per_cpu_second(outcome: &Outcome) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::sample::{self, Directory};
+    use tempfile::TempDir;
+
+    use super::super::sample;
     use super::*;
 
     #[test]
@@ -165,17 +166,17 @@ mod tests {
         fast.received.average_per_second = 3000.0;
         let (both, one) = ([slow, fast.clone()], [fast]);
         let compared = [("a<b", &both[..]), ("other", &one)].map(|(name, outcomes)| Compared { name, outcomes });
-        let directory = Directory::new("comparison");
-        write(&directory.0, "Brokers", &compared).unwrap();
-        let svg = directory.read("throughput.svg");
+        let directory = TempDir::new().unwrap();
+        write(directory.path(), "Brokers", &compared).unwrap();
+        let svg = sample::read(&directory, "throughput.svg");
         let document = roxmltree::Document::parse(&svg).unwrap();
         let texts: Vec<_> = document.descendants().filter_map(|node| node.text()).collect();
         // The median of 1000 and 3000, and the only value of the other.
         assert!(texts.contains(&"2,000") && texts.contains(&"3,000") && texts.contains(&"a<b"), "{texts:?}");
         for name in ["latency-median", "latency-p99", "latency-distribution", "broker-cpu"] {
-            roxmltree::Document::parse(&directory.read(&format!("{name}.svg"))).expect(name);
+            roxmltree::Document::parse(&sample::read(&directory, &format!("{name}.svg"))).expect(name);
         }
-        let html = directory.read("report.html");
+        let html = sample::read(&directory, "report.html");
         assert!(html.contains("Nothing lost") && html.contains("3 runs of a&lt;b, other"), "{html}");
         assert!(!html.contains("://") && !html.contains("a<b"));
     }

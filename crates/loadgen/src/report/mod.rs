@@ -28,6 +28,7 @@ mod scenario_trace;
 pub(crate) mod slow;
 mod text;
 
+pub(crate) use chart::escape;
 pub(crate) use comparison::{Compared, write as write_comparison};
 pub(crate) use files::{create_directory, write_file, write_json};
 pub(crate) use scenario::ScenarioReport;

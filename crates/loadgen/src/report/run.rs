@@ -21,7 +21,6 @@ use crate::run::{
 /// If there are `records`, it writes `messages.csv` too. Creates the directory if needed.
 ///
 /// # Errors
-///
 /// A file cannot be written.
 pub(crate) fn write(
     directory: &Path,

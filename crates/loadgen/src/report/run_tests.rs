@@ -2,9 +2,11 @@
 
 use std::path::PathBuf;
 
+use tempfile::TempDir;
+
 use super::chart::Width;
 use super::model::Tone;
-use super::sample::{self, Directory};
+use super::sample;
 use super::{Compared, comparison, html, run, run_charts, scenario};
 use crate::run::assertion::Assertions;
 use crate::run::{AudienceOutcome, Latency, Outcome, SubscriberOutcome, Verdict, sample as small};
@@ -23,17 +25,17 @@ fn unacknowledged_messages_make_the_verdict_bad() {
 
 #[test]
 fn a_run_leaves_its_figures_tables_and_rows() {
-    let (directory, (mut outcome, records)) = (Directory::new("whole"), sample::stalled_run());
+    let (directory, (mut outcome, records)) = (TempDir::new().unwrap(), sample::stalled_run());
     outcome.plan.connection.password = Some("secret-of-mine".to_owned());
-    run::write(&directory.0, &outcome, Some(&records), &[]).unwrap();
+    run::write(directory.path(), &outcome, Some(&records), &[]).unwrap();
 
-    let summary = directory.read("summary.json");
+    let summary = sample::read(&directory, "summary.json");
     assert!(!summary.contains("secret-of-mine"));
     let read: Outcome = serde_json::from_str(&summary).unwrap();
     assert_eq!(read.verdict, outcome.verdict);
-    assert_eq!(directory.read("messages.csv").lines().count(), records.len() + 1);
+    assert_eq!(sample::read(&directory, "messages.csv").lines().count(), records.len() + 1);
 
-    let html = directory.read("report.html");
+    let html = sample::read(&directory, "report.html");
     let names = [
         "latency-over-time",
         "latency-per-message",
@@ -44,7 +46,7 @@ fn a_run_leaves_its_figures_tables_and_rows() {
         "processing-time",
     ];
     for name in names {
-        let svg = directory.read(&format!("{name}.svg"));
+        let svg = sample::read(&directory, &format!("{name}.svg"));
         let document = roxmltree::Document::parse(&svg).expect(name);
         assert_eq!(document.root_element().tag_name().name(), "svg");
         assert!(document.descendants().any(|node| node.has_tag_name("text")), "{name}");
@@ -56,7 +58,7 @@ fn a_run_leaves_its_figures_tables_and_rows() {
     for link in html.split("href=\"").skip(1).map(|rest| rest.split('"').next().unwrap()) {
         let is_there = match link.strip_prefix('#') {
             Some(id) => html.contains(&format!("<h2 id=\"{id}\">")),
-            None => directory.0.join(link).is_file(),
+            None => directory.path().join(link).is_file(),
         };
         assert!(is_there, "{link}");
     }
@@ -91,15 +93,15 @@ fn figures_in_the_page_are_well_formed_too() {
 
 #[test]
 fn a_run_without_arrivals_has_a_report() {
-    let (directory, (mut outcome, _)) = (Directory::new("empty"), sample::stalled_run());
+    let (directory, (mut outcome, _)) = (TempDir::new().unwrap(), sample::stalled_run());
     (outcome.latency, outcome.latency_uncorrected) = (None, None);
     outcome.latency_curve.clear();
     outcome.latency_uncorrected_curve.clear();
     outcome.per_second.clear();
     outcome.audiences.clear();
     outcome.verdict = Default::default();
-    run::write(&directory.0, &outcome, Some(&[]), &[]).unwrap();
-    assert!(directory.read("report.html").contains(">Figures</h2>"));
+    run::write(directory.path(), &outcome, Some(&[]), &[]).unwrap();
+    assert!(sample::read(&directory, "report.html").contains(">Figures</h2>"));
 }
 
 #[test]
@@ -211,32 +213,32 @@ fn summary_shows_usage_and_notes() {
 }
 
 /// The page of `outcome` with these assertions.
-fn page(name: &str, outcome: &Outcome, assertions: &str) -> String {
-    let directory = Directory::new(name);
+fn page(outcome: &Outcome, assertions: &str) -> String {
+    let directory = TempDir::new().unwrap();
     let checks = assertions.parse::<Assertions>().unwrap().check(outcome);
-    run::write(&directory.0, outcome, None, &checks).unwrap();
-    directory.read("report.html")
+    run::write(directory.path(), outcome, None, &checks).unwrap();
+    sample::read(&directory, "report.html")
 }
 
 #[test]
 fn a_failed_assertion_is_under_no_green_tick() {
     let mut outcome = sample::stalled_run().0;
     outcome.latency_uncorrected = outcome.latency;
-    let html = page("failed", &outcome, "p99<1ms,lost=0");
+    let html = page(&outcome, "p99<1ms,lost=0");
     assert!(html.contains("<p class=\"banner bad\">✗ 1 of 2 assertions failed.</p>"), "{html}");
     assert!(html.contains("<li class=\"bad\">✗ p99 = ") && html.contains("<li class=\"good\">✓ lost = 0"), "{html}");
     assert!(!html.contains("banner good") && !html.contains("banner warning"), "{html}");
-    let html = page("passed", &outcome, "lost=0");
+    let html = page(&outcome, "lost=0");
     assert!(html.contains("banner good") && !html.contains("banner bad"), "{html}");
 }
 
 #[test]
 fn late_publishers_are_a_warning() {
     let outcome = sample::stalled_run().0;
-    assert!(page("late", &outcome, "lost=0").contains("banner warning\">⚠ Publishers were late"));
-    let (directory, records) = (Directory::new("records"), sample::stalled_run().1);
-    run::write(&directory.0, &outcome, Some(&records), &[]).unwrap();
-    let html = directory.read("report.html");
+    assert!(page(&outcome, "lost=0").contains("banner warning\">⚠ Publishers were late"));
+    let (directory, records) = (TempDir::new().unwrap(), sample::stalled_run().1);
+    run::write(directory.path(), &outcome, Some(&records), &[]).unwrap();
+    let html = sample::read(&directory, "report.html");
     let late = html.split("late, by about ").nth(1).and_then(|rest| rest.split(' ').next()).expect("a delay");
     // The latest message is 1.6 s late; the 99th of a hundred is 199 messages earlier.
     assert!(late.replace(',', "").parse::<f64>().is_ok_and(|ms| (1000.0..1600.0).contains(&ms)), "{late}");
@@ -244,7 +246,7 @@ fn late_publishers_are_a_warning() {
 
 #[test]
 fn a_page_names_command_machine_and_version() {
-    let html = page("origin", &sample::stalled_run().0, "lost=0");
+    let html = page(&sample::stalled_run().0, "lost=0");
     assert!(html.contains("2025-11-21 20:29:07 UTC, 19.9 s · tenbin ") && html.contains("<pre>"), "{html}");
     assert!(html.contains("publishers · payload") && html.contains("<td>schedule · time limit</td><td>60 s</td>"));
 }

@@ -1,9 +1,9 @@
 //! Invented runs, the same at every call.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tempfile::TempDir;
 use tenbin_simulator::Rng;
 
 use super::chart::Scale;
@@ -98,25 +98,9 @@ pub(super) fn thesis_runs() -> (scenario::Plan, Vec<Run>) {
     (plan, runs.collect())
 }
 
-/// A directory for one test's files, removed at its end.
-pub(super) struct Directory(pub(super) PathBuf);
-
-impl Directory {
-    pub(super) fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("tenbin-report-{name}-{}", std::process::id()));
-        std::fs::create_dir_all(&path).expect("a directory");
-        Self(path)
-    }
-
-    pub(super) fn read(&self, name: &str) -> String {
-        std::fs::read_to_string(self.0.join(name)).expect(name)
-    }
-}
-
-impl Drop for Directory {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
+/// Text of a file that a report has left in `directory`.
+pub(super) fn read(directory: &TempDir, name: &str) -> String {
+    std::fs::read_to_string(directory.path().join(name)).expect(name)
 }
 
 fn thesis_run(policy: &str, number: u32, waits: [f64; 3]) -> Run {

@@ -409,14 +409,16 @@ const BEST_MS: f64 = 10.0;
 
 #[cfg(test)]
 mod tests {
-    use super::super::sample::{self, Directory};
+    use tempfile::TempDir;
+
+    use super::super::sample;
     use super::*;
 
     #[test]
     fn the_thesis_figures_and_tables_have_its_numbers_and_values() {
         let (plan, runs) = sample::thesis_runs();
-        let directory = Directory::new("thesis");
-        html::write(&directory.0, &report(&plan, &runs, &[])).unwrap();
+        let directory = TempDir::new().unwrap();
+        html::write(directory.path(), &report(&plan, &runs, &[])).unwrap();
         for (name, values) in [
             ("figure-44-mean-latency.svg", &["1,400.7", "1,492.3", "27.4", "4,401.5", "(log scale)"][..]),
             ("figure-45-messages-per-second.svg", &["published (tables 7 and 8)"]),
@@ -426,11 +428,11 @@ mod tests {
             ("table-8-stable-phase-thesis_score.svg", &["34.8", "199"]),
             ("round_robin-messages-per-second.svg", &[]),
         ] {
-            let svg = directory.read(name);
+            let svg = sample::read(&directory, name);
             roxmltree::Document::parse(&svg).expect(name);
             values.iter().for_each(|value| assert!(svg.contains(value), "{name}: {value}"));
         }
-        let html = directory.read("report.html");
+        let html = sample::read(&directory, "report.html");
         for text in ["Figure 44", "Table 7", "≤ 98 %", "≤ 19.3 ms", "Medians of 2 runs", "4,664.1"] {
             assert!(html.contains(text), "{text}");
         }
@@ -444,9 +446,9 @@ mod tests {
         let (plan, mut runs) = sample::thesis_runs();
         runs[1].figures.lateness.p99 = 7.25;
         runs[2].figures.best_possible.as_made = Summary::of(&[12.0]);
-        let directory = Directory::new("warned");
-        html::write(&directory.0, &report(&plan, &runs, &[])).unwrap();
-        let html = directory.read("report.html");
+        let directory = TempDir::new().unwrap();
+        html::write(directory.path(), &report(&plan, &runs, &[])).unwrap();
+        let html = sample::read(&directory, "report.html");
         for text in ["late, by up to 7.2 ms (p99) in random, run 2", "a mean of 12 ms in round_robin, run 1"] {
             let banner =
                 html.split("banner warning").skip(1).any(|banner| banner.split("</p>").next().unwrap().contains(text));

@@ -6,6 +6,7 @@ use super::Outcome;
 use super::assertion::{Assertion, Check};
 use super::figure::Figure;
 use crate::LoadgenError;
+use crate::report::escape;
 
 /// Writes a test case for each of `checks`; without any, one for each kind of fault that the run can detect.
 pub(crate) fn write(out: &mut dyn Write, outcome: &Outcome, checks: &[Check]) -> io::Result<()> {
@@ -29,29 +30,25 @@ pub(crate) fn write(out: &mut dyn Write, outcome: &Outcome, checks: &[Check]) ->
         r#"  <testsuite name="tenbin loadgen run" tests="{tests}" failures="{failures}" errors="0" skipped="0" time="{seconds:.3}">"#
     )?;
     for check in checks {
-        let name = Escaped(&check.assertion.to_string()).to_string();
-        write!(
-            out,
-            r#"    <testcase classname="{}" name="{name}" time="{seconds:.3}""#,
-            Escaped(&class_name(outcome))
-        )?;
+        let (class, name) = (escape(&class_name(outcome)), escape(&check.assertion.to_string()));
+        write!(out, r#"    <testcase classname="{class}" name="{name}" time="{seconds:.3}""#)?;
         if check.holds {
             writeln!(out, "/>")?;
         } else {
-            let found = Escaped(&check.found()).to_string();
+            let found = escape(&check.found());
             writeln!(
                 out,
                 ">\n      <failure type=\"assertion\" message=\"{found}\">{found}</failure>\n    </testcase>"
             )?;
         }
     }
-    writeln!(out, "    <system-out>{}</system-out>", Escaped(&outcome.notes.join("\n")))?;
+    writeln!(out, "    <system-out>{}</system-out>", escape(&outcome.notes.join("\n")))?;
     writeln!(out, "  </testsuite>\n</testsuites>")
 }
 
 /// Writes a single test case for a run that ended with `error`.
 pub(crate) fn write_error(out: &mut dyn Write, error: &LoadgenError) -> io::Result<()> {
-    let error = Escaped(&error.to_string()).to_string();
+    let error = escape(&error.to_string());
     writeln!(out, r#"<?xml version="1.0" encoding="UTF-8"?>"#)?;
     writeln!(out, r#"<testsuites tests="1" failures="0" errors="1">"#)?;
     writeln!(out, r#"  <testsuite name="tenbin loadgen run" tests="1" failures="0" errors="1" skipped="0">"#)?;
@@ -76,29 +73,6 @@ const FAULTS: [&str; 8] =
 fn class_name(outcome: &Outcome) -> String {
     let names: Vec<_> = outcome.plan.brokers.iter().map(|broker| broker.name.replace('.', "_")).collect();
     format!("loadgen.run.{}", names.join("+"))
-}
-
-/// Text of an element or of an attribute in double quotes, without characters that XML 1.0 forbids.
-struct Escaped<'a>(&'a str);
-
-impl std::fmt::Display for Escaped<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        for c in self.0.chars() {
-            match c {
-                '&' => f.write_str("&amp;")?,
-                '<' => f.write_str("&lt;")?,
-                '>' => f.write_str("&gt;")?,
-                '"' => f.write_str("&quot;")?,
-                // In an attribute, parsers would read these as spaces.
-                '\n' => f.write_str("&#10;")?,
-                '\t' => f.write_str("&#9;")?,
-                '\u{fffe}' | '\u{ffff}' => {}
-                c if c.is_control() && c < ' ' => {}
-                c => write!(f, "{c}")?,
-            }
-        }
-        Ok(())
-    }
 }
 
 #[cfg(test)]
@@ -185,7 +159,7 @@ mod tests {
         outcome.notes = vec![strange.to_owned()];
         let text = report(&outcome, "lost=0");
         let document = roxmltree::Document::parse(&text).unwrap();
-        let expected = "a\"<&>'\n\té";
+        let expected = "a\"<&>'\u{fffd}\u{fffd}\n\té";
         let note = document.descendants().find(|node| node.has_tag_name("system-out")).unwrap();
         assert_eq!(note.text(), Some(expected));
         let case = document.descendants().find(|node| node.has_tag_name("testcase")).unwrap();

@@ -81,10 +81,10 @@ mod tests {
         };
         // The second message arrives before it was due, by a clock that is behind.
         let early = MessageRecord { due_ns: u64::MAX, ..came(1, 0, 300, 0) };
-        let directory = std::env::temp_dir().join(format!("tenbin-mqttloader-record-{}", std::process::id()));
-        let path = write(&directory, &outcome, &[sent(0, 100), sent(1, 250)], &[came(0, 1, 200, 150), early]).unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let path =
+            write(directory.path(), &outcome, &[sent(0, 100), sent(1, 250)], &[came(0, 1, 200, 150), early]).unwrap();
         let text = std::fs::read_to_string(&path).unwrap();
-        std::fs::remove_dir_all(&directory).unwrap();
         assert_eq!(path.file_name().unwrap(), "mqttloader_20201104-101838.csv");
         let expected = "\
 1604485118169000,,,

@@ -30,7 +30,6 @@ impl Tls {
     /// Reads all files of the options.
     ///
     /// # Errors
-    ///
     /// A file cannot be read or has the wrong content; the error names it. A key without certificates, or certificates
     /// without a key.
     pub(crate) fn new(options: &TlsOptions) -> Result<Self, LoadgenError> {
@@ -60,7 +59,6 @@ impl Tls {
     /// Does the handshake with `host` on a new connection.
     ///
     /// # Errors
-    ///
     /// One side rejects the other; see [`explained`].
     pub(crate) async fn connect(&self, host: &str, stream: TcpStream) -> io::Result<TlsStream<TcpStream>> {
         let handshake: Connect<TcpStream> = self.connector.connect(server_name(host)?, stream);
@@ -75,7 +73,6 @@ impl Tls {
     /// A non-blocking connection to `host`: reads and writes advance the handshake as far as `stream` allows.
     ///
     /// # Errors
-    ///
     /// `host` cannot be the name in a certificate.
     pub(super) fn begin<S: Read + Write>(&self, host: &str, stream: S) -> io::Result<StreamOwned<ClientConnection, S>> {
         let connection = ClientConnection::new(Arc::clone(self.connector.config()), server_name(host)?);
@@ -168,6 +165,7 @@ mod tests {
     use std::path::PathBuf;
 
     use rcgen::{BasicConstraints, CertificateParams, Issuer, KeyPair};
+    use tempfile::TempDir;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpListener;
     use tokio_rustls::TlsAcceptor;
@@ -178,14 +176,13 @@ mod tests {
 
     /// A directory with files of a root authority, an intermediate authority, and a client certified by the latter.
     struct Files {
-        directory: PathBuf,
+        directory: TempDir,
         broker_key: KeyPair,
     }
 
     impl Files {
         fn new(name: &str) -> Self {
-            let directory = std::env::temp_dir().join(format!("tenbin-loadgen-tls-{name}-{}", std::process::id()));
-            std::fs::create_dir_all(&directory).unwrap();
+            let directory = TempDir::new().unwrap();
             let mut params = CertificateParams::new([]).unwrap();
             params.is_ca = rcgen::IsCa::Ca(BasicConstraints::Unconstrained);
             params.distinguished_name.push(rcgen::DnType::CommonName, name);
@@ -218,7 +215,7 @@ mod tests {
         }
 
         fn path(&self, name: &str) -> PathBuf {
-            self.directory.join(name)
+            self.directory.path().join(name)
         }
 
         /// An echo server with TLS that may require client certificates.
@@ -264,12 +261,6 @@ mod tests {
         fn with_client(&self) -> TlsOptions {
             let client_chain = vec![self.path("client.pem"), self.path("middle.pem")];
             TlsOptions { client_key: Some(self.path("client.key")), client_chain, ..self.options() }
-        }
-    }
-
-    impl Drop for Files {
-        fn drop(&mut self) {
-            let _ = std::fs::remove_dir_all(&self.directory);
         }
     }
 

@@ -14,7 +14,7 @@ use crate::run::{MessageRecord, Pace, Plan, PublishRecord, Stamp};
 ///
 /// It takes no locks, reads no clock and, once a stream has begun, allocates next to nothing. All times are those of
 /// the run's clock, in nanoseconds since 1970-01-01 UTC. All arrivals at one receiver, and all events of one stream at
-/// its publisher, must go to one recorder.
+/// its publisher, must go to one recorder. Methods panic if the layout has no stream or receiver of that number.
 #[derive(Debug)]
 pub struct Recorder {
     layout: Arc<Layout>,
@@ -128,19 +128,11 @@ impl Recorder {
     }
 
     /// Records that the sequence numbers of `stream` below `upto` were handed to a socket.
-    ///
-    /// # Panics
-    ///
-    /// If there is no such stream.
     pub fn attempted(&mut self, stream: u32, upto: u32) {
         self.stream(stream).attempt(upto);
     }
 
     /// Records published messages of `stream`: written at QoS 0, acknowledged at QoS 1 and 2.
-    ///
-    /// # Panics
-    ///
-    /// If there is no such stream.
     pub fn published(&mut self, stream: u32, sequences: Range<u32>, now_ns: u64) {
         let second = self.second_of(now_ns);
         at_second(&mut self.seconds, second).published += sequences.len() as u64;
@@ -191,10 +183,6 @@ impl Recorder {
     /// Records an arrival at a receiver; `dup` is its DUP flag.
     ///
     /// Lanes are per member: a message that arrives at two members of a share group is [`Came::First`] at both.
-    ///
-    /// # Panics
-    ///
-    /// If there is no such receiver.
     pub fn arrived(&mut self, receiver: u32, payload: &[u8], dup: bool, now_ns: u64) -> Came {
         let mut came = Came::First;
         let seen = match self.read(payload, now_ns) {
@@ -233,10 +221,6 @@ impl Recorder {
     }
 
     /// Records that a simulated worker took a message out of its queue; the message was due at `due_ns`.
-    ///
-    /// # Panics
-    ///
-    /// If there is no such receiver.
     pub fn taken(&mut self, receiver: u32, due_ns: u64, taken_ns: u64) {
         let digits = self.layout.receiver_digits();
         let waiting = self.receiver(receiver).waiting.get_or_insert_with(|| Box::new(Latencies::new(digits)));
@@ -244,10 +228,6 @@ impl Recorder {
     }
 
     /// Records that a simulated worker processed a message, and the time it took.
-    ///
-    /// # Panics
-    ///
-    /// If there is no such receiver.
     pub fn processed(&mut self, receiver: u32, took: Duration, now_ns: u64) {
         let second = self.second_of(now_ns);
         self.receiver(receiver).counts.process(second, took);

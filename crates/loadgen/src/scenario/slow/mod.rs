@@ -12,19 +12,19 @@ mod run;
 mod spooling;
 
 use std::io::Write;
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::path::Path;
 
 pub use args::SlowArgs;
 pub(crate) use figures::SlowFigures;
 pub(crate) use latency::{Arrival, GOAL_MEAN, PHASES, PhaseLatency};
 pub(crate) use published::published;
+use tempfile::TempDir;
 
 use crate::LoadgenError;
 use crate::child_broker::ChildBroker;
 use crate::interrupt::unless_interrupted;
 use crate::progress::Progress;
-use crate::report::slow as report;
+use crate::report::{create_directory, slow as report};
 use crate::target::RunningBroker;
 
 /// Runs each size and reports the results.
@@ -39,11 +39,11 @@ async fn run_all(args: &SlowArgs, out: &mut dyn Write) -> Result<(), LoadgenErro
     for size in &args.sizes {
         let mut progress = Progress::new();
         // Dropped after the broker that uses it.
-        let data = Data::below(args.data.as_deref());
+        let data = data_below(args.data.as_deref())?;
         let mut broker = match &args.broker {
             Some(address) => RunningBroker::at(address)?,
             None => {
-                let child = ChildBroker::tenbin_with_data(&data.0, args.config.as_deref()).await?;
+                let child = ChildBroker::tenbin_with_data(data.path(), args.config.as_deref()).await?;
                 RunningBroker::started("tenbin", child)
             }
         };
@@ -55,20 +55,10 @@ async fn run_all(args: &SlowArgs, out: &mut dyn Write) -> Result<(), LoadgenErro
     report::finish(out, args, &found)
 }
 
-/// Data directory of a started broker; dropping it removes the directory.
-struct Data(PathBuf);
-
-impl Data {
-    fn below(directory: Option<&Path>) -> Self {
-        static STARTED: AtomicU32 = AtomicU32::new(0);
-        let name = format!("tenbin-slow-{}-{}", std::process::id(), STARTED.fetch_add(1, Ordering::Relaxed));
-        Self(directory.map_or_else(std::env::temp_dir, Path::to_owned).join(name))
-    }
-}
-
-impl Drop for Data {
-    fn drop(&mut self) {
-        // The broker may have failed before creating it.
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
+/// Data directory of a started broker, below `directory`; dropping it removes it.
+fn data_below(directory: Option<&Path>) -> Result<TempDir, LoadgenError> {
+    let directory = directory.map_or_else(std::env::temp_dir, Path::to_owned);
+    create_directory(&directory)?;
+    let data = TempDir::with_prefix_in("tenbin-slow-", &directory);
+    data.map_err(|source| LoadgenError::Write { path: directory, source })
 }
