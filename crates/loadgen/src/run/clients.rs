@@ -1,4 +1,3 @@
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -6,15 +5,15 @@ use super::agents::Agents;
 use super::clock::RunClock;
 use super::engine::{Engine, Slice, Status};
 use super::execute::ExecuteOptions;
-use super::{Broker, Layout, Part, Plan};
+use super::{Layout, Part, Plan};
 use crate::LoadgenError;
 
 /// All connected clients of a run, in this process or at agents.
 pub(super) enum Clients {
     /// In this process.
     Here(Engine),
-    /// In other processes. The addresses of each broker, as this machine resolves them, help to find its process.
-    AtAgents(Agents, Vec<Vec<SocketAddr>>),
+    /// In other processes.
+    AtAgents(Agents),
 }
 
 impl Clients {
@@ -31,27 +30,14 @@ impl Clients {
         if options.agents.is_empty() {
             return Engine::prepare(Arc::new(plan.clone()), layout, Slice::ALL, clock).await.map(Self::Here);
         }
-        let agents = Agents::prepare(&options.agents, options.token.as_deref(), plan, clock).await?;
-        let mut addresses = Vec::new();
-        for broker in &plan.brokers {
-            addresses.push(addresses_of(broker).await);
-        }
-        Ok(Self::AtAgents(agents, addresses))
-    }
-
-    /// All addresses of a broker; none if this machine cannot resolve its name.
-    pub(super) fn addresses(&self, broker: usize) -> &[SocketAddr] {
-        match self {
-            Self::Here(engine) => engine.addresses(broker),
-            Self::AtAgents(_, addresses) => &addresses[broker],
-        }
+        Agents::prepare(&options.agents, options.token.as_deref(), plan, clock).await.map(Self::AtAgents)
     }
 
     /// Time from the start command to the start, so that all threads are awake and all agents have received it.
     pub(super) fn lead(&self) -> Duration {
         match self {
             Self::Here(_) => Duration::from_millis(20),
-            Self::AtAgents(agents, _) => agents.lead(),
+            Self::AtAgents(agents) => agents.lead(),
         }
     }
 
@@ -65,7 +51,7 @@ impl Clients {
                 engine.start(start_ns);
                 Ok(())
             }
-            Self::AtAgents(agents, _) => agents.start(start_ns).await,
+            Self::AtAgents(agents) => agents.start(start_ns).await,
         }
     }
 
@@ -76,7 +62,7 @@ impl Clients {
     pub(super) async fn status(&mut self) -> Result<Status, LoadgenError> {
         match self {
             Self::Here(engine) => engine.take_failure().map_or_else(|| Ok(engine.status()), Err),
-            Self::AtAgents(agents, _) => agents.status().await,
+            Self::AtAgents(agents) => agents.status().await,
         }
     }
 
@@ -90,7 +76,7 @@ impl Clients {
                 engine.stop_publishing();
                 Ok(())
             }
-            Self::AtAgents(agents, _) => agents.stop_publishing().await,
+            Self::AtAgents(agents) => agents.stop_publishing().await,
         }
     }
 
@@ -101,12 +87,7 @@ impl Clients {
     pub(super) async fn finish(self) -> Result<(Part, Vec<String>), LoadgenError> {
         match self {
             Self::Here(engine) => engine.finish().await.map(|part| (part, Vec::new())),
-            Self::AtAgents(agents, _) => agents.finish().await,
+            Self::AtAgents(agents) => agents.finish().await,
         }
     }
-}
-
-/// Addresses of a broker; none if only the agents can resolve its name.
-async fn addresses_of(broker: &Broker) -> Vec<SocketAddr> {
-    tokio::net::lookup_host((broker.host.as_str(), broker.port)).await.map(Iterator::collect).unwrap_or_default()
 }

@@ -1,6 +1,5 @@
 //! Execution of one run, from the first connection to its outcome.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -12,7 +11,7 @@ use super::engine::Status;
 use super::ntp;
 use super::usage::{Usage, listener_at};
 use super::watch::{Next, Watch};
-use super::{BrokerUsage, Layout, MessageRecord, Outcome, Part, Plan, PublishRecord, Trace};
+use super::{Broker, BrokerUsage, Layout, MessageRecord, Outcome, Part, Plan, PublishRecord, Trace};
 use crate::LoadgenError;
 use crate::progress::Progress;
 use crate::target::RunningBroker;
@@ -175,7 +174,10 @@ async fn watch(
     clock: RunClock,
     progress: &mut Progress,
 ) -> Result<Watched, LoadgenError> {
-    let pids = (0..plan.brokers.len()).map(|broker| pid_of(options, broker, clients.addresses(broker))).collect();
+    let mut pids = Vec::new();
+    for (number, broker) in plan.brokers.iter().enumerate() {
+        pids.push(pid_of(options.pids.get(number).copied().flatten(), broker).await);
+    }
     let start = Instant::now() + clients.lead() + plan.schedule.lead;
     clients.start(clock.at_ns(start)).await?;
     tokio::time::sleep_until(start.into()).await;
@@ -307,9 +309,13 @@ fn note_of_busy_threads(busiest: f64) -> Option<String> {
     })
 }
 
-/// The given process, or the one that listens at one of the broker's addresses.
-fn pid_of(options: &ExecuteOptions, broker: usize, addresses: &[SocketAddr]) -> Option<u32> {
-    options.pids.get(broker).copied().flatten().or_else(|| listener_at(addresses))
+/// The given process, or the one that listens at one of the broker's addresses, as far as this machine can resolve them.
+async fn pid_of(given: Option<u32>, broker: &Broker) -> Option<u32> {
+    if given.is_some() {
+        return given;
+    }
+    let addresses = tokio::net::lookup_host((broker.host.as_str(), broker.port)).await.ok()?;
+    listener_at(&addresses.collect::<Vec<_>>())
 }
 
 fn process_cpu() -> Duration {

@@ -29,11 +29,6 @@ impl Addresses {
         let turn = connection as usize % addresses.len();
         addresses[turn..].iter().chain(&addresses[..turn]).copied()
     }
-
-    /// All addresses of a broker.
-    pub(super) fn of(&self, broker: usize) -> &[SocketAddr] {
-        &self.0[broker]
-    }
 }
 
 #[cfg(test)]
@@ -54,8 +49,8 @@ mod tests {
         assert_eq!(first(5), ["10.0.0.3:1", "10.0.0.1:1", "10.0.0.2:1"]);
 
         let resolved = Addresses::resolve(&[broker("127.0.0.1"), broker("::1")]).await.unwrap();
-        assert_eq!(resolved.of(0), ["127.0.0.1:1883".parse().unwrap()]);
-        assert_eq!(resolved.of(1), ["[::1]:1883".parse().unwrap()]);
+        assert!(resolved.in_turns(0, 7).eq(["127.0.0.1:1883".parse().unwrap()]));
+        assert!(resolved.in_turns(1, 7).eq(["[::1]:1883".parse().unwrap()]));
     }
 
     #[tokio::test]

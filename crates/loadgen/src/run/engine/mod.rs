@@ -69,7 +69,6 @@ use crate::LoadgenError;
 #[derive(Debug)]
 pub(crate) struct Engine {
     shared: Arc<Shared>,
-    addresses: Arc<Addresses>,
     stages: watch::Sender<Stage>,
     reports: mpsc::Receiver<Report>,
     threads: usize,
@@ -102,17 +101,9 @@ impl Engine {
         let addresses = Arc::new(Addresses::resolve(&plan.brokers).await?);
         let (stages, stage) = watch::channel(Stage::Subscribe);
         let connector = Arc::new(Connector::new(&plan.connection, plan.tag)?);
-        let common = Common {
-            plan,
-            layout,
-            clock,
-            connector,
-            addresses: Arc::clone(&addresses),
-            shared: Arc::clone(&shared),
-            stages: stage,
-        };
+        let common = Common { plan, layout, clock, connector, addresses, shared: Arc::clone(&shared), stages: stage };
         let (reporter, reports) = mpsc::channel(threads);
-        let mut engine = Self { shared, addresses, stages, reports, threads: 0 };
+        let mut engine = Self { shared, stages, reports, threads: 0 };
         for (number, shard) in shards.into_iter().enumerate() {
             thread::spawn(common.clone(), number, shard, reporter.clone())?;
             engine.threads += 1;
@@ -171,11 +162,6 @@ impl Engine {
             }
         }
         self.shared.take_failure().map_or(Ok(part), Err)
-    }
-
-    /// All addresses of a broker.
-    pub(crate) fn addresses(&self, broker: usize) -> &[std::net::SocketAddr] {
-        self.addresses.of(broker)
     }
 
     /// Waits until all threads have completed the current stage.
