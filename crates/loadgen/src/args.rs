@@ -4,10 +4,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
-use tenbin_client::ReportCarrier;
 use tenbin_codec::QoS;
 
-use crate::run::{AgentArgs, RunArgs};
+use crate::run::{AgentArgs, Carrier, RunArgs};
 use crate::scenario::SlowArgs;
 use crate::sweep::{CompareArgs, PatternArgs, ThroughputArgs};
 use crate::values::{positive_duration, qos};
@@ -143,12 +142,12 @@ pub(crate) enum Reports {
 }
 
 impl Reports {
-    pub(crate) fn carrier(self) -> Option<ReportCarrier> {
+    pub(crate) fn carrier(self) -> Option<Carrier> {
         match self {
             Self::None => None,
-            Self::Pingreq => Some(ReportCarrier::PingReq),
-            Self::Ack => Some(ReportCarrier::Ack),
-            Self::Publish => Some(ReportCarrier::Publish),
+            Self::Pingreq => Some(Carrier::PingReq),
+            Self::Ack => Some(Carrier::Ack),
+            Self::Publish => Some(Carrier::Publish),
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use tenbin_codec::QoS;
+use tenbin_codec::{QoS, ReportCarrier};
 use tenbin_simulator::scenario::{Acknowledges, Reports, WorkerKind};
 
 use super::chart::{Drawing, Figure};
@@ -171,7 +171,8 @@ fn plan_lines(plan: &Plan) -> Vec<String> {
         None if scenario.workers.iter().all(|kind| kind.reports == Reports::Never) => "no reports".to_owned(),
         None => {
             let early = if scenario.pings.eager { " and early" } else { "" };
-            let carrier = plan.carrier.map_or(String::new(), |carrier| format!(", carried by {carrier}"));
+            let carrier = plan.carrier.map(ReportCarrier::from);
+            let carrier = carrier.map_or(String::new(), |carrier| format!(", carried by {carrier}"));
             format!("reports every {:?}{early}{carrier}", plan.ping_interval())
         }
     });

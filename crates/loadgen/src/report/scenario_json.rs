@@ -1,6 +1,7 @@
 //! All figures, published figures and parameters of a scenario as JSON.
 
 use serde_json::{Value, json};
+use tenbin_codec::ReportCarrier;
 use tenbin_simulator::scenario::WorkerKind;
 
 use super::scenario::{Run, means};
@@ -32,7 +33,7 @@ pub(super) fn summary(plan: &Plan, runs: &[Run], simulated: &[(String, Simulated
             "qos": plan.qos.bits(),
             "ping_interval_ms": plan.ping_interval().as_secs_f64() * 1e3,
             "eager_pings": plan.scenario.pings.eager,
-            "report_carrier": plan.carrier.map(|carrier| carrier.as_str()),
+            "report_carrier": plan.carrier.map(|carrier| ReportCarrier::from(carrier).as_str()),
             "warm_up_ms": plan.warm_up.map(|warm_up| warm_up.as_secs_f64() * 1e3),
             "worker_command": plan.worker_command,
             "service_ms": plan.scenario.workers.iter().flat_map(service_ms).collect::<Vec<_>>(),

@@ -72,26 +72,14 @@ struct Sample {
     brokers: Vec<Option<Usage>>,
 }
 
-/// Runs `plan` with all its clients in this process, or at agents.
-///
-/// # Errors
-/// The plan cannot be run, a broker cannot be reached, or a connection is lost without a cut. An agent refuses or is
-/// lost. The NTP server gives no time.
-pub(crate) async fn execute(
-    plan: &Plan,
-    options: &ExecuteOptions,
-    progress: &mut Progress,
-) -> Result<Outcome, LoadgenError> {
-    execute_closely(plan, options, progress).await.map(|execution| execution.outcome)
-}
-
 /// Runs `plan` with all its clients in this process, on a runtime of its own, without a progress line.
 ///
 /// # Errors
 /// The plan cannot be run, a broker cannot be reached, or a connection is lost without a cut.
 pub fn run_plan(plan: &Plan) -> Result<Outcome, LoadgenError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(LoadgenError::Runtime)?;
-    runtime.block_on(execute(plan, &ExecuteOptions::default(), &mut Progress::silent()))
+    let executed = runtime.block_on(execute(plan, &ExecuteOptions::default(), &mut Progress::silent()));
+    executed.map(|execution| execution.outcome)
 }
 
 /// Runs `plan` on `brokers`.
@@ -105,17 +93,17 @@ pub(crate) async fn perform(
     progress: &mut Progress,
 ) -> Result<Execution, LoadgenError> {
     let options = ExecuteOptions { pids: brokers.iter().map(|broker| broker.pid).collect(), ..options };
-    execute_closely(plan, &options, progress)
+    execute(plan, &options, progress)
         .await
         .map_err(|error| brokers.iter_mut().fold(error, |error, broker| broker.blame(error)))
 }
 
-/// As [`execute`], with samples and records.
-pub(crate) async fn execute_closely(
-    plan: &Plan,
-    options: &ExecuteOptions,
-    progress: &mut Progress,
-) -> Result<Execution, LoadgenError> {
+/// Runs `plan` with all its clients in this process, or at agents.
+///
+/// # Errors
+/// The plan cannot be run, a broker cannot be reached, or a connection is lost without a cut. An agent refuses or is
+/// lost. The NTP server gives no time.
+async fn execute(plan: &Plan, options: &ExecuteOptions, progress: &mut Progress) -> Result<Execution, LoadgenError> {
     let layout = Arc::new(Layout::of(plan)?);
     let (clock, note) = clock(options).await?;
     let before = process_cpu();

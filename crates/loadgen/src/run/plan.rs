@@ -360,12 +360,12 @@ pub struct Reports {
     pub eager: bool,
 }
 
-impl From<ReportCarrier> for Carrier {
-    fn from(carrier: ReportCarrier) -> Self {
+impl From<Carrier> for ReportCarrier {
+    fn from(carrier: Carrier) -> Self {
         match carrier {
-            ReportCarrier::PingReq => Self::PingReq,
-            ReportCarrier::Ack => Self::Ack,
-            ReportCarrier::Publish => Self::Publish,
+            Carrier::PingReq => Self::PingReq,
+            Carrier::Ack => Self::Ack,
+            Carrier::Publish => Self::Publish,
         }
     }
 }

@@ -142,7 +142,7 @@ fn work(args: &LoadArgs, qos: u8) -> Result<Option<Work>, LoadgenError> {
     if args.service.is_empty() {
         return Ok(None);
     }
-    let carrier = args.reports.and_then(args::Reports::carrier).map(Carrier::from);
+    let carrier = args.reports.and_then(args::Reports::carrier);
     if carrier == Some(Carrier::Ack) && qos == 0 {
         return Err(LoadgenError::Arguments("--reports ack: nothing is acknowledged at QoS 0".to_owned()));
     }

@@ -1,13 +1,13 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use tenbin_client::ReportCarrier;
 use tenbin_codec::QoS;
 use tenbin_simulator::scenario::{Acknowledges, Reports, WorkerKind};
 use tenbin_simulator::{Arrivals, Policy, Rng, Scenario, Span};
 
 use super::shipped;
 use crate::args::{Acks, Reports as ReportsArg};
+use crate::run::Carrier;
 use crate::{LoadgenError, ScenarioArgs};
 
 /// A scenario run: the arguments, with all defaults applied.
@@ -19,7 +19,7 @@ pub(crate) struct Plan {
     /// Length of the warm-up run for workers that the broker should remember.
     pub(crate) warm_up: Option<Duration>,
     /// Carrier of load reports; `None` lets the broker choose.
-    pub(crate) carrier: Option<ReportCarrier>,
+    pub(crate) carrier: Option<Carrier>,
     /// Program and arguments of external workers.
     pub(crate) worker_command: Option<Vec<String>>,
     /// Names of the policies. For a given broker, the policy it already has.
@@ -42,7 +42,7 @@ impl Plan {
             return Err(LoadgenError::Arguments(format!("scenario {}: {reason}", scenario.name)));
         }
         let carrier = args.reports.and_then(ReportsArg::carrier);
-        if carrier == Some(ReportCarrier::Ack) && qos == QoS::AtMostOnce {
+        if carrier == Some(Carrier::Ack) && qos == QoS::AtMostOnce {
             return Err(LoadgenError::Arguments("nothing is acknowledged at QoS 0".to_owned()));
         }
         let is_remembered = scenario.workers.iter().any(|kind| kind.remembered);
@@ -297,9 +297,9 @@ mod tests {
         for (argument, carrier) in [
             ("", None),
             (" --reports none", None),
-            (" --reports pingreq", Some(ReportCarrier::PingReq)),
-            (" --reports ack", Some(ReportCarrier::Ack)),
-            (" --reports publish", Some(ReportCarrier::Publish)),
+            (" --reports pingreq", Some(Carrier::PingReq)),
+            (" --reports ack", Some(Carrier::Ack)),
+            (" --reports publish", Some(Carrier::Publish)),
         ] {
             assert_eq!(plan(&format!("scenario 2 --qos 1{argument}")).unwrap().carrier, carrier, "{argument}");
         }

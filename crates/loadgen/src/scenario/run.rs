@@ -82,7 +82,7 @@ impl Load<'_> {
         };
         let work = Work {
             seed,
-            reports: Some(Reports { carrier: plan.carrier.map(Into::into), interval: plan.ping_interval(), eager }),
+            reports: Some(Reports { carrier: plan.carrier, interval: plan.ping_interval(), eager }),
             connect_within: plan.ping_interval(),
             program: plan.worker_command.clone().unwrap_or_default(),
             ..Work::new(workers)

@@ -1,5 +1,5 @@
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
@@ -18,8 +18,6 @@ pub(super) struct Shared {
     cuts_while: CutsWhile,
     /// Whether cutting was stopped from outside.
     has_stopped_cutting: AtomicBool,
-    /// Set with `failure`, so that checking takes no lock.
-    failed: AtomicBool,
     failure: Mutex<Option<LoadgenError>>,
 }
 
@@ -157,7 +155,6 @@ impl Shared {
             window: window.map(|size| Window::new(size, threads)),
             cuts_while,
             has_stopped_cutting: AtomicBool::new(false),
-            failed: AtomicBool::new(false),
             failure: Mutex::new(None),
         }
     }
@@ -179,17 +176,17 @@ impl Shared {
     /// Reports a failed connection to the watcher. Only the first failure counts, and none after the end.
     pub(super) fn fail(&self, error: LoadgenError) {
         if self.phase() != Phase::Ended {
-            self.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
-            self.failed.store(true, Ordering::Release); // after `failure` is set
+            self.failure().get_or_insert(error);
         }
     }
 
     /// Takes the first failure of a connection. It is returned once.
     pub(super) fn take_failure(&self) -> Option<LoadgenError> {
-        if !self.failed.load(Ordering::Acquire) {
-            return None;
-        }
-        self.failure.lock().unwrap_or_else(PoisonError::into_inner).take()
+        self.failure().take()
+    }
+
+    fn failure(&self) -> MutexGuard<'_, Option<LoadgenError>> {
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Messages that simulated workers hold and have not finished.
@@ -210,10 +207,7 @@ impl Shared {
     }
 
     pub(super) fn status(&self) -> Status {
-        let failure = self.failed.load(Ordering::Acquire).then(|| self.failure.lock());
-        let failure =
-            failure.and_then(|failure| Some(failure.unwrap_or_else(PoisonError::into_inner).as_ref()?.to_string()));
-        Status::of(&self.counters, failure)
+        Status::of(&self.counters, self.failure().as_ref().map(LoadgenError::to_string))
     }
 }
 

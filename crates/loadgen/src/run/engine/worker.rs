@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use tenbin_client::{
     AcknowledgeMode, ClientEvent, ClientOptions, DisconnectReason, Events, LoadReporter, Message, Reconnect,
 };
-use tenbin_codec::{QoS, ReportCarrier, TopicFilter};
+use tenbin_codec::{QoS, TopicFilter};
 use tenbin_simulator::Span;
 use tenbin_simulator::scenario::{Acknowledges, Reports, WorkerKind};
 use tokio::task::JoinHandle;
@@ -27,7 +27,7 @@ use super::work_queue::{Step, WorkQueue};
 use crate::LoadgenError;
 use crate::run::record::WorkRecord;
 use crate::run::timeline::{Speed, Timeline};
-use crate::run::{Came, Carrier, CutWhose, Plan, Stamp, Work};
+use crate::run::{Came, CutWhose, Plan, Stamp, Work};
 
 /// A connected and subscribed worker.
 ///
@@ -127,8 +127,8 @@ impl Worker {
             let kept = if plan.records { REPORTS_MAX } else { 0 };
             let reporter = reporter.insert(LoadReporter::new(reports.interval).eager(reports.eager).keep(kept));
             options = options.load_reporter(reporter.clone());
-            if let Some(one) = reports.carrier {
-                options = options.report_carrier(carrier(one));
+            if let Some(carrier) = reports.carrier {
+                options = options.report_carrier(carrier.into());
             }
         }
 
@@ -457,14 +457,6 @@ fn over_tls(options: ClientOptions, tls: &Tls, host: &str) -> ClientOptions {
         let (tls, host) = (tls.clone(), Arc::clone(&host));
         async move { Transport::under(&tls, &host, stream).await }
     })
-}
-
-fn carrier(carrier: Carrier) -> ReportCarrier {
-    match carrier {
-        Carrier::PingReq => ReportCarrier::PingReq,
-        Carrier::Ack => ReportCarrier::Ack,
-        Carrier::Publish => ReportCarrier::Publish,
-    }
 }
 
 /// Maximum length of a worker's queue. Beyond that it stops reading, so that the broker sees a slow client.
