@@ -1,27 +1,12 @@
 //! `run` against a test broker with deliberate faults: the verdict counts each fault exactly, and assertions report it.
 
+mod command;
 mod fake_broker;
 
-use std::path::PathBuf;
-
-use clap::Parser;
+use command::{directory, parse, read, try_run};
 use fake_broker::{Faults, Often};
 use serde_json::Value;
-use tenbin_loadgen::{Command, LoadgenError};
-
-#[derive(Parser)]
-struct Cli {
-    #[command(subcommand)]
-    command: Command,
-}
-
-/// Output and result of a command.
-fn try_run(line: &str) -> (String, Result<(), LoadgenError>) {
-    let cli = Cli::try_parse_from(format!("tenbin {line}").split_whitespace()).expect("arguments are well-formed");
-    let mut out = Vec::new();
-    let result = tenbin_loadgen::run_to(cli.command, &mut out);
-    (String::from_utf8(out).expect("text"), result)
-}
+use tenbin_loadgen::LoadgenError;
 
 fn run(line: &str) -> String {
     let (text, result) = try_run(line);
@@ -30,29 +15,13 @@ fn run(line: &str) -> String {
 }
 
 /// The verdict in `summary.json` of a run with faults.
-fn verdict(name: &str, often: Often, line: &str) -> Value {
+fn verdict(often: Often, line: &str) -> Value {
     let address = fake_broker::start(Faults { often, ..Faults::default() });
-    let directory = Directory::new(name);
-    run(&format!("run --broker {address} --subscriber-timeout 1s --out {} {line}", directory.0.display()));
-    let text = std::fs::read_to_string(directory.0.join("summary.json")).expect("a summary");
-    let summary: Value = serde_json::from_str(&text).expect("JSON");
+    let directory = directory();
+    run(&format!("run --broker {address} --subscriber-timeout 1s --out {} {line}", directory.path().display()));
+    let summary: Value = serde_json::from_str(&read(&directory, "summary.json")).expect("JSON");
     assert_eq!(summary["verdict"]["exact"], true);
     summary["verdict"].clone()
-}
-
-/// A directory for one test's files, removed at its end.
-struct Directory(PathBuf);
-
-impl Directory {
-    fn new(name: &str) -> Self {
-        Self(std::env::temp_dir().join(format!("tenbin-loadgen-run-{name}-{}", std::process::id())))
-    }
-}
-
-impl Drop for Directory {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
 }
 
 #[test]
@@ -78,7 +47,7 @@ fn good_broker_passes_all_assertions() {
 #[test]
 fn run_does_not_wait_for_a_slow_subscriber() {
     let line = "--messages 1000 --subscribers 2 --slow 30 --time 4";
-    let verdict = verdict("slow", Often::default(), line);
+    let verdict = verdict(Often::default(), line);
     let lost = verdict["lost"].as_u64().expect("a number");
     // Half a minute would be too short for the slow subscriber; the other one gets all messages.
     assert!((1..1000).contains(&lost), "{verdict}");
@@ -99,7 +68,7 @@ fn broker_faults_are_counted_exactly() {
     // Every 97th, 89th and 79th of 1000 messages; no message has two faults, or a faulty neighbour.
     let often = Often { lose: Some(97), duplicate: Some(89), hold_back: Some(79), ..Often::default() };
     for qos in 0..=2 {
-        let verdict = verdict(&format!("faults-{qos}"), often, &format!("--messages 1000 --qos {qos}"));
+        let verdict = verdict(often, &format!("--messages 1000 --qos {qos}"));
         let counts = ["expected", "received", "lost", "duplicated", "duplicated_unmarked", "out_of_order"];
         let counts = counts.map(|name| verdict[name].as_u64().unwrap());
         assert_eq!(counts, [1000, 990, 10, 11, 11, 12], "QoS {qos}: {verdict}");
@@ -109,7 +78,7 @@ fn broker_faults_are_counted_exactly() {
 #[test]
 fn copies_with_and_without_dup_are_distinguished() {
     let often = Often { redeliver: Some(50), duplicate: Some(81), ..Often::default() };
-    let verdict = verdict("marked", often, "--messages 1000 --qos 1");
+    let verdict = verdict(often, "--messages 1000 --qos 1");
     // 20 with the flag, 12 without.
     assert_eq!((&verdict["duplicated"], &verdict["duplicated_unmarked"]), (&32.into(), &12.into()), "{verdict}");
 }
@@ -117,7 +86,7 @@ fn copies_with_and_without_dup_are_distinguished() {
 #[test]
 fn message_to_all_members_is_noticed() {
     let often = Often { give_to_all: Some(50), ..Often::default() };
-    let verdict = verdict("group", often, "--messages 1000 --shared --subscribers 3");
+    let verdict = verdict(often, "--messages 1000 --shared --subscribers 3");
     assert_eq!((&verdict["expected"], &verdict["lost"]), (&1000.into(), &0.into()), "{verdict}");
     assert_eq!((&verdict["to_another_member"], &verdict["duplicated"]), (&40.into(), &40.into()), "{verdict}");
 }
@@ -125,7 +94,7 @@ fn message_to_all_members_is_noticed() {
 #[test]
 fn a_damaged_message_is_wrong_and_lost() {
     let often = Often { damage: Some(100), ..Often::default() };
-    let verdict = verdict("damaged", often, "--messages 1000");
+    let verdict = verdict(often, "--messages 1000");
     assert_eq!((&verdict["wrong"], &verdict["lost"]), (&10.into(), &10.into()), "{verdict}");
 }
 
@@ -167,9 +136,8 @@ fn stall_until_the_end_shows_in_latency_of_unsent() {
 #[test]
 fn a_failing_assertion_is_an_error_and_says_what_was_found() {
     let address = fake_broker::start(Faults { lose: Some(3), ..Faults::default() });
-    let directory = Directory::new("junit");
-    std::fs::create_dir_all(&directory.0).expect("a directory");
-    let junit = directory.0.join("junit.xml");
+    let directory = directory();
+    let junit = directory.path().join("junit.xml");
     let line = format!(
         "run --broker {address} --subscriber-timeout 1s --assert lost=0,duplicated=0 --assert p99<60s --junit {}",
         junit.display()
@@ -189,9 +157,8 @@ fn a_failing_assertion_is_an_error_and_says_what_was_found() {
 #[test]
 fn failed_run_replaces_the_junit_report_by_an_error() {
     let address = fake_broker::start(Faults { die: Some(3), ..Faults::default() });
-    let directory = Directory::new("junit-error");
-    std::fs::create_dir_all(&directory.0).expect("a directory");
-    let junit = directory.0.join("junit.xml");
+    let directory = directory();
+    let junit = directory.path().join("junit.xml");
     std::fs::write(&junit, "of another run").expect("a file");
     let (text, result) = try_run(&format!("run --broker {address} --assert lost=0 --junit {}", junit.display()));
     let error = result.expect_err(&text);
@@ -208,9 +175,8 @@ fn failed_run_replaces_the_junit_report_by_an_error() {
 #[test]
 fn unwritable_report_does_not_prevent_assertions() {
     let address = fake_broker::start(Faults { lose: Some(3), ..Faults::default() });
-    let directory = Directory::new("junit-unwritten");
-    std::fs::create_dir_all(&directory.0).expect("a directory");
-    let (junit, out) = (directory.0.join("junit.xml"), directory.0.join("a-file"));
+    let directory = directory();
+    let (junit, out) = (directory.path().join("junit.xml"), directory.path().join("a-file"));
     std::fs::write(&out, "no directory").expect("a file");
     let line = format!("--assert lost=0 --junit {} --out {}", junit.display(), out.display());
     let (text, result) = try_run(&format!("run --broker {address} --subscriber-timeout 1s {line}"));
@@ -221,10 +187,10 @@ fn unwritable_report_does_not_prevent_assertions() {
 #[test]
 fn mqttloader_record_has_a_row_per_message_and_side() {
     let address = fake_broker::start(Faults::default());
-    let directory = Directory::new("record");
-    let out = directory.0.display();
+    let directory = directory();
+    let out = directory.path().display();
     run(&format!("run --broker {address} --publishers 2 --messages 50 --subscribers 2 --record-file {out}"));
-    let files: Vec<_> = std::fs::read_dir(&directory.0).expect("a directory").flatten().collect();
+    let files: Vec<_> = std::fs::read_dir(directory.path()).expect("a directory").flatten().collect();
     let [file] = files.as_slice() else { panic!("one file: {files:?}") };
     let name = file.file_name().into_string().expect("plain");
     assert!(
@@ -245,14 +211,14 @@ fn mqttloader_record_has_a_row_per_message_and_side() {
 fn brokers_are_compared_in_turns() {
     let (one, other) =
         (fake_broker::start(Faults::default()), fake_broker::start(Faults { lose: Some(3), ..Faults::default() }));
-    let directory = Directory::new("compare");
-    let out = directory.0.display();
+    let directory = directory();
+    let out = directory.path().display();
     let load = "--messages 100 --qos 1 --subscriber-timeout 1s";
     let text = run(&format!("compare --brokers one={one},other={other} --runs 2 {load} --out {out}"));
     let order: Vec<_> = text.lines().filter_map(|line| line.trim_start().strip_prefix("run ")).collect();
     let order: Vec<_> = order.iter().filter_map(|line| line.split_once(':')).map(|(run, _)| run).collect();
     assert_eq!(order, ["1 one", "1 other", "2 one", "2 other"]);
-    let summary = std::fs::read_to_string(directory.0.join("compare.json")).expect("a summary");
+    let summary = read(&directory, "compare.json");
     let summary: Value = serde_json::from_str(&summary).expect("JSON");
     let lost = summary["brokers"][1]["runs"].as_array().unwrap().iter().map(|run| run["lost"].as_f64().unwrap());
     // It loses only one message in its lifetime.
@@ -264,8 +230,8 @@ fn brokers_are_compared_in_turns() {
 fn the_four_patterns_are_measured_and_observed() {
     let brokers = [fake_broker::start(Faults::default()), fake_broker::start(Faults::default())];
     let [a, b] = brokers;
-    let directory = Directory::new("pattern");
-    let out = directory.0.display();
+    let directory = directory();
+    let out = directory.path().display();
     let text =
         run(&format!("pattern all --brokers a={a},b={b} --qos 0,1 --time 1 --runs 1 --publishers 4 --out {out}"));
     for pattern in ["SGL-SGL", "SGL-SHD", "MLT-SGL", "MLT-SHD"] {
@@ -277,7 +243,7 @@ fn the_four_patterns_are_measured_and_observed() {
     for observation in ["QoS 0: ", "delivers most"] {
         assert!(text.contains(observation), "{text}");
     }
-    let summary = std::fs::read_to_string(directory.0.join("pattern.json")).expect("a summary");
+    let summary = read(&directory, "pattern.json");
     let summary: Value = serde_json::from_str(&summary).expect("JSON");
     let rows = summary["systems"][0]["rows"].as_array().unwrap();
     assert_eq!(rows.len(), 8);
@@ -334,7 +300,6 @@ fn arguments_that_contradict_each_other_are_refused() {
         "--find-rate p99<1s --time 5",
         "--token x",
     ] {
-        let words = format!("tenbin run {line}");
-        assert!(Cli::try_parse_from(words.split_whitespace()).is_err(), "{line}");
+        assert!(parse(&format!("run {line}")).is_err(), "{line}");
     }
 }

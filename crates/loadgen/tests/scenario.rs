@@ -1,45 +1,23 @@
 //! Scenarios against a test broker: counts, files and errors.
 
+mod command;
 mod fake_broker;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use clap::Parser;
+use command::{directory, read, try_run};
 use fake_broker::Faults;
 use serde_json::Value;
-use tenbin_loadgen::{Command, LoadgenError};
-
-#[derive(Parser)]
-struct Cli {
-    #[command(subcommand)]
-    command: Command,
-}
+use tempfile::TempDir;
+use tenbin_loadgen::LoadgenError;
 
 fn run(line: &str) -> Result<String, LoadgenError> {
-    let cli = Cli::try_parse_from(format!("tenbin {line}").split_whitespace()).expect("arguments are well-formed");
-    let mut out = Vec::new();
-    tenbin_loadgen::run_to(cli.command, &mut out)?;
-    Ok(String::from_utf8(out).expect("text"))
+    let (text, result) = try_run(line);
+    result.map(|()| text)
 }
 
-/// A directory for one test's files, removed at its end.
-struct Directory(PathBuf);
-
-impl Directory {
-    fn new(name: &str) -> Self {
-        Self(std::env::temp_dir().join(format!("tenbin-loadgen-{name}-{}", std::process::id())))
-    }
-
-    fn summary(&self) -> Value {
-        let text = std::fs::read_to_string(self.0.join("summary.json")).expect("a summary");
-        serde_json::from_str(&text).expect("JSON")
-    }
-}
-
-impl Drop for Directory {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
+fn summary(directory: &TempDir) -> Value {
+    serde_json::from_str(&read(directory, "summary.json")).expect("JSON")
 }
 
 fn rows(path: &Path) -> Vec<Vec<String>> {
@@ -50,16 +28,16 @@ fn rows(path: &Path) -> Vec<Vec<String>> {
 #[test]
 fn at_every_qos_each_message_is_taken_once_and_recorded() {
     for qos in 0..=2 {
-        let (address, directory) = (fake_broker::start(Faults::default()), Directory::new(&format!("qos{qos}")));
+        let (address, directory) = (fake_broker::start(Faults::default()), directory());
         let runs = if qos == 1 { 2 } else { 1 };
-        let out = directory.0.display();
+        let out = directory.path().display();
         let line = format!(
             "scenario 2 --broker {address} --policy in_turn --qos {qos} --interval 2ms --duration 60ms --runs {runs} --out {out}"
         );
         let text = run(&line).unwrap();
         assert!(text.contains("published 30, received 30, lost 0, duplicated 0"), "{text}");
 
-        let summary = directory.summary();
+        let summary = summary(&directory);
         let policy = &summary["policies"][0];
         assert_eq!((&policy["policy"], policy["runs"].as_array().map(Vec::len)), (&"in_turn".into(), Some(runs)));
         assert_eq!(policy["runs"][0]["received"], 30);
@@ -72,14 +50,14 @@ fn at_every_qos_each_message_is_taken_once_and_recorded() {
         }
         assert!(policy["median_latency_ms"].as_f64().unwrap() > 0.0);
 
-        let page = std::fs::read_to_string(directory.0.join("report.html")).expect("a page");
+        let page = read(&directory, "report.html");
         for figure in ["figure-44-mean-latency", "in_turn-messages-per-second", "in_turn-latency-per-message"] {
             assert!(page.contains(&format!("<figure id=\"{figure}\">")), "{figure}");
-            assert!(directory.0.join(format!("{figure}.svg")).is_file(), "{figure}");
+            assert!(directory.path().join(format!("{figure}.svg")).is_file(), "{figure}");
         }
 
         for number in 1..=runs {
-            let rows = rows(&directory.0.join(format!("in_turn-run{number}.csv")));
+            let rows = rows(&directory.path().join(format!("in_turn-run{number}.csv")));
             let mut sequences: Vec<u64> = rows.iter().map(|row| row[0].parse().unwrap()).collect();
             sequences.sort_unstable();
             assert_eq!(sequences, (0..30).collect::<Vec<_>>());
@@ -94,15 +72,15 @@ fn at_every_qos_each_message_is_taken_once_and_recorded() {
 
 #[test]
 fn simulated_figures_stand_beside_measured_ones() {
-    let (address, directory) = (fake_broker::start(Faults::default()), Directory::new("compare"));
-    let out = directory.0.display();
+    let (address, directory) = (fake_broker::start(Faults::default()), directory());
+    let out = directory.path().display();
     let line = format!("scenario 2 --broker {address} --interval 5ms --duration 50ms --compare --out {out}");
     let text = run(&format!("{line} --policy round_robin")).unwrap();
     // Ten messages in turn: 0, 10, 20, 30; 0, 10, 20; 0, 35, 70 ms. The mean is 19.5, plus 0.2 ms on the way.
     let simulated = text.lines().find(|line| line.trim_start().starts_with("simulated")).expect("a row");
     assert_eq!(simulated.split_whitespace().nth(1), Some("19.7"), "{text}");
     assert!(text.contains("measured / simulated"), "{text}");
-    assert!(directory.summary()["policies"][0]["simulated_latency_ms"]["mean"].is_f64());
+    assert!(summary(&directory)["policies"][0]["simulated_latency_ms"]["mean"].is_f64());
 
     // A name that the balancer does not know is only a label.
     let text = run(&format!("{line} --policy somebody's")).unwrap();
@@ -112,12 +90,13 @@ fn simulated_figures_stand_beside_measured_ones() {
 #[test]
 fn lost_and_repeated_messages_are_counted() {
     let faults = Faults { lose: Some(3), duplicate: Some(7), ..Faults::default() };
-    let (address, directory) = (fake_broker::start(faults), Directory::new("faults"));
-    let line = format!("scenario 1 --broker {address} --interval 5ms --duration 100ms --out {}", directory.0.display());
+    let (address, directory) = (fake_broker::start(faults), directory());
+    let line =
+        format!("scenario 1 --broker {address} --interval 5ms --duration 100ms --out {}", directory.path().display());
     let text = run(&line).unwrap();
     assert!(text.contains("published 20, received 19, lost 1, duplicated 1"), "{text}");
 
-    let rows = rows(&directory.0.join("broker-run1.csv"));
+    let rows = rows(&directory.path().join("broker-run1.csv"));
     assert_eq!(rows.len(), 20);
     assert!(rows.iter().all(|row| row[0] != "3"));
     let duplicates: Vec<_> = rows.iter().filter(|row| row[7] == "true").map(|row| row[0].as_str()).collect();
@@ -126,9 +105,8 @@ fn lost_and_repeated_messages_are_counted() {
 
 #[test]
 fn workers_join_pause_leave_and_die() {
-    let (address, directory) = (fake_broker::start(Faults::default()), Directory::new("roles"));
-    std::fs::create_dir_all(&directory.0).expect("a directory");
-    let file = directory.0.join("roles.toml");
+    let (address, directory) = (fake_broker::start(Faults::default()), directory());
+    let file = directory.path().join("roles.toml");
     let text = r#"
         messages = 100
         arrivals = { fixed = "20ms" }
@@ -148,16 +126,16 @@ fn workers_join_pause_leave_and_die() {
         joins = "500ms"
     "#;
     std::fs::write(&file, text).expect("a file");
-    let out = directory.0.display();
+    let out = directory.path().display();
     run(&format!("scenario {} --broker {address} --qos 0 --out {out}", file.display())).unwrap();
 
-    let of_run = &directory.summary()["policies"][0]["runs"][0];
+    let of_run = &summary(&directory)["policies"][0]["runs"][0];
     let number = |key: &str| of_run[key].as_u64().unwrap();
     // The second worker is slower than its messages arrive: it dies with some of them, which are lost.
     assert!(number("died_with_a_worker") > 0 && number("lost") >= number("died_with_a_worker"), "{of_run}");
     assert_eq!((number("published"), number("received") + number("lost")), (100, 100));
 
-    let rows = rows(&directory.0.join("broker-run1.csv"));
+    let rows = rows(&directory.path().join("broker-run1.csv"));
     // A leaving worker finishes its messages and gets none of the last; a joining worker gets none of the first.
     let has = |name: &str, sequences: std::ops::Range<u64>| {
         rows.iter().any(|row| row[1] == name && sequences.contains(&row[0].parse().unwrap()))
@@ -181,10 +159,7 @@ fn a_warm_up_is_another_run_of_the_same_workers() {
 fn broken_worker_program_is_a_one_line_error() {
     let address = fake_broker::start(Faults::default());
     for program in ["true", "/nowhere/worker"] {
-        let broker = format!("--broker={address}");
-        let arguments = ["tenbin", "scenario", "2", &broker, "--worker-command", program];
-        let cli = Cli::try_parse_from(arguments).expect("arguments are well-formed");
-        let error = tenbin_loadgen::run_to(cli.command, &mut Vec::new()).unwrap_err();
+        let error = run(&format!("scenario 2 --broker {address} --worker-command {program}")).unwrap_err();
         assert!(matches!(error, LoadgenError::NotReady { .. } | LoadgenError::Start { .. }), "{error}");
         assert!(!error.to_string().contains('\n'));
     }

@@ -1,56 +1,28 @@
 //! `scenario slow` against a test broker: measurements, counts and files.
 
+mod command;
 mod fake_broker;
 
-use std::path::PathBuf;
-
-use clap::Parser;
+use command::{directory, parse, read, try_run};
 use fake_broker::Faults;
 use serde_json::Value;
-use tenbin_loadgen::{Command, LoadgenError};
-
-#[derive(Debug, Parser)]
-struct Cli {
-    #[command(subcommand)]
-    command: Command,
-}
+use tenbin_loadgen::LoadgenError;
 
 /// Runs the scenario for 0.6 s with 120 messages.
 fn run(faults: Faults, options: &str) -> Result<String, LoadgenError> {
     let address = fake_broker::start(faults);
     let line = format!(
-        "tenbin scenario slow --broker {address} --sizes 4k:200 --normal 2 --slow 2 --before 200ms --switch 200ms \
+        "scenario slow --broker {address} --sizes 4k:200 --normal 2 --slow 2 --before 200ms --switch 200ms \
          --after 200ms {options}"
     );
-    let cli = Cli::try_parse_from(line.split_whitespace()).expect("arguments are well-formed");
-    let mut out = Vec::new();
-    tenbin_loadgen::run_to(cli.command, &mut out)?;
-    Ok(String::from_utf8(out).expect("text"))
-}
-
-/// A directory for one test's files, removed at its end.
-struct Directory(PathBuf);
-
-impl Directory {
-    fn new(name: &str) -> Self {
-        Self(std::env::temp_dir().join(format!("tenbin-loadgen-{name}-{}", std::process::id())))
-    }
-
-    fn read(&self, file: &str) -> String {
-        std::fs::read_to_string(self.0.join(file)).expect(file)
-    }
-}
-
-impl Drop for Directory {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
+    let (text, result) = try_run(&line);
+    result.map(|()| text)
 }
 
 #[test]
 fn each_phase_is_measured_and_backlog_is_drained() {
-    let directory = Directory::new("slow");
-    let text = run(Faults::default(), &format!("--out {}", directory.0.display())).unwrap();
+    let directory = directory();
+    let text = run(Faults::default(), &format!("--out {}", directory.path().display())).unwrap();
     for part in ["4 KiB, 200 messages a second", "published: proposed", "n/a, the broker says nothing", "published 120"]
     {
         assert!(text.contains(part), "{part}: {text}");
@@ -58,7 +30,7 @@ fn each_phase_is_measured_and_backlog_is_drained() {
     assert!(text.contains("normal: lost 0, duplicated 0, out of order 0\n"), "{text}");
     assert!(text.contains("slow: lost 0, duplicated 0, out of order 0\n"), "{text}");
 
-    let summary: Value = serde_json::from_str(&directory.read("summary.json")).expect("JSON");
+    let summary: Value = serde_json::from_str(&read(&directory, "summary.json")).expect("JSON");
     let size = &summary["sizes"][0];
     // The first quarter of the phase before the switch is left out.
     for (phase, messages) in [("before", 30), ("switch", 40), ("after", 40)] {
@@ -70,10 +42,10 @@ fn each_phase_is_measured_and_backlog_is_drained() {
     let backlog = size["backlog"].as_u64().expect("a number");
     assert!((50..=240).contains(&backlog), "{backlog}");
 
-    assert_eq!(directory.read("normal-4_KiB.csv").lines().count(), 1 + 2 * 120);
-    let page = directory.read("report.html");
+    assert_eq!(read(&directory, "normal-4_KiB.csv").lines().count(), 1 + 2 * 120);
+    let page = read(&directory, "report.html");
     assert!(page.contains("<figure id=\"normal-4_KiB\">") && page.contains("Nothing lost"), "{page}");
-    roxmltree::Document::parse(&directory.read("normal-4_KiB.svg")).expect("a figure");
+    roxmltree::Document::parse(&read(&directory, "normal-4_KiB.svg")).expect("a figure");
 }
 
 #[test]
@@ -101,7 +73,6 @@ fn the_other_scenarios_are_still_found_by_name() {
         ("scenario 2 --sizes 4k", false),
         ("scenario", false),
     ] {
-        let line = format!("tenbin {line}");
-        assert_eq!(Cli::try_parse_from(line.split_whitespace()).is_ok(), is_known, "{line}");
+        assert_eq!(parse(line).is_ok(), is_known, "{line}");
     }
 }
