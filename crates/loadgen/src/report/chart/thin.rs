@@ -1,5 +1,7 @@
 //! Reduces the number of points of a plot, without losing extremes.
 
+use roaring::RoaringBitmap;
+
 use super::Scale;
 
 /// A reduced set of points for a plot.
@@ -10,21 +12,19 @@ use super::Scale;
 pub(crate) struct Thinned {
     x: Scale,
     y: Scale,
-    /// A bit for each cell of a fine grid.
-    taken: Vec<u64>,
+    /// Cells of a fine grid that have a point.
+    taken: RoaringBitmap,
     kept: Vec<(f64, f64)>,
 }
 
 impl Thinned {
     pub(crate) fn new(x: Scale, y: Scale) -> Self {
-        Self { x, y, taken: vec![0; (COLUMNS * ROWS).div_ceil(64)], kept: Vec::new() }
+        Self { x, y, taken: RoaringBitmap::new(), kept: Vec::new() }
     }
 
     pub(crate) fn add(&mut self, x: f64, y: f64) {
         let cell = self.column(x) * ROWS + ((ROWS - 1) as f64 * self.y.position(y)).round() as usize;
-        let (word, bit) = (cell / 64, 1 << (cell % 64));
-        if self.taken[word] & bit == 0 {
-            self.taken[word] |= bit;
+        if self.taken.insert(cell as u32) {
             self.kept.push((x, y));
         }
     }

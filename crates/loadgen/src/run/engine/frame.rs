@@ -99,40 +99,36 @@ pub(super) struct Frame<'a> {
     pub(super) body: &'a [u8],
 }
 
-/// End of a frame.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Extent {
-    /// Lengths of the fixed header and of the whole frame.
-    Known { header: usize, frame: usize },
-    /// The fixed header is incomplete.
-    Unknown,
-}
-
 /// The bytes are not a frame.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct NoFrame;
 
-impl Extent {
-    /// Extent of the frame at the start of `bytes`.
-    #[inline]
-    pub(super) fn of(bytes: &[u8]) -> Result<Self, NoFrame> {
-        let mut remaining = 0;
-        for index in 0..4 {
-            let Some(&byte) = bytes.get(1 + index) else { return Ok(Self::Unknown) };
-            remaining |= usize::from(byte & 0x7F) << (7 * index);
-            if byte & 0x80 == 0 {
-                return Ok(Self::Known { header: 2 + index, frame: 2 + index + remaining });
-            }
+/// Lengths of the fixed header and of the whole frame at the start of `bytes`; `None` if the header is incomplete.
+#[inline]
+pub(super) fn extent(bytes: &[u8]) -> Result<Option<(usize, usize)>, NoFrame> {
+    let length = variable_length(bytes.get(1..).unwrap_or_default())?;
+    Ok(length.map(|(remaining, size)| (1 + size, 1 + size + remaining)))
+}
+
+/// Value and size of the Variable Byte Integer at the start of `bytes`; `None` if it is incomplete.
+#[inline]
+fn variable_length(bytes: &[u8]) -> Result<Option<(usize, usize)>, NoFrame> {
+    let mut value = 0;
+    for index in 0..4 {
+        let Some(&byte) = bytes.get(index) else { return Ok(None) };
+        value |= usize::from(byte & 0x7F) << (7 * index);
+        if byte & 0x80 == 0 {
+            return Ok(Some((value, index + 1)));
         }
-        Err(NoFrame)
     }
+    Err(NoFrame)
 }
 
 impl<'a> Frame<'a> {
     /// The frame at the start of `bytes` and its size; `None` if it is incomplete.
     #[inline]
     pub(super) fn split(bytes: &'a [u8]) -> Result<Option<(Self, usize)>, NoFrame> {
-        let Extent::Known { header, frame } = Extent::of(bytes)? else { return Ok(None) };
+        let Some((header, frame)) = extent(bytes)? else { return Ok(None) };
         Ok(bytes.get(header..frame).map(|body| (Self { first: bytes[0], body }, frame)))
     }
 
@@ -199,14 +195,8 @@ fn after_properties(bytes: &[u8]) -> Option<&[u8]> {
     if let Some((0, payload)) = bytes.split_first() {
         return Some(payload);
     }
-    let mut len = 0;
-    for (index, &byte) in bytes.iter().take(4).enumerate() {
-        len |= usize::from(byte & 0x7F) << (7 * index);
-        if byte & 0x80 == 0 {
-            return bytes.get(1 + index + len..);
-        }
-    }
-    None
+    let (length, size) = variable_length(bytes).ok()??;
+    bytes.get(size + length..)
 }
 
 /// Appends an acknowledgement with success.

@@ -4,7 +4,7 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, ReadBuf};
 
-use super::frame::{Extent, Frame, NoFrame};
+use super::frame::{Frame, NoFrame, extent};
 
 /// Splits the bytes of a connection into frames.
 ///
@@ -77,7 +77,7 @@ impl Inbox {
         let start = split_all(&self.held[..self.len], take)?;
         self.held.copy_within(start..self.len, 0);
         self.len -= start;
-        self.wanted = wanted(&self.held[..self.len])?;
+        self.wanted = extent(&self.held[..self.len])?.map_or(0, |(_, frame)| frame);
         Poll::Ready(Ok(()))
     }
 
@@ -87,17 +87,9 @@ impl Inbox {
         }
         self.held[..rest.len()].copy_from_slice(rest);
         self.len = rest.len();
-        self.wanted = wanted(rest)?;
+        self.wanted = extent(rest)?.map_or(0, |(_, frame)| frame);
         Ok(())
     }
-}
-
-/// Size of the frame at the start of `bytes`; 0 if not known yet.
-fn wanted(bytes: &[u8]) -> Result<usize, NoFrame> {
-    Ok(match Extent::of(bytes)? {
-        Extent::Known { frame, .. } => frame,
-        Extent::Unknown => 0,
-    })
 }
 
 /// Passes all whole frames to `take`; returns where the rest begins.

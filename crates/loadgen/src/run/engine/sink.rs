@@ -1,6 +1,7 @@
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
+use rustc_hash::FxHashSet;
 use tenbin_codec::{ConnAck, PacketType, ProtocolVersion, QoS};
 
 use super::connection::{self, Connection, Traffic};
@@ -31,8 +32,8 @@ struct Intake {
     /// Whether it is a member of a share group.
     is_shared: bool,
     version: ProtocolVersion,
-    /// Messages of QoS 2 between PUBREC and PUBREL.
-    unreleased: Unreleased,
+    /// Packet Identifiers of QoS 2 between PUBREC and PUBREL.
+    unreleased: FxHashSet<u16>,
     /// Acknowledgements for the next write.
     answers: Vec<u8>,
     /// Payload of this run's Wills, if it has any.
@@ -144,7 +145,7 @@ impl Traffic for Sink {
 
     fn resume(&mut self, _: &mut Link, connack: &ConnAck) {
         if !connack.session_present {
-            self.intake.unreleased = Unreleased::default();
+            self.intake.unreleased.clear();
         }
     }
 }
@@ -173,7 +174,7 @@ impl Intake {
             receiver,
             is_shared: receiver.is_some_and(|number| driver.plan().audiences[audience(number)].share.is_some()),
             version: driver.common.connector.version(),
-            unreleased: Unreleased::default(),
+            unreleased: FxHashSet::default(),
             answers: Vec::new(),
             will: driver.plan().connection.will.is_some().then(|| will_payload(driver.plan().tag)),
         }
@@ -185,7 +186,7 @@ impl Intake {
             Some(PacketType::Publish) => return self.take_publish(frame, recorder, batch),
             Some(PacketType::PubRel) => {
                 let id = frame.ack_packet_id().ok_or("malformed PUBREL")?;
-                self.unreleased.remove(id);
+                self.unreleased.remove(&id);
                 append_ack(PacketType::PubComp, id, &mut self.answers);
             }
             Some(PacketType::PingResp) => {}
@@ -230,47 +231,5 @@ impl Intake {
     }
 }
 
-/// Packet Identifiers of QoS 2 that the broker has not released yet.
-#[derive(Debug, Default)]
-struct Unreleased {
-    /// One bit for each Packet Identifier; empty until the first insertion.
-    bits: Vec<u64>,
-}
-
-impl Unreleased {
-    /// Inserts a Packet Identifier; returns whether it is new.
-    fn insert(&mut self, id: u16) -> bool {
-        if self.bits.is_empty() {
-            self.bits = vec![0; (1 << 16) / 64];
-        }
-        let (word, bit) = (&mut self.bits[usize::from(id) / 64], 1 << (id % 64));
-        let is_new = *word & bit == 0;
-        *word |= bit;
-        is_new
-    }
-
-    fn remove(&mut self, id: u16) {
-        if let Some(word) = self.bits.get_mut(usize::from(id) / 64) {
-            *word &= !(1 << (id % 64));
-        }
-    }
-}
-
 /// Limit of pending acknowledgements, in bytes.
 const ANSWERS_MAX: usize = 1 << 20;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn qos_2_packet_id_is_new_again_after_release() {
-        let mut unreleased = Unreleased::default();
-        unreleased.remove(5);
-        for id in [1, 5, 63, 64, u16::MAX] {
-            assert!(unreleased.insert(id) && !unreleased.insert(id));
-        }
-        unreleased.remove(5);
-        assert!(unreleased.insert(5) && !unreleased.insert(64));
-    }
-}
