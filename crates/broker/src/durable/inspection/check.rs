@@ -5,7 +5,7 @@ use tenbin_store::LockedDirectory;
 use tenbin_store::spool::{self, CheckedSegment, OpenError};
 use tenbin_store::state::{FORMAT_VERSION, Snapshot, Table};
 
-use super::records::{Entry, Numbers, decode};
+use super::lines::{Line, Numbers};
 use super::{Found, InspectionError};
 
 /// Checks a data directory, and writes its contents and problems in lines.
@@ -80,20 +80,21 @@ impl Checking<'_> {
         for table in Table::ALL {
             let mut result = Ok(());
             let scanned = state.scan(table, &mut |key, value| {
-                let decoded = decode(table, key, value).and_then(|entry| numbers.note(&entry).map(|()| entry));
-                match decoded {
-                    Ok(entry) => {
-                        if let Some(kind) = kind_of(&entry) {
-                            counts[kind] += 1;
-                        }
-                        let is_known = |session| numbers.sessions.contains(session);
-                        of_nobody += u64::from(matches!(entry, Entry::Subscription(of, ..) if !is_known(&of)));
+                let checked = Line::decode(table, key, value, false).and_then(|line| {
+                    let Some(line) = line else { return Ok(()) };
+                    numbers.note(&line)?;
+                    if let Some(kind) = kind_of(&line) {
+                        counts[kind] += 1;
                     }
-                    Err(error) if result.is_ok() => {
-                        let (name, key) = (table.name(), key.escape_ascii());
-                        result = self.damaged(format_args!("state: table {name}, key \"{key}\": {error}"));
-                    }
-                    Err(_) => {}
+                    let is_known = |session| numbers.sessions.contains(&session);
+                    of_nobody += u64::from(matches!(line, Line::Subscription { session, .. } if !is_known(session)));
+                    Ok(())
+                });
+                if let Err(error) = checked
+                    && result.is_ok()
+                {
+                    let (name, key) = (table.name(), key.escape_ascii());
+                    result = self.damaged(format_args!("state: table {name}, key \"{key}\": {error}"));
                 }
             });
             result?;
@@ -195,14 +196,14 @@ impl Checking<'_> {
 }
 
 /// Index of the record's kind among the counts.
-fn kind_of(entry: &Entry) -> Option<usize> {
-    match entry {
-        Entry::Session(..) => Some(0),
-        Entry::Subscription(..) => Some(1),
-        Entry::Retained(_) => Some(2),
-        Entry::Will(..) => Some(3),
-        Entry::Speed(..) => Some(4),
-        Entry::Group(..) => Some(5),
-        Entry::Number(..) | Entry::Unknown => None,
+fn kind_of(line: &Line) -> Option<usize> {
+    match line {
+        Line::Session { .. } => Some(0),
+        Line::Subscription { .. } => Some(1),
+        Line::Retained { .. } => Some(2),
+        Line::Will { .. } => Some(3),
+        Line::Speed { .. } => Some(4),
+        Line::Group { .. } => Some(5),
+        _ => None,
     }
 }

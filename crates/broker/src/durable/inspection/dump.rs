@@ -6,8 +6,7 @@ use tenbin_store::LockedDirectory;
 use tenbin_store::spool::{self, Limit, Messages, QueueId, Sequence, Stored};
 use tenbin_store::state::{self, Table};
 
-use super::lines::{Line, Message, UnderWay, time};
-use super::records::{Entry, Numbers, decode};
+use super::lines::{Line, Message, Numbers, UnderWay, time};
 use super::{Found, InspectionError};
 use crate::durable::bytes::RecordError;
 use crate::durable::message;
@@ -63,7 +62,7 @@ struct Dumping<'a> {
 }
 
 impl Dumping<'_> {
-    fn say(&mut self, line: &Line<'_>) {
+    fn say(&mut self, line: &Line) {
         if self.result.is_ok() {
             let said = serde_json::to_writer(&mut *self.out, line).map_err(io::Error::from);
             self.result = said.and_then(|()| self.out.write_all(b"\n"));
@@ -94,14 +93,14 @@ impl Dumping<'_> {
                 if self.result.is_err() {
                     return;
                 }
-                match decode(table, key, value) {
-                    Ok(entry) => {
-                        self.entry(&entry);
-                        if let Err(error) = numbers.note(&entry) {
-                            self.damaged(what(key), &error);
-                        }
-                    }
-                    Err(error) => self.damaged(what(key), &error),
+                let decoded = Line::decode(table, key, value, self.options.payloads);
+                let noted = decoded.and_then(|line| {
+                    let Some(line) = line else { return Ok(()) };
+                    self.say(&line);
+                    numbers.note(&line)
+                });
+                if let Err(error) = noted {
+                    self.damaged(what(key), &error);
                 }
             });
             if let Err(error) = scanned {
@@ -109,12 +108,6 @@ impl Dumping<'_> {
             }
         }
         numbers
-    }
-
-    fn entry(&mut self, entry: &Entry) {
-        if let Some(line) = Line::of(entry, self.options.payloads) {
-            self.say(&line);
-        }
     }
 
     fn queues(&mut self, spool: &spool::Snapshot, numbers: Option<&Numbers>) {
@@ -186,7 +179,7 @@ impl Dumping<'_> {
                 sequence: stored.sequence.0,
                 published_qos: delivery.published_qos.bits(),
                 expires: time(expires),
-                subscription_identifiers: delivery.identifiers(),
+                subscription_identifiers: delivery.identifiers().to_vec(),
                 share_key: delivery.share_key.map(|key| format!("{key:016x}")),
                 message: Message::of(&delivery, self.options.payloads),
             }),

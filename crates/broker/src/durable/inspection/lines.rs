@@ -1,33 +1,43 @@
 //! Lines of a dump: each is a JSON object, and its `record` is the kind.
 
+use std::collections::HashSet;
+use std::num::NonZeroU64;
+
 use base64ct::{Base64, Encoding as _};
 use serde::Serialize;
-use tenbin_codec::{Publish, QoS, RetainHandling};
+use tenbin_codec::QoS;
 use tenbin_session::Delivery;
+use tenbin_store::state::{FORMAT_VERSION, Table, VERSION_KEY};
 
-use super::records::Entry;
-use crate::durable::record::Owner;
+use crate::durable::bytes::{RecordError, text};
+use crate::durable::groups::GROUP_KEY;
+use crate::durable::record::{
+    Owner, RetainedRecord, SessionRecord, SpeedRecord, WillRecord, decode_grant, decode_subscription_key,
+    decode_will_key,
+};
 use crate::durable::wall_clock::WallTime;
+use crate::durable::{NUMBERS_KEY, RUN_KEY};
+use crate::values::Grant;
 
 /// Times are milliseconds since 1970.
 #[derive(Serialize)]
 #[serde(tag = "record", rename_all = "snake_case")]
-pub(super) enum Line<'a> {
+pub(super) enum Line {
     Number {
-        name: &'a str,
+        name: &'static str,
         value: u64,
     },
     Group {
         /// As a subscription names it, without `$share/`.
-        name: &'a str,
+        name: String,
         queue: u64,
     },
     Session {
-        client_id: &'a str,
+        client_id: String,
         /// Number of the session and of its queue.
         number: u64,
         #[serde(flatten)]
-        owner: OwnerOf<'a>,
+        owner: OwnerOf,
         /// 4294967295: for ever.
         expiry_seconds: u32,
         /// When its connection ended.
@@ -35,7 +45,7 @@ pub(super) enum Line<'a> {
     },
     Subscription {
         session: u64,
-        filter: &'a str,
+        filter: String,
         qos: u8,
         no_local: bool,
         retain_as_published: bool,
@@ -46,17 +56,17 @@ pub(super) enum Line<'a> {
     Retained {
         expires: Option<WallTime>,
         #[serde(flatten)]
-        message: Message<'a>,
+        message: Message,
     },
     Will {
-        client_id: &'a str,
+        client_id: String,
         #[serde(flatten)]
-        owner: OwnerOf<'a>,
+        owner: OwnerOf,
         /// When it is to be published, if its client is disconnected.
         due: Option<WallTime>,
         delay_seconds: u32,
         #[serde(flatten)]
-        message: Message<'a>,
+        message: Message,
     },
     Speed {
         /// Hash of client and share group, in hexadecimal digits.
@@ -82,11 +92,11 @@ pub(super) enum Line<'a> {
         sequence: u64,
         published_qos: u8,
         expires: Option<WallTime>,
-        subscription_identifiers: &'a [u32],
+        subscription_identifiers: Vec<u32>,
         /// Hash of the key by which a share group chooses the member, in hexadecimal digits.
         share_key: Option<String>,
         #[serde(flatten)]
-        message: Message<'a>,
+        message: Message,
     },
     Unreadable {
         /// A table with a key, a queue with an offset, or a larger part.
@@ -96,16 +106,16 @@ pub(super) enum Line<'a> {
 }
 
 #[derive(Serialize)]
-pub(super) struct OwnerOf<'a> {
-    user: Option<&'a str>,
-    realm: &'a str,
-    listener: &'a str,
+pub(super) struct OwnerOf {
+    user: Option<String>,
+    realm: String,
+    listener: String,
 }
 
 /// Fields of all messages.
 #[derive(Serialize)]
-pub(super) struct Message<'a> {
-    topic: &'a str,
+pub(super) struct Message {
+    topic: String,
     qos: u8,
     retain: bool,
     /// Length of the payload.
@@ -123,71 +133,99 @@ pub(super) struct UnderWay {
     pub(super) is_received: bool,
 }
 
-impl<'a> Line<'a> {
-    /// `None`: the record has no line.
-    pub(super) fn of(entry: &'a Entry, with_payloads: bool) -> Option<Self> {
-        Some(match entry {
-            Entry::Number(name, value) => Self::Number { name, value: *value },
-            Entry::Group(name, queue) => Self::Group { name: name.as_str(), queue: queue.get() },
-            Entry::Session(client_id, session) => Self::Session {
-                client_id: client_id.as_str(),
-                number: session.number.get(),
-                owner: OwnerOf::from(&session.owner),
-                expiry_seconds: session.expiry,
-                ended: time(session.ended),
-            },
-            Entry::Subscription(session, filter, grant) => Self::Subscription {
-                session: *session,
-                filter: filter.text().as_str(),
-                qos: grant.options.qos.bits(),
-                no_local: grant.options.no_local,
-                retain_as_published: grant.options.retain_as_published,
-                retain_handling: number_of(grant.options.retain_handling),
-                identifier: grant.identifier,
-                weight: grant.weight.get(),
-            },
-            Entry::Retained(retained) => {
-                let Publish { topic, qos, retain, payload, .. } = &retained.publish;
-                let message = Message::new(topic.text().as_str(), *qos, *retain, payload, with_payloads);
-                Self::Retained { expires: time(retained.expiry.time), message }
+impl Line {
+    /// Decodes a record of the state. `None`: it has another version, and a broker ignores it too.
+    ///
+    /// # Errors
+    /// A broker of this version does not write such a record.
+    pub(super) fn decode(
+        table: Table,
+        key: &[u8],
+        value: &[u8],
+        with_payloads: bool,
+    ) -> Result<Option<Self>, RecordError> {
+        let number = || value.try_into().map(u64::from_le_bytes).map_err(|_| RecordError::Illegal("length"));
+        Ok(Some(match table {
+            // Other versions cannot be opened.
+            Table::Meta if key == VERSION_KEY => Self::Number { name: "format version", value: FORMAT_VERSION.into() },
+            Table::Meta if key == NUMBERS_KEY => Self::Number { name: GIVEN_NUMBERS, value: number()? },
+            Table::Meta if key == RUN_KEY => Self::Number { name: "run", value: number()? },
+            Table::Meta => {
+                let Some(name) = key.strip_prefix(GROUP_KEY) else { return Ok(None) };
+                let queue = NonZeroU64::new(number()?).ok_or(RecordError::Illegal("number"))?.get();
+                Self::Group { name: string(name, "share group")?, queue }
             }
-            Entry::Will(client_id, will) => Self::Will {
-                client_id: client_id.as_str(),
-                owner: OwnerOf::from(&will.owner),
-                due: time(will.due),
-                delay_seconds: will.will.delay_interval.unwrap_or(0),
-                message: Message::new(
-                    will.will.topic.text().as_str(),
-                    will.will.qos,
-                    will.will.retain,
-                    &will.will.payload,
-                    with_payloads,
-                ),
-            },
-            Entry::Speed(hash, speed) => Self::Speed {
-                hash: format!("{hash:016x}"),
-                processing_time_ns: u64::try_from(speed.processing_time.as_nanos()).unwrap_or(u64::MAX),
-                kept: speed.kept,
-            },
-            Entry::Unknown => return None,
-        })
+            Table::Sessions => {
+                let client_id = string(key, "Client Identifier")?;
+                let SessionRecord { number, owner, expiry, ended, .. } = SessionRecord::decode(value)?;
+                Self::Session {
+                    client_id,
+                    number: number.get(),
+                    owner: owner.into(),
+                    expiry_seconds: expiry,
+                    ended: time(ended),
+                }
+            }
+            Table::Subscriptions => {
+                let (session, filter) = decode_subscription_key(key)?;
+                let Grant { options, identifier, weight } = decode_grant(value)?;
+                Self::Subscription {
+                    session,
+                    filter: filter.text().as_str().to_owned(),
+                    qos: options.qos.bits(),
+                    no_local: options.no_local,
+                    retain_as_published: options.retain_as_published,
+                    retain_handling: options.retain_handling as u8,
+                    identifier,
+                    weight: weight.get(),
+                }
+            }
+            Table::Retained => {
+                let RetainedRecord { expiry, publish } = RetainedRecord::decode(value)?;
+                if key != publish.topic.as_bytes() {
+                    return Err(RecordError::Illegal("topic"));
+                }
+                let topic = publish.topic.text().as_str();
+                let message = Message::new(topic, publish.qos, publish.retain, &publish.payload, with_payloads);
+                Self::Retained { expires: time(expiry.time), message }
+            }
+            Table::Wills => {
+                let (client_id, _) = decode_will_key(key)?;
+                let WillRecord { owner, due, will } = WillRecord::decode(value)?;
+                let topic = will.topic.text().as_str();
+                Self::Will {
+                    client_id: client_id.as_str().to_owned(),
+                    owner: owner.into(),
+                    due: time(due),
+                    delay_seconds: will.delay_interval.unwrap_or(0),
+                    message: Message::new(topic, will.qos, will.retain, &will.payload, with_payloads),
+                }
+            }
+            Table::Speeds => {
+                let hash = key.try_into().map(u64::from_le_bytes).map_err(|_| RecordError::Illegal("hash"))?;
+                let SpeedRecord { processing_time, kept } = SpeedRecord::decode(value)?;
+                let processing_time_ns = u64::try_from(processing_time.as_nanos()).unwrap_or(u64::MAX);
+                Self::Speed { hash: format!("{hash:016x}"), processing_time_ns, kept }
+            }
+        }))
     }
 }
 
-impl<'a> From<&'a Owner> for OwnerOf<'a> {
-    fn from(Owner { user, realm, listener }: &'a Owner) -> Self {
-        Self { user: user.as_ref().map(|user| user.as_str()), realm, listener }
+impl From<Owner> for OwnerOf {
+    fn from(Owner { user, realm, listener }: Owner) -> Self {
+        let user = user.map(|user| user.as_str().to_owned());
+        Self { user, realm: realm.as_ref().to_owned(), listener: listener.as_ref().to_owned() }
     }
 }
 
-impl<'a> Message<'a> {
-    fn new(topic: &'a str, qos: QoS, retain: bool, payload: &[u8], with_payload: bool) -> Self {
+impl Message {
+    fn new(topic: &str, qos: QoS, retain: bool, payload: &[u8], with_payload: bool) -> Self {
         let encoded = with_payload.then(|| Base64::encode_string(payload));
-        Self { topic, qos: qos.bits(), retain, bytes: payload.len(), payload: encoded }
+        Self { topic: topic.to_owned(), qos: qos.bits(), retain, bytes: payload.len(), payload: encoded }
     }
 
     /// A message as its receiver gets it.
-    pub(super) fn of(delivery: &'a Delivery, with_payload: bool) -> Self {
+    pub(super) fn of(delivery: &Delivery, with_payload: bool) -> Self {
         let topic = std::str::from_utf8(delivery.template.topic()).unwrap_or_default(); // topics are UTF-8
         Self::new(topic, delivery.qos, delivery.retain, delivery.template.payload(), with_payload)
     }
@@ -197,6 +235,42 @@ pub(super) fn time(wall: WallTime) -> Option<WallTime> {
     (wall != 0).then_some(wall)
 }
 
-fn number_of(handling: RetainHandling) -> u8 {
-    handling as u8
+fn string(bytes: &[u8], what: &'static str) -> Result<String, RecordError> {
+    text(bytes, what).map(|text| text.as_str().to_owned())
+}
+
+/// Name of the highest number that may have been given to a session or share group.
+const GIVEN_NUMBERS: &str = "session numbers";
+
+/// Numbers of sessions and share groups, which are the numbers of their queues.
+#[derive(Debug, Default)]
+pub(super) struct Numbers {
+    /// The highest number that may have been given.
+    last: u64,
+    pub(super) sessions: HashSet<u64>,
+    pub(super) groups: HashSet<u64>,
+}
+
+impl Numbers {
+    /// Adds a record. The table of numbers and share groups has to come before the table of sessions.
+    ///
+    /// # Errors
+    /// The record contradicts another one.
+    pub(super) fn note(&mut self, line: &Line) -> Result<(), RecordError> {
+        match *line {
+            Line::Number { name: GIVEN_NUMBERS, value } => self.last = self.last.max(value),
+            Line::Group { queue, .. } => {
+                self.last = self.last.max(queue);
+                self.groups.insert(queue);
+            }
+            Line::Session { number, .. } => {
+                let is_free = number <= self.last && !self.groups.contains(&number);
+                if !is_free || !self.sessions.insert(number) {
+                    return Err(RecordError::Illegal("number"));
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
 }

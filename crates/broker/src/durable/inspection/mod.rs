@@ -5,7 +5,6 @@
 mod check;
 mod dump;
 mod lines;
-mod records;
 
 use std::fmt;
 use std::io;
