@@ -20,7 +20,7 @@ impl Booked {
 
     /// Bytes that the balancer books for a message with such a template: about those of its packet.
     pub(crate) fn packet_bytes(template_bytes: usize) -> u32 {
-        packet_bytes(template_bytes)
+        u32::try_from(template_bytes + PACKET_OVERHEAD).unwrap_or(u32::MAX)
     }
 
     /// Booking of one delivery; nothing if no share group sent it.
@@ -60,7 +60,7 @@ impl Booked {
     }
 
     fn one(template_bytes: usize) -> Self {
-        Self { messages: 1, bytes: packet_bytes(template_bytes).into() }
+        Self { messages: 1, bytes: Self::packet_bytes(template_bytes).into() }
     }
 }
 
@@ -82,10 +82,6 @@ impl Sum for Booked {
     fn sum<I: Iterator<Item = Self>>(iter: I) -> Self {
         iter.fold(Self::NOTHING, Add::add)
     }
-}
-
-fn packet_bytes(template_bytes: usize) -> u32 {
-    u32::try_from(template_bytes + PACKET_OVERHEAD).unwrap_or(u32::MAX)
 }
 
 /// Bytes that headers, identifiers and expiry add to a message: an upper bound for nearly all messages.

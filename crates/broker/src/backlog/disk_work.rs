@@ -41,7 +41,7 @@ impl DiskWork {
     pub(crate) fn run(self, durable: &Durable, queue: Option<&StoredQueue>) -> usize {
         let Self { placed, room, done } = self;
         if let Some(queue) = queue {
-            durable.settle_places(queue, done);
+            durable.done(done.into_iter().map(|sequence| queue.at(sequence)));
             if let Some(room) = &room {
                 durable.append_placed(queue, &placed, room);
             }

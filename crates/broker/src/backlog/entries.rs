@@ -67,40 +67,23 @@ impl Entries {
 
     /// Adds a message, mostly behind the last one.
     pub(crate) fn add(&mut self, Sequence(sequence): Sequence, bytes: usize) {
-        match self.ranges.back_mut() {
-            Some((_, last)) if *last + 1 == sequence => *last = sequence,
-            Some((_, last)) if *last >= sequence => {
-                if !self.add_between(sequence) {
-                    return;
-                }
-            }
-            _ => self.ranges.push_back((sequence, sequence)),
-        }
-        self.messages += 1;
-        self.bytes += bytes as u64;
-    }
-
-    /// Adds an offset that is not above the last one. Returns false if it was there already.
-    fn add_between(&mut self, sequence: u64) -> bool {
         let at = self.behind(sequence);
-        let joins = |range: Option<&(u64, u64)>, joins: fn(&(u64, u64), u64) -> bool| {
-            range.is_some_and(|range| joins(range, sequence))
-        };
-        if joins(self.ranges.get(at), |&(first, _), sequence| first <= sequence) {
-            return false;
+        let next = self.ranges.get(at).map(|&(first, _)| first);
+        if next.is_some_and(|first| first <= sequence) {
+            return; // it is there already
         }
-        let follows = at > 0 && joins(self.ranges.get(at - 1), |&(_, last), sequence| last + 1 == sequence);
-        let precedes = joins(self.ranges.get(at), |&(first, _), sequence| first == sequence + 1);
-        match (follows, precedes) {
+        let follows = at > 0 && self.ranges[at - 1].1 + 1 == sequence;
+        match (follows, next == Some(sequence + 1)) {
             (true, true) => {
-                let last = self.ranges.remove(at).map_or(sequence, |(_, last)| last);
-                self.ranges[at - 1].1 = last;
+                self.ranges[at].0 = self.ranges[at - 1].0;
+                self.ranges.remove(at - 1);
             }
             (true, false) => self.ranges[at - 1].1 = sequence,
             (false, true) => self.ranges[at].0 = sequence,
             (false, false) => self.ranges.insert(at, (sequence, sequence)),
         }
-        true
+        self.messages += 1;
+        self.bytes += bytes as u64;
     }
 
     /// Index of the range that contains this offset, or else of the next range behind it.

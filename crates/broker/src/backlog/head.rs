@@ -157,8 +157,8 @@ impl Head {
         now: Instant,
     ) -> bool {
         let bytes = delivery.queued_bytes();
-        self.has_place(bytes, reader, limits, budget)
-            || (self.purge(now) && self.has_place(bytes, reader, limits, budget))
+        self.has_places(1, bytes, reader, limits, budget)
+            || (self.purge(now) && self.has_places(1, bytes, reader, limits, budget))
     }
 
     /// Drops expired messages and returns their totals.
@@ -227,7 +227,7 @@ impl Head {
                 dropped.add(&delivery);
                 return dropped;
             }
-            while !self.has_place(bytes, reader, limits, budget) {
+            while !self.has_places(1, bytes, reader, limits, budget) {
                 if !self.drop_oldest_unacknowledged(&mut dropped) {
                     dropped.add(&delivery);
                     return dropped;
@@ -285,6 +285,14 @@ impl Head {
         self.settle(budget);
     }
 
+    /// Takes the oldest QoS 1 or 2 message.
+    pub(crate) fn pop(&mut self, budget: &Budget) -> Option<Delivery> {
+        let delivery = self.acknowledged.pop_front()?;
+        self.acknowledged.shrink();
+        self.settle(budget);
+        Some(delivery)
+    }
+
     /// Removes messages that share groups gave to this receiver, oldest first.
     ///
     /// Drops runs without a group, because splitting a queue full of them takes long.
@@ -296,19 +304,15 @@ impl Head {
 
     /// Removes the messages for which `wanted` holds, oldest first.
     pub(crate) fn withdraw(&mut self, wanted: impl Fn(&Delivery) -> bool, budget: &Budget) -> Vec<Delivery> {
-        self.withdraw_numbered(|numbered| wanted(&numbered.delivery), budget)
+        self.withdraw_from(0, wanted, budget)
     }
 
     /// Removes at most `count` of the newest messages of a share group; returns the oldest of them first.
     pub(crate) fn withdraw_newest(&mut self, group: NonZeroU64, count: usize, budget: &Budget) -> Vec<Delivery> {
-        self.split_runs();
-        let is_of_group = |numbered: &Numbered| numbered.delivery.share == Some(group);
-        let lanes = self.unacknowledged.deliveries.iter().chain(&self.acknowledged.deliveries);
-        let mut numbers: Vec<_> =
-            lanes.filter(|numbered| is_of_group(numbered)).map(|numbered| numbered.number).collect();
-        numbers.sort_unstable();
-        let Some(&first) = numbers[numbers.len() - count.min(numbers.len())..].first() else { return Vec::new() };
-        self.withdraw_numbered(|numbered| is_of_group(numbered) && numbered.number >= first, budget)
+        let is_of_group = |delivery: &Delivery| delivery.share == Some(group);
+        let sizes = self.sizes(is_of_group);
+        let newest = &sizes[sizes.len().saturating_sub(count)..];
+        newest.first().map_or_else(Vec::new, |&(first, _)| self.withdraw_from(first, is_of_group, budget))
     }
 
     /// Removes the messages for which `wanted` holds, except the first `bytes` of them; returns the oldest first.
@@ -318,26 +322,30 @@ impl Head {
         wanted: impl Fn(&Delivery) -> bool,
         budget: &Budget,
     ) -> Vec<Delivery> {
-        self.split_runs();
-        let lanes = [&self.unacknowledged, &self.acknowledged];
-        let all = lanes.into_iter().flat_map(|lane| &lane.deliveries);
-        let wanted = |numbered: &Numbered| wanted(&numbered.delivery);
-        let of_wanted = all.filter(|numbered| wanted(numbered));
-        let mut sizes: Vec<_> = of_wanted.map(|numbered| (numbered.number, numbered.delivery.queued_bytes())).collect();
-        sizes.sort_unstable();
         let mut kept = 0;
-        let first = sizes.into_iter().find(|(_, size)| {
+        let first = self.sizes(&wanted).into_iter().find(|(_, size)| {
             kept += size;
             kept > bytes
         });
-        let Some((first, _)) = first else { return Vec::new() };
-        self.withdraw_numbered(|numbered| wanted(numbered) && numbered.number >= first, budget)
+        first.map_or_else(Vec::new, |(first, _)| self.withdraw_from(first, wanted, budget))
     }
 
-    fn withdraw_numbered(&mut self, is_wanted: impl Fn(&Numbered) -> bool, budget: &Budget) -> Vec<Delivery> {
+    /// Numbers and bytes of the messages for which `wanted` holds, oldest first.
+    fn sizes(&mut self, wanted: impl Fn(&Delivery) -> bool) -> Vec<(u64, usize)> {
         self.split_runs();
-        let mut taken = self.unacknowledged.remove_where(&is_wanted);
-        taken.extend(self.acknowledged.remove_where(&is_wanted));
+        let all = self.unacknowledged.deliveries.iter().chain(&self.acknowledged.deliveries);
+        let wanted = all.filter(|numbered| wanted(&numbered.delivery));
+        let mut sizes: Vec<_> = wanted.map(|numbered| (numbered.number, numbered.delivery.queued_bytes())).collect();
+        sizes.sort_unstable();
+        sizes
+    }
+
+    /// Removes the messages from number `first` on for which `wanted` holds, oldest first.
+    fn withdraw_from(&mut self, first: u64, wanted: impl Fn(&Delivery) -> bool, budget: &Budget) -> Vec<Delivery> {
+        self.split_runs();
+        let is_wanted = |numbered: &Numbered| numbered.number >= first && wanted(&numbered.delivery);
+        let mut taken = self.unacknowledged.remove_where(is_wanted);
+        taken.extend(self.acknowledged.remove_where(is_wanted));
         self.settle(budget);
         taken.make_contiguous().sort_by_key(|numbered| numbered.number);
         taken.into_iter().map(|numbered| numbered.delivery).collect()
@@ -384,10 +392,6 @@ impl Head {
 
     pub(crate) fn bytes(&self) -> usize {
         self.unacknowledged.bytes + self.runs.bytes() + self.acknowledged.bytes
-    }
-
-    fn has_place(&self, bytes: usize, reader: Reader, limits: &Limits, budget: &Budget) -> bool {
-        self.has_places(1, bytes, reader, limits, budget)
     }
 
     fn has_places(&self, messages: usize, bytes: usize, reader: Reader, limits: &Limits, budget: &Budget) -> bool {

@@ -59,10 +59,13 @@ impl Lane {
 
     /// Drops the front message and counts it in `dropped`; returns whether there was one.
     pub(super) fn drop_front(&mut self, dropped: &mut Dropped) -> bool {
-        let Some(Numbered { delivery, .. }) = self.deliveries.pop_front() else { return false };
+        self.pop_front().inspect(|delivery| dropped.add(delivery)).is_some()
+    }
+
+    pub(super) fn pop_front(&mut self) -> Option<Delivery> {
+        let Numbered { delivery, .. } = self.deliveries.pop_front()?;
         self.bytes -= delivery.queued_bytes();
-        dropped.add(&delivery);
-        true
+        Some(delivery)
     }
 
     pub(super) fn remove_where(&mut self, wanted: impl Fn(&Numbered) -> bool) -> VecDeque<Numbered> {

@@ -96,10 +96,10 @@ impl Refill {
         self.retry.as_ref().and_then(|retry| retry.at).is_some_and(|at| at <= now)
     }
 
-    /// Ends the pause after a failed read.
-    pub(crate) fn end_pause(&mut self) {
+    /// Ends the pause after a failed read, if its time has come.
+    pub(crate) fn end_pause(&mut self, now: Instant) {
         if let Some(retry) = &mut self.retry {
-            retry.at = None;
+            retry.at.take_if(|at| *at <= now);
         }
     }
 

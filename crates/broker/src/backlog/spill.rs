@@ -65,8 +65,8 @@ impl Spill {
         let mut offsets = if self.holds_back() { reserved } else { queue.leave_room(count) };
         self.refill.cancel(); // the page being read lies behind these
         for delivery in deliveries {
-            if let Location::Persistent(stored) = Location::of(delivery.stored) {
-                self.add(stored.sequence(), delivery);
+            if let Location::Own(sequence) = Location::of(delivery.stored) {
+                self.add(sequence, delivery);
             } else if let Some(offset) = offsets.next() {
                 self.place(Sequence(offset), delivery, work);
             } else {

@@ -17,9 +17,7 @@ impl Durable {
         let known = self.known_groups.lock().unwrap_or_else(PoisonError::into_inner).remove(&key);
         let number = known.unwrap_or_else(|| {
             let number = self.next_number();
-            let mut changes = Changes::default();
-            changes.put(Table::Meta, key, number.get().to_le_bytes().to_vec());
-            self.make(&changes);
+            self.state.put(Table::Meta, key.into(), number.get().to_le_bytes().into());
             number
         });
         StoredQueue::of_group(number, self.first_place())
@@ -27,9 +25,7 @@ impl Durable {
 
     /// Ends the group, and drops the messages in its queue.
     pub(crate) fn forget_group(&self, name: &SharedFilter, queue: &StoredQueue) {
-        let mut changes = Changes::default();
-        changes.remove(Table::Meta, key(name));
-        self.make(&changes);
+        self.remove(Table::Meta, &key(name));
         self.end_queue(queue);
     }
 

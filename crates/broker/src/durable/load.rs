@@ -21,9 +21,7 @@ use super::record::{
     decode_will_key, subscription_key, will_key,
 };
 use super::wall_clock::WallClock;
-use super::{
-    Changes, CommitPoint, Durable, DurableSession, NUMBERS_KEY, QueueId, RUN_KEY, StoreError, WaitingEntries, speeds,
-};
+use super::{Changes, Durable, DurableSession, NUMBERS_KEY, QueueId, RUN_KEY, StoreError, WaitingEntries, speeds};
 use crate::auth::Principal;
 use crate::values::{Grant, KnownSpeed};
 
@@ -80,7 +78,7 @@ pub(crate) struct RestoredWill {
 
 /// How long a start waits for the disk, at most twice.
 const RUN_PATIENCE: Duration = Duration::from_secs(2);
-/// Run numbers that a failed write may skip, of 2^23.
+/// Run numbers that a failed write may skip, of 2^22.
 const RUNS_LEFT_OUT: u64 = 1 << 10;
 
 impl Durable {
@@ -307,16 +305,15 @@ impl Restoring<'_> {
 
     /// Calls `decode` with every record of a table.
     fn each(&self, table: Table, mut decode: impl FnMut(&[u8], &[u8]) -> Result<(), RecordError>) -> Result<(), Cause> {
-        let mut damaged = None;
+        let mut damaged = Ok(());
         let scanned = self.durable.state.scan(table, &mut |key, value| {
-            if damaged.is_none()
-                && let Err(error) = decode(key, value)
-            {
-                damaged = Some(Cause::Record(table.name(), key.escape_ascii().to_string(), error.to_string()));
+            if damaged.is_ok() {
+                damaged = decode(key, value)
+                    .map_err(|error| Cause::Record(table.name(), key.escape_ascii().to_string(), error.to_string()));
             }
         });
         scanned.map_err(|error| Cause::Table(table.name(), error))?;
-        damaged.map_or(Ok(()), Err)
+        damaged
     }
 
     /// Returns the last number that was given, and begins another run.
@@ -346,10 +343,8 @@ impl Restoring<'_> {
     /// does not take it, a random higher number replaces it, which the next run is unlikely to get.
     fn begin_run(&self, run: u64) {
         let write = |run: u64| {
-            let mut change = Changes::default();
-            change.put(Table::Meta, RUN_KEY.to_vec(), run.to_le_bytes().to_vec());
-            let CommitPoint { state, .. } = self.durable.make(&change);
-            self.durable.state.wait(state, RUN_PATIENCE)
+            let written = self.durable.state.put(Table::Meta, RUN_KEY.into(), run.to_le_bytes().into());
+            self.durable.state.wait(written, RUN_PATIENCE)
         };
         let mut run = run;
         if !write(run) {

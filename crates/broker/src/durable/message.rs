@@ -50,21 +50,20 @@ pub(super) fn head(delivery: &Delivery, clock: MessageClock) -> Head {
 }
 
 /// Encodes the tag of an entry in a session's queue.
-pub(super) fn put_tag(delivery: &Delivery, tag: &mut Vec<u8>) {
-    tag.clear();
+pub(super) fn tag(delivery: &Delivery) -> Vec<u8> {
     let identifiers = delivery.identifiers();
     if delivery.qos == delivery.published_qos && !delivery.retain && identifiers.is_empty() {
-        return;
+        return Vec::new();
     }
-    tag.push(flags(delivery.qos, delivery.retain));
+    let mut tag = vec![flags(delivery.qos, delivery.retain)];
     // A tag has no room for more. A session with more subscriptions to one topic gets the first identifiers only.
     identifiers.iter().take(IDENTIFIERS_MAX).for_each(|identifier| tag.extend_from_slice(&identifier.to_le_bytes()));
+    tag
 }
 
 /// Encodes the tag of an entry in a share group's queue.
-pub(super) fn put_group_tag(delivery: &Delivery, tag: &mut Vec<u8>) {
-    tag.clear();
-    tag.extend(delivery.share_key.iter().flat_map(|key| key.get().to_le_bytes()));
+pub(super) fn group_tag(delivery: &Delivery) -> Vec<u8> {
+    delivery.share_key.iter().flat_map(|key| key.get().to_le_bytes()).collect()
 }
 
 /// Decodes a body and a tag. Returns the delivery, and whether it has expired.
@@ -157,10 +156,8 @@ mod tests {
     }
 
     fn stored(delivery: &Delivery, clock: MessageClock) -> (Bytes, Vec<u8>) {
-        let mut tag = Vec::new();
-        put_tag(delivery, &mut tag);
         let [first, second] = delivery.template.to_store().1;
-        (Bytes::from([head(delivery, clock).as_bytes(), first, second].concat()), tag)
+        (Bytes::from([head(delivery, clock).as_bytes(), first, second].concat()), tag(delivery))
     }
 
     #[test]
@@ -191,9 +188,7 @@ mod tests {
         for key in [None, NonZeroU64::new(7), NonZeroU64::new(u64::MAX)] {
             let delivery = Delivery { share_key: key, ..delivery(QoS::AtLeastOnce, true) };
             let (body, _) = stored(&delivery, clock);
-            let mut tag = vec![1];
-            put_group_tag(&delivery, &mut tag);
-            let back = decode(body, &tag, clock).unwrap().0;
+            let back = decode(body, &group_tag(&delivery), clock).unwrap().0;
             assert_eq!((back.share_key, back.qos, back.published_retain), (key, QoS::AtLeastOnce, true));
         }
     }

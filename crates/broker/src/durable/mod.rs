@@ -56,12 +56,12 @@ pub use error::StoreError;
 pub(crate) use load::{RestoredSession, RestoredWill, Restoring};
 #[cfg(test)]
 pub(crate) use queue::QueueKind;
-pub(crate) use queue::{Location, PublisherId, Stored, StoredQueue, as_refused};
+pub(crate) use queue::{Location, PublisherId, StoredQueue, as_refused};
 pub(crate) use reader::{EntryRanges, PAGE_MESSAGES, Page, PageOf, UnderWay};
 pub(crate) use retained::EncodedRetained;
 pub(crate) use secret::new_secret;
 pub(crate) use session::{ClientOnDisk, DurableSession};
-pub(crate) use spooled::{Outcomes, PLACE_BYTES, RECORD_BYTES, bytes_of, place};
+pub(crate) use spooled::{Outcomes, PLACE_BYTES, RECORD_BYTES, bytes_of};
 pub(crate) use tenbin_store::spool::{Place, QueueId, Room, Sequence};
 pub(crate) use waiting::WaitingEntries;
 
@@ -285,9 +285,6 @@ impl Durable {
     }
 
     pub(crate) fn make(&self, changes: &Changes) -> CommitPoint {
-        if changes.0.is_empty() {
-            return CommitPoint::NOW;
-        }
         let changes = changes.0.iter();
         let state = self.state.change(changes.map(|(table, key, value)| Change {
             table: *table,
@@ -295,6 +292,10 @@ impl Durable {
             value: value.as_deref(),
         }));
         CommitPoint::of_state(state)
+    }
+
+    fn remove(&self, table: Table, key: &[u8]) {
+        self.state.change([Change { table, key, value: None }]);
     }
 
     /// Returns a new number. A change that reserves more numbers precedes every change that contains one of them.

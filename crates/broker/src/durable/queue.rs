@@ -42,8 +42,8 @@ impl QueueKind {
     /// Location of a message at this offset of such a queue.
     pub(crate) fn locate(self, sequence: Sequence, qos: QoS) -> Location {
         match self {
-            Self::Group => Location::Persistent(Stored::InGroup(sequence)),
-            Self::Session if qos.is_acknowledged() => Location::Persistent(Stored::InOwn(sequence)),
+            Self::Group => Location::Group(sequence),
+            Self::Session if qos.is_acknowledged() => Location::Own(sequence),
             Self::Session | Self::Temporary => Location::Transient(sequence),
         }
     }
@@ -56,19 +56,12 @@ impl QueueKind {
 pub(crate) enum Location {
     /// In memory only.
     Memory,
-    /// On disk until it is done. Other parts of the broker see such entries only.
-    Persistent(Stored),
-    /// In its receiver's own queue on disk while it is not in memory.
+    /// In the session's own queue, on disk until it is done.
+    Own(Sequence),
+    /// In the queue of the share group that the delivery is for, on disk until it is done.
+    Group(Sequence),
+    /// In its receiver's own queue on disk while it is not in memory. Other parts of the broker see no such entry.
     Transient(Sequence),
-}
-
-/// Entry of a stored delivery.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Stored {
-    /// In the session's own queue.
-    InOwn(Sequence),
-    /// In the queue of the share group that the delivery is for.
-    InGroup(Sequence),
 }
 
 impl StoredQueue {
@@ -112,6 +105,20 @@ impl StoredQueue {
     /// Identifies the QoS 2 message that the session publishes with this Packet Identifier.
     pub(crate) fn publishes(&self, packet_id: PacketId) -> PublisherId {
         Origin { queue: self.id, identifier: packet_id.get() }
+    }
+
+    /// The position of its entry with this offset.
+    pub(crate) fn at(&self, sequence: Sequence) -> Place {
+        Place { queue: self.id, sequence }
+    }
+
+    /// The position of a stored message; `None`: it is in another kind of queue.
+    pub(crate) fn place_of(&self, stored: impl Into<Option<NonZeroU64>>) -> Option<Place> {
+        match (Location::of(stored), self.kind) {
+            (Location::Group(sequence), QueueKind::Group) => Some(self.at(sequence)),
+            (Location::Own(sequence), QueueKind::Session | QueueKind::Temporary) => Some(self.at(sequence)),
+            _ => None,
+        }
     }
 
     /// The queue of the Packet Identifiers of the session's partly refused messages.
@@ -170,8 +177,7 @@ impl StoredQueue {
         if self.is_over.load(Ordering::Relaxed) {
             return None;
         }
-        let sequence = Sequence(self.next.fetch_add(1, Ordering::Relaxed));
-        Some(Place { queue: self.id, sequence })
+        Some(self.at(Sequence(self.next.fetch_add(1, Ordering::Relaxed))))
     }
 
     /// Ends the queue. Under the log's lock, before the log drops it.
@@ -192,43 +198,23 @@ impl StoredQueue {
 
 impl Location {
     #[inline]
-    pub(crate) fn of(stored: Option<NonZeroU64>) -> Self {
-        match stored {
-            None => Self::Memory,
-            Some(number) if number.get() & TRANSIENT != 0 => Self::Transient(Sequence(number.get() & !TRANSIENT)),
-            Some(number) => Self::Persistent(Stored::of(number)),
+    pub(crate) fn of(stored: impl Into<Option<NonZeroU64>>) -> Self {
+        let Some(number) = stored.into().map(NonZeroU64::get) else { return Self::Memory };
+        match (number & TRANSIENT != 0, number & IN_GROUP != 0) {
+            (true, _) => Self::Transient(Sequence(number & !TRANSIENT)),
+            (false, true) => Self::Group(Sequence(number & !IN_GROUP)),
+            (false, false) => Self::Own(Sequence(number)),
         }
     }
 
     #[inline]
     pub(crate) fn to_stored(self) -> Option<NonZeroU64> {
-        match self {
-            Self::Memory => None,
-            Self::Persistent(stored) => Some(stored.to_number()),
-            Self::Transient(Sequence(sequence)) => NonZeroU64::new(sequence | TRANSIENT),
-        }
-    }
-}
-
-impl Stored {
-    /// Decodes the entry of a delivery that is no [`Location::Transient`].
-    pub(crate) fn of(number: NonZeroU64) -> Self {
-        debug_assert_eq!(number.get() & TRANSIENT, 0, "its outbox keeps a transient entry to itself");
-        let sequence = Sequence(number.get() & !IN_GROUP);
-        if number.get() & IN_GROUP != 0 { Self::InGroup(sequence) } else { Self::InOwn(sequence) }
-    }
-
-    pub(crate) fn to_number(self) -> NonZeroU64 {
-        let number = match self {
-            Self::InOwn(Sequence(sequence)) => sequence,
-            Self::InGroup(Sequence(sequence)) => sequence | IN_GROUP,
-        };
-        NonZeroU64::new(number).expect("places begin with 1")
-    }
-
-    pub(crate) fn sequence(self) -> Sequence {
-        let (Self::InOwn(sequence) | Self::InGroup(sequence)) = self;
-        sequence
+        NonZeroU64::new(match self {
+            Self::Memory => 0,
+            Self::Own(Sequence(sequence)) => sequence,
+            Self::Group(Sequence(sequence)) => sequence | IN_GROUP,
+            Self::Transient(Sequence(sequence)) => sequence | TRANSIENT,
+        })
     }
 }
 
@@ -263,8 +249,8 @@ mod tests {
     #[test]
     fn location_survives_its_encoding_in_a_delivery() {
         for sequence in [1, 7, OFFSETS_END - 1].map(Sequence) {
-            let entries = [Stored::InOwn(sequence), Stored::InGroup(sequence)].map(Location::Persistent);
-            for location in [Location::Memory, Location::Transient(sequence)].into_iter().chain(entries) {
+            let entries = [Location::Own, Location::Group, Location::Transient].map(|entry| entry(sequence));
+            for location in entries.into_iter().chain([Location::Memory]) {
                 assert_eq!(Location::of(location.to_stored()), location);
             }
         }
@@ -273,11 +259,9 @@ mod tests {
     #[test]
     fn only_lasting_sessions_and_groups_have_persistent_messages() {
         let locate = |kind: QueueKind, qos| kind.locate(Sequence(3), qos);
-        let (own, transient) = (Location::Persistent(Stored::InOwn(Sequence(3))), Location::Transient(Sequence(3)));
-        assert_eq!(locate(QueueKind::Session, QoS::ExactlyOnce), own);
-        assert_eq!(locate(QueueKind::Session, QoS::AtMostOnce), transient);
-        assert_eq!(locate(QueueKind::Temporary, QoS::ExactlyOnce), transient);
-        let of_group = Location::Persistent(Stored::InGroup(Sequence(3)));
-        assert_eq!(locate(QueueKind::Group, QoS::AtLeastOnce), of_group);
+        assert_eq!(locate(QueueKind::Session, QoS::ExactlyOnce), Location::Own(Sequence(3)));
+        assert_eq!(locate(QueueKind::Session, QoS::AtMostOnce), Location::Transient(Sequence(3)));
+        assert_eq!(locate(QueueKind::Temporary, QoS::ExactlyOnce), Location::Transient(Sequence(3)));
+        assert_eq!(locate(QueueKind::Group, QoS::AtLeastOnce), Location::Group(Sequence(3)));
     }
 }

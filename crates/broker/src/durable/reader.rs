@@ -2,6 +2,7 @@
 //!
 //! A connection takes its page with its next poll. A share group has no task, and processes its page on this thread.
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::num::NonZeroU64;
 use std::ops::RangeInclusive;
@@ -18,7 +19,7 @@ use tokio::sync::oneshot;
 use super::bytes::RecordError;
 use super::message;
 use super::message_expiry::{MessageClock, RunClock};
-use super::queue::{QueueKind, Stored};
+use super::queue::{Location, QueueKind};
 use super::spooled::Mark;
 
 /// Handle of the thread that reads.
@@ -30,8 +31,7 @@ pub(super) struct Reader {
 }
 
 enum Request {
-    Page(PageOf, oneshot::Sender<Page>),
-    PageFor(PageOf, Box<dyn Fn(Page) + Send>),
+    Page(PageOf, Box<dyn Fn(Page) + Send>),
     UnderWay(QueueId, oneshot::Sender<Option<Vec<UnderWay>>>),
     /// Ends the thread. The sender is dropped at the end.
     End(oneshot::Sender<()>),
@@ -103,13 +103,16 @@ impl Reader {
     }
 
     pub(super) fn page(&self, page: PageOf) -> oneshot::Receiver<Page> {
-        self.ask(|reply| Request::Page(page, reply))
+        let (reply, answer) = oneshot::channel();
+        let reply = Cell::new(Some(reply));
+        self.page_for(page, move |page| drop(reply.take().map(|reply| reply.send(page))));
+        answer
     }
 
     /// Reads a page and gives it to `take` on the thread that reads: other requests wait meanwhile. If `take` panics,
     /// it is called once more, with a broken page.
     pub(super) fn page_for(&self, page: PageOf, take: impl Fn(Page) + Send + 'static) {
-        let _ = self.requests.as_ref().map(|requests| requests.send(Request::PageFor(page, Box::new(take))));
+        let _ = self.requests.as_ref().map(|requests| requests.send(Request::Page(page, Box::new(take))));
     }
 
     pub(super) fn under_way(&self, queue: QueueId) -> oneshot::Receiver<Option<Vec<UnderWay>>> {
@@ -141,12 +144,7 @@ impl Drop for Reader {
 fn answer(spool: &Spool, clock: RunClock, request: Request, passed: &mut PassedOver) {
     // Errors are ignored: the caller may have gone.
     match request {
-        Request::Page(of, reply) => {
-            let page = go_on(of.queue, || page(spool, clock, &of, passed));
-            let page = page.unwrap_or_else(|| Page::broken(of.ranges));
-            let _ = go_on(of.queue, || drop(reply.send(page)));
-        }
-        Request::PageFor(of, take) => {
+        Request::Page(of, take) => {
             let page = go_on(of.queue, || page(spool, clock, &of, passed));
             let page = page.unwrap_or_else(|| Page::broken(Arc::clone(&of.ranges)));
             if go_on(of.queue, || take(page)).is_none() {
@@ -209,8 +207,8 @@ impl PassedOver {
     }
 }
 
-/// Reads one page, at offsets from `from` on. Also returns the last message that was read, decoded or not. An undecodable message is left out of
-/// the page, and stays on disk.
+/// Reads one page, at offsets from `from` on. Also returns the last message that was read, decoded or not. An
+/// undecodable message is left out of the page, and stays on disk.
 fn read_page(
     spool: &Spool,
     clock: RunClock,
@@ -277,7 +275,7 @@ fn under_way(spool: &Spool, clock: RunClock, queue: QueueId) -> Option<Vec<Under
                 continue;
             }
         }
-        let stored = Stored::InOwn(marked.sequence).to_number();
+        let Some(stored) = Location::Own(marked.sequence).to_stored() else { continue };
         if let Some(delivery) = &mut delivery {
             delivery.stored = Some(stored);
         }

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use tenbin_store::state::Table;
 
+use super::Durable;
 use super::bytes::{Fields, RecordError, put_bytes};
-use super::{Changes, CommitPoint, Durable};
 use crate::auth::KnownRealm;
 
 impl Durable {
@@ -31,10 +31,8 @@ impl Durable {
 
     /// Remembers the realms of this run. Waits for the disk, so that no later configuration meets older realms.
     pub(crate) fn keep_realms(&self, realms: &[KnownRealm]) {
-        let mut changes = Changes::default();
-        changes.put(Table::Meta, REALMS_KEY.to_vec(), encode(realms));
-        let CommitPoint { state, .. } = self.make(&changes);
-        if !self.state.wait(state, PATIENCE) {
+        let written = self.state.put(Table::Meta, REALMS_KEY.into(), encode(realms).into());
+        if !self.state.wait(written, PATIENCE) {
             tracing::warn!(
                 directory = %self.directory.path().display(),
                 "the realms of the listeners cannot be written: the next start may not know moved password files"

@@ -2,7 +2,7 @@
 
 use tenbin_store::state::Table;
 
-use super::{Changes, Durable};
+use super::Durable;
 use crate::values::{HashKey, SpeedKey};
 
 /// A random secret.
@@ -42,12 +42,10 @@ impl Durable {
             return secret;
         }
         let secret = new_secret();
-        let mut changes = Changes::default();
-        changes.put(Table::Meta, name.to_vec(), secret.to_vec());
         // Before the run's number, which the start waits for. After a failed scan the start fails, and a stored secret
         // stays.
         if scanned.is_ok() {
-            self.make(&changes);
+            self.state.put(Table::Meta, name.into(), secret.into());
         }
         secret
     }

@@ -2,7 +2,7 @@
 
 use tenbin_codec::{PacketId, PublishTemplate};
 use tenbin_session::{Delivery, SentId};
-use tenbin_store::spool::{Batch, Body, Origin, Place, QueueId, Room, Sequence};
+use tenbin_store::spool::{Batch, Body, Origin, Place, Room, Sequence};
 
 use super::message::{self, Head};
 use super::message_expiry::MessageClock;
@@ -27,26 +27,18 @@ impl<'a> Appending<'a> {
     pub(crate) fn place(&mut self, queue: &StoredQueue, delivery: &mut Delivery, room: &'a Room) {
         let Some(place) = queue.next() else { return };
         delivery.stored = queue.kind().locate(place.sequence, delivery.qos).to_stored();
-        let mut tag = Vec::new();
-        match queue.kind() {
-            QueueKind::Session | QueueKind::Temporary => message::put_tag(delivery, &mut tag),
-            QueueKind::Group => message::put_group_tag(delivery, &mut tag),
-        }
+        self.put(queue, place, delivery, room);
+    }
+
+    fn put(&mut self, queue: &StoredQueue, place: Place, delivery: &Delivery, room: &'a Room) {
+        let tag = match queue.kind() {
+            QueueKind::Session | QueueKind::Temporary => message::tag(delivery),
+            QueueKind::Group => message::group_tag(delivery),
+        };
         self.places.push((place, tag));
         if self.body.is_none() {
             self.body = Some((message::head(delivery, self.clock), delivery.template.clone(), room));
         }
-    }
-
-    /// As [`Appending::place`], at an offset that the delivery has already.
-    fn place_again(&mut self, queue: &StoredQueue, delivery: &Delivery, sequence: Sequence, room: &'a Room) {
-        if queue.is_over() {
-            return;
-        }
-        let mut tag = Vec::new();
-        message::put_tag(delivery, &mut tag);
-        self.places.push((place(queue.id(), sequence), tag));
-        self.body = Some((message::head(delivery, self.clock), delivery.template.clone(), room));
     }
 
     /// Appends the current message. `origin`: its QoS 2 Packet Identifier, held until PUBREL, even without an entry.
@@ -131,15 +123,6 @@ impl Durable {
         Appending { log: self.spool.begin(), clock: self.clock.now(), places: Vec::new(), body: None }
     }
 
-    /// Marks messages of a queue as done. No acknowledgement waits for that.
-    pub(crate) fn settle_places(&self, queue: &StoredQueue, sequences: impl IntoIterator<Item = Sequence>) {
-        let mut outcomes = Outcomes::default();
-        outcomes.done.extend(sequences.into_iter().map(|sequence| place(queue.id(), sequence)));
-        if !outcomes.is_empty() {
-            self.settle(&mut outcomes);
-        }
-    }
-
     /// Appends messages in transient spill that have their offsets already: see [`StoredQueue::next_sequence`].
     /// `room` is booked for all of them.
     pub(crate) fn append_placed(&self, queue: &StoredQueue, deliveries: &[Delivery], room: &Room) {
@@ -158,8 +141,10 @@ impl Durable {
                 log = begin();
             }
             bytes += delivery.template.len();
-            if let Location::Transient(sequence) = Location::of(delivery.stored) {
-                log.place_again(queue, delivery, sequence, room);
+            if let Location::Transient(sequence) = Location::of(delivery.stored)
+                && !queue.is_over()
+            {
+                log.put(queue, queue.at(sequence), delivery, room);
                 log.close(None);
             }
         }
@@ -210,7 +195,7 @@ impl Durable {
         CommitPoint::of_messages(log.end())
     }
 
-    /// As [`Durable::settle`], for entries that are done.
+    /// As [`Durable::settle`], for entries that are done. No acknowledgement waits for that.
     pub(crate) fn done(&self, places: impl IntoIterator<Item = Place>) -> CommitPoint {
         let mut outcomes = Outcomes { done: places.into_iter().collect(), ..Outcomes::default() };
         if outcomes.is_empty() { CommitPoint::NOW } else { self.settle(&mut outcomes) }
@@ -223,9 +208,7 @@ impl Durable {
         // Needs no log lock: the log accepts entries with higher offsets before this one.
         let place = own.next()?;
         delivery.stored = own.kind().locate(place.sequence, delivery.qos).to_stored();
-        let mut tag = Vec::new();
-        message::put_tag(delivery, &mut tag);
-        Some((place, tag))
+        Some((place, message::tag(delivery)))
     }
 
     /// Moves an entry behind all others of its queue, and returns its new offset. `None`: it stays, as the queue has
@@ -233,7 +216,7 @@ impl Durable {
     pub(crate) fn move_to_end(&self, queue: &StoredQueue, from: Sequence) -> Option<Sequence> {
         let mut log = self.spool.begin();
         let to = queue.next()?;
-        let moved = log.move_message(place(queue.id(), from), to, None);
+        let moved = log.move_message(queue.at(from), to, None);
         moved.is_ok_and(|is_moved| is_moved).then_some(to.sequence)
     }
 
@@ -279,11 +262,6 @@ pub(crate) fn bytes_of(delivery: &Delivery) -> usize {
 /// acknowledgement.
 pub(crate) const RECORD_BYTES: usize = 64;
 pub(crate) const PLACE_BYTES: usize = 120;
-
-/// The position of an entry.
-pub(crate) fn place(queue: QueueId, sequence: Sequence) -> Place {
-    Place { queue, sequence }
-}
 
 /// Bytes of messages that are appended before other threads may append.
 const BYTES_AT_ONCE: usize = 256 * 1024;

@@ -5,7 +5,7 @@ use tenbin_store::spool::Sequence;
 use super::Durable;
 use super::message::HEAD_BYTES;
 use super::queue::{QueueKind, StoredQueue};
-use super::spooled::{Mark, place};
+use super::spooled::Mark;
 
 /// Entries of a queue whose messages are not in flight.
 #[derive(Debug, Default)]
@@ -25,7 +25,7 @@ impl Durable {
     pub(crate) fn waiting_entries(&self, queue: &StoredQueue) -> WaitingEntries {
         if queue.kind() == QueueKind::Group {
             let sent = self.spool.marks(queue.id()).into_iter().filter(|marked| Mark::of(marked.mark).is_some());
-            self.done(sent.map(|marked| place(queue.id(), marked.sequence)));
+            self.done(sent.map(|marked| queue.at(marked.sequence)));
         }
         let mut waiting = WaitingEntries::default();
         let Some(content) = self.spool.queue(queue.id()) else { return waiting };
@@ -83,7 +83,7 @@ mod tests {
         }
         drop(log);
         let id = tenbin_session::SentId { packet_id: tenbin_codec::PacketId::new(7).unwrap(), round: 0 };
-        let sent = vec![(place(queue.id(), Sequence(1)), id), (place(queue.id(), Sequence(4)), id)];
+        let sent = vec![(queue.at(Sequence(1)), id), (queue.at(Sequence(4)), id)];
         durable.settle(&mut crate::durable::Outcomes { sent, ..Default::default() });
         let WaitingEntries { ranges, messages, bytes: all } = durable.waiting_entries(&queue);
         assert_eq!((ranges, messages, all), (vec![(2, 3), (5, 10)], 8, 8 * bytes as u64));

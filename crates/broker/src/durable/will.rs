@@ -26,11 +26,7 @@ impl Durable {
             None => forget_will(client.client_id, client.will, &mut changes),
         }
         let commit_point = before.and(self.make(&changes)).and(self.ended(client.client_id));
-        match client.session {
-            Some(session) => session.changed(commit_point, !is_kept),
-            None if is_kept => self.note_ending(client.client_id, commit_point), // the session ends with this connection
-            None => {}
-        }
+        self.session_changed(client, commit_point, is_kept);
         commit_point
     }
 
@@ -55,11 +51,15 @@ impl Durable {
             Some(_) => {}
             None => forget_will(client.client_id, client.will, &mut changes),
         }
-        let commit_point = before.and(self.make(&changes));
+        // A client that comes back at once may have nothing to write, but waits for this.
+        self.session_changed(client, before.and(self.make(&changes)), is_kept);
+    }
+
+    /// Notes the commit point of a change of the session. `is_kept`: the session was on disk before.
+    fn session_changed(&self, client: ClientOnDisk<'_>, commit_point: CommitPoint, is_kept: bool) {
         match client.session {
-            // A client that comes back at once may have nothing to write, but waits for this.
             Some(session) => session.changed(commit_point, !is_kept),
-            None if is_kept => self.note_ending(client.client_id, commit_point), // the session ends with the connection
+            None if is_kept => self.note_ending(client.client_id, commit_point), // it ends with the connection
             None => {}
         }
     }
@@ -74,12 +74,10 @@ impl Durable {
     /// Forgets a published Will once its message is durable. Until then, the client's next Will is stored beside it.
     pub(crate) fn will_published(&self, client_id: &Text, number: u16, commit_point: CommitPoint) {
         if commit_point == CommitPoint::NOW {
-            let mut changes = Changes::default();
-            changes.remove(Table::Wills, will_key(client_id.as_bytes(), number));
-            self.make(&changes);
-            return;
+            self.remove(Table::Wills, &will_key(client_id.as_bytes(), number));
+        } else {
+            self.published_wills.add(client_id, number, commit_point);
         }
-        self.published_wills.add(client_id, number, commit_point);
     }
 
     /// Forgets the published Wills whose messages are durable by now.

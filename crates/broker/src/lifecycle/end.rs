@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 use super::wills::publish_due_will;
 use super::{BrokerState, enforcement};
 use crate::durable::CommitPoint;
-use crate::durable::{Durable, Stored, place};
+use crate::durable::Durable;
 use crate::outbox::Booked;
 use crate::registry::{ChargedWill, Client, Lease, PendingWill};
 use crate::router::HeldKey;
@@ -90,7 +90,7 @@ fn leave(shared: &BrokerState, lease: &mut Lease, end: ConnectionEnd, now: Insta
         lease.state.will = Some(Box::new(PendingWill { will: *will, due })); // [MQTT-3.1.2-8]
     }
     // Messages on disk need not be in memory too, where each session would have its own copy.
-    let is_on_disk = !ends_now && lease.state.durable.is_some() && client.outbox.is_stored();
+    let is_on_disk = !ends_now && lease.state.durable.is_some() && client.outbox.keeps_in().is_some();
     if is_on_disk && session.forget_stored() {
         lease.state.has_unread = true;
     } else {
@@ -173,11 +173,8 @@ fn forget_messages(shared: &BrokerState, lease: &Lease, session: &Session, durab
     if let Some(queue) = lease.client.outbox.stored() {
         durable.end_queue(&queue);
     }
-    let of_groups = session.stored_in_flight().filter_map(|(stored, share)| match Stored::of(stored) {
-        Stored::InGroup(sequence) => Some(place(shared.router.queue_of_group(share?)?.id(), sequence)),
-        Stored::InOwn(_) => None,
-    });
-    durable.done(of_groups);
+    let in_flight = session.stored_in_flight();
+    durable.done(in_flight.filter_map(|(stored, share)| shared.router.queue_of_group(share?)?.place_of(stored)));
 }
 
 /// Ends the bookings of shared messages that this member will not complete.

@@ -16,7 +16,7 @@ use tenbin_session::{Delivery, SentId};
 use super::BrokerState;
 use crate::Config;
 use crate::auth::{AccessError, KnownRealm, Rights, Settings, Standing};
-use crate::durable::{CommitPoint, Outcomes, Stored, place};
+use crate::durable::{CommitPoint, Outcomes};
 use crate::lifecycle;
 use crate::outbox::Control;
 use crate::registry::{Client, Lease};
@@ -183,14 +183,10 @@ impl NotKept {
             return CommitPoint::NOW;
         };
         // Entries in a share group's queue belong to the group.
-        let own = |stored| match Stored::of(stored) {
-            Stored::InOwn(sequence) => Some(place(queue.id(), sequence)),
-            Stored::InGroup(_) => None,
-        };
         let released = self.released.into_inner().into_iter();
         let mut outcomes = Outcomes {
-            done: self.done.into_inner().into_iter().filter_map(own).collect(),
-            received: released.filter_map(|(id, stored, _)| Some((own(stored)?, id))).collect(),
+            done: self.done.into_inner().into_iter().filter_map(|stored| queue.place_of(stored)).collect(),
+            received: released.filter_map(|(id, stored, _)| Some((queue.place_of(stored)?, id))).collect(),
             ..Outcomes::default()
         };
         if outcomes.is_empty() { CommitPoint::NOW } else { durable.settle(&mut outcomes) }

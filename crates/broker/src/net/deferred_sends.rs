@@ -17,7 +17,7 @@ use tenbin_codec::{PacketId, QoS, WriteBuffer};
 use tenbin_session::{Delivery, Sent};
 
 use super::core::Core;
-use crate::durable::{CommitPoint, Durable, Outcomes, Place, Stored, StoredQueue, place};
+use crate::durable::{CommitPoint, Durable, Location, Outcomes, Place, StoredQueue};
 
 /// Delivery updates and deferred packets of one connection with messages on disk.
 #[derive(Debug, Default)]
@@ -129,7 +129,7 @@ impl DeferredSends {
         if is_exactly_once && core.connection.send_quota() == 0 {
             return Sent::Blocked(delivery);
         }
-        let is_in_group = matches!(Stored::of(stored), Stored::InGroup(_));
+        let is_in_group = matches!(Location::of(stored), Location::Group(_));
         let mut goes_to = None;
         if is_exactly_once
             && is_in_group
@@ -210,17 +210,15 @@ impl DeferredSends {
 
     /// Log position of a stored message; `None` if its queue is gone.
     fn place_of(&mut self, core: &Core, stored: NonZeroU64, share: Option<NonZeroU64>) -> Option<Place> {
-        match Stored::of(stored) {
-            Stored::InOwn(sequence) => Some(place(core.lease.client.outbox.stored()?.id(), sequence)),
-            Stored::InGroup(sequence) => {
-                let share = share?;
-                let known = self.group.take().filter(|(number, _)| *number == share);
-                let (_, queue) = known.unwrap_or_else(|| (share, core.shared.router.queue_of_group(share)));
-                let id = queue.as_ref().map(|queue| queue.id());
-                self.group = Some((share, queue));
-                Some(place(id?, sequence))
-            }
+        if !matches!(Location::of(stored), Location::Group(_)) {
+            return core.lease.client.outbox.stored()?.place_of(stored);
         }
+        let share = share?;
+        let known = self.group.take().filter(|(number, _)| *number == share);
+        let (_, queue) = known.unwrap_or_else(|| (share, core.shared.router.queue_of_group(share)));
+        let place = queue.as_ref().and_then(|queue| queue.place_of(stored));
+        self.group = Some((share, queue));
+        place
     }
 }
 

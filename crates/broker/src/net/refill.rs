@@ -9,7 +9,7 @@ use tokio::time::Sleep;
 
 use super::core::Core;
 use crate::backlog::{NextPage, Refilled};
-use crate::durable::{Durable, Page, place};
+use crate::durable::Page;
 use crate::lifecycle::{BrokerState, enforcement};
 use crate::registry::Client;
 
@@ -35,22 +35,18 @@ pub(super) async fn read_first_page(shared: &BrokerState, client: &Client) {
     let Some(durable) = &shared.durable else { return };
     let NextPage::Read(page) = client.outbox.next_page(Instant::now()) else { return };
     if let Ok(page) = durable.read(page).await {
-        take_page(shared, client, page, durable);
+        take_page(client, page);
     }
 }
 
 /// Adds messages that were read to the client's queue.
-fn take_page(shared: &BrokerState, client: &Client, mut page: Page, durable: &Durable) {
+fn take_page(client: &Client, mut page: Page) {
     for (_, delivery) in &mut page.messages {
         delivery.take_if(|delivery| enforcement::is_forbidden(&client.rights, delivery));
     }
-    let Refilled { done, failed } = client.outbox.refill(page, Instant::now());
+    let Refilled { failed, .. } = client.outbox.refill(page, Instant::now());
     if failed.is_some_and(|failed| failed.is_first) {
         tracing::error!(client = ?client.id, "messages of the session cannot be read: they stay on disk");
-    }
-    shared.metrics.dropped_expired.add(done.len() as u64);
-    if let Some(queue) = client.outbox.stored() {
-        durable.done(done.into_iter().map(|sequence| place(queue.id(), sequence)));
     }
 }
 
@@ -76,7 +72,7 @@ impl Refill {
             let Poll::Ready(page) = Pin::new(page).poll(context) else { break };
             reads.page = None;
             let Ok(page) = page else { break }; // the broker stops
-            take_page(&core.shared, &core.lease.client, page, durable);
+            take_page(&core.lease.client, page);
             has_read = true;
         }
         self.0.take_if(|reads| reads.page.is_none() && reads.read_rest.is_none() && reads.retained_rest.is_none());

@@ -53,14 +53,8 @@ impl Outbox {
     /// How many more messages could be sent at once, as far as send quota and socket are known.
     pub(crate) fn takes_at_once(&self) -> usize {
         let state = self.state();
-        let is_blocked = !state.consumer.is_connected() || state.consumer.blocked().socket || self.keeps_back();
+        let is_blocked = !state.consumer.is_connected() || state.consumer.blocked.socket || self.keeps_back();
         if is_blocked { 0 } else { state.quota_left.saturating_sub(state.queue.len()) }
-    }
-
-    pub(super) fn set_keeps_back(&self, keeps_back: bool) {
-        if keeps_back != self.keeps_back() {
-            self.keeps_back.store(keeps_back, Ordering::Relaxed);
-        }
     }
 }
 

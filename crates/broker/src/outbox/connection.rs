@@ -9,8 +9,8 @@ use tenbin_codec::ProtocolVersion;
 use tenbin_session::Delivery;
 
 use super::{Booked, Outbox, State, Wire};
-use crate::backlog::{Spill, Usage};
-use crate::durable::Stored;
+use crate::backlog::Usage;
+use crate::durable::Location;
 
 impl Outbox {
     /// Begins a connection; voids requests to an earlier one.
@@ -22,13 +22,12 @@ impl Outbox {
         let state = &mut *guard;
         state.queue.split_runs();
         state.consumer.attach(plain);
-        self.wire.store(Wire::to_bits(state.consumer.connection(), plain), Ordering::Release);
         state.quota_left = 0;
         state.unsent_bytes = 0;
         self.set_under_way(state, 0);
         state.control = None;
-        self.is_alarmed.store(false, Ordering::Relaxed);
-        self.tell_form(state);
+        state.is_alarmed = false;
+        self.publish(state);
         self.at_rest.store(false, Ordering::Relaxed);
         let is_full = self.common.limits.is_nearly_full(&state.queue) || state.spill.is_some();
         self.load.set_availability(if is_full { Availability::Full } else { Availability::Ready });
@@ -67,13 +66,12 @@ impl Outbox {
         }
         self.at_rest.store(false, Ordering::Relaxed);
         state.consumer.detach();
-        self.wire.store(Wire::to_bits(state.consumer.connection(), None), Ordering::Release);
         state.control = None;
         state.waker = None;
         let (shared, mut dropped) = state.queue.withdraw_shared(&self.common.budget);
         let ended = self.end_temporary(&mut state);
         self.give_head_to_tail(&mut state);
-        self.tell_form(&state);
+        self.publish(&mut state);
         dropped += state.queue.drop_unacknowledged(&self.common.budget);
         self.load.set_availability(Availability::Offline);
         drop(state);
@@ -100,11 +98,9 @@ impl Outbox {
     pub(crate) fn clear(&self) {
         let dropped = {
             let mut state = self.state();
-            if state.spill.is_some() {
-                self.change_spill(&mut state, Spill::clear);
-            }
+            state.spill.iter_mut().for_each(|spill| spill.clear());
             state.is_stuffed = false;
-            self.tell_quota(&state);
+            self.publish(&mut state);
             self.set_under_way(&mut state, 0);
             state.queue.clear(&self.common.budget)
         };
@@ -121,16 +117,11 @@ impl Outbox {
     /// Moves stored messages from memory to the backlog, as they can stay on disk while the client is away.
     fn give_head_to_tail(&self, state: &mut State) {
         let stored = state.queue.withdraw(|delivery| delivery.stored.is_some(), &self.common.budget);
-        if stored.is_empty() && state.spill.is_none() {
-            return;
-        }
-        self.change_spill(state, |spill| {
-            spill.refill.reset(); // the next connection tries at once
-            for delivery in &stored {
-                if let Some(Stored::InOwn(sequence)) = delivery.stored.map(Stored::of) {
-                    spill.add(sequence, delivery);
-                }
+        state.spill.iter_mut().for_each(|spill| spill.refill.reset()); // the next connection tries at once
+        for delivery in &stored {
+            if let Location::Own(sequence) = Location::of(delivery.stored) {
+                state.spill.get_or_insert_default().add(sequence, delivery);
             }
-        });
+        }
     }
 }

@@ -26,8 +26,12 @@ pub(super) struct Consumer {
     connection: u32,
     /// The version of a receiver that takes ready-made packets.
     plain: Option<ProtocolVersion>,
-    blocked: BlockedBy,
-    verdict: Verdict,
+    /// What it was blocked by when it last looked.
+    pub(super) blocked: BlockedBy,
+    /// Verdict of the slow-consumer monitor.
+    pace: Pace,
+    /// Bound on bytes in memory while it spools, in-flight messages not included.
+    slow_bytes: usize,
 }
 
 /// State of a receiver.
@@ -63,39 +67,17 @@ pub(super) struct BlockedBy {
     pub(super) quota: bool,
 }
 
-/// Verdict of the slow-consumer monitor.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Verdict {
-    #[default]
-    KeepsUp,
-    Slow,
-    /// Memory holds no more than `slow_bytes`, in-flight messages not included.
-    Spill {
-        slow_bytes: usize,
-    },
-}
-
-impl Verdict {
-    pub(super) fn new(pace: Pace, slow_bytes: usize) -> Self {
-        match pace {
-            Pace::Normal => Self::KeepsUp,
-            Pace::Watch => Self::Slow,
-            Pace::Spooling => Self::Spill { slow_bytes },
-        }
-    }
-}
-
 impl Consumer {
     /// The state. `holds_back`: there is an on-disk backlog.
     pub(super) fn state(&self, holds_back: bool) -> ConsumerState {
-        match (self.link, self.verdict) {
+        match (self.link, self.pace) {
             (Link::Detached, _) => ConsumerState::Detached,
             (Link::Closed, _) => ConsumerState::Closed,
-            (Link::Connected, Verdict::Spill { .. }) => ConsumerState::Spilling,
+            (Link::Connected, Pace::Spooling) => ConsumerState::Spilling,
             (Link::Connected, _) if holds_back => ConsumerState::Spilling,
-            (Link::Connected, Verdict::Slow) => ConsumerState::Slow,
-            (Link::Connected, Verdict::KeepsUp) if self.blocked != BlockedBy::default() => ConsumerState::Blocked,
-            (Link::Connected, Verdict::KeepsUp) => ConsumerState::Ready,
+            (Link::Connected, Pace::Watch) => ConsumerState::Slow,
+            (Link::Connected, Pace::Normal) if self.blocked != BlockedBy::default() => ConsumerState::Blocked,
+            (Link::Connected, Pace::Normal) => ConsumerState::Ready,
         }
     }
 
@@ -118,24 +100,14 @@ impl Consumer {
         self.link = Link::Closed;
     }
 
-    /// Takes what the receiver knows of its socket.
-    pub(super) fn block_socket(&mut self, is_blocked: bool) {
-        self.blocked.socket = is_blocked;
-    }
-
-    /// Takes what the receiver knows of its send quota.
-    pub(super) fn block_quota(&mut self, is_blocked: bool) {
-        self.blocked.quota = is_blocked;
-    }
-
     /// Takes the monitor's verdict on a connection. Returns whether it holds: not for another connection, and a receiver
     /// that spills goes on while an on-disk backlog holds it back.
-    pub(super) fn judge(&mut self, connection: u32, verdict: Verdict, holds_back: bool) -> bool {
-        let ends_spill = self.slow_bytes().is_some() && !matches!(verdict, Verdict::Spill { .. });
+    pub(super) fn judge(&mut self, connection: u32, pace: Pace, slow_bytes: usize, holds_back: bool) -> bool {
+        let ends_spill = self.is_spooling() && pace != Pace::Spooling;
         if !self.is_connected() || self.connection != connection || (ends_spill && holds_back) {
             return false;
         }
-        self.verdict = verdict;
+        (self.pace, self.slow_bytes) = (pace, slow_bytes);
         true
     }
 
@@ -162,25 +134,18 @@ impl Consumer {
         self.plain.map(|version| Wire { connection: self.connection, version })
     }
 
-    pub(super) fn blocked(&self) -> BlockedBy {
-        self.blocked
-    }
-
     pub(super) fn keeps_up(&self) -> bool {
-        self.verdict == Verdict::KeepsUp
+        self.pace == Pace::Normal
     }
 
-    /// Bound on bytes in memory, if the monitor wants the rest on disk.
-    pub(super) fn slow_bytes(&self) -> Option<usize> {
-        match self.verdict {
-            Verdict::Spill { slow_bytes } => Some(slow_bytes),
-            Verdict::KeepsUp | Verdict::Slow => None,
-        }
+    /// Whether the monitor wants most of its messages on disk.
+    pub(super) fn is_spooling(&self) -> bool {
+        self.pace == Pace::Spooling
     }
 
     /// Limits for messages that are not on disk, if they are lower than `limits` because the receiver is slow.
     pub(super) fn slow_limits(&self, limits: &Limits) -> Option<Limits> {
-        self.slow_bytes().map(|slow_bytes| Limits { bytes: slow_bytes.min(limits.bytes), ..*limits })
+        self.is_spooling().then(|| Limits { bytes: self.slow_bytes.min(limits.bytes), ..*limits })
     }
 }
 
@@ -195,21 +160,19 @@ mod tests {
         assert_eq!(consumer.state(true), ConsumerState::Detached, "its backlog waits");
         consumer.attach(None);
         assert_eq!(consumer.state(false), ConsumerState::Ready);
-        consumer.block_socket(true);
-        consumer.block_quota(true);
-        consumer.block_socket(false);
+        consumer.blocked.quota = true;
         assert_eq!(consumer.state(false), ConsumerState::Blocked);
-        consumer.block_quota(false);
+        consumer.blocked.quota = false;
         assert_eq!((consumer.state(false), consumer.state(true)), (ConsumerState::Ready, ConsumerState::Spilling));
-        assert!(consumer.judge(1, Verdict::Slow, true));
+        assert!(consumer.judge(1, Pace::Watch, 0, true));
         assert_eq!(consumer.state(false), ConsumerState::Slow);
-        assert!(consumer.judge(1, Verdict::new(Pace::Spooling, 9), false));
-        assert_eq!((consumer.state(false), consumer.slow_bytes()), (ConsumerState::Spilling, Some(9)));
-        assert!(!consumer.judge(1, Verdict::KeepsUp, true), "the backlog holds it back");
-        assert!(!consumer.judge(2, Verdict::KeepsUp, false), "that is another connection");
-        assert!(consumer.judge(1, Verdict::KeepsUp, false) && consumer.keeps_up());
+        assert!(consumer.judge(1, Pace::Spooling, 9, false));
+        assert_eq!((consumer.state(false), consumer.is_spooling()), (ConsumerState::Spilling, true));
+        assert!(!consumer.judge(1, Pace::Normal, 0, true), "the backlog holds it back");
+        assert!(!consumer.judge(2, Pace::Normal, 0, false), "that is another connection");
+        assert!(consumer.judge(1, Pace::Normal, 0, false) && consumer.keeps_up());
         consumer.detach();
-        assert!(!consumer.judge(1, Verdict::Slow, false), "the connection has ended");
+        assert!(!consumer.judge(1, Pace::Watch, 0, false), "the connection has ended");
         consumer.attach(Some(ProtocolVersion::V5));
         assert_eq!((consumer.connection(), consumer.wire().is_some()), (2, true));
         consumer.detach();

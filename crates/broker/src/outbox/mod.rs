@@ -88,8 +88,6 @@ pub(crate) struct Outbox {
     is_watched: AtomicBool,
     /// Much was left in the queue when the receiver last took from it. Accessed like `is_watched`.
     lags: AtomicBool,
-    /// The slow-consumer monitor knows that the queue is nearly full. Written under the lock; relaxed.
-    is_alarmed: AtomicBool,
 }
 
 /// Values shared by all queues of a broker.
@@ -151,6 +149,8 @@ struct State {
     waker: Option<Waker>,
     /// QoS 1 and 2 messages that are not stored found no room: the queue is over limit.
     is_stuffed: bool,
+    /// The slow-consumer monitor knows that the queue is nearly full.
+    is_alarmed: bool,
     /// Bytes not yet written to the socket when it became full.
     unsent_bytes: usize,
     /// Bytes in flight to a disconnected client, as reported to the budget.
@@ -160,29 +160,22 @@ struct State {
 impl Outbox {
     pub(crate) fn new(common: Arc<OutboxCommon>, load: Arc<MemberLoad>) -> Self {
         load.set_availability(Availability::Offline);
-        let packet_bytes_maximum = AtomicU32::new(u32::MAX);
-        let [has_room_again, keeps_back, at_rest, has_tail, is_over_quota] =
-            std::array::from_fn(|_| AtomicBool::new(false));
-        let [keeps_unacknowledged, is_watched, lags, is_alarmed] = std::array::from_fn(|_| AtomicBool::new(false));
-        let (state, stored) = (Mutex::default(), ArcSwapOption::empty());
-        let wire = AtomicU64::new(0);
         Self {
-            state,
+            state: Mutex::default(),
             common,
             load,
-            packet_bytes_maximum,
-            wire,
-            has_room_again,
-            keeps_back,
-            at_rest,
-            stored,
+            packet_bytes_maximum: AtomicU32::new(u32::MAX),
+            wire: AtomicU64::default(),
+            has_room_again: AtomicBool::default(),
+            keeps_back: AtomicBool::default(),
+            at_rest: AtomicBool::default(),
+            stored: ArcSwapOption::empty(),
             account: ArcSwapOption::empty(),
-            has_tail,
-            is_over_quota,
-            keeps_unacknowledged,
-            is_watched,
-            lags,
-            is_alarmed,
+            has_tail: AtomicBool::default(),
+            is_over_quota: AtomicBool::default(),
+            keeps_unacknowledged: AtomicBool::default(),
+            is_watched: AtomicBool::default(),
+            lags: AtomicBool::default(),
         }
     }
 
@@ -203,7 +196,7 @@ impl Outbox {
     /// unsent.
     pub(crate) fn set_socket_blocked(&self, blocked: bool, unsent_bytes: usize) {
         let mut state = self.state();
-        state.consumer.block_socket(blocked);
+        state.consumer.blocked.socket = blocked;
         state.unsent_bytes = if blocked { unsent_bytes } else { 0 };
     }
 
@@ -221,11 +214,14 @@ impl Outbox {
         if let Some(control) = state.control.take() {
             return Poll::Ready(Taken::Control(control));
         }
-        state.consumer.block_quota(quota == 0);
+        state.consumer.blocked.quota = quota == 0;
         let acknowledged = state.queue.acknowledged();
         state.queue.take(quota, bytes, into, &self.common.budget);
         state.quota_left = quota.saturating_sub(acknowledged);
-        self.set_keeps_back(state.has_shared_work());
+        let keeps_back = state.has_shared_work();
+        if keeps_back != self.keeps_back() {
+            self.keeps_back.store(keeps_back, Ordering::Relaxed);
+        }
         if state.queue.bytes() > LAGS_FROM_BYTES {
             self.lags.store(true, Ordering::Relaxed);
         }
@@ -250,7 +246,7 @@ impl Outbox {
     #[cold]
     fn has_room(&self, state: &mut State) {
         if std::mem::take(&mut state.is_stuffed) {
-            self.tell_quota(state);
+            self.publish(state);
         }
         if self.load.availability() == Availability::Full && state.consumer.keeps_up() {
             self.load.set_availability(Availability::Ready);
@@ -287,6 +283,11 @@ impl Outbox {
         if control != Control::RightsChanged || state.control.is_none() {
             state.control = Some(control);
         }
+        self.wake(state);
+    }
+
+    /// Wakes the receiver's task, which has something to do.
+    fn wake(&self, mut state: MutexGuard<'_, State>) {
         self.at_rest.store(false, Ordering::Relaxed);
         let waker = state.waker.take();
         drop(state);

@@ -5,11 +5,11 @@ use std::sync::atomic::Ordering;
 use tenbin_balancer::Availability;
 use tenbin_session::Delivery;
 
-use super::consumer::{ConsumerState, Verdict};
+use super::consumer::ConsumerState;
 use super::health::{Bounds, Pace, SOFT_FLOOR_BYTES, Sample};
 use super::{Outbox, State, WhenFull};
 use crate::backlog::{DiskWork, HEAD_BYTES};
-use crate::durable::{Location, Stored, StoredQueue, bytes_of};
+use crate::durable::{Location, StoredQueue, bytes_of};
 
 impl Outbox {
     /// Receiver: begins to be watched, because it is blocked or leaves much in its queue; returns whether it was not
@@ -49,7 +49,7 @@ impl Outbox {
         if self.common.limits.when_full == WhenFull::Spool {
             (spoolable_messages, spoolable_bytes) = (queue.len(), queue.bytes());
         }
-        if !self.may_spool(state.consumer.slow_bytes().is_some()) {
+        if !self.may_spool(state.consumer.is_spooling()) {
             (spoolable_messages, spoolable_bytes) = (0, 0);
         }
         let entries = state.spill.as_ref().map(|spill| &spill.entries);
@@ -86,7 +86,7 @@ impl Outbox {
                 _ => state.queue.acknowledged_usage().1,
             };
             let has_rest = state.spill.is_none() && could_go > 2 * HEAD_BYTES;
-            (state.consumer.slow_bytes().is_some(), has_rest)
+            (state.consumer.is_spooling(), has_rest)
         };
         // A disk that was congested at the time may have recovered.
         let has_to_begin = !is_spooling
@@ -96,26 +96,20 @@ impl Outbox {
         }
         let mut state = self.state();
         let has_tail = State::has_tail(state.spill.as_deref());
-        if !state.consumer.judge(connection, Verdict::new(pace, slow_bytes(soft)), has_tail) {
+        if !state.consumer.judge(connection, pace, slow_bytes(soft), has_tail) {
             return false;
         }
-        if pace == Pace::Normal {
-            self.is_alarmed.store(false, Ordering::Relaxed);
+        self.publish(&mut state);
+        if pace != Pace::Normal {
+            self.load.set_availability(Availability::Full);
+            return true;
         }
-        if pace == Pace::Normal && self.common.limits.has_room_again(&state.queue) && !has_tail {
+        state.is_alarmed = false;
+        if self.common.limits.has_room_again(&state.queue) && !has_tail {
             self.load.set_availability(Availability::Ready);
             self.has_room_again.store(true, Ordering::Relaxed);
-            self.at_rest.store(false, Ordering::Relaxed);
-        } else if pace != Pace::Normal {
-            self.load.set_availability(Availability::Full);
         }
-        self.tell_form(&state);
-        let waker = if pace == Pace::Normal { state.waker.take() } else { None };
-        drop(state);
-        // Its share groups may have backlogs.
-        if let Some(waker) = waker {
-            waker.wake();
-        }
+        self.wake(state); // its share groups may have backlogs
         true
     }
 
@@ -130,7 +124,7 @@ impl Outbox {
     fn begin_spooling(&self, connection: u32, soft: usize) -> bool {
         let mut guard = self.state();
         let state = &mut *guard;
-        if !state.consumer.judge(connection, Verdict::new(Pace::Spooling, slow_bytes(soft)), false) {
+        if !state.consumer.judge(connection, Pace::Spooling, slow_bytes(soft), false) {
             return false;
         }
         // If the disk accepts no more, messages that are not yet there stay in memory, as without a disk.
@@ -139,14 +133,11 @@ impl Outbox {
         let (mut work, disk) = (DiskWork::default(), self.disk());
         if let Some(queue) = &disk {
             state.is_stuffed = false;
-            self.tell_quota(state);
             work = self.give_rest_to_tail(state, queue, can_write);
         }
-        self.tell_form(state);
+        self.publish(state);
         drop(guard);
-        if !work.is_nothing() {
-            self.do_disk_work(disk, work);
-        }
+        self.do_disk_work(disk, work);
         true
     }
 
@@ -164,7 +155,8 @@ impl Outbox {
         let mut work = DiskWork::default();
         let can_write = can_write && work.book(self.common.durable.as_deref(), bytes);
         let goes = |delivery: &Delivery| match Location::of(delivery.stored) {
-            Location::Persistent(stored) => matches!(stored, Stored::InOwn(_)),
+            Location::Own(_) => true,
+            Location::Group(_) => false,
             Location::Memory => can_write && unplaced(delivery),
             Location::Transient(_) => unreachable!("no message in memory has a transient entry"),
         };
@@ -172,7 +164,7 @@ impl Outbox {
         if rest.is_empty() {
             return work;
         }
-        self.change_spill(state, |spill| spill.place_older(queue, &mut rest, &mut work));
+        state.spill.get_or_insert_default().place_older(queue, &mut rest, &mut work);
         if !has_tail && queue.is_passing() {
             queue.begin_passing(); // messages not pushed yet are newer: they need new offsets
         }
@@ -187,105 +179,3 @@ fn slow_bytes(soft: usize) -> usize {
 
 /// A receiver with fewer bytes queued need not be watched.
 const QUIET_BYTES: usize = 16 * 1024;
-
-#[cfg(test)]
-mod tests {
-    use std::sync::Arc;
-    use std::task::{Context, Waker};
-    use std::time::Instant;
-
-    use bytes::BytesMut;
-    use tenbin_balancer::{MemberLoad, Nanos};
-    use tenbin_codec::{PublishTemplate, QoS, TopicName};
-
-    use super::*;
-    use crate::outbox::{Batch, Budget, Control, Limits, OutboxCommon, Taken};
-
-    fn outbox(when_full: WhenFull) -> Outbox {
-        let limits = Limits::for_tests(MESSAGES, when_full);
-        let common = OutboxCommon::for_tests(limits, Arc::new(Budget::new(1 << 30)));
-        let outbox = Outbox::new(Arc::new(common), Arc::new(MemberLoad::new(Nanos(0))));
-        outbox.attach(u32::MAX, None);
-        outbox
-    }
-
-    /// Bound on messages. Byte limits are not reached.
-    const MESSAGES: usize = 600;
-
-    /// Pushes messages of about 1 KB.
-    fn push(outbox: &Outbox, qos: QoS, marks: std::ops::Range<u32>) {
-        let topic = TopicName::try_from("t").unwrap();
-        let delivery = |mark: u32| {
-            let mut payload = vec![0; 1000];
-            payload.extend(mark.to_be_bytes());
-            Delivery::new(PublishTemplate::new(&topic, None, &payload.into(), &mut BytesMut::new()), qos, false)
-        };
-        outbox.push(&mut marks.map(delivery).collect(), &mut Vec::new(), Instant::now());
-    }
-
-    fn taken(outbox: &Outbox, bytes: usize) -> Vec<u32> {
-        let mut batch = Batch::default();
-        outbox.take_now(usize::MAX, bytes, &mut batch);
-        let mark = |delivery: &Delivery| u32::from_be_bytes(*delivery.template.payload().last_chunk().unwrap());
-        batch.into_singles().iter().map(mark).collect()
-    }
-
-    #[test]
-    fn watched_member_is_unavailable_until_it_keeps_up() {
-        let outbox = outbox(WhenFull::DropOldest);
-        assert_eq!(outbox.load.availability(), Availability::Ready);
-        assert!(outbox.set_pace(1, Pace::Watch, 0));
-        assert_eq!(outbox.load.availability(), Availability::Full);
-        let mut context = Context::from_waker(Waker::noop());
-        assert!(outbox.poll_take(&mut context, 1, 1, &mut Batch::default()).is_pending());
-        assert_eq!(outbox.load.availability(), Availability::Full, "room alone does not do");
-        assert!(!outbox.set_pace(2, Pace::Normal, 0), "that is another connection");
-        assert!(outbox.set_pace(1, Pace::Normal, 0));
-        assert_eq!(outbox.load.availability(), Availability::Ready);
-        assert!(outbox.take_room_again(), "its groups may have kept messages");
-    }
-
-    #[test]
-    fn qos_0_overflow_of_slow_receiver_follows_policy() {
-        for (when_full, has_newest) in [(WhenFull::DropOldest, true), (WhenFull::DropNewest, false)] {
-            let outbox = outbox(when_full);
-            push(&outbox, QoS::AtMostOnce, 0..300);
-            assert!(outbox.set_pace(1, Pace::Spooling, 0));
-            push(&outbox, QoS::AtMostOnce, 300..600);
-            let marks = taken(&outbox, usize::MAX);
-            assert_eq!(marks.contains(&599), has_newest);
-            assert_eq!(marks.contains(&0), !has_newest);
-            assert!(marks.is_sorted() && marks.len() <= 300, "{}", marks.len());
-            assert_eq!(outbox.common.metrics.dropped_queue_full.get() as usize, 600 - marks.len());
-        }
-        let outbox = outbox(WhenFull::Disconnect);
-        assert!(outbox.set_pace(1, Pace::Spooling, 0));
-        push(&outbox, QoS::AtMostOnce, 0..300);
-        let mut context = Context::from_waker(Waker::noop());
-        let told = outbox.poll_take(&mut context, 1, 1, &mut Batch::default());
-        assert_eq!(told, std::task::Poll::Ready(Taken::Control(Control::TooSlow)));
-    }
-
-    #[test]
-    fn qos_1_of_slow_receiver_is_not_dropped_while_it_fits() {
-        let outbox = outbox(WhenFull::DropOldest);
-        assert!(outbox.set_pace(1, Pace::Spooling, 0));
-        push(&outbox, QoS::AtLeastOnce, 0..500);
-        assert_eq!(taken(&outbox, usize::MAX), (0..500).collect::<Vec<_>>());
-    }
-
-    #[test]
-    fn spool_policy_without_store_evicts_qos_0_and_refuses_qos_1() {
-        let outbox = outbox(WhenFull::Spool);
-        push(&outbox, QoS::AtMostOnce, 0..MESSAGES as u32 + 300);
-        let marks = taken(&outbox, usize::MAX);
-        assert!(marks.is_sorted() && marks.len() <= MESSAGES);
-        assert_eq!(marks.last(), Some(&(MESSAGES as u32 + 299)));
-        let outbox = self::outbox(WhenFull::Spool);
-        push(&outbox, QoS::AtLeastOnce, 0..MESSAGES as u32 - 1);
-        assert!(!outbox.is_over_quota(Instant::now()));
-        push(&outbox, QoS::AtLeastOnce, MESSAGES as u32 - 1..MESSAGES as u32);
-        assert!(outbox.is_over_quota(Instant::now()));
-        assert_eq!(taken(&outbox, usize::MAX), (0..MESSAGES as u32).collect::<Vec<_>>(), "nothing is lost");
-    }
-}

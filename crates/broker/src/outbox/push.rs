@@ -69,12 +69,7 @@ impl Outbox {
             spill,
             limits: slow.as_ref().unwrap_or(common),
             is_spooling: slow.is_some(),
-            spooled: false,
-            is_stuffed: false,
-            is_too_slow: false,
-            placed_at: None,
             disk: None,
-            disk_work: DiskWork::default(),
             groups,
             is_attached,
             is_attached_for_groups: is_attached && chosen.is_none_or(|chosen| chosen == consumer.connection()),
@@ -82,30 +77,24 @@ impl Outbox {
             wire: consumer.wire(),
             now,
             returned,
-            dropped_full: 0,
-            dropped_offline: 0,
-            taken_back: Booked::NOTHING,
             refused: None,
-            refuses_own: false,
             joined: None,
             tally: None,
             given: 0,
+            effects: Effects::default(),
         };
         put_in(&mut push);
         push.count();
         self.at_rest.store(false, Ordering::Relaxed);
-        let Push { dropped_full, dropped_offline, mut taken_back, refused, spooled, .. } = push;
-        let (is_stuffed, is_too_slow, disk, disk_work) = (push.is_stuffed, push.is_too_slow, push.disk, push.disk_work);
+        let Push { refused, disk, effects, .. } = push;
+        let Effects { is_too_slow, dropped_full, dropped_offline, mut taken_back, disk_work, .. } = effects;
         let state = &mut *guard;
-        if is_stuffed {
-            state.is_stuffed = true;
-            self.tell_quota(state);
+        if effects.refuses_own || effects.spooled {
+            state.is_stuffed |= effects.refuses_own;
+            self.publish(state);
         }
         if is_too_slow && is_attached && matches!(state.control, None | Some(Control::RightsChanged)) {
             state.control = Some(Control::TooSlow);
-        }
-        if spooled {
-            self.change_spill(state, |_| {});
         }
         let expired = state.queue.take_expired();
         taken_back += expired.booked;
@@ -119,7 +108,7 @@ impl Outbox {
         if is_attached && is_full {
             self.load.set_availability(Availability::Full);
         }
-        let blocked = state.consumer.blocked();
+        let blocked = state.consumer.blocked;
         let can_go = state.queue.has_unacknowledged() || (!state.queue.is_empty() && !blocked.quota);
         let goes_out = (can_go || (has_tail && !blocked.quota)) && !blocked.socket;
         // Otherwise wake it once for blocked shared messages, so that it offers them to other members.
@@ -151,16 +140,16 @@ impl Outbox {
     /// Alarms the slow-consumer monitor; without a disk, also reports to publishers that the queue is over limit.
     #[cold]
     fn tell_nearly_full(&self, state: &mut State) {
-        let (is_attached, is_spooling) = (state.consumer.is_connected(), state.consumer.slow_bytes().is_some());
+        let (is_attached, is_spooling) = (state.consumer.is_connected(), state.consumer.is_spooling());
         let is_expected = !is_attached || is_spooling;
-        if !is_expected && !self.is_alarmed.swap(true, Ordering::Relaxed) {
+        if !is_expected && !std::mem::replace(&mut state.is_alarmed, true) {
             self.common.concerns.alarm();
         }
         let will_have_room = is_attached && self.may_spool(is_spooling);
         let is_stuffed = !will_have_room && self.common.limits.memory_is_over(&state.queue);
         if is_stuffed && !state.is_stuffed && self.keeps_in().is_none() {
             state.is_stuffed = true;
-            self.tell_quota(state);
+            self.publish(state);
         }
     }
 }
@@ -175,17 +164,8 @@ pub(super) struct Push<'a> {
     pub(super) is_spooling: bool,
     /// There is an on-disk backlog.
     pub(super) is_behind: bool,
-    /// This batch added to the on-disk backlog.
-    pub(super) spooled: bool,
-    /// QoS 1 and 2 messages found no room.
-    is_stuffed: bool,
-    /// The receiver is to be disconnected.
-    is_too_slow: bool,
-    /// Highest offset assigned on arrival to a message of this batch.
-    pub(super) placed_at: Option<Sequence>,
     /// The queue on disk; the outer `None` means not looked up yet.
     pub(super) disk: Option<Option<Arc<StoredQueue>>>,
-    pub(super) disk_work: DiskWork,
     groups: &'a FxHashMap<NonZeroU64, Arc<Tally>>,
     pub(super) is_attached: bool,
     /// Attached by the connection that share groups chose.
@@ -194,17 +174,30 @@ pub(super) struct Push<'a> {
     wire: Option<Wire>,
     now: Instant,
     returned: &'a mut Vec<Delivery>,
-    pub(super) dropped_full: u64,
-    dropped_offline: u64,
-    taken_back: Booked,
     /// Share group of the last refused shared message.
     refused: Option<NonZeroU64>,
-    /// A QoS 1 or 2 message of no share group was refused.
-    pub(super) refuses_own: bool,
     // Looked up and counted once for consecutive messages of one group.
     joined: Option<NonZeroU64>,
     tally: Option<&'a Tally>,
     given: u64,
+    pub(super) effects: Effects,
+}
+
+/// Effects of a batch beside those on the queue.
+#[derive(Default)]
+pub(super) struct Effects {
+    /// It added to the on-disk backlog.
+    pub(super) spooled: bool,
+    /// A QoS 1 or 2 message of no share group found no room, and was refused.
+    pub(super) refuses_own: bool,
+    /// The receiver is to be disconnected.
+    is_too_slow: bool,
+    /// Highest offset assigned on arrival to one of its messages.
+    pub(super) placed_at: Option<Sequence>,
+    pub(super) disk_work: DiskWork,
+    pub(super) dropped_full: u64,
+    dropped_offline: u64,
+    taken_back: Booked,
 }
 
 impl<'a> Push<'a> {
@@ -212,11 +205,11 @@ impl<'a> Push<'a> {
     fn single(&mut self, delivery: Delivery) {
         let acknowledged = delivery.qos.is_acknowledged();
         if !self.is_member(delivery.share) {
-            self.taken_back += Booked::of(&delivery);
+            self.effects.taken_back += Booked::of(&delivery);
             self.returned.push(delivery); // [MQTT-3.10.4-2]
         } else if self.is_closed || (!self.is_attached && !acknowledged) {
-            self.taken_back += Booked::of(&delivery);
-            self.dropped_offline += 1;
+            self.effects.taken_back += Booked::of(&delivery);
+            self.effects.dropped_offline += 1;
             if delivery.stored.is_some() {
                 self.give_place_up(&delivery);
             }
@@ -235,7 +228,7 @@ impl<'a> Push<'a> {
         let acknowledged = delivery.qos.is_acknowledged();
         if acknowledged && self.refused.is_some() && self.refused == delivery.share {
             self.refuse(delivery); // a smaller message could fit and overtake its predecessor
-        } else if acknowledged && self.refuses_own && delivery.share.is_none() {
+        } else if acknowledged && self.effects.refuses_own && delivery.share.is_none() {
             self.returned.push(delivery); // as above
         } else if self.fits(&delivery) {
             self.given += 1;
@@ -248,7 +241,7 @@ impl<'a> Push<'a> {
             }
             self.given += 1;
             if self.limits.when_full == WhenFull::Disconnect {
-                self.is_too_slow = true;
+                self.effects.is_too_slow = true;
             }
             let usual = self.limits_for(&delivery);
             // A receiver that cannot spill keeps at least the newest messages.
@@ -259,8 +252,8 @@ impl<'a> Push<'a> {
             let limits = Limits { when_full, ..*usual };
             let Dropped { messages, booked } =
                 self.queue.push(delivery, self.reader(), &limits, &outbox.common.budget, self.now);
-            self.dropped_full += messages;
-            self.taken_back += booked;
+            self.effects.dropped_full += messages;
+            self.effects.taken_back += booked;
         }
     }
 
@@ -296,14 +289,14 @@ impl<'a> Push<'a> {
     #[cold]
     fn refuse(&mut self, delivery: Delivery) {
         self.refused = delivery.share;
-        self.taken_back += Booked::of(&delivery);
+        self.effects.taken_back += Booked::of(&delivery);
         self.returned.push(delivery);
     }
 
     /// Returns a QoS 1 or 2 message of no share group to its publisher; those behind it will follow.
     #[cold]
     pub(super) fn refuse_own(&mut self, delivery: Delivery) {
-        (self.is_stuffed, self.refuses_own) = (true, true);
+        self.effects.refuses_own = true;
         self.returned.push(delivery);
     }
 

@@ -6,28 +6,19 @@
 //! | it does not | spilled transiently | spilled transiently |
 //!
 //! Spilled messages must come out in the order in which each publisher sent them, and the on-disk backlog is read by
-//! offset. So of two messages of one publisher in the backlog, the earlier one needs the lower offset. Most messages
-//! have an offset before they reach the outbox: their publisher's task saw that the receiver spills. It appended them
-//! to the log for all of their receivers. Others have none: they were collected earlier, or were in memory when the
-//! receiver became slow. These rules keep the order:
+//! offset. Some have an offset before they reach the outbox: their publisher's task saw that the receiver spills, and
+//! appended them to the log. Others were collected earlier, or were in memory when the receiver became slow. These rules
+//! keep the order, and the tests check it with random steps:
 //!
 //! 1. While there is a backlog, no message that may spill goes to memory.
-//! 2. A message that arrives without an offset gets one on arrival, a message that leaves memory gets one as it leaves.
-//!    Each is new and higher than all offsets assigned before, including those of messages that have not arrived yet.
-//!    If a backlog begins for want of room in memory, offsets below it are reserved for the messages in memory.
-//! 3. The offset that a message brings is valid only above the offsets that rule 2 assigned when memory was last
-//!    emptied, and above those that it assigned in the same batch. Otherwise the message counts as one without offset.
+//! 2. A message without an offset gets one on arrival, or as it leaves memory: above all offsets assigned before. If a
+//!    backlog begins for want of room in memory, offsets below it are reserved for the messages in memory.
+//! 3. The offset that a message brings is valid only above those that rule 2 assigned in the same batch, and when memory
+//!    was last emptied. Otherwise the message counts as one without offset.
 //! 4. A message that goes to memory gives up its offset. So no message in memory has a higher offset than a later
 //!    message.
-//!
-//! Why this suffices: a message's offset is above those that earlier messages of its publisher got before it, because
-//! offsets only rise. If an earlier message gets its offset later, rule 2 assigns it when memory is emptied, or in the
-//! same batch, since a publisher's batches arrive one after the other. Then rule 3 gives the later message a new offset
-//! too. Memory is emptied in two cases. Without a backlog, the spill starts anew ([`StoredQueue::begin_passing`]),
-//! which voids all offsets assigned before. With a backlog, the messages get the offsets reserved below it.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use tenbin_session::Delivery;
 use tenbin_store::spool::Sequence;
@@ -36,7 +27,7 @@ use super::consumer::ConsumerState;
 use super::push::Push;
 use super::{Outbox, State, WhenFull};
 use crate::backlog::DiskWork;
-use crate::durable::{Durable, Location, Room, Stored, StoredQueue, bytes_of};
+use crate::durable::{Durable, Location, Room, StoredQueue, bytes_of};
 
 impl Outbox {
     /// The client's current queue on disk, of any kind.
@@ -44,17 +35,13 @@ impl Outbox {
         self.stored.load_full().filter(|queue| !queue.is_over())
     }
 
-    /// The queue on disk to which a QoS 1 or 2 message is appended before it is pushed, if any.
+    /// The queue on disk to which a message is appended before it is pushed, if any. To be asked for a QoS 0 message if
+    /// [`Outbox::keeps_unacknowledged`].
     #[inline]
-    pub(crate) fn collects_in(&self) -> Option<Arc<StoredQueue>> {
+    pub(crate) fn collects_in(&self, is_acknowledged: bool) -> Option<Arc<StoredQueue>> {
         let queue = self.stored.load();
         let queue = queue.as_ref().filter(|queue| !queue.is_over())?;
-        (!queue.is_temporary() || queue.is_passing()).then(|| Arc::clone(queue))
-    }
-
-    /// Like [`Outbox::collects_in`] for a QoS 0 message; to be asked if [`Outbox::keeps_unacknowledged`].
-    pub(crate) fn collects_unacknowledged_in(&self) -> Option<Arc<StoredQueue>> {
-        self.disk().filter(|queue| queue.is_passing())
+        (queue.is_passing() || (is_acknowledged && !queue.is_temporary())).then(|| Arc::clone(queue))
     }
 
     /// Whether the disk is congested.
@@ -77,7 +64,7 @@ impl Outbox {
     }
 
     /// Begins or ends the transient spill as the state demands; returns whether QoS 0 messages spill.
-    pub(super) fn tell_passing(&self, state: &State) -> bool {
+    pub(super) fn switch_passing(&self, state: &State) -> bool {
         let is_behind = state.consumer.state(State::has_tail(state.spill.as_deref())) == ConsumerState::Spilling;
         let queue = self.stored.load();
         let Some(queue) = queue.as_ref() else { return false };
@@ -113,7 +100,6 @@ impl Outbox {
         let queue = self.disk().filter(|queue| queue.is_temporary())?;
         let dropped = state.spill.take().map_or(0, |spill| spill.entries.messages());
         self.common.metrics.dropped_offline.add(dropped as u64);
-        self.has_tail.store(false, Ordering::Relaxed);
         Some(queue)
     }
 
@@ -125,16 +111,11 @@ impl Outbox {
         let Some(queue) = queue.filter(|_| written > 0) else { return };
         let mut state = self.state();
         // The current queue may belong to another session.
-        if state.spill.is_none() || self.disk().is_none_or(|now| !Arc::ptr_eq(&now, &queue)) {
-            return;
-        }
-        self.change_spill(&mut state, |spill| spill.written(written));
-        self.at_rest.store(false, Ordering::Relaxed);
-        let waker = state.waker.take();
-        drop(state);
-        if let Some(waker) = waker {
-            waker.wake();
-        }
+        let is_current = self.disk().is_some_and(|now| Arc::ptr_eq(&now, &queue));
+        let Some(spill) = state.spill.as_mut().filter(|_| is_current) else { return };
+        spill.written(written);
+        self.publish(&mut state);
+        self.wake(state);
     }
 }
 
@@ -149,7 +130,7 @@ impl Push<'_> {
     /// `None`: the message is in the backlog, refused or dropped. A returned message goes to memory if there is room.
     pub(super) fn on_disk(&mut self, mut delivery: Delivery) -> Option<Delivery> {
         let location = Location::of(delivery.stored);
-        if delivery.share.is_some() || matches!(location, Location::Persistent(Stored::InGroup(_))) {
+        if delivery.share.is_some() || matches!(location, Location::Group(_)) {
             return Some(delivery);
         }
         let Some(queue) = self.queue_on_disk() else {
@@ -157,46 +138,47 @@ impl Push<'_> {
             return Some(delivery);
         };
         let place = match location {
-            Location::Persistent(_) if !queue.is_temporary() && !self.goes_to_tail(&delivery) => return Some(delivery),
-            Location::Persistent(stored) if !queue.is_temporary() => {
-                self.add_to_tail(stored.sequence(), &delivery);
+            Location::Own(_) if !queue.is_temporary() && !self.goes_to_tail(&delivery) => return Some(delivery),
+            Location::Own(sequence) if !queue.is_temporary() => {
+                self.add_to_tail(sequence, &delivery);
                 return None;
             }
-            Location::Persistent(stored) => Some(stored.sequence()), // of an earlier session
             Location::Memory if !self.outbox.passes(&queue, &delivery) => return Some(delivery),
-            Location::Memory => None,
-            Location::Transient(sequence) => Some(sequence),
+            Location::Memory | Location::Group(_) => None,
+            // An own one is of an earlier session.
+            Location::Transient(sequence) | Location::Own(sequence) => Some(sequence),
         };
-        let is_valid =
-            |sequence: &Sequence| queue.may_pass_at(*sequence) && self.placed_at.is_none_or(|at| *sequence > at);
+        let is_valid = |sequence: &Sequence| {
+            queue.may_pass_at(*sequence) && self.effects.placed_at.is_none_or(|at| *sequence > at)
+        };
         let valid = place.filter(is_valid);
         let may_wait = self.is_attached && (self.is_behind || self.is_spooling) && !self.is_closed;
         if may_wait && self.goes_to_tail(&delivery) {
             if !delivery.qos.is_acknowledged() && self.has_no_disk_left() {
-                self.disk_work.end(place);
-                self.dropped_full += 1;
+                self.effects.disk_work.end(place);
+                self.effects.dropped_full += 1;
                 return None;
             }
-            if self.refuses_own && delivery.qos.is_acknowledged() {
+            if self.effects.refuses_own && delivery.qos.is_acknowledged() {
                 return self.left_without_room(place, delivery); // must not overtake a refused message
             }
             if let Some(sequence) = valid {
                 self.add_to_tail(sequence, &delivery);
                 return None;
             }
-            if !self.disk_work.book(self.outbox.common.durable.as_deref(), bytes_of(&delivery)) {
+            if !self.effects.disk_work.book(self.outbox.common.durable.as_deref(), bytes_of(&delivery)) {
                 return self.left_without_room(place, delivery);
             }
             if let Some(sequence) = queue.next_sequence() {
-                self.spill.get_or_insert_default().place(sequence, &mut delivery, &mut self.disk_work);
-                self.spooled = true;
-                self.placed_at = Some(sequence);
+                self.spill.get_or_insert_default().place(sequence, &mut delivery, &mut self.effects.disk_work);
+                self.effects.spooled = true;
+                self.effects.placed_at = Some(sequence);
                 self.is_behind = true;
-                self.disk_work.end(place);
+                self.effects.disk_work.end(place);
                 return None;
             }
         }
-        self.disk_work.end(place);
+        self.effects.disk_work.end(place);
         delivery.stored = None;
         Some(delivery)
     }
@@ -204,10 +186,10 @@ impl Push<'_> {
     /// Refuses or drops a message that cannot be written and must not overtake those in the backlog.
     #[cold]
     fn left_without_room(&mut self, place: Option<Sequence>, delivery: Delivery) -> Option<Delivery> {
-        self.disk_work.end(place);
+        self.effects.disk_work.end(place);
         match delivery.qos.is_acknowledged() {
             true => self.refuse_own(Delivery { stored: None, ..delivery }),
-            false => self.dropped_full += 1,
+            false => self.effects.dropped_full += 1,
         }
         None
     }
@@ -225,26 +207,23 @@ impl Push<'_> {
         let Some(queue) = self.outbox.make_disk() else { return Some(delivery) };
         self.spill.get_or_insert_default().begin(&queue, self.queue.len());
         self.disk = Some(Some(queue));
-        (self.is_behind, self.spooled) = (true, true);
+        (self.is_behind, self.effects.spooled) = (true, true);
         self.on_disk(delivery)
     }
 
     /// Completes the entry of a message that will not be delivered.
     #[cold]
     pub(super) fn give_place_up(&mut self, delivery: &Delivery) {
-        let (Location::Persistent(Stored::InOwn(sequence)) | Location::Transient(sequence)) =
-            Location::of(delivery.stored)
-        else {
-            return;
-        };
-        if self.queue_on_disk().is_some() {
-            self.disk_work.end([sequence]);
+        if let Location::Own(sequence) | Location::Transient(sequence) = Location::of(delivery.stored)
+            && self.queue_on_disk().is_some()
+        {
+            self.effects.disk_work.end([sequence]);
         }
     }
 
     fn add_to_tail(&mut self, sequence: Sequence, delivery: &Delivery) {
         self.spill.get_or_insert_default().add(sequence, delivery);
-        self.spooled = true;
+        self.effects.spooled = true;
         self.is_behind = true;
     }
 

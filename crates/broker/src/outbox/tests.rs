@@ -1,9 +1,11 @@
+mod pace;
 mod shared;
+mod tail;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Wake;
 
-use bytes::{Bytes, BytesMut};
+use bytes::BytesMut;
 use proptest::prelude::*;
 use tenbin_balancer::Nanos;
 use tenbin_codec::{PlainPublish, ProtocolVersion, PublishTemplate, QoS, TopicName};
@@ -21,22 +23,49 @@ impl Wake for Wakes {
 }
 
 fn delivery(qos: QoS, mark: u32) -> Delivery {
+    sized(qos, mark, 0)
+}
+
+/// A message with `bytes` bytes before its mark.
+fn sized(qos: QoS, mark: u32, bytes: usize) -> Delivery {
     let topic = TopicName::try_from("t").unwrap();
-    let payload = Bytes::copy_from_slice(&mark.to_be_bytes());
-    Delivery::new(PublishTemplate::new(&topic, None, &payload, &mut BytesMut::new()), qos, false)
+    let mut payload = vec![0; bytes];
+    payload.extend(mark.to_be_bytes());
+    Delivery::new(PublishTemplate::new(&topic, None, &payload.into(), &mut BytesMut::new()), qos, false)
 }
 
 fn mark(delivery: &Delivery) -> u32 {
-    u32::from_be_bytes(delivery.template.payload().try_into().unwrap())
+    u32::from_be_bytes(*delivery.template.payload().last_chunk().unwrap())
+}
+
+fn marks(deliveries: &[Delivery]) -> Vec<u32> {
+    deliveries.iter().map(mark).collect()
+}
+
+/// A queue without a connection.
+fn with_limits(limits: Limits, budget: &Arc<Budget>) -> Outbox {
+    let common = OutboxCommon::for_tests(limits, Arc::clone(budget));
+    Outbox::new(Arc::new(common), Arc::new(MemberLoad::new(Nanos(0))))
 }
 
 fn outbox(messages: usize, when_full: WhenFull) -> Outbox {
-    let load = Arc::new(MemberLoad::new(Nanos(0)));
-    let limits = Limits::for_tests(messages, when_full);
-    let common = OutboxCommon::for_tests(limits, Arc::new(Budget::new(1 << 20)));
-    let outbox = Outbox::new(Arc::new(common), load);
+    let outbox = with_limits(Limits::for_tests(messages, when_full), &Arc::new(Budget::new(1 << 20)));
     outbox.attach(u32::MAX, None);
     outbox
+}
+
+/// Pushes messages, and returns those that come back.
+fn push(outbox: &Outbox, deliveries: impl IntoIterator<Item = Delivery>) -> Vec<Delivery> {
+    let mut returned = Vec::new();
+    outbox.push(&mut deliveries.into_iter().collect(), &mut returned, Instant::now());
+    returned
+}
+
+/// Takes about `bytes` of messages, without a limit on QoS 1 and 2.
+fn taken(outbox: &Outbox, bytes: usize) -> Vec<u32> {
+    let mut batch = Batch::default();
+    outbox.take_now(usize::MAX, bytes, &mut batch);
+    marks(&batch.into_singles())
 }
 
 fn take(outbox: &Outbox, quota: usize) -> Vec<u32> {
@@ -60,11 +89,11 @@ fn batch_wakes_waiting_receiver_once() {
     let mut context = Context::from_waker(&waker);
     let mut taken = Batch::default();
     assert!(outbox.poll_take(&mut context, 9, usize::MAX, &mut taken).is_pending());
-    outbox.push(&mut (0..10).map(|n| delivery(QoS::AtMostOnce, n)).collect(), &mut Vec::new(), Instant::now());
-    outbox.push(&mut (10..20).map(|n| delivery(QoS::AtMostOnce, n)).collect(), &mut Vec::new(), Instant::now());
+    push(&outbox, (0..10).map(|n| delivery(QoS::AtMostOnce, n)));
+    push(&outbox, (10..20).map(|n| delivery(QoS::AtMostOnce, n)));
     assert_eq!(wakes.0.load(Ordering::Relaxed), 1, "the second batch finds it awake");
     assert!(outbox.poll_take(&mut context, 9, usize::MAX, &mut taken).is_ready());
-    assert_eq!(taken.into_singles().iter().map(mark).collect::<Vec<_>>(), (0..20).collect::<Vec<_>>());
+    assert_eq!(marks(&taken.into_singles()), (0..20).collect::<Vec<_>>());
     assert_eq!(outbox.common.budget.used(), 0);
 }
 
@@ -78,7 +107,7 @@ fn blocked_member_is_woken_once_for_its_backlog() {
     let poll = |context: &mut Context<'_>| outbox.poll_take(context, 0, usize::MAX, &mut Batch::default()).is_pending();
     assert!(poll(&mut context) && !outbox.keeps_back());
     for number in 0..3 {
-        outbox.push(&mut vec![shared(QoS::AtLeastOnce, number)], &mut Vec::new(), Instant::now());
+        push(&outbox, [shared(QoS::AtLeastOnce, number)]);
         assert!(poll(&mut context) && outbox.keeps_back());
     }
     assert_eq!(wakes.0.load(Ordering::Relaxed), 1);
@@ -93,14 +122,14 @@ fn takes_at_once_is_bounded_by_quota_and_socket() {
     assert_eq!(outbox.takes_at_once(), 0, "nobody has looked");
     take(&outbox, 5);
     assert_eq!(outbox.takes_at_once(), 5);
-    outbox.push(&mut vec![shared(QoS::AtLeastOnce, 0)], &mut Vec::new(), Instant::now());
+    push(&outbox, [shared(QoS::AtLeastOnce, 0)]);
     assert_eq!(outbox.takes_at_once(), 4);
     outbox.set_socket_blocked(true, 0);
     assert_eq!(outbox.takes_at_once(), 0);
     outbox.set_socket_blocked(false, 0);
     take(&outbox, 5);
     assert_eq!(outbox.takes_at_once(), 4, "one of five is under way");
-    outbox.push(&mut vec![shared(QoS::AtLeastOnce, 1)], &mut Vec::new(), Instant::now());
+    push(&outbox, [shared(QoS::AtLeastOnce, 1)]);
     take(&outbox, 0);
     assert_eq!(outbox.takes_at_once(), 0, "something is kept back");
     outbox.detach_all();
@@ -114,13 +143,13 @@ fn withdraw_newest_of_group_returns_them_in_order() {
     let qos = |number| if number % 3 == 0 { QoS::AtMostOnce } else { QoS::AtLeastOnce };
     let is_shared = |number| number % 2 == 0;
     let one = |number| if is_shared(number) { shared(qos(number), number) } else { delivery(qos(number), number) };
-    outbox.push(&mut (0..12).map(one).collect(), &mut Vec::new(), Instant::now());
+    push(&outbox, (0..12).map(one));
     assert_eq!(outbox.waiting_by_group(), [(GROUP, 6)]);
     assert_eq!(outbox.line(), Some(Line { head: 0, next: 12 }));
     assert!(outbox.withdraw_newest(GROUP, 0).is_empty());
     let taken_back = outbox.withdraw_newest(GROUP, 4);
-    assert_eq!(taken_back.iter().map(mark).collect::<Vec<_>>(), [4, 6, 8, 10]);
-    assert_eq!(outbox.withdraw_newest(GROUP, 9).iter().map(mark).collect::<Vec<_>>(), [0, 2]);
+    assert_eq!(marks(&taken_back), [4, 6, 8, 10]);
+    assert_eq!(marks(&outbox.withdraw_newest(GROUP, 9)), [0, 2]);
     assert_eq!(take(&outbox, 99), [1, 3, 5, 7, 9, 11]);
     assert_eq!((outbox.common.budget.used(), outbox.common.budget.messages()), (0, 0));
 }
@@ -133,7 +162,7 @@ fn blocked_receiver_is_woken_only_for_control() {
     let mut taken = Batch::default();
     outbox.set_socket_blocked(true, 0);
     assert!(outbox.poll_take(&mut Context::from_waker(&waker), 9, 0, &mut taken).is_pending());
-    outbox.push(&mut vec![delivery(QoS::AtMostOnce, 1)], &mut Vec::new(), Instant::now());
+    push(&outbox, [delivery(QoS::AtMostOnce, 1)]);
     assert_eq!(wakes.0.load(Ordering::Relaxed), 0);
     outbox.control(Control::TakenOver);
     assert_eq!(wakes.0.load(Ordering::Relaxed), 1);
@@ -143,9 +172,9 @@ fn blocked_receiver_is_woken_only_for_control() {
 fn mqtt_4_9_0_3_qos_0_goes_on_without_send_quota() {
     let outbox = outbox(100, WhenFull::DropOldest);
     let qos = [QoS::AtLeastOnce, QoS::AtMostOnce, QoS::ExactlyOnce, QoS::AtMostOnce];
-    outbox.push(&mut (0..4).map(|n| delivery(qos[n as usize], n)).collect(), &mut Vec::new(), Instant::now());
+    push(&outbox, (0..4).map(|n| delivery(qos[n as usize], n)));
     assert_eq!(take(&outbox, 0), [1, 3]);
-    outbox.push(&mut vec![delivery(QoS::AtMostOnce, 4)], &mut Vec::new(), Instant::now());
+    push(&outbox, [delivery(QoS::AtMostOnce, 4)]);
     assert_eq!(take(&outbox, 1), [0, 4]);
     assert_eq!(take(&outbox, 9), [2]);
 }
@@ -155,11 +184,10 @@ fn full_queue_drops_qos_0_by_policy_and_returns_qos_1() {
     let full = |when_full| {
         let outbox = outbox(3, when_full);
         let qos = [QoS::AtMostOnce, QoS::AtLeastOnce, QoS::AtMostOnce, QoS::AtMostOnce, QoS::AtLeastOnce];
-        let mut returned = Vec::new();
-        outbox.push(&mut (0..5).map(|n| delivery(qos[n as usize], n)).collect(), &mut returned, Instant::now());
+        let returned = push(&outbox, (0..5).map(|n| delivery(qos[n as usize], n)));
         assert_eq!(outbox.load.availability(), Availability::Full);
         assert_eq!(outbox.common.metrics.dropped_queue_full.get(), 1);
-        assert_eq!(returned.iter().map(mark).collect::<Vec<_>>(), [4]);
+        assert_eq!(marks(&returned), [4]);
         let taken = take(&outbox, 9);
         assert_eq!(outbox.load.availability(), Availability::Ready);
         taken
@@ -172,9 +200,9 @@ fn full_queue_drops_qos_0_by_policy_and_returns_qos_1() {
 fn qos_0_is_dropped_for_disconnected_client() {
     let outbox = outbox(100, WhenFull::DropOldest);
     let both = || vec![delivery(QoS::AtMostOnce, 0), delivery(QoS::AtLeastOnce, 1)];
-    outbox.push(&mut both(), &mut Vec::new(), Instant::now());
+    push(&outbox, both());
     outbox.detach_all();
-    outbox.push(&mut both(), &mut Vec::new(), Instant::now());
+    push(&outbox, both());
     assert_eq!(outbox.common.metrics.dropped_offline.get(), 2);
     assert_eq!(outbox.load.availability(), Availability::Offline);
     outbox.attach(u32::MAX, None);
@@ -192,10 +220,10 @@ fn shared(qos: QoS, mark: u32) -> Delivery {
 #[test]
 fn closed_queue_accepts_no_messages() {
     let outbox = outbox(9, WhenFull::DropOldest);
-    outbox.push(&mut vec![delivery(QoS::AtLeastOnce, 1)], &mut Vec::new(), Instant::now());
+    push(&outbox, [delivery(QoS::AtLeastOnce, 1)]);
     outbox.detach_all();
     outbox.close();
-    outbox.push(&mut vec![delivery(QoS::AtLeastOnce, 2)], &mut Vec::new(), Instant::now());
+    push(&outbox, [delivery(QoS::AtLeastOnce, 2)]);
     assert_eq!((outbox.common.budget.used(), outbox.common.metrics.dropped_offline.get()), (0, 2));
 }
 
@@ -216,27 +244,19 @@ fn connected_client_has_a_floor_beyond_the_budget() {
     let budget = Arc::new(Budget::new(1 << 20));
     let limits = Limits::for_tests(1000, WhenFull::DropNewest);
     let outbox = |attached| {
-        let common = OutboxCommon::for_tests(limits, Arc::clone(&budget));
-        let outbox = Outbox::new(Arc::new(common), Arc::new(MemberLoad::new(Nanos(0))));
+        let outbox = with_limits(limits, &budget);
         if attached {
             outbox.attach(u32::MAX, None);
         }
         outbox
     };
-    let large = |mark: u8| {
-        let topic = TopicName::try_from("t").unwrap();
-        let payload = Bytes::from(vec![mark; 50_000]);
-        let template = PublishTemplate::new(&topic, None, &payload, &mut BytesMut::new());
-        Delivery::new(template, QoS::AtLeastOnce, false)
-    };
+    let large = |mark| sized(QoS::AtLeastOnce, mark, 50_000);
     let (absent, present) = (outbox(false), outbox(true));
-    absent.push(&mut (0..30).map(large).collect(), &mut Vec::new(), Instant::now());
+    push(&absent, (0..30).map(large));
     assert!(budget.used() <= (1 << 20) / 4 * 3, "a quarter is left for those who read");
     let others = Usage { bytes: 1 << 20, messages: 1 };
     budget.change(Usage::default(), others);
-    let mut returned = Vec::new();
-    present.push(&mut vec![large(1), large(2)], &mut returned, Instant::now());
-    assert_eq!(returned.len(), 1, "the floor is 64 KiB");
+    assert_eq!(push(&present, [large(1), large(2)]).len(), 1, "the floor is 64 KiB");
     assert_eq!(present.load.availability(), Availability::Ready);
     let mut taken = Batch::default();
     let waker = Arc::new(Wakes::default()).into();
@@ -250,8 +270,7 @@ fn connected_client_has_a_floor_beyond_the_budget() {
 fn bursts_in_reused_buffers_keep_their_order() {
     let (first, second) = (outbox(4000, WhenFull::DropNewest), outbox(4000, WhenFull::DropNewest));
     let push = |outbox: &Outbox, marks: std::ops::Range<u32>| {
-        let mut batch = marks.map(|mark| delivery(QoS::AtLeastOnce, mark)).collect();
-        outbox.push(&mut batch, &mut Vec::new(), Instant::now());
+        push(outbox, marks.map(|mark| delivery(QoS::AtLeastOnce, mark)));
     };
     let mut at = 0;
     for burst in [300, 1000, 20, 2000, 600] {
@@ -282,7 +301,7 @@ proptest! {
                     next += 1;
                     (if next % 3 == 0 { QoS::AtMostOnce } else { QoS::AtLeastOnce }, next)
                 }).collect::<Vec<_>>();
-                outbox.push(&mut batch.iter().map(|&(qos, mark)| delivery(qos, mark)).collect(), &mut Vec::new(), Instant::now());
+                self::push(&outbox, batch.iter().map(|&(qos, mark)| delivery(qos, mark)));
                 model.extend(batch.into_iter().take(bound.saturating_sub(model.len())));
             } else {
                 let mut quota_left = quota;
@@ -340,7 +359,7 @@ fn receiver_rests_until_new_messages_or_control() {
     };
     assert!(!outbox.is_at_rest(), "it has not looked yet");
     assert!(rests());
-    outbox.push(&mut vec![delivery(QoS::AtMostOnce, 0)], &mut Vec::new(), Instant::now());
+    push(&outbox, [delivery(QoS::AtMostOnce, 0)]);
     assert!(!outbox.is_at_rest());
     assert!(rests());
     outbox.control(Control::TakenOver);
@@ -391,7 +410,7 @@ fn run_for_earlier_connection_becomes_single_messages() {
     let mut taken = Batch::default();
     outbox.take_now(0, usize::MAX, &mut taken);
     assert_eq!(taken.runs().count(), 0);
-    assert_eq!(taken.deliveries().iter().map(mark).collect::<Vec<_>>(), [0, 1, 2, 3]);
+    assert_eq!(marks(taken.deliveries()), [0, 1, 2, 3]);
     assert_eq!(taken.deliveries()[0].template.topic(), b"a/b");
 }
 
@@ -407,8 +426,8 @@ fn run_is_returned_when_its_member_leaves() {
     outbox.push_batch(&mut batch, outbox.connection(), &mut returned, Instant::now());
     assert!(returned.is_empty());
     assert_eq!(outbox.waiting_by_group(), [(GROUP, 3)]);
-    assert_eq!(outbox.withdraw_newest(GROUP, 2).iter().map(mark).collect::<Vec<_>>(), [1, 2]);
-    assert_eq!(outbox.detach_all().iter().map(mark).collect::<Vec<_>>(), [0]);
+    assert_eq!(marks(&outbox.withdraw_newest(GROUP, 2)), [1, 2]);
+    assert_eq!(marks(&outbox.detach_all()), [0]);
     assert_eq!((outbox.common.budget.used(), outbox.common.budget.messages()), (0, 0));
 }
 
@@ -419,8 +438,8 @@ fn detach_drops_plain_runs_and_returns_shared_runs() {
     for (share, marks) in [(None, 0..3), (Some(GROUP), 3..5), (None, 5..6), (Some(GROUP), 6..8)] {
         assert_eq!(returned_by(&outbox, &mut plain(&outbox, share, marks)).len(), 0);
     }
-    outbox.push(&mut [delivery(QoS::AtLeastOnce, 8)].into_iter().collect(), &mut Vec::new(), Instant::now());
-    assert_eq!(outbox.detach_all().iter().map(mark).collect::<Vec<_>>(), [3, 4, 6, 7]);
+    push(&outbox, [delivery(QoS::AtLeastOnce, 8)]);
+    assert_eq!(marks(&outbox.detach_all()), [3, 4, 6, 7]);
     assert_eq!(outbox.common.metrics.dropped_offline.get(), 4);
     assert_eq!(outbox.common.budget.messages(), 1, "QoS 1 waits");
 }
@@ -453,13 +472,12 @@ proptest! {
                     next = marks.end;
                     runs.push_batch(&mut plain(&runs, share, marks.clone()), runs.connection(), &mut Vec::new(), Instant::now());
                     let single = |mark| Delivery { share, ..delivery(QoS::AtMostOnce, mark) };
-                    singles.push(&mut marks.map(single).collect(), &mut Vec::new(), Instant::now());
+                    push(&singles, marks.map(single));
                 }
                 3 | 4 => {
                     next = marks.end;
                     for outbox in [&runs, &singles] {
-                        let mut batch = marks.clone().map(|mark| delivery(QoS::AtLeastOnce, mark)).collect();
-                        outbox.push(&mut batch, &mut Vec::new(), Instant::now());
+                        push(outbox, marks.clone().map(|mark| delivery(QoS::AtLeastOnce, mark)));
                     }
                 }
                 5 => {

@@ -153,7 +153,7 @@ impl<'a> Message<'a> {
             return;
         }
         let delivery = self.delivery(terms, Share::NONE, is_last);
-        fanout.add(number, outbox, delivery, outbox.collects_unacknowledged_in(), self.now.at);
+        fanout.add(number, outbox, delivery, outbox.collects_in(false), self.now.at);
     }
 
     /// Creates the delivery to one receiver. The last one takes the template itself, which saves a clone of its

@@ -317,7 +317,7 @@ impl Origin {
             if let Some(terms) = target.terms_for(self.number) {
                 self.reached_itself |= target.number == self.number;
                 let is_acknowledged = message.is_acknowledged_by(terms);
-                let kept = if message.is_kept_for(terms) { target.outbox.collects_in() } else { None };
+                let kept = if message.is_kept_for(terms) { target.outbox.collects_in(true) } else { None };
                 delivered.receivers += 1;
                 if is_acknowledged
                     && (target.outbox.is_over_quota(message.now.at)
@@ -356,7 +356,7 @@ impl Origin {
         }
         let is_kept = |target: &Target| {
             let is_wanted = target.terms_for(self.number).is_some_and(|terms| terms.qos.is_acknowledged());
-            is_wanted && target.outbox.collects_in().is_some()
+            is_wanted && target.outbox.collects_in(true).is_some()
         };
         let mut targets = matches.targets.iter().filter(|target| is_kept(target));
         let target = targets.next().inspect(|target| target.outbox.refuse(target.number));

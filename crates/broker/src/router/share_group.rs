@@ -16,7 +16,7 @@ use super::matches::Terms;
 use super::ordering_key::TopicKey;
 use super::unread::UnreadGroups;
 use super::waiting::Waiting;
-use crate::durable::{Durable, Stored, StoredQueue, bytes_of, place};
+use crate::durable::{Durable, StoredQueue, bytes_of};
 use crate::memory::Account;
 use crate::metrics::Metrics;
 use crate::outbox::{Booked, Budget, Limits, Outbox, Tally};
@@ -149,7 +149,7 @@ impl SharedGroup {
         if let Some(known) = self.members.members().iter().find(|known| known.id() == MemberId(receiver.number)) {
             member.tally = Arc::clone(&known.value().tally);
         }
-        if let Some(durable) = self.queues.durable.as_ref().filter(|_| member.outbox.is_stored())
+        if let Some(durable) = self.queues.durable.as_ref().filter(|_| member.outbox.keeps_in().is_some())
             && self.stored.load().is_none()
         {
             self.stored.store(Some(durable.queue_of_group(&self.name)));
@@ -169,7 +169,7 @@ impl SharedGroup {
     pub(super) fn leave(&self, number: u64) {
         let members = self.members.members();
         if let Some(member) = members.iter().find(|member| member.id() == MemberId(number)) {
-            self.waiting.departs();
+            self.departs();
             self.members.leave(member.id());
             member.value().outbox.leave_group(self.number);
             self.given_to_others.fetch_add(member.value().tally.get(), Ordering::Relaxed);
@@ -253,10 +253,7 @@ impl SharedGroup {
         let delivery = if member.terms.qos.is_acknowledged() { self.kept(delivery) } else { delivery };
         let stored = delivery.stored;
         member.outbox.push(&mut vec![readdressed(delivery, &member.terms)], &mut returned, now.at);
-        if let Some(stored) = stored
-            && returned.is_empty()
-            && !member.terms.qos.is_acknowledged()
-        {
+        if returned.is_empty() && !member.terms.qos.is_acknowledged() {
             self.done(stored); // the member will not acknowledge it
         }
         returned.pop().map(|delivery| Delivery { stored, ..delivery })
@@ -288,9 +285,10 @@ impl SharedGroup {
     }
 
     /// Removes a message's entry from the stored queue.
-    fn done(&self, stored: NonZeroU64) {
-        let Some((durable, queue)) = self.queues.durable.as_ref().zip(self.stored()) else { return };
-        durable.done([place(queue.id(), Stored::of(stored).sequence())]);
+    pub(super) fn done(&self, stored: Option<NonZeroU64>) {
+        if let Some((durable, queue)) = self.queues.durable.as_ref().zip(self.stored()) {
+            durable.done(queue.place_of(stored));
+        }
     }
 
     /// Returns the balancer's description of a message that is given to another member.

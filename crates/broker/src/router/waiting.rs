@@ -23,9 +23,9 @@ use tenbin_session::Delivery;
 use super::held_key::ordering_key;
 use super::share_group::{GroupQueues, Placed, SharedGroup, beginning};
 use crate::backlog::{FailedRead, NextPage, Refilled, Spill};
-use crate::durable::{Durable, Page, QueueId, Sequence, Stored, place};
+use crate::durable::{Durable, Location, Page, QueueId, Sequence};
 use crate::memory::Account;
-use crate::outbox::{Batch, Head, Reader};
+use crate::outbox::{Head, Reader};
 use crate::values::Moment;
 
 mod blocked;
@@ -92,11 +92,6 @@ impl Waiting {
     #[inline]
     pub(super) fn membership_epoch(&self) -> u64 {
         self.membership_epoch.load(Ordering::Acquire)
-    }
-
-    /// Advances the membership epoch, before a member departs.
-    pub(super) fn departs(&self) {
-        self.membership_epoch.fetch_add(1, Ordering::AcqRel);
     }
 
     fn lock(&self) -> MutexGuard<'_, Line> {
@@ -191,7 +186,7 @@ impl SharedGroup {
                     if !is_behind {
                         refused.keys.push(key);
                     }
-                    self.give_place_up(&delivery);
+                    self.done(delivery.stored);
                     self.refuse();
                     refused.messages.push(delivery.message);
                 }
@@ -296,32 +291,17 @@ impl SharedGroup {
     /// Repeats a failed read if its pause is over, even if no client publishes or connects.
     #[cold]
     pub(super) fn read_again(self: &Arc<Self>, now: Instant) {
-        self.change_line(|line| {
-            // From here on, the caller that takes the last message in memory may also start the read. Its clock
-            // reading may be older than `now`.
-            if line.spill.refill.is_due(now) {
-                line.spill.refill.end_pause();
-            }
-        });
+        // From here on, the caller that takes the last message in memory may also start the read. Its clock reading may
+        // be older than `now`.
+        self.change_line(|line| line.spill.refill.end_pause(now));
         self.read_on(now);
-    }
-
-    /// Removes a refused message's entry from the stored queue.
-    fn give_place_up(&self, delivery: &Delivery) {
-        if let Some(Stored::InGroup(sequence)) = delivery.stored.map(Stored::of)
-            && let Some((durable, queue)) = self.queues.durable.as_ref().zip(self.stored())
-        {
-            durable.done([place(queue.id(), sequence)]);
-        }
     }
 
     /// Removes the entries of expired messages, and counts them.
     fn end_places(&self, places: Vec<Sequence>) {
         let Some((durable, queue)) = self.queues.durable.as_ref().zip(self.stored()) else { return };
-        if !places.is_empty() {
-            self.queues.metrics.dropped_expired.add(places.len() as u64);
-            durable.done(places.into_iter().map(|sequence| place(queue.id(), sequence)));
-        }
+        self.queues.metrics.dropped_expired.add(places.len() as u64);
+        durable.done(places.into_iter().map(|sequence| queue.at(sequence)));
     }
 
     /// Discards the on-disk backlog and any page that is being read.
@@ -342,7 +322,7 @@ impl SharedGroup {
     /// Advances the membership epoch: publishers that chose the departing member, and have not given it the message
     /// yet, choose again.
     pub(super) fn departs(&self) {
-        self.waiting.departs();
+        self.waiting.membership_epoch.fetch_add(1, Ordering::AcqRel);
     }
 
     /// Ends a redelivery: all its messages are with other members or in the backlog.
@@ -372,10 +352,8 @@ impl SharedGroup {
             return false;
         }
         self.dispatch_blocked(line, now, rng);
-        let mut next = Batch::default();
         for _ in 0..DISPATCHED_AT_ONCE {
-            line.queue.take(1, 1, &mut next, &self.queues.budget);
-            let Some(delivery) = next.singles().pop() else { return false };
+            let Some(delivery) = line.queue.pop(&self.queues.budget) else { return false };
             if let Some(delivery) = self.place_or_block(line, delivery, now, rng) {
                 line.queue.push_front(delivery.as_published(), &self.queues.budget);
                 line.refused_at = Some(now.nanos);
@@ -401,14 +379,14 @@ impl SharedGroup {
             self.keep_in_order(&mut delivery, is_late, batch);
         }
         let GroupQueues { limits, budget, metrics, .. } = &*self.queues;
-        match delivery.stored.map(Stored::of) {
-            Some(_) if line.queue.is_short() && !line.spill.holds_back() => {
+        match Location::of(delivery.stored) {
+            Location::Group(_) if line.queue.is_short() && !line.spill.holds_back() => {
                 line.queue.append(delivery, Reader::Absent);
             }
-            Some(stored) => line.spill.add(stored.sequence(), &delivery),
+            Location::Group(sequence) => line.spill.add(sequence, &delivery),
             // Messages on disk would come after it.
-            None if !line.spill.entries.is_empty() => return Some(delivery),
-            None => {
+            _ if !line.spill.entries.is_empty() => return Some(delivery),
+            _ => {
                 let fits = line.queue.fits(&delivery, Reader::Absent, limits, budget, now.at);
                 metrics.dropped_expired.add(line.queue.take_expired().messages);
                 if !fits {
@@ -424,7 +402,7 @@ impl SharedGroup {
     /// appended before: these move behind it.
     #[cold]
     fn keep_in_order(&self, delivery: &mut Delivery, is_late: bool, batch: &mut Refused) {
-        let Some(Stored::InGroup(entry)) = delivery.stored.map(Stored::of) else { return };
+        let Location::Group(entry) = Location::of(delivery.stored) else { return };
         match batch.late.iter_mut().find(|(group, _)| *group == self.number()) {
             None if is_late => batch.late.push((self.number(), entry)),
             Some((_, last)) if is_late => *last = entry.max(*last),
@@ -432,7 +410,7 @@ impl SharedGroup {
                 let queue = self.queues.durable.as_ref().zip(self.stored());
                 if let Some(moved) = queue.and_then(|(durable, queue)| durable.move_to_end(&queue, entry)) {
                     *last = moved;
-                    delivery.stored = Some(Stored::InGroup(moved).to_number());
+                    delivery.stored = Location::Group(moved).to_stored();
                 }
             }
             _ => {}

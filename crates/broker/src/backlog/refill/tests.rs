@@ -112,7 +112,7 @@ fn read_pause_doubles_and_restarts_after_partial_success() {
     assert_eq!(pauses[6..], [60_000; 4]);
     stage.now -= Duration::from_millis(1);
     assert!(stage.begin().is_none() && !stage.refill.is_due(stage.now), "it is too early");
-    stage.refill.end_pause();
+    stage.refill.end_pause(stage.now + Duration::from_millis(1));
     let ranges = stage.begin().unwrap();
     stage.finish(&ranges, &[2], false).unwrap();
     assert_eq!(stage.fail(&[]), 500, "the last read was right");

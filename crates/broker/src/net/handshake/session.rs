@@ -7,7 +7,7 @@ use tenbin_codec::{ReasonCode, Text};
 use tenbin_session::{Restored, Session};
 
 use crate::auth::{Principal, Standing};
-use crate::durable::{CommitPoint, Stored, UnderWay, place};
+use crate::durable::{CommitPoint, UnderWay};
 use crate::lifecycle::{self, Beginning, Begun, BrokerState, NotBegun};
 use crate::registry::{Claimed, CountedSession, Lease, NoClaim, OverQuota};
 
@@ -124,7 +124,7 @@ async fn read_under_way(shared: &BrokerState, lease: &mut Lease) -> bool {
         let restored = delivery.map_or(Restored::Released(stored), Restored::Published);
         if !session.restore_sent(id, restored, now) {
             tracing::error!(client = ?lease.client.id, packet_id = %id.packet_id, "two messages under way have one identifier");
-            done.push(place(queue.id(), Stored::of(stored).sequence()));
+            done.extend(queue.place_of(stored));
         }
     }
     durable.done(done);

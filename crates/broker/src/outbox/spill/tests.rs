@@ -10,7 +10,7 @@ use tenbin_store::Sync;
 
 use super::super::{Batch, Budget, Limits, Outbox, OutboxCommon, Pace, WhenFull};
 use crate::backlog::NextPage;
-use crate::durable::{Durable, Page, Stored, StoredQueue};
+use crate::durable::{Durable, Page, StoredQueue};
 
 /// A receiver with its disk.
 struct Stage {
@@ -39,11 +39,9 @@ impl Batched {
 
     /// Adds a message like `router::publisher`.
     fn collect(&mut self, stage: &Stage, mark: Mark, bytes: usize) {
-        let queue = match mark.1.is_acknowledged() {
-            true => stage.outbox.collects_in(),
-            false if stage.outbox.keeps_unacknowledged() => stage.outbox.collects_unacknowledged_in(),
-            false => None,
-        };
+        let is_acknowledged = mark.1.is_acknowledged();
+        let is_asked = is_acknowledged || stage.outbox.keeps_unacknowledged();
+        let queue = if is_asked { stage.outbox.collects_in(is_acknowledged) } else { None };
         self.collected.push((delivery(mark, bytes), queue));
     }
 
@@ -120,7 +118,7 @@ impl Stage {
         let kept: Vec<_> = deliveries.iter().filter_map(|delivery| delivery.stored).collect();
         match self.outbox.stored() {
             Some(queue) => {
-                self.durable.settle_places(&queue, kept.into_iter().map(|stored| Stored::of(stored).sequence()));
+                self.durable.done(kept.into_iter().filter_map(|stored| queue.place_of(stored)));
                 assert!(deliveries.iter().all(|delivery| delivery.stored.is_some() == delivery.qos.is_acknowledged()));
             }
             None => assert!(kept.is_empty(), "nothing has to be told to the disk"),
@@ -173,7 +171,7 @@ fn spilled_messages_return_in_order_behind_the_head() {
     let mut batch = Batched::default();
     ones(0, 0..500).for_each(|mark| batch.collect(&stage, mark, 1000));
     batch.push(&stage);
-    assert!(stage.outbox.collects_in().is_none());
+    assert!(stage.outbox.collects_in(true).is_none());
     assert!(stage.set_pace(Pace::Spooling));
     let (_, sample) = stage.outbox.sample().unwrap();
     assert!(sample.bytes <= crate::backlog::HEAD_BYTES && sample.tail_messages > 400, "{sample:?}");
@@ -183,7 +181,7 @@ fn spilled_messages_return_in_order_behind_the_head() {
     batch.push(&stage);
     assert_eq!(stage.take_all(), ones(0, 0..600).collect::<Vec<_>>());
     assert!(stage.set_pace(Pace::Normal));
-    assert!(stage.outbox.collects_in().is_none(), "new messages are in memory alone");
+    assert!(stage.outbox.collects_in(true).is_none(), "new messages are in memory alone");
     assert_eq!(stage.durable.spool_stats().waiting, 0);
 }
 
@@ -251,7 +249,7 @@ fn overflow_goes_to_disk_at_once_and_keeps_order() {
         later.push(&stage);
         assert_eq!(stage.take_all(), (0..400).map(|number| (0, qos, number)).collect::<Vec<_>>());
         assert!(stage.set_pace(Pace::Normal), "it has caught up");
-        assert!(stage.outbox.collects_in().is_none());
+        assert!(stage.outbox.collects_in(true).is_none());
         assert_eq!(stage.outbox.common.metrics.dropped_queue_full.get(), 0);
     }
     assert_eq!(first.durable.spool_stats().waiting, 0);
@@ -264,17 +262,17 @@ fn transient_spill_ends_with_the_connection() {
     ones(0, 0..500).for_each(|mark| batch.collect(&stage, mark, 1000));
     batch.push(&stage);
     assert!(stage.set_pace(Pace::Spooling));
-    let first = stage.outbox.collects_in().unwrap();
+    let first = stage.outbox.collects_in(true).unwrap();
     late.collect(&stage, (1, ONE, 0), 1000);
     late.append(&stage);
     stage.outbox.detach_all();
     assert_eq!(stage.durable.spool_stats().waiting, 0);
-    assert!(!stage.outbox.has_tail() && stage.outbox.collects_in().is_none());
+    assert!(!stage.outbox.has_tail() && stage.outbox.collects_in(true).is_none());
     stage.outbox.clear();
     // Another session of the same client.
     stage.outbox.attach(u32::MAX, None);
     assert!(stage.outbox.set_pace(2, Pace::Spooling, 0));
-    let second = stage.outbox.collects_in().unwrap();
+    let second = stage.outbox.collects_in(true).unwrap();
     assert_ne!(first.id(), second.id());
     assert!(first.next_sequence() < second.next_sequence(), "what is under way yet is known by its place");
     late.push(&stage);

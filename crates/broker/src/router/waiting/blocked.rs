@@ -130,12 +130,10 @@ impl SharedGroup {
     /// key.
     pub(super) fn dispatch_blocked(&self, line: &mut Line, now: Moment, rng: &mut Rng) {
         let budget = &self.queues.budget;
-        let mut next = Batch::default();
         for of in &mut line.blocked.0 {
             let (mut aside, mut held) = (Vec::new(), Vec::new());
             while aside.len() < ASIDE_MAX && held.len() < KEYS_TRIED {
-                of.queue.take(1, 1, &mut next, budget);
-                let Some(delivery) = next.singles().pop() else { break };
+                let Some(delivery) = of.queue.pop(budget) else { break };
                 let key = ordering_key(delivery.share_key);
                 if held.contains(&key) {
                     aside.push(delivery);

@@ -156,7 +156,7 @@ fn group_backlog_is_delivered_up_to_unreadable_entry() {
     let Sequence(first) = *ranges[0].start();
     let message = |number: usize| {
         let sequence = Sequence(first + (number - next) as u64);
-        let stored = Some(Stored::InGroup(sequence).to_number());
+        let stored = Location::Group(sequence).to_stored();
         (sequence, Some(Delivery { stored, ..backlog.message(number) }))
     };
     backlog.stage.group.take_page(Page { ranges, messages: [next, next + 1].map(message).into(), is_broken: true });
