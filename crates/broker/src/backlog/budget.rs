@@ -1,5 +1,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use super::Reader;
+
 /// Bound on the bytes of all queues together, and the current totals.
 #[derive(Debug)]
 pub(crate) struct Budget {
@@ -25,15 +27,14 @@ impl Budget {
         Self { maximum, used: AtomicUsize::new(0), messages: AtomicUsize::new(0) }
     }
 
-    /// Whether a queue with reported usage `counted` may hold `bytes`.
-    pub(crate) fn has_room(&self, counted: Usage, bytes: usize) -> bool {
-        self.used_beside(counted).saturating_add(bytes) <= self.maximum
-    }
-
-    /// Like [`Budget::has_room`] for a queue without connection. Such queues leave a quarter of the budget to connected
-    /// clients.
-    pub(crate) fn has_room_for_absent(&self, counted: Usage, bytes: usize) -> bool {
-        self.used_beside(counted).saturating_add(bytes) <= self.maximum / 4 * 3
+    /// Whether a queue with reported usage `counted` may hold `bytes`. Queues without connection leave a quarter of the
+    /// budget to connected clients.
+    pub(crate) fn has_room(&self, reader: Reader, counted: Usage, bytes: usize) -> bool {
+        let maximum = match reader {
+            Reader::Present => self.maximum,
+            Reader::Absent => self.maximum / 4 * 3,
+        };
+        self.used().saturating_sub(counted.bytes).saturating_add(bytes) <= maximum
     }
 
     /// Reports that a queue has grown or shrunk.
@@ -59,9 +60,5 @@ impl Budget {
     /// Bytes in all queues.
     pub(crate) fn used(&self) -> usize {
         self.used.load(Ordering::Relaxed)
-    }
-
-    fn used_beside(&self, counted: Usage) -> usize {
-        self.used().saturating_sub(counted.bytes)
     }
 }

@@ -222,7 +222,7 @@ impl Head {
             // Drop nothing for a message that would not fit even then.
             let would_fit = self.acknowledged.deliveries.len() < limits.messages
                 && self.acknowledged.bytes + bytes <= limits.bytes
-                && budget.has_room(self.settled, self.acknowledged.bytes + bytes);
+                && budget.has_room(Reader::Present, self.settled, self.acknowledged.bytes + bytes);
             if !may_evict || !would_fit {
                 dropped.add(&delivery);
                 return dropped;
@@ -396,11 +396,9 @@ impl Head {
 
     fn has_places(&self, messages: usize, bytes: usize, reader: Reader, limits: &Limits, budget: &Budget) -> bool {
         let bytes = self.bytes() + bytes;
-        let in_budget = match reader {
-            // A connected client always gets a little, even if other queues use up the budget.
-            Reader::Present => bytes <= FLOOR_BYTES || budget.has_room(self.settled, bytes),
-            Reader::Absent => budget.has_room_for_absent(self.settled, bytes),
-        };
+        // A connected client always gets a little, even if other queues use up the budget.
+        let is_little = reader == Reader::Present && bytes <= FLOOR_BYTES;
+        let in_budget = is_little || budget.has_room(reader, self.settled, bytes);
         in_budget && self.len() + messages <= limits.messages && bytes <= limits.bytes
     }
 
