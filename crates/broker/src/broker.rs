@@ -210,7 +210,7 @@ async fn begin(
         ));
     };
     let work = move || {
-        let durable = Durable::open_bounded(&directory, config.store.sync(), config.store.bytes_maximum())?
+        let durable = Durable::open(&directory, config.store.sync(), config.store.bytes_maximum())?
             .publishers_wait(config.store.publishers_wait);
         let durable = Arc::new(durable);
         let (known, key) = (durable.realms(), durable.scram_key());
@@ -329,7 +329,7 @@ impl Broker {
         self.shared.log_limiter.log_rest();
         tasks::speeds::store_now(&self.shared);
         if let Some(durable) = self.shared.durable.clone() {
-            let _ = tokio::time::timeout(SHUTDOWN, durable.end_reading()).await;
+            let _ = tokio::time::timeout(SHUTDOWN, durable.reader.end()).await;
             let written = tokio::task::spawn_blocking(move || durable.flush(SHUTDOWN)).await;
             if !written.unwrap_or(false) {
                 tracing::error!("the last changes of the state could not be written");

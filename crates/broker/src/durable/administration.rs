@@ -16,7 +16,7 @@ use tenbin_store::{LockedDirectory, Sync};
 
 use super::bytes::{RecordError, text};
 use super::error::Cause;
-use super::queue::StoredQueue;
+use super::queue::{QueueKind, StoredQueue};
 use super::record::{SessionRecord, decode_subscription_key, decode_will_key};
 use super::{Changes, Durable, StoreError, realms};
 use crate::Config;
@@ -86,7 +86,7 @@ pub fn remove_sessions(
         return Err(AdministrationError::NoSuchSession(missing.clone()));
     }
     if !selected.is_empty() {
-        let durable = Durable::open(directory, Sync::Always)?;
+        let durable = Durable::open(directory, Sync::Always, 0)?;
         remove(&durable, &selected)?;
         if !durable.flush(PATIENCE) {
             return Err(AdministrationError::NotWritten(directory.to_owned()));
@@ -154,7 +154,7 @@ fn remove(durable: &Durable, sessions: &[Selected]) -> Result<(), Administration
     })?;
     for Selected { client_id, record, .. } in sessions {
         changes.remove(Table::Sessions, client_id.as_bytes().to_vec());
-        durable.end_queue(&StoredQueue::of_session(record.number, 1));
+        durable.end_queue(&StoredQueue::new(QueueKind::Session, record.number, 1));
     }
     durable.make(&changes);
     Ok(())

@@ -4,7 +4,7 @@ use std::sync::{Arc, PoisonError};
 use tenbin_codec::SharedFilter;
 use tenbin_store::state::Table;
 
-use super::queue::StoredQueue;
+use super::queue::{QueueKind, StoredQueue};
 use super::{Changes, Durable};
 
 impl Durable {
@@ -20,7 +20,7 @@ impl Durable {
             self.state.put(Table::Meta, key.into(), number.get().to_le_bytes().into());
             number
         });
-        StoredQueue::of_group(number, self.first_place())
+        StoredQueue::new(QueueKind::Group, number, self.first_place())
     }
 
     /// Ends the group, and drops the messages in its queue.

@@ -48,15 +48,12 @@ use published_wills::PublishedWills;
 use tenbin_store::spool::{self, Recovered, Spool};
 use tenbin_store::state::{Change, Health, OpenError, Options, State, Stats, Table};
 use tenbin_store::{DirectoryError, LockedDirectory, MessageFiles, Sync};
-use tokio::sync::oneshot;
 
 pub(crate) use asked_wake::AskedWake;
 pub(crate) use commit_point::CommitPoint;
 pub use error::StoreError;
 pub(crate) use load::{RestoredSession, RestoredWill, Restoring};
-#[cfg(test)]
-pub(crate) use queue::QueueKind;
-pub(crate) use queue::{Location, PublisherId, StoredQueue, as_refused};
+pub(crate) use queue::{Location, PublisherId, QueueKind, StoredQueue, as_refused};
 pub(crate) use reader::{EntryRanges, PAGE_MESSAGES, Page, PageOf, UnderWay};
 pub(crate) use retained::EncodedRetained;
 pub(crate) use secret::new_secret;
@@ -71,7 +68,7 @@ pub(crate) struct Durable {
     state: State,
     /// The log of messages.
     spool: Arc<Spool>,
-    reader: reader::Reader,
+    pub(crate) reader: reader::Reader,
     /// Clock by which messages expire that this run stored.
     clock: RunClock,
     /// Contents of the log when it was opened.
@@ -106,19 +103,11 @@ struct Numbers {
 pub(crate) struct Changes(Vec<(Table, Vec<u8>, Option<Vec<u8>>)>);
 
 impl Durable {
-    /// As [`Durable::open_bounded`], without a bound.
-    ///
-    /// # Errors
-    /// As [`Durable::open_bounded`].
-    pub(crate) fn open(directory: &Path, sync: Sync) -> Result<Self, StoreError> {
-        Self::open_bounded(directory, sync, 0)
-    }
-
     /// Opens or creates the store in `directory`; see [`load`]. `bytes_maximum`: bound on its disk bytes, 0: none.
     ///
     /// # Errors
     /// The directory is in use, or cannot be used, or was written by another version.
-    pub(crate) fn open_bounded(directory: &Path, sync: Sync, bytes_maximum: u64) -> Result<Self, StoreError> {
+    pub(crate) fn open(directory: &Path, sync: Sync, bytes_maximum: u64) -> Result<Self, StoreError> {
         let directory = Arc::new(LockedDirectory::open(directory).map_err(Cause::Directory)?);
         let options = Options { sync, ..Options::default() };
         let state = State::open(&directory, options, health::log).map_err(Cause::Open)?;
@@ -322,37 +311,13 @@ impl Durable {
     /// then.
     pub(crate) fn temporary_queue(&self, before: Option<&StoredQueue>) -> Arc<StoredQueue> {
         let first = before.map_or(0, StoredQueue::peek).max(self.first_place());
-        StoredQueue::temporary(self.next_number(), first)
+        StoredQueue::new(QueueKind::Temporary, self.next_number(), first)
     }
 
     /// Sets the number of this run, which no earlier run had.
     fn set_run(&self, run: u64) {
         assert!(run < queue::OFFSETS_END >> PLACES_BITS, "a broker is not started that often");
         self.first_place.store(run << PLACES_BITS, Ordering::Relaxed);
-    }
-
-    /// Reads the next messages of a queue. The channel closes without a page once the reader has ended.
-    pub(crate) fn read(&self, page: PageOf) -> oneshot::Receiver<Page> {
-        self.reader.page(page)
-    }
-
-    /// Reads as [`Durable::read`] does, for callers without a task.
-    ///
-    /// `take` runs on the reader thread, which serves all queues: it must be short, and may wait for short locks only.
-    /// If it panics, it is called once more, with a broken page.
-    pub(crate) fn read_for(&self, page: PageOf, take: impl Fn(Page) + Send + 'static) {
-        self.reader.page_for(page, take);
-    }
-
-    /// Reads a session's messages that were sent and are not wholly acknowledged, in the order of sending.
-    /// `None`: some cannot be read for now.
-    pub(crate) fn read_under_way(&self, queue: &StoredQueue) -> oneshot::Receiver<Option<Vec<UnderWay>>> {
-        self.reader.under_way(queue.id())
-    }
-
-    /// Ends reading. Completes once all earlier requests are answered.
-    pub(crate) async fn end_reading(&self) {
-        self.reader.end().await;
     }
 
     /// Sets the highest number given so far.

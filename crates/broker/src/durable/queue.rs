@@ -65,37 +65,17 @@ pub(crate) enum Location {
 }
 
 impl StoredQueue {
-    /// The queue of a session, whose offsets begin with `first`: above all that it ever had.
-    pub(super) fn of_session(id: NonZeroU64, first: u64) -> Arc<Self> {
-        Self::new(id, first, QueueKind::Session)
-    }
-
-    /// The queue of a session that ends with its connection.
-    pub(super) fn temporary(id: NonZeroU64, first: u64) -> Arc<Self> {
-        Self::new(id, first, QueueKind::Temporary)
-    }
-
-    /// The queue of a share group.
-    pub(super) fn of_group(id: NonZeroU64, first: u64) -> Arc<Self> {
-        Self::new(id, first, QueueKind::Group)
-    }
-
-    /// The queue of a session without a store.
-    #[cfg(test)]
-    pub(crate) fn nowhere() -> Arc<Self> {
-        Self::numbered(1)
+    /// A queue whose offsets begin with `first`: above all that its owner ever had.
+    pub(super) fn new(kind: QueueKind, id: NonZeroU64, first: u64) -> Arc<Self> {
+        let next = AtomicU64::new(first.max(1));
+        let (is_over, passes_from) = (AtomicBool::new(false), AtomicU64::new(NOTHING_PASSES));
+        Arc::new(Self { id: QueueId(id.get()), next, is_over, kind, passes_from })
     }
 
     /// The queue of the session with this number.
     #[cfg(test)]
     pub(crate) fn numbered(number: u64) -> Arc<Self> {
-        Self::of_session(NonZeroU64::new(number).unwrap(), 1)
-    }
-
-    fn new(id: NonZeroU64, first: u64, kind: QueueKind) -> Arc<Self> {
-        let next = AtomicU64::new(first.max(1));
-        let (is_over, passes_from) = (AtomicBool::new(false), AtomicU64::new(NOTHING_PASSES));
-        Arc::new(Self { id: QueueId(id.get()), next, is_over, kind, passes_from })
+        Self::new(QueueKind::Session, NonZeroU64::new(number).unwrap(), 1)
     }
 
     pub(crate) fn id(&self) -> QueueId {
@@ -135,15 +115,11 @@ impl StoredQueue {
         self.kind == QueueKind::Temporary
     }
 
-    /// Begins transient spill, at offsets above all that were given before. Under the outbox's lock.
-    pub(crate) fn begin_passing(&self) {
-        self.passes_from.store(self.next.load(Ordering::Relaxed), Ordering::Relaxed);
-    }
-
-    /// Ends transient spill. Messages that arrive later with an offset for it must not stay here. Under the outbox's
-    /// lock.
-    pub(crate) fn end_passing(&self) {
-        self.passes_from.store(NOTHING_PASSES, Ordering::Relaxed);
+    /// Begins transient spill anew, at offsets above all that were given before, or ends it. Messages that arrive later
+    /// with another offset for it must not stay there. Under the outbox's lock.
+    pub(crate) fn set_passing(&self, passes: bool) {
+        let from = if passes { self.next.load(Ordering::Relaxed) } else { NOTHING_PASSES };
+        self.passes_from.store(from, Ordering::Relaxed);
     }
 
     /// Whether transient spill is on; a hint.
@@ -157,23 +133,17 @@ impl StoredQueue {
         sequence >= self.passes_from.load(Ordering::Relaxed)
     }
 
-    /// Returns an offset for a message that enters the queue now; `None`: the queue has ended.
-    ///
-    /// It is above all earlier ones. Needs no log lock: the log accepts entries with higher offsets before this one.
-    pub(crate) fn next_sequence(&self) -> Option<Sequence> {
-        self.next().map(|place| place.sequence)
-    }
-
-    /// Reserves offsets for messages that may need one later: see [`StoredQueue::next_sequence`].
+    /// Reserves offsets for messages that may need one later: see [`StoredQueue::next`].
     pub(crate) fn leave_room(&self, messages: usize) -> Range<u64> {
         let first = self.next.fetch_add(messages as u64, Ordering::Relaxed);
         first..first + messages as u64
     }
 
-    /// Returns the position of the next message; `None`: the queue has ended.
+    /// Returns a position for a message that enters the queue now, above all earlier ones. `None`: the queue has ended.
     ///
-    /// Under the log's lock, or under that of an outbox with a connection: such an outbox's queue has not ended.
-    pub(super) fn next(&self) -> Option<Place> {
+    /// Under the log's lock, or under that of an outbox with a connection: such an outbox's queue has not ended. The log
+    /// accepts entries with higher offsets before this one.
+    pub(crate) fn next(&self) -> Option<Place> {
         if self.is_over.load(Ordering::Relaxed) {
             return None;
         }

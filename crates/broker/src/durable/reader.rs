@@ -24,7 +24,7 @@ use super::spooled::Mark;
 
 /// Handle of the thread that reads.
 #[derive(Debug)]
-pub(super) struct Reader {
+pub(crate) struct Reader {
     /// `Some` until it is dropped.
     requests: Option<mpsc::Sender<Request>>,
     thread: Option<JoinHandle<()>>,
@@ -102,25 +102,30 @@ impl Reader {
         Ok(Self { requests: Some(requests), thread: Some(thread) })
     }
 
-    pub(super) fn page(&self, page: PageOf) -> oneshot::Receiver<Page> {
+    /// Reads the next messages of a queue. The channel closes without a page once the reader has ended.
+    pub(crate) fn page(&self, page: PageOf) -> oneshot::Receiver<Page> {
         let (reply, answer) = oneshot::channel();
         let reply = Cell::new(Some(reply));
         self.page_for(page, move |page| drop(reply.take().map(|reply| reply.send(page))));
         answer
     }
 
-    /// Reads a page and gives it to `take` on the thread that reads: other requests wait meanwhile. If `take` panics,
-    /// it is called once more, with a broken page.
-    pub(super) fn page_for(&self, page: PageOf, take: impl Fn(Page) + Send + 'static) {
+    /// As [`Reader::page`], for callers without a task.
+    ///
+    /// `take` runs on the thread that reads, which serves all queues: it must be short, and may wait for short locks
+    /// only. If it panics, it is called once more, with a broken page.
+    pub(crate) fn page_for(&self, page: PageOf, take: impl Fn(Page) + Send + 'static) {
         let _ = self.requests.as_ref().map(|requests| requests.send(Request::Page(page, Box::new(take))));
     }
 
-    pub(super) fn under_way(&self, queue: QueueId) -> oneshot::Receiver<Option<Vec<UnderWay>>> {
+    /// Reads a session's messages that were sent and are not wholly acknowledged, in the order of sending. `None`: some
+    /// cannot be read for now.
+    pub(crate) fn under_way(&self, queue: QueueId) -> oneshot::Receiver<Option<Vec<UnderWay>>> {
         self.ask(|reply| Request::UnderWay(queue, reply))
     }
 
     /// Ends reading. Completes once the thread has answered the requests before this one.
-    pub(super) async fn end(&self) {
+    pub(crate) async fn end(&self) {
         let _ = self.ask(Request::End).await;
     }
 

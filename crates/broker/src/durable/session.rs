@@ -9,7 +9,7 @@ use tenbin_codec::{Text, TopicFilter, Will};
 use tenbin_session::SessionExpiry;
 use tenbin_store::state::Table;
 
-use super::queue::StoredQueue;
+use super::queue::{QueueKind, StoredQueue};
 use super::record::{Owner, SessionRecord, encode_grant, subscription_key};
 use super::wall_clock::WallClock;
 use super::{Changes, CommitPoint, Durable};
@@ -142,7 +142,7 @@ impl DurableSession {
     /// a message that was routed earlier may still arrive with one of them.
     pub(crate) fn queue(&self, durable: &Durable, before: Option<&StoredQueue>) -> Arc<StoredQueue> {
         let first = before.map_or(0, StoredQueue::peek).max(durable.first_place());
-        StoredQueue::of_session(self.number, first)
+        StoredQueue::new(QueueKind::Session, self.number, first)
     }
 
     /// Whether `queue` is its queue.

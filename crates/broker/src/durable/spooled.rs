@@ -123,7 +123,7 @@ impl Durable {
         Appending { log: self.spool.begin(), clock: self.clock.now(), places: Vec::new(), body: None }
     }
 
-    /// Appends messages in transient spill that have their offsets already: see [`StoredQueue::next_sequence`].
+    /// Appends messages in transient spill that have their offsets already: see [`StoredQueue::next`].
     /// `room` is booked for all of them.
     pub(crate) fn append_placed(&self, queue: &StoredQueue, deliveries: &[Delivery], room: &Room) {
         // No acknowledgement waits for messages that end with their receiver's connection.
@@ -205,7 +205,6 @@ impl Durable {
     ///
     /// Returns the entry's position and tag; `None`: the queue has ended.
     pub(crate) fn own_place(&self, own: &StoredQueue, delivery: &mut Delivery) -> Option<(Place, Vec<u8>)> {
-        // Needs no log lock: the log accepts entries with higher offsets before this one.
         let place = own.next()?;
         delivery.stored = own.kind().locate(place.sequence, delivery.qos).to_stored();
         Some((place, message::tag(delivery)))

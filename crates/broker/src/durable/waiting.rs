@@ -57,8 +57,6 @@ impl Durable {
 
 #[cfg(test)]
 mod tests {
-    use std::num::NonZeroU64;
-
     use bytes::BytesMut;
     use tenbin_codec::{QoS, TopicName};
     use tenbin_session::{Delivery, Publication};
@@ -68,8 +66,8 @@ mod tests {
     #[test]
     fn messages_in_flight_do_not_count_as_waiting() {
         let directory = tempfile::tempdir().unwrap();
-        let durable = Durable::open(directory.path(), tenbin_store::Sync::Never).unwrap();
-        let queue = StoredQueue::of_session(NonZeroU64::MIN, 1);
+        let durable = Durable::open(directory.path(), tenbin_store::Sync::Never, 0).unwrap();
+        let queue = StoredQueue::numbered(1);
         let topic = TopicName::try_from("topic").unwrap();
         let publication = Publication::new(topic, vec![b'x'; 100].into());
         let template = publication.template(&mut BytesMut::new());

@@ -34,7 +34,7 @@ struct Reads {
 pub(super) async fn read_first_page(shared: &BrokerState, client: &Client) {
     let Some(durable) = &shared.durable else { return };
     let NextPage::Read(page) = client.outbox.next_page(Instant::now()) else { return };
-    if let Ok(page) = durable.read(page).await {
+    if let Ok(page) = durable.reader.page(page).await {
         take_page(client, page);
     }
 }
@@ -55,10 +55,10 @@ impl Refill {
     pub(super) fn poll(&mut self, core: &Core, context: &mut Context<'_>) -> bool {
         let Some(durable) = &core.shared.durable else { return false };
         let mut has_read = false;
-        while !self.rests(context) {
+        while !self.0.as_mut().is_some_and(|reads| goes_on(&mut reads.read_rest, context)) {
             if self.0.as_ref().is_none_or(|reads| reads.page.is_none()) {
                 match core.lease.client.outbox.next_page(Instant::now()) {
-                    NextPage::Read(page) => self.0.get_or_insert_default().page = Some(durable.read(page)),
+                    NextPage::Read(page) => self.0.get_or_insert_default().page = Some(durable.reader.page(page)),
                     NextPage::At(at) => {
                         let rest = Box::pin(tokio::time::sleep_until(at.into()));
                         self.0.get_or_insert_default().read_rest = Some(rest);
@@ -79,16 +79,6 @@ impl Refill {
         has_read
     }
 
-    /// Whether the pause after a failed read goes on; if so, registers to be woken.
-    fn rests(&mut self, context: &mut Context<'_>) -> bool {
-        let Some(reads) = &mut self.0 else { return false };
-        if reads.read_rest.as_mut().is_some_and(|rest| rest.as_mut().poll(context).is_pending()) {
-            return true;
-        }
-        reads.read_rest = None;
-        false
-    }
-
     /// Pauses sending of retained messages, because the disk has no room for them.
     #[cold]
     pub(super) fn rest_from_retained(&mut self) {
@@ -97,12 +87,7 @@ impl Refill {
 
     /// Whether the pause of retained messages goes on; if so, registers to be woken.
     pub(super) fn rests_from_retained(&mut self, context: &mut Context<'_>) -> bool {
-        let Some(reads) = &mut self.0 else { return false };
-        if reads.retained_rest.as_mut().is_some_and(|rest| rest.as_mut().poll(context).is_pending()) {
-            return true;
-        }
-        reads.retained_rest = None;
-        false
+        self.0.as_mut().is_some_and(|reads| goes_on(&mut reads.retained_rest, context))
     }
 
     /// Drops timers after a migration: the new task makes its own.
@@ -111,6 +96,12 @@ impl Refill {
             (reads.retained_rest, reads.read_rest) = (None, None);
         }
     }
+}
+
+/// Whether a pause goes on; if so, registers to be woken.
+fn goes_on(pause: &mut Option<Pin<Box<Sleep>>>, context: &mut Context<'_>) -> bool {
+    pause.take_if(|pause| pause.as_mut().poll(context).is_ready());
+    pause.is_some()
 }
 
 /// Pause after the disk had no room for retained messages; the log checks its free space as often.

@@ -166,7 +166,7 @@ impl Outbox {
         }
         state.spill.get_or_insert_default().place_older(queue, &mut rest, &mut work);
         if !has_tail && queue.is_passing() {
-            queue.begin_passing(); // messages not pushed yet are newer: they need new offsets
+            queue.set_passing(true); // messages not pushed yet are newer: they need new offsets
         }
         work
     }

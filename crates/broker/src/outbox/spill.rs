@@ -27,7 +27,7 @@ use super::consumer::ConsumerState;
 use super::push::Push;
 use super::{Outbox, State, WhenFull};
 use crate::backlog::DiskWork;
-use crate::durable::{Durable, Location, Room, StoredQueue, bytes_of};
+use crate::durable::{Durable, Location, Place, Room, StoredQueue, bytes_of};
 
 impl Outbox {
     /// The client's current queue on disk, of any kind.
@@ -71,10 +71,7 @@ impl Outbox {
         let spools_all = self.common.limits.when_full == WhenFull::Spool;
         let passes = is_behind && !queue.is_over() && (queue.is_temporary() || spools_all);
         if passes != queue.is_passing() {
-            match passes {
-                true => queue.begin_passing(),
-                false => queue.end_passing(),
-            }
+            queue.set_passing(passes);
         }
         passes && spools_all
     }
@@ -169,7 +166,7 @@ impl Push<'_> {
             if !self.effects.disk_work.book(self.outbox.common.durable.as_deref(), bytes_of(&delivery)) {
                 return self.left_without_room(place, delivery);
             }
-            if let Some(sequence) = queue.next_sequence() {
+            if let Some(Place { sequence, .. }) = queue.next() {
                 self.spill.get_or_insert_default().place(sequence, &mut delivery, &mut self.effects.disk_work);
                 self.effects.spooled = true;
                 self.effects.placed_at = Some(sequence);

@@ -243,7 +243,7 @@ impl SharedGroup {
         let NextPage::Read(page) = page else { return };
         // The group may end during the read.
         let group = Arc::downgrade(self);
-        durable.read_for(page, move |page| {
+        durable.reader.page_for(page, move |page| {
             if let Some(group) = group.upgrade() {
                 group.take_page(page);
             }

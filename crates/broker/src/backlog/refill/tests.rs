@@ -23,7 +23,7 @@ impl Stage {
 
     /// Begins a read, and returns its ranges.
     fn begin(&mut self) -> Option<EntryRanges> {
-        match self.refill.begin(&self.entries, &StoredQueue::nowhere(), 1000, self.now) {
+        match self.refill.begin(&self.entries, &StoredQueue::numbered(1), 1000, self.now) {
             NextPage::Read(page) => Some(page.ranges),
             NextPage::None | NextPage::At(_) => None,
         }

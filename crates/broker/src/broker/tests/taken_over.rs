@@ -78,7 +78,7 @@ async fn oversized_resend_is_dropped_despite_early_takeover() {
     // Blocks the reading thread until the returned sender is dropped.
     let hold_up = || {
         let (reading, held_up) = mpsc::sync_channel::<()>(0);
-        durable.read_for(
+        durable.reader.page_for(
             PageOf { queue: QueueId(u64::MAX), kind: QueueKind::Group, ranges: std::sync::Arc::default(), bytes: 1 },
             move |_| {
                 let _ = held_up.recv();

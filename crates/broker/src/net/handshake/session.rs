@@ -115,7 +115,7 @@ async fn not_begun(
 /// Restores in-flight messages of the broker's last run; returns whether it could.
 async fn read_under_way(shared: &BrokerState, lease: &mut Lease) -> bool {
     let Some((durable, queue)) = shared.durable.as_ref().zip(lease.client.outbox.stored()) else { return true };
-    let Ok(Some(under_way)) = durable.read_under_way(&queue).await else { return false };
+    let Ok(Some(under_way)) = durable.reader.under_way(queue.id()).await else { return false };
     lease.state.has_unread = false;
     let now = Instant::now();
     let session = lease.state.session.get_or_insert_with(|| Box::new(Session::stored()));

@@ -11,7 +11,7 @@ fn outbox(messages: usize) -> Outbox {
 fn outbox_with(messages: usize, stored_bytes: u64) -> Outbox {
     let limits = Limits { stored_bytes, has_store: true, ..Limits::for_tests(messages, WhenFull::DropOldest) };
     let outbox = with_limits(limits, &Arc::new(Budget::new(1 << 20)));
-    outbox.store_in(Some(StoredQueue::nowhere()));
+    outbox.store_in(Some(StoredQueue::numbered(1)));
     outbox
 }
 

@@ -34,7 +34,7 @@ impl Stage {
         let common = OutboxCommon::for_tests(*limits, Arc::clone(budget));
         let common = OutboxCommon { metrics: Arc::clone(metrics), ..common };
         let outbox = Arc::new(Outbox::new(Arc::new(common), Arc::clone(&load)));
-        outbox.store_in(self.group.queues.durable.is_some().then(StoredQueue::nowhere));
+        outbox.store_in(self.group.queues.durable.is_some().then(|| StoredQueue::numbered(1)));
         let rights = Arc::new(Rights::unlimited());
         let receiver = Receiver { number, outbox: Arc::clone(&outbox), load, rights };
         let options = SubscriptionOptions { retain_as_published, ..SubscriptionOptions::at(qos) };

@@ -25,7 +25,7 @@ struct Backlog {
 impl Backlog {
     fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let durable = Arc::new(Durable::open(directory.path(), Sync::Never).unwrap());
+        let durable = Arc::new(Durable::open(directory.path(), Sync::Never, 0).unwrap());
         let mut stage = Stage::with(Some(Arc::clone(&durable)));
         let member = stage.member(1, QoS::AtLeastOnce, false);
         (0..MESSAGES).for_each(|number| stage.waits(message(&stage, number)));
@@ -85,7 +85,7 @@ impl Backlog {
     /// Blocks all reads until the returned sender is dropped.
     fn hold_up_reading(&self) -> SyncSender<()> {
         let (here, there) = mpsc::sync_channel(0);
-        self.durable.read_for(nothing(), move |_| {
+        self.durable.reader.page_for(nothing(), move |_| {
             let _ = there.recv();
         });
         here
@@ -94,7 +94,7 @@ impl Backlog {
     /// Waits until all requested reads are done.
     fn settle(&self) {
         let (there, here) = mpsc::sync_channel(1);
-        self.durable.read_for(nothing(), move |_| {
+        self.durable.reader.page_for(nothing(), move |_| {
             let _ = there.send(());
         });
         here.recv_timeout(PATIENCE).unwrap();
