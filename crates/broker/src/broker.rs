@@ -52,17 +52,21 @@ pub struct BrokerBuilder {
 }
 
 /// Error that keeps the broker from starting; its text is one line.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
     /// The broker cannot listen on this address.
-    Listen(SocketAddr, io::Error),
+    #[error("cannot listen on {0}: {1}")]
+    Listen(SocketAddr, #[source] io::Error),
     /// The configured access rules or password files are unusable.
-    Access(AccessError),
+    #[error("{0}")]
+    Access(#[source] AccessError),
     /// The system refuses to start threads.
-    Threads(io::Error),
+    #[error("cannot start threads: {0}")]
+    Threads(#[source] io::Error),
     /// The store cannot be opened, read or written.
-    Store(StoreError),
+    #[error("{0}")]
+    Store(#[source] StoreError),
 }
 
 impl BrokerBuilder {
@@ -341,28 +345,6 @@ impl Broker {
 impl fmt::Debug for BrokerBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("BrokerBuilder").field("config", &self.config).finish_non_exhaustive()
-    }
-}
-
-impl fmt::Display for StartError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Listen(address, error) => write!(f, "cannot listen on {address}: {error}"),
-            Self::Access(error) => error.fmt(f),
-            Self::Threads(error) => write!(f, "cannot start threads: {error}"),
-            Self::Store(error) => error.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for StartError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Listen(_, error) => Some(error),
-            Self::Access(error) => Some(error),
-            Self::Threads(error) => Some(error),
-            Self::Store(error) => Some(error),
-        }
     }
 }
 

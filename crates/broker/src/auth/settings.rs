@@ -1,5 +1,4 @@
 use std::collections::{HashMap, HashSet};
-use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -34,15 +33,22 @@ pub(super) struct ListenerSettings {
 }
 
 /// Error in the access settings; its text is one line.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum AccessError {
     /// A password file is unusable.
-    PasswordFile(PasswordFileError),
+    #[error("{0}")]
+    PasswordFile(#[from] PasswordFileError),
     /// The listener of this name admits no clients: it has neither `anonymous` nor a password file.
+    #[error("listener {0}: needs anonymous = true or a password_file")]
     Closed(String),
     /// A rule of the ACL names a listener that does not exist.
+    #[error("acl: there is no listener {0:?}")]
     NoSuchListener(String),
     /// A reloaded configuration lacks this open listener.
+    #[error(
+        "listener {0} is open and not in the new configuration; listeners come, go and change their names with the next \
+         start"
+    )]
     ListenerMissing(String),
 }
 
@@ -143,26 +149,3 @@ fn there(file: &Path) -> Option<PathBuf> {
         canonical => Some(canonical.unwrap_or_else(|_| file.to_owned())),
     }
 }
-
-impl From<PasswordFileError> for AccessError {
-    fn from(error: PasswordFileError) -> Self {
-        Self::PasswordFile(error)
-    }
-}
-
-impl fmt::Display for AccessError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::PasswordFile(error) => error.fmt(f),
-            Self::Closed(name) => write!(f, "listener {name}: needs anonymous = true or a password_file"),
-            Self::ListenerMissing(name) => write!(
-                f,
-                "listener {name} is open and not in the new configuration; listeners come, go and change their names \
-                 with the next start"
-            ),
-            Self::NoSuchListener(name) => write!(f, "acl: there is no listener {name:?}"),
-        }
-    }
-}
-
-impl std::error::Error for AccessError {}

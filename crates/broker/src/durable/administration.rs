@@ -1,7 +1,6 @@
 //! `tenbin sessions` and `tenbin store prune`: list and remove sessions of an unused data directory.
 
 use std::collections::{HashMap, HashSet};
-use std::fmt;
 use std::io::{self, Write};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -40,19 +39,24 @@ pub struct SessionFilter {
 }
 
 /// Why sessions were not listed or removed. The text is one line.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AdministrationError {
     /// The data directory is in use, cannot be read, or cannot be written.
-    Store(StoreError),
+    #[error("{0}")]
+    Store(#[from] StoreError),
     /// The configuration, or a password file that it names, cannot be used.
-    Access(AccessError),
+    #[error("{0}")]
+    Access(#[from] AccessError),
     /// There is no session with this Client Identifier.
+    #[error("there is no session {0:?}; nothing was removed")]
     NoSuchSession(String),
     /// The disk did not confirm the changes in this directory.
+    #[error("the disk did not confirm the changes in {0}: list its sessions again")]
     NotWritten(PathBuf),
     /// The output cannot be written.
-    Output(io::Error),
+    #[error("{0}")]
+    Output(#[from] io::Error),
 }
 
 /// Writes a JSON object a line for each session that `filter` selects. Returns their number. Changes nothing.
@@ -232,7 +236,7 @@ struct Orphans {
 
 impl Orphans {
     fn of(config: &Config, state: &Snapshot) -> Result<Self, AdministrationError> {
-        let mut settings = Settings::load(config, true).map_err(AdministrationError::Access)?;
+        let mut settings = Settings::load(config, true)?;
         let mut known = Vec::new();
         each(state, Table::Meta, |key, value| {
             if key == realms::REALMS_KEY {
@@ -251,37 +255,9 @@ impl Orphans {
     }
 }
 
-impl fmt::Display for AdministrationError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Store(error) => error.fmt(f),
-            Self::Access(error) => error.fmt(f),
-            Self::NoSuchSession(client_id) => write!(f, "there is no session {client_id:?}; nothing was removed"),
-            Self::NotWritten(directory) => {
-                write!(f, "the disk did not confirm the changes in {}: list its sessions again", directory.display())
-            }
-            Self::Output(error) => error.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for AdministrationError {}
-
-impl From<StoreError> for AdministrationError {
-    fn from(error: StoreError) -> Self {
-        Self::Store(error)
-    }
-}
-
 impl From<Cause> for AdministrationError {
     fn from(cause: Cause) -> Self {
         Self::Store(cause.into())
-    }
-}
-
-impl From<io::Error> for AdministrationError {
-    fn from(error: io::Error) -> Self {
-        Self::Output(error)
     }
 }
 

@@ -1,20 +1,22 @@
 //! Encoding of numbers and texts in a record, one behind the other.
 
-use std::fmt;
-
 use bytes::Bytes;
 use tenbin_codec::Text;
 
 /// Why a record cannot be read.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum RecordError {
     /// Written by a later version.
+    #[error("version {0} is unknown")]
     Version(u8),
     /// It ends too early.
+    #[error("it is too short")]
     Short,
     /// Bytes follow its end.
+    #[error("it is too long")]
     Long,
     /// This part of it is illegal.
+    #[error("its {0} is illegal")]
     Illegal(&'static str),
 }
 
@@ -104,15 +106,4 @@ pub(super) fn put_bytes(record: &mut Vec<u8>, bytes: &[u8]) {
     let len = u32::try_from(bytes.len()).expect("nothing in MQTT or a configuration is so long");
     record.extend_from_slice(&len.to_le_bytes());
     record.extend_from_slice(bytes);
-}
-
-impl fmt::Display for RecordError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Version(version) => write!(f, "version {version} is unknown"),
-            Self::Short => f.write_str("it is too short"),
-            Self::Long => f.write_str("it is too long"),
-            Self::Illegal(what) => write!(f, "its {what} is illegal"),
-        }
-    }
 }

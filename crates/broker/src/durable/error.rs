@@ -1,42 +1,26 @@
-use std::fmt;
-
 use tenbin_store::state::{BackendError, OpenError};
 use tenbin_store::{DirectoryError, spool};
 
 /// Why the store cannot be opened. The text is one line, and names directory, table and key.
-#[derive(Debug)]
-pub struct StoreError(Cause);
+#[derive(Debug, thiserror::Error)]
+#[error(transparent)]
+pub struct StoreError(#[from] Cause);
 
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub(super) enum Cause {
+    #[error("{0}")]
     Directory(DirectoryError),
+    #[error("{0}")]
     Open(OpenError),
+    #[error("messages: {0}")]
     Spool(spool::OpenError),
     /// The system gives no thread for reading.
+    #[error("no thread to read messages with: {0}")]
     Thread(std::io::Error),
     /// A table cannot be read.
+    #[error("state: table {0} cannot be read: {1}")]
     Table(&'static str, BackendError),
     /// A record cannot be read: table, key, and problem.
+    #[error("state: table {0}, key \"{1}\": {2}")]
     Record(&'static str, String, String),
 }
-
-impl From<Cause> for StoreError {
-    fn from(cause: Cause) -> Self {
-        Self(cause)
-    }
-}
-
-impl fmt::Display for StoreError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.0 {
-            Cause::Directory(error) => error.fmt(f),
-            Cause::Open(error) => error.fmt(f),
-            Cause::Spool(error) => write!(f, "messages: {error}"),
-            Cause::Thread(error) => write!(f, "no thread to read messages with: {error}"),
-            Cause::Table(table, error) => write!(f, "state: table {table} cannot be read: {error}"),
-            Cause::Record(table, key, error) => write!(f, "state: table {table}, key \"{key}\": {error}"),
-        }
-    }
-}
-
-impl std::error::Error for StoreError {}

@@ -55,17 +55,9 @@ impl<'de> Deserialize<'de> for OrderingKey {
 }
 
 /// Error for a text that is no ordering key. The message lists the valid forms.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is no ordering key; valid are topic, topic_level:N with N from 1, client_id, user_property:NAME")]
 pub struct UnknownKey(String);
-
-impl fmt::Display for UnknownKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let forms = "topic, topic_level:N with N from 1, client_id, user_property:NAME";
-        write!(f, "{:?} is no ordering key; valid are {forms}", self.0)
-    }
-}
-
-impl std::error::Error for UnknownKey {}
 
 #[cfg(test)]
 mod tests {

@@ -6,7 +6,6 @@ mod check;
 mod dump;
 mod lines;
 
-use std::fmt;
 use std::io;
 
 use tenbin_store::DirectoryError;
@@ -26,13 +25,15 @@ pub struct Found {
 }
 
 /// Why a data directory was not inspected. The text is one line.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum InspectionError {
     /// A broker uses the directory, or it is no data directory, or it cannot be read.
-    Directory(DirectoryError),
+    #[error("{0}")]
+    Directory(#[from] DirectoryError),
     /// The output cannot be written.
-    Output(io::Error),
+    #[error("{0}")]
+    Output(#[from] io::Error),
 }
 
 impl Found {
@@ -46,28 +47,5 @@ impl Found {
             state::OpenError::Damaged(..) => self.damaged += 1,
             _ => self.unreadable += 1,
         }
-    }
-}
-
-impl fmt::Display for InspectionError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Directory(error) => error.fmt(f),
-            Self::Output(error) => error.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for InspectionError {}
-
-impl From<DirectoryError> for InspectionError {
-    fn from(error: DirectoryError) -> Self {
-        Self::Directory(error)
-    }
-}
-
-impl From<io::Error> for InspectionError {
-    fn from(error: io::Error) -> Self {
-        Self::Output(error)
     }
 }
