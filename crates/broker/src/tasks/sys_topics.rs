@@ -125,38 +125,11 @@ fn figures(shared: &BrokerState, metrics: &MetricsSnapshot, uptime: Duration) ->
     let count = |count: usize| count as u64;
     let numbers = [
         ("clients/total", sessions),
-        ("clients/connected", metrics.clients_connected),
         ("clients/active", metrics.clients_connected),
         ("clients/disconnected", sessions.saturating_sub(metrics.clients_connected)),
         ("clients/inactive", sessions.saturating_sub(metrics.clients_connected)),
-        ("clients/maximum", metrics.clients_maximum),
-        ("clients/expired", metrics.clients_expired),
-        ("clients/watch", metrics.clients_watch),
-        ("clients/spooling", metrics.clients_spooling),
-        ("watch/begun", metrics.watch_begun),
-        ("spooling/begun", metrics.spooling_begun),
-        ("spooling/ended", metrics.spooling_ended),
-        ("spooling/disconnected", metrics.disconnected_slow),
-        ("connections/opened", metrics.connections_opened),
-        ("connections/refused", metrics.connections_refused),
-        ("connections/moved", metrics.connections_moved),
-        ("connections/rate_limited", metrics.connects_rate_limited),
-        ("connections/violations", metrics.violations),
-        ("messages/received", metrics.packets_received),
-        ("messages/sent", metrics.packets_sent),
         ("messages/stored", count(retained + queued)),
-        ("publish/messages/received", metrics.messages_received),
-        ("publish/messages/sent", metrics.messages_sent),
         ("publish/messages/dropped", metrics.dropped()),
-        ("publish/messages/dropped/queue_full", metrics.dropped_queue_full),
-        ("publish/messages/dropped/offline", metrics.dropped_offline),
-        ("publish/messages/dropped/expired", metrics.dropped_expired),
-        ("publish/messages/dropped/too_large", metrics.dropped_too_large),
-        ("publish/messages/refused/over_quota", metrics.refused_over_quota),
-        ("publish/paused", metrics.publishers_paused),
-        ("bytes/received", metrics.bytes_received),
-        ("bytes/sent", metrics.bytes_sent),
-        ("subscriptions/count", metrics.subscriptions),
         ("retained messages/count", count(retained)),
         ("retained messages/bytes", count(retained_bytes)),
         ("queued messages/count", count(queued)),
@@ -164,10 +137,9 @@ fn figures(shared: &BrokerState, metrics: &MetricsSnapshot, uptime: Duration) ->
         ("store/messages/count", count(retained + queued)),
         ("store/messages/bytes", count(retained_bytes + queued_bytes)),
         ("log/suppressed", shared.log_limiter.suppressed()),
-        ("load_reports/accepted", metrics.load_reports),
-        ("load_reports/rejected", metrics.load_reports_rejected),
     ];
-    let mut figures: Vec<_> = numbers.map(|(name, value)| (name.to_owned(), value.to_string())).into();
+    let numbers = metrics.topics().chain(numbers);
+    let mut figures: Vec<_> = numbers.map(|(name, value)| (name.to_owned(), value.to_string())).collect();
     figures.extend(memory_figures(shared));
     figures.extend(shared.durable.iter().flat_map(|durable| state_figures(durable)));
     figures.extend(shared.durable.iter().flat_map(|durable| spool_figures(durable)));
