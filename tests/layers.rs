@@ -6,14 +6,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Modules of the broker, the lowest first. A module may import those before it.
-const LAYERS: [&str; 22] = [
+const LAYERS: [&str; 21] = [
     "values",
     "slices",
     "descriptors",
     "metrics",
     "config",
     "admission",
-    "half_closed",
     "log_limiter",
     "report_carriers",
     "memory",

@@ -24,7 +24,6 @@ mod broker;
 pub mod config;
 mod descriptors;
 mod durable;
-mod half_closed;
 mod lifecycle;
 mod log_limiter;
 mod memory;

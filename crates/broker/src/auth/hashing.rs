@@ -28,7 +28,7 @@ use super::recent::RecentSet;
 /// All addresses with a recent wrong password share one more queue, and so do all addresses without a recent right
 /// password. A login from an address with a recent right password thus waits for few of their checks, however many
 /// addresses guess. A client that gives up leaves its queues. Clients that have closed their sending side may still
-/// wait; [`crate::half_closed`] limits them per address.
+/// wait; the broker limits them per address.
 #[derive(Debug)]
 pub(super) struct HashWorkers {
     workers: usize,

@@ -11,7 +11,7 @@ use super::end::{ConnectionEnd, count_expired, end, finish, is_over, put_down, w
 use super::wills::publish_kept_will;
 use super::{BrokerState, enforcement};
 use crate::durable::{CommitPoint, Durable};
-use crate::registry::{Client, CountedSession, Lease, OverQuota, PendingWill};
+use crate::registry::{Client, Counted, Lease, OverQuota, PendingWill};
 use crate::slices::Pace;
 
 /// How a connection begins.
@@ -88,7 +88,7 @@ pub(crate) fn may_displace(
     lease: &Lease,
     beginning: &Beginning<'_>,
     address: IpAddr,
-) -> Result<Option<Box<CountedSession>>, NotBegun> {
+) -> Result<Option<Box<Counted>>, NotBegun> {
     if !may_begin(shared, lease, &Beginning { clean_start: true, ..*beginning }) {
         return Err(NotBegun::CannotBeKept);
     }
@@ -113,7 +113,7 @@ pub(crate) fn count(
     lease: &mut Lease,
     beginning: &Beginning<'_>,
     address: IpAddr,
-    place: Option<Box<CountedSession>>,
+    place: Option<Box<Counted>>,
 ) -> Result<(), OverQuota> {
     if !lease.state.established || beginning.ends_session(lease) {
         lease.state.counted = match place {

@@ -14,7 +14,6 @@ use crate::admission::Admission;
 use crate::auth::{Access, Principal, Rights};
 use crate::descriptors;
 use crate::durable::{self, CommitPoint, Durable};
-use crate::half_closed::HalfClosed;
 use crate::log_limiter::LogLimiter;
 use crate::memory::Memory;
 use crate::metrics::Metrics;
@@ -23,7 +22,7 @@ use crate::registry::{AddressQuota, Client, ClientRegistry, RememberedSpeeds, Sl
 use crate::report_carriers::ListenerCarriers;
 use crate::router::{DecisionBudget, GroupQueues, KeyHasher, RetainedLimits, Router, UnreadGroups};
 use crate::threads::Threads;
-use crate::values::{Clock, WhenFull};
+use crate::values::{Clock, SessionLimits, WhenFull};
 
 /// State that all tasks of one broker share.
 ///
@@ -55,7 +54,12 @@ pub(crate) struct BrokerState {
     queues: Arc<OutboxCommon>,
     pub(crate) admission: Admission,
     pub(crate) log_limiter: Arc<LogLimiter>,
-    pub(crate) half_closed: HalfClosed,
+    /// Clients that have closed their side and wait for the authenticator: at most [`HALF_CLOSED`] of each address.
+    ///
+    /// FIN says only that a client sends nothing more. It may listen for its CONNACK, or be gone for good, which shows
+    /// only when the broker writes to it. A client that connects and closes over and over holds no socket open itself.
+    /// It takes no more than these places from the clients that wait.
+    pub(crate) half_closed: Arc<AddressQuota>,
     pub(crate) slow_receivers: SlowReceivers,
     /// Worker threads; without them, a connection runs on the runtime that accepted it.
     pub(crate) threads: Option<Threads>,
@@ -125,7 +129,10 @@ impl BrokerState {
             long_ends: LongEnds::default(),
             admission: Admission::new(config.admission(connections_maximum), Instant::now()),
             log_limiter: Arc::new(LogLimiter::new(&config)),
-            half_closed: HalfClosed::default(),
+            half_closed: AddressQuota::new(SessionLimits {
+                per_address: HALF_CLOSED,
+                per_loopback_address: HALF_CLOSED,
+            }),
             slow_receivers,
             queues: Arc::new(OutboxCommon {
                 limits,
@@ -275,5 +282,7 @@ fn is_bridge_state(topic: &TopicName) -> bool {
     bridge.and_then(|rest| rest.strip_suffix(b"/state")).is_some_and(|bridge| !bridge.contains(&b'/'))
 }
 
+/// Half-closed clients of one address that may wait: enough for scripts that pipe packets into a socket.
+const HALF_CLOSED: u32 = 4;
 /// First levels of topics that clients may not publish to.
 const RESERVED: [&[u8]; 3] = [b"$SYS", b"$share", ReportCarrier::TOPIC.as_bytes()];

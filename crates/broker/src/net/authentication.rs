@@ -74,7 +74,7 @@ fn put_auth(auth: Auth, connect: &Connect, out: &mut WriteBuffer) -> Result<(), 
 /// Waits for the authenticator while the client is connected.
 ///
 /// Ends if the connection breaks. Also ends if the client has closed its side, once too many clients of its address
-/// have: see [`crate::half_closed`].
+/// have: see [`BrokerState::half_closed`].
 async fn answered<S: Stream>(
     shared: &BrokerState,
     answer: AuthFuture<'_>,
@@ -86,7 +86,7 @@ async fn answered<S: Stream>(
         if transport.closed_early().await.is_err() {
             return Refusal::SILENT;
         }
-        let Some(_place) = shared.half_closed.enter(address) else { return ReasonCode::ServerBusy.into() };
+        let Ok(_place) = shared.half_closed.count(address, None) else { return ReasonCode::ServerBusy.into() };
         std::future::pending().await
     };
     tokio::select! {

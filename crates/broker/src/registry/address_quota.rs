@@ -5,22 +5,22 @@ use dashmap::DashMap;
 
 use crate::values::{SessionLimits, network};
 
-/// Counts sessions by the network address that began them, and bounds the sessions of one address.
+/// Counts sessions, or clients, by network address, and bounds those of one address.
 #[derive(Debug, Default)]
 pub(crate) struct AddressQuota {
     limits: SessionLimits,
     /// Addresses with a bound only.
-    sessions: DashMap<IpAddr, u32>,
+    counts: DashMap<IpAddr, u32>,
 }
 
-/// A session that counts for an address, until it is dropped.
+/// A session or client that counts for an address, until this is dropped.
 #[derive(Debug)]
-pub(crate) struct CountedSession {
+pub(crate) struct Counted {
     quota: Arc<AddressQuota>,
     address: IpAddr,
 }
 
-/// The address has as many sessions as it may have.
+/// The address has as many as it may have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct OverQuota {
     /// Key of the bound in `[sessions]`.
@@ -29,62 +29,62 @@ pub(crate) struct OverQuota {
 
 impl AddressQuota {
     pub(crate) fn new(limits: SessionLimits) -> Arc<Self> {
-        Arc::new(Self { limits, sessions: DashMap::new() })
+        Arc::new(Self { limits, counts: DashMap::new() })
     }
 
-    /// Counts a session that begins at `address`; `None`: the address has no bound. `before`: the session that it
-    /// replaces.
+    /// Counts a session or client of `address`; `None`: the address has no bound. `before`: the one that it replaces.
     pub(crate) fn count(
         self: &Arc<Self>,
         address: IpAddr,
-        before: Option<&CountedSession>,
-    ) -> Result<Option<Box<CountedSession>>, OverQuota> {
+        before: Option<&Counted>,
+    ) -> Result<Option<Box<Counted>>, OverQuota> {
         let (maximum, key) = self.maximum(address);
         if maximum == 0 {
             return Ok(None);
         }
         let address = network(address);
         let freed = u32::from(before.is_some_and(|before| before.address == address));
-        let mut sessions = self.sessions.entry(address).or_insert(0);
-        if *sessions >= maximum.saturating_add(freed) {
+        let mut count = self.counts.entry(address).or_insert(0);
+        if *count >= maximum.saturating_add(freed) {
             return Err(OverQuota { key });
         }
-        *sessions += 1;
-        Ok(Some(Box::new(CountedSession { quota: Arc::clone(self), address })))
+        *count += 1;
+        Ok(Some(Box::new(Counted { quota: Arc::clone(self), address })))
     }
 
     /// Counts a session of the last run, even above the bound.
-    pub(crate) fn restore(self: &Arc<Self>, address: IpAddr) -> Option<Box<CountedSession>> {
+    pub(crate) fn restore(self: &Arc<Self>, address: IpAddr) -> Option<Box<Counted>> {
         if self.maximum(address).0 == 0 {
             return None;
         }
         let address = network(address);
-        *self.sessions.entry(address).or_insert(0) += 1;
-        Some(Box::new(CountedSession { quota: Arc::clone(self), address }))
+        *self.counts.entry(address).or_insert(0) += 1;
+        Some(Box::new(Counted { quota: Arc::clone(self), address }))
     }
 
     /// The bound, and its key.
     fn maximum(&self, address: IpAddr) -> (u32, &'static str) {
-        match address.to_canonical().is_loopback() {
-            true => (self.limits.per_loopback_address, "loopback_per_address_maximum"),
-            false => (self.limits.per_address, "per_address_maximum"),
+        if address.to_canonical().is_loopback() {
+            (self.limits.per_loopback_address, "loopback_per_address_maximum")
+        } else {
+            (self.limits.per_address, "per_address_maximum")
         }
     }
 }
 
-impl CountedSession {
+impl Counted {
     /// The network address; of IPv6, the first 64 bits.
     pub(crate) fn address(&self) -> IpAddr {
         self.address
     }
 }
 
-impl Drop for CountedSession {
+impl Drop for Counted {
     fn drop(&mut self) {
-        if let Some(mut sessions) = self.quota.sessions.get_mut(&self.address) {
-            *sessions = sessions.saturating_sub(1);
+        if let Some(mut count) = self.quota.counts.get_mut(&self.address) {
+            *count = count.saturating_sub(1);
         }
-        self.quota.sessions.remove_if(&self.address, |_, sessions| *sessions == 0);
+        self.quota.counts.remove_if(&self.address, |_, count| *count == 0);
     }
 }
 
@@ -109,9 +109,9 @@ mod tests {
         assert_eq!(quota.count(one, None).unwrap_err().key, "per_address_maximum");
         let restored = quota.restore(one);
         drop((first, replaced));
-        assert_eq!(quota.sessions.get(&address("2001:db8::")).map(|sessions| *sessions), Some(1));
+        assert_eq!(quota.counts.get(&address("2001:db8::")).map(|count| *count), Some(1));
         drop(restored);
-        assert!(quota.sessions.is_empty(), "nothing is kept of addresses without sessions");
+        assert!(quota.counts.is_empty(), "nothing is kept of addresses without sessions");
     }
 
     #[test]

@@ -12,7 +12,7 @@ use tokio::sync::{Mutex, Notify, OwnedMutexGuard};
 
 use super::partly_refused::PartlyRefused;
 use super::subscriptions::Subscriptions;
-use super::{CountedSession, NoClaim};
+use super::{Counted, NoClaim};
 use crate::auth::Rights;
 use crate::durable::{ClientOnDisk, CommitPoint, DurableSession};
 use crate::memory::{Account, Charge, Kind, OverLimit};
@@ -67,7 +67,7 @@ pub(crate) struct ClientState {
     /// The session's record on disk; `None` = none.
     pub(crate) durable: Option<Box<DurableSession>>,
     /// Counts the session for the address that began it; `None` = that address has no bound.
-    pub(crate) counted: Option<Box<CountedSession>>,
+    pub(crate) counted: Option<Box<Counted>>,
     /// Commit point of the last connection's delivery updates.
     pub(crate) settled_at: CommitPoint,
     /// Number of this client's Will on disk, above those of its published Wills; `None` = no Will there.

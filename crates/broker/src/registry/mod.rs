@@ -14,7 +14,7 @@ use dashmap::DashMap;
 use tenbin_codec::Text;
 
 use crate::auth::Principal;
-pub(crate) use address_quota::{AddressQuota, CountedSession, OverQuota};
+pub(crate) use address_quota::{AddressQuota, Counted, OverQuota};
 pub(crate) use client::{ChargedWill, Client, Lease, PendingWill, session_bytes};
 pub(crate) use partly_refused::PartlyRefused;
 pub(crate) use remembered_speeds::RememberedSpeeds;

@@ -9,7 +9,7 @@ use tenbin_session::{Restored, Session};
 use crate::auth::{Principal, Standing};
 use crate::durable::{CommitPoint, UnderWay};
 use crate::lifecycle::{self, Beginning, Begun, BrokerState, NotBegun};
-use crate::registry::{Claimed, CountedSession, Lease, NoClaim, OverQuota};
+use crate::registry::{Claimed, Counted, Lease, NoClaim, OverQuota};
 
 /// Takes the session over from its last connection, or creates it. A session of an anonymous client ends for a user.
 ///
@@ -19,7 +19,7 @@ pub(super) async fn claim(
     principal: &Principal,
     beginning: &Beginning<'_>,
     peer: SocketAddr,
-) -> Result<(Lease, Option<Box<CountedSession>>), ReasonCode> {
+) -> Result<(Lease, Option<Box<Counted>>), ReasonCode> {
     let new_client = |number| shared.new_client(principal, number, Instant::now());
     let mut place = None;
     loop {
@@ -54,7 +54,7 @@ pub(super) async fn begin(
     shared: &BrokerState,
     mut lease: Lease,
     beginning: &Beginning<'_>,
-    place: Option<Box<CountedSession>>,
+    place: Option<Box<Counted>>,
     peer: SocketAddr,
 ) -> Result<(Lease, bool), ReasonCode> {
     let now = Instant::now();
