@@ -47,13 +47,9 @@ impl Arrival {
     /// Records that all whole packets, `packets` of them, were decoded and the next needs `missing` more bytes.
     #[inline]
     pub(super) fn needs_input(&mut self, core: &Core, input: &mut ReadBuffer, missing: usize, packets: u64) {
-        if self.0.is_some() || input.len() + missing > FREE_BYTES {
-            self.note(core, input, missing, packets);
+        if self.0.is_none() && input.len() + missing <= FREE_BYTES {
+            return;
         }
-    }
-
-    #[cold]
-    fn note(&mut self, core: &Core, input: &mut ReadBuffer, missing: usize, packets: u64) {
         let partial = self.partial(core);
         // The next packet has begun, or its length has become known.
         if packets > 0 || partial.missing_at_mark.is_some_and(|before| before < missing) {
@@ -81,7 +77,6 @@ impl Arrival {
     /// A deadline restarts if the client met it, or missed it because of the broker, as `is_our_fault` tells. It also
     /// restarts at most [`UNREAD_DEADLINES_MAX`] times in a row while the client does not read. The broker does not read
     /// from such a client, which may be about to read.
-    #[inline]
     pub(super) fn is_overdue(
         &mut self,
         core: &Core,
@@ -89,17 +84,9 @@ impl Arrival {
         is_our_fault: impl Fn() -> bool,
         context: &mut Context<'_>,
     ) -> bool {
-        (self.0.is_some() || !input.is_empty()) && self.has_stalled(core, input, is_our_fault, context)
-    }
-
-    #[cold]
-    fn has_stalled(
-        &mut self,
-        core: &Core,
-        input: &ReadBuffer,
-        is_our_fault: impl Fn() -> bool,
-        context: &mut Context<'_>,
-    ) -> bool {
+        if self.0.is_none() && input.is_empty() {
+            return false;
+        }
         let timeout = core.shared.config.packet_timeout();
         loop {
             let partial = self.partial(core);

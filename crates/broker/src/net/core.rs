@@ -1,14 +1,18 @@
 //! State that every part of a connection works with.
 
+use std::net::SocketAddr;
+use std::ops::Deref;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use tenbin_codec::{Packet, ReasonCode};
 use tenbin_session::{Connection, PendingAck};
 
 use super::end::End;
-use super::listener::OpenConnection;
 use super::output::Output;
 use super::reason_strings::reason_string;
+use crate::lifecycle::BrokerState;
 use crate::registry::Lease;
 use crate::router::HeldKey;
 
@@ -21,6 +25,48 @@ pub(super) struct Core {
     /// Protocol state.
     pub(super) connection: Connection,
     pub(super) out: Output,
+}
+
+/// An open connection of this broker. Dropping it updates the counts, however its task ends.
+#[derive(Debug)]
+pub(super) struct OpenConnection {
+    shared: Arc<BrokerState>,
+    pub(super) peer: SocketAddr,
+}
+
+impl OpenConnection {
+    /// Counts a new connection; `None` if there is no room for it.
+    pub(super) fn admitted(shared: &Arc<BrokerState>, peer: SocketAddr) -> Option<Self> {
+        let open = shared.connections.fetch_add(1, Ordering::Relaxed);
+        let refusal = if open >= shared.connections_maximum || shared.is_stopping() {
+            "no room for another connection"
+        } else if !shared.admission.enter(peer.ip(), Instant::now()) {
+            "too many connections of one address"
+        } else {
+            shared.metrics.connections_opened.add(1);
+            return Some(Self { shared: Arc::clone(shared), peer });
+        };
+        shared.connections.fetch_sub(1, Ordering::Relaxed);
+        shared.metrics.connections_refused.add(1);
+        tracing::debug!(%peer, "{refusal}");
+        None
+    }
+}
+
+impl Deref for OpenConnection {
+    type Target = BrokerState;
+
+    fn deref(&self) -> &BrokerState {
+        &self.shared
+    }
+}
+
+impl Drop for OpenConnection {
+    fn drop(&mut self) {
+        self.shared.connections.fetch_sub(1, Ordering::Relaxed);
+        self.shared.admission.leave(self.peer.ip(), Instant::now());
+        self.shared.metrics.connections_closed.add(1);
+    }
 }
 
 impl Core {

@@ -63,7 +63,7 @@ impl DeferredAcks {
         self.answers.waiting.push_back((commit_point, Box::new(packet)));
     }
 
-    /// Ends the connection after a pause.
+    /// Leaves a message unacknowledged: stops reading, and ends the connection after a pause.
     ///
     /// The pause limits a client that reconnects and resends at once to about one attempt a second.
     pub(super) fn end_unanswered(&mut self) {

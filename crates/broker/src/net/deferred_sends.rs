@@ -17,6 +17,7 @@ use tenbin_codec::{PacketId, QoS, WriteBuffer};
 use tenbin_session::{Delivery, Sent};
 
 use super::core::Core;
+use super::output::OUT_FULL;
 use crate::durable::{CommitPoint, Durable, Location, Outcomes, Place, StoredQueue};
 
 /// Delivery updates and deferred packets of one connection with messages on disk.
@@ -59,10 +60,10 @@ impl DeferredSends {
         self.last
     }
 
-    /// Whether more steps of QoS 2 are deferred than a client can need. They have no other bound: a PUBREC may be
-    /// repeated any number of times.
-    pub(super) fn has_too_many_steps(&self) -> bool {
-        self.steps.len() >= STEPS_MAX
+    /// Whether to stop reading, because packets for a full output are deferred, or more steps of QoS 2 than a client can
+    /// need. Steps have no other bound: a PUBREC may be repeated any number of times.
+    pub(super) fn are_too_many(&self) -> bool {
+        self.held_bytes >= OUT_FULL || self.steps.len() >= STEPS_MAX
     }
 
     /// Completes a stored message.

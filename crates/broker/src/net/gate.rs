@@ -1,6 +1,5 @@
 //! Packets that wait for the disk, in both directions.
 
-use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::task::Context;
 use std::time::Instant;
@@ -12,7 +11,6 @@ use super::core::Core;
 use super::deferred_acks::DeferredAcks;
 use super::deferred_sends::DeferredSends;
 use super::end::End;
-use super::output::OUT_FULL;
 use crate::durable::CommitPoint;
 
 /// Gate that packets of this connection pass once the changes that they confirm are durable.
@@ -46,7 +44,7 @@ impl DurabilityGate {
         {
             core.acknowledge(ack, reason, now);
         } else {
-            self.acks.get_or_insert_default().defer(commit_point, ack, reason);
+            self.acks().defer(commit_point, ack, reason);
         }
     }
 
@@ -61,7 +59,7 @@ impl DurabilityGate {
         if DeferredAcks::answer_may_pass(self.acks.as_deref(), commit_point, core.shared.durable.as_deref()) {
             return core.answer(packet, now);
         }
-        self.acks.get_or_insert_default().defer_answer(commit_point, packet);
+        self.acks().defer_answer(commit_point, packet);
         Ok(())
     }
 
@@ -78,9 +76,14 @@ impl DurabilityGate {
         }
     }
 
-    /// Leaves a message unacknowledged: stops reading, and ends the connection after a pause.
-    pub(super) fn end_unanswered(&mut self) {
-        self.acks.get_or_insert_default().end_unanswered();
+    /// Answers to the client's packets.
+    pub(super) fn acks(&mut self) -> &mut DeferredAcks {
+        self.acks.get_or_insert_default()
+    }
+
+    /// Messages to the client.
+    pub(super) fn sends(&mut self) -> &mut DeferredSends {
+        self.sends.get_or_insert_default()
     }
 
     #[inline]
@@ -94,27 +97,10 @@ impl DurabilityGate {
         self.acks.as_mut().is_some_and(|acks| acks.poll_unanswered(context))
     }
 
-    /// Completes a stored message.
-    pub(super) fn done(&mut self, core: &Core, stored: NonZeroU64, share: Option<NonZeroU64>) {
-        self.sends.get_or_insert_default().done(core, stored, share);
-    }
-
-    /// Handles PUBREC of a stored message.
-    pub(super) fn received(
-        &mut self,
-        core: &mut Core,
-        packet_id: PacketId,
-        stored: NonZeroU64,
-        share: Option<NonZeroU64>,
-        now: Instant,
-    ) {
-        self.sends.get_or_insert_default().received(core, packet_id, stored, share, now);
-    }
-
     /// Handles PUBREL of a message from the client.
     pub(super) fn released(&mut self, core: &mut Core, packet_id: PacketId, now: Instant) {
         match core.lease.client.outbox.keeps_in() {
-            Some(queue) => self.sends.get_or_insert_default().released(&queue, packet_id),
+            Some(queue) => self.sends().released(&queue, packet_id),
             None => core.connection.complete(packet_id, now, &mut core.out),
         }
     }
@@ -123,7 +109,7 @@ impl DurabilityGate {
     #[inline]
     pub(super) fn send(&mut self, core: &mut Core, delivery: Delivery, now: Instant) -> Sent {
         if delivery.stored.is_some() {
-            return self.sends.get_or_insert_default().send(core, delivery, now);
+            return self.sends().send(core, delivery, now);
         }
         match &mut self.sends {
             Some(sends) => sends.send_unstored(core, delivery, now),
@@ -156,23 +142,16 @@ impl DurabilityGate {
     /// Whether the broker's disk is the reason for not reading from the client.
     #[inline]
     pub(super) fn waits(&self, core: &Core) -> bool {
-        (self.acks.is_some() || self.sends.is_some()) && self.waits_now(core)
-    }
-
-    fn waits_now(&self, core: &Core) -> bool {
-        let durable = core.shared.durable.as_deref();
-        self.held_bytes() >= OUT_FULL
-            || self.sends.as_ref().is_some_and(|sends| sends.has_too_many_steps())
-            || self.acks.as_ref().is_some_and(|acks| acks.are_too_many(durable))
+        self.sends.as_ref().is_some_and(|sends| sends.are_too_many())
+            || self.acks.as_ref().is_some_and(|acks| acks.are_too_many(core.shared.durable.as_deref()))
     }
 
     /// Writes packets that are durable and registers for the rest; returns whether it wrote any.
     #[inline]
     pub(super) fn release(&mut self, core: &mut Core, context: &mut Context<'_>) -> bool {
-        (self.acks.is_some() || self.sends.is_some()) && self.release_now(core, context)
-    }
-
-    fn release_now(&mut self, core: &mut Core, context: &mut Context<'_>) -> bool {
+        if self.acks.is_none() && self.sends.is_none() {
+            return false;
+        }
         let Some(durable) = core.shared.durable.as_ref().map(Arc::clone) else { return false };
         let mut is_released = false;
         if let Some(acks) = &mut self.acks {

@@ -9,7 +9,6 @@ use tenbin_codec::{DecodeError, Decoded, Decoder, PlainPublish};
 
 use super::arrival::Arrival;
 use super::core::Core;
-use super::end::End;
 use super::filters::Filters;
 use super::read_buffer::ReadBuffer;
 use super::stream::Stream;
@@ -22,8 +21,10 @@ pub(super) struct Inbound {
     decoder: Decoder,
     buffer: ReadBuffer,
     throttle: Throttle,
-    filters: Filters,
-    arrival: Arrival,
+    /// SUBSCRIBE and UNSUBSCRIBE.
+    pub(super) filters: Filters,
+    /// The partly received packet.
+    pub(super) arrival: Arrival,
     /// Bytes read since this task last yielded.
     read_in_turn: u32,
 }
@@ -124,11 +125,6 @@ impl Inbound {
         self.buffer.is_small_part(payload_bytes)
     }
 
-    /// SUBSCRIBE and UNSUBSCRIBE.
-    pub(super) fn filters(&mut self) -> &mut Filters {
-        &mut self.filters
-    }
-
     /// Whether the task has used up its turn; `has_read`: with input in this lap.
     pub(super) fn ends_turn(&self, has_read: bool) -> bool {
         has_read && self.read_in_turn >= TURN_BYTES || self.filters.are_many()
@@ -138,22 +134,12 @@ impl Inbound {
         self.read_in_turn = 0;
     }
 
-    /// Whether the client is not read from for want of memory for its packet.
-    pub(super) fn is_starved(&self) -> bool {
-        self.arrival.is_starved()
-    }
-
     /// Whether a partly received packet makes no progress; asked while the connection has nothing to do. `disk_waits`
     /// tells whether it is the disk's fault.
     #[inline]
     pub(super) fn is_overdue(&mut self, core: &Core, disk_waits: impl Fn() -> bool, context: &mut Context<'_>) -> bool {
         let is_our_fault = || disk_waits() || self.throttle.is_paused();
         self.arrival.is_overdue(core, &self.buffer, is_our_fault, context)
-    }
-
-    /// Reason why an overdue connection ends.
-    pub(super) fn overdue(&self) -> End {
-        self.arrival.overdue()
     }
 
     /// Gives memory to the thread, as the connection has nothing to read.

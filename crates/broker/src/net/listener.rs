@@ -1,15 +1,14 @@
 use std::io;
 use std::net::SocketAddr;
-use std::ops::Deref;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::TcpListener;
 
 use super::connection::{self, AcceptedSocket};
+use super::core::OpenConnection;
 use super::stream::Stream;
 use crate::Config;
 use crate::lifecycle::BrokerState;
@@ -65,51 +64,14 @@ pub(crate) fn serve<S: Stream>(
     listener: &Arc<str>,
     home: Option<Home>,
 ) {
-    let open = shared.connections.fetch_add(1, Ordering::Relaxed);
-    if open >= shared.connections_maximum || shared.is_stopping() {
-        shared.connections.fetch_sub(1, Ordering::Relaxed);
-        shared.metrics.connections_refused.add(1);
-        tracing::debug!(%peer, "no room for another connection");
-        return;
-    }
-    if !shared.admission.enter(peer.ip(), Instant::now()) {
-        shared.connections.fetch_sub(1, Ordering::Relaxed);
-        shared.metrics.connections_refused.add(1);
-        tracing::debug!(%peer, "too many connections of one address");
-        return;
-    }
-    shared.metrics.connections_opened.add(1);
+    let Some(open) = OpenConnection::admitted(shared, peer) else { return };
     stream.begin(peer);
-    let open = OpenConnection { shared: Arc::clone(shared), peer };
     let served =
         connection::serve(Box::new(AcceptedSocket { shared: open, stream, listener: Arc::clone(listener), home }));
     match home.zip(shared.threads.as_ref()) {
         Some((home, threads)) => threads.runtime(home).spawn(served),
         None => tokio::spawn(served),
     };
-}
-
-/// An open connection of this broker. Dropping it updates the counts, however its task ends.
-#[derive(Debug)]
-pub(super) struct OpenConnection {
-    shared: Arc<BrokerState>,
-    pub(super) peer: SocketAddr,
-}
-
-impl Deref for OpenConnection {
-    type Target = BrokerState;
-
-    fn deref(&self) -> &BrokerState {
-        &self.shared
-    }
-}
-
-impl Drop for OpenConnection {
-    fn drop(&mut self) {
-        self.shared.connections.fetch_sub(1, Ordering::Relaxed);
-        self.shared.admission.leave(self.peer.ip(), Instant::now());
-        self.shared.metrics.connections_closed.add(1);
-    }
 }
 
 /// Maximum number of connections that wait to be accepted.

@@ -40,7 +40,6 @@ pub(super) struct Progress {
 
 impl Outbound {
     /// Sends queued and retained messages, unless a control request comes first, which is returned.
-    #[inline]
     pub(super) fn poll_send(
         &mut self,
         core: &mut Core,
@@ -54,18 +53,6 @@ impl Outbound {
         if self.is_at_rest(core, quota) {
             return None;
         }
-        self.send_waiting(core, gate, quota, room, context, progress)
-    }
-
-    fn send_waiting(
-        &mut self,
-        core: &mut Core,
-        gate: &mut DurabilityGate,
-        quota: usize,
-        room: usize,
-        context: &mut Context<'_>,
-        progress: &mut Progress,
-    ) -> Option<Control> {
         BATCH.with_borrow_mut(|batch| {
             batch.clear(); // a panic may have left messages
             let outbox = &core.lease.client.outbox;

@@ -197,7 +197,7 @@ impl Publishing {
             }
             if reason.is_error() && !is_told {
                 core.connection.forget_refused(*ack, *reason);
-                gate.end_unanswered();
+                gate.acks().end_unanswered();
                 return false;
             }
             true
@@ -216,7 +216,7 @@ impl Publishing {
 fn refused_while_collecting(core: &Core, gate: &mut DurabilityGate, published: &Published) -> bool {
     let ends = !core.connection.version().is_v5() && published.refusals >= published.receivers;
     if ends {
-        gate.end_unanswered();
+        gate.acks().end_unanswered();
     }
     ends
 }

@@ -38,7 +38,7 @@ impl<S: Stream> ConnectionTask<S> {
 
     fn apply_input(&mut self, batch: &mut InputBatch) -> Result<(), End> {
         let now = batch.now.at;
-        self.inbound.filters().go_on(&mut self.core, &mut self.gate, now)?;
+        self.inbound.filters.go_on(&mut self.core, &mut self.gate, now)?;
         batch.is_over = self.inbound.is_paused() || self.gate.is_ending_unanswered();
         let mut packets = 0;
         let result = loop {
@@ -110,11 +110,11 @@ impl<S: Stream> ConnectionTask<S> {
             }
             Event::Duplicate(ack) => publishing.repeat(core, ack, batch),
             Event::Subscribe(subscribe) => {
-                inbound.filters().subscribe(core, gate, subscribe, member.weight(), now)?;
+                inbound.filters.subscribe(core, gate, subscribe, member.weight(), now)?;
                 batch.is_over |= inbound.is_paused();
             }
             Event::Unsubscribe(unsubscribe) => {
-                inbound.filters().unsubscribe(core, gate, unsubscribe, now)?;
+                inbound.filters.unsubscribe(core, gate, unsubscribe, now)?;
                 batch.is_over |= inbound.is_paused();
             }
             Event::Ping(ping) => member.pinged(core, &ping, batch),
@@ -122,7 +122,7 @@ impl<S: Stream> ConnectionTask<S> {
             Event::Auth(auth) => reauthentication.received(core, *auth)?,
             Event::Delivered { reason, shared, stored, .. } => {
                 if let Some(stored) = stored {
-                    gate.done(core, stored, shared.map(|shared| shared.share));
+                    gate.sends().done(core, stored, shared.map(|shared| shared.share));
                 }
                 if let Some(delivery) = shared {
                     member.acknowledged(core, &delivery, reason, batch);
@@ -130,7 +130,7 @@ impl<S: Stream> ConnectionTask<S> {
                 self.count_dropped_resends(now);
             }
             // Only from stored sessions.
-            Event::Received { packet_id, stored, share } => gate.received(core, packet_id, stored, share, now),
+            Event::Received { packet_id, stored, share } => gate.sends().received(core, packet_id, stored, share, now),
             Event::Released(packet_id) => gate.released(core, packet_id, now),
             Event::Handled => {}
             // Only servers send these; decoder and session reject them.
@@ -158,7 +158,7 @@ impl<S: Stream> ConnectionTask<S> {
         let Self { core, gate, .. } = self;
         while let Some(DroppedResend { packet_id, shared, stored }) = core.connection.poll_dropped() {
             if let Some(stored) = stored {
-                gate.done(core, stored, shared.map(|shared| shared.share));
+                gate.sends().done(core, stored, shared.map(|shared| shared.share));
             }
             let booked = shared.as_ref().map_or(Booked::NOTHING, Booked::of_sent);
             booked.take_back(&core.lease.client.load, core.shared.clock.nanos(now));

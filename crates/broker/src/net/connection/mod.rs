@@ -47,13 +47,12 @@ use std::time::Instant;
 use tenbin_session::Delivery;
 use tokio::time::Sleep;
 
-use super::core::Core;
+use super::core::{Core, OpenConnection};
 use super::departure::Departure;
 use super::end::End;
 use super::gate::DurabilityGate;
 use super::handshake::{self, Accepted};
 use super::inbound::{Inbound, Input};
-use super::listener::OpenConnection;
 use super::member::Member;
 use super::outbound::{Outbound, Progress};
 use super::output::OUT_FULL;
@@ -304,7 +303,7 @@ impl<S: Stream> ConnectionTask<S> {
             self.reauthentication.answered(&mut self.core, answer, now)?;
         }
         if ready.overdue {
-            return Err(self.inbound.overdue());
+            return Err(self.inbound.arrival.overdue());
         }
         let has_input = match ready.input {
             Some(Input::Read(0)) => return Err(End::Closed(std::io::ErrorKind::UnexpectedEof.into())),
@@ -321,7 +320,7 @@ impl<S: Stream> ConnectionTask<S> {
             self.inbound.begin_turn();
         }
         if ready.timer {
-            if self.gate.waits(&self.core) || self.inbound.is_starved() {
+            if self.gate.waits(&self.core) || self.inbound.arrival.is_starved() {
                 self.core.connection.not_read(now);
             }
             self.core.connection.handle_timeout(now, &mut self.core.out).map_err(End::Violation)?;
@@ -410,7 +409,7 @@ impl<S: Stream> ConnectionTask<S> {
             tracing::info!(client = ?core.lease.client.id, given_up, "messages in flight are no longer authorized");
         }
         for (id, stored, share) in not_kept.take_released() {
-            gate.received(core, id.packet_id, stored, share, now);
+            gate.sends().received(core, id.packet_id, stored, share, now);
         }
         gate.settle(core);
         not_kept.settle(&core.shared, &core.lease.client);
