@@ -34,4 +34,3 @@ mod weight;
 mod work_stealing;
 
 pub(crate) use listener::{bind, run, serve};
-pub(crate) use stream::Foreign;

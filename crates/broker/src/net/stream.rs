@@ -3,10 +3,8 @@
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
-use std::pin::Pin;
-use std::task::{Context, Poll};
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
 /// A byte stream with its operations on the TCP connection below it, if any.
@@ -44,10 +42,7 @@ impl Stream for TcpStream {
 }
 
 /// A stream of unknown kind from the embedding program, possibly in memory.
-#[derive(Debug)]
-pub(crate) struct Foreign<S>(pub(crate) S);
-
-impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> Stream for Foreign<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> Stream for Box<S> {
     fn begin(&self, _: SocketAddr) {}
 
     fn local_address(&self) -> Option<SocketAddr> {
@@ -56,37 +51,5 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> Stream for Foreign<S> {
 
     fn register_again(&mut self) -> io::Result<()> {
         Ok(())
-    }
-}
-
-impl<S: AsyncRead + Unpin> AsyncRead for Foreign<S> {
-    fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_read(context, into)
-    }
-}
-
-impl<S: AsyncWrite + Unpin> AsyncWrite for Foreign<S> {
-    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.0).poll_write(context, bytes)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        slices: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.0).poll_write_vectored(context, slices)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.0.is_write_vectored()
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_flush(context)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_shutdown(context)
     }
 }
