@@ -44,12 +44,16 @@ struct Partial {
 }
 
 impl Arrival {
-    /// Records that all whole packets, `packets` of them, were decoded and the next needs `missing` more bytes.
+    /// Whether a packet is partly received, or was until lately. If not, there is nothing to record below
+    /// [`FREE_BYTES`], and nothing is overdue while there is no input.
     #[inline]
+    pub(super) fn is_watching(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// Records that all whole packets, `packets` of them, were decoded and the next needs `missing` more bytes.
+    #[cold]
     pub(super) fn needs_input(&mut self, core: &Core, input: &mut ReadBuffer, missing: usize, packets: u64) {
-        if self.0.is_none() && input.len() + missing <= FREE_BYTES {
-            return;
-        }
         let partial = self.partial(core);
         // The next packet has begun, or its length has become known.
         if packets > 0 || partial.missing_at_mark.is_some_and(|before| before < missing) {
@@ -77,6 +81,7 @@ impl Arrival {
     /// A deadline restarts if the client met it, or missed it because of the broker, as `is_our_fault` tells. It also
     /// restarts at most [`UNREAD_DEADLINES_MAX`] times in a row while the client does not read. The broker does not read
     /// from such a client, which may be about to read.
+    #[cold]
     pub(super) fn is_overdue(
         &mut self,
         core: &Core,
@@ -84,9 +89,6 @@ impl Arrival {
         is_our_fault: impl Fn() -> bool,
         context: &mut Context<'_>,
     ) -> bool {
-        if self.0.is_none() && input.is_empty() {
-            return false;
-        }
         let timeout = core.shared.config.packet_timeout();
         loop {
             let partial = self.partial(core);

@@ -20,8 +20,9 @@ use crate::memory::{Account, Charge, Kind};
 /// Deferred answers of one connection.
 #[derive(Debug, Default)]
 pub(super) struct DeferredAcks {
-    acks: Line<(PendingAck, ReasonCode)>,
-    answers: Line<Box<Packet>>,
+    pub(super) acks: Line<(PendingAck, ReasonCode)>,
+    /// SUBACKs and UNSUBACKs.
+    pub(super) answers: Line<Box<Packet>>,
     /// Bytes of messages in batches that are not durable yet, with their commit points.
     unsafe_bytes: VecDeque<(CommitPoint, usize)>,
     /// Charge for these messages.
@@ -34,35 +35,13 @@ type Woken = (CommitPoint, Waker, Option<AskedWake>);
 
 /// A FIFO of answers, each with its commit point.
 #[derive(Debug)]
-struct Line<T> {
+pub(super) struct Line<T> {
     waiting: VecDeque<(CommitPoint, T)>,
     /// Commit point of the front and the waker registered for it, with its registration.
     woken: Option<Woken>,
 }
 
 impl DeferredAcks {
-    /// Whether an acknowledgement may go now. `acks`: the deferred answers, if there are any.
-    pub(super) fn acknowledgement_may_pass(
-        acks: Option<&Self>,
-        commit_point: CommitPoint,
-        durable: Option<&Durable>,
-    ) -> bool {
-        acks.is_none_or(|acks| acks.acks.waiting.is_empty()) && is_safe(commit_point, durable)
-    }
-
-    /// Whether an answer to SUBSCRIBE or UNSUBSCRIBE may go now.
-    pub(super) fn answer_may_pass(acks: Option<&Self>, commit_point: CommitPoint, durable: Option<&Durable>) -> bool {
-        acks.is_none_or(|acks| acks.answers.waiting.is_empty()) && is_safe(commit_point, durable)
-    }
-
-    pub(super) fn defer(&mut self, commit_point: CommitPoint, ack: PendingAck, reason: ReasonCode) {
-        self.acks.waiting.push_back((commit_point, (ack, reason)));
-    }
-
-    pub(super) fn defer_answer(&mut self, commit_point: CommitPoint, packet: Packet) {
-        self.answers.waiting.push_back((commit_point, Box::new(packet)));
-    }
-
     /// Leaves a message unacknowledged: stops reading, and ends the connection after a pause.
     ///
     /// The pause limits a client that reconnects and resends at once to about one attempt a second.
@@ -146,6 +125,15 @@ impl DeferredAcks {
 }
 
 impl<T> Line<T> {
+    /// Whether an answer may go now. `line`: those deferred before it, if there are any.
+    pub(super) fn may_pass(line: Option<&Self>, commit_point: CommitPoint, durable: Option<&Durable>) -> bool {
+        line.is_none_or(|line| line.waiting.is_empty()) && durable.is_none_or(|durable| durable.is_safe(commit_point))
+    }
+
+    pub(super) fn defer(&mut self, commit_point: CommitPoint, answer: T) {
+        self.waiting.push_back((commit_point, answer));
+    }
+
     /// Takes the front if it is durable; otherwise registers `waker` for it, once for each commit point and waker.
     fn next(&mut self, waker: &Waker, durable: &Arc<Durable>) -> Option<T> {
         let &(commit_point, _) = self.waiting.front()?;
@@ -159,11 +147,6 @@ impl<T> Line<T> {
         }
         None
     }
-}
-
-/// Whether a change with this commit point is durable; without a store every change counts as such.
-fn is_safe(commit_point: CommitPoint, durable: Option<&Durable>) -> bool {
-    durable.is_none_or(|durable| durable.is_safe(commit_point))
 }
 
 impl<T> Default for Line<T> {
@@ -182,3 +165,17 @@ const RECEIVE_MAXIMUM_MAX: usize = u16::MAX as usize;
 const HELD_BEHIND: usize = 256;
 /// Bytes of messages with deferred acknowledgement, likewise.
 const HELD_BYTES_BEHIND: usize = 1 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// So the client is not read from, and a packet of it is not overdue.
+    #[tokio::test]
+    async fn ending_unanswered_counts_as_waiting_for_the_disk() {
+        let mut acks = DeferredAcks::default();
+        assert!(acks.is_empty() && !acks.are_too_many(None));
+        acks.end_unanswered();
+        assert!(!acks.is_empty() && acks.are_too_many(None));
+    }
+}

@@ -8,7 +8,7 @@ use tenbin_codec::{Packet, PacketId, ReasonCode};
 use tenbin_session::{Delivery, PendingAck, Sent};
 
 use super::core::Core;
-use super::deferred_acks::DeferredAcks;
+use super::deferred_acks::{DeferredAcks, Line};
 use super::deferred_sends::DeferredSends;
 use super::end::End;
 use crate::durable::CommitPoint;
@@ -35,16 +35,13 @@ impl DurabilityGate {
         reason: ReasonCode,
         now: Instant,
     ) {
-        if self.acks.is_none() && commit_point == CommitPoint::NOW
-            || DeferredAcks::acknowledgement_may_pass(
-                self.acks.as_deref(),
-                commit_point,
-                core.shared.durable.as_deref(),
-            )
+        let line = self.acks.as_ref().map(|acks| &acks.acks);
+        if line.is_none() && commit_point == CommitPoint::NOW
+            || Line::may_pass(line, commit_point, core.shared.durable.as_deref())
         {
             core.acknowledge(ack, reason, now);
         } else {
-            self.acks().defer(commit_point, ack, reason);
+            self.acks().acks.defer(commit_point, (ack, reason));
         }
     }
 
@@ -56,10 +53,11 @@ impl DurabilityGate {
         packet: Packet,
         now: Instant,
     ) -> Result<(), End> {
-        if DeferredAcks::answer_may_pass(self.acks.as_deref(), commit_point, core.shared.durable.as_deref()) {
+        let line = self.acks.as_ref().map(|acks| &acks.answers);
+        if Line::may_pass(line, commit_point, core.shared.durable.as_deref()) {
             return core.answer(packet, now);
         }
-        self.acks().defer_answer(commit_point, packet);
+        self.acks().answers.defer(commit_point, Box::new(packet));
         Ok(())
     }
 
@@ -149,9 +147,10 @@ impl DurabilityGate {
     /// Writes packets that are durable and registers for the rest; returns whether it wrote any.
     #[inline]
     pub(super) fn release(&mut self, core: &mut Core, context: &mut Context<'_>) -> bool {
-        if self.acks.is_none() && self.sends.is_none() {
-            return false;
-        }
+        (self.acks.is_some() || self.sends.is_some()) && self.release_now(core, context)
+    }
+
+    fn release_now(&mut self, core: &mut Core, context: &mut Context<'_>) -> bool {
         let Some(durable) = core.shared.durable.as_ref().map(Arc::clone) else { return false };
         let mut is_released = false;
         if let Some(acks) = &mut self.acks {

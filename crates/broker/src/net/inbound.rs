@@ -7,7 +7,7 @@ use std::time::Instant;
 use bytes::Buf as _;
 use tenbin_codec::{DecodeError, Decoded, Decoder, PlainPublish};
 
-use super::arrival::Arrival;
+use super::arrival::{Arrival, FREE_BYTES};
 use super::core::Core;
 use super::filters::Filters;
 use super::read_buffer::ReadBuffer;
@@ -107,7 +107,9 @@ impl Inbound {
     /// Records that all whole packets, `packets` of them, were decoded and the next needs `missing` more bytes.
     #[inline]
     pub(super) fn needs_input(&mut self, core: &Core, missing: usize, packets: u64) {
-        self.arrival.needs_input(core, &mut self.buffer, missing, packets);
+        if self.arrival.is_watching() || self.buffer.len() + missing > FREE_BYTES {
+            self.arrival.needs_input(core, &mut self.buffer, missing, packets);
+        }
     }
 
     /// Counts a PUBLISH; returns whether the client has to pause.
@@ -139,7 +141,8 @@ impl Inbound {
     #[inline]
     pub(super) fn is_overdue(&mut self, core: &Core, disk_waits: impl Fn() -> bool, context: &mut Context<'_>) -> bool {
         let is_our_fault = || disk_waits() || self.throttle.is_paused();
-        self.arrival.is_overdue(core, &self.buffer, is_our_fault, context)
+        (self.arrival.is_watching() || !self.buffer.is_empty())
+            && self.arrival.is_overdue(core, &self.buffer, is_our_fault, context)
     }
 
     /// Gives memory to the thread, as the connection has nothing to read.

@@ -49,10 +49,6 @@ impl Outbound {
         context: &mut Context<'_>,
         progress: &mut Progress,
     ) -> Option<Control> {
-        progress.more_retained = false;
-        if self.is_at_rest(core, quota) {
-            return None;
-        }
         BATCH.with_borrow_mut(|batch| {
             batch.clear(); // a panic may have left messages
             let outbox = &core.lease.client.outbox;
@@ -79,7 +75,8 @@ impl Outbound {
     ///
     /// A changed quota needs another look, so that the queue learns of it, unless both values are above
     /// [`QUOTA_THAT_MATTERS`].
-    fn is_at_rest(&self, core: &Core, quota: usize) -> bool {
+    #[inline]
+    pub(super) fn is_at_rest(&self, core: &Core, quota: usize) -> bool {
         let is_known = |told: usize| quota == told || quota.min(told) >= QUOTA_THAT_MATTERS;
         self.rested_at.map(usize::from).is_some_and(is_known)
             && core.lease.client.outbox.is_at_rest()

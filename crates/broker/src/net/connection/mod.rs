@@ -331,11 +331,15 @@ impl<S: Stream> ConnectionTask<S> {
 
     /// Encodes messages for the client, after it applied changes of permissions.
     fn send(&mut self, context: &mut Context<'_>, quota: usize, room: usize, ready: &mut Ready) {
-        let progress = &mut ready.progress;
-        ready.control = self.outbound.poll_send(&mut self.core, &mut self.gate, quota, room, context, progress);
-        while ready.control == Some(Control::RightsChanged) && self.take_rights_over().is_ok() {
-            progress.sent = true; // sends PUBRELs of abandoned messages
-            ready.control = self.outbound.poll_send(&mut self.core, &mut self.gate, quota, room, context, progress);
+        ready.progress.more_retained = false;
+        while !self.outbound.is_at_rest(&self.core, quota) {
+            let Self { outbound, core, gate, .. } = self;
+            ready.control = outbound.poll_send(core, gate, quota, room, context, &mut ready.progress);
+            if ready.control != Some(Control::RightsChanged) || self.take_rights_over().is_err() {
+                return;
+            }
+            ready.control = None;
+            ready.progress.sent = true; // PUBRELs of abandoned messages
         }
     }
 
