@@ -14,7 +14,7 @@ use tenbin_store::state::{BackendError, Snapshot, Table};
 use tenbin_store::{LockedDirectory, Sync};
 
 use super::bytes::{RecordError, text};
-use super::error::Cause;
+use super::error::{Cause, decode_each};
 use super::queue::{QueueKind, StoredQueue};
 use super::record::{SessionRecord, decode_subscription_key, decode_will_key};
 use super::{Changes, Durable, StoreError, realms};
@@ -203,17 +203,9 @@ fn print(sessions: &[Selected], out: &mut dyn Write) -> Result<(), Administratio
 fn each(
     state: &Snapshot,
     table: Table,
-    mut decode: impl FnMut(&[u8], &[u8]) -> Result<(), RecordError>,
+    decode: impl FnMut(&[u8], &[u8]) -> Result<(), RecordError>,
 ) -> Result<(), Cause> {
-    let mut damaged = Ok(());
-    let scanned = state.scan(table, &mut |key, value| {
-        if damaged.is_ok() {
-            damaged = decode(key, value)
-                .map_err(|error| Cause::Record(table.name(), key.escape_ascii().to_string(), error.to_string()));
-        }
-    });
-    scanned.map_err(|error| Cause::Table(table.name(), error))?;
-    damaged
+    decode_each(table, |visit| state.scan(table, visit), decode)
 }
 
 impl SessionFilter {

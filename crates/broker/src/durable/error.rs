@@ -1,5 +1,7 @@
-use tenbin_store::state::{BackendError, OpenError};
+use tenbin_store::state::{BackendError, OpenError, Table};
 use tenbin_store::{DirectoryError, spool};
+
+use super::bytes::RecordError;
 
 /// Why the store cannot be opened. The text is one line, and names directory, table and key.
 #[derive(Debug, thiserror::Error)]
@@ -23,4 +25,21 @@ pub(super) enum Cause {
     /// A record cannot be read: table, key, and problem.
     #[error("state: table {0}, key \"{1}\": {2}")]
     Record(&'static str, String, String),
+}
+
+/// Decodes the records of a table that `scan` visits, up to the first that is illegal.
+pub(super) fn decode_each(
+    table: Table,
+    scan: impl FnOnce(&mut dyn FnMut(&[u8], &[u8])) -> Result<(), BackendError>,
+    mut decode: impl FnMut(&[u8], &[u8]) -> Result<(), RecordError>,
+) -> Result<(), Cause> {
+    let mut decoded = Ok(());
+    let scanned = scan(&mut |key, value| {
+        if decoded.is_ok() {
+            decoded = decode(key, value)
+                .map_err(|error| Cause::Record(table.name(), key.escape_ascii().to_string(), error.to_string()));
+        }
+    });
+    scanned.map_err(|error| Cause::Table(table.name(), error))?;
+    decoded
 }

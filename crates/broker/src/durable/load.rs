@@ -13,7 +13,7 @@ use tenbin_store::spool::Recovered;
 use tenbin_store::state::Table;
 
 use super::bytes::{RecordError, text};
-use super::error::Cause;
+use super::error::{Cause, decode_each};
 use super::groups::GROUP_KEY;
 use super::queue::{StoredQueue, publishers};
 use super::record::{
@@ -304,16 +304,8 @@ impl Restoring<'_> {
     }
 
     /// Calls `decode` with every record of a table.
-    fn each(&self, table: Table, mut decode: impl FnMut(&[u8], &[u8]) -> Result<(), RecordError>) -> Result<(), Cause> {
-        let mut damaged = Ok(());
-        let scanned = self.durable.state.scan(table, &mut |key, value| {
-            if damaged.is_ok() {
-                damaged = decode(key, value)
-                    .map_err(|error| Cause::Record(table.name(), key.escape_ascii().to_string(), error.to_string()));
-            }
-        });
-        scanned.map_err(|error| Cause::Table(table.name(), error))?;
-        damaged
+    fn each(&self, table: Table, decode: impl FnMut(&[u8], &[u8]) -> Result<(), RecordError>) -> Result<(), Cause> {
+        decode_each(table, |visit| self.durable.state.scan(table, visit), decode)
     }
 
     /// Returns the last number that was given, and begins another run.

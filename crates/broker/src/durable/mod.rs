@@ -46,7 +46,7 @@ use error::Cause;
 use message_expiry::RunClock;
 use published_wills::PublishedWills;
 use tenbin_store::spool::{self, Recovered, Spool};
-use tenbin_store::state::{Change, Health, OpenError, Options, State, Stats, Table};
+use tenbin_store::state::{BackendError, Change, Health, OpenError, Options, State, Stats, Table};
 use tenbin_store::{DirectoryError, LockedDirectory, MessageFiles, Sync};
 
 pub(crate) use asked_wake::AskedWake;
@@ -142,11 +142,9 @@ impl Durable {
     fn keep_together(directory: &Path, state: &State) -> Result<(), StoreError> {
         let failed = |error| Cause::Directory(DirectoryError::Io(directory.to_owned(), error));
         let messages = MessageFiles::of(directory).map_err(failed)?;
-        let mut has_run = false;
-        let scanned = state.scan(Table::Meta, &mut |key, _| has_run |= key == RUN_KEY);
-        scanned.map_err(|error| Cause::Table(Table::Meta.name(), error))?;
+        let run = meta(state, RUN_KEY).map_err(|error| Cause::Table(Table::Meta.name(), error))?;
         // A run creates the log's files before it writes its number.
-        if has_run {
+        if run.is_some() {
             messages.require(directory).map_err(|mismatch| Cause::Open(OpenError::Mismatch(mismatch)))?;
         }
         Ok(messages.name(directory, state.id()).map_err(failed)?)
@@ -324,6 +322,17 @@ impl Durable {
     fn set_last_number(&self, last: u64) {
         *self.numbers.lock().unwrap_or_else(PoisonError::into_inner) = Numbers { last, reserved: last };
     }
+}
+
+/// The value of a key in [`Table::Meta`].
+fn meta(state: &State, wanted: &[u8]) -> Result<Option<Vec<u8>>, BackendError> {
+    let mut found = None;
+    state.scan(Table::Meta, &mut |key, value| {
+        if key == wanted {
+            found = Some(value.to_vec());
+        }
+    })?;
+    Ok(found)
 }
 
 impl Changes {

@@ -5,24 +5,16 @@ use std::time::Duration;
 
 use tenbin_store::state::Table;
 
-use super::Durable;
 use super::bytes::{Fields, RecordError, put_bytes};
+use super::{Durable, meta};
 use crate::auth::KnownRealm;
 
 impl Durable {
     /// The realms of the last run; none if they cannot be read.
     pub(crate) fn realms(&self) -> Vec<KnownRealm> {
-        let mut found = Ok(Vec::new());
-        let scanned = self.state.scan(Table::Meta, &mut |key, value| {
-            if key == REALMS_KEY {
-                found = decode(value);
-            }
-        });
         // The broker does not start if the scan fails: see `load`.
-        if scanned.is_err() {
-            return Vec::new();
-        }
-        found.unwrap_or_else(|error| {
+        let Ok(Some(record)) = meta(&self.state, REALMS_KEY) else { return Vec::new() };
+        decode(&record).unwrap_or_else(|error| {
             let directory = self.directory.path().display();
             tracing::warn!(%directory, %error, "cannot read the realms of the last run: listeners without the key `realm` get new ones");
             Vec::new()

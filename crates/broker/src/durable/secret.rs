@@ -2,7 +2,7 @@
 
 use tenbin_store::state::Table;
 
-use super::Durable;
+use super::{Durable, meta};
 use crate::values::{HashKey, SpeedKey};
 
 /// A random secret.
@@ -32,19 +32,16 @@ impl Durable {
 
     /// A secret of this directory, made at its first use. A directory of another version may lack it.
     fn secret<const BYTES: usize>(&self, name: &[u8]) -> [u8; BYTES] {
-        let mut found = None;
-        let scanned = self.state.scan(Table::Meta, &mut |key, value| {
-            if key == name {
-                found = value.try_into().ok();
-            }
-        });
-        if let Some(secret) = found.filter(|_| scanned.is_ok()) {
+        let found = meta(&self.state, name);
+        if let Ok(Some(stored)) = &found
+            && let Ok(secret) = stored[..].try_into()
+        {
             return secret;
         }
         let secret = new_secret();
         // Before the run's number, which the start waits for. After a failed scan the start fails, and a stored secret
         // stays.
-        if scanned.is_ok() {
+        if found.is_ok() {
             self.state.put(Table::Meta, name.into(), secret.into());
         }
         secret
