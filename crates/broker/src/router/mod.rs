@@ -65,7 +65,6 @@ use matches::Terms;
 use retained::{NoRoom, RetainedStore};
 use share_group::GroupMember;
 use subscribers::Subscriber;
-use versions::{Part, Versions};
 
 /// Routes messages to subscribers, and holds the retained messages.
 #[derive(Debug)]
@@ -232,16 +231,6 @@ impl Router {
     /// Invalidates all cached routes, after receivers' rights have changed.
     pub(crate) fn invalidate(&self) {
         self.index.invalidate();
-    }
-
-    /// Versions of the index, which grow with every change of subscriptions or rights.
-    fn versions(&self) -> &Versions {
-        self.index.versions()
-    }
-
-    /// Returns the part of the index that `topic` belongs to.
-    fn part_of(&self, topic: &TopicName) -> Part {
-        self.index.part_of(topic)
     }
 
     /// Retains a message. `is_will`: the broker accepted it with a CONNECT, so a congested disk does not refuse it.

@@ -17,7 +17,7 @@ use super::held_key;
 use super::matches::{MatchSet, Route, Target, Terms};
 use super::message::{Message, Share, To};
 use super::route_cache::{KnownRoute, RouteCache};
-use super::share_group::{GroupMember, dispatch};
+use super::share_group::{GroupMember, SharedGroup, dispatch};
 use super::waiting::Refused;
 use super::{NotRetained, Receiver, Router};
 use crate::durable::{CommitPoint, Durable, PLACE_BYTES, PublisherId, RECORD_BYTES, StoredQueue, as_refused};
@@ -213,6 +213,20 @@ struct Delivered {
 }
 
 impl Delivered {
+    /// Counts a share group; `is_taken`: it has the message, else it has ended.
+    #[inline]
+    fn taken_by_group(&mut self, is_taken: bool) {
+        self.is_wanted |= is_taken;
+        self.receivers += u32::from(is_taken);
+    }
+
+    /// Counts a share group that has no room.
+    fn refused_by(&mut self, group: &SharedGroup) {
+        group.refuse();
+        self.taken_by_group(true);
+        self.refusals += 1;
+    }
+
     /// The Reason Code for the publisher.
     fn reason(self) -> ReasonCode {
         match self {
@@ -382,19 +396,12 @@ impl Origin {
             if (is_over_quota && route.group.is_still_over_quota(message.now.at))
                 || (kept.is_some() && !self.takes_room(router, matches, message, fanout))
             {
-                route.group.refuse();
-                delivered.is_wanted = true;
-                delivered.receivers += 1;
-                delivered.refusals += 1;
+                delivered.refused_by(&route.group);
                 continue;
             }
-            match self.deliver_to_group(router, (route, kept), message, fanout, following == 0 && !ended) {
-                true => {
-                    delivered.is_wanted = true;
-                    delivered.receivers += 1;
-                }
-                false => ended = true,
-            }
+            let is_taken = self.deliver_to_group(router, (route, kept), message, fanout, following == 0 && !ended);
+            delivered.taken_by_group(is_taken);
+            ended |= !is_taken;
         }
         if ended {
             // A group that ended after the match was made may have been created again.
@@ -403,15 +410,11 @@ impl Origin {
                 if !known.contains(&Arc::as_ptr(&route.group)) {
                     let kept = if message.may_be_kept() { route.group.stored() } else { None };
                     if kept.is_some() && !self.takes_room(router, matches, message, fanout) {
-                        route.group.refuse();
-                        delivered.is_wanted = true;
-                        delivered.receivers += 1;
-                        delivered.refusals += 1;
+                        delivered.refused_by(&route.group);
                         continue;
                     }
                     let is_taken = self.deliver_to_group(router, (route, kept), message, fanout, false);
-                    delivered.is_wanted |= is_taken;
-                    delivered.receivers += u32::from(is_taken);
+                    delivered.taken_by_group(is_taken);
                 }
             }
         }

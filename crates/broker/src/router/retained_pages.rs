@@ -84,13 +84,44 @@ impl RetainedPages {
     pub(crate) fn take(
         &mut self,
         router: &Router,
-        quota: usize,
+        mut quota: usize,
         bytes: usize,
         now: Instant,
         into: &mut Vec<Delivery>,
-        has_room: impl FnMut(&[Delivery]) -> bool,
+        mut has_room: impl FnMut(&[Delivery]) -> bool,
     ) -> Paged {
-        self.change(|pages| pages.take(router, quota, bytes, now, into, has_room)).unwrap_or(Paged::Enough)
+        let take = |pages: &mut Pages| {
+            let mut room = PageRoom { messages: PAGE_MESSAGES, bytes, visits: PAGE_VISITS };
+            loop {
+                let acknowledged = pages.acknowledged.first_entry().filter(|_| quota > 0);
+                let takes_quota = acknowledged.is_some();
+                let Some(mut next) = acknowledged.or_else(|| pages.unacknowledged.first_entry()) else {
+                    return Paged::Enough;
+                };
+                if room.is_used_up() {
+                    return Paged::More;
+                }
+                let Search { filter, grant, cursor } = next.get_mut();
+                let messages = if takes_quota { room.messages.min(quota) } else { room.messages };
+                let before = into.len();
+                let began = cursor.clone();
+                let left = router.retained.page(filter, cursor, PageRoom { messages, ..room }, now, |message| {
+                    into.push(message.delivery(*grant));
+                });
+                if takes_quota && !has_room(&into[before..]) {
+                    *cursor = began;
+                    into.truncate(before);
+                    return Paged::NoRoom;
+                }
+                if cursor.is_none() {
+                    next.remove();
+                }
+                let taken = &into[before..];
+                quota -= taken.iter().filter(|delivery| delivery.qos.is_acknowledged()).count();
+                room = PageRoom { messages: room.messages - taken.len(), ..left };
+            }
+        };
+        self.change(take).unwrap_or(Paged::Enough)
     }
 
     /// Applies a change, and frees the memory when no search is left.
@@ -101,50 +132,6 @@ impl RetainedPages {
             self.0 = None;
         }
         Some(changed)
-    }
-}
-
-impl Pages {
-    fn take(
-        &mut self,
-        router: &Router,
-        quota: usize,
-        bytes: usize,
-        now: Instant,
-        into: &mut Vec<Delivery>,
-        mut has_room: impl FnMut(&[Delivery]) -> bool,
-    ) -> Paged {
-        let mut room = PageRoom { messages: PAGE_MESSAGES, bytes, visits: PAGE_VISITS };
-        let mut quota = quota;
-        loop {
-            let deferred_acks = quota == 0;
-            let acknowledged = self.acknowledged.first_entry().filter(|_| !deferred_acks);
-            let takes_quota = acknowledged.is_some();
-            let Some(mut next) = acknowledged.or_else(|| self.unacknowledged.first_entry()) else {
-                return Paged::Enough;
-            };
-            if room.is_used_up() {
-                return Paged::More;
-            }
-            let Search { filter, grant, cursor } = next.get_mut();
-            let messages = if takes_quota { room.messages.min(quota) } else { room.messages };
-            let before = into.len();
-            let began = cursor.clone();
-            let left = router.retained.page(filter, cursor, PageRoom { messages, ..room }, now, |message| {
-                into.push(message.delivery(*grant));
-            });
-            if takes_quota && !has_room(&into[before..]) {
-                *cursor = began;
-                into.truncate(before);
-                return Paged::NoRoom;
-            }
-            if cursor.is_none() {
-                next.remove();
-            }
-            let taken = &into[before..];
-            quota -= taken.iter().filter(|delivery| delivery.qos.is_acknowledged()).count();
-            room = PageRoom { messages: room.messages - taken.len(), ..left };
-        }
     }
 }
 

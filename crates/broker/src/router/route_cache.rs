@@ -40,8 +40,8 @@ pub(super) struct KnownRoute {
 
 impl KnownRoute {
     fn new(router: &Router, topic: &TopicName) -> Self {
-        let part = router.part_of(topic);
-        let version = router.versions().of(part);
+        let part = router.index.part_of(topic);
+        let version = router.index.versions().of(part);
         Self { topic: topic.detach(), matches: router.matches(topic), part, version }
     }
 
@@ -51,7 +51,7 @@ impl KnownRoute {
 
     #[inline]
     fn holds(&self, router: &Router) -> bool {
-        router.versions().of(self.part) == self.version
+        router.index.versions().of(self.part) == self.version
     }
 }
 
@@ -82,7 +82,7 @@ impl RouteCache {
 
     #[inline]
     fn place_of(&mut self, router: &Router, topic: &[u8]) -> Option<usize> {
-        let version = router.versions().of_all();
+        let version = router.index.versions().of_all();
         if version != self.version {
             self.clear();
             self.version = version;
