@@ -176,10 +176,9 @@ impl Memory {
 
     /// Returns each kind with its bytes and its number of refusals.
     pub(crate) fn by_kind(&self) -> impl Iterator<Item = (Kind, usize, u64)> {
-        Kind::ALL
-            .into_iter()
-            .zip(&self.kinds)
-            .map(|(kind, usage)| (kind, usage.bytes.load(Ordering::Relaxed), usage.refused.load(Ordering::Relaxed)))
+        Kind::ALL.into_iter().zip(&self.kinds).map(|((kind, ..), usage)| {
+            (kind, usage.bytes.load(Ordering::Relaxed), usage.refused.load(Ordering::Relaxed))
+        })
     }
 }
 
@@ -324,36 +323,24 @@ impl Drop for Charge {
 }
 
 impl Kind {
-    pub(crate) const ALL: [Self; 7] = [
-        Self::Sessions,
-        Self::Subscriptions,
-        Self::Wills,
-        Self::Routes,
-        Self::Input,
-        Self::Unacknowledged,
-        Self::Backlog,
+    /// All kinds, in the order of their declaration: each with its part of a bound, and its name.
+    const ALL: [(Self, Part, &'static str); 7] = [
+        (Self::Sessions, Part::Lasting, "sessions"),
+        (Self::Subscriptions, Part::Lasting, "subscriptions"),
+        (Self::Wills, Part::Lasting, "wills"),
+        (Self::Routes, Part::Cached, "routes"),
+        (Self::Input, Part::Input, "input"),
+        (Self::Unacknowledged, Part::Unacknowledged, "unacknowledged"),
+        (Self::Backlog, Part::Lasting, "backlog"),
     ];
 
     fn part(self) -> Part {
-        match self {
-            Self::Sessions | Self::Subscriptions | Self::Wills | Self::Backlog => Part::Lasting,
-            Self::Routes => Part::Cached,
-            Self::Input => Part::Input,
-            Self::Unacknowledged => Part::Unacknowledged,
-        }
+        Self::ALL[self as usize].1
     }
 
     /// Name in topics below `$SYS/broker/` and in the log.
     pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Sessions => "sessions",
-            Self::Subscriptions => "subscriptions",
-            Self::Wills => "wills",
-            Self::Routes => "routes",
-            Self::Input => "input",
-            Self::Unacknowledged => "unacknowledged",
-            Self::Backlog => "backlog",
-        }
+        Self::ALL[self as usize].2
     }
 }
 

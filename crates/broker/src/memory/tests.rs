@@ -15,6 +15,11 @@ fn used(memory: &Memory) -> usize {
 }
 
 #[test]
+fn kinds_are_listed_in_order() {
+    assert!(Kind::ALL.iter().enumerate().all(|(at, (kind, ..))| *kind as usize == at));
+}
+
+#[test]
 fn charge_is_released_on_drop() {
     let memory = memory();
     let account = memory.account(address(1));
