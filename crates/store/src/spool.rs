@@ -64,7 +64,6 @@ use std::{
     fmt,
     hash::{BuildHasher, RandomState},
     io,
-    ops::RangeInclusive,
     path::Path,
     sync::{Arc, PoisonError},
     task::{Context, Poll, Waker},
@@ -200,25 +199,6 @@ impl Spool {
     /// [`ReadError`]. `out` has the messages before the unreadable one.
     pub fn read(&self, queue: QueueId, from: Sequence, limit: Limit, out: &mut Messages) -> Result<(), ReadError> {
         self.read_ranges(queue, &[from..=Sequence(u64::MAX)], limit, out)
-    }
-
-    /// Reads the messages of a queue at these sequences, in order, into `out`, which is cleared first.
-    ///
-    /// The ranges must be in order and not overlap. A range may have sequences without a message.
-    ///
-    /// Removes nothing from the queue, and includes messages that are not written yet. Blocks for the disk; holds the
-    /// lock only while it collects positions and messages that are in memory.
-    ///
-    /// # Errors
-    /// [`ReadError`]. `out` has the messages before the unreadable one.
-    pub fn read_ranges(
-        &self,
-        queue: QueueId,
-        ranges: &[RangeInclusive<Sequence>],
-        limit: Limit,
-        out: &mut Messages,
-    ) -> Result<(), ReadError> {
-        reading::read(&self.shared, &*self.disk, queue, ranges, limit, out)
     }
 
     /// Returns all queues that have messages or hold Packet Identifiers, in no order.

@@ -7,6 +7,7 @@ use std::{
 };
 
 use super::{
+    Spool,
     disk::Disk,
     log::Log,
     names::{Place, QueueId, Sequence},
@@ -181,23 +182,33 @@ enum Outcome {
     Again(u64),
 }
 
-/// Reads messages of a queue. See [`Spool::read_ranges`](super::Spool::read_ranges).
-pub(super) fn read(
-    shared: &Shared,
-    disk: &dyn Disk,
-    queue: QueueId,
-    ranges: &[RangeInclusive<Sequence>],
-    limit: Limit,
-    out: &mut Messages,
-) -> Result<(), ReadError> {
-    out.clear();
-    let mut from = 0;
-    loop {
-        let plan = Plan::new(&shared.log(), queue, (ranges, from), limit, out);
-        let mut reader = Reader { shared, disk, queue, open: None, tags: TagReader::new(disk) };
-        match reader.follow(&plan, limit, out)? {
-            Outcome::Done => return Ok(()),
-            Outcome::Again(sequence) => from = sequence,
+impl Spool {
+    /// Reads the messages of a queue at these sequences, in order, into `out`, which is cleared first.
+    ///
+    /// The ranges must be in order and not overlap. A range may have sequences without a message.
+    ///
+    /// Removes nothing from the queue, and includes messages that are not written yet. Blocks for the disk; holds the
+    /// lock only while it collects positions and messages that are in memory.
+    ///
+    /// # Errors
+    /// [`ReadError`]. `out` has the messages before the unreadable one.
+    pub fn read_ranges(
+        &self,
+        queue: QueueId,
+        ranges: &[RangeInclusive<Sequence>],
+        limit: Limit,
+        out: &mut Messages,
+    ) -> Result<(), ReadError> {
+        let disk = &*self.disk;
+        out.clear();
+        let mut from = 0;
+        loop {
+            let plan = Plan::new(&self.shared.log(), queue, (ranges, from), limit, out);
+            let mut reader = Reader { shared: &self.shared, disk, queue, open: None, tags: TagReader::new(disk) };
+            match reader.follow(&plan, limit, out)? {
+                Outcome::Done => return Ok(()),
+                Outcome::Again(sequence) => from = sequence,
+            }
         }
     }
 }

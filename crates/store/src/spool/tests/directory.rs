@@ -3,23 +3,23 @@
 use std::{
     fs,
     path::{Path, PathBuf},
-    sync::atomic::{AtomicU32, Ordering::Relaxed},
     thread,
     time::Duration,
 };
+
+use tempfile::TempDir;
 
 use super::{SMALL, UNBOOKED, model::read_all, place};
 use crate::Sync;
 use crate::spool::{Body, Limit, Marked, OpenError, Options, Origin, QueueId, Sequence, Spool, TooLarge, check, dump};
 
 /// A directory that is removed when dropped.
-struct Scratch(PathBuf);
+struct Scratch(PathBuf, #[expect(dead_code, reason = "it is dropped last")] TempDir);
 
 impl Scratch {
     fn new() -> Self {
-        static NUMBER: AtomicU32 = AtomicU32::new(0);
-        let number = NUMBER.fetch_add(1, Relaxed);
-        Self(std::env::temp_dir().join(format!("tenbin-spool-{}-{number}", std::process::id())))
+        let directory = tempfile::tempdir().unwrap();
+        Self(directory.path().join("spool"), directory)
     }
 
     fn files(&self) -> Vec<PathBuf> {
@@ -27,12 +27,6 @@ impl Scratch {
         files.retain(|path| path.extension().is_some_and(|extension| extension == "log"));
         files.sort();
         files
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
     }
 }
 

@@ -3,6 +3,7 @@
 use super::{
     SMALL,
     memory_disk::Faults,
+    message,
     model::Call,
     place,
     rig::{End, Rig},
@@ -17,10 +18,6 @@ use crate::spool::{
 
 /// About two messages per step.
 const FINE: Pieces = Pieces { block: 300, step: 300 };
-
-fn message(queue: u64, sequence: u64) -> Call {
-    Call::Message { places: vec![untagged(place(queue, sequence))], origin: None, body: vec![sequence as u8; 200] }
-}
 
 fn acknowledge(queue: u64, from: u64, to: u64) -> Call {
     Call::Acknowledge { queue, from, to }

@@ -46,3 +46,12 @@ fn untagged(place: Place) -> (Place, Vec<u8>) {
 fn place(queue: u64, sequence: u64) -> Place {
     Place { queue: QueueId(queue), sequence: Sequence(sequence) }
 }
+
+/// A call that appends a message of 200 bytes.
+fn message(queue: u64, sequence: u64) -> model::Call {
+    model::Call::Message {
+        places: vec![untagged(place(queue, sequence))],
+        origin: None,
+        body: vec![sequence as u8; 200],
+    }
+}

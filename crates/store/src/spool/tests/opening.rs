@@ -3,6 +3,7 @@
 use super::{
     SMALL,
     memory_disk::{Faults, MemoryDisk},
+    message,
     model::Call,
     place,
     rig::{End, Rig},
@@ -13,10 +14,6 @@ use crate::spool::{
     OpenError, Options, QueueId,
     segment::{FIRST_RECORD, Header, log_name},
 };
-
-fn message(queue: u64, sequence: u64) -> Call {
-    Call::Message { places: vec![untagged(place(queue, sequence))], origin: None, body: vec![sequence as u8; 200] }
-}
 
 fn flip(disk: &MemoryDisk, name: &str, byte: usize) {
     let mut content = disk.content(name);

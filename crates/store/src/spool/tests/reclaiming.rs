@@ -1,17 +1,13 @@
 //! Tests of reclaiming space and copying living records.
 
 use super::{
-    SMALL,
+    SMALL, message,
     model::Call,
     place,
     rig::{End, Rig},
     untagged,
 };
 use crate::spool::{Body, Health, Origin, QueueId};
-
-fn message(queue: u64, sequence: u64) -> Call {
-    Call::Message { places: vec![untagged(place(queue, sequence))], origin: None, body: vec![sequence as u8; 200] }
-}
 
 /// Appends and acknowledges messages, like a receiver that keeps up.
 fn flow(rig: &mut Rig, queue: u64, sequences: std::ops::Range<u64>) {

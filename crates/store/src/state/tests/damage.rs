@@ -7,7 +7,7 @@ use super::*;
 fn torn_journal_end_loses_no_confirmed_batch() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("state");
-    let mut backend = FjallBackend::open(&path, Opening::First, Sync::Always).unwrap();
+    let mut backend = reopen(&path);
     let batch = |from: u32, to: u32| {
         let mut batch = Batch::default();
         let value = |key: u32| vec![key as u8 | 1; if key % 100 == 60 { 20_000 } else { 100 }];
@@ -31,7 +31,7 @@ fn torn_journal_end_loses_no_confirmed_batch() {
             let to = (page * 4096).saturating_add(reach).min(torn.len());
             torn[from..to].fill(0);
             fs::write(&journal, &torn).unwrap();
-            let backend = FjallBackend::open(&path, Opening::First, Sync::Always).unwrap();
+            let backend = reopen(&path);
             assert_eq!(rows(&backend), 50, "page {page}");
             let cut = backend.cut_off().unwrap_or_default();
             // If nothing of the batch remains, there is nothing to cut off.
@@ -43,6 +43,23 @@ fn torn_journal_end_loses_no_confirmed_batch() {
             }
         }
     }
+}
+
+fn reopen(path: &Path) -> FjallBackend {
+    FjallBackend::open(path, Opening::First, Sync::Always).unwrap()
+}
+
+/// Why the database is not opened.
+fn refusal(path: &Path) -> String {
+    FjallBackend::open(path, Opening::First, Sync::Always).err().expect("it is refused").to_string()
+}
+
+/// Writes confirmed batches, and closes the database. Returns its journal, and the content of that.
+fn written(path: &Path, keys: std::ops::Range<u16>, value: &[u8]) -> (PathBuf, Vec<u8>) {
+    one_by_one(&mut reopen(path), keys, value, true);
+    let journal = journal_of(path);
+    let content = fs::read(&journal).unwrap();
+    (journal, content)
 }
 
 fn one_by_one(backend: &mut FjallBackend, keys: std::ops::Range<u16>, value: &[u8], is_synced: bool) {
@@ -61,19 +78,14 @@ fn hole_in_confirmed_batches_is_refused_without_changes() {
     for value in [&[1; 20_000][..], &[7; 100]] {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("state");
-        let mut backend = FjallBackend::open(&path, Opening::First, Sync::Always).unwrap();
-        one_by_one(&mut backend, 0..300, value, true);
-        drop(backend);
-        let journal = journal_of(&path);
-        let whole = fs::read(&journal).unwrap();
+        let (journal, whole) = written(&path, 0..300, value);
         for hole in [0..4096, 8192..12288, 8192..8193] {
             let mut damaged = whole.clone();
             // The byte may be zero already.
             damaged[hole].iter_mut().for_each(|byte| *byte = byte.wrapping_add(1) & 0xF0);
             fs::write(&journal, &damaged).unwrap();
             for _ in 0..2 {
-                let Err(refused) = FjallBackend::open(&path, Opening::First, Sync::Always) else { panic!("opened") };
-                let refused = refused.to_string();
+                let refused = refusal(&path);
                 assert!(
                     refused.contains(".jnl: confirmed changes are damaged") && refused.contains("byte "),
                     "{refused}"
@@ -82,17 +94,17 @@ fn hole_in_confirmed_batches_is_refused_without_changes() {
                 assert!(torn_in(&path).is_empty());
             }
             // The advice in the error text works.
-            let refused = FjallBackend::open(&path, Opening::First, Sync::Always).err().unwrap().to_string();
+            let refused = refusal(&path);
             let at = refused.split("byte ").nth(1).and_then(|rest| rest.split(' ').next()).unwrap();
             fs::write(&journal, &damaged[..at.parse().unwrap()]).unwrap();
             let confirmed = confirmed::path(&path);
             assert!(refused.contains(&format!("remove {}", confirmed.display())), "{refused}");
             fs::remove_file(confirmed).unwrap();
-            let rows = rows(&FjallBackend::open(&path, Opening::First, Sync::Always).unwrap());
+            let rows = rows(&reopen(&path));
             assert!(rows < 300, "{rows}");
         }
         fs::write(&journal, &whole).unwrap();
-        assert_eq!(rows(&FjallBackend::open(&path, Opening::First, Sync::Always).unwrap()), 300);
+        assert_eq!(rows(&reopen(&path)), 300);
     }
 }
 
@@ -112,14 +124,14 @@ fn unconfirmed_batches_are_cut_off_from_first_torn_one() {
         torn[begin + 100..begin + 4196].fill(0);
         fs::write(&journal, &torn).unwrap();
         // Independent of the present policy.
-        let backend = FjallBackend::open(&path, Opening::First, Sync::Always).unwrap();
+        let backend = reopen(&path);
         assert_eq!(rows(&backend), 10);
         let cut = backend.cut_off().unwrap();
         assert!(cut.contains("and those behind them") && cut.contains(&format!("{} bytes", end - begin)), "{cut}");
         drop(backend);
         let kept = torn_in(&path);
         assert!(kept.len() == 1 && fs::read(&kept[0]).unwrap() == torn[begin..end]);
-        let mut backend = FjallBackend::open(&path, Opening::First, Sync::Always).unwrap();
+        let mut backend = reopen(&path);
         assert_eq!(backend.cut_off(), None);
         // From here on each batch is confirmed.
         one_by_one(&mut backend, 10..20, &[1; 20_000], true);
@@ -136,15 +148,11 @@ fn damaged_last_change_that_was_confirmed_is_refused() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("state");
     for first in [0, 10] {
-        let mut backend = FjallBackend::open(&path, Opening::First, Sync::Always).unwrap();
-        one_by_one(&mut backend, first..first + 3, &[7; 100], true);
-        drop(backend);
-        let journal = journal_of(&path);
-        let whole = fs::read(&journal).unwrap();
+        let (journal, whole) = written(&path, first..first + 3, &[7; 100]);
         let end = end_of(&whole);
         for cut in [1, 50, 200, end] {
             fs::write(&journal, &whole[..end - cut]).unwrap();
-            let refused = FjallBackend::open(&path, Opening::First, Sync::Always).err().unwrap().to_string();
+            let refused = refusal(&path);
             assert!(refused.contains("0.jnl: confirmed changes are damaged, or missing"), "{refused}");
             assert_eq!(fs::read(&journal).unwrap().len(), end - cut, "it is as it was");
         }
@@ -156,10 +164,10 @@ fn damaged_last_change_that_was_confirmed_is_refused() {
 fn database_without_a_current_file_is_refused() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("state");
-    drop(FjallBackend::open(&path, Opening::First, Sync::Always).unwrap());
+    drop(reopen(&path));
     let current = path.join("keyspaces/1/current");
     fs::remove_file(&current).unwrap();
-    let refused = FjallBackend::open(&path, Opening::First, Sync::Always).err().unwrap().to_string();
+    let refused = refusal(&path);
     assert!(refused.contains("keyspaces/1/current is missing"), "{refused}");
     assert!(!current.exists());
 }
@@ -191,17 +199,13 @@ fn flipped_byte_in_version_file_is_refused_by_file_name() {
 fn partly_written_last_change_is_cut_off() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("state");
-    let mut backend = FjallBackend::open(&path, Opening::First, Sync::Always).unwrap();
-    one_by_one(&mut backend, 0..3, &[7; 100], true);
-    drop(backend);
-    let journal = journal_of(&path);
-    let whole = fs::read(&journal).unwrap();
+    let (journal, whole) = written(&path, 0..3, &[7; 100]);
     let end = end_of(&whole);
     for cut in 1..100 {
         fs::write(&journal, &whole[..end - cut]).unwrap();
         // As after a power cut before the confirmed length was recorded.
         fs::remove_file(confirmed::path(&path)).unwrap();
-        let backend = FjallBackend::open(&path, Opening::First, Sync::Always).unwrap();
+        let backend = reopen(&path);
         assert_eq!(rows(&backend), 2, "{cut}");
         assert!(backend.cut_off().is_some_and(|cut| !cut.contains('\n')));
     }
@@ -211,17 +215,12 @@ fn partly_written_last_change_is_cut_off() {
 fn journal_swapped_with_the_confirmed_file_is_refused() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("state");
-    let mut backend = FjallBackend::open(&path, Opening::First, Sync::Always).unwrap();
-    one_by_one(&mut backend, 0..3, &[7; 100], true);
-    drop(backend);
-    let (journal, confirmed, aside) = (journal_of(&path), confirmed::path(&path), directory.path().join("aside"));
+    let (journal, _) = written(&path, 0..3, &[7; 100]);
+    let (confirmed, aside) = (confirmed::path(&path), directory.path().join("aside"));
     for (from, to) in [(&journal, &aside), (&confirmed, &journal), (&aside, &confirmed)] {
         fs::rename(from, to).unwrap();
     }
-    let refused = FjallBackend::open(&path, Opening::First, Sync::Always)
-        .err()
-        .map(|error| error.to_string())
-        .unwrap_or_default();
+    let refused = refusal(&path);
     assert!(refused.contains("state.confirmed"), "{refused}");
 }
 
@@ -244,7 +243,7 @@ fn journal_restarts_after_failed_sync_without_loss() {
         keys.for_each(|key| batch.set(Table::Retained, &[key], Some(&[1; 20_000])));
         backend.apply(&batch).and_then(|()| backend.sync()).unwrap();
     };
-    let mut backend = FjallBackend::open(&path, Opening::First, Sync::Always).unwrap();
+    let mut backend = reopen(&path);
     put(&mut backend, 0..30);
     drop(backend);
     let mut backend = FjallBackend::open(&path, Opening::AfterFailedSync, Sync::Always).unwrap();
@@ -273,7 +272,7 @@ fn journal_of(path: &Path) -> PathBuf {
 fn removal_of_confirmed_length_is_safe_before_journal_is_cut() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("state");
-    let mut backend = FjallBackend::open(&path, Opening::First, Sync::Always).unwrap();
+    let mut backend = reopen(&path);
     let mut batch = Batch::default();
     batch.set(Table::Retained, b"key", Some(b"value"));
     backend.apply(&batch).and_then(|()| backend.sync()).unwrap();
