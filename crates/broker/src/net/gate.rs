@@ -140,6 +140,10 @@ impl DurabilityGate {
     /// Whether the broker's disk is the reason for not reading from the client.
     #[inline]
     pub(super) fn waits(&self, core: &Core) -> bool {
+        (self.acks.is_some() || self.sends.is_some()) && self.waits_now(core)
+    }
+
+    fn waits_now(&self, core: &Core) -> bool {
         self.sends.as_ref().is_some_and(|sends| sends.are_too_many())
             || self.acks.as_ref().is_some_and(|acks| acks.are_too_many(core.shared.durable.as_deref()))
     }
