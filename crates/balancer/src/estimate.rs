@@ -46,6 +46,8 @@ struct Acks {
     latency_count: u64,
     /// Evidence that they come before the work is done; from 2 on, that is certain.
     earliness: u32,
+    /// Mean number of messages acknowledged together.
+    together: f64,
     /// Unacknowledged messages written since the last report, and in the interval before.
     unacknowledged: [u64; 2],
 }
@@ -65,6 +67,11 @@ impl Acks {
     /// Takes sum and number of the latencies since the last call.
     fn take_latencies(&mut self) -> (u64, u64) {
         (std::mem::take(&mut self.latency_sum), std::mem::take(&mut self.latency_count))
+    }
+
+    /// Counts the messages that were acknowledged together.
+    fn end_moment(&mut self) {
+        self.together += (self.moment.messages as f64 - self.together) / TOGETHER_MEMORY;
     }
 
     /// Begins a new interval. Returns whether this one and the one before had no unacknowledged messages.
@@ -122,6 +129,8 @@ pub(crate) mod flag {
     pub(crate) const ACK_MODE: u8 = 32;
     /// The client has not read all messages written for it.
     pub(crate) const LAGS: u8 = 64;
+    /// The client works in batches: it acknowledges more than half of its concurrency at a time.
+    pub(crate) const BATCHES: u8 = 128;
 }
 
 impl Estimate {
@@ -155,7 +164,7 @@ impl Estimate {
             self.keep_report(seen, &report);
             return self.verdict();
         }
-        self.sample_report(&report);
+        self.sample_report(seen, &report);
         self.keep_report(seen, &report);
         // Reports do not replace acknowledgements that never came.
         let due = (!self.owes_acks(seen)).then(|| self.next_report_due(seen));
@@ -186,6 +195,8 @@ impl Estimate {
             if was_in_ack_mode && arrived > self.acks.at.saturating_add(doubtful_after(mean.value())) {
                 mean.doubt();
             }
+            self.acks.end_moment();
+            self.set(flag::BATCHES, seen.concurrency > 1 && 2.0 * self.acks.together > seen.concurrency as f64);
             self.acks.moment = Moment { messages: 0, began: arrived.max(self.acks.at), mean };
         }
         self.acks.moment.messages += u64::from(acknowledged.messages);
@@ -373,6 +384,8 @@ fn doubtful_after(mean_ns: f64) -> u64 {
     (DOUBT_MESSAGES * mean_ns).clamp(DOUBT_LEAST_NS, DOUBT_MOST_NS) as u64
 }
 
+/// Moments over which the messages acknowledged together are averaged.
+const TOGETHER_MEMORY: f64 = 4.0;
 const DOUBT_MESSAGES: f64 = 16.0;
 const DOUBT_LEAST_NS: f64 = 1e9;
 /// Shorter than the pause after which the slowest members are tried again.

@@ -36,6 +36,9 @@ pub(crate) struct Hot {
     outstanding: AtomicU64,
     /// One-way delay in [`DELAY_UNIT_NS`]; 0 = unknown. Written by `set_round_trip` and `connected`.
     delay: AtomicU16,
+    /// Messages that the client works on at a time, as it told; 0 = unknown. Written by `set_concurrency` and
+    /// `connected`.
+    concurrency: AtomicU16,
     /// An [`Availability`] as its discriminant. Written by `set_availability` only.
     availability: AtomicU8,
     /// [Flags](flag) from evidence. Written by evidence and `connected`, under the lock of `Reported`.
@@ -68,6 +71,7 @@ impl Hot {
             sent: AtomicU64::new(0),
             outstanding: AtomicU64::new(0),
             delay: AtomicU16::new(0),
+            concurrency: AtomicU16::new(0),
             availability: AtomicU8::new(Availability::Ready as u8),
             flags: AtomicU8::new(0),
             marks: AtomicU8::new(0),
@@ -84,6 +88,7 @@ impl Hot {
         self.due.store(u64::MAX, Relaxed);
         self.speed.store(Speed::of(0).to_word(), Relaxed);
         self.delay.store(0, Relaxed);
+        self.concurrency.store(0, Relaxed);
         self.flags.store(0, Relaxed);
         self.marks.store(0, Relaxed);
     }
@@ -163,6 +168,7 @@ impl Hot {
             sent: self.sent.load(Relaxed),
             sent_at: self.t_s.load(Relaxed),
             outstanding: self.outstanding().messages,
+            concurrency: self.concurrency(),
             is_suspect: self.marks() & mark::SUSPECT != 0,
             is_asked: self.marks() & mark::ASKED != 0,
         });
@@ -261,6 +267,15 @@ impl Hot {
     #[inline]
     pub(crate) fn delay_ns(&self) -> u64 {
         u64::from(self.delay.load(Relaxed)) * DELAY_UNIT_NS
+    }
+
+    pub(crate) fn set_concurrency(&self, messages: u16) {
+        self.concurrency.store(messages, Relaxed);
+    }
+
+    #[inline]
+    pub(crate) fn concurrency(&self) -> u64 {
+        self.concurrency.load(Relaxed).into()
     }
 
     #[inline]

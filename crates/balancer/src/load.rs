@@ -254,6 +254,14 @@ impl MemberLoad {
         self.hot.set_delay_ns(one_way_ns);
     }
 
+    /// Sets how many messages the client works on at a time, as it told; 0 = unknown. A new connection forgets it.
+    ///
+    /// A client that told it gets no more messages that it has to acknowledge than it can begin with
+    /// ([`Members::pick_late`](crate::Members::pick_late)).
+    pub fn set_concurrency(&self, messages: u16) {
+        self.hot.set_concurrency(messages);
+    }
+
     /// Takes a processing time from an earlier connection of the client. It weighs as much as one observed message.
     pub fn assume_speed(&self, processing_time: Duration) {
         let processing_time = processing_time.min(LoadReport::PROCESSING_TIME_MAX);

@@ -9,7 +9,7 @@ use crate::{
     key_pins::{FreedKeys, KeySlot},
     load::MemberLoad,
     nanos::Nanos,
-    pick::{Table, book, pick, preview},
+    pick::{Table, book, pick, pick_late, preview},
     policy::{
         Policy,
         adaptive::SCAN_MAX,
@@ -89,6 +89,24 @@ impl<T> Members<'_, T> {
             None => pick(table, dispatch, rng)?,
             Some(shadow) => shadow.pick_beside(table, dispatch, rng)?,
         };
+        Some(&self.snapshot.members[index])
+    }
+
+    /// Chooses the member for a message that may wait with the group, and books it like [`pick`](Self::pick).
+    ///
+    /// `None`: no member should have it now. The caller offers the messages of the group again, oldest first, after
+    /// each acknowledgement, report and change of the members. `waiting`: messages of the group that wait besides this
+    /// one.
+    ///
+    /// Only with [`Rules::late_binding`] and [`Adaptive`](Policy::Adaptive), and for messages that need an
+    /// acknowledgement and have no key in an ordered group. Otherwise like `pick`.
+    pub fn pick_late(&self, dispatch: &Dispatch, waiting: usize, rng: &mut Rng) -> Option<&Member<T>> {
+        let rules = &self.snapshot.rules;
+        let is_pinned = self.snapshot.state.pins.is_some() && dispatch.key.is_some();
+        if !rules.late_binding || rules.policy != Policy::Adaptive || !dispatch.is_acknowledged || is_pinned {
+            return self.pick(dispatch, rng);
+        }
+        let index = pick_late(self.table(rules.policy), waiting, dispatch)?;
         Some(&self.snapshot.members[index])
     }
 

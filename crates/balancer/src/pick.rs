@@ -127,6 +127,22 @@ pub(crate) fn book(seats: &Seats, index: usize, view: &View, dispatch: &Dispatch
     service_ns
 }
 
+/// Chooses a slot for a message that may wait, together with `waiting` others, and books the message on it. `None` if
+/// no member should have it now.
+pub(crate) fn pick_late(table: Table<'_>, waiting: usize, dispatch: &Dispatch) -> Option<usize> {
+    let seats = table.seats;
+    let view = table.view.at(dispatch.at, seats);
+    loop {
+        let seen = adaptive::late::choose(seats, &view, waiting, dispatch.at.0)?;
+        let hot = seats.loads()[seen.index].hot();
+        let service_ns = adaptive::weigh(hot, &view, dispatch.at.0).service;
+        if hot.try_book(dispatch, service_ns, seen.finish, view.mean_ns) {
+            adaptive::end_turn(seats, seen);
+            return Some(seen.index);
+        }
+    }
+}
+
 /// Chooses by the members' clocks and advances the clock of the chosen one. Chooses again if it has changed meanwhile,
 /// like [`choose_in_turn`].
 fn pick_adaptive(table: Table<'_>, view: &View, dispatch: &Dispatch, rng: &mut Rng) -> Option<usize> {

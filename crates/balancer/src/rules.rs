@@ -3,7 +3,7 @@
 use crate::policy::Policy;
 
 /// Dispatch rules of a group. [`Group::set_rules`](crate::Group::set_rules) replaces them at run time, as a whole.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rules {
     /// The policy that chooses.
     pub policy: Policy,
@@ -20,10 +20,20 @@ pub struct Rules {
     /// A policy to evaluate beside the active one, without effect on dispatch
     /// ([`Members::shadow`](crate::Members::shadow) compares them). It keeps no order. Default: none.
     pub shadow: Option<Policy>,
+    /// Whether messages that need an acknowledgement wait with the group until a member can begin with them
+    /// ([`Members::pick_late`](crate::Members::pick_late)). Only with [`Adaptive`](Policy::Adaptive). Default: yes.
+    pub late_binding: bool,
+}
+
+impl Default for Rules {
+    fn default() -> Self {
+        let policy = Policy::default();
+        Self { policy, is_ordered: false, may_break_order: false, shadow: None, late_binding: true }
+    }
 }
 
 impl From<Policy> for Rules {
-    /// The policy alone: not ordered, no shadow.
+    /// The policy with the defaults of everything else.
     fn from(policy: Policy) -> Self {
         Self { policy, ..Self::default() }
     }

@@ -29,6 +29,31 @@ pub(crate) enum Command {
     Suite(SuiteArgs),
     /// Random scenarios by their seeds, as the suite names them
     Random(RandomArgs),
+    /// Fresh scenarios of thirteen families: adaptive and its rivals against a clairvoyant rule
+    Families(FamiliesArgs),
+}
+
+/// Arguments of `tenbin simulate families`.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct FamiliesArgs {
+    /// Number of scenarios of each family; another --seed gives other ones
+    #[arg(long, value_name = "N", default_value_t = 12)]
+    pub(crate) each: u32,
+
+    /// Quality of Service: 0 or 1
+    #[arg(long, value_name = "QOS", default_value_t = 1, value_parser = clap::value_parser!(u8).range(0..=1))]
+    pub(crate) qos: u8,
+
+    /// Only this family
+    #[arg(long, value_name = "NAME")]
+    pub(crate) family: Option<crate::suite::Family>,
+
+    /// Workers also report early: see `pings` in docs/SIMULATOR.md
+    #[arg(long)]
+    pub(crate) eager: bool,
+
+    #[command(flatten)]
+    pub(crate) how: How,
 }
 
 /// Arguments of `tenbin simulate suite`.

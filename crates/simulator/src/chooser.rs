@@ -4,11 +4,15 @@ use std::{fmt, str::FromStr};
 
 use tenbin_balancer::Policy;
 
+use crate::rules::Rival;
+
 /// Chooses the worker of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Chooser {
     /// The balancer, with this policy.
     Policy(Policy),
+    /// A rule of another system, or one that no broker can have.
+    Rival(Rival),
     /// `central_queue`: messages wait in one queue, and a free worker takes the next at once, the fastest one first. No
     /// broker can do this over a network: it is the bound for comparison.
     CentralQueue,
@@ -24,6 +28,7 @@ impl Chooser {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Policy(policy) => policy.name(),
+            Self::Rival(rival) => rival.name(),
             Self::CentralQueue => CENTRAL_QUEUE,
         }
     }
@@ -42,7 +47,11 @@ impl FromStr for Chooser {
         if name == CENTRAL_QUEUE {
             return Ok(Self::CentralQueue);
         }
-        name.parse().map(Self::Policy).map_err(|unknown| format!("{unknown}, {CENTRAL_QUEUE}"))
+        if let Some(rival) = Rival::ALL.into_iter().find(|rival| rival.name() == name) {
+            return Ok(Self::Rival(rival));
+        }
+        let rivals = Rival::ALL.map(Rival::name).join(", ");
+        name.parse().map(Self::Policy).map_err(|unknown| format!("{unknown}, {rivals}, {CENTRAL_QUEUE}"))
     }
 }
 
@@ -56,7 +65,8 @@ mod tests {
 
     #[test]
     fn chooser_names_round_trip() {
-        for chooser in Policy::ALL.map(Chooser::Policy).into_iter().chain([Chooser::CentralQueue]) {
+        let rivals = Rival::ALL.map(Chooser::Rival);
+        for chooser in Policy::ALL.map(Chooser::Policy).into_iter().chain(rivals).chain([Chooser::CentralQueue]) {
             assert_eq!(chooser.name().parse(), Ok(chooser));
         }
         assert!("nobody".parse::<Chooser>().unwrap_err().ends_with("central_queue"));

@@ -20,6 +20,15 @@ pub enum Distribution {
     Exponential,
     /// Pareto with this index, greater than 1: the smaller, the heavier the tail.
     Pareto(f64),
+    /// Lognormal with this coefficient of variation: standard deviation ÷ mean.
+    Lognormal(f64),
+    /// Two classes of work: a share of the messages takes a multiple of the time of the others.
+    Outliers {
+        /// Share of the long messages, 0 to 1.
+        share: f64,
+        /// Time of a long message ÷ time of another.
+        times: f64,
+    },
 }
 
 impl Distribution {
@@ -31,6 +40,15 @@ impl Distribution {
             }
             Self::Pareto(index) if !(index > 1.0 && index.is_finite()) => {
                 Some(format!("the index of pareto has to be greater than 1 for a mean, not {index}"))
+            }
+            Self::Lognormal(cv) if !(cv > 0.0 && cv <= 100.0) => {
+                Some(format!("the coefficient of variation of lognormal is from 0 to 100, not {cv}"))
+            }
+            Self::Outliers { share, .. } if !(0.0..=1.0).contains(&share) => {
+                Some(format!("the share of outliers is from 0 to 1, not {share}"))
+            }
+            Self::Outliers { times, .. } if !(times >= 1.0 && times.is_finite()) => {
+                Some(format!("the times of outliers are 1 or more, not {times}"))
             }
             _ => None,
         }
@@ -46,6 +64,14 @@ impl Distribution {
             Self::Jitter(fraction) => mean * (1.0 + fraction * (2.0 * uniform - 1.0)),
             Self::Exponential => -(1.0 - uniform).ln() * mean,
             Self::Pareto(index) => mean * (index - 1.0) / index * (1.0 - uniform).powf(-1.0 / index),
+            Self::Lognormal(cv) => {
+                let variance = (1.0 + cv * cv).ln();
+                mean * (variance.sqrt() * normal(luck) - variance / 2.0).exp()
+            }
+            Self::Outliers { share, times } => {
+                let other = mean / (1.0 - share + share * times);
+                if uniform < share { other * times } else { other }
+            }
         };
         ns.clamp(1.0, LONGEST_NS) as u64
     }
@@ -58,8 +84,17 @@ impl fmt::Display for Distribution {
             Self::Jitter(fraction) => write!(f, "jitter {fraction}"),
             Self::Exponential => f.write_str("exponential"),
             Self::Pareto(index) => write!(f, "pareto {index}"),
+            Self::Lognormal(cv) => write!(f, "lognormal {cv}"),
+            Self::Outliers { share, times } => write!(f, "{:.0} % × {times}", 100.0 * share),
         }
     }
+}
+
+/// Returns a number of the standard normal distribution (Box and Muller), from the two halves of `luck`.
+fn normal(luck: u64) -> f64 {
+    let half = |bits: u32| (f64::from(bits) + 0.5) / (u64::from(u32::MAX) + 1) as f64;
+    let (radius, angle) = (half((luck >> 32) as u32), half(luck as u32));
+    (-2.0 * radius.ln()).sqrt() * (std::f64::consts::TAU * angle).cos()
 }
 
 /// An hour, the largest service time of a Pareto tail.
@@ -78,6 +113,8 @@ mod tests {
             (Distribution::Jitter(0.5), 0.01),
             (Distribution::Exponential, 0.01),
             (Distribution::Pareto(3.0), 0.02),
+            (Distribution::Lognormal(1.0), 0.02),
+            (Distribution::Outliers { share: 0.02, times: 30.0 }, 0.05),
         ];
         for (distribution, tolerance) in shapes {
             let mut rng = Rng::new(1);
@@ -93,7 +130,7 @@ mod tests {
         for luck in [0, u64::MAX] {
             let jitter = Distribution::Jitter(0.25).service_ns(1000, luck);
             assert!((750..=1250).contains(&jitter), "{jitter}");
-            for distribution in [Distribution::Exponential, Distribution::Pareto(1.01)] {
+            for distribution in [Distribution::Exponential, Distribution::Pareto(1.01), Distribution::Lognormal(3.0)] {
                 assert!((1..=LONGEST_NS as u64).contains(&distribution.service_ns(1_000_000, luck)));
             }
         }
@@ -101,7 +138,15 @@ mod tests {
 
     #[test]
     fn parameters_have_ranges() {
-        let wrong = [Distribution::Jitter(-0.1), Distribution::Jitter(1.1), Distribution::Pareto(1.0)];
+        let outliers = |share, times| Distribution::Outliers { share, times };
+        let wrong = [
+            Distribution::Jitter(-0.1),
+            Distribution::Jitter(1.1),
+            Distribution::Pareto(1.0),
+            Distribution::Lognormal(0.0),
+            outliers(1.1, 2.0),
+            outliers(0.1, 0.5),
+        ];
         assert!(wrong.iter().all(|distribution| distribution.fault().is_some()));
         let right = [Distribution::Fixed, Distribution::Jitter(1.0), Distribution::Pareto(1.5)];
         assert!(right.iter().all(|distribution| distribution.fault().is_none()));

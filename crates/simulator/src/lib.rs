@@ -18,12 +18,12 @@ mod arrivals;
 mod central_queue;
 mod chooser;
 mod distribution;
-mod drive;
 mod error;
 mod events;
 mod figures;
 mod json;
 mod plan;
+mod rules;
 mod runs;
 pub mod scenario;
 mod simulation;
@@ -42,6 +42,7 @@ pub use chooser::Chooser;
 pub use distribution::Distribution;
 pub use error::SimulateError;
 pub use figures::{Extent, Figures, Times, WorkerFigures};
+pub use rules::Rival;
 pub use runs::{Case, run_all};
 pub use scenario::Scenario;
 pub use span::Span;
@@ -72,6 +73,7 @@ pub fn run_to(args: &SimulateArgs, out: &mut dyn Write) -> Result<(), SimulateEr
             compare(&scenarios, &args.how, out)
         }
         Some(Command::Suite(args)) => suite::run(args, out),
+        Some(Command::Families(args)) => suite::run_families(args, out),
     }
 }
 

@@ -26,7 +26,12 @@ pub(crate) struct Message {
     pub(crate) topic: u32,
     /// Random number that its service time is drawn from.
     pub(crate) luck: u64,
+    /// When it expires; without an expiry [`NEVER`].
+    pub(crate) expires: Nanos,
 }
+
+/// Expiry of a message that does not expire.
+pub(crate) const NEVER: Nanos = Nanos(u64::MAX);
 
 /// A worker, and its time in the group.
 #[derive(Clone, Debug)]
@@ -61,13 +66,27 @@ impl<'a> Plan<'a> {
         let start = scenario.idle.ns();
         let instants = scenario.arrivals.instants(scenario.messages.get(), &mut arrivals);
         let end = start + instants.last().copied().unwrap_or(0);
-        let message = |at: u64| Message {
+        let mut message = |at: u64| Message {
             at: Nanos(start + at),
-            publisher: below(&mut messages, scenario.publishers.get()),
-            topic: below(&mut messages, scenario.topics.get()),
+            publisher: below(&mut messages, scenario.publishers.get() as usize) as u32,
+            topic: below(&mut messages, scenario.topics.get() as usize) as u32,
             luck: messages.next_u64(),
+            expires: NEVER,
         };
-        let messages = instants.into_iter().map(message).collect();
+        let mut messages: Vec<_> = instants.into_iter().map(&mut message).collect();
+        if let Some(loud) = scenario.loud {
+            let bursts =
+                (start..end).step_by(loud.every.ns() as usize).flat_map(|at| vec![at; loud.messages.get() as usize]);
+            let publisher = scenario.publishers.get();
+            messages.extend(bursts.map(|at| Message { publisher, ..message(at - start) }).collect::<Vec<_>>());
+            messages.sort_by_key(|message| message.at);
+        }
+        if let Some(expiry) = scenario.expiry {
+            let (from, range) = (expiry.from.ns(), expiry.to.ns() - expiry.from.ns());
+            let mut lifetimes = stream();
+            let mut lifetime = || from + ((u128::from(lifetimes.next_u64()) * u128::from(range)) >> 64) as u64;
+            messages.iter_mut().for_each(|message| message.expires = Nanos(message.at.0 + lifetime()));
+        }
 
         let mut workers = WorkerPlan::all(scenario, &mut pings);
         plan_churn(scenario, &mut workers, end, &mut churn, &mut pings);
@@ -77,10 +96,22 @@ impl<'a> Plan<'a> {
     /// Plans a run of the scenario's workers with these messages instead of the scenario's own, without churn and luck.
     pub(crate) fn with(scenario: &'a Scenario, arrivals: &[Arrival]) -> Self {
         let start = scenario.idle.ns();
-        let message =
-            |&Arrival { at, luck }: &Arrival| Message { at: Nanos(start + at.ns()), publisher: 0, topic: 0, luck };
+        let message = |&Arrival { at, luck }: &Arrival| Message {
+            at: Nanos(start + at.ns()),
+            publisher: 0,
+            topic: 0,
+            luck,
+            expires: NEVER,
+        };
         let messages = arrivals.iter().map(message).collect();
         Self { scenario, messages, workers: WorkerPlan::all(scenario, &mut Rng::new(0)), picks_seed: 0 }
+    }
+
+    /// Whether a worker leaves out the ping with this number.
+    pub(crate) fn skips_ping(&self, worker: u32, ping: u32) -> bool {
+        let skipped = self.scenario.pings.skipped;
+        let seed = self.picks_seed ^ u64::from(worker) << 32 ^ u64::from(ping);
+        skipped > 0.0 && (Rng::new(seed).next_u64() >> 11) as f64 / ((1_u64 << 53) as f64) < skipped
     }
 }
 
@@ -114,8 +145,8 @@ impl<'a> WorkerPlan<'a> {
     /// Sets the time of joining, and a random offset of the pings within their interval.
     fn join_at(&mut self, joins: Nanos, scenario: &Scenario, pings: &mut Rng) {
         self.joins = joins;
-        let every_us = (scenario.pings.every.ns().max(EAGER_GAP.ns()) / 1000) as u32;
-        self.first_ping = Nanos(joins.0 + 1000 * (1 + u64::from(below(pings, every_us))));
+        let every_us = scenario.pings.every.ns().max(EAGER_GAP.ns()) / 1000;
+        self.first_ping = Nanos(joins.0 + 1000 * (1 + below(pings, every_us as usize) as u64));
     }
 
     /// Whether it is a member of the group at `at`.
@@ -132,6 +163,11 @@ impl<'a> WorkerPlan<'a> {
     /// End of the pause that contains `now`.
     pub(crate) fn pause_end(&self, now: Nanos) -> Option<Nanos> {
         self.pauses.iter().find(|(from, to)| (*from..*to).contains(&now)).map(|(_, to)| *to)
+    }
+
+    /// Time that a message of this luck takes if it is begun at `start`, without pauses.
+    pub(crate) fn service_ns(&self, start: Nanos, luck: u64) -> u64 {
+        self.kind.distribution.service_ns(self.mean_ns(start), luck)
     }
 
     /// End of work of `service_ns` that begins at `start`. Pauses during the work are added.
@@ -159,7 +195,7 @@ fn plan_churn<'a>(
     while at.0 < end {
         let members: Vec<_> = (0..workers.len()).filter(|&index| workers[index].is_member(at)).collect();
         if !members.is_empty() {
-            let leaver = members[below(churn, members.len() as u32) as usize];
+            let leaver = members[below(churn, members.len())];
             let mut joiner = workers[leaver].clone();
             workers[leaver].leaves = Some(Leaving { at, dies: rule.dies });
             joiner.join_at(at, scenario, pings);
@@ -169,8 +205,9 @@ fn plan_churn<'a>(
     }
 }
 
-fn below(rng: &mut Rng, bound: u32) -> u32 {
-    ((u128::from(rng.next_u64()) * u128::from(bound)) >> 64) as u32
+/// Draws a number below `bound`, which is not 0.
+pub(crate) fn below(rng: &mut Rng, bound: usize) -> usize {
+    ((u128::from(rng.next_u64()) * bound as u128) >> 64) as usize
 }
 
 #[cfg(test)]

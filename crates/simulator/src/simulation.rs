@@ -6,9 +6,9 @@ use tenbin_balancer::{LoadReport, Nanos};
 
 use crate::{
     chooser::Chooser,
-    drive::Drive,
     events::Events,
     plan::Plan,
+    rules::{self, Feedback, Rule},
     scenario::Acknowledges,
     worker::{Sent, Worker},
 };
@@ -39,7 +39,7 @@ struct Simulation<'a> {
     plan: &'a Plan<'a>,
     is_acknowledged: bool,
     /// `None` for one queue at the broker, from which free workers take messages.
-    drive: Option<Drive>,
+    rule: Option<Box<dyn Rule + 'a>>,
     events: Events<Event>,
     workers: Vec<Worker<'a>>,
     /// Workers that are members now, in the order of joining.
@@ -67,7 +67,9 @@ enum Event {
     /// A ping arrives at the broker.
     Ping { worker: u32, report: Option<LoadReport> },
     /// An acknowledgement arrives at the broker.
-    Acknowledged { worker: u32, sent_at: Nanos },
+    Acknowledged { worker: u32, feedback: Feedback },
+    /// The answer to a probe is due.
+    Probed { worker: u32 },
     /// A worker subscribes.
     Joins { worker: u32 },
     /// A worker leaves or dies.
@@ -98,10 +100,9 @@ impl<'a> Simulation<'a> {
         Self {
             plan,
             is_acknowledged,
-            drive: match chooser {
-                Chooser::Policy(policy) => {
-                    Some(Drive::new(policy, is_acknowledged, plan.workers.len(), plan.picks_seed))
-                }
+            rule: match chooser {
+                Chooser::Policy(policy) => Some(rules::policy(policy, plan, is_acknowledged)),
+                Chooser::Rival(rival) => Some(rival.rule(plan, is_acknowledged)),
                 Chooser::CentralQueue => None,
             },
             events,
@@ -136,16 +137,24 @@ impl<'a> Simulation<'a> {
             Event::Resumes { worker } => self.go_on(worker, now),
             Event::PingDue { worker, pings } => self.ping(worker, pings, now),
             Event::Ping { worker, report } => {
-                if let Some(drive) = &mut self.drive {
+                if let Some(rule) = &mut self.rule {
                     match report {
-                        Some(report) => drive.report(worker as usize, &report, now),
-                        None => drive.plain_ping(worker as usize, now),
+                        Some(report) => rule.report(worker as usize, &report, now),
+                        None => rule.plain_ping(worker as usize, now),
                     }
                 }
+                self.serve_waiting(now);
             }
-            Event::Acknowledged { worker, sent_at } => {
-                if let Some(drive) = &mut self.drive {
-                    drive.acknowledged(worker as usize, sent_at, now);
+            Event::Acknowledged { worker, feedback } => {
+                if let Some(rule) = &mut self.rule {
+                    rule.acknowledged(worker as usize, &feedback, now);
+                }
+                self.serve_waiting(now);
+            }
+            Event::Probed { worker } => {
+                let of = &self.workers[worker as usize];
+                if let (Some(rule), false) = (&mut self.rule, of.is_dead) {
+                    rule.probed(worker as usize, of.probe());
                 }
             }
             Event::Joins { worker } => self.join(worker, now),
@@ -155,16 +164,31 @@ impl<'a> Simulation<'a> {
 
     /// Sends a message to a member of the group, or queues it.
     fn dispatch(&mut self, message: u32, now: Nanos) {
-        let Some(drive) = &mut self.drive else {
-            self.waiting.push_back(message);
-            return self.serve_central_queue(now);
-        };
-        let Some(worker) = drive.pick(&self.plan.messages[message as usize], now) else {
-            return self.waiting.push_back(message);
-        };
-        self.deliveries[message as usize].worker = Some(worker as u32);
-        let received = Nanos(now.0 + self.delay_ns(worker as u32));
-        self.events.schedule(received, Event::Received { worker: worker as u32, sent: Sent { message, at: now } });
+        self.waiting.push_back(message);
+        if self.rule.is_some() { self.serve_waiting(now) } else { self.serve_central_queue(now) }
+    }
+
+    /// Sends the messages that wait at the broker, as long as there is a member for the first.
+    fn serve_waiting(&mut self, now: Nanos) {
+        let Some(rule) = &mut self.rule else { return };
+        while let Some(&message) = self.waiting.front() {
+            let of = &self.plan.messages[message as usize];
+            if rule.drops_expired() && of.expires <= now {
+                self.waiting.pop_front();
+                self.open -= 1;
+                continue;
+            }
+            let Some(worker) = rule.pick(of, self.waiting.len() - 1, now) else { return };
+            self.waiting.pop_front();
+            for worker in rule.probes() {
+                let delay_ns = self.plan.workers[worker].kind.delay.ns();
+                self.events.schedule(Nanos(now.0 + 2 * delay_ns), Event::Probed { worker: worker as u32 });
+            }
+            self.deliveries[message as usize].worker = Some(worker as u32);
+            let received = Nanos(now.0 + self.plan.workers[worker].kind.delay.ns());
+            let sent = Sent { message, at: now, ahead: 0 };
+            self.events.schedule(received, Event::Received { worker: worker as u32, sent });
+        }
     }
 
     /// Gives messages of the central queue to free threads.
@@ -172,14 +196,14 @@ impl<'a> Simulation<'a> {
         while !self.waiting.is_empty() {
             let is_free = |worker: &u32| {
                 let worker = &self.workers[*worker as usize];
-                worker.has_free_thread() && worker.plan.pause_end(now).is_none()
+                worker.free() > 0 && worker.plan.pause_end(now).is_none()
             };
             let mean_ns = |worker: &u32| self.workers[*worker as usize].plan.mean_ns(now);
             let free = self.members.iter().copied().filter(is_free).min_by_key(mean_ns);
             let (Some(worker), Some(message)) = (free, self.waiting.front().copied()) else { return };
             self.waiting.pop_front();
             self.deliveries[message as usize].worker = Some(worker);
-            self.take(worker, Sent { message, at: now }, now);
+            self.take(worker, Sent { message, at: now, ahead: 0 }, None, now);
         }
     }
 
@@ -188,11 +212,12 @@ impl<'a> Simulation<'a> {
         if of.is_dead {
             return;
         }
+        let sent = Sent { ahead: of.in_flight(), ..sent };
         of.queue.push_back(sent);
         if of.plan.kind.acknowledges == Acknowledges::OnArrival {
             // A paused process acknowledges when it resumes.
             let acknowledges = of.plan.pause_end(now).unwrap_or(now);
-            self.acknowledge(worker, sent, acknowledges);
+            self.acknowledge(worker, sent, 0, acknowledges);
         }
         self.go_on(worker, now);
         self.plan_eager_ping(worker, now);
@@ -200,27 +225,33 @@ impl<'a> Simulation<'a> {
 
     /// Lets free threads take messages out of the queue.
     fn go_on(&mut self, worker: u32, now: Nanos) {
-        if self.drive.is_none() {
+        if self.rule.is_none() {
             return self.serve_central_queue(now);
         }
-        loop {
-            let of = &mut self.workers[worker as usize];
-            if of.is_dead || !of.has_free_thread() || of.plan.pause_end(now).is_some() {
-                return;
-            }
-            let Some(sent) = of.queue.pop_front() else { return };
-            self.take(worker, sent, now);
+        let of = &self.workers[worker as usize];
+        if of.is_dead || of.plan.pause_end(now).is_some() {
+            return;
+        }
+        // The messages of a batch are finished together, in the time of the first.
+        let is_batch = of.plan.kind.batch.get() > 1;
+        let mut batch_ns = None;
+        for _ in 0..of.free() {
+            let Some(sent) = self.workers[worker as usize].queue.pop_front() else { return };
+            let service_ns = self.take(worker, sent, batch_ns, now);
+            batch_ns = is_batch.then_some(service_ns);
         }
     }
 
-    fn take(&mut self, worker: u32, sent: Sent, taken: Nanos) {
+    /// Begins the work on a message, which takes `service_ns` if that is known. Returns how long it takes.
+    fn take(&mut self, worker: u32, sent: Sent, service_ns: Option<u64>, taken: Nanos) -> u64 {
         let of = &mut self.workers[worker as usize];
         of.busy += 1;
         self.deliveries[sent.message as usize].taken = Some(taken);
         let luck = self.plan.messages[sent.message as usize].luck;
-        let service_ns = of.plan.kind.distribution.service_ns(of.plan.mean_ns(taken), luck);
+        let service_ns = service_ns.unwrap_or_else(|| of.plan.service_ns(taken, luck));
         let finished = of.plan.finish(taken, service_ns);
         self.events.schedule(finished, Event::Finished { worker, sent, service_ns: finished.0 - taken.0 });
+        service_ns
     }
 
     fn finish(&mut self, worker: u32, sent: Sent, service_ns: u64, now: Nanos) {
@@ -229,20 +260,22 @@ impl<'a> Simulation<'a> {
             return;
         }
         of.busy -= 1;
-        of.finished(service_ns);
+        of.finished(sent, service_ns, now);
         self.deliveries[sent.message as usize].finished = Some(now);
         self.open -= 1;
         if of.plan.kind.acknowledges == Acknowledges::AfterProcessing {
-            self.acknowledge(worker, sent, now);
+            self.acknowledge(worker, sent, service_ns, now);
         }
         self.go_on(worker, now);
         self.plan_eager_ping(worker, now);
     }
 
-    fn acknowledge(&mut self, worker: u32, sent: Sent, now: Nanos) {
+    fn acknowledge(&mut self, worker: u32, sent: Sent, service_ns: u64, now: Nanos) {
         if self.is_acknowledged {
             let arrives = Nanos(now.0 + self.delay_ns(worker));
-            self.events.schedule(arrives, Event::Acknowledged { worker, sent_at: sent.at });
+            let queue = self.workers[worker as usize].in_flight();
+            let feedback = Feedback { sent_at: sent.at, queue, service_ns };
+            self.events.schedule(arrives, Event::Acknowledged { worker, feedback });
         }
     }
 
@@ -255,9 +288,13 @@ impl<'a> Simulation<'a> {
         if let Some(end) = of.plan.pause_end(now) {
             return self.events.schedule(end, Event::PingDue { worker, pings });
         }
-        let report = of.ping(now);
-        let pings = of.pings;
-        self.events.schedule(Nanos(now.0 + self.delay_ns(worker)), Event::Ping { worker, report });
+        if self.plan.skips_ping(worker, pings) {
+            of.pings += 1;
+        } else {
+            let report = of.ping(now);
+            self.events.schedule(Nanos(now.0 + self.delay_ns(worker)), Event::Ping { worker, report });
+        }
+        let pings = self.workers[worker as usize].pings;
         let next = Nanos(now.0 + self.plan.scenario.pings.every.ns());
         self.events.schedule(next, Event::PingDue { worker, pings });
     }
@@ -265,7 +302,7 @@ impl<'a> Simulation<'a> {
     /// Schedules an early ping, if there is a reason for one.
     fn plan_eager_ping(&mut self, worker: u32, now: Nanos) {
         let of = &mut self.workers[worker as usize];
-        if !self.plan.scenario.pings.eager || of.has_eager_ping || self.drive.is_none() {
+        if !self.plan.scenario.pings.eager || of.has_eager_ping || self.rule.is_none() {
             return;
         }
         if let Some(at) = of.eager_ping_at(now) {
@@ -278,20 +315,18 @@ impl<'a> Simulation<'a> {
     fn join(&mut self, worker: u32, now: Nanos) {
         self.members.push(worker);
         let plan = self.workers[worker as usize].plan;
-        match &mut self.drive {
-            Some(drive) => drive.join(worker as usize, plan, now),
+        match &mut self.rule {
+            Some(rule) => rule.join(worker as usize, plan, now),
             None => return self.serve_central_queue(now),
         }
         self.events.schedule(plan.first_ping, Event::PingDue { worker, pings: 0 });
-        for message in std::mem::take(&mut self.waiting) {
-            self.dispatch(message, now);
-        }
+        self.serve_waiting(now);
     }
 
     fn leave(&mut self, worker: u32, dies: bool, now: Nanos) {
         self.members.retain(|member| *member != worker);
-        if let Some(drive) = &mut self.drive {
-            drive.leave(worker as usize);
+        if let Some(rule) = &mut self.rule {
+            rule.leave(worker as usize);
         }
         if !dies {
             return;

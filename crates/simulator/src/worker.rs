@@ -6,6 +6,7 @@ use tenbin_balancer::{LoadReport, Nanos};
 
 use crate::{
     plan::WorkerPlan,
+    rules::Probe,
     scenario::{EAGER_GAP, Reports},
     span::Span,
 };
@@ -25,6 +26,8 @@ pub(crate) struct Worker<'a> {
     /// True if an early ping is scheduled.
     pub(crate) has_eager_ping: bool,
     reporter: Reporter,
+    /// The last completed messages: how many were at the worker before, and the time from receipt to completion.
+    latencies: VecDeque<(u64, u64)>,
 }
 
 /// A message on its way through a worker.
@@ -34,6 +37,8 @@ pub(crate) struct Sent {
     pub(crate) message: u32,
     /// Time when the broker sent it.
     pub(crate) at: Nanos,
+    /// Messages at the worker when it arrived there.
+    pub(crate) ahead: u64,
 }
 
 impl<'a> Worker<'a> {
@@ -46,17 +51,43 @@ impl<'a> Worker<'a> {
             pings: 0,
             has_eager_ping: false,
             reporter: Reporter::default(),
+            latencies: VecDeque::new(),
         }
     }
 
-    pub(crate) fn has_free_thread(&self) -> bool {
-        self.busy < self.plan.kind.threads.get()
+    /// How many waiting messages it can begin with now.
+    pub(crate) fn free(&self) -> u32 {
+        match self.plan.kind.batch.get() {
+            1 => self.plan.kind.threads.get().saturating_sub(self.busy),
+            batch if self.busy == 0 => batch,
+            _ => 0,
+        }
     }
 
     /// Records a completed message and its service time.
-    pub(crate) fn finished(&mut self, service_ns: u64) {
+    pub(crate) fn finished(&mut self, sent: Sent, service_ns: u64, now: Nanos) {
         self.reporter.messages += 1;
         self.reporter.total_ns += service_ns;
+        let received = sent.at.0 + self.plan.kind.delay.ns();
+        self.latencies.push_back((sent.ahead, now.0.saturating_sub(received)));
+        if self.latencies.len() > LATENCIES {
+            self.latencies.pop_front();
+        }
+    }
+
+    /// Messages that it has received and not completed.
+    pub(crate) fn in_flight(&self) -> u64 {
+        self.queue.len() as u64 + u64::from(self.busy)
+    }
+
+    /// Answers a probe.
+    pub(crate) fn probe(&self) -> Probe {
+        let in_flight = self.in_flight();
+        let mut near: Vec<_> = self.latencies.iter().map(|(ahead, ns)| (ahead.abs_diff(in_flight), *ns)).collect();
+        near.sort_unstable();
+        near.truncate(LATENCIES_NEAR);
+        near.sort_unstable_by_key(|(_, ns)| *ns);
+        Probe { in_flight, latency_ns: near.get(near.len() / 2).map_or(0, |(_, ns)| *ns) }
     }
 
     /// Returns the report of a ping at `now`, or `None` for a plain ping.
@@ -115,12 +146,17 @@ impl Reporter {
     }
 }
 
+/// Completed messages that the answer to a probe considers, and how many of these count.
+const LATENCIES: usize = 32;
+const LATENCIES_NEAR: usize = 8;
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::{plan::Plan, scenario::Scenario};
 
     const MS: u64 = 1_000_000;
+    const SENT: Sent = Sent { message: 0, at: Nanos(0), ahead: 0 };
 
     fn with_worker(rest: &str, check: impl FnOnce(&mut Worker<'_>)) {
         let text = format!("messages = 1\narrivals = {{ fixed = \"1s\" }}\n[[workers]]\nservice = \"25ms\"\n{rest}");
@@ -129,15 +165,15 @@ mod tests {
     }
 
     fn queue(worker: &mut Worker<'_>, messages: usize) {
-        worker.queue.resize(messages, Sent { message: 0, at: Nanos(0) });
+        worker.queue.resize(messages, SENT);
     }
 
     #[test]
     fn ping_reports_queue_and_mean_and_resets_the_mean() {
         with_worker("", |worker| {
             queue(worker, 3);
-            worker.finished(20 * MS);
-            worker.finished(30 * MS);
+            worker.finished(SENT, 20 * MS, Nanos(0));
+            worker.finished(SENT, 30 * MS, Nanos(0));
             let report = |ms| LoadReport {
                 messages_in_queue: 3,
                 processing_time: Span::from_ns(ms * MS).duration(),
@@ -152,7 +188,7 @@ mod tests {
     #[test]
     fn silent_workers_send_no_reports_and_liars_constant_ones() {
         with_worker("reports = \"never\"", |worker| {
-            worker.finished(MS);
+            worker.finished(SENT, MS, Nanos(0));
             assert_eq!((worker.ping(Nanos(1)), worker.eager_ping_at(Nanos(1))), (None, None));
         });
         with_worker("reports = { lie = { queue = 7, processing = \"1us\" } }", |worker| {
@@ -167,14 +203,14 @@ mod tests {
         with_worker("", |worker| {
             worker.ping(Nanos(0));
             assert_eq!(worker.eager_ping_at(Nanos(MS)), None, "nothing is new");
-            worker.finished(25 * MS);
+            worker.finished(SENT, 25 * MS, Nanos(0));
             assert_eq!(worker.eager_ping_at(Nanos(30 * MS)), Some(Nanos(100 * MS)), "first finished message");
             assert_eq!(worker.eager_ping_at(Nanos(130 * MS)), Some(Nanos(130 * MS)));
             worker.ping(Nanos(130 * MS));
 
-            worker.finished(37 * MS);
+            worker.finished(SENT, 37 * MS, Nanos(0));
             assert_eq!(worker.eager_ping_at(Nanos(500 * MS)), None, "less than 1.5 times as long");
-            worker.finished(38 * MS);
+            worker.finished(SENT, 38 * MS, Nanos(0));
             assert_eq!(worker.eager_ping_at(Nanos(500 * MS)), Some(Nanos(500 * MS)), "1.5 times as long");
             worker.ping(Nanos(500 * MS));
 

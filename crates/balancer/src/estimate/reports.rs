@@ -70,7 +70,7 @@ impl Estimate {
     }
 
     /// Updates the mean from the client's own figure, and the correction from its throughput.
-    pub(super) fn sample_report(&mut self, report: &Report) {
+    pub(super) fn sample_report(&mut self, seen: &Observed, report: &Report) {
         let &Report { processing_ns, dequeued, gap_ns, .. } = report;
         let per_message = gap_ns as f64 / dequeued.max(1) as f64;
         if processing_ns == 0.0 {
@@ -81,12 +81,15 @@ impl Estimate {
             return;
         }
         self.mean.sample_report(processing_ns, dequeued);
+        if seen.concurrency > 1 && self.correction == 1.0 {
+            self.correction = (1.0 / seen.concurrency as f64).max(CORRECTION_LEAST);
+        }
         let pace = per_message / processing_ns;
         let is_faster = dequeued >= 8 && !report.is_first && self.correction > 1.15 * pace;
         self.reports.faster = if is_faster { self.reports.faster + 1 } else { 0 };
         if self.reports.faster >= 2 {
             // More messages than one at a time would allow: the client works on several in parallel.
-            self.correction = pace.max(1.0 / 64.0);
+            self.correction = pace.max(CORRECTION_LEAST);
             self.reports.faster = 0;
         }
     }
@@ -133,6 +136,8 @@ impl Estimate {
     }
 }
 
+/// At most 64 messages at a time count.
+const CORRECTION_LEAST: f64 = 1.0 / 64.0;
 const MILLISECOND: f64 = 1e6;
 const SECOND: f64 = 1e9;
 /// Amount of evidence that makes early acknowledgements certain, and the maximum kept.

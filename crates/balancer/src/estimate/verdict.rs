@@ -13,6 +13,8 @@ pub(crate) struct Observed {
     pub(crate) sent_at: u64,
     /// Messages that are neither written nor acknowledged, after this evidence.
     pub(crate) outstanding: u64,
+    /// Messages that the client works on at a time, as it told; 0 = unknown.
+    pub(crate) concurrency: u64,
     /// Whether the client shares a group with one whose acknowledgements come early.
     pub(crate) is_suspect: bool,
     /// Whether the client was sent something that it has to acknowledge.

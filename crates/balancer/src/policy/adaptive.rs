@@ -12,6 +12,7 @@
 //! A member whose evidence is overdue is assumed to have made no progress since it was due, and to make none for as
 //! long again.
 
+pub(crate) mod late;
 mod usual;
 
 use std::{hint::select_unpredictable, sync::Arc};
@@ -124,7 +125,11 @@ pub(crate) fn weigh(hot: &Hot, view: &View, now: u64) -> Weight {
         penalty = penalty.max(view.floor_ns());
         finish = without_acks(hot, flags, view, arrival, finish, service);
     }
-    let wait = finish.saturating_sub(arrival);
+    let mut wait = finish.saturating_sub(arrival);
+    if view.has_concurrency {
+        // It can begin with as many messages at once.
+        wait = wait.saturating_sub(hot.concurrency().saturating_sub(1).saturating_mul(service));
+    }
     if view.has_unused && penalty > view.floor_ns() && wait == 0 && is_unused(hot, now, penalty) {
         penalty = 0;
     }
@@ -224,7 +229,7 @@ impl Scan<'_> {
     /// Returns the best of all slots; of equal ones that with the oldest turn.
     #[inline(always)]
     fn best_of_all(&self, seats: &Seats) -> Option<Sighting> {
-        if self.view.has_evidence
+        if self.has_usual_keys()
             && let Some(seen) = self.confirmed(seats.loads(), Usual::new(self.view, self.now).least_of_all(seats))
         {
             return Some(seen);
@@ -241,7 +246,13 @@ impl Scan<'_> {
             pair.copy_from_slice(&rng.two_below(loads.len()));
         }
         let usual = || self.confirmed(loads, Usual::new(self.view, self.now).least_of_some(loads, &sample));
-        if self.view.has_evidence { usual() } else { None }.or_else(|| self.weigh_some(loads, &sample))
+        if self.has_usual_keys() { usual() } else { None }.or_else(|| self.weigh_some(loads, &sample))
+    }
+
+    /// Returns whether most members have their usual key.
+    #[inline(always)]
+    fn has_usual_keys(&self) -> bool {
+        self.view.has_evidence && !self.view.has_concurrency
     }
 
     /// Returns the slot of the least usual key, if its full [`key`](Self::key) is the same. Then it has the least key

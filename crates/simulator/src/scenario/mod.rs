@@ -41,6 +41,10 @@ pub struct Scenario {
     /// Time that the workers are connected before the first message. Their pings report no work meanwhile.
     #[serde(default = "one_second")]
     pub idle: Span,
+    /// One more publisher, which sends in bursts besides `arrivals`.
+    pub loud: Option<Bursts>,
+    /// Message Expiry Intervals, chosen at random between these two.
+    pub expiry: Option<Expiry>,
     /// When workers report.
     #[serde(default)]
     pub pings: Pings,
@@ -61,6 +65,28 @@ pub struct Pings {
     /// Reasons are: the first finished message; a mean processing time above 1.5 times or below 1/1.5 of the reported
     /// one; a queue of twice the reported length + 4.
     pub eager: bool,
+    /// Share of the pings that are left out at random, 0 to 1.
+    pub skipped: f64,
+}
+
+/// Bursts of messages of one publisher.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Bursts {
+    /// Messages of a burst.
+    pub messages: NonZeroU32,
+    /// Interval between bursts.
+    pub every: Span,
+}
+
+/// Range of Message Expiry Intervals.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Expiry {
+    /// The shortest.
+    pub from: Span,
+    /// The longest.
+    pub to: Span,
 }
 
 /// Churn: a worker leaves and another of its kind joins, unknown to the broker.
@@ -90,9 +116,17 @@ pub struct WorkerKind {
     /// Messages that a worker processes at a time, from one queue.
     #[serde(default = "one")]
     pub threads: NonZeroU32,
+    /// Messages that a worker takes together, and finishes in the time of one. Needs one thread.
+    #[serde(default = "one")]
+    pub batch: NonZeroU32,
+    /// Concurrency that it tells the broker when it joins: messages that it works on at a time.
+    pub concurrency: Option<NonZeroU32>,
     /// Network delay from the broker to the worker, and back.
     #[serde(default = "near")]
     pub delay: Span,
+    /// Whether the broker knows the round trip to it.
+    #[serde(default = "yes")]
+    pub round_trip_known: bool,
     /// Its weight under weighted policies.
     #[serde(default = "one")]
     pub weight: NonZeroU32,
@@ -205,6 +239,8 @@ impl Scenario {
             publishers: one(),
             topics: one(),
             idle: one_second(),
+            loud: None,
+            expiry: None,
             pings: Pings::default(),
             churn: None,
             workers,
@@ -231,6 +267,15 @@ impl Scenario {
         if self.pings.every < EAGER_GAP {
             return own("pings", "every: at least 100ms");
         }
+        if !(0.0..=1.0).contains(&self.pings.skipped) {
+            return own("pings", "skipped: from 0 to 1");
+        }
+        if self.loud.is_some_and(|loud| loud.every == Span::ZERO) {
+            return own("loud", "every: has to be more than 0");
+        }
+        if self.expiry.is_some_and(|expiry| expiry.from > expiry.to) {
+            return own("expiry", "from: at most as long as to");
+        }
         if self.churn.as_ref().is_some_and(|churn| churn.every == Span::ZERO) {
             return own("churn", "every: has to be more than 0");
         }
@@ -252,7 +297,10 @@ impl WorkerKind {
             service,
             distribution: Distribution::Fixed,
             threads: one(),
+            batch: one(),
+            concurrency: None,
             delay: near(),
+            round_trip_known: true,
             weight: one(),
             reports: Reports::Honest,
             acknowledges: Acknowledges::AfterProcessing,
@@ -272,6 +320,9 @@ impl WorkerKind {
         }
         if let Some(fault) = self.distribution.fault() {
             return Some(("distribution", fault));
+        }
+        if self.batch.get() > 1 && self.threads.get() > 1 {
+            return Some(("batch", "needs one thread".to_owned()));
         }
         let end = |pause: &Pause| pause.at.ns() + pause.length.ns();
         if self.pauses.windows(2).any(|pair| end(&pair[0]) > pair[1].at.ns()) {
@@ -293,7 +344,7 @@ impl WorkerKind {
 
 impl Default for Pings {
     fn default() -> Self {
-        Self { every: one_second(), eager: false }
+        Self { every: one_second(), eager: false, skipped: 0.0 }
     }
 }
 
@@ -308,6 +359,10 @@ fn qos_0() -> Vec<u8> {
 
 fn one() -> NonZeroU32 {
     NonZeroU32::MIN
+}
+
+fn yes() -> bool {
+    true
 }
 
 fn one_second() -> Span {
@@ -329,7 +384,7 @@ mod tests {
     fn absent_keys_have_their_defaults() {
         let scenario = Scenario::parse("least", LEAST).unwrap();
         assert_eq!((scenario.name.as_str(), scenario.qos.as_slice(), scenario.worker_count()), ("least", &[0][..], 1));
-        assert_eq!(scenario.pings, Pings { every: Span::from_ms(1000.0), eager: false });
+        assert_eq!(scenario.pings, Pings::default());
         let worker = &scenario.workers[0];
         assert_eq!((worker.threads.get(), worker.delay, worker.reports), (1, Span::from_ms(0.2), Reports::Honest));
     }

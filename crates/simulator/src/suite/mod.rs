@@ -1,5 +1,6 @@
 //! All shipped scenarios, the goals, and random scenarios.
 
+mod families;
 mod goals;
 mod random;
 mod report;
@@ -9,6 +10,8 @@ use std::io::Write;
 
 use tenbin_balancer::Policy;
 
+pub(crate) use families::run as run_families;
+pub use families::{Family, family_scenario};
 pub use goals::{Figure, GOALS, Goal};
 pub use random::random_scenario;
 pub use shipped::shipped;

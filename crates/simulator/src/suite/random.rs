@@ -54,27 +54,28 @@ pub fn random_scenario(seed: u64) -> Scenario {
 /// Duration of the load.
 const LENGTH_MS: f64 = 20_000.0;
 
-fn count(number: u32) -> NonZeroU32 {
+pub(super) fn count(number: u32) -> NonZeroU32 {
     NonZeroU32::new(number).unwrap_or(NonZeroU32::MIN)
 }
 
-struct Luck(Rng);
+/// Random numbers of a scenario.
+pub(super) struct Luck(pub(super) Rng);
 
 impl Luck {
-    fn uniform(&mut self, from: f64, to: f64) -> f64 {
+    pub(super) fn uniform(&mut self, from: f64, to: f64) -> f64 {
         from + (to - from) * (self.0.next_u64() >> 11) as f64 / (1_u64 << 53) as f64
     }
 
-    fn log_uniform(&mut self, from: f64, to: f64) -> f64 {
+    pub(super) fn log_uniform(&mut self, from: f64, to: f64) -> f64 {
         self.uniform(from.ln(), to.ln()).exp()
     }
 
     /// From `from` to `to`, both included.
-    fn whole(&mut self, from: u32, to: u32) -> u32 {
+    pub(super) fn whole(&mut self, from: u32, to: u32) -> u32 {
         (self.uniform(f64::from(from), f64::from(to) + 1.0) as u32).min(to)
     }
 
-    fn chance(&mut self, probability: f64) -> bool {
+    pub(super) fn chance(&mut self, probability: f64) -> bool {
         self.uniform(0.0, 1.0) < probability
     }
 

@@ -93,4 +93,4 @@ pub(super) fn write_random(out: &mut dyn Write, cases: &[Case<'_>], figures: &[V
 }
 
 /// Relative difference that counts as better or worse.
-const MARGIN: f64 = 0.05;
+pub(super) const MARGIN: f64 = 0.05;

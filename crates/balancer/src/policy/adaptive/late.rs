@@ -1,0 +1,111 @@
+//! Late binding: a message waits with the group until a member can begin with it.
+//!
+//! A message that is sent early waits behind the member's present one, which may turn out long. So a member that told
+//! its [concurrency](crate::MemberLoad::set_concurrency) gets only as many messages as it can work on, and those that
+//! fill the round trip to it. Other members count as ready at all times, as for [`adaptive`](super): those that told
+//! nothing, whose acknowledgements come early, whose work is regular, or that take less than a millisecond.
+
+use super::{RANK_SHIFT, Sighting, in_steps, weigh};
+use crate::{estimate::flag, group_view::View, hot::Hot, seats::Seats, sync::Relaxed};
+
+/// Returns the best slot among those that can begin with the message now. If none can and the messages of half a round
+/// wait already, the best of all slots gets one more than it can begin with. `waiting`: messages that wait besides this
+/// one. `None` if the message should wait.
+pub(crate) fn choose(seats: &Seats, view: &View, waiting: usize, now: u64) -> Option<Sighting> {
+    let (mut ready, mut best) = (Best::NONE, Best::NONE);
+    let mut index = 0;
+    for (loads, turns) in seats.by_line() {
+        for (load, turn) in loads.iter().zip(turns) {
+            let hot = load.hot();
+            let candidate = Best::of(hot, view, now, turn.load(Relaxed), index);
+            if candidate.room > 0 {
+                ready = ready.or(candidate);
+            } else {
+                best = best.or(candidate);
+            }
+            index += 1;
+        }
+    }
+    if ready.rank() == READY {
+        return ready.sighting();
+    }
+    let one_more = 2 * (waiting + 1) >= index && best.room == 0 && best.rank() == READY;
+    if one_more { best.sighting() } else { late_resort(ready, best) }
+}
+
+/// The choice among members of which none is ready for messages: they are full, draining or offline.
+fn late_resort(ready: Best, best: Best) -> Option<Sighting> {
+    match (ready.rank(), best.rank()) {
+        (_, READY) => None,
+        (ready_rank, best_rank) if ready_rank <= best_rank => ready.sighting(),
+        _ => None,
+    }
+}
+
+/// A candidate.
+#[derive(Clone, Copy)]
+struct Best {
+    merit: u128,
+    sighting: Sighting,
+    /// Time until the member begins with the message, the way to it included.
+    begin: u64,
+    /// Messages that it can take beyond its outstanding ones; below 0 if it has more than it can begin with.
+    room: i64,
+}
+
+impl Best {
+    const NONE: Self = Self {
+        merit: u128::MAX,
+        sighting: Sighting { index: 0, finish: 0, is_by_turn: true },
+        begin: u64::MAX,
+        room: 0,
+    };
+
+    fn of(hot: &Hot, view: &View, now: u64, turn: u64, index: usize) -> Self {
+        let finish = hot.finish();
+        let weight = weigh(hot, view, now);
+        let begin = weight.wait.saturating_add(hot.delay_ns());
+        let key = hot.rank() << RANK_SHIFT | in_steps(begin, weight.penalty) & KEY_MASK;
+        let room = match credit(hot) {
+            Some(credit) => i64::try_from(credit).unwrap_or(i64::MAX) - hot.outstanding().messages as i64,
+            None => i64::MAX,
+        };
+        Self {
+            merit: u128::from(key) << 64 | u128::from(turn),
+            sighting: Sighting { index, finish, is_by_turn: true },
+            begin,
+            room,
+        }
+    }
+
+    fn or(self, other: Self) -> Self {
+        if other.merit < self.merit { other } else { self }
+    }
+
+    fn rank(&self) -> u64 {
+        (self.merit >> 64) as u64 >> RANK_SHIFT
+    }
+
+    fn sighting(self) -> Option<Sighting> {
+        (self.merit != u128::MAX).then_some(self.sighting)
+    }
+}
+
+/// Returns how many messages the member can have outstanding; `None` = any number.
+fn credit(hot: &Hot) -> Option<u64> {
+    let (flags, concurrency) = (hot.flags(), hot.concurrency());
+    let is_trusted = flags & flag::ACKS == 0 || flags & flag::ACK_MODE != 0;
+    let service_ns = hot.speed().processing_ns();
+    let is_short = service_ns > 0 && service_ns < SHORT_NS;
+    if concurrency == 0 || !is_trusted || is_short {
+        return None;
+    }
+    let on_the_way = if service_ns == 0 { 0 } else { (2 * hot.delay_ns() + service_ns / 10 * 9) / service_ns };
+    let batches = if flags & flag::BATCHES == 0 { 1 } else { 2 };
+    Some(batches * concurrency + on_the_way)
+}
+
+const READY: u64 = 0;
+const KEY_MASK: u64 = (1 << RANK_SHIFT) - 1;
+/// Mean processing time below which messages do not wait: the group's lock would cost more.
+const SHORT_NS: u64 = 1_000_000;

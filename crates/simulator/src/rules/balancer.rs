@@ -1,0 +1,94 @@
+use std::sync::Arc;
+
+use tenbin_balancer::{Acknowledged, Dispatch, Group, LoadReport, MemberId, MemberLoad, Nanos, Policy, Rng, Rules};
+
+use super::{Feedback, Rule};
+use crate::{
+    plan::{Message, WorkerPlan},
+    span::Span,
+};
+
+/// A share group of the real balancer, with all calls as a broker would make them.
+pub(super) struct Balancer {
+    group: Group<usize>,
+    is_acknowledged: bool,
+    /// By worker; `None` before it joins.
+    loads: Vec<Option<Arc<MemberLoad>>>,
+    rng: Rng,
+}
+
+impl Balancer {
+    pub(super) fn new(policy: Policy, late_binding: bool, is_acknowledged: bool, workers: usize, seed: u64) -> Self {
+        let rules = Rules { late_binding, ..policy.into() };
+        Self { group: Group::new(rules), is_acknowledged, loads: vec![None; workers], rng: Rng::new(seed) }
+    }
+}
+
+impl Rule for Balancer {
+    fn join(&mut self, worker: usize, plan: &WorkerPlan<'_>, now: Nanos) {
+        let load = Arc::new(MemberLoad::new(now));
+        if plan.kind.round_trip_known {
+            load.set_round_trip(Span::from_ns(2 * plan.kind.delay.ns()).duration());
+        }
+        if let Some(concurrency) = plan.kind.concurrency {
+            load.set_concurrency(u16::try_from(concurrency.get()).unwrap_or(u16::MAX));
+        }
+        if plan.kind.remembered {
+            load.assume_speed(plan.kind.service.duration());
+        }
+        self.loads[worker] = Some(Arc::clone(&load));
+        self.group.join(MemberId(worker as u64), load, plan.kind.weight.get(), worker, now);
+    }
+
+    fn leave(&mut self, worker: usize) {
+        self.group.leave(MemberId(worker as u64));
+    }
+
+    fn pick(&mut self, message: &Message, waiting: usize, now: Nanos) -> Option<usize> {
+        let dispatch = Dispatch {
+            at: now,
+            bytes: MESSAGE_BYTES,
+            is_acknowledged: self.is_acknowledged,
+            publisher: hash(message.publisher),
+            topic: hash(message.topic),
+            key: None,
+        };
+        let members = self.group.members();
+        let member = members.pick_late(&dispatch, waiting, &mut self.rng)?;
+        if !self.is_acknowledged {
+            // Simulated connections have room.
+            member.load().written(1, u64::from(MESSAGE_BYTES), false, now);
+        }
+        Some(*member.value())
+    }
+
+    fn report(&mut self, worker: usize, report: &LoadReport, now: Nanos) {
+        if let Some(load) = &self.loads[worker] {
+            load.report(report, now);
+        }
+    }
+
+    fn plain_ping(&mut self, worker: usize, now: Nanos) {
+        if let Some(load) = &self.loads[worker] {
+            load.plain_ping(now);
+        }
+    }
+
+    fn acknowledged(&mut self, worker: usize, feedback: &Feedback, now: Nanos) {
+        if let Some(load) = &self.loads[worker] {
+            load.acknowledged(&Acknowledged::one(feedback.sent_at, MESSAGE_BYTES, now));
+        }
+    }
+
+    fn drops_expired(&self) -> bool {
+        true
+    }
+}
+
+/// Spreads a number over all of `u64`.
+fn hash(number: u32) -> u64 {
+    Rng::new(u64::from(number)).next_u64()
+}
+
+/// As in the thesis.
+const MESSAGE_BYTES: u32 = 100;

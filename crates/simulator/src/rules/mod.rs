@@ -1,0 +1,155 @@
+//! Rules that choose the worker of a message: the balancer's, those of other systems, and one that knows everything.
+
+mod balancer;
+mod clairvoyant;
+mod idle_queue;
+mod least_score;
+mod prequal;
+mod pull;
+
+use tenbin_balancer::{LoadReport, Nanos, Policy};
+
+use crate::{
+    plan::{Message, Plan, WorkerPlan},
+    rules::{
+        balancer::Balancer,
+        clairvoyant::Clairvoyant,
+        idle_queue::JoinIdleQueue,
+        least_score::{LeastScore, Server},
+        prequal::Prequal,
+        pull::Pull,
+    },
+};
+
+/// Chooses workers, by what it knows about them. Workers are numbers in the plan.
+pub(crate) trait Rule {
+    /// A worker becomes a member of the group.
+    fn join(&mut self, worker: usize, plan: &WorkerPlan<'_>, now: Nanos);
+
+    /// A worker is no longer a member.
+    fn leave(&mut self, worker: usize);
+
+    /// Chooses a member for a message, which is sent to it at once. `None`: the message waits at the broker, together
+    /// with `waiting` others, and is offered again after each event.
+    fn pick(&mut self, message: &Message, waiting: usize, now: Nanos) -> Option<usize>;
+
+    /// Takes a report.
+    fn report(&mut self, _worker: usize, _report: &LoadReport, _now: Nanos) {}
+
+    /// Takes a ping without a report.
+    fn plain_ping(&mut self, _worker: usize, _now: Nanos) {}
+
+    /// Takes the acknowledgement of a message.
+    fn acknowledged(&mut self, _worker: usize, _feedback: &Feedback, _now: Nanos) {}
+
+    /// Workers to probe after a pick. The answers come after a round trip.
+    fn probes(&mut self) -> Vec<usize> {
+        Vec::new()
+    }
+
+    /// Takes the answer to a probe.
+    fn probed(&mut self, _worker: usize, _answer: Probe) {}
+
+    /// Whether messages that wait at the broker are dropped when they expire.
+    fn drops_expired(&self) -> bool {
+        false
+    }
+}
+
+/// What an acknowledgement tells. MQTT has only the time; a rule whose protocol has more may use it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Feedback {
+    /// Time when the broker sent the message.
+    pub(crate) sent_at: Nanos,
+    /// Messages at the worker when it acknowledged, those in work included.
+    pub(crate) queue: u64,
+    /// Time for which the worker worked on the message.
+    pub(crate) service_ns: u64,
+}
+
+/// Answer to a probe.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Probe {
+    /// Messages at the worker, those in work included.
+    pub(crate) in_flight: u64,
+    /// Median of recent times from receipt to completion, at a similar number in flight; 0 = unknown.
+    pub(crate) latency_ns: u64,
+}
+
+/// A rule that is no policy of the balancer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Rival {
+    /// `clairvoyant`: knows the work of each message and all pauses in advance. It sends a message at once to the worker
+    /// that can begin with it first.
+    Clairvoyant,
+    /// `c3`: cubic replica selection (Suresh et al., NSDI 2015). Acknowledgements tell it queue and service time.
+    C3,
+    /// `shortest_expected_delay`: outstanding messages × service time, which acknowledgements tell.
+    ShortestExpectedDelay,
+    /// `prequal`: probes for requests in flight and latency (Wydrowski et al., NSDI 2024).
+    Prequal,
+    /// `pull`: a queue of the group. A client with nothing in flight takes up to 50 messages, as at `HiveMQ` CE.
+    Pull,
+    /// `join_idle_queue`: an idle worker, or else a random one (Lu et al., 2011).
+    JoinIdleQueue,
+    /// `early_binding`: `adaptive` with `late_binding = false`.
+    EarlyBinding,
+}
+
+impl Rival {
+    /// All of them.
+    pub const ALL: [Self; 7] = [
+        Self::Clairvoyant,
+        Self::C3,
+        Self::ShortestExpectedDelay,
+        Self::Prequal,
+        Self::Pull,
+        Self::JoinIdleQueue,
+        Self::EarlyBinding,
+    ];
+
+    /// The name in arguments and tables.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Clairvoyant => "clairvoyant",
+            Self::C3 => "c3",
+            Self::ShortestExpectedDelay => "shortest_expected_delay",
+            Self::Prequal => "prequal",
+            Self::Pull => "pull",
+            Self::JoinIdleQueue => "join_idle_queue",
+            Self::EarlyBinding => "early_binding",
+        }
+    }
+
+    pub(crate) fn rule<'a>(self, plan: &'a Plan<'a>, is_acknowledged: bool) -> Box<dyn Rule + 'a> {
+        let (workers, seed) = (plan.workers.len(), plan.picks_seed);
+        match self {
+            Self::Clairvoyant => Box::new(Clairvoyant::new(plan)),
+            Self::C3 => Box::new(LeastScore::new(Server::c3, workers)),
+            Self::ShortestExpectedDelay => Box::new(LeastScore::new(Server::expected_delay, workers)),
+            Self::Prequal => Box::new(Prequal::new(seed)),
+            Self::Pull => Box::new(Pull::new(workers, is_acknowledged, seed)),
+            Self::JoinIdleQueue => Box::new(JoinIdleQueue::new(workers, seed)),
+            Self::EarlyBinding => Box::new(Balancer::new(Policy::Adaptive, false, is_acknowledged, workers, seed)),
+        }
+    }
+}
+
+/// A policy of the balancer.
+pub(crate) fn policy(policy: Policy, plan: &Plan<'_>, is_acknowledged: bool) -> Box<dyn Rule> {
+    Box::new(Balancer::new(policy, true, is_acknowledged, plan.workers.len(), plan.picks_seed))
+}
+
+/// The members of a group in the order of joining.
+#[derive(Debug, Default)]
+struct Roster(Vec<usize>);
+
+impl Roster {
+    fn join(&mut self, worker: usize) {
+        self.0.push(worker);
+    }
+
+    fn leave(&mut self, worker: usize) {
+        self.0.retain(|member| *member != worker);
+    }
+}

@@ -1,0 +1,253 @@
+//! Families of fresh scenarios, each with one difficulty, and the comparison of all rules in them.
+
+mod report;
+
+use std::{io::Write, str::FromStr};
+
+use tenbin_balancer::{Policy, Rng};
+
+use super::random::{Luck, count};
+use crate::{
+    SimulateError,
+    args::{FamiliesArgs, Format},
+    arrivals::Arrivals,
+    chooser::Chooser,
+    distribution::Distribution,
+    json,
+    rules::Rival,
+    runs::{Case, run_all},
+    scenario::{Churn, Pause, Pings, Scenario, Step, WorkerKind},
+    span::Span,
+};
+
+/// The difficulty of a scenario.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Family {
+    /// Speeds that differ by up to a factor of twenty.
+    MixedSpeeds,
+    /// Work that differs from message to message: exponential, lognormal, Pareto, a few very long messages.
+    HeavyTails,
+    /// Workers that become slower or faster for good.
+    Steps,
+    /// Workers that stand still for a moment.
+    Pauses,
+    /// Workers that leave or die, and unknown ones that join.
+    Churn,
+    /// Messages in bursts.
+    Bursts,
+    /// Workers that are slow for a few seconds, again and again.
+    NoisyNeighbours,
+    /// Workers at network delays of up to 50 ms.
+    FarWorkers,
+    /// Rare reports, of which some are missing.
+    IrregularReports,
+    /// Workers with one to eight threads.
+    Threads,
+    /// Workers that finish several messages in the time of one.
+    Batchers,
+    /// Two classes of messages, one of them long.
+    WorkClasses,
+    /// Hundreds of workers.
+    Hundreds,
+}
+
+impl Family {
+    /// All of them.
+    pub const ALL: [Self; 13] = [
+        Self::MixedSpeeds,
+        Self::HeavyTails,
+        Self::Steps,
+        Self::Pauses,
+        Self::Churn,
+        Self::Bursts,
+        Self::NoisyNeighbours,
+        Self::FarWorkers,
+        Self::IrregularReports,
+        Self::Threads,
+        Self::Batchers,
+        Self::WorkClasses,
+        Self::Hundreds,
+    ];
+
+    /// The name in arguments and tables.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::MixedSpeeds => "mixed_speeds",
+            Self::HeavyTails => "heavy_tails",
+            Self::Steps => "steps",
+            Self::Pauses => "pauses",
+            Self::Churn => "churn",
+            Self::Bursts => "bursts",
+            Self::NoisyNeighbours => "noisy_neighbours",
+            Self::FarWorkers => "far_workers",
+            Self::IrregularReports => "irregular_reports",
+            Self::Threads => "threads",
+            Self::Batchers => "batchers",
+            Self::WorkClasses => "work_classes",
+            Self::Hundreds => "hundreds",
+        }
+    }
+}
+
+impl FromStr for Family {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        let known = || Self::ALL.map(Self::name).join(", ");
+        Self::ALL.into_iter().find(|family| family.name() == name).ok_or_else(|| format!("want one of {}", known()))
+    }
+}
+
+/// The scenario of this family and seed. The same arguments always give the same scenario.
+pub fn family_scenario(family: Family, seed: u64) -> Scenario {
+    let mut luck = Luck(Rng::new(seed ^ (family as u64) << 56));
+    let is_large = family == Family::Hundreds;
+    let number = if is_large { luck.whole(100, 400) } else { luck.whole(3, 16) };
+    let distribution = match family {
+        Family::HeavyTails => heavy_tail(&mut luck),
+        Family::WorkClasses => {
+            Distribution::Outliers { share: luck.uniform(0.05, 0.4), times: luck.uniform(5.0, 20.0) }
+        }
+        _ => {
+            [Distribution::Jitter(0.2), Distribution::Jitter(0.5), Distribution::Exponential][luck.whole(0, 2) as usize]
+        }
+    };
+    let has_mixed_speeds = family == Family::MixedSpeeds || luck.chance(0.5);
+    let mean_ms = luck.log_uniform(10.0, 60.0);
+    let length_ms = if is_large { 6_000.0 } else { 20_000.0 };
+    let workers: Vec<_> = (0..number)
+        .map(|_| {
+            let spread = if has_mixed_speeds { luck.log_uniform(0.3, 3.0) } else { luck.uniform(0.9, 1.1) };
+            let kind = WorkerKind { distribution, ..WorkerKind::of(Span::from_ms(mean_ms * spread)) };
+            let kind = with_difficulty(kind, family, length_ms, &mut luck);
+            WorkerKind { concurrency: Some(count(kind.threads.get() * kind.batch.get())), ..kind }
+        })
+        .collect();
+    let per_ms = |kind: &WorkerKind| f64::from(kind.threads.get() * kind.batch.get()) / kind.service.ms();
+    let load = luck.uniform(0.4, 0.9);
+    let interval_ms = 1.0 / (load * workers.iter().map(per_ms).sum::<f64>());
+    let arrivals = match family {
+        Family::Bursts => {
+            let messages = luck.whole(5, 60);
+            Arrivals::Bursts { messages: count(messages), every: Span::from_ms(interval_ms * f64::from(messages)) }
+        }
+        _ if luck.chance(0.3) => Arrivals::Fixed(Span::from_ms(interval_ms)),
+        _ => Arrivals::Poisson(Span::from_ms(interval_ms)),
+    };
+    let pings = match family {
+        Family::IrregularReports => {
+            Pings { every: Span::from_ms(luck.uniform(3_000.0, 10_000.0)), eager: false, skipped: 0.3 }
+        }
+        _ => Pings::default(),
+    };
+    let churn = (family == Family::Churn)
+        .then(|| Churn { every: Span::from_ms(luck.log_uniform(500.0, 3_000.0)), dies: luck.chance(0.5) });
+    let about = format!("{number} workers, {distribution}, {arrivals}, load {:.0} %", load * 100.0);
+    let name = format!("{} {seed}", family.name());
+    let idle = Span::from_ms(luck.uniform(0.0, 3000.0));
+    let messages = count((length_ms / interval_ms) as u32);
+    Scenario { about, idle, pings, churn, ..Scenario::of(name, messages, arrivals, workers) }
+}
+
+fn heavy_tail(luck: &mut Luck) -> Distribution {
+    match luck.whole(0, 3) {
+        0 => Distribution::Exponential,
+        1 => Distribution::Pareto(luck.uniform(1.8, 3.0)),
+        2 => Distribution::Lognormal(luck.uniform(1.0, 3.0)),
+        _ => Distribution::Outliers { share: luck.uniform(0.005, 0.03), times: luck.uniform(10.0, 40.0) },
+    }
+}
+
+/// Adds the difficulty of the family to one worker.
+fn with_difficulty(kind: WorkerKind, family: Family, length_ms: f64, luck: &mut Luck) -> WorkerKind {
+    let service_ms = kind.service.ms();
+    let slower = |at_ms, times| Step { at: Span::from_ms(at_ms), service: Span::from_ms(service_ms * times) };
+    match family {
+        Family::Steps if luck.chance(0.5) => {
+            let times = if luck.chance(0.7) { luck.uniform(1.5, 5.0) } else { 1.0 / luck.uniform(1.5, 3.0) };
+            WorkerKind { steps: vec![slower(luck.uniform(0.2, 0.8) * length_ms, times)], ..kind }
+        }
+        Family::Pauses if luck.chance(0.4) => {
+            let at = Span::from_ms(luck.uniform(0.1, 0.8) * length_ms);
+            WorkerKind { pauses: vec![Pause { at, length: Span::from_ms(luck.log_uniform(200.0, 3_000.0)) }], ..kind }
+        }
+        Family::NoisyNeighbours => {
+            let (mut steps, mut at_ms) = (Vec::new(), luck.uniform(0.0, 5_000.0));
+            while at_ms < length_ms {
+                steps.push(slower(at_ms, luck.uniform(2.0, 4.0)));
+                at_ms += luck.uniform(500.0, 2_000.0);
+                steps.push(slower(at_ms, 1.0));
+                at_ms += luck.uniform(2_000.0, 8_000.0);
+            }
+            WorkerKind { steps, ..kind }
+        }
+        Family::FarWorkers => WorkerKind { delay: Span::from_ms(luck.log_uniform(0.2, 50.0)), ..kind },
+        Family::Threads => WorkerKind { threads: count(luck.whole(1, 8)), ..kind },
+        Family::Batchers => WorkerKind { batch: count(luck.whole(1, 16)), ..kind },
+        _ => kind,
+    }
+}
+
+/// Runs `tenbin simulate families`.
+pub(crate) fn run(args: &FamiliesArgs, out: &mut dyn Write) -> Result<(), SimulateError> {
+    let families = args.family.map_or_else(|| Family::ALL.to_vec(), |family| vec![family]);
+    let seeds = || (0..args.each).map(|index| super::random_seed(args.how.seed, index));
+    let mut scenarios: Vec<_> =
+        families.iter().flat_map(|&family| seeds().map(move |seed| family_scenario(family, seed))).collect();
+    for scenario in &mut scenarios {
+        scenario.qos = vec![args.qos];
+        scenario.pings.eager |= args.eager;
+    }
+    let mut choosers = vec![CLAIRVOYANT, super::ADAPTIVE];
+    let rest = if args.how.policy.is_empty() { rivals(args.qos) } else { args.how.policy.clone() };
+    choosers.extend(rest.into_iter().filter(|chooser| ![CLAIRVOYANT, super::ADAPTIVE].contains(chooser)));
+    let cases = Case::of(&scenarios, &choosers, &args.how);
+    let figures = run_all(&cases);
+    match args.how.format {
+        Format::Table => report::write(out, &families, args.each as usize, &cases, &figures)?,
+        Format::Json => {
+            let cases: Vec<_> = cases.iter().zip(&figures).map(|(case, figures)| json::case(case, figures)).collect();
+            writeln!(out, "{:#}", serde_json::Value::from(cases))?;
+        }
+    }
+    Ok(out.flush()?)
+}
+
+/// The rules that `adaptive` is compared with.
+fn rivals(qos: u8) -> Vec<Chooser> {
+    use Policy::{LeastInflight, LeastResponseTime, PowerOfTwo, RoundRobin, ThesisScore};
+    let mut rivals = Vec::new();
+    if qos > 0 {
+        let known = [Rival::C3, Rival::ShortestExpectedDelay, Rival::Pull, Rival::JoinIdleQueue];
+        rivals.extend(known.map(Chooser::Rival));
+        rivals.extend([LeastResponseTime, LeastInflight, PowerOfTwo].map(Chooser::Policy));
+    }
+    rivals.push(Chooser::Rival(Rival::Prequal));
+    rivals.extend([ThesisScore, RoundRobin].map(Chooser::Policy));
+    if qos > 0 {
+        rivals.push(Chooser::Rival(Rival::EarlyBinding));
+        rivals.push(Chooser::CentralQueue);
+    }
+    rivals
+}
+
+const CLAIRVOYANT: Chooser = Chooser::Rival(Rival::Clairvoyant);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_seed_is_a_scenario_of_its_family() {
+        for family in Family::ALL {
+            assert_eq!(family.name().parse(), Ok(family));
+            assert_eq!(family_scenario(family, 5), family_scenario(family, 5));
+            for seed in 0..20 {
+                let scenario = family_scenario(family, seed);
+                assert!((100..200_000).contains(&scenario.messages.get()), "{}: {}", scenario.name, scenario.messages);
+                let fault = scenario.workers.iter().find_map(WorkerKind::fault);
+                assert_eq!(fault, None, "{}", scenario.name);
+            }
+        }
+    }
+}
