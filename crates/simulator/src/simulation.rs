@@ -288,7 +288,7 @@ impl<'a> Simulation<'a> {
         if let Some(end) = of.plan.pause_end(now) {
             return self.events.schedule(end, Event::PingDue { worker, pings });
         }
-        if self.plan.skips_ping(worker, pings) {
+        if !of.has_eager_ping && self.plan.skips_ping(worker, pings) {
             of.pings += 1;
         } else {
             let report = of.ping(now);

@@ -28,6 +28,8 @@ pub(super) struct Reports {
     sent: u64,
     /// Mean time between two reports in ns; 0 = unknown.
     interval: f64,
+    /// Mean deviation from it.
+    deviation: f64,
     /// Pings without a report since the last report.
     pub(super) plain_pings: u32,
     /// Reports in a row whose throughput shows the client to be faster than `mean · correction`.
@@ -58,6 +60,10 @@ impl Estimate {
     pub(super) fn keep_report(&mut self, seen: &Observed, report: &Report) {
         let last = &mut self.reports;
         let gap = report.gap_ns as f64;
+        last.deviation = match last.interval {
+            0.0 => gap / 3.0, // unknown as yet
+            interval => last.deviation + ((gap - interval).abs() - last.deviation) / DEVIATION_MEMORY,
+        };
         last.interval = match (report.is_first, last.interval) {
             (true, _) => 0.0,
             (false, 0.0) => gap,
@@ -131,8 +137,8 @@ impl Estimate {
         if last.count < REPORTS_UNTIL_DUE {
             return u64::MAX;
         }
-        let interval = last.interval.max(SECOND) as u64;
-        seen.now.saturating_add(interval / 2 * 3 + GRACE_NS + 2 * seen.delay)
+        let wait_ns = 1.5 * last.interval.max(SECOND) + 4.0 * last.deviation;
+        seen.now.saturating_add(wait_ns as u64 + GRACE_NS + 2 * seen.delay)
     }
 }
 
@@ -145,5 +151,7 @@ const EARLY_AT: u32 = 2;
 const EARLINESS_MAX: u32 = 3;
 /// Number of reports after which their interval is known well enough to miss one.
 const REPORTS_UNTIL_DUE: u64 = 3;
+/// Reports over which the deviation of their interval is averaged.
+const DEVIATION_MEMORY: f64 = 3.0;
 /// Tolerance for a report beyond half an interval.
 const GRACE_NS: u64 = 50_000_000;

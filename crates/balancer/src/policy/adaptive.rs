@@ -118,7 +118,7 @@ pub(crate) fn weigh(hot: &Hot, view: &View, now: u64) -> Weight {
     let late = now.saturating_sub(hot.due());
     if late > 0 {
         // It made no progress since then, and is assumed to make none for as long again.
-        finish = finish.max(now - late).saturating_add(2 * late);
+        finish = finish.max(now - late).saturating_add(2 * late.min(LATE_MAX_NS));
     }
     if flags & flag::ACK_MODE == 0 {
         // Unverified speed is no advantage, but slowness is believed.
@@ -342,6 +342,8 @@ fn in_turn(seats: &Seats, start: usize) -> Option<Sighting> {
 }
 
 const READY: u64 = 0;
+/// Longest time for which a member counts as late: then another message tests whether it still works.
+const LATE_MAX_NS: u64 = 2_000_000_000;
 /// Largest group whose members are all compared.
 pub(crate) const SCAN_MAX: usize = 64;
 /// Candidates in larger groups. Fewer would multiply the waiting time under load.

@@ -114,7 +114,11 @@ pub fn family_scenario(family: Family, seed: u64) -> Scenario {
     };
     let has_mixed_speeds = family == Family::MixedSpeeds || luck.chance(0.5);
     let mean_ms = luck.log_uniform(10.0, 60.0);
-    let length_ms = if is_large { 6_000.0 } else { 20_000.0 };
+    let length_ms = match family {
+        Family::Hundreds => 6_000.0,
+        Family::IrregularReports => 60_000.0,
+        _ => 20_000.0,
+    };
     let workers: Vec<_> = (0..number)
         .map(|_| {
             let spread = if has_mixed_speeds { luck.log_uniform(0.3, 3.0) } else { luck.uniform(0.9, 1.1) };

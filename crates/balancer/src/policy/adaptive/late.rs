@@ -47,8 +47,6 @@ fn late_resort(ready: Best, best: Best) -> Option<Sighting> {
 struct Best {
     merit: u128,
     sighting: Sighting,
-    /// Time until the member begins with the message, the way to it included.
-    begin: u64,
     /// Messages that it can take beyond its outstanding ones; below 0 if it has more than it can begin with.
     room: i64,
 }
@@ -57,23 +55,21 @@ impl Best {
     const NONE: Self = Self {
         merit: u128::MAX,
         sighting: Sighting { index: 0, finish: 0, is_by_turn: true },
-        begin: u64::MAX,
         room: 0,
     };
 
     fn of(hot: &Hot, view: &View, now: u64, turn: u64, index: usize) -> Self {
         let finish = hot.finish();
         let weight = weigh(hot, view, now);
-        let begin = weight.wait.saturating_add(hot.delay_ns());
-        let key = hot.rank() << RANK_SHIFT | in_steps(begin, weight.penalty) & KEY_MASK;
-        let room = match credit(hot) {
-            Some(credit) => i64::try_from(credit).unwrap_or(i64::MAX) - hot.outstanding().messages as i64,
-            None => i64::MAX,
+        // The way counts only where few messages can be on it. Otherwise long queues of near members would form.
+        let (room, way) = match credit(hot) {
+            Some(credit) => (i64::try_from(credit).unwrap_or(i64::MAX) - hot.outstanding().messages as i64, hot.delay_ns()),
+            None => (i64::MAX, 0),
         };
+        let key = hot.rank() << RANK_SHIFT | in_steps(weight.wait.saturating_add(way), weight.penalty) & KEY_MASK;
         Self {
             merit: u128::from(key) << 64 | u128::from(turn),
             sighting: Sighting { index, finish, is_by_turn: true },
-            begin,
             room,
         }
     }

@@ -10,7 +10,7 @@ use std::{
     sync::Arc,
 };
 
-use super::{CLASS_STEP, CLASSES, NOW_MAX_NS, SAMPLE, STEP_SHIFT, highest_class, probe_pause_ns};
+use super::{CLASS_STEP, CLASSES, LATE_MAX_NS, NOW_MAX_NS, SAMPLE, STEP_SHIFT, highest_class, probe_pause_ns};
 use crate::{
     estimate::flag,
     group_view::View,
@@ -107,7 +107,7 @@ impl Usual {
         let (flags, speed) = (hot.flags(), hot.speed());
         // Without lateness this adds zero. Sums that wrap are too small, which a lower bound may be.
         let since = hot.due().min(self.now);
-        let finish = hot.finish().max(since).wrapping_add(2 * (self.now - since));
+        let finish = hot.finish().max(since).wrapping_add(2 * (self.now - since).min(LATE_MAX_NS));
         let unsent = select_unpredictable((flags | hot.marks()) & IS_WATCHED == 0, hot.outstanding().messages, 0);
         let unsent_work = unsent.wrapping_mul(speed.processing_ns().max(self.floor));
         let wait = finish.saturating_sub(self.now + hot.delay_ns()).max(unsent_work);
