@@ -252,8 +252,10 @@ mod tests {
     fn explanation_shows_pinned_key_with_every_policy() {
         for policy in [Policy::Adaptive, Policy::RoundRobin, Policy::HashTopic] {
             for len in [3, 200] {
-                let group =
-                    group(Rules { policy, is_ordered: true, may_break_order: true, shadow: None }, &vec![0; len]);
+                let group = group(
+                    Rules { policy, is_ordered: true, may_break_order: true, shadow: None, ..Rules::default() },
+                    &vec![0; len],
+                );
                 let dispatch = Dispatch { key: Some(7), is_acknowledged: true, ..at(NOW) };
                 let (first, explanation) = explained(&group, &dispatch);
                 assert_ne!(explanation.reason, Reason::Key, "{policy}, {len} members");

@@ -246,6 +246,7 @@ mod tests {
             is_ordered: true,
             may_break_order: true,
             shadow: Some(Policy::Random),
+            late_binding: false,
         };
         group.set_rules(rules);
         assert_eq!((group.rules(), group.members().rules()), (rules, rules));

@@ -301,7 +301,13 @@ fn two_pickers_of_one_publisher_stick_to_one_member() {
 fn ordered() -> (Arc<Group<u64>>, [Arc<MemberLoad>; 2], Dispatch) {
     let loads = [load(), load()];
     let group = group_of(Policy::RoundRobin, &loads);
-    group.set_rules(Rules { policy: Policy::RoundRobin, is_ordered: true, may_break_order: true, shadow: None });
+    group.set_rules(Rules {
+        policy: Policy::RoundRobin,
+        is_ordered: true,
+        may_break_order: true,
+        shadow: None,
+        ..Rules::default()
+    });
     take_stock(&group);
     (group, loads, Dispatch { is_acknowledged: true, key: Some(7), ..at(NOW) })
 }

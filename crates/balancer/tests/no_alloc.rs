@@ -65,7 +65,8 @@ fn the_counter_counts() {
 fn a_pick_allocates_nothing() {
     for (policy, is_ordered) in Policy::ALL.into_iter().flat_map(|policy| [(policy, false), (policy, true)]) {
         for len in [3, 1000] {
-            let group = Group::new(Rules { policy, is_ordered, may_break_order: true, shadow: None });
+            let group =
+                Group::new(Rules { policy, is_ordered, may_break_order: true, shadow: None, ..Rules::default() });
             let loads: Vec<_> = (0..len).map(|_| Arc::new(MemberLoad::new(Nanos(0)))).collect();
             for (id, load) in (0..).zip(&loads) {
                 group.join(MemberId(id), Arc::clone(load), 1, id, Nanos(0));

@@ -79,7 +79,7 @@ fn hash(key: usize) -> u64 {
 }
 
 fn check(policy: Policy, events: &[Event]) -> Result<(), TestCaseError> {
-    let group = Group::new(Rules { policy, is_ordered: true, may_break_order: true, shadow: None });
+    let group = Group::new(Rules { policy, is_ordered: true, may_break_order: true, shadow: None, ..Rules::default() });
     let loads: [Arc<MemberLoad>; CLIENTS] = std::array::from_fn(|_| Arc::new(MemberLoad::new(Nanos(0))));
     let rank = |client: &usize| {
         let load = &loads[*client];
@@ -199,7 +199,13 @@ proptest! {
 
 #[test]
 fn a_key_that_is_too_hot_for_one_member_moves() {
-    let group = Group::new(Rules { policy: Policy::Adaptive, is_ordered: true, may_break_order: true, shadow: None });
+    let group = Group::new(Rules {
+        policy: Policy::Adaptive,
+        is_ordered: true,
+        may_break_order: true,
+        shadow: None,
+        ..Rules::default()
+    });
     let loads = [0, 1].map(|id| {
         let load = Arc::new(MemberLoad::new(Nanos(0)));
         group.join(MemberId(id), Arc::clone(&load), 1, id, Nanos(0));
@@ -223,7 +229,13 @@ fn a_key_that_is_too_hot_for_one_member_moves() {
 #[test]
 fn unkeyed_messages_and_unordered_groups_are_not_pinned() {
     for (is_ordered, key) in [(true, None), (false, Some(7))] {
-        let group = Group::new(Rules { policy: Policy::RoundRobin, is_ordered, may_break_order: true, shadow: None });
+        let group = Group::new(Rules {
+            policy: Policy::RoundRobin,
+            is_ordered,
+            may_break_order: true,
+            shadow: None,
+            ..Rules::default()
+        });
         for id in 0..3 {
             group.join(MemberId(id), Arc::new(MemberLoad::new(Nanos(0))), 1, id, Nanos(0));
         }
@@ -238,7 +250,7 @@ fn unkeyed_messages_and_unordered_groups_are_not_pinned() {
 #[test]
 fn pins_survive_membership_and_compatible_rule_changes() {
     for policy in [Policy::RoundRobin, Policy::Sticky] {
-        let rules = Rules { policy, is_ordered: true, may_break_order: true, shadow: None };
+        let rules = Rules { policy, is_ordered: true, may_break_order: true, shadow: None, ..Rules::default() };
         let group = Group::new(rules);
         let join = |id| group.join(MemberId(id), Arc::new(MemberLoad::new(Nanos(0))), 1, id, Nanos(0));
         (0..3).for_each(join);
@@ -260,7 +272,13 @@ fn pins_survive_membership_and_compatible_rule_changes() {
 
 #[test]
 fn missing_key_done_frees_key_of_idle_member() {
-    let group = Group::new(Rules { policy: Policy::RoundRobin, is_ordered: true, may_break_order: true, shadow: None });
+    let group = Group::new(Rules {
+        policy: Policy::RoundRobin,
+        is_ordered: true,
+        may_break_order: true,
+        shadow: None,
+        ..Rules::default()
+    });
     let loads = [0, 1].map(|id| {
         let load = Arc::new(MemberLoad::new(Nanos(0)));
         group.join(MemberId(id), Arc::clone(&load), 1, id, Nanos(0));
@@ -278,7 +296,13 @@ fn missing_key_done_frees_key_of_idle_member() {
 
 #[test]
 fn draining_member_keeps_keys_of_outstanding_messages() {
-    let group = Group::new(Rules { policy: Policy::RoundRobin, is_ordered: true, may_break_order: true, shadow: None });
+    let group = Group::new(Rules {
+        policy: Policy::RoundRobin,
+        is_ordered: true,
+        may_break_order: true,
+        shadow: None,
+        ..Rules::default()
+    });
     let loads = [0, 1].map(|id| {
         let load = Arc::new(MemberLoad::new(Nanos(0)));
         group.join(MemberId(id), Arc::clone(&load), 1, id, Nanos(0));
@@ -319,7 +343,13 @@ fn draining_member_keeps_keys_of_outstanding_messages() {
 fn key_stays_with_full_or_slow_member_if_order_is_strict() {
     for may_break_order in [false, true] {
         for is_slow in [false, true] {
-            let group = Group::new(Rules { policy: Policy::Adaptive, is_ordered: true, may_break_order, shadow: None });
+            let group = Group::new(Rules {
+                policy: Policy::Adaptive,
+                is_ordered: true,
+                may_break_order,
+                shadow: None,
+                ..Rules::default()
+            });
             let loads = [0, 1].map(|_| Arc::new(MemberLoad::new(Nanos(0))));
             for (id, load) in loads.iter().enumerate() {
                 group.join(MemberId(id as u64), Arc::clone(load), 1, id, Nanos(0));

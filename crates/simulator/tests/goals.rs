@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use tenbin_simulator::suite::{GOALS, judge, random_scenario, shipped};
+use tenbin_simulator::suite::{Family, GOALS, family_scenario, judge, random_scenario, shipped};
 use tenbin_simulator::{Case, Chooser, run_all};
 
 #[test]
@@ -91,4 +91,24 @@ fn adaptive_beats_the_thesis_score_in_random_scenarios() {
     let mean = (ratios.iter().map(|ratio| ratio.ln()).sum::<f64>() / ratios.len() as f64).exp();
     assert!(lost < 4, "lost {lost} of 60");
     assert!(mean < 0.45, "geometric mean {mean:.2}");
+}
+
+/// One fresh scenario of each family at QoS 1: late binding waits hardly longer than a rule that knows all work in
+/// advance, and less than early binding.
+#[test]
+fn late_binding_is_near_the_clairvoyant() {
+    let scenarios: Vec<_> = Family::ALL.into_iter().map(|family| family_scenario(family, 4_400_000)).collect();
+    let choosers = ["clairvoyant", "adaptive", "early_binding"].map(|name| Chooser::from_str(name).expect("it exists"));
+    let case = |scenario| Case { scenario, qos: 1, choosers: choosers.to_vec(), seed: 1, seeds: 1 };
+    let runs = run_all(&scenarios.iter().map(case).collect::<Vec<_>>());
+    let mean = |column: usize| {
+        let ratio = |of: &Vec<tenbin_simulator::Figures>| {
+            let [mine, best] = [column, 0].map(|of_chooser| of[of_chooser].waiting.mean_ms() + 1.0);
+            (mine / best).ln()
+        };
+        (runs.iter().map(ratio).sum::<f64>() / runs.len() as f64).exp()
+    };
+    let (late, early) = (mean(1), mean(2));
+    assert!(late < 1.15, "{late:.2} of the clairvoyant's");
+    assert!(late < 0.9 * early, "{late:.2} against {early:.2} of early binding");
 }

@@ -113,7 +113,22 @@ fn reports_are_due_when_their_interval_is_known() {
     assert_eq!(client.report(1_000, 0, 0).due, Some(u64::MAX));
     assert_eq!(client.report(3_000, 0, 0).due, Some(u64::MAX));
     client.seen.delay = 5 * MS;
-    assert_eq!(client.report(5_000, 0, 0).due, Some(8_060 * MS), "1.5 · 2 s, 50 ms and the way there and back");
+    let due_ms = |client: &mut Client, at_ms| client.report(at_ms, 0, 0).due.expect("it is known") / MS;
+    assert_eq!(due_ms(&mut client, 5_000), 9_837, "four deviations, as their spread is unknown as yet");
+    let regular = (3..60).map(|number| due_ms(&mut client, 1_000 + number * 2_000)).last();
+    assert_eq!(regular, Some(119_000 + 3_060), "1.5 · 2 s, 50 ms and the way there and back");
+}
+
+#[test]
+fn irregular_reports_are_due_late() {
+    let mut client = Client::new();
+    let mut at_ms = 1_000;
+    let due = (0..20).map(|number| {
+        at_ms += if number % 3 == 0 { 6_000 } else { 3_000 };
+        client.report(at_ms, 0, 0).due
+    });
+    let last = due.last().flatten().expect("it is known") / MS;
+    assert!((10_000..20_000).contains(&(last - at_ms)), "{} ms, at intervals of 3 or 6 s", last - at_ms);
 }
 
 #[test]
@@ -415,6 +430,7 @@ fn extremes_do_not_overflow() {
         sent: u64::MAX,
         sent_at: u64::MAX,
         outstanding: u64::MAX >> 40,
+        concurrency: u16::MAX.into(),
         is_suspect: false,
         is_asked: true,
     };

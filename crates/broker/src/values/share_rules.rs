@@ -63,6 +63,7 @@ impl ShareRules {
             is_ordered: rule.key.is_some(),
             may_break_order: !rule.strict,
             shadow: rule.shadow,
+            ..Rules::default()
         };
         GroupRules { rules, key: rule.key.clone() }
     }

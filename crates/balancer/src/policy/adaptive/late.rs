@@ -3,14 +3,15 @@
 //! A message that is sent early waits behind the member's present one, which may turn out long. So a member that told
 //! its [concurrency](crate::MemberLoad::set_concurrency) gets only as many messages as it can work on, and those that
 //! fill the round trip to it. Other members count as ready at all times, as for [`adaptive`](super): those that told
-//! nothing, whose acknowledgements come early, whose work is regular, or that take less than a millisecond.
+//! nothing, whose acknowledgements come early, or that take less than a millisecond.
 
 use super::{RANK_SHIFT, Sighting, in_steps, weigh};
 use crate::{estimate::flag, group_view::View, hot::Hot, seats::Seats, sync::Relaxed};
 
-/// Returns the best slot among those that can begin with the message now. If none can and the messages of half a round
-/// wait already, the best of all slots gets one more than it can begin with. `waiting`: messages that wait besides this
-/// one. `None` if the message should wait.
+/// Returns the best slot among those that can begin with the message now; `None` if the message should wait.
+///
+/// `waiting`: messages that wait besides this one. If they are half as many as the members, the best member gets one
+/// message more than it can begin with, so that it is not idle until the next one arrives.
 pub(crate) fn choose(seats: &Seats, view: &View, waiting: usize, now: u64) -> Option<Sighting> {
     let (mut ready, mut best) = (Best::NONE, Best::NONE);
     let mut index = 0;
@@ -29,17 +30,12 @@ pub(crate) fn choose(seats: &Seats, view: &View, waiting: usize, now: u64) -> Op
     if ready.rank() == READY {
         return ready.sighting();
     }
-    let one_more = 2 * (waiting + 1) >= index && best.room == 0 && best.rank() == READY;
-    if one_more { best.sighting() } else { late_resort(ready, best) }
-}
-
-/// The choice among members of which none is ready for messages: they are full, draining or offline.
-fn late_resort(ready: Best, best: Best) -> Option<Sighting> {
-    match (ready.rank(), best.rank()) {
-        (_, READY) => None,
-        (ready_rank, best_rank) if ready_rank <= best_rank => ready.sighting(),
-        _ => None,
+    if best.rank() == READY {
+        let has_many = 2 * waiting >= index;
+        return if has_many && best.room == 0 { best.sighting() } else { None };
     }
+    // All are full, draining or offline. The best gets the message nevertheless, but no more than it can begin with.
+    if ready.rank() <= best.rank() { ready.sighting() } else { None }
 }
 
 /// A candidate.
@@ -52,18 +48,16 @@ struct Best {
 }
 
 impl Best {
-    const NONE: Self = Self {
-        merit: u128::MAX,
-        sighting: Sighting { index: 0, finish: 0, is_by_turn: true },
-        room: 0,
-    };
+    const NONE: Self = Self { merit: u128::MAX, sighting: Sighting { index: 0, finish: 0, is_by_turn: true }, room: 0 };
 
     fn of(hot: &Hot, view: &View, now: u64, turn: u64, index: usize) -> Self {
         let finish = hot.finish();
         let weight = weigh(hot, view, now);
         // The way counts only where few messages can be on it. Otherwise long queues of near members would form.
         let (room, way) = match credit(hot) {
-            Some(credit) => (i64::try_from(credit).unwrap_or(i64::MAX) - hot.outstanding().messages as i64, hot.delay_ns()),
+            Some(credit) => {
+                (i64::try_from(credit).unwrap_or(i64::MAX) - hot.outstanding().messages as i64, hot.delay_ns())
+            }
             None => (i64::MAX, 0),
         };
         let key = hot.rank() << RANK_SHIFT | in_steps(weight.wait.saturating_add(way), weight.penalty) & KEY_MASK;
@@ -88,6 +82,9 @@ impl Best {
 }
 
 /// Returns how many messages the member can have outstanding; `None` = any number.
+///
+/// Those on the way count from a tenth of a processing time on. A client that works in batches gets the next one while
+/// it works on this one.
 fn credit(hot: &Hot) -> Option<u64> {
     let (flags, concurrency) = (hot.flags(), hot.concurrency());
     let is_trusted = flags & flag::ACKS == 0 || flags & flag::ACK_MODE != 0;

@@ -13,7 +13,8 @@ const MS: u64 = 1_000_000;
 const NOW_MS: u64 = 100_000;
 
 /// A group whose mean is 32 ms: the floor is 2 ms.
-const VIEW: View = View { mean_ns: 32 * MS, class: 0, has_evidence: true, has_unused: true, is_quiet: false };
+const VIEW: View =
+    View { mean_ns: 32 * MS, class: 0, has_evidence: true, has_unused: true, is_quiet: false, has_concurrency: false };
 
 fn view() -> View {
     View { class: speed::class(VIEW.mean_ns), ..VIEW }
@@ -183,6 +184,7 @@ fn speed_of_lagging_member_does_not_apply_to_others() {
         has_evidence: false,
         has_unused: false,
         is_quiet: false,
+        has_concurrency: false,
     };
     let waits = [&lagging, &other].map(|load| weigh(load.hot(), &slow, NOW_MS * MS).wait / MS);
     assert_eq!(waits, [1_000, 625]);
@@ -305,6 +307,9 @@ fn anybody(rng: &mut Rng) -> Arc<MemberLoad> {
     if chance(8) {
         load.set_availability(Availability::Full);
     }
+    if chance(4) {
+        load.set_concurrency(1 + 4 * u16::from(chance(2)));
+    }
     load
 }
 
@@ -315,10 +320,11 @@ fn usual_scan_agrees_with_full_scan() {
     for round in 0..20_000 {
         let seats = seats(&(0..2 + rng.below(20)).map(|_| anybody(&mut rng)).collect::<Vec<_>>());
         let (has_evidence, has_unused, is_quiet) = (round % 4 > 0, round % 3 > 0, round % 5 == 0);
-        let view = View { has_evidence, has_unused, is_quiet, ..view() };
+        let has_concurrency = round % 7 == 0;
+        let view = View { has_evidence, has_unused, is_quiet, has_concurrency, ..view() };
         let scan = Scan { view: &view, now: NOW_MS * MS };
         assert_eq!(scan.best_of_all(&seats), scan.weigh_all(&seats));
-        if !view.has_evidence {
+        if !scan.has_usual_keys() {
             continue;
         }
         let usual = Usual::new(&view, scan.now);
@@ -350,4 +356,62 @@ fn usual_scan_suffices_for_usual_members() {
         let least = Usual::new(&view, scan.now).least_of_all(&seats);
         assert!(scan.confirmed(seats.loads(), least).is_some(), "{at_ms}");
     }
+}
+
+/// A member that acknowledges after 30 ms and told its concurrency.
+fn telling(concurrency: u16) -> Arc<MemberLoad> {
+    let load = acknowledging(30);
+    load.set_concurrency(concurrency);
+    load
+}
+
+/// Slots to which messages go one after the other, while `waiting` others wait.
+fn late(loads: &[Arc<MemberLoad>], waiting: usize, messages: usize) -> Vec<Option<usize>> {
+    let seats = seats(loads);
+    let message = |_| {
+        let seen = late::choose(&seats, &view(), waiting, NOW_MS * MS)?;
+        book(&loads[seen.index], NOW_MS, true);
+        Some(seen.index)
+    };
+    (0..messages).map(message).collect()
+}
+
+#[test]
+fn message_waits_until_a_member_can_begin() {
+    let loads = [telling(1), telling(2)];
+    assert_eq!(late(&loads, 0, 4), [Some(0), Some(1), Some(1), None]);
+    loads[0].acknowledged(&Acknowledged::one(Nanos(NOW_MS * MS), 100, Nanos((NOW_MS + 30) * MS)));
+    assert_eq!(late(&loads, 0, 2), [Some(0), None]);
+}
+
+#[test]
+fn member_gets_one_more_while_many_messages_wait() {
+    let loads = [telling(1), telling(1)];
+    assert_eq!(late(&loads, 1, 6), [Some(0), Some(1), Some(0), Some(1), None, None]);
+}
+
+#[test]
+fn messages_do_not_wait_for_members_that_told_nothing() {
+    let loads = [telling(1), acknowledging(30)];
+    assert_eq!(late(&loads, 0, 4), [Some(0), Some(1), Some(1), Some(1)]);
+    let short = load();
+    short.set_concurrency(1);
+    short.acknowledged(&Acknowledged::one(Nanos((NOW_MS * MS) - 300_000), 100, Nanos(NOW_MS * MS)));
+    assert_eq!(late(&[short], 0, 3), [Some(0); 3], "it takes less than a millisecond");
+}
+
+#[test]
+fn far_member_gets_the_messages_that_fill_its_round_trip() {
+    let far = telling(1);
+    far.set_round_trip(Duration::from_millis(50));
+    assert_eq!(late(&[far], 0, 4), [Some(0), Some(0), Some(0), None], "two of 30 ms are on the way");
+}
+
+#[test]
+fn no_member_gets_more_than_it_can_begin_with_if_none_is_available() {
+    let loads = [telling(1), telling(1)];
+    loads.iter().for_each(|load| load.set_availability(Availability::Offline));
+    assert_eq!(late(&loads, 9, 4), [Some(0), Some(1), None, None]);
+    loads[1].set_availability(Availability::Ready);
+    assert_eq!(late(&loads, 9, 2), [Some(1), None]);
 }
