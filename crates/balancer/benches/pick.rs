@@ -70,7 +70,13 @@ fn bench(criterion: &mut Criterion) {
         for len in SIZES {
             benches.bench_function(BenchmarkId::from_parameter(len), |bencher| {
                 let group = group_of(
-                    Rules { policy: Policy::Adaptive, is_ordered: true, may_break_order: true, shadow: None },
+                    Rules {
+                        policy: Policy::Adaptive,
+                        is_ordered: true,
+                        may_break_order: true,
+                        shadow: None,
+                        ..Rules::default()
+                    },
                     len,
                 );
                 bencher.iter_custom(|count| time_picks(&group, threads, count, keyed));

@@ -93,7 +93,7 @@ fn credit(hot: &Hot) -> Option<u64> {
     if concurrency == 0 || !is_trusted || is_short {
         return None;
     }
-    let on_the_way = if service_ns == 0 { 0 } else { (2 * hot.delay_ns() + service_ns / 10 * 9) / service_ns };
+    let on_the_way = (2 * hot.delay_ns() + service_ns / 10 * 9).checked_div(service_ns).unwrap_or(0);
     let batches = if flags & flag::BATCHES == 0 { 1 } else { 2 };
     Some(batches * concurrency + on_the_way)
 }
