@@ -212,7 +212,13 @@ mod tests {
         let all = ShareRules::new(Policy::RoundRobin, rules(text).unwrap());
         let of = |filter: &str| all.of(&TopicFilter::try_from(filter).unwrap().shared().unwrap());
         let plain = |policy: Policy| GroupRules { rules: policy.into(), key: None };
-        let ordered = Rules { policy: Policy::Adaptive, is_ordered: true, may_break_order: false, shadow: None };
+        let ordered = Rules {
+            policy: Policy::Adaptive,
+            is_ordered: true,
+            may_break_order: false,
+            shadow: None,
+            ..Rules::default()
+        };
         let key = "topic_level:2".parse().ok();
         let shadowed = Rules { shadow: Some(Policy::Adaptive), ..Policy::RoundRobin.into() };
         for (filter, expected) in [
