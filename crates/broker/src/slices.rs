@@ -13,11 +13,11 @@ use std::time::{Duration, Instant};
 
 /// Lets other tasks run each millisecond of long work.
 #[derive(Debug)]
-pub(crate) struct Pace {
+pub(crate) struct Pauses {
     rested_at: Instant,
 }
 
-impl Pace {
+impl Pauses {
     /// Call this after each piece of the work.
     pub(crate) async fn rest(&mut self) {
         if self.rested_at.elapsed() >= PIECE {
@@ -27,7 +27,7 @@ impl Pace {
     }
 }
 
-impl Default for Pace {
+impl Default for Pauses {
     fn default() -> Self {
         Self { rested_at: Instant::now() }
     }

@@ -12,7 +12,7 @@ use super::wills::publish_kept_will;
 use super::{BrokerState, enforcement};
 use crate::durable::{CommitPoint, Durable};
 use crate::registry::{Client, Counted, Lease, OverQuota, PendingWill};
-use crate::slices::Pace;
+use crate::slices::Pauses;
 
 /// How a connection begins.
 #[derive(Debug)]
@@ -101,7 +101,7 @@ pub(crate) async fn displace(shared: &BrokerState, mut lease: Lease, now: Instan
     if let Some(pending) = lease.state.will.take() {
         publish_kept_will(shared, &mut lease, pending.will, now); // [MQTT-3.1.3-9]
     }
-    finish(shared, lease, &mut Pace::default()).await;
+    finish(shared, lease, &mut Pauses::default()).await;
 }
 
 /// Counts a new session for its client's address. `place`: the session, if it is counted already.
@@ -127,7 +127,7 @@ pub(crate) fn count(
 /// Gives back the lease of a connection that may not begin. An existing session stays as it was, and a new one ends.
 pub(crate) async fn give_back(shared: &BrokerState, mut lease: Lease, now: Instant) {
     if !lease.state.established {
-        finish(shared, lease, &mut Pace::default()).await;
+        finish(shared, lease, &mut Pauses::default()).await;
         return;
     }
     rights_renewed(shared, &mut lease, now);
@@ -145,7 +145,7 @@ pub(crate) async fn begin(shared: &BrokerState, lease: &mut Lease, beginning: &B
     let durable = shared.durable.as_ref();
     let may_be_unwritten = durable.is_some_and(|durable| beginning.may_be_unwritten(durable, lease, session_ends));
     if session_ends {
-        wipe(shared, lease, &mut Pace::default()).await; // [MQTT-3.1.2-4]
+        wipe(shared, lease, &mut Pauses::default()).await; // [MQTT-3.1.2-4]
     }
     // The old session's end ends the Will's delay. A client that is back within the delay cancels the Will.
     // [MQTT-3.1.3-9]

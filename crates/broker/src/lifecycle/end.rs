@@ -15,7 +15,7 @@ use crate::durable::Durable;
 use crate::outbox::Booked;
 use crate::registry::{ChargedWill, Client, Lease, PendingWill};
 use crate::router::HeldKey;
-use crate::slices::Pace;
+use crate::slices::Pauses;
 
 /// How a connection ended.
 #[derive(Debug)]
@@ -41,11 +41,11 @@ pub(crate) async fn end(
     now: Instant,
 ) -> Option<oneshot::Receiver<()>> {
     leave(shared, &mut lease, end, now);
-    let mut pace = Pace::default();
+    let mut pauses = Pauses::default();
     if lease.client.load.learned_speed().is_some() {
         for filter in lease.state.subscriptions.keys() {
             leaves(shared, &lease.client, filter, now);
-            pace.rest().await;
+            pauses.rest().await;
         }
     }
     let is_will_due = lease.state.will.as_ref().is_some_and(|pending| pending.due <= now);
@@ -54,7 +54,7 @@ pub(crate) async fn end(
         enforcement::release(shared, lease);
         return Some(shared.long_ends.end(client));
     }
-    expire(shared, lease, now, &mut pace).await;
+    expire(shared, lease, now, &mut pauses).await;
     None
 }
 
@@ -115,18 +115,18 @@ pub(crate) fn leaves(shared: &BrokerState, client: &Client, filter: &TopicFilter
 }
 
 /// Publishes a due Will of a session without a connection, and ends the session if it has expired.
-pub(crate) async fn expire(shared: &BrokerState, mut lease: Lease, now: Instant, pace: &mut Pace) {
+pub(crate) async fn expire(shared: &BrokerState, mut lease: Lease, now: Instant, pauses: &mut Pauses) {
     if publish_due_will(shared, &mut lease, now) {
         count_expired(shared, &lease);
-        finish(shared, lease, pace).await;
+        finish(shared, lease, pauses).await;
     } else {
         put_down(shared, lease, now);
     }
 }
 
 /// Ends the session.
-pub(super) async fn finish(shared: &BrokerState, mut lease: Lease, pace: &mut Pace) {
-    wipe(shared, &mut lease, pace).await;
+pub(super) async fn finish(shared: &BrokerState, mut lease: Lease, pauses: &mut Pauses) {
+    wipe(shared, &mut lease, pauses).await;
     if let Some(durable) = &shared.durable {
         durable.will_over(&lease.client.id, &mut lease.state.kept_will);
     }
@@ -141,7 +141,7 @@ pub(super) async fn finish(shared: &BrokerState, mut lease: Lease, pace: &mut Pa
 ///
 /// The session ends on disk first. Until its last subscription is gone, messages may still come for it. They end with
 /// its queue, which belongs to no session after a crash.
-pub(super) async fn wipe(shared: &BrokerState, lease: &mut Lease, pace: &mut Pace) {
+pub(super) async fn wipe(shared: &BrokerState, lease: &mut Lease, pauses: &mut Pauses) {
     if let Some(durable) = &shared.durable {
         durable.session_over(lease.on_disk());
     }
@@ -150,7 +150,7 @@ pub(super) async fn wipe(shared: &BrokerState, lease: &mut Lease, pace: &mut Pac
     let mut filters = subscriptions.keys().peekable();
     while filters.peek().is_some() {
         shared.router.unsubscribe_all(filters.by_ref().take(WIPED_TOGETHER), lease.client.number);
-        pace.rest().await;
+        pauses.rest().await;
     }
     lease.state.suspended.clear();
     let session = lease.state.session.take().unwrap_or_default();

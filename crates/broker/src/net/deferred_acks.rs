@@ -20,9 +20,9 @@ use crate::memory::{Account, Charge, Kind};
 /// Deferred answers of one connection.
 #[derive(Debug, Default)]
 pub(super) struct DeferredAcks {
-    pub(super) acks: Line<(PendingAck, ReasonCode)>,
+    pub(super) acks: CommitQueue<(PendingAck, ReasonCode)>,
     /// SUBACKs and UNSUBACKs.
-    pub(super) answers: Line<Box<Packet>>,
+    pub(super) answers: CommitQueue<Box<Packet>>,
     /// Bytes of messages in batches that are not durable yet, with their commit points.
     unsafe_bytes: VecDeque<(CommitPoint, usize)>,
     /// Charge for these messages.
@@ -35,7 +35,7 @@ type Woken = (CommitPoint, Waker, Option<AskedWake>);
 
 /// A FIFO of answers, each with its commit point.
 #[derive(Debug)]
-pub(super) struct Line<T> {
+pub(super) struct CommitQueue<T> {
     waiting: VecDeque<(CommitPoint, T)>,
     /// Commit point of the front and the waker registered for it, with its registration.
     woken: Option<Woken>,
@@ -124,10 +124,11 @@ impl DeferredAcks {
     }
 }
 
-impl<T> Line<T> {
-    /// Whether an answer may go now. `line`: those deferred before it, if there are any.
-    pub(super) fn may_pass(line: Option<&Self>, commit_point: CommitPoint, durable: Option<&Durable>) -> bool {
-        line.is_none_or(|line| line.waiting.is_empty()) && durable.is_none_or(|durable| durable.is_safe(commit_point))
+impl<T> CommitQueue<T> {
+    /// Whether an answer may go now. `queue`: those deferred before it, if there are any.
+    pub(super) fn may_pass(queue: Option<&Self>, commit_point: CommitPoint, durable: Option<&Durable>) -> bool {
+        queue.is_none_or(|queue| queue.waiting.is_empty())
+            && durable.is_none_or(|durable| durable.is_safe(commit_point))
     }
 
     pub(super) fn defer(&mut self, commit_point: CommitPoint, answer: T) {
@@ -149,7 +150,7 @@ impl<T> Line<T> {
     }
 }
 
-impl<T> Default for Line<T> {
+impl<T> Default for CommitQueue<T> {
     fn default() -> Self {
         Self { waiting: VecDeque::new(), woken: None }
     }

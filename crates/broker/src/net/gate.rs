@@ -8,7 +8,7 @@ use tenbin_codec::{Packet, PacketId, ReasonCode};
 use tenbin_session::{Delivery, PendingAck, Sent};
 
 use super::core::Core;
-use super::deferred_acks::{DeferredAcks, Line};
+use super::deferred_acks::{CommitQueue, DeferredAcks};
 use super::deferred_sends::DeferredSends;
 use super::end::End;
 use crate::durable::CommitPoint;
@@ -35,9 +35,9 @@ impl DurabilityGate {
         reason: ReasonCode,
         now: Instant,
     ) {
-        let line = self.acks.as_ref().map(|acks| &acks.acks);
-        if line.is_none() && commit_point == CommitPoint::NOW
-            || Line::may_pass(line, commit_point, core.shared.durable.as_deref())
+        let deferred = self.acks.as_ref().map(|acks| &acks.acks);
+        if deferred.is_none() && commit_point == CommitPoint::NOW
+            || CommitQueue::may_pass(deferred, commit_point, core.shared.durable.as_deref())
         {
             core.acknowledge(ack, reason, now);
         } else {
@@ -53,8 +53,8 @@ impl DurabilityGate {
         packet: Packet,
         now: Instant,
     ) -> Result<(), End> {
-        let line = self.acks.as_ref().map(|acks| &acks.answers);
-        if Line::may_pass(line, commit_point, core.shared.durable.as_deref()) {
+        let deferred = self.acks.as_ref().map(|acks| &acks.answers);
+        if CommitQueue::may_pass(deferred, commit_point, core.shared.durable.as_deref()) {
             return core.answer(packet, now);
         }
         self.acks().answers.defer(commit_point, Box::new(packet));

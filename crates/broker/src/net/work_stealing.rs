@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use tokio::time::Sleep;
 
-use crate::outbox::{Line, Outbox};
+use crate::outbox::{NumberSpan, Outbox};
 
 /// Schedule of these offers. Costs nothing while queued messages can be sent.
 #[derive(Debug, Default)]
@@ -26,7 +26,7 @@ struct Lookout {
 #[derive(Debug)]
 struct Watch {
     /// Queued messages at the last look.
-    line: Line,
+    line: NumberSpan,
     /// When the current oldest message was first seen as such.
     since: Instant,
     /// Time until the next look.
@@ -83,14 +83,14 @@ impl Lookout {
 
 impl Watch {
     /// State after another look.
-    fn next(&self, line: Line, now: Instant) -> Self {
+    fn next(&self, line: NumberSpan, now: Instant) -> Self {
         let since = if line.head == self.line.head { self.since } else { now };
         let pause = if self.shows_waiting(line) { (self.pause * 2).min(PAUSE_MAX) } else { PAUSE_MIN };
         Self { line, since, pause }
     }
 
     /// Whether a message of the last look is still queued: the queue does not drain as fast as it should.
-    fn shows_waiting(&self, line: Line) -> bool {
+    fn shows_waiting(&self, line: NumberSpan) -> bool {
         line.head < self.line.next
     }
 }

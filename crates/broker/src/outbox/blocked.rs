@@ -9,7 +9,7 @@ use super::{Booked, Outbox, State};
 
 /// Span of message numbers in a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Line {
+pub(crate) struct NumberSpan {
     /// Number of the oldest message.
     pub(crate) head: u64,
     /// Number that the next message gets.
@@ -23,9 +23,9 @@ impl Outbox {
     }
 
     /// Span of the queued messages; `None` = the queue is empty.
-    pub(crate) fn line(&self) -> Option<Line> {
+    pub(crate) fn line(&self) -> Option<NumberSpan> {
         let state = self.state();
-        Some(Line { head: state.queue.head()?, next: state.queue.next_number() })
+        Some(NumberSpan { head: state.queue.head()?, next: state.queue.next_number() })
     }
 
     /// Share groups with queued messages, and their message counts.

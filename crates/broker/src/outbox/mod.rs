@@ -25,7 +25,7 @@ use rustc_hash::FxHashMap;
 use tenbin_balancer::{Availability, MemberLoad};
 use tenbin_session::Delivery;
 
-pub(crate) use blocked::Line;
+pub(crate) use blocked::NumberSpan;
 pub(crate) use concerns::{Concerns, NotRetained};
 pub(crate) use health::{Health, Pace, Sample, Transition};
 pub(crate) use tally::Tally;

@@ -145,7 +145,7 @@ fn withdraw_newest_of_group_returns_them_in_order() {
     let one = |number| if is_shared(number) { shared(qos(number), number) } else { delivery(qos(number), number) };
     push(&outbox, (0..12).map(one));
     assert_eq!(outbox.waiting_by_group(), [(GROUP, 6)]);
-    assert_eq!(outbox.line(), Some(Line { head: 0, next: 12 }));
+    assert_eq!(outbox.line(), Some(NumberSpan { head: 0, next: 12 }));
     assert!(outbox.withdraw_newest(GROUP, 0).is_empty());
     let taken_back = outbox.withdraw_newest(GROUP, 4);
     assert_eq!(marks(&taken_back), [4, 6, 8, 10]);

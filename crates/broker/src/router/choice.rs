@@ -29,10 +29,10 @@ impl<'a> Question<'a, '_> {
     /// `since`.
     #[inline]
     pub(super) fn choose_for_new(self, since: Option<u64>, rng: &mut Rng) -> Choice<'a> {
-        let waiting = &self.group.waiting;
-        let has_departed = || since.is_some_and(|since| waiting.membership_epoch() != since);
+        let backlog = &self.group.backlog;
+        let has_departed = || since.is_some_and(|since| backlog.membership_epoch() != since);
         // QoS 0 messages do not wait.
-        let has_to_queue = || self.dispatch.is_acknowledged && (waiting.has_line() || has_departed());
+        let has_to_queue = || self.dispatch.is_acknowledged && (backlog.has_backlog() || has_departed());
         if has_to_queue() && !self.members.is_empty() {
             return Choice::Nobody;
         }

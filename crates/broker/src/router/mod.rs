@@ -11,6 +11,7 @@ mod choice;
 mod decisions;
 mod fanout;
 mod filter_tree;
+mod group_backlog;
 mod hash_trie;
 mod held_key;
 mod index;
@@ -29,7 +30,6 @@ mod share_report;
 mod subscribers;
 mod unread;
 mod versions;
-mod waiting;
 mod work_stealing;
 
 use std::collections::HashSet;

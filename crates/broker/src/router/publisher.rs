@@ -13,12 +13,12 @@ use tenbin_session::Publication;
 
 use super::choice::{Choice, Question};
 use super::fanout::Fanout;
+use super::group_backlog::Refused;
 use super::held_key;
 use super::matches::{MatchSet, Route, Target, Terms};
 use super::message::{Message, Share, To};
 use super::route_cache::{KnownRoute, RouteCache};
 use super::share_group::{GroupMember, SharedGroup, dispatch};
-use super::waiting::Refused;
 use super::{NotRetained, Receiver, Router};
 use crate::durable::{CommitPoint, Durable, PLACE_BYTES, PublisherId, RECORD_BYTES, StoredQueue, as_refused};
 use crate::outbox::Outbox;
@@ -391,7 +391,7 @@ impl Origin {
         let mut following = matches.groups.len();
         for route in &matches.groups {
             following -= 1;
-            let is_over_quota = message.qos.is_acknowledged() && route.group.waiting.is_over_quota();
+            let is_over_quota = message.qos.is_acknowledged() && route.group.backlog.is_over_quota();
             let kept = if message.may_be_kept() { route.group.stored() } else { None };
             if (is_over_quota && route.group.is_still_over_quota(message.now.at))
                 || (kept.is_some() && !self.takes_room(router, matches, message, fanout))
@@ -434,7 +434,7 @@ impl Origin {
     ) -> bool {
         let key = key.of(message.properties(), self.client, router.index.keys()).map(held_key::of_key);
         // If a member has left meanwhile, this publisher's messages for it will come back and must go before this one.
-        let since = key.filter(|_| message.qos.is_acknowledged()).map(|_| group.waiting.membership_epoch());
+        let since = key.filter(|_| message.qos.is_acknowledged()).map(|_| group.backlog.membership_epoch());
         let has_missed = since.is_some_and(|since| fanout.has_missed(group.number(), since));
         let follows_waiting = message.qos.is_acknowledged() && (fanout.waits_with(group) || fanout.has_returned());
         let members = group.members.members();

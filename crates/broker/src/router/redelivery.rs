@@ -9,8 +9,8 @@ use tenbin_balancer::{FreedKeys, MemberId, Nanos, Rng};
 use tenbin_codec::TopicFilter;
 use tenbin_session::Delivery;
 
+use super::group_backlog::Refused;
 use super::held_key::{HeldKey, ordering_key};
-use super::waiting::Refused;
 use super::{Router, SharedGroup};
 use crate::outbox::Outbox;
 
@@ -161,7 +161,7 @@ impl Redelivery<'_> {
         for group in self.groups.drain(..) {
             group.end_redelivery(now, rng);
         }
-        for group in self.left_empty.drain(..).filter(|group| group.waiting.has_line()) {
+        for group in self.left_empty.drain(..).filter(|group| group.backlog.has_backlog()) {
             group.dispatch_waiting(now, rng);
         }
     }

@@ -10,12 +10,12 @@ use tenbin_session::Delivery;
 use super::Receiver;
 use super::choice::{self, Choice, Question};
 use super::decisions::{DecisionBudget, Decisions};
+use super::group_backlog::GroupBacklog;
 use super::held_key;
 use super::key_hasher::KeyHasher;
 use super::matches::Terms;
 use super::ordering_key::TopicKey;
 use super::unread::UnreadGroups;
-use super::waiting::Waiting;
 use crate::durable::{Durable, StoredQueue, bytes_of};
 use crate::memory::Account;
 use crate::metrics::Metrics;
@@ -36,7 +36,7 @@ pub(crate) struct SharedGroup {
     key: ArcSwapOption<OrderingKey>,
     /// Identifies the group in [`Delivery::share`].
     number: NonZeroU64,
-    pub(super) waiting: Waiting,
+    pub(super) backlog: GroupBacklog,
     pub(super) decisions: Decisions,
     /// Messages given to former members. Raised by the caller that removes a member; relaxed.
     given_to_others: AtomicU64,
@@ -111,7 +111,7 @@ impl SharedGroup {
             members: Group::new(rules.rules),
             key,
             number,
-            waiting: Waiting::default(),
+            backlog: GroupBacklog::default(),
             decisions: Decisions::new(Arc::clone(&queues.decisions)),
             given_to_others: AtomicU64::new(0),
             queues,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::lifecycle::BrokerState;
-use crate::slices::Pace;
+use crate::slices::Pauses;
 
 /// Passes sessions on when work for them is due, for as long as the broker runs.
 pub(crate) async fn run(shared: Arc<BrokerState>) {
@@ -22,12 +22,12 @@ pub(crate) async fn run(shared: Arc<BrokerState>) {
             () = queue.earlier() => continue,
         }
         let now = Instant::now();
-        let mut pace = Pace::default();
+        let mut pauses = Pauses::default();
         while let Some(client) = queue.pop_due(now) {
             if let Some(client) = client.upgrade() {
                 shared.long_ends.look_at(client);
             }
-            pace.rest().await;
+            pauses.rest().await;
         }
     }
 }

@@ -7,7 +7,7 @@ use std::task::Poll;
 use std::time::Instant;
 
 use crate::lifecycle::{self, BrokerState, Due, LongEnds};
-use crate::slices::Pace;
+use crate::slices::Pauses;
 
 /// Does due work, for as long as the broker runs.
 pub(crate) async fn run(shared: Arc<BrokerState>) {
@@ -18,7 +18,7 @@ pub(crate) async fn run(shared: Arc<BrokerState>) {
 async fn publish_wills(shared: &BrokerState) {
     let LongEnds { wills, ends } = &shared.long_ends;
     loop {
-        let mut pace = Pace::default();
+        let mut pauses = Pauses::default();
         while let Some(due) = wills.take() {
             // The holder of a lease checks for due work when it gives the lease back.
             if let Some(lease) = due.client.try_lease() {
@@ -28,7 +28,7 @@ async fn publish_wills(shared: &BrokerState) {
                     ends.push(due);
                 }
             }
-            pace.rest().await;
+            pauses.rest().await;
         }
         wills.added().await;
     }
@@ -37,13 +37,13 @@ async fn publish_wills(shared: &BrokerState) {
 async fn end_sessions(shared: &BrokerState) {
     let ends = &shared.long_ends.ends;
     loop {
-        let mut pace = Pace::default();
+        let mut pauses = Pauses::default();
         while let Some(Due { client, done }) = ends.take() {
             if let Some(lease) = client.try_lease() {
-                unless_it_panics(lifecycle::expire(shared, lease, Instant::now(), &mut pace)).await;
+                unless_it_panics(lifecycle::expire(shared, lease, Instant::now(), &mut pauses)).await;
             }
             drop(done);
-            pace.rest().await;
+            pauses.rest().await;
         }
         ends.added().await;
     }

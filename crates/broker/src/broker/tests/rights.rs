@@ -9,7 +9,7 @@ use super::client::PATIENCE;
 use super::in_memory::{PEER, exchange};
 use crate::auth::{PasswordFile, Secrets};
 use crate::registry::Lease;
-use crate::slices::Pace;
+use crate::slices::Pauses;
 use crate::{Broker, Config, lifecycle};
 
 /// Starts a broker that admits all clients, with a disconnected session that has one subscription.
@@ -54,7 +54,7 @@ async fn reload_during_expiry_visit_takes_effect() {
     let (broker, closed) = broker_and_closed(files.path()).await;
     let lease = lease(&broker).await;
     broker.reload(&closed).unwrap();
-    lifecycle::expire(&broker.shared, lease, Instant::now(), &mut Pace::default()).await;
+    lifecycle::expire(&broker.shared, lease, Instant::now(), &mut Pauses::default()).await;
     assert_eq!(suspended(&broker).await, 1);
 }
 

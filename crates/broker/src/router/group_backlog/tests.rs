@@ -32,24 +32,24 @@ impl Backlog {
         // Clear the record that no member took the front.
         stage.now = Clock::new().moment(stage.now.at + Duration::from_secs(60));
         let backlog = Self { stage, durable, member, _directory: directory };
-        let line = backlog.line();
+        let queued = backlog.queued();
         assert!(
-            !line.queue.is_empty() && line.spill.entries.bytes() > 2 * PAGE_BYTES as u64,
+            !queued.queue.is_empty() && queued.spill.entries.bytes() > 2 * PAGE_BYTES as u64,
             "{} in memory",
-            line.queue.len()
+            queued.queue.len()
         );
-        drop(line);
+        drop(queued);
         backlog.member.attach(u32::MAX, None);
         backlog
     }
 
-    fn line(&self) -> MutexGuard<'_, Line> {
-        self.stage.group.waiting.lock()
+    fn queued(&self) -> MutexGuard<'_, Queued> {
+        self.stage.group.backlog.lock()
     }
 
     /// The entries that are being read.
     fn reading(&self) -> EntryRanges {
-        self.line().spill.refill.reading().expect("a page is being read")
+        self.queued().spill.refill.reading().expect("a page is being read")
     }
 
     fn message(&self, number: usize) -> Delivery {
@@ -117,7 +117,7 @@ fn page_read_blocks_no_caller_and_keeps_order() {
     assert_eq!(backlog.taken(), [0; 0], "though there is room");
     drop(reading);
     assert_eq!(backlog.take(MESSAGES + 1 - head.len()), (head.len()..=MESSAGES).collect::<Vec<_>>());
-    assert_eq!((backlog.stage.group.waiting(), backlog.stage.group.waiting.has_line()), (0, false));
+    assert_eq!((backlog.stage.group.waiting(), backlog.stage.group.backlog.has_backlog()), (0, false));
 }
 
 #[test]
@@ -161,7 +161,7 @@ fn group_backlog_is_delivered_up_to_unreadable_entry() {
     };
     backlog.stage.group.take_page(Page { ranges, messages: [next, next + 1].map(message).into(), is_broken: true });
     assert_eq!(backlog.taken(), [next, next + 1]);
-    assert!(!backlog.line().spill.refill.is_reading(), "it would be broken again");
+    assert!(!backlog.queued().spill.refill.is_reading(), "it would be broken again");
     // No reader waits for this page any more.
     drop(reading);
     backlog.settle();

@@ -2,14 +2,14 @@
 //!
 //! ```text
 //!   newest                                        oldest
-//!   new messages ──► │ line: Head  │ ──► a member with room
+//!   new messages ──► │ queue: Head │ ──► a member with room
 //!                                   ▲
 //!                                   └── messages taken back from a member: older than the backlog
 //! ```
 //!
 //! No message overtakes the backlog: while there is one, new messages go behind it, and only the holder of its lock
 //! gives messages to members. Messages whose key is pinned to a full member leave the backlog for a queue of that
-//! member ([`Blocked`]), so that messages of other keys can proceed.
+//! member ([`PinnedKeys`]), so that messages of other keys can proceed.
 
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -28,9 +28,9 @@ use crate::memory::Account;
 use crate::outbox::{Head, Reader};
 use crate::values::Moment;
 
-mod blocked;
+mod pinned;
 
-use blocked::Blocked;
+use pinned::PinnedKeys;
 
 /// Messages of one batch that share groups refused, and entries that the batch got late.
 #[derive(Debug, Default)]
@@ -45,13 +45,13 @@ pub(super) struct Refused {
 
 /// Backlog of one share group.
 #[derive(Debug, Default)]
-pub(super) struct Waiting {
-    line: Mutex<Line>,
+pub(super) struct GroupBacklog {
+    queued: Mutex<Queued>,
     /// True while new messages must queue behind the backlog.
     ///
     /// Written under the lock, release/acquire: a thread that reads `false` sees the former backlog's messages with
     /// their members, and the balancer's records of them.
-    has_line: AtomicBool,
+    has_backlog: AtomicBool,
     /// Membership epoch: counts members that left or lost their messages. Raised before the messages are taken;
     /// release/acquire, as above.
     membership_epoch: AtomicU64,
@@ -61,23 +61,23 @@ pub(super) struct Waiting {
 }
 
 #[derive(Debug, Default)]
-struct Line {
+struct Queued {
     queue: Head,
-    /// Messages that left the line because their keys are pinned to full members.
-    blocked: Blocked,
+    /// Messages that left the backlog because their keys are pinned to full members.
+    pinned: PinnedKeys,
     /// The on-disk backlog, behind `queue`.
     spill: Spill,
     /// Redeliveries in progress. Their messages are older than the backlog, which therefore stays.
     redeliveries: usize,
-    /// When the front of the line last found no member.
+    /// When the front of the backlog last found no member.
     refused_at: Option<Nanos>,
 }
 
-impl Waiting {
+impl GroupBacklog {
     /// Returns whether new messages must queue behind earlier ones.
     #[inline]
-    pub(super) fn has_line(&self) -> bool {
-        self.has_line.load(Ordering::Acquire)
+    pub(super) fn has_backlog(&self) -> bool {
+        self.has_backlog.load(Ordering::Acquire)
     }
 
     /// Returns whether the backlog is at its limit.
@@ -94,16 +94,16 @@ impl Waiting {
         self.membership_epoch.load(Ordering::Acquire)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Line> {
-        self.line.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Queued> {
+        self.queued.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Line {
+impl Queued {
     /// Returns whether it is too early to offer the backlog to all members again.
     fn was_refused_lately(&self, now: Nanos) -> bool {
         let again = |at: Nanos| Nanos(at.0.saturating_add(ASKED_AGAIN_NS));
-        let is_any = !self.queue.is_empty() || !self.blocked.is_empty();
+        let is_any = !self.queue.is_empty() || !self.pinned.is_empty();
         is_any && self.refused_at.is_some_and(|at| now < again(at))
     }
 
@@ -114,34 +114,34 @@ impl Line {
 
     /// Returns whether new messages of at least one key must queue.
     fn exists(&self) -> bool {
-        self.holds_up_all() || !self.blocked.is_empty()
+        self.holds_up_all() || !self.pinned.is_empty()
     }
 }
 
 impl SharedGroup {
     /// Returns the number of messages in the backlog.
     pub(super) fn waiting(&self) -> usize {
-        let line = self.waiting.lock();
-        line.queue.len() + line.blocked.len() + line.spill.entries.messages()
+        let queued = self.backlog.lock();
+        queued.queue.len() + queued.pinned.len() + queued.spill.entries.messages()
     }
 
     /// Restores the backlog of the last run, and returns its queue.
     pub(super) fn restore_waiting(&self, durable: &Durable) -> Option<QueueId> {
         let queue = self.stored()?;
         let waiting = durable.waiting_entries(&queue);
-        self.change_line(|line| line.spill.entries = waiting.into());
+        self.change_queued(|queued| queued.spill.entries = waiting.into());
         Some(queue.id())
     }
 
     /// Drops expired messages, then returns whether the backlog is still at its limit.
     #[cold]
     pub(super) fn is_still_over_quota(&self, now: Instant) -> bool {
-        let expired = self.change_line(|line| {
+        let expired = self.change_queued(|queued| {
             let budget = &self.queues.budget;
-            line.queue.drop_expired(now, budget).messages + line.blocked.drop_expired(now, budget)
+            queued.queue.drop_expired(now, budget).messages + queued.pinned.drop_expired(now, budget)
         });
         self.queues.metrics.dropped_expired.add(expired);
-        self.waiting.is_over_quota()
+        self.backlog.is_over_quota()
     }
 
     /// Counts a message that the group refuses because its backlog is at the limit.
@@ -164,11 +164,11 @@ impl SharedGroup {
         refused: &mut Refused,
         rng: &mut Rng,
     ) {
-        let goes_on = self.change_line(|line| {
+        let goes_on = self.change_queued(|queued| {
             // A member that gets room calls `dispatch_waiting`. This attempt is for members that had room all the time.
             // It is not made for each message, because asking all members in vain is expensive.
-            let had_some = !line.queue.is_empty();
-            let goes_on = !line.was_refused_lately(now.nanos) && self.dispatch_some(line, now, rng);
+            let had_some = !queued.queue.is_empty();
+            let goes_on = !queued.was_refused_lately(now.nanos) && self.dispatch_some(queued, now, rng);
             for delivery in deliveries {
                 let key = (self.number(), ordering_key(delivery.share_key));
                 let is_acknowledged = delivery.published_qos.is_acknowledged();
@@ -176,11 +176,11 @@ impl SharedGroup {
                 let is_behind = is_acknowledged && refused.keys.contains(&key);
                 let left = if is_behind || self.lacks_disk_room(&delivery) {
                     Some(delivery)
-                } else if line.holds_up_all() && is_acknowledged {
-                    self.keep(line, delivery, is_late, refused, now)
+                } else if queued.holds_up_all() && is_acknowledged {
+                    self.keep(queued, delivery, is_late, refused, now)
                 } else {
-                    let left = self.place_or_block(line, delivery, now, rng);
-                    left.and_then(|delivery| self.keep(line, delivery, is_late, refused, now))
+                    let left = self.place_or_block(queued, delivery, now, rng);
+                    left.and_then(|delivery| self.keep(queued, delivery, is_late, refused, now))
                 };
                 if let Some(delivery) = left {
                     if !is_behind {
@@ -192,8 +192,8 @@ impl SharedGroup {
                 }
             }
             // The caller that takes the last message in memory starts the read of the next page.
-            let is_next = had_some || line.spill.refill.is_due(now.at);
-            goes_on || is_next && line.queue.is_empty() && !line.spill.entries.is_empty()
+            let is_next = had_some || queued.spill.refill.is_due(now.at);
+            goes_on || is_next && queued.queue.is_empty() && !queued.spill.entries.is_empty()
         });
         if goes_on {
             self.dispatch_waiting(now, rng);
@@ -205,7 +205,7 @@ impl SharedGroup {
     ///
     /// The limits do not apply: the publishers already have their acknowledgements.
     pub(super) fn give_to_others(&self, deliveries: impl Iterator<Item = Delivery>, now: Moment, rng: &mut Rng) {
-        self.change_line(|line| {
+        self.change_queued(|queued| {
             let mut left = Vec::new();
             for delivery in deliveries {
                 // No message may overtake one that has to stay.
@@ -217,7 +217,7 @@ impl SharedGroup {
                 }
             }
             for delivery in left.into_iter().rev() {
-                self.keep_first(line, delivery);
+                self.keep_first(queued, delivery);
             }
         });
     }
@@ -230,15 +230,15 @@ impl SharedGroup {
     }
 
     fn dispatch(&self, now: Moment, rng: &mut Rng) {
-        while self.change_line(|line| self.dispatch_some(line, now, rng)) {}
+        while self.change_queued(|queued| self.dispatch_some(queued, now, rng)) {}
     }
 
     /// Starts the read of the next page of the on-disk backlog, if memory holds no earlier messages.
     fn read_on(self: &Arc<Self>, now: Instant) {
         let Some((durable, queue)) = self.queues.durable.as_ref().zip(self.stored()) else { return };
-        let page = self.change_line(|line| {
-            let is_next = line.queue.is_empty() && line.redeliveries == 0;
-            if is_next { line.spill.next_page(&queue, PAGE_BYTES, now) } else { NextPage::None }
+        let page = self.change_queued(|queued| {
+            let is_next = queued.queue.is_empty() && queued.redeliveries == 0;
+            if is_next { queued.spill.next_page(&queue, PAGE_BYTES, now) } else { NextPage::None }
         });
         let NextPage::Read(page) = page else { return };
         // The group may end during the read.
@@ -257,8 +257,8 @@ impl SharedGroup {
     fn take_page(self: &Arc<Self>, page: Page) {
         let now = self.queues.clock.moment(Instant::now());
         let is_broken = page.is_broken;
-        let refilled = self.change_line(|line| {
-            let Line { queue, spill, .. } = line;
+        let refilled = self.change_queued(|queued| {
+            let Queued { queue, spill, .. } = queued;
             // Behind messages that members gave back meanwhile, which are older.
             let put = |delivery| queue.append(Delivery { share: Some(self.number()), ..delivery }, Reader::Present);
             spill.refill(page, now.at, put)
@@ -293,7 +293,7 @@ impl SharedGroup {
     pub(super) fn read_again(self: &Arc<Self>, now: Instant) {
         // From here on, the caller that takes the last message in memory may also start the read. Its clock reading may
         // be older than `now`.
-        self.change_line(|line| line.spill.refill.end_pause(now));
+        self.change_queued(|queued| queued.spill.refill.end_pause(now));
         self.read_on(now);
     }
 
@@ -306,28 +306,28 @@ impl SharedGroup {
 
     /// Discards the on-disk backlog and any page that is being read.
     pub(super) fn forget_tail(&self) {
-        self.change_line(|line| line.spill.clear());
+        self.change_queued(|queued| queued.spill.clear());
     }
 
     /// Begins a redelivery of messages from a member. New messages wait until [`SharedGroup::end_redelivery`].
     pub(super) fn begin_redelivery(&self) {
         self.departs();
-        self.change_line(|line| {
-            line.redeliveries += 1;
+        self.change_queued(|queued| {
+            queued.redeliveries += 1;
             // The member may have older messages of their keys: those go first.
-            line.blocked.move_to_front_of(&mut line.queue, &self.queues.budget);
+            queued.pinned.move_to_front_of(&mut queued.queue, &self.queues.budget);
         });
     }
 
     /// Advances the membership epoch: publishers that chose the departing member, and have not given it the message
     /// yet, choose again.
     pub(super) fn departs(&self) {
-        self.waiting.membership_epoch.fetch_add(1, Ordering::AcqRel);
+        self.backlog.membership_epoch.fetch_add(1, Ordering::AcqRel);
     }
 
     /// Ends a redelivery: all its messages are with other members or in the backlog.
     pub(super) fn end_redelivery(self: &Arc<Self>, now: Moment, rng: &mut Rng) {
-        self.change_line(|line| line.redeliveries -= 1);
+        self.change_queued(|queued| queued.redeliveries -= 1);
         self.dispatch_waiting(now, rng);
     }
 
@@ -338,37 +338,37 @@ impl SharedGroup {
 
     /// Drops the backlog of a group that has ended.
     pub(super) fn drop_waiting(&self) {
-        let dropped = self.change_line(|line| {
-            line.blocked.move_to_front_of(&mut line.queue, &self.queues.budget);
-            line.queue.clear(&self.queues.budget)
+        let dropped = self.change_queued(|queued| {
+            queued.pinned.move_to_front_of(&mut queued.queue, &self.queues.budget);
+            queued.queue.clear(&self.queues.budget)
         });
         self.queues.metrics.dropped_offline.add(dropped.messages);
     }
 
     /// Gives the oldest messages to members, and returns whether to continue. It is limited per call, since publishers
     /// wait for the lock.
-    fn dispatch_some(&self, line: &mut Line, now: Moment, rng: &mut Rng) -> bool {
-        if line.redeliveries > 0 {
+    fn dispatch_some(&self, queued: &mut Queued, now: Moment, rng: &mut Rng) -> bool {
+        if queued.redeliveries > 0 {
             return false;
         }
-        self.dispatch_blocked(line, now, rng);
+        self.dispatch_pinned(queued, now, rng);
         for _ in 0..DISPATCHED_AT_ONCE {
-            let Some(delivery) = line.queue.pop(&self.queues.budget) else { return false };
-            if let Some(delivery) = self.place_or_block(line, delivery, now, rng) {
-                line.queue.push_front(delivery.as_published(), &self.queues.budget);
-                line.refused_at = Some(now.nanos);
+            let Some(delivery) = queued.queue.pop(&self.queues.budget) else { return false };
+            if let Some(delivery) = self.place_or_block(queued, delivery, now, rng) {
+                queued.queue.push_front(delivery.as_published(), &self.queues.budget);
+                queued.refused_at = Some(now.nanos);
                 return false;
             }
         }
         true
     }
 
-    /// Puts a message at the end of the line, if it may wait. Returns it if there is no room.
+    /// Puts a message at the end of the backlog, if it may wait. Returns it if there is no room.
     ///
     /// `is_late`: it was not appended with its batch.
     fn keep(
         &self,
-        line: &mut Line,
+        queued: &mut Queued,
         delivery: Delivery,
         is_late: bool,
         batch: &mut Refused,
@@ -380,19 +380,19 @@ impl SharedGroup {
         }
         let GroupQueues { limits, budget, metrics, .. } = &*self.queues;
         match Location::of(delivery.stored) {
-            Location::Group(_) if line.queue.is_short() && !line.spill.holds_back() => {
-                line.queue.append(delivery, Reader::Absent);
+            Location::Group(_) if queued.queue.is_short() && !queued.spill.holds_back() => {
+                queued.queue.append(delivery, Reader::Absent);
             }
-            Location::Group(sequence) => line.spill.add(sequence, &delivery),
+            Location::Group(sequence) => queued.spill.add(sequence, &delivery),
             // Messages on disk would come after it.
-            _ if !line.spill.entries.is_empty() => return Some(delivery),
+            _ if !queued.spill.entries.is_empty() => return Some(delivery),
             _ => {
-                let fits = line.queue.fits(&delivery, Reader::Absent, limits, budget, now.at);
-                metrics.dropped_expired.add(line.queue.take_expired().messages);
+                let fits = queued.queue.fits(&delivery, Reader::Absent, limits, budget, now.at);
+                metrics.dropped_expired.add(queued.queue.take_expired().messages);
                 if !fits {
                     return Some(delivery);
                 }
-                line.queue.append(delivery, Reader::Absent);
+                queued.queue.append(delivery, Reader::Absent);
             }
         }
         None
@@ -417,12 +417,12 @@ impl SharedGroup {
         }
     }
 
-    /// Puts a message at the front of the line, if it may wait. No limit applies: members' queues bound the number of
+    /// Puts a message at the front of the backlog, if it may wait. No limit applies: members' queues bound the number of
     /// such messages.
-    fn keep_first(&self, line: &mut Line, delivery: Delivery) {
+    fn keep_first(&self, queued: &mut Queued, delivery: Delivery) {
         if let Some(delivery) = self.may_wait(delivery) {
             let delivery = if delivery.stored.is_none() { delivery.detach() } else { delivery };
-            line.queue.push_front(delivery, &self.queues.budget);
+            queued.queue.push_front(delivery, &self.queues.budget);
         }
     }
 
@@ -438,20 +438,20 @@ impl SharedGroup {
 
     /// Charges the on-disk backlog to another account.
     pub(super) fn pays(&self, account: &Arc<Account>) {
-        self.change_line(|line| line.spill.entries.move_to(account));
+        self.change_queued(|queued| queued.spill.entries.move_to(account));
     }
 
     /// Changes the backlog, and updates the budget of all queues. The lock keeps the order between concurrent
     /// dispatchers; only outbox locks are taken under it.
-    fn change_line<R>(&self, change: impl FnOnce(&mut Line) -> R) -> R {
-        let mut line = self.waiting.lock();
-        let result = change(&mut line);
-        line.queue.settle(&self.queues.budget);
-        self.waiting.has_line.store(line.exists(), Ordering::Release);
+    fn change_queued<R>(&self, change: impl FnOnce(&mut Queued) -> R) -> R {
+        let mut queued = self.backlog.lock();
+        let result = change(&mut queued);
+        queued.queue.settle(&self.queues.budget);
+        self.backlog.has_backlog.store(queued.exists(), Ordering::Release);
         let limits = &self.queues.limits;
-        line.spill.entries.charge_to(|| self.payer.load_full());
-        let is_full = limits.memory_is_over(&line.queue) && self.stored().is_none();
-        self.waiting.is_over_quota.store(limits.disk_is_over(&line.spill.entries) || is_full, Ordering::Relaxed);
+        queued.spill.entries.charge_to(|| self.payer.load_full());
+        let is_full = limits.memory_is_over(&queued.queue) && self.stored().is_none();
+        self.backlog.is_over_quota.store(limits.disk_is_over(&queued.spill.entries) || is_full, Ordering::Relaxed);
         result
     }
 }

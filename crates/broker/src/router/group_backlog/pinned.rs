@@ -8,15 +8,15 @@ use tenbin_session::Delivery;
 
 use super::super::held_key::ordering_key;
 use super::super::share_group::{Placed, SharedGroup};
-use super::Line;
+use super::Queued;
 use crate::outbox::{Batch, Budget, Head, Reader};
 use crate::values::Moment;
 
 /// One queue for each full member.
 ///
-/// A key has at most one queue. All its waiting messages are there, except those in the line behind.
+/// A key has at most one queue. All its waiting messages are there, except those in the backlog behind.
 #[derive(Debug, Default)]
-pub(super) struct Blocked(Vec<OfMember>);
+pub(super) struct PinnedKeys(Vec<OfMember>);
 
 #[derive(Debug)]
 struct OfMember {
@@ -27,7 +27,7 @@ struct OfMember {
     keys: HashMap<u64, u32>,
 }
 
-impl Blocked {
+impl PinnedKeys {
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -48,13 +48,13 @@ impl Blocked {
         dropped
     }
 
-    /// Moves all messages to the front of the line. Each key keeps its order.
-    pub(super) fn move_to_front_of(&mut self, line: &mut Head, budget: &Budget) {
+    /// Moves all messages to the front of the backlog. Each key keeps its order.
+    pub(super) fn move_to_front_of(&mut self, queued: &mut Head, budget: &Budget) {
         for mut of in self.0.drain(..) {
             let mut batch = Batch::default();
             of.queue.take(usize::MAX, usize::MAX, &mut batch, budget);
             for delivery in batch.singles().drain(..).rev() {
-                line.push_front(delivery, budget);
+                queued.push_front(delivery, budget);
             }
         }
     }
@@ -104,22 +104,22 @@ impl SharedGroup {
     /// member takes it, or that queue is full.
     pub(super) fn place_or_block(
         &self,
-        line: &mut Line,
+        queued: &mut Queued,
         delivery: Delivery,
         now: Moment,
         rng: &mut Rng,
     ) -> Option<Delivery> {
         let key = ordering_key(delivery.share_key).filter(|_| delivery.published_qos.is_acknowledged());
         if let Some(key) = key
-            && let Some(of) = line.blocked.of_key(key)
+            && let Some(of) = queued.pinned.of_key(key)
         {
             return self.block(of, key, delivery, now);
         }
         match (self.place(delivery, now, rng), key) {
             (Placed::Given, _) => None,
             (Placed::Kept(member, delivery), Some(key)) => {
-                let left = self.block(line.blocked.of_member(member), key, delivery, now);
-                line.blocked.forget_empty();
+                let left = self.block(queued.pinned.of_member(member), key, delivery, now);
+                queued.pinned.forget_empty();
                 left
             }
             (Placed::Kept(_, delivery) | Placed::Nobody(delivery), _) => Some(delivery),
@@ -128,9 +128,9 @@ impl SharedGroup {
 
     /// Gives queued messages to members, as far as these have room. A message that no member takes blocks only its own
     /// key.
-    pub(super) fn dispatch_blocked(&self, line: &mut Line, now: Moment, rng: &mut Rng) {
+    pub(super) fn dispatch_pinned(&self, queued: &mut Queued, now: Moment, rng: &mut Rng) {
         let budget = &self.queues.budget;
-        for of in &mut line.blocked.0 {
+        for of in &mut queued.pinned.0 {
             let (mut aside, mut held) = (Vec::new(), Vec::new());
             while aside.len() < ASIDE_MAX && held.len() < KEYS_TRIED {
                 let Some(delivery) = of.queue.pop(budget) else { break };
@@ -149,9 +149,9 @@ impl SharedGroup {
             }
             aside.into_iter().rev().for_each(|delivery| of.queue.push_front(delivery, budget));
         }
-        line.blocked.forget_empty();
-        if !line.blocked.is_empty() {
-            line.refused_at = Some(now.nanos);
+        queued.pinned.forget_empty();
+        if !queued.pinned.is_empty() {
+            queued.refused_at = Some(now.nanos);
         }
     }
 
