@@ -36,7 +36,7 @@ pub(super) struct ListenerSettings {
 #[derive(Debug, thiserror::Error)]
 pub enum AccessError {
     /// A password file is unusable.
-    #[error("{0}")]
+    #[error(transparent)]
     PasswordFile(#[from] PasswordFileError),
     /// The listener of this name admits no clients: it has neither `anonymous` nor a password file.
     #[error("listener {0}: needs anonymous = true or a password_file")]

@@ -43,10 +43,10 @@ pub struct SessionFilter {
 #[non_exhaustive]
 pub enum AdministrationError {
     /// The data directory is in use, cannot be read, or cannot be written.
-    #[error("{0}")]
+    #[error(transparent)]
     Store(#[from] StoreError),
     /// The configuration, or a password file that it names, cannot be used.
-    #[error("{0}")]
+    #[error(transparent)]
     Access(#[from] AccessError),
     /// There is no session with this Client Identifier.
     #[error("there is no session {0:?}; nothing was removed")]
@@ -55,7 +55,7 @@ pub enum AdministrationError {
     #[error("the disk did not confirm the changes in {0}: list its sessions again")]
     NotWritten(PathBuf),
     /// The output cannot be written.
-    #[error("{0}")]
+    #[error(transparent)]
     Output(#[from] io::Error),
 }
 

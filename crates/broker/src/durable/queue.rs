@@ -141,8 +141,8 @@ impl StoredQueue {
 
     /// Returns a position for a message that enters the queue now, above all earlier ones. `None`: the queue has ended.
     ///
-    /// Under the log's lock, or under that of an outbox with a connection: such an outbox's queue has not ended. The log
-    /// accepts entries with higher offsets before this one.
+    /// Under the log's lock, or under that of an outbox with a connection, or by the holder of the session's lease: the
+    /// queue does not end meanwhile. The log accepts entries with higher offsets before this one.
     pub(crate) fn next(&self) -> Option<Place> {
         if self.is_over.load(Ordering::Relaxed) {
             return None;

@@ -75,11 +75,11 @@ impl Outbox {
         let mut state = self.state();
         let expired = state.queue.drop_expired(now, &self.common.budget);
         state.is_stuffed &= expired.messages == 0;
-        self.publish(&mut state);
+        let is_over = self.publish(&mut state);
         drop(state);
         self.common.metrics.dropped_expired.add(expired.messages);
         self.take_back(expired.booked);
-        self.is_over_quota.load(Ordering::Relaxed)
+        is_over
     }
 
     /// Counts a refused QoS 1 or 2 message for this client.
@@ -137,8 +137,9 @@ impl Outbox {
         refilled
     }
 
-    /// Updates what other threads see, after the on-disk backlog, the receiver or the limit has changed.
-    pub(super) fn publish(&self, state: &mut State) {
+    /// Updates what other threads see, after the on-disk backlog, the receiver or the limit has changed. Returns whether
+    /// another QoS 1 or 2 message has no room.
+    pub(super) fn publish(&self, state: &mut State) -> bool {
         if let Some(spill) = &mut state.spill {
             spill.entries.charge_to(|| self.account());
             if spill.is_gone() {
@@ -153,9 +154,16 @@ impl Outbox {
         self.has_tail.store(entries.is_some_and(|entries| !entries.is_empty()), Ordering::Relaxed);
         self.is_over_quota.store(is_over, Ordering::Relaxed);
         let keeps_unacknowledged = self.switch_passing(state);
-        self.keeps_unacknowledged.store(keeps_unacknowledged, Ordering::Relaxed);
+        // Publishers read both for each plain message, so their cache line is written only for a change.
+        if self.keeps_unacknowledged.load(Ordering::Relaxed) != keeps_unacknowledged {
+            self.keeps_unacknowledged.store(keeps_unacknowledged, Ordering::Relaxed);
+        }
         let plain = state.consumer.plain().filter(|_| !keeps_unacknowledged);
-        self.wire.store(Wire::to_bits(state.consumer.connection(), plain), Ordering::Release);
+        let wire = Wire::to_bits(state.consumer.connection(), plain);
+        if self.wire.load(Ordering::Relaxed) != wire {
+            self.wire.store(wire, Ordering::Release);
+        }
+        is_over
     }
 }
 

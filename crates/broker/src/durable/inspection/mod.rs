@@ -29,10 +29,10 @@ pub struct Found {
 #[non_exhaustive]
 pub enum InspectionError {
     /// A broker uses the directory, or it is no data directory, or it cannot be read.
-    #[error("{0}")]
+    #[error(transparent)]
     Directory(#[from] DirectoryError),
     /// The output cannot be written.
-    #[error("{0}")]
+    #[error(transparent)]
     Output(#[from] io::Error),
 }
 
