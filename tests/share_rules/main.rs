@@ -5,6 +5,7 @@ mod support;
 
 mod affinity;
 mod by_name;
+mod concurrency;
 mod reload;
 mod weights;
 

@@ -154,7 +154,7 @@ mod tests {
 
     fn explained(group: &Group<u64>, dispatch: &Dispatch) -> (u64, Explanation) {
         let members = group.members();
-        let (member, explanation) = members.pick_explained(dispatch, &mut Rng::new(1)).expect("there are members");
+        let (member, explanation) = members.pick_explained(dispatch, 0, &mut Rng::new(1)).expect("there are members");
         (*member.value(), explanation)
     }
 
@@ -241,7 +241,7 @@ mod tests {
                     let dispatch = at(Nanos(NOW.0 + step * 1_000_000));
                     let (plain, told) = (plain.members(), told.members());
                     let plain = plain.pick(&dispatch, &mut plain_rng).map(|member| *member.value());
-                    let told = told.pick_explained(&dispatch, &mut told_rng).map(|(member, _)| *member.value());
+                    let told = told.pick_explained(&dispatch, 0, &mut told_rng).map(|(member, _)| *member.value());
                     assert_eq!(plain, told, "{policy}, {len} members, step {step}");
                 }
             }

@@ -24,7 +24,7 @@ pub(crate) struct GroupView {
     /// Geometric, since one slow member among many would raise an arithmetic mean too much. Times below 1/16 of the
     /// median are left out: they are rare, and a false claim of such speed could attract all messages.
     mean_ns: AtomicU64,
-    /// [`HAS_EVIDENCE`], [`HAS_UNUSED`], [`IS_QUIET`], [`HAS_CONCURRENCY`].
+    /// [`HAS_EVIDENCE`], [`HAS_UNUSED`], [`IS_QUIET`], [`KNOWS_CONCURRENCY`], [`HAS_CONCURRENCY`].
     facts: AtomicU8,
 }
 
@@ -43,6 +43,8 @@ pub(crate) struct View {
     pub(crate) is_quiet: bool,
     /// Whether any member works on several messages at a time, as it told.
     pub(crate) has_concurrency: bool,
+    /// Whether any member told how many messages it works on at a time.
+    pub(crate) knows_concurrency: bool,
 }
 
 impl View {
@@ -83,13 +85,14 @@ impl GroupView {
             has_unused: facts & HAS_UNUSED != 0,
             is_quiet: facts & IS_QUIET != 0,
             has_concurrency: facts & HAS_CONCURRENCY != 0,
+            knows_concurrency: facts & KNOWS_CONCURRENCY != 0,
         }
     }
 
     #[cold]
     fn scan(&self, seats: &Seats, now: Nanos) {
         let (mut speeds, mut flags, mut has_unused) = (Speeds::default(), 0, false);
-        let (mut members, mut busy, mut has_concurrency) = (0u32, 0u32, false);
+        let (mut members, mut busy, mut concurrency) = (0u32, 0u32, 0);
         for hot in seats.loads().iter().map(|load| load.hot()) {
             if hot.availability() == Availability::Offline as u8 {
                 continue;
@@ -97,7 +100,7 @@ impl GroupView {
             members += 1;
             busy += u32::from(hot.outstanding().messages > 0 || hot.finish() > now.0 + hot.delay_ns());
             flags |= hot.flags();
-            has_concurrency |= hot.concurrency() > 1;
+            concurrency = hot.concurrency().max(concurrency);
             has_unused |= hot.rank() == 0 && adaptive::may_be_unused(hot, now.0);
             let processing_ns = hot.speed().processing_ns();
             if processing_ns > 0 {
@@ -109,7 +112,8 @@ impl GroupView {
         let fact = |holds: bool, fact: u8| if holds { fact } else { 0 };
         let is_quiet = busy <= members / 2;
         let facts = fact(has_evidence, HAS_EVIDENCE) | fact(has_unused, HAS_UNUSED) | fact(is_quiet, IS_QUIET);
-        self.facts.store(facts | fact(has_concurrency, HAS_CONCURRENCY), Relaxed);
+        let facts = facts | fact(concurrency > 1, HAS_CONCURRENCY) | fact(concurrency > 0, KNOWS_CONCURRENCY);
+        self.facts.store(facts, Relaxed);
         if flags & flag::EARLY != 0 {
             suspect_the_unverified(seats);
         }
@@ -170,6 +174,7 @@ const HAS_EVIDENCE: u8 = 1;
 const HAS_UNUSED: u8 = 2;
 const IS_QUIET: u8 = 4;
 const HAS_CONCURRENCY: u8 = 8;
+const KNOWS_CONCURRENCY: u8 = 16;
 const SCAN_PAUSE_NS: u64 = 1_000_000;
 const SCAN_PAUSE_PER_MEMBER_NS: u64 = 4_000;
 

@@ -254,6 +254,11 @@ impl MemberLoad {
         self.hot.set_delay_ns(one_way_ns);
     }
 
+    /// Returns whether the client told how many messages it works on at a time.
+    pub fn knows_concurrency(&self) -> bool {
+        self.hot.concurrency() > 0
+    }
+
     /// Sets how many messages the client works on at a time, as it told; 0 = unknown. A new connection forgets it.
     ///
     /// A client that told it gets no more messages that it has to acknowledge than it can begin with

@@ -98,27 +98,34 @@ impl<T> Members<'_, T> {
     /// each acknowledgement, report and change of the members. `waiting`: messages of the group that wait besides this
     /// one.
     ///
-    /// Only with [`Rules::late_binding`] and [`Adaptive`](Policy::Adaptive), and for messages that need an
-    /// acknowledgement and have no key in an ordered group. Otherwise like `pick`.
+    /// Only with [`Rules::late_binding`] and [`Adaptive`](Policy::Adaptive), if a member told its
+    /// [concurrency](MemberLoad::set_concurrency), and for messages that need an acknowledgement and have no key in an
+    /// ordered group. Otherwise like `pick`. A shadow policy is not compared.
     pub fn pick_late(&self, dispatch: &Dispatch, waiting: usize, rng: &mut Rng) -> Option<&Member<T>> {
         let rules = &self.snapshot.rules;
         let is_pinned = self.snapshot.state.pins.is_some() && dispatch.key.is_some();
-        if !rules.late_binding || rules.policy != Policy::Adaptive || !dispatch.is_acknowledged || is_pinned {
+        let may_wait = rules.late_binding && rules.policy == Policy::Adaptive && dispatch.is_acknowledged && !is_pinned;
+        if !may_wait || !self.view.at(dispatch.at, &self.snapshot.seats).knows_concurrency {
             return self.pick(dispatch, rng);
         }
         let index = pick_late(self.table(rules.policy), waiting, dispatch)?;
         Some(&self.snapshot.members[index])
     }
 
-    /// Chooses and books like [`pick`](Self::pick), and explains the choice. Allocates; intended for occasional
+    /// Chooses and books like [`pick_late`](Self::pick_late), and explains the choice. Allocates; intended for occasional
     /// samples.
-    pub fn pick_explained(&self, dispatch: &Dispatch, rng: &mut Rng) -> Option<(&Member<T>, Explanation)> {
+    pub fn pick_explained(
+        &self,
+        dispatch: &Dispatch,
+        waiting: usize,
+        rng: &mut Rng,
+    ) -> Option<(&Member<T>, Explanation)> {
         let kept = self.keeper(dispatch);
         let candidates = match self.len() {
             0..=SCAN_MAX => self.explain(dispatch),
             _ => self.some(dispatch, kept, rng.clone()),
         };
-        let member = self.pick(dispatch, rng)?;
+        let member = self.pick_late(dispatch, waiting, rng)?;
         let kept = kept.map(|index| self.snapshot.members[index].id);
         let explanation = Explanation::new(&self.snapshot.rules, kept, candidates, self.len(), member.id);
         Some((member, explanation))

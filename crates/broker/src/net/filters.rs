@@ -15,7 +15,7 @@ use super::core::Core;
 use super::end::End;
 use super::gate::DurabilityGate;
 use super::reason_strings::reason_string;
-use super::weight::weight_in;
+use super::weight::{concurrency_in, weight_in};
 use crate::durable::{Changes, CommitPoint};
 use crate::lifecycle;
 use crate::router::Router;
@@ -89,6 +89,9 @@ impl Filters {
         expect_to_answer(core, &suback(subscribe.packet_id, all))?;
         let is_kept = core.lease.state.durable.is_some();
         let is_disk_behind = is_kept && core.shared.durable.as_ref().is_some_and(|durable| durable.is_congested());
+        if let Some(concurrency) = concurrency_in(&subscribe.user_properties, core.shared.peer) {
+            core.lease.client.load.set_concurrency(concurrency.get());
+        }
         let weight = weight_in(&subscribe.user_properties, core.shared.peer).unwrap_or(weight);
         let subscribing = Subscribing { packet: subscribe, weight, is_disk_behind };
         self.begin(core, gate, Request::Subscribe(subscribing), now)

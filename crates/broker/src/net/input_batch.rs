@@ -16,6 +16,8 @@ pub(super) struct InputBatch {
     pub(super) sent: Moment,
     /// Acknowledged messages of share groups that the balancer does not know of yet.
     pub(super) acknowledged: Option<Acknowledged>,
+    /// The client may begin with another message of a share group.
+    pub(super) may_begin: bool,
     /// Commit point before which the batch's messages must not be acknowledged.
     commit_point: CommitPoint,
     /// Total bytes of the messages to acknowledge.
@@ -30,6 +32,7 @@ impl InputBatch {
             is_over: false,
             sent: now,
             acknowledged: None,
+            may_begin: false,
             commit_point: CommitPoint::NOW,
             bytes: 0,
         }
@@ -62,6 +65,7 @@ impl InputBatch {
     pub(super) fn tell_acknowledged(&mut self, load: &MemberLoad) {
         if let Some(acknowledged) = self.acknowledged.take() {
             load.acknowledged(&acknowledged);
+            self.may_begin = true;
         }
     }
 }

@@ -69,9 +69,11 @@ impl Member {
         core.keys_done(HeldKey::of_sent(delivery));
         if reason.is_error() {
             booked.refuse(load, now);
+            batch.may_begin = true;
         } else if delivery.sent_at < self.established_at {
             // Sent on an earlier connection: the time since then does not measure the client's speed.
             load.written(booked.messages, booked.bytes, false, now);
+            batch.may_begin = true;
         } else {
             if batch.sent.at != delivery.sent_at {
                 batch.sent = core.shared.clock.moment(delivery.sent_at);

@@ -8,18 +8,26 @@ use tenbin_codec::UserProperty;
 ///
 /// Other values are logged and ignored: User Properties are free, and a client may use this name for another purpose.
 pub(super) fn weight_in(properties: &[UserProperty], peer: SocketAddr) -> Option<NonZeroU16> {
-    let value = &properties.iter().find(|property| property.name.as_bytes() == PROPERTY)?.value;
-    let weight = std::str::from_utf8(value.as_bytes()).ok().and_then(|value| value.parse().ok());
-    if weight.is_none() {
-        tracing::debug!(%peer, ?value, "weight is not 1 to 65535, and is ignored");
+    number_in(properties, "weight", peer)
+}
+
+/// Returns how many messages a worker works on at a time: the first User Property `concurrency` of SUBSCRIBE or CONNECT,
+/// 1 to 65,535. Other values are treated as for [`weight_in`].
+pub(super) fn concurrency_in(properties: &[UserProperty], peer: SocketAddr) -> Option<NonZeroU16> {
+    number_in(properties, "concurrency", peer)
+}
+
+fn number_in(properties: &[UserProperty], name: &str, peer: SocketAddr) -> Option<NonZeroU16> {
+    let value = &properties.iter().find(|property| property.name.as_bytes() == name.as_bytes())?.value;
+    let number = std::str::from_utf8(value.as_bytes()).ok().and_then(|value| value.parse().ok());
+    if number.is_none() {
+        tracing::debug!(%peer, ?value, "{name} is not 1 to 65535, and is ignored");
     }
-    weight
+    number
 }
 
 /// Weight without a valid User Property.
 pub(super) const DEFAULT_WEIGHT: NonZeroU16 = NonZeroU16::MIN;
-
-const PROPERTY: &[u8] = b"weight";
 
 #[cfg(test)]
 mod tests {

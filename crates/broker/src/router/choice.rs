@@ -11,6 +11,8 @@ pub(super) struct Question<'a, 'm> {
     pub(super) group: &'m SharedGroup,
     pub(super) members: &'a Members<'a, GroupMember>,
     pub(super) dispatch: &'m Dispatch,
+    /// Messages of the group that wait besides this one.
+    pub(super) waiting: usize,
     /// For reports.
     pub(super) topic: &'m [u8],
 }
@@ -50,17 +52,23 @@ impl<'a> Question<'a, '_> {
     /// Chooses for a message that no earlier one blocks.
     #[inline]
     pub(super) fn choose(self, rng: &mut Rng) -> Choice<'a> {
-        let Self { group, members, dispatch, .. } = self;
+        let Self { group, members, dispatch, waiting, .. } = self;
         if group.decisions.is_due(dispatch.at) && group.decisions.claim(dispatch.at, members.len()) {
-            let Some((member, explanation)) = members.pick_explained(dispatch, rng) else { return Choice::NoMember };
+            let Some((member, explanation)) = members.pick_explained(dispatch, waiting, rng) else {
+                return self.nobody();
+            };
             let choice = self.settle(member);
             self.tell(member, explanation, &choice);
             return choice;
         }
-        match members.pick(dispatch, rng) {
+        match members.pick_late(dispatch, waiting, rng) {
             Some(member) => self.settle(member),
-            None => Choice::NoMember,
+            None => self.nobody(),
         }
+    }
+
+    fn nobody(self) -> Choice<'a> {
+        if self.members.is_empty() { Choice::NoMember } else { Choice::Nobody }
     }
 
     /// Confirms or corrects the choice, after a pick has booked the message on `member`.
@@ -98,7 +106,7 @@ impl<'a> Question<'a, '_> {
     /// Records how the balancer picked a member, and the outcome.
     #[cold]
     fn tell(self, picked: &Member<GroupMember>, explanation: Explanation, choice: &Choice<'_>) {
-        let Self { group, members, dispatch, topic } = self;
+        let Self { group, members, dispatch, topic, .. } = self;
         let (chosen, reason) = match choice {
             Choice::Member(chosen) if chosen.id() == picked.id() => (Some(chosen), explanation.reason.name()),
             Choice::Member(chosen) => (Some(chosen), "packet_size"),

@@ -212,7 +212,7 @@ impl SharedGroup {
                 let may_go = left.is_empty() || !delivery.published_qos.is_acknowledged();
                 if !may_go {
                     left.push(delivery);
-                } else if let Placed::Nobody(delivery) | Placed::Kept(_, delivery) = self.place(delivery, now, rng) {
+                } else if let Placed::Nobody(delivery) | Placed::Kept(_, delivery) = self.place(delivery, 0, now, rng) {
                     left.push(delivery);
                 }
             }

@@ -211,8 +211,8 @@ impl SharedGroup {
         given + self.given_to_others.load(Ordering::Relaxed)
     }
 
-    /// Gives one message, taken back from a member or from the backlog, to a connected member.
-    pub(super) fn place(&self, mut delivery: Delivery, now: Moment, rng: &mut Rng) -> Placed {
+    /// Gives one message, taken back from a member or from the backlog, to a connected member. `waiting` others wait.
+    pub(super) fn place(&self, mut delivery: Delivery, waiting: usize, now: Moment, rng: &mut Rng) -> Placed {
         let mut wants_another_look = true;
         let mut refused_by = None;
         // A member that has just left or filled up is not chosen again while there is another.
@@ -220,7 +220,7 @@ impl SharedGroup {
             let members = self.members.members();
             let dispatch = self.dispatch_again(&delivery, now.nanos);
             let topic = delivery.template.topic();
-            let question = Question { group: self, members: &members, dispatch: &dispatch, topic };
+            let question = Question { group: self, members: &members, dispatch: &dispatch, waiting, topic };
             let member = match question.choose(rng) {
                 Choice::Member(member) => member,
                 // A draining member may just have completed the messages that pinned the key.

@@ -6,6 +6,7 @@ use tenbin_codec::{Decoded, PacketType};
 use tenbin_session::{DroppedResend, Event, Publication, Violation};
 
 use super::{ConnectionTask, Turn};
+use crate::lifecycle;
 use crate::net::end::End;
 use crate::net::input_batch::InputBatch;
 use crate::net::stream::Stream;
@@ -72,6 +73,10 @@ impl<S: Stream> ConnectionTask<S> {
             }
         };
         batch.tell_acknowledged(&self.core.lease.client.load);
+        if batch.may_begin && self.core.lease.client.load.knows_concurrency() {
+            // Messages may wait with its groups until it can begin with them.
+            lifecycle::takes_messages(&self.core.shared, &self.core.lease, now);
+        }
         self.gate.settle(&self.core);
         let metrics = &self.core.shared.metrics;
         metrics.messages_received.add(batch.received);

@@ -19,7 +19,7 @@ use crate::net::reauthentication::Reauthentication;
 use crate::net::refill;
 use crate::net::stream::Stream;
 use crate::net::transport::Transport;
-use crate::net::weight::{DEFAULT_WEIGHT, weight_in};
+use crate::net::weight::{DEFAULT_WEIGHT, concurrency_in, weight_in};
 use crate::registry::{ChargedWill, Lease, session_bytes};
 
 /// A pending client.
@@ -89,6 +89,9 @@ impl PendingClient {
         shared.metrics.packets_received.add(1); // CONNECT
         shared.metrics.packets_sent.add(1);
         connection.resume(now, &mut transport.out);
+        if let Some(concurrency) = concurrency_in(&connect.properties.user_properties, peer) {
+            lease.client.load.set_concurrency(concurrency.get());
+        }
         let weight = weight_in(&connect.properties.user_properties, peer).unwrap_or(DEFAULT_WEIGHT);
         Ok(Accepted {
             departure: Departure::new(will, negotiated.session_expiry),

@@ -1,0 +1,95 @@
+//! Late binding: messages wait with their group until a member that told its concurrency can begin with them.
+
+use tenbin_codec::{Connect, ProtocolVersion, Publish, QoS, UserProperty};
+
+use crate::support::{BrokerProcess, RawClient, share, text};
+
+const TOPIC: &str = "work";
+
+/// A worker that takes this many messages at a time.
+fn worker(broker: &BrokerProcess, client_id: &str, concurrency: Option<&str>) -> RawClient {
+    let mut connect = Connect::new(ProtocolVersion::V5, text(client_id));
+    connect.properties.user_properties =
+        concurrency.map(|number| UserProperty::new(text("concurrency"), text(number))).into_iter().collect();
+    let mut worker = broker.connect(connect);
+    worker.subscribe(&share("group", TOPIC), QoS::ExactlyOnce);
+    worker
+}
+
+fn publish(publisher: &mut RawClient, payloads: impl IntoIterator<Item = usize>, qos: QoS) {
+    payloads.into_iter().for_each(|payload| {
+        publisher.publish(TOPIC, &payload.to_string(), qos);
+    });
+}
+
+fn number(publish: &Publish) -> usize {
+    crate::support::number_of(publish)
+}
+
+#[test]
+fn messages_wait_until_a_worker_can_begin() {
+    for qos in [QoS::AtLeastOnce, QoS::ExactlyOnce] {
+        let broker = BrokerProcess::start(&[]);
+        let [mut one, mut two] = ["one", "two"].map(|id| worker(&broker, id, Some("1")));
+        let mut publisher = broker.v5("publisher");
+        publish(&mut publisher, 0..6, qos);
+        let mut begun = [one.receive_publish(), two.receive_publish()];
+        [&mut one, &mut two].into_iter().for_each(RawClient::expect_nothing_waiting);
+        assert_eq!(begun.each_ref().map(number).iter().sum::<usize>(), 1, "{qos}: the first two");
+        // One of them works on: it gets all the others, and the other none.
+        let mut next = 2;
+        while next < 6 {
+            one.acknowledge(&begun[0]);
+            begun[0] = one.receive_publish();
+            assert_eq!(number(&begun[0]), next, "{qos}: the oldest");
+            next += 1;
+        }
+        [&mut one, &mut two].into_iter().for_each(RawClient::expect_nothing_waiting);
+    }
+}
+
+#[test]
+fn worker_of_three_threads_gets_three_messages() {
+    let broker = BrokerProcess::start(&[]);
+    let mut worker = worker(&broker, "worker", Some("3"));
+    publish(&mut broker.v5("publisher"), 0..5, QoS::AtLeastOnce);
+    let begun = [(); 3].map(|()| worker.receive_publish());
+    worker.expect_nothing_waiting();
+    worker.acknowledge(&begun[2]);
+    assert_eq!(number(&worker.receive_publish()), 3);
+}
+
+#[test]
+fn messages_of_a_lost_worker_go_to_the_next_that_can_begin() {
+    let broker = BrokerProcess::start(&[]);
+    let mut lost = worker(&broker, "lost", Some("1"));
+    publish(&mut broker.v5("publisher"), 0..4, QoS::AtLeastOnce);
+    assert_eq!(number(&lost.receive_publish()), 0);
+    let mut next = worker(&broker, "next", Some("1"));
+    let first = next.receive_publish();
+    assert_eq!(number(&first), 1);
+    drop(lost);
+    next.acknowledge(&first);
+    let mut rest: Vec<_> = (0..3).map(|_| number(&next.receive_message())).collect();
+    rest.sort_unstable();
+    assert_eq!(rest, [0, 2, 3], "the lost worker's only message, and those that waited");
+}
+
+#[test]
+fn messages_do_not_wait_without_concurrency_or_at_qos_0() {
+    let broker = BrokerProcess::start(&["--policy", "round_robin"]);
+    let [mut one, mut two] = ["one", "two"].map(|id| worker(&broker, id, Some("1")));
+    publish(&mut broker.v5("publisher"), 0..6, QoS::AtLeastOnce);
+    assert_eq!([&mut one, &mut two].map(|worker| worker.drain().len()), [3, 3], "another policy");
+
+    let broker = BrokerProcess::start(&[]);
+    let [mut one, mut two] = [Some("0"), None].map(|told| worker(&broker, told.unwrap_or("none"), told));
+    publish(&mut broker.v5("publisher"), 0..6, QoS::AtLeastOnce);
+    assert_eq!([&mut one, &mut two].map(|worker| worker.drain().len()), [3, 3], "nothing valid was told");
+
+    let broker = BrokerProcess::start(&[]);
+    let mut worker = worker(&broker, "worker", Some("1"));
+    publish(&mut broker.v5("publisher"), 0..3, QoS::AtMostOnce);
+    let got: Vec<_> = (0..3).map(|_| number(&worker.receive_message())).collect();
+    assert_eq!(got, [0, 1, 2]);
+}
