@@ -4,7 +4,7 @@ use std::time::Duration;
 use std::{fmt, io};
 
 use bytes::Bytes;
-use tenbin_codec::{Connect, ProtocolVersion, ReportCarrier, ReportCarriers, Text, Will};
+use tenbin_codec::{Connect, ProtocolVersion, ReportCarrier, ReportCarriers, Text, UserProperty, Will};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
@@ -26,6 +26,7 @@ pub struct ClientOptions {
     pub(crate) will: Option<Will>,
     pub(crate) load_reporter: Option<LoadReporter>,
     pub(crate) report_carrier: Option<ReportCarrier>,
+    pub(crate) concurrency: Option<NonZeroU16>,
     pub(crate) acknowledge: AcknowledgeMode,
     pub(crate) reconnect: Reconnect,
     pub(crate) queue: usize,
@@ -61,6 +62,7 @@ impl ClientOptions {
             will: None,
             load_reporter: None,
             report_carrier: None,
+            concurrency: None,
             acknowledge: AcknowledgeMode::default(),
             reconnect: Reconnect::default(),
             queue: 1024,
@@ -150,6 +152,16 @@ impl ClientOptions {
         self
     }
 
+    /// Tells the broker how many messages the client works on at a time. Default: nothing is told. Not with MQTT 3.1.1.
+    ///
+    /// Tenbin then lets messages of QoS 1 and 2 wait with their share group until a member can begin with them. Needs
+    /// [`AcknowledgeMode::Manual`] and acknowledgements after the work.
+    #[must_use]
+    pub fn concurrency(mut self, messages: NonZeroU16) -> Self {
+        self.concurrency = Some(messages);
+        self
+    }
+
     /// Sets the carrier of the reports, independent of the broker's announcement. Default: the broker's announcement.
     ///
     /// MQTT 3.1.1 has no announcement and supports [`ReportCarrier::Publish`] only: with another carrier messages are
@@ -217,7 +229,12 @@ impl ClientOptions {
             let seconds = u32::try_from(self.session_expiry.as_secs()).unwrap_or(u32::MAX);
             connect.properties.receive_maximum = (receive_maximum != NonZeroU16::MAX).then_some(receive_maximum);
             connect.properties.session_expiry_interval = (seconds > 0).then_some(seconds);
-            connect.properties.user_properties.extend(self.load_reporter.as_ref().map(|_| ReportCarriers::question()));
+            let concurrency = |messages: NonZeroU16| {
+                let number = Text::try_from(messages.to_string()).expect("digits are a legal text");
+                UserProperty::new(Text::from_static("concurrency"), number)
+            };
+            let told = self.load_reporter.as_ref().map(|_| ReportCarriers::question());
+            connect.properties.user_properties.extend(told.into_iter().chain(self.concurrency.map(concurrency)));
         } else if self.client_id.is_empty() && !self.clean_start {
             return Err("an empty client id has no session to go on with, 3.1.1 [MQTT-3.1.3-7]".into());
         }
@@ -254,6 +271,7 @@ impl fmt::Debug for ClientOptions {
             .field("will", &self.will)
             .field("load_reporter", &self.load_reporter)
             .field("report_carrier", &self.report_carrier)
+            .field("concurrency", &self.concurrency)
             .field("acknowledge", &self.acknowledge)
             .field("reconnect", &self.reconnect)
             .field("queue", &self.queue)
@@ -296,6 +314,14 @@ mod tests {
         assert!(lasting.version(ProtocolVersion::V311).clean_start_again(), "3.1.1: Clean Session ends each");
         assert!(options().clean_start_again());
         assert!(!options().clean_start(false).clean_start_again());
+    }
+
+    #[test]
+    fn concurrency_is_a_property_of_connect() {
+        let two = || options().concurrency(NonZeroU16::new(2).unwrap());
+        let told = two().connect_packet().unwrap().properties.user_properties;
+        assert_eq!(told, [UserProperty::new(Text::from_static("concurrency"), Text::from_static("2"))]);
+        assert_eq!(two().version(ProtocolVersion::V311).connect_packet().unwrap().properties.user_properties, []);
     }
 
     #[test]

@@ -150,6 +150,12 @@ fn not_on_sockets(scenario: &Scenario) -> Option<&'static str> {
         Some("no worker lies")
     } else if scenario.publishers.get() > 1 || scenario.topics.get() > 1 {
         Some("there is one publisher with one topic")
+    } else if scenario.loud.is_some() || scenario.expiry.is_some() {
+        Some("there is no loud publisher, and no message expires")
+    } else if scenario.pings.skipped > 0.0 || kinds.iter().any(|kind| !kind.round_trip_known) {
+        Some("workers leave out no report, and the broker knows what it knows of round trips")
+    } else if kinds.iter().any(|kind| kind.batch.get() > 1) {
+        Some("no worker takes messages in batches")
     } else if threads > THREADS_MAX {
         Some("at most 200 threads work")
     } else {
@@ -162,7 +168,7 @@ fn worker_command(line: &str, scenario: &Scenario) -> Result<Vec<String>, Loadge
     let is_plain = |kind: &WorkerKind| {
         let stays = (kind.joins, kind.leaves, kind.dies) == (None, None, None);
         let is_steady = kind.pauses.is_empty() && kind.steps.is_empty() && kind.distribution == Default::default();
-        stays && is_steady && kind.threads.get() == 1 && !kind.remembered
+        stays && is_steady && kind.threads.get() == 1 && !kind.remembered && kind.concurrency.is_none()
     };
     if scenario.churn.is_some() || !scenario.workers.iter().all(is_plain) {
         let text = "--worker-command is for scenarios whose workers stay and always take the same time";
@@ -323,7 +329,7 @@ mod tests {
         let scenario = |rest: &str| Scenario::parse("test", &format!("{text}{rest}")).unwrap();
         assert_eq!(not_on_sockets(&scenario("")), None);
         let lie = "reports = { lie = { queue = 0, processing = \"1us\" } }";
-        for rest in ["delay = \"2ms\"", "threads = 201", lie] {
+        for rest in ["delay = \"2ms\"", "threads = 201", "batch = 2", "round_trip_known = false", lie] {
             assert!(not_on_sockets(&scenario(rest)).is_some(), "{rest}");
         }
     }

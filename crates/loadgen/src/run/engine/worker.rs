@@ -132,6 +132,10 @@ impl Worker {
             }
         }
 
+        if let Some(messages) = kind.concurrency.and_then(|messages| messages.try_into().ok()) {
+            options = options.concurrency(messages);
+        }
+
         let network = (!kind.pauses.is_empty() || kind.dies.is_some()).then(Network::start).transpose()?;
         let begun = Instant::now();
         let connecting = tenbin_client::Client::connect(options);
