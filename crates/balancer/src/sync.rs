@@ -1,9 +1,9 @@
 //! Atomics, locks and the published snapshot. All other modules import them from here, so that the concurrency models
-//! in `tests/loom.rs` run the same code with loom's versions.
+//! in `tests/loom.rs` run the same code with loom's versions, and so do those of the broker's outbox (`tenbin_model`).
 //!
 //! `Arc` is std's in both: it is part of the public API, and no code here depends on its counts.
 
-#[cfg(not(loom))]
+#[cfg(not(any(loom, tenbin_model)))]
 pub(crate) use std::sync::{
     Mutex, MutexGuard,
     atomic::{
@@ -12,7 +12,7 @@ pub(crate) use std::sync::{
     },
 };
 
-#[cfg(loom)]
+#[cfg(any(loom, tenbin_model))]
 pub(crate) use loom::sync::{
     Mutex, MutexGuard,
     atomic::{
@@ -41,7 +41,7 @@ pub(crate) fn change(value: &AtomicU64, next: impl Fn(u64) -> u64) {
 #[repr(align(64))]
 pub(crate) struct OwnLine<T>(pub(crate) T);
 
-#[cfg(not(loom))]
+#[cfg(not(any(loom, tenbin_model)))]
 mod published {
     use std::sync::Arc;
 
@@ -72,7 +72,7 @@ mod published {
 /// Stand-in for `ArcSwap`, which loom cannot inspect. A load clones the `Arc` under a loom mutex. That keeps the
 /// release/acquire promise above, and also orders loads among each other, which `ArcSwap` does not. So the models check
 /// this crate's use of the snapshot, not `ArcSwap` itself.
-#[cfg(loom)]
+#[cfg(any(loom, tenbin_model))]
 mod published {
     use std::sync::Arc;
 

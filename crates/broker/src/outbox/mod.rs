@@ -11,12 +11,13 @@ mod health;
 mod pace;
 mod push;
 mod spill;
+mod sync;
 mod tail;
 mod tally;
 
 use std::num::NonZeroU64;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
@@ -31,6 +32,7 @@ pub(crate) use health::{Health, Pace, Sample, Transition};
 pub(crate) use tally::Tally;
 
 use consumer::Consumer;
+use sync::{AtomicBool, AtomicU32, AtomicU64, Mutex, MutexGuard};
 
 use crate::backlog::Spill;
 pub(crate) use crate::backlog::{Batch, Booked, Budget, Entry, Head, Limits, Reader, Run, Wire};
@@ -59,8 +61,8 @@ pub(crate) struct Outbox {
     /// Release and acquire: a publisher that sees the connection also sees its Maximum Packet Size, since only
     /// publishers check the size of ready-made packets.
     wire: AtomicU64,
-    /// The queue was full and has room since the last [`Outbox::take_room_again`]. Accessed by the receiver's task
-    /// alone; relaxed.
+    /// The queue was full and has room since the last [`Outbox::take_room_again`]. Written under the lock, and cleared
+    /// by the receiver's task without it. Relaxed: the monitor wakes the task after it has set this.
     has_room_again: AtomicBool,
     /// Shared-subscription messages are queued but blocked by quota or socket. Written by the receiver's task. Read by
     /// it and by publishers, under the lock or as a hint; relaxed.

@@ -1,3 +1,5 @@
+#[cfg(tenbin_model)]
+mod models;
 mod pace;
 mod shared;
 mod tail;
