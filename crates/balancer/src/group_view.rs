@@ -43,8 +43,6 @@ pub(crate) struct View {
     pub(crate) is_quiet: bool,
     /// Whether any member works on several messages at a time, as it told.
     pub(crate) has_concurrency: bool,
-    /// Whether any member told how many messages it works on at a time.
-    pub(crate) knows_concurrency: bool,
 }
 
 impl View {
@@ -74,6 +72,12 @@ impl GroupView {
         self.latest()
     }
 
+    /// Returns whether any member told how many messages it works on at a time, by the last scan.
+    #[inline]
+    pub(crate) fn knows_concurrency(&self) -> bool {
+        self.facts.load(Relaxed) & KNOWS_CONCURRENCY != 0
+    }
+
     /// Returns the figures of the last scan.
     #[inline]
     pub(crate) fn latest(&self) -> View {
@@ -85,7 +89,6 @@ impl GroupView {
             has_unused: facts & HAS_UNUSED != 0,
             is_quiet: facts & IS_QUIET != 0,
             has_concurrency: facts & HAS_CONCURRENCY != 0,
-            knows_concurrency: facts & KNOWS_CONCURRENCY != 0,
         }
     }
 

@@ -101,11 +101,19 @@ impl<T> Members<'_, T> {
     /// Only with [`Rules::late_binding`] and [`Adaptive`](Policy::Adaptive), if a member told its
     /// [concurrency](MemberLoad::set_concurrency), and for messages that need an acknowledgement and have no key in an
     /// ordered group. Otherwise like `pick`. A shadow policy is not compared.
+    #[inline]
     pub fn pick_late(&self, dispatch: &Dispatch, waiting: usize, rng: &mut Rng) -> Option<&Member<T>> {
+        if dispatch.is_acknowledged && self.view.knows_concurrency() {
+            return self.pick_or_wait(dispatch, waiting, rng);
+        }
+        self.pick(dispatch, rng)
+    }
+
+    #[cold]
+    fn pick_or_wait(&self, dispatch: &Dispatch, waiting: usize, rng: &mut Rng) -> Option<&Member<T>> {
         let rules = &self.snapshot.rules;
         let is_pinned = self.snapshot.state.pins.is_some() && dispatch.key.is_some();
-        let may_wait = rules.late_binding && rules.policy == Policy::Adaptive && dispatch.is_acknowledged && !is_pinned;
-        if !may_wait || !self.view.at(dispatch.at, &self.snapshot.seats).knows_concurrency {
+        if !rules.late_binding || rules.policy != Policy::Adaptive || is_pinned {
             return self.pick(dispatch, rng);
         }
         let index = pick_late(self.table(rules.policy), waiting, dispatch)?;
