@@ -1,7 +1,7 @@
 //! Observation of a slow client: a read probe, and work stealing from its queue.
 
 use std::task::Context;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tenbin_balancer::Rng;
 
@@ -34,9 +34,16 @@ impl Probes {
     }
 
     /// Offers queued shared messages to members that would finish them earlier, if it is time to.
+    #[inline(always)]
     pub(super) fn relieve(&mut self, core: &Core, context: &mut Context<'_>) {
+        if let Some(stalled_for) = self.work_stealing.poll(context, &core.lease.client.outbox) {
+            self.offer_queued(core, stalled_for);
+        }
+    }
+
+    #[cold]
+    fn offer_queued(&self, core: &Core, stalled_for: Duration) {
         let client = &core.lease.client;
-        let Some(stalled_for) = self.work_stealing.poll(context, &client.outbox) else { return };
         let now = core.shared.clock.moment(Instant::now());
         let rng = &mut Rng::new(client.number ^ now.nanos.0);
         let moved = core.shared.router.relieve(&client.receiver(), stalled_for, now, rng);

@@ -42,6 +42,7 @@ impl WorkStealing {
     }
 
     /// Returns for how long no message was taken, if it is time to offer queued messages to others.
+    #[inline(always)]
     pub(super) fn poll(&mut self, context: &mut Context<'_>, outbox: &Outbox) -> Option<Duration> {
         if outbox.keeps_back() {
             return self.0.get_or_insert_default().poll(context, outbox);
@@ -55,6 +56,7 @@ impl WorkStealing {
 
 impl Lookout {
     /// Like [`WorkStealing::poll`], while messages are blocked.
+    #[inline(never)]
     fn poll(&mut self, context: &mut Context<'_>, outbox: &Outbox) -> Option<Duration> {
         if self.watch.is_some() && self.is_too_early(context) {
             return None;
