@@ -1,3 +1,4 @@
+use std::cell::RefCell;
 use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Instant;
@@ -9,6 +10,18 @@ use tenbin_session::Delivery;
 use super::SharedGroup;
 use crate::durable::{CommitPoint, Durable, PublisherId, Room, StoredQueue};
 use crate::outbox::{Batch, Outbox, Pressure, Wire};
+
+thread_local! {
+    /// The deliveries of one batch. One buffer per thread, since most connections are idle. There is no await point
+    /// between publishing and flushing a batch.
+    pub(super) static FANOUT: RefCell<Fanout> = RefCell::default();
+}
+
+/// Returns the number of deliveries that this thread has collected and not handed over.
+#[cfg(test)]
+pub(crate) fn collected() -> usize {
+    FANOUT.with_borrow(Fanout::collected)
+}
 
 /// The deliveries of one batch, grouped by receiver, so that each receiver is locked and woken once.
 ///

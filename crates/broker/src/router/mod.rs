@@ -42,12 +42,12 @@ use tenbin_codec::{RetainHandling, SubscriptionOptions, TopicFilter, TopicName};
 use tenbin_session::Publication;
 
 pub(crate) use decisions::DecisionBudget;
+#[cfg(test)]
+pub(crate) use fanout::collected;
 pub(crate) use held_key::HeldKey;
 pub(crate) use index::is_in_tree;
 pub(crate) use key_hasher::KeyHasher;
 pub(crate) use matches::MatchSet;
-#[cfg(test)]
-pub(crate) use publisher::collected;
 pub(crate) use publisher::{Flushed, Published, Publisher};
 pub(crate) use retained::RetainedLimits;
 pub(crate) use retained_pages::{Paged, RetainedPages};

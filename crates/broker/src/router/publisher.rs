@@ -1,6 +1,5 @@
 //! The publishing side of the router: routes the messages of one connection to their receivers, in order.
 
-use std::cell::RefCell;
 use std::hash::{BuildHasher as _, RandomState};
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -12,7 +11,7 @@ use tenbin_codec::{PlainPublish, QoS, ReasonCode, Text, TopicName};
 use tenbin_session::Publication;
 
 use super::choice::{Choice, Question};
-use super::fanout::Fanout;
+use super::fanout::{FANOUT, Fanout};
 use super::group_backlog::Refused;
 use super::held_key;
 use super::matches::{MatchSet, Route, Target, Terms};
@@ -486,16 +485,4 @@ fn refuse_at_once(publication: &Publication) -> Published {
         is_acknowledged.then(|| fanout.begin_message()).inspect(|_| fanout.refuse_this()).unwrap_or(0)
     });
     Published { reason, commit_point: CommitPoint::NOW, message, receivers: 1, refusals: 1 }
-}
-
-thread_local! {
-    /// The deliveries of one batch. One buffer per thread, since most connections are idle. There is no await point
-    /// between publishing and flushing a batch.
-    static FANOUT: RefCell<Fanout> = RefCell::default();
-}
-
-/// Returns the number of deliveries that this thread has collected and not handed over.
-#[cfg(test)]
-pub(crate) fn collected() -> usize {
-    FANOUT.with_borrow(Fanout::collected)
 }
