@@ -2,7 +2,7 @@
 
 use tenbin_codec::{Connect, ProtocolVersion, Publish, QoS, UserProperty};
 
-use crate::support::{BrokerProcess, RawClient, share, text};
+use crate::support::{BrokerProcess, Numbered, RawClient, lasting, share, text};
 
 const TOPIC: &str = "work";
 
@@ -14,6 +14,13 @@ fn worker(broker: &BrokerProcess, client_id: &str, concurrency: Option<&str>) ->
     let mut worker = broker.connect(connect);
     worker.subscribe(&share("group", TOPIC), QoS::ExactlyOnce);
     worker
+}
+
+/// The properties of a CONNECT that tells a concurrency of 1.
+fn one_at_a_time(client_id: &str) -> Connect {
+    let mut connect = lasting(ProtocolVersion::V5, client_id);
+    connect.properties.user_properties = vec![UserProperty::new(text("concurrency"), text("1"))];
+    connect
 }
 
 fn publish(publisher: &mut RawClient, payloads: impl IntoIterator<Item = usize>, qos: QoS) {
@@ -94,4 +101,32 @@ fn messages_do_not_wait_without_concurrency_or_at_qos_0() {
     publish(&mut broker.v5("publisher"), 0..3, QoS::AtMostOnce);
     let got: Vec<_> = (0..3).map(|_| number(&worker.receive_message())).collect();
     assert_eq!(got, [0, 1, 2]);
+}
+
+#[test]
+fn worker_that_comes_back_gets_no_more_than_it_can_begin_with() {
+    let broker = BrokerProcess::start(&[]);
+    let mut worker = broker.connect(one_at_a_time("worker"));
+    worker.subscribe(&share("group", TOPIC), QoS::AtLeastOnce);
+    worker.disconnect();
+    publish(&mut broker.v5("publisher"), 0..5, QoS::AtLeastOnce);
+    // One more than it can begin with, as many wait.
+    let mut worker = broker.connect(one_at_a_time("worker"));
+    let begun = [(); 2].map(|()| worker.receive_publish());
+    assert_eq!(begun.each_ref().map(number), [0, 1]);
+    worker.expect_nothing_waiting();
+    worker.acknowledge(&begun[0]);
+    assert_eq!(number(&worker.receive_publish()), 2);
+}
+
+/// Such a member begins with a message when it is written: no acknowledgement serves the backlog.
+#[test]
+fn messages_do_not_wait_for_acknowledgements_of_a_member_at_qos_0() {
+    let broker = BrokerProcess::start(&[]);
+    let mut worker = broker.connect(one_at_a_time("worker"));
+    worker.subscribe(&share("group", TOPIC), QoS::AtMostOnce);
+    let together = Numbered { topics: &[TOPIC], count: 5, qos: QoS::AtLeastOnce };
+    together.publish(&mut broker.v5("publisher"));
+    let got: Vec<_> = (0..5).map(|_| number(&worker.receive_message())).collect();
+    assert_eq!(got, [0, 1, 2, 3, 4]);
 }

@@ -72,6 +72,11 @@ impl GroupView {
         self.latest()
     }
 
+    /// Takes the concurrency of a new member, so that its first messages are chosen by it.
+    pub(crate) fn joined(&self, concurrency: u64) {
+        self.facts.fetch_or(concurrency_facts(concurrency), Relaxed);
+    }
+
     /// Returns whether any member told how many messages it works on at a time, by the last scan.
     #[inline]
     pub(crate) fn knows_concurrency(&self) -> bool {
@@ -97,13 +102,14 @@ impl GroupView {
         let (mut speeds, mut flags, mut has_unused) = (Speeds::default(), 0, false);
         let (mut members, mut busy, mut concurrency) = (0u32, 0u32, 0);
         for hot in seats.loads().iter().map(|load| load.hot()) {
+            // Of offline members too: what waits for them is theirs at once when they come back.
+            concurrency = hot.concurrency().max(concurrency);
             if hot.availability() == Availability::Offline as u8 {
                 continue;
             }
             members += 1;
             busy += u32::from(hot.outstanding().messages > 0 || hot.finish() > now.0 + hot.delay_ns());
             flags |= hot.flags();
-            concurrency = hot.concurrency().max(concurrency);
             has_unused |= hot.rank() == 0 && adaptive::may_be_unused(hot, now.0);
             let processing_ns = hot.speed().processing_ns();
             if processing_ns > 0 {
@@ -112,15 +118,22 @@ impl GroupView {
         }
         self.mean_ns.store(speeds.mean_ns(), Relaxed);
         let has_evidence = flags & (flag::REPORTS | flag::ACKS) != 0;
-        let fact = |holds: bool, fact: u8| if holds { fact } else { 0 };
         let is_quiet = busy <= members / 2;
         let facts = fact(has_evidence, HAS_EVIDENCE) | fact(has_unused, HAS_UNUSED) | fact(is_quiet, IS_QUIET);
-        let facts = facts | fact(concurrency > 1, HAS_CONCURRENCY) | fact(concurrency > 0, KNOWS_CONCURRENCY);
-        self.facts.store(facts, Relaxed);
+        self.facts.store(facts | concurrency_facts(concurrency), Relaxed);
         if flags & flag::EARLY != 0 {
             suspect_the_unverified(seats);
         }
     }
+}
+
+/// Returns the facts of a group in which a member told at most this concurrency; 0 = none told it.
+fn concurrency_facts(concurrency: u64) -> u8 {
+    fact(concurrency > 1, HAS_CONCURRENCY) | fact(concurrency > 0, KNOWS_CONCURRENCY)
+}
+
+fn fact(holds: bool, fact: u8) -> u8 {
+    if holds { fact } else { 0 }
 }
 
 /// Logarithms of processing times, by quarters of an octave.

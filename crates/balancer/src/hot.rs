@@ -36,8 +36,7 @@ pub(crate) struct Hot {
     outstanding: AtomicU64,
     /// One-way delay in [`DELAY_UNIT_NS`]; 0 = unknown. Written by `set_round_trip` and `connected`.
     delay: AtomicU16,
-    /// Messages that the client works on at a time, as it told; 0 = unknown. Written by `set_concurrency` and
-    /// `connected`.
+    /// Messages that the client works on at a time, as it told; 0 = unknown. Written by `set_concurrency` only.
     concurrency: AtomicU16,
     /// An [`Availability`] as its discriminant. Written by `set_availability` only.
     availability: AtomicU8,
@@ -78,7 +77,7 @@ impl Hot {
         }
     }
 
-    /// Resets everything, except the availability and the outstanding messages.
+    /// Resets everything, except the availability, the concurrency and the outstanding messages.
     pub(crate) fn reset(&self, now: u64) {
         // A swap instead of a store, because loom's models order only read-modify-writes exactly among the increments.
         // Its cost is negligible at the rate of sessions.
@@ -88,7 +87,6 @@ impl Hot {
         self.due.store(u64::MAX, Relaxed);
         self.speed.store(Speed::of(0).to_word(), Relaxed);
         self.delay.store(0, Relaxed);
-        self.concurrency.store(0, Relaxed);
         self.flags.store(0, Relaxed);
         self.marks.store(0, Relaxed);
     }

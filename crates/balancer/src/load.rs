@@ -259,7 +259,8 @@ impl MemberLoad {
         self.hot.concurrency() > 0
     }
 
-    /// Sets how many messages the client works on at a time, as it told; 0 = unknown. A new connection forgets it.
+    /// Sets how many messages the client works on at a time, as it told; 0 = unknown. It holds until
+    /// the session ends.
     ///
     /// A client that told it gets no more messages that it has to acknowledge than it can begin with
     /// ([`Members::pick_late`](crate::Members::pick_late)).

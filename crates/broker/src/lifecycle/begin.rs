@@ -146,6 +146,7 @@ pub(crate) async fn begin(shared: &BrokerState, lease: &mut Lease, beginning: &B
     let may_be_unwritten = durable.is_some_and(|durable| beginning.may_be_unwritten(durable, lease, session_ends));
     if session_ends {
         wipe(shared, lease, &mut Pauses::default()).await; // [MQTT-3.1.2-4]
+        lease.client.load.set_concurrency(0);
     }
     // The old session's end ends the Will's delay. A client that is back within the delay cancels the Will.
     // [MQTT-3.1.3-9]

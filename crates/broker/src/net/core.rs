@@ -12,7 +12,7 @@ use tenbin_session::{Connection, PendingAck};
 use super::end::End;
 use super::output::Output;
 use super::reason_strings::reason_string;
-use crate::lifecycle::BrokerState;
+use crate::lifecycle::{self, BrokerState};
 use crate::registry::Lease;
 use crate::router::HeldKey;
 
@@ -99,6 +99,14 @@ impl Core {
         let packet_type = packet.packet_type();
         let is_written = self.connection.write_in_words(packet, now, &mut self.out);
         if is_written { Ok(()) } else { Err(End::AnswerTooLarge(packet_type)) }
+    }
+
+    /// Serves the backlogs of the client's share groups, where messages wait until it can begin with them. Call it when
+    /// the client has fewer messages outstanding, for whatever reason.
+    pub(super) fn may_begin(&self, now: Instant) {
+        if self.lease.client.load.knows_concurrency() {
+            lifecycle::takes_messages(&self.shared, &self.lease, now);
+        }
     }
 
     /// Releases the ordering key of a message that will not be acknowledged any more.

@@ -122,6 +122,7 @@ impl Outbound {
         self.unwritten.push(unacknowledged, core.out.end());
         if !given_up.is_nothing() {
             given_up.take_back(&core.lease.client.load, core.shared.clock.nanos(now));
+            core.may_begin(now);
         }
         let metrics = &core.shared.metrics;
         metrics.messages_sent.add(sent);

@@ -224,7 +224,7 @@ impl SharedGroup {
             let member = match question.choose(rng) {
                 Choice::Member(member) => member,
                 // A draining member may just have completed the messages that pinned the key.
-                Choice::Nobody if std::mem::take(&mut wants_another_look) => continue,
+                Choice::Nobody if dispatch.key.is_some() && std::mem::take(&mut wants_another_look) => continue,
                 Choice::Nobody | Choice::NoMember => return Placed::Nobody(delivery),
             };
             let is_chosen_again = refused_by == Some(member.id()) && dispatch.key.is_some();

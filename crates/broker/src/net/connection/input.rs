@@ -6,7 +6,6 @@ use tenbin_codec::{Decoded, PacketType};
 use tenbin_session::{DroppedResend, Event, Publication, Violation};
 
 use super::{ConnectionTask, Turn};
-use crate::lifecycle;
 use crate::net::end::End;
 use crate::net::input_batch::InputBatch;
 use crate::net::stream::Stream;
@@ -73,9 +72,8 @@ impl<S: Stream> ConnectionTask<S> {
             }
         };
         batch.tell_acknowledged(&self.core.lease.client.load);
-        if batch.may_begin && self.core.lease.client.load.knows_concurrency() {
-            // Messages may wait with its groups until it can begin with them.
-            lifecycle::takes_messages(&self.core.shared, &self.core.lease, now);
+        if batch.may_begin {
+            self.core.may_begin(now);
         }
         self.gate.settle(&self.core);
         let metrics = &self.core.shared.metrics;
@@ -170,6 +168,7 @@ impl<S: Stream> ConnectionTask<S> {
             core.keys_done(shared.as_ref().and_then(HeldKey::of_sent));
             core.shared.metrics.dropped_too_large.add(1);
             tracing::info!(peer = %core.shared.peer, client = ?core.lease.client.id, %packet_id, "message is too large to be sent again");
+            core.may_begin(now);
         }
     }
 }

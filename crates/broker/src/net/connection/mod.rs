@@ -361,6 +361,7 @@ impl<S: Stream> ConnectionTask<S> {
         let core = &self.core;
         let now = core.shared.clock.moment(Instant::now());
         core.lease.client.load.written(booked.messages, booked.bytes, is_backlogged, now.nanos);
+        core.may_begin(now.at); // a message of QoS 0 ends here
         let ends = || Ends { peer: core.shared.peer, local: self.socket.stream().local_address() };
         self.probes.wrote(core, booked.messages, now, ends);
     }

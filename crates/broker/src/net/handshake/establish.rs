@@ -77,6 +77,10 @@ impl PendingClient {
         lease.charge_to(&account, charge);
         (lease, negotiated.connack.session_present) = session::begin(shared, lease, &beginning, place, peer).await?;
         let now = Instant::now();
+        // Before its groups give it their backlogs.
+        if let Some(concurrency) = concurrency_in(&connect.properties.user_properties, peer) {
+            lease.client.load.set_concurrency(concurrency.get());
+        }
         attach(shared, &mut lease, &negotiated, connect.version, is_renewed, now).await;
         let session = session::take(&mut lease);
         let mut connection = Connection::new(Role::Server, connect.version, negotiated.limits, session, now);
@@ -89,9 +93,6 @@ impl PendingClient {
         shared.metrics.packets_received.add(1); // CONNECT
         shared.metrics.packets_sent.add(1);
         connection.resume(now, &mut transport.out);
-        if let Some(concurrency) = concurrency_in(&connect.properties.user_properties, peer) {
-            lease.client.load.set_concurrency(concurrency.get());
-        }
         let weight = weight_in(&connect.properties.user_properties, peer).unwrap_or(DEFAULT_WEIGHT);
         Ok(Accepted {
             departure: Departure::new(will, negotiated.session_expiry),
