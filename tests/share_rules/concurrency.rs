@@ -1,8 +1,10 @@
 //! Late binding: messages wait with their group until a member that told its concurrency can begin with them.
 
+use std::num::NonZeroU16;
+
 use tenbin_codec::{Connect, ProtocolVersion, Publish, QoS, UserProperty};
 
-use crate::support::{BrokerProcess, Numbered, RawClient, lasting, share, text};
+use crate::support::{BrokerProcess, ConfigFile, Numbered, RawClient, lasting, share, text};
 
 const TOPIC: &str = "work";
 
@@ -64,6 +66,38 @@ fn worker_of_three_threads_gets_three_messages() {
     worker.expect_nothing_waiting();
     worker.acknowledge(&begun[2]);
     assert_eq!(number(&worker.receive_publish()), 3);
+}
+
+#[test]
+fn messages_beyond_receive_maximum_wait_with_the_group() {
+    let broker = BrokerProcess::start(&[]);
+    let receivers = ["one", "two"].map(|client_id| {
+        let mut connect = Connect::new(ProtocolVersion::V5, text(client_id));
+        connect.properties.receive_maximum = NonZeroU16::new(2);
+        let mut worker = broker.connect(connect);
+        worker.subscribe(&share("group", TOPIC), QoS::AtLeastOnce);
+        worker
+    });
+    let [mut one, mut two] = receivers;
+    publish(&mut broker.v5("publisher"), 0..6, QoS::AtLeastOnce);
+    let begun = [(); 2].map(|()| one.receive_publish());
+    let others = [(); 2].map(|()| two.receive_publish());
+    // Early binding would have given each member three.
+    one.acknowledge(&begun[0]);
+    assert_eq!(number(&one.receive_publish()), 4);
+    one.acknowledge(&begun[1]);
+    assert_eq!(number(&one.receive_publish()), 5);
+    two.acknowledge(&others[0]);
+    two.expect_nothing_waiting();
+}
+
+#[test]
+fn late_binding_can_be_switched_off() {
+    let config = ConfigFile::new("[[share]]\ngroup = \"group\"\nlate_binding = false\n");
+    let broker = BrokerProcess::start(&["--config", config.path()]);
+    let mut worker = worker(&broker, "worker", Some("1"));
+    publish(&mut broker.v5("publisher"), 0..3, QoS::AtLeastOnce);
+    assert_eq!([(); 3].map(|()| number(&worker.receive_publish())), [0, 1, 2]);
 }
 
 #[test]

@@ -77,7 +77,7 @@ impl<T> Group<T> {
     /// its time of joining.
     pub fn join_with(&self, id: MemberId, standing: Standing, load: Arc<MemberLoad>, value: T, now: Nanos) {
         let standing = Standing { weight: standing.weight.max(1), ..standing };
-        self.view.0.joined(load.hot().concurrency());
+        self.view.0.joined(load.hot());
         self.update(|_, roster, _| match roster.iter_mut().find(|seated| seated.member.id == id) {
             Some(seated) => {
                 let joined_at = seated.member.joined_at;

@@ -2,6 +2,7 @@
 
 use crate::{
     estimate::flag,
+    hot::Hot,
     load::Availability,
     log2::{exp2_q16, log2_q16},
     nanos::Nanos,
@@ -24,7 +25,7 @@ pub(crate) struct GroupView {
     /// Geometric, since one slow member among many would raise an arithmetic mean too much. Times below 1/16 of the
     /// median are left out: they are rare, and a false claim of such speed could attract all messages.
     mean_ns: AtomicU64,
-    /// [`HAS_EVIDENCE`], [`HAS_UNUSED`], [`IS_QUIET`], [`KNOWS_CONCURRENCY`], [`HAS_CONCURRENCY`].
+    /// [`HAS_EVIDENCE`], [`HAS_UNUSED`], [`IS_QUIET`], [`IS_LIMITED`], [`HAS_CONCURRENCY`].
     facts: AtomicU8,
 }
 
@@ -72,15 +73,15 @@ impl GroupView {
         self.latest()
     }
 
-    /// Takes the concurrency of a new member, so that its first messages are chosen by it.
-    pub(crate) fn joined(&self, concurrency: u64) {
-        self.facts.fetch_or(concurrency_facts(concurrency), Relaxed);
+    /// Takes the limits of a new member, so that its first messages are chosen by them.
+    pub(crate) fn joined(&self, hot: &Hot) {
+        self.facts.fetch_or(limits(hot), Relaxed);
     }
 
-    /// Returns whether any member told how many messages it works on at a time, by the last scan.
+    /// Returns whether messages may wait until some member can begin with them, by the last scan.
     #[inline]
-    pub(crate) fn knows_concurrency(&self) -> bool {
-        self.facts.load(Relaxed) & KNOWS_CONCURRENCY != 0
+    pub(crate) fn is_limited(&self) -> bool {
+        self.facts.load(Relaxed) & IS_LIMITED != 0
     }
 
     /// Returns the figures of the last scan.
@@ -100,10 +101,10 @@ impl GroupView {
     #[cold]
     fn scan(&self, seats: &Seats, now: Nanos) {
         let (mut speeds, mut flags, mut has_unused) = (Speeds::default(), 0, false);
-        let (mut members, mut busy, mut concurrency) = (0u32, 0u32, 0);
+        let (mut members, mut busy, mut facts) = (0u32, 0u32, 0);
         for hot in seats.loads().iter().map(|load| load.hot()) {
             // Of offline members too: what waits for them is theirs at once when they come back.
-            concurrency = hot.concurrency().max(concurrency);
+            facts |= limits(hot);
             if hot.availability() == Availability::Offline as u8 {
                 continue;
             }
@@ -119,17 +120,17 @@ impl GroupView {
         self.mean_ns.store(speeds.mean_ns(), Relaxed);
         let has_evidence = flags & (flag::REPORTS | flag::ACKS) != 0;
         let is_quiet = busy <= members / 2;
-        let facts = fact(has_evidence, HAS_EVIDENCE) | fact(has_unused, HAS_UNUSED) | fact(is_quiet, IS_QUIET);
-        self.facts.store(facts | concurrency_facts(concurrency), Relaxed);
+        facts |= fact(has_evidence, HAS_EVIDENCE) | fact(has_unused, HAS_UNUSED) | fact(is_quiet, IS_QUIET);
+        self.facts.store(facts, Relaxed);
         if flags & flag::EARLY != 0 {
             suspect_the_unverified(seats);
         }
     }
 }
 
-/// Returns the facts of a group in which a member told at most this concurrency; 0 = none told it.
-fn concurrency_facts(concurrency: u64) -> u8 {
-    fact(concurrency > 1, HAS_CONCURRENCY) | fact(concurrency > 0, KNOWS_CONCURRENCY)
+/// Returns the facts that follow from a member's limits.
+fn limits(hot: &Hot) -> u8 {
+    fact(hot.concurrency() > 1, HAS_CONCURRENCY) | fact(hot.is_limited(), IS_LIMITED)
 }
 
 fn fact(holds: bool, fact: u8) -> u8 {
@@ -190,7 +191,7 @@ const HAS_EVIDENCE: u8 = 1;
 const HAS_UNUSED: u8 = 2;
 const IS_QUIET: u8 = 4;
 const HAS_CONCURRENCY: u8 = 8;
-const KNOWS_CONCURRENCY: u8 = 16;
+const IS_LIMITED: u8 = 16;
 const SCAN_PAUSE_NS: u64 = 1_000_000;
 const SCAN_PAUSE_PER_MEMBER_NS: u64 = 4_000;
 

@@ -38,6 +38,8 @@ pub(crate) struct Hot {
     delay: AtomicU16,
     /// Messages that the client works on at a time, as it told; 0 = unknown. Written by `set_concurrency` only.
     concurrency: AtomicU16,
+    /// The client's Receive Maximum; 0 = too large to count. Written by `set_receive_maximum` only.
+    receive_maximum: AtomicU16,
     /// An [`Availability`] as its discriminant. Written by `set_availability` only.
     availability: AtomicU8,
     /// [Flags](flag) from evidence. Written by evidence and `connected`, under the lock of `Reported`.
@@ -71,13 +73,14 @@ impl Hot {
             outstanding: AtomicU64::new(0),
             delay: AtomicU16::new(0),
             concurrency: AtomicU16::new(0),
+            receive_maximum: AtomicU16::new(0),
             availability: AtomicU8::new(Availability::Ready as u8),
             flags: AtomicU8::new(0),
             marks: AtomicU8::new(0),
         }
     }
 
-    /// Resets everything, except the availability, the concurrency and the outstanding messages.
+    /// Resets everything, except the availability, the limits and the outstanding messages.
     pub(crate) fn reset(&self, now: u64) {
         // A swap instead of a store, because loom's models order only read-modify-writes exactly among the increments.
         // Its cost is negligible at the rate of sessions.
@@ -274,6 +277,21 @@ impl Hot {
     #[inline]
     pub(crate) fn concurrency(&self) -> u64 {
         self.concurrency.load(Relaxed).into()
+    }
+
+    pub(crate) fn set_receive_maximum(&self, messages: u16) {
+        self.receive_maximum.store(messages, Relaxed);
+    }
+
+    #[inline]
+    pub(crate) fn receive_maximum(&self) -> u64 {
+        self.receive_maximum.load(Relaxed).into()
+    }
+
+    /// Whether messages may wait until the client can begin with them.
+    #[inline]
+    pub(crate) fn is_limited(&self) -> bool {
+        self.concurrency() > 0 || self.receive_maximum() > 0
     }
 
     #[inline]

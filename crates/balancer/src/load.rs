@@ -254,10 +254,20 @@ impl MemberLoad {
         self.hot.set_delay_ns(one_way_ns);
     }
 
-    /// Returns whether the client told how many messages it works on at a time.
-    pub fn knows_concurrency(&self) -> bool {
-        self.hot.concurrency() > 0
+    /// Returns whether messages may wait with the client's groups until it can begin with them, because it told its
+    /// [concurrency](Self::set_concurrency) or has a small [Receive Maximum](Self::set_receive_maximum).
+    pub fn is_limited(&self) -> bool {
+        self.hot.is_limited()
     }
+
+    /// Sets the client's Receive Maximum: its messages beyond it wait with the group, not in the client's own queue.
+    /// Above [`RECEIVE_MAXIMUM_MOST`](Self::RECEIVE_MAXIMUM_MOST) it counts as none.
+    pub fn set_receive_maximum(&self, messages: u16) {
+        self.hot.set_receive_maximum(if messages <= Self::RECEIVE_MAXIMUM_MOST { messages } else { 0 });
+    }
+
+    /// Largest Receive Maximum that limits a client: with larger ones it is the size of a buffer.
+    pub const RECEIVE_MAXIMUM_MOST: u16 = 1000;
 
     /// Sets how many messages the client works on at a time, as it told; 0 = unknown. It holds until
     /// the session ends.

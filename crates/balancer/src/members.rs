@@ -99,11 +99,11 @@ impl<T> Members<'_, T> {
     /// one.
     ///
     /// Only with [`Rules::late_binding`] and [`Adaptive`](Policy::Adaptive), if a member told its
-    /// [concurrency](MemberLoad::set_concurrency), and for messages that need an acknowledgement and have no key in an
+    /// [concurrency](MemberLoad::set_concurrency) or has a small [Receive Maximum](MemberLoad::set_receive_maximum), and for messages that need an acknowledgement and have no key in an
     /// ordered group. Otherwise like `pick`. A shadow policy is not compared.
     #[inline]
     pub fn pick_late(&self, dispatch: &Dispatch, waiting: usize, rng: &mut Rng) -> Option<&Member<T>> {
-        if dispatch.is_acknowledged && self.view.knows_concurrency() {
+        if dispatch.is_acknowledged && self.view.is_limited() {
             return self.pick_or_wait(dispatch, waiting, rng);
         }
         self.pick(dispatch, rng)

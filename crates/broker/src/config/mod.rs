@@ -446,6 +446,7 @@ mod tests {
             ("acl_default = \"maybe\"", 1, "auto"),
             ("[[share]]\n\npolicy = \"fastest\"", 3, "policy: unknown"),
             ("[[share]]\nshadow = \"slowest\"", 2, "shadow: unknown"),
+            ("[[share]]\nlate_binding = true\npolicy = \"random\"", 1, "late_binding: needs the policy adaptive"),
             ("[[share]]\ngroup = \"a\"\nkey = \"topic_level:0\"", 3, "topic_level:N"),
             ("[[share]]\nfilter = \"a#\"", 2, "filter: \"a#\""),
             ("[[share]]\nfilter = \"$share/g/a\"", 2, "after $share/name/"),

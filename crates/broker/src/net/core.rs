@@ -6,13 +6,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
+use tenbin_balancer::Rng;
 use tenbin_codec::{Packet, ReasonCode};
 use tenbin_session::{Connection, PendingAck};
 
 use super::end::End;
 use super::output::Output;
 use super::reason_strings::reason_string;
-use crate::lifecycle::{self, BrokerState};
+use crate::lifecycle::BrokerState;
 use crate::registry::Lease;
 use crate::router::HeldKey;
 
@@ -104,8 +105,9 @@ impl Core {
     /// Serves the backlogs of the client's share groups, where messages wait until it can begin with them. Call it when
     /// the client has fewer messages outstanding, for whatever reason.
     pub(super) fn may_begin(&self, now: Instant) {
-        if self.lease.client.load.knows_concurrency() {
-            lifecycle::takes_messages(&self.shared, &self.lease, now);
+        let Lease { client, state, .. } = &self.lease;
+        if client.load.is_limited() {
+            self.shared.router.may_begin(state.subscriptions.keys(), now, &mut Rng::new(client.number));
         }
     }
 

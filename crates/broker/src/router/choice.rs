@@ -11,8 +11,8 @@ pub(super) struct Question<'a, 'm> {
     pub(super) group: &'m SharedGroup,
     pub(super) members: &'a Members<'a, GroupMember>,
     pub(super) dispatch: &'m Dispatch,
-    /// Messages of the group that wait besides this one.
-    pub(super) waiting: usize,
+    /// Messages of the group that wait besides this one; `None` = the message may not wait until a member can begin.
+    pub(super) waiting: Option<usize>,
     /// For reports.
     pub(super) topic: &'m [u8],
 }
@@ -53,7 +53,10 @@ impl<'a> Question<'a, '_> {
     #[inline]
     pub(super) fn choose(self, rng: &mut Rng) -> Choice<'a> {
         let Self { group, members, dispatch, waiting, .. } = self;
-        if group.decisions.is_due(dispatch.at) && group.decisions.claim(dispatch.at, members.len()) {
+        if let Some(waiting) = waiting
+            && group.decisions.is_due(dispatch.at)
+            && group.decisions.claim(dispatch.at, members.len())
+        {
             let Some((member, explanation)) = members.pick_explained(dispatch, waiting, rng) else {
                 return self.nobody();
             };
@@ -61,7 +64,11 @@ impl<'a> Question<'a, '_> {
             self.tell(member, explanation, &choice);
             return choice;
         }
-        match members.pick_late(dispatch, waiting, rng) {
+        let picked = match waiting {
+            Some(waiting) => members.pick_late(dispatch, waiting, rng),
+            None => members.pick(dispatch, rng),
+        };
+        match picked {
             Some(member) => self.settle(member),
             None => self.nobody(),
         }

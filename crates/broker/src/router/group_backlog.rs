@@ -12,7 +12,7 @@
 //! member ([`PinnedKeys`]), so that messages of other keys can proceed.
 
 use std::num::NonZeroU64;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -71,6 +71,8 @@ struct Queued {
     redeliveries: usize,
     /// When the front of the backlog last found no member.
     refused_at: Option<Nanos>,
+    /// When no member took the front of a full backlog, though it need not have begun with it.
+    full_at: Option<Nanos>,
 }
 
 impl GroupBacklog {
@@ -78,6 +80,13 @@ impl GroupBacklog {
     #[inline]
     pub(super) fn has_backlog(&self) -> bool {
         self.has_backlog.load(Ordering::Acquire)
+    }
+
+    /// Announces messages that may have to wait, before the caller looks for a member. A member that can begin with a
+    /// message afterwards sees the announcement, or the caller sees that it can ([`SharedGroup::may_begin`]).
+    fn announce(&self) {
+        self.has_backlog.store(true, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
     }
 
     /// Returns whether the backlog is at its limit.
@@ -102,9 +111,8 @@ impl GroupBacklog {
 impl Queued {
     /// Returns whether it is too early to offer the backlog to all members again.
     fn was_refused_lately(&self, now: Nanos) -> bool {
-        let again = |at: Nanos| Nanos(at.0.saturating_add(ASKED_AGAIN_NS));
         let is_any = !self.queue.is_empty() || !self.pinned.is_empty();
-        is_any && self.refused_at.is_some_and(|at| now < again(at))
+        is_any && is_lately(self.refused_at, now)
     }
 
     /// Returns whether new messages of all keys must queue.
@@ -165,6 +173,7 @@ impl SharedGroup {
         rng: &mut Rng,
     ) {
         let goes_on = self.change_queued(|queued| {
+            self.backlog.announce();
             // A member that gets room calls `dispatch_waiting`. This attempt is for members that had room all the time.
             // It is not made for each message, because asking all members in vain is expensive.
             let had_some = !queued.queue.is_empty();
@@ -190,6 +199,7 @@ impl SharedGroup {
                     self.refuse();
                     refused.messages.push(delivery.message);
                 }
+                while self.is_full(queued) && self.give_oldest(queued, now, rng) {}
             }
             // The caller that takes the last message in memory starts the read of the next page.
             let is_next = had_some || queued.spill.refill.is_due(now.at);
@@ -212,7 +222,9 @@ impl SharedGroup {
                 let may_go = left.is_empty() || !delivery.published_qos.is_acknowledged();
                 if !may_go {
                     left.push(delivery);
-                } else if let Placed::Nobody(delivery) | Placed::Kept(_, delivery) = self.place(delivery, 0, now, rng) {
+                } else if let Placed::Nobody(delivery) | Placed::Kept(_, delivery) =
+                    self.place(delivery, Some(0), now, rng)
+                {
                     left.push(delivery);
                 }
             }
@@ -227,6 +239,14 @@ impl SharedGroup {
     pub(super) fn dispatch_waiting(self: &Arc<Self>, now: Moment, rng: &mut Rng) {
         self.dispatch(now, rng);
         self.read_on(now.at);
+    }
+
+    /// Gives the backlog to members, if there is one. Call it when a member has fewer messages outstanding.
+    pub(super) fn may_begin(self: &Arc<Self>, now: Moment, rng: &mut Rng) {
+        fence(Ordering::SeqCst); // see `announce`
+        if self.backlog.has_backlog() {
+            self.dispatch_waiting(now, rng);
+        }
     }
 
     fn dispatch(&self, now: Moment, rng: &mut Rng) {
@@ -313,6 +333,7 @@ impl SharedGroup {
     pub(super) fn begin_redelivery(&self) {
         self.departs();
         self.change_queued(|queued| {
+            self.backlog.announce();
             queued.redeliveries += 1;
             // The member may have older messages of their keys: those go first.
             queued.pinned.move_to_front_of(&mut queued.queue, &self.queues.budget);
@@ -361,6 +382,23 @@ impl SharedGroup {
             }
         }
         true
+    }
+
+    /// Gives the oldest message to a member that cannot begin with it yet, because the backlog is full. Returns whether a
+    /// member took it.
+    #[cold]
+    fn give_oldest(&self, queued: &mut Queued, now: Moment, rng: &mut Rng) -> bool {
+        if queued.redeliveries > 0 || is_lately(queued.full_at, now.nanos) {
+            return false;
+        }
+        let Some(delivery) = queued.queue.pop(&self.queues.budget) else { return false };
+        let left = match self.place(delivery, None, now, rng) {
+            Placed::Given => return true,
+            Placed::Kept(_, delivery) | Placed::Nobody(delivery) => delivery,
+        };
+        queued.queue.push_front(left.as_published(), &self.queues.budget);
+        queued.full_at = Some(now.nanos);
+        false
     }
 
     /// Puts a message at the end of the backlog, if it may wait. Returns it if there is no room.
@@ -448,12 +486,20 @@ impl SharedGroup {
         let result = change(&mut queued);
         queued.queue.settle(&self.queues.budget);
         self.backlog.has_backlog.store(queued.exists(), Ordering::Release);
-        let limits = &self.queues.limits;
         queued.spill.entries.charge_to(|| self.payer.load_full());
-        let is_full = limits.memory_is_over(&queued.queue) && self.stored().is_none();
-        self.backlog.is_over_quota.store(limits.disk_is_over(&queued.spill.entries) || is_full, Ordering::Relaxed);
+        self.backlog.is_over_quota.store(self.is_full(&queued), Ordering::Relaxed);
         result
     }
+
+    fn is_full(&self, Queued { queue, spill, .. }: &Queued) -> bool {
+        let limits = &self.queues.limits;
+        limits.disk_is_over(&spill.entries) || limits.memory_is_over(queue) && self.stored().is_none()
+    }
+}
+
+/// Returns whether it is too early to ask all members again, after they took nothing at `refused_at`.
+fn is_lately(refused_at: Option<Nanos>, now: Nanos) -> bool {
+    refused_at.is_some_and(|at| now.0 < at.0.saturating_add(ASKED_AGAIN_NS))
 }
 
 /// Bytes of message bodies in one read.

@@ -185,11 +185,16 @@ impl Router {
 
     /// Dispatches the backlogs of the groups that `filters` name, after a member has connected.
     pub(crate) fn connected<'a>(&self, filters: impl Iterator<Item = &'a TopicFilter>, now: Instant, rng: &mut Rng) {
-        for shared in filters.filter_map(TopicFilter::shared) {
-            if let Some(group) = self.index.group(&shared) {
-                group.dispatch_waiting(self.clock.moment(now), rng);
-            }
-        }
+        self.groups_of(filters).for_each(|group| group.dispatch_waiting(self.clock.moment(now), rng));
+    }
+
+    /// As [`connected`](Self::connected), after a member has fewer messages outstanding.
+    pub(crate) fn may_begin<'a>(&self, filters: impl Iterator<Item = &'a TopicFilter>, now: Instant, rng: &mut Rng) {
+        self.groups_of(filters).for_each(|group| group.may_begin(self.clock.moment(now), rng));
+    }
+
+    fn groups_of<'a>(&self, filters: impl Iterator<Item = &'a TopicFilter>) -> impl Iterator<Item = Arc<SharedGroup>> {
+        filters.filter_map(TopicFilter::shared).filter_map(|shared| self.index.group(&shared))
     }
 
     /// Changes one subscription: see [`Edit::unsubscribe`].

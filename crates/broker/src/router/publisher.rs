@@ -445,7 +445,7 @@ impl Origin {
         };
         let share = Share { group: Some(group.number()), key: NonZeroU64::new(key.unwrap_or(self.client)) };
         let topic = message.name.as_bytes();
-        let question = Question { group, members: &members, dispatch: &dispatch, waiting: 0, topic };
+        let question = Question { group, members: &members, dispatch: &dispatch, waiting: Some(0), topic };
         let choice = match has_missed || follows_waiting {
             true if members.is_empty() => Choice::NoMember,
             true => Choice::Nobody,

@@ -211,8 +211,9 @@ impl SharedGroup {
         given + self.given_to_others.load(Ordering::Relaxed)
     }
 
-    /// Gives one message, taken back from a member or from the backlog, to a connected member. `waiting` others wait.
-    pub(super) fn place(&self, mut delivery: Delivery, waiting: usize, now: Moment, rng: &mut Rng) -> Placed {
+    /// Gives one message, taken back from a member or from the backlog, to a connected member. `waiting` others wait;
+    /// `None` = the member need not be able to begin with it.
+    pub(super) fn place(&self, mut delivery: Delivery, waiting: Option<usize>, now: Moment, rng: &mut Rng) -> Placed {
         let mut wants_another_look = true;
         let mut refused_by = None;
         // A member that has just left or filled up is not chosen again while there is another.

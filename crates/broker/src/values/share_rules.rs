@@ -27,6 +27,8 @@ pub struct ShareRule {
     pub strict: bool,
     /// A policy to evaluate beside the active one, without effect on dispatch; `None` = none.
     pub shadow: Option<Policy>,
+    /// Whether messages may wait with the group until a member can begin with them; only with [`Policy::Adaptive`].
+    pub late_binding: bool,
 }
 
 /// A name pattern, in which `*` stands for any text, including none.
@@ -63,7 +65,7 @@ impl ShareRules {
             is_ordered: rule.key.is_some(),
             may_break_order: !rule.strict,
             shadow: rule.shadow,
-            ..Rules::default()
+            late_binding: rule.late_binding,
         };
         GroupRules { rules, key: rule.key.clone() }
     }
@@ -118,13 +120,14 @@ struct RawRule {
     strict: Option<bool>,
     #[serde(deserialize_with = "policy", default)]
     shadow: Option<Policy>,
+    late_binding: Option<bool>,
 }
 
 impl TryFrom<RawRule> for ShareRule {
     type Error = String;
 
     fn try_from(raw: RawRule) -> Result<Self, String> {
-        let RawRule { group, filter, mut policy, key, strict, shadow } = raw;
+        let RawRule { group, filter, mut policy, key, strict, shadow, late_binding } = raw;
         if key.is_none() && strict.is_some() {
             return Err("strict: needs a key".to_owned());
         }
@@ -132,7 +135,11 @@ impl TryFrom<RawRule> for ShareRule {
             let policy = policy.unwrap_or_default();
             return Err(format!("key: the policy {policy} has an affinity of its own"));
         }
-        Ok(Self { group, filter, policy, key, strict: strict.unwrap_or(true), shadow })
+        if late_binding == Some(true) && policy.is_some_and(|policy| policy != Policy::Adaptive) {
+            return Err("late_binding: needs the policy adaptive".to_owned());
+        }
+        let (strict, late_binding) = (strict.unwrap_or(true), late_binding.unwrap_or(true));
+        Ok(Self { group, filter, policy, key, strict, shadow, late_binding })
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! A message that is sent early waits behind the member's present one, which may turn out long. So a member that told
 //! its [concurrency](crate::MemberLoad::set_concurrency) gets only as many messages as it can work on, and those that
-//! fill the round trip to it. Other members count as ready at all times, as for [`adaptive`](super): those that told
+//! fill the round trip to it; and a member with a small Receive Maximum no more than that. Other members count as ready at all times, as for [`adaptive`](super): those that told
 //! nothing, whose acknowledgements come early, or that take less than a millisecond.
 
 use super::{RANK_SHIFT, Sighting, in_steps, weigh};
@@ -53,13 +53,9 @@ impl Best {
     fn of(hot: &Hot, view: &View, now: u64, turn: u64, index: usize) -> Self {
         let finish = hot.finish();
         let weight = weigh(hot, view, now);
+        let room = room(hot);
         // The way counts only where few messages can be on it. Otherwise long queues of near members would form.
-        let (room, way) = match credit(hot) {
-            Some(credit) => {
-                (i64::try_from(credit).unwrap_or(i64::MAX) - hot.outstanding().messages as i64, hot.delay_ns())
-            }
-            None => (i64::MAX, 0),
-        };
+        let way = if hot.concurrency() > 0 && room < i64::MAX { hot.delay_ns() } else { 0 };
         let key = hot.rank() << RANK_SHIFT | in_steps(weight.wait.saturating_add(way), weight.penalty) & KEY_MASK;
         Self {
             merit: u128::from(key) << 64 | u128::from(turn),
@@ -81,23 +77,35 @@ impl Best {
     }
 }
 
-/// Returns how many messages the member can have outstanding; `None` = any number.
+/// Returns how many messages the member can take beyond its outstanding ones; `MAX` = any number.
 ///
-/// Those on the way count from a tenth of a processing time on. A client that works in batches gets the next one while
-/// it works on this one.
-fn credit(hot: &Hot) -> Option<u64> {
-    let (flags, concurrency) = (hot.flags(), hot.concurrency());
+/// Messages on the way to it count from a tenth of a processing time on. A client that works in batches gets the next
+/// one while it works on this one.
+fn room(hot: &Hot) -> i64 {
+    let (flags, concurrency, receive_maximum) = (hot.flags(), hot.concurrency(), hot.receive_maximum());
     let is_trusted = flags & flag::ACKS == 0 || flags & flag::ACK_MODE != 0;
     let service_ns = hot.speed().processing_ns();
     let is_short = service_ns > 0 && service_ns < SHORT_NS;
-    if concurrency == 0 || !is_trusted || is_short {
-        return None;
+    if !is_trusted || is_short {
+        return i64::MAX;
     }
-    let on_the_way = (2 * hot.delay_ns() + service_ns / 10 * 9).checked_div(service_ns).unwrap_or(0);
-    let batches = if flags & flag::BATCHES == 0 { 1 } else { 2 };
-    Some(batches * concurrency + on_the_way)
+    let left = |messages: u64| messages as i64 - hot.outstanding().messages as i64;
+    let mut room = i64::MAX;
+    if concurrency > 0 {
+        let on_the_way = (2 * hot.delay_ns() + service_ns / 10 * 9).checked_div(service_ns).unwrap_or(0);
+        let batches = if flags & flag::BATCHES == 0 { 1 } else { 2 };
+        room = left(batches * concurrency + on_the_way);
+    }
+    if receive_maximum > 0 {
+        // It cannot be exceeded: one more message would wait in the client's queue.
+        let most = left(receive_maximum);
+        room = room.min(if most > 0 { most } else { NO_ROOM });
+    }
+    room
 }
 
+/// Room of a member that gets no message more, however many wait.
+const NO_ROOM: i64 = -1;
 const READY: u64 = 0;
 const KEY_MASK: u64 = (1 << RANK_SHIFT) - 1;
 /// Mean processing time below which messages do not wait: the group's lock would cost more.

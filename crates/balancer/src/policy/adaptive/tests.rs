@@ -401,6 +401,19 @@ fn messages_do_not_wait_for_members_that_told_nothing() {
 }
 
 #[test]
+fn messages_beyond_the_receive_maximum_wait_with_the_group() {
+    let loads = [acknowledging(30), telling(2)];
+    loads[0].set_receive_maximum(3);
+    let expected = [Some(0), Some(1), Some(0), Some(1), Some(0), Some(1), None];
+    assert_eq!(late(&loads, 1, 7), expected, "one more for the other only");
+    loads[0].set_receive_maximum(MemberLoad::RECEIVE_MAXIMUM_MOST + 1);
+    assert_eq!(late(&loads, 0, 2), [Some(0); 2], "a buffer's size");
+    loads[0].set_receive_maximum(1);
+    loads[0].set_concurrency(9);
+    assert_eq!(late(&loads[..1], 0, 1), [None], "it has more than that");
+}
+
+#[test]
 fn far_member_gets_the_messages_that_fill_its_round_trip() {
     let far = telling(1);
     far.set_round_trip(Duration::from_millis(50));

@@ -78,6 +78,7 @@ impl PendingClient {
         (lease, negotiated.connack.session_present) = session::begin(shared, lease, &beginning, place, peer).await?;
         let now = Instant::now();
         // Before its groups give it their backlogs.
+        lease.client.load.set_receive_maximum(negotiated.limits.peer_receive_maximum);
         if let Some(concurrency) = concurrency_in(&connect.properties.user_properties, peer) {
             lease.client.load.set_concurrency(concurrency.get());
         }
