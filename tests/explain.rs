@@ -7,8 +7,8 @@ use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use support::{BrokerProcess, ConfigFile, PATIENCE, RawClient, lasting, retained, share, subscription, topic};
-use tenbin_codec::{Connect, ProtocolVersion, QoS, ReasonCode};
+use support::{BrokerProcess, ConfigFile, PATIENCE, RawClient, lasting, retained, share, subscription, text, topic};
+use tenbin_codec::{Connect, ProtocolVersion, QoS, ReasonCode, UserProperty};
 
 /// Records every decision.
 const EVERY: &str = "policy = \"round_robin\"\n[explain]\npause_ms = 0\n";
@@ -256,6 +256,27 @@ fn explain_shows_a_group() {
     assert_eq!(filters.collect::<Vec<_>>(), ["jobs/+", "more/#"]);
     assert_eq!(documents[0]["decisions"].as_array().map(Vec::len), Some(4));
     assert_eq!(documents[0]["shadow"], Value::Null);
+}
+
+#[test]
+fn explain_shows_limits_and_messages_that_waited() {
+    let broker = broker("[explain]\npause_ms = 0\n");
+    let mut connect = Connect::new(ProtocolVersion::V5, text("anna"));
+    connect.properties.user_properties = vec![UserProperty::new(text("concurrency"), text("1"))];
+    let mut anna = broker.connect(connect);
+    anna.subscribe(&share("workers", "jobs/+"), QoS::AtLeastOnce);
+    publish(&broker, 2);
+    let begun = anna.receive_publish();
+    let mut reader = broker.v5("reader");
+    reader.subscribe("$SYS/share/workers/+/+", QoS::AtMostOnce);
+    let members = wait_for(&mut reader, "members", |members| members["waiting"] == 1);
+    let member = &members["members"][0];
+    let shown = ["concurrency", "in_flight", "in_flight_maximum"].map(|key| member[key].as_u64());
+    assert_eq!(shown, [Some(1); 3], "{member}");
+    anna.acknowledge(&begun);
+    anna.receive_publish();
+    let decisions = wait_for(&mut reader, "decisions", |decisions| decisions[1].is_object());
+    assert_eq!([0, 1].map(|number| decisions[number]["reason"].clone()), ["only_candidate", "waited"]);
 }
 
 #[test]

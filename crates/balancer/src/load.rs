@@ -18,6 +18,7 @@ use crate::{
     latency::PeakLatency,
     nanos::Nanos,
     outstanding::Outstanding,
+    policy::adaptive::late,
     report::LoadReport,
     sync::{AtomicU64, Mutex, Relaxed, lock},
 };
@@ -247,7 +248,7 @@ impl MemberLoad {
         self.hot.flags() & flag::DRAINING != 0
     }
 
-    /// Sets the round-trip time of a packet, e.g. the socket's smoothed estimate. Stored in steps of 32 µs, up to 2 s;
+    /// Sets the round-trip time of a packet, e.g. the shortest that the socket measured. Stored in steps of 32 µs, up to 2 s;
     /// unknown counts as zero.
     pub fn set_round_trip(&self, round_trip: Duration) {
         let one_way_ns = round_trip.min(MINUTE).as_nanos() as u64 / 2;
@@ -322,6 +323,8 @@ impl MemberLoad {
             late_reports,
             taken_back,
             round_trip: Duration::from_nanos(self.hot.delay_ns() * 2),
+            concurrency: self.hot.concurrency() as u16,
+            outstanding_maximum: late::limit(&self.hot),
         }
     }
 

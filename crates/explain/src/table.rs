@@ -61,7 +61,7 @@ fn write_head(out: &mut dyn Write, members: &Members) -> io::Result<()> {
         plain(filter)
     )?;
     if *waiting > 0 {
-        write!(out, ", {waiting} wait for a connected member")?;
+        write!(out, ", {waiting} wait with the group")?;
     }
     writeln!(out)
 }
@@ -81,7 +81,7 @@ fn write_shadow(out: &mut dyn Write, shadow: &Shadow) -> io::Result<()> {
 fn write_members(out: &mut dyn Write, members: &Members) -> io::Result<()> {
     writeln!(
         out,
-        "\n  {:<24}  {:<9}{:>6}{:>11}{:>8}{:>10}{:>9}{:>11}{:>10}{:>10}{:>10}{:>13}{:>14}",
+        "\n  {:<24}  {:<9}{:>6}{:>11}{:>8}{:>10}{:>9}{:>11}{:>9}{:>10}{:>10}{:>10}{:>13}{:>14}",
         "member",
         "state",
         "weight",
@@ -90,6 +90,7 @@ fn write_members(out: &mut dyn Write, members: &Members) -> io::Result<()> {
         "wait, ms",
         "pending",
         "in flight",
+        "way, ms",
         "t_p, ms",
         "cost, ms",
         "late, ms",
@@ -105,11 +106,15 @@ fn write_members(out: &mut dyn Write, members: &Members) -> io::Result<()> {
 }
 
 fn write_member(out: &mut dyn Write, member: &Member) -> io::Result<()> {
+    let in_flight = match member.in_flight_maximum {
+        Some(most) => format!("{} of {most}", member.in_flight),
+        None => member.in_flight.to_string(),
+    };
     // An estimate from the other members is marked as such.
     let cost = format!("{}{}", if member.is_speed_known { "" } else { "~" }, number(member.processing_time_ms));
     writeln!(
         out,
-        "  {:<24}  {:<9}{:>6}{:>11}{:>8.1}{:>10}{:>9}{:>11}{:>10}{:>10}{:>10}{:>13}{:>14}",
+        "  {:<24}  {:<9}{:>6}{:>11}{:>8.1}{:>10}{:>9}{:>11}{:>9}{:>10}{:>10}{:>10}{:>13}{:>14}",
         shortened(&member.client, 24),
         member.state,
         member.weight,
@@ -117,7 +122,8 @@ fn write_member(out: &mut dyn Write, member: &Member) -> io::Result<()> {
         member.share * 100.0,
         number(member.predicted_wait_ms),
         member.pending,
-        member.in_flight,
+        in_flight,
+        number(member.round_trip_ms),
         number(member.reported_processing_time_ms),
         cost,
         number(member.late_ms),
@@ -200,7 +206,7 @@ mod tests {
             "members_total": 1,
             "members": [{
                 "client": "a very long name of a client", "state": "ready", "weight": 1, "messages": 10, "share": 1.0,
-                "predicted_wait_ms": 0.5, "pending": 1, "in_flight": 2, "reported_processing_time_ms": 25.0,
+                "predicted_wait_ms": 0.5, "pending": 1, "in_flight": 2, "in_flight_maximum": 3, "round_trip_ms": 40.0, "reported_processing_time_ms": 25.0,
                 "processing_time_ms": 24.0, "is_speed_known": false, "late_ms": 0.0, "late_reports": 3, "redispatches": 4,
             }],
         });
@@ -224,6 +230,8 @@ mod tests {
             "g, filter a/#: adaptive; 1 members, 10 messages",
             "a very long name of a c…",
             "~24.0",
+            "2 of 3",
+            "40.0",
             "22:13:20.124",
             "least wait",
             "+7",

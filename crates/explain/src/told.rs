@@ -35,6 +35,9 @@ pub(crate) struct Member {
     pub(crate) predicted_wait_ms: f64,
     pub(crate) pending: u64,
     pub(crate) in_flight: u64,
+    /// `None` = any number.
+    pub(crate) in_flight_maximum: Option<u64>,
+    pub(crate) round_trip_ms: f64,
     pub(crate) reported_processing_time_ms: f64,
     pub(crate) processing_time_ms: f64,
     pub(crate) is_speed_known: bool,

@@ -31,4 +31,8 @@ pub struct LoadSnapshot {
     pub is_draining: bool,
     /// Round-trip time of a packet; zero = unknown.
     pub round_trip: Duration,
+    /// Messages that the client told it works on at a time; 0 = unknown.
+    pub concurrency: u16,
+    /// Messages that the client may have outstanding before others wait with the group; `None` = any number.
+    pub outstanding_maximum: Option<u64>,
 }

@@ -120,6 +120,8 @@ fn round_trips_are_kept_in_steps() {
 fn table_3_events() {
     let load = MemberLoad::new(Nanos(5));
     let fresh = LoadSnapshot {
+        concurrency: 0,
+        outstanding_maximum: None,
         messages_in_queue: 0,
         sent_since_report: 0,
         processing_time: Duration::ZERO,

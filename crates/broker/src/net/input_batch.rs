@@ -18,6 +18,8 @@ pub(super) struct InputBatch {
     pub(super) acknowledged: Option<Acknowledged>,
     /// The client may begin with another message of a share group.
     pub(super) may_begin: bool,
+    /// The round trip to this member of share groups may have changed, or is not measured yet.
+    pub(super) asks_round_trip: bool,
     /// Commit point before which the batch's messages must not be acknowledged.
     commit_point: CommitPoint,
     /// Total bytes of the messages to acknowledge.
@@ -33,6 +35,7 @@ impl InputBatch {
             sent: now,
             acknowledged: None,
             may_begin: false,
+            asks_round_trip: false,
             commit_point: CommitPoint::NOW,
             bytes: 0,
         }

@@ -148,7 +148,7 @@ mod tests {
 
         fn look(&mut self, at_ms: u64, unacknowledged: u32, unsent: u32, window: u32) -> Option<Reading> {
             let now = self.at(at_ms);
-            self.progress.look(TcpState { unacknowledged, unsent, window }, self.written, now)
+            self.progress.look(TcpState { unacknowledged, unsent, window, round_trip: None }, self.written, now)
         }
 
         fn at(&self, at_ms: u64) -> Instant {

@@ -3,6 +3,7 @@
 //! It looks connections up by their addresses, with plain reads and writes; `getsockopt(TCP_INFO)` has no safe wrapper.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 /// Both addresses of a TCP connection, which identify it.
 #[derive(Debug, Clone, Copy)]
@@ -21,6 +22,9 @@ pub(super) struct TcpState {
     pub(super) unsent: u32,
     /// The peer's receive window in bytes: room for data that its application has not read.
     pub(super) window: u32,
+    /// Shortest round trip of the last minutes; `None` = not measured. The mean would include delayed acknowledgements:
+    /// the peer's kernel waits for data to send them with, which a worker has when its work is done.
+    pub(super) round_trip: Option<Duration>,
 }
 
 impl Ends {
@@ -39,6 +43,7 @@ mod sock_diag {
     use std::io::{self, Read, Write};
     use std::net::{IpAddr, SocketAddr};
     use std::sync::Once;
+    use std::time::Duration;
 
     use socket2::{Domain, Protocol, Socket, Type};
 
@@ -145,7 +150,13 @@ mod sock_diag {
             if u16_at(attributes, 2)? == INET_DIAG_INFO {
                 // Its size depends on the kernel's version; Linux 5.4 and later include the window.
                 let info = attributes.get(4..length)?;
-                return Some(TcpState { unacknowledged, unsent: u32_at(info, 144)?, window: u32_at(info, 228)? });
+                let round_trip = u32_at(info, 148).filter(|micros| *micros < u32::MAX);
+                return Some(TcpState {
+                    unacknowledged,
+                    unsent: u32_at(info, 144)?,
+                    window: u32_at(info, 228)?,
+                    round_trip: round_trip.map(|micros| Duration::from_micros(micros.into())),
+                });
             }
             attributes = attributes.get(length.next_multiple_of(4)..)?;
         }
@@ -203,6 +214,7 @@ mod tests {
             let state = || ends.state().expect("Linux tells this to anybody");
             assert_eq!((state().unacknowledged, state().unsent), (0, 0));
             assert!(state().window > 0);
+            assert!(state().round_trip.is_some_and(|time| time > Duration::ZERO), "measured by the handshake");
             stream.set_nonblocking(true).unwrap();
             let mut written = 0;
             while let Ok(bytes) = stream.write(&[0; 1 << 16]) {

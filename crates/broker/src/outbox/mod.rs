@@ -305,6 +305,11 @@ impl Outbox {
         self.state().groups.insert(group, tally);
     }
 
+    /// Returns whether the client is a member of share groups.
+    pub(crate) fn is_in_groups(&self) -> bool {
+        !self.state().groups.is_empty()
+    }
+
     /// Share groups of the client.
     pub(crate) fn groups(&self) -> Vec<NonZeroU64> {
         self.state().groups.keys().copied().collect()

@@ -11,10 +11,20 @@ pub(super) struct Question<'a, 'm> {
     pub(super) group: &'m SharedGroup,
     pub(super) members: &'a Members<'a, GroupMember>,
     pub(super) dispatch: &'m Dispatch,
-    /// Messages of the group that wait besides this one; `None` = the message may not wait until a member can begin.
-    pub(super) waiting: Option<usize>,
+    pub(super) source: Source,
     /// For reports.
     pub(super) topic: &'m [u8],
+}
+
+/// Where the message was until now.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Source {
+    /// With its publisher, or with another member.
+    Client,
+    /// In the group backlog, with as many others.
+    Backlog(usize),
+    /// First in a full group backlog: it may not wait until a member can begin with it.
+    FullBacklog,
 }
 
 /// The result of a choice. The message is booked on a chosen member.
@@ -52,7 +62,12 @@ impl<'a> Question<'a, '_> {
     /// Chooses for a message that no earlier one blocks.
     #[inline]
     pub(super) fn choose(self, rng: &mut Rng) -> Choice<'a> {
-        let Self { group, members, dispatch, waiting, .. } = self;
+        let Self { group, members, dispatch, source, .. } = self;
+        let waiting = match source {
+            Source::Client => Some(0),
+            Source::Backlog(others) => Some(others),
+            Source::FullBacklog => None,
+        };
         if let Some(waiting) = waiting
             && group.decisions.is_due(dispatch.at)
             && group.decisions.claim(dispatch.at, members.len())
@@ -113,10 +128,11 @@ impl<'a> Question<'a, '_> {
     /// Records how the balancer picked a member, and the outcome.
     #[cold]
     fn tell(self, picked: &Member<GroupMember>, explanation: Explanation, choice: &Choice<'_>) {
-        let Self { group, members, dispatch, topic, .. } = self;
+        let Self { group, members, dispatch, topic, source } = self;
         let (chosen, reason) = match choice {
-            Choice::Member(chosen) if chosen.id() == picked.id() => (Some(chosen), explanation.reason.name()),
-            Choice::Member(chosen) => (Some(chosen), "packet_size"),
+            Choice::Member(chosen) if chosen.id() != picked.id() => (Some(chosen), "packet_size"),
+            Choice::Member(chosen) if matches!(source, Source::Backlog(_)) => (Some(chosen), "waited"),
+            Choice::Member(chosen) => (Some(chosen), explanation.reason.name()),
             Choice::Nobody | Choice::NoMember => (None, "nobody"),
         };
         // Both are in join order.

@@ -20,6 +20,7 @@ use tenbin_balancer::{Nanos, Rng};
 use tenbin_codec::SharedFilter;
 use tenbin_session::Delivery;
 
+use super::choice::Source;
 use super::held_key::ordering_key;
 use super::share_group::{GroupQueues, Placed, SharedGroup, beginning};
 use crate::backlog::{FailedRead, NextPage, Refilled, Spill};
@@ -223,7 +224,7 @@ impl SharedGroup {
                 if !may_go {
                     left.push(delivery);
                 } else if let Placed::Nobody(delivery) | Placed::Kept(_, delivery) =
-                    self.place(delivery, Some(0), now, rng)
+                    self.place(delivery, Source::Client, now, rng)
                 {
                     left.push(delivery);
                 }
@@ -392,7 +393,7 @@ impl SharedGroup {
             return false;
         }
         let Some(delivery) = queued.queue.pop(&self.queues.budget) else { return false };
-        let left = match self.place(delivery, None, now, rng) {
+        let left = match self.place(delivery, Source::FullBacklog, now, rng) {
             Placed::Given => return true,
             Placed::Kept(_, delivery) | Placed::Nobody(delivery) => delivery,
         };

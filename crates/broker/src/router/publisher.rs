@@ -10,7 +10,7 @@ use tenbin_balancer::{Dispatch, Rng};
 use tenbin_codec::{PlainPublish, QoS, ReasonCode, Text, TopicName};
 use tenbin_session::Publication;
 
-use super::choice::{Choice, Question};
+use super::choice::{Choice, Question, Source};
 use super::fanout::{FANOUT, Fanout};
 use super::group_backlog::Refused;
 use super::held_key;
@@ -445,7 +445,7 @@ impl Origin {
         };
         let share = Share { group: Some(group.number()), key: NonZeroU64::new(key.unwrap_or(self.client)) };
         let topic = message.name.as_bytes();
-        let question = Question { group, members: &members, dispatch: &dispatch, waiting: Some(0), topic };
+        let question = Question { group, members: &members, dispatch: &dispatch, source: Source::Client, topic };
         let choice = match has_missed || follows_waiting {
             true if members.is_empty() => Choice::NoMember,
             true => Choice::Nobody,

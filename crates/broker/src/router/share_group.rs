@@ -8,7 +8,7 @@ use tenbin_codec::{QoS, SharedFilter, Text, TopicName};
 use tenbin_session::Delivery;
 
 use super::Receiver;
-use super::choice::{self, Choice, Question};
+use super::choice::{self, Choice, Question, Source};
 use super::decisions::{DecisionBudget, Decisions};
 use super::group_backlog::GroupBacklog;
 use super::held_key;
@@ -211,9 +211,8 @@ impl SharedGroup {
         given + self.given_to_others.load(Ordering::Relaxed)
     }
 
-    /// Gives one message, taken back from a member or from the backlog, to a connected member. `waiting` others wait;
-    /// `None` = the member need not be able to begin with it.
-    pub(super) fn place(&self, mut delivery: Delivery, waiting: Option<usize>, now: Moment, rng: &mut Rng) -> Placed {
+    /// Gives one message, taken back from a member or from the backlog, to a connected member.
+    pub(super) fn place(&self, mut delivery: Delivery, source: Source, now: Moment, rng: &mut Rng) -> Placed {
         let mut wants_another_look = true;
         let mut refused_by = None;
         // A member that has just left or filled up is not chosen again while there is another.
@@ -221,7 +220,7 @@ impl SharedGroup {
             let members = self.members.members();
             let dispatch = self.dispatch_again(&delivery, now.nanos);
             let topic = delivery.template.topic();
-            let question = Question { group: self, members: &members, dispatch: &dispatch, waiting, topic };
+            let question = Question { group: self, members: &members, dispatch: &dispatch, source, topic };
             let member = match question.choose(rng) {
                 Choice::Member(member) => member,
                 // A draining member may just have completed the messages that pinned the key.

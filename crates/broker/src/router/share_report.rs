@@ -82,6 +82,8 @@ impl SharedGroup {
                 "late_reports": load.late_reports,
                 "redispatches": load.taken_back,
                 "round_trip_ms": ms(load.round_trip),
+                "concurrency": load.concurrency,
+                "in_flight_maximum": load.outstanding_maximum,
                 "idle_ms": ms(since(candidate.sent_at, now)),
             })
         };

@@ -78,30 +78,33 @@ impl Best {
 }
 
 /// Returns how many messages the member can take beyond its outstanding ones; `MAX` = any number.
+fn room(hot: &Hot) -> i64 {
+    let Some(limit) = limit(hot) else { return i64::MAX };
+    let room = limit as i64 - hot.outstanding().messages as i64;
+    // A Receive Maximum cannot be exceeded: one more message would wait in the client's queue.
+    if room <= 0 && limit == hot.receive_maximum() { NO_ROOM } else { room }
+}
+
+/// Returns how many messages the member may have outstanding; `None` = any number.
 ///
 /// Messages on the way to it count from a tenth of a processing time on. A client that works in batches gets the next
 /// one while it works on this one.
-fn room(hot: &Hot) -> i64 {
+pub(crate) fn limit(hot: &Hot) -> Option<u64> {
     let (flags, concurrency, receive_maximum) = (hot.flags(), hot.concurrency(), hot.receive_maximum());
     let is_trusted = flags & flag::ACKS == 0 || flags & flag::ACK_MODE != 0;
     let service_ns = hot.speed().processing_ns();
     let is_short = service_ns > 0 && service_ns < SHORT_NS;
     if !is_trusted || is_short {
-        return i64::MAX;
+        return None;
     }
-    let left = |messages: u64| messages as i64 - hot.outstanding().messages as i64;
-    let mut room = i64::MAX;
-    if concurrency > 0 {
-        let on_the_way = (2 * hot.delay_ns() + service_ns / 10 * 9).checked_div(service_ns).unwrap_or(0);
-        let batches = if flags & flag::BATCHES == 0 { 1 } else { 2 };
-        room = left(batches * concurrency + on_the_way);
+    let most = (receive_maximum > 0).then_some(receive_maximum);
+    if concurrency == 0 {
+        return most;
     }
-    if receive_maximum > 0 {
-        // It cannot be exceeded: one more message would wait in the client's queue.
-        let most = left(receive_maximum);
-        room = room.min(if most > 0 { most } else { NO_ROOM });
-    }
-    room
+    let on_the_way = (2 * hot.delay_ns() + service_ns / 10 * 9).checked_div(service_ns).unwrap_or(0);
+    let batches = if flags & flag::BATCHES == 0 { 1 } else { 2 };
+    let limit = batches * concurrency + on_the_way;
+    Some(most.map_or(limit, |most| most.min(limit)))
 }
 
 /// Room of a member that gets no message more, however many wait.

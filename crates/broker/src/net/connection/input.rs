@@ -75,6 +75,9 @@ impl<S: Stream> ConnectionTask<S> {
         if batch.may_begin {
             self.core.may_begin(now);
         }
+        if batch.asks_round_trip {
+            self.measure_round_trip();
+        }
         self.gate.settle(&self.core);
         let metrics = &self.core.shared.metrics;
         metrics.messages_received.add(batch.received);
@@ -113,6 +116,7 @@ impl<S: Stream> ConnectionTask<S> {
             }
             Event::Duplicate(ack) => publishing.repeat(core, ack, batch),
             Event::Subscribe(subscribe) => {
+                batch.asks_round_trip |= subscribe.subscriptions.iter().any(|asked| asked.filter.is_shared());
                 inbound.filters.subscribe(core, gate, subscribe, member.weight(), now)?;
                 batch.is_over |= inbound.is_paused();
             }
@@ -120,7 +124,10 @@ impl<S: Stream> ConnectionTask<S> {
                 inbound.filters.unsubscribe(core, gate, unsubscribe, now)?;
                 batch.is_over |= inbound.is_paused();
             }
-            Event::Ping(ping) => member.pinged(core, &ping, batch),
+            Event::Ping(ping) => {
+                batch.asks_round_trip |= core.lease.client.outbox.is_in_groups();
+                member.pinged(core, &ping, batch);
+            }
             Event::Disconnect(disconnect) => return Err(departure.disconnected(core, &disconnect)),
             Event::Auth(auth) => reauthentication.received(core, *auth)?,
             Event::Delivered { reason, shared, stored, .. } => {

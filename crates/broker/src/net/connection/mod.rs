@@ -237,6 +237,9 @@ impl<S: Stream> ConnectionTask<S> {
             return Err(End::Control(Control::TakenOver));
         }
         self.take_rights_over()?;
+        if self.core.lease.client.outbox.is_in_groups() {
+            self.measure_round_trip();
+        }
         self.handle_input(now).map(|_| ())
     }
 
@@ -353,6 +356,14 @@ impl<S: Stream> ConnectionTask<S> {
         match written {
             Poll::Ready(written) => written,
             Poll::Pending => Ok(()),
+        }
+    }
+
+    /// Tells the balancer how far the client is: messages on the way cost it no time.
+    fn measure_round_trip(&mut self) {
+        let ends = Ends { peer: self.core.shared.peer, local: self.socket.stream().local_address() };
+        if let Some(round_trip) = ends.state().and_then(|state| state.round_trip) {
+            self.core.lease.client.load.set_round_trip(round_trip);
         }
     }
 

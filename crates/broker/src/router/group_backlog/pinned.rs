@@ -6,6 +6,7 @@ use std::time::Instant;
 use tenbin_balancer::{MemberId, Rng};
 use tenbin_session::Delivery;
 
+use super::super::choice::Source;
 use super::super::held_key::ordering_key;
 use super::super::share_group::{Placed, SharedGroup};
 use super::Queued;
@@ -115,7 +116,7 @@ impl SharedGroup {
         {
             return self.block(of, key, delivery, now);
         }
-        match (self.place(delivery, Some(queued.queue.len()), now, rng), key) {
+        match (self.place(delivery, Source::Backlog(queued.queue.len()), now, rng), key) {
             (Placed::Given, _) => None,
             (Placed::Kept(member, delivery), Some(key)) => {
                 let left = self.block(queued.pinned.of_member(member), key, delivery, now);
@@ -139,7 +140,7 @@ impl SharedGroup {
                     aside.push(delivery);
                     continue;
                 }
-                match self.place(delivery, Some(of.queue.len()), now, rng) {
+                match self.place(delivery, Source::Backlog(of.queue.len()), now, rng) {
                     Placed::Given => of.has_left(key),
                     Placed::Kept(_, delivery) | Placed::Nobody(delivery) => {
                         aside.push(delivery.as_published());

@@ -51,8 +51,13 @@ impl Stage {
     fn chosen(&self, qos: QoS) -> Option<u64> {
         let members = self.group.members.members();
         let dispatch = dispatch(100, qos, self.now.nanos);
-        let question =
-            Question { group: &self.group, members: &members, dispatch: &dispatch, waiting: Some(0), topic: b"t" };
+        let question = Question {
+            group: &self.group,
+            members: &members,
+            dispatch: &dispatch,
+            source: Source::Client,
+            topic: b"t",
+        };
         match question.choose_for_new(None, &mut Rng::new(1)) {
             Choice::Member(member) => {
                 member.load().taken_back(1, 100, self.now.nanos);
@@ -130,8 +135,9 @@ fn messages_published_during_redelivery_go_after_it() {
     let (now, rng) = (stage.now, &mut Rng::new(1));
     let [first, second] = [1, 2].map(|number| stage.member(number, QoS::AtLeastOnce, false));
     first.attach(u32::MAX, None);
-    let place =
-        |payload| stage.group.place(stage.published_as(payload, QoS::AtLeastOnce), Some(0), now, &mut Rng::new(1));
+    let place = |payload| {
+        stage.group.place(stage.published_as(payload, QoS::AtLeastOnce), Source::Client, now, &mut Rng::new(1))
+    };
     assert!(["first", "second"].map(place).iter().all(|placed| matches!(placed, Placed::Given)));
     second.attach(u32::MAX, None);
     stage.group.begin_redelivery();
@@ -171,7 +177,7 @@ fn mqtt_3_8_4_8_redelivery_uses_terms_of_the_new_member() {
         let first = stage.member(1, QoS::AtMostOnce, false);
         first.attach(u32::MAX, None);
         for qos in [QoS::AtMostOnce, QoS::AtLeastOnce, QoS::ExactlyOnce] {
-            assert!(matches!(stage.group.place(stage.published(qos), Some(0), now, rng), Placed::Given));
+            assert!(matches!(stage.group.place(stage.published(qos), Source::Client, now, rng), Placed::Given));
         }
         let second = stage.member(2, QoS::AtLeastOnce, true);
         if !waits_between {
