@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use support::{
     BrokerProcess, ConfigFile, DataDirectory, PATIENCE, RawClient, Silence, lasting, number_of, share, text,
 };
-use tenbin_codec::{Connect, Packet, PacketType, PingReq, ProtocolVersion, Publish, QoS, ReasonCode};
+use tenbin_codec::{Connect, Packet, PacketType, PingReq, ProtocolVersion, Publish, QoS, ReasonCode, UserProperty};
 
 #[test]
 fn key_keeps_its_order_while_its_member_is_full() {
@@ -219,10 +219,15 @@ fn messages_of_a_lost_member_precede_the_group_backlog() {
     assert_eq!(received.iter().map(number_of).collect::<Vec<_>>(), (0..10).collect::<Vec<_>>());
 }
 
-/// Workers drain, leave and return in turn, while messages of a few keys are published without pause.
 #[test]
 fn keys_keep_their_order_while_workers_drain_and_reconnect() {
-    let file = ConfigFile::new("[[share]]\nkey = \"topic\"\npolicy = \"round_robin\"");
+    ["round_robin", "adaptive"].into_iter().for_each(keys_keep_their_order);
+}
+
+/// Workers drain, leave and return in turn, while messages of a few keys are published without pause. They told their
+/// concurrency, so that `adaptive` lets messages without a key wait.
+fn keys_keep_their_order(policy: &str) {
+    let file = ConfigFile::new(&format!("[[share]]\nkey = \"topic\"\npolicy = \"{policy}\""));
     let broker = BrokerProcess::start(&["--config", file.path()]);
     // Never connected. Without this member the group would end, and lose its backlog, when all workers are gone at
     // once.
@@ -266,7 +271,7 @@ fn keys_keep_their_order_while_workers_drain_and_reconnect() {
         assert_eq!(
             place,
             None,
-            "key {key} of {}: {:?}",
+            "{policy}: key {key} of {}: {:?}",
             begun.len(),
             place.map(|at| &begun[at..(at + 10).min(begun.len())])
         );
@@ -283,7 +288,9 @@ fn live(
     done: &AtomicUsize,
     is_over: &AtomicBool,
 ) {
-    let mut worker = worker(broker, take_at_once(&format!("worker {number}"), 2));
+    let mut connect = take_at_once(&format!("worker {number}"), 2);
+    connect.properties.user_properties = vec![UserProperty::new(text("concurrency"), text("1"))];
+    let mut worker = worker(broker, connect);
     let mut is_draining = false;
     for step in 0..40 + 7 * number + lives % 5 {
         if is_over.load(Ordering::Relaxed) {

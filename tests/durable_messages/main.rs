@@ -65,7 +65,13 @@ fn world(seed: u64) -> World {
         Habit { wanders: true, ..Habit::new(V5, AtLeastOnce) },
         Habit { filter: SHARED, ..Habit::new(V5, ExactlyOnce) },
         Habit { filter: SHARED, wanders: true, ..Habit::new(V5, ExactlyOnce) },
-        Habit { filter: SHARED, wanders: true, receive_maximum: Some(20), ..Habit::new(V5, ExactlyOnce) },
+        Habit {
+            filter: SHARED,
+            wanders: true,
+            receive_maximum: Some(20),
+            concurrency: Some(2),
+            ..Habit::new(V5, ExactlyOnce)
+        },
     ];
     World::new("TENBIN_CRASH_SEED", seed, Cast { publishers, receivers, mortals: 0, returns: false })
 }

@@ -80,7 +80,9 @@ impl Plan {
             publisher.may_be_refused = true;
             publisher.refused_unheard = publisher.version == V311 && self.queue_messages.is_some();
         }
-        let member = Habit { filter: SHARED, ..Habit::new(V5, ExactlyOnce) };
+        // Half of the plans bind messages late.
+        let concurrency = self.dice.percent(50).then(|| self.dice.within(1..4) as u16);
+        let member = Habit { filter: SHARED, concurrency, ..Habit::new(V5, ExactlyOnce) };
         let passes = |version, qos| Habit { lasts: false, ..Habit::new(version, qos) };
         let mut receivers = vec![
             Habit::new(V5, ExactlyOnce),
@@ -92,7 +94,7 @@ impl Plan {
             Habit { wanders: true, ..passes(V5, AtLeastOnce) },
             member,
             Habit { wanders: true, receive_maximum: Some(20), ..member },
-            Habit { wanders: true, lasts: false, ..Habit { filter: SHARED, ..Habit::new(V5, AtLeastOnce) } },
+            Habit { wanders: true, lasts: false, qos: AtLeastOnce, ..member },
         ];
         for receiver in &mut receivers {
             receiver.stalls_permille = if self.dice.percent(40) { self.dice.within(1..6) } else { 0 };

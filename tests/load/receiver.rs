@@ -3,7 +3,9 @@ use std::net::SocketAddr;
 use std::num::NonZeroU16;
 use std::time::{Duration, Instant};
 
-use tenbin_codec::{Ack, Connect, Disconnect, Packet, PacketId, ProtocolVersion, Publish, QoS, ReasonCode, Subscribe};
+use tenbin_codec::{
+    Ack, Connect, Disconnect, Packet, PacketId, ProtocolVersion, Publish, QoS, ReasonCode, Subscribe, UserProperty,
+};
 
 use super::answers::Answers;
 use super::journal::{Complaint, Journal, What};
@@ -26,6 +28,8 @@ pub(crate) struct Habit {
     /// Probability of a pause in reading, in permille.
     pub(crate) stalls_permille: u64,
     pub(crate) receive_maximum: Option<u16>,
+    /// Messages that it tells to work on at a time, so that others wait with its share group.
+    pub(crate) concurrency: Option<u16>,
 }
 
 impl Habit {
@@ -40,6 +44,7 @@ impl Habit {
             hesitates_percent: 10,
             stalls_permille: 0,
             receive_maximum: None,
+            concurrency: None,
         }
     }
 }
@@ -195,10 +200,12 @@ impl Receiver {
     }
 
     fn connect_packet(&self) -> Connect {
-        let Habit { version, lasts, receive_maximum, .. } = self.habit;
+        let Habit { version, lasts, receive_maximum, concurrency, .. } = self.habit;
         let client_id = self.client_id();
         let mut connect = if lasts { lasting(version, &client_id) } else { Connect::new(version, text(&client_id)) };
         connect.properties.receive_maximum = receive_maximum.and_then(NonZeroU16::new);
+        let told = concurrency.map(|messages| UserProperty::new(text("concurrency"), text(&messages.to_string())));
+        connect.properties.user_properties.extend(told.filter(|_| version == ProtocolVersion::V5));
         connect
     }
 
