@@ -6,6 +6,7 @@ mod support;
 mod affinity;
 mod by_name;
 mod concurrency;
+mod hold;
 mod reload;
 mod weights;
 

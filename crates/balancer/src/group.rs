@@ -146,7 +146,7 @@ mod tests {
     use std::{sync::mpsc::sync_channel, thread, time::Duration};
 
     use super::*;
-    use crate::{Availability, Dispatch, Policy, Rng};
+    use crate::{Availability, Dispatch, LoadReport, Policy, Rng};
 
     fn at(now: u64) -> Dispatch {
         Dispatch { at: Nanos(now), ..Dispatch::default() }
@@ -254,6 +254,22 @@ mod tests {
         assert_eq!(picks(&group, 1), ["b"]);
         group.set_rules(Policy::RoundRobin);
         assert_eq!(picks(&group, 4), ["c", "a", "b", "c"]);
+    }
+
+    #[test]
+    fn speed_of_a_group_is_the_sum_of_members_at_work() {
+        let group = group_of(Policy::Adaptive, &["25 ms", "50 ms", "unknown", "drains", "away"]);
+        let members = group.members();
+        let loads: Vec<_> = members.iter().map(|member| Arc::clone(member.load())).collect();
+        assert_eq!(members.messages_per_second(), 0.0);
+        for (load, ms) in loads.iter().zip([25, 50, 0, 10, 10]) {
+            load.assume_speed(Duration::from_millis(ms));
+        }
+        let report = LoadReport { draining: true, processing_time: Duration::from_millis(10), ..LoadReport::default() };
+        loads[3].report(&report, Nanos(1));
+        loads[1].set_availability(Availability::Full);
+        loads[4].set_availability(Availability::Offline);
+        assert_eq!(members.messages_per_second().round(), 60.0);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use crate::{
     explain::{Candidate, Explanation},
     group_view::GroupView,
     key_pins::{FreedKeys, KeySlot},
-    load::MemberLoad,
+    load::{Availability, MemberLoad},
     nanos::Nanos,
     pick::{Table, book, pick, pick_late, preview},
     policy::{
@@ -154,6 +154,15 @@ impl<T> Members<'_, T> {
         }
         book(seats, index, &self.view.at(dispatch.at, seats), dispatch);
         Some(member)
+    }
+
+    /// Returns how many messages per second the members process together, as far as their speeds are known. Members that
+    /// drain or are offline do not count. Scans all members.
+    pub fn messages_per_second(&self) -> f64 {
+        let hot = self.snapshot.seats.loads().iter().map(|load| load.hot());
+        let at_work = hot.filter(|hot| hot.rank() <= Availability::Full as u64);
+        let known = at_work.map(|hot| hot.speed().processing_ns()).filter(|&processing_ns| processing_ns > 0);
+        known.map(|processing_ns| 1e9 / processing_ns as f64).sum()
     }
 
     /// Reports that a message with this [key](Dispatch::key) is acknowledged, or will not be sent to the member chosen

@@ -13,6 +13,12 @@ pub struct Figures {
     pub sojourn: Times,
     /// Messages that were not finished: lost with a dead worker, or never processed.
     pub unfinished: u64,
+    /// Messages that a worker began with before they expired.
+    pub in_time: u64,
+    /// All messages.
+    pub messages: u64,
+    /// As `waiting`, without the messages of the loud publisher.
+    pub others: Times,
     /// Mean waiting time in ms of each run, in the order of seeds.
     pub means_ms: Vec<f64>,
     /// By worker, in the order of joining.
@@ -51,6 +57,9 @@ impl Figures {
             waiting: Times::default(),
             sojourn: Times::default(),
             unfinished: 0,
+            in_time: 0,
+            messages: 0,
+            others: Times::default(),
             means_ms: Vec::new(),
             workers: Vec::new(),
         }
@@ -59,7 +68,10 @@ impl Figures {
     /// Figures of one run.
     pub(crate) fn of(plan: &Plan<'_>, deliveries: &[Delivery]) -> Self {
         let mut figures = Self { workers: vec![WorkerFigures::default(); plan.workers.len()], ..Self::new() };
-        for (number, delivery) in deliveries.iter().enumerate() {
+        let loud = plan.scenario.loud.map(|_| plan.scenario.publishers.get());
+        for (number, (message, delivery)) in plan.messages.iter().zip(deliveries).enumerate() {
+            figures.messages += 1;
+            figures.in_time += u64::from(delivery.taken.is_some_and(|taken| taken < message.expires));
             let waited_ns = delivery.taken.map(|taken| taken.0 - delivery.arrived.0);
             if let Some(finished) = delivery.finished {
                 figures.sojourn.add(finished.0 - delivery.arrived.0);
@@ -68,6 +80,9 @@ impl Figures {
             }
             if let Some(waited_ns) = waited_ns {
                 figures.waiting.add(waited_ns);
+                if loud != Some(message.publisher) {
+                    figures.others.add(waited_ns);
+                }
             }
             if let Some(worker) = delivery.worker {
                 let worker = &mut figures.workers[worker as usize];
@@ -84,11 +99,19 @@ impl Figures {
         figures
     }
 
+    /// Share of the messages, in %, that a worker began with before they expired.
+    pub fn in_time_percent(&self) -> f64 {
+        100.0 * self.in_time as f64 / self.messages.max(1) as f64
+    }
+
     /// Adds the runs of `other`, which follow these.
     pub(crate) fn merge(&mut self, other: &Self) {
         self.waiting.merge(&other.waiting);
         self.sojourn.merge(&other.sojourn);
         self.unfinished += other.unfinished;
+        self.in_time += other.in_time;
+        self.messages += other.messages;
+        self.others.merge(&other.others);
         self.means_ms.extend(&other.means_ms);
         self.workers.resize_with(self.workers.len().max(other.workers.len()), WorkerFigures::default);
         for (worker, more) in self.workers.iter_mut().zip(&other.workers) {

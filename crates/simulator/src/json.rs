@@ -33,6 +33,8 @@ fn chooser(chooser: Chooser, figures: &Figures) -> Value {
         "waiting_ms": times(&figures.waiting),
         "sojourn_ms": times(&figures.sojourn),
         "unfinished": figures.unfinished,
+        "begun_in_time_percent": figures.in_time_percent(),
+        "others_waiting_ms": times(&figures.others),
         "mean_waiting_by_seed_ms": figures.means_ms,
         "workers": figures.workers.iter().map(worker).collect::<Vec<_>>(),
     })

@@ -1,8 +1,6 @@
 //! Runs a plan under one chooser.
 
-use std::collections::VecDeque;
-
-use tenbin_balancer::{LoadReport, Nanos};
+use tenbin_balancer::{FairQueue, LoadReport, Nanos};
 
 use crate::{
     chooser::Chooser,
@@ -45,7 +43,7 @@ struct Simulation<'a> {
     /// Workers that are members now, in the order of joining.
     members: Vec<u32>,
     /// Messages that wait at the broker, for a member or in the central queue.
-    waiting: VecDeque<u32>,
+    waiting: FairQueue<u32>,
     deliveries: Vec<Delivery>,
     /// Messages that are neither finished nor lost.
     open: usize,
@@ -108,7 +106,7 @@ impl<'a> Simulation<'a> {
             events,
             workers: plan.workers.iter().map(Worker::new).collect(),
             members: Vec::new(),
-            waiting: VecDeque::new(),
+            waiting: FairQueue::new(),
             deliveries: plan.messages.iter().map(unseen).collect(),
             open: plan.messages.len(),
         }
@@ -164,22 +162,24 @@ impl<'a> Simulation<'a> {
 
     /// Sends a message to a member of the group, or queues it.
     fn dispatch(&mut self, message: u32, now: Nanos) {
-        self.waiting.push_back(message);
+        let takes_turns = self.rule.as_ref().is_some_and(|rule| rule.takes_turns());
+        let publisher = if takes_turns { self.plan.messages[message as usize].publisher } else { 0 };
+        self.waiting.push(publisher.into(), message);
         if self.rule.is_some() { self.serve_waiting(now) } else { self.serve_central_queue(now) }
     }
 
-    /// Sends the messages that wait at the broker, as long as there is a member for the first.
+    /// Sends the messages that wait at the broker, as long as there is a member for the next.
     fn serve_waiting(&mut self, now: Nanos) {
         let Some(rule) = &mut self.rule else { return };
-        while let Some(&message) = self.waiting.front() {
+        while let Some(message) = self.waiting.pop() {
             let of = &self.plan.messages[message as usize];
             if rule.drops_expired() && of.expires <= now {
-                self.waiting.pop_front();
                 self.open -= 1;
                 continue;
             }
-            let Some(worker) = rule.pick(of, self.waiting.len() - 1, now) else { return };
-            self.waiting.pop_front();
+            let Some(worker) = rule.pick(of, self.waiting.len(), now) else {
+                return self.waiting.put_back(message);
+            };
             for worker in rule.probes() {
                 let delay_ns = self.plan.workers[worker].kind.delay.ns();
                 self.events.schedule(Nanos(now.0 + 2 * delay_ns), Event::Probed { worker: worker as u32 });
@@ -200,8 +200,7 @@ impl<'a> Simulation<'a> {
             };
             let mean_ns = |worker: &u32| self.workers[*worker as usize].plan.mean_ns(now);
             let free = self.members.iter().copied().filter(is_free).min_by_key(mean_ns);
-            let (Some(worker), Some(message)) = (free, self.waiting.front().copied()) else { return };
-            self.waiting.pop_front();
+            let Some((worker, message)) = free.and_then(|worker| Some((worker, self.waiting.pop()?))) else { return };
             self.deliveries[message as usize].worker = Some(worker);
             self.take(worker, Sent { message, at: now, ahead: 0 }, None, now);
         }

@@ -9,11 +9,14 @@ pub(crate) fn write_case(out: &mut dyn Write, case: &Case<'_>, figures: &[Figure
     let scenario = case.scenario;
     writeln!(out, "\n{}, QoS {}: {}", scenario.name, case.qos, scenario.about)?;
     writeln!(out, "  {}", set_up(scenario, case.seeds))?;
-    writeln!(
-        out,
-        "  {:<20}{:>36}{:>24}{:>9}   messages by worker, %",
-        "", "waiting, ms: mean  p50  p99  max", "sojourn: mean  p99", "undone"
-    )?;
+    write!(out, "  {:<20}{:>36}{:>24}{:>9}", "", "waiting, ms: mean  p50  p99  max", "sojourn: mean  p99", "undone")?;
+    if scenario.expiry.is_some() {
+        write!(out, "{:>12}", "in time, %")?;
+    }
+    if scenario.loud.is_some() {
+        write!(out, "{:>24}", "the others: mean  p99")?;
+    }
+    writeln!(out, "   messages by worker, %")?;
     for (chooser, figures) in case.choosers.iter().zip(figures) {
         let (waiting, sojourn) = (&figures.waiting, &figures.sojourn);
         write!(out, "  {chooser:<20}")?;
@@ -21,7 +24,15 @@ pub(crate) fn write_case(out: &mut dyn Write, case: &Case<'_>, figures: &[Figure
             write!(out, "{:>9}", number(ms))?;
         }
         write!(out, "{:>14}{:>10}", number(sojourn.mean_ms()), number(sojourn.quantile_ms(0.99)))?;
-        writeln!(out, "{:>9}   {}", figures.unfinished, shares(figures))?;
+        write!(out, "{:>9}", figures.unfinished)?;
+        if scenario.expiry.is_some() {
+            write!(out, "{:>12}", number(figures.in_time_percent()))?;
+        }
+        if scenario.loud.is_some() {
+            let [mean, p99] = [figures.others.mean_ms(), figures.others.quantile_ms(0.99)].map(number);
+            write!(out, "{mean:>14}{p99:>10}")?;
+        }
+        writeln!(out, "   {}", shares(figures))?;
     }
     Ok(())
 }

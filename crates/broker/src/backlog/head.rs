@@ -376,7 +376,7 @@ impl Head {
 
     /// Reports changes since the last call to the budget.
     pub(crate) fn settle(&mut self, budget: &Budget) {
-        let usage = Usage { bytes: self.bytes(), messages: self.len() };
+        let usage = self.usage();
         budget.change(self.settled, usage);
         self.settled = usage;
     }
@@ -390,16 +390,17 @@ impl Head {
         if delivery.qos.is_acknowledged() { &mut self.acknowledged } else { &mut self.unacknowledged }
     }
 
+    pub(crate) fn usage(&self) -> Usage {
+        Usage { bytes: self.bytes(), messages: self.len() }
+    }
+
     pub(crate) fn bytes(&self) -> usize {
         self.unacknowledged.bytes + self.runs.bytes() + self.acknowledged.bytes
     }
 
     fn has_places(&self, messages: usize, bytes: usize, reader: Reader, limits: &Limits, budget: &Budget) -> bool {
-        let bytes = self.bytes() + bytes;
-        // A connected client always gets a little, even if other queues use up the budget.
-        let is_little = reader == Reader::Present && bytes <= FLOOR_BYTES;
-        let in_budget = is_little || budget.has_room(reader, self.settled, bytes);
-        in_budget && self.len() + messages <= limits.messages && bytes <= limits.bytes
+        let usage = Usage { bytes: self.bytes() + bytes, messages: self.len() + messages };
+        limits.permit(usage, self.settled, reader, budget)
     }
 
     /// Drops the oldest QoS 0 message; returns whether there was one.
@@ -430,8 +431,6 @@ impl Head {
 
 /// Queue size from which on new messages are detached from their read buffers.
 const DETACH_FROM_BYTES: usize = 256 * 1024;
-/// Bytes that a connected client's queue may hold even if the budget is used up.
-const FLOOR_BYTES: usize = 64 * 1024;
 /// Bytes that may pass through a connected client's queue without a report to the budget.
 const IN_TRANSIT_BYTES: usize = 4 * 1024;
 /// Bytes of the in-memory head of a backlog on disk, for a slow receiver or a share group.

@@ -1,6 +1,6 @@
 //! Limits of one backlog, and the formulas that compare it with them.
 
-use super::{Entries, Head};
+use super::{Budget, Entries, Head, Reader, Usage};
 use crate::values::WhenFull;
 
 /// Limits of one backlog.
@@ -18,6 +18,15 @@ pub(crate) struct Limits {
 }
 
 impl Limits {
+    /// Whether a queue may grow to `usage`. `settled`: its usage that the budget knows of.
+    #[inline]
+    pub(super) fn permit(&self, usage: Usage, settled: Usage, reader: Reader, budget: &Budget) -> bool {
+        // A connected client always gets a little, even if other queues use up the budget.
+        let is_little = reader == Reader::Present && usage.bytes <= FLOOR_BYTES;
+        let in_budget = is_little || budget.has_room(reader, settled, usage.bytes);
+        in_budget && usage.messages <= self.messages && usage.bytes <= self.bytes
+    }
+
     /// Whether seven eighths of a bound in memory are used: share groups should prefer other members.
     pub(crate) fn is_nearly_full(&self, head: &Head) -> bool {
         head.len() > self.messages / 8 * 7 || head.bytes() > self.bytes / 8 * 7
@@ -32,8 +41,8 @@ impl Limits {
 
     /// Whether memory has no room for another QoS 1 or 2 message. By bytes, that is so a little early: the size of the
     /// next message is unknown.
-    pub(crate) fn memory_is_over(&self, head: &Head) -> bool {
-        head.len() >= self.messages || head.bytes() > self.bytes / 8 * 7
+    pub(crate) fn memory_is_over(&self, usage: Usage) -> bool {
+        usage.messages >= self.messages || usage.bytes > self.bytes / 8 * 7
     }
 
     /// Whether the disk, or the account that pays for the entries, has no room for another message. A backlog without
@@ -43,3 +52,6 @@ impl Limits {
         (bytes > 0 && bytes >= self.stored_bytes) || entries.is_over_limit()
     }
 }
+
+/// Bytes that a connected client's queue may hold even if the budget is used up.
+const FLOOR_BYTES: usize = 64 * 1024;

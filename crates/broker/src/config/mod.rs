@@ -23,7 +23,7 @@ pub use access::{AclDefault, Listener};
 pub use error::ConfigError;
 pub(crate) use not_taken::NotTaken;
 
-pub use crate::values::{NamePattern, OrderingKey, ShareRule, UnknownKey};
+pub use crate::values::{FairBy, NamePattern, OrderingKey, ShareRule, UnknownKey};
 
 use crate::values::{
     AclRule, AdmissionLimits, DecisionLimits, MemoryLimits, Rate, SessionLimits, ShareRules, SpeedLimits,
@@ -453,6 +453,9 @@ mod tests {
             ("[[share]]\ngroup = \"a/b\"", 2, "group: \"a/b\""),
             ("[[share]]\npolcy = \"random\"", 2, "polcy"),
             ("\n[[share]]\nkey = \"topic\"\npolicy = \"sticky\"", 2, "key: the policy sticky"),
+            ("[[share]]\nfair_by = \"user\"", 2, "publisher"),
+            ("\n[[share]]\nkey = \"topic\"\nfair_by = \"publisher\"", 2, "fair_by: a key may span"),
+            ("[[share]]\nhold_beyond_ms = 0", 2, "hold_beyond_ms"),
             ("load_reports = [\"ping\"]", 1, "pingreq"),
             ("[[listeners]]\naddress = \"127.0.0.1:0\"\nload_reports = [\"acks\"]", 3, "ack, publish"),
         ] {

@@ -1,4 +1,4 @@
-//! Deferred answers: acknowledgements that wait for their commit point.
+//! Deferred answers: acknowledgements that wait for their commit point, or that a share group holds.
 //!
 //! PUBACKs and PUBRECs share one queue, so that they keep their order `[MQTT-4.6.0-2]`, `[MQTT-4.6.0-3]`. SUBACKs and
 //! UNSUBACKs have another, so that neither delays the other.
@@ -16,6 +16,7 @@ use tokio::time::Sleep;
 use super::core::Core;
 use crate::durable::{AskedWake, CommitPoint, Durable};
 use crate::memory::{Account, Charge, Kind};
+use crate::router::HoldingGroup;
 
 /// Deferred answers of one connection.
 #[derive(Debug, Default)]
@@ -29,6 +30,8 @@ pub(super) struct DeferredAcks {
     charge: Option<Charge>,
     /// Ends the connection after a message without acknowledgement, because the client's version has no refusal.
     end: Option<Pin<Box<Sleep>>>,
+    /// Share groups that hold `acks`: their backlogs are too long.
+    holding: Vec<HoldingGroup>,
 }
 
 type Woken = (CommitPoint, Waker, Option<AskedWake>);
@@ -53,10 +56,26 @@ impl DeferredAcks {
         self.end.is_some()
     }
 
-    /// Whether that pause is over and all accepted messages are acknowledged.
+    /// Whether that pause is over and all accepted messages are acknowledged, as far as no share group holds that. It
+    /// could hold for ever: the client may be the member whose acknowledgements it waits for, and is not read.
     pub(super) fn poll_unanswered(&mut self, context: &mut Context<'_>) -> bool {
         let is_due = self.end.as_mut().is_some_and(|end| end.as_mut().poll(context).is_ready());
-        is_due && self.acks.waiting.is_empty() && self.answers.waiting.is_empty()
+        is_due && (self.acks.waiting.is_empty() || self.is_held()) && self.answers.waiting.is_empty()
+    }
+
+    /// Holds acknowledgements until none of these groups holds them any more.
+    #[cold]
+    pub(super) fn hold(&mut self, holding: Vec<HoldingGroup>) {
+        for group in holding {
+            if !self.holding.iter().any(|other| other.is_same_group(&group)) {
+                self.holding.push(group);
+            }
+        }
+    }
+
+    /// Whether a share group holds acknowledgements.
+    pub(super) fn is_held(&self) -> bool {
+        !self.holding.is_empty()
     }
 
     /// Charges messages, which stay in memory until `commit_point` is durable.
@@ -83,17 +102,26 @@ impl DeferredAcks {
             || (self.len() >= HELD_BEHIND || bytes >= HELD_BYTES_BEHIND) && durable.is_some_and(Durable::is_behind)
     }
 
-    /// Writes answers that are durable and registers for the rest; returns whether it wrote any.
-    pub(super) fn release(&mut self, core: &mut Core, durable: &Arc<Durable>, context: &mut Context<'_>) -> bool {
+    /// Writes answers that may leave and registers for the rest; returns whether it wrote any.
+    pub(super) fn release(
+        &mut self,
+        core: &mut Core,
+        durable: Option<&Arc<Durable>>,
+        context: &mut Context<'_>,
+    ) -> bool {
         let (before, now) = (self.len(), Instant::now());
-        while let Some((ack, reason)) = self.acks.next(context.waker(), durable) {
+        self.holding.retain(|group| group.still_holds(context.waker()));
+        while !self.is_held()
+            && let Some((ack, reason)) = self.acks.next(context.waker(), durable)
+        {
             core.acknowledge(ack, reason, now);
         }
         while let Some(packet) = self.answers.next(context.waker(), durable) {
             let is_written = core.connection.write_in_words(*packet, now, &mut core.out);
             debug_assert!(is_written, "it was asked before whether the client takes it");
         }
-        while let Some((_, bytes)) = self.unsafe_bytes.pop_front_if(|(commit_point, _)| durable.is_safe(*commit_point))
+        while let Some((_, bytes)) =
+            self.unsafe_bytes.pop_front_if(|(at, _)| durable.is_none_or(|durable| durable.is_safe(*at)))
         {
             self.charge.iter_mut().for_each(|charge| charge.set(charge.bytes().saturating_sub(bytes)));
         }
@@ -116,7 +144,7 @@ impl DeferredAcks {
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.len() == 0 && self.end.is_none()
+        self.len() == 0 && self.end.is_none() && !self.is_held()
     }
 
     fn len(&self) -> usize {
@@ -136,11 +164,11 @@ impl<T> CommitQueue<T> {
     }
 
     /// Takes the front if it is durable; otherwise registers `waker` for it, once for each commit point and waker.
-    fn next(&mut self, waker: &Waker, durable: &Arc<Durable>) -> Option<T> {
+    fn next(&mut self, waker: &Waker, durable: Option<&Arc<Durable>>) -> Option<T> {
         let &(commit_point, _) = self.waiting.front()?;
-        if durable.is_safe(commit_point) {
+        let Some(durable) = durable.filter(|durable| !durable.is_safe(commit_point)) else {
             return self.waiting.pop_front().map(|(_, next)| next);
-        }
+        };
         let is_known = |(at, woken, _): &Woken| *at == commit_point && woken.will_wake(waker);
         // The message log needs the registration again each time.
         if !durable.waits_for_state(commit_point) || !self.woken.as_ref().is_some_and(is_known) {

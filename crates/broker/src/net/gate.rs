@@ -1,4 +1,4 @@
-//! Packets that wait for the disk, in both directions.
+//! Packets that wait for the disk, in both directions, and acknowledgements that a share group holds.
 
 use std::sync::Arc;
 use std::task::Context;
@@ -25,7 +25,7 @@ pub(super) struct DurabilityGate {
 }
 
 impl DurabilityGate {
-    /// Writes an acknowledgement once `commit_point` is durable, possibly at once.
+    /// Writes an acknowledgement once `commit_point` is durable and no share group holds it, possibly at once.
     #[inline]
     pub(super) fn acknowledge(
         &mut self,
@@ -36,8 +36,9 @@ impl DurabilityGate {
         now: Instant,
     ) {
         let deferred = self.acks.as_ref().map(|acks| &acks.acks);
+        let is_held = self.acks.as_ref().is_some_and(|acks| acks.is_held());
         if deferred.is_none() && commit_point == CommitPoint::NOW
-            || CommitQueue::may_pass(deferred, commit_point, core.shared.durable.as_deref())
+            || !is_held && CommitQueue::may_pass(deferred, commit_point, core.shared.durable.as_deref())
         {
             core.acknowledge(ack, reason, now);
         } else {
@@ -155,14 +156,14 @@ impl DurabilityGate {
     }
 
     fn release_now(&mut self, core: &mut Core, context: &mut Context<'_>) -> bool {
-        let Some(durable) = core.shared.durable.as_ref().map(Arc::clone) else { return false };
+        let durable = core.shared.durable.as_ref().map(Arc::clone);
         let mut is_released = false;
         if let Some(acks) = &mut self.acks {
-            is_released = acks.release(core, &durable, context);
+            is_released = acks.release(core, durable.as_ref(), context);
             self.acks.take_if(|acks| acks.is_empty());
         }
-        if let Some(sends) = &mut self.sends {
-            is_released |= sends.release(core, &durable, context);
+        if let Some((sends, durable)) = self.sends.as_mut().zip(durable.as_ref()) {
+            is_released |= sends.release(core, durable, context);
         }
         is_released
     }

@@ -123,10 +123,14 @@ impl Publishing {
     /// Delivers the batch to its receivers' queues; returns whether a receiver needs processor time.
     #[inline(always)] // called in one place
     pub(super) fn flush(&mut self, core: &mut Core, gate: &mut DurabilityGate, batch: &mut InputBatch) -> bool {
-        let Flushed { pressure, commit_point, refused } = self.publisher.flush(&core.shared.router, batch.now.at);
+        let Flushed { pressure, commit_point, refused, holding } =
+            self.publisher.flush(&core.shared.router, batch.now.at);
         batch.hold_until(commit_point);
         if !refused.is_empty() {
             self.refuse(core, gate, refused, batch);
+        }
+        if !holding.is_empty() {
+            gate.acks().hold(holding);
         }
         pressure
     }

@@ -146,7 +146,7 @@ impl Outbox {
             self.common.concerns.alarm();
         }
         let will_have_room = is_attached && self.may_spool(is_spooling);
-        let is_stuffed = !will_have_room && self.common.limits.memory_is_over(&state.queue);
+        let is_stuffed = !will_have_room && self.common.limits.memory_is_over(state.queue.usage());
         if is_stuffed && !state.is_stuffed && self.keeps_in().is_none() {
             state.is_stuffed = true;
             self.publish(state);

@@ -8,6 +8,7 @@ use tenbin_codec::PlainPublish;
 use tenbin_session::Delivery;
 
 use super::SharedGroup;
+use super::group_backlog::HoldingGroup;
 use crate::durable::{CommitPoint, Durable, PublisherId, Room, StoredQueue};
 use crate::outbox::{Batch, Outbox, Pressure, Wire};
 
@@ -52,6 +53,8 @@ pub(super) struct Fanout {
     /// Messages that a receiver had no room for since the last [`Fanout::take_refused`]: one entry for each such
     /// receiver.
     refused: Vec<u32>,
+    /// Groups that hold the publisher's acknowledgements since the last [`Fanout::take_holding`].
+    holding: Vec<HoldingGroup>,
     /// Entries to append to the log, message by message.
     kept: Vec<Kept>,
     /// Disk space booked for `kept`, and whether it has room for the current message; `None` = not tried yet.
@@ -365,6 +368,16 @@ impl Fanout {
     /// Records that a share group had no room for this message.
     pub(super) fn refuse(&mut self, message: u32) {
         self.refused.push(message);
+    }
+
+    /// Records that these groups hold the publisher's acknowledgements.
+    pub(super) fn hold_by(&mut self, holding: Vec<HoldingGroup>) {
+        self.holding.extend(holding);
+    }
+
+    /// Takes the groups that hold the publisher's acknowledgements; a group may occur more than once.
+    pub(super) fn take_holding(&mut self) -> Vec<HoldingGroup> {
+        std::mem::take(&mut self.holding)
     }
 
     /// Takes the numbers of refused messages: one entry for each receiver without room.

@@ -1,20 +1,20 @@
 //! The group backlog: messages of a share group that no member has, and messages in redelivery between members.
 //!
 //! ```text
-//!   newest                                        oldest
-//!   new messages ──► │ queue: Head │ ──► a member with room
-//!                                   ▲
-//!                                   └── messages taken back from a member: older than the backlog
+//!   new messages ──► │ spill: on disk │ ──► │ queue: publishers take turns │ ──► a member with room
+//!                                                                          ▲
+//!                         messages taken back from a member: they come first
 //! ```
 //!
-//! No message overtakes the backlog: while there is one, new messages go behind it, and only the holder of its lock
-//! gives messages to members. Messages whose key is pinned to a full member leave the backlog for a queue of that
+//! No message overtakes an earlier one of its publisher: while there is a backlog, new messages go behind it, and only
+//! the holder of its lock gives messages to members. Publishers take turns, unless the group's rules keep the order of
+//! arrival ([`FairBy`]). Messages whose key is pinned to a full member leave the backlog for a queue of that
 //! member ([`PinnedKeys`]), so that messages of other keys can proceed.
 
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tenbin_balancer::{Nanos, Rng};
 use tenbin_codec::SharedFilter;
@@ -23,14 +23,19 @@ use tenbin_session::Delivery;
 use super::choice::Source;
 use super::held_key::ordering_key;
 use super::share_group::{GroupQueues, Placed, SharedGroup, beginning};
-use crate::backlog::{FailedRead, NextPage, Refilled, Spill};
+use crate::backlog::{FailedRead, FairHead, NextPage, Refilled, Spill};
 use crate::durable::{Durable, Location, Page, QueueId, Sequence};
 use crate::memory::Account;
-use crate::outbox::{Head, Reader};
-use crate::values::Moment;
+use crate::values::{FairBy, Moment};
 
+mod hold;
+mod order;
 mod pinned;
 
+pub(crate) use hold::HoldingGroup;
+
+use hold::Hold;
+use order::Order;
 use pinned::PinnedKeys;
 
 /// Messages of one batch that share groups refused, and entries that the batch got late.
@@ -42,6 +47,8 @@ pub(super) struct Refused {
     keys: Vec<(NonZeroU64, Option<u64>)>,
     /// Groups with messages that were not appended with the batch, each with the highest entry made since.
     late: Vec<(NonZeroU64, Sequence)>,
+    /// Groups that hold the publisher's acknowledgements.
+    pub(super) holding: Vec<HoldingGroup>,
 }
 
 /// Backlog of one share group.
@@ -59,11 +66,18 @@ pub(super) struct GroupBacklog {
     /// The backlog is at its limit, on disk or, without a disk, in memory. Written under the lock, read as a hint;
     /// relaxed.
     is_over_quota: AtomicBool,
+    hold: Hold,
 }
 
 #[derive(Debug, Default)]
 struct Queued {
-    queue: Head,
+    /// Filled by [`Queued::append`].
+    queue: FairHead,
+    /// The rule for the order of `queue`, and the order that it has.
+    fair_by: FairBy,
+    order: Order,
+    /// Length of the backlog beyond which acknowledgements are held.
+    hold_beyond: Option<Duration>,
     /// Messages that left the backlog because their keys are pinned to full members.
     pinned: PinnedKeys,
     /// The on-disk backlog, behind `queue`.
@@ -77,6 +91,10 @@ struct Queued {
 }
 
 impl GroupBacklog {
+    pub(super) fn new(fair_by: FairBy, hold_beyond: Option<Duration>) -> Self {
+        Self { queued: Mutex::new(Queued { fair_by, hold_beyond, ..Queued::default() }), ..Self::default() }
+    }
+
     /// Returns whether new messages must queue behind earlier ones.
     #[inline]
     pub(super) fn has_backlog(&self) -> bool {
@@ -110,6 +128,10 @@ impl GroupBacklog {
 }
 
 impl Queued {
+    fn len(&self) -> usize {
+        self.queue.len() + self.pinned.len() + self.spill.entries.messages()
+    }
+
     /// Returns whether it is too early to offer the backlog to all members again.
     fn was_refused_lately(&self, now: Nanos) -> bool {
         let is_any = !self.queue.is_empty() || !self.pinned.is_empty();
@@ -130,8 +152,7 @@ impl Queued {
 impl SharedGroup {
     /// Returns the number of messages in the backlog.
     pub(super) fn waiting(&self) -> usize {
-        let queued = self.backlog.lock();
-        queued.queue.len() + queued.pinned.len() + queued.spill.entries.messages()
+        self.backlog.lock().len()
     }
 
     /// Restores the backlog of the last run, and returns its queue.
@@ -146,8 +167,7 @@ impl SharedGroup {
     #[cold]
     pub(super) fn is_still_over_quota(&self, now: Instant) -> bool {
         let expired = self.change_queued(|queued| {
-            let budget = &self.queues.budget;
-            queued.queue.drop_expired(now, budget).messages + queued.pinned.drop_expired(now, budget)
+            queued.queue.drop_expired(now) + queued.pinned.drop_expired(now, &self.queues.budget)
         });
         self.queues.metrics.dropped_expired.add(expired);
         self.backlog.is_over_quota()
@@ -209,6 +229,7 @@ impl SharedGroup {
         if goes_on {
             self.dispatch_waiting(now, rng);
         }
+        self.hold_acknowledgements(&mut refused.holding);
     }
 
     /// Redelivers messages of a member, which are older than the backlog. Messages that no member takes go to its
@@ -279,10 +300,12 @@ impl SharedGroup {
         let now = self.queues.clock.moment(Instant::now());
         let is_broken = page.is_broken;
         let refilled = self.change_queued(|queued| {
-            let Queued { queue, spill, .. } = queued;
+            let mut read = Vec::new();
+            let put = |delivery| read.push(Delivery { share: Some(self.number()), ..delivery });
+            let refilled = queued.spill.refill(page, now.at, put);
             // Behind messages that members gave back meanwhile, which are older.
-            let put = |delivery| queue.append(Delivery { share: Some(self.number()), ..delivery }, Reader::Present);
-            spill.refill(page, now.at, put)
+            read.into_iter().for_each(|delivery| queued.append(delivery));
+            refilled
         });
         let Some(Refilled { done, failed }) = refilled else {
             // The read was cancelled, or there was a panic behind it.
@@ -325,6 +348,12 @@ impl SharedGroup {
         durable.done(places.into_iter().map(|sequence| queue.at(sequence)));
     }
 
+    /// Drops an expired message whose turn has come: no member would begin with it in time.
+    fn expire(&self, delivery: &Delivery) {
+        self.queues.metrics.dropped_expired.add(1);
+        self.done(delivery.stored);
+    }
+
     /// Discards the on-disk backlog and any page that is being read.
     pub(super) fn forget_tail(&self) {
         self.change_queued(|queued| queued.spill.clear());
@@ -362,9 +391,9 @@ impl SharedGroup {
     pub(super) fn drop_waiting(&self) {
         let dropped = self.change_queued(|queued| {
             queued.pinned.move_to_front_of(&mut queued.queue, &self.queues.budget);
-            queued.queue.clear(&self.queues.budget)
+            queued.queue.clear()
         });
-        self.queues.metrics.dropped_offline.add(dropped.messages);
+        self.queues.metrics.dropped_offline.add(dropped);
     }
 
     /// Gives the oldest messages to members, and returns whether to continue. It is limited per call, since publishers
@@ -376,8 +405,10 @@ impl SharedGroup {
         self.dispatch_pinned(queued, now, rng);
         for _ in 0..DISPATCHED_AT_ONCE {
             let Some(delivery) = queued.queue.pop(&self.queues.budget) else { return false };
-            if let Some(delivery) = self.place_or_block(queued, delivery, now, rng) {
-                queued.queue.push_front(delivery.as_published(), &self.queues.budget);
+            if delivery.is_expired(now.at) {
+                self.expire(&delivery);
+            } else if let Some(delivery) = self.place_or_block(queued, delivery, now, rng) {
+                queued.queue.put_back(delivery.as_published());
                 queued.refused_at = Some(now.nanos);
                 return false;
             }
@@ -397,7 +428,7 @@ impl SharedGroup {
             Placed::Given => return true,
             Placed::Kept(_, delivery) | Placed::Nobody(delivery) => delivery,
         };
-        queued.queue.push_front(left.as_published(), &self.queues.budget);
+        queued.queue.put_back(left.as_published());
         queued.full_at = Some(now.nanos);
         false
     }
@@ -420,18 +451,19 @@ impl SharedGroup {
         let GroupQueues { limits, budget, metrics, .. } = &*self.queues;
         match Location::of(delivery.stored) {
             Location::Group(_) if queued.queue.is_short() && !queued.spill.holds_back() => {
-                queued.queue.append(delivery, Reader::Absent);
+                queued.append(delivery.detach());
             }
             Location::Group(sequence) => queued.spill.add(sequence, &delivery),
             // Messages on disk would come after it.
             _ if !queued.spill.entries.is_empty() => return Some(delivery),
             _ => {
-                let fits = queued.queue.fits(&delivery, Reader::Absent, limits, budget, now.at);
-                metrics.dropped_expired.add(queued.queue.take_expired().messages);
-                if !fits {
-                    return Some(delivery);
+                if !queued.queue.fits(&delivery, limits, budget) {
+                    metrics.dropped_expired.add(queued.queue.drop_expired(now.at));
+                    if !queued.queue.fits(&delivery, limits, budget) {
+                        return Some(delivery);
+                    }
                 }
-                queued.queue.append(delivery, Reader::Absent);
+                queued.append(delivery.detach());
             }
         }
         None
@@ -461,7 +493,7 @@ impl SharedGroup {
     fn keep_first(&self, queued: &mut Queued, delivery: Delivery) {
         if let Some(delivery) = self.may_wait(delivery) {
             let delivery = if delivery.stored.is_none() { delivery.detach() } else { delivery };
-            queued.queue.push_front(delivery, &self.queues.budget);
+            queued.queue.push_front(delivery);
         }
     }
 
@@ -489,12 +521,13 @@ impl SharedGroup {
         self.backlog.has_backlog.store(queued.exists(), Ordering::Release);
         queued.spill.entries.charge_to(|| self.payer.load_full());
         self.backlog.is_over_quota.store(self.is_full(&queued), Ordering::Relaxed);
+        self.update_hold(&queued);
         result
     }
 
     fn is_full(&self, Queued { queue, spill, .. }: &Queued) -> bool {
         let limits = &self.queues.limits;
-        limits.disk_is_over(&spill.entries) || limits.memory_is_over(queue) && self.stored().is_none()
+        limits.disk_is_over(&spill.entries) || limits.memory_is_over(queue.usage()) && self.stored().is_none()
     }
 }
 

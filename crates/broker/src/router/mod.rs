@@ -44,6 +44,7 @@ use tenbin_session::Publication;
 pub(crate) use decisions::DecisionBudget;
 #[cfg(test)]
 pub(crate) use fanout::collected;
+pub(crate) use group_backlog::HoldingGroup;
 pub(crate) use held_key::HeldKey;
 pub(crate) use index::is_in_tree;
 pub(crate) use key_hasher::KeyHasher;

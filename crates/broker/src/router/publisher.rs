@@ -12,7 +12,7 @@ use tenbin_session::Publication;
 
 use super::choice::{Choice, Question, Source};
 use super::fanout::{FANOUT, Fanout};
-use super::group_backlog::Refused;
+use super::group_backlog::{HoldingGroup, Refused};
 use super::held_key;
 use super::matches::{MatchSet, Route, Target, Terms};
 use super::message::{Message, Share, To};
@@ -59,6 +59,8 @@ pub(crate) struct Flushed {
     /// QoS 1 and 2 messages that a receiver had no room for, by [`Published::message`]: one entry for each such
     /// receiver.
     pub(crate) refused: Vec<u32>,
+    /// Groups whose backlogs are too long to acknowledge the batch's messages.
+    pub(crate) holding: Vec<HoldingGroup>,
 }
 
 /// Identity and state of a publisher.
@@ -186,6 +188,7 @@ impl Publisher {
             pressure: fanout.take_pressure(),
             commit_point: fanout.take_safe_at(),
             refused: fanout.take_refused(),
+            holding: fanout.take_holding(),
         })
     }
 
@@ -270,7 +273,10 @@ impl Origin {
         for (group, delivery) in waiting {
             group.wait(std::iter::once(delivery), router.clock.moment(now), &mut refused, &mut self.rng);
         }
-        FANOUT.with_borrow_mut(|fanout| refused.messages.into_iter().for_each(|message| fanout.refuse(message)));
+        FANOUT.with_borrow_mut(|fanout| {
+            refused.messages.into_iter().for_each(|message| fanout.refuse(message));
+            fanout.hold_by(refused.holding);
+        });
         // A message chosen for a member without a stored queue may have been stored now.
         if let Some(durable) = router.durable() {
             FANOUT.with_borrow_mut(|fanout| fanout.append_until(durable.all_messages()));

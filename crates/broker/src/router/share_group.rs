@@ -105,13 +105,13 @@ pub(super) struct GroupMember {
 
 impl SharedGroup {
     pub(super) fn new(name: SharedFilter, rules: GroupRules, number: NonZeroU64, queues: Arc<GroupQueues>) -> Self {
-        let key = ArcSwapOption::from_pointee(rules.key);
+        let GroupRules { rules, key, fair_by, hold_beyond } = rules;
         Self {
             name,
-            members: Group::new(rules.rules),
-            key,
+            members: Group::new(rules),
+            key: ArcSwapOption::from_pointee(key),
             number,
-            backlog: GroupBacklog::default(),
+            backlog: GroupBacklog::new(fair_by, hold_beyond),
             decisions: Decisions::new(Arc::clone(&queues.decisions)),
             given_to_others: AtomicU64::new(0),
             queues,
@@ -126,13 +126,14 @@ impl SharedGroup {
     }
 
     /// Replaces the rules, and returns whether they differ. Routes made before still use the old key.
-    pub(super) fn set_rules(&self, GroupRules { rules, key }: GroupRules) -> bool {
+    pub(super) fn set_rules(&self, GroupRules { rules, key, fair_by, hold_beyond }: GroupRules) -> bool {
+        let is_other_backlog = self.set_fair_by(fair_by) | self.set_hold_beyond(hold_beyond);
         let is_changed = self.members.rules() != rules || self.key.load().as_deref() != key.as_ref();
         if is_changed {
             self.key.store(key.map(Arc::new));
             self.members.set_rules(rules);
         }
-        is_changed
+        is_changed || is_other_backlog
     }
 
     /// Returns the ordering key of messages to `topic` in this group.
@@ -175,6 +176,7 @@ impl SharedGroup {
             self.given_to_others.fetch_add(member.value().tally.get(), Ordering::Relaxed);
         }
         drop(members);
+        self.recheck_hold();
         self.find_payer();
     }
 

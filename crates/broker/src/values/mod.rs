@@ -26,8 +26,8 @@ pub(crate) use limits::{
 };
 pub(crate) use network::network;
 pub use ordering_key::{OrderingKey, UnknownKey};
+pub use share_rules::{FairBy, NamePattern, ShareRule};
 pub(crate) use share_rules::{GroupRules, ShareRules};
-pub use share_rules::{NamePattern, ShareRule};
 pub(crate) use speed::{KnownSpeed, SpeedChanges, SpeedKey};
 pub(crate) use token_bucket::{Rate, TokenBucket};
 pub use topic_pattern::TopicPattern;

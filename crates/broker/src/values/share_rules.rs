@@ -1,6 +1,8 @@
 //! Dispatch rules of share groups: a default policy, and rules for groups by name and filter.
 
 use std::fmt;
+use std::num::NonZeroU32;
+use std::time::Duration;
 
 use serde::{Deserialize, Deserializer};
 use tenbin_balancer::{Policy, Rules};
@@ -29,6 +31,23 @@ pub struct ShareRule {
     pub shadow: Option<Policy>,
     /// Whether messages may wait with the group until a member can begin with them; only with [`Policy::Adaptive`].
     pub late_binding: bool,
+    /// Who takes turns while messages wait with the group; `None` = publishers, unless there is a key, or the policy has
+    /// an [affinity](Policy::has_affinity).
+    pub fair_by: Option<FairBy>,
+    /// Length of the group backlog, in milliseconds of the group's speed, beyond which acknowledgements of its publishers
+    /// are held; `None` = never.
+    pub hold_beyond_ms: Option<NonZeroU32>,
+}
+
+/// Who takes turns while messages wait with a share group.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FairBy {
+    /// Publishers, one message each.
+    Publisher,
+    /// Nobody: the oldest message is next.
+    #[default]
+    Off,
 }
 
 /// A name pattern, in which `*` stands for any text, including none.
@@ -40,6 +59,9 @@ pub struct NamePattern(Box<str>);
 pub(crate) struct GroupRules {
     pub(crate) rules: Rules,
     pub(crate) key: Option<OrderingKey>,
+    pub(crate) fair_by: FairBy,
+    /// See [`ShareRule::hold_beyond_ms`].
+    pub(crate) hold_beyond: Option<Duration>,
 }
 
 /// Dispatch rules of all groups.
@@ -58,7 +80,7 @@ impl ShareRules {
     /// Returns the rules of `group`.
     pub(crate) fn of(&self, group: &SharedFilter) -> GroupRules {
         let Some(rule) = self.rules.iter().find(|rule| rule.is_about(group)) else {
-            return GroupRules { rules: self.policy.into(), key: None };
+            return self.policy.into();
         };
         let rules = Rules {
             policy: rule.policy.unwrap_or(self.policy),
@@ -67,7 +89,24 @@ impl ShareRules {
             shadow: rule.shadow,
             late_binding: rule.late_binding,
         };
-        GroupRules { rules, key: rule.key.clone() }
+        let key = rule.key.clone();
+        let fair_by = rule.fair_by.unwrap_or_else(|| FairBy::default_of(rules.policy, key.as_ref()));
+        let hold_beyond = rule.hold_beyond_ms.map(|ms| Duration::from_millis(ms.get().into()));
+        GroupRules { rules, key, fair_by, hold_beyond }
+    }
+}
+
+impl From<Policy> for GroupRules {
+    /// The policy with the defaults of everything else.
+    fn from(policy: Policy) -> Self {
+        Self { rules: policy.into(), key: None, fair_by: FairBy::default_of(policy, None), hold_beyond: None }
+    }
+}
+
+impl FairBy {
+    /// Order may span publishers with a key, or if messages that belong together go to one member.
+    fn default_of(policy: Policy, key: Option<&OrderingKey>) -> Self {
+        if key.is_some() || policy.has_affinity() { Self::Off } else { Self::Publisher }
     }
 }
 
@@ -121,13 +160,15 @@ struct RawRule {
     #[serde(deserialize_with = "policy", default)]
     shadow: Option<Policy>,
     late_binding: Option<bool>,
+    fair_by: Option<FairBy>,
+    hold_beyond_ms: Option<NonZeroU32>,
 }
 
 impl TryFrom<RawRule> for ShareRule {
     type Error = String;
 
     fn try_from(raw: RawRule) -> Result<Self, String> {
-        let RawRule { group, filter, mut policy, key, strict, shadow, late_binding } = raw;
+        let RawRule { group, filter, mut policy, key, strict, shadow, late_binding, fair_by, hold_beyond_ms } = raw;
         if key.is_none() && strict.is_some() {
             return Err("strict: needs a key".to_owned());
         }
@@ -138,8 +179,11 @@ impl TryFrom<RawRule> for ShareRule {
         if late_binding == Some(true) && policy.is_some_and(|policy| policy != Policy::Adaptive) {
             return Err("late_binding: needs the policy adaptive".to_owned());
         }
+        if key.is_some() && fair_by == Some(FairBy::Publisher) {
+            return Err("fair_by: a key may span publishers, so its messages wait in the order of arrival".to_owned());
+        }
         let (strict, late_binding) = (strict.unwrap_or(true), late_binding.unwrap_or(true));
-        Ok(Self { group, filter, policy, key, strict, shadow, late_binding })
+        Ok(Self { group, filter, policy, key, strict, shadow, late_binding, fair_by, hold_beyond_ms })
     }
 }
 
@@ -209,6 +253,7 @@ mod tests {
             group = "orders-*"
             filter = "shop/+/orders/#"
             key = "topic_level:2"
+            hold_beyond_ms = 2500
             [[share]]
             group = "orders-*"
             policy = "random"
@@ -218,7 +263,8 @@ mod tests {
         "#;
         let all = ShareRules::new(Policy::RoundRobin, rules(text).unwrap());
         let of = |filter: &str| all.of(&TopicFilter::try_from(filter).unwrap().shared().unwrap());
-        let plain = |policy: Policy| GroupRules { rules: policy.into(), key: None };
+        let plain = GroupRules::from;
+        let (fair_by, hold_beyond) = (FairBy::Off, Some(Duration::from_millis(2500)));
         let ordered = Rules {
             policy: Policy::Adaptive,
             is_ordered: true,
@@ -229,11 +275,14 @@ mod tests {
         let key = "topic_level:2".parse().ok();
         let shadowed = Rules { shadow: Some(Policy::Adaptive), ..Policy::RoundRobin.into() };
         for (filter, expected) in [
-            ("$share/orders-1/shop/berlin/orders/#", GroupRules { rules: ordered, key: key.clone() }),
-            ("$share/orders-1/shop/+/orders/new", GroupRules { rules: ordered, key }),
+            (
+                "$share/orders-1/shop/berlin/orders/#",
+                GroupRules { rules: ordered, key: key.clone(), fair_by, hold_beyond },
+            ),
+            ("$share/orders-1/shop/+/orders/new", GroupRules { rules: ordered, key, fair_by, hold_beyond }),
             ("$share/orders-1/shop/#", plain(Policy::Random)),
             ("$share/orders-1/bulk/x", plain(Policy::Random)),
-            ("$share/other/bulk/x", GroupRules { rules: shadowed, key: None }),
+            ("$share/other/bulk/x", GroupRules { rules: shadowed, ..plain(Policy::RoundRobin) }),
             ("$share/other/shop/berlin/orders/#", plain(Policy::RoundRobin)),
         ] {
             assert_eq!(of(filter), expected, "{filter}");
@@ -251,6 +300,22 @@ mod tests {
                 }
                 _ => assert!(parsed.is_ok(), "{policy}"),
             }
+        }
+    }
+
+    #[test]
+    fn publishers_take_turns_unless_order_spans_them() {
+        let name = TopicFilter::try_from("$share/g/t").unwrap().shared().unwrap();
+        for (text, fair_by) in [
+            ("group = \"g\"", FairBy::Publisher),
+            ("group = \"other\"", FairBy::Publisher),
+            ("fair_by = \"off\"", FairBy::Off),
+            ("key = \"topic\"", FairBy::Off),
+            ("policy = \"hash_topic\"", FairBy::Off),
+            ("policy = \"hash_topic\"\nfair_by = \"publisher\"", FairBy::Publisher),
+        ] {
+            let rules = ShareRules::new(Policy::Adaptive, rules(&format!("[[share]]\n{text}")).unwrap());
+            assert_eq!(rules.of(&name).fair_by, fair_by, "{text}");
         }
     }
 }

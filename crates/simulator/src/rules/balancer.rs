@@ -80,6 +80,10 @@ impl Rule for Balancer {
         }
     }
 
+    fn takes_turns(&self) -> bool {
+        true
+    }
+
     fn drops_expired(&self) -> bool {
         true
     }

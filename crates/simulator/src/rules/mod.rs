@@ -50,6 +50,11 @@ pub(crate) trait Rule {
     /// Takes the answer to a probe.
     fn probed(&mut self, _worker: usize, _answer: Probe) {}
 
+    /// Whether publishers take turns while messages wait at the broker. Otherwise the oldest message is next.
+    fn takes_turns(&self) -> bool {
+        false
+    }
+
     /// Whether messages that wait at the broker are dropped when they expire.
     fn drops_expired(&self) -> bool {
         false

@@ -11,7 +11,7 @@ pub struct Goal {
     pub qos: u8,
     /// The figure that is bounded.
     pub figure: Figure,
-    /// The bound; in ms, except for [`Figure::Share`].
+    /// The bound, in the unit of the figure's name.
     pub at_most: f64,
 }
 
@@ -30,6 +30,12 @@ pub enum Figure {
     Share,
     /// Mean waiting time, as a percentage of that with round robin.
     OfRoundRobin,
+    /// Share of the messages, in %, that no worker began with before they expired.
+    Late,
+    /// Mean waiting time of the publishers besides the loud one.
+    OthersMean,
+    /// 99th percentile of the waiting time of the publishers besides the loud one.
+    OthersP99,
 }
 
 impl Figure {
@@ -42,6 +48,9 @@ impl Figure {
             Self::StableMax => "worst worker's max, ms",
             Self::Share => "last worker's share, %",
             Self::OfRoundRobin => "mean, % of round robin",
+            Self::Late => "not begun in time, %",
+            Self::OthersMean => "the others' mean, ms",
+            Self::OthersP99 => "the others' p99, ms",
         }
     }
 
@@ -59,6 +68,9 @@ impl Figure {
                 100.0 * last as f64 / all.max(1) as f64
             }
             Self::OfRoundRobin => 100.0 * figures.waiting.mean_ms() / round_robin.waiting.mean_ms(),
+            Self::Late => 100.0 - figures.in_time_percent(),
+            Self::OthersMean => figures.others.mean_ms(),
+            Self::OthersP99 => figures.others.quantile_ms(0.99),
         }
     }
 }
@@ -109,5 +121,8 @@ pub const GOALS: &[Goal] = &[
     goal("wan", 1, Figure::Mean, 35.0),
     // Twice its fair share.
     goal("black_hole", 1, Figure::Share, 50.0),
+    goal("deadlines", 1, Figure::Late, 30.0),
+    goal("loud_publisher", 1, Figure::OthersMean, 45.0),
+    goal("loud_publisher", 1, Figure::OthersP99, 200.0),
     goal("no_information", 0, Figure::OfRoundRobin, 100.0),
 ];

@@ -37,6 +37,8 @@ const FILES: &[(&str, &str)] = files![
     "silent_and_lying",
     "black_hole",
     "no_information",
+    "deadlines",
+    "loud_publisher",
 ];
 
 #[cfg(test)]

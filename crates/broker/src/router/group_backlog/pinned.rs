@@ -10,6 +10,7 @@ use super::super::choice::Source;
 use super::super::held_key::ordering_key;
 use super::super::share_group::{Placed, SharedGroup};
 use super::Queued;
+use crate::backlog::FairHead;
 use crate::outbox::{Batch, Budget, Head, Reader};
 use crate::values::Moment;
 
@@ -50,12 +51,12 @@ impl PinnedKeys {
     }
 
     /// Moves all messages to the front of the backlog. Each key keeps its order.
-    pub(super) fn move_to_front_of(&mut self, queued: &mut Head, budget: &Budget) {
+    pub(super) fn move_to_front_of(&mut self, queued: &mut FairHead, budget: &Budget) {
         for mut of in self.0.drain(..) {
             let mut batch = Batch::default();
             of.queue.take(usize::MAX, usize::MAX, &mut batch, budget);
             for delivery in batch.singles().drain(..).rev() {
-                queued.push_front(delivery, budget);
+                queued.push_front(delivery);
             }
         }
     }
@@ -136,6 +137,11 @@ impl SharedGroup {
             while aside.len() < ASIDE_MAX && held.len() < KEYS_TRIED {
                 let Some(delivery) = of.queue.pop(budget) else { break };
                 let key = ordering_key(delivery.share_key);
+                if delivery.is_expired(now.at) {
+                    of.has_left(key);
+                    self.expire(&delivery);
+                    continue;
+                }
                 if held.contains(&key) {
                     aside.push(delivery);
                     continue;

@@ -240,6 +240,30 @@ fn group_is_stored_once_for_all_members() {
     assert_eq!(made() - before, 1);
 }
 
+#[test]
+fn message_that_expires_with_the_group_reaches_no_member() {
+    for is_stored in [false, true] {
+        let directory = tempfile::tempdir().unwrap();
+        let open = || Arc::new(Durable::open(directory.path(), Sync::Never, 0).unwrap());
+        let durable = is_stored.then(open);
+        let mut stage = Stage::with(durable.clone());
+        let member = stage.member(1, QoS::AtLeastOnce, false);
+        let soon = stage.now.at + Duration::from_secs(1);
+        for (payload, expires_at) in [("a", Some(soon)), ("b", None), ("c", Some(soon)), ("d", Some(soon + PATIENCE))] {
+            stage.waits(Delivery { expires_at, ..stage.published_as(payload, QoS::AtLeastOnce) });
+        }
+        assert_eq!(stage.group.waiting(), 4);
+        stage.now = Clock::new().moment(soon);
+        member.attach(u32::MAX, None);
+        stage.group.dispatch_waiting(stage.now, &mut Rng::new(1));
+        assert_eq!(payloads(&member), ["b", "d"]);
+        let queues = &stage.group.queues;
+        assert_eq!((stage.group.waiting(), queues.metrics.dropped_expired.get(), queues.budget.messages()), (0, 2, 0));
+        let entries = durable.map_or(2, |durable| durable.spool_stats().waiting);
+        assert_eq!(entries, 2, "stored: {is_stored}");
+    }
+}
+
 const MESSAGES: usize = 40;
 const PATIENCE: Duration = Duration::from_secs(60);
 

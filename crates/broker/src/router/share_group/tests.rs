@@ -23,8 +23,7 @@ impl Stage {
     pub(in super::super) fn with(durable: Option<Arc<Durable>>) -> Self {
         let queues = Arc::new(GroupQueues::for_tests(100, 1 << 20, durable));
         let name = TopicFilter::try_from("$share/g/t").unwrap().shared().unwrap();
-        let rules = GroupRules { rules: Policy::RoundRobin.into(), key: None };
-        let group = Arc::new(SharedGroup::new(name, rules, NonZeroU64::MIN, queues));
+        let group = Arc::new(SharedGroup::new(name, Policy::RoundRobin.into(), NonZeroU64::MIN, queues));
         Self { group, now: Clock::new().moment(Instant::now()) }
     }
 

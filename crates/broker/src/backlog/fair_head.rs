@@ -1,0 +1,124 @@
+//! The in-memory head of a group backlog.
+
+use std::time::Instant;
+
+use tenbin_balancer::FairQueue;
+use tenbin_session::Delivery;
+
+use super::budget::Usage;
+use super::head::{HEAD_BYTES, Reader};
+use super::{Budget, Limits};
+
+/// The in-memory head of a group backlog: messages of QoS 1 and 2 in flows, which take turns.
+///
+/// Its owner reports other changes than [`FairHead::pop`] to the budget with [`FairHead::settle`].
+#[derive(Debug, Default)]
+pub(crate) struct FairHead {
+    queue: FairQueue<Delivery>,
+    usage: Usage,
+    /// Earliest expiry among the messages that are not stored, or earlier.
+    first_expiry: Option<Instant>,
+    /// Usage that the budget knows of.
+    settled: Usage,
+}
+
+impl FairHead {
+    pub(crate) fn len(&self) -> usize {
+        self.usage.messages
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.queue.is_empty()
+    }
+
+    pub(crate) fn usage(&self) -> Usage {
+        self.usage
+    }
+
+    /// Whether the queue is shorter than the in-memory head may be.
+    pub(crate) fn is_short(&self) -> bool {
+        self.usage.bytes < HEAD_BYTES
+    }
+
+    /// All messages, in any order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Delivery> {
+        self.queue.iter()
+    }
+
+    /// Whether `delivery` fits. No connection drains the queue.
+    pub(crate) fn fits(&self, delivery: &Delivery, limits: &Limits, budget: &Budget) -> bool {
+        let Usage { bytes, messages } = self.usage;
+        let usage = Usage { bytes: bytes + delivery.queued_bytes(), messages: messages + 1 };
+        limits.permit(usage, self.settled, Reader::Absent, budget)
+    }
+
+    /// Adds a message behind the others of its flow. It must own its memory, or share it with the messages around it.
+    pub(crate) fn append(&mut self, delivery: Delivery, flow: u64) {
+        self.added(&delivery);
+        self.queue.push(flow, delivery);
+    }
+
+    /// Puts the message back that was taken last, see [`FairQueue::put_back`].
+    pub(crate) fn put_back(&mut self, delivery: Delivery) {
+        self.added(&delivery);
+        self.queue.put_back(delivery);
+    }
+
+    /// Adds a message that is older than all others.
+    pub(crate) fn push_front(&mut self, delivery: Delivery) {
+        self.added(&delivery);
+        self.queue.push_front(delivery);
+    }
+
+    /// Takes the next message. The budget learns of it at once, as the message goes to another queue.
+    pub(crate) fn pop(&mut self, budget: &Budget) -> Option<Delivery> {
+        let delivery = self.queue.pop()?;
+        self.removed(&delivery);
+        self.settle(budget);
+        Some(delivery)
+    }
+
+    /// Assigns the messages to flows anew, see [`FairQueue::regroup`].
+    pub(crate) fn regroup(&mut self, flow: impl Fn(&Delivery) -> u64) {
+        self.queue.regroup(flow);
+    }
+
+    /// Drops expired messages to make room, `[MQTT-3.3.2-5]`, and returns their number. Stored ones stay until their
+    /// turn, since the log needs an update then.
+    pub(crate) fn drop_expired(&mut self, now: Instant) -> u64 {
+        if self.first_expiry.is_none_or(|first| first > now) {
+            return 0;
+        }
+        let dropped = self.queue.remove_where(|delivery| delivery.stored.is_none() && delivery.is_expired(now));
+        dropped.iter().for_each(|delivery| self.removed(delivery));
+        let not_stored = self.iter().filter(|delivery| delivery.stored.is_none());
+        self.first_expiry = not_stored.filter_map(|delivery| delivery.expires_at).min();
+        dropped.len() as u64
+    }
+
+    /// Drops all messages, and returns their number.
+    pub(crate) fn clear(&mut self) -> u64 {
+        let dropped = self.len() as u64;
+        (self.queue, self.usage, self.first_expiry) = (FairQueue::new(), Usage::default(), None);
+        dropped
+    }
+
+    /// Reports changes since the last call to the budget.
+    pub(crate) fn settle(&mut self, budget: &Budget) {
+        budget.change(self.settled, self.usage);
+        self.settled = self.usage;
+    }
+
+    fn added(&mut self, delivery: &Delivery) {
+        self.usage.bytes += delivery.queued_bytes();
+        self.usage.messages += 1;
+        if let Some(at) = delivery.expires_at.filter(|_| delivery.stored.is_none()) {
+            self.first_expiry = Some(self.first_expiry.map_or(at, |first| first.min(at)));
+        }
+    }
+
+    fn removed(&mut self, delivery: &Delivery) {
+        self.usage.bytes -= delivery.queued_bytes();
+        self.usage.messages -= 1;
+    }
+}
