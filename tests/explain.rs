@@ -330,7 +330,7 @@ fn explain_reports_errors_in_one_line() {
 #[test]
 fn long_names_are_cut_and_clients_cannot_publish_reports() {
     let broker = broker(&format!("{EVERY}[sessions]\nclient_id_bytes_maximum = 5000\n"));
-    let mut worker = broker.connect(Connect::new(ProtocolVersion::V5, support::text(&"n".repeat(5000))));
+    let mut worker = broker.connect(Connect::new(ProtocolVersion::V5, text(&"n".repeat(5000))));
     worker.subscribe(&share("workers", "jobs/+"), QoS::AtMostOnce);
     let mut publisher = broker.v5("publisher");
     publisher.publish(&format!("jobs/{}", "é".repeat(3000)), "x", QoS::AtLeastOnce);

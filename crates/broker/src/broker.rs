@@ -167,6 +167,7 @@ impl BrokerBuilder {
         jobs.spawn(tasks::expiry::run(Arc::clone(&shared)));
         jobs.spawn(tasks::expiry::sweep_retained(Arc::clone(&shared)));
         jobs.spawn(tasks::slow_consumers::run(Arc::clone(&shared)));
+        jobs.spawn(tasks::standing_groups::run(Arc::clone(&shared)));
         let log_limiter = Arc::clone(&shared.log_limiter);
         jobs.spawn(async move { log_limiter.run().await });
         if shared.durable.is_some() {
@@ -227,9 +228,12 @@ async fn begin(
     on_disk(work).await
 }
 
-/// Restores the stored state of the last run, before any client connects.
+/// Creates the standing share groups, and restores the stored state of the last run, before any client connects.
 async fn load(shared: &Arc<BrokerState>) -> Result<(), StartError> {
-    let Some(durable) = shared.durable.clone() else { return Ok(()) };
+    let Some(durable) = shared.durable.clone() else {
+        shared.router.stand();
+        return Ok(());
+    };
     let shared = Arc::clone(shared);
     on_disk(move || lifecycle::restore(&shared, &durable)).await
 }

@@ -90,6 +90,8 @@ pub(crate) enum Owner {
     Address(IpAddr),
     /// Anonymous clients of the last run whose addresses are not on disk. Bounded only in total.
     Restored,
+    /// Standing share groups, which exist without members: at most half of the whole.
+    StandingGroups,
 }
 
 /// Bytes charged to an account, released on drop.
@@ -135,6 +137,7 @@ impl Memory {
                 Owner::Address(from) if from.to_canonical().is_loopback() => loopback_address,
                 Owner::Address(_) => address,
                 Owner::Restored => 0,
+                Owner::StandingGroups => all / 2,
             };
             let maximum = if maximum == 0 { all } else { maximum };
             Arc::new(Account {
@@ -209,7 +212,7 @@ impl Account {
     pub(crate) fn address(&self) -> Option<IpAddr> {
         match self.owner {
             Owner::Address(address) => Some(address),
-            Owner::User(..) | Owner::Restored => None,
+            Owner::User(..) | Owner::Restored | Owner::StandingGroups => None,
         }
     }
 
@@ -366,6 +369,7 @@ impl fmt::Display for Owner {
             Self::User(_, name) => write!(f, "user {name:?}"),
             Self::Address(address) => write!(f, "address {address}"),
             Self::Restored => f.write_str("anonymous clients of the last run"),
+            Self::StandingGroups => f.write_str("standing share groups"),
         }
     }
 }

@@ -133,6 +133,25 @@ impl Entries {
         self.tidy();
     }
 
+    /// Removes the entries below `end`, and returns their ranges. [`Entries::count_removed`] has to follow.
+    pub(crate) fn take_below(&mut self, Sequence(end): Sequence) -> Vec<RangeInclusive<Sequence>> {
+        let mut taken = Vec::new();
+        while let Some(&(first, last)) = self.ranges.front().filter(|(first, _)| *first < end) {
+            let last = last.min(end - 1);
+            self.cut(0, first, last);
+            taken.push(Sequence(first)..=Sequence(last));
+        }
+        taken
+    }
+
+    /// Takes note that so many messages of [`Entries::take_below`] were there, of average size.
+    pub(crate) fn count_removed(&mut self, messages: usize) {
+        let average = self.bytes / self.messages.max(1) as u64;
+        self.messages = self.messages.saturating_sub(messages);
+        self.bytes = self.bytes.saturating_sub(average * messages as u64);
+        self.tidy();
+    }
+
     /// Removes the part of one range that lies between these offsets.
     fn cut(&mut self, at: usize, first: u64, last: u64) {
         let Some((had_first, had_last)) = self.ranges.remove(at) else { return };

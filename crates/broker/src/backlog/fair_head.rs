@@ -14,12 +14,23 @@ use super::{Budget, Limits};
 /// Its owner reports other changes than [`FairHead::pop`] to the budget with [`FairHead::settle`].
 #[derive(Debug, Default)]
 pub(crate) struct FairHead {
-    queue: FairQueue<Delivery>,
+    queue: FairQueue<Numbered>,
+    /// Number of the next message.
+    next_number: u64,
+    /// Number of the message taken last.
+    taken: u64,
     usage: Usage,
     /// Earliest expiry among the messages that are not stored, or earlier.
     first_expiry: Option<Instant>,
     /// Usage that the budget knows of.
     settled: Usage,
+}
+
+/// A message with its number in the order of arrival.
+#[derive(Debug)]
+struct Numbered {
+    number: u64,
+    delivery: Delivery,
 }
 
 impl FairHead {
@@ -42,7 +53,12 @@ impl FairHead {
 
     /// All messages, in any order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Delivery> {
-        self.queue.iter()
+        self.queue.iter().map(|numbered| &numbered.delivery)
+    }
+
+    /// Returns the number of the next message, see [`remove_where`](Self::remove_where).
+    pub(crate) fn next_number(&self) -> u64 {
+        self.next_number
     }
 
     /// Whether `delivery` fits. No connection drains the queue.
@@ -54,25 +70,26 @@ impl FairHead {
 
     /// Adds a message behind the others of its flow. It must own its memory, or share it with the messages around it.
     pub(crate) fn append(&mut self, delivery: Delivery, flow: u64) {
-        self.added(&delivery);
-        self.queue.push(flow, delivery);
+        let numbered = self.numbered(delivery);
+        self.queue.push(flow, numbered);
     }
 
     /// Puts the message back that was taken last, see [`FairQueue::put_back`].
     pub(crate) fn put_back(&mut self, delivery: Delivery) {
         self.added(&delivery);
-        self.queue.put_back(delivery);
+        self.queue.put_back(Numbered { number: self.taken, delivery });
     }
 
-    /// Adds a message that is older than all others.
+    /// Adds a message that is older than all others, although its number is the highest: its age is unknown.
     pub(crate) fn push_front(&mut self, delivery: Delivery) {
-        self.added(&delivery);
-        self.queue.push_front(delivery);
+        let numbered = self.numbered(delivery);
+        self.queue.push_front(numbered);
     }
 
     /// Takes the next message. The budget learns of it at once, as the message goes to another queue.
     pub(crate) fn pop(&mut self, budget: &Budget) -> Option<Delivery> {
-        let delivery = self.queue.pop()?;
+        let Numbered { number, delivery } = self.queue.pop()?;
+        self.taken = number;
         self.removed(&delivery);
         self.settle(budget);
         Some(delivery)
@@ -80,7 +97,7 @@ impl FairHead {
 
     /// Assigns the messages to flows anew, see [`FairQueue::regroup`].
     pub(crate) fn regroup(&mut self, flow: impl Fn(&Delivery) -> u64) {
-        self.queue.regroup(flow);
+        self.queue.regroup(|numbered| flow(&numbered.delivery));
     }
 
     /// Drops expired messages to make room, `[MQTT-3.3.2-5]`, and returns their number. Stored ones stay until their
@@ -89,11 +106,18 @@ impl FairHead {
         if self.first_expiry.is_none_or(|first| first > now) {
             return 0;
         }
-        let dropped = self.queue.remove_where(|delivery| delivery.stored.is_none() && delivery.is_expired(now));
-        dropped.iter().for_each(|delivery| self.removed(delivery));
+        let dropped = self.remove_where(|_, delivery| delivery.stored.is_none() && delivery.is_expired(now));
         let not_stored = self.iter().filter(|delivery| delivery.stored.is_none());
         self.first_expiry = not_stored.filter_map(|delivery| delivery.expires_at).min();
         dropped.len() as u64
+    }
+
+    /// Removes the messages for which `is_removed` holds, by number and message.
+    pub(crate) fn remove_where(&mut self, is_removed: impl Fn(u64, &Delivery) -> bool) -> Vec<Delivery> {
+        let removed = self.queue.remove_where(|numbered| is_removed(numbered.number, &numbered.delivery));
+        let removed: Vec<_> = removed.into_iter().map(|numbered| numbered.delivery).collect();
+        removed.iter().for_each(|delivery| self.removed(delivery));
+        removed
     }
 
     /// Drops all messages, and returns their number.
@@ -107,6 +131,12 @@ impl FairHead {
     pub(crate) fn settle(&mut self, budget: &Budget) {
         budget.change(self.settled, self.usage);
         self.settled = self.usage;
+    }
+
+    fn numbered(&mut self, delivery: Delivery) -> Numbered {
+        self.added(&delivery);
+        self.next_number += 1;
+        Numbered { number: self.next_number - 1, delivery }
     }
 
     fn added(&mut self, delivery: &Delivery) {

@@ -4,6 +4,7 @@ mod access;
 mod error;
 mod not_taken;
 mod range;
+mod standing_groups;
 mod tables;
 
 use std::collections::HashSet;
@@ -116,6 +117,7 @@ impl Config {
             }
         }
         config.check_packet_sizes()?;
+        config.check_standing_groups()?;
         Ok(config)
     }
 

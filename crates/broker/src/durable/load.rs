@@ -184,14 +184,14 @@ impl Restoring<'_> {
     }
 
     /// Drops queues that are not `known`, and share groups that are still unknown. Returns the number of messages in
-    /// the others, which stay on disk.
-    pub(crate) fn drop_unknown(&mut self, known: &HashSet<QueueId>) -> u64 {
-        self.durable.forget_unknown_groups(&mut self.changes);
+    /// the others, which stay on disk, and of the groups' messages.
+    pub(crate) fn drop_unknown(&mut self, known: &HashSet<QueueId>) -> (u64, u64) {
+        let of_groups = self.durable.forget_unknown_groups(&mut self.changes);
         let dropped = self.durable.spool.retain_queues(|queue| known.contains(&publishers(queue)));
         if dropped > 0 {
             tracing::debug!(dropped, "queues without an owner");
         }
-        self.durable.spool.stats().waiting
+        (self.durable.spool.stats().waiting, of_groups as u64)
     }
 
     /// Passes each retained message to `restore`. Returns their number.

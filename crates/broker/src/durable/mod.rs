@@ -43,6 +43,7 @@ use std::time::{Duration, Instant};
 
 use endings::Endings;
 use error::Cause;
+use groups::GroupRecord;
 use message_expiry::RunClock;
 use published_wills::PublishedWills;
 use tenbin_store::spool::{self, Recovered, Spool};
@@ -52,6 +53,7 @@ use tenbin_store::{DirectoryError, LockedDirectory, MessageFiles, Sync};
 pub(crate) use asked_wake::AskedWake;
 pub(crate) use commit_point::CommitPoint;
 pub use error::StoreError;
+pub(crate) use groups::KnownAge;
 pub(crate) use load::{RestoredSession, RestoredWill, Restoring};
 pub(crate) use queue::{Location, PublisherId, QueueKind, StoredQueue, as_refused};
 pub(crate) use reader::{EntryRanges, PAGE_MESSAGES, Page, PageOf, UnderWay};
@@ -76,8 +78,8 @@ pub(crate) struct Durable {
     /// First offset of this run, for queues that are empty.
     first_place: AtomicU64,
     numbers: Mutex<Numbers>,
-    /// Share groups of the last run without a member so far, with the numbers of their queues.
-    known_groups: Mutex<HashMap<Vec<u8>, NonZeroU64>>,
+    /// Share groups of the last run that do not exist in this one so far.
+    known_groups: Mutex<HashMap<Vec<u8>, GroupRecord>>,
     endings: Endings,
     publishers_wait: bool,
     /// Maximum of disk bytes for state and log together; 0: no bound.

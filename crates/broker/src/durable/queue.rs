@@ -151,13 +151,18 @@ impl StoredQueue {
     }
 
     /// Ends the queue. Under the log's lock, before the log drops it.
-    pub(super) fn end(&self) {
+    pub(super) fn close(&self) {
         self.is_over.store(true, Ordering::Relaxed);
     }
 
     /// Whether the queue has ended, so that no message may enter; a hint.
     pub(crate) fn is_over(&self) -> bool {
         self.is_over.load(Ordering::Relaxed)
+    }
+
+    /// An offset above those of all messages so far.
+    pub(crate) fn end(&self) -> Sequence {
+        Sequence(self.peek())
     }
 
     /// Offset of the next message.

@@ -222,7 +222,7 @@ impl Durable {
     /// Ends a queue: drops its messages, and lets no message enter.
     pub(crate) fn end_queue(&self, queue: &StoredQueue) {
         let mut log = self.spool.begin();
-        queue.end();
+        queue.close();
         log.drop_queue(queue.id());
         log.drop_queue(queue.refused_id());
     }

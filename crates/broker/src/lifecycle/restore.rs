@@ -25,9 +25,11 @@ pub(crate) fn restore(shared: &BrokerState, durable: &Durable) -> Result<(), Sto
         let sessions = start.unknown;
         tracing::warn!(sessions, "sessions of users or listeners that are not configured stay until they expire");
     }
+    shared.router.stand();
     let mut known = shared.router.restore_waiting(durable);
     shared.registry.for_each(|client| known.extend(client.outbox.stored().map(|queue| queue.id())));
-    let waiting = restoring.drop_unknown(&known);
+    let (waiting, dropped) = restoring.drop_unknown(&known);
+    shared.metrics.dropped_offline.add(dropped);
     let retained = restoring.retained(|publication| shared.router.restore_retained(publication, start.now))?;
     let speeds = restoring.speeds(shared.config.remembered_speeds().time)?;
     shared.speeds.restore(speeds, start.now);

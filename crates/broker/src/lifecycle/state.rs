@@ -15,7 +15,7 @@ use crate::auth::{Access, Principal, Rights};
 use crate::descriptors;
 use crate::durable::{self, CommitPoint, Durable};
 use crate::log_limiter::LogLimiter;
-use crate::memory::Memory;
+use crate::memory::{Memory, Owner};
 use crate::metrics::Metrics;
 use crate::outbox::{Budget, Limits, Outbox, OutboxCommon};
 use crate::registry::{AddressQuota, Client, ClientRegistry, RememberedSpeeds, SlowReceivers};
@@ -100,6 +100,7 @@ impl BrokerState {
             decisions: Arc::new(DecisionBudget::new(config.decisions())),
             clock,
             unread: UnreadGroups::default(),
+            standing: memory.account(Owner::StandingGroups),
         };
         let (concerns, kept_in) = (Arc::clone(&slow_receivers.concerns), durable.clone());
         let limits = queue_limits(&config, durable.is_some());

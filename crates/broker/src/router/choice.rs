@@ -33,7 +33,7 @@ pub(super) enum Choice<'a> {
     /// No member takes the message now, or earlier messages wait: it goes to the group backlog.
     Nobody,
     /// The group has ended.
-    NoMember,
+    Ended,
 }
 
 impl<'a> Question<'a, '_> {
@@ -45,7 +45,7 @@ impl<'a> Question<'a, '_> {
         let has_departed = || since.is_some_and(|since| backlog.membership_epoch() != since);
         // QoS 0 messages do not wait.
         let has_to_queue = || self.dispatch.is_acknowledged && (backlog.has_backlog() || has_departed());
-        if has_to_queue() && !self.members.is_empty() {
+        if has_to_queue() && !self.has_ended() {
             return Choice::Nobody;
         }
         match self.choose(rng) {
@@ -90,7 +90,12 @@ impl<'a> Question<'a, '_> {
     }
 
     fn nobody(self) -> Choice<'a> {
-        if self.members.is_empty() { Choice::NoMember } else { Choice::Nobody }
+        if self.has_ended() { Choice::Ended } else { Choice::Nobody }
+    }
+
+    /// Returns whether the group has ended with its last member.
+    pub(super) fn has_ended(self) -> bool {
+        self.members.is_empty() && !self.group.stands()
     }
 
     /// Confirms or corrects the choice, after a pick has booked the message on `member`.
@@ -133,7 +138,7 @@ impl<'a> Question<'a, '_> {
             Choice::Member(chosen) if chosen.id() != picked.id() => (Some(chosen), "packet_size"),
             Choice::Member(chosen) if matches!(source, Source::Backlog(_)) => (Some(chosen), "waited"),
             Choice::Member(chosen) => (Some(chosen), explanation.reason.name()),
-            Choice::Nobody | Choice::NoMember => (None, "nobody"),
+            Choice::Nobody | Choice::Ended => (None, "nobody"),
         };
         // Both are in join order.
         let mut known = members.iter();

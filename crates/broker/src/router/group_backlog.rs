@@ -17,23 +17,26 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use tenbin_balancer::{Nanos, Rng};
-use tenbin_codec::SharedFilter;
 use tenbin_session::Delivery;
 
 use super::choice::Source;
 use super::held_key::ordering_key;
-use super::share_group::{GroupQueues, Placed, SharedGroup, beginning};
-use crate::backlog::{FailedRead, FairHead, NextPage, Refilled, Spill};
-use crate::durable::{Durable, Location, Page, QueueId, Sequence};
+use super::share_group::{Placed, SharedGroup};
+use crate::backlog::{FairHead, Spill};
+use crate::durable::{Durable, QueueId, Sequence};
 use crate::memory::Account;
 use crate::values::{FairBy, Moment};
 
+mod ages;
 mod hold;
+mod keep;
 mod order;
+mod pages;
 mod pinned;
 
 pub(crate) use hold::HoldingGroup;
 
+use ages::Ages;
 use hold::Hold;
 use order::Order;
 use pinned::PinnedKeys;
@@ -88,6 +91,7 @@ struct Queued {
     refused_at: Option<Nanos>,
     /// When no member took the front of a full backlog, though it need not have begun with it.
     full_at: Option<Nanos>,
+    ages: Ages,
 }
 
 impl GroupBacklog {
@@ -275,88 +279,10 @@ impl SharedGroup {
         while self.change_queued(|queued| self.dispatch_some(queued, now, rng)) {}
     }
 
-    /// Starts the read of the next page of the on-disk backlog, if memory holds no earlier messages.
-    fn read_on(self: &Arc<Self>, now: Instant) {
-        let Some((durable, queue)) = self.queues.durable.as_ref().zip(self.stored()) else { return };
-        let page = self.change_queued(|queued| {
-            let is_next = queued.queue.is_empty() && queued.redeliveries == 0;
-            if is_next { queued.spill.next_page(&queue, PAGE_BYTES, now) } else { NextPage::None }
-        });
-        let NextPage::Read(page) = page else { return };
-        // The group may end during the read.
-        let group = Arc::downgrade(self);
-        durable.reader.page_for(page, move |page| {
-            if let Some(group) = group.upgrade() {
-                group.take_page(page);
-            }
-        });
-    }
-
-    /// Gives a page that was read to the members, on the reading thread.
-    ///
-    /// That takes no longer than a publisher's batch of as many messages. Pages that other readers wait for come before
-    /// this group's next one.
-    fn take_page(self: &Arc<Self>, page: Page) {
-        let now = self.queues.clock.moment(Instant::now());
-        let is_broken = page.is_broken;
-        let refilled = self.change_queued(|queued| {
-            let mut read = Vec::new();
-            let put = |delivery| read.push(Delivery { share: Some(self.number()), ..delivery });
-            let refilled = queued.spill.refill(page, now.at, put);
-            // Behind messages that members gave back meanwhile, which are older.
-            read.into_iter().for_each(|delivery| queued.append(delivery));
-            refilled
-        });
-        let Some(Refilled { done, failed }) = refilled else {
-            // The read was cancelled, or there was a panic behind it.
-            return if is_broken {
-                self.read_on(now.at)
-            };
-        };
-        if let Some(failed) = failed {
-            self.read_failed(failed);
-        }
-        self.end_places(done);
-        self.dispatch(now, &mut Rng::new(now.nanos.0));
-        self.read_on(now.at);
-    }
-
-    /// Schedules another read after a failed one.
-    #[cold]
-    fn read_failed(self: &Arc<Self>, failed: FailedRead) {
-        if failed.is_first {
-            let SharedFilter { share_name, filter } = self.name();
-            let (share_name, filter) = (beginning(share_name.text().as_str()), beginning(filter.text().as_str()));
-            tracing::error!(share_name, filter, "messages of the share group cannot be read: they stay on disk");
-        }
-        self.queues.unread.add(self, failed.retry_at);
-    }
-
-    /// Repeats a failed read if its pause is over, even if no client publishes or connects.
-    #[cold]
-    pub(super) fn read_again(self: &Arc<Self>, now: Instant) {
-        // From here on, the caller that takes the last message in memory may also start the read. Its clock reading may
-        // be older than `now`.
-        self.change_queued(|queued| queued.spill.refill.end_pause(now));
-        self.read_on(now);
-    }
-
-    /// Removes the entries of expired messages, and counts them.
-    fn end_places(&self, places: Vec<Sequence>) {
-        let Some((durable, queue)) = self.queues.durable.as_ref().zip(self.stored()) else { return };
-        self.queues.metrics.dropped_expired.add(places.len() as u64);
-        durable.done(places.into_iter().map(|sequence| queue.at(sequence)));
-    }
-
     /// Drops an expired message whose turn has come: no member would begin with it in time.
     fn expire(&self, delivery: &Delivery) {
         self.queues.metrics.dropped_expired.add(1);
         self.done(delivery.stored);
-    }
-
-    /// Discards the on-disk backlog and any page that is being read.
-    pub(super) fn forget_tail(&self) {
-        self.change_queued(|queued| queued.spill.clear());
     }
 
     /// Begins a redelivery of messages from a member. New messages wait until [`SharedGroup::end_redelivery`].
@@ -387,13 +313,17 @@ impl SharedGroup {
         self.queues.metrics.dropped_offline.add(1);
     }
 
-    /// Drops the backlog of a group that has ended.
-    pub(super) fn drop_waiting(&self) {
+    /// Drops the backlog of a group that has ended, counts its messages, and returns their number. The disk is left as
+    /// it is.
+    pub(super) fn drop_waiting(&self) -> u64 {
         let dropped = self.change_queued(|queued| {
             queued.pinned.move_to_front_of(&mut queued.queue, &self.queues.budget);
-            queued.queue.clear()
+            let on_disk = queued.spill.entries.messages() as u64;
+            queued.spill.clear();
+            queued.queue.clear() + on_disk
         });
         self.queues.metrics.dropped_offline.add(dropped);
+        dropped
     }
 
     /// Gives the oldest messages to members, and returns whether to continue. It is limited per call, since publishers
@@ -433,80 +363,6 @@ impl SharedGroup {
         false
     }
 
-    /// Puts a message at the end of the backlog, if it may wait. Returns it if there is no room.
-    ///
-    /// `is_late`: it was not appended with its batch.
-    fn keep(
-        &self,
-        queued: &mut Queued,
-        delivery: Delivery,
-        is_late: bool,
-        batch: &mut Refused,
-        now: Moment,
-    ) -> Option<Delivery> {
-        let mut delivery = self.may_wait(delivery)?;
-        if is_late || !batch.late.is_empty() {
-            self.keep_in_order(&mut delivery, is_late, batch);
-        }
-        let GroupQueues { limits, budget, metrics, .. } = &*self.queues;
-        match Location::of(delivery.stored) {
-            Location::Group(_) if queued.queue.is_short() && !queued.spill.holds_back() => {
-                queued.append(delivery.detach());
-            }
-            Location::Group(sequence) => queued.spill.add(sequence, &delivery),
-            // Messages on disk would come after it.
-            _ if !queued.spill.entries.is_empty() => return Some(delivery),
-            _ => {
-                if !queued.queue.fits(&delivery, limits, budget) {
-                    metrics.dropped_expired.add(queued.queue.drop_expired(now.at));
-                    if !queued.queue.fits(&delivery, limits, budget) {
-                        return Some(delivery);
-                    }
-                }
-                queued.append(delivery.detach());
-            }
-        }
-        None
-    }
-
-    /// Gives the entries of a batch the order of its messages. A late entry is above those of later messages, which were
-    /// appended before: these move behind it.
-    #[cold]
-    fn keep_in_order(&self, delivery: &mut Delivery, is_late: bool, batch: &mut Refused) {
-        let Location::Group(entry) = Location::of(delivery.stored) else { return };
-        match batch.late.iter_mut().find(|(group, _)| *group == self.number()) {
-            None if is_late => batch.late.push((self.number(), entry)),
-            Some((_, last)) if is_late => *last = entry.max(*last),
-            Some((_, last)) if entry < *last => {
-                let queue = self.queues.durable.as_ref().zip(self.stored());
-                if let Some(moved) = queue.and_then(|(durable, queue)| durable.move_to_end(&queue, entry)) {
-                    *last = moved;
-                    delivery.stored = Location::Group(moved).to_stored();
-                }
-            }
-            _ => {}
-        }
-    }
-
-    /// Puts a message at the front of the backlog, if it may wait. No limit applies: members' queues bound the number of
-    /// such messages.
-    fn keep_first(&self, queued: &mut Queued, delivery: Delivery) {
-        if let Some(delivery) = self.may_wait(delivery) {
-            let delivery = if delivery.stored.is_none() { delivery.detach() } else { delivery };
-            queued.queue.push_front(delivery);
-        }
-    }
-
-    /// Converts a message to the form in which it waits. Returns `None` for QoS 0, which is dropped.
-    fn may_wait(&self, delivery: Delivery) -> Option<Delivery> {
-        let delivery = delivery.as_published();
-        if delivery.qos.is_acknowledged() {
-            return Some(self.kept(delivery));
-        }
-        self.drop_unacknowledged();
-        None
-    }
-
     /// Charges the on-disk backlog to another account.
     pub(super) fn pays(&self, account: &Arc<Account>) {
         self.change_queued(|queued| queued.spill.entries.move_to(account));
@@ -536,8 +392,6 @@ fn is_lately(refused_at: Option<Nanos>, now: Nanos) -> bool {
     refused_at.is_some_and(|at| now.0 < at.0.saturating_add(ASKED_AGAIN_NS))
 }
 
-/// Bytes of message bodies in one read.
-const PAGE_BYTES: usize = 64 * 1024;
 /// Messages given to members before the lock is released for publishers.
 const DISPATCHED_AT_ONCE: usize = 256;
 /// Nanoseconds before members that took nothing are asked again, unless one reports room.

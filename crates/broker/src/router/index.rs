@@ -39,6 +39,8 @@ pub(super) struct FilterIndex {
     groups: DashMap<NonZeroU64, Arc<SharedGroup>>,
     /// Number of the next group; only writers of the index use it.
     next_group: AtomicU64,
+    /// Written under `writers`.
+    standing: ArcSwap<Vec<Arc<SharedGroup>>>,
 }
 
 /// Filters without wildcards are found by their whole text. A tree holds the others level by level, and those of
@@ -62,6 +64,7 @@ impl FilterIndex {
             hasher: RandomState::new(),
             groups: DashMap::new(),
             next_group: AtomicU64::new(0),
+            standing: ArcSwap::default(),
         }
     }
 
@@ -82,11 +85,20 @@ impl FilterIndex {
 
     /// Replaces the rules of new and existing groups. Publishers apply a new key once they see the raised version.
     pub(super) fn set_rules(&self, rules: ShareRules) {
-        let _writer = self.writers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut edit = self.edit();
         let changed = self.groups.iter().filter(|group| group.set_rules(rules.of(group.name()))).count();
         self.rules.store(Arc::new(rules));
+        edit.stand();
+        drop(edit);
         self.invalidate(); // cached routes contain ordering keys
         tracing::info!(groups = self.groups.len(), changed, "rules of share groups");
+    }
+
+    /// Creates a group without members. Only writers of the index may call it.
+    fn new_group(&self, name: &SharedFilter) -> Arc<SharedGroup> {
+        let number = NonZeroU64::MIN.saturating_add(self.next_group.fetch_add(1, Ordering::Relaxed));
+        let rules = self.rules.load().of(name);
+        Arc::new(SharedGroup::new(name.detach(), rules, number, Arc::clone(&self.queues)))
     }
 
     /// Hasher of the keys and names by which groups choose.
@@ -185,26 +197,23 @@ impl Edit<'_> {
             match entry.groups.get(&name) {
                 Some(group) => group.join(receiver, member, now),
                 None => {
-                    let number = NonZeroU64::MIN.saturating_add(index.next_group.fetch_add(1, Ordering::Relaxed));
-                    let queues = Arc::clone(&index.queues);
-                    let rules = index.rules.load().of(shared);
-                    let group = Arc::new(SharedGroup::new(shared.detach(), rules, number, queues));
+                    let group = index.new_group(shared);
                     group.join(receiver, member, now);
-                    index.groups.insert(number, Arc::clone(&group));
+                    index.groups.insert(group.number(), Arc::clone(&group));
                     entry.groups.set(&name, Some(group));
                 }
             }
         });
     }
 
-    /// Removes a member from its group, which ends with its last member.
+    /// Removes a member from its group, which ends with its last member unless it stands.
     pub(super) fn leave(&mut self, shared: &SharedFilter, number: u64) {
         let index = self.index;
         self.change(&shared.filter, |entry| {
             let name = Key::new(shared.share_name.text().as_bytes(), index.hasher());
             if let Some(group) = entry.groups.get(&name).cloned() {
                 group.leave(number);
-                if group.members.is_empty() {
+                if group.is_over() {
                     index.groups.remove(&group.number());
                     entry.groups.set(&name, None);
                     group.end(); // under the writers' lock, like the creation of a successor's stored queue
@@ -278,6 +287,8 @@ impl Watch<'_> {
 pub(crate) fn is_in_tree(filter: &TopicFilter) -> bool {
     filter.has_wildcard() || filter.as_bytes().starts_with(b"$SYS/share/")
 }
+
+mod standing;
 
 #[cfg(test)]
 mod tests;

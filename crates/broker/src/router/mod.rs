@@ -136,6 +136,16 @@ impl Router {
         self.index.groups().map(|group| group.waiting()).sum()
     }
 
+    /// Creates the standing share groups. Call it once, before messages are published.
+    pub(crate) fn stand(&self) {
+        self.index.stand();
+    }
+
+    /// Drops messages that have waited too long with standing share groups. Call it every second or so.
+    pub(crate) fn drop_overdue(&self, now: Instant) {
+        self.index.drop_overdue(now);
+    }
+
     /// Restores the backlogs of share groups from the last run, and returns their queues.
     pub(crate) fn restore_waiting(&self, durable: &Durable) -> HashSet<QueueId> {
         self.index.groups().filter_map(|group| group.restore_waiting(durable)).collect()

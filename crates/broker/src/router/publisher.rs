@@ -427,8 +427,7 @@ impl Origin {
 
     /// Delivers the message to one group. `kept`: the group's stored queue, if this message may be stored.
     ///
-    /// Returns `false` if the group has no member any more. The message's template is still there then, even if
-    /// `is_last`.
+    /// Returns `false` if the group has ended. The message's template is still there then, even if `is_last`.
     fn deliver_to_group(
         &mut self,
         router: &Router,
@@ -453,7 +452,7 @@ impl Origin {
         let topic = message.name.as_bytes();
         let question = Question { group, members: &members, dispatch: &dispatch, source: Source::Client, topic };
         let choice = match has_missed || follows_waiting {
-            true if members.is_empty() => Choice::NoMember,
+            true if question.has_ended() => Choice::Ended,
             true => Choice::Nobody,
             false => question.choose_for_new(since, &mut self.rng),
         };
@@ -477,7 +476,7 @@ impl Origin {
                 group.drop_unacknowledged();
                 true
             }
-            Choice::NoMember => false,
+            Choice::Ended => false,
         }
     }
 }

@@ -141,11 +141,11 @@ impl Redelivery<'_> {
         Freed(self.groups.iter().map(free_keys).collect())
     }
 
-    /// Returns the groups that the member has left meanwhile and that have other members.
+    /// Returns the groups that the member has left meanwhile and that go on.
     pub(crate) fn left(&self) -> HashSet<NonZeroU64> {
         let is_left = |group: &&Arc<SharedGroup>| {
             let members = group.members.members();
-            !members.is_empty() && members.iter().all(|member| member.id() != MemberId(self.from))
+            !group.is_over() && members.iter().all(|member| member.id() != MemberId(self.from))
         };
         self.groups.iter().filter(is_left).map(|group| group.number()).collect()
     }

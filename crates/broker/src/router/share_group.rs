@@ -1,6 +1,6 @@
 use std::num::{NonZeroU16, NonZeroU64};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use arc_swap::ArcSwapOption;
 use tenbin_balancer::{Availability, Dispatch, Group, MemberId, Members, Nanos, Rng, Standing};
@@ -26,7 +26,7 @@ use crate::values::{Clock, Grant, GroupRules, Moment, OrderingKey};
 ///
 /// A message goes to one connected member. While all members are disconnected, draining or full, messages wait in the
 /// group's own backlog. The first member with room gets them, so that no message waits in a busy member's queue while
-/// another is idle. New messages go behind the backlog.
+/// another is idle. New messages go behind the backlog. Without members only a [standing] group exists.
 #[derive(Debug)]
 pub(crate) struct SharedGroup {
     name: SharedFilter,
@@ -41,10 +41,13 @@ pub(crate) struct SharedGroup {
     /// Messages given to former members. Raised by the caller that removes a member; relaxed.
     given_to_others: AtomicU64,
     pub(super) queues: Arc<GroupQueues>,
-    /// Stored queue of the group, from the first member with a stored session on.
+    /// Stored queue of the group, from the first member with a stored session on, or while the group stands.
     stored: ArcSwapOption<StoredQueue>,
-    /// Account of the longest-standing member, charged for the entries of the on-disk backlog.
+    /// Account of the longest-standing member, or of all standing groups: charged for the entries of the on-disk backlog.
     pub(super) payer: ArcSwapOption<Account>,
+    /// Seconds for which messages wait with a standing group; 0 = the group ends with its last member. Written under the
+    /// lock of the index's writers, as is the last member's departure; relaxed.
+    keep_seconds: AtomicU32,
 }
 
 /// State common to all groups.
@@ -60,6 +63,8 @@ pub(crate) struct GroupQueues {
     pub(crate) clock: Clock,
     /// Groups with a failed read that is to be repeated.
     pub(crate) unread: UnreadGroups,
+    /// Account of the standing groups, which pays for their entries.
+    pub(crate) standing: Arc<Account>,
 }
 
 #[cfg(test)]
@@ -76,6 +81,7 @@ impl GroupQueues {
             decisions: Arc::new(DecisionBudget::new(DecisionLimits { maximum: 8, pause: std::time::Duration::ZERO })),
             clock: Clock::new(),
             unread: UnreadGroups::default(),
+            standing: crate::memory::Memory::unlimited().account(crate::memory::Owner::StandingGroups),
         }
     }
 }
@@ -105,8 +111,8 @@ pub(super) struct GroupMember {
 
 impl SharedGroup {
     pub(super) fn new(name: SharedFilter, rules: GroupRules, number: NonZeroU64, queues: Arc<GroupQueues>) -> Self {
-        let GroupRules { rules, key, fair_by, hold_beyond } = rules;
-        Self {
+        let GroupRules { rules, key, fair_by, hold_beyond, keep_seconds } = rules;
+        let group = Self {
             name,
             members: Group::new(rules),
             key: ArcSwapOption::from_pointee(key),
@@ -117,7 +123,10 @@ impl SharedGroup {
             queues,
             stored: ArcSwapOption::empty(),
             payer: ArcSwapOption::empty(),
-        }
+            keep_seconds: AtomicU32::new(0),
+        };
+        group.set_standing(keep_seconds);
+        group
     }
 
     /// The share name and filter of the group.
@@ -126,8 +135,9 @@ impl SharedGroup {
     }
 
     /// Replaces the rules, and returns whether they differ. Routes made before still use the old key.
-    pub(super) fn set_rules(&self, GroupRules { rules, key, fair_by, hold_beyond }: GroupRules) -> bool {
+    pub(super) fn set_rules(&self, GroupRules { rules, key, fair_by, hold_beyond, keep_seconds }: GroupRules) -> bool {
         let is_other_backlog = self.set_fair_by(fair_by) | self.set_hold_beyond(hold_beyond);
+        let is_other_backlog = self.set_standing(keep_seconds) | is_other_backlog;
         let is_changed = self.members.rules() != rules || self.key.load().as_deref() != key.as_ref();
         if is_changed {
             self.key.store(key.map(Arc::new));
@@ -150,10 +160,8 @@ impl SharedGroup {
         if let Some(known) = self.members.members().iter().find(|known| known.id() == MemberId(receiver.number)) {
             member.tally = Arc::clone(&known.value().tally);
         }
-        if let Some(durable) = self.queues.durable.as_ref().filter(|_| member.outbox.keeps_in().is_some())
-            && self.stored.load().is_none()
-        {
-            self.stored.store(Some(durable.queue_of_group(&self.name)));
+        if member.outbox.keeps_in().is_some() {
+            self.store_messages();
         }
         if self.payer.load().is_none() {
             self.payer.store(member.outbox.account());
@@ -180,8 +188,22 @@ impl SharedGroup {
         self.find_payer();
     }
 
-    /// After a member has left: moves the charge to another member's account, if it was the one that paid.
+    /// Stores the group's messages from now on, if there is a store.
+    fn store_messages(&self) {
+        if let Some(durable) = &self.queues.durable
+            && self.stored.load().is_none()
+        {
+            let (queue, ages) = durable.queue_of_group(&self.name);
+            self.restore_ages(ages);
+            self.stored.store(Some(queue));
+        }
+    }
+
+    /// Moves the charge to a member's account, unless a member pays or the group stands.
     fn find_payer(&self) {
+        if self.stands() {
+            return;
+        }
         let members = self.members.members();
         let mut accounts = members.iter().filter_map(|member| member.value().outbox.account());
         let Some(first) = accounts.next() else { return };
@@ -199,12 +221,12 @@ impl SharedGroup {
         self.stored.load_full()
     }
 
-    /// Discards stored messages after the last member has left.
-    pub(super) fn end(&self) {
+    /// Ends the group: drops its messages, counts them, and returns their number.
+    pub(super) fn end(&self) -> u64 {
         if let Some((durable, queue)) = self.queues.durable.as_ref().zip(self.stored()) {
             durable.forget_group(&self.name, &queue);
-            self.forget_tail();
         }
+        self.drop_waiting()
     }
 
     /// Returns the number of messages given to members, including former ones.
@@ -227,7 +249,7 @@ impl SharedGroup {
                 Choice::Member(member) => member,
                 // A draining member may just have completed the messages that pinned the key.
                 Choice::Nobody if dispatch.key.is_some() && std::mem::take(&mut wants_another_look) => continue,
-                Choice::Nobody | Choice::NoMember => return Placed::Nobody(delivery),
+                Choice::Nobody | Choice::Ended => return Placed::Nobody(delivery),
             };
             let is_chosen_again = refused_by == Some(member.id()) && dispatch.key.is_some();
             // Keep it if the key is pinned to this member, or if the message is too large for the others.
@@ -340,6 +362,8 @@ fn readdressed(delivery: Delivery, terms: &Terms) -> Delivery {
         ..delivery
     }
 }
+
+mod standing;
 
 /// Length limit for topics, names and Client Identifiers in reports on a group. They may have 65,535 bytes.
 const NAME_BYTES_MAX: usize = 256;

@@ -95,6 +95,7 @@ impl SharedGroup {
             "is_ordered": rules.is_ordered,
             "messages": self.given(&members),
             "waiting": self.waiting(),
+            "keep_seconds": self.keep_seconds(),
             "members_total": members.len(),
             "members": told.iter().map(member).collect::<Vec<_>>(),
         })

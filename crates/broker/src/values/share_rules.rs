@@ -37,6 +37,10 @@ pub struct ShareRule {
     /// Length of the group backlog, in milliseconds of the group's speed, beyond which acknowledgements of its publishers
     /// are held; `None` = never.
     pub hold_beyond_ms: Option<NonZeroU32>,
+    /// Seconds for which messages wait with a standing group, which exists without members; [`u32::MAX`] = for ever.
+    ///
+    /// Only the group with the share name `group` and this very `filter` stands. `None` = no group does.
+    pub keep_seconds: Option<NonZeroU32>,
 }
 
 /// Who takes turns while messages wait with a share group.
@@ -62,6 +66,8 @@ pub(crate) struct GroupRules {
     pub(crate) fair_by: FairBy,
     /// See [`ShareRule::hold_beyond_ms`].
     pub(crate) hold_beyond: Option<Duration>,
+    /// See [`ShareRule::keep_seconds`].
+    pub(crate) keep_seconds: Option<NonZeroU32>,
 }
 
 /// Dispatch rules of all groups.
@@ -92,14 +98,27 @@ impl ShareRules {
         let key = rule.key.clone();
         let fair_by = rule.fair_by.unwrap_or_else(|| FairBy::default_of(rules.policy, key.as_ref()));
         let hold_beyond = rule.hold_beyond_ms.map(|ms| Duration::from_millis(ms.get().into()));
-        GroupRules { rules, key, fair_by, hold_beyond }
+        let keep_seconds = rule.keep_seconds.filter(|_| rule.standing_group().is_some_and(|name| name == *group));
+        GroupRules { rules, key, fair_by, hold_beyond, keep_seconds }
+    }
+
+    /// Returns the names of all standing groups.
+    pub(crate) fn standing_groups(&self) -> impl Iterator<Item = SharedFilter> {
+        let named = self.rules.iter().filter_map(ShareRule::standing_group);
+        named.filter(|name| self.of(name).keep_seconds.is_some())
     }
 }
 
 impl From<Policy> for GroupRules {
     /// The policy with the defaults of everything else.
     fn from(policy: Policy) -> Self {
-        Self { rules: policy.into(), key: None, fair_by: FairBy::default_of(policy, None), hold_beyond: None }
+        Self {
+            rules: policy.into(),
+            key: None,
+            fair_by: FairBy::default_of(policy, None),
+            hold_beyond: None,
+            keep_seconds: None,
+        }
     }
 }
 
@@ -111,7 +130,15 @@ impl FairBy {
 }
 
 impl ShareRule {
-    fn is_about(&self, group: &SharedFilter) -> bool {
+    /// Returns the name of the group that stands by this rule.
+    pub(crate) fn standing_group(&self) -> Option<SharedFilter> {
+        self.keep_seconds?;
+        let filter = self.filter.as_ref()?;
+        TopicFilter::try_from(&format!("$share/{}/{}", self.group, filter.text())[..]).ok()?.shared()
+    }
+
+    /// Returns whether the rule applies to `group`.
+    pub(crate) fn is_about(&self, group: &SharedFilter) -> bool {
         self.group.matches(group.share_name.text().as_bytes())
             && self.filter.as_ref().is_none_or(|filter| filter.contains(&group.filter))
     }
@@ -162,13 +189,26 @@ struct RawRule {
     late_binding: Option<bool>,
     fair_by: Option<FairBy>,
     hold_beyond_ms: Option<NonZeroU32>,
+    #[serde(deserialize_with = "seconds", default)]
+    keep_seconds: Option<NonZeroU32>,
 }
 
 impl TryFrom<RawRule> for ShareRule {
     type Error = String;
 
     fn try_from(raw: RawRule) -> Result<Self, String> {
-        let RawRule { group, filter, mut policy, key, strict, shadow, late_binding, fair_by, hold_beyond_ms } = raw;
+        let RawRule {
+            group,
+            filter,
+            mut policy,
+            key,
+            strict,
+            shadow,
+            late_binding,
+            fair_by,
+            hold_beyond_ms,
+            keep_seconds,
+        } = raw;
         if key.is_none() && strict.is_some() {
             return Err("strict: needs a key".to_owned());
         }
@@ -182,8 +222,17 @@ impl TryFrom<RawRule> for ShareRule {
         if key.is_some() && fair_by == Some(FairBy::Publisher) {
             return Err("fair_by: a key may span publishers, so its messages wait in the order of arrival".to_owned());
         }
+        if keep_seconds.is_some() {
+            if group.0.contains('*') {
+                return Err("keep_seconds: needs `group`, the name of one group, without *".to_owned());
+            }
+            let filter = filter.as_ref().ok_or("keep_seconds: needs `filter`, the whole filter of the group")?;
+            if "$share//".len() + group.0.len() + filter.as_bytes().len() > NAME_BYTES_MAX {
+                return Err(format!("keep_seconds: `group` and `filter` are longer than {NAME_BYTES_MAX} bytes"));
+            }
+        }
         let (strict, late_binding) = (strict.unwrap_or(true), late_binding.unwrap_or(true));
-        Ok(Self { group, filter, policy, key, strict, shadow, late_binding, fair_by, hold_beyond_ms })
+        Ok(Self { group, filter, policy, key, strict, shadow, late_binding, fair_by, hold_beyond_ms, keep_seconds })
     }
 }
 
@@ -212,6 +261,15 @@ fn topic_filter<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Top
 fn policy<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Policy>, D::Error> {
     String::deserialize(deserializer)?.parse().map(Some).map_err(serde::de::Error::custom)
 }
+
+fn seconds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<NonZeroU32>, D::Error> {
+    let seconds = i64::deserialize(deserializer)?;
+    let wrong = || serde::de::Error::custom(format!("{seconds} is no number of seconds from 1 to {}", u32::MAX));
+    u32::try_from(seconds).ok().and_then(NonZeroU32::new).map(Some).ok_or_else(wrong)
+}
+
+/// Longest name of a standing group, in bytes, as the store bounds its keys.
+const NAME_BYTES_MAX: usize = 65_000;
 
 #[cfg(test)]
 mod tests {
@@ -265,6 +323,7 @@ mod tests {
         let of = |filter: &str| all.of(&TopicFilter::try_from(filter).unwrap().shared().unwrap());
         let plain = GroupRules::from;
         let (fair_by, hold_beyond) = (FairBy::Off, Some(Duration::from_millis(2500)));
+        let keep_seconds = None;
         let ordered = Rules {
             policy: Policy::Adaptive,
             is_ordered: true,
@@ -277,15 +336,42 @@ mod tests {
         for (filter, expected) in [
             (
                 "$share/orders-1/shop/berlin/orders/#",
-                GroupRules { rules: ordered, key: key.clone(), fair_by, hold_beyond },
+                GroupRules { rules: ordered, key: key.clone(), fair_by, hold_beyond, keep_seconds },
             ),
-            ("$share/orders-1/shop/+/orders/new", GroupRules { rules: ordered, key, fair_by, hold_beyond }),
+            (
+                "$share/orders-1/shop/+/orders/new",
+                GroupRules { rules: ordered, key, fair_by, hold_beyond, keep_seconds },
+            ),
             ("$share/orders-1/shop/#", plain(Policy::Random)),
             ("$share/orders-1/bulk/x", plain(Policy::Random)),
             ("$share/other/bulk/x", GroupRules { rules: shadowed, ..plain(Policy::RoundRobin) }),
             ("$share/other/shop/berlin/orders/#", plain(Policy::RoundRobin)),
         ] {
             assert_eq!(of(filter), expected, "{filter}");
+        }
+    }
+
+    #[test]
+    fn only_the_named_group_stands() {
+        let text = r#"
+            [[share]]
+            group = "other"
+            [[share]]
+            group = "orders"
+            filter = "shop/#"
+            keep_seconds = 60
+            [[share]]
+            group = "other"
+            filter = "shop/#"
+            keep_seconds = 60
+        "#;
+        let all = ShareRules::new(Policy::RoundRobin, rules(text).unwrap());
+        let named = |filter: &str| TopicFilter::try_from(filter).unwrap().shared().unwrap();
+        assert_eq!(all.standing_groups().collect::<Vec<_>>(), [named("$share/orders/shop/#")]);
+        for (filter, expected) in
+            [("$share/orders/shop/#", Some(60)), ("$share/orders/shop/a", None), ("$share/other/shop/#", None)]
+        {
+            assert_eq!(all.of(&named(filter)).keep_seconds.map(NonZeroU32::get), expected, "{filter}");
         }
     }
 

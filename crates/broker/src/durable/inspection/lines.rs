@@ -1,7 +1,6 @@
 //! Lines of a dump: each is a JSON object, and its `record` is the kind.
 
 use std::collections::HashSet;
-use std::num::NonZeroU64;
 
 use base64ct::{Base64, Encoding as _};
 use serde::Serialize;
@@ -10,7 +9,7 @@ use tenbin_session::Delivery;
 use tenbin_store::state::{FORMAT_VERSION, Table, VERSION_KEY};
 
 use crate::durable::bytes::{RecordError, text};
-use crate::durable::groups::GROUP_KEY;
+use crate::durable::groups::{GROUP_KEY, GroupRecord};
 use crate::durable::record::{
     Owner, RetainedRecord, SessionRecord, SpeedRecord, WillRecord, decode_grant, decode_subscription_key,
     decode_will_key,
@@ -152,7 +151,7 @@ impl Line {
             Table::Meta if key == RUN_KEY => Self::Number { name: "run", value: number()? },
             Table::Meta => {
                 let Some(name) = key.strip_prefix(GROUP_KEY) else { return Ok(None) };
-                let queue = NonZeroU64::new(number()?).ok_or(RecordError::Illegal("number"))?.get();
+                let queue = GroupRecord::decode(value).ok_or(RecordError::Illegal("number"))?.queue.get();
                 Self::Group { name: string(name, "share group")?, queue }
             }
             Table::Sessions => {

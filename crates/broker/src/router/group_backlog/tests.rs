@@ -9,8 +9,9 @@ use tenbin_codec::QoS;
 use tenbin_store::Sync;
 
 use super::super::share_group::tests::{Stage, payloads};
+use super::pages::PAGE_BYTES;
 use super::*;
-use crate::durable::{EntryRanges, PageOf, QueueKind};
+use crate::durable::{EntryRanges, Location, Page, PageOf, QueueKind};
 use crate::outbox::Outbox;
 use crate::values::Clock;
 

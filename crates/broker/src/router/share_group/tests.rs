@@ -62,7 +62,7 @@ impl Stage {
                 member.load().taken_back(1, 100, self.now.nanos);
                 Some(member.id().0)
             }
-            Choice::Nobody | Choice::NoMember => None,
+            Choice::Nobody | Choice::Ended => None,
         }
     }
 

@@ -1,0 +1,84 @@
+//! How a message begins to wait: at the end of the backlog or at its front, in memory or on disk.
+
+use tenbin_session::Delivery;
+
+use super::super::share_group::{GroupQueues, SharedGroup};
+use super::{Queued, Refused};
+use crate::durable::Location;
+use crate::values::Moment;
+
+impl SharedGroup {
+    /// Puts a message at the end of the backlog, if it may wait. Returns it if there is no room.
+    ///
+    /// `is_late`: it was not appended with its batch.
+    pub(super) fn keep(
+        &self,
+        queued: &mut Queued,
+        delivery: Delivery,
+        is_late: bool,
+        batch: &mut Refused,
+        now: Moment,
+    ) -> Option<Delivery> {
+        let mut delivery = self.may_wait(delivery)?;
+        if is_late || !batch.late.is_empty() {
+            self.keep_in_order(&mut delivery, is_late, batch);
+        }
+        let GroupQueues { limits, budget, metrics, .. } = &*self.queues;
+        match Location::of(delivery.stored) {
+            Location::Group(_) if queued.queue.is_short() && !queued.spill.holds_back() => {
+                queued.append(delivery.detach());
+            }
+            Location::Group(sequence) => queued.spill.add(sequence, &delivery),
+            // Messages on disk would come after it.
+            _ if !queued.spill.entries.is_empty() => return Some(delivery),
+            _ => {
+                if !queued.queue.fits(&delivery, limits, budget) {
+                    metrics.dropped_expired.add(queued.queue.drop_expired(now.at));
+                    if !queued.queue.fits(&delivery, limits, budget) {
+                        return Some(delivery);
+                    }
+                }
+                queued.append(delivery.detach());
+            }
+        }
+        None
+    }
+
+    /// Gives the entries of a batch the order of its messages. A late entry is above those of later messages, which were
+    /// appended before: these move behind it.
+    #[cold]
+    fn keep_in_order(&self, delivery: &mut Delivery, is_late: bool, batch: &mut Refused) {
+        let Location::Group(entry) = Location::of(delivery.stored) else { return };
+        match batch.late.iter_mut().find(|(group, _)| *group == self.number()) {
+            None if is_late => batch.late.push((self.number(), entry)),
+            Some((_, last)) if is_late => *last = entry.max(*last),
+            Some((_, last)) if entry < *last => {
+                let queue = self.queues.durable.as_ref().zip(self.stored());
+                if let Some(moved) = queue.and_then(|(durable, queue)| durable.move_to_end(&queue, entry)) {
+                    *last = moved;
+                    delivery.stored = Location::Group(moved).to_stored();
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Puts a message at the front of the backlog, if it may wait. No limit applies: members' queues bound the number of
+    /// such messages.
+    pub(super) fn keep_first(&self, queued: &mut Queued, delivery: Delivery) {
+        if let Some(delivery) = self.may_wait(delivery) {
+            let delivery = if delivery.stored.is_none() { delivery.detach() } else { delivery };
+            queued.queue.push_front(delivery);
+        }
+    }
+
+    /// Converts a message to the form in which it waits. Returns `None` for QoS 0, which is dropped.
+    pub(super) fn may_wait(&self, delivery: Delivery) -> Option<Delivery> {
+        let delivery = delivery.as_published();
+        if delivery.qos.is_acknowledged() {
+            return Some(self.kept(delivery));
+        }
+        self.drop_unacknowledged();
+        None
+    }
+}

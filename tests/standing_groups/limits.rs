@@ -1,0 +1,86 @@
+//! Limits of a standing group's backlog, and the ages at which its messages go.
+
+use std::time::Duration;
+
+use tenbin_codec::{QoS, ReasonCode};
+
+use crate::support::{BrokerProcess, ConfigFile, DataDirectory, PATIENCE, at_qos, with_expiry};
+use crate::{RULE, join, received, with_and_without_store};
+
+#[test]
+fn messages_beyond_the_queue_of_a_standing_group_are_refused() {
+    let limits = "[queue]\nmessages_maximum = 20\n[store]\nqueue_bytes_maximum = 200000\n";
+    with_and_without_store(&format!("{limits}{RULE}"), |broker| {
+        let mut publisher = broker.v5("publisher");
+        let mut publish = |number: usize| {
+            let payload = format!("{number} {}", "x".repeat(5000));
+            publisher.publish("jobs/a", &payload, QoS::AtLeastOnce)
+        };
+        let taken = (0..1000).take_while(|&number| publish(number) == ReasonCode::Success).count();
+        assert!((10..200).contains(&taken), "{taken}");
+        assert_eq!(publish(taken), ReasonCode::QuotaExceeded);
+        let mut member = join(broker, "member");
+        let numbers = received(&mut member, taken);
+        let numbers = numbers.iter().map(|payload| payload.split(' ').next().unwrap_or_default().to_owned());
+        assert!(numbers.eq((0..taken).map(|number| number.to_string())), "the oldest stay");
+        member.disconnect();
+        assert_eq!(publish(taken), ReasonCode::Success, "there is room again");
+    });
+}
+
+#[test]
+fn mqtt_3_3_2_5_messages_expire_while_they_wait_with_a_group() {
+    with_and_without_store(RULE, |broker| {
+        let mut publisher = broker.v5("publisher");
+        for (payload, seconds) in [("over", 1), ("not yet", 600)] {
+            let publish = with_expiry(at_qos("jobs/a", payload, QoS::AtLeastOnce), seconds);
+            assert_eq!(publisher.publish_with(publish), ReasonCode::Success);
+        }
+        std::thread::sleep(Duration::from_millis(1100));
+        assert_eq!(received(&mut join(broker, "member"), 1), ["not yet"]);
+    });
+}
+
+#[test]
+fn messages_that_wait_too_long_are_dropped_and_logged() {
+    with_and_without_store(&RULE.replace("604800", "1"), |broker| {
+        let mut publisher = broker.v5("publisher");
+        let payload = "x".repeat(10_000); // more than a group keeps in memory
+        (0..20).for_each(|_| assert_eq!(publisher.publish("jobs/a", &payload, QoS::AtLeastOnce), ReasonCode::Success));
+        let words = ["waited too long", "share_name=\"workers\"", "filter=\"jobs/#\""];
+        broker.log().wait_for(&words, PATIENCE);
+        dropped(broker, 20);
+        join(broker, "member").expect_nothing_waiting();
+    });
+}
+
+#[test]
+fn ages_of_waiting_messages_count_across_restarts() {
+    let file = ConfigFile::new(RULE);
+    let directory = DataDirectory::new();
+    let broker = directory.start_with(&["--config", file.path()]);
+    broker.v5("publisher").publish("jobs/a", "x", QoS::AtLeastOnce);
+    // The mark comes with the next second, and is stored at once.
+    std::thread::sleep(Duration::from_millis(2500));
+    drop(broker);
+    let file = ConfigFile::new(&RULE.replace("604800", "2"));
+    let broker = directory.start_with(&["--config", file.path()]);
+    dropped(&broker, 1);
+    join(&broker, "member").expect_nothing_waiting();
+}
+
+/// Waits until the log has told of so many messages that waited too long.
+fn dropped(broker: &BrokerProcess, messages: usize) {
+    let until = std::time::Instant::now() + PATIENCE;
+    loop {
+        let lines = broker.log().all();
+        let told = lines.iter().filter(|line| line.contains("waited too long"));
+        let number = |line: &String| line.split("dropped=").nth(1)?.split(' ').next()?.parse::<usize>().ok();
+        let sum: usize = told.filter_map(number).sum();
+        if sum == messages {
+            return;
+        }
+        assert!(sum < messages && std::time::Instant::now() < until, "{}", lines.join("\n"));
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
