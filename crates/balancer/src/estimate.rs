@@ -1,11 +1,14 @@
 //! The estimate of one client's processing time, and its update by each kind of evidence.
 
+mod margin;
 mod mean;
 mod reports;
 mod verdict;
 
+pub(crate) use margin::{MOST as MARGIN_MOST, margin_ns};
 pub(crate) use verdict::{Finish, Observed, Verdict};
 
+use margin::Margin;
 use mean::RunningMean;
 use reports::Reports;
 
@@ -27,6 +30,7 @@ pub(crate) struct Estimate {
     mean: RunningMean,
     /// Effective time = mean · correction. Below 1 for a client that works on several messages at a time.
     correction: f64,
+    margin: Margin,
     reports: Reports,
     acks: Acks,
     drain: Drain,
@@ -139,6 +143,7 @@ impl Estimate {
         Self {
             mean: RunningMean::default(),
             correction: 1.0,
+            margin: Margin::UNKNOWN,
             reports: Reports::new(now),
             acks: Acks { at: now, ..Acks::default() },
             drain: Drain::default(),
@@ -164,7 +169,11 @@ impl Estimate {
             self.keep_report(seen, &report);
             return self.verdict();
         }
+        let was_known = self.mean.value() > 0.0 && !self.is_assumed();
         self.sample_report(seen, &report);
+        if was_known && report.has_sent {
+            self.sample_error(seen, messages);
+        }
         self.keep_report(seen, &report);
         // Reports do not replace acknowledgements that never came.
         let due = (!self.owes_acks(seen)).then(|| self.next_report_due(seen));
@@ -290,6 +299,7 @@ impl Estimate {
         if processing_ns > 0 {
             self.mean.recall(processing_ns as f64);
             self.correction = 1.0;
+            self.margin = Margin::NONE;
         }
         self.verdict()
     }
@@ -311,7 +321,13 @@ impl Estimate {
     }
 
     fn verdict(&self) -> Verdict {
-        Verdict { processing_ns: self.processing_ns().unwrap_or(0), flags: self.flags, finish: Finish::Keep, due: None }
+        Verdict {
+            processing_ns: self.processing_ns().unwrap_or(0),
+            flags: self.flags,
+            margin: self.margin.in_units(),
+            finish: Finish::Keep,
+            due: None,
+        }
     }
 
     fn is_in_ack_mode(&self) -> bool {
@@ -340,11 +356,32 @@ impl Estimate {
     }
 
     fn clamp(&self, seen: &Observed, messages: u64) -> Finish {
-        let Some(processing_ns) = self.processing_ns() else { return Finish::Keep };
+        let Some((least, most)) = self.bounds(seen, messages) else { return Finish::Keep };
+        let margin_ns = margin_ns(self.margin.in_units(), self.processing_ns().unwrap_or(0), seen.concurrency);
+        let least_margin_ns = if messages > 0 { margin_ns } else { 0 };
+        Finish::Within { least: least.saturating_add(least_margin_ns), most: most.saturating_add(margin_ns) }
+    }
+
+    /// Returns when the client will have finished `messages` waiting ones and those in service, at the earliest and at
+    /// the latest.
+    fn bounds(&self, seen: &Observed, messages: u64) -> Option<(u64, u64)> {
+        let processing_ns = self.processing_ns()?;
         let written_at = seen.now.saturating_sub(seen.delay);
         let after = |messages: u64| written_at.saturating_add(messages.saturating_mul(processing_ns));
-        // One message may be in service besides the waiting ones.
-        Finish::Within { least: after(messages), most: after(messages + 1) }
+        // If messages wait, the client works on as many as it can. Otherwise any number may be in service.
+        let at_a_time = seen.concurrency.max(1);
+        let least = if messages > 0 { messages + at_a_time - 1 } else { 0 };
+        Some((after(least), after(messages + at_a_time)))
+    }
+
+    /// Compares the clock with a report.
+    fn sample_error(&mut self, seen: &Observed, messages: u64) {
+        let Some((least, most)) = self.bounds(seen, messages) else { return };
+        let processing_ns = self.processing_ns().unwrap_or(1);
+        let margin_ns = margin_ns(self.margin.in_units(), processing_ns, seen.concurrency);
+        let finish = seen.finish.saturating_sub(margin_ns).max(seen.now.saturating_sub(seen.delay));
+        let error_ns = least.saturating_sub(finish).max(finish.saturating_sub(most));
+        self.margin.sample(error_ns as f64 / processing_ns as f64);
     }
 
     /// Computes the clock exactly: the time of all outstanding messages, and at least the processing time of the last

@@ -2,7 +2,7 @@
 
 use crate::{
     dispatch::Dispatch,
-    estimate::{Finish, Observed, Verdict, flag},
+    estimate::{Finish, MARGIN_MOST, Observed, Verdict, flag, margin_ns},
     load::Availability,
     outstanding::Outstanding,
     speed::Speed,
@@ -46,6 +46,9 @@ pub(crate) struct Hot {
     flags: AtomicU8,
     /// [Marks](mark) from pickers. Pickers set bits; `connected` clears all.
     marks: AtomicU8,
+    /// The margin of F without acknowledgements, for [`margin_ns`]. Written by evidence and `connected`, under the lock
+    /// of `Reported`.
+    margin: AtomicU8,
 }
 
 /// Facts about a client that pickers detect, as bits of one byte.
@@ -77,6 +80,7 @@ impl Hot {
             availability: AtomicU8::new(Availability::Ready as u8),
             flags: AtomicU8::new(0),
             marks: AtomicU8::new(0),
+            margin: AtomicU8::new(MARGIN_MOST),
         }
     }
 
@@ -92,6 +96,7 @@ impl Hot {
         self.delay.store(0, Relaxed);
         self.flags.store(0, Relaxed);
         self.marks.store(0, Relaxed);
+        self.margin.store(MARGIN_MOST, Relaxed);
     }
 
     /// Books a message that will take the client `service_ns`, at least 1. Returns `false`, without booking, if F is no
@@ -101,8 +106,7 @@ impl Hot {
     /// F then lacks its time until the next evidence; the counts are exact.
     #[inline]
     pub(crate) fn try_book(&self, dispatch: &Dispatch, service_ns: u64, seen_finish: u64, mean_ns: u64) -> bool {
-        let (now, delay_ns) = (dispatch.at.0, self.delay_ns());
-        let finish = seen_finish.max(now.saturating_add(delay_ns)).saturating_add(service_ns.max(1));
+        let finish = seen_finish.max(self.start(dispatch, service_ns)).saturating_add(service_ns.max(1));
         if self.finish.compare_exchange(seen_finish, finish, Relaxed, Relaxed).is_err() {
             return false;
         }
@@ -113,9 +117,19 @@ impl Hot {
     /// Books a message like [`try_book`](Self::try_book), whatever F is.
     #[inline]
     pub(crate) fn book(&self, dispatch: &Dispatch, service_ns: u64, mean_ns: u64) {
-        let start = dispatch.at.0.saturating_add(self.delay_ns());
+        let start = self.start(dispatch, service_ns);
         change(&self.finish, |finish| finish.max(start).saturating_add(service_ns.max(1)));
         self.count(dispatch, service_ns, mean_ns);
+    }
+
+    /// Returns when the client begins with the message at the earliest: on arrival, and later by the margin of F.
+    #[inline(always)]
+    fn start(&self, dispatch: &Dispatch, service_ns: u64) -> u64 {
+        let arrival = dispatch.at.0.saturating_add(self.delay_ns());
+        match self.flags() & flag::ACK_MODE {
+            0 => arrival.saturating_add(margin_ns(self.margin.load(Relaxed), service_ns, self.concurrency())),
+            _ => arrival,
+        }
     }
 
     /// Does the part of a booking besides F. `mean_ns` is the group's mean; 0 = no member's speed is known.
@@ -165,6 +179,7 @@ impl Hot {
         let delay = self.delay_ns();
         let verdict = evaluate(&Observed {
             now,
+            finish: seen_finish,
             delay,
             sent: self.sent.load(Relaxed),
             sent_at: self.t_s.load(Relaxed),
@@ -175,6 +190,7 @@ impl Hot {
         });
         self.speed.store(Speed::of(verdict.processing_ns).to_word(), Relaxed);
         self.flags.store(verdict.flags, Relaxed);
+        self.margin.store(verdict.margin, Relaxed);
         if let Some(due) = verdict.due {
             self.due.store(due, Relaxed);
         }

@@ -12,6 +12,8 @@ pub(super) struct Report {
     gap_ns: u64,
     /// Messages taken out of the queue since, if none was on the wire at either moment.
     dequeued: u64,
+    /// Whether messages were sent since.
+    pub(super) has_sent: bool,
     is_first: bool,
     /// Whether messages waited at both moments, so that the client was probably never idle.
     is_busy: bool,
@@ -51,6 +53,7 @@ impl Estimate {
             processing_ns: processing_ns as f64,
             gap_ns: seen.now.saturating_sub(last.at),
             dequeued: (last.messages + sent).saturating_sub(messages),
+            has_sent: sent > 0,
             is_first: last.count == 0,
             is_busy: messages > 0 && last.messages > 0,
         }

@@ -55,6 +55,26 @@ fn within(least_ms: u64, most_ms: u64) -> Finish {
     Finish::Within { least: least_ms * MS, most: most_ms * MS }
 }
 
+fn from_us(least_us: u64, most_us: u64) -> Finish {
+    Finish::Within { least: least_us * 1_000, most: most_us * 1_000 }
+}
+
+#[test]
+fn reports_that_the_clock_agrees_with_end_its_margin() {
+    let mut client = Client::new();
+    client.report(1_000, 0, 25);
+    let margins = (2..12).map(|second| {
+        client.sent(second * 1_000 - 900, 4);
+        client.seen.finish = (second * 1_000 - 800) * MS;
+        client.report(second * 1_000, 0, 25).margin
+    });
+    let margins: Vec<_> = margins.collect();
+    assert!(margins.is_sorted_by(|a, b| a >= b) && margins[9] <= 1, "{margins:?}");
+    client.sent(12_100, 100);
+    client.seen.finish = 14_600 * MS;
+    assert!(client.report(13_000, 0, 25).margin > 6, "it finished much earlier than expected");
+}
+
 #[test]
 fn a_report_gives_speed_and_bounds_the_clock() {
     let mut client = Client::new();
@@ -62,9 +82,13 @@ fn a_report_gives_speed_and_bounds_the_clock() {
     let verdict = client.report(1_000, 3, 25);
     assert_eq!(verdict.processing_ns, 25 * MS);
     assert_eq!(verdict.flags, flag::REPORTS);
-    assert_eq!(verdict.finish, within(1_075, 1_100), "three wait, and one may be in service");
+    assert_eq!(verdict.finish, from_us(1_087_500, 1_112_500), "three wait, one may be in service");
     client.seen.delay = 10 * MS;
-    assert_eq!(client.report(2_000, 0, 25).finish, within(1_990, 2_015), "as it was when the report was written");
+    assert_eq!(
+        client.report(2_000, 0, 25).finish,
+        from_us(1_990_000, 2_027_500),
+        "as it was when the report was written"
+    );
 }
 
 #[test]
@@ -404,7 +428,7 @@ fn lag_is_ignored_if_short_or_with_better_evidence() {
     let mut client = Client::new();
     assert_eq!(
         client.lag(1_000, 1_000, 20, 1_000),
-        Verdict { processing_ns: 0, flags: 0, finish: Finish::Keep, due: None }
+        Verdict { processing_ns: 0, flags: 0, margin: MARGIN_MOST, finish: Finish::Keep, due: None }
     );
     assert_eq!(client.lag(1_020, 4, 20, 1_000).flags, flag::LAGS, "what was before is no excuse");
     let reported = client.report(2_000, 3, 25);
@@ -426,6 +450,7 @@ fn extremes_do_not_overflow() {
     let mut client = Client::new();
     client.seen = Observed {
         now: u64::MAX,
+        finish: 0,
         delay: SECOND,
         sent: u64::MAX,
         sent_at: u64::MAX,

@@ -5,6 +5,8 @@
 pub(crate) struct Observed {
     /// When the evidence arrived.
     pub(crate) now: u64,
+    /// F before this evidence.
+    pub(crate) finish: u64,
     /// One-way delay.
     pub(crate) delay: u64,
     /// Messages sent since the session was established.
@@ -28,6 +30,8 @@ pub(crate) struct Verdict {
     pub(crate) processing_ns: u64,
     /// The client's [flags](super::flag).
     pub(crate) flags: u8,
+    /// The margin of F, for [`margin_ns`](super::margin_ns).
+    pub(crate) margin: u8,
     /// Change of F, the instant at which the client will have finished all messages sent to it.
     pub(crate) finish: Finish,
     /// Time at which the next evidence is due, if that changes; `MAX` = none is expected.

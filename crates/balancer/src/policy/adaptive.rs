@@ -9,6 +9,9 @@
 //! small penalty for slow classes, is chosen; of equal ones the member whose last send is longest ago. Without evidence
 //! all waits are 0, and the choice is round robin.
 //!
+//! Work varies, so a member that begins to work is booked with a margin, up to half a message's time. Reports that agree
+//! with its clock end the margin, and acknowledgements need none.
+//!
 //! A member whose evidence is overdue is assumed to have made no progress since it was due, and to make none for as
 //! long again.
 
@@ -127,8 +130,9 @@ pub(crate) fn weigh(hot: &Hot, view: &View, now: u64) -> Weight {
     }
     let mut wait = finish.saturating_sub(arrival);
     if view.has_concurrency {
-        // It can begin with as many messages at once.
-        wait = wait.saturating_sub(hot.concurrency().saturating_sub(1).saturating_mul(service));
+        // It can begin with as many messages at once. Without acknowledgements nobody knows how many it works on.
+        let at_once = hot.concurrency().saturating_sub(1).saturating_mul(service);
+        wait = wait.saturating_sub(if flags & flag::ACK_MODE == 0 { at_once / 2 } else { at_once });
     }
     if view.has_unused && penalty > view.floor_ns() && wait == 0 && is_unused(hot, now, penalty) {
         penalty = 0;

@@ -1,0 +1,48 @@
+//! The margin of a member's clock: how far its work may differ from the estimate.
+
+/// Mean distance between the clock and the reports, and the margin that it calls for.
+///
+/// Work takes longer or shorter than its mean. So a member whose messages should be finished by now may still be busy,
+/// and one that has been idle for longer is the better choice. A member that begins to work is therefore assumed to
+/// finish later by a margin. It has no margin if its reports show that the clock is right.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Margin {
+    /// Mean error of the clock, in processing times.
+    error: f64,
+}
+
+impl Margin {
+    /// The margin of a member whose reports are still to come.
+    pub(super) const UNKNOWN: Self = Self { error: 1.0 };
+    /// No margin.
+    pub(super) const NONE: Self = Self { error: 0.0 };
+
+    /// Takes the distance between the clock and the bounds of a report, in processing times.
+    pub(super) fn sample(&mut self, error: f64) {
+        self.error += (error.min(ERROR_MAX) - self.error) / ERROR_MEMORY;
+    }
+
+    /// Returns the margin in [`UNIT`]s of a processing time.
+    pub(super) fn in_units(self) -> u8 {
+        (self.error * f64::from(UNIT)).min(f64::from(MOST)) as u8
+    }
+}
+
+/// Returns the margin of a member that takes `service_ns` of throughput for a message.
+///
+/// A member of several threads has always the full margin. Its threads are seldom all busy, and the clock counts them
+/// as one fast server.
+#[inline(always)]
+pub(crate) fn margin_ns(units: u8, service_ns: u64, concurrency: u64) -> u64 {
+    let (units, concurrency) = if concurrency > 1 { (MOST, concurrency) } else { (units, 1) };
+    service_ns.saturating_mul(concurrency).saturating_mul(units.into()) / u64::from(UNIT)
+}
+
+/// Units of a processing time.
+const UNIT: u8 = 16;
+/// Largest margin: half a processing time. It is also that of a member without reports.
+pub(crate) const MOST: u8 = UNIT / 2;
+/// A larger error counts as this.
+const ERROR_MAX: f64 = 2.0;
+/// Reports over which the error is averaged.
+const ERROR_MEMORY: f64 = 4.0;
