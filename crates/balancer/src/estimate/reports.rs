@@ -70,9 +70,9 @@ impl Estimate {
         last.interval = match (report.is_first, last.interval) {
             (true, _) => 0.0,
             (false, 0.0) => gap,
-            // Rises fast and falls slowly: early pings do not promise more of them.
-            (false, interval) if gap > interval => (interval + gap.min(4.0 * interval)) / 2.0,
-            (false, interval) => 0.95 * interval + 0.05 * gap,
+            // Rises fast and falls slowly: early pings do not promise more of them. The earlier, the less they count.
+            (false, interval) if gap > interval => (interval + gap.min(GAP_BELIEVED.max(4.0 * interval))) / 2.0,
+            (false, interval) => interval - 0.05 * (interval - gap) * (gap / interval),
         };
         last.count += 1;
         (last.at, last.messages, last.sent, last.plain_pings) = (seen.now, report.messages, seen.sent, 0);
@@ -154,6 +154,8 @@ const EARLY_AT: u32 = 2;
 const EARLINESS_MAX: u32 = 3;
 /// Number of reports after which their interval is known well enough to miss one.
 const REPORTS_UNTIL_DUE: u64 = 3;
+/// Longer gaps than this, and four intervals, count as the longer of the two: the client may have stood still.
+const GAP_BELIEVED: f64 = 10.0 * SECOND;
 /// Reports over which the deviation of their interval is averaged.
 const DEVIATION_MEMORY: f64 = 3.0;
 /// Tolerance for a report beyond half an interval.
