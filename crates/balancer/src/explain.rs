@@ -73,6 +73,9 @@ pub struct Candidate {
     pub processing_time: Duration,
     /// Whether `processing_time` is the member's own, not a guess from the group's.
     pub is_speed_known: bool,
+    /// How many times faster than the group's mean the member seems to be, if more than 16 times: it probably does not do
+    /// its work, so `adaptive` does not prefer it.
+    pub times_faster: Option<u64>,
     /// Time for which evidence of its work (a report, an acknowledgement) has been overdue.
     pub late: Duration,
     /// t_p, the mean of its last five reported processing times, as `thesis_score` uses it; zero = unknown.
@@ -88,6 +91,7 @@ impl Candidate {
     pub(crate) fn of(member: MemberId, load: &MemberLoad, turn: u64, view: &View, now: Nanos) -> Self {
         let hot = load.hot();
         let Weight { wait, penalty, late, service } = weigh(hot, view, now.0);
+        let own_ns = hot.speed().processing_ns();
         Self {
             member,
             availability: load.availability(),
@@ -98,7 +102,8 @@ impl Candidate {
             penalty: Duration::from_nanos(penalty),
             is_probed: penalty == 0 && view.floor_ns() > 0,
             processing_time: Duration::from_nanos(service),
-            is_speed_known: hot.speed().processing_ns() > 0,
+            is_speed_known: own_ns > 0,
+            times_faster: view.mean_ns.checked_div(own_ns).filter(|_| own_ns < view.floor_ns()),
             late: Duration::from_nanos(late),
             reported_processing_time: Duration::from_nanos(load.processing_ns()),
             sent_at: Nanos(hot.sent_at()),
@@ -132,7 +137,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::{Dispatch, Group, LoadReport, Policy, Rng};
+    use crate::{Acknowledged, Dispatch, Group, LoadReport, Policy, Rng};
 
     const NOW: Nanos = Nanos(5_000_000_000);
 
@@ -196,6 +201,18 @@ mod tests {
             assert!(told.iter().all(|&(chosen, is_probe)| (chosen == 99) == is_probe), "{others} others");
             assert!(told.contains(&(99, true)) || others > 64, "{others} others");
         }
+    }
+
+    #[test]
+    fn suspiciously_fast_member_is_named_and_not_preferred() {
+        let group = group(Policy::Adaptive, &[0, 0, 0]);
+        let hole = Arc::new(MemberLoad::new(Nanos(0)));
+        (0..5).for_each(|_| hole.acknowledged(&Acknowledged::one(NOW, 100, Nanos(NOW.0 + 10_000))));
+        group.join(MemberId(99), hole, 1, 99, Nanos(3));
+        let (_, explanation) = explained(&group, &at(Nanos(NOW.0 + 1_000_000_000)));
+        let told: Vec<_> = explanation.candidates.iter().map(|candidate| candidate.times_faster).collect();
+        assert_eq!((&told[..3], told[3].is_some_and(|times| times > 500)), (&[None; 3][..], true), "{told:?}");
+        assert_eq!(explanation.candidates[3].penalty, explanation.candidates[0].penalty);
     }
 
     #[test]

@@ -102,7 +102,7 @@ fn write_members(out: &mut dyn Write, members: &Members) -> io::Result<()> {
     if others > 0 {
         writeln!(out, "  and {others} members with fewer messages")?;
     }
-    Ok(())
+    members.members.iter().try_for_each(|member| write_suspicion(out, member))
 }
 
 fn write_member(out: &mut dyn Write, member: &Member) -> io::Result<()> {
@@ -130,6 +130,13 @@ fn write_member(out: &mut dyn Write, member: &Member) -> io::Result<()> {
         member.late_reports,
         member.redispatches
     )
+}
+
+/// Names a member that is too fast to be true.
+fn write_suspicion(out: &mut dyn Write, member: &Member) -> io::Result<()> {
+    let Some(times) = member.times_faster else { return Ok(()) };
+    let client = shortened(&member.client, 24);
+    writeln!(out, "  suspect: {client} seems {times} × faster than the group's mean, so it gets no more than others")
 }
 
 fn write_decision(out: &mut dyn Write, decision: &Decision) -> io::Result<()> {
@@ -206,8 +213,9 @@ mod tests {
             "members_total": 1,
             "members": [{
                 "client": "a very long name of a client", "state": "ready", "weight": 1, "messages": 10, "share": 1.0,
-                "predicted_wait_ms": 0.5, "pending": 1, "in_flight": 2, "in_flight_maximum": 3, "round_trip_ms": 40.0, "reported_processing_time_ms": 25.0,
-                "processing_time_ms": 24.0, "is_speed_known": false, "late_ms": 0.0, "late_reports": 3, "redispatches": 4,
+                "predicted_wait_ms": 0.5, "pending": 1, "in_flight": 2, "in_flight_maximum": 3, "round_trip_ms": 40.0,
+                "reported_processing_time_ms": 25.0, "processing_time_ms": 24.0, "is_speed_known": false,
+                "times_faster": 400, "late_ms": 0.0, "late_reports": 3, "redispatches": 4,
             }],
         });
         let decisions = numbers.iter().map(|number| decision(*number)).collect::<Vec<_>>();
@@ -232,6 +240,7 @@ mod tests {
             "~24.0",
             "2 of 3",
             "40.0",
+            "suspect: a very long name of a c… seems 400 × faster",
             "22:13:20.124",
             "least wait",
             "+7",

@@ -41,6 +41,8 @@ pub(crate) struct Member {
     pub(crate) reported_processing_time_ms: f64,
     pub(crate) processing_time_ms: f64,
     pub(crate) is_speed_known: bool,
+    /// How many times faster than the group's mean it seems to be, if suspiciously fast. Older brokers do not tell.
+    pub(crate) times_faster: Option<u64>,
     pub(crate) late_ms: f64,
     pub(crate) late_reports: u64,
     pub(crate) redispatches: u64,

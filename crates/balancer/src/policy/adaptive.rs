@@ -113,6 +113,8 @@ pub(crate) fn weigh(hot: &Hot, view: &View, now: u64) -> Weight {
     let (flags, speed) = (hot.flags(), hot.speed());
     let (service, mut penalty) = match speed.processing_ns() {
         0 => unknown(hot, view),
+        // It counts as one of the mean class: so fast is mostly a member that does not do its work.
+        processing_ns if processing_ns < view.floor_ns() => (view.floor_ns(), view.floor_ns()),
         processing_ns => (processing_ns.max(view.floor_ns()), class_penalty(speed.class(), view)),
     };
     let now = now.min(NOW_MAX_NS);

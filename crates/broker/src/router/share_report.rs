@@ -78,6 +78,7 @@ impl SharedGroup {
                 "reported_processing_time_ms": ms(candidate.reported_processing_time),
                 "processing_time_ms": ms(candidate.processing_time),
                 "is_speed_known": candidate.is_speed_known,
+                "times_faster": candidate.times_faster,
                 "late_ms": ms(candidate.late),
                 "late_reports": load.late_reports,
                 "redispatches": load.taken_back,

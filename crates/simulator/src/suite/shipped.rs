@@ -36,6 +36,7 @@ const FILES: &[(&str, &str)] = files![
     "early_acks",
     "silent_and_lying",
     "black_hole",
+    "black_hole_24",
     "no_information",
     "deadlines",
     "loud_publisher",
