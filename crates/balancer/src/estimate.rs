@@ -50,6 +50,8 @@ struct Acks {
     latency_count: u64,
     /// Evidence that they come before the work is done; from 2 on, that is certain.
     earliness: u32,
+    /// Most messages that were outstanding at an acknowledgement since the last report.
+    outstanding_most: u64,
     /// Mean number of messages acknowledged together.
     together: f64,
     /// Unacknowledged messages written since the last report, and in the interval before.
@@ -197,6 +199,8 @@ impl Estimate {
         self.set(flag::ACKS, true);
         self.acks.latency_sum = self.acks.latency_sum.saturating_add(acknowledged.latency_ns);
         self.acks.latency_count += u64::from(acknowledged.messages);
+        let outstanding = seen.outstanding.saturating_add(acknowledged.messages.into());
+        self.acks.outstanding_most = self.acks.outstanding_most.max(outstanding);
         if self.acks.moment.messages == 0 || self.acks.at != seen.now {
             // If the message was already at the client when the previous one was finished, its work began then.
             let arrived = acknowledged.first_sent_at.0.saturating_add(2 * seen.delay);

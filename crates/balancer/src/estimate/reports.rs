@@ -105,17 +105,19 @@ impl Estimate {
 
     /// Judges whether the acknowledgements since the last report came before or after the work.
     ///
-    /// They precede the report on the same connection, so the report reflects them. Nothing is judged while there are
+    /// They precede the report on the same connection. A client may have counted its queue before it sent them, so that
+    /// only more messages than were outstanding at any time since show that it acknowledges early. Nothing is judged while there are
     /// unacknowledged messages, since the client's queue counts those too.
     pub(super) fn judge_earliness(&mut self, seen: &Observed, report: &Report) {
         let (sum, count) = self.acks.take_latencies();
+        let outstanding_most = std::mem::take(&mut self.acks.outstanding_most).max(seen.outstanding);
         let is_pure = self.acks.shift_unacknowledged();
         if !self.has(flag::ACKS) || !is_pure {
             return;
         }
         let latency = sum.checked_div(count).unwrap_or(0).saturating_sub(2 * seen.delay) as f64;
         let longer_than = |times: f64| count >= 4 && report.processing_ns > times * latency + MILLISECOND;
-        let holds_acknowledged = report.messages > seen.outstanding + 1;
+        let holds_acknowledged = report.messages > outstanding_most + 1;
         if holds_acknowledged || longer_than(4.0) {
             self.acks.earliness += 2;
         } else if longer_than(2.0) {

@@ -292,6 +292,12 @@ fn early_acknowledgements_are_detected() {
     client.seen.outstanding = 3;
     assert_eq!(client.report(1_000, 4, 25).flags & flag::EARLY, 0, "three wait, one is on its way back");
     assert_eq!(client.report(2_000, 5, 25).flags & flag::EARLY, flag::EARLY, "five wait of three");
+
+    let mut client = acknowledging(25);
+    client.acknowledge(975, 1_000, 7);
+    client.seen.outstanding = 3;
+    assert_eq!(client.report(1_000, 8, 25).flags & flag::EARLY, 0, "counted before it acknowledged");
+    assert_eq!(client.report(2_000, 8, 25).flags & flag::EARLY, flag::EARLY, "it has acknowledged nothing since");
 }
 
 #[test]
