@@ -9,22 +9,25 @@
 pub(super) struct Margin {
     /// Mean error of the clock, in processing times.
     error: f64,
+    /// The margin in [`UNIT`]s of a processing time.
+    units: u8,
 }
 
 impl Margin {
     /// The margin of a member whose reports are still to come.
-    pub(super) const UNKNOWN: Self = Self { error: 1.0 };
+    pub(super) const UNKNOWN: Self = Self { error: 1.0, units: MOST };
     /// No margin.
-    pub(super) const NONE: Self = Self { error: 0.0 };
+    pub(super) const NONE: Self = Self { error: 0.0, units: 0 };
 
     /// Takes the distance between the clock and the bounds of a report, in processing times.
     pub(super) fn sample(&mut self, error: f64) {
         self.error += (error.min(ERROR_MAX) - self.error) / ERROR_MEMORY;
+        self.units = (self.error * f64::from(UNIT)).min(f64::from(MOST)) as u8;
     }
 
     /// Returns the margin in [`UNIT`]s of a processing time.
     pub(super) fn in_units(self) -> u8 {
-        (self.error * f64::from(UNIT)).min(f64::from(MOST)) as u8
+        self.units
     }
 }
 
