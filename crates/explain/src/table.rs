@@ -52,7 +52,7 @@ impl Table {
 }
 
 fn write_head(out: &mut dyn Write, members: &Members) -> io::Result<()> {
-    let Members { group, filter, policy, messages, waiting, members_total, .. } = members;
+    let Members { group, filter, policy, messages, waiting, waiting_ms, members_total, .. } = members;
     let ordered = if members.is_ordered { ", keys in order" } else { "" };
     write!(
         out,
@@ -62,6 +62,9 @@ fn write_head(out: &mut dyn Write, members: &Members) -> io::Result<()> {
     )?;
     if *waiting > 0 {
         write!(out, ", {waiting} wait with the group")?;
+        if let Some(ms) = waiting_ms {
+            write!(out, " ({} ms of work)", number(*ms))?;
+        }
     }
     writeln!(out)
 }
@@ -209,7 +212,7 @@ mod tests {
 
     fn told(numbers: &[u64]) -> Told {
         let members = serde_json::json!({
-            "group": "g", "filter": "a/#", "policy": "adaptive", "is_ordered": false, "messages": 10, "waiting": 0,
+            "group": "g", "filter": "a/#", "policy": "adaptive", "is_ordered": false, "messages": 10, "waiting": 9, "waiting_ms": 75.0,
             "members_total": 1,
             "members": [{
                 "client": "a very long name of a client", "state": "ready", "weight": 1, "messages": 10, "share": 1.0,
@@ -235,7 +238,7 @@ mod tests {
     fn table_shows_chosen_member_and_candidates() {
         let text = written(|out| Table::default().write(out, &told(&[1])));
         for words in [
-            "g, filter a/#: adaptive; 1 members, 10 messages",
+            "g, filter a/#: adaptive; 1 members, 10 messages, 9 wait with the group (75.0 ms of work)",
             "a very long name of a c…",
             "~24.0",
             "2 of 3",

@@ -21,6 +21,8 @@ pub(crate) struct Members {
     pub(crate) is_ordered: bool,
     pub(crate) messages: u64,
     pub(crate) waiting: u64,
+    /// Time that the members need for them; `None` = unknown.
+    pub(crate) waiting_ms: Option<f64>,
     pub(crate) members_total: u64,
     pub(crate) members: Vec<Member>,
 }

@@ -88,14 +88,17 @@ impl SharedGroup {
                 "idle_ms": ms(since(candidate.sent_at, now)),
             })
         };
-        let rules = members.rules();
+        let (rules, waiting, per_second) = (members.rules(), self.waiting(), members.messages_per_second());
+        // Unknown while no connected member has a known speed.
+        let drain = (per_second > 0.0).then(|| ms(Duration::from_secs_f64(waiting as f64 / per_second)));
         json!({
             "group": self.name().share_name.text().as_str(),
             "filter": beginning(self.name().filter.text().as_str()),
             "policy": rules.policy.name(),
             "is_ordered": rules.is_ordered,
             "messages": self.given(&members),
-            "waiting": self.waiting(),
+            "waiting": waiting,
+            "waiting_ms": drain,
             "keep_seconds": self.keep_seconds(),
             "members_total": members.len(),
             "members": told.iter().map(member).collect::<Vec<_>>(),
