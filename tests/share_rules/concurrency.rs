@@ -58,14 +58,14 @@ fn messages_wait_until_a_worker_can_begin() {
 }
 
 #[test]
-fn worker_of_three_threads_gets_three_messages() {
+fn worker_of_three_threads_gets_three_messages_and_three_behind() {
     let broker = BrokerProcess::start(&[]);
     let mut worker = worker(&broker, "worker", Some("3"));
-    publish(&mut broker.v5("publisher"), 0..5, QoS::AtLeastOnce);
-    let begun = [(); 3].map(|()| worker.receive_publish());
+    publish(&mut broker.v5("publisher"), 0..7, QoS::AtLeastOnce);
+    let begun = [(); 6].map(|()| worker.receive_publish());
     worker.expect_nothing_waiting();
-    worker.acknowledge(&begun[2]);
-    assert_eq!(number(&worker.receive_publish()), 3);
+    worker.acknowledge(&begun[0]);
+    assert_eq!(number(&worker.receive_publish()), 6);
 }
 
 #[test]

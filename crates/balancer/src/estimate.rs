@@ -52,8 +52,6 @@ struct Acks {
     earliness: u32,
     /// Most messages that were outstanding at an acknowledgement since the last report.
     outstanding_most: u64,
-    /// Mean number of messages acknowledged together.
-    together: f64,
     /// Unacknowledged messages written since the last report, and in the interval before.
     unacknowledged: [u64; 2],
 }
@@ -73,11 +71,6 @@ impl Acks {
     /// Takes sum and number of the latencies since the last call.
     fn take_latencies(&mut self) -> (u64, u64) {
         (std::mem::take(&mut self.latency_sum), std::mem::take(&mut self.latency_count))
-    }
-
-    /// Counts the messages that were acknowledged together.
-    fn end_moment(&mut self) {
-        self.together += (self.moment.messages as f64 - self.together) / TOGETHER_MEMORY;
     }
 
     /// Begins a new interval. Returns whether this one and the one before had no unacknowledged messages.
@@ -135,8 +128,6 @@ pub(crate) mod flag {
     pub(crate) const ACK_MODE: u8 = 32;
     /// The client has not read all messages written for it.
     pub(crate) const LAGS: u8 = 64;
-    /// The client works in batches: it acknowledges more than half of its concurrency at a time.
-    pub(crate) const BATCHES: u8 = 128;
 }
 
 impl Estimate {
@@ -208,8 +199,6 @@ impl Estimate {
             if was_in_ack_mode && arrived > self.acks.at.saturating_add(doubtful_after(mean.value())) {
                 mean.doubt();
             }
-            self.acks.end_moment();
-            self.set(flag::BATCHES, seen.concurrency > 1 && 2.0 * self.acks.together > seen.concurrency as f64);
             self.acks.moment = Moment { messages: 0, began: arrived.max(self.acks.at), mean };
         }
         self.acks.moment.messages += u64::from(acknowledged.messages);
@@ -425,8 +414,6 @@ fn doubtful_after(mean_ns: f64) -> u64 {
     (DOUBT_MESSAGES * mean_ns).clamp(DOUBT_LEAST_NS, DOUBT_MOST_NS) as u64
 }
 
-/// Moments over which the messages acknowledged together are averaged.
-const TOGETHER_MEMORY: f64 = 4.0;
 const DOUBT_MESSAGES: f64 = 16.0;
 const DOUBT_LEAST_NS: f64 = 1e9;
 /// Shorter than the pause after which the slowest members are tried again.

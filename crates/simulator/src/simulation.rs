@@ -212,7 +212,7 @@ impl<'a> Simulation<'a> {
             return;
         }
         let sent = Sent { ahead: of.in_flight(), ..sent };
-        of.queue.push_back(sent);
+        of.received(sent);
         if of.plan.kind.acknowledges == Acknowledges::OnArrival {
             // A paused process acknowledges when it resumes.
             let acknowledges = of.plan.pause_end(now).unwrap_or(now);
@@ -263,7 +263,9 @@ impl<'a> Simulation<'a> {
         self.deliveries[sent.message as usize].finished = Some(now);
         self.open -= 1;
         if of.plan.kind.acknowledges == Acknowledges::AfterProcessing {
-            self.acknowledge(worker, sent, service_ns, now);
+            for (sent, service_ns) in of.acknowledgeable(sent.message, service_ns) {
+                self.acknowledge(worker, sent, service_ns, now);
+            }
         }
         self.go_on(worker, now);
         self.plan_eager_ping(worker, now);

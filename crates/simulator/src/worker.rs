@@ -7,7 +7,7 @@ use tenbin_balancer::{LoadReport, Nanos};
 use crate::{
     plan::WorkerPlan,
     rules::Probe,
-    scenario::{EAGER_GAP, Reports},
+    scenario::{Acknowledges, EAGER_GAP, Reports},
     span::Span,
 };
 
@@ -25,6 +25,8 @@ pub(crate) struct Worker<'a> {
     pub(crate) pings: u32,
     /// True if an early ping is scheduled.
     pub(crate) has_eager_ping: bool,
+    /// Received messages without acknowledgement, in the order of receipt; the service time of completed ones.
+    unacknowledged: VecDeque<(Sent, Option<u64>)>,
     reporter: Reporter,
     /// The last completed messages: how many were at the worker before, and the time from receipt to completion.
     latencies: VecDeque<(u64, u64)>,
@@ -50,6 +52,7 @@ impl<'a> Worker<'a> {
             is_dead: false,
             pings: 0,
             has_eager_ping: false,
+            unacknowledged: VecDeque::new(),
             reporter: Reporter::default(),
             latencies: VecDeque::new(),
         }
@@ -73,6 +76,26 @@ impl<'a> Worker<'a> {
         if self.latencies.len() > LATENCIES {
             self.latencies.pop_front();
         }
+    }
+
+    /// Takes a message into the queue.
+    pub(crate) fn received(&mut self, sent: Sent) {
+        self.queue.push_back(sent);
+        if self.plan.kind.acknowledges == Acknowledges::AfterProcessing {
+            self.unacknowledged.push_back((sent, None));
+        }
+    }
+
+    /// Returns the messages to acknowledge after this one is completed, with their service times. Acknowledgements keep
+    /// the order of receipt `[MQTT-4.6.0-2]`: those of later messages wait for the first one.
+    pub(crate) fn acknowledgeable(&mut self, message: u32, service_ns: u64) -> Vec<(Sent, u64)> {
+        let completed = self.unacknowledged.iter_mut().find(|(sent, _)| sent.message == message);
+        completed.into_iter().for_each(|(_, known)| *known = Some(service_ns));
+        let next = || match self.unacknowledged.front() {
+            Some((_, Some(_))) => self.unacknowledged.pop_front().and_then(|(sent, ns)| Some((sent, ns?))),
+            _ => None,
+        };
+        std::iter::from_fn(next).collect()
     }
 
     /// Messages that it has received and not completed.

@@ -6,7 +6,7 @@
 //! nothing, whose acknowledgements come early, or that take less than a millisecond.
 
 use super::{RANK_SHIFT, Sighting, in_steps, weigh};
-use crate::{estimate::flag, group_view::View, hot::Hot, seats::Seats, sync::Relaxed};
+use crate::{estimate::flag, group_view::View, hot::Hot, log2::log2_q16, seats::Seats, sync::Relaxed};
 
 /// Returns the best slot among those that can begin with the message now; `None` if the message should wait.
 ///
@@ -87,8 +87,7 @@ fn room(hot: &Hot) -> i64 {
 
 /// Returns how many messages the member may have outstanding; `None` = any number.
 ///
-/// Messages on the way to it count from a tenth of a processing time on. A client that works in batches gets the next
-/// one while it works on this one.
+/// Messages on the way to it count from a tenth of a processing time on.
 pub(crate) fn limit(hot: &Hot) -> Option<u64> {
     let (flags, concurrency, receive_maximum) = (hot.flags(), hot.concurrency(), hot.receive_maximum());
     let is_trusted = flags & flag::ACKS == 0 || flags & flag::ACK_MODE != 0;
@@ -102,10 +101,19 @@ pub(crate) fn limit(hot: &Hot) -> Option<u64> {
         return most;
     }
     let on_the_way = (2 * hot.delay_ns() + service_ns / 10 * 9).checked_div(service_ns).unwrap_or(0);
-    let batches = if flags & flag::BATCHES == 0 { 1 } else { 2 };
-    let limit = batches * concurrency + on_the_way;
+    let limit = concurrency + behind(concurrency) + on_the_way;
     Some(most.map_or(limit, |most| most.min(limit)))
 }
+
+/// Returns how many messages a client has behind those that it works on, so that its threads stay busy.
+///
+/// Acknowledgements keep the order of receipt `[MQTT-4.6.0-2]`. So those of c messages come when the longest is done: on
+/// average after 1 + 1/2 + … + 1/c ≈ 1 + ln c processing times, if these are exponential.
+fn behind(concurrency: u64) -> u64 {
+    concurrency * log2_q16(concurrency) * LN_2_PERCENT / 100 >> 16
+}
+
+const LN_2_PERCENT: u64 = 69;
 
 /// Room of a member that gets no message more, however many wait.
 const NO_ROOM: i64 = -1;

@@ -379,7 +379,7 @@ fn late(loads: &[Arc<MemberLoad>], waiting: usize, messages: usize) -> Vec<Optio
 #[test]
 fn message_waits_until_a_member_can_begin() {
     let loads = [telling(1), telling(2)];
-    assert_eq!(late(&loads, 0, 4), [Some(0), Some(1), Some(1), None]);
+    assert_eq!(late(&loads, 0, 5), [Some(0), Some(1), Some(1), Some(1), None], "one behind two threads");
     loads[0].acknowledged(&Acknowledged::one(Nanos(NOW_MS * MS), 100, Nanos((NOW_MS + 30) * MS)));
     assert_eq!(late(&loads, 0, 2), [Some(0), None]);
 }
