@@ -32,6 +32,8 @@ pub(super) struct Reports {
     interval: f64,
     /// Mean deviation from it.
     deviation: f64,
+    /// Sum of the gaps that agreed with the interval, since a longer one.
+    agreed: f64,
     /// Pings without a report since the last report.
     pub(super) plain_pings: u32,
     /// Reports in a row whose throughput shows the client to be faster than `mean · correction`.
@@ -63,6 +65,11 @@ impl Estimate {
     pub(super) fn keep_report(&mut self, seen: &Observed, report: &Report) {
         let last = &mut self.reports;
         let gap = report.gap_ns as f64;
+        last.agreed = match last.interval {
+            interval if report.is_first || gap > 1.5 * interval.max(SECOND) => 0.0,
+            interval if gap > 0.5 * interval => last.agreed + gap,
+            _ => last.agreed, // an early report
+        };
         last.deviation = match last.interval {
             0.0 => gap / 3.0, // unknown as yet
             interval => last.deviation + ((gap - interval).abs() - last.deviation) / DEVIATION_MEMORY,
@@ -136,10 +143,10 @@ impl Estimate {
         }
     }
 
-    /// Returns the time at which the next report is due.
+    /// Returns the time at which the next report is due; `MAX` = none is, as their interval is unknown.
     pub(super) fn next_report_due(&self, seen: &Observed) -> u64 {
         let last = &self.reports;
-        if last.count < REPORTS_UNTIL_DUE {
+        if last.agreed < AGREED_UNTIL_DUE {
             return u64::MAX;
         }
         let wait_ns = 1.5 * last.interval.max(SECOND) + 4.0 * last.deviation;
@@ -154,8 +161,9 @@ const SECOND: f64 = 1e9;
 /// Amount of evidence that makes early acknowledgements certain, and the maximum kept.
 const EARLY_AT: u32 = 2;
 const EARLINESS_MAX: u32 = 3;
-/// Number of reports after which their interval is known well enough to miss one.
-const REPORTS_UNTIL_DUE: u64 = 3;
+/// Time of agreeing gaps after which the interval is known well enough to miss a report. A number of reports would not
+/// do: a few early ones in a row say nothing of the next regular one.
+const AGREED_UNTIL_DUE: f64 = 2.0 * SECOND;
 /// Longer gaps than this, and four intervals, count as the longer of the two: the client may have stood still.
 const GAP_BELIEVED: f64 = 10.0 * SECOND;
 /// Reports over which the deviation of their interval is averaged.

@@ -166,6 +166,20 @@ fn early_pings_do_not_shorten_report_interval() {
 }
 
 #[test]
+fn early_reports_alone_make_none_due() {
+    let mut client = Client::new();
+    client.report(1_000, 0, 0);
+    for at_ms in [1_100, 1_300, 1_400, 1_800, 2_000] {
+        assert_eq!(client.report(at_ms, 0, 0).due, Some(u64::MAX), "at {at_ms} ms");
+    }
+    // The regular ones come each 5 s.
+    assert_eq!(client.report(7_000, 0, 0).due, Some(u64::MAX), "it was wrong about the interval");
+    let due = (3..6).map(|number| client.report(number * 5_000 - 3_000, 0, 0).due).last().flatten();
+    let due = due.expect("three in a row agree");
+    assert!(due > 25_000 * MS && due < u64::MAX, "{due}");
+}
+
+#[test]
 fn three_plain_pings_end_the_reports() {
     let mut client = Client::new();
     client.sent(900, 40);
