@@ -66,8 +66,11 @@ pub(crate) fn serve<S: Stream>(
 ) {
     let Some(open) = OpenConnection::admitted(shared, peer) else { return };
     stream.begin(peer);
+    let listener = Arc::clone(listener);
+    let is_elsewhere = home.is_some_and(|home| !home.is_first());
+    let deadline = tokio::time::Instant::now() + shared.config.connect_timeout();
     let served =
-        connection::serve(Box::new(AcceptedSocket { shared: open, stream, listener: Arc::clone(listener), home }));
+        connection::serve(Box::new(AcceptedSocket { shared: open, stream, listener, home, is_elsewhere, deadline }));
     match home.zip(shared.threads.as_ref()) {
         Some((home, threads)) => threads.runtime(home).spawn(served),
         None => tokio::spawn(served),

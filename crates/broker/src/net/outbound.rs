@@ -160,10 +160,10 @@ impl Outbound {
         }
     }
 
-    /// Returns shared messages of QoS 0 that the socket has taken since the last call.
+    /// Returns shared messages of QoS 0 that the socket has taken since the last call, now that it has `written` bytes.
     #[inline]
-    pub(super) fn take_written(&mut self, core: &Core) -> Booked {
-        self.unwritten.take_written(core.out.written())
+    pub(super) fn take_written(&mut self, written: u64) -> Booked {
+        self.unwritten.take_written(written)
     }
 
     /// Number of packets sent since the last call.

@@ -18,7 +18,7 @@ impl Output {
         Self { packets: WriteBuffer::new(), written: 0 }
     }
 
-    /// Bytes of this connection that the socket has accepted.
+    /// Bytes of this connection that its stream has taken.
     pub(super) fn written(&self) -> u64 {
         self.written
     }
@@ -28,7 +28,7 @@ impl Output {
         self.written + self.len() as u64
     }
 
-    /// Counts bytes that the socket has accepted.
+    /// Counts bytes that the stream has taken.
     pub(super) fn count_written(&mut self, bytes: usize) {
         self.written += bytes as u64;
     }

@@ -22,9 +22,10 @@ pub(super) struct Probes {
 impl Probes {
     /// Probes now and then whether the client reads shared messages that its socket has taken.
     ///
-    /// `messages` more are in the socket since the last call; `ends` is called once.
-    pub(super) fn wrote(&mut self, core: &Core, messages: u32, now: Moment, ends: impl FnOnce() -> Ends) {
-        let (written, load) = (core.out.written(), &core.lease.client.load);
+    /// `messages` more are in the socket since the last call, and `written` bytes since the connection began, as the
+    /// kernel counts them; `ends` is called once.
+    pub(super) fn wrote(&mut self, core: &Core, messages: u32, written: u64, now: Moment, ends: impl FnOnce() -> Ends) {
+        let load = &core.lease.client.load;
         let read = self.read.get_or_insert_with(|| Box::new(ReadProbe::new(ends(), written)));
         match read.wrote(messages, written, now.at) {
             Some(Reading::Lags { read, span, unread }) => load.lags(read, span, unread, now.nanos),

@@ -3,6 +3,8 @@
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
+use std::pin::Pin;
+use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
@@ -20,6 +22,21 @@ pub(crate) trait Stream: AsyncRead + AsyncWrite + Unpin + Send + Sized + 'static
     /// # Errors
     /// The stream stays registered with its former runtime and still works, but with more overhead.
     fn register_again(&mut self) -> io::Result<()>;
+
+    /// Passes bytes that the stream holds back to the kernel. `Ready` when it holds none.
+    fn poll_settled(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    /// Bytes that the stream has taken since it last held none. The kernel may lack the last of them.
+    fn unsettled(&self) -> u64 {
+        0
+    }
+
+    /// Bytes that the kernel has taken, of which `written` are the connection's own.
+    fn wire_written(&self, written: u64) -> u64 {
+        written
+    }
 }
 
 impl Stream for TcpStream {
@@ -51,5 +68,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> Stream for Box<S> {
 
     fn register_again(&mut self) -> io::Result<()> {
         Ok(())
+    }
+
+    fn poll_settled(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(self).poll_flush(context)
     }
 }

@@ -27,8 +27,19 @@ impl<S: Stream> Socket<S> {
         &mut self.stream
     }
 
-    /// Writes pending output, many packets in a system call. `Ready` when all is written.
+    /// Bytes of `out` that the kernel has taken: none of a write until all of it has left the stream.
+    pub(super) fn written(&self, out: &Output) -> u64 {
+        out.written() - self.stream.unsettled()
+    }
+
+    /// Bytes that the kernel has taken, `written` of the connection and those that the stream has added.
+    pub(super) fn wire_written(&self, written: u64) -> u64 {
+        self.stream.wire_written(written)
+    }
+
+    /// Writes pending output, many packets in a system call. `Ready` when the kernel has all of it.
     pub(super) fn poll_write(&mut self, out: &mut Output, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        ready!(self.stream.poll_settled(context))?;
         while !out.is_empty() {
             let first = out.chunk();
             // A single chunk, the usual case, goes without an I/O vector, which costs time here and in the kernel.
@@ -44,6 +55,7 @@ impl<S: Stream> Socket<S> {
             }
             self.written_bytes = self.written_bytes.saturating_add(written as u32); // counted each lap, which is less
             out.count_written(written);
+            ready!(self.stream.poll_settled(context))?;
         }
         Poll::Ready(Ok(()))
     }

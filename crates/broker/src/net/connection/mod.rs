@@ -77,6 +77,10 @@ pub(super) struct AcceptedSocket<S> {
     pub(super) listener: Arc<str>,
     /// Worker thread that serves the connection, if one does.
     pub(super) home: Option<Home>,
+    /// Whether the stream is registered with another runtime than the one that serves the connection.
+    pub(super) is_elsewhere: bool,
+    /// Deadline of CONNECT.
+    pub(super) deadline: tokio::time::Instant,
 }
 
 /// Serves one connection from its first byte to its last.
@@ -96,15 +100,13 @@ pub(super) async fn serve<S: Stream>(socket: Box<AcceptedSocket<S>>) {
 
 /// Performs the handshake. `None`: the client was refused, and the connection is closed.
 async fn begin<S: Stream>(socket: Box<AcceptedSocket<S>>) -> Option<ConnectionTask<S>> {
-    let AcceptedSocket { shared, stream, listener, home } = *socket;
+    let AcceptedSocket { shared, stream, listener, home, is_elsewhere, deadline } = *socket;
     let mut transport = Transport::new(stream);
-    if home.is_some_and(|home| !home.is_first())
-        && let Err(error) = transport.socket.stream().register_again()
-    {
+    if is_elsewhere && let Err(error) = transport.socket.stream().register_again() {
         tracing::debug!(peer = %shared.peer, %error, "its socket stays with the thread that accepted it");
     }
     let publish_rate = shared.config.publish_rate(&listener);
-    match handshake::accept(&shared, &mut transport, shared.peer, listener).await {
+    match handshake::accept(&shared, &mut transport, shared.peer, listener, deadline).await {
         Some(accepted) => Some(ConnectionTask::new(shared, accepted, transport, publish_rate, home)),
         None => {
             transport.close().await;
@@ -349,7 +351,7 @@ impl<S: Stream> ConnectionTask<S> {
     /// Writes encoded packets as far as the socket accepts them.
     fn write(&mut self, context: &mut Context<'_>) -> std::io::Result<()> {
         let written = self.socket.poll_write(&mut self.core.out, context);
-        let booked = self.outbound.take_written(&self.core);
+        let booked = self.outbound.take_written(self.socket.written(&self.core.out));
         if !booked.is_nothing() {
             self.tell_written(booked, written.is_pending());
         }
@@ -373,8 +375,9 @@ impl<S: Stream> ConnectionTask<S> {
         let now = core.shared.clock.moment(Instant::now());
         core.lease.client.load.written(booked.messages, booked.bytes, is_backlogged, now.nanos);
         core.may_begin(now.at); // a message of QoS 0 ends here
+        let written = self.socket.wire_written(self.socket.written(&core.out));
         let ends = || Ends { peer: core.shared.peer, local: self.socket.stream().local_address() };
-        self.probes.wrote(core, booked.messages, now, ends);
+        self.probes.wrote(core, booked.messages, written, now, ends);
     }
 
     /// Writes messages just taken from the queue, then looks for more. Usually there are none, and the task can sleep

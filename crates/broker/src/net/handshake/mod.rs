@@ -42,12 +42,11 @@ pub(super) async fn accept<S: Stream>(
     transport: &mut Transport<S>,
     peer: SocketAddr,
     listener: Arc<str>,
+    deadline: tokio::time::Instant,
 ) -> Option<Accepted> {
     let mut decoder = Decoder::server(shared.config.connect_packet_bytes_maximum());
     decoder.set_user_properties_maximum(shared.config.user_properties_maximum());
     decoder.set_filters_maximum(shared.config.filters_per_packet_maximum() as u32 * FILTERS_DECODED);
-    let timeout = shared.config.connect_timeout();
-    let deadline = tokio::time::Instant::now() + timeout;
     let connect = tokio::select! {
         connect = tokio::time::timeout_at(deadline, read_connect(shared, transport, &mut decoder, peer)) => connect,
         () = shared.stopped() => return None,
@@ -65,7 +64,7 @@ pub(super) async fn accept<S: Stream>(
             return None;
         }
         Err(_) => {
-            tracing::info!(%peer, ?timeout, "no CONNECT in time");
+            tracing::info!(%peer, timeout = ?shared.config.connect_timeout(), "no CONNECT in time");
             return None;
         }
     };
