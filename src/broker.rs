@@ -14,7 +14,8 @@ use tracing::Level;
 
 use crate::logging;
 
-/// Runs the broker until SIGINT or SIGTERM; SIGHUP reloads credentials, ACLs and share-group rules.
+/// Runs the broker until SIGINT or SIGTERM; SIGHUP reloads credentials, certificates, ACLs and
+/// share-group rules.
 #[derive(Debug, Args)]
 pub(crate) struct BrokerArgs {
     /// Configuration file (TOML); keys that it leaves out have their defaults.

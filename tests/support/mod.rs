@@ -3,7 +3,9 @@
 
 mod broker_process;
 mod bulk;
+mod certificates;
 mod changes;
+mod client_stream;
 mod config_file;
 mod data_directory;
 mod dice;
@@ -15,7 +17,9 @@ mod wire;
 
 pub(crate) use broker_process::{BrokerProcess, is_store_durable};
 pub(crate) use bulk::{Numbered, number_of};
+pub(crate) use certificates::{Certificates, TLS_VERSIONS};
 pub(crate) use changes::Changes;
+pub(crate) use client_stream::ClientStream;
 pub(crate) use config_file::ConfigFile;
 pub(crate) use data_directory::DataDirectory;
 pub(crate) use dice::{Dice, seed};

@@ -9,13 +9,13 @@ use tenbin_codec::{
     PingReq, ProtocolVersion, Publish, QoS, ReasonCode, Subscribe, Subscription, Unsubscribe,
 };
 
-use super::{PATIENCE, at_qos, encode, filter, subscription};
+use super::{ClientStream, PATIENCE, at_qos, encode, filter, subscription};
 
 /// A client that sends any packet on request, legal or not, and returns all received packets.
 ///
 /// It acknowledges only in the methods that say so, and knows nothing of sessions.
 pub(crate) struct RawClient {
-    stream: TcpStream,
+    stream: ClientStream,
     version: ProtocolVersion,
     decoder: Decoder,
     input: BytesMut,
@@ -44,9 +44,10 @@ impl RawClient {
         TcpStream::connect(address).ok().map(|stream| Self::on(stream, version))
     }
 
-    pub(crate) fn on(stream: TcpStream, version: ProtocolVersion) -> Self {
-        stream.set_nodelay(true).expect("a socket of ours");
-        stream.set_write_timeout(Some(PATIENCE)).expect("a socket of ours");
+    pub(crate) fn on(stream: impl Into<ClientStream>, version: ProtocolVersion) -> Self {
+        let stream = stream.into();
+        stream.tcp().set_nodelay(true).expect("a socket of ours");
+        stream.tcp().set_write_timeout(Some(PATIENCE)).expect("a socket of ours");
         let decoder = Decoder::client(version, PACKET_SIZE_MAX);
         Self { stream, version, decoder, input: BytesMut::new(), set_aside: VecDeque::new(), last_id: 0 }
     }
@@ -60,10 +61,15 @@ impl RawClient {
 
     /// Connects. The broker must answer.
     pub(crate) fn try_connect(address: SocketAddr, connect: Connect) -> (Self, ConnAck) {
-        let mut client = Self::open(address, connect.version);
+        Self::open(address, connect.version).introduce(connect)
+    }
+
+    /// Sends CONNECT. The broker must answer.
+    pub(crate) fn introduce(mut self, connect: Connect) -> (Self, ConnAck) {
+        let client = &mut self;
         client.send(&Packet::Connect(Box::new(connect)));
         match client.receive() {
-            Packet::ConnAck(connack) => (client, *connack),
+            Packet::ConnAck(connack) => (self, *connack),
             other => panic!("{other:?} instead of CONNACK"),
         }
     }
@@ -80,6 +86,10 @@ impl RawClient {
             }
             other => panic!("{other:?} instead of CONNACK"),
         }
+    }
+
+    pub(crate) fn stream(&self) -> &ClientStream {
+        &self.stream
     }
 
     pub(crate) fn version(&self) -> ProtocolVersion {
@@ -358,7 +368,7 @@ impl RawClient {
 
     /// Ends the sending direction, and reads until the broker has closed.
     pub(crate) fn half_close(mut self) -> Vec<Packet> {
-        let _ = self.stream.shutdown(Shutdown::Write);
+        let _ = self.stream.tcp().shutdown(Shutdown::Write);
         self.read_to_end()
     }
 
@@ -393,7 +403,7 @@ impl RawClient {
 
     fn read_some(&mut self, until: Instant) -> Result<(), Silence> {
         let left = until.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
-        self.stream.set_read_timeout(Some(left)).expect("a socket of ours");
+        self.stream.tcp().set_read_timeout(Some(left)).expect("a socket of ours");
         let mut chunk = [0; 16 * 1024];
         match self.stream.read(&mut chunk) {
             Ok(0) => Err(Silence::Closed),

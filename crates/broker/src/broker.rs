@@ -17,7 +17,7 @@ use crate::durable::{self, Durable, StoreError};
 use crate::lifecycle::{self, BrokerState, enforcement};
 use crate::log_limiter::LogLimiter;
 use crate::metrics::MetricsSnapshot;
-use crate::net;
+use crate::net::{self, TlsError};
 use crate::outbox::Control;
 use crate::threads::{Running, Threads};
 use crate::{descriptors, tasks};
@@ -35,8 +35,9 @@ pub struct Broker {
     jobs: JoinSet<()>,
     /// Ends sessions of clients that leave, so it outlives their connections.
     _long_ends: JoinSet<()>,
-    /// Threads of [`BrokerBuilder::threads`].
-    _threads: Option<Running>,
+    doors: net::Doors,
+    /// Threads of [`BrokerBuilder::threads`], and that of the doors.
+    _threads: [Option<Running>; 2],
 }
 
 /// Builder of a [`Broker`].
@@ -61,12 +62,27 @@ pub enum StartError {
     /// The configured access rules or password files are unusable.
     #[error("{0}")]
     Access(#[source] AccessError),
+    /// The TLS settings of a listener are unusable.
+    #[error("{0}")]
+    Tls(#[source] TlsError),
     /// The system refuses to start threads.
     #[error("cannot start threads: {0}")]
     Threads(#[source] io::Error),
     /// The store cannot be opened, read or written.
     #[error("{0}")]
     Store(#[source] StoreError),
+}
+
+/// Error that keeps a new configuration from taking effect; its text is one line.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReloadError {
+    /// The access rules or password files are unusable, or an open listener is missing.
+    #[error("{0}")]
+    Access(#[from] AccessError),
+    /// The TLS settings of a listener are unusable.
+    #[error("{0}")]
+    Tls(#[from] TlsError),
 }
 
 impl BrokerBuilder {
@@ -135,8 +151,10 @@ impl BrokerBuilder {
         let is_configured_only = self.authenticator.is_none();
         let given = self.config.clone();
         let settings = Settings::load(&self.config, is_configured_only).map_err(StartError::Access)?;
+        let doors = net::Doors::load(&self.config).map_err(StartError::Tls)?;
         let access = move |settings, key| Access::new(settings, key, self.authenticator, self.authorizer);
         let (threads, running) = self.threads.map(Threads::start).transpose().map_err(StartError::Threads)?.unzip();
+        let (at_doors, door_thread) = doors.start_thread().map_err(StartError::Threads)?.unzip();
         let listening = threads.as_ref().map_or_else(Handle::current, |threads| threads.first().clone());
         if self.store.is_some() {
             self.config.bound_names(durable::NAME_BYTES_MAX);
@@ -152,10 +170,11 @@ impl BrokerBuilder {
         let mut addresses = Vec::new();
         for configured in configured {
             let failed = |error| StartError::Listen(configured.address, error);
-            let _there = listening.enter();
+            let door = doors.of(&configured.name()).zip(at_doors.as_ref());
+            let _there = door.as_ref().map_or(&listening, |(_, runtime)| runtime).enter();
             let listener = net::bind(configured.address, &shared.config).map_err(failed)?;
             addresses.push(listener.local_addr().map_err(failed)?);
-            listeners.push((listener, configured.name()));
+            listeners.push((listener, configured.name(), door));
         }
         // Last of the fallible steps: it publishes Wills and removes them from the disk.
         load(&shared).await?;
@@ -180,9 +199,13 @@ impl BrokerBuilder {
             jobs.spawn(tasks::sys_topics::run(Arc::clone(&shared), interval));
             jobs.spawn(tasks::sys_share::run(Arc::clone(&shared), interval));
         }
-        let first_listener = listeners.first().map(|(_, name)| Arc::clone(name));
-        for (listener, name) in listeners {
-            jobs.spawn_on(net::run(Arc::clone(&shared), listener, name), &listening);
+        let first_listener = listeners.first().map(|(_, name, _)| Arc::clone(name));
+        for (listener, name, door) in listeners {
+            let shared = Arc::clone(&shared);
+            match door {
+                Some((door, at_doors)) => jobs.spawn_on(door.run(shared, listener, name, listening.clone()), at_doors),
+                None => jobs.spawn_on(net::run(shared, listener, name), &listening),
+            };
         }
         Ok(Broker {
             shared,
@@ -191,7 +214,8 @@ impl BrokerBuilder {
             first_listener,
             jobs,
             _long_ends: long_ends,
-            _threads: running,
+            doors,
+            _threads: [running, door_thread],
         })
     }
 }
@@ -290,8 +314,8 @@ impl Broker {
         self.shared.registry.len()
     }
 
-    /// Applies the share-group rules and the access rules of `config`: listeners' password files and anonymous access,
-    /// and the ACL.
+    /// Applies the share-group rules, the certificates and the access rules of `config`: listeners' password files and
+    /// anonymous access, and the ACL.
     ///
     /// Removed rights end at once. Clients with invalid credentials are disconnected, sessions of unknown users get no
     /// new messages, and subscriptions deliver only permitted messages. A share member that regains its right rejoins
@@ -303,8 +327,10 @@ impl Broker {
     ///
     /// # Errors
     /// A part of `config` is invalid, or `config` lacks an open listener. Then nothing changes.
-    pub fn reload(&self, config: &Config) -> Result<(), AccessError> {
+    pub fn reload(&self, config: &Config) -> Result<(), ReloadError> {
+        let doors = net::Doors::load(config)?;
         let realms = enforcement::reload(&self.shared, config)?;
+        self.doors.replace(&doors);
         self.shared.router.set_share_rules(config.share_rules());
         self.shared.report_carriers.replace(config);
         for NotTaken { key, old, new } in self.configured.not_taken(config) {

@@ -1,6 +1,6 @@
 //! The Tenbin MQTT broker, as a library.
 //!
-//! MQTT 5.0 and 3.1.1 over TCP. Share groups can be balanced by their members' load reports, see [`Config::policy`].
+//! MQTT 5.0 and 3.1.1 over TCP, and over TLS with the feature `tls`. Share groups can be balanced by their members' load reports, see [`Config::policy`].
 //!
 //! ```no_run
 //! # async fn embed() -> Result<(), tenbin_broker::StartError> {
@@ -39,11 +39,12 @@ mod threads;
 mod values;
 
 pub use auth::{Authenticator, Authorizer};
-pub use broker::{Broker, BrokerBuilder, StartError};
+pub use broker::{Broker, BrokerBuilder, ReloadError, StartError};
 pub use config::{Config, ConfigError};
 pub use descriptors::raise_descriptor_limit;
 pub use durable::{StoreError, administration as session_administration, inspection as store_inspection};
 pub use log_limiter::LogLimiter;
 pub use metrics::MetricsSnapshot;
+pub use net::TlsError;
 pub use tenbin_balancer::Policy;
 pub use values::WhenFull;

@@ -47,6 +47,10 @@ metrics! {
     violations: Counter => "connections/violations",
     /// CONNECTs refused because of a rate limit.
     connects_rate_limited: Counter => "connections/rate_limited",
+    /// TLS handshakes that succeeded.
+    tls_handshakes: Counter => "connections/tls/accepted",
+    /// TLS handshakes that failed or took too long.
+    tls_handshakes_failed: Counter => "connections/tls/failed",
     /// CONNECTs accepted.
     connects_accepted: Counter,
     /// Connected clients now.

@@ -5,6 +5,8 @@ use std::sync::Arc;
 use serde::Deserialize;
 use tenbin_codec::ReportCarriers;
 
+use super::range::Ranged;
+
 /// A listener with its own settings.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -28,6 +30,20 @@ pub struct Listener {
     pub load_reports: ReportCarriers,
     /// PUBLISH packets per second from one client; 0 = no bound, `None` = the bound of all connections.
     pub publishes_per_second: Option<u32>,
+    /// TLS; `None` = plain TCP.
+    pub tls: Option<Tls>,
+}
+
+/// TLS settings of a listener.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Tls {
+    /// PEM file with the listener's certificate, followed by the certificates of intermediate authorities.
+    pub certificate: PathBuf,
+    /// PEM file with the private key.
+    pub key: PathBuf,
+    #[serde(default = "handshakes")]
+    handshakes_maximum: Ranged<1, 65_535>,
 }
 
 /// Effect where no rule of the ACL matches.
@@ -55,12 +71,24 @@ impl Listener {
             acl: true,
             load_reports: ReportCarriers::ALL,
             publishes_per_second: None,
+            tls: None,
         }
     }
 
     pub(crate) fn name(&self) -> Arc<str> {
         self.name.clone().unwrap_or_else(|| self.address.to_string()).into()
     }
+}
+
+impl Tls {
+    /// Maximum number of handshakes at a time.
+    pub fn handshakes_maximum(&self) -> u64 {
+        self.handshakes_maximum.get()
+    }
+}
+
+fn handshakes() -> Ranged<1, 65_535> {
+    Ranged(256)
 }
 
 fn yes() -> bool {

@@ -20,7 +20,7 @@ use tenbin_codec::{QoS, ReportCarrier, ReportCarriers};
 use tenbin_session::SessionExpiry;
 use tenbin_session::handshake::Capabilities;
 
-pub use access::{AclDefault, Listener};
+pub use access::{AclDefault, Listener, Tls};
 pub use error::ConfigError;
 pub(crate) use not_taken::NotTaken;
 
@@ -399,14 +399,18 @@ mod tests {
     fn shipped_examples_are_valid_and_cover_every_key() {
         let is_key = |line: &str| line.split_once(" = ").is_some_and(|(key, _)| !key.contains(' '));
         let example = |line: &'static str| {
-            line.strip_prefix("# ").filter(|line| line.starts_with("[[") && line.ends_with("]]") || is_key(line))
+            line.strip_prefix("# ").filter(|line| line.starts_with('[') && line.ends_with(']') || is_key(line))
         };
         let text = Config::DEFAULT_TOML.lines().filter_map(example).collect::<Vec<_>>().join("\n");
         let config = Config::parse(&text).unwrap();
         let shown = format!("{:?} {:?} {:?}", config.listeners, config.acl, config.share);
         let keys = shown.split([' ', '{', ',', '(']).filter_map(|word| word.strip_suffix(':'));
         for key in keys.filter(|&key| key != "effect" && key != "action") {
-            assert!(text.lines().any(|line| line.starts_with(key)), "{key} is missing in default.toml");
+            let table = format!("[listeners.{key}]");
+            assert!(
+                text.lines().any(|line| line.starts_with(key) || line == table),
+                "{key} is missing in default.toml"
+            );
         }
         assert!(text.contains("allow = ") && text.contains("deny = "));
     }
@@ -459,6 +463,13 @@ mod tests {
             ("\n[[share]]\nkey = \"topic\"\nfair_by = \"publisher\"", 2, "fair_by: a key may span"),
             ("[[share]]\nhold_beyond_ms = 0", 2, "hold_beyond_ms"),
             ("load_reports = [\"ping\"]", 1, "pingreq"),
+            ("[[listeners]]\naddress = \"127.0.0.1:0\"\n[listeners.tls]\nkey = \"k\"", 3, "certificate"),
+            (
+                "[[listeners]]\naddress = \"127.0.0.1:0\"\n[listeners.tls]\ncertificate = \"c\"\nkey = \"k\"\n\
+                 handshakes_maximum = 0",
+                6,
+                "1 to 65535",
+            ),
             ("[[listeners]]\naddress = \"127.0.0.1:0\"\nload_reports = [\"acks\"]", 3, "ack, publish"),
         ] {
             let error = Config::parse(text).unwrap_err().to_string();

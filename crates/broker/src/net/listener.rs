@@ -49,7 +49,7 @@ async fn accept(shared: &Arc<BrokerState>, listener: &TcpListener, name: &Arc<st
         Err(error) => {
             // Out of file descriptors or the like: retrying at once would not help.
             tracing::warn!(%error, "accept failed");
-            tokio::time::sleep(Duration::from_millis(50)).await;
+            tokio::time::sleep(RETRY_ACCEPT).await;
         }
     }
 }
@@ -79,6 +79,8 @@ pub(crate) fn serve<S: Stream>(
 
 /// Maximum number of connections that wait to be accepted.
 const BACKLOG: i32 = 4096;
+/// Pause after a failed accept.
+pub(super) const RETRY_ACCEPT: Duration = Duration::from_millis(50);
 
 #[cfg(all(test, target_os = "linux"))]
 mod tests {

@@ -7,6 +7,8 @@ mod core;
 mod deferred_acks;
 mod deferred_sends;
 mod departure;
+#[cfg_attr(not(feature = "tls"), path = "no_door.rs")]
+mod door;
 mod end;
 mod filters;
 mod gate;
@@ -28,9 +30,17 @@ mod retained;
 mod stream;
 mod tcp_state;
 mod throttle;
+#[cfg(feature = "tls")]
+mod tls;
+mod tls_error;
 mod transport;
 mod unwritten;
 mod weight;
+#[cfg(feature = "tls")]
+mod wire;
 mod work_stealing;
+
+pub(crate) use door::Doors;
+pub use tls_error::TlsError;
 
 pub(crate) use listener::{bind, run, serve};

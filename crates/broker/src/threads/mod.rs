@@ -59,6 +59,28 @@ pub(crate) struct Running {
     _stop: Vec<oneshot::Sender<()>>,
 }
 
+/// Starts a thread with a runtime for what precedes MQTT on connections, such as TLS handshakes.
+///
+/// # Errors
+/// The system refuses to start a thread.
+#[cfg(feature = "tls")]
+pub(crate) fn start_door() -> io::Result<(Handle, Running)> {
+    let (runtime, sender) = start_one("tenbin-door".to_owned())?;
+    Ok((runtime, Running { _stop: vec![sender] }))
+}
+
+/// Starts a thread with a runtime, which ends when the sender is dropped.
+fn start_one(name: String) -> io::Result<(Handle, oneshot::Sender<()>)> {
+    let runtime = Builder::new_current_thread().enable_all().build()?;
+    let handle = runtime.handle().clone();
+    let (sender, stopped) = oneshot::channel::<()>();
+    let run = move || {
+        let _ = runtime.block_on(wakes::serve(stopped));
+    };
+    std::thread::Builder::new().name(name).spawn(run)?;
+    Ok((handle, sender))
+}
+
 /// Worker thread of a connection, and the last order that the connection read there.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Home {
@@ -83,14 +105,9 @@ impl Threads {
     pub(crate) fn start(count: usize) -> io::Result<(Self, Running)> {
         let (mut all, mut stop) = (Vec::new(), Vec::new());
         for number in 0..count.clamp(1, COUNT_MAX) {
-            let runtime = Builder::new_current_thread().enable_all().build()?;
-            let (sender, stopped) = oneshot::channel::<()>();
-            all.push(Thread { runtime: runtime.handle().clone(), order: AtomicU32::new(0) });
+            let (runtime, sender) = start_one(format!("tenbin-{number}"))?;
+            all.push(Thread { runtime, order: AtomicU32::new(0) });
             stop.push(sender);
-            let run = move || {
-                let _ = runtime.block_on(wakes::serve(stopped));
-            };
-            std::thread::Builder::new().name(format!("tenbin-{number}")).spawn(run)?;
         }
         let (active, placed) = (AtomicUsize::new(1), AtomicUsize::new(0));
         Ok((Self { all: all.into(), active, placed }, Running { _stop: stop }))

@@ -1,0 +1,70 @@
+use std::fs;
+use std::sync::Arc;
+
+use rcgen::{BasicConstraints, Certificate, CertificateParams, DnType, IsCa, Issuer, KeyPair};
+use tempfile::TempDir;
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::version::{TLS12, TLS13};
+use tokio_rustls::rustls::{ClientConfig, RootCertStore, SupportedProtocolVersion};
+
+/// Files of an authority and of a broker that it certifies, and the settings of clients that trust it.
+pub(crate) struct Certificates {
+    directory: TempDir,
+    issuer: Issuer<'static, KeyPair>,
+    root: Certificate,
+}
+
+/// Versions of TLS that the broker serves.
+pub(crate) const TLS_VERSIONS: [&SupportedProtocolVersion; 2] = [&TLS12, &TLS13];
+
+impl Certificates {
+    pub(crate) fn new() -> Self {
+        let directory = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).expect("the tests' directory is ours to write");
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.distinguished_name.push(DnType::CommonName, "tests");
+        let key = KeyPair::generate().expect("random numbers");
+        let root = params.self_signed(&key).expect("a certificate");
+        let certificates = Self { directory, issuer: Issuer::new(params, key), root };
+        certificates.write("root.pem", &certificates.root.pem());
+        certificates.renew();
+        certificates
+    }
+
+    /// Writes a new certificate and key for the broker. Returns the certificate.
+    pub(crate) fn renew(&self) -> Vec<u8> {
+        let key = KeyPair::generate().expect("random numbers");
+        let names = ["localhost".to_owned(), "127.0.0.1".to_owned()];
+        let broker = CertificateParams::new(names).expect("names").signed_by(&key, &self.issuer);
+        let broker = broker.expect("a certificate");
+        self.write("broker.pem", &broker.pem());
+        self.write("broker.key", &key.serialize_pem());
+        broker.der().to_vec()
+    }
+
+    pub(crate) fn write(&self, name: &str, text: &str) {
+        fs::write(self.directory.path().join(name), text).expect("ours to write");
+    }
+
+    pub(crate) fn path(&self, name: &str) -> String {
+        self.directory.path().join(name).to_str().expect("a directory with a readable name").to_owned()
+    }
+
+    /// A table of `[[listeners]]` that uses the files; `more` are further keys of `[listeners.tls]`.
+    pub(crate) fn listener(&self, more: &str) -> String {
+        let (certificate, key) = (self.path("broker.pem"), self.path("broker.key"));
+        format!(
+            "[[listeners]]\nname = \"secure\"\naddress = \"127.0.0.1:0\"\nanonymous = true\n[listeners.tls]\n\
+             certificate = \"{certificate}\"\nkey = \"{key}\"\n{more}\n"
+        )
+    }
+
+    /// Settings of a client that trusts the authority.
+    pub(crate) fn client(&self, version: &'static SupportedProtocolVersion) -> Arc<ClientConfig> {
+        let mut roots = RootCertStore::empty();
+        roots.add(self.root.der().clone()).expect("a certificate");
+        let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
+        let builder = builder.with_protocol_versions(&[version]).expect("ring has them");
+        Arc::new(builder.with_root_certificates(roots).with_no_client_auth())
+    }
+}

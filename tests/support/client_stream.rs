@@ -1,0 +1,68 @@
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+
+use tokio_rustls::rustls::pki_types::ServerName;
+use tokio_rustls::rustls::{ClientConfig, ClientConnection, StreamOwned};
+
+/// Stream of a client: TCP, or TLS on it.
+pub(crate) enum ClientStream {
+    Tcp(TcpStream),
+    Tls(Box<StreamOwned<ClientConnection, TcpStream>>),
+}
+
+impl ClientStream {
+    /// Connects to "localhost" at this address; the handshake happens with the first byte.
+    pub(crate) fn tls(address: SocketAddr, config: &Arc<ClientConfig>) -> Self {
+        let stream = TcpStream::connect(address).expect("the broker listens");
+        let name = ServerName::try_from("localhost").expect("a name");
+        let connection = ClientConnection::new(Arc::clone(config), name).expect("a configuration");
+        Self::Tls(Box::new(StreamOwned::new(connection, stream)))
+    }
+
+    pub(crate) fn tcp(&self) -> &TcpStream {
+        match self {
+            Self::Tcp(stream) => stream,
+            Self::Tls(stream) => &stream.sock,
+        }
+    }
+
+    /// The broker's certificate, once the handshake is over.
+    pub(crate) fn certificate(&self) -> Option<Vec<u8>> {
+        match self {
+            Self::Tcp(_) => None,
+            Self::Tls(stream) => Some(stream.conn.peer_certificates()?.first()?.to_vec()),
+        }
+    }
+}
+
+impl Read for ClientStream {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Tcp(stream) => stream.read(buffer),
+            Self::Tls(stream) => stream.read(buffer),
+        }
+    }
+}
+
+impl Write for ClientStream {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Tcp(stream) => stream.write(bytes),
+            Self::Tls(stream) => stream.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Self::Tcp(stream) => stream.flush(),
+            Self::Tls(stream) => stream.flush(),
+        }
+    }
+}
+
+impl From<TcpStream> for ClientStream {
+    fn from(stream: TcpStream) -> Self {
+        Self::Tcp(stream)
+    }
+}

@@ -1,0 +1,101 @@
+//! Handshakes that fail, stall or wait, and files that cannot be used.
+
+use std::io::Write as _;
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use tenbin_codec::{ProtocolVersion, QoS};
+
+use super::Guarded;
+use super::support::{BrokerProcess, Certificates, ClientStream, ConfigFile, PATIENCE, RawClient, hex};
+
+#[test]
+fn half_a_handshake_ends_after_the_connect_timeout() {
+    let guarded = Guarded::start("[connections]\nconnect_timeout_ms = 300", "");
+    // Nothing, the head of a record, and the head of a ClientHello.
+    for said in ["", "16 03 01", "16 03 01 02 00 01 00 01 FC 03 03"] {
+        let opened = Instant::now();
+        let mut client = RawClient::open(guarded.address(), ProtocolVersion::V5);
+        client.send_bytes(&hex(said));
+        client.expect_closed();
+        assert!(opened.elapsed() >= Duration::from_millis(290), "{:?}", opened.elapsed());
+    }
+    guarded.broker.log().wait_for(&["no TLS handshake in time", "secure"], PATIENCE);
+    guarded.connect("client").settle();
+}
+
+#[test]
+fn handshake_without_connect_ends_after_the_connect_timeout() {
+    let guarded = Guarded::start("[connections]\nconnect_timeout_ms = 300", "");
+    let mut stream = ClientStream::tls(guarded.address(), &guarded.client);
+    stream.flush().expect("the broker does the handshake");
+    RawClient::on(stream, ProtocolVersion::V5).expect_closed();
+    guarded.broker.log().wait_for(&["no CONNECT in time"], PATIENCE);
+}
+
+#[test]
+fn bytes_that_are_not_tls_end_the_connection_at_once() {
+    let guarded = Guarded::start("[connections]\nconnect_timeout_ms = 600000", "");
+    for said in
+        ["10 12 00 04 4D 51 54 54 05 02 00 3C 00 00 05 63", "47 45 54 20 2F 20 48 54 54 50", "16 03 01 FF FF 01"]
+    {
+        let mut client = RawClient::open(guarded.address(), ProtocolVersion::V5);
+        client.send_bytes(&hex(said));
+        while client.try_receive(PATIENCE) == Err(super::support::Silence::TimedOut) {
+            panic!("{said}: still open");
+        }
+    }
+    guarded.broker.log().wait_for(&["TLS handshake failed", "secure"], PATIENCE);
+    guarded.connect("client").settle();
+}
+
+#[test]
+fn tls_to_a_plain_listener_is_no_legal_connect() {
+    let guarded = Guarded::start("", "");
+    let mut stream = ClientStream::tls(guarded.broker.address(), &guarded.client);
+    assert!(stream.flush().is_err());
+    guarded.broker.log().wait_for(&["no legal CONNECT"], PATIENCE);
+}
+
+#[test]
+fn further_connections_wait_while_handshakes_are_at_their_maximum() {
+    let guarded = Guarded::start("", "handshakes_maximum = 2");
+    let mut halves = [(); 2].map(|()| TcpStream::connect(guarded.address()).expect("the broker listens"));
+    halves[0].write_all(&hex("16 03 01 02 00")).expect("a socket of ours");
+    let mut waiting = ClientStream::tls(guarded.address(), &guarded.client);
+    waiting.tcp().set_read_timeout(Some(Duration::from_millis(200))).expect("a socket of ours");
+    assert!(waiting.flush().is_err(), "it waits for one of the others");
+    drop(halves);
+    waiting.tcp().set_read_timeout(Some(PATIENCE)).expect("a socket of ours");
+    waiting.flush().expect("now it is its turn");
+    let mut client = guarded.connect("client");
+    client.subscribe("a", QoS::AtMostOnce);
+}
+
+#[test]
+fn unusable_files_are_named_at_the_start() {
+    let certificates = Certificates::new();
+    let (certificate, key) = (certificates.path("broker.pem"), certificates.path("broker.key"));
+    let other = Certificates::new();
+    certificates.write("empty.pem", "");
+    let broken = "-----BEGIN CERTIFICATE-----\n####\n-----END CERTIFICATE-----\n";
+    certificates.write("broken.pem", broken);
+    let (empty, broken) = (certificates.path("empty.pem"), certificates.path("broken.pem"));
+    for (certificate, key, words) in [
+        ("/nowhere/c.pem", &key[..], ["tls.certificate: /nowhere/c.pem", "No such file"]),
+        (&certificate, "/nowhere/k.pem", ["tls.key: /nowhere/k.pem", "No such file"]),
+        (&empty, &key, ["tls.certificate", "no certificate (PEM) is in it"]),
+        (&broken, &key, ["tls.certificate", "broken.pem"]),
+        (&certificate, &certificate, ["tls.key", "no private key (PEM, not encrypted) is in it"]),
+        (&certificate, &other.path("broker.key"), ["tls.key", "does not fit"]),
+    ] {
+        let config = ConfigFile::new(&format!(
+            "[[listeners]]\nname = \"secure\"\naddress = \"127.0.0.1:0\"\nanonymous = true\n[listeners.tls]\n\
+             certificate = \"{certificate}\"\nkey = \"{key}\"\n"
+        ));
+        let (status, said) = BrokerProcess::fail_to_start(&["--config", config.path()]);
+        assert_eq!((status.code(), said.len()), (Some(1), 1), "{said:?}");
+        assert!(said[0].contains("listener secure: "), "{said:?}");
+        assert!(words.iter().all(|word| said[0].contains(word)), "{words:?}: {said:?}");
+    }
+}
