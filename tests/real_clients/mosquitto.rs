@@ -4,7 +4,7 @@ use std::io::Write as _;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use super::support::{BrokerProcess, Lines, PATIENCE, RawClient};
+use super::support::{BrokerProcess, Certificates, ConfigFile, Lines, PATIENCE, RawClient};
 use super::{Killed, is_installed, wait};
 use tenbin_codec::{QoS, ReasonCode};
 
@@ -24,6 +24,33 @@ fn mosquitto_publishes_and_subscribes_at_every_qos() {
             assert_eq!(subscriber.messages(), expected, "{from} to {to}");
         }
     }
+}
+
+#[test]
+fn mosquitto_publishes_and_subscribes_over_tls() {
+    if !mosquitto_is_installed() {
+        return;
+    }
+    let certificates = Certificates::new();
+    let config = ConfigFile::new(&certificates.listener(""));
+    let broker = BrokerProcess::start_listening(&["--listen", "127.0.0.1:0", "--config", config.path()], 2);
+    let (port, root) = (broker.addresses()[1].port().to_string(), certificates.path("root.pem"));
+    // Of two hosts or ports, the last one counts.
+    for tls in ["tlsv1.2", "tlsv1.3"] {
+        let secure =
+            ["-h", "localhost", "-p", &port, "--cafile", &root, "--tls-version", tls, "-q", "2", "-t", "secret"];
+        for version in MOSQUITTO_VERSIONS {
+            let subscriber = Subscriber::start(&broker, version, &secure, 3);
+            for qos in ["0", "1", "2"] {
+                publish(&broker, version, &[&secure[..], &["-q", qos, "-m", &format!("at {qos}")]].concat());
+            }
+            let expected = ["0 0 secret at 0", "1 0 secret at 1", "2 0 secret at 2"];
+            assert_eq!(subscriber.messages(), expected, "{version} over {tls}");
+        }
+    }
+    let untrusted = ["-h", "localhost", "-p", &port, "--cafile", "/etc/ssl/certs/ca-certificates.crt", "-t", "a", "-n"];
+    let status = tool("mosquitto_pub", &broker, "5", &untrusted).stderr(Stdio::null()).status().expect("installed");
+    assert!(!status.success(), "an unknown authority");
 }
 
 #[test]
