@@ -3,9 +3,11 @@ use std::sync::Arc;
 
 use rcgen::{BasicConstraints, Certificate, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use tempfile::TempDir;
+use tokio_rustls::rustls::client::WantsClientCert;
 use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::pki_types::PrivateKeyDer;
 use tokio_rustls::rustls::version::{TLS12, TLS13};
-use tokio_rustls::rustls::{ClientConfig, RootCertStore, SupportedProtocolVersion};
+use tokio_rustls::rustls::{ClientConfig, ConfigBuilder, RootCertStore, SupportedProtocolVersion};
 
 /// Files of an authority and of a broker that it certifies, and the settings of clients that trust it.
 pub(crate) struct Certificates {
@@ -61,10 +63,23 @@ impl Certificates {
 
     /// Settings of a client that trusts the authority.
     pub(crate) fn client(&self, version: &'static SupportedProtocolVersion) -> Arc<ClientConfig> {
+        Arc::new(self.trusting(version).with_no_client_auth())
+    }
+
+    /// As [`Certificates::client`], with a certificate of the authority `by`.
+    pub(crate) fn client_with(&self, version: &'static SupportedProtocolVersion, by: &Self) -> Arc<ClientConfig> {
+        let key = KeyPair::generate().expect("random numbers");
+        let own = CertificateParams::default().signed_by(&key, &by.issuer).expect("a certificate");
+        let key = PrivateKeyDer::try_from(key.serialize_der()).expect("a key");
+        let config = self.trusting(version).with_client_auth_cert(vec![own.der().clone()], key);
+        Arc::new(config.expect("they belong together"))
+    }
+
+    fn trusting(&self, version: &'static SupportedProtocolVersion) -> ConfigBuilder<ClientConfig, WantsClientCert> {
         let mut roots = RootCertStore::empty();
         roots.add(self.root.der().clone()).expect("a certificate");
         let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
         let builder = builder.with_protocol_versions(&[version]).expect("ring has them");
-        Arc::new(builder.with_root_certificates(roots).with_no_client_auth())
+        builder.with_root_certificates(roots)
     }
 }

@@ -2,12 +2,17 @@
 
 use std::io::Write as _;
 use std::net::TcpStream;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tenbin_codec::{ProtocolVersion, QoS};
 
-use super::Guarded;
-use super::support::{BrokerProcess, Certificates, ClientStream, ConfigFile, PATIENCE, RawClient, hex};
+use tokio_rustls::rustls::ClientConfig;
+
+use super::support::{
+    BrokerProcess, Certificates, ClientStream, ConfigFile, PATIENCE, RawClient, Silence, TLS_VERSIONS, hex,
+};
+use super::{Guarded, connect};
 
 #[test]
 fn half_a_handshake_ends_after_the_connect_timeout() {
@@ -41,9 +46,9 @@ fn bytes_that_are_not_tls_end_the_connection_at_once() {
     {
         let mut client = RawClient::open(guarded.address(), ProtocolVersion::V5);
         client.send_bytes(&hex(said));
-        while client.try_receive(PATIENCE) == Err(super::support::Silence::TimedOut) {
-            panic!("{said}: still open");
-        }
+        // An alert of TLS is no legal packet of MQTT.
+        let end = client.try_receive(PATIENCE);
+        assert!(matches!(end, Err(Silence::Illegal(_) | Silence::Closed)), "{said}: {end:?}");
     }
     guarded.broker.log().wait_for(&["TLS handshake failed", "secure"], PATIENCE);
     guarded.connect("client").settle();
@@ -70,6 +75,48 @@ fn further_connections_wait_while_handshakes_are_at_their_maximum() {
     waiting.flush().expect("now it is its turn");
     let mut client = guarded.connect("client");
     client.subscribe("a", QoS::AtMostOnce);
+}
+
+#[test]
+fn listener_asks_clients_for_certificates() {
+    for (asks, admits_all) in [("required", false), ("optional", true)] {
+        let guarded = Guarded::asking(asks);
+        let strangers = Certificates::new();
+        for version in TLS_VERSIONS {
+            let known = guarded.certificates.client_with(version, &guarded.certificates);
+            connect(guarded.address(), &known, "known").settle();
+            let anonymous = guarded.certificates.client(version);
+            if admits_all {
+                connect(guarded.address(), &anonymous, "anonymous").settle();
+            } else {
+                refused(&guarded, &anonymous);
+            }
+            refused(&guarded, &guarded.certificates.client_with(version, &strangers));
+        }
+        guarded.broker.log().wait_for(&["TLS handshake failed", "invalid peer certificate"], PATIENCE);
+    }
+}
+
+/// Asserts that the broker refuses a client in the TLS handshake.
+fn refused(guarded: &Guarded, config: &Arc<ClientConfig>) {
+    let mut client = RawClient::on(ClientStream::tls(guarded.address(), config), ProtocolVersion::V5);
+    client.try_send_bytes(&hex("C0 00"));
+    client.expect_closed();
+}
+
+#[test]
+fn client_certificates_need_an_authority() {
+    let certificates = Certificates::new();
+    for (more, words) in [
+        ("client_certificates = \"required\"", "client_ca"),
+        ("client_ca = \"a.pem\"", "client_certificates"),
+        ("client_certificates = \"some\"", "optional"),
+    ] {
+        let config = ConfigFile::new(&certificates.listener(more));
+        let (status, said) = BrokerProcess::fail_to_start(&["--config", config.path()]);
+        assert_eq!((status.code(), said.len()), (Some(1), 1), "{said:?}");
+        assert!(said[0].contains(words), "{words}: {said:?}");
+    }
 }
 
 #[test]

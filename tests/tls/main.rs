@@ -26,7 +26,17 @@ struct Guarded {
 impl Guarded {
     /// `rest`: tables of the configuration; `more`: keys of `[listeners.tls]`.
     fn start(rest: &str, more: &str) -> Self {
+        Self::with(Certificates::new(), rest, more)
+    }
+
+    /// With `client_certificates = asks`, by the broker's authority.
+    fn asking(asks: &str) -> Self {
         let certificates = Certificates::new();
+        let authority = certificates.path("root.pem");
+        Self::with(certificates, "", &format!("client_ca = \"{authority}\"\nclient_certificates = \"{asks}\""))
+    }
+
+    fn with(certificates: Certificates, rest: &str, more: &str) -> Self {
         let config = ConfigFile::new(&format!("{rest}\n{}", certificates.listener(more)));
         let arguments = ["--listen", "127.0.0.1:0", "--config", config.path(), "--log", "debug"];
         let broker = BrokerProcess::start_listening(&arguments, 2);

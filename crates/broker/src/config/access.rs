@@ -42,6 +42,11 @@ pub struct Tls {
     pub certificate: PathBuf,
     /// PEM file with the private key.
     pub key: PathBuf,
+    /// PEM file with the authorities of client certificates.
+    pub client_ca: Option<PathBuf>,
+    /// Whether clients have to show a certificate.
+    #[serde(default)]
+    pub client_certificates: ClientCertificates,
     #[serde(default = "handshakes")]
     handshakes_maximum: Ranged<1, 65_535>,
 }
@@ -80,6 +85,19 @@ impl Listener {
     }
 }
 
+/// Whether clients have to show a certificate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ClientCertificates {
+    /// They are not asked for one.
+    #[default]
+    None,
+    /// They are asked. One without may connect; one with a wrong certificate may not.
+    Optional,
+    /// They need one.
+    Required,
+}
+
 impl Tls {
     /// Maximum number of handshakes at a time.
     pub fn handshakes_maximum(&self) -> u64 {
@@ -97,4 +115,23 @@ fn yes() -> bool {
 
 fn every_carrier() -> ReportCarriers {
     ReportCarriers::ALL
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::Config;
+
+    #[test]
+    fn errors_in_tls_name_key_and_line() {
+        let files = "[[listeners]]\naddress = \"127.0.0.1:0\"\n[listeners.tls]\ncertificate = \"c\"\nkey = \"k\"\n";
+        for (text, line, word) in [
+            (files.replace("certificate = \"c\"\n", ""), 3, "certificate"),
+            (format!("{files}handshakes_maximum = 0"), 6, "1 to 65535"),
+            (format!("{files}client_certificates = \"some\""), 6, "optional"),
+            (format!("{files}ca = \"a\""), 6, "client_ca"),
+        ] {
+            let error = Config::parse(&text).unwrap_err().to_string();
+            assert!(error.contains(&format!("line {line}")) && error.contains(word), "{text}: {error}");
+        }
+    }
 }

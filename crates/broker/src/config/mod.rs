@@ -20,7 +20,7 @@ use tenbin_codec::{QoS, ReportCarrier, ReportCarriers};
 use tenbin_session::SessionExpiry;
 use tenbin_session::handshake::Capabilities;
 
-pub use access::{AclDefault, Listener, Tls};
+pub use access::{AclDefault, ClientCertificates, Listener, Tls};
 pub use error::ConfigError;
 pub(crate) use not_taken::NotTaken;
 
@@ -463,13 +463,6 @@ mod tests {
             ("\n[[share]]\nkey = \"topic\"\nfair_by = \"publisher\"", 2, "fair_by: a key may span"),
             ("[[share]]\nhold_beyond_ms = 0", 2, "hold_beyond_ms"),
             ("load_reports = [\"ping\"]", 1, "pingreq"),
-            ("[[listeners]]\naddress = \"127.0.0.1:0\"\n[listeners.tls]\nkey = \"k\"", 3, "certificate"),
-            (
-                "[[listeners]]\naddress = \"127.0.0.1:0\"\n[listeners.tls]\ncertificate = \"c\"\nkey = \"k\"\n\
-                 handshakes_maximum = 0",
-                6,
-                "1 to 65535",
-            ),
             ("[[listeners]]\naddress = \"127.0.0.1:0\"\nload_reports = [\"acks\"]", 3, "ack, publish"),
         ] {
             let error = Config::parse(text).unwrap_err().to_string();

@@ -9,6 +9,7 @@ use tokio::runtime::Handle;
 
 use super::tls_error::TlsError;
 use crate::Config;
+use crate::config::Listener;
 use crate::lifecycle::BrokerState;
 use crate::threads::Running;
 
@@ -26,10 +27,9 @@ impl Doors {
     /// # Errors
     /// One has.
     pub(crate) fn load(config: &Config) -> Result<Self, TlsError> {
-        let guarded = config.listeners.iter().find_map(|listener| Some((listener.name(), listener.tls.as_ref()?)));
-        guarded.map_or(Ok(Self), |(name, tls)| {
-            Err(TlsError::new(&name, "tls.certificate", &tls.certificate, "this build has no TLS (feature `tls`)"))
-        })
+        let guarded = config.listeners.iter().find(|listener| listener.tls.is_some()).map(Listener::name);
+        let error = |name: Arc<str>| Err(TlsError::in_key(&name, "tls", "this build has no TLS (feature `tls`)"));
+        guarded.map_or(Ok(Self), error)
     }
 
     pub(crate) fn replace(&self, _: &Self) {}

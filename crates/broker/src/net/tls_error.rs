@@ -3,16 +3,26 @@ use std::path::{Path, PathBuf};
 
 /// Error in the TLS settings of a listener; its text is one line with listener, key and file.
 #[derive(Debug, thiserror::Error)]
-#[error("listener {listener}: {key}: {}: {reason}", path.display())]
+#[error("listener {listener}: {key}: {}{reason}", file(path.as_deref()))]
 pub struct TlsError {
     listener: String,
     key: &'static str,
-    path: PathBuf,
+    path: Option<PathBuf>,
     reason: String,
 }
 
 impl TlsError {
     pub(super) fn new(listener: &str, key: &'static str, path: &Path, reason: impl fmt::Display) -> Self {
-        Self { listener: listener.to_owned(), key, path: path.to_owned(), reason: reason.to_string() }
+        let (listener, reason) = (listener.to_owned(), reason.to_string());
+        Self { listener, key, path: Some(path.to_owned()), reason }
     }
+
+    /// An error that concerns no file.
+    pub(super) fn in_key(listener: &str, key: &'static str, reason: &str) -> Self {
+        Self { listener: listener.to_owned(), key, path: None, reason: reason.to_owned() }
+    }
+}
+
+fn file(path: Option<&Path>) -> String {
+    path.map_or_else(String::new, |path| format!("{}: ", path.display()))
 }
