@@ -1,4 +1,3 @@
-use std::fmt;
 use std::path::{Path, PathBuf};
 
 /// Error in the TLS settings of a listener; its text is one line with listener, key and file.
@@ -12,7 +11,8 @@ pub struct TlsError {
 }
 
 impl TlsError {
-    pub(super) fn new(listener: &str, key: &'static str, path: &Path, reason: impl fmt::Display) -> Self {
+    #[cfg(feature = "tls")]
+    pub(super) fn new(listener: &str, key: &'static str, path: &Path, reason: impl std::fmt::Display) -> Self {
         let (listener, reason) = (listener.to_owned(), reason.to_string());
         Self { listener, key, path: Some(path.to_owned()), reason }
     }
