@@ -110,7 +110,7 @@ pub(crate) fn limit(hot: &Hot) -> Option<u64> {
 /// Acknowledgements keep the order of receipt `[MQTT-4.6.0-2]`. So those of c messages come when the longest is done: on
 /// average after 1 + 1/2 + … + 1/c ≈ 1 + ln c processing times, if these are exponential.
 fn behind(concurrency: u64) -> u64 {
-    concurrency * log2_q16(concurrency) * LN_2_PERCENT / 100 >> 16
+    (concurrency * log2_q16(concurrency) * LN_2_PERCENT / 100) >> 16
 }
 
 const LN_2_PERCENT: u64 = 69;
