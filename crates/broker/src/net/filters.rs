@@ -172,10 +172,14 @@ impl Filters {
                 };
                 gate.answer(core, commit_point, answer, now)?;
             }
-            if let Request::Subscribe(subscribing) = request {
-                let filters =
-                    subscribing.packet.subscriptions[begin..end].iter().map(|subscription| &subscription.filter);
-                core.shared.router.connected(filters, now, &mut Rng::new(core.lease.client.number));
+            match request {
+                Request::Subscribe(subscribing) => {
+                    let asked = subscribing.packet.subscriptions[begin..end].iter();
+                    let filters = asked.map(|subscription| &subscription.filter);
+                    core.shared.router.connected(filters, now, &mut Rng::new(core.lease.client.number));
+                }
+                // Its messages of the groups that it left are with others.
+                Request::Unsubscribe(_) => core.may_begin(now),
             }
             if !is_done {
                 self.work = Some(work);

@@ -49,6 +49,7 @@ impl Probes {
         let rng = &mut Rng::new(client.number ^ now.nanos.0);
         let moved = core.shared.router.relieve(&client.receiver(), stalled_for, now, rng);
         if moved > 0 {
+            core.may_begin(now.at);
             tracing::debug!(client = ?client.id, moved, ?stalled_for, "receiver is blocked: its messages go to other members");
         }
     }

@@ -53,6 +53,7 @@ impl<'a> Question<'a, '_> {
             // sees the backlog here, or the earlier messages are with their new member.
             Choice::Member(member) if has_to_queue() => {
                 self.take_back(member);
+                backlog.unbooked();
                 Choice::Nobody
             }
             choice => choice,

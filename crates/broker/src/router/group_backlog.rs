@@ -69,6 +69,9 @@ pub(super) struct GroupBacklog {
     /// The backlog is at its limit, on disk or, without a disk, in memory. Written under the lock, read as a hint;
     /// relaxed.
     is_over_quota: AtomicBool,
+    /// A publisher took a booking back, for which a message may have been refused. Relaxed: the publisher itself reads
+    /// it next, under the lock.
+    is_unbooked: AtomicBool,
     hold: Hold,
 }
 
@@ -110,6 +113,11 @@ impl GroupBacklog {
     fn announce(&self) {
         self.has_backlog.store(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);
+    }
+
+    /// Notes that a publisher took a booking back. It offers the backlog again when it adds its message.
+    pub(super) fn unbooked(&self) {
+        self.is_unbooked.store(true, Ordering::Relaxed);
     }
 
     /// Returns whether the backlog is at its limit.
@@ -202,7 +210,9 @@ impl SharedGroup {
             // A member that gets room calls `dispatch_waiting`. This attempt is for members that had room all the time.
             // It is not made for each message, because asking all members in vain is expensive.
             let had_some = !queued.queue.is_empty();
-            let goes_on = !queued.was_refused_lately(now.nanos) && self.dispatch_some(queued, now, rng);
+            let is_unbooked = self.backlog.is_unbooked.swap(false, Ordering::Relaxed);
+            let may_ask = is_unbooked || !queued.was_refused_lately(now.nanos);
+            let goes_on = may_ask && self.dispatch_some(queued, now, rng);
             for delivery in deliveries {
                 let key = (self.number(), ordering_key(delivery.share_key));
                 let is_acknowledged = delivery.published_qos.is_acknowledged();
@@ -242,6 +252,7 @@ impl SharedGroup {
     /// The limits do not apply: the publishers already have their acknowledgements.
     pub(super) fn give_to_others(&self, deliveries: impl Iterator<Item = Delivery>, now: Moment, rng: &mut Rng) {
         self.change_queued(|queued| {
+            self.backlog.announce();
             let mut left = Vec::new();
             for delivery in deliveries {
                 // No message may overtake one that has to stay.
@@ -354,6 +365,12 @@ impl SharedGroup {
             return false;
         }
         let Some(delivery) = queued.queue.pop(&self.queues.budget) else { return false };
+        if queued.pinned.holds_key_of(&delivery) {
+            // It follows messages that wait for the member with its key.
+            queued.queue.put_back(delivery);
+            queued.full_at = Some(now.nanos);
+            return false;
+        }
         let left = match self.place(delivery, Source::FullBacklog, now, rng) {
             Placed::Given => return true,
             Placed::Kept(_, delivery) | Placed::Nobody(delivery) => delivery,

@@ -38,6 +38,12 @@ impl PinnedKeys {
         self.0.iter().map(|of| of.queue.len()).sum()
     }
 
+    /// Returns whether messages of its key wait here.
+    pub(super) fn holds_key_of(&self, delivery: &Delivery) -> bool {
+        let key = ordering_key(delivery.share_key).filter(|_| delivery.published_qos.is_acknowledged());
+        key.is_some_and(|key| self.0.iter().any(|of| of.keys.contains_key(&key)))
+    }
+
     /// Drops expired messages, and returns their number.
     pub(super) fn drop_expired(&mut self, now: Instant, budget: &Budget) -> u64 {
         let dropped = self.0.iter_mut().map(|of| {
