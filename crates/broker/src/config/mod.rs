@@ -2,6 +2,7 @@
 
 mod access;
 mod error;
+mod limits;
 mod not_taken;
 mod range;
 mod standing_groups;
@@ -14,7 +15,6 @@ use std::path::Path;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use socket2::TcpKeepalive;
 use tenbin_balancer::Policy;
 use tenbin_codec::{QoS, ReportCarrier, ReportCarriers};
 use tenbin_session::SessionExpiry;
@@ -26,10 +26,7 @@ pub(crate) use not_taken::NotTaken;
 
 pub use crate::values::{FairBy, NamePattern, OrderingKey, ShareRule, UnknownKey};
 
-use crate::values::{
-    AclRule, AdmissionLimits, DecisionLimits, MemoryLimits, Rate, SessionLimits, ShareRules, SpeedLimits,
-    SubscriptionLimits, room_for_packet,
-};
+use crate::values::{AclRule, ShareRules, room_for_packet};
 use tables::{Connections, Explain, Limits, Log, Queue, Retained, Served, Sessions, Speeds, Store, Sys};
 
 pub use tables::SyncWhen;
@@ -172,158 +169,6 @@ impl Config {
 
     pub(crate) fn share_rules(&self) -> ShareRules {
         ShareRules::new(self.policy, self.share.clone())
-    }
-
-    pub(crate) fn packet_bytes_maximum(&self) -> u32 {
-        self.connections.packet_bytes_maximum.get() as u32
-    }
-
-    pub(crate) fn connect_packet_bytes_maximum(&self) -> u32 {
-        self.connections.connect_packet_bytes_maximum.get() as u32
-    }
-
-    /// TCP keepalive settings, by which the system detects dead peers; `None` = no detection.
-    pub(crate) fn tcp_keepalive(&self) -> Option<TcpKeepalive> {
-        let connections = &self.connections;
-        let idle = connections.tcp_keepalive_idle_seconds.get();
-        let keepalive = TcpKeepalive::new()
-            .with_time(Duration::from_secs(idle))
-            .with_interval(Duration::from_secs(connections.tcp_keepalive_interval_seconds.get()))
-            .with_retries(connections.tcp_keepalive_probes.get() as u32);
-        (idle > 0).then_some(keepalive)
-    }
-
-    /// Maximum time for which a peer may leave data unacknowledged; `None` = the system's default.
-    pub(crate) fn tcp_user_timeout(&self) -> Option<Duration> {
-        let seconds = self.connections.tcp_user_timeout_seconds.get();
-        (seconds > 0).then(|| Duration::from_secs(seconds))
-    }
-
-    pub(crate) fn connect_timeout(&self) -> Duration {
-        Duration::from_millis(self.connections.connect_timeout_ms.get())
-    }
-
-    pub(crate) fn packet_timeout(&self) -> Duration {
-        Duration::from_millis(self.connections.packet_timeout_ms.get())
-    }
-
-    pub(crate) fn user_properties_maximum(&self) -> u32 {
-        self.connections.user_properties_maximum.get() as u32
-    }
-
-    /// Maximum publish rate of a client of this listener; `None` = no bound.
-    pub(crate) fn publish_rate(&self, listener: &str) -> Option<Rate> {
-        let listener = self.listeners.iter().find(|configured| *configured.name() == *listener);
-        let own = listener.and_then(|listener| listener.publishes_per_second).map(u64::from);
-        Rate::per_second(own.unwrap_or_else(|| self.connections.publishes_per_second.get()))
-    }
-
-    /// Limits by address for a total of `maximum` connections, which is at most the configured number.
-    pub(crate) fn admission(&self, maximum: usize) -> AdmissionLimits {
-        let connections = &self.connections;
-        AdmissionLimits {
-            per_address: connections.per_address(maximum),
-            per_loopback_address: connections.loopback_per_address_maximum.get() as u32,
-            connects_per_address: Rate::per_second(connections.connects_per_second_per_address.get()),
-            connects: Rate::per_second(connections.connects_per_second.get()),
-        }
-    }
-
-    pub(crate) fn session_limits(&self) -> SessionLimits {
-        SessionLimits {
-            per_address: self.sessions.per_address_maximum.get() as u32,
-            per_loopback_address: self.sessions.loopback_per_address_maximum.get() as u32,
-        }
-    }
-
-    pub(crate) fn client_id_bytes_maximum(&self) -> usize {
-        self.sessions.client_id_bytes_maximum.get() as usize
-    }
-
-    pub(crate) fn topic_bytes_maximum(&self) -> usize {
-        self.sessions.topic_bytes_maximum.get() as usize
-    }
-
-    /// Lowers the maximum length of Client Identifiers, topics and filters to `bytes`.
-    pub(crate) fn bound_names(&mut self, bytes: u64) {
-        let Sessions { client_id_bytes_maximum, topic_bytes_maximum, .. } = &mut self.sessions;
-        client_id_bytes_maximum.0 = client_id_bytes_maximum.0.min(bytes);
-        topic_bytes_maximum.0 = topic_bytes_maximum.0.min(bytes);
-    }
-
-    pub(crate) fn filters_per_packet_maximum(&self) -> usize {
-        self.sessions.filters_per_packet_maximum.get() as usize
-    }
-
-    /// Limits of one session's subscriptions.
-    pub(crate) fn subscription_limits(&self) -> SubscriptionLimits {
-        SubscriptionLimits {
-            count: self.sessions.subscriptions_maximum,
-            bytes: self.sessions.subscription_bytes_maximum.get() as usize,
-            patterns: self.sessions.wildcard_patterns_maximum.get() as usize,
-        }
-    }
-
-    pub(crate) fn memory_limits(&self) -> MemoryLimits {
-        let Limits { bytes_maximum, user_bytes_maximum, address_bytes_maximum, loopback_address_bytes_maximum } =
-            &self.limits;
-        MemoryLimits {
-            all: bytes_maximum.get() as usize,
-            user: user_bytes_maximum.get() as usize,
-            address: address_bytes_maximum.get() as usize,
-            loopback_address: loopback_address_bytes_maximum.get() as usize,
-        }
-    }
-
-    pub(crate) fn will_bytes_maximum(&self) -> usize {
-        self.sessions.will_bytes_maximum.get() as usize
-    }
-
-    pub(crate) fn remembered_speeds(&self) -> SpeedLimits {
-        let Speeds { seconds, maximum } = self.remembered_speeds;
-        SpeedLimits { time: Duration::from_secs(seconds.get()), maximum }
-    }
-
-    pub(crate) fn decisions(&self) -> DecisionLimits {
-        let Explain { decisions_maximum, pause_ms } = &self.explain;
-        DecisionLimits { maximum: decisions_maximum.get() as usize, pause: Duration::from_millis(pause_ms.get()) }
-    }
-
-    /// Interval of the status topics; `None` = no status topics.
-    pub(crate) fn sys_interval(&self) -> Option<Duration> {
-        let seconds = self.sys.interval_seconds.get();
-        (seconds > 0).then(|| Duration::from_secs(seconds))
-    }
-
-    /// Maximum length, in characters, of a client's text in the log.
-    pub fn log_text_characters_maximum(&self) -> usize {
-        self.log.text_characters_maximum.get() as usize
-    }
-
-    /// Rates of log lines caused by one address and by all; `None` = no bound.
-    pub(crate) fn log_rates(&self) -> (Option<Rate>, Option<Rate>) {
-        let Log { lines_per_second_per_address, lines_per_second, .. } = &self.log;
-        (Rate::per_second(lines_per_second_per_address.get()), Rate::per_second(lines_per_second.get()))
-    }
-
-    pub(crate) fn in_flight_maximum(&self) -> u16 {
-        self.sessions.in_flight_maximum.get() as u16
-    }
-
-    pub(crate) fn topic_levels_maximum(&self) -> usize {
-        self.sessions.topic_levels_maximum.get() as usize
-    }
-
-    pub(crate) fn queue_messages_maximum(&self) -> usize {
-        self.queue.messages_maximum.get() as usize
-    }
-
-    pub(crate) fn queue_bytes_maximum(&self) -> usize {
-        self.queue.bytes_maximum.get() as usize
-    }
-
-    pub(crate) fn queue_total_bytes_maximum(&self) -> usize {
-        self.queue.total_bytes_maximum.get() as usize
     }
 }
 

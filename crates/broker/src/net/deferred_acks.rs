@@ -65,7 +65,7 @@ impl DeferredAcks {
 
     /// Holds acknowledgements until none of these groups holds them any more.
     #[cold]
-    pub(super) fn hold(&mut self, holding: Vec<HoldingGroup>) {
+    pub(super) fn hold(&mut self, holding: Box<[HoldingGroup]>) {
         for group in holding {
             if !self.holding.iter().any(|other| other.is_same_group(&group)) {
                 self.holding.push(group);

@@ -129,7 +129,7 @@ impl Publishing {
         if !refused.is_empty() {
             self.refuse(core, gate, refused, batch);
         }
-        if !holding.is_empty() {
+        if let Some(holding) = holding {
             gate.acks().hold(holding);
         }
         pressure

@@ -375,9 +375,9 @@ impl Fanout {
         self.holding.extend(holding);
     }
 
-    /// Takes the groups that hold the publisher's acknowledgements; a group may occur more than once.
-    pub(super) fn take_holding(&mut self) -> Vec<HoldingGroup> {
-        std::mem::take(&mut self.holding)
+    /// Takes the groups that hold the publisher's acknowledgements, if there are any. A group may occur more than once.
+    pub(super) fn take_holding(&mut self) -> Option<Box<[HoldingGroup]>> {
+        (!self.holding.is_empty()).then(|| std::mem::take(&mut self.holding).into_boxed_slice())
     }
 
     /// Takes the numbers of refused messages: one entry for each receiver without room.

@@ -14,7 +14,7 @@
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tenbin_balancer::{Nanos, Rng};
 use tenbin_session::Delivery;
@@ -175,11 +175,14 @@ impl SharedGroup {
         Some(queue.id())
     }
 
-    /// Drops expired messages, then returns whether the backlog is still at its limit.
+    /// Drops expired messages and gives the oldest to members with room, then returns whether the backlog is still at its
+    /// limit.
     #[cold]
-    pub(super) fn is_still_over_quota(&self, now: Instant) -> bool {
+    pub(super) fn is_still_over_quota(&self, now: Moment, rng: &mut Rng) -> bool {
         let expired = self.change_queued(|queued| {
-            queued.queue.drop_expired(now) + queued.pinned.drop_expired(now, &self.queues.budget)
+            let expired = queued.queue.drop_expired(now.at) + queued.pinned.drop_expired(now.at, &self.queues.budget);
+            while self.is_full(queued) && self.give_oldest(queued, now, rng) {}
+            expired
         });
         self.queues.metrics.dropped_expired.add(expired);
         self.backlog.is_over_quota()

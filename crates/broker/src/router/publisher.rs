@@ -59,8 +59,8 @@ pub(crate) struct Flushed {
     /// QoS 1 and 2 messages that a receiver had no room for, by [`Published::message`]: one entry for each such
     /// receiver.
     pub(crate) refused: Vec<u32>,
-    /// Groups whose backlogs are too long to acknowledge the batch's messages.
-    pub(crate) holding: Vec<HoldingGroup>,
+    /// Groups whose backlogs are too long to acknowledge the batch's messages, if there are any.
+    pub(crate) holding: Option<Box<[HoldingGroup]>>,
 }
 
 /// Identity and state of a publisher.
@@ -398,7 +398,7 @@ impl Origin {
             following -= 1;
             let is_over_quota = message.qos.is_acknowledged() && route.group.backlog.is_over_quota();
             let kept = if message.may_be_kept() { route.group.stored() } else { None };
-            if (is_over_quota && route.group.is_still_over_quota(message.now.at))
+            if (is_over_quota && route.group.is_still_over_quota(message.now, &mut self.rng))
                 || (kept.is_some() && !self.takes_room(router, matches, message, fanout))
             {
                 delivered.refused_by(&route.group);

@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU64;
 use std::sync::mpsc::{self, SyncSender};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 use tenbin_codec::QoS;
