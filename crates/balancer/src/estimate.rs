@@ -5,7 +5,7 @@ mod mean;
 mod reports;
 mod verdict;
 
-pub(crate) use margin::{MOST as MARGIN_MOST, margin_ns};
+pub(crate) use margin::{MOST as MARGIN_MOST, in_sixteenths as margin_in_sixteenths, margin_ns};
 pub(crate) use verdict::{Finish, Observed, Verdict};
 
 use margin::Margin;
@@ -350,7 +350,7 @@ impl Estimate {
 
     fn clamp(&self, seen: &Observed, messages: u64) -> Finish {
         let Some((least, most)) = self.bounds(seen, messages) else { return Finish::Keep };
-        let margin_ns = margin_ns(self.margin.in_units(), self.processing_ns().unwrap_or(0), seen.concurrency);
+        let margin_ns = self.margin.in_ns(self.processing_ns().unwrap_or(0), seen.concurrency);
         let least_margin_ns = if messages > 0 { margin_ns } else { 0 };
         Finish::Within { least: least.saturating_add(least_margin_ns), most: most.saturating_add(margin_ns) }
     }
@@ -371,7 +371,7 @@ impl Estimate {
     fn sample_error(&mut self, seen: &Observed, messages: u64) {
         let Some((least, most)) = self.bounds(seen, messages) else { return };
         let processing_ns = self.processing_ns().unwrap_or(1);
-        let margin_ns = margin_ns(self.margin.in_units(), processing_ns, seen.concurrency);
+        let margin_ns = self.margin.in_ns(processing_ns, seen.concurrency);
         let finish = seen.finish.saturating_sub(margin_ns).max(seen.now.saturating_sub(seen.delay));
         let error_ns = least.saturating_sub(finish).max(finish.saturating_sub(most));
         self.margin.sample(error_ns as f64 / processing_ns as f64);

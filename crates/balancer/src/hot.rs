@@ -2,11 +2,11 @@
 
 use crate::{
     dispatch::Dispatch,
-    estimate::{Finish, MARGIN_MOST, Observed, Verdict, flag, margin_ns},
+    estimate::{Finish, MARGIN_MOST, Observed, Verdict, flag, margin_in_sixteenths, margin_ns},
     load::Availability,
     outstanding::Outstanding,
     speed::Speed,
-    sync::{AtomicU8, AtomicU16, AtomicU64, Relaxed, change},
+    sync::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Relaxed, change},
 };
 
 /// The fields of a member that `adaptive` reads and every booking writes, on one cache line.
@@ -34,6 +34,9 @@ pub(crate) struct Hot {
     sent: AtomicU64,
     /// An [`Outstanding`]. Increased by every pick, decreased by `written`, `acknowledged` and `taken_back`.
     outstanding: AtomicU64,
+    /// The margin of F for [`margin_ns`]; 0 if acknowledgements count. Written by evidence, `connected` and
+    /// `set_concurrency`.
+    margin: AtomicU32,
     /// One-way delay in [`DELAY_UNIT_NS`]; 0 = unknown. Written by `set_round_trip` and `connected`.
     delay: AtomicU16,
     /// Messages that the client works on at a time, as it told; 0 = unknown. Written by `set_concurrency` only.
@@ -46,9 +49,6 @@ pub(crate) struct Hot {
     flags: AtomicU8,
     /// [Marks](mark) from pickers. Pickers set bits; `connected` clears all.
     marks: AtomicU8,
-    /// The margin of F without acknowledgements, for [`margin_ns`]. Written by evidence and `connected`, under the lock
-    /// of `Reported`.
-    margin: AtomicU8,
 }
 
 /// Facts about a client that pickers detect, as bits of one byte.
@@ -74,13 +74,13 @@ impl Hot {
             speed: AtomicU64::new(Speed::of(0).to_word()),
             sent: AtomicU64::new(0),
             outstanding: AtomicU64::new(0),
+            margin: AtomicU32::new(MARGIN_MOST.into()),
             delay: AtomicU16::new(0),
             concurrency: AtomicU16::new(0),
             receive_maximum: AtomicU16::new(0),
             availability: AtomicU8::new(Availability::Ready as u8),
             flags: AtomicU8::new(0),
             marks: AtomicU8::new(0),
-            margin: AtomicU8::new(MARGIN_MOST),
         }
     }
 
@@ -96,7 +96,7 @@ impl Hot {
         self.delay.store(0, Relaxed);
         self.flags.store(0, Relaxed);
         self.marks.store(0, Relaxed);
-        self.margin.store(MARGIN_MOST, Relaxed);
+        self.set_margin(MARGIN_MOST);
     }
 
     /// Books a message that will take the client `service_ns`, at least 1. Returns `false`, without booking, if F is no
@@ -126,10 +126,7 @@ impl Hot {
     #[inline(always)]
     fn start(&self, dispatch: &Dispatch, service_ns: u64) -> u64 {
         let arrival = dispatch.at.0.saturating_add(self.delay_ns());
-        match self.flags() & flag::ACK_MODE {
-            0 => arrival.saturating_add(margin_ns(self.margin.load(Relaxed), service_ns, self.concurrency())),
-            _ => arrival,
-        }
+        arrival.saturating_add(margin_ns(self.margin.load(Relaxed), service_ns))
     }
 
     /// Does the part of a booking besides F. `mean_ns` is the group's mean; 0 = no member's speed is known.
@@ -190,7 +187,7 @@ impl Hot {
         });
         self.speed.store(Speed::of(verdict.processing_ns).to_word(), Relaxed);
         self.flags.store(verdict.flags, Relaxed);
-        self.margin.store(verdict.margin, Relaxed);
+        self.set_margin(verdict.margin);
         if let Some(due) = verdict.due {
             self.due.store(due, Relaxed);
         }
@@ -288,6 +285,14 @@ impl Hot {
 
     pub(crate) fn set_concurrency(&self, messages: u16) {
         self.concurrency.store(messages, Relaxed);
+        self.set_margin(MARGIN_MOST);
+    }
+
+    /// Sets the margin of a client that has `units` if it works on one message at a time.
+    fn set_margin(&self, units: u8) {
+        let has_acks = self.flags() & flag::ACK_MODE != 0;
+        let sixteenths = if has_acks { 0 } else { margin_in_sixteenths(units, self.concurrency()) };
+        self.margin.store(sixteenths, Relaxed);
     }
 
     #[inline]

@@ -134,9 +134,7 @@ pub(crate) fn pick_late(table: Table<'_>, waiting: usize, dispatch: &Dispatch) -
     let view = table.view.at(dispatch.at, seats);
     loop {
         let seen = adaptive::late::choose(seats, &view, waiting, dispatch.at.0)?;
-        let hot = seats.loads()[seen.index].hot();
-        let service_ns = adaptive::weigh(hot, &view, dispatch.at.0).service;
-        if hot.try_book(dispatch, service_ns, seen.finish, view.mean_ns) {
+        if seats.loads()[seen.index].hot().try_book(dispatch, seen.service, seen.finish, view.mean_ns) {
             adaptive::end_turn(seats, seen);
             return Some(seen.index);
         }
@@ -149,9 +147,7 @@ fn pick_adaptive(table: Table<'_>, view: &View, dispatch: &Dispatch, rng: &mut R
     let seats = table.seats;
     let mut seen = adaptive::choose(seats, view, dispatch, rng)?;
     for _ in 0..RESCANS_MAX {
-        let hot = seats.loads()[seen.index].hot();
-        let service_ns = adaptive::weigh(hot, view, dispatch.at.0).service;
-        if hot.try_book(dispatch, service_ns, seen.finish, view.mean_ns) {
+        if seats.loads()[seen.index].hot().try_book(dispatch, seen.service, seen.finish, view.mean_ns) {
             adaptive::end_turn(seats, seen);
             return Some(seen.index);
         }

@@ -7,7 +7,7 @@
 pub(crate) use std::sync::{
     Mutex, MutexGuard,
     atomic::{
-        AtomicU8, AtomicU16, AtomicU64,
+        AtomicU8, AtomicU16, AtomicU32, AtomicU64,
         Ordering::{AcqRel, Acquire, Relaxed},
     },
 };
@@ -16,7 +16,7 @@ pub(crate) use std::sync::{
 pub(crate) use loom::sync::{
     Mutex, MutexGuard,
     atomic::{
-        AtomicU8, AtomicU16, AtomicU64,
+        AtomicU8, AtomicU16, AtomicU32, AtomicU64,
         Ordering::{AcqRel, Acquire, Relaxed},
     },
 };

@@ -29,20 +29,35 @@ impl Margin {
     pub(super) fn in_units(self) -> u8 {
         self.units
     }
+
+    /// Returns the margin in ns of a client that takes `processing_ns` for a message, `concurrency` at a time.
+    pub(super) fn in_ns(self, processing_ns: u64, concurrency: u64) -> u64 {
+        margin_ns(in_sixteenths(self.units, concurrency), processing_ns)
+    }
 }
 
-/// Returns the margin of a member that takes `service_ns` of throughput for a message.
+/// Returns the margin of a member that takes `service_ns` of throughput for a message. `sixteenths`: [`in_sixteenths`].
+#[inline(always)]
+pub(crate) fn margin_ns(sixteenths: u32, service_ns: u64) -> u64 {
+    // A processing time is below 2^44 ns, and 65,535 messages at a time have a margin below 2^19.
+    (service_ns >> UNIT_SHIFT).wrapping_mul(sixteenths.into())
+}
+
+/// Returns the margin of a client that works on `concurrency` messages at a time, in sixteenths of the throughput's time
+/// for a message.
 ///
 /// A member of several threads has always the full margin. Its threads are seldom all busy, and the clock counts them
 /// as one fast server.
-#[inline(always)]
-pub(crate) fn margin_ns(units: u8, service_ns: u64, concurrency: u64) -> u64 {
-    let (units, concurrency) = if concurrency > 1 { (MOST, concurrency) } else { (units, 1) };
-    service_ns.saturating_mul(concurrency).saturating_mul(units.into()) / u64::from(UNIT)
+pub(crate) fn in_sixteenths(units: u8, concurrency: u64) -> u32 {
+    match concurrency {
+        0 | 1 => units.into(),
+        _ => u32::from(MOST) * u32::try_from(concurrency).unwrap_or(u32::MAX / u32::from(MOST)),
+    }
 }
 
 /// Units of a processing time.
-const UNIT: u8 = 16;
+const UNIT: u8 = 1 << UNIT_SHIFT;
+const UNIT_SHIFT: u32 = 4;
 /// Largest margin: half a processing time. It is also that of a member without reports.
 pub(crate) const MOST: u8 = UNIT / 2;
 /// A larger error counts as this.

@@ -30,7 +30,7 @@ pub(crate) struct Verdict {
     pub(crate) processing_ns: u64,
     /// The client's [flags](super::flag).
     pub(crate) flags: u8,
-    /// The margin of F, for [`margin_ns`](super::margin_ns).
+    /// The margin of F, for [`in_sixteenths`](super::margin::in_sixteenths).
     pub(crate) margin: u8,
     /// Change of F, the instant at which the client will have finished all messages sent to it.
     pub(crate) finish: Finish,

@@ -40,6 +40,8 @@ pub(crate) struct Sighting {
     pub(crate) index: usize,
     /// F when it was compared.
     pub(crate) finish: u64,
+    /// Assumed processing time of the message, in ns.
+    pub(crate) service: u64,
     /// Whether the choice compared turns.
     pub(crate) is_by_turn: bool,
 }
@@ -78,17 +80,17 @@ fn choose_by(
     rng: &mut Rng,
 ) -> Option<Sighting> {
     let len = seats.loads().len();
+    let scan = Scan { view, now: dispatch.at.0 };
     if view.mean_ns == 0 && !view.has_evidence && len <= SCAN_MAX {
         // All waits are 0.
         let index = round_robin::choose(seats)?.index;
-        return Some(Sighting { index, finish: seats.loads()[index].hot().finish(), is_by_turn: true });
+        return Some(scan.sighting(seats, index));
     }
-    let scan = Scan { view, now: dispatch.at.0 };
     if len > SCAN_MAX {
         let seen = match view.mean_ns {
             // Each picker gets another slot. The turns of the slots are not written, since all threads would contend
             // for one more cache line.
-            0 => in_turn(seats, turn(seats) as usize % len),
+            0 => Some(scan.sighting(seats, in_turn(seats, turn(seats) as usize % len))),
             _ => scan.best_of_some(seats, rng),
         };
         let seen = seen.map(|seen| Sighting { is_by_turn: false, ..seen });
@@ -115,7 +117,7 @@ pub(crate) fn weigh(hot: &Hot, view: &View, now: u64) -> Weight {
         0 => unknown(hot, view),
         // It counts as one of the mean class: so fast is mostly a member that does not do its work.
         processing_ns if processing_ns < view.floor_ns() => (view.floor_ns(), view.floor_ns()),
-        processing_ns => (processing_ns.max(view.floor_ns()), class_penalty(speed.class(), view)),
+        processing_ns => (processing_ns, class_penalty(speed.class(), view)),
     };
     let now = now.min(NOW_MAX_NS);
     let arrival = now + hot.delay_ns();
@@ -267,7 +269,21 @@ impl Scan<'_> {
     fn confirmed(&self, loads: &[Arc<MemberLoad>], least: Least) -> Option<Sighting> {
         let hot = loads.get(least.index)?.hot();
         let finish = hot.finish();
-        (self.key(hot) == least.key).then_some(Sighting { index: least.index, finish, is_by_turn: true })
+        let Weight { wait, penalty, service, .. } = weigh(hot, self.view, self.now);
+        let key = hot.rank() << RANK_SHIFT | in_steps(wait, penalty);
+        (key == least.key).then_some(Sighting { index: least.index, finish, service, is_by_turn: true })
+    }
+
+    /// Returns a slot that no comparison chose.
+    #[inline(always)]
+    fn sighting(&self, seats: &Seats, index: usize) -> Sighting {
+        let hot = seats.loads()[index].hot();
+        self.sighting_with(hot, hot.finish(), index)
+    }
+
+    #[inline(always)]
+    fn sighting_with(&self, hot: &Hot, finish: u64, index: usize) -> Sighting {
+        Sighting { index, finish, service: weigh(hot, self.view, self.now).service, is_by_turn: true }
     }
 
     #[inline(never)]
@@ -281,7 +297,7 @@ impl Scan<'_> {
                 index += 1;
             }
         }
-        best.sighting()
+        best.sighting(self, seats.loads())
     }
 
     #[inline(never)]
@@ -291,7 +307,7 @@ impl Scan<'_> {
             let hot = loads[index].hot();
             best.compare(index, hot.finish(), self.key(hot), hot.sent_at());
         }
-        best.sighting()
+        best.sighting(self, loads)
     }
 
     /// Returns a number that is smaller for the better candidate.
@@ -312,11 +328,12 @@ impl Scan<'_> {
 /// The best slot so far.
 struct Best {
     merit: u128,
-    sighting: Sighting,
+    index: usize,
+    finish: u64,
 }
 
 impl Best {
-    const NONE: Self = Self { merit: u128::MAX, sighting: Sighting { index: 0, finish: 0, is_by_turn: true } };
+    const NONE: Self = Self { merit: u128::MAX, index: 0, finish: 0 };
 
     #[inline(always)]
     fn compare(&mut self, index: usize, finish: u64, key: u64, turn: u64) {
@@ -324,12 +341,13 @@ impl Best {
         // The branch would be unpredictable.
         let is_better = merit < self.merit;
         self.merit = select_unpredictable(is_better, merit, self.merit);
-        self.sighting.index = select_unpredictable(is_better, index, self.sighting.index);
-        self.sighting.finish = select_unpredictable(is_better, finish, self.sighting.finish);
+        self.index = select_unpredictable(is_better, index, self.index);
+        self.finish = select_unpredictable(is_better, finish, self.finish);
     }
 
-    fn sighting(self) -> Option<Sighting> {
-        (self.merit != u128::MAX).then_some(self.sighting)
+    fn sighting(self, scan: &Scan<'_>, loads: &[Arc<MemberLoad>]) -> Option<Sighting> {
+        let hot = || loads[self.index].hot();
+        (self.merit != u128::MAX).then(|| scan.sighting_with(hot(), self.finish, self.index))
     }
 }
 
@@ -340,11 +358,10 @@ pub(crate) fn in_steps(wait: u64, penalty: u64) -> u64 {
 }
 
 /// Returns the first ready slot from `start` on, or else the slot at `start`.
-fn in_turn(seats: &Seats, start: usize) -> Option<Sighting> {
+fn in_turn(seats: &Seats, start: usize) -> usize {
     let len = seats.loads().len();
-    let index = (start..start + len).map(|index| index % len).find(|&index| seats.loads()[index].rank() == READY);
-    let index = index.unwrap_or(start);
-    Some(Sighting { index, finish: seats.loads()[index].hot().finish(), is_by_turn: true })
+    let ready = (start..start + len).map(|index| index % len).find(|&index| seats.loads()[index].rank() == READY);
+    ready.unwrap_or(start)
 }
 
 const READY: u64 = 0;

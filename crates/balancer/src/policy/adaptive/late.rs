@@ -48,7 +48,7 @@ struct Best {
 }
 
 impl Best {
-    const NONE: Self = Self { merit: u128::MAX, sighting: Sighting { index: 0, finish: 0, is_by_turn: true }, room: 0 };
+    const NONE: Self = Self { merit: u128::MAX, sighting: NO_SIGHTING, room: 0 };
 
     fn of(hot: &Hot, view: &View, now: u64, turn: u64, index: usize) -> Self {
         let finish = hot.finish();
@@ -59,7 +59,7 @@ impl Best {
         let key = hot.rank() << RANK_SHIFT | in_steps(weight.wait.saturating_add(way), weight.penalty) & KEY_MASK;
         Self {
             merit: u128::from(key) << 64 | u128::from(turn),
-            sighting: Sighting { index, finish, is_by_turn: true },
+            sighting: Sighting { index, finish, service: weight.service, is_by_turn: true },
             room,
         }
     }
@@ -113,6 +113,7 @@ fn behind(concurrency: u64) -> u64 {
     (concurrency * log2_q16(concurrency) * LN_2_PERCENT / 100) >> 16
 }
 
+const NO_SIGHTING: Sighting = Sighting { index: 0, finish: 0, service: 0, is_by_turn: true };
 const LN_2_PERCENT: u64 = 69;
 
 /// Room of a member that gets no message more, however many wait.
