@@ -52,6 +52,8 @@ impl Member {
             Some(body) => self.take_report(core, &body.payload, batch),
             None => load.plain_ping(batch.now.nanos),
         }
+        // Its limit may have changed, and so has its room after bookings that were taken back.
+        batch.may_begin = true;
     }
 
     /// Handles the final acknowledgement or refusal of a shared message.

@@ -86,8 +86,10 @@ impl SharedGroup {
 
     /// Begins or ends the hold after a change of the backlog.
     pub(super) fn update_hold(&self, queued: &Queued) {
-        let is_on = queued.hold_beyond.is_some_and(|limit| self.is_longer_than(limit, queued.len()));
-        self.backlog.hold.set(is_on);
+        let hold = &self.backlog.hold;
+        // Half of it ends a hold, so that no task is woken and stopped again for each message.
+        let limit = queued.hold_beyond.map(|limit| if hold.is_on() { limit / 2 } else { limit });
+        hold.set(limit.is_some_and(|limit| self.is_longer_than(limit, queued.len())));
     }
 
     /// Ends the hold after a member has left, if the others have caught up or there is none.
