@@ -257,6 +257,7 @@ impl MemberLoad {
 
     /// Returns whether messages may wait with the client's groups until it can begin with them, because it told its
     /// [concurrency](Self::set_concurrency) or has a small [Receive Maximum](Self::set_receive_maximum).
+    #[inline]
     pub fn is_limited(&self) -> bool {
         self.hot.is_limited()
     }

@@ -104,11 +104,17 @@ impl Core {
 
     /// Serves the backlogs of the client's share groups, where messages wait until it can begin with them. Call it when
     /// the client has fewer messages outstanding, for whatever reason.
+    #[inline]
     pub(super) fn may_begin(&self, now: Instant) {
-        let Lease { client, state, .. } = &self.lease;
-        if client.load.is_limited() {
-            self.shared.router.may_begin(state.subscriptions.keys(), now, &mut Rng::new(client.number));
+        if self.lease.client.load.is_limited() {
+            self.serve_backlogs(now);
         }
+    }
+
+    #[cold]
+    fn serve_backlogs(&self, now: Instant) {
+        let Lease { client, state, .. } = &self.lease;
+        self.shared.router.may_begin(state.subscriptions.keys(), now, &mut Rng::new(client.number));
     }
 
     /// Releases the ordering key of a message that will not be acknowledged any more.

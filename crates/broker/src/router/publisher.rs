@@ -182,6 +182,7 @@ impl Publisher {
     }
 
     /// Hands the collected messages to their receivers, each of which is woken once.
+    #[inline] // one caller, once for each batch
     pub(crate) fn flush(&mut self, router: &Router, now: Instant) -> Flushed {
         self.origin.hand_over(router, now);
         FANOUT.with_borrow_mut(|fanout| Flushed {
