@@ -5,6 +5,7 @@ mod support;
 
 mod handshakes;
 mod messages;
+mod origin;
 mod reload;
 
 use std::net::SocketAddr;

@@ -290,7 +290,7 @@ impl Broker {
     /// connection ends, or at once if there is no listener or no room for another connection.
     pub fn serve(&self, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, peer: SocketAddr) {
         if let Some(name) = &self.first_listener {
-            net::serve(&self.shared, Box::new(stream), peer, name, None);
+            net::serve(&self.shared, Box::new(stream), peer.into(), name, None);
         }
     }
 

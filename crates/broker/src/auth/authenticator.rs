@@ -1,13 +1,12 @@
 use std::fmt;
 use std::future::Future;
-use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use tenbin_codec::{ReasonCode, Text};
 
-use super::{Identity, Principal};
+use super::{Identity, Origin, Principal};
 
 /// Decides which clients may connect, and as which user.
 ///
@@ -40,6 +39,7 @@ pub type AuthFuture<'a> = Pin<Box<dyn Future<Output = Answer> + Send + 'a>>;
 
 /// Authentication request of a client.
 #[derive(Clone)]
+#[non_exhaustive]
 pub struct AuthRequest {
     /// Client Identifier, or the one that the broker will assign.
     pub client_id: Text,
@@ -47,8 +47,8 @@ pub struct AuthRequest {
     pub user_name: Option<Text>,
     /// Password of CONNECT; `None` on re-authentication.
     pub password: Option<Bytes>,
-    /// Network address of the client.
-    pub peer: SocketAddr,
+    /// Where the client connects from.
+    pub origin: Origin,
     /// Name of the client's listener.
     pub listener: Arc<str>,
     /// Authentication Method; `Some` requests extended authentication.
@@ -103,7 +103,7 @@ impl fmt::Debug for AuthRequest {
             .field("client_id", &self.client_id)
             .field("user_name", &self.user_name)
             .field("password", &self.password.as_ref().map(|_| "..."))
-            .field("peer", &self.peer)
+            .field("origin", &self.origin)
             .field("listener", &self.listener)
             .field("method", &self.method)
             .field("current", &self.current)

@@ -101,7 +101,7 @@ impl Configured {
         // The proof covers the entry's hash: the proof of a changed or removed entry never matches.
         let proof = self.proven_key.map(|key| hmac(&key, &[hash.as_bytes(), &[0], &password]));
         let is_proven = exists && proof.is_some_and(|proof| self.proven.contains(&proof, Instant::now()));
-        let address = network(request.peer.ip());
+        let address = network(request.origin.peer.address());
         let checked = match is_proven {
             true => Some(true),
             false => {
@@ -262,9 +262,11 @@ const PROVEN_MAX: usize = 32_768;
 
 #[cfg(test)]
 mod tests {
+    use std::net::SocketAddr;
+
     use super::*;
     use crate::Config;
-    use crate::auth::Secrets;
+    use crate::auth::{Origin, Secrets, TransportProtocol};
 
     fn settings(path: &std::path::Path) -> Settings {
         let text = format!("[[listeners]]\nname = \"l\"\naddress = \"127.0.0.1:0\"\npassword_file = {path:?}\n");
@@ -276,7 +278,7 @@ mod tests {
             client_id: Text::EMPTY,
             user_name: Some(Text::from_static(user)),
             password: Some(Bytes::from_static(password.as_bytes())),
-            peer: ([127, 0, 0, 1], 1).into(),
+            origin: Origin::direct(SocketAddr::from(([127, 0, 0, 1], 1)).into(), None, TransportProtocol::Tcp),
             listener: "l".into(),
             method: None,
             data: None,

@@ -24,7 +24,9 @@ mod rights;
 mod scram;
 mod settings;
 
-pub use crate::values::{AclAction, AclRule, Effect, Identity, Principal, TopicPattern};
+pub use crate::values::{
+    AclAction, AclRule, Certificate, Effect, Identity, Origin, Peer, Principal, TopicPattern, TransportProtocol,
+};
 pub(crate) use access::Access;
 pub use authenticator::{Answer, AuthFuture, AuthRequest, Authenticator, Exchange, Standing};
 pub use authorizer::{Action, Authorizer, Decision};

@@ -41,7 +41,7 @@ pub(super) async fn authenticate<S: Stream>(
     request: AuthRequest,
     deadline: Instant,
 ) -> Result<Authenticated, Refusal> {
-    let (method, address) = (request.method.clone(), request.peer.ip());
+    let (method, address) = (request.method.clone(), request.origin.peer.address());
     let keep_alive = (connect.keep_alive > 0).then(|| Duration::from_secs(u64::from(connect.keep_alive)) * 3 / 2);
     let answer = shared.access.authenticator().authenticate(request);
     let mut answer = answered(shared, answer, transport, address, deadline).await?;

@@ -1,6 +1,5 @@
 //! State that every part of a connection works with.
 
-use std::net::SocketAddr;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -13,9 +12,12 @@ use tenbin_session::{Connection, PendingAck};
 use super::end::End;
 use super::output::Output;
 use super::reason_strings::reason_string;
+use super::stream::Stream;
+use super::tcp_state::Ends;
 use crate::lifecycle::BrokerState;
 use crate::registry::Lease;
 use crate::router::HeldKey;
+use crate::values::{Origin, Peer};
 
 /// Broker, client, protocol state and output of one connection.
 ///
@@ -32,25 +34,45 @@ pub(super) struct Core {
 #[derive(Debug)]
 pub(super) struct OpenConnection {
     shared: Arc<BrokerState>,
-    pub(super) peer: SocketAddr,
+    pub(super) peer: Peer,
+    /// Where the connection comes from; `None` if socket and `peer` tell it.
+    origin: Option<Box<Origin>>,
 }
 
 impl OpenConnection {
     /// Counts a new connection; `None` if there is no room for it.
-    pub(super) fn admitted(shared: &Arc<BrokerState>, peer: SocketAddr) -> Option<Self> {
+    pub(super) fn admitted(shared: &Arc<BrokerState>, peer: Peer) -> Option<Self> {
         let open = shared.connections.fetch_add(1, Ordering::Relaxed);
         let refusal = if open >= shared.connections_maximum || shared.is_stopping() {
             "no room for another connection"
-        } else if !shared.admission.enter(peer.ip(), Instant::now()) {
+        } else if !shared.admission.enter(peer.address(), Instant::now()) {
             "too many connections of one address"
         } else {
             shared.metrics.connections_opened.add(1);
-            return Some(Self { shared: Arc::clone(shared), peer });
+            return Some(Self { shared: Arc::clone(shared), peer, origin: None });
         };
         shared.connections.fetch_sub(1, Ordering::Relaxed);
         shared.metrics.connections_refused.add(1);
         tracing::debug!(%peer, "{refusal}");
         None
+    }
+
+    /// Keeps the origin that a door has found out.
+    #[cfg(feature = "tls")]
+    pub(super) fn come_from(&mut self, origin: Origin) {
+        self.origin = Some(Box::new(origin));
+    }
+
+    /// Where the connection comes from, of which `stream` is the stream.
+    pub(super) fn origin(&self, stream: &impl Stream) -> Origin {
+        let direct = || Origin::direct(self.peer, stream.local_address(), stream.protocol());
+        self.origin.as_deref().cloned().unwrap_or_else(direct)
+    }
+
+    /// Both ends of the TCP connection of `stream`. A proxy's is its own, not the client's.
+    pub(super) fn ends(&self, stream: &impl Stream) -> Ends {
+        let peer = self.origin.as_ref().map_or(self.peer, |origin| origin.socket_peer);
+        Ends { peer: peer.socket_address(), local: stream.local_address() }
     }
 }
 
@@ -65,7 +87,7 @@ impl Deref for OpenConnection {
 impl Drop for OpenConnection {
     fn drop(&mut self) {
         self.shared.connections.fetch_sub(1, Ordering::Relaxed);
-        self.shared.admission.leave(self.peer.ip(), Instant::now());
+        self.shared.admission.leave(self.peer.address(), Instant::now());
         self.shared.metrics.connections_closed.add(1);
     }
 }

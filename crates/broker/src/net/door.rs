@@ -9,7 +9,6 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
@@ -19,18 +18,20 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
+use tokio_rustls::server::TlsStream;
 
 use super::connection::{self, AcceptedSocket};
 use super::core::OpenConnection;
 use super::listener::RETRY_ACCEPT;
 use super::stream::Stream;
-use super::tls;
+use super::tls::{self, certificate};
 use super::tls_error::TlsError;
 use super::transport::Transport;
 use super::wire::{CountedTcp, Wire};
 use crate::Config;
 use crate::lifecycle::BrokerState;
 use crate::threads::{self, Running, Threads};
+use crate::values::{Origin, Peer, TransportProtocol};
 
 /// Doors of all listeners that have one, by the listener's name.
 #[derive(Debug)]
@@ -97,8 +98,8 @@ impl Door {
         while let Ok(place) = Arc::clone(&self.handshakes).acquire_owned().await {
             match listener.accept().await {
                 Ok((stream, peer)) => {
-                    let Some(open) = OpenConnection::admitted(&shared, peer) else { continue };
-                    stream.begin(peer);
+                    let Some(open) = OpenConnection::admitted(&shared, peer.into()) else { continue };
+                    stream.begin(peer.into());
                     let tls = TlsAcceptor::from(self.tls.load_full());
                     tokio::spawn(pass(open, tls, stream, Arc::clone(&name), runtime.clone(), place));
                 }
@@ -113,7 +114,7 @@ impl Door {
 
 /// Performs the handshake, and serves the connection if it succeeds. Holds `place` until then.
 async fn pass(
-    open: OpenConnection,
+    mut open: OpenConnection,
     tls: TlsAcceptor,
     stream: TcpStream,
     listener: Arc<str>,
@@ -130,7 +131,13 @@ async fn pass(
     drop(place);
     match handshake {
         Ok(Ok(stream)) => {
+            let Some(origin) = origin(&open, &stream) else {
+                open.metrics.tls_handshakes_failed.add(1);
+                tracing::info!(%peer, listener = &*listener, "client certificate cannot be read");
+                return;
+            };
             open.metrics.tls_handshakes.add(1);
+            open.come_from(origin);
             serve(open, Wire::tls(stream), listener, deadline, &runtime);
         }
         Ok(Err((error, stream))) => {
@@ -147,6 +154,18 @@ async fn pass(
     }
 }
 
+/// Where a TLS connection comes from; `None` if the client's certificate cannot be read.
+fn origin(open: &OpenConnection, stream: &TlsStream<CountedTcp>) -> Option<Origin> {
+    let (tcp, session) = stream.get_ref();
+    let certificate = match session.peer_certificates() {
+        Some(chain) => Some(Arc::new(certificate::read(chain)?)),
+        None => None,
+    };
+    let server_name = session.server_name().map(Into::into);
+    let direct = Origin::direct(open.peer, tcp.local_address(), TransportProtocol::Tls);
+    Some(Origin { server_name, certificate, ..direct })
+}
+
 fn serve(open: OpenConnection, stream: Wire, listener: Arc<str>, deadline: Instant, runtime: &Handle) {
     let home = open.threads.as_ref().map(Threads::place);
     let runtime = home.zip(open.threads.as_ref()).map_or(runtime, |(home, threads)| threads.runtime(home)).clone();
@@ -155,7 +174,7 @@ fn serve(open: OpenConnection, stream: Wire, listener: Arc<str>, deadline: Insta
 }
 
 /// Logs why a handshake failed. A peer that only looks whether the port is open is nothing to report.
-fn log_failure(peer: SocketAddr, listener: &str, error: &io::Error) {
+fn log_failure(peer: Peer, listener: &str, error: &io::Error) {
     match error.kind() {
         io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset => {
             tracing::debug!(%peer, listener, %error, "closed before the end of the TLS handshake");

@@ -14,6 +14,7 @@ use crate::Config;
 use crate::lifecycle::BrokerState;
 use crate::slices::in_turn;
 use crate::threads::{Home, Threads};
+use crate::values::Peer;
 
 /// Opens a listening socket. Accepted sockets inherit its settings for the detection of dead peers.
 ///
@@ -44,7 +45,7 @@ async fn accept(shared: &Arc<BrokerState>, listener: &TcpListener, name: &Arc<st
     match listener.accept().await {
         Ok((stream, peer)) => {
             let home = shared.threads.as_ref().map(Threads::place);
-            serve(shared, stream, peer, name, home);
+            serve(shared, stream, peer.into(), name, home);
         }
         Err(error) => {
             // Out of file descriptors or the like: retrying at once would not help.
@@ -60,7 +61,7 @@ async fn accept(shared: &Arc<BrokerState>, listener: &TcpListener, name: &Arc<st
 pub(crate) fn serve<S: Stream>(
     shared: &Arc<BrokerState>,
     stream: S,
-    peer: SocketAddr,
+    peer: Peer,
     listener: &Arc<str>,
     home: Option<Home>,
 ) {

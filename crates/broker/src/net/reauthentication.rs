@@ -10,7 +10,7 @@ use tenbin_session::Violation;
 use super::authentication::{Judged, Refusal, auth, continued, judge};
 use super::core::Core;
 use super::end::End;
-use crate::auth::{Answer, AuthFuture, AuthRequest, Exchange};
+use crate::auth::{Answer, AuthFuture, AuthRequest, Exchange, Origin};
 
 /// Re-authentication of a client.
 pub(super) struct Reauthentication(
@@ -28,6 +28,7 @@ pub(super) struct Reauthentication(
 struct State {
     /// The method of CONNECT.
     method: Option<Text>,
+    origin: Origin,
     stage: Stage,
 }
 
@@ -41,8 +42,8 @@ enum Stage {
 
 impl Reauthentication {
     /// Re-authentication by the method of CONNECT; without one AUTH is illegal.
-    pub(super) fn new(method: Option<Text>) -> Self {
-        Self(method.map(|method| Box::new(State { method: Some(method), stage: Stage::Idle })))
+    pub(super) fn new(method: Option<Text>, origin: Origin) -> Self {
+        Self(method.map(|method| Box::new(State { method: Some(method), origin, stage: Stage::Idle })))
     }
 
     /// Returns the authenticator's answer once there is one.
@@ -73,7 +74,7 @@ impl Reauthentication {
                     client_id: principal.client_id.clone(),
                     user_name: None,
                     password: None,
-                    peer: core.shared.peer,
+                    origin: state.origin.clone(),
                     listener: Arc::clone(&principal.listener),
                     method,
                     data: auth.properties.authentication_data,

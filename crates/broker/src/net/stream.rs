@@ -9,10 +9,15 @@ use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
+use crate::values::{Peer, TransportProtocol};
+
 /// A byte stream with its operations on the TCP connection below it, if any.
 pub(crate) trait Stream: AsyncRead + AsyncWrite + Unpin + Send + Sized + 'static {
     /// Prepares a new connection from `peer`.
-    fn begin(&self, peer: SocketAddr);
+    fn begin(&self, peer: Peer);
+
+    /// Protocol below MQTT.
+    fn protocol(&self) -> TransportProtocol;
 
     /// Local address of the TCP connection; `None` without one.
     fn local_address(&self) -> Option<SocketAddr>;
@@ -40,11 +45,15 @@ pub(crate) trait Stream: AsyncRead + AsyncWrite + Unpin + Send + Sized + 'static
 }
 
 impl Stream for TcpStream {
-    fn begin(&self, peer: SocketAddr) {
+    fn begin(&self, peer: Peer) {
         // Without it a small packet may wait for the acknowledgement of the one before.
         if let Err(error) = self.set_nodelay(true) {
             tracing::debug!(%peer, %error, "TCP_NODELAY");
         }
+    }
+
+    fn protocol(&self) -> TransportProtocol {
+        TransportProtocol::Tcp
     }
 
     fn local_address(&self) -> Option<SocketAddr> {
@@ -60,7 +69,11 @@ impl Stream for TcpStream {
 
 /// A stream of unknown kind from the embedding program, possibly in memory.
 impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> Stream for Box<S> {
-    fn begin(&self, _: SocketAddr) {}
+    fn begin(&self, _: Peer) {}
+
+    fn protocol(&self) -> TransportProtocol {
+        TransportProtocol::Embedded
+    }
 
     fn local_address(&self) -> Option<SocketAddr> {
         None

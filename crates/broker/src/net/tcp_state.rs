@@ -8,8 +8,8 @@ use std::time::Duration;
 /// Both addresses of a TCP connection, which identify it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Ends {
-    pub(super) peer: SocketAddr,
-    /// `None` if it is no TCP connection, or its kernel state is unknown.
+    /// `None`, as `local`, if it is no TCP connection.
+    pub(super) peer: Option<SocketAddr>,
     pub(super) local: Option<SocketAddr>,
 }
 
@@ -31,7 +31,7 @@ impl Ends {
     /// Queries the state. `None`: the connection does not exist any more, or the kernel does not answer.
     pub(super) fn state(&self) -> Option<TcpState> {
         #[cfg(target_os = "linux")]
-        return sock_diag::ask(self.local?, self.peer);
+        return sock_diag::ask(self.local?, self.peer?);
         #[cfg(not(target_os = "linux"))]
         return self.local.and(None);
     }
@@ -203,7 +203,7 @@ mod tests {
         let listener = TcpListener::bind(address).unwrap();
         let peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (stream, from) = listener.accept().unwrap();
-        let ends = Ends { local: stream.local_addr().ok(), peer: from };
+        let ends = Ends { local: stream.local_addr().ok(), peer: Some(from) };
         (stream, peer, ends)
     }
 

@@ -10,6 +10,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
 
 use super::stream::Stream;
+use crate::values::{Peer, TransportProtocol};
 
 /// Stream of a connection that is not plain TCP. Boxed, because a TLS session has more than a kilobyte.
 #[derive(Debug)]
@@ -51,8 +52,14 @@ impl Wire {
 }
 
 impl Stream for Wire {
-    fn begin(&self, peer: SocketAddr) {
+    fn begin(&self, peer: Peer) {
         self.tcp().stream.begin(peer);
+    }
+
+    fn protocol(&self) -> TransportProtocol {
+        match self {
+            Self::Tls(_) => TransportProtocol::Tls,
+        }
     }
 
     fn local_address(&self) -> Option<SocketAddr> {
@@ -141,6 +148,10 @@ impl CountedTcp {
 
     pub(super) fn into_inner(self) -> TcpStream {
         self.stream
+    }
+
+    pub(super) fn local_address(&self) -> Option<SocketAddr> {
+        self.stream.local_address()
     }
 
     fn count(&mut self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {

@@ -8,6 +8,7 @@ mod identity;
 mod limits;
 mod network;
 mod ordering_key;
+mod origin;
 mod share_rules;
 mod speed;
 mod token_bucket;
@@ -26,6 +27,7 @@ pub(crate) use limits::{
 };
 pub(crate) use network::network;
 pub use ordering_key::{OrderingKey, UnknownKey};
+pub use origin::{Certificate, Origin, Peer, TransportProtocol};
 pub use share_rules::{FairBy, NamePattern, ShareRule};
 pub(crate) use share_rules::{GroupRules, ShareRules};
 pub(crate) use speed::{KnownSpeed, SpeedChanges, SpeedKey};

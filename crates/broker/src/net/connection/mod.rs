@@ -60,7 +60,6 @@ use super::probes::Probes;
 use super::publishing::Publishing;
 use super::reauthentication::Reauthentication;
 use super::stream::Stream;
-use super::tcp_state::Ends;
 use super::transport::{Socket, Transport};
 use crate::auth::{Answer, Standing};
 use crate::lifecycle::enforcement::{self, NotKept};
@@ -106,7 +105,8 @@ async fn begin<S: Stream>(socket: Box<AcceptedSocket<S>>) -> Option<ConnectionTa
         tracing::debug!(peer = %shared.peer, %error, "its socket stays with the thread that accepted it");
     }
     let publish_rate = shared.config.publish_rate(&listener);
-    match handshake::accept(&shared, &mut transport, shared.peer, listener, deadline).await {
+    let origin = shared.origin(transport.socket.stream());
+    match handshake::accept(&shared, &mut transport, origin, listener, deadline).await {
         Some(accepted) => Some(ConnectionTask::new(shared, accepted, transport, publish_rate, home)),
         None => {
             transport.close().await;
@@ -363,7 +363,7 @@ impl<S: Stream> ConnectionTask<S> {
 
     /// Tells the balancer how far the client is: messages on the way cost it no time.
     fn measure_round_trip(&mut self) {
-        let ends = Ends { peer: self.core.shared.peer, local: self.socket.stream().local_address() };
+        let ends = self.core.shared.ends(self.socket.stream());
         if let Some(round_trip) = ends.state().and_then(|state| state.round_trip) {
             self.core.lease.client.load.set_round_trip(round_trip);
         }
@@ -376,7 +376,7 @@ impl<S: Stream> ConnectionTask<S> {
         core.lease.client.load.written(booked.messages, booked.bytes, is_backlogged, now.nanos);
         core.may_begin(now.at); // a message of QoS 0 ends here
         let written = self.socket.wire_written(self.socket.written(&core.out));
-        let ends = || Ends { peer: core.shared.peer, local: self.socket.stream().local_address() };
+        let ends = || core.shared.ends(self.socket.stream());
         self.probes.wrote(core, booked.messages, written, now, ends);
     }
 

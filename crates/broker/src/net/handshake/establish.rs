@@ -1,6 +1,5 @@
 //! From a CONNECT to an accepted connection.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -21,6 +20,7 @@ use crate::net::stream::Stream;
 use crate::net::transport::Transport;
 use crate::net::weight::{DEFAULT_WEIGHT, concurrency_in, weight_in};
 use crate::registry::{ChargedWill, Lease, session_bytes};
+use crate::values::Origin;
 
 /// A pending client.
 pub(super) struct PendingClient {
@@ -28,7 +28,7 @@ pub(super) struct PendingClient {
     /// Charge of a large CONNECT to its address, held until it is answered.
     pub(super) charge: Option<Charge>,
     pub(super) decoder: Decoder,
-    pub(super) peer: SocketAddr,
+    pub(super) origin: Origin,
     pub(super) listener: Arc<str>,
     /// Deadline of the authentication.
     pub(super) deadline: tokio::time::Instant,
@@ -53,7 +53,8 @@ impl PendingClient {
         let report_carriers = shared.report_carriers.of(&self.listener);
         self.decoder.set_maximum_packet_size(shared.config.packet_bytes_maximum());
         self.decoder.set_extended_pingreq(report_carriers.contains(ReportCarrier::PingReq));
-        let Self { mut connect, decoder, peer, listener, arrived_at, charge: _charge, .. } = self;
+        let Self { mut connect, decoder, origin, listener, arrived_at, charge: _charge, .. } = self;
+        let peer = origin.peer;
         let Authenticated { identity, data } = authenticated;
         let principal = Principal { client_id, identity, listener };
         if connect.will.as_ref().is_some_and(|will| !shared.access.allows(&principal, Action::Will(&will.topic))) {
@@ -62,7 +63,7 @@ impl PendingClient {
         let mut negotiated =
             connack::negotiate_limits(shared, &connect, &principal.client_id, assigned, data, report_carriers)?;
 
-        let account = shared.memory.account_of(&principal.identity, Some(peer.ip()));
+        let account = shared.memory.account_of(&principal.identity, Some(peer.address()));
         let will = charged_will(shared, &mut connect, &account)?;
         let charge = charge_session(shared, &principal.client_id, &account)?;
         let beginning = Beginning {
@@ -97,7 +98,7 @@ impl PendingClient {
         let weight = weight_in(&connect.properties.user_properties, peer).unwrap_or(DEFAULT_WEIGHT);
         Ok(Accepted {
             departure: Departure::new(will, negotiated.session_expiry),
-            reauthentication: Reauthentication::new(method_of(&connect)),
+            reauthentication: Reauthentication::new(method_of(&connect), origin),
             member: Member::new(report_carriers, weight, now),
             lease,
             connection,
@@ -108,7 +109,7 @@ impl PendingClient {
     /// Rejects a client that the broker does not serve; else returns its Client Identifier, and the assigned one if the
     /// client sent none.
     fn admit(&self, shared: &BrokerState) -> Result<(Text, Option<Text>), ReasonCode> {
-        if !shared.admission.may_connect(self.peer.ip(), Instant::now()) {
+        if !shared.admission.may_connect(self.origin.peer.address(), Instant::now()) {
             shared.metrics.connects_rate_limited.add(1);
             return Err(ReasonCode::ConnectionRateExceeded);
         }
@@ -133,7 +134,7 @@ impl PendingClient {
             client_id: client_id.clone(),
             user_name: self.connect.user_name.take(),
             password: self.connect.password.take(),
-            peer: self.peer,
+            origin: self.origin.clone(),
             listener: Arc::clone(&self.listener),
             method: method_of(&self.connect),
             data: self.connect.properties.authentication_data.take(),

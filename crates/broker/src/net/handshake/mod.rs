@@ -5,7 +5,6 @@ mod establish;
 mod session;
 
 use std::io;
-use std::net::SocketAddr;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Instant;
@@ -25,6 +24,7 @@ use crate::auth::Identity;
 use crate::lifecycle::BrokerState;
 use crate::memory::{Charge, Kind};
 use crate::registry::Lease;
+use crate::values::{Origin, Peer};
 
 /// A connection whose CONNECT was accepted. Its CONNACK is in the output buffer.
 pub(super) struct Accepted {
@@ -40,10 +40,11 @@ pub(super) struct Accepted {
 pub(super) async fn accept<S: Stream>(
     shared: &BrokerState,
     transport: &mut Transport<S>,
-    peer: SocketAddr,
+    origin: Origin,
     listener: Arc<str>,
     deadline: tokio::time::Instant,
 ) -> Option<Accepted> {
+    let peer = origin.peer;
     let mut decoder = Decoder::server(shared.config.connect_packet_bytes_maximum());
     decoder.set_user_properties_maximum(shared.config.user_properties_maximum());
     decoder.set_filters_maximum(shared.config.filters_per_packet_maximum() as u32 * FILTERS_DECODED);
@@ -71,7 +72,7 @@ pub(super) async fn accept<S: Stream>(
     let version = connect.version;
     let packet_size_maximum = connect.properties.maximum_packet_size.map_or(u32::MAX, NonZeroU32::get);
     let arrived_at = Instant::now();
-    let client = PendingClient { connect: *connect, charge, decoder, peer, listener, deadline, arrived_at };
+    let client = PendingClient { connect: *connect, charge, decoder, origin, listener, deadline, arrived_at };
     match client.establish(shared, transport).await {
         Ok(accepted) => Some(accepted),
         Err(Refusal { reason: Some(reason), server_reference }) => {
@@ -98,7 +99,7 @@ async fn read_connect<S: Stream>(
     shared: &BrokerState,
     transport: &mut Transport<S>,
     decoder: &mut Decoder,
-    peer: SocketAddr,
+    peer: Peer,
 ) -> Result<(Box<Connect>, Option<Charge>), NoConnect> {
     let mut charge = None;
     loop {
@@ -126,8 +127,8 @@ async fn read_connect<S: Stream>(
 }
 
 /// Charges a CONNECT to its address as soon as there is room.
-async fn charge_connect(shared: &BrokerState, peer: SocketAddr, bytes: usize) -> Charge {
-    let account = shared.memory.account_of(&Identity::anonymous(), Some(peer.ip()));
+async fn charge_connect(shared: &BrokerState, peer: Peer, bytes: usize) -> Charge {
+    let account = shared.memory.account_of(&Identity::anonymous(), Some(peer.address()));
     loop {
         if let Ok(charge) = account.charge(Kind::Input, bytes) {
             return charge;

@@ -1,6 +1,5 @@
 //! The session of a pending client: claimed, begun, and durable as far as CONNACK promises.
 
-use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use tenbin_codec::{ReasonCode, Text};
@@ -10,6 +9,7 @@ use crate::auth::{Principal, Standing};
 use crate::durable::{CommitPoint, UnderWay};
 use crate::lifecycle::{self, Beginning, Begun, BrokerState, NotBegun};
 use crate::registry::{Claimed, Counted, Lease, NoClaim, OverQuota};
+use crate::values::Peer;
 
 /// Takes the session over from its last connection, or creates it. A session of an anonymous client ends for a user.
 ///
@@ -18,7 +18,7 @@ pub(super) async fn claim(
     shared: &BrokerState,
     principal: &Principal,
     beginning: &Beginning<'_>,
-    peer: SocketAddr,
+    peer: Peer,
 ) -> Result<(Lease, Option<Box<Counted>>), ReasonCode> {
     let new_client = |number| shared.new_client(principal, number, Instant::now());
     let mut place = None;
@@ -33,7 +33,7 @@ pub(super) async fn claim(
                     return Err(ReasonCode::NotAuthorized);
                 }
                 // Nor for a user who is refused.
-                match lifecycle::may_displace(shared, &lease, beginning, peer.ip()) {
+                match lifecycle::may_displace(shared, &lease, beginning, peer.address()) {
                     Ok(counted) => place = counted,
                     Err(refusal) => return Err(not_begun(shared, lease, peer, refusal, now).await),
                 }
@@ -55,11 +55,11 @@ pub(super) async fn begin(
     mut lease: Lease,
     beginning: &Beginning<'_>,
     place: Option<Box<Counted>>,
-    peer: SocketAddr,
+    peer: Peer,
 ) -> Result<(Lease, bool), ReasonCode> {
     let now = Instant::now();
     let may_begin = if lifecycle::may_begin(shared, &lease, beginning) {
-        lifecycle::count(shared, &mut lease, beginning, peer.ip(), place).map_err(NotBegun::OverQuota)
+        lifecycle::count(shared, &mut lease, beginning, peer.address(), place).map_err(NotBegun::OverQuota)
     } else {
         Err(NotBegun::CannotBeKept)
     };
@@ -85,19 +85,13 @@ pub(super) fn take(lease: &mut Lease) -> Session {
     }
 }
 
-fn not_ours(peer: SocketAddr, client_id: &Text) -> ReasonCode {
+fn not_ours(peer: Peer, client_id: &Text) -> ReasonCode {
     tracing::info!(%peer, client = ?client_id, "the Client Identifier is another user's");
     ReasonCode::NotAuthorized
 }
 
 /// Returns the lease of a session that does not begin; logs the reason and returns it for CONNACK.
-async fn not_begun(
-    shared: &BrokerState,
-    lease: Lease,
-    peer: SocketAddr,
-    refusal: NotBegun,
-    now: Instant,
-) -> ReasonCode {
+async fn not_begun(shared: &BrokerState, lease: Lease, peer: Peer, refusal: NotBegun, now: Instant) -> ReasonCode {
     let reason = match refusal {
         NotBegun::CannotBeKept => {
             tracing::info!(%peer, client = ?lease.client.id, "connection refused: its session cannot be stored");
@@ -132,12 +126,7 @@ async fn read_under_way(shared: &BrokerState, lease: &mut Lease) -> bool {
 }
 
 /// Waits for the commit point of all facts in CONNACK. On failure the connection ends without a session.
-async fn wait_until_safe(
-    shared: &BrokerState,
-    lease: Lease,
-    begun: Begun,
-    peer: SocketAddr,
-) -> Result<Lease, ReasonCode> {
+async fn wait_until_safe(shared: &BrokerState, lease: Lease, begun: Begun, peer: Peer) -> Result<Lease, ReasonCode> {
     if begun.commit_point == CommitPoint::NOW {
         return Ok(lease);
     }

@@ -1,5 +1,7 @@
 //! TLS settings of listeners, from their files.
 
+pub(super) mod certificate;
+
 use std::path::Path;
 use std::sync::Arc;
 

@@ -1,0 +1,93 @@
+//! Certificates of clients.
+
+use sha2::{Digest, Sha256};
+use tokio_rustls::rustls::pki_types::CertificateDer;
+use x509_parser::certificate::X509Certificate;
+use x509_parser::extensions::GeneralName;
+use x509_parser::prelude::FromDer;
+
+use crate::values::Certificate;
+
+/// Reads the verified chain of a client, its own certificate first; `None` if it cannot be read.
+pub(in crate::net) fn read(chain: &[CertificateDer<'_>]) -> Option<Certificate> {
+    let (_, own) = X509Certificate::from_der(chain.first()?).ok()?;
+    let mut certificate = Certificate {
+        chain: chain.iter().map(|der| der.as_ref().into()).collect(),
+        fingerprint: Sha256::digest(chain.first()?).into(),
+        common_name: common_name(&own),
+        dns_names: Vec::new(),
+        uris: Vec::new(),
+        emails: Vec::new(),
+        not_after: own.validity().not_after.timestamp(),
+    };
+    let names = own.subject_alternative_name().ok()?.map_or(&[][..], |extension| &extension.value.general_names);
+    for name in names {
+        match name {
+            GeneralName::DNSName(name) => certificate.dns_names.push((*name).to_owned()),
+            GeneralName::URI(uri) => certificate.uris.push((*uri).to_owned()),
+            GeneralName::RFC822Name(email) => certificate.emails.push((*email).to_owned()),
+            _ => {}
+        }
+    }
+    Some(certificate)
+}
+
+/// The Common Name. With several, programs would disagree on the client's name, so it has none.
+fn common_name(certificate: &X509Certificate<'_>) -> Option<String> {
+    let mut names = certificate.subject().iter_common_name();
+    let name = names.next()?.as_str().ok()?;
+    names.next().is_none().then(|| name.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use rcgen::string::Ia5String;
+    use rcgen::{CertificateParams, DnType, KeyPair, SanType};
+
+    use super::*;
+
+    fn certificate(common_names: &[&str], names: &[SanType]) -> CertificateDer<'static> {
+        let mut params = CertificateParams::default();
+        params.distinguished_name = rcgen::DistinguishedName::new();
+        for name in common_names {
+            params.distinguished_name.push(DnType::CommonName, *name);
+        }
+        params.subject_alt_names = names.to_vec();
+        params.self_signed(&KeyPair::generate().unwrap()).unwrap().der().clone()
+    }
+
+    #[test]
+    fn names_and_fingerprint_are_those_of_the_certificate() {
+        let text = |text: &str| Ia5String::try_from(text).unwrap();
+        let names = [
+            SanType::DnsName(text("a.example")),
+            SanType::URI(text("urn:device:7")),
+            SanType::Rfc822Name(text("a@b.example")),
+            SanType::DnsName(text("*.b.example")),
+            SanType::IpAddress([127, 0, 0, 1].into()),
+        ];
+        let own = certificate(&["plant/7+é"], &names);
+        let other = certificate(&[], &[]);
+        let read = read(&[own.clone(), other.clone()]).unwrap();
+        assert_eq!(read.common_name.as_deref(), Some("plant/7+é"));
+        assert_eq!(read.dns_names, ["a.example", "*.b.example"]);
+        assert_eq!((read.uris, read.emails), (vec!["urn:device:7".to_owned()], vec!["a@b.example".to_owned()]));
+        assert_eq!(read.chain, [Box::from(own.as_ref()), Box::from(other.as_ref())]);
+        assert_eq!(read.fingerprint, <[u8; 32]>::from(Sha256::digest(&own)));
+    }
+
+    #[test]
+    fn certificate_without_names_has_none() {
+        let read = read(&[certificate(&[], &[])]).unwrap();
+        assert_eq!((read.common_name, read.dns_names), (None, vec![]));
+    }
+
+    #[test]
+    fn bytes_that_are_no_certificate_are_refused() {
+        let cut = certificate(&["a"], &[]);
+        for bytes in [&[][..], &[0x30, 0x03, 0x02, 0x01, 0x01], &cut[..cut.len() / 2]] {
+            assert!(read(&[CertificateDer::from(bytes)]).is_none());
+        }
+        assert!(read(&[]).is_none());
+    }
+}
