@@ -20,6 +20,14 @@ impl ClientStream {
         Self::Tls(Box::new(StreamOwned::new(connection, stream)))
     }
 
+    /// Begins the handshake, and does not read the answer.
+    pub(crate) fn send_hello(&mut self) -> io::Result<()> {
+        match self {
+            Self::Tcp(_) => Ok(()),
+            Self::Tls(stream) => stream.conn.write_tls(&mut stream.sock).map(|_| ()),
+        }
+    }
+
     pub(crate) fn tcp(&self) -> &TcpStream {
         match self {
             Self::Tcp(stream) => stream,

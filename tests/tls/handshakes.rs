@@ -63,10 +63,9 @@ fn tls_to_a_plain_listener_is_no_legal_connect() {
 }
 
 #[test]
-fn further_connections_wait_while_handshakes_are_at_their_maximum() {
+fn further_handshakes_wait_while_they_are_at_their_maximum() {
     let guarded = Guarded::start("", "handshakes_maximum = 2");
-    let mut halves = [(); 2].map(|()| TcpStream::connect(guarded.address()).expect("the broker listens"));
-    halves[0].write_all(&hex("16 03 01 02 00")).expect("a socket of ours");
+    let halves = [(); 2].map(|()| half_handshake(&guarded));
     let mut waiting = ClientStream::tls(guarded.address(), &guarded.client);
     waiting.tcp().set_read_timeout(Some(Duration::from_millis(200))).expect("a socket of ours");
     assert!(waiting.flush().is_err(), "it waits for one of the others");
@@ -75,6 +74,29 @@ fn further_connections_wait_while_handshakes_are_at_their_maximum() {
     waiting.flush().expect("now it is its turn");
     let mut client = guarded.connect("client");
     client.subscribe("a", QoS::AtMostOnce);
+}
+
+/// A client that has sent its ClientHello, and does not answer the broker's first message, which has come.
+fn half_handshake(guarded: &Guarded) -> ClientStream {
+    let mut stream = ClientStream::tls(guarded.address(), &guarded.client);
+    stream.send_hello().expect("the broker reads it");
+    stream.tcp().set_read_timeout(Some(PATIENCE)).expect("a socket of ours");
+    assert_eq!(stream.tcp().peek(&mut [0]).expect("the broker answers"), 1);
+    stream
+}
+
+#[test]
+fn silent_peers_do_not_delay_other_clients() {
+    let guarded = Guarded::start("[connections]\nconnect_timeout_ms = 600000", "handshakes_maximum = 1");
+    let silent = (0..300).map(|number| {
+        let mut stream = TcpStream::connect(guarded.address()).expect("the broker listens");
+        let said = ["", "16 03 01", "16 03 01 02 00 01 00 01 FC 03 03"][number % 3];
+        stream.write_all(&hex(said)).expect("a socket of ours");
+        stream
+    });
+    // They are accepted in this order.
+    let _silent = silent.collect::<Vec<_>>();
+    guarded.connect("client").settle();
 }
 
 #[test]

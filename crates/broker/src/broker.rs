@@ -330,7 +330,7 @@ impl Broker {
     pub fn reload(&self, config: &Config) -> Result<(), ReloadError> {
         let doors = net::Doors::load(config)?;
         let realms = enforcement::reload(&self.shared, config)?;
-        self.doors.replace(&doors);
+        self.doors.replace(doors);
         self.shared.router.set_share_rules(config.share_rules());
         self.shared.report_carriers.replace(config);
         for NotTaken { key, old, new } in self.configured.not_taken(config) {

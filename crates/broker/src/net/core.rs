@@ -58,7 +58,6 @@ impl OpenConnection {
     }
 
     /// Keeps the origin that a door has found out.
-    #[cfg(feature = "tls")]
     pub(super) fn come_from(&mut self, origin: Origin) {
         self.origin = Some(Box::new(origin));
     }

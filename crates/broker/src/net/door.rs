@@ -1,49 +1,54 @@
 //! Doors: what precedes MQTT on connections that are not plain TCP.
 //!
 //! ```text
-//!   accept ─► TLS handshake ─► the connection's task on its worker thread
+//!   accept ─► PROXY header ─► TLS handshake ─► HTTP upgrade ─► the connection's task on its worker thread
 //! ```
 //!
-//! A handshake takes as much processor time as some hundred messages. So all doors have a thread of their own, and other
-//! clients do not wait for them.
+//! A listener's door has some of these stages. One deadline holds for all of them and CONNECT. A handshake takes as much
+//! processor time as some hundred messages. So all doors have a thread of their own, and other clients do not wait for
+//! them.
 
 use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
 
-use arc_swap::ArcSwap;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Handle;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
-use tokio_rustls::TlsAcceptor;
-use tokio_rustls::rustls::ServerConfig;
-use tokio_rustls::server::TlsStream;
 
 use super::connection::{self, AcceptedSocket};
 use super::core::OpenConnection;
 use super::listener::RETRY_ACCEPT;
+use super::proxy::Proxy;
 use super::stream::Stream;
-use super::tls::{self, certificate};
+use super::tls::Tls;
 use super::tls_error::TlsError;
-use super::transport::Transport;
-use super::wire::{CountedTcp, Wire};
+use super::upgrade::Upgrade;
+use super::wire::Wire;
 use crate::Config;
+use crate::config::Listener;
 use crate::lifecycle::BrokerState;
 use crate::threads::{self, Running, Threads};
-use crate::values::{Origin, Peer, TransportProtocol};
+use crate::values::Origin;
 
 /// Doors of all listeners that have one, by the listener's name.
 #[derive(Debug)]
 pub(crate) struct Doors(HashMap<Arc<str>, Arc<Door>>);
 
-/// Door of one listener.
+/// Door of one listener, with its stages in order.
 #[derive(Debug)]
 pub(crate) struct Door {
-    /// Replaced by a reload; handshakes under way keep theirs.
-    tls: ArcSwap<ServerConfig>,
-    /// Room for handshakes.
-    handshakes: Arc<Semaphore>,
+    proxy: Option<Proxy>,
+    tls: Option<Tls>,
+    upgrade: Option<Upgrade>,
+}
+
+/// A connection did not pass a stage, which has closed it.
+#[derive(Debug)]
+pub(super) struct Refused {
+    /// Name of the stage.
+    pub(super) stage: &'static str,
+    pub(super) error: io::Error,
 }
 
 impl Doors {
@@ -53,19 +58,17 @@ impl Doors {
     /// A file cannot be used.
     pub(crate) fn load(config: &Config) -> Result<Self, TlsError> {
         let doors = config.listeners.iter().filter_map(|listener| {
-            let (name, tls) = (listener.name(), listener.tls.as_ref()?);
-            let handshakes = Arc::new(Semaphore::new(tls.handshakes_maximum() as usize));
-            let door = |tls| Arc::new(Door { tls: ArcSwap::from_pointee(tls), handshakes });
-            Some(tls::load(&name, tls).map(|tls| (name, door(tls))))
+            let name = listener.name();
+            Door::load(&name, listener).transpose().map(|door| Ok((name, Arc::new(door?))))
         });
         doors.collect::<Result<_, _>>().map(Self)
     }
 
     /// Takes over the certificates of `new`.
-    pub(crate) fn replace(&self, new: &Self) {
-        for (name, door) in &self.0 {
-            if let Some(new) = new.0.get(name) {
-                door.tls.store(new.tls.load_full());
+    pub(crate) fn replace(&self, new: Self) {
+        for (name, new) in new.0 {
+            if let (Some(door), Some(new)) = (self.0.get(&name), Arc::into_inner(new)) {
+                door.replace(new);
             }
         }
     }
@@ -85,8 +88,25 @@ impl Doors {
 }
 
 impl Door {
+    /// Door of a listener; `None` if it needs none.
+    fn load(name: &str, listener: &Listener) -> Result<Option<Self>, TlsError> {
+        let tls = listener.tls.as_ref().map(|tls| Tls::load(name, tls)).transpose()?;
+        let door = Self { proxy: None, tls, upgrade: None };
+        let has_stage = door.proxy.is_some() || door.tls.is_some() || door.upgrade.is_some();
+        Ok(has_stage.then_some(door))
+    }
+
+    fn replace(&self, new: Self) {
+        if let (Some(tls), Some(new)) = (&self.tls, new.tls) {
+            tls.replace(new);
+        }
+    }
+
     /// Accepts connections forever. Those that pass the door are served on their worker thread, or on `runtime` if there
     /// are none.
+    ///
+    /// A connection counts from here on. So the bounds of all connections and of those of one address bound the
+    /// connections in the door.
     pub(crate) async fn run(
         self: Arc<Self>,
         shared: Arc<BrokerState>,
@@ -94,14 +114,13 @@ impl Door {
         name: Arc<str>,
         runtime: Handle,
     ) {
-        // The semaphore is never closed.
-        while let Ok(place) = Arc::clone(&self.handshakes).acquire_owned().await {
+        loop {
             match listener.accept().await {
                 Ok((stream, peer)) => {
                     let Some(open) = OpenConnection::admitted(&shared, peer.into()) else { continue };
-                    stream.begin(peer.into());
-                    let tls = TlsAcceptor::from(self.tls.load_full());
-                    tokio::spawn(pass(open, tls, stream, Arc::clone(&name), runtime.clone(), place));
+                    stream.begin(open.peer);
+                    let (door, shared) = (Arc::clone(&self), Arc::clone(&shared));
+                    tokio::spawn(door.admit(shared, open, stream, Arc::clone(&name), runtime.clone()));
                 }
                 Err(error) => {
                     tracing::warn!(%error, "accept failed");
@@ -110,60 +129,63 @@ impl Door {
             }
         }
     }
-}
 
-/// Performs the handshake, and serves the connection if it succeeds. Holds `place` until then.
-async fn pass(
-    mut open: OpenConnection,
-    tls: TlsAcceptor,
-    stream: TcpStream,
-    listener: Arc<str>,
-    runtime: Handle,
-    place: OwnedSemaphorePermit,
-) {
-    let peer = open.peer;
-    let deadline = Instant::now() + open.config.connect_timeout();
-    let handshake = tls.accept(CountedTcp::new(stream)).into_fallible();
-    let handshake = tokio::select! {
-        handshake = tokio::time::timeout_at(deadline, handshake) => handshake,
-        () = open.stopped() => return,
-    };
-    drop(place);
-    match handshake {
-        Ok(Ok(stream)) => {
-            let Some(origin) = origin(&open, &stream) else {
-                open.metrics.tls_handshakes_failed.add(1);
-                tracing::info!(%peer, listener = &*listener, "client certificate cannot be read");
-                return;
-            };
-            open.metrics.tls_handshakes.add(1);
-            open.come_from(origin);
-            serve(open, Wire::tls(stream), listener, deadline, &runtime);
+    /// Serves the connection if it passes all stages.
+    async fn admit(
+        self: Arc<Self>,
+        shared: Arc<BrokerState>,
+        mut open: OpenConnection,
+        stream: TcpStream,
+        listener: Arc<str>,
+        runtime: Handle,
+    ) {
+        let deadline = Instant::now() + shared.config.connect_timeout();
+        let passed = tokio::select! {
+            passed = self.pass(&mut open, stream, deadline) => passed,
+            () = shared.stopped() => return,
+        };
+        match passed {
+            Ok((stream, origin)) => {
+                open.come_from(origin);
+                serve(open, stream, listener, deadline, &runtime);
+            }
+            Err(refused) => log(&open, &listener, &refused),
         }
-        Ok(Err((error, stream))) => {
-            open.metrics.tls_handshakes_failed.add(1);
-            log_failure(peer, &listener, &error);
-            // So that the peer can read the alert.
-            Transport::new(stream.into_inner()).close().await;
+    }
+
+    /// Passes the stages in order, before `deadline`.
+    async fn pass(
+        &self,
+        open: &mut OpenConnection,
+        mut stream: TcpStream,
+        deadline: Instant,
+    ) -> Result<(Wire, Origin), Refused> {
+        let mut origin = open.origin(&stream);
+        if let Some(proxy) = &self.proxy {
+            proxy.pass(open, &mut stream, &mut origin, deadline).await?;
         }
-        Err(_) => {
-            open.metrics.tls_handshakes_failed.add(1);
-            let timeout = open.config.connect_timeout();
-            tracing::info!(%peer, listener = &*listener, ?timeout, "no TLS handshake in time");
-        }
+        let wire = match (&self.tls, &self.upgrade) {
+            (None, None) => Wire::Tcp(stream),
+            (None, Some(upgrade)) => upgrade.pass(open, stream, &mut origin, deadline).await?,
+            #[cfg(feature = "tls")]
+            (Some(tls), None) => Wire::Tls(tls.pass(open, stream, &mut origin, deadline).await?),
+            #[cfg(feature = "tls")]
+            (Some(tls), Some(upgrade)) => {
+                let stream = tls.pass(open, stream, &mut origin, deadline).await?;
+                upgrade.pass(open, stream, &mut origin, deadline).await?
+            }
+            #[cfg(not(feature = "tls"))]
+            (Some(tls), _) => match *tls {},
+        };
+        origin.transport = wire.protocol();
+        Ok((wire, origin))
     }
 }
 
-/// Where a TLS connection comes from; `None` if the client's certificate cannot be read.
-fn origin(open: &OpenConnection, stream: &TlsStream<CountedTcp>) -> Option<Origin> {
-    let (tcp, session) = stream.get_ref();
-    let certificate = match session.peer_certificates() {
-        Some(chain) => Some(Arc::new(certificate::read(chain)?)),
-        None => None,
-    };
-    let server_name = session.server_name().map(Into::into);
-    let direct = Origin::direct(open.peer, tcp.local_address(), TransportProtocol::Tls);
-    Some(Origin { server_name, certificate, ..direct })
+/// Waits for `work`, until `deadline` at most.
+#[cfg(feature = "tls")]
+pub(super) async fn in_time<T>(deadline: Instant, work: impl Future<Output = io::Result<T>>) -> io::Result<T> {
+    tokio::time::timeout_at(deadline, work).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
 }
 
 fn serve(open: OpenConnection, stream: Wire, listener: Arc<str>, deadline: Instant, runtime: &Handle) {
@@ -173,12 +195,17 @@ fn serve(open: OpenConnection, stream: Wire, listener: Arc<str>, deadline: Insta
     runtime.spawn(connection::serve(Box::new(socket)));
 }
 
-/// Logs why a handshake failed. A peer that only looks whether the port is open is nothing to report.
-fn log_failure(peer: Peer, listener: &str, error: &io::Error) {
+/// Logs why a connection did not pass. A peer that only looks whether the port is open is nothing to report.
+fn log(open: &OpenConnection, listener: &str, refused: &Refused) {
+    let (peer, Refused { stage, error }) = (open.peer, refused);
     match error.kind() {
         io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset => {
-            tracing::debug!(%peer, listener, %error, "closed before the end of the TLS handshake");
+            tracing::debug!(%peer, listener, %error, "closed before the end of the {stage}");
         }
-        _ => tracing::info!(%peer, listener, %error, "TLS handshake failed"),
+        io::ErrorKind::TimedOut => {
+            let timeout = open.config.connect_timeout();
+            tracing::info!(%peer, listener, ?timeout, "no {stage} in time");
+        }
+        _ => tracing::info!(%peer, listener, %error, "{stage} failed"),
     }
 }

@@ -4,10 +4,11 @@ mod arrival;
 mod authentication;
 mod connection;
 mod core;
+#[cfg(feature = "tls")]
+mod counted;
 mod deferred_acks;
 mod deferred_sends;
 mod departure;
-#[cfg_attr(not(feature = "tls"), path = "no_door.rs")]
 mod door;
 mod end;
 mod filters;
@@ -20,6 +21,7 @@ mod member;
 mod outbound;
 mod output;
 mod probes;
+mod proxy;
 mod publishing;
 mod read_buffer;
 mod read_probe;
@@ -30,13 +32,13 @@ mod retained;
 mod stream;
 mod tcp_state;
 mod throttle;
-#[cfg(feature = "tls")]
+#[cfg_attr(not(feature = "tls"), path = "no_tls.rs")]
 mod tls;
 mod tls_error;
 mod transport;
 mod unwritten;
+mod upgrade;
 mod weight;
-#[cfg(feature = "tls")]
 mod wire;
 mod work_stealing;
 

@@ -1,113 +1,79 @@
-//! Streams that carry MQTT inside another protocol, on a TCP connection.
+//! The stream of a connection that came through a door.
 
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
-use tokio_rustls::server::TlsStream;
 
 use super::stream::Stream;
+#[cfg(feature = "tls")]
+use super::tls::TlsWire;
 use crate::values::{Peer, TransportProtocol};
 
-/// Stream of a connection that is not plain TCP. Boxed, because a TLS session has more than a kilobyte.
+/// Stream of a connection that came through a door. One type for all kinds, so that the connection's task is compiled
+/// once for them, and once for plain TCP.
+///
+/// Variants are small: large streams are boxed inside.
 #[derive(Debug)]
 pub(super) enum Wire {
-    Tls(Box<TlsWire>),
+    Tcp(TcpStream),
+    #[cfg(feature = "tls")]
+    Tls(TlsWire<TcpStream>),
 }
 
-/// TLS on TCP.
-#[derive(Debug)]
-pub(super) struct TlsWire {
-    stream: TlsStream<CountedTcp>,
-    /// Bytes that the session has taken since it last held none.
-    unsettled: u64,
-}
-
-/// TCP connection that counts the bytes that the kernel has taken.
-#[derive(Debug)]
-pub(super) struct CountedTcp {
-    stream: TcpStream,
-    written: u64,
-}
-
-impl Wire {
-    pub(super) fn tls(stream: TlsStream<CountedTcp>) -> Self {
-        Self::Tls(Box::new(TlsWire { stream, unsettled: 0 }))
-    }
-
-    fn tcp(&self) -> &CountedTcp {
-        match self {
-            Self::Tls(tls) => tls.stream.get_ref().0,
+/// Calls the stream in `$wire`, whatever its kind.
+macro_rules! each {
+    ($wire:expr, $stream:ident => $call:expr) => {
+        match $wire {
+            Wire::Tcp($stream) => $call,
+            #[cfg(feature = "tls")]
+            Wire::Tls($stream) => $call,
         }
-    }
-
-    fn tcp_mut(&mut self) -> &mut CountedTcp {
-        match self {
-            Self::Tls(tls) => tls.stream.get_mut().0,
-        }
-    }
+    };
 }
 
 impl Stream for Wire {
     fn begin(&self, peer: Peer) {
-        self.tcp().stream.begin(peer);
+        each!(self, stream => stream.begin(peer));
     }
 
     fn protocol(&self) -> TransportProtocol {
-        match self {
-            Self::Tls(_) => TransportProtocol::Tls,
-        }
+        each!(self, stream => stream.protocol())
     }
 
     fn local_address(&self) -> Option<SocketAddr> {
-        self.tcp().stream.local_address()
+        each!(self, stream => stream.local_address())
     }
 
     fn register_again(&mut self) -> io::Result<()> {
-        self.tcp_mut().stream.register_again()
+        each!(self, stream => stream.register_again())
     }
 
     fn poll_settled(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self {
-            Self::Tls(tls) => {
-                ready!(Pin::new(&mut tls.stream).poll_flush(context))?;
-                tls.unsettled = 0;
-                Poll::Ready(Ok(()))
-            }
-        }
+        each!(self, stream => stream.poll_settled(context))
     }
 
     fn unsettled(&self) -> u64 {
-        match self {
-            Self::Tls(tls) => tls.unsettled,
-        }
+        each!(self, stream => stream.unsettled())
     }
 
-    fn wire_written(&self, _: u64) -> u64 {
-        self.tcp().written
+    fn wire_written(&self, written: u64) -> u64 {
+        each!(self, stream => stream.wire_written(written))
     }
 }
 
 impl AsyncRead for Wire {
     fn poll_read(self: Pin<&mut Self>, context: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Tls(tls) => Pin::new(&mut tls.stream).poll_read(context, buffer),
-        }
+        each!(self.get_mut(), stream => Pin::new(stream).poll_read(context, buffer))
     }
 }
 
 impl AsyncWrite for Wire {
     fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        match self.get_mut() {
-            Self::Tls(tls) => {
-                let written = ready!(Pin::new(&mut tls.stream).poll_write(context, bytes))?;
-                tls.unsettled += written as u64;
-                Poll::Ready(Ok(written))
-            }
-        }
+        each!(self.get_mut(), stream => Pin::new(stream).poll_write(context, bytes))
     }
 
     fn poll_write_vectored(
@@ -115,87 +81,18 @@ impl AsyncWrite for Wire {
         context: &mut Context<'_>,
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        match self.get_mut() {
-            Self::Tls(tls) => {
-                let written = ready!(Pin::new(&mut tls.stream).poll_write_vectored(context, slices))?;
-                tls.unsettled += written as u64;
-                Poll::Ready(Ok(written))
-            }
-        }
+        each!(self.get_mut(), stream => Pin::new(stream).poll_write_vectored(context, slices))
     }
 
     fn is_write_vectored(&self) -> bool {
-        match self {
-            Self::Tls(tls) => tls.stream.is_write_vectored(),
-        }
+        each!(self, stream => stream.is_write_vectored())
     }
 
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.poll_settled(context)
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        each!(self.get_mut(), stream => Pin::new(stream).poll_flush(context))
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Tls(tls) => Pin::new(&mut tls.stream).poll_shutdown(context),
-        }
-    }
-}
-
-impl CountedTcp {
-    pub(super) fn new(stream: TcpStream) -> Self {
-        Self { stream, written: 0 }
-    }
-
-    pub(super) fn into_inner(self) -> TcpStream {
-        self.stream
-    }
-
-    pub(super) fn local_address(&self) -> Option<SocketAddr> {
-        self.stream.local_address()
-    }
-
-    fn count(&mut self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
-        if let Poll::Ready(Ok(bytes)) = written {
-            self.written += bytes as u64;
-        }
-        written
-    }
-}
-
-impl AsyncRead for CountedTcp {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(context, buffer)
-    }
-}
-
-impl AsyncWrite for CountedTcp {
-    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        let written = Pin::new(&mut self.stream).poll_write(context, bytes);
-        self.count(written)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        slices: &[IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        let written = Pin::new(&mut self.stream).poll_write_vectored(context, slices);
-        self.count(written)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(context)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(context)
+        each!(self.get_mut(), stream => Pin::new(stream).poll_shutdown(context))
     }
 }

@@ -63,7 +63,6 @@ pub(crate) struct Running {
 ///
 /// # Errors
 /// The system refuses to start a thread.
-#[cfg(feature = "tls")]
 pub(crate) fn start_door() -> io::Result<(Handle, Running)> {
     let (runtime, sender) = start_one("tenbin-door".to_owned())?;
     Ok((runtime, Running { _stop: vec![sender] }))

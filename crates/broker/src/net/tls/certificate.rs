@@ -9,7 +9,7 @@ use x509_parser::prelude::FromDer;
 use crate::values::Certificate;
 
 /// Reads the verified chain of a client, its own certificate first; `None` if it cannot be read.
-pub(in crate::net) fn read(chain: &[CertificateDer<'_>]) -> Option<Certificate> {
+pub(super) fn read(chain: &[CertificateDer<'_>]) -> Option<Certificate> {
     let (_, own) = X509Certificate::from_der(chain.first()?).ok()?;
     let mut certificate = Certificate {
         chain: chain.iter().map(|der| der.as_ref().into()).collect(),

@@ -1,96 +1,117 @@
-//! TLS settings of listeners, from their files.
+//! TLS of listeners.
 
-pub(super) mod certificate;
+mod certificate;
+mod settings;
+mod wire;
 
-use std::path::Path;
+use std::io;
 use std::sync::Arc;
 
-use tokio_rustls::rustls::crypto::{CryptoProvider, ring};
-use tokio_rustls::rustls::pki_types::pem::{self, PemObject};
-use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use tokio_rustls::rustls::server::danger::ClientCertVerifier;
-use tokio_rustls::rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
-use tokio_rustls::rustls::{RootCertStore, ServerConfig};
+use arc_swap::ArcSwap;
+use tokio::sync::Semaphore;
+use tokio::time::Instant;
+use tokio_rustls::LazyConfigAcceptor;
+use tokio_rustls::rustls::ServerConfig;
+use tokio_rustls::rustls::server::Acceptor;
+use tokio_rustls::server::TlsStream;
 
+use super::core::OpenConnection;
+use super::counted::Counted;
+use super::door::{Refused, in_time};
+use super::stream::Stream;
 use super::tls_error::TlsError;
-use crate::config::{ClientCertificates, Tls};
+use super::transport::Transport;
+use crate::config;
+use crate::values::Origin;
 
-/// Reads the files of `listener`.
-///
-/// # Errors
-/// A file cannot be read or has the wrong content; the error names it.
-pub(super) fn load(listener: &str, tls: &Tls) -> Result<ServerConfig, TlsError> {
-    let certificate_error = |reason: String| TlsError::new(listener, "tls.certificate", &tls.certificate, reason);
-    let key_error = |reason: String| TlsError::new(listener, "tls.key", &tls.key, reason);
-    let certificates = certificates(&tls.certificate).map_err(certificate_error)?;
-    let key = private_key(&tls.key).map_err(key_error)?;
-    let provider = Arc::new(ring::default_provider());
-    let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
-        .with_safe_default_protocol_versions()
-        .map_err(|error| certificate_error(error.to_string()))?;
-    let with_certificate = format!("does not fit {}", tls.certificate.display());
-    let mut config = builder
-        .with_client_cert_verifier(client_verifier(listener, tls, provider)?)
-        .with_single_cert(certificates, key)
-        .map_err(|error| key_error(format!("{with_certificate}: {error}")))?;
-    config.alpn_protocols = vec![b"mqtt".to_vec()];
-    // Tickets keep the state of a session at its client. The broker stores none.
-    config.session_storage = Arc::new(NoServerSessionStorage {});
-    config.ticketer = ring::Ticketer::new().map_err(|error| certificate_error(error.to_string()))?;
-    config.send_tls13_tickets = 1;
-    Ok(config)
+pub(super) use wire::TlsWire;
+
+/// TLS of a listener: the stage of its door.
+#[derive(Debug)]
+pub(super) struct Tls {
+    /// Replaced by a reload; handshakes under way keep theirs.
+    settings: ArcSwap<ServerConfig>,
+    /// Room for handshakes whose ClientHello has come. Never closed.
+    handshakes: Semaphore,
 }
 
-/// Verifier of client certificates, which come from one of the authorities in `client_ca`.
-fn client_verifier(
-    listener: &str,
-    tls: &Tls,
-    provider: Arc<CryptoProvider>,
-) -> Result<Arc<dyn ClientCertVerifier>, TlsError> {
-    let path = match (&tls.client_ca, tls.client_certificates) {
-        (None, ClientCertificates::None) => return Ok(WebPkiClientVerifier::no_client_auth()),
-        (Some(path), ClientCertificates::Optional | ClientCertificates::Required) => path,
-        (Some(path), ClientCertificates::None) => {
-            let reason = "needs client_certificates = \"optional\" or \"required\"";
-            return Err(TlsError::new(listener, "tls.client_ca", path, reason));
+impl Tls {
+    /// Reads the files of `listener`.
+    ///
+    /// # Errors
+    /// A file cannot be used.
+    pub(super) fn load(listener: &str, tls: &config::Tls) -> Result<Self, TlsError> {
+        let settings = ArcSwap::from_pointee(settings::load(listener, tls)?);
+        Ok(Self { settings, handshakes: Semaphore::new(tls.handshakes_maximum() as usize) })
+    }
+
+    /// Takes over the certificates of `new`.
+    pub(super) fn replace(&self, new: Self) {
+        self.settings.store(new.settings.into_inner());
+    }
+
+    /// Performs the handshake on `stream`, and closes it if that fails.
+    pub(super) async fn pass<S: Stream>(
+        &self,
+        open: &OpenConnection,
+        stream: S,
+        origin: &mut Origin,
+        deadline: Instant,
+    ) -> Result<TlsWire<S>, Refused> {
+        let mut failed = None;
+        let handshake = in_time(deadline, async {
+            let done = self.handshake(Counted::new(stream)).await;
+            let stream = done.map_err(|(error, stream)| {
+                failed = stream;
+                error
+            })?;
+            look_at_client(&stream, origin)?;
+            Ok(stream)
+        });
+        match handshake.await {
+            Ok(stream) => {
+                open.metrics.tls_handshakes.add(1);
+                Ok(TlsWire::new(stream))
+            }
+            Err(error) => {
+                open.metrics.tls_handshakes_failed.add(1);
+                if let Some(stream) = failed {
+                    // So that the peer can read the alert.
+                    Transport::new(stream.into_inner()).close().await;
+                }
+                Err(Refused { stage: "TLS handshake", error })
+            }
         }
-        (None, _) => {
-            return Err(TlsError::in_key(listener, "tls.client_certificates", "needs client_ca"));
-        }
-    };
-    let error = |reason: String| TlsError::new(listener, "tls.client_ca", path, reason);
-    let mut authorities = RootCertStore::empty();
-    for certificate in certificates(path).map_err(error)? {
-        authorities.add(certificate).map_err(|reason| error(reason.to_string()))?;
     }
-    let mut verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(authorities), provider);
-    if tls.client_certificates == ClientCertificates::Optional {
-        verifier = verifier.allow_unauthenticated();
-    }
-    verifier.build().map(|verifier| verifier as Arc<dyn ClientCertVerifier>).map_err(|reason| error(reason.to_string()))
-}
 
-/// All certificates in a PEM file, at least one.
-fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
-    let found = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
-    match found {
-        Ok(found) if found.is_empty() => Err("no certificate (PEM) is in it".to_owned()),
-        Ok(found) => Ok(found),
-        Err(error) => Err(words(error)),
+    /// Performs the handshake; an error comes with the stream, if that has an end to come.
+    ///
+    /// The ClientHello is read before there is room for the handshake, and costs memory only. So peers that say nothing,
+    /// or say it slowly, keep nobody waiting.
+    async fn handshake<S: Stream>(
+        &self,
+        stream: Counted<S>,
+    ) -> Result<TlsStream<Counted<S>>, (io::Error, Option<Counted<S>>)> {
+        let mut hello = LazyConfigAcceptor::new(Acceptor::default(), stream);
+        let hello = match (&mut hello).await {
+            Ok(hello) => hello,
+            Err(error) => return Err((error, hello.take_io())),
+        };
+        let _room = self.handshakes.acquire().await;
+        let handshake = hello.into_stream(self.settings.load_full()).into_fallible();
+        handshake.await.map_err(|(error, stream)| (error, Some(stream)))
     }
 }
 
-fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, String> {
-    PrivateKeyDer::from_pem_file(path).map_err(|error| match error {
-        pem::Error::NoItemsFound => "no private key (PEM, not encrypted) is in it".to_owned(),
-        error => words(error),
-    })
-}
-
-/// The error's text; for an I/O error, the system's text alone.
-fn words(error: pem::Error) -> String {
-    match error {
-        pem::Error::Io(error) => error.to_string(),
-        error => error.to_string(),
+/// Reads from the session where the client comes from.
+fn look_at_client<S>(stream: &TlsStream<S>, origin: &mut Origin) -> io::Result<()> {
+    let session = stream.get_ref().1;
+    if let Some(chain) = session.peer_certificates() {
+        let unreadable = || io::Error::new(io::ErrorKind::InvalidData, "client certificate cannot be read");
+        origin.certificate = Some(Arc::new(certificate::read(chain).ok_or_else(unreadable)?));
     }
+    if let Some(name) = session.server_name() {
+        origin.server_name = Some(name.into());
+    }
+    Ok(())
 }
