@@ -108,6 +108,30 @@ fn broken_or_unreadable_files_keep_the_broker_from_starting() {
     assert_eq!(connack.reason, ReasonCode::BadUserNameOrPassword);
 }
 
+#[test]
+fn users_of_a_mosquitto_password_file_are_let_in() {
+    let passwords = Passwords::empty();
+    // By mosquitto_passwd 2.0.11: alice by default, carol by `-H sha512`.
+    passwords.write(
+        "alice:$7$101$WlxxWubuYR+X/VLf$k/dvg+aWpMuACXuJg7IW5rRwH2YFGBU1abTSReQOejgc+uAuQxVmah/VMZoCBAuhFoidtT3Y9vUl+lMGsQUrSw==\n\
+         carol:$6$KTmOo0/Ofmv0hqsl$bg9YBn3zYumrVyitKhkkwMMYX3Pf0OJR/iSFz3ejrNdnjxzYMzytT1yQnRGn1e/5DAKL/R9Z9DUe52P/VrlpWQ==\n",
+    );
+    let listener = format!("[[listeners]]\naddress = \"127.0.0.1:0\"\npassword_file = {:?}\n", passwords.path());
+    let config = ConfigFile::new(&listener);
+    let broker = BrokerProcess::start_exactly(&["--config", config.path()]);
+    for (user, password, reason) in [
+        ("alice", "secret", ReasonCode::Success),
+        ("carol", "six", ReasonCode::Success),
+        ("alice", "six", ReasonCode::BadUserNameOrPassword),
+        ("carol", "secret", ReasonCode::BadUserNameOrPassword),
+        ("bob", "secret", ReasonCode::BadUserNameOrPassword),
+    ] {
+        let connect = with_password(Connect::new(ProtocolVersion::V5, text("c")), user, password);
+        let (_, connack) = crate::support::RawClient::try_connect(broker.address(), connect);
+        assert_eq!(connack.reason, reason, "{user} {password}");
+    }
+}
+
 /// Bad input "Timing of credentials": unknown users and wrong passwords get one answer after about the same time.
 #[test]
 fn an_unknown_user_takes_as_long_as_a_wrong_password() {

@@ -9,7 +9,8 @@ use tenbin_codec::{ReasonCode, Text};
 
 use super::acl::Verdict;
 use super::hashing::HashWorkers;
-use super::password_file::{random, verify};
+use super::password_file::random;
+use super::password_hash::verify;
 use super::recent::RecentSet;
 use super::scram::{Challenge, ClientFirst, METHOD, ScramSecret, hmac};
 use super::settings::ListenerSettings;
@@ -94,7 +95,7 @@ impl Configured {
         }
         let user = request.user_name.clone().unwrap_or(Text::EMPTY);
         let secrets = passwords.get(user.as_str());
-        let known = secrets.and_then(|secrets| secrets.argon2()).map(ToOwned::to_owned);
+        let known = secrets.and_then(|secrets| secrets.hash()).map(ToOwned::to_owned);
         // Hash for unknown users too, so that the time does not reveal whether a user exists.
         let (exists, hash) = (known.is_some(), known.unwrap_or_else(|| passwords.decoy()));
         let password = request.password.clone().unwrap_or_default();

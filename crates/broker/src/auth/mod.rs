@@ -18,6 +18,7 @@ mod authorizer;
 mod configured;
 mod hashing;
 mod password_file;
+mod password_hash;
 mod realms;
 mod recent;
 mod rights;

@@ -4,11 +4,11 @@ use std::hash::{BuildHasher, RandomState};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
+use argon2::Argon2;
 use argon2::password_hash::PasswordHasher as _;
 use argon2::password_hash::phc::PasswordHash;
-use argon2::{Algorithm, Argon2, Block, Params, Version};
-use subtle::ConstantTimeEq as _;
 
+use super::password_hash;
 use super::scram::{ITERATIONS, PREFIX, SALT_BYTES, ScramSecret, Shapes};
 
 /// Users with hashes of their passwords. The text file has lines of two kinds:
@@ -19,7 +19,8 @@ use super::scram::{ITERATIONS, PREFIX, SALT_BYTES, ScramSecret, Shapes};
 ///   alice:$scram-sha-256$65536$SALT$STORED_KEY$SERVER_KEY        for Authentication Method SCRAM-SHA-256
 /// ```
 ///
-/// A user has a line of either kind or both. `tenbin passwd` writes them.
+/// A user has a line of either kind or both. `tenbin passwd` writes them. The lines of `mosquitto_passwd` (`$7$`, `$6$`
+/// and argon2id) are for User Name and Password.
 #[derive(Debug, Clone, Default)]
 pub struct PasswordFile {
     users: HashMap<String, Secrets>,
@@ -30,7 +31,8 @@ pub struct PasswordFile {
 /// Hashes of one user's password.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Secrets {
-    argon2: Option<String>,
+    /// For User Name and Password, as the line has it.
+    hash: Option<String>,
     scram: Option<ScramSecret>,
 }
 
@@ -69,7 +71,7 @@ impl PasswordFile {
 
     /// Returns a hash that takes as long to check as that of an existing user.
     pub(super) fn decoy(&self) -> String {
-        self.users.values().find_map(|secrets| secrets.argon2.clone()).unwrap_or_else(|| DECOY.to_owned())
+        self.users.values().find_map(|secrets| secrets.hash.clone()).unwrap_or_else(|| DECOY.to_owned())
     }
 
     /// Sets the password of `user` in the file at `path`. Creates the file if necessary; all other lines stay.
@@ -80,9 +82,9 @@ impl PasswordFile {
         if !is_user_name(user) {
             return Err(unusable(path, format!("{user:?} cannot be a user's name")));
         }
-        let argon2 = secrets.argon2.as_ref().map(|hash| format!("{user}:{hash}"));
+        let hash = secrets.hash.as_ref().map(|hash| format!("{user}:{hash}"));
         let scram = secrets.scram.as_ref().map(|secret| format!("{user}:{secret}"));
-        Self::edit(path, user, argon2.into_iter().chain(scram).collect()).map(|_| ())
+        Self::edit(path, user, hash.into_iter().chain(scram).collect()).map(|_| ())
     }
 
     /// Removes `user` from the file at `path`; returns whether the file had this user.
@@ -129,11 +131,8 @@ impl PasswordFile {
             self.shapes.add(&secret);
             secrets.scram.replace(secret).is_some()
         } else {
-            let is_argon2id = secret.starts_with("$argon2id$");
-            let hash = PasswordHash::new(secret).ok().filter(|hash| is_argon2id && hash.hash.is_some());
-            let hash = hash.ok_or("neither an argon2id hash nor a scram-sha-256 secret")?;
-            Params::try_from(&hash).map_err(|error| format!("argon2id: {error}"))?;
-            secrets.argon2.replace(secret.to_owned()).is_some()
+            password_hash::check(secret)?;
+            secrets.hash.replace(secret.to_owned()).is_some()
         };
         if is_second { Err(format!("a second line of one kind for {user}")) } else { Ok(()) }
     }
@@ -156,11 +155,12 @@ impl Secrets {
         let hash = Argon2::default().hash_password_with_salt(password, &salt()?);
         let hash: PasswordHash = hash.map_err(|error| error.to_string())?;
         let scram = if scram { Some(ScramSecret::new(password, salt()?.to_vec(), ITERATIONS)) } else { None };
-        Ok(Self { argon2: Some(hash.to_string()), scram })
+        Ok(Self { hash: Some(hash.to_string()), scram })
     }
 
-    pub(super) fn argon2(&self) -> Option<&str> {
-        self.argon2.as_deref()
+    /// Hash for User Name and Password.
+    pub(super) fn hash(&self) -> Option<&str> {
+        self.hash.as_deref()
     }
 
     pub(super) fn scram(&self) -> Option<&ScramSecret> {
@@ -169,24 +169,8 @@ impl Secrets {
 
     /// Fingerprint of the secrets, comparable only for the same `hasher`.
     pub(super) fn stamp(&self, hasher: &RandomState) -> u64 {
-        hasher.hash_one((&self.argon2, self.scram.as_ref().map(ToString::to_string)))
+        hasher.hash_one((&self.hash, self.scram.as_ref().map(ToString::to_string)))
     }
-}
-
-/// Whether `hash` was made from `password`. Slow; uses `memory`, which grows as needed.
-pub(super) fn verify(password: &[u8], hash: &str, memory: &mut Vec<Block>) -> bool {
-    let Ok(hash) = PasswordHash::new(hash) else { return false };
-    let (Some(salt), Some(expected)) = (&hash.salt, &hash.hash) else { return false };
-    let algorithm = Algorithm::try_from(hash.algorithm.as_str());
-    let version = hash.version.map(Version::try_from).transpose();
-    let (Ok(algorithm), Ok(version), Ok(params)) = (algorithm, version, Params::try_from(&hash)) else { return false };
-    if memory.len() < params.block_count() {
-        memory.resize(params.block_count(), Block::new());
-    }
-    let argon2 = Argon2::new(algorithm, version.unwrap_or_default(), params);
-    let mut found = vec![0; expected.len()];
-    let hashed = argon2.hash_password_into_with_memory(password, salt, &mut found, memory);
-    hashed.is_ok() && found.ct_eq(expected.as_bytes()).into()
 }
 
 /// Returns random bytes of the operating system.
@@ -267,6 +251,7 @@ impl std::error::Error for PasswordFileError {}
 
 #[cfg(test)]
 mod tests {
+    use super::super::password_hash::verify;
     use super::*;
 
     fn temporary(name: &str) -> PathBuf {
@@ -284,8 +269,8 @@ mod tests {
         let file = PasswordFile::read(&path).unwrap();
         assert_eq!(file.get("alice"), Some(&secrets));
         assert!(file.get("bob").unwrap().scram().is_none());
-        assert!(verify(b"pencil", secrets.argon2().unwrap(), &mut Vec::new()));
-        assert!(!verify(b"pencils", secrets.argon2().unwrap(), &mut Vec::new()));
+        assert!(verify(b"pencil", secrets.hash().unwrap(), &mut Vec::new()));
+        assert!(!verify(b"pencils", secrets.hash().unwrap(), &mut Vec::new()));
 
         // A new password removes the SCRAM secret of the old one.
         PasswordFile::set(&path, "alice", &Secrets::new(b"pen", false).unwrap()).unwrap();
@@ -325,7 +310,7 @@ mod tests {
         assert!(!verify(b"", DECOY, &mut Vec::new()));
         let hash = PasswordHash::new(DECOY).unwrap();
         let ours = Secrets::new(b"x", false).unwrap();
-        let ours = PasswordHash::new(ours.argon2().unwrap()).unwrap();
+        let ours = PasswordHash::new(ours.hash().unwrap()).unwrap();
         assert_eq!(hash.params, ours.params);
         assert_eq!(hash.hash.unwrap().len(), ours.hash.unwrap().len());
     }
