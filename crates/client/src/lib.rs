@@ -53,7 +53,9 @@ mod options;
 mod reconnect;
 mod task;
 mod ticket;
+mod websocket;
 
+pub use byte_stream::Transport;
 pub use client::Client;
 pub use error::{ClientError, ClientErrorKind, DisconnectReason, TryPublishError};
 pub use events::{ClientEvent, Events, TryRecvError};
@@ -62,6 +64,7 @@ pub use message::{Message, OutgoingMessage};
 pub use options::{AcknowledgeMode, ClientOptions};
 pub use reconnect::Reconnect;
 pub use ticket::PublishTicket;
+pub use websocket::WebSocketStream;
 
 pub use tenbin_balancer::LoadReport;
 pub use tenbin_codec::{

@@ -1,21 +1,17 @@
-use std::future::Future;
+use std::fmt;
 use std::num::NonZeroU16;
 use std::time::Duration;
-use std::{fmt, io};
 
 use bytes::Bytes;
 use tenbin_codec::{Connect, ProtocolVersion, ReportCarrier, ReportCarriers, Text, UserProperty, Will};
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpStream;
 
-use crate::byte_stream::Over;
-use crate::{LoadReporter, Reconnect};
+use crate::{LoadReporter, Reconnect, Transport};
 
 /// Settings of a client and its connection. Each method sets one option and returns the options.
 #[derive(Clone)]
 pub struct ClientOptions {
     pub(crate) broker: String,
-    pub(crate) over: Option<Over>,
+    pub(crate) transport: Transport,
     pub(crate) client_id: String,
     pub(crate) version: ProtocolVersion,
     pub(crate) clean_start: bool,
@@ -51,7 +47,7 @@ impl ClientOptions {
     pub fn new(broker: impl Into<String>, client_id: impl Into<String>) -> Self {
         Self {
             broker: broker.into(),
-            over: None,
+            transport: Transport::tcp(),
             client_id: client_id.into(),
             version: ProtocolVersion::V5,
             clean_start: true,
@@ -69,17 +65,10 @@ impl ClientOptions {
         }
     }
 
-    /// Wraps each TCP connection, for example in TLS. Default: plain TCP.
-    ///
-    /// The time of `wrap` counts toward the ten seconds of a connection attempt. Its errors become
-    /// [`Unreachable`](crate::ClientErrorKind::Unreachable).
+    /// Transport to the broker; default plain TCP.
     #[must_use]
-    pub fn over<S, F>(mut self, wrap: impl Fn(TcpStream) -> F + Send + Sync + 'static) -> Self
-    where
-        S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
-        F: Future<Output = io::Result<S>> + Send + 'static,
-    {
-        self.over = Some(Over::new(wrap));
+    pub fn transport(mut self, transport: Transport) -> Self {
+        self.transport = transport;
         self
     }
 
@@ -260,7 +249,7 @@ impl fmt::Debug for ClientOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ClientOptions")
             .field("broker", &self.broker)
-            .field("over", &self.over)
+            .field("transport", &self.transport)
             .field("client_id", &self.client_id)
             .field("version", &self.version)
             .field("clean_start", &self.clean_start)

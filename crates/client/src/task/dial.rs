@@ -7,8 +7,7 @@ use tenbin_session::Violation;
 use tokio::net::TcpStream;
 
 use super::stream::Stream;
-use crate::ClientErrorKind;
-use crate::byte_stream::Over;
+use crate::{ClientErrorKind, Transport};
 
 /// A connection that the broker accepted.
 pub(super) struct Dialed {
@@ -20,19 +19,16 @@ pub(super) struct Dialed {
 }
 
 /// Connects and performs the handshake. Cancel safe: an incomplete connection is closed.
-pub(super) async fn dial(broker: &str, over: Option<&Over>, connect: &Connect) -> Result<Dialed, ClientErrorKind> {
-    let done = tokio::time::timeout(DIAL_MAX, shake_hands(broker, over, connect)).await;
+pub(super) async fn dial(broker: &str, transport: &Transport, connect: &Connect) -> Result<Dialed, ClientErrorKind> {
+    let done = tokio::time::timeout(DIAL_MAX, shake_hands(broker, transport, connect)).await;
     done.unwrap_or(Err(ClientErrorKind::NoAnswer))
 }
 
-async fn shake_hands(broker: &str, over: Option<&Over>, connect: &Connect) -> Result<Dialed, ClientErrorKind> {
+async fn shake_hands(broker: &str, transport: &Transport, connect: &Connect) -> Result<Dialed, ClientErrorKind> {
     let unreachable = |error| ClientErrorKind::Unreachable(Arc::new(error));
     let stream = TcpStream::connect(broker).await.map_err(unreachable)?;
     stream.set_nodelay(true).map_err(unreachable)?;
-    let mut stream = Stream::new(match over {
-        Some(over) => over.wrap(stream).await.map_err(unreachable)?,
-        None => Box::new(stream),
-    });
+    let mut stream = Stream::new(transport.wrap(stream, broker).await.map_err(unreachable)?);
 
     let mut out = WriteBuffer::new();
     Packet::Connect(Box::new(connect.clone())).encode(connect.version, &mut out);
@@ -61,7 +57,7 @@ async fn shake_hands(broker: &str, over: Option<&Over>, connect: &Connect) -> Re
     }
 }
 
-/// Time limit for name resolution, TCP connection, wrapper and CONNACK together.
+/// Time limit for name resolution, TCP connection, layers and CONNACK together.
 const DIAL_MAX: Duration = Duration::from_secs(10);
 /// Initial buffer for CONNACK, in bytes; it grows if necessary.
 const INPUT_FIRST: usize = 1024;

@@ -59,7 +59,7 @@ pub(crate) async fn start(
     channels: Channels,
 ) -> Result<(), ClientErrorKind> {
     let connect = options.connect_packet().map_err(ClientErrorKind::Invalid)?;
-    let dialed = dial(&options.broker, options.over.as_ref(), &connect).await?;
+    let dialed = dial(&options.broker, &options.transport, &connect).await?;
     let mut task = Task {
         backoff: Backoff::new(options.reconnect),
         away: None,
@@ -163,13 +163,13 @@ impl Task {
         backoff.lost_after(lasted);
         self.connect.clean_start = self.options.clean_start_again();
         let (broker, connect) = (Arc::clone(&self.shared.broker), self.connect.clone());
-        let over = self.options.over.clone();
+        let transport = self.options.transport.clone();
         let opened = loop {
             let pause = self.away.take().unwrap_or_else(|| backoff.next_pause());
             if self.offline(tokio::time::sleep(pause)).await.is_none() {
                 break None;
             }
-            let opened = match self.offline(dial(&broker, over.as_ref(), &connect)).await {
+            let opened = match self.offline(dial(&broker, &transport, &connect)).await {
                 None => break None,
                 Some(Ok(dialed)) => self.open(dialed, Instant::now()).map_err(ClientErrorKind::Lost),
                 Some(Err(kind)) => Err(kind),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tenbin_client::{
     Client, ClientErrorKind, ClientEvent, ClientOptions, DisconnectReason, OutgoingMessage, ProtocolVersion, QoS,
-    ReasonCode, Reconnect,
+    ReasonCode, Reconnect, Transport,
 };
 use tenbin_codec::{ConnAck, Packet};
 use tokio::io::BufStream;
@@ -149,10 +149,10 @@ async fn violation_by_broker_gets_disconnect_with_reason() {
 async fn wrapped_streams_carry_all_packets_and_are_flushed() {
     let (server, made) = (Server::start().await, Arc::new(AtomicU32::new(0)));
     let count = Arc::clone(&made);
-    let options = server.options().over(move |stream| {
+    let options = server.options().transport(Transport::tcp().over(move |stream| {
         count.fetch_add(1, Ordering::Relaxed);
         async { Ok(BufStream::new(stream)) }
-    });
+    }));
     let (client, mut events, peer) = server.client(options).await;
     drop(peer);
     let (mut peer, _) = server.welcome(false).await;
@@ -179,7 +179,9 @@ async fn wrapped_streams_carry_all_packets_and_are_flushed() {
 #[tokio::test]
 async fn failed_stream_wrapper_is_reported() {
     let server = Server::start().await;
-    let options = server.options().over(|_| async { Err::<TcpStream, _>(std::io::Error::other("no trust")) });
+    let options = server
+        .options()
+        .transport(Transport::tcp().over(|_| async { Err::<TcpStream, _>(std::io::Error::other("no trust")) }));
     let error = within(Client::connect(options)).await.unwrap_err();
     assert!(matches!(error.kind(), ClientErrorKind::Unreachable(_)), "{error}");
     assert!(error.to_string().contains("no trust"), "{error}");

@@ -100,6 +100,11 @@ pub struct LoadArgs {
     #[arg(help_heading = "Connections")]
     pub(crate) tls: Option<bool>,
 
+    /// Use WebSocket, at this path [default path: /mqtt]
+    #[arg(long, value_name = "PATH", num_args = 0..=1, require_equals = true, default_missing_value = "/mqtt")]
+    #[arg(help_heading = "Connections")]
+    pub(crate) websocket: Option<String>,
+
     /// Certificates (PEM) of the authorities that the broker's certificate must come from [default: the system's]
     #[arg(long, alias = "tls-rootca-cert", value_name = "FILE", help_heading = "Connections")]
     pub(crate) ca: Option<PathBuf>,

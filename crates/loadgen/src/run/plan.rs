@@ -93,6 +93,9 @@ pub struct ConnectionOptions {
     pub password: Option<String>,
     /// TLS options; `None` for plain TCP.
     pub tls: Option<TlsOptions>,
+    /// Path of WebSocket connections; `None` for MQTT without WebSocket.
+    #[serde(default)]
+    pub websocket: Option<String>,
     /// Keep Alive in seconds; 0 for none.
     pub keep_alive: u16,
     /// How long the broker keeps sessions after their connections; `None` ends them with the connections.
@@ -113,6 +116,7 @@ impl ConnectionOptions {
             user_name: None,
             password: None,
             tls: None,
+            websocket: None,
             keep_alive: 0,
             session_expiry: None,
             client_id_prefix: client_id_prefix.into(),

@@ -55,6 +55,8 @@ pub(super) struct Connector {
     session_expiry: Option<u32>,
     will: Option<Will>,
     tls: Option<Tls>,
+    /// Path of the upgrade to WebSocket.
+    websocket: Option<String>,
 }
 
 impl Connector {
@@ -83,6 +85,7 @@ impl Connector {
             session_expiry,
             will: options.will.as_ref().map(|options| will(options, tag)).transpose()?,
             tls: options.tls.as_ref().map(Tls::new).transpose()?,
+            websocket: options.websocket.clone(),
         })
     }
 
@@ -184,7 +187,8 @@ impl Connector {
     async fn exchange_connect(&self, client: &Client, connect: Connect) -> Result<Connected, String> {
         let begun = Instant::now();
         let tls = self.tls.as_ref().map(|tls| (tls, client.host.as_str()));
-        let opened = Transport::open(client.addresses.iter().copied(), tls).await;
+        let websocket = self.websocket.as_deref().map(|path| (client.place.as_str(), path));
+        let opened = Transport::open(client.addresses.iter().copied(), tls, websocket).await;
         let mut transport = opened.map_err(|error| error.to_string())?;
         let mut input = BytesMut::new();
         let keep_alive = connect.keep_alive;

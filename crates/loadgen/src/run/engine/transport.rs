@@ -3,13 +3,14 @@ use std::net::SocketAddr;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
+use tenbin_client::WebSocketStream;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 
 use super::tls::{Tls, explained};
 
-/// Byte stream of a connection, with or without TLS.
+/// Byte stream of a connection.
 ///
 /// On TCP a read or a write is one system call, or none where the socket is known not to be ready. A read that did not
 /// fill its buffer shows that the socket is empty.
@@ -19,26 +20,33 @@ pub(super) enum Transport {
     Tcp(TcpStream),
     /// TLS, which may buffer written bytes until a flush.
     Tls(Box<TlsStream<TcpStream>>),
+    /// WebSocket on one of the others. It buffers written bytes until a flush.
+    WebSocket(Box<WebSocketStream<Self>>),
 }
 
 impl Transport {
-    /// Connects to the first of `addresses` that answers; with `tls`, the peer's certificate must have that name.
+    /// Connects to the first of `addresses` that answers; with `tls`, the peer's certificate must have that name. `websocket`
+    /// is its host ("host:port") and path.
     ///
     /// # Errors
     /// The error of the last address.
     pub(super) async fn open(
         addresses: impl IntoIterator<Item = SocketAddr>,
         tls: Option<(&Tls, &str)>,
+        websocket: Option<(&str, &str)>,
     ) -> io::Result<Self> {
         let mut error = io::Error::from(io::ErrorKind::AddrNotAvailable);
         for address in addresses {
             match TcpStream::connect(address).await {
                 Ok(stream) => {
                     stream.set_nodelay(true)?;
-                    return match tls {
-                        Some((tls, name)) => Self::under(tls, name, stream).await,
-                        None => Ok(Self::Tcp(stream)),
+                    let stream = match tls {
+                        Some((tls, name)) => Self::under(tls, name, stream).await?,
+                        None => Self::Tcp(stream),
                     };
+                    let Some((host, path)) = websocket else { return Ok(stream) };
+                    let upgrade = Box::pin(WebSocketStream::connect(stream, host, path));
+                    return Ok(Self::WebSocket(Box::new(upgrade.await?)));
                 }
                 Err(refused) => error = refused,
             }
@@ -60,6 +68,7 @@ impl AsyncRead for Transport {
         match self.get_mut() {
             Self::Tcp(stream) => Pin::new(stream).poll_read(cx, buffer),
             Self::Tls(stream) => Pin::new(stream).poll_read(cx, buffer).map_err(explained),
+            Self::WebSocket(stream) => Pin::new(stream).poll_read(cx, buffer),
         }
     }
 }
@@ -69,6 +78,7 @@ impl AsyncWrite for Transport {
         match self.get_mut() {
             Self::Tcp(stream) => Pin::new(stream).poll_write(cx, bytes),
             Self::Tls(stream) => Pin::new(stream).poll_write(cx, bytes).map_err(explained),
+            Self::WebSocket(stream) => Pin::new(stream).poll_write(cx, bytes),
         }
     }
 
@@ -76,6 +86,7 @@ impl AsyncWrite for Transport {
         match self.get_mut() {
             Self::Tcp(stream) => Pin::new(stream).poll_flush(cx),
             Self::Tls(stream) => Pin::new(stream).poll_flush(cx).map_err(explained),
+            Self::WebSocket(stream) => Pin::new(stream).poll_flush(cx),
         }
     }
 
@@ -83,6 +94,7 @@ impl AsyncWrite for Transport {
         match self.get_mut() {
             Self::Tcp(stream) => Pin::new(stream).poll_shutdown(cx),
             Self::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
+            Self::WebSocket(stream) => Pin::new(stream).poll_shutdown(cx),
         }
     }
 }

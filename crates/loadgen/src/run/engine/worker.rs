@@ -9,7 +9,7 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use tenbin_client::{
-    AcknowledgeMode, ClientEvent, ClientOptions, DisconnectReason, Events, LoadReporter, Message, Reconnect,
+    AcknowledgeMode, ClientEvent, ClientOptions, DisconnectReason, Events, LoadReporter, Message, Reconnect, Transport,
 };
 use tenbin_codec::{QoS, TopicFilter};
 use tenbin_simulator::Span;
@@ -22,7 +22,7 @@ use super::driver::Driver;
 use super::handshake::{Client, check_granted, subscription, will_payload};
 use super::network::Network;
 use super::tls::Tls;
-use super::transport::Transport;
+use super::transport::Transport as WireStream;
 use super::work_queue::{Step, WorkQueue};
 use crate::LoadgenError;
 use crate::run::record::WorkRecord;
@@ -443,10 +443,7 @@ fn options(driver: &Driver, client: &Client) -> ClientOptions {
         .keep_alive(Duration::from_secs(connection.keep_alive.into()))
         .session_expiry(connection.session_expiry.unwrap_or_default())
         .reconnect(Reconnect::Backoff { first: Duration::from_millis(100), most: Duration::from_secs(1) });
-    let options = match driver.common.connector.tls() {
-        Some(tls) => over_tls(options, tls, &client.host),
-        None => options,
-    };
+    let options = options.transport(transport(driver, &client.host));
     match (&connection.user_name, &connection.password) {
         (None, None) => options,
         (user, password) => {
@@ -455,11 +452,23 @@ fn options(driver: &Driver, client: &Client) -> ClientOptions {
     }
 }
 
-fn over_tls(options: ClientOptions, tls: &Tls, host: &str) -> ClientOptions {
+/// Transport of a worker to `host`.
+fn transport(driver: &Driver, host: &str) -> Transport {
+    let transport = match driver.common.connector.tls() {
+        Some(tls) => over_tls(tls, host),
+        None => Transport::tcp(),
+    };
+    match &driver.plan().connection.websocket {
+        Some(path) => transport.websocket(path),
+        None => transport,
+    }
+}
+
+fn over_tls(tls: &Tls, host: &str) -> Transport {
     let (tls, host) = (tls.clone(), Arc::<str>::from(host));
-    options.over(move |stream| {
+    Transport::tcp().over(move |stream| {
         let (tls, host) = (tls.clone(), Arc::clone(&host));
-        async move { Transport::under(&tls, &host, stream).await }
+        async move { WireStream::under(&tls, &host, stream).await }
     })
 }
 

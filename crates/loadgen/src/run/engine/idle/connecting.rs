@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use bytes::{Buf, Bytes, BytesMut};
 use tenbin_codec::{ConnAck, Decoded, Decoder, Packet, ProtocolVersion};
+use tenbin_websocket::UpgradeError;
 
 use super::socket::Socket;
 use crate::run::engine::tls::{explained, is_rejection};
@@ -27,7 +28,7 @@ pub(super) enum Answer {
     None,
     Accepted(Box<ConnAck>),
     Refused,
-    /// No connection is possible: the TLS handshake was rejected.
+    /// No connection is possible: the TLS handshake or the upgrade to WebSocket was rejected.
     Impossible(io::Error),
 }
 
@@ -42,6 +43,7 @@ impl Connecting {
             Ok(answer) => answer,
             Err(error) if is_not_yet(&error) => Answer::None,
             Err(error) if is_rejection(&error) => Answer::Impossible(explained(error)),
+            Err(error) if is_no_websocket(&error) => Answer::Impossible(error),
             Err(_) => Answer::Refused,
         }
     }
@@ -67,6 +69,11 @@ impl Connecting {
             }
         }
     }
+}
+
+/// Whether the broker refused the upgrade to WebSocket.
+fn is_no_websocket(error: &io::Error) -> bool {
+    error.get_ref().is_some_and(|inner| inner.is::<UpgradeError>())
 }
 
 /// Whether the socket has no data, or is not connected yet.

@@ -14,6 +14,7 @@ use super::connecting::{Answer, Connecting};
 use super::pings::Pings;
 use super::socket::Socket;
 use super::target::Targets;
+use super::websocket::WebSocket;
 use crate::LoadgenError;
 use crate::run::engine::cuts::CutSchedule;
 use crate::run::engine::driver::{Common, Stage};
@@ -207,8 +208,15 @@ impl IdleConnections {
         Ok(())
     }
 
-    /// Wraps `stream` in TLS if the plan asks for it.
+    /// Wraps `stream` in the layers of the plan.
     fn socket(&self, connection: u32, stream: TcpStream) -> Result<Socket, LoadgenError> {
+        let socket = self.tls_or_tcp(connection, stream)?;
+        let Some(path) = &self.common.plan.connection.websocket else { return Ok(socket) };
+        let host = self.common.plan.brokers[self.targets.broker(connection)].address();
+        Ok(Socket::Framed(Box::new(WebSocket::new(socket, &host, path))))
+    }
+
+    fn tls_or_tcp(&self, connection: u32, stream: TcpStream) -> Result<Socket, LoadgenError> {
         let Some(tls) = self.common.connector.tls() else { return Ok(Socket::Tcp(stream)) };
         let begun = tls.begin(&self.common.plan.brokers[self.targets.broker(connection)].host, stream);
         begun.map(|stream| Socket::Tls(Box::new(stream))).map_err(|error| self.impossible(connection, error))

@@ -8,6 +8,7 @@ mod connections;
 mod pings;
 mod socket;
 mod target;
+mod websocket;
 
 use std::thread::JoinHandle;
 

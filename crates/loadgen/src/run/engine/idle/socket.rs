@@ -3,20 +3,25 @@ use std::io::{self, Read, Write};
 use mio::net::TcpStream;
 use tokio_rustls::rustls::{ClientConnection, StreamOwned};
 
-/// Socket of an idle connection, with or without TLS. It never blocks.
+use super::websocket::WebSocket;
+
+/// Socket of an idle connection. It never blocks.
 pub(super) enum Socket {
     /// Plain TCP.
     Tcp(TcpStream),
     /// TLS. Its handshake advances with each read and write. It may buffer written bytes until the next call.
     Tls(Box<StreamOwned<ClientConnection, TcpStream>>),
+    /// WebSocket on one of the others.
+    Framed(Box<WebSocket>),
 }
 
 impl Socket {
-    /// The TCP socket, below TLS if there is any.
+    /// The TCP socket below all other layers.
     pub(super) fn tcp(&self) -> &TcpStream {
         match self {
             Self::Tcp(stream) => stream,
             Self::Tls(stream) => &stream.sock,
+            Self::Framed(stream) => stream.socket().tcp(),
         }
     }
 }
@@ -26,6 +31,7 @@ impl Read for Socket {
         match self {
             Self::Tcp(stream) => stream.read(buffer),
             Self::Tls(stream) => stream.read(buffer),
+            Self::Framed(stream) => stream.read(buffer),
         }
     }
 }
@@ -35,6 +41,7 @@ impl Write for Socket {
         match self {
             Self::Tcp(stream) => stream.write(bytes),
             Self::Tls(stream) => stream.write(bytes),
+            Self::Framed(stream) => stream.write(bytes),
         }
     }
 
@@ -42,6 +49,7 @@ impl Write for Socket {
         match self {
             Self::Tcp(stream) => stream.flush(),
             Self::Tls(stream) => stream.flush(),
+            Self::Framed(stream) => stream.flush(),
         }
     }
 }
