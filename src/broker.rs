@@ -1,30 +1,31 @@
 //! `tenbin broker`.
 
 use std::io::{self, Write as _};
-use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
+use tenbin_broker::config::ListenAddress;
 use tenbin_broker::{Broker, Config, ConfigError, LogLimiter, Policy, StartError, raise_descriptor_limit};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing::Level;
 
 use crate::logging;
 
-/// Runs the broker until SIGINT or SIGTERM; SIGHUP reloads credentials, certificates, ACLs and
-/// share-group rules.
+/// Runs the broker until SIGINT or SIGTERM; SIGHUP reloads listeners, credentials, certificates,
+/// ACLs and share-group rules.
 #[derive(Debug, Args)]
 pub(crate) struct BrokerArgs {
     /// Configuration file (TOML); keys that it leaves out have their defaults.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Address to listen on, without authentication, instead of those in `listen`; `[[listeners]]` are opened too.
-    /// May be given several times. Port 0 selects a free one.
-    #[arg(long, value_name = "ADDRESS:PORT")]
-    listen: Vec<SocketAddr>,
+    /// May be given several times. Forms: PORT or :PORT (all addresses of the machine), HOST:PORT, [IPV6]:PORT. Port 0
+    /// selects a free one.
+    #[arg(long, value_name = "ADDRESS")]
+    listen: Vec<ListenAddress>,
     /// Default policy of share groups, instead of the configured one.
     #[arg(long, value_name = "NAME", value_parser = policy_parser())]
     policy: Option<Policy>,

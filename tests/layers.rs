@@ -14,7 +14,7 @@ const LAYERS: [&str; 21] = [
     "config",
     "admission",
     "log_limiter",
-    "report_carriers",
+    "connection_settings",
     "memory",
     "auth",
     "threads",

@@ -19,6 +19,7 @@ use crate::support::{PATIENCE, RawClient, VERSIONS, share, subscription, text};
 /// A broker in this process.
 pub(crate) struct Embedded {
     broker: Broker,
+    addresses: Vec<SocketAddr>,
     _runtime: Runtime,
 }
 
@@ -27,11 +28,11 @@ impl Embedded {
         let runtime = Runtime::new().expect("threads");
         let start = build(Broker::builder().config(config)).start();
         let broker = runtime.block_on(start).expect("free ports");
-        Self { broker, _runtime: runtime }
+        Self { addresses: broker.addresses(), broker, _runtime: runtime }
     }
 
     pub(crate) fn addresses(&self) -> &[SocketAddr] {
-        self.broker.addresses()
+        &self.addresses
     }
 }
 

@@ -3,10 +3,10 @@
 use std::fs;
 use std::time::Duration;
 
-use tenbin_codec::QoS;
+use tenbin_codec::{Connect, ProtocolVersion, QoS};
 
 use super::Guarded;
-use super::support::PATIENCE;
+use super::support::{PATIENCE, RawClient, text};
 
 impl Guarded {
     /// Sends SIGHUP and waits for the next log line with `word`.
@@ -47,12 +47,18 @@ fn reload_with_a_wrong_file_keeps_everything() {
 }
 
 #[test]
-fn reload_that_adds_or_removes_tls_says_what_stays() {
+fn reload_removes_and_adds_tls_at_the_same_address() {
     let guarded = Guarded::start("", "");
-    let text = fs::read_to_string(guarded.config.path()).expect("ours to read");
-    let (listener, _) = text.split_once("[listeners.tls]").expect("it has the table");
+    let mut secure = guarded.connect("secure");
+    let with_tls = fs::read_to_string(guarded.config.path()).expect("ours to read");
+    let (listener, _) = with_tls.split_once("[listeners.tls]").expect("it has the table");
     fs::write(guarded.config.path(), listener).expect("ours to write");
     guarded.hang_up("reloaded");
-    guarded.broker.log().wait_for(&["listeners.secure.tls", "restart the broker"], PATIENCE);
-    guarded.connect("client").settle();
+    let plain = Connect::new(ProtocolVersion::V5, text("plain"));
+    let mut plain = RawClient::connect(guarded.address(), plain).0;
+    fs::write(guarded.config.path(), &with_tls).expect("ours to write");
+    guarded.hang_up("reloaded");
+    guarded.connect("again").settle();
+    secure.settle();
+    plain.settle();
 }

@@ -1,9 +1,11 @@
+mod listeners;
+
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -17,10 +19,11 @@ use crate::durable::{self, Durable, StoreError};
 use crate::lifecycle::{self, BrokerState, enforcement};
 use crate::log_limiter::LogLimiter;
 use crate::metrics::MetricsSnapshot;
-use crate::net::{self, TlsError};
+use crate::net::{self, ListenError, ListeningSocket, TlsError};
 use crate::outbox::Control;
 use crate::threads::{Running, Threads};
 use crate::{descriptors, tasks};
+use listeners::{Listeners, PrepareError};
 
 /// A running broker. Dropping it stops listening at once; [`Broker::shutdown`] also disconnects the clients in order.
 #[derive(Debug)]
@@ -28,16 +31,13 @@ pub struct Broker {
     shared: Arc<BrokerState>,
     /// Configuration as given at the start; the shared one may have lower bounds.
     configured: Config,
-    addresses: Vec<SocketAddr>,
-    /// Name of the first listener, if there is one.
-    first_listener: Option<Arc<str>>,
-    /// Listeners and periodic tasks; they end with the broker.
+    listeners: Mutex<Listeners>,
+    /// Periodic tasks; they end with the broker.
     jobs: JoinSet<()>,
     /// Ends sessions of clients that leave, so it outlives their connections.
     _long_ends: JoinSet<()>,
-    doors: net::Doors,
-    /// Threads of [`BrokerBuilder::threads`], and that of the doors.
-    _threads: [Option<Running>; 2],
+    /// Threads of [`BrokerBuilder::threads`].
+    _threads: Option<Running>,
 }
 
 /// Builder of a [`Broker`].
@@ -56,9 +56,9 @@ pub struct BrokerBuilder {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
-    /// The broker cannot listen on this address.
-    #[error("cannot listen on {0}: {1}")]
-    Listen(SocketAddr, #[source] io::Error),
+    /// The broker cannot listen on an address.
+    #[error("{0}")]
+    Listen(#[source] ListenError),
     /// The configured access rules or password files are unusable.
     #[error("{0}")]
     Access(#[source] AccessError),
@@ -77,12 +77,18 @@ pub enum StartError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReloadError {
-    /// The access rules or password files are unusable, or an open listener is missing.
+    /// The access rules or password files are unusable.
     #[error("{0}")]
     Access(#[from] AccessError),
     /// The TLS settings of a listener are unusable.
     #[error("{0}")]
     Tls(#[from] TlsError),
+    /// The broker cannot listen on a new address.
+    #[error("{0}")]
+    Listen(#[source] ListenError),
+    /// The system refuses to start a thread.
+    #[error("cannot start threads: {0}")]
+    Threads(#[source] io::Error),
 }
 
 impl BrokerBuilder {
@@ -154,28 +160,18 @@ impl BrokerBuilder {
         let doors = net::Doors::load(&self.config).map_err(StartError::Tls)?;
         let access = move |settings, key| Access::new(settings, key, self.authenticator, self.authorizer);
         let (threads, running) = self.threads.map(Threads::start).transpose().map_err(StartError::Threads)?.unzip();
-        let (at_doors, door_thread) = doors.start_thread().map_err(StartError::Threads)?.unzip();
         let listening = threads.as_ref().map_or_else(Handle::current, |threads| threads.first().clone());
         if self.store.is_some() {
             self.config.bound_names(durable::NAME_BYTES_MAX);
         }
-        let configured = self.config.all_listeners().collect::<Vec<_>>();
         let mut shared = begin(self.config, settings, access, is_configured_only, threads, self.store).await?;
         if let Some(log_limiter) = self.log_limiter {
             shared.log_limiter = log_limiter;
         }
         let shared = Arc::new(shared);
         // Bind before the state is loaded: clients that connect meanwhile wait in the listen backlog.
-        let mut listeners = Vec::new();
-        let mut addresses = Vec::new();
-        for configured in configured {
-            let failed = |error| StartError::Listen(configured.address, error);
-            let door = doors.of(&configured.name()).zip(at_doors.as_ref());
-            let _there = door.as_ref().map_or(&listening, |(_, runtime)| runtime).enter();
-            let listener = net::bind(configured.address, &shared.config).map_err(failed)?;
-            addresses.push(listener.local_addr().map_err(failed)?);
-            listeners.push((listener, configured.name(), door));
-        }
+        let mut listeners = Listeners::new(listening);
+        let prepared = listeners.prepare(&given, doors, &shared.config)?;
         // Last of the fallible steps: it publishes Wills and removes them from the disk.
         load(&shared).await?;
         descriptors::log_lowered(shared.config.connections.maximum, shared.connections_maximum);
@@ -199,23 +195,14 @@ impl BrokerBuilder {
             jobs.spawn(tasks::sys_topics::run(Arc::clone(&shared), interval));
             jobs.spawn(tasks::sys_share::run(Arc::clone(&shared), interval));
         }
-        let first_listener = listeners.first().map(|(_, name, _)| Arc::clone(name));
-        for (listener, name, door) in listeners {
-            let shared = Arc::clone(&shared);
-            match door {
-                Some((door, at_doors)) => jobs.spawn_on(door.run(shared, listener, name, listening.clone()), at_doors),
-                None => jobs.spawn_on(net::run(shared, listener, name), &listening),
-            };
-        }
+        listeners.switch(prepared, &shared);
         Ok(Broker {
             shared,
             configured: given,
-            addresses,
-            first_listener,
+            listeners: Mutex::new(listeners),
             jobs,
             _long_ends: long_ends,
-            doors,
-            _threads: [running, door_thread],
+            _threads: running,
         })
     }
 }
@@ -279,8 +266,14 @@ impl Broker {
     }
 
     /// Addresses of [`Config::listen`] and then [`Config::listeners`], in order, with the actual ports instead of 0.
-    pub fn addresses(&self) -> &[SocketAddr] {
-        &self.addresses
+    ///
+    /// A listener with a name that resolves to several addresses has them all.
+    pub fn addresses(&self) -> Vec<SocketAddr> {
+        self.listeners().sockets().map(ListeningSocket::address).collect()
+    }
+
+    fn listeners(&self) -> MutexGuard<'_, Listeners> {
+        self.listeners.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Serves a client over `stream`, which may be in memory (`tokio::io::duplex`), as if it had come from `peer`
@@ -289,8 +282,9 @@ impl Broker {
     /// Returns at once; the connection's task runs on the calling runtime. The broker drops the stream when the
     /// connection ends, or at once if there is no listener or no room for another connection.
     pub fn serve(&self, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, peer: SocketAddr) {
-        if let Some(name) = &self.first_listener {
-            net::serve(&self.shared, Box::new(stream), peer.into(), name, None);
+        let first_listener = self.listeners().first();
+        if let Some(name) = first_listener {
+            net::serve(&self.shared, Box::new(stream), peer.into(), &name, None);
         }
     }
 
@@ -314,25 +308,30 @@ impl Broker {
         self.shared.registry.len()
     }
 
-    /// Applies the share-group rules, the certificates and the access rules of `config`: listeners' password files and
-    /// anonymous access, and the ACL.
+    /// Applies the listeners, the share-group rules and the access rules of `config`, and reads all files again.
+    ///
+    /// Opens new listeners and closes those that `config` lacks. Connections stay, with the settings of their listener:
+    /// the last ones of a closed listener. Looks up the names of new addresses, which blocks.
     ///
     /// Removed rights end at once. Clients with invalid credentials are disconnected, sessions of unknown users get no
     /// new messages, and subscriptions deliver only permitted messages. A share member that regains its right rejoins
-    /// the group when its connection notices the change. Share groups keep their members and lose no message. A changed
-    /// carrier of load reports applies to new connections.
+    /// the group when its connection notices the change. Share groups keep their members and lose no message. Changed
+    /// carriers of load reports and publish rates apply to new connections.
     ///
-    /// Listeners are identified by name. All other differences in `config` are ignored, with a log line for each such
-    /// key.
+    /// All other differences in `config` are ignored, with a log line for each such key.
     ///
     /// # Errors
-    /// A part of `config` is invalid, or `config` lacks an open listener. Then nothing changes.
+    /// A part of `config` is invalid, or a new listener cannot be opened. Then nothing changes.
     pub fn reload(&self, config: &Config) -> Result<(), ReloadError> {
         let doors = net::Doors::load(config)?;
-        let realms = enforcement::reload(&self.shared, config)?;
-        self.doors.replace(doors);
+        let settings = Settings::load(config, self.shared.is_configured_only)?;
+        let mut listeners = self.listeners();
+        let prepared = listeners.prepare(config, doors, &self.shared.config)?;
+        let realms = enforcement::apply(&self.shared, settings);
         self.shared.router.set_share_rules(config.share_rules());
-        self.shared.report_carriers.replace(config);
+        self.shared.connection_settings.replace(config, &self.shared.config);
+        listeners.switch(prepared, &self.shared);
+        drop(listeners);
         for NotTaken { key, old, new } in self.configured.not_taken(config) {
             tracing::warn!(key, old, new, "reload does not change this key: restart the broker");
         }
@@ -353,6 +352,7 @@ impl Broker {
     /// Returns when all connections are closed, or after five seconds.
     pub async fn shutdown(mut self) {
         self.shared.stopping.send_replace(true);
+        self.listeners.get_mut().unwrap_or_else(PoisonError::into_inner).shutdown().await;
         self.jobs.shutdown().await;
         let patience = tokio::time::Instant::now() + SHUTDOWN;
         while self.connections() > 0 && tokio::time::Instant::now() < patience {
@@ -368,6 +368,24 @@ impl Broker {
             if !written.unwrap_or(false) {
                 tracing::error!("the last changes of the state could not be written");
             }
+        }
+    }
+}
+
+impl From<PrepareError> for StartError {
+    fn from(error: PrepareError) -> Self {
+        match error {
+            PrepareError::Listen(error) => Self::Listen(error),
+            PrepareError::Threads(error) => Self::Threads(error),
+        }
+    }
+}
+
+impl From<PrepareError> for ReloadError {
+    fn from(error: PrepareError) -> Self {
+        match error {
+            PrepareError::Listen(error) => Self::Listen(error),
+            PrepareError::Threads(error) => Self::Threads(error),
         }
     }
 }

@@ -50,10 +50,11 @@ impl Configured {
         }
     }
 
-    /// Replaces the settings; listeners keep their realms. Returns the realms to store, if they have changed.
+    /// Replaces the settings; listeners keep their realms, and closed ones their settings. Returns the realms to store, if they have changed.
     pub(super) fn replace(&self, mut settings: Settings) -> Option<Vec<KnownRealm>> {
         let before = self.settings.load();
         settings.recall(before.realms());
+        settings.keep_closed(&before);
         let changed = (settings.realms() != before.realms()).then(|| settings.realms().to_vec());
         self.settings.store(Arc::new(settings));
         changed

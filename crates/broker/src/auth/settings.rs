@@ -1,4 +1,4 @@
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use super::acl::Acl;
 use super::realms::{self, KnownRealm, Place};
 use super::{Effect, PasswordFile, PasswordFileError};
 use crate::Config;
-use crate::config::AclDefault;
+use crate::config::{AclDefault, Listener};
 
 /// Access settings of the configuration, with the contents of the password files.
 #[derive(Debug)]
@@ -26,6 +26,8 @@ pub(super) struct ListenerSettings {
     /// Whether clients without User Name and Password may connect.
     pub(super) anonymous: bool,
     pub(super) passwords: Option<Arc<PasswordFile>>,
+    /// Path of the password file.
+    file: Option<PathBuf>,
     /// Separates users of one name: see [`super::realms`].
     pub(super) realm: Arc<str>,
     /// Whether the ACL applies.
@@ -44,12 +46,6 @@ pub enum AccessError {
     /// A rule of the ACL names a listener that does not exist.
     #[error("acl: there is no listener {0:?}")]
     NoSuchListener(String),
-    /// A reloaded configuration lacks this open listener.
-    #[error(
-        "listener {0} is open and not in the new configuration; listeners come, go and change their names with the next \
-         start"
-    )]
-    ListenerMissing(String),
 }
 
 impl Settings {
@@ -78,8 +74,8 @@ impl Settings {
                 canonical: path.canonicalize().unwrap_or_else(|_| path.to_owned()), // it has just been read
                 label: listener.realm.as_deref().map(Into::into),
             }));
-            let (anonymous, acl) = (listener.anonymous, listener.acl);
-            listeners.insert(name, ListenerSettings { anonymous, passwords, realm: Arc::default(), acl });
+            let Listener { anonymous, acl, password_file: file, .. } = listener;
+            listeners.insert(name, ListenerSettings { anonymous, passwords, file, realm: Arc::default(), acl });
         }
         let unknown = config.acl.iter().filter_map(|rule| rule.listener.as_deref());
         if let Some(name) = unknown.into_iter().find(|&name| !listeners.contains_key(name)) {
@@ -118,21 +114,20 @@ impl Settings {
         &self.realms
     }
 
-    /// Keeps only the listeners that are `open`, for a reload. Each open one must be configured: a renamed listener,
-    /// perhaps with another password file, would otherwise keep its old settings.
-    pub(crate) fn keep_open(&mut self, open: impl Iterator<Item = Arc<str>>) -> Result<(), AccessError> {
-        let open: HashSet<_> = open.collect(); // listeners on port 0 may share a name
-        if let Some(name) = open.iter().find(|&name| !self.listeners.contains_key(name)) {
-            return Err(AccessError::ListenerMissing(name.to_string()));
-        }
-        self.listeners.retain(|name, _| {
-            let is_open = open.contains(name);
-            if !is_open {
-                tracing::warn!(listener = %name, "is new: it opens with the next start");
+    /// Takes over listeners of `before` that are closed now, for the connections that they have accepted.
+    ///
+    /// Their users are those of the password file now, if it can be read.
+    pub(super) fn keep_closed(&mut self, before: &Self) {
+        for (name, closed) in &before.listeners {
+            if self.listeners.contains_key(name) {
+                continue;
             }
-            is_open
-        });
-        Ok(())
+            let mut kept = closed.clone();
+            if let Some(now) = kept.file.as_deref().and_then(|file| PasswordFile::read(file).ok()) {
+                kept.passwords = Some(Arc::new(now));
+            }
+            self.listeners.insert(Arc::clone(name), kept);
+        }
     }
 
     /// Whether no action is denied to any client.

@@ -1,10 +1,10 @@
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use serde::Deserialize;
 use tenbin_codec::ReportCarriers;
 
+use super::address::ListenAddress;
 use super::range::Ranged;
 
 /// A listener with its own settings.
@@ -12,7 +12,7 @@ use super::range::Ranged;
 #[serde(deny_unknown_fields)]
 pub struct Listener {
     /// Address to listen on.
-    pub address: SocketAddr,
+    pub address: ListenAddress,
     /// Name in ACL rules, in the log and on reload; `None` = its address.
     pub name: Option<String>,
     /// Whether clients may connect without User Name and Password.
@@ -66,9 +66,9 @@ pub enum AclDefault {
 
 impl Listener {
     /// Returns a listener that admits all clients, as an address in `listen = […]` does.
-    pub fn anonymous(address: SocketAddr) -> Self {
+    pub fn anonymous(address: impl Into<ListenAddress>) -> Self {
         Self {
-            address,
+            address: address.into(),
             name: None,
             anonymous: true,
             password_file: None,

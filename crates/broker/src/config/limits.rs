@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use socket2::TcpKeepalive;
 
-use super::Config;
 use super::tables::{Explain, Limits, Log, Sessions, Speeds};
+use super::{Config, Listener};
 use crate::values::{
     AdmissionLimits, DecisionLimits, MemoryLimits, Rate, SessionLimits, SpeedLimits, SubscriptionLimits,
 };
@@ -49,9 +49,8 @@ impl Config {
     }
 
     /// Maximum publish rate of a client of this listener; `None` = no bound.
-    pub(crate) fn publish_rate(&self, listener: &str) -> Option<Rate> {
-        let listener = self.listeners.iter().find(|configured| *configured.name() == *listener);
-        let own = listener.and_then(|listener| listener.publishes_per_second).map(u64::from);
+    pub(crate) fn publish_rate(&self, listener: &Listener) -> Option<Rate> {
+        let own = listener.publishes_per_second.map(u64::from);
         Rate::per_second(own.unwrap_or_else(|| self.connections.publishes_per_second.get()))
     }
 

@@ -1,6 +1,7 @@
 //! Configuration: one TOML file with a default for every key, shipped as `default.toml` beside this module.
 
 mod access;
+mod address;
 mod error;
 mod limits;
 mod not_taken;
@@ -9,7 +10,6 @@ mod standing_groups;
 mod tables;
 
 use std::collections::HashSet;
-use std::net::SocketAddr;
 use std::num::{NonZeroU16, NonZeroU32};
 use std::path::Path;
 use std::time::Duration;
@@ -21,6 +21,7 @@ use tenbin_session::SessionExpiry;
 use tenbin_session::handshake::Capabilities;
 
 pub use access::{AclDefault, ClientCertificates, Listener, Tls};
+pub use address::{AddressError, ListenAddress};
 pub use error::ConfigError;
 pub(crate) use not_taken::NotTaken;
 
@@ -36,7 +37,8 @@ pub use tables::SyncWhen;
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
     /// Addresses of listeners that admit all clients.
-    pub listen: Vec<SocketAddr>,
+    #[serde(skip_serializing)]
+    pub listen: Vec<ListenAddress>,
     /// Accepted carriers of load reports at the addresses of `listen`.
     #[serde(deserialize_with = "report_carriers", skip_serializing)]
     pub load_reports: ReportCarriers,
@@ -107,7 +109,7 @@ impl Config {
         if config.listen.is_empty() && config.listeners.is_empty() {
             return Err(ConfigError::nowhere_to_listen());
         }
-        let mut names = config.listen.iter().map(SocketAddr::to_string).collect::<HashSet<_>>();
+        let mut names = config.listen.iter().map(ToString::to_string).collect::<HashSet<_>>();
         for listener in &config.listeners {
             if !names.insert(listener.name().to_string()) {
                 return Err(ConfigError::two_listeners(&listener.name()));
@@ -146,7 +148,7 @@ impl Config {
         let anonymous = self
             .listen
             .iter()
-            .map(|&address| Listener { load_reports: self.load_reports, ..Listener::anonymous(address) });
+            .map(|address| Listener { load_reports: self.load_reports, ..Listener::anonymous(address.clone()) });
         anonymous.chain(self.listeners.iter().cloned())
     }
 
@@ -175,7 +177,7 @@ impl Config {
 impl Default for Config {
     fn default() -> Self {
         Self {
-            listen: vec![SocketAddr::from(([127, 0, 0, 1], 1883))],
+            listen: vec![([127, 0, 0, 1], 1883).into()],
             load_reports: ReportCarriers::ALL,
             listeners: Vec::new(),
             acl: Vec::new(),
@@ -283,7 +285,7 @@ mod tests {
             ("[sessions]\n\nreceive_maximum = \"many\"", 3, "receive_maximum"),
             ("[capabilities]\nmaximum_qos = 3", 2, "0 to 2"),
             ("[capabilities]\nresponse_information = \"a/#\"", 2, "wildcards"),
-            ("listen = [\"nowhere\"]", 1, "listen"),
+            ("listen = [\"nowhere\"]", 1, "listen: \"nowhere\" is no address"),
             ("[queue]\nwhen_full = \"panic\"", 2, "drop_oldest"),
             ("[store]\nsync = \"often\"", 2, "interval"),
             ("[store]\nsync_interval_ms = 0", 2, "1 to 3600000"),
@@ -291,6 +293,7 @@ mod tests {
             ("[log]\nlines_per_second = -1", 2, "0 to 1000000000"),
             ("[queue\n", 1, ""),
             ("[[listeners]]\nname = \"a\"", 1, "address"),
+            ("[[listeners]]\naddress = \"::1:1\"", 2, "address: \"::1:1\" is no address"),
             ("[[listeners]]\naddress = \"127.0.0.1:0\"\npasswords = \"x\"", 3, "passwords"),
             ("[[acl]]\nallow = \"all\"\ntopic = \"a\"\n[[acl]]\nallow = \"all\"\ntopic = \"a#\"", 6, "a#"),
             ("\n[[acl]]\ntopic = \"a\"", 2, "rule 1"),

@@ -18,20 +18,6 @@ impl Config {
     pub(crate) fn not_taken(&self, new: &Self) -> Vec<NotTaken> {
         let mut found = Vec::new();
         compare("", &as_json(self), &as_json(new), &mut found);
-        for (name, old) in self.listeners.iter().map(|listener| (listener.name(), listener)) {
-            // A missing listener makes the reload fail. A new one is logged by `Settings::keep_open`.
-            let Some(new) = new.listeners.iter().find(|new| new.name() == name) else { continue };
-            let values = |listener: &super::Listener| {
-                let tls = listener.tls.as_ref();
-                serde_json::json!({
-                    "address": listener.address,
-                    "publishes_per_second": listener.publishes_per_second,
-                    "tls": if tls.is_some() { "on" } else { "off" },
-                    "tls.handshakes_maximum": tls.map(super::Tls::handshakes_maximum),
-                })
-            };
-            compare(&format!("listeners.{name}"), &values(old), &values(new), &mut found);
-        }
         found
     }
 }
@@ -58,19 +44,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tls_neither_begins_nor_ends_with_a_reload() {
-        let listener = |more: &str| {
-            Config::parse(&format!("[[listeners]]\nname = \"in\"\naddress = \"127.0.0.1:1\"\n{more}")).unwrap()
-        };
-        let (off, on) = (listener(""), listener("[listeners.tls]\ncertificate = \"c\"\nkey = \"k\""));
-        let found = off.not_taken(&on);
-        let keys = found.iter().map(|found| [&found.key[..], &found.old, &found.new]).collect::<Vec<_>>();
-        assert_eq!(keys[0], ["listeners.in.tls", "\"off\"", "\"on\""]);
-        let other = listener("[listeners.tls]\ncertificate = \"d\"\nkey = \"e\"");
-        assert_eq!(on.not_taken(&other), [], "the files are read again");
-    }
-
-    #[test]
     fn unreloadable_keys_are_reported_with_both_values() {
         let listener =
             |port: u16, more: &str| format!("[[listeners]]\nname = \"in\"\naddress = \"127.0.0.1:{port}\"\n{more}");
@@ -87,8 +60,6 @@ mod tests {
         assert_eq!(
             found,
             [
-                ["listeners.in.address", "\"127.0.0.1:1\"", "\"127.0.0.1:2\""],
-                ["listeners.in.publishes_per_second", "null", "7"],
                 ["queue.messages_maximum", "16384", "5"],
                 ["queue.when_full", "\"drop_oldest\"", "\"spool\""],
                 ["store.directory", "\"tenbin-data\"", "\"else\""],

@@ -14,23 +14,20 @@ use tenbin_codec::QoS;
 use tenbin_session::{Delivery, SentId};
 
 use super::BrokerState;
-use crate::Config;
-use crate::auth::{AccessError, KnownRealm, Rights, Settings, Standing};
+use crate::auth::{KnownRealm, Rights, Settings, Standing};
 use crate::durable::{CommitPoint, Outcomes};
 use crate::lifecycle;
 use crate::outbox::Control;
 use crate::registry::{Client, Lease};
 use crate::router::HeldKey;
 
-/// Replaces the access rules by those of `config`; on an error nothing changes.
+/// Replaces the access rules.
 ///
 /// Returns the realms if they have changed. The caller must store them, since that waits for the disk.
-pub(crate) fn reload(shared: &BrokerState, config: &Config) -> Result<Option<Vec<KnownRealm>>, AccessError> {
-    let mut settings = Settings::load(config, shared.is_configured_only)?;
-    settings.keep_open(shared.config.all_listeners().map(|listener| listener.name()))?;
+pub(crate) fn apply(shared: &BrokerState, settings: Settings) -> Option<Vec<KnownRealm>> {
     let realms = shared.access.replace(settings);
     changed(shared);
-    Ok(realms)
+    realms
 }
 
 /// Applies changed rules to every session.

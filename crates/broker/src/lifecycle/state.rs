@@ -12,6 +12,7 @@ use super::{ExpiryQueue, LongEnds};
 use crate::Config;
 use crate::admission::Admission;
 use crate::auth::{Access, Principal, Rights};
+use crate::connection_settings::ConnectionSettings;
 use crate::descriptors;
 use crate::durable::{self, CommitPoint, Durable};
 use crate::log_limiter::LogLimiter;
@@ -19,7 +20,6 @@ use crate::memory::{Memory, Owner};
 use crate::metrics::Metrics;
 use crate::outbox::{Budget, Limits, Outbox, OutboxCommon};
 use crate::registry::{AddressQuota, Client, ClientRegistry, RememberedSpeeds, SlowReceivers};
-use crate::report_carriers::ListenerCarriers;
 use crate::router::{DecisionBudget, GroupQueues, KeyHasher, RetainedLimits, Router, UnreadGroups};
 use crate::threads::Threads;
 use crate::values::{Clock, SessionLimits, WhenFull};
@@ -37,7 +37,7 @@ pub(crate) struct BrokerState {
     /// True if the configuration alone decides which clients may connect.
     pub(crate) is_configured_only: bool,
     pub(crate) capabilities: Capabilities,
-    pub(crate) report_carriers: ListenerCarriers,
+    pub(crate) connection_settings: ConnectionSettings,
     pub(crate) router: Router,
     pub(crate) registry: ClientRegistry,
     pub(crate) address_quota: Arc<AddressQuota>,
@@ -108,7 +108,7 @@ impl BrokerState {
             RetainedLimits { messages: config.retained.messages_maximum, bytes: config.retained.bytes_maximum };
         Self {
             capabilities: config.capabilities(),
-            report_carriers: ListenerCarriers::new(&config),
+            connection_settings: ConnectionSettings::new(&config),
             router: Router::new(
                 config.share_rules(),
                 retained,

@@ -31,9 +31,9 @@ use crate::lifecycle::BrokerState;
 use crate::threads::{self, Running, Threads};
 use crate::values::Origin;
 
-/// Doors of all listeners that have one, by the listener's name.
+/// New doors of all listeners that have one, by the listener's name.
 #[derive(Debug)]
-pub(crate) struct Doors(HashMap<Arc<str>, Arc<Door>>);
+pub(crate) struct Doors(HashMap<Arc<str>, Door>);
 
 /// Door of one listener, with its stages in order.
 #[derive(Debug)]
@@ -59,23 +59,14 @@ impl Doors {
     pub(crate) fn load(config: &Config) -> Result<Self, TlsError> {
         let doors = config.listeners.iter().filter_map(|listener| {
             let name = listener.name();
-            Door::load(&name, listener).transpose().map(|door| Ok((name, Arc::new(door?))))
+            Door::load(&name, listener).transpose().map(|door| Ok((name, door?)))
         });
         doors.collect::<Result<_, _>>().map(Self)
     }
 
-    /// Takes over the certificates of `new`.
-    pub(crate) fn replace(&self, new: Self) {
-        for (name, new) in new.0 {
-            if let (Some(door), Some(new)) = (self.0.get(&name), Arc::into_inner(new)) {
-                door.replace(new);
-            }
-        }
-    }
-
     /// Door of the listener `name`.
-    pub(crate) fn of(&self, name: &str) -> Option<Arc<Door>> {
-        self.0.get(name).cloned()
+    pub(crate) fn take(&mut self, name: &str) -> Option<Door> {
+        self.0.remove(name)
     }
 
     /// Starts the thread of the doors, if there are any.
@@ -96,7 +87,8 @@ impl Door {
         Ok(has_stage.then_some(door))
     }
 
-    fn replace(&self, new: Self) {
+    /// Takes over the certificates of `new`.
+    pub(crate) fn replace(&self, new: Self) {
         if let (Some(tls), Some(new)) = (&self.tls, new.tls) {
             tls.replace(new);
         }

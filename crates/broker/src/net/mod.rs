@@ -17,6 +17,7 @@ mod handshake;
 mod inbound;
 mod input_batch;
 mod listener;
+mod listening;
 mod member;
 mod outbound;
 mod output;
@@ -42,7 +43,9 @@ mod weight;
 mod wire;
 mod work_stealing;
 
-pub(crate) use door::Doors;
+pub(crate) use door::{Door, Doors};
+pub use listening::ListenError;
+pub(crate) use listening::ListeningSocket;
 pub use tls_error::TlsError;
 
-pub(crate) use listener::{bind, run, serve};
+pub(crate) use listener::{run, serve};

@@ -104,7 +104,7 @@ async fn begin<S: Stream>(socket: Box<AcceptedSocket<S>>) -> Option<ConnectionTa
     if is_elsewhere && let Err(error) = transport.socket.stream().register_again() {
         tracing::debug!(peer = %shared.peer, %error, "its socket stays with the thread that accepted it");
     }
-    let publish_rate = shared.config.publish_rate(&listener);
+    let publish_rate = shared.connection_settings.publish_rate(&listener);
     let origin = shared.origin(transport.socket.stream());
     match handshake::accept(&shared, &mut transport, origin, listener, deadline).await {
         Some(accepted) => Some(ConnectionTask::new(shared, accepted, transport, publish_rate, home)),

@@ -50,7 +50,7 @@ impl PendingClient {
             authenticated = self.authenticate(shared, transport, &client_id) => authenticated?,
             () = shared.stopped() => return Err(ReasonCode::ServerUnavailable.into()),
         };
-        let report_carriers = shared.report_carriers.of(&self.listener);
+        let report_carriers = shared.connection_settings.report_carriers(&self.listener);
         self.decoder.set_maximum_packet_size(shared.config.packet_bytes_maximum());
         self.decoder.set_extended_pingreq(report_carriers.contains(ReportCarrier::PingReq));
         let Self { mut connect, decoder, origin, listener, arrived_at, charge: _charge, .. } = self;

@@ -1,0 +1,177 @@
+//! Open listeners. A reload opens and closes some.
+//!
+//! ```text
+//!   prepare: open all new sockets, or fail ─► (the new settings take effect) ─► switch: accept at these, close the rest
+//! ```
+
+use std::io;
+use std::sync::Arc;
+
+use tokio::net::TcpListener;
+use tokio::runtime::Handle;
+use tokio::task::{AbortHandle, JoinSet};
+
+use crate::Config;
+use crate::config::Listener;
+use crate::lifecycle::BrokerState;
+use crate::net::{self, Door, Doors, ListenError, ListeningSocket};
+use crate::threads::Running;
+
+/// Open listeners, and the tasks that accept their connections.
+#[derive(Debug)]
+pub(super) struct Listeners {
+    open: Vec<OpenListener>,
+    jobs: JoinSet<()>,
+    /// Runtime of listeners without a door.
+    plain: Handle,
+    /// Runtime of the doors with its thread, from the first listener with one.
+    at_doors: Option<(Handle, Running)>,
+}
+
+#[derive(Debug)]
+struct OpenListener {
+    settings: Listener,
+    name: Arc<str>,
+    sockets: Vec<ListeningSocket>,
+    door: Option<Arc<Door>>,
+    jobs: Vec<AbortHandle>,
+}
+
+/// Listeners of a new configuration, whose sockets are open.
+#[derive(Debug)]
+pub(super) struct Prepared {
+    listeners: Vec<PreparedListener>,
+    at_doors: Option<(Handle, Running)>,
+}
+
+#[derive(Debug)]
+enum PreparedListener {
+    /// An open listener stays as it is, but for the files that its settings name.
+    Same {
+        at: usize,
+        door: Option<Arc<Door>>,
+    },
+    New {
+        listener: Box<OpenListener>,
+        acceptors: Vec<TcpListener>,
+    },
+}
+
+/// Why listeners cannot be opened.
+#[derive(Debug)]
+pub(super) enum PrepareError {
+    Listen(ListenError),
+    Threads(io::Error),
+}
+
+impl Listeners {
+    /// No listeners yet; `plain` is the runtime of those without a door.
+    pub(super) fn new(plain: Handle) -> Self {
+        Self { open: Vec::new(), jobs: JoinSet::new(), plain, at_doors: None }
+    }
+
+    /// Opens the sockets of all listeners in `new` that are not open yet. Nothing is accepted there before
+    /// [`Listeners::switch`].
+    ///
+    /// A changed listener, or a renamed one, keeps its socket if it keeps its address: no connection is lost.
+    ///
+    /// # Errors
+    /// A listener cannot be opened. Then none is.
+    pub(super) fn prepare(&self, new: &Config, doors: &Doors, config: &Config) -> Result<Prepared, PrepareError> {
+        let at_doors = match self.at_doors {
+            Some(_) => None,
+            None => doors.start_thread().map_err(PrepareError::Threads)?,
+        };
+        let door_runtime = self.at_doors.as_ref().or(at_doors.as_ref()).map(|(runtime, _)| runtime);
+        let mut is_taken = vec![false; self.open.len()];
+        let mut take = |is_wanted: &dyn Fn(&Listener) -> bool| {
+            let at = (0..is_taken.len()).find(|&at| !is_taken[at] && is_wanted(&self.open[at].settings))?;
+            is_taken[at] = true;
+            Some(at)
+        };
+        let wanted = new.all_listeners().map(|listener| (take(&|open| *open == listener), listener));
+        let wanted: Vec<_> = wanted.collect();
+        let mut listeners = Vec::new();
+        for (same, settings) in wanted {
+            let door = doors.of(&settings.name());
+            if let Some(at) = same {
+                listeners.push(PreparedListener::Same { at, door });
+                continue;
+            }
+            let before = take(&|open| open.address == settings.address).map(|at| &self.open[at].sockets);
+            let failed = |error| PrepareError::Listen(ListenError::new(&settings, error));
+            let sockets = match before {
+                Some(sockets) => {
+                    sockets.iter().map(ListeningSocket::duplicate).collect::<Result<_, _>>().map_err(failed)?
+                }
+                None => ListeningSocket::open_all(&settings, config).map_err(PrepareError::Listen)?,
+            };
+            let runtime = door.as_ref().and(door_runtime).unwrap_or(&self.plain);
+            let _there = runtime.enter();
+            let acceptors = sockets.iter().map(ListeningSocket::acceptor).collect::<Result<_, _>>().map_err(failed)?;
+            let listener = OpenListener { name: settings.name(), settings, sockets, door, jobs: Vec::new() };
+            listeners.push(PreparedListener::New { listener: Box::new(listener), acceptors });
+        }
+        Ok(Prepared { listeners, at_doors })
+    }
+
+    /// Accepts connections at the prepared listeners, and closes those that are not among them.
+    pub(super) fn switch(&mut self, prepared: Prepared, shared: &Arc<BrokerState>) {
+        self.at_doors = self.at_doors.take().or(prepared.at_doors);
+        let mut before: Vec<_> = std::mem::take(&mut self.open).into_iter().map(Some).collect();
+        let is_reload = !before.is_empty();
+        for listener in prepared.listeners {
+            let open = match listener {
+                PreparedListener::Same { at, door } => {
+                    let Some(open) = before[at].take() else { continue };
+                    if let Some((old, new)) = open.door.as_ref().zip(door) {
+                        old.replace(&new);
+                    }
+                    open
+                }
+                PreparedListener::New { mut listener, acceptors } => {
+                    for socket in listener.sockets.iter().filter(|_| is_reload) {
+                        tracing::info!(listener = %listener.name, address = %socket.address(), "listening");
+                    }
+                    listener.jobs =
+                        acceptors.into_iter().map(|acceptor| self.accept(shared, &listener, acceptor)).collect();
+                    *listener
+                }
+            };
+            self.open.push(open);
+        }
+        for closed in before.into_iter().flatten() {
+            closed.jobs.iter().for_each(AbortHandle::abort);
+            if !self.open.iter().any(|open| open.name == closed.name) {
+                tracing::info!(listener = %closed.name, "listener closed; its connections stay");
+            }
+        }
+        // Tasks of listeners that an earlier reload has closed.
+        while self.jobs.try_join_next().is_some() {}
+    }
+
+    fn accept(&mut self, shared: &Arc<BrokerState>, listener: &OpenListener, acceptor: TcpListener) -> AbortHandle {
+        let (shared, name) = (Arc::clone(shared), Arc::clone(&listener.name));
+        match listener.door.clone().zip(self.at_doors.as_ref()) {
+            Some((door, (runtime, _))) => {
+                self.jobs.spawn_on(door.run(shared, acceptor, name, self.plain.clone()), runtime)
+            }
+            None => self.jobs.spawn_on(net::run(shared, acceptor, name), &self.plain),
+        }
+    }
+
+    /// Open sockets, in the order of the configuration.
+    pub(super) fn sockets(&self) -> impl Iterator<Item = &ListeningSocket> {
+        self.open.iter().flat_map(|listener| &listener.sockets)
+    }
+
+    /// Name of the first listener.
+    pub(super) fn first(&self) -> Option<Arc<str>> {
+        self.open.first().map(|listener| Arc::clone(&listener.name))
+    }
+
+    /// Stops accepting.
+    pub(super) async fn shutdown(&mut self) {
+        self.jobs.shutdown().await;
+    }
+}

@@ -1,0 +1,202 @@
+//! Listening sockets.
+
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
+use std::sync::Arc;
+
+use rustix::io::Errno;
+use socket2::{Domain, Protocol, Socket, Type};
+use tokio::net::TcpListener;
+
+use crate::Config;
+use crate::config::{ListenAddress, Listener};
+
+/// Error of a listener that cannot be opened; its text is one line.
+#[derive(Debug, thiserror::Error)]
+#[error("listener {listener}: cannot listen on {address}: {reason}")]
+pub struct ListenError {
+    listener: Arc<str>,
+    address: String,
+    #[source]
+    reason: io::Error,
+}
+
+impl ListenError {
+    pub(crate) fn new(listener: &Listener, reason: io::Error) -> Self {
+        Self { listener: listener.name(), address: listener.address.to_string(), reason }
+    }
+}
+
+/// A listening socket. Its [`ListeningSocket::acceptor`]s share the connections that wait to be accepted.
+#[derive(Debug)]
+pub(crate) struct ListeningSocket {
+    socket: Socket,
+    address: SocketAddr,
+}
+
+impl ListeningSocket {
+    /// Opens the sockets of a listener. Looks up a name, which may take seconds.
+    ///
+    /// Accepted sockets inherit the settings for the detection of dead peers.
+    ///
+    /// # Errors
+    /// A port is in use or needs privileges, or the name is unknown.
+    pub(crate) fn open_all(listener: &Listener, config: &Config) -> Result<Vec<Self>, ListenError> {
+        let error = |address: String, reason| ListenError { listener: listener.name(), address, reason };
+        let (candidates, wanted) =
+            candidates(&listener.address).map_err(|reason| ListenError::new(listener, reason))?;
+        let (mut open, mut absent) = (Vec::<Self>::new(), None);
+        for mut address in candidates {
+            // Port 0: the same free port everywhere.
+            address.set_port(open.first().map_or(address.port(), |first| first.address.port()));
+            match Self::bind(address, config) {
+                Ok(socket) => open.push(socket),
+                Err(reason) if is_absent(&reason) => absent = Some(error(address.to_string(), reason)),
+                Err(reason) => return Err(error(address.to_string(), reason)),
+            }
+            if open.len() == wanted {
+                return Ok(open);
+            }
+        }
+        match absent {
+            Some(error) if open.is_empty() => Err(error),
+            Some(error) => {
+                tracing::warn!("{error}; its other addresses are open");
+                Ok(open)
+            }
+            None => Ok(open),
+        }
+    }
+
+    fn bind(address: SocketAddr, config: &Config) -> io::Result<Self> {
+        let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+        socket.set_reuse_address(true)?;
+        socket.set_nonblocking(true)?;
+        if let Some(keepalive) = config.tcp_keepalive() {
+            socket.set_tcp_keepalive(&keepalive)?;
+        }
+        #[cfg(target_os = "linux")]
+        socket.set_tcp_user_timeout(config.tcp_user_timeout())?;
+        if address.ip() == Ipv6Addr::UNSPECIFIED {
+            socket.set_only_v6(false)?;
+        }
+        socket.bind(&address.into())?;
+        socket.listen(BACKLOG)?;
+        let address = socket.local_addr()?.as_socket().unwrap_or(address);
+        Ok(Self { socket, address })
+    }
+
+    /// Another descriptor of the same socket.
+    pub(crate) fn duplicate(&self) -> io::Result<Self> {
+        Ok(Self { socket: self.socket.try_clone()?, address: self.address })
+    }
+
+    /// Registers the socket with the current runtime, to accept connections there.
+    pub(crate) fn acceptor(&self) -> io::Result<TcpListener> {
+        TcpListener::from_std(self.socket.try_clone()?.into())
+    }
+
+    /// Address with the actual port.
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+}
+
+/// Addresses to bind, and how many of them are enough.
+fn candidates(address: &ListenAddress) -> io::Result<(Vec<SocketAddr>, usize)> {
+    match address {
+        ListenAddress::Ip(address) => Ok((vec![*address], 1)),
+        // The first one is of both protocols, where the machine has IPv6.
+        &ListenAddress::Port(port) => {
+            Ok((vec![(Ipv6Addr::UNSPECIFIED, port).into(), (Ipv4Addr::UNSPECIFIED, port).into()], 1))
+        }
+        ListenAddress::Name { host, port } => {
+            let mut found: Vec<_> = (&**host, *port).to_socket_addrs()?.collect();
+            found.dedup();
+            Ok((found, usize::MAX))
+        }
+    }
+}
+
+/// Whether the machine lacks the address, or its protocol.
+fn is_absent(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::AddrNotAvailable || error.raw_os_error() == Some(Errno::AFNOSUPPORT.raw_os_error())
+}
+
+/// Maximum number of connections that wait to be accepted.
+const BACKLOG: i32 = 4096;
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use std::time::Duration;
+
+    use socket2::SockRef;
+    use tokio::net::TcpStream;
+
+    use super::*;
+
+    fn open(address: &str, config: &Config) -> Result<Vec<ListeningSocket>, String> {
+        let listener = Listener::anonymous(address.parse::<ListenAddress>().unwrap());
+        ListeningSocket::open_all(&listener, config).map_err(|error| error.to_string())
+    }
+
+    #[tokio::test]
+    async fn accepted_sockets_inherit_dead_peer_detection() {
+        let own = "[connections]\ntcp_keepalive_idle_seconds = 7\ntcp_keepalive_interval_seconds = 5\n\
+                   tcp_keepalive_probes = 2\ntcp_user_timeout_seconds = 30";
+        let off = "[connections]\ntcp_keepalive_idle_seconds = 0";
+        let expected = [("", Some((60, 10, 3)), None), (own, Some((7, 5, 2)), Some(30)), (off, None, None)];
+        for (text, keepalive, user_timeout) in expected {
+            let config = Config::parse(text).unwrap();
+            let listener = open("127.0.0.1:0", &config).unwrap().remove(0);
+            let _client = TcpStream::connect(listener.address()).await.unwrap();
+            let (accepted, _) = listener.acceptor().unwrap().accept().await.unwrap();
+            let socket = SockRef::from(&accepted);
+            assert_eq!(socket.keepalive().unwrap(), keepalive.is_some(), "{text}");
+            if let Some((idle, interval, probes)) = keepalive {
+                assert_eq!(socket.tcp_keepalive_time().unwrap(), Duration::from_secs(idle), "{text}");
+                assert_eq!(socket.tcp_keepalive_interval().unwrap(), Duration::from_secs(interval), "{text}");
+                assert_eq!(socket.tcp_keepalive_retries().unwrap(), probes, "{text}");
+            }
+            assert_eq!(socket.tcp_user_timeout().unwrap(), user_timeout.map(Duration::from_secs), "{text}");
+        }
+    }
+
+    #[test]
+    fn name_is_every_address_that_the_machine_has() {
+        let open = open("localhost:0", &Config::default()).unwrap();
+        let expected: Vec<_> = ("localhost", open[0].address().port())
+            .to_socket_addrs()
+            .unwrap()
+            .filter(|address| std::net::TcpListener::bind((address.ip(), 0)).is_ok())
+            .collect();
+        assert!(open.iter().all(|socket| expected.contains(&socket.address())), "{open:?}");
+        assert!(expected.iter().all(|address| open.iter().any(|socket| socket.address() == *address)), "{open:?}");
+    }
+
+    #[tokio::test]
+    async fn bare_port_is_every_address_of_the_machine() {
+        let open = open(":0", &Config::default()).unwrap();
+        let [socket] = &open[..] else { panic!("one socket: {open:?}") };
+        TcpStream::connect((Ipv4Addr::LOCALHOST, socket.address().port())).await.unwrap();
+        if socket.address().is_ipv6() {
+            TcpStream::connect((Ipv6Addr::LOCALHOST, socket.address().port())).await.unwrap();
+        }
+    }
+
+    #[test]
+    fn errors_name_listener_and_address() {
+        let taken = open("127.0.0.1:0", &Config::default()).unwrap();
+        let address = taken[0].address().to_string();
+        let port = address.rsplit(':').next().unwrap();
+        for (wanted, words) in [
+            (&*address, ["listener 127.0.0.1:", &address, "in use"]),
+            (&format!(":{port}"), ["listener :", port, "in use"]),
+            ("192.0.2.1:0", ["listener 192.0.2.1:0", "cannot listen on 192.0.2.1:0", "assign"]),
+            ("no.such.host.invalid:1", ["listener no.such", "cannot listen on no.such.host.invalid:1", "lookup"]),
+        ] {
+            let error = open(wanted, &Config::default()).unwrap_err();
+            assert!(words.iter().all(|word| error.contains(word)), "{error}");
+        }
+    }
+}
