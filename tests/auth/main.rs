@@ -5,6 +5,7 @@ mod support;
 
 mod acl;
 mod administration;
+mod chain;
 mod command;
 mod embedded;
 mod exchange;

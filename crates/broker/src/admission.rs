@@ -30,6 +30,7 @@ impl AdmissionLimits {
 struct Address {
     open: u32,
     connects: TokenBucket,
+    failures: TokenBucket,
 }
 
 impl Admission {
@@ -73,20 +74,36 @@ impl Admission {
         self.all.lock().unwrap_or_else(PoisonError::into_inner).try_take(rate, now)
     }
 
+    /// Whether `address` has not exceeded its rate of failed logins.
+    pub(crate) fn may_log_in(&self, address: IpAddr, now: Instant) -> bool {
+        let Some(rate) = self.limits.failures_per_address else { return true };
+        let failures = self.addresses.get(&network(address)).map(|entry| entry.failures);
+        failures.is_none_or(|mut failures| failures.try_take_in_minute(rate, now))
+    }
+
+    /// Records a failed login of `address`.
+    pub(crate) fn failed(&self, address: IpAddr, now: Instant) {
+        if let Some(rate) = self.limits.failures_per_address {
+            self.entry(address, now).failures.try_take_in_minute(rate, now);
+        }
+    }
+
     fn counts(&self) -> bool {
         self.limits.per_address > 0
             || self.limits.per_loopback_address > 0
             || self.limits.connects_per_address.is_some()
+            || self.limits.failures_per_address.is_some()
     }
 
     fn entry(&self, address: IpAddr, now: Instant) -> dashmap::mapref::one::RefMut<'_, IpAddr, Address> {
-        let new = || Address { open: 0, connects: TokenBucket::full(now) };
+        let new = || Address { open: 0, connects: TokenBucket::full(now), failures: TokenBucket::full(now) };
         self.addresses.entry(network(address)).or_insert_with(new)
     }
 
     /// Drops addresses without connections whose rate is unused.
     ///
-    /// At most the addresses of the last second remain, plus those since the last sweep.
+    /// At most the addresses of the last second remain, those with failed logins in the last minute, and those since the
+    /// last sweep.
     fn sweep(&self, now: Instant) {
         if self.seen.fetch_add(1, Ordering::Relaxed) % SWEEP_EVERY == SWEEP_EVERY - 1 {
             self.addresses.retain(|_, entry| !entry.is_idle(now));
@@ -96,7 +113,7 @@ impl Admission {
 
 impl Address {
     fn is_idle(&self, now: Instant) -> bool {
-        self.open == 0 && self.connects.is_full(now)
+        self.open == 0 && self.connects.is_full(now) && self.failures.is_full(now)
     }
 }
 
@@ -113,7 +130,13 @@ mod tests {
     fn admission(per_address: u32, connects: u64) -> (Admission, Instant) {
         let connects_per_address = Rate::per_second(connects);
         let now = Instant::now();
-        let limits = AdmissionLimits { per_address, per_loopback_address: 1, connects_per_address, connects: None };
+        let limits = AdmissionLimits {
+            per_address,
+            per_loopback_address: 1,
+            connects_per_address,
+            connects: None,
+            failures_per_address: Rate::per_minute(3),
+        };
         (Admission::new(limits, now), now)
     }
 
@@ -152,6 +175,23 @@ mod tests {
         assert!(admission.enter(address("2001:db8:0:1::1"), now));
         assert!(admission.enter(address("10.0.0.1"), now));
         assert!(!admission.enter(address("::ffff:10.0.0.1"), now));
+    }
+
+    #[test]
+    fn address_with_many_failed_logins_has_to_wait() {
+        let (admission, now) = admission(0, 0);
+        let (a, b) = (address("10.0.0.1"), address("10.0.0.2"));
+        for _ in 0..3 {
+            assert!(admission.may_log_in(a, now));
+            admission.failed(a, now);
+        }
+        assert!(!admission.may_log_in(a, now) && admission.may_log_in(b, now));
+        let later = now + Duration::from_secs(20);
+        assert!(!admission.may_log_in(a, later - Duration::from_millis(1)) && admission.may_log_in(a, later));
+        admission.leave(a, now);
+        assert!(!admission.may_log_in(a, now), "closing the connection does not reset the rate");
+        admission.leave(a, now + Duration::from_secs(61));
+        assert!(admission.addresses.is_empty());
     }
 
     #[test]

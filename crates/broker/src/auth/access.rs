@@ -1,8 +1,11 @@
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering, fence};
 
-use super::{Action, Authenticator, Authorizer, Configured, KnownRealm, Principal, Settings, Standing};
+use super::chain::Chain;
+use super::{
+    Action, Authenticator, Authorizer, Configured, Identity, KnownRealm, Principal, Settings, Standing, Suspect, Terms,
+};
 
 /// The authenticator and the authorizer of a broker, with an epoch that counts rule changes.
 pub(crate) struct Access {
@@ -11,9 +14,10 @@ pub(crate) struct Access {
     authorizer: Arc<dyn Authorizer>,
     /// True if the configured ACL decides.
     is_acl: bool,
-    /// True if no rule denies anything, so that no check is necessary. Written after the rules. Relaxed: a reader of an
-    /// old value checks again when it sees the new epoch.
-    is_open: AtomicBool,
+    /// Reasons for checks: [`BY_ACL`], [`BY_TERMS`]; 0 = no rule denies anything, and no check is necessary. Written after
+    /// the rules. Relaxed: a reader of an old value checks again when it sees the new epoch, and a reader that sees a
+    /// subscription of a client with terms sees their bit too.
+    checks: AtomicU8,
     /// Number of rule changes. Raised (release) after the rules have changed, read (acquire) before a check.
     epoch: AtomicU64,
 }
@@ -28,9 +32,12 @@ impl Access {
         let configured = Arc::new(Configured::new(settings, decoy_key));
         let is_acl = authorizer.is_none();
         Self {
-            authenticator: authenticator.unwrap_or_else(|| Arc::clone(&configured) as Arc<dyn Authenticator>),
+            authenticator: match authenticator {
+                Some(first) => Arc::new(Chain { first, rest: Arc::clone(&configured) }),
+                None => Arc::clone(&configured) as Arc<dyn Authenticator>,
+            },
             authorizer: authorizer.unwrap_or_else(|| Arc::clone(&configured) as Arc<dyn Authorizer>),
-            is_open: AtomicBool::new(is_acl && configured.is_open()),
+            checks: AtomicU8::new(if is_acl && configured.is_open() { 0 } else { BY_ACL }),
             is_acl,
             epoch: AtomicU64::new(1),
             configured,
@@ -48,7 +55,15 @@ impl Access {
     }
 
     pub(crate) fn standing(&self, principal: &Principal) -> Standing {
+        if self.configured.is_banned(&principal.into()) {
+            return Standing::Revoked;
+        }
         self.authenticator.standing(principal)
+    }
+
+    /// Whether a client may not connect.
+    pub(crate) fn is_banned(&self, suspect: &Suspect<'_>) -> bool {
+        self.configured.is_banned(suspect)
     }
 
     /// Whether the session of `owner` also belongs to `socket` with the same Client Identifier.
@@ -91,7 +106,15 @@ impl Access {
     }
 
     pub(crate) fn is_open(&self) -> bool {
-        self.is_open.load(Ordering::Relaxed)
+        self.checks.load(Ordering::Relaxed) == 0
+    }
+
+    /// Takes note of a client's rules, before anything is checked for it.
+    pub(super) fn note_terms(&self, identity: &Identity) {
+        let has_rules = |terms: &Terms| terms.default.is_some() || !terms.rules.is_empty();
+        if identity.terms.as_deref().is_some_and(has_rules) {
+            self.checks.fetch_or(BY_TERMS, Ordering::Relaxed);
+        }
     }
 
     pub(crate) fn epoch(&self) -> u64 {
@@ -108,7 +131,10 @@ impl Access {
     /// Replaces the configured rules. Returns the realms to store, if they have changed.
     pub(crate) fn replace(&self, settings: Settings) -> Option<Vec<KnownRealm>> {
         let realms = self.configured.replace(settings);
-        self.is_open.store(self.is_acl && self.configured.is_open(), Ordering::Relaxed);
+        match self.is_acl && self.configured.is_open() {
+            true => self.checks.fetch_and(!BY_ACL, Ordering::Relaxed),
+            false => self.checks.fetch_or(BY_ACL, Ordering::Relaxed),
+        };
         realms
     }
 
@@ -125,3 +151,8 @@ impl fmt::Debug for Access {
         f.debug_struct("Access").field("epoch", &self.epoch()).finish_non_exhaustive()
     }
 }
+
+/// The ACL denies something, or a custom authorizer decides.
+const BY_ACL: u8 = 1;
+/// A client had rules of its own.
+const BY_TERMS: u8 = 2;

@@ -31,7 +31,7 @@ impl Acl {
         rules(one).map(AclRule::says).eq(rules(other).map(AclRule::says))
     }
 
-    /// Returns how much of `filter` the client may publish or subscribe to.
+    /// Returns how much of `filter` the client may publish or subscribe to. Rules of its identity come first.
     ///
     /// A topic counts as a filter without wildcards, of which all or nothing is allowed.
     pub(super) fn verdict(&self, who: &Principal, action: AclAction, filter: &[u8]) -> Verdict {
@@ -39,8 +39,12 @@ impl Acl {
         let names = Names { client_id: who.client_id.as_bytes(), user };
         // Effects of rules that cover a part of the filter, before a rule covers all of it.
         let (mut some_allowed, mut some_denied) = (false, false);
-        let mut last = self.default;
-        for rule in self.rules.iter().filter(|rule| rule.is_about(who, action)) {
+        let terms = who.identity.terms.as_deref();
+        let own = terms.and_then(|terms| terms.default);
+        let mut last = own.unwrap_or(self.default);
+        let first = terms.map_or(&[][..], |terms| &terms.rules);
+        let rest = if own.is_some() { &[][..] } else { &self.rules };
+        for rule in first.iter().chain(rest).filter(|rule| rule.is_about(who, action)) {
             match rule.topic.relation(filter, names, rule.effect) {
                 Relation::Disjoint => {}
                 Relation::Overlaps if rule.effect == Effect::Allow => some_allowed = true,

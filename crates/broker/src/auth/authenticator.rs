@@ -1,3 +1,4 @@
+use std::borrow::Cow;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
@@ -77,10 +78,28 @@ pub enum Answer {
     },
     /// Refused with this Reason Code. If CONNACK (DISCONNECT on re-authentication) does not know it: Not authorized.
     Refuse(ReasonCode),
+    /// Refused like [`Answer::Refuse`], with details for the log.
+    RefuseLogin(Box<LoginRefusal>),
+    /// The client is not known here: the next source is asked. A custom authenticator answers so to leave the client to
+    /// the sources of the configuration. In an exchange that has begun, it refuses the client.
+    NotMine,
     /// Refused with Use another server (0x9C).
     UseAnotherServer(Option<Text>),
     /// Refused with Server moved (0x9D).
     ServerMoved(Option<Text>),
+}
+
+/// A refused login.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LoginRefusal {
+    /// Reason Code for the client.
+    pub reason: ReasonCode,
+    /// Name of the source that has refused it; empty = none has.
+    pub source: Arc<str>,
+    /// Cause, for the log alone.
+    pub cause: Cow<'static, str>,
+    /// User, if it is not the User Name of CONNECT.
+    pub user: Option<Text>,
 }
 
 /// Validity of an identity that was accepted earlier.
@@ -116,6 +135,8 @@ impl fmt::Debug for Answer {
         match self {
             Self::Accept { identity, .. } => f.debug_tuple("Accept").field(identity).finish(),
             Self::Continue { .. } => f.write_str("Continue"),
+            Self::RefuseLogin(refusal) => refusal.fmt(f),
+            Self::NotMine => f.write_str("NotMine"),
             Self::Refuse(reason) => f.debug_tuple("Refuse").field(reason).finish(),
             Self::UseAnotherServer(server) => f.debug_tuple("UseAnotherServer").field(server).finish(),
             Self::ServerMoved(server) => f.debug_tuple("ServerMoved").field(server).finish(),

@@ -1,53 +1,31 @@
-use std::hash::RandomState;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
-use base64ct::{Base64UrlUnpadded, Encoding};
-use bytes::Bytes;
-use tenbin_codec::{ReasonCode, Text};
+use tenbin_codec::ReasonCode;
 
-use super::acl::Verdict;
-use super::hashing::HashWorkers;
-use super::password_file::random;
-use super::password_hash::verify;
-use super::recent::RecentSet;
-use super::scram::{Challenge, ClientFirst, METHOD, ScramSecret, hmac};
+use super::acl::{Acl, Verdict};
+use super::bans::{Suspect, is_banned};
+use super::passwords::{Passwords, refuse};
+use super::scram::METHOD;
 use super::settings::ListenerSettings;
+use super::source::{Kind, Source};
 use super::{
-    AclAction, Action, Answer, AuthFuture, AuthRequest, Authenticator, Authorizer, Decision, Exchange, Identity,
-    KnownRealm, PasswordFile, Principal, Settings, Standing,
+    AclAction, Action, Answer, AuthFuture, AuthRequest, Authenticator, Authorizer, Decision, Effect, Identity,
+    KnownRealm, Principal, Settings, Standing,
 };
-use crate::values::network;
 
-/// Authenticator and authorizer of the configuration: password files and ACL rules, per listener.
+/// Authenticator and authorizer of the configuration: the sources of each listener, asked in order, and ACL rules.
 #[derive(Debug)]
 pub(crate) struct Configured {
     settings: ArcSwap<Settings>,
-    hashing: Arc<HashWorkers>,
-    /// Keyed hashes of recently verified passwords with their entries, to skip the slow check.
-    proven: RecentSet<[u8; 32]>,
-    /// Key of these hashes; `None` = the system has no random numbers, and no password is remembered.
-    proven_key: Option<[u8; 32]>,
-    /// Hasher of the stamps, random for each process.
-    stamps: RandomState,
-    /// Key of the challenges for unknown users.
-    decoy_key: [u8; 32],
+    passwords: Passwords,
 }
 
 impl Configured {
     /// `decoy_key` derives the challenges for unknown users. It must be the same in every run, so that these do not
     /// change.
     pub(crate) fn new(settings: Settings, decoy_key: [u8; 32]) -> Self {
-        let stamps = RandomState::new();
-        Self {
-            settings: ArcSwap::from_pointee(settings),
-            hashing: Arc::new(HashWorkers::new()),
-            proven: RecentSet::new(PROVEN_MAX, PROVEN_FOR),
-            proven_key: random().ok(),
-            stamps,
-            decoy_key,
-        }
+        Self { settings: ArcSwap::from_pointee(settings), passwords: Passwords::new(decoy_key) }
     }
 
     /// Replaces the settings; listeners keep their realms, and closed ones their settings. Returns the realms to store, if they have changed.
@@ -64,10 +42,21 @@ impl Configured {
         self.settings.load().is_open()
     }
 
+    pub(super) fn is_banned(&self, suspect: &Suspect<'_>) -> bool {
+        is_banned(&self.settings.load().bans, suspect)
+    }
+
+    /// Whether the client's realm is that of a source of its listener.
+    pub(super) fn has_realm(&self, principal: &Principal) -> bool {
+        let settings = self.settings.load();
+        let listener = settings.listeners.get(&principal.listener);
+        listener.is_some_and(|listener| listener.sources.iter().any(|source| source.realm == principal.identity.realm))
+    }
+
     /// Whether a client has the same rights through the listeners of both.
     pub(super) fn is_alike_for(&self, one: &Principal, other: &Principal) -> bool {
         let settings = self.settings.load();
-        if one.listener == other.listener || settings.is_open() {
+        if one.listener == other.listener || settings.acl.is_open() {
             return true;
         }
         let acl_of = |who: &Principal| settings.listeners.get(&who.listener).map(|listener| listener.acl);
@@ -83,57 +72,58 @@ impl Configured {
         let settings = self.settings.load();
         let has_acl = |who: &Principal| settings.listeners.get(&who.listener).is_some_and(|listener| listener.acl);
         let is_exempt = |who: &Principal| settings.listeners.get(&who.listener).is_some_and(|listener| !listener.acl);
-        !settings.is_open() && is_exempt(one) && has_acl(other)
+        !settings.acl.is_open() && is_exempt(one) && has_acl(other)
     }
 
-    async fn check_password(&self, listener: ListenerSettings, request: AuthRequest) -> Answer {
-        let Some(passwords) = listener.passwords else {
-            // Without a password file credentials prove nothing.
-            return if listener.anonymous { anonymous() } else { Answer::Refuse(ReasonCode::NotAuthorized) };
-        };
-        if request.user_name.is_none() && request.password.is_none() {
-            return if listener.anonymous { anonymous() } else { Answer::Refuse(ReasonCode::NotAuthorized) };
-        }
-        let user = request.user_name.clone().unwrap_or(Text::EMPTY);
-        let secrets = passwords.get(user.as_str());
-        let known = secrets.and_then(|secrets| secrets.hash()).map(ToOwned::to_owned);
-        // Hash for unknown users too, so that the time does not reveal whether a user exists.
-        let (exists, hash) = (known.is_some(), known.unwrap_or_else(|| passwords.decoy()));
-        let password = request.password.clone().unwrap_or_default();
-        // The proof covers the entry's hash: the proof of a changed or removed entry never matches.
-        let proof = self.proven_key.map(|key| hmac(&key, &[hash.as_bytes(), &[0], &password]));
-        let is_proven = exists && proof.is_some_and(|proof| self.proven.contains(&proof, Instant::now()));
-        let address = network(request.origin.peer.address());
-        let checked = match is_proven {
-            true => Some(true),
-            false => {
-                let check = move |memory: &mut _| verify(&password, &hash, memory);
-                self.hashing.run(&request.listener, address, check).await
+    /// Asks the sources of a listener in order.
+    async fn ask(&self, listener: &ListenerSettings, request: AuthRequest) -> Answer {
+        if request.method.as_ref().is_some_and(|method| *method == METHOD) {
+            let is_scram = |source: &&Source| matches!(source.kind, Kind::Scram(_));
+            let sources = listener.sources.iter().filter(is_scram).cloned().collect::<Vec<_>>();
+            if !sources.is_empty() {
+                return self.passwords.begin_scram(sources, request);
             }
-        };
-        let Some(fits) = checked else { return Answer::Refuse(ReasonCode::ServerBusy) };
-        if fits && exists {
-            proof.into_iter().for_each(|proof| self.proven.insert(proof, Instant::now()));
-            self.hashing.succeeded(address);
-        } else {
-            self.hashing.failed(address);
         }
-        match secrets {
-            Some(secrets) if fits && exists => {
-                let stamp = secrets.stamp(&self.stamps);
-                let identity = Identity { user: Some(user.detach()), realm: listener.realm, stamp };
-                Answer::Accept { identity, data: None }
+        for source in &listener.sources {
+            let answer = match &source.kind {
+                Kind::Passwords(file) if request.method.is_none() => self.passwords.check(source, file, &request).await,
+                Kind::Passwords(_) | Kind::Scram(_) => Answer::NotMine,
+            };
+            if !matches!(answer, Answer::NotMine) {
+                return answer;
             }
-            _ => Answer::Refuse(ReasonCode::BadUserNameOrPassword),
         }
+        self.at_the_end(listener, &request).await
     }
 
-    fn begin_scram(&self, passwords: Arc<PasswordFile>, realm: Arc<str>, request: AuthRequest) -> Answer {
-        let scram = Scram { passwords, realm, stamps: self.stamps.clone(), decoy_key: self.decoy_key, request };
-        match scram.request.data.clone() {
-            Some(data) => scram.challenge(&data),
-            // A client without data yet gets an empty challenge first.
-            None => Answer::Continue { data: None, exchange: Box::new(scram) },
+    /// Answers a client that no source has taken.
+    async fn at_the_end(&self, listener: &ListenerSettings, request: &AuthRequest) -> Answer {
+        if request.method.is_some() {
+            return refuse(ReasonCode::BadAuthenticationMethod, "unknown Authentication Method"); // [MQTT-4.12.0-1]
+        }
+        let is_nothing_offered = request.user_name.is_none() && request.password.is_none();
+        // Without a source credentials prove nothing.
+        if is_nothing_offered || listener.sources.is_empty() {
+            return match listener.anonymous {
+                true => Answer::Accept { identity: Identity::anonymous(), data: None },
+                false => refuse(ReasonCode::NotAuthorized, "anonymous"),
+            };
+        }
+        self.passwords.refuse_unknown(&listener.sources, request).await
+    }
+
+    /// Whether a source still knows the user.
+    fn standing_at(&self, source: &Source, identity: &Identity) -> Standing {
+        let Some(file) = source.password_file() else {
+            // A restored identity has lost its terms. With a stamp, a password file has accepted it.
+            let is_ours = identity.terms.is_some() || identity.stamp == 0;
+            return if is_ours { Standing::Current } else { Standing::Revoked };
+        };
+        let user = identity.user.as_ref().filter(|_| identity.terms.is_none());
+        match user.and_then(|user| file.get(user.as_str())) {
+            Some(secrets) if secrets.stamp(&self.passwords.stamps) == identity.stamp => Standing::Current,
+            Some(_) => Standing::Stale,
+            None => Standing::Revoked,
         }
     }
 }
@@ -142,13 +132,9 @@ impl Authenticator for Configured {
     fn authenticate(&self, request: AuthRequest) -> AuthFuture<'_> {
         Box::pin(async move {
             let listener = self.settings.load().listeners.get(&request.listener).cloned();
-            let Some(listener) = listener else { return Answer::Refuse(ReasonCode::NotAuthorized) };
-            match (&request.method, listener.passwords.clone()) {
-                (None, _) => self.check_password(listener, request).await,
-                (Some(method), Some(passwords)) if *method == METHOD => {
-                    self.begin_scram(passwords, listener.realm, request)
-                }
-                _ => Answer::Refuse(ReasonCode::BadAuthenticationMethod), // [MQTT-4.12.0-1]
+            match listener {
+                Some(listener) => self.ask(&listener, request).await,
+                None => refuse(ReasonCode::NotAuthorized, "the listener is not configured"),
             }
         })
     }
@@ -157,27 +143,27 @@ impl Authenticator for Configured {
         let settings = self.settings.load();
         let Some(listener) = settings.listeners.get(&principal.listener) else { return Standing::Revoked };
         let identity = &principal.identity;
-        let Some(user) = &identity.user else {
+        if identity.user.is_none() {
             return if listener.anonymous { Standing::Current } else { Standing::Revoked };
-        };
-        let secrets = listener.passwords.as_ref().and_then(|passwords| passwords.get(user.as_str()));
-        match secrets {
-            Some(secrets) if listener.realm == identity.realm => {
-                let is_same = secrets.stamp(&self.stamps) == identity.stamp;
-                if is_same { Standing::Current } else { Standing::Stale }
-            }
-            _ => Standing::Revoked,
         }
+        let of_realm = listener.sources.iter().filter(|source| source.realm == identity.realm);
+        let standings = of_realm.map(|source| self.standing_at(source, identity));
+        standings.fold(Standing::Revoked, |best, standing| match (best, standing) {
+            (Standing::Current, _) | (_, Standing::Current) => Standing::Current,
+            (Standing::Stale, _) | (_, Standing::Stale) => Standing::Stale,
+            _ => Standing::Revoked,
+        })
     }
 }
 
 impl Authorizer for Configured {
     fn authorize(&self, who: &Principal, action: Action<'_>) -> Decision {
         let settings = self.settings.load();
-        if settings.listeners.get(&who.listener).is_some_and(|listener| !listener.acl) {
+        let is_exempt = settings.listeners.get(&who.listener).is_some_and(|listener| !listener.acl);
+        if is_exempt && who.identity.terms.is_none() {
             return Decision::Allow;
         }
-        let acl = &settings.acl;
+        let acl = if is_exempt { &Acl { rules: Vec::new(), default: Effect::Allow } } else { &settings.acl };
         let allowed = match action {
             Action::Publish(topic) | Action::Will(topic) => {
                 acl.verdict(who, AclAction::Publish, topic.as_bytes()) == Verdict::All
@@ -193,82 +179,16 @@ impl Authorizer for Configured {
     }
 }
 
-/// SCRAM exchange that waits for the client's first message.
-struct Scram {
-    passwords: Arc<PasswordFile>,
-    realm: Arc<str>,
-    stamps: RandomState,
-    decoy_key: [u8; 32],
-    request: AuthRequest,
-}
-
-/// SCRAM exchange that waits for the client's last message.
-struct ScramProof {
-    challenge: Challenge,
-    /// `None` for an unknown user: then no proof is accepted.
-    identity: Option<Identity>,
-}
-
-impl Scram {
-    fn challenge(self, data: &[u8]) -> Answer {
-        let refused = Answer::Refuse(ReasonCode::NotAuthorized);
-        let (Ok(first), Ok(nonce)) = (ClientFirst::parse(data), random::<18>()) else { return refused };
-        let Ok(user) = Text::try_from(&first.user[..]) else { return refused };
-        // A User Name in CONNECT must be the same user.
-        if self.request.user_name.as_ref().is_some_and(|name| *name != user) {
-            return refused;
-        }
-        let secrets = self.passwords.get(&first.user);
-        let scram = secrets.and_then(|secrets| Some((secrets, secrets.scram()?.clone())));
-        // Compute it always, so that an unknown user takes as long as a known one.
-        let (realm, name) = (self.realm.as_bytes(), first.user.as_bytes());
-        let decoy = ScramSecret::decoy(&self.decoy_key, realm, name, self.passwords.shapes());
-        let (identity, secret) = match scram {
-            Some((secrets, secret)) => {
-                let stamp = secrets.stamp(&self.stamps);
-                (Some(Identity { user: Some(user), realm: self.realm, stamp }), secret)
-            }
-            None => (None, decoy),
-        };
-        let challenge = first.challenge(secret, &Base64UrlUnpadded::encode_string(&nonce));
-        let data = Some(challenge.message());
-        Answer::Continue { data, exchange: Box::new(ScramProof { challenge, identity }) }
-    }
-}
-
-impl Exchange for Scram {
-    fn step(self: Box<Self>, data: Option<Bytes>) -> AuthFuture<'static> {
-        Box::pin(async move { self.challenge(&data.unwrap_or_default()) })
-    }
-}
-
-impl Exchange for ScramProof {
-    fn step(self: Box<Self>, data: Option<Bytes>) -> AuthFuture<'static> {
-        Box::pin(async move {
-            match (self.challenge.verify(&data.unwrap_or_default()), self.identity) {
-                (Ok(verified), Some(identity)) => Answer::Accept { identity, data: Some(verified.server_final) },
-                _ => Answer::Refuse(ReasonCode::NotAuthorized),
-            }
-        })
-    }
-}
-
-fn anonymous() -> Answer {
-    Answer::Accept { identity: Identity::anonymous(), data: None }
-}
-
-/// How long a verified password is remembered after its last use.
-const PROVEN_FOR: Duration = Duration::from_secs(3600);
-/// Number of remembered passwords per hour, about 50 bytes each.
-const PROVEN_MAX: usize = 32_768;
-
 #[cfg(test)]
 mod tests {
     use std::net::SocketAddr;
 
+    use bytes::Bytes;
+    use tenbin_codec::Text;
+
     use super::*;
     use crate::Config;
-    use crate::auth::{Origin, Secrets, TransportProtocol};
+    use crate::auth::{Origin, PasswordFile, Secrets, TransportProtocol};
 
     fn settings(path: &std::path::Path) -> Settings {
         let text = format!("[[listeners]]\nname = \"l\"\naddress = \"127.0.0.1:0\"\npassword_file = {path:?}\n");
@@ -288,7 +208,7 @@ mod tests {
         };
         match access.authenticate(request).await {
             Answer::Accept { .. } => Ok(()),
-            Answer::Refuse(reason) => Err(reason),
+            Answer::RefuseLogin(refusal) => Err(refusal.reason),
             _ => panic!("no extended authentication"),
         }
     }
@@ -304,7 +224,7 @@ mod tests {
         assert_eq!(answer(&access, "alice", "first").await, Ok(()));
         assert_eq!(answer(&access, "alice", "wrong").await, Err(ReasonCode::BadUserNameOrPassword));
         // From here on every password that needs hashing gets Server busy.
-        access.hashing.close();
+        access.passwords.hashing.close();
         assert_eq!(answer(&access, "alice", "first").await, Ok(()));
         let busy = Err(ReasonCode::ServerBusy);
         for (user, password) in [("alice", "wrong"), ("alice", ""), ("bob", "first"), ("carol", "first")] {

@@ -5,7 +5,10 @@
 //!                                                 ├─► Principal ──► Authorizer: publish, subscribe, receive, Will
 //!                     Client Identifier, listener ┘
 //!
-//!   configured   both traits according to the configuration: password files, ACL rules, per listener
+//!   chain        a custom authenticator, and behind it `configured`
+//!   configured   both traits according to the configuration: sources and ACL rules, per listener
+//!   source       a way in: of the kinds in `passwords`
+//!   bans         clients that may not connect
 //!   realms       separation of users of one name
 //!   access       the authenticator and authorizer of a broker, with the epoch of rule changes
 //!   rights       rights of one session, checked when messages are routed to it
@@ -15,22 +18,28 @@ mod access;
 mod acl;
 mod authenticator;
 mod authorizer;
+mod bans;
+mod chain;
 mod configured;
 mod hashing;
 mod password_file;
 mod password_hash;
+mod passwords;
 mod realms;
 mod recent;
 mod rights;
 mod scram;
 mod settings;
+mod source;
 
 pub use crate::values::{
-    AclAction, AclRule, Certificate, Effect, Identity, Origin, Peer, Principal, TopicPattern, TransportProtocol,
+    AclAction, AclRule, Certificate, Effect, Identity, IpRange, Origin, Peer, Principal, Terms, TopicPattern,
+    TransportProtocol,
 };
 pub(crate) use access::Access;
-pub use authenticator::{Answer, AuthFuture, AuthRequest, Authenticator, Exchange, Standing};
+pub use authenticator::{Answer, AuthFuture, AuthRequest, Authenticator, Exchange, LoginRefusal, Standing};
 pub use authorizer::{Action, Authorizer, Decision};
+pub(crate) use bans::Suspect;
 pub(crate) use configured::Configured;
 pub use password_file::{PasswordFile, PasswordFileError, Secrets};
 pub(crate) use realms::KnownRealm;

@@ -23,6 +23,8 @@ use super::scram::{ITERATIONS, PREFIX, SALT_BYTES, ScramSecret, Shapes};
 /// and argon2id) are for User Name and Password.
 #[derive(Debug, Clone, Default)]
 pub struct PasswordFile {
+    /// Empty for one that was not read from a file.
+    path: PathBuf,
     users: HashMap<String, Secrets>,
     /// Salt lengths and iteration counts that SCRAM reveals.
     shapes: Shapes,
@@ -51,12 +53,17 @@ impl PasswordFile {
     /// The file is unreadable, or a line is of neither kind.
     pub fn read(path: &Path) -> Result<Self, PasswordFileError> {
         let text = std::fs::read_to_string(path).map_err(|error| unusable(path, format!("cannot be read: {error}")))?;
-        let mut file = Self::default();
+        let mut file = Self { path: path.to_owned(), ..Self::default() };
         for (index, line) in text.lines().enumerate() {
             let wrong = |message: String| PasswordFileError { path: path.to_owned(), line: Some(index + 1), message };
             file.add(line).map_err(wrong)?;
         }
         Ok(file)
+    }
+
+    /// Reads the same file again.
+    pub(super) fn read_again(&self) -> Result<Self, PasswordFileError> {
+        Self::read(&self.path)
     }
 
     /// Returns the hashes of `user`'s password.

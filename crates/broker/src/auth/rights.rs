@@ -15,6 +15,7 @@ pub(crate) struct Rights {
 
 impl Rights {
     pub(crate) fn new(access: Arc<Access>, principal: Principal) -> Self {
+        access.note_terms(&principal.identity);
         Self { access, principal: ArcSwap::from_pointee(principal) }
     }
 
@@ -44,6 +45,7 @@ impl Rights {
     /// Replaces the principal by the same user with a new connection or new credentials. Returns whether it differs.
     pub(crate) fn renew(&self, principal: Principal) -> bool {
         debug_assert!(self.is_same_user(&principal.identity), "a session stays with its user");
+        self.access.note_terms(&principal.identity);
         let is_different = **self.principal.load() != principal;
         self.principal.store(Arc::new(principal));
         is_different

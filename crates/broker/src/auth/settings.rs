@@ -5,16 +5,18 @@ use std::sync::Arc;
 
 use super::acl::Acl;
 use super::realms::{self, KnownRealm, Place};
+use super::source::{Kind, Source};
 use super::{Effect, PasswordFile, PasswordFileError};
 use crate::Config;
-use crate::config::{AclDefault, Listener};
+use crate::config::{AclDefault, AuthSource, Ban, Listener, SourceKind};
 
 /// Access settings of the configuration, with the contents of the password files.
 #[derive(Debug)]
 pub(crate) struct Settings {
     pub(super) listeners: HashMap<Arc<str>, ListenerSettings>,
     pub(super) acl: Acl,
-    /// Listeners with a password file, in the order of the configuration.
+    pub(super) bans: Vec<Ban>,
+    /// Entries of `[[auth]]`, and listeners with a password file, in the order of the configuration.
     places: Vec<Place>,
     /// Realms of all listeners, and older ones to remember.
     realms: Vec<KnownRealm>,
@@ -25,11 +27,8 @@ pub(crate) struct Settings {
 pub(super) struct ListenerSettings {
     /// Whether clients without User Name and Password may connect.
     pub(super) anonymous: bool,
-    pub(super) passwords: Option<Arc<PasswordFile>>,
-    /// Path of the password file.
-    file: Option<PathBuf>,
-    /// Separates users of one name: see [`super::realms`].
-    pub(super) realm: Arc<str>,
+    /// Ways in, asked in order.
+    pub(super) sources: Vec<Source>,
     /// Whether the ACL applies.
     pub(super) acl: bool,
 }
@@ -40,8 +39,16 @@ pub enum AccessError {
     /// A password file is unusable.
     #[error(transparent)]
     PasswordFile(#[from] PasswordFileError),
-    /// The listener of this name admits no clients: it has neither `anonymous` nor a password file.
-    #[error("listener {0}: needs anonymous = true or a password_file")]
+    /// An entry of `[[auth]]` is unusable.
+    #[error("auth {name:?}: {reason}")]
+    Source {
+        /// Name of the entry.
+        name: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The listener of this name admits no clients: it has neither `anonymous` nor a source.
+    #[error("listener {0}: needs anonymous = true, auth or a password_file")]
     Closed(String),
     /// A rule of the ACL names a listener that does not exist.
     #[error("acl: there is no listener {0:?}")]
@@ -52,30 +59,35 @@ impl Settings {
     /// Loads the settings with their password files. `is_whole`: no custom authenticator decides which clients may
     /// connect.
     pub(crate) fn load(config: &Config, is_whole: bool) -> Result<Self, AccessError> {
-        let mut files = HashMap::<PathBuf, Arc<PasswordFile>>::new();
-        let mut listeners = HashMap::new();
+        let mut files = Files::default();
         let mut places = Vec::new();
+        let mut named = HashMap::new();
+        for entry in &config.auth {
+            places.push(place_of(entry));
+            let source = Source {
+                name: entry.name.as_str().into(),
+                realm: Arc::default(),
+                place: places.len() - 1,
+                kind: kind_of(entry, &mut files)?,
+            };
+            named.insert(entry.name.as_str(), source);
+        }
+        let mut listeners = HashMap::new();
         for listener in config.all_listeners() {
             let name = listener.name();
-            let mut passwords = None;
+            let mut sources: Vec<_> = listener.auth.iter().filter_map(|name| named.get(&name[..]).cloned()).collect();
             if let Some(path) = &listener.password_file {
-                if !files.contains_key(path) {
-                    files.insert(path.clone(), Arc::new(PasswordFile::read(path)?));
-                }
-                passwords = files.get(path).map(Arc::clone);
+                let file = files.read(path)?;
+                places.push(place_of_file(&listener, path));
+                let source =
+                    |kind| Source { name: SHORT_FORM.into(), realm: Arc::default(), place: places.len() - 1, kind };
+                sources.extend([Kind::Passwords(Arc::clone(&file)), Kind::Scram(file)].map(source));
             }
-            if is_whole && passwords.is_none() && !listener.anonymous {
+            if is_whole && sources.is_empty() && !listener.anonymous {
                 return Err(AccessError::Closed(name.to_string()));
             }
-            places.extend(listener.password_file.as_deref().map(|path| Place {
-                listener: Arc::clone(&name),
-                text: path.display().to_string().into(),
-                file: std::path::absolute(path).unwrap_or_else(|_| path.to_owned()),
-                canonical: path.canonicalize().unwrap_or_else(|_| path.to_owned()), // it has just been read
-                label: listener.realm.as_deref().map(Into::into),
-            }));
-            let Listener { anonymous, acl, password_file: file, .. } = listener;
-            listeners.insert(name, ListenerSettings { anonymous, passwords, file, realm: Arc::default(), acl });
+            let (anonymous, acl) = (listener.anonymous, listener.acl);
+            listeners.insert(name, ListenerSettings { anonymous, sources, acl });
         }
         let unknown = config.acl.iter().filter_map(|rule| rule.listener.as_deref());
         if let Some(name) = unknown.into_iter().find(|&name| !listeners.contains_key(name)) {
@@ -87,7 +99,8 @@ impl Settings {
             AclDefault::Auto | AclDefault::Deny => Effect::Deny,
         };
         let acl = Acl { rules: config.acl.clone(), default };
-        let mut settings = Self { listeners, acl, places, realms: Vec::new() };
+        let bans = config.ban.clone();
+        let mut settings = Self { listeners, acl, bans, places, realms: Vec::new() };
         settings.assign_realms(&[]);
         Ok(settings)
     }
@@ -100,10 +113,8 @@ impl Settings {
 
     fn assign_realms(&mut self, known: &[KnownRealm]) -> Vec<KnownRealm> {
         let now = realms::assign(&self.places, known, there);
-        for KnownRealm { listener, realm, .. } in &now {
-            if let Some(settings) = self.listeners.get_mut(listener) {
-                settings.realm = Arc::clone(realm);
-            }
+        for source in self.listeners.values_mut().flat_map(|listener| &mut listener.sources) {
+            source.realm = Arc::clone(&now[source.place].realm); // `assign` gives each place its realm
         }
         self.realms = realms::remember(&now, known);
         now
@@ -116,16 +127,14 @@ impl Settings {
 
     /// Takes over listeners of `before` that are closed now, for the connections that they have accepted.
     ///
-    /// Their users are those of the password file now, if it can be read.
+    /// Their users are those of the password files now, as far as these can be read.
     pub(super) fn keep_closed(&mut self, before: &Self) {
         for (name, closed) in &before.listeners {
             if self.listeners.contains_key(name) {
                 continue;
             }
             let mut kept = closed.clone();
-            if let Some(now) = kept.file.as_deref().and_then(|file| PasswordFile::read(file).ok()) {
-                kept.passwords = Some(Arc::new(now));
-            }
+            kept.sources.iter_mut().for_each(Source::read_again);
             self.listeners.insert(Arc::clone(name), kept);
         }
     }
@@ -135,6 +144,63 @@ impl Settings {
         self.acl.is_open()
     }
 }
+
+/// Password files, each read once.
+#[derive(Default)]
+struct Files(HashMap<PathBuf, Arc<PasswordFile>>);
+
+impl Files {
+    fn read(&mut self, path: &Path) -> Result<Arc<PasswordFile>, PasswordFileError> {
+        if let Some(file) = self.0.get(path) {
+            return Ok(Arc::clone(file));
+        }
+        let file = Arc::new(PasswordFile::read(path)?);
+        self.0.insert(path.to_owned(), Arc::clone(&file));
+        Ok(file)
+    }
+}
+
+fn kind_of(entry: &AuthSource, files: &mut Files) -> Result<Kind, AccessError> {
+    let missing =
+        |kind| Err(AccessError::Source { name: entry.name.clone(), reason: format!("built without the kind {kind}") });
+    match &entry.kind {
+        SourceKind::Certificate(_) => missing("certificate"),
+        SourceKind::Passwords(source) => Ok(Kind::Passwords(files.read(&source.file)?)),
+        SourceKind::Scram(source) => Ok(Kind::Scram(files.read(&source.file)?)),
+        SourceKind::Jwt(_) => missing("jwt"),
+        SourceKind::Http(_) => missing("http"),
+    }
+}
+
+/// The place of an entry of `[[auth]]`. One without a password file has a path that no file has.
+fn place_of(entry: &AuthSource) -> Place {
+    let owner = format!("auth:{}", entry.name).into();
+    let label = entry.realm.as_deref().map(Into::into);
+    match &entry.kind {
+        SourceKind::Passwords(source) | SourceKind::Scram(source) => place(owner, &source.file, label),
+        _ => {
+            let file = PathBuf::from(format!("auth:{}", entry.name));
+            Place { listener: owner, text: entry.name.as_str().into(), canonical: file.clone(), file, label }
+        }
+    }
+}
+
+fn place_of_file(listener: &Listener, path: &Path) -> Place {
+    place(listener.name(), path, listener.realm.as_deref().map(Into::into))
+}
+
+fn place(owner: Arc<str>, path: &Path, label: Option<Arc<str>>) -> Place {
+    Place {
+        listener: owner,
+        text: path.display().to_string().into(),
+        file: std::path::absolute(path).unwrap_or_else(|_| path.to_owned()),
+        canonical: path.canonicalize().unwrap_or_else(|_| path.to_owned()), // it has just been read
+        label,
+    }
+}
+
+/// Name of the source that `password_file` of a listener makes.
+const SHORT_FORM: &str = "password_file";
 
 /// Resolves the symbolic links of a file; `None` = it does not exist. A file that cannot be inspected counts as
 /// existing.

@@ -49,7 +49,7 @@ enum PreparedListener {
     /// An open listener stays as it is, but for the files that its settings name.
     Same {
         at: usize,
-        door: Option<Arc<Door>>,
+        door: Option<Door>,
     },
     New {
         listener: Box<OpenListener>,
@@ -77,7 +77,7 @@ impl Listeners {
     ///
     /// # Errors
     /// A listener cannot be opened. Then none is.
-    pub(super) fn prepare(&self, new: &Config, doors: &Doors, config: &Config) -> Result<Prepared, PrepareError> {
+    pub(super) fn prepare(&self, new: &Config, mut doors: Doors, config: &Config) -> Result<Prepared, PrepareError> {
         let at_doors = match self.at_doors {
             Some(_) => None,
             None => doors.start_thread().map_err(PrepareError::Threads)?,
@@ -93,7 +93,7 @@ impl Listeners {
         let wanted: Vec<_> = wanted.collect();
         let mut listeners = Vec::new();
         for (same, settings) in wanted {
-            let door = doors.of(&settings.name());
+            let door = doors.take(&settings.name());
             if let Some(at) = same {
                 listeners.push(PreparedListener::Same { at, door });
                 continue;
@@ -109,7 +109,8 @@ impl Listeners {
             let runtime = door.as_ref().and(door_runtime).unwrap_or(&self.plain);
             let _there = runtime.enter();
             let acceptors = sockets.iter().map(ListeningSocket::acceptor).collect::<Result<_, _>>().map_err(failed)?;
-            let listener = OpenListener { name: settings.name(), settings, sockets, door, jobs: Vec::new() };
+            let listener =
+                OpenListener { name: settings.name(), settings, sockets, door: door.map(Arc::new), jobs: Vec::new() };
             listeners.push(PreparedListener::New { listener: Box::new(listener), acceptors });
         }
         Ok(Prepared { listeners, at_doors })
@@ -125,7 +126,7 @@ impl Listeners {
                 PreparedListener::Same { at, door } => {
                     let Some(open) = before[at].take() else { continue };
                     if let Some((old, new)) = open.door.as_ref().zip(door) {
-                        old.replace(&new);
+                        old.replace(new);
                     }
                     open
                 }

@@ -18,7 +18,11 @@ pub struct Listener {
     /// Whether clients may connect without User Name and Password.
     #[serde(default)]
     pub anonymous: bool,
-    /// Users that may connect, see [`crate::auth::PasswordFile`]; `None` = credentials are ignored.
+    /// Sources of the authentication chain that are asked, in order.
+    #[serde(default)]
+    pub auth: Vec<String>,
+    /// Users that may connect, see [`crate::auth::PasswordFile`]; `None` = credentials are ignored, unless there is
+    /// `auth`.
     pub password_file: Option<PathBuf>,
     /// Realm of the users. Users of one name are one user in all listeners of a realm; `None` = see `default.toml`.
     pub realm: Option<String>,
@@ -71,6 +75,7 @@ impl Listener {
             address: address.into(),
             name: None,
             anonymous: true,
+            auth: Vec::new(),
             password_file: None,
             realm: None,
             acl: true,

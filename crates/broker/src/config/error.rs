@@ -34,6 +34,14 @@ impl ConfigError {
         Self { file: None, line: None, message: format!("listeners: two of them are called {name:?}") }
     }
 
+    pub(super) fn in_auth(message: String) -> Self {
+        Self { file: None, line: None, message: format!("auth: {message}") }
+    }
+
+    pub(super) fn in_listener(name: &str, message: String) -> Self {
+        Self { file: None, line: None, message: format!("listeners: {name}: {message}") }
+    }
+
     /// Packets of the maximum size could never be read.
     pub(super) fn packet_without_room(
         (size_key, size): (&str, u64),

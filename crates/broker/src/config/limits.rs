@@ -62,6 +62,7 @@ impl Config {
             per_loopback_address: connections.loopback_per_address_maximum.get() as u32,
             connects_per_address: Rate::per_second(connections.connects_per_second_per_address.get()),
             connects: Rate::per_second(connections.connects_per_second.get()),
+            failures_per_address: Rate::per_minute(connections.failures_per_minute_per_address.get()),
         }
     }
 

@@ -2,6 +2,8 @@
 
 mod access;
 mod address;
+mod auth;
+mod ban;
 mod error;
 mod limits;
 mod not_taken;
@@ -22,6 +24,10 @@ use tenbin_session::handshake::Capabilities;
 
 pub use access::{AclDefault, ClientCertificates, Listener, Tls};
 pub use address::{AddressError, ListenAddress};
+pub use auth::{
+    AuthSource, CertificateName, CertificateSource, FileSource, HttpSource, JwtSource, OnFailure, SourceKind,
+};
+pub use ban::Ban;
 pub use error::ConfigError;
 pub(crate) use not_taken::NotTaken;
 
@@ -45,6 +51,12 @@ pub struct Config {
     /// Listeners with their own settings, besides `listen`.
     #[serde(skip_serializing)]
     pub listeners: Vec<Listener>,
+    /// Sources of the authentication chain.
+    #[serde(skip_serializing)]
+    pub auth: Vec<AuthSource>,
+    /// Clients that may not connect.
+    #[serde(skip_serializing)]
+    pub ban: Vec<Ban>,
     /// Rules for publishing and subscribing; the first matching one decides.
     #[serde(deserialize_with = "crate::values::acl_rules", skip_serializing)]
     pub acl: Vec<AclRule>,
@@ -115,9 +127,34 @@ impl Config {
                 return Err(ConfigError::two_listeners(&listener.name()));
             }
         }
+        config.check_sources()?;
         config.check_packet_sizes()?;
         config.check_standing_groups()?;
         Ok(config)
+    }
+
+    /// Checks that listeners name existing sources of the authentication chain.
+    fn check_sources(&self) -> Result<(), ConfigError> {
+        let mut names = HashSet::new();
+        if let Some(source) = self.auth.iter().find(|source| !names.insert(source.name.as_str())) {
+            return Err(ConfigError::in_auth(format!("two entries are called {:?}", source.name)));
+        }
+        for listener in &self.listeners {
+            let error = |message: String| Err(ConfigError::in_listener(&listener.name(), message));
+            let mut asked = HashSet::new();
+            for name in &listener.auth {
+                if !names.contains(name.as_str()) {
+                    return error(format!("auth: there is no [[auth]] entry {name:?}"));
+                }
+                if !asked.insert(name) {
+                    return error(format!("auth: {name:?} is there twice"));
+                }
+            }
+            if !listener.auth.is_empty() && (listener.password_file.is_some() || listener.realm.is_some()) {
+                return error("password_file and realm: not beside auth, whose entries have them".to_owned());
+            }
+        }
+        Ok(())
     }
 
     /// Checks that each account has room for a packet of the maximum size.
@@ -180,6 +217,8 @@ impl Default for Config {
             listen: vec![([127, 0, 0, 1], 1883).into()],
             load_reports: ReportCarriers::ALL,
             listeners: Vec::new(),
+            auth: Vec::new(),
+            ban: Vec::new(),
             acl: Vec::new(),
             acl_default: AclDefault::default(),
             policy: Policy::default(),
@@ -250,9 +289,10 @@ mod tests {
         };
         let text = Config::DEFAULT_TOML.lines().filter_map(example).collect::<Vec<_>>().join("\n");
         let config = Config::parse(&text).unwrap();
-        let shown = format!("{:?} {:?} {:?}", config.listeners, config.acl, config.share);
+        let shown =
+            format!("{:?} {:?} {:?} {:?} {:?}", config.listeners, config.auth, config.ban, config.acl, config.share);
         let keys = shown.split([' ', '{', ',', '(']).filter_map(|word| word.strip_suffix(':'));
-        for key in keys.filter(|&key| key != "effect" && key != "action") {
+        for key in keys.filter(|&key| !["effect", "action", "tv_sec", "tv_nsec"].contains(&key)) {
             let table = format!("[listeners.{key}]");
             assert!(
                 text.lines().any(|line| line.starts_with(key) || line == table),

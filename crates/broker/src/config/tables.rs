@@ -42,6 +42,7 @@ tables! {
         pub(super) loopback_per_address_maximum: Ranged<0, 4_294_967_295> = Ranged(0),
         pub(super) connects_per_second: Ranged<0, 1_000_000_000> = Ranged(0),
         pub(super) connects_per_second_per_address: Ranged<0, 1_000_000_000> = Ranged(0),
+        pub(super) failures_per_minute_per_address: Ranged<0, 1_000_000> = Ranged(0),
         pub(super) connect_timeout_ms: Ranged<1, 600_000> = Ranged(10_000),
         pub(super) packet_timeout_ms: Ranged<1, 86_400_000> = Ranged(30_000),
         pub(super) keep_alive_maximum_seconds: Ranged<0, 65_535> = Ranged(0),

@@ -129,7 +129,7 @@ impl Owner {
 
     /// The principal, without a stamp of credentials: the broker checks these when the client comes back.
     pub(super) fn principal(&self, client_id: Text) -> Principal {
-        let identity = Identity { user: self.user.clone(), realm: Arc::clone(&self.realm), stamp: 0 };
+        let identity = Identity { user: self.user.clone(), realm: Arc::clone(&self.realm), stamp: 0, terms: None };
         Principal { client_id, identity, listener: Arc::clone(&self.listener) }
     }
 }

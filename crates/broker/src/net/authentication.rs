@@ -3,6 +3,7 @@
 
 use std::net::IpAddr;
 use std::num::NonZeroU32;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::stream::Stream;
@@ -13,7 +14,7 @@ use tenbin_codec::{
 use tokio::time::{Instant, timeout_at};
 
 use super::transport::Transport;
-use crate::auth::{Answer, AuthFuture, AuthRequest, Exchange, Identity};
+use crate::auth::{Answer, AuthFuture, AuthRequest, Exchange, Identity, LoginRefusal, Peer};
 use crate::lifecycle::BrokerState;
 
 /// A refusal of a client, with its Reason Code.
@@ -22,6 +23,34 @@ pub(super) struct Refusal {
     /// `None`: close without a packet.
     pub(super) reason: Option<ReasonCode>,
     pub(super) server_reference: Option<Text>,
+    /// Set if an authenticator has refused the client.
+    pub(super) login: Option<Box<LoginRefusal>>,
+}
+
+/// A login, for the line of the log that tells its refusal.
+#[derive(Debug)]
+pub(super) struct Login {
+    pub(super) peer: Peer,
+    pub(super) client_id: Text,
+    pub(super) user: Option<Text>,
+    pub(super) listener: Arc<str>,
+}
+
+impl Login {
+    /// Logs the refusal and counts it for the address. Other programs read the line: its fields and their order stay.
+    pub(super) fn refused(&self, shared: &BrokerState, refusal: &LoginRefusal) {
+        let Self { peer, client_id, user, listener } = self;
+        let LoginRefusal { reason, source, cause, user: other } = refusal;
+        let user = other.as_ref().or(user.as_ref()).map_or("", Text::as_str);
+        tracing::info!(
+            %peer, client = ?client_id, ?user, listener = ?&**listener, source = ?&**source, reason = ?&**cause,
+            code = %reason, "login refused"
+        );
+        // Other reasons say nothing of the credentials.
+        if [ReasonCode::BadUserNameOrPassword, ReasonCode::NotAuthorized].contains(reason) {
+            shared.admission.failed(peer.address(), std::time::Instant::now());
+        }
+    }
 }
 
 /// Result of a successful authentication.
@@ -116,13 +145,28 @@ pub(super) fn judge(answer: Answer, method: &Option<Text>, packet: PacketType) -
         }
         // An authenticator's mistake: without a method the client may not be asked [MQTT-4.12.0-6].
         Answer::Continue { .. } => Err(ReasonCode::ImplementationSpecificError.into()),
-        Answer::Refuse(reason) if reason.is_error() && reason.is_valid_in(packet) => Err(reason.into()),
-        Answer::Refuse(_) => Err(ReasonCode::NotAuthorized.into()),
-        Answer::UseAnotherServer(server) => {
-            Err(Refusal { reason: Some(ReasonCode::UseAnotherServer), server_reference: server })
+        Answer::RefuseLogin(refusal) => Err(fit(Refusal::from(*refusal), packet)),
+        Answer::Refuse(reason) => Err(fit(login_refusal(reason, "refused by the authenticator"), packet)),
+        Answer::NotMine => {
+            Err(fit(login_refusal(ReasonCode::BadAuthenticationMethod, "not known to the authenticator"), packet))
         }
-        Answer::ServerMoved(server) => Err(Refusal { reason: Some(ReasonCode::ServerMoved), server_reference: server }),
+        Answer::UseAnotherServer(server) => {
+            Err(Refusal { server_reference: server, ..ReasonCode::UseAnotherServer.into() })
+        }
+        Answer::ServerMoved(server) => Err(Refusal { server_reference: server, ..ReasonCode::ServerMoved.into() }),
     }
+}
+
+/// A refusal by no source.
+pub(super) fn login_refusal(reason: ReasonCode, cause: &'static str) -> Refusal {
+    LoginRefusal { reason, source: Arc::default(), cause: cause.into(), user: None }.into()
+}
+
+/// Replaces a Reason Code that `packet` cannot carry.
+fn fit(mut refusal: Refusal, packet: PacketType) -> Refusal {
+    let is_legal = |reason: ReasonCode| reason.is_error() && reason.is_valid_in(packet);
+    refusal.reason = refusal.reason.map(|reason| if is_legal(reason) { reason } else { ReasonCode::NotAuthorized });
+    refusal
 }
 
 /// Makes an AUTH packet, which repeats the method `[MQTT-4.12.0-5]`.
@@ -170,11 +214,17 @@ async fn next_auth<S: Stream>(
 }
 
 impl Refusal {
-    const SILENT: Self = Self { reason: None, server_reference: None };
+    const SILENT: Self = Self { reason: None, server_reference: None, login: None };
+}
+
+impl From<LoginRefusal> for Refusal {
+    fn from(login: LoginRefusal) -> Self {
+        Self { reason: Some(login.reason), server_reference: None, login: Some(Box::new(login)) }
+    }
 }
 
 impl From<ReasonCode> for Refusal {
     fn from(reason: ReasonCode) -> Self {
-        Self { reason: Some(reason), server_reference: None }
+        Self { reason: Some(reason), server_reference: None, login: None }
     }
 }

@@ -14,6 +14,7 @@ use super::output::Output;
 use super::reason_strings::reason_string;
 use super::stream::Stream;
 use super::tcp_state::Ends;
+use crate::auth::{Principal, Suspect};
 use crate::lifecycle::BrokerState;
 use crate::registry::Lease;
 use crate::router::HeldKey;
@@ -66,6 +67,14 @@ impl OpenConnection {
     pub(super) fn origin(&self, stream: &impl Stream) -> Origin {
         let direct = || Origin::direct(self.peer, stream.local_address(), stream.protocol());
         self.origin.as_deref().cloned().unwrap_or_else(direct)
+    }
+
+    /// The client for bans.
+    pub(super) fn suspect<'a>(&self, principal: &'a Principal) -> Suspect<'a> {
+        let origin = self.origin.as_deref();
+        let address = origin.map_or(self.peer, |origin| origin.peer).address();
+        let certificate = origin.and_then(|origin| origin.certificate.as_ref()).map(|found| found.fingerprint);
+        Suspect { address: Some(address), certificate, ..Suspect::from(principal) }
     }
 
     /// Both ends of the TCP connection of `stream`. A proxy's is its own, not the client's.

@@ -7,7 +7,7 @@ use std::time::Instant;
 use tenbin_codec::{Auth, Packet, PacketType, ReasonCode, Text};
 use tenbin_session::Violation;
 
-use super::authentication::{Judged, Refusal, auth, continued, judge};
+use super::authentication::{Judged, auth, continued, judge, login_refusal};
 use super::core::Core;
 use super::end::End;
 use crate::auth::{Answer, AuthFuture, AuthRequest, Exchange, Origin};
@@ -103,7 +103,8 @@ impl Reauthentication {
                 let rights = &core.lease.client.rights;
                 // The session belongs to its user.
                 if !rights.is_same_user(&authenticated.identity) {
-                    return Err(End::Refused(Refusal::from(ReasonCode::NotAuthorized)));
+                    let refusal = login_refusal(ReasonCode::NotAuthorized, "another user than before");
+                    return Err(End::Refused(refusal));
                 }
                 rights.renew_identity(authenticated.identity);
                 (auth(ReasonCode::Success, &method, authenticated.data), Stage::Idle)

@@ -1,6 +1,9 @@
 use std::sync::Arc;
+use std::time::Instant;
 
 use tenbin_codec::Text;
+
+use super::{AclRule, Effect};
 
 /// Verified identity of a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -12,7 +15,29 @@ pub struct Identity {
     pub realm: Arc<str>,
     /// Private value of the authenticator by which it detects changed credentials.
     pub stamp: u64,
+    /// Rights and end that came with the credentials; `None` = neither.
+    pub terms: Option<Arc<Terms>>,
 }
+
+/// Rights and end of an identity that came with its credentials.
+#[derive(Debug, Clone, Default)]
+pub struct Terms {
+    /// Rules that apply before those of the ACL.
+    pub rules: Vec<AclRule>,
+    /// Effect where none of `rules` matches; `None` = the ACL decides.
+    pub default: Option<Effect>,
+    /// When the connection ends, unless the client authenticates again; `None` = never.
+    pub expires_at: Option<Instant>,
+}
+
+/// Compares rights only: a renewal changes the end and no right.
+impl PartialEq for Terms {
+    fn eq(&self, other: &Self) -> bool {
+        self.rules == other.rules && self.default == other.default
+    }
+}
+
+impl Eq for Terms {}
 
 /// A client that requests an action.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,7 +53,7 @@ pub struct Principal {
 impl Identity {
     /// Returns the identity of a client that has proved nothing.
     pub fn anonymous() -> Self {
-        Self { user: None, realm: Arc::default(), stamp: 0 }
+        Self { user: None, realm: Arc::default(), stamp: 0, terms: None }
     }
 
     /// Returns the identity of a user, for authenticators with a single realm.

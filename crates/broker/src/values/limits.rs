@@ -11,6 +11,8 @@ pub(crate) struct AdmissionLimits {
     pub(crate) per_loopback_address: u32,
     pub(crate) connects_per_address: Option<Rate>,
     pub(crate) connects: Option<Rate>,
+    /// Failed logins of one address, per minute.
+    pub(crate) failures_per_address: Option<Rate>,
 }
 
 /// Bounds of the sessions of one address; 0 = no bound.

@@ -18,6 +18,11 @@ impl Rate {
         let nanos = BURST.as_nanos() as u64;
         (times > 0).then(|| Self { per_token: Duration::from_nanos((nanos / times).max(1)) })
     }
+
+    /// A rate per minute, for [`TokenBucket::try_take_in_minute`].
+    pub(crate) fn per_minute(times: u64) -> Option<Self> {
+        (times > 0).then(|| Self { per_token: Duration::from_nanos((MINUTE.as_nanos() as u64 / times).max(1)) })
+    }
 }
 
 impl TokenBucket {
@@ -27,8 +32,17 @@ impl TokenBucket {
 
     /// Takes a token if there is one.
     pub(crate) fn try_take(&mut self, rate: Rate, now: Instant) -> bool {
+        self.try_take_within(BURST, rate, now)
+    }
+
+    /// Takes a token of a rate per minute if there is one. The bucket holds those of a minute.
+    pub(crate) fn try_take_in_minute(&mut self, rate: Rate, now: Instant) -> bool {
+        self.try_take_within(MINUTE, rate, now)
+    }
+
+    fn try_take_within(&mut self, burst: Duration, rate: Rate, now: Instant) -> bool {
         let full_at = self.full_at.max(now) + rate.per_token;
-        let is_there = full_at <= now + BURST;
+        let is_there = full_at <= now + burst;
         if is_there {
             self.full_at = full_at;
         }
@@ -51,6 +65,8 @@ impl TokenBucket {
 
 /// Time in which an empty bucket fills up.
 const BURST: Duration = Duration::from_secs(1);
+/// The same for a rate per minute.
+const MINUTE: Duration = Duration::from_secs(60);
 
 #[cfg(test)]
 mod tests {

@@ -1,11 +1,13 @@
 //! The end of a connection: its session, and the last packet to the client.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tenbin_codec::{Disconnect, DisconnectProperties, Packet, ReasonCode, Text};
 
 use super::ConnectionTask;
 use crate::lifecycle;
+use crate::net::authentication::Login;
 use crate::net::core::Core;
 use crate::net::end::End;
 use crate::net::stream::Stream;
@@ -26,6 +28,17 @@ impl<S: Stream> ConnectionTask<S> {
         }
     }
 
+    /// The login that the client has repeated.
+    fn login(&self) -> Login {
+        let principal = self.core.lease.client.rights.principal();
+        Login {
+            peer: self.core.shared.peer,
+            client_id: principal.client_id.clone(),
+            user: principal.identity.user.clone(),
+            listener: Arc::clone(&principal.listener),
+        }
+    }
+
     /// Ends the session before the last packet, so that nothing waits for this client's socket.
     async fn finish(mut self, end: End) {
         self.count_traffic();
@@ -35,7 +48,10 @@ impl<S: Stream> ConnectionTask<S> {
         let mut server_reference = None;
         let reason = match &end {
             End::Refused(refusal) => {
-                tracing::info!(%peer, ?client, ?refusal, "refused when it authenticated again");
+                match &refusal.login {
+                    Some(login) => self.login().refused(&self.core.shared, login),
+                    None => tracing::info!(%peer, ?client, ?refusal, "refused when it authenticated again"),
+                }
                 server_reference.clone_from(&refusal.server_reference);
                 refusal.reason
             }

@@ -432,7 +432,11 @@ impl<S: Stream> ConnectionTask<S> {
         }
         gate.settle(core);
         not_kept.settle(&core.shared, &core.lease.client);
-        match enforcement::catch_up(&core.shared, &mut core.lease) {
+        let standing = enforcement::catch_up(&core.shared, &mut core.lease);
+        let principal = core.lease.client.rights.principal();
+        let suspect = core.shared.suspect(&principal);
+        match standing {
+            Standing::Current if core.shared.access.is_banned(&suspect) => Err(End::Revoked),
             Standing::Current => Ok(()),
             Standing::Stale | Standing::Revoked => Err(End::Revoked),
         }

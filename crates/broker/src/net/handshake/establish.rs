@@ -8,10 +8,10 @@ use tenbin_session::handshake::Negotiated;
 use tenbin_session::{Connection, Role};
 
 use super::{Accepted, connack, session};
-use crate::auth::{Action, AuthRequest, Principal};
+use crate::auth::{Action, AuthRequest, Principal, Suspect};
 use crate::lifecycle::{self, Beginning, BrokerState, enforcement};
 use crate::memory::{Account, Charge, Kind, OverLimit};
-use crate::net::authentication::{self, Authenticated, Refusal};
+use crate::net::authentication::{self, Authenticated, Refusal, login_refusal};
 use crate::net::departure::Departure;
 use crate::net::member::Member;
 use crate::net::reauthentication::Reauthentication;
@@ -44,12 +44,14 @@ impl PendingClient {
         transport: &mut Transport<S>,
     ) -> Result<Accepted, Refusal> {
         let (client_id, assigned) = self.admit(shared)?;
+        self.check_bans(shared, &client_id, None)?;
         // The connection's task applies permissions that change from here on.
         let rights_epoch = shared.access.epoch();
         let authenticated = tokio::select! {
             authenticated = self.authenticate(shared, transport, &client_id) => authenticated?,
             () = shared.stopped() => return Err(ReasonCode::ServerUnavailable.into()),
         };
+        self.check_bans(shared, &client_id, authenticated.identity.user.as_ref())?;
         let report_carriers = shared.connection_settings.report_carriers(&self.listener);
         self.decoder.set_maximum_packet_size(shared.config.packet_bytes_maximum());
         self.decoder.set_extended_pingreq(report_carriers.contains(ReportCarrier::PingReq));
@@ -108,19 +110,34 @@ impl PendingClient {
 
     /// Rejects a client that the broker does not serve; else returns its Client Identifier, and the assigned one if the
     /// client sent none.
-    fn admit(&self, shared: &BrokerState) -> Result<(Text, Option<Text>), ReasonCode> {
+    fn admit(&self, shared: &BrokerState) -> Result<(Text, Option<Text>), Refusal> {
         if !shared.admission.may_connect(self.origin.peer.address(), Instant::now()) {
             shared.metrics.connects_rate_limited.add(1);
-            return Err(ReasonCode::ConnectionRateExceeded);
+            return Err(ReasonCode::ConnectionRateExceeded.into());
+        }
+        if !shared.admission.may_log_in(self.origin.peer.address(), Instant::now()) {
+            return Err(login_refusal(ReasonCode::ConnectionRateExceeded, "too many failed logins of the address"));
         }
         check(shared, &self.connect)?;
         check_sizes(shared, &self.connect)?;
         let (client_id, assigned) = client_id(shared, &self.connect)?;
         // Two simultaneous CONNECTs may both take the last place.
         if shared.registry.len() >= shared.config.sessions.maximum && !shared.registry.contains(&client_id) {
-            return Err(ReasonCode::QuotaExceeded);
+            return Err(ReasonCode::QuotaExceeded.into());
         }
         Ok((client_id, assigned))
+    }
+
+    /// Refuses a client that is banned; `user`: once it is authenticated.
+    fn check_bans(&self, shared: &BrokerState, client_id: &Text, user: Option<&Text>) -> Result<(), Refusal> {
+        let user = user.map(Text::as_str);
+        let certificate = self.origin.certificate.as_ref().map(|certificate| certificate.fingerprint);
+        let address = Some(self.origin.peer.address());
+        let suspect = Suspect { client_id: client_id.as_str(), user, address, certificate };
+        if shared.access.is_banned(&suspect) {
+            return Err(login_refusal(ReasonCode::Banned, "banned"));
+        }
+        Ok(())
     }
 
     /// Authenticates the client by the credentials in its CONNECT, which it consumes.

@@ -14,7 +14,7 @@ use tenbin_session::Connection;
 
 use self::establish::PendingClient;
 use super::arrival::{FREE_BYTES, RETRY};
-use super::authentication::Refusal;
+use super::authentication::{Login, Refusal};
 use super::departure::Departure;
 use super::member::Member;
 use super::reauthentication::Reauthentication;
@@ -72,11 +72,20 @@ pub(super) async fn accept<S: Stream>(
     let version = connect.version;
     let packet_size_maximum = connect.properties.maximum_packet_size.map_or(u32::MAX, NonZeroU32::get);
     let arrived_at = Instant::now();
+    let login = Login {
+        peer,
+        client_id: connect.client_id.clone(),
+        user: connect.user_name.clone(),
+        listener: Arc::clone(&listener),
+    };
     let client = PendingClient { connect: *connect, charge, decoder, origin, listener, deadline, arrived_at };
     match client.establish(shared, transport).await {
         Ok(accepted) => Some(accepted),
-        Err(Refusal { reason: Some(reason), server_reference }) => {
-            tracing::info!(%peer, %reason, "CONNECT refused");
+        Err(Refusal { reason: Some(reason), server_reference, login: refusal }) => {
+            match refusal {
+                Some(refusal) => login.refused(shared, &refusal),
+                None => tracing::info!(%peer, %reason, "CONNECT refused"),
+            }
             let mut connack = ConnAck::new(false, reason);
             connack.properties.server_reference = server_reference;
             connack::put(connack, packet_size_maximum, version, &mut transport.out);
