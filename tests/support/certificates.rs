@@ -1,7 +1,10 @@
 use std::fs;
 use std::sync::Arc;
 
-use rcgen::{BasicConstraints, Certificate, CertificateParams, DnType, IsCa, Issuer, KeyPair};
+use rcgen::{
+    BasicConstraints, Certificate, CertificateParams, CertificateRevocationListParams, DnType, IsCa, Issuer,
+    KeyIdMethod, KeyPair, RevokedCertParams, SerialNumber, date_time_ymd,
+};
 use tempfile::TempDir;
 use tokio_rustls::rustls::client::WantsClientCert;
 use tokio_rustls::rustls::crypto::ring;
@@ -35,13 +38,43 @@ impl Certificates {
 
     /// Writes a new certificate and key for the broker. Returns the certificate.
     pub(crate) fn renew(&self) -> Vec<u8> {
+        self.issue("broker", &["localhost", "127.0.0.1"])
+    }
+
+    /// Writes a new certificate for `names` to `file`.pem, and its key to `file`.key. Returns the certificate.
+    pub(crate) fn issue(&self, file: &str, names: &[&str]) -> Vec<u8> {
         let key = KeyPair::generate().expect("random numbers");
-        let names = ["localhost".to_owned(), "127.0.0.1".to_owned()];
+        let names = names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>();
         let broker = CertificateParams::new(names).expect("names").signed_by(&key, &self.issuer);
         let broker = broker.expect("a certificate");
-        self.write("broker.pem", &broker.pem());
-        self.write("broker.key", &key.serialize_pem());
+        self.write(&format!("{file}.pem"), &broker.pem());
+        self.write(&format!("{file}.key"), &key.serialize_pem());
         broker.der().to_vec()
+    }
+
+    /// Writes crl.pem: client certificates with these serial numbers are revoked.
+    pub(crate) fn revoke(&self, serials: &[u64]) {
+        let revoked = |&serial| RevokedCertParams {
+            serial_number: SerialNumber::from(serial),
+            revocation_time: date_time_ymd(2020, 1, 1),
+            reason_code: None,
+            invalidity_date: None,
+        };
+        let list = CertificateRevocationListParams {
+            this_update: date_time_ymd(2020, 1, 1),
+            next_update: date_time_ymd(2100, 1, 1),
+            crl_number: SerialNumber::from(serials.len() as u64),
+            issuing_distribution_point: None,
+            revoked_certs: serials.iter().map(revoked).collect(),
+            key_identifier_method: KeyIdMethod::Sha256,
+        };
+        let list = list.signed_by(&self.issuer).expect("a list").pem().expect("a list");
+        self.write("crl.pem", &list);
+    }
+
+    /// The authority's own certificate, in PEM.
+    pub(crate) fn authority(&self) -> String {
+        self.root.pem()
     }
 
     pub(crate) fn write(&self, name: &str, text: &str) {
@@ -68,8 +101,20 @@ impl Certificates {
 
     /// As [`Certificates::client`], with a certificate of the authority `by`.
     pub(crate) fn client_with(&self, version: &'static SupportedProtocolVersion, by: &Self) -> Arc<ClientConfig> {
+        self.client_with_serial(version, by, 1)
+    }
+
+    /// As [`Certificates::client_with`]; the certificate has this serial number.
+    pub(crate) fn client_with_serial(
+        &self,
+        version: &'static SupportedProtocolVersion,
+        by: &Self,
+        serial: u64,
+    ) -> Arc<ClientConfig> {
         let key = KeyPair::generate().expect("random numbers");
-        let own = CertificateParams::default().signed_by(&key, &by.issuer).expect("a certificate");
+        let mut params = CertificateParams::default();
+        params.serial_number = Some(SerialNumber::from(serial));
+        let own = params.signed_by(&key, &by.issuer).expect("a certificate");
         let key = PrivateKeyDer::try_from(key.serialize_der()).expect("a key");
         let config = self.trusting(version).with_client_auth_cert(vec![own.der().clone()], key);
         Arc::new(config.expect("they belong together"))

@@ -14,8 +14,13 @@ pub(crate) enum ClientStream {
 impl ClientStream {
     /// Connects to "localhost" at this address; the handshake happens with the first byte.
     pub(crate) fn tls(address: SocketAddr, config: &Arc<ClientConfig>) -> Self {
+        Self::tls_to("localhost", address, config)
+    }
+
+    /// As [`ClientStream::tls`], with another name of the broker.
+    pub(crate) fn tls_to(name: &'static str, address: SocketAddr, config: &Arc<ClientConfig>) -> Self {
         let stream = TcpStream::connect(address).expect("the broker listens");
-        let name = ServerName::try_from("localhost").expect("a name");
+        let name = ServerName::try_from(name).expect("a name");
         let connection = ClientConnection::new(Arc::clone(config), name).expect("a configuration");
         Self::Tls(Box::new(StreamOwned::new(connection, stream)))
     }

@@ -120,7 +120,7 @@ fn listener_asks_clients_for_certificates() {
 }
 
 /// Asserts that the broker refuses a client in the TLS handshake.
-fn refused(guarded: &Guarded, config: &Arc<ClientConfig>) {
+pub(super) fn refused(guarded: &Guarded, config: &Arc<ClientConfig>) {
     let mut client = RawClient::on(ClientStream::tls(guarded.address(), config), ProtocolVersion::V5);
     client.try_send_bytes(&hex("C0 00"));
     client.expect_closed();

@@ -5,8 +5,10 @@ mod support;
 
 mod handshakes;
 mod messages;
+mod names;
 mod origin;
 mod reload;
+mod trust;
 
 use std::net::SocketAddr;
 use std::sync::Arc;

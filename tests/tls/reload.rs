@@ -1,7 +1,8 @@
 //! SIGHUP and certificates.
 
 use std::fs;
-use std::time::Duration;
+use std::os::unix::fs::symlink;
+use std::time::{Duration, Instant};
 
 use tenbin_codec::{Connect, ProtocolVersion, QoS};
 
@@ -10,7 +11,7 @@ use super::support::{PATIENCE, RawClient, text};
 
 impl Guarded {
     /// Sends SIGHUP and waits for the next log line with `word`.
-    fn hang_up(&self, word: &str) {
+    pub(super) fn hang_up(&self, word: &str) {
         let before = self.broker.log().count(word, usize::MAX, Duration::ZERO);
         self.broker.signal("HUP");
         assert_eq!(self.broker.log().count(word, before + 1, PATIENCE), before + 1, "{word}");
@@ -61,4 +62,33 @@ fn reload_removes_and_adds_tls_at_the_same_address() {
     guarded.connect("again").settle();
     secure.settle();
     plain.settle();
+}
+
+#[test]
+fn changed_files_are_read_again_without_a_reload() {
+    let guarded = Guarded::start("", "watch_seconds = 1");
+    let log = guarded.broker.log();
+    let mut early = guarded.connect("early");
+    let second = guarded.certificates.renew();
+    let changed = "TLS files have changed and were read again";
+    log.wait_for(&[changed, "secure"], PATIENCE);
+    assert_eq!(guarded.connect("late").stream().certificate(), Some(second.clone()));
+
+    guarded.certificates.write("broker.key", "no key");
+    let line = log.wait_for(&["changed TLS files cannot be used"], PATIENCE);
+    assert!(line.contains("listener secure: tls.key: ") && line.contains("broker.key"), "{line}");
+    assert_eq!(guarded.connect("later").stream().certificate(), Some(second));
+
+    // Both files, as links to others that are put in their places.
+    let third = guarded.certificates.issue("third", &["localhost"]);
+    for file in ["broker.key", "broker.pem"] {
+        let (link, target) = (guarded.certificates.path("link"), file.replace("broker", "third"));
+        symlink(target, &link).expect("ours to write");
+        fs::rename(link, guarded.certificates.path(file)).expect("ours to write");
+    }
+    let deadline = Instant::now() + PATIENCE;
+    while guarded.connect("latest").stream().certificate().as_ref() != Some(&third) {
+        assert!(Instant::now() < deadline, "the links are not followed");
+    }
+    early.settle();
 }

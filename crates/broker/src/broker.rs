@@ -323,14 +323,15 @@ impl Broker {
     /// # Errors
     /// A part of `config` is invalid, or a new listener cannot be opened. Then nothing changes.
     pub fn reload(&self, config: &Config) -> Result<(), ReloadError> {
-        let doors = net::Doors::load(config)?;
+        let doors = net::Doors::load(config).inspect_err(|_| self.shared.metrics.tls_reloads_failed.add(1))?;
         let settings = Settings::load(config, self.shared.is_configured_only)?;
         let mut listeners = self.listeners();
         let prepared = listeners.prepare(config, doors, &self.shared.config)?;
-        let realms = enforcement::apply(&self.shared, settings);
-        self.shared.router.set_share_rules(config.share_rules());
-        self.shared.connection_settings.replace(config, &self.shared.config);
-        listeners.switch(prepared, &self.shared);
+        let realms = enforcement::apply(&self.shared, settings, || {
+            self.shared.router.set_share_rules(config.share_rules());
+            self.shared.connection_settings.replace(config, &self.shared.config);
+            listeners.switch(prepared, &self.shared);
+        });
         drop(listeners);
         for NotTaken { key, old, new } in self.configured.not_taken(config) {
             tracing::warn!(key, old, new, "reload does not change this key: restart the broker");

@@ -51,6 +51,10 @@ metrics! {
     tls_handshakes: Counter => "connections/tls/accepted",
     /// TLS handshakes that failed or took too long.
     tls_handshakes_failed: Counter => "connections/tls/failed",
+    /// Times that changed TLS files were read again without a reload.
+    tls_reloads: Counter => "connections/tls/reloaded",
+    /// Times that TLS files could not be used, so that the old ones stayed.
+    tls_reloads_failed: Counter => "connections/tls/reload_failed",
     /// CONNECTs accepted.
     connects_accepted: Counter,
     /// Connected clients now.

@@ -136,6 +136,7 @@ impl Listeners {
                     }
                     listener.jobs =
                         acceptors.into_iter().map(|acceptor| self.accept(shared, &listener, acceptor)).collect();
+                    listener.jobs.extend(self.watch(shared, &listener));
                     *listener
                 }
             };
@@ -159,6 +160,12 @@ impl Listeners {
             }
             None => self.jobs.spawn_on(net::run(shared, acceptor, name), &self.plain),
         }
+    }
+
+    /// Watches the files of the listener's door, if it has one.
+    fn watch(&mut self, shared: &Arc<BrokerState>, listener: &OpenListener) -> Option<AbortHandle> {
+        let (door, (runtime, _)) = listener.door.clone().zip(self.at_doors.as_ref())?;
+        Some(self.jobs.spawn_on(door.watch(Arc::clone(shared)), runtime))
     }
 
     /// Open sockets, in the order of the configuration.

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use serde::Deserialize;
 use tenbin_codec::ReportCarriers;
 
+use super::Tls;
 use super::address::ListenAddress;
-use super::range::Ranged;
 
 /// A listener with its own settings.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -36,23 +36,6 @@ pub struct Listener {
     pub publishes_per_second: Option<u32>,
     /// TLS; `None` = plain TCP.
     pub tls: Option<Tls>,
-}
-
-/// TLS settings of a listener.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Tls {
-    /// PEM file with the listener's certificate, followed by the certificates of intermediate authorities.
-    pub certificate: PathBuf,
-    /// PEM file with the private key.
-    pub key: PathBuf,
-    /// PEM file with the authorities of client certificates.
-    pub client_ca: Option<PathBuf>,
-    /// Whether clients have to show a certificate.
-    #[serde(default)]
-    pub client_certificates: ClientCertificates,
-    #[serde(default = "handshakes")]
-    handshakes_maximum: Ranged<1, 65_535>,
 }
 
 /// Effect where no rule of the ACL matches.
@@ -90,53 +73,10 @@ impl Listener {
     }
 }
 
-/// Whether clients have to show a certificate.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ClientCertificates {
-    /// They are not asked for one.
-    #[default]
-    None,
-    /// They are asked. One without may connect; one with a wrong certificate may not.
-    Optional,
-    /// They need one.
-    Required,
-}
-
-impl Tls {
-    /// Maximum number of handshakes at a time.
-    pub fn handshakes_maximum(&self) -> u64 {
-        self.handshakes_maximum.get()
-    }
-}
-
-fn handshakes() -> Ranged<1, 65_535> {
-    Ranged(256)
-}
-
 fn yes() -> bool {
     true
 }
 
 fn every_carrier() -> ReportCarriers {
     ReportCarriers::ALL
-}
-
-#[cfg(test)]
-mod tests {
-    use crate::Config;
-
-    #[test]
-    fn errors_in_tls_name_key_and_line() {
-        let files = "[[listeners]]\naddress = \"127.0.0.1:0\"\n[listeners.tls]\ncertificate = \"c\"\nkey = \"k\"\n";
-        for (text, line, word) in [
-            (files.replace("certificate = \"c\"\n", ""), 3, "certificate"),
-            (format!("{files}handshakes_maximum = 0"), 6, "1 to 65535"),
-            (format!("{files}client_certificates = \"some\""), 6, "optional"),
-            (format!("{files}ca = \"a\""), 6, "client_ca"),
-        ] {
-            let error = Config::parse(&text).unwrap_err().to_string();
-            assert!(error.contains(&format!("line {line}")) && error.contains(word), "{text}: {error}");
-        }
-    }
 }

@@ -10,6 +10,7 @@ mod not_taken;
 mod range;
 mod standing_groups;
 mod tables;
+mod tls;
 
 use std::collections::HashSet;
 use std::num::{NonZeroU16, NonZeroU32};
@@ -22,7 +23,7 @@ use tenbin_codec::{QoS, ReportCarrier, ReportCarriers};
 use tenbin_session::SessionExpiry;
 use tenbin_session::handshake::Capabilities;
 
-pub use access::{AclDefault, ClientCertificates, Listener, Tls};
+pub use access::{AclDefault, Listener};
 pub use address::{AddressError, ListenAddress};
 pub use auth::{
     AuthSource, CertificateName, CertificateSource, FileSource, HttpSource, JwtSource, OnFailure, SourceKind,
@@ -37,6 +38,7 @@ use crate::values::{AclRule, ShareRules, room_for_packet};
 use tables::{Connections, Explain, Limits, Log, Queue, Retained, Served, Sessions, Speeds, Store, Sys};
 
 pub use tables::SyncWhen;
+pub use tls::{ClientCertificates, Tls, TlsName, TlsVersion};
 
 /// Configuration of a broker. `Config::default()` equals the shipped file.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]

@@ -21,11 +21,12 @@ use crate::outbox::Control;
 use crate::registry::{Client, Lease};
 use crate::router::HeldKey;
 
-/// Replaces the access rules.
+/// Replaces the access rules, and calls `and_then` before clients learn of it.
 ///
 /// Returns the realms if they have changed. The caller must store them, since that waits for the disk.
-pub(crate) fn apply(shared: &BrokerState, settings: Settings) -> Option<Vec<KnownRealm>> {
+pub(crate) fn apply(shared: &BrokerState, settings: Settings, and_then: impl FnOnce()) -> Option<Vec<KnownRealm>> {
     let realms = shared.access.replace(settings);
+    and_then();
     changed(shared);
     realms
 }

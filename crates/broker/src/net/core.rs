@@ -9,6 +9,7 @@ use tenbin_balancer::Rng;
 use tenbin_codec::{Packet, ReasonCode};
 use tenbin_session::{Connection, PendingAck};
 
+use super::door::Passage;
 use super::end::End;
 use super::output::Output;
 use super::reason_strings::reason_string;
@@ -36,8 +37,8 @@ pub(super) struct Core {
 pub(super) struct OpenConnection {
     shared: Arc<BrokerState>,
     pub(super) peer: Peer,
-    /// Where the connection comes from; `None` if socket and `peer` tell it.
-    origin: Option<Box<Origin>>,
+    /// How the connection came through its door; `None` without one.
+    passage: Option<Box<Passage>>,
 }
 
 impl OpenConnection {
@@ -50,7 +51,7 @@ impl OpenConnection {
             "too many connections of one address"
         } else {
             shared.metrics.connections_opened.add(1);
-            return Some(Self { shared: Arc::clone(shared), peer, origin: None });
+            return Some(Self { shared: Arc::clone(shared), peer, passage: None });
         };
         shared.connections.fetch_sub(1, Ordering::Relaxed);
         shared.metrics.connections_refused.add(1);
@@ -58,20 +59,25 @@ impl OpenConnection {
         None
     }
 
-    /// Keeps the origin that a door has found out.
-    pub(super) fn come_from(&mut self, origin: Origin) {
-        self.origin = Some(Box::new(origin));
+    /// Keeps how the connection came through its door.
+    pub(super) fn come_through(&mut self, passage: Passage) {
+        self.passage = Some(Box::new(passage));
+    }
+
+    /// Whether the client's certificate still counts, if it has one.
+    pub(super) fn is_trusted(&mut self) -> bool {
+        self.passage.as_mut().is_none_or(|passage| passage.is_trusted())
     }
 
     /// Where the connection comes from, of which `stream` is the stream.
     pub(super) fn origin(&self, stream: &impl Stream) -> Origin {
         let direct = || Origin::direct(self.peer, stream.local_address(), stream.protocol());
-        self.origin.as_deref().cloned().unwrap_or_else(direct)
+        self.passage.as_ref().map_or_else(direct, |passage| passage.origin.clone())
     }
 
     /// The client for bans.
     pub(super) fn suspect<'a>(&self, principal: &'a Principal) -> Suspect<'a> {
-        let origin = self.origin.as_deref();
+        let origin = self.passage.as_ref().map(|passage| &passage.origin);
         let address = origin.map_or(self.peer, |origin| origin.peer).address();
         let certificate = origin.and_then(|origin| origin.certificate.as_ref()).map(|found| found.fingerprint);
         Suspect { address: Some(address), certificate, ..Suspect::from(principal) }
@@ -79,7 +85,7 @@ impl OpenConnection {
 
     /// Both ends of the TCP connection of `stream`. A proxy's is its own, not the client's.
     pub(super) fn ends(&self, stream: &impl Stream) -> Ends {
-        let peer = self.origin.as_ref().map_or(self.peer, |origin| origin.socket_peer);
+        let peer = self.passage.as_ref().map_or(self.peer, |passage| passage.origin.socket_peer);
         Ends { peer: peer.socket_address(), local: stream.local_address() }
     }
 }

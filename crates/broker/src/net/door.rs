@@ -27,7 +27,7 @@ use super::upgrade::Upgrade;
 use super::wire::Wire;
 use crate::Config;
 use crate::config::Listener;
-use crate::lifecycle::BrokerState;
+use crate::lifecycle::{BrokerState, enforcement};
 use crate::threads::{self, Running, Threads};
 use crate::values::Origin;
 
@@ -41,6 +41,15 @@ pub(crate) struct Door {
     proxy: Option<Proxy>,
     tls: Option<Tls>,
     upgrade: Option<Upgrade>,
+}
+
+/// How a connection came through its door.
+#[derive(Debug)]
+pub(super) struct Passage {
+    pub(super) origin: Origin,
+    door: Arc<Door>,
+    /// That of [`Tls`] when the client's certificate was last verified.
+    generation: u64,
 }
 
 /// A connection did not pass a stage, which has closed it.
@@ -80,11 +89,20 @@ impl Doors {
 
 impl Door {
     /// Door of a listener; `None` if it needs none.
-    fn load(name: &str, listener: &Listener) -> Result<Option<Self>, TlsError> {
+    fn load(name: &Arc<str>, listener: &Listener) -> Result<Option<Self>, TlsError> {
         let tls = listener.tls.as_ref().map(|tls| Tls::load(name, tls)).transpose()?;
         let door = Self { proxy: None, tls, upgrade: None };
         let has_stage = door.proxy.is_some() || door.tls.is_some() || door.upgrade.is_some();
         Ok(has_stage.then_some(door))
+    }
+
+    /// Reads changed files again. Connections end whose client certificate does not count any more.
+    pub(crate) async fn watch(self: Arc<Self>, shared: Arc<BrokerState>) {
+        let Some(tls) = &self.tls else { return };
+        loop {
+            tls.watch(&shared.metrics).await;
+            enforcement::changed(&shared);
+        }
     }
 
     /// Takes over the certificates of `new`.
@@ -132,13 +150,15 @@ impl Door {
         runtime: Handle,
     ) {
         let deadline = Instant::now() + shared.config.connect_timeout();
+        // Before the handshake: a change meanwhile only costs another look at the certificate.
+        let generation = self.tls.as_ref().map_or(0, Tls::generation);
         let passed = tokio::select! {
             passed = self.pass(&mut open, stream, deadline) => passed,
             () = shared.stopped() => return,
         };
         match passed {
             Ok((stream, origin)) => {
-                open.come_from(origin);
+                open.come_through(Passage { origin, door: self, generation });
                 serve(open, stream, listener, deadline, &runtime);
             }
             Err(refused) => log(&open, &listener, &refused),
@@ -171,6 +191,19 @@ impl Door {
         };
         origin.transport = wire.protocol();
         Ok((wire, origin))
+    }
+}
+
+impl Passage {
+    /// Whether the client's certificate still counts, if it has one.
+    pub(super) fn is_trusted(&mut self) -> bool {
+        let Some((tls, certificate)) = self.door.tls.as_ref().zip(self.origin.certificate.as_ref()) else {
+            return true;
+        };
+        let generation = tls.generation();
+        let is_trusted = tls.trusts(certificate, self.generation);
+        self.generation = generation;
+        is_trusted
     }
 }
 

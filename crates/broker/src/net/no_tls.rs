@@ -1,7 +1,11 @@
 //! Stands in for TLS in a build without the feature `tls`.
 
+use std::sync::Arc;
+
 use super::tls_error::TlsError;
 use crate::config;
+use crate::metrics::Metrics;
+use crate::values::Certificate;
 
 /// TLS of a listener, which no listener has.
 #[derive(Debug)]
@@ -12,11 +16,23 @@ impl Tls {
     ///
     /// # Errors
     /// Always.
-    pub(super) fn load(listener: &str, _: &config::Tls) -> Result<Self, TlsError> {
+    pub(super) fn load(listener: &Arc<str>, _: &config::Tls) -> Result<Self, TlsError> {
         Err(TlsError::in_key(listener, "tls", "this build has no TLS (feature `tls`)"))
     }
 
     pub(super) fn replace(&self, _: Self) {
+        match *self {}
+    }
+
+    pub(super) async fn watch(&self, _: &Metrics) {
+        match *self {}
+    }
+
+    pub(super) fn generation(&self) -> u64 {
+        match *self {}
+    }
+
+    pub(super) fn trusts(&self, _: &Certificate, _: u64) -> bool {
         match *self {}
     }
 }

@@ -1,6 +1,7 @@
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Where a Network Connection comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -72,6 +73,14 @@ impl Origin {
     }
 }
 
+impl Certificate {
+    /// Whether its validity is over.
+    pub fn has_expired(&self) -> bool {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        u64::try_from(self.not_after).map_or(true, |end| end < now.as_secs())
+    }
+}
+
 impl Peer {
     /// Network address whose bounds apply: that of the peer, or loopback for a process on this machine.
     pub fn address(self) -> IpAddr {
@@ -109,5 +118,27 @@ impl fmt::Display for TransportProtocol {
             Self::Tls => "tls",
             Self::Embedded => "embedded",
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn certificate_expires_after_its_last_second() {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() as i64;
+        for (not_after, has_expired) in [(i64::MIN, true), (-1, true), (now - 1, true), (now + 600, false)] {
+            let certificate = Certificate {
+                chain: Vec::new(),
+                fingerprint: [0; 32],
+                common_name: None,
+                dns_names: Vec::new(),
+                uris: Vec::new(),
+                emails: Vec::new(),
+                not_after,
+            };
+            assert_eq!(certificate.has_expired(), has_expired, "{not_after}");
+        }
     }
 }

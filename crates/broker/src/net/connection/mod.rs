@@ -437,8 +437,8 @@ impl<S: Stream> ConnectionTask<S> {
         let suspect = core.shared.suspect(&principal);
         match standing {
             Standing::Current if core.shared.access.is_banned(&suspect) => Err(End::Revoked),
-            Standing::Current => Ok(()),
-            Standing::Stale | Standing::Revoked => Err(End::Revoked),
+            Standing::Current if core.shared.is_trusted() => Ok(()),
+            Standing::Current | Standing::Stale | Standing::Revoked => Err(End::Revoked),
         }
     }
 }

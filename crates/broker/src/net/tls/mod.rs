@@ -1,17 +1,18 @@
 //! TLS of listeners.
 
 mod certificate;
+mod files;
+mod loaded;
+mod names;
 mod settings;
 mod wire;
 
 use std::io;
 use std::sync::Arc;
 
-use arc_swap::ArcSwap;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use tokio_rustls::LazyConfigAcceptor;
-use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::server::Acceptor;
 use tokio_rustls::server::TlsStream;
 
@@ -19,37 +20,22 @@ use super::core::OpenConnection;
 use super::counted::Counted;
 use super::door::{Refused, in_time};
 use super::stream::Stream;
-use super::tls_error::TlsError;
 use super::transport::Transport;
-use crate::config;
 use crate::values::Origin;
 
+use loaded::LoadedFiles;
 pub(super) use wire::TlsWire;
 
 /// TLS of a listener: the stage of its door.
 #[derive(Debug)]
 pub(super) struct Tls {
-    /// Replaced by a reload; handshakes under way keep theirs.
-    settings: ArcSwap<ServerConfig>,
+    listener: Arc<str>,
+    loaded: LoadedFiles,
     /// Room for handshakes whose ClientHello has come. Never closed.
     handshakes: Semaphore,
 }
 
 impl Tls {
-    /// Reads the files of `listener`.
-    ///
-    /// # Errors
-    /// A file cannot be used.
-    pub(super) fn load(listener: &str, tls: &config::Tls) -> Result<Self, TlsError> {
-        let settings = ArcSwap::from_pointee(settings::load(listener, tls)?);
-        Ok(Self { settings, handshakes: Semaphore::new(tls.handshakes_maximum() as usize) })
-    }
-
-    /// Takes over the certificates of `new`.
-    pub(super) fn replace(&self, new: Self) {
-        self.settings.store(new.settings.into_inner());
-    }
-
     /// Performs the handshake on `stream`, and closes it if that fails.
     pub(super) async fn pass<S: Stream>(
         &self,
@@ -98,7 +84,7 @@ impl Tls {
             Err(error) => return Err((error, hello.take_io())),
         };
         let _room = self.handshakes.acquire().await;
-        let handshake = hello.into_stream(self.settings.load_full()).into_fallible();
+        let handshake = hello.into_stream(self.loaded.server()).into_fallible();
         handshake.await.map_err(|(error, stream)| (error, Some(stream)))
     }
 }
@@ -107,8 +93,13 @@ impl Tls {
 fn look_at_client<S>(stream: &TlsStream<S>, origin: &mut Origin) -> io::Result<()> {
     let session = stream.get_ref().1;
     if let Some(chain) = session.peer_certificates() {
-        let unreadable = || io::Error::new(io::ErrorKind::InvalidData, "client certificate cannot be read");
-        origin.certificate = Some(Arc::new(certificate::read(chain).ok_or_else(unreadable)?));
+        let invalid = |reason| io::Error::new(io::ErrorKind::InvalidData, reason);
+        let certificate = certificate::read(chain).ok_or_else(|| invalid("client certificate cannot be read"))?;
+        // A resumed session tells of a certificate that was verified when the session began.
+        if certificate.has_expired() {
+            return Err(invalid("client certificate has expired"));
+        }
+        origin.certificate = Some(Arc::new(certificate));
     }
     if let Some(name) = session.server_name() {
         origin.server_name = Some(name.into());

@@ -1,94 +1,118 @@
 //! TLS settings of listeners, from their files.
 
-use std::path::Path;
 use std::sync::Arc;
 
+use sha2::{Digest, Sha256};
 use tokio_rustls::rustls::crypto::{CryptoProvider, ring};
-use tokio_rustls::rustls::pki_types::pem::{self, PemObject};
-use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_rustls::rustls::pki_types::CertificateRevocationListDer;
 use tokio_rustls::rustls::server::danger::ClientCertVerifier;
 use tokio_rustls::rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
-use tokio_rustls::rustls::{RootCertStore, ServerConfig};
+use tokio_rustls::rustls::version::{TLS12, TLS13};
+use tokio_rustls::rustls::{RootCertStore, ServerConfig, SupportedProtocolVersion};
 
-use crate::config::{ClientCertificates, Tls};
+use super::files;
+use super::names::Names;
+use crate::config::{ClientCertificates, Tls, TlsVersion};
 use crate::net::tls_error::TlsError;
+
+/// What the files of a listener say.
+#[derive(Debug)]
+pub(super) struct Settings {
+    pub(super) server: Arc<ServerConfig>,
+    pub(super) clients: Clients,
+}
+
+/// Which client certificates count.
+#[derive(Debug)]
+pub(super) struct Clients {
+    pub(super) verifier: Arc<dyn ClientCertVerifier>,
+    /// SHA-256 of all that decides it.
+    pub(super) digest: [u8; 32],
+}
 
 /// Reads the files of `listener`.
 ///
 /// # Errors
 /// A file cannot be read or has the wrong content; the error names it.
-pub(super) fn load(listener: &str, tls: &Tls) -> Result<ServerConfig, TlsError> {
-    let certificate_error = |reason: String| TlsError::new(listener, "tls.certificate", &tls.certificate, reason);
-    let key_error = |reason: String| TlsError::new(listener, "tls.key", &tls.key, reason);
-    let certificates = certificates(&tls.certificate).map_err(certificate_error)?;
-    let key = private_key(&tls.key).map_err(key_error)?;
+pub(super) fn load(listener: &str, tls: &Tls) -> Result<Settings, TlsError> {
     let provider = Arc::new(ring::default_provider());
-    let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
-        .with_safe_default_protocol_versions()
-        .map_err(|error| certificate_error(error.to_string()))?;
-    let with_certificate = format!("does not fit {}", tls.certificate.display());
-    let mut config = builder
-        .with_client_cert_verifier(client_verifier(listener, tls, provider)?)
-        .with_single_cert(certificates, key)
-        .map_err(|error| key_error(format!("{with_certificate}: {error}")))?;
+    let certificate_error = |reason: String| TlsError::new(listener, "tls.certificate", &tls.certificate, reason);
+    let names = Names::load(listener, tls, &provider)?;
+    let clients = Clients::load(listener, tls, &provider)?;
+    let mut config = ServerConfig::builder_with_provider(provider)
+        .with_protocol_versions(&versions(listener, tls)?)
+        .map_err(|error| certificate_error(error.to_string()))?
+        .with_client_cert_verifier(Arc::clone(&clients.verifier))
+        .with_cert_resolver(Arc::new(names));
     config.alpn_protocols = vec![b"mqtt".to_vec()];
-    // Tickets keep the state of a session at its client. The broker stores none.
+    // Tickets keep the state of a session at its client. The broker stores none. Each load makes a new key, so that no
+    // client goes on with a session that was verified by older files.
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.ticketer = ring::Ticketer::new().map_err(|error| certificate_error(error.to_string()))?;
     config.send_tls13_tickets = 1;
-    Ok(config)
+    Ok(Settings { server: Arc::new(config), clients })
 }
 
-/// Verifier of client certificates, which come from one of the authorities in `client_ca`.
-fn client_verifier(
-    listener: &str,
-    tls: &Tls,
-    provider: Arc<CryptoProvider>,
-) -> Result<Arc<dyn ClientCertVerifier>, TlsError> {
-    let path = match (&tls.client_ca, tls.client_certificates) {
-        (None, ClientCertificates::None) => return Ok(WebPkiClientVerifier::no_client_auth()),
-        (Some(path), ClientCertificates::Optional | ClientCertificates::Required) => path,
-        (Some(path), ClientCertificates::None) => {
-            let reason = "needs client_certificates = \"optional\" or \"required\"";
-            return Err(TlsError::new(listener, "tls.client_ca", path, reason));
-        }
-        (None, _) => {
-            return Err(TlsError::in_key(listener, "tls.client_certificates", "needs client_ca"));
-        }
+fn versions(listener: &str, tls: &Tls) -> Result<Vec<&'static SupportedProtocolVersion>, TlsError> {
+    let version = |version: &TlsVersion| match version {
+        TlsVersion::V1_2 => &TLS12,
+        TlsVersion::V1_3 => &TLS13,
     };
-    let error = |reason: String| TlsError::new(listener, "tls.client_ca", path, reason);
-    let mut authorities = RootCertStore::empty();
-    for certificate in certificates(path).map_err(error)? {
-        authorities.add(certificate).map_err(|reason| error(reason.to_string()))?;
-    }
-    let mut verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(authorities), provider);
-    if tls.client_certificates == ClientCertificates::Optional {
-        verifier = verifier.allow_unauthenticated();
-    }
-    verifier.build().map(|verifier| verifier as Arc<dyn ClientCertVerifier>).map_err(|reason| error(reason.to_string()))
-}
-
-/// All certificates in a PEM file, at least one.
-fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
-    let found = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
-    match found {
-        Ok(found) if found.is_empty() => Err("no certificate (PEM) is in it".to_owned()),
-        Ok(found) => Ok(found),
-        Err(error) => Err(words(error)),
+    let versions = tls.versions.iter().map(version).collect::<Vec<_>>();
+    match versions.is_empty() {
+        true => Err(TlsError::in_key(listener, "tls.versions", "needs \"1.2\" or \"1.3\"")),
+        false => Ok(versions),
     }
 }
 
-fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, String> {
-    PrivateKeyDer::from_pem_file(path).map_err(|error| match error {
-        pem::Error::NoItemsFound => "no private key (PEM, not encrypted) is in it".to_owned(),
-        error => words(error),
-    })
+impl Clients {
+    /// Certificates count that come from one of the authorities in `client_ca`, and are on no list in `crl`.
+    fn load(listener: &str, tls: &Tls, provider: &Arc<CryptoProvider>) -> Result<Self, TlsError> {
+        let path = match (&tls.client_ca, tls.client_certificates) {
+            (None, ClientCertificates::None) => return Self::none(listener, tls),
+            (Some(path), ClientCertificates::Optional | ClientCertificates::Required) => path,
+            (Some(path), ClientCertificates::None) => {
+                let reason = "needs client_certificates = \"optional\" or \"required\"";
+                return Err(TlsError::new(listener, "tls.client_ca", path, reason));
+            }
+            (None, _) => {
+                return Err(TlsError::in_key(listener, "tls.client_certificates", "needs client_ca"));
+            }
+        };
+        let error = |reason: String| TlsError::new(listener, "tls.client_ca", path, reason);
+        let mut digest = Sha256::new();
+        let mut authorities = RootCertStore::empty();
+        for certificate in files::certificates(path).map_err(error)? {
+            digest.update(&certificate);
+            authorities.add(certificate).map_err(|reason| error(reason.to_string()))?;
+        }
+        let lists = revocation_lists(listener, tls)?;
+        digest.update(b"CRL");
+        lists.iter().for_each(|list| digest.update(list));
+        let mut verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(authorities), Arc::clone(provider));
+        if !lists.is_empty() {
+            verifier = verifier.with_crls(lists).only_check_end_entity_revocation();
+        }
+        if tls.client_certificates == ClientCertificates::Optional {
+            verifier = verifier.allow_unauthenticated();
+        }
+        let verifier = verifier.build().map_err(|reason| match tls.crl.as_deref() {
+            Some(crl) => TlsError::new(listener, "tls.crl", crl, reason),
+            None => error(reason.to_string()),
+        })?;
+        Ok(Self { verifier, digest: digest.finalize().into() })
+    }
+
+    /// No certificate counts.
+    fn none(listener: &str, tls: &Tls) -> Result<Self, TlsError> {
+        match tls.crl.as_deref() {
+            Some(crl) => Err(TlsError::new(listener, "tls.crl", crl, "needs client_ca and client_certificates")),
+            None => Ok(Self { verifier: WebPkiClientVerifier::no_client_auth(), digest: [0; 32] }),
+        }
+    }
 }
 
-/// The error's text; for an I/O error, the system's text alone.
-fn words(error: pem::Error) -> String {
-    match error {
-        pem::Error::Io(error) => error.to_string(),
-        error => error.to_string(),
-    }
+fn revocation_lists(listener: &str, tls: &Tls) -> Result<Vec<CertificateRevocationListDer<'static>>, TlsError> {
+    let Some(path) = tls.crl.as_deref() else { return Ok(Vec::new()) };
+    files::revocation_lists(path).map_err(|reason| TlsError::new(listener, "tls.crl", path, reason))
 }

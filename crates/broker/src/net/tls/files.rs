@@ -1,0 +1,61 @@
+//! PEM files.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use tokio_rustls::rustls::pki_types::pem::{self, PemObject};
+use tokio_rustls::rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
+
+use crate::config::Tls;
+
+/// Marks of all files of a listener, which change with the files. A file that cannot be looked at has none.
+pub(super) type Marks = Vec<Option<[u64; 5]>>;
+
+/// Looks at all files of a listener.
+pub(super) fn marks(tls: &Tls) -> Marks {
+    let names = tls.names.iter().flat_map(|name| [&name.certificate, &name.key]);
+    let files = [&tls.certificate, &tls.key].into_iter().chain(names).chain(&tls.client_ca).chain(&tls.crl);
+    files.map(|path| mark(path)).collect()
+}
+
+/// Follows symbolic links, so that a link to another file changes the mark. The time of change, unlike that of
+/// modification, also tells of files that were copied with their times.
+fn mark(path: &Path) -> Option<[u64; 5]> {
+    let file = fs::metadata(path).ok()?;
+    Some([file.dev(), file.ino(), file.size(), file.ctime() as u64, file.ctime_nsec() as u64])
+}
+
+/// All certificates in a file, at least one.
+pub(super) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
+    all(path, "no certificate (PEM) is in it")
+}
+
+/// All revocation lists in a file, at least one.
+pub(super) fn revocation_lists(path: &Path) -> Result<Vec<CertificateRevocationListDer<'static>>, String> {
+    all(path, "no revocation list (PEM) is in it")
+}
+
+fn all<T: PemObject>(path: &Path, none: &str) -> Result<Vec<T>, String> {
+    let found = T::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    match found {
+        Ok(found) if found.is_empty() => Err(none.to_owned()),
+        Ok(found) => Ok(found),
+        Err(error) => Err(words(error)),
+    }
+}
+
+pub(super) fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, String> {
+    PrivateKeyDer::from_pem_file(path).map_err(|error| match error {
+        pem::Error::NoItemsFound => "no private key (PEM, not encrypted) is in it".to_owned(),
+        error => words(error),
+    })
+}
+
+/// The error's text; for an I/O error, the system's text alone.
+fn words(error: pem::Error) -> String {
+    match error {
+        pem::Error::Io(error) => error.to_string(),
+        error => error.to_string(),
+    }
+}

@@ -1,0 +1,67 @@
+//! The broker's certificates, by the name that a client asks for (SNI).
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use tokio_rustls::rustls::crypto::CryptoProvider;
+use tokio_rustls::rustls::pki_types::DnsName;
+use tokio_rustls::rustls::server::{ClientHello, ResolvesServerCert};
+use tokio_rustls::rustls::sign::CertifiedKey;
+
+use super::{certificate, files};
+use crate::config::Tls;
+use crate::net::tls_error::TlsError;
+
+/// Certificates of a listener.
+#[derive(Debug)]
+pub(super) struct Names {
+    first: Arc<CertifiedKey>,
+    /// By name in lower case; `*.` and a domain for all names with one more label.
+    by_name: HashMap<String, Arc<CertifiedKey>>,
+    is_strict: bool,
+}
+
+impl Names {
+    pub(super) fn load(listener: &str, tls: &Tls, provider: &CryptoProvider) -> Result<Self, TlsError> {
+        let error = |key, path: &Path, reason: String| TlsError::new(listener, key, path, reason);
+        let pair = |certificate: &Path, key: &Path, keys: [&'static str; 2]| {
+            let chain = files::certificates(certificate).map_err(|reason| error(keys[0], certificate, reason))?;
+            let private = files::private_key(key).map_err(|reason| error(keys[1], key, reason))?;
+            let pair = CertifiedKey::from_der(chain, private, provider);
+            let misfit = |reason| error(keys[1], key, format!("does not fit {}: {reason}", certificate.display()));
+            pair.map(Arc::new).map_err(misfit)
+        };
+        let first = pair(&tls.certificate, &tls.key, ["tls.certificate", "tls.key"])?;
+        // A strict listener serves the names in its first certificate, too.
+        let own = certificate::read(&first.cert).map_or_else(Vec::new, |own| own.dns_names);
+        let mut by_name = own.into_iter().map(|name| (name.to_ascii_lowercase(), Arc::clone(&first))).collect();
+        for named in &tls.names {
+            let name = named.name.to_ascii_lowercase();
+            if DnsName::try_from(name.strip_prefix("*.").unwrap_or(&name)).is_err() {
+                let reason = format!("{:?} is no DNS name, and not \"*.\" and a domain", named.name);
+                return Err(TlsError::in_key(listener, "tls.names.name", &reason));
+            }
+            let keys = ["tls.names.certificate", "tls.names.key"];
+            let by_name: &mut HashMap<_, _> = &mut by_name;
+            by_name.insert(name, pair(&named.certificate, &named.key, keys)?);
+        }
+        Ok(Self { first, by_name, is_strict: tls.strict_names })
+    }
+
+    /// Certificate for clients that ask for `name`, exactly or by the `*` in the place of its first label.
+    fn of(&self, name: Option<&str>) -> Option<&Arc<CertifiedKey>> {
+        let named = name.and_then(|name| {
+            let domain = || name.split_once('.').map(|(_, domain)| format!("*.{domain}"));
+            self.by_name.get(name).or_else(|| self.by_name.get(&domain()?))
+        });
+        named.or_else(|| (!self.is_strict).then_some(&self.first))
+    }
+}
+
+impl ResolvesServerCert for Names {
+    fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        // rustls passes names in lower case.
+        self.of(hello.server_name()).cloned()
+    }
+}
