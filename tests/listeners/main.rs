@@ -3,6 +3,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod proxy;
 mod reload;
 
 use std::net::SocketAddr;

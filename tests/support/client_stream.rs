@@ -19,7 +19,11 @@ impl ClientStream {
 
     /// As [`ClientStream::tls`], with another name of the broker.
     pub(crate) fn tls_to(name: &'static str, address: SocketAddr, config: &Arc<ClientConfig>) -> Self {
-        let stream = TcpStream::connect(address).expect("the broker listens");
+        Self::tls_on(name, TcpStream::connect(address).expect("the broker listens"), config)
+    }
+
+    /// As [`ClientStream::tls_to`], on an open connection.
+    pub(crate) fn tls_on(name: &'static str, stream: TcpStream, config: &Arc<ClientConfig>) -> Self {
         let name = ServerName::try_from(name).expect("a name");
         let connection = ClientConnection::new(Arc::clone(config), name).expect("a configuration");
         Self::Tls(Box::new(StreamOwned::new(connection, stream)))

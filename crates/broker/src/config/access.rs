@@ -6,6 +6,7 @@ use tenbin_codec::ReportCarriers;
 
 use super::Tls;
 use super::address::ListenAddress;
+use crate::values::Network;
 
 /// A listener with its own settings.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -34,8 +35,28 @@ pub struct Listener {
     pub load_reports: ReportCarriers,
     /// PUBLISH packets per second from one client; 0 = no bound, `None` = the bound of all connections.
     pub publishes_per_second: Option<u32>,
+    /// Networks whose proxies tell by a PROXY header whose connection they pass on.
+    #[serde(default)]
+    pub proxy_from: Vec<Network>,
+    /// Whether connections need a PROXY header.
+    #[serde(default)]
+    pub proxy: ProxyUse,
+    /// Whether the proxies' word for a client certificate counts.
+    #[serde(default)]
+    pub proxy_trust_tls: bool,
     /// TLS; `None` = plain TCP.
     pub tls: Option<Tls>,
+}
+
+/// Whether connections need a PROXY header, at a listener with proxies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ProxyUse {
+    /// They need one, so that proxies alone can connect.
+    #[default]
+    Required,
+    /// Connections without one are the peer's own.
+    Optional,
 }
 
 /// Effect where no rule of the ACL matches.
@@ -64,6 +85,9 @@ impl Listener {
             acl: true,
             load_reports: ReportCarriers::ALL,
             publishes_per_second: None,
+            proxy_from: Vec::new(),
+            proxy: ProxyUse::Required,
+            proxy_trust_tls: false,
             tls: None,
         }
     }

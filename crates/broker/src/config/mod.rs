@@ -23,7 +23,7 @@ use tenbin_codec::{QoS, ReportCarrier, ReportCarriers};
 use tenbin_session::SessionExpiry;
 use tenbin_session::handshake::Capabilities;
 
-pub use access::{AclDefault, Listener};
+pub use access::{AclDefault, Listener, ProxyUse};
 pub use address::{AddressError, ListenAddress};
 pub use auth::{
     AuthSource, CertificateName, CertificateSource, FileSource, HttpSource, JwtSource, OnFailure, SourceKind,
@@ -32,7 +32,7 @@ pub use ban::Ban;
 pub use error::ConfigError;
 pub(crate) use not_taken::NotTaken;
 
-pub use crate::values::{FairBy, NamePattern, OrderingKey, ShareRule, UnknownKey};
+pub use crate::values::{FairBy, NamePattern, Network, OrderingKey, ShareRule, UnknownKey, WrongNetwork};
 
 use crate::values::{AclRule, ShareRules, room_for_packet};
 use tables::{Connections, Explain, Limits, Log, Queue, Retained, Served, Sessions, Speeds, Store, Sys};
@@ -335,6 +335,7 @@ mod tests {
             ("[log]\nlines_per_second = -1", 2, "0 to 1000000000"),
             ("[queue\n", 1, ""),
             ("[[listeners]]\nname = \"a\"", 1, "address"),
+            ("[[listeners]]\naddress = \"1\"\nproxy_from = [\"host\"]", 3, "proxy_from: \"host\" is no network"),
             ("[[listeners]]\naddress = \"::1:1\"", 2, "address: \"::1:1\" is no address"),
             ("[[listeners]]\naddress = \"127.0.0.1:0\"\npasswords = \"x\"", 3, "passwords"),
             ("[[acl]]\nallow = \"all\"\ntopic = \"a\"\n[[acl]]\nallow = \"all\"\ntopic = \"a#\"", 6, "a#"),

@@ -1,5 +1,6 @@
 //! State that every part of a connection works with.
 
+use std::io;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -37,26 +38,53 @@ pub(super) struct Core {
 pub(super) struct OpenConnection {
     shared: Arc<BrokerState>,
     pub(super) peer: Peer,
+    /// Whether it counts in the bounds of its peer's address.
+    is_counted: bool,
     /// How the connection came through its door; `None` without one.
     passage: Option<Box<Passage>>,
 }
 
 impl OpenConnection {
-    /// Counts a new connection; `None` if there is no room for it.
-    pub(super) fn admitted(shared: &Arc<BrokerState>, peer: Peer) -> Option<Self> {
+    /// Counts a new connection; `None` if there is no room for it. `is_counted`: the bounds of its address hold, unlike
+    /// those of a proxy.
+    pub(super) fn admitted(shared: &Arc<BrokerState>, peer: Peer, is_counted: bool) -> Option<Self> {
         let open = shared.connections.fetch_add(1, Ordering::Relaxed);
         let refusal = if open >= shared.connections_maximum || shared.is_stopping() {
             "no room for another connection"
-        } else if !shared.admission.enter(peer.address(), Instant::now()) {
+        } else if is_counted && !shared.admission.enter(peer.address(), Instant::now()) {
             "too many connections of one address"
         } else {
             shared.metrics.connections_opened.add(1);
-            return Some(Self { shared: Arc::clone(shared), peer, passage: None });
+            return Some(Self { shared: Arc::clone(shared), peer, is_counted, passage: None });
         };
         shared.connections.fetch_sub(1, Ordering::Relaxed);
         shared.metrics.connections_refused.add(1);
         tracing::debug!(%peer, "{refusal}");
         None
+    }
+
+    /// Counts the connection for the client that a proxy has told.
+    ///
+    /// # Errors
+    /// The client's address has too many connections.
+    pub(super) fn belongs_to(&mut self, peer: Peer) -> io::Result<()> {
+        let now = Instant::now();
+        if self.is_counted && self.peer == peer {
+            return Ok(());
+        }
+        if !self.shared.admission.enter(peer.address(), now) {
+            self.shared.metrics.connections_refused.add(1);
+            return Err(io::Error::new(io::ErrorKind::QuotaExceeded, format!("too many connections of {peer}")));
+        }
+        self.leave(now);
+        (self.peer, self.is_counted) = (peer, true);
+        Ok(())
+    }
+
+    fn leave(&self, now: Instant) {
+        if self.is_counted {
+            self.shared.admission.leave(self.peer.address(), now);
+        }
     }
 
     /// Keeps how the connection came through its door.
@@ -101,7 +129,7 @@ impl Deref for OpenConnection {
 impl Drop for OpenConnection {
     fn drop(&mut self) {
         self.shared.connections.fetch_sub(1, Ordering::Relaxed);
-        self.shared.admission.leave(self.peer.address(), Instant::now());
+        self.leave(Instant::now());
         self.shared.metrics.connections_closed.add(1);
     }
 }

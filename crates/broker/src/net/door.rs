@@ -91,7 +91,7 @@ impl Door {
     /// Door of a listener; `None` if it needs none.
     fn load(name: &Arc<str>, listener: &Listener) -> Result<Option<Self>, TlsError> {
         let tls = listener.tls.as_ref().map(|tls| Tls::load(name, tls)).transpose()?;
-        let door = Self { proxy: None, tls, upgrade: None };
+        let door = Self { proxy: Proxy::of(listener), tls, upgrade: None };
         let has_stage = door.proxy.is_some() || door.tls.is_some() || door.upgrade.is_some();
         Ok(has_stage.then_some(door))
     }
@@ -127,7 +127,8 @@ impl Door {
         loop {
             match listener.accept().await {
                 Ok((stream, peer)) => {
-                    let Some(open) = OpenConnection::admitted(&shared, peer.into()) else { continue };
+                    let is_proxy = self.proxy.as_ref().is_some_and(|proxy| proxy.trusts(peer.into()));
+                    let Some(open) = OpenConnection::admitted(&shared, peer.into(), !is_proxy) else { continue };
                     stream.begin(open.peer);
                     let (door, shared) = (Arc::clone(&self), Arc::clone(&shared));
                     tokio::spawn(door.admit(shared, open, stream, Arc::clone(&name), runtime.clone()));
@@ -208,7 +209,6 @@ impl Passage {
 }
 
 /// Waits for `work`, until `deadline` at most.
-#[cfg(feature = "tls")]
 pub(super) async fn in_time<T>(deadline: Instant, work: impl Future<Output = io::Result<T>>) -> io::Result<T> {
     tokio::time::timeout_at(deadline, work).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
 }

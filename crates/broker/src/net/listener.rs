@@ -43,7 +43,7 @@ pub(crate) fn serve<S: Stream>(
     listener: &Arc<str>,
     home: Option<Home>,
 ) {
-    let Some(open) = OpenConnection::admitted(shared, peer) else { return };
+    let Some(open) = OpenConnection::admitted(shared, peer, true) else { return };
     stream.begin(peer);
     let listener = Arc::clone(listener);
     let is_elsewhere = home.is_some_and(|home| !home.is_first());

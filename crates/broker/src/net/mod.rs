@@ -23,6 +23,7 @@ mod outbound;
 mod output;
 mod probes;
 mod proxy;
+mod proxy_header;
 mod publishing;
 mod read_buffer;
 mod read_probe;

@@ -28,6 +28,7 @@ pub(crate) use limits::{
     room_for_packet,
 };
 pub(crate) use network::network;
+pub use network::{Network, WrongNetwork};
 pub use ordering_key::{OrderingKey, UnknownKey};
 pub use origin::{Certificate, Origin, Peer, TransportProtocol};
 pub use share_rules::{FairBy, NamePattern, ShareRule};
