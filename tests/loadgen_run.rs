@@ -4,7 +4,7 @@ mod support;
 
 use std::process::{Command, Output};
 
-use support::{BrokerProcess, ConfigFile};
+use support::{BrokerProcess, Certificates, ConfigFile};
 
 fn loadgen(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_tenbin")).arg("loadgen").args(arguments).output().expect("our own binary")
@@ -52,6 +52,30 @@ fn mqttloader_configuration_runs_and_prints_its_summary() {
     let text = stdout(&loadgen(&[&["run", "--conf", file.path()], &more[..]].concat()));
     assert_eq!(values(&text, "Number of published messages"), ["7"]);
     assert_eq!(values(&text, "Number of received messages"), ["14"]);
+}
+
+#[test]
+fn every_kind_of_connection_speaks_websocket_and_tls() {
+    let certificates = Certificates::new();
+    let web = "[[listeners]]\nname = \"web\"\naddress = \"127.0.0.1:0\"\nanonymous = true\ntransport = \"websocket\"\n";
+    let secure = certificates.listener("").replace("[listeners.tls]", "transport = \"websocket\"\n[listeners.tls]");
+    let config = ConfigFile::new(&format!("{web}{secure}"));
+    let broker = BrokerProcess::start_listening(&["--listen", "127.0.0.1:0", "--config", config.path()], 3);
+    let ports = [1, 2].map(|listener| broker.addresses()[listener].port());
+    let authority = certificates.path("root.pem");
+    let load = ["--messages", "300", "--qos", "1", "--payload", "20000", "--conns", "20", "--publishers", "2"];
+    let asserts = ["--assert", "lost=0,duplicated=0,expected=600"];
+    for (port, tls) in [(ports[0], &[][..]), (ports[1], &["--tls", "--ca", &authority])] {
+        for kind in [&[][..], &["--service", "1us"]] {
+            let place = format!("localhost:{port}");
+            let arguments = [&["run", "--broker", &place, "--websocket"], &load[..], &asserts, tls, kind].concat();
+            stdout(&loadgen(&arguments));
+        }
+    }
+    let output =
+        loadgen(&["run", "--broker", &format!("localhost:{}", ports[0]), "--websocket=/other", "--messages", "1"]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && said.contains("404: MQTT is at the path /mqtt"), "{said}");
 }
 
 #[test]

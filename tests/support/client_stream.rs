@@ -5,10 +5,13 @@ use std::sync::Arc;
 use tokio_rustls::rustls::pki_types::ServerName;
 use tokio_rustls::rustls::{ClientConfig, ClientConnection, StreamOwned};
 
-/// Stream of a client: TCP, or TLS on it.
+use super::WebSocketClient;
+
+/// Stream of a client: TCP, TLS on it, or WebSocket on either.
 pub(crate) enum ClientStream {
     Tcp(TcpStream),
     Tls(Box<StreamOwned<ClientConnection, TcpStream>>),
+    WebSocket(Box<WebSocketClient>),
 }
 
 impl ClientStream {
@@ -32,15 +35,21 @@ impl ClientStream {
     /// Begins the handshake, and does not read the answer.
     pub(crate) fn send_hello(&mut self) -> io::Result<()> {
         match self {
-            Self::Tcp(_) => Ok(()),
+            Self::Tcp(_) | Self::WebSocket(_) => Ok(()),
             Self::Tls(stream) => stream.conn.write_tls(&mut stream.sock).map(|_| ()),
         }
+    }
+
+    /// Upgrades this stream to WebSocket at the path "/mqtt". The exchange happens with the first byte.
+    pub(crate) fn upgraded(self) -> Self {
+        Self::WebSocket(Box::new(WebSocketClient::new(self)))
     }
 
     pub(crate) fn tcp(&self) -> &TcpStream {
         match self {
             Self::Tcp(stream) => stream,
             Self::Tls(stream) => &stream.sock,
+            Self::WebSocket(stream) => stream.below().tcp(),
         }
     }
 
@@ -48,6 +57,7 @@ impl ClientStream {
     pub(crate) fn certificate(&self) -> Option<Vec<u8>> {
         match self {
             Self::Tcp(_) => None,
+            Self::WebSocket(stream) => stream.below().certificate(),
             Self::Tls(stream) => Some(stream.conn.peer_certificates()?.first()?.to_vec()),
         }
     }
@@ -58,6 +68,7 @@ impl Read for ClientStream {
         match self {
             Self::Tcp(stream) => stream.read(buffer),
             Self::Tls(stream) => stream.read(buffer),
+            Self::WebSocket(stream) => stream.read(buffer),
         }
     }
 }
@@ -67,6 +78,7 @@ impl Write for ClientStream {
         match self {
             Self::Tcp(stream) => stream.write(bytes),
             Self::Tls(stream) => stream.write(bytes),
+            Self::WebSocket(stream) => stream.write(bytes),
         }
     }
 
@@ -74,6 +86,7 @@ impl Write for ClientStream {
         match self {
             Self::Tcp(stream) => stream.flush(),
             Self::Tls(stream) => stream.flush(),
+            Self::WebSocket(stream) => stream.flush(),
         }
     }
 }

@@ -13,6 +13,7 @@ mod disk_image;
 mod lines;
 mod raw_client;
 mod small_disk;
+mod websocket;
 mod wire;
 
 pub(crate) use broker_process::{BrokerProcess, is_store_durable};
@@ -27,6 +28,7 @@ pub(crate) use disk_image::DiskImage;
 pub(crate) use lines::Lines;
 pub(crate) use raw_client::{RawClient, Silence};
 pub(crate) use small_disk::{Filler, SmallDisk};
+pub(crate) use websocket::WebSocketClient;
 pub(crate) use wire::{
     QOS_ALL, VERSIONS, at_qos, encode, filter, hex, lasting, message, retained, share, subscription, text, topic,
     with_expiry,

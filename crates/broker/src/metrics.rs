@@ -55,6 +55,10 @@ metrics! {
     tls_reloads: Counter => "connections/tls/reloaded",
     /// Times that TLS files could not be used, so that the old ones stayed.
     tls_reloads_failed: Counter => "connections/tls/reload_failed",
+    /// Upgrades to WebSocket that succeeded.
+    websocket_upgrades: Counter => "connections/websocket/accepted",
+    /// Upgrades to WebSocket that were refused or took too long.
+    websocket_upgrades_failed: Counter => "connections/websocket/failed",
     /// CONNECTs accepted.
     connects_accepted: Counter,
     /// Connected clients now.

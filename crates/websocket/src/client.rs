@@ -158,7 +158,7 @@ impl Masks {
 /// Maximum payload of a frame, in bytes: it is copied to be masked.
 const FRAME_MAX: usize = 64 * 1024;
 /// Memory of the output that an idle connection keeps, in bytes.
-const OUT_KEPT: usize = 256;
+const OUT_KEPT: usize = 16 * 1024;
 
 #[cfg(test)]
 mod tests {

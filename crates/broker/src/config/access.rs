@@ -6,6 +6,7 @@ use tenbin_codec::ReportCarriers;
 
 use super::Tls;
 use super::address::ListenAddress;
+use super::error::ConfigError;
 use crate::values::Network;
 
 /// A listener with its own settings.
@@ -44,8 +45,28 @@ pub struct Listener {
     /// Whether the proxies' word for a client certificate counts.
     #[serde(default)]
     pub proxy_trust_tls: bool,
-    /// TLS; `None` = plain TCP.
+    /// TLS; `None` = none.
     pub tls: Option<Tls>,
+    /// Protocol between MQTT and TCP or TLS.
+    #[serde(default)]
+    pub transport: Transport,
+    /// Path of WebSocket; empty = any, `None` = "/mqtt".
+    pub path: Option<String>,
+    /// Values of `Origin` that WebSocket accepts; empty = all.
+    #[serde(default)]
+    pub origins: Vec<String>,
+}
+
+/// Protocol between MQTT and TCP or TLS.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Transport {
+    /// None.
+    #[default]
+    Tcp,
+    /// WebSocket.
+    #[serde(rename = "websocket")]
+    WebSocket,
 }
 
 /// Whether connections need a PROXY header, at a listener with proxies.
@@ -89,7 +110,30 @@ impl Listener {
             proxy: ProxyUse::Required,
             proxy_trust_tls: false,
             tls: None,
+            transport: Transport::Tcp,
+            path: None,
+            origins: Vec::new(),
         }
+    }
+
+    /// Path of WebSocket; empty = any.
+    #[cfg(feature = "websocket")]
+    pub(crate) fn websocket_path(&self) -> &str {
+        self.path.as_deref().unwrap_or("/mqtt")
+    }
+
+    /// Checks keys that depend on others.
+    pub(super) fn check(&self) -> Result<(), ConfigError> {
+        let wrong = |key: &str, reason: &str| Err(ConfigError::in_listener(&self.name(), format!("{key}: {reason}")));
+        if self.transport == Transport::WebSocket {
+            return match &self.path {
+                _ if !cfg!(feature = "websocket") => wrong("transport", "this build has no WebSocket"),
+                Some(path) if !path.is_empty() && !path.starts_with('/') => wrong("path", "needs to begin with /"),
+                _ => Ok(()),
+            };
+        }
+        let key = [("path", self.path.is_some()), ("origins", !self.origins.is_empty())].into_iter().find(|key| key.1);
+        key.map_or(Ok(()), |(key, _)| wrong(key, "needs transport = \"websocket\""))
     }
 
     pub(crate) fn name(&self) -> Arc<str> {
@@ -103,4 +147,27 @@ fn yes() -> bool {
 
 fn every_carrier() -> ReportCarriers {
     ReportCarriers::ALL
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::Config;
+
+    #[cfg(feature = "websocket")]
+    #[test]
+    fn errors_in_websocket_keys_name_listener_and_key() {
+        let parse = |keys: &str| Config::parse(&format!("[[listeners]]\naddress = \"127.0.0.1:0\"\n{keys}"));
+        for (keys, word) in [
+            ("path = \"/mqtt\"", "listeners.127.0.0.1:0.path: needs transport"),
+            ("origins = [\"https://a\"]", "listeners.127.0.0.1:0.origins: needs transport"),
+            ("transport = \"websocket\"\npath = \"mqtt\"", "listeners.127.0.0.1:0.path: needs to begin with /"),
+            ("transport = \"websockets\"", "line 3: transport: unknown variant"),
+        ] {
+            let error = parse(keys).unwrap_err().to_string();
+            assert!(error.contains(word), "{keys}: {error}");
+        }
+        let paths = ["", "path = \"\"", "path = \"/a\""]
+            .map(|key| parse(&format!("transport = \"websocket\"\n{key}")).unwrap().listeners.remove(0));
+        assert_eq!(paths.each_ref().map(super::Listener::websocket_path), ["/mqtt", "", "/a"]);
+    }
 }

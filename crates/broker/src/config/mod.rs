@@ -23,7 +23,7 @@ use tenbin_codec::{QoS, ReportCarrier, ReportCarriers};
 use tenbin_session::SessionExpiry;
 use tenbin_session::handshake::Capabilities;
 
-pub use access::{AclDefault, Listener, ProxyUse};
+pub use access::{AclDefault, Listener, ProxyUse, Transport};
 pub use address::{AddressError, ListenAddress};
 pub use auth::{
     AuthSource, CertificateName, CertificateSource, FileSource, HttpSource, JwtSource, OnFailure, SourceKind,
@@ -128,6 +128,7 @@ impl Config {
             if !names.insert(listener.name().to_string()) {
                 return Err(ConfigError::two_listeners(&listener.name()));
             }
+            listener.check()?;
         }
         config.check_sources()?;
         config.check_packet_sizes()?;

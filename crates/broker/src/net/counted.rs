@@ -30,6 +30,7 @@ impl<S> Counted<S> {
         &mut self.stream
     }
 
+    #[cfg(feature = "tls")]
     pub(super) fn into_inner(self) -> S {
         self.stream
     }

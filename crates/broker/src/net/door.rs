@@ -90,8 +90,8 @@ impl Doors {
 impl Door {
     /// Door of a listener; `None` if it needs none.
     fn load(name: &Arc<str>, listener: &Listener) -> Result<Option<Self>, TlsError> {
-        let tls = listener.tls.as_ref().map(|tls| Tls::load(name, tls)).transpose()?;
-        let door = Self { proxy: Proxy::of(listener), tls, upgrade: None };
+        let tls = listener.tls.as_ref().map(|tls| Tls::load(name, tls, listener.transport)).transpose()?;
+        let door = Self { proxy: Proxy::of(listener), tls, upgrade: Upgrade::of(listener) };
         let has_stage = door.proxy.is_some() || door.tls.is_some() || door.upgrade.is_some();
         Ok(has_stage.then_some(door))
     }

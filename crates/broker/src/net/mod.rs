@@ -4,7 +4,7 @@ mod arrival;
 mod authentication;
 mod connection;
 mod core;
-#[cfg(feature = "tls")]
+#[cfg(any(feature = "tls", feature = "websocket"))]
 mod counted;
 mod deferred_acks;
 mod deferred_sends;
@@ -39,7 +39,10 @@ mod tls;
 mod tls_error;
 mod transport;
 mod unwritten;
+#[cfg_attr(not(feature = "websocket"), path = "no_websocket.rs")]
 mod upgrade;
+#[cfg(feature = "websocket")]
+mod websocket;
 mod weight;
 mod wire;
 mod work_stealing;

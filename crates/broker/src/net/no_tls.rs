@@ -16,7 +16,7 @@ impl Tls {
     ///
     /// # Errors
     /// Always.
-    pub(super) fn load(listener: &Arc<str>, _: &config::Tls) -> Result<Self, TlsError> {
+    pub(super) fn load(listener: &Arc<str>, _: &config::Tls, _: config::Transport) -> Result<Self, TlsError> {
         Err(TlsError::in_key(listener, "tls", "this build has no TLS (feature `tls`)"))
     }
 

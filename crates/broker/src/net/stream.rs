@@ -42,6 +42,16 @@ pub(crate) trait Stream: AsyncRead + AsyncWrite + Unpin + Send + Sized + 'static
     fn wire_written(&self, written: u64) -> u64 {
         written
     }
+
+    /// Bytes of the last read that were not the connection's own.
+    fn read_overhead(&self) -> usize {
+        0
+    }
+
+    /// Whether the peer still expects the end of the stream's own protocol, although its bytes have ended.
+    fn owes_close(&self) -> bool {
+        false
+    }
 }
 
 impl Stream for TcpStream {

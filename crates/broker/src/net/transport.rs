@@ -27,6 +27,11 @@ impl<S: Stream> Socket<S> {
         &mut self.stream
     }
 
+    /// See [`Stream::owes_close`].
+    pub(super) fn owes_close(&self) -> bool {
+        self.stream.owes_close()
+    }
+
     /// Bytes of `out` that the kernel has taken: none of a write until all of it has left the stream.
     pub(super) fn written(&self, out: &Output) -> u64 {
         out.written() - self.stream.unsettled()
@@ -64,7 +69,7 @@ impl<S: Stream> Socket<S> {
     pub(super) fn poll_read(&mut self, input: &mut ReadBuffer, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
         let room = input.prepare();
         let read = ready!(pin!(self.stream.read_buf(&mut **input)).poll(context))?;
-        input.adapt(read, room);
+        input.adapt(read + self.stream.read_overhead(), room);
         self.read_bytes = self.read_bytes.saturating_add(read as u32);
         Poll::Ready(Ok(read))
     }

@@ -1,26 +1,100 @@
-//! Stage of a door: the HTTP upgrade.
+//! Stage of a door: the HTTP upgrade to WebSocket.
 
+use std::io;
+
+use tenbin_websocket::{Rules, UPGRADE_MAX, accept};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::Instant;
 
 use super::core::OpenConnection;
-use super::door::Refused;
+use super::door::{Refused, in_time};
 use super::stream::Stream;
+use super::transport::Transport;
+use super::websocket::WebSocketWire;
 use super::wire::Wire;
+use crate::config::{self, Listener};
 use crate::values::Origin;
 
-/// HTTP upgrade of a listener's connections. No listener asks for one yet.
+/// HTTP upgrade of a listener's connections.
 #[derive(Debug)]
-pub(super) enum Upgrade {}
+pub(super) struct Upgrade {
+    path: String,
+    origins: Vec<String>,
+}
 
 impl Upgrade {
+    /// Upgrade of `listener`, if it speaks WebSocket.
+    pub(super) fn of(listener: &Listener) -> Option<Self> {
+        let upgrade = || Self { path: listener.websocket_path().to_owned(), origins: listener.origins.clone() };
+        (listener.transport == config::Transport::WebSocket).then(upgrade)
+    }
+
     /// Answers the request, and carries MQTT in the frames that follow.
     pub(super) async fn pass<S: Stream>(
         &self,
-        _: &OpenConnection,
-        _: S,
+        open: &OpenConnection,
+        mut stream: S,
         _: &mut Origin,
-        _: Instant,
-    ) -> Result<Wire, Refused> {
-        match *self {}
+        deadline: Instant,
+    ) -> Result<Wire, Refused>
+    where
+        WebSocketWire<S>: Into<Wire>,
+    {
+        let answered = in_time(deadline, self.answer(&mut stream)).await;
+        let refused = |error| Refused { stage: "upgrade to WebSocket", error };
+        match answered {
+            Ok(None) => {
+                open.metrics.websocket_upgrades.add(1);
+                Ok(WebSocketWire::new(stream).into())
+            }
+            Ok(Some(error)) => {
+                open.metrics.websocket_upgrades_failed.add(1);
+                // So that the peer can read the answer.
+                Transport::new(stream).close().await;
+                Err(refused(error))
+            }
+            Err(error) => {
+                open.metrics.websocket_upgrades_failed.add(1);
+                Err(refused(error))
+            }
+        }
+    }
+
+    /// Reads the request and writes the answer. Returns the reason of a refusal.
+    async fn answer<S: Stream>(&self, stream: &mut S) -> io::Result<Option<io::Error>> {
+        let rules = Rules { path: &self.path, origins: &self.origins };
+        let mut request = Vec::with_capacity(REQUEST_FIRST);
+        loop {
+            let before = request.len();
+            let room = (UPGRADE_MAX - before) as u64;
+            if (&mut *stream).take(room).read_buf(&mut request).await? == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            // Not with each byte of a slow peer: a request is judged from its beginning.
+            if before > 0 && request.len() < UPGRADE_MAX && !has_end(&request[before.saturating_sub(3)..]) {
+                continue;
+            }
+            match accept(&request, rules) {
+                Ok(None) => {}
+                Ok(Some(accepted)) => {
+                    stream.write_all(accepted.answer.as_bytes()).await?;
+                    stream.flush().await?;
+                    return Ok(None);
+                }
+                Err(refusal) => {
+                    stream.write_all(refusal.answer().as_bytes()).await?;
+                    stream.flush().await?;
+                    return Ok(Some(io::Error::other(refusal.to_string())));
+                }
+            }
+        }
     }
 }
+
+/// Whether an empty line may be in `bytes`.
+fn has_end(bytes: &[u8]) -> bool {
+    bytes.windows(2).any(|pair| pair == b"\n\r" || pair == b"\n\n")
+}
+
+/// Memory for a usual request, in bytes.
+const REQUEST_FIRST: usize = 1024;

@@ -11,6 +11,8 @@ use tokio::net::TcpStream;
 use super::stream::Stream;
 #[cfg(feature = "tls")]
 use super::tls::TlsWire;
+#[cfg(feature = "websocket")]
+use super::websocket::WebSocketWire;
 use crate::values::{Peer, TransportProtocol};
 
 /// Stream of a connection that came through a door. One type for all kinds, so that the connection's task is compiled
@@ -22,6 +24,24 @@ pub(super) enum Wire {
     Tcp(TcpStream),
     #[cfg(feature = "tls")]
     Tls(TlsWire<TcpStream>),
+    #[cfg(feature = "websocket")]
+    WebSocket(WebSocketWire<TcpStream>),
+    #[cfg(all(feature = "tls", feature = "websocket"))]
+    WebSocketTls(WebSocketWire<TlsWire<TcpStream>>),
+}
+
+#[cfg(feature = "websocket")]
+impl From<WebSocketWire<TcpStream>> for Wire {
+    fn from(stream: WebSocketWire<TcpStream>) -> Self {
+        Self::WebSocket(stream)
+    }
+}
+
+#[cfg(all(feature = "tls", feature = "websocket"))]
+impl From<WebSocketWire<TlsWire<TcpStream>>> for Wire {
+    fn from(stream: WebSocketWire<TlsWire<TcpStream>>) -> Self {
+        Self::WebSocketTls(stream)
+    }
 }
 
 /// Calls the stream in `$wire`, whatever its kind.
@@ -31,6 +51,10 @@ macro_rules! each {
             Wire::Tcp($stream) => $call,
             #[cfg(feature = "tls")]
             Wire::Tls($stream) => $call,
+            #[cfg(feature = "websocket")]
+            Wire::WebSocket($stream) => $call,
+            #[cfg(all(feature = "tls", feature = "websocket"))]
+            Wire::WebSocketTls($stream) => $call,
         }
     };
 }
@@ -62,6 +86,14 @@ impl Stream for Wire {
 
     fn wire_written(&self, written: u64) -> u64 {
         each!(self, stream => stream.wire_written(written))
+    }
+
+    fn read_overhead(&self) -> usize {
+        each!(self, stream => stream.read_overhead())
+    }
+
+    fn owes_close(&self) -> bool {
+        each!(self, stream => stream.owes_close())
     }
 }
 

@@ -42,6 +42,10 @@ pub enum TransportProtocol {
     Tcp,
     /// TLS on TCP.
     Tls,
+    /// WebSocket on TCP.
+    WebSocket,
+    /// WebSocket on TLS.
+    WebSocketTls,
     /// Stream of the embedding program.
     Embedded,
 }
@@ -129,6 +133,8 @@ impl fmt::Display for TransportProtocol {
         f.write_str(match self {
             Self::Tcp => "tcp",
             Self::Tls => "tls",
+            Self::WebSocket => "websocket",
+            Self::WebSocketTls => "websocket+tls",
             Self::Embedded => "embedded",
         })
     }

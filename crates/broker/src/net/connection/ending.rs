@@ -1,5 +1,6 @@
 //! The end of a connection: its session, and the last packet to the client.
 
+use std::io::ErrorKind;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -79,6 +80,11 @@ impl<S: Stream> ConnectionTask<S> {
                 tracing::debug!(%peer, ?client, %reason, "disconnected");
                 None
             }
+            End::Closed(error) if error.kind() == ErrorKind::InvalidData => {
+                self.core.shared.metrics.violations.add(1);
+                tracing::info!(%peer, ?client, %error, "closing: malformed bytes");
+                None
+            }
             End::Closed(error) => {
                 tracing::debug!(%peer, ?client, %error, "connection lost");
                 None
@@ -116,7 +122,7 @@ impl<S: Stream> ConnectionTask<S> {
         if let Some(is_over) = is_over {
             let _ = is_over.await; // an error means it has ended
         }
-        if matches!(end, End::Closed(_)) {
+        if matches!(end, End::Closed(_)) && !socket.owes_close() {
             return;
         }
         let _ = tokio::time::timeout(GOODBYE, Transport { socket, input: inbound.end(), out }.close()).await;

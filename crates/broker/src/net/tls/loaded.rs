@@ -28,6 +28,7 @@ pub(super) struct LoadedFiles {
 struct Loaded {
     settings: Settings,
     source: config::Tls,
+    transport: config::Transport,
     /// Taken before the files were read.
     marks: Marks,
     /// Raised when other client certificates count.
@@ -35,10 +36,10 @@ struct Loaded {
 }
 
 impl Loaded {
-    fn read(listener: &str, source: &config::Tls) -> Result<Self, TlsError> {
+    fn read(listener: &str, source: &config::Tls, transport: config::Transport) -> Result<Self, TlsError> {
         let marks = files::marks(source);
-        let settings = settings::load(listener, source)?;
-        Ok(Self { settings, source: source.clone(), marks, generation: 0 })
+        let settings = settings::load(listener, source, transport)?;
+        Ok(Self { settings, source: source.clone(), transport, marks, generation: 0 })
     }
 }
 
@@ -68,8 +69,12 @@ impl Tls {
     ///
     /// # Errors
     /// A file cannot be used.
-    pub(in crate::net) fn load(listener: &Arc<str>, tls: &config::Tls) -> Result<Self, TlsError> {
-        let now = ArcSwap::from_pointee(Loaded::read(listener, tls)?);
+    pub(in crate::net) fn load(
+        listener: &Arc<str>,
+        tls: &config::Tls,
+        transport: config::Transport,
+    ) -> Result<Self, TlsError> {
+        let now = ArcSwap::from_pointee(Loaded::read(listener, tls, transport)?);
         Ok(Self {
             listener: Arc::clone(listener),
             loaded: LoadedFiles { now, replacing: Mutex::new(()) },
@@ -99,7 +104,7 @@ impl Tls {
                 continue;
             }
             let listener = &*self.listener;
-            match Loaded::read(listener, &before.source) {
+            match Loaded::read(listener, &before.source, before.transport) {
                 Ok(new) => {
                     failed = None;
                     metrics.tls_reloads.add(1);

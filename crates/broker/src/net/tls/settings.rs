@@ -12,7 +12,7 @@ use tokio_rustls::rustls::{RootCertStore, ServerConfig, SupportedProtocolVersion
 
 use super::files;
 use super::names::Names;
-use crate::config::{ClientCertificates, Tls, TlsVersion};
+use crate::config::{ClientCertificates, Tls, TlsVersion, Transport};
 use crate::net::tls_error::TlsError;
 
 /// What the files of a listener say.
@@ -34,7 +34,7 @@ pub(super) struct Clients {
 ///
 /// # Errors
 /// A file cannot be read or has the wrong content; the error names it.
-pub(super) fn load(listener: &str, tls: &Tls) -> Result<Settings, TlsError> {
+pub(super) fn load(listener: &str, tls: &Tls, transport: Transport) -> Result<Settings, TlsError> {
     let provider = Arc::new(ring::default_provider());
     let certificate_error = |reason: String| TlsError::new(listener, "tls.certificate", &tls.certificate, reason);
     let names = Names::load(listener, tls, &provider)?;
@@ -44,7 +44,11 @@ pub(super) fn load(listener: &str, tls: &Tls) -> Result<Settings, TlsError> {
         .map_err(|error| certificate_error(error.to_string()))?
         .with_client_cert_verifier(Arc::clone(&clients.verifier))
         .with_cert_resolver(Arc::new(names));
-    config.alpn_protocols = vec![b"mqtt".to_vec()];
+    // A client may offer none. Browsers offer HTTP alone.
+    config.alpn_protocols = match transport {
+        Transport::Tcp => vec![b"mqtt".to_vec()],
+        Transport::WebSocket => vec![b"http/1.1".to_vec()],
+    };
     // Tickets keep the state of a session at its client. The broker stores none. Each load makes a new key, so that no
     // client goes on with a session that was verified by older files.
     config.session_storage = Arc::new(NoServerSessionStorage {});
