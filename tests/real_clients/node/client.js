@@ -1,12 +1,14 @@
-// Exercises a broker with mqtt.js: node client.js HOST PORT.
+// Exercises a broker with mqtt.js: node client.js HOST PORT [ws|wss [CAFILE]].
 //
 // Prints a line for each step and ends with status 0, or says in one line what went wrong and ends with another
 // status.
 "use strict";
 
+const fs = require("node:fs");
 const mqtt = require("mqtt");
 
-const [host, port] = process.argv.slice(2);
+const [host, port, protocol = "mqtt", authority] = process.argv.slice(2);
+const transport = { protocol, path: "/mqtt", ...(authority && { ca: fs.readFileSync(authority) }) };
 const PATIENCE = 20_000;
 const VERSIONS = { "5.0": 5, "3.1.1": 4 };
 
@@ -19,7 +21,7 @@ class Client {
     self.waiting = [];
     self.messages = [];
     self.client = mqtt.connect({
-      host, port, clientId, protocolVersion: VERSIONS[version], reconnectPeriod: 0, clean: true, ...kept, ...options,
+      host, port, ...transport, clientId, protocolVersion: VERSIONS[version], reconnectPeriod: 0, clean: true, ...kept, ...options,
     });
     self.client.on("message", (topic, payload, packet) => {
       const message = { topic, payload, qos: packet.qos, retain: packet.retain, properties: packet.properties };

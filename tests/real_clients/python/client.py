@@ -1,4 +1,4 @@
-"""Exercises a broker with Eclipse Paho's Python client, version 2: client.py HOST PORT.
+"""Exercises a broker with Eclipse Paho's Python client, version 2: client.py HOST PORT [ws|wss [CAFILE]].
 
 Prints a line for each step and ends with status 0, or says what went wrong and ends with another one.
 """
@@ -14,6 +14,7 @@ from paho.mqtt.properties import Properties
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
 HOST, PORT = sys.argv[1], int(sys.argv[2])
+TRANSPORT, AUTHORITY = (sys.argv[3:] + [None, None])[:2]
 PATIENCE = 20
 VERSIONS = {"5.0": mqtt.MQTTv5, "3.1.1": mqtt.MQTTv311}
 
@@ -25,9 +26,13 @@ class Client:
         self.is_v5 = version == "5.0"
         self.clean = clean
         options = {} if self.is_v5 else {"clean_session": clean}
+        if TRANSPORT:
+            options["transport"] = "websockets"
         self.client = mqtt.Client(
             mqtt.CallbackAPIVersion.VERSION2, client_id=client_id, protocol=VERSIONS[version], **options
         )
+        if TRANSPORT == "wss":
+            self.client.tls_set(AUTHORITY)
         self.messages = queue.Queue()
         self.events = queue.Queue()
         self.client.on_connect = lambda _c, _u, flags, reason, _p: self.events.put((flags, reason))
