@@ -9,19 +9,22 @@
 pub(super) struct Margin {
     /// Mean error of the clock, in processing times.
     error: f64,
+    /// Number of errors in the mean, with the assumed one.
+    weight: f64,
     /// The margin in [`UNIT`]s of a processing time.
     units: u8,
 }
 
 impl Margin {
     /// The margin of a member whose reports are still to come.
-    pub(super) const UNKNOWN: Self = Self { error: 1.0, units: MOST };
+    pub(super) const UNKNOWN: Self = Self { error: 1.0, weight: 1.0, units: MOST };
     /// No margin.
-    pub(super) const NONE: Self = Self { error: 0.0, units: 0 };
+    pub(super) const NONE: Self = Self { error: 0.0, weight: 1.0, units: 0 };
 
     /// Takes the distance between the clock and the bounds of a report, in processing times.
     pub(super) fn sample(&mut self, error: f64) {
-        self.error += (error.min(ERROR_MAX) - self.error) / ERROR_MEMORY;
+        self.weight = (self.weight + 1.0).min(ERROR_MEMORY);
+        self.error += (error.min(ERROR_MAX) - self.error) / self.weight;
         self.units = (self.error * f64::from(UNIT)).min(f64::from(MOST)) as u8;
     }
 
@@ -63,4 +66,4 @@ pub(crate) const MOST: u8 = UNIT / 2;
 /// A larger error counts as this.
 const ERROR_MAX: f64 = 2.0;
 /// Reports over which the error is averaged.
-const ERROR_MEMORY: f64 = 4.0;
+const ERROR_MEMORY: f64 = 16.0;

@@ -45,8 +45,9 @@ impl RunningMean {
     /// Adds the mean `sample` of a report over about `messages` messages.
     ///
     /// A sample is out of bounds if it differs by more than a quarter of the mean and three standard errors (of
-    /// exponentially distributed times). If it is certain or repeated, the mean jumps to it.
-    pub(super) fn sample_report(&mut self, sample: f64, messages: u64) {
+    /// exponentially distributed times). If it is certain or repeated, the mean jumps to it. If the work is regular, a
+    /// sample of four messages is certain.
+    pub(super) fn sample_report(&mut self, sample: f64, messages: u64, is_regular: bool) {
         self.is_recalled = false;
         let messages = messages as f64;
         if self.value == 0.0 {
@@ -54,13 +55,15 @@ impl RunningMean {
         }
         let noise = 3.0 * self.value / messages.max(1.0).sqrt();
         let is_out = (sample - self.value).abs() > noise.max(self.value / 4.0);
-        let is_beyond_doubt = sample > 3.0 * self.value + noise || (sample < self.value / 3.0 && messages >= 8.0);
+        let is_beyond_doubt = is_regular && messages >= 4.0
+            || sample > 3.0 * self.value + noise
+            || sample < self.value / 3.0 && messages >= 8.0;
         self.run = match () {
             () if !is_out => 0,
             () if sample > self.value => self.run.max(0) + 1,
             () => self.run.min(0) - 1,
         };
-        if is_out && (messages >= 4.0 || is_beyond_doubt || self.run >= 2 || self.run <= -3) {
+        if is_out && (is_beyond_doubt || self.run >= 2 || self.run <= -3) {
             let run = self.run;
             self.assume(sample, messages.clamp(1.0, WEIGHT_AFTER_JUMP));
             self.run = run;
@@ -114,7 +117,7 @@ mod tests {
 
     fn after_reports(samples: &[(f64, u64)]) -> f64 {
         let mut mean = RunningMean::default();
-        samples.iter().for_each(|&(sample, messages)| mean.sample_report(sample, messages));
+        samples.iter().for_each(|&(sample, messages)| mean.sample_report(sample, messages, true));
         mean.value()
     }
 
@@ -141,6 +144,16 @@ mod tests {
         // Few messages far below are beyond three standard errors only from the fourth on.
         let low = after_reports(&[(25.0, 40), (1.0, 3), (1.0, 3)]);
         assert!(low > 15.0, "{low}");
+    }
+
+    #[test]
+    fn a_change_of_varying_work_needs_confirmation() {
+        let mut mean = RunningMean::default();
+        mean.sample_report(25.0, 40, false);
+        mean.sample_report(75.0, 4, false);
+        assert_eq!(mean.value(), (25.0 * 28.0 + 75.0 * 4.0) / 32.0);
+        mean.sample_report(90.0, 4, false);
+        assert_eq!(mean.value(), 90.0);
     }
 
     fn after_acks(samples: &[f64]) -> f64 {

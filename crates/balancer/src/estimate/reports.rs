@@ -1,6 +1,6 @@
 //! Evaluation of a report in comparison with the previous one.
 
-use super::{Estimate, Observed, flag};
+use super::{Estimate, Observed, flag, margin};
 
 /// A report as compared with the previous one.
 pub(super) struct Report {
@@ -89,14 +89,15 @@ impl Estimate {
     pub(super) fn sample_report(&mut self, seen: &Observed, report: &Report) {
         let &Report { processing_ns, dequeued, gap_ns, .. } = report;
         let per_message = gap_ns as f64 / dequeued.max(1) as f64;
+        let is_regular = self.margin.in_units() < margin::MOST;
         if processing_ns == 0.0 {
             // The client finished nothing, or never times its work. If it was never idle, its throughput is a measure.
             if report.is_busy && dequeued >= 4 && !report.is_first {
-                self.mean.sample_report(per_message, dequeued);
+                self.mean.sample_report(per_message, dequeued, is_regular);
             }
             return;
         }
-        self.mean.sample_report(processing_ns, dequeued);
+        self.mean.sample_report(processing_ns, dequeued, is_regular);
         if seen.concurrency > 1 && self.correction == 1.0 {
             self.correction = (1.0 / seen.concurrency as f64).max(CORRECTION_LEAST);
         }
