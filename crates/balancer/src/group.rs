@@ -101,11 +101,15 @@ impl<T> Group<T> {
 
     /// Removes a member; returns `false` if there was none with this id. A pick in progress may still return it.
     pub fn leave(&self, id: MemberId) -> bool {
-        self.update(|_, roster, _| {
+        let was_member = self.update(|_, roster, _| {
             let before = roster.len();
             roster.retain(|seated| seated.member.id != id);
             roster.len() < before
-        })
+        });
+        if self.is_empty() {
+            self.view.0.forget_speeds();
+        }
+        was_member
     }
 
     /// Returns the present members. Takes no lock.

@@ -73,9 +73,18 @@ impl GroupView {
         self.latest()
     }
 
-    /// Takes the limits of a new member, so that its first messages are chosen by them.
+    /// Takes the limits of a new member, so that its first messages are chosen by them. If the speed of other members
+    /// is known, it is a newcomer.
     pub(crate) fn joined(&self, hot: &Hot) {
+        if self.mean_ns.load(Relaxed) > 0 {
+            hot.begin_as_newcomer();
+        }
         self.facts.fetch_or(limits(hot), Relaxed);
+    }
+
+    /// Forgets the mean speed after the last member has left, so that the next ones are no newcomers.
+    pub(crate) fn forget_speeds(&self) {
+        self.mean_ns.store(0, Relaxed);
     }
 
     /// Returns whether messages may wait until some member can begin with them, by the last scan.
@@ -200,7 +209,7 @@ mod tests {
     use std::{sync::Arc, time::Duration};
 
     use super::*;
-    use crate::{acknowledged::Acknowledged, load::MemberLoad, report::LoadReport};
+    use crate::{acknowledged::Acknowledged, hot::mark, load::MemberLoad, report::LoadReport};
 
     const MS: u64 = 1_000_000;
 
@@ -262,6 +271,26 @@ mod tests {
         loads[1].connected(Nanos(0));
         assert_eq!(mean_ms(7 * MS), 20);
         assert_eq!(mean_ms(8 * MS), 10);
+    }
+
+    #[test]
+    fn members_of_a_group_without_speeds_are_no_newcomers() {
+        let loads = members(&[0.0, 0.0]);
+        let (group, seats) = (GroupView::new(), seats(&loads));
+        let is_newcomer = |load: &MemberLoad| load.hot().marks() & mark::NEWCOMER != 0;
+        let joins = |load: &MemberLoad, at_ms| {
+            group.at(Nanos(at_ms * MS), &seats);
+            group.joined(load.hot());
+            is_newcomer(load)
+        };
+        assert!(!joins(&loads[0], 1));
+        loads[1].assume_speed(Duration::from_millis(20));
+        assert!(joins(&MemberLoad::new(Nanos(0)), 10));
+        assert!(!is_newcomer(&loads[0]), "it was here before");
+        group.forget_speeds();
+        let first = MemberLoad::new(Nanos(0));
+        group.joined(first.hot());
+        assert!(!is_newcomer(&first), "the others left");
     }
 
     #[test]

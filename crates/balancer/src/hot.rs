@@ -47,13 +47,13 @@ pub(crate) struct Hot {
     availability: AtomicU8,
     /// [Flags](flag) from evidence. Written by evidence and `connected`, under the lock of `Reported`.
     flags: AtomicU8,
-    /// [Marks](mark) from pickers. Pickers set bits; `connected` clears all.
+    /// [Marks](mark). Pickers and groups set bits; `connected` clears them.
     marks: AtomicU8,
 }
 
-/// Facts about a client that pickers detect, as bits of one byte.
+/// Facts about a client that pickers and groups detect, as bits of one byte.
 pub(crate) mod mark {
-    /// When its first message came, the group's mean speed was known.
+    /// When it joined, the group's mean speed was known; or it was sent messages in an earlier connection.
     pub(crate) const NEWCOMER: u8 = 1;
     /// It was sent a message that it has to acknowledge.
     pub(crate) const ASKED: u8 = 2;
@@ -84,18 +84,19 @@ impl Hot {
         }
     }
 
-    /// Resets everything, except the availability, the limits and the outstanding messages.
+    /// Resets everything, except the availability, the limits and the outstanding messages. A client that was sent
+    /// messages before begins as a newcomer.
     pub(crate) fn reset(&self, now: u64) {
         // A swap instead of a store, because loom's models order only read-modify-writes exactly among the increments.
         // Its cost is negligible at the rate of sessions.
-        self.sent.swap(0, Relaxed);
+        let was_in_use = self.sent.swap(0, Relaxed) > 0;
         self.t_s.store(now, Relaxed);
         self.finish.swap(now, Relaxed);
         self.due.store(u64::MAX, Relaxed);
         self.speed.store(Speed::of(0).to_word(), Relaxed);
         self.delay.store(0, Relaxed);
         self.flags.store(0, Relaxed);
-        self.marks.store(0, Relaxed);
+        self.marks.store(if was_in_use { mark::NEWCOMER } else { 0 }, Relaxed);
         self.set_margin(MARGIN_MOST);
     }
 
@@ -134,10 +135,7 @@ impl Hot {
     fn count(&self, dispatch: &Dispatch, service_ns: u64, mean_ns: u64) {
         let (now, delay_ns) = (dispatch.at.0, self.delay_ns());
         self.t_s.store(now, Relaxed);
-        let is_first = self.sent.fetch_add(1, Relaxed) == 0;
-        if is_first && mean_ns > 0 {
-            self.marks.fetch_or(mark::NEWCOMER, Relaxed);
-        }
+        self.sent.fetch_add(1, Relaxed);
         self.outstanding.fetch_add(Outstanding { messages: 1, bytes: dispatch.bytes.into() }.to_word(), Relaxed);
         if dispatch.is_acknowledged {
             self.expect_ack(now, delay_ns, service_ns, mean_ns);
@@ -226,6 +224,11 @@ impl Hot {
     /// Sets [`mark::SUSPECT`].
     pub(crate) fn suspect(&self) {
         self.marks.fetch_or(mark::SUSPECT, Relaxed);
+    }
+
+    /// Sets [`mark::NEWCOMER`].
+    pub(crate) fn begin_as_newcomer(&self) {
+        self.marks.fetch_or(mark::NEWCOMER, Relaxed);
     }
 
     /// Sets [`mark::RECALLED`].

@@ -203,15 +203,14 @@ fn without_acks(hot: &Hot, flags: u8, view: &View, arrival: u64, finish: u64, se
 /// Returns processing time and penalty of a member of unknown speed.
 #[inline(never)]
 fn unknown(hot: &Hot, view: &View) -> (u64, u64) {
-    let (mean_ns, penalty, sent) = (view.mean_ns, view.floor_ns(), hot.sent());
-    if sent == 0 || hot.marks() & mark::NEWCOMER != 0 {
-        // Among members of known speed it may be the slowest, so it starts slowly. Until its first reports may arrive,
-        // it gets messages only if others would have to wait.
-        let caution = sent.min(NEWCOMER_MESSAGES);
-        let penalty = if sent < NEWCOMER_MESSAGES { mean_ns / 2 } else { penalty };
-        return (mean_ns + mean_ns * caution / 8, penalty);
-    }
-    (mean_ns, penalty)
+    let (mean_ns, sent) = (view.mean_ns, hot.sent());
+    // Among members of known speed a newcomer may be the slowest. Until its first reports may arrive, it gets messages
+    // only if others would have to wait.
+    let is_new = sent < NEWCOMER_MESSAGES && hot.marks() & mark::NEWCOMER != 0;
+    // A member that never gives evidence may be slow, and nothing would show it.
+    let is_silent = sent >= SILENT_MESSAGES && hot.flags() & (flag::REPORTS | flag::ACKS) == 0;
+    let service = if is_silent { 2 * mean_ns } else { mean_ns };
+    (service, if is_new { mean_ns / 2 } else { view.floor_ns() })
 }
 
 /// Returns g/16 for the class of the mean, twice that for each class above it, half for each class below.
@@ -384,8 +383,11 @@ const PROBE_PAUSE_LEAST_NS: u64 = 1_000_000_000;
 const PROBE_PAUSE_MOST_NS: u64 = 5_000_000_000;
 /// A smaller penalty counts as none in a quiet group.
 const QUIET_PENALTY_LEAST_NS: u64 = 1_000_000;
-/// Messages until a new member's slow start is at its slowest, and until its penalty ends.
+/// Messages until a new member's penalty ends.
 const NEWCOMER_MESSAGES: u64 = 24;
+/// Messages after which a member without evidence counts as silent. Fewer would punish members whose first report comes
+/// late.
+const SILENT_MESSAGES: u64 = 256;
 
 #[cfg(all(test, not(loom)))]
 mod tests;

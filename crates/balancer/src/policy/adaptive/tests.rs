@@ -132,21 +132,32 @@ fn unsent_messages_count_as_unfinished() {
 }
 
 #[test]
-fn new_member_starts_slowly() {
-    let load = load();
-    let (mut penalties, mut services) = (Vec::new(), Vec::new());
-    for _ in 0..30 {
-        let [_, penalty, _, service] = weighed(&load, NOW_MS);
-        penalties.push(penalty);
-        services.push(service);
-        book(&load, NOW_MS, true);
-    }
-    assert_eq!((&penalties[..24], &penalties[24..]), (&[16; 24][..], &[2; 6][..]), "held back, and no longer");
-    assert_eq!((services[0], services[8], services[23]), (32, 64, 124));
-    assert_eq!(services[24..], [128; 6]);
-    let veteran = self::load();
-    veteran.hot().book(&Dispatch::default(), 0, 0);
-    assert_eq!(weighed(&veteran, NOW_MS)[3], 32, "it began when nobody was known");
+fn newcomer_is_held_back_for_its_first_messages() {
+    let [newcomer, veteran] = [load(), load()];
+    newcomer.hot().begin_as_newcomer();
+    let penalties = |load: &MemberLoad| -> Vec<u64> {
+        let penalty = || {
+            let [_, penalty, _, service] = weighed(load, NOW_MS);
+            assert_eq!(service, 32);
+            book(load, NOW_MS, true);
+            penalty
+        };
+        (0..30).map(|_| penalty()).collect()
+    };
+    let held_back = penalties(&newcomer);
+    assert_eq!((&held_back[..24], &held_back[24..]), (&[16; 24][..], &[2; 6][..]));
+    assert_eq!(penalties(&veteran), [2; 30], "it joined when no speed was known");
+}
+
+#[test]
+fn silent_member_costs_twice_after_many_messages() {
+    let service = |load: &MemberLoad, sent: usize| {
+        (0..sent).for_each(|_| book(load, NOW_MS, false));
+        weighed(load, NOW_MS)[3]
+    };
+    let [silent, reporting] = [load(), reporting(0, 0)];
+    assert_eq!([service(&silent, 255), service(&silent, 1)], [32, 64]);
+    assert_eq!(service(&reporting, 300), 32, "it has finished nothing yet");
 }
 
 #[test]
