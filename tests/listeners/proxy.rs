@@ -185,7 +185,7 @@ fn header_comes_before_tls() {
     let listener = certificates.listener("").replace("[listeners.tls]", &format!("{LOOPBACK}[listeners.tls]"));
     let file = ConfigFile::new(&listener);
     let broker = BrokerProcess::start_exactly(&["--config", file.path(), "--log", "debug"]);
-    let stream = ClientStream::tls_on("localhost", open(broker.address(), V1), &certificates.client(&TLS13));
+    let stream = ClientStream::tls_on(open(broker.address(), V1), "localhost", &certificates.client(&TLS13));
     let client = RawClient::on(stream, ProtocolVersion::V5);
     let (mut client, _) = client.introduce(Connect::new(ProtocolVersion::V5, text("secure")));
     client.settle();

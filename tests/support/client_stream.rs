@@ -1,7 +1,8 @@
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::sync::Arc;
 
+use tokio::net::TcpSocket;
 use tokio_rustls::rustls::pki_types::ServerName;
 use tokio_rustls::rustls::{ClientConfig, ClientConnection, StreamOwned};
 
@@ -22,11 +23,23 @@ impl ClientStream {
 
     /// As [`ClientStream::tls`], with another name of the broker.
     pub(crate) fn tls_to(name: &'static str, address: SocketAddr, config: &Arc<ClientConfig>) -> Self {
-        Self::tls_on(name, TcpStream::connect(address).expect("the broker listens"), config)
+        Self::tls_on(TcpStream::connect(address).expect("the broker listens"), name, config)
+    }
+
+    /// As [`ClientStream::tls`], from this loopback address.
+    pub(crate) fn tls_from(source: IpAddr, address: SocketAddr, config: &Arc<ClientConfig>) -> Self {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().expect("a runtime");
+        let stream = runtime.block_on(async {
+            let socket = TcpSocket::new_v4().expect("a socket");
+            socket.bind((source, 0).into()).expect("a loopback address");
+            socket.connect(address).await.expect("the broker listens").into_std().expect("a socket")
+        });
+        stream.set_nonblocking(false).expect("a socket");
+        Self::tls_on(stream, "localhost", config)
     }
 
     /// As [`ClientStream::tls_to`], on an open connection.
-    pub(crate) fn tls_on(name: &'static str, stream: TcpStream, config: &Arc<ClientConfig>) -> Self {
+    pub(crate) fn tls_on(stream: TcpStream, name: &'static str, config: &Arc<ClientConfig>) -> Self {
         let name = ServerName::try_from(name).expect("a name");
         let connection = ClientConnection::new(Arc::clone(config), name).expect("a configuration");
         Self::Tls(Box::new(StreamOwned::new(connection, stream)))

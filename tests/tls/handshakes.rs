@@ -63,29 +63,6 @@ fn tls_to_a_plain_listener_is_no_legal_connect() {
 }
 
 #[test]
-fn further_handshakes_wait_while_they_are_at_their_maximum() {
-    let guarded = Guarded::start("", "handshakes_maximum = 2");
-    let halves = [(); 2].map(|()| half_handshake(&guarded));
-    let mut waiting = ClientStream::tls(guarded.address(), &guarded.client);
-    waiting.tcp().set_read_timeout(Some(Duration::from_millis(200))).expect("a socket of ours");
-    assert!(waiting.flush().is_err(), "it waits for one of the others");
-    drop(halves);
-    waiting.tcp().set_read_timeout(Some(PATIENCE)).expect("a socket of ours");
-    waiting.flush().expect("now it is its turn");
-    let mut client = guarded.connect("client");
-    client.subscribe("a", QoS::AtMostOnce);
-}
-
-/// A client that has sent its ClientHello, and does not answer the broker's first message, which has come.
-fn half_handshake(guarded: &Guarded) -> ClientStream {
-    let mut stream = ClientStream::tls(guarded.address(), &guarded.client);
-    stream.send_hello().expect("the broker reads it");
-    stream.tcp().set_read_timeout(Some(PATIENCE)).expect("a socket of ours");
-    assert_eq!(stream.tcp().peek(&mut [0]).expect("the broker answers"), 1);
-    stream
-}
-
-#[test]
 fn silent_peers_do_not_delay_other_clients() {
     let guarded = Guarded::start("[connections]\nconnect_timeout_ms = 600000", "handshakes_maximum = 1");
     let silent = (0..300).map(|number| {

@@ -3,6 +3,9 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod abuse;
+#[path = "../abuse/growth.rs"]
+mod growth;
 mod handshakes;
 mod messages;
 mod names;
@@ -59,7 +62,12 @@ impl Guarded {
 
 /// Connects a client over TLS.
 fn connect(address: SocketAddr, config: &Arc<ClientConfig>, client_id: &str) -> RawClient {
-    let client = RawClient::on(ClientStream::tls(address, config), ProtocolVersion::V5);
+    introduce(ClientStream::tls(address, config), client_id)
+}
+
+/// Connects a client over this stream.
+fn introduce(stream: ClientStream, client_id: &str) -> RawClient {
+    let client = RawClient::on(stream, ProtocolVersion::V5);
     let (client, connack) = client.introduce(Connect::new(ProtocolVersion::V5, text(client_id)));
     assert_eq!(connack.reason, ReasonCode::Success, "CONNACK");
     client

@@ -16,7 +16,7 @@ fn asking(certificates: &Certificates, more: &str) -> String {
 }
 
 /// The number of clients: a hundred, or that in the environment.
-fn count() -> usize {
+pub(super) fn count() -> usize {
     std::env::var("TENBIN_TLS_CLIENTS").ok().and_then(|clients| clients.parse().ok()).unwrap_or(100)
 }
 

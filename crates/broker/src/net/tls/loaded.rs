@@ -4,12 +4,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use tokio::sync::Semaphore;
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::pki_types::{CertificateDer, UnixTime};
 
 use super::Tls;
 use super::files::{self, Marks};
+use super::room::Room;
 use super::settings::{self, Settings};
 use crate::config;
 use crate::metrics::Metrics;
@@ -78,7 +78,7 @@ impl Tls {
         Ok(Self {
             listener: Arc::clone(listener),
             loaded: LoadedFiles { now, replacing: Mutex::new(()) },
-            handshakes: Semaphore::new(tls.handshakes_maximum() as usize),
+            room: Room::new(tls.handshakes_maximum() as usize),
         })
     }
 
@@ -103,6 +103,7 @@ impl Tls {
             if interval.is_none() || marks == before.marks || failed.as_ref() == Some(&marks) {
                 continue;
             }
+            let marks = settled(&before.source).await;
             let listener = &*self.listener;
             match Loaded::read(listener, &before.source, before.transport) {
                 Ok(new) => {
@@ -140,5 +141,20 @@ impl Tls {
     }
 }
 
+/// Looks at the files until none has changed for a while: one may just be written, and half of the authorities would
+/// disconnect the clients of the others.
+async fn settled(source: &config::Tls) -> Marks {
+    let mut marks = files::marks(source);
+    loop {
+        tokio::time::sleep(WRITTEN_AFTER).await;
+        let before = std::mem::replace(&mut marks, files::marks(source));
+        if before == marks {
+            return marks;
+        }
+    }
+}
+
+/// Time without changes after which a file counts as written.
+const WRITTEN_AFTER: Duration = Duration::from_secs(1);
 /// Time until the next look whether files are to be watched again.
 const UNWATCHED: Duration = Duration::from_secs(60);

@@ -4,13 +4,14 @@ mod certificate;
 mod files;
 mod loaded;
 mod names;
+mod room;
 mod settings;
 mod wire;
 
 use std::io;
+use std::net::IpAddr;
 use std::sync::Arc;
 
-use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use tokio_rustls::LazyConfigAcceptor;
 use tokio_rustls::rustls::server::Acceptor;
@@ -24,6 +25,7 @@ use super::transport::Transport;
 use crate::values::Origin;
 
 use loaded::LoadedFiles;
+use room::Room;
 pub(super) use wire::TlsWire;
 
 /// TLS of a listener: the stage of its door.
@@ -31,8 +33,8 @@ pub(super) use wire::TlsWire;
 pub(super) struct Tls {
     listener: Arc<str>,
     loaded: LoadedFiles,
-    /// Room for handshakes whose ClientHello has come. Never closed.
-    handshakes: Semaphore,
+    /// For handshakes whose ClientHello has come.
+    room: Room,
 }
 
 impl Tls {
@@ -46,7 +48,7 @@ impl Tls {
     ) -> Result<TlsWire<S>, Refused> {
         let mut failed = None;
         let handshake = in_time(deadline, async {
-            let done = self.handshake(Counted::new(stream)).await;
+            let done = self.handshake(Counted::new(stream), origin.peer.address()).await;
             let stream = done.map_err(|(error, stream)| {
                 failed = stream;
                 error
@@ -77,13 +79,14 @@ impl Tls {
     async fn handshake<S: Stream>(
         &self,
         stream: Counted<S>,
+        address: IpAddr,
     ) -> Result<TlsStream<Counted<S>>, (io::Error, Option<Counted<S>>)> {
         let mut hello = LazyConfigAcceptor::new(Acceptor::default(), stream);
         let hello = match (&mut hello).await {
             Ok(hello) => hello,
             Err(error) => return Err((error, hello.take_io())),
         };
-        let _room = self.handshakes.acquire().await;
+        let _room = self.room.wait(address).await;
         let handshake = hello.into_stream(self.loaded.server()).into_fallible();
         handshake.await.map_err(|(error, stream)| (error, Some(stream)))
     }
