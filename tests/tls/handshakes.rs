@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tenbin_codec::{ProtocolVersion, QoS};
+use tenbin_codec::ProtocolVersion;
 
 use tokio_rustls::rustls::ClientConfig;
 
