@@ -48,7 +48,9 @@ fn further_handshakes_wait_while_they_are_at_their_maximum() {
 #[test]
 fn half_handshakes_of_one_address_delay_no_other_address() {
     let count = count();
-    let guarded = Guarded::start("[connections]\nconnect_timeout_ms = 15000", "handshakes_maximum = 8");
+    // Time to open them all.
+    let timeout = 12_000 + 10 * count;
+    let guarded = Guarded::start(&format!("[connections]\nconnect_timeout_ms = {timeout}"), "handshakes_maximum = 8");
     let mut growth = Growth::of(&guarded.broker);
     let halves = (0..count).map(|_| half_handshake(&guarded)).collect::<Vec<_>>();
     expect_answer(&halves[0]);
