@@ -127,7 +127,6 @@ impl Listener {
         let wrong = |key: &str, reason: &str| Err(ConfigError::in_listener(&self.name(), format!("{key}: {reason}")));
         if self.transport == Transport::WebSocket {
             return match &self.path {
-                _ if !cfg!(feature = "websocket") => wrong("transport", "this build has no WebSocket"),
                 Some(path) if !path.is_empty() && !path.starts_with('/') => wrong("path", "needs to begin with /"),
                 _ => Ok(()),
             };

@@ -91,7 +91,7 @@ impl Door {
     /// Door of a listener; `None` if it needs none.
     fn load(name: &Arc<str>, listener: &Listener) -> Result<Option<Self>, TlsError> {
         let tls = listener.tls.as_ref().map(|tls| Tls::load(name, tls, listener.transport)).transpose()?;
-        let door = Self { proxy: Proxy::of(listener), tls, upgrade: Upgrade::of(listener) };
+        let door = Self { proxy: Proxy::of(listener), tls, upgrade: Upgrade::of(name, listener)? };
         let has_stage = door.proxy.is_some() || door.tls.is_some() || door.upgrade.is_some();
         Ok(has_stage.then_some(door))
     }

@@ -5,8 +5,9 @@ use tokio::time::Instant;
 use super::core::OpenConnection;
 use super::door::Refused;
 use super::stream::Stream;
+use super::tls_error::TlsError;
 use super::wire::Wire;
-use crate::config::Listener;
+use crate::config::{Listener, Transport};
 use crate::values::Origin;
 
 /// HTTP upgrade of a listener, which no listener has.
@@ -14,9 +15,17 @@ use crate::values::Origin;
 pub(super) enum Upgrade {}
 
 impl Upgrade {
-    /// The configuration has refused listeners that speak WebSocket.
-    pub(super) fn of(_: &Listener) -> Option<Self> {
-        None
+    /// Refuses listeners that speak WebSocket.
+    ///
+    /// # Errors
+    /// `listener` does.
+    pub(super) fn of(name: &str, listener: &Listener) -> Result<Option<Self>, TlsError> {
+        match listener.transport {
+            Transport::Tcp => Ok(None),
+            Transport::WebSocket => {
+                Err(TlsError::in_key(name, "transport", "this build has no WebSocket (feature `websocket`)"))
+            }
+        }
     }
 
     pub(super) async fn pass<S: Stream>(

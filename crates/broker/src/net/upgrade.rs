@@ -9,6 +9,7 @@ use tokio::time::Instant;
 use super::core::OpenConnection;
 use super::door::{Refused, in_time};
 use super::stream::Stream;
+use super::tls_error::TlsError;
 use super::transport::Transport;
 use super::websocket::WebSocketWire;
 use super::wire::Wire;
@@ -24,9 +25,12 @@ pub(super) struct Upgrade {
 
 impl Upgrade {
     /// Upgrade of `listener`, if it speaks WebSocket.
-    pub(super) fn of(listener: &Listener) -> Option<Self> {
+    ///
+    /// # Errors
+    /// Never: builds without WebSocket refuse such a listener.
+    pub(super) fn of(_: &str, listener: &Listener) -> Result<Option<Self>, TlsError> {
         let upgrade = || Self { path: listener.websocket_path().to_owned(), origins: listener.origins.clone() };
-        (listener.transport == config::Transport::WebSocket).then(upgrade)
+        Ok((listener.transport == config::Transport::WebSocket).then(upgrade))
     }
 
     /// Answers the request, and carries MQTT in the frames that follow.
