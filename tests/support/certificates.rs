@@ -2,9 +2,10 @@ use std::fs;
 use std::sync::Arc;
 
 use rcgen::{
-    BasicConstraints, Certificate, CertificateParams, CertificateRevocationListParams, DnType, IsCa, Issuer,
+    BasicConstraints, Certificate, CertificateParams, CertificateRevocationListParams, DistinguishedName, DnType, IsCa, Issuer,
     KeyIdMethod, KeyPair, RevokedCertParams, SerialNumber, date_time_ymd,
 };
+use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 use tokio_rustls::rustls::client::WantsClientCert;
 use tokio_rustls::rustls::crypto::ring;
@@ -118,6 +119,25 @@ impl Certificates {
         let key = PrivateKeyDer::try_from(key.serialize_der()).expect("a key");
         let config = self.trusting(version).with_client_auth_cert(vec![own.der().clone()], key);
         Arc::new(config.expect("they belong together"))
+    }
+
+    /// As [`Certificates::client`], with a certificate of this Common Name (none if it is empty). Returns its SHA-256 too.
+    pub(crate) fn client_named(
+        &self,
+        version: &'static SupportedProtocolVersion,
+        common_name: &str,
+    ) -> (Arc<ClientConfig>, String) {
+        let key = KeyPair::generate().expect("random numbers");
+        let mut params = CertificateParams::default();
+        params.distinguished_name = DistinguishedName::new();
+        if !common_name.is_empty() {
+            params.distinguished_name.push(DnType::CommonName, common_name);
+        }
+        let own = params.signed_by(&key, &self.issuer).expect("a certificate");
+        let fingerprint = Sha256::digest(own.der()).iter().map(|byte| format!("{byte:02x}")).collect();
+        let key = PrivateKeyDer::try_from(key.serialize_der()).expect("a key");
+        let config = self.trusting(version).with_client_auth_cert(vec![own.der().clone()], key);
+        (Arc::new(config.expect("they belong together")), fingerprint)
     }
 
     fn trusting(&self, version: &'static SupportedProtocolVersion) -> ConfigBuilder<ClientConfig, WantsClientCert> {

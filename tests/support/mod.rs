@@ -13,6 +13,7 @@ mod disk_image;
 mod lines;
 mod raw_client;
 mod small_disk;
+mod web_server;
 mod websocket;
 mod wire;
 
@@ -28,6 +29,7 @@ pub(crate) use disk_image::DiskImage;
 pub(crate) use lines::Lines;
 pub(crate) use raw_client::{RawClient, Silence};
 pub(crate) use small_disk::{Filler, SmallDisk};
+pub(crate) use web_server::{WebAnswer, WebRequest, WebServer};
 pub(crate) use websocket::WebSocketClient;
 pub(crate) use wire::{
     QOS_ALL, VERSIONS, at_qos, encode, filter, hex, lasting, message, retained, share, subscription, text, topic,

@@ -33,6 +33,8 @@ impl Configured {
         let before = self.settings.load();
         settings.recall(before.realms());
         settings.keep_closed(&before);
+        #[cfg(feature = "web")]
+        settings.take_keys_over(&before);
         let changed = (settings.realms() != before.realms()).then(|| settings.realms().to_vec());
         self.settings.store(Arc::new(settings));
         changed
@@ -86,8 +88,13 @@ impl Configured {
         }
         for source in &listener.sources {
             let answer = match &source.kind {
+                Kind::Certificate(certificates) => certificates.answer(source, &request),
                 Kind::Passwords(file) if request.method.is_none() => self.passwords.check(source, file, &request).await,
                 Kind::Passwords(_) | Kind::Scram(_) => Answer::NotMine,
+                #[cfg(feature = "web")]
+                Kind::Jwt(jwt) => jwt.answer(source, &request).await,
+                #[cfg(feature = "web")]
+                Kind::Http(http) => http.answer(source, &request).await,
             };
             if !matches!(answer, Answer::NotMine) {
                 return answer;

@@ -7,7 +7,7 @@
 //!
 //!   chain        a custom authenticator, and behind it `configured`
 //!   configured   both traits according to the configuration: sources and ACL rules, per listener
-//!   source       a way in: of the kinds in `passwords`
+//!   source       a way in: of the kinds in `certificates`, `passwords`, `jwt`, `http`
 //!   bans         clients that may not connect
 //!   realms       separation of users of one name
 //!   access       the authenticator and authorizer of a broker, with the epoch of rule changes
@@ -19,9 +19,16 @@ mod acl;
 mod authenticator;
 mod authorizer;
 mod bans;
+mod certificates;
 mod chain;
 mod configured;
+#[cfg(feature = "web")]
+mod granted_rules;
 mod hashing;
+#[cfg(feature = "web")]
+mod http;
+#[cfg(feature = "web")]
+mod jwt;
 mod password_file;
 mod password_hash;
 mod passwords;
@@ -31,6 +38,8 @@ mod rights;
 mod scram;
 mod settings;
 mod source;
+#[cfg(feature = "web")]
+mod web;
 
 pub use crate::values::{
     AclAction, AclRule, Certificate, Effect, Identity, IpRange, Origin, Peer, Principal, Terms, TopicPattern,

@@ -1,4 +1,5 @@
 use std::sync::Arc;
+use std::time::Instant;
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
@@ -59,6 +60,11 @@ impl Rights {
 
     pub(crate) fn principal(&self) -> Arc<Principal> {
         self.principal.load_full()
+    }
+
+    /// When the connection ends, unless the client authenticates again.
+    pub(crate) fn expires_at(&self) -> Option<Instant> {
+        self.principal.load().identity.terms.as_ref()?.expires_at
     }
 
     pub(crate) fn standing(&self) -> Standing {

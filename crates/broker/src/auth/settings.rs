@@ -4,6 +4,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::acl::Acl;
+use super::certificates::Certificates;
+#[cfg(feature = "web")]
+use super::http::Http;
+#[cfg(feature = "web")]
+use super::jwt::Jwt;
 use super::realms::{self, KnownRealm, Place};
 use super::source::{Kind, Source};
 use super::{Effect, PasswordFile, PasswordFileError};
@@ -139,6 +144,20 @@ impl Settings {
         }
     }
 
+    /// Keeps fetched keys of sources whose endpoint has not changed.
+    #[cfg(feature = "web")]
+    pub(super) fn take_keys_over(&mut self, before: &Self) {
+        for source in self.listeners.values_mut().flat_map(|listener| &mut listener.sources) {
+            let mut old = before.listeners.values().flat_map(|listener| &listener.sources);
+            let Some(old) = old.find(|old| old.name == source.name) else { continue };
+            if let (Kind::Jwt(new), Kind::Jwt(old)) = (&mut source.kind, &old.kind)
+                && let Some(with_keys) = new.with_keys_of(old)
+            {
+                *new = Arc::new(with_keys);
+            }
+        }
+    }
+
     /// Whether no action is denied to any client.
     pub(super) fn is_open(&self) -> bool {
         self.acl.is_open()
@@ -161,14 +180,21 @@ impl Files {
 }
 
 fn kind_of(entry: &AuthSource, files: &mut Files) -> Result<Kind, AccessError> {
+    #[cfg(feature = "web")]
+    let unusable = |reason| AccessError::Source { name: entry.name.clone(), reason };
+    #[cfg(not(feature = "web"))]
     let missing =
-        |kind| Err(AccessError::Source { name: entry.name.clone(), reason: format!("built without the kind {kind}") });
+        || Err(AccessError::Source { name: entry.name.clone(), reason: "built without the feature web".into() });
     match &entry.kind {
-        SourceKind::Certificate(_) => missing("certificate"),
+        SourceKind::Certificate(source) => Ok(Kind::Certificate(Arc::new(Certificates::new(source)))),
         SourceKind::Passwords(source) => Ok(Kind::Passwords(files.read(&source.file)?)),
         SourceKind::Scram(source) => Ok(Kind::Scram(files.read(&source.file)?)),
-        SourceKind::Jwt(_) => missing("jwt"),
-        SourceKind::Http(_) => missing("http"),
+        #[cfg(feature = "web")]
+        SourceKind::Jwt(source) => Jwt::load(source).map(|jwt| Kind::Jwt(Arc::new(jwt))).map_err(unusable),
+        #[cfg(feature = "web")]
+        SourceKind::Http(source) => Http::new(source).map(|http| Kind::Http(Arc::new(http))).map_err(unusable),
+        #[cfg(not(feature = "web"))]
+        SourceKind::Jwt(_) | SourceKind::Http(_) => missing(),
     }
 }
 

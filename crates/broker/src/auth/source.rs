@@ -5,7 +5,12 @@ use std::sync::Arc;
 
 use tenbin_codec::{ReasonCode, Text};
 
-use super::{Answer, LoginRefusal, PasswordFile};
+use super::certificates::Certificates;
+#[cfg(feature = "web")]
+use super::http::Http;
+#[cfg(feature = "web")]
+use super::jwt::Jwt;
+use super::{Answer, Identity, LoginRefusal, PasswordFile, Terms};
 
 /// A source with its name and realm.
 #[derive(Debug, Clone)]
@@ -21,8 +26,13 @@ pub(super) struct Source {
 
 #[derive(Debug, Clone)]
 pub(super) enum Kind {
+    Certificate(Arc<Certificates>),
     Passwords(Arc<PasswordFile>),
     Scram(Arc<PasswordFile>),
+    #[cfg(feature = "web")]
+    Jwt(Arc<Jwt>),
+    #[cfg(feature = "web")]
+    Http(Arc<Http>),
 }
 
 impl Source {
@@ -30,15 +40,22 @@ impl Source {
     pub(super) fn password_file(&self) -> Option<&Arc<PasswordFile>> {
         match &self.kind {
             Kind::Passwords(file) | Kind::Scram(file) => Some(file),
+            _ => None,
         }
     }
 
     /// Takes the users that its password file has now; keeps them as they are if it cannot be read.
     pub(super) fn read_again(&mut self) {
-        let (Kind::Passwords(file) | Kind::Scram(file)) = &mut self.kind;
-        if let Ok(now) = file.read_again() {
+        if let Kind::Passwords(file) | Kind::Scram(file) = &mut self.kind
+            && let Ok(now) = file.read_again()
+        {
             *file = Arc::new(now);
         }
+    }
+
+    /// Identity of a user whose credentials are not in a password file.
+    pub(super) fn identity(&self, user: Text, terms: Terms) -> Identity {
+        Identity { user: Some(user), realm: Arc::clone(&self.realm), stamp: 0, terms: Some(Arc::new(terms)) }
     }
 
     pub(super) fn refuse(&self, reason: ReasonCode, cause: impl Into<Cow<'static, str>>) -> Answer {

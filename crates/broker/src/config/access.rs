@@ -157,9 +157,9 @@ mod tests {
     fn errors_in_websocket_keys_name_listener_and_key() {
         let parse = |keys: &str| Config::parse(&format!("[[listeners]]\naddress = \"127.0.0.1:0\"\n{keys}"));
         for (keys, word) in [
-            ("path = \"/mqtt\"", "listeners.127.0.0.1:0.path: needs transport"),
-            ("origins = [\"https://a\"]", "listeners.127.0.0.1:0.origins: needs transport"),
-            ("transport = \"websocket\"\npath = \"mqtt\"", "listeners.127.0.0.1:0.path: needs to begin with /"),
+            ("path = \"/mqtt\"", "listeners: 127.0.0.1:0: path: needs transport"),
+            ("origins = [\"https://a\"]", "listeners: 127.0.0.1:0: origins: needs transport"),
+            ("transport = \"websocket\"\npath = \"mqtt\"", "listeners: 127.0.0.1:0: path: needs to begin with /"),
             ("transport = \"websockets\"", "line 3: transport: unknown variant"),
         ] {
             let error = parse(keys).unwrap_err().to_string();

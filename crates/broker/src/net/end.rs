@@ -21,6 +21,8 @@ pub(super) enum End {
     Refused(Refusal),
     /// Its credentials are not valid any more.
     Revoked,
+    /// Its credentials have expired.
+    Expired,
     /// A partly received packet made no progress.
     Stalled,
     /// A packet of this many bytes exceeds the memory limit of its owner's account.

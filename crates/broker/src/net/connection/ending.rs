@@ -60,6 +60,10 @@ impl<S: Stream> ConnectionTask<S> {
                 tracing::info!(%peer, ?client, "no longer authorized");
                 Some(ReasonCode::NotAuthorized)
             }
+            End::Expired => {
+                tracing::info!(%peer, ?client, "credentials have expired");
+                Some(ReasonCode::MaximumConnectTime)
+            }
             End::Unanswered => {
                 tracing::info!(%peer, ?client, "closing: a message found no room, and MQTT 3.1.1 has no refusal");
                 None

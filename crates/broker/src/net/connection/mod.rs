@@ -129,7 +129,7 @@ struct ConnectionTask<S> {
     probes: Probes,
     reauthentication: Reauthentication,
     departure: Departure,
-    /// Keep-alive timer.
+    /// Timer of Keep Alive and of expiring credentials.
     timer: Option<Pin<Box<Sleep>>>,
 }
 
@@ -306,6 +306,7 @@ impl<S: Stream> ConnectionTask<S> {
         }
         if let Some(answer) = ready.answer {
             self.reauthentication.answered(&mut self.core, answer, now)?;
+            self.set_timer();
         }
         if ready.overdue {
             return Err(self.inbound.arrival.overdue());
@@ -325,6 +326,9 @@ impl<S: Stream> ConnectionTask<S> {
             self.inbound.begin_turn();
         }
         if ready.timer {
+            if self.core.lease.client.rights.expires_at().is_some_and(|at| at <= now) {
+                return Err(End::Expired);
+            }
             if self.gate.waits(&self.core) || self.inbound.arrival.is_starved() {
                 self.core.connection.not_read(now);
             }
@@ -401,15 +405,21 @@ impl<S: Stream> ConnectionTask<S> {
         metrics.packets_sent.add(self.outbound.take_packets_sent(&self.core));
     }
 
-    /// Sets the keep-alive timer on the current runtime.
+    /// Sets the timer on the current runtime.
     fn set_timer(&mut self) {
-        self.timer = self.core.connection.poll_timeout().map(|at| Box::pin(tokio::time::sleep_until(at.into())));
+        self.timer = self.next_timeout().map(|at| Box::pin(tokio::time::sleep_until(at.into())));
     }
 
     fn rearm(&mut self) {
-        if let (Some(timer), Some(at)) = (&mut self.timer, self.core.connection.poll_timeout()) {
+        if let (Some(at), Some(timer)) = (self.next_timeout(), &mut self.timer) {
             timer.as_mut().reset(at.into());
         }
+    }
+
+    /// When Keep Alive is to be looked at, or the client's credentials expire.
+    fn next_timeout(&self) -> Option<Instant> {
+        let expiry = self.core.lease.client.rights.expires_at();
+        self.core.connection.poll_timeout().into_iter().chain(expiry).min()
     }
 
     /// Applies changed permissions, and abandons resends that these forbid.

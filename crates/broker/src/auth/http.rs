@@ -1,0 +1,333 @@
+//! Logins by a service that is asked over HTTP, with a cache and a circuit breaker.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use base64ct::{Base64, Encoding};
+use bytes::Bytes;
+use hyper::StatusCode;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tenbin_codec::{ReasonCode, Text};
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+
+use super::bans::hexadecimal;
+use super::password_file::random;
+use super::scram::hmac;
+use super::source::Source;
+use super::web::WebClient;
+use super::{Answer, AuthRequest, Identity, Terms, granted_rules};
+use crate::config::{HttpSource, OnFailure};
+
+/// A service that decides on logins.
+#[derive(Debug)]
+pub(super) struct Http {
+    config: HttpSource,
+    client: WebClient,
+    requests: Semaphore,
+    /// Logins whose request waits or is under way. Relaxed: it guards nothing.
+    waiting: AtomicUsize,
+    breaker: Mutex<Breaker>,
+    cache: Mutex<Cache>,
+    /// Key of the hashes in the cache; `None` = the system has no random numbers, and nothing is cached.
+    cache_key: Option<[u8; 32]>,
+}
+
+/// Failures in a row. After many of them no request is made for a time.
+#[derive(Debug, Default)]
+struct Breaker {
+    failures: u32,
+    open_until: Option<Instant>,
+}
+
+/// Decisions by a hash of the whole request, in two generations of bounded size.
+#[derive(Debug, Default)]
+struct Cache {
+    new: HashMap<[u8; 32], Cached>,
+    old: HashMap<[u8; 32], Cached>,
+}
+
+#[derive(Debug, Clone)]
+struct Cached {
+    decision: Decision,
+    until: Instant,
+}
+
+/// The service's decision on a login.
+#[derive(Debug, Clone)]
+enum Decision {
+    Accept(Identity),
+    Refuse(String),
+    NotMine,
+}
+
+/// Content of an answer.
+#[derive(Deserialize)]
+struct Content {
+    result: String,
+    user: Option<String>,
+    acl: Option<Value>,
+    expires_in: Option<u64>,
+    reason: Option<String>,
+}
+
+/// A request failed.
+enum Failure {
+    /// Too many logins wait.
+    Busy,
+    Failed(String),
+}
+
+impl Http {
+    /// # Errors
+    /// The authorities cannot be read; the text names the key.
+    pub(super) fn new(config: &HttpSource) -> Result<Self, String> {
+        Ok(Self {
+            client: WebClient::new(&config.url, config.ca.as_deref()).map_err(|reason| format!("ca: {reason}"))?,
+            config: config.clone(),
+            requests: Semaphore::new(REQUESTS_MAX),
+            waiting: AtomicUsize::new(0),
+            breaker: Mutex::default(),
+            cache: Mutex::default(),
+            cache_key: random().ok(),
+        })
+    }
+
+    pub(super) async fn answer(&self, source: &Source, request: &AuthRequest) -> Answer {
+        if request.method.is_some() {
+            return Answer::NotMine;
+        }
+        let question = question(request);
+        let key = self.cache_key.map(|key| hmac(&key, &[&question]));
+        let cached = key.and_then(|key| lock(&self.cache).get(&key, Instant::now()));
+        let decision = match cached {
+            Some(decision) => Ok(decision),
+            None => self.ask(source, request, question, key).await,
+        };
+        match decision {
+            Ok(Decision::Accept(identity)) => Answer::Accept { identity, data: None },
+            Ok(Decision::Refuse(cause)) => source.refuse(ReasonCode::BadUserNameOrPassword, cause),
+            Ok(Decision::NotMine) => Answer::NotMine,
+            Err(Failure::Busy) => source.refuse(ReasonCode::ServerBusy, "too many logins wait"),
+            Err(Failure::Failed(_)) if self.config.on_failure == OnFailure::Next => Answer::NotMine,
+            Err(Failure::Failed(cause)) => source.refuse(ReasonCode::ServerUnavailable, cause),
+        }
+    }
+
+    async fn ask(
+        &self,
+        source: &Source,
+        request: &AuthRequest,
+        question: Vec<u8>,
+        key: Option<[u8; 32]>,
+    ) -> Result<Decision, Failure> {
+        if lock(&self.breaker).is_open(Instant::now()) {
+            return Err(Failure::Failed("the service failed repeatedly".to_owned()));
+        }
+        let _waiting = Waiting::enter(&self.waiting).ok_or(Failure::Busy)?;
+        let asked = timeout(TIMEOUT, async {
+            let _turn = self.requests.acquire().await.map_err(|error| error.to_string())?;
+            self.client.post(&self.config.url, question).await
+        });
+        let answered = asked.await.unwrap_or_else(|_| Err(format!("no answer within {TIMEOUT:?}")));
+        let decision = answered.and_then(|(status, body)| decide(source, request, status, &body));
+        lock(&self.breaker).record(decision.is_ok(), Instant::now());
+        if let Err(cause) = &decision {
+            tracing::warn!(source = %source.name, %cause, "a login service failed");
+        }
+        let decision = decision.map_err(Failure::Failed)?;
+        if let Some(key) = key {
+            lock(&self.cache).insert(key, decision.clone(), Instant::now());
+        }
+        Ok(decision)
+    }
+}
+
+/// The request as JSON. It has no port of the peer, so that a client that comes back finds its cached decision.
+fn question(request: &AuthRequest) -> Vec<u8> {
+    let password = request.password.as_deref().map(|password| match std::str::from_utf8(password) {
+        Ok(text) => ("password", text.to_owned()),
+        Err(_) => ("password_base64", Base64::encode_string(password)),
+    });
+    let origin = &request.origin;
+    let certificate = origin.certificate.as_deref().map(|certificate| {
+        json!({
+            "fingerprint": hexadecimal(&certificate.fingerprint),
+            "common_name": certificate.common_name,
+            "dns_names": certificate.dns_names,
+            "uris": certificate.uris,
+            "emails": certificate.emails,
+        })
+    });
+    let mut question = json!({
+        "client_id": request.client_id.as_str(),
+        "user": request.user_name.as_ref().map(Text::as_str),
+        "peer": origin.peer.address(),
+        "listener": &*request.listener,
+        "transport": origin.transport.to_string(),
+        "server_name": origin.server_name.as_deref(),
+        "certificate": certificate,
+    });
+    let (key, password) = password.map_or(("password", Value::Null), |(key, text)| (key, text.into()));
+    question[key] = password;
+    question.to_string().into_bytes()
+}
+
+/// Reads the service's answer.
+///
+/// # Errors
+/// The answer is a failure of the service.
+fn decide(source: &Source, request: &AuthRequest, status: StatusCode, body: &Bytes) -> Result<Decision, String> {
+    let content = match status {
+        StatusCode::NO_CONTENT => accepted(),
+        StatusCode::OK => serde_json::from_slice(body).map_err(|error| format!("the answer is no JSON: {error}"))?,
+        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
+            return Ok(Decision::Refuse(format!("the answer is {status}")));
+        }
+        _ => return Err(format!("the answer is {status}")),
+    };
+    match content.result.as_str() {
+        "accept" | "allow" => accept(source, request, content),
+        "refuse" | "deny" => {
+            Ok(Decision::Refuse(content.reason.unwrap_or_else(|| "refused by the service".to_owned())))
+        }
+        "not_mine" | "ignore" => Ok(Decision::NotMine),
+        other => Err(format!("the result {other:?} is not known")),
+    }
+}
+
+fn accepted() -> Content {
+    Content { result: "accept".to_owned(), user: None, acl: None, expires_in: None, reason: None }
+}
+
+fn accept(source: &Source, request: &AuthRequest, content: Content) -> Result<Decision, String> {
+    let Content { user, acl, expires_in, .. } = content;
+    let user = match user {
+        Some(user) => Text::try_from(user.as_str()).ok(),
+        None => request.user_name.as_ref().map(Text::detach),
+    };
+    let user = user.filter(|user| !user.is_empty()).ok_or("the answer names no user, nor does CONNECT")?;
+    let mut terms = match acl.filter(|acl| !acl.is_null()) {
+        Some(acl) => granted_rules::read(&acl).ok_or("acl has a rule that is not known")?,
+        None => Terms::default(),
+    };
+    terms.expires_at = expires_in.and_then(|seconds| Instant::now().checked_add(Duration::from_secs(seconds)));
+    Ok(Decision::Accept(source.identity(user, terms)))
+}
+
+impl Breaker {
+    fn is_open(&self, now: Instant) -> bool {
+        self.open_until.is_some_and(|until| now < until)
+    }
+
+    fn record(&mut self, is_success: bool, now: Instant) {
+        if is_success {
+            *self = Self::default();
+            return;
+        }
+        self.failures = self.failures.saturating_add(1);
+        if self.failures >= FAILURES_MAX {
+            self.open_until = Some(now + OPEN_FOR);
+        }
+    }
+}
+
+impl Cache {
+    fn get(&self, key: &[u8; 32], now: Instant) -> Option<Decision> {
+        let cached = self.new.get(key).or_else(|| self.old.get(key));
+        cached.filter(|cached| now < cached.until).map(|cached| cached.decision.clone())
+    }
+
+    fn insert(&mut self, key: [u8; 32], decision: Decision, now: Instant) {
+        let lifetime = match &decision {
+            Decision::Accept(_) => ACCEPTED_FOR,
+            Decision::Refuse(_) | Decision::NotMine => REFUSED_FOR,
+        };
+        // The hash decides on 90 to 110 %, so that entries of one moment do not end together.
+        let mut until = now + lifetime.mul_f64(0.9 + f64::from(key[0]) / f64::from(u8::MAX) * 0.2);
+        if let Decision::Accept(Identity { terms: Some(terms), .. }) = &decision {
+            until = terms.expires_at.map_or(until, |expires_at| until.min(expires_at));
+        }
+        if self.new.len() >= CACHED_MAX / 2 {
+            self.old = std::mem::take(&mut self.new);
+        }
+        self.new.insert(key, Cached { decision, until });
+    }
+}
+
+/// A place among the logins that wait.
+struct Waiting<'a>(&'a AtomicUsize);
+
+impl<'a> Waiting<'a> {
+    fn enter(waiting: &'a AtomicUsize) -> Option<Self> {
+        let place = Self(waiting);
+        (waiting.fetch_add(1, Ordering::Relaxed) < REQUESTS_MAX + WAITING_MAX).then_some(place)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// A panic under these locks loses a cached decision or a count at worst.
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Time for a login, with its turn.
+const TIMEOUT: Duration = Duration::from_secs(2);
+/// Requests at a time, and logins that wait for their turn besides.
+const REQUESTS_MAX: usize = 256;
+const WAITING_MAX: usize = 1024;
+/// Failures in a row after which no request is made for a time.
+const FAILURES_MAX: u32 = 10;
+const OPEN_FOR: Duration = Duration::from_secs(5);
+const ACCEPTED_FOR: Duration = Duration::from_secs(60);
+const REFUSED_FOR: Duration = Duration::from_secs(10);
+const CACHED_MAX: usize = 100_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn breaker_opens_after_ten_failures_and_closes_after_one_success() {
+        let (mut breaker, now) = (Breaker::default(), Instant::now());
+        (0..9).for_each(|_| breaker.record(false, now));
+        assert!(!breaker.is_open(now));
+        breaker.record(false, now);
+        assert!(breaker.is_open(now) && !breaker.is_open(now + OPEN_FOR));
+        breaker.record(false, now + OPEN_FOR);
+        assert!(breaker.is_open(now + OPEN_FOR), "one more failure opens it again");
+        breaker.record(true, now + OPEN_FOR);
+        breaker.record(false, now + OPEN_FOR);
+        assert!(!breaker.is_open(now + OPEN_FOR));
+    }
+
+    #[test]
+    fn cached_decisions_end_and_their_number_is_bounded() {
+        let (mut cache, now) = (Cache::default(), Instant::now());
+        let refuse = || Decision::Refuse(String::new());
+        let key = |number: u32| {
+            let mut key = [0; 32];
+            key[28..].copy_from_slice(&number.to_be_bytes());
+            key
+        };
+        cache.insert(key(0), refuse(), now);
+        assert!(cache.get(&key(0), now + REFUSED_FOR.mul_f64(0.89)).is_some());
+        assert!(cache.get(&key(0), now + REFUSED_FOR.mul_f64(1.11)).is_none());
+        let terms = Terms { expires_at: Some(now + Duration::from_secs(1)), ..Terms::default() };
+        let identity = Identity { terms: Some(terms.into()), ..Identity::anonymous() };
+        cache.insert(key(1), Decision::Accept(identity), now);
+        assert!(cache.get(&key(1), now).is_some() && cache.get(&key(1), now + Duration::from_secs(1)).is_none());
+        for number in 0..300_000 {
+            cache.insert(key(number), refuse(), now);
+        }
+        assert!(cache.new.len() + cache.old.len() <= CACHED_MAX);
+    }
+}

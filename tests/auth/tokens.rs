@@ -1,0 +1,212 @@
+//! Logins by JSON Web Tokens.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use base64ct::{Base64UrlUnpadded, Encoding};
+use hmac::{Hmac, KeyInit, Mac};
+use serde_json::{Value, json};
+use sha2::Sha256;
+use tenbin_codec::{Auth, Connect, Packet, PacketType, ProtocolVersion, QoS, ReasonCode, Will};
+use tokio_rustls::rustls::ServerConfig;
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::pki_types::pem::PemObject as _;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+
+use crate::guarded::with_password;
+use crate::scram_client::{auth, connect};
+use crate::support::{BrokerProcess, Certificates, ConfigFile, PATIENCE, RawClient, WebAnswer, WebServer, text, topic};
+
+const SECRET: &[u8] = b"0123456789abcdef0123456789abcdef";
+
+/// A broker with one listener for tokens and anonymous clients.
+struct Tokens {
+    broker: BrokerProcess,
+    _files: tempfile::TempDir,
+    _config: ConfigFile,
+}
+
+impl Tokens {
+    /// With [`SECRET`]; `rest` is appended to the configuration.
+    fn start(rest: &str) -> Self {
+        let files = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("ours to write");
+        let path = files.path().join("secret");
+        std::fs::write(&path, SECRET).expect("ours to write");
+        Self::with_keys(files, &format!("secret_file = {path:?}"), rest)
+    }
+
+    fn with_keys(files: tempfile::TempDir, keys: &str, rest: &str) -> Self {
+        let config = ConfigFile::new(&format!(
+            "[[listeners]]\naddress = \"127.0.0.1:0\"\nauth = [\"tokens\"]\nanonymous = true\n\
+             [[auth]]\nname = \"tokens\"\nkind = \"jwt\"\n{keys}\n{rest}"
+        ));
+        let broker = BrokerProcess::start_exactly(&["--config", config.path()]);
+        Self { broker, _files: files, _config: config }
+    }
+
+    fn address(&self) -> SocketAddr {
+        self.broker.address()
+    }
+
+    fn log_in(&self, token: &str) -> ReasonCode {
+        RawClient::try_connect(self.address(), with_token("c", token)).1.reason
+    }
+}
+
+fn with_token(client_id: &str, token: &str) -> Connect {
+    with_password(Connect::new(ProtocolVersion::V5, text(client_id)), "u", token)
+}
+
+fn in_seconds(seconds: u64) -> u64 {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("after 1970").as_secs() + seconds
+}
+
+fn token(claims: &Value) -> String {
+    token_by("", claims)
+}
+
+/// A token with this Key ID, by [`SECRET`].
+fn token_by(key_id: &str, claims: &Value) -> String {
+    let mut header = json!({"alg": "HS256"});
+    if !key_id.is_empty() {
+        header["kid"] = key_id.into();
+    }
+    let part = |value: &Value| Base64UrlUnpadded::encode_string(value.to_string().as_bytes());
+    let message = format!("{}.{}", part(&header), part(claims));
+    let mut mac = Hmac::<Sha256>::new_from_slice(SECRET).expect("HMAC takes keys of any length");
+    mac.update(message.as_bytes());
+    format!("{message}.{}", Base64UrlUnpadded::encode_string(&mac.finalize().into_bytes()))
+}
+
+/// A key set of [`SECRET`] with this Key ID.
+fn key_set(key_id: &str) -> String {
+    let key = Base64UrlUnpadded::encode_string(SECRET);
+    json!({"keys": [{"kty": "oct", "kid": key_id, "alg": "HS256", "k": key}]}).to_string()
+}
+
+#[test]
+fn rules_of_a_token_come_before_the_acl() {
+    let tokens =
+        Tokens::start("[[acl]]\nallow = \"publish\"\ntopic = \"acl/#\"\n[[acl]]\nallow = \"all\"\ntopic = \"by/%u\"");
+    let published = |acl: Value, topic: &str| {
+        let token = token(&json!({"sub": "alice", "exp": in_seconds(100), "acl": acl}));
+        let (mut client, _) = RawClient::connect(tokens.address(), with_token("c", &token));
+        client.publish(topic, "x", QoS::AtLeastOnce) == ReasonCode::NoMatchingSubscribers
+    };
+    let lists = || json!({"pub": ["own/${clientid}"], "sub": ["acl/#"]});
+    let rules = || json!([{"permission": "deny", "action": "publish", "topic": "acl/secret"}]);
+    for (acl, topic, is_allowed) in [
+        (lists(), "own/c", true),
+        (lists(), "own/d", false),
+        (lists(), "acl/a", false), // lists deny all else
+        (rules(), "acl/a", true),
+        (rules(), "acl/secret", false),
+        (rules(), "by/alice", true),
+        (rules(), "own/c", false),
+    ] {
+        assert_eq!(published(acl.clone(), topic), is_allowed, "{acl} {topic}");
+    }
+}
+
+#[test]
+fn rules_of_a_token_apply_where_the_acl_is_open() {
+    let tokens = Tokens::start("");
+    let (mut anonymous, _) = RawClient::connect(tokens.address(), Connect::new(ProtocolVersion::V5, text("a")));
+    let claims = json!({"sub": "alice", "exp": in_seconds(100), "acl": {"sub": ["a"], "pub": []}});
+    let (mut alice, _) = RawClient::connect(tokens.address(), with_token("c", &token(&claims)));
+    alice.subscribe("a", QoS::AtLeastOnce);
+    assert_eq!(alice.publish("a", "x", QoS::AtLeastOnce), ReasonCode::NotAuthorized);
+    assert_eq!(anonymous.publish("a", "x", QoS::AtLeastOnce), ReasonCode::Success);
+    assert_eq!(alice.receive_message().payload, "x");
+}
+
+#[test]
+fn expired_token_ends_the_connection_and_publishes_the_will() {
+    let tokens = Tokens::start("");
+    let (mut watcher, _) = RawClient::connect(tokens.address(), Connect::new(ProtocolVersion::V5, text("watcher")));
+    watcher.subscribe("will", QoS::AtLeastOnce);
+    let expiry = in_seconds(3);
+    let will = Will {
+        qos: QoS::AtLeastOnce,
+        retain: false,
+        topic: topic("will"),
+        payload: "gone".into(),
+        delay_interval: None,
+        properties: None,
+    };
+    let connect = Connect { will: Some(will), ..with_token("c", &token(&json!({"sub": "alice", "exp": expiry}))) };
+    let (mut client, _) = RawClient::connect(tokens.address(), connect);
+    client.expect_end(ReasonCode::MaximumConnectTime);
+    assert!(in_seconds(0) >= expiry, "not earlier");
+    assert_eq!(watcher.receive_message().payload, "gone");
+}
+
+#[test]
+fn renewed_token_keeps_the_connection() {
+    let tokens = Tokens::start("");
+    let until = |seconds| token(&json!({"sub": "alice", "exp": in_seconds(seconds)}));
+    let first = Some(until(4).into());
+    let (mut client, connack) = RawClient::connect(tokens.address(), connect("c", "JWT", first));
+    assert_eq!(connack.properties.authentication_method, Some(text("JWT")));
+    let renewed = |client: &mut RawClient, token: String| {
+        client.send(&auth(ReasonCode::ReAuthenticate, Some("JWT"), Some(token.into())));
+    };
+    renewed(&mut client, until(1000));
+    assert!(matches!(client.wait_for(PacketType::Auth), Packet::Auth(auth) if is_success(&auth)));
+    client.expect_nothing_for(Duration::from_secs(5));
+    // Renewal to an earlier end counts too.
+    renewed(&mut client, until(2));
+    assert!(matches!(client.wait_for(PacketType::Auth), Packet::Auth(auth) if is_success(&auth)));
+    client.expect_end(ReasonCode::MaximumConnectTime);
+
+    let (mut client, _) = RawClient::connect(tokens.address(), connect("c", "JWT", Some(until(1000).into())));
+    renewed(&mut client, token(&json!({"sub": "bob", "exp": in_seconds(1000)})));
+    client.expect_end(ReasonCode::NotAuthorized);
+    let (mut client, _) = RawClient::connect(tokens.address(), connect("c", "JWT", Some(until(1000).into())));
+    renewed(&mut client, "no token".to_owned());
+    client.expect_end(ReasonCode::BadAuthenticationMethod);
+}
+
+fn is_success(auth: &Auth) -> bool {
+    auth.reason == ReasonCode::Success
+}
+
+#[test]
+fn keys_are_fetched_over_https_and_kept_while_it_is_down() {
+    let certificates = Certificates::new();
+    let chain = CertificateDer::pem_file_iter(certificates.path("broker.pem")).expect("there");
+    let key = PrivateKeyDer::from_pem_file(certificates.path("broker.key")).expect("there");
+    let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .and_then(|builder| {
+            builder.with_no_client_auth().with_single_cert(chain.map(|der| der.expect("legal")).collect(), key)
+        });
+    let config = Arc::new(config.expect("legal"));
+    let server = WebServer::start_tls(config, |_| WebAnswer::new(200, key_set("one")));
+    let files = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("ours to write");
+    let keys = format!("jwks = \"https://{}/keys\"\nca = {:?}", server.address(), certificates.path("root.pem"));
+    let tokens = Tokens::with_keys(files, &keys, "");
+    let good = token_by("one", &json!({"sub": "alice", "exp": in_seconds(1000)}));
+    assert_eq!(tokens.log_in(&good), ReasonCode::Success);
+    drop(server);
+    assert_eq!(tokens.log_in(&good), ReasonCode::Success);
+}
+
+#[test]
+fn unknown_keys_make_one_fetch_at_a_time() {
+    let server = WebServer::start(|_| WebAnswer::new(200, key_set("one")));
+    let files = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("ours to write");
+    let keys = format!("jwks = \"http://{}/keys\"\nissuer = \"i\"", server.address());
+    let tokens = Tokens::with_keys(files, &keys, "");
+    let claims = json!({"sub": "alice", "iss": "i", "exp": in_seconds(1000)});
+    let begin = std::time::Instant::now();
+    for number in 0..500 {
+        let unknown = token_by(&format!("key {number}"), &claims);
+        assert_eq!(tokens.log_in(&unknown), ReasonCode::NotAuthorized);
+    }
+    assert_eq!(tokens.log_in(&token_by("one", &claims)), ReasonCode::Success);
+    let most = 1 + begin.elapsed().as_secs() as usize / 10;
+    assert!(server.requests().len() <= most, "{} fetches", server.requests().len());
+    assert_eq!(tokens.broker.log().count("reason=\"unknown key\"", 1, PATIENCE).min(1), 1);
+}
