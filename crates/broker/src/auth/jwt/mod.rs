@@ -157,7 +157,9 @@ fn filled(value: &str, request: &AuthRequest) -> Option<String> {
 fn is_equal(claim: Option<&Value>, wanted: &Option<String>) -> bool {
     match (claim, wanted) {
         (Some(Value::String(text)), Some(wanted)) => text == wanted,
-        (Some(other @ (Value::Number(_) | Value::Bool(_))), Some(wanted)) => other.to_string() == *wanted,
+        (Some(other @ (Value::Number(_) | Value::Bool(_))), Some(wanted)) => {
+            serde_json::from_str::<Value>(wanted).is_ok_and(|wanted| wanted == *other)
+        }
         _ => false,
     }
 }
