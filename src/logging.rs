@@ -4,7 +4,7 @@
 
 use std::fmt::{self, Write as _};
 use std::io::IsTerminal as _;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use tenbin_broker::LogLimiter;
@@ -54,7 +54,10 @@ fn peer_of(event: &Event<'_>) -> Option<IpAddr> {
     impl Visit for Peer {
         fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
             if field.name() == PEER {
-                self.0 = format!("{value:?}").parse().ok().map(|address: SocketAddr| address.ip());
+                let peer = format!("{value:?}");
+                // Processes on this machine share the bound of its loopback address.
+                let local = peer.starts_with("uid:").then_some(Ipv4Addr::LOCALHOST.into());
+                self.0 = peer.parse().ok().map(|address: SocketAddr| address.ip()).or(local);
             }
         }
     }

@@ -5,6 +5,7 @@ mod support;
 
 mod proxy;
 mod reload;
+mod unix;
 
 use std::net::SocketAddr;
 

@@ -2,8 +2,8 @@ use std::fs;
 use std::sync::Arc;
 
 use rcgen::{
-    BasicConstraints, Certificate, CertificateParams, CertificateRevocationListParams, DistinguishedName, DnType, IsCa, Issuer,
-    KeyIdMethod, KeyPair, RevokedCertParams, SerialNumber, date_time_ymd,
+    BasicConstraints, Certificate, CertificateParams, CertificateRevocationListParams, DistinguishedName, DnType, IsCa,
+    Issuer, KeyIdMethod, KeyPair, RevokedCertParams, SerialNumber, date_time_ymd,
 };
 use sha2::{Digest, Sha256};
 use tempfile::TempDir;

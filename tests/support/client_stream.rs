@@ -1,5 +1,8 @@
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::sync::Arc;
 
 use tokio::net::TcpSocket;
@@ -56,6 +59,12 @@ impl ClientStream {
     /// Upgrades this stream to WebSocket at the path "/mqtt". The exchange happens with the first byte.
     pub(crate) fn upgraded(self) -> Self {
         Self::WebSocket(Box::new(WebSocketClient::new(self)))
+    }
+
+    /// Connects to a unix socket, which has the same calls as a TCP connection.
+    pub(crate) fn unix(path: &Path) -> Self {
+        let stream = UnixStream::connect(path).expect("the broker listens");
+        Self::Tcp(OwnedFd::from(stream).into())
     }
 
     pub(crate) fn tcp(&self) -> &TcpStream {

@@ -46,7 +46,7 @@ impl RawClient {
 
     pub(crate) fn on(stream: impl Into<ClientStream>, version: ProtocolVersion) -> Self {
         let stream = stream.into();
-        stream.tcp().set_nodelay(true).expect("a socket of ours");
+        let _ = stream.tcp().set_nodelay(true); // unix sockets have no such option
         stream.tcp().set_write_timeout(Some(PATIENCE)).expect("a socket of ours");
         let decoder = Decoder::client(version, PACKET_SIZE_MAX);
         Self { stream, version, decoder, input: BytesMut::new(), set_aside: VecDeque::new(), last_id: 0 }

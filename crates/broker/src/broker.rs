@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 
 use crate::Config;
 use crate::auth::{Access, AccessError, Authenticator, Authorizer, Settings};
-use crate::config::NotTaken;
+use crate::config::{ListenAddress, NotTaken};
 use crate::durable::{self, Durable, StoreError};
 use crate::lifecycle::{self, BrokerState, enforcement};
 use crate::log_limiter::LogLimiter;
@@ -267,9 +267,14 @@ impl Broker {
 
     /// Addresses of [`Config::listen`] and then [`Config::listeners`], in order, with the actual ports instead of 0.
     ///
-    /// A listener with a name that resolves to several addresses has them all.
+    /// A listener with a name that resolves to several addresses has them all; unix sockets are left out.
     pub fn addresses(&self) -> Vec<SocketAddr> {
-        self.listeners().sockets().map(ListeningSocket::address).collect()
+        self.listeners().sockets().filter_map(ListeningSocket::ip).collect()
+    }
+
+    /// As [`Broker::addresses`], with unix sockets.
+    pub fn listening(&self) -> Vec<ListenAddress> {
+        self.listeners().sockets().map(|socket| socket.address().clone()).collect()
     }
 
     fn listeners(&self) -> MutexGuard<'_, Listeners> {

@@ -41,7 +41,7 @@ pub enum AcknowledgeMode {
 }
 
 impl ClientOptions {
-    /// Options of client `client_id` at `broker` ("host:port"): MQTT 5.0, Clean Start, Keep Alive 60 s.
+    /// Options of client `client_id` at `broker` ("host:port" or "unix:PATH"): MQTT 5.0, Clean Start, Keep Alive 60 s.
     ///
     /// With an empty `client_id` the broker assigns one.
     pub fn new(broker: impl Into<String>, client_id: impl Into<String>) -> Self {
@@ -65,7 +65,7 @@ impl ClientOptions {
         }
     }
 
-    /// Transport to the broker; default plain TCP.
+    /// Transport to the broker; default plain TCP. Unix sockets take none.
     #[must_use]
     pub fn transport(mut self, transport: Transport) -> Self {
         self.transport = transport;

@@ -7,14 +7,13 @@
 use std::io;
 use std::sync::Arc;
 
-use tokio::net::TcpListener;
 use tokio::runtime::Handle;
 use tokio::task::{AbortHandle, JoinSet};
 
 use crate::Config;
 use crate::config::Listener;
 use crate::lifecycle::BrokerState;
-use crate::net::{self, Door, Doors, ListenError, ListeningSocket};
+use crate::net::{self, Acceptor, Door, Doors, ListenError, ListeningSocket};
 use crate::threads::Running;
 
 /// Open listeners, and the tasks that accept their connections.
@@ -53,7 +52,7 @@ enum PreparedListener {
     },
     New {
         listener: Box<OpenListener>,
-        acceptors: Vec<TcpListener>,
+        acceptors: Vec<Acceptor>,
     },
 }
 
@@ -101,9 +100,11 @@ impl Listeners {
             let before = take(&|open| open.address == settings.address).map(|at| &self.open[at].sockets);
             let failed = |error| PrepareError::Listen(ListenError::new(&settings, error));
             let sockets = match before {
-                Some(sockets) => {
-                    sockets.iter().map(ListeningSocket::duplicate).collect::<Result<_, _>>().map_err(failed)?
-                }
+                Some(sockets) => sockets
+                    .iter()
+                    .map(|socket| socket.duplicate(&settings))
+                    .collect::<Result<_, _>>()
+                    .map_err(failed)?,
                 None => ListeningSocket::open_all(&settings, config).map_err(PrepareError::Listen)?,
             };
             let runtime = door.as_ref().and(door_runtime).unwrap_or(&self.plain);
@@ -152,13 +153,14 @@ impl Listeners {
         while self.jobs.try_join_next().is_some() {}
     }
 
-    fn accept(&mut self, shared: &Arc<BrokerState>, listener: &OpenListener, acceptor: TcpListener) -> AbortHandle {
+    fn accept(&mut self, shared: &Arc<BrokerState>, listener: &OpenListener, acceptor: Acceptor) -> AbortHandle {
         let (shared, name) = (Arc::clone(shared), Arc::clone(&listener.name));
-        match listener.door.clone().zip(self.at_doors.as_ref()) {
-            Some((door, (runtime, _))) => {
+        match (listener.door.clone().zip(self.at_doors.as_ref()), acceptor) {
+            (Some((door, (runtime, _))), Acceptor::Tcp(acceptor)) => {
                 self.jobs.spawn_on(door.run(shared, acceptor, name, self.plain.clone()), runtime)
             }
-            None => self.jobs.spawn_on(net::run(shared, acceptor, name), &self.plain),
+            // The configuration permits no door for a unix socket.
+            (_, acceptor) => self.jobs.spawn_on(net::run(shared, acceptor, name), &self.plain),
         }
     }
 

@@ -5,7 +5,7 @@ use serde::Deserialize;
 use tenbin_codec::ReportCarriers;
 
 use super::Tls;
-use super::address::ListenAddress;
+use super::address::{FileMode, ListenAddress};
 use super::error::ConfigError;
 use crate::values::Network;
 
@@ -36,6 +36,10 @@ pub struct Listener {
     pub load_reports: ReportCarriers,
     /// PUBLISH packets per second from one client; 0 = no bound, `None` = the bound of all connections.
     pub publishes_per_second: Option<u32>,
+    /// Rights of a unix socket's file; `None` = 0660.
+    pub mode: Option<FileMode>,
+    /// Group of a unix socket's file, by name or number; `None` = that of the process.
+    pub group: Option<String>,
     /// Networks whose proxies tell by a PROXY header whose connection they pass on.
     #[serde(default)]
     pub proxy_from: Vec<Network>,
@@ -106,6 +110,8 @@ impl Listener {
             acl: true,
             load_reports: ReportCarriers::ALL,
             publishes_per_second: None,
+            mode: None,
+            group: None,
             proxy_from: Vec::new(),
             proxy: ProxyUse::Required,
             proxy_trust_tls: false,
@@ -125,6 +131,9 @@ impl Listener {
     /// Checks keys that depend on others.
     pub(super) fn check(&self) -> Result<(), ConfigError> {
         let wrong = |key: &str, reason: &str| Err(ConfigError::in_listener(&self.name(), format!("{key}: {reason}")));
+        if let Some((key, reason)) = self.misplaced_key() {
+            return wrong(key, reason);
+        }
         if self.transport == Transport::WebSocket {
             return match &self.path {
                 Some(path) if !path.is_empty() && !path.starts_with('/') => wrong("path", "needs to begin with /"),
@@ -133,6 +142,24 @@ impl Listener {
         }
         let key = [("path", self.path.is_some()), ("origins", !self.origins.is_empty())].into_iter().find(|key| key.1);
         key.map_or(Ok(()), |(key, _)| wrong(key, "needs transport = \"websocket\""))
+    }
+
+    /// Rights of a unix socket's file.
+    pub(crate) fn mode(&self) -> u32 {
+        self.mode.map_or(0o660, |mode| mode.0)
+    }
+
+    /// First key that does not fit the address, and why.
+    fn misplaced_key(&self) -> Option<(&'static str, &'static str)> {
+        let is_websocket = self.transport == Transport::WebSocket;
+        let of_network =
+            [(self.tls.is_some(), "tls"), (!self.proxy_from.is_empty(), "proxy_from"), (is_websocket, "transport")];
+        let of_unix = [(self.mode.is_some(), "mode"), (self.group.is_some(), "group")];
+        let first = |keys: &[(bool, &'static str)]| keys.iter().find(|(is_given, _)| *is_given).map(|&(_, key)| key);
+        match self.address {
+            ListenAddress::Unix(_) => first(&of_network).map(|key| (key, "a unix socket has none")),
+            _ => first(&of_unix).map(|key| (key, "belongs to a unix socket (address = \"unix:PATH\")")),
+        }
     }
 
     pub(crate) fn name(&self) -> Arc<str> {

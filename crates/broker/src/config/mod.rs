@@ -24,7 +24,7 @@ use tenbin_session::SessionExpiry;
 use tenbin_session::handshake::Capabilities;
 
 pub use access::{AclDefault, Listener, ProxyUse, Transport};
-pub use address::{AddressError, ListenAddress};
+pub use address::{AddressError, FileMode, ListenAddress};
 pub use auth::{
     AuthSource, CertificateName, CertificateSource, FileSource, HttpSource, JwtSource, OnFailure, SourceKind,
 };
@@ -336,6 +336,7 @@ mod tests {
             ("[queue\n", 1, ""),
             ("[[listeners]]\nname = \"a\"", 1, "address"),
             ("[[listeners]]\naddress = \"1\"\nproxy_from = [\"host\"]", 3, "proxy_from: \"host\" is no network"),
+            ("[[listeners]]\naddress = \"unix:a\"\nmode = \"0888\"", 3, "mode: \"0888\" is no mode"),
             ("[[listeners]]\naddress = \"::1:1\"", 2, "address: \"::1:1\" is no address"),
             ("[[listeners]]\naddress = \"127.0.0.1:0\"\npasswords = \"x\"", 3, "passwords"),
             ("[[acl]]\nallow = \"all\"\ntopic = \"a\"\n[[acl]]\nallow = \"all\"\ntopic = \"a#\"", 6, "a#"),
@@ -362,6 +363,15 @@ mod tests {
             assert_eq!(error.lines().count(), 1, "one line: {error}");
         }
         assert!(Config::parse("listen = []").is_err());
+        let unix = "[[listeners]]\naddress = \"unix:a\"\n";
+        for (text, words) in [
+            (format!("{unix}proxy_from = [\"127.0.0.1\"]"), "listener unix:a: proxy_from"),
+            (format!("{unix}[listeners.tls]\ncertificate = \"c\"\nkey = \"k\""), "listener unix:a: tls"),
+            ("[[listeners]]\naddress = \"1\"\ngroup = \"mqtt\"".to_owned(), "listener :1: group"),
+        ] {
+            let error = Config::parse(&text).unwrap_err().to_string();
+            assert!(error.contains(words), "{error}");
+        }
     }
 
     #[test]

@@ -111,10 +111,10 @@ impl OpenConnection {
         Suspect { address: Some(address), certificate, ..Suspect::from(principal) }
     }
 
-    /// Both ends of the TCP connection of `stream`. A proxy's is its own, not the client's.
+    /// Identity of the connection of `stream` in the kernel. A proxy's is its own, not the client's.
     pub(super) fn ends(&self, stream: &impl Stream) -> Ends {
         let peer = self.passage.as_ref().map_or(self.peer, |passage| passage.origin.socket_peer);
-        Ends { peer: peer.socket_address(), local: stream.local_address() }
+        Ends { peer: peer.socket_address(), local: stream.local_address(), inode: stream.inode() }
     }
 }
 

@@ -18,7 +18,7 @@ use tokio::time::Instant;
 
 use super::connection::{self, AcceptedSocket};
 use super::core::OpenConnection;
-use super::listener::RETRY_ACCEPT;
+use super::listener;
 use super::proxy::Proxy;
 use super::stream::Stream;
 use super::tls::Tls;
@@ -120,12 +120,12 @@ impl Door {
     pub(crate) async fn run(
         self: Arc<Self>,
         shared: Arc<BrokerState>,
-        listener: TcpListener,
+        acceptor: TcpListener,
         name: Arc<str>,
         runtime: Handle,
     ) {
         loop {
-            match listener.accept().await {
+            match acceptor.accept().await {
                 Ok((stream, peer)) => {
                     let is_proxy = self.proxy.as_ref().is_some_and(|proxy| proxy.trusts(peer.into()));
                     let Some(open) = OpenConnection::admitted(&shared, peer.into(), !is_proxy) else { continue };
@@ -133,10 +133,7 @@ impl Door {
                     let (door, shared) = (Arc::clone(&self), Arc::clone(&shared));
                     tokio::spawn(door.admit(shared, open, stream, Arc::clone(&name), runtime.clone()));
                 }
-                Err(error) => {
-                    tracing::warn!(%error, "accept failed");
-                    tokio::time::sleep(RETRY_ACCEPT).await;
-                }
+                Err(error) => listener::failed(&error).await,
             }
         }
     }

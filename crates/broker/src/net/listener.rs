@@ -1,21 +1,29 @@
+use std::io;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, UnixListener};
 
 use super::connection::{self, AcceptedSocket};
 use super::core::OpenConnection;
+use super::listening::Acceptor;
 use super::stream::Stream;
+use super::wire::Wire;
 use crate::lifecycle::BrokerState;
 use crate::slices::in_turn;
 use crate::threads::{Home, Threads};
 use crate::values::Peer;
 
 /// Accepts connections forever, each into a task of its own. `name` selects the listener's settings.
-pub(crate) async fn run(shared: Arc<BrokerState>, listener: TcpListener, name: Arc<str>) {
-    loop {
-        in_turn(pin!(accept(&shared, &listener, &name))).await;
+pub(crate) async fn run(shared: Arc<BrokerState>, acceptor: Acceptor, name: Arc<str>) {
+    match acceptor {
+        Acceptor::Tcp(listener) => loop {
+            in_turn(pin!(accept(&shared, &listener, &name))).await;
+        },
+        Acceptor::Unix(listener) => loop {
+            in_turn(pin!(accept_local(&shared, &listener, &name))).await;
+        },
     }
 }
 
@@ -25,12 +33,25 @@ async fn accept(shared: &Arc<BrokerState>, listener: &TcpListener, name: &Arc<st
             let home = shared.threads.as_ref().map(Threads::place);
             serve(shared, stream, peer.into(), name, home);
         }
-        Err(error) => {
-            // Out of file descriptors or the like: retrying at once would not help.
-            tracing::warn!(%error, "accept failed");
-            tokio::time::sleep(RETRY_ACCEPT).await;
-        }
+        Err(error) => failed(&error).await,
     }
+}
+
+async fn accept_local(shared: &Arc<BrokerState>, listener: &UnixListener, name: &Arc<str>) {
+    let accepted = listener.accept().await;
+    match accepted.and_then(|(stream, _)| Ok((stream.peer_cred()?.uid(), stream))) {
+        Ok((uid, stream)) => {
+            let home = shared.threads.as_ref().map(Threads::place);
+            serve(shared, Wire::Unix(stream), Peer::Local { uid }, name, home);
+        }
+        Err(error) => failed(&error).await,
+    }
+}
+
+/// Waits after a failed accept. Out of file descriptors or the like: retrying at once would not help.
+pub(super) async fn failed(error: &io::Error) {
+    tracing::warn!(%error, "accept failed");
+    tokio::time::sleep(RETRY_ACCEPT).await;
 }
 
 /// Serves a connection in a new task on worker thread `home`, or on this runtime.
@@ -57,4 +78,4 @@ pub(crate) fn serve<S: Stream>(
 }
 
 /// Pause after a failed accept.
-pub(super) const RETRY_ACCEPT: Duration = Duration::from_millis(50);
+const RETRY_ACCEPT: Duration = Duration::from_millis(50);

@@ -2,12 +2,14 @@
 
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
+use std::path::Path;
 use std::sync::Arc;
 
 use rustix::io::Errno;
 use socket2::{Domain, Protocol, Socket, Type};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, UnixListener};
 
+use super::unix_socket::{self, SocketFile};
 use crate::Config;
 use crate::config::{ListenAddress, Listener};
 
@@ -31,7 +33,17 @@ impl ListenError {
 #[derive(Debug)]
 pub(crate) struct ListeningSocket {
     socket: Socket,
-    address: SocketAddr,
+    /// Address with the actual port.
+    address: ListenAddress,
+    /// Of a unix socket.
+    file: Option<Arc<SocketFile>>,
+}
+
+/// Accepts connections of a [`ListeningSocket`].
+#[derive(Debug)]
+pub(crate) enum Acceptor {
+    Tcp(TcpListener),
+    Unix(UnixListener),
 }
 
 impl ListeningSocket {
@@ -43,12 +55,16 @@ impl ListeningSocket {
     /// A port is in use or needs privileges, or the name is unknown.
     pub(crate) fn open_all(listener: &Listener, config: &Config) -> Result<Vec<Self>, ListenError> {
         let error = |address: String, reason| ListenError { listener: listener.name(), address, reason };
+        if let ListenAddress::Unix(path) = &listener.address {
+            let open = Self::open_unix(path, listener).map_err(|reason| ListenError::new(listener, reason))?;
+            return Ok(vec![open]);
+        }
         let (candidates, wanted) =
             candidates(&listener.address).map_err(|reason| ListenError::new(listener, reason))?;
         let (mut open, mut absent) = (Vec::<Self>::new(), None);
         for mut address in candidates {
             // Port 0: the same free port everywhere.
-            address.set_port(open.first().map_or(address.port(), |first| first.address.port()));
+            address.set_port(open.first().and_then(Self::ip).map_or(address.port(), |first| first.port()));
             match Self::bind(address, config) {
                 Ok(socket) => open.push(socket),
                 Err(reason) if is_absent(&reason) => absent = Some(error(address.to_string(), reason)),
@@ -68,6 +84,12 @@ impl ListeningSocket {
         }
     }
 
+    fn open_unix(path: &Path, listener: &Listener) -> io::Result<Self> {
+        let (socket, file) = unix_socket::bind(path, listener)?;
+        socket.listen(BACKLOG)?;
+        Ok(Self { socket, address: listener.address.clone(), file: Some(Arc::new(file)) })
+    }
+
     fn bind(address: SocketAddr, config: &Config) -> io::Result<Self> {
         let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
         socket.set_reuse_address(true)?;
@@ -83,22 +105,36 @@ impl ListeningSocket {
         socket.bind(&address.into())?;
         socket.listen(BACKLOG)?;
         let address = socket.local_addr()?.as_socket().unwrap_or(address);
-        Ok(Self { socket, address })
+        Ok(Self { socket, address: address.into(), file: None })
     }
 
-    /// Another descriptor of the same socket.
-    pub(crate) fn duplicate(&self) -> io::Result<Self> {
-        Ok(Self { socket: self.socket.try_clone()?, address: self.address })
+    /// Another descriptor of the same socket, with the rights of `listener`.
+    pub(crate) fn duplicate(&self, listener: &Listener) -> io::Result<Self> {
+        if let Some(file) = &self.file {
+            file.permit(listener)?;
+        }
+        Ok(Self { socket: self.socket.try_clone()?, address: self.address.clone(), file: self.file.clone() })
     }
 
     /// Registers the socket with the current runtime, to accept connections there.
-    pub(crate) fn acceptor(&self) -> io::Result<TcpListener> {
-        TcpListener::from_std(self.socket.try_clone()?.into())
+    pub(crate) fn acceptor(&self) -> io::Result<Acceptor> {
+        let socket = self.socket.try_clone()?;
+        match self.address {
+            ListenAddress::Unix(_) => UnixListener::from_std(socket.into()).map(Acceptor::Unix),
+            _ => TcpListener::from_std(socket.into()).map(Acceptor::Tcp),
+        }
     }
 
-    /// Address with the actual port.
-    pub(crate) fn address(&self) -> SocketAddr {
-        self.address
+    pub(crate) fn address(&self) -> &ListenAddress {
+        &self.address
+    }
+
+    /// IP address; `None` for a unix socket.
+    pub(crate) fn ip(&self) -> Option<SocketAddr> {
+        match self.address {
+            ListenAddress::Ip(address) => Some(address),
+            _ => None,
+        }
     }
 }
 
@@ -115,6 +151,7 @@ fn candidates(address: &ListenAddress) -> io::Result<(Vec<SocketAddr>, usize)> {
             found.dedup();
             Ok((found, usize::MAX))
         }
+        ListenAddress::Unix(_) => Ok((Vec::new(), 0)),
     }
 }
 
@@ -149,8 +186,9 @@ mod tests {
         for (text, keepalive, user_timeout) in expected {
             let config = Config::parse(text).unwrap();
             let listener = open("127.0.0.1:0", &config).unwrap().remove(0);
-            let _client = TcpStream::connect(listener.address()).await.unwrap();
-            let (accepted, _) = listener.acceptor().unwrap().accept().await.unwrap();
+            let _client = TcpStream::connect(listener.ip().unwrap()).await.unwrap();
+            let Acceptor::Tcp(acceptor) = listener.acceptor().unwrap() else { panic!("{listener:?}") };
+            let (accepted, _) = acceptor.accept().await.unwrap();
             let socket = SockRef::from(&accepted);
             assert_eq!(socket.keepalive().unwrap(), keepalive.is_some(), "{text}");
             if let Some((idle, interval, probes)) = keepalive {
@@ -165,22 +203,23 @@ mod tests {
     #[test]
     fn name_is_every_address_that_the_machine_has() {
         let open = open("localhost:0", &Config::default()).unwrap();
-        let expected: Vec<_> = ("localhost", open[0].address().port())
+        let expected: Vec<_> = ("localhost", open[0].ip().unwrap().port())
             .to_socket_addrs()
             .unwrap()
             .filter(|address| std::net::TcpListener::bind((address.ip(), 0)).is_ok())
             .collect();
-        assert!(open.iter().all(|socket| expected.contains(&socket.address())), "{open:?}");
-        assert!(expected.iter().all(|address| open.iter().any(|socket| socket.address() == *address)), "{open:?}");
+        assert!(open.iter().all(|socket| expected.contains(&socket.ip().unwrap())), "{open:?}");
+        assert!(expected.iter().all(|address| open.iter().any(|socket| socket.ip() == Some(*address))), "{open:?}");
     }
 
     #[tokio::test]
     async fn bare_port_is_every_address_of_the_machine() {
         let open = open(":0", &Config::default()).unwrap();
         let [socket] = &open[..] else { panic!("one socket: {open:?}") };
-        TcpStream::connect((Ipv4Addr::LOCALHOST, socket.address().port())).await.unwrap();
-        if socket.address().is_ipv6() {
-            TcpStream::connect((Ipv6Addr::LOCALHOST, socket.address().port())).await.unwrap();
+        let address = socket.ip().unwrap();
+        TcpStream::connect((Ipv4Addr::LOCALHOST, address.port())).await.unwrap();
+        if address.is_ipv6() {
+            TcpStream::connect((Ipv6Addr::LOCALHOST, address.port())).await.unwrap();
         }
     }
 
@@ -198,5 +237,29 @@ mod tests {
             let error = open(wanted, &Config::default()).unwrap_err();
             assert!(words.iter().all(|word| error.contains(word)), "{error}");
         }
+    }
+
+    #[tokio::test]
+    async fn unix_socket_replaces_a_stale_file_only() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("a.sock");
+        let address = format!("unix:{}", path.display());
+        let config = Config::default();
+        std::fs::write(&path, "").unwrap();
+        assert!(open(&address, &config).unwrap_err().contains("no socket"));
+        std::fs::remove_file(&path).unwrap();
+        drop(std::os::unix::net::UnixListener::bind(&path).unwrap()); // leaves its file
+        let first = open(&address, &config).unwrap();
+        assert_eq!(
+            std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(&path).unwrap().permissions()) & 0o777,
+            0o660
+        );
+        let error = open(&address, &config).unwrap_err();
+        assert!(error.contains(&address) && error.contains("in use"), "{error}");
+        tokio::net::UnixStream::connect(&path).await.unwrap();
+        drop(first);
+        assert!(!path.exists());
+        let long = format!("unix:{}", "x".repeat(200));
+        assert!(open(&long, &config).unwrap_err().contains("xxx"));
     }
 }

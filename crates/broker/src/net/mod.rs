@@ -38,6 +38,7 @@ mod throttle;
 mod tls;
 mod tls_error;
 mod transport;
+mod unix_socket;
 mod unwritten;
 #[cfg_attr(not(feature = "websocket"), path = "no_websocket.rs")]
 mod upgrade;
@@ -49,7 +50,7 @@ mod work_stealing;
 
 pub(crate) use door::{Door, Doors};
 pub use listening::ListenError;
-pub(crate) use listening::ListeningSocket;
+pub(crate) use listening::{Acceptor, ListeningSocket};
 pub use tls_error::TlsError;
 
 pub(crate) use listener::{run, serve};

@@ -22,6 +22,11 @@ pub(crate) trait Stream: AsyncRead + AsyncWrite + Unpin + Send + Sized + 'static
     /// Local address of the TCP connection; `None` without one.
     fn local_address(&self) -> Option<SocketAddr>;
 
+    /// Inode of a unix socket; `None` if it is none.
+    fn inode(&self) -> Option<u32> {
+        None
+    }
+
     /// Registers with the current runtime, if the stream needs one.
     ///
     /// # Errors

@@ -11,6 +11,8 @@ pub(super) struct Ends {
     /// `None`, as `local`, if it is no TCP connection.
     pub(super) peer: Option<SocketAddr>,
     pub(super) local: Option<SocketAddr>,
+    /// Inode of a unix socket.
+    pub(super) inode: Option<u32>,
 }
 
 /// State of the bytes that a socket has accepted.
@@ -31,11 +33,27 @@ impl Ends {
     /// Queries the state. `None`: the connection does not exist any more, or the kernel does not answer.
     pub(super) fn state(&self) -> Option<TcpState> {
         #[cfg(target_os = "linux")]
+        if let Some(inode) = self.inode {
+            return sock_diag::unread(inode).map(TcpState::of_unread);
+        }
+        #[cfg(target_os = "linux")]
         return sock_diag::ask(self.local?, self.peer?);
         #[cfg(not(target_os = "linux"))]
         return self.local.and(None);
     }
 }
+
+impl TcpState {
+    /// State of a unix socket whose peer has not read `unread` bytes. The kernel knows them exactly; they close a window
+    /// of fixed size.
+    fn of_unread(unread: u32) -> Self {
+        let closed = unread.min(UNIX_WINDOW);
+        Self { unacknowledged: unread - closed, unsent: 0, window: UNIX_WINDOW - closed, round_trip: None }
+    }
+}
+
+/// Less than the kernel lets wait for a peer, however small the messages are.
+const UNIX_WINDOW: u32 = 32 * 1024;
 
 #[cfg(target_os = "linux")]
 mod sock_diag {
@@ -50,6 +68,19 @@ mod sock_diag {
     use super::TcpState;
 
     pub(super) fn ask(local: SocketAddr, peer: SocketAddr) -> Option<TcpState> {
+        exchange(|sequence| request(sequence, local, peer), parse)
+    }
+
+    /// Bytes that the peer of a unix socket has not read.
+    pub(super) fn unread(inode: u32) -> Option<u32> {
+        let peer = exchange(|sequence| unix_request(sequence, inode), |answer| unix_attribute(answer, UNIX_DIAG_PEER))?;
+        exchange(|sequence| unix_request(sequence, peer), |answer| unix_attribute(answer, UNIX_DIAG_RQLEN))
+    }
+
+    fn exchange<const BYTES: usize, T>(
+        request: impl FnOnce(u32) -> [u8; BYTES],
+        parse: impl Fn(&[u8]) -> Option<T>,
+    ) -> Option<T> {
         KERNEL.with_borrow_mut(|kernel| {
             let kernel = match kernel {
                 Kernel::Unknown => kernel.insert(Kernel::open()),
@@ -57,7 +88,7 @@ mod sock_diag {
             };
             let Kernel::Known(socket, sequence) = kernel else { return None };
             *sequence = sequence.wrapping_add(1);
-            socket.write_all(&request(*sequence, local, peer)).ok()?;
+            socket.write_all(&request(*sequence)).ok()?;
             let mut answer = [0; ANSWER_MAX];
             // Skips answers to earlier queries that failed before they read theirs.
             for _ in 0..STALE_MAX {
@@ -140,27 +171,62 @@ mod sock_diag {
         request
     }
 
+    /// Encodes a query for one unix socket: `nlmsghdr`, then `unix_diag_req`.
+    ///
+    /// ```text
+    ///  0        4      6      8          12  16       17         20       24      28     32      40
+    /// +--------+------+------+----------+---+--------+----------+--------+-------+------+-------+
+    /// | length | type | flags| sequence | 0 | family | 0        | states | inode | show | any   |
+    /// +--------+------+------+----------+---+--------+----------+--------+-------+------+-------+
+    /// ```
+    fn unix_request(sequence: u32, inode: u32) -> [u8; UNIX_REQUEST_BYTES] {
+        let mut request = [0; UNIX_REQUEST_BYTES];
+        let mut put = |at: usize, bytes: &[u8]| request[at..at + bytes.len()].copy_from_slice(bytes);
+        put(0, &(UNIX_REQUEST_BYTES as u32).to_ne_bytes());
+        put(4, &SOCK_DIAG_BY_FAMILY.to_ne_bytes());
+        put(6, &NLM_F_REQUEST.to_ne_bytes());
+        put(8, &sequence.to_ne_bytes());
+        put(16, &[AF_UNIX]);
+        put(20, &u32::MAX.to_ne_bytes());
+        put(24, &inode.to_ne_bytes());
+        put(28, &(UDIAG_SHOW_PEER | UDIAG_SHOW_RQLEN).to_ne_bytes());
+        put(32, &[u8::MAX; 8]);
+        request
+    }
+
+    /// First word of an attribute behind `unix_diag_msg`.
+    fn unix_attribute(answer: &[u8], wanted: u16) -> Option<u32> {
+        if u16_at(answer, 4)? != SOCK_DIAG_BY_FAMILY {
+            return None; // an error: no such socket
+        }
+        attribute(answer.get(32..)?, wanted).and_then(|value| u32_at(value, 0))
+    }
+
+    /// Value of the first attribute of type `wanted`.
+    fn attribute(mut attributes: &[u8], wanted: u16) -> Option<&[u8]> {
+        loop {
+            let length = u16_at(attributes, 0).map(usize::from).filter(|length| *length >= 4)?;
+            if u16_at(attributes, 2)? == wanted {
+                return attributes.get(4..length);
+            }
+            attributes = attributes.get(length.next_multiple_of(4)..)?;
+        }
+    }
+
     fn parse(answer: &[u8]) -> Option<TcpState> {
         if u16_at(answer, 4)? != SOCK_DIAG_BY_FAMILY || answer.get(17) != Some(&TCP_ESTABLISHED) {
             return None; // an error: no such connection; or it is closing, and the queue size has another meaning
         }
         let unacknowledged = u32_at(answer, 76)?;
-        let mut attributes = answer.get(88..)?;
-        while let Some(length) = u16_at(attributes, 0).map(usize::from).filter(|length| *length >= 4) {
-            if u16_at(attributes, 2)? == INET_DIAG_INFO {
-                // Its size depends on the kernel's version; Linux 5.4 and later include the window.
-                let info = attributes.get(4..length)?;
-                let round_trip = u32_at(info, 148).filter(|micros| *micros < u32::MAX);
-                return Some(TcpState {
-                    unacknowledged,
-                    unsent: u32_at(info, 144)?,
-                    window: u32_at(info, 228)?,
-                    round_trip: round_trip.map(|micros| Duration::from_micros(micros.into())),
-                });
-            }
-            attributes = attributes.get(length.next_multiple_of(4)..)?;
-        }
-        None
+        // Its size depends on the kernel's version; Linux 5.4 and later include the window.
+        let info = attribute(answer.get(88..)?, INET_DIAG_INFO)?;
+        let round_trip = u32_at(info, 148).filter(|micros| *micros < u32::MAX);
+        Some(TcpState {
+            unacknowledged,
+            unsent: u32_at(info, 144)?,
+            window: u32_at(info, 228)?,
+            round_trip: round_trip.map(|micros| Duration::from_micros(micros.into())),
+        })
     }
 
     fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
@@ -186,6 +252,13 @@ mod sock_diag {
     const INET_DIAG_INFO: u16 = 2;
     const TCP_ESTABLISHED: u8 = 1;
     const REQUEST_BYTES: usize = 72;
+    // From linux/unix_diag.h.
+    const AF_UNIX: u8 = 1;
+    const UDIAG_SHOW_PEER: u32 = 0x4;
+    const UDIAG_SHOW_RQLEN: u32 = 0x10;
+    const UNIX_DIAG_PEER: u16 = 2;
+    const UNIX_DIAG_RQLEN: u16 = 4;
+    const UNIX_REQUEST_BYTES: usize = 40;
     /// Four times the size of an answer by Linux 6.
     const ANSWER_MAX: usize = 2048;
     const STALE_MAX: usize = 4;
@@ -193,8 +266,12 @@ mod sock_diag {
 
 #[cfg(all(test, target_os = "linux"))]
 mod tests {
+    use std::fs;
     use std::io::{Read, Write};
     use std::net::{TcpListener, TcpStream};
+    use std::os::fd::AsRawFd;
+    use std::os::unix::fs::MetadataExt;
+    use std::os::unix::net::UnixStream;
 
     use super::*;
 
@@ -203,7 +280,7 @@ mod tests {
         let listener = TcpListener::bind(address).unwrap();
         let peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (stream, from) = listener.accept().unwrap();
-        let ends = Ends { local: stream.local_addr().ok(), peer: Some(from) };
+        let ends = Ends { local: stream.local_addr().ok(), peer: Some(from), inode: None };
         (stream, peer, ends)
     }
 
@@ -225,6 +302,22 @@ mod tests {
             assert!((full.unacknowledged as usize) < written, "the peer's kernel has some");
             peer.read_exact(&mut vec![0; written]).unwrap();
             assert_eq!(state().unsent, 0);
+        }
+    }
+
+    #[test]
+    fn unread_bytes_of_a_unix_socket_are_exact() {
+        let (mut stream, mut peer) = UnixStream::pair().unwrap();
+        let inode = fs::metadata(format!("/proc/self/fd/{}", stream.as_raw_fd())).unwrap().ino();
+        let ends = Ends { local: None, peer: None, inode: u32::try_from(inode).ok() };
+        if ends.state().is_none() {
+            return; // a kernel without unix_diag
+        }
+        let unread = || ends.state().map(|state| state.unacknowledged + UNIX_WINDOW - state.window);
+        for (write, read, expected) in [(0, 0, 0), (1_000, 0, 1_000), (50_000, 1, 50_999), (1, 50_000, 1_000)] {
+            stream.write_all(&vec![0; write]).unwrap();
+            peer.read_exact(&mut vec![0; read]).unwrap();
+            assert_eq!(unread(), Some(expected));
         }
     }
 

@@ -1,4 +1,4 @@
-//! The stream of a connection that came through a door.
+//! The stream of a connection that is not plain TCP: through a door, or by a unix socket.
 
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, UnixStream};
 
 use super::stream::Stream;
 #[cfg(feature = "tls")]
@@ -15,13 +15,14 @@ use super::tls::TlsWire;
 use super::websocket::WebSocketWire;
 use crate::values::{Peer, TransportProtocol};
 
-/// Stream of a connection that came through a door. One type for all kinds, so that the connection's task is compiled
+/// Stream of a connection that is not plain TCP. One type for all kinds, so that the connection's task is compiled
 /// once for them, and once for plain TCP.
 ///
 /// Variants are small: large streams are boxed inside.
 #[derive(Debug)]
 pub(super) enum Wire {
     Tcp(TcpStream),
+    Unix(UnixStream),
     #[cfg(feature = "tls")]
     Tls(TlsWire<TcpStream>),
     #[cfg(feature = "websocket")]
@@ -49,6 +50,7 @@ macro_rules! each {
     ($wire:expr, $stream:ident => $call:expr) => {
         match $wire {
             Wire::Tcp($stream) => $call,
+            Wire::Unix($stream) => $call,
             #[cfg(feature = "tls")]
             Wire::Tls($stream) => $call,
             #[cfg(feature = "websocket")]
@@ -70,6 +72,10 @@ impl Stream for Wire {
 
     fn local_address(&self) -> Option<SocketAddr> {
         each!(self, stream => stream.local_address())
+    }
+
+    fn inode(&self) -> Option<u32> {
+        each!(self, stream => stream.inode())
     }
 
     fn register_again(&mut self) -> io::Result<()> {

@@ -46,6 +46,8 @@ pub enum TransportProtocol {
     WebSocket,
     /// WebSocket on TLS.
     WebSocketTls,
+    /// Unix socket.
+    Unix,
     /// Stream of the embedding program.
     Embedded,
 }
@@ -135,6 +137,7 @@ impl fmt::Display for TransportProtocol {
             Self::Tls => "tls",
             Self::WebSocket => "websocket",
             Self::WebSocketTls => "websocket+tls",
+            Self::Unix => "unix",
             Self::Embedded => "embedded",
         })
     }

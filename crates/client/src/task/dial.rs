@@ -1,12 +1,14 @@
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::BytesMut;
 use tenbin_codec::{ConnAck, Connect, Decoded, Decoder, Packet, WriteBuffer};
 use tenbin_session::Violation;
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, UnixStream};
 
 use super::stream::Stream;
+use crate::byte_stream::ByteStream;
 use crate::{ClientErrorKind, Transport};
 
 /// A connection that the broker accepted.
@@ -26,9 +28,7 @@ pub(super) async fn dial(broker: &str, transport: &Transport, connect: &Connect)
 
 async fn shake_hands(broker: &str, transport: &Transport, connect: &Connect) -> Result<Dialed, ClientErrorKind> {
     let unreachable = |error| ClientErrorKind::Unreachable(Arc::new(error));
-    let stream = TcpStream::connect(broker).await.map_err(unreachable)?;
-    stream.set_nodelay(true).map_err(unreachable)?;
-    let mut stream = Stream::new(transport.wrap(stream, broker).await.map_err(unreachable)?);
+    let mut stream = Stream::new(open(broker, transport).await.map_err(unreachable)?);
 
     let mut out = WriteBuffer::new();
     Packet::Connect(Box::new(connect.clone())).encode(connect.version, &mut out);
@@ -55,6 +55,15 @@ async fn shake_hands(broker: &str, transport: &Transport, connect: &Connect) -> 
         };
         return Err(ClientErrorKind::Lost(violation.into()));
     }
+}
+
+async fn open(broker: &str, transport: &Transport) -> io::Result<Box<dyn ByteStream>> {
+    if let Some(path) = broker.strip_prefix("unix:") {
+        return Ok(Box::new(UnixStream::connect(path).await?));
+    }
+    let stream = TcpStream::connect(broker).await?;
+    stream.set_nodelay(true)?;
+    transport.wrap(stream, broker).await
 }
 
 /// Time limit for name resolution, TCP connection, layers and CONNACK together.

@@ -1,0 +1,112 @@
+//! Unix sockets: their files, and the streams of their clients.
+
+use std::fs;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::AsFd;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, chown};
+use std::path::{Path, PathBuf};
+
+use socket2::{Domain, SockAddr, Socket, Type};
+use tokio::net::UnixStream;
+
+use super::stream::Stream;
+use crate::config::Listener;
+use crate::values::{Peer, TransportProtocol};
+
+/// File of a listening socket. Removed when dropped, unless another socket has taken its place.
+#[derive(Debug)]
+pub(super) struct SocketFile {
+    path: PathBuf,
+    /// Device and inode.
+    identity: (u64, u64),
+}
+
+/// Binds a socket to `path`, with the rights of `listener`. Nobody can connect before it listens.
+///
+/// # Errors
+/// Another process answers there, another kind of file is there, or the directory or the group is not ours.
+pub(super) fn bind(path: &Path, listener: &Listener) -> io::Result<(Socket, SocketFile)> {
+    remove_stale(path)?;
+    let socket = new_socket()?;
+    socket.bind(&SockAddr::unix(path)?)?;
+    let file = SocketFile { path: path.to_owned(), identity: identity(path)? };
+    file.permit(listener)?;
+    Ok((socket, file))
+}
+
+/// Removes the file of a socket at which nobody answers.
+fn remove_stale(path: &Path) -> io::Result<()> {
+    match fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error),
+        Ok(file) if file.file_type().is_socket() => {}
+        Ok(_) => return Err(io::Error::new(io::ErrorKind::AlreadyExists, "a file that is no socket is there")),
+    }
+    match new_socket()?.connect(&SockAddr::unix(path)?) {
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => fs::remove_file(path),
+        _ => Err(io::Error::new(io::ErrorKind::AddrInUse, "address in use: another process answers there")),
+    }
+}
+
+fn new_socket() -> io::Result<Socket> {
+    let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+    // Connecting to a full backlog would block.
+    socket.set_nonblocking(true)?;
+    Ok(socket)
+}
+
+fn identity(path: &Path) -> io::Result<(u64, u64)> {
+    fs::symlink_metadata(path).map(|file| (file.dev(), file.ino()))
+}
+
+/// Number of the group `name`, which may be the number itself.
+fn group_number(name: &str) -> io::Result<u32> {
+    let number = |line: &str| {
+        let mut fields = line.split(':');
+        (fields.next() == Some(name)).then(|| fields.nth(1))?.and_then(|number| number.parse().ok())
+    };
+    let found = name.parse().ok().or_else(|| fs::read_to_string("/etc/group").ok()?.lines().find_map(number));
+    found.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, format!("there is no group {name:?}")))
+}
+
+impl SocketFile {
+    /// Gives the file the rights of `listener`.
+    pub(super) fn permit(&self, listener: &Listener) -> io::Result<()> {
+        if let Some(group) = &listener.group {
+            chown(&self.path, None, Some(group_number(group)?))?;
+        }
+        fs::set_permissions(&self.path, fs::Permissions::from_mode(listener.mode()))
+    }
+}
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        if identity(&self.path).is_ok_and(|now| now == self.identity) {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+impl Stream for UnixStream {
+    fn begin(&self, _: Peer) {}
+
+    fn protocol(&self) -> TransportProtocol {
+        TransportProtocol::Unix
+    }
+
+    fn local_address(&self) -> Option<SocketAddr> {
+        None
+    }
+
+    fn inode(&self) -> Option<u32> {
+        // The file system of sockets counts in 32 bits.
+        rustix::fs::fstat(self).ok().and_then(|file| u32::try_from(file.st_ino).ok())
+    }
+
+    fn register_again(&mut self) -> io::Result<()> {
+        // By a second descriptor: the first one stays until that has succeeded.
+        *self = Self::from_std(self.as_fd().try_clone_to_owned()?.into())?;
+        Ok(())
+    }
+}
