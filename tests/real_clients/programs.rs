@@ -1,17 +1,19 @@
-//! The programs in this directory. Each takes HOST and PORT, and prints a line for each successful step. On a failure
-//! it prints one line of complaint and exits with a status other than 0.
+//! The programs in this directory. Each takes the broker's URL and a file with the certificate of its authority, and
+//! prints a line for each successful step. On a failure it prints one line of complaint and exits with a status other
+//! than 0.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use super::support::{BrokerProcess, Certificates, ConfigFile, Lines, PATIENCE, retained};
+use super::support::{Lines, PATIENCE, retained};
+use super::transports::Served;
 use super::{Killed, is_installed, skip, wait};
 
 #[test]
 fn paho_for_python_passes_its_script() {
     let probe = "import paho.mqtt, sys; sys.exit(int(paho.mqtt.__version__.split('.')[0]) < 2)";
     if is_installed("Paho for Python, version 2", Command::new("python3").args(["-c", probe]), &[0]) {
-        run(Command::new("python3").args(["-B", &source("python/client.py")]), BOTH_VERSIONS);
+        run(&["python3", "-B", &source("python/client.py")], &["tcp", "tls", "ws", "wss", "unix"], BOTH_VERSIONS);
     }
 }
 
@@ -30,33 +32,9 @@ fn paho_for_python_works_in_a_scenario_and_loses_nothing() {
 
 #[test]
 fn mqtt_js_passes_its_script() {
-    let modules = built("node/node_modules");
-    if is_installed("Node.js", Command::new("node").arg("--version"), &[0]) && is_built("mqtt.js", &modules) {
-        run(Command::new("node").arg(source("node/client.js")).env("NODE_PATH", modules), BOTH_VERSIONS);
-    }
-}
-
-#[test]
-fn paho_for_python_passes_its_script_over_websocket() {
-    let probe = "import paho.mqtt, sys; sys.exit(int(paho.mqtt.__version__.split('.')[0]) < 2)";
-    if is_installed("Paho for Python, version 2", Command::new("python3").args(["-c", probe]), &[0]) {
-        run_over_websocket(|| {
-            let mut command = Command::new("python3");
-            command.args(["-B", &source("python/client.py")]);
-            command
-        });
-    }
-}
-
-#[test]
-fn mqtt_js_passes_its_script_over_websocket() {
-    let modules = built("node/node_modules");
-    if is_installed("Node.js", Command::new("node").arg("--version"), &[0]) && is_built("mqtt.js", &modules) {
-        run_over_websocket(|| {
-            let mut command = Command::new("node");
-            command.arg(source("node/client.js")).env("NODE_PATH", &modules);
-            command
-        });
+    let has_node = is_installed("Node.js", Command::new("node").arg("--version"), &[0]);
+    if has_node && is_built("mqtt.js", &built("node/node_modules")) {
+        run(&["node", &source("node/client.js")], &["tcp", "tls", "ws", "wss", "unix"], BOTH_VERSIONS);
     }
 }
 
@@ -69,8 +47,8 @@ fn browser_page_shows_live_values_over_websocket_and_tls() {
     if !has_browser || !is_built("mqtt.js", &modules) {
         return;
     }
-    let (_certificates, _config, broker) = web_broker();
-    let mut sensor = broker.v5("sensor");
+    let served = Served::over(&["wss"], &[]).next().expect("it is served");
+    let mut sensor = served.broker.v5("sensor");
     sensor.publish_with(retained("sensors/kitchen/temperature", "21.5"));
     // The page's server finds MQTT.js beside its script.
     let page = built("browser");
@@ -84,7 +62,7 @@ fn browser_page_shows_live_values_over_websocket_and_tls() {
     std::os::unix::fs::symlink(&modules, &link).expect("ours to write");
     let mut command = Command::new("node");
     command.args([&source("node/browser.mjs"), page.join("serve.mjs").to_str().expect("a readable name")]);
-    command.args([&format!("wss://localhost:{}/mqtt", broker.addresses()[2].port()), "sensors/kitchen/temperature"]);
+    command.args([&served.url, "sensors/kitchen/temperature"]);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut client = Killed(command.spawn().expect("installed"));
     let shown = Lines::collect(client.0.stdout.take().expect("piped"));
@@ -96,7 +74,7 @@ fn browser_page_shows_live_values_over_websocket_and_tls() {
             "{:?} {:?} {:?}",
             shown.all(),
             complaints.all(),
-            broker.log().all()
+            served.broker.log().all()
         );
     }
     drop(client.0.stdin.take());
@@ -105,57 +83,48 @@ fn browser_page_shows_live_values_over_websocket_and_tls() {
 
 #[test]
 fn hivemq_for_java_passes_its_program() {
-    let classes = built("java/classes");
-    if is_installed("Java", Command::new("java").arg("-version"), &[0]) && is_built("HiveMQ's client", &classes) {
-        let libraries = built("java/lib").join("*");
-        let class_path = std::env::join_paths([libraries, classes]).expect("paths without a colon");
-        run(Command::new("java").arg("-cp").arg(class_path).arg("RealClient"), ONE_VERSION);
-    }
+    run_java("HiveMqClient");
+}
+
+#[test]
+fn paho_for_java_passes_its_program() {
+    run_java("PahoClient");
 }
 
 #[test]
 fn paho_for_go_passes_its_program() {
     let program = built("go/client");
     if is_built("Paho for Go", &program) {
-        run(&mut Command::new(program), ONE_VERSION);
+        run(&[&text(&program)], &["tcp", "tls", "ws", "wss", "unix"], ONE_VERSION);
     }
 }
 
-/// Runs a program against a broker of its own.
-fn run(command: &mut Command, steps: usize) {
-    let broker = BrokerProcess::start(&["--policy", "round_robin"]);
-    command.args([broker.address().ip().to_string(), broker.address().port().to_string()]);
-    run_at(&broker, command, steps);
+fn run_java(class: &str) {
+    let classes = built("java/classes");
+    let has_java = is_installed("Java", Command::new("java").arg("-version"), &[0]);
+    if has_java && is_built(class, &classes.join(class).with_extension("class")) {
+        let class_path = format!("{}:{}", text(&built("java/lib").join("*")), text(&classes));
+        run(&["java", "-cp", &class_path, class], &["tcp", "tls", "ws", "wss"], ONE_VERSION);
+    }
 }
 
-/// A broker with a plain listener, one for WebSocket, and one for WebSocket over TLS.
-fn web_broker() -> (Certificates, ConfigFile, BrokerProcess) {
-    let certificates = Certificates::new();
-    let web = "[[listeners]]\nname = \"web\"\naddress = \"127.0.0.1:0\"\nanonymous = true\ntransport = \"websocket\"\n";
-    let secure = certificates.listener("").replace("[listeners.tls]", "transport = \"websocket\"\n[listeners.tls]");
-    let config = ConfigFile::new(&format!("policy = \"round_robin\"\n{web}{secure}"));
-    let broker = BrokerProcess::start_listening(&["--listen", "127.0.0.1:0", "--config", config.path()], 3);
-    (certificates, config, broker)
-}
-
-/// Runs a program over WebSocket, and over WebSocket and TLS.
-fn run_over_websocket(command: impl Fn() -> Command) {
-    let (certificates, _config, broker) = web_broker();
-    let (web, secure) = (broker.addresses()[1].port().to_string(), broker.addresses()[2].port().to_string());
-    run_at(&broker, command().args(["localhost", &web, "ws"]), BOTH_VERSIONS);
-    run_at(&broker, command().args(["localhost", &secure, "wss", &certificates.path("root.pem")]), BOTH_VERSIONS);
-}
-
-fn run_at(broker: &BrokerProcess, command: &mut Command, steps: usize) {
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut client = Killed(command.spawn().expect("installed"));
-    let said = Lines::collect(client.0.stdout.take().expect("piped"));
-    let complaints = Lines::collect(client.0.stderr.take().expect("piped"));
-    let status = wait(&mut client.0);
-    drop(client);
-    let said = said.to_end(PATIENCE);
-    assert!(status, "{}\n{}\n{:?}", said.join("\n"), complaints.to_end(PATIENCE).join("\n"), broker.log().all());
-    assert_eq!(said.len(), steps, "{said:?}");
+/// Runs a program over each of the transports that it speaks, against brokers of their own.
+fn run(program: &[&str], spoken: &[&str], steps: usize) {
+    for served in Served::over(spoken, &["--policy", "round_robin"]) {
+        let mut command = Command::new(program[0]);
+        command.args(&program[1..]).args([&served.url, &served.authority()]);
+        command.env("NODE_PATH", built("node/node_modules"));
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut client = Killed(command.spawn().expect("installed"));
+        let said = Lines::collect(client.0.stdout.take().expect("piped"));
+        let complaints = Lines::collect(client.0.stderr.take().expect("piped"));
+        let status = wait(&mut client.0);
+        drop(client);
+        let (said, complaints) = (said.to_end(PATIENCE), complaints.to_end(PATIENCE));
+        let log = served.broker.log().all();
+        assert!(status, "{}:\n{}\n{}\n{log:?}", served.url, said.join("\n"), complaints.join("\n"));
+        assert_eq!(said.len(), steps, "{}: {said:?}", served.url);
+    }
 }
 
 fn source(path: &str) -> String {
@@ -164,6 +133,10 @@ fn source(path: &str) -> String {
 
 fn built(path: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("target/real_clients").join(path)
+}
+
+fn text(path: &Path) -> String {
+    path.to_str().expect("a directory with a readable name").to_owned()
 }
 
 fn is_built(what: &str, path: &Path) -> bool {

@@ -1,4 +1,7 @@
-// Exercises a broker with Eclipse Paho's Go client (MQTT 5.0): client HOST PORT.
+// Exercises a broker with Eclipse Paho's Go client (MQTT 5.0): client URL CA.
+//
+// The URL is tcp://HOST:PORT, tls://HOST:PORT, ws://HOST:PORT/PATH, wss://HOST:PORT/PATH or unix:PATH. CA is a file
+// with the certificate that the broker's must come from.
 //
 // Prints a line for each step and ends with status 0, or says in one line what went wrong and ends with another
 // status.
@@ -7,13 +10,19 @@ package main
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"fmt"
 	"net"
+	"net/http"
+	"net/url"
 	"os"
 	"slices"
 	"strconv"
 	"time"
 
+	"github.com/coder/websocket"
+	"github.com/eclipse/paho.golang/packets"
 	"github.com/eclipse/paho.golang/paho"
 	"github.com/eclipse/paho.golang/paho/session"
 	"github.com/eclipse/paho.golang/paho/session/state"
@@ -21,7 +30,10 @@ import (
 
 const patience = 20 * time.Second
 
-var broker string
+var (
+	broker *url.URL
+	trust  *tls.Config
+)
 
 // client is a connection whose messages can be waited for.
 type client struct {
@@ -38,7 +50,7 @@ type options struct {
 }
 
 func connect(id string, options options) *client {
-	conn, err := net.Dial("tcp", broker)
+	conn, err := dial()
 	must(err)
 	c := &client{conn: conn, messages: make(chan *paho.Publish, 1024)}
 	c.Client = paho.NewClient(paho.ClientConfig{
@@ -61,6 +73,37 @@ func connect(id string, options options) *client {
 	must(err)
 	c.sessionPresent = connack.SessionPresent
 	return c
+}
+
+// dial connects to the broker. The library writes a packet in parts, which a connection other than TCP has to lock.
+func dial() (net.Conn, error) {
+	var conn net.Conn
+	var err error
+	switch broker.Scheme {
+	case "tls":
+		conn, err = tls.Dial("tcp", broker.Host, trust)
+	case "ws", "wss":
+		conn, err = dialWebSocket()
+	case "unix":
+		conn, err = net.Dial("unix", broker.Path)
+	default:
+		return net.Dial("tcp", broker.Host)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return packets.NewThreadSafeConn(conn), nil
+}
+
+func dialWebSocket() (net.Conn, error) {
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: trust}}
+	options := &websocket.DialOptions{HTTPClient: client, Subprotocols: []string{"mqtt"}}
+	conn, _, err := websocket.Dial(context.Background(), broker.String(), options)
+	if err != nil {
+		return nil, err
+	}
+	conn.SetReadLimit(-1)
+	return websocket.NetConn(context.Background(), conn, websocket.MessageBinary), nil
 }
 
 func (c *client) subscribe(topic string, qos byte, identifier int) {
@@ -236,10 +279,9 @@ func must(err error) {
 
 func main() {
 	if len(os.Args) != 3 {
-		fmt.Fprintln(os.Stderr, "usage: client HOST PORT")
+		fmt.Fprintln(os.Stderr, "usage: client URL CA")
 		os.Exit(2)
 	}
-	broker = net.JoinHostPort(os.Args[1], os.Args[2])
 	steps := []struct {
 		name string
 		run  func()
@@ -251,13 +293,20 @@ func main() {
 		{"session", sessionResumption},
 		{"properties", properties},
 	}
-	var current string
+	current := "start"
 	defer func() {
 		if what := recover(); what != nil {
 			fmt.Fprintf(os.Stderr, "failed: %s: %v\n", current, what)
 			os.Exit(1)
 		}
 	}()
+	var err error
+	broker, err = url.Parse(os.Args[1])
+	must(err)
+	authority, err := os.ReadFile(os.Args[2])
+	must(err)
+	trust = &tls.Config{RootCAs: x509.NewCertPool()}
+	check(trust.RootCAs.AppendCertsFromPEM(authority), "no certificate is in %s", os.Args[2])
 	for _, step := range steps {
 		current = step.name
 		step.run()

@@ -1,4 +1,7 @@
-// Exercises a broker with mqtt.js: node client.js HOST PORT [ws|wss [CAFILE]].
+// Exercises a broker with mqtt.js: node client.js URL CA.
+//
+// The URL is tcp://HOST:PORT, tls://HOST:PORT, ws://HOST:PORT/PATH, wss://HOST:PORT/PATH or unix:PATH. CA is a file
+// with the certificate that the broker's must come from.
 //
 // Prints a line for each step and ends with status 0, or says in one line what went wrong and ends with another
 // status.
@@ -7,8 +10,9 @@
 const fs = require("node:fs");
 const mqtt = require("mqtt");
 
-const [host, port, protocol = "mqtt", authority] = process.argv.slice(2);
-const transport = { protocol, path: "/mqtt", ...(authority && { ca: fs.readFileSync(authority) }) };
+const [url, authority] = process.argv.slice(2);
+const address = url.replace(/^unix:/, "mqtt+unix://");
+const ca = fs.readFileSync(authority);
 const PATIENCE = 20_000;
 const VERSIONS = { "5.0": 5, "3.1.1": 4 };
 
@@ -20,8 +24,8 @@ class Client {
     const kept = isV5 && options.clean === false ? { properties: { sessionExpiryInterval: 3600 } } : {};
     self.waiting = [];
     self.messages = [];
-    self.client = mqtt.connect({
-      host, port, ...transport, clientId, protocolVersion: VERSIONS[version], reconnectPeriod: 0, clean: true, ...kept, ...options,
+    self.client = mqtt.connect(address, {
+      ca, clientId, protocolVersion: VERSIONS[version], reconnectPeriod: 0, clean: true, ...kept, ...options,
     });
     self.client.on("message", (topic, payload, packet) => {
       const message = { topic, payload, qos: packet.qos, retain: packet.retain, properties: packet.properties };

@@ -1,4 +1,7 @@
-"""Exercises a broker with Eclipse Paho's Python client, version 2: client.py HOST PORT [ws|wss [CAFILE]].
+"""Exercises a broker with Eclipse Paho's Python client, version 2: client.py URL CA.
+
+The URL is tcp://HOST:PORT, tls://HOST:PORT, ws://HOST:PORT/PATH, wss://HOST:PORT/PATH or unix:PATH. CA is a file with
+the certificate that the broker's must come from.
 
 Prints a line for each step and ends with status 0, or says what went wrong and ends with another one.
 """
@@ -7,14 +10,14 @@ import queue
 import sys
 import threading
 import time
+from urllib.parse import urlsplit
 
 import paho.mqtt.client as mqtt
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
-HOST, PORT = sys.argv[1], int(sys.argv[2])
-TRANSPORT, AUTHORITY = (sys.argv[3:] + [None, None])[:2]
+URL, AUTHORITY = urlsplit(sys.argv[1]), sys.argv[2]
 PATIENCE = 20
 VERSIONS = {"5.0": mqtt.MQTTv5, "3.1.1": mqtt.MQTTv311}
 
@@ -26,13 +29,18 @@ class Client:
         self.is_v5 = version == "5.0"
         self.clean = clean
         options = {} if self.is_v5 else {"clean_session": clean}
-        if TRANSPORT:
-            options["transport"] = "websockets"
+        transport = {"ws": "websockets", "wss": "websockets", "unix": "unix"}.get(URL.scheme, "tcp")
         self.client = mqtt.Client(
-            mqtt.CallbackAPIVersion.VERSION2, client_id=client_id, protocol=VERSIONS[version], **options
+            mqtt.CallbackAPIVersion.VERSION2,
+            client_id=client_id,
+            protocol=VERSIONS[version],
+            transport=transport,
+            **options,
         )
-        if TRANSPORT == "wss":
+        if URL.scheme in ("tls", "wss"):
             self.client.tls_set(AUTHORITY)
+        if transport == "websockets":
+            self.client.ws_set_options(URL.path)
         self.messages = queue.Queue()
         self.events = queue.Queue()
         self.client.on_connect = lambda _c, _u, flags, reason, _p: self.events.put((flags, reason))
@@ -51,7 +59,8 @@ class Client:
             if not self.clean:
                 options["properties"] = Properties(PacketTypes.CONNECT)
                 options["properties"].SessionExpiryInterval = 3600
-        self.client.connect(HOST, PORT, keepalive=60, **options)
+        # Without a port, as a Unix socket has none, any will do.
+        self.client.connect(URL.hostname or URL.path, URL.port or 1883, keepalive=60, **options)
         self.client.loop_start()
         flags, reason = self.events.get(timeout=PATIENCE)
         check(not reason.is_failure, f"CONNACK {reason}")

@@ -14,32 +14,28 @@ import java.nio.ByteBuffer;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Collections;
+import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Objects;
 import java.util.stream.Collectors;
-import java.util.stream.IntStream;
 
-/**
- * Exercises a broker with HiveMQ's Java client (MQTT 5.0): RealClient HOST PORT.
- *
- * <p>Prints a line for each step and ends with status 0, or says in one line what went wrong and ends with another
- * status.
- */
-final class RealClient {
-    private static final int PATIENCE_SECONDS = 20;
-
-    private static String host;
-    private static int port;
-    private static String step = "start";
-
+/** Exercises a broker with HiveMQ's Java client (MQTT 5.0). */
+final class HiveMqClient {
     /** A client whose messages can be waited for. */
     private static final class Client {
         private final Mqtt5BlockingClient client;
         private final Mqtt5Publishes messages;
         private boolean sessionPresent;
 
-        private Client(String id, Mqtt5Publish will) {
-            var builder = Mqtt5Client.builder().identifier(id).serverHost(host).serverPort(port);
+        private Client(String id, Mqtt5Publish will) throws Exception {
+            var builder = Mqtt5Client.builder().identifier(id);
+            builder = builder.serverHost(Program.url.getHost()).serverPort(Program.url.getPort());
+            if (Program.isTls()) {
+                builder = builder.sslConfig().trustManagerFactory(Program.trust()).applySslConfig();
+            }
+            if (Program.isWebSocket()) {
+                builder = builder.webSocketConfig().serverPath(Program.url.getPath().substring(1)).applyWebSocketConfig();
+            }
             if (will != null) {
                 builder = builder.willPublish(will.asWill());
             }
@@ -48,17 +44,17 @@ final class RealClient {
             messages = client.publishes(MqttGlobalPublishFilter.ALL);
         }
 
-        static Client connect(String id) {
+        static Client connect(String id) throws Exception {
             return connect(id, null);
         }
 
-        static Client connect(String id, Mqtt5Publish will) {
+        static Client connect(String id, Mqtt5Publish will) throws Exception {
             Client self = new Client(id, will);
             self.client.connectWith().cleanStart(true).send();
             return self;
         }
 
-        static Client resume(String id) {
+        static Client resume(String id) throws Exception {
             Client self = new Client(id, null);
             var connack = self.client.connectWith().cleanStart(false).sessionExpiryInterval(3600).send();
             self.sessionPresent = connack.isSessionPresent();
@@ -68,7 +64,7 @@ final class RealClient {
         void subscribe(String topic, int qos) {
             var suback = client.subscribeWith().topicFilter(topic).qos(qos(qos)).send();
             var granted = suback.getReasonCodes().stream().map(code -> code.getCode()).collect(Collectors.toList());
-            checkEqual(granted, List.of(qos), "granted");
+            Program.checkEqual(granted, List.of(qos), "granted");
         }
 
         void publish(String topic, String payload, int qos) {
@@ -77,12 +73,12 @@ final class RealClient {
 
         void publish(Mqtt5Publish message) {
             var error = client.publish(message).getError();
-            check(error.isEmpty(), "a message was refused: " + error);
+            Program.check(error.isEmpty(), "a message was refused: " + error);
         }
 
         Mqtt5Publish receive() throws InterruptedException {
-            var message = messages.receive(PATIENCE_SECONDS, SECONDS);
-            check(message.isPresent(), "a message did not come");
+            var message = messages.receive(Program.PATIENCE_SECONDS, SECONDS);
+            Program.check(message.isPresent(), "a message did not come");
             return message.get();
         }
 
@@ -99,7 +95,7 @@ final class RealClient {
         }
     }
 
-    private static void publishAndReceive() throws InterruptedException {
+    private static void publishAndReceive() throws Exception {
         Client subscriber = Client.connect("java-subscriber");
         Client publisher = Client.connect("java-publisher");
         subscriber.subscribe("java/+", 2);
@@ -109,86 +105,86 @@ final class RealClient {
                 Arrays.fill(payload, (byte) qos);
                 publisher.publish(Mqtt5Publish.builder().topic("java/a").qos(qos(qos)).payload(payload).build());
                 Mqtt5Publish message = subscriber.receive();
-                checkEqual(message.getTopic().toString(), "java/a", "topic");
-                checkEqual(message.getQos(), qos(qos), "QoS");
-                check(!message.isRetain(), "RETAIN is set");
-                check(Arrays.equals(message.getPayloadAsBytes(), payload), "payload of " + size + " bytes");
+                Program.checkEqual(message.getTopic().toString(), "java/a", "topic");
+                Program.checkEqual(message.getQos(), qos(qos), "QoS");
+                Program.check(!message.isRetain(), "RETAIN is set");
+                Program.check(Arrays.equals(message.getPayloadAsBytes(), payload), "payload of " + size + " bytes");
             }
         }
         for (int qos = 0; qos <= 2; qos++) {
-            for (int number : upTo(200)) {
+            for (int number : Program.upTo(200)) {
                 publisher.publish("java/order", String.valueOf(number), qos);
             }
-            checkEqual(subscriber.receiveNumbers(200), upTo(200), "order at QoS " + qos);
+            Program.checkEqual(subscriber.receiveNumbers(200), Program.upTo(200), "order at QoS " + qos);
         }
         subscriber.client.unsubscribeWith().topicFilter("java/+").send();
         publisher.publish("java/a", "nobody", 1);
-        check(subscriber.messages.receiveNow().isEmpty(), "a message after UNSUBSCRIBE");
+        Program.check(subscriber.messages.receiveNow().isEmpty(), "a message after UNSUBSCRIBE");
         subscriber.disconnect();
         publisher.disconnect();
     }
 
-    private static void retained() throws InterruptedException {
+    private static void retained() throws Exception {
         Client publisher = Client.connect("java-publisher");
         publisher.publish(message("java-retained", "state", 1).extend().retain(true).build());
         Client subscriber = Client.connect("java-subscriber");
         subscriber.subscribe("java-retained", 1);
         Mqtt5Publish message = subscriber.receive();
-        checkEqual(text(message), "state", "retained message");
-        check(message.isRetain(), "RETAIN is not set");
+        Program.checkEqual(text(message), "state", "retained message");
+        Program.check(message.isRetain(), "RETAIN is not set");
         publisher.publish(message("java-retained", "", 1).extend().retain(true).build());
-        checkEqual(text(subscriber.receive()), "", "the removal is forwarded");
+        Program.checkEqual(text(subscriber.receive()), "", "the removal is forwarded");
         subscriber.disconnect();
         publisher.disconnect();
     }
 
-    private static void will() throws InterruptedException {
+    private static void will() throws Exception {
         Client heir = Client.connect("java-heir");
         heir.subscribe("java-will", 2);
         Client.connect("java-polite", message("java-will", "polite", 1)).disconnect();
         Client mortal = Client.connect("java-mortal", message("java-will", "gone", 2));
         mortal.client.disconnectWith().reasonCode(Mqtt5DisconnectReasonCode.DISCONNECT_WITH_WILL_MESSAGE).send();
         Mqtt5Publish message = heir.receive();
-        checkEqual(text(message), "gone", "will");
-        checkEqual(message.getQos(), qos(2), "QoS of the will");
+        Program.checkEqual(text(message), "gone", "will");
+        Program.checkEqual(message.getQos(), qos(2), "QoS of the will");
         heir.disconnect();
     }
 
-    private static void shared() throws InterruptedException {
+    private static void shared() throws Exception {
         List<Client> members = List.of(Client.connect("java-member-1"), Client.connect("java-member-2"));
         members.forEach(member -> member.subscribe("$share/java/java-work", 1));
         Client publisher = Client.connect("java-publisher");
-        for (int number : upTo(20)) {
+        for (int number : Program.upTo(20)) {
             publisher.publish("java-work", String.valueOf(number), 1);
         }
         List<Integer> numbers = members.get(0).receiveNumbers(10);
         numbers.addAll(members.get(1).receiveNumbers(10));
         Collections.sort(numbers);
-        checkEqual(numbers, upTo(20), "shared messages");
+        Program.checkEqual(numbers, Program.upTo(20), "shared messages");
         members.forEach(Client::disconnect);
         publisher.disconnect();
     }
 
-    private static void session() throws InterruptedException {
+    private static void session() throws Exception {
         Client first = Client.resume("java-session");
-        check(!first.sessionPresent, "a session before the first connection");
+        Program.check(!first.sessionPresent, "a session before the first connection");
         first.subscribe("java-session", 2);
         first.disconnect();
         Client publisher = Client.connect("java-publisher");
-        for (int number : upTo(10)) {
+        for (int number : Program.upTo(10)) {
             publisher.publish("java-session", String.valueOf(number), 1 + number / 5);
         }
         Client again = Client.resume("java-session");
-        check(again.sessionPresent, "the session is gone");
+        Program.check(again.sessionPresent, "the session is gone");
         List<Integer> numbers = again.receiveNumbers(10);
         Collections.sort(numbers);
-        checkEqual(numbers, upTo(10), "messages that waited");
+        Program.checkEqual(numbers, Program.upTo(10), "messages that waited");
         again.disconnect();
         Client.connect("java-session").disconnect();
         publisher.disconnect();
     }
 
-    private static void properties() throws InterruptedException {
+    private static void properties() throws Exception {
         Client client = Client.connect("java-properties");
         client.subscribe("java-properties", 1);
         var user = Mqtt5UserProperties.builder().add("b", "2").add("a", "1").add("b", "2").build();
@@ -202,13 +198,13 @@ final class RealClient {
                 .build();
         client.publish(sent);
         Mqtt5Publish got = client.receive();
-        checkEqual(got.getPayloadFormatIndicator(), sent.getPayloadFormatIndicator(), "payload format");
-        checkEqual(got.getContentType(), sent.getContentType(), "content type");
-        checkEqual(got.getResponseTopic(), sent.getResponseTopic(), "response topic");
-        checkEqual(got.getCorrelationData().map(ByteBuffer::remaining).orElse(0), 2, "correlation data");
-        checkEqual(got.getUserProperties(), user, "user properties");
+        Program.checkEqual(got.getPayloadFormatIndicator(), sent.getPayloadFormatIndicator(), "payload format");
+        Program.checkEqual(got.getContentType(), sent.getContentType(), "content type");
+        Program.checkEqual(got.getResponseTopic(), sent.getResponseTopic(), "response topic");
+        Program.checkEqual(got.getCorrelationData().map(ByteBuffer::remaining).orElse(0), 2, "correlation data");
+        Program.checkEqual(got.getUserProperties(), user, "user properties");
         long expiry = got.getMessageExpiryInterval().orElse(0);
-        check(expiry >= 95 && expiry <= 100, "expiry " + expiry);
+        Program.check(expiry >= 95 && expiry <= 100, "expiry " + expiry);
         client.disconnect();
     }
 
@@ -224,45 +220,14 @@ final class RealClient {
         return new String(message.getPayloadAsBytes(), UTF_8);
     }
 
-    private static List<Integer> upTo(int end) {
-        return IntStream.range(0, end).boxed().collect(Collectors.toList());
-    }
-
-    private static void check(boolean holds, String what) {
-        if (!holds) {
-            throw new IllegalStateException(what);
-        }
-    }
-
-    private static void checkEqual(Object got, Object expected, String what) {
-        check(got.equals(expected), what + ": " + got + " instead of " + expected);
-    }
-
-    private interface Step {
-        void run() throws Exception;
-    }
-
-    private static void run(String name, Step run) throws Exception {
-        step = name;
-        run.run();
-        System.out.println(name + " at 5.0: ok");
-    }
-
     public static void main(String[] arguments) {
-        host = arguments[0];
-        port = Integer.parseInt(arguments[1]);
-        try {
-            run("publishAndReceive", RealClient::publishAndReceive);
-            run("retained", RealClient::retained);
-            run("will", RealClient::will);
-            run("shared", RealClient::shared);
-            run("session", RealClient::session);
-            run("properties", RealClient::properties);
-        } catch (Exception error) {
-            System.err.println("failed: " + step + ": " + error);
-            System.exit(1);
-        }
-        // The client's threads would keep the process for a while.
-        System.exit(0);
+        var steps = new LinkedHashMap<String, Program.Step>();
+        steps.put("publishAndReceive", HiveMqClient::publishAndReceive);
+        steps.put("retained", HiveMqClient::retained);
+        steps.put("will", HiveMqClient::will);
+        steps.put("shared", HiveMqClient::shared);
+        steps.put("session", HiveMqClient::session);
+        steps.put("properties", HiveMqClient::properties);
+        Program.run(arguments, steps);
     }
 }
