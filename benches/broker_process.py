@@ -1,6 +1,8 @@
 """Brokers that a script starts and stops, and brokers that run already."""
 
 import argparse
+import copy
+import functools
 import os
 import shlex
 import shutil
@@ -23,6 +25,28 @@ PROGRAMS = {
     "flashmq": ("{program} --config-file {conf}", "flashmq.conf", "flashmq-persist.conf"),
 }
 
+# The same programs with TLS: command, and what the configuration has at its end.
+TLS_PROGRAMS = {
+    "tenbin": ("{program} broker --config {conf} --log warn", """
+[[listeners]]
+name = "tls"
+address = "127.0.0.1:{port}"
+anonymous = true
+[listeners.tls]
+certificate = "{certificates}/broker.pem"
+key = "{certificates}/broker.key"
+"""),
+    # Started as root, it would switch to a user that cannot read the key.
+    "mosquitto": ("{program} -c {conf}", """
+user root
+certfile {certificates}/broker.pem
+keyfile {certificates}/broker.key
+"""),
+}
+
+# Keys that `openssl req -newkey` makes.
+TLS_KEYS = {"ecdsa": "ec -pkeyopt ec_paramgen_curve:P-256", "rsa": "rsa:2048"}
+
 
 class Failed(Exception):
     """A run without figures; the text is one line."""
@@ -34,10 +58,14 @@ class Given:
     def __init__(self, name, host, port, pid):
         self.name, self.host, self.port, self.pid = name, host, port, pid
         self.how = f"{host}:{port}"
+        self.load_options = ""
 
     def keeping(self):
         """Returns itself: its operator decides whether it stores data."""
         return self
+
+    def over_tls(self, _):
+        """Returns None: its operator decides over TLS."""
 
     def __enter__(self):
         return self
@@ -57,24 +85,41 @@ class Started:
         # Its file name, if it is one of PROGRAMS.
         self.program = program
         self.host, self.how = "127.0.0.1", command
+        self.certificates, self.conf_end, self.load_options = None, "", ""
 
     def keeping(self):
         """The same broker with sessions and messages on disk; None if it cannot store them."""
         if self.keeping_conf:
-            return Started(self.name, self.command, self.keeping_conf, program=self.program)
+            return self.changed(conf=self.keeping_conf)
         keeps = "{data}" in self.command or (self.conf and "{data}" in self.conf.read_text())
         return self if keeps else None
+
+    def over_tls(self, certificates):
+        """The same broker with TLS, as NAME+tls; None if it is not in TLS_PROGRAMS."""
+        if self.program not in TLS_PROGRAMS:
+            return None
+        command, conf_end = TLS_PROGRAMS[self.program]
+        command = command.replace("{program}", shlex.quote(shlex.split(self.command)[0]))
+        return self.changed(
+            name=f"{self.name}+tls", command=command, how=command, conf_end=conf_end, certificates=certificates,
+            load_options=f"--tls --ca {certificates}/authority.pem")
+
+    def changed(self, **attributes):
+        other = copy.copy(self)
+        vars(other).update(attributes)
+        return other
 
     def __enter__(self):
         self.directory = tempfile.TemporaryDirectory(prefix="broker-", dir=self.data)
         self.port = free_port()
         data = Path(self.directory.name) / "data"
         data.mkdir()
-        fill = lambda text: text.replace("{port}", str(self.port)).replace("{data}", str(data))
+        values = {"{port}": self.port, "{data}": data, "{certificates}": self.certificates}
+        fill = lambda text: functools.reduce(lambda text, key: text.replace(key, str(values[key])), values, text)
         command = fill(self.command)
         if self.conf:
             path = Path(self.directory.name) / self.conf.name
-            path.write_text(fill(self.conf.read_text()))
+            path.write_text(fill(self.conf.read_text() + self.conf_end))
             command = command.replace("{conf}", shlex.quote(str(path)))
         self.arguments = shlex.split(command)
         self.said = tempfile.TemporaryFile()
@@ -172,6 +217,22 @@ def of_program(name, program):
     command, *confs = PROGRAMS[Path(program).name]
     confs = [conf and HERE / "brokers" / conf for conf in confs]
     return Started(name, command.replace("{program}", shlex.quote(program)), *confs, program=Path(program).name)
+
+
+def make_certificates(directory, kind):
+    """Writes authority.pem, and broker.pem and broker.key of 127.0.0.1; all keys are of this kind of TLS_KEYS."""
+
+    def openssl(arguments):
+        done = subprocess.run(["openssl", *arguments.split()], cwd=directory, capture_output=True, text=True)
+        if done.returncode != 0:
+            raise Failed(f"openssl {arguments.split()[0]}: {done.stderr.strip()}")
+
+    (Path(directory) / "names").write_text("subjectAltName=IP:127.0.0.1\n")
+    key = f"-newkey {TLS_KEYS[kind]} -nodes"
+    openssl(f"req -x509 {key} -keyout authority.key -out authority.pem -days 30 -subj /CN=authority")
+    openssl(f"req {key} -keyout broker.key -out request.pem -subj /CN=broker")
+    by = "-CA authority.pem -CAkey authority.key -CAcreateserial"
+    openssl(f"x509 -req -in request.pem {by} -days 30 -extfile names -out broker.pem")
 
 
 def find_program(name):
