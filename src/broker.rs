@@ -22,8 +22,8 @@ pub(crate) struct BrokerArgs {
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Address to listen on, without authentication, instead of those in `listen`; `[[listeners]]` are opened too.
-    /// May be given several times. Forms: PORT or :PORT (all addresses of the machine), HOST:PORT, [IPV6]:PORT, unix:PATH.
-    /// Port 0 selects a free one.
+    /// May be given several times. Forms: PORT or :PORT (all addresses of the machine), HOST:PORT (an IPv6 address in
+    /// brackets), unix:PATH. Port 0 selects a free one.
     #[arg(long, value_name = "ADDRESS")]
     listen: Vec<ListenAddress>,
     /// Default policy of share groups, instead of the configured one.

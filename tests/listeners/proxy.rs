@@ -148,7 +148,7 @@ fn header_comes_byte_by_byte_or_is_cut_anywhere() {
 }
 
 /// Accepts everybody, and passes on where they come from.
-struct Witness(mpsc::Sender<Origin>);
+struct Witness(mpsc::SyncSender<Origin>);
 
 impl Authenticator for Witness {
     fn authenticate(&self, request: AuthRequest) -> AuthFuture<'_> {
@@ -163,7 +163,7 @@ fn authenticator_sees_the_names_that_a_proxy_tells() {
     let header = v2(&[tlv(2, b"mqtt.example"), tlv(0x20, &certificate)].concat());
     for (keys, user) in [("", None), ("proxy_trust_tls = true\n", Some("alice"))] {
         let text = format!("[[listeners]]\naddress = \"127.0.0.1:0\"\nanonymous = true\n{LOOPBACK}{keys}");
-        let (sender, origins) = mpsc::channel();
+        let (sender, origins) = mpsc::sync_channel(8);
         let runtime = Runtime::new().expect("threads");
         let builder = Broker::builder().config(Config::parse(&text).expect("a configuration"));
         let broker = runtime.block_on(builder.authenticator(Witness(sender)).start()).expect("a free port");

@@ -11,7 +11,7 @@ use super::connect;
 use super::support::{Certificates, PATIENCE, TLS_VERSIONS};
 
 /// Accepts everybody, and passes on where they come from.
-struct Witness(mpsc::Sender<Origin>);
+struct Witness(mpsc::SyncSender<Origin>);
 
 impl Authenticator for Witness {
     fn authenticate(&self, request: AuthRequest) -> AuthFuture<'_> {
@@ -26,7 +26,7 @@ fn authenticator_sees_the_origin_of_a_tls_client() {
     let authority = certificates.path("root.pem");
     let more = format!("client_ca = \"{authority}\"\nclient_certificates = \"optional\"");
     let config = Config::parse(&certificates.listener(&more)).expect("a configuration");
-    let (sender, origins) = mpsc::channel();
+    let (sender, origins) = mpsc::sync_channel(8);
     let runtime = Runtime::new().expect("threads");
     let start = Broker::builder().config(config).authenticator(Witness(sender)).start();
     let broker = runtime.block_on(start).expect("a free port");

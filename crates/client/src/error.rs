@@ -22,7 +22,7 @@ pub enum ClientErrorKind {
     /// An option or an argument that MQTT does not allow.
     #[error("{0}")]
     Invalid(String),
-    /// No TCP connection, or its wrapper failed ([`ClientOptions::over`](crate::ClientOptions::over)).
+    /// No TCP connection, or its transport failed ([`ClientOptions::transport`](crate::ClientOptions::transport)).
     #[error("cannot connect: {0}")]
     Unreachable(Arc<io::Error>),
     /// The broker refused the connection in CONNACK.

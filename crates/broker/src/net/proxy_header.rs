@@ -249,8 +249,10 @@ mod tests {
         (header, bytes)
     }
 
-    /// Headers with the client's address, the server's name and the Common Name that they tell.
-    fn good() -> Vec<(Vec<u8>, Option<&'static str>, Option<&'static str>, Option<&'static str>)> {
+    /// A header, with the client's address, the server's name and the Common Name that it tells.
+    type Good = (Vec<u8>, Option<&'static str>, Option<&'static str>, Option<&'static str>);
+
+    fn good() -> Vec<Good> {
         let v4 = Some("192.0.2.1:4660");
         let v6 = [&[0x20, 1, 0xd, 0xb8][..], &[0; 11], &[1], &[0; 16], &[0x12, 0x34, 7, 91]].concat();
         let authority = [tlv(4, &[0; 9]), tlv(AUTHORITY, b"broker.example")].concat();
