@@ -168,6 +168,26 @@ fn renewed_token_keeps_the_connection() {
     client.expect_end(ReasonCode::BadAuthenticationMethod);
 }
 
+#[test]
+fn rights_of_a_renewed_token_hold_at_once() {
+    let tokens = Tokens::start("");
+    let may_read = |topic: &str| {
+        let claims = json!({"sub": "alice", "exp": in_seconds(1000), "acl": {"sub": [topic], "pub": []}});
+        Some(token(&claims).into())
+    };
+    let (mut alice, _) = RawClient::connect(tokens.address(), connect("c", "JWT", may_read("a")));
+    alice.subscribe("a", QoS::AtLeastOnce);
+    let (mut anonymous, _) = RawClient::connect(tokens.address(), Connect::new(ProtocolVersion::V5, text("a")));
+    assert_eq!(anonymous.publish("a", "1", QoS::AtLeastOnce), ReasonCode::Success);
+    assert_eq!(alice.receive_message().payload, "1");
+    for (right, expected) in [("b", ReasonCode::NoMatchingSubscribers), ("a", ReasonCode::Success)] {
+        alice.send(&auth(ReasonCode::ReAuthenticate, Some("JWT"), may_read(right)));
+        assert!(matches!(alice.wait_for(PacketType::Auth), Packet::Auth(auth) if is_success(&auth)));
+        alice.settle();
+        assert_eq!(anonymous.publish("a", "2", QoS::AtLeastOnce), expected, "{right}");
+    }
+}
+
 fn is_success(auth: &Auth) -> bool {
     auth.reason == ReasonCode::Success
 }

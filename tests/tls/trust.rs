@@ -58,6 +58,25 @@ fn clients_of_a_removed_authority_are_disconnected() {
 }
 
 #[test]
+fn changed_listener_judges_its_earlier_connections() {
+    let (certificates, others) = (Certificates::new(), Certificates::new());
+    let both = certificates.authority() + &others.authority();
+    certificates.write("clients.pem", &both);
+    let more = asking(&certificates, "watch_seconds = 0");
+    let guarded = Guarded::with(certificates, "", &more);
+    let [mut kept, mut removed] = [("kept", &guarded.certificates), ("removed", &others)].map(|(name, authority)| {
+        let config = guarded.certificates.client_with(&TLS13, authority);
+        connect(guarded.address(), &config, name)
+    });
+    let own = guarded.certificates.path("root.pem");
+    let more = format!("client_ca = \"{own}\"\nclient_certificates = \"optional\"");
+    std::fs::write(guarded.config.path(), guarded.certificates.listener(&more)).expect("ours to write");
+    guarded.hang_up("reloaded");
+    removed.expect_end(ReasonCode::NotAuthorized);
+    kept.settle();
+}
+
+#[test]
 fn revoked_client_is_disconnected_and_does_not_come_back() {
     for version in TLS_VERSIONS {
         let certificates = Certificates::new();

@@ -18,7 +18,8 @@ const end = (status, text) => {
     if (text) console.error(text);
     server.kill();
     browser.on('exit', () => {
-        rmSync(profile, { recursive: true, force: true, maxRetries: 5 });
+        // Its last processes may still write there.
+        try { rmSync(profile, { recursive: true, force: true, maxRetries: 20, retryDelay: 100 }); } catch {}
         process.exit(status);
     });
     browser.kill();

@@ -31,6 +31,12 @@ impl Certificates {
         }
     }
 
+    /// Whether it may still accept the user: one whose certificate is listed, if any is.
+    pub(super) fn knows(&self, user: Option<&Text>) -> bool {
+        let users = &self.0.users;
+        users.is_empty() || user.is_some_and(|user| users.values().any(|known| known == user.as_str()))
+    }
+
     /// The name of the user: with several names, programs would disagree on it, so there is none.
     fn user_of<'a>(&'a self, certificate: &'a Certificate) -> Option<&'a str> {
         if !self.0.users.is_empty() {

@@ -28,7 +28,8 @@ impl Configured {
         Self { settings: ArcSwap::from_pointee(settings), passwords: Passwords::new(decoy_key) }
     }
 
-    /// Replaces the settings; listeners keep their realms, and closed ones their settings. Returns the realms to store, if they have changed.
+    /// Replaces the settings; listeners keep their realms, and closed ones their settings. Returns the realms to store, if
+    /// they have changed.
     pub(super) fn replace(&self, mut settings: Settings) -> Option<Vec<KnownRealm>> {
         let before = self.settings.load();
         settings.recall(before.realms());
@@ -48,11 +49,9 @@ impl Configured {
         is_banned(&self.settings.load().bans, suspect)
     }
 
-    /// Whether the client's realm is that of a source of its listener.
+    /// Whether the client's realm is or was that of a source.
     pub(super) fn has_realm(&self, principal: &Principal) -> bool {
-        let settings = self.settings.load();
-        let listener = settings.listeners.get(&principal.listener);
-        listener.is_some_and(|listener| listener.sources.iter().any(|source| source.realm == principal.identity.realm))
+        self.settings.load().realms().iter().any(|known| known.realm == principal.identity.realm)
     }
 
     /// Whether a client has the same rights through the listeners of both.
@@ -124,6 +123,11 @@ impl Configured {
         let Some(file) = source.password_file() else {
             // A restored identity has lost its terms. With a stamp, a password file has accepted it.
             let is_ours = identity.terms.is_some() || identity.stamp == 0;
+            let is_ours = is_ours
+                && match &source.kind {
+                    Kind::Certificate(certificates) => certificates.knows(identity.user.as_ref()),
+                    _ => true,
+                };
             return if is_ours { Standing::Current } else { Standing::Revoked };
         };
         let user = identity.user.as_ref().filter(|_| identity.terms.is_none());

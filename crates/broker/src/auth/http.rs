@@ -133,8 +133,12 @@ impl Http {
             self.client.post(&self.config.url, question).await
         });
         let answered = asked.await.unwrap_or_else(|_| Err(format!("no answer within {TIMEOUT:?}")));
+        // It is this client's question that the service does not understand, not the service that is broken.
+        let is_misunderstood = answered.as_ref().is_ok_and(|(status, _)| status.is_client_error());
         let decision = answered.and_then(|(status, body)| decide(source, request, status, &body));
-        lock(&self.breaker).record(decision.is_ok(), Instant::now());
+        if decision.is_ok() || !is_misunderstood {
+            lock(&self.breaker).record(decision.is_ok(), Instant::now());
+        }
         if let Err(cause) = &decision {
             tracing::warn!(source = %source.name, %cause, "a login service failed");
         }
@@ -192,7 +196,8 @@ fn decide(source: &Source, request: &AuthRequest, status: StatusCode, body: &Byt
     match content.result.as_str() {
         "accept" | "allow" => accept(source, request, content),
         "refuse" | "deny" => {
-            Ok(Decision::Refuse(content.reason.unwrap_or_else(|| "refused by the service".to_owned())))
+            let reason = content.reason.map(|reason| reason.chars().take(REASON_MAX).collect());
+            Ok(Decision::Refuse(reason.unwrap_or_else(|| "refused by the service".to_owned())))
         }
         "not_mine" | "ignore" => Ok(Decision::NotMine),
         other => Err(format!("the result {other:?} is not known")),
@@ -209,7 +214,9 @@ fn accept(source: &Source, request: &AuthRequest, content: Content) -> Result<De
         Some(user) => Text::try_from(user.as_str()).ok(),
         None => request.user_name.as_ref().map(Text::detach),
     };
-    let user = user.filter(|user| !user.is_empty()).ok_or("the answer names no user, nor does CONNECT")?;
+    let Some(user) = user.filter(|user| !user.is_empty()) else {
+        return Ok(Decision::Refuse("the answer names no user, nor does CONNECT".to_owned()));
+    };
     let mut terms = match acl.filter(|acl| !acl.is_null()) {
         Some(acl) => granted_rules::read(&acl).ok_or("acl has a rule that is not known")?,
         None => Terms::default(),
@@ -280,6 +287,8 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 }
 
 /// Time for a login, with its turn.
+/// Longest reason of a refusal that is kept, in characters.
+const REASON_MAX: usize = 200;
 const TIMEOUT: Duration = Duration::from_secs(2);
 /// Requests at a time, and logins that wait for their turn besides.
 const REQUESTS_MAX: usize = 256;

@@ -53,9 +53,9 @@ impl Rights {
     }
 
     /// Replaces the identity on the same connection, like [`Rights::renew`].
-    pub(crate) fn renew_identity(&self, identity: Identity) {
+    pub(crate) fn renew_identity(&self, identity: Identity) -> bool {
         let principal = Principal::clone(&self.principal.load());
-        self.renew(Principal { identity, ..principal });
+        self.renew(Principal { identity, ..principal })
     }
 
     pub(crate) fn principal(&self) -> Arc<Principal> {

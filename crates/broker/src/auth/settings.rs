@@ -14,6 +14,7 @@ use super::source::{Kind, Source};
 use super::{Effect, PasswordFile, PasswordFileError};
 use crate::Config;
 use crate::config::{AclDefault, AuthSource, Ban, Listener, SourceKind};
+use crate::values::AclRule;
 
 /// Access settings of the configuration, with the contents of the password files.
 #[derive(Debug)]
@@ -132,7 +133,7 @@ impl Settings {
 
     /// Takes over listeners of `before` that are closed now, for the connections that they have accepted.
     ///
-    /// Their users are those of the password files now, as far as these can be read.
+    /// Their users are those of the password files now, as far as these can be read. Rules for them alone stay too.
     pub(super) fn keep_closed(&mut self, before: &Self) {
         for (name, closed) in &before.listeners {
             if self.listeners.contains_key(name) {
@@ -141,6 +142,9 @@ impl Settings {
             let mut kept = closed.clone();
             kept.sources.iter_mut().for_each(Source::read_again);
             self.listeners.insert(Arc::clone(name), kept);
+            let is_its = |rule: &&AclRule| rule.listener.as_deref() == Some(name);
+            let rules = before.acl.rules.iter().filter(is_its).cloned().collect::<Vec<_>>();
+            self.acl.rules.splice(0..0, rules);
         }
     }
 

@@ -46,12 +46,11 @@ pub(super) struct Prepared {
 #[derive(Debug)]
 enum PreparedListener {
     /// An open listener stays as it is, but for the files that its settings name.
-    Same {
-        at: usize,
-        door: Option<Door>,
-    },
+    Same { at: usize, door: Option<Door> },
     New {
         listener: Box<OpenListener>,
+        /// The open listener whose place it takes: one with its address or its name.
+        follows: Option<usize>,
         acceptors: Vec<Acceptor>,
     },
 }
@@ -97,7 +96,9 @@ impl Listeners {
                 listeners.push(PreparedListener::Same { at, door });
                 continue;
             }
-            let before = take(&|open| open.address == settings.address).map(|at| &self.open[at].sockets);
+            let same_address = take(&|open| open.address == settings.address);
+            let follows = same_address.or_else(|| take(&|open| open.name() == settings.name()));
+            let before = same_address.map(|at| &self.open[at].sockets);
             let failed = |error| PrepareError::Listen(ListenError::new(&settings, error));
             let sockets = match before {
                 Some(sockets) => sockets
@@ -112,7 +113,7 @@ impl Listeners {
             let acceptors = sockets.iter().map(ListeningSocket::acceptor).collect::<Result<_, _>>().map_err(failed)?;
             let listener =
                 OpenListener { name: settings.name(), settings, sockets, door: door.map(Arc::new), jobs: Vec::new() };
-            listeners.push(PreparedListener::New { listener: Box::new(listener), acceptors });
+            listeners.push(PreparedListener::New { listener: Box::new(listener), follows, acceptors });
         }
         Ok(Prepared { listeners, at_doors })
     }
@@ -131,7 +132,11 @@ impl Listeners {
                     }
                     open
                 }
-                PreparedListener::New { mut listener, acceptors } => {
+                PreparedListener::New { mut listener, follows, acceptors } => {
+                    let old = follows.and_then(|at| before[at].as_ref()).and_then(|old| old.door.as_deref());
+                    if let Some((new, old)) = listener.door.as_mut().and_then(Arc::get_mut).zip(old) {
+                        new.follow(old);
+                    }
                     for socket in listener.sockets.iter().filter(|_| is_reload) {
                         tracing::info!(listener = %listener.name, address = %socket.address(), "listening");
                     }
@@ -183,5 +188,6 @@ impl Listeners {
     /// Stops accepting.
     pub(super) async fn shutdown(&mut self) {
         self.jobs.shutdown().await;
+        self.open.clear(); // the sockets too, so that clients go elsewhere at once
     }
 }

@@ -365,9 +365,9 @@ mod tests {
         assert!(Config::parse("listen = []").is_err());
         let unix = "[[listeners]]\naddress = \"unix:a\"\n";
         for (text, words) in [
-            (format!("{unix}proxy_from = [\"127.0.0.1\"]"), "listener unix:a: proxy_from"),
-            (format!("{unix}[listeners.tls]\ncertificate = \"c\"\nkey = \"k\""), "listener unix:a: tls"),
-            ("[[listeners]]\naddress = \"1\"\ngroup = \"mqtt\"".to_owned(), "listener :1: group"),
+            (format!("{unix}proxy_from = [\"127.0.0.1\"]"), "listeners: unix:a: proxy_from"),
+            (format!("{unix}[listeners.tls]\ncertificate = \"c\"\nkey = \"k\""), "listeners: unix:a: tls"),
+            ("[[listeners]]\naddress = \"1\"\ngroup = \"mqtt\"".to_owned(), "listeners: :1: group"),
         ] {
             let error = Config::parse(&text).unwrap_err().to_string();
             assert!(error.contains(words), "{error}");

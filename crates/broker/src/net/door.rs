@@ -112,6 +112,13 @@ impl Door {
         }
     }
 
+    /// Takes the place of `old`, of the same listener with other settings: its connections are judged by the new files.
+    pub(crate) fn follow(&mut self, old: &Self) {
+        if let (Some(new), Some(old)) = (&mut self.tls, &old.tls) {
+            new.follow(old);
+        }
+    }
+
     /// Accepts connections forever. Those that pass the door are served on their worker thread, or on `runtime` if there
     /// are none.
     ///

@@ -24,6 +24,10 @@ impl Tls {
         match *self {}
     }
 
+    pub(super) fn follow(&mut self, _: &Self) {
+        match *self {}
+    }
+
     pub(super) async fn watch(&self, _: &Metrics) {
         match *self {}
     }

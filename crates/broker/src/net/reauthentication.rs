@@ -106,7 +106,11 @@ impl Reauthentication {
                     let refusal = login_refusal(ReasonCode::NotAuthorized, "another user than before");
                     return Err(End::Refused(refusal));
                 }
-                rights.renew_identity(authenticated.identity);
+                if rights.renew_identity(authenticated.identity) {
+                    // Routes and the session were made by the rights before: the caller applies the new ones.
+                    core.shared.router.invalidate();
+                    core.lease.state.rights_epoch = NO_EPOCH;
+                }
                 (auth(ReasonCode::Success, &method, authenticated.data), Stage::Idle)
             }
         };
@@ -114,3 +118,6 @@ impl Reauthentication {
         core.answer(Packet::Auth(Box::new(reply)), now)
     }
 }
+
+/// Epoch of a session whose rights are to be applied again; the broker's begin at 1.
+const NO_EPOCH: u64 = 0;

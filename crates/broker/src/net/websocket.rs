@@ -159,10 +159,9 @@ impl<S: Stream> AsyncRead for WebSocketWire<S> {
                 _ => {}
             }
             let is_open = ready!(self.0.poll_unpacked(context, buffer))?;
-            if self.0.incoming.owes_pong()
-                && let Poll::Ready(Err(error)) = self.0.poll_settled(context)
-            {
-                return Poll::Ready(Err(error));
+            if self.0.incoming.owes_pong() {
+                // What was read counts, although the pong cannot leave. The next write meets the error again.
+                let _ = self.0.poll_settled(context);
             }
             if !is_open || buffer.filled().len() > before {
                 return Poll::Ready(Ok(()));

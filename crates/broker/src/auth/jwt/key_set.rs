@@ -74,15 +74,26 @@ impl KeySet {
         Ok(Self { known: Arc::new(ArcSwapOption::from_pointee(known)), remote: None })
     }
 
+    /// The keys of `other`, fetched from here from now on.
+    pub(super) fn with_keys_of(&self, other: &Self) -> Self {
+        Self { known: Arc::clone(&other.known), remote: self.remote.clone() }
+    }
+
     /// Returns the keys for a token with this Key ID. Fetches them if the key is not known.
     pub(super) async fn find(&self, id: Option<&str>) -> Found {
         let found = self.find_known(id);
         let Some(remote) = &self.remote else { return found };
         let age = self.known.load().as_ref().map(|known| known.confirmed.elapsed());
         if matches!(found, Found::Keys(_)) {
-            if age.is_some_and(|age| age >= CONFIRMED_EACH) {
+            match age {
+                // A key that was removed since must not count.
+                Some(age) if age >= 2 * CONFIRMED_EACH => {
+                    let _ = refresh(remote, &self.known, CONFIRMED_EACH).await;
+                    return self.find_known(id);
+                }
                 // The login does not wait for it.
-                drop(refresh(remote, &self.known, CONFIRMED_EACH));
+                Some(age) if age >= CONFIRMED_EACH => drop(refresh(remote, &self.known, CONFIRMED_EACH)),
+                _ => {}
             }
             return found;
         }

@@ -37,7 +37,7 @@ impl Jwt {
     pub(super) fn with_keys_of(&self, old: &Self) -> Option<Self> {
         let is_same = self.config.jwks == old.config.jwks && self.config.ca == old.config.ca;
         let is_fetched = is_same && self.config.jwks_url().is_some();
-        is_fetched.then(|| Self { keys: Arc::clone(&old.keys), config: self.config.clone() })
+        is_fetched.then(|| Self { keys: Arc::new(self.keys.with_keys_of(&old.keys)), config: self.config.clone() })
     }
 
     pub(super) async fn answer(self: &Arc<Self>, source: &Source, request: &AuthRequest) -> Answer {

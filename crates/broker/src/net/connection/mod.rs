@@ -306,6 +306,7 @@ impl<S: Stream> ConnectionTask<S> {
         }
         if let Some(answer) = ready.answer {
             self.reauthentication.answered(&mut self.core, answer, now)?;
+            self.take_rights_over()?;
             self.set_timer();
         }
         if ready.overdue {

@@ -48,6 +48,13 @@ impl LoadedFiles {
         Arc::clone(&self.now.load().settings.server)
     }
 
+    /// Puts files that nobody uses yet in the place of these.
+    fn take_over(&self, new: Arc<Self>) {
+        if let Some(new) = Arc::into_inner(new).and_then(|new| Arc::into_inner(new.now.into_inner())) {
+            self.replace(new, None);
+        }
+    }
+
     /// Puts `new` in the place of `before`, or of any if there is none. Returns whether certificates of clients may count
     /// no more.
     fn replace(&self, mut new: Loaded, before: Option<&Arc<Loaded>>) -> bool {
@@ -77,16 +84,20 @@ impl Tls {
         let now = ArcSwap::from_pointee(Loaded::read(listener, tls, transport)?);
         Ok(Self {
             listener: Arc::clone(listener),
-            loaded: LoadedFiles { now, replacing: Mutex::new(()) },
+            loaded: Arc::new(LoadedFiles { now, replacing: Mutex::new(()) }),
             room: Room::new(tls.handshakes_maximum() as usize),
         })
     }
 
     /// Takes over the files of `new`.
     pub(in crate::net) fn replace(&self, new: Self) {
-        if let Some(new) = Arc::into_inner(new.loaded.now.into_inner()) {
-            self.loaded.replace(new, None);
-        }
+        self.loaded.take_over(new.loaded);
+    }
+
+    /// Takes the place of `old`: its connections, and handshakes under way, are judged by these files from now on.
+    pub(in crate::net) fn follow(&mut self, old: &Self) {
+        let new = std::mem::replace(&mut self.loaded, Arc::clone(&old.loaded));
+        self.loaded.take_over(new);
     }
 
     /// Looks at the files now and then, and reads all of them again when one has changed. If one is wrong, the old ones

@@ -32,7 +32,8 @@ pub(super) use wire::TlsWire;
 #[derive(Debug)]
 pub(super) struct Tls {
     listener: Arc<str>,
-    loaded: LoadedFiles,
+    /// Shared with the listener that this one takes the place of, whose connections go on.
+    loaded: Arc<LoadedFiles>,
     /// For handshakes whose ClientHello has come.
     room: Room,
 }

@@ -63,6 +63,9 @@ impl Write for WebSocket {
             self.receive(&mut [0; 256])?;
         }
         let taken = self.connection.send(bytes);
+        if taken == 0 && !bytes.is_empty() && self.connection.end().is_some() {
+            return Err(io::ErrorKind::BrokenPipe.into());
+        }
         match self.write_output() {
             Err(error) if error.kind() != io::ErrorKind::WouldBlock => Err(error),
             _ => Ok(taken),
