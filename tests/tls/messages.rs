@@ -5,7 +5,7 @@ use tenbin_codec::QoS;
 use tokio::runtime::Runtime;
 use tokio_rustls::rustls::version::TLS13;
 
-use super::support::{Certificates, PATIENCE, QOS_ALL, TLS_VERSIONS, share};
+use super::support::{Certificates, PATIENCE, QOS_ALL, TLS_VERSIONS, assert_slow_member_gets_few};
 use super::{Guarded, connect};
 
 #[test]
@@ -53,25 +53,7 @@ fn slow_receiver_over_tls_gets_everything_in_order() {
 #[test]
 fn member_that_does_not_read_keeps_few_messages() {
     let guarded = Guarded::start("policy = \"least_inflight\"", "");
-    let mut members = [guarded.connect("reads"), guarded.connect("stalls")];
-    for member in &mut members {
-        member.subscribe(&share("group", "work"), QoS::AtMostOnce);
-    }
-    let [mut reader, mut staller] = members;
-    let mut publisher = guarded.connect("publisher");
-    let mut read = Vec::new();
-    for number in 0..600 {
-        publisher.publish("work", &format!("{number:0>50000}"), QoS::AtMostOnce);
-        publisher.settle();
-        read.extend(reader.drain());
-    }
-    let stalled = staller.drain();
-    // The kernels and the output hold a part; then the broker knows that the messages are not written.
-    assert!(read.len() > 350, "{} were read, {} were not", read.len(), stalled.len());
-    let mut numbers = read.iter().chain(&stalled).map(|message| message.payload.clone()).collect::<Vec<_>>();
-    numbers.sort();
-    let expected = (0..600).map(|number| format!("{number:0>50000}")).collect::<Vec<_>>();
-    assert!(numbers == expected, "lost or doubled: {} of 600", numbers.len());
+    assert_slow_member_gets_few(|client_id| guarded.connect(client_id));
 }
 
 #[test]

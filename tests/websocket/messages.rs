@@ -3,7 +3,7 @@
 use tenbin_codec::QoS;
 
 use super::Served;
-use super::support::{QOS_ALL, share};
+use super::support::{QOS_ALL, assert_slow_member_gets_few};
 
 #[test]
 fn messages_of_each_qos_and_size_arrive_over_websocket() {
@@ -54,22 +54,5 @@ fn slow_receiver_over_websocket_gets_everything_in_order() {
 #[test]
 fn member_over_websocket_that_does_not_read_keeps_few() {
     let served = Served::start("policy = \"least_inflight\"");
-    let mut members = [served.connect("reads"), served.connect("stalls")];
-    for member in &mut members {
-        member.subscribe(&share("group", "work"), QoS::AtMostOnce);
-    }
-    let [mut reader, mut staller] = members;
-    let mut publisher = served.connect("publisher");
-    let mut read = Vec::new();
-    for number in 0..600 {
-        publisher.publish("work", &format!("{number:0>50000}"), QoS::AtMostOnce);
-        publisher.settle();
-        read.extend(reader.drain());
-    }
-    let stalled = staller.drain();
-    assert!(read.len() > 350, "{} were read, {} were not", read.len(), stalled.len());
-    let mut numbers = read.iter().chain(&stalled).map(|message| message.payload.clone()).collect::<Vec<_>>();
-    numbers.sort();
-    let expected = (0..600).map(|number| format!("{number:0>50000}")).collect::<Vec<_>>();
-    assert!(numbers == expected, "lost or doubled: {} of 600", numbers.len());
+    assert_slow_member_gets_few(|client_id| served.connect(client_id));
 }

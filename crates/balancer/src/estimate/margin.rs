@@ -54,7 +54,7 @@ pub(crate) fn margin_ns(sixteenths: u32, service_ns: u64) -> u64 {
 pub(crate) fn in_sixteenths(units: u8, concurrency: u64) -> u32 {
     match concurrency {
         0 | 1 => units.into(),
-        _ => u32::from(MOST) * u32::try_from(concurrency).unwrap_or(u32::MAX / u32::from(MOST)),
+        _ => u32::from(MOST) * concurrency.min(u16::MAX.into()) as u32,
     }
 }
 

@@ -42,8 +42,7 @@ mod source;
 mod web;
 
 pub use crate::values::{
-    AclAction, AclRule, Certificate, Effect, Identity, IpRange, Origin, Peer, Principal, Terms, TopicPattern,
-    TransportProtocol,
+    AclAction, AclRule, Certificate, Effect, Identity, Origin, Peer, Principal, Terms, TopicPattern, TransportProtocol,
 };
 pub(crate) use access::Access;
 pub use authenticator::{Answer, AuthFuture, AuthRequest, Authenticator, Exchange, LoginRefusal, Standing};

@@ -6,7 +6,7 @@ use serde::{Deserialize, Deserializer};
 use toml::value::{Datetime, Offset};
 
 use super::auth::fingerprint;
-use crate::values::IpRange;
+use crate::values::Network;
 
 /// A ban of the clients that have all of the given properties.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -17,7 +17,7 @@ pub struct Ban {
     /// Client Identifier; `None` = any.
     pub client_id: Option<String>,
     /// Network of the client's address; `None` = any.
-    pub network: Option<IpRange>,
+    pub network: Option<Network>,
     /// SHA-256 fingerprint of the client's certificate, as lower-case hexadecimal digits; `None` = any or none.
     pub certificate: Option<String>,
     /// End of the ban; `None` = it has none.
@@ -29,7 +29,8 @@ pub struct Ban {
 struct RawBan {
     user: Option<String>,
     client_id: Option<String>,
-    network: Option<IpRange>,
+    #[serde(default, deserialize_with = "network")]
+    network: Option<Network>,
     #[serde(default, deserialize_with = "certificate")]
     certificate: Option<String>,
     #[serde(default, deserialize_with = "until")]
@@ -46,6 +47,15 @@ impl TryFrom<RawBan> for Ban {
         }
         Ok(Self { user, client_id, network, certificate, until })
     }
+}
+
+/// Reads a network. Bits behind the prefix may be a slip, by which a ban would reach further than meant.
+fn network<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Network>, D::Error> {
+    let network = Network::deserialize(deserializer)?;
+    let slip = || {
+        serde::de::Error::custom(format!("{network} has bits behind the prefix; the network is {}", network.plain()))
+    };
+    if network == network.plain() { Ok(Some(network)) } else { Err(slip()) }
 }
 
 fn certificate<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {

@@ -5,7 +5,6 @@ mod clock;
 mod grant;
 mod hash_key;
 mod identity;
-mod ip_range;
 mod limits;
 mod network;
 mod ordering_key;
@@ -22,7 +21,6 @@ pub(crate) use clock::{Clock, Moment};
 pub(crate) use grant::Grant;
 pub(crate) use hash_key::HashKey;
 pub use identity::{Identity, Principal, Terms};
-pub use ip_range::IpRange;
 pub(crate) use limits::{
     AdmissionLimits, DecisionLimits, MemoryLimits, SessionLimits, SpeedLimits, SubscriptionLimits, UNCHARGED_PACKET,
     room_for_packet,

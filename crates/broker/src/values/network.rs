@@ -19,16 +19,26 @@ pub struct WrongNetwork(String);
 impl Network {
     /// Whether the address belongs to the network. IPv4 addresses within IPv6 are the same as IPv4 addresses.
     pub fn contains(&self, address: IpAddr) -> bool {
-        match (self.address, address.to_canonical()) {
-            (IpAddr::V4(network), IpAddr::V4(address)) => {
-                let mask = u32::MAX.checked_shl(32 - u32::from(self.prefix)).unwrap_or(0);
-                network.to_bits() & mask == address.to_bits() & mask
-            }
-            (IpAddr::V6(network), IpAddr::V6(address)) => {
-                let mask = u128::MAX.checked_shl(128 - u32::from(self.prefix)).unwrap_or(0);
-                network.to_bits() & mask == address.to_bits() & mask
-            }
-            _ => false,
+        let address = address.to_canonical();
+        let is_alike = address.is_ipv4() == self.address.is_ipv4();
+        is_alike && masked(address, self.prefix) == masked(self.address, self.prefix)
+    }
+
+    /// The network as it is usually written: without bits behind the prefix.
+    pub(crate) fn plain(&self) -> Self {
+        Self { address: masked(self.address, self.prefix), prefix: self.prefix }
+    }
+}
+
+fn masked(address: IpAddr, prefix: u8) -> IpAddr {
+    match address {
+        IpAddr::V4(v4) => {
+            let mask = u32::MAX.checked_shl(32 - u32::from(prefix)).unwrap_or(0);
+            IpAddr::V4((v4.to_bits() & mask).into())
+        }
+        IpAddr::V6(v6) => {
+            let mask = u128::MAX.checked_shl(128 - u32::from(prefix)).unwrap_or(0);
+            IpAddr::V6((v6.to_bits() & mask).into())
         }
     }
 }
@@ -42,7 +52,12 @@ impl FromStr for Network {
         let address = address.parse::<IpAddr>().map_err(|_| wrong())?;
         let bits = if address.is_ipv4() { 32 } else { 128 };
         let prefix = prefix.map_or(Ok(bits), str::parse).map_err(|_| wrong())?;
-        if prefix > bits { Err(wrong()) } else { Ok(Self { address, prefix }) }
+        match address.to_canonical() {
+            _ if prefix > bits => Err(wrong()),
+            // Addresses of clients are made canonical too.
+            IpAddr::V4(v4) if address.is_ipv6() && prefix >= 96 => Ok(Self { address: v4.into(), prefix: prefix - 96 }),
+            _ => Ok(Self { address, prefix }),
+        }
     }
 }
 
@@ -93,6 +108,16 @@ mod tests {
             ("2001:db8::/32", "2001:db9::", false),
             ("::/0", "::1", true),
             ("::1", "::1", true),
+            ("0.0.0.0/0", "192.0.2.1", true),
+            ("0.0.0.0/0", "2001:db8::1", false),
+            ("192.0.2.1", "192.0.2.1", true),
+            ("192.0.2.1", "192.0.2.2", false),
+            ("2001:db8::/32", "2001:db9::1", false),
+            ("10.0.0.0/8", "10.255.0.1", true),
+            ("10.0.0.0/8", "11.0.0.1", false),
+            ("10.0.0.0/8", "::ffff:10.0.0.1", true),
+            ("::ffff:10.0.0.0/104", "10.1.2.3", true),
+            ("::ffff:10.0.0.0/104", "11.1.2.3", false),
         ] {
             let parsed = network.parse::<Network>().unwrap();
             assert_eq!(parsed.contains(address.parse().unwrap()), contains, "{network} {address}");
