@@ -88,6 +88,7 @@ use opening::Beginning;
 use recovery::Examined;
 use segment::Header;
 use shared::Shared;
+use space::Space;
 
 /// An open spool. Dropping it writes all appended records and ends its thread.
 pub struct Spool {
@@ -133,10 +134,14 @@ impl Spool {
     fn open_on(disk: Arc<dyn Disk>, options: Options) -> Result<(Self, Committer, Recovered), OpenError> {
         let examined = recovery::examine(&*disk)?;
         let options = options.clamped();
+        let used = if options.bytes_maximum == 0 { 0 } else { disk.used().unwrap_or(0) };
+        let entries = examined.index.references();
+        let space = Space::of(&*disk, options.segment_bytes, entries, options.bytes_maximum, used);
+        let (options, grows_to) = options.for_log_of(examined.bytes(), space.available);
         let spares = recovery::settle(&*disk, &examined, options.segment_bytes)?;
         let salt = RandomState::new().hash_one((examined.index.segments.newest(), examined.end));
         let header = Header { number: 0, salt, file_bytes: options.segment_bytes };
-        let beginning = Beginning::make(&*disk, &examined, header, spares)?;
+        let beginning = Beginning { grows_to, ..Beginning::make(&*disk, &examined, header, spares)? };
         Ok(Self::over(disk, examined, options, salt, beginning))
     }
 

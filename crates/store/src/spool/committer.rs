@@ -41,6 +41,8 @@ pub(super) struct Committer {
     shared: Arc<Shared>,
     disk: Arc<dyn Disk>,
     options: Options,
+    /// Size of segments, once the log is no longer small.
+    grows_to: Option<u32>,
     /// The segment of the last write.
     open: Option<OpenSegment>,
     /// The file of the next segment, made ahead of time.
@@ -106,7 +108,7 @@ impl Committer {
             (log.options, log.synced)
         };
         let confirmed = Confirmed::of(&*disk);
-        let Beginning { prepared, rest, spares } = beginning;
+        let Beginning { prepared, rest, spares, grows_to } = beginning;
         let last_number = last.map_or(0, |(number, _)| number);
         let made = match (&prepared, rest) {
             (Some((number, _)), _) => (*number, options.segment_bytes),
@@ -118,6 +120,7 @@ impl Committer {
             shared,
             disk,
             options,
+            grows_to,
             open: None,
             prepared,
             prepare_after: None,

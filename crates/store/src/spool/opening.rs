@@ -17,6 +17,8 @@ pub(super) struct Beginning {
     pub(super) rest: Option<Header>,
     /// Spare segments.
     pub(super) spares: Vec<String>,
+    /// Size of segments, once the log is no longer small.
+    pub(super) grows_to: Option<u32>,
 }
 
 impl Beginning {
@@ -36,7 +38,7 @@ impl Beginning {
             None => Err(error),
         });
         match made {
-            Ok(file) => return Ok(Self { prepared: Some((number, file)), rest: None, spares }),
+            Ok(file) => return Ok(Self { prepared: Some((number, file)), rest: None, spares, grows_to: None }),
             // A log that is not new can continue in its last file.
             Err(error) if is_new => return Err(OpenError::Io { path: disk.path(&log_name(number)), error }),
             Err(_) => {}
@@ -45,7 +47,7 @@ impl Beginning {
         let (window, header) = open(disk, number)?;
         let cleared = clear(window.file(), examined.end, header.file_bytes);
         cleared.map_err(|error| OpenError::Io { path: disk.path(&log_name(number)), error })?;
-        Ok(Self { prepared: None, rest: Some(header), spares })
+        Ok(Self { prepared: None, rest: Some(header), spares, grows_to: None })
     }
 }
 

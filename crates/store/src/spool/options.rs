@@ -11,7 +11,8 @@ pub struct Options {
     pub sync: Sync,
     /// Size of a segment file, in bytes. Default 32 MiB, clamped to 4 KiB to 1 GiB.
     ///
-    /// The log grows and shrinks in this unit. A larger record gets a segment of its own size.
+    /// The log grows and shrinks in this unit. A larger record gets a segment of its own size. A log begins with segments
+    /// of 1/32 of it, and has them until half of the first is full.
     pub segment_bytes: u32,
     /// Most bytes of one write. Default 1 MiB. A larger record is one write.
     pub write_bytes: usize,
@@ -39,6 +40,13 @@ impl Default for Options {
     }
 }
 
+/// Smallest segment, in bytes.
+const SEGMENT_BYTES_MIN: u32 = 4 << 10;
+/// A log with few bytes has segments of this part of the usual size, so that an empty log takes little of the disk.
+const FIRST_PART: u32 = 32;
+/// Segments of the usual size that a disk has room for, if it is not short.
+const PLENTY: u64 = 16;
+
 /// Longest interval: a clock may not represent later times.
 const INTERVAL_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 
@@ -46,7 +54,7 @@ impl Options {
     /// Returns the options with each value clamped to its range.
     pub(super) fn clamped(self) -> Self {
         Self {
-            segment_bytes: self.segment_bytes.clamp(4 << 10, 1 << 30).next_multiple_of(8),
+            segment_bytes: self.segment_bytes.clamp(SEGMENT_BYTES_MIN, 1 << 30).next_multiple_of(8),
             write_bytes: self.write_bytes.max(1 << 10),
             sync: match self.sync {
                 Sync::Interval(interval) => Sync::Interval(interval.min(INTERVAL_MAX)),
@@ -54,5 +62,18 @@ impl Options {
             },
             ..self
         }
+    }
+
+    /// Returns the options for a log that has `bytes` on a disk with `available` ones, and the size of its later segments
+    /// if that is another.
+    ///
+    /// A disk that is short gets full segments at once: files made ahead are the room of accepted messages.
+    pub(super) fn for_log_of(self, bytes: u64, available: u64) -> (Self, Option<u32>) {
+        let first = (self.segment_bytes / FIRST_PART).next_multiple_of(8).max(SEGMENT_BYTES_MIN);
+        let is_short = available < PLENTY * u64::from(self.segment_bytes);
+        if first == self.segment_bytes || bytes > u64::from(first / 2) || is_short {
+            return (self, None);
+        }
+        (Self { segment_bytes: first, ..self }, Some(self.segment_bytes))
     }
 }

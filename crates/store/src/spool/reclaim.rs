@@ -141,6 +141,13 @@ impl Reclaim {
         Ok(())
     }
 
+    /// Removes all spare segments. The next opening removes a file that stays.
+    pub(super) fn drop_spares(&mut self) {
+        for spare in self.spares.drain(..) {
+            let _ = self.disk.remove(&spare);
+        }
+    }
+
     /// Does the reclaiming that is possible now. True if it appended something or has more to do.
     ///
     /// The log is durable up to `synced`, and the last write had `written` bytes.

@@ -82,6 +82,14 @@ pub(super) struct Examined {
     pub(super) left_over: Vec<String>,
 }
 
+impl Examined {
+    /// Bytes of all segments' records.
+    pub(super) fn bytes(&self) -> u64 {
+        let segments = self.index.segments.iter().map(|segment| u64::from(segment.end));
+        segments.sum()
+    }
+}
+
 /// Number of a new directory's first segment.
 const FIRST_NUMBER: u32 = 1;
 

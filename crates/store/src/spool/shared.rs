@@ -4,7 +4,7 @@ use std::{
     mem,
     sync::{
         Condvar, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering},
     },
     task::Waker,
     time::SystemTime,
@@ -23,7 +23,7 @@ pub(super) struct Shared {
     /// Copy of [`Pending`](super::pending::Pending) bytes, updated under the lock; only a hint.
     pending_bytes: AtomicUsize,
     congested_bytes: usize,
-    segment_bytes: u32,
+    segment_bytes: AtomicU32,
     /// The next segment's file cannot be made; also only a hint.
     has_shortage: AtomicBool,
     /// Copy of [`Log::appended`], updated under the lock.
@@ -46,7 +46,7 @@ impl Shared {
         Self {
             durable: AtomicU64::new(log.synced.bits()),
             congested_bytes: log.options.congested_bytes,
-            segment_bytes: log.options.segment_bytes,
+            segment_bytes: AtomicU32::new(log.options.segment_bytes),
             has_shortage: AtomicBool::new(false),
             appended: AtomicU64::new(0),
             booked: AtomicU64::new(0),
@@ -74,7 +74,13 @@ impl Shared {
     }
 
     pub(super) fn segment_bytes(&self) -> u32 {
-        self.segment_bytes
+        self.segment_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Sets the usual size of segments that begin from now on.
+    pub(super) fn grow(&self, segment_bytes: u32) {
+        self.log().options.segment_bytes = segment_bytes;
+        self.segment_bytes.store(segment_bytes, Ordering::Relaxed);
     }
 
     pub(super) fn is_congested(&self) -> bool {

@@ -14,7 +14,7 @@ impl Committer {
         let used = if maximum == 0 { 0 } else { self.used() };
         let used = used.saturating_add(self.shared.bytes_elsewhere.load(Ordering::Relaxed));
         let entries = self.shared.log().index.references();
-        Space::of(&*self.disk, self.options.segment_bytes, entries, maximum, used)
+        Space::of(&*self.disk, self.grows_to.unwrap_or(self.options.segment_bytes), entries, maximum, used)
     }
 
     /// Returns the size of all files, measured at most once per [`LOOK_AGAIN`]: with many files that is expensive.
@@ -52,6 +52,7 @@ impl Committer {
     /// A failure is announced while acknowledgements still have room; they let space be reclaimed.
     pub(super) fn prepare_next(&mut self) {
         let next = self.written.segment() + 1;
+        self.grow(next);
         let is_made = self.made.0 >= next && self.reclaim.has_spare();
         if self.is_closing || self.prepare_after.is_some_and(|time| time > Instant::now()) {
             return;
@@ -63,6 +64,28 @@ impl Committer {
         let error = self.make_ahead(next).err();
         self.prepare_after = error.is_some().then(|| Instant::now() + PREPARE_RETRY);
         self.shared.set_shortage(error.map(|error| self.named(next, &error).to_string()));
+    }
+
+    /// Lets segments have their full size, once the log is no longer small and the disk has room for them.
+    ///
+    /// The file made ahead is made anew before the log needs it. Spare segments are replaced.
+    fn grow(&mut self, next: u32) {
+        let appended = self.shared.log().appended;
+        let Some(bytes) = self.grows_to.filter(|_| appended > u64::from(self.options.segment_bytes / 2)) else {
+            return;
+        };
+        if self.is_closing || self.space().available < 3 * u64::from(bytes) {
+            return;
+        }
+        // The log may be at this segment already. Then its file keeps the small size.
+        if self.made.0 == next && self.shared.log().end().segment() < next && self.unmake(next).is_err() {
+            return;
+        }
+        self.grows_to = None;
+        self.options.segment_bytes = bytes;
+        self.shared.grow(bytes);
+        self.reclaim.drop_spares();
+        self.used = None;
     }
 
     fn make_ahead(&mut self, next: u32) -> io::Result<()> {

@@ -9,7 +9,11 @@ use std::{
 
 use tempfile::TempDir;
 
-use super::{SMALL, UNBOOKED, model::read_all, place};
+use super::{
+    SMALL, UNBOOKED,
+    model::{self, read_all},
+    place,
+};
 use crate::Sync;
 use crate::spool::{Body, Limit, Marked, OpenError, Options, Origin, QueueId, Sequence, Spool, TooLarge, check, dump};
 
@@ -37,6 +41,40 @@ fn lines(directory: &Path) -> Vec<String> {
 }
 
 const ALL: Limit = Limit { messages: 1_000, bytes: 1 << 20 };
+
+#[test]
+fn small_log_takes_little_of_the_disk_after_each_start() {
+    let scratch = Scratch::new();
+    for sequence in 1..=3 {
+        let (spool, _) = Spool::open(&scratch.0, Options::default()).unwrap();
+        let mut batch = spool.begin();
+        model::Call::Message { places: vec![super::untagged(place(1, sequence))], origin: None, body: vec![7; 100] }
+            .apply(&mut batch, &mut model::Model::default());
+        let end = batch.end();
+        drop(batch);
+        spool.wait(end).unwrap();
+        assert!(spool.used_bytes() <= 5 << 20, "{}", spool.used_bytes());
+    }
+}
+
+#[test]
+fn segments_of_a_log_grow_with_its_first_megabyte() {
+    let scratch = Scratch::new();
+    let (spool, _) = Spool::open(&scratch.0, Options::default()).unwrap();
+    let sizes = || scratch.files().iter().map(|file| fs::metadata(file).unwrap().len()).collect::<Vec<_>>();
+    let mut written = Vec::new();
+    for sequence in 1..=80 {
+        let mut batch = spool.begin();
+        model::Call::Message { places: vec![super::untagged(place(1, sequence))], origin: None, body: vec![7; 50_000] }
+            .apply(&mut batch, &mut model::Model::default());
+        let end = batch.end();
+        drop(batch);
+        spool.wait(end).unwrap();
+        written = sizes();
+    }
+    // 4 MB: the first segment has its small size, and the second the full one.
+    assert_eq!(written[..2], [1 << 20, 32 << 20], "{written:?}");
+}
 
 #[test]
 fn threads_append_and_read_while_segments_come_and_go() {

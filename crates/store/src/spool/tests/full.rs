@@ -61,8 +61,7 @@ fn segments(disk: &MemoryDisk) -> usize {
 #[test]
 fn full_disk_refuses_messages_and_takes_acknowledgements() {
     for burst in [1, 7, 40, 1_000] {
-        let mut rig = Rig::new(OPTIONS);
-        rig.disk.set_faults(|faults| faults.space = Some(SPACE));
+        let mut rig = Rig::with_space(OPTIONS, SPACE);
         assert!(rig.commit());
         let count = fill(&mut rig, 1, burst);
         assert!(count as usize * BODY > SPACE / 3, "{burst}: {count}");
@@ -78,8 +77,7 @@ fn full_disk_refuses_messages_and_takes_acknowledgements() {
 #[test]
 fn full_log_is_drained_after_a_restart_without_free_space() {
     for end in [End::Killed, End::Closed, End::PowerCut(7)] {
-        let mut rig = Rig::new(OPTIONS);
-        rig.disk.set_faults(|faults| faults.space = Some(SPACE));
+        let mut rig = Rig::with_space(OPTIONS, SPACE);
         assert!(rig.commit());
         let count = fill(&mut rig, 1, 5);
         // Another program takes all free and all released space.
@@ -135,8 +133,7 @@ fn log_continues_in_last_segment_if_no_file_can_be_made() {
 
 #[test]
 fn acknowledgements_do_not_wait_for_messages_without_room() {
-    let mut rig = Rig::new(OPTIONS);
-    rig.disk.set_faults(|faults| faults.space = Some(SPACE));
+    let mut rig = Rig::with_space(OPTIONS, SPACE);
     (1..=5).for_each(|sequence| rig.call(&message(sequence)));
     assert!(rig.commit());
     // The last of these are in a segment without a file.

@@ -138,6 +138,14 @@ proptest! {
     #![proptest_config(fixed(60))]
 
     #[test]
+    fn no_durable_record_is_lost_while_segments_grow(
+        pieces in pieces(),
+        steps in prop::collection::vec(step(), 1..250),
+    ) {
+        run(Options { segment_bytes: 16 * SMALL.segment_bytes, ..SMALL }, pieces, steps);
+    }
+
+    #[test]
     fn sync_interval_keeps_written_records_after_kill(
         pieces in pieces(),
         steps in prop::collection::vec(step(), 1..200),

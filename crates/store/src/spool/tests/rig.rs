@@ -36,7 +36,17 @@ pub(crate) enum End {
 
 impl Rig {
     pub(crate) fn new(options: Options) -> Self {
+        Self::on(MemoryDisk::default(), options)
+    }
+
+    /// A rig whose disk has `space` bytes.
+    pub(crate) fn with_space(options: Options, space: usize) -> Self {
         let disk = MemoryDisk::default();
+        disk.set_faults(|faults| faults.space = Some(space));
+        Self::on(disk, options)
+    }
+
+    fn on(disk: MemoryDisk, options: Options) -> Self {
         let (spool, committer, _) = Spool::open_on(Arc::new(disk.clone()), options).unwrap();
         let history = vec![(Position::default(), Model::default())];
         Self { disk, options, pieces: None, spool, committer, history }
