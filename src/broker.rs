@@ -135,7 +135,16 @@ async fn serve(config: Config, arguments: &BrokerArgs, log_limiter: Arc<LogLimit
     tracing::info!(signal, connections = broker.connections(), sessions = broker.sessions(), "stopping");
     let metrics = broker.metrics();
     broker.shutdown().await;
-    tracing::info!(?metrics, "stopped");
+    tracing::info!(
+        connections = metrics.connections_opened,
+        messages_received = metrics.messages_received,
+        messages_sent = metrics.messages_sent,
+        messages_dropped = metrics.dropped(),
+        bytes_received = metrics.bytes_received,
+        bytes_sent = metrics.bytes_sent,
+        load_reports = metrics.load_reports,
+        "stopped"
+    );
     Ok(())
 }
 

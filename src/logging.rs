@@ -177,7 +177,7 @@ impl<W: fmt::Write> fmt::Write for BoundedText<'_, W> {
 /// Field with the address of the peer that caused the line.
 const PEER: &str = "peer";
 /// Fields with texts of the broker, the operator or the system: errors and paths must stay readable as a whole.
-const OWN_FIELDS: [&str; 9] = ["message", "error", "directory", "file", "key", "old", "new", "health", "metrics"];
+const OWN_FIELDS: [&str; 8] = ["message", "error", "directory", "file", "key", "old", "new", "health"];
 /// Maximum number of characters of such a field.
 const OWN_CHARACTERS_MAX: usize = 4096;
 

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod broker;
+mod generate;
 mod logging;
 mod passwd;
 mod sessions;
@@ -9,11 +10,11 @@ mod store;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, Parser, Subcommand};
 
 /// MQTT 5.0 and 3.1.1 broker that gives each shared message to the worker that will finish it first.
 #[derive(Debug, Parser)]
-#[command(name = "tenbin", version, arg_required_else_help = true)]
+#[command(name = "tenbin", version, arg_required_else_help = true, max_term_width = 100)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -43,6 +44,10 @@ enum Command {
     Explain(tenbin_explain::ExplainArgs),
     /// Compares policies of share groups in virtual time.
     Simulate(tenbin_simulator::SimulateArgs),
+    /// Prints a completion script for a shell.
+    Completions(generate::CompletionsArgs),
+    /// Writes the manual pages of all commands.
+    Man(generate::ManArgs),
 }
 
 fn main() -> ExitCode {
@@ -54,6 +59,10 @@ fn main() -> ExitCode {
         Command::Loadgen(command) => tenbin_loadgen::run(command).map_err(|error| error.to_string()),
         Command::Explain(arguments) => tenbin_explain::run(&arguments).map_err(|error| error.to_string()),
         Command::Simulate(arguments) => tenbin_simulator::run(&arguments).map_err(|error| error.to_string()),
+        Command::Completions(arguments) => {
+            generate::completions(&arguments, Cli::command()).map_err(|error| error.to_string())
+        }
+        Command::Man(arguments) => generate::manual(&arguments, Cli::command()).map_err(|error| error.to_string()),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -47,6 +47,14 @@ fn listens_on_all_addresses_given() {
 }
 
 #[test]
+fn listener_without_authentication_is_warned_of_beyond_loopback() {
+    const WARNING: &str = "other machines may connect without authentication";
+    let broker = BrokerProcess::start_exactly(&["--listen", "127.0.0.1:0", "--listen", "0.0.0.0:0"]);
+    broker.log().wait_for(&["WARN", WARNING, "address=0.0.0.0:"], PATIENCE);
+    assert_eq!(broker.log().all().iter().filter(|line| line.contains(WARNING)).count(), 1);
+}
+
+#[test]
 fn listens_where_the_file_says() {
     let file = ConfigFile::new("listen = [\"127.0.0.1:0\"]");
     BrokerProcess::start_exactly(&["--config", file.path()]).assert_serves();
@@ -66,6 +74,33 @@ fn help_lists_the_subcommands() {
     let help = String::from_utf8_lossy(&output.stdout).into_owned();
     for option in ["--config", "--listen", "--policy", "--log"].into_iter().chain(Policy::ALL.map(Policy::name)) {
         assert!(help.contains(option), "{option} is missing:\n{help}");
+    }
+}
+
+#[test]
+fn help_of_every_command_fits_100_columns() {
+    for command in ["", "broker", "passwd", "store", "sessions", "loadgen", "explain", "simulate", "completions", "man"]
+    {
+        let output = tenbin(&command.split_whitespace().chain(["--help"]).collect::<Vec<_>>());
+        let help = String::from_utf8_lossy(&output.stdout).into_owned();
+        let longest = help.lines().map(|line| line.chars().count()).max();
+        assert!(output.status.success() && longest.is_some_and(|longest| longest <= 100), "{command}:\n{help}");
+    }
+}
+
+#[test]
+fn completions_and_manual_cover_the_subcommands() {
+    for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
+        let output = tenbin(&["completions", shell]);
+        let script = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(output.status.success() && script.contains("ephemeral"), "{shell}:\n{script}");
+    }
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let pages = directory.path().join("man1");
+    assert!(tenbin(&["man", pages.to_str().expect("UTF-8")]).status.success());
+    for page in ["tenbin.1", "tenbin-broker.1", "tenbin-store-prune.1"] {
+        let text = std::fs::read_to_string(pages.join(page)).expect(page);
+        assert!(text.contains(".SH SYNOPSIS"), "{page}:\n{text}");
     }
 }
 
@@ -107,6 +142,17 @@ fn port_in_use_is_reported_in_one_line() {
     let address = taken.local_addr().expect("bound").to_string();
     let said = refusal(&["--listen", &address]);
     assert!(said.contains(&address), "{said}");
+    assert!(said.contains(&format!("process {} (", std::process::id())), "{said}");
+}
+
+#[test]
+fn port_in_use_leaves_no_data_directory_behind() {
+    let taken = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = taken.local_addr().expect("bound").to_string();
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let data = directory.path().join("data");
+    refusal(&["--listen", &address, "--data", data.to_str().expect("UTF-8")]);
+    assert!(!data.exists());
 }
 
 #[test]

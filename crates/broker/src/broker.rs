@@ -164,14 +164,15 @@ impl BrokerBuilder {
         if self.store.is_some() {
             self.config.bound_names(durable::NAME_BYTES_MAX);
         }
+        // Bind first: a broker that cannot listen creates no data directory, and clients that connect while the state is
+        // loaded wait in the listen backlog.
+        let mut listeners = Listeners::new(listening);
+        let prepared = listeners.prepare(&given, doors, &given)?;
         let mut shared = begin(self.config, settings, access, is_configured_only, threads, self.store).await?;
         if let Some(log_limiter) = self.log_limiter {
             shared.log_limiter = log_limiter;
         }
         let shared = Arc::new(shared);
-        // Bind before the state is loaded: clients that connect meanwhile wait in the listen backlog.
-        let mut listeners = Listeners::new(listening);
-        let prepared = listeners.prepare(&given, doors, &shared.config)?;
         // Last of the fallible steps: it publishes Wills and removes them from the disk.
         load(&shared).await?;
         descriptors::log_lowered(shared.config.connections.maximum, shared.connections_maximum);

@@ -5,6 +5,11 @@ use std::io::{self, Write};
 
 use crate::told::{Candidate, Decision, Member, Members, Shadow, Told};
 
+/// Maximum width of lines about members and decisions, in characters, unless a name is longer.
+const WIDTH: usize = 100;
+/// Indentation of candidates on a line of their own.
+const INDENT: usize = 28;
+
 /// Table writer that remembers the decisions already printed.
 #[derive(Debug, Default)]
 pub(crate) struct Table {
@@ -25,7 +30,7 @@ impl Table {
             true => writeln!(out, "\n  no decision is recorded")?,
             false => writeln!(
                 out,
-                "\n  {:<13}{:<24}  {:<18}{:<16}{:>9}   candidates: predicted wait + penalty, ms",
+                "\n  {:<13}{:<18} {:<14}{:<14}{:>7}  candidates: wait+penalty, ms",
                 "time, UTC", "topic", "chosen", "reason", "between"
             )?,
         }
@@ -76,29 +81,16 @@ fn write_shadow(out: &mut dyn Write, shadow: &Shadow) -> io::Result<()> {
         (wait_difference_ms_mean.abs(), if *wait_difference_ms_mean < 0.0 { "less" } else { "more" });
     writeln!(
         out,
-        "  shadow {shadow}: the same choice in {percent:.1} % of {compared}; by the predictions its messages would have \
-         waited {amount:.2} ms {direction} on average"
+        "  shadow {shadow}: the same choice in {percent:.1} % of {compared};\n    by the predictions its messages \
+         would have waited {amount:.2} ms {direction} on average"
     )
 }
 
 fn write_members(out: &mut dyn Write, members: &Members) -> io::Result<()> {
     writeln!(
         out,
-        "\n  {:<24}  {:<9}{:>6}{:>11}{:>8}{:>10}{:>9}{:>11}{:>9}{:>10}{:>10}{:>10}{:>13}{:>14}",
-        "member",
-        "state",
-        "weight",
-        "messages",
-        "share %",
-        "wait, ms",
-        "pending",
-        "in flight",
-        "way, ms",
-        "t_p, ms",
-        "cost, ms",
-        "late, ms",
-        "late reports",
-        "redispatched"
+        "\n  {:<20} {:<9}{:>10}{:>8}{:>9}{:>9}{:>11}{:>9}{:>10}",
+        "member", "state", "messages", "share %", "wait, ms", "pending", "in flight", "t_p, ms", "cost, ms",
     )?;
     members.members.iter().try_for_each(|member| write_member(out, member))?;
     let others = members.members_total.saturating_sub(members.members.len() as u64);
@@ -117,52 +109,69 @@ fn write_member(out: &mut dyn Write, member: &Member) -> io::Result<()> {
     let cost = format!("{}{}", if member.is_speed_known { "" } else { "~" }, number(member.processing_time_ms));
     writeln!(
         out,
-        "  {:<24}  {:<9}{:>6}{:>11}{:>8.1}{:>10}{:>9}{:>11}{:>9}{:>10}{:>10}{:>10}{:>13}{:>14}",
-        shortened(&member.client, 24),
+        "  {:<20} {:<9}{:>10}{:>8.1}{:>9}{:>9}{:>11}{:>9}{:>10}",
+        shortened(&member.client, 20),
         member.state,
-        member.weight,
         member.messages,
         member.share * 100.0,
         number(member.predicted_wait_ms),
         member.pending,
         in_flight,
-        number(member.round_trip_ms),
         number(member.reported_processing_time_ms),
         cost,
-        number(member.late_ms),
-        member.late_reports,
-        member.redispatches
-    )
+    )?;
+    let remarks = [
+        (member.weight != 1).then(|| format!("weight {}", member.weight)),
+        (member.round_trip_ms > 0.0).then(|| format!("way {} ms", number(member.round_trip_ms))),
+        (member.late_ms > 0.0).then(|| format!("late by {} ms", number(member.late_ms))),
+        (member.late_reports > 0).then(|| format!("late reports: {}", member.late_reports)),
+        (member.redispatches > 0).then(|| format!("redispatched: {}", member.redispatches)),
+    ];
+    let remarks: Vec<_> = remarks.into_iter().flatten().collect();
+    if !remarks.is_empty() {
+        writeln!(out, "    {}", remarks.join(", "))?;
+    }
+    Ok(())
 }
 
 /// Names a member that is too fast to be true.
 fn write_suspicion(out: &mut dyn Write, member: &Member) -> io::Result<()> {
     let Some(times) = member.times_faster else { return Ok(()) };
-    let client = shortened(&member.client, 24);
-    writeln!(out, "  suspect: {client} seems {times} × faster than the group's mean, so it gets no more than others")
+    let client = shortened(&member.client, 20);
+    writeln!(out, "  suspect: {client} seems {times} × faster than the mean, so it gets no more than others")
 }
 
 fn write_decision(out: &mut dyn Write, decision: &Decision) -> io::Result<()> {
-    let chosen = decision.chosen.as_deref().map_or_else(|| "nobody".to_owned(), |client| shortened(client, 16));
-    write!(
-        out,
-        "  {:<13}{:<24}  {:<18}{:<16}{:>9}  ",
+    let chosen = decision.chosen.as_deref().map_or_else(|| "nobody".to_owned(), |client| shortened(client, 13));
+    let line = format!(
+        "  {:<13}{:<18} {:<14}{:<14}{:>7} ",
         time(decision.time_ms),
-        shortened(&decision.topic, 24),
+        shortened(&decision.topic, 18),
         chosen,
         decision.reason.replace('_', " "),
         format!("+{}", decision.unrecorded),
-    )?;
-    for Candidate { client, state, predicted_wait_ms, penalty_ms } in &decision.candidates {
-        let state = if state == "ready" { String::new() } else { format!(" ({state})") };
-        let (client, wait, penalty) = (shortened(client, 16), number(*predicted_wait_ms), number(*penalty_ms));
-        write!(out, " {client} {wait}+{penalty}{state}")?;
-    }
+    );
     let others = decision.members_total.saturating_sub(decision.candidates.len() as u64);
-    if others > 0 {
-        write!(out, " and {others} others")?;
+    let others = (others > 0).then(|| format!("and {others} others"));
+    let candidates = decision.candidates.iter().map(|candidate| {
+        let Candidate { client, state, predicted_wait_ms, penalty_ms } = candidate;
+        let state = if state == "ready" { String::new() } else { format!(" ({state})") };
+        format!("{} {}+{}{state}", shortened(client, 16), number(*predicted_wait_ms), number(*penalty_ms))
+    });
+    write_wrapped(out, line, candidates.chain(others))
+}
+
+/// Writes a line and its items, those beyond [`WIDTH`] on lines of their own.
+fn write_wrapped(out: &mut dyn Write, mut line: String, items: impl Iterator<Item = String>) -> io::Result<()> {
+    for item in items {
+        if line.chars().count() + 1 + item.chars().count() > WIDTH {
+            writeln!(out, "{line}")?;
+            line = " ".repeat(INDENT);
+        }
+        line.push(' ');
+        line.push_str(&item);
     }
-    writeln!(out)
+    writeln!(out, "{line}")
 }
 
 /// Formats a time of day.
@@ -239,18 +248,20 @@ mod tests {
         let text = written(|out| Table::default().write(out, &told(&[1])));
         for words in [
             "g, filter a/#: adaptive; 1 members, 10 messages, 9 wait with the group (75.0 ms of work)",
-            "a very long name of a c…",
+            "a very long name of…",
+            "    way 40.0 ms, late reports: 3, redispatched: 4",
             "~24.0",
             "2 of 3",
-            "40.0",
-            "suspect: a very long name of a c… seems 400 × faster",
+            "suspect: a very long name of… seems 400 × faster",
             "22:13:20.124",
             "least wait",
             "+7",
-            "w1 0.00+1.25 w2 123+20.0 (full)",
+            "w1 0.00+1.25",
+            "w2 123+20.0 (full)",
         ] {
             assert!(text.contains(words), "{words} in\n{text}");
         }
+        assert!(text.lines().all(|line| line.chars().count() <= WIDTH), "{text}");
         assert!(!text.contains('\u{1b}'), "a terminal is not told what to do by a topic");
     }
 

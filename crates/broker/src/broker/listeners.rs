@@ -5,6 +5,7 @@
 //! ```
 
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use tokio::runtime::Handle;
@@ -60,6 +61,21 @@ enum PreparedListener {
 pub(super) enum PrepareError {
     Listen(ListenError),
     Threads(io::Error),
+}
+
+impl OpenListener {
+    /// Warns of a listener that lets everybody in who reaches this machine.
+    fn warn_if_open(&self) {
+        let beyond = |address: &SocketAddr| !address.ip().to_canonical().is_loopback();
+        let address = self.sockets.iter().filter_map(ListeningSocket::ip).find(beyond);
+        if let Some(address) = address.filter(|_| self.settings.anonymous) {
+            tracing::warn!(
+                listener = %self.name,
+                %address,
+                "other machines may connect without authentication: see `auth` and `password_file`"
+            );
+        }
+    }
 }
 
 impl Listeners {
@@ -139,6 +155,9 @@ impl Listeners {
                     }
                     for socket in listener.sockets.iter().filter(|_| is_reload) {
                         tracing::info!(listener = %listener.name, address = %socket.address(), "listening");
+                    }
+                    if shared.is_configured_only {
+                        listener.warn_if_open();
                     }
                     listener.jobs =
                         acceptors.into_iter().map(|acceptor| self.accept(shared, &listener, acceptor)).collect();

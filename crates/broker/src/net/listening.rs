@@ -9,6 +9,7 @@ use rustix::io::Errno;
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::{TcpListener, UnixListener};
 
+use super::port_holder;
 use super::unix_socket::{self, SocketFile};
 use crate::Config;
 use crate::config::{ListenAddress, Listener};
@@ -68,6 +69,10 @@ impl ListeningSocket {
             match Self::bind(address, config) {
                 Ok(socket) => open.push(socket),
                 Err(reason) if is_absent(&reason) => absent = Some(error(address.to_string(), reason)),
+                Err(reason) if reason.kind() == io::ErrorKind::AddrInUse => {
+                    let reason = io::Error::new(reason.kind(), format!("{reason}: {}", port_holder::hint(address)));
+                    return Err(error(address.to_string(), reason));
+                }
                 Err(reason) => return Err(error(address.to_string(), reason)),
             }
             if open.len() == wanted {

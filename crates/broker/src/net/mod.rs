@@ -21,6 +21,7 @@ mod listening;
 mod member;
 mod outbound;
 mod output;
+mod port_holder;
 mod probes;
 mod proxy;
 mod proxy_header;
