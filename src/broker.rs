@@ -10,9 +10,10 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use tenbin_broker::config::ListenAddress;
 use tenbin_broker::{Broker, Config, ConfigError, LogLimiter, Policy, StartError, raise_descriptor_limit};
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::Interval;
 use tracing::Level;
 
-use crate::logging;
+use crate::{logging, service_manager};
 
 /// Runs the broker until SIGINT or SIGTERM; SIGHUP reloads listeners, credentials, certificates,
 /// ACLs and share-group rules.
@@ -125,13 +126,17 @@ async fn serve(config: Config, arguments: &BrokerArgs, log_limiter: Arc<LogLimit
             broker.config().policy,
         )?;
     }
+    let mut watchdog = service_manager::watchdog();
+    service_manager::ready("serving clients");
     let signal = loop {
         tokio::select! {
             _ = interrupt.recv() => break "SIGINT",
             _ = terminate.recv() => break "SIGTERM",
             _ = hangup.recv() => reload(&broker, arguments),
+            () = next(&mut watchdog) => service_manager::alive(),
         }
     };
+    service_manager::stopping();
     tracing::info!(signal, connections = broker.connections(), sessions = broker.sessions(), "stopping");
     let metrics = broker.metrics();
     broker.shutdown().await;
@@ -148,15 +153,30 @@ async fn serve(config: Config, arguments: &BrokerArgs, log_limiter: Arc<LogLimit
     Ok(())
 }
 
+/// Waits for the next tick; for ever without an interval.
+async fn next(ticks: &mut Option<Interval>) {
+    match ticks {
+        Some(ticks) => drop(ticks.tick().await),
+        None => std::future::pending().await,
+    }
+}
+
 /// Reloads the configuration file. If anything in the new files is wrong, the broker keeps the old rules.
 fn reload(broker: &Broker, arguments: &BrokerArgs) {
     let Some(file) = &arguments.config else {
         tracing::info!("nothing to reload: there is no configuration file");
         return;
     };
+    service_manager::reloading();
     let reloaded = arguments.configuration().map_err(|error| error.to_string());
     match reloaded.and_then(|config| broker.reload(&config).map_err(|error| error.to_string())) {
-        Ok(()) => tracing::info!(file = %file.display(), "reloaded"),
-        Err(error) => tracing::error!("reload failed, the old rules stay: {error}"),
+        Ok(()) => {
+            tracing::info!(file = %file.display(), "reloaded");
+            service_manager::ready("serving clients");
+        }
+        Err(error) => {
+            tracing::error!("reload failed, the old rules stay: {error}");
+            service_manager::ready("serving clients; the last reload failed, see the log");
+        }
     }
 }

@@ -5,6 +5,7 @@ mod broker;
 mod generate;
 mod logging;
 mod passwd;
+mod service_manager;
 mod sessions;
 mod store;
 

@@ -3,6 +3,7 @@
 mod support;
 
 use std::net::TcpListener;
+use std::os::unix::net::UnixDatagram;
 use std::process::Command;
 
 use support::{BrokerProcess, ConfigFile, PATIENCE, RawClient, Silence, VERSIONS};
@@ -257,6 +258,37 @@ fn reload_names_each_changed_key_that_needs_a_restart() {
     broker.log().wait_for(&["WARN", "key=\"sessions.receive_maximum\"", "old=\"1024\"", "new=\"7\""], PATIENCE);
     let warnings = broker.log().all().iter().filter(|line| line.contains("WARN")).count();
     assert_eq!(warnings, 2, "the policy is taken");
+}
+
+#[test]
+fn systemd_is_told_of_start_reload_and_stop() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let path = directory.path().join("notify");
+    let manager = UnixDatagram::bind(&path).expect("a socket of ours");
+    manager.set_read_timeout(Some(PATIENCE)).expect("not zero");
+    let file = ConfigFile::new("listen = [\"127.0.0.1:0\"]");
+    let environment = [("NOTIFY_SOCKET", path), ("WATCHDOG_USEC", "20000".into())];
+    let mut broker = BrokerProcess::start_in(&environment, &["--config", file.path()]);
+    let wait_for = |wanted: &str| {
+        let mut message = [0; 4096];
+        loop {
+            let length = manager.recv(&mut message).expect("a message in time");
+            if String::from_utf8_lossy(&message[..length]).contains(wanted) {
+                return;
+            }
+        }
+    };
+    wait_for("READY=1");
+    wait_for("WATCHDOG=1");
+    broker.signal("HUP");
+    wait_for("RELOADING=1");
+    wait_for("READY=1");
+    std::fs::write(file.path(), "lisen = []").expect("a file of ours");
+    broker.signal("HUP");
+    wait_for("the last reload failed");
+    broker.signal("TERM");
+    wait_for("STOPPING=1");
+    assert_eq!(broker.wait_for_exit(PATIENCE).code(), Some(0));
 }
 
 /// The one line that the command prints when it refuses to start.
