@@ -79,6 +79,24 @@ fn every_kind_of_connection_speaks_websocket_and_tls() {
 }
 
 #[test]
+fn every_kind_of_connection_uses_a_unix_socket() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let path = directory.path().join("mqtt").display().to_string();
+    let config = ConfigFile::new(&format!("[[listeners]]\naddress = \"unix:{path}\"\nanonymous = true\n"));
+    let broker = BrokerProcess::start(&["--config", config.path()]);
+    let load = "--messages 300 --qos 1 --conns 20 --publishers 2 --assert lost=0,duplicated=0,expected=600";
+    // Nobody is at this address.
+    let run = ["run", "--broker", "127.0.0.1:1", "--unix", &path].into_iter().chain(load.split_whitespace());
+    let run: Vec<_> = run.collect();
+    stdout(&loadgen(&run));
+    stdout(&loadgen(&[&run[..], &["--service", "1us"]].concat()));
+    drop(broker);
+    let output = loadgen(&run);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && said.contains(&format!("unix:{path}")), "{said}");
+}
+
+#[test]
 fn publishers_and_subscribers_can_be_in_programs_of_their_own() {
     let broker = BrokerProcess::start(&[]);
     let address = broker.address().to_string();

@@ -105,6 +105,11 @@ pub struct LoadArgs {
     #[arg(help_heading = "Connections")]
     pub(crate) websocket: Option<String>,
 
+    /// Connect to this unix socket instead of the broker's address
+    #[arg(long, value_name = "PATH", help_heading = "Connections")]
+    #[arg(conflicts_with_all = ["tls", "websocket", "ca", "client_key", "client_cert", "insecure"])]
+    pub(crate) unix: Option<String>,
+
     /// Certificates (PEM) of the authorities that the broker's certificate must come from [default: the system's]
     #[arg(long, alias = "tls-rootca-cert", value_name = "FILE", help_heading = "Connections")]
     pub(crate) ca: Option<PathBuf>,

@@ -96,6 +96,9 @@ pub struct ConnectionOptions {
     /// Path of WebSocket connections; `None` for MQTT without WebSocket.
     #[serde(default)]
     pub websocket: Option<String>,
+    /// Path of the broker's unix socket; `None` for its address.
+    #[serde(default)]
+    pub unix: Option<String>,
     /// Keep Alive in seconds; 0 for none.
     pub keep_alive: u16,
     /// How long the broker keeps sessions after their connections; `None` ends them with the connections.
@@ -117,6 +120,7 @@ impl ConnectionOptions {
             password: None,
             tls: None,
             websocket: None,
+            unix: None,
             keep_alive: 0,
             session_expiry: None,
             client_id_prefix: client_id_prefix.into(),

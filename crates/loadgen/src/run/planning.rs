@@ -58,6 +58,7 @@ fn connection(args: &LoadArgs, conf: &Conf, tag: u16) -> ConnectionOptions {
         password: args.password.clone().or_else(|| conf.password.clone()),
         tls,
         websocket: args.websocket.clone(),
+        unix: args.unix.clone(),
         keep_alive: args.keep_alive.unwrap_or(0),
         session_expiry: args.session_expiry,
         client_id_prefix: args.client_id.clone().unwrap_or_else(|| format!("tenbin-{tag:04x}")),

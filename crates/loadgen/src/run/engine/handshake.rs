@@ -57,6 +57,8 @@ pub(super) struct Connector {
     tls: Option<Tls>,
     /// Path of the upgrade to WebSocket.
     websocket: Option<String>,
+    /// Path of the broker's unix socket.
+    unix: Option<String>,
 }
 
 impl Connector {
@@ -86,6 +88,7 @@ impl Connector {
             will: options.will.as_ref().map(|options| will(options, tag)).transpose()?,
             tls: options.tls.as_ref().map(Tls::new).transpose()?,
             websocket: options.websocket.clone(),
+            unix: options.unix.clone(),
         })
     }
 
@@ -188,7 +191,10 @@ impl Connector {
         let begun = Instant::now();
         let tls = self.tls.as_ref().map(|tls| (tls, client.host.as_str()));
         let websocket = self.websocket.as_deref().map(|path| (client.place.as_str(), path));
-        let opened = Transport::open(client.addresses.iter().copied(), tls, websocket).await;
+        let opened = match &self.unix {
+            Some(path) => Transport::open_unix(path).await,
+            None => Transport::open(client.addresses.iter().copied(), tls, websocket).await,
+        };
         let mut transport = opened.map_err(|error| error.to_string())?;
         let mut input = BytesMut::new();
         let keep_alive = connect.keep_alive;

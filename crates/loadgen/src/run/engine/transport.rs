@@ -5,7 +5,7 @@ use std::task::{Context, Poll};
 
 use tenbin_client::WebSocketStream;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::client::TlsStream;
 
 use super::tls::{Tls, explained};
@@ -18,6 +18,8 @@ use super::tls::{Tls, explained};
 pub(super) enum Transport {
     /// Plain TCP.
     Tcp(TcpStream),
+    /// A unix socket.
+    Unix(UnixStream),
     /// TLS, which may buffer written bytes until a flush.
     Tls(Box<TlsStream<TcpStream>>),
     /// WebSocket on one of the others. It buffers written bytes until a flush.
@@ -54,6 +56,15 @@ impl Transport {
         Err(error)
     }
 
+    /// Connects to the unix socket at `path`.
+    ///
+    /// # Errors
+    /// Nobody listens there; the text names the path.
+    pub(super) async fn open_unix(path: &str) -> io::Result<Self> {
+        let named = |error: io::Error| io::Error::new(error.kind(), format!("unix:{path}: {error}"));
+        UnixStream::connect(path).await.map(Self::Unix).map_err(named)
+    }
+
     /// Starts TLS on a new connection; the peer's certificate must have the name `name`.
     ///
     /// # Errors
@@ -67,6 +78,7 @@ impl AsyncRead for Transport {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
             Self::Tcp(stream) => Pin::new(stream).poll_read(cx, buffer),
+            Self::Unix(stream) => Pin::new(stream).poll_read(cx, buffer),
             Self::Tls(stream) => Pin::new(stream).poll_read(cx, buffer).map_err(explained),
             Self::WebSocket(stream) => Pin::new(stream).poll_read(cx, buffer),
         }
@@ -77,6 +89,7 @@ impl AsyncWrite for Transport {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         match self.get_mut() {
             Self::Tcp(stream) => Pin::new(stream).poll_write(cx, bytes),
+            Self::Unix(stream) => Pin::new(stream).poll_write(cx, bytes),
             Self::Tls(stream) => Pin::new(stream).poll_write(cx, bytes).map_err(explained),
             Self::WebSocket(stream) => Pin::new(stream).poll_write(cx, bytes),
         }
@@ -85,6 +98,7 @@ impl AsyncWrite for Transport {
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
             Self::Tcp(stream) => Pin::new(stream).poll_flush(cx),
+            Self::Unix(stream) => Pin::new(stream).poll_flush(cx),
             Self::Tls(stream) => Pin::new(stream).poll_flush(cx).map_err(explained),
             Self::WebSocket(stream) => Pin::new(stream).poll_flush(cx),
         }
@@ -93,6 +107,7 @@ impl AsyncWrite for Transport {
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
             Self::Tcp(stream) => Pin::new(stream).poll_shutdown(cx),
+            Self::Unix(stream) => Pin::new(stream).poll_shutdown(cx),
             Self::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
             Self::WebSocket(stream) => Pin::new(stream).poll_shutdown(cx),
         }

@@ -435,7 +435,10 @@ fn read(plan: &Plan, payload: &[u8]) -> (u64, Option<u64>) {
 fn options(driver: &Driver, client: &Client) -> ClientOptions {
     let (plan, version) = (driver.plan(), driver.common.connector.version());
     let connection = &plan.connection;
-    let place = client.addresses.first().map_or_else(|| client.place.clone(), ToString::to_string);
+    let place = match &connection.unix {
+        Some(path) => format!("unix:{path}"),
+        None => client.addresses.first().map_or_else(|| client.place.clone(), ToString::to_string),
+    };
     let options = ClientOptions::new(place, client.id.as_str())
         .version(version)
         // At 3.1.1, Clean Session would also discard the session at the end of the connection.

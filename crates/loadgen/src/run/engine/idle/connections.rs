@@ -4,10 +4,9 @@ use std::io::{self, Read, Write};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use mio::net::TcpStream;
+use mio::net::{TcpStream, UnixStream};
 use mio::{Events, Interest, Poll, Token};
 use rustix::io::Errno;
-use socket2::SockRef;
 use tenbin_codec::{ConnAck, Packet, WriteBuffer};
 
 use super::connecting::{Answer, Connecting};
@@ -187,8 +186,8 @@ impl IdleConnections {
 
     fn connect(&mut self, place: u32, due: Instant, is_first: bool) -> Result<(), LoadgenError> {
         let connection = self.connection(place);
-        let mut stream = match self.targets.connect(connection) {
-            Ok(stream) => stream,
+        let mut socket = match self.open(connection) {
+            Ok(socket) => socket?,
             Err(error) if is_our_fault(&error) => {
                 let reason = format!("{error}, with {} idle connections", self.begun);
                 return Err(LoadgenError::connect(&self.targets.target(connection).to_string(), reason));
@@ -199,13 +198,22 @@ impl IdleConnections {
             }
         };
         let interest = Interest::READABLE | Interest::WRITABLE;
-        self.poll.registry().register(&mut stream, Token(place as usize), interest).map_err(LoadgenError::Runtime)?;
-        self.sockets[place as usize] = Some(self.socket(connection, stream)?);
+        let token = Token(place as usize);
+        self.poll.registry().register(socket.source(), token, interest).map_err(LoadgenError::Runtime)?;
+        self.sockets[place as usize] = Some(socket);
         let give_up = Instant::now() + ANSWER_MAX;
         self.give_up.push_back((give_up, place));
         self.connecting
             .insert(place, Connecting::new(due, give_up, is_first, self.connect_packet(connection, is_first)?));
         Ok(())
+    }
+
+    /// Begins a connection.
+    fn open(&self, connection: u32) -> io::Result<Result<Socket, LoadgenError>> {
+        match &self.common.plan.connection.unix {
+            Some(path) => UnixStream::connect(path).map(|stream| Ok(Socket::Unix(stream))),
+            None => self.targets.connect(connection).map(|stream| self.socket(connection, stream)),
+        }
     }
 
     /// Wraps `stream` in the layers of the plan.
@@ -382,7 +390,7 @@ fn is_there(socket: &mut Socket) -> bool {
 
 /// Resets a connection, so that its port does not stay in TIME_WAIT.
 fn reset(socket: Socket) {
-    let _ = SockRef::from(socket.tcp()).set_linger(Some(Duration::ZERO));
+    let _ = socket.socket().set_linger(Some(Duration::ZERO));
 }
 
 /// Whether this machine has run out of ports, files or memory.

@@ -18,6 +18,10 @@ impl WebSocket {
         Self { socket, connection: ClientConnection::new(host, path, seed) }
     }
 
+    pub(super) fn socket_mut(&mut self) -> &mut Socket {
+        &mut self.socket
+    }
+
     pub(super) fn socket(&self) -> &Socket {
         &self.socket
     }
