@@ -5,6 +5,8 @@ use tenbin_codec::ReasonCode;
 
 use super::acl::{Acl, Verdict};
 use super::bans::{Suspect, is_banned};
+#[cfg(feature = "web")]
+use super::jwt;
 use super::passwords::{Passwords, refuse};
 use super::scram::METHOD;
 use super::settings::ListenerSettings;
@@ -78,12 +80,23 @@ impl Configured {
 
     /// Asks the sources of a listener in order.
     async fn ask(&self, listener: &ListenerSettings, request: AuthRequest) -> Answer {
-        if request.method.as_ref().is_some_and(|method| *method == METHOD) {
-            let is_scram = |source: &&Source| matches!(source.kind, Kind::Scram(_));
-            let sources = listener.sources.iter().filter(is_scram).cloned().collect::<Vec<_>>();
-            if !sources.is_empty() {
-                return self.passwords.begin_scram(sources, request);
-            }
+        let of_kind = |is_wanted: fn(&Kind) -> bool| {
+            let sources = listener.sources.iter().filter(|source| is_wanted(&source.kind));
+            Some(sources.cloned().collect::<Vec<_>>()).filter(|sources| !sources.is_empty())
+        };
+        let is_method = |name: &str| request.method.as_ref().is_some_and(|method| *method == name);
+        if is_method(METHOD)
+            && let Some(sources) = of_kind(|kind| matches!(kind, Kind::Scram(_)))
+        {
+            return self.passwords.begin_scram(sources, request);
+        }
+        // A client without data yet is asked for its token.
+        #[cfg(feature = "web")]
+        if is_method(jwt::METHOD)
+            && request.data.is_none()
+            && let Some(sources) = of_kind(|kind| matches!(kind, Kind::Jwt(_)))
+        {
+            return jwt::ask(sources, request);
         }
         for source in &listener.sources {
             let answer = match &source.kind {

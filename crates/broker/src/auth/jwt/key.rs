@@ -8,7 +8,6 @@ use serde_json::Value;
 use super::der;
 
 /// A key that checks signatures. Its type fixes the family of algorithms: a public key never is the secret of an HMAC.
-#[derive(Clone, PartialEq, Eq)]
 pub(super) struct Key {
     /// `kid`; `None` = it has none.
     pub(super) id: Option<String>,
@@ -17,7 +16,6 @@ pub(super) struct Key {
     material: Material,
 }
 
-#[derive(Clone, PartialEq, Eq)]
 pub(super) enum Material {
     Secret(Vec<u8>),
     /// Modulus and exponent.
@@ -79,23 +77,34 @@ impl Key {
         (!is_short).then_some(self)
     }
 
+    /// Whether the key makes signatures by this algorithm.
+    pub(super) fn has_algorithm(&self, algorithm: &str) -> bool {
+        let is_of_family = match &self.material {
+            Material::Secret(_) => hmac_of(algorithm).is_some(),
+            Material::Rsa(..) => rsa_of(algorithm).is_some(),
+            Material::P256(_) => algorithm == "ES256",
+            Material::P384(_) => algorithm == "ES384",
+            Material::Ed25519(_) => ["EdDSA", "Ed25519"].contains(&algorithm),
+        };
+        is_of_family && self.algorithm.as_ref().is_none_or(|only| only == algorithm)
+    }
+
     /// Whether `signature` of `message` was made by `algorithm` with this key.
     pub(super) fn verify(&self, algorithm: &str, message: &[u8], signature: &[u8]) -> bool {
-        if self.algorithm.as_ref().is_some_and(|only| only != algorithm) {
+        if !self.has_algorithm(algorithm) {
             return false;
         }
         let public = |kind: &'static dyn VerificationAlgorithm, key: &[u8]| {
             UnparsedPublicKey::new(kind, key).verify(message, signature).is_ok()
         };
-        match (&self.material, algorithm) {
-            (Material::Secret(secret), _) => hmac_of(algorithm)
+        match &self.material {
+            Material::Secret(secret) => hmac_of(algorithm)
                 .is_some_and(|kind| hmac::verify(&hmac::Key::new(kind, secret), message, signature).is_ok()),
-            (Material::Rsa(n, e), _) => rsa_of(algorithm)
+            Material::Rsa(n, e) => rsa_of(algorithm)
                 .is_some_and(|kind| RsaPublicKeyComponents { n, e }.verify(kind, message, signature).is_ok()),
-            (Material::P256(point), "ES256") => public(&signature::ECDSA_P256_SHA256_FIXED, point),
-            (Material::P384(point), "ES384") => public(&signature::ECDSA_P384_SHA384_FIXED, point),
-            (Material::Ed25519(key), "EdDSA" | "Ed25519") => public(&signature::ED25519, key),
-            _ => false,
+            Material::P256(point) => public(&signature::ECDSA_P256_SHA256_FIXED, point),
+            Material::P384(point) => public(&signature::ECDSA_P384_SHA384_FIXED, point),
+            Material::Ed25519(key) => public(&signature::ED25519, key),
         }
     }
 }

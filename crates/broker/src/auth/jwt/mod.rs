@@ -15,7 +15,7 @@ use tenbin_codec::{ReasonCode, Text};
 use self::key::Key;
 use self::key_set::{Found, KeySet};
 use self::token::Token;
-use super::source::Source;
+use super::source::{Kind, Source};
 use super::{Answer, AuthFuture, AuthRequest, Exchange, Terms, granted_rules};
 use crate::config::JwtSource;
 
@@ -40,25 +40,20 @@ impl Jwt {
         is_fetched.then(|| Self { keys: Arc::new(self.keys.with_keys_of(&old.keys)), config: self.config.clone() })
     }
 
-    pub(super) async fn answer(self: &Arc<Self>, source: &Source, request: &AuthRequest) -> Answer {
+    pub(super) async fn answer(&self, source: &Source, request: &AuthRequest) -> Answer {
         let token = match &request.method {
             Some(method) if *method != METHOD => return Answer::NotMine,
-            // A client without data yet is asked for it.
-            Some(_) if request.data.is_none() => {
-                let exchange = Asked { jwt: Arc::clone(self), source: source.clone(), request: request.clone() };
-                return Answer::Continue { data: None, exchange: Box::new(exchange) };
-            }
-            Some(_) => request.data.clone(),
-            None => request.password.clone(),
+            Some(_) => &request.data,
+            None => &request.password,
         };
-        self.check(source, request, &token.unwrap_or_default()).await
+        self.check(source, request, token.as_deref().unwrap_or_default()).await
     }
 
     async fn check(&self, source: &Source, request: &AuthRequest, text: &[u8]) -> Answer {
         let Some(token) = Token::parse(text) else { return Answer::NotMine };
         let refuse = |cause: &'static str| source.refuse(ReasonCode::NotAuthorized, cause);
         let is_issuer = self.config.issuer.as_ref().is_some_and(|issuer| token.claim("iss") == Some(issuer.as_str()));
-        let keys = match self.keys.find(token.key_id.as_deref()).await {
+        let keys = match self.keys.find(token.key_id.as_deref(), Instant::now()).await {
             Found::Keys(keys) => keys,
             Found::NoSuchKey if is_issuer => return refuse("unknown key"),
             Found::NoSuchKey => return Answer::NotMine,
@@ -69,6 +64,11 @@ impl Jwt {
         let is_named = token.key_id.is_some() && keys.iter().all(|key| key.id == token.key_id);
         if !is_named && self.config.issuer.is_some() && !is_issuer {
             return Answer::NotMine;
+        }
+        let keys = keys.iter().filter(|key| token.has_algorithm_of(key)).collect::<Vec<_>>();
+        // Each check takes the time of the other clients of this thread, and anybody may send such a token.
+        if keys.len() > KEYS_TRIED_MAX {
+            return refuse("too many keys fit: the token names none by kid");
         }
         if !keys.iter().any(|key| token.is_signed_by(key)) {
             return refuse("wrong algorithm or signature");
@@ -117,21 +117,31 @@ impl Jwt {
     }
 }
 
+/// Asks a client of Authentication Method [`METHOD`] for its token, which is for one of `sources`.
+pub(super) fn ask(sources: Vec<Source>, request: AuthRequest) -> Answer {
+    Answer::Continue { data: None, exchange: Box::new(Asked { sources, request }) }
+}
+
 /// The client has been asked for its token.
 struct Asked {
-    jwt: Arc<Jwt>,
-    source: Source,
+    /// Those of this kind, in order.
+    sources: Vec<Source>,
     request: AuthRequest,
 }
 
 impl Exchange for Asked {
     fn step(self: Box<Self>, data: Option<Bytes>) -> AuthFuture<'static> {
         Box::pin(async move {
-            let Self { jwt, source, request } = *self;
-            match jwt.check(&source, &request, &data.unwrap_or_default()).await {
-                Answer::NotMine => source.refuse(ReasonCode::NotAuthorized, "no token of this source"),
-                answer => answer,
+            let Self { sources, request } = *self;
+            let mut answer = Answer::NotMine;
+            for source in &sources {
+                let Kind::Jwt(jwt) = &source.kind else { continue };
+                answer = match jwt.check(source, &request, data.as_deref().unwrap_or_default()).await {
+                    Answer::NotMine => source.refuse(ReasonCode::NotAuthorized, "no token of this source"),
+                    answer => return answer,
+                };
             }
+            answer
         })
     }
 }
@@ -165,7 +175,9 @@ fn is_equal(claim: Option<&Value>, wanted: &Option<String>) -> bool {
 }
 
 /// Name of the Authentication Method.
-const METHOD: &str = "JWT";
+pub(super) const METHOD: &str = "JWT";
+/// Most signatures that are checked for one token.
+const KEYS_TRIED_MAX: usize = 4;
 
 #[cfg(test)]
 mod tests;

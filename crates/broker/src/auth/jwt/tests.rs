@@ -169,6 +169,30 @@ async fn claims_decide_on_a_token_with_a_right_signature() {
     assert_eq!(answer(&stage.secret("require_expiry = false"), &endless).await, Ok("alice".to_owned()));
 }
 
+/// The last key of the set is that of the tokens.
+#[tokio::test]
+async fn token_without_kid_is_checked_with_few_keys() {
+    let stage = Stage::new();
+    let own = Base64UrlUnpadded::encode_string(vectors()["secret"].as_str().unwrap().as_bytes());
+    let other = Base64UrlUnpadded::encode_string(&[7; 32]);
+    let set = |count: usize, algorithm: &str| {
+        let keys = (1..=count).map(|number| {
+            let (key, algorithm) = if number == count { (&own, "HS256") } else { (&other, algorithm) };
+            json!({"kty": "oct", "kid": number.to_string(), "alg": algorithm, "k": key})
+        });
+        let file = stage.file("jwks", &json!({"keys": keys.collect::<Vec<_>>()}).to_string());
+        stage.source("jwks", &file, "").unwrap()
+    };
+    let claims = json!({"sub": "alice", "exp": 9_999_999_999_u64});
+    let (without, with) = (signed(&hs256(), &claims), signed(&json!({"alg": "HS256", "kid": "64"}), &claims));
+    assert_eq!(answer(&set(KEYS_TRIED_MAX, "HS256"), &without).await, Ok("alice".to_owned()));
+    let refused = Err("too many keys fit: the token names none by kid".to_owned());
+    assert_eq!(answer(&set(KEYS_TRIED_MAX + 1, "HS256"), &without).await, refused);
+    // Keys of other algorithms do not count, nor do those with another Key ID.
+    assert_eq!(answer(&set(64, "HS512"), &without).await, Ok("alice".to_owned()));
+    assert_eq!(answer(&set(64, "HS256"), &with).await, Ok("alice".to_owned()));
+}
+
 #[test]
 fn unusable_key_files_are_named() {
     let stage = Stage::new();

@@ -41,6 +41,11 @@ impl<'a> Token<'a> {
         })
     }
 
+    /// Whether the key may have made the signature.
+    pub(super) fn has_algorithm_of(&self, key: &Key) -> bool {
+        key.has_algorithm(&self.algorithm)
+    }
+
     pub(super) fn is_signed_by(&self, key: &Key) -> bool {
         key.verify(&self.algorithm, self.message, &self.signature)
     }
