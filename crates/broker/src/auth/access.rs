@@ -111,8 +111,7 @@ impl Access {
 
     /// Takes note of a client's rules, before anything is checked for it.
     pub(super) fn note_terms(&self, identity: &Identity) {
-        let has_rules = |terms: &Terms| terms.default.is_some() || !terms.rules.is_empty();
-        if identity.terms.as_deref().is_some_and(has_rules) {
+        if identity.terms.as_deref().is_some_and(Terms::has_rules) {
             self.checks.fetch_or(BY_TERMS, Ordering::Relaxed);
         }
     }

@@ -9,8 +9,20 @@ use serde_json::{Map, Value};
 
 use super::{AclAction, AclRule, Effect, Terms, TopicPattern};
 
-/// Reads the rules; `None` if one of them is illegal or has a condition that is not known, or if there are too many.
-pub(super) fn read(value: &Value) -> Option<Terms> {
+/// Reads the rules.
+///
+/// # Errors
+/// One of them is illegal or has a condition that is not known, or they are too many or too long.
+pub(super) fn read(value: &Value) -> Result<Terms, &'static str> {
+    let terms = parse(value).ok_or("acl has a rule that is not known")?;
+    let texts = terms.rules.iter().map(|rule| rule.topic.as_str().len()).sum::<usize>();
+    match terms.rules.len() <= RULES_MAX && texts <= TOPICS_BYTES_MAX {
+        true => Ok(terms),
+        false => Err("acl has too many or too long rules"),
+    }
+}
+
+fn parse(value: &Value) -> Option<Terms> {
     let mut terms = Terms::default();
     match value {
         Value::Object(lists) => {
@@ -29,7 +41,7 @@ pub(super) fn read(value: &Value) -> Option<Terms> {
         }
         _ => return None,
     }
-    (terms.rules.len() <= RULES_MAX).then_some(terms)
+    Some(terms)
 }
 
 fn add(rules: &mut Vec<AclRule>, given: &Map<String, Value>) -> Option<()> {
@@ -74,6 +86,8 @@ fn rule(effect: Effect, action: AclAction, topic: &Value) -> Option<AclRule> {
 }
 
 const RULES_MAX: usize = 64;
+/// Length of the filters of all rules.
+const TOPICS_BYTES_MAX: usize = 16 << 10;
 
 #[cfg(test)]
 mod tests {
@@ -97,7 +111,7 @@ mod tests {
 
     #[test]
     fn unknown_rules_and_conditions_are_rejected() {
-        let many = json!({"pub": vec!["a"; 65]});
+        let unknown = "acl has a rule that is not known";
         for wrong in [
             json!("a"),
             json!({"publisher": ["a"]}),
@@ -109,9 +123,21 @@ mod tests {
             json!([{"permission": "maybe", "topic": "a"}]),
             json!([{"permission": "allow", "action": "publish", "topic": "a", "qos": 0}]),
             json!([{"permission": "allow", "action": "publish"}]),
-            many,
         ] {
-            assert_eq!(read(&wrong), None, "{wrong}");
+            assert_eq!(read(&wrong), Err(unknown), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn number_and_length_of_rules_are_bounded() {
+        for (count, length) in [(64, 1), (1, 16 << 10), (8, 2 << 10)] {
+            let rules = |count, length| read(&json!({"pub": vec!["a".repeat(length); count]}));
+            assert!(rules(count, length).is_ok(), "{count} {length}");
+            let (more, longer) = (rules(64 + count, length), rules(count, (16 << 10) + length));
+            assert_eq!(
+                (more, longer),
+                (Err("acl has too many or too long rules"), Err("acl has too many or too long rules"))
+            );
         }
     }
 }

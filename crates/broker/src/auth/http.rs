@@ -43,11 +43,13 @@ struct Breaker {
     open_until: Option<Instant>,
 }
 
-/// Decisions by a hash of the whole request, in two generations of bounded size.
+/// Decisions by a hash of the whole request, in two generations of bounded number and size.
 #[derive(Debug, Default)]
 struct Cache {
     new: HashMap<[u8; 32], Cached>,
     old: HashMap<[u8; 32], Cached>,
+    /// Memory of the entries that were added to `new`, as an estimate.
+    new_bytes: usize,
 }
 
 #[derive(Debug, Clone)]
@@ -218,7 +220,7 @@ fn accept(source: &Source, request: &AuthRequest, content: Content) -> Result<De
         return Ok(Decision::Refuse("the answer names no user, nor does CONNECT".to_owned()));
     };
     let mut terms = match acl.filter(|acl| !acl.is_null()) {
-        Some(acl) => granted_rules::read(&acl).ok_or("acl has a rule that is not known")?,
+        Some(acl) => granted_rules::read(&acl)?,
         None => Terms::default(),
     };
     terms.expires_at = expires_in.and_then(|seconds| Instant::now().checked_add(Duration::from_secs(seconds)));
@@ -258,10 +260,27 @@ impl Cache {
         if let Decision::Accept(Identity { terms: Some(terms), .. }) = &decision {
             until = terms.expires_at.map_or(until, |expires_at| until.min(expires_at));
         }
-        if self.new.len() >= CACHED_MAX / 2 {
+        let bytes = ENTRY_BYTES + decision.bytes();
+        if self.new.len() >= CACHED_MAX / 2 || self.new_bytes + bytes > CACHED_BYTES_MAX / 2 {
             self.old = std::mem::take(&mut self.new);
+            self.new_bytes = 0;
         }
+        self.new_bytes += bytes;
         self.new.insert(key, Cached { decision, until });
+    }
+}
+
+impl Decision {
+    /// Memory besides its own size.
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Accept(Identity { user, terms, .. }) => {
+                let rules = terms.as_ref().map_or(0, |terms| terms.bytes());
+                user.as_ref().map_or(0, Text::len) + rules
+            }
+            Self::Refuse(cause) => cause.len(),
+            Self::NotMine => 0,
+        }
     }
 }
 
@@ -286,9 +305,9 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Time for a login, with its turn.
 /// Longest reason of a refusal that is kept, in characters.
 const REASON_MAX: usize = 200;
+/// Time for a login, with its turn.
 const TIMEOUT: Duration = Duration::from_secs(2);
 /// Requests at a time, and logins that wait for their turn besides.
 const REQUESTS_MAX: usize = 256;
@@ -298,7 +317,11 @@ const FAILURES_MAX: u32 = 10;
 const OPEN_FOR: Duration = Duration::from_secs(5);
 const ACCEPTED_FOR: Duration = Duration::from_secs(60);
 const REFUSED_FOR: Duration = Duration::from_secs(10);
+/// Cached decisions, and their memory.
 const CACHED_MAX: usize = 100_000;
+const CACHED_BYTES_MAX: usize = 64 << 20;
+/// Memory of a cached decision besides its texts and rules: its place in a table that may be half full.
+const ENTRY_BYTES: usize = 2 * size_of::<([u8; 32], Cached)>();
 
 #[cfg(test)]
 mod tests {
@@ -338,5 +361,24 @@ mod tests {
             cache.insert(key(number), refuse(), now);
         }
         assert!(cache.new.len() + cache.old.len() <= CACHED_MAX);
+    }
+
+    #[test]
+    fn memory_of_cached_rules_is_bounded() {
+        let (mut cache, now) = (Cache::default(), Instant::now());
+        let acl = json!({"pub": ["a/".repeat(2000), "b/".repeat(2000)]});
+        let terms = granted_rules::read(&acl).unwrap();
+        let entry = terms.bytes();
+        assert!(entry > 4000 * (size_of::<usize>() * 2), "each level counts: {entry}");
+        let bound = CACHED_BYTES_MAX / entry;
+        for number in 0..3 * u32::try_from(bound).unwrap() {
+            let identity = Identity { terms: Some(terms.clone().into()), ..Identity::anonymous() };
+            let mut key = [0; 32];
+            key[28..].copy_from_slice(&number.to_be_bytes());
+            cache.insert(key, Decision::Accept(identity), now);
+            assert!(cache.new.len() + cache.old.len() <= bound, "{number}");
+            assert!(cache.get(&key, now).is_some());
+        }
+        assert!(cache.new.len() + cache.old.len() >= bound / 3, "{}", cache.new.len());
     }
 }

@@ -30,6 +30,20 @@ pub struct Terms {
     pub expires_at: Option<Instant>,
 }
 
+impl Terms {
+    /// Whether they have rights.
+    pub(crate) fn has_rules(&self) -> bool {
+        self.default.is_some() || !self.rules.is_empty()
+    }
+
+    /// Memory, as an estimate.
+    #[cfg(feature = "web")]
+    pub(crate) fn bytes(&self) -> usize {
+        let rules = self.rules.iter().map(|rule| size_of::<AclRule>() + rule.topic.heap_bytes());
+        size_of::<Self>() + rules.sum::<usize>()
+    }
+}
+
 /// Compares rights only: a renewal changes the end and no right.
 impl PartialEq for Terms {
     fn eq(&self, other: &Self) -> bool {

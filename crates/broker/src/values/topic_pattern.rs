@@ -64,6 +64,25 @@ impl TopicPattern {
         Ok(Self { text: text.to_owned(), levels })
     }
 
+    /// The pattern as it is written.
+    pub(crate) fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    /// Memory besides its own size, as an estimate: each level is allocated by itself.
+    #[cfg(feature = "web")]
+    pub(crate) fn heap_bytes(&self) -> usize {
+        let part = |part: &Part| match part {
+            Part::Literal(text) => size_of::<Part>() + text.len() + ALLOCATION_BYTES,
+            Part::ClientId | Part::User => size_of::<Part>(),
+        };
+        let level = |level: &Level| match level {
+            Level::Name(parts) => size_of::<Level>() + ALLOCATION_BYTES + parts.iter().map(part).sum::<usize>(),
+            Level::Plus | Level::Hash => size_of::<Level>(),
+        };
+        self.text.len() + self.levels.iter().map(level).sum::<usize>()
+    }
+
     /// Returns how the topics of `filter` relate to those of this pattern, for a rule with `effect`.
     ///
     /// A topic counts as a filter without wildcards.
@@ -102,6 +121,10 @@ impl TopicPattern {
         }
     }
 }
+
+/// Estimate of the allocator's own memory for an allocation.
+#[cfg(feature = "web")]
+const ALLOCATION_BYTES: usize = 16;
 
 enum Filled<'a> {
     Name(Cow<'a, [u8]>),

@@ -107,7 +107,7 @@ impl Jwt {
         };
         let user = user.ok_or("no user")?;
         let mut terms = match token.claims.get("acl") {
-            Some(acl) => granted_rules::read(acl).ok_or("acl has a rule that is not known")?,
+            Some(acl) => granted_rules::read(acl)?,
             None => Terms::default(),
         };
         // A token in its leeway has the rest of it.
