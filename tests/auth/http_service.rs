@@ -1,6 +1,9 @@
 //! Logins by a service that is asked over HTTP.
 
-use std::net::SocketAddr;
+use std::io::Write as _;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -20,18 +23,22 @@ impl Asking {
     /// `more`: keys of the source, and tables behind it; `then`: further sources of the listener.
     fn start(more: &str, then: &str, answers: impl Fn(&WebRequest) -> WebAnswer + Send + Sync + 'static) -> Self {
         let server = WebServer::start(answers);
-        let config = ConfigFile::new(&format!(
-            "[[listeners]]\nname = \"in\"\naddress = \"127.0.0.1:0\"\nauth = [\"service\"{then}]\n\
-             [[auth]]\nname = \"service\"\nkind = \"http\"\nurl = \"http://{}/login\"\n{more}",
-            server.address()
-        ));
-        let broker = BrokerProcess::start_exactly(&["--config", config.path()]);
+        let (broker, config) = asking(server.address(), more, then);
         Self { server, broker, _config: config }
     }
 
     fn log_in(&self, user: &str) -> ReasonCode {
         log_in(self.broker.address(), user)
     }
+}
+
+/// A broker that asks the service at `address`.
+fn asking(address: SocketAddr, more: &str, then: &str) -> (BrokerProcess, ConfigFile) {
+    let config = ConfigFile::new(&format!(
+        "[[listeners]]\nname = \"in\"\naddress = \"127.0.0.1:0\"\nauth = [\"service\"{then}]\n\
+         [[auth]]\nname = \"service\"\nkind = \"http\"\nurl = \"http://{address}/login\"\n{more}"
+    ));
+    (BrokerProcess::start_exactly(&["--config", config.path()]), config)
 }
 
 fn log_in(address: SocketAddr, user: &str) -> ReasonCode {
@@ -88,32 +95,96 @@ fn answer_of_the_service_decides_on_a_login() {
     assert!(log.contains("source=\"service\""), "{log}");
 }
 
+/// 50 clients, each of which comes back 200 times. `--nocapture` shows the figures.
 #[test]
-fn cached_decision_needs_no_request() {
+fn reconnects_of_known_clients_need_no_request() {
     let asking = Asking::start("", "", |_| WebAnswer::new(204, ""));
-    for _ in 0..300 {
-        assert_eq!(asking.log_in("alice"), ReasonCode::Success);
+    let address = asking.broker.address();
+    let begin = Instant::now();
+    let reconnect = |threads: std::ops::Range<u32>| {
+        for user in threads {
+            for _ in 0..200 {
+                assert_eq!(log_in(address, &user.to_string()), ReasonCode::Success);
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        for first in (0..50).step_by(10) {
+            scope.spawn(move || reconnect(first..first + 10));
+        }
+    });
+    let (requests, took) = (asking.server.requests().len(), begin.elapsed());
+    eprintln!("10,000 reconnects: {requests} requests, {took:.1?}");
+    // Decisions are kept for 54 to 66 seconds.
+    assert!(requests <= 50 * (1 + took.as_secs() as usize / 54), "{requests} requests in {took:?}");
+}
+
+/// `--nocapture` shows the times.
+#[test]
+fn failing_service_refuses_within_its_total_timeout() {
+    let expect = |broker: &BrokerProcess, kind: &str, cause: &str| {
+        let begin = Instant::now();
+        assert_eq!(log_in(broker.address(), kind), ReasonCode::ServerUnavailable, "{kind}");
+        eprintln!("{kind}: CONNACK after {:?}", begin.elapsed());
+        let user = format!("user={kind:?}");
+        let line = broker.log().wait_for(&["login refused", &user], crate::support::PATIENCE);
+        assert!(line.contains(cause), "{kind}: {line}");
+    };
+    let down = SocketAddr::from(([127, 0, 0, 1], 1));
+    expect(&asking(down, "", "").0, "down", "Connection refused");
+    // Accepted by the kernel alone.
+    let silent = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    expect(&asking(silent.local_addr().expect("it listens"), "", "").0, "silent", "no answer within 2s");
+    let (dripping, is_over) = (TcpListener::bind("127.0.0.1:0").expect("a free port"), Arc::<AtomicBool>::default());
+    let (broker, _config) = asking(dripping.local_addr().expect("it listens"), "", "");
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut stream = dripping.accept().expect("the broker asks").0;
+            stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n").expect("the broker reads");
+            while !is_over.load(Ordering::SeqCst) && stream.write_all(b" ").is_ok() {
+                std::thread::sleep(Duration::from_millis(50));
+            }
+        });
+        let is_over = OnDrop(&is_over);
+        expect(&broker, "dripping", "no answer within 2s");
+        drop(is_over);
+    });
+    let asking = Asking::start("", "", |request| match user_of(request).as_str() {
+        "slow" => WebAnswer { delay: Duration::from_secs(10), ..WebAnswer::new(204, "") },
+        "broken" => WebAnswer::new(500, ""),
+        "garbage" => WebAnswer::new(200, "garbage"),
+        _ => WebAnswer::new(200, " ".repeat(10 << 20)),
+    });
+    for (kind, cause) in [
+        ("slow", "no answer within 2s"),
+        ("broken", "500 Internal Server Error"),
+        ("garbage", "the answer is no JSON"),
+        ("10 MB", "length limit exceeded"),
+    ] {
+        expect(&asking.broker, kind, cause);
     }
-    assert!(asking.server.requests().len() <= 10, "{} requests", asking.server.requests().len());
+}
+
+/// Sets the flag when a test ends, by panic too.
+struct OnDrop<'a>(&'a AtomicBool);
+
+impl Drop for OnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
 }
 
 #[test]
-fn failing_service_refuses_or_leaves_the_client_to_others() {
-    let slow = |_: &WebRequest| WebAnswer { delay: Duration::from_secs(10), ..WebAnswer::new(204, "") };
-    let asking = Asking::start("", "", slow);
-    let begin = Instant::now();
-    assert_eq!(asking.log_in("slow"), ReasonCode::ServerUnavailable);
-    assert!(begin.elapsed() < Duration::from_secs(9), "{:?}", begin.elapsed());
-    for answer in [WebAnswer::new(500, ""), WebAnswer::new(200, "garbage"), WebAnswer::new(200, " ".repeat(10 << 20))] {
-        asking.server.answer(move |_| answer.clone());
-        assert_eq!(asking.log_in("failed"), ReasonCode::ServerUnavailable);
-    }
-    asking.server.answer(|_| WebAnswer::new(500, ""));
+fn service_that_fails_repeatedly_is_not_asked() {
+    let asking = Asking::start("", "", |_| WebAnswer::new(500, ""));
     for _ in 0..30 {
         assert_eq!(asking.log_in("failed"), ReasonCode::ServerUnavailable);
     }
     assert!(asking.server.requests().len() < 30, "the breaker is open: {}", asking.server.requests().len());
+}
 
+#[test]
+fn failing_service_leaves_the_client_to_the_next_source() {
     let passwords = Passwords::of(&[("alice", "secret")]);
     let staff = format!("[[auth]]\nname = \"staff\"\nkind = \"passwords\"\nfile = {:?}", passwords.path());
     let more = format!("on_failure = \"next\"\n{staff}");

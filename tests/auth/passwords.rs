@@ -111,10 +111,12 @@ fn broken_or_unreadable_files_keep_the_broker_from_starting() {
 #[test]
 fn users_of_a_mosquitto_password_file_are_let_in() {
     let passwords = Passwords::empty();
-    // By mosquitto_passwd 2.0.11: alice by default, carol by `-H sha512`.
+    // By mosquitto_passwd 2.0.11: alice by default, carol by `-H sha512`. By libargon2 with the parameters of
+    // mosquitto_passwd 2.1: dave.
     passwords.write(
         "alice:$7$101$WlxxWubuYR+X/VLf$k/dvg+aWpMuACXuJg7IW5rRwH2YFGBU1abTSReQOejgc+uAuQxVmah/VMZoCBAuhFoidtT3Y9vUl+lMGsQUrSw==\n\
-         carol:$6$KTmOo0/Ofmv0hqsl$bg9YBn3zYumrVyitKhkkwMMYX3Pf0OJR/iSFz3ejrNdnjxzYMzytT1yQnRGn1e/5DAKL/R9Z9DUe52P/VrlpWQ==\n",
+         carol:$6$KTmOo0/Ofmv0hqsl$bg9YBn3zYumrVyitKhkkwMMYX3Pf0OJR/iSFz3ejrNdnjxzYMzytT1yQnRGn1e/5DAKL/R9Z9DUe52P/VrlpWQ==\n\
+         dave:$argon2id$v=19$m=47104,t=1,p=1$AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8gISIjJCUmJygpKissLS4vMDEyMzQ1Njc4OTo7PD0+Pw$jN8KVtBuy9rOg+xx4HEO7K//Ei2hf4aegEDgCD4okj4rugUys2dVUsAyHcBFDFrGlWl198NIEs4dtHiTXPgqvA\n",
     );
     let listener = format!("[[listeners]]\naddress = \"127.0.0.1:0\"\npassword_file = {:?}\n", passwords.path());
     let config = ConfigFile::new(&listener);
@@ -122,6 +124,8 @@ fn users_of_a_mosquitto_password_file_are_let_in() {
     for (user, password, reason) in [
         ("alice", "secret", ReasonCode::Success),
         ("carol", "six", ReasonCode::Success),
+        ("dave", "secret", ReasonCode::Success),
+        ("dave", "six", ReasonCode::BadUserNameOrPassword),
         ("alice", "six", ReasonCode::BadUserNameOrPassword),
         ("carol", "secret", ReasonCode::BadUserNameOrPassword),
         ("bob", "secret", ReasonCode::BadUserNameOrPassword),
