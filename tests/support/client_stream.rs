@@ -58,7 +58,12 @@ impl ClientStream {
 
     /// Upgrades this stream to WebSocket at the path "/mqtt". The exchange happens with the first byte.
     pub(crate) fn upgraded(self) -> Self {
-        Self::WebSocket(Box::new(WebSocketClient::new(self)))
+        self.upgraded_with("")
+    }
+
+    /// As [`ClientStream::upgraded`], with further fields of the request, each after a line break.
+    pub(crate) fn upgraded_with(self, fields: &str) -> Self {
+        Self::WebSocket(Box::new(WebSocketClient::new(self, fields)))
     }
 
     /// Connects to a unix socket, which has the same calls as a TCP connection.

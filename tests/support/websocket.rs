@@ -11,8 +11,10 @@ pub(crate) struct WebSocketClient {
 }
 
 impl WebSocketClient {
-    pub(crate) fn new(stream: ClientStream) -> Self {
-        Self { stream, connection: ClientConnection::new("localhost", "/mqtt", 1) }
+    /// `fields`: further ones of the request, each after a line break.
+    pub(crate) fn new(stream: ClientStream, fields: &str) -> Self {
+        // They go behind the field `Host`, which ends with the name.
+        Self { stream, connection: ClientConnection::new(&format!("localhost{fields}"), "/mqtt", 1) }
     }
 
     pub(crate) fn below(&self) -> &ClientStream {

@@ -19,7 +19,7 @@ use tokio::time::Instant;
 use super::connection::{self, AcceptedSocket};
 use super::core::OpenConnection;
 use super::listener;
-use super::proxy::Proxy;
+use super::proxy::{Proxy, Told};
 use super::stream::Stream;
 use super::tls::Tls;
 use super::tls_error::TlsError;
@@ -178,22 +178,28 @@ impl Door {
         deadline: Instant,
     ) -> Result<(Wire, Origin), Refused> {
         let mut origin = open.origin(&stream);
-        if let Some(proxy) = &self.proxy {
-            proxy.pass(open, &mut stream, &mut origin, deadline).await?;
-        }
+        let proxies = self.proxy.as_ref();
+        let told = match proxies {
+            Some(proxies) => proxies.pass(open, &mut stream, &mut origin, deadline).await?,
+            None => Told::Nothing,
+        };
         let wire = match (&self.tls, &self.upgrade) {
             (None, None) => Wire::Tcp(stream),
-            (None, Some(upgrade)) => upgrade.pass(open, stream, &mut origin, deadline).await?,
+            (None, Some(upgrade)) => upgrade.pass(open, stream, &mut origin, proxies, deadline).await?,
             #[cfg(feature = "tls")]
             (Some(tls), None) => Wire::Tls(tls.pass(open, stream, &mut origin, deadline).await?),
             #[cfg(feature = "tls")]
             (Some(tls), Some(upgrade)) => {
                 let stream = tls.pass(open, stream, &mut origin, deadline).await?;
-                upgrade.pass(open, stream, &mut origin, deadline).await?
+                upgrade.pass(open, stream, &mut origin, proxies, deadline).await?
             }
             #[cfg(not(feature = "tls"))]
             (Some(tls), _) => match *tls {},
         };
+        // Not before: the upgrade of a proxy may tell a client.
+        if told == Told::Nothing {
+            open.belongs_to(origin.peer).map_err(|error| Refused { stage: "connection", error })?;
+        }
         origin.transport = wire.protocol();
         Ok((wire, origin))
     }

@@ -4,6 +4,7 @@ use tokio::time::Instant;
 
 use super::core::OpenConnection;
 use super::door::Refused;
+use super::proxy::Proxy;
 use super::stream::Stream;
 use super::tls_error::TlsError;
 use super::wire::Wire;
@@ -30,9 +31,10 @@ impl Upgrade {
 
     pub(super) async fn pass<S: Stream>(
         &self,
-        _: &OpenConnection,
+        _: &mut OpenConnection,
         _: S,
         _: &mut Origin,
+        _: Option<&Proxy>,
         _: Instant,
     ) -> Result<Wire, Refused> {
         match *self {}

@@ -1,8 +1,12 @@
 //! Stage of a door: the PROXY header.
 
 use std::io;
+#[cfg(feature = "websocket")]
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
+#[cfg(feature = "websocket")]
+use tenbin_websocket::Refusal;
 use tokio::net::TcpStream;
 use tokio::time::Instant;
 
@@ -21,6 +25,15 @@ pub(super) struct Proxy {
     trusts_tls: bool,
 }
 
+/// What a connection has told before its first stage.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Told {
+    /// It has no header, and needs none.
+    Nothing,
+    /// Whose connection it is: a client's, or the proxy's own.
+    Connection,
+}
+
 impl Proxy {
     /// Proxies of `listener`; `None` if it has none.
     pub(super) fn of(listener: &Listener) -> Option<Self> {
@@ -35,6 +48,30 @@ impl Proxy {
         address.is_some_and(|address| self.from.iter().any(|network| network.contains(address.ip())))
     }
 
+    /// The client by the elements of `X-Forwarded-For` that `peer` has sent; `None` if it tells none, or is no proxy.
+    ///
+    /// Each proxy appends the address of its peer. So the client is the last element that is no proxy, and the elements
+    /// before it are its own: they may say anything. Its port is 0 if it is not told.
+    ///
+    /// # Errors
+    /// A proxy has sent something else than an address.
+    #[cfg(feature = "websocket")]
+    pub(super) fn forwarded(&self, peer: Peer, elements: &[String]) -> Result<Option<Peer>, Refusal> {
+        let mut client = None;
+        if !self.trusts(peer) {
+            return Ok(None);
+        }
+        for element in elements.iter().rev() {
+            let address = address(element)
+                .ok_or_else(|| Refusal::new(400, format!("X-Forwarded-For has {element:?}, which is no address")))?;
+            client = Some(Peer::Ip(address));
+            if !self.trusts(Peer::Ip(address)) {
+                break;
+            }
+        }
+        Ok(client)
+    }
+
     /// Reads the header, and nothing behind it. The connection counts for the told client from then on.
     pub(super) async fn pass(
         &self,
@@ -42,20 +79,19 @@ impl Proxy {
         stream: &mut TcpStream,
         origin: &mut Origin,
         deadline: Instant,
-    ) -> Result<(), Refused> {
+    ) -> Result<Told, Refused> {
         let refused = |error| Refused { stage: "PROXY header", error };
         let header = in_time(deadline, self.read(origin.socket_peer, stream)).await.map_err(refused)?;
-        let peer = header.as_ref().map_or(Some(origin.peer), |header| header.peer.map(Peer::Ip));
+        let Some(ProxyHeader { peer, server_name, common_name }) = header else { return Ok(Told::Nothing) };
         // The proxy's own connection has no bound.
-        if let Some(peer) = peer {
+        if let Some(peer) = peer.map(Peer::Ip) {
             open.belongs_to(peer).map_err(refused)?;
             origin.peer = peer;
         }
-        let Some(ProxyHeader { server_name, common_name, .. }) = header else { return Ok(()) };
         origin.server_name = server_name.map(Into::into);
         let common_name = common_name.filter(|_| self.trusts_tls);
         origin.certificate = common_name.map(|name| Arc::new(Certificate::told(name)));
-        Ok(())
+        Ok(Told::Connection)
     }
 
     /// Reads the header of a connection from `peer`; `None` if it has none and needs none.
@@ -77,4 +113,13 @@ impl Proxy {
         });
         header.map(Some)
     }
+}
+
+/// An address, perhaps with a port; IPv6 perhaps in brackets.
+#[cfg(feature = "websocket")]
+fn address(text: &str) -> Option<SocketAddr> {
+    let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']'));
+    let in_brackets = bare.and_then(|bare| bare.parse().ok()).map(IpAddr::V6);
+    let address = in_brackets.or_else(|| text.parse().ok()).map(|address| SocketAddr::new(address, 0));
+    address.or_else(|| text.parse().ok())
 }

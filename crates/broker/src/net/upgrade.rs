@@ -2,12 +2,13 @@
 
 use std::io;
 
-use tenbin_websocket::{Rules, UPGRADE_MAX, accept};
+use tenbin_websocket::{Accepted, Refusal, Rules, UPGRADE_MAX, accept};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::Instant;
 
 use super::core::OpenConnection;
 use super::door::{Refused, in_time};
+use super::proxy::Proxy;
 use super::stream::Stream;
 use super::tls_error::TlsError;
 use super::transport::Transport;
@@ -34,28 +35,31 @@ impl Upgrade {
     }
 
     /// Answers the request, and carries MQTT in the frames that follow.
+    ///
+    /// If one of `proxies` tells the client's address, the connection counts for the client from then on.
     pub(super) async fn pass<S: Stream>(
         &self,
-        open: &OpenConnection,
+        open: &mut OpenConnection,
         mut stream: S,
-        _: &mut Origin,
+        origin: &mut Origin,
+        proxies: Option<&Proxy>,
         deadline: Instant,
     ) -> Result<Wire, Refused>
     where
         WebSocketWire<S>: Into<Wire>,
     {
-        let answered = in_time(deadline, self.answer(&mut stream)).await;
+        let answered = in_time(deadline, self.answer(&mut stream, open, origin, proxies)).await;
         let refused = |error| Refused { stage: "upgrade to WebSocket", error };
         match answered {
             Ok(None) => {
                 open.metrics.websocket_upgrades.add(1);
                 Ok(WebSocketWire::new(stream).into())
             }
-            Ok(Some(error)) => {
+            Ok(Some(refusal)) => {
                 open.metrics.websocket_upgrades_failed.add(1);
                 // So that the peer can read the answer.
                 Transport::new(stream).close().await;
-                Err(refused(error))
+                Err(refused(io::Error::other(refusal.to_string())))
             }
             Err(error) => {
                 open.metrics.websocket_upgrades_failed.add(1);
@@ -64,8 +68,37 @@ impl Upgrade {
         }
     }
 
-    /// Reads the request and writes the answer. Returns the reason of a refusal.
-    async fn answer<S: Stream>(&self, stream: &mut S) -> io::Result<Option<io::Error>> {
+    /// Reads the request and writes the answer. Returns the refusal if it is one.
+    async fn answer<S: Stream>(
+        &self,
+        stream: &mut S,
+        open: &mut OpenConnection,
+        origin: &mut Origin,
+        proxies: Option<&Proxy>,
+    ) -> io::Result<Option<Refusal>> {
+        let judged = match self.request(stream).await? {
+            Ok(accepted) => proxies
+                .map_or(Ok(None), |proxies| proxies.forwarded(origin.peer, &accepted.forwarded_for))
+                .map(|client| (accepted.answer, client)),
+            Err(refusal) => Err(refusal),
+        };
+        let (answer, refusal) = match judged {
+            Ok((answer, client)) => {
+                if let Some(client) = client {
+                    open.belongs_to(client)?;
+                    origin.peer = client;
+                }
+                (answer, None)
+            }
+            Err(refusal) => (refusal.answer(), Some(refusal)),
+        };
+        stream.write_all(answer.as_bytes()).await?;
+        stream.flush().await?;
+        Ok(refusal)
+    }
+
+    /// Reads a request to its end, or until it is to be refused.
+    async fn request<S: Stream>(&self, stream: &mut S) -> io::Result<Result<Accepted, Refusal>> {
         let rules = Rules { path: &self.path, origins: &self.origins };
         let mut request = Vec::with_capacity(REQUEST_FIRST);
         loop {
@@ -78,18 +111,8 @@ impl Upgrade {
             if before > 0 && request.len() < UPGRADE_MAX && !has_end(&request[before.saturating_sub(3)..]) {
                 continue;
             }
-            match accept(&request, rules) {
-                Ok(None) => {}
-                Ok(Some(accepted)) => {
-                    stream.write_all(accepted.answer.as_bytes()).await?;
-                    stream.flush().await?;
-                    return Ok(None);
-                }
-                Err(refusal) => {
-                    stream.write_all(refusal.answer().as_bytes()).await?;
-                    stream.flush().await?;
-                    return Ok(Some(io::Error::other(refusal.to_string())));
-                }
+            if let Some(judged) = accept(&request, rules).transpose() {
+                return Ok(judged);
             }
         }
     }

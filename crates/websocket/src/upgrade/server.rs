@@ -21,6 +21,8 @@ pub struct Rules<'r> {
 pub struct Accepted {
     /// The whole answer; frames follow it.
     pub answer: String,
+    /// Elements of `X-Forwarded-For` in order: each proxy appends the address of its peer. Anybody can send them.
+    pub forwarded_for: Vec<String>,
 }
 
 /// Reason to refuse a request.
@@ -63,7 +65,7 @@ pub fn accept(bytes: &[u8], rules: Rules<'_>) -> Result<Option<Accepted>, Refusa
          Sec-WebSocket-Accept: {}\r\nSec-WebSocket-Protocol: {subprotocol}\r\n\r\n",
         accept_key(key)
     );
-    Ok(Some(Accepted { answer }))
+    Ok(Some(Accepted { answer, forwarded_for: forwarded_for(request.headers) }))
 }
 
 fn check_target(target: &str, headers: &[Header<'_>], rules: Rules<'_>) -> Result<(), Refusal> {
@@ -103,8 +105,16 @@ fn subprotocol(headers: &[Header<'_>]) -> Result<&'static str, Refusal> {
     chosen.ok_or_else(|| Refusal::new(400, "Sec-WebSocket-Protocol does not offer mqtt [MQTT-6.0.0-3]"))
 }
 
+/// Elements of all such fields; bytes that are not UTF-8 become U+FFFD, which is in no address.
+fn forwarded_for(headers: &[Header<'_>]) -> Vec<String> {
+    let fields = headers.iter().filter(|header| header.name.eq_ignore_ascii_case("x-forwarded-for"));
+    let elements = fields.flat_map(|field| field.value.split(|&byte| byte == b','));
+    elements.map(|element| String::from_utf8_lossy(element).trim().to_owned()).collect()
+}
+
 impl Refusal {
-    fn new(status: u16, text: impl Into<String>) -> Self {
+    /// Refusal with this status; the client gets the text.
+    pub fn new(status: u16, text: impl Into<String>) -> Self {
         Self { status, text: text.into() }
     }
 
@@ -170,7 +180,8 @@ mod tests {
     #[test]
     fn request_is_answered_with_proof_and_subprotocol() {
         let text = request("GET /mqtt?token=1 HTTP/1.1", &usual());
-        let Accepted { answer } = judge(&text).unwrap().unwrap();
+        let Accepted { answer, forwarded_for } = judge(&text).unwrap().unwrap();
+        assert!(forwarded_for.is_empty());
         assert!(answer.starts_with("HTTP/1.1 101 ") && answer.ends_with("\r\n\r\n"), "{answer}");
         assert!(answer.contains("Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n"), "{answer}");
         assert!(answer.contains("Sec-WebSocket-Protocol: mqtt\r\n"), "{answer}");
@@ -179,6 +190,13 @@ mod tests {
         }
         let old = judge(&text.replace("mqttv3.1, mqtt", "chat, mqttv3.1")).unwrap().unwrap();
         assert!(old.answer.contains("Sec-WebSocket-Protocol: mqttv3.1\r\n"), "{}", old.answer);
+    }
+
+    #[test]
+    fn forwarded_for_has_the_elements_of_all_its_fields() {
+        let fields = "x-forwarded-for: 192.0.2.1,  junk\r\nX-Forwarded-For:\r\nX-Forwarded-For: 192.0.2.2\r\n";
+        let accepted = judge(&request("GET /mqtt HTTP/1.1", &(usual() + fields))).unwrap().unwrap();
+        assert_eq!(accepted.forwarded_for, ["192.0.2.1", "junk", "", "192.0.2.2"]);
     }
 
     #[test]
