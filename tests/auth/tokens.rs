@@ -9,7 +9,7 @@ use bytes::Bytes;
 use hmac::{Hmac, KeyInit, Mac};
 use serde_json::{Value, json};
 use sha2::Sha256;
-use tenbin_codec::{Auth, Connect, Packet, PacketType, ProtocolVersion, QoS, ReasonCode, Will};
+use tenbin_codec::{Auth, Connect, ConnectProperties, Packet, PacketType, ProtocolVersion, QoS, ReasonCode, Will};
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::pem::PemObject as _;
@@ -17,7 +17,10 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 use crate::guarded::with_password;
 use crate::scram_client::{auth, connect};
-use crate::support::{BrokerProcess, Certificates, ConfigFile, PATIENCE, RawClient, WebAnswer, WebServer, text, topic};
+use crate::support::{
+    BrokerProcess, Certificates, ConfigFile, DataDirectory, PATIENCE, RawClient, WebAnswer, WebServer, lasting, text,
+    topic,
+};
 
 const SECRET: &[u8] = b"0123456789abcdef0123456789abcdef";
 
@@ -128,15 +131,8 @@ fn expired_token_ends_the_connection_and_publishes_the_will() {
     let (mut watcher, _) = RawClient::connect(tokens.address(), Connect::new(ProtocolVersion::V5, text("watcher")));
     watcher.subscribe("will", QoS::AtLeastOnce);
     let expiry = in_seconds(3);
-    let will = Will {
-        qos: QoS::AtLeastOnce,
-        retain: false,
-        topic: topic("will"),
-        payload: "gone".into(),
-        delay_interval: None,
-        properties: None,
-    };
-    let connect = Connect { will: Some(will), ..with_token("c", &token(&json!({"sub": "alice", "exp": expiry}))) };
+    let connect =
+        Connect { will: Some(will("gone")), ..with_token("c", &token(&json!({"sub": "alice", "exp": expiry}))) };
     let (mut client, _) = RawClient::connect(tokens.address(), connect);
     client.expect_end(ReasonCode::MaximumConnectTime);
     assert!(in_seconds(0) >= expiry, "not earlier");
@@ -242,6 +238,107 @@ fn rights_of_a_renewed_token_hold_at_once() {
         alice.settle();
         assert_eq!(anonymous.publish("a", "2", QoS::AtLeastOnce), expected, "{right}");
     }
+}
+
+/// A data directory for brokers with [`SECRET`], at which bob may do everything by the ACL and alice nothing.
+struct Restarted {
+    data: DataDirectory,
+    config: ConfigFile,
+    _files: tempfile::TempDir,
+}
+
+impl Restarted {
+    fn new() -> Self {
+        let files = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("ours to write");
+        let secret = files.path().join("secret");
+        std::fs::write(&secret, SECRET).expect("ours to write");
+        let rule = |user: &str| format!("[[acl]]\nuser = \"{user}\"\nallow = \"all\"\ntopic = \"#\"\n");
+        let config = ConfigFile::new(&format!(
+            "[[listeners]]\naddress = \"127.0.0.1:0\"\nauth = [\"tokens\"]\nanonymous = true\n\
+             [[auth]]\nname = \"tokens\"\nkind = \"jwt\"\nsecret_file = {secret:?}\n{}{}",
+            rule(""),
+            rule("bob")
+        ));
+        Self { data: DataDirectory::new(), config, _files: files }
+    }
+
+    fn start(&self) -> BrokerProcess {
+        BrokerProcess::start_exactly(&["--config", self.config.path(), "--data", self.data.path_text()])
+    }
+}
+
+/// A token with these rights.
+fn rights(user: &str, acl: Value) -> String {
+    token(&json!({"sub": user, "exp": in_seconds(1000), "acl": acl}))
+}
+
+#[test]
+fn rules_of_a_token_hold_for_its_session_after_a_crash() {
+    let restarted = Restarted::new();
+    let as_user = |user, acl| with_password(lasting(ProtocolVersion::V5, user), user, &rights(user, acl));
+    let alice = || as_user("alice", json!({"sub": ["work"], "pub": ["will"]}));
+    let bob = || as_user("bob", json!({"sub": ["work", "own"], "pub": []}));
+    {
+        let broker = restarted.start();
+        broker.connect(lasting(ProtocolVersion::V5, "watcher")).subscribe("will", QoS::AtLeastOnce);
+        let will = Some(will("gone"));
+        let mut alice = broker.connect(Connect { will, ..alice() });
+        alice.subscribe("work", QoS::AtLeastOnce);
+        let mut bob = broker.connect(bob());
+        bob.subscribe("#", QoS::AtLeastOnce);
+        bob.disconnect();
+        // Dropped, the broker is killed while alice is connected.
+        drop(broker);
+    }
+    let broker = restarted.start();
+    let mut publisher = broker.v5("publisher");
+    for (topic, expected) in [
+        ("work", ReasonCode::Success),
+        ("own", ReasonCode::Success),
+        ("secret", ReasonCode::NoMatchingSubscribers), // the ACL allows it, bob's token does not
+    ] {
+        assert_eq!(publisher.publish(topic, topic, QoS::AtLeastOnce), expected, "{topic}");
+    }
+    let (_, watcher) = (publisher.disconnect(), lasting(ProtocolVersion::V5, "watcher"));
+    assert_eq!(broker.connect(watcher).drain_payloads(), ["gone"]);
+    assert_eq!(broker.connect(alice()).drain_payloads(), ["work"]);
+    assert_eq!(broker.connect(bob()).drain_payloads(), ["work", "own"]);
+}
+
+#[test]
+fn rules_of_a_renewed_token_hold_after_a_crash() {
+    let restarted = Restarted::new();
+    {
+        let broker = restarted.start();
+        let by = |acl| Some(rights("bob", acl).into());
+        let properties = ConnectProperties {
+            session_expiry_interval: Some(u32::MAX),
+            ..connect("bob", "JWT", by(json!({"sub": ["#"], "pub": ["will"]}))).properties
+        };
+        let will = Some(will("gone"));
+        let (mut bob, _) = RawClient::connect(
+            broker.address(),
+            Connect { clean_start: false, properties, will, ..connect("bob", "JWT", None) },
+        );
+        bob.subscribe("#", QoS::AtLeastOnce);
+        bob.send(&auth(ReasonCode::ReAuthenticate, Some("JWT"), by(json!({"sub": ["own"]}))));
+        assert!(matches!(bob.wait_for(PacketType::Auth), Packet::Auth(auth) if is_success(&auth)));
+        // Its SUBACK comes after the changes before it are on disk.
+        bob.subscribe("own", QoS::AtLeastOnce);
+        drop(broker);
+    }
+    let broker = restarted.start();
+    broker.log().wait_for(&["Will dropped", "client=\"bob\""], PATIENCE);
+    let mut publisher = broker.v5("publisher");
+    for (topic, expected) in [("own", ReasonCode::Success), ("work", ReasonCode::NoMatchingSubscribers)] {
+        assert_eq!(publisher.publish(topic, "x", QoS::AtLeastOnce), expected, "{topic}");
+    }
+}
+
+fn will(payload: &'static str) -> Will {
+    let topic = topic("will");
+    let payload = payload.into();
+    Will { qos: QoS::AtLeastOnce, retain: false, topic, payload, delay_interval: None, properties: None }
 }
 
 fn is_success(auth: &Auth) -> bool {

@@ -134,7 +134,7 @@ impl Configured {
     /// Whether a source still knows the user.
     fn standing_at(&self, source: &Source, identity: &Identity) -> Standing {
         let Some(file) = source.password_file() else {
-            // A restored identity has lost its terms. With a stamp, a password file has accepted it.
+            // A restored identity without rules has no terms. With a stamp, a password file has accepted it.
             let is_ours = identity.terms.is_some() || identity.stamp == 0;
             let is_ours = is_ours
                 && match &source.kind {

@@ -27,6 +27,7 @@ mod secret;
 mod session;
 mod speeds;
 mod spooled;
+mod stored_rules;
 #[cfg(test)]
 mod tests;
 mod waiting;

@@ -5,13 +5,16 @@
 //!   table           key                      value
 //!   sessions        Client Identifier        1 | number 8 | owner | Session Expiry Interval 4 | connection ended 8
 //!                                            2 | … | address that began it, as IPv6 16
+//!                                            3 | … as 1 | has an address 1 | address 16 | rules
 //!   subscriptions   session's number, filter 1 | Subscription Options 1 | Subscription Identifier 4 | weight 2
 //!   retained        topic                    2 | expires 8 | seconds left at storing 4 | PUBLISH of MQTT 5.0
 //!                                            1 | … without the seconds left: older, is read and never written
 //!   wills           Client Identifier        1 | owner | due 8 | Will Delay Interval 4 | PUBLISH of MQTT 5.0
+//!                                            2 | rules | … as 1
 //!   speeds          hash 8                   1 | processing time in ns 8 | kept 8
 //!
 //!   owner           has a user 1 | user | realm | listener
+//!   rules           of the login, see `stored_rules`; records without them have an older version
 //!   ended, expires, due, kept   milliseconds since 1970; 0 = not, never, not known yet
 //! ```
 
@@ -27,13 +30,18 @@ use tenbin_codec::{
 };
 
 use super::bytes::{Fields, RecordError, put_bytes, text};
+use super::stored_rules;
 use super::wall_clock::{StoredExpiry, WallTime};
-use crate::auth::{Identity, Principal};
+use crate::auth::{Identity, Principal, Terms};
 use crate::values::Grant;
 
 const VERSION: u8 = 1;
 /// Version of a session's record with an address.
 const VERSION_WITH_ADDRESS: u8 = 2;
+/// Version of a session's record with rules.
+const VERSION_WITH_RULES: u8 = 3;
+/// Version of a Will's record with rules.
+const WILL_WITH_RULES: u8 = 2;
 /// Version of a retained message's record with the seconds left.
 const VERSION_WITH_INTERVAL: u8 = 2;
 
@@ -56,6 +64,8 @@ pub(super) struct Owner {
     pub(super) user: Option<Text>,
     pub(super) realm: Arc<str>,
     pub(super) listener: Arc<str>,
+    /// Rules that came with the login; `None` = none.
+    pub(super) rules: Option<Arc<Terms>>,
 }
 
 /// Record of a Will.
@@ -83,22 +93,37 @@ pub(super) struct SpeedRecord {
 
 impl SessionRecord {
     pub(super) fn encode(&self) -> Vec<u8> {
-        let mut record = vec![if self.address.is_some() { VERSION_WITH_ADDRESS } else { VERSION }];
+        let mut record = vec![match (&self.owner.rules, self.address) {
+            (Some(_), _) => VERSION_WITH_RULES,
+            (None, Some(_)) => VERSION_WITH_ADDRESS,
+            (None, None) => VERSION,
+        }];
         record.extend_from_slice(&self.number.get().to_le_bytes());
         self.owner.put(&mut record);
         record.extend_from_slice(&self.expiry.to_le_bytes());
         record.extend_from_slice(&self.ended.to_le_bytes());
+        if self.owner.rules.is_some() {
+            record.push(u8::from(self.address.is_some()));
+        }
         record.extend(self.address.iter().flat_map(Ipv6Addr::octets));
+        self.owner.put_rules(&mut record);
         record
     }
 
     pub(super) fn decode(record: &[u8]) -> Result<Self, RecordError> {
-        let has_address = record.first() == Some(&VERSION_WITH_ADDRESS);
-        let mut fields = Fields::of(record, if has_address { VERSION_WITH_ADDRESS } else { VERSION })?;
+        let versions = [VERSION, VERSION_WITH_ADDRESS, VERSION_WITH_RULES];
+        let (mut fields, version) = Fields::of_versions(record, &versions)?;
         let number = NonZeroU64::new(fields.u64()?).ok_or(RecordError::Illegal("number"))?;
-        let owner = Owner::take(&mut fields)?;
+        let mut owner = Owner::take(&mut fields)?;
         let (expiry, ended) = (fields.u32()?, fields.u64()?);
+        let has_address = match version {
+            VERSION_WITH_RULES => fields.u8()? != 0,
+            version => version == VERSION_WITH_ADDRESS,
+        };
         let address = has_address.then(|| fields.array().map(Ipv6Addr::from_octets)).transpose()?;
+        if version == VERSION_WITH_RULES {
+            owner.rules = Some(stored_rules::take(&mut fields)?);
+        }
         fields.end()?;
         Ok(Self { number, owner, expiry, ended, address })
     }
@@ -124,12 +149,19 @@ impl Owner {
         let has_user = fields.u8()? != 0;
         let user = fields.text("user")?;
         let (realm, listener) = (fields.str("realm")?.into(), fields.str("listener")?.into());
-        Ok(Self { user: has_user.then_some(user), realm, listener })
+        Ok(Self { user: has_user.then_some(user), realm, listener, rules: None })
     }
 
-    /// The principal, without a stamp of credentials: the broker checks these when the client comes back.
+    fn put_rules(&self, record: &mut Vec<u8>) {
+        if let Some(rules) = &self.rules {
+            stored_rules::put(rules, record);
+        }
+    }
+
+    /// The principal with its rules, without a stamp of credentials: the broker checks these when the client comes back.
     pub(super) fn principal(&self, client_id: Text) -> Principal {
-        let identity = Identity { user: self.user.clone(), realm: Arc::clone(&self.realm), stamp: 0, terms: None };
+        let (user, realm, terms) = (self.user.clone(), Arc::clone(&self.realm), self.rules.clone());
+        let identity = Identity { user, realm, stamp: 0, terms };
         Principal { client_id, identity, listener: Arc::clone(&self.listener) }
     }
 }
@@ -137,7 +169,8 @@ impl Owner {
 impl From<&Principal> for Owner {
     fn from(principal: &Principal) -> Self {
         let Identity { user, realm, .. } = &principal.identity;
-        Self { user: user.clone(), realm: Arc::clone(realm), listener: Arc::clone(&principal.listener) }
+        let (listener, rules) = (Arc::clone(&principal.listener), stored_rules::to_store(principal));
+        Self { user: user.clone(), realm: Arc::clone(realm), listener, rules }
     }
 }
 
@@ -232,7 +265,8 @@ impl RetainedRecord {
 
 impl WillRecord {
     pub(super) fn encode(&self) -> Vec<u8> {
-        let mut record = vec![VERSION];
+        let mut record = vec![if self.owner.rules.is_some() { WILL_WITH_RULES } else { VERSION }];
+        self.owner.put_rules(&mut record);
         self.owner.put(&mut record);
         record.extend_from_slice(&self.due.to_le_bytes());
         record.extend_from_slice(&self.will.delay_interval.unwrap_or(0).to_le_bytes());
@@ -245,8 +279,9 @@ impl WillRecord {
     }
 
     pub(super) fn decode(record: &[u8]) -> Result<Self, RecordError> {
-        let mut fields = Fields::of(record, VERSION)?;
-        let owner = Owner::take(&mut fields)?;
+        let (mut fields, version) = Fields::of_versions(record, &[VERSION, WILL_WITH_RULES])?;
+        let rules = (version == WILL_WITH_RULES).then(|| stored_rules::take(&mut fields)).transpose()?;
+        let owner = Owner { rules, ..Owner::take(&mut fields)? };
         let (due, delay) = (fields.u64()?, fields.u32()?);
         let Publish { qos, retain, topic, payload, properties, .. } = decode_publish(fields.rest())?;
         let delay_interval = (delay != 0).then_some(delay);

@@ -1,6 +1,7 @@
 //! Records are decoded as they were encoded, and damaged ones do not panic.
 
 use std::num::{NonZeroU16, NonZeroU64};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ::bytes::{Bytes, BytesMut};
@@ -12,6 +13,7 @@ use tenbin_codec::{
 
 use super::record::*;
 use super::wall_clock::{StoredExpiry, WallClock};
+use crate::auth::{AclAction, AclRule, Effect, Terms, TopicPattern};
 use crate::values::Grant;
 
 fn text() -> impl Strategy<Value = Text> {
@@ -27,11 +29,33 @@ fn topic() -> impl Strategy<Value = TopicName> {
 }
 
 fn owner() -> impl Strategy<Value = Owner> {
-    (prop::option::of(text()), ".{0,10}", ".{0,10}").prop_map(|(user, realm, listener)| Owner {
+    let owner = (prop::option::of(text()), ".{0,10}", ".{0,10}", prop::option::of(rules()));
+    owner.prop_map(|(user, realm, listener, rules)| Owner {
         user,
         realm: realm.into(),
         listener: listener.into(),
+        rules: rules.filter(Terms::has_rules).map(Arc::new),
     })
+}
+
+fn effect() -> impl Strategy<Value = Effect> {
+    prop_oneof![Just(Effect::Allow), Just(Effect::Deny)]
+}
+
+fn rules() -> impl Strategy<Value = Terms> {
+    let name = || prop::option::of(".{0,10}");
+    let action = prop_oneof![Just(AclAction::Publish), Just(AclAction::Subscribe), Just(AclAction::All)];
+    let rule = ((name(), name(), name()), effect(), action, "(\\+|[a-z%]{1,8})(/[a-zß]{0,8}){0,3}(/#)?");
+    let rule = rule.prop_map(|((user, client_id, listener), effect, action, topic)| AclRule {
+        user,
+        client_id,
+        listener,
+        effect,
+        action,
+        topic: TopicPattern::new(&topic).unwrap(),
+    });
+    let rules = (prop::collection::vec(rule, 0..4), prop::option::of(effect()));
+    rules.prop_map(|(rules, default)| Terms { rules, default, expires_at: None })
 }
 
 prop_compose! {
@@ -228,7 +252,7 @@ fn retained_record_of_the_older_version_is_read() {
 
 #[test]
 fn session_expiry_is_known_once_its_connection_has_ended() {
-    let owner = Owner { user: None, realm: "".into(), listener: "l".into() };
+    let owner = Owner { user: None, realm: "".into(), listener: "l".into(), rules: None };
     let expires = |expiry, ended| {
         SessionRecord { number: NonZeroU64::MIN, owner: owner.clone(), expiry, ended, address: None }.expires()
     };

@@ -11,8 +11,10 @@ use super::wall_clock::WallClock;
 use super::{Changes, ClientOnDisk, CommitPoint, Durable};
 
 impl Durable {
-    /// Stores the Will of a new connection, and its session if that outlives it. Returns the commit point.
-    pub(crate) fn connection_begins(
+    /// Stores the Will of a connection, and its session if that outlives it. Returns the commit point.
+    ///
+    /// Call it when the connection begins, and when its client has got other rights.
+    pub(crate) fn keep_connection(
         &self,
         mut client: ClientOnDisk<'_>,
         expiry: SessionExpiry,

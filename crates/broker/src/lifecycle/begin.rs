@@ -165,7 +165,7 @@ pub(crate) async fn begin(shared: &BrokerState, lease: &mut Lease, beginning: &B
     // The delivery updates of an earlier connection are durable before this one goes on with the session.
     let settled_at = if session_present { lease.state.settled_at } else { CommitPoint::NOW };
     let commit_point = durable.map_or(CommitPoint::NOW, |durable| {
-        let commit_point = durable.connection_begins(lease.on_disk(), beginning.expiry, beginning.will);
+        let commit_point = durable.keep_connection(lease.on_disk(), beginning.expiry, beginning.will);
         store_messages(lease, durable);
         commit_point.and(settled_at)
     });

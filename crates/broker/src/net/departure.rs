@@ -21,6 +21,14 @@ impl Departure {
         Self { will, session_expiry }
     }
 
+    /// Stores the Will and the session with the present rights of the client.
+    pub(super) fn store(&self, core: &mut Core) {
+        if let Some(durable) = core.shared.durable.clone() {
+            let will = self.will.as_deref().map(|charged| &charged.will);
+            durable.keep_connection(core.lease.on_disk(), self.session_expiry, will);
+        }
+    }
+
     /// Handles DISCONNECT from the client.
     pub(super) fn disconnected(&mut self, core: &Core, disconnect: &Disconnect) -> End {
         let expiry = disconnect.properties.as_ref().and_then(|properties| properties.session_expiry_interval);

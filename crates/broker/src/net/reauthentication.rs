@@ -9,6 +9,7 @@ use tenbin_session::Violation;
 
 use super::authentication::{Judged, auth, continued, judge, login_refusal};
 use super::core::Core;
+use super::departure::Departure;
 use super::end::End;
 use crate::auth::{Answer, AuthFuture, AuthRequest, Exchange, Origin};
 
@@ -93,7 +94,13 @@ impl Reauthentication {
     }
 
     /// Handles the authenticator's answer.
-    pub(super) fn answered(&mut self, core: &mut Core, answer: Answer, now: Instant) -> Result<(), End> {
+    pub(super) fn answered(
+        &mut self,
+        core: &mut Core,
+        departure: &Departure,
+        answer: Answer,
+        now: Instant,
+    ) -> Result<(), End> {
         let Some(state) = &mut self.0 else { return Ok(()) }; // no authenticator was asked
         let method = state.method.clone();
         let judged = judge(answer, &method, PacketType::Disconnect).map_err(End::Refused)?; // [MQTT-4.12.1-2]
@@ -110,6 +117,7 @@ impl Reauthentication {
                     // Routes and the session were made by the rights before: the caller applies the new ones.
                     core.shared.router.invalidate();
                     core.lease.state.rights_epoch = NO_EPOCH;
+                    departure.store(core);
                 }
                 (auth(ReasonCode::Success, &method, authenticated.data), Stage::Idle)
             }

@@ -15,7 +15,8 @@ pub struct Identity {
     pub realm: Arc<str>,
     /// Private value of the authenticator by which it detects changed credentials.
     pub stamp: u64,
-    /// Rights and end that came with the credentials; `None` = neither.
+    /// Rights and end that came with the credentials; `None` = neither. The rights are stored with a session that outlives
+    /// its connection, if they take at most 32 KiB. Larger ones deny everything after a restart, until the next CONNECT.
     pub terms: Option<Arc<Terms>>,
 }
 

@@ -109,6 +109,9 @@ pub(super) struct OwnerOf {
     user: Option<String>,
     realm: String,
     listener: String,
+    /// Number of rules that came with the login.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rules: Option<usize>,
 }
 
 /// Fields of all messages.
@@ -211,9 +214,10 @@ impl Line {
 }
 
 impl From<Owner> for OwnerOf {
-    fn from(Owner { user, realm, listener }: Owner) -> Self {
+    fn from(Owner { user, realm, listener, rules }: Owner) -> Self {
         let user = user.map(|user| user.as_str().to_owned());
-        Self { user, realm: realm.as_ref().to_owned(), listener: listener.as_ref().to_owned() }
+        let rules = rules.map(|terms| terms.rules.len());
+        Self { user, realm: realm.as_ref().to_owned(), listener: listener.as_ref().to_owned(), rules }
     }
 }
 

@@ -305,7 +305,7 @@ impl<S: Stream> ConnectionTask<S> {
             return Err(End::Unanswered);
         }
         if let Some(answer) = ready.answer {
-            self.reauthentication.answered(&mut self.core, answer, now)?;
+            self.reauthentication.answered(&mut self.core, &self.departure, answer, now)?;
             self.take_rights_over()?;
             self.set_timer();
         }
