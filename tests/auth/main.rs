@@ -15,6 +15,7 @@ mod http_service;
 mod identifiers;
 mod passwords;
 mod realms;
+mod refusals;
 mod reload;
 mod scram_client;
 mod sessions;

@@ -22,7 +22,7 @@ use crate::support::{
     topic,
 };
 
-const SECRET: &[u8] = b"0123456789abcdef0123456789abcdef";
+pub(crate) const SECRET: &[u8] = b"0123456789abcdef0123456789abcdef";
 
 /// A broker with one listener for tokens and anonymous clients.
 struct Tokens {
@@ -62,11 +62,11 @@ fn with_token(client_id: &str, token: &str) -> Connect {
     with_password(Connect::new(ProtocolVersion::V5, text(client_id)), "u", token)
 }
 
-fn in_seconds(seconds: u64) -> u64 {
+pub(crate) fn in_seconds(seconds: u64) -> u64 {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("after 1970").as_secs() + seconds
 }
 
-fn token(claims: &Value) -> String {
+pub(crate) fn token(claims: &Value) -> String {
     token_by("", claims)
 }
 

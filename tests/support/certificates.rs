@@ -112,13 +112,12 @@ impl Certificates {
         by: &Self,
         serial: u64,
     ) -> Arc<ClientConfig> {
-        let key = KeyPair::generate().expect("random numbers");
-        let mut params = CertificateParams::default();
-        params.serial_number = Some(SerialNumber::from(serial));
-        let own = params.signed_by(&key, &by.issuer).expect("a certificate");
-        let key = PrivateKeyDer::try_from(key.serialize_der()).expect("a key");
-        let config = self.trusting(version).with_client_auth_cert(vec![own.der().clone()], key);
-        Arc::new(config.expect("they belong together"))
+        self.client_made(version, by, |params| params.serial_number = Some(SerialNumber::from(serial))).0
+    }
+
+    /// As [`Certificates::client`], with a certificate whose validity is over.
+    pub(crate) fn client_expired(&self, version: &'static SupportedProtocolVersion) -> Arc<ClientConfig> {
+        self.client_made(version, self, |params| params.not_after = date_time_ymd(2020, 1, 1)).0
     }
 
     /// As [`Certificates::client`], with a certificate of this Common Name (none if it is empty). Returns its SHA-256 too.
@@ -127,13 +126,25 @@ impl Certificates {
         version: &'static SupportedProtocolVersion,
         common_name: &str,
     ) -> (Arc<ClientConfig>, String) {
+        self.client_made(version, self, |params| {
+            params.distinguished_name = DistinguishedName::new();
+            if !common_name.is_empty() {
+                params.distinguished_name.push(DnType::CommonName, common_name);
+            }
+        })
+    }
+
+    /// A client with a certificate of the authority `by`, and the certificate's SHA-256.
+    fn client_made(
+        &self,
+        version: &'static SupportedProtocolVersion,
+        by: &Self,
+        change: impl FnOnce(&mut CertificateParams),
+    ) -> (Arc<ClientConfig>, String) {
         let key = KeyPair::generate().expect("random numbers");
         let mut params = CertificateParams::default();
-        params.distinguished_name = DistinguishedName::new();
-        if !common_name.is_empty() {
-            params.distinguished_name.push(DnType::CommonName, common_name);
-        }
-        let own = params.signed_by(&key, &self.issuer).expect("a certificate");
+        change(&mut params);
+        let own = params.signed_by(&key, &by.issuer).expect("a certificate");
         let fingerprint = Sha256::digest(own.der()).iter().map(|byte| format!("{byte:02x}")).collect();
         let key = PrivateKeyDer::try_from(key.serialize_der()).expect("a key");
         let config = self.trusting(version).with_client_auth_cert(vec![own.der().clone()], key);
