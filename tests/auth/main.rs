@@ -1,5 +1,7 @@
 //! Authentication and authorization.
 
+#![allow(clippy::print_stderr, reason = "some tests tell what they have measured")]
+
 #[path = "../support/mod.rs"]
 mod support;
 
