@@ -1,6 +1,6 @@
 //! Logins by a service that is asked over HTTP.
 
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -140,6 +140,8 @@ fn failing_service_refuses_within_its_total_timeout() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let mut stream = dripping.accept().expect("the broker asks").0;
+            // An answer before the request would be another failure.
+            assert!(stream.read(&mut [0; 4096]).expect("a request") > 0);
             stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n").expect("the broker reads");
             while !is_over.load(Ordering::SeqCst) && stream.write_all(b" ").is_ok() {
                 std::thread::sleep(Duration::from_millis(50));
