@@ -44,6 +44,18 @@ keyfile {certificates}/broker.key
 """),
 }
 
+# The same programs with WebSocket.
+WEBSOCKET_PROGRAMS = {
+    "tenbin": ("{program} broker --config {conf} --log warn", """
+[[listeners]]
+name = "websocket"
+address = "127.0.0.1:{port}"
+anonymous = true
+transport = "websocket"
+"""),
+    "mosquitto": ("{program} -c {conf}", "\nprotocol websockets\n"),
+}
+
 # Keys that `openssl req -newkey` makes.
 TLS_KEYS = {"ecdsa": "ec -pkeyopt ec_paramgen_curve:P-256", "rsa": "rsa:2048"}
 
@@ -66,6 +78,9 @@ class Given:
 
     def over_tls(self, _):
         """Returns None: its operator decides over TLS."""
+
+    def over_websocket(self):
+        """Returns None: its operator decides over WebSocket."""
 
     def __enter__(self):
         return self
@@ -96,13 +111,20 @@ class Started:
 
     def over_tls(self, certificates):
         """The same broker with TLS, as NAME+tls; None if it is not in TLS_PROGRAMS."""
-        if self.program not in TLS_PROGRAMS:
+        return self.over("tls", TLS_PROGRAMS, f"--tls --ca {certificates}/authority.pem", certificates)
+
+    def over_websocket(self):
+        """The same broker with WebSocket, as NAME+ws; None if it is not in WEBSOCKET_PROGRAMS."""
+        return self.over("ws", WEBSOCKET_PROGRAMS, "--websocket")
+
+    def over(self, transport, programs, load_options, certificates=None):
+        if self.program not in programs:
             return None
-        command, conf_end = TLS_PROGRAMS[self.program]
+        command, conf_end = programs[self.program]
         command = command.replace("{program}", shlex.quote(shlex.split(self.command)[0]))
         return self.changed(
-            name=f"{self.name}+tls", command=command, how=command, conf_end=conf_end, certificates=certificates,
-            load_options=f"--tls --ca {certificates}/authority.pem")
+            name=f"{self.name}+{transport}", command=command, how=command, conf_end=conf_end, certificates=certificates,
+            load_options=load_options)
 
     def changed(self, **attributes):
         other = copy.copy(self)
