@@ -6,12 +6,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Modules of the broker, the lowest first. A module may import those before it.
-const LAYERS: [&str; 21] = [
+const LAYERS: [&str; 22] = [
     "values",
     "slices",
     "descriptors",
     "metrics",
     "config",
+    "hooks",
     "admission",
     "log_limiter",
     "connection_settings",

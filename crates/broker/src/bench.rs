@@ -51,7 +51,7 @@ impl Subscriptions {
     pub fn new() -> Result<Self, AccessError> {
         let config = Config::default();
         let access = Access::new(Settings::load(&config, true)?, [0; 32], None, None);
-        Ok(Self { shared: BrokerState::new(config, access, true, None, None), sessions: 0 })
+        Ok(Self { shared: BrokerState::new(config, access, true, None, None, std::sync::Arc::default()), sessions: 0 })
     }
 
     /// Creates a session with its own queue.

@@ -1,3 +1,4 @@
+mod handle;
 mod listeners;
 
 use std::fmt;
@@ -9,13 +10,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::runtime::Handle;
+use tokio::runtime;
 use tokio::task::JoinSet;
 
 use crate::Config;
 use crate::auth::{Access, AccessError, Authenticator, Authorizer, Settings};
 use crate::config::{ListenAddress, NotTaken};
 use crate::durable::{self, Durable, StoreError};
+use crate::hooks::{Events, Handle, HookSet, Hooks};
 use crate::lifecycle::{self, BrokerState, enforcement};
 use crate::log_limiter::LogLimiter;
 use crate::metrics::MetricsSnapshot;
@@ -23,21 +25,29 @@ use crate::net::{self, ListenError, ListeningSocket, TlsError};
 use crate::outbox::Control;
 use crate::threads::{Running, Threads};
 use crate::{descriptors, tasks};
+use handle::Embedding;
 use listeners::{Listeners, PrepareError};
 
 /// A running broker. Dropping it stops listening at once; [`Broker::shutdown`] also disconnects the clients in order.
 #[derive(Debug)]
 pub struct Broker {
-    shared: Arc<BrokerState>,
-    /// Configuration as given at the start; the shared one may have lower bounds.
-    configured: Config,
-    listeners: Mutex<Listeners>,
+    parts: Arc<Parts>,
+    handle: Handle,
     /// Periodic tasks; they end with the broker.
     jobs: JoinSet<()>,
     /// Ends sessions of clients that leave, so it outlives their connections.
     _long_ends: JoinSet<()>,
     /// Threads of [`BrokerBuilder::threads`].
     _threads: Option<Running>,
+}
+
+/// Parts of a broker that a [`Handle`] uses too.
+#[derive(Debug)]
+struct Parts {
+    shared: Arc<BrokerState>,
+    /// Configuration as given at the start; the shared one may have lower bounds.
+    configured: Config,
+    listeners: Mutex<Listeners>,
 }
 
 /// Builder of a [`Broker`].
@@ -49,6 +59,7 @@ pub struct BrokerBuilder {
     threads: Option<usize>,
     store: Option<PathBuf>,
     log_limiter: Option<Arc<LogLimiter>>,
+    hooks: HookSet,
     is_restless: bool,
 }
 
@@ -141,6 +152,13 @@ impl BrokerBuilder {
         Self { log_limiter: Some(limiter), ..self }
     }
 
+    /// Adds code of the embedding program at the broker's events, behind hooks that were added before.
+    #[must_use]
+    pub fn hooks(mut self, hooks: impl Hooks) -> Self {
+        self.hooks.add(Box::new(hooks));
+        self
+    }
+
     /// Moves connections between threads all the time, without a reason. For tests.
     #[doc(hidden)]
     #[must_use]
@@ -160,7 +178,7 @@ impl BrokerBuilder {
         let doors = net::Doors::load(&self.config).map_err(StartError::Tls)?;
         let access = move |settings, key| Access::new(settings, key, self.authenticator, self.authorizer);
         let (threads, running) = self.threads.map(Threads::start).transpose().map_err(StartError::Threads)?.unzip();
-        let listening = threads.as_ref().map_or_else(Handle::current, |threads| threads.first().clone());
+        let listening = threads.as_ref().map_or_else(runtime::Handle::current, |threads| threads.first().clone());
         if self.store.is_some() {
             self.config.bound_names(durable::NAME_BYTES_MAX);
         }
@@ -168,7 +186,8 @@ impl BrokerBuilder {
         // loaded wait in the listen backlog.
         let mut listeners = Listeners::new(listening);
         let prepared = listeners.prepare(&given, doors, &given)?;
-        let mut shared = begin(self.config, settings, access, is_configured_only, threads, self.store).await?;
+        let hooks = Arc::new(self.hooks);
+        let mut shared = begin(self.config, settings, access, is_configured_only, threads, self.store, hooks).await?;
         if let Some(log_limiter) = self.log_limiter {
             shared.log_limiter = log_limiter;
         }
@@ -197,14 +216,10 @@ impl BrokerBuilder {
             jobs.spawn(tasks::sys_share::run(Arc::clone(&shared), interval));
         }
         listeners.switch(prepared, &shared);
-        Ok(Broker {
-            shared,
-            configured: given,
-            listeners: Mutex::new(listeners),
-            jobs,
-            _long_ends: long_ends,
-            _threads: running,
-        })
+        let parts = Arc::new(Parts { shared, configured: given, listeners: Mutex::new(listeners) });
+        let handle = Handle::new(Arc::new(Embedding(Arc::downgrade(&parts))));
+        parts.shared.hooks.tell(Events::STARTED, |hooks| hooks.started(&handle));
+        Ok(Broker { parts, handle, jobs, _long_ends: long_ends, _threads: running })
     }
 }
 
@@ -216,6 +231,7 @@ async fn begin(
     is_configured_only: bool,
     threads: Option<Threads>,
     store: Option<PathBuf>,
+    hooks: Arc<HookSet>,
 ) -> Result<BrokerState, StartError> {
     let Some(directory) = store else {
         return Ok(BrokerState::new(
@@ -224,6 +240,7 @@ async fn begin(
             is_configured_only,
             threads,
             None,
+            hooks,
         ));
     };
     let work = move || {
@@ -235,7 +252,7 @@ async fn begin(
         if settings.realms() != known {
             durable.keep_realms(settings.realms());
         }
-        Ok(BrokerState::new(config, access(settings, key), is_configured_only, threads, Some(durable)))
+        Ok(BrokerState::new(config, access(settings, key), is_configured_only, threads, Some(durable), hooks))
     };
     on_disk(work).await
 }
@@ -270,16 +287,17 @@ impl Broker {
     ///
     /// A listener with a name that resolves to several addresses has them all; unix sockets are left out.
     pub fn addresses(&self) -> Vec<SocketAddr> {
-        self.listeners().sockets().filter_map(ListeningSocket::ip).collect()
+        self.parts.listeners().sockets().filter_map(ListeningSocket::ip).collect()
     }
 
     /// As [`Broker::addresses`], with unix sockets.
     pub fn listening(&self) -> Vec<ListenAddress> {
-        self.listeners().sockets().map(|socket| socket.address().clone()).collect()
+        self.parts.listeners().sockets().map(|socket| socket.address().clone()).collect()
     }
 
-    fn listeners(&self) -> MutexGuard<'_, Listeners> {
-        self.listeners.lock().unwrap_or_else(PoisonError::into_inner)
+    /// The broker for other parts of the program, and for hooks.
+    pub fn handle(&self) -> &Handle {
+        &self.handle
     }
 
     /// Serves a client over `stream`, which may be in memory (`tokio::io::duplex`), as if it had come from `peer`
@@ -288,30 +306,30 @@ impl Broker {
     /// Returns at once; the connection's task runs on the calling runtime. The broker drops the stream when the
     /// connection ends, or at once if there is no listener or no room for another connection.
     pub fn serve(&self, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, peer: SocketAddr) {
-        let first_listener = self.listeners().first();
+        let first_listener = self.parts.listeners().first();
         if let Some(name) = first_listener {
-            net::serve(&self.shared, Box::new(stream), peer.into(), &name, None);
+            net::serve(&self.parts.shared, Box::new(stream), peer.into(), &name, None);
         }
     }
 
     /// Configuration in effect.
     pub fn config(&self) -> &Config {
-        &self.shared.config
+        &self.parts.shared.config
     }
 
     /// Current values of the counters.
     pub fn metrics(&self) -> MetricsSnapshot {
-        self.shared.metrics.snapshot()
+        self.parts.shared.metrics.snapshot()
     }
 
     /// Number of open Network Connections.
     pub fn connections(&self) -> usize {
-        self.shared.connections.load(Ordering::Relaxed)
+        self.parts.shared.connections.load(Ordering::Relaxed)
     }
 
     /// Number of sessions, connected or not.
     pub fn sessions(&self) -> usize {
-        self.shared.registry.len()
+        self.parts.shared.registry.len()
     }
 
     /// Applies the listeners, the share-group rules and the access rules of `config`, and reads all files again.
@@ -329,6 +347,56 @@ impl Broker {
     /// # Errors
     /// A part of `config` is invalid, or a new listener cannot be opened. Then nothing changes.
     pub fn reload(&self, config: &Config) -> Result<(), ReloadError> {
+        self.parts.reload(config)
+    }
+
+    /// Applies changed rules of a custom [`Authenticator`] or [`Authorizer`], as [`Broker::reload`] does.
+    pub fn reauthorize(&self) {
+        enforcement::changed(&self.parts.shared);
+    }
+
+    /// Runs until `stop` ends, then shuts down. Returns the output of `stop`.
+    pub async fn run_until<T>(self, stop: impl Future<Output = T>) -> T {
+        let stopped = stop.await;
+        self.shutdown().await;
+        stopped
+    }
+
+    /// Stops the broker: accepts no more connections, sends DISCONNECT 0x8B (v5) to every client and closes it.
+    ///
+    /// Returns when all connections are closed, or after five seconds.
+    pub async fn shutdown(mut self) {
+        let shared = Arc::clone(&self.parts.shared);
+        shared.stopping.send_replace(true);
+        let mut listeners = self.parts.listeners().take();
+        listeners.shutdown().await;
+        self.jobs.shutdown().await;
+        let patience = tokio::time::Instant::now() + SHUTDOWN;
+        while self.connections() > 0 && tokio::time::Instant::now() < patience {
+            // Repeated, because a connection between its CONNECT and its first wait may miss the message.
+            self.parts.shared.registry.for_each(|client| client.outbox.control(Control::ShuttingDown));
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        self.parts.shared.log_limiter.log_rest();
+        tasks::speeds::store_now(&self.parts.shared);
+        if let Some(durable) = self.parts.shared.durable.clone() {
+            let _ = tokio::time::timeout(SHUTDOWN, durable.reader.end()).await;
+            let written = tokio::task::spawn_blocking(move || durable.flush(SHUTDOWN)).await;
+            if !written.unwrap_or(false) {
+                tracing::error!("the last changes of the state could not be written");
+            }
+        }
+        shared.hooks.tell(Events::STOPPED, |hooks| hooks.stopped());
+    }
+}
+
+impl Parts {
+    fn listeners(&self) -> MutexGuard<'_, Listeners> {
+        self.listeners.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// See [`Broker::reload`].
+    fn reload(&self, config: &Config) -> Result<(), ReloadError> {
         let doors = net::Doors::load(config).inspect_err(|_| self.shared.metrics.tls_reloads_failed.add(1))?;
         let settings = Settings::load(config, self.shared.is_configured_only)?;
         let mut listeners = self.listeners();
@@ -347,35 +415,6 @@ impl Broker {
             durable.keep_realms(&realms);
         }
         Ok(())
-    }
-
-    /// Applies changed rules of a custom [`Authenticator`] or [`Authorizer`], as [`Broker::reload`] does.
-    pub fn reauthorize(&self) {
-        enforcement::changed(&self.shared);
-    }
-
-    /// Stops the broker: accepts no more connections, sends DISCONNECT 0x8B (v5) to every client and closes it.
-    ///
-    /// Returns when all connections are closed, or after five seconds.
-    pub async fn shutdown(mut self) {
-        self.shared.stopping.send_replace(true);
-        self.listeners.get_mut().unwrap_or_else(PoisonError::into_inner).shutdown().await;
-        self.jobs.shutdown().await;
-        let patience = tokio::time::Instant::now() + SHUTDOWN;
-        while self.connections() > 0 && tokio::time::Instant::now() < patience {
-            // Repeated, because a connection between its CONNECT and its first wait may miss the message.
-            self.shared.registry.for_each(|client| client.outbox.control(Control::ShuttingDown));
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-        self.shared.log_limiter.log_rest();
-        tasks::speeds::store_now(&self.shared);
-        if let Some(durable) = self.shared.durable.clone() {
-            let _ = tokio::time::timeout(SHUTDOWN, durable.reader.end()).await;
-            let written = tokio::task::spawn_blocking(move || durable.flush(SHUTDOWN)).await;
-            if !written.unwrap_or(false) {
-                tracing::error!("the last changes of the state could not be written");
-            }
-        }
     }
 }
 

@@ -110,7 +110,7 @@ impl Delivery {
     }
 
     /// Remaining seconds, rounded up so that an unexpired message never has 0 `[MQTT-3.3.2-6]`.
-    pub(crate) fn remaining_expiry(&self, now: Instant) -> Option<u32> {
+    pub fn remaining_expiry(&self, now: Instant) -> Option<u32> {
         let left = self.expires_at?.saturating_duration_since(now);
         let seconds = left.as_secs() + u64::from(left.subsec_nanos() > 0);
         Some(u32::try_from(seconds).unwrap_or(u32::MAX))

@@ -381,6 +381,11 @@ impl Stage {
         !matches!(self, Self::Request)
     }
 
+    /// Whether another member of its share group may get it.
+    pub(crate) fn may_be_withdrawn(&self) -> bool {
+        matches!(self, Self::Published(delivery, _) if delivery.qos == QoS::AtLeastOnce && delivery.share.is_some())
+    }
+
     pub(crate) fn shared(&self) -> Option<SharedDelivery> {
         match self {
             Self::Published(delivery, sent_at) => delivery.shared(*sent_at),

@@ -65,6 +65,13 @@ impl Session {
         self.outbound.messages()
     }
 
+    /// Packet Identifiers of sent messages that are not completely acknowledged, oldest first, and whether
+    /// [`Session::withdraw`] could give the message to another member of its share group.
+    pub fn packet_ids(&self) -> impl Iterator<Item = (PacketId, bool)> {
+        let open = std::iter::successors(self.outbound.next_open(0), |(at, _)| self.outbound.next_open(at + 1));
+        open.map(|(_, id)| (id, self.outbound.stage(id).is_some_and(Stage::may_be_withdrawn)))
+    }
+
     /// Bytes of memory of sent messages that may have to be sent again.
     pub fn in_flight_bytes(&self) -> usize {
         self.outbound.bytes()

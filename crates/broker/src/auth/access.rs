@@ -44,6 +44,18 @@ impl Access {
         }
     }
 
+    /// Allows the embedding program everything.
+    pub(crate) fn of_program(&self) -> Self {
+        Self {
+            configured: Arc::clone(&self.configured),
+            authenticator: Arc::clone(&self.authenticator),
+            authorizer: Arc::clone(&self.authorizer),
+            is_acl: self.is_acl,
+            checks: AtomicU8::new(0),
+            epoch: AtomicU64::new(0),
+        }
+    }
+
     /// Allows every client everything.
     #[cfg(test)]
     pub(crate) fn unlimited() -> Self {

@@ -2,12 +2,14 @@ use std::num::NonZeroU64;
 use std::ops::AddAssign;
 use std::time::Instant;
 
+use tenbin_codec::TopicName;
 use tenbin_session::Delivery;
 
 use super::budget::Usage;
 use super::lane::{Lane, Numbered};
 use super::runs::{Run, Runs};
-use super::{Batch, Booked, Budget, Limits};
+use super::{Batch, Booked, Budget, DroppedNames, Limits};
+use crate::hooks::DropReason;
 use crate::values::WhenFull;
 
 /// The in-memory messages of one backlog: three FIFOs, drained in the order of their message numbers.
@@ -28,6 +30,8 @@ pub(crate) struct Head {
     settled: Usage,
     /// Bytes taken by [`Head::take`] so far.
     taken_bytes: u64,
+    /// Dropped messages, for hooks; `None` = no hook asks for them. Runs are missing: while a hook asks, there are none.
+    names: Option<Box<DroppedNames>>,
 }
 
 /// Messages that a queue dropped.
@@ -75,6 +79,40 @@ pub(crate) enum Reader {
 }
 
 impl Head {
+    /// Collects the names of dropped messages from now on.
+    pub(crate) fn name_dropped(&mut self, names: DroppedNames) {
+        self.names = Some(Box::new(names));
+    }
+
+    /// Notes a message that is dropped.
+    #[inline]
+    pub(crate) fn note_dropped(&mut self, delivery: &Delivery, reason: DropReason) {
+        if let Some(names) = &mut self.names {
+            names.note(delivery, reason);
+        }
+    }
+
+    /// Takes the names of messages dropped since the last call.
+    #[inline]
+    pub(crate) fn take_names(&mut self) -> Option<DroppedNames> {
+        self.names.as_mut()?.take()
+    }
+
+    /// The name of a message that was dropped before it reached the queue.
+    pub(crate) fn name_of(&mut self, topic: &TopicName, reason: DropReason) -> Option<DroppedNames> {
+        Some(self.names.as_ref()?.one(topic, reason))
+    }
+
+    fn note_all_dropped(&mut self, is_acknowledged_too: bool) {
+        if let Some(names) = &mut self.names {
+            let acknowledged = self.acknowledged.iter().filter(|_| is_acknowledged_too);
+            self.unacknowledged
+                .iter()
+                .chain(acknowledged)
+                .for_each(|delivery| names.note(delivery, DropReason::Offline));
+        }
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.unacknowledged.deliveries.len() + self.runs.messages() + self.acknowledged.deliveries.len()
     }
@@ -225,11 +263,13 @@ impl Head {
                 && budget.has_room(Reader::Present, self.settled, self.acknowledged.bytes + bytes);
             if !may_evict || !would_fit {
                 dropped.add(&delivery);
+                self.note_dropped(&delivery, DropReason::QueueFull);
                 return dropped;
             }
             while !self.has_places(1, bytes, reader, limits, budget) {
                 if !self.drop_oldest_unacknowledged(&mut dropped) {
                     dropped.add(&delivery);
+                    self.note_dropped(&delivery, DropReason::QueueFull);
                     return dropped;
                 }
             }
@@ -354,6 +394,7 @@ impl Head {
     /// Drops QoS 0 messages and detaches the rest from read buffers; returns the totals dropped.
     pub(crate) fn drop_unacknowledged(&mut self, budget: &Budget) -> Dropped {
         let mut dropped: Dropped = self.unacknowledged.iter().collect();
+        self.note_all_dropped(false);
         self.runs.clear(&mut dropped);
         self.unacknowledged = Lane::default();
         self.settle(budget);
@@ -367,6 +408,7 @@ impl Head {
     /// Drops all messages and returns their totals.
     pub(crate) fn clear(&mut self, budget: &Budget) -> Dropped {
         let mut dropped: Dropped = self.iter().collect();
+        self.note_all_dropped(true);
         self.runs.clear(&mut dropped);
         self.unacknowledged = Lane::default();
         self.acknowledged = Lane::default();
@@ -408,7 +450,12 @@ impl Head {
         match (self.unacknowledged.front_number(), self.runs.front_number()) {
             (Some(single), Some(run)) if run < single => self.runs.drop_front(dropped),
             (None, Some(_)) => self.runs.drop_front(dropped),
-            _ => self.unacknowledged.drop_front(dropped),
+            _ => {
+                let Some(oldest) = self.unacknowledged.pop_front() else { return false };
+                dropped.add(&oldest);
+                self.note_dropped(&oldest, DropReason::QueueFull);
+                true
+            }
         }
     }
 
@@ -421,7 +468,12 @@ impl Head {
         for lane in [&mut self.unacknowledged, &mut self.acknowledged] {
             let purged =
                 lane.remove_where(|Numbered { delivery, .. }| delivery.stored.is_none() && delivery.is_expired(now));
-            purged.iter().for_each(|numbered| self.expired.add(&numbered.delivery));
+            for Numbered { delivery, .. } in &purged {
+                self.expired.add(delivery);
+                if let Some(names) = &mut self.names {
+                    names.note(delivery, DropReason::Expired);
+                }
+            }
         }
         let not_stored = self.iter().filter(|delivery| delivery.stored.is_none());
         self.first_expiry = not_stored.filter_map(|delivery| delivery.expires_at).min();

@@ -3,7 +3,6 @@ use std::collections::VecDeque;
 use tenbin_session::Delivery;
 
 use super::buffer_pool::BufferPool;
-use super::head::Dropped;
 
 /// One FIFO and its size in bytes.
 #[derive(Debug, Default)]
@@ -55,11 +54,6 @@ impl Lane {
         self.bytes -= bytes;
         into.push(delivery);
         bytes
-    }
-
-    /// Drops the front message and counts it in `dropped`; returns whether there was one.
-    pub(super) fn drop_front(&mut self, dropped: &mut Dropped) -> bool {
-        self.pop_front().inspect(|delivery| dropped.add(delivery)).is_some()
     }
 
     pub(super) fn pop_front(&mut self) -> Option<Delivery> {

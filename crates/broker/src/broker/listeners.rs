@@ -204,6 +204,12 @@ impl Listeners {
         self.open.first().map(|listener| Arc::clone(&listener.name))
     }
 
+    /// Takes all listeners out.
+    pub(super) fn take(&mut self) -> Self {
+        let plain = self.plain.clone();
+        std::mem::replace(self, Self::new(plain))
+    }
+
     /// Stops accepting.
     pub(super) async fn shutdown(&mut self) {
         self.jobs.shutdown().await;

@@ -12,6 +12,7 @@ use super::wills::publish_due_will;
 use super::{BrokerState, enforcement};
 use crate::durable::CommitPoint;
 use crate::durable::Durable;
+use crate::hooks::Events;
 use crate::outbox::Booked;
 use crate::registry::{ChargedWill, Client, Lease, PendingWill};
 use crate::router::HeldKey;
@@ -210,6 +211,9 @@ pub(super) fn count_expired(shared: &BrokerState, lease: &Lease) {
     if lease.state.expires_at != lease.state.left_at {
         tracing::debug!(client = ?lease.client.id, "session expired");
         shared.metrics.clients_expired.add(1);
+        if shared.hooks.has(Events::SESSION_EXPIRED) {
+            shared.hooks.tell(Events::SESSION_EXPIRED, |hooks| hooks.session_expired(&lease.client.id));
+        }
     }
 }
 

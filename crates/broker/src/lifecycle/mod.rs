@@ -4,6 +4,7 @@
 //!   begin         the beginning of connections: an existing session goes on, or ends first
 //!   end           the end of connections, and the end of sessions
 //!   wills         publication of Wills
+//!   inbox         receivers in the embedding program
 //!   restore       the start: sessions, retained messages and Wills of the last run
 //!   enforcement   changed access rules, applied to existing sessions
 //!   expiry_queue  sessions without a connection, by the time at which work for them is due
@@ -15,6 +16,7 @@ mod begin;
 mod end;
 pub(crate) mod enforcement;
 mod expiry_queue;
+mod inbox;
 mod long_ends;
 mod restore;
 mod state;
@@ -26,6 +28,7 @@ pub(crate) use begin::{
 };
 pub(crate) use end::{ConnectionEnd, end, expire, leaves, put_down};
 pub(crate) use expiry_queue::ExpiryQueue;
+pub(crate) use inbox::Inbox;
 pub(crate) use long_ends::{Due, LongEnds};
 pub(crate) use restore::restore;
 pub(crate) use state::BrokerState;

@@ -11,16 +11,17 @@ use tokio::sync::watch;
 use super::{ExpiryQueue, LongEnds};
 use crate::Config;
 use crate::admission::Admission;
-use crate::auth::{Access, Principal, Rights};
+use crate::auth::{Access, Identity, Principal, Rights};
 use crate::connection_settings::ConnectionSettings;
 use crate::descriptors;
 use crate::durable::{self, CommitPoint, Durable};
+use crate::hooks::HookSet;
 use crate::log_limiter::LogLimiter;
 use crate::memory::{Memory, Owner};
 use crate::metrics::Metrics;
 use crate::outbox::{Budget, Limits, Outbox, OutboxCommon};
 use crate::registry::{AddressQuota, Client, ClientRegistry, RememberedSpeeds, SlowReceivers};
-use crate::router::{DecisionBudget, GroupQueues, KeyHasher, RetainedLimits, Router, UnreadGroups};
+use crate::router::{DecisionBudget, GroupQueues, KeyHasher, Receiver, RetainedLimits, Router, UnreadGroups};
 use crate::threads::Threads;
 use crate::values::{Clock, SessionLimits, WhenFull};
 
@@ -38,6 +39,7 @@ pub(crate) struct BrokerState {
     pub(crate) is_configured_only: bool,
     pub(crate) capabilities: Capabilities,
     pub(crate) connection_settings: ConnectionSettings,
+    pub(crate) hooks: Arc<HookSet>,
     pub(crate) router: Router,
     pub(crate) registry: ClientRegistry,
     pub(crate) address_quota: Arc<AddressQuota>,
@@ -52,6 +54,8 @@ pub(crate) struct BrokerState {
     pub(crate) memory: Arc<Memory>,
     /// Common settings of the session queues.
     queues: Arc<OutboxCommon>,
+    /// As `queues`, for receivers in the embedding program.
+    embedded_queues: Arc<OutboxCommon>,
     pub(crate) admission: Admission,
     pub(crate) log_limiter: Arc<LogLimiter>,
     /// Clients that have closed their side and wait for the authenticator: at most [`HALF_CLOSED`] of each address.
@@ -82,6 +86,7 @@ impl BrokerState {
         is_configured_only: bool,
         threads: Option<Threads>,
         durable: Option<Arc<Durable>>,
+        hooks: Arc<HookSet>,
     ) -> Self {
         let clock = Clock::new();
         let connections_maximum =
@@ -97,6 +102,7 @@ impl BrokerState {
             budget: Arc::clone(&budget),
             metrics: Arc::clone(&metrics),
             durable: durable.clone(),
+            hooks: Arc::clone(&hooks),
             decisions: Arc::new(DecisionBudget::new(config.decisions())),
             clock,
             unread: UnreadGroups::default(),
@@ -135,6 +141,15 @@ impl BrokerState {
                 per_loopback_address: HALF_CLOSED,
             }),
             slow_receivers,
+            embedded_queues: Arc::new(OutboxCommon {
+                limits: Limits { when_full: WhenFull::DropOldest, has_store: false, ..limits },
+                budget: Arc::clone(&budget),
+                metrics: Arc::clone(&metrics),
+                clock,
+                concerns: Arc::clone(&concerns),
+                durable: None,
+                hooks: Arc::clone(&hooks),
+            }),
             queues: Arc::new(OutboxCommon {
                 limits,
                 budget: Arc::clone(&budget),
@@ -142,6 +157,7 @@ impl BrokerState {
                 clock,
                 concerns,
                 durable: kept_in,
+                hooks: Arc::clone(&hooks),
             }),
             threads,
             budget,
@@ -151,6 +167,7 @@ impl BrokerState {
             stopping: watch::Sender::new(false),
             assigned_ids: AtomicUsize::new(0),
             started_at: SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_millis()),
+            hooks,
             metrics,
             access,
             is_configured_only,
@@ -161,9 +178,19 @@ impl BrokerState {
     /// Creates a session for `principal`.
     pub(crate) fn new_client(&self, principal: &Principal, number: u64, now: Instant) -> Client {
         let load = Arc::new(MemberLoad::new(self.clock.nanos(now)));
-        let outbox = Outbox::new(Arc::clone(&self.queues), Arc::clone(&load));
+        let outbox = Outbox::new(Arc::clone(&self.queues), Arc::clone(&load)).of_client(&principal.client_id);
         let rights = Rights::new(Arc::clone(&self.access), principal.clone());
         Client::new(principal.client_id.clone(), number, Arc::new(outbox), load, Arc::new(rights))
+    }
+
+    /// Creates a receiver in the embedding program, with a queue in memory alone.
+    pub(crate) fn embedded_receiver(&self, now: Instant) -> Receiver {
+        let load = Arc::new(MemberLoad::new(self.clock.nanos(now)));
+        let client_id = self.next_assigned_id();
+        let outbox = Outbox::new(Arc::clone(&self.embedded_queues), Arc::clone(&load)).of_client(&client_id);
+        let principal = Principal { client_id, identity: Identity::anonymous(), listener: Arc::default() };
+        let rights = Rights::new(Arc::new(self.access.of_program()), principal);
+        Receiver { number: self.registry.next_number(), outbox: Arc::new(outbox), load, rights: Arc::new(rights) }
     }
 }
 
@@ -243,6 +270,14 @@ impl BrokerState {
     pub(crate) async fn stopped(&self) {
         // The sender lives in `self`, so the wait ends only by the value.
         let _ = self.stopping.subscribe().wait_for(|stopping| *stopping).await;
+    }
+
+    /// As [`stopped`](Self::stopped), without keeping the state.
+    pub(crate) fn when_stopped(&self) -> impl Future<Output = ()> + Send + 'static {
+        let mut stopping = self.stopping.subscribe();
+        async move {
+            let _ = stopping.wait_for(|stopping| *stopping).await; // an error: the state is gone
+        }
     }
 
     /// Returns a new Client Identifier for a client that sent none.

@@ -3,11 +3,11 @@
 use std::time::Instant;
 
 use tenbin_codec::Will;
-use tenbin_session::Publication;
 
 use super::BrokerState;
 use super::end::{is_over, put_down};
 use crate::durable::CommitPoint;
+use crate::hooks::{self, Events, Verdict};
 use crate::registry::{ChargedWill, Client, Lease};
 use crate::router::{Published, Publisher};
 
@@ -43,16 +43,22 @@ pub(crate) fn publish_will(shared: &BrokerState, client: &Client, will: Will, no
         tracing::warn!(client = ?client.id, topic = ?will.topic, reason, "Will dropped");
         return CommitPoint::NOW;
     }
-    let publication = Publication {
-        qos: will.qos,
-        retain: will.retain, // [MQTT-3.1.2-14], [MQTT-3.1.2-15]
-        expires_at: Publication::expiry(will.properties.as_deref(), now),
-        properties: will.properties,
-        ..Publication::new(will.topic, will.payload)
-    };
+    let mut will = hooks::Publication::of_will(will); // [MQTT-3.1.2-14], [MQTT-3.1.2-15]
+    if shared.hooks.has(Events::WILL)
+        && shared.hooks.ask(Events::WILL, |hooks| hooks.will(&client.id, &mut will)) != Verdict::Go
+    {
+        tracing::debug!(client = ?client.id, topic = ?will.topic, "Will dropped by a hook");
+        return CommitPoint::NOW;
+    }
+    let publication = will.into_routed(now);
     let mut publisher = Publisher::new(&shared.router, client.number, &client.id);
-    let Published { reason, .. } = publisher.publish(&shared.router, &publication, shared.clock.moment(now));
+    let Published { reason, receivers, refusals, .. } =
+        publisher.publish(&shared.router, &publication, shared.clock.moment(now));
     let flushed = publisher.flush(&shared.router, now);
     tracing::debug!(topic = ?publication.topic, %reason, "will published");
+    if shared.hooks.has(Events::WILL_SENT) {
+        let (will, receivers) = (hooks::Publication::of(&publication), receivers.saturating_sub(refusals) as usize);
+        shared.hooks.tell(Events::WILL_SENT, |hooks| hooks.will_sent(&client.id, &will, receivers));
+    }
     flushed.commit_point
 }

@@ -12,6 +12,7 @@ use tenbin_session::{Connection, PendingAck};
 
 use super::door::Passage;
 use super::end::End;
+use super::hooked::Hooked;
 use super::output::Output;
 use super::reason_strings::reason_string;
 use super::stream::Stream;
@@ -31,6 +32,8 @@ pub(super) struct Core {
     /// Protocol state.
     pub(super) connection: Connection,
     pub(super) out: Output,
+    /// Hooks, if they want any event; boxed, since mostly there are none.
+    pub(super) hooks: Option<Box<Hooked>>,
 }
 
 /// An open connection of this broker. Dropping it updates the counts, however its task ends.
@@ -141,6 +144,20 @@ impl Core {
     pub(super) fn quota(&self) -> usize {
         let in_flight_full = self.connection.session().in_flight_bytes() >= self.shared.config.queue_bytes_maximum();
         if in_flight_full { 0 } else { usize::from(self.connection.send_quota()) }
+    }
+
+    /// Whether hooks look at messages from the client one by one. Asked for a run of plain messages, not for each.
+    #[inline]
+    pub(super) fn looks_at_each(&self) -> bool {
+        self.hooks.as_ref().is_some_and(|hooks| hooks.looks_at_each())
+    }
+
+    /// Shows hooks the packets that have joined the output.
+    #[inline]
+    pub(super) fn show_output(&mut self) {
+        if let Some(hooks) = &mut self.hooks {
+            hooks.show(&mut self.out, self.connection.limits().peer_maximum_packet_size);
+        }
     }
 
     /// Whether messages for the client are on disk.

@@ -4,6 +4,7 @@ use tenbin_codec::{PacketType, ReasonCode};
 use tenbin_session::Violation;
 
 use super::authentication::Refusal;
+use crate::hooks::Ending;
 use crate::outbox::Control;
 
 /// Reason for the end of a connection.
@@ -31,4 +32,33 @@ pub(super) enum End {
     Unanswered,
     /// An answer that the client needs exceeds its Maximum Packet Size.
     AnswerTooLarge(PacketType),
+    /// A hook has refused a packet, or has panicked.
+    Hook(ReasonCode),
+}
+
+impl End {
+    /// The connection of a hook that has panicked.
+    pub(super) const HOOK_PANICKED: Self = Self::Hook(ReasonCode::ImplementationSpecificError);
+
+    /// How hooks see it.
+    pub(super) fn ending(&self) -> Ending {
+        Ending { reason: self.reason(), by_client: matches!(self, Self::Disconnect(_)) }
+    }
+
+    /// Reason Code of the DISCONNECT of either side; `None` for a lost connection.
+    pub(super) fn reason(&self) -> Option<ReasonCode> {
+        Some(match self {
+            Self::Closed(_) => return None,
+            Self::Disconnect(reason) | Self::Hook(reason) => *reason,
+            Self::Violation(violation) => violation.reason(),
+            Self::Control(Control::TakenOver) => ReasonCode::SessionTakenOver,
+            Self::Control(Control::ShuttingDown) => ReasonCode::ServerShuttingDown,
+            Self::Control(Control::TooSlow) | Self::NoMemory(_) | Self::Unanswered => ReasonCode::QuotaExceeded,
+            Self::Refused(refusal) => refusal.reason.unwrap_or(ReasonCode::NotAuthorized),
+            Self::Control(Control::RightsChanged) | Self::Revoked => ReasonCode::NotAuthorized,
+            Self::Expired => ReasonCode::MaximumConnectTime,
+            Self::Stalled => ReasonCode::KeepAliveTimeout,
+            Self::AnswerTooLarge(_) => ReasonCode::PacketTooLarge,
+        })
+    }
 }

@@ -14,6 +14,7 @@ use tenbin_codec::{
 use super::core::Core;
 use super::end::End;
 use super::gate::DurabilityGate;
+use super::hooked::Hooked;
 use super::reason_strings::reason_string;
 use super::weight::{concurrency_in, weight_in};
 use crate::durable::{Changes, CommitPoint};
@@ -192,21 +193,27 @@ impl Filters {
 /// Applies a range of subscriptions. Judges all of them before it locks the index, since an authorizer may be slow.
 fn subscribe_some(
     core: &mut Core,
-    subscribing: &Subscribing,
+    subscribing: &mut Subscribing,
     range: Range<usize>,
     reasons: &mut Vec<ReasonCode>,
     changes: &mut Changes,
     now: Instant,
 ) {
     let Some(account) = core.lease.client.outbox.account() else { return };
-    let &Subscribing { packet: ref subscribe, weight, is_disk_behind } = subscribing;
     let filters_maximum = core.shared.config.filters_per_packet_maximum();
+    let end = range.end.min(filters_maximum);
+    let asked = match &core.hooks {
+        Some(hooks) => ask_hooks(hooks, &mut subscribing.packet.subscriptions[range.start..end]),
+        None => Vec::new(),
+    };
+    let &mut Subscribing { packet: ref subscribe, weight, is_disk_behind } = subscribing;
     let limits = core.shared.config.subscription_limits();
     let qos_maximum = core.shared.capabilities.maximum_qos;
-    let taken = &subscribe.subscriptions[range.start..range.end.min(filters_maximum)];
-    let verdicts = taken.iter().map(|Subscription { filter, .. }| match judge(core, filter) {
+    let taken = &subscribe.subscriptions[range.start..end];
+    let verdicts = taken.iter().enumerate().map(|(place, Subscription { filter, .. })| match judge(core, filter) {
         Ok(()) if is_disk_behind => Err(ReasonCode::QuotaExceeded),
-        verdict => verdict,
+        Ok(()) => asked.get(place).copied().unwrap_or(Ok(())),
+        refused => refused,
     });
     let verdicts: Vec<_> = verdicts.collect();
     let mut added = 0;
@@ -242,9 +249,18 @@ fn subscribe_some(
     }
     drop(edit);
     core.shared.metrics.subscriptions.add(added);
+    if let Some(hooks) = &core.hooks {
+        taken.iter().zip(&reasons[range.start..]).for_each(|(asked, reason)| hooks.subscribed(asked, *reason));
+    }
     if range.end >= filters_maximum {
         reasons.resize(subscribe.subscriptions.len(), ReasonCode::QuotaExceeded);
     }
+}
+
+/// Asks hooks about subscriptions, which they may change.
+#[cold]
+fn ask_hooks(hooks: &Hooked, subscriptions: &mut [Subscription]) -> Vec<Result<(), ReasonCode>> {
+    subscriptions.iter_mut().map(|subscription| hooks.subscribe(subscription)).collect()
 }
 
 /// Whether the client may subscribe to this filter.
@@ -273,12 +289,24 @@ fn unsubscribe_some(
     now: Instant,
 ) {
     let client = Arc::clone(&core.lease.client);
-    let groups = filters.iter().filter(|filter| filter.is_shared() && core.lease.state.subscriptions.contains(filter));
+    let first = reasons.len();
+    let refused: Vec<_> = match &core.hooks {
+        Some(hooks) => filters.iter().map(|filter| hooks.unsubscribe(filter)).collect(),
+        None => Vec::new(),
+    };
+    let refusal = |place: usize| refused.get(place).copied().flatten();
+    let is_left = |filter: &TopicFilter| filter.is_shared() && core.lease.state.subscriptions.contains(filter);
+    let groups = filters.iter().enumerate().filter(|(place, filter)| refusal(*place).is_none() && is_left(filter));
+    let groups = groups.map(|(_, filter)| filter);
     // Before leaving: messages published meanwhile must not overtake those redelivered.
     let redelivery = core.shared.router.begin_leaving(client.number, groups);
     let mut removed = 0;
     let mut edit = None;
-    for filter in filters {
+    for (place, filter) in filters.iter().enumerate() {
+        if let Some(reason) = refusal(place) {
+            reasons.push(reason);
+            continue;
+        }
         if !core.lease.state.subscriptions.remove(filter) {
             reasons.push(ReasonCode::NoSubscriptionExisted);
             continue;
@@ -302,6 +330,9 @@ fn unsubscribe_some(
     };
     redelivery.finish(waiting, now, &mut Rng::new(client.number));
     core.shared.metrics.subscriptions.subtract(removed);
+    if let Some(hooks) = &core.hooks {
+        filters.iter().zip(&reasons[first..]).for_each(|(filter, reason)| hooks.unsubscribed(filter, *reason));
+    }
 }
 
 /// Stores changes of subscriptions; returns their commit point.

@@ -14,6 +14,7 @@ mod end;
 mod filters;
 mod gate;
 mod handshake;
+mod hooked;
 mod inbound;
 mod input_batch;
 mod listener;

@@ -119,7 +119,11 @@ impl Outbound {
             core.lease.client.outbox.put_back(blocked.into_iter());
         }
         let SentTally { sent, expired, too_large, unacknowledged, given_up } = tally;
+        core.show_output();
         self.unwritten.push(unacknowledged, core.out.end());
+        if let Some(hooks) = &mut core.hooks {
+            hooks.has_quota(core.connection.send_quota());
+        }
         if !given_up.is_nothing() {
             given_up.take_back(&core.lease.client.load, core.shared.clock.nanos(now));
             core.may_begin(now);
@@ -204,7 +208,12 @@ fn send_single(
 ) -> Option<Delivery> {
     let booked = Booked::of(&delivery);
     let held_key = HeldKey::of(&delivery);
-    match gate.send(core, delivery, now) {
+    let named = core.hooks.as_ref().and_then(|hooks| hooks.name(&delivery));
+    let sent = gate.send(core, delivery, now);
+    if let Some((named, hooks)) = named.zip(core.hooks.as_ref()) {
+        hooks.sent(&named, &sent);
+    }
+    match sent {
         Sent::Written(None) => {
             tally.sent += 1;
             tally.unacknowledged += booked;

@@ -10,6 +10,7 @@ use super::gate::DurabilityGate;
 use super::input_batch::InputBatch;
 use super::member::Member;
 use crate::durable::Outcomes;
+use crate::hooks::Events;
 use crate::router::{Flushed, Published, Publisher};
 
 /// Publisher of one connection, and the messages of this batch to acknowledge.
@@ -85,8 +86,12 @@ impl Publishing {
                 member.published_report(core, &publication, batch)
             }
             Ok(()) if is_refused_again(core, &publication) => ReasonCode::QuotaExceeded,
+            Ok(()) if let Some(reason) = ask_hooks(core, &mut publication, batch) => reason,
             Ok(()) => {
                 let published = self.publisher.publish(&core.shared.router, &publication, batch.now);
+                if let Some(hooks) = &mut core.hooks {
+                    hooks.note_published(&publication, published.receivers.saturating_sub(published.refusals));
+                }
                 if let Some(ack) = publication.ack {
                     batch.hold_until(published.commit_point);
                     self.verdicts.push(Verdict::of_published(ack, &published));
@@ -131,6 +136,9 @@ impl Publishing {
         }
         if let Some(holding) = holding {
             gate.acks().hold(holding);
+        }
+        if let Some(hooks) = &mut core.hooks {
+            hooks.flushed();
         }
         pressure
     }
@@ -223,6 +231,14 @@ fn refused_while_collecting(core: &Core, gate: &mut DurabilityGate, published: &
         gate.acks().end_unanswered();
     }
     ends
+}
+
+/// Asks hooks whether to forward a message, which they may change. Else the Reason Code of its acknowledgement.
+#[inline]
+fn ask_hooks(core: &Core, publication: &mut Publication, batch: &InputBatch) -> Option<ReasonCode> {
+    let hooks = core.hooks.as_ref().filter(|hooks| hooks.wants(Events::PUBLISH))?;
+    // Hooks may choose another topic, though none that clients may not publish to.
+    hooks.publish(publication, batch.now.at).or_else(|| core.shared.check_topic(&publication.topic).err())
 }
 
 /// Whether to repeat a refusal, because some receivers already have the message.

@@ -45,6 +45,9 @@ pub(super) fn take(
     let paged = pages.take(&shared.router, quota, bytes, Instant::now(), &mut page, has_room);
     let found = page.len();
     page.retain(|delivery| lease.client.rights.may_receive_encoded(delivery.template.topic()));
+    if let Some(hooks) = &core.hooks {
+        page.iter().for_each(|delivery| hooks.retained_sent(delivery.template.topic()));
+    }
     // Messages that the client may not receive leave their quota to others.
     let has_more = paged != Paged::Enough || page.len() < found;
     keep(core, &mut page, booked);

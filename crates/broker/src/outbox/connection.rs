@@ -74,7 +74,9 @@ impl Outbox {
         self.publish(&mut state);
         dropped += state.queue.drop_unacknowledged(&self.common.budget);
         self.load.set_availability(Availability::Offline);
+        let names = state.queue.take_names();
         drop(state);
+        self.tell_dropped(names);
         if let Some((durable, queue)) = self.common.durable.as_ref().zip(ended) {
             durable.end_queue(&queue);
         }
@@ -96,14 +98,15 @@ impl Outbox {
 
     /// Drops all queued messages for a fresh start of the session.
     pub(crate) fn clear(&self) {
-        let dropped = {
+        let (dropped, names) = {
             let mut state = self.state();
             state.spill.iter_mut().for_each(|spill| spill.clear());
             state.is_stuffed = false;
             self.publish(&mut state);
             self.set_under_way(&mut state, 0);
-            state.queue.clear(&self.common.budget)
+            (state.queue.clear(&self.common.budget), state.queue.take_names())
         };
+        self.tell_dropped(names);
         self.common.metrics.dropped_offline.add(dropped.messages);
         self.take_back(dropped.booked);
     }

@@ -15,6 +15,14 @@ impl Limits {
 impl OutboxCommon {
     /// Without a disk.
     pub(crate) fn for_tests(limits: Limits, budget: Arc<Budget>) -> Self {
-        Self { limits, budget, metrics: Arc::default(), clock: Clock::new(), concerns: Arc::default(), durable: None }
+        Self {
+            limits,
+            budget,
+            metrics: Arc::default(),
+            clock: Clock::new(),
+            concerns: Arc::default(),
+            durable: None,
+            hooks: Arc::default(),
+        }
     }
 }

@@ -24,6 +24,7 @@ use std::time::Instant;
 use arc_swap::ArcSwapOption;
 use rustc_hash::FxHashMap;
 use tenbin_balancer::{Availability, MemberLoad};
+use tenbin_codec::Text;
 use tenbin_session::Delivery;
 
 pub(crate) use blocked::NumberSpan;
@@ -34,9 +35,10 @@ pub(crate) use tally::Tally;
 use consumer::Consumer;
 use sync::{AtomicBool, AtomicU32, AtomicU64, Mutex, MutexGuard};
 
-use crate::backlog::Spill;
 pub(crate) use crate::backlog::{Batch, Booked, Budget, Entry, Head, Limits, Reader, Run, Wire};
+use crate::backlog::{DroppedNames, Spill};
 use crate::durable::{Durable, StoredQueue};
+use crate::hooks::{Events, HookSet};
 use crate::memory::Account;
 use crate::metrics::Metrics;
 use crate::values::{Clock, WhenFull};
@@ -104,6 +106,7 @@ pub(crate) struct OutboxCommon {
     pub(crate) concerns: Arc<Concerns>,
     /// Disk for slow receivers' messages.
     pub(crate) durable: Option<Arc<Durable>>,
+    pub(crate) hooks: Arc<HookSet>,
 }
 
 /// Request to the owner of the connection.
@@ -178,6 +181,23 @@ impl Outbox {
             keeps_unacknowledged: AtomicBool::default(),
             is_watched: AtomicBool::default(),
             lags: AtomicBool::default(),
+        }
+    }
+
+    /// Names the client for hooks, if these ask for dropped messages.
+    #[must_use]
+    pub(crate) fn of_client(self, client_id: &Text) -> Self {
+        if self.common.hooks.has(Events::DROPPED) {
+            self.state().queue.name_dropped(DroppedNames::of_client(client_id.clone()));
+        }
+        self
+    }
+
+    /// Tells hooks of dropped messages. Call it without the lock.
+    #[inline]
+    fn tell_dropped(&self, names: Option<DroppedNames>) {
+        if let Some(names) = names {
+            names.tell(&self.common.hooks);
         }
     }
 

@@ -13,6 +13,7 @@ use tenbin_store::spool::Sequence;
 use super::{Booked, Control, Head, Limits, Outbox, Pressure, Reader, State, Tally, WhenFull};
 use crate::backlog::{Batch, DiskWork, Dropped, Entry, Run, Spill, Wire};
 use crate::durable::StoredQueue;
+use crate::hooks::DropReason;
 
 impl Outbox {
     /// Adds a batch in order and wakes the receiver once.
@@ -97,6 +98,7 @@ impl Outbox {
             state.control = Some(Control::TooSlow);
         }
         let expired = state.queue.take_expired();
+        let names = state.queue.take_names();
         taken_back += expired.booked;
         // A member that refused a message reports room after its next take; until then its group keeps the backlog.
         let has_tail = state.spill.is_some();
@@ -132,6 +134,7 @@ impl Outbox {
         self.common.metrics.dropped_queue_full.add(dropped_full);
         self.common.metrics.dropped_offline.add(dropped_offline);
         self.common.metrics.dropped_expired.add(expired.messages);
+        self.tell_dropped(names);
         if lags { Pressure::Lags } else { Pressure::None }
     }
 }
@@ -210,6 +213,7 @@ impl<'a> Push<'a> {
         } else if self.is_closed || (!self.is_attached && !acknowledged) {
             self.effects.taken_back += Booked::of(&delivery);
             self.effects.dropped_offline += 1;
+            self.queue.note_dropped(&delivery, DropReason::Offline);
             if delivery.stored.is_some() {
                 self.give_place_up(&delivery);
             }

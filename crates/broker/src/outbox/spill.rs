@@ -28,6 +28,7 @@ use super::push::Push;
 use super::{Outbox, State, WhenFull};
 use crate::backlog::DiskWork;
 use crate::durable::{Durable, Location, Place, Room, StoredQueue, bytes_of};
+use crate::hooks::DropReason;
 
 impl Outbox {
     /// The client's current queue on disk, of any kind.
@@ -153,7 +154,7 @@ impl Push<'_> {
         if may_wait && self.goes_to_tail(&delivery) {
             if !delivery.qos.is_acknowledged() && self.has_no_disk_left() {
                 self.effects.disk_work.end(place);
-                self.effects.dropped_full += 1;
+                self.drop_full(&delivery);
                 return None;
             }
             if self.effects.refuses_own && delivery.qos.is_acknowledged() {
@@ -186,9 +187,14 @@ impl Push<'_> {
         self.effects.disk_work.end(place);
         match delivery.qos.is_acknowledged() {
             true => self.refuse_own(Delivery { stored: None, ..delivery }),
-            false => self.effects.dropped_full += 1,
+            false => self.drop_full(&delivery),
         }
         None
+    }
+
+    fn drop_full(&mut self, delivery: &Delivery) {
+        self.effects.dropped_full += 1;
+        self.queue.note_dropped(delivery, DropReason::QueueFull);
     }
 
     /// Spills a message that finds no room in memory, and begins a backlog if there is none.

@@ -14,10 +14,12 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use tenbin_balancer::Availability;
+use tenbin_codec::TopicName;
 
 use super::{Outbox, Reader, State, WhenFull, Wire};
 use crate::backlog::{DiskWork, NextPage, Refilled, Spill};
 use crate::durable::{Location, Page, StoredQueue, WaitingEntries};
+use crate::hooks::{DropReason, Events};
 
 impl Outbox {
     /// Persistent queue of the session's QoS 1 and 2 messages; `None` if the session ends with its connection.
@@ -76,7 +78,9 @@ impl Outbox {
         let expired = state.queue.drop_expired(now, &self.common.budget);
         state.is_stuffed &= expired.messages == 0;
         let is_over = self.publish(&mut state);
+        let names = state.queue.take_names();
         drop(state);
+        self.tell_dropped(names);
         self.common.metrics.dropped_expired.add(expired.messages);
         self.take_back(expired.booked);
         is_over
@@ -90,8 +94,12 @@ impl Outbox {
     }
 
     /// Counts a QoS 0 message that was dropped before it reached the queue.
-    pub(crate) fn drop_newest(&self) {
+    pub(crate) fn drop_newest(&self, topic: &TopicName) {
         self.common.metrics.dropped_queue_full.add(1);
+        if self.common.hooks.has(Events::DROPPED) {
+            let names = self.state().queue.name_of(topic, DropReason::QueueFull);
+            self.tell_dropped(names);
+        }
     }
 
     /// Receiver: the page to read now, if the in-memory head runs out.

@@ -114,11 +114,16 @@ impl ClientRegistry {
         self.clients.iter().for_each(|client| visit(&client));
     }
 
+    /// Number of a new session.
+    pub(crate) fn next_number(&self) -> u64 {
+        self.last_number.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
     fn find_or_insert(&self, id: &Text, new: impl Fn(u64) -> Client) -> Arc<Client> {
         if let Some(client) = self.clients.get(id) {
             return Arc::clone(&client);
         }
-        let make = || Arc::new(new(self.last_number.fetch_add(1, Ordering::Relaxed) + 1));
+        let make = || Arc::new(new(self.next_number()));
         Arc::clone(&self.clients.entry(id.clone()).or_insert_with(make))
     }
 }

@@ -18,6 +18,7 @@ use super::subscribers::{Entry, Subscriber};
 use super::unread::UnreadGroups;
 use super::versions::{Part, Parts, Versions};
 use crate::auth::Access;
+use crate::hooks::Events;
 use crate::values::ShareRules;
 
 /// All subscriptions of all sessions.
@@ -167,7 +168,8 @@ impl FilterIndex {
             builder.add(entry);
         }
         snapshot.wildcards.collect(topic, self.hasher(), &mut builder);
-        builder.build()
+        let hooks = &self.queues.hooks;
+        if hooks.has(Events::SELECT) { builder.build_selected(hooks) } else { builder.build() }
     }
 }
 

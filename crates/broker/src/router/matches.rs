@@ -1,13 +1,15 @@
 use std::hint::black_box;
 use std::sync::Arc;
 
-use tenbin_codec::{QoS, TopicName};
+use rustc_hash::FxHashMap;
+use tenbin_codec::{QoS, SharedFilter, TopicName};
 
 use super::key_hasher::KeyHasher;
 use super::ordering_key::TopicKey;
 use super::share_group::SharedGroup;
 use super::subscribers::{Entry, Subscriber};
 use crate::auth::Access;
+use crate::hooks::{Events, HookSet, Targets};
 use crate::outbox::Outbox;
 
 /// All receivers of messages to one topic.
@@ -102,6 +104,29 @@ impl<'a> MatchSetBuilder<'a> {
         self.others.push(entry);
     }
 
+    /// As [`build`](Self::build), without the receivers that hooks leave out.
+    #[cold]
+    pub(super) fn build_selected(self, hooks: &HookSet) -> MatchSet {
+        let topic = self.topic;
+        let mut client_ids = FxHashMap::default();
+        for entry in self.first.iter().chain(&self.others) {
+            entry.subscribers.for_each(|subscriber| {
+                client_ids.insert(subscriber.number, subscriber.rights.principal().client_id.clone());
+            });
+        }
+        let mut matches = self.build();
+        let name = |target: &Target| client_ids.remove(&target.number).unwrap_or_default();
+        let receivers = matches.targets.iter().map(name).collect();
+        let groups = matches.groups.iter().map(|route| named(route.group.name())).collect();
+        let mut selected = Targets::new(receivers, groups);
+        hooks.tell(Events::SELECT, |hooks| hooks.select(topic, &mut selected));
+        let mut index = 0..;
+        matches.targets.retain(|_| index.next().is_some_and(|index| selected.has_client(index)));
+        let mut index = 0..;
+        matches.groups.retain(|_| index.next().is_some_and(|index| selected.has_group(index)));
+        matches
+    }
+
     pub(super) fn build(self) -> MatchSet {
         let Some(first) = self.first else { return MatchSet::default() };
         let targets = if self.others.is_empty() { self.targets_of(first) } else { self.merged_targets(first) };
@@ -181,6 +206,11 @@ fn terms<'a>(subscriptions: impl Iterator<Item = &'a Subscriber>) -> Option<Term
         retain_as_published,
         identifiers: (!identifiers.is_empty()).then(|| Arc::new(identifiers.into())),
     })
+}
+
+/// A share group as its subscriptions name it.
+fn named(group: &SharedFilter) -> String {
+    format!("$share/{}/{}", group.share_name, group.filter)
 }
 
 impl Target {

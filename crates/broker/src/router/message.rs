@@ -149,7 +149,7 @@ impl<'a> Message<'a> {
         }
         let once = if fanout.is_booked() { 0 } else { RECORD_BYTES + self.packet_bytes as usize };
         if outbox.is_over_quota(self.now.at) || !fanout.book(outbox.take_disk_room(once + PLACE_BYTES)) {
-            outbox.drop_newest();
+            outbox.drop_newest(self.name);
             return;
         }
         let delivery = self.delivery(terms, Share::NONE, is_last);

@@ -58,12 +58,13 @@ pub(crate) use unread::UnreadGroups;
 
 use crate::auth::{Access, Rights};
 use crate::durable::{CommitPoint, Durable, QueueId, StoredQueue};
+use crate::hooks::{self, Events, HookSet};
 use crate::metrics::Metrics;
 use crate::outbox::{Concerns, Outbox};
 use crate::values::{Clock, Grant, ShareRules};
 use index::FilterIndex;
 use matches::Terms;
-use retained::{NoRoom, RetainedStore};
+use retained::{NoRoom, RetainedStore, is_own};
 use share_group::GroupMember;
 use subscribers::Subscriber;
 
@@ -76,6 +77,7 @@ pub(crate) struct Router {
     durable: Option<Arc<Durable>>,
     clock: Clock,
     metrics: Arc<Metrics>,
+    hooks: Arc<HookSet>,
     concerns: Arc<Concerns>,
 }
 
@@ -113,10 +115,10 @@ impl Router {
         clock: Clock,
         concerns: Arc<Concerns>,
     ) -> Self {
-        let metrics = Arc::clone(&groups.metrics);
+        let (metrics, hooks) = (Arc::clone(&groups.metrics), Arc::clone(&groups.hooks));
         let index = FilterIndex::new(rules, Arc::new(groups), access);
-        let retained = RetainedStore::new(retained, durable.clone());
-        Self { index, retained, durable, clock, metrics, concerns }
+        let retained = RetainedStore::new(retained, durable.clone(), Arc::clone(&hooks));
+        Self { index, retained, durable, clock, metrics, hooks, concerns }
     }
 
     #[cfg(test)]
@@ -254,7 +256,12 @@ impl Router {
         if !is_will && self.retained.is_disk_behind(publication) {
             return Err(NotRetained::DiskBehind);
         }
-        self.retained.set(publication, now).map_err(|NoRoom { commit_point }| {
+        let retained = self.retained.set(publication, now);
+        if retained.is_ok() && self.hooks.has(Events::RETAINED) && !is_own(publication.topic.as_bytes()) {
+            let message = hooks::Publication::of(publication);
+            self.hooks.tell(Events::RETAINED, |hooks| hooks.retained(&message));
+        }
+        retained.map_err(|NoRoom { commit_point }| {
             self.metrics.refused_over_quota.add(1);
             self.concerns.not_retained(&publication.topic);
             NotRetained::AtLimit(commit_point)

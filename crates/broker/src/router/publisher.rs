@@ -63,6 +63,13 @@ pub(crate) struct Flushed {
     pub(crate) holding: Option<Box<[HoldingGroup]>>,
 }
 
+impl Flushed {
+    /// Includes another commit point.
+    pub(crate) fn append_until(&mut self, commit_point: CommitPoint) {
+        self.commit_point = self.commit_point.and(commit_point);
+    }
+}
+
 /// Identity and state of a publisher.
 #[derive(Debug)]
 struct Origin {

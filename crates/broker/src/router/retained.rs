@@ -10,6 +10,7 @@ use tenbin_codec::{PublishTemplate, QoS, TopicFilter};
 use tenbin_session::{Delivery, Publication};
 
 use crate::durable::{CommitPoint, Durable, EncodedRetained};
+use crate::hooks::{Events, HookSet};
 use crate::values::Grant;
 use sweep::earlier;
 
@@ -20,6 +21,7 @@ pub(super) struct RetainedStore {
     limits: RetainedLimits,
     /// Storage of clients' messages. Called under the tree's lock, so that tree and storage have the same order.
     durable: Option<Arc<Durable>>,
+    hooks: Arc<HookSet>,
 }
 
 /// A message was not retained for lack of room.
@@ -66,8 +68,8 @@ struct Node {
 }
 
 impl RetainedStore {
-    pub(super) fn new(limits: RetainedLimits, durable: Option<Arc<Durable>>) -> Self {
-        Self { tree: RwLock::default(), limits, durable }
+    pub(super) fn new(limits: RetainedLimits, durable: Option<Arc<Durable>>, hooks: Arc<HookSet>) -> Self {
+        Self { tree: RwLock::default(), limits, durable, hooks }
     }
 
     /// Replaces the topic's message `[MQTT-3.3.1-5]`. An empty payload removes it and is not kept itself
@@ -81,6 +83,19 @@ impl RetainedStore {
     /// # Errors
     /// There is no room.
     pub(super) fn set(&self, publication: &Publication, now: Instant) -> Result<CommitPoint, NoRoom> {
+        let mut expired = Vec::new();
+        let set = self.put(publication, now, &mut expired);
+        self.tell_expired(&expired);
+        set
+    }
+
+    /// As [`set`](Self::set); `expired` gets the topics of messages that expired before.
+    fn put(
+        &self,
+        publication: &Publication,
+        now: Instant,
+        expired: &mut Vec<Box<[u8]>>,
+    ) -> Result<CommitPoint, NoRoom> {
         let topic = publication.topic.as_bytes();
         let is_own = is_own(topic);
         let durable = self.durable.as_ref().filter(|_| !is_own);
@@ -97,7 +112,8 @@ impl RetainedStore {
         if !is_own {
             let mut totals = tree.totals_with(topic, &retained);
             if !self.has_room(totals) && tree.may_have_expired(now) {
-                self.unretain(&tree.purge(now));
+                *expired = tree.purge(now);
+                self.unretain(expired);
                 totals = tree.totals_with(topic, &retained);
             }
             let is_smaller = totals.0 <= tree.messages && totals.1 <= tree.bytes;
@@ -142,6 +158,15 @@ impl RetainedStore {
             (Some(durable), Some(_)) => durable.unretained([topic]),
             (Some(durable), None) => durable.all(), // the caller that removed it may still wait for that commit
             (None, _) => CommitPoint::NOW,
+        }
+    }
+
+    /// Tells hooks of expired messages. Not under the tree's lock, since a hook may publish.
+    fn tell_expired(&self, topics: &[Box<[u8]>]) {
+        if self.hooks.has(Events::RETAINED_EXPIRED) {
+            for topic in topics.iter().filter_map(|topic| std::str::from_utf8(topic).ok()) {
+                self.hooks.tell(Events::RETAINED_EXPIRED, |hooks| hooks.retained_expired(topic));
+            }
         }
     }
 
@@ -359,7 +384,7 @@ fn remove(node: &mut Node, topic: Option<&[u8]>, levels_gone: &mut usize) -> Opt
 const LEVEL_BYTES: usize = 640;
 
 /// Returns whether a topic is one of the broker's own, whose messages do not count against the limits.
-fn is_own(topic: &[u8]) -> bool {
+pub(super) fn is_own(topic: &[u8]) -> bool {
     topic.starts_with(b"$SYS/")
 }
 

@@ -17,6 +17,7 @@ use super::matches::Terms;
 use super::ordering_key::TopicKey;
 use super::unread::UnreadGroups;
 use crate::durable::{Durable, StoredQueue, bytes_of};
+use crate::hooks::HookSet;
 use crate::memory::Account;
 use crate::metrics::Metrics;
 use crate::outbox::{Booked, Budget, Limits, Outbox, Tally};
@@ -59,6 +60,7 @@ pub(crate) struct GroupQueues {
     pub(crate) budget: Arc<Budget>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) durable: Option<Arc<Durable>>,
+    pub(crate) hooks: Arc<HookSet>,
     pub(crate) decisions: Arc<DecisionBudget>,
     pub(crate) clock: Clock,
     /// Groups with a failed read that is to be repeated.
@@ -78,6 +80,7 @@ impl GroupQueues {
             budget: Arc::new(Budget::new(bytes)),
             metrics: Arc::default(),
             durable,
+            hooks: Arc::default(),
             decisions: Arc::new(DecisionBudget::new(DecisionLimits { maximum: 8, pause: std::time::Duration::ZERO })),
             clock: Clock::new(),
             unread: UnreadGroups::default(),

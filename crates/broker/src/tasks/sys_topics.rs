@@ -12,6 +12,7 @@ use tenbin_codec::{Text, TopicName};
 use tenbin_session::Publication;
 
 use crate::durable::Durable;
+use crate::hooks::Events;
 use crate::lifecycle::BrokerState;
 use crate::metrics::MetricsSnapshot;
 use crate::router::{Publisher, Router};
@@ -63,6 +64,9 @@ impl SysTopics {
 
     fn publish(&mut self, shared: &BrokerState, now: Instant) {
         let metrics = shared.metrics.snapshot();
+        if shared.hooks.has(Events::SYS_TICK) {
+            shared.hooks.tell(Events::SYS_TICK, |hooks| hooks.sys_tick(&metrics));
+        }
         let elapsed = now.saturating_duration_since(self.averaged);
         self.averaged = now;
         let mut values = figures(shared, &metrics, now.saturating_duration_since(self.started));
@@ -236,7 +240,7 @@ mod tests {
     fn shared() -> BrokerState {
         let config = crate::Config::default();
         let settings = Settings::load(&config, true).expect("the default has no files");
-        BrokerState::new(config, Access::new(settings, [0; 32], None, None), true, None, None)
+        BrokerState::new(config, Access::new(settings, [0; 32], None, None), true, None, None, Arc::default())
     }
 
     #[test]

@@ -32,13 +32,13 @@ fn messages_collected_for_share_groups_are_bounded() {
                 tokio::task::yield_now().await;
             }
         });
-        let router = &broker.shared.router;
+        let router = &broker.parts.shared.router;
         let mut publisher = Publisher::new(router, 0, &Text::try_from("publisher").unwrap());
         let topic = TopicName::try_from("topic").unwrap();
         let publication = Publication { qos: QoS::AtLeastOnce, ..Publication::new(topic, "payload".into()) };
         let mut most = 0;
         for _ in 0..MESSAGES {
-            publisher.publish(router, &publication, broker.shared.clock.moment(Instant::now()));
+            publisher.publish(router, &publication, broker.parts.shared.clock.moment(Instant::now()));
             most = most.max(collected());
         }
         assert!((GROUPS..=2048).contains(&most), "{most}");

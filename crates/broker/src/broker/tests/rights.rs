@@ -34,7 +34,7 @@ async fn broker_and_closed(files: &std::path::Path) -> (Broker, Config) {
 async fn lease(broker: &Broker) -> Lease {
     let until = Instant::now() + PATIENCE;
     loop {
-        let session = broker.shared.registry.find(&Text::from_static("c")).unwrap();
+        let session = broker.parts.shared.registry.find(&Text::from_static("c")).unwrap();
         if let Some(lease) = session.try_lease() {
             return lease;
         }
@@ -54,7 +54,7 @@ async fn reload_during_expiry_visit_takes_effect() {
     let (broker, closed) = broker_and_closed(files.path()).await;
     let lease = lease(&broker).await;
     broker.reload(&closed).unwrap();
-    lifecycle::expire(&broker.shared, lease, Instant::now(), &mut Pauses::default()).await;
+    lifecycle::expire(&broker.parts.shared, lease, Instant::now(), &mut Pauses::default()).await;
     assert_eq!(suspended(&broker).await, 1);
 }
 
@@ -64,10 +64,10 @@ async fn session_stays_suspended_after_refused_connection() {
     let (broker, closed) = broker_and_closed(files.path()).await;
     let taken = lease(&broker).await;
     broker.reload(&closed).unwrap();
-    lifecycle::give_back(&broker.shared, taken, Instant::now()).await;
+    lifecycle::give_back(&broker.parts.shared, taken, Instant::now()).await;
     assert_eq!(suspended(&broker).await, 1);
     // Also if the rules have not changed again.
     let taken = lease(&broker).await;
-    lifecycle::give_back(&broker.shared, taken, Instant::now()).await;
+    lifecycle::give_back(&broker.parts.shared, taken, Instant::now()).await;
     assert_eq!(suspended(&broker).await, 1);
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tenbin_codec::{Disconnect, DisconnectProperties, Packet, ReasonCode, Text};
+use tenbin_session::SessionExpiry;
 
 use super::ConnectionTask;
 use crate::lifecycle;
@@ -41,7 +42,7 @@ impl<S: Stream> ConnectionTask<S> {
     }
 
     /// Ends the session before the last packet, so that nothing waits for this client's socket.
-    async fn finish(mut self, end: End) {
+    pub(super) async fn finish(mut self, end: End) {
         self.count_traffic();
         let peer = self.core.shared.peer;
         let client = self.core.lease.client.id.clone();
@@ -108,6 +109,10 @@ impl<S: Stream> ConnectionTask<S> {
                 tracing::info!(%peer, ?client, "disconnected: too slow for its subscriptions");
                 Some(ReasonCode::QuotaExceeded)
             }
+            End::Hook(reason) => {
+                tracing::info!(%peer, ?client, %reason, "ended by a hook");
+                Some(*reason)
+            }
             End::Control(Control::ShuttingDown) => Some(ReasonCode::ServerShuttingDown),
             End::Control(Control::RightsChanged) => None, // ends nothing
         };
@@ -119,9 +124,15 @@ impl<S: Stream> ConnectionTask<S> {
         }
         outbound.end(&core);
         let settled_at = gate.end(&mut core);
-        let Core { shared, lease, connection, out } = core;
+        let Core { shared, lease, connection, out, hooks } = core;
         let ended = departure.end(connection.into_session(), settled_at, normal);
+        if let Some(hooks) = &hooks {
+            hooks.connection_ends(&ended.session, ended.expiry == SessionExpiry::AtDisconnect);
+        }
         let is_over = lifecycle::end(&shared, lease, ended, Instant::now()).await;
+        if let Some(hooks) = hooks {
+            hooks.disconnected(&end.ending());
+        }
         // The connection counts until the session has ended: clients cannot create sessions faster than they end.
         if let Some(is_over) = is_over {
             let _ = is_over.await; // an error means it has ended

@@ -2,15 +2,23 @@
 
 use std::time::Instant;
 
-use tenbin_codec::{Decoded, PacketType};
+use tenbin_codec::{Decoded, Packet, PacketType, ReasonCode};
 use tenbin_session::{DroppedResend, Event, Publication, Violation};
 
 use super::{ConnectionTask, Turn};
+use crate::hooks::{QosDropReason, Verdict};
 use crate::net::end::End;
 use crate::net::input_batch::InputBatch;
 use crate::net::stream::Stream;
 use crate::outbox::Booked;
 use crate::router::HeldKey;
+
+/// What hooks do with a packet.
+enum HookedPacket {
+    /// Handle it; its type is to be told afterwards if there are hooks.
+    Handle(Option<PacketType>),
+    Ignore,
+}
 
 impl<S: Stream> ConnectionTask<S> {
     /// Decodes and applies all whole packets received, as one batch.
@@ -42,7 +50,7 @@ impl<S: Stream> ConnectionTask<S> {
         batch.is_over = self.inbound.is_paused() || self.gate.is_ending_unanswered();
         let mut packets = 0;
         let result = loop {
-            if self.inbound.may_be_plain() {
+            if self.inbound.may_be_plain() && !self.core.looks_at_each() {
                 packets += self.take_plain(batch);
             }
             if batch.is_over {
@@ -59,11 +67,19 @@ impl<S: Stream> ConnectionTask<S> {
                 }
                 Err(error) => break Err(End::Violation(error.into())),
             };
+            let kind = match self.read_by_hooks(&packet, now) {
+                Ok(HookedPacket::Handle(kind)) => kind,
+                Ok(HookedPacket::Ignore) => continue,
+                Err(end) => break Err(end),
+            };
             let report = self.member.report_in(&packet);
             let applied = match self.core.connection.handle_packet(packet, now, &mut self.core.out) {
                 Ok(event) => self.apply(event, batch),
                 Err(violation) => Err(End::Violation(violation)),
             };
+            if let Some(kind) = kind {
+                self.tell_processed(kind, &applied);
+            }
             if let Err(end) = applied {
                 break Err(end);
             }
@@ -83,6 +99,33 @@ impl<S: Stream> ConnectionTask<S> {
         metrics.messages_received.add(batch.received);
         metrics.packets_received.add(packets);
         result
+    }
+
+    /// Asks hooks what to do with a packet.
+    #[inline]
+    fn read_by_hooks(&mut self, packet: &Packet, now: Instant) -> Result<HookedPacket, End> {
+        let Some(hooks) = &self.core.hooks else { return Ok(HookedPacket::Handle(None)) };
+        match hooks.packet_read(packet) {
+            Verdict::Go => Ok(HookedPacket::Handle(Some(packet.packet_type()))),
+            Verdict::Refuse(reason) => Err(End::Hook(reason)),
+            Verdict::Drop => {
+                self.core.connection.handle_plain(now); // it has come, as Keep Alive asks
+                Ok(HookedPacket::Ignore)
+            }
+        }
+    }
+
+    /// Tells hooks that a packet was applied, or has ended the connection.
+    #[cold]
+    fn tell_processed(&self, kind: PacketType, applied: &Result<(), End>) {
+        let Some(hooks) = &self.core.hooks else { return };
+        hooks.packet_processed(
+            kind,
+            match applied {
+                Ok(()) | Err(End::Disconnect(_)) => Ok(()),
+                Err(end) => Err(end.reason().unwrap_or(ReasonCode::UnspecifiedError)),
+            },
+        );
     }
 
     /// Publishes the plain messages to known topics at the beginning of the input; returns how many.
@@ -130,7 +173,10 @@ impl<S: Stream> ConnectionTask<S> {
             }
             Event::Disconnect(disconnect) => return Err(departure.disconnected(core, &disconnect)),
             Event::Auth(auth) => reauthentication.received(core, *auth)?,
-            Event::Delivered { reason, shared, stored, .. } => {
+            Event::Delivered { packet_id, reason, shared, stored } => {
+                if let Some(hooks) = &core.hooks {
+                    hooks.delivered(packet_id, reason);
+                }
                 if let Some(stored) = stored {
                     gate.sends().done(core, stored, shared.map(|shared| shared.share));
                 }
@@ -174,6 +220,9 @@ impl<S: Stream> ConnectionTask<S> {
             booked.take_back(&core.lease.client.load, core.shared.clock.nanos(now));
             core.keys_done(shared.as_ref().and_then(HeldKey::of_sent));
             core.shared.metrics.dropped_too_large.add(1);
+            if let Some(hooks) = &core.hooks {
+                hooks.qos_dropped(packet_id, QosDropReason::TooLarge);
+            }
             tracing::info!(peer = %core.shared.peer, client = ?core.lease.client.id, %packet_id, "message is too large to be sent again");
             core.may_begin(now);
         }

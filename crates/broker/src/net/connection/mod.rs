@@ -38,13 +38,14 @@ mod ending;
 mod input;
 mod moving;
 
+use std::cell::RefCell;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Instant;
 
-use tenbin_session::Delivery;
+use tenbin_session::{Delivery, SentId};
 use tokio::time::Sleep;
 
 use super::core::{Core, OpenConnection};
@@ -62,6 +63,7 @@ use super::reauthentication::Reauthentication;
 use super::stream::Stream;
 use super::transport::{Socket, Transport};
 use crate::auth::{Answer, Standing};
+use crate::hooks::{Events, HookPanic, HookSet, QosDropReason};
 use crate::lifecycle::enforcement::{self, NotKept};
 use crate::outbox::{Booked, Control};
 use crate::slices::in_turn;
@@ -88,16 +90,13 @@ pub(super) struct AcceptedSocket<S> {
 /// the closing are boxed: their memory is freed while the connection lasts.
 pub(super) async fn serve<S: Stream>(socket: Box<AcceptedSocket<S>>) {
     let Some(mut task) = in_turn(Box::pin(begin(socket))).await else { return };
-    let ended = match task.start() {
-        Ok(()) => task.run().await,
-        Err(end) => Err(end),
-    };
+    let ended = task.run().await;
     if let Some(end) = task.leave(ended) {
         end.await;
     }
 }
 
-/// Performs the handshake. `None`: the client was refused, and the connection is closed.
+/// Performs the handshake, and handles input behind it. `None`: the connection is closed.
 async fn begin<S: Stream>(socket: Box<AcceptedSocket<S>>) -> Option<ConnectionTask<S>> {
     let AcceptedSocket { shared, stream, listener, home, is_elsewhere, deadline } = *socket;
     let mut transport = Transport::new(stream);
@@ -107,7 +106,16 @@ async fn begin<S: Stream>(socket: Box<AcceptedSocket<S>>) -> Option<ConnectionTa
     let publish_rate = shared.connection_settings.publish_rate(&listener);
     let origin = shared.origin(transport.socket.stream());
     match handshake::accept(&shared, &mut transport, origin, listener, deadline).await {
-        Some(accepted) => Some(ConnectionTask::new(shared, accepted, transport, publish_rate, home)),
+        Some(accepted) => {
+            let mut task = ConnectionTask::new(shared, accepted, transport, publish_rate, home);
+            match task.start() {
+                Ok(()) => Some(task),
+                Err(end) => {
+                    task.finish(end).await;
+                    None
+                }
+            }
+        }
         None => {
             transport.close().await;
             None
@@ -146,17 +154,21 @@ enum Turn {
 /// Yields once, to tasks that were woken earlier.
 ///
 /// So messages leave before their publisher's acknowledgements. Receivers' acknowledgements may arrive meanwhile, which
-/// saves the thread a sleep and a wake-up.
-async fn receivers_first() {
-    let mut is_first = true;
-    std::future::poll_fn(|context| {
-        if std::mem::take(&mut is_first) {
-            context.waker().wake_by_ref();
-            return Poll::Pending;
+/// saves the thread a sleep and a wake-up. A future of its own, since an `async fn` would enlarge each connection.
+struct ReceiversFirst {
+    has_yielded: bool,
+}
+
+impl Future for ReceiversFirst {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        if std::mem::replace(&mut self.has_yielded, true) {
+            return Poll::Ready(());
         }
-        Poll::Ready(())
-    })
-    .await;
+        context.waker().wake_by_ref();
+        Poll::Pending
+    }
 }
 
 /// Events that are ready at the same time; the task handles all of them.
@@ -171,14 +183,16 @@ struct Ready {
     overdue: bool,
     /// A message without room has been unacknowledged for too long.
     unanswered: bool,
+    /// A hook has panicked.
+    has_panicked: bool,
 }
 
 impl Ready {
     fn is_anything(&self) -> bool {
-        let Self { input, control, progress: Progress { sent, more_retained }, answer, timer, overdue, unanswered } =
-            self;
+        let Self { input, control, progress, answer, timer, overdue, unanswered, has_panicked } = self;
+        let Progress { sent, more_retained } = progress;
         let is_request = input.is_some() || control.is_some() || answer.is_some();
-        is_request || *sent || *more_retained || *timer || *overdue || *unanswered
+        is_request || *sent || *more_retained || *timer || *overdue || *unanswered || *has_panicked
     }
 }
 
@@ -190,9 +204,9 @@ impl<S: Stream> ConnectionTask<S> {
         publish_rate: Option<Rate>,
         home: Option<Home>,
     ) -> Self {
-        let Accepted { lease, connection, decoder, departure, reauthentication, member } = accepted;
+        let Accepted { lease, connection, decoder, departure, reauthentication, member, hooks } = accepted;
         let Transport { socket, input, out } = transport;
-        let core = Core { shared, lease, connection, out };
+        let core = Core { shared, lease, connection, out, hooks };
         Self {
             home,
             socket,
@@ -218,7 +232,7 @@ impl<S: Stream> ConnectionTask<S> {
                 Turn::GoesOn => {}
                 Turn::ReceiversFirst => {
                     self.inbound.rest();
-                    receivers_first().await;
+                    ReceiversFirst { has_yielded: false }.await;
                 }
                 Turn::Over => tokio::task::yield_now().await,
             }
@@ -231,6 +245,7 @@ impl<S: Stream> ConnectionTask<S> {
     /// Handles changes since CONNECT and packets that arrived right behind it.
     fn start(&mut self) -> Result<(), End> {
         self.set_timer();
+        self.tell_established()?;
         let now = Instant::now();
         // Do this first in any case: no other code completes these messages.
         self.count_dropped_resends(now);
@@ -242,12 +257,33 @@ impl<S: Stream> ConnectionTask<S> {
         if self.core.lease.client.outbox.is_in_groups() {
             self.measure_round_trip();
         }
-        self.handle_input(now).map(|_| ())
+        self.handle_input(now)?;
+        self.check_hooks()
+    }
+
+    /// Tells hooks that the connection begins.
+    fn tell_established(&mut self) -> Result<(), End> {
+        let Core { hooks: Some(hooks), out, .. } = &mut self.core else { return Ok(()) };
+        HookSet::forget_panic();
+        if hooks.session_established(out.written()) { Ok(()) } else { Err(End::HOOK_PANICKED) }
+    }
+
+    /// # Errors
+    /// A hook of this connection has panicked in this lap.
+    #[inline]
+    fn check_hooks(&self) -> Result<(), End> {
+        match &self.core.hooks {
+            Some(_) => HookSet::check_panic().map_err(|HookPanic| End::HOOK_PANICKED),
+            None => Ok(()),
+        }
     }
 
     /// Moves bytes and messages, and gathers all events that are ready: see the module's documentation for the order.
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<std::io::Result<Ready>> {
         let mut ready = Ready::default();
+        if self.core.hooks.is_some() {
+            HookSet::forget_panic();
+        }
         ready.progress.sent = self.gate.release(&mut self.core, context);
         self.write(context)?;
         let quota = self.core.quota();
@@ -278,6 +314,7 @@ impl<S: Stream> ConnectionTask<S> {
             ready.timer = timer.as_mut().poll(context).is_ready();
         }
         ready.unanswered = self.gate.poll_unanswered(context);
+        ready.has_panicked = self.check_hooks().is_err();
         if !ready.is_anything() {
             self.gate.register(&self.core, context);
             ready.overdue = self.inbound.is_overdue(&self.core, || self.gate.waits(&self.core), context);
@@ -300,6 +337,9 @@ impl<S: Stream> ConnectionTask<S> {
             Some(Control::RightsChanged) => return Err(End::Revoked), // applied by `send`: access is lost
             Some(control) => return Err(End::Control(control)),
             None => {}
+        }
+        if ready.has_panicked {
+            return Err(End::HOOK_PANICKED);
         }
         if ready.unanswered {
             return Err(End::Unanswered);
@@ -336,6 +376,7 @@ impl<S: Stream> ConnectionTask<S> {
             self.core.connection.handle_timeout(now, &mut self.core.out).map_err(End::Violation)?;
             self.rearm();
         }
+        self.check_hooks()?;
         Ok(turn)
     }
 
@@ -355,7 +396,11 @@ impl<S: Stream> ConnectionTask<S> {
 
     /// Writes encoded packets as far as the socket accepts them.
     fn write(&mut self, context: &mut Context<'_>) -> std::io::Result<()> {
+        self.core.show_output();
         let written = self.socket.poll_write(&mut self.core.out, context);
+        if let Some(hooks) = &mut self.core.hooks {
+            hooks.written(self.socket.written(&self.core.out));
+        }
         let booked = self.outbound.take_written(self.socket.written(&self.core.out));
         if !booked.is_nothing() {
             self.tell_written(booked, written.is_pending());
@@ -431,12 +476,22 @@ impl<S: Stream> ConnectionTask<S> {
         let Self { core, gate, .. } = self;
         let rights = &core.lease.client.rights;
         let not_kept = NotKept::default();
-        let is_forbidden =
-            |id, delivery: &Delivery| enforcement::is_forbidden(rights, delivery) && not_kept.note_sent(id, delivery);
+        let is_hooked = core.hooks.as_ref().is_some_and(|hooks| hooks.wants(Events::QOS_DROPPED));
+        let dropped = RefCell::new(Vec::new());
+        let is_forbidden = |id: SentId, delivery: &Delivery| {
+            let is_forbidden = enforcement::is_forbidden(rights, delivery) && not_kept.note_sent(id, delivery);
+            if is_forbidden && is_hooked {
+                dropped.borrow_mut().push(id.packet_id);
+            }
+            is_forbidden
+        };
         let now = Instant::now();
         let given_up = core.connection.give_up_resends(is_forbidden, now, &mut core.out);
         if given_up > 0 {
             tracing::info!(client = ?core.lease.client.id, given_up, "messages in flight are no longer authorized");
+        }
+        if let Some(hooks) = &core.hooks {
+            dropped.into_inner().into_iter().for_each(|id| hooks.qos_dropped(id, QosDropReason::NotAuthorized));
         }
         for (id, stored, share) in not_kept.take_released() {
             gate.sends().received(core, id.packet_id, stored, share, now);

@@ -3,16 +3,18 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use tenbin_codec::{Connect, Decoder, ProtocolVersion, ReasonCode, ReportCarrier, Text};
+use tenbin_codec::{ConnAck, Connect, Decoder, ProtocolVersion, ReasonCode, ReportCarrier, Text};
 use tenbin_session::handshake::Negotiated;
 use tenbin_session::{Connection, Role};
 
 use super::{Accepted, connack, session};
 use crate::auth::{Action, AuthRequest, Principal, Suspect};
+use crate::hooks::{self, Connecting, Events, Granted, Verdict};
 use crate::lifecycle::{self, Beginning, BrokerState, enforcement};
 use crate::memory::{Account, Charge, Kind, OverLimit};
 use crate::net::authentication::{self, Authenticated, Refusal, login_refusal};
 use crate::net::departure::Departure;
+use crate::net::hooked::Hooked;
 use crate::net::member::Member;
 use crate::net::reauthentication::Reauthentication;
 use crate::net::refill;
@@ -20,7 +22,7 @@ use crate::net::stream::Stream;
 use crate::net::transport::Transport;
 use crate::net::weight::{DEFAULT_WEIGHT, concurrency_in, weight_in};
 use crate::registry::{ChargedWill, Lease, session_bytes};
-use crate::values::Origin;
+use crate::values::{Origin, Peer};
 
 /// A pending client.
 pub(super) struct PendingClient {
@@ -45,6 +47,7 @@ impl PendingClient {
     ) -> Result<Accepted, Refusal> {
         let (client_id, assigned) = self.admit(shared)?;
         self.check_bans(shared, &client_id, None)?;
+        self.ask_hooks(shared, &client_id)?;
         // The connection's task applies permissions that change from here on.
         let rights_epoch = shared.access.epoch();
         let authenticated = tokio::select! {
@@ -93,6 +96,11 @@ impl PendingClient {
             session_present = negotiated.connack.session_present, "connected"
         );
         let packet_size_maximum = negotiated.limits.peer_maximum_packet_size;
+        let is_present = negotiated.connack.session_present;
+        let mut hooks = Hooked::of(&shared.hooks, is_present, || hooked_client(&lease, peer, connect.version));
+        if let Some(hooks) = &mut hooks {
+            show_connack(hooks, &mut negotiated.connack);
+        }
         connack::put(negotiated.connack, packet_size_maximum, connect.version, &mut transport.out);
         shared.metrics.packets_received.add(1); // CONNECT
         shared.metrics.packets_sent.add(1);
@@ -105,6 +113,7 @@ impl PendingClient {
             lease,
             connection,
             decoder,
+            hooks,
         })
     }
 
@@ -126,6 +135,20 @@ impl PendingClient {
             return Err(ReasonCode::QuotaExceeded.into());
         }
         Ok((client_id, assigned))
+    }
+
+    /// Asks hooks whether the client may try to connect.
+    fn ask_hooks(&self, shared: &BrokerState, client_id: &Text) -> Result<(), Refusal> {
+        if !shared.hooks.has(Events::CONNECT) {
+            return Ok(());
+        }
+        let connecting = Connecting::new(client_id, &self.connect, &self.origin, &self.listener);
+        match shared.hooks.ask(Events::CONNECT, |hooks| hooks.connect(&connecting)) {
+            Verdict::Go => Ok(()),
+            Verdict::Refuse(reason) if reason.is_error() => Err(reason.into()),
+            Verdict::Refuse(_) => Err(ReasonCode::ImplementationSpecificError.into()),
+            Verdict::Drop => Err(Refusal { reason: None, server_reference: None, login: None }),
+        }
     }
 
     /// Refuses a client that is banned; `user`: once it is authenticated.
@@ -160,6 +183,34 @@ impl PendingClient {
         let Self { connect, decoder, deadline, .. } = self;
         authentication::authenticate(shared, transport, decoder, connect, request, *deadline).await
     }
+}
+
+/// The client as hooks see it.
+fn hooked_client(lease: &Lease, peer: Peer, version: ProtocolVersion) -> hooks::Client {
+    let principal = lease.client.rights.principal();
+    hooks::Client {
+        id: principal.client_id.clone(),
+        user: principal.identity.user.clone(),
+        peer,
+        listener: Arc::clone(&principal.listener),
+        version,
+    }
+}
+
+/// Lets hooks change the CONNACK.
+#[cold]
+fn show_connack(hooks: &mut Hooked, connack: &mut ConnAck) {
+    let properties = &mut connack.properties;
+    let mut granted = Granted {
+        user_properties: std::mem::take(&mut properties.user_properties),
+        reason_string: properties.reason_string.take(),
+        response_information: properties.response_information.take(),
+        session_present: connack.session_present,
+    };
+    hooks.session_establish(&mut granted);
+    let Granted { user_properties, reason_string, response_information, .. } = granted;
+    properties.user_properties = user_properties;
+    (properties.reason_string, properties.response_information) = (reason_string, response_information);
 }
 
 /// Authentication Method of CONNECT.
@@ -197,7 +248,9 @@ async fn attach(
     now: Instant,
 ) {
     let limits = &negotiated.limits;
-    lease.client.outbox.attach(limits.peer_maximum_packet_size, limits.plain_version(version));
+    let looks_at_each = shared.hooks.has(Events::PACKET_ENCODE | Events::PACKET_SENT | Events::DROPPED);
+    let plain = limits.plain_version(version).filter(|_| !looks_at_each);
+    lease.client.outbox.attach(limits.peer_maximum_packet_size, plain);
     if negotiated.connack.session_present {
         if is_renewed {
             shared.router.invalidate(); // cached routes contain the receiver's old permissions

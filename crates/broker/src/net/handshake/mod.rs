@@ -16,6 +16,7 @@ use self::establish::PendingClient;
 use super::arrival::{FREE_BYTES, RETRY};
 use super::authentication::{Login, Refusal};
 use super::departure::Departure;
+use super::hooked::Hooked;
 use super::member::Member;
 use super::reauthentication::Reauthentication;
 use super::stream::Stream;
@@ -34,6 +35,7 @@ pub(super) struct Accepted {
     pub(super) departure: Departure,
     pub(super) reauthentication: Reauthentication,
     pub(super) member: Member,
+    pub(super) hooks: Option<Box<Hooked>>,
 }
 
 /// Reads CONNECT and answers it. `None`: the connection is to be closed after `transport.out` is written.

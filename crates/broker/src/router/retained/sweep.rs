@@ -11,10 +11,15 @@ impl RetainedStore {
     /// Returns whether there is more to visit.
     pub(in crate::router) fn sweep(&self, visits: usize, now: Instant) -> bool {
         let mut tree = self.tree.write().unwrap_or_else(PoisonError::into_inner);
+        let mut expired = Vec::new();
         if tree.sweep_at.is_some() || tree.may_have_expired(now) {
-            self.unretain(&tree.sweep(visits, now));
+            expired = tree.sweep(visits, now);
+            self.unretain(&expired);
         }
-        tree.sweep_at.is_some()
+        let is_more = tree.sweep_at.is_some();
+        drop(tree);
+        self.tell_expired(&expired);
+        is_more
     }
 }
 
@@ -119,6 +124,7 @@ pub(super) fn earlier(one: Option<Instant>, other: Option<Instant>) -> Option<In
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
+    use std::sync::Arc;
     use std::time::Duration;
 
     use proptest::prelude::*;
@@ -193,7 +199,7 @@ mod tests {
             }
             while store.sweep(visits, at(3)) {}
             store.sweep(usize::MAX, at(3));
-            let fresh = RetainedStore::new(store.limits, None);
+            let fresh = RetainedStore::new(store.limits, None, Arc::default());
             for (topic, expires_at) in model {
                 if expires_at.is_none_or(|expiry| expiry > at(3)) {
                     fresh.set(&Publication { expires_at, ..publication(topic, "x") }, start).unwrap();

@@ -7,7 +7,7 @@ use tenbin_codec::TopicName;
 use super::*;
 
 pub(super) fn store(messages: usize, bytes: usize) -> RetainedStore {
-    RetainedStore::new(RetainedLimits { messages, bytes }, None)
+    RetainedStore::new(RetainedLimits { messages, bytes }, None, Arc::default())
 }
 
 pub(super) fn publication(topic: &str, payload: &'static str) -> Publication {

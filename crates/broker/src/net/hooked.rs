@@ -1,0 +1,251 @@
+//! Hooks of one connection: whom they see, and what they are yet to be told.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Instant;
+
+use bytes::BytesMut;
+use tenbin_codec::{Decoded, Decoder, Packet, PacketId, PacketType, QoS, ReasonCode, TopicFilter, WriteBuffer};
+use tenbin_session::{Delivery, Sent, Session};
+
+use super::output::Output;
+use crate::hooks::{
+    Client, DropReason, Dropped, Ending, Events, Granted, HookSet, InFlight, Outgoing, Publication, QosDropReason,
+    Subscribing, Verdict,
+};
+
+/// Hooks of a connection. A broker whose hooks want no event has none, and so neither have its connections.
+#[derive(Debug)]
+pub(super) struct Hooked {
+    set: Arc<HookSet>,
+    client: Client,
+    /// The client continues an earlier session.
+    session_present: bool,
+    /// A hook has panicked during the handshake.
+    has_panicked: bool,
+    /// The client had no send quota at the last look.
+    has_no_quota: bool,
+    /// Position in the output up to which packets were shown.
+    shown: u64,
+    /// Packets that the socket has not taken, with their type, size and end in the output.
+    unsent: VecDeque<(PacketType, usize, u64)>,
+    /// Messages of this batch, with their number of receivers.
+    published: Vec<(Publication, usize)>,
+}
+
+/// Topic and QoS of a message that is being sent.
+#[derive(Debug)]
+pub(super) struct Named {
+    topic: Box<[u8]>,
+    qos: QoS,
+}
+
+impl Hooked {
+    /// Hooks of a new connection; `None` if they want no event.
+    pub(super) fn of(set: &Arc<HookSet>, session_present: bool, client: impl FnOnce() -> Client) -> Option<Box<Self>> {
+        let hooked = |set: &Arc<HookSet>| Self {
+            set: Arc::clone(set),
+            client: client(),
+            session_present,
+            has_panicked: false,
+            has_no_quota: false,
+            shown: 0,
+            unsent: VecDeque::new(),
+            published: Vec::new(),
+        };
+        (!set.events().is_empty()).then(|| Box::new(hooked(set)))
+    }
+
+    pub(super) fn wants(&self, events: Events) -> bool {
+        self.set.has(events)
+    }
+
+    /// Whether messages from the client are to be looked at one by one.
+    pub(super) fn looks_at_each(&self) -> bool {
+        self.wants(Events::PACKET_READ | Events::PACKET_PROCESSED | Events::PUBLISH | Events::PUBLISHED)
+    }
+
+    /// Shows the CONNACK, before anything of the connection is written.
+    pub(super) fn session_establish(&mut self, granted: &mut Granted) {
+        HookSet::forget_panic();
+        self.set.tell(Events::SESSION_ESTABLISH, |hooks| hooks.session_establish(&self.client, granted));
+        self.has_panicked = HookSet::check_panic().is_err();
+    }
+
+    /// Tells that the connection begins, behind the `written` first bytes of its output. Returns whether it may go on.
+    pub(super) fn session_established(&mut self, written: u64) -> bool {
+        self.shown = written;
+        let present = self.session_present;
+        self.set.tell(Events::SESSION_ESTABLISHED, |hooks| hooks.session_established(&self.client, present));
+        !self.has_panicked
+    }
+
+    pub(super) fn disconnected(&self, ending: &Ending) {
+        self.set.tell(Events::DISCONNECTED, |hooks| hooks.disconnected(&self.client, ending));
+    }
+
+    pub(super) fn packet_read(&self, packet: &Packet) -> Verdict {
+        self.set.ask(Events::PACKET_READ, |hooks| hooks.packet_read(&self.client, packet))
+    }
+
+    pub(super) fn packet_processed(&self, kind: PacketType, result: Result<(), ReasonCode>) {
+        self.set.tell(Events::PACKET_PROCESSED, |hooks| hooks.packet_processed(&self.client, kind, result));
+    }
+
+    pub(super) fn subscribe(&self, subscription: &mut Subscribing) -> Result<(), ReasonCode> {
+        let verdict = self.set.ask(Events::SUBSCRIBE, |hooks| hooks.subscribe(&self.client, subscription));
+        refusal(verdict, PacketType::SubAck).map_or(Ok(()), Err)
+    }
+
+    pub(super) fn subscribed(&self, subscription: &Subscribing, reason: ReasonCode) {
+        self.set.tell(Events::SUBSCRIBED, |hooks| hooks.subscribed(&self.client, subscription, reason));
+    }
+
+    pub(super) fn unsubscribe(&self, filter: &TopicFilter) -> Option<ReasonCode> {
+        let verdict = self.set.ask(Events::UNSUBSCRIBE, |hooks| hooks.unsubscribe(&self.client, filter));
+        refusal(verdict, PacketType::UnsubAck)
+    }
+
+    pub(super) fn unsubscribed(&self, filter: &TopicFilter, reason: ReasonCode) {
+        self.set.tell(Events::UNSUBSCRIBED, |hooks| hooks.unsubscribed(&self.client, filter, reason));
+    }
+
+    /// Asks whether to forward a message, and applies changes. Else the Reason Code of its acknowledgement.
+    pub(super) fn publish(&self, publication: &mut tenbin_session::Publication, now: Instant) -> Option<ReasonCode> {
+        let before = Publication::of(publication);
+        let mut message = before.clone();
+        match self.set.ask(Events::PUBLISH, |hooks| hooks.publish(&self.client, &mut message)) {
+            Verdict::Drop => return Some(ReasonCode::Success),
+            verdict => {
+                if let Some(reason) = refusal(verdict, PacketType::PubAck) {
+                    return Some(reason);
+                }
+            }
+        }
+        if message != before {
+            message.apply_to(publication, now);
+        }
+        None
+    }
+
+    /// Notes a message for [`flushed`](Self::flushed).
+    pub(super) fn note_published(&mut self, publication: &tenbin_session::Publication, receivers: u32) {
+        if self.wants(Events::PUBLISHED) {
+            self.published.push((Publication::of(publication), receivers as usize));
+        }
+    }
+
+    /// Tells of the batch's messages, which are in their receivers' queues.
+    pub(super) fn flushed(&mut self) {
+        for (message, receivers) in std::mem::take(&mut self.published) {
+            self.set.tell(Events::PUBLISHED, |hooks| hooks.published(&self.client, &message, receivers));
+        }
+    }
+
+    pub(super) fn retained_sent(&self, topic: &[u8]) {
+        let topic = std::str::from_utf8(topic).unwrap_or_default();
+        self.set.tell(Events::RETAINED_SENT, |hooks| hooks.retained_sent(&self.client, topic));
+    }
+
+    /// Topic and QoS of a message, if its end is to be told.
+    pub(super) fn name(&self, delivery: &Delivery) -> Option<Box<Named>> {
+        let named = || Box::new(Named { topic: delivery.template.topic().into(), qos: delivery.qos });
+        self.wants(Events::QOS_SENT | Events::DROPPED).then(named)
+    }
+
+    /// Tells what has become of a message.
+    pub(super) fn sent(&self, Named { topic, qos }: &Named, sent: &Sent) {
+        match sent {
+            Sent::Written(Some(id)) => {
+                let message = InFlight::new(*id, topic, *qos);
+                self.set.tell(Events::QOS_SENT, |hooks| hooks.qos_sent(&self.client, &message));
+            }
+            Sent::Expired => self.dropped(topic, DropReason::Expired),
+            Sent::TooLarge => self.dropped(topic, DropReason::TooLarge),
+            Sent::Written(None) | Sent::Blocked(_) => {}
+        }
+    }
+
+    fn dropped(&self, topic: &[u8], reason: DropReason) {
+        let dropped = Dropped::new(&self.client.id, topic, reason);
+        self.set.tell(Events::DROPPED, |hooks| hooks.dropped(&dropped));
+    }
+
+    /// Tells of the end of a sent message.
+    pub(super) fn delivered(&self, packet_id: PacketId, reason: ReasonCode) {
+        if reason.is_error() {
+            return self.qos_dropped(packet_id, QosDropReason::Refused);
+        }
+        self.set.tell(Events::QOS_COMPLETE, |hooks| hooks.qos_complete(&self.client, packet_id.get()));
+    }
+
+    pub(super) fn qos_dropped(&self, packet_id: PacketId, reason: QosDropReason) {
+        self.set.tell(Events::QOS_DROPPED, |hooks| hooks.qos_dropped(&self.client, packet_id.get(), reason));
+    }
+
+    /// Tells of messages in flight that end with the connection; `is_over`: the session does too.
+    pub(super) fn connection_ends(&self, session: &Session, is_over: bool) {
+        if self.wants(Events::QOS_DROPPED) {
+            let ends = session.packet_ids().filter(|(_, is_given_away)| is_over || *is_given_away);
+            ends.for_each(|(packet_id, _)| self.qos_dropped(packet_id, QosDropReason::Ended));
+        }
+    }
+
+    /// Looks at the client's send quota after messages were sent.
+    pub(super) fn has_quota(&mut self, quota: u16) {
+        let had_no_quota = std::mem::replace(&mut self.has_no_quota, quota == 0);
+        if quota == 0 && !had_no_quota {
+            self.set.tell(Events::SEND_QUOTA_EXHAUSTED, |hooks| hooks.send_quota_exhausted(&self.client));
+        }
+    }
+
+    /// Shows the packets that have joined the output since the last call, and encodes changed ones again.
+    ///
+    /// Call it before the output is written, and before positions in it are noted.
+    pub(super) fn show(&mut self, out: &mut Output, packet_bytes_maximum: u32) {
+        if !self.wants(Events::PACKET_ENCODE | Events::PACKET_SENT) || out.end() <= self.shown {
+            return;
+        }
+        let all = out.to_bytes();
+        let mut at = usize::try_from(self.shown.saturating_sub(out.written())).unwrap_or(0);
+        let mut input = BytesMut::from(&all[at..]);
+        let mut decoder = Decoder::client(self.client.version, u32::MAX);
+        let mut shown = WriteBuffer::new();
+        shown.append_packets(&all[..at]);
+        while let Ok(Decoded::Packet(packet)) = decoder.decode(&mut input) {
+            let end = all.len() - input.len();
+            let (kind, mut outgoing) = (packet.packet_type(), Outgoing::new(packet));
+            self.set.tell(Events::PACKET_ENCODE, |hooks| hooks.packet_encode(&self.client, &mut outgoing));
+            let before = shown.len();
+            match outgoing.changed(self.client.version, packet_bytes_maximum) {
+                Some(changed) => shown.append(changed),
+                None => shown.append_packets(&all[at..end]),
+            }
+            at = end;
+            if self.wants(Events::PACKET_SENT) {
+                self.unsent.push_back((kind, shown.len() - before, out.written() + shown.len() as u64));
+            }
+        }
+        shown.append_packets(&all[at..]); // nothing: the output is our own
+        out.clear();
+        out.append(shown);
+        self.shown = out.end();
+    }
+
+    /// Tells which packets the socket has taken, now that it has `written` bytes.
+    pub(super) fn written(&mut self, written: u64) {
+        while let Some((kind, bytes, _)) = self.unsent.pop_front_if(|(.., end)| *end <= written) {
+            self.set.tell(Events::PACKET_SENT, |hooks| hooks.packet_sent(&self.client, kind, bytes));
+        }
+    }
+}
+
+/// Reason Code of a refusal, as far as this packet can carry it.
+fn refusal(verdict: Verdict, packet: PacketType) -> Option<ReasonCode> {
+    match verdict {
+        Verdict::Go => None,
+        Verdict::Refuse(reason) if reason.is_error() && reason.is_valid_in(packet) => Some(reason),
+        Verdict::Refuse(_) => Some(ReasonCode::ImplementationSpecificError),
+        Verdict::Drop => Some(ReasonCode::UnspecifiedError),
+    }
+}
