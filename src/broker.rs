@@ -7,19 +7,23 @@ use std::sync::Arc;
 
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
+#[cfg(feature = "admin")]
+use tenbin_broker::Administration;
 use tenbin_broker::config::ListenAddress;
-use tenbin_broker::{Broker, Config, ConfigError, LogLimiter, Policy, StartError, raise_descriptor_limit};
+use tenbin_broker::{Broker, Config, ConfigCheck, ConfigError, LogLimiter, Policy, StartError, raise_descriptor_limit};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::Interval;
 use tracing::Level;
 
-use crate::{logging, service_manager};
+use crate::logging::{self, LogFormat, LogLevel};
+use crate::service_manager;
 
 /// Runs the broker until SIGINT or SIGTERM; SIGHUP reloads listeners, credentials, certificates,
 /// ACLs and share-group rules.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub(crate) struct BrokerArgs {
-    /// Configuration file (TOML); keys that it leaves out have their defaults.
+    /// Configuration file (TOML); keys that it leaves out have their defaults. Environment variables override them:
+    /// TENBIN_QUEUE__MESSAGES_MAXIMUM is `messages_maximum` of [queue].
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Address to listen on, without authentication, instead of those in `listen`; `[[listeners]]` are opened too.
@@ -45,6 +49,13 @@ pub(crate) struct BrokerArgs {
     /// their number and length.
     #[arg(long, value_name = "LEVEL", default_value = "info")]
     log: Level,
+    /// Form of log lines.
+    #[arg(long, value_name = "FORM", default_value = "text")]
+    log_format: LogFormat,
+    /// Checks the configuration, and ends: prints all errors, or the keys that differ from their defaults. Opens no
+    /// socket and no store. Exit code 0 if a broker would take it, else 1.
+    #[arg(long)]
+    check: bool,
     /// Prints the default configuration with all its keys, and ends.
     #[arg(long)]
     print_config: bool,
@@ -53,6 +64,11 @@ pub(crate) struct BrokerArgs {
 /// Reads the name of a policy; `--help` lists them.
 fn policy_parser() -> impl TypedValueParser<Value = Policy> {
     PossibleValuesParser::new(Policy::ALL.map(Policy::name)).try_map(|name| name.parse())
+}
+
+/// Environment variables, as far as they are text.
+fn environment() -> impl Iterator<Item = (String, String)> {
+    std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
 }
 
 /// Number of processors that this process may use.
@@ -67,6 +83,9 @@ pub(crate) enum BrokerError {
     Config(#[from] ConfigError),
     #[error("{0}")]
     Start(#[from] StartError),
+    /// All that is wrong with the configuration, a line each.
+    #[error("{0}")]
+    Check(String),
     #[error("{0}")]
     Io(#[from] io::Error),
 }
@@ -75,21 +94,50 @@ pub(crate) fn run(arguments: &BrokerArgs) -> Result<(), BrokerError> {
     if arguments.print_config {
         return Ok(io::stdout().write_all(Config::DEFAULT_TOML.as_bytes())?);
     }
+    if arguments.check {
+        return arguments.check();
+    }
     let config = arguments.configuration()?;
     let log_limiter = Arc::new(LogLimiter::new(&config));
-    logging::init(arguments.log, config.log_text_characters_maximum(), Arc::clone(&log_limiter));
+    let characters_maximum = config.log_text_characters_maximum();
+    let log_level = logging::init(arguments.log, arguments.log_format, characters_maximum, Arc::clone(&log_limiter));
     if let Err(error) = raise_descriptor_limit() {
         tracing::warn!(%error, "cannot raise the limit of file descriptors");
     }
-    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(serve(config, arguments, log_limiter))
+    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(serve(
+        config,
+        arguments,
+        log_limiter,
+        log_level,
+    ))
 }
 
 impl BrokerArgs {
-    /// Reads the configuration file; arguments override its keys.
+    /// Checks the configuration file, with the environment.
+    fn check(&self) -> Result<(), BrokerError> {
+        let text = match &self.config {
+            Some(path) => std::fs::read_to_string(path)
+                .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))?,
+            None => String::new(),
+        };
+        let environment: Vec<_> = environment().collect();
+        let ConfigCheck { errors, differences } = ConfigCheck::of(&text, environment.into_iter());
+        let mut out = io::stdout().lock();
+        for [key, old, new] in &differences {
+            writeln!(out, "{key} = {new} (default: {old})")?;
+        }
+        if errors.is_empty() {
+            writeln!(out, "configuration is valid, with {} keys that differ from their defaults", differences.len())?;
+            return Ok(());
+        }
+        Err(BrokerError::Check(errors.join("\ntenbin: ")))
+    }
+
+    /// Reads the configuration file; environment variables override its keys, and arguments override both.
     fn configuration(&self) -> Result<Config, ConfigError> {
         let mut config = match &self.config {
-            Some(path) => Config::read(path)?,
-            None => Config::default(),
+            Some(path) => Config::read_with(path, environment())?,
+            None => Config::parse_with("", environment())?,
         };
         if !self.listen.is_empty() {
             config.listen.clone_from(&self.listen);
@@ -107,7 +155,12 @@ impl BrokerArgs {
     }
 }
 
-async fn serve(config: Config, arguments: &BrokerArgs, log_limiter: Arc<LogLimiter>) -> Result<(), BrokerError> {
+async fn serve(
+    config: Config,
+    arguments: &BrokerArgs,
+    log_limiter: Arc<LogLimiter>,
+    log_level: Arc<LogLevel>,
+) -> Result<(), BrokerError> {
     let mut hangup = signal(SignalKind::hangup())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
@@ -117,6 +170,16 @@ async fn serve(config: Config, arguments: &BrokerArgs, log_limiter: Arc<LogLimit
     if !directory.as_os_str().is_empty() {
         builder = builder.store(directory);
     }
+    #[cfg(feature = "admin")]
+    {
+        let again = arguments.clone();
+        let mut administration =
+            Administration::default().log(move |level, client, span| log_level.set(level, client, span));
+        if arguments.config.is_some() {
+            administration = administration.configuration(move || again.configuration());
+        }
+        builder = builder.admin(administration);
+    }
     let broker = builder.start().await?;
     for address in broker.listening() {
         writeln!(
@@ -125,6 +188,10 @@ async fn serve(config: Config, arguments: &BrokerArgs, log_limiter: Arc<LogLimit
             env!("CARGO_PKG_VERSION"),
             broker.config().policy,
         )?;
+    }
+    #[cfg(feature = "admin")]
+    if let Some(url) = broker.admin_url() {
+        writeln!(io::stdout(), "tenbin {} admin HTTP at {url}", env!("CARGO_PKG_VERSION"))?;
     }
     let mut watchdog = service_manager::watchdog();
     service_manager::ready("serving clients");

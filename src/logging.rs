@@ -2,6 +2,9 @@
 //!
 //! Clients choose much of its text and cause many of its lines. This module bounds both, for every line.
 
+mod json;
+mod level;
+
 use std::fmt::{self, Write as _};
 use std::io::IsTerminal as _;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -11,27 +14,60 @@ use tenbin_broker::LogLimiter;
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::field::RecordFields;
+use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::fmt::format::{self, Format, Writer};
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
+use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::registry::LookupSpan;
+use tracing_subscriber::reload;
+use tracing_subscriber::util::SubscriberInitExt as _;
+
+pub(crate) use level::LogLevel;
+
+/// Form of the log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum LogFormat {
+    /// `time LEVEL message field=value`
+    Text,
+    /// A JSON object a line.
+    Json,
+}
 
 /// Sends log lines of `level` and more severe ones to standard error. `text_characters_maximum` bounds each text that a
 /// client may have chosen; `limiter` bounds the lines with the field `peer`.
-pub(crate) fn init(level: Level, text_characters_maximum: usize, limiter: Arc<LogLimiter>) {
-    let colours = std::io::stderr().is_terminal();
-    tracing_subscriber::fmt()
-        .with_max_level(level)
+pub(crate) fn init(
+    level: Level,
+    form: LogFormat,
+    text_characters_maximum: usize,
+    limiter: Arc<LogLimiter>,
+) -> Arc<LogLevel> {
+    let colours = std::io::stderr().is_terminal() && form == LogFormat::Text;
+    let levels = Arc::new(LogLevel::new(level));
+    let form = match form {
+        LogFormat::Text => Form::Text(format::format().with_target(false)),
+        LogFormat::Json => Form::Json { text_characters_maximum },
+    };
+    let lines = tracing_subscriber::fmt::layer()
         .with_writer(std::io::stderr)
         .with_ansi(colours)
-        .event_format(PeerLimited { format: format::format().with_target(false), limiter })
-        .fmt_fields(BoundedFields { text_characters_maximum })
-        .init();
+        .event_format(PeerLimited { form, limiter, levels: Arc::clone(&levels) })
+        .fmt_fields(BoundedFields { text_characters_maximum });
+    let (filter, handle) = reload::Layer::new(LevelFilter::from_level(level));
+    levels.let_in_by(move |level| drop(handle.reload(LevelFilter::from_level(level))));
+    tracing_subscriber::registry().with(filter).with(lines).init();
+    levels
 }
 
 /// Formats events, except those that the limiter suppresses.
 struct PeerLimited {
-    format: Format,
+    form: Form,
     limiter: Arc<LogLimiter>,
+    levels: Arc<LogLevel>,
+}
+
+enum Form {
+    Text(Format),
+    Json { text_characters_maximum: usize },
 }
 
 impl<S, N> FormatEvent<S, N> for PeerLimited
@@ -40,10 +76,13 @@ where
     N: for<'a> FormatFields<'a> + 'static,
 {
     fn format_event(&self, context: &FmtContext<'_, S, N>, writer: Writer<'_>, event: &Event<'_>) -> fmt::Result {
-        if peer_of(event).is_some_and(|peer| !self.limiter.allows(peer)) {
+        if !self.levels.allows(event) || peer_of(event).is_some_and(|peer| !self.limiter.allows(peer)) {
             return Ok(()); // an empty text is not written
         }
-        self.format.format_event(context, writer, event)
+        match &self.form {
+            Form::Text(format) => format.format_event(context, writer, event),
+            Form::Json { text_characters_maximum } => json::write(writer, event, *text_characters_maximum),
+        }
     }
 }
 
@@ -100,8 +139,7 @@ impl BoundedVisitor<'_> {
             _ if self.writer.has_ansi_escapes() => write!(self.writer, "\x1b[3m{name}\x1b[0m\x1b[2m=\x1b[0m")?,
             _ => write!(self.writer, "{name}=")?,
         }
-        let maximum = if OWN_FIELDS.contains(&name) { self.maximum.max(OWN_CHARACTERS_MAX) } else { self.maximum };
-        let mut text = BoundedText::new(&mut self.writer, maximum);
+        let mut text = BoundedText::new(&mut self.writer, characters_maximum(name, self.maximum));
         write!(text, "{value:?}")?;
         text.finish()
     }
@@ -172,6 +210,11 @@ impl<W: fmt::Write> fmt::Write for BoundedText<'_, W> {
         self.bytes += rest.as_str().len();
         Ok(())
     }
+}
+
+/// Bound on the characters of a field.
+fn characters_maximum(name: &str, maximum: usize) -> usize {
+    if OWN_FIELDS.contains(&name) { maximum.max(OWN_CHARACTERS_MAX) } else { maximum }
 }
 
 /// Field with the address of the peer that caused the line.

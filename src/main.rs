@@ -1,6 +1,8 @@
 //! The command `tenbin`: parses arguments and calls a crate.
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "admin")]
+mod admin;
 mod broker;
 mod generate;
 mod logging;
@@ -25,6 +27,12 @@ struct Cli {
 enum Command {
     /// Runs the broker.
     Broker(broker::BrokerArgs),
+    /// Shows and changes a running broker over its admin HTTP.
+    ///
+    /// Changes need an operator's token: --token, TENBIN_TOKEN, or the local operator's, which the broker keeps in its
+    /// data directory while it runs.
+    #[cfg(feature = "admin")]
+    Admin(admin::AdminArgs),
     /// Writes password files.
     Passwd(passwd::PasswdArgs),
     /// Inspects a data directory, and removes sessions from it.
@@ -54,6 +62,8 @@ enum Command {
 fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Broker(arguments) => broker::run(&arguments).map_err(|error| error.to_string()),
+        #[cfg(feature = "admin")]
+        Command::Admin(arguments) => admin::run(arguments).map_err(|error| error.to_string()),
         Command::Passwd(arguments) => passwd::run(&arguments).map_err(|error| error.to_string()),
         Command::Store(command) => return store::run(&command),
         Command::Sessions(command) => return sessions::run(command),

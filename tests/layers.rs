@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Modules of the broker, the lowest first. A module may import those before it.
-const LAYERS: [&str; 22] = [
+const LAYERS: [&str; 23] = [
     "values",
     "slices",
     "descriptors",
@@ -27,6 +27,7 @@ const LAYERS: [&str; 22] = [
     "lifecycle",
     "tasks",
     "net",
+    "control",
     "broker",
     "bench",
 ];

@@ -1,5 +1,5 @@
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
@@ -13,9 +13,10 @@ pub(crate) struct BrokerProcess {
     child: Child,
     addresses: Vec<SocketAddr>,
     start_lines: Vec<String>,
+    output: Lines,
     log: Lines,
     /// Set if the default store is requested, see [`command`].
-    _data: Option<TempDir>,
+    data: Option<TempDir>,
 }
 
 impl BrokerProcess {
@@ -75,10 +76,10 @@ impl BrokerProcess {
         let mut child = command.spawn().expect("the built command can be started");
         let output = Lines::collect(child.stdout.take().expect("piped"));
         let log = Lines::collect(child.stderr.take().expect("piped"));
-        let mut broker = Self { child, addresses: Vec::new(), start_lines: Vec::new(), log, _data: data };
+        let mut broker = Self { child, addresses: Vec::new(), start_lines: Vec::new(), output, log, data };
         let until = Instant::now() + PATIENCE;
         while broker.addresses.len() < wanted {
-            broker.start_lines = output.all();
+            broker.start_lines = broker.output.all();
             broker.addresses = broker.start_lines.iter().filter_map(|line| address_in(line)).collect();
             if let Some(status) = broker.child.try_wait().expect("our own child") {
                 return Err((status, broker.log.to_end(PATIENCE)));
@@ -91,13 +92,19 @@ impl BrokerProcess {
 
     /// Runs `tenbin broker` with arguments that keep it from starting. Returns its exit status and output.
     pub(crate) fn fail_to_start(arguments: &[&str]) -> (ExitStatus, Vec<String>) {
+        Self::fail_to_start_in(&[], arguments)
+    }
+
+    /// As [`BrokerProcess::fail_to_start`], with a larger environment.
+    pub(crate) fn fail_to_start_in(environment: &[(&str, PathBuf)], arguments: &[&str]) -> (ExitStatus, Vec<String>) {
         let (mut command, data) = command(arguments);
+        command.envs(environment.iter().map(|(name, value)| (name, value)));
         let mut child = command.spawn().expect("the built command can be started");
         let output = Lines::collect(child.stdout.take().expect("piped"));
         let log = Lines::collect(child.stderr.take().expect("piped"));
-        let mut broker = Self { child, addresses: Vec::new(), start_lines: Vec::new(), log, _data: data };
+        let mut broker = Self { child, addresses: Vec::new(), start_lines: Vec::new(), output, log, data };
         let status = broker.wait_for_exit(PATIENCE);
-        assert_eq!(output.to_end(PATIENCE), Vec::<String>::new(), "nothing on standard output");
+        assert_eq!(broker.output.to_end(PATIENCE), Vec::<String>::new(), "nothing on standard output");
         (status, broker.log.to_end(PATIENCE))
     }
 
@@ -109,9 +116,19 @@ impl BrokerProcess {
         &self.addresses
     }
 
+    /// Data directory that was made for it.
+    pub(crate) fn data(&self) -> Option<&Path> {
+        self.data.as_ref().map(TempDir::path)
+    }
+
     /// Lines that it printed when it began to listen.
     pub(crate) fn start_lines(&self) -> &[String] {
         &self.start_lines
+    }
+
+    /// Waits for a line of its output with this text.
+    pub(crate) fn wait_for_start_line(&self, text: &str) -> String {
+        self.output.wait_for(&[text], PATIENCE)
     }
 
     /// Its log, which grows as it runs.
@@ -215,6 +232,8 @@ pub(crate) fn is_store_durable() -> bool {
 fn command(arguments: &[&str]) -> (Command, Option<TempDir>) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tenbin"));
     command.arg("broker").args(arguments);
+    // Brokers of tests that run at the same time would compete for the default address.
+    command.env("TENBIN_ADMIN__ADDRESS", "");
     let is_said = |argument: &&str| ["--data", "--ephemeral", "--print-config", "--help"].contains(argument);
     let directory = || TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).expect("the tests' directory is ours to write");
     let data = (is_store_durable() && !arguments.iter().any(is_said)).then(directory);

@@ -128,6 +128,8 @@ pub(crate) mod flag {
     pub(crate) const ACK_MODE: u8 = 32;
     /// The client has not read all messages written for it.
     pub(crate) const LAGS: u8 = 64;
+    /// An operator drains the client, whatever its reports say.
+    pub(crate) const TOLD_TO_DRAIN: u8 = 128;
 }
 
 impl Estimate {
@@ -145,6 +147,13 @@ impl Estimate {
         }
     }
 
+    /// Begins or ends a drain by an operator. At its end, the next report tells whether the client drains.
+    pub(crate) fn told_to_drain(&mut self, drains: bool) -> Verdict {
+        self.set(flag::TOLD_TO_DRAIN, drains);
+        self.set(flag::DRAINING, drains);
+        self.verdict()
+    }
+
     /// Takes a report of `messages` waiting and a mean processing time, 0 if nothing was processed.
     pub(crate) fn reported(
         &mut self,
@@ -155,7 +164,7 @@ impl Estimate {
     ) -> Verdict {
         let report = self.since_last_report(seen, messages, processing_ns);
         self.set(flag::REPORTS, true);
-        self.set(flag::DRAINING, is_draining);
+        self.set(flag::DRAINING, is_draining || self.has(flag::TOLD_TO_DRAIN));
         self.judge_earliness(seen, &report);
         self.choose_mode(seen);
         if self.is_in_ack_mode() {

@@ -140,6 +140,13 @@ impl MemberLoad {
         self.hot.learn(now.0, |seen| evidence.estimate.reported(seen, messages_in_queue, processing_ns, draining));
     }
 
+    /// Drains the client at `now`, or ends that. It holds whatever the client's reports say, until its next connection.
+    pub fn drain(&self, drains: bool, now: Nanos) {
+        let mut known = lock(&self.reported.known);
+        let evidence = self.evidence(&mut known);
+        self.hot.learn(now.0, |_| evidence.estimate.told_to_drain(drains));
+    }
+
     /// Takes a ping at `now` without a report. After three in a row the client counts as one that does not report.
     pub fn plain_ping(&self, now: Nanos) {
         // Without evidence there are no reports to give up.

@@ -1,3 +1,4 @@
+mod check;
 mod handle;
 mod listeners;
 
@@ -16,6 +17,8 @@ use tokio::task::JoinSet;
 use crate::Config;
 use crate::auth::{Access, AccessError, Authenticator, Authorizer, Settings};
 use crate::config::{ListenAddress, NotTaken};
+#[cfg(feature = "admin")]
+use crate::control::{self, Administration};
 use crate::durable::{self, Durable, StoreError};
 use crate::hooks::{Events, Handle, HookSet, Hooks};
 use crate::lifecycle::{self, BrokerState, enforcement};
@@ -25,6 +28,7 @@ use crate::net::{self, ListenError, ListeningSocket, TlsError};
 use crate::outbox::Control;
 use crate::threads::{Running, Threads};
 use crate::{descriptors, tasks};
+pub use check::ConfigCheck;
 use handle::Embedding;
 use listeners::{Listeners, PrepareError};
 
@@ -33,6 +37,9 @@ use listeners::{Listeners, PrepareError};
 pub struct Broker {
     parts: Arc<Parts>,
     handle: Handle,
+    /// Serves until the broker is dropped.
+    #[cfg(feature = "admin")]
+    admin: Option<tenbin_admin::Server>,
     /// Periodic tasks; they end with the broker.
     jobs: JoinSet<()>,
     /// Ends sessions of clients that leave, so it outlives their connections.
@@ -61,6 +68,8 @@ pub struct BrokerBuilder {
     log_limiter: Option<Arc<LogLimiter>>,
     hooks: HookSet,
     is_restless: bool,
+    #[cfg(feature = "admin")]
+    administration: Option<Administration>,
 }
 
 /// Error that keeps the broker from starting; its text is one line.
@@ -79,6 +88,9 @@ pub enum StartError {
     /// The system refuses to start threads.
     #[error("cannot start threads: {0}")]
     Threads(#[source] io::Error),
+    /// The settings of the admin interface are unusable.
+    #[error("admin: {0}")]
+    Admin(#[source] io::Error),
     /// The store cannot be opened, read or written.
     #[error("{0}")]
     Store(#[source] StoreError),
@@ -159,6 +171,13 @@ impl BrokerBuilder {
         self
     }
 
+    /// Serves admin HTTP at the address of `[admin]` in the configuration.
+    #[cfg(feature = "admin")]
+    #[must_use]
+    pub fn admin(self, administration: Administration) -> Self {
+        Self { administration: Some(administration), ..self }
+    }
+
     /// Moves connections between threads all the time, without a reason. For tests.
     #[doc(hidden)]
     #[must_use]
@@ -184,7 +203,7 @@ impl BrokerBuilder {
         }
         // Bind first: a broker that cannot listen creates no data directory, and clients that connect while the state is
         // loaded wait in the listen backlog.
-        let mut listeners = Listeners::new(listening);
+        let listeners = Listeners::new(listening);
         let prepared = listeners.prepare(&given, doors, &given)?;
         let hooks = Arc::new(self.hooks);
         let mut shared = begin(self.config, settings, access, is_configured_only, threads, self.store, hooks).await?;
@@ -192,6 +211,10 @@ impl BrokerBuilder {
             shared.log_limiter = log_limiter;
         }
         let shared = Arc::new(shared);
+        let parts =
+            Arc::new(Parts { shared: Arc::clone(&shared), configured: given, listeners: Mutex::new(listeners) });
+        #[cfg(feature = "admin")]
+        let (control, admin) = administer(&parts, self.administration)?;
         // Last of the fallible steps: it publishes Wills and removes them from the disk.
         load(&shared).await?;
         descriptors::log_lowered(shared.config.connections.maximum, shared.connections_maximum);
@@ -215,11 +238,20 @@ impl BrokerBuilder {
             jobs.spawn(tasks::sys_topics::run(Arc::clone(&shared), interval));
             jobs.spawn(tasks::sys_share::run(Arc::clone(&shared), interval));
         }
-        listeners.switch(prepared, &shared);
-        let parts = Arc::new(Parts { shared, configured: given, listeners: Mutex::new(listeners) });
+        parts.listeners().switch(prepared, &shared);
+        #[cfg(feature = "admin")]
+        control.begins_to_serve();
         let handle = Handle::new(Arc::new(Embedding(Arc::downgrade(&parts))));
-        parts.shared.hooks.tell(Events::STARTED, |hooks| hooks.started(&handle));
-        Ok(Broker { parts, handle, jobs, _long_ends: long_ends, _threads: running })
+        shared.hooks.tell(Events::STARTED, |hooks| hooks.started(&handle));
+        Ok(Broker {
+            parts,
+            handle,
+            #[cfg(feature = "admin")]
+            admin,
+            jobs,
+            _long_ends: long_ends,
+            _threads: running,
+        })
     }
 }
 
@@ -267,6 +299,41 @@ async fn load(shared: &Arc<BrokerState>) -> Result<(), StartError> {
     on_disk(move || lifecycle::restore(&shared, &durable)).await
 }
 
+/// Begins to serve admin HTTP, if it is wanted and configured.
+#[cfg(feature = "admin")]
+fn administer(
+    parts: &Arc<Parts>,
+    administration: Option<Administration>,
+) -> Result<(Arc<control::Control>, Option<tenbin_admin::Server>), StartError> {
+    // The admin thread may outlive the broker for a moment, and must not keep its sockets open.
+    let [open, closing, reloading] = [0; 3].map(|_| Arc::downgrade(parts));
+    let reach = control::Reach {
+        listening: Box::new(move || open.upgrade().map(|parts| parts.listeners().views()).unwrap_or_default()),
+        stop_accepting: Box::new(move |name| match closing.upgrade() {
+            Some(parts) => parts.listeners().stop_accepting(name),
+            None => false,
+        }),
+        reload: Box::new(move |config| {
+            let parts = reloading.upgrade().ok_or("the broker stops")?;
+            let not_taken = parts.reload(config).map_err(|error| error.to_string())?;
+            Ok(not_taken.into_iter().map(|found| [found.key, found.old, found.new]).collect())
+        }),
+        check: |text| {
+            let ConfigCheck { errors, differences } = ConfigCheck::of(text, std::iter::empty());
+            (errors, differences)
+        },
+    };
+    let is_wanted = administration.is_some();
+    let shared = &parts.shared;
+    let control = control::Control::new(Arc::clone(shared), reach, administration.unwrap_or_default());
+    let socket = if is_wanted { control::open(&shared.config).map_err(StartError::Admin)? } else { None };
+    if socket.is_some() {
+        shared.registry.keep_roster();
+    }
+    let server = socket.map(|socket| control::serve(socket, &control)).transpose().map_err(StartError::Admin)?;
+    Ok((control, server))
+}
+
 /// Runs blocking disk work off the async threads.
 async fn on_disk<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, StoreError> + Send + 'static,
@@ -298,6 +365,12 @@ impl Broker {
     /// The broker for other parts of the program, and for hooks.
     pub fn handle(&self) -> &Handle {
         &self.handle
+    }
+
+    /// Address of the admin interface, as a URL or `unix:PATH`; `None` = there is none.
+    #[cfg(feature = "admin")]
+    pub fn admin_url(&self) -> Option<String> {
+        self.admin.as_ref().map(tenbin_admin::Server::url)
     }
 
     /// Serves a client over `stream`, which may be in memory (`tokio::io::duplex`), as if it had come from `peer`
@@ -347,7 +420,7 @@ impl Broker {
     /// # Errors
     /// A part of `config` is invalid, or a new listener cannot be opened. Then nothing changes.
     pub fn reload(&self, config: &Config) -> Result<(), ReloadError> {
-        self.parts.reload(config)
+        self.parts.reload(config).map(|_| ())
     }
 
     /// Applies changed rules of a custom [`Authenticator`] or [`Authorizer`], as [`Broker::reload`] does.
@@ -368,8 +441,8 @@ impl Broker {
     pub async fn shutdown(mut self) {
         let shared = Arc::clone(&self.parts.shared);
         shared.stopping.send_replace(true);
-        let mut listeners = self.parts.listeners().take();
-        listeners.shutdown().await;
+        let closing = self.parts.listeners().close();
+        closing.await;
         self.jobs.shutdown().await;
         let patience = tokio::time::Instant::now() + SHUTDOWN;
         while self.connections() > 0 && tokio::time::Instant::now() < patience {
@@ -395,8 +468,8 @@ impl Parts {
         self.listeners.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// See [`Broker::reload`].
-    fn reload(&self, config: &Config) -> Result<(), ReloadError> {
+    /// Applies `config`, as [`Broker::reload`] says; returns the keys that differ and stay as they were.
+    fn reload(&self, config: &Config) -> Result<Vec<NotTaken>, ReloadError> {
         let doors = net::Doors::load(config).inspect_err(|_| self.shared.metrics.tls_reloads_failed.add(1))?;
         let settings = Settings::load(config, self.shared.is_configured_only)?;
         let mut listeners = self.listeners();
@@ -407,14 +480,15 @@ impl Parts {
             listeners.switch(prepared, &self.shared);
         });
         drop(listeners);
-        for NotTaken { key, old, new } in self.configured.not_taken(config) {
+        let not_taken = self.configured.not_taken(config);
+        for NotTaken { key, old, new } in &not_taken {
             tracing::warn!(key, old, new, "reload does not change this key: restart the broker");
         }
         // Last, since it waits for the disk.
         if let Some((realms, durable)) = realms.zip(self.shared.durable.as_ref()) {
             durable.keep_realms(&realms);
         }
-        Ok(())
+        Ok(not_taken)
     }
 }
 

@@ -23,6 +23,8 @@ pub mod bench;
 mod broker;
 pub mod config;
 mod connection_settings;
+#[cfg(feature = "admin")]
+mod control;
 mod descriptors;
 mod durable;
 pub mod hooks;
@@ -40,8 +42,10 @@ mod threads;
 mod values;
 
 pub use auth::{Authenticator, Authorizer};
-pub use broker::{Broker, BrokerBuilder, ReloadError, StartError};
+pub use broker::{Broker, BrokerBuilder, ConfigCheck, ReloadError, StartError};
 pub use config::{Config, ConfigError};
+#[cfg(feature = "admin")]
+pub use control::Administration;
 pub use descriptors::raise_descriptor_limit;
 pub use durable::{StoreError, administration as session_administration, inspection as store_inspection};
 pub use hooks::{Client, Events, Handle, Hooks, Message, Publication, Verdict};

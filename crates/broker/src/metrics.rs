@@ -1,8 +1,12 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Defines the counters of a broker: their descriptions, names and kinds, and their topics below `$SYS/broker/`.
+/// Defines the counters of a broker: their descriptions, names and kinds, their topics below `$SYS/broker/`, and their
+/// places among the metrics of `/metrics`.
 macro_rules! metrics {
-    ($($(#[$description:meta])* $name:ident: $kind:ident $(=> $topic:literal)?,)*) => {
+    ($(
+        $(#[doc = $description:literal])* $name:ident: $kind:ident $(=> $topic:literal)?
+        $(as $family:literal $({ $label:ident = $value:literal })?)?,
+    )*) => {
         /// Counters of one broker since it started.
         ///
         /// Updated once per batch, never per message. All orderings are relaxed, since the counters publish no other
@@ -15,7 +19,7 @@ macro_rules! metrics {
         /// Values of the counters at one moment.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         pub struct MetricsSnapshot {
-            $($(#[$description])* pub $name: u64,)*
+            $($(#[doc = $description])* pub $name: u64,)*
         }
 
         impl Metrics {
@@ -30,87 +34,122 @@ macro_rules! metrics {
             pub(crate) fn topics(&self) -> impl Iterator<Item = (&'static str, u64)> {
                 [$($(($topic, self.$name),)?)*].into_iter()
             }
+
+            /// Names of the counters, with their values.
+            #[cfg(feature = "admin")]
+            pub(crate) fn named(&self) -> impl Iterator<Item = (&'static str, u64)> {
+                [$((stringify!($name), self.$name),)*].into_iter()
+            }
+
+            /// Samples for `/metrics`.
+            #[cfg(feature = "admin")]
+            pub(crate) fn samples(&self) -> impl Iterator<Item = MetricSample> {
+                let places: [Option<Place>; _] = [$({
+                    let places: &[Place] = &[$(($family, [$((stringify!($label), $value))?].first().copied()))?];
+                    places.first().copied()
+                },)*];
+                let told = [$(([$($description),*][0].trim(), self.$name),)*];
+                places.into_iter().zip(told).filter_map(|(place, (help, value))| {
+                    place.map(|(family, label)| MetricSample { family, label, help, value })
+                })
+            }
         }
     };
 }
 
+/// Family of a sample, and the label that tells its samples apart.
+#[cfg(feature = "admin")]
+type Place = (&'static str, Option<(&'static str, &'static str)>);
+
+/// A counter as a sample of a family of metrics.
+#[cfg(feature = "admin")]
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct MetricSample {
+    /// Ends with `_total` if the value only rises.
+    pub(crate) family: &'static str,
+    /// Name and value of the label that tells the samples of one family apart.
+    pub(crate) label: Option<(&'static str, &'static str)>,
+    pub(crate) help: &'static str,
+    pub(crate) value: u64,
+}
+
 metrics! {
     /// Network Connections accepted.
-    connections_opened: Counter => "connections/opened",
+    connections_opened: Counter => "connections/opened" as "tenbin_connections_opened_total",
     /// Network Connections ended.
-    connections_closed: Counter,
+    connections_closed: Counter as "tenbin_connections_closed_total",
     /// Network Connections closed at once because of a limit.
-    connections_refused: Counter => "connections/refused",
+    connections_refused: Counter => "connections/refused" as "tenbin_connections_refused_total",
     /// Migrations of connections between the broker's threads.
-    connections_moved: Counter => "connections/moved",
+    connections_moved: Counter => "connections/moved" as "tenbin_connections_moved_total",
     /// Connections ended because the peer broke a protocol rule or limit.
-    violations: Counter => "connections/violations",
+    violations: Counter => "connections/violations" as "tenbin_violations_total",
     /// CONNECTs refused because of a rate limit.
-    connects_rate_limited: Counter => "connections/rate_limited",
+    connects_rate_limited: Counter => "connections/rate_limited" as "tenbin_connects_total" { result = "rate_limited" },
     /// TLS handshakes that succeeded.
-    tls_handshakes: Counter => "connections/tls/accepted",
+    tls_handshakes: Counter => "connections/tls/accepted" as "tenbin_tls_handshakes_total" { result = "accepted" },
     /// TLS handshakes that failed or took too long.
-    tls_handshakes_failed: Counter => "connections/tls/failed",
+    tls_handshakes_failed: Counter => "connections/tls/failed" as "tenbin_tls_handshakes_total" { result = "failed" },
     /// Times that changed TLS files were read again without a reload.
-    tls_reloads: Counter => "connections/tls/reloaded",
+    tls_reloads: Counter => "connections/tls/reloaded" as "tenbin_tls_reloads_total" { result = "read" },
     /// Times that TLS files could not be used, so that the old ones stayed.
-    tls_reloads_failed: Counter => "connections/tls/reload_failed",
+    tls_reloads_failed: Counter => "connections/tls/reload_failed" as "tenbin_tls_reloads_total" { result = "failed" },
     /// Upgrades to WebSocket that succeeded.
-    websocket_upgrades: Counter => "connections/websocket/accepted",
+    websocket_upgrades: Counter => "connections/websocket/accepted" as "tenbin_websocket_upgrades_total" { result = "accepted" },
     /// Upgrades to WebSocket that were refused or took too long.
-    websocket_upgrades_failed: Counter => "connections/websocket/failed",
+    websocket_upgrades_failed: Counter => "connections/websocket/failed" as "tenbin_websocket_upgrades_total" { result = "failed" },
     /// CONNECTs accepted.
-    connects_accepted: Counter,
+    connects_accepted: Counter as "tenbin_connects_total" { result = "accepted" },
     /// Connected clients now.
-    clients_connected: Gauge => "clients/connected",
+    clients_connected: Gauge => "clients/connected" as "tenbin_clients_connected",
     /// Maximum number of clients connected at the same time.
-    clients_maximum: Counter => "clients/maximum",
+    clients_maximum: Counter => "clients/maximum" as "tenbin_clients_connected_maximum",
     /// Sessions that expired before their client returned.
-    clients_expired: Counter => "clients/expired",
+    clients_expired: Counter => "clients/expired" as "tenbin_sessions_expired_total",
     /// Subscriptions of all sessions now.
-    subscriptions: Gauge => "subscriptions/count",
+    subscriptions: Gauge => "subscriptions/count" as "tenbin_subscriptions",
     /// Control packets received from clients, from an accepted CONNECT on.
-    packets_received: Counter => "messages/received",
+    packets_received: Counter => "messages/received" as "tenbin_packets_received_total",
     /// Control packets sent to clients, from an accepting CONNACK on, without DISCONNECT.
-    packets_sent: Counter => "messages/sent",
+    packets_sent: Counter => "messages/sent" as "tenbin_packets_sent_total",
     /// Bytes read from clients whose CONNECT was accepted.
-    bytes_received: Counter => "bytes/received",
+    bytes_received: Counter => "bytes/received" as "tenbin_bytes_received_total",
     /// Bytes written to clients whose CONNECT was accepted, without final packets such as DISCONNECT.
-    bytes_sent: Counter => "bytes/sent",
+    bytes_sent: Counter => "bytes/sent" as "tenbin_bytes_sent_total",
     /// PUBLISH packets received.
-    messages_received: Counter => "publish/messages/received",
+    messages_received: Counter => "publish/messages/received" as "tenbin_messages_received_total",
     /// PUBLISH packets sent, without resends.
-    messages_sent: Counter => "publish/messages/sent",
+    messages_sent: Counter => "publish/messages/sent" as "tenbin_messages_sent_total",
     /// Messages dropped because a queue was full.
-    dropped_queue_full: Counter => "publish/messages/dropped/queue_full",
+    dropped_queue_full: Counter => "publish/messages/dropped/queue_full" as "tenbin_dropped_total" { reason = "queue_full" },
     /// QoS 0 messages dropped because their receiver was not connected.
-    dropped_offline: Counter => "publish/messages/dropped/offline",
+    dropped_offline: Counter => "publish/messages/dropped/offline" as "tenbin_dropped_total" { reason = "offline" },
     /// Messages dropped because they expired.
-    dropped_expired: Counter => "publish/messages/dropped/expired",
+    dropped_expired: Counter => "publish/messages/dropped/expired" as "tenbin_dropped_total" { reason = "expired" },
     /// Messages dropped because they exceed the receiver's Maximum Packet Size.
-    dropped_too_large: Counter => "publish/messages/dropped/too_large",
+    dropped_too_large: Counter => "publish/messages/dropped/too_large" as "tenbin_dropped_total" { reason = "too_large" },
     /// QoS 1 and 2 messages refused because a receiver's queue was over its limit, counted once per receiver.
     ///
     /// Includes messages that were not retained because of the limits of `[retained]`.
-    refused_over_quota: Counter => "publish/messages/refused/over_quota",
+    refused_over_quota: Counter => "publish/messages/refused/over_quota" as "tenbin_refused_over_quota_total",
     /// Watched clients now: they take messages more slowly than these arrive.
-    clients_watch: Gauge => "clients/watch",
+    clients_watch: Gauge => "clients/watch" as "tenbin_slow_clients" { state = "watch" },
     /// Spilling clients now: so slow that their messages are on disk.
-    clients_spooling: Gauge => "clients/spooling",
+    clients_spooling: Gauge => "clients/spooling" as "tenbin_slow_clients" { state = "spooling" },
     /// Times that a client became watched.
-    watch_begun: Counter => "watch/begun",
+    watch_begun: Counter => "watch/begun" as "tenbin_watch_begun_total",
     /// Times that a client began to spill.
-    spooling_begun: Counter => "spooling/begun",
+    spooling_begun: Counter => "spooling/begun" as "tenbin_spooling_begun_total",
     /// Times that a client stopped spilling.
-    spooling_ended: Counter => "spooling/ended",
+    spooling_ended: Counter => "spooling/ended" as "tenbin_spooling_ended_total",
     /// Clients disconnected because they were too slow.
-    disconnected_slow: Counter => "spooling/disconnected",
+    disconnected_slow: Counter => "spooling/disconnected" as "tenbin_disconnected_slow_total",
     /// Times that reading from a client paused because it published too fast.
-    publishers_paused: Counter => "publish/paused",
+    publishers_paused: Counter => "publish/paused" as "tenbin_publishers_paused_total",
     /// Accepted load reports.
-    load_reports: Counter => "load_reports/accepted",
+    load_reports: Counter => "load_reports/accepted" as "tenbin_load_reports_total" { result = "accepted" },
     /// Load reports that could not be parsed.
-    load_reports_rejected: Counter => "load_reports/rejected",
+    load_reports_rejected: Counter => "load_reports/rejected" as "tenbin_load_reports_total" { result = "rejected" },
 }
 
 impl Metrics {

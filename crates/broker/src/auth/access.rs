@@ -78,6 +78,18 @@ impl Access {
         self.configured.is_banned(suspect)
     }
 
+    /// The bans of the configuration.
+    #[cfg(feature = "admin")]
+    pub(crate) fn bans(&self) -> Vec<crate::config::Ban> {
+        self.configured.bans()
+    }
+
+    /// Replaces the bans besides those of the configuration. The caller tells the clients.
+    #[cfg(feature = "admin")]
+    pub(crate) fn set_further_bans(&self, bans: Vec<crate::config::Ban>) {
+        self.configured.set_further_bans(bans);
+    }
+
     /// Whether the session of `owner` also belongs to `socket` with the same Client Identifier.
     ///
     /// With the configured ACL, two anonymous clients are one user only if it treats their listeners alike. Otherwise a

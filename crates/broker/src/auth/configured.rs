@@ -15,11 +15,14 @@ use super::{
     AclAction, Action, Answer, AuthFuture, AuthRequest, Authenticator, Authorizer, Decision, Effect, Identity,
     KnownRealm, Principal, Settings, Standing,
 };
+use crate::config::Ban;
 
 /// Authenticator and authorizer of the configuration: the sources of each listener, asked in order, and ACL rules.
 #[derive(Debug)]
 pub(crate) struct Configured {
     settings: ArcSwap<Settings>,
+    /// Bans besides those of the configuration.
+    further_bans: ArcSwap<Vec<Ban>>,
     passwords: Passwords,
 }
 
@@ -27,7 +30,8 @@ impl Configured {
     /// `decoy_key` derives the challenges for unknown users. It must be the same in every run, so that these do not
     /// change.
     pub(crate) fn new(settings: Settings, decoy_key: [u8; 32]) -> Self {
-        Self { settings: ArcSwap::from_pointee(settings), passwords: Passwords::new(decoy_key) }
+        let (settings, further_bans) = (ArcSwap::from_pointee(settings), ArcSwap::default());
+        Self { settings, further_bans, passwords: Passwords::new(decoy_key) }
     }
 
     /// Replaces the settings; listeners keep their realms, and closed ones their settings. Returns the realms to store, if
@@ -48,7 +52,19 @@ impl Configured {
     }
 
     pub(super) fn is_banned(&self, suspect: &Suspect<'_>) -> bool {
-        is_banned(&self.settings.load().bans, suspect)
+        is_banned(&self.settings.load().bans, suspect) || is_banned(&self.further_bans.load(), suspect)
+    }
+
+    /// The bans of the configuration.
+    #[cfg(feature = "admin")]
+    pub(super) fn bans(&self) -> Vec<Ban> {
+        self.settings.load().bans.clone()
+    }
+
+    /// Replaces the bans besides those of the configuration.
+    #[cfg(feature = "admin")]
+    pub(super) fn set_further_bans(&self, bans: Vec<Ban>) {
+        self.further_bans.store(Arc::new(bans));
     }
 
     /// Whether the client's realm is or was that of a source.

@@ -45,7 +45,8 @@ impl Embedded for Embedding {
     }
 
     fn reload(&self, config: &Config) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
-        Ok(self.parts()?.reload(config)?)
+        self.parts()?.reload(config)?;
+        Ok(())
     }
 
     fn metrics(&self) -> Result<MetricsSnapshot, BrokerStopped> {

@@ -13,6 +13,8 @@ use tokio::task::{AbortHandle, JoinSet};
 
 use crate::Config;
 use crate::config::Listener;
+#[cfg(feature = "admin")]
+use crate::config::Transport;
 use crate::lifecycle::BrokerState;
 use crate::net::{self, Acceptor, Door, Doors, ListenError, ListeningSocket};
 use crate::threads::Running;
@@ -199,20 +201,49 @@ impl Listeners {
         self.open.iter().flat_map(|listener| &listener.sockets)
     }
 
+    /// Open sockets, for operators.
+    #[cfg(feature = "admin")]
+    pub(super) fn views(&self) -> Vec<tenbin_admin::ListenerView> {
+        let view = |listener: &OpenListener, socket: &ListeningSocket| tenbin_admin::ListenerView {
+            name: listener.name.to_string(),
+            address: socket.address().to_string(),
+            transport: match (&listener.settings.transport, listener.settings.tls.is_some(), socket.ip()) {
+                (_, _, None) => "unix",
+                (Transport::WebSocket, false, _) => "websocket",
+                (Transport::WebSocket, true, _) => "websocket_tls",
+                (_, true, _) => "tls",
+                (_, false, _) => "tcp",
+            },
+        };
+        self.open.iter().flat_map(|open| open.sockets.iter().map(move |socket| view(open, socket))).collect()
+    }
+
+    /// Stops accepting at the listener of this name, or at all. Returns false if there is none. Connections stay.
+    #[cfg(feature = "admin")]
+    pub(super) fn stop_accepting(&mut self, name: Option<&str>) -> bool {
+        let before = self.open.len();
+        self.open.retain(|listener| {
+            let stays = name.is_some_and(|name| *listener.name != *name);
+            if !stays {
+                listener.jobs.iter().for_each(AbortHandle::abort);
+            }
+            stays
+        });
+        self.open.len() < before
+    }
+
     /// Name of the first listener.
     pub(super) fn first(&self) -> Option<Arc<str>> {
         self.open.first().map(|listener| Arc::clone(&listener.name))
     }
 
-    /// Takes all listeners out.
-    pub(super) fn take(&mut self) -> Self {
-        let plain = self.plain.clone();
-        std::mem::replace(self, Self::new(plain))
-    }
-
-    /// Stops accepting.
-    pub(super) async fn shutdown(&mut self) {
-        self.jobs.shutdown().await;
-        self.open.clear(); // the sockets too, so that clients go elsewhere at once
+    /// Stops accepting, and closes the sockets, so that clients go elsewhere at once. The future ends when no task
+    /// accepts any more.
+    pub(super) fn close(&mut self) -> impl Future<Output = ()> + use<> {
+        let (mut jobs, open) = (std::mem::take(&mut self.jobs), std::mem::take(&mut self.open));
+        async move {
+            jobs.shutdown().await;
+            drop(open);
+        }
     }
 }

@@ -198,7 +198,7 @@ fn fingerprints<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<S
 }
 
 /// A SHA-256 fingerprint as lower-case digits; the text may have colons.
-pub(super) fn fingerprint(text: &str) -> Option<String> {
+pub(crate) fn fingerprint(text: &str) -> Option<String> {
     let digits = text.chars().filter(|&digit| digit != ':').collect::<String>().to_ascii_lowercase();
     let is_whole = digits.len() == 64 && digits.bytes().all(|digit| digit.is_ascii_hexdigit());
     is_whole.then_some(digits)

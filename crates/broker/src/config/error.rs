@@ -34,6 +34,11 @@ impl ConfigError {
         Self { file: None, line: None, message: format!("listeners: two of them are called {name:?}") }
     }
 
+    /// An environment variable that stands for a key.
+    pub(super) fn in_variable(name: &str, reason: &str) -> Self {
+        Self { file: None, line: None, message: format!("environment variable {name}: {}", reason.trim()) }
+    }
+
     pub(super) fn in_auth(message: String) -> Self {
         Self { file: None, line: None, message: format!("auth: {message}") }
     }

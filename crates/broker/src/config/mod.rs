@@ -4,6 +4,8 @@ mod access;
 mod address;
 mod auth;
 mod ban;
+mod check;
+mod environment;
 mod error;
 mod limits;
 mod not_taken;
@@ -25,6 +27,8 @@ use tenbin_session::handshake::Capabilities;
 
 pub use access::{AclDefault, Listener, ProxyUse, Transport};
 pub use address::{AddressError, FileMode, ListenAddress};
+#[cfg(feature = "admin")]
+pub(crate) use auth::fingerprint;
 pub use auth::{
     AuthSource, CertificateName, CertificateSource, FileSource, HttpSource, JwtSource, OnFailure, SourceKind,
 };
@@ -35,9 +39,9 @@ pub(crate) use not_taken::NotTaken;
 pub use crate::values::{FairBy, NamePattern, Network, OrderingKey, ShareRule, UnknownKey, WrongNetwork};
 
 use crate::values::{AclRule, ShareRules, room_for_packet};
+pub use tables::{Admin, SyncWhen};
 use tables::{Connections, Explain, Limits, Log, Queue, Retained, Served, Sessions, Speeds, Store, Sys};
 
-pub use tables::SyncWhen;
 pub use tls::{ClientCertificates, Tls, TlsName, TlsVersion};
 
 /// Configuration of a broker. `Config::default()` equals the shipped file.
@@ -93,6 +97,8 @@ pub struct Config {
     pub explain: Explain,
     /// Limits of the log.
     pub log: Log,
+    /// Admin HTTP.
+    pub admin: Admin,
 }
 
 impl Config {
@@ -105,8 +111,19 @@ impl Config {
     /// The file is unreadable, or has an unknown key or a value of the wrong type or out of range. The error names the
     /// line.
     pub fn read(path: &Path) -> Result<Self, ConfigError> {
+        Self::read_with(path, std::iter::empty())
+    }
+
+    /// Reads the file at `path`; `environment`, names and values of environment variables, overrides its keys.
+    ///
+    /// `TENBIN_QUEUE__MESSAGES_MAXIMUM` stands for `messages_maximum` in `[queue]`. Other variables are ignored, unless
+    /// their name has the form of a key.
+    ///
+    /// # Errors
+    /// Like [`Config::read`], or a variable has an unknown key or an illegal value. The error names it.
+    pub fn read_with(path: &Path, environment: impl Iterator<Item = (String, String)>) -> Result<Self, ConfigError> {
         let text = std::fs::read_to_string(path).map_err(|error| ConfigError::unreadable(path, error))?;
-        Self::parse(&text).map_err(|error| error.in_file(path))
+        Self::parse_with(&text, environment).map_err(|error| error.in_file(path))
     }
 
     /// Parses the text of a configuration file.
@@ -114,9 +131,21 @@ impl Config {
     /// # Errors
     /// Like [`Config::read`].
     pub fn parse(text: &str) -> Result<Self, ConfigError> {
+        Self::parse_with(text, std::iter::empty())
+    }
+
+    /// Parses the text of a configuration file, with the overrides of [`Config::read_with`].
+    ///
+    /// # Errors
+    /// Like [`Config::read_with`].
+    pub fn parse_with(text: &str, environment: impl Iterator<Item = (String, String)>) -> Result<Self, ConfigError> {
         let mut config: Self = toml::from_str(text).map_err(|error| ConfigError::illegal(text, &error))?;
+        let mut table = toml::from_str::<toml::Table>(text).unwrap_or_default();
+        if let Some(overridden) = environment::overridden(&mut table, environment)? {
+            config = overridden;
+        }
         // Configured listeners replace the default one, which would admit all clients.
-        let is_listen_given = toml::from_str::<toml::Table>(text).is_ok_and(|table| table.contains_key("listen"));
+        let is_listen_given = table.contains_key("listen");
         if !config.listeners.is_empty() && !is_listen_given {
             config.listen.clear();
         }
@@ -237,6 +266,7 @@ impl Default for Config {
             sys: Sys::default(),
             explain: Explain::default(),
             log: Log::default(),
+            admin: Admin::default(),
         }
     }
 }

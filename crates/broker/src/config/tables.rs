@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use tenbin_codec::TopicName;
 use tenbin_store::Sync;
 
+use super::address::ListenAddress;
 use super::range::Ranged;
 use crate::values::WhenFull;
 
@@ -146,6 +147,17 @@ tables! {
         pub(super) lines_per_second: Ranged<0, 1_000_000_000> = Ranged(1000),
     }
 
+    /// Admin HTTP.
+    pub struct Admin {
+        /// Address of the command's admin HTTP, in a form of [`ListenAddress`]; empty = off.
+        #[serde(deserialize_with = "admin_address")]
+        pub address: String = Admin::ADDRESS.to_owned(),
+        /// File of tokens, see `tenbin admin token`; empty = none but the local operator's.
+        pub tokens: PathBuf = PathBuf::new(),
+        /// Names of the server in `Host`, besides IP addresses and `localhost`.
+        pub hosts: Vec<String> = Vec::new(),
+    }
+
     /// Storage on disk.
     pub struct Store {
         /// Directory of the command `tenbin broker`; empty = no storage.
@@ -221,6 +233,24 @@ fn store_bytes<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Rang
     }
     let least = format!("needs to be 0, for no bound, or at least {STORE_BYTES_MIN}");
     Err(serde::de::Error::custom(least))
+}
+
+impl Admin {
+    /// The default address.
+    pub(crate) const ADDRESS: &'static str = "127.0.0.1:9883";
+
+    /// Address to listen on; `None` = off.
+    pub(crate) fn address(&self) -> Option<ListenAddress> {
+        self.address.parse().ok()
+    }
+}
+
+fn admin_address<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    match text.parse::<ListenAddress>() {
+        Err(error) if !text.is_empty() => Err(serde::de::Error::custom(error)),
+        _ => Ok(text),
+    }
 }
 
 fn topic_levels<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use tenbin_balancer::Rng;
 use tenbin_codec::TopicFilter;
-use tenbin_session::{Session, SessionExpiry};
+use tenbin_session::{Delivery, Session, SessionExpiry};
 use tokio::sync::oneshot;
 
 use super::wills::publish_due_will;
@@ -102,6 +102,23 @@ fn leave(shared: &BrokerState, lease: &mut Lease, end: ConnectionEnd, now: Insta
     if let Some(durable) = &shared.durable {
         durable.connection_ended(lease.on_disk(), end.expiry, is_restored, now);
     }
+}
+
+/// Redelivers unsent shared messages of a draining client to other members; returns their number.
+///
+/// In-flight messages stay with the client, and so do messages that must follow them in order.
+pub(crate) fn hand_over(shared: &BrokerState, client: &Client, now: Instant) -> usize {
+    let redelivery = shared.router.begin_redelivery(client.number, &client.outbox);
+    let waiting = client.outbox.withdraw_by(|queue| {
+        let freed = redelivery.free(queue.iter(), shared.clock.nanos(now));
+        move |delivery: &Delivery| freed.contains(delivery)
+    });
+    let messages = waiting.len();
+    if messages > 0 {
+        tracing::debug!(client = ?client.id, messages, "member drains: its messages go to other members");
+    }
+    redelivery.finish(waiting, now, &mut Rng::new(client.number));
+    messages
 }
 
 /// Remembers the speed of a client that leaves the share group of `filter`, for good or for now.

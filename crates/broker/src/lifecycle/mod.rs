@@ -26,7 +26,7 @@ pub(crate) use begin::{
     Beginning, Begun, NotBegun, begin, count, displace, give_back, joins, may_begin, may_displace, refuse,
     takes_messages,
 };
-pub(crate) use end::{ConnectionEnd, end, expire, leaves, put_down};
+pub(crate) use end::{ConnectionEnd, end, expire, hand_over, leaves, put_down};
 pub(crate) use expiry_queue::ExpiryQueue;
 pub(crate) use inbox::Inbox;
 pub(crate) use long_ends::{Due, LongEnds};

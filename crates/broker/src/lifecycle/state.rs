@@ -71,6 +71,9 @@ pub(crate) struct BrokerState {
     pub(crate) connections_maximum: usize,
     /// Connections that are open now.
     pub(crate) connections: AtomicUsize,
+    /// Server that clients are referred to when an operator sends them away.
+    #[cfg(feature = "admin")]
+    pub(crate) server_reference: arc_swap::ArcSwapOption<Text>,
     /// Becomes true once, before the broker shuts connections down.
     pub(crate) stopping: watch::Sender<bool>,
     /// Counter for assigned Client Identifiers.
@@ -164,6 +167,8 @@ impl BrokerState {
             connections_maximum,
             memory,
             connections: AtomicUsize::new(0),
+            #[cfg(feature = "admin")]
+            server_reference: arc_swap::ArcSwapOption::empty(),
             stopping: watch::Sender::new(false),
             assigned_ids: AtomicUsize::new(0),
             started_at: SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_millis()),

@@ -51,6 +51,10 @@ impl End {
             Self::Closed(_) => return None,
             Self::Disconnect(reason) | Self::Hook(reason) => *reason,
             Self::Violation(violation) => violation.reason(),
+            #[cfg(feature = "admin")]
+            Self::Control(Control::Kicked(reason)) => *reason,
+            #[cfg(feature = "admin")]
+            Self::Control(Control::Asked) => return None, // ends nothing
             Self::Control(Control::TakenOver) => ReasonCode::SessionTakenOver,
             Self::Control(Control::ShuttingDown) => ReasonCode::ServerShuttingDown,
             Self::Control(Control::TooSlow) | Self::NoMemory(_) | Self::Unanswered => ReasonCode::QuotaExceeded,

@@ -4,9 +4,9 @@
 use std::num::NonZeroU16;
 use std::time::{Duration, Instant};
 
-use tenbin_balancer::{Acknowledged, LoadReport, Rng};
+use tenbin_balancer::{Acknowledged, LoadReport};
 use tenbin_codec::{Packet, PingReq, ReasonCode, ReportCarrier, ReportCarriers, Text};
-use tenbin_session::{Delivery, Publication, SharedDelivery};
+use tenbin_session::{Publication, SharedDelivery};
 
 use super::core::Core;
 use super::input_batch::InputBatch;
@@ -122,9 +122,7 @@ impl Member {
         }
     }
 
-    /// Redelivers unsent shared messages of a draining client to other members.
-    ///
-    /// In-flight messages stay with the client, and so do messages that must follow them in order.
+    /// Gives the queue of a draining client to other members, at most once an interval.
     fn hand_over(&mut self, core: &Core, now: Instant) {
         // If no other member takes them, QoS 0 messages return to this queue and others wait with their group: limit
         // the rate.
@@ -132,16 +130,7 @@ impl Member {
             return;
         }
         self.handed_over_at = Some(Box::new(now));
-        let client = &core.lease.client;
-        let redelivery = core.shared.router.begin_redelivery(client.number, &client.outbox);
-        let waiting = client.outbox.withdraw_by(|queue| {
-            let freed = redelivery.free(queue.iter(), core.shared.clock.nanos(now));
-            move |delivery: &Delivery| freed.contains(delivery)
-        });
-        if !waiting.is_empty() {
-            tracing::debug!(client = ?client.id, messages = waiting.len(), "member drains: its messages go to other members");
-        }
-        redelivery.finish(waiting, now, &mut Rng::new(client.number));
+        lifecycle::hand_over(&core.shared, &core.lease.client, now);
     }
 }
 

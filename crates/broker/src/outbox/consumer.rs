@@ -134,6 +134,11 @@ impl Consumer {
         self.plain.map(|version| Wire { connection: self.connection, version })
     }
 
+    #[cfg(feature = "admin")]
+    pub(super) fn pace(&self) -> Pace {
+        self.pace
+    }
+
     pub(super) fn keeps_up(&self) -> bool {
         self.pace == Pace::Normal
     }

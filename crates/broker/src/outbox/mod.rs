@@ -14,6 +14,8 @@ mod spill;
 mod sync;
 mod tail;
 mod tally;
+#[cfg(feature = "admin")]
+mod view;
 
 use std::num::NonZeroU64;
 use std::sync::atomic::Ordering;
@@ -24,6 +26,8 @@ use std::time::Instant;
 use arc_swap::ArcSwapOption;
 use rustc_hash::FxHashMap;
 use tenbin_balancer::{Availability, MemberLoad};
+#[cfg(feature = "admin")]
+use tenbin_codec::ReasonCode;
 use tenbin_codec::Text;
 use tenbin_session::Delivery;
 
@@ -118,8 +122,26 @@ pub(crate) enum Control {
     ShuttingDown,
     /// The client takes messages more slowly than they come and is to be disconnected.
     TooSlow,
-    /// Permissions have changed. Any other request supersedes this one.
+    /// An operator ends the connection.
+    #[cfg(feature = "admin")]
+    Kicked(ReasonCode),
+    /// Permissions have changed. Requests that end the connection supersede this one.
     RightsChanged,
+    /// An operator asks for the session's figures. Any other request supersedes this one.
+    #[cfg(feature = "admin")]
+    Asked,
+}
+
+impl Control {
+    /// A request gives way to those of the same rank and of higher ranks.
+    fn rank(self) -> u8 {
+        match self {
+            #[cfg(feature = "admin")]
+            Self::Asked => 0,
+            Self::RightsChanged => 1,
+            _ => 2,
+        }
+    }
 }
 
 /// Result of [`Outbox::poll_take`].
@@ -302,7 +324,7 @@ impl Outbox {
     /// Sends a request to the connection's owner.
     pub(crate) fn control(&self, control: Control) {
         let mut state = self.state();
-        if control != Control::RightsChanged || state.control.is_none() {
+        if state.control.is_none_or(|pending| pending.rank() <= control.rank()) {
             state.control = Some(control);
         }
         self.wake(state);
@@ -328,6 +350,11 @@ impl Outbox {
     /// Returns whether the client is a member of share groups.
     pub(crate) fn is_in_groups(&self) -> bool {
         !self.state().groups.is_empty()
+    }
+
+    /// Number of messages in memory.
+    pub(crate) fn queued_messages(&self) -> usize {
+        self.state().queue.len()
     }
 
     /// Share groups of the client.

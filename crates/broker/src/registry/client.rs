@@ -10,6 +10,8 @@ use tenbin_codec::{Text, TopicFilter, Will};
 use tenbin_session::Session;
 use tokio::sync::{Mutex, Notify, OwnedMutexGuard};
 
+#[cfg(feature = "admin")]
+use super::SessionFigures;
 use super::partly_refused::PartlyRefused;
 use super::subscriptions::Subscriptions;
 use super::{Counted, NoClaim};
@@ -231,6 +233,19 @@ impl Lease {
         }
         self.client.outbox.charge_to(account);
         self.state.subscriptions.move_to(account);
+    }
+
+    /// Figures of the session. `session`: its messages in flight.
+    #[cfg(feature = "admin")]
+    pub(crate) fn figures(&self, session: &Session) -> SessionFigures {
+        let state = &*self.state;
+        SessionFigures {
+            subscriptions: state.subscriptions.iter().map(|(filter, grant)| (filter.clone(), *grant)).collect(),
+            in_flight: session.in_flight(),
+            in_flight_bytes: session.in_flight_bytes(),
+            is_durable: state.durable.is_some(),
+            expires_at: state.expires_at.filter(|_| state.left_at.is_some()),
+        }
     }
 
     /// The client as the store sees it.

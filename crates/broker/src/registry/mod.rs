@@ -4,6 +4,8 @@ mod address_quota;
 mod client;
 mod partly_refused;
 mod remembered_speeds;
+#[cfg(feature = "admin")]
+mod roster;
 mod slow_receivers;
 mod subscriptions;
 
@@ -18,6 +20,8 @@ pub(crate) use address_quota::{AddressQuota, Counted, OverQuota};
 pub(crate) use client::{ChargedWill, Client, Lease, PendingWill, session_bytes};
 pub(crate) use partly_refused::PartlyRefused;
 pub(crate) use remembered_speeds::RememberedSpeeds;
+#[cfg(feature = "admin")]
+pub(crate) use roster::{Link, Roster, SessionFigures};
 pub(crate) use slow_receivers::SlowReceivers;
 
 /// The sessions of a broker, connected or not.
@@ -29,6 +33,9 @@ pub(crate) struct ClientRegistry {
     clients: DashMap<Text, Arc<Client>>,
     /// The last number given; 0 is the broker's own.
     last_number: AtomicU64,
+    /// Set before the first session, by a broker with admin HTTP.
+    #[cfg(feature = "admin")]
+    roster: std::sync::OnceLock<Roster>,
 }
 
 /// Why a session cannot be claimed.
@@ -103,11 +110,27 @@ impl ClientRegistry {
     /// Removes an ended session, but not a newer one of the same Client Identifier.
     pub(crate) fn remove(&self, client: &Client) {
         self.clients.remove_if(&client.id, |_, other| other.number == client.number);
+        #[cfg(feature = "admin")]
+        if let Some(roster) = self.roster.get() {
+            roster.remove(client.number);
+        }
     }
 
     /// Sessions, connected or not.
     pub(crate) fn len(&self) -> usize {
         self.clients.len()
+    }
+
+    /// Keeps a roster from now on. Call it before the first session begins.
+    #[cfg(feature = "admin")]
+    pub(crate) fn keep_roster(&self) {
+        self.roster.get_or_init(Roster::default);
+    }
+
+    /// The roster; `None` if nobody can list sessions.
+    #[cfg(feature = "admin")]
+    pub(crate) fn roster(&self) -> Option<&Roster> {
+        self.roster.get()
     }
 
     pub(crate) fn for_each(&self, mut visit: impl FnMut(&Arc<Client>)) {
@@ -123,7 +146,15 @@ impl ClientRegistry {
         if let Some(client) = self.clients.get(id) {
             return Arc::clone(&client);
         }
-        let make = || Arc::new(new(self.next_number()));
+        let make = || {
+            let client = Arc::new(new(self.next_number()));
+            // Under the lock of the shard, so that the removal comes later.
+            #[cfg(feature = "admin")]
+            if let Some(roster) = self.roster.get() {
+                roster.add(&client);
+            }
+            client
+        };
         Arc::clone(&self.clients.entry(id.clone()).or_insert_with(make))
     }
 }

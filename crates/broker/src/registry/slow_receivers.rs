@@ -14,6 +14,12 @@ pub(crate) struct SlowReceivers {
     /// The monitor sleeps, and the next receiver must wake it. Accessed under the lock of `newcomers`; relaxed.
     is_resting: AtomicBool,
     pub(crate) concerns: Arc<Concerns>,
+    /// Receivers that the monitor found slow, at most [`LISTED_MAX`], made when it was asked for last.
+    #[cfg(feature = "admin")]
+    listed: Mutex<Vec<Arc<Client>>>,
+    /// Somebody has asked for the list since it was made; relaxed.
+    #[cfg(feature = "admin")]
+    is_asked: AtomicBool,
     /// Signals that the number of slow receivers has changed.
     changed: Notify,
 }
@@ -22,6 +28,22 @@ impl SlowReceivers {
     /// Waits until the number of slow receivers changes.
     pub(crate) async fn changed(&self) {
         self.changed.notified().await;
+    }
+
+    /// Slow receivers by the last look of the monitor that followed a call of this.
+    #[cfg(feature = "admin")]
+    pub(crate) fn listed(&self) -> Vec<Arc<Client>> {
+        self.is_asked.store(true, Ordering::Relaxed);
+        self.listed.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Lists slow receivers, if somebody has asked.
+    #[cfg(feature = "admin")]
+    pub(crate) fn list<'a>(&self, slow: impl Iterator<Item = &'a Arc<Client>>) {
+        if self.is_asked.swap(false, Ordering::Relaxed) {
+            let slow = slow.take(LISTED_MAX).cloned().collect();
+            *self.listed.lock().unwrap_or_else(PoisonError::into_inner) = slow;
+        }
     }
 
     /// Monitors this client until it keeps up.
@@ -51,3 +73,6 @@ impl SlowReceivers {
         self.changed.notify_one();
     }
 }
+
+#[cfg(feature = "admin")]
+const LISTED_MAX: usize = 50;

@@ -98,6 +98,37 @@ impl Node {
         }
     }
 
+    /// Visits the entries of all filters that match a topic of these levels, with the filter.
+    ///
+    /// `path`: the filter's levels so far. As deep as the topic has levels, which are bounded.
+    #[cfg(feature = "admin")]
+    pub(super) fn visit_matches(
+        &self,
+        levels: &[&[u8]],
+        hasher: &RandomState,
+        path: &mut Vec<Vec<u8>>,
+        visit: &mut impl FnMut(&[u8], &Entry),
+    ) {
+        // [MQTT-4.7.2-1]: a leading wildcard does not match a leading $
+        let wildcards_apply = !path.is_empty() || levels.first().is_none_or(|level| level.first() != Some(&b'$'));
+        if let Some(entry) = self.hash.as_ref().filter(|_| wildcards_apply) {
+            visit(&[path.as_slice(), &[b"#".to_vec()]].concat().join(&b'/'), entry);
+        }
+        let Some((&level, below)) = levels.split_first() else {
+            if !self.here.is_empty() {
+                visit(&path.join(&b'/'), &self.here);
+            }
+            return;
+        };
+        let named = self.children.get(&Key::new(level, hasher)).map(|child| (level, child));
+        let plus = self.plus.as_deref().filter(|_| wildcards_apply).map(|child| (&b"+"[..], child));
+        for (name, child) in named.into_iter().chain(plus) {
+            path.push(name.to_vec());
+            child.visit_matches(below, hasher, path, visit);
+            path.pop();
+        }
+    }
+
     /// Changes the entry of `filter`, and removes nodes that become empty.
     pub(super) fn change(&mut self, filter: &TopicFilter, hasher: &RandomState, change: impl FnOnce(&mut Entry)) {
         // Not recursive: a filter may have many levels, and a thread's stack is small.

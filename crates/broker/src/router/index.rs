@@ -47,9 +47,9 @@ pub(super) struct FilterIndex {
 /// Filters without wildcards are found by their whole text. A tree holds the others level by level, and those of
 /// [`is_in_tree`].
 #[derive(Debug, Clone, Default)]
-struct Snapshot {
-    exact: HashTrie<Entry, 62>,
-    wildcards: Node,
+pub(super) struct Snapshot {
+    pub(super) exact: HashTrie<Entry, 62>,
+    pub(super) wildcards: Node,
 }
 
 impl FilterIndex {
@@ -84,6 +84,16 @@ impl FilterIndex {
         self.groups.iter().map(|group| Arc::clone(&group))
     }
 
+    #[cfg(feature = "admin")]
+    pub(super) fn groups_total(&self) -> usize {
+        self.groups.len()
+    }
+
+    #[cfg(feature = "admin")]
+    pub(super) fn snapshot(&self) -> Arc<Snapshot> {
+        self.snapshot.load_full()
+    }
+
     /// Replaces the rules of new and existing groups. Publishers apply a new key once they see the raised version.
     pub(super) fn set_rules(&self, rules: ShareRules) {
         let mut edit = self.edit();
@@ -111,7 +121,7 @@ impl FilterIndex {
         &self.queues.unread
     }
 
-    fn hasher(&self) -> &RandomState {
+    pub(super) fn hasher(&self) -> &RandomState {
         &self.hasher
     }
 

@@ -7,6 +7,8 @@
 //!        └─ flush: one push per receiver and batch ──► Outbox
 //! ```
 
+#[cfg(feature = "admin")]
+mod administration;
 mod choice;
 mod decisions;
 mod fanout;
@@ -52,6 +54,8 @@ pub(crate) use matches::MatchSet;
 pub(crate) use publisher::{Flushed, Published, Publisher};
 pub(crate) use retained::RetainedLimits;
 pub(crate) use retained_pages::{Paged, RetainedPages};
+#[cfg(feature = "admin")]
+pub(crate) use share_group::load::GroupLoad;
 pub(crate) use share_group::{GroupQueues, SharedGroup};
 pub(crate) use share_report::ShareReport;
 pub(crate) use unread::UnreadGroups;

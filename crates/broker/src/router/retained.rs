@@ -17,7 +17,7 @@ use sweep::earlier;
 /// The last retained message of each topic (MQTT 5.0 §3.3.1.3), in a tree of levels.
 #[derive(Debug)]
 pub(super) struct RetainedStore {
-    tree: RwLock<Tree>,
+    pub(super) tree: RwLock<Tree>,
     limits: RetainedLimits,
     /// Storage of clients' messages. Called under the tree's lock, so that tree and storage have the same order.
     durable: Option<Arc<Durable>>,
@@ -41,13 +41,13 @@ pub(crate) struct RetainedLimits {
 /// A retained message.
 #[derive(Debug)]
 pub(crate) struct Retained {
-    template: PublishTemplate,
-    qos: QoS,
-    expires_at: Option<Instant>,
+    pub(super) template: PublishTemplate,
+    pub(super) qos: QoS,
+    pub(super) expires_at: Option<Instant>,
 }
 
 #[derive(Debug, Default)]
-struct Tree {
+pub(super) struct Tree {
     root: Node,
     messages: usize,
     /// Bytes of messages and of the levels that lead to them.
@@ -149,7 +149,7 @@ impl RetainedStore {
         self.take_out_of(&mut self.tree.write().unwrap_or_else(PoisonError::into_inner), topic)
     }
 
-    fn take_out_of(&self, tree: &mut Tree, topic: &[u8]) -> CommitPoint {
+    pub(super) fn take_out_of(&self, tree: &mut Tree, topic: &[u8]) -> CommitPoint {
         let is_own = is_own(topic);
         let mut levels_gone = 0;
         let old = remove(&mut tree.root, Some(topic), &mut levels_gone).filter(|_| !is_own);
@@ -254,7 +254,7 @@ impl Tree {
 ///
 /// Messages may change between two pages. Each topic is visited at most once; a topic added meanwhile may be missed.
 #[derive(Debug, Clone)]
-pub(super) struct Cursor(Vec<Box<[u8]>>);
+pub(super) struct Cursor(pub(super) Vec<Box<[u8]>>);
 
 /// Limits of a page; it ends when one of them is used up.
 #[derive(Debug, Clone, Copy)]

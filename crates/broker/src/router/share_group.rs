@@ -366,6 +366,8 @@ fn readdressed(delivery: Delivery, terms: &Terms) -> Delivery {
     }
 }
 
+#[cfg(feature = "admin")]
+pub(super) mod load;
 mod standing;
 
 /// Length limit for topics, names and Client Identifiers in reports on a group. They may have 65,535 bytes.

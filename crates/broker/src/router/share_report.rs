@@ -45,12 +45,16 @@ impl SharedGroup {
 
     /// Returns the report at `now`; `None` if there is none.
     pub(crate) fn report(&self, report: ShareReport, clock: Clock, now: Instant) -> Option<String> {
-        let value = match report {
-            ShareReport::Members => self.members_report(clock.nanos(now)),
-            ShareReport::Shadow => self.shadow_report()?,
-            ShareReport::Decisions => self.decisions_report(clock.nanos(now)),
-        };
-        Some(value.to_string())
+        self.report_value(report, clock, now).map(|value| value.to_string())
+    }
+
+    /// As [`SharedGroup::report`], before it is a text.
+    pub(crate) fn report_value(&self, report: ShareReport, clock: Clock, now: Instant) -> Option<Value> {
+        match report {
+            ShareReport::Members => Some(self.members_report(clock.nanos(now))),
+            ShareReport::Shadow => self.shadow_report(),
+            ShareReport::Decisions => Some(self.decisions_report(clock.nanos(now))),
+        }
     }
 
     fn members_report(&self, now: Nanos) -> Value {
@@ -65,6 +69,8 @@ impl SharedGroup {
         let member = |(member, candidate): &(&Member<GroupMember>, Candidate)| {
             let load = member.load().snapshot();
             let messages = member.value().tally.get();
+            let queued = member.value().outbox.queued_messages() as u64;
+            let WaitParts { at_client, in_flight, queued: here } = WaitParts::of(candidate, queued);
             json!({
                 "client": beginning(member.value().client_id.as_str()),
                 "state": state(candidate),
@@ -72,8 +78,12 @@ impl SharedGroup {
                 "messages": messages,
                 "share": if given == 0 { 0.0 } else { rounded(messages as f64 / given as f64) },
                 "predicted_wait_ms": ms(candidate.predicted_wait),
+                "wait_at_client_ms": ms(at_client),
+                "wait_in_flight_ms": ms(in_flight),
+                "wait_queued_ms": ms(here),
                 "pending": candidate.pending,
                 "in_flight": candidate.in_flight,
+                "queued": queued,
                 "in_flight_bytes": load.outstanding_bytes,
                 "reported_processing_time_ms": ms(candidate.reported_processing_time),
                 "processing_time_ms": ms(candidate.processing_time),
@@ -135,6 +145,33 @@ impl SharedGroup {
         }
         decisions.reverse();
         Value::Array(decisions)
+    }
+}
+
+/// Predicted wait of a member, by where the messages are that come first.
+#[derive(Debug, PartialEq, Eq)]
+struct WaitParts {
+    /// At the client, by its last report.
+    at_client: Duration,
+    /// On their way, or not acknowledged.
+    in_flight: Duration,
+    /// In its queue here.
+    queued: Duration,
+}
+
+impl WaitParts {
+    /// Splits the predicted wait in proportion to the messages in each place; the parts add up to it.
+    fn of(candidate: &Candidate, queued: u64) -> Self {
+        let queued = queued.min(candidate.in_flight);
+        let in_flight = candidate.in_flight - queued;
+        let all = candidate.pending.max(candidate.in_flight);
+        let part = |messages: u64| match all {
+            0 => Duration::ZERO,
+            all => Duration::from_secs_f64(candidate.predicted_wait.as_secs_f64() * messages as f64 / all as f64),
+        };
+        let (in_flight, queued) = (part(in_flight), part(queued));
+        let at_client = candidate.predicted_wait.saturating_sub(in_flight).saturating_sub(queued);
+        Self { at_client, in_flight, queued }
     }
 }
 

@@ -52,6 +52,10 @@ impl Looks {
         self.watched.extend(newcomers.into_iter().map(watched));
         let lines = &mut self.lines;
         self.watched.retain_mut(|watched| watched.look(shared, lines, now));
+        #[cfg(feature = "admin")]
+        shared.slow_receivers.list(
+            self.watched.iter().filter(|watched| watched.health.pace() != Pace::Normal).map(|watched| &watched.client),
+        );
         if self.watched.capacity() > KEPT_PLACES && self.watched.is_empty() {
             self.watched = Vec::new();
         }

@@ -125,6 +125,18 @@ impl Threads {
         &self.all[usize::from(home.thread)].runtime
     }
 
+    /// Number of active threads.
+    #[cfg(feature = "admin")]
+    pub(crate) fn active(&self) -> usize {
+        self.active.load(Relaxed)
+    }
+
+    /// Runtimes of all threads.
+    #[cfg(feature = "admin")]
+    pub(crate) fn runtimes(&self) -> impl Iterator<Item = &Handle> {
+        self.all.iter().map(|thread| &thread.runtime)
+    }
+
     /// Worker thread for a new connection: the active threads in turn.
     pub(crate) fn place(&self) -> Home {
         let active = self.active.load(Relaxed);

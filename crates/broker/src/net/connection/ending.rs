@@ -113,9 +113,23 @@ impl<S: Stream> ConnectionTask<S> {
                 tracing::info!(%peer, ?client, %reason, "ended by a hook");
                 Some(*reason)
             }
+            #[cfg(feature = "admin")]
+            End::Control(Control::Kicked(reason)) => {
+                tracing::info!(%peer, ?client, %reason, "disconnected by an operator");
+                if matches!(reason, ReasonCode::UseAnotherServer | ReasonCode::ServerMoved) {
+                    server_reference = self.core.shared.server_reference.load().as_deref().cloned();
+                }
+                Some(*reason)
+            }
+            #[cfg(feature = "admin")]
+            End::Control(Control::Asked) => None, // ends nothing
             End::Control(Control::ShuttingDown) => Some(ReasonCode::ServerShuttingDown),
             End::Control(Control::RightsChanged) => None, // ends nothing
         };
+        #[cfg(feature = "admin")]
+        if let Some(roster) = self.core.shared.registry.roster() {
+            roster.disconnected(self.core.lease.client.number);
+        }
         let Self { mut core, mut outbound, gate, socket, inbound, departure, .. } = self;
         match (reason, server_reference) {
             (Some(reason), Some(server)) => refer(&mut core, reason, server),
@@ -144,7 +158,7 @@ impl<S: Stream> ConnectionTask<S> {
     }
 }
 
-/// Sends DISCONNECT with a Server Reference. Only re-authenticating clients get it, which use v5.
+/// Sends DISCONNECT with a Server Reference; a client of MQTT 3.1.1 gets neither.
 fn refer(core: &mut Core, reason: ReasonCode, server: Text) {
     let properties = DisconnectProperties { server_reference: Some(server), ..DisconnectProperties::default() };
     let disconnect = Disconnect { reason, properties: Some(Box::new(properties)) };

@@ -386,11 +386,26 @@ impl<S: Stream> ConnectionTask<S> {
         while !self.outbound.is_at_rest(&self.core, quota) {
             let Self { outbound, core, gate, .. } = self;
             ready.control = outbound.poll_send(core, gate, quota, room, context, &mut ready.progress);
-            if ready.control != Some(Control::RightsChanged) || self.take_rights_over().is_err() {
-                return;
+            match ready.control {
+                Some(Control::RightsChanged) if self.take_rights_over().is_ok() => {}
+                #[cfg(feature = "admin")]
+                Some(Control::Asked) => {}
+                _ => return,
             }
+            #[cfg(feature = "admin")]
+            self.answer_questions();
             ready.control = None;
             ready.progress.sent = true; // PUBRELs of abandoned messages
+        }
+    }
+
+    /// Tells operators the figures of the session.
+    #[cfg(feature = "admin")]
+    fn answer_questions(&self) {
+        let Core { shared, lease, connection, .. } = &self.core;
+        let questions = shared.registry.roster().map(|roster| roster.questions(lease.client.number));
+        for question in questions.into_iter().flatten() {
+            let _ = question.send(lease.figures(connection.session()));
         }
     }
 

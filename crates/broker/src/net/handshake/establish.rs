@@ -21,6 +21,8 @@ use crate::net::refill;
 use crate::net::stream::Stream;
 use crate::net::transport::Transport;
 use crate::net::weight::{DEFAULT_WEIGHT, concurrency_in, weight_in};
+#[cfg(feature = "admin")]
+use crate::registry::Link;
 use crate::registry::{ChargedWill, Lease, session_bytes};
 use crate::values::{Origin, Peer};
 
@@ -89,6 +91,15 @@ impl PendingClient {
             lease.client.load.set_concurrency(concurrency.get());
         }
         attach(shared, &mut lease, &negotiated, connect.version, is_renewed, now).await;
+        #[cfg(feature = "admin")]
+        if let Some(roster) = shared.registry.roster() {
+            let keep_alive = negotiated.limits.keep_alive.as_secs() as u16;
+            let Origin { peer, transport, .. } = origin;
+            roster.connected(
+                lease.client.number,
+                Link { peer, transport, version: connect.version, keep_alive, since: now },
+            );
+        }
         let session = session::take(&mut lease);
         let mut connection = Connection::new(Role::Server, connect.version, negotiated.limits, session, now);
         tracing::debug!(

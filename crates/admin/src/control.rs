@@ -1,0 +1,192 @@
+use std::future::Future;
+use std::pin::Pin;
+
+use serde_json::Value;
+
+use crate::{
+    BanView, ClientDetailView, ClientQuery, ClientView, ConfigCheckView, DrainRequest, DrainView, Exposition,
+    KickQuery, KickedView, LogRequest, MemberDrainView, Page, PageQuery, PublishRequest, PublishedView, ReceiverView,
+    ReloadView, RemovedView, RetainedQuery, RetainedView, Sample, ScaleView, StatusView, SubscriptionView, TopicQuery,
+};
+
+/// Result of a request.
+pub type Answer<T> = Result<T, ControlError>;
+
+/// A boxed answer that takes time.
+pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// Parts of a broker that the admin interface shows and changes.
+///
+/// Methods return within milliseconds: they run on the thread of the server. Those with a future may take longer, and
+/// [`check_config`](Self::check_config) and [`reload`](Self::reload), which run on a thread for blocking work.
+pub trait ControlPlane: Send + Sync + 'static {
+    /// Checks whether the process works: its threads answer.
+    fn liveness(&self) -> Vec<Check>;
+
+    /// Checks whether clients should be sent here.
+    fn readiness(&self) -> Vec<Check>;
+
+    /// Writes all metrics.
+    fn metrics(&self, into: &mut Exposition);
+
+    /// Is called every five seconds.
+    fn tick(&self);
+
+    /// Takes a sample for watchers; is called each second while there are any.
+    fn sample(&self) -> Sample;
+
+    /// Shows the broker as a whole.
+    fn status(&self) -> StatusView;
+
+    /// Shows the configuration in effect, without secrets.
+    fn config(&self) -> Value;
+
+    /// Checks the text of a configuration file.
+    fn check_config(&self, text: &str) -> ConfigCheckView;
+
+    /// Reads the configuration again.
+    ///
+    /// # Errors
+    /// There is no file, or something in it is wrong. Then nothing changes.
+    fn reload(&self) -> Answer<ReloadView>;
+
+    /// Changes the level of log lines.
+    ///
+    /// # Errors
+    /// The level is unknown, or the log cannot be changed.
+    fn set_log_level(&self, request: &LogRequest) -> Answer<()>;
+
+    /// Lists sessions.
+    ///
+    /// # Errors
+    /// The query has an illegal value.
+    fn clients(&self, query: &ClientQuery) -> Answer<Page<ClientView>>;
+
+    /// Shows one session.
+    ///
+    /// # Errors
+    /// There is no such session, or its connection does not answer.
+    fn client(&self, id: &str) -> BoxFuture<'_, Answer<ClientDetailView>>;
+
+    /// Lists the subscriptions of a session, by filter.
+    ///
+    /// # Errors
+    /// There is no such session, or its connection does not answer.
+    fn client_subscriptions(&self, id: &str, page: PageQuery) -> BoxFuture<'_, Answer<Page<SubscriptionView>>>;
+
+    /// Ends a connection, and the session if that is wanted.
+    ///
+    /// # Errors
+    /// There is no such session, or it does not end.
+    fn kick(&self, id: &str, query: KickQuery) -> BoxFuture<'_, Answer<KickedView>>;
+
+    /// Lists the receivers of a topic, with the filters by which they get it.
+    ///
+    /// # Errors
+    /// The topic is illegal.
+    fn receivers(&self, query: &TopicQuery) -> Answer<Page<ReceiverView>>;
+
+    /// Lists retained messages by topic.
+    ///
+    /// # Errors
+    /// The filter is illegal.
+    fn retained(&self, query: &RetainedQuery) -> Answer<Page<RetainedView>>;
+
+    /// Removes up to 1,000 retained messages.
+    ///
+    /// # Errors
+    /// The filter is illegal.
+    fn remove_retained(&self, filter: &str) -> BoxFuture<'_, Answer<RemovedView>>;
+
+    /// Publishes a message; returns when it is stored as its QoS requires.
+    ///
+    /// # Errors
+    /// The message is illegal.
+    fn publish(&self, request: PublishRequest) -> BoxFuture<'_, Answer<PublishedView>>;
+
+    /// Lists share groups with their members, as `$SYS/share` has them.
+    ///
+    /// # Errors
+    /// The cursor is illegal.
+    fn groups(&self, page: &PageQuery) -> Answer<Page<Value>>;
+
+    /// Shows one share group.
+    ///
+    /// # Errors
+    /// There is no such group.
+    fn group(&self, name: &str, filter: &str) -> Answer<Value>;
+
+    /// Shows the last decisions of a share group, and the agreement with its shadow policy.
+    ///
+    /// # Errors
+    /// There is no such group.
+    fn group_decisions(&self, name: &str, filter: &str) -> Answer<Value>;
+
+    /// Shows by how many members a share group should be served.
+    ///
+    /// # Errors
+    /// There is no such group.
+    fn group_scale(&self, name: &str, filter: &str) -> Answer<ScaleView>;
+
+    /// Gives a member no more messages until its next connection, and its queued ones to others; `drains` false ends
+    /// that.
+    ///
+    /// # Errors
+    /// There is no such group or member.
+    fn drain_member(&self, name: &str, filter: &str, client: &str, drains: bool) -> Answer<MemberDrainView>;
+
+    /// Closes listeners and ends their connections at an even rate.
+    ///
+    /// # Errors
+    /// There is no such listener, or a value is illegal.
+    fn drain(&self, request: DrainRequest) -> Answer<DrainView>;
+
+    /// Lists the bans: those of the configuration, and those made here.
+    fn bans(&self) -> Vec<BanView>;
+
+    /// Bans clients until the broker ends.
+    ///
+    /// # Errors
+    /// The ban is illegal.
+    fn add_ban(&self, ban: BanView) -> Answer<BanView>;
+
+    /// Ends a ban that was made here.
+    ///
+    /// # Errors
+    /// There is no such ban.
+    fn remove_ban(&self, number: u64) -> Answer<()>;
+}
+
+/// Result of one check of the broker's health.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Check {
+    /// Name of the checked part.
+    pub name: &'static str,
+    /// Its problem; `None` = none.
+    pub problem: Option<String>,
+}
+
+impl Check {
+    /// A check of `name` that has found `problem`.
+    pub fn new(name: &'static str, problem: Option<String>) -> Self {
+        Self { name, problem }
+    }
+}
+
+/// Why a request to the broker failed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ControlError {
+    /// The named thing does not exist.
+    #[error("{0}")]
+    NotFound(String),
+    /// The request has an illegal value.
+    #[error("{0}")]
+    Invalid(String),
+    /// The state of the broker does not permit it.
+    #[error("{0}")]
+    Conflict(String),
+    /// The broker cannot do it at present.
+    #[error("{0}")]
+    Unavailable(String),
+}

@@ -1,0 +1,164 @@
+//! `/api/v1/events`: a snapshot of the broker each second, as server-sent events. Without watchers it costs nothing.
+
+use std::collections::BTreeMap;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use axum::body::{Body, Bytes};
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse as _, Response};
+use hyper::body::Frame;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use tokio::sync::{Notify, mpsc, watch};
+use tokio::time::MissedTickBehavior;
+
+use crate::ControlPlane;
+use crate::problem::Problem;
+use crate::routes::Plane;
+
+/// Snapshots, made while somebody watches.
+#[derive(Debug)]
+pub(crate) struct Events {
+    latest: watch::Sender<Arc<Value>>,
+    watched: Notify,
+}
+
+/// The broker at one moment.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Sample {
+    /// Counters that only rise, of which snapshots have rates.
+    #[serde(skip)]
+    pub counters: Vec<(&'static str, u64)>,
+    /// Figures that snapshots have as they are.
+    pub figures: Value,
+}
+
+/// Selects the share group whose decisions come too.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct EventsQuery {
+    group: Option<String>,
+    filter: Option<String>,
+}
+
+impl Default for Events {
+    fn default() -> Self {
+        Self { latest: watch::Sender::new(Arc::default()), watched: Notify::new() }
+    }
+}
+
+impl Events {
+    /// Makes snapshots while somebody watches.
+    pub(crate) async fn run(&self, plane: &dyn ControlPlane) {
+        let mut ticks = tokio::time::interval(EACH);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut before: Option<(Instant, Sample)> = None;
+        loop {
+            if self.latest.receiver_count() == 0 {
+                before = None;
+                self.watched.notified().await;
+                ticks.reset_immediately();
+            }
+            ticks.tick().await;
+            let (now, sample) = (Instant::now(), plane.sample());
+            // Rates need two samples.
+            let rates = before.as_ref().map(|(at, before)| rates(before, &sample, now.saturating_duration_since(*at)));
+            let mut snapshot = sample.figures.clone();
+            snapshot["rates"] = rates.unwrap_or(Value::Null);
+            self.latest.send_replace(Arc::new(snapshot));
+            before = Some((now, sample));
+        }
+    }
+
+    /// Answers a watcher, until it leaves.
+    pub(crate) fn watch(self: &Arc<Self>, plane: Plane, query: EventsQuery) -> Result<Response, Problem> {
+        let group = match (query.group, query.filter) {
+            (Some(group), Some(filter)) => Some((group, filter)),
+            (None, None) => None,
+            _ => return Err(Problem::new(StatusCode::BAD_REQUEST, "group and filter: need to come together")),
+        };
+        if self.latest.receiver_count() >= WATCHERS_MAX {
+            return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, format!("{WATCHERS_MAX} others watch already")));
+        }
+        let mut snapshots = self.latest.subscribe();
+        snapshots.mark_unchanged();
+        self.watched.notify_one();
+        let (sender, events) = mpsc::channel(1);
+        tokio::spawn(async move {
+            let mut last = 0;
+            while snapshots.changed().await.is_ok() {
+                let mut snapshot = Value::clone(&snapshots.borrow_and_update());
+                if let Some((name, filter)) = &group {
+                    snapshot["decisions"] = decisions(&*plane, name, filter, &mut last);
+                }
+                let event = Bytes::from(format!("event: snapshot\ndata: {snapshot}\n\n"));
+                // A watcher that does not read holds nothing but its own place.
+                if sender.send_timeout(event, PATIENCE).await.is_err() {
+                    return;
+                }
+            }
+        });
+        Ok(stream(events))
+    }
+}
+
+/// Decisions of a group that are newer than number `last`.
+fn decisions(plane: &dyn ControlPlane, name: &str, filter: &str, last: &mut u64) -> Value {
+    let Ok(mut all) = plane.group_decisions(name, filter) else { return Value::Null };
+    let Some(list) = all["decisions"].as_array_mut() else { return Value::Null };
+    let number = |decision: &Value| decision["number"].as_u64().unwrap_or_default();
+    list.retain(|decision| number(decision) > *last);
+    *last = list.last().map_or(*last, number);
+    Value::Array(std::mem::take(list))
+}
+
+/// Increase of each counter per second.
+fn rates(before: &Sample, now: &Sample, elapsed: Duration) -> Value {
+    let old: BTreeMap<_, _> = before.counters.iter().copied().collect();
+    let seconds = elapsed.as_secs_f64().max(1e-3);
+    let rate = |&(name, value): &(&str, u64)| {
+        let increase = value.saturating_sub(old.get(name).copied().unwrap_or(value));
+        (name.to_owned(), json!((increase as f64 / seconds * 10.0).round() / 10.0))
+    };
+    now.counters.iter().map(rate).collect()
+}
+
+/// An answer of events that come one after the other.
+pub(crate) fn stream(events: mpsc::Receiver<Bytes>) -> Response {
+    let headers = [(header::CONTENT_TYPE, "text/event-stream"), (header::CACHE_CONTROL, "no-store")];
+    (headers, Body::new(EventBody(events))).into_response()
+}
+
+/// Handler of `/api/v1/events`.
+pub(crate) async fn events(
+    State(plane): State<Plane>,
+    axum::Extension(events): axum::Extension<Arc<Events>>,
+    crate::routes::Queried(query): crate::routes::Queried<EventsQuery>,
+) -> Result<Response, Problem> {
+    events.watch(plane, query)
+}
+
+struct EventBody(mpsc::Receiver<Bytes>);
+
+impl hyper::body::Body for EventBody {
+    type Data = Bytes;
+    type Error = std::convert::Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        self.0.poll_recv(context).map(|event| event.map(|event| Ok(Frame::data(event))))
+    }
+}
+
+/// Interval of snapshots.
+const EACH: Duration = Duration::from_secs(1);
+/// Watchers at a time.
+const WATCHERS_MAX: usize = 16;
+/// Time for a watcher to read an event.
+const PATIENCE: Duration = Duration::from_secs(30);

@@ -1,0 +1,27 @@
+//! Admin HTTP of the broker: health, metrics, and a JSON interface below `/api/v1`.
+//!
+//! ```text
+//!   Listener ─► server: a thread of its own, at most 64 connections ─► guard: Host, Origin, token
+//!                                                                        └─► routes ─► ControlPlane (the broker)
+//! ```
+//!
+//! The crate knows no broker: [`ControlPlane`] is all that it asks of one.
+#![forbid(unsafe_code)]
+
+pub mod client;
+mod control;
+mod events;
+mod exposition;
+mod guard;
+mod problem;
+mod routes;
+mod server;
+mod tokens;
+mod views;
+
+pub use control::{Answer, BoxFuture, Check, ControlError, ControlPlane};
+pub use events::Sample;
+pub use exposition::{Exposition, Kind};
+pub use server::{Listener, Server, Settings, start};
+pub use tokens::{Role, Tokens, add_token};
+pub use views::*;

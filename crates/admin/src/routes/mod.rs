@@ -1,0 +1,71 @@
+//! The routes, and their common parts.
+
+mod clients;
+mod extract;
+mod groups;
+mod health;
+mod messages;
+mod settings;
+
+use std::sync::Arc;
+
+use axum::Extension;
+
+use axum::Router;
+use axum::http::{StatusCode, header};
+use axum::middleware;
+use axum::routing::{delete, get, post};
+
+use crate::ControlPlane;
+use crate::events::{self, Events};
+use crate::guard::{self, Guard};
+use crate::problem::Problem;
+
+/// State of all routes.
+pub(crate) type Plane = Arc<dyn ControlPlane>;
+
+/// The description of all routes, which `tests/admin` compares with the answers.
+const OPENAPI: &str = include_str!("openapi.json");
+
+pub(crate) use extract::Queried;
+
+/// All routes.
+pub(crate) fn router(plane: Plane, events: Arc<Events>, guard: Guard) -> Router {
+    let api = Router::new()
+        .route("/openapi.json", get(async || ([(header::CONTENT_TYPE, "application/json")], OPENAPI)))
+        .route("/events", get(events::events))
+        .route("/status", get(settings::status))
+        .route("/config", get(settings::config))
+        .route("/config/check", post(settings::check_config))
+        .route("/config/reload", post(settings::reload))
+        .route("/log", post(settings::set_log_level))
+        .route("/drain", post(settings::drain))
+        .route("/bans", get(settings::bans).post(settings::add_ban))
+        .route("/bans/{number}", delete(settings::remove_ban))
+        .route("/clients", get(clients::list))
+        .route("/clients/{id}", get(clients::one).delete(clients::kick))
+        .route("/clients/{id}/subscriptions", get(clients::subscriptions))
+        .route("/subscriptions", get(messages::receivers))
+        .route("/retained", get(messages::retained).delete(messages::remove_retained))
+        .route("/publish", post(messages::publish))
+        .route("/groups", get(groups::list))
+        .route("/groups/{name}/{filter}", get(groups::one))
+        .route("/groups/{name}/{filter}/explain", get(groups::explain))
+        .route("/groups/{name}/{filter}/scale", get(groups::scale))
+        .route(
+            "/groups/{name}/{filter}/members/{client}/drain",
+            post(groups::drain_member).delete(groups::resume_member),
+        );
+    Router::new()
+        .route("/healthz", get(health::healthz))
+        .route("/readyz", get(health::readyz))
+        .route("/metrics", get(health::metrics))
+        .nest("/api/v1", api)
+        .fallback(async || Problem::not_found("there is nothing at this path; /api/v1/openapi.json lists all paths"))
+        .method_not_allowed_fallback(async || {
+            Problem::new(StatusCode::METHOD_NOT_ALLOWED, "the path has other methods; see /api/v1/openapi.json")
+        })
+        .layer(Extension(events))
+        .layer(middleware::from_fn_with_state(Arc::new(guard), guard::check))
+        .with_state(plane)
+}

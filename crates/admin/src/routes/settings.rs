@@ -1,0 +1,71 @@
+//! Status, configuration, log level, drain and bans.
+
+use std::sync::Arc;
+
+use axum::extract::{Request, State};
+use axum::http::StatusCode;
+use serde_json::Value;
+
+use super::Plane;
+use super::extract::{Json, Named, Reply, body};
+use crate::problem::Problem;
+use crate::{
+    BanView, ConfigCheckView, ControlPlane, DrainRequest, DrainView, LogRequest, Page, ReloadView, StatusView,
+};
+
+pub(super) async fn status(State(plane): State<Plane>) -> Json<StatusView> {
+    Json(plane.status())
+}
+
+pub(super) async fn config(State(plane): State<Plane>) -> Json<Value> {
+    Json(plane.config())
+}
+
+/// Checks the file in the body, as text.
+pub(super) async fn check_config(State(plane): State<Plane>, request: Request) -> Reply<ConfigCheckView> {
+    let text = body(request, &plane).await?;
+    let no_text = |_| Problem::new(StatusCode::BAD_REQUEST, "the body is no UTF-8");
+    let text = String::from_utf8(text.to_vec()).map_err(no_text)?;
+    Ok(Json(blocking(plane, move |plane| plane.check_config(&text)).await?))
+}
+
+pub(super) async fn reload(State(plane): State<Plane>) -> Reply<ReloadView> {
+    Ok(Json(blocking(plane, ControlPlane::reload).await??))
+}
+
+pub(super) async fn set_log_level(
+    State(plane): State<Plane>,
+    Json(request): Json<LogRequest>,
+) -> Result<StatusCode, Problem> {
+    plane.set_log_level(&request)?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+pub(super) async fn drain(State(plane): State<Plane>, Json(request): Json<DrainRequest>) -> Reply<DrainView> {
+    Ok(Json(plane.drain(request)?))
+}
+
+pub(super) async fn bans(State(plane): State<Plane>) -> Json<Page<BanView>> {
+    Json(Page { items: plane.bans(), cursor: None })
+}
+
+pub(super) async fn add_ban(
+    State(plane): State<Plane>,
+    Json(ban): Json<BanView>,
+) -> Result<(StatusCode, Json<BanView>), Problem> {
+    Ok((StatusCode::CREATED, Json(plane.add_ban(ban)?)))
+}
+
+pub(super) async fn remove_ban(State(plane): State<Plane>, Named(number): Named<u64>) -> Result<StatusCode, Problem> {
+    plane.remove_ban(number)?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Runs work that may block, such as reading files, besides the server's thread.
+async fn blocking<T: Send + 'static>(
+    plane: Plane,
+    work: impl FnOnce(&dyn ControlPlane) -> T + Send + 'static,
+) -> Result<T, Problem> {
+    let done = tokio::task::spawn_blocking(move || work(&*Arc::clone(&plane))).await;
+    done.map_err(|error| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))
+}

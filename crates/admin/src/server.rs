@@ -1,0 +1,235 @@
+//! The thread of the server: accepts connections and serves them, within bounds.
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
+use std::os::unix::net as unix;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::DefaultBodyLimit;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, UnixListener};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+
+use crate::events::Events;
+use crate::guard::Guard;
+use crate::tokens::Tokens;
+use crate::{ControlPlane, client, routes};
+
+/// Settings of the server.
+#[derive(Debug, Default)]
+pub struct Settings {
+    /// Accepted tokens.
+    pub tokens: Tokens,
+    /// Names of the server in `Host`, besides IP addresses and `localhost`.
+    pub hosts: Vec<String>,
+    /// Files that are removed when the server ends.
+    pub files: Vec<PathBuf>,
+}
+
+/// An open socket of the server.
+#[derive(Debug)]
+pub struct Listener {
+    socket: ListeningSocket,
+    address: Address,
+}
+
+#[derive(Debug)]
+enum ListeningSocket {
+    Tcp(std::net::TcpListener),
+    Unix(unix::UnixListener),
+}
+
+/// Address of an open socket.
+#[derive(Debug, Clone)]
+enum Address {
+    Tcp(SocketAddr),
+    Unix(PathBuf),
+}
+
+/// A running server; it ends when this is dropped.
+#[derive(Debug)]
+pub struct Server {
+    address: Address,
+    files: Vec<PathBuf>,
+    /// Never sent on; dropping it stops the thread.
+    _stop: oneshot::Sender<()>,
+}
+
+impl Listener {
+    /// Opens a TCP socket at the first of `addresses` that can be opened.
+    ///
+    /// # Errors
+    /// None of them can be opened.
+    pub fn tcp(addresses: &[SocketAddr]) -> io::Result<Self> {
+        let socket = std::net::TcpListener::bind(addresses)?;
+        socket.set_nonblocking(true)?;
+        let address = Address::Tcp(socket.local_addr()?);
+        Ok(Self { socket: ListeningSocket::Tcp(socket), address })
+    }
+
+    /// Opens a unix socket that only the user of this process may use. A file that another process has left is
+    /// replaced.
+    ///
+    /// # Errors
+    /// The socket cannot be opened, or another process listens there.
+    pub fn unix(path: &Path) -> io::Result<Self> {
+        if path.symlink_metadata().is_ok_and(|found| found.file_type().is_socket()) {
+            match unix::UnixStream::connect(path) {
+                Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => std::fs::remove_file(path)?,
+                _ => return Err(io::ErrorKind::AddrInUse.into()),
+            }
+        }
+        let socket = unix::UnixListener::bind(path)?;
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
+        socket.set_nonblocking(true)?;
+        Ok(Self { socket: ListeningSocket::Unix(socket), address: Address::Unix(path.to_owned()) })
+    }
+
+    /// Whether only this machine reaches the socket.
+    pub fn is_local(&self) -> bool {
+        match &self.address {
+            Address::Tcp(address) => address.ip().is_loopback(),
+            Address::Unix(_) => true,
+        }
+    }
+
+    /// File for the local operator's token, without a data directory: beside a unix socket, or by the port in the
+    /// user's runtime directory. `None` without such a directory.
+    pub fn token_file(&self) -> Option<PathBuf> {
+        match &self.address {
+            Address::Tcp(address) => client::token_file(address.port()),
+            Address::Unix(path) => Some(client::token_file_beside(path)),
+        }
+    }
+}
+
+impl Server {
+    /// The address as a URL, or `unix:PATH`.
+    pub fn url(&self) -> String {
+        self.address.to_string()
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(address) => write!(f, "http://{address}"),
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if let Address::Unix(path) = &self.address {
+            let _ = std::fs::remove_file(path);
+        }
+        for path in &self.files {
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+/// Serves `plane` at `listener`, on a thread of its own.
+///
+/// # Errors
+/// The system refuses to start a thread.
+pub fn start(listener: Listener, settings: Settings, plane: Arc<dyn ControlPlane>) -> io::Result<Server> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(4).build()?;
+    let (stop, stopped) = oneshot::channel();
+    let guard = Guard { tokens: settings.tokens, hosts: settings.hosts, is_local: listener.is_local() };
+    let Listener { socket, address } = listener;
+    let socket = {
+        let _inside = runtime.enter();
+        match socket {
+            ListeningSocket::Tcp(socket) => Acceptor::Tcp(TcpListener::from_std(socket)?),
+            ListeningSocket::Unix(socket) => Acceptor::Unix(UnixListener::from_std(socket)?),
+        }
+    };
+    let run = move || {
+        runtime.block_on(async {
+            let ticking = Arc::clone(&plane);
+            let ticks = async move {
+                let mut ticks = tokio::time::interval(TICK);
+                ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+                loop {
+                    ticks.tick().await;
+                    ticking.tick();
+                }
+            };
+            let events = Arc::<Events>::default();
+            let router = routes::router(Arc::clone(&plane), Arc::clone(&events), guard);
+            tokio::select! {
+                () = accept(socket, router) => {}
+                () = events.run(&*plane) => {}
+                () = ticks => {}
+                _ = stopped => {}
+            }
+        });
+        // A request may still wait for the disk or for a name server.
+        runtime.shutdown_background();
+    };
+    std::thread::Builder::new().name("tenbin-admin".to_owned()).spawn(run)?;
+    Ok(Server { address, files: settings.files, _stop: stop })
+}
+
+enum Acceptor {
+    Tcp(TcpListener),
+    Unix(UnixListener),
+}
+
+/// Accepts connections until the thread ends; further ones than [`CONNECTIONS_MAX`] wait in the listen backlog.
+async fn accept(socket: Acceptor, router: Router) {
+    let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let router = router.layer(DefaultBodyLimit::max(BODY_BYTES_MAX));
+    loop {
+        let Ok(place) = Arc::clone(&room).acquire_owned().await else { return };
+        let accepted = match &socket {
+            Acceptor::Tcp(socket) => socket.accept().await.map(|(stream, _)| serve(stream, &router, place)),
+            Acceptor::Unix(socket) => socket.accept().await.map(|(stream, _)| serve(stream, &router, place)),
+        };
+        if let Err(error) = accepted {
+            tracing::warn!(%error, "admin: cannot accept a connection");
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+}
+
+/// Serves one connection in a task of its own.
+fn serve(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, router: &Router, place: OwnedSemaphorePermit) {
+    let service = TowerToHyperService::new(router.clone());
+    let served = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEADER_TIMEOUT)
+        .max_headers(HEADERS_MAX)
+        .max_buf_size(HEADER_BYTES_MAX)
+        .serve_connection(TokioIo::new(stream), service);
+    tokio::spawn(async move {
+        if let Err(error) = served.await {
+            tracing::debug!(%error, "admin: connection ended");
+        }
+        drop(place);
+    });
+}
+
+/// Connections at a time.
+const CONNECTIONS_MAX: usize = 64;
+/// Largest body of a request.
+const BODY_BYTES_MAX: usize = 1 << 20;
+/// Largest head of a request.
+const HEADER_BYTES_MAX: usize = 16 << 10;
+/// Header fields of a request.
+const HEADERS_MAX: usize = 64;
+/// Time for the head of a request; also the time that a connection may be idle.
+const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
+const TICK: Duration = Duration::from_secs(5);
+/// Pause after a failed accept.
+const PAUSE: Duration = Duration::from_millis(100);

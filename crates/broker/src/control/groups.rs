@@ -1,0 +1,208 @@
+//! Share groups: members, decisions, and the figures by which they scale.
+
+use std::collections::HashMap;
+use std::num::NonZeroU64;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use tenbin_admin::{Answer, ControlError, MemberDrainView, Page, PageQuery, ScaleView};
+
+use super::{Control, page_of};
+use crate::lifecycle;
+use crate::router::{GroupLoad, ShareReport, SharedGroup};
+
+/// Arrival rates of share groups, averaged over [`AVERAGED_OVER`].
+#[derive(Debug, Default)]
+pub(super) struct Arrivals(Mutex<HashMap<NonZeroU64, Arrival>>);
+
+#[derive(Debug, Clone, Copy)]
+struct Arrival {
+    /// Messages that had arrived at the last look.
+    count: u64,
+    looked_at: Instant,
+    /// Time of the last look that found new messages.
+    seen_at: Instant,
+    per_second: f64,
+    /// Speed of a member, as last known.
+    each_per_second: Option<f64>,
+}
+
+impl Arrivals {
+    /// Takes the present figures of a group, and returns its rate.
+    fn look(&self, number: NonZeroU64, load: &GroupLoad, now: Instant) -> Arrival {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let first =
+            Arrival { count: load.arrived, looked_at: now, seen_at: now, per_second: 0.0, each_per_second: None };
+        let arrival = all.entry(number).or_insert(first);
+        let elapsed = now.saturating_duration_since(arrival.looked_at);
+        if elapsed >= LOOKED_EACH {
+            let new = load.arrived.saturating_sub(arrival.count);
+            let kept = (-elapsed.as_secs_f64() / AVERAGED_OVER.as_secs_f64()).exp();
+            let rate = new as f64 / elapsed.as_secs_f64();
+            arrival.per_second = rate + kept * (arrival.per_second - rate);
+            (arrival.count, arrival.looked_at) = (load.arrived, now);
+            if new > 0 {
+                arrival.seen_at = now;
+            }
+        }
+        if load.known > 0 {
+            arrival.each_per_second = Some(load.per_second / load.known as f64);
+        }
+        *arrival
+    }
+
+    /// Forgets groups that have ended.
+    fn retain(&self, is_there: impl Fn(NonZeroU64) -> bool) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).retain(|&number, _| is_there(number));
+    }
+}
+
+impl Control {
+    pub(super) fn list_groups(&self, page: &PageQuery) -> Answer<Page<Value>> {
+        let (after, limit) = page_of(page)?;
+        let groups = self.shared.router.groups_after(after, limit.min(GROUPS_PAGE));
+        let last = groups.last().map(|group| group.number().get());
+        let cursor = last.filter(|_| groups.len() == limit.min(GROUPS_PAGE)).map(|number| number.to_string());
+        Ok(Page { items: groups.iter().map(|group| self.view_of_group(group)).collect(), cursor })
+    }
+
+    fn find_group(&self, name: &str, filter: &str) -> Answer<Arc<SharedGroup>> {
+        let missing = || ControlError::NotFound(format!("there is no share group {name:?} with filter {filter:?}"));
+        self.shared.router.group_named(name, filter).ok_or_else(missing)
+    }
+
+    /// A group with its members, as below `$SYS/share`, and its scale.
+    pub(super) fn view_of_group(&self, group: &SharedGroup) -> Value {
+        let now = Instant::now();
+        let mut view = group.report_value(ShareReport::Members, self.shared.clock, now).unwrap_or_default();
+        view["shadow"] = group.report_value(ShareReport::Shadow, self.shared.clock, now).unwrap_or_default();
+        view["scale"] = serde_json::to_value(self.scale(group, now)).unwrap_or_default();
+        view
+    }
+
+    pub(super) fn show_group(&self, name: &str, filter: &str) -> Answer<Value> {
+        Ok(self.view_of_group(&*self.find_group(name, filter)?))
+    }
+
+    pub(super) fn decisions_of(&self, name: &str, filter: &str) -> Answer<Value> {
+        let group = self.find_group(name, filter)?;
+        let report = |report| group.report_value(report, self.shared.clock, Instant::now()).unwrap_or_default();
+        let (decisions, shadow) = (report(ShareReport::Decisions), report(ShareReport::Shadow));
+        Ok(serde_json::json!({ "decisions": decisions, "shadow": shadow }))
+    }
+
+    pub(super) fn scale_of(&self, name: &str, filter: &str) -> Answer<ScaleView> {
+        Ok(self.scale(&*self.find_group(name, filter)?, Instant::now()))
+    }
+
+    pub(super) fn scale(&self, group: &SharedGroup, now: Instant) -> ScaleView {
+        let load = group.load(self.shared.clock.nanos(now));
+        scale(&load, &self.arrivals.look(group.number(), &load, now), now)
+    }
+
+    /// Looks at the arrivals of all groups, so that rates are known when somebody asks.
+    pub(super) fn look_at_arrivals(&self) {
+        let now = Instant::now();
+        for group in self.shared.router.groups_after(0, GROUPS_LOOKED_AT) {
+            self.arrivals.look(group.number(), &group.load(self.shared.clock.nanos(now)), now);
+        }
+        self.arrivals.retain(|number| self.shared.router.group_numbered(number).is_some());
+    }
+
+    pub(super) fn drain_member_of(
+        &self,
+        name: &str,
+        filter: &str,
+        client: &str,
+        drains: bool,
+    ) -> Answer<MemberDrainView> {
+        let group = self.find_group(name, filter)?;
+        let missing = || ControlError::NotFound(format!("client {client:?} is no member of the share group"));
+        let client = self.find(client).ok().filter(|client| group.has_member(client.number)).ok_or_else(missing)?;
+        let now = Instant::now();
+        client.load.drain(drains, self.shared.clock.nanos(now));
+        tracing::info!(client = ?client.id, drains, "an operator drains a member of share groups");
+        if drains {
+            return Ok(MemberDrainView { moved: lifecycle::hand_over(&self.shared, &client, now) });
+        }
+        group.serve(self.shared.clock.moment(now));
+        Ok(MemberDrainView { moved: 0 })
+    }
+}
+
+/// Members that clear the backlog within [`CLEARED_WITHIN`] at [`UTILISATION`] of their speed.
+fn scale(load: &GroupLoad, arrival: &Arrival, now: Instant) -> ScaleView {
+    let is_idle = load.backlog == 0 && now.saturating_duration_since(arrival.seen_at) >= IDLE;
+    let wanted = arrival.per_second + load.backlog as f64 / CLEARED_WITHIN.as_secs_f64();
+    let by_speed = arrival.each_per_second.map(|each| (wanted / (UTILISATION * each)).ceil() as u64);
+    let desired = match by_speed {
+        _ if is_idle => Some(0),
+        // Somebody has to begin, for a speed to be known.
+        None if load.members == 0 && wanted > 0.0 => Some(1),
+        Some(0) => Some(1),
+        by_speed => by_speed,
+    };
+    let per_second = (load.known > 0).then_some(load.per_second);
+    let surplus = per_second.map(|per_second| per_second - arrival.per_second).filter(|&surplus| surplus > 0.0);
+    ScaleView {
+        desired,
+        members: load.members,
+        arrivals_per_second: arrival.per_second,
+        completions_per_second: per_second,
+        backlog: load.backlog,
+        drain_seconds: match load.backlog {
+            0 => Some(0.0),
+            backlog => surplus.map(|surplus| backlog as f64 / surplus),
+        },
+    }
+}
+
+const AVERAGED_OVER: Duration = Duration::from_secs(30);
+/// Least time between two looks that change a rate.
+const LOOKED_EACH: Duration = Duration::from_secs(1);
+/// Time in which the wanted members clear the backlog.
+const CLEARED_WITHIN: Duration = Duration::from_secs(60);
+/// Part of their speed that members use, so that bursts wait little.
+const UTILISATION: f64 = 0.8;
+/// Time without messages after which a group needs no members.
+const IDLE: Duration = Duration::from_secs(60);
+/// Groups of a page: each may have many members.
+const GROUPS_PAGE: usize = 100;
+/// Groups whose arrivals are looked at without a request.
+const GROUPS_LOOKED_AT: usize = 1000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn desired_members_follow_arrivals_and_backlog() {
+        let begin = Instant::now();
+        let arrivals = Arrivals::default();
+        let number = NonZeroU64::MIN;
+        let load = |arrived, backlog, members: usize| GroupLoad {
+            arrived,
+            backlog,
+            members,
+            known: members,
+            per_second: 10.0 * members as f64,
+        };
+        let at = |seconds| begin + Duration::from_secs(seconds);
+        let look = |seconds, load: &GroupLoad| scale(load, &arrivals.look(number, load, at(seconds)), at(seconds));
+        assert_eq!(look(0, &load(0, 0, 2)).desired, Some(1), "not idle yet");
+        // 16 messages a second for ten minutes: two members at 80 %.
+        let busy = (1..=600).map(|second| look(second, &load(16 * second, 0, 2))).last().expect("the last look");
+        assert!((busy.arrivals_per_second - 16.0).abs() < 0.01, "{busy:?}");
+        assert_eq!((busy.desired, busy.drain_seconds), (Some(2), Some(0.0)));
+        // A backlog of 480 needs 8 a second more.
+        let behind = look(601, &load(16 * 601, 480, 2));
+        assert_eq!((behind.desired, behind.drain_seconds.map(f64::round)), (Some(3), Some(120.0)), "{behind:?}");
+        let unable = look(602, &load(16 * 602, 480, 1));
+        assert_eq!(unable.drain_seconds, None, "one member is too few");
+        let gone = look(603, &load(16 * 603, 480, 0));
+        assert_eq!(gone.desired, Some(3), "the members' speed is remembered");
+        let idle = look(900, &load(16 * 603, 0, 0));
+        assert_eq!(look(1000, &load(16 * 603, 0, 0)).desired, Some(0), "{idle:?}");
+    }
+}

@@ -1,0 +1,319 @@
+//! The broker as operators see and change it: [`ControlPlane`] of the admin interface.
+//!
+//! ```text
+//!   health    liveness of the threads, readiness for clients
+//!   metrics   all metrics of a scrape; process: those of the process
+//!   clients   sessions: lists, figures, ends
+//!   groups    share groups: members, decisions, scale, drained members
+//!   messages  receivers of a topic, retained messages, publication
+//!   events    samples for watchers
+//!   settings  status, configuration, bans, the drain
+//! ```
+
+mod clients;
+mod events;
+mod groups;
+mod health;
+mod messages;
+mod metrics;
+mod process;
+mod settings;
+
+use std::fmt;
+use std::io;
+use std::net::ToSocketAddrs as _;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
+
+use serde_json::Value;
+use tenbin_admin::client::TOKEN_FILE;
+use tenbin_admin::{
+    Answer, BanView, BoxFuture, Check, ClientDetailView, ClientQuery, ClientView, ConfigCheckView, ControlError,
+    ControlPlane, DrainRequest, DrainView, Exposition, KickQuery, KickedView, Listener, ListenerView, LogRequest,
+    MemberDrainView, Page, PageQuery, PublishRequest, PublishedView, ReceiverView, ReloadView, RemovedView,
+    RetainedQuery, RetainedView, Sample, ScaleView, Server, Settings, StatusView, SubscriptionView, Tokens, TopicQuery,
+};
+use tracing::Level;
+
+use crate::Config;
+use crate::config::{Admin as AdminSettings, Ban, ConfigError, ListenAddress};
+use crate::lifecycle::BrokerState;
+use groups::Arrivals;
+use health::Heartbeats;
+
+/// Parts of the program around a broker that its admin interface uses.
+#[derive(Default)]
+pub struct Administration {
+    configuration: Option<Box<ReadConfig>>,
+    log: Option<Box<SetLog>>,
+}
+
+type ReadConfig = dyn Fn() -> Result<Config, ConfigError> + Send + Sync;
+type SetLog = dyn Fn(Level, Option<&str>, Option<Duration>) + Send + Sync;
+
+impl Administration {
+    /// Reads the configuration again with `read` when an operator reloads it.
+    #[must_use]
+    pub fn configuration(self, read: impl Fn() -> Result<Config, ConfigError> + Send + Sync + 'static) -> Self {
+        Self { configuration: Some(Box::new(read)), ..self }
+    }
+
+    /// Changes the level of log lines with `set`: of all lines or those about one client, for good or for a time.
+    #[must_use]
+    pub fn log(self, set: impl Fn(Level, Option<&str>, Option<Duration>) + Send + Sync + 'static) -> Self {
+        Self { log: Some(Box::new(set)), ..self }
+    }
+}
+
+impl fmt::Debug for Administration {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Administration").finish_non_exhaustive()
+    }
+}
+
+/// The broker behind the admin interface.
+pub(crate) struct Control {
+    shared: Arc<BrokerState>,
+    reach: Reach,
+    administration: Administration,
+    heartbeats: Heartbeats,
+    arrivals: Arrivals,
+    bans: Mutex<Bans>,
+    started: Instant,
+    started_at: SystemTime,
+    /// State of the last run is restored, and clients are served.
+    is_serving: AtomicBool,
+    /// An operator sends clients away.
+    is_draining: AtomicBool,
+}
+
+/// Bans that operators have made, by number.
+#[derive(Debug, Default)]
+struct Bans {
+    list: Vec<(u64, Ban)>,
+    last: u64,
+}
+
+/// Key, old value and new value.
+pub(crate) type Difference = [String; 3];
+
+/// Parts of the broker above this module, as closures.
+pub(crate) struct Reach {
+    /// Open listening sockets.
+    pub(crate) listening: Box<dyn Fn() -> Vec<ListenerView> + Send + Sync>,
+    /// Stops accepting at the listener of this name, or at all; returns false if there is none.
+    pub(crate) stop_accepting: Box<dyn Fn(Option<&str>) -> bool + Send + Sync>,
+    /// Applies a configuration; returns the keys that need a restart.
+    pub(crate) reload: Box<dyn Fn(&Config) -> Result<Vec<Difference>, String> + Send + Sync>,
+    /// Errors of a configuration file, and its differences from the defaults.
+    pub(crate) check: fn(&str) -> (Vec<String>, Vec<Difference>),
+}
+
+impl Control {
+    pub(crate) fn new(shared: Arc<BrokerState>, reach: Reach, administration: Administration) -> Arc<Self> {
+        Arc::new(Self {
+            heartbeats: Heartbeats::new(&shared),
+            shared,
+            reach,
+            administration,
+            arrivals: Arrivals::default(),
+            bans: Mutex::default(),
+            started: Instant::now(),
+            started_at: SystemTime::now(),
+            is_serving: AtomicBool::new(false),
+            is_draining: AtomicBool::new(false),
+        })
+    }
+
+    /// Takes note that the state is restored and clients are served.
+    pub(crate) fn begins_to_serve(&self) {
+        self.is_serving.store(true, Ordering::Relaxed);
+    }
+
+    fn bans(&self) -> MutexGuard<'_, Bans> {
+        self.bans.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl ControlPlane for Control {
+    fn liveness(&self) -> Vec<Check> {
+        self.heartbeats.check(Instant::now())
+    }
+
+    fn readiness(&self) -> Vec<Check> {
+        self.ready_checks()
+    }
+
+    fn metrics(&self, into: &mut Exposition) {
+        self.write_metrics(into);
+    }
+
+    fn tick(&self) {
+        self.look_at_arrivals();
+    }
+
+    fn sample(&self) -> Sample {
+        self.take_sample()
+    }
+
+    fn status(&self) -> StatusView {
+        self.show_status()
+    }
+
+    fn config(&self) -> Value {
+        self.show_config()
+    }
+
+    fn check_config(&self, text: &str) -> ConfigCheckView {
+        self.check_text(text)
+    }
+
+    fn reload(&self) -> Answer<ReloadView> {
+        self.reload_config()
+    }
+
+    fn set_log_level(&self, request: &LogRequest) -> Answer<()> {
+        self.change_log_level(request)
+    }
+
+    fn clients(&self, query: &ClientQuery) -> Answer<Page<ClientView>> {
+        self.list_clients(query)
+    }
+
+    fn client(&self, id: &str) -> BoxFuture<'_, Answer<ClientDetailView>> {
+        Box::pin(self.client_details(id.to_owned()))
+    }
+
+    fn client_subscriptions(&self, id: &str, page: PageQuery) -> BoxFuture<'_, Answer<Page<SubscriptionView>>> {
+        Box::pin(self.subscriptions_of(id.to_owned(), page))
+    }
+
+    fn kick(&self, id: &str, query: KickQuery) -> BoxFuture<'_, Answer<KickedView>> {
+        Box::pin(self.kick_client(id.to_owned(), query))
+    }
+
+    fn receivers(&self, query: &TopicQuery) -> Answer<Page<ReceiverView>> {
+        self.receivers_of(query)
+    }
+
+    fn retained(&self, query: &RetainedQuery) -> Answer<Page<RetainedView>> {
+        self.list_retained(query)
+    }
+
+    fn remove_retained(&self, filter: &str) -> BoxFuture<'_, Answer<RemovedView>> {
+        Box::pin(self.remove_retained_at(filter.to_owned()))
+    }
+
+    fn publish(&self, request: PublishRequest) -> BoxFuture<'_, Answer<PublishedView>> {
+        self.publish_message(request)
+    }
+
+    fn groups(&self, page: &PageQuery) -> Answer<Page<Value>> {
+        self.list_groups(page)
+    }
+
+    fn group(&self, name: &str, filter: &str) -> Answer<Value> {
+        self.show_group(name, filter)
+    }
+
+    fn group_decisions(&self, name: &str, filter: &str) -> Answer<Value> {
+        self.decisions_of(name, filter)
+    }
+
+    fn group_scale(&self, name: &str, filter: &str) -> Answer<ScaleView> {
+        self.scale_of(name, filter)
+    }
+
+    fn drain_member(&self, name: &str, filter: &str, client: &str, drains: bool) -> Answer<MemberDrainView> {
+        self.drain_member_of(name, filter, client, drains)
+    }
+
+    fn drain(&self, request: DrainRequest) -> Answer<DrainView> {
+        self.begin_drain(request)
+    }
+
+    fn bans(&self) -> Vec<BanView> {
+        self.list_bans()
+    }
+
+    fn add_ban(&self, ban: BanView) -> Answer<BanView> {
+        self.make_ban(ban)
+    }
+
+    fn remove_ban(&self, number: u64) -> Answer<()> {
+        self.end_ban(number)
+    }
+}
+
+/// Reads cursor and limit of a page: 0 for the first one, and the default limit.
+fn page_of(page: &PageQuery) -> Answer<(u64, usize)> {
+    let wrong = |cursor: &String| ControlError::Invalid(format!("cursor: {cursor:?} is none of this list"));
+    let after = page.cursor.as_ref().map_or(Ok(0), |cursor| cursor.parse().map_err(|_| wrong(cursor)))?;
+    match page.limit {
+        Some(0 | LIMIT_ABOVE..) => Err(ControlError::Invalid(format!("limit: needs to be from 1 to {LIMIT_MAX}"))),
+        limit => Ok((after, limit.unwrap_or(LIMIT))),
+    }
+}
+
+/// Items of a page without a limit.
+const LIMIT: usize = 100;
+/// Most items of a page.
+const LIMIT_MAX: usize = 1000;
+const LIMIT_ABOVE: usize = LIMIT_MAX + 1;
+
+/// Opens the socket of the admin interface; `None`: it is off, or the default address is taken.
+///
+/// # Errors
+/// The configured address cannot be used. The error names it.
+pub(crate) fn open(config: &Config) -> io::Result<Option<Listener>> {
+    let Some(address) = config.admin.address() else { return Ok(None) };
+    let opened = match &address {
+        ListenAddress::Ip(address) => Listener::tcp(&[*address]),
+        ListenAddress::Port(port) => Listener::tcp(&[([0_u16; 8], *port).into(), ([0_u8; 4], *port).into()]),
+        ListenAddress::Name { host, port } => {
+            (&host[..], *port).to_socket_addrs().and_then(|addresses| Listener::tcp(&addresses.collect::<Vec<_>>()))
+        }
+        ListenAddress::Unix(path) => Listener::unix(path),
+    };
+    match opened {
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse && config.admin.address == AdminSettings::ADDRESS => {
+            tracing::warn!(%address, "no admin HTTP: its default address is taken, perhaps by another broker");
+            Ok(None)
+        }
+        opened => {
+            let cannot =
+                |error: io::Error| io::Error::new(error.kind(), format!("cannot listen on {address}: {error}"));
+            opened.map(Some).map_err(cannot)
+        }
+    }
+}
+
+/// Serves the admin interface, on a thread of its own.
+///
+/// # Errors
+/// Tokens are needed and missing, or unusable, or the system refuses to start a thread.
+pub(crate) fn serve(listener: Listener, control: &Arc<Control>) -> io::Result<Server> {
+    let invalid = |reason: String| io::Error::new(io::ErrorKind::InvalidInput, reason);
+    let settings = &control.shared.config.admin;
+    let file = (!settings.tokens.as_os_str().is_empty()).then_some(&*settings.tokens);
+    if !listener.is_local() && file.is_none() {
+        let reason =
+            format!("{} is reached from other machines: needs `tokens`, see `tenbin admin token`", settings.address);
+        return Err(invalid(reason));
+    }
+    let mut tokens = Tokens::load(file).map_err(invalid)?;
+    let in_store = control.shared.durable.as_ref().map(|durable| durable.directory().join(TOKEN_FILE));
+    let local = in_store.or_else(|| listener.token_file());
+    match &local {
+        Some(path) => tokens.make_local(path).map_err(|error| {
+            io::Error::new(error.kind(), format!("token of the local operator: {}: {error}", path.display()))
+        })?,
+        None => {
+            tracing::info!("admin HTTP without a token of the local operator: no data directory, no XDG_RUNTIME_DIR")
+        }
+    }
+    let settings = Settings { tokens, hosts: settings.hosts.clone(), files: local.into_iter().collect() };
+    let plane: Arc<dyn ControlPlane> = Arc::<Control>::clone(control);
+    tenbin_admin::start(listener, settings, plane)
+}

@@ -1,0 +1,243 @@
+//! The broker as a whole: status, configuration, bans, and the drain.
+
+use std::sync::atomic::Ordering;
+use std::time::{Duration, SystemTime};
+
+use serde_json::{Value, json};
+use tenbin_admin::{
+    Answer, BanView, ConfigCheckView, ControlError, DifferenceView, DrainRequest, DrainView, LogRequest, ReloadView,
+    StatusView, StoreView,
+};
+use tenbin_codec::{ReasonCode, Text};
+
+use super::Control;
+use crate::config::{Ban, SourceKind};
+use crate::durable::Durable;
+use crate::lifecycle::enforcement;
+use crate::outbox;
+
+impl Control {
+    pub(super) fn show_status(&self) -> StatusView {
+        let shared = &self.shared;
+        let (retained_messages, retained_bytes) = shared.router.retained_totals();
+        let since = |time: SystemTime| time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
+        StatusView {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            state: self.state(),
+            process: std::process::id(),
+            started_at: since(self.started_at),
+            uptime_seconds: self.started.elapsed().as_secs(),
+            listeners: (self.reach.listening)(),
+            connections: shared.connections.load(Ordering::Relaxed),
+            connections_maximum: shared.connections_maximum,
+            sessions: shared.registry.len(),
+            groups: shared.router.groups_total(),
+            retained_messages,
+            retained_bytes,
+            queued_messages: shared.budget.messages(),
+            queued_bytes: shared.budget.used(),
+            memory_bytes: shared.memory.used(),
+            threads: shared.threads.as_ref().map(|threads| threads.active()),
+            store: shared.durable.as_deref().map(store_view),
+            counters: shared.metrics.snapshot().named().map(|(name, value)| (name, Value::from(value))).collect(),
+        }
+    }
+
+    fn state(&self) -> &'static str {
+        match () {
+            () if self.shared.is_stopping() => "stopping",
+            () if self.is_draining.load(Ordering::Relaxed) => "draining",
+            () if self.is_serving.load(Ordering::Relaxed) => "serving",
+            () => "starting",
+        }
+    }
+
+    /// The configuration, without passwords, keys, and the paths of their files.
+    pub(super) fn show_config(&self) -> Value {
+        let config = &self.shared.config;
+        let listener = |listener: crate::config::Listener| {
+            json!({
+                "name": &*listener.name(),
+                "address": listener.address.to_string(),
+                "anonymous": listener.anonymous,
+                "acl": listener.acl,
+                "auth": listener.auth,
+                "has_password_file": listener.password_file.is_some(),
+                "tls": listener.tls.is_some(),
+            })
+        };
+        let source = |source: &crate::config::AuthSource| {
+            let kind = match source.kind {
+                SourceKind::Passwords(_) => "passwords",
+                SourceKind::Scram(_) => "scram",
+                SourceKind::Certificate(_) => "certificate",
+                SourceKind::Jwt(_) => "jwt",
+                SourceKind::Http(_) => "http",
+            };
+            json!({ "name": source.name, "kind": kind })
+        };
+        let mut view = serde_json::to_value(config).unwrap_or_default();
+        view["listeners"] = config.all_listeners().map(listener).collect();
+        view["auth"] = config.auth.iter().map(source).collect();
+        view["policy"] = config.policy.name().into();
+        view["acl_rules"] = config.acl.len().into();
+        view["share_rules"] = config.share.len().into();
+        view
+    }
+
+    pub(super) fn check_text(&self, text: &str) -> ConfigCheckView {
+        let (errors, differences) = (self.reach.check)(text);
+        ConfigCheckView {
+            ok: errors.is_empty(),
+            errors,
+            differences: differences.into_iter().map(difference).collect(),
+        }
+    }
+
+    pub(super) fn reload_config(&self) -> Answer<ReloadView> {
+        let no_file = || ControlError::Conflict("there is no configuration file to read".to_owned());
+        let config = self.administration.configuration.as_ref().ok_or_else(no_file)?();
+        let config = config.map_err(|error| ControlError::Invalid(error.to_string()))?;
+        let not_taken = (self.reach.reload)(&config).map_err(ControlError::Invalid)?;
+        tracing::info!("reloaded by an operator");
+        self.is_draining.store(false, Ordering::Relaxed);
+        Ok(ReloadView { not_taken: not_taken.into_iter().map(difference).collect() })
+    }
+
+    pub(super) fn change_log_level(&self, request: &LogRequest) -> Answer<()> {
+        let fixed = || ControlError::Conflict("the log of this broker has a fixed level".to_owned());
+        let change = self.administration.log.as_ref().ok_or_else(fixed)?;
+        let level = request.level.parse().map_err(|_| {
+            let detail = format!("level: {:?} is none of error, warn, info, debug and trace", request.level);
+            ControlError::Invalid(detail)
+        })?;
+        change(level, request.client.as_deref(), request.r#for.map(Duration::from_secs));
+        Ok(())
+    }
+
+    pub(super) fn begin_drain(&self, request: DrainRequest) -> Answer<DrainView> {
+        if request.seconds > DRAIN_SECONDS_MAX {
+            return Err(ControlError::Invalid(format!("seconds: needs to be at most {DRAIN_SECONDS_MAX}")));
+        }
+        let reference = request.server_reference.map(Text::try_from).transpose();
+        let reference = reference.map_err(|error| ControlError::Invalid(format!("server_reference: {error}")))?;
+        if !(self.reach.stop_accepting)(request.listener.as_deref()) {
+            let name = request.listener.unwrap_or_default();
+            return Err(ControlError::NotFound(format!("there is no open listener {name:?}")));
+        }
+        self.is_draining.store(true, Ordering::Relaxed);
+        self.shared.server_reference.store(reference.map(std::sync::Arc::new));
+        let mut clients = Vec::new();
+        self.shared.registry.for_each(|client| {
+            let is_wanted =
+                || request.listener.as_ref().is_none_or(|name| *client.rights.principal().listener == **name);
+            if client.outbox.view().state != "offline" && is_wanted() {
+                clients.push(std::sync::Arc::clone(client));
+            }
+        });
+        let (connections, seconds) = (clients.len(), request.seconds);
+        tracing::info!(connections, seconds, listener = ?request.listener, "drain: clients are sent away at an even rate");
+        let begun = tokio::time::Instant::now();
+        let span = Duration::from_secs(seconds.into());
+        tokio::spawn(async move {
+            for (number, client) in clients.into_iter().enumerate() {
+                let due = begun + span.mul_f64(number as f64 / connections as f64);
+                tokio::time::sleep_until(due).await;
+                client.outbox.control(outbox::Control::Kicked(ReasonCode::UseAnotherServer));
+            }
+        });
+        Ok(DrainView { connections, seconds })
+    }
+
+    pub(super) fn list_bans(&self) -> Vec<BanView> {
+        let configured = self.shared.access.bans();
+        let made = self.bans();
+        let configured = configured.iter().map(|ban| ban_view(None, ban));
+        configured.chain(made.list.iter().map(|(number, ban)| ban_view(Some(*number), ban))).collect()
+    }
+
+    pub(super) fn make_ban(&self, view: BanView) -> Answer<BanView> {
+        let invalid = |key: &str, reason: &dyn std::fmt::Display| ControlError::Invalid(format!("{key}: {reason}"));
+        let network =
+            view.network.as_deref().map(str::parse).transpose().map_err(|error| invalid("network", &error))?;
+        let certificate = view.certificate.as_deref().map(|text| {
+            crate::config::fingerprint(text)
+                .ok_or_else(|| invalid("certificate", &"needs to be a SHA-256 fingerprint of 64 hexadecimal digits"))
+        });
+        let until = view
+            .until
+            .map(|seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds.min(u64::from(u32::MAX) * 4)));
+        let ban =
+            Ban { user: view.user, client_id: view.client, network, certificate: certificate.transpose()?, until };
+        if ban.user.is_none() && ban.client_id.is_none() && ban.network.is_none() && ban.certificate.is_none() {
+            return Err(ControlError::Invalid("a ban needs user, client, network or certificate".to_owned()));
+        }
+        let mut bans = self.bans();
+        let now = SystemTime::now();
+        bans.list.retain(|(_, ban)| ban.until.is_none_or(|until| until > now));
+        if bans.list.len() >= BANS_MAX {
+            return Err(ControlError::Conflict(format!("there are {BANS_MAX} bans")));
+        }
+        bans.last += 1;
+        let number = bans.last;
+        tracing::info!(?ban, number, "an operator bans clients");
+        let made = ban_view(Some(number), &ban);
+        bans.list.push((number, ban));
+        self.apply(&bans);
+        Ok(made)
+    }
+
+    pub(super) fn end_ban(&self, number: u64) -> Answer<()> {
+        let mut bans = self.bans();
+        let before = bans.list.len();
+        bans.list.retain(|(known, _)| *known != number);
+        if bans.list.len() == before {
+            return Err(ControlError::NotFound(format!("there is no ban {number} that was made here")));
+        }
+        self.apply(&bans);
+        Ok(())
+    }
+
+    fn apply(&self, bans: &super::Bans) {
+        self.shared.access.set_further_bans(bans.list.iter().map(|(_, ban)| ban.clone()).collect());
+        enforcement::changed(&self.shared);
+    }
+}
+
+fn difference([key, old, new]: [String; 3]) -> DifferenceView {
+    DifferenceView { key, old, new }
+}
+
+fn ban_view(number: Option<u64>, ban: &Ban) -> BanView {
+    let since = |until: SystemTime| until.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
+    BanView {
+        number,
+        user: ban.user.clone(),
+        client: ban.client_id.clone(),
+        network: ban.network.map(|network| network.to_string()),
+        certificate: ban.certificate.clone(),
+        until: ban.until.map(since),
+    }
+}
+
+pub(super) fn store_view(durable: &Durable) -> StoreView {
+    let (log, messages_health) = durable.message_stats();
+    let (state, messages) = durable.used_bytes();
+    let mean = log.sync_time.as_secs_f64() * 1e3 / f64::from(u32::try_from(log.commits).unwrap_or(u32::MAX).max(1));
+    StoreView {
+        directory: durable.directory().display().to_string(),
+        state_health: if durable.is_failing() { "failed" } else { "writing" },
+        messages_health,
+        waiting_messages: log.waiting,
+        waiting_bytes: log.live_bytes,
+        used_bytes: state + messages,
+        maximum_bytes: durable.bytes_maximum(),
+        free_bytes: durable.free_bytes(),
+        commits: log.commits,
+        commit_ms: (mean * 1e3).round() / 1e3,
+    }
+}
+
+const DRAIN_SECONDS_MAX: u32 = 86_400;
+/// Bans that operators may have at a time: each CONNECT is compared with all.
+const BANS_MAX: usize = 10_000;

@@ -1,0 +1,335 @@
+//! `tenbin admin`.
+
+mod table;
+mod top;
+
+use std::fmt;
+use std::io::{self, Write as _};
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand, ValueEnum};
+use serde_json::{Map, Value, json};
+use tenbin_admin::client::{Client, ClientError, segment};
+use tenbin_admin::{Role, add_token};
+
+/// Shows and changes a running broker over its admin HTTP.
+///
+/// Changes need an operator's token: --token, TENBIN_TOKEN, or the local operator's, which the broker keeps in its data
+/// directory while it runs.
+#[derive(Debug, Args)]
+pub(crate) struct AdminArgs {
+    /// Address of the admin HTTP, http://HOST:PORT or unix:PATH; else TENBIN_URL, else http://127.0.0.1:9883.
+    #[arg(long, value_name = "URL", global = true)]
+    url: Option<String>,
+    /// Token; else TENBIN_TOKEN, else that of the local operator.
+    #[arg(long, value_name = "TOKEN", global = true)]
+    token: Option<String>,
+    /// Data directory of the broker, with the local operator's token.
+    #[arg(long, value_name = "DIR", default_value = "tenbin-data", global = true)]
+    data: PathBuf,
+    /// Form of the output.
+    #[arg(long, value_name = "FORM", default_value = "table", global = true)]
+    format: OutputFormat,
+    #[command(subcommand)]
+    command: AdminCommand,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum OutputFormat {
+    Table,
+    Json,
+}
+
+#[derive(Debug, Subcommand)]
+enum AdminCommand {
+    /// Shows the broker as a whole.
+    Status,
+    /// Lists sessions.
+    Clients {
+        /// Text within the Client Identifier.
+        #[arg(long)]
+        client: Option<String>,
+        /// User; "" = anonymous clients.
+        #[arg(long)]
+        user: Option<String>,
+        /// Address without a port.
+        #[arg(long)]
+        address: Option<String>,
+        /// connected, offline, ready, blocked, slow or spilling.
+        #[arg(long)]
+        state: Option<String>,
+    },
+    /// Shows a session, with its subscriptions.
+    Client {
+        /// Client Identifier.
+        id: String,
+    },
+    /// Ends a connection.
+    Kick {
+        /// Client Identifier.
+        id: String,
+        /// Ends the session too.
+        #[arg(long)]
+        session: bool,
+        /// Reason Code of DISCONNECT: 128 to 255. 152 is Administrative action.
+        #[arg(long, default_value_t = 152)]
+        reason: u8,
+    },
+    /// Lists share groups.
+    Groups,
+    /// Shows a share group with its members.
+    Group {
+        /// Share name.
+        name: String,
+        /// Topic Filter.
+        filter: String,
+    },
+    /// Ends connections at an even rate, and accepts no more; or drains one member of a share group.
+    Drain {
+        /// Listener whose clients go; without it, those of all.
+        #[arg(long)]
+        listener: Option<String>,
+        /// Time in which they go.
+        #[arg(long, default_value_t = 30)]
+        seconds: u32,
+        /// Server Reference for MQTT 5.0 clients.
+        #[arg(long)]
+        server_reference: Option<String>,
+        /// Share name, Topic Filter and Client Identifier of a member, which gets no more messages.
+        #[arg(long, num_args = 3, value_names = ["NAME", "FILTER", "CLIENT"], conflicts_with_all = ["listener", "server_reference"])]
+        member: Option<Vec<String>>,
+        /// Ends the drain of the member.
+        #[arg(long, requires = "member")]
+        end: bool,
+    },
+    /// Lists retained messages, or removes them.
+    Retained {
+        /// Topic Filter.
+        #[arg(default_value = "#")]
+        filter: String,
+        /// Removes them.
+        #[arg(long)]
+        remove: bool,
+    },
+    /// Publishes a message.
+    Publish {
+        /// Topic Name.
+        topic: String,
+        /// Payload.
+        #[arg(default_value = "")]
+        payload: String,
+        /// QoS.
+        #[arg(long, default_value_t = 0)]
+        qos: u8,
+        /// Retains the message.
+        #[arg(long)]
+        retain: bool,
+    },
+    /// Reads the configuration again, as SIGHUP does.
+    Reload,
+    /// Lists bans, makes one, or ends one.
+    Ban {
+        /// Client Identifier.
+        #[arg(long)]
+        client: Option<String>,
+        /// Authenticated user.
+        #[arg(long)]
+        user: Option<String>,
+        /// Network, or one address.
+        #[arg(long)]
+        network: Option<String>,
+        /// Number of a ban to end.
+        #[arg(long, conflicts_with_all = ["client", "user", "network"])]
+        remove: Option<u64>,
+    },
+    /// Makes a token, prints it, and adds its hash to a file: `tokens` of [admin]. Needs no broker.
+    Token {
+        /// The file; created if missing.
+        file: PathBuf,
+        /// viewer (reads) or operator (changes too).
+        #[arg(long)]
+        role: Role,
+    },
+    /// Exit code 0 if the broker is alive and ready. For containers without a shell.
+    Health,
+    /// Shows rates, share groups and slow clients each second, until it is interrupted.
+    Top,
+}
+
+/// Why a command failed.
+#[derive(Debug)]
+pub(crate) enum AdminError {
+    Client(ClientError),
+    Io(io::Error),
+    /// The answer is no JSON.
+    Answer(serde_json::Error),
+}
+
+impl fmt::Display for AdminError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Client(error) => error.fmt(f),
+            Self::Io(error) => error.fmt(f),
+            Self::Answer(error) => write!(f, "the answer cannot be read: {error}"),
+        }
+    }
+}
+
+impl From<ClientError> for AdminError {
+    fn from(error: ClientError) -> Self {
+        Self::Client(error)
+    }
+}
+
+impl From<io::Error> for AdminError {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+impl From<serde_json::Error> for AdminError {
+    fn from(error: serde_json::Error) -> Self {
+        Self::Answer(error)
+    }
+}
+
+pub(crate) fn run(arguments: AdminArgs) -> Result<(), AdminError> {
+    let AdminArgs { url, token, data, format, command } = arguments;
+    if let AdminCommand::Token { file, role } = &command {
+        return Ok(writeln!(io::stdout(), "{}", add_token(file, *role)?)?);
+    }
+    let variable = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let url = url.or_else(|| variable("TENBIN_URL")).unwrap_or_else(|| "http://127.0.0.1:9883".to_owned());
+    let client = Client::new(&url, token.or_else(|| variable("TENBIN_TOKEN")), &data)?;
+    let session = Session { client, format };
+    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(session.run(command))
+}
+
+/// A client and the form of its output.
+struct Session {
+    client: Client,
+    format: OutputFormat,
+}
+
+impl Session {
+    async fn run(&self, command: AdminCommand) -> Result<(), AdminError> {
+        match command {
+            AdminCommand::Status => self.show(self.get("status").await?),
+            AdminCommand::Clients { client, user, address, state } => {
+                let wanted = [("client", client), ("user", user), ("address", address), ("state", state)];
+                self.show(self.all("clients", &wanted).await?)
+            }
+            AdminCommand::Client { id } => {
+                let path = format!("clients/{}", segment(&id));
+                let mut shown = self.get(&path).await?;
+                shown["subscriptions"] = self.all(&format!("{path}/subscriptions"), &[]).await?;
+                self.show(shown)
+            }
+            AdminCommand::Kick { id, session, reason } => {
+                let path = format!("clients/{}?session={session}&reason={reason}", segment(&id));
+                self.show(self.change("DELETE", &path, None).await?)
+            }
+            AdminCommand::Groups => self.show(self.all("groups", &[]).await?),
+            AdminCommand::Group { name, filter } => {
+                self.show(self.get(&format!("groups/{}/{}", segment(&name), segment(&filter))).await?)
+            }
+            AdminCommand::Drain { member: Some(member), end, .. } => {
+                let path = member.iter().map(|part| segment(part)).collect::<Vec<_>>();
+                let path = format!("groups/{}/{}/members/{}/drain", path[0], path[1], path[2]);
+                self.show(self.change(if end { "DELETE" } else { "POST" }, &path, None).await?)
+            }
+            AdminCommand::Drain { listener, seconds, server_reference, .. } => {
+                let body = json!({ "listener": listener, "seconds": seconds, "server_reference": server_reference });
+                self.show(self.change("POST", "drain", Some(body)).await?)
+            }
+            AdminCommand::Retained { filter, remove: false } => {
+                self.show(self.all("retained", &[("filter", Some(filter))]).await?)
+            }
+            AdminCommand::Retained { filter, remove: true } => self.remove_retained(&filter).await,
+            AdminCommand::Publish { topic, payload, qos, retain } => {
+                let body = json!({ "topic": topic, "payload": payload, "qos": qos, "retain": retain });
+                self.show(self.change("POST", "publish", Some(body)).await?)
+            }
+            AdminCommand::Reload => self.show(self.change("POST", "config/reload", None).await?),
+            AdminCommand::Ban { remove: Some(number), .. } => {
+                self.change("DELETE", &format!("bans/{number}"), None).await.map(|_| ())
+            }
+            AdminCommand::Ban { client: None, user: None, network: None, .. } => {
+                self.show(self.all("bans", &[]).await?)
+            }
+            AdminCommand::Ban { client, user, network, .. } => {
+                let body = json!({ "client": client, "user": user, "network": network });
+                self.show(self.change("POST", "bans", Some(body)).await?)
+            }
+            AdminCommand::Health => {
+                for path in ["/healthz", "/readyz"] {
+                    self.client.request("GET", path, None).await?;
+                }
+                Ok(writeln!(io::stdout(), "ok")?)
+            }
+            AdminCommand::Top => top::run(&self.client).await,
+            AdminCommand::Token { .. } => Ok(()), // needs no broker
+        }
+    }
+
+    async fn remove_retained(&self, filter: &str) -> Result<(), AdminError> {
+        let path = format!("retained?filter={}", segment(filter));
+        let mut removed = 0;
+        loop {
+            let answer = self.change("DELETE", &path, None).await?;
+            removed += answer["removed"].as_u64().unwrap_or_default();
+            if answer["more"] != true {
+                return self.show(json!({ "removed": removed }));
+            }
+        }
+    }
+
+    async fn get(&self, path: &str) -> Result<Value, AdminError> {
+        Ok(serde_json::from_str(&self.client.request("GET", &format!("/api/v1/{path}"), None).await?)?)
+    }
+
+    async fn change(&self, method: &str, path: &str, body: Option<Value>) -> Result<Value, AdminError> {
+        let body = body.map(|body| ("application/json", body.to_string()));
+        let answer = self.client.request(method, &format!("/api/v1/{path}"), body).await?;
+        if answer.is_empty() { Ok(Value::Null) } else { Ok(serde_json::from_str(&answer)?) }
+    }
+
+    /// All pages of a list.
+    async fn all(&self, path: &str, wanted: &[(&str, Option<String>)]) -> Result<Value, AdminError> {
+        let wanted = wanted.iter().filter_map(|(key, value)| Some(format!("&{key}={}", segment(value.as_ref()?))));
+        let wanted = wanted.collect::<String>();
+        let (mut items, mut cursor) = (Vec::new(), None::<String>);
+        loop {
+            let after = cursor.map(|cursor| format!("&cursor={}", segment(&cursor))).unwrap_or_default();
+            let query = format!("limit=1000{wanted}{after}");
+            let is_short = path == "bans"; // one page, without parameters
+            let mut page = self.get(&if is_short { path.to_owned() } else { format!("{path}?{query}") }).await?;
+            items.extend(page["items"].as_array_mut().map(std::mem::take).unwrap_or_default());
+            cursor = page["cursor"].as_str().map(str::to_owned);
+            if cursor.is_none() {
+                return Ok(Value::Array(items));
+            }
+        }
+    }
+
+    fn show(&self, value: Value) -> Result<(), AdminError> {
+        let text = match (self.format, &value) {
+            (_, Value::Null) => return Ok(()),
+            (OutputFormat::Json, value) => format!("{value:#}\n"),
+            (OutputFormat::Table, Value::Array(items)) => table::rows(items),
+            (OutputFormat::Table, Value::Object(object)) => shown(object),
+            (OutputFormat::Table, other) => format!("{other}\n"),
+        };
+        Ok(io::stdout().write_all(text.as_bytes())?)
+    }
+}
+
+/// Keys and values, and lists of objects as tables below.
+fn shown(object: &Map<String, Value>) -> String {
+    let is_list = |value: &Value| value.as_array().is_some_and(|items| items.iter().any(Value::is_object));
+    let mut text = table::pairs(object.iter().filter(|(_, value)| !is_list(value)));
+    for (name, value) in object.iter().filter(|(_, value)| is_list(value)) {
+        text += &format!("\n{name}:\n{}", table::rows(value.as_array().map_or(&[], Vec::as_slice)));
+    }
+    text
+}

@@ -1,0 +1,159 @@
+//! Tokens, roles, and requests that other sites cause.
+
+use std::io::{BufReader, Write as _};
+use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::PathBuf;
+use std::process::Command;
+
+use serde_json::json;
+
+use crate::stage::{Stage, json as json_of};
+use crate::support::{BrokerProcess, DataDirectory, PATIENCE, read_answer};
+
+/// Makes a token in `file`, as operators do.
+fn make_token(file: &std::path::Path, role: &str) -> String {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tenbin"));
+    let made = command.args(["admin", "token", "--role", role]).arg(file).output().expect("it runs");
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    String::from_utf8(made.stdout).expect("text").trim().to_owned()
+}
+
+fn bearer(token: &str) -> String {
+    format!("Bearer {token}")
+}
+
+#[test]
+fn changes_need_an_operators_token_and_reading_none() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("tokens");
+    let (viewer, operator) = (make_token(&file, "viewer"), make_token(&file, "operator"));
+    let stage = Stage::start_in(&[("TENBIN_ADMIN__TOKENS", file.clone())], &[]);
+    let ban = json!({ "client": "worm" }).to_string();
+    let ask = |token: Option<&str>| {
+        let token = token.map(bearer);
+        let mut headers = vec![("content-type", "application/json")];
+        headers.extend(token.as_ref().map(|token| ("authorization", &token[..])));
+        stage.send_bare("POST", "/api/v1/bans", &headers, &ban).status
+    };
+    assert_eq!(
+        (ask(None), ask(Some("tenbin-guessed")), ask(Some(&viewer)), ask(Some(&operator))),
+        (401, 401, 403, 201)
+    );
+    assert_eq!(stage.send_bare("GET", "/api/v1/bans", &[], "").status, 200);
+    let wrong = stage.send_bare("GET", "/api/v1/bans", &[("authorization", "Bearer x")], "");
+    assert_eq!((wrong.status, wrong.header("www-authenticate")), (401, Some("Bearer")));
+    // A token that is taken out of the file ends at once.
+    let kept = std::fs::read_to_string(&file).expect("the file");
+    std::fs::write(&file, kept.lines().take(1).collect::<String>() + "\n# no operator\n").expect("written");
+    crate::stage::wait_until(|| ask(Some(&operator)) == 401);
+    assert_eq!(ask(Some(&viewer)), 403);
+}
+
+#[test]
+fn many_wrong_tokens_are_refused_over_one_connection() {
+    let stage = Stage::start(&[]);
+    let mut stream = TcpStream::connect(stage.admin).expect("it listens");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a legal timeout");
+    let mut answers = BufReader::new(stream.try_clone().expect("the same socket"));
+    for number in 0..10_000 {
+        let request = format!(
+            "POST /api/v1/drain HTTP/1.1\r\nhost: {}\r\nauthorization: Bearer tenbin-{number:048x}\r\ncontent-length: 0\r\n\r\n",
+            stage.admin
+        );
+        stream.write_all(request.as_bytes()).expect("sent");
+        assert_eq!(read_answer(&mut answers).expect("an answer").status, 401, "{number}");
+    }
+    assert_eq!(stage.get("/readyz").status, 200);
+}
+
+#[test]
+fn rebound_hosts_and_other_sites_are_refused() {
+    let stage = Stage::start_in(&[("TENBIN_ADMIN__HOSTS", "broker.example.org".into())], &[]);
+    let status = |method: &str, headers: &[(&str, &str)]| stage.send(method, "/api/v1/status", headers, "").status;
+    let port = stage.admin.port();
+    for (host, expected) in [
+        ("evil.example.org", 403),
+        (&format!("evil.example.org:{port}"), 403),
+        ("", 403),
+        (&format!("localhost:{port}"), 200),
+        ("[::1]", 200),
+        ("Broker.Example.org:9883", 200),
+    ] {
+        assert_eq!(status("GET", &[("host", host)]), expected, "{host:?}");
+    }
+    let own = format!("http://{}", stage.admin);
+    for (origin, expected) in
+        [("http://evil.example.org", 403), ("null", 403), ("http://127.0.0.1:1", 403), (&own, 200)]
+    {
+        assert_eq!(status("GET", &[("origin", origin)]), expected, "{origin}");
+    }
+    assert_eq!(status("GET", &[("sec-fetch-site", "cross-site")]), 403);
+    assert_eq!(status("GET", &[("sec-fetch-site", "same-origin")]), 200);
+    let headers = [("origin", "http://evil.example.org"), ("content-type", "application/json")];
+    assert_eq!(stage.send("POST", "/api/v1/drain", &headers, "{}").status, 403);
+    let bare = crate::support::exchange(stage.admin, b"GET /healthz HTTP/1.0\r\n\r\n").expect("an answer");
+    assert_eq!(bare.status, 400);
+}
+
+#[test]
+fn other_addresses_need_tokens_to_start_and_to_read() {
+    let address = ("TENBIN_ADMIN__ADDRESS", PathBuf::from("0.0.0.0:0"));
+    let listen = ["--listen", "127.0.0.1:0"];
+    let refused = BrokerProcess::fail_to_start_in(std::slice::from_ref(&address), &listen);
+    assert!(refused.1.iter().any(|line| line.contains("tenbin admin token")), "{refused:?}");
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("tokens");
+    std::fs::write(&file, "admin 12\n").expect("written");
+    let environment = [address.clone(), ("TENBIN_ADMIN__TOKENS", file.clone())];
+    let refused = BrokerProcess::fail_to_start_in(&environment, &listen);
+    assert!(refused.1.iter().any(|line| line.contains("line 1") && line.contains("no role")), "{refused:?}");
+    std::fs::remove_file(&file).expect("removed");
+    let viewer = make_token(&file, "viewer");
+    let stage = Stage::start_at("0.0.0.0:0", &[("TENBIN_ADMIN__TOKENS", file)], &[]);
+    let read = |headers: &[(&str, &str)], path: &str| stage.send_bare("GET", path, headers, "").status;
+    assert_eq!((read(&[], "/healthz"), read(&[], "/readyz"), read(&[], "/metrics")), (200, 200, 401));
+    assert_eq!(read(&[("authorization", &bearer(&viewer))], "/metrics"), 200);
+}
+
+#[test]
+fn local_operators_token_is_private_and_ends_with_the_broker() {
+    let data = DataDirectory::new();
+    let path = data.path().join("admin.token");
+    let first = {
+        let mut stage = Stage::start(&["--data", data.path_text()]);
+        let mode = std::fs::metadata(&path).expect("the token's file").permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        let token = std::fs::read_to_string(&path).expect("a token");
+        stage.broker.signal("TERM");
+        stage.broker.wait_for_exit(PATIENCE);
+        token
+    };
+    assert!(!path.exists());
+    let stage = Stage::start(&["--data", data.path_text()]);
+    let token = bearer(first.trim());
+    let answer = stage.send_bare("POST", "/api/v1/config/reload", &[("authorization", &token)], "");
+    assert_eq!(json_of(&answer)["status"], 401, "it was another run's");
+}
+
+#[test]
+fn slow_head_is_cut_off_and_others_are_served() {
+    let stage = Stage::start(&[]);
+    let mut slow: Vec<_> = (0..63).map(|_| TcpStream::connect(stage.admin).expect("it listens")).collect();
+    for stream in &mut slow {
+        stream.write_all(b"GET /healthz HTTP/1.1\r\nhost:").expect("sent");
+    }
+    assert_eq!(stage.get("/healthz").status, 200, "the 64th connection");
+    slow[0].set_read_timeout(Some(PATIENCE)).expect("a legal timeout");
+    // Ten seconds later.
+    let ended = read_answer(&mut BufReader::new(slow.remove(0)));
+    assert!(ended.is_none_or(|answer| answer.status == 408), "its time is over");
+}
+
+#[test]
+fn body_above_a_mebibyte_is_refused() {
+    let stage = Stage::start(&[]);
+    let large = "#".repeat((1 << 20) + 1);
+    assert_eq!(stage.send("POST", "/api/v1/config/check", &[], &large).status, 413);
+    assert_eq!(stage.send("POST", "/api/v1/config/check", &[], &large[1..]).status, 200);
+}

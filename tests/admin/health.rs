@@ -1,0 +1,184 @@
+//! `/healthz`, `/readyz`, `/metrics`, and the server's address.
+
+use std::collections::HashSet;
+use std::io::Write as _;
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use tenbin_codec::QoS;
+
+use crate::stage::{Stage, json};
+use crate::support::{BrokerProcess, PATIENCE, exchange, read_answer};
+
+#[test]
+fn healthy_broker_is_alive_and_ready() {
+    let stage = Stage::start(&[]);
+    for path in ["/healthz", "/readyz"] {
+        let plain = stage.get(path);
+        assert_eq!((plain.status, &plain.body[..]), (200, "ok\n"), "{path}");
+        let verbose = stage.get(&format!("{path}?verbose"));
+        assert!(verbose.body.starts_with("[+] ") && verbose.body.ends_with("\nok\n"), "{}", verbose.body);
+    }
+    assert!(stage.get("/readyz?verbose").body.contains("[+] listeners\n"));
+    let lost = stage.get("/nowhere");
+    assert_eq!((lost.status, lost.header("content-type")), (404, Some("application/problem+json")));
+    assert_eq!(json(&lost)["status"], 404);
+    assert_eq!(stage.ask("PUT", "/healthz").status, 405);
+}
+
+#[test]
+fn stopping_broker_is_not_ready() {
+    let stage = Stage::start(&[]);
+    // A client that does not read its DISCONNECT keeps the broker from ending at once.
+    let client = stage.broker.v5("stays");
+    stage.broker.signal("TERM");
+    let until = Instant::now() + PATIENCE;
+    loop {
+        // The broker ends a moment later, and its admin HTTP with it.
+        let Ok(mut stream) = TcpStream::connect(stage.admin) else { break };
+        let request = format!("GET /readyz HTTP/1.1\r\nhost: {}\r\nconnection: close\r\n\r\n", stage.admin);
+        let _ = stream.write_all(request.as_bytes());
+        match read_answer(&mut std::io::BufReader::new(stream)) {
+            Some(answer) if answer.status == 200 => assert!(Instant::now() < until, "still ready"),
+            Some(answer) => {
+                assert!(answer.status == 503 && answer.body.contains("stopping"), "{answer:?}");
+                break;
+            }
+            None => break,
+        }
+    }
+    drop(client);
+}
+
+#[test]
+fn metrics_count_messages_in_both_formats() {
+    let stage = Stage::start(&[]);
+    let mut client = stage.broker.v5("c");
+    client.subscribe("a", QoS::AtLeastOnce);
+    client.publish("a", "x", QoS::AtLeastOnce);
+    client.receive_message();
+    let plain = stage.get("/metrics");
+    assert_eq!(plain.header("content-type"), Some("text/plain; version=0.0.4; charset=utf-8"));
+    let value = |name: &str| {
+        let line = plain.body.lines().find_map(|line| line.strip_prefix(&format!("{name} ")));
+        line.unwrap_or_else(|| panic!("{name} is missing in {}", plain.body)).parse::<f64>().expect("a number")
+    };
+    for (name, expected) in [
+        ("tenbin_messages_received_total", 1.0),
+        ("tenbin_connects_total{result=\"accepted\"}", 1.0),
+        ("tenbin_clients_connected", 1.0),
+        ("tenbin_subscriptions", 1.0),
+        ("tenbin_sessions", 1.0),
+        ("tenbin_connections", 1.0),
+        ("tenbin_dropped_total{reason=\"queue_full\"}", 0.0),
+    ] {
+        assert_eq!(value(name), expected, "{name}");
+    }
+    assert!(value("process_resident_memory_bytes") > 1e6 && value("process_cpu_seconds_total") >= 0.0);
+    check_exposition(&plain.body);
+    let open = stage.send("GET", "/metrics", &[("accept", "application/openmetrics-text; version=1.0.0")], "");
+    assert_eq!(open.header("content-type"), Some("application/openmetrics-text; version=1.0.0; charset=utf-8"));
+    assert!(open.body.ends_with("\n# EOF\n") && open.body.contains("# TYPE tenbin_messages_received counter\n"));
+}
+
+/// Checks the rules of `promtool check metrics`: each family has help and type, before its samples, and once; counters
+/// end with `_total`, and nothing else does; names have base units.
+fn check_exposition(text: &str) {
+    let mut seen = HashSet::new();
+    let (mut helped, mut typed) = ("", "");
+    for line in text.lines() {
+        if let Some(rest) = line.strip_prefix("# HELP ") {
+            let (name, help) = rest.split_once(' ').expect("a help text");
+            assert!(!help.is_empty() && seen.insert(name), "{line}");
+            helped = name;
+        } else if let Some(rest) = line.strip_prefix("# TYPE ") {
+            let (name, kind) = rest.split_once(' ').expect("a kind");
+            assert_eq!(name, helped, "{line}");
+            assert_eq!(name.ends_with("_total"), kind == "counter", "{line}");
+            assert!(!name.contains("milliseconds") && !name.contains(':') && name.to_lowercase() == name, "{line}");
+            typed = name;
+        } else {
+            let (name, value) = line.rsplit_once(' ').expect("a value");
+            assert!(name.starts_with(typed) && value.parse::<f64>().is_ok(), "{line} after {typed}");
+        }
+    }
+    assert!(seen.len() > 40);
+}
+
+#[test]
+fn health_answers_within_100_ms_while_clients_connect() {
+    let stage = Stage::start(&[]);
+    let address = stage.broker.address();
+    let is_over = std::sync::atomic::AtomicBool::new(false);
+    let slowest = std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                while !is_over.load(std::sync::atomic::Ordering::Relaxed) {
+                    if let Ok(mut stream) = TcpStream::connect(address) {
+                        let _ = stream.write_all(b"\x10\x0d\x00\x04MQTT\x05\x02\x00\x3c\x00\x00\x00");
+                    }
+                }
+            });
+        }
+        let mut times: Vec<_> = (0..20)
+            .map(|_| {
+                let asked_at = Instant::now();
+                assert_eq!((stage.get("/healthz").status, stage.get("/readyz").status), (200, 200));
+                asked_at.elapsed() / 2
+            })
+            .collect();
+        is_over.store(true, std::sync::atomic::Ordering::Relaxed);
+        times.sort();
+        times[times.len() / 2]
+    });
+    // The median, since a loaded machine may stop any process for a while.
+    assert!(slowest < Duration::from_millis(100), "{slowest:?}");
+}
+
+#[test]
+fn taken_address_is_fatal_unless_it_is_the_default() {
+    let stage = Stage::start(&[]);
+    let taken = stage.admin.to_string();
+    let refused = BrokerProcess::fail_to_start_in(
+        &[("TENBIN_ADMIN__ADDRESS", taken.clone().into())],
+        &["--listen", "127.0.0.1:0"],
+    );
+    assert!(!refused.0.success() && refused.1.iter().any(|line| line.contains(&taken)), "{refused:?}");
+    let default = "127.0.0.1:9883";
+    let holder = std::net::TcpListener::bind(default);
+    let environment = [("TENBIN_ADMIN__ADDRESS", default.into())];
+    let broker = BrokerProcess::start_in(&environment, &["--listen", "127.0.0.1:0"]);
+    broker.log().wait_for(&["no admin HTTP: its default address is taken"], PATIENCE);
+    drop(holder);
+}
+
+#[test]
+fn unix_socket_serves_and_is_removed() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("admin.sock");
+    let address = format!("unix:{}", path.display());
+    let environment = [("TENBIN_ADMIN__ADDRESS", address.clone().into())];
+    let mut broker = BrokerProcess::start_in(&environment, &["--listen", "127.0.0.1:0"]);
+    assert!(broker.wait_for_start_line("admin HTTP at ").ends_with(&address));
+    let mut stream = std::os::unix::net::UnixStream::connect(&path).expect("the broker listens there");
+    stream.write_all(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").expect("sent");
+    let mut answer = String::new();
+    std::io::Read::read_to_string(&mut stream, &mut answer).expect("an answer");
+    assert!(answer.starts_with("HTTP/1.1 200 ") && answer.ends_with("\r\n\r\nok\n"), "{answer}");
+    broker.signal("TERM");
+    broker.wait_for_exit(PATIENCE);
+    assert!(!path.exists(), "the socket's file goes");
+}
+
+#[test]
+fn oversized_heads_are_refused() {
+    let stage = Stage::start(&[]);
+    let head = |fields: String| format!("GET /healthz HTTP/1.1\r\nhost: {}\r\n{fields}\r\n", stage.admin);
+    let many = (0..65).map(|number| format!("x-{number}: y\r\n")).collect::<String>();
+    let long = format!("x: {}\r\n", "y".repeat(20_000));
+    for fields in [many, long] {
+        let answer = exchange(stage.admin, head(fields).as_bytes());
+        assert!(answer.is_none_or(|answer| answer.status == 431), "too much");
+    }
+    assert_eq!(stage.get("/healthz").status, 200);
+}

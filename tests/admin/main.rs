@@ -1,0 +1,12 @@
+//! Admin HTTP of a running broker.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod clients;
+mod command;
+mod events;
+mod guard;
+mod health;
+mod openapi;
+mod stage;
