@@ -137,7 +137,12 @@ impl Spool {
         let used = if options.bytes_maximum == 0 { 0 } else { disk.used().unwrap_or(0) };
         let entries = examined.index.references();
         let space = Space::of(&*disk, options.segment_bytes, entries, options.bytes_maximum, used);
-        let (options, grows_to) = options.for_log_of(examined.bytes(), space.available);
+        let has_spares = |bytes| examined.left_over.iter().any(|name| recovery::is_spare_of(&*disk, name, bytes));
+        let first = options.first_segment_bytes();
+        let has_small_spares = has_spares(first) && !has_spares(options.segment_bytes);
+        let is_small = options.begins_small(examined.bytes(), space.available, has_small_spares);
+        let grows_to = is_small.then_some(options.segment_bytes);
+        let options = if is_small { Options { segment_bytes: first, ..options } } else { options };
         let spares = recovery::settle(&*disk, &examined, options.segment_bytes)?;
         let salt = RandomState::new().hash_one((examined.index.segments.newest(), examined.end));
         let header = Header { number: 0, salt, file_bytes: options.segment_bytes };

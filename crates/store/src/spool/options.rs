@@ -64,16 +64,17 @@ impl Options {
         }
     }
 
-    /// Returns the options for a log that has `bytes` on a disk with `available` ones, and the size of its later segments
-    /// if that is another.
+    /// Size of the first segments of a log.
+    pub(super) fn first_segment_bytes(self) -> u32 {
+        (self.segment_bytes / FIRST_PART).next_multiple_of(8).max(SEGMENT_BYTES_MIN)
+    }
+
+    /// Whether a log that has `bytes` begins with small segments, on a disk with `available` bytes.
     ///
-    /// A disk that is short gets full segments at once: files made ahead are the room of accepted messages.
-    pub(super) fn for_log_of(self, bytes: u64, available: u64) -> (Self, Option<u32>) {
-        let first = (self.segment_bytes / FIRST_PART).next_multiple_of(8).max(SEGMENT_BYTES_MIN);
+    /// A disk that is short gets segments of the size of its spare segments: they are the room of acknowledgements.
+    pub(super) fn begins_small(self, bytes: u64, available: u64, has_small_spares: bool) -> bool {
+        let first = self.first_segment_bytes();
         let is_short = available < PLENTY * u64::from(self.segment_bytes);
-        if first == self.segment_bytes || bytes > u64::from(first / 2) || is_short {
-            return (self, None);
-        }
-        (Self { segment_bytes: first, ..self }, Some(self.segment_bytes))
+        first < self.segment_bytes && if is_short { has_small_spares } else { bytes <= u64::from(first / 2) }
     }
 }

@@ -68,6 +68,8 @@ struct Copying {
     window: Window,
 }
 
+/// Name of the first spare segment of the full size; none of the others has it.
+const GROWN_SPARE: &str = "grown.spare";
 /// Logs of fewer segments are not copied.
 const SEGMENTS_MIN: usize = 4;
 const SPARES_MAX: usize = 2;
@@ -132,7 +134,10 @@ impl Reclaim {
 
     pub(super) fn make_spare(&mut self, bytes: u32) -> io::Result<()> {
         // It belongs to no segment.
-        let name = spare_name(0);
+        self.make_spare_named(spare_name(0), bytes)
+    }
+
+    fn make_spare_named(&mut self, name: String, bytes: u32) -> io::Result<()> {
         if let Err(error) = self.disk.create(&name).and_then(|file| file.allocate(u64::from(bytes))) {
             let _ = self.disk.remove(&name);
             return Err(error);
@@ -141,11 +146,21 @@ impl Reclaim {
         Ok(())
     }
 
-    /// Removes all spare segments. The next opening removes a file that stays.
-    pub(super) fn drop_spares(&mut self) {
-        for spare in self.spares.drain(..) {
+    /// Makes a spare segment of another size in place of all spare segments.
+    ///
+    /// # Errors
+    /// It cannot be made. Then the others stay.
+    pub(super) fn replace_spares(&mut self, bytes: u32) -> io::Result<()> {
+        let old = mem::take(&mut self.spares);
+        if let Err(error) = self.make_spare_named(GROWN_SPARE.to_owned(), bytes) {
+            self.spares = old;
+            return Err(error);
+        }
+        for spare in old {
+            // The next opening removes a file that stays.
             let _ = self.disk.remove(&spare);
         }
+        Ok(())
     }
 
     /// Does the reclaiming that is possible now. True if it appended something or has more to do.

@@ -171,8 +171,8 @@ pub(super) fn settle(disk: &dyn Disk, found: &Examined, segment_bytes: u32) -> R
 /// Names for spare segments; no segment and no other spare has them.
 const KEPT_SPARES: [&str; 2] = ["kept-1.spare", "kept-2.spare"];
 
-/// Whether a file has the usual segment length.
-fn is_spare_of(disk: &dyn Disk, name: &str, segment_bytes: u32) -> bool {
+/// Whether a file has the length of a segment of `segment_bytes`.
+pub(super) fn is_spare_of(disk: &dyn Disk, name: &str, segment_bytes: u32) -> bool {
     let length = disk.open(name).and_then(|file| file.length());
     length.is_ok_and(|length| length == u64::from(segment_bytes))
 }

@@ -68,7 +68,8 @@ impl Committer {
 
     /// Lets segments have their full size, once the log is no longer small and the disk has room for them.
     ///
-    /// The file made ahead is made anew before the log needs it. Spare segments are replaced.
+    /// The spare segment comes first: without it acknowledgements would have no room. If it cannot be made, segments stay
+    /// small.
     fn grow(&mut self, next: u32) {
         let appended = self.shared.log().appended;
         let Some(bytes) = self.grows_to.filter(|_| appended > u64::from(self.options.segment_bytes / 2)) else {
@@ -77,15 +78,17 @@ impl Committer {
         if self.is_closing || self.space().available < 3 * u64::from(bytes) {
             return;
         }
-        // The log may be at this segment already. Then its file keeps the small size.
-        if self.made.0 == next && self.shared.log().end().segment() < next && self.unmake(next).is_err() {
+        self.grows_to = None;
+        if self.reclaim.replace_spares(bytes).is_err() {
             return;
         }
-        self.grows_to = None;
+        self.used = None;
         self.options.segment_bytes = bytes;
         self.shared.grow(bytes);
-        self.reclaim.drop_spares();
-        self.used = None;
+        // The file made ahead is made anew, unless the log needs it already.
+        if self.made.0 == next && self.shared.log().end().segment() < next {
+            let _ = self.unmake(next);
+        }
     }
 
     fn make_ahead(&mut self, next: u32) -> io::Result<()> {

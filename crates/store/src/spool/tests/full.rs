@@ -94,6 +94,34 @@ fn full_log_is_drained_after_a_restart_without_free_space() {
 }
 
 #[test]
+fn small_segments_on_a_disk_that_fills_are_drained_after_a_restart() {
+    let first = 32 << 10;
+    for end in [End::Killed, End::Closed, End::PowerCut(7)] {
+        // There is plenty of space at the start, so that segments begin small.
+        let mut rig = Rig::new(Options { segment_bytes: 32 * first, ..SMALL });
+        assert!(rig.commit());
+        // Too little for segments of the full size.
+        rig.disk.set_faults(|faults| faults.space = Some(24 * first as usize));
+        let mut count = 0;
+        while count < 50 {
+            rig.call(&message(count + 1));
+            assert!(rig.commit(), "{:?}", rig.spool.health());
+            count += 1;
+        }
+        let is_small = |rig: &Rig| rig.disk.names().iter().all(|name| rig.disk.content(name).len() <= first as usize);
+        assert!(is_small(&rig), "segments have not grown: {:?}", rig.disk.names());
+        let no_space = |disk: &MemoryDisk| disk.set_faults(|faults| faults.space = Some(0));
+        let mut rig = rig.try_end(end, no_space).unwrap();
+        rig.assert_as_model();
+        drain(&mut rig, 1, count);
+        let mut rig = rig.try_end(End::Killed, no_space).unwrap();
+        assert!(rig.spool.queue(QueueId(2)).is_none(), "{end:?}: acknowledged messages came again");
+        assert!(rig.commit());
+        assert!(is_small(&rig), "{end:?}: {:?}", rig.disk.names());
+    }
+}
+
+#[test]
 fn log_continues_in_last_segment_if_no_file_can_be_made() {
     for seed in 1..60 {
         let sync = if seed % 3 == 0 { Sync::Never } else { Sync::Always };
