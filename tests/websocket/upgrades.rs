@@ -92,7 +92,7 @@ fn pages_of_other_origins_are_refused() {
 fn behind(network: &str, rest: &str) -> (BrokerProcess, ConfigFile) {
     let config = ConfigFile::new(&format!(
         "{rest}[[listeners]]\naddress = \"127.0.0.1:0\"\nanonymous = true\ntransport = \"websocket\"\n\
-         proxy_from = [\"{network}\"]\nproxy = \"optional\"\n"
+         proxy_from = [\"{network}\"]\nproxy = \"optional\"\nproxy_forwarded_for = true\n"
     ));
     (BrokerProcess::start_exactly(&["--config", config.path(), "--log", "debug"]), config)
 }
@@ -139,6 +139,17 @@ fn forwarded_address_of_strangers_does_not_count() {
         forwarded(&broker, "", &[value], client_id).expect("accepted").settle();
         broker.log().wait_for(&["peer=127.0.0.1:", &format!("client=\"{client_id}\"")], PATIENCE);
     }
+}
+
+#[test]
+fn forwarded_address_does_not_count_unless_configured() {
+    let config = ConfigFile::new(
+        "[[listeners]]\naddress = \"127.0.0.1:0\"\nanonymous = true\ntransport = \"websocket\"\n\
+         proxy_from = [\"127.0.0.1\"]\nproxy = \"optional\"\n",
+    );
+    let broker = BrokerProcess::start_exactly(&["--config", config.path(), "--log", "debug"]);
+    forwarded(&broker, "", &["192.0.2.1"], "address").expect("accepted").settle();
+    broker.log().wait_for(&["peer=127.0.0.1:", "client=\"address\""], PATIENCE);
 }
 
 #[test]

@@ -49,6 +49,9 @@ pub struct Listener {
     /// Whether the proxies' word for a client certificate counts.
     #[serde(default)]
     pub proxy_trust_tls: bool,
+    /// Whether `X-Forwarded-For` of the proxies tells the client of a WebSocket. They have to append to it.
+    #[serde(default)]
+    pub proxy_forwarded_for: bool,
     /// TLS; `None` = none.
     pub tls: Option<Tls>,
     /// Protocol between MQTT and TCP or TLS.
@@ -115,6 +118,7 @@ impl Listener {
             proxy_from: Vec::new(),
             proxy: ProxyUse::Required,
             proxy_trust_tls: false,
+            proxy_forwarded_for: false,
             tls: None,
             transport: Transport::Tcp,
             path: None,

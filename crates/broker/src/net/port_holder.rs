@@ -13,13 +13,15 @@ pub(super) fn hint(address: SocketAddr) -> String {
     }
 }
 
-/// Process ID and name of the process that listens on a TCP port.
+/// Process ID and name of the process that listens on a TCP port; `None` if there are several sockets, or if this process
+/// may not see whose the socket is.
 fn holder(port: u16) -> Option<(u32, String)> {
     let tables = ["/proc/net/tcp", "/proc/net/tcp6"].map(|table| fs::read_to_string(table).unwrap_or_default());
     let sockets: Vec<_> = tables.iter().flat_map(|table| listening_sockets(table, port)).collect();
+    let [socket] = &sockets[..] else { return None };
     let processes = fs::read_dir("/proc").ok()?.flatten();
     let mut pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    let pid: u32 = pids.find(|pid| has_one_of(*pid, &sockets))?;
+    let pid: u32 = pids.find(|pid| has_descriptor(*pid, socket))?;
     let name = fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
     Some((pid, name.trim_end().to_owned()))
 }
@@ -35,11 +37,11 @@ fn listening_sockets(table: &str, port: u16) -> impl Iterator<Item = String> {
     })
 }
 
-/// Whether a process has a descriptor of one of the sockets. Only root and its own user may look.
-fn has_one_of(pid: u32, sockets: &[String]) -> bool {
+/// Whether a process has a descriptor of the socket. Only root and its own user may look.
+fn has_descriptor(pid: u32, socket: &str) -> bool {
     let Ok(descriptors) = fs::read_dir(format!("/proc/{pid}/fd")) else { return false };
     let mut targets = descriptors.flatten().filter_map(|descriptor| fs::read_link(descriptor.path()).ok());
-    targets.any(|target| sockets.iter().any(|socket| target == Path::new(socket)))
+    targets.any(|target| target == Path::new(socket))
 }
 
 #[cfg(test)]

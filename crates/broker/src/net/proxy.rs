@@ -23,6 +23,9 @@ pub(super) struct Proxy {
     header: ProxyUse,
     /// Whether the client certificates that they have verified count.
     trusts_tls: bool,
+    /// Whether `X-Forwarded-For` counts.
+    #[cfg(feature = "websocket")]
+    forwarded_for: bool,
 }
 
 /// What a connection has told before its first stage.
@@ -37,9 +40,14 @@ pub(super) enum Told {
 impl Proxy {
     /// Proxies of `listener`; `None` if it has none.
     pub(super) fn of(listener: &Listener) -> Option<Self> {
-        let Listener { proxy_from, proxy, proxy_trust_tls, .. } = listener;
-        let proxies = Self { from: proxy_from.clone(), header: *proxy, trusts_tls: *proxy_trust_tls };
-        (!proxy_from.is_empty()).then_some(proxies)
+        let proxies = Self {
+            from: listener.proxy_from.clone(),
+            header: listener.proxy,
+            trusts_tls: listener.proxy_trust_tls,
+            #[cfg(feature = "websocket")]
+            forwarded_for: listener.proxy_forwarded_for,
+        };
+        (!listener.proxy_from.is_empty()).then_some(proxies)
     }
 
     /// Whether a peer may send a header.
@@ -58,7 +66,7 @@ impl Proxy {
     #[cfg(feature = "websocket")]
     pub(super) fn forwarded(&self, peer: Peer, elements: &[String]) -> Result<Option<Peer>, Refusal> {
         let mut client = None;
-        if !self.trusts(peer) {
+        if !self.forwarded_for || !self.trusts(peer) {
             return Ok(None);
         }
         for element in elements.iter().rev() {

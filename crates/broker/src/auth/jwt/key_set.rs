@@ -106,7 +106,9 @@ impl KeySet {
         let known = self.known.load();
         let is_usable = |known: &Known| self.remote.is_none() || known.age(now) < KEPT_FOR;
         let Some(known) = known.as_ref().filter(|known| is_usable(known)) else { return Found::Unavailable };
-        let fits = |key: &&Arc<Key>| key.id.is_none() || id.is_none() || key.id.as_deref() == id;
+        let is_named = |key: &Arc<Key>| id.is_some() && key.id.as_deref() == id;
+        let has_named = known.keys.iter().any(is_named);
+        let fits = |key: &&Arc<Key>| if has_named { is_named(key) } else { key.id.is_none() || id.is_none() };
         let keys = known.keys.iter().filter(fits).cloned().collect::<Vec<_>>();
         if keys.is_empty() { Found::NoSuchKey } else { Found::Keys(keys) }
     }

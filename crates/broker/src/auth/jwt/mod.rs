@@ -68,7 +68,7 @@ impl Jwt {
         let keys = keys.iter().filter(|key| token.has_algorithm_of(key)).collect::<Vec<_>>();
         // Each check takes the time of the other clients of this thread, and anybody may send such a token.
         if keys.len() > KEYS_TRIED_MAX {
-            return refuse("too many keys fit: the token names none by kid");
+            return refuse("too many keys fit: none has the kid of the token");
         }
         if !keys.iter().any(|key| token.is_signed_by(key)) {
             return refuse("wrong algorithm or signature");

@@ -186,7 +186,7 @@ async fn token_without_kid_is_checked_with_few_keys() {
     let claims = json!({"sub": "alice", "exp": 9_999_999_999_u64});
     let (without, with) = (signed(&hs256(), &claims), signed(&json!({"alg": "HS256", "kid": "64"}), &claims));
     assert_eq!(answer(&set(KEYS_TRIED_MAX, "HS256"), &without).await, Ok("alice".to_owned()));
-    let refused = Err("too many keys fit: the token names none by kid".to_owned());
+    let refused = Err("too many keys fit: none has the kid of the token".to_owned());
     assert_eq!(answer(&set(KEYS_TRIED_MAX + 1, "HS256"), &without).await, refused);
     // Keys of other algorithms do not count, nor do those with another Key ID.
     assert_eq!(answer(&set(64, "HS512"), &without).await, Ok("alice".to_owned()));
