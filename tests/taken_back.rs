@@ -44,33 +44,44 @@ fn messages_of_a_member_without_acks_go_to_another() {
 #[test]
 fn messages_of_a_member_that_does_not_read_go_to_another() {
     for qos in [QoS::AtMostOnce, QoS::AtLeastOnce] {
-        let broker = BrokerProcess::start(&["--policy", "round_robin"]);
+        let file = ConfigFile::new("[sys]\ninterval_seconds = 1");
+        let broker = BrokerProcess::start(&["--policy", "round_robin", "--config", file.path()]);
         let mut stuck = worker(&broker, "stuck", u16::MAX);
         let mut other = worker(&broker, "other", u16::MAX);
         let mut publisher = broker.v5("publisher");
         let mut seen = BTreeSet::new();
         let mut from_stuck = 0;
+        let (mut newest, mut out_of_order) = (0, 0);
+        let mut arrive_at_other = |number: u32| {
+            out_of_order += usize::from(number < newest);
+            newest = newest.max(number);
+            number
+        };
         for number in 0..MESSAGES {
             publisher.publish_with(large(number, qos));
             // The other one keeps up: every second message is its own.
             if number % 2 == 1 {
-                assert!(seen.insert(number_of(&other.receive_message())));
+                assert!(seen.insert(arrive_at_other(number_of(&other.receive_message()))));
             }
         }
         // Then it also gets messages of the member that does not read.
         while from_stuck <= MESSAGES / 10 {
-            assert!(seen.insert(number_of(&other.receive_message())), "{qos}: twice");
+            assert!(seen.insert(arrive_at_other(number_of(&other.receive_message()))), "{qos}: twice");
             from_stuck += 1;
         }
         let begun = Instant::now();
         while seen.len() < MESSAGES as usize {
             assert!(begun.elapsed() < PATIENCE, "{qos}: {} of {MESSAGES}", seen.len());
-            for publish in other.drain().into_iter().chain(stuck.drain()) {
-                assert!(seen.insert(number_of(&publish)), "{qos}: twice");
+            let at_other = other.drain().iter().map(|publish| arrive_at_other(number_of(publish))).collect::<Vec<_>>();
+            for number in at_other.into_iter().chain(stuck.drain().iter().map(number_of)) {
+                assert!(seen.insert(number), "{qos}: twice");
             }
         }
         stuck.expect_nothing_waiting();
         other.expect_nothing_waiting();
+        // Without a key, no order holds for them; all others are in order.
+        assert!(out_of_order > 0, "{qos}");
+        wait_until_moved(&broker, out_of_order);
     }
 }
 
@@ -158,6 +169,16 @@ fn take_one(worker: &mut RawClient) -> Option<Publish> {
         Ok(Packet::Publish(publish)) => Some(publish),
         Ok(other) => panic!("{other:?} instead of a message"),
         Err(_) => None,
+    }
+}
+
+/// Waits until the broker reports that at least `count` messages were moved.
+fn wait_until_moved(broker: &BrokerProcess, count: usize) {
+    let mut reader = broker.v5("reader");
+    reader.subscribe("$SYS/broker/publish/messages/moved", QoS::AtMostOnce);
+    let begun = Instant::now();
+    while payload(&reader.receive_message()).parse::<usize>().expect("a number") < count {
+        assert!(begun.elapsed() < PATIENCE, "fewer than {count}");
     }
 }
 
