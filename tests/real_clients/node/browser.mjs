@@ -7,7 +7,9 @@ import { join } from 'node:path';
 
 const [serverScript, broker, topic] = process.argv.slice(2);
 const profile = mkdtempSync(join(tmpdir(), 'tenbin-browser-'));
-const server = spawn('node', [serverScript, '0'], { stdio: ['ignore', 'pipe', 'inherit'] });
+// Ends with this process, however that ends: its input is a pipe from here, as Chromium's commands are.
+const guarded = 'process.stdin.on("end", () => process.exit()).resume(); import(process.argv[1]);';
+const server = spawn('node', ['-e', guarded, serverScript, '0'], { stdio: ['pipe', 'pipe', 'inherit'] });
 const browser = spawn(process.env.CHROMIUM ?? 'chromium', [
     '--headless=new', '--no-sandbox', '--disable-gpu', '--disable-dev-shm-usage', '--no-first-run',
     '--disable-background-networking', '--disable-component-update', '--ignore-certificate-errors',
