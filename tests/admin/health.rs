@@ -69,7 +69,8 @@ fn metrics_count_messages_in_both_formats() {
         ("tenbin_clients_connected", 1.0),
         ("tenbin_subscriptions", 1.0),
         ("tenbin_sessions", 1.0),
-        ("tenbin_connections", 1.0),
+        ("tenbin_network_connections", 1.0),
+        ("tenbin_connections{listener=\"127.0.0.1:0\",transport=\"tcp\"}", 1.0),
         ("tenbin_dropped_total{reason=\"queue_full\"}", 0.0),
     ] {
         assert_eq!(value(name), expected, "{name}");

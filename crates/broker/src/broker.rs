@@ -1,3 +1,5 @@
+#[cfg(feature = "admin")]
+mod administered;
 mod check;
 mod handle;
 mod listeners;
@@ -305,26 +307,9 @@ fn administer(
     parts: &Arc<Parts>,
     administration: Option<Administration>,
 ) -> Result<(Arc<control::Control>, Option<tenbin_admin::Server>), StartError> {
-    // The admin thread may outlive the broker for a moment, and must not keep its sockets open.
-    let [open, closing, reloading] = [0; 3].map(|_| Arc::downgrade(parts));
-    let reach = control::Reach {
-        listening: Box::new(move || open.upgrade().map(|parts| parts.listeners().views()).unwrap_or_default()),
-        stop_accepting: Box::new(move |name| match closing.upgrade() {
-            Some(parts) => parts.listeners().stop_accepting(name),
-            None => false,
-        }),
-        reload: Box::new(move |config| {
-            let parts = reloading.upgrade().ok_or("the broker stops")?;
-            let not_taken = parts.reload(config).map_err(|error| error.to_string())?;
-            Ok(not_taken.into_iter().map(|found| [found.key, found.old, found.new]).collect())
-        }),
-        check: |text| {
-            let ConfigCheck { errors, differences } = ConfigCheck::of(text, std::iter::empty());
-            (errors, differences)
-        },
-    };
     let is_wanted = administration.is_some();
     let shared = &parts.shared;
+    let reach = Box::new(administered::Above(Arc::downgrade(parts)));
     let control = control::Control::new(Arc::clone(shared), reach, administration.unwrap_or_default());
     let socket = if is_wanted { control::open(&shared.config).map_err(StartError::Admin)? } else { None };
     if socket.is_some() {

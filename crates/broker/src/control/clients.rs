@@ -15,7 +15,6 @@ use super::{Control, page_of};
 use crate::lifecycle;
 use crate::outbox;
 use crate::registry::{Client, Link, SessionFigures};
-use crate::values::TransportProtocol;
 
 impl Control {
     pub(super) fn list_clients(&self, query: &ClientQuery) -> Answer<Page<ClientView>> {
@@ -173,7 +172,7 @@ fn view(client: &Client, link: Option<&Link>, now: Instant) -> ClientView {
     let principal = client.rights.principal();
     let connection = link.filter(|_| queue.state != "offline").map(|link| ConnectionView {
         peer: link.peer.to_string(),
-        transport: transport_name(link.transport),
+        transport: link.transport.name(),
         version: version_name(link.version),
         keep_alive_seconds: link.keep_alive,
         seconds: now.saturating_duration_since(link.since).as_secs(),
@@ -190,17 +189,6 @@ fn view(client: &Client, link: Option<&Link>, now: Instant) -> ClientView {
         disk_messages: queue.tail_messages,
         disk_bytes: queue.tail_bytes,
         groups: queue.groups,
-    }
-}
-
-fn transport_name(transport: TransportProtocol) -> &'static str {
-    match transport {
-        TransportProtocol::Tcp => "tcp",
-        TransportProtocol::Tls => "tls",
-        TransportProtocol::WebSocket => "websocket",
-        TransportProtocol::WebSocketTls => "websocket_tls",
-        TransportProtocol::Unix => "unix",
-        TransportProtocol::Embedded => "embedded",
     }
 }
 

@@ -1,6 +1,5 @@
 //! Samples for watchers.
 
-use std::cmp::Reverse;
 use std::time::{Instant, SystemTime};
 
 use serde_json::json;
@@ -14,13 +13,7 @@ impl Control {
         let time = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let metrics = self.shared.metrics.snapshot();
         let status = self.show_status();
-        let looked = self.shared.router.groups_after(0, GROUPS_LOOKED_AT).into_iter().map(|group| {
-            let scale = self.scale(&group, now);
-            (scale.backlog, scale.arrivals_per_second, group)
-        });
-        let mut groups: Vec<_> = looked.collect();
-        groups.sort_by_key(|(backlog, per_second, _)| Reverse((*backlog, (per_second * 1e3) as u64)));
-        groups.truncate(GROUPS_SHOWN);
+        let groups = self.busiest_groups(GROUPS_SHOWN, now);
         let slow = self.shared.slow_receivers.listed();
         let slow: Vec<_> = slow.iter().map(|client| self.view_of(client)).filter(|view| view.slow).collect();
         let figures = json!({
@@ -40,7 +33,7 @@ impl Control {
             "store": status.store,
             "slow": { "watch": metrics.clients_watch, "spooling": metrics.clients_spooling, "clients": slow },
             "groups_total": status.groups,
-            "groups": groups.iter().map(|(.., group)| self.view_of_group(group)).collect::<Vec<_>>(),
+            "groups": groups.iter().map(|(group, ..)| self.view_of_group(group)).collect::<Vec<_>>(),
         });
         let is_gauge = |name: &str| GAUGES.contains(&name);
         Sample { counters: metrics.named().filter(|(name, _)| !is_gauge(name)).collect(), figures }
@@ -50,7 +43,5 @@ impl Control {
 /// Counters of the metrics that fall too.
 const GAUGES: [&str; 5] =
     ["clients_connected", "clients_maximum", "subscriptions", "clients_watch", "clients_spooling"];
-/// Groups of which those to show are chosen.
-const GROUPS_LOOKED_AT: usize = 1000;
 /// Groups in a sample: those with the longest backlogs, then those with the most messages.
 const GROUPS_SHOWN: usize = 32;

@@ -1,5 +1,6 @@
 //! Share groups: members, decisions, and the figures by which they scale.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::num::NonZeroU64;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -101,6 +102,19 @@ impl Control {
         scale(&load, &self.arrivals.look(group.number(), &load, now), now)
     }
 
+    /// Groups with the longest backlogs, then those with the most messages, with their figures.
+    pub(super) fn busiest_groups(&self, most: usize, now: Instant) -> Vec<(Arc<SharedGroup>, GroupLoad, ScaleView)> {
+        let groups = self.shared.router.groups_after(0, GROUPS_LOOKED_AT).into_iter().map(|group| {
+            let load = group.load(self.shared.clock.nanos(now));
+            let scale = scale(&load, &self.arrivals.look(group.number(), &load, now), now);
+            (group, load, scale)
+        });
+        let mut groups: Vec<_> = groups.collect();
+        groups.sort_by_key(|(_, load, scale)| Reverse((load.backlog, (scale.arrivals_per_second * 1e3) as u64)));
+        groups.truncate(most);
+        groups
+    }
+
     /// Looks at the arrivals of all groups, so that rates are known when somebody asks.
     pub(super) fn look_at_arrivals(&self) {
         let now = Instant::now();
@@ -169,7 +183,7 @@ const UTILISATION: f64 = 0.8;
 const IDLE: Duration = Duration::from_secs(60);
 /// Groups of a page: each may have many members.
 const GROUPS_PAGE: usize = 100;
-/// Groups whose arrivals are looked at without a request.
+/// Groups that are looked at to find the busiest ones.
 const GROUPS_LOOKED_AT: usize = 1000;
 
 #[cfg(test)]
@@ -183,9 +197,13 @@ mod tests {
         let number = NonZeroU64::MIN;
         let load = |arrived, backlog, members: usize| GroupLoad {
             arrived,
+            given: arrived,
+            waiting: 0,
             backlog,
             members,
             known: members,
+            predicted_wait: None,
+            redispatched: 0,
             per_second: 10.0 * members as f64,
         };
         let at = |seconds| begin + Duration::from_secs(seconds);

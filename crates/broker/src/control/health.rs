@@ -55,7 +55,7 @@ impl Control {
     pub(super) fn ready_checks(&self) -> Vec<Check> {
         let problem = |is_wrong: bool, text: &str| is_wrong.then(|| text.to_owned());
         let is_serving = self.is_serving.load(Ordering::Relaxed);
-        let sockets = (self.reach.listening)().len();
+        let sockets = self.reach.listening().len();
         let mut checks = vec![
             Check::new("state", problem(!is_serving, "the state of the last run is not restored yet")),
             Check::new("listeners", problem(sockets == 0, "none is open")),

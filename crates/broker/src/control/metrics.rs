@@ -1,12 +1,13 @@
 //! All metrics of a scrape, read where the broker counts them.
 
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tenbin_admin::{Exposition, Kind};
 
 use super::{Control, process};
 use crate::durable::Durable;
+use crate::registry::Roster;
 
 impl Control {
     pub(super) fn write_metrics(&self, into: &mut Exposition) {
@@ -21,7 +22,7 @@ impl Control {
         }
         let mut gauge = |name, help, value: usize| into.add(name, Kind::Gauge, help, &[], value as f64);
         let shared = &self.shared;
-        gauge("tenbin_connections", "Open Network Connections.", shared.connections.load(Ordering::Relaxed));
+        gauge("tenbin_network_connections", "Open Network Connections.", shared.connections.load(Ordering::Relaxed));
         gauge("tenbin_connections_maximum", "Maximum number of Network Connections.", shared.connections_maximum);
         gauge("tenbin_sessions", "Sessions, connected or not.", shared.registry.len());
         let (retained, retained_bytes) = shared.router.retained_totals();
@@ -51,6 +52,43 @@ impl Control {
         if let Some(durable) = &shared.durable {
             write_store(durable, into);
         }
+        for (listener, transport, count) in shared.registry.roster().map(Roster::connections).into_iter().flatten() {
+            let labels = [("listener", &*listener), ("transport", transport)];
+            let help = "Connected clients by listener and transport.";
+            into.add("tenbin_connections", Kind::Gauge, help, &labels, count as f64);
+        }
+        self.write_groups(into);
+    }
+
+    /// Writes the metrics of the busiest share groups.
+    fn write_groups(&self, into: &mut Exposition) {
+        let now = Instant::now();
+        for (group, load, scale) in self.busiest_groups(GROUPS_MAX, now) {
+            let (name, filter) = group.names();
+            let labels = [("group", name), ("filter", filter)];
+            let mut add = |name, kind, help, value: Option<f64>| {
+                value.into_iter().for_each(|value| into.add(name, kind, help, &labels, value));
+            };
+            let count = |count: u64| Some(count as f64);
+            add(
+                "tenbin_group_members",
+                Kind::Gauge,
+                "Connected members that do not drain.",
+                count(load.members as u64),
+            );
+            add("tenbin_group_messages_total", Kind::Counter, "Messages given to members.", count(load.given));
+            add("tenbin_group_waiting", Kind::Gauge, "Messages that no member has.", count(load.waiting));
+            add("tenbin_group_backlog", Kind::Gauge, "Messages that are not completed.", count(load.backlog));
+            let wait = load.predicted_wait.map(|wait| wait.as_secs_f64());
+            let help = "Least predicted wait of a member.";
+            add("tenbin_group_predicted_wait_seconds", Kind::Gauge, help, wait);
+            let help = "Messages that went from a present member to another one.";
+            add("tenbin_group_redispatched", Kind::Gauge, help, count(load.redispatched));
+            let help = "Members that would clear the backlog within a minute.";
+            add("tenbin_group_desired_members", Kind::Gauge, help, scale.desired.and_then(count));
+            let drain = scale.completions_per_second.map(|_| scale.drain_seconds.unwrap_or(f64::INFINITY));
+            add("tenbin_group_drain_seconds", Kind::Gauge, "Time until the backlog is gone.", drain);
+        }
     }
 }
 
@@ -65,7 +103,7 @@ fn write_store(durable: &Durable, into: &mut Exposition) {
     }
     for (part, commits, time, failures, pending, used) in [
         ("state", state.commits, state.commit_time, state.failures, state.pending_bytes, state_bytes),
-        ("messages", log.commits.into(), log.sync_time, log.failures, log.pending_bytes, log_bytes),
+        ("messages", log.commits, log.sync_time, log.failures, log.pending_bytes, log_bytes),
     ] {
         let mut add = |name, kind, help, value: f64| into.add(name, kind, help, &[("part", part)], value);
         add("tenbin_store_commits_total", Kind::Counter, "Commits.", commits as f64);
@@ -83,6 +121,9 @@ fn write_store(durable: &Durable, into: &mut Exposition) {
         gauge("tenbin_store_free_bytes", "Free disk space.", free as f64);
     }
 }
+
+/// Groups with metrics: the busiest ones.
+const GROUPS_MAX: usize = 128;
 
 /// Help texts of families that several counters share.
 const SHARED_HELP: [(&str, &str); 7] = [

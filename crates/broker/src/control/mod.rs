@@ -75,7 +75,7 @@ impl fmt::Debug for Administration {
 /// The broker behind the admin interface.
 pub(crate) struct Control {
     shared: Arc<BrokerState>,
-    reach: Reach,
+    reach: Box<dyn Reach>,
     administration: Administration,
     heartbeats: Heartbeats,
     arrivals: Arrivals,
@@ -98,20 +98,26 @@ struct Bans {
 /// Key, old value and new value.
 pub(crate) type Difference = [String; 3];
 
-/// Parts of the broker above this module, as closures.
-pub(crate) struct Reach {
+/// Parts of the broker above this module.
+pub(crate) trait Reach: Send + Sync {
     /// Open listening sockets.
-    pub(crate) listening: Box<dyn Fn() -> Vec<ListenerView> + Send + Sync>,
+    fn listening(&self) -> Vec<ListenerView>;
+
     /// Stops accepting at the listener of this name, or at all; returns false if there is none.
-    pub(crate) stop_accepting: Box<dyn Fn(Option<&str>) -> bool + Send + Sync>,
+    fn stop_accepting(&self, listener: Option<&str>) -> bool;
+
     /// Applies a configuration; returns the keys that need a restart.
-    pub(crate) reload: Box<dyn Fn(&Config) -> Result<Vec<Difference>, String> + Send + Sync>,
+    ///
+    /// # Errors
+    /// Something in it is wrong. Then nothing changes.
+    fn reload(&self, config: &Config) -> Result<Vec<Difference>, String>;
+
     /// Errors of a configuration file, and its differences from the defaults.
-    pub(crate) check: fn(&str) -> (Vec<String>, Vec<Difference>),
+    fn check(&self, text: &str) -> (Vec<String>, Vec<Difference>);
 }
 
 impl Control {
-    pub(crate) fn new(shared: Arc<BrokerState>, reach: Reach, administration: Administration) -> Arc<Self> {
+    pub(crate) fn new(shared: Arc<BrokerState>, reach: Box<dyn Reach>, administration: Administration) -> Arc<Self> {
         Arc::new(Self {
             heartbeats: Heartbeats::new(&shared),
             shared,

@@ -27,7 +27,7 @@ impl Control {
             process: std::process::id(),
             started_at: since(self.started_at),
             uptime_seconds: self.started.elapsed().as_secs(),
-            listeners: (self.reach.listening)(),
+            listeners: self.reach.listening(),
             connections: shared.connections.load(Ordering::Relaxed),
             connections_maximum: shared.connections_maximum,
             sessions: shared.registry.len(),
@@ -86,7 +86,7 @@ impl Control {
     }
 
     pub(super) fn check_text(&self, text: &str) -> ConfigCheckView {
-        let (errors, differences) = (self.reach.check)(text);
+        let (errors, differences) = self.reach.check(text);
         ConfigCheckView {
             ok: errors.is_empty(),
             errors,
@@ -98,7 +98,7 @@ impl Control {
         let no_file = || ControlError::Conflict("there is no configuration file to read".to_owned());
         let config = self.administration.configuration.as_ref().ok_or_else(no_file)?();
         let config = config.map_err(|error| ControlError::Invalid(error.to_string()))?;
-        let not_taken = (self.reach.reload)(&config).map_err(ControlError::Invalid)?;
+        let not_taken = self.reach.reload(&config).map_err(ControlError::Invalid)?;
         tracing::info!("reloaded by an operator");
         self.is_draining.store(false, Ordering::Relaxed);
         Ok(ReloadView { not_taken: not_taken.into_iter().map(difference).collect() })
@@ -121,7 +121,7 @@ impl Control {
         }
         let reference = request.server_reference.map(Text::try_from).transpose();
         let reference = reference.map_err(|error| ControlError::Invalid(format!("server_reference: {error}")))?;
-        if !(self.reach.stop_accepting)(request.listener.as_deref()) {
+        if !self.reach.stop_accepting(request.listener.as_deref()) {
             let name = request.listener.unwrap_or_default();
             return Err(ControlError::NotFound(format!("there is no open listener {name:?}")));
         }

@@ -14,7 +14,14 @@ use crate::values::{Grant, Peer, TransportProtocol};
 /// Only a broker with admin HTTP has one. Its lock is held for a page at a time.
 #[derive(Debug, Default)]
 pub(crate) struct Roster {
-    entries: Mutex<BTreeMap<u64, Entry>>,
+    entries: Mutex<Entries>,
+}
+
+#[derive(Debug, Default)]
+struct Entries {
+    by_number: BTreeMap<u64, Entry>,
+    /// Number of connections.
+    connections: BTreeMap<(Arc<str>, &'static str), usize>,
 }
 
 #[derive(Debug)]
@@ -30,8 +37,10 @@ struct Connected {
 }
 
 /// Where a session's connection comes from.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) struct Link {
+    /// Name of the listener.
+    pub(crate) listener: Arc<str>,
     pub(crate) peer: Peer,
     pub(crate) transport: TransportProtocol,
     pub(crate) version: ProtocolVersion,
@@ -52,24 +61,40 @@ pub(crate) struct SessionFigures {
 
 impl Roster {
     pub(super) fn add(&self, client: &Arc<Client>) {
-        self.entries().insert(client.number, Entry { client: Arc::clone(client), connection: None });
+        self.entries().by_number.insert(client.number, Entry { client: Arc::clone(client), connection: None });
     }
 
     pub(super) fn remove(&self, number: u64) {
-        self.entries().remove(&number);
+        let mut entries = self.entries();
+        if let Some(Entry { connection: Some(connection), .. }) = entries.by_number.remove(&number) {
+            entries.count(&connection.link, false);
+        }
     }
 
     /// Takes note of a connection of a session.
     pub(crate) fn connected(&self, number: u64, link: Link) {
-        if let Some(entry) = self.entries().get_mut(&number) {
-            entry.connection = Some(Box::new(Connected { link, questions: Vec::new() }));
+        let mut entries = self.entries();
+        let Some(entry) = entries.by_number.get_mut(&number) else { return };
+        let before = entry.connection.replace(Box::new(Connected { link: link.clone(), questions: Vec::new() }));
+        entries.count(&link, true);
+        if let Some(before) = before {
+            entries.count(&before.link, false);
         }
     }
 
     /// Takes note of the end of a session's connection. Its questions stay without an answer.
     pub(crate) fn disconnected(&self, number: u64) {
-        let ended = self.entries().get_mut(&number).and_then(|entry| entry.connection.take());
-        drop(ended);
+        let mut entries = self.entries();
+        if let Some(ended) = entries.by_number.get_mut(&number).and_then(|entry| entry.connection.take()) {
+            entries.count(&ended.link, false);
+        }
+    }
+
+    /// Number of connections by listener and transport.
+    pub(crate) fn connections(&self) -> Vec<(Arc<str>, &'static str, usize)> {
+        let entries = self.entries();
+        let counts = entries.connections.iter();
+        counts.map(|((listener, transport), count)| (Arc::clone(listener), *transport, *count)).collect()
     }
 
     /// Visits sessions above number `after`, at most [`VISITS`], until `visit` breaks. Returns the number of the last
@@ -80,7 +105,7 @@ impl Roster {
         mut visit: impl FnMut(&Arc<Client>, Option<&Link>) -> ControlFlow<()>,
     ) -> Option<u64> {
         let entries = self.entries();
-        let sessions = entries.range((Bound::Excluded(after), Bound::Unbounded));
+        let sessions = entries.by_number.range((Bound::Excluded(after), Bound::Unbounded));
         for (visited, (number, entry)) in sessions.enumerate() {
             let link = entry.connection.as_ref().map(|connection| &connection.link);
             if visit(&entry.client, link).is_break() || visited + 1 == VISITS {
@@ -92,25 +117,34 @@ impl Roster {
 
     /// The connection of a session.
     pub(crate) fn link(&self, number: u64) -> Option<Link> {
-        Some(self.entries().get(&number)?.connection.as_ref()?.link)
+        Some(self.entries().by_number.get(&number)?.connection.as_ref()?.link.clone())
     }
 
     /// Asks the owner of a session for its figures; the caller wakes the owner. `None` without a connection.
     pub(crate) fn ask(&self, number: u64) -> Option<oneshot::Receiver<SessionFigures>> {
         let (question, answer) = oneshot::channel();
-        self.entries().get_mut(&number)?.connection.as_mut()?.questions.push(question);
+        self.entries().by_number.get_mut(&number)?.connection.as_mut()?.questions.push(question);
         Some(answer)
     }
 
     /// Takes the questions to the owner of a session.
     pub(crate) fn questions(&self, number: u64) -> Vec<oneshot::Sender<SessionFigures>> {
         let mut entries = self.entries();
-        let connection = entries.get_mut(&number).and_then(|entry| entry.connection.as_mut());
+        let connection = entries.by_number.get_mut(&number).and_then(|entry| entry.connection.as_mut());
         connection.map(|connection| std::mem::take(&mut connection.questions)).unwrap_or_default()
     }
 
-    fn entries(&self) -> MutexGuard<'_, BTreeMap<u64, Entry>> {
+    fn entries(&self) -> MutexGuard<'_, Entries> {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Entries {
+    /// Counts a connection that begins or ends.
+    fn count(&mut self, link: &Link, begins: bool) {
+        let key = (Arc::clone(&link.listener), link.transport.name());
+        let count = self.connections.entry(key).or_default();
+        *count = if begins { *count + 1 } else { count.saturating_sub(1) };
     }
 }
 

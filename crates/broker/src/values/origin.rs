@@ -100,6 +100,21 @@ impl Certificate {
     }
 }
 
+impl TransportProtocol {
+    /// The protocol in a word.
+    #[cfg(feature = "admin")]
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Tcp => "tcp",
+            Self::Tls => "tls",
+            Self::WebSocket => "websocket",
+            Self::WebSocketTls => "websocket_tls",
+            Self::Unix => "unix",
+            Self::Embedded => "embedded",
+        }
+    }
+}
+
 impl Peer {
     /// Network address whose bounds apply: that of the peer, or loopback for a process on this machine.
     pub fn address(self) -> IpAddr {

@@ -95,9 +95,10 @@ impl PendingClient {
         if let Some(roster) = shared.registry.roster() {
             let keep_alive = negotiated.limits.keep_alive.as_secs() as u16;
             let Origin { peer, transport, .. } = origin;
+            let listener = Arc::clone(&lease.client.rights.principal().listener);
             roster.connected(
                 lease.client.number,
-                Link { peer, transport, version: connect.version, keep_alive, since: now },
+                Link { listener, peer, transport, version: connect.version, keep_alive, since: now },
             );
         }
         let session = session::take(&mut lease);

@@ -1,10 +1,11 @@
 //! Figures of a share group for operators.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tenbin_balancer::{Availability, Dispatch, MemberId, Nanos, Rng};
 
-use super::SharedGroup;
+use super::{SharedGroup, beginning};
 use crate::values::Moment;
 
 /// Load of a share group, of which its scale follows.
@@ -12,6 +13,10 @@ use crate::values::Moment;
 pub(crate) struct GroupLoad {
     /// Messages that have arrived so far, given or waiting.
     pub(crate) arrived: u64,
+    /// Messages given to members.
+    pub(crate) given: u64,
+    /// Messages that no member has.
+    pub(crate) waiting: u64,
     /// Messages that are not completed.
     pub(crate) backlog: u64,
     /// Connected members that do not drain.
@@ -20,26 +25,47 @@ pub(crate) struct GroupLoad {
     pub(crate) known: usize,
     /// Messages a second that these complete.
     pub(crate) per_second: f64,
+    /// Least predicted wait of these.
+    pub(crate) predicted_wait: Option<Duration>,
+    /// Messages that went from a present member to another one.
+    pub(crate) redispatched: u64,
 }
 
 impl SharedGroup {
     pub(crate) fn load(&self, now: Nanos) -> GroupLoad {
         let members = self.members.members();
         let waiting = self.waiting() as u64;
-        let arrived = self.given(&members) + waiting;
-        let mut load = GroupLoad { arrived, backlog: waiting, members: 0, known: 0, per_second: 0.0 };
+        let given = self.given(&members);
+        let mut load = GroupLoad {
+            arrived: given + waiting,
+            given,
+            waiting,
+            backlog: waiting,
+            members: 0,
+            known: 0,
+            per_second: 0.0,
+            predicted_wait: None,
+            redispatched: members.iter().map(|member| member.load().snapshot().taken_back).sum(),
+        };
         for candidate in members.explain(&Dispatch { at: now, is_acknowledged: true, ..Dispatch::default() }) {
             load.backlog += candidate.pending.max(candidate.in_flight);
             if candidate.availability == Availability::Offline || candidate.is_draining {
                 continue;
             }
             load.members += 1;
+            let wait = candidate.predicted_wait;
+            load.predicted_wait = Some(load.predicted_wait.map_or(wait, |least| least.min(wait)));
             if !candidate.processing_time.is_zero() {
                 load.known += 1;
                 load.per_second += 1.0 / candidate.processing_time.as_secs_f64();
             }
         }
         load
+    }
+
+    /// Share name and filter, cut if they are long.
+    pub(crate) fn names(&self) -> (&str, &str) {
+        (beginning(self.name.share_name.text().as_str()), beginning(self.name.filter.text().as_str()))
     }
 
     pub(crate) fn has_member(&self, number: u64) -> bool {
