@@ -12,20 +12,29 @@ mod subject;
 
 use std::{
     hint::black_box,
-    sync::Barrier,
+    sync::{Arc, Barrier},
     thread,
     time::{Duration, Instant},
 };
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
-use subject::{START, at_step, group_of};
-use tenbin_balancer::{Dispatch, Group, Nanos, Policy, Rng, Rules};
+use subject::{START, at_step, filled, group_of};
+use tenbin_balancer::{Candidates, Chooser, Choosers, Dispatch, Group, Nanos, Policy, Rng, Rules};
 
 const SIZES: [u64; 6] = [3, 16, 64, 256, 1000, 10_000];
 /// Returns a message with one of 32 keys, at a pace that members can follow: each key stays with its member.
 fn keyed(step: u64) -> Dispatch {
     let key = (step % 32).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     Dispatch { at: Nanos(START.0 + step * 100_000), bytes: 100, key: Some(key), ..Dispatch::default() }
+}
+
+/// `least_inflight`, written as a chooser.
+struct Fewest;
+
+impl Chooser for Fewest {
+    fn choose(&self, _: &Dispatch, candidates: &Candidates<'_>, _: &mut Rng) -> Option<usize> {
+        candidates.ready().min_by_key(|&index| (candidates.in_flight(index), candidates.turn(index)))
+    }
 }
 
 /// Measures `count` picks in each of `threads` threads, from the first start to the last end.
@@ -66,6 +75,16 @@ fn bench(criterion: &mut Criterion) {
             }
             benches.finish();
         }
+        let mut benches = criterion.benchmark_group(format!("pick/own_least_inflight/{threads}_threads"));
+        for len in SIZES {
+            benches.bench_function(BenchmarkId::from_parameter(len), |bencher| {
+                let mut choosers = Choosers::default();
+                let policy = choosers.add("own", Fewest).expect("there is room");
+                let group = filled(Group::with_choosers(policy, Arc::new(choosers)), len);
+                bencher.iter_custom(|count| time_picks(&group, threads, count, at_step));
+            });
+        }
+        benches.finish();
         let mut benches = criterion.benchmark_group(format!("pick/adaptive_by_key/{threads}_threads"));
         for len in SIZES {
             benches.bench_function(BenchmarkId::from_parameter(len), |bencher| {

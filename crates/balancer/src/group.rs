@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::{
+    chooser::Choosers,
     group_view::GroupView,
     load::MemberLoad,
     members::{Member, MemberId, Members, Seated, Snapshot},
@@ -29,17 +30,25 @@ pub struct Group<T> {
     published: Published<Snapshot<T>>,
     /// Figures of the whole group, with which members are compared.
     view: OwnLine<GroupView>,
+    /// Policies of the caller's own.
+    choosers: Arc<Choosers>,
 }
 
 impl<T> Group<T> {
     /// Creates an empty group with these rules; a single [`Policy`](crate::Policy) is also accepted.
     pub fn new(rules: impl Into<Rules>) -> Self {
+        Self::with_choosers(rules, Arc::default())
+    }
+
+    /// As [`new`](Self::new), with policies of the caller's own ([`Policy::Custom`](crate::Policy::Custom)).
+    pub fn with_choosers(rules: impl Into<Rules>, choosers: Arc<Choosers>) -> Self {
         let rules = rules.into();
         let shadow = rules.shadow.map(|policy| Arc::new(ShadowRecord::new(policy)));
         Self {
             writers: Mutex::new(()),
-            published: Published::new(Snapshot::new(rules, Vec::new(), shadow, None)),
+            published: Published::new(Snapshot::new(rules, Vec::new(), shadow, None, &choosers)),
             view: OwnLine(GroupView::new()),
+            choosers,
         }
     }
 
@@ -137,7 +146,7 @@ impl<T> Group<T> {
         let (mut rules, mut roster, mut shadow) = (current.rules(), current.roster(), current.shadow().cloned());
         let changed = change(&mut rules, &mut roster, &mut shadow);
         if changed {
-            self.published.store(Snapshot::new(rules, roster, shadow, Some(&current)));
+            self.published.store(Snapshot::new(rules, roster, shadow, Some(&current), &self.choosers));
         }
         // `current` outlives the lock: it may drop a value whose destructor uses the group.
         drop(writer);

@@ -45,6 +45,7 @@
 #![forbid(unsafe_code)]
 
 mod acknowledged;
+mod chooser;
 mod dispatch;
 mod estimate;
 mod explain;
@@ -73,6 +74,7 @@ mod standing;
 mod sync;
 
 pub use acknowledged::Acknowledged;
+pub use chooser::{Candidates, Chooser, ChooserError, Choosers};
 pub use dispatch::Dispatch;
 pub use explain::{Candidate, Explanation};
 pub use fair_queue::FairQueue;

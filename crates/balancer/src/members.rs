@@ -3,6 +3,7 @@
 use std::{fmt, iter::FusedIterator, slice, sync::Arc};
 
 use crate::{
+    chooser::Choosers,
     dispatch::Dispatch,
     explain::{Candidate, Explanation},
     group_view::GroupView,
@@ -331,9 +332,11 @@ impl<T> Snapshot<T> {
         roster: Vec<Seated<T>>,
         shadow: Option<Arc<ShadowRecord>>,
         before: Option<&Self>,
+        choosers: &Arc<Choosers>,
     ) -> Self {
         let turns: Vec<u64> = roster.iter().map(|seated| seated.turn).collect();
-        let state = PolicyState::new(&rules, &roster, before.map(|before| &before.state));
+        let mut state = PolicyState::new(&rules, &roster, before.map(|before| &before.state));
+        state.choosers = Arc::clone(choosers);
         let shadow = shadow.map(|record| {
             let roster: Vec<_> = roster.iter().map(Seated::in_shadow).collect();
             // A new shadow starts with the group's present state.

@@ -4,8 +4,8 @@ use crate::{
     dispatch::Dispatch,
     group_view::{GroupView, View},
     policy::{
-        Policy, adaptive, capacity, least_bytes, least_inflight, least_response_time, ordered, power_of_two, random,
-        rendezvous, round_robin, score, sticky, weighted_round_robin,
+        Policy, adaptive, capacity, custom, least_bytes, least_inflight, least_response_time, ordered, power_of_two,
+        random, rendezvous, round_robin, score, sticky, weighted_round_robin,
     },
     policy_state::PolicyState,
     rng::Rng,
@@ -68,6 +68,11 @@ pub(crate) fn choose(table: Table<'_>, view: &View, dispatch: &Dispatch, rng: &m
         Policy::HashTopic => rendezvous::choose(seats, &state.identities, dispatch.topic),
         Policy::PowerOfTwo => power_of_two::choose(seats, view, dispatch, rng),
         Policy::Capacity => capacity::choose(seats, view, rng),
+        Policy::Custom(number) => {
+            let index = custom::choose(table, number, view, dispatch, rng)?;
+            seats.take_turn(index, seats.next_turn());
+            Some(index)
+        }
     }
 }
 
@@ -95,6 +100,7 @@ pub(crate) fn preview(table: Table<'_>, dispatch: &Dispatch, rng: &mut Rng) -> O
         Policy::LeastBytes => least_bytes::choose(seats).map(|choice| choice.index),
         Policy::PowerOfTwo => power_of_two::choose(seats, &view.at(dispatch.at, seats), dispatch, rng),
         Policy::Capacity => capacity::choose(seats, &view.at(dispatch.at, seats), rng),
+        Policy::Custom(number) => custom::choose(table, number, &view.at(dispatch.at, seats), dispatch, rng),
     }
 }
 
@@ -108,7 +114,8 @@ pub(crate) fn settle(table: Table<'_>, index: usize, is_free: bool) {
         | Policy::RoundRobin
         | Policy::LeastInflight
         | Policy::LeastResponseTime
-        | Policy::LeastBytes => seats.take_turn(index, seats.next_turn()),
+        | Policy::LeastBytes
+        | Policy::Custom(_) => seats.take_turn(index, seats.next_turn()),
         Policy::WeightedRoundRobin => state.strides.iter().for_each(|strides| strides.advance(index, is_free)),
         Policy::Random
         | Policy::Sticky

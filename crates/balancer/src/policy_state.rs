@@ -1,6 +1,9 @@
 //! State that single policies need beside loads and turns.
 
+use std::sync::Arc;
+
 use crate::{
+    chooser::Choosers,
     key_pins::KeyPins,
     members::{MemberId, Seated},
     policy::{Policy, rendezvous, sticky::Sticky, weighted_round_robin::Strides},
@@ -14,6 +17,10 @@ pub(crate) struct PolicyState {
     pub(crate) ids: Box<[MemberId]>,
     /// Identities of the clients, [spread](rendezvous::spread), for the hashing policies.
     pub(crate) identities: Box<[u64]>,
+    /// Weights of the members, for choosers of the caller's own; empty with other policies.
+    pub(crate) weights: Box<[u32]>,
+    /// The caller's own policies.
+    pub(crate) choosers: Arc<Choosers>,
     /// For `weighted_round_robin`.
     pub(crate) strides: Option<Strides>,
     /// For `sticky`; shared by successive snapshots.
@@ -35,6 +42,11 @@ impl PolicyState {
         Self {
             ids: members().map(|member| member.id).collect(),
             identities: members().map(|member| rendezvous::spread(member.standing.identity)).collect(),
+            weights: match rules.policy {
+                Policy::Custom(_) => members().map(|member| member.standing.weight).collect(),
+                _ => Box::default(),
+            },
+            choosers: before.map_or_else(Arc::default, |before| Arc::clone(&before.choosers)),
             strides: (rules.policy == Policy::WeightedRoundRobin).then(|| Strides::new(weights())),
             sticky: is_sticky.then(sticky),
             pins: (rules.is_ordered && !is_sticky).then(pins),
@@ -44,10 +56,12 @@ impl PolicyState {
 
     /// Copies the tables for a shadow that starts from here, without members and their strides.
     pub(crate) fn copied(&self) -> Self {
-        let (ids, identities) = Default::default();
+        let (ids, identities, weights) = Default::default();
         Self {
             ids,
             identities,
+            weights,
+            choosers: Arc::clone(&self.choosers),
             strides: None,
             sticky: self.sticky.as_ref().map(Sticky::copied),
             pins: None,

@@ -37,6 +37,8 @@ pub enum Reason {
     LeastInFlight,
     /// It has the shortest expected response time.
     LeastResponseTime,
+    /// A policy of the caller's own has chosen it.
+    Custom,
     /// It was the best when it was compared, but these figures differ: there was a concurrent publisher.
     Overtaken,
 }
@@ -57,6 +59,7 @@ impl Reason {
             Self::Hash => "hash",
             Self::LeastInFlight => "least_in_flight",
             Self::LeastResponseTime => "least_response_time",
+            Self::Custom => "custom",
             Self::Overtaken => "overtaken",
         }
     }
@@ -105,6 +108,7 @@ impl Reason {
             Policy::LeastInflight | Policy::LeastBytes => Self::LeastInFlight,
             Policy::LeastResponseTime => Self::LeastResponseTime,
             Policy::PowerOfTwo => Self::BestOfSample,
+            Policy::Custom(_) => Self::Custom,
         }
     }
 }

@@ -151,7 +151,8 @@ impl Model {
             | Policy::HashClientId
             | Policy::HashTopic
             | Policy::LeastResponseTime
-            | Policy::Capacity => candidates,
+            | Policy::Capacity
+            | Policy::Custom(_) => candidates,
             Policy::Sticky => match self.stuck[group].get(&publisher) {
                 Some(held) if candidates.contains(held) => vec![*held],
                 _ => candidates,

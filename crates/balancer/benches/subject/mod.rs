@@ -9,7 +9,11 @@ pub(crate) const START: Nanos = Nanos(1_000_000_000);
 
 /// Creates a group of ready members that all report; every second one acknowledges.
 pub(crate) fn group_of(rules: impl Into<Rules>, len: u64) -> Group<u64> {
-    let group = Group::new(rules);
+    filled(Group::new(rules), len)
+}
+
+/// Adds such members to an empty group.
+pub(crate) fn filled(group: Group<u64>, len: u64) -> Group<u64> {
     for id in 0..len {
         let load = Arc::new(MemberLoad::new(Nanos(id)));
         let report = LoadReport {

@@ -2,6 +2,7 @@
 
 pub(crate) mod adaptive;
 pub(crate) mod capacity;
+pub(crate) mod custom;
 pub(crate) mod least;
 pub(crate) mod least_bytes;
 pub(crate) mod least_inflight;
@@ -70,10 +71,12 @@ pub enum Policy {
     /// as the group's mean. For groups shared by several brokers that know the speeds but not each other's sends.
     /// Ignores queues. Costs a scan over all members.
     Capacity,
+    /// A [`Chooser`](crate::Chooser) of the caller's own, by its number in the group's [`Choosers`](crate::Choosers).
+    Custom(u8),
 }
 
 impl Policy {
-    /// All policies, in the order of declaration.
+    /// All policies of this crate, in the order of declaration.
     pub const ALL: [Self; 13] = [
         Self::Adaptive,
         Self::ThesisScore,
@@ -90,7 +93,8 @@ impl Policy {
         Self::Capacity,
     ];
 
-    /// The name in configuration files, e.g. `thesis_score`.
+    /// The name in configuration files, e.g. `thesis_score`. [`Choosers::name_of`](crate::Choosers::name_of) knows the names
+    /// of the caller's own.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Adaptive => "adaptive",
@@ -106,6 +110,7 @@ impl Policy {
             Self::LeastBytes => "least_bytes",
             Self::PowerOfTwo => "power_of_two",
             Self::Capacity => "capacity",
+            Self::Custom(_) => "custom",
         }
     }
 }
@@ -125,7 +130,8 @@ impl Policy {
             | Self::LeastResponseTime
             | Self::LeastBytes
             | Self::PowerOfTwo
-            | Self::Capacity => false,
+            | Self::Capacity
+            | Self::Custom(_) => false,
         }
     }
 }
