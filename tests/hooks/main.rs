@@ -1,5 +1,6 @@
 //! Code of an embedding program at the events of its broker, and the handle of that program.
 
+mod choosers;
 mod every_event;
 mod handle;
 mod panics;

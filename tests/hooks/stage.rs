@@ -17,6 +17,20 @@ impl Stage {
     /// Starts a broker with these keys beside `listen`.
     pub(crate) fn start(keys: &str, build: impl FnOnce(BrokerBuilder) -> BrokerBuilder) -> Self {
         let config = Config::parse(&format!("listen = ['127.0.0.1:0']\n{keys}")).expect("legal keys");
+        Self::run(config, build)
+    }
+
+    /// Starts a broker with a changed configuration.
+    pub(crate) fn start_with(
+        change: impl FnOnce(&mut Config),
+        build: impl FnOnce(BrokerBuilder) -> BrokerBuilder,
+    ) -> Self {
+        let mut config = Config::parse("listen = ['127.0.0.1:0']").expect("legal keys");
+        change(&mut config);
+        Self::run(config, build)
+    }
+
+    fn run(config: Config, build: impl FnOnce(BrokerBuilder) -> BrokerBuilder) -> Self {
         let runtime = Runtime::new().expect("threads");
         let broker = runtime.block_on(build(Broker::builder().config(config)).start()).expect("a free port");
         Self { address: broker.addresses()[0], broker: Some(broker), runtime }

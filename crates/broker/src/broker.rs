@@ -12,6 +12,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use tenbin_balancer::Choosers;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::runtime;
 use tokio::task::JoinSet;
@@ -178,6 +179,16 @@ impl BrokerBuilder {
     #[must_use]
     pub fn admin(self, administration: Administration) -> Self {
         Self { administration: Some(administration), ..self }
+    }
+
+    /// Adds policies of the program's own for share groups. [`Config::policy`], and `policy` and `shadow` of a
+    /// [`ShareRule`](crate::config::ShareRule), may be those that [`Choosers::add`] has returned.
+    ///
+    /// A chooser that panics chooses nobody, so that [`Policy::Adaptive`](crate::Policy::Adaptive) chooses.
+    #[must_use]
+    pub fn choosers(mut self, choosers: Choosers) -> Self {
+        self.hooks.set_choosers(choosers);
+        self
     }
 
     /// Moves connections between threads all the time, without a reason. For tests.

@@ -52,5 +52,5 @@ pub use hooks::{Client, Events, Handle, Hooks, Message, Publication, Verdict};
 pub use log_limiter::LogLimiter;
 pub use metrics::MetricsSnapshot;
 pub use net::{ListenError, TlsError};
-pub use tenbin_balancer::Policy;
+pub use tenbin_balancer::{Candidates, Chooser, ChooserError, Choosers, Dispatch, Policy, Rng};
 pub use values::WhenFull;

@@ -1,6 +1,9 @@
 use std::cell::Cell;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use tenbin_balancer::Choosers;
 
 use super::{Events, Hooks, ReasonCode, Verdict};
 
@@ -9,6 +12,7 @@ use super::{Events, Hooks, ReasonCode, Verdict};
 pub(crate) struct HookSet {
     hooks: Vec<(Events, Box<dyn Hooks>)>,
     events: Events,
+    choosers: Arc<Choosers>,
 }
 
 /// A hook has panicked on this thread.
@@ -25,6 +29,16 @@ impl HookSet {
         let wants = hooks.wants();
         self.events = self.events | wants;
         self.hooks.push((wants, hooks));
+    }
+
+    /// Replaces the policies of the program's own.
+    pub(crate) fn set_choosers(&mut self, choosers: Choosers) {
+        self.choosers = Arc::new(choosers);
+    }
+
+    /// Policies of the program's own.
+    pub(crate) fn choosers(&self) -> &Arc<Choosers> {
+        &self.choosers
     }
 
     /// Events that a hook wants.

@@ -117,7 +117,7 @@ impl SharedGroup {
         let GroupRules { rules, key, fair_by, hold_beyond, keep_seconds } = rules;
         let group = Self {
             name,
-            members: Group::new(rules),
+            members: Group::with_choosers(rules, Arc::clone(queues.hooks.choosers())),
             key: ArcSwapOption::from_pointee(key),
             number,
             backlog: GroupBacklog::new(fair_by, hold_beyond),

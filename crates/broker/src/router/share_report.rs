@@ -5,7 +5,7 @@
 use std::time::{Duration, Instant, SystemTime};
 
 use serde_json::{Value, json};
-use tenbin_balancer::{Availability, Candidate, Dispatch, Member, Nanos};
+use tenbin_balancer::{Availability, Candidate, Choosers, Dispatch, Member, Nanos};
 use tenbin_codec::{Text, TopicName};
 
 use super::decisions::Decision;
@@ -104,7 +104,7 @@ impl SharedGroup {
         json!({
             "group": self.name().share_name.text().as_str(),
             "filter": beginning(self.name().filter.text().as_str()),
-            "policy": rules.policy.name(),
+            "policy": self.queues.hooks.choosers().name_of(rules.policy),
             "is_ordered": rules.is_ordered,
             "messages": self.given(&members),
             "waiting": waiting,
@@ -118,11 +118,12 @@ impl SharedGroup {
     fn shadow_report(&self) -> Option<Value> {
         let members = self.members.members();
         let figures = members.shadow()?;
+        let names = self.queues.hooks.choosers();
         let sum_ms = figures.wait_difference_ns as f64 / 1e6;
         let part = |sum: f64| if figures.compared == 0 { 0.0 } else { rounded(sum / figures.compared as f64) };
         Some(json!({
-            "policy": members.rules().policy.name(),
-            "shadow": figures.policy.name(),
+            "policy": names.name_of(members.rules().policy),
+            "shadow": names.name_of(figures.policy),
             "compared": figures.compared,
             "agreed": figures.agreed,
             "agreement": part(figures.agreed as f64),
@@ -136,7 +137,8 @@ impl SharedGroup {
         let wall = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let (mut decisions, mut bytes) = (Vec::new(), 0);
         for decision in self.decisions.copy().iter().rev() {
-            let value = told(decision, wall.saturating_sub(since(decision.at, now)), now);
+            let names = self.queues.hooks.choosers();
+            let value = told(decision, names, wall.saturating_sub(since(decision.at, now)), now);
             bytes += value.to_string().len();
             if bytes > DECISIONS_BYTES_MAX {
                 break;
@@ -148,6 +150,7 @@ impl SharedGroup {
     }
 }
 
+<<<<<<< HEAD
 /// Predicted wait of a member, by where the messages are that come first.
 #[derive(Debug, PartialEq, Eq)]
 struct WaitParts {
@@ -176,6 +179,9 @@ impl WaitParts {
 }
 
 fn told(decision: &Decision, wall: Duration, now: Nanos) -> Value {
+=======
+fn told(decision: &Decision, names: &Choosers, wall: Duration, now: Nanos) -> Value {
+>>>>>>> 4599dca (broker: let programs choose the members of share groups)
     let candidate = |(client_id, candidate): &(Text, Candidate)| {
         json!({
             "client": beginning(client_id.as_str()),
@@ -197,7 +203,7 @@ fn told(decision: &Decision, wall: Duration, now: Nanos) -> Value {
         "age_ms": ms(since(decision.at, now)),
         "topic": decision.topic,
         "bytes": decision.bytes,
-        "policy": decision.policy.name(),
+        "policy": names.name_of(decision.policy),
         "chosen": decision.chosen.as_ref().map(|client_id| beginning(client_id.as_str())),
         "reason": decision.reason,
         "unrecorded": decision.unrecorded,
