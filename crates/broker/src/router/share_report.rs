@@ -150,7 +150,6 @@ impl SharedGroup {
     }
 }
 
-<<<<<<< HEAD
 /// Predicted wait of a member, by where the messages are that come first.
 #[derive(Debug, PartialEq, Eq)]
 struct WaitParts {
@@ -178,10 +177,7 @@ impl WaitParts {
     }
 }
 
-fn told(decision: &Decision, wall: Duration, now: Nanos) -> Value {
-=======
 fn told(decision: &Decision, names: &Choosers, wall: Duration, now: Nanos) -> Value {
->>>>>>> 4599dca (broker: let programs choose the members of share groups)
     let candidate = |(client_id, candidate): &(Text, Candidate)| {
         json!({
             "client": beginning(client_id.as_str()),
