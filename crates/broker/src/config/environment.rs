@@ -19,6 +19,17 @@ pub(super) fn overridden(
     for (name, text) in environment {
         let Some(key) = name.strip_prefix(PREFIX) else { continue };
         let key = key.to_ascii_lowercase();
+        if key == ALLOW_ANONYMOUS {
+            let is_wanted: bool = text.parse().map_err(|_| ConfigError::in_variable(&name, "want true or false"))?;
+            if is_wanted {
+                set_anonymous(table);
+                config = Some(
+                    Config::deserialize(table.clone())
+                        .map_err(|error| ConfigError::in_variable(&name, error.message()))?,
+                );
+            }
+            continue;
+        }
         let path: Vec<_> = key.split("__").collect();
         let Some(shipped) = look_up(&known, &path).filter(|value| !value.is_table()) else {
             if path.len() == 1 {
@@ -62,7 +73,17 @@ fn value_like(shipped: &Value, text: &str) -> Value {
     }
 }
 
+/// Lets everybody in at all configured listeners.
+fn set_anonymous(table: &mut Table) {
+    let listeners = table.get_mut("listeners").and_then(Value::as_array_mut).into_iter().flatten();
+    for listener in listeners.filter_map(Value::as_table_mut) {
+        listener.insert("anonymous".to_owned(), Value::Boolean(true));
+    }
+}
+
 const PREFIX: &str = "TENBIN_";
+/// A variable that stands for `anonymous` of all listeners, which have no names in variables.
+const ALLOW_ANONYMOUS: &str = "allow_anonymous";
 
 #[cfg(test)]
 mod tests {
@@ -92,6 +113,15 @@ mod tests {
     }
 
     #[test]
+    fn allow_anonymous_stands_for_all_listeners() {
+        let text = "[[listeners]]\naddress = \"1\"\npassword_file = \"p\"\n[[listeners]]\naddress = \"2\"\npassword_file = \"p\"\n";
+        for (value, anonymous) in [("true", true), ("false", false)] {
+            let config = parse(text, &[("TENBIN_ALLOW_ANONYMOUS", value)]).unwrap();
+            assert!(config.listeners.iter().all(|listener| listener.anonymous == anonymous), "{value}");
+        }
+    }
+
+    #[test]
     fn errors_name_the_variable() {
         for (name, value, word) in [
             ("TENBIN_QUEUE__MESSAGES_MAXIMUM", "many", "many"),
@@ -99,6 +129,7 @@ mod tests {
             ("TENBIN_QUEUE__LENGTH", "1", "queue.length"),
             ("TENBIN_QUEU__MESSAGES_MAXIMUM", "1", "queu.messages_maximum"),
             ("TENBIN_POLICY", "fastest", "thesis_score"),
+            ("TENBIN_ALLOW_ANONYMOUS", "yes", "true or false"),
         ] {
             let error = parse("", &[(name, value)]).unwrap_err().to_string();
             assert!(error.contains(name) && error.contains(word), "{error}");
