@@ -12,6 +12,7 @@ use tenbin_broker::Administration;
 use tenbin_broker::config::ListenAddress;
 use tenbin_broker::{Broker, Config, ConfigCheck, ConfigError, LogLimiter, Policy, StartError, raise_descriptor_limit};
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::task::JoinHandle;
 use tokio::time::Interval;
 use tracing::Level;
 
@@ -195,18 +196,28 @@ async fn serve(
     }
     let mut watchdog = service_manager::watchdog();
     service_manager::ready("serving clients");
+    let broker = Arc::new(broker);
+    let mut reloading: Option<JoinHandle<()>> = None;
     let signal = loop {
         tokio::select! {
             _ = interrupt.recv() => break "SIGINT",
             _ = terminate.recv() => break "SIGTERM",
-            _ = hangup.recv() => reload(&broker, arguments),
+            // One at a time. It blocks, and this thread has other tasks.
+            _ = hangup.recv(), if reloading.is_none() => {
+                let (broker, arguments) = (Arc::clone(&broker), arguments.clone());
+                reloading = Some(tokio::task::spawn_blocking(move || reload(&broker, &arguments)));
+            }
             () = next(&mut watchdog) => service_manager::alive(),
+            Some(()) = ended(&mut reloading) => {}
         }
     };
     service_manager::stopping();
     tracing::info!(signal, connections = broker.connections(), sessions = broker.sessions(), "stopping");
     let metrics = broker.metrics();
-    broker.shutdown().await;
+    ended(&mut reloading).await;
+    if let Some(broker) = Arc::into_inner(broker) {
+        broker.shutdown().await;
+    }
     tracing::info!(
         connections = metrics.connections_opened,
         messages_received = metrics.messages_received,
@@ -225,6 +236,16 @@ async fn next(ticks: &mut Option<Interval>) {
     match ticks {
         Some(ticks) => drop(ticks.tick().await),
         None => std::future::pending().await,
+    }
+}
+
+/// Waits for the end of a task, and forgets it. `None` if there is no task.
+async fn ended(task: &mut Option<JoinHandle<()>>) -> Option<()> {
+    let done = task.as_mut()?.await;
+    *task = None;
+    match done {
+        Ok(()) => Some(()),
+        Err(error) => std::panic::resume_unwind(error.into_panic()),
     }
 }
 

@@ -1,6 +1,7 @@
 //! Unix sockets.
 
 use std::fs;
+use std::net::TcpListener;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -87,6 +88,25 @@ fn reload_closes_a_unix_socket_and_removes_its_file() {
     local.broker.log().wait_for(&["reloaded"], PATIENCE);
     assert!(!local.path().exists());
     client.settle();
+}
+
+#[test]
+fn rights_of_unix_socket_change_only_with_whole_reload() {
+    let local = Local::start("mode = \"0600\"\n");
+    let mode = || fs::metadata(local.path()).expect("it listens").permissions().mode() & 0o777;
+    let taken = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let taken = taken.local_addr().map(|address| (taken, address)).expect("bound");
+    let wider = fs::read_to_string(local.file.path()).expect("ours to read").replace("0600", "0666");
+    let other = format!("[[listeners]]\nname = \"taken\"\naddress = \"{}\"\nanonymous = true\n", taken.1);
+    fs::write(local.file.path(), format!("{wider}{other}")).expect("ours to write");
+    local.broker.signal("HUP");
+    local.broker.log().wait_for(&["reload failed", "listener taken"], PATIENCE);
+    assert_eq!(mode(), 0o600);
+    fs::write(local.file.path(), wider).expect("ours to write");
+    local.broker.signal("HUP");
+    local.broker.log().wait_for(&["reloaded"], PATIENCE);
+    assert_eq!(mode(), 0o666);
+    local.v5("client").settle();
 }
 
 #[test]

@@ -77,6 +77,24 @@ fn changed_listener_judges_its_earlier_connections() {
 }
 
 #[test]
+fn changed_files_judge_connections_of_a_removed_listener() {
+    let (certificates, others) = (Certificates::new(), Certificates::new());
+    let both = certificates.authority() + &others.authority();
+    certificates.write("clients.pem", &both);
+    let more = asking(&certificates, "watch_seconds = 1");
+    let guarded = Guarded::with(certificates, "", &more);
+    let [mut kept, mut removed] = [("kept", &guarded.certificates), ("removed", &others)].map(|(name, authority)| {
+        let config = guarded.certificates.client_with(&TLS13, authority);
+        connect(guarded.address(), &config, name)
+    });
+    std::fs::write(guarded.config.path(), "").expect("ours to write");
+    guarded.hang_up("listener closed");
+    guarded.certificates.write("clients.pem", &guarded.certificates.authority());
+    removed.expect_end(ReasonCode::NotAuthorized);
+    kept.settle();
+}
+
+#[test]
 fn revoked_client_is_disconnected_and_does_not_come_back() {
     for version in TLS_VERSIONS {
         let certificates = Certificates::new();

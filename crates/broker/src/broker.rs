@@ -27,7 +27,7 @@ use crate::hooks::{Events, Handle, HookSet, Hooks};
 use crate::lifecycle::{self, BrokerState, enforcement};
 use crate::log_limiter::LogLimiter;
 use crate::metrics::MetricsSnapshot;
-use crate::net::{self, ListenError, ListeningSocket, TlsError};
+use crate::net::{self, ListenError, ListeningSocket, ResolvedNames, TlsError};
 use crate::outbox::Control;
 use crate::threads::{Running, Threads};
 use crate::{descriptors, tasks};
@@ -58,6 +58,8 @@ struct Parts {
     /// Configuration as given at the start; the shared one may have lower bounds.
     configured: Config,
     listeners: Mutex<Listeners>,
+    /// Held by a reload, which takes the listeners only when it has read all files and looked up all names.
+    reloading: Mutex<()>,
 }
 
 /// Builder of a [`Broker`].
@@ -217,15 +219,21 @@ impl BrokerBuilder {
         // Bind first: a broker that cannot listen creates no data directory, and clients that connect while the state is
         // loaded wait in the listen backlog.
         let listeners = Listeners::new(listening);
-        let prepared = listeners.prepare(&given, doors, &given)?;
+        let unopened = listeners.unopened(&given);
+        let names = blocking(move || ResolvedNames::look_up(&unopened)).await.map_err(StartError::Listen)?;
+        let prepared = listeners.prepare(&given, doors, &names, &given)?;
         let hooks = Arc::new(self.hooks);
         let mut shared = begin(self.config, settings, access, is_configured_only, threads, self.store, hooks).await?;
         if let Some(log_limiter) = self.log_limiter {
             shared.log_limiter = log_limiter;
         }
         let shared = Arc::new(shared);
-        let parts =
-            Arc::new(Parts { shared: Arc::clone(&shared), configured: given, listeners: Mutex::new(listeners) });
+        let parts = Arc::new(Parts {
+            shared: Arc::clone(&shared),
+            configured: given,
+            listeners: Mutex::new(listeners),
+            reloading: Mutex::default(),
+        });
         #[cfg(feature = "admin")]
         let (control, admin) = administer(&parts, self.administration)?;
         // Last of the fallible steps: it publishes Wills and removes them from the disk.
@@ -334,8 +342,13 @@ fn administer(
 async fn on_disk<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, StoreError> + Send + 'static,
 ) -> Result<T, StartError> {
+    blocking(work).await.map_err(StartError::Store)
+}
+
+/// Runs blocking work off the async threads.
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     match tokio::task::spawn_blocking(work).await {
-        Ok(done) => done.map_err(StartError::Store),
+        Ok(done) => done,
         Err(error) => std::panic::resume_unwind(error.into_panic()),
     }
 }
@@ -404,7 +417,8 @@ impl Broker {
     /// Applies the listeners, the share-group rules and the access rules of `config`, and reads all files again.
     ///
     /// Opens new listeners and closes those that `config` lacks. Connections stay, with the settings of their listener:
-    /// the last ones of a closed listener. Looks up the names of new addresses, which blocks.
+    /// the last ones of a closed listener. Reads files and looks up the names of new addresses, which blocks: an async
+    /// program calls it on a thread for blocking work. Further reloads wait for the end of the first.
     ///
     /// Removed rights end at once. Clients with invalid credentials are disconnected, sessions of unknown users get no
     /// new messages, and subscriptions deliver only permitted messages. A share member that regains its right rejoins
@@ -466,10 +480,13 @@ impl Parts {
 
     /// Applies `config`, as [`Broker::reload`] says; returns the keys that differ and stay as they were.
     fn reload(&self, config: &Config) -> Result<Vec<NotTaken>, ReloadError> {
+        let _reloading = self.reloading.lock().unwrap_or_else(PoisonError::into_inner);
+        let unopened = self.listeners().unopened(config);
+        let names = ResolvedNames::look_up(&unopened).map_err(ReloadError::Listen)?;
         let doors = net::Doors::load(config).inspect_err(|_| self.shared.metrics.tls_reloads_failed.add(1))?;
         let settings = Settings::load(config, self.shared.is_configured_only)?;
         let mut listeners = self.listeners();
-        let prepared = listeners.prepare(config, doors, &self.shared.config)?;
+        let prepared = listeners.prepare(config, doors, &names, &self.shared.config)?;
         let realms = enforcement::apply(&self.shared, settings, || {
             self.shared.router.set_share_rules(config.share_rules());
             self.shared.connection_settings.replace(config, &self.shared.config);

@@ -16,10 +16,10 @@ use crate::config::Listener;
 #[cfg(feature = "admin")]
 use crate::config::Transport;
 use crate::lifecycle::BrokerState;
-use crate::net::{self, Acceptor, Door, Doors, ListenError, ListeningSocket};
+use crate::net::{self, Acceptor, Door, Doors, ListenError, ListeningSocket, NewRights, ResolvedNames};
 use crate::threads::Running;
 
-/// Open listeners, and the tasks that accept their connections.
+/// Open listeners, the tasks that accept their connections, and those that watch their files.
 #[derive(Debug)]
 pub(super) struct Listeners {
     open: Vec<OpenListener>,
@@ -36,6 +36,7 @@ struct OpenListener {
     name: Arc<str>,
     sockets: Vec<ListeningSocket>,
     door: Option<Arc<Door>>,
+    /// Tasks that accept connections.
     jobs: Vec<AbortHandle>,
 }
 
@@ -43,6 +44,8 @@ struct OpenListener {
 #[derive(Debug)]
 pub(super) struct Prepared {
     listeners: Vec<PreparedListener>,
+    /// Of open unix sockets.
+    rights: Vec<NewRights>,
     at_doors: Option<(Handle, Running)>,
 }
 
@@ -86,14 +89,26 @@ impl Listeners {
         Self { open: Vec::new(), jobs: JoinSet::new(), plain, at_doors: None }
     }
 
-    /// Opens the sockets of all listeners in `new` that are not open yet. Nothing is accepted there before
+    /// Listeners in `new` at whose address none is open.
+    pub(super) fn unopened(&self, new: &Config) -> Vec<Listener> {
+        let is_open = |listener: &Listener| self.open.iter().any(|open| open.settings.address == listener.address);
+        new.all_listeners().filter(|listener| !is_open(listener)).collect()
+    }
+
+    /// Opens the sockets of all listeners in `new` that are not open yet; `names` has their addresses. Nothing is accepted there before
     /// [`Listeners::switch`].
     ///
     /// A changed listener, or a renamed one, keeps its socket if it keeps its address: no connection is lost.
     ///
     /// # Errors
     /// A listener cannot be opened. Then none is.
-    pub(super) fn prepare(&self, new: &Config, mut doors: Doors, config: &Config) -> Result<Prepared, PrepareError> {
+    pub(super) fn prepare(
+        &self,
+        new: &Config,
+        mut doors: Doors,
+        names: &ResolvedNames,
+        config: &Config,
+    ) -> Result<Prepared, PrepareError> {
         let at_doors = match self.at_doors {
             Some(_) => None,
             None => doors.start_thread().map_err(PrepareError::Threads)?,
@@ -107,7 +122,7 @@ impl Listeners {
         };
         let wanted = new.all_listeners().map(|listener| (take(&|open| *open == listener), listener));
         let wanted: Vec<_> = wanted.collect();
-        let mut listeners = Vec::new();
+        let (mut listeners, mut rights) = (Vec::new(), Vec::new());
         for (same, settings) in wanted {
             let door = doors.take(&settings.name());
             if let Some(at) = same {
@@ -118,14 +133,15 @@ impl Listeners {
             let follows = same_address.or_else(|| take(&|open| open.name() == settings.name()));
             let before = same_address.map(|at| &self.open[at].sockets);
             let failed = |error| PrepareError::Listen(ListenError::new(&settings, error));
-            let sockets = match before {
-                Some(sockets) => sockets
-                    .iter()
-                    .map(|socket| socket.duplicate(&settings))
-                    .collect::<Result<_, _>>()
-                    .map_err(failed)?,
-                None => ListeningSocket::open_all(&settings, config).map_err(PrepareError::Listen)?,
+            let sockets: Vec<_> = match before {
+                Some(sockets) => {
+                    sockets.iter().map(ListeningSocket::duplicate).collect::<Result<_, _>>().map_err(failed)?
+                }
+                None => ListeningSocket::open_all(&settings, names, config).map_err(PrepareError::Listen)?,
             };
+            for socket in before.into_iter().flatten() {
+                rights.extend(socket.permit(&settings).map_err(PrepareError::Listen)?);
+            }
             let runtime = door.as_ref().and(door_runtime).unwrap_or(&self.plain);
             let _there = runtime.enter();
             let acceptors = sockets.iter().map(ListeningSocket::acceptor).collect::<Result<_, _>>().map_err(failed)?;
@@ -133,12 +149,13 @@ impl Listeners {
                 OpenListener { name: settings.name(), settings, sockets, door: door.map(Arc::new), jobs: Vec::new() };
             listeners.push(PreparedListener::New { listener: Box::new(listener), follows, acceptors });
         }
-        Ok(Prepared { listeners, at_doors })
+        Ok(Prepared { listeners, rights, at_doors })
     }
 
     /// Accepts connections at the prepared listeners, and closes those that are not among them.
     pub(super) fn switch(&mut self, prepared: Prepared, shared: &Arc<BrokerState>) {
         self.at_doors = self.at_doors.take().or(prepared.at_doors);
+        prepared.rights.into_iter().for_each(NewRights::keep);
         let mut before: Vec<_> = std::mem::take(&mut self.open).into_iter().map(Some).collect();
         let is_reload = !before.is_empty();
         for listener in prepared.listeners {
@@ -152,8 +169,9 @@ impl Listeners {
                 }
                 PreparedListener::New { mut listener, follows, acceptors } => {
                     let old = follows.and_then(|at| before[at].as_ref()).and_then(|old| old.door.as_deref());
-                    if let Some((new, old)) = listener.door.as_mut().and_then(Arc::get_mut).zip(old) {
-                        new.follow(old);
+                    let both = listener.door.as_mut().and_then(Arc::get_mut).zip(old);
+                    if !both.is_some_and(|(new, old)| new.follow(old)) {
+                        self.watch(shared, &listener);
                     }
                     for socket in listener.sockets.iter().filter(|_| is_reload) {
                         tracing::info!(listener = %listener.name, address = %socket.address(), "listening");
@@ -163,7 +181,6 @@ impl Listeners {
                     }
                     listener.jobs =
                         acceptors.into_iter().map(|acceptor| self.accept(shared, &listener, acceptor)).collect();
-                    listener.jobs.extend(self.watch(shared, &listener));
                     *listener
                 }
             };
@@ -190,10 +207,12 @@ impl Listeners {
         }
     }
 
-    /// Watches the files of the listener's door, if it has one.
-    fn watch(&mut self, shared: &Arc<BrokerState>, listener: &OpenListener) -> Option<AbortHandle> {
-        let (door, (runtime, _)) = listener.door.clone().zip(self.at_doors.as_ref())?;
-        Some(self.jobs.spawn_on(door.watch(Arc::clone(shared)), runtime))
+    /// Watches the files of the listener's door, if it has some, until its last connection ends.
+    fn watch(&mut self, shared: &Arc<BrokerState>, listener: &OpenListener) {
+        let watch = listener.door.as_ref().and_then(|door| door.watch(shared));
+        if let Some((watch, (runtime, _))) = watch.zip(self.at_doors.as_ref()) {
+            self.jobs.spawn_on(watch, runtime);
+        }
     }
 
     /// Open sockets, in the order of the configuration.

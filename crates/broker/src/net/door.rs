@@ -27,7 +27,7 @@ use super::upgrade::Upgrade;
 use super::wire::Wire;
 use crate::Config;
 use crate::config::Listener;
-use crate::lifecycle::{BrokerState, enforcement};
+use crate::lifecycle::BrokerState;
 use crate::threads::{self, Running, Threads};
 use crate::values::Origin;
 
@@ -96,13 +96,9 @@ impl Door {
         Ok(has_stage.then_some(door))
     }
 
-    /// Reads changed files again. Connections end whose client certificate does not count any more.
-    pub(crate) async fn watch(self: Arc<Self>, shared: Arc<BrokerState>) {
-        let Some(tls) = &self.tls else { return };
-        loop {
-            tls.watch(&shared.metrics).await;
-            enforcement::changed(&shared);
-        }
+    /// Watches the files of the door, if it has some: while it is open, and as long as a connection has come through it.
+    pub(crate) fn watch(&self, shared: &Arc<BrokerState>) -> Option<impl Future<Output = ()> + Send + use<>> {
+        self.tls.as_ref().map(|tls| tls.watch(Arc::clone(shared)))
     }
 
     /// Takes over the certificates of `new`.
@@ -113,9 +109,14 @@ impl Door {
     }
 
     /// Takes the place of `old`, of the same listener with other settings: its connections are judged by the new files.
-    pub(crate) fn follow(&mut self, old: &Self) {
-        if let (Some(new), Some(old)) = (&mut self.tls, &old.tls) {
-            new.follow(old);
+    /// Returns whether the watch over its files goes on with these.
+    pub(crate) fn follow(&mut self, old: &Self) -> bool {
+        match (&mut self.tls, &old.tls) {
+            (Some(new), Some(old)) => {
+                new.follow(old);
+                true
+            }
+            _ => false,
         }
     }
 

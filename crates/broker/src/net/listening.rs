@@ -10,7 +10,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::{TcpListener, UnixListener};
 
 use super::port_holder;
-use super::unix_socket::{self, SocketFile};
+use super::unix_socket::{self, NewRights, SocketFile};
 use crate::Config;
 use crate::config::{ListenAddress, Listener};
 
@@ -27,6 +27,34 @@ pub struct ListenError {
 impl ListenError {
     pub(crate) fn new(listener: &Listener, reason: io::Error) -> Self {
         Self { listener: listener.name(), address: listener.address.to_string(), reason }
+    }
+}
+
+/// IP addresses of the names at which listeners listen.
+#[derive(Debug, Default)]
+pub(crate) struct ResolvedNames(Vec<(ListenAddress, Vec<SocketAddr>)>);
+
+impl ResolvedNames {
+    /// Looks up the names of `listeners`, which may take seconds.
+    ///
+    /// # Errors
+    /// A name is unknown.
+    pub(crate) fn look_up(listeners: &[Listener]) -> Result<Self, ListenError> {
+        let mut names = Self::default();
+        for listener in listeners {
+            if let ListenAddress::Name { host, port } = &listener.address {
+                let found = (&**host, *port).to_socket_addrs().map_err(|reason| ListenError::new(listener, reason))?;
+                let mut found: Vec<_> = found.collect();
+                found.dedup();
+                names.0.push((listener.address.clone(), found));
+            }
+        }
+        Ok(names)
+    }
+
+    fn addresses(&self, name: &ListenAddress) -> io::Result<Vec<SocketAddr>> {
+        let found = self.0.iter().find(|(known, _)| known == name).map(|(_, found)| found.clone());
+        found.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "the name was not looked up"))
     }
 }
 
@@ -48,20 +76,24 @@ pub(crate) enum Acceptor {
 }
 
 impl ListeningSocket {
-    /// Opens the sockets of a listener. Looks up a name, which may take seconds.
+    /// Opens the sockets of a listener.
     ///
     /// Accepted sockets inherit the settings for the detection of dead peers.
     ///
     /// # Errors
-    /// A port is in use or needs privileges, or the name is unknown.
-    pub(crate) fn open_all(listener: &Listener, config: &Config) -> Result<Vec<Self>, ListenError> {
+    /// A port is in use or needs privileges.
+    pub(crate) fn open_all(
+        listener: &Listener,
+        names: &ResolvedNames,
+        config: &Config,
+    ) -> Result<Vec<Self>, ListenError> {
         let error = |address: String, reason| ListenError { listener: listener.name(), address, reason };
         if let ListenAddress::Unix(path) = &listener.address {
             let open = Self::open_unix(path, listener).map_err(|reason| ListenError::new(listener, reason))?;
             return Ok(vec![open]);
         }
         let (candidates, wanted) =
-            candidates(&listener.address).map_err(|reason| ListenError::new(listener, reason))?;
+            candidates(&listener.address, names).map_err(|reason| ListenError::new(listener, reason))?;
         let (mut open, mut absent) = (Vec::<Self>::new(), None);
         for mut address in candidates {
             // Port 0: the same free port everywhere.
@@ -113,12 +145,15 @@ impl ListeningSocket {
         Ok(Self { socket, address: address.into(), file: None })
     }
 
-    /// Another descriptor of the same socket, with the rights of `listener`.
-    pub(crate) fn duplicate(&self, listener: &Listener) -> io::Result<Self> {
-        if let Some(file) = &self.file {
-            file.permit(listener)?;
-        }
+    /// Another descriptor of the same socket.
+    pub(crate) fn duplicate(&self) -> io::Result<Self> {
         Ok(Self { socket: self.socket.try_clone()?, address: self.address.clone(), file: self.file.clone() })
+    }
+
+    /// Gives the file of a unix socket the rights of `listener`; `None` for other sockets.
+    pub(crate) fn permit(&self, listener: &Listener) -> Result<Option<NewRights>, ListenError> {
+        let permitted = self.file.as_ref().map(|file| file.permit(listener)).transpose();
+        permitted.map_err(|reason| ListenError::new(listener, reason))
     }
 
     /// Registers the socket with the current runtime, to accept connections there.
@@ -144,18 +179,14 @@ impl ListeningSocket {
 }
 
 /// Addresses to bind, and how many of them are enough.
-fn candidates(address: &ListenAddress) -> io::Result<(Vec<SocketAddr>, usize)> {
+fn candidates(address: &ListenAddress, names: &ResolvedNames) -> io::Result<(Vec<SocketAddr>, usize)> {
     match address {
         ListenAddress::Ip(address) => Ok((vec![*address], 1)),
         // The first one is of both protocols, where the machine has IPv6.
         &ListenAddress::Port(port) => {
             Ok((vec![(Ipv6Addr::UNSPECIFIED, port).into(), (Ipv4Addr::UNSPECIFIED, port).into()], 1))
         }
-        ListenAddress::Name { host, port } => {
-            let mut found: Vec<_> = (&**host, *port).to_socket_addrs()?.collect();
-            found.dedup();
-            Ok((found, usize::MAX))
-        }
+        name @ ListenAddress::Name { .. } => Ok((names.addresses(name)?, usize::MAX)),
         ListenAddress::Unix(_) => Ok((Vec::new(), 0)),
     }
 }
@@ -179,7 +210,9 @@ mod tests {
 
     fn open(address: &str, config: &Config) -> Result<Vec<ListeningSocket>, String> {
         let listener = Listener::anonymous(address.parse::<ListenAddress>().unwrap());
-        ListeningSocket::open_all(&listener, config).map_err(|error| error.to_string())
+        let names = ResolvedNames::look_up(std::slice::from_ref(&listener));
+        let open = names.and_then(|names| ListeningSocket::open_all(&listener, &names, config));
+        open.map_err(|error| error.to_string())
     }
 
     #[tokio::test]

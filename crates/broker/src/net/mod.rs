@@ -52,7 +52,8 @@ mod work_stealing;
 
 pub(crate) use door::{Door, Doors};
 pub use listening::ListenError;
-pub(crate) use listening::{Acceptor, ListeningSocket};
+pub(crate) use listening::{Acceptor, ListeningSocket, ResolvedNames};
 pub use tls_error::TlsError;
+pub(crate) use unix_socket::NewRights;
 
 pub(crate) use listener::{run, serve};

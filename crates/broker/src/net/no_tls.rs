@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::tls_error::TlsError;
 use crate::config;
-use crate::metrics::Metrics;
+use crate::lifecycle::BrokerState;
 use crate::values::Certificate;
 
 /// TLS of a listener, which no listener has.
@@ -28,7 +28,7 @@ impl Tls {
         match *self {}
     }
 
-    pub(super) async fn watch(&self, _: &Metrics) {
+    pub(super) fn watch(&self, _: Arc<BrokerState>) -> std::future::Ready<()> {
         match *self {}
     }
 

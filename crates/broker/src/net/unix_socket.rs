@@ -31,7 +31,7 @@ pub(super) fn bind(path: &Path, listener: &Listener) -> io::Result<(Socket, Sock
     let socket = new_socket()?;
     socket.bind(&SockAddr::unix(path)?)?;
     let file = SocketFile { path: path.to_owned(), identity: identity(path)? };
-    file.permit(listener)?;
+    file.permit(listener)?.keep();
     Ok((socket, file))
 }
 
@@ -72,11 +72,40 @@ fn group_number(name: &str) -> io::Result<u32> {
 
 impl SocketFile {
     /// Gives the file the rights of `listener`.
-    pub(super) fn permit(&self, listener: &Listener) -> io::Result<()> {
+    pub(super) fn permit(&self, listener: &Listener) -> io::Result<NewRights> {
+        let file = fs::symlink_metadata(&self.path)?;
+        let before = Some((file.mode() & 0o7777, file.gid()));
+        let rights = NewRights { path: self.path.clone(), before };
         if let Some(group) = &listener.group {
             chown(&self.path, None, Some(group_number(group)?))?;
         }
-        fs::set_permissions(&self.path, fs::Permissions::from_mode(listener.mode()))
+        fs::set_permissions(&self.path, fs::Permissions::from_mode(listener.mode()))?;
+        Ok(rights)
+    }
+}
+
+/// New rights of a socket's file. Dropped without [`NewRights::keep`], it restores those from before.
+#[derive(Debug)]
+pub(crate) struct NewRights {
+    path: PathBuf,
+    /// Mode and group.
+    before: Option<(u32, u32)>,
+}
+
+impl NewRights {
+    pub(crate) fn keep(mut self) {
+        self.before = None;
+    }
+}
+
+impl Drop for NewRights {
+    fn drop(&mut self) {
+        let Some((mode, group)) = self.before else { return };
+        let permissions = fs::Permissions::from_mode(mode);
+        let restored = chown(&self.path, None, Some(group)).and_then(|()| fs::set_permissions(&self.path, permissions));
+        if let Err(error) = restored {
+            tracing::warn!(path = %self.path.display(), %error, "cannot restore the rights of a unix socket");
+        }
     }
 }
 

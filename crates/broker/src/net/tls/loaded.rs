@@ -1,5 +1,6 @@
 //! Files of a listener as they were last read, and the watch over them.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use super::files::{self, Marks};
 use super::room::Room;
 use super::settings::{self, Settings};
 use crate::config;
-use crate::metrics::Metrics;
+use crate::lifecycle::{BrokerState, enforcement};
 use crate::net::tls_error::TlsError;
 use crate::values::Certificate;
 
@@ -27,19 +28,38 @@ pub(super) struct LoadedFiles {
 #[derive(Debug)]
 struct Loaded {
     settings: Settings,
+    listener: Arc<str>,
     source: config::Tls,
     transport: config::Transport,
+    /// Number of the reading: a later one has newer files.
+    reading: u64,
     /// Taken before the files were read.
     marks: Marks,
     /// Raised when other client certificates count.
     generation: u64,
 }
 
+/// Origin of files that replace others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ReadBy {
+    /// A reload, perhaps with other settings.
+    Reload,
+    Watch,
+}
+
 impl Loaded {
-    fn read(listener: &str, source: &config::Tls, transport: config::Transport) -> Result<Self, TlsError> {
+    fn read(listener: &Arc<str>, source: &config::Tls, transport: config::Transport) -> Result<Self, TlsError> {
+        static READINGS: AtomicU64 = AtomicU64::new(0);
+        let reading = READINGS.fetch_add(1, Ordering::Relaxed);
         let marks = files::marks(source);
         let settings = settings::load(listener, source, transport)?;
-        Ok(Self { settings, source: source.clone(), transport, marks, generation: 0 })
+        let (listener, source) = (Arc::clone(listener), source.clone());
+        Ok(Self { settings, listener, source, transport, reading, marks, generation: 0 })
+    }
+
+    /// Whether `other` was read by the same settings.
+    fn is_alike(&self, other: &Self) -> bool {
+        self.source == other.source && self.transport == other.transport && self.listener == other.listener
     }
 }
 
@@ -51,23 +71,24 @@ impl LoadedFiles {
     /// Puts files that nobody uses yet in the place of these.
     fn take_over(&self, new: Arc<Self>) {
         if let Some(new) = Arc::into_inner(new).and_then(|new| Arc::into_inner(new.now.into_inner())) {
-            self.replace(new, None);
+            self.replace(new, ReadBy::Reload);
         }
     }
 
-    /// Puts `new` in the place of `before`, or of any if there is none. Returns whether certificates of clients may count
-    /// no more.
-    fn replace(&self, mut new: Loaded, before: Option<&Arc<Loaded>>) -> bool {
+    /// Puts `new` in the place of the present files, unless these are newer. Returns whether certificates of clients may
+    /// count no more.
+    fn replace(&self, mut new: Loaded, by: ReadBy) -> bool {
         let _replacing = self.replacing.lock().unwrap_or_else(PoisonError::into_inner);
-        let now = self.now.load_full();
-        if before.is_some_and(|before| !Arc::ptr_eq(before, &now)) {
-            return false; // a reload was faster
+        let now = self.now.load();
+        // Reload and watch read at the same time: newer settings count, and with the same settings newer files.
+        let is_late = if new.is_alike(&now) { new.reading < now.reading } else { by == ReadBy::Watch };
+        if is_late {
+            return false;
         }
         let is_changed = new.settings.clients.digest != now.settings.clients.digest;
         new.generation = now.generation + u64::from(is_changed);
-        let asks_clients = new.settings.clients.verifier.offer_client_auth();
         self.now.store(Arc::new(new));
-        is_changed || asks_clients
+        is_changed
     }
 }
 
@@ -83,7 +104,6 @@ impl Tls {
     ) -> Result<Self, TlsError> {
         let now = ArcSwap::from_pointee(Loaded::read(listener, tls, transport)?);
         Ok(Self {
-            listener: Arc::clone(listener),
             loaded: Arc::new(LoadedFiles { now, replacing: Mutex::new(()) }),
             room: Room::new(tls.handshakes_maximum() as usize),
         })
@@ -94,41 +114,45 @@ impl Tls {
         self.loaded.take_over(new.loaded);
     }
 
-    /// Takes the place of `old`: its connections, and handshakes under way, are judged by these files from now on.
+    /// Takes the place of `old`: its connections, and handshakes under way, are judged by these files from now on. The
+    /// watch over the files of `old` goes on with these.
     pub(in crate::net) fn follow(&mut self, old: &Self) {
         let new = std::mem::replace(&mut self.loaded, Arc::clone(&old.loaded));
         self.loaded.take_over(new);
     }
 
     /// Looks at the files now and then, and reads all of them again when one has changed. If one is wrong, the old ones
-    /// stay.
+    /// stay. Connections end whose client certificate does not count any more.
     ///
-    /// Returns when certificates of clients may count no more.
-    pub(in crate::net) async fn watch(&self, metrics: &Metrics) {
-        let mut failed = None;
-        loop {
-            let interval = self.loaded.now.load().source.watch_interval();
-            tokio::time::sleep(interval.unwrap_or(UNWATCHED)).await;
-            let before = self.loaded.now.load_full();
-            let marks = files::marks(&before.source);
-            if interval.is_none() || marks == before.marks || failed.as_ref() == Some(&marks) {
-                continue;
-            }
-            let marks = settled(&before.source).await;
-            let listener = &*self.listener;
-            match Loaded::read(listener, &before.source, before.transport) {
-                Ok(new) => {
-                    failed = None;
-                    metrics.tls_reloads.add(1);
-                    tracing::info!(listener, "TLS files have changed and were read again");
-                    if self.loaded.replace(new, Some(&before)) {
-                        return;
-                    }
+    /// Ends when neither the listener nor a connection uses the files.
+    pub(in crate::net) fn watch(&self, shared: Arc<BrokerState>) -> impl Future<Output = ()> + Send + use<> {
+        let files = Arc::downgrade(&self.loaded);
+        async move {
+            let mut failed = None;
+            while let Some(interval) = files.upgrade().map(|files| files.now.load().source.watch_interval()) {
+                tokio::time::sleep(interval.unwrap_or(UNWATCHED)).await;
+                let Some(files) = files.upgrade().filter(|_| interval.is_some()) else { continue };
+                let before = files.now.load_full();
+                let marks = files::marks(&before.source);
+                if marks == before.marks || failed.as_ref() == Some(&marks) {
+                    continue;
                 }
-                Err(error) => {
-                    failed = Some(marks);
-                    metrics.tls_reloads_failed.add(1);
-                    tracing::error!("changed TLS files cannot be used, the old ones stay: {error}");
+                let marks = settled(&before.source).await;
+                let listener = &*before.listener;
+                match Loaded::read(&before.listener, &before.source, before.transport) {
+                    Ok(new) => {
+                        failed = None;
+                        shared.metrics.tls_reloads.add(1);
+                        tracing::info!(listener, "TLS files have changed and were read again");
+                        if files.replace(new, ReadBy::Watch) {
+                            enforcement::changed(&shared);
+                        }
+                    }
+                    Err(error) => {
+                        failed = Some(marks);
+                        shared.metrics.tls_reloads_failed.add(1);
+                        tracing::error!("changed TLS files cannot be used, the old ones stay: {error}");
+                    }
                 }
             }
         }
@@ -169,3 +193,106 @@ async fn settled(source: &config::Tls) -> Marks {
 const WRITTEN_AFTER: Duration = Duration::from_secs(1);
 /// Time until the next look whether files are to be watched again.
 const UNWATCHED: Duration = Duration::from_secs(60);
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use rcgen::{CertificateParams, KeyPair};
+    use tempfile::TempDir;
+
+    use super::*;
+    use crate::Config;
+    use crate::auth::Access;
+
+    /// Files of a listener that asks for client certificates.
+    struct Files(TempDir);
+
+    impl Files {
+        fn new() -> Self {
+            let files = Self(tempfile::tempdir().unwrap());
+            files.renew("broker");
+            files.renew("clients");
+            files
+        }
+
+        /// Writes another certificate and key.
+        fn renew(&self, name: &str) {
+            let key = KeyPair::generate().unwrap();
+            let certificate = CertificateParams::default().self_signed(&key).unwrap();
+            fs::write(self.0.path().join(name).with_extension("key"), key.serialize_pem()).unwrap();
+            fs::write(self.0.path().join(name).with_extension("pem"), certificate.pem()).unwrap();
+        }
+
+        /// Settings with these further keys.
+        fn source(&self, more: &str) -> config::Tls {
+            let path = |name: &str| self.0.path().join(name);
+            let text = format!(
+                "[[listeners]]\nname = \"l\"\naddress = \"127.0.0.1:0\"\nanonymous = true\n[listeners.tls]\n\
+                 certificate = {:?}\nkey = {:?}\nclient_ca = {:?}\nclient_certificates = \"optional\"\n{more}",
+                path("broker.pem"),
+                path("broker.key"),
+                path("clients.pem")
+            );
+            Config::parse(&text).unwrap().listeners.remove(0).tls.unwrap()
+        }
+
+        fn load(&self, more: &str) -> Tls {
+            Tls::load(&"l".into(), &self.source(more), config::Transport::Tcp).unwrap()
+        }
+
+        fn read(&self, more: &str) -> Loaded {
+            Loaded::read(&"l".into(), &self.source(more), config::Transport::Tcp).unwrap()
+        }
+    }
+
+    fn reading(tls: &Tls) -> u64 {
+        tls.loaded.now.load().reading
+    }
+
+    #[test]
+    fn newer_files_and_settings_win_in_any_order() {
+        let files = Files::new();
+        let tls = files.load("");
+        let (of_reload, of_watch) = (files.load(""), files.read(""));
+        let newest = of_watch.reading;
+        tls.loaded.replace(of_watch, ReadBy::Watch);
+        tls.replace(of_reload);
+        assert_eq!(reading(&tls), newest, "a slow reload");
+
+        let (of_reload, of_watch) = (files.load("watch_seconds = 7"), files.read(""));
+        let newest = reading(&of_reload);
+        tls.replace(of_reload);
+        assert!(!tls.loaded.replace(of_watch, ReadBy::Watch));
+        assert_eq!(reading(&tls), newest, "a watch by settings from before");
+
+        let (of_reload, of_watch) = (files.load(""), files.read("watch_seconds = 7"));
+        let newest = reading(&of_reload);
+        tls.loaded.replace(of_watch, ReadBy::Watch);
+        tls.replace(of_reload);
+        assert_eq!(reading(&tls), newest, "other settings");
+    }
+
+    #[tokio::test]
+    async fn watch_judges_clients_by_changed_authorities_alone() {
+        let files = Files::new();
+        let tls = files.load("watch_seconds = 1");
+        let shared =
+            Arc::new(BrokerState::new(Config::default(), Access::unlimited(), true, None, None, Arc::default()));
+        let watch = tokio::spawn(tls.watch(Arc::clone(&shared)));
+        let reloads = || shared.metrics.snapshot().tls_reloads;
+        let wait = async |count| {
+            while reloads() < count {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        let before = shared.access.epoch();
+        files.renew("broker");
+        wait(1).await;
+        files.renew("clients");
+        wait(2).await;
+        drop(tls);
+        watch.await.unwrap();
+        assert_eq!(shared.access.epoch(), before + 1);
+    }
+}

@@ -31,7 +31,6 @@ pub(super) use wire::TlsWire;
 /// TLS of a listener: the stage of its door.
 #[derive(Debug)]
 pub(super) struct Tls {
-    listener: Arc<str>,
     /// Shared with the listener that this one takes the place of, whose connections go on.
     loaded: Arc<LoadedFiles>,
     /// For handshakes whose ClientHello has come.
