@@ -37,8 +37,8 @@ enum Reading {
     Open,
     /// The connection's task knows of the end, and received bytes no longer count.
     Ended,
-    /// Close was sent.
-    Closed,
+    /// Close was sent. Bytes received since then, all ignored.
+    Closed(usize),
 }
 
 impl<S: Stream> WebSocketWire<S> {
@@ -62,7 +62,11 @@ impl<S: Stream> Framing<S> {
         Poll::Ready(Ok(()))
     }
 
-    /// Writes control frames that are due, unless a frame of data is under way.
+    fn is_closed(&self) -> bool {
+        matches!(self.reading, Reading::Closed(_))
+    }
+
+    /// Writes control frames that are due, unless a frame of data is under way. Nothing follows Close.
     fn poll_control(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         loop {
             if let Some(bytes) = self.outgoing.control() {
@@ -72,6 +76,7 @@ impl<S: Stream> Framing<S> {
                 }
                 self.outgoing.control_sent(written);
             } else if !self.outgoing.is_within_frame()
+                && !self.is_closed()
                 && let Some(payload) = self.incoming.take_pong()
             {
                 self.outgoing.begin_control(Opcode::Pong, &payload);
@@ -81,7 +86,8 @@ impl<S: Stream> Framing<S> {
         }
     }
 
-    /// Reads once from the stream below; leaves the connection's bytes in `buffer`. `false` at its end.
+    /// Reads once from the stream below; leaves the connection's bytes in `buffer`. `false` at its end, or when a peer sends
+    /// too much instead of its Close.
     fn poll_unpacked(&mut self, context: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<bool>> {
         let before = buffer.filled().len();
         ready!(Pin::new(&mut self.stream).poll_read(context, buffer))?;
@@ -91,6 +97,13 @@ impl<S: Stream> Framing<S> {
         }
         // Behind the end nothing is unpacked.
         let read = received.len();
+        if let Reading::Closed(ignored) = &mut self.reading {
+            *ignored += read;
+            if *ignored > IGNORED_MAX {
+                buffer.set_filled(before);
+                return Poll::Ready(Ok(false));
+            }
+        }
         let length = self.incoming.unpack(received);
         self.read_overhead = read - length;
         buffer.set_filled(before + length);
@@ -135,7 +148,7 @@ impl<S: Stream> Stream for WebSocketWire<S> {
     }
 
     fn owes_close(&self) -> bool {
-        self.0.incoming.end().is_some() && self.0.reading != Reading::Closed
+        self.0.incoming.end().is_some() && !self.0.is_closed()
     }
 }
 
@@ -155,7 +168,7 @@ impl<S: Stream> AsyncRead for WebSocketWire<S> {
                         End::Violation(violation) => Err(io::Error::new(io::ErrorKind::InvalidData, violation)),
                     });
                 }
-                Some(End::Close(_)) if self.0.reading == Reading::Closed => return Poll::Ready(Ok(())),
+                Some(End::Close(_)) if self.0.is_closed() => return Poll::Ready(Ok(())),
                 _ => {}
             }
             let is_open = ready!(self.0.poll_unpacked(context, buffer))?;
@@ -227,8 +240,8 @@ impl<S: Stream> AsyncWrite for WebSocketWire<S> {
     /// Says Close, unless a frame of data is under way, and ends the stream below.
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         ready!(self.0.poll_control(context))?;
-        if self.0.reading != Reading::Closed && !self.0.outgoing.is_within_frame() {
-            self.0.reading = Reading::Closed;
+        if !self.0.is_closed() && !self.0.outgoing.is_within_frame() {
+            self.0.reading = Reading::Closed(0);
             let code = match self.0.incoming.end() {
                 None => Some(CloseCode::NORMAL),
                 Some(End::Close(code)) => code,
@@ -246,3 +259,48 @@ impl<S: Stream> AsyncWrite for WebSocketWire<S> {
 const READS_AT_ONCE: usize = 16;
 /// Slices of a write: the header, and as many as an output is written in.
 const SLICES: usize = 65;
+/// Bytes that a peer may send between our Close and its own.
+const IGNORED_MAX: usize = 1 << 20;
+
+#[cfg(test)]
+mod tests {
+    use std::io::Cursor;
+
+    use tenbin_websocket::{Mask, append_frame};
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use super::*;
+
+    /// The broker's side of a connection whose peer sends `frames`. All written bytes are kept.
+    fn wire(frames: Vec<u8>) -> WebSocketWire<Box<tokio::io::Join<Cursor<Vec<u8>>, Vec<u8>>>> {
+        WebSocketWire::new(Box::new(tokio::io::join(Cursor::new(frames), Vec::new())))
+    }
+
+    fn frame(opcode: Opcode, payload: &[u8]) -> Vec<u8> {
+        let mut frame = Vec::new();
+        append_frame(&mut frame, opcode, payload, Some(Mask([1, 2, 3, 4])));
+        frame
+    }
+
+    #[tokio::test]
+    async fn no_pong_follows_close() {
+        let pings = [frame(Opcode::Ping, b"early"), frame(Opcode::Binary, b"x"), frame(Opcode::Ping, b"late")];
+        let mut wire = wire(pings.concat());
+        wire.shutdown().await.unwrap();
+        wire.read_to_end(&mut Vec::new()).await.unwrap();
+        assert_eq!(wire.0.stream.get_ref().writer(), &[0x88, 2, 0x03, 0xE8], "Close alone");
+    }
+
+    #[tokio::test]
+    async fn peer_that_does_not_close_is_read_to_a_bound() {
+        for frame in [frame(Opcode::Ping, b""), frame(Opcode::Binary, b""), frame(Opcode::Binary, &[7; 1000])] {
+            let frames = frame.repeat((4 << 20) / frame.len());
+            let length = frames.len() as u64;
+            let mut wire = wire(frames);
+            wire.shutdown().await.unwrap();
+            wire.read_to_end(&mut Vec::new()).await.unwrap();
+            let read = wire.0.stream.get_ref().reader().position();
+            assert!((1 << 20..length / 2).contains(&read), "{read} of {length} bytes");
+        }
+    }
+}
