@@ -2,18 +2,17 @@
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
-use std::sync::mpsc;
 use std::time::Instant;
 
-use tenbin_broker::auth::{Answer, AuthFuture, AuthRequest, Authenticator, Identity, Origin, Peer};
-use tenbin_broker::{Broker, Config};
+use tenbin_broker::auth::Peer;
 use tenbin_codec::{Connect, Packet, ProtocolVersion, QoS, ReasonCode};
-use tokio::runtime::Runtime;
 use tokio_rustls::rustls::version::TLS13;
 
-use crate::support::{BrokerProcess, Certificates, ClientStream, ConfigFile, PATIENCE, RawClient, encode, text};
+use crate::support::{
+    BrokerProcess, Certificates, ClientStream, ConfigFile, PATIENCE, RawClient, WitnessedBroker, encode, text,
+};
 
-const V1: &[u8] = b"PROXY TCP4 192.0.2.1 198.51.100.1 4660 1883\r\n";
+pub(super) const V1: &[u8] = b"PROXY TCP4 192.0.2.1 198.51.100.1 4660 1883\r\n";
 const HEALTH_CHECK: &[u8] = b"\r\n\r\n\0\r\nQUIT\n\x20\0\0\0";
 
 /// A header of version 2 for 192.0.2.1:4660.
@@ -34,7 +33,7 @@ fn broker_with(listener: &str, rest: &str) -> (BrokerProcess, ConfigFile) {
     (BrokerProcess::start_exactly(&["--config", file.path(), "--log", "debug"]), file)
 }
 
-const LOOPBACK: &str = "proxy_from = [\"127.0.0.0/8\"]\n";
+pub(super) const LOOPBACK: &str = "proxy_from = [\"127.0.0.0/8\"]\n";
 
 /// Opens a connection that begins with `header`.
 fn open(address: SocketAddr, header: &[u8]) -> TcpStream {
@@ -147,30 +146,17 @@ fn header_comes_byte_by_byte_or_is_cut_anywhere() {
     connect(open(broker.address(), V1), "afterwards").settle();
 }
 
-/// Accepts everybody, and passes on where they come from.
-struct Witness(mpsc::SyncSender<Origin>);
-
-impl Authenticator for Witness {
-    fn authenticate(&self, request: AuthRequest) -> AuthFuture<'_> {
-        self.0.send(request.origin).expect("the test waits");
-        Box::pin(async { Answer::Accept { identity: Identity::anonymous(), data: None } })
-    }
-}
-
 #[test]
 fn authenticator_sees_the_names_that_a_proxy_tells() {
     let certificate = [&[3, 0, 0, 0, 0][..], &tlv(0x22, b"alice")].concat();
     let header = v2(&[tlv(2, b"mqtt.example"), tlv(0x20, &certificate)].concat());
     for (keys, user) in [("", None), ("proxy_trust_tls = true\n", Some("alice"))] {
         let text = format!("[[listeners]]\naddress = \"127.0.0.1:0\"\nanonymous = true\n{LOOPBACK}{keys}");
-        let (sender, origins) = mpsc::sync_channel(8);
-        let runtime = Runtime::new().expect("threads");
-        let builder = Broker::builder().config(Config::parse(&text).expect("a configuration"));
-        let broker = runtime.block_on(builder.authenticator(Witness(sender)).start()).expect("a free port");
-        let stream = open(broker.addresses()[0], &header);
+        let witnessed = WitnessedBroker::start(&text);
+        let stream = open(witnessed.broker.addresses()[0], &header);
         let proxy = stream.local_addr().expect("connected");
         connect(stream, "client").settle();
-        let origin = origins.recv_timeout(PATIENCE).expect("the broker asks");
+        let origin = witnessed.next_origin();
         assert_eq!(origin.peer, Peer::Ip(([192, 0, 2, 1], 4660).into()));
         assert_eq!(origin.socket_peer, Peer::Ip(proxy));
         assert_eq!(origin.server_name.as_deref(), Some("mqtt.example"));

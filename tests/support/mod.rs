@@ -18,6 +18,7 @@ mod small_disk;
 mod web_server;
 mod websocket;
 mod wire;
+mod witness;
 
 pub(crate) use broker_process::{BrokerProcess, is_store_durable};
 pub(crate) use bulk::{Numbered, number_of};
@@ -39,6 +40,7 @@ pub(crate) use wire::{
     QOS_ALL, VERSIONS, at_qos, encode, filter, hex, lasting, message, retained, share, subscription, text, topic,
     with_expiry,
 };
+pub(crate) use witness::WitnessedBroker;
 
 use std::time::Duration;
 
