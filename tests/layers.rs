@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Modules of the broker, the lowest first. A module may import those before it.
-const LAYERS: [&str; 23] = [
+const LAYERS: [&str; 24] = [
     "values",
     "slices",
     "descriptors",
@@ -30,6 +30,7 @@ const LAYERS: [&str; 23] = [
     "control",
     "broker",
     "bench",
+    "fuzzing",
 ];
 
 /// Imported modules by importing module.

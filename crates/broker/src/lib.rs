@@ -27,6 +27,9 @@ mod connection_settings;
 mod control;
 mod descriptors;
 mod durable;
+#[cfg(fuzzing)]
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod hooks;
 mod lifecycle;
 mod log_limiter;

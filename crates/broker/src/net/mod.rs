@@ -53,6 +53,8 @@ mod work_stealing;
 pub(crate) use door::{Door, Doors};
 pub use listening::ListenError;
 pub(crate) use listening::{Acceptor, ListeningSocket, ResolvedNames};
+#[cfg(fuzzing)]
+pub use proxy_header::for_fuzzing as read_proxy_header;
 pub use tls_error::TlsError;
 pub(crate) use unix_socket::NewRights;
 

@@ -197,6 +197,16 @@ impl<'a> Iterator for Tlvs<'a> {
     }
 }
 
+/// As [`read`]. Returns the header as text, or why it is malformed; `Err(None)` = the connection ends within it.
+#[cfg(fuzzing)]
+pub async fn for_fuzzing<S: AsyncRead + Unpin>(stream: &mut S) -> Result<String, Option<&'static str>> {
+    match read(stream).await {
+        Ok(header) => Ok(format!("{header:?}")),
+        Err(ProxyError::Connection(_)) => Err(None),
+        Err(Malformed(reason)) => Err(Some(reason)),
+    }
+}
+
 const V1_BEGIN: &[u8] = b"PROXY ";
 const V1_BYTES_MAX: usize = 107;
 const V2_SIGNATURE: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
