@@ -3,6 +3,9 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod abuse;
+#[path = "../abuse/growth.rs"]
+mod growth;
 mod proxy;
 mod reload;
 mod unix;

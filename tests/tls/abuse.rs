@@ -3,9 +3,20 @@
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tenbin_codec::ProtocolVersion;
+use tokio_rustls::rustls::crypto::CryptoProvider;
+use tokio_rustls::rustls::crypto::cipher::{OutboundChunks, OutboundPlainMessage};
+use tokio_rustls::rustls::crypto::ring::{self, cipher_suite};
+use tokio_rustls::rustls::pki_types::CertificateDer;
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::version::TLS12;
+use tokio_rustls::rustls::{
+    ClientConfig, ConnectionTrafficSecrets, ContentType, ProtocolVersion as TlsVersion, RootCertStore, StreamOwned,
+    SupportedCipherSuite,
+};
 
 use super::growth::Growth;
 use super::support::{ClientStream, PATIENCE, RawClient, Silence, hex};
@@ -47,25 +58,109 @@ fn further_handshakes_wait_while_they_are_at_their_maximum() {
 /// Growth ≤ 64 KiB each, and all end after connect_timeout_ms.
 #[test]
 fn half_handshakes_of_one_address_delay_no_other_address() {
-    let count = count();
-    // Time to open them all.
-    let timeout = 12_000 + 10 * count;
-    let guarded = Guarded::start(&format!("[connections]\nconnect_timeout_ms = {timeout}"), "handshakes_maximum = 8");
-    let mut growth = Growth::of(&guarded.broker);
-    let halves = (0..count).map(|_| half_handshake(&guarded)).collect::<Vec<_>>();
-    expect_answer(&halves[0]);
-    growth.look();
-    let other = ClientStream::tls_from(IpAddr::from([127, 0, 0, 2]), guarded.address(), &guarded.client);
+    let halves = HalfHandshakes::open(1);
+    let guarded = &halves.guarded;
+    let other = ClientStream::tls_from(IpAddr::from([127, 0, 1, 1]), guarded.address(), &guarded.client);
     super::introduce(other, "other").settle();
     let timeouts = guarded.broker.log().count("no TLS handshake in time", usize::MAX, Duration::ZERO);
     assert_eq!(timeouts, 0, "the others still wait");
-    for half in halves {
-        half.tcp().set_read_timeout(Some(PATIENCE)).expect("a socket of ours");
-        let end = half.tcp().read_to_end(&mut Vec::new());
-        assert!(!end.is_err_and(|error| error.kind() == ErrorKind::WouldBlock), "it ends");
+    halves.assert_ended();
+}
+
+/// They take all room for handshakes. Growth ≤ 64 KiB each, and all end after connect_timeout_ms.
+#[test]
+fn half_handshakes_of_many_addresses_are_bounded() {
+    let halves = HalfHandshakes::open(50);
+    halves.guarded.broker.assert_serves();
+    halves.assert_ended();
+}
+
+/// Clients that have sent their ClientHello, with a broker that permits 8 handshakes at a time.
+struct HalfHandshakes {
+    guarded: Guarded,
+    streams: Vec<ClientStream>,
+    timeout: Duration,
+    /// Growth of the broker's memory, in bytes.
+    growth: u64,
+}
+
+impl HalfHandshakes {
+    /// Opens [`count`] of them from some loopback addresses.
+    fn open(addresses: usize) -> Self {
+        tenbin_broker::raise_descriptor_limit().expect("permitted");
+        let count = count();
+        // Time to open them all.
+        let timeout = 12_000 + 10 * count;
+        let rest = format!("[connections]\nconnect_timeout_ms = {timeout}");
+        let guarded = Guarded::start(&rest, "handshakes_maximum = 8");
+        guarded.broker.assert_serves();
+        let before = guarded.broker.resident_bytes();
+        let streams = (0..count).map(|number| {
+            let source = IpAddr::from([127, 0, 0, 1 + (number % addresses) as u8]);
+            let mut stream = ClientStream::tls_from(source, guarded.address(), &guarded.client);
+            stream.send_hello().expect("the broker listens");
+            stream
+        });
+        let streams = streams.collect::<Vec<_>>();
+        expect_answer(&streams[0]);
+        let growth = guarded.broker.resident_bytes().saturating_sub(before);
+        Self { guarded, streams, timeout: Duration::from_millis(timeout as u64), growth }
     }
-    growth.assert_within((count as u64 * 64).div_ceil(1024), "half handshakes");
-    connect(guarded.address(), &guarded.client, "last").settle();
+
+    /// Asserts that the broker ends all of them and stays within its bound of memory.
+    fn assert_ended(self) {
+        let Self { guarded, streams, timeout, growth } = self;
+        let count = streams.len() as u64;
+        for stream in streams {
+            stream.tcp().set_read_timeout(Some(timeout + PATIENCE)).expect("a socket of ours");
+            let end = stream.tcp().read_to_end(&mut Vec::new());
+            assert!(!end.is_err_and(|error| error.kind() == ErrorKind::WouldBlock), "it ends");
+        }
+        let _ = writeln!(std::io::stderr(), "{count} half handshakes: grown by {} KiB", growth >> 10);
+        assert!(growth <= count << 16, "{growth} bytes");
+        connect(guarded.address(), &guarded.client, "last").settle();
+    }
+}
+
+/// A client that asks for another handshake within its session, as TLS 1.2 permits.
+#[test]
+fn renegotiation_ends_the_connection() {
+    let guarded = Guarded::start("[connections]\nconnect_timeout_ms = 600000", "");
+    let suite = cipher_suite::TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256;
+    let SupportedCipherSuite::Tls12(details) = suite else { panic!("a suite of TLS 1.2") };
+    let mut roots = RootCertStore::empty();
+    let authority = guarded.certificates.authority();
+    roots.add(CertificateDer::from_pem_slice(authority.as_bytes()).expect("PEM")).expect("a certificate");
+    let provider = CryptoProvider { cipher_suites: vec![suite], ..ring::default_provider() };
+    let builder = ClientConfig::builder_with_provider(Arc::new(provider)).with_protocol_versions(&[&TLS12]);
+    let mut config = builder.expect("a version").with_root_certificates(roots).with_no_client_auth();
+    config.enable_secret_extraction = true;
+
+    let ClientStream::Tls(mut stream) = ClientStream::tls(guarded.address(), &Arc::new(config)) else {
+        panic!("a stream of TLS")
+    };
+    stream.flush().expect("the broker does the handshake");
+    let StreamOwned { conn, mut sock, .. } = *stream;
+    let secrets = conn.dangerous_extract_secrets().expect("permitted");
+    let (first, ConnectionTrafficSecrets::Chacha20Poly1305 { key, iv }) = secrets.tx else { panic!("the suite") };
+    let mut encrypter = details.aead_alg.encrypter(key, iv.as_ref(), &[]);
+    let zeros = "00 ".repeat(32);
+    let hello = hex(&format!("01 00 00 29 03 03 {zeros} 00 00 02 CC A9 01 00"));
+    sock.set_read_timeout(Some(PATIENCE)).expect("a socket of ours");
+    for sequence in first..first + 100 {
+        let payload = OutboundChunks::from(&hello[..]);
+        let record = OutboundPlainMessage { typ: ContentType::Handshake, version: TlsVersion::TLSv1_2, payload };
+        let record = encrypter.encrypt(record, sequence).expect("a key").encode();
+        // The broker may have ended the connection.
+        let _ = sock.write_all(&record);
+    }
+    let mut answers = Vec::new();
+    let end = sock.read_to_end(&mut answers);
+    assert!(!end.is_err_and(|error| error.kind() == ErrorKind::WouldBlock), "the broker ends the connection");
+    // Alerts, each in a record of at most 23 bytes.
+    assert!(answers.len() <= 200, "{} bytes of answers", answers.len());
+    guarded.broker.log().wait_for(&["TooManyRenegotiationRequests"], PATIENCE);
+    guarded.connect("client").settle();
 }
 
 /// Many clients send a byte of their ClientHello now and then. Growth ≤ 64 KiB each.

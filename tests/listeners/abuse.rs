@@ -1,0 +1,61 @@
+#![cfg(target_os = "linux")]
+//! Peers that stay in the door.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use crate::growth::Growth;
+use crate::proxy::LOOPBACK;
+use crate::support::{BrokerProcess, Certificates, ConfigFile, PATIENCE, hex};
+
+/// Number of peers: 200, or that in the environment.
+fn count() -> usize {
+    std::env::var("TENBIN_DOOR_PEERS").ok().and_then(|count| count.parse().ok()).unwrap_or(200)
+}
+
+/// Each sends as much as its stage takes, and never the end of it. Growth ≤ 64 KiB each, and all end after
+/// connect_timeout_ms.
+#[test]
+fn unfinished_stages_of_a_door_are_bounded_and_end_in_time() {
+    tenbin_broker::raise_descriptor_limit().expect("permitted");
+    let count = count();
+    let timeout = Duration::from_millis(5000 + 10 * count as u64);
+    let certificates = Certificates::new();
+    // 4 KiB of TLVs and the longest addresses, without the last byte.
+    let mut proxy = hex("0D 0A 0D 0A 00 0D 0A 51 55 49 54 0A 21 11 10 D8");
+    proxy.resize(16 + 4096 + 216 - 1, 0);
+    let mut upgrade = b"GET /mqtt HTTP/1.1\r\nx: ".to_vec();
+    upgrade.resize(8 * 1024 - 1, b'y');
+    let mut hello = hex("16 03 01 40 00 01 00 3F FC 03 03");
+    hello.resize(5 + 0x3FFF, 0);
+    let plain = "[[listeners]]\nname = \"door\"\naddress = \"127.0.0.1:0\"\nanonymous = true\n";
+    for (listener, sent, stage) in [
+        (format!("{plain}{LOOPBACK}"), proxy, "PROXY header"),
+        (format!("{plain}transport = \"websocket\"\n"), upgrade, "upgrade to WebSocket"),
+        (certificates.listener(""), hello, "TLS handshake"),
+    ] {
+        let rest = format!("[connections]\nconnect_timeout_ms = {}\n", timeout.as_millis());
+        let file = ConfigFile::new(&(rest + &listener));
+        let broker = BrokerProcess::start_listening(&["--listen", "127.0.0.1:0", "--config", file.path()], 2);
+        let mut growth = Growth::of(&broker);
+        let peers = (0..count).map(|_| {
+            let mut peer = TcpStream::connect(broker.addresses()[1]).expect("the broker listens");
+            peer.write_all(&sent).expect("the broker reads");
+            peer
+        });
+        let peers = peers.collect::<Vec<_>>();
+        // Its door has begun with all of them.
+        broker.assert_serves();
+        growth.look();
+        for mut peer in peers {
+            peer.set_read_timeout(Some(timeout + PATIENCE)).expect("a socket of ours");
+            let end = peer.read_to_end(&mut Vec::new());
+            assert!(!end.is_err_and(|error| error.kind() == ErrorKind::WouldBlock), "{stage}: it ends");
+            growth.look();
+        }
+        growth.assert_within((count as u64 * 64).div_ceil(1024), &format!("{count} unfinished: {stage}"));
+        broker.log().wait_for(&[&format!("no {stage} in time")], PATIENCE);
+        broker.assert_serves();
+    }
+}
