@@ -5,6 +5,7 @@ mod support;
 
 mod clients;
 mod command;
+mod dashboard;
 mod events;
 mod guard;
 mod health;

@@ -1,4 +1,4 @@
-//! Admin HTTP of the broker: health, metrics, and a JSON interface below `/api/v1`.
+//! Admin HTTP of the broker: health, metrics, a JSON interface below `/api/v1`, and a dashboard.
 //!
 //! ```text
 //!   Listener ─► server: a thread of its own, at most 64 connections ─► guard: Host, Origin, token
@@ -10,6 +10,7 @@
 
 pub mod client;
 mod control;
+mod dashboard;
 mod events;
 mod exposition;
 mod guard;

@@ -17,6 +17,7 @@ use axum::middleware;
 use axum::routing::{delete, get, post};
 
 use crate::ControlPlane;
+use crate::dashboard;
 use crate::events::{self, Events};
 use crate::guard::{self, Guard};
 use crate::problem::Problem;
@@ -56,7 +57,8 @@ pub(crate) fn router(plane: Plane, events: Arc<Events>, guard: Guard) -> Router 
             "/groups/{name}/{filter}/members/{client}/drain",
             post(groups::drain_member).delete(groups::resume_member),
         );
-    Router::new()
+    dashboard::paths()
+        .fold(Router::new(), |router, path| router.route(path, get(dashboard::file)))
         .route("/healthz", get(health::healthz))
         .route("/readyz", get(health::readyz))
         .route("/metrics", get(health::metrics))
