@@ -54,7 +54,7 @@ impl ByteClient {
             let mut chunk = [0; 4096];
             match self.stream.read(&mut chunk) {
                 Ok(0) => {
-                    assert_eq!(self.input, [], "half a packet");
+                    assert!(self.input.is_empty(), "half a packet: {:?}", self.input);
                     return None;
                 }
                 Ok(read) => self.input.extend_from_slice(&chunk[..read]),

@@ -271,8 +271,10 @@ mod tests {
 
     use super::*;
 
+    type Kept = Box<tokio::io::Join<Cursor<Vec<u8>>, Vec<u8>>>;
+
     /// The broker's side of a connection whose peer sends `frames`. All written bytes are kept.
-    fn wire(frames: Vec<u8>) -> WebSocketWire<Box<tokio::io::Join<Cursor<Vec<u8>>, Vec<u8>>>> {
+    fn wire(frames: Vec<u8>) -> WebSocketWire<Kept> {
         WebSocketWire::new(Box::new(tokio::io::join(Cursor::new(frames), Vec::new())))
     }
 
