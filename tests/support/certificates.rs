@@ -8,10 +8,10 @@ use rcgen::{
 use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 use tokio_rustls::rustls::client::WantsClientCert;
-use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::crypto::{CryptoProvider, ring};
 use tokio_rustls::rustls::pki_types::PrivateKeyDer;
 use tokio_rustls::rustls::version::{TLS12, TLS13};
-use tokio_rustls::rustls::{ClientConfig, ConfigBuilder, RootCertStore, SupportedProtocolVersion};
+use tokio_rustls::rustls::{CipherSuite, ClientConfig, ConfigBuilder, RootCertStore, SupportedProtocolVersion};
 
 /// Files of an authority and of a broker that it certifies, and the settings of clients that trust it.
 pub(crate) struct Certificates {
@@ -100,6 +100,18 @@ impl Certificates {
         Arc::new(self.trusting(version).with_no_client_auth())
     }
 
+    /// As [`Certificates::client`]. It offers these cipher suites, in this order.
+    pub(crate) fn client_offering(
+        &self,
+        version: &'static SupportedProtocolVersion,
+        suites: &[CipherSuite],
+    ) -> Arc<ClientConfig> {
+        let mut provider = ring::default_provider();
+        provider.cipher_suites.retain(|suite| suites.contains(&suite.suite()));
+        provider.cipher_suites.sort_by_key(|suite| suites.iter().position(|wanted| *wanted == suite.suite()));
+        Arc::new(self.trusting_with(provider, version).with_no_client_auth())
+    }
+
     /// As [`Certificates::client`], with a certificate of the authority `by`.
     pub(crate) fn client_with(&self, version: &'static SupportedProtocolVersion, by: &Self) -> Arc<ClientConfig> {
         self.client_with_serial(version, by, 1)
@@ -152,9 +164,17 @@ impl Certificates {
     }
 
     fn trusting(&self, version: &'static SupportedProtocolVersion) -> ConfigBuilder<ClientConfig, WantsClientCert> {
+        self.trusting_with(ring::default_provider(), version)
+    }
+
+    fn trusting_with(
+        &self,
+        provider: CryptoProvider,
+        version: &'static SupportedProtocolVersion,
+    ) -> ConfigBuilder<ClientConfig, WantsClientCert> {
         let mut roots = RootCertStore::empty();
         roots.add(self.root.der().clone()).expect("a certificate");
-        let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
+        let builder = ClientConfig::builder_with_provider(Arc::new(provider));
         let builder = builder.with_protocol_versions(&[version]).expect("ring has them");
         builder.with_root_certificates(roots)
     }

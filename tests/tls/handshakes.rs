@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use tenbin_codec::ProtocolVersion;
 
-use tokio_rustls::rustls::ClientConfig;
+use tokio_rustls::rustls::version::{TLS12, TLS13};
+use tokio_rustls::rustls::{CipherSuite, ClientConfig};
 
 use super::support::{
     BrokerProcess, Certificates, ClientStream, ConfigFile, PATIENCE, RawClient, Silence, TLS_VERSIONS, hex,
@@ -36,6 +37,35 @@ fn handshake_without_connect_ends_after_the_connect_timeout() {
     stream.flush().expect("the broker does the handshake");
     RawClient::on(stream, ProtocolVersion::V5).expect_closed();
     guarded.broker.log().wait_for(&["no CONNECT in time"], PATIENCE);
+}
+
+#[test]
+fn aes_128_is_chosen_unless_a_client_prefers_chacha20() {
+    use CipherSuite as Suite;
+    let guarded = Guarded::start("", "");
+    let (aes_256, aes_128, chacha) =
+        (Suite::TLS13_AES_256_GCM_SHA384, Suite::TLS13_AES_128_GCM_SHA256, Suite::TLS13_CHACHA20_POLY1305_SHA256);
+    let (old_aes_256, old_aes_128, old_chacha) = (
+        Suite::TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384,
+        Suite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256,
+        Suite::TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256,
+    );
+    for (version, offered, chosen) in [
+        (&TLS13, &[aes_256, chacha, aes_128][..], aes_128),
+        (&TLS13, &[chacha, aes_256, aes_128], chacha),
+        (&TLS13, &[aes_256, chacha], aes_256),
+        (&TLS12, &[old_aes_256, old_chacha, old_aes_128], old_aes_128),
+        (&TLS12, &[old_chacha, old_aes_128], old_chacha),
+        (&TLS12, &[old_aes_256], old_aes_256),
+    ] {
+        let client = guarded.certificates.client_offering(version, offered);
+        let ClientStream::Tls(mut stream) = ClientStream::tls(guarded.address(), &client) else { unreachable!() };
+        while stream.conn.is_handshaking() {
+            stream.conn.complete_io(&mut stream.sock).expect("a handshake");
+        }
+        let negotiated = stream.conn.negotiated_cipher_suite().map(|suite| suite.suite());
+        assert_eq!(negotiated, Some(chosen), "{offered:?}");
+    }
 }
 
 #[test]

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::pki_types::{CertificateDer, UnixTime};
+use tokio_rustls::rustls::{CipherSuite, ServerConfig};
 
 use super::Tls;
 use super::files::{self, Marks};
@@ -64,8 +64,9 @@ impl Loaded {
 }
 
 impl LoadedFiles {
-    pub(super) fn server(&self) -> Arc<ServerConfig> {
-        Arc::clone(&self.now.load().settings.server)
+    /// The configuration for a client that offers these cipher suites.
+    pub(super) fn server(&self, offered: &[CipherSuite]) -> Arc<ServerConfig> {
+        self.now.load().settings.servers.for_client(offered)
     }
 
     /// Puts files that nobody uses yet in the place of these.

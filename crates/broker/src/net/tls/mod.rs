@@ -87,7 +87,8 @@ impl Tls {
             Err(error) => return Err((error, hello.take_io())),
         };
         let _room = self.room.wait(address).await;
-        let handshake = hello.into_stream(self.loaded.server()).into_fallible();
+        let server = self.loaded.server(hello.client_hello().cipher_suites());
+        let handshake = hello.into_stream(server).into_fallible();
         handshake.await.map_err(|(error, stream)| (error, Some(stream)))
     }
 }
