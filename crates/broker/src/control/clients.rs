@@ -43,6 +43,18 @@ impl Control {
         Ok(Page { items, cursor: Some(after.to_string()) })
     }
 
+    /// Visits all sessions, page by page.
+    pub(super) fn for_each_client(&self, mut visit: impl FnMut(&Arc<Client>)) {
+        let Some(roster) = self.shared.registry.roster() else { return };
+        let mut after = Some(0);
+        while let Some(last) = after {
+            after = roster.page(last, |client, _| {
+                visit(client);
+                ControlFlow::Continue(())
+            });
+        }
+    }
+
     pub(super) fn find(&self, id: &str) -> Answer<Arc<Client>> {
         let missing = || ControlError::NotFound(format!("there is no session of client {id:?}"));
         let text = Text::try_from(id.to_owned()).map_err(|_| missing())?;
@@ -121,13 +133,17 @@ impl Control {
                 })?,
         };
         let client = self.find(&id)?;
-        let connected = client.outbox.view().state != "offline";
+        let is_connected = || client.outbox.view().state != "offline";
+        let (connected, connection) = (is_connected(), client.outbox.connection());
         let patience = Instant::now() + PATIENCE;
         while Instant::now() < patience {
-            if client.outbox.view().state != "offline" {
-                client.outbox.control(outbox::Control::Kicked(reason));
-            } else if !query.session {
+            let is_gone = !is_connected();
+            // The client may be back already; only a session that is to end keeps it away.
+            if !query.session && (is_gone || client.outbox.connection() != connection) {
                 return Ok(KickedView { connected, session_ended: false });
+            }
+            if !is_gone {
+                client.outbox.control(outbox::Control::Kicked(reason));
             } else if let Some(mut lease) = client.try_lease() {
                 if !lease.state.ended {
                     // Ends as if it had expired with its last connection.

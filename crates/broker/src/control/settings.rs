@@ -128,7 +128,7 @@ impl Control {
         self.is_draining.store(true, Ordering::Relaxed);
         self.shared.server_reference.store(reference.map(std::sync::Arc::new));
         let mut clients = Vec::new();
-        self.shared.registry.for_each(|client| {
+        self.for_each_client(|client| {
             let is_wanted =
                 || request.listener.as_ref().is_none_or(|name| *client.rights.principal().listener == **name);
             if client.outbox.view().state != "offline" && is_wanted() {
