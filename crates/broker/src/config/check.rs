@@ -22,8 +22,8 @@ impl Config {
         while errors.len() < ERRORS_MAX && toml::from_str::<Table>(&rest).is_ok() {
             let Err(error) = toml::from_str::<Self>(&rest) else { break };
             let Some(span) = error.span() else { break };
-            let is_header = rest[..span.start].rsplit('\n').next().is_some_and(|line| line.starts_with('['));
-            if is_header || rest[span.clone()].starts_with('[') && rest[..span.start].ends_with(['\n']) {
+            let line = rest[..span.start].rfind('\n').map_or(0, |end| end + 1);
+            if rest[line..].trim_start().starts_with('[') {
                 break; // a table that lacks a key, and whose other keys would join the table before
             }
             let next = Self::parse(&rest).map_err(|_| ConfigError::illegal(&rest, &error));
