@@ -24,7 +24,7 @@ use crate::service_manager;
 #[derive(Debug, Clone, Args)]
 pub(crate) struct BrokerArgs {
     /// Configuration file (TOML); keys that it leaves out have their defaults. Environment variables override them:
-    /// TENBIN_QUEUE__MESSAGES_MAXIMUM is `messages_maximum` of [queue].
+    /// TENBIN_QUEUE__MESSAGES_MAXIMUM is `messages_maximum` of `[queue]`.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Address to listen on, without authentication, instead of those in `listen`; `[[listeners]]` are opened too.

@@ -142,7 +142,7 @@ enum AdminCommand {
         #[arg(long, conflicts_with_all = ["client", "user", "network"])]
         remove: Option<u64>,
     },
-    /// Makes a token, prints it, and adds its hash to a file: `tokens` of [admin]. Needs no broker.
+    /// Makes a token, prints it, and adds its hash to a file: `tokens` of `[admin]`. Needs no broker.
     Token {
         /// The file; created if missing.
         file: PathBuf,
