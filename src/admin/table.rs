@@ -73,7 +73,7 @@ mod tests {
     fn tables_have_aligned_columns_and_escape_control_characters() {
         let items =
             [json!({ "a": "x\u{1b}", "b": { "c": 1.25 }, "d": null }), json!({ "a": "longer", "b": { "c": 2 } })];
-        assert_eq!(rows(&items), "a       b.c  d\nx\\u{1b}  1.2  -\nlonger  2\n");
+        assert_eq!(rows(&items), "a        b.c  d\nx\\u{1b}  1.2  -\nlonger   2\n");
         assert_eq!(rows(&[]), "none\n");
     }
 }
