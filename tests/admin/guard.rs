@@ -92,6 +92,8 @@ fn rebound_hosts_and_other_sites_are_refused() {
     assert_eq!(status("GET", &[("sec-fetch-site", "same-origin")]), 200);
     let headers = [("origin", "http://evil.example.org"), ("content-type", "application/json")];
     assert_eq!(stage.send("POST", "/api/v1/drain", &headers, "{}").status, 403);
+    // A name is that of a proxy, which others may reach.
+    assert_eq!(stage.send_bare("GET", "/api/v1/status", &[], "").status, 401);
     let bare = crate::support::exchange(stage.admin, b"GET /healthz HTTP/1.0\r\n\r\n").expect("an answer");
     assert_eq!(bare.status, 400);
 }

@@ -68,6 +68,8 @@ impl Handle {
     /// Neither hooks nor access rules concern it. At QoS 1 and 2 it waits while a share group holds its publishers'
     /// acknowledgements (`hold_beyond_ms`).
     ///
+    /// A hook must not poll it, since the batch of its connection is under way: `tokio::spawn` it there.
+    ///
     /// # Errors
     /// The broker has stopped, the topic is reserved or too long, or a receiver has no room.
     pub async fn publish(&self, message: Message) -> Result<usize, PublishError> {

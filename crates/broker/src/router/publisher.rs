@@ -135,8 +135,9 @@ impl Publisher {
         let refusals = u32::from(is_store_full);
         let mut delivered = Delivered { is_wanted: publication.retain, receivers: refusals, refusals };
         let (is_full, message) = FANOUT.with_borrow_mut(|fanout| {
-            // QoS 0 messages mostly need no number.
-            let number = if publication.qos.is_acknowledged() { fanout.begin_message() } else { 0 };
+            // QoS 0 messages mostly need no number. One that a hook has made of a QoS 2 message needs it for its identifier.
+            let is_held = publication.ack.is_some_and(|ack| ack.qos == QoS::ExactlyOnce);
+            let number = if publication.qos.is_acknowledged() || is_held { fanout.begin_message() } else { 0 };
             let held = if router.durable.is_some() { self.origin.hold(publication, fanout) } else { None };
             if !matches.is_empty() {
                 let may_be_kept = router.durable.is_some();

@@ -245,11 +245,12 @@ impl<S: Stream> ConnectionTask<S> {
     /// Handles changes since CONNECT and packets that arrived right behind it.
     fn start(&mut self) -> Result<(), End> {
         self.set_timer();
-        self.tell_established()?;
+        let told = self.tell_established();
         let now = Instant::now();
         // Do this first in any case: no other code completes these messages.
         self.count_dropped_resends(now);
         self.gate.settle(&self.core);
+        told?;
         if self.core.lease.is_superseded() {
             return Err(End::Control(Control::TakenOver));
         }
