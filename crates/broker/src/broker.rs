@@ -21,7 +21,7 @@ use crate::Config;
 use crate::auth::{Access, AccessError, Authenticator, Authorizer, Settings};
 use crate::config::{ListenAddress, NotTaken};
 #[cfg(feature = "admin")]
-use crate::control::{self, Administration};
+use crate::control::Administration;
 use crate::durable::{self, Durable, StoreError};
 use crate::hooks::{Events, Handle, HookSet, Hooks};
 use crate::lifecycle::{self, BrokerState, enforcement};
@@ -235,7 +235,7 @@ impl BrokerBuilder {
             reloading: Mutex::default(),
         });
         #[cfg(feature = "admin")]
-        let (control, admin) = administer(&parts, self.administration)?;
+        let (control, admin) = administered::begin(&parts, self.administration)?;
         // Last of the fallible steps: it publishes Wills and removes them from the disk.
         load(&shared).await?;
         descriptors::log_lowered(shared.config.connections.maximum, shared.connections_maximum);
@@ -318,24 +318,6 @@ async fn load(shared: &Arc<BrokerState>) -> Result<(), StartError> {
     };
     let shared = Arc::clone(shared);
     on_disk(move || lifecycle::restore(&shared, &durable)).await
-}
-
-/// Begins to serve admin HTTP, if it is wanted and configured.
-#[cfg(feature = "admin")]
-fn administer(
-    parts: &Arc<Parts>,
-    administration: Option<Administration>,
-) -> Result<(Arc<control::Control>, Option<tenbin_admin::Server>), StartError> {
-    let is_wanted = administration.is_some();
-    let shared = &parts.shared;
-    let reach = Box::new(administered::Above(Arc::downgrade(parts)));
-    let control = control::Control::new(Arc::clone(shared), reach, administration.unwrap_or_default());
-    let socket = if is_wanted { control::open(&shared.config).map_err(StartError::Admin)? } else { None };
-    if socket.is_some() {
-        shared.registry.keep_roster();
-    }
-    let server = socket.map(|socket| control::serve(socket, &control)).transpose().map_err(StartError::Admin)?;
-    Ok((control, server))
 }
 
 /// Runs blocking disk work off the async threads.

@@ -1,17 +1,34 @@
 //! Parts of the broker that its admin interface reaches.
 
-use std::sync::Weak;
+use std::sync::{Arc, Weak};
 
 use tenbin_admin::ListenerView;
 
-use super::{ConfigCheck, Parts};
+use super::{ConfigCheck, Parts, StartError};
 use crate::Config;
-use crate::control::{Difference, Reach};
+use crate::control::{self, Administration, Control, Difference, Reach};
+
+/// Begins to serve admin HTTP, if it is wanted and configured.
+pub(super) fn begin(
+    parts: &Arc<Parts>,
+    administration: Option<Administration>,
+) -> Result<(Arc<Control>, Option<tenbin_admin::Server>), StartError> {
+    let is_wanted = administration.is_some();
+    let shared = &parts.shared;
+    let reach = Box::new(Above(Arc::downgrade(parts)));
+    let control = Control::new(Arc::clone(shared), reach, administration.unwrap_or_default());
+    let socket = if is_wanted { control::open(&shared.config).map_err(StartError::Admin)? } else { None };
+    if socket.is_some() {
+        shared.registry.keep_roster();
+    }
+    let server = socket.map(|socket| control::serve(socket, &control)).transpose().map_err(StartError::Admin)?;
+    Ok((control, server))
+}
 
 /// A broker as far as [`Reach`] needs it.
 ///
 /// The admin thread may outlive the broker for a moment, and must not keep its sockets open.
-pub(super) struct Above(pub(super) Weak<Parts>);
+struct Above(Weak<Parts>);
 
 impl Reach for Above {
     fn listening(&self) -> Vec<ListenerView> {

@@ -37,15 +37,14 @@
 mod ending;
 mod input;
 mod moving;
+mod rights;
 
-use std::cell::RefCell;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Instant;
 
-use tenbin_session::{Delivery, SentId};
 use tokio::time::Sleep;
 
 use super::core::{Core, OpenConnection};
@@ -62,9 +61,8 @@ use super::publishing::Publishing;
 use super::reauthentication::Reauthentication;
 use super::stream::Stream;
 use super::transport::{Socket, Transport};
-use crate::auth::{Answer, Standing};
-use crate::hooks::{Events, HookPanic, HookSet, QosDropReason};
-use crate::lifecycle::enforcement::{self, NotKept};
+use crate::auth::Answer;
+use crate::hooks::{HookPanic, HookSet};
 use crate::outbox::{Booked, Control};
 use crate::slices::in_turn;
 use crate::threads::Home;
@@ -482,45 +480,5 @@ impl<S: Stream> ConnectionTask<S> {
     fn next_timeout(&self) -> Option<Instant> {
         let expiry = self.core.lease.client.rights.expires_at();
         self.core.connection.poll_timeout().into_iter().chain(expiry).min()
-    }
-
-    /// Applies changed permissions, and abandons resends that these forbid.
-    ///
-    /// # Errors
-    /// [`End::Revoked`] if the user may not stay connected.
-    fn take_rights_over(&mut self) -> Result<(), End> {
-        let Self { core, gate, .. } = self;
-        let rights = &core.lease.client.rights;
-        let not_kept = NotKept::default();
-        let is_hooked = core.hooks.as_ref().is_some_and(|hooks| hooks.wants(Events::QOS_DROPPED));
-        let dropped = RefCell::new(Vec::new());
-        let is_forbidden = |id: SentId, delivery: &Delivery| {
-            let is_forbidden = enforcement::is_forbidden(rights, delivery) && not_kept.note_sent(id, delivery);
-            if is_forbidden && is_hooked {
-                dropped.borrow_mut().push(id.packet_id);
-            }
-            is_forbidden
-        };
-        let now = Instant::now();
-        let given_up = core.connection.give_up_resends(is_forbidden, now, &mut core.out);
-        if given_up > 0 {
-            tracing::info!(client = ?core.lease.client.id, given_up, "messages in flight are no longer authorized");
-        }
-        if let Some(hooks) = &core.hooks {
-            dropped.into_inner().into_iter().for_each(|id| hooks.qos_dropped(id, QosDropReason::NotAuthorized));
-        }
-        for (id, stored, share) in not_kept.take_released() {
-            gate.sends().received(core, id.packet_id, stored, share, now);
-        }
-        gate.settle(core);
-        not_kept.settle(&core.shared, &core.lease.client);
-        let standing = enforcement::catch_up(&core.shared, &mut core.lease);
-        let principal = core.lease.client.rights.principal();
-        let suspect = core.shared.suspect(&principal);
-        match standing {
-            Standing::Current if core.shared.access.is_banned(&suspect) => Err(End::Revoked),
-            Standing::Current if core.shared.is_trusted() => Ok(()),
-            Standing::Current | Standing::Stale | Standing::Revoked => Err(End::Revoked),
-        }
     }
 }
