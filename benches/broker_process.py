@@ -3,6 +3,7 @@
 import argparse
 import copy
 import functools
+import json
 import os
 import shlex
 import shutil
@@ -279,3 +280,16 @@ def resident_kib(pid, what="VmRSS"):
 def is_memory(directory):
     done = subprocess.run(["stat", "-f", "-c", "%T", directory], capture_output=True, text=True)
     return done.stdout.strip() in ("tmpfs", "ramfs")
+
+
+def load(tenbin, target, options, seconds):
+    """One run of the load generator: its summary.json."""
+    place = f"{target.name}={target.host}:{target.port}" + (f",pid={target.pid}" if target.pid else "")
+    with tempfile.TemporaryDirectory(prefix="compare-") as out:
+        command = [tenbin, "loadgen", "run", "--broker", place, *target.load_options.split(), *options.split()]
+        command += ["--time", f"{seconds}s", "--out", out]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=seconds + 240)
+        if done.returncode != 0:
+            lines = done.stderr.strip().splitlines() or ["it said nothing"]
+            raise Failed(lines[-1].strip())
+        return json.loads((Path(out) / "summary.json").read_text())

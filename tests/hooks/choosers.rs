@@ -1,6 +1,6 @@
 //! Policies of the program's own choose the members of share groups.
 
-use tenbin_broker::{Candidates, Chooser, Choosers, Dispatch, Rng};
+use tenbin_broker::{Candidates, Chooser, Choosers, Config, Dispatch, Rng};
 use tenbin_codec::{QoS, ReasonCode};
 
 use crate::stage::Stage;
@@ -17,8 +17,10 @@ impl Chooser for Newest {
 #[test]
 fn own_policy_chooses_and_is_named_in_reports() {
     let mut choosers = Choosers::default();
-    let policy = choosers.add("newest", Newest).expect("there is room");
-    let stage = Stage::start_with(|config| config.policy = policy, |builder| builder.choosers(choosers));
+    choosers.add("newest", Newest).expect("there is room");
+    let text = "[[share]]\ngroup = 'group'\npolicy = 'newest'\n[[share]]\nshadow = 'newest'";
+    let share = Config::parse_for(text, &choosers).expect("the policy has a name").share;
+    let stage = Stage::start_with(|config| config.share = share, |builder| builder.choosers(choosers));
     let mut members = ["first", "second"].map(|client_id| stage.connect(client_id));
     members.iter_mut().for_each(|member| member.subscribe("$share/group/work", QoS::AtLeastOnce));
     let mut publisher = stage.connect("publisher");
@@ -32,4 +34,14 @@ fn own_policy_chooses_and_is_named_in_reports() {
     let report = publisher.receive_publish();
     let report = String::from_utf8_lossy(&report.payload).into_owned();
     assert!(report.contains(r#""policy":"newest""#), "{report}");
+}
+
+#[test]
+fn unknown_policy_error_lists_own_policies() {
+    let mut choosers = Choosers::default();
+    choosers.add("newest", Newest).expect("there is room");
+    let error = Config::parse_for("\n[[share]]\npolicy = 'oldest'", &choosers).expect_err("there is none").to_string();
+    assert!(error.contains("line 3") && error.contains("capacity, newest"), "{error}");
+    let error = Config::parse("policy = 'newest'").expect_err("only one parse knows the name").to_string();
+    assert!(error.ends_with("capacity"), "{error}");
 }

@@ -169,6 +169,11 @@ impl Choosers {
         u8::try_from(index).ok().map(Policy::Custom)
     }
 
+    /// The policies of all choosers, in the order of [`add`](Self::add).
+    pub fn policies(&self) -> impl Iterator<Item = Policy> {
+        (0..u8::try_from(self.0.len()).unwrap_or(u8::MAX)).map(Policy::Custom)
+    }
+
     /// Name of a policy: that of its chooser, if it has one here.
     pub fn name_of(&self, policy: Policy) -> &str {
         match policy {

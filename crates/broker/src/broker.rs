@@ -183,8 +183,8 @@ impl BrokerBuilder {
         Self { administration: Some(administration), ..self }
     }
 
-    /// Adds policies of the program's own for share groups. [`Config::policy`], and `policy` and `shadow` of a
-    /// [`ShareRule`](crate::config::ShareRule), may be those that [`Choosers::add`] has returned.
+    /// Adds policies of the program's own for share groups. [`Config::parse_for`] reads their names in `policy` and
+    /// `shadow`; in code, [`Config::policy`] and a [`ShareRule`](crate::config::ShareRule) take the results of [`Choosers::add`].
     ///
     /// A chooser that panics chooses nobody, so that [`Policy::Adaptive`](crate::Policy::Adaptive) chooses.
     #[must_use]

@@ -1,6 +1,6 @@
 //! The bound for the messages of a measured run, which are not simulated.
 
-use std::num::NonZeroU32;
+use std::{num::NonZeroU32, sync::Arc};
 
 use crate::{
     arrivals::Arrivals,
@@ -27,7 +27,8 @@ pub struct Arrival {
 pub fn central_queue(workers: Vec<WorkerKind>, is_acknowledged: bool, arrivals: &[Arrival]) -> Vec<Option<Span>> {
     // The measured arrivals replace interval and number.
     let scenario = Scenario::of(String::new(), NonZeroU32::MIN, Arrivals::Fixed(Span::from_ns(1)), workers);
-    let deliveries = simulate(&Plan::with(&scenario, arrivals), is_acknowledged, Chooser::CentralQueue);
+    let deliveries =
+        simulate(&Plan::with(&scenario, arrivals), is_acknowledged, Chooser::CentralQueue, &Arc::default());
     let start_ns = scenario.idle.ns();
     deliveries.iter().map(|delivery| Some(Span::from_ns(delivery.taken?.0 - start_ns))).collect()
 }

@@ -3,14 +3,14 @@
 use serde_json::{Value, json};
 
 use crate::{
-    chooser::Chooser,
     figures::{Figures, Times},
     runs::Case,
 };
 
 /// One case with all its choosers.
 pub(crate) fn case(case: &Case<'_>, figures: &[Figures]) -> Value {
-    let choosers: Vec<_> = case.choosers.iter().zip(figures).map(|(by, figures)| chooser(*by, figures)).collect();
+    let choosers: Vec<_> =
+        case.choosers.iter().zip(figures).map(|(by, figures)| chooser(case.name_of(*by), figures)).collect();
     json!({
         "scenario": case.scenario.name,
         "qos": case.qos,
@@ -20,7 +20,7 @@ pub(crate) fn case(case: &Case<'_>, figures: &[Figures]) -> Value {
     })
 }
 
-fn chooser(chooser: Chooser, figures: &Figures) -> Value {
+fn chooser(name: &str, figures: &Figures) -> Value {
     let worker = |worker: &crate::figures::WorkerFigures| {
         json!({
             "messages": worker.messages,
@@ -29,7 +29,7 @@ fn chooser(chooser: Chooser, figures: &Figures) -> Value {
         })
     };
     json!({
-        "policy": chooser.name(),
+        "policy": name,
         "waiting_ms": times(&figures.waiting),
         "sojourn_ms": times(&figures.sojourn),
         "unfinished": figures.unfinished,

@@ -32,7 +32,10 @@ pub mod suite;
 mod table;
 mod worker;
 
-use std::io::{self, Write};
+use std::{
+    io::{self, Write},
+    sync::Arc,
+};
 
 pub use args::SimulateArgs;
 use args::{Command, Format, How};
@@ -47,8 +50,8 @@ pub use runs::{Case, run_all};
 pub use scenario::Scenario;
 pub use span::Span;
 
-/// The policies, and the random numbers of [`Arrivals::instants`].
-pub use tenbin_balancer::{Policy, Rng};
+/// The policies, those of the caller's own, and the random numbers of [`Arrivals::instants`].
+pub use tenbin_balancer::{Choosers, Policy, Rng};
 
 /// Runs the command to its end and prints the results to standard output.
 ///
@@ -63,14 +66,23 @@ pub fn run(args: &SimulateArgs) -> Result<(), SimulateError> {
 /// # Errors
 /// As [`run`].
 pub fn run_to(args: &SimulateArgs, out: &mut dyn Write) -> Result<(), SimulateError> {
+    run_with(args, Choosers::default(), out)
+}
+
+/// As [`run_to`], with policies of the caller's own ahead of the others where scenarios of files or by number are compared.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_with(args: &SimulateArgs, own: Choosers, out: &mut dyn Write) -> Result<(), SimulateError> {
+    let own = Arc::new(own);
     match &args.command {
         None => {
             let scenarios = args.files.iter().map(|file| Scenario::read(file)).collect::<Result<Vec<_>, _>>()?;
-            compare(&scenarios, &args.how, out)
+            compare(&scenarios, &args.how, &own, out)
         }
         Some(Command::Random(args)) => {
             let scenarios: Vec<_> = args.numbers.iter().map(|&number| suite::random_scenario(number)).collect();
-            compare(&scenarios, &args.how, out)
+            compare(&scenarios, &args.how, &own, out)
         }
         Some(Command::Suite(args)) => suite::run(args, out),
         Some(Command::Families(args)) => suite::run_families(args, out),
@@ -78,9 +90,11 @@ pub fn run_to(args: &SimulateArgs, out: &mut dyn Write) -> Result<(), SimulateEr
 }
 
 /// Runs the scenarios and prints a table for each.
-fn compare(scenarios: &[Scenario], how: &How, out: &mut dyn Write) -> Result<(), SimulateError> {
-    let choosers = if how.policy.is_empty() { Chooser::telling() } else { how.policy.clone() };
-    let cases = Case::of(scenarios, &choosers, how);
+fn compare(scenarios: &[Scenario], how: &How, own: &Arc<Choosers>, out: &mut dyn Write) -> Result<(), SimulateError> {
+    let others = if how.policy.is_empty() { Chooser::telling() } else { how.policy.clone() };
+    let choosers: Vec<_> = own.policies().map(Chooser::Policy).chain(others).collect();
+    let mut cases = Case::of(scenarios, &choosers, how);
+    cases.iter_mut().for_each(|case| case.own = Arc::clone(own));
     let figures = run_all(&cases);
     match how.format {
         Format::Table => {

@@ -1,9 +1,14 @@
 //! Many runs on all processors, with results that do not depend on the number of processors.
 
 use std::{
-    sync::atomic::{AtomicUsize, Ordering::Relaxed},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
     thread,
 };
+
+use tenbin_balancer::{Choosers, Policy};
 
 use crate::{args::How, chooser::Chooser, figures::Figures, plan::Plan, scenario::Scenario, simulation::simulate};
 
@@ -16,6 +21,8 @@ pub struct Case<'a> {
     pub qos: u8,
     /// Choosers, each on the same arrivals and the same work.
     pub choosers: Vec<Chooser>,
+    /// Policies of the caller's own, which [`Policy::Custom`] in `choosers` names.
+    pub own: Arc<Choosers>,
     /// Seed of the first run. Each further run has the next seed.
     pub seed: u64,
     /// Number of runs.
@@ -28,10 +35,19 @@ impl<'a> Case<'a> {
         let mut cases = Vec::new();
         for scenario in scenarios {
             let seeds = how.seeds.unwrap_or(scenario.seeds).get();
-            let case = |&qos| Case { scenario, qos, choosers: choosers.to_vec(), seed: how.seed, seeds };
+            let case =
+                |&qos| Case { scenario, qos, choosers: choosers.to_vec(), own: Arc::default(), seed: how.seed, seeds };
             cases.extend(scenario.qos.iter().map(case));
         }
         cases
+    }
+
+    /// Name of a chooser, the caller's own included.
+    pub fn name_of(&self, chooser: Chooser) -> &str {
+        match chooser {
+            Chooser::Policy(policy @ Policy::Custom(_)) => self.own.name_of(policy),
+            chooser => chooser.name(),
+        }
     }
 }
 
@@ -74,7 +90,7 @@ impl Job {
     fn figures(&self, cases: &[Case<'_>]) -> Figures {
         let case = &cases[self.case];
         let plan = Plan::new(case.scenario, case.seed.wrapping_add(u64::from(self.run)));
-        let deliveries = simulate(&plan, case.qos > 0, case.choosers[self.chooser]);
+        let deliveries = simulate(&plan, case.qos > 0, case.choosers[self.chooser], &case.own);
         Figures::of(&plan, &deliveries)
     }
 }

@@ -1,6 +1,8 @@
 //! Runs a plan under one chooser.
 
-use tenbin_balancer::{FairQueue, LoadReport, Nanos};
+use std::sync::Arc;
+
+use tenbin_balancer::{Choosers, FairQueue, LoadReport, Nanos};
 
 use crate::{
     chooser::Chooser,
@@ -24,11 +26,11 @@ pub(crate) struct Delivery {
     pub(crate) finished: Option<Nanos>,
 }
 
-/// Runs `plan`, with or without acknowledgements. Returns the fate of each message in the order of arrival.
+/// Runs `plan`, with or without acknowledgements; `own` has the caller's policies. Returns the fate of each message in the order of arrival.
 ///
 /// Ends when every message is finished or lost, or [`PATIENCE_NS`] after the last arrival.
-pub(crate) fn simulate(plan: &Plan<'_>, is_acknowledged: bool, chooser: Chooser) -> Vec<Delivery> {
-    let mut simulation = Simulation::new(plan, is_acknowledged, chooser);
+pub(crate) fn simulate(plan: &Plan<'_>, is_acknowledged: bool, chooser: Chooser, own: &Arc<Choosers>) -> Vec<Delivery> {
+    let mut simulation = Simulation::new(plan, is_acknowledged, chooser, own);
     simulation.run();
     simulation.deliveries
 }
@@ -75,7 +77,7 @@ enum Event {
 }
 
 impl<'a> Simulation<'a> {
-    fn new(plan: &'a Plan<'a>, is_acknowledged: bool, chooser: Chooser) -> Self {
+    fn new(plan: &'a Plan<'a>, is_acknowledged: bool, chooser: Chooser, own: &Arc<Choosers>) -> Self {
         let mut events = Events::new();
         for (worker, of) in (0..).zip(&plan.workers) {
             events.schedule(of.joins, Event::Joins { worker });
@@ -99,7 +101,7 @@ impl<'a> Simulation<'a> {
             plan,
             is_acknowledged,
             rule: match chooser {
-                Chooser::Policy(policy) => Some(rules::policy(policy, plan, is_acknowledged)),
+                Chooser::Policy(policy) => Some(rules::policy(policy, own, plan, is_acknowledged)),
                 Chooser::Rival(rival) => Some(rival.rule(plan, is_acknowledged)),
                 Chooser::CentralQueue => None,
             },

@@ -17,7 +17,8 @@ pub(crate) fn write_case(out: &mut dyn Write, case: &Case<'_>, figures: &[Figure
         write!(out, "{:>24}", "the others: mean  p99")?;
     }
     writeln!(out, "   messages by worker, %")?;
-    for (chooser, figures) in case.choosers.iter().zip(figures) {
+    for (&chooser, figures) in case.choosers.iter().zip(figures) {
+        let chooser = case.name_of(chooser);
         let (waiting, sojourn) = (&figures.waiting, &figures.sojourn);
         write!(out, "  {chooser:<20}")?;
         for ms in [waiting.mean_ms(), waiting.quantile_ms(0.5), waiting.quantile_ms(0.99), waiting.max_ms()] {

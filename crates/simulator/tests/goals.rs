@@ -1,6 +1,6 @@
 //! Goals of the balancer in virtual time. Runs are deterministic, so a figure changes only with the code.
 
-use std::str::FromStr;
+use std::{str::FromStr, sync::Arc};
 
 use tenbin_simulator::suite::{Family, GOALS, family_scenario, judge, random_scenario, shipped};
 use tenbin_simulator::{Case, Chooser, run_all};
@@ -47,7 +47,7 @@ fn the_scenarios_are_those_of_the_study() {
     let case = |&(name, chooser, ..): &(&str, &str, f64, f64)| {
         let scenario = scenarios.iter().find(|scenario| scenario.name == name).expect("it is shipped");
         let chooser = Chooser::from_str(chooser).expect("it exists");
-        Case { scenario, qos: 0, choosers: vec![chooser], seed: 1, seeds: scenario.seeds.get() }
+        Case { scenario, qos: 0, choosers: vec![chooser], own: Arc::default(), seed: 1, seeds: scenario.seeds.get() }
     };
     let runs = run_all(&figures.iter().map(case).collect::<Vec<_>>());
     for ((name, chooser, expected, tolerance), figures) in figures.into_iter().zip(&runs) {
@@ -64,7 +64,7 @@ fn figures_depend_on_the_seed_alone() {
     let scenario = scenarios.iter().find(|scenario| scenario.name == "churn").expect("it is shipped");
     let choosers = ["adaptive", "random"].map(|name| Chooser::from_str(name).expect("it exists"));
     let run = |seed, choosers: &[Chooser]| {
-        let case = Case { scenario, qos: 1, choosers: choosers.to_vec(), seed, seeds: 3 };
+        let case = Case { scenario, qos: 1, choosers: choosers.to_vec(), own: Arc::default(), seed, seeds: 3 };
         let figures = &run_all(&[case])[0];
         figures.iter().map(|of| (of.means_ms.clone(), of.sojourn.max_ms())).collect::<Vec<_>>()
     };
@@ -80,7 +80,8 @@ fn figures_depend_on_the_seed_alone() {
 fn adaptive_beats_the_thesis_score_in_random_scenarios() {
     let scenarios: Vec<_> = (0..60).map(|index| random_scenario(7_700_000 + index)).collect();
     let choosers = ["adaptive", "thesis_score"].map(|name| Chooser::from_str(name).expect("it exists"));
-    let case = |scenario| Case { scenario, qos: 0, choosers: choosers.to_vec(), seed: 1, seeds: 1 };
+    let case =
+        |scenario| Case { scenario, qos: 0, choosers: choosers.to_vec(), own: Arc::default(), seed: 1, seeds: 1 };
     let runs = run_all(&scenarios.iter().map(case).collect::<Vec<_>>());
     let ratios: Vec<f64> = runs
         .iter()
@@ -99,7 +100,8 @@ fn adaptive_beats_the_thesis_score_in_random_scenarios() {
 fn late_binding_is_near_the_clairvoyant() {
     let scenarios: Vec<_> = Family::ALL.into_iter().map(|family| family_scenario(family, 4_400_000)).collect();
     let choosers = ["clairvoyant", "adaptive", "early_binding"].map(|name| Chooser::from_str(name).expect("it exists"));
-    let case = |scenario| Case { scenario, qos: 1, choosers: choosers.to_vec(), seed: 1, seeds: 1 };
+    let case =
+        |scenario| Case { scenario, qos: 1, choosers: choosers.to_vec(), own: Arc::default(), seed: 1, seeds: 1 };
     let runs = run_all(&scenarios.iter().map(case).collect::<Vec<_>>());
     let mean = |column: usize| {
         let ratio = |of: &Vec<tenbin_simulator::Figures>| {

@@ -20,7 +20,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use tenbin_balancer::Policy;
+use tenbin_balancer::{Choosers, Policy};
 use tenbin_codec::{QoS, ReportCarrier, ReportCarriers};
 use tenbin_session::SessionExpiry;
 use tenbin_session::handshake::Capabilities;
@@ -38,7 +38,7 @@ pub(crate) use not_taken::NotTaken;
 
 pub use crate::values::{FairBy, NamePattern, Network, OrderingKey, ShareRule, UnknownKey, WrongNetwork};
 
-use crate::values::{AclRule, ShareRules, room_for_packet};
+use crate::values::{AclRule, ShareRules, policy_name, room_for_packet};
 pub use tables::{Admin, SyncWhen};
 use tables::{Connections, Explain, Limits, Log, Queue, Retained, Served, Sessions, Speeds, Store, Sys};
 
@@ -132,6 +132,16 @@ impl Config {
     /// Like [`Config::read`].
     pub fn parse(text: &str) -> Result<Self, ConfigError> {
         Self::parse_with(text, std::iter::empty())
+    }
+
+    /// Parses the text of a configuration file in which `policy` and `shadow` may name a chooser of `own`.
+    ///
+    /// [`BrokerBuilder::choosers`](crate::BrokerBuilder::choosers) takes the same choosers.
+    ///
+    /// # Errors
+    /// Like [`Config::read`]. The error for an unknown policy lists the names of `own`, too.
+    pub fn parse_for(text: &str, own: &Choosers) -> Result<Self, ConfigError> {
+        policy_name::with(own, || Self::parse(text))
     }
 
     /// Parses the text of a configuration file, with the overrides of [`Config::read_with`].
@@ -273,7 +283,7 @@ impl Default for Config {
 
 fn policy<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Policy, D::Error> {
     let name = String::deserialize(deserializer)?;
-    name.parse().map_err(serde::de::Error::custom)
+    policy_name::parse(&name).map_err(serde::de::Error::custom)
 }
 
 fn report_carriers<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<ReportCarriers, D::Error> {

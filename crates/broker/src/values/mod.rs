@@ -9,6 +9,7 @@ mod limits;
 mod network;
 mod ordering_key;
 mod origin;
+pub(crate) mod policy_name;
 mod share_rules;
 mod speed;
 mod token_bucket;

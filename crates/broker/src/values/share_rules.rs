@@ -8,7 +8,7 @@ use serde::{Deserialize, Deserializer};
 use tenbin_balancer::{Policy, Rules};
 use tenbin_codec::{SharedFilter, TopicFilter};
 
-use super::OrderingKey;
+use super::{OrderingKey, policy_name};
 
 /// A dispatch rule for some share groups, which replaces the default policy. The first matching rule applies, as a
 /// whole.
@@ -259,7 +259,7 @@ fn topic_filter<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Top
 }
 
 fn policy<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Policy>, D::Error> {
-    String::deserialize(deserializer)?.parse().map(Some).map_err(serde::de::Error::custom)
+    policy_name::parse(&String::deserialize(deserializer)?).map(Some).map_err(serde::de::Error::custom)
 }
 
 fn seconds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<NonZeroU32>, D::Error> {

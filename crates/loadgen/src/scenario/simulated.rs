@@ -1,3 +1,5 @@
+use std::sync::Arc;
+
 use tenbin_codec::QoS;
 use tenbin_simulator::{Case, Chooser, run_all};
 
@@ -19,7 +21,8 @@ impl Simulated {
         let scenario = &plan.scenario;
         // QoS 2 acknowledges when the work is done, as QoS 1 does.
         let qos = u8::from(plan.qos != QoS::AtMostOnce);
-        let case = Case { scenario, qos, choosers: vec![chooser], seed: 1, seeds: scenario.seeds.get() };
+        let case =
+            Case { scenario, qos, choosers: vec![chooser], own: Arc::default(), seed: 1, seeds: scenario.seeds.get() };
         let waiting = &run_all(&[case])[0][0].waiting;
         let quantile = |fraction| waiting.quantile_ms(fraction);
         Some(Self { mean: waiting.mean_ms(), p50: quantile(0.5), p99: quantile(0.99), max: waiting.max_ms() })

@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use tenbin_balancer::{Acknowledged, Dispatch, Group, LoadReport, MemberId, MemberLoad, Nanos, Policy, Rng, Rules};
+use tenbin_balancer::{Acknowledged, Choosers, Dispatch, Group, LoadReport, MemberId, MemberLoad, Nanos, Rng, Rules};
 
 use super::{Feedback, Rule};
 use crate::{
@@ -18,9 +18,9 @@ pub(super) struct Balancer {
 }
 
 impl Balancer {
-    pub(super) fn new(policy: Policy, late_binding: bool, is_acknowledged: bool, workers: usize, seed: u64) -> Self {
-        let rules = Rules { late_binding, ..policy.into() };
-        Self { group: Group::new(rules), is_acknowledged, loads: vec![None; workers], rng: Rng::new(seed) }
+    pub(super) fn new(rules: Rules, own: Arc<Choosers>, is_acknowledged: bool, workers: usize, seed: u64) -> Self {
+        let group = Group::with_choosers(rules, own);
+        Self { group, is_acknowledged, loads: vec![None; workers], rng: Rng::new(seed) }
     }
 }
 

@@ -7,7 +7,9 @@ mod least_score;
 mod prequal;
 mod pull;
 
-use tenbin_balancer::{LoadReport, Nanos, Policy};
+use std::sync::Arc;
+
+use tenbin_balancer::{Choosers, LoadReport, Nanos, Policy, Rules};
 
 use crate::{
     plan::{Message, Plan, WorkerPlan},
@@ -135,14 +137,17 @@ impl Rival {
             Self::Prequal => Box::new(Prequal::new(seed)),
             Self::Pull => Box::new(Pull::new(workers, is_acknowledged, seed)),
             Self::JoinIdleQueue => Box::new(JoinIdleQueue::new(workers, seed)),
-            Self::EarlyBinding => Box::new(Balancer::new(Policy::Adaptive, false, is_acknowledged, workers, seed)),
+            Self::EarlyBinding => {
+                let rules = Rules { late_binding: false, ..Rules::default() };
+                Box::new(Balancer::new(rules, Arc::default(), is_acknowledged, workers, seed))
+            }
         }
     }
 }
 
-/// A policy of the balancer.
-pub(crate) fn policy(policy: Policy, plan: &Plan<'_>, is_acknowledged: bool) -> Box<dyn Rule> {
-    Box::new(Balancer::new(policy, true, is_acknowledged, plan.workers.len(), plan.picks_seed))
+/// A policy of the balancer; `own` has those of the caller.
+pub(crate) fn policy(policy: Policy, own: &Arc<Choosers>, plan: &Plan<'_>, is_acknowledged: bool) -> Box<dyn Rule> {
+    Box::new(Balancer::new(policy.into(), Arc::clone(own), is_acknowledged, plan.workers.len(), plan.picks_seed))
 }
 
 /// The members of a group in the order of joining.

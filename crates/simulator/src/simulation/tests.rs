@@ -1,6 +1,8 @@
 //! Small runs, worked out by hand. Waiting times are in ms. A message takes 0.2 ms to its worker unless a scenario says
 //! otherwise.
 
+use std::sync::Arc;
+
 use tenbin_balancer::Policy;
 
 use super::*;
@@ -11,7 +13,7 @@ const THESIS_SCORE: Chooser = Chooser::Policy(Policy::ThesisScore);
 
 fn run(text: &str, qos: u8, chooser: Chooser) -> Vec<Delivery> {
     let scenario = Scenario::parse("test", text).unwrap();
-    simulate(&Plan::new(&scenario, 1), qos > 0, chooser)
+    simulate(&Plan::new(&scenario, 1), qos > 0, chooser, &Arc::default())
 }
 
 fn waits_ms(deliveries: &[Delivery]) -> Vec<f64> {

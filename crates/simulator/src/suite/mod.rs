@@ -6,7 +6,7 @@ mod random;
 mod report;
 mod shipped;
 
-use std::io::Write;
+use std::{io::Write, sync::Arc};
 
 use tenbin_balancer::Policy;
 
@@ -53,6 +53,7 @@ pub fn judge() -> Vec<Judged> {
             scenario,
             qos,
             choosers: choosers.clone(),
+            own: Arc::default(),
             seed: 1,
             seeds: scenario.seeds.get(),
         }));
