@@ -101,6 +101,9 @@ enum AdminCommand {
         /// Ends the drain of the member.
         #[arg(long, requires = "member")]
         end: bool,
+        /// Ends the drain: clients that are still there stay, and the listeners open again.
+        #[arg(long, conflicts_with_all = ["listener", "server_reference", "member", "seconds"])]
+        cancel: bool,
     },
     /// Lists retained messages, or removes them.
     Retained {
@@ -238,6 +241,7 @@ impl Session {
                 let path = format!("groups/{}/{}/members/{}/drain", path[0], path[1], path[2]);
                 self.show(self.change(if end { "DELETE" } else { "POST" }, &path, None).await?)
             }
+            AdminCommand::Drain { cancel: true, .. } => self.change("DELETE", "drain", None).await.map(|_| ()),
             AdminCommand::Drain { listener, seconds, server_reference, .. } => {
                 let body = json!({ "listener": listener, "seconds": seconds, "server_reference": server_reference });
                 self.show(self.change("POST", "drain", Some(body)).await?)

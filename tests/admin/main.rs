@@ -6,6 +6,7 @@ mod support;
 mod clients;
 mod command;
 mod dashboard;
+mod drain;
 mod events;
 mod guard;
 mod health;

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json as value};
 use tenbin_codec::QoS;
 
-use crate::stage::{Stage, disconnect_of, json, wait_until};
+use crate::stage::{Stage, json};
 use crate::support::{ConfigFile, DataDirectory, share};
 
 /// A request to a described route, and its expected status.
@@ -108,7 +108,9 @@ fn requests() -> Vec<Request> {
         delete("/api/v1/clients/{id}", "/api/v1/clients/worker%2F1?session=true&reason=137", 200),
         delete("/api/v1/clients/{id}", "/api/v1/clients/other?reason=1", 400),
         post("/api/v1/drain", "/api/v1/drain", r#"{"listener": "nowhere"}"#, 404),
+        delete("/api/v1/drain", "/api/v1/drain", 404),
         post("/api/v1/drain", "/api/v1/drain", r#"{"seconds": 0, "server_reference": "other:1883"}"#, 200),
+        delete("/api/v1/drain", "/api/v1/drain", 204),
     ]
 }
 
@@ -216,21 +218,4 @@ fn wrong_types_are_found() {
         &value!({}),
         "x",
     );
-}
-
-#[test]
-fn drained_broker_refers_clients_and_accepts_none() {
-    let stage = Stage::start(&[]);
-    let mut clients: Vec<_> = (0..3).map(|number| stage.broker.v5(&format!("c{number}"))).collect();
-    let answer = stage.tell("POST", "/api/v1/drain", &value!({ "seconds": 0, "server_reference": "other:1883" }));
-    assert_eq!(json(&answer), value!({ "connections": 3, "seconds": 0 }));
-    for client in &mut clients {
-        let disconnect = disconnect_of(client);
-        assert_eq!(disconnect.reason.byte(), 0x9C);
-        let reference = disconnect.properties.and_then(|properties| properties.server_reference);
-        assert_eq!(reference.map(|reference| reference.as_str().to_owned()), Some("other:1883".to_owned()));
-    }
-    let ready = stage.get("/readyz");
-    assert!(ready.status == 503 && ready.body.contains("[-] drain"), "{}", ready.body);
-    wait_until(|| std::net::TcpStream::connect(stage.broker.address()).is_err());
 }

@@ -18,7 +18,8 @@ pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 /// Parts of a broker that the admin interface shows and changes.
 ///
 /// Methods return within milliseconds: they run on the thread of the server. Those with a future may take longer, and
-/// [`check_config`](Self::check_config) and [`reload`](Self::reload), which run on a thread for blocking work.
+/// [`check_config`](Self::check_config), [`reload`](Self::reload) and [`end_drain`](Self::end_drain), which run on a
+/// thread for blocking work.
 pub trait ControlPlane: Send + Sync + 'static {
     /// Checks whether the process works: its threads answer.
     fn liveness(&self) -> Vec<Check>;
@@ -138,8 +139,14 @@ pub trait ControlPlane: Send + Sync + 'static {
     /// Closes listeners and ends their connections at an even rate.
     ///
     /// # Errors
-    /// There is no such listener, or a value is illegal.
+    /// There is no such listener, a value is illegal, or clients of an earlier drain still go.
     fn drain(&self, request: DrainRequest) -> Answer<DrainView>;
+
+    /// Ends the drain: clients that are still there stay, and the listeners open again.
+    ///
+    /// # Errors
+    /// There is no drain, or a listener cannot be opened.
+    fn end_drain(&self) -> Answer<()>;
 
     /// Lists the bans: those of the configuration, and those made here.
     fn bans(&self) -> Vec<BanView>;

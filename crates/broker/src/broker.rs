@@ -1,6 +1,8 @@
 #[cfg(feature = "admin")]
 mod administered;
 mod check;
+#[cfg(feature = "admin")]
+mod drain;
 mod handle;
 mod listeners;
 
@@ -117,6 +119,9 @@ pub enum ReloadError {
     /// The system refuses to start a thread.
     #[error("cannot start threads: {0}")]
     Threads(#[source] io::Error),
+    /// The broker is stopping.
+    #[error("the broker is stopping")]
+    Stopping,
 }
 
 impl BrokerBuilder {
@@ -467,7 +472,13 @@ impl Parts {
         let names = ResolvedNames::look_up(&unopened).map_err(ReloadError::Listen)?;
         let doors = net::Doors::load(config).inspect_err(|_| self.shared.metrics.tls_reloads_failed.add(1))?;
         let settings = Settings::load(config, self.shared.is_configured_only)?;
+        #[cfg(feature = "admin")]
+        self.wait_for_drained();
         let mut listeners = self.listeners();
+        // It may have begun to stop during a look-up, and has closed its sockets then.
+        if self.shared.is_stopping() {
+            return Err(ReloadError::Stopping);
+        }
         let prepared = listeners.prepare(config, doors, &names, &self.shared.config)?;
         let realms = enforcement::apply(&self.shared, settings, || {
             self.shared.router.set_share_rules(config.share_rules());

@@ -40,7 +40,7 @@ pub(crate) fn router(plane: Plane, events: Arc<Events>, guard: Guard) -> Router 
         .route("/config/check", post(settings::check_config))
         .route("/config/reload", post(settings::reload))
         .route("/log", post(settings::set_log_level))
-        .route("/drain", post(settings::drain))
+        .route("/drain", post(settings::drain).delete(settings::end_drain))
         .route("/bans", get(settings::bans).post(settings::add_ban))
         .route("/bans/{number}", delete(settings::remove_ban))
         .route("/clients", get(clients::list))

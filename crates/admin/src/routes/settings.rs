@@ -45,6 +45,11 @@ pub(super) async fn drain(State(plane): State<Plane>, Json(request): Json<DrainR
     Ok(Json(plane.drain(request)?))
 }
 
+pub(super) async fn end_drain(State(plane): State<Plane>) -> Result<StatusCode, Problem> {
+    blocking(plane, ControlPlane::end_drain).await??;
+    Ok(StatusCode::NO_CONTENT)
+}
+
 pub(super) async fn bans(State(plane): State<Plane>) -> Json<Page<BanView>> {
     Json(Page { items: plane.bans(), cursor: None })
 }

@@ -1,12 +1,13 @@
 //! Parts of the broker that its admin interface reaches.
 
 use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
 
 use tenbin_admin::ListenerView;
 
 use super::{ConfigCheck, Parts, StartError};
 use crate::Config;
-use crate::control::{self, Administration, Control, Difference, Reach};
+use crate::control::{self, Administration, Control, Difference, DrainRefused, Reach, SendAway};
 
 /// Begins to serve admin HTTP, if it is wanted and configured.
 pub(super) fn begin(
@@ -30,13 +31,38 @@ pub(super) fn begin(
 /// The admin thread may outlive the broker for a moment, and must not keep its sockets open.
 struct Above(Weak<Parts>);
 
+impl Parts {
+    /// Waits until a drain has closed the sockets of its listeners, so that their addresses are free.
+    pub(super) fn wait_for_drained(&self) {
+        let patience = Instant::now() + PATIENCE;
+        while !self.listeners().are_drained_closed() && Instant::now() < patience {
+            std::thread::sleep(PAUSE);
+        }
+    }
+}
+
 impl Reach for Above {
     fn listening(&self) -> Vec<ListenerView> {
         self.0.upgrade().map(|parts| parts.listeners().views()).unwrap_or_default()
     }
 
-    fn stop_accepting(&self, listener: Option<&str>) -> bool {
-        self.0.upgrade().is_some_and(|parts| parts.listeners().stop_accepting(listener))
+    fn begin_drain(&self, listener: Option<&str>, send_away: SendAway<'_>) -> Result<(), DrainRefused> {
+        let parts = self.0.upgrade().ok_or(DrainRefused::NoListener)?;
+        parts.listeners().begin_drain(listener, send_away)
+    }
+
+    fn end_drain(&self) -> Result<bool, String> {
+        let parts = self.0.upgrade().ok_or("the broker stops")?;
+        parts.wait_for_drained();
+        let mut listeners = parts.listeners();
+        if parts.shared.is_stopping() {
+            return Err("the broker stops".to_owned());
+        }
+        listeners.end_drain(&parts.shared).map_err(|error| error.to_string())
+    }
+
+    fn is_drained(&self) -> bool {
+        self.0.upgrade().is_some_and(|parts| parts.listeners().is_drained())
     }
 
     fn reload(&self, config: &Config) -> Result<Vec<Difference>, String> {
@@ -50,3 +76,7 @@ impl Reach for Above {
         (errors, differences)
     }
 }
+
+const PAUSE: Duration = Duration::from_millis(1);
+/// Time for tasks to end.
+const PATIENCE: Duration = Duration::from_secs(5);

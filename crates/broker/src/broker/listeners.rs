@@ -4,6 +4,9 @@
 //!   prepare: open all new sockets, or fail ─► (the new settings take effect) ─► switch: accept at these, close the rest
 //! ```
 
+#[cfg(feature = "admin")]
+mod draining;
+
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -11,10 +14,13 @@ use std::sync::Arc;
 use tokio::runtime::Handle;
 use tokio::task::{AbortHandle, JoinSet};
 
+#[cfg(feature = "admin")]
+use super::drain::Drain;
+
 use crate::Config;
 use crate::config::Listener;
 #[cfg(feature = "admin")]
-use crate::config::Transport;
+use crate::config::{ListenAddress, Transport};
 use crate::lifecycle::BrokerState;
 use crate::net::{self, Acceptor, Door, Doors, ListenError, ListeningSocket, NewRights, ResolvedNames};
 use crate::threads::Running;
@@ -28,6 +34,11 @@ pub(super) struct Listeners {
     plain: Handle,
     /// Runtime of the doors with its thread, from the first listener with one.
     at_doors: Option<(Handle, Running)>,
+    #[cfg(feature = "admin")]
+    drain: Drain,
+    /// Listeners that drains have closed.
+    #[cfg(feature = "admin")]
+    drained: Vec<OpenListener>,
 }
 
 #[derive(Debug)]
@@ -38,6 +49,9 @@ struct OpenListener {
     door: Option<Arc<Door>>,
     /// Tasks that accept connections.
     jobs: Vec<AbortHandle>,
+    /// Addresses of the sockets, while a drain has closed these.
+    #[cfg(feature = "admin")]
+    addresses: Vec<ListenAddress>,
 }
 
 /// Listeners of a new configuration, whose sockets are open.
@@ -86,7 +100,16 @@ impl OpenListener {
 impl Listeners {
     /// No listeners yet; `plain` is the runtime of those without a door.
     pub(super) fn new(plain: Handle) -> Self {
-        Self { open: Vec::new(), jobs: JoinSet::new(), plain, at_doors: None }
+        Self {
+            open: Vec::new(),
+            jobs: JoinSet::new(),
+            plain,
+            at_doors: None,
+            #[cfg(feature = "admin")]
+            drain: Drain::None,
+            #[cfg(feature = "admin")]
+            drained: Vec::new(),
+        }
     }
 
     /// Listeners in `new` at whose address none is open.
@@ -145,17 +168,26 @@ impl Listeners {
             let runtime = door.as_ref().and(door_runtime).unwrap_or(&self.plain);
             let _there = runtime.enter();
             let acceptors = sockets.iter().map(ListeningSocket::acceptor).collect::<Result<_, _>>().map_err(failed)?;
-            let listener =
-                OpenListener { name: settings.name(), settings, sockets, door: door.map(Arc::new), jobs: Vec::new() };
+            let listener = OpenListener {
+                name: settings.name(),
+                settings,
+                sockets,
+                door: door.map(Arc::new),
+                jobs: Vec::new(),
+                #[cfg(feature = "admin")]
+                addresses: Vec::new(),
+            };
             listeners.push(PreparedListener::New { listener: Box::new(listener), follows, acceptors });
         }
         Ok(Prepared { listeners, rights, at_doors })
     }
 
-    /// Accepts connections at the prepared listeners, and closes those that are not among them.
+    /// Accepts connections at the prepared listeners, and closes those that are not among them. Ends a drain.
     pub(super) fn switch(&mut self, prepared: Prepared, shared: &Arc<BrokerState>) {
         self.at_doors = self.at_doors.take().or(prepared.at_doors);
         prepared.rights.into_iter().for_each(NewRights::keep);
+        #[cfg(feature = "admin")]
+        self.forget_drain(shared);
         let mut before: Vec<_> = std::mem::take(&mut self.open).into_iter().map(Some).collect();
         let is_reload = !before.is_empty();
         for listener in prepared.listeners {
@@ -237,20 +269,6 @@ impl Listeners {
         self.open.iter().flat_map(|open| open.sockets.iter().map(move |socket| view(open, socket))).collect()
     }
 
-    /// Stops accepting at the listener of this name, or at all. Returns false if there is none. Connections stay.
-    #[cfg(feature = "admin")]
-    pub(super) fn stop_accepting(&mut self, name: Option<&str>) -> bool {
-        let before = self.open.len();
-        self.open.retain(|listener| {
-            let stays = name.is_some_and(|name| *listener.name != *name);
-            if !stays {
-                listener.jobs.iter().for_each(AbortHandle::abort);
-            }
-            stays
-        });
-        self.open.len() < before
-    }
-
     /// Name of the first listener.
     pub(super) fn first(&self) -> Option<Arc<str>> {
         self.open.first().map(|listener| Arc::clone(&listener.name))
@@ -260,6 +278,10 @@ impl Listeners {
     /// accepts any more.
     pub(super) fn close(&mut self) -> impl Future<Output = ()> + use<> {
         let (mut jobs, open) = (std::mem::take(&mut self.jobs), std::mem::take(&mut self.open));
+        #[cfg(feature = "admin")]
+        {
+            (self.drain, self.drained) = (Drain::None, Vec::new());
+        }
         async move {
             jobs.shutdown().await;
             drop(open);

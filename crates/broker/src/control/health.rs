@@ -59,7 +59,7 @@ impl Control {
         let mut checks = vec![
             Check::new("state", problem(!is_serving, "the state of the last run is not restored yet")),
             Check::new("listeners", problem(sockets == 0, "none is open")),
-            Check::new("drain", problem(self.is_draining.load(Ordering::Relaxed), "an operator sends clients away")),
+            Check::new("drain", problem(self.reach.is_drained(), "an operator sends clients away")),
             Check::new("shutdown", problem(self.shared.is_stopping(), "the broker is stopping")),
         ];
         if let Some(durable) = &self.shared.durable {

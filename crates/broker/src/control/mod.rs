@@ -7,10 +7,12 @@
 //!   groups    share groups: members, decisions, scale, drained members
 //!   messages  receivers of a topic, retained messages, publication
 //!   events    samples for watchers
-//!   settings  status, configuration, bans, the drain
+//!   settings  status, configuration, bans
+//!   drain     clients that go to other servers
 //! ```
 
 mod clients;
+mod drain;
 mod events;
 mod groups;
 mod health;
@@ -34,6 +36,7 @@ use tenbin_admin::{
     MemberDrainView, Page, PageQuery, PublishRequest, PublishedView, ReceiverView, ReloadView, RemovedView,
     RetainedQuery, RetainedView, Sample, ScaleView, Server, Settings, StatusView, SubscriptionView, Tokens, TopicQuery,
 };
+use tokio::task::AbortHandle;
 use tracing::Level;
 
 use crate::Config;
@@ -84,8 +87,6 @@ pub(crate) struct Control {
     started_at: SystemTime,
     /// State of the last run is restored, and clients are served.
     is_serving: AtomicBool,
-    /// An operator sends clients away.
-    is_draining: AtomicBool,
 }
 
 /// Bans that operators have made, by number.
@@ -98,13 +99,36 @@ struct Bans {
 /// Key, old value and new value.
 pub(crate) type Difference = [String; 3];
 
+/// Begins to send clients away; returns the task that does it.
+pub(crate) type SendAway<'a> = Box<dyn FnOnce() -> AbortHandle + 'a>;
+
+/// Why a drain does not begin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum DrainRefused {
+    NoListener,
+    /// Clients of an earlier drain still go.
+    Running,
+}
+
 /// Parts of the broker above this module.
 pub(crate) trait Reach: Send + Sync {
     /// Open listening sockets.
     fn listening(&self) -> Vec<ListenerView>;
 
-    /// Stops accepting at the listener of this name, or at all; returns false if there is none.
-    fn stop_accepting(&self, listener: Option<&str>) -> bool;
+    /// Closes the listener of this name, or all, and calls `send_away`, whose task ends their connections.
+    ///
+    /// # Errors
+    /// There is no such listener, or clients of an earlier drain still go. Then nothing changes.
+    fn begin_drain(&self, listener: Option<&str>, send_away: SendAway<'_>) -> Result<(), DrainRefused>;
+
+    /// Ends the drain, and opens the listeners that it has closed. Returns false without a drain.
+    ///
+    /// # Errors
+    /// A listener cannot be opened; it stays closed.
+    fn end_drain(&self) -> Result<bool, String>;
+
+    /// Whether a drain has closed all listeners.
+    fn is_drained(&self) -> bool;
 
     /// Applies a configuration; returns the keys that need a restart.
     ///
@@ -128,7 +152,6 @@ impl Control {
             started: Instant::now(),
             started_at: SystemTime::now(),
             is_serving: AtomicBool::new(false),
-            is_draining: AtomicBool::new(false),
         })
     }
 
@@ -237,6 +260,10 @@ impl ControlPlane for Control {
 
     fn drain(&self, request: DrainRequest) -> Answer<DrainView> {
         self.begin_drain(request)
+    }
+
+    fn end_drain(&self) -> Answer<()> {
+        self.cancel_drain()
     }
 
     fn bans(&self) -> Vec<BanView> {

@@ -1,20 +1,17 @@
-//! The broker as a whole: status, configuration, bans, and the drain.
+//! The broker as a whole: status, configuration, and bans.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
 use tenbin_admin::{
-    Answer, BanView, ConfigCheckView, ControlError, DifferenceView, DrainRequest, DrainView, LogRequest, ReloadView,
-    StatusView, StoreView,
+    Answer, BanView, ConfigCheckView, ControlError, DifferenceView, LogRequest, ReloadView, StatusView, StoreView,
 };
-use tenbin_codec::{ReasonCode, Text};
 
 use super::Control;
 use crate::config::{Ban, SourceKind};
 use crate::durable::Durable;
 use crate::lifecycle::enforcement;
-use crate::outbox;
 
 impl Control {
     pub(super) fn show_status(&self) -> StatusView {
@@ -46,7 +43,7 @@ impl Control {
     fn state(&self) -> &'static str {
         match () {
             () if self.shared.is_stopping() => "stopping",
-            () if self.is_draining.load(Ordering::Relaxed) => "draining",
+            () if self.reach.is_drained() => "draining",
             () if self.is_serving.load(Ordering::Relaxed) => "serving",
             () => "starting",
         }
@@ -100,7 +97,6 @@ impl Control {
         let config = config.map_err(|error| ControlError::Invalid(error.to_string()))?;
         let not_taken = self.reach.reload(&config).map_err(ControlError::Invalid)?;
         tracing::info!("reloaded by an operator");
-        self.is_draining.store(false, Ordering::Relaxed);
         Ok(ReloadView { not_taken: not_taken.into_iter().map(difference).collect() })
     }
 
@@ -113,40 +109,6 @@ impl Control {
         })?;
         change(level, request.client.as_deref(), request.r#for.map(Duration::from_secs));
         Ok(())
-    }
-
-    pub(super) fn begin_drain(&self, request: DrainRequest) -> Answer<DrainView> {
-        if request.seconds > DRAIN_SECONDS_MAX {
-            return Err(ControlError::Invalid(format!("seconds: needs to be at most {DRAIN_SECONDS_MAX}")));
-        }
-        let reference = request.server_reference.map(Text::try_from).transpose();
-        let reference = reference.map_err(|error| ControlError::Invalid(format!("server_reference: {error}")))?;
-        if !self.reach.stop_accepting(request.listener.as_deref()) {
-            let name = request.listener.unwrap_or_default();
-            return Err(ControlError::NotFound(format!("there is no open listener {name:?}")));
-        }
-        self.is_draining.store(true, Ordering::Relaxed);
-        self.shared.server_reference.store(reference.map(std::sync::Arc::new));
-        let mut clients = Vec::new();
-        self.for_each_client(|client| {
-            let is_wanted =
-                || request.listener.as_ref().is_none_or(|name| *client.rights.principal().listener == **name);
-            if client.outbox.view().state != "offline" && is_wanted() {
-                clients.push(std::sync::Arc::clone(client));
-            }
-        });
-        let (connections, seconds) = (clients.len(), request.seconds);
-        tracing::info!(connections, seconds, listener = ?request.listener, "drain: clients are sent away at an even rate");
-        let begun = tokio::time::Instant::now();
-        let span = Duration::from_secs(seconds.into());
-        tokio::spawn(async move {
-            for (number, client) in clients.into_iter().enumerate() {
-                let due = begun + span.mul_f64(number as f64 / connections as f64);
-                tokio::time::sleep_until(due).await;
-                client.outbox.control(outbox::Control::Kicked(ReasonCode::UseAnotherServer));
-            }
-        });
-        Ok(DrainView { connections, seconds })
     }
 
     pub(super) fn list_bans(&self) -> Vec<BanView> {
@@ -238,6 +200,5 @@ pub(super) fn store_view(durable: &Durable) -> StoreView {
     }
 }
 
-const DRAIN_SECONDS_MAX: u32 = 86_400;
 /// Bans that operators may have at a time: each CONNECT is compared with all.
 const BANS_MAX: usize = 10_000;

@@ -121,6 +121,17 @@ impl ListeningSocket {
         }
     }
 
+    /// Opens a socket of a listener again, at an address that it had.
+    ///
+    /// # Errors
+    /// Another process has the address.
+    #[cfg(feature = "admin")]
+    pub(crate) fn open_at(address: &ListenAddress, listener: &Listener, config: &Config) -> Result<Self, ListenError> {
+        let listener = Listener { address: address.clone(), ..listener.clone() };
+        let mut open = Self::open_all(&listener, &ResolvedNames::default(), config)?;
+        open.pop().ok_or_else(|| ListenError::new(&listener, io::ErrorKind::AddrNotAvailable.into()))
+    }
+
     fn open_unix(path: &Path, listener: &Listener) -> io::Result<Self> {
         let (socket, file) = unix_socket::bind(path, listener)?;
         socket.listen(BACKLOG)?;

@@ -323,7 +323,19 @@ impl Outbox {
 
     /// Sends a request to the connection's owner.
     pub(crate) fn control(&self, control: Control) {
-        let mut state = self.state();
+        self.control_in(self.state(), control);
+    }
+
+    /// Sends a request to the owner of this connection; a later one gets none.
+    #[cfg(feature = "admin")]
+    pub(crate) fn control_connection(&self, connection: u32, control: Control) {
+        let state = self.state();
+        if state.consumer.connection() == connection {
+            self.control_in(state, control);
+        }
+    }
+
+    fn control_in(&self, mut state: MutexGuard<'_, State>, control: Control) {
         if state.control.is_none_or(|pending| pending.rank() <= control.rank()) {
             state.control = Some(control);
         }
