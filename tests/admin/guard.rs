@@ -1,15 +1,17 @@
 //! Tokens, roles, and requests that other sites cause.
 
-use std::io::{BufReader, Write as _};
+use std::io::{BufReader, ErrorKind, Write as _};
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::process::Command;
+use std::time::Duration;
 
 use serde_json::json;
+use tenbin_codec::QoS;
 
-use crate::stage::{Stage, json as json_of};
-use crate::support::{BrokerProcess, DataDirectory, PATIENCE, read_answer};
+use crate::stage::{Stage, json as json_of, wait_until};
+use crate::support::{BrokerProcess, DataDirectory, PATIENCE, read_answer, share};
 
 /// Makes a token in `file`, as operators do.
 fn make_token(file: &std::path::Path, role: &str) -> String {
@@ -46,8 +48,13 @@ fn changes_need_an_operators_token_and_reading_none() {
     // A token that is taken out of the file ends at once.
     let kept = std::fs::read_to_string(&file).expect("the file");
     std::fs::write(&file, kept.lines().take(1).collect::<String>() + "\n# no operator\n").expect("written");
-    crate::stage::wait_until(|| ask(Some(&operator)) == 401);
+    wait_until(|| ask(Some(&operator)) == 401);
     assert_eq!(ask(Some(&viewer)), 403);
+    // So do those of a file that is deleted.
+    std::fs::remove_file(&file).expect("removed");
+    assert_eq!(ask(Some(&viewer)), 401);
+    let _ = make_token(&file, "viewer");
+    assert_eq!(ask(Some(&make_token(&file, "operator"))), 201);
 }
 
 #[test]
@@ -141,15 +148,62 @@ fn local_operators_token_is_private_and_ends_with_the_broker() {
 #[test]
 fn slow_head_is_cut_off_and_others_are_served() {
     let stage = Stage::start(&[]);
-    let mut slow: Vec<_> = (0..63).map(|_| TcpStream::connect(stage.admin).expect("it listens")).collect();
+    let mut slow: Vec<_> = (0..100).map(|_| TcpStream::connect(stage.admin).expect("it listens")).collect();
     for stream in &mut slow {
-        stream.write_all(b"GET /healthz HTTP/1.1\r\nhost:").expect("sent");
+        // Connections beyond all places end.
+        let _ = stream.write_all(b"GET /healthz HTTP/1.1\r\nhost:");
     }
-    assert_eq!(stage.get("/healthz").status, 200, "the 64th connection");
+    for path in ["/healthz", "/readyz"] {
+        assert_eq!(stage.get(path).status, 200, "probes have places");
+    }
+    let other = stage.get("/api/v1/status");
+    assert!(other.status == 503 && other.body.contains("too many connections"), "{other:?}");
     slow[0].set_read_timeout(Some(PATIENCE)).expect("a legal timeout");
     // Ten seconds later.
     let ended = read_answer(&mut BufReader::new(slow.remove(0)));
     assert!(ended.is_none_or(|answer| answer.status == 408), "its time is over");
+    wait_until(|| stage.get("/api/v1/status").status == 200);
+}
+
+#[test]
+fn peers_that_do_not_read_are_cut_off() {
+    let stage = Stage::start(&[]);
+    let mut member = stage.broker.v5("member");
+    for number in 0..32 {
+        member.subscribe(&share(&format!("a group with a long name {number}"), "jobs"), QoS::AtLeastOnce);
+    }
+    let connect = || {
+        let stream = TcpStream::connect(stage.admin).expect("it listens");
+        stream.set_write_timeout(Some(PATIENCE)).expect("a legal timeout");
+        stream
+    };
+    // All of an address's places.
+    let mut watchers: Vec<_> = (0..8).map(|_| connect()).collect();
+    for watcher in &mut watchers {
+        let request = format!("GET /api/v1/events HTTP/1.1\r\nhost: {}\r\n\r\n", stage.admin);
+        watcher.write_all(request.as_bytes()).expect("sent");
+    }
+    let mut askers: Vec<_> = (0..8).map(|_| connect()).collect();
+    for asker in &mut askers {
+        let request = format!("GET /api/v1/openapi.json HTTP/1.1\r\nhost: {}\r\n\r\n", stage.admin);
+        // The server reads no more once an answer waits.
+        let many = request.repeat(200);
+        asker.set_write_timeout(Some(Duration::from_millis(200))).expect("a legal timeout");
+        let _ = asker.write_all(many.as_bytes());
+    }
+    wait_until(|| stage.get("/api/v1/status").status == 503);
+    assert_eq!(stage.get("/healthz").status, 200);
+    // They end after ten seconds in which an answer, or an event, has not gone out.
+    wait_until(|| askers.iter().all(is_reset));
+    wait_until(|| watchers.iter().all(is_reset));
+    assert_eq!(stage.get("/api/v1/status").status, 200);
+}
+
+/// Whether the server has closed a connection, of which nothing is read.
+fn is_reset(stream: &TcpStream) -> bool {
+    let mut stream = stream;
+    let is_end = |error: &std::io::Error| matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset);
+    stream.write_all(b"\r\n").is_err_and(|error| is_end(&error))
 }
 
 #[test]

@@ -23,7 +23,8 @@ use crate::routes::Plane;
 /// Snapshots, made while somebody watches.
 #[derive(Debug)]
 pub(crate) struct Events {
-    latest: watch::Sender<Arc<Value>>,
+    /// The last snapshot as an event, which all watchers share.
+    latest: watch::Sender<Bytes>,
     watched: Notify,
 }
 
@@ -47,7 +48,7 @@ pub(crate) struct EventsQuery {
 
 impl Default for Events {
     fn default() -> Self {
-        Self { latest: watch::Sender::new(Arc::default()), watched: Notify::new() }
+        Self { latest: watch::Sender::new(Bytes::new()), watched: Notify::new() }
     }
 }
 
@@ -69,7 +70,7 @@ impl Events {
             let rates = before.as_ref().map(|(at, before)| rates(before, &sample, now.saturating_duration_since(*at)));
             let mut snapshot = sample.figures.clone();
             snapshot["rates"] = rates.unwrap_or(Value::Null);
-            self.latest.send_replace(Arc::new(snapshot));
+            self.latest.send_replace(Bytes::from(format!("{HEAD}{snapshot}{END}")));
             before = Some((now, sample));
         }
     }
@@ -91,11 +92,10 @@ impl Events {
         tokio::spawn(async move {
             let mut last = 0;
             while snapshots.changed().await.is_ok() {
-                let mut snapshot = Value::clone(&snapshots.borrow_and_update());
+                let mut event = snapshots.borrow_and_update().clone();
                 if let Some((name, filter)) = &group {
-                    snapshot["decisions"] = decisions(&*plane, name, filter, &mut last);
+                    event = with_decisions(&event, &decisions(&*plane, name, filter, &mut last));
                 }
-                let event = Bytes::from(format!("event: snapshot\ndata: {snapshot}\n\n"));
                 // A watcher that does not read holds nothing but its own place.
                 if sender.send_timeout(event, PATIENCE).await.is_err() {
                     return;
@@ -104,6 +104,12 @@ impl Events {
         });
         Ok(stream(events))
     }
+}
+
+/// The event of a snapshot, with decisions besides.
+fn with_decisions(event: &Bytes, decisions: &Value) -> Bytes {
+    let open = event.strip_suffix(format!("}}{END}").as_bytes()).unwrap_or(event);
+    [open, format!(",\"decisions\":{decisions}}}{END}").as_bytes()].concat().into()
 }
 
 /// Decisions of a group that are newer than number `last`.
@@ -156,6 +162,8 @@ impl hyper::body::Body for EventBody {
     }
 }
 
+const HEAD: &str = "event: snapshot\ndata: ";
+const END: &str = "\n\n";
 /// Interval of snapshots.
 const EACH: Duration = Duration::from_secs(1);
 /// Watchers at a time.

@@ -1,7 +1,7 @@
 //! Admin HTTP of the broker: health, metrics, a JSON interface below `/api/v1`, and a dashboard.
 //!
 //! ```text
-//!   Listener ─► server: a thread of its own, at most 64 connections ─► guard: Host, Origin, token
+//!   Listener ─► server: a thread of its own, within `places` ─► guard: Host, Origin, token
 //!                                                                        └─► routes ─► ControlPlane (the broker)
 //! ```
 //!
@@ -14,11 +14,13 @@ mod dashboard;
 mod events;
 mod exposition;
 mod guard;
+mod places;
 mod problem;
 mod routes;
 mod server;
 mod tokens;
 mod views;
+mod wire;
 
 pub use control::{Answer, BoxFuture, Check, ControlError, ControlPlane};
 pub use events::Sample;

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::os::unix::net as unix;
 use std::path::{Path, PathBuf};
@@ -14,13 +14,16 @@ use axum::extract::DefaultBodyLimit;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use tokio::io::{AsyncRead, AsyncWrite};
+use socket2::{Domain, SockAddr, SockRef, Socket, Type};
 use tokio::net::{TcpListener, UnixListener};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::sync::oneshot;
+use tokio::task::AbortHandle;
 
 use crate::events::Events;
 use crate::guard::Guard;
+use crate::places::{Place, Places};
 use crate::tokens::Tokens;
+use crate::wire::{Duplex, Impatient};
 use crate::{ControlPlane, client, routes};
 
 /// Settings of the server.
@@ -87,10 +90,13 @@ impl Listener {
                 _ => return Err(io::ErrorKind::AddrInUse.into()),
             }
         }
-        let socket = unix::UnixListener::bind(path)?;
+        let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+        socket.bind(&SockAddr::unix(path)?)?;
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
+        // Nobody can connect before this.
+        socket.listen(BACKLOG)?;
         socket.set_nonblocking(true)?;
-        Ok(Self { socket: ListeningSocket::Unix(socket), address: Address::Unix(path.to_owned()) })
+        Ok(Self { socket: ListeningSocket::Unix(socket.into()), address: Address::Unix(path.to_owned()) })
     }
 
     /// Whether only this machine reaches the socket.
@@ -145,7 +151,7 @@ impl Drop for Server {
 pub fn start(listener: Listener, settings: Settings, plane: Arc<dyn ControlPlane>) -> io::Result<Server> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(4).build()?;
     let (stop, stopped) = oneshot::channel();
-    let guard = Guard { tokens: settings.tokens, hosts: settings.hosts, is_local: listener.is_local() };
+    let guard = Arc::new(Guard { tokens: settings.tokens, hosts: settings.hosts, is_local: listener.is_local() });
     let Listener { socket, address } = listener;
     let socket = {
         let _inside = runtime.enter();
@@ -166,9 +172,13 @@ pub fn start(listener: Listener, settings: Settings, plane: Arc<dyn ControlPlane
                 }
             };
             let events = Arc::<Events>::default();
-            let router = routes::router(Arc::clone(&plane), Arc::clone(&events), guard);
+            let routers = Routers {
+                all: routes::router(Arc::clone(&plane), Arc::clone(&events), Arc::clone(&guard))
+                    .layer(DefaultBodyLimit::max(BODY_BYTES_MAX)),
+                probes: routes::probes(Arc::clone(&plane), guard),
+            };
             tokio::select! {
-                () = accept(socket, router) => {}
+                () = accept(socket, routers) => {}
                 () = events.run(&*plane) => {}
                 () = ticks => {}
                 _ = stopped => {}
@@ -186,42 +196,64 @@ enum Acceptor {
     Unix(UnixListener),
 }
 
-/// Accepts connections until the thread ends; further ones than [`CONNECTIONS_MAX`] wait in the listen backlog.
-async fn accept(socket: Acceptor, router: Router) {
-    let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
-    let router = router.layer(DefaultBodyLimit::max(BODY_BYTES_MAX));
-    loop {
-        let Ok(place) = Arc::clone(&room).acquire_owned().await else { return };
-        let accepted = match &socket {
-            Acceptor::Tcp(socket) => socket.accept().await.map(|(stream, _)| serve(stream, &router, place)),
-            Acceptor::Unix(socket) => socket.accept().await.map(|(stream, _)| serve(stream, &router, place)),
-        };
-        if let Err(error) = accepted {
-            tracing::warn!(%error, "admin: cannot accept a connection");
-            tokio::time::sleep(PAUSE).await;
+/// Routes by the place of a connection.
+struct Routers {
+    all: Router,
+    /// Of connections that have a place for a probe alone.
+    probes: Router,
+}
+
+impl Acceptor {
+    /// The next connection, and its address.
+    async fn accept(&self) -> io::Result<(Box<dyn Duplex>, Option<IpAddr>)> {
+        match self {
+            Self::Tcp(socket) => {
+                let (stream, peer) = socket.accept().await?;
+                // So that a peer that does not read is found soon.
+                SockRef::from(&stream).set_send_buffer_size(SEND_BUFFER_BYTES)?;
+                Ok((Box::new(stream), Some(peer.ip())))
+            }
+            Self::Unix(socket) => Ok((Box::new(socket.accept().await?.0), None)),
         }
     }
 }
 
-/// Serves one connection in a task of its own.
-fn serve(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, router: &Router, place: OwnedSemaphorePermit) {
+/// Accepts connections until the thread ends.
+async fn accept(socket: Acceptor, routers: Routers) {
+    let mut places = Places::default();
+    loop {
+        match socket.accept().await {
+            Ok((stream, address)) => match places.take(address) {
+                Some(place) => drop(serve(stream, &routers.all, Some(place))),
+                None => places.take_for_probe(serve(stream, &routers.probes, None)),
+            },
+            Err(error) => {
+                tracing::warn!(%error, "admin: cannot accept a connection");
+                tokio::time::sleep(PAUSE).await;
+            }
+        }
+    }
+}
+
+/// Serves one connection in a task of its own; one without a place gets one answer.
+fn serve(stream: Box<dyn Duplex>, router: &Router, place: Option<Place>) -> AbortHandle {
     let service = TowerToHyperService::new(router.clone());
     let served = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEADER_TIMEOUT)
         .max_headers(HEADERS_MAX)
         .max_buf_size(HEADER_BYTES_MAX)
-        .serve_connection(TokioIo::new(stream), service);
-    tokio::spawn(async move {
+        .keep_alive(place.is_some())
+        .serve_connection(TokioIo::new(Impatient::new(stream, WRITE_TIMEOUT)), service);
+    let task = tokio::spawn(async move {
         if let Err(error) = served.await {
             tracing::debug!(%error, "admin: connection ended");
         }
         drop(place);
     });
+    task.abort_handle()
 }
 
-/// Connections at a time.
-const CONNECTIONS_MAX: usize = 64;
 /// Largest body of a request.
 const BODY_BYTES_MAX: usize = 1 << 20;
 /// Largest head of a request.
@@ -230,6 +262,12 @@ const HEADER_BYTES_MAX: usize = 16 << 10;
 const HEADERS_MAX: usize = 64;
 /// Time for the head of a request; also the time that a connection may be idle.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
+/// Time for an answer, or an event, to go out.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Bytes that the system keeps for a peer that does not read.
+const SEND_BUFFER_BYTES: usize = 64 << 10;
+/// Connections that wait to be accepted.
+const BACKLOG: i32 = 128;
 const TICK: Duration = Duration::from_secs(5);
 /// Pause after a failed accept.
 const PAUSE: Duration = Duration::from_millis(100);

@@ -55,7 +55,7 @@ impl fmt::Display for Role {
 }
 
 impl Tokens {
-    /// Reads the tokens of `file`, and again whenever it changes.
+    /// Reads the tokens of `file`, and again whenever it changes. Tokens of a deleted file end.
     ///
     /// # Errors
     /// The file cannot be read, or a line is no role with a hash. The error names file and line.
@@ -93,6 +93,10 @@ impl Tokens {
         {
             match read(file) {
                 Ok(again) => *known = again,
+                Err(_) if is_missing(file) => {
+                    tracing::warn!(file = %file.display(), "admin: the file of tokens is gone, and its tokens with it");
+                    *known = (None, Vec::new());
+                }
                 Err(error) => tracing::error!(%error, "admin: the old tokens stay"),
             }
         }
@@ -116,6 +120,10 @@ fn new_token() -> io::Result<String> {
     let mut bytes = [0; 24];
     getrandom::fill(&mut bytes).map_err(io::Error::other)?;
     Ok(format!("tenbin-{}", hexadecimal(&bytes)))
+}
+
+fn is_missing(file: &Path) -> bool {
+    fs::metadata(file).is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
 }
 
 fn modified(file: &Path) -> Option<SystemTime> {

@@ -1,5 +1,7 @@
 //! Parts of requests, with errors as [`Problem`].
 
+use std::time::Duration;
+
 use axum::body::Bytes;
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
 use axum::http::request::Parts;
@@ -47,10 +49,15 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Json<T> {
     }
 }
 
-/// Reads a body within the server's bound.
+/// Reads a body within the server's bounds.
 pub(super) async fn body<S: Send + Sync>(request: Request, state: &S) -> Result<Bytes, Problem> {
-    Bytes::from_request(request, state).await.map_err(|error| Problem::new(error.status(), error.body_text()))
+    let late = |_| Problem::new(StatusCode::REQUEST_TIMEOUT, "the body has not come in time");
+    let body = tokio::time::timeout(BODY_TIMEOUT, Bytes::from_request(request, state)).await.map_err(late)?;
+    body.map_err(|error| Problem::new(error.status(), error.body_text()))
 }
+
+/// Time for the body of a request.
+const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Queried<T> {
     type Rejection = Problem;

@@ -31,7 +31,7 @@ const OPENAPI: &str = include_str!("openapi.json");
 pub(crate) use extract::Queried;
 
 /// All routes.
-pub(crate) fn router(plane: Plane, events: Arc<Events>, guard: Guard) -> Router {
+pub(crate) fn router(plane: Plane, events: Arc<Events>, guard: Arc<Guard>) -> Router {
     let api = Router::new()
         .route("/openapi.json", get(async || ([(header::CONTENT_TYPE, "application/json")], OPENAPI)))
         .route("/events", get(events::events))
@@ -57,10 +57,8 @@ pub(crate) fn router(plane: Plane, events: Arc<Events>, guard: Guard) -> Router 
             "/groups/{name}/{filter}/members/{client}/drain",
             post(groups::drain_member).delete(groups::resume_member),
         );
-    dashboard::paths()
-        .fold(Router::new(), |router, path| router.route(path, get(dashboard::file)))
-        .route("/healthz", get(health::healthz))
-        .route("/readyz", get(health::readyz))
+    let files = dashboard::paths().fold(Router::new(), |router, path| router.route(path, get(dashboard::file)));
+    health_routes(files)
         .route("/metrics", get(health::metrics))
         .nest("/api/v1", api)
         .fallback(async || Problem::not_found("there is nothing at this path; /api/v1/openapi.json lists all paths"))
@@ -68,6 +66,21 @@ pub(crate) fn router(plane: Plane, events: Arc<Events>, guard: Guard) -> Router 
             Problem::new(StatusCode::METHOD_NOT_ALLOWED, "the path has other methods; see /api/v1/openapi.json")
         })
         .layer(Extension(events))
-        .layer(middleware::from_fn_with_state(Arc::new(guard), guard::check))
+        .layer(middleware::from_fn_with_state(guard, guard::check))
         .with_state(plane)
+}
+
+/// The routes of probes, for connections without another place.
+pub(crate) fn probes(plane: Plane, guard: Arc<Guard>) -> Router {
+    health_routes(Router::new())
+        .fallback(async || {
+            let detail = "too many connections, of all clients or of this address: only /healthz and /readyz answer";
+            Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail)
+        })
+        .layer(middleware::from_fn_with_state(guard, guard::check))
+        .with_state(plane)
+}
+
+fn health_routes(router: Router<Plane>) -> Router<Plane> {
+    router.route("/healthz", get(health::healthz)).route("/readyz", get(health::readyz))
 }
