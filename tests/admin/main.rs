@@ -8,6 +8,7 @@ mod command;
 mod dashboard;
 mod drain;
 mod events;
+mod groups;
 mod guard;
 mod health;
 mod openapi;

@@ -1,7 +1,7 @@
 //! Share groups: members, decisions, and the figures by which they scale.
 
 use std::cmp::Reverse;
-use std::collections::HashMap;
+use std::collections::{BinaryHeap, HashMap};
 use std::num::NonZeroU64;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -62,9 +62,13 @@ impl Arrivals {
 impl Control {
     pub(super) fn list_groups(&self, page: &PageQuery) -> Answer<Page<Value>> {
         let (after, limit) = page_of(page)?;
-        let groups = self.shared.router.groups_after(after, limit.min(GROUPS_PAGE));
-        let last = groups.last().map(|group| group.number().get());
-        let cursor = last.filter(|_| groups.len() == limit.min(GROUPS_PAGE)).map(|number| number.to_string());
+        let limit = limit.min(GROUPS_PAGE);
+        // One more shows whether there is another page.
+        let mut groups = self.shared.router.groups_after(after, limit + 1);
+        let has_more = groups.len() > limit;
+        groups.truncate(limit);
+        let last = groups.last().filter(|_| has_more);
+        let cursor = last.map(|group| group.number().to_string());
         Ok(Page { items: groups.iter().map(|group| self.view_of_group(group)).collect(), cursor })
     }
 
@@ -104,21 +108,28 @@ impl Control {
 
     /// Groups with the longest backlogs, then those with the most messages, with their figures.
     pub(super) fn busiest_groups(&self, most: usize, now: Instant) -> Vec<(Arc<SharedGroup>, GroupLoad, ScaleView)> {
-        let groups = self.shared.router.groups_after(0, GROUPS_LOOKED_AT).into_iter().map(|group| {
+        // The busiest ones so far, the least busy of them on top.
+        let mut busiest = BinaryHeap::with_capacity(most + 1);
+        for group in self.shared.router.all_groups() {
             let load = group.load(self.shared.clock.nanos(now));
-            let scale = scale(&load, &self.arrivals.look(group.number(), &load, now), now);
-            (group, load, scale)
-        });
-        let mut groups: Vec<_> = groups.collect();
-        groups.sort_by_key(|(_, load, scale)| Reverse((load.backlog, (scale.arrivals_per_second * 1e3) as u64)));
-        groups.truncate(most);
-        groups
+            let arrival = self.arrivals.look(group.number(), &load, now);
+            // Of two alike, the older one.
+            let rank = Reverse((load.backlog, (arrival.per_second * 1e3) as u64, Reverse(group.number())));
+            if busiest.len() == most && busiest.peek().is_some_and(|Ranked { rank: least, .. }| rank >= *least) {
+                continue;
+            }
+            busiest.push(Ranked { rank, of: (group, load, scale(&load, &arrival, now)) });
+            if busiest.len() > most {
+                busiest.pop();
+            }
+        }
+        busiest.into_sorted_vec().into_iter().map(|ranked| ranked.of).collect()
     }
 
     /// Looks at the arrivals of all groups, so that rates are known when somebody asks.
     pub(super) fn look_at_arrivals(&self) {
         let now = Instant::now();
-        for group in self.shared.router.groups_after(0, GROUPS_LOOKED_AT) {
+        for group in self.shared.router.all_groups() {
             self.arrivals.look(group.number(), &group.load(self.shared.clock.nanos(now)), now);
         }
         self.arrivals.retain(|number| self.shared.router.group_numbered(number).is_some());
@@ -144,6 +155,32 @@ impl Control {
         Ok(MemberDrainView { moved: 0 })
     }
 }
+
+/// A value in the order of its rank.
+struct Ranked<R, T> {
+    rank: R,
+    of: T,
+}
+
+impl<R: Ord, T> Ord for Ranked<R, T> {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.rank.cmp(&other.rank)
+    }
+}
+
+impl<R: Ord, T> PartialOrd for Ranked<R, T> {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl<R: Ord, T> PartialEq for Ranked<R, T> {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl<R: Ord, T> Eq for Ranked<R, T> {}
 
 /// Members that clear the backlog within [`CLEARED_WITHIN`] at [`UTILISATION`] of their speed.
 fn scale(load: &GroupLoad, arrival: &Arrival, now: Instant) -> ScaleView {
@@ -183,8 +220,6 @@ const UTILISATION: f64 = 0.8;
 const IDLE: Duration = Duration::from_secs(60);
 /// Groups of a page: each may have many members.
 const GROUPS_PAGE: usize = 100;
-/// Groups that are looked at to find the busiest ones.
-const GROUPS_LOOKED_AT: usize = 1000;
 
 #[cfg(test)]
 mod tests {

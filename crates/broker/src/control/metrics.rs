@@ -64,8 +64,8 @@ impl Control {
     fn write_groups(&self, into: &mut Exposition) {
         let now = Instant::now();
         for (group, load, scale) in self.busiest_groups(GROUPS_MAX, now) {
-            let (name, filter) = group.names();
-            let labels = [("group", name), ("filter", filter)];
+            let (name, filter) = group.labels();
+            let labels = [("group", &*name), ("filter", &*filter)];
             let mut add = |name, kind, help, value: Option<f64>| {
                 value.into_iter().for_each(|value| into.add(name, kind, help, &labels, value));
             };

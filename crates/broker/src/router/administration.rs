@@ -1,5 +1,6 @@
 //! What operators see and remove: share groups in pages, the receivers of a topic, retained messages.
 
+use std::collections::BinaryHeap;
 use std::num::NonZeroU64;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
@@ -25,10 +26,21 @@ impl Router {
 
     /// Share groups with numbers above `after`, at most `most`, by number.
     pub(crate) fn groups_after(&self, after: u64, most: usize) -> Vec<Arc<SharedGroup>> {
-        let mut groups: Vec<_> = self.index.groups().filter(|group| group.number().get() > after).collect();
-        groups.sort_unstable_by_key(|group| group.number());
-        groups.truncate(most);
-        groups
+        // The smallest numbers so far, the largest of them on top.
+        let mut numbers = BinaryHeap::with_capacity(most + 1);
+        for number in self.index.group_numbers().filter(|number| number.get() > after) {
+            if numbers.len() < most {
+                numbers.push(number);
+            } else if let Some(mut largest) = numbers.peek_mut().filter(|largest| **largest > number) {
+                *largest = number;
+            }
+        }
+        numbers.into_sorted_vec().into_iter().filter_map(|number| self.index.group_by_number(number)).collect()
+    }
+
+    /// All share groups.
+    pub(crate) fn all_groups(&self) -> Vec<Arc<SharedGroup>> {
+        self.index.groups().collect()
     }
 
     /// The share group of a share name and a filter.

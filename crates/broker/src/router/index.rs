@@ -84,6 +84,12 @@ impl FilterIndex {
         self.groups.iter().map(|group| Arc::clone(&group))
     }
 
+    /// Numbers of all groups, in no order.
+    #[cfg(feature = "admin")]
+    pub(super) fn group_numbers(&self) -> impl Iterator<Item = NonZeroU64> {
+        self.groups.iter().map(|group| *group.key())
+    }
+
     #[cfg(feature = "admin")]
     pub(super) fn groups_total(&self) -> usize {
         self.groups.len()

@@ -1,8 +1,10 @@
 //! Figures of a share group for operators.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
+use sha2::{Digest as _, Sha256};
 use tenbin_balancer::{Availability, Dispatch, MemberId, Nanos, Rng};
 
 use super::{SharedGroup, beginning};
@@ -29,6 +31,17 @@ pub(crate) struct GroupLoad {
     pub(crate) predicted_wait: Option<Duration>,
     /// Messages that went from a present member to another one.
     pub(crate) redispatched: u64,
+}
+
+/// A name of bounded length.
+fn label(name: &str) -> Cow<'_, str> {
+    match beginning(name) {
+        whole if whole.len() == name.len() => Cow::Borrowed(name),
+        beginning => {
+            let hash = Sha256::digest(name).iter().take(6).map(|byte| format!("{byte:02x}")).collect::<String>();
+            Cow::Owned(format!("{beginning}…{hash}"))
+        }
+    }
 }
 
 impl SharedGroup {
@@ -66,9 +79,9 @@ impl SharedGroup {
         load
     }
 
-    /// Share name and filter, cut if they are long.
-    pub(crate) fn names(&self) -> (&str, &str) {
-        (beginning(self.name.share_name.text().as_str()), beginning(self.name.filter.text().as_str()))
+    /// Share name and filter for labels. Long ones are cut, with a hash of the whole, so that no two become one.
+    pub(crate) fn labels(&self) -> (Cow<'_, str>, Cow<'_, str>) {
+        (label(self.name.share_name.text().as_str()), label(self.name.filter.text().as_str()))
     }
 
     pub(crate) fn has_member(&self, number: u64) -> bool {
@@ -78,5 +91,20 @@ impl SharedGroup {
     /// Gives waiting messages to members that may have room.
     pub(crate) fn serve(self: &Arc<Self>, now: Moment) {
         self.dispatch_waiting(now, &mut Rng::new(self.number.get()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_of_long_names_differ() {
+        let long = |end: &str| "ä".repeat(5000) + end;
+        let (one, other) = (long("1"), long("2"));
+        assert_ne!(label(&one), label(&other));
+        assert_eq!(label(&one), label(&long("1")));
+        assert!(label(&one).len() < 1000);
+        assert_eq!(label("short"), "short");
     }
 }
