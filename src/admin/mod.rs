@@ -24,9 +24,9 @@ pub(crate) struct AdminArgs {
     /// Token; else TENBIN_TOKEN, else that of the local operator.
     #[arg(long, value_name = "TOKEN", global = true)]
     token: Option<String>,
-    /// Data directory of the broker, with the local operator's token.
-    #[arg(long, value_name = "DIR", default_value = "tenbin-data", global = true)]
-    data: PathBuf,
+    /// Data directory of the broker, with the local operator's token; else TENBIN_DATA, else ./tenbin-data.
+    #[arg(long, value_name = "DIR", global = true)]
+    data: Option<PathBuf>,
     /// Form of the output.
     #[arg(long, value_name = "FORM", default_value = "table", global = true)]
     format: OutputFormat,
@@ -203,6 +203,8 @@ pub(crate) fn run(arguments: AdminArgs) -> Result<(), AdminError> {
     }
     let variable = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
     let url = url.or_else(|| variable("TENBIN_URL")).unwrap_or_else(|| "http://127.0.0.1:9883".to_owned());
+    let of_environment = || std::env::var_os("TENBIN_DATA").filter(|value| !value.is_empty()).map(PathBuf::from);
+    let data = data.or_else(of_environment).unwrap_or_else(|| "tenbin-data".into());
     let client = Client::new(&url, token.or_else(|| variable("TENBIN_TOKEN")), &data)?;
     let session = Session { client, format };
     tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(session.run(command))

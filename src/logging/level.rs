@@ -4,6 +4,8 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
+use tokio::runtime::Handle;
+use tokio::task::AbortHandle;
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level};
 
@@ -20,13 +22,15 @@ struct State {
     all: Level,
     /// A Client Identifier as lines show it, and its level.
     client: Option<(String, Level)>,
+    /// Ends the last change for a time.
+    back: Option<AbortHandle>,
     /// Counts changes, so that the end of one leaves later ones alone.
     changes: u64,
 }
 
 impl LogLevel {
     pub(super) fn new(given: Level) -> Self {
-        let state = State { given, all: given, client: None, changes: 0 };
+        let state = State { given, all: given, client: None, back: None, changes: 0 };
         Self { state: Mutex::new(state), let_in: OnceLock::new() }
     }
 
@@ -34,7 +38,7 @@ impl LogLevel {
         let _ = self.let_in.set(Box::new(let_in));
     }
 
-    /// Changes the level of all lines, or of those about `client`, perhaps only for a time.
+    /// Changes the level of all lines, or of those about `client`, perhaps only for a time, which needs a runtime.
     pub(crate) fn set(self: &Arc<Self>, level: Level, client: Option<&str>, span: Option<Duration>) {
         let number = self.change(|state| match client {
             Some(client) => state.client = Some((format!("{client:?}"), level)),
@@ -42,16 +46,21 @@ impl LogLevel {
         });
         tracing::info!(%level, client, "an operator changed the level of the log");
         let Some(span) = span else { return };
+        let Ok(runtime) = Handle::try_current() else {
+            tracing::error!("the level of the log stays: nothing ends it");
+            return;
+        };
         let this = Arc::clone(self);
-        let back = move || {
-            std::thread::sleep(span);
+        let back = runtime.spawn(async move {
+            tokio::time::sleep(span).await;
             if this.state().changes == number {
                 this.change(|state| (state.all, state.client) = (state.given, None));
                 tracing::info!("the level of the log is as before");
             }
-        };
-        if let Err(error) = std::thread::Builder::new().name("tenbin-log".to_owned()).spawn(back) {
-            tracing::error!(%error, "the level of the log stays: no thread ends it");
+        });
+        let before = self.state().back.replace(back.abort_handle());
+        if let Some(before) = before {
+            before.abort();
         }
     }
 

@@ -54,6 +54,19 @@ fn commands_show_and_change_the_broker() {
 }
 
 #[test]
+fn token_of_the_data_directory_is_found_by_the_environment() {
+    let data = DataDirectory::new();
+    let stage = Stage::start(&["--data", data.path_text()]);
+    let publish = |directory: &str| {
+        let mut command = stage.command(&["admin", "publish", "a", "b"]);
+        let directory = command.env_remove("TENBIN_TOKEN").env("TENBIN_DATA", directory);
+        directory.status().expect("it runs").success()
+    };
+    assert!(publish(data.path_text()));
+    assert!(!publish("/nowhere"));
+}
+
+#[test]
 fn top_shows_each_snapshot() {
     let stage = Stage::start(&[]);
     let mut worker = stage.broker.v5("worker");
@@ -141,6 +154,8 @@ fn log_level_of_one_client_shows_its_lines_alone() {
     level(json!({ "level": "debug", "for": 1 }));
     drop(stage.broker.v5("third"));
     log.wait_for(&["DEBUG", "connected", "\"third\""], PATIENCE);
+    // A new time replaces the old one.
+    level(json!({ "level": "debug", "for": 1 }));
     log.wait_for(&["the level of the log is as before"], PATIENCE);
     drop(stage.broker.v5("fourth"));
     wait_until(|| stage.get_json("/api/v1/status")["counters"]["connects_accepted"] == 4);
