@@ -1,10 +1,10 @@
 //! Clients as operators see and end them.
 
 use serde_json::{Value, json};
-use tenbin_codec::QoS;
+use tenbin_codec::{Connect, ProtocolVersion, QoS};
 
 use crate::stage::{self, Stage, disconnect_of, for_a_minute, wait_until};
-use crate::support::{share, text};
+use crate::support::{BrokerProcess, DataDirectory, PATIENCE, RawClient, share, text};
 
 fn names(page: &Value) -> Vec<&str> {
     page["items"].as_array().expect("a list").iter().filter_map(|item| item["client"].as_str()).collect()
@@ -89,6 +89,41 @@ fn ban_ends_connections_until_it_is_removed() {
     assert_eq!(stage.ask("DELETE", &format!("/api/v1/bans/{}", made["number"])).status, 204);
     let _again = stage.broker.v5("worm");
     assert_eq!(stage.get_json("/api/v1/clients/worm")["state"], "ready");
+}
+
+#[test]
+fn bans_survive_a_restart_until_they_end() {
+    let data = DataDirectory::new();
+    let start = || Stage::start(&["--data", data.path_text()]);
+    let stop = |mut stage: Stage| {
+        stage.broker.signal("TERM");
+        stage.broker.wait_for_exit(PATIENCE);
+    };
+    let is_banned = |stage: &Stage| {
+        let connect = Connect::new(ProtocolVersion::V5, text("worm"));
+        RawClient::try_connect(stage.broker.address(), connect).1.reason.byte() == 0x8A
+    };
+    let first = start();
+    assert!(!is_banned(&first));
+    let made = stage::json(&first.tell("POST", "/api/v1/bans", &json!({ "client": "worm" })));
+    // This one is over at once.
+    first.tell("POST", "/api/v1/bans", &json!({ "client": "worm", "network": "127.0.0.0/8", "until": 1 }));
+    assert!(is_banned(&first));
+    stop(first);
+    let second = start();
+    assert!(is_banned(&second));
+    assert_eq!(second.get_json("/api/v1/bans")["items"], json!([made]));
+    assert_eq!(second.ask("DELETE", &format!("/api/v1/bans/{}", made["number"])).status, 204);
+    assert!(!is_banned(&second));
+    stop(second);
+    let third = start();
+    assert!(!is_banned(&third));
+    let next = stage::json(&third.tell("POST", "/api/v1/bans", &json!({ "user": "eve" })));
+    assert_eq!(next["number"], 3, "no number comes twice");
+    stop(third);
+    std::fs::write(data.path().join("bans.json"), "{").expect("written");
+    let refused = BrokerProcess::fail_to_start(&["--listen", "127.0.0.1:0", "--data", data.path_text()]);
+    assert!(refused.1.iter().any(|line| line.contains("bans.json")), "{refused:?}");
 }
 
 #[test]

@@ -3,12 +3,13 @@
 use std::collections::HashSet;
 use std::io::Write as _;
 use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt as _;
 use std::time::{Duration, Instant};
 
 use tenbin_codec::QoS;
 
-use crate::stage::{Stage, json};
-use crate::support::{BrokerProcess, PATIENCE, exchange, read_answer};
+use crate::stage::{Stage, json, wait_until};
+use crate::support::{BrokerProcess, Certificates, ConfigFile, PATIENCE, exchange, read_answer};
 
 #[test]
 fn healthy_broker_is_alive_and_ready() {
@@ -161,6 +162,8 @@ fn unix_socket_serves_and_is_removed() {
     let environment = [("TENBIN_ADMIN__ADDRESS", address.clone().into())];
     let mut broker = BrokerProcess::start_in(&environment, &["--listen", "127.0.0.1:0"]);
     assert!(broker.wait_for_start_line("admin HTTP at ").ends_with(&address));
+    let mode = std::fs::metadata(&path).expect("the socket's file").permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
     let mut stream = std::os::unix::net::UnixStream::connect(&path).expect("the broker listens there");
     stream.write_all(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").expect("sent");
     let mut answer = String::new();
@@ -169,6 +172,33 @@ fn unix_socket_serves_and_is_removed() {
     broker.signal("TERM");
     broker.wait_for_exit(PATIENCE);
     assert!(!path.exists(), "the socket's file goes");
+}
+
+#[test]
+fn broken_certificate_is_told_while_the_old_one_serves() {
+    let certificates = Certificates::new();
+    let listener = format!(
+        "[[listeners]]\nname = \"secure\"\naddress = \"127.0.0.1:0\"\nanonymous = true\n\
+         [listeners.tls]\ncertificate = \"{}\"\nkey = \"{}\"\nwatch_seconds = 1\n",
+        certificates.path("broker.pem"),
+        certificates.path("broker.key"),
+    );
+    let file = ConfigFile::new(&listener);
+    let stage = Stage::start(&["--config", file.path()]);
+    let verbose = || stage.get("/readyz?verbose");
+    let warning = || verbose().body.lines().find(|line| line.starts_with("[!] tls: ")).map(str::to_owned);
+    assert_eq!(warning(), None);
+    certificates.write("broker.pem", "nothing");
+    // The watch finds it, and so does a reload.
+    wait_until(|| warning().is_some());
+    let told = warning().expect("a warning");
+    assert!(told.contains("listener secure: tls.certificate") && told.contains("no certificate"), "{told}");
+    assert_eq!((verbose().status, &stage.get("/readyz").body[..]), (200, "ok\n"));
+    assert_eq!(stage.ask("POST", "/api/v1/config/reload").status, 400);
+    assert!(warning().is_some());
+    certificates.renew();
+    assert_eq!(stage.ask("POST", "/api/v1/config/reload").status, 200);
+    assert_eq!(warning(), None);
 }
 
 #[test]

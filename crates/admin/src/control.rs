@@ -18,8 +18,8 @@ pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 /// Parts of a broker that the admin interface shows and changes.
 ///
 /// Methods return within milliseconds: they run on the thread of the server. Those with a future may take longer, and
-/// [`check_config`](Self::check_config), [`reload`](Self::reload) and [`end_drain`](Self::end_drain), which run on a
-/// thread for blocking work.
+/// [`check_config`](Self::check_config), [`reload`](Self::reload), [`end_drain`](Self::end_drain), [`add_ban`](Self::add_ban)
+/// and [`remove_ban`](Self::remove_ban), which run on a thread for blocking work.
 pub trait ControlPlane: Send + Sync + 'static {
     /// Checks whether the process works: its threads answer.
     fn liveness(&self) -> Vec<Check>;
@@ -151,7 +151,7 @@ pub trait ControlPlane: Send + Sync + 'static {
     /// Lists the bans: those of the configuration, and those made here.
     fn bans(&self) -> Vec<BanView>;
 
-    /// Bans clients until the broker ends.
+    /// Bans clients, also after a restart if the broker has a data directory.
     ///
     /// # Errors
     /// The ban is illegal.
@@ -171,12 +171,19 @@ pub struct Check {
     pub name: &'static str,
     /// Its problem; `None` = none.
     pub problem: Option<String>,
+    /// Whether the broker works with the problem all the same.
+    pub is_warning: bool,
 }
 
 impl Check {
     /// A check of `name` that has found `problem`.
     pub fn new(name: &'static str, problem: Option<String>) -> Self {
-        Self { name, problem }
+        Self { name, problem, is_warning: false }
+    }
+
+    /// A check of `name` that has found a problem with which the broker works all the same.
+    pub fn warning(name: &'static str, problem: String) -> Self {
+        Self { name, problem: Some(problem), is_warning: true }
     }
 }
 

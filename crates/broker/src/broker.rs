@@ -5,13 +5,14 @@ mod check;
 mod drain;
 mod handle;
 mod listeners;
+mod reload;
 
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tenbin_balancer::Choosers;
@@ -21,7 +22,7 @@ use tokio::task::JoinSet;
 
 use crate::Config;
 use crate::auth::{Access, AccessError, Authenticator, Authorizer, Settings};
-use crate::config::{ListenAddress, NotTaken};
+use crate::config::ListenAddress;
 #[cfg(feature = "admin")]
 use crate::control::Administration;
 use crate::durable::{self, Durable, StoreError};
@@ -457,44 +458,6 @@ impl Broker {
             }
         }
         shared.hooks.tell(Events::STOPPED, |hooks| hooks.stopped());
-    }
-}
-
-impl Parts {
-    fn listeners(&self) -> MutexGuard<'_, Listeners> {
-        self.listeners.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Applies `config`, as [`Broker::reload`] says; returns the keys that differ and stay as they were.
-    fn reload(&self, config: &Config) -> Result<Vec<NotTaken>, ReloadError> {
-        let _reloading = self.reloading.lock().unwrap_or_else(PoisonError::into_inner);
-        let unopened = self.listeners().unopened(config);
-        let names = ResolvedNames::look_up(&unopened).map_err(ReloadError::Listen)?;
-        let doors = net::Doors::load(config).inspect_err(|_| self.shared.metrics.tls_reloads_failed.add(1))?;
-        let settings = Settings::load(config, self.shared.is_configured_only)?;
-        #[cfg(feature = "admin")]
-        self.wait_for_drained();
-        let mut listeners = self.listeners();
-        // It may have begun to stop during a look-up, and has closed its sockets then.
-        if self.shared.is_stopping() {
-            return Err(ReloadError::Stopping);
-        }
-        let prepared = listeners.prepare(config, doors, &names, &self.shared.config)?;
-        let realms = enforcement::apply(&self.shared, settings, || {
-            self.shared.router.set_share_rules(config.share_rules());
-            self.shared.connection_settings.replace(config, &self.shared.config);
-            listeners.switch(prepared, &self.shared);
-        });
-        drop(listeners);
-        let not_taken = self.configured.not_taken(config);
-        for NotTaken { key, old, new } in &not_taken {
-            tracing::warn!(key, old, new, "reload does not change this key: restart the broker");
-        }
-        // Last, since it waits for the disk.
-        if let Some((realms, durable)) = realms.zip(self.shared.durable.as_ref()) {
-            durable.keep_realms(&realms);
-        }
-        Ok(not_taken)
     }
 }
 

@@ -17,13 +17,18 @@ pub(super) async fn readyz(State(plane): State<Plane>, RawQuery(query): RawQuery
     answer(&plane.readiness(), query.as_deref())
 }
 
-/// 200 if all checks pass, else 503; with `?verbose` a line for each check.
+/// 200 if all checks pass, else 503; with `?verbose` a line for each check, and for each warning.
 fn answer(checks: &[Check], query: Option<&str>) -> Response {
-    let is_fine = checks.iter().all(|check| check.problem.is_none());
+    let is_fine = checks.iter().all(|check| check.is_warning || check.problem.is_none());
     let is_verbose = query.is_some_and(|query| query.split('&').any(|part| part.split('=').next() == Some("verbose")));
     let mut text = String::new();
-    for Check { name, problem } in checks {
+    for Check { name, problem, is_warning } in checks {
         match problem {
+            Some(problem) if *is_warning => {
+                if is_verbose {
+                    let _ = writeln!(text, "[!] {name}: {problem}");
+                }
+            }
             Some(problem) => drop(writeln!(text, "[-] {name}: {problem}")),
             None if is_verbose => drop(writeln!(text, "[+] {name}")),
             None => {}

@@ -58,11 +58,11 @@ pub(super) async fn add_ban(
     State(plane): State<Plane>,
     Json(ban): Json<BanView>,
 ) -> Result<(StatusCode, Json<BanView>), Problem> {
-    Ok((StatusCode::CREATED, Json(plane.add_ban(ban)?)))
+    Ok((StatusCode::CREATED, Json(blocking(plane, move |plane| plane.add_ban(ban)).await??)))
 }
 
 pub(super) async fn remove_ban(State(plane): State<Plane>, Named(number): Named<u64>) -> Result<StatusCode, Problem> {
-    plane.remove_ban(number)?;
+    blocking(plane, move |plane| plane.remove_ban(number)).await??;
     Ok(StatusCode::NO_CONTENT)
 }
 

@@ -17,7 +17,8 @@ pub(super) fn begin(
     let is_wanted = administration.is_some();
     let shared = &parts.shared;
     let reach = Box::new(Above(Arc::downgrade(parts)));
-    let control = Control::new(Arc::clone(shared), reach, administration.unwrap_or_default());
+    let control =
+        Control::new(Arc::clone(shared), reach, administration.unwrap_or_default()).map_err(StartError::Admin)?;
     let socket = if is_wanted { control::open(&shared.config).map_err(StartError::Admin)? } else { None };
     if socket.is_some() {
         shared.registry.keep_roster();
@@ -59,6 +60,10 @@ impl Reach for Above {
             return Err("the broker stops".to_owned());
         }
         listeners.end_drain(&parts.shared).map_err(|error| error.to_string())
+    }
+
+    fn tls_failures(&self) -> Vec<String> {
+        self.0.upgrade().map(|parts| parts.listeners().tls_failures()).unwrap_or_default()
     }
 
     fn is_drained(&self) -> bool {

@@ -22,6 +22,8 @@ use crate::config::Listener;
 #[cfg(feature = "admin")]
 use crate::config::{ListenAddress, Transport};
 use crate::lifecycle::BrokerState;
+#[cfg(feature = "admin")]
+use crate::net::TlsError;
 use crate::net::{self, Acceptor, Door, Doors, ListenError, ListeningSocket, NewRights, ResolvedNames};
 use crate::threads::Running;
 
@@ -267,6 +269,19 @@ impl Listeners {
             },
         };
         self.open.iter().flat_map(|open| open.sockets.iter().map(move |socket| view(open, socket))).collect()
+    }
+
+    /// Why newer TLS files of listeners could not be used at the last look; the old ones serve.
+    #[cfg(feature = "admin")]
+    pub(super) fn tls_failures(&self) -> Vec<String> {
+        self.open.iter().filter_map(|listener| listener.door.as_ref()?.tls_failure()).collect()
+    }
+
+    /// Notes that a reload could not use newer TLS files.
+    #[cfg(feature = "admin")]
+    pub(super) fn tls_failed(&self, error: &TlsError) {
+        let doors = self.open.iter().filter(|listener| *listener.name == *error.listener());
+        doors.filter_map(|listener| listener.door.as_ref()).for_each(|door| door.tls_failed(error));
     }
 
     /// Name of the first listener.

@@ -71,6 +71,7 @@ impl Control {
             };
             checks.push(Check::new("store", failure));
         }
+        checks.extend(self.reach.tls_failures().into_iter().map(|failure| Check::warning("tls", failure)));
         checks
     }
 }

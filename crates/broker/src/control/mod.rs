@@ -7,10 +7,12 @@
 //!   groups    share groups: members, decisions, scale, drained members
 //!   messages  receivers of a topic, retained messages, publication
 //!   events    samples for watchers
-//!   settings  status, configuration, bans
+//!   settings  status, configuration, level of the log
+//!   bans      clients that may not connect, also after a restart
 //!   drain     clients that go to other servers
 //! ```
 
+mod bans;
 mod clients;
 mod drain;
 mod events;
@@ -40,8 +42,9 @@ use tokio::task::AbortHandle;
 use tracing::Level;
 
 use crate::Config;
-use crate::config::{Admin as AdminSettings, Ban, ConfigError, ListenAddress};
+use crate::config::{Admin as AdminSettings, ConfigError, ListenAddress};
 use crate::lifecycle::BrokerState;
+use bans::Bans;
 use groups::Arrivals;
 use health::Heartbeats;
 
@@ -89,13 +92,6 @@ pub(crate) struct Control {
     is_serving: AtomicBool,
 }
 
-/// Bans that operators have made, by number.
-#[derive(Debug, Default)]
-struct Bans {
-    list: Vec<(u64, Ban)>,
-    last: u64,
-}
-
 /// Key, old value and new value.
 pub(crate) type Difference = [String; 3];
 
@@ -127,6 +123,9 @@ pub(crate) trait Reach: Send + Sync {
     /// A listener cannot be opened; it stays closed.
     fn end_drain(&self) -> Result<bool, String>;
 
+    /// Why newer TLS files of listeners could not be used at the last look; the old ones serve.
+    fn tls_failures(&self) -> Vec<String>;
+
     /// Whether a drain has closed all listeners.
     fn is_drained(&self) -> bool;
 
@@ -141,18 +140,29 @@ pub(crate) trait Reach: Send + Sync {
 }
 
 impl Control {
-    pub(crate) fn new(shared: Arc<BrokerState>, reach: Box<dyn Reach>, administration: Administration) -> Arc<Self> {
-        Arc::new(Self {
+    /// Puts the bans of the last run into effect.
+    ///
+    /// # Errors
+    /// They cannot be read.
+    pub(crate) fn new(
+        shared: Arc<BrokerState>,
+        reach: Box<dyn Reach>,
+        administration: Administration,
+    ) -> io::Result<Arc<Self>> {
+        let bans = Bans::load(shared.durable.as_ref().map(|durable| durable.directory()))?;
+        let control = Self {
             heartbeats: Heartbeats::new(&shared),
             shared,
             reach,
             administration,
             arrivals: Arrivals::default(),
-            bans: Mutex::default(),
+            bans: Mutex::new(bans),
             started: Instant::now(),
             started_at: SystemTime::now(),
             is_serving: AtomicBool::new(false),
-        })
+        };
+        control.restore_bans();
+        Ok(Arc::new(control))
     }
 
     /// Takes note that the state is restored and clients are served.

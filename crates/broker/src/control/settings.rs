@@ -1,17 +1,16 @@
-//! The broker as a whole: status, configuration, and bans.
+//! The broker as a whole: status, configuration, and the level of the log.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
 use tenbin_admin::{
-    Answer, BanView, ConfigCheckView, ControlError, DifferenceView, LogRequest, ReloadView, StatusView, StoreView,
+    Answer, ConfigCheckView, ControlError, DifferenceView, LogRequest, ReloadView, StatusView, StoreView,
 };
 
 use super::Control;
-use crate::config::{Ban, SourceKind};
+use crate::config::SourceKind;
 use crate::durable::Durable;
-use crate::lifecycle::enforcement;
 
 impl Control {
     pub(super) fn show_status(&self) -> StatusView {
@@ -110,76 +109,10 @@ impl Control {
         change(level, request.client.as_deref(), request.r#for.map(Duration::from_secs));
         Ok(())
     }
-
-    pub(super) fn list_bans(&self) -> Vec<BanView> {
-        let configured = self.shared.access.bans();
-        let made = self.bans();
-        let configured = configured.iter().map(|ban| ban_view(None, ban));
-        configured.chain(made.list.iter().map(|(number, ban)| ban_view(Some(*number), ban))).collect()
-    }
-
-    pub(super) fn make_ban(&self, view: BanView) -> Answer<BanView> {
-        let invalid = |key: &str, reason: &dyn std::fmt::Display| ControlError::Invalid(format!("{key}: {reason}"));
-        let network =
-            view.network.as_deref().map(str::parse).transpose().map_err(|error| invalid("network", &error))?;
-        let certificate = view.certificate.as_deref().map(|text| {
-            crate::config::fingerprint(text)
-                .ok_or_else(|| invalid("certificate", &"needs to be a SHA-256 fingerprint of 64 hexadecimal digits"))
-        });
-        let until = view
-            .until
-            .map(|seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds.min(u64::from(u32::MAX) * 4)));
-        let ban =
-            Ban { user: view.user, client_id: view.client, network, certificate: certificate.transpose()?, until };
-        if ban.user.is_none() && ban.client_id.is_none() && ban.network.is_none() && ban.certificate.is_none() {
-            return Err(ControlError::Invalid("a ban needs user, client, network or certificate".to_owned()));
-        }
-        let mut bans = self.bans();
-        let now = SystemTime::now();
-        bans.list.retain(|(_, ban)| ban.until.is_none_or(|until| until > now));
-        if bans.list.len() >= BANS_MAX {
-            return Err(ControlError::Conflict(format!("there are {BANS_MAX} bans")));
-        }
-        bans.last += 1;
-        let number = bans.last;
-        tracing::info!(?ban, number, "an operator bans clients");
-        let made = ban_view(Some(number), &ban);
-        bans.list.push((number, ban));
-        self.apply(&bans);
-        Ok(made)
-    }
-
-    pub(super) fn end_ban(&self, number: u64) -> Answer<()> {
-        let mut bans = self.bans();
-        let before = bans.list.len();
-        bans.list.retain(|(known, _)| *known != number);
-        if bans.list.len() == before {
-            return Err(ControlError::NotFound(format!("there is no ban {number} that was made here")));
-        }
-        self.apply(&bans);
-        Ok(())
-    }
-
-    fn apply(&self, bans: &super::Bans) {
-        self.shared.access.set_further_bans(bans.list.iter().map(|(_, ban)| ban.clone()).collect());
-        enforcement::changed(&self.shared);
-    }
 }
 
 fn difference([key, old, new]: [String; 3]) -> DifferenceView {
     DifferenceView { key, old, new }
-}
-
-fn ban_view(number: Option<u64>, ban: &Ban) -> BanView {
-    let since = |until: SystemTime| until.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
-    BanView {
-        number,
-        user: ban.user.clone(),
-        client: ban.client_id.clone(),
-        network: ban.network.map(|network| network.to_string()),
-        certificate: ban.certificate.clone(),
-        until: ban.until.map(since),
-    }
 }
 
 pub(super) fn store_view(durable: &Durable) -> StoreView {
@@ -199,6 +132,3 @@ pub(super) fn store_view(durable: &Durable) -> StoreView {
         commit_ms: (mean * 1e3).round() / 1e3,
     }
 }
-
-/// Bans that operators may have at a time: each CONNECT is compared with all.
-const BANS_MAX: usize = 10_000;

@@ -101,6 +101,20 @@ impl Door {
         self.tls.as_ref().map(|tls| tls.watch(Arc::clone(shared)))
     }
 
+    /// Why newer certificates could not be used at the last look.
+    #[cfg(feature = "admin")]
+    pub(crate) fn tls_failure(&self) -> Option<String> {
+        self.tls.as_ref().and_then(Tls::failure)
+    }
+
+    /// Notes that a reload could not use newer certificates.
+    #[cfg(feature = "admin")]
+    pub(crate) fn tls_failed(&self, error: &TlsError) {
+        if let Some(tls) = &self.tls {
+            tls.failed(error);
+        }
+    }
+
     /// Takes over the certificates of `new`.
     pub(crate) fn replace(&self, new: Self) {
         if let (Some(tls), Some(new)) = (&self.tls, new.tls) {

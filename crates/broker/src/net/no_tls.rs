@@ -32,6 +32,16 @@ impl Tls {
         match *self {}
     }
 
+    #[cfg(feature = "admin")]
+    pub(super) fn failure(&self) -> Option<String> {
+        match *self {}
+    }
+
+    #[cfg(feature = "admin")]
+    pub(super) fn failed(&self, _: &TlsError) {
+        match *self {}
+    }
+
     pub(super) fn generation(&self) -> u64 {
         match *self {}
     }

@@ -17,6 +17,12 @@ impl TlsError {
         Self { listener, key, path: Some(path.to_owned()), reason }
     }
 
+    /// Name of the listener.
+    #[cfg(feature = "admin")]
+    pub(crate) fn listener(&self) -> &str {
+        &self.listener
+    }
+
     /// An error that concerns no file.
     pub(super) fn in_key(listener: &str, key: &'static str, reason: &str) -> Self {
         Self { listener: listener.to_owned(), key, path: None, reason: reason.to_owned() }

@@ -23,6 +23,8 @@ pub(super) struct LoadedFiles {
     now: ArcSwap<Loaded>,
     /// Held to replace them: a reload and the watch may come together.
     replacing: Mutex<()>,
+    /// Why newer files could not be used at the last look.
+    failure: Mutex<Option<String>>,
 }
 
 #[derive(Debug)]
@@ -89,7 +91,13 @@ impl LoadedFiles {
         let is_changed = new.settings.clients.digest != now.settings.clients.digest;
         new.generation = now.generation + u64::from(is_changed);
         self.now.store(Arc::new(new));
+        self.looked(None);
         is_changed
+    }
+
+    /// Notes the result of a look at newer files.
+    fn looked(&self, failure: Option<String>) {
+        *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = failure;
     }
 }
 
@@ -105,7 +113,7 @@ impl Tls {
     ) -> Result<Self, TlsError> {
         let now = ArcSwap::from_pointee(Loaded::read(listener, tls, transport)?);
         Ok(Self {
-            loaded: Arc::new(LoadedFiles { now, replacing: Mutex::new(()) }),
+            loaded: Arc::new(LoadedFiles { now, replacing: Mutex::default(), failure: Mutex::default() }),
             room: Room::new(tls.handshakes_maximum() as usize),
         })
     }
@@ -151,12 +159,25 @@ impl Tls {
                     }
                     Err(error) => {
                         failed = Some(marks);
+                        files.looked(Some(error.to_string()));
                         shared.metrics.tls_reloads_failed.add(1);
                         tracing::error!("changed TLS files cannot be used, the old ones stay: {error}");
                     }
                 }
             }
         }
+    }
+
+    /// Why newer files could not be used at the last look; `None` = the newest are in use.
+    #[cfg(feature = "admin")]
+    pub(in crate::net) fn failure(&self) -> Option<String> {
+        self.loaded.failure.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Notes that a reload could not use newer files.
+    #[cfg(feature = "admin")]
+    pub(in crate::net) fn failed(&self, error: &TlsError) {
+        self.loaded.looked(Some(error.to_string()));
     }
 
     /// Number that changes when other client certificates count.
