@@ -6,6 +6,7 @@ mod in_memory;
 mod long_ends;
 mod outstanding;
 mod owners;
+mod reloads;
 mod rights;
 mod share_backlog;
 mod taken_over;
