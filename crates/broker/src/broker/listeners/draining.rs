@@ -40,12 +40,13 @@ impl Listeners {
     /// Ends the drain, and opens its listeners again, at the addresses that they had. Returns false without a drain.
     ///
     /// # Errors
-    /// A listener cannot be opened. Then it stays closed; the others are open.
+    /// A listener cannot be opened. Then it stays closed until the next attempt; the others are open.
     pub(in crate::broker) fn end_drain(&mut self, shared: &Arc<BrokerState>) -> Result<bool, ListenError> {
         if self.drained.is_empty() {
             return Ok(false);
         }
         let (mut failed, drained) = (None, std::mem::take(&mut self.drained));
+        self.forget_drain(shared);
         for mut listener in drained {
             match listener.open_again(shared) {
                 Ok(()) => {
@@ -72,11 +73,7 @@ impl Listeners {
                 }
             }
         }
-        if let Some(error) = failed {
-            return Err(error);
-        }
-        self.forget_drain(shared);
-        Ok(true)
+        failed.map_or(Ok(true), Err)
     }
 
     /// Whether the tasks of drained listeners have let go of their sockets.

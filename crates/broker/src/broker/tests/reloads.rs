@@ -1,6 +1,7 @@
 //! Reloads at an unusual time.
 
-use crate::{Broker, Config, ReloadError};
+use crate::broker::ReloadError;
+use crate::{Broker, Config};
 
 #[tokio::test]
 async fn reload_of_a_stopping_broker_opens_no_socket() {
