@@ -40,7 +40,7 @@ const ROWS: [(&str, &str); 32] = [
     ("OnRetainMessage", "retained kept"),
     ("OnRetainPublished", "retained_sent visitor kept"),
     ("OnQosPublish", "qos_sent visitor news 1"),
-    ("OnQosComplete", "qos_complete visitor"),
+    ("OnQosComplete", "qos_complete visitor news"),
     ("OnQosDropped", "qos_dropped narrow Refused"),
     ("OnPacketIDExhausted", "send_quota_exhausted narrow"),
     ("OnWill", "will mortal last"),
@@ -82,7 +82,7 @@ fn make_all_happen(stage: &Stage, recorder: &Recorder) {
     let news = received(&mut visitor);
     assert_eq!(mark_of(&news), ["seen-by"], "the hook has added it to the packet");
     visitor.acknowledge(&news);
-    recorder.wait_for("qos_complete visitor");
+    recorder.wait_for("qos_complete visitor news");
     visitor.unsubscribe(&["news"]);
     visitor.publish_with(retained("kept", "1"));
     visitor.subscribe("kept", QoS::AtMostOnce);

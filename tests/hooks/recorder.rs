@@ -147,8 +147,8 @@ impl Hooks for Everything {
         self.0.note("qos_sent", format!("{} {} {}", client.id(), message.topic, message.qos.bits()));
     }
 
-    fn qos_complete(&self, client: &Client, _packet_id: u16) {
-        self.0.note("qos_complete", client.id());
+    fn qos_complete(&self, client: &Client, message: &InFlight<'_>) {
+        self.0.note("qos_complete", format!("{} {}", client.id(), message.topic));
     }
 
     fn qos_dropped(&self, client: &Client, _packet_id: u16, reason: QosDropReason) {

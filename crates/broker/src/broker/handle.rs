@@ -8,7 +8,7 @@ use tenbin_codec::{QoS, ReasonCode, Text, TopicFilter};
 
 use super::Parts;
 use crate::Config;
-use crate::hooks::{self, Answer, BrokerStopped, Embedded, Message, PublishError};
+use crate::hooks::{self, Answer, BrokerStopped, Embedded, HookSet, Message, PublishError};
 use crate::lifecycle::{BrokerState, Inbox};
 use crate::metrics::MetricsSnapshot;
 use crate::router::{Flushed, Publisher};
@@ -25,9 +25,11 @@ impl Embedding {
 impl Embedded for Embedding {
     fn publish(&self, message: Message) -> Answer<'_, Result<usize, PublishError>> {
         Box::pin(async move {
+            if HookSet::is_in_hook() {
+                return Err(PublishError::InHook);
+            }
             let parts = self.parts()?;
             let (shared, now) = (&parts.shared, Instant::now());
-            shared.check_topic(&message.topic).map_err(PublishError::Refused)?;
             let (receivers, Flushed { commit_point, holding, .. }) = publish(shared, message, now)?;
             shared.safe(commit_point).await;
             let holding = holding.unwrap_or_default();
@@ -63,6 +65,7 @@ impl Embedded for Embedding {
 /// Routes a message to all receivers' queues; returns their number.
 fn publish(shared: &BrokerState, message: Message, now: Instant) -> Result<(usize, Flushed), PublishError> {
     let publication = message.into_routed(now);
+    shared.check_own(&publication).map_err(PublishError::Refused)?;
     let mut publisher = Publisher::new(&shared.router, 0, &Text::EMPTY);
     let published = publisher.publish(&shared.router, &publication, shared.clock.moment(now));
     let mut flushed = publisher.flush(&shared.router, now);

@@ -57,6 +57,9 @@ events! {
     WILL_SENT "will_sent",
     SESSION_EXPIRED "session_expired",
     RETAINED_EXPIRED "retained_expired",
+    SLOW_BEGUN "slow_begun",
+    SLOW_ENDED "slow_ended",
+    GROUP_BACKLOG "group_backlog",
 }
 
 impl Events {

@@ -45,6 +45,9 @@ pub enum PublishError {
     /// The message is refused, with the Reason Code that a client would get. Receivers with room have it.
     #[error("the message is refused: {0}")]
     Refused(ReasonCode),
+    /// A hook has waited for the call itself. The message is not published.
+    #[error("a hook cannot publish while it runs: spawn a task that does")]
+    InHook,
 }
 
 /// A message of a [`Subscription`].
@@ -68,10 +71,12 @@ impl Handle {
     /// Neither hooks nor access rules concern it. At QoS 1 and 2 it waits while a share group holds its publishers'
     /// acknowledgements (`hold_beyond_ms`).
     ///
-    /// A hook must not poll it, since the batch of its connection is under way: `tokio::spawn` it there.
+    /// A hook cannot wait for it, since the batch of its connection is under way: `tokio::spawn` it there.
     ///
     /// # Errors
-    /// The broker has stopped, the topic is reserved or too long, or a receiver has no room.
+    /// The broker has stopped, a hook polls the call, or the message is refused. Reasons of a refusal are a reserved or
+    /// too long topic, a response topic with wildcards, a payload that is not the UTF-8 text it claims to be, a size
+    /// above `packet_bytes_maximum`, and a receiver without room.
     pub async fn publish(&self, message: Message) -> Result<usize, PublishError> {
         self.0.publish(message).await
     }

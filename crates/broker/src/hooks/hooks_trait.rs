@@ -55,6 +55,9 @@ pub trait Hooks: Send + Sync + 'static {
     fn packet_sent(&self, client: &Client, kind: PacketType, bytes: usize) {}
 
     /// A client asks for a subscription; filter and options may be changed.
+    ///
+    /// UNSUBSCRIBE of the client's own filter ends the subscription to the changed one, in the same session and up to
+    /// the next start of the broker. The same filter needs the same change each time.
     fn subscribe(&self, client: &Client, subscription: &mut Subscribing) -> Verdict {
         Verdict::Go
     }
@@ -67,7 +70,8 @@ pub trait Hooks: Send + Sync + 'static {
         Verdict::Go
     }
 
-    /// A client's subscription has ended, or not, for this reason.
+    /// A client's subscription has ended, or not, for this reason. A filter that
+    /// [`subscribe`](Self::subscribe) has changed is told as changed.
     fn unsubscribed(&self, client: &Client, filter: &TopicFilter, reason: ReasonCode) {}
 
     /// The receivers of a topic were found; some may be left out.
@@ -76,6 +80,9 @@ pub trait Hooks: Send + Sync + 'static {
     fn select(&self, topic: &TopicName, receivers: &mut Targets) {}
 
     /// A client publishes a message, which may be changed.
+    ///
+    /// A change that no client could publish refuses the message, with a log line: a reserved topic or `$load`, a topic
+    /// or message that is too long, a response topic with wildcards, a payload that is not the text it claims to be.
     ///
     /// [`Verdict::Drop`] acknowledges it with success and forwards it to nobody. [`Verdict::Refuse`] acknowledges it
     /// with the Reason Code; at QoS 0, and at MQTT 3.1.1, that does the same as dropping it.
@@ -99,7 +106,9 @@ pub trait Hooks: Send + Sync + 'static {
     fn qos_sent(&self, client: &Client, message: &InFlight<'_>) {}
 
     /// A client has acknowledged a message of QoS 1 or 2 completely.
-    fn qos_complete(&self, client: &Client, packet_id: u16) {}
+    ///
+    /// The topic is empty and the QoS 1 if an earlier connection has sent the message.
+    fn qos_complete(&self, client: &Client, message: &InFlight<'_>) {}
 
     /// A sent message of QoS 1 or 2 ends without a complete acknowledgement.
     fn qos_dropped(&self, client: &Client, packet_id: u16, reason: QosDropReason) {}
@@ -107,7 +116,8 @@ pub trait Hooks: Send + Sync + 'static {
     /// A client has as many unacknowledged messages as it accepts. Packet Identifiers cannot run out before.
     fn send_quota_exhausted(&self, client: &Client) {}
 
-    /// A Will is about to be published, and may be changed. Any verdict but [`Verdict::Go`] drops it.
+    /// A Will is about to be published, and may be changed. Any verdict but [`Verdict::Go`] drops it, as do changes
+    /// that [`publish`](Self::publish) may not make.
     fn will(&self, client_id: &Text, will: &mut Publication) -> Verdict {
         Verdict::Go
     }
@@ -120,6 +130,16 @@ pub trait Hooks: Send + Sync + 'static {
 
     /// A retained message has expired and was removed.
     fn retained_expired(&self, topic: &str) {}
+
+    /// A connected client takes messages more slowly than they arrive, as `$SYS/broker/clients/watch` counts it.
+    fn slow_begun(&self, client_id: &Text) {}
+
+    /// A slow client has caught up, or its connection has ended.
+    fn slow_ended(&self, client_id: &Text) {}
+
+    /// The backlog of a share group (`$share/NAME/FILTER`) is full or holds its publishers' acknowledgements, or
+    /// `is_over`: no longer. The broker looks each second. `messages`: length of the backlog.
+    fn group_backlog(&self, group: &str, messages: usize, is_over: bool) {}
 }
 
 /// Decision of a hook.

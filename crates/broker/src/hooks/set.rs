@@ -22,6 +22,8 @@ pub(crate) struct HookPanic;
 thread_local! {
     /// A hook has panicked since the last [`HookSet::forget_panic`].
     static HAS_PANICKED: Cell<bool> = const { Cell::new(false) };
+    /// A hook runs on this thread.
+    static IS_IN_HOOK: Cell<bool> = const { Cell::new(false) };
 }
 
 impl HookSet {
@@ -82,6 +84,11 @@ impl HookSet {
         HAS_PANICKED.set(false);
     }
 
+    /// Whether a hook runs on this thread: a batch of its connection may be under way.
+    pub(crate) fn is_in_hook() -> bool {
+        IS_IN_HOOK.get()
+    }
+
     /// Whether a hook has panicked on this thread since [`forget_panic`](Self::forget_panic).
     ///
     /// # Errors
@@ -92,7 +99,9 @@ impl HookSet {
 }
 
 fn caught<T>(event: Events, call: impl FnOnce() -> T) -> Option<T> {
+    let was_in_hook = IS_IN_HOOK.replace(true);
     let called = catch_unwind(AssertUnwindSafe(call));
+    IS_IN_HOOK.set(was_in_hook);
     if called.is_err() {
         tracing::error!(?event, "hook panicked");
         HAS_PANICKED.set(true);

@@ -2,6 +2,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Instant, SystemTime};
 
+use bytes::{Bytes, BytesMut};
 use tenbin_balancer::MemberLoad;
 use tenbin_codec::{MessageProperties, ReasonCode, ReportCarrier, Text, TopicName, Will};
 use tenbin_session::Publication;
@@ -217,6 +218,32 @@ impl BrokerState {
             check_payload_format(publication.properties.as_deref(), &publication.payload)?;
         }
         Ok(())
+    }
+
+    /// Checks that a message of the embedding program may be forwarded, or one that its hooks have changed.
+    ///
+    /// # Errors
+    /// The Reason Code of the refusal.
+    pub(crate) fn check_own(&self, publication: &Publication) -> Result<(), ReasonCode> {
+        if publication.topic.is_empty() || publication.topic.as_bytes() == ReportCarrier::TOPIC.as_bytes() {
+            return Err(ReasonCode::TopicNameInvalid);
+        }
+        self.check_topic(&publication.topic).map_err(|reason| match reason {
+            ReasonCode::Success => ReasonCode::NotAuthorized, // reserved all the same
+            reason => reason,
+        })?;
+        let properties = publication.properties.as_deref();
+        let response_topic = properties.and_then(|properties| properties.response_topic.as_ref());
+        if response_topic.is_some_and(|topic| TopicName::try_from(topic.as_str()).is_err()) {
+            return Err(ReasonCode::TopicNameInvalid); // [MQTT-3.3.2-14]
+        }
+        check_payload_format(properties, &publication.payload)?;
+        let bytes_maximum = self.config.packet_bytes_maximum() as usize;
+        let correlation = properties.and_then(|properties| properties.correlation_data.as_ref()).map_or(0, Bytes::len);
+        let has_room = publication.payload.len() <= bytes_maximum
+            && correlation <= u16::MAX.into()
+            && publication.template(&mut BytesMut::new()).len() <= bytes_maximum;
+        if has_room { Ok(()) } else { Err(ReasonCode::PacketTooLarge) }
     }
 
     /// Checks that a Will may be published later.

@@ -9,7 +9,7 @@ use super::end::{is_over, put_down};
 use crate::durable::CommitPoint;
 use crate::hooks::{self, Events, Verdict};
 use crate::registry::{ChargedWill, Client, Lease};
-use crate::router::{Published, Publisher};
+use crate::router::Publisher;
 
 /// Publishes a due Will of a session without a connection. Returns whether the session is over and has to be ended.
 pub(crate) fn look_at(shared: &BrokerState, mut lease: Lease, now: Instant) -> bool {
@@ -44,20 +44,22 @@ pub(crate) fn publish_will(shared: &BrokerState, client: &Client, will: Will, no
         return CommitPoint::NOW;
     }
     let mut will = hooks::Publication::of_will(will); // [MQTT-3.1.2-14], [MQTT-3.1.2-15]
-    if shared.hooks.has(Events::WILL)
-        && shared.hooks.ask(Events::WILL, |hooks| hooks.will(&client.id, &mut will)) != Verdict::Go
-    {
+    let asks_hooks = shared.hooks.has(Events::WILL);
+    if asks_hooks && shared.hooks.ask(Events::WILL, |hooks| hooks.will(&client.id, &mut will)) != Verdict::Go {
         tracing::debug!(client = ?client.id, topic = ?will.topic, "Will dropped by a hook");
         return CommitPoint::NOW;
     }
     let publication = will.into_routed(now);
+    if asks_hooks && let Err(reason) = shared.check_own(&publication) {
+        tracing::warn!(client = ?client.id, topic = ?publication.topic, %reason, "Will dropped: a hook has made it illegal");
+        return CommitPoint::NOW;
+    }
     let mut publisher = Publisher::new(&shared.router, client.number, &client.id);
-    let Published { reason, receivers, refusals, .. } =
-        publisher.publish(&shared.router, &publication, shared.clock.moment(now));
+    let published = publisher.publish(&shared.router, &publication, shared.clock.moment(now));
     let flushed = publisher.flush(&shared.router, now);
-    tracing::debug!(topic = ?publication.topic, %reason, "will published");
+    tracing::debug!(topic = ?publication.topic, reason = %published.reason, "will published");
     if shared.hooks.has(Events::WILL_SENT) {
-        let (will, receivers) = (hooks::Publication::of(&publication), receivers.saturating_sub(refusals) as usize);
+        let (will, receivers) = (hooks::Publication::of(&publication), published.reached(&flushed.refused));
         shared.hooks.tell(Events::WILL_SENT, |hooks| hooks.will_sent(&client.id, &will, receivers));
     }
     flushed.commit_point

@@ -18,6 +18,7 @@ use super::reason_strings::reason_string;
 use super::stream::Stream;
 use super::tcp_state::Ends;
 use crate::auth::{Principal, Suspect};
+use crate::hooks::Events;
 use crate::lifecycle::BrokerState;
 use crate::registry::Lease;
 use crate::router::HeldKey;
@@ -150,6 +151,12 @@ impl Core {
     #[inline]
     pub(super) fn looks_at_each(&self) -> bool {
         self.hooks.as_ref().is_some_and(|hooks| hooks.looks_at_each())
+    }
+
+    /// Whether hooks look at packets from the client.
+    #[inline]
+    pub(super) fn looks_at_packets(&self) -> bool {
+        self.hooks.as_ref().is_some_and(|hooks| hooks.wants(Events::PACKET_READ | Events::PACKET_PROCESSED))
     }
 
     /// Shows hooks the packets that have joined the output.

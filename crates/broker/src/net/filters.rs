@@ -202,7 +202,7 @@ fn subscribe_some(
     let Some(account) = core.lease.client.outbox.account() else { return };
     let filters_maximum = core.shared.config.filters_per_packet_maximum();
     let end = range.end.min(filters_maximum);
-    let asked = match &core.hooks {
+    let hooked = match &core.hooks {
         Some(hooks) => ask_hooks(hooks, &mut subscribing.packet.subscriptions[range.start..end]),
         None => Vec::new(),
     };
@@ -212,19 +212,23 @@ fn subscribe_some(
     let taken = &subscribe.subscriptions[range.start..end];
     let verdicts = taken.iter().enumerate().map(|(place, Subscription { filter, .. })| match judge(core, filter) {
         Ok(()) if is_disk_behind => Err(ReasonCode::QuotaExceeded),
-        Ok(()) => asked.get(place).copied().unwrap_or(Ok(())),
+        Ok(()) => hooked.get(place).map_or(Ok(()), |hooked| hooked.verdict),
         refused => refused,
     });
     let verdicts: Vec<_> = verdicts.collect();
     let mut added = 0;
     let mut edit = None;
-    for (Subscription { filter, options }, verdict) in taken.iter().zip(verdicts) {
+    for (place, (Subscription { filter, options }, verdict)) in taken.iter().zip(verdicts).enumerate() {
         let options = SubscriptionOptions { qos: options.qos.min(qos_maximum), ..*options };
         let grant = Grant { options, identifier: subscribe.subscription_identifier, weight };
         let state = &mut *core.lease.state;
         let known = state.subscriptions.get(filter).copied();
-        let is_taken = verdict.is_ok() && state.subscriptions.insert(filter, grant, limits, &account);
+        let asked = hooked.get(place).and_then(|hooked| hooked.asked.as_ref());
+        let is_named = verdict.is_ok()
+            && asked.is_none_or(|asked| state.subscriptions.rename(asked, filter, limits, &account));
+        let is_taken = is_named && state.subscriptions.insert(filter, grant, limits, &account);
         if !is_taken {
+            asked.into_iter().for_each(|asked| state.subscriptions.forget_name(asked));
             reasons.push(verdict.err().unwrap_or(ReasonCode::QuotaExceeded));
             continue;
         }
@@ -257,10 +261,23 @@ fn subscribe_some(
     }
 }
 
+/// Answer of hooks about a subscription.
+struct HookedSubscription {
+    verdict: Result<(), ReasonCode>,
+    /// Filter of the client, if the hooks have replaced it.
+    asked: Option<TopicFilter>,
+}
+
 /// Asks hooks about subscriptions, which they may change.
 #[cold]
-fn ask_hooks(hooks: &Hooked, subscriptions: &mut [Subscription]) -> Vec<Result<(), ReasonCode>> {
-    subscriptions.iter_mut().map(|subscription| hooks.subscribe(subscription)).collect()
+fn ask_hooks(hooks: &Hooked, subscriptions: &mut [Subscription]) -> Vec<HookedSubscription> {
+    let ask = |subscription: &mut Subscription| {
+        let asked = subscription.filter.clone();
+        let verdict = hooks.subscribe(subscription);
+        subscription.options.no_local &= !subscription.filter.is_shared(); // [MQTT-3.8.3-4]
+        HookedSubscription { verdict, asked: (asked != subscription.filter).then_some(asked) }
+    };
+    subscriptions.iter_mut().map(ask).collect()
 }
 
 /// Whether the client may subscribe to this filter.
@@ -295,6 +312,8 @@ fn unsubscribe_some(
         None => Vec::new(),
     };
     let refusal = |place: usize| refused.get(place).copied().flatten();
+    let named = core.lease.state.subscriptions.are_renamed().then(|| replaced(core, filters, refusal));
+    let filters = named.as_deref().unwrap_or(filters);
     let is_left = |filter: &TopicFilter| filter.is_shared() && core.lease.state.subscriptions.contains(filter);
     let groups = filters.iter().enumerate().filter(|(place, filter)| refusal(*place).is_none() && is_left(filter));
     let groups = groups.map(|(_, filter)| filter);
@@ -333,6 +352,24 @@ fn unsubscribe_some(
     if let Some(hooks) = &core.hooks {
         filters.iter().zip(&reasons[first..]).for_each(|(filter, reason)| hooks.unsubscribed(filter, *reason));
     }
+}
+
+/// The subscriptions' filters where hooks have replaced those that the client names, and are no longer to be known by.
+#[cold]
+fn replaced(
+    core: &mut Core,
+    filters: &[TopicFilter],
+    refusal: impl Fn(usize) -> Option<ReasonCode>,
+) -> Vec<TopicFilter> {
+    let subscriptions = &mut core.lease.state.subscriptions;
+    let replace = |(place, filter): (usize, &TopicFilter)| {
+        let name = subscriptions.name_of(filter).unwrap_or(filter).clone();
+        if refusal(place).is_none() {
+            subscriptions.forget_name(filter);
+        }
+        name
+    };
+    filters.iter().enumerate().map(replace).collect()
 }
 
 /// Stores changes of subscriptions; returns their commit point.

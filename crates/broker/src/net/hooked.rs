@@ -5,19 +5,23 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::BytesMut;
+use rustc_hash::FxHashMap;
 use tenbin_codec::{Decoded, Decoder, Packet, PacketId, PacketType, QoS, ReasonCode, TopicFilter, WriteBuffer};
 use tenbin_session::{Delivery, Sent, Session};
 
 use super::output::Output;
 use crate::hooks::{
-    Client, DropReason, Dropped, Ending, Events, Granted, HookSet, InFlight, Outgoing, Publication, QosDropReason,
+    Client, DropReason, Dropped, Ending, Events, Granted, HookSet, Hooks, InFlight, Outgoing, Publication, QosDropReason,
     Subscribing, Verdict,
 };
+use crate::router::Published;
 
 /// Hooks of a connection. A broker whose hooks want no event has none, and so neither have its connections.
 #[derive(Debug)]
 pub(super) struct Hooked {
     set: Arc<HookSet>,
+    /// Events that the hooks want, beside the other fields.
+    events: Events,
     client: Client,
     /// The client continues an earlier session.
     session_present: bool,
@@ -29,8 +33,10 @@ pub(super) struct Hooked {
     shown: u64,
     /// Packets that the socket has not taken, with their type, size and end in the output.
     unsent: VecDeque<(PacketType, usize, u64)>,
-    /// Messages of this batch, with their number of receivers.
-    published: Vec<(Publication, usize)>,
+    /// Messages of this batch.
+    published: Vec<(Publication, Published)>,
+    /// Messages of QoS 1 and 2 on the way to the client, if their acknowledgement is to be told.
+    in_flight: FxHashMap<PacketId, Named>,
 }
 
 /// Topic and QoS of a message that is being sent.
@@ -40,11 +46,18 @@ pub(super) struct Named {
     qos: QoS,
 }
 
+impl Named {
+    fn in_flight(&self, packet_id: PacketId) -> InFlight<'_> {
+        InFlight::new(packet_id, &self.topic, self.qos)
+    }
+}
+
 impl Hooked {
     /// Hooks of a new connection; `None` if they want no event.
     pub(super) fn of(set: &Arc<HookSet>, session_present: bool, client: impl FnOnce() -> Client) -> Option<Box<Self>> {
         let hooked = |set: &Arc<HookSet>| Self {
             set: Arc::clone(set),
+            events: set.events(),
             client: client(),
             session_present,
             has_panicked: false,
@@ -52,12 +65,28 @@ impl Hooked {
             shown: 0,
             unsent: VecDeque::new(),
             published: Vec::new(),
+            in_flight: FxHashMap::default(),
         };
         (!set.events().is_empty()).then(|| Box::new(hooked(set)))
     }
 
+    #[inline]
     pub(super) fn wants(&self, events: Events) -> bool {
-        self.set.has(events)
+        self.events.has(events)
+    }
+
+    /// Calls the hooks if one wants `event`.
+    #[inline]
+    fn tell(&self, event: Events, call: impl FnMut(&dyn Hooks)) {
+        if self.wants(event) {
+            self.set.tell(event, call);
+        }
+    }
+
+    /// Asks the hooks if one wants `event`.
+    #[inline]
+    fn ask(&self, event: Events, call: impl FnMut(&dyn Hooks) -> Verdict) -> Verdict {
+        if self.wants(event) { self.set.ask(event, call) } else { Verdict::Go }
     }
 
     /// Whether messages from the client are to be looked at one by one.
@@ -68,7 +97,7 @@ impl Hooked {
     /// Shows the CONNACK, before anything of the connection is written.
     pub(super) fn session_establish(&mut self, granted: &mut Granted) {
         HookSet::forget_panic();
-        self.set.tell(Events::SESSION_ESTABLISH, |hooks| hooks.session_establish(&self.client, granted));
+        self.tell(Events::SESSION_ESTABLISH, |hooks| hooks.session_establish(&self.client, granted));
         self.has_panicked = HookSet::check_panic().is_err();
     }
 
@@ -76,45 +105,51 @@ impl Hooked {
     pub(super) fn session_established(&mut self, written: u64) -> bool {
         self.shown = written;
         let present = self.session_present;
-        self.set.tell(Events::SESSION_ESTABLISHED, |hooks| hooks.session_established(&self.client, present));
+        self.tell(Events::SESSION_ESTABLISHED, |hooks| hooks.session_established(&self.client, present));
         !self.has_panicked
     }
 
     pub(super) fn disconnected(&self, ending: &Ending) {
-        self.set.tell(Events::DISCONNECTED, |hooks| hooks.disconnected(&self.client, ending));
+        self.tell(Events::DISCONNECTED, |hooks| hooks.disconnected(&self.client, ending));
     }
 
     pub(super) fn packet_read(&self, packet: &Packet) -> Verdict {
-        self.set.ask(Events::PACKET_READ, |hooks| hooks.packet_read(&self.client, packet))
+        self.ask(Events::PACKET_READ, |hooks| hooks.packet_read(&self.client, packet))
     }
 
     pub(super) fn packet_processed(&self, kind: PacketType, result: Result<(), ReasonCode>) {
-        self.set.tell(Events::PACKET_PROCESSED, |hooks| hooks.packet_processed(&self.client, kind, result));
+        self.tell(Events::PACKET_PROCESSED, |hooks| hooks.packet_processed(&self.client, kind, result));
     }
 
     pub(super) fn subscribe(&self, subscription: &mut Subscribing) -> Result<(), ReasonCode> {
-        let verdict = self.set.ask(Events::SUBSCRIBE, |hooks| hooks.subscribe(&self.client, subscription));
+        let verdict = self.ask(Events::SUBSCRIBE, |hooks| hooks.subscribe(&self.client, subscription));
         refusal(verdict, PacketType::SubAck).map_or(Ok(()), Err)
     }
 
     pub(super) fn subscribed(&self, subscription: &Subscribing, reason: ReasonCode) {
-        self.set.tell(Events::SUBSCRIBED, |hooks| hooks.subscribed(&self.client, subscription, reason));
+        self.tell(Events::SUBSCRIBED, |hooks| hooks.subscribed(&self.client, subscription, reason));
     }
 
     pub(super) fn unsubscribe(&self, filter: &TopicFilter) -> Option<ReasonCode> {
-        let verdict = self.set.ask(Events::UNSUBSCRIBE, |hooks| hooks.unsubscribe(&self.client, filter));
+        let verdict = self.ask(Events::UNSUBSCRIBE, |hooks| hooks.unsubscribe(&self.client, filter));
         refusal(verdict, PacketType::UnsubAck)
     }
 
     pub(super) fn unsubscribed(&self, filter: &TopicFilter, reason: ReasonCode) {
-        self.set.tell(Events::UNSUBSCRIBED, |hooks| hooks.unsubscribed(&self.client, filter, reason));
+        self.tell(Events::UNSUBSCRIBED, |hooks| hooks.unsubscribed(&self.client, filter, reason));
     }
 
-    /// Asks whether to forward a message, and applies changes. Else the Reason Code of its acknowledgement.
-    pub(super) fn publish(&self, publication: &mut tenbin_session::Publication, now: Instant) -> Option<ReasonCode> {
+    /// Asks whether to forward a message, and applies changes that pass `check`. Else the Reason Code of its
+    /// acknowledgement.
+    pub(super) fn publish(
+        &self,
+        publication: &mut tenbin_session::Publication,
+        now: Instant,
+        check: impl FnOnce(&tenbin_session::Publication) -> Result<(), ReasonCode>,
+    ) -> Option<ReasonCode> {
         let before = Publication::of(publication);
         let mut message = before.clone();
-        match self.set.ask(Events::PUBLISH, |hooks| hooks.publish(&self.client, &mut message)) {
+        match self.ask(Events::PUBLISH, |hooks| hooks.publish(&self.client, &mut message)) {
             Verdict::Drop => return Some(ReasonCode::Success),
             verdict => {
                 if let Some(reason) = refusal(verdict, PacketType::PubAck) {
@@ -122,65 +157,77 @@ impl Hooked {
                 }
             }
         }
-        if message != before {
-            message.apply_to(publication, now);
+        if message == before {
+            return None;
         }
-        None
+        message.apply_to(publication, now);
+        let reason = check(publication).err()?;
+        let Client { peer, id, .. } = &self.client;
+        tracing::warn!(%peer, client = ?id, topic = ?publication.topic, %reason, "message refused: a hook has made it illegal");
+        refusal(Verdict::Refuse(reason), PacketType::PubAck)
     }
 
     /// Notes a message for [`flushed`](Self::flushed).
-    pub(super) fn note_published(&mut self, publication: &tenbin_session::Publication, receivers: u32) {
+    pub(super) fn note_published(&mut self, publication: &tenbin_session::Publication, published: Published) {
         if self.wants(Events::PUBLISHED) {
-            self.published.push((Publication::of(publication), receivers as usize));
+            self.published.push((Publication::of(publication), published));
         }
     }
 
-    /// Tells of the batch's messages, which are in their receivers' queues.
-    pub(super) fn flushed(&mut self) {
-        for (message, receivers) in std::mem::take(&mut self.published) {
-            self.set.tell(Events::PUBLISHED, |hooks| hooks.published(&self.client, &message, receivers));
+    /// Tells of the batch's messages, which are in their receivers' queues; `refused`: by [`Published::message`], once for
+    /// each receiver without room.
+    pub(super) fn flushed(&mut self, refused: &[u32]) {
+        for (message, published) in std::mem::take(&mut self.published) {
+            let receivers = published.reached(refused);
+            self.tell(Events::PUBLISHED, |hooks| hooks.published(&self.client, &message, receivers));
         }
     }
 
     pub(super) fn retained_sent(&self, topic: &[u8]) {
         let topic = std::str::from_utf8(topic).unwrap_or_default();
-        self.set.tell(Events::RETAINED_SENT, |hooks| hooks.retained_sent(&self.client, topic));
+        self.tell(Events::RETAINED_SENT, |hooks| hooks.retained_sent(&self.client, topic));
     }
 
     /// Topic and QoS of a message, if its end is to be told.
-    pub(super) fn name(&self, delivery: &Delivery) -> Option<Box<Named>> {
-        let named = || Box::new(Named { topic: delivery.template.topic().into(), qos: delivery.qos });
-        self.wants(Events::QOS_SENT | Events::DROPPED).then(named)
+    pub(super) fn name(&self, delivery: &Delivery) -> Option<Named> {
+        let named = || Named { topic: delivery.template.topic().into(), qos: delivery.qos };
+        self.wants(Events::QOS_SENT | Events::QOS_COMPLETE | Events::DROPPED).then(named)
     }
 
     /// Tells what has become of a message.
-    pub(super) fn sent(&self, Named { topic, qos }: &Named, sent: &Sent) {
+    pub(super) fn sent(&mut self, named: Named, sent: &Sent) {
         match sent {
             Sent::Written(Some(id)) => {
-                let message = InFlight::new(*id, topic, *qos);
-                self.set.tell(Events::QOS_SENT, |hooks| hooks.qos_sent(&self.client, &message));
+                let message = named.in_flight(*id);
+                self.tell(Events::QOS_SENT, |hooks| hooks.qos_sent(&self.client, &message));
+                if self.wants(Events::QOS_COMPLETE) {
+                    self.in_flight.insert(*id, named);
+                }
             }
-            Sent::Expired => self.dropped(topic, DropReason::Expired),
-            Sent::TooLarge => self.dropped(topic, DropReason::TooLarge),
+            Sent::Expired => self.dropped(&named.topic, DropReason::Expired),
+            Sent::TooLarge => self.dropped(&named.topic, DropReason::TooLarge),
             Sent::Written(None) | Sent::Blocked(_) => {}
         }
     }
 
     fn dropped(&self, topic: &[u8], reason: DropReason) {
         let dropped = Dropped::new(&self.client.id, topic, reason);
-        self.set.tell(Events::DROPPED, |hooks| hooks.dropped(&dropped));
+        self.tell(Events::DROPPED, |hooks| hooks.dropped(&dropped));
     }
 
     /// Tells of the end of a sent message.
-    pub(super) fn delivered(&self, packet_id: PacketId, reason: ReasonCode) {
+    pub(super) fn delivered(&mut self, packet_id: PacketId, reason: ReasonCode) {
+        let named = self.in_flight.remove(&packet_id);
         if reason.is_error() {
             return self.qos_dropped(packet_id, QosDropReason::Refused);
         }
-        self.set.tell(Events::QOS_COMPLETE, |hooks| hooks.qos_complete(&self.client, packet_id.get()));
+        let unknown = Named { topic: Box::default(), qos: QoS::AtLeastOnce };
+        let message = named.as_ref().unwrap_or(&unknown).in_flight(packet_id);
+        self.tell(Events::QOS_COMPLETE, |hooks| hooks.qos_complete(&self.client, &message));
     }
 
     pub(super) fn qos_dropped(&self, packet_id: PacketId, reason: QosDropReason) {
-        self.set.tell(Events::QOS_DROPPED, |hooks| hooks.qos_dropped(&self.client, packet_id.get(), reason));
+        self.tell(Events::QOS_DROPPED, |hooks| hooks.qos_dropped(&self.client, packet_id.get(), reason));
     }
 
     /// Tells of messages in flight that end with the connection; `is_over`: the session does too.
@@ -195,7 +242,7 @@ impl Hooked {
     pub(super) fn has_quota(&mut self, quota: u16) {
         let had_no_quota = std::mem::replace(&mut self.has_no_quota, quota == 0);
         if quota == 0 && !had_no_quota {
-            self.set.tell(Events::SEND_QUOTA_EXHAUSTED, |hooks| hooks.send_quota_exhausted(&self.client));
+            self.tell(Events::SEND_QUOTA_EXHAUSTED, |hooks| hooks.send_quota_exhausted(&self.client));
         }
     }
 
@@ -215,7 +262,7 @@ impl Hooked {
         while let Ok(Decoded::Packet(packet)) = decoder.decode(&mut input) {
             let end = all.len() - input.len();
             let (kind, mut outgoing) = (packet.packet_type(), Outgoing::new(packet));
-            self.set.tell(Events::PACKET_ENCODE, |hooks| hooks.packet_encode(&self.client, &mut outgoing));
+            self.tell(Events::PACKET_ENCODE, |hooks| hooks.packet_encode(&self.client, &mut outgoing));
             let before = shown.len();
             match outgoing.changed(self.client.version, packet_bytes_maximum) {
                 Some(changed) => shown.append(changed),
@@ -235,7 +282,7 @@ impl Hooked {
     /// Tells which packets the socket has taken, now that it has `written` bytes.
     pub(super) fn written(&mut self, written: u64) {
         while let Some((kind, bytes, _)) = self.unsent.pop_front_if(|(.., end)| *end <= written) {
-            self.set.tell(Events::PACKET_SENT, |hooks| hooks.packet_sent(&self.client, kind, bytes));
+            self.tell(Events::PACKET_SENT, |hooks| hooks.packet_sent(&self.client, kind, bytes));
         }
     }
 }

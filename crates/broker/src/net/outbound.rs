@@ -210,8 +210,8 @@ fn send_single(
     let held_key = HeldKey::of(&delivery);
     let named = core.hooks.as_ref().and_then(|hooks| hooks.name(&delivery));
     let sent = gate.send(core, delivery, now);
-    if let Some((named, hooks)) = named.zip(core.hooks.as_ref()) {
-        hooks.sent(&named, &sent);
+    if let Some((named, hooks)) = named.zip(core.hooks.as_mut()) {
+        hooks.sent(named, &sent);
     }
     match sent {
         Sent::Written(None) => {

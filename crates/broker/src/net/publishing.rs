@@ -90,7 +90,7 @@ impl Publishing {
             Ok(()) => {
                 let published = self.publisher.publish(&core.shared.router, &publication, batch.now);
                 if let Some(hooks) = &mut core.hooks {
-                    hooks.note_published(&publication, published.receivers.saturating_sub(published.refusals));
+                    hooks.note_published(&publication, published);
                 }
                 if let Some(ack) = publication.ack {
                     batch.hold_until(published.commit_point);
@@ -131,14 +131,14 @@ impl Publishing {
         let Flushed { pressure, commit_point, refused, holding } =
             self.publisher.flush(&core.shared.router, batch.now.at);
         batch.hold_until(commit_point);
+        if let Some(hooks) = &mut core.hooks {
+            hooks.flushed(&refused);
+        }
         if !refused.is_empty() {
             self.refuse(core, gate, refused, batch);
         }
         if let Some(holding) = holding {
             gate.acks().hold(holding);
-        }
-        if let Some(hooks) = &mut core.hooks {
-            hooks.flushed();
         }
         pressure
     }
@@ -237,8 +237,7 @@ fn refused_while_collecting(core: &Core, gate: &mut DurabilityGate, published: &
 #[inline]
 fn ask_hooks(core: &Core, publication: &mut Publication, batch: &InputBatch) -> Option<ReasonCode> {
     let hooks = core.hooks.as_ref().filter(|hooks| hooks.wants(Events::PUBLISH))?;
-    // Hooks may choose another topic, though none that clients may not publish to.
-    hooks.publish(publication, batch.now.at).or_else(|| core.shared.check_topic(&publication.topic).err())
+    hooks.publish(publication, batch.now.at, |changed| core.shared.check_own(changed))
 }
 
 /// Whether to repeat a refusal, because some receivers already have the message.

@@ -18,6 +18,8 @@ pub(crate) struct Subscriptions {
     charge: Option<Charge>,
     /// Number of filters of each wildcard pattern, by [`pattern`]; `None` = no such filter.
     patterns: Option<Box<FxHashMap<u64, u32>>>,
+    /// Filters that hooks have replaced, by the filter of the client's SUBSCRIBE; `None` = none.
+    renamed: Option<Box<HashMap<TopicFilter, TopicFilter>>>,
 }
 
 impl Subscriptions {
@@ -60,6 +62,45 @@ impl Subscriptions {
             self.charge(account).set(bytes);
             self.count_pattern(filter);
         }
+    }
+
+    /// Notes that a hook has replaced the filter `asked`. Returns false if the session or the account has no room for it.
+    pub(crate) fn rename(
+        &mut self,
+        asked: &TopicFilter,
+        given: &TopicFilter,
+        limits: SubscriptionLimits,
+        account: &Arc<Account>,
+    ) -> bool {
+        self.forget_name(asked);
+        let bytes = self.bytes() + weight(asked) + weight(given);
+        let names = self.renamed.as_ref().map_or(0, |renamed| renamed.len());
+        let has_room = names < limits.count && bytes <= limits.bytes;
+        if !has_room || self.charge(account).resize(bytes).is_err() {
+            return false;
+        }
+        self.renamed.get_or_insert_default().insert(asked.detach(), given.detach());
+        true
+    }
+
+    /// Whether a hook has replaced a filter.
+    pub(crate) fn are_renamed(&self) -> bool {
+        self.renamed.is_some()
+    }
+
+    /// The filter that a hook has given instead of `asked`.
+    pub(crate) fn name_of(&self, asked: &TopicFilter) -> Option<&TopicFilter> {
+        self.renamed.as_ref()?.get(asked)
+    }
+
+    /// Forgets that a hook has replaced the filter `asked`.
+    pub(crate) fn forget_name(&mut self, asked: &TopicFilter) {
+        let Some(renamed) = &mut self.renamed else { return };
+        if let Some(given) = renamed.remove(asked) {
+            let bytes = weight(asked) + weight(&given);
+            self.charge.iter_mut().for_each(|charge| charge.set(charge.bytes().saturating_sub(bytes)));
+        }
+        self.renamed.take_if(|renamed| renamed.is_empty());
     }
 
     fn bytes(&self) -> usize {

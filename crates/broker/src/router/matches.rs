@@ -2,7 +2,7 @@ use std::hint::black_box;
 use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
-use tenbin_codec::{QoS, SharedFilter, TopicName};
+use tenbin_codec::{QoS, TopicName};
 
 use super::key_hasher::KeyHasher;
 use super::ordering_key::TopicKey;
@@ -117,7 +117,7 @@ impl<'a> MatchSetBuilder<'a> {
         let mut matches = self.build();
         let name = |target: &Target| client_ids.remove(&target.number).unwrap_or_default();
         let receivers = matches.targets.iter().map(name).collect();
-        let groups = matches.groups.iter().map(|route| named(route.group.name())).collect();
+        let groups = matches.groups.iter().map(|route| route.group.full_name()).collect();
         let mut selected = Targets::new(receivers, groups);
         hooks.tell(Events::SELECT, |hooks| hooks.select(topic, &mut selected));
         let mut index = 0..;
@@ -206,11 +206,6 @@ fn terms<'a>(subscriptions: impl Iterator<Item = &'a Subscriber>) -> Option<Term
         retain_as_published,
         identifiers: (!identifiers.is_empty()).then(|| Arc::new(identifiers.into())),
     })
-}
-
-/// A share group as its subscriptions name it.
-fn named(group: &SharedFilter) -> String {
-    format!("$share/{}/{}", group.share_name, group.filter)
 }
 
 impl Target {

@@ -147,6 +147,11 @@ impl Router {
         self.index.stand();
     }
 
+    /// Share groups whose backlog is full or holds acknowledgements.
+    pub(crate) fn congested_groups(&self) -> impl Iterator<Item = Arc<SharedGroup>> {
+        self.index.groups().filter(|group| group.is_congested()).map(|group| Arc::clone(&group))
+    }
+
     /// Drops messages that have waited too long with standing share groups. Call it every second or so.
     pub(crate) fn drop_overdue(&self, now: Instant) {
         self.index.drop_overdue(now);

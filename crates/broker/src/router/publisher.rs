@@ -49,6 +49,17 @@ pub(crate) struct Published {
     pub(crate) refusals: u32,
 }
 
+impl Published {
+    /// Number of receivers that have the message, of a batch with these [`Flushed::refused`] messages.
+    pub(crate) fn reached(&self, refused: &[u32]) -> usize {
+        let refusals = match self.message {
+            0 => self.refusals as usize,
+            message => refused.iter().filter(|&&other| other == message).count(),
+        };
+        (self.receivers as usize).saturating_sub(refusals)
+    }
+}
+
 /// The outcome of publishing a batch.
 #[derive(Debug)]
 pub(crate) struct Flushed {

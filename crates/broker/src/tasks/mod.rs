@@ -1,6 +1,7 @@
 //! Background tasks of a broker. Each has a `run` that lasts as long as the broker; their data lives below.
 
 pub(crate) mod expiry;
+pub(crate) mod group_backlogs;
 pub(crate) mod group_retry;
 pub(crate) mod long_ends;
 pub(crate) mod slow_consumers;

@@ -7,6 +7,7 @@ use std::mem;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::hooks::Events;
 use crate::lifecycle::BrokerState;
 use crate::outbox::{Health, NotRetained, Pace, Sample, Transition};
 use crate::registry::Client;
@@ -108,7 +109,7 @@ impl Watched {
             let is_done = outbox.set_pace(connection, pace, self.health.soft(&bounds));
             if let Some(transition) = changed {
                 if is_done {
-                    count(shared, transition);
+                    count(shared, &self.client, transition);
                     self.tell(transition, &sample, lines, now);
                 } else {
                     self.health.stay(transition.from);
@@ -122,7 +123,7 @@ impl Watched {
     fn ends(&mut self, shared: &BrokerState) {
         let from = mem::take(&mut self.health).pace();
         if from != Pace::Normal {
-            count(shared, Transition { from, to: Pace::Normal });
+            count(shared, &self.client, Transition { from, to: Pace::Normal });
             tracing::info!(client = ?self.client.id, from = from.name(), "the receiver has disconnected");
         }
     }
@@ -148,7 +149,7 @@ impl Watched {
     }
 }
 
-fn count(shared: &BrokerState, Transition { from, to }: Transition) {
+fn count(shared: &BrokerState, client: &Client, Transition { from, to }: Transition) {
     let metrics = &shared.metrics;
     match from {
         Pace::Normal => {}
@@ -170,6 +171,15 @@ fn count(shared: &BrokerState, Transition { from, to }: Transition) {
         }
     }
     shared.slow_receivers.tell_changed();
+    match (from, to) {
+        (Pace::Normal, Pace::Watch | Pace::Spooling) => {
+            shared.hooks.tell(Events::SLOW_BEGUN, |hooks| hooks.slow_begun(&client.id));
+        }
+        (Pace::Watch | Pace::Spooling, Pace::Normal) => {
+            shared.hooks.tell(Events::SLOW_ENDED, |hooks| hooks.slow_ended(&client.id));
+        }
+        _ => {}
+    }
 }
 
 /// Rate limit of the log lines.

@@ -74,6 +74,18 @@ impl Connection {
         self.timers.received(now);
     }
 
+    /// Takes a packet of the peer out of the protocol: it counts for Keep Alive, and its Topic Alias stands from now on.
+    ///
+    /// # Errors
+    /// The Topic Alias is illegal.
+    pub fn ignore_packet(&mut self, packet: Packet, now: Instant) -> Result<(), Violation> {
+        self.timers.received(now);
+        if let Packet::Publish(Publish { topic, topic_alias: Some(alias), .. }) = packet {
+            self.inbound_aliases.resolve(topic, alias)?;
+        }
+        Ok(())
+    }
+
     /// Server: extends Keep Alive, since the server has not read until now and the peer may have sent something.
     pub fn not_read(&mut self, now: Instant) {
         self.timers.received(now);

@@ -13,13 +13,6 @@ use crate::net::stream::Stream;
 use crate::outbox::Booked;
 use crate::router::HeldKey;
 
-/// What hooks do with a packet.
-enum HookedPacket {
-    /// Handle it; its type is to be told afterwards if there are hooks.
-    Handle(Option<PacketType>),
-    Ignore,
-}
-
 impl<S: Stream> ConnectionTask<S> {
     /// Decodes and applies all whole packets received, as one batch.
     pub(super) fn handle_input(&mut self, now: Instant) -> Result<Turn, End> {
@@ -67,24 +60,12 @@ impl<S: Stream> ConnectionTask<S> {
                 }
                 Err(error) => break Err(End::Violation(error.into())),
             };
-            let kind = match self.read_by_hooks(&packet, now) {
-                Ok(HookedPacket::Handle(kind)) => kind,
-                Ok(HookedPacket::Ignore) => continue,
-                Err(end) => break Err(end),
+            let applied = match self.core.looks_at_packets() {
+                true => self.apply_before_hooks(packet, batch),
+                false => self.apply_packet(packet, batch),
             };
-            let report = self.member.report_in(&packet);
-            let applied = match self.core.connection.handle_packet(packet, now, &mut self.core.out) {
-                Ok(event) => self.apply(event, batch),
-                Err(violation) => Err(End::Violation(violation)),
-            };
-            if let Some(kind) = kind {
-                self.tell_processed(kind, &applied);
-            }
             if let Err(end) = applied {
                 break Err(end);
-            }
-            if let Some(report) = report {
-                self.member.take_report(&self.core, report.as_bytes(), batch);
             }
         };
         batch.tell_acknowledged(&self.core.lease.client.load);
@@ -101,31 +82,43 @@ impl<S: Stream> ConnectionTask<S> {
         result
     }
 
-    /// Asks hooks what to do with a packet.
-    #[inline]
-    fn read_by_hooks(&mut self, packet: &Packet, now: Instant) -> Result<HookedPacket, End> {
-        let Some(hooks) = &self.core.hooks else { return Ok(HookedPacket::Handle(None)) };
-        match hooks.packet_read(packet) {
-            Verdict::Go => Ok(HookedPacket::Handle(Some(packet.packet_type()))),
-            Verdict::Refuse(reason) => Err(End::Hook(reason)),
-            Verdict::Drop => {
-                self.core.connection.handle_plain(now); // it has come, as Keep Alive asks
-                Ok(HookedPacket::Ignore)
-            }
+    /// Applies a packet.
+    #[inline(always)] // called once for each packet
+    fn apply_packet(&mut self, packet: Packet, batch: &mut InputBatch) -> Result<(), End> {
+        let report = self.member.report_in(&packet);
+        match self.core.connection.handle_packet(packet, batch.now.at, &mut self.core.out) {
+            Ok(event) => self.apply(event, batch)?,
+            Err(violation) => return Err(End::Violation(violation)),
         }
+        if let Some(report) = report {
+            self.member.take_report(&self.core, report.as_bytes(), batch);
+        }
+        Ok(())
     }
 
-    /// Tells hooks that a packet was applied, or has ended the connection.
+    /// Asks hooks what to do with a packet, and tells them that it was applied or has ended the connection.
     #[cold]
-    fn tell_processed(&self, kind: PacketType, applied: &Result<(), End>) {
-        let Some(hooks) = &self.core.hooks else { return };
-        hooks.packet_processed(
-            kind,
-            match applied {
+    #[inline(never)]
+    fn apply_before_hooks(&mut self, packet: Packet, batch: &mut InputBatch) -> Result<(), End> {
+        let read = self.core.hooks.as_ref().map_or(Verdict::Go, |hooks| hooks.packet_read(&packet));
+        match read {
+            Verdict::Go => {}
+            Verdict::Refuse(reason) => return Err(End::Hook(reason)),
+            Verdict::Drop => {
+                let ignored = self.core.connection.ignore_packet(packet, batch.now.at);
+                return ignored.map_err(End::Violation);
+            }
+        }
+        let kind = packet.packet_type();
+        let applied = self.apply_packet(packet, batch);
+        if let Some(hooks) = &self.core.hooks {
+            let result = match &applied {
                 Ok(()) | Err(End::Disconnect(_)) => Ok(()),
                 Err(end) => Err(end.reason().unwrap_or(ReasonCode::UnspecifiedError)),
-            },
-        );
+            };
+            hooks.packet_processed(kind, result);
+        }
+        applied
     }
 
     /// Publishes the plain messages to known topics at the beginning of the input; returns how many.
@@ -174,7 +167,7 @@ impl<S: Stream> ConnectionTask<S> {
             Event::Disconnect(disconnect) => return Err(departure.disconnected(core, &disconnect)),
             Event::Auth(auth) => reauthentication.received(core, *auth)?,
             Event::Delivered { packet_id, reason, shared, stored } => {
-                if let Some(hooks) = &core.hooks {
+                if let Some(hooks) = &mut core.hooks {
                     hooks.delivered(packet_id, reason);
                 }
                 if let Some(stored) = stored {

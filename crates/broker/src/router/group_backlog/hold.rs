@@ -92,6 +92,11 @@ impl SharedGroup {
         hold.set(limit.is_some_and(|limit| self.is_longer_than(limit, queued.len())));
     }
 
+    /// Whether the backlog is full or holds acknowledgements.
+    pub(in super::super) fn is_congested(&self) -> bool {
+        self.backlog.is_over_quota() || self.backlog.hold.is_on()
+    }
+
     /// Ends the hold after a member has left, if the others have caught up or there is none.
     pub(in super::super) fn recheck_hold(&self) {
         if self.backlog.hold.is_on() {
