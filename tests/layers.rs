@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Modules of the broker, the lowest first. A module may import those before it.
-const LAYERS: [&str; 24] = [
+const LAYERS: [&str; 25] = [
     "values",
     "slices",
     "descriptors",
@@ -18,6 +18,7 @@ const LAYERS: [&str; 24] = [
     "connection_settings",
     "memory",
     "auth",
+    "webhooks",
     "threads",
     "durable",
     "backlog",

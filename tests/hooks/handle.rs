@@ -1,13 +1,18 @@
 //! The broker as other parts of the embedding program use it.
 
 use std::future::Future;
+use std::pin::pin;
+use std::sync::OnceLock;
+use std::task::{Context, Poll, Waker};
 
-use tenbin_broker::hooks::{PublishError, Received, Subscription};
+use tenbin_broker::hooks::{
+    Client, Events, Handle, Hooks, MessageProperties, Publication, PublishError, Received, Subscription, Verdict,
+};
 use tenbin_broker::{Config, Message};
 use tenbin_codec::{QoS, ReasonCode};
 
 use crate::stage::Stage;
-use crate::support::{PATIENCE, filter, retained};
+use crate::support::{PATIENCE, filter, retained, text};
 
 impl Stage {
     fn block_on<T>(&self, future: impl Future<Output = T>) -> T {
@@ -54,6 +59,60 @@ fn refused_message_is_an_error() {
     let _full = handle.subscribe(&filter("work"), QoS::AtLeastOnce).expect("it runs");
     assert_eq!(stage.publish(message("work", "1")), Ok(1));
     assert_eq!(stage.publish(message("work", "2")), Err(PublishError::Refused(ReasonCode::QuotaExceeded)));
+}
+
+/// Publishes from a hook: at once, which is an error, and by a task.
+struct Echo(OnceLock<Handle>);
+
+impl Hooks for Echo {
+    fn wants(&self) -> Events {
+        Events::STARTED | Events::PUBLISH
+    }
+
+    fn started(&self, broker: &Handle) {
+        self.0.get_or_init(|| broker.clone());
+    }
+
+    fn publish(&self, _client: &Client, publication: &mut Publication) -> Verdict {
+        let handle = self.0.get().expect("the broker has started").clone();
+        let echo = || Message::new("echo", publication.payload.clone()).expect("a topic");
+        let at_once = pin!(handle.publish(echo())).poll(&mut Context::from_waker(Waker::noop()));
+        assert_eq!(at_once, Poll::Ready(Err(PublishError::InHook)));
+        let (later, handle) = (echo(), handle.clone());
+        tokio::spawn(async move { handle.publish(later).await });
+        Verdict::Go
+    }
+}
+
+#[test]
+fn publishing_inside_a_hook_is_an_error() {
+    let stage = Stage::start("", |builder| builder.hooks(Echo(OnceLock::new())));
+    let mut client = stage.connect("client");
+    client.subscribe("echo", QoS::AtMostOnce);
+    assert_eq!(client.publish("a", "1", QoS::AtLeastOnce), ReasonCode::NoMatchingSubscribers);
+    assert_eq!(client.receive_message().payload, "1");
+    assert_eq!(stage.publish(message("echo", "2")), Ok(1), "outside of the hook");
+}
+
+#[test]
+fn illegal_message_of_the_program_is_an_error() {
+    let stage = Stage::start("", |builder| builder);
+    let response_topic = |topic: &str| MessageProperties { response_topic: Some(text(topic)), ..Default::default() };
+    let no_text = MessageProperties { payload_format_indicator: Some(true), ..Default::default() };
+    let mut wrong_response = message("a", "1");
+    wrong_response.properties = response_topic("a/+").boxed();
+    let mut wrong_text = message("a", "1");
+    (wrong_text.properties, wrong_text.payload) = (no_text.boxed(), vec![0xff].into());
+    for (message, reason) in [
+        (message("$load", "1"), ReasonCode::TopicNameInvalid),
+        (message("$SYS/broker/connection/b/state", "1"), ReasonCode::NotAuthorized),
+        (message(&"a/".repeat(1000), "1"), ReasonCode::TopicNameInvalid),
+        (wrong_response, ReasonCode::TopicNameInvalid),
+        (wrong_text, ReasonCode::PayloadFormatInvalid),
+        (Message::new("a", vec![0; 5 << 20]).expect("a topic"), ReasonCode::PacketTooLarge),
+    ] {
+        assert_eq!(stage.publish(message), Err(PublishError::Refused(reason)));
+    }
 }
 
 #[test]

@@ -7,6 +7,7 @@ mod panics;
 mod recorder;
 mod stage;
 mod verdicts;
+mod webhooks;
 
 /// The example of README is the one that runs.
 #[test]

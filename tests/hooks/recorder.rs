@@ -175,6 +175,18 @@ impl Hooks for Everything {
     fn retained_expired(&self, topic: &str) {
         self.0.note("retained_expired", topic);
     }
+
+    fn slow_begun(&self, client_id: &Text) {
+        self.0.note("slow_begun", client_id);
+    }
+
+    fn slow_ended(&self, client_id: &Text) {
+        self.0.note("slow_ended", client_id);
+    }
+
+    fn group_backlog(&self, group: &str, _messages: usize, is_over: bool) {
+        self.0.note("group_backlog", format!("{group} {is_over}"));
+    }
 }
 
 /// Records logins and steps of extended authentication, and accepts them.

@@ -1,14 +1,18 @@
 //! Decisions of hooks, and their changes.
 
+use std::num::NonZeroU16;
+
 use tenbin_broker::hooks::{
     Client, Connecting, Events, Hooks, Packet, Publication, ReasonCode, Subscribing, Targets, Text, TopicFilter,
     TopicName, Verdict,
 };
-use tenbin_codec::{Connect, PingReq, ProtocolVersion, QoS, Will};
+use tenbin_codec::{Connect, PingReq, ProtocolVersion, Publish, QoS, Will};
 
-use crate::recorder::Recorder;
+use crate::recorder::{Everything, Recorder};
 use crate::stage::Stage;
-use crate::support::{RawClient, Silence, VERSIONS, filter, lasting, retained, subscription, text, topic};
+use crate::support::{
+    RawClient, Silence, VERSIONS, at_qos, encode, filter, lasting, message, retained, subscription, text, topic,
+};
 
 /// Decides by names.
 struct Censor(Recorder);
@@ -35,6 +39,7 @@ impl Hooks for Censor {
     fn packet_read(&self, client: &Client, packet: &Packet) -> Verdict {
         match (client.id().as_str(), packet) {
             ("unheard", Packet::PingReq(_)) => Verdict::Drop,
+            (_, Packet::Publish(publish)) if publish.payload == "ignored" => Verdict::Drop,
             ("silenced", Packet::PingReq(_)) => Verdict::Refuse(ReasonCode::AdministrativeAction),
             _ => Verdict::Go,
         }
@@ -70,6 +75,18 @@ impl Hooks for Censor {
                 message.topic = topic("$SYS/forged");
                 Verdict::Go
             }
+            b"report" => {
+                message.topic = topic("$load");
+                Verdict::Go
+            }
+            b"deep" => {
+                message.topic = topic(&"a/".repeat(1000));
+                Verdict::Go
+            }
+            b"huge" => {
+                message.payload = vec![0; 5 << 20].into();
+                Verdict::Go
+            }
             _ => Verdict::Go,
         }
     }
@@ -82,6 +99,9 @@ impl Hooks for Censor {
 
     fn will(&self, client_id: &Text, will: &mut Publication) -> Verdict {
         will.payload = format!("of {client_id}").into();
+        if will.topic.as_bytes() == b"forged" {
+            will.topic = topic("$SYS/forged");
+        }
         if will.topic.as_bytes() == b"secret" { Verdict::Drop } else { Verdict::Go }
     }
 }
@@ -158,6 +178,71 @@ fn messages_are_refused_swallowed_and_changed() {
 }
 
 #[test]
+fn illegal_changes_refuse_the_message() {
+    let (stage, _) = stage();
+    let mut client = stage.connect("client");
+    client.subscribe("#", QoS::AtLeastOnce);
+    for (name, reason) in [
+        ("report", ReasonCode::TopicNameInvalid),
+        ("deep", ReasonCode::TopicNameInvalid),
+        ("huge", ReasonCode::ImplementationSpecificError),
+    ] {
+        assert_eq!(client.publish(name, "1", QoS::AtLeastOnce), reason, "{name}");
+    }
+    client.publish("legal", "2", QoS::AtLeastOnce);
+    assert_eq!(client.drain_payloads(), ["2"]);
+}
+
+#[test]
+fn unsubscribe_ends_the_subscription_that_a_hook_has_renamed() {
+    let (stage, _) = stage();
+    let mut connect = lasting(ProtocolVersion::V5, "client");
+    let mut client = stage.connect_with(connect.clone());
+    client.subscribe("short", QoS::AtMostOnce);
+    client.disconnect();
+    connect.clean_start = false;
+    let mut client = stage.connect_with(connect);
+    client.publish("tenant/short", "1", QoS::AtLeastOnce);
+    assert_eq!(client.drain_payloads(), ["1"]);
+    assert_eq!(client.unsubscribe(&["short"]), [ReasonCode::Success]);
+    assert_eq!(client.publish("tenant/short", "2", QoS::AtLeastOnce), ReasonCode::NoMatchingSubscribers);
+    assert_eq!(client.unsubscribe(&["short"]), [ReasonCode::NoSubscriptionExisted]);
+}
+
+#[test]
+fn ignored_message_keeps_its_topic_alias() {
+    let (stage, _) = stage();
+    let mut client = stage.connect("client");
+    client.subscribe("news", QoS::AtMostOnce);
+    let alias = NonZeroU16::new(1);
+    client.send(&Packet::Publish(Publish { topic_alias: alias, ..message("news", "ignored") }));
+    let by_alias = Publish { topic_alias: alias, topic: TopicName::ALIASED, ..message("news", "2") };
+    client.send(&Packet::Publish(by_alias));
+    let news = client.receive_message();
+    assert_eq!((news.topic.as_bytes(), &news.payload[..]), (&b"news"[..], &b"2"[..]));
+}
+
+#[test]
+fn published_counts_receivers_after_all_refusals() {
+    let recorder = Recorder::default();
+    let hooks = Everything(recorder.clone());
+    let stage = Stage::start("[queue]\nmessages_maximum = 1\n", |builder| builder.hooks(hooks));
+    let mut sleeper = stage.connect_with(lasting(ProtocolVersion::V5, "sleeper"));
+    sleeper.subscribe("news", QoS::AtLeastOnce);
+    sleeper.disconnect();
+    let mut publisher = stage.connect("publisher");
+    // One write: the queue is full when the batch ends, which routing does not know.
+    let packets =
+        [(); 2].map(|()| Publish { packet_id: Some(publisher.next_id()), ..at_qos("news", "1", QoS::AtLeastOnce) });
+    let bytes = packets.map(|publish| encode(&Packet::Publish(publish), ProtocolVersion::V5)).concat();
+    publisher.send_bytes(&bytes);
+    publisher.settle();
+    recorder.wait_for("published publisher news 0");
+    assert_eq!(recorder.count("published publisher news 1"), 1);
+    assert_eq!(recorder.count("published publisher news 0"), 1);
+}
+
+#[test]
 fn receivers_are_left_out_and_routes_remembered() {
     let (stage, recorder) = stage();
     let mut clients = ["hidden", "seen", "publisher"].map(|client_id| stage.connect(client_id));
@@ -181,7 +266,8 @@ fn will_is_changed_or_dropped() {
     let (stage, _) = stage();
     let mut heir = stage.connect_with(lasting(ProtocolVersion::V5, "heir"));
     heir.subscribe("#", QoS::AtLeastOnce);
-    for name in ["secret", "open"] {
+    heir.subscribe("$SYS/forged", QoS::AtLeastOnce);
+    for name in ["secret", "forged", "open"] {
         let (qos, payload) = (QoS::AtLeastOnce, "1".into());
         let mut connect = Connect::new(ProtocolVersion::V5, text(name));
         let will = Will { qos, retain: false, topic: topic(name), payload, delay_interval: None, properties: None };
@@ -189,5 +275,6 @@ fn will_is_changed_or_dropped() {
         stage.connect_with(connect).cut();
     }
     let will = heir.receive_message();
+    heir.expect_nothing_waiting();
     assert_eq!((will.topic.as_bytes(), &will.payload[..]), (&b"open"[..], &b"of open"[..]));
 }

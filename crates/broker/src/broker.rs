@@ -3,12 +3,12 @@ mod administered;
 mod check;
 #[cfg(feature = "admin")]
 mod drain;
+mod error;
 mod handle;
 mod listeners;
 mod reload;
 
 use std::fmt;
-use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
@@ -21,7 +21,7 @@ use tokio::runtime;
 use tokio::task::JoinSet;
 
 use crate::Config;
-use crate::auth::{Access, AccessError, Authenticator, Authorizer, Settings};
+use crate::auth::{Access, Authenticator, Authorizer, Settings};
 use crate::config::ListenAddress;
 #[cfg(feature = "admin")]
 use crate::control::Administration;
@@ -30,11 +30,13 @@ use crate::hooks::{Events, Handle, HookSet, Hooks};
 use crate::lifecycle::{self, BrokerState, enforcement};
 use crate::log_limiter::LogLimiter;
 use crate::metrics::MetricsSnapshot;
-use crate::net::{self, ListenError, ListeningSocket, ResolvedNames, TlsError};
+use crate::net::{self, ListeningSocket, ResolvedNames};
 use crate::outbox::Control;
 use crate::threads::{Running, Threads};
+use crate::webhooks::{Sending, Webhooks};
 use crate::{descriptors, tasks};
 pub use check::ConfigCheck;
+pub use error::{ReloadError, StartError};
 use handle::Embedding;
 use listeners::{Listeners, PrepareError};
 
@@ -48,6 +50,8 @@ pub struct Broker {
     admin: Option<tenbin_admin::Server>,
     /// Periodic tasks; they end with the broker.
     jobs: JoinSet<()>,
+    /// They end with the broker, and at a shutdown after its last events.
+    webhooks: Sending,
     /// Ends sessions of clients that leave, so it outlives their connections.
     _long_ends: JoinSet<()>,
     /// Threads of [`BrokerBuilder::threads`].
@@ -78,51 +82,6 @@ pub struct BrokerBuilder {
     is_restless: bool,
     #[cfg(feature = "admin")]
     administration: Option<Administration>,
-}
-
-/// Error that keeps the broker from starting; its text is one line.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum StartError {
-    /// The broker cannot listen on an address.
-    #[error("{0}")]
-    Listen(#[source] ListenError),
-    /// The configured access rules or password files are unusable.
-    #[error("{0}")]
-    Access(#[source] AccessError),
-    /// The TLS settings of a listener are unusable.
-    #[error("{0}")]
-    Tls(#[source] TlsError),
-    /// The system refuses to start threads.
-    #[error("cannot start threads: {0}")]
-    Threads(#[source] io::Error),
-    /// The settings of the admin interface are unusable.
-    #[error("admin: {0}")]
-    Admin(#[source] io::Error),
-    /// The store cannot be opened, read or written.
-    #[error("{0}")]
-    Store(#[source] StoreError),
-}
-
-/// Error that keeps a new configuration from taking effect; its text is one line.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum ReloadError {
-    /// The access rules or password files are unusable.
-    #[error("{0}")]
-    Access(#[from] AccessError),
-    /// The TLS settings of a listener are unusable.
-    #[error("{0}")]
-    Tls(#[from] TlsError),
-    /// The broker cannot listen on a new address.
-    #[error("{0}")]
-    Listen(#[source] ListenError),
-    /// The system refuses to start a thread.
-    #[error("cannot start threads: {0}")]
-    Threads(#[source] io::Error),
-    /// The broker is stopping.
-    #[error("the broker is stopping")]
-    Stopping,
 }
 
 impl BrokerBuilder {
@@ -228,12 +187,14 @@ impl BrokerBuilder {
         let unopened = listeners.unopened(&given);
         let names = blocking(move || ResolvedNames::look_up(&unopened)).await.map_err(StartError::Listen)?;
         let prepared = listeners.prepare(&given, doors, &names, &given)?;
+        let webhooks = Webhooks::load(&given, &mut self.hooks).map_err(StartError::Webhook)?;
         let hooks = Arc::new(self.hooks);
         let mut shared = begin(self.config, settings, access, is_configured_only, threads, self.store, hooks).await?;
         if let Some(log_limiter) = self.log_limiter {
             shared.log_limiter = log_limiter;
         }
         let shared = Arc::new(shared);
+        let webhooks = webhooks.start(&shared.metrics);
         let parts = Arc::new(Parts {
             shared: Arc::clone(&shared),
             configured: given,
@@ -279,6 +240,7 @@ impl BrokerBuilder {
             #[cfg(feature = "admin")]
             admin,
             jobs,
+            webhooks,
             _long_ends: long_ends,
             _threads: running,
         })
@@ -460,6 +422,7 @@ impl Broker {
                 tracing::error!("the last changes of the state could not be written");
             }
         }
+        self.webhooks.end().await;
         shared.hooks.tell(Events::STOPPED, |hooks| hooks.stopped());
     }
 }

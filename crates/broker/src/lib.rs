@@ -43,6 +43,7 @@ mod slices;
 mod tasks;
 mod threads;
 mod values;
+mod webhooks;
 
 pub use auth::{Authenticator, Authorizer};
 pub use broker::{Broker, BrokerBuilder, ConfigCheck, ReloadError, StartError};

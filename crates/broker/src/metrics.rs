@@ -148,6 +148,8 @@ metrics! {
     disconnected_slow: Counter => "spooling/disconnected" as "tenbin_disconnected_slow_total",
     /// Times that reading from a client paused because it published too fast.
     publishers_paused: Counter => "publish/paused" as "tenbin_publishers_paused_total",
+    /// Events that a webhook did not get, because it took them too slowly or not at all.
+    webhook_dropped: Counter => "webhook/dropped" as "tenbin_webhook_dropped_total",
     /// Accepted load reports.
     load_reports: Counter => "load_reports/accepted" as "tenbin_load_reports_total" { result = "accepted" },
     /// Load reports that could not be parsed.

@@ -42,7 +42,7 @@ fn covers(ban: &Ban, suspect: &Suspect<'_>) -> bool {
 }
 
 /// Lower-case hexadecimal digits.
-pub(super) fn hexadecimal(bytes: &[u8]) -> String {
+pub(crate) fn hexadecimal(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 

@@ -132,7 +132,7 @@ impl Http {
         let _waiting = Waiting::enter(&self.waiting).ok_or(Failure::Busy)?;
         let asked = timeout(TIMEOUT, async {
             let _turn = self.requests.acquire().await.map_err(|error| error.to_string())?;
-            self.client.post(&self.config.url, question).await
+            self.client.post(&self.config.url, question.into(), None).await
         });
         let answered = asked.await.unwrap_or_else(|_| Err(format!("no answer within {TIMEOUT:?}")));
         // It is this client's question that the service does not understand, not the service that is broken.

@@ -54,3 +54,5 @@ pub(crate) use realms::KnownRealm;
 pub(crate) use rights::Rights;
 pub use settings::AccessError;
 pub(crate) use settings::Settings;
+#[cfg(feature = "web")]
+pub(crate) use {bans::hexadecimal, web::WebClient};

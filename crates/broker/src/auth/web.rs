@@ -1,4 +1,4 @@
-//! A client of HTTP services, from which keys are fetched and which are asked about logins.
+//! A client of HTTP services: those that have keys, are asked about logins, or get events.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
 /// Client of one service. It keeps connections open for the next requests.
 #[derive(Debug)]
-pub(super) struct WebClient(Client<HttpsConnector<HttpConnector>, Full<Bytes>>);
+pub(crate) struct WebClient(Client<HttpsConnector<HttpConnector>, Full<Bytes>>);
 
 /// Answer to a GET.
 pub(super) enum Fetched {
@@ -37,7 +37,7 @@ impl WebClient {
     ///
     /// # Errors
     /// The file cannot be read or has no certificate.
-    pub(super) fn new(url: &str, ca: Option<&Path>) -> Result<Self, String> {
+    pub(crate) fn new(url: &str, ca: Option<&Path>) -> Result<Self, String> {
         let mut roots = RootCertStore::empty();
         if url.starts_with("https://") {
             roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
@@ -87,13 +87,22 @@ impl WebClient {
         }
     }
 
-    /// Sends JSON. Returns status and content of the answer.
+    /// Sends JSON, perhaps with a signature. Returns status and content of the answer.
     ///
     /// # Errors
     /// The reason why there is no answer.
-    pub(super) async fn post(&self, url: &str, json: Vec<u8>) -> Result<(StatusCode, Bytes), String> {
-        let request = Request::post(url).header(CONTENT_TYPE, "application/json").body(Full::from(json));
-        let response = self.send(request.map_err(|error| error.to_string())?).await?;
+    pub(crate) async fn post(
+        &self,
+        url: &str,
+        json: Bytes,
+        signature: Option<&str>,
+    ) -> Result<(StatusCode, Bytes), String> {
+        let mut request = Request::post(url).header(CONTENT_TYPE, "application/json");
+        if let Some(signature) = signature {
+            request = request.header("Tenbin-Signature", signature);
+        }
+        let request = request.body(Full::from(json)).map_err(|error| error.to_string())?;
+        let response = self.send(request).await?;
         Ok((response.status(), response.into_body()))
     }
 

@@ -16,6 +16,7 @@ impl DroppedNames {
         Self { client_id, messages: Vec::new() }
     }
 
+    #[cold]
     pub(crate) fn note(&mut self, delivery: &Delivery, reason: DropReason) {
         self.messages.push((delivery.template.topic().into(), reason));
     }
@@ -26,12 +27,14 @@ impl DroppedNames {
     }
 
     /// Takes the messages so far; `None` if there are none.
-    pub(crate) fn take(&mut self) -> Option<Self> {
+    #[cold]
+    pub(crate) fn take(&mut self) -> Option<Box<Self>> {
         let messages = std::mem::take(&mut self.messages);
-        (!messages.is_empty()).then(|| Self { client_id: self.client_id.clone(), messages })
+        (!messages.is_empty()).then(|| Box::new(Self { client_id: self.client_id.clone(), messages }))
     }
 
     /// Tells hooks. Not under the queue's lock, since a hook may publish.
+    #[cold]
     pub(crate) fn tell(&self, hooks: &HookSet) {
         for (topic, reason) in &self.messages {
             let dropped = hooks::Dropped::new(&self.client_id, topic, *reason);

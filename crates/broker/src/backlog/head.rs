@@ -94,13 +94,13 @@ impl Head {
 
     /// Takes the names of messages dropped since the last call.
     #[inline]
-    pub(crate) fn take_names(&mut self) -> Option<DroppedNames> {
+    pub(crate) fn take_names(&mut self) -> Option<Box<DroppedNames>> {
         self.names.as_mut()?.take()
     }
 
     /// The name of a message that was dropped before it reached the queue.
-    pub(crate) fn name_of(&mut self, topic: &TopicName, reason: DropReason) -> Option<DroppedNames> {
-        Some(self.names.as_ref()?.one(topic, reason))
+    pub(crate) fn name_of(&mut self, topic: &TopicName, reason: DropReason) -> Option<Box<DroppedNames>> {
+        Some(Box::new(self.names.as_ref()?.one(topic, reason)))
     }
 
     fn note_all_dropped(&mut self, is_acknowledged_too: bool) {

@@ -13,6 +13,7 @@ mod range;
 mod standing_groups;
 mod tables;
 mod tls;
+mod webhook;
 
 use std::collections::HashSet;
 use std::num::{NonZeroU16, NonZeroU32};
@@ -43,6 +44,7 @@ pub use tables::{Admin, SyncWhen};
 use tables::{Connections, Explain, Limits, Log, Queue, Retained, Served, Sessions, Speeds, Store, Sys};
 
 pub use tls::{ClientCertificates, Tls, TlsName, TlsVersion};
+pub use webhook::{Webhook, WebhookEvent};
 
 /// Configuration of a broker. `Config::default()` equals the shipped file.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
@@ -99,6 +101,8 @@ pub struct Config {
     pub log: Log,
     /// Admin HTTP.
     pub admin: Admin,
+    /// Services that get events over HTTP.
+    pub webhook: Vec<Webhook>,
 }
 
 impl Config {
@@ -277,6 +281,7 @@ impl Default for Config {
             explain: Explain::default(),
             log: Log::default(),
             admin: Admin::default(),
+            webhook: Vec::new(),
         }
     }
 }
@@ -332,8 +337,8 @@ mod tests {
         };
         let text = Config::DEFAULT_TOML.lines().filter_map(example).collect::<Vec<_>>().join("\n");
         let config = Config::parse(&text).unwrap();
-        let shown =
-            format!("{:?} {:?} {:?} {:?} {:?}", config.listeners, config.auth, config.ban, config.acl, config.share);
+        let (logins, rules) = ((&config.auth, &config.ban), (&config.acl, &config.share));
+        let shown = format!("{:?} {logins:?} {rules:?} {:?}", config.listeners, config.webhook);
         let keys = shown.split([' ', '{', ',', '(']).filter_map(|word| word.strip_suffix(':'));
         let is_ours = |key: &&str| !["effect", "action", "tv_sec", "tv_nsec"].contains(key) && !key.starts_with('"');
         for key in keys.filter(is_ours) {

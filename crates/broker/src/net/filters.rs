@@ -224,8 +224,8 @@ fn subscribe_some(
         let state = &mut *core.lease.state;
         let known = state.subscriptions.get(filter).copied();
         let asked = hooked.get(place).and_then(|hooked| hooked.asked.as_ref());
-        let is_named = verdict.is_ok()
-            && asked.is_none_or(|asked| state.subscriptions.rename(asked, filter, limits, &account));
+        let is_named =
+            verdict.is_ok() && asked.is_none_or(|asked| state.subscriptions.rename(asked, filter, limits, &account));
         let is_taken = is_named && state.subscriptions.insert(filter, grant, limits, &account);
         if !is_taken {
             asked.into_iter().for_each(|asked| state.subscriptions.forget_name(asked));

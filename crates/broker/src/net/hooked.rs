@@ -11,12 +11,14 @@ use tenbin_session::{Delivery, Sent, Session};
 
 use super::output::Output;
 use crate::hooks::{
-    Client, DropReason, Dropped, Ending, Events, Granted, HookSet, Hooks, InFlight, Outgoing, Publication, QosDropReason,
-    Subscribing, Verdict,
+    Client, DropReason, Dropped, Ending, Events, Granted, HookSet, Hooks, InFlight, Outgoing, Publication,
+    QosDropReason, Subscribing, Verdict,
 };
 use crate::router::Published;
 
 /// Hooks of a connection. A broker whose hooks want no event has none, and so neither have its connections.
+///
+/// Methods that messages call are cold: without hooks, a message costs a look at a pointer.
 #[derive(Debug)]
 pub(super) struct Hooked {
     set: Arc<HookSet>,
@@ -141,6 +143,8 @@ impl Hooked {
 
     /// Asks whether to forward a message, and applies changes that pass `check`. Else the Reason Code of its
     /// acknowledgement.
+    #[cold]
+    #[inline(never)]
     pub(super) fn publish(
         &self,
         publication: &mut tenbin_session::Publication,
@@ -168,6 +172,8 @@ impl Hooked {
     }
 
     /// Notes a message for [`flushed`](Self::flushed).
+    #[cold]
+    #[inline(never)]
     pub(super) fn note_published(&mut self, publication: &tenbin_session::Publication, published: Published) {
         if self.wants(Events::PUBLISHED) {
             self.published.push((Publication::of(publication), published));
@@ -176,6 +182,8 @@ impl Hooked {
 
     /// Tells of the batch's messages, which are in their receivers' queues; `refused`: by [`Published::message`], once for
     /// each receiver without room.
+    #[cold]
+    #[inline(never)]
     pub(super) fn flushed(&mut self, refused: &[u32]) {
         for (message, published) in std::mem::take(&mut self.published) {
             let receivers = published.reached(refused);
@@ -183,18 +191,24 @@ impl Hooked {
         }
     }
 
+    #[cold]
+    #[inline(never)]
     pub(super) fn retained_sent(&self, topic: &[u8]) {
         let topic = std::str::from_utf8(topic).unwrap_or_default();
         self.tell(Events::RETAINED_SENT, |hooks| hooks.retained_sent(&self.client, topic));
     }
 
     /// Topic and QoS of a message, if its end is to be told.
+    #[cold]
+    #[inline(never)]
     pub(super) fn name(&self, delivery: &Delivery) -> Option<Named> {
         let named = || Named { topic: delivery.template.topic().into(), qos: delivery.qos };
         self.wants(Events::QOS_SENT | Events::QOS_COMPLETE | Events::DROPPED).then(named)
     }
 
     /// Tells what has become of a message.
+    #[cold]
+    #[inline(never)]
     pub(super) fn sent(&mut self, named: Named, sent: &Sent) {
         match sent {
             Sent::Written(Some(id)) => {
@@ -216,6 +230,8 @@ impl Hooked {
     }
 
     /// Tells of the end of a sent message.
+    #[cold]
+    #[inline(never)]
     pub(super) fn delivered(&mut self, packet_id: PacketId, reason: ReasonCode) {
         let named = self.in_flight.remove(&packet_id);
         if reason.is_error() {
@@ -226,6 +242,8 @@ impl Hooked {
         self.tell(Events::QOS_COMPLETE, |hooks| hooks.qos_complete(&self.client, &message));
     }
 
+    #[cold]
+    #[inline(never)]
     pub(super) fn qos_dropped(&self, packet_id: PacketId, reason: QosDropReason) {
         self.tell(Events::QOS_DROPPED, |hooks| hooks.qos_dropped(&self.client, packet_id.get(), reason));
     }
@@ -239,6 +257,8 @@ impl Hooked {
     }
 
     /// Looks at the client's send quota after messages were sent.
+    #[cold]
+    #[inline(never)]
     pub(super) fn has_quota(&mut self, quota: u16) {
         let had_no_quota = std::mem::replace(&mut self.has_no_quota, quota == 0);
         if quota == 0 && !had_no_quota {
@@ -249,6 +269,8 @@ impl Hooked {
     /// Shows the packets that have joined the output since the last call, and encodes changed ones again.
     ///
     /// Call it before the output is written, and before positions in it are noted.
+    #[cold]
+    #[inline(never)]
     pub(super) fn show(&mut self, out: &mut Output, packet_bytes_maximum: u32) {
         if !self.wants(Events::PACKET_ENCODE | Events::PACKET_SENT) || out.end() <= self.shown {
             return;
@@ -280,6 +302,8 @@ impl Hooked {
     }
 
     /// Tells which packets the socket has taken, now that it has `written` bytes.
+    #[cold]
+    #[inline(never)]
     pub(super) fn written(&mut self, written: u64) {
         while let Some((kind, bytes, _)) = self.unsent.pop_front_if(|(.., end)| *end <= written) {
             self.tell(Events::PACKET_SENT, |hooks| hooks.packet_sent(&self.client, kind, bytes));

@@ -217,7 +217,7 @@ impl Outbox {
 
     /// Tells hooks of dropped messages. Call it without the lock.
     #[inline]
-    fn tell_dropped(&self, names: Option<DroppedNames>) {
+    fn tell_dropped(&self, names: Option<Box<DroppedNames>>) {
         if let Some(names) = names {
             names.tell(&self.common.hooks);
         }

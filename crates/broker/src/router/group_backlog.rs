@@ -163,7 +163,7 @@ impl Queued {
 
 impl SharedGroup {
     /// Returns the number of messages in the backlog.
-    pub(super) fn waiting(&self) -> usize {
+    pub(crate) fn waiting(&self) -> usize {
         self.backlog.lock().len()
     }
 

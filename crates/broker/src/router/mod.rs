@@ -22,6 +22,7 @@ mod key_hasher;
 mod matches;
 mod message;
 mod ordering_key;
+mod published;
 mod publisher;
 mod redelivery;
 mod retained;
@@ -51,7 +52,8 @@ pub(crate) use held_key::HeldKey;
 pub(crate) use index::is_in_tree;
 pub(crate) use key_hasher::KeyHasher;
 pub(crate) use matches::MatchSet;
-pub(crate) use publisher::{Flushed, Published, Publisher};
+pub(crate) use published::{Flushed, Published};
+pub(crate) use publisher::Publisher;
 pub(crate) use retained::RetainedLimits;
 pub(crate) use retained_pages::{Paged, RetainedPages};
 #[cfg(feature = "admin")]

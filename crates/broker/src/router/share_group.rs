@@ -137,6 +137,11 @@ impl SharedGroup {
         &self.name
     }
 
+    /// The group as its subscriptions name it.
+    pub(crate) fn full_name(&self) -> String {
+        format!("$share/{}/{}", self.name.share_name, self.name.filter)
+    }
+
     /// Replaces the rules, and returns whether they differ. Routes made before still use the old key.
     pub(super) fn set_rules(&self, GroupRules { rules, key, fair_by, hold_beyond, keep_seconds }: GroupRules) -> bool {
         let is_other_backlog = self.set_fair_by(fair_by) | self.set_hold_beyond(hold_beyond);

@@ -22,7 +22,7 @@ pub(crate) async fn run(shared: Arc<BrokerState>) {
 /// Tells of groups that were not among `before`, or were and no longer are. Returns the present ones, by number.
 fn look(shared: &BrokerState, mut before: BTreeMap<u64, Arc<SharedGroup>>) -> BTreeMap<u64, Arc<SharedGroup>> {
     let tell = |group: &SharedGroup, is_over: bool| {
-        let (name, messages) = (group.full_name(), group.backlog_messages());
+        let (name, messages) = (group.full_name(), group.waiting());
         shared.hooks.tell(Events::GROUP_BACKLOG, |hooks| hooks.group_backlog(&name, messages, is_over));
     };
     let mut now = BTreeMap::new();

@@ -17,6 +17,7 @@ impl<S: Stream> ConnectionTask<S> {
     ///
     /// # Errors
     /// [`End::Revoked`] if the user may not stay connected.
+    #[cold]
     pub(super) fn take_rights_over(&mut self) -> Result<(), End> {
         let Self { core, gate, .. } = self;
         let rights = &core.lease.client.rights;

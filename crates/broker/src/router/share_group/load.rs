@@ -79,16 +79,6 @@ impl SharedGroup {
         load
     }
 
-    /// Number of messages in the backlog.
-    pub(crate) fn backlog_messages(&self) -> usize {
-        self.waiting()
-    }
-
-    /// The group as its subscriptions name it.
-    pub(crate) fn full_name(&self) -> String {
-        format!("$share/{}/{}", self.name.share_name, self.name.filter)
-    }
-
     /// Share name and filter for labels. Long ones are cut, with a hash of the whole, so that no two become one.
     pub(crate) fn labels(&self) -> (Cow<'_, str>, Cow<'_, str>) {
         (label(self.name.share_name.text().as_str()), label(self.name.filter.text().as_str()))

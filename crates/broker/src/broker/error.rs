@@ -1,0 +1,53 @@
+use std::io;
+
+use crate::auth::AccessError;
+use crate::durable::StoreError;
+use crate::net::{ListenError, TlsError};
+
+/// Error that keeps the broker from starting; its text is one line.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// The broker cannot listen on an address.
+    #[error("{0}")]
+    Listen(#[source] ListenError),
+    /// The configured access rules or password files are unusable.
+    #[error("{0}")]
+    Access(#[source] AccessError),
+    /// The TLS settings of a listener are unusable.
+    #[error("{0}")]
+    Tls(#[source] TlsError),
+    /// The system refuses to start threads.
+    #[error("cannot start threads: {0}")]
+    Threads(#[source] io::Error),
+    /// The settings of the admin interface are unusable.
+    #[error("admin: {0}")]
+    Admin(#[source] io::Error),
+    /// A webhook is unusable.
+    #[error("{0}")]
+    Webhook(String),
+    /// The store cannot be opened, read or written.
+    #[error("{0}")]
+    Store(#[source] StoreError),
+}
+
+/// Error that keeps a new configuration from taking effect; its text is one line.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReloadError {
+    /// The access rules or password files are unusable.
+    #[error("{0}")]
+    Access(#[from] AccessError),
+    /// The TLS settings of a listener are unusable.
+    #[error("{0}")]
+    Tls(#[from] TlsError),
+    /// The broker cannot listen on a new address.
+    #[error("{0}")]
+    Listen(#[source] ListenError),
+    /// The system refuses to start a thread.
+    #[error("cannot start threads: {0}")]
+    Threads(#[source] io::Error),
+    /// The broker is stopping.
+    #[error("the broker is stopping")]
+    Stopping,
+}

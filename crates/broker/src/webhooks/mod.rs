@@ -1,0 +1,83 @@
+//! Webhooks: events of the broker for services that take them over HTTP.
+//!
+//! Hooks put events into a bounded queue and never wait. One task for each webhook sends them.
+
+#[cfg(feature = "web")]
+mod queue;
+#[cfg(feature = "web")]
+mod sender;
+#[cfg(feature = "web")]
+mod teller;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::task::JoinSet;
+
+use crate::Config;
+use crate::hooks::HookSet;
+use crate::metrics::Metrics;
+
+/// The webhooks of a configuration.
+pub(crate) struct Webhooks {
+    #[cfg(feature = "web")]
+    senders: Vec<sender::Sender>,
+}
+
+/// Tasks that send events. Dropping it ends them.
+#[derive(Debug)]
+pub(crate) struct Sending {
+    tasks: JoinSet<()>,
+    #[cfg(feature = "web")]
+    queues: Vec<Arc<queue::Queue>>,
+}
+
+impl Webhooks {
+    /// Reads the webhooks' keys, and adds their hooks.
+    ///
+    /// # Errors
+    /// A webhook is unusable; the text names it and the key.
+    #[cfg(feature = "web")]
+    pub(crate) fn load(config: &Config, hooks: &mut HookSet) -> Result<Self, String> {
+        let load = |webhook: &crate::config::Webhook| {
+            let queue = Arc::new(queue::Queue::default());
+            let sender = sender::Sender::new(webhook, Arc::clone(&queue));
+            hooks.add(Box::new(teller::Teller::new(webhook, queue)));
+            sender.map_err(|reason| format!("webhook {:?}: {reason}", webhook.url))
+        };
+        Ok(Self { senders: config.webhook.iter().map(load).collect::<Result<_, _>>()? })
+    }
+
+    #[cfg(not(feature = "web"))]
+    pub(crate) fn load(config: &Config, _hooks: &mut HookSet) -> Result<Self, String> {
+        let reason = || "webhook: built without the feature web".to_owned();
+        if config.webhook.is_empty() { Ok(Self {}) } else { Err(reason()) }
+    }
+
+    /// Sends events from now on, on the calling runtime. Dropped ones count in `metrics`.
+    pub(crate) fn start(self, metrics: &Arc<Metrics>) -> Sending {
+        #[cfg(feature = "web")]
+        {
+            let queues: Vec<_> = self.senders.iter().map(|sender| Arc::clone(sender.queue())).collect();
+            queues.iter().for_each(|queue| queue.count_in(metrics));
+            Sending { tasks: self.senders.into_iter().map(sender::Sender::run).collect(), queues }
+        }
+        #[cfg(not(feature = "web"))]
+        {
+            let _ = metrics;
+            Sending { tasks: JoinSet::new() }
+        }
+    }
+}
+
+impl Sending {
+    /// Sends the waiting events, without a second attempt, as far as that takes no longer than [`LAST`].
+    pub(crate) async fn end(mut self) {
+        #[cfg(feature = "web")]
+        self.queues.iter().for_each(|queue| queue.close());
+        let _ = tokio::time::timeout(LAST, async { while self.tasks.join_next().await.is_some() {} }).await;
+    }
+}
+
+/// Time for the last events of a broker that stops.
+const LAST: Duration = Duration::from_secs(2);
