@@ -16,8 +16,15 @@ pub(crate) struct Subscriptions {
     grants: HashMap<TopicFilter, Grant>,
     /// For all filters, see [`weight`]; `None` = no subscription yet.
     charge: Option<Charge>,
-    /// Number of filters of each wildcard pattern, by [`pattern`]; `None` = no such filter.
-    patterns: Option<Box<FxHashMap<u64, u32>>>,
+    /// Boxed, as many sessions need nothing of it.
+    more: Option<Box<More>>,
+}
+
+/// What only wildcards and hooks need.
+#[derive(Debug, Default)]
+struct More {
+    /// Number of filters of each wildcard pattern, by [`pattern`].
+    patterns: FxHashMap<u64, u32>,
     /// Filters that hooks have replaced, by the filter of the client's SUBSCRIBE; `None` = none.
     renamed: Option<Box<HashMap<TopicFilter, TopicFilter>>>,
 }
@@ -74,33 +81,43 @@ impl Subscriptions {
     ) -> bool {
         self.forget_name(asked);
         let bytes = self.bytes() + weight(asked) + weight(given);
-        let names = self.renamed.as_ref().map_or(0, |renamed| renamed.len());
+        let names = self.renamed().map_or(0, HashMap::len);
         let has_room = names < limits.count && bytes <= limits.bytes;
         if !has_room || self.charge(account).resize(bytes).is_err() {
             return false;
         }
-        self.renamed.get_or_insert_default().insert(asked.detach(), given.detach());
+        self.more.get_or_insert_default().renamed.get_or_insert_default().insert(asked.detach(), given.detach());
         true
     }
 
     /// Whether a hook has replaced a filter.
     pub(crate) fn are_renamed(&self) -> bool {
-        self.renamed.is_some()
+        self.renamed().is_some()
     }
 
     /// The filter that a hook has given instead of `asked`.
     pub(crate) fn name_of(&self, asked: &TopicFilter) -> Option<&TopicFilter> {
-        self.renamed.as_ref()?.get(asked)
+        self.renamed()?.get(asked)
+    }
+
+    fn renamed(&self) -> Option<&HashMap<TopicFilter, TopicFilter>> {
+        self.more.as_ref()?.renamed.as_deref()
     }
 
     /// Forgets that a hook has replaced the filter `asked`.
     pub(crate) fn forget_name(&mut self, asked: &TopicFilter) {
-        let Some(renamed) = &mut self.renamed else { return };
-        if let Some(given) = renamed.remove(asked) {
+        let Some(More { renamed: names @ Some(_), .. }) = self.more.as_deref_mut() else { return };
+        if let Some(given) = names.as_mut().and_then(|names| names.remove(asked)) {
             let bytes = weight(asked) + weight(&given);
             self.charge.iter_mut().for_each(|charge| charge.set(charge.bytes().saturating_sub(bytes)));
         }
-        self.renamed.take_if(|renamed| renamed.is_empty());
+        names.take_if(|names| names.is_empty());
+        self.forget_more();
+    }
+
+    /// Frees the box if nothing is in it.
+    fn forget_more(&mut self) {
+        self.more.take_if(|more| more.patterns.is_empty() && more.renamed.is_none());
     }
 
     fn bytes(&self) -> usize {
@@ -127,28 +144,26 @@ impl Subscriptions {
     }
 
     fn has_pattern(&self, filter: &TopicFilter, maximum: usize) -> bool {
-        let patterns = self.patterns.as_deref();
+        let patterns = self.more.as_deref().map(|more| &more.patterns);
         patterns.map_or(0, FxHashMap::len) < maximum
             || pattern(filter).is_none_or(|new| patterns.is_some_and(|known| known.contains_key(&new)))
     }
 
     fn count_pattern(&mut self, filter: &TopicFilter) {
         if let Some(pattern) = pattern(filter) {
-            *self.patterns.get_or_insert_default().entry(pattern).or_default() += 1;
+            *self.more.get_or_insert_default().patterns.entry(pattern).or_default() += 1;
         }
     }
 
     fn forget_pattern(&mut self, filter: &TopicFilter) {
-        let (Some(pattern), Some(patterns)) = (pattern(filter), &mut self.patterns) else { return };
-        if let Entry::Occupied(mut count) = patterns.entry(pattern) {
+        let (Some(pattern), Some(more)) = (pattern(filter), &mut self.more) else { return };
+        if let Entry::Occupied(mut count) = more.patterns.entry(pattern) {
             *count.get_mut() -= 1;
             if *count.get() == 0 {
                 count.remove();
             }
         }
-        if patterns.is_empty() {
-            self.patterns = None;
-        }
+        self.forget_more();
     }
 
     /// Granted options by Topic Filter.
@@ -242,7 +257,19 @@ mod tests {
             [true, true, false, true]
         );
         assert_eq!((subscriptions.len(), subscriptions.bytes(), account.bytes()), (0, 0, 0));
-        assert_eq!(subscriptions.patterns, None);
+        assert!(subscriptions.more.is_none());
+    }
+
+    #[test]
+    fn names_of_hooks_are_bounded_and_charged() {
+        let (mut subscriptions, account) = (Subscriptions::default(), account(1 << 20));
+        let few = SubscriptionLimits { count: 2, ..PLENTY };
+        let mut rename = |asked, given| subscriptions.rename(&filter(asked), &filter(given), few, &account);
+        assert_eq!([rename("a", "x"), rename("a", "y"), rename("b", "y"), rename("c", "y")], [true, true, true, false]);
+        assert_eq!(subscriptions.name_of(&filter("a")), Some(&filter("y")));
+        ["a", "b", "c"].iter().for_each(|asked| subscriptions.forget_name(&filter(asked)));
+        assert_eq!((subscriptions.bytes(), account.bytes(), subscriptions.are_renamed()), (0, 0, false));
+        assert!(subscriptions.more.is_none());
     }
 
     #[test]
