@@ -21,7 +21,7 @@ pub use handle::{BrokerStopped, Handle, PublishError, Received, Subscription};
 pub use hooks_trait::{Hooks, Verdict};
 pub use message::{DropReason, Dropped, InFlight, Message, Publication, QosDropReason};
 pub use outgoing::Outgoing;
-pub(crate) use set::{HookPanic, HookSet};
+pub(crate) use set::HookSet;
 pub use targets::Targets;
 
 pub use tenbin_codec::{

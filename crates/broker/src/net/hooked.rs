@@ -100,7 +100,7 @@ impl Hooked {
     pub(super) fn session_establish(&mut self, granted: &mut Granted) {
         HookSet::forget_panic();
         self.tell(Events::SESSION_ESTABLISH, |hooks| hooks.session_establish(&self.client, granted));
-        self.has_panicked = HookSet::check_panic().is_err();
+        self.has_panicked = HookSet::take_panic();
     }
 
     /// Tells that the connection begins, behind the `written` first bytes of its output. Returns whether it may go on.

@@ -247,6 +247,7 @@ impl Outbox {
     /// Receiver: takes about `bytes` of messages, oldest first: QoS 0 always, QoS 1 and 2 up to `quota`.
     ///
     /// Returns `Pending` if no message can be sent, and wakes the task when one can.
+    #[inline(always)] // once for each lap; an inbox of the program is the only other caller
     pub(crate) fn poll_take(
         &self,
         context: &mut Context<'_>,

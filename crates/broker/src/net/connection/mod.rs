@@ -62,7 +62,7 @@ use super::reauthentication::Reauthentication;
 use super::stream::Stream;
 use super::transport::{Socket, Transport};
 use crate::auth::Answer;
-use crate::hooks::{HookPanic, HookSet};
+use crate::hooks::HookSet;
 use crate::outbox::{Booked, Control};
 use crate::slices::in_turn;
 use crate::threads::Home;
@@ -257,7 +257,7 @@ impl<S: Stream> ConnectionTask<S> {
             self.measure_round_trip();
         }
         self.handle_input(now)?;
-        self.check_hooks()
+        if self.has_panicked() { Err(End::HOOK_PANICKED) } else { Ok(()) }
     }
 
     /// Tells hooks that the connection begins.
@@ -267,13 +267,17 @@ impl<S: Stream> ConnectionTask<S> {
         if hooks.session_established(out.written()) { Ok(()) } else { Err(End::HOOK_PANICKED) }
     }
 
-    /// # Errors
-    /// A hook of this connection has panicked in this lap.
-    #[inline]
-    fn check_hooks(&self) -> Result<(), End> {
-        match &self.core.hooks {
-            Some(_) => HookSet::check_panic().map_err(|HookPanic| End::HOOK_PANICKED),
-            None => Ok(()),
+    /// Whether a hook of this connection has panicked in this lap.
+    #[inline(always)] // looked at in each lap
+    fn has_panicked(&self) -> bool {
+        self.core.hooks.is_some() && HookSet::take_panic()
+    }
+
+    /// Tells hooks what the socket has taken.
+    #[cold]
+    fn tell_hooks_written(&mut self) {
+        if let Some(hooks) = &mut self.core.hooks {
+            hooks.written(self.socket.written(&self.core.out));
         }
     }
 
@@ -313,7 +317,10 @@ impl<S: Stream> ConnectionTask<S> {
             ready.timer = timer.as_mut().poll(context).is_ready();
         }
         ready.unanswered = self.gate.poll_unanswered(context);
-        ready.has_panicked = self.check_hooks().is_err();
+        if self.core.hooks.is_some() {
+            self.tell_hooks_written();
+            ready.has_panicked = self.has_panicked();
+        }
         if !ready.is_anything() {
             self.gate.register(&self.core, context);
             ready.overdue = self.inbound.is_overdue(&self.core, || self.gate.waits(&self.core), context);
@@ -375,7 +382,9 @@ impl<S: Stream> ConnectionTask<S> {
             self.core.connection.handle_timeout(now, &mut self.core.out).map_err(End::Violation)?;
             self.rearm();
         }
-        self.check_hooks()?;
+        if self.has_panicked() {
+            return Err(End::HOOK_PANICKED);
+        }
         Ok(turn)
     }
 
@@ -412,9 +421,6 @@ impl<S: Stream> ConnectionTask<S> {
     fn write(&mut self, context: &mut Context<'_>) -> std::io::Result<()> {
         self.core.show_output();
         let written = self.socket.poll_write(&mut self.core.out, context);
-        if let Some(hooks) = &mut self.core.hooks {
-            hooks.written(self.socket.written(&self.core.out));
-        }
         let booked = self.outbound.take_written(self.socket.written(&self.core.out));
         if !booked.is_nothing() {
             self.tell_written(booked, written.is_pending());
