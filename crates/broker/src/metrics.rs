@@ -1,4 +1,11 @@
+mod timings;
+
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+
+use tenbin_codec::QoS;
+
+pub(crate) use timings::Timings;
 
 /// Defines the counters of a broker: their descriptions, names and kinds, their topics below `$SYS/broker/`, and their
 /// places among the metrics of `/metrics`.
@@ -14,6 +21,7 @@ macro_rules! metrics {
         #[derive(Debug, Default)]
         pub(crate) struct Metrics {
             $(pub(crate) $name: $kind,)*
+            timings: OnceLock<Box<Timings>>,
         }
 
         /// Values of the counters at one moment.
@@ -117,9 +125,9 @@ metrics! {
     /// Bytes written to clients whose CONNECT was accepted, without final packets such as DISCONNECT.
     bytes_sent: Counter => "bytes/sent" as "tenbin_bytes_sent_total",
     /// PUBLISH packets received.
-    messages_received: Counter => "publish/messages/received" as "tenbin_messages_received_total",
+    messages_received: ByQoS => "publish/messages/received",
     /// PUBLISH packets sent, without resends.
-    messages_sent: Counter => "publish/messages/sent" as "tenbin_messages_sent_total",
+    messages_sent: ByQoS => "publish/messages/sent",
     /// Messages dropped because a queue was full.
     dropped_queue_full: Counter => "publish/messages/dropped/queue_full" as "tenbin_dropped_total" { reason = "queue_full" },
     /// QoS 0 messages dropped because their receiver was not connected.
@@ -157,6 +165,18 @@ metrics! {
 }
 
 impl Metrics {
+    /// Measures times from now on.
+    #[cfg(feature = "admin")]
+    pub(crate) fn keep_timings(&self) {
+        self.timings.get_or_init(Box::default);
+    }
+
+    /// Measured times; `None` if nobody can read them.
+    #[inline]
+    pub(crate) fn timings(&self) -> Option<&Timings> {
+        self.timings.get().map(|timings| &**timings)
+    }
+
     /// Control packets in both directions.
     pub(crate) fn packets(&self) -> u64 {
         self.packets_received.get() + self.packets_sent.get()
@@ -192,6 +212,33 @@ impl Counter {
 
     pub(crate) fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// Numbers of messages of QoS 0, 1 and 2.
+pub(crate) type PerQoS = [u64; 3];
+
+/// A counter of messages for each QoS.
+#[derive(Debug, Default)]
+pub(crate) struct ByQoS([Counter; 3]);
+
+impl ByQoS {
+    pub(crate) fn add(&self, counts: PerQoS) {
+        self.0.iter().zip(counts).for_each(|(counter, count)| counter.add(count));
+    }
+
+    /// Counts one message.
+    pub(crate) fn add_one(&self, qos: QoS) {
+        self.0[qos as usize].add(1);
+    }
+
+    /// Messages of all QoS.
+    pub(crate) fn get(&self) -> u64 {
+        self.by_qos().into_iter().sum()
+    }
+
+    pub(crate) fn by_qos(&self) -> PerQoS {
+        self.0.each_ref().map(Counter::get)
     }
 }
 

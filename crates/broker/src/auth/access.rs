@@ -66,6 +66,12 @@ impl Access {
         &self.authenticator
     }
 
+    /// Name of the source that has accepted a client of this listener, for metrics: `anonymous` without a user, and
+    /// `custom` for a custom authenticator.
+    pub(crate) fn source_of(&self, listener: &str, identity: &Identity) -> Arc<str> {
+        self.configured.source_of(listener, identity)
+    }
+
     pub(crate) fn standing(&self, principal: &Principal) -> Standing {
         if self.configured.is_banned(&principal.into()) {
             return Standing::Revoked;

@@ -67,6 +67,17 @@ impl Configured {
         self.further_bans.store(Arc::new(bans));
     }
 
+    /// Name of the source that has accepted a client, see [`super::Access::source_of`].
+    pub(super) fn source_of(&self, listener: &str, identity: &Identity) -> Arc<str> {
+        if identity.user.is_none() {
+            return "anonymous".into();
+        }
+        let settings = self.settings.load();
+        let mut sources = settings.listeners.get(listener).into_iter().flat_map(|listener| &listener.sources);
+        let source = sources.find(|source| source.realm == identity.realm);
+        source.map_or_else(|| "custom".into(), |source| Arc::clone(&source.name))
+    }
+
     /// Whether the client's realm is or was that of a source.
     pub(super) fn has_realm(&self, principal: &Principal) -> bool {
         self.settings.load().realms().iter().any(|known| known.realm == principal.identity.realm)

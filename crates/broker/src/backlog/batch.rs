@@ -1,4 +1,5 @@
 use std::num::NonZeroU64;
+use std::time::Instant;
 
 use tenbin_codec::PlainPublish;
 use tenbin_session::Delivery;
@@ -13,6 +14,8 @@ pub(crate) struct Batch {
     runs: Vec<(usize, Run)>,
     /// Packets of all runs, in order.
     packets: Vec<u8>,
+    /// When a measured message of the batch came; `None` = none is measured.
+    measured: Option<Instant>,
 }
 
 /// Next element of a batch.
@@ -88,6 +91,17 @@ impl Batch {
         &mut self.packets
     }
 
+    /// Notes when a measured message of the batch came.
+    pub(crate) fn measure(&mut self, came_at: Option<Instant>) {
+        self.measured = came_at;
+    }
+
+    /// Returns when a measured message came, once.
+    #[inline]
+    pub(crate) fn take_measured(&mut self) -> Option<Instant> {
+        self.measured.take()
+    }
+
     /// Empties the batch in order.
     #[inline]
     pub(crate) fn drain(&mut self, mut each: impl FnMut(Entry<'_>)) {
@@ -127,6 +141,7 @@ impl Batch {
     /// Empties the batch.
     pub(crate) fn clear(&mut self) {
         self.deliveries.clear();
+        self.measured = None;
         self.runs.clear();
         self.packets.clear();
     }

@@ -1,3 +1,5 @@
+mod probe;
+
 use std::num::NonZeroU64;
 use std::ops::AddAssign;
 use std::time::Instant;
@@ -11,6 +13,7 @@ use super::runs::{Run, Runs};
 use super::{Batch, Booked, Budget, DroppedNames, Limits};
 use crate::hooks::DropReason;
 use crate::values::WhenFull;
+use probe::Probe;
 
 /// The in-memory messages of one backlog: three FIFOs, drained in the order of their message numbers.
 ///
@@ -32,6 +35,9 @@ pub(crate) struct Head {
     taken_bytes: u64,
     /// Dropped messages, for hooks; `None` = no hook asks for them. Runs are missing: while a hook asks, there are none.
     names: Option<Box<DroppedNames>>,
+    /// Message whose stay is measured; `None` = there is none. One that leaves in another way than to its receiver is
+    /// measured no more.
+    probe: Option<Box<Probe>>,
 }
 
 /// Messages that a queue dropped.
@@ -320,6 +326,9 @@ impl Head {
             }
         }
         self.taken_bytes += taken as u64;
+        if self.probe.is_some() {
+            into.measure(self.end_probe());
+        }
         self.unacknowledged.shrink();
         self.acknowledged.shrink();
         self.settle(budget);
@@ -386,6 +395,7 @@ impl Head {
         let is_wanted = |numbered: &Numbered| numbered.number >= first && wanted(&numbered.delivery);
         let mut taken = self.unacknowledged.remove_where(is_wanted);
         taken.extend(self.acknowledged.remove_where(is_wanted));
+        self.probe = None;
         self.settle(budget);
         taken.make_contiguous().sort_by_key(|numbered| numbered.number);
         taken.into_iter().map(|numbered| numbered.delivery).collect()
@@ -397,6 +407,7 @@ impl Head {
         self.note_all_dropped(false);
         self.runs.clear(&mut dropped);
         self.unacknowledged = Lane::default();
+        self.probe = None;
         self.settle(budget);
         for numbered in &mut self.acknowledged.deliveries {
             numbered.delivery = numbered.delivery.detach();
@@ -412,6 +423,7 @@ impl Head {
         self.runs.clear(&mut dropped);
         self.unacknowledged = Lane::default();
         self.acknowledged = Lane::default();
+        self.probe = None;
         self.settle(budget);
         dropped
     }
@@ -447,6 +459,7 @@ impl Head {
 
     /// Drops the oldest QoS 0 message; returns whether there was one.
     fn drop_oldest_unacknowledged(&mut self, dropped: &mut Dropped) -> bool {
+        self.probe = None;
         match (self.unacknowledged.front_number(), self.runs.front_number()) {
             (Some(single), Some(run)) if run < single => self.runs.drop_front(dropped),
             (None, Some(_)) => self.runs.drop_front(dropped),
@@ -465,6 +478,7 @@ impl Head {
             return false;
         }
         let before = self.len();
+        self.probe = None;
         for lane in [&mut self.unacknowledged, &mut self.acknowledged] {
             let purged =
                 lane.remove_where(|Numbered { delivery, .. }| delivery.stored.is_none() && delivery.is_expired(now));

@@ -26,6 +26,10 @@ impl Lane {
         self.deliveries.front().map(|front| front.number)
     }
 
+    pub(super) fn back_number(&self) -> Option<u64> {
+        self.deliveries.back().map(|back| back.number)
+    }
+
     /// Whether the front message's number is at most `number`.
     #[inline]
     pub(super) fn is_due(&self, number: u64) -> bool {

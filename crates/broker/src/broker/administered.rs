@@ -22,6 +22,7 @@ pub(super) fn begin(
     let socket = if is_wanted { control::open(&shared.config).map_err(StartError::Admin)? } else { None };
     if socket.is_some() {
         shared.registry.keep_roster();
+        shared.metrics.keep_timings();
     }
     let server = socket.map(|socket| control::serve(socket, &control)).transpose().map_err(StartError::Admin)?;
     Ok((control, server))
@@ -68,6 +69,10 @@ impl Reach for Above {
 
     fn is_drained(&self) -> bool {
         self.0.upgrade().is_some_and(|parts| parts.listeners().is_drained())
+    }
+
+    fn certificate_ends(&self) -> Vec<(Arc<str>, Box<str>, i64)> {
+        self.0.upgrade().map(|parts| parts.listeners().certificate_ends()).unwrap_or_default()
     }
 
     fn reload(&self, config: &Config) -> Result<Vec<Difference>, String> {

@@ -271,6 +271,17 @@ impl Listeners {
         self.open.iter().flat_map(|open| open.sockets.iter().map(move |socket| view(open, socket))).collect()
     }
 
+    /// Listener, name and end of each certificate, in seconds since 1970.
+    #[cfg(feature = "admin")]
+    pub(super) fn certificate_ends(&self) -> Vec<(Arc<str>, Box<str>, i64)> {
+        let of_door = |open: &OpenListener| open.door.as_ref().map(|door| door.certificate_ends()).unwrap_or_default();
+        let named = |open: &OpenListener| {
+            let listener = Arc::clone(&open.name);
+            of_door(open).into_iter().map(move |(name, end)| (Arc::clone(&listener), name, end))
+        };
+        self.open.iter().flat_map(named).collect()
+    }
+
     /// Why newer TLS files of listeners could not be used at the last look; the old ones serve.
     #[cfg(feature = "admin")]
     pub(super) fn tls_failures(&self) -> Vec<String> {

@@ -33,7 +33,7 @@ impl Control {
             "store": status.store,
             "slow": { "watch": metrics.clients_watch, "spooling": metrics.clients_spooling, "clients": slow },
             "groups_total": status.groups,
-            "groups": groups.iter().map(|(group, ..)| self.view_of_group(group)).collect::<Vec<_>>(),
+            "groups": groups.iter().map(|busy| self.view_of_group(&busy.group)).collect::<Vec<_>>(),
         });
         let is_gauge = |name: &str| GAUGES.contains(&name);
         Sample { counters: metrics.named().filter(|(name, _)| !is_gauge(name)).collect(), figures }

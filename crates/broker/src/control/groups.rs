@@ -1,7 +1,7 @@
 //! Share groups: members, decisions, and the figures by which they scale.
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap};
+use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::num::NonZeroU64;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -15,10 +15,21 @@ use crate::router::{GroupLoad, ShareReport, SharedGroup};
 
 /// Arrival rates of share groups, averaged over [`AVERAGED_OVER`].
 #[derive(Debug, Default)]
-pub(super) struct Arrivals(Mutex<HashMap<NonZeroU64, Arrival>>);
+pub(super) struct Arrivals(Mutex<HashMap<NonZeroU64, Seen>>);
 
+/// A share group as the looks at it have found it.
+#[derive(Debug)]
+struct Seen {
+    arrival: Arrival,
+    /// Times of looks, with the number of messages that had arrived: those that may still wait.
+    marks: VecDeque<(Instant, u64)>,
+    /// [`GroupLoad::redispatched`] at the last look.
+    redispatched: u64,
+}
+
+/// Arrivals at a share group, and more that shows only in a series of looks.
 #[derive(Debug, Clone, Copy)]
-struct Arrival {
+pub(super) struct Arrival {
     /// Messages that had arrived at the last look.
     count: u64,
     looked_at: Instant,
@@ -27,15 +38,68 @@ struct Arrival {
     per_second: f64,
     /// Speed of a member, as last known.
     each_per_second: Option<f64>,
+    /// First look that found the oldest waiting message; `None` = none waits.
+    pub(super) oldest_at: Option<Instant>,
+    /// Messages that went from a member to another one, with members that have left.
+    pub(super) redispatched: u64,
+}
+
+/// A share group with its figures.
+#[derive(Debug)]
+pub(super) struct BusyGroup {
+    pub(super) group: Arc<SharedGroup>,
+    pub(super) load: GroupLoad,
+    pub(super) arrival: Arrival,
+    pub(super) scale: ScaleView,
+}
+
+impl Seen {
+    fn new(load: &GroupLoad, now: Instant) -> Self {
+        let arrival = Arrival {
+            count: load.arrived,
+            looked_at: now,
+            seen_at: now,
+            per_second: 0.0,
+            each_per_second: None,
+            oldest_at: None,
+            redispatched: 0,
+        };
+        Self { arrival, marks: VecDeque::new(), redispatched: 0 }
+    }
+
+    /// Finds the first look at which the oldest waiting message had come. The group gives the oldest first, so that it
+    /// is the one behind those given.
+    fn find_oldest(&mut self, load: &GroupLoad, now: Instant) {
+        if load.waiting == 0 {
+            self.marks.clear();
+        } else {
+            if self.marks.back().is_none_or(|(_, arrived)| *arrived < load.arrived) {
+                self.marks.push_back((now, load.arrived));
+            }
+            while self.marks.len() > 1 && self.marks.front().is_some_and(|(_, arrived)| *arrived <= load.given) {
+                self.marks.pop_front();
+            }
+            if self.marks.len() > MARKS_MAX {
+                let mut stays = false;
+                self.marks.retain(|_| {
+                    stays = !stays;
+                    stays
+                });
+            }
+        }
+        self.arrival.oldest_at = self.marks.front().map(|(at, _)| *at);
+    }
 }
 
 impl Arrivals {
     /// Takes the present figures of a group, and returns its rate.
     fn look(&self, number: NonZeroU64, load: &GroupLoad, now: Instant) -> Arrival {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let first =
-            Arrival { count: load.arrived, looked_at: now, seen_at: now, per_second: 0.0, each_per_second: None };
-        let arrival = all.entry(number).or_insert(first);
+        let seen = all.entry(number).or_insert_with(|| Seen::new(load, now));
+        seen.find_oldest(load, now);
+        let before = std::mem::replace(&mut seen.redispatched, load.redispatched);
+        let arrival = &mut seen.arrival;
+        arrival.redispatched += load.redispatched.saturating_sub(before);
         let elapsed = now.saturating_duration_since(arrival.looked_at);
         if elapsed >= LOOKED_EACH {
             let new = load.arrived.saturating_sub(arrival.count);
@@ -107,7 +171,7 @@ impl Control {
     }
 
     /// Groups with the longest backlogs, then those with the most messages, with their figures.
-    pub(super) fn busiest_groups(&self, most: usize, now: Instant) -> Vec<(Arc<SharedGroup>, GroupLoad, ScaleView)> {
+    pub(super) fn busiest_groups(&self, most: usize, now: Instant) -> Vec<BusyGroup> {
         // The busiest ones so far, the least busy of them on top.
         let mut busiest = BinaryHeap::with_capacity(most + 1);
         for group in self.shared.router.all_groups() {
@@ -118,7 +182,8 @@ impl Control {
             if busiest.len() == most && busiest.peek().is_some_and(|Ranked { rank: least, .. }| rank >= *least) {
                 continue;
             }
-            busiest.push(Ranked { rank, of: (group, load, scale(&load, &arrival, now)) });
+            let scale = scale(&load, &arrival, now);
+            busiest.push(Ranked { rank, of: BusyGroup { group, load, arrival, scale } });
             if busiest.len() > most {
                 busiest.pop();
             }
@@ -209,6 +274,8 @@ fn scale(load: &GroupLoad, arrival: &Arrival, now: Instant) -> ScaleView {
     }
 }
 
+/// Looks that are kept for the age of the oldest message; beyond that, each second one goes.
+const MARKS_MAX: usize = 512;
 const AVERAGED_OVER: Duration = Duration::from_secs(30);
 /// Least time between two looks that change a rate.
 const LOOKED_EACH: Duration = Duration::from_secs(1);
@@ -260,5 +327,25 @@ mod tests {
         assert_eq!(gone.desired, Some(3), "the members' speed is remembered");
         let idle = look(900, &load(16 * 603, 0, 0));
         assert_eq!(look(1000, &load(16 * 603, 0, 0)).desired, Some(0), "{idle:?}");
+    }
+
+    #[test]
+    fn oldest_message_is_as_old_as_the_look_that_found_it() {
+        let (begin, arrivals, number) = (Instant::now(), Arrivals::default(), NonZeroU64::MIN);
+        let mut load = GroupLoad { members: 0, known: 0, per_second: 0.0, ..GroupLoad::default() };
+        let mut look = |second, given, waiting, redispatched| {
+            (load.given, load.waiting, load.arrived, load.redispatched) =
+                (given, waiting, given + waiting, redispatched);
+            let now = begin + Duration::from_secs(second);
+            let arrival = arrivals.look(number, &load, now);
+            (arrival.oldest_at.map(|at| now.duration_since(at).as_secs()), arrival.redispatched)
+        };
+        assert_eq!(look(0, 7, 0, 0), (None, 0));
+        assert_eq!(look(5, 7, 3, 0), (Some(0), 0));
+        assert_eq!(look(10, 7, 5, 2), (Some(5), 2));
+        assert_eq!(look(15, 9, 3, 2), (Some(10), 2), "the third of the first three still waits");
+        assert_eq!(look(20, 10, 2, 0), (Some(10), 2), "those of the second look wait; a member has left");
+        assert_eq!(look(25, 12, 0, 1), (None, 3));
+        assert_eq!(look(30, 12, 1, 1), (Some(0), 3));
     }
 }

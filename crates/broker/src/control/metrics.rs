@@ -5,8 +5,10 @@ use std::time::{Duration, Instant};
 
 use tenbin_admin::{Exposition, Kind};
 
+use super::groups::BusyGroup;
 use super::{Control, process};
 use crate::durable::Durable;
+use crate::metrics::Timings;
 use crate::registry::Roster;
 
 impl Control {
@@ -19,6 +21,28 @@ impl Control {
             let help =
                 SHARED_HELP.iter().find(|(family, _)| *family == sample.family).map_or(sample.help, |(_, help)| help);
             into.add(sample.family, kind, help, sample.label.as_slice(), sample.value as f64);
+        }
+        for (family, help, counts) in [
+            (
+                "tenbin_messages_received_total",
+                "PUBLISH packets received.",
+                self.shared.metrics.messages_received.by_qos(),
+            ),
+            (
+                "tenbin_messages_sent_total",
+                "PUBLISH packets sent, without resends.",
+                self.shared.metrics.messages_sent.by_qos(),
+            ),
+        ] {
+            for (qos, count) in ["0", "1", "2"].into_iter().zip(counts) {
+                into.add(family, Kind::Counter, help, &[("qos", qos)], count as f64);
+            }
+        }
+        self.write_timings(into);
+        for (listener, name, end) in self.reach.certificate_ends() {
+            let help = "End of a certificate of the broker, in seconds since 1970.";
+            let labels = [("listener", &*listener), ("name", &*name)];
+            into.add("tenbin_tls_certificate_not_after_seconds", Kind::Gauge, help, &labels, end as f64);
         }
         let mut gauge = |name, help, value: usize| into.add(name, Kind::Gauge, help, &[], value as f64);
         let shared = &self.shared;
@@ -60,10 +84,22 @@ impl Control {
         self.write_groups(into);
     }
 
+    fn write_timings(&self, into: &mut Exposition) {
+        let Some(timings) = self.shared.metrics.timings() else { return };
+        let Timings { deliveries, .. } = timings;
+        let help = "Time from the receipt of a PUBLISH to the socket of a receiver; at most one of 64 deliveries.";
+        into.add_histogram("tenbin_delivery_seconds", help, &[], deliveries.counts(), deliveries.sum());
+        timings.each_login(|source, result, logins| {
+            let help = "Time of logins by source and result, without the time in which the client was asked.";
+            let labels = [("source", source), ("result", result)];
+            into.add_histogram("tenbin_auth_seconds", help, &labels, logins.counts(), logins.sum());
+        });
+    }
+
     /// Writes the metrics of the busiest share groups.
     fn write_groups(&self, into: &mut Exposition) {
         let now = Instant::now();
-        for (group, load, scale) in self.busiest_groups(GROUPS_MAX, now) {
+        for BusyGroup { group, load, arrival, scale } in self.busiest_groups(GROUPS_MAX, now) {
             let (name, filter) = group.labels();
             let labels = [("group", &*name), ("filter", &*filter)];
             let mut add = |name, kind, help, value: Option<f64>| {
@@ -82,8 +118,11 @@ impl Control {
             let wait = load.predicted_wait.map(|wait| wait.as_secs_f64());
             let help = "Least predicted wait of a member.";
             add("tenbin_group_predicted_wait_seconds", Kind::Gauge, help, wait);
-            let help = "Messages that went from a present member to another one.";
-            add("tenbin_group_redispatched", Kind::Gauge, help, count(load.redispatched));
+            let help = "Time for which the oldest message without a member has waited, to five seconds.";
+            let oldest = arrival.oldest_at.map_or(0.0, |at| now.saturating_duration_since(at).as_secs_f64());
+            add("tenbin_group_oldest_seconds", Kind::Gauge, help, Some(oldest));
+            let help = "Messages that went from a member to another one.";
+            add("tenbin_group_redispatched_total", Kind::Counter, help, count(arrival.redispatched));
             let help = "Members that would clear the backlog within a minute.";
             add("tenbin_group_desired_members", Kind::Gauge, help, scale.desired.and_then(count));
             let drain = scale.completions_per_second.map(|_| scale.drain_seconds.unwrap_or(f64::INFINITY));

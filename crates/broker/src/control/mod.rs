@@ -129,6 +129,9 @@ pub(crate) trait Reach: Send + Sync {
     /// Whether a drain has closed all listeners.
     fn is_drained(&self) -> bool;
 
+    /// Listener, name and end of each certificate of the broker, in seconds since 1970.
+    fn certificate_ends(&self) -> Vec<(Arc<str>, Box<str>, i64)>;
+
     /// Applies a configuration; returns the keys that need a restart.
     ///
     /// # Errors

@@ -110,7 +110,7 @@ impl Inbox {
             let is_acknowledged = delivery.qos.is_acknowledged();
             self.open = Some(OpenMessage { booked, held_key, taken_at: now, is_acknowledged });
         }
-        shared.metrics.messages_sent.add(1);
+        shared.metrics.messages_sent.add_one(delivery.qos);
         Some(Received { retained: delivery.retain && delivery.share.is_none(), message: message(&delivery, now)? })
     }
 

@@ -61,7 +61,7 @@ pub(super) struct Authenticated {
     pub(super) data: Option<Bytes>,
 }
 
-/// Authenticates a client before `deadline`. Keep Alive applies too.
+/// Authenticates a client before `deadline`, and measures how long that takes. Keep Alive applies too.
 pub(super) async fn authenticate<S: Stream>(
     shared: &BrokerState,
     transport: &mut Transport<S>,
@@ -70,10 +70,39 @@ pub(super) async fn authenticate<S: Stream>(
     request: AuthRequest,
     deadline: Instant,
 ) -> Result<Authenticated, Refusal> {
+    let (listener, mut time) = (Arc::clone(&request.listener), Duration::ZERO);
+    let authenticated = exchange(shared, transport, decoder, connect, request, deadline, &mut time).await;
+    let Some(timings) = shared.metrics.timings() else { return authenticated };
+    match &authenticated {
+        Ok(Authenticated { identity, .. }) => {
+            timings.login(&shared.access.source_of(&listener, identity), "accepted", time);
+        }
+        Err(Refusal { login: Some(login), .. }) => {
+            let source = if login.source.is_empty() { &"none".into() } else { &login.source };
+            timings.login(source, "refused", time);
+        }
+        Err(_) => timings.login(&"none".into(), "failed", time),
+    }
+    authenticated
+}
+
+/// Asks the authenticator, and the client if need be. Adds the time of the answers to `time`.
+async fn exchange<S: Stream>(
+    shared: &BrokerState,
+    transport: &mut Transport<S>,
+    decoder: &mut Decoder,
+    connect: &Connect,
+    request: AuthRequest,
+    deadline: Instant,
+    time: &mut Duration,
+) -> Result<Authenticated, Refusal> {
     let (method, address) = (request.method.clone(), request.origin.peer.address());
     let keep_alive = (connect.keep_alive > 0).then(|| Duration::from_secs(u64::from(connect.keep_alive)) * 3 / 2);
     let answer = shared.access.authenticator().authenticate(request);
-    let mut answer = answered(shared, answer, transport, address, deadline).await?;
+    let asked_at = Instant::now();
+    let answer = answered(shared, answer, transport, address, deadline).await;
+    *time += asked_at.elapsed();
+    let mut answer = answer?;
     loop {
         match judge(answer, &method, PacketType::ConnAck)? {
             Judged::Accepted(authenticated) => return Ok(authenticated),
@@ -82,7 +111,10 @@ pub(super) async fn authenticate<S: Stream>(
                 put_auth(auth, connect, &mut transport.out)?; // [MQTT-4.12.0-2]
                 let data = timeout_at(received, next_auth(transport, decoder, &method)).await;
                 let data = data.map_err(|_| Refusal::SILENT)??;
-                answer = answered(shared, exchange.step(data), transport, address, deadline).await?;
+                let asked_at = Instant::now();
+                let next = answered(shared, exchange.step(data), transport, address, deadline).await;
+                *time += asked_at.elapsed();
+                answer = next?;
             }
         }
     }

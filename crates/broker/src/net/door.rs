@@ -115,6 +115,12 @@ impl Door {
         }
     }
 
+    /// Name and end of each certificate of the broker, in seconds since 1970.
+    #[cfg(feature = "admin")]
+    pub(crate) fn certificate_ends(&self) -> Vec<(Box<str>, i64)> {
+        self.tls.as_ref().map(Tls::certificate_ends).unwrap_or_default()
+    }
+
     /// Takes over the certificates of `new`.
     pub(crate) fn replace(&self, new: Self) {
         if let (Some(tls), Some(new)) = (&self.tls, new.tls) {

@@ -3,13 +3,14 @@
 use tenbin_balancer::{Acknowledged, MemberLoad};
 
 use crate::durable::CommitPoint;
+use crate::metrics::PerQoS;
 use crate::values::Moment;
 
 /// A batch: all whole packets received, while they are applied.
 pub(super) struct InputBatch {
     pub(super) now: Moment,
-    /// Messages so far.
-    pub(super) received: u64,
+    /// Messages so far, by QoS.
+    pub(super) received: PerQoS,
     /// Stop decoding: the publisher has to pause, other tasks go first, or the connection ends.
     pub(super) is_over: bool,
     /// When the last acknowledged message was sent. Mostly the next one was sent with it.
@@ -30,7 +31,7 @@ impl InputBatch {
     pub(super) fn new(now: Moment) -> Self {
         Self {
             now,
-            received: 0,
+            received: [0; 3],
             is_over: false,
             sent: now,
             acknowledged: None,

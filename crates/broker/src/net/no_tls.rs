@@ -42,6 +42,11 @@ impl Tls {
         match *self {}
     }
 
+    #[cfg(feature = "admin")]
+    pub(super) fn certificate_ends(&self) -> Vec<(Box<str>, i64)> {
+        match *self {}
+    }
+
     pub(super) fn generation(&self) -> u64 {
         match *self {}
     }

@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::task::{Context, Poll};
 use std::time::Instant;
 
+use tenbin_codec::QoS;
 use tenbin_session::{Delivery, Sent};
 
 use super::core::Core;
@@ -13,6 +14,7 @@ use super::refill::Refill;
 use super::retained;
 use super::unwritten::Unwritten;
 use crate::lifecycle;
+use crate::metrics::PerQoS;
 use crate::outbox::{Batch, Booked, Control, Entry, Run, Taken};
 use crate::router::HeldKey;
 
@@ -28,6 +30,16 @@ pub(super) struct Outbound {
     socket_blocked: bool,
     /// Lower half of the number of sent packets that the metrics include.
     counted_sent: u32,
+    /// A measured message that the socket has not taken; boxed, since mostly there is none.
+    measured: Option<Box<Measured>>,
+}
+
+/// An encoded message whose delivery is measured.
+#[derive(Debug)]
+struct Measured {
+    came_at: Instant,
+    /// Bytes of the connection once it is written.
+    end: u64,
 }
 
 /// What [`Outbound::poll_send`] has done in a lap.
@@ -97,12 +109,13 @@ impl Outbound {
     fn send(&mut self, core: &mut Core, gate: &mut DurabilityGate, batch: &mut Batch, now: Instant) {
         let mut tally = SentTally::default();
         let mut blocked = Vec::new();
+        let measured = batch.take_measured();
         if batch.len() >= BURST {
             core.out.expect_burst();
         }
         if batch.deliveries().is_empty() {
             batch.runs().for_each(|run| tally.run(run));
-            core.connection.send_plain(batch.packets(), tally.sent, now, &mut core.out);
+            core.connection.send_plain(batch.packets(), tally.sent[QoS::AtMostOnce as usize], now, &mut core.out);
             batch.clear();
         } else {
             batch.drain(|entry| match entry {
@@ -121,6 +134,9 @@ impl Outbound {
         let SentTally { sent, expired, too_large, unacknowledged, given_up } = tally;
         core.show_output();
         self.unwritten.push(unacknowledged, core.out.end());
+        if let Some(came_at) = measured {
+            self.measured = Some(Box::new(Measured { came_at, end: core.out.end() }));
+        }
         if let Some(hooks) = &mut core.hooks {
             hooks.has_quota(core.connection.send_quota());
         }
@@ -166,7 +182,12 @@ impl Outbound {
 
     /// Returns shared messages of QoS 0 that the socket has taken since the last call, now that it has `written` bytes.
     #[inline]
-    pub(super) fn take_written(&mut self, written: u64) -> Booked {
+    pub(super) fn take_written(&mut self, core: &Core, written: u64) -> Booked {
+        if let Some(measured) = self.measured.take_if(|measured| measured.end <= written)
+            && let Some(timings) = core.shared.metrics.timings()
+        {
+            timings.deliveries.add(measured.came_at.elapsed());
+        }
         self.unwritten.take_written(written)
     }
 
@@ -208,6 +229,7 @@ fn send_single(
 ) -> Option<Delivery> {
     let booked = Booked::of(&delivery);
     let held_key = HeldKey::of(&delivery);
+    let qos = delivery.qos;
     let named = core.hooks.as_ref().and_then(|hooks| hooks.name(&delivery));
     let sent = gate.send(core, delivery, now);
     if let Some((named, hooks)) = named.zip(core.hooks.as_mut()) {
@@ -215,11 +237,11 @@ fn send_single(
     }
     match sent {
         Sent::Written(None) => {
-            tally.sent += 1;
+            tally.sent[QoS::AtMostOnce as usize] += 1;
             tally.unacknowledged += booked;
             core.keys_done(held_key);
         }
-        Sent::Written(Some(_)) => tally.sent += 1, // its acknowledgement ends the booking
+        Sent::Written(Some(_)) => tally.sent[qos as usize] += 1, // its acknowledgement ends the booking
         Sent::Expired => {
             tally.expired += 1;
             tally.given_up += booked;
@@ -238,7 +260,7 @@ fn send_single(
 /// Totals of a sent batch.
 #[derive(Default)]
 struct SentTally {
-    sent: u64,
+    sent: PerQoS,
     expired: u64,
     too_large: u64,
     /// Shared QoS 0 messages sent; their bookings end once the socket has taken them.
@@ -249,7 +271,7 @@ struct SentTally {
 
 impl SentTally {
     fn run(&mut self, run: &Run) {
-        self.sent += u64::from(run.messages);
+        self.sent[QoS::AtMostOnce as usize] += u64::from(run.messages);
         self.unacknowledged += run.booked();
     }
 }

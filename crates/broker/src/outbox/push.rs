@@ -60,9 +60,11 @@ impl Outbox {
     ) -> Pressure {
         let mut guard = self.state();
         let State { queue, spill, groups, consumer, .. } = &mut *guard;
+        let first_number = queue.next_number();
         let common = &self.common.limits;
         let slow = consumer.slow_limits(common);
         let is_attached = consumer.is_connected();
+        let is_new = chosen.is_some();
         let mut push = Push {
             outbox: self,
             queue,
@@ -90,6 +92,11 @@ impl Outbox {
         let Push { refused, disk, effects, .. } = push;
         let Effects { is_too_slow, dropped_full, dropped_offline, mut taken_back, disk_work, .. } = effects;
         let state = &mut *guard;
+        // Messages that come again have been here for an unknown time.
+        if is_new && is_attached && self.common.metrics.timings().is_some() {
+            let address = std::ptr::from_ref(self).addr() as u64;
+            state.queue.measure(first_number, address / size_of::<Self>() as u64, now);
+        }
         if effects.refuses_own || effects.spooled {
             state.is_stuffed |= effects.refuses_own;
             self.publish(state);

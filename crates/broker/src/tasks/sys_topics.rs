@@ -249,7 +249,7 @@ mod tests {
         let counter = |metrics: &MetricsSnapshot| metrics.messages_received;
         let mut load = Load { name: "x", counter, last: 0, averages: [0.0; 3] };
         for _ in 0..2000 {
-            shared.metrics.messages_received.add(100);
+            shared.metrics.messages_received.add([100, 0, 0]);
             load.update(&shared.metrics.snapshot(), Duration::from_secs(10));
         }
         assert!(load.averages.iter().all(|average| (average - 600.0).abs() < 0.01), "{load:?}");

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use tenbin_codec::{Decoded, Packet, PacketType, ReasonCode};
+use tenbin_codec::{Decoded, Packet, PacketType, QoS, ReasonCode};
 use tenbin_session::{DroppedResend, Event, Publication, Violation};
 
 use super::{ConnectionTask, Turn};
@@ -131,7 +131,7 @@ impl<S: Stream> ConnectionTask<S> {
                 break;
             }
             (packets, bytes) = (packets + 1, bytes + size);
-            self.count_publication(batch);
+            self.count_publication(QoS::AtMostOnce, batch);
         }
         if packets > 0 {
             self.core.connection.handle_plain(batch.now.at);
@@ -147,8 +147,9 @@ impl<S: Stream> ConnectionTask<S> {
         let Self { core, inbound, gate, publishing, member, reauthentication, departure, .. } = self;
         match event {
             Event::Publish(publication) => {
+                let qos = publication.qos;
                 self.publish(publication, batch)?;
-                self.count_publication(batch);
+                self.count_publication(qos, batch);
             }
             Event::Duplicate(ack) => publishing.repeat(core, ack, batch),
             Event::Subscribe(subscribe) => {
@@ -197,8 +198,8 @@ impl<S: Stream> ConnectionTask<S> {
     }
 
     #[inline]
-    fn count_publication(&mut self, batch: &mut InputBatch) {
-        batch.received += 1;
+    fn count_publication(&mut self, qos: QoS, batch: &mut InputBatch) {
+        batch.received[qos as usize] += 1;
         batch.is_over |= self.inbound.count_publication(&self.core, batch.now.at);
     }
 

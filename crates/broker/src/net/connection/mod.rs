@@ -421,7 +421,7 @@ impl<S: Stream> ConnectionTask<S> {
     fn write(&mut self, context: &mut Context<'_>) -> std::io::Result<()> {
         self.core.show_output();
         let written = self.socket.poll_write(&mut self.core.out, context);
-        let booked = self.outbound.take_written(self.socket.written(&self.core.out));
+        let booked = self.outbound.take_written(&self.core, self.socket.written(&self.core.out));
         if !booked.is_nothing() {
             self.tell_written(booked, written.is_pending());
         }

@@ -180,6 +180,12 @@ impl Tls {
         self.loaded.looked(Some(error.to_string()));
     }
 
+    /// Name and end of each certificate of the broker, in seconds since 1970.
+    #[cfg(feature = "admin")]
+    pub(in crate::net) fn certificate_ends(&self) -> Vec<(Box<str>, i64)> {
+        self.loaded.now.load().settings.certificate_ends.clone()
+    }
+
     /// Number that changes when other client certificates count.
     pub(in crate::net) fn generation(&self) -> u64 {
         self.loaded.now.load().generation

@@ -20,6 +20,8 @@ pub(super) struct Names {
     /// By name in lower case; `*.` and a domain for all names with one more label.
     by_name: HashMap<String, Arc<CertifiedKey>>,
     is_strict: bool,
+    /// Name and end of each certificate, in seconds since 1970.
+    pub(super) ends: Vec<(Box<str>, i64)>,
 }
 
 impl Names {
@@ -34,6 +36,11 @@ impl Names {
         };
         let first = pair(&tls.certificate, &tls.key, ["tls.certificate", "tls.key"])?;
         // A strict listener serves the names in its first certificate, too.
+        let mut ends = Vec::new();
+        let mut note_end = |name: &str, pair: &CertifiedKey| {
+            ends.extend(certificate::read(&pair.cert).map(|own| (name.into(), own.not_after)));
+        };
+        note_end(DEFAULT, &first);
         let own = certificate::read(&first.cert).map_or_else(Vec::new, |own| own.dns_names);
         let mut by_name = own.into_iter().map(|name| (name.to_ascii_lowercase(), Arc::clone(&first))).collect();
         for named in &tls.names {
@@ -44,9 +51,11 @@ impl Names {
             }
             let keys = ["tls.names.certificate", "tls.names.key"];
             let by_name: &mut HashMap<_, _> = &mut by_name;
-            by_name.insert(name, pair(&named.certificate, &named.key, keys)?);
+            let pair = pair(&named.certificate, &named.key, keys)?;
+            note_end(&name, &pair);
+            by_name.insert(name, pair);
         }
-        Ok(Self { first, by_name, is_strict: tls.strict_names })
+        Ok(Self { first, by_name, is_strict: tls.strict_names, ends })
     }
 
     /// Certificate for clients that ask for `name`, exactly or by the `*` in the place of its first label.
@@ -65,3 +74,6 @@ impl ResolvesServerCert for Names {
         self.of(hello.server_name()).cloned()
     }
 }
+
+/// Name of the first certificate in [`Names::ends`].
+const DEFAULT: &str = "default";

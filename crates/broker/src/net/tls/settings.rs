@@ -20,6 +20,9 @@ use crate::net::tls_error::TlsError;
 pub(super) struct Settings {
     pub(super) servers: Servers,
     pub(super) clients: Clients,
+    /// Name and end of each certificate of the broker, in seconds since 1970.
+    #[cfg_attr(not(feature = "admin"), expect(dead_code, reason = "only operators see it"))]
+    pub(super) certificate_ends: Vec<(Box<str>, i64)>,
 }
 
 /// Configurations of a listener, which differ in the choice of the cipher suite.
@@ -48,7 +51,8 @@ pub(super) fn load(listener: &str, tls: &Tls, transport: Transport) -> Result<Se
     provider.cipher_suites.sort_by_key(|suite| !is_aes_128(suite.suite()));
     let provider = Arc::new(provider);
     let certificate_error = |reason: String| TlsError::new(listener, "tls.certificate", &tls.certificate, reason);
-    let names = Names::load(listener, tls, &provider)?;
+    let mut names = Names::load(listener, tls, &provider)?;
+    let certificate_ends = std::mem::take(&mut names.ends);
     let clients = Clients::load(listener, tls, &provider)?;
     let mut config = ServerConfig::builder_with_provider(provider)
         .with_protocol_versions(&versions(listener, tls)?)
@@ -65,7 +69,7 @@ pub(super) fn load(listener: &str, tls: &Tls, transport: Transport) -> Result<Se
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.ticketer = ring::Ticketer::new().map_err(|error| certificate_error(error.to_string()))?;
     config.send_tls13_tickets = 1;
-    Ok(Settings { servers: Servers::new(config), clients })
+    Ok(Settings { servers: Servers::new(config), clients, certificate_ends })
 }
 
 impl Servers {

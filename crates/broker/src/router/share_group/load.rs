@@ -11,7 +11,7 @@ use super::{SharedGroup, beginning};
 use crate::values::Moment;
 
 /// Load of a share group, of which its scale follows.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct GroupLoad {
     /// Messages that have arrived so far, given or waiting.
     pub(crate) arrived: u64,
