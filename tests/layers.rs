@@ -11,6 +11,7 @@ const LAYERS: [&str; 25] = [
     "slices",
     "descriptors",
     "metrics",
+    "trace",
     "config",
     "hooks",
     "admission",

@@ -2,6 +2,7 @@
 
 mod table;
 mod top;
+mod trace;
 
 use std::fmt;
 use std::io::{self, Write as _};
@@ -155,6 +156,16 @@ enum AdminCommand {
     },
     /// Exit code 0 if the broker is alive and ready. For containers without a shell.
     Health,
+    /// Shows packets as they come and go, without payloads, until it is interrupted.
+    #[command(group(clap::ArgGroup::new("wanted").required(true)))]
+    Trace {
+        /// Client Identifier: all packets of the client.
+        #[arg(long, group = "wanted")]
+        client: Option<String>,
+        /// Topic Filter: PUBLISH packets of all clients.
+        #[arg(long, value_name = "FILTER", group = "wanted")]
+        topic: Option<String>,
+    },
     /// Shows rates, share groups and slow clients each second, until it is interrupted.
     Top,
 }
@@ -274,6 +285,10 @@ impl Session {
                 Ok(writeln!(io::stdout(), "ok")?)
             }
             AdminCommand::Top => top::run(&self.client).await,
+            AdminCommand::Trace { client, topic } => {
+                let is_json = self.format == OutputFormat::Json;
+                trace::run(&self.client, client.as_deref(), topic.as_deref(), is_json).await
+            }
             AdminCommand::Token { .. } => Ok(()), // needs no broker
         }
     }

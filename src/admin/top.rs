@@ -32,7 +32,7 @@ fn screen(snapshot: &Value) -> String {
     let rate = |name: &str| shown(&snapshot["rates"][name]);
     let mut text = format!(
         "{}, up {} s: {} clients, {} sessions, {} subscriptions, {} queued, {} retained\n\
-         messages/s: {} in, {} out; dropped/s: {} queue_full, {} offline, {} expired\n",
+         messages/s: {} in, {} out; delivery ms: p50 {}, p99 {}; dropped/s: {} queue_full, {} offline, {} expired\n",
         figure("state"),
         figure("uptime_seconds"),
         figure("clients"),
@@ -42,6 +42,8 @@ fn screen(snapshot: &Value) -> String {
         figure("retained_messages"),
         rate("messages_received"),
         rate("messages_sent"),
+        shown(&snapshot["delivery"]["p50_ms"]),
+        shown(&snapshot["delivery"]["p99_ms"]),
         rate("dropped_queue_full"),
         rate("dropped_offline"),
         rate("dropped_expired"),

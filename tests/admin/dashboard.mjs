@@ -1,12 +1,13 @@
 // Opens the views of the dashboard in headless Chromium, light and dark, in three widths, and fails on text that is cut
 // off, overlaps or is hard to read, on errors in the console, and on requests to other hosts. In the view of the group,
 // it waits until the bar of the member SLOW is the longest, and as long as the API says.
-//   usage: node tests/admin/dashboard.mjs URL GROUP FILTER SLOW [SHOTS-DIR]
+// A trace of SLOW shows packets.
+//   usage: node tests/admin/dashboard.mjs URL GROUP FILTER SLOW TOKEN [SHOTS-DIR]
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { startBrowser } from '../support/browser.mjs';
 
-const [url, group, filter, slow, shots] = process.argv.slice(2);
+const [url, group, filter, slow, token, shots] = process.argv.slice(2);
 if (shots) mkdirSync(shots, { recursive: true });
 const PATIENCE_MS = 60_000;
 const inPath = [group, filter].map(encodeURIComponent).join('/');
@@ -118,7 +119,7 @@ async function withPage({ hash, width, scheme }, use) {
     await ask('Target.closeTarget', { targetId });
 }
 
-const VIEWS = ['#', '#groups', `#group/${inPath}`, '#clients', `#client/${encodeURIComponent(slow)}`, '#slow', '#store', '#retained'];
+const VIEWS = ['#', '#groups', `#group/${inPath}`, '#clients', `#client/${encodeURIComponent(slow)}`, '#slow', '#store', '#retained', '#trace'];
 let bad = 0;
 try {
     // Bars as the API tells them. A page is at most a snapshot late, so that its figure is among those of the last seconds.
@@ -148,9 +149,20 @@ try {
         if (await run(`document.querySelectorAll('main b').length`) > 0) throw new Error('a name of a client became HTML');
         console.log('a change asks for the token');
     });
+    // A trace asks for the token, and shows packets from then on.
+    const beginTrace = async ({ run, until }) => {
+        await run(`document.querySelector('input[name=topic]').value = ${JSON.stringify(filter)}; document.querySelector('form.filter button').click()`);
+        await until(`document.querySelector('#token').open`, 'nobody asks for the token of a trace');
+        await run(`document.querySelector('#token-text').value = ${JSON.stringify(token)}; document.querySelector('#token button[value=ok]').click()`);
+        await until(`document.querySelectorAll('main tbody tr').length > 3`, 'a trace shows no packets');
+    };
     for (const hash of VIEWS) {
         await withPage({ hash, width: 1200, scheme: 'light' }, async ({ run, until, page, faults, look }) => {
             await until(`document.querySelector('main h2') !== null`, 'the view is empty');
+            if (hash === '#trace') {
+                await beginTrace({ run, until });
+                console.log('a trace shows packets');
+            }
             for (const [width, scheme] of [[360, 'light'], [360, 'dark'], [1200, 'light'], [1200, 'dark'], [1920, 'light']]) {
                 await look(width, scheme);
                 // Charts take their width with the next snapshot.

@@ -58,14 +58,18 @@ fn longest_bar_is_the_slow_worker_in_every_size_of_window() {
         let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/admin/dashboard.mjs");
         let url = format!("http://{}", stage.admin);
         let mut command = Command::new("node");
-        command.args([script, &url, "orders", "orders/#", "cleo"]).args(std::env::var_os("TENBIN_DASHBOARD_SHOTS"));
+        command
+            .args([script, &url, "orders", "orders/#", "cleo", &stage.token])
+            .args(std::env::var_os("TENBIN_DASHBOARD_SHOTS"));
         let output = command.stdin(Stdio::null()).output();
         is_over.store(true, Ordering::Relaxed);
         output.expect("installed")
     });
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
-    for step in ["bar of cleo is the longest", "a change asks for the token", "views are readable"] {
+    for step in
+        ["bar of cleo is the longest", "a change asks for the token", "a trace shows packets", "views are readable"]
+    {
         assert!(said.contains(step), "{step}: {said}");
     }
 }

@@ -11,5 +11,7 @@ mod events;
 mod groups;
 mod guard;
 mod health;
+mod metrics;
 mod openapi;
 mod stage;
+mod trace;

@@ -105,6 +105,8 @@ fn requests() -> Vec<Request> {
             "",
             404,
         ),
+        Request { status: 400, ..get("/api/v1/trace", "/api/v1/trace") },
+        Request { status: 400, ..get("/api/v1/trace", "/api/v1/trace?topic=%23/a") },
         delete("/api/v1/clients/{id}", "/api/v1/clients/worker%2F1?session=true&reason=137", 200),
         delete("/api/v1/clients/{id}", "/api/v1/clients/other?reason=1", 400),
         post("/api/v1/drain", "/api/v1/drain", r#"{"listener": "nowhere"}"#, 404),
@@ -153,7 +155,8 @@ fn every_route_answers_as_openapi_describes() {
     let all = paths.iter().flat_map(|(path, operations)| {
         operations.as_object().expect("operations").keys().map(move |method| format!("{method} {path}"))
     });
-    // `events` never ends: `events.rs` reads it.
+    // These never end: `events.rs` and `trace.rs` read them.
+    asked.insert("get /api/v1/trace".to_owned());
     asked.insert("get /api/v1/events".to_owned());
     let unasked: Vec<_> = all.filter(|operation| !asked.contains(operation)).collect();
     assert_eq!(unasked, Vec::<String>::new(), "no request asks them");

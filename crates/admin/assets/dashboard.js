@@ -4,6 +4,7 @@ const KEPT_MS = 300_000;
 const DECISIONS_MS = 60_000;
 const DECISIONS_KEPT = 2000;
 const FINDINGS_SHOWN = 6;
+const PACKETS_SHOWN = 500;
 const MAIN = document.querySelector('#main');
 
 // ---- Elements and numbers ----
@@ -284,6 +285,23 @@ function told(title, text) {
 
 let stream = null;
 
+// Calls `each` with the data of server-sent events until they end.
+async function events(answer, each) {
+    const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+    let text = '';
+    for (;;) {
+        const { done, value } = await reader.read();
+        if (done) throw new Error('it ended');
+        const all = (text + value).split('\n\n');
+        text = all.pop();
+        for (const event of all) {
+            const data = event.split('\n').find((part) => part.startsWith('data:'));
+            // A mistake of the page is no lost connection.
+            try { if (data) each(JSON.parse(data.slice(5))); } catch (mistake) { reportError(mistake); }
+        }
+    }
+}
+
 // Reads snapshots until the view needs others. fetch() and not EventSource, which cannot send a token.
 async function follow(query) {
     stream?.abort();
@@ -292,19 +310,7 @@ async function follow(query) {
     while (!own.signal.aborted) {
         try {
             const answer = await request(`/api/v1/events${query}`, { signal: own.signal });
-            const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
-            let text = '';
-            for (;;) {
-                const { done, value } = await reader.read();
-                if (done) throw new Error('it ended');
-                const events = (text + value).split('\n\n');
-                text = events.pop();
-                for (const event of events) {
-                    const data = event.split('\n').find((part) => part.startsWith('data:'));
-                    // A mistake of the page is no lost connection.
-                    try { if (data) receive(JSON.parse(data.slice(5))); } catch (mistake) { reportError(mistake); }
-                }
-            }
+            await events(answer, receive);
         } catch (error) {
             if (own.signal.aborted) return;
             if ((error.status === 401 || error.status === 403) && await askToken('Token', error.message)) continue;
@@ -330,6 +336,7 @@ function overview() {
     const charts = [
         chart('Messages a second', number, [{ name: 'in', points: rate('messages_received') }, { name: 'out', points: rate('messages_sent') }]),
         chart('Bytes a second', bytes, [{ name: 'in', points: rate('bytes_received') }, { name: 'out', points: rate('bytes_sent') }]),
+        chart('Delivery: receipt to socket', time, [{ name: 'p50', points: figure((s) => s.delivery?.p50_ms) }, { name: 'p99', points: figure((s) => s.delivery?.p99_ms) }]),
         chart('Connects a second', number, [{ name: 'accepted', points: rate('connects_accepted') }, { name: 'rate-limited', points: rate('connects_rate_limited') }]),
         chart('Clients', number, [{ name: 'connected', points: figure((s) => s.clients) }, { name: 'sessions', points: figure((s) => s.sessions) }]),
         chart('Dropped a second', number, DROPS.map(([name, why]) => ({ name: why, points: rate(name) }))),
@@ -619,7 +626,58 @@ function retained() {
 
 // ---- Which view ----
 
-const VIEWS = { '': [overview, 0], groups: [groups, 0], group: [group, 2], clients: [clients, 0], client: [client, 1], slow: [slow, 0], store: [store, 0], retained: [retained, 0] };
+// Packets as they come and go, the newest first.
+function trace() {
+    const [client, topic] = ['client', 'topic'].map((name) => el('input', { name, autocomplete: 'off', spellcheck: 'false' }));
+    const start = el('button', {}, 'Begin');
+    const form = el('form', { class: 'filter' }, el('label', {}, 'Client Identifier', client), el('label', {}, 'or Topic Filter', topic), start);
+    const note = el('p', { class: 'note', role: 'status' }, 'A trace shows the packets of one client, or PUBLISH packets by topic, without payloads. It needs the token of an operator.');
+    const { element, fill } = table(['Time', 'Direction', 'Client', 'Packet', 'Topic', 'QoS', 'Identifier', 'Reason', 'Size'], [5, 6, 7, 8]);
+    let [running, packets, seen, missing, changed] = [null, [], 0, 0, false];
+    const stop = () => { running?.abort(); running = null; write(start, 'Begin'); };
+    const show = () => {
+        changed = false;
+        fill(packets.map(({ time_ms: at, direction, client: id, packet, topic: of, filters, qos, packet_id: identifier, reason, bytes: size }) => [
+            `${clock(at)}.${String(at % 1000).padStart(3, '0')}`, direction, named(id), packet, of ?? (filters.join(', ') || '–'), qos ?? '–', identifier ?? '–', reason === null ? '–' : `0x${reason.toString(16).padStart(2, '0')}`, size === null ? '–' : bytes(size)]));
+        write(note, `${number(seen)} packets${seen > packets.length ? `, the last ${packets.length} are shown` : ''}${missing > 0 ? `; ${number(missing)} are missing, since they came too fast` : ''}${running ? '' : '. The trace is over.'}`);
+    };
+    const run = async () => {
+        const own = running = new AbortController();
+        write(start, 'End');
+        [packets, seen, missing] = [[], 0, 0];
+        const where = `/api/v1/trace?${client.value !== '' ? 'client' : 'topic'}=${encodeURIComponent(client.value !== '' ? client.value : topic.value)}`;
+        let why = 'A trace shows who does what. It needs the token of an operator.';
+        while (running === own) {
+            try {
+                if (!token && !await askToken('Trace', why)) break;
+                const answer = await request(where, { signal: own.signal });
+                show();
+                await events(answer, (each) => {
+                    if (each.dropped) missing += each.dropped;
+                    else if (each.packet) { seen++; packets.unshift(each); packets.length = Math.min(packets.length, PACKETS_SHOWN); }
+                    if (!changed) { changed = true; requestAnimationFrame(show); }
+                });
+            } catch (error) {
+                if (own.signal.aborted) break;
+                if (error.status === 401 || error.status === 403) { [token, why] = ['', error.message]; continue; }
+                stop();
+                write(note, error.message);
+                return;
+            }
+        }
+        if (running === own) stop();
+        show();
+    };
+    form.addEventListener('submit', (event) => {
+        event.preventDefault();
+        if (running) stop();
+        else if ((client.value === '') === (topic.value === '')) write(note, 'A trace needs either a Client Identifier or a Topic Filter.');
+        else run();
+    });
+    return { title: 'Trace', element: el('div', {}, form, note, element), close: stop };
+}
+
+const VIEWS = { '': [overview, 0], groups: [groups, 0], group: [group, 2], clients: [clients, 0], client: [client, 1], slow: [slow, 0], store: [store, 0], retained: [retained, 0], trace: [trace, 0] };
 let view = {};
 let query = null;
 
@@ -628,6 +686,7 @@ function open() {
     const [make, parts] = VIEWS[name] ?? VIEWS[''];
     let of = [];
     try { of = rest.map(decodeURIComponent); } catch { /* no view of ours has such an address */ }
+    view.close?.();
     view = of.length === parts ? make(...of) : overview();
     MAIN.replaceChildren(el('h2', {}, view.title), ...(view.note ? [el('p', { class: 'soft' }, view.note)] : []), view.element);
     document.title = `${view.title} · Tenbin`;

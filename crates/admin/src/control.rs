@@ -7,6 +7,7 @@ use crate::{
     BanView, ClientDetailView, ClientQuery, ClientView, ConfigCheckView, DrainRequest, DrainView, Exposition,
     KickQuery, KickedView, LogRequest, MemberDrainView, Page, PageQuery, PublishRequest, PublishedView, ReceiverView,
     ReloadView, RemovedView, RetainedQuery, RetainedView, Sample, ScaleView, StatusView, SubscriptionView, TopicQuery,
+    TraceFeed, TraceQuery,
 };
 
 /// Result of a request.
@@ -148,6 +149,12 @@ pub trait ControlPlane: Send + Sync + 'static {
     /// There is no drain, or a listener cannot be opened.
     fn end_drain(&self) -> Answer<()>;
 
+    /// Begins a trace of packets.
+    ///
+    /// # Errors
+    /// The query is illegal, or too many traces run.
+    fn trace(&self, query: TraceQuery) -> BoxFuture<'_, Answer<TraceFeed>>;
+
     /// Lists the bans: those of the configuration, and those made here.
     fn bans(&self) -> Vec<BanView>;
 
@@ -200,6 +207,9 @@ pub enum ControlError {
     /// The state of the broker does not permit it.
     #[error("{0}")]
     Conflict(String),
+    /// As many of this kind run as may run at a time.
+    #[error("{0}")]
+    TooMany(String),
     /// The broker cannot do it at present.
     #[error("{0}")]
     Unavailable(String),

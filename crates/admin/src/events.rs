@@ -29,11 +29,14 @@ pub(crate) struct Events {
 }
 
 /// The broker at one moment.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Sample {
     /// Counters that only rise, of which snapshots have rates.
     #[serde(skip)]
     pub counters: Vec<(&'static str, u64)>,
+    /// Counts of delivery times by their upper bound in seconds, of which snapshots have quantiles.
+    #[serde(skip)]
+    pub delivery_times: Vec<(f64, u64)>,
     /// Figures that snapshots have as they are.
     pub figures: Value,
 }
@@ -70,6 +73,7 @@ impl Events {
             let rates = before.as_ref().map(|(at, before)| rates(before, &sample, now.saturating_duration_since(*at)));
             let mut snapshot = sample.figures.clone();
             snapshot["rates"] = rates.unwrap_or(Value::Null);
+            snapshot["delivery"] = before.as_ref().map_or(Value::Null, |(_, before)| delivery(before, &sample));
             self.latest.send_replace(Bytes::from(format!("{HEAD}{snapshot}{END}")));
             before = Some((now, sample));
         }
@@ -133,6 +137,33 @@ fn rates(before: &Sample, now: &Sample, elapsed: Duration) -> Value {
     now.counters.iter().map(rate).collect()
 }
 
+/// Quantiles of the deliveries measured between two samples; null without any.
+fn delivery(before: &Sample, now: &Sample) -> Value {
+    let old = before.delivery_times.iter().map(|(_, count)| *count).chain(std::iter::repeat(0));
+    let counts = now.delivery_times.iter().zip(old).map(|(&(bound, count), old)| (bound, count.saturating_sub(old)));
+    let counts: Vec<_> = counts.collect();
+    let total: u64 = counts.iter().map(|(_, count)| count).sum();
+    if total == 0 {
+        return Value::Null;
+    }
+    json!({ "measured": total, "p50_ms": quantile(&counts, 0.5) * 1e3, "p99_ms": quantile(&counts, 0.99) * 1e3 })
+}
+
+/// The value below which a part of all values lie, between the bounds of its count in proportion.
+fn quantile(counts: &[(f64, u64)], part: f64) -> f64 {
+    let rank = part * counts.iter().map(|(_, count)| *count as f64).sum::<f64>();
+    let (mut below, mut lower) = (0.0, 0.0);
+    for &(bound, count) in counts {
+        let count = count as f64;
+        if count > 0.0 && below + count >= rank {
+            let upper = if bound.is_finite() { bound } else { lower };
+            return lower + (upper - lower) * ((rank - below) / count).clamp(0.0, 1.0);
+        }
+        (below, lower) = (below + count, if bound.is_finite() { bound } else { lower });
+    }
+    lower
+}
+
 /// An answer of events that come one after the other.
 pub(crate) fn stream(events: mpsc::Receiver<Bytes>) -> Response {
     let headers = [(header::CONTENT_TYPE, "text/event-stream"), (header::CACHE_CONTROL, "no-store")];
@@ -170,3 +201,19 @@ const EACH: Duration = Duration::from_secs(1);
 const WATCHERS_MAX: usize = 16;
 /// Time for a watcher to read an event.
 const PATIENCE: Duration = Duration::from_secs(30);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantiles_lie_between_the_bounds_of_their_count() {
+        let counts = [(1.0, 0), (2.0, 50), (4.0, 49), (8.0, 0), (f64::INFINITY, 1)];
+        assert_eq!((quantile(&counts, 0.5), quantile(&counts, 0.25), quantile(&counts, 0.99)), (2.0, 1.5, 4.0));
+        assert_eq!(quantile(&counts, 1.0), 8.0, "without a bound the last one counts");
+        let sample = |counts: &[(f64, u64)]| Sample { delivery_times: counts.to_vec(), ..Sample::default() };
+        let both = [sample(&counts), sample(&[(1.0, 0), (2.0, 52), (4.0, 49), (8.0, 0), (f64::INFINITY, 1)])];
+        assert_eq!(delivery(&both[0], &both[1]), json!({ "measured": 2, "p50_ms": 1500.0, "p99_ms": 1990.0 }));
+        assert_eq!(delivery(&both[1], &both[1]), Value::Null);
+    }
+}

@@ -19,6 +19,7 @@ mod problem;
 mod routes;
 mod server;
 mod tokens;
+mod trace;
 mod views;
 mod wire;
 
@@ -27,4 +28,5 @@ pub use events::Sample;
 pub use exposition::{Exposition, Kind};
 pub use server::{Listener, Server, Settings, start};
 pub use tokens::{Role, Tokens, add_token};
+pub use trace::{PacketView, TraceEvent, TraceFeed, TraceQuery};
 pub use views::*;

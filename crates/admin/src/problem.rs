@@ -37,6 +37,7 @@ impl From<ControlError> for Problem {
             ControlError::NotFound(_) => StatusCode::NOT_FOUND,
             ControlError::Invalid(_) => StatusCode::BAD_REQUEST,
             ControlError::Conflict(_) => StatusCode::CONFLICT,
+            ControlError::TooMany(_) => StatusCode::TOO_MANY_REQUESTS,
             ControlError::Unavailable(_) => StatusCode::SERVICE_UNAVAILABLE,
         };
         Self::new(status, error.to_string())

@@ -42,6 +42,7 @@ mod router;
 mod slices;
 mod tasks;
 mod threads;
+mod trace;
 mod values;
 mod webhooks;
 

@@ -24,6 +24,11 @@ impl InboundAliases {
         Self { topics: Vec::new(), maximum, bytes: 0 }
     }
 
+    /// The topic for which an alias stands.
+    pub(crate) fn topic(&self, alias: NonZeroU16) -> Option<&TopicName> {
+        self.topics.get(usize::from(alias.get() - 1))?.as_ref()
+    }
+
     /// Returns the topic of a PUBLISH, and stores a topic that comes with an alias.
     pub(crate) fn resolve(&mut self, topic: TopicName, alias: NonZeroU16) -> Result<TopicName, Violation> {
         if alias.get() > self.maximum {
@@ -74,6 +79,11 @@ impl OutboundAliases {
         // At most the peer's Topic Alias Maximum [MQTT-3.1.2-26].
         let next = u16::try_from(self.aliases.len() + 1).ok().filter(|next| *next <= self.maximum.get())?;
         Some((NonZeroU16::new(next)?, false))
+    }
+
+    /// The topic for which an alias stands. It searches all of them.
+    pub(crate) fn topic(&self, alias: NonZeroU16) -> Option<&[u8]> {
+        self.aliases.iter().find(|(_, known)| **known == alias).map(|(topic, _)| &**topic)
     }
 
     /// Records that a PUBLISH introduces the alias from [`OutboundAliases::find`].

@@ -21,6 +21,7 @@ use crate::dashboard;
 use crate::events::{self, Events};
 use crate::guard::{self, Guard};
 use crate::problem::Problem;
+use crate::trace;
 
 /// State of all routes.
 pub(crate) type Plane = Arc<dyn ControlPlane>;
@@ -35,6 +36,7 @@ pub(crate) fn router(plane: Plane, events: Arc<Events>, guard: Arc<Guard>) -> Ro
     let api = Router::new()
         .route("/openapi.json", get(async || ([(header::CONTENT_TYPE, "application/json")], OPENAPI)))
         .route("/events", get(events::events))
+        .route("/trace", get(trace::trace))
         .route("/status", get(settings::status))
         .route("/config", get(settings::config))
         .route("/config/check", post(settings::check_config))

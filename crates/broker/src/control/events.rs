@@ -36,7 +36,12 @@ impl Control {
             "groups": groups.iter().map(|busy| self.view_of_group(&busy.group)).collect::<Vec<_>>(),
         });
         let is_gauge = |name: &str| GAUGES.contains(&name);
-        Sample { counters: metrics.named().filter(|(name, _)| !is_gauge(name)).collect(), figures }
+        let timings = self.shared.metrics.timings();
+        Sample {
+            counters: metrics.named().filter(|(name, _)| !is_gauge(name)).collect(),
+            delivery_times: timings.map(|timings| timings.deliveries.counts().collect()).unwrap_or_default(),
+            figures,
+        }
     }
 }
 

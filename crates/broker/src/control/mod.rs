@@ -7,6 +7,7 @@
 //!   groups    share groups: members, decisions, scale, drained members
 //!   messages  receivers of a topic, retained messages, publication
 //!   events    samples for watchers
+//!   trace     packets of a client or a topic, as they come
 //!   settings  status, configuration, level of the log
 //!   bans      clients that may not connect, also after a restart
 //!   drain     clients that go to other servers
@@ -22,6 +23,7 @@ mod messages;
 mod metrics;
 mod process;
 mod settings;
+mod trace;
 
 use std::fmt;
 use std::io;
@@ -37,6 +39,7 @@ use tenbin_admin::{
     ControlPlane, DrainRequest, DrainView, Exposition, KickQuery, KickedView, Listener, ListenerView, LogRequest,
     MemberDrainView, Page, PageQuery, PublishRequest, PublishedView, ReceiverView, ReloadView, RemovedView,
     RetainedQuery, RetainedView, Sample, ScaleView, Server, Settings, StatusView, SubscriptionView, Tokens, TopicQuery,
+    TraceFeed, TraceQuery,
 };
 use tokio::task::AbortHandle;
 use tracing::Level;
@@ -277,6 +280,10 @@ impl ControlPlane for Control {
 
     fn end_drain(&self) -> Answer<()> {
         self.cancel_drain()
+    }
+
+    fn trace(&self, query: TraceQuery) -> BoxFuture<'_, Answer<TraceFeed>> {
+        Box::pin(self.begin_trace(query))
     }
 
     fn bans(&self) -> Vec<BanView> {

@@ -24,6 +24,7 @@ use crate::outbox::{Budget, Limits, Outbox, OutboxCommon};
 use crate::registry::{AddressQuota, Client, ClientRegistry, RememberedSpeeds, SlowReceivers};
 use crate::router::{DecisionBudget, GroupQueues, KeyHasher, Receiver, RetainedLimits, Router, UnreadGroups};
 use crate::threads::Threads;
+use crate::trace::Traces;
 use crate::values::{Clock, SessionLimits, WhenFull};
 
 /// State that all tasks of one broker share.
@@ -46,6 +47,7 @@ pub(crate) struct BrokerState {
     pub(crate) address_quota: Arc<AddressQuota>,
     pub(crate) speeds: RememberedSpeeds,
     pub(crate) metrics: Arc<Metrics>,
+    pub(crate) traces: Traces,
     pub(crate) clock: Clock,
     /// Store; `None` = nothing is stored.
     pub(crate) durable: Option<Arc<Durable>>,
@@ -175,6 +177,7 @@ impl BrokerState {
             started_at: SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_millis()),
             hooks,
             metrics,
+            traces: Traces::default(),
             access,
             is_configured_only,
             config,

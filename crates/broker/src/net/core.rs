@@ -12,7 +12,7 @@ use tenbin_session::{Connection, PendingAck};
 
 use super::door::Passage;
 use super::end::End;
-use super::hooked::Hooked;
+use super::hooked::{Hooked, client_of};
 use super::output::Output;
 use super::reason_strings::reason_string;
 use super::stream::Stream;
@@ -153,18 +153,33 @@ impl Core {
         self.hooks.as_ref().is_some_and(|hooks| hooks.looks_at_each())
     }
 
-    /// Whether hooks look at packets from the client.
+    /// Whether hooks or traces look at packets from the client.
     #[inline]
     pub(super) fn looks_at_packets(&self) -> bool {
-        self.hooks.as_ref().is_some_and(|hooks| hooks.wants(Events::PACKET_READ | Events::PACKET_PROCESSED))
+        self.hooks.as_ref().is_some_and(|hooks| hooks.looks_at_packets())
     }
 
     /// Shows hooks the packets that have joined the output.
     #[inline]
     pub(super) fn show_output(&mut self) {
         if let Some(hooks) = &mut self.hooks {
-            hooks.show(&mut self.out, self.connection.limits().peer_maximum_packet_size);
+            hooks.show(&mut self.out, &self.connection);
+            if hooks.is_needless() {
+                self.hooks = None;
+            }
         }
+    }
+
+    /// Takes over the traces of operators that concern the client. They show packets behind the `shown` first bytes of
+    /// the output.
+    pub(super) fn take_traces(&mut self, shown: u64) {
+        let traced = self.shared.traces.of(&self.lease.client.id);
+        if traced.is_none() && self.hooks.is_none() {
+            return;
+        }
+        let client = || client_of(&self.lease, self.shared.peer, self.connection.version());
+        let hooks = self.hooks.get_or_insert_with(|| Hooked::for_traces(&self.shared.hooks, client()));
+        hooks.trace(traced, shown);
     }
 
     /// Whether messages for the client are on disk.

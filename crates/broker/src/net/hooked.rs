@@ -1,13 +1,17 @@
 //! Hooks of one connection: whom they see, and what they are yet to be told.
 
 use std::collections::VecDeque;
+use std::num::NonZeroU16;
 use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::BytesMut;
 use rustc_hash::FxHashMap;
-use tenbin_codec::{Decoded, Decoder, Packet, PacketId, PacketType, QoS, ReasonCode, TopicFilter, WriteBuffer};
-use tenbin_session::{Delivery, Sent, Session};
+use tenbin_codec::{
+    Decoded, Decoder, Packet, PacketId, PacketType, ProtocolVersion, QoS, ReasonCode, TopicFilter, TopicName,
+    WriteBuffer,
+};
+use tenbin_session::{Connection, Delivery, Sent, Session};
 
 use super::output::Output;
 use crate::hooks::{
@@ -57,10 +61,19 @@ impl Named {
 impl Hooked {
     /// Hooks of a new connection; `None` if they want no event.
     pub(super) fn of(set: &Arc<HookSet>, session_present: bool, client: impl FnOnce() -> Client) -> Option<Box<Self>> {
-        let hooked = |set: &Arc<HookSet>| Self {
+        (!set.events().is_empty()).then(|| Box::new(Self::new(set, session_present, client())))
+    }
+
+    /// Hooks that want no event, for traces alone.
+    pub(super) fn for_traces(set: &Arc<HookSet>, client: Client) -> Box<Self> {
+        Box::new(Self::new(set, false, client))
+    }
+
+    fn new(set: &Arc<HookSet>, session_present: bool, client: Client) -> Self {
+        Self {
             set: Arc::clone(set),
             events: set.events(),
-            client: client(),
+            client,
             session_present,
             has_panicked: false,
             has_no_quota: false,
@@ -68,8 +81,49 @@ impl Hooked {
             unsent: VecDeque::new(),
             published: Vec::new(),
             in_flight: FxHashMap::default(),
-        };
-        (!set.events().is_empty()).then(|| Box::new(hooked(set)))
+            traced: None,
+        }
+    }
+
+    /// Traces packets from here on, behind the `shown` first bytes of the output.
+    pub(super) fn trace(&mut self, traced: Option<Box<Traced>>, shown: u64) {
+        self.traced = traced;
+        self.shown = shown;
+    }
+
+    /// Whether neither a hook nor a trace wants anything.
+    pub(super) fn is_needless(&self) -> bool {
+        self.set.events().is_empty() && self.traced.as_ref().is_none_or(|traced| traced.is_over())
+    }
+
+    /// Notes the length of the input, for sizes of packets in traces.
+    pub(super) fn has_input(&mut self, undecoded: usize) {
+        if let Some(traced) = &mut self.traced {
+            traced.has_input(undecoded);
+        }
+    }
+
+    /// Traces a packet from the client, behind which `undecoded` bytes of input are left.
+    pub(super) fn trace_received(&mut self, packet: &Packet, connection: &Connection, undecoded: usize) {
+        let Some(traced) = &mut self.traced else { return };
+        let bytes = traced.decoded(undecoded);
+        let aliased = alias_of(packet).and_then(|alias| connection.received_alias(alias)).cloned();
+        traced.trace_packet(true, packet, aliased, bytes);
+    }
+
+    /// Traces the packets that have joined the output since it was last shown.
+    pub(super) fn trace_output(&self, out: &Output, connection: &Connection) {
+        let Some(traced) = self.traced.as_ref().filter(|_| out.end() > self.shown) else { return };
+        let at = usize::try_from(self.shown.saturating_sub(out.written())).unwrap_or(0);
+        let mut input = BytesMut::from(&out.to_bytes()[at..]);
+        let mut decoder = Decoder::client(self.client.version, u32::MAX);
+        let mut before = input.len();
+        while let Ok(Decoded::Packet(packet)) = decoder.decode(&mut input) {
+            let bytes = std::mem::replace(&mut before, input.len()) - input.len();
+            let topic = alias_of(&packet).and_then(|alias| connection.sent_alias(alias));
+            let topic = topic.and_then(|topic| TopicName::try_from(std::str::from_utf8(topic).ok()?).ok());
+            traced.trace_packet(false, &packet, topic, bytes);
+        }
     }
 
     #[inline]
@@ -93,7 +147,13 @@ impl Hooked {
 
     /// Whether messages from the client are to be looked at one by one.
     pub(super) fn looks_at_each(&self) -> bool {
-        self.wants(Events::PACKET_READ | Events::PACKET_PROCESSED | Events::PUBLISH | Events::PUBLISHED)
+        self.looks_at_packets() || self.wants(Events::PUBLISH | Events::PUBLISHED)
+    }
+
+    /// Whether packets from the client are to be looked at one by one.
+    #[inline]
+    pub(super) fn looks_at_packets(&self) -> bool {
+        self.traced.is_some() || self.wants(Events::PACKET_READ | Events::PACKET_PROCESSED)
     }
 
     /// Shows the CONNACK, before anything of the connection is written.
@@ -106,6 +166,9 @@ impl Hooked {
     /// Tells that the connection begins, behind the `written` first bytes of its output. Returns whether it may go on.
     pub(super) fn session_established(&mut self, written: u64) -> bool {
         self.shown = written;
+        if let Some(traced) = &self.traced {
+            traced.connected();
+        }
         let present = self.session_present;
         self.tell(Events::SESSION_ESTABLISHED, |hooks| hooks.session_established(&self.client, present));
         !self.has_panicked
@@ -269,10 +332,17 @@ impl Hooked {
     /// Shows the packets that have joined the output since the last call, and encodes changed ones again.
     ///
     /// Call it before the output is written, and before positions in it are noted.
-    #[cold]
-    #[inline(never)]
-    pub(super) fn show(&mut self, out: &mut Output, packet_bytes_maximum: u32) {
-        if !self.wants(Events::PACKET_ENCODE | Events::PACKET_SENT) || out.end() <= self.shown {
+    pub(super) fn show(&mut self, out: &mut Output, connection: &Connection) {
+        let packet_bytes_maximum = connection.limits().peer_maximum_packet_size;
+        if self.traced.is_some() {
+            self.trace_output(out, connection);
+            self.traced.take_if(|traced| traced.is_over());
+        }
+        if !self.wants(Events::PACKET_ENCODE | Events::PACKET_SENT) {
+            self.shown = out.end();
+            return;
+        }
+        if out.end() <= self.shown {
             return;
         }
         let all = out.to_bytes();
@@ -309,6 +379,24 @@ impl Hooked {
             self.tell(Events::PACKET_SENT, |hooks| hooks.packet_sent(&self.client, kind, bytes));
         }
     }
+}
+
+/// The client of a session, as hooks see it.
+pub(super) fn client_of(lease: &Lease, peer: Peer, version: ProtocolVersion) -> Client {
+    let principal = lease.client.rights.principal();
+    Client {
+        id: principal.client_id.clone(),
+        user: principal.identity.user.clone(),
+        peer,
+        listener: Arc::clone(&principal.listener),
+        version,
+    }
+}
+
+/// The Topic Alias that stands for the topic of a PUBLISH.
+fn alias_of(packet: &Packet) -> Option<NonZeroU16> {
+    let Packet::Publish(publish) = packet else { return None };
+    publish.topic_alias.filter(|_| publish.topic.is_empty())
 }
 
 /// Reason Code of a refusal, as far as this packet can carry it.

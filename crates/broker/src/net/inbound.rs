@@ -92,6 +92,11 @@ impl Inbound {
         self.decoder.peek_plain(&self.buffer[offset..])
     }
 
+    /// Bytes of input that are not decoded.
+    pub(super) fn undecoded(&self) -> usize {
+        self.buffer.len()
+    }
+
     /// Removes decoded input.
     #[inline]
     pub(super) fn skip(&mut self, bytes: usize) {

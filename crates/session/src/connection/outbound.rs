@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::SentId;
-use tenbin_codec::{PublishHeader, QoS, TopicFilter, Unsubscribe, UserProperty, VARINT_MAX};
+use tenbin_codec::{PublishHeader, QoS, TopicFilter, TopicName, Unsubscribe, UserProperty, VARINT_MAX};
 
 impl Connection {
     /// Number of QoS 1 and 2 messages that [`Connection::send`] accepts now. QoS 0 is always accepted `[MQTT-4.9.0-3]`.
@@ -15,6 +15,16 @@ impl Connection {
     /// Whether Topic Aliases are in use: then packets must be sent in the order of their encoding.
     pub fn uses_aliases(&self) -> bool {
         self.outbound_aliases.is_some()
+    }
+
+    /// The topic for which a Topic Alias of this side stands.
+    pub fn sent_alias(&self, alias: NonZeroU16) -> Option<&[u8]> {
+        self.outbound_aliases.as_ref()?.topic(alias)
+    }
+
+    /// The topic for which a Topic Alias of the peer stands.
+    pub fn received_alias(&self, alias: NonZeroU16) -> Option<&TopicName> {
+        self.inbound_aliases.topic(alias)
     }
 
     /// The peer's remaining quota, without regard to identifiers. Zero while messages wait to be sent again.

@@ -136,6 +136,9 @@ impl<S: Stream> ConnectionTask<S> {
             (Some(reason), None) => core.connection.disconnect(reason, &mut core.out),
             (None, _) => {}
         }
+        if let Some(hooks) = &core.hooks {
+            hooks.trace_output(&core.out, &core.connection);
+        }
         outbound.end(&core);
         let settled_at = gate.end(&mut core);
         let Core { shared, lease, connection, out, hooks } = core;

@@ -7,6 +7,7 @@ use tenbin_session::{DroppedResend, Event, Publication, Violation};
 
 use super::{ConnectionTask, Turn};
 use crate::hooks::{QosDropReason, Verdict};
+use crate::net::core::Core;
 use crate::net::end::End;
 use crate::net::input_batch::InputBatch;
 use crate::net::stream::Stream;
@@ -41,6 +42,9 @@ impl<S: Stream> ConnectionTask<S> {
         let now = batch.now.at;
         self.inbound.filters.go_on(&mut self.core, &mut self.gate, now)?;
         batch.is_over = self.inbound.is_paused() || self.gate.is_ending_unanswered();
+        if let Some(hooks) = &mut self.core.hooks {
+            hooks.has_input(self.inbound.undecoded());
+        }
         let mut packets = 0;
         let result = loop {
             if self.inbound.may_be_plain() && !self.core.looks_at_each() {
@@ -100,7 +104,11 @@ impl<S: Stream> ConnectionTask<S> {
     #[cold]
     #[inline(never)]
     fn apply_before_hooks(&mut self, packet: Packet, batch: &mut InputBatch) -> Result<(), End> {
-        let read = self.core.hooks.as_ref().map_or(Verdict::Go, |hooks| hooks.packet_read(&packet));
+        let mut read = Verdict::Go;
+        if let Core { hooks: Some(hooks), connection, .. } = &mut self.core {
+            hooks.trace_received(&packet, connection, self.inbound.undecoded());
+            read = hooks.packet_read(&packet);
+        }
         match read {
             Verdict::Go => {}
             Verdict::Refuse(reason) => return Err(End::Hook(reason)),

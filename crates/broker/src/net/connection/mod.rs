@@ -243,6 +243,7 @@ impl<S: Stream> ConnectionTask<S> {
     /// Handles changes since CONNECT and packets that arrived right behind it.
     fn start(&mut self) -> Result<(), End> {
         self.set_timer();
+        self.core.take_traces(self.core.out.written());
         let told = self.tell_established();
         let now = Instant::now();
         // Do this first in any case: no other code completes these messages.
@@ -407,9 +408,11 @@ impl<S: Stream> ConnectionTask<S> {
         }
     }
 
-    /// Tells operators the figures of the session.
+    /// Tells operators the figures of the session, and takes over their traces.
     #[cfg(feature = "admin")]
-    fn answer_questions(&self) {
+    fn answer_questions(&mut self) {
+        self.core.show_output();
+        self.core.take_traces(self.core.out.end());
         let Core { shared, lease, connection, .. } = &self.core;
         let questions = shared.registry.roster().map(|roster| roster.questions(lease.client.number));
         for question in questions.into_iter().flatten() {

@@ -9,12 +9,12 @@ use tenbin_session::{Connection, Role};
 
 use super::{Accepted, connack, session};
 use crate::auth::{Action, AuthRequest, Principal, Suspect};
-use crate::hooks::{self, Connecting, Events, Granted, Verdict};
+use crate::hooks::{Connecting, Events, Granted, Verdict};
 use crate::lifecycle::{self, Beginning, BrokerState, enforcement};
 use crate::memory::{Account, Charge, Kind, OverLimit};
 use crate::net::authentication::{self, Authenticated, Refusal, login_refusal};
 use crate::net::departure::Departure;
-use crate::net::hooked::Hooked;
+use crate::net::hooked::{Hooked, client_of};
 use crate::net::member::Member;
 use crate::net::reauthentication::Reauthentication;
 use crate::net::refill;
@@ -24,7 +24,7 @@ use crate::net::weight::{DEFAULT_WEIGHT, concurrency_in, weight_in};
 #[cfg(feature = "admin")]
 use crate::registry::Link;
 use crate::registry::{ChargedWill, Lease, session_bytes};
-use crate::values::{Origin, Peer};
+use crate::values::Origin;
 
 /// A pending client.
 pub(super) struct PendingClient {
@@ -109,7 +109,7 @@ impl PendingClient {
         );
         let packet_size_maximum = negotiated.limits.peer_maximum_packet_size;
         let is_present = negotiated.connack.session_present;
-        let mut hooks = Hooked::of(&shared.hooks, is_present, || hooked_client(&lease, peer, connect.version));
+        let mut hooks = Hooked::of(&shared.hooks, is_present, || client_of(&lease, peer, connect.version));
         if let Some(hooks) = &mut hooks {
             show_connack(hooks, &mut negotiated.connack);
         }
@@ -194,18 +194,6 @@ impl PendingClient {
         };
         let Self { connect, decoder, deadline, .. } = self;
         authentication::authenticate(shared, transport, decoder, connect, request, *deadline).await
-    }
-}
-
-/// The client as hooks see it.
-fn hooked_client(lease: &Lease, peer: Peer, version: ProtocolVersion) -> hooks::Client {
-    let principal = lease.client.rights.principal();
-    hooks::Client {
-        id: principal.client_id.clone(),
-        user: principal.identity.user.clone(),
-        peer,
-        listener: Arc::clone(&principal.listener),
-        version,
     }
 }
 
