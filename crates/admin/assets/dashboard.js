@@ -646,7 +646,7 @@ function trace() {
         write(start, 'End');
         [packets, seen, missing] = [[], 0, 0];
         const where = `/api/v1/trace?${client.value !== '' ? 'client' : 'topic'}=${encodeURIComponent(client.value !== '' ? client.value : topic.value)}`;
-        let why = 'A trace shows who does what. It needs the token of an operator.';
+        let why = 'A trace shows topics and clients. It needs the token of an operator.';
         while (running === own) {
             try {
                 if (!token && !await askToken('Trace', why)) break;

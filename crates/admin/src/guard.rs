@@ -98,7 +98,7 @@ impl Guard {
     fn needed_role(&self, method: &Method, path: &str) -> Option<Role> {
         let is_probe = matches!(path, "/healthz" | "/readyz");
         match *method {
-            // It shows who does what.
+            // It shows the topics of all clients.
             _ if path == "/api/v1/trace" => Some(Role::Operator),
             // A name in `hosts` is that of a proxy, which others may reach.
             Method::GET | Method::HEAD if (self.is_local && self.hosts.is_empty()) || is_probe => None,

@@ -21,7 +21,7 @@ pub(super) struct Arrivals(Mutex<HashMap<NonZeroU64, Seen>>);
 #[derive(Debug)]
 struct Seen {
     arrival: Arrival,
-    /// Times of looks, with the number of messages that had arrived: those that may still wait.
+    /// Times of looks, with the number of messages that had arrived. Looks before the oldest waiting message are gone.
     marks: VecDeque<(Instant, u64)>,
     /// [`GroupLoad::redispatched`] at the last look.
     redispatched: u64,
