@@ -12,7 +12,7 @@ mod webhooks;
 /// The example of README is the one that runs.
 #[test]
 fn readme_has_the_example_of_embedding() {
-    let example = include_str!("../../crates/broker/examples/embed.rs");
+    let example = include_str!("../../examples/embed.rs");
     let code = example.split_once("use tenbin_broker").expect("an import").1;
     assert!(include_str!("../../README.md").contains(code), "README's code differs from examples/embed.rs");
 }

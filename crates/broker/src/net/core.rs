@@ -18,7 +18,6 @@ use super::reason_strings::reason_string;
 use super::stream::Stream;
 use super::tcp_state::Ends;
 use crate::auth::{Principal, Suspect};
-use crate::hooks::Events;
 use crate::lifecycle::BrokerState;
 use crate::registry::Lease;
 use crate::router::HeldKey;

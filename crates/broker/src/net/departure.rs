@@ -21,12 +21,11 @@ impl Departure {
         Self { will, session_expiry }
     }
 
-    /// Stores the Will and the session with the present rights of the client.
-    pub(super) fn store(&self, core: &mut Core) {
-        if let Some(durable) = core.shared.durable.clone() {
-            let will = self.will.as_deref().map(|charged| &charged.will);
-            durable.keep_connection(core.lease.on_disk(), self.session_expiry, will);
-        }
+    /// Stores the Will and the session with the present rights of the client. Returns the commit point.
+    pub(super) fn store(&self, core: &mut Core) -> CommitPoint {
+        let Some(durable) = core.shared.durable.clone() else { return CommitPoint::NOW };
+        let will = self.will.as_deref().map(|charged| &charged.will);
+        durable.keep_connection(core.lease.on_disk(), self.session_expiry, will)
     }
 
     /// Handles DISCONNECT from the client.

@@ -18,9 +18,13 @@ use crate::hooks::{
     Client, DropReason, Dropped, Ending, Events, Granted, HookSet, Hooks, InFlight, Outgoing, Publication,
     QosDropReason, Subscribing, Verdict,
 };
+use crate::registry::Lease;
 use crate::router::Published;
+use crate::trace::Traced;
+use crate::values::Peer;
 
-/// Hooks of a connection. A broker whose hooks want no event has none, and so neither have its connections.
+/// Hooks of a connection, and traces of its packets. A connection has none if no hook of the broker wants an event and
+/// no operator traces it.
 ///
 /// Methods that messages call are cold: without hooks, a message costs a look at a pointer.
 #[derive(Debug)]
@@ -43,6 +47,8 @@ pub(super) struct Hooked {
     published: Vec<(Publication, Published)>,
     /// Messages of QoS 1 and 2 on the way to the client, if their acknowledgement is to be told.
     in_flight: FxHashMap<PacketId, Named>,
+    /// Traces of operators; `None` = there are none.
+    traced: Option<Box<Traced>>,
 }
 
 /// Topic and QoS of a message that is being sent.

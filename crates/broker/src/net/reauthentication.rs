@@ -11,7 +11,9 @@ use super::authentication::{Judged, auth, continued, judge, login_refusal};
 use super::core::Core;
 use super::departure::Departure;
 use super::end::End;
+use super::gate::DurabilityGate;
 use crate::auth::{Answer, AuthFuture, AuthRequest, Exchange, Origin};
+use crate::durable::CommitPoint;
 
 /// Re-authentication of a client.
 pub(super) struct Reauthentication(
@@ -93,10 +95,12 @@ impl Reauthentication {
         Ok(())
     }
 
-    /// Handles the authenticator's answer.
+    /// Handles the authenticator's answer. AUTH with Reason Code 0x00 waits until changed rights are durable, so that a
+    /// crash does not bring the earlier ones back.
     pub(super) fn answered(
         &mut self,
         core: &mut Core,
+        gate: &mut DurabilityGate,
         departure: &Departure,
         answer: Answer,
         now: Instant,
@@ -104,6 +108,7 @@ impl Reauthentication {
         let Some(state) = &mut self.0 else { return Ok(()) }; // no authenticator was asked
         let method = state.method.clone();
         let judged = judge(answer, &method, PacketType::Disconnect).map_err(End::Refused)?; // [MQTT-4.12.1-2]
+        let mut commit_point = CommitPoint::NOW;
         let (reply, stage) = match judged {
             Judged::Continue(auth, exchange) => (auth, Stage::Waits(exchange)),
             Judged::Accepted(authenticated) => {
@@ -117,13 +122,13 @@ impl Reauthentication {
                     // Routes and the session were made by the rights before: the caller applies the new ones.
                     core.shared.router.invalidate();
                     core.lease.state.rights_epoch = NO_EPOCH;
-                    departure.store(core);
+                    commit_point = departure.store(core);
                 }
                 (auth(ReasonCode::Success, &method, authenticated.data), Stage::Idle)
             }
         };
         state.stage = stage;
-        core.answer(Packet::Auth(Box::new(reply)), now)
+        gate.answer(core, commit_point, Packet::Auth(Box::new(reply)), now)
     }
 }
 

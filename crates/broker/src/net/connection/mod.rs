@@ -352,7 +352,7 @@ impl<S: Stream> ConnectionTask<S> {
             return Err(End::Unanswered);
         }
         if let Some(answer) = ready.answer {
-            self.reauthentication.answered(&mut self.core, &self.departure, answer, now)?;
+            self.reauthentication.answered(&mut self.core, &mut self.gate, &self.departure, answer, now)?;
             self.take_rights_over()?;
             self.set_timer();
         }

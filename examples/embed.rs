@@ -1,7 +1,7 @@
 //! A broker inside this program, with a hook that prints each message. It ends with Ctrl-C.
 //!
 //! ```text
-//! cargo run -p tenbin-broker --example embed
+//! cargo run --example embed
 //! ```
 #![allow(clippy::print_stdout, reason = "shows what the hook sees")]
 
