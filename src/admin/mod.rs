@@ -16,13 +16,13 @@ use tenbin_admin::{Role, add_token};
 /// Shows and changes a running broker over its admin HTTP.
 ///
 /// Changes need an operator's token: --token, TENBIN_TOKEN, or the local operator's, which the broker keeps in its data
-/// directory while it runs.
+/// directory while it runs. The last one goes only to a loopback address or a unix socket.
 #[derive(Debug, Args)]
 pub(crate) struct AdminArgs {
     /// Address of the admin HTTP, http://HOST:PORT or unix:PATH; else TENBIN_URL, else http://127.0.0.1:9883.
     #[arg(long, value_name = "URL", global = true)]
     url: Option<String>,
-    /// Token; else TENBIN_TOKEN, else that of the local operator.
+    /// Token; else TENBIN_TOKEN, else that of the local operator, for a loopback address or a unix socket.
     #[arg(long, value_name = "TOKEN", global = true)]
     token: Option<String>,
     /// Data directory of the broker, with the local operator's token; else TENBIN_DATA, else ./tenbin-data.

@@ -127,6 +127,29 @@ fn bans_survive_a_restart_until_they_end() {
 }
 
 #[test]
+fn ban_that_cannot_be_stored_is_in_effect_and_told() {
+    let data = DataDirectory::new();
+    let stage = Stage::start(&["--data", data.path_text()]);
+    // A directory in the way of the new file.
+    let obstacle = data.path().join("bans.new");
+    std::fs::create_dir(&obstacle).expect("a directory");
+    let mut client = stage.broker.v5("worm");
+    let make = || stage.tell("POST", "/api/v1/bans", &json!({ "client": "worm" }));
+    let told = make();
+    assert!(told.status == 503 && told.body.contains("not stored"), "{}", told.body);
+    assert_eq!(disconnect_of(&mut client).reason.byte(), 0x87);
+    let number = stage.get_json("/api/v1/bans")["items"][0]["number"].clone();
+    assert_eq!(stage.ask("DELETE", &format!("/api/v1/bans/{number}")).status, 503);
+    let _again = stage.broker.v5("worm");
+    std::fs::remove_dir(&obstacle).expect("removed");
+    assert_eq!(make().status, 201);
+    for key in ["client", "user"] {
+        let told = stage.tell("POST", "/api/v1/bans", &json!({ key: "x".repeat(65_536) }));
+        assert!(told.status == 400 && told.body.contains("65535 bytes"), "{}", told.body);
+    }
+}
+
+#[test]
 fn receivers_of_a_topic_are_listed_by_filter() {
     let stage = Stage::start(&[]);
     let mut client = stage.broker.v5("c");

@@ -1,6 +1,7 @@
 //! The drain of listeners.
 
 use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
 
 use serde_json::json as value;
 use tenbin_codec::{Connect, ProtocolVersion, QoS};
@@ -91,7 +92,10 @@ fn reload_ends_a_drain() {
 
 #[test]
 fn drain_of_one_listener_leaves_the_broker_ready_and_returning_clients_alone() {
-    let file = ConfigFile::new("[[listeners]]\nname = \"other\"\naddress = \"127.0.0.1:0\"\nanonymous = true\n");
+    let file = ConfigFile::new(
+        "[connections]\nconnect_timeout_ms = 3000\n\
+         [[listeners]]\nname = \"other\"\naddress = \"127.0.0.1:0\"\nanonymous = true\n",
+    );
     let data = DataDirectory::new();
     let stage = Stage::start(&["--config", file.path(), "--data", data.path_text()]);
     let listeners = stage.get_json("/api/v1/status")["listeners"].clone();
@@ -117,6 +121,39 @@ fn drain_of_one_listener_leaves_the_broker_ready_and_returning_clients_alone() {
     for client in back.iter_mut().chain([&mut here]) {
         check_alive(client);
     }
+    assert_eq!(stage.get_json("/api/v1/status")["state"], "serving");
+    let first = listeners.as_array().and_then(|all| all.iter().find(|listener| listener["name"] != "other"));
+    let first = first.expect("the first listener")["name"].clone();
+    assert_eq!(drain(&stage, &value!({ "listener": first, "seconds": 86_400 })), 200);
+    assert!(!is_ready(&stage), "none is open");
+    assert_eq!(stage.get_json("/api/v1/status")["state"], "draining");
     assert_eq!(stage.ask("DELETE", "/api/v1/drain").status, 204);
     wait_until(|| is_open(other));
+    assert_eq!(stage.get_json("/api/v1/status")["state"], "serving");
+}
+
+#[test]
+fn client_that_still_connects_when_the_drain_begins_goes_too() {
+    let stage = Stage::start(&[]);
+    let late = RawClient::open(stage.broker.address(), ProtocolVersion::V5);
+    wait_until(|| stage.get_json("/api/v1/status")["connections"] == 1);
+    let begun = stage.tell("POST", "/api/v1/drain", &value!({ "seconds": 0 }));
+    assert_eq!(json(&begun), value!({ "connections": 0, "seconds": 0 }));
+    wait_until(|| !is_open(stage.broker.address()));
+    let (mut late, connack) = late.introduce(Connect::new(ProtocolVersion::V5, text("late")));
+    assert_eq!(connack.reason.byte(), 0);
+    assert_eq!(disconnect_of(&mut late).reason.byte(), 0x9C);
+}
+
+#[test]
+fn client_that_comes_back_after_the_drain_was_cancelled_stays() {
+    let stage = Stage::start(&[]);
+    let mut client = stage.broker.v5("c");
+    assert_eq!(drain(&stage, &value!({ "seconds": 0 })), 200);
+    assert_eq!(disconnect_of(&mut client).reason.byte(), 0x9C);
+    assert_eq!(stage.ask("DELETE", "/api/v1/drain").status, 204);
+    let mut back = stage.broker.v5("c");
+    // Longer than the drain waits between two looks.
+    std::thread::sleep(Duration::from_millis(600));
+    check_alive(&mut back);
 }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -44,6 +45,17 @@ enum Target {
     Unix(PathBuf),
 }
 
+impl Target {
+    /// Whether the server is on this machine, by its address.
+    fn is_local(&self) -> bool {
+        let Self::Tcp(host) = self else { return true };
+        let host = host.rsplit_once(':').map_or(&host[..], |(host, _)| host);
+        let address = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+        let is_loopback = |address: IpAddr| address.to_canonical().is_loopback();
+        host.eq_ignore_ascii_case("localhost") || address.parse::<IpAddr>().is_ok_and(is_loopback)
+    }
+}
+
 /// Why a request failed; its text is one line.
 #[derive(Debug)]
 #[non_exhaustive]
@@ -72,8 +84,10 @@ impl fmt::Display for ClientError {
 impl std::error::Error for ClientError {}
 
 impl Client {
-    /// A client of the server at `url`; without `token` it uses the local operator's, which it finds in `data` or where
-    /// a broker without a data directory keeps it.
+    /// A client of the server at `url`.
+    ///
+    /// Without `token` it uses the local operator's, which it finds in `data` or where a broker without a data directory
+    /// keeps it. It sends that one only to a unix socket, to a loopback address or to `localhost`.
     ///
     /// # Errors
     /// The URL is illegal.
@@ -91,6 +105,8 @@ impl Client {
             }
         };
         let files = [Some(data.join(TOKEN_FILE)), beside];
+        // No server on another machine may learn the token of this one.
+        let files = if target.is_local() { files } else { [None, None] };
         let local = || files.into_iter().flatten().find_map(|path| std::fs::read_to_string(path).ok());
         let token = token.or_else(|| local().map(|token| token.trim().to_owned()));
         Ok(Self { target, token })
@@ -122,17 +138,19 @@ impl Client {
         if !response.status().is_success() {
             return self.request("GET", path, None).await.map(|_| ());
         }
-        let mut text = String::new();
+        let mut unread = Vec::<u8>::new();
         while let Some(frame) = response.frame().await {
             let frame = frame.map_err(|error| ClientError::Broken(error.to_string()))?;
             let Ok(bytes) = frame.into_data() else { continue };
-            text += &String::from_utf8_lossy(&bytes);
-            while let Some((event, rest)) = text.split_once("\n\n") {
+            unread.extend_from_slice(&bytes);
+            // An event as a whole: a frame may end within a character.
+            while let Some(end) = unread.windows(2).position(|pair| pair == b"\n\n") {
+                let event: Vec<u8> = unread.drain(..end + 2).collect();
+                let event = String::from_utf8_lossy(&event);
                 let data = event.lines().filter_map(|line| line.strip_prefix("data: ")).collect::<String>();
                 if !data.is_empty() && !each(&data) {
                     return Ok(());
                 }
-                text = rest.to_owned();
             }
         }
         Ok(())
@@ -188,3 +206,34 @@ pub fn segment(text: &str) -> String {
 }
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn local_operators_token_is_for_this_machine_alone() {
+        let data = std::env::temp_dir().join(format!("tenbin-client-{}", std::process::id()));
+        std::fs::create_dir_all(&data).unwrap();
+        std::fs::write(data.join(TOKEN_FILE), "secret\n").unwrap();
+        for (url, is_local) in [
+            ("http://127.0.0.1:9883", true),
+            ("http://127.1.2.3:9883/", true),
+            ("http://[::1]:9883", true),
+            ("http://[::ffff:127.0.0.1]:9883", true),
+            ("http://LocalHost:9883", true),
+            ("unix:/nowhere/admin", true),
+            ("http://192.0.2.1:9883", false),
+            ("http://[2001:db8::1]:9883", false),
+            ("http://broker:9883", false),
+            ("http://localhost.example.org:9883", false),
+            ("http://127.0.0.1:80@broker:9883", false),
+        ] {
+            let token = Client::new(url, None, &data).unwrap().token;
+            assert_eq!(token.as_deref(), is_local.then_some("secret"), "{url}");
+            let given = Client::new(url, Some("given".to_owned()), &data).unwrap().token;
+            assert_eq!(given.as_deref(), Some("given"), "{url}");
+        }
+        std::fs::remove_dir_all(&data).unwrap();
+    }
+}

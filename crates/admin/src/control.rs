@@ -19,8 +19,8 @@ pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 /// Parts of a broker that the admin interface shows and changes.
 ///
 /// Methods return within milliseconds: they run on the thread of the server. Those with a future may take longer, and
-/// [`check_config`](Self::check_config), [`reload`](Self::reload), [`end_drain`](Self::end_drain), [`add_ban`](Self::add_ban)
-/// and [`remove_ban`](Self::remove_ban), which run on a thread for blocking work.
+/// [`check_config`](Self::check_config), [`reload`](Self::reload), [`end_drain`](Self::end_drain), [`bans`](Self::bans),
+/// [`add_ban`](Self::add_ban) and [`remove_ban`](Self::remove_ban), which run on a thread for blocking work.
 pub trait ControlPlane: Send + Sync + 'static {
     /// Checks whether the process works: its threads answer.
     fn liveness(&self) -> Vec<Check>;
@@ -161,13 +161,13 @@ pub trait ControlPlane: Send + Sync + 'static {
     /// Bans clients, also after a restart if the broker has a data directory.
     ///
     /// # Errors
-    /// The ban is illegal.
+    /// The ban is illegal, or cannot be stored. In the second case it is in effect until the broker ends.
     fn add_ban(&self, ban: BanView) -> Answer<BanView>;
 
     /// Ends a ban that was made here.
     ///
     /// # Errors
-    /// There is no such ban.
+    /// There is no such ban, or its end cannot be stored. In the second case the end is in effect until the broker ends.
     fn remove_ban(&self, number: u64) -> Answer<()>;
 }
 

@@ -198,7 +198,7 @@ const END: &str = "\n\n";
 /// Interval of snapshots.
 const EACH: Duration = Duration::from_secs(1);
 /// Watchers at a time.
-const WATCHERS_MAX: usize = 16;
+const WATCHERS_MAX: usize = 12;
 /// Time for a watcher to read an event.
 const PATIENCE: Duration = Duration::from_secs(30);
 

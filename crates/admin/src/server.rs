@@ -225,7 +225,11 @@ async fn accept(socket: Acceptor, routers: Routers) {
         match socket.accept().await {
             Ok((stream, address)) => match places.take(address) {
                 Some(place) => drop(serve(stream, &routers.all, Some(place))),
-                None => places.take_for_probe(serve(stream, &routers.probes, None)),
+                None => {
+                    places.take_for_probe(serve(stream, &routers.probes, None));
+                    // In a burst the next one may take its place: it is served first.
+                    tokio::task::yield_now().await;
+                }
             },
             Err(error) => {
                 tracing::warn!(%error, "admin: cannot accept a connection");

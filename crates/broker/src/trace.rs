@@ -46,10 +46,10 @@ pub(crate) struct TracedPacket {
     pub(crate) client: Text,
     /// Name of the packet type.
     pub(crate) kind: String,
-    /// Topic of a PUBLISH.
-    pub(crate) topic: Option<TopicName>,
-    /// Filters of a SUBSCRIBE or UNSUBSCRIBE.
-    pub(crate) filters: Vec<TopicFilter>,
+    /// Topic of a PUBLISH, at most [`TEXT_MAX`] bytes of it.
+    pub(crate) topic: Option<String>,
+    /// Filters of a SUBSCRIBE or UNSUBSCRIBE, at most [`TEXT_MAX`] bytes of each.
+    pub(crate) filters: Vec<String>,
     pub(crate) qos: Option<QoS>,
     pub(crate) packet_id: Option<u16>,
     /// Reason Code; of several ones the highest.
@@ -120,10 +120,11 @@ impl Trace {
         matches!(&self.wanted, Wanted::Client(wanted) if wanted == client)
     }
 
-    fn wants(&self, packet: &TracedPacket) -> bool {
+    /// Whether the trace shows a packet; `topic`: of a PUBLISH.
+    fn wants(&self, topic: Option<&TopicName>) -> bool {
         match &self.wanted {
             Wanted::Client(_) => true,
-            Wanted::Topics(filter) => packet.topic.as_ref().is_some_and(|topic| filter.matches(topic)),
+            Wanted::Topics(filter) => topic.is_some_and(|topic| filter.matches(topic)),
         }
     }
 }
@@ -146,17 +147,17 @@ impl Traced {
 
     /// Traces that the client has connected.
     pub(crate) fn connected(&self) {
-        self.trace(self.packet(true, "CONNECT".to_owned(), None));
+        self.trace(self.packet(true, "CONNECT".to_owned(), None), None);
     }
 
     /// Traces a packet. `aliased`: the topic for which its Topic Alias stands.
     pub(crate) fn trace_packet(&self, is_received: bool, packet: &Packet, aliased: Option<TopicName>, bytes: usize) {
         let mut traced = self.packet(is_received, packet.packet_type().to_string(), Some(bytes));
+        let mut topic = None;
         match packet {
             Packet::Publish(publish) => {
-                // Detached, so that the trace does not keep payloads in memory.
-                let own = Some(&publish.topic).filter(|topic| !topic.is_empty());
-                traced.topic = own.map(TopicName::detach).or(aliased);
+                topic = Some(&publish.topic).filter(|topic| !topic.is_empty()).or(aliased.as_ref());
+                traced.topic = topic.map(|topic| beginning(topic.text()));
                 traced.qos = Some(publish.qos);
                 traced.packet_id = publish.packet_id.map(|id| id.get());
             }
@@ -164,12 +165,13 @@ impl Traced {
                 (traced.packet_id, traced.reason) = (Some(ack.packet_id.get()), Some(ack.reason.byte()));
             }
             Packet::Subscribe(subscribe) => {
-                let filters = subscribe.subscriptions.iter().map(|asked| asked.filter.clone());
+                let filters = subscribe.subscriptions.iter().map(|asked| beginning(asked.filter.text()));
                 traced.filters = filters.take(FILTERS_MAX).collect();
                 traced.packet_id = Some(subscribe.packet_id.get());
             }
             Packet::Unsubscribe(unsubscribe) => {
-                traced.filters = unsubscribe.filters.iter().take(FILTERS_MAX).cloned().collect();
+                traced.filters =
+                    unsubscribe.filters.iter().take(FILTERS_MAX).map(|filter| beginning(filter.text())).collect();
                 traced.packet_id = Some(unsubscribe.packet_id.get());
             }
             Packet::SubAck(suback) => {
@@ -185,7 +187,7 @@ impl Traced {
             Packet::Auth(auth) => traced.reason = Some(auth.reason.byte()),
             Packet::Connect(_) | Packet::PingReq(_) | Packet::PingResp => {}
         }
-        self.trace(traced);
+        self.trace(traced, topic);
     }
 
     fn packet(&self, is_received: bool, kind: String, bytes: Option<usize>) -> TracedPacket {
@@ -203,8 +205,8 @@ impl Traced {
         }
     }
 
-    fn trace(&self, packet: TracedPacket) {
-        for trace in self.traces.iter().filter(|trace| trace.wants(&packet)) {
+    fn trace(&self, packet: TracedPacket, topic: Option<&TopicName>) {
+        for trace in self.traces.iter().filter(|trace| trace.wants(topic)) {
             if let Err(mpsc::error::TrySendError::Full(_)) = trace.packets.try_send(packet.clone()) {
                 trace.dropped.fetch_add(1, Ordering::Relaxed);
             }
@@ -212,10 +214,21 @@ impl Traced {
     }
 }
 
+/// A copy of the beginning of a text, so that waiting packets keep neither long texts nor the packet itself in memory.
+fn beginning(text: &Text) -> String {
+    let text = text.as_str();
+    match text.get(..text.floor_char_boundary(TEXT_MAX)) {
+        Some(beginning) if beginning.len() < text.len() => format!("{beginning}…"),
+        _ => text.to_owned(),
+    }
+}
+
 /// Traces at a time.
 const TRACES_MAX: usize = 8;
 /// Packets that wait for the reader of a trace.
 const PACKETS_MAX: usize = 1024;
+/// Length of topics and filters that a trace shows, in bytes.
+const TEXT_MAX: usize = 256;
 /// Filters of one packet that a trace shows.
 const FILTERS_MAX: usize = 16;
 

@@ -50,8 +50,9 @@ pub(super) async fn end_drain(State(plane): State<Plane>) -> Result<StatusCode, 
     Ok(StatusCode::NO_CONTENT)
 }
 
-pub(super) async fn bans(State(plane): State<Plane>) -> Json<Page<BanView>> {
-    Json(Page { items: plane.bans(), cursor: None })
+/// Lists bans. A change keeps them while it waits for the disk.
+pub(super) async fn bans(State(plane): State<Plane>) -> Reply<Page<BanView>> {
+    Ok(Json(Page { items: blocking(plane, ControlPlane::bans).await?, cursor: None }))
 }
 
 pub(super) async fn add_ban(

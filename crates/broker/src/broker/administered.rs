@@ -63,7 +63,7 @@ impl Reach for Above {
         listeners.end_drain(&parts.shared).map_err(|error| error.to_string())
     }
 
-    fn tls_failures(&self) -> Vec<String> {
+    fn tls_failures(&self) -> Vec<Arc<str>> {
         self.0.upgrade().map(|parts| parts.listeners().tls_failures()).unwrap_or_default()
     }
 

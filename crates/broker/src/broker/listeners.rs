@@ -282,10 +282,11 @@ impl Listeners {
         self.open.iter().flat_map(named).collect()
     }
 
-    /// Why newer TLS files of listeners could not be used at the last look; the old ones serve.
+    /// Names of listeners whose newer TLS files could not be used at the last look; the old ones serve.
     #[cfg(feature = "admin")]
-    pub(super) fn tls_failures(&self) -> Vec<String> {
-        self.open.iter().filter_map(|listener| listener.door.as_ref()?.tls_failure()).collect()
+    pub(super) fn tls_failures(&self) -> Vec<Arc<str>> {
+        let has_failed = |open: &&OpenListener| open.door.as_ref().is_some_and(|door| door.tls_failure().is_some());
+        self.open.iter().filter(has_failed).map(|open| Arc::clone(&open.name)).collect()
     }
 
     /// Notes that a reload could not use newer TLS files.

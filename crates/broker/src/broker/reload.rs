@@ -41,8 +41,10 @@ impl Parts {
             self.shared.router.set_share_rules(config.share_rules());
             self.shared.connection_settings.replace(config, &self.shared.config);
             listeners.switch(prepared, &self.shared);
+            // Before the look at each session: health, metrics and status wait for this lock. Reloads keep their order by
+            // `reloading`.
+            drop(listeners);
         });
-        drop(listeners);
         let not_taken = self.configured.not_taken(config);
         for NotTaken { key, old, new } in &not_taken {
             tracing::warn!(key, old, new, "reload does not change this key: restart the broker");

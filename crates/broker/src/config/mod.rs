@@ -102,6 +102,7 @@ pub struct Config {
     /// Admin HTTP.
     pub admin: Admin,
     /// Services that get events over HTTP.
+    #[serde(skip_serializing)]
     pub webhook: Vec<Webhook>,
 }
 

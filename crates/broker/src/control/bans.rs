@@ -61,13 +61,16 @@ impl Bans {
         Ok(bans)
     }
 
-    /// Stores the bans. If that fails, they hold until the broker ends.
-    fn store(&self) {
-        let Some(file) = &self.file else { return };
-        if let Err(error) = self.write(file) {
+    /// Stores the bans.
+    ///
+    /// # Errors
+    /// They cannot be written. Then they hold until the broker ends.
+    fn store(&self) -> io::Result<()> {
+        let Some(file) = &self.file else { return Ok(()) };
+        self.write(file).inspect_err(|error| {
             let file = file.display();
             tracing::error!(%file, %error, "changed bans cannot be stored: a restart forgets the change");
-        }
+        })
     }
 
     fn write(&self, path: &Path) -> io::Result<()> {
@@ -97,6 +100,7 @@ impl Control {
     }
 
     pub(super) fn make_ban(&self, wanted: BanView) -> Answer<BanView> {
+        check_sizes(&wanted)?;
         let ban = ban_of(wanted)?;
         let mut bans = self.bans();
         bans.drop_expired();
@@ -108,7 +112,7 @@ impl Control {
         tracing::info!(?ban, number, "an operator bans clients");
         let made = view(Some(number), &ban);
         bans.list.push((number, ban));
-        self.apply(&bans);
+        self.apply(&bans)?;
         Ok(made)
     }
 
@@ -121,8 +125,7 @@ impl Control {
         }
         tracing::info!(number, "an operator ends a ban");
         bans.drop_expired();
-        self.apply(&bans);
-        Ok(())
+        self.apply(&bans)
     }
 
     /// Puts the bans of the last run into effect, before clients connect.
@@ -130,12 +133,28 @@ impl Control {
         self.shared.access.set_further_bans(self.bans().list.iter().map(|(_, ban)| ban.clone()).collect());
     }
 
-    fn apply(&self, bans: &Bans) {
+    /// Puts the bans into effect, and stores them.
+    ///
+    /// # Errors
+    /// They cannot be stored. They are in effect all the same.
+    fn apply(&self, bans: &Bans) -> Answer<()> {
         self.shared.access.set_further_bans(bans.list.iter().map(|(_, ban)| ban.clone()).collect());
         enforcement::changed(&self.shared);
         // Last, since it waits for the disk.
-        bans.store();
+        bans.store().map_err(|error| {
+            ControlError::Unavailable(format!("in effect until the broker ends, but not stored: {error}"))
+        })
     }
+}
+
+/// Rejects a ban of a longer name than a client can have.
+fn check_sizes(wanted: &BanView) -> Answer<()> {
+    for (key, text) in [("user", &wanted.user), ("client", &wanted.client)] {
+        if text.as_ref().is_some_and(|text| text.len() > TEXT_BYTES_MAX) {
+            return Err(ControlError::Invalid(format!("{key}: needs to have at most {TEXT_BYTES_MAX} bytes")));
+        }
+    }
+    Ok(())
 }
 
 fn ban_of(wanted: BanView) -> Answer<Ban> {
@@ -170,3 +189,5 @@ fn view(number: Option<u64>, ban: &Ban) -> BanView {
 const FILE: &str = "bans.json";
 /// Bans that operators may have at a time: each CONNECT is compared with all.
 const BANS_MAX: usize = 10_000;
+/// Bytes of a text in an MQTT packet.
+const TEXT_BYTES_MAX: usize = 65_535;

@@ -71,7 +71,11 @@ impl Control {
             };
             checks.push(Check::new("store", failure));
         }
-        checks.extend(self.reach.tls_failures().into_iter().map(|failure| Check::warning("tls", failure)));
+        // Anybody may ask: the log has the reason, which names files.
+        let warning = |listener: Arc<str>| {
+            Check::warning("tls", format!("listener {listener}: newer TLS files cannot be used; see the log"))
+        };
+        checks.extend(self.reach.tls_failures().into_iter().map(warning));
         checks
     }
 }

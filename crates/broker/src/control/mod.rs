@@ -98,8 +98,9 @@ pub(crate) struct Control {
 /// Key, old value and new value.
 pub(crate) type Difference = [String; 3];
 
-/// Begins to send clients away; returns the task that does it.
-pub(crate) type SendAway<'a> = Box<dyn FnOnce() -> AbortHandle + 'a>;
+/// Begins to send clients away; returns the task that does it. The flag becomes true before a listener opens again: from
+/// then on the task sends nobody away.
+pub(crate) type SendAway<'a> = Box<dyn FnOnce(Arc<AtomicBool>) -> AbortHandle + 'a>;
 
 /// Why a drain does not begin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -126,10 +127,10 @@ pub(crate) trait Reach: Send + Sync {
     /// A listener cannot be opened; it stays closed.
     fn end_drain(&self) -> Result<bool, String>;
 
-    /// Why newer TLS files of listeners could not be used at the last look; the old ones serve.
-    fn tls_failures(&self) -> Vec<String>;
+    /// Names of listeners whose newer TLS files could not be used at the last look; the old ones serve.
+    fn tls_failures(&self) -> Vec<Arc<str>>;
 
-    /// Whether a drain has closed all listeners.
+    /// Whether drains have closed all listeners, at once or one by one.
     fn is_drained(&self) -> bool;
 
     /// Listener, name and end of each certificate of the broker, in seconds since 1970.

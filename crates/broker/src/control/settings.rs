@@ -75,6 +75,8 @@ impl Control {
         let mut view = serde_json::to_value(config).unwrap_or_default();
         view["listeners"] = config.all_listeners().map(listener).collect();
         view["auth"] = config.auth.iter().map(source).collect();
+        let webhook = |webhook: &crate::config::Webhook| json!({ "events": webhook.events, "filter": webhook.filter, "is_signed": webhook.secret_file.is_some() });
+        view["webhook"] = config.webhook.iter().map(webhook).collect();
         view["policy"] = config.policy.name().into();
         view["acl_rules"] = config.acl.len().into();
         view["share_rules"] = config.share.len().into();
@@ -94,7 +96,10 @@ impl Control {
         let no_file = || ControlError::Conflict("there is no configuration file to read".to_owned());
         let config = self.administration.configuration.as_ref().ok_or_else(no_file)?();
         let config = config.map_err(|error| ControlError::Invalid(error.to_string()))?;
-        let not_taken = self.reach.reload(&config).map_err(ControlError::Invalid)?;
+        let not_taken = self.reach.reload(&config).map_err(|error| {
+            tracing::error!(%error, "reload by an operator failed: nothing changes");
+            ControlError::Invalid(error)
+        })?;
         tracing::info!("reloaded by an operator");
         Ok(ReloadView { not_taken: not_taken.into_iter().map(difference).collect() })
     }

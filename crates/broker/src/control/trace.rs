@@ -7,6 +7,7 @@ use std::time::SystemTime;
 
 use tenbin_admin::{Answer, ControlError, PacketView, TraceEvent, TraceFeed, TraceQuery};
 use tenbin_codec::{Text, TopicFilter};
+use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 
 use super::Control;
@@ -21,12 +22,20 @@ struct Reading {
     packets: mpsc::Receiver<TracedPacket>,
     /// Taken from the queue, and not told yet since a gap comes first.
     next: Option<TracedPacket>,
+    /// All connections have taken it over.
+    is_of_all: bool,
 }
 
 impl Drop for Reading {
     fn drop(&mut self) {
         self.packets.close();
         self.shared.traces.end();
+        // Connections without traffic would keep the memory of a trace of all.
+        if self.is_of_all
+            && let Ok(runtime) = Handle::try_current()
+        {
+            runtime.spawn(ask_all(Arc::clone(&self.shared)));
+        }
     }
 }
 
@@ -49,11 +58,12 @@ impl Control {
         };
         let too_many = || ControlError::TooMany("as many traces as possible run already".to_owned());
         let (trace, packets) = self.shared.traces.begin(wanted).ok_or_else(too_many)?;
-        let mut reading = Reading { shared: Arc::clone(&self.shared), trace, packets, next: None };
+        let mut reading =
+            Reading { shared: Arc::clone(&self.shared), trace, packets, next: None, is_of_all: client.is_none() };
         match client {
             // Its answer comes after it has found the trace. A client that is not connected finds it when it comes.
             Some(client) => drop(self.client_details(client).await),
-            None => self.ask_all().await,
+            None => ask_all(Arc::clone(&self.shared)).await,
         }
         Ok(TraceFeed::new(move |context| {
             let packet = match reading.next.take() {
@@ -72,20 +82,20 @@ impl Control {
             }))
         }))
     }
+}
 
-    /// Has all connections look for traces.
-    async fn ask_all(&self) {
-        let Some(roster) = self.shared.registry.roster() else { return };
-        let mut after = Some(0);
-        while let Some(last) = after {
-            let mut clients = Vec::new();
-            after = roster.page(last, |client, link| {
-                clients.extend(link.map(|_| Arc::clone(client)));
-                ControlFlow::Continue(())
-            });
-            clients.iter().for_each(|client| client.outbox.control(outbox::Control::Asked));
-            tokio::task::yield_now().await;
-        }
+/// Has all connections look for traces.
+async fn ask_all(shared: Arc<BrokerState>) {
+    let Some(roster) = shared.registry.roster() else { return };
+    let mut after = Some(0);
+    while let Some(last) = after {
+        let mut clients = Vec::new();
+        after = roster.page(last, |client, link| {
+            clients.extend(link.map(|_| Arc::clone(client)));
+            ControlFlow::Continue(())
+        });
+        clients.iter().for_each(|client| client.outbox.control(outbox::Control::Asked));
+        tokio::task::yield_now().await;
     }
 }
 
@@ -96,8 +106,8 @@ fn view(packet: &TracedPacket) -> PacketView {
         direction: if packet.is_received { "in" } else { "out" },
         client: packet.client.as_str().to_owned(),
         packet: packet.kind.clone(),
-        topic: packet.topic.as_ref().map(|topic| topic.text().as_str().to_owned()),
-        filters: packet.filters.iter().map(|filter| filter.text().as_str().to_owned()).collect(),
+        topic: packet.topic.clone(),
+        filters: packet.filters.clone(),
         qos: packet.qos.map(|qos| qos as u8),
         packet_id: packet.packet_id,
         reason: packet.reason,

@@ -18,6 +18,7 @@ use super::reason_strings::reason_string;
 use super::stream::Stream;
 use super::tcp_state::Ends;
 use crate::auth::{Principal, Suspect};
+use crate::hooks::HookSet;
 use crate::lifecycle::BrokerState;
 use crate::registry::Lease;
 use crate::router::HeldKey;
@@ -177,7 +178,11 @@ impl Core {
             return;
         }
         let client = || client_of(&self.lease, self.shared.peer, self.connection.version());
-        let hooks = self.hooks.get_or_insert_with(|| Hooked::for_traces(&self.shared.hooks, client()));
+        let hooks = self.hooks.get_or_insert_with(|| {
+            // A hook of another broker may have panicked on this thread.
+            HookSet::forget_panic();
+            Hooked::for_traces(&self.shared.hooks, client())
+        });
         hooks.trace(traced, shown);
     }
 

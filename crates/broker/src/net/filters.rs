@@ -228,7 +228,11 @@ fn subscribe_some(
             verdict.is_ok() && asked.is_none_or(|asked| state.subscriptions.rename(asked, filter, limits, &account));
         let is_taken = is_named && state.subscriptions.insert(filter, grant, limits, &account);
         if !is_taken {
-            asked.into_iter().for_each(|asked| state.subscriptions.forget_name(asked));
+            if known.is_none()
+                && let Some(asked) = asked.filter(|asked| state.subscriptions.name_of(asked) == Some(filter))
+            {
+                state.subscriptions.forget_name(asked);
+            }
             reasons.push(verdict.err().unwrap_or(ReasonCode::QuotaExceeded));
             continue;
         }

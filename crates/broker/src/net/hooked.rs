@@ -249,8 +249,8 @@ impl Hooked {
         }
     }
 
-    /// Tells of the batch's messages, which are in their receivers' queues; `refused`: by [`Published::message`], once for
-    /// each receiver without room.
+    /// Tells of the batch's messages, which are in their receivers' queues; `refused`: by [`Published::message`], in order,
+    /// once for each receiver without room.
     #[cold]
     #[inline(never)]
     pub(super) fn flushed(&mut self, refused: &[u32]) {

@@ -128,10 +128,11 @@ impl Publishing {
     /// Delivers the batch to its receivers' queues; returns whether a receiver needs processor time.
     #[inline(always)] // called in one place
     pub(super) fn flush(&mut self, core: &mut Core, gate: &mut DurabilityGate, batch: &mut InputBatch) -> bool {
-        let Flushed { pressure, commit_point, refused, holding } =
+        let Flushed { pressure, commit_point, mut refused, holding } =
             self.publisher.flush(&core.shared.router, batch.now.at);
         batch.hold_until(commit_point);
         if let Some(hooks) = &mut core.hooks {
+            refused.sort_unstable();
             hooks.flushed(&refused);
         }
         if !refused.is_empty() {

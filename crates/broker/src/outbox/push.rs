@@ -101,7 +101,7 @@ impl Outbox {
             state.is_stuffed |= effects.refuses_own;
             self.publish(state);
         }
-        if is_too_slow && is_attached && matches!(state.control, None | Some(Control::RightsChanged)) {
+        if is_too_slow && is_attached && state.control.is_none_or(|pending| pending.rank() < Control::TooSlow.rank()) {
             state.control = Some(Control::TooSlow);
         }
         let expired = state.queue.take_expired();

@@ -79,9 +79,13 @@ impl Subscriptions {
         limits: SubscriptionLimits,
         account: &Arc<Account>,
     ) -> bool {
-        self.forget_name(asked);
-        let bytes = self.bytes() + weight(asked) + weight(given);
-        let names = self.renamed().map_or(0, HashMap::len);
+        let before = self.name_of(asked);
+        if before == Some(given) {
+            return true;
+        }
+        let freed = before.map_or(0, |before| weight(asked) + weight(before));
+        let bytes = self.bytes() - freed + weight(asked) + weight(given);
+        let names = self.renamed().map_or(0, HashMap::len) - usize::from(before.is_some());
         let has_room = names < limits.count && bytes <= limits.bytes;
         if !has_room || self.charge(account).resize(bytes).is_err() {
             return false;

@@ -149,9 +149,9 @@ impl Router {
         self.index.stand();
     }
 
-    /// Share groups whose backlog is full or holds acknowledgements.
-    pub(crate) fn congested_groups(&self) -> impl Iterator<Item = Arc<SharedGroup>> {
-        self.index.groups().filter(|group| group.is_congested()).map(|group| Arc::clone(&group))
+    /// Share groups whose backlog is full or holds acknowledgements. A list, so that the caller holds no lock.
+    pub(crate) fn congested_groups(&self) -> Vec<Arc<SharedGroup>> {
+        self.index.groups().filter(|group| group.is_congested()).map(|group| Arc::clone(&group)).collect()
     }
 
     /// Drops messages that have waited too long with standing share groups. Call it every second or so.

@@ -19,11 +19,14 @@ pub(crate) struct Published {
 }
 
 impl Published {
-    /// Number of receivers that have the message, of a batch with these [`Flushed::refused`] messages.
+    /// Number of receivers that have the message, of a batch with these [`Flushed::refused`] messages, in order.
     pub(crate) fn reached(&self, refused: &[u32]) -> usize {
         let refusals = match self.message {
             0 => self.refusals as usize,
-            message => refused.iter().filter(|&&other| other == message).count(),
+            message => {
+                let rest = &refused[refused.partition_point(|&other| other < message)..];
+                rest.partition_point(|&other| other == message)
+            }
         };
         (self.receivers as usize).saturating_sub(refusals)
     }

@@ -71,11 +71,14 @@ impl Webhooks {
 }
 
 impl Sending {
-    /// Sends the waiting events, without a second attempt, as far as that takes no longer than [`LAST`].
+    /// Sends the waiting events, without a second attempt, as far as that takes no longer than [`LAST`]. The rest is
+    /// dropped and counted.
     pub(crate) async fn end(mut self) {
         #[cfg(feature = "web")]
         self.queues.iter().for_each(|queue| queue.close());
         let _ = tokio::time::timeout(LAST, async { while self.tasks.join_next().await.is_some() {} }).await;
+        #[cfg(feature = "web")]
+        self.queues.iter().for_each(|queue| queue.drop_rest());
     }
 }
 

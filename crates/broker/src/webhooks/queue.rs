@@ -8,17 +8,25 @@ use tokio::time::timeout;
 use crate::metrics::Metrics;
 
 /// Events that wait for a webhook, as JSON. The oldest go if it takes them too slowly.
+///
+/// Bounded in number and bytes: events may have payloads.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     waiting: Mutex<Waiting>,
     /// The first event has come, there are enough for a batch, or no further one comes.
     changed: Notify,
+    /// No further event comes.
+    closed: Notify,
     metrics: OnceLock<Arc<Metrics>>,
 }
 
 #[derive(Debug, Default)]
 struct Waiting {
     events: VecDeque<String>,
+    /// Size of `events`.
+    bytes: usize,
+    /// Number of events in the request that is being sent.
+    in_request: usize,
     is_closed: bool,
 }
 
@@ -36,15 +44,21 @@ impl Queue {
     /// Adds an event. Never waits.
     pub(super) fn push(&self, event: String) {
         let mut waiting = self.lock();
-        let oldest = if waiting.events.len() >= WAITING_MAX { waiting.events.pop_front() } else { None };
+        let was_full = waiting.is_batch();
+        waiting.bytes += event.len();
         waiting.events.push_back(event);
-        let is_news = [1, BATCH].contains(&waiting.events.len());
+        let mut dropped = 0;
+        while waiting.events.len() > WAITING_MAX || waiting.bytes > WAITING_BYTES_MAX {
+            waiting.take_oldest();
+            dropped += 1;
+        }
+        let is_news = waiting.events.len() == 1 || waiting.is_batch() != was_full;
         drop(waiting);
         if is_news {
             self.changed.notify_one();
         }
-        if oldest.is_some() {
-            self.drop_events(1);
+        if dropped > 0 {
+            self.drop_events(dropped);
         }
     }
 
@@ -52,6 +66,23 @@ impl Queue {
     pub(super) fn close(&self) {
         self.lock().is_closed = true;
         self.changed.notify_one();
+        self.closed.notify_one();
+    }
+
+    /// Waits until the queue is closed. For one caller.
+    pub(super) async fn closed(&self) {
+        if !self.is_closed() {
+            self.closed.notified().await;
+        }
+    }
+
+    /// Drops all events, those of an unfinished request too.
+    pub(super) fn drop_rest(&self) {
+        let mut waiting = self.lock();
+        let count = waiting.events.len() + std::mem::take(&mut waiting.in_request);
+        (waiting.events, waiting.bytes) = (VecDeque::new(), 0);
+        drop(waiting);
+        self.drop_events(count);
     }
 
     pub(super) fn is_closed(&self) -> bool {
@@ -59,19 +90,30 @@ impl Queue {
     }
 
     /// Waits for events, and then for more of them, up to [`GATHERED`]. `None`: the queue is closed and empty.
+    ///
+    /// The request with the events of the last call is over.
     pub(super) async fn next(&self) -> Option<Vec<String>> {
-        self.has(1).await;
-        let _ = timeout(GATHERED, self.has(BATCH)).await;
+        self.lock().in_request = 0;
+        self.has(|waiting| !waiting.events.is_empty()).await;
+        let _ = timeout(GATHERED, self.has(Waiting::is_batch)).await;
         let mut waiting = self.lock();
-        let count = waiting.events.len().min(BATCH);
-        (count > 0).then(|| waiting.events.drain(..count).collect())
+        let (mut batch, mut bytes) = (Vec::new(), 0);
+        while batch.len() < BATCH
+            && bytes < BATCH_BYTES
+            && let Some(event) = waiting.take_oldest()
+        {
+            bytes += event.len();
+            batch.push(event);
+        }
+        waiting.in_request = batch.len();
+        (!batch.is_empty()).then_some(batch)
     }
 
-    /// Waits until there are so many events, or the queue is closed.
-    async fn has(&self, count: usize) {
+    /// Waits until there are enough events, or the queue is closed.
+    async fn has(&self, is_enough: impl Fn(&Waiting) -> bool) {
         let is_missing = || {
             let waiting = self.lock();
-            waiting.events.len() < count && !waiting.is_closed
+            !is_enough(&waiting) && !waiting.is_closed
         };
         while is_missing() {
             self.changed.notified().await;
@@ -83,10 +125,25 @@ impl Queue {
     }
 }
 
-/// Maximum number of waiting events.
+impl Waiting {
+    /// Whether there is enough for a request.
+    fn is_batch(&self) -> bool {
+        self.events.len() >= BATCH || self.bytes >= BATCH_BYTES
+    }
+
+    fn take_oldest(&mut self) -> Option<String> {
+        let oldest = self.events.pop_front()?;
+        self.bytes -= oldest.len();
+        Some(oldest)
+    }
+}
+
+/// Maximum number of waiting events, and of their bytes.
 const WAITING_MAX: usize = 10_000;
-/// Maximum number of events in a request.
+const WAITING_BYTES_MAX: usize = 16 << 20;
+/// Maximum number of events in a request. It takes no further event from so many bytes on.
 const BATCH: usize = 256;
+const BATCH_BYTES: usize = 1 << 20;
 /// Time for which a request waits for more events.
 const GATHERED: Duration = Duration::from_millis(100);
 
@@ -102,6 +159,17 @@ mod tests {
         assert_eq!(metrics.snapshot().webhook_dropped, 3);
         let batch = queue.next().await.expect("there are events");
         assert_eq!((batch.len(), &batch[0][..]), (BATCH, "3"));
+    }
+
+    #[tokio::test]
+    async fn large_events_are_bounded_by_their_bytes() {
+        let (queue, metrics) = (Queue::default(), Arc::default());
+        queue.count_in(&metrics);
+        (0..20).for_each(|_| queue.push("x".repeat(1 << 20)));
+        assert_eq!(metrics.snapshot().webhook_dropped, 4, "16 MiB wait");
+        assert_eq!(queue.next().await.map(|batch| batch.len()), Some(1), "a request has about 1 MiB");
+        queue.drop_rest();
+        assert_eq!(metrics.snapshot().webhook_dropped, 20, "those of the open request count, too");
     }
 
     #[tokio::test]

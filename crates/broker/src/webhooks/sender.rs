@@ -13,6 +13,8 @@ use crate::config::Webhook;
 pub(super) struct Sender {
     queue: Arc<Queue>,
     url: String,
+    /// The URL without path and query, which may be secret.
+    origin: String,
     client: WebClient,
     /// Key of the signatures.
     secret: Option<Key>,
@@ -32,7 +34,10 @@ impl Sender {
     /// The URL or the file of the key is unusable; the text names the configuration's key.
     pub(super) fn new(webhook: &Webhook, queue: Arc<Queue>) -> Result<Self, String> {
         let Webhook { url, secret_file, .. } = webhook;
-        url.parse::<Uri>().map_err(|error| format!("url: {error}"))?;
+        let parsed = url.parse::<Uri>().map_err(|error| format!("url: {error}"))?;
+        let port = parsed.port().map(|port| format!(":{port}")).unwrap_or_default();
+        let origin =
+            format!("{}://{}{port}", parsed.scheme_str().unwrap_or_default(), parsed.host().unwrap_or_default());
         let secret = secret_file.as_ref().map(|path| {
             let wrong = |reason: String| format!("secret_file: {}: {reason}", path.display());
             let text = std::fs::read(path).map_err(|error| wrong(error.to_string()))?;
@@ -40,7 +45,7 @@ impl Sender {
             if key.is_empty() { Err(wrong("is empty".to_owned())) } else { Ok(Key::new(hmac::HMAC_SHA256, key)) }
         });
         let client = WebClient::new(url, None)?;
-        Ok(Self { queue, url: url.clone(), client, secret: secret.transpose()?, is_failing: false })
+        Ok(Self { queue, url: url.clone(), origin, client, secret: secret.transpose()?, is_failing: false })
     }
 
     pub(super) fn queue(&self) -> &Arc<Queue> {
@@ -61,18 +66,19 @@ impl Sender {
         for attempt in 1.. {
             let Err(Failure { cause, is_passing }) = self.post(body.clone()).await else {
                 if std::mem::take(&mut self.is_failing) {
-                    tracing::info!(url = %self.url, "the webhook takes events again");
+                    tracing::info!(service = %self.origin, "the webhook takes events again");
                 }
                 return;
             };
             if !std::mem::replace(&mut self.is_failing, true) {
-                tracing::warn!(url = %self.url, %cause, "the webhook takes no events");
+                tracing::warn!(service = %self.origin, %cause, "the webhook takes no events");
             }
             if !is_passing || attempt == ATTEMPTS || self.queue.is_closed() {
                 self.queue.drop_events(events);
                 return;
             }
-            tokio::time::sleep(pause).await;
+            // A broker that stops makes one more attempt at once.
+            let _ = tokio::time::timeout(pause, self.queue.closed()).await;
             pause = (pause * 2).min(LONGEST_PAUSE);
         }
     }

@@ -1,6 +1,7 @@
 //! Listeners that operators close for a time, to send their clients away.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use tokio::task::AbortHandle;
 
@@ -19,7 +20,7 @@ impl Listeners {
     pub(in crate::broker) fn begin_drain(
         &mut self,
         name: Option<&str>,
-        send_away: impl FnOnce() -> AbortHandle,
+        send_away: impl FnOnce(Arc<AtomicBool>) -> AbortHandle,
     ) -> Result<(), DrainRefused> {
         if self.drain.is_running() {
             return Err(DrainRefused::Running);
@@ -33,7 +34,7 @@ impl Listeners {
         let closed: Vec<OpenListener> = closed;
         closed.iter().flat_map(|listener| &listener.jobs).for_each(AbortHandle::abort);
         self.drained.extend(closed.into_iter().map(OpenListener::without_sockets));
-        self.drain = Drain::begun(name, send_away());
+        self.drain = Drain::begun(send_away);
         Ok(())
     }
 
@@ -87,9 +88,9 @@ impl Listeners {
         shared.server_reference.store(None);
     }
 
-    /// Whether a drain has closed all listeners.
+    /// Whether drains have closed all listeners, at once or one by one.
     pub(in crate::broker) fn is_drained(&self) -> bool {
-        self.drain.is_of_all()
+        self.open.is_empty() && !self.drained.is_empty()
     }
 }
 
