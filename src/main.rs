@@ -67,7 +67,9 @@ fn main() -> ExitCode {
         Command::Passwd(arguments) => passwd::run(&arguments).map_err(|error| error.to_string()),
         Command::Store(command) => return store::run(&command),
         Command::Sessions(command) => return sessions::run(command),
-        Command::Loadgen(command) => tenbin_loadgen::run(command).map_err(|error| error.to_string()),
+        Command::Loadgen(command) => {
+            tenbin_loadgen::run(command, &tenbin_loadgen::Drivers::mqtt()).map_err(|error| error.to_string())
+        }
         Command::Explain(arguments) => tenbin_explain::run(&arguments).map_err(|error| error.to_string()),
         Command::Simulate(arguments) => tenbin_simulator::run(&arguments).map_err(|error| error.to_string()),
         Command::Completions(arguments) => {

@@ -28,35 +28,38 @@ use std::io::{self, Write};
 
 pub use args::{Command, ScenarioArgs, ScenarioCommand};
 pub use error::LoadgenError;
+pub use run::Drivers;
 pub use scenario::SlowArgs;
 pub use sweep::{CompareArgs, PatternArgs, ThroughputArgs};
 
 /// Runs a subcommand to its end, on its own runtime; results go to standard output, progress to standard error.
 ///
+/// `drivers` are those that `run` and `agent` can select; all other subcommands run over MQTT.
+///
 /// # Errors
 /// Contradictory arguments, a broker that cannot be reached or dies, files that cannot be written, an interrupt. Each
 /// error is one line.
-pub fn run(command: Command) -> Result<(), LoadgenError> {
-    run_to(command, &mut io::stdout().lock())
+pub fn run(command: Command, drivers: &Drivers) -> Result<(), LoadgenError> {
+    run_to(command, drivers, &mut io::stdout().lock())
 }
 
 /// As [`run()`], with the results written to `out`.
 ///
 /// # Errors
 /// As [`run()`].
-pub fn run_to(command: Command, out: &mut dyn Write) -> Result<(), LoadgenError> {
+pub fn run_to(command: Command, drivers: &Drivers, out: &mut dyn Write) -> Result<(), LoadgenError> {
     // One thread moves all bytes of the load, to leave the other processors to the broker.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(LoadgenError::Runtime)?;
     let result = match command {
         Command::Scenario(command) => runtime.block_on(scenario::run_command(*command, out)),
         Command::Run(args) => match &args.find_rate {
-            Some(bound) if !args.self_test => runtime.block_on(sweep::find_rate(&args, bound, out)),
-            _ => runtime.block_on(run::command::run(*args, out)),
+            Some(bound) if !args.self_test => runtime.block_on(sweep::find_rate(&args, drivers, bound, out)),
+            _ => runtime.block_on(run::command::run(*args, drivers, out)),
         },
         Command::Pattern(args) => runtime.block_on(sweep::pattern(args, out)),
         Command::Compare(args) => runtime.block_on(sweep::compare(*args, out)),
         Command::Throughput(args) => runtime.block_on(sweep::throughput(args, out)),
-        Command::Agent(args) => runtime.block_on(run::agents::serve(args, out)),
+        Command::Agent(args) => runtime.block_on(run::agents::serve(args, drivers, out)),
     };
     runtime.shutdown_background();
     result

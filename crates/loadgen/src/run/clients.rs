@@ -3,15 +3,15 @@ use std::time::Duration;
 
 use super::agents::Agents;
 use super::clock::RunClock;
-use super::engine::{Engine, Slice, Status};
+use super::driver::DriverRun;
 use super::execute::ExecuteOptions;
-use super::{Layout, Part, Plan};
+use super::{Layout, Part, Plan, Slice, Status};
 use crate::LoadgenError;
 
 /// All connected clients of a run, in this process or at agents.
 pub(super) enum Clients {
     /// In this process.
-    Here(Engine),
+    Here(Box<dyn DriverRun>),
     /// In other processes.
     AtAgents(Agents),
 }
@@ -20,7 +20,7 @@ impl Clients {
     /// Connects all clients.
     ///
     /// # Errors
-    /// As [`Engine::prepare`] and [`Agents::prepare`].
+    /// As [`Driver::prepare`](super::Driver::prepare) and [`Agents::prepare`].
     pub(super) async fn prepare(
         plan: &Plan,
         layout: Arc<Layout>,
@@ -28,7 +28,8 @@ impl Clients {
         clock: RunClock,
     ) -> Result<Self, LoadgenError> {
         if options.agents.is_empty() {
-            return Engine::prepare(Arc::new(plan.clone()), layout, Slice::ALL, clock).await.map(Self::Here);
+            let driver = options.drivers.get(&plan.protocol)?;
+            return driver.prepare(Arc::new(plan.clone()), layout, Slice::ALL, clock).await.map(Self::Here);
         }
         Agents::prepare(&options.agents, options.token.as_deref(), plan, clock).await.map(Self::AtAgents)
     }
@@ -47,8 +48,8 @@ impl Clients {
     /// An agent is lost.
     pub(super) async fn start(&mut self, start_ns: u64) -> Result<(), LoadgenError> {
         match self {
-            Self::Here(engine) => {
-                engine.start(start_ns);
+            Self::Here(clients) => {
+                clients.start(start_ns);
                 Ok(())
             }
             Self::AtAgents(agents) => agents.start(start_ns).await,
@@ -61,7 +62,7 @@ impl Clients {
     /// A connection was lost without a cut; an agent is lost.
     pub(super) async fn status(&mut self) -> Result<Status, LoadgenError> {
         match self {
-            Self::Here(engine) => engine.take_failure().map_or_else(|| Ok(engine.status()), Err),
+            Self::Here(clients) => clients.take_failure().map_or_else(|| Ok(clients.status()), Err),
             Self::AtAgents(agents) => agents.status().await,
         }
     }
@@ -72,8 +73,8 @@ impl Clients {
     /// An agent is lost.
     pub(super) async fn stop_publishing(&mut self) -> Result<(), LoadgenError> {
         match self {
-            Self::Here(engine) => {
-                engine.stop_publishing();
+            Self::Here(clients) => {
+                clients.stop_publishing();
                 Ok(())
             }
             Self::AtAgents(agents) => agents.stop_publishing().await,
@@ -86,7 +87,7 @@ impl Clients {
     /// As [`Clients::status`].
     pub(super) async fn finish(self) -> Result<(Part, Vec<String>), LoadgenError> {
         match self {
-            Self::Here(engine) => engine.finish().await.map(|part| (part, Vec::new())),
+            Self::Here(clients) => clients.finish().await.map(|part| (part, Vec::new())),
             Self::AtAgents(agents) => agents.finish().await,
         }
     }

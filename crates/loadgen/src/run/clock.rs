@@ -5,29 +5,30 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 /// It follows the monotonic clock from its creation on, so that a step of the system clock during a run changes no
 /// latency. An agent's clock is moved by its offset from the controller's.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct RunClock {
+pub struct RunClock {
     origin: Instant,
     origin_unix_ns: u64,
 }
 
 impl RunClock {
     /// The system clock, moved by `offset_ns`.
-    pub(crate) fn new(offset_ns: i64) -> Self {
+    pub fn new(offset_ns: i64) -> Self {
         let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Self { origin: Instant::now(), origin_unix_ns: (unix.as_nanos() as u64).saturating_add_signed(offset_ns) }
     }
 
     /// The same clock, moved by `offset_ns`.
-    pub(crate) fn moved(self, offset_ns: i64) -> Self {
+    pub fn moved(self, offset_ns: i64) -> Self {
         Self { origin_unix_ns: self.origin_unix_ns.saturating_add_signed(offset_ns), ..self }
     }
 
-    pub(crate) fn now_ns(&self) -> u64 {
+    /// Current time.
+    pub fn now_ns(&self) -> u64 {
         self.at_ns(Instant::now())
     }
 
     /// Time that the clock shows at `instant`.
-    pub(crate) fn at_ns(&self, instant: Instant) -> u64 {
+    pub fn at_ns(&self, instant: Instant) -> u64 {
         match instant.checked_duration_since(self.origin) {
             Some(after) => self.origin_unix_ns + after.as_nanos() as u64,
             None => self.origin_unix_ns.saturating_sub(self.origin.duration_since(instant).as_nanos() as u64),
@@ -35,7 +36,7 @@ impl RunClock {
     }
 
     /// Instant at which the clock shows `unix_ns`; at the earliest, the clock's creation.
-    pub(crate) fn instant(&self, unix_ns: u64) -> Instant {
+    pub fn instant(&self, unix_ns: u64) -> Instant {
         self.origin + Duration::from_nanos(unix_ns.saturating_sub(self.origin_unix_ns))
     }
 }

@@ -7,7 +7,7 @@ use super::args::RunArgs;
 use super::assertion::Check;
 use super::conf::Conf;
 use super::self_test::self_test;
-use super::{ExecuteOptions, Execution, Outcome, Plan, junit, mqttloader_record, perform, planning};
+use super::{Drivers, ExecuteOptions, Execution, Outcome, Plan, junit, mqttloader_record, perform, planning};
 use crate::LoadgenError;
 use crate::interrupt::unless_interrupted;
 use crate::progress::Progress;
@@ -15,8 +15,8 @@ use crate::report::{run as reports, write_file};
 use crate::target::{RunningBroker, TargetArg, TargetList};
 
 /// Runs the load of the arguments and reports the outcome.
-pub(crate) async fn run(args: RunArgs, out: &mut dyn Write) -> Result<(), LoadgenError> {
-    match unless_interrupted(measure(&args, out)).await {
+pub(crate) async fn run(args: RunArgs, drivers: &Drivers, out: &mut dyn Write) -> Result<(), LoadgenError> {
+    match unless_interrupted(measure(&args, drivers, out)).await {
         Ok(Some(measured)) => report(&args, &measured, out),
         Ok(None) => Ok(()),
         Err(error) => {
@@ -38,10 +38,11 @@ pub(crate) struct Load {
 
 impl Load {
     /// Reads the configuration file and starts the brokers that do not run.
-    pub(crate) async fn of(args: &RunArgs) -> Result<Self, LoadgenError> {
+    pub(crate) async fn of(args: &RunArgs, drivers: &Drivers) -> Result<Self, LoadgenError> {
         let conf = Conf::read(args.load.conf.as_deref())?;
         let brokers = brokers(args, &conf).await?;
         let options = ExecuteOptions {
+            drivers: drivers.clone(),
             agents: args.agents.clone(),
             token: args.token.clone(),
             ntp: args.ntp.clone().or_else(|| conf.ntp.clone()),
@@ -63,11 +64,11 @@ struct Measured {
 }
 
 /// Runs the load; `None` after a self-test, which prints its own results.
-async fn measure(args: &RunArgs, out: &mut dyn Write) -> Result<Option<Measured>, LoadgenError> {
+async fn measure(args: &RunArgs, drivers: &Drivers, out: &mut dyn Write) -> Result<Option<Measured>, LoadgenError> {
     if args.self_test {
         return self_test(out).await.map(|()| None);
     }
-    let mut load = Load::of(args).await?;
+    let mut load = Load::of(args, drivers).await?;
     let record_directory = args.record_file.clone().or_else(|| load.conf.output.clone());
     let plan = Plan { records: args.records || record_directory.is_some(), ..load.plan(args)? };
     let execution = perform(&plan, &mut load.brokers, load.options.clone(), &mut Progress::new()).await?;

@@ -7,11 +7,11 @@ use rustix::time::{ClockId, clock_gettime};
 
 use super::clients::Clients;
 use super::clock::RunClock;
-use super::engine::Status;
+use super::driver::Drivers;
 use super::ntp;
 use super::usage::{Usage, listener_at};
 use super::watch::{Next, Watch};
-use super::{Broker, BrokerUsage, Layout, MessageRecord, Outcome, Part, Plan, PublishRecord, Trace};
+use super::{Broker, BrokerUsage, Layout, MessageRecord, Outcome, Part, Plan, PublishRecord, Status, Trace};
 use crate::LoadgenError;
 use crate::progress::Progress;
 use crate::target::RunningBroker;
@@ -19,6 +19,8 @@ use crate::target::RunningBroker;
 /// Settings of a run that depend on this machine.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ExecuteOptions {
+    /// Drivers by protocol.
+    pub(crate) drivers: Drivers,
     /// Processes of the brokers, in the plan's order. A missing one is found by the port it listens on.
     pub(crate) pids: Vec<Option<u32>>,
     /// Addresses of the agents that have all clients; empty for a run in this process.
@@ -72,13 +74,22 @@ struct Sample {
     brokers: Vec<Option<Usage>>,
 }
 
-/// Runs `plan` with all its clients in this process, on a runtime of its own, without a progress line.
+/// Runs `plan` over MQTT with all its clients in this process, on a runtime of its own, without a progress line.
 ///
 /// # Errors
 /// The plan cannot be run, a broker cannot be reached, or a connection is lost without a cut.
 pub fn run_plan(plan: &Plan) -> Result<Outcome, LoadgenError> {
+    run_plan_with(plan, &Drivers::mqtt())
+}
+
+/// As [`run_plan`], over any protocol of `drivers`.
+///
+/// # Errors
+/// As [`run_plan`]; also no driver for the plan's protocol.
+pub fn run_plan_with(plan: &Plan, drivers: &Drivers) -> Result<Outcome, LoadgenError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(LoadgenError::Runtime)?;
-    let executed = runtime.block_on(execute(plan, &ExecuteOptions::default(), &mut Progress::silent()));
+    let options = ExecuteOptions { drivers: drivers.clone(), ..ExecuteOptions::default() };
+    let executed = runtime.block_on(execute(plan, &options, &mut Progress::silent()));
     executed.map(|execution| execution.outcome)
 }
 

@@ -17,6 +17,7 @@ mod clients;
 pub(crate) mod clock;
 pub(crate) mod command;
 pub(crate) mod conf;
+mod driver;
 mod engine;
 mod execute;
 pub(crate) mod figure;
@@ -33,7 +34,9 @@ mod record;
 #[cfg(test)]
 pub(crate) mod sample;
 mod self_test;
+mod slice;
 mod stamp;
+mod status;
 pub mod timeline;
 mod usage;
 pub(crate) mod utc;
@@ -42,8 +45,11 @@ mod watch;
 
 pub use agents::AgentArgs;
 pub use args::{LoadArgs, RunArgs};
-pub use execute::run_plan;
+pub use clock::RunClock;
+pub use driver::{Driver, DriverFuture, DriverRun, Drivers};
+pub use engine::MqttDriver;
 pub(crate) use execute::{ExecuteOptions, Execution, perform};
+pub use execute::{run_plan, run_plan_with};
 pub use outcome::{
     AudienceOutcome, BrokerUsage, Connections, CurvePoint, Latency, Outcome, Second, SubscriberOutcome, Throughput,
     Verdict,
@@ -56,7 +62,9 @@ pub(crate) use record::Trace;
 #[cfg(test)]
 pub(crate) use record::WorkRecord;
 pub use record::{Came, Layout, Part, Receiver, Recorder, Unsent};
+pub use slice::Slice;
 pub use stamp::Stamp;
+pub use status::{Count, Counters, Status};
 pub use tenbin_simulator::scenario::WorkerKind;
 
 /// Record of one arrival, kept if [`Plan::records`] asks for it.

@@ -15,6 +15,9 @@ use super::Stamp;
 pub struct Plan {
     /// Number that distinguishes this run's messages from those of other runs on the same topics.
     pub tag: u16,
+    /// Protocol, by which the run's [`Drivers`](super::Drivers) select a driver; [`Plan::MQTT`] by default.
+    #[serde(default = "mqtt")]
+    pub protocol: String,
     /// Brokers, at least one.
     pub brokers: Vec<Broker>,
     /// Connection options of all clients.
@@ -37,14 +40,22 @@ pub struct Plan {
     pub records: bool,
 }
 
+fn mqtt() -> String {
+    Plan::MQTT.to_owned()
+}
+
 impl Plan {
+    /// The protocol of the built-in driver.
+    pub const MQTT: &str = "mqtt";
+
     /// A run of `publishers` and `audiences` at `brokers`, with defaults for all else.
     ///
-    /// It has no idle connections, no cuts, the default [`Schedule`], 2 threads and no records. Client Identifiers are
+    /// It is over MQTT and has no idle connections, no cuts, the default [`Schedule`], 2 threads and no records. Client Identifiers are
     /// `tenbin-TAG-…`, with the tag in hexadecimal.
     pub fn new(tag: u16, brokers: Vec<Broker>, publishers: Publishers, audiences: Vec<Audience>) -> Self {
         Self {
             tag,
+            protocol: mqtt(),
             brokers,
             connection: ConnectionOptions::new(format!("tenbin-{tag:04x}")),
             publishers,

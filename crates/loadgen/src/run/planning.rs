@@ -22,6 +22,7 @@ pub(crate) fn plan(args: &LoadArgs, conf: &Conf, brokers: Vec<Broker>) -> Result
     let audiences = audiences(args, conf)?;
     Ok(Plan {
         tag,
+        protocol: Plan::MQTT.to_owned(),
         brokers,
         connection: connection(args, conf, tag),
         publishers: publishers(args, conf)?,

@@ -16,8 +16,8 @@ use tenbin_codec::{
 };
 
 use super::clock::RunClock;
-use super::engine::{Engine, FrameOptions, Frames, Slice, Status};
-use super::{Audience, Broker, Layout, Plan, Publishers, Schedule, Stamp};
+use super::engine::{Engine, FrameOptions, Frames};
+use super::{Audience, Broker, Layout, Plan, Publishers, Schedule, Slice, Stamp, Status};
 use crate::LoadgenError;
 
 /// Measures both directions and writes a line for each.

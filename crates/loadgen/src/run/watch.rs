@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use super::Plan;
-use super::engine::Status;
+use super::{Plan, Status};
 
 /// Decides from the clients' status whether a run goes on. Times are from the start of the run; it reads no clock.
 #[derive(Debug)]

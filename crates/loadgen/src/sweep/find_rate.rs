@@ -12,15 +12,25 @@ use crate::interrupt::unless_interrupted;
 use crate::progress::Progress;
 use crate::run::assertion::{Assertions, Check};
 use crate::run::command::Load;
-use crate::run::{ExecuteOptions, Latency, Outcome, Pace, Plan, RunArgs, perform, planning};
+use crate::run::{Drivers, ExecuteOptions, Latency, Outcome, Pace, Plan, RunArgs, perform, planning};
 
 /// Prints the highest rate at which `bound` holds for the load of `args`, and all rates that were tried.
-pub(crate) async fn run(args: &RunArgs, bound: &Assertions, out: &mut dyn Write) -> Result<(), LoadgenError> {
-    unless_interrupted(search(args, bound, out)).await
+pub(crate) async fn run(
+    args: &RunArgs,
+    drivers: &Drivers,
+    bound: &Assertions,
+    out: &mut dyn Write,
+) -> Result<(), LoadgenError> {
+    unless_interrupted(search(args, drivers, bound, out)).await
 }
 
-async fn search(args: &RunArgs, bound: &Assertions, out: &mut dyn Write) -> Result<(), LoadgenError> {
-    let mut load = Load::of(args).await?;
+async fn search(
+    args: &RunArgs,
+    drivers: &Drivers,
+    bound: &Assertions,
+    out: &mut dyn Write,
+) -> Result<(), LoadgenError> {
+    let mut load = Load::of(args, drivers).await?;
     writeln!(out, "looking for the highest rate with {bound}, each for {:?}", args.step)
         .map_err(LoadgenError::Print)?;
     let mut search = Search::new(args.load.publish_rate.unwrap_or(FIRST_RATE));

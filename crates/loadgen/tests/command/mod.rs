@@ -2,7 +2,7 @@
 
 use clap::Parser;
 use tempfile::TempDir;
-use tenbin_loadgen::{Command, LoadgenError};
+use tenbin_loadgen::{Command, Drivers, LoadgenError};
 
 #[derive(Parser)]
 struct Cli {
@@ -17,7 +17,7 @@ pub(crate) fn parse(line: &str) -> Result<Command, clap::Error> {
 /// Output and result of a command.
 pub(crate) fn try_run(line: &str) -> (String, Result<(), LoadgenError>) {
     let mut out = Vec::new();
-    let result = tenbin_loadgen::run_to(parse(line).expect("arguments are well-formed"), &mut out);
+    let result = tenbin_loadgen::run_to(parse(line).expect("arguments are well-formed"), &Drivers::mqtt(), &mut out);
     (String::from_utf8(out).expect("text"), result)
 }
 

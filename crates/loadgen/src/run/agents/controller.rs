@@ -5,10 +5,9 @@ use super::link::Link;
 use super::message::Message;
 use crate::LoadgenError;
 use crate::run::clock::RunClock;
-use crate::run::engine::{Slice, Status};
 use crate::run::offset::Offset;
 use crate::run::record::Part;
-use crate::run::{Pace, Plan};
+use crate::run::{Pace, Plan, Slice, Status};
 use crate::target::with_port;
 
 /// The agents of a run, each with its slice of the plan. They replace the engine of a single-process run.

@@ -6,8 +6,8 @@ use tokio::net::TcpStream;
 use super::message::{Hello, Message};
 use super::wire::{SILENCE_LIMIT, SILENT, Wire};
 use crate::LoadgenError;
+use crate::run::Status;
 use crate::run::clock::RunClock;
-use crate::run::engine::Status;
 use crate::run::offset::Probe;
 
 /// A controller's connection to one agent. All errors name the agent.

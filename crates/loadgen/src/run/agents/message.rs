@@ -1,7 +1,6 @@
 use serde::{Deserialize, Serialize};
 
-use crate::run::Plan;
-use crate::run::engine::{Slice, Status};
+use crate::run::{Plan, Slice, Status};
 
 /// Messages between controller and agent, each a JSON frame after its length in four bytes, big endian.
 ///

@@ -9,6 +9,7 @@ use tokio::net::{TcpListener, TcpStream};
 use super::session;
 use crate::LoadgenError;
 use crate::interrupt::unless_interrupted;
+use crate::run::Drivers;
 use crate::run::clock::RunClock;
 use crate::values::positive_duration;
 
@@ -33,15 +34,15 @@ pub struct AgentArgs {
 ///
 /// # Errors
 /// The address cannot be bound, or the results cannot be printed.
-pub(crate) async fn serve(args: AgentArgs, out: &mut dyn Write) -> Result<(), LoadgenError> {
-    match unless_interrupted(listen(&args, out)).await {
+pub(crate) async fn serve(args: AgentArgs, drivers: &Drivers, out: &mut dyn Write) -> Result<(), LoadgenError> {
+    match unless_interrupted(listen(&args, drivers, out)).await {
         // An interrupt is the regular end of an agent.
         Err(LoadgenError::Interrupted) => Ok(()),
         ended => ended,
     }
 }
 
-async fn listen(args: &AgentArgs, out: &mut dyn Write) -> Result<(), LoadgenError> {
+async fn listen(args: &AgentArgs, drivers: &Drivers, out: &mut dyn Write) -> Result<(), LoadgenError> {
     let fail = |error: io::Error| LoadgenError::agent(&args.listen, format!("cannot listen: {error}"));
     let listener = TcpListener::bind(&args.listen).await.map_err(fail)?;
     let address = listener.local_addr().map_err(fail)?;
@@ -51,19 +52,24 @@ async fn listen(args: &AgentArgs, out: &mut dyn Write) -> Result<(), LoadgenErro
     }
     loop {
         let (stream, peer) = accept(&listener).await;
-        let served = serve_alone(&listener, stream, args).await;
+        let served = serve_alone(&listener, stream, args, drivers).await;
         say(out, &report(peer, served))?;
     }
 }
 
 /// Serves one controller; refuses others meanwhile.
-async fn serve_alone(listener: &TcpListener, stream: TcpStream, args: &AgentArgs) -> Result<(), String> {
+async fn serve_alone(
+    listener: &TcpListener,
+    stream: TcpStream,
+    args: &AgentArgs,
+    drivers: &Drivers,
+) -> Result<(), String> {
     let busy = match stream.peer_addr() {
         Ok(peer) => format!("busy with a run of {peer}"),
         Err(_) => "busy with another run".to_owned(),
     };
     let clock = RunClock::new(args.clock_shift.unwrap_or(0));
-    let mut session = pin!(session::serve(stream, args.token.as_deref(), clock));
+    let mut session = pin!(session::serve(stream, args.token.as_deref(), drivers, clock));
     loop {
         tokio::select! {
             // Check for the end first: a controller that connects right after a run is not refused.

@@ -8,18 +8,22 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use super::message::{Hello, Message};
 use super::wire::{BULK_PATIENCE, CLOSED, SILENCE_LIMIT, SILENT, Wire};
-use crate::run::Plan;
 use crate::run::clock::RunClock;
-use crate::run::engine::{Engine, Slice};
 use crate::run::record::{Layout, Part};
+use crate::run::{DriverRun, Drivers, Plan, Slice};
 
 /// Serves one controller, from its Hello to its end; reports errors to it too.
 ///
 /// # Errors
 /// Why the session ended early.
-pub(super) async fn serve(stream: TcpStream, token: Option<&str>, clock: RunClock) -> Result<(), String> {
+pub(super) async fn serve(
+    stream: TcpStream,
+    token: Option<&str>,
+    drivers: &Drivers,
+    clock: RunClock,
+) -> Result<(), String> {
     let wire = Wire::new(stream).map_err(|error| error.to_string())?;
-    let mut session = Session { wire, clock };
+    let mut session = Session { wire, drivers: drivers.clone(), clock };
     let served = session.serve(token).await;
     if let Err(reason) = served.clone() {
         // The next controller need not wait for the farewell.
@@ -38,6 +42,7 @@ pub(super) async fn refuse(stream: TcpStream, reason: &str) {
 /// An agent's side of a connection.
 struct Session {
     wire: Wire,
+    drivers: Drivers,
     /// Not adjusted to the controller's clock yet.
     clock: RunClock,
 }
@@ -88,17 +93,19 @@ impl Session {
         let plan = Arc::new(plan);
         let layout = Layout::of(&plan).map_err(|error| error.to_string())?;
         let clock = self.clock.moved(move_clock_ns);
-        let prepared = self.meanwhile(Engine::prepare(plan, Arc::new(layout), slice, clock)).await?;
-        let mut engine = prepared.map_err(|error| error.to_string())?;
+        let drivers = self.drivers.clone();
+        let driver = drivers.get(&plan.protocol).map_err(|error| error.to_string())?;
+        let prepared = self.meanwhile(driver.prepare(plan, Arc::new(layout), slice, clock)).await?;
+        let mut clients = prepared.map_err(|error| error.to_string())?;
         self.wire.send(&Message::Ready).await?;
 
         let at_unix_ns = self.wait_for_start().await?;
         if let Some(late_ns) = clock.now_ns().checked_sub(at_unix_ns) {
             return Err(format!("the word to start came {:.1} ms late", late_ns as f64 / 1e6));
         }
-        engine.start(at_unix_ns);
-        self.watch(&engine).await?;
-        let part = self.meanwhile(engine.finish()).await?.map_err(|error| error.to_string())?;
+        clients.start(at_unix_ns);
+        self.watch(&*clients).await?;
+        let part = self.meanwhile(clients.finish()).await?.map_err(|error| error.to_string())?;
         self.hand_over(part).await
     }
 
@@ -115,7 +122,7 @@ impl Session {
     }
 
     /// Sends progress until the controller asks for the end.
-    async fn watch(&mut self, engine: &Engine) -> Result<(), String> {
+    async fn watch(&mut self, clients: &dyn DriverRun) -> Result<(), String> {
         let (mut tick, mut heard) = (every(STATUS_INTERVAL), Instant::now());
         loop {
             tokio::select! {
@@ -123,8 +130,8 @@ impl Session {
                     heard = Instant::now();
                     match message? {
                         Message::Watching => {}
-                        Message::StopCutting => engine.stop_cutting(),
-                        Message::StopPublishing => engine.stop_publishing(),
+                        Message::StopCutting => clients.stop_cutting(),
+                        Message::StopPublishing => clients.stop_publishing(),
                         Message::Finish => return Ok(()),
                         message => return Err(unexpected(&message)),
                     }
@@ -134,7 +141,7 @@ impl Session {
                     if heard.elapsed() > SILENCE_LIMIT {
                         return Err(format!("its controller says {SILENT}"));
                     }
-                    self.wire.send(&Message::Status(engine.status())).await?;
+                    self.wire.send(&Message::Status(clients.status())).await?;
                 }
             }
         }

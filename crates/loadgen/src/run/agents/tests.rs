@@ -11,9 +11,9 @@ use super::message::{Hello, Message};
 use super::wire::Wire;
 use super::{AgentArgs, serve};
 use crate::run::clock::RunClock;
-use crate::run::engine::Slice;
 use crate::run::offset::Offset;
 use crate::run::record::example;
+use crate::run::{Drivers, Slice};
 
 /// Starts an agent that serves until the test process ends; returns its address.
 fn agent(token: Option<&str>, clock_shift: i64) -> String {
@@ -22,7 +22,7 @@ fn agent(token: Option<&str>, clock_shift: i64) -> String {
         AgentArgs { listen: "127.0.0.1:0".into(), token: token.map(str::to_owned), clock_shift: Some(clock_shift) };
     std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        runtime.block_on(serve(args, &mut Said(lines))).unwrap();
+        runtime.block_on(serve(args, &Drivers::mqtt(), &mut Said(lines))).unwrap();
     });
     let line = listening.recv_timeout(Duration::from_secs(10)).unwrap();
     // Discard later output, which the agent must not wait for.

@@ -9,7 +9,7 @@ use tenbin_codec::ConnAck;
 use tokio::time::Instant;
 
 use super::control::Control;
-use super::driver::Driver;
+use super::driver_thread::DriverThread;
 use super::handshake::{Client, Connected};
 use super::link::Link;
 use super::shared::Phase;
@@ -18,7 +18,7 @@ use crate::run::CutWhose;
 
 /// A client's place among the connections of its thread.
 pub(super) struct Connection {
-    pub(super) driver: Rc<Driver>,
+    pub(super) driver: Rc<DriverThread>,
     pub(super) client: Client,
     control: Rc<Control>,
     /// Its number among the connections of the thread.
@@ -49,7 +49,7 @@ enum End {
 
 impl Connection {
     /// Registers a connection of this kind; `number` is its number among them in all processes.
-    pub(super) fn new(driver: Rc<Driver>, client: Client, whose: CutWhose, number: u32) -> Self {
+    pub(super) fn new(driver: Rc<DriverThread>, client: Client, whose: CutWhose, number: u32) -> Self {
         let (control, number) = driver.enter(whose, number);
         Self { driver, client, control, number }
     }

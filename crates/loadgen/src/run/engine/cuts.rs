@@ -4,11 +4,11 @@ use std::collections::HashMap;
 use std::rc::Rc;
 use std::time::Duration;
 
-use super::driver::Driver;
+use super::driver_thread::DriverThread;
 use crate::run::{CutWhose, Cuts, Plan};
 
 /// Cuts connections of a thread's publishers or subscribers as planned, while messages are published.
-pub(super) async fn cut_in_turns(driver: Rc<Driver>) {
+pub(super) async fn cut_in_turns(driver: Rc<DriverThread>) {
     let (plan, layout) = (driver.plan(), driver.layout());
     let (whose, connections) = match plan.cuts.map(|cuts| cuts.whose) {
         Some(CutWhose::Publishers) => (CutWhose::Publishers, plan.publishers.count),

@@ -1,7 +1,7 @@
-//! The driver: runs a plan's clients against real brokers, with as little work per message as possible.
+//! The driver of MQTT: runs a plan's clients against real brokers, with as little work per message as possible.
 //!
 //! ```text
-//! Engine ──stages──► thread ─► Driver ◄── Publisher, Sink, Worker, Program (a task each)
+//! Engine ──stages──► thread ─► DriverThread ◄── Publisher, Sink, Worker, Program (a task each)
 //!   ◄─reports──              │  one Recorder, one buffer to read into, one Pacer
 //!   ◄─status───  Counters ◄──┘
 //! ```
@@ -22,7 +22,7 @@ mod block;
 mod connection;
 mod control;
 mod cuts;
-mod driver;
+mod driver_thread;
 mod frame;
 mod handshake;
 mod idle;
@@ -53,17 +53,53 @@ use std::sync::Arc;
 use tokio::sync::{mpsc, watch};
 
 use self::addresses::Addresses;
-use self::driver::{Common, Stage};
+use self::driver_thread::{Common, Stage};
 pub(super) use self::frame::{FrameOptions, Frames};
 use self::handshake::Connector;
 use self::shard::Shard;
-pub(crate) use self::shard::Slice;
-pub(crate) use self::shared::Status;
 use self::shared::{CutsWhile, Phase, Shared};
 use self::thread::Report;
 use super::clock::RunClock;
-use super::{Layout, Pace, Part, Plan};
+use super::driver::{Driver, DriverFuture, DriverRun, Drivers};
+use super::{Layout, Pace, Part, Plan, Slice, Status};
 use crate::LoadgenError;
+
+/// The driver of MQTT 5.0 and 3.1.1.
+#[derive(Debug, Clone, Copy)]
+pub struct MqttDriver;
+
+impl Driver for MqttDriver {
+    fn protocol(&self) -> &'static str {
+        Plan::MQTT
+    }
+
+    fn prepare(
+        &self,
+        plan: Arc<Plan>,
+        layout: Arc<Layout>,
+        slice: Slice,
+        clock: RunClock,
+    ) -> DriverFuture<'_, Box<dyn DriverRun>> {
+        Box::pin(async move {
+            let engine = Engine::prepare(plan, layout, slice, clock).await?;
+            Ok(Box::new(engine) as Box<dyn DriverRun>)
+        })
+    }
+}
+
+impl Drivers {
+    /// The driver of MQTT alone.
+    pub fn mqtt() -> Self {
+        Self::none().with(MqttDriver)
+    }
+}
+
+impl Default for Drivers {
+    /// As [`Drivers::mqtt`].
+    fn default() -> Self {
+        Self::mqtt()
+    }
+}
 
 /// The connected clients of one process. Dropping it closes all connections.
 #[derive(Debug)]
@@ -119,28 +155,18 @@ impl Engine {
         Ok(engine)
     }
 
-    /// Starts the load at `start_ns` of the run's clock, which is second 0 of the run.
+    /// As [`DriverRun::start`].
     pub(crate) fn start(&mut self, start_ns: u64) {
         self.shared.enter(Phase::Running);
         self.stages.send_replace(Stage::Run { start_ns });
     }
 
-    /// Progress of the run.
+    /// As [`DriverRun::status`].
     pub(crate) fn status(&self) -> Status {
         self.shared.status()
     }
 
-    /// Takes the first unexpected loss of a connection. It is returned once.
-    pub(crate) fn take_failure(&self) -> Option<LoadgenError> {
-        self.shared.take_failure()
-    }
-
-    /// Stops cutting connections, as all processes have sent everything.
-    pub(crate) fn stop_cutting(&self) {
-        self.shared.stop_cutting();
-    }
-
-    /// Stops publishing: publishers finish begun messages; acknowledgements go on.
+    /// As [`DriverRun::stop_publishing`].
     pub(crate) fn stop_publishing(&self) {
         self.shared.enter(Phase::Draining);
         self.stages.send_if_modified(|stage| advance(stage, Stage::Drain));
@@ -149,7 +175,7 @@ impl Engine {
     /// Closes all connections; returns the recorded part.
     ///
     /// # Errors
-    /// A connection failed and [`Engine::take_failure`] has not returned it, or a thread panicked.
+    /// A connection failed and [`DriverRun::take_failure`] has not returned it, or a thread panicked.
     pub(crate) async fn finish(mut self) -> Result<Part, LoadgenError> {
         self.end();
         let mut part = Part::default();
@@ -179,6 +205,32 @@ impl Engine {
     fn end(&self) {
         self.shared.enter(Phase::Ended);
         self.stages.send_if_modified(|stage| advance(stage, Stage::End));
+    }
+}
+
+impl DriverRun for Engine {
+    fn start(&mut self, start_ns: u64) {
+        self.start(start_ns);
+    }
+
+    fn status(&self) -> Status {
+        self.status()
+    }
+
+    fn take_failure(&self) -> Option<LoadgenError> {
+        self.shared.take_failure()
+    }
+
+    fn stop_cutting(&self) {
+        self.shared.stop_cutting();
+    }
+
+    fn stop_publishing(&self) {
+        self.stop_publishing();
+    }
+
+    fn finish(self: Box<Self>) -> DriverFuture<'static, Part> {
+        Box::pin((*self).finish())
     }
 }
 

@@ -10,7 +10,7 @@ use rustix::time::{ClockId, clock_gettime};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use super::driver::Driver;
+use super::driver_thread::DriverThread;
 use super::worker::kind_of;
 use crate::LoadgenError;
 use crate::run::record::WorkRecord;
@@ -18,7 +18,7 @@ use crate::run::{Came, Stamp};
 
 /// A subscribed program. Dropping it kills the process.
 pub(super) struct Program {
-    driver: Rc<Driver>,
+    driver: Rc<DriverThread>,
     /// Its number in the layout.
     receiver: u32,
     process: Process,
@@ -35,7 +35,7 @@ impl Program {
     ///
     /// # Errors
     /// It cannot be started, or does not report.
-    pub(super) async fn open(driver: Rc<Driver>, number: u32) -> Result<Self, LoadgenError> {
+    pub(super) async fn open(driver: Rc<DriverThread>, number: u32) -> Result<Self, LoadgenError> {
         let receiver = &driver.layout().receivers()[number as usize];
         let (work, kind) = kind_of(&driver, number);
         let (audience, broker) = (&driver.plan().audiences[receiver.audience], &driver.plan().brokers[receiver.broker]);

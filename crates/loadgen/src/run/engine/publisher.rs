@@ -6,7 +6,7 @@ use tenbin_codec::{ConnAck, PacketType, QoS, TopicName};
 
 use super::block::Block;
 use super::connection::{self, Connection, Traffic};
-use super::driver::Driver;
+use super::driver_thread::DriverThread;
 use super::frame::{FrameOptions, Frames, append_ack};
 use super::in_flight::{Again, InFlight, Sent, Step};
 use super::link::Link;
@@ -48,7 +48,7 @@ impl Publisher {
     /// # Errors
     /// The broker does not accept the connection, or announces that it will not accept the messages. The error names
     /// the client.
-    pub(super) async fn open(driver: Rc<Driver>, number: u32) -> Result<(Self, Link), LoadgenError> {
+    pub(super) async fn open(driver: Rc<DriverThread>, number: u32) -> Result<(Self, Link), LoadgenError> {
         let publishers = &driver.plan().publishers;
         let qos = QoS::from_bits(publishers.qos).unwrap_or_default();
         let streams = Streams::of(driver.layout(), number, publishers.topics);
@@ -374,7 +374,7 @@ impl Traffic for Publisher {
 }
 
 /// Counts these messages as published.
-fn publish(driver: &Driver, streams: &Streams, messages: Range<u64>) {
+fn publish(driver: &DriverThread, streams: &Streams, messages: Range<u64>) {
     if messages.is_empty() {
         return;
     }
@@ -388,7 +388,7 @@ fn publish(driver: &Driver, streams: &Streams, messages: Range<u64>) {
 }
 
 /// Returns the window's room of a message that the broker refused.
-fn unclaim(driver: &Driver, streams: &Streams, sent: Sent) {
+fn unclaim(driver: &DriverThread, streams: &Streams, sent: Sent) {
     if let Some(window) = &driver.shared().window {
         window.unclaim(sent.due_ns, streams.deliveries(sent.message..sent.message + 1));
     }
@@ -399,7 +399,7 @@ fn late_us(due_ns: u64, now_ns: u64) -> u32 {
 }
 
 /// The lower limit of plan and broker.
-fn in_flight_limit(driver: &Driver, connack: &ConnAck) -> u16 {
+fn in_flight_limit(driver: &DriverThread, connack: &ConnAck) -> u16 {
     let receive_maximum = connack.properties.receive_maximum.map_or(u16::MAX, |maximum| maximum.get());
     driver.plan().publishers.in_flight.min(receive_maximum)
 }

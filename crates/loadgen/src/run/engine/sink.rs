@@ -5,7 +5,7 @@ use rustc_hash::FxHashSet;
 use tenbin_codec::{ConnAck, PacketType, ProtocolVersion, QoS};
 
 use super::connection::{self, Connection, Traffic};
-use super::driver::Driver;
+use super::driver_thread::DriverThread;
 use super::frame::{Frame, append_ack};
 use super::handshake::{subscription, will_payload};
 use super::link::Link;
@@ -45,7 +45,7 @@ impl Sink {
     ///
     /// # Errors
     /// The broker does not accept the connection or the subscription. The error names client, filter and reason.
-    pub(super) async fn open(driver: Rc<Driver>, number: u32) -> Result<(Self, Link), LoadgenError> {
+    pub(super) async fn open(driver: Rc<DriverThread>, number: u32) -> Result<(Self, Link), LoadgenError> {
         let receiver = &driver.layout().receivers()[number as usize];
         let audience = &driver.plan().audiences[receiver.audience];
         let qos = QoS::from_bits(audience.qos).unwrap_or_default();
@@ -62,7 +62,7 @@ impl Sink {
     ///
     /// # Errors
     /// As [`Sink::open`].
-    pub(super) async fn open_for_wills(driver: Rc<Driver>, broker: u32) -> Result<(Self, Link), LoadgenError> {
+    pub(super) async fn open_for_wills(driver: Rc<DriverThread>, broker: u32) -> Result<(Self, Link), LoadgenError> {
         let connection = &driver.plan().connection;
         let will = connection.will.as_ref().expect("it is for plans with Wills");
         let qos = QoS::from_bits(will.qos).unwrap_or_default();
@@ -168,7 +168,7 @@ struct Batch {
 }
 
 impl Intake {
-    fn new(driver: &Driver, receiver: Option<u32>) -> Self {
+    fn new(driver: &DriverThread, receiver: Option<u32>) -> Self {
         let audience = |number: u32| driver.layout().receivers()[number as usize].audience;
         Self {
             receiver,

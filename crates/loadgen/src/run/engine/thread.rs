@@ -8,7 +8,7 @@ use tokio::sync::mpsc;
 use tokio::task::{JoinSet, LocalSet};
 
 use super::cuts::cut_in_turns;
-use super::driver::{Common, Driver, Stage};
+use super::driver_thread::{Common, DriverThread, Stage};
 use super::program::Program;
 use super::publisher::Publisher;
 use super::shard::Shard;
@@ -42,7 +42,7 @@ pub(super) fn spawn(
     let work = move || {
         let tasks = LocalSet::new();
         let ended = runtime.block_on(tasks.run_until(async {
-            let driver = Rc::new(Driver::new(common, number));
+            let driver = Rc::new(DriverThread::new(common, number));
             let served = serve(&driver, &shard, &reports).await;
             served.map(|()| driver)
         }));
@@ -59,7 +59,7 @@ pub(super) fn spawn(
     thread.map(drop).map_err(LoadgenError::Runtime)
 }
 
-async fn serve(driver: &Rc<Driver>, shard: &Shard, reports: &mpsc::Sender<Report>) -> Result<(), LoadgenError> {
+async fn serve(driver: &Rc<DriverThread>, shard: &Shard, reports: &mpsc::Sender<Report>) -> Result<(), LoadgenError> {
     let mut stages = driver.common.stages.clone();
     let mut next = async |after: Stage| {
         let stage = stages.wait_for(|stage| *stage > after).await;
@@ -120,7 +120,7 @@ async fn serve(driver: &Rc<Driver>, shard: &Shard, reports: &mpsc::Sender<Report
 }
 
 /// Times and numbers of the workers that connect before the run, in order, and numbers of those that join during it.
-fn connect_times(driver: &Driver, workers: &[u32]) -> (Vec<(Duration, u32)>, Vec<u32>) {
+fn connect_times(driver: &DriverThread, workers: &[u32]) -> (Vec<(Duration, u32)>, Vec<u32>) {
     let (later, present): (Vec<_>, Vec<_>) =
         workers.iter().partition(|number| kind_of(driver, **number).1.joins.is_some_and(|joins| joins > Span::ZERO));
     let member = |number: u32| driver.layout().receivers()[number as usize].member;
@@ -156,7 +156,7 @@ where
 }
 
 /// Starts the thread's background tasks; dropping the set ends them.
-fn start_background(driver: &Rc<Driver>) -> JoinSet<()> {
+fn start_background(driver: &Rc<DriverThread>) -> JoinSet<()> {
     let mut tasks = JoinSet::new();
     let pacing = Rc::clone(driver);
     tasks.spawn_local(async move {
@@ -173,7 +173,7 @@ fn start_background(driver: &Rc<Driver>) -> JoinSet<()> {
 }
 
 /// Records the thread's processor time, and reopens a window that lost messages keep closed.
-async fn watch(driver: &Driver) {
+async fn watch(driver: &DriverThread) {
     let mut stall_limit = StallLimit::new(Instant::now());
     // One thread watches the window.
     let window = driver.shared().window.as_ref().filter(|_| driver.thread == 0);

@@ -18,7 +18,7 @@ use tokio::task::JoinHandle;
 
 use super::alarm::Alarm;
 use super::control::Control;
-use super::driver::Driver;
+use super::driver_thread::DriverThread;
 use super::handshake::{Client, check_granted, subscription, will_payload};
 use super::network::Network;
 use super::tls::Tls;
@@ -34,7 +34,7 @@ use crate::run::{Came, CutWhose, Plan, Stamp, Work};
 /// It sends load reports as every client of the library does. It records when messages arrive, and when it takes and
 /// finishes each of them.
 pub(super) struct Worker {
-    driver: Rc<Driver>,
+    driver: Rc<DriverThread>,
     control: Rc<Control>,
     /// Its number in the layout.
     receiver: u32,
@@ -90,7 +90,7 @@ enum Membership {
 
 impl Worker {
     /// Connects receiver `number` during the run, when its time of joining has come, and works.
-    pub(super) async fn join(driver: Rc<Driver>, number: u32) {
+    pub(super) async fn join(driver: Rc<DriverThread>, number: u32) {
         let at_ns = driver.start_ns().saturating_add(kind_of(&driver, number).1.joins.map_or(0, Span::ns));
         tokio::select! {
             () = driver.is_over() => return,
@@ -106,7 +106,7 @@ impl Worker {
     ///
     /// # Errors
     /// The broker does not accept the connection or the subscription; the error names the client.
-    pub(super) async fn open(driver: Rc<Driver>, number: u32) -> Result<Self, LoadgenError> {
+    pub(super) async fn open(driver: Rc<DriverThread>, number: u32) -> Result<Self, LoadgenError> {
         let plan = driver.plan();
         let receiver = &driver.layout().receivers()[number as usize];
         let audience = &plan.audiences[receiver.audience];
@@ -400,7 +400,7 @@ impl Membership {
 }
 
 /// Work of the audience of receiver `number`, and the receiver's kind.
-pub(super) fn kind_of(driver: &Driver, number: u32) -> (&Work, &WorkerKind) {
+pub(super) fn kind_of(driver: &DriverThread, number: u32) -> (&Work, &WorkerKind) {
     let receiver = &driver.layout().receivers()[number as usize];
     let work = driver.plan().audiences[receiver.audience].work.as_ref();
     let work = work.expect("a receiver without work is no worker");
@@ -432,7 +432,7 @@ fn read(plan: &Plan, payload: &[u8]) -> (u64, Option<u64>) {
 }
 
 /// Options of the library's client: the plan's connection options and one address of the broker.
-fn options(driver: &Driver, client: &Client) -> ClientOptions {
+fn options(driver: &DriverThread, client: &Client) -> ClientOptions {
     let (plan, version) = (driver.plan(), driver.common.connector.version());
     let connection = &plan.connection;
     let place = match &connection.unix {
@@ -456,7 +456,7 @@ fn options(driver: &Driver, client: &Client) -> ClientOptions {
 }
 
 /// Transport of a worker to `host`.
-fn transport(driver: &Driver, host: &str) -> Transport {
+fn transport(driver: &DriverThread, host: &str) -> Transport {
     let transport = match driver.common.connector.tls() {
         Some(tls) => over_tls(tls, host),
         None => Transport::tcp(),

@@ -16,10 +16,8 @@ use super::target::Targets;
 use super::websocket::WebSocket;
 use crate::LoadgenError;
 use crate::run::engine::cuts::CutSchedule;
-use crate::run::engine::driver::{Common, Stage};
-use crate::run::engine::shard::Slice;
-use crate::run::engine::shared::Counters;
-use crate::run::{CutWhose, Idle, Part, Recorder};
+use crate::run::engine::driver_thread::{Common, Stage};
+use crate::run::{Counters, CutWhose, Idle, Part, Recorder, Slice};
 
 /// Makes, keeps, cuts and disconnects idle connections.
 ///

@@ -15,11 +15,10 @@ use std::thread::JoinHandle;
 use tokio::sync::mpsc;
 
 use self::connections::IdleConnections;
-use super::driver::{Common, Stage};
-use super::shard::Slice;
+use super::driver_thread::{Common, Stage};
 use super::thread::Report;
 use crate::LoadgenError;
-use crate::run::Part;
+use crate::run::{Part, Slice};
 
 /// Starts the thread with number `number` of this process, for the idle connections of `slice`.
 ///

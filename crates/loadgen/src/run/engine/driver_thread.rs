@@ -9,10 +9,10 @@ use super::control::Control;
 use super::handshake::{Client, Connected, Connector};
 use super::link::Link;
 use super::pacer::Pacer;
-use super::shared::{Counters, Phase, Shared};
+use super::shared::{Phase, Shared};
 use crate::LoadgenError;
 use crate::run::clock::RunClock;
-use crate::run::{CutWhose, Layout, Plan, Recorder, Spread};
+use crate::run::{Counters, CutWhose, Layout, Plan, Recorder, Spread};
 
 /// Common inputs of all driver threads.
 #[derive(Debug, Clone)]
@@ -43,7 +43,7 @@ pub(super) enum Stage {
 
 /// State of a driver thread that its connections share.
 #[derive(Debug)]
-pub(super) struct Driver {
+pub(super) struct DriverThread {
     pub(super) common: Common,
     /// Number of the thread.
     pub(super) thread: usize,
@@ -58,7 +58,7 @@ pub(super) struct Driver {
     window_waiters: RefCell<Vec<usize>>,
 }
 
-impl Driver {
+impl DriverThread {
     pub(super) fn new(common: Common, thread: usize) -> Self {
         let recorder = Recorder::new(Arc::clone(&common.layout), &common.plan, u64::MAX);
         Self {
