@@ -7,8 +7,8 @@ use std::time::Duration;
 use clap::Args;
 
 use super::assertion::{self, Assertions};
-use super::values::{PidArg, cuts, qos, service, version};
-use super::{Cuts, Version, WorkerKind};
+use super::values::{PidArg, cuts, qos, reconnect, service, version};
+use super::{Cuts, OnLost, Version, WorkerKind};
 use crate::args::Reports;
 use crate::target::TargetList;
 use crate::values::{duration, keep_alive, positive_duration, positive_number, whole_seconds};
@@ -20,6 +20,11 @@ pub struct RunArgs {
     /// Brokers: [NAME=]HOST[:PORT][,pid=PID],…, or tenbin or mosquitto to start one [default: 127.0.0.1:1883]
     #[arg(long, value_name = "BROKER,…")]
     pub(crate) broker: Option<TargetList>,
+
+    /// The brokers are one system: a message reaches subscribers of all of them, and a client that cannot reach its
+    /// broker connects to the next one
+    #[arg(long)]
+    pub(crate) one_system: bool,
 
     #[command(flatten)]
     pub(crate) load: LoadArgs,
@@ -159,6 +164,11 @@ pub struct LoadArgs {
     /// AWAY
     #[arg(long, value_name = "WHOSE:EVERY[/AWAY]", value_parser = cuts, help_heading = "Connections")]
     pub(crate) cut: Option<Cuts>,
+
+    /// Connect again after the loss of a connection, instead of ending the run: pause before the first attempt, and
+    /// longest pause; it doubles with each failure. Sessions are kept for an hour unless --session-expiry is given
+    #[arg(long, value_name = "FIRST[,MOST]", value_parser = reconnect, help_heading = "Connections")]
+    pub(crate) reconnect: Option<OnLost>,
 
     /// QoS of publishers and subscribers [default: 0]
     #[arg(long, value_name = "0|1|2", value_parser = qos, help_heading = "Publishers")]

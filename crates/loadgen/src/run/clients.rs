@@ -1,12 +1,22 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::agents::Agents;
+use super::agents::{AgentStream, Agents};
 use super::clock::RunClock;
-use super::driver::DriverRun;
-use super::execute::ExecuteOptions;
+use super::driver::{DriverRun, Drivers};
 use super::{Layout, Part, Plan, Slice, Status};
 use crate::LoadgenError;
+
+/// Where the clients of a run are.
+#[derive(Debug)]
+pub(super) enum ClientHost<'a> {
+    /// In this process, over one of these drivers.
+    Here(&'a Drivers),
+    /// At agents that listen at these addresses.
+    Agents { addresses: &'a [String], token: Option<&'a str> },
+    /// At agents at the ends of these streams.
+    Streams(Vec<AgentStream>),
+}
 
 /// All connected clients of a run, in this process or at agents.
 pub(super) enum Clients {
@@ -24,14 +34,19 @@ impl Clients {
     pub(super) async fn prepare(
         plan: &Plan,
         layout: Arc<Layout>,
-        options: &ExecuteOptions,
+        host: ClientHost<'_>,
         clock: RunClock,
     ) -> Result<Self, LoadgenError> {
-        if options.agents.is_empty() {
-            let driver = options.drivers.get(&plan.protocol)?;
-            return driver.prepare(Arc::new(plan.clone()), layout, Slice::ALL, clock).await.map(Self::Here);
+        match host {
+            ClientHost::Here(drivers) => {
+                let driver = drivers.get(&plan.protocol)?;
+                driver.prepare(Arc::new(plan.clone()), layout, Slice::ALL, clock).await.map(Self::Here)
+            }
+            ClientHost::Agents { addresses, token } => {
+                Agents::prepare(addresses, token, plan, clock).await.map(Self::AtAgents)
+            }
+            ClientHost::Streams(streams) => Agents::over(streams, plan, clock).await.map(Self::AtAgents),
         }
-        Agents::prepare(&options.agents, options.token.as_deref(), plan, clock).await.map(Self::AtAgents)
     }
 
     /// Time from the start command to the start, so that all threads are awake and all agents have received it.

@@ -7,7 +7,7 @@ use super::args::RunArgs;
 use super::assertion::Check;
 use super::conf::Conf;
 use super::self_test::self_test;
-use super::{Drivers, ExecuteOptions, Execution, Outcome, Plan, junit, mqttloader_record, perform, planning};
+use super::{Doors, Drivers, ExecuteOptions, Execution, Outcome, Plan, junit, mqttloader_record, perform, planning};
 use crate::LoadgenError;
 use crate::interrupt::unless_interrupted;
 use crate::progress::Progress;
@@ -53,7 +53,9 @@ impl Load {
 
     /// The plan, with a new tag each time.
     pub(crate) fn plan(&self, args: &RunArgs) -> Result<Plan, LoadgenError> {
-        planning::plan(&args.load, &self.conf, self.brokers.iter().map(RunningBroker::place).collect())
+        let plan = planning::plan(&args.load, &self.conf, self.brokers.iter().map(RunningBroker::place).collect())?;
+        let doors = if args.one_system { Doors::OneSystem } else { Doors::Independent };
+        Ok(Plan { doors, ..plan })
     }
 }
 

@@ -37,7 +37,7 @@ pub trait Driver: Send + Sync {
 }
 
 /// The connected clients of one process. Dropping it closes all connections.
-pub trait DriverRun: Send {
+pub trait DriverRun: Send + Sync {
     /// Starts the load at `start_ns` of the run's clock, which is second 0 of the run.
     fn start(&mut self, start_ns: u64);
 

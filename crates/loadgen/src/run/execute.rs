@@ -1,17 +1,15 @@
 //! Execution of one run, from the first connection to its outcome.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use rustix::time::{ClockId, clock_gettime};
-
-use super::clients::Clients;
+use super::clients::ClientHost;
 use super::clock::RunClock;
 use super::driver::Drivers;
+use super::load::{Ended, RunningLoad};
 use super::ntp;
 use super::usage::{Usage, listener_at};
-use super::watch::{Next, Watch};
-use super::{Broker, BrokerUsage, Layout, MessageRecord, Outcome, Part, Plan, PublishRecord, Status, Trace};
+use super::{Broker, BrokerUsage, Doors, MessageRecord, Outcome, Plan, PublishRecord, Status, Trace};
 use crate::LoadgenError;
 use crate::progress::Progress;
 use crate::target::RunningBroker;
@@ -115,20 +113,20 @@ pub(crate) async fn perform(
 /// The plan cannot be run, a broker cannot be reached, or a connection is lost without a cut. An agent refuses or is
 /// lost. The NTP server gives no time.
 async fn execute(plan: &Plan, options: &ExecuteOptions, progress: &mut Progress) -> Result<Execution, LoadgenError> {
-    let layout = Arc::new(Layout::of(plan)?);
     let (clock, note) = clock(options).await?;
-    let before = process_cpu();
-    let clients = Clients::prepare(plan, Arc::clone(&layout), options, clock).await?;
-    let watched = watch(plan, options, clients, clock, progress).await?;
+    let host = match options.agents.as_slice() {
+        [] => ClientHost::Here(&options.drivers),
+        addresses => ClientHost::Agents { addresses, token: options.token.as_deref() },
+    };
+    let load = RunningLoad::at(plan, host, clock).await?;
+    let layout = Arc::clone(load.layout());
+    let Watched { ended, samples, pids } = watch(plan, options, load, progress).await?;
     progress.clear();
 
-    let Watched { mut part, status, samples, pids, notes, has_given_up } = watched;
+    let Ended { mut part, status, notes, has_given_up, own_cpu } = ended;
     let (arrivals, departures, trace) = (part.take_records(), part.take_publish_records(), part.take_trace());
     let mut outcome = Outcome::of(plan, &layout, part);
-    outcome.own_cpu_seconds = (process_cpu() - before).as_secs_f64();
-    if !options.agents.is_empty() {
-        outcome.own_cpu_seconds += status.cpu_ns.iter().sum::<u64>() as f64 / 1e9;
-    }
+    outcome.own_cpu_seconds = own_cpu.as_secs_f64();
     outcome.notes = note.into_iter().chain(notes).collect();
     let counted = outcome.received.seconds_range();
     // Without messages, as with idle connections alone, the whole run counts.
@@ -156,58 +154,33 @@ impl Execution {
     }
 }
 
-/// Results of watching a run to its end.
+/// A run that was watched to its end.
 struct Watched {
-    part: Part,
-    status: Status,
+    ended: Ended,
     samples: Vec<Sample>,
     pids: Vec<Option<u32>>,
-    notes: Vec<String>,
-    has_given_up: bool,
 }
 
 async fn watch(
     plan: &Plan,
     options: &ExecuteOptions,
-    mut clients: Clients,
-    clock: RunClock,
+    mut load: RunningLoad,
     progress: &mut Progress,
 ) -> Result<Watched, LoadgenError> {
     let mut pids = Vec::new();
     for (number, broker) in plan.brokers.iter().enumerate() {
         pids.push(pid_of(options.pids.get(number).copied().flatten(), broker).await);
     }
-    let start = Instant::now() + clients.lead() + plan.schedule.lead;
-    clients.start(clock.at_ns(start)).await?;
-    tokio::time::sleep_until(start.into()).await;
-    let mut watch = Watch::new(plan);
+    load.start().await?;
     let mut samples = Samples::new(pids, options.sample_times.clone());
-    let mut notes = Vec::new();
-    let has_given_up = loop {
-        let (status, at) = (clients.status().await?, start.elapsed());
+    while let Some(status) = load.tick().await?.cloned() {
+        let at = load.elapsed();
         samples.take_if_due(&status, at);
         progress.show(|| format!("{}{}", options.title, samples.live_line(&status, at)));
-        match watch.look(&status, at) {
-            Next::GoOn => {}
-            Next::Stop => clients.stop_publishing().await?,
-            Next::End => break false,
-            Next::GiveUp => {
-                let missing = status.expected.saturating_sub(status.received);
-                notes.push(format!(
-                    "{missing} deliveries were still missing when the run was given up, {} s after its time",
-                    at.saturating_sub(plan.schedule.time_limit).as_secs()
-                ));
-                break true;
-            }
-        }
-        let left = plan.schedule.time_limit.saturating_sub(at);
-        tokio::time::sleep(if left.is_zero() { TICK } else { TICK.min(left) }).await;
-    };
-    let status = clients.status().await?;
-    samples.take(&status, start.elapsed());
-    let (part, of_clients) = clients.finish().await?;
-    notes.extend(of_clients);
-    Ok(Watched { part, status, samples: samples.taken, pids: samples.pids, notes, has_given_up })
+    }
+    samples.take(load.status(), load.elapsed());
+    let ended = load.end().await?;
+    Ok(Watched { ended, samples: samples.taken, pids: samples.pids })
 }
 
 /// Samples of a run, at each full second and at additional times.
@@ -287,11 +260,14 @@ fn broker_usage(
         let name = &plan.brokers[broker].name;
         let cpu_seconds = between.cpu_seconds[broker]?;
         let deliveries = outcome.received_from(name) as f64;
+        // Which of several doors a message came through is unknown.
+        let is_alone = plan.doors == Doors::Independent || plan.brokers.len() == 1;
         Some(BrokerUsage {
             broker: name.clone(),
             pid: (*pid)?,
             cpu_seconds,
-            deliveries_per_cpu_second: (cpu_seconds > 0.0 && deliveries > 0.0).then(|| deliveries / cpu_seconds),
+            deliveries_per_cpu_second: (is_alone && cpu_seconds > 0.0 && deliveries > 0.0)
+                .then(|| deliveries / cpu_seconds),
             resident_kib: samples.last()?.brokers[broker].map_or(0, |usage| usage.resident_kib),
             resident_peak_kib: peak(broker).unwrap_or(0),
         })
@@ -317,17 +293,9 @@ async fn pid_of(given: Option<u32>, broker: &Broker) -> Option<u32> {
     listener_at(&addresses.collect::<Vec<_>>())
 }
 
-fn process_cpu() -> Duration {
-    let used = clock_gettime(ClockId::ProcessCPUTime);
-    Duration::new(used.tv_sec as u64, used.tv_nsec as u32)
-}
-
 fn seconds(count: usize) -> Duration {
     Duration::from_secs(count as u64)
 }
-
-/// Interval between two checks of a run.
-const TICK: Duration = Duration::from_millis(10);
 
 /// Share of its time from which on a thread counts as saturated.
 const BUSY: f64 = 0.95;

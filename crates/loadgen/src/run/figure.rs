@@ -168,6 +168,7 @@ pub(crate) const FIGURES: &[Figure] = &[
     number("connections_accepted", "connections that were accepted", |o| Some(o.connections.accepted as f64)),
     number("connections_refused", "… refused", |o| Some(o.connections.refused as f64)),
     number("connections_lost", "… that ended by themselves", |o| Some(o.connections.lost as f64)),
+    number("reconnects", "… made again after a cut or a loss", |o| Some(o.connections.reconnected as f64)),
     number("connections_cut", "… that the run cut", |o| Some(o.connections.cut as f64)),
     number("connections_per_second", "… accepted a second", |o| Some(o.connections.accepted_per_second)),
     number("sessions_present", "sessions that were there when a client came back", |o| {

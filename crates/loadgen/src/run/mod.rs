@@ -18,10 +18,12 @@ pub(crate) mod clock;
 pub(crate) mod command;
 pub(crate) mod conf;
 mod driver;
+mod due_times;
 mod engine;
 mod execute;
 pub(crate) mod figure;
 mod junit;
+mod load;
 mod mqttloader_record;
 pub(crate) mod mqttloader_summary;
 mod notes;
@@ -43,25 +45,27 @@ pub(crate) mod utc;
 pub(crate) mod values;
 mod watch;
 
-pub use agents::AgentArgs;
+pub use agents::{AgentArgs, AgentStream};
 pub use args::{LoadArgs, RunArgs};
 pub use clock::RunClock;
 pub use driver::{Driver, DriverFuture, DriverRun, Drivers};
+pub use due_times::DueTimes;
 pub use engine::MqttDriver;
 pub(crate) use execute::{ExecuteOptions, Execution, perform};
 pub use execute::{run_plan, run_plan_with};
+pub use load::{Finished, RunningLoad};
 pub use outcome::{
     AudienceOutcome, BrokerUsage, Connections, CurvePoint, Latency, Outcome, Second, SubscriberOutcome, Throughput,
     Verdict,
 };
 pub use plan::{
-    Audience, Broker, Carrier, ConnectionOptions, CutWhose, Cuts, Idle, Pace, Plan, Publishers, Reports, Schedule,
-    Slow, Spread, TlsOptions, Version, WillOptions, Work,
+    Audience, Broker, Carrier, ConnectionOptions, CutWhose, Cuts, Doors, Idle, OnLost, Pace, Plan, Publishers, Reports,
+    Schedule, Slow, Spread, TlsOptions, Version, WillOptions, Work,
 };
 pub(crate) use record::Trace;
 #[cfg(test)]
 pub(crate) use record::WorkRecord;
-pub use record::{Came, Layout, Part, Receiver, Recorder, Unsent};
+pub use record::{Came, Layout, Ledger, LedgerCounts, Part, Receiver, Recorder, Unsent};
 pub use slice::Slice;
 pub use stamp::Stamp;
 pub use status::{Count, Counters, Status};

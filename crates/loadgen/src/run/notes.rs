@@ -32,11 +32,11 @@ impl Outcome {
 
     /// Whether missing acknowledgements may be the run's own doing.
     ///
-    /// That is so if it cuts publishers' connections, and no publisher sends the messages under way again: at QoS 0, or
+    /// That is so if it cuts publishers' connections or lets them be lost, and no publisher sends the messages under way again: at QoS 0, or
     /// if sessions end with their connections.
     pub(crate) fn gives_messages_up(&self) -> bool {
-        let cuts_publishers = self.plan.cuts.is_some_and(|cuts| cuts.whose == CutWhose::Publishers);
-        cuts_publishers && (self.plan.publishers.qos == 0 || self.plan.connection.session_expiry.is_none())
+        self.plan.reconnects(CutWhose::Publishers)
+            && (self.plan.publishers.qos == 0 || self.plan.connection.session_expiry.is_none())
     }
 }
 

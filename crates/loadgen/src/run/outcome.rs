@@ -127,7 +127,7 @@ impl CurvePoint {
 }
 
 /// Figures of one second.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Second {
     /// Number of the second, from 0.
     pub second: u32,
@@ -139,6 +139,27 @@ pub struct Second {
     pub received: u64,
     /// Latency of the arrivals in this second.
     pub latency: Option<Latency>,
+    /// Payload bytes of the messages published in this second.
+    #[serde(default)]
+    pub published_bytes: u64,
+    /// Payload bytes of the arrivals in this second.
+    #[serde(default)]
+    pub received_bytes: u64,
+    /// Time from due to acknowledged of the messages that were acknowledged in this second; `None` at QoS 0.
+    #[serde(default)]
+    pub acknowledgement: Option<Latency>,
+    /// Messages that the broker refused in this second.
+    #[serde(default)]
+    pub refused: u64,
+    /// Attempts to connect that were refused or failed in this second.
+    #[serde(default)]
+    pub connections_refused: u64,
+    /// Connections that ended unexpectedly in this second.
+    #[serde(default)]
+    pub connections_lost: u64,
+    /// Connections that were made again in this second, after a cut or a loss.
+    #[serde(default)]
+    pub reconnects: u64,
 }
 
 /// Results of an audience on one broker.
@@ -146,7 +167,7 @@ pub struct Second {
 pub struct AudienceOutcome {
     /// Its name in the plan.
     pub name: String,
-    /// Name of the broker.
+    /// Name of the broker; all names with `+` between them if brokers are doors of one system.
     pub broker: String,
     /// Whether it is a share group, in which one member gets each message.
     pub shared: bool,
@@ -247,6 +268,9 @@ pub struct Connections {
     pub lost: u64,
     /// Connections that the run cut.
     pub cut: u64,
+    /// Connections that were made again, after a cut or a loss; they count as accepted too.
+    #[serde(default)]
+    pub reconnected: u64,
     /// Reconnects that found their session.
     pub sessions_present: u64,
     /// Will Messages that arrived at the subscribers for Wills.

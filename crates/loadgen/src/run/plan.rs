@@ -20,6 +20,12 @@ pub struct Plan {
     pub protocol: String,
     /// Brokers, at least one.
     pub brokers: Vec<Broker>,
+    /// How several brokers belong together.
+    #[serde(default)]
+    pub doors: Doors,
+    /// What follows the unexpected loss of a connection.
+    #[serde(default)]
+    pub on_lost: OnLost,
     /// Connection options of all clients.
     pub connection: ConnectionOptions,
     /// The publishers.
@@ -50,13 +56,15 @@ impl Plan {
 
     /// A run of `publishers` and `audiences` at `brokers`, with defaults for all else.
     ///
-    /// It is over MQTT and has no idle connections, no cuts, the default [`Schedule`], 2 threads and no records. Client Identifiers are
+    /// It is over MQTT, brokers are independent, and a lost connection ends the run. It has no idle connections, no cuts, the default [`Schedule`], 2 threads and no records. Client Identifiers are
     /// `tenbin-TAG-…`, with the tag in hexadecimal.
     pub fn new(tag: u16, brokers: Vec<Broker>, publishers: Publishers, audiences: Vec<Audience>) -> Self {
         Self {
             tag,
             protocol: mqtt(),
             brokers,
+            doors: Doors::default(),
+            on_lost: OnLost::default(),
             connection: ConnectionOptions::new(format!("tenbin-{tag:04x}")),
             publishers,
             audiences,
@@ -66,6 +74,15 @@ impl Plan {
             threads: 2,
             records: false,
         }
+    }
+}
+
+impl Plan {
+    /// Whether a client of this kind connects again after the unexpected loss of its connection.
+    ///
+    /// That is so if the plan says so, and while the plan cuts connections of this kind, as a broker may answer a cut late.
+    pub(crate) fn reconnects(&self, whose: CutWhose) -> bool {
+        self.on_lost.reconnects() || self.cuts.is_some_and(|cuts| cuts.whose == whose)
     }
 }
 
@@ -90,6 +107,45 @@ impl Broker {
     pub(crate) fn address(&self) -> String {
         let Self { host, port, .. } = self;
         if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
+    }
+}
+
+/// How the brokers of a plan belong together.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Doors {
+    /// Each broker is a system of its own: a message reaches only subscribers of the broker that it was sent to.
+    #[default]
+    Independent,
+    /// All brokers are doors of one system: a message reaches subscribers of all of them.
+    ///
+    /// A client that cannot connect to its broker, or loses it, tries the next one in the list.
+    OneSystem,
+}
+
+/// What follows the unexpected loss of a publisher's or a subscriber's connection.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum OnLost {
+    /// The run ends with an error that names the client.
+    #[default]
+    Fail,
+    /// The loss is counted, and the client connects again until it succeeds or the run ends.
+    ///
+    /// With [`ConnectionOptions::session_expiry`] it resumes its session and sends unacknowledged messages again; without
+    /// it, these stay unconfirmed. Messages that became due meanwhile keep their due times. With Keep Alive, a broker that
+    /// sends nothing for that long counts as lost.
+    Reconnect {
+        /// Pause before the first attempt. It doubles with each failure; each pause is random between half and all of
+        /// its length.
+        first: Duration,
+        /// Longest pause.
+        most: Duration,
+    },
+}
+
+impl OnLost {
+    /// Whether clients connect again.
+    pub fn reconnects(self) -> bool {
+        matches!(self, Self::Reconnect { .. })
     }
 }
 

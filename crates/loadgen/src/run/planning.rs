@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::args::LoadArgs;
 use super::conf::Conf;
 use super::{
-    Audience, Broker, Carrier, ConnectionOptions, Idle, Pace, Plan, Publishers, Reports, Schedule, Slow, Spread,
+    Audience, Broker, Carrier, ConnectionOptions, Doors, Idle, Pace, Plan, Publishers, Reports, Schedule, Slow, Spread,
     TlsOptions, Version, WillOptions, Work, WorkerKind,
 };
 use crate::LoadgenError;
@@ -24,6 +24,8 @@ pub(crate) fn plan(args: &LoadArgs, conf: &Conf, brokers: Vec<Broker>) -> Result
         tag,
         protocol: Plan::MQTT.to_owned(),
         brokers,
+        doors: Doors::default(),
+        on_lost: args.reconnect.unwrap_or_default(),
         connection: connection(args, conf, tag),
         publishers: publishers(args, conf)?,
         audiences,
@@ -61,7 +63,8 @@ fn connection(args: &LoadArgs, conf: &Conf, tag: u16) -> ConnectionOptions {
         websocket: args.websocket.clone(),
         unix: args.unix.clone(),
         keep_alive: args.keep_alive.unwrap_or(0),
-        session_expiry: args.session_expiry,
+        // A client that reconnects should find its session.
+        session_expiry: args.session_expiry.or(args.reconnect.map(|_| SESSION_EXPIRY)),
         client_id_prefix: args.client_id.clone().unwrap_or_else(|| format!("tenbin-{tag:04x}")),
         will: args.will.clone().map(|topic| WillOptions { topic, qos: args.will_qos.unwrap_or(0) }),
     }
@@ -185,6 +188,9 @@ pub(crate) fn random() -> u16 {
     RandomState::new().build_hasher().finish() as u16
 }
 
+/// Session expiry of clients that reconnect.
+const SESSION_EXPIRY: Duration = Duration::from_secs(3600);
+
 /// MQTTLoader's default topic.
 const TOPIC: &str = "mqttloader-test-topic";
 
@@ -198,6 +204,7 @@ const PLACES: [&str; 2] = ["{publisher}", "{topic}"];
 mod tests {
     use super::*;
     use crate::args::parsed;
+    use crate::run::OnLost;
 
     fn plan_with(conf: &Conf, line: &str) -> Result<Plan, LoadgenError> {
         let load = parsed(&format!("run {line}")).expect("arguments are well-formed");
@@ -305,6 +312,20 @@ mod tests {
         assert_eq!(work.reports, Some(expected));
         assert!(plan_with(&Conf::default(), "--service 25ms --reports ack").is_err());
         assert!(plan_with(&Conf::default(), "--service 25ms --reports ack --qos 1").is_ok());
+    }
+
+    #[test]
+    fn clients_that_reconnect_keep_their_sessions() {
+        let plan = plan_of("");
+        assert_eq!((plan.on_lost, plan.connection.session_expiry), (OnLost::Fail, None));
+        let plan = plan_of("--reconnect 100ms,2s");
+        let (first, most) = (Duration::from_millis(100), Duration::from_secs(2));
+        assert_eq!(plan.on_lost, OnLost::Reconnect { first, most });
+        assert_eq!(plan.connection.session_expiry, Some(SESSION_EXPIRY));
+        let plan = plan_of("--reconnect 1s --session-expiry 5s");
+        let once = Duration::from_secs(1);
+        assert_eq!(plan.on_lost, OnLost::Reconnect { first: once, most: once });
+        assert_eq!(plan.connection.session_expiry, Some(Duration::from_secs(5)));
     }
 
     #[test]

@@ -26,6 +26,7 @@ pub(crate) fn outcome() -> Outcome {
         published,
         received,
         latency: Some(Latency { count: received, mean: 10.0 * f64::from(number + 1), ..latency() }),
+        ..Second::default()
     };
     Outcome {
         plan: plan(),

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tenbin_simulator::scenario::{Pause, Step};
 use tenbin_simulator::{Distribution, Span};
 
-use super::{CutWhose, Cuts, Version, WorkerKind};
+use super::{CutWhose, Cuts, OnLost, Version, WorkerKind};
 use crate::values::{duration, positive_duration};
 
 /// Parses `5` or `3.1.1`; MQTTLoader calls the latter `3`.
@@ -45,6 +45,16 @@ pub(crate) fn service(text: &str) -> Result<WorkerKind, String> {
         _ => return Err(format!("{text:?}: {SERVICES}")),
     };
     kind.fault().map_or(Ok(kind), |(_, message)| Err(message))
+}
+
+/// Parses `100ms,2s` or `100ms`: first and longest pause before an attempt to reconnect.
+pub(crate) fn reconnect(text: &str) -> Result<OnLost, String> {
+    let (first, most) = text.split_once(',').unwrap_or((text, text));
+    let (first, most) = (positive_duration(first)?, positive_duration(most)?);
+    if most < first {
+        return Err(format!("the longest pause, {most:?}, is shorter than the first, {first:?}"));
+    }
+    Ok(OnLost::Reconnect { first, most })
 }
 
 /// Parses `subscribers:2s` or `subscribers:2s/500ms`: kind of connection, interval, time away.

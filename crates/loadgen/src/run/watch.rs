@@ -47,12 +47,17 @@ impl Watch {
             has_publishers: plan.publishers.count > 0,
             lasts: plan.publishers.count == 0 && (plan.idle.is_some() || plan.cuts.is_some()),
             // After cuts copies arrive, so that the expected number may include copies.
-            grace: if plan.cuts.is_some() { GRACE_AFTER_CUTS } else { GRACE },
+            grace: if plan.cuts.is_some() || plan.on_lost.reconnects() { GRACE_AFTER_CUTS } else { GRACE },
             moved: [0; 4],
             moved_at: Duration::ZERO,
             stopped_at: None,
             wait_max: wait_max.max(plan.schedule.subscriber_timeout),
         }
+    }
+
+    /// Publishing was stopped from outside.
+    pub(crate) fn stop(&mut self, at: Duration) {
+        self.stopped_at.get_or_insert(at);
     }
 
     /// Returns the next action. Call it regularly, with the sum of all processes' status.

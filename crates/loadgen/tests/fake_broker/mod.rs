@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::ops::Range;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -26,6 +27,8 @@ pub(crate) struct Faults {
     /// Refuses every message: not authorized.
     pub(crate) refuse: bool,
     pub(crate) often: Often,
+    /// Ranges of messages with faults of their own, in place of `often`.
+    pub(crate) script: &'static [(Range<u64>, Often)],
 }
 
 /// Repeated faults: each affects every n-th message.
@@ -41,6 +44,12 @@ pub(crate) struct Often {
     pub(crate) give_to_all: Option<u64>,
     /// One byte of the payload's stamp is changed.
     pub(crate) damage: Option<u64>,
+    /// Refused: not authorized. Only at QoS 1.
+    pub(crate) refuse: Option<u64>,
+    /// Neither acknowledged nor delivered.
+    pub(crate) swallow: Option<u64>,
+    /// Delivered, but not acknowledged.
+    pub(crate) keep_ack: Option<u64>,
 }
 
 /// Longer than the driver waits before it gives up outstanding deliveries.
@@ -137,11 +146,22 @@ impl Broker {
                 if self.faults.swallow == Some(self.state.lock().unwrap().messages) {
                     return None;
                 }
+                let number = self.state.lock().unwrap().messages;
+                let often = self.often(number);
+                let is_refused = is_its_turn(number, often.refuse);
+                if is_refused || is_its_turn(number, often.swallow) {
+                    self.state.lock().unwrap().messages += 1;
+                    let refusal = |id| Packet::PubAck(Ack::new(id, ReasonCode::NotAuthorized));
+                    return publish.packet_id.filter(|_| is_refused).map(refusal);
+                }
                 if self.faults.refuse {
                     let ack = |packet_id| Ack::new(packet_id, ReasonCode::NotAuthorized);
                     return publish.packet_id.map(|id| Packet::PubAck(ack(id)));
                 }
                 self.take(publish.clone(), stream.peer_addr().ok());
+                if is_its_turn(number, often.keep_ack) {
+                    return None;
+                }
                 match publish.qos {
                     QoS::AtMostOnce => None,
                     QoS::AtLeastOnce => publish.packet_id.map(|id| Packet::PubAck(ack(id))),
@@ -174,7 +194,7 @@ impl Broker {
         }
         let Some(peer) = peer else { return };
         let held = state.held.remove(&peer);
-        if held.is_none() && is_its_turn(number, self.faults.often.hold_back) {
+        if held.is_none() && is_its_turn(number, self.often(number).hold_back) {
             state.held.insert(peer, (number, publish));
             return;
         }
@@ -184,8 +204,14 @@ impl Broker {
         }
     }
 
+    /// Repeated faults of message `number`.
+    fn often(&self, number: u64) -> Often {
+        let own = self.faults.script.iter().find(|(messages, _)| messages.contains(&number));
+        own.map_or(self.faults.often, |(_, often)| *often)
+    }
+
     fn deliver(&self, state: &mut State, number: u64, mut publish: Publish) {
-        let often = self.faults.often;
+        let often = self.often(number);
         if self.faults.lose == Some(number) || is_its_turn(number, often.lose) {
             return;
         }

@@ -3,6 +3,7 @@ use std::time::{Duration, Instant};
 
 use super::link::Link;
 use super::message::Message;
+use super::stream::AgentStream;
 use crate::LoadgenError;
 use crate::run::clock::RunClock;
 use crate::run::offset::Offset;
@@ -23,11 +24,10 @@ pub(crate) struct Agents {
 }
 
 impl Agents {
-    /// Connects to the agents at `addresses`, adjusts their clocks to `clock` and lets them connect their clients.
+    /// Connects to the agents at `addresses`, and goes on as [`Agents::over`].
     ///
     /// # Errors
-    /// An agent cannot be reached, refuses, or cannot connect its clients; the error names it. The plan cannot be
-    /// divided.
+    /// As [`Agents::over`]; also an agent that cannot be reached.
     pub(crate) async fn prepare(
         addresses: &[String],
         token: Option<&str>,
@@ -41,6 +41,24 @@ impl Agents {
             let link = watching(links.iter_mut(), Link::open(&address, token)).await?;
             links.push(link);
         }
+        Self::of(links, plan, clock).await
+    }
+
+    /// Adjusts the clocks of these agents to `clock` and lets them connect their clients.
+    ///
+    /// # Errors
+    /// An agent refuses, or cannot connect its clients; the error names it. The plan cannot be divided.
+    pub(crate) async fn over(streams: Vec<AgentStream>, plan: &Plan, clock: RunClock) -> Result<Self, LoadgenError> {
+        check_divisible(plan, streams.len())?;
+        let mut links = Vec::new();
+        for stream in streams {
+            let link = watching(links.iter_mut(), Link::over(stream)).await?;
+            links.push(link);
+        }
+        Self::of(links, plan, clock).await
+    }
+
+    async fn of(mut links: Vec<Link>, plan: &Plan, clock: RunClock) -> Result<Self, LoadgenError> {
         let before = clocks(&mut links, clock).await?;
         let of = links.len() as u32;
         for ((index, link), offset) in (0..).zip(&mut links).zip(&before) {

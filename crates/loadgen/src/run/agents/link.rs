@@ -4,6 +4,7 @@ use bytes::BytesMut;
 use tokio::net::TcpStream;
 
 use super::message::{Hello, Message};
+use super::stream::AgentStream;
 use super::wire::{SILENCE_LIMIT, SILENT, Wire};
 use crate::LoadgenError;
 use crate::run::Status;
@@ -35,16 +36,24 @@ impl Link {
             .map_err(|_| fail("no connection within 10 s".to_owned()))?
             .map_err(|error| fail(error.to_string()))?;
         let wire = Wire::new(stream).map_err(|error| fail(error.to_string()))?;
-        let mut link = Self {
-            address: address.to_owned(),
-            wire,
-            heard: Instant::now(),
-            listened: Instant::now(),
-            status: Status::default(),
-        };
+        Self::greet(address.to_owned(), wire, token).await
+    }
+
+    /// As [`Link::open`], over the streams of an agent that runs already.
+    ///
+    /// # Errors
+    /// As [`Link::open`].
+    pub(super) async fn over(agent: AgentStream) -> Result<Self, LoadgenError> {
+        let AgentStream { name, reader, writer } = agent;
+        Self::greet(name, Wire::over(reader, writer), None).await
+    }
+
+    async fn greet(address: String, wire: Wire, token: Option<&str>) -> Result<Self, LoadgenError> {
+        let mut link =
+            Self { address, wire, heard: Instant::now(), listened: Instant::now(), status: Status::default() };
         link.send(&Message::Hello(Hello::new(token))).await?;
         match link.receive().await? {
-            Message::Hello(hello) => hello.check_version().map_err(fail)?,
+            Message::Hello(hello) => hello.check_version().map_err(|reason| link.lost(reason))?,
             message => return Err(link.unexpected(&message)),
         }
         link.wire.trust();

@@ -1,5 +1,7 @@
 //! Runs on several machines: `loadgen agent` on each, and one controller.
 //!
+//! An agent listens for controllers, or serves the one at its standard input and output.
+//!
 //! The controller has no clients of its own. Each agent gets the whole plan and a slice of it: client k of each kind
 //! belongs to agent k mod n. Its clock is adjusted to the controller's before it connects. The agents' results are
 //! merged by number, so that the run has one outcome like that of a single machine.
@@ -9,6 +11,7 @@ mod link;
 mod message;
 mod serve;
 mod session;
+mod stream;
 mod wire;
 
 #[cfg(test)]
@@ -17,6 +20,7 @@ mod tests;
 pub(crate) use controller::Agents;
 pub use serve::AgentArgs;
 pub(crate) use serve::serve;
+pub use stream::AgentStream;
 
 /// Default port of agents.
 const PORT: u16 = 4500;

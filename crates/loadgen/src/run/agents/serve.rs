@@ -7,6 +7,7 @@ use clap::Args;
 use tokio::net::{TcpListener, TcpStream};
 
 use super::session;
+use super::stream::standard;
 use crate::LoadgenError;
 use crate::interrupt::unless_interrupted;
 use crate::run::Drivers;
@@ -19,6 +20,10 @@ pub struct AgentArgs {
     /// Address to listen on for a controller. Any host that can connect to it can send load anywhere from this machine
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:4500")]
     pub(crate) listen: String,
+
+    /// Serve the one controller at standard input and output, instead of listening; end with its run
+    #[arg(long, conflicts_with_all = ["listen", "token"])]
+    pub(crate) stdio: bool,
 
     /// Serve only controllers that know this secret (`loadgen run --token`). It is sent unencrypted
     #[arg(long, value_name = "SECRET")]
@@ -43,6 +48,12 @@ pub(crate) async fn serve(args: AgentArgs, drivers: &Drivers, out: &mut dyn Writ
 }
 
 async fn listen(args: &AgentArgs, drivers: &Drivers, out: &mut dyn Write) -> Result<(), LoadgenError> {
+    if args.stdio {
+        let clock = RunClock::new(args.clock_shift.unwrap_or(0));
+        let fail = |reason| LoadgenError::agent("--stdio", reason);
+        let wire = standard().map_err(|error| fail(format!("standard input or output: {error}")))?;
+        return session::serve_only(wire, drivers, clock).await.map_err(fail);
+    }
     let fail = |error: io::Error| LoadgenError::agent(&args.listen, format!("cannot listen: {error}"));
     let listener = TcpListener::bind(&args.listen).await.map_err(fail)?;
     let address = listener.local_addr().map_err(fail)?;

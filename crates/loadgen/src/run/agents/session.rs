@@ -23,13 +23,34 @@ pub(super) async fn serve(
     clock: RunClock,
 ) -> Result<(), String> {
     let wire = Wire::new(stream).map_err(|error| error.to_string())?;
-    let mut session = Session { wire, drivers: drivers.clone(), clock };
-    let served = session.serve(token).await;
+    let (served, session) = serve_wire(wire, token, drivers, clock).await;
     if let Err(reason) = served.clone() {
         // The next controller need not wait for the farewell.
         tokio::spawn(async move { session.wire.close(Some(&reason)).await });
     }
     served
+}
+
+/// Serves the only controller, at the other end of `wire`; reports errors to it too.
+///
+/// # Errors
+/// As [`serve`].
+pub(super) async fn serve_only(wire: Wire, drivers: &Drivers, clock: RunClock) -> Result<(), String> {
+    let (served, session) = serve_wire(wire, None, drivers, clock).await;
+    if let Err(reason) = &served {
+        session.wire.close(Some(reason)).await;
+    }
+    served
+}
+
+async fn serve_wire(
+    wire: Wire,
+    token: Option<&str>,
+    drivers: &Drivers,
+    clock: RunClock,
+) -> (Result<(), String>, Session) {
+    let mut session = Session { wire, drivers: drivers.clone(), clock };
+    (session.serve(token).await, session)
 }
 
 /// Refuses a controller, as the agent is busy.

@@ -8,8 +8,9 @@ use tokio::net::TcpStream;
 
 use super::link::Link;
 use super::message::{Hello, Message};
+use super::session::serve_only;
 use super::wire::Wire;
-use super::{AgentArgs, serve};
+use super::{AgentArgs, AgentStream, serve};
 use crate::run::clock::RunClock;
 use crate::run::offset::Offset;
 use crate::run::record::example;
@@ -18,8 +19,12 @@ use crate::run::{Drivers, Slice};
 /// Starts an agent that serves until the test process ends; returns its address.
 fn agent(token: Option<&str>, clock_shift: i64) -> String {
     let (lines, listening) = sync_channel(16);
-    let args =
-        AgentArgs { listen: "127.0.0.1:0".into(), token: token.map(str::to_owned), clock_shift: Some(clock_shift) };
+    let args = AgentArgs {
+        listen: "127.0.0.1:0".into(),
+        stdio: false,
+        token: token.map(str::to_owned),
+        clock_shift: Some(clock_shift),
+    };
     std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(serve(args, &Drivers::mqtt(), &mut Said(lines))).unwrap();
@@ -151,4 +156,30 @@ async fn agent_clock_offset_is_within_uncertainty() {
         let difference = offset.ns.abs_diff(shift);
         assert!(difference < offset.uncertainty_ns + 50_000_000, "{difference} ns, {offset:?}");
     }
+}
+
+#[tokio::test]
+async fn agent_serves_its_only_controller_over_any_byte_stream() {
+    let serve = || {
+        let (ours, theirs) = tokio::io::duplex(4096);
+        let (reader, writer) = tokio::io::split(theirs);
+        let wire = Wire::over(Box::new(reader), Box::new(writer));
+        let served = tokio::spawn(async move { serve_only(wire, &Drivers::mqtt(), RunClock::new(300_000_000)).await });
+        let (reader, writer) = tokio::io::split(ours);
+        (AgentStream::new("lab-1", reader, writer), served)
+    };
+    let (stream, served) = serve();
+    let mut link = Link::over(stream).await.unwrap();
+    let clock = RunClock::new(0);
+    let probe = link.probe(clock).await.unwrap();
+    assert!(Offset::of(&[probe]).unwrap().ns > 200_000_000);
+    link.listen().unwrap();
+    link.close().await;
+    served.await.unwrap().unwrap();
+
+    let (stream, served) = serve();
+    let mut link = Link::over(stream).await.unwrap();
+    link.send(&Message::Finish).await.unwrap();
+    assert_eq!(link.ready().await.unwrap_err().to_string(), "agent lab-1: unexpected Finish");
+    assert_eq!(served.await.unwrap().unwrap_err(), "unexpected Finish");
 }

@@ -1,16 +1,18 @@
-use std::io;
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
+use std::{fmt, io};
 
 use bytes::{Buf, BytesMut};
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use super::message::Message;
 
 /// Framed messages between controller and agent, with a bounded length.
-#[derive(Debug)]
 pub(super) struct Wire {
-    stream: TcpStream,
+    reader: Reader,
+    writer: Writer,
     /// Bytes read but not parsed.
     input: BytesMut,
     /// Time of the last read.
@@ -19,11 +21,28 @@ pub(super) struct Wire {
     limit: usize,
 }
 
+/// Byte streams of both directions.
+pub(super) type Reader = Box<dyn AsyncRead + Send + Unpin>;
+pub(super) type Writer = Box<dyn AsyncWrite + Send + Unpin>;
+
+impl fmt::Debug for Wire {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Wire").field("input", &self.input.len()).finish_non_exhaustive()
+    }
+}
+
 impl Wire {
-    /// A new connection. Until [`Wire::trust`] it accepts only short messages, as the sender is unknown.
+    /// A new connection over TCP.
     pub(super) fn new(stream: TcpStream) -> io::Result<Self> {
         stream.set_nodelay(true)?;
-        Ok(Self { stream, input: BytesMut::new(), read_at: Instant::now(), limit: STRANGER_LIMIT })
+        let (reader, writer) = stream.into_split();
+        Ok(Self::over(Box::new(reader), Box::new(writer)))
+    }
+
+    /// A new connection over any byte streams. Until [`Wire::trust`] it accepts only short messages, as the sender is
+    /// unknown.
+    pub(super) fn over(reader: Reader, writer: Writer) -> Self {
+        Self { reader, writer, input: BytesMut::new(), read_at: Instant::now(), limit: STRANGER_LIMIT }
     }
 
     /// Accepts long messages, as the other side has identified itself.
@@ -58,8 +77,7 @@ impl Wire {
             if let Some(message) = self.take()? {
                 return Ok(message);
             }
-            self.stream.readable().await.map_err(words)?;
-            self.fill()?;
+            self.fill().await?;
         }
     }
 
@@ -70,7 +88,7 @@ impl Wire {
     pub(super) fn try_receive(&mut self) -> Result<Option<Message>, String> {
         loop {
             match self.take()? {
-                None if self.fill()? => {}
+                None if self.try_fill()? => {}
                 taken => return Ok(taken),
             }
         }
@@ -92,9 +110,7 @@ impl Wire {
         let length = usize::try_from(bytes).ok().filter(|&length| length <= BULK_LIMIT);
         let length = length.ok_or_else(|| format!("a record of {} MiB is more than fits", bytes >> 20))?;
         while self.input.len() < length {
-            let readable = tokio::time::timeout(SILENCE_LIMIT, self.stream.readable()).await;
-            readable.map_err(|_| SILENT.to_owned())?.map_err(words)?;
-            self.fill()?;
+            tokio::time::timeout(SILENCE_LIMIT, self.fill()).await.map_err(|_| SILENT.to_owned())??;
         }
         Ok(self.input.split_to(length))
     }
@@ -107,11 +123,12 @@ impl Wire {
             if let Some(reason) = reason {
                 self.send(&Message::Error(reason.to_owned())).await?;
             }
-            self.stream.shutdown().await.map_err(words)?;
+            self.writer.shutdown().await.map_err(words)?;
+            // A pipe ends only when it is dropped.
+            self.writer = Box::new(tokio::io::sink());
             loop {
                 self.input.clear();
-                self.stream.readable().await.map_err(words)?;
-                self.fill()?;
+                self.fill().await?;
             }
         };
         // The connection ends in any case.
@@ -134,29 +151,41 @@ impl Wire {
         serde_json::from_slice(&frame).map(Some).map_err(|error| format!("no message of this protocol: {error}"))
     }
 
-    /// Reads once; returns `false` if there is no data.
-    fn fill(&mut self) -> Result<bool, String> {
+    /// Waits for data and reads once. Cancel safe.
+    async fn fill(&mut self) -> Result<(), String> {
         self.input.reserve(READ_SIZE);
-        match self.stream.try_read_buf(&mut self.input) {
-            Ok(0) => Err(CLOSED.to_owned()),
-            Ok(_) => {
-                self.read_at = Instant::now();
-                Ok(true)
-            }
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
-            Err(error) => Err(words(error)),
+        let read = self.reader.read_buf(&mut self.input).await;
+        self.note_read(read)
+    }
+
+    /// Reads once; returns `false` if there is no data.
+    fn try_fill(&mut self) -> Result<bool, String> {
+        self.input.reserve(READ_SIZE);
+        let read = pin!(self.reader.read_buf(&mut self.input)).poll(&mut Context::from_waker(Waker::noop()));
+        match read {
+            Poll::Ready(read) => self.note_read(read).map(|()| true),
+            Poll::Pending => Ok(false),
+        }
+    }
+
+    fn note_read(&mut self, read: io::Result<usize>) -> Result<(), String> {
+        self.read_at = Instant::now();
+        match read.map_err(words)? {
+            0 => Err(CLOSED.to_owned()),
+            _ => Ok(()),
         }
     }
 
     /// Writes all of `bytes`; fails if none can be written within `patience`.
     async fn write(&mut self, mut bytes: &[u8], patience: Duration) -> Result<(), String> {
         while !bytes.is_empty() {
-            match tokio::time::timeout(patience, self.stream.write(bytes)).await {
+            match tokio::time::timeout(patience, self.writer.write(bytes)).await {
                 Ok(written) => bytes.advance(written.map_err(words)?),
                 Err(_) => return Err(format!("nothing is taken for {} s", patience.as_secs())),
             }
         }
-        Ok(())
+        let flushed = tokio::time::timeout(patience, self.writer.flush()).await;
+        flushed.map_err(|_| format!("nothing is taken for {} s", patience.as_secs()))?.map_err(words)
     }
 }
 

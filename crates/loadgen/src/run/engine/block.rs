@@ -62,6 +62,11 @@ impl Block {
         std::mem::replace(&mut self.unwritten, next)..next
     }
 
+    /// Takes back [`Block::drop_unwritten`]: message `first` and those after it come in later blocks.
+    pub(super) fn send_later(&mut self, first: u64) {
+        self.unwritten = first;
+    }
+
     /// Takes back the claim on dropped messages, unless the window has given them up before.
     pub(super) fn unclaim(&self, window: &Window, deliveries: u64) {
         window.unclaim(self.due_ns, deliveries);

@@ -6,8 +6,10 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tenbin_codec::ConnAck;
+use tenbin_simulator::Rng;
 use tokio::time::Instant;
 
+use super::back_off::BackOff;
 use super::control::Control;
 use super::driver_thread::DriverThread;
 use super::handshake::{Client, Connected};
@@ -21,6 +23,7 @@ pub(super) struct Connection {
     pub(super) driver: Rc<DriverThread>,
     pub(super) client: Client,
     control: Rc<Control>,
+    back_off: BackOff,
     /// Its number among the connections of the thread.
     pub(super) number: usize,
 }
@@ -50,8 +53,9 @@ enum End {
 impl Connection {
     /// Registers a connection of this kind; `number` is its number among them in all processes.
     pub(super) fn new(driver: Rc<DriverThread>, client: Client, whose: CutWhose, number: u32) -> Self {
+        let back_off = BackOff::new(driver.plan().on_lost, Instant::now());
         let (control, number) = driver.enter(whose, number);
-        Self { driver, client, control, number }
+        Self { driver, client, control, back_off, number }
     }
 
     /// Makes the connection again after `end`; `None` if the run is over or fails.
@@ -65,12 +69,13 @@ impl Connection {
             }
             Err(_) if driver.phase() == Phase::Ended => return None,
             Err(reason) => {
-                driver.recorder().lost();
-                if driver.plan().cuts.is_none_or(|cuts| cuts.whose != self.control.whose) {
+                driver.recorder().lost(driver.now_ns());
+                if !driver.plan().reconnects(self.control.whose) {
                     driver.shared().fail(LoadgenError::lost(&self.client.id, reason));
                     return None;
                 }
-                Duration::ZERO
+                self.client.turn();
+                self.back_off.pause_after_loss(Instant::now(), self.random())
             }
         };
         driver.counters().connecting.add(1);
@@ -89,19 +94,31 @@ impl Connection {
         let until = Instant::now() + REFUSED_MAX;
         loop {
             match self.driver.reopen(&self.client).await {
-                Ok(connected) => return Some(connected),
-                Err(error) if Instant::now() > until => {
+                Ok(connected) => {
+                    self.back_off.connected(Instant::now());
+                    return Some(connected);
+                }
+                Err(error) if !self.driver.plan().on_lost.reconnects() && Instant::now() > until => {
                     self.driver.shared().fail(error);
                     return None;
                 }
-                Err(_) => tokio::time::sleep(PAUSE).await,
+                Err(_) => {
+                    self.client.turn();
+                    tokio::time::sleep(self.back_off.next_pause(self.random())).await;
+                }
             }
         }
     }
+
+    /// A random number, different for each client and attempt.
+    fn random(&self) -> u64 {
+        Rng::new(self.driver.now_ns() ^ (self.number as u64) << 48).next_u64()
+    }
 }
 
-/// Keeps the connection until the run is over. A lost connection is an error, unless the plan cuts connections of its
-/// kind.
+/// Keeps the connection until the run is over. A lost connection is an error, unless [`Plan::reconnects`] says otherwise.
+///
+/// [`Plan::reconnects`]: crate::run::Plan::reconnects
 ///
 /// Returns the last connection, if there is one at the end.
 pub(super) async fn keep(traffic: &mut impl Traffic, mut link: Link) -> Option<Link> {
@@ -139,9 +156,6 @@ fn poll(traffic: &mut impl Traffic, link: &mut Link, cx: &mut Context<'_>) -> Po
 
 /// How long a broker may refuse a client that reconnects.
 const REFUSED_MAX: Duration = Duration::from_secs(30);
-
-/// Pause between two attempts.
-const PAUSE: Duration = Duration::from_millis(100);
 
 /// Reads and writes before other connections run.
 const ROUNDS: usize = 4;

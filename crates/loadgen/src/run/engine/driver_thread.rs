@@ -1,18 +1,19 @@
 use std::cell::{Cell, RefCell, RefMut};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::watch;
 
 use super::addresses::Addresses;
 use super::control::Control;
-use super::handshake::{Client, Connected, Connector};
+use super::handshake::{ANSWER_LIMIT, Client, Connected, Connector, Door};
 use super::link::Link;
 use super::pacer::Pacer;
 use super::shared::{Phase, Shared};
 use crate::LoadgenError;
 use crate::run::clock::RunClock;
-use crate::run::{Counters, CutWhose, Layout, Plan, Recorder, Spread};
+use crate::run::{Counters, CutWhose, Doors, Layout, OnLost, Plan, Recorder, Spread};
 
 /// Common inputs of all driver threads.
 #[derive(Debug, Clone)]
@@ -126,14 +127,23 @@ impl DriverThread {
             Spread::InTurns => number / self.plan().brokers.len().max(1) as u32,
             Spread::Broker(_) => number,
         };
-        Client {
-            id,
+        let door = |broker: usize| Door {
             place: self.plan().brokers[broker].address(),
             host: self.plan().brokers[broker].host.clone(),
             addresses: self.common.addresses.in_turns(broker, turn).collect(),
-            subscription: None,
-            has_will: false,
-        }
+        };
+        let brokers = self.plan().brokers.len();
+        let doors: Vec<_> = match self.plan().doors {
+            Doors::Independent => vec![door(broker)],
+            Doors::OneSystem => (broker..broker + brokers).map(|broker| door(broker % brokers)).collect(),
+        };
+        let answer_limit = match self.plan().on_lost {
+            OnLost::Reconnect { most, .. } if doors.len() > 1 => most.clamp(FAIL_OVER_LIMIT, ANSWER_LIMIT),
+            OnLost::Reconnect { .. } | OnLost::Fail => ANSWER_LIMIT,
+        };
+        let expects_answers = self.plan().on_lost.reconnects();
+        let (turn, subscription, has_will) = (Cell::new(0), None, false);
+        Client { id, doors, turn, answer_limit, expects_answers, subscription, has_will }
     }
 
     /// Connects `client` for the first time.
@@ -141,7 +151,8 @@ impl DriverThread {
     /// # Errors
     /// As [`Connector::open`].
     pub(super) async fn open(&self, client: &Client) -> Result<Connected, LoadgenError> {
-        let connected = self.common.connector.open(client).await.inspect_err(|_| self.recorder().refused())?;
+        let connected =
+            self.common.connector.open(client).await.inspect_err(|_| self.recorder().refused(self.now_ns()))?;
         self.recorder().connected(connected.took, self.now_ns());
         Ok(connected)
     }
@@ -151,8 +162,9 @@ impl DriverThread {
     /// # Errors
     /// As [`Connector::open`].
     pub(super) async fn reopen(&self, client: &Client) -> Result<Connected, LoadgenError> {
-        let connected = self.common.connector.reopen(client).await.inspect_err(|_| self.recorder().refused())?;
-        self.recorder().reconnected(connected.connack.session_present);
+        let connected =
+            self.common.connector.reopen(client).await.inspect_err(|_| self.recorder().refused(self.now_ns()))?;
+        self.recorder().reconnected(connected.connack.session_present, self.now_ns());
         Ok(connected)
     }
 
@@ -221,6 +233,9 @@ impl DriverThread {
         self.counters().note_cpu();
     }
 }
+
+/// Shortest time limit of an attempt to connect, after which a client turns to another broker.
+const FAIL_OVER_LIMIT: Duration = Duration::from_secs(1);
 
 /// Size of the read buffer in bytes: large enough for all that has arrived, but no larger than the processor's cache.
 const BUFFER_SIZE: usize = 256 * 1024;

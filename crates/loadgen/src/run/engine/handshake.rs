@@ -1,5 +1,6 @@
 //! Connects clients, and subscribes them.
 
+use std::cell::Cell;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
@@ -22,16 +23,41 @@ use crate::run::{ConnectionOptions, Version, WillOptions};
 pub(super) struct Client {
     /// Its Client Identifier, also its name in error messages.
     pub(super) id: String,
-    /// Its broker's address, for display.
-    pub(super) place: String,
-    /// The broker's host name from the plan, which its certificate must have.
-    pub(super) host: String,
-    /// Addresses to try in this order.
-    pub(super) addresses: Vec<SocketAddr>,
+    /// Brokers that it may connect to, its own first; at least one.
+    pub(super) doors: Vec<Door>,
+    /// Index of the broker to connect to.
+    pub(super) turn: Cell<usize>,
+    /// Time limit of an attempt to connect.
+    pub(super) answer_limit: Duration,
+    /// Whether the connection is lost if the broker sends nothing for Keep Alive.
+    pub(super) expects_answers: bool,
     /// The subscription to make, unless its session has it already.
     pub(super) subscription: Option<Subscription>,
     /// Whether it leaves a Will, if the plan has one.
     pub(super) has_will: bool,
+}
+
+/// A broker that a client may connect to.
+#[derive(Debug, Clone)]
+pub(super) struct Door {
+    /// Its address, for display.
+    pub(super) place: String,
+    /// Its host name from the plan, which its certificate must have.
+    pub(super) host: String,
+    /// Addresses to try in this order.
+    pub(super) addresses: Vec<SocketAddr>,
+}
+
+impl Client {
+    /// The broker to connect to.
+    pub(super) fn door(&self) -> &Door {
+        &self.doors[self.turn.get()]
+    }
+
+    /// Turns to the next broker; without others, to the same one.
+    pub(super) fn turn(&self) {
+        self.turn.set((self.turn.get() + 1) % self.doors.len());
+    }
 }
 
 /// A client that has connected, and subscribed if it has a subscription.
@@ -111,7 +137,7 @@ impl Connector {
     /// # Errors
     /// The broker cannot be reached, does not answer within 10 s, or refuses; the error names the client.
     pub(super) async fn open(&self, client: &Client) -> Result<Connected, LoadgenError> {
-        let connected = self.connect(client, true).await?;
+        let connected = self.connect_anywhere(client).await?;
         if !connected.connack.session_present {
             return self.subscribe(client, connected).await;
         }
@@ -162,6 +188,18 @@ impl Connector {
         within(client, self.exchange_connect(client, connect)).await
     }
 
+    /// As [`Connector::connect`] for the first time, to the first broker that accepts.
+    async fn connect_anywhere(&self, client: &Client) -> Result<Connected, LoadgenError> {
+        let mut attempts = client.doors.len();
+        loop {
+            match self.connect(client, true).await {
+                Err(_) if attempts > 1 => client.turn(),
+                connected => return connected,
+            }
+            attempts -= 1;
+        }
+    }
+
     /// CONNECT of a client; with the plan's Will, if it has one and `has_will` is set.
     ///
     /// # Errors
@@ -189,11 +227,12 @@ impl Connector {
 
     async fn exchange_connect(&self, client: &Client, connect: Connect) -> Result<Connected, String> {
         let begun = Instant::now();
-        let tls = self.tls.as_ref().map(|tls| (tls, client.host.as_str()));
-        let websocket = self.websocket.as_deref().map(|path| (client.place.as_str(), path));
+        let door = client.door();
+        let tls = self.tls.as_ref().map(|tls| (tls, door.host.as_str()));
+        let websocket = self.websocket.as_deref().map(|path| (door.place.as_str(), path));
         let opened = match &self.unix {
             Some(path) => Transport::open_unix(path).await,
-            None => Transport::open(client.addresses.iter().copied(), tls, websocket).await,
+            None => Transport::open(door.addresses.iter().copied(), tls, websocket).await,
         };
         let mut transport = opened.map_err(|error| error.to_string())?;
         let mut input = BytesMut::new();
@@ -207,7 +246,10 @@ impl Connector {
             packet => return Err(format!("{} instead of CONNACK", packet.packet_type())),
         };
         let keep_alive = connack.properties.server_keep_alive.unwrap_or(keep_alive);
-        let link = Link::new(transport, &input, Duration::from_secs(keep_alive.into()));
+        let mut link = Link::new(transport, &input, Duration::from_secs(keep_alive.into()));
+        if client.expects_answers {
+            link.expect_answers();
+        }
         Ok(Connected { link, connack, took })
     }
 
@@ -294,10 +336,10 @@ fn take_publishes(input: &mut BytesMut, publishes: &mut BytesMut) -> Result<bool
 }
 
 async fn within<T>(client: &Client, work: impl Future<Output = Result<T, String>>) -> Result<T, LoadgenError> {
-    let refused = |reason: &str| LoadgenError::connect(&client.place, format_args!("{}: {reason}", client.id));
-    match tokio::time::timeout(ANSWER_LIMIT, work).await {
+    let refused = |reason: &str| LoadgenError::connect(&client.door().place, format_args!("{}: {reason}", client.id));
+    match tokio::time::timeout(client.answer_limit, work).await {
         Ok(result) => result.map_err(|reason| refused(&reason)),
-        Err(_) => Err(refused("no answer within 10 s")),
+        Err(_) => Err(refused(&format!("no answer within {} s", client.answer_limit.as_secs_f64()))),
     }
 }
 
@@ -337,4 +379,5 @@ fn will(options: &WillOptions, tag: u16) -> Result<Will, LoadgenError> {
     })
 }
 
-const ANSWER_LIMIT: Duration = Duration::from_secs(10);
+/// Time limit of an attempt to connect, for a client that cannot turn to another broker.
+pub(super) const ANSWER_LIMIT: Duration = Duration::from_secs(10);

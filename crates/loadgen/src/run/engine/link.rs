@@ -29,6 +29,16 @@ struct Ping {
     timer: Pin<Box<Sleep>>,
     /// Whether bytes were sent in this period.
     has_sent: bool,
+    answers: Option<Answers>,
+}
+
+/// Watch over the broker's answers, for a connection that is lost without them.
+#[derive(Debug, Default)]
+struct Answers {
+    /// Whether bytes came in this period.
+    have_come: bool,
+    /// Periods in a row without a byte.
+    silent: u32,
 }
 
 impl Link {
@@ -36,9 +46,16 @@ impl Link {
     pub(super) fn new(transport: Transport, received: &[u8], keep_alive: Duration) -> Self {
         let ping = (!keep_alive.is_zero()).then(|| {
             let period = keep_alive / 3;
-            Ping { period, timer: Box::pin(tokio::time::sleep(period)), has_sent: true }
+            Ping { period, timer: Box::pin(tokio::time::sleep(period)), has_sent: true, answers: None }
         });
         Self { transport, inbox: Inbox::new(received), out: Vec::new(), written: 0, ping }
+    }
+
+    /// Lets the connection be lost if nothing comes for Keep Alive. No effect without Keep Alive.
+    pub(super) fn expect_answers(&mut self) {
+        if let Some(ping) = &mut self.ping {
+            ping.answers = Some(Answers::default());
+        }
     }
 
     /// The transport and the bytes read from it, for packet exchanges before the load.
@@ -65,7 +82,12 @@ impl Link {
         take: impl FnMut(Frame<'_>) -> Result<(), String>,
     ) -> Result<bool, String> {
         match self.inbox.poll_frames(cx, &mut self.transport, shared, take) {
-            Poll::Ready(taken) => taken.map(|()| true),
+            Poll::Ready(taken) => {
+                if let Some(answers) = self.ping.as_mut().and_then(|ping| ping.answers.as_mut()) {
+                    answers.have_come = true;
+                }
+                taken.map(|()| true)
+            }
             Poll::Pending => Ok(false),
         }
     }
@@ -107,14 +129,27 @@ impl Link {
     }
 
     /// Appends a PINGREQ to `out` if one is due. Call it before the connection waits.
-    pub(super) fn poll_ping(&mut self, cx: &mut Context<'_>) {
-        let Some(ping) = &mut self.ping else { return };
+    ///
+    /// # Errors
+    /// Answers are expected, and none has come for Keep Alive.
+    pub(super) fn poll_ping(&mut self, cx: &mut Context<'_>) -> Result<(), String> {
+        let Some(ping) = &mut self.ping else { return Ok(()) };
         while ping.timer.as_mut().poll(cx).is_ready() {
-            if !std::mem::take(&mut ping.has_sent) && self.written == self.out.len() {
+            let mut is_due = !std::mem::take(&mut ping.has_sent);
+            if let Some(answers) = &mut ping.answers {
+                answers.silent = if std::mem::take(&mut answers.have_come) { 0 } else { answers.silent + 1 };
+                if answers.silent > SILENT_PERIODS {
+                    return Err("nothing came for Keep Alive".to_owned());
+                }
+                // Messages at QoS 0 alone get no answer.
+                is_due |= answers.silent > 0;
+            }
+            if is_due && self.written == self.out.len() {
                 self.out.extend_from_slice(&PINGREQ);
             }
             ping.timer.as_mut().reset(Instant::now() + ping.period);
         }
+        Ok(())
     }
 
     /// Closes the connection; sends `goodbye` first, unless a frame is partly written.
@@ -129,6 +164,9 @@ impl Link {
         let _ = tokio::time::timeout(CLOSE_LIMIT, end).await;
     }
 }
+
+/// Periods without a byte from the broker before the connection is lost: Keep Alive in all.
+const SILENT_PERIODS: u32 = 2;
 
 const PINGREQ: [u8; 2] = [0xC0, 0];
 

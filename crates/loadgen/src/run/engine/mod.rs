@@ -18,6 +18,7 @@
 mod addresses;
 mod alarm;
 mod any_certificate;
+mod back_off;
 mod block;
 mod connection;
 mod control;
@@ -35,7 +36,6 @@ mod pacer;
 mod program;
 mod publisher;
 mod read_pace;
-mod schedule;
 mod shard;
 mod shared;
 mod sink;

@@ -10,11 +10,10 @@ use super::driver_thread::DriverThread;
 use super::frame::{FrameOptions, Frames, append_ack};
 use super::in_flight::{Again, InFlight, Sent, Step};
 use super::link::Link;
-use super::schedule::{Schedule, Timing};
 use super::shared::Phase;
 use super::streams::Streams;
 use crate::LoadgenError;
-use crate::run::{CutWhose, Pace, Stamp, Unsent};
+use crate::run::{CutWhose, DueTimes, Pace, Plan, Stamp, Unsent};
 
 /// A publishing connection.
 ///
@@ -40,6 +39,28 @@ pub(super) struct Publisher {
     answers: Vec<u8>,
     /// The due time it waits for.
     waits_for: Option<u64>,
+}
+
+/// Rule for when messages are sent.
+#[derive(Debug, Clone)]
+enum Timing {
+    /// As soon as the socket accepts them.
+    AtOnce,
+    /// At their due times.
+    Scheduled(DueTimes),
+    /// While the window is open.
+    Windowed,
+}
+
+impl Timing {
+    /// The timing of publisher `number`.
+    fn of(plan: &Plan, number: u32) -> Self {
+        match (DueTimes::of(plan, number), plan.publishers.pace) {
+            (Some(due_times), _) => Self::Scheduled(due_times),
+            (None, Pace::Closed { .. }) => Self::Windowed,
+            (None, _) => Self::AtOnce,
+        }
+    }
 }
 
 impl Publisher {
@@ -69,7 +90,7 @@ impl Publisher {
         client.has_will = true;
         let connected = driver.open(&client).await?;
         check_capabilities(&connected.connack, options, frames.len_max())
-            .map_err(|what| LoadgenError::connect(&client.place, format_args!("{}: {what}", client.id)))?;
+            .map_err(|what| LoadgenError::connect(&client.door().place, format_args!("{}: {what}", client.id)))?;
         let share = match publishers.pace {
             Pace::Closed { window } => window / streams.copies_max().max(1),
             Pace::Open { .. } | Pace::Arrivals { .. } | Pace::Unlimited => u64::MAX,
@@ -80,7 +101,7 @@ impl Publisher {
         let publisher = Self {
             tag: driver.plan().tag,
             qos,
-            timing: Timing::of(driver.plan(), number, total),
+            timing: Timing::of(driver.plan(), number),
             block: Block::new(share, publishers.count, frames.len_max()),
             next: 0,
             total,
@@ -155,7 +176,7 @@ impl Publisher {
     }
 
     /// Appends the messages that are due, `room` at most.
-    fn append_due(&mut self, link: &mut Link, schedule: &Schedule, room: u64, now_ns: u64) {
+    fn append_due(&mut self, link: &mut Link, schedule: &DueTimes, room: u64, now_ns: u64) {
         let due = schedule.due_by(now_ns).saturating_sub(self.next).min(room);
         if due == 0 {
             return;
@@ -178,6 +199,7 @@ impl Publisher {
     #[inline]
     fn append(&mut self, link: &mut Link, count: u64, now_ns: u64, due_ns: impl Fn(u64) -> u64) {
         let messages = self.next..self.next + count;
+        let first_due_ns = due_ns(self.next);
         let (mut topic, mut sequence) = self.streams.at(self.next);
         for message in messages.clone() {
             let due_ns = due_ns(message);
@@ -193,7 +215,7 @@ impl Publisher {
         self.next = messages.end;
         let mut recorder = self.connection.driver.recorder();
         for (stream, sequences) in self.streams.parts(messages) {
-            recorder.attempted(stream, sequences.end);
+            recorder.attempted(stream, sequences, first_due_ns);
         }
         self.connection.driver.counters().in_flight.add(count);
     }
@@ -215,10 +237,16 @@ impl Publisher {
         // They usually arrive in the order of the messages: then one call covers all of them.
         let mut done = 0..0;
         let mut completed = 0;
+        let mut now_ns = 0;
         let read = link.take_frames(cx, &mut driver.buffer.borrow_mut(), |frame| {
             match in_flight.acknowledge(&frame) {
                 Some(Step::Done(sent)) => {
                     completed += 1;
+                    // All acknowledgements of one read have the same time.
+                    if now_ns == 0 {
+                        now_ns = driver.now_ns();
+                    }
+                    driver.recorder().acknowledged(sent.due_ns, now_ns);
                     if sent.message != done.end {
                         publish(driver, streams, done.clone());
                         done = sent.message..sent.message;
@@ -229,7 +257,8 @@ impl Publisher {
                 Some(Step::Refused(sent)) => {
                     completed += 1;
                     driver.counters().not_taken.add(1);
-                    driver.recorder().not_taken();
+                    let (topic, sequence) = streams.at(sent.message);
+                    driver.recorder().not_taken(streams.first() + topic, sequence, driver.now_ns());
                     unclaim(driver, streams, sent);
                 }
                 Some(Step::Nothing) => {}
@@ -341,8 +370,8 @@ impl Traffic for Publisher {
         let read = self.take_frames(link, cx)?;
         if link.is_written() {
             self.refill(link);
-            link.poll_ping(cx);
         }
+        link.poll_ping(cx)?;
         let wrote = matches!(link.poll_write(cx)?, Poll::Ready(1..));
         if wrote {
             self.count_written(link)?;
@@ -351,6 +380,8 @@ impl Traffic for Publisher {
     }
 
     /// Drops the block: unwritten messages at QoS 0, and all PUBRELs, which are sent anew.
+    ///
+    /// A client that reconnects sends dropped messages later, with the same due times.
     fn lost(&mut self) {
         self.answers.clear();
         if !self.qos.is_acknowledged() {
@@ -358,7 +389,14 @@ impl Traffic for Publisher {
             let driver = &self.connection.driver;
             driver.counters().in_flight.sub(dropped.end - dropped.start);
             if let Some(window) = &driver.shared().window {
-                self.block.unclaim(window, self.streams.deliveries(dropped));
+                self.block.unclaim(window, self.streams.deliveries(dropped.clone()));
+            }
+            if !dropped.is_empty() && driver.plan().on_lost.reconnects() && driver.phase() == Phase::Running {
+                self.block.send_later(dropped.start);
+                self.next = dropped.start;
+                if !std::mem::replace(&mut self.is_publishing, true) {
+                    driver.counters().publishing.add(1);
+                }
             }
         }
     }

@@ -1,4 +1,4 @@
-use crate::run::{Layout, Plan, Slice};
+use crate::run::{Doors, Layout, Plan, Slice};
 
 /// Shard of one driver thread: its clients, by number.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -48,7 +48,9 @@ impl Shard {
         }
         // One process counts all Will Messages.
         if plan.connection.will.is_some() && slice.index == 0 {
-            shards[0].will_brokers = (0..plan.brokers.len() as u32).collect();
+            // In one system each broker has all of them.
+            let brokers = if plan.doors == Doors::OneSystem { 1 } else { plan.brokers.len() as u32 };
+            shards[0].will_brokers = (0..brokers).collect();
         }
         shards
     }

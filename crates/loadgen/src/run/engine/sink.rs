@@ -51,9 +51,11 @@ impl Sink {
         let qos = QoS::from_bits(audience.qos).unwrap_or_default();
         let mut client = driver.client(receiver.client_id.clone(), receiver.broker, receiver.member, audience.spread);
         client.subscription = Some(subscription(&receiver.filter, qos)?);
+        let slow = audience.slow.filter(|slow| receiver.member + slow.members >= audience.count);
+        // A slow reader does not see answers in time.
+        client.expects_answers &= slow.is_none();
         let connected = driver.open(&client).await?;
         let intake = Intake::new(&driver, Some(number));
-        let slow = audience.slow.filter(|slow| receiver.member + slow.members >= audience.count);
         let connection = Connection::new(driver, client, CutWhose::Subscribers, number);
         Ok((Self { connection, intake, slow, pace: None }, connected.link))
     }
@@ -133,8 +135,8 @@ impl Traffic for Sink {
         if link.is_written() {
             link.clear();
             std::mem::swap(&mut link.out, &mut self.intake.answers);
-            link.poll_ping(cx);
         }
+        link.poll_ping(cx)?;
         let wrote = matches!(link.poll_write(cx)?, Poll::Ready(1..));
         Ok(read || wrote)
     }

@@ -27,7 +27,7 @@ use super::work_queue::{Step, WorkQueue};
 use crate::LoadgenError;
 use crate::run::record::WorkRecord;
 use crate::run::timeline::{Speed, Timeline};
-use crate::run::{Came, CutWhose, Plan, Stamp, Work};
+use crate::run::{Came, CutWhose, OnLost, Plan, Stamp, Work};
 
 /// A connected and subscribed worker.
 ///
@@ -144,10 +144,10 @@ impl Worker {
             None => connecting.await,
         };
         let refused = |reason: &dyn std::fmt::Display| {
-            LoadgenError::connect(&client.place, format_args!("{}: {reason}", client.id))
+            LoadgenError::connect(&client.door().place, format_args!("{}: {reason}", client.id))
         };
         let (connected, events) = connected.map_err(|error| {
-            driver.recorder().refused();
+            driver.recorder().refused(driver.now_ns());
             refused(error.kind())
         })?;
         driver.recorder().connected(begun.elapsed(), driver.now_ns());
@@ -320,8 +320,8 @@ impl Worker {
         match reason {
             DisconnectReason::Cut => driver.recorder().cut(),
             reason => {
-                driver.recorder().lost();
-                if driver.plan().cuts.is_none_or(|cuts| cuts.whose != CutWhose::Subscribers) {
+                driver.recorder().lost(driver.now_ns());
+                if !driver.plan().reconnects(CutWhose::Subscribers) {
                     driver.shared().fail(LoadgenError::lost(&self.client.id, reason));
                 }
             }
@@ -334,7 +334,7 @@ impl Worker {
         // The event also reports the first connection, which does not count here.
         if std::mem::take(&mut self.is_away) {
             self.driver.counters().connecting.sub(1);
-            self.driver.recorder().reconnected(session_present);
+            self.driver.recorder().reconnected(session_present, self.driver.now_ns());
         }
     }
 
@@ -437,7 +437,7 @@ fn options(driver: &DriverThread, client: &Client) -> ClientOptions {
     let connection = &plan.connection;
     let place = match &connection.unix {
         Some(path) => format!("unix:{path}"),
-        None => client.addresses.first().map_or_else(|| client.place.clone(), ToString::to_string),
+        None => client.door().addresses.first().map_or_else(|| client.door().place.clone(), ToString::to_string),
     };
     let options = ClientOptions::new(place, client.id.as_str())
         .version(version)
@@ -445,8 +445,11 @@ fn options(driver: &DriverThread, client: &Client) -> ClientOptions {
         .clean_start(version.is_v5() || connection.session_expiry.is_none())
         .keep_alive(Duration::from_secs(connection.keep_alive.into()))
         .session_expiry(connection.session_expiry.unwrap_or_default())
-        .reconnect(Reconnect::Backoff { first: Duration::from_millis(100), most: Duration::from_secs(1) });
-    let options = options.transport(transport(driver, &client.host));
+        .reconnect(match plan.on_lost {
+            OnLost::Reconnect { first, most } => Reconnect::Backoff { first, most },
+            OnLost::Fail => Reconnect::Backoff { first: Duration::from_millis(100), most: Duration::from_secs(1) },
+        });
+    let options = options.transport(transport(driver, &client.door().host));
     match (&connection.user_name, &connection.password) {
         (None, None) => options,
         (user, password) => {

@@ -7,7 +7,7 @@ use std::hash::Hash;
 use tenbin_codec::TopicFilter;
 
 use crate::LoadgenError;
-use crate::run::{Audience, Idle, Pace, Plan, Spread, Stamp, Work, WorkerKind};
+use crate::run::{Audience, Idle, OnLost, Pace, Plan, Spread, Stamp, Work, WorkerKind};
 
 /// Checks everything except topics and filters of single streams and receivers.
 pub(super) fn check(plan: &Plan) -> Result<(), LoadgenError> {
@@ -29,6 +29,12 @@ pub(super) fn check(plan: &Plan) -> Result<(), LoadgenError> {
         )?;
     }
     want(plan.cuts.is_none_or(|cuts| !cuts.every.is_zero()), "cuts: more than 0 s from one to the next")?;
+    if let OnLost::Reconnect { first, most } = plan.on_lost {
+        want(
+            !first.is_zero() && first <= most,
+            "reconnect: a first pause above 0 s, and no longer than the longest one",
+        )?;
+    }
     if let Some(will) = &plan.connection.will {
         check_qos("the Will", will.qos)?;
         topic_name(&will.topic)?;

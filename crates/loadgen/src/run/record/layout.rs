@@ -4,13 +4,14 @@ use tenbin_codec::{TopicFilter, TopicName};
 
 use super::check::{check, refused, topic_filter, topic_name};
 use crate::LoadgenError;
-use crate::run::{Audience, Plan, Spread};
+use crate::run::{Audience, Doors, Plan, Spread};
 
 /// Numbers for a plan's streams, receivers and units, the same in every process that has the plan.
 #[derive(Debug)]
 pub struct Layout {
     client_id_prefix: String,
     brokers: usize,
+    doors: Doors,
     spread: Spread,
     publishers: u32,
     topics: u32,
@@ -39,7 +40,7 @@ pub struct Receiver {
     pub(super) place: usize,
 }
 
-/// The members of an audience that connect to one broker.
+/// The members of an audience that connect to one broker, or to one system.
 #[derive(Debug)]
 pub(super) struct Unit {
     pub(super) audience: usize,
@@ -72,6 +73,7 @@ impl Layout {
         let mut layout = Self {
             client_id_prefix: plan.connection.client_id_prefix.clone(),
             brokers: plan.brokers.len(),
+            doors: plan.doors,
             spread: plan.publishers.spread,
             publishers: plan.publishers.count,
             topics: plan.publishers.topics,
@@ -161,7 +163,8 @@ impl Layout {
         for member in 0..audience.count {
             let broker = broker_of(audience.spread, member, self.brokers);
             let filter = audience.filter.replace("{subscriber}", &member.to_string());
-            let unit = match unit_at[broker] {
+            let place = if self.is_one_system() { 0 } else { broker };
+            let unit = match unit_at[place] {
                 Some(unit) => unit,
                 None => {
                     let streams = if alike {
@@ -171,14 +174,14 @@ impl Layout {
                     };
                     let is_shared = audience.share.is_some();
                     self.units.push(Unit { audience: number, broker, is_shared, receivers: Vec::new(), streams });
-                    *unit_at[broker].insert(self.units.len() - 1)
+                    *unit_at[place].insert(self.units.len() - 1)
                 }
             };
             if !alike {
                 let streams = self.matching(&topic_filter(&audience.name, &filter)?, broker, index);
                 self.units[unit].streams.push(streams);
             }
-            self.add_receiver(audience, unit, member, filter)?;
+            self.add_receiver(audience, unit, (member, broker), filter)?;
         }
         Ok(())
     }
@@ -187,7 +190,7 @@ impl Layout {
         &mut self,
         audience: &Audience,
         unit: usize,
-        member: u32,
+        (member, broker): (u32, usize),
         filter: String,
     ) -> Result<(), LoadgenError> {
         let number = u32::try_from(self.receivers.len()).map_err(|_| refused("4294967295 subscribers at most"))?;
@@ -196,7 +199,7 @@ impl Layout {
             client_id: format!("{}-sub-{number}", self.client_id_prefix),
             audience: owner.audience,
             member,
-            broker: owner.broker,
+            broker,
             filter: match &audience.share {
                 Some(group) => format!("$share/{group}/{filter}"),
                 None => filter,
@@ -208,13 +211,34 @@ impl Layout {
         Ok(())
     }
 
-    /// Streams of publishers at this broker whose topics match, in ascending order.
+    /// Whether all brokers are doors of one system.
+    pub(super) fn is_one_system(&self) -> bool {
+        self.doors == Doors::OneSystem
+    }
+
+    /// Whether `stream` is for `receiver`, or for its share group.
+    pub(super) fn is_for(&self, stream: u32, receiver: u32) -> bool {
+        self.streams_for(receiver).binary_search(&stream).is_ok()
+    }
+
+    /// Number of a message of `stream` among all messages of its publisher, which rotates over its topics.
+    pub(super) fn message(&self, stream: u32, sequence: u32) -> u64 {
+        u64::from(sequence) * u64::from(self.topics) + u64::from(stream % self.topics)
+    }
+
+    /// Number of messages of `stream` among the first `messages` of its publisher.
+    pub(super) fn sequences_below(&self, stream: u32, messages: u64) -> u32 {
+        let (topics, topic) = (u64::from(self.topics), u64::from(stream % self.topics));
+        u32::try_from(messages.saturating_add(topics - 1 - topic) / topics).unwrap_or(u32::MAX)
+    }
+
+    /// Streams of publishers at this broker whose topics match, in ascending order; of any broker in one system.
     fn matching(&self, filter: &TopicFilter, broker: usize, index: &Index) -> Vec<u32> {
         let mut streams: Vec<u32> = index
             .names(filter)
             .into_iter()
             .flat_map(|name| self.streams_of(name))
-            .filter(|&stream| self.publisher_broker(self.publisher(stream)) == broker)
+            .filter(|&stream| self.is_one_system() || self.publisher_broker(self.publisher(stream)) == broker)
             .collect();
         streams.sort_unstable();
         streams
@@ -243,7 +267,8 @@ impl Layout {
 }
 
 impl Unit {
-    fn streams_for(&self, place: usize) -> &[u32] {
+    /// Streams of the member with this index in the unit.
+    pub(super) fn streams_for(&self, place: usize) -> &[u32] {
         match &self.streams {
             Streams::Alike(streams) => streams,
             Streams::Each(lists) => &lists[place],
@@ -371,6 +396,25 @@ mod tests {
         assert_eq!(layout.units().iter().map(|unit| unit.receivers.len()).collect::<Vec<_>>(), [4, 2, 2, 1]);
         assert_eq!(layout.units()[0].sums(|stream| 10 + u64::from(stream)), [11, 0, 15, 0]);
         assert_eq!(layout.units()[1].sums(|stream| 10 + u64::from(stream)), [24]);
+    }
+
+    #[test]
+    fn one_system_has_one_unit_for_each_audience() {
+        let plan = two_brokers(vec![Audience { count: 3, ..audience("all", "t/+/1") }, group("g", "t/+/0", 4)]);
+        let layout = Layout::of(&Plan { doors: Doors::OneSystem, ..plan }).unwrap();
+        assert_eq!(layout.units().iter().map(|unit| unit.receivers.len()).collect::<Vec<_>>(), [3, 4]);
+        let brokers: Vec<_> = layout.receivers().iter().map(|receiver| receiver.broker).collect();
+        assert_eq!(brokers, [0, 1, 0, 0, 1, 0, 1]);
+        assert_eq!((layout.streams_for(1), layout.streams_for(6)), (&[1, 3, 5][..], &[0, 2, 4][..]));
+        assert_eq!([0, 1].map(|stream| layout.copies(stream)), [1, 3]);
+    }
+
+    #[test]
+    fn message_numbers_follow_from_streams_and_back() {
+        let layout = Layout::of(&two_brokers(vec![])).unwrap();
+        assert_eq!((layout.message(3, 7), layout.message(2, 7)), (15, 14));
+        assert_eq!([14, 15, 16].map(|messages| layout.sequences_below(3, messages)), [7, 7, 8]);
+        assert_eq!([14, 15, 16].map(|messages| layout.sequences_below(2, messages)), [7, 8, 8]);
     }
 
     #[test]

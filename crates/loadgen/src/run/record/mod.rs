@@ -13,15 +13,20 @@
 //!   broker's matching streams once; in any other unit, each member gets it once.
 //! - A *lane* is a stream as one receiver gets it: the set of sequence numbers that arrived.
 //!
-//! Brokers do not forward to each other, so that a stream matches a unit only if both are at the same broker.
+//! Independent brokers do not forward to each other, so that a stream matches a unit only if both are at the same
+//! broker. In one system each audience is one unit.
 
 mod check;
+mod due_index;
 #[cfg(test)]
 pub(crate) mod example;
 mod growing_set;
 mod lane;
 mod latencies;
 mod layout;
+mod ledger;
+#[cfg(test)]
+mod ledger_tests;
 #[cfg(test)]
 mod model;
 mod numbered;
@@ -34,6 +39,7 @@ mod trace;
 mod verdict;
 
 pub use layout::{Layout, Receiver};
+pub use ledger::{Ledger, LedgerCounts};
 pub use part::Part;
 pub use recorder::{Came, Recorder, Unsent};
 pub(crate) use trace::{Trace, WorkRecord};

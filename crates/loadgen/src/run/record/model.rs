@@ -84,7 +84,7 @@ fn in_layout(layout: &Layout, events: Vec<(Event, u64)>) -> Vec<(Event, u64)> {
 
 fn record(plan: &Plan, recorder: &mut Recorder, event: Event, now_ns: u64) {
     match event {
-        Event::Attempted { stream, upto } => recorder.attempted(stream, upto),
+        Event::Attempted { stream, upto } => recorder.attempted(stream, 0..upto, now_ns),
         Event::Published { stream, from, len } => recorder.published(stream, from..from + len, now_ns),
         Event::Arrived { receiver, stamp, dup, is_whole } => {
             let mut payload = vec![0; plan.publishers.payload as usize];
@@ -317,7 +317,7 @@ fn losses_copies_and_reordering_are_counted_exactly() {
     let layout = Arc::new(Layout::of(&plan).unwrap());
     let mut recorders = [(); 2].map(|()| Recorder::new(layout.clone(), &plan, START_NS));
     let (published, now_ns) = (1_000_u32, START_NS + 5_000_000);
-    recorders[0].attempted(0, published + 3);
+    recorders[0].attempted(0, 0..published + 3, START_NS);
     recorders[0].published(0, 0..published, now_ns);
     let mut order: Vec<u32> = (0..published + 2).collect();
     (8..published as usize - 1).step_by(8).for_each(|at| order.swap(at, at + 1));

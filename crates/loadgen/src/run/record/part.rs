@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::lane::{Lane, SentStream};
 use super::latencies::PackedLatencies;
+use super::sequence_set::SequenceSet;
 use super::tally::{ConnectionCounts, PackedReceiver, SecondTally, merge_seconds};
 use super::trace::Trace;
 use crate::run::{MessageRecord, PublishRecord};
@@ -22,6 +23,8 @@ pub struct Part {
     pub(super) receivers: Vec<(u32, PackedReceiver)>,
     /// By receiver and stream number.
     pub(super) lanes: Vec<((u32, u32), Lane)>,
+    /// Ticks since the start in which a message was published.
+    pub(super) acknowledged_ticks: SequenceSet,
     pub(super) connections: ConnectionCounts,
     pub(super) connects: PackedLatencies,
     pub(super) not_taken: u64,
@@ -60,6 +63,7 @@ impl Part {
         merge_numbered(&mut self.streams, other.streams, |mine, other| mine.merge(&other));
         merge_numbered(&mut self.receivers, other.receivers, PackedReceiver::merge);
         merge_numbered(&mut self.lanes, other.lanes, |mine, other| mine.merge(&other));
+        self.acknowledged_ticks.unite(&other.acknowledged_ticks);
         self.connections.merge(&other.connections);
         self.connects.merge(other.connects);
         self.not_taken += other.not_taken;

@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::lane::{LaneTally, SentStream};
 use super::latencies::Latencies;
 use super::numbered::Numbered;
+use super::sequence_set::SequenceSet;
 use super::tally::{ConnectionCounts, ReceiverTally, SecondTally, at_second};
 use super::trace::{Trace, WorkRecord};
 use super::{Layout, Part};
@@ -23,6 +24,8 @@ pub struct Recorder {
     /// Whether the run has no publishers, so that all arrivals are foreign.
     only_receives: bool,
     keeps_records: bool,
+    /// Whether due times follow from the plan.
+    is_scheduled: bool,
     start_ns: u64,
     last_ns: u64,
     open: OpenSecond,
@@ -31,6 +34,9 @@ pub struct Recorder {
     receivers: Numbered<ReceiverTally>,
     /// By `receiver · streams + stream`.
     lanes: Numbered<LaneTally>,
+    /// Ticks since the start in which a message was published, and the last one.
+    acknowledged_ticks: SequenceSet,
+    last_tick: u64,
     connections: ConnectionCounts,
     connects: Latencies,
     not_taken: u64,
@@ -57,7 +63,7 @@ pub struct Unsent {
     pub now_ns: u64,
 }
 
-/// The second that current arrivals belong to.
+/// The second that current arrivals and acknowledgements belong to.
 #[derive(Debug)]
 struct OpenSecond {
     number: usize,
@@ -65,6 +71,8 @@ struct OpenSecond {
     to_ns: u64,
     latency: Latencies,
     uncorrected: Latencies,
+    received_bytes: u64,
+    acknowledgement: Latencies,
 }
 
 /// Classification of an arrival at a receiver.
@@ -102,6 +110,7 @@ impl Recorder {
             payload_len: plan.publishers.payload as usize,
             only_receives: plan.publishers.count == 0,
             keeps_records: plan.records,
+            is_scheduled: plan.publishers.pace.is_scheduled(),
             start_ns,
             last_ns: 0,
             open: OpenSecond::new(),
@@ -109,6 +118,8 @@ impl Recorder {
             streams: Numbered::new(streams),
             receivers: Numbered::new(receivers),
             lanes: Numbered::new(receivers.saturating_mul(streams)),
+            acknowledged_ticks: SequenceSet::default(),
+            last_tick: u64::MAX,
             connections: ConnectionCounts::default(),
             connects: Latencies::new(DIGITS),
             not_taken: 0,
@@ -127,9 +138,17 @@ impl Recorder {
         self.start_ns = start_ns;
     }
 
-    /// Records that the sequence numbers of `stream` below `upto` were handed to a socket.
-    pub fn attempted(&mut self, stream: u32, upto: u32) {
-        self.stream(stream).attempt(upto);
+    /// Records that messages of `stream` were handed to a socket; the first one was due at `due_ns`, the others then or
+    /// later.
+    ///
+    /// Numbers below the first one count as handed over too.
+    pub fn attempted(&mut self, stream: u32, sequences: Range<u32>, due_ns: u64) {
+        let is_scheduled = self.is_scheduled;
+        let sent = self.stream(stream);
+        if !is_scheduled && !sequences.is_empty() {
+            sent.note_due(sequences.start, due_ns);
+        }
+        sent.attempt(sequences.end);
     }
 
     /// Records published messages of `stream`: written at QoS 0, acknowledged at QoS 1 and 2.
@@ -137,6 +156,11 @@ impl Recorder {
         let second = self.second_of(now_ns);
         at_second(&mut self.seconds, second).published += sequences.len() as u64;
         self.last_ns = self.last_ns.max(now_ns);
+        let tick = now_ns.saturating_sub(self.start_ns) / TICK_NS;
+        if self.last_tick != tick && !sequences.is_empty() {
+            self.last_tick = tick;
+            self.acknowledged_ticks.insert(u32::try_from(tick).unwrap_or(u32::MAX - 1));
+        }
         if self.keeps_records {
             let record = |sequence| PublishRecord { stream, sequence, published_ns: now_ns };
             self.departures.extend(sequences.clone().map(record));
@@ -144,9 +168,20 @@ impl Recorder {
         self.stream(stream).publish(sequences);
     }
 
+    /// Records the acknowledgement of a message that was due at `due_ns`, for the time that it took.
+    ///
+    /// [`Recorder::published`] records the message itself. There is none at QoS 0.
+    #[inline]
+    pub fn acknowledged(&mut self, due_ns: u64, now_ns: u64) {
+        self.turn_second(now_ns);
+        self.open.acknowledgement.record(now_ns.saturating_sub(due_ns));
+    }
+
     /// Records that the broker refused a message that was handed to a socket.
-    pub fn not_taken(&mut self) {
+    pub fn not_taken(&mut self, stream: u32, sequence: u32, now_ns: u64) {
         self.not_taken += 1;
+        self.stream(stream).refuse(sequence);
+        self.second(now_ns).refused += 1;
     }
 
     /// Records how long after its due time a message was handed to a socket.
@@ -209,6 +244,7 @@ impl Recorder {
         self.turn_second(now_ns);
         let second = self.open.number;
         let latency_ns = self.open.arrived(stamp.due_ns, late_us, now_ns);
+        self.open.received_bytes += payload.len() as u64;
         let tally = self.receiver(receiver);
         tally.counts.receive(second, dup);
         tally.latency.record(latency_ns);
@@ -241,13 +277,15 @@ impl Recorder {
     }
 
     /// Records a refused connection: CONNACK with an error, or closed instead.
-    pub fn refused(&mut self) {
+    pub fn refused(&mut self, now_ns: u64) {
         self.connections.refused += 1;
+        self.second(now_ns).connections_refused += 1;
     }
 
     /// Records a connection that ended unexpectedly.
-    pub fn lost(&mut self) {
+    pub fn lost(&mut self, now_ns: u64) {
         self.connections.lost += 1;
+        self.second(now_ns).connections_lost += 1;
     }
 
     /// Records a connection that the run cut.
@@ -256,8 +294,9 @@ impl Recorder {
     }
 
     /// Records that a client reconnected after a cut or a loss, and whether its session was present.
-    pub fn reconnected(&mut self, session_present: bool) {
+    pub fn reconnected(&mut self, session_present: bool, now_ns: u64) {
         self.connections.reconnected += 1;
+        self.second(now_ns).reconnects += 1;
         self.connections.sessions_present += u64::from(session_present);
     }
 
@@ -278,6 +317,7 @@ impl Recorder {
             streams: renumber(self.streams, |number| number as u32, |stream| stream),
             receivers: renumber(self.receivers, |number| number as u32, ReceiverTally::pack),
             lanes: renumber(self.lanes, lane_of, LaneTally::pack),
+            acknowledged_ticks: self.acknowledged_ticks,
             connections: self.connections,
             connects: self.connects.pack(),
             not_taken: self.not_taken,
@@ -339,6 +379,12 @@ impl Recorder {
         self.streams.get_or_insert_with(stream.into(), SentStream::default)
     }
 
+    /// Counters of the second of `now_ns`, except those of the open second's histograms.
+    fn second(&mut self, now_ns: u64) -> &mut SecondTally {
+        let second = self.second_of(now_ns);
+        at_second(&mut self.seconds, second)
+    }
+
     fn second_of(&self, now_ns: u64) -> usize {
         let second = now_ns.saturating_sub(self.start_ns) / NS_PER_SECOND;
         usize::try_from(second).unwrap_or(usize::MAX).min(LAST_SECOND)
@@ -365,10 +411,15 @@ impl Recorder {
     /// Closes the open second.
     fn close_second(&mut self) {
         let open = &mut self.open;
-        if !open.latency.is_empty() {
-            let received = open.latency.len();
-            let (latency, uncorrected) = (open.latency.take(), open.uncorrected.take());
-            let closed = SecondTally { published: 0, received, latency, uncorrected };
+        if !open.latency.is_empty() || !open.acknowledgement.is_empty() {
+            let closed = SecondTally {
+                received: open.latency.len(),
+                latency: open.latency.take(),
+                uncorrected: open.uncorrected.take(),
+                received_bytes: std::mem::take(&mut open.received_bytes),
+                acknowledgement: open.acknowledgement.take(),
+                ..SecondTally::default()
+            };
             at_second(&mut self.seconds, open.number).merge(closed);
         }
         (open.from_ns, open.to_ns) = (0, 0);
@@ -378,7 +429,8 @@ impl Recorder {
 impl OpenSecond {
     /// No open second.
     fn new() -> Self {
-        Self { number: 0, from_ns: 0, to_ns: 0, latency: Latencies::new(DIGITS), uncorrected: Latencies::new(DIGITS) }
+        let [latency, uncorrected, acknowledgement] = [(); 3].map(|()| Latencies::new(DIGITS));
+        Self { number: 0, from_ns: 0, to_ns: 0, latency, uncorrected, received_bytes: 0, acknowledgement }
     }
 
     /// Records an arrival; returns its latency. Clocks that differ a little can make it negative, which counts as 0.
@@ -423,6 +475,9 @@ const DAY_NS: u64 = 24 * 60 * 60 * NS_PER_SECOND;
 
 /// Last second of the longest run, some eleven days; later times, such as those of a wrong clock, count here.
 const LAST_SECOND: usize = 1_000_000;
+
+/// Resolution of the times of acknowledgements.
+pub(super) const TICK_NS: u64 = 10_000_000;
 
 /// Significant digits of the latencies of a second, and thereby of the run.
 pub(super) const DIGITS: u8 = 3;

@@ -78,6 +78,36 @@ impl SequenceSet {
         u64::from(self.prefix.min(end)) + self.rest.range_cardinality(..end)
     }
 
+    /// Number of members in `range`.
+    pub(super) fn len_within(&self, range: Range<u32>) -> u64 {
+        self.len_below(range.end.max(range.start)) - self.len_below(range.start)
+    }
+
+    /// The members in `range`.
+    pub(super) fn within(&self, range: Range<u32>) -> RoaringBitmap {
+        let mut within = RoaringBitmap::new();
+        within.insert_range(range.clone());
+        within &= &self.rest;
+        within.insert_range(range.start..range.end.min(self.prefix).max(range.start));
+        within
+    }
+
+    /// Number of members of both sets in `range`.
+    pub(super) fn common_len_within(&self, other: &Self, range: Range<u32>) -> u64 {
+        if self.prefix >= range.end {
+            return other.len_within(range);
+        }
+        if other.prefix >= range.end {
+            return self.len_within(range);
+        }
+        self.within(range.clone()).intersection_len(&other.within(range))
+    }
+
+    /// All members, in order.
+    pub(super) fn into_numbers(self) -> impl Iterator<Item = u32> {
+        (0..self.prefix).chain(self.rest)
+    }
+
     /// Number of members of both sets.
     pub(super) fn common_len(&self, other: &Self) -> u64 {
         let (short, long) = if self.prefix <= other.prefix { (self, other) } else { (other, self) };
@@ -90,6 +120,13 @@ impl SequenceSet {
         self.prefix = self.prefix.max(other.prefix);
         self.rest.remove_range(..self.prefix);
         self.absorb();
+    }
+
+    /// The members of both sets.
+    pub(super) fn common(&self, other: &Self) -> Self {
+        let mut common = Self { prefix: 0, rest: self.to_bitmap() & other.to_bitmap() };
+        common.absorb();
+        common
     }
 
     /// The members that are not in `other`.
@@ -184,6 +221,11 @@ mod tests {
             prop_assert_eq!(a.len_below(end), naive_a.range(..end).count() as u64);
             prop_assert_eq!(a.common_len(&b), naive_a.intersection(&naive_b).count() as u64);
             prop_assert_eq!(a.without(&b).numbers(), &naive_a - &naive_b);
+            let (from, both) = (end / 3, &naive_a & &naive_b);
+            prop_assert_eq!(a.len_within(from..end), naive_a.range(from..end).count() as u64);
+            prop_assert_eq!(a.within(from..end).iter().collect::<Vec<_>>(), naive_a.range(from..end).copied().collect::<Vec<_>>());
+            prop_assert_eq!(a.common_len_within(&b, from..end), both.range(from..end).count() as u64);
+            prop_assert_eq!(a.clone().into_numbers().collect::<BTreeSet<_>>(), naive_a.clone());
             let mut union = a.clone();
             union.unite(&b);
             prop_assert_eq!(union.numbers(), &naive_a | &naive_b);

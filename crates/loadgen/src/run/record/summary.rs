@@ -10,7 +10,9 @@ use super::part::Part;
 use super::recorder::DIGITS;
 use super::tally::{ConnectionCounts, PackedReceiver, SecondTally};
 use super::verdict::verdicts;
-use crate::run::{AudienceOutcome, Connections, Outcome, Plan, Second, Stamp, SubscriberOutcome, Throughput, Verdict};
+use crate::run::{
+    AudienceOutcome, Connections, Doors, Outcome, Plan, Second, Stamp, SubscriberOutcome, Throughput, Verdict,
+};
 
 impl Outcome {
     /// Computes the outcome of `part`.
@@ -18,9 +20,14 @@ impl Outcome {
     /// The caller adds values that recorders do not see: [`Outcome::broker_usage`], [`Outcome::own_cpu_seconds`] and
     /// [`Outcome::notes`].
     pub fn of(plan: &Plan, layout: &Layout, part: Part) -> Self {
+        Self::of_part(plan, layout, &part)
+    }
+
+    /// As [`Outcome::of`], which leaves `part` for a ledger.
+    pub(crate) fn of_part(plan: &Plan, layout: &Layout, part: &Part) -> Self {
         // Without publishers nothing can be lost.
         let exact = plan.publishers.payload as usize >= Stamp::LEN || plan.publishers.count == 0;
-        let by_unit = verdicts(layout, &part, exact);
+        let by_unit = verdicts(layout, part, exact);
         let mut verdict = Verdict { exact, ..Verdict::default() };
         by_unit.iter().for_each(|of_unit| verdict += *of_unit);
         let counted = Counted::of(plan, &part.seconds);
@@ -37,12 +44,12 @@ impl Outcome {
             latency_curve: curve(DIGITS, from_due()),
             latency_uncorrected_curve: curve(DIGITS, in_counted().map(|second| &second.uncorrected)),
             connects: latency(DIGITS, [&part.connects]),
-            per_second: per_second(&part.seconds, &counted),
-            audiences: audiences(plan, layout, &part, by_unit),
+            per_second: per_second(plan, &part.seconds, &counted),
+            audiences: audiences(plan, layout, part, by_unit),
             verdict,
             broker_usage: Vec::new(),
             own_cpu_seconds: 0.0,
-            unacknowledged: unacknowledged(&part),
+            unacknowledged: unacknowledged(part),
             not_taken: part.not_taken,
             unsent: part.unsent,
             latest_send_ms: f64::from(part.latest_send_us) / 1e3,
@@ -53,9 +60,12 @@ impl Outcome {
     }
 
     /// Arrivals at the subscribers of one broker in the counted seconds, for its cost per message.
+    ///
+    /// If brokers are doors of one system, these are the arrivals at all subscribers.
     pub fn received_from(&self, broker: &str) -> u64 {
         let seconds = self.received.seconds_range();
-        let subscribers = self.audiences.iter().filter(|audience| audience.broker == broker);
+        let is_one_system = self.plan.doors == Doors::OneSystem;
+        let subscribers = self.audiences.iter().filter(|audience| is_one_system || audience.broker == broker);
         let subscribers = subscribers.flat_map(|audience| &audience.subscribers);
         subscribers.map(|one| one.per_second[seconds.clone()].iter().map(|&count| u64::from(count)).sum::<u64>()).sum()
     }
@@ -128,13 +138,20 @@ fn throughput(seconds: &[SecondTally], counted: &Range<usize>, count: impl Fn(&S
     }
 }
 
-fn per_second(seconds: &[SecondTally], counted: &Counted) -> Vec<Second> {
+fn per_second(plan: &Plan, seconds: &[SecondTally], counted: &Counted) -> Vec<Second> {
     let one = |(number, second): (usize, &SecondTally)| Second {
         second: number as u32,
         counts: counted.published.contains(&number) || counted.received.contains(&number),
         published: second.published,
         received: second.received,
         latency: latency(DIGITS, [&second.latency]),
+        published_bytes: second.published * u64::from(plan.publishers.payload),
+        received_bytes: second.received_bytes,
+        acknowledgement: latency(DIGITS, [&second.acknowledgement]),
+        refused: second.refused,
+        connections_refused: second.connections_refused,
+        connections_lost: second.connections_lost,
+        reconnects: second.reconnects,
     };
     seconds.iter().enumerate().map(one).collect()
 }
@@ -150,7 +167,10 @@ fn audiences(plan: &Plan, layout: &Layout, part: &Part, verdicts: Vec<Verdict>) 
             unit.receivers.iter().map(|number| tally_of(number).map_or(0, |one| one.counts.received)).collect();
         AudienceOutcome {
             name: audience.name.clone(),
-            broker: plan.brokers[unit.broker].name.clone(),
+            broker: match plan.doors {
+                Doors::Independent => plan.brokers[unit.broker].name.clone(),
+                Doors::OneSystem => plan.brokers.iter().map(|broker| &broker.name[..]).collect::<Vec<_>>().join("+"),
+            },
             shared: unit.is_shared,
             verdict,
             latency: latency(digits, unit.receivers.iter().filter_map(tally_of).map(|tally| &tally.latency)),
@@ -206,6 +226,7 @@ fn connections(counts: &ConnectionCounts) -> Connections {
         refused: counts.refused,
         lost: counts.lost,
         cut: counts.cut,
+        reconnected: counts.reconnected,
         sessions_present: counts.sessions_present,
         wills: counts.wills,
         accepted_per_second: if seconds > 0.0 { counts.accepted as f64 / seconds } else { 0.0 },
@@ -322,12 +343,12 @@ mod tests {
         let plan = example::plan(vec![Audience { count: 1, ..example::audience("all", "#") }]);
         let layout = Arc::new(Layout::of(&plan).unwrap());
         let mut recorder = Recorder::new(layout.clone(), &plan, START_NS);
-        recorder.attempted(0, 10);
+        recorder.attempted(0, 0..10, START_NS);
         recorder.published(0, 0..4, START_NS);
-        recorder.not_taken();
+        recorder.not_taken(0, 8, START_NS);
         let mut part = recorder.into_part();
         let mut other = Recorder::new(layout.clone(), &plan, START_NS);
-        other.not_taken();
+        other.not_taken(0, 9, START_NS);
         part.merge(other.into_part());
         let outcome = Outcome::of(&plan, &layout, part);
         assert_eq!((outcome.unacknowledged, outcome.not_taken, outcome.verdict.expected), (4, 2, 4));
@@ -401,8 +422,8 @@ mod tests {
         let mut recorder = Recorder::new(layout.clone(), &plan, START_NS);
         let took = Duration::from_millis(500);
         (1..=4).for_each(|number| recorder.connected(took, START_NS + number * 500_000_000));
-        recorder.reconnected(true);
-        recorder.reconnected(false);
+        recorder.reconnected(true, START_NS);
+        recorder.reconnected(false, START_NS);
         let outcome = Outcome::of(&plan, &layout, recorder.into_part());
         let Connections { accepted, sessions_present, accepted_per_second, .. } = outcome.connections;
         assert_eq!((accepted, sessions_present, accepted_per_second), (6, 1, 2.0));

@@ -89,6 +89,16 @@ pub(super) struct SecondTally {
     pub(super) received: u64,
     pub(super) latency: PackedLatencies,
     pub(super) uncorrected: PackedLatencies,
+    /// Payload bytes of the arrivals.
+    pub(super) received_bytes: u64,
+    /// Times from due to acknowledged of the messages acknowledged in this second.
+    pub(super) acknowledgement: PackedLatencies,
+    /// Messages that the broker refused.
+    pub(super) refused: u64,
+    /// Connections that were refused, lost and made again.
+    pub(super) connections_refused: u64,
+    pub(super) connections_lost: u64,
+    pub(super) reconnects: u64,
 }
 
 impl SecondTally {
@@ -97,6 +107,12 @@ impl SecondTally {
         self.received += other.received;
         self.latency.merge(other.latency);
         self.uncorrected.merge(other.uncorrected);
+        self.received_bytes += other.received_bytes;
+        self.acknowledgement.merge(other.acknowledgement);
+        self.refused += other.refused;
+        self.connections_refused += other.connections_refused;
+        self.connections_lost += other.connections_lost;
+        self.reconnects += other.reconnects;
     }
 }
 

@@ -247,7 +247,7 @@ impl IdleConnections {
         let Some(connecting) = self.connecting.get_mut(&place) else {
             if !is_there(socket) {
                 self.sockets[place as usize] = None;
-                self.recorder.lost();
+                self.recorder.lost(self.common.clock.now_ns());
             }
             return Ok(());
         };
@@ -266,7 +266,7 @@ impl IdleConnections {
         if connecting.is_first {
             self.recorder.connected(now.saturating_duration_since(connecting.due), self.common.clock.at_ns(now));
         } else {
-            self.recorder.reconnected(connack.session_present);
+            self.recorder.reconnected(connack.session_present, self.common.clock.at_ns(now));
         }
         if let Some(seconds) = connack.properties.server_keep_alive {
             self.pings.keep_alive(seconds);
@@ -277,7 +277,7 @@ impl IdleConnections {
     fn refuse(&mut self, place: u32) {
         self.connecting.remove(&place);
         self.sockets[place as usize] = None;
-        self.recorder.refused();
+        self.recorder.refused(self.common.clock.now_ns());
         self.settle();
     }
 

@@ -1,0 +1,61 @@
+use std::os::fd::{AsFd, OwnedFd};
+use std::{fmt, io};
+
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::UnixStream;
+use tokio::net::unix::pipe;
+
+use super::wire::{Reader, Wire, Writer};
+
+/// Byte streams to an agent that was started with `--stdio`: its standard input and output, directly or through `ssh`.
+pub struct AgentStream {
+    pub(super) name: String,
+    pub(super) reader: Reader,
+    pub(super) writer: Writer,
+}
+
+impl AgentStream {
+    /// The agent that writes to `reader` and reads from `writer`; errors of the run call it `name`.
+    ///
+    /// The agent ends when `writer` is dropped, which happens at the end of the run.
+    pub fn new(
+        name: impl Into<String>,
+        reader: impl AsyncRead + Send + Unpin + 'static,
+        writer: impl AsyncWrite + Send + Unpin + 'static,
+    ) -> Self {
+        Self { name: name.into(), reader: Box::new(reader), writer: Box::new(writer) }
+    }
+}
+
+impl fmt::Debug for AgentStream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AgentStream").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// This process's standard input and output.
+///
+/// They are read without a thread in between, which would delay the answers that the controller's clock is compared by.
+///
+/// # Errors
+/// One of them is neither a pipe nor a socket.
+pub(super) fn standard() -> io::Result<Wire> {
+    let input = io::stdin().as_fd().try_clone_to_owned()?;
+    let reader: Reader = match pipe::Receiver::from_owned_fd(input.try_clone()?) {
+        Ok(pipe) => Box::new(pipe),
+        Err(_) => Box::new(socket(input)?),
+    };
+    let output = io::stdout().as_fd().try_clone_to_owned()?;
+    let writer: Writer = match pipe::Sender::from_owned_fd(output.try_clone()?) {
+        Ok(pipe) => Box::new(pipe),
+        Err(_) => Box::new(socket(output)?),
+    };
+    Ok(Wire::over(reader, writer))
+}
+
+/// A socket of any kind: only reads and writes follow.
+fn socket(descriptor: OwnedFd) -> io::Result<UnixStream> {
+    let socket = std::os::unix::net::UnixStream::from(descriptor);
+    socket.set_nonblocking(true)?;
+    UnixStream::from_std(socket)
+}
