@@ -6,4 +6,5 @@ mod support;
 mod agent;
 mod clocks;
 mod lost;
+mod stdio;
 mod tls;

@@ -7,6 +7,38 @@
 //!   several.
 //! * `throughput` measures the message rate of any MQTT broker, and its cost in processor time.
 //!
+//! As a library it runs loads in the hands of another program: [`run::RunningLoad`] connects the clients of a
+//! [`run::Plan`], and gives a [`run::Outcome`] and a [`run::Ledger`]. Clients of other protocols are [`run::Driver`]s.
+//! [`report`] has the pieces of a page.
+//!
+//! ```no_run
+//! use std::time::Duration;
+//! use tenbin_loadgen::run::{Audience, Broker, Drivers, OnLost, Pace, Plan, Publishers, RunningLoad, Schedule};
+//!
+//! # async fn example() -> Result<(), tenbin_loadgen::LoadgenError> {
+//! let pace = Pace::Open { interval: Duration::from_millis(1) };
+//! let publishers = Publishers { qos: 1, pace, ..Publishers::new(1, "verify/{publisher}") };
+//! let audience = Audience { qos: 1, ..Audience::new("all", 2, "verify/+") };
+//! let brokers = vec![Broker::new("one", "10.0.0.5", 1883)];
+//! let plan = Plan {
+//!     on_lost: OnLost::Reconnect { first: Duration::from_millis(100), most: Duration::from_secs(2) },
+//!     schedule: Schedule { time_limit: Duration::from_secs(30), ..Schedule::default() },
+//!     ..Plan::new(7, brokers, publishers, vec![audience])
+//! };
+//! let mut load = RunningLoad::prepare(&plan, &Drivers::mqtt(), Vec::new()).await?;
+//! let start_ns = load.start().await?;
+//! while let Some(status) = load.tick().await? {
+//!     // Look at the progress; begin and end faults.
+//!     let _overdue = status.expected.saturating_sub(status.received);
+//! }
+//! let finished = load.finish().await?;
+//! let ledger = finished.ledger.expect("payloads have a stamp");
+//! let during = ledger.window(start_ns + 10_000_000_000..start_ns + 20_000_000_000);
+//! println!("{} lost, p99 {:?}", during.lost, finished.outcome.latency.map(|latency| latency.p99));
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! It talks to brokers only over sockets. Without a given broker it starts the program's own `broker` subcommand.
 #![forbid(unsafe_code)]
 
@@ -14,9 +46,9 @@ mod args;
 mod child_broker;
 mod error;
 mod interrupt;
-mod number;
+pub mod number;
 mod progress;
-mod report;
+pub mod report;
 pub mod run;
 mod scenario;
 pub mod statistics;

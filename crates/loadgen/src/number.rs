@@ -1,12 +1,12 @@
 //! Number formats.
 
 /// `1234567` as `1,234,567`.
-pub(crate) fn count(value: u64) -> String {
+pub fn count(value: u64) -> String {
     grouped(&value.to_string())
 }
 
 /// Three significant digits, but at least the integer part: `0.0123`, `1.23`, `45.6`, `1,234`.
-pub(crate) fn short(value: f64) -> String {
+pub fn short(value: f64) -> String {
     if !value.is_finite() {
         return DASH.to_owned();
     }
@@ -19,22 +19,22 @@ pub(crate) fn short(value: f64) -> String {
 }
 
 /// Milliseconds with three decimals, or one from 100 on; without a value a dash.
-pub(crate) fn ms(value: impl Into<Option<f64>>) -> String {
+pub fn ms(value: impl Into<Option<f64>>) -> String {
     value.into().map_or(DASH.to_owned(), |value| fixed(value, if value < 100.0 { 3 } else { 1 }))
 }
 
 /// For a headline: one decimal below 10, else none.
-pub(crate) fn brief(value: f64) -> String {
+pub fn brief(value: f64) -> String {
     if value.abs() < 0.1 { short(value) } else { fixed(value, usize::from(value.abs() < 9.95)) }
 }
 
 /// With `decimals` decimals; without a value a dash.
-pub(crate) fn optional(value: Option<f64>, decimals: usize) -> String {
+pub fn optional(value: Option<f64>, decimals: usize) -> String {
     value.filter(|value| value.is_finite()).map_or(DASH.to_owned(), |value| fixed(value, decimals))
 }
 
 /// With `decimals` decimals.
-pub(crate) fn fixed(value: f64, decimals: usize) -> String {
+pub fn fixed(value: f64, decimals: usize) -> String {
     let text = format!("{value:.decimals$}");
     // A value that rounds to zero has no sign.
     let text = if text.trim_start_matches('-').bytes().all(|b| matches!(b, b'0' | b'.')) {
@@ -61,7 +61,7 @@ fn grouped(digits: &str) -> String {
 }
 
 /// Stands for an unknown value.
-pub(crate) const DASH: &str = "–";
+pub const DASH: &str = "–";
 
 #[cfg(test)]
 mod tests {

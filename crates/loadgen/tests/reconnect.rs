@@ -1,5 +1,8 @@
 //! Clients that reconnect, against a broker that ends their connections and keeps their sessions.
 
+// Other tests use the files that commands leave.
+#[allow(dead_code)]
+mod command;
 mod session_broker;
 
 use std::time::Duration;
@@ -17,7 +20,7 @@ fn plan(broker: &SessionBroker, qos: u8) -> Plan {
     let brokers = ["one", "two"].into_iter().zip(broker.doors);
     let brokers: Vec<_> = brokers.map(|(name, door)| Broker::new(name, "127.0.0.1", door.port())).collect();
     let pace = Pace::Open { interval: INTERVAL };
-    let publishers = Publishers { qos, pace, messages: Some(MESSAGES), ..Publishers::new(1, "again") };
+    let publishers = Publishers { qos, pace, messages: Some(MESSAGES), in_flight: 20, ..Publishers::new(1, "again") };
     let audience = Audience { qos, ..Audience::new("all", 2, "again") };
     let session_expiry = Some(Duration::from_secs(60));
     Plan {
@@ -93,4 +96,15 @@ fn a_lost_connection_still_ends_a_run_by_default() {
     let broker = SessionBroker::start(Faults { drop_all: Some(97), ..Faults::default() });
     let plan = Plan { on_lost: OnLost::Fail, ..plan(&broker, 1) };
     assert!(matches!(run_plan(&plan), Err(LoadgenError::ConnectionLost { .. })));
+}
+
+#[test]
+fn flags_of_the_command_reconnect_clients_of_one_system() {
+    let [one, two] = SessionBroker::start(Faults { drop_all: Some(97), ..Faults::default() }).doors;
+    let line = format!(
+        "run --broker {one},{two} --one-system --reconnect 2ms,50ms --qos 2 --in-flight 20 --interval 1ms --messages 300 \
+         --subscribers 2 --subscriber-timeout 2s --assert expected=600,lost=0,duplicated=0,reconnects>0,unsent=0"
+    );
+    let (text, result) = command::try_run(&line);
+    assert!(result.is_ok(), "{result:?}\n{text}");
 }

@@ -9,7 +9,10 @@ use super::model::{Block, Cell, Report, Section, Table, Tone};
 use crate::LoadgenError;
 
 /// Writes `report.html` and an SVG file for each figure into `directory`, which is created if needed.
-pub(crate) fn write(directory: &Path, report: &Report) -> Result<(), LoadgenError> {
+///
+/// # Errors
+/// A file cannot be written.
+pub fn write(directory: &Path, report: &Report) -> Result<(), LoadgenError> {
     create_directory(directory)?;
     for figure in figures(report) {
         let path = directory.join(format!("{}.svg", figure.name));
@@ -25,7 +28,8 @@ fn figures(report: &Report) -> impl Iterator<Item = &Figure> {
     })
 }
 
-fn page(report: &Report) -> String {
+/// The page as HTML: one file without scripts, which fetches nothing.
+pub fn page(report: &Report) -> String {
     let Report { title, headline, origin, sections } = report;
     let [title, headline] = [title, headline].map(|text| escape(text));
     let [command, date, machine] = [&origin.command, &origin.date, &origin.machine].map(|text| escape(text));

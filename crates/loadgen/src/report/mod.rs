@@ -1,5 +1,8 @@
 //! Results: sections on standard output; in a directory, data files and a page.
 //!
+//! Other programs make pages of their own from the same pieces: a [`Report`] of [`Section`]s with tables and
+//! [`Figure`]s, which [`write_page`] turns into one file.
+//!
 //! ```text
 //! run ────────┐                      ┌► text
 //! scenario ───┼► Report { sections } ┼► html, with an SVG file for each figure (chart)
@@ -28,9 +31,14 @@ mod scenario_trace;
 pub(crate) mod slow;
 mod text;
 
-pub(crate) use chart::escape;
+pub use chart::{
+    Axis, Bar, Bars, Drawing, Figure, Group, Ink, Mark, Plot, Scale, Shape, Stroke, Thinned, Width, Zone, escape,
+};
 pub(crate) use comparison::{Compared, write as write_comparison};
 pub(crate) use files::{create_directory, write_file, write_json};
+pub use html::{page, write as write_page};
+pub use model::{Block, Cell, Report, Section, Table, Tone};
+pub use origin::Origin;
 pub(crate) use scenario::ScenarioReport;
 
 /// Delay of the publishers (p99) from which on a page warns of it.

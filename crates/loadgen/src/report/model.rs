@@ -6,26 +6,32 @@ use crate::number::count;
 
 /// A report, in the order of reading.
 #[derive(Debug, Clone)]
-pub(crate) struct Report {
+pub struct Report {
     /// Its subject.
-    pub(crate) title: String,
+    pub title: String,
     /// The result in one sentence.
-    pub(crate) headline: String,
-    pub(crate) origin: Origin,
+    pub headline: String,
+    /// Where it comes from.
+    pub origin: Origin,
     /// The first section has no title: verdict and main figures.
-    pub(crate) sections: Vec<Section>,
+    pub sections: Vec<Section>,
 }
 
+/// A section of a report.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Section {
-    pub(crate) title: String,
-    pub(crate) blocks: Vec<Block>,
+pub struct Section {
+    /// Its title; empty for none.
+    pub title: String,
+    /// Its content, in the order of reading.
+    pub blocks: Vec<Block>,
 }
 
+/// A part of a section.
 #[derive(Debug, Clone)]
-pub(crate) enum Block {
+pub enum Block {
     /// A paragraph.
     Text(String),
+    /// A list.
     List(Vec<String>),
     /// A highlighted sentence with a mark for its tone.
     Banner(Tone, String),
@@ -33,6 +39,7 @@ pub(crate) enum Block {
     Checks(Vec<(bool, String)>),
     /// Names and figures in large letters; pages only.
     Tiles(Vec<(String, Cell)>),
+    /// A table.
     Table(Table),
     /// Pages only, except tables.
     Figure(Figure),
@@ -40,25 +47,33 @@ pub(crate) enum Block {
 
 /// A table. The first `text_columns` columns are text, the others numbers.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Table {
+pub struct Table {
     /// Empty in a table of names and values.
-    pub(crate) head: Vec<String>,
-    pub(crate) rows: Vec<Vec<Cell>>,
-    pub(crate) text_columns: usize,
+    pub head: Vec<String>,
+    /// Its rows.
+    pub rows: Vec<Vec<Cell>>,
+    /// Number of columns with text.
+    pub text_columns: usize,
 }
 
+/// A cell of a table.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Cell {
-    pub(crate) text: String,
-    pub(crate) tone: Tone,
+pub struct Cell {
+    /// Its text.
+    pub text: String,
+    /// Its meaning.
+    pub tone: Tone,
 }
 
 /// Meaning of a figure for its reader.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) enum Tone {
+pub enum Tone {
+    /// No judgement.
     #[default]
     Plain,
+    /// It is as it should be.
     Good,
+    /// It is a fault.
     Bad,
     /// The figures may mislead.
     Warning,
@@ -67,40 +82,44 @@ pub(crate) enum Tone {
 }
 
 impl Section {
-    pub(crate) fn new(title: &str) -> Self {
+    /// An empty section.
+    pub fn new(title: &str) -> Self {
         Self { title: title.to_owned(), blocks: Vec::new() }
     }
 
-    pub(crate) fn with(mut self, block: impl Into<Block>) -> Self {
+    /// Adds a block.
+    pub fn with(mut self, block: impl Into<Block>) -> Self {
         self.blocks.push(block.into());
         self
     }
 
     /// Adds as many blocks as there are: for an `Option` or an iterator.
-    pub(crate) fn with_all(mut self, blocks: impl IntoIterator<Item = impl Into<Block>>) -> Self {
+    pub fn with_all(mut self, blocks: impl IntoIterator<Item = impl Into<Block>>) -> Self {
         self.blocks.extend(blocks.into_iter().map(Into::into));
         self
     }
 }
 
 impl Table {
-    pub(crate) fn new<const N: usize>(head: [&str; N]) -> Self {
+    /// A table with these column titles and no rows; the first column is text.
+    pub fn new<const N: usize>(head: [&str; N]) -> Self {
         Self { head: head.map(str::to_owned).to_vec(), rows: Vec::new(), text_columns: 1 }
     }
 
     /// A table of names and values without a head.
-    pub(crate) fn facts(rows: impl IntoIterator<Item = (String, String)>) -> Self {
+    pub fn facts(rows: impl IntoIterator<Item = (String, String)>) -> Self {
         let rows = rows.into_iter().map(|(name, value)| vec![name.into(), value.into()]).collect();
         Self { head: Vec::new(), rows, text_columns: 2 }
     }
 
-    pub(crate) fn add(&mut self, name: impl Into<Cell>, cells: impl IntoIterator<Item = impl Into<Cell>>) {
+    /// Adds a row.
+    pub fn add(&mut self, name: impl Into<Cell>, cells: impl IntoIterator<Item = impl Into<Cell>>) {
         let cells = cells.into_iter().map(Into::into);
         self.rows.push(std::iter::once(name.into()).chain(cells).collect());
     }
 
     /// Rows as columns, if there are few rows that are wider than a page.
-    pub(crate) fn turned_if_wide(&self) -> Self {
+    pub fn turned_if_wide(&self) -> Self {
         if self.head.len() <= WIDE || self.rows.len() > FEW {
             return self.clone();
         }
@@ -114,19 +133,20 @@ impl Table {
 }
 
 impl Cell {
-    pub(crate) fn aside(text: impl Into<String>) -> Self {
+    /// A cell that was not measured in these runs.
+    pub fn aside(text: impl Into<String>) -> Self {
         Self { text: text.into(), tone: Tone::Aside }
     }
 
     /// The number of faults of a kind.
-    pub(crate) fn faults(number: u64) -> Self {
+    pub fn faults(number: u64) -> Self {
         Self { text: count(number), tone: if number > 0 { Tone::Bad } else { Tone::Plain } }
     }
 }
 
 impl Tone {
     /// Beginning of a highlighted sentence.
-    pub(crate) fn mark(self) -> &'static str {
+    pub fn mark(self) -> &'static str {
         match self {
             Self::Plain | Self::Aside => "",
             Self::Good => "✓ ",
@@ -136,7 +156,7 @@ impl Tone {
     }
 
     /// Good for no faults, else bad.
-    pub(crate) fn of_faults(number: u64) -> Self {
+    pub fn of_faults(number: u64) -> Self {
         if number == 0 { Self::Good } else { Self::Bad }
     }
 }

@@ -4,17 +4,22 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::run::utc;
 
+/// Command, date, machine and version of a report.
 #[derive(Debug, Clone)]
-pub(crate) struct Origin {
-    pub(crate) command: String,
-    pub(crate) date: String,
-    pub(crate) machine: String,
-    pub(crate) version: &'static str,
+pub struct Origin {
+    /// The command line, without secrets.
+    pub command: String,
+    /// When it was made.
+    pub date: String,
+    /// Processors, memory and system.
+    pub machine: String,
+    /// Version of the program.
+    pub version: &'static str,
 }
 
 impl Origin {
     /// This process, now.
-    pub(crate) fn here() -> Self {
+    pub fn here() -> Self {
         let unix_ms = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as u64;
         Self {
             command: command_line(std::env::args()),

@@ -5,6 +5,7 @@ use std::str::FromStr;
 
 use super::Outcome;
 use super::figure::{FIGURES, Figure, Unit};
+use super::term::{Relation, Term};
 
 /// Assertions that all have to hold.
 #[derive(Debug, Clone, PartialEq)]
@@ -17,16 +18,6 @@ pub(crate) struct Assertion {
     relation: Relation,
     /// In the figure's unit.
     bound: f64,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Relation {
-    Equal,
-    NotEqual,
-    Less,
-    AtMost,
-    Greater,
-    AtLeast,
 }
 
 /// An assertion and its result.
@@ -53,14 +44,7 @@ impl Assertion {
     /// Evaluates the assertion. It fails if the figure is unknown.
     pub(crate) fn check(self, outcome: &Outcome) -> Check {
         let value = (self.figure.of)(outcome);
-        let holds = value.is_some_and(|value| match self.relation {
-            Relation::Equal => value == self.bound,
-            Relation::NotEqual => value != self.bound,
-            Relation::Less => value < self.bound,
-            Relation::AtMost => value <= self.bound,
-            Relation::Greater => value > self.bound,
-            Relation::AtLeast => value >= self.bound,
-        });
+        let holds = value.is_some_and(|value| self.relation.holds(value, self.bound));
         Check { assertion: self, value, holds }
     }
 }
@@ -87,14 +71,11 @@ impl FromStr for Assertion {
     type Err = String;
 
     fn from_str(term: &str) -> Result<Self, String> {
-        let at = term.find(['<', '>', '=', '!']).ok_or("want FIGURE, one of = != < <= > >=, and a number")?;
-        let (name, rest) = term.split_at(at);
-        let (relation, bound) = RELATIONS
-            .iter()
-            .find_map(|(text, relation)| Some((*relation, rest.strip_prefix(text)?)))
-            .ok_or("want one of = != < <= > >=")?;
-        let figure = Figure::find(name.trim()).ok_or_else(|| format!("{:?} is no figure of a run", name.trim()))?;
-        Ok(Self { figure, relation, bound: figure.unit.parse(bound.trim())? })
+        let term: Term = term.parse()?;
+        // A run has no phases.
+        let name = [Some(term.figure), term.phase].into_iter().flatten().collect::<Vec<_>>().join(" ");
+        let figure = Figure::find(&name).ok_or_else(|| format!("{name:?} is no figure of a run"))?;
+        Ok(Self { figure, relation: term.relation, bound: figure.unit.parse(&term.bound.to_string())? })
     }
 }
 
@@ -113,13 +94,6 @@ impl fmt::Display for Assertion {
     }
 }
 
-impl fmt::Display for Relation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (text, _) = RELATIONS.iter().rfind(|(_, relation)| relation == self).expect("each has a sign");
-        f.write_str(text)
-    }
-}
-
 /// Help text that lists all figures.
 pub(crate) fn help() -> String {
     let mut help = "Figures that --assert and --find-rate know, with = != < <= > >=:\n".to_owned();
@@ -133,17 +107,6 @@ pub(crate) fn help() -> String {
     help += "Exit code: 0; 1 where an assertion failed or the run could not be made; 2 for wrong arguments";
     help
 }
-
-/// Longer signs first for parsing; of two signs for one relation, the last is printed.
-const RELATIONS: [(&str, Relation); 7] = [
-    ("<=", Relation::AtMost),
-    (">=", Relation::AtLeast),
-    ("!=", Relation::NotEqual),
-    ("==", Relation::Equal),
-    ("<", Relation::Less),
-    (">", Relation::Greater),
-    ("=", Relation::Equal),
-];
 
 #[cfg(test)]
 mod tests {

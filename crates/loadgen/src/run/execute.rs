@@ -305,7 +305,7 @@ mod tests {
     use super::*;
 
     fn sample(ms: u64, received: u64, cpu: f64, threads: [u64; 2]) -> Sample {
-        let usage = Usage { cpu_seconds: cpu, resident_kib: ms, resident_peak_kib: ms };
+        let usage = Usage { cpu_seconds: cpu, resident_kib: ms, resident_peak_kib: ms, written_bytes: 0 };
         let status = Status { received, cpu_ns: threads.into(), ..Status::default() };
         Sample { at: Duration::from_millis(ms), status, brokers: vec![Some(usage), None] }
     }

@@ -4,20 +4,22 @@ use tenbin_simulator::Span;
 
 use super::{Latency, Outcome, Verdict};
 
-/// A figure with a name.
+/// A figure of a run with a name.
 #[derive(Debug)]
-pub(crate) struct Figure {
-    pub(crate) name: &'static str,
+pub struct Figure {
+    /// Its name in assertions.
+    pub name: &'static str,
     /// Description in `--help`.
-    pub(crate) what: &'static str,
-    pub(crate) unit: Unit,
+    pub what: &'static str,
+    /// Its unit.
+    pub unit: Unit,
     /// Value of the figure; `None` if the run has none.
-    pub(crate) of: fn(&Outcome) -> Option<f64>,
+    pub of: fn(&Outcome) -> Option<f64>,
 }
 
 /// Unit of a figure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Unit {
+pub enum Unit {
     /// A plain number.
     Number,
     /// Parsed and printed with a unit.
@@ -25,7 +27,8 @@ pub(crate) enum Unit {
 }
 
 impl Figure {
-    pub(crate) fn find(name: &str) -> Option<&'static Self> {
+    /// The figure with this name; `p99.9` is `p999`.
+    pub fn find(name: &str) -> Option<&'static Self> {
         let name = name.replace("p99.9", "p999");
         FIGURES.iter().find(|figure| figure.name == name)
     }
@@ -40,7 +43,7 @@ impl PartialEq for Figure {
 
 impl Unit {
     /// Formats a value: `61.2 ms`, `1000`.
-    pub(crate) fn text(self, value: f64) -> String {
+    pub fn text(self, value: f64) -> String {
         let number = format!("{value:.3}");
         let number = number.trim_end_matches('0').trim_end_matches('.');
         match self {
@@ -50,7 +53,10 @@ impl Unit {
     }
 
     /// Parses a value; a latency is a time with its unit.
-    pub(crate) fn parse(self, text: &str) -> Result<f64, String> {
+    ///
+    /// # Errors
+    /// The text is no number, or no time with a unit.
+    pub fn parse(self, text: &str) -> Result<f64, String> {
         let number = text.parse::<f64>().ok().filter(|value| value.is_finite());
         match self {
             Self::Number => number.ok_or_else(|| format!("{text:?} is no number")),
@@ -102,7 +108,7 @@ fn least(values: impl Iterator<Item = Option<f64>>) -> Option<f64> {
 }
 
 /// All figures, in the order of `--help`.
-pub(crate) const FIGURES: &[Figure] = &[
+pub const FIGURES: &[Figure] = &[
     number("expected", "deliveries that published messages call for", |o| judged(o, |v| v.expected)),
     number("received", "of these, those that came", |o| judged(o, |v| v.received)),
     number("lost", "of these, those that never came", |o| judged(o, |v| v.lost)),

@@ -21,29 +21,95 @@ pub(crate) fn write(out: &mut dyn Write, outcome: &Outcome, checks: &[Check]) ->
         }
         checks => checks,
     };
-    let failures = checks.iter().filter(|check| !check.holds).count();
-    let (tests, seconds) = (checks.len(), outcome.seconds);
-    writeln!(out, r#"<?xml version="1.0" encoding="UTF-8"?>"#)?;
-    writeln!(out, r#"<testsuites tests="{tests}" failures="{failures}" time="{seconds:.3}">"#)?;
-    writeln!(
-        out,
-        r#"  <testsuite name="tenbin loadgen run" tests="{tests}" failures="{failures}" errors="0" skipped="0" time="{seconds:.3}">"#
-    )?;
-    for check in checks {
-        let (class, name) = (escape(&class_name(outcome)), escape(&check.assertion.to_string()));
-        write!(out, r#"    <testcase classname="{class}" name="{name}" time="{seconds:.3}""#)?;
-        if check.holds {
-            writeln!(out, "/>")?;
-        } else {
-            let found = escape(&check.found());
-            writeln!(
-                out,
-                ">\n      <failure type=\"assertion\" message=\"{found}\">{found}</failure>\n    </testcase>"
-            )?;
+    let class = class_name(outcome);
+    let case = |check: &Check| TestCase {
+        class: class.clone(),
+        name: check.assertion.to_string(),
+        seconds: outcome.seconds,
+        fault: (!check.holds).then(|| Fault::Failure(check.found())),
+    };
+    let suite = TestSuite {
+        name: "tenbin loadgen run".to_owned(),
+        cases: checks.iter().map(case).collect(),
+        seconds: outcome.seconds,
+        output: outcome.notes.join("\n"),
+    };
+    suite.write(out)
+}
+
+/// Results of checks, for a JUnit report.
+#[derive(Debug, Clone, Default)]
+pub struct TestSuite {
+    /// Its name.
+    pub name: String,
+    /// A test case for each check.
+    pub cases: Vec<TestCase>,
+    /// How long all checks took together, in seconds.
+    pub seconds: f64,
+    /// Text for readers, as the notes of a run.
+    pub output: String,
+}
+
+/// Result of one check.
+#[derive(Debug, Clone, Default)]
+pub struct TestCase {
+    /// Its group: names with dots between them.
+    pub class: String,
+    /// Its name.
+    pub name: String,
+    /// How long it took, in seconds.
+    pub seconds: f64,
+    /// `None` if the check holds.
+    pub fault: Option<Fault>,
+}
+
+/// Why a check does not hold.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Fault {
+    /// It failed; the text says what was found and what was wanted.
+    Failure(String),
+    /// It could not be made.
+    Error(String),
+}
+
+impl TestSuite {
+    /// Writes the suite as a JUnit report.
+    ///
+    /// # Errors
+    /// Those of `out`.
+    pub fn write(&self, out: &mut dyn Write) -> io::Result<()> {
+        let count = |is_so: fn(&Fault) -> bool| {
+            self.cases.iter().filter_map(|case| case.fault.as_ref()).filter(|fault| is_so(fault)).count()
+        };
+        let failures = count(|fault| matches!(fault, Fault::Failure(_)));
+        let errors = count(|fault| matches!(fault, Fault::Error(_)));
+        let (name, tests, seconds) = (escape(&self.name), self.cases.len(), self.seconds);
+        let in_total = if errors > 0 { format!(r#" errors="{errors}""#) } else { String::new() };
+        writeln!(out, r#"<?xml version="1.0" encoding="UTF-8"?>"#)?;
+        writeln!(out, r#"<testsuites tests="{tests}" failures="{failures}"{in_total} time="{seconds:.3}">"#)?;
+        writeln!(
+            out,
+            r#"  <testsuite name="{name}" tests="{tests}" failures="{failures}" errors="{errors}" skipped="0" time="{seconds:.3}">"#
+        )?;
+        for case in &self.cases {
+            case.write(out)?;
         }
+        writeln!(out, "    <system-out>{}</system-out>", escape(&self.output))?;
+        writeln!(out, "  </testsuite>\n</testsuites>")
     }
-    writeln!(out, "    <system-out>{}</system-out>", escape(&outcome.notes.join("\n")))?;
-    writeln!(out, "  </testsuite>\n</testsuites>")
+}
+
+impl TestCase {
+    fn write(&self, out: &mut dyn Write) -> io::Result<()> {
+        let (class, name, seconds) = (escape(&self.class), escape(&self.name), self.seconds);
+        write!(out, r#"    <testcase classname="{class}" name="{name}" time="{seconds:.3}""#)?;
+        let (element, kind, text) = match &self.fault {
+            None => return writeln!(out, "/>"),
+            Some(Fault::Failure(text)) => ("failure", "assertion", escape(text)),
+            Some(Fault::Error(text)) => ("error", "run", escape(text)),
+        };
+        writeln!(out, ">\n      <{element} type=\"{kind}\" message=\"{text}\">{text}</{element}>\n    </testcase>")
+    }
 }
 
 /// Writes a single test case for a run that ended with `error`.
@@ -88,6 +154,28 @@ mod tests {
         let mut out = Vec::new();
         write(&mut out, outcome, &checks).unwrap();
         String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn suite_of_another_program_counts_failures_and_errors() {
+        let case = |name: &str, fault| TestCase { class: "verify.kill".into(), name: name.into(), seconds: 1.5, fault };
+        let cases = vec![
+            case("lost = 0", None),
+            case("p99 < 1 s", Some(Fault::Failure("2 s".into()))),
+            case("the run", Some(Fault::Error("a < b".into()))),
+        ];
+        let suite = TestSuite { name: "verify".into(), cases, seconds: 3.0, output: String::new() };
+        let mut out = Vec::new();
+        suite.write(&mut out).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        let document = roxmltree::Document::parse(&text).unwrap();
+        let suite = document.root_element().first_element_child().unwrap();
+        assert_eq!(
+            ["tests", "failures", "errors"].map(|name| suite.attribute(name)),
+            [Some("3"), Some("1"), Some("1")]
+        );
+        let error = suite.descendants().find(|node| node.has_tag_name("error")).unwrap();
+        assert_eq!(error.attribute("message"), Some("a < b"));
     }
 
     #[test]

@@ -128,7 +128,7 @@ impl RunningLoad {
     /// Waits 10 ms and returns the progress; `None` once the run is over, which [`RunningLoad::finish`] then completes.
     ///
     /// Publishing stops after [`Schedule::time_limit`](super::Schedule::time_limit), or when everything is sent and
-    /// received. Call it again at once: agents give up a controller that is silent for 10 s. Cancel safe.
+    /// received. Call it again at once: agents give up a controller that is silent for 10 s. It is not cancel safe.
     ///
     /// # Errors
     /// A client was lost and the plan does not let it reconnect; an agent is lost.

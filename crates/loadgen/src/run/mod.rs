@@ -13,6 +13,7 @@
 pub(crate) mod agents;
 mod args;
 pub(crate) mod assertion;
+mod brokers;
 mod clients;
 pub(crate) mod clock;
 pub(crate) mod command;
@@ -39,6 +40,7 @@ mod self_test;
 mod slice;
 mod stamp;
 mod status;
+mod term;
 pub mod timeline;
 mod usage;
 pub(crate) mod utc;
@@ -47,20 +49,23 @@ mod watch;
 
 pub use agents::{AgentArgs, AgentStream};
 pub use args::{LoadArgs, RunArgs};
+pub use brokers::{Broker, Doors, OnLost};
 pub use clock::RunClock;
 pub use driver::{Driver, DriverFuture, DriverRun, Drivers};
 pub use due_times::DueTimes;
 pub use engine::MqttDriver;
 pub(crate) use execute::{ExecuteOptions, Execution, perform};
 pub use execute::{run_plan, run_plan_with};
+pub use figure::{FIGURES, Figure, Unit};
+pub use junit::{Fault, TestCase, TestSuite};
 pub use load::{Finished, RunningLoad};
 pub use outcome::{
     AudienceOutcome, BrokerUsage, Connections, CurvePoint, Latency, Outcome, Second, SubscriberOutcome, Throughput,
     Verdict,
 };
 pub use plan::{
-    Audience, Broker, Carrier, ConnectionOptions, CutWhose, Cuts, Doors, Idle, OnLost, Pace, Plan, Publishers, Reports,
-    Schedule, Slow, Spread, TlsOptions, Version, WillOptions, Work,
+    Audience, Carrier, ConnectionOptions, CutWhose, Cuts, Idle, Pace, Plan, Publishers, Reports, Schedule, Slow,
+    Spread, TlsOptions, Version, WillOptions, Work,
 };
 pub(crate) use record::Trace;
 #[cfg(test)]
@@ -70,6 +75,8 @@ pub use slice::Slice;
 pub use stamp::Stamp;
 pub use status::{Count, Counters, Status};
 pub use tenbin_simulator::scenario::WorkerKind;
+pub use term::{Bound, Relation, Term};
+pub use usage::{Usage, listener_at};
 
 /// Record of one arrival, kept if [`Plan::records`] asks for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]

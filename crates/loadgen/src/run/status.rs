@@ -16,6 +16,8 @@ macro_rules! counters {
             $($(#[$doc])* pub $name: Count,)*
             /// Processor time of the thread.
             pub cpu_ns: Count,
+            /// p99 of the latencies of the last full second with arrivals, in microseconds; 0 for none.
+            pub p99_us: Count,
         }
 
         /// Progress of a run in one process, or in several.
@@ -24,6 +26,9 @@ macro_rules! counters {
             $($(#[$doc])* pub $name: u64,)*
             /// Processor time of each driver thread.
             pub cpu_ns: Vec<u64>,
+            /// p99 of the latencies of the last full second with arrivals, in microseconds, for each driver thread; 0 for
+            /// none.
+            pub p99_us: Vec<u64>,
             /// The first connection that was lost without a cut.
             pub failure: Option<String>,
         }
@@ -32,13 +37,15 @@ macro_rules! counters {
             /// Sum of all threads.
             pub fn of(threads: &[Counters], failure: Option<String>) -> Self {
                 $(let $name = threads.iter().map(|thread| thread.$name.get()).sum();)*
-                Self { $($name,)* cpu_ns: threads.iter().map(|thread| thread.cpu_ns.get()).collect(), failure }
+                let each = |of: fn(&Counters) -> &Count| threads.iter().map(|thread| of(thread).get()).collect();
+                Self { $($name,)* cpu_ns: each(|thread| &thread.cpu_ns), p99_us: each(|thread| &thread.p99_us), failure }
             }
 
             /// Adds the progress of another process.
             pub fn add(&mut self, other: &Self) {
                 $(self.$name += other.$name;)*
                 self.cpu_ns.extend_from_slice(&other.cpu_ns);
+                self.p99_us.extend_from_slice(&other.p99_us);
             }
         }
     };

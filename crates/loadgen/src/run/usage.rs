@@ -6,24 +6,28 @@ use std::net::{IpAddr, SocketAddr, TcpListener};
 
 /// Processor time and memory of a process.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Usage {
+pub struct Usage {
     /// User and system time of all threads, in seconds, in steps of 10 ms.
-    pub(crate) cpu_seconds: f64,
+    pub cpu_seconds: f64,
     /// Resident memory, in KiB.
-    pub(crate) resident_kib: u64,
+    pub resident_kib: u64,
     /// Peak resident memory, in KiB.
-    pub(crate) resident_peak_kib: u64,
+    pub resident_peak_kib: u64,
+    /// Bytes written to disks, in blocks; 0 if the system hides them, as it does with other users' processes.
+    pub written_bytes: u64,
 }
 
 impl Usage {
     /// Usage of process `pid`; `None` if there is no such process, or no `/proc`.
-    pub(crate) fn of(pid: u32) -> Option<Self> {
+    pub fn of(pid: u32) -> Option<Self> {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
         let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
         let resident_kib = kib(&status, "VmRSS:")?;
         let resident_peak_kib = kib(&status, "VmHWM:").unwrap_or(resident_kib);
         let cpu_seconds = cpu_ticks(&stat)? as f64 / TICKS_PER_SECOND;
-        Some(Self { cpu_seconds, resident_kib, resident_peak_kib })
+        let io = fs::read_to_string(format!("/proc/{pid}/io")).unwrap_or_default();
+        let written_bytes = io.lines().find_map(|line| line.strip_prefix("write_bytes:")?.trim().parse().ok());
+        Some(Self { cpu_seconds, resident_kib, resident_peak_kib, written_bytes: written_bytes.unwrap_or(0) })
     }
 }
 
@@ -31,7 +35,7 @@ impl Usage {
 ///
 /// `None` if the addresses belong to another machine, if no process listens, or if the system hides the process, as it
 /// does with other users' processes.
-pub(crate) fn listener_at(addresses: &[SocketAddr]) -> Option<u32> {
+pub fn listener_at(addresses: &[SocketAddr]) -> Option<u32> {
     let local: Vec<_> = addresses.iter().filter(|address| is_local(address.ip())).collect();
     let ports: HashSet<u16> = local.iter().map(|address| address.port()).collect();
     let sockets: HashSet<u64> = ["/proc/net/tcp", "/proc/net/tcp6"]

@@ -49,6 +49,7 @@ struct Shared {
 struct State {
     seen: Seen,
     is_closed: bool,
+    connections: u64,
     sessions: HashMap<String, Session>,
 }
 
@@ -60,8 +61,14 @@ struct Session {
     last_id: u16,
     /// Packet Identifiers of QoS 2 from the client, before PUBREL.
     incoming: HashSet<u16>,
-    /// The connection and its door.
-    stream: Option<(TcpStream, usize)>,
+    connection: Option<Connection>,
+}
+
+struct Connection {
+    stream: TcpStream,
+    door: usize,
+    /// Distinguishes it from other connections of the session.
+    number: u64,
 }
 
 impl SessionBroker {
@@ -100,13 +107,18 @@ impl Shared {
         stream.set_nodelay(true).expect("a socket");
         let mut decoder = Decoder::server(1 << 21);
         let (mut input, mut chunk, mut client) = (BytesMut::new(), vec![0; 64 * 1024], String::new());
+        let number = {
+            let mut state = self.state();
+            state.connections += 1;
+            state.connections
+        };
         while let Ok(count @ 1..) = stream.read(&mut chunk) {
             input.extend_from_slice(&chunk[..count]);
             while let Decoded::Packet(packet) = decoder.decode(&mut input).expect("well-formed packets") {
                 if let Packet::Connect(connect) = &packet {
                     client = connect.client_id.to_string();
                 }
-                if !self.take(packet, &client, &stream, door) {
+                if !self.take(packet, &client, &stream, (door, number)) {
                     return;
                 }
             }
@@ -114,7 +126,7 @@ impl Shared {
     }
 
     /// Handles a packet; returns whether the connection goes on.
-    fn take(&self, packet: Packet, client: &str, stream: &TcpStream, door: usize) -> bool {
+    fn take(&self, packet: Packet, client: &str, stream: &TcpStream, (door, number): (usize, u64)) -> bool {
         let mut state = self.state();
         let ack = |packet_id| Ack::new(packet_id, ReasonCode::Success);
         match packet {
@@ -135,14 +147,15 @@ impl Shared {
                         },
                     );
                 }
-                session.stream = Some((stream.try_clone().expect("a socket"), door));
+                let stream = stream.try_clone().expect("a socket");
+                session.connection = Some(Connection { stream, door, number });
             }
             Packet::Disconnect(_) => {
                 state.sessions.remove(client);
                 return false;
             }
             // The broker has ended this connection.
-            _ if state.sessions.get(client).is_none_or(|session| session.stream.is_none()) => return false,
+            _ if !state.is_connected(client, number) => return false,
             Packet::Subscribe(subscribe) => {
                 let subscription = &subscribe.subscriptions[0];
                 let granted = ReasonCode::from_byte(subscription.options.qos.bits()).expect("a granted QoS");
@@ -152,7 +165,7 @@ impl Shared {
                 send(stream, Packet::SubAck(SubAck { packet_id, properties, reasons: vec![granted] }));
             }
             Packet::PingReq(_) => send(stream, Packet::PingResp),
-            Packet::Publish(publish) => return self.publish(&mut state, publish, client, stream),
+            Packet::Publish(publish) => return self.publish(&mut state, publish, client, stream, number),
             Packet::PubRel(rel) => {
                 state.sessions.get_mut(client).expect("it is connected").incoming.remove(&rel.packet_id.get());
                 send(stream, Packet::PubComp(ack(rel.packet_id)));
@@ -171,7 +184,7 @@ impl Shared {
         true
     }
 
-    fn publish(&self, state: &mut State, publish: Publish, client: &str, stream: &TcpStream) -> bool {
+    fn publish(&self, state: &mut State, publish: Publish, client: &str, stream: &TcpStream, connection: u64) -> bool {
         let number = state.seen.messages;
         state.seen.messages += 1;
         state.seen.marked += u64::from(publish.dup);
@@ -193,7 +206,7 @@ impl Shared {
         if self.faults.drop_all.is_some_and(|every| number % every == every - 1) {
             state.drop_connections(|_| true);
         }
-        if state.sessions[client].stream.is_none() {
+        if !state.is_connected(client, connection) {
             return false;
         }
         match (publish.qos, publish.packet_id) {
@@ -206,10 +219,16 @@ impl Shared {
 }
 
 impl State {
+    /// Whether this connection is the session's.
+    fn is_connected(&self, client: &str, number: u64) -> bool {
+        let connection = self.sessions.get(client).and_then(|session| session.connection.as_ref());
+        connection.is_some_and(|connection| connection.number == number)
+    }
+
     fn drop_connections(&mut self, is_hit: impl Fn(usize) -> bool) {
         for session in self.sessions.values_mut() {
-            if let Some((stream, _)) = session.stream.take_if(|(_, door)| is_hit(*door)) {
-                let _ = stream.shutdown(Shutdown::Both);
+            if let Some(connection) = session.connection.take_if(|connection| is_hit(connection.door)) {
+                let _ = connection.stream.shutdown(Shutdown::Both);
                 self.seen.dropped += 1;
             }
         }
@@ -225,7 +244,7 @@ impl Session {
             publish.packet_id = Some(id);
             self.outgoing.push_back((id, publish.clone(), false));
         }
-        if let Some((stream, _)) = &self.stream {
+        if let Some(Connection { stream, .. }) = &self.connection {
             send(stream, Packet::Publish(publish));
         }
     }

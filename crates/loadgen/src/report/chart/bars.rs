@@ -12,33 +12,39 @@ use crate::statistics::{Summary, median};
 /// If values differ by more than [`FAR`], the axis is logarithmic and each bar a dot at the end of a line: the length
 /// of a bar would say nothing.
 #[derive(Debug, Clone)]
-pub(crate) struct Bars {
+pub struct Bars {
     /// Title of the axis, with the unit.
-    pub(crate) title: String,
-    pub(crate) groups: Vec<Group>,
+    pub title: String,
+    /// One below the other.
+    pub groups: Vec<Group>,
     /// Name, colour and whether hollow; empty if the groups' names suffice.
-    pub(crate) legend: Vec<(String, Ink, bool)>,
+    pub legend: Vec<(String, Ink, bool)>,
     /// A reference value, and its name.
-    pub(crate) reference: Option<(f64, String)>,
+    pub reference: Option<(f64, String)>,
 }
 
 /// Bars of one subject.
 #[derive(Debug, Clone)]
-pub(crate) struct Group {
-    pub(crate) name: String,
-    pub(crate) bars: Vec<Bar>,
+pub struct Group {
+    /// Its name.
+    pub name: String,
+    /// One below the other.
+    pub bars: Vec<Bar>,
 }
 
+/// A bar.
 #[derive(Debug, Clone)]
-pub(crate) struct Bar {
-    pub(crate) ink: Ink,
+pub struct Bar {
+    /// Its colour.
+    pub ink: Ink,
     /// Outlined only: not measured in these runs.
-    pub(crate) is_hollow: bool,
-    pub(crate) value: f64,
+    pub is_hollow: bool,
+    /// Its value.
+    pub value: f64,
     /// Minimum and maximum of several runs.
-    pub(crate) spread: Option<(f64, f64)>,
+    pub spread: Option<(f64, f64)>,
     /// The value as text.
-    pub(crate) label: String,
+    pub label: String,
 }
 
 impl Bars {
@@ -90,7 +96,7 @@ impl Bars {
 
 impl Bar {
     /// Median and range of several runs; `None` without a value.
-    pub(crate) fn of_runs(ink: Ink, values: &[f64], label: impl Fn(f64) -> String) -> Option<Self> {
+    pub fn of_runs(ink: Ink, values: &[f64], label: impl Fn(f64) -> String) -> Option<Self> {
         let (value, range) = (median(values)?, Summary::of(values)?);
         let spread = (values.len() > 1).then_some((range.min, range.max));
         Some(Self { ink, is_hollow: false, value, spread, label: label(value) })

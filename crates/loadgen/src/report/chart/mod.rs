@@ -18,30 +18,36 @@ mod svg;
 mod table;
 mod thin;
 
-pub(crate) use bars::{Bar, Bars, Group};
-pub(crate) use plot::{Axis, Mark, Plot, Shape, Zone};
-pub(crate) use scale::Scale;
-pub(crate) use style::{Ink, Stroke, page_rules};
-pub(crate) use svg::escape;
-pub(crate) use thin::Thinned;
+pub use bars::{Bar, Bars, Group};
+pub use plot::{Axis, Mark, Plot, Shape, Zone};
+pub use scale::Scale;
+pub(crate) use style::page_rules;
+pub use style::{Ink, Stroke};
+pub use svg::escape;
+pub use thin::Thinned;
 
 use super::model::Table;
 use svg::{Svg, text_width};
 
 /// A figure with title, caption and drawing.
 #[derive(Debug, Clone)]
-pub(crate) struct Figure {
+pub struct Figure {
     /// Start of its file name.
-    pub(crate) name: String,
-    pub(crate) title: String,
+    pub name: String,
+    /// Its title.
+    pub title: String,
     /// How to read it, in a sentence or two.
-    pub(crate) caption: String,
-    pub(crate) drawing: Drawing,
+    pub caption: String,
+    /// Its content.
+    pub drawing: Drawing,
 }
 
+/// Content of a figure.
 #[derive(Debug, Clone)]
-pub(crate) enum Drawing {
+pub enum Drawing {
+    /// Marks between two axes.
     Plot(Plot),
+    /// Horizontal bars.
     Bars(Bars),
     /// Drawn in its own file; a page shows it as a table.
     Table(Table),
@@ -49,7 +55,8 @@ pub(crate) enum Drawing {
 
 /// Widths of figures in a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Width {
+pub enum Width {
+    /// For a page of the usual width.
     Wide,
     /// For a phone.
     Narrow,
@@ -74,12 +81,13 @@ enum Sample {
 }
 
 impl Figure {
-    pub(crate) fn new(name: &str, title: &str, caption: &str, drawing: Drawing) -> Self {
+    /// A figure of these parts.
+    pub fn new(name: &str, title: &str, caption: &str, drawing: Drawing) -> Self {
         Self { name: name.to_owned(), title: title.to_owned(), caption: caption.to_owned(), drawing }
     }
 
     /// SVG file with title and style.
-    pub(crate) fn to_file(&self) -> String {
+    pub fn to_file(&self) -> String {
         let mut svg = Svg::new(Width::Wide.pixels(), 28.0);
         svg.text(0.0, 16.0, "t b", &self.title);
         self.draw(&mut svg);
@@ -87,7 +95,7 @@ impl Figure {
     }
 
     /// SVG element of a page, which has style and title.
-    pub(crate) fn to_element(&self, width: Width) -> String {
+    pub fn to_element(&self, width: Width) -> String {
         let mut svg = Svg::new(width.pixels(), 0.0);
         self.draw(&mut svg);
         svg.into_element(&self.title)

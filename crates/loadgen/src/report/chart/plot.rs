@@ -9,52 +9,64 @@ use super::{Key, Sample, Scale, TEXT_SIZE, draw_legend};
 
 /// Marks between two axes. Values beyond an axis are drawn at its end.
 #[derive(Debug, Clone)]
-pub(crate) struct Plot {
-    pub(crate) x: Axis,
-    pub(crate) y: Axis,
+pub struct Plot {
+    /// The horizontal axis.
+    pub x: Axis,
+    /// The vertical axis.
+    pub y: Axis,
     /// Later marks are drawn above earlier ones.
-    pub(crate) marks: Vec<Mark>,
-    pub(crate) zones: Vec<Zone>,
+    pub marks: Vec<Mark>,
+    /// Named parts of the x axis.
+    pub zones: Vec<Zone>,
 }
 
 /// An axis, and its title with the unit.
 #[derive(Debug, Clone)]
-pub(crate) struct Axis {
-    pub(crate) title: String,
-    pub(crate) scale: Scale,
+pub struct Axis {
+    /// Its title.
+    pub title: String,
+    /// Its scale.
+    pub scale: Scale,
 }
 
 /// A shape in one colour, with its name in the legend if it has one.
 #[derive(Debug, Clone)]
-pub(crate) struct Mark {
-    pub(crate) name: Option<String>,
-    pub(crate) ink: Ink,
-    pub(crate) shape: Shape,
+pub struct Mark {
+    /// Its name in the legend.
+    pub name: Option<String>,
+    /// Its colour.
+    pub ink: Ink,
+    /// Its form and values.
+    pub shape: Shape,
 }
 
 /// Shape in axis values. NaN leaves a gap.
 #[derive(Debug, Clone)]
-pub(crate) enum Shape {
+pub enum Shape {
     /// Ascending by x.
     Line(Vec<(f64, f64)>, Stroke),
     /// A value from each x to the next; the last x is only an end.
     Steps(Vec<(f64, f64)>, Stroke),
     /// x, lower and upper edge.
     Band(Vec<(f64, f64, f64)>),
+    /// A dot for each value.
     Points(Vec<(f64, f64)>),
 }
 
 /// Part of the x axis with its own background and name.
 #[derive(Debug, Clone)]
-pub(crate) struct Zone {
-    pub(crate) from: f64,
-    pub(crate) to: f64,
-    pub(crate) name: String,
+pub struct Zone {
+    /// Beginning, in values of the axis.
+    pub from: f64,
+    /// End.
+    pub to: f64,
+    /// Its name above the axis.
+    pub name: String,
 }
 
 impl Axis {
     /// An axis whose title says that it is logarithmic if it is.
-    pub(crate) fn new(title: &str, scale: Scale) -> Self {
+    pub fn new(title: &str, scale: Scale) -> Self {
         let log = if matches!(scale, Scale::Log { .. }) { " (log scale)" } else { "" };
         Self { title: format!("{title}{log}"), scale }
     }
@@ -156,11 +168,13 @@ impl Area {
 }
 
 impl Mark {
-    pub(crate) fn line(name: &str, ink: Ink, points: Vec<(f64, f64)>, stroke: Stroke) -> Self {
+    /// A line with a name.
+    pub fn line(name: &str, ink: Ink, points: Vec<(f64, f64)>, stroke: Stroke) -> Self {
         Self { name: Some(name.to_owned()), ink, shape: Shape::Line(points, stroke) }
     }
 
-    pub(crate) fn steps(name: &str, ink: Ink, points: Vec<(f64, f64)>, stroke: Stroke) -> Self {
+    /// A stepped line with a name.
+    pub fn steps(name: &str, ink: Ink, points: Vec<(f64, f64)>, stroke: Stroke) -> Self {
         Self { name: Some(name.to_owned()), ink, shape: Shape::Steps(points, stroke) }
     }
 

@@ -4,13 +4,26 @@ use crate::number;
 
 /// Mapping from values to positions on an axis, from 0 at its start to 1 at its end.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) enum Scale {
+pub enum Scale {
     /// Equal steps.
-    Linear { from: f64, to: f64 },
+    Linear {
+        /// Value at the start.
+        from: f64,
+        /// Value at the end.
+        to: f64,
+    },
     /// Equal ratios.
-    Log { from: f64, to: f64 },
+    Log {
+        /// Value at the start, above 0.
+        from: f64,
+        /// Value at the end.
+        to: f64,
+    },
     /// Shares of a whole, stretched towards 100 %: 0, 90 %, 99 % and 99.9 % are `nines` equal steps.
-    Tail { nines: f64 },
+    Tail {
+        /// Number of steps.
+        nines: f64,
+    },
 }
 
 /// A tick with a grid line, and a label if there is room.
@@ -23,7 +36,7 @@ pub(super) struct Tick {
 
 impl Scale {
     /// Linear from 0 to a round number not below `max`.
-    pub(crate) fn from_zero(max: f64) -> Self {
+    pub fn from_zero(max: f64) -> Self {
         let max = if max.is_finite() && max > 0.0 { max } else { 1.0 };
         let step = round_step(max / 5.0);
         Self::Linear { from: 0.0, to: (max / step).ceil() * step }
@@ -32,13 +45,13 @@ impl Scale {
     /// Scale for values from `min` to `max`: logarithmic if `max` is far above `typical`, else linear from 0.
     ///
     /// Values below `least` are drawn as `least`.
-    pub(crate) fn for_latencies(min: f64, typical: f64, max: f64, least: f64) -> Self {
+    pub fn for_latencies(min: f64, typical: f64, max: f64, least: f64) -> Self {
         let (min, typical, max) = (min.max(least), typical.max(least), max.max(least));
         if max / typical < FAR { Self::from_zero(max) } else { Self::log(min, max) }
     }
 
     /// Logarithmic from a round number not above `min` to one not below `max`, both above 0.
-    pub(crate) fn log(min: f64, max: f64) -> Self {
+    pub fn log(min: f64, max: f64) -> Self {
         let min = if min.is_finite() && min > 0.0 { min } else { 1e-3 };
         let max = max.max(min * 10.0);
         let down = |value: f64| {
@@ -53,7 +66,7 @@ impl Scale {
     }
 
     /// Scale for shares of `count` items.
-    pub(crate) fn tail(count: u64) -> Self {
+    pub fn tail(count: u64) -> Self {
         Self::Tail { nines: (count.max(10) as f64).log10().ceil().clamp(2.0, 9.0) }
     }
 

@@ -2,7 +2,7 @@
 
 /// A colour from a palette for colour-blind readers (after Okabe and Ito), or a neutral one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Ink {
+pub enum Ink {
     /// By number; colours repeat after [`Ink::COLOURS`].
     Colour(usize),
     /// For reference values.
@@ -10,7 +10,8 @@ pub(crate) enum Ink {
 }
 
 impl Ink {
-    pub(crate) const COLOURS: usize = 8;
+    /// Number of colours.
+    pub const COLOURS: usize = 8;
 
     pub(super) fn class(self) -> String {
         match self {
@@ -22,17 +23,21 @@ impl Ink {
 
 /// Line style.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) enum Stroke {
+pub enum Stroke {
+    /// A whole line.
     #[default]
     Solid,
+    /// Dashes.
     Dashed,
+    /// Dashes and dots.
     DashDotted,
+    /// Dots.
     Dotted,
 }
 
 impl Stroke {
     /// Style of line `number` among several that may coincide, so that all stay visible.
-    pub(crate) fn of(number: usize) -> Self {
+    pub fn of(number: usize) -> Self {
         [Self::Solid, Self::Dashed, Self::DashDotted][number % 3]
     }
 

@@ -93,7 +93,7 @@ impl Svg {
 }
 
 /// Escapes `text` for elements and attributes of XML and HTML; replaces characters that XML forbids.
-pub(crate) fn escape(text: &str) -> String {
+pub fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {
         match c {

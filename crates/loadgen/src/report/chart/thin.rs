@@ -9,7 +9,7 @@ use super::Scale;
 /// Of coinciding points it keeps one. If that is not enough, it keeps the highest and lowest of each column, and an
 /// even selection of the others.
 #[derive(Debug)]
-pub(crate) struct Thinned {
+pub struct Thinned {
     x: Scale,
     y: Scale,
     /// Cells of a fine grid that have a point.
@@ -18,11 +18,13 @@ pub(crate) struct Thinned {
 }
 
 impl Thinned {
-    pub(crate) fn new(x: Scale, y: Scale) -> Self {
+    /// No points, for a plot with these axes.
+    pub fn new(x: Scale, y: Scale) -> Self {
         Self { x, y, taken: RoaringBitmap::new(), kept: Vec::new() }
     }
 
-    pub(crate) fn add(&mut self, x: f64, y: f64) {
+    /// Adds a point, unless it coincides with another.
+    pub fn add(&mut self, x: f64, y: f64) {
         let cell = self.column(x) * ROWS + ((ROWS - 1) as f64 * self.y.position(y)).round() as usize;
         if self.taken.insert(cell as u32) {
             self.kept.push((x, y));
@@ -30,7 +32,7 @@ impl Thinned {
     }
 
     /// At most about `limit` points.
-    pub(crate) fn into_points(self, limit: usize) -> Vec<(f64, f64)> {
+    pub fn into_points(self, limit: usize) -> Vec<(f64, f64)> {
         if self.kept.len() <= limit {
             return self.kept;
         }

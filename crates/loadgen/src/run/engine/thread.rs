@@ -179,6 +179,7 @@ async fn watch(driver: &DriverThread) {
     let window = driver.shared().window.as_ref().filter(|_| driver.thread == 0);
     loop {
         driver.note_cpu();
+        driver.counters().p99_us.set(driver.recorder().last_p99_us());
         if let Some(window) = window
             && driver.phase() == Phase::Running
             && window.outstanding() > 0

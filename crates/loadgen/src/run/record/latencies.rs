@@ -66,6 +66,18 @@ impl Latencies {
         self.len == 0
     }
 
+    /// Time that 99 % of the recorded times do not exceed, in microseconds; 0 for none.
+    pub(super) fn p99_us(&self) -> u64 {
+        let mut left = self.len - self.len / 100;
+        for (bucket, count) in self.counts.iter().enumerate() {
+            left = left.saturating_sub(u64::from(*count));
+            if left == 0 {
+                return self.value(bucket);
+            }
+        }
+        0
+    }
+
     /// Returns the recorded times and starts again, empty, in the same memory.
     pub(super) fn take(&mut self) -> PackedLatencies {
         let packed = self.pack();
@@ -255,6 +267,13 @@ mod tests {
         for (figure, ms) in [(latency.p50, 500.0), (latency.p90, 900.0), (latency.p99, 990.0), (latency.p999, 999.0)] {
             assert!((ms..ms * 1.001).contains(&figure), "{latency:?}");
         }
+    }
+
+    #[test]
+    fn p99_of_open_histogram_is_within_its_resolution() {
+        let times: Vec<u64> = (1..=1000).map(|ms| ms * 1_000_000).collect();
+        assert!((990_000 * 999 / 1000..=990_000).contains(&recorded(&times).p99_us()));
+        assert_eq!((recorded(&[]).p99_us(), recorded(&[5_000]).p99_us()), (0, 5));
     }
 
     #[test]

@@ -37,6 +37,7 @@ pub struct Recorder {
     /// Ticks since the start in which a message was published, and the last one.
     acknowledged_ticks: SequenceSet,
     last_tick: u64,
+    last_p99_us: u64,
     connections: ConnectionCounts,
     connects: Latencies,
     not_taken: u64,
@@ -120,6 +121,7 @@ impl Recorder {
             lanes: Numbered::new(receivers.saturating_mul(streams)),
             acknowledged_ticks: SequenceSet::default(),
             last_tick: u64::MAX,
+            last_p99_us: 0,
             connections: ConnectionCounts::default(),
             connects: Latencies::new(DIGITS),
             not_taken: 0,
@@ -208,6 +210,11 @@ impl Recorder {
         if let Some(trace) = &mut self.trace {
             trace.reports.push((receiver, at_ns, mean));
         }
+    }
+
+    /// p99 of the latencies of the last full second with arrivals, in microseconds; 0 for none.
+    pub fn last_p99_us(&self) -> u64 {
+        self.last_p99_us
     }
 
     /// Records messages that were due but not handed to a socket when the time was over.
@@ -412,6 +419,9 @@ impl Recorder {
     fn close_second(&mut self) {
         let open = &mut self.open;
         if !open.latency.is_empty() || !open.acknowledgement.is_empty() {
+            if !open.latency.is_empty() {
+                self.last_p99_us = open.latency.p99_us();
+            }
             let closed = SecondTally {
                 received: open.latency.len(),
                 latency: open.latency.take(),
