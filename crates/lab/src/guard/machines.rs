@@ -1,0 +1,180 @@
+//! The guard's side of machines: their interfaces and names.
+
+use std::fmt::Write as _;
+use std::fs::{self, File, OpenOptions};
+use std::io::Write as _;
+use std::net::Ipv4Addr;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+use rustix::net::{AddressFamily, SocketType, netdevice};
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use serde::Serialize;
+use serde_json::Value;
+
+use super::disks;
+use super::machine::Machine;
+use crate::disk::Disk;
+use crate::error::Error;
+use crate::program;
+use crate::protocol::{Answers, Settings, ToGuard, ToMachine, lock};
+use crate::switch::{LinkCounters, Port, PortKind, Switch, hardware_address, raw};
+
+/// All machines of the lab, and its switch.
+pub(super) struct Machines {
+    settings: Settings,
+    switch: Switch,
+    answers: Answers,
+    machines: Mutex<Vec<Arc<Machine>>>,
+    hosts: PathBuf,
+}
+
+impl Machines {
+    pub(super) fn new(settings: Settings, switch: Switch, answers: Answers) -> Result<Self, Error> {
+        let hosts = settings.directory.join("hosts");
+        fs::write(&hosts, "127.0.0.1 localhost\n").map_err(Error::io(format!("write {}", hosts.display())))?;
+        Ok(Self { settings, switch, answers, machines: Mutex::default(), hosts })
+    }
+
+    pub(super) fn handle(&self, call: ToGuard) -> Result<Value, Error> {
+        match call {
+            ToGuard::Hello => Ok(Value::Null),
+            ToGuard::Machine { name, data, disk } => value(&self.add(name, data, disk)?),
+            ToGuard::Spawn { machine, process, command } => {
+                self.machine(machine)?.call(&ToMachine::Spawn { process, command })
+            }
+            ToGuard::Signal { machine, process, signal, time } => {
+                self.machine(machine)?.call(&ToMachine::Signal { process, signal, time })
+            }
+            ToGuard::Impair { id, links, shape, time } => {
+                let change = move |state: &mut crate::switch::State| {
+                    let until = time.map(|time| state.now() + time);
+                    state.fabric.impair(id, &links, &shape, until);
+                };
+                self.switch.with(change).map_err(Error::io("reach the switch"))?;
+                Ok(Value::Null)
+            }
+            ToGuard::Lift { id } => {
+                self.switch.with(move |state| state.fabric.lift(id)).map_err(Error::io("reach the switch"))?;
+                Ok(Value::Null)
+            }
+            ToGuard::Counters => {
+                let all = self.switch.with(|state| state.fabric.counters()).map_err(Error::io("reach the switch"))?;
+                let machines = lock(&self.machines);
+                let name = |number: u16| machines.get(usize::from(number)).map(|machine| machine.name.clone());
+                let links = all.into_iter().filter_map(|(from, to, counters)| {
+                    Some(LinkCounters { from: name(from)?, to: name(to)?, counters })
+                });
+                value(&links.collect::<Vec<_>>())
+            }
+            ToGuard::PowerCut { machines } => {
+                let machines =
+                    machines.into_iter().map(|number| self.machine(number)).collect::<Result<Vec<_>, _>>()?;
+                disks::cut(&machines)?;
+                Ok(Value::Null)
+            }
+        }
+    }
+
+    fn machine(&self, number: u16) -> Result<Arc<Machine>, Error> {
+        let machines = lock(&self.machines);
+        machines.get(usize::from(number)).cloned().ok_or_else(|| Error::Failed(format!("no machine number {number}")))
+    }
+
+    /// Creates a machine's namespaces, and joins it to the others.
+    fn add(&self, name: String, data: PathBuf, disk: Option<Disk>) -> Result<(u16, Ipv4Addr), Error> {
+        // Held to the end: machines are added one at a time, so that each learns of all the others.
+        let mut machines = lock(&self.machines);
+        let number = u16::try_from(machines.len()).ok().filter(|number| *number < MOST);
+        let number = number.ok_or_else(|| Error::Failed(format!("a lab has at most {MOST} machines")))?;
+        let machine = Arc::new(Machine::start(name, data, disk, &self.settings.helper, self.answers.clone())?);
+        // An answer of the machine's first process proves that the namespaces are complete.
+        machine.run(&["ip", "link", "set", "lo", "up"], "")?;
+        let port = self.port(number, &machine)?;
+        let (hardware, address) = (shown(hardware_address(number)), address(number));
+        let mut batch = format!("link set eth0 address {hardware}\naddr add {address}/16 dev eth0\nlink set eth0 up\n");
+        for other in (0..).zip(machines.iter()).map(|(other, _)| other) {
+            let _ = writeln!(batch, "{}", neighbour(other));
+        }
+        machine.run(&IP_BATCH, &batch)?;
+        for other in machines.iter() {
+            other.run(&IP_BATCH, &neighbour(number))?;
+        }
+        self.name(&machine, address)?;
+        if let Some(disk) = machine.disk {
+            disks::mount_first(&machine, disk)?;
+        }
+        let joined = machine.name.clone();
+        self.switch.with(move |state| state.join(&joined, port)).map_err(Error::io("reach the switch"))?;
+        machines.push(machine);
+        Ok((number, address))
+    }
+
+    /// Makes the machine's interface `eth0`, and returns the switch's end of it.
+    fn port(&self, number: u16, machine: &Machine) -> Result<Port, Error> {
+        let is_tap = match self.settings.port {
+            PortKind::Tap => true,
+            PortKind::Veth => false,
+            PortKind::Auto => raw::open_tun().is_ok(),
+        };
+        let descriptor = if is_tap { tap(machine.network())? } else { veth(number, machine.pid())? };
+        Ok(Port::new(descriptor))
+    }
+
+    /// Gives the machine its host name, and all machines its entry of the hosts file, which they share.
+    fn name(&self, machine: &Machine, address: Ipv4Addr) -> Result<(), Error> {
+        let path = self.hosts.display().to_string();
+        let mut hosts = OpenOptions::new().append(true).open(&self.hosts).map_err(Error::io(format!("open {path}")))?;
+        writeln!(hosts, "{address} {}", machine.name).map_err(Error::io(format!("write {path}")))?;
+        machine.run(&["mount", "--bind", &path, "/etc/hosts"], "")?;
+        machine.run(&["tee", "/proc/sys/kernel/hostname"], &machine.name)
+    }
+}
+
+/// Most machines of a lab: as many as the addresses of `10.77.0.0/16` in rows of 250.
+const MOST: u16 = 60_000;
+const IP_BATCH: [&str; 3] = ["ip", "-batch", "-"];
+
+fn address(number: u16) -> Ipv4Addr {
+    Ipv4Addr::new(10, 77, (number / 250) as u8, (number % 250 + 1) as u8)
+}
+
+fn shown(hardware: [u8; 6]) -> String {
+    hardware.map(|byte| format!("{byte:02x}")).join(":")
+}
+
+/// Line of `ip` that makes a machine known to another one, so that no ARP adds to the first packet's delay.
+fn neighbour(number: u16) -> String {
+    format!("neigh replace {} lladdr {} dev eth0 nud permanent", address(number), shown(hardware_address(number)))
+}
+
+/// Makes a TAP device in the network namespace.
+fn tap(namespace: PathBuf) -> Result<OwnedFd, Error> {
+    // A thread of its own, because it cannot be in two network namespaces.
+    let make = move || {
+        let namespace = File::open(namespace)?;
+        move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))?;
+        raw::tap("eth0")
+    };
+    let made = thread::spawn(make).join();
+    made.map_err(|_| Error::Failed("a thread panicked".to_owned()))?.map_err(Error::io("make a TAP device"))
+}
+
+/// Makes a pair of interfaces, and opens a packet socket on the end that stays here.
+fn veth(number: u16, child: u32) -> Result<OwnedFd, Error> {
+    let name = format!("port{number}");
+    let netns = child.to_string();
+    program::run(&["ip", "link", "add", &name, "type", "veth", "peer", "name", "eth0", "netns", &netns], "")?;
+    program::run(&["ip", "link", "set", &name, "addrgenmode", "none", "up"], "")?;
+    let open = || {
+        let any = rustix::net::socket(AddressFamily::INET, SocketType::DGRAM, None)?;
+        raw::packet_socket(netdevice::name_to_index(&any, &name)?)
+    };
+    open().map_err(Error::io(format!("open a packet socket on {name}")))
+}
+
+fn value(of: &impl Serialize) -> Result<Value, Error> {
+    serde_json::to_value(of).map_err(|error| Error::Failed(error.to_string()))
+}
