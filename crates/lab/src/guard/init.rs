@@ -32,8 +32,9 @@ struct Entry {
 }
 
 /// Handles the guard's calls, and returns when the guard has ended.
-pub(super) fn run(helper: &str) -> Result<(), Error> {
+pub(super) fn run(name: &str, helper: &str) -> Result<(), Error> {
     let helper: Vec<String> = decoded(helper)?;
+    rustix::system::sethostname(name.as_bytes()).map_err(|error| Error::io("set the host name")(error.into()))?;
     let (calls, answers) = standard_input().map_err(Error::io("take over standard input"))?;
     let (running, events) = (Running::default(), answers.clone());
     serve(calls, &answers, move |call| match call {

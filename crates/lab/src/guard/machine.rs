@@ -33,7 +33,7 @@ impl Machine {
         let child = Program::new("unshare")
             .args(["--net", "--mount", "--uts", "--pid", "--fork", "--kill-child", "--mount-proc"])
             .args(helper)
-            .args(["machine", &settings])
+            .args(["machine", &name, &settings])
             .stdin(Stdio::from(OwnedFd::from(its)))
             .stdout(Stdio::null())
             .spawn()

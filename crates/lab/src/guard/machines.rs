@@ -123,13 +123,12 @@ impl Machines {
         Ok(Port::new(descriptor))
     }
 
-    /// Gives the machine its host name, and all machines its entry of the hosts file, which they share.
+    /// Adds the machine to the hosts file, which all machines share.
     fn name(&self, machine: &Machine, address: Ipv4Addr) -> Result<(), Error> {
         let path = self.hosts.display().to_string();
         let mut hosts = OpenOptions::new().append(true).open(&self.hosts).map_err(Error::io(format!("open {path}")))?;
         writeln!(hosts, "{address} {}", machine.name).map_err(Error::io(format!("write {path}")))?;
-        machine.run(&["mount", "--bind", &path, "/etc/hosts"], "")?;
-        machine.run(&["tee", "/proc/sys/kernel/hostname"], &machine.name)
+        machine.run(&["mount", "--bind", &path, "/etc/hosts"], "")
     }
 }
 

@@ -23,7 +23,7 @@ pub fn guard_main(arguments: &[String]) -> i32 {
     let role = arguments.first().map(String::as_str).unwrap_or_default();
     let result = match (role, &arguments[arguments.len().min(1)..]) {
         ("lab", [settings]) => lab(settings),
-        ("machine", [helper]) => init::run(helper),
+        ("machine", [name, helper]) => init::run(name, helper),
         ("process", []) => supervisor::run(),
         ("journal", [directory]) => journal::guard(directory.as_ref()),
         _ => Err(Error::Failed("this command is for the program's own use".to_owned())),

@@ -5,8 +5,11 @@ use std::ffi::c_int;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::mem::size_of;
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
+
+use rustix::net::sockopt::set_socket_recv_buffer_size;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
 /// Opens the device that makes TAP interfaces. It fails where the user may not open `/dev/net/tun`.
 pub(crate) fn open_tun() -> io::Result<File> {
@@ -39,31 +42,34 @@ pub(crate) fn tap(name: &str) -> io::Result<OwnedFd> {
 /// Opens a packet socket that reads and writes whole frames of the interface `index`, each with a `virtio_net_hdr`.
 pub(crate) fn packet_socket(index: u32) -> io::Result<OwnedFd> {
     // No protocol before the bind: else the socket would receive frames of all interfaces meanwhile.
-    let kind = libc::SOCK_RAW | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
-    // SAFETY: the call has no pointers.
-    let number = checked(unsafe { libc::socket(libc::AF_PACKET, kind, 0) })?;
-    // SAFETY: the kernel has just opened this descriptor, and nothing else owns it.
-    let socket = unsafe { OwnedFd::from_raw_fd(number) };
-    set_option(&socket, libc::SOL_PACKET, libc::PACKET_VNET_HDR, 1)?;
-    set_option(&socket, libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, 1)?;
-    // The system's limit cuts it silently; a capability outside of the lab's namespaces would be needed for more.
-    set_option(&socket, libc::SOL_SOCKET, libc::SO_RCVBUF, 64 << 20)?;
-    // SAFETY: `sockaddr_ll` is a C struct of integers; all of its bit patterns are valid.
-    let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
-    address.sll_family = libc::AF_PACKET as u16;
-    address.sll_protocol = (libc::ETH_P_ALL as u16).to_be();
-    address.sll_ifindex = index as c_int;
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::PACKET, SocketType::RAW, flags, None)?;
+    set_packet_option(&socket, libc::PACKET_VNET_HDR)?;
+    set_packet_option(&socket, libc::PACKET_IGNORE_OUTGOING)?;
+    // The system cuts the size to its limit; more needs a capability outside of the lab's namespaces.
+    set_socket_recv_buffer_size(&socket, 64 << 20)?;
+    let address = libc::sockaddr_ll {
+        sll_family: libc::AF_PACKET as u16,
+        sll_protocol: (libc::ETH_P_ALL as u16).to_be(),
+        sll_ifindex: index as c_int,
+        sll_hatype: 0,
+        sll_pkttype: 0,
+        sll_halen: 0,
+        sll_addr: [0; 8],
+    };
+    let size = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
     // SAFETY: the address lives through the call, and its size is that of its type.
-    let bound =
-        unsafe { libc::bind(number, (&raw const address).cast(), size_of::<libc::sockaddr_ll>() as libc::socklen_t) };
+    let bound = unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), size) };
     checked(bound)?;
     Ok(socket)
 }
 
-fn set_option(socket: &impl AsFd, level: c_int, option: c_int, value: c_int) -> io::Result<()> {
-    let size = size_of::<c_int>() as libc::socklen_t;
+/// Switches an option of packet sockets on.
+fn set_packet_option(socket: &OwnedFd, option: c_int) -> io::Result<()> {
+    let (value, size): (c_int, _) = (1, size_of::<c_int>() as libc::socklen_t);
     // SAFETY: the value is an integer that lives through the call, and `size` is its size.
-    let set = unsafe { libc::setsockopt(socket.as_fd().as_raw_fd(), level, option, (&raw const value).cast(), size) };
+    let set =
+        unsafe { libc::setsockopt(socket.as_raw_fd(), libc::SOL_PACKET, option, (&raw const value).cast(), size) };
     checked(set).map(|_| ())
 }
 

@@ -54,6 +54,7 @@ fn entry() {
         ["sink"] => sink(),
         ["source", host, bytes] => source(host, bytes.parse().expect("a number")),
         ["lab", directory, mark] => hold_lab(directory.as_ref(), mark),
+        ["user", directory] => user(directory.as_ref()),
         ["journal", directory, file] => hold_journal(directory.as_ref(), file.as_ref()),
         ref other => panic!("no role {other:?}"),
     }
@@ -164,6 +165,21 @@ fn hold_lab(directory: &Path, mark: &str) {
     }
     println!("ready");
     std::thread::sleep(Duration::from_secs(3_600));
+}
+
+/// A lab with traffic, as an ordinary user.
+fn user(directory: &Path) {
+    match builder_in(directory).start() {
+        Ok(lab) => {
+            let disk = Some(Disk::Memory { bytes: 1 << 20 });
+            let [one, two] = ["one", "two"].map(|name| lab.machine(name, disk).expect("a machine"));
+            let _server = echo(&two);
+            assert_eq!(run(&one, "exchange two 100")["received"], 100);
+        }
+        Err(tenbin_lab::Error::Namespaces(reason)) => super::skipped(reason),
+        Err(error) => panic!("{error}"),
+    }
+    println!("ready");
 }
 
 /// A program that has changed a file, until it is killed.

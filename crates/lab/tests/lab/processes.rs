@@ -1,9 +1,11 @@
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
 use std::time::Duration;
 
 use tenbin_lab::{Command, Exit, Machine, Process, Signal};
 
-use super::{eventually, lab, shell};
+use super::{eventually, lab, probe, shell, skipped};
 
 /// Starts a shell with a descendant in a session of its own, whose parents have ended.
 fn family(machine: &Machine, seconds: &str) -> Process {
@@ -61,6 +63,24 @@ fn terminate_lets_a_process_end_by_itself() {
     process.signal(Signal::Terminate).expect("a signal");
     assert_eq!(process.wait().expect("an end"), Exit { code: Some(7), signal: None });
     assert!(process.pid() > 1);
+}
+
+#[test]
+fn ordinary_user_needs_no_root() {
+    if !rustix::process::geteuid().is_root() {
+        // All other tests show it.
+        return;
+    }
+    let directory = tempfile::tempdir().expect("a directory");
+    std::fs::set_permissions(directory.path(), std::fs::Permissions::from_mode(0o777)).expect("permissions");
+    let mut command = probe::role_as_child(&format!("user {}", directory.path().display()));
+    match command.current_dir("/").uid(65_534).gid(65_534).output() {
+        Ok(output) => {
+            let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+            assert!(output.status.success() && out.contains("ready"), "{out} {err}");
+        }
+        Err(error) => skipped(format!("another user cannot run this program: {error}")),
+    }
 }
 
 #[test]
