@@ -46,7 +46,7 @@ impl Builder {
     ///
     /// # Errors
     ///
-    /// [`Error::Namespaces`] if this user may not create namespaces here; [`Error::Io`] if a program or file is missing.
+    /// [`Error::Namespaces`] if this user may not create namespaces here; others if a program or file is missing.
     pub fn start(self) -> Result<Lab, Error> {
         fs::create_dir_all(&self.directory).map_err(Error::io(format!("create {}", self.directory.display())))?;
         let directory = self.directory.canonicalize().map_err(Error::io("resolve the lab's directory"))?;
@@ -84,8 +84,9 @@ impl Builder {
             Err(Error::Ended) => {
                 // The child has ended, so that its messages are complete.
                 drop(lab);
-                let reason = fs::read_to_string(&log).unwrap_or_default();
-                Err(Error::Namespaces(reason.trim().to_owned()))
+                let reason = fs::read_to_string(&log).unwrap_or_default().trim().to_owned();
+                let is_namespace = reason.starts_with("unshare: ") && !reason.contains("execute");
+                Err(if is_namespace { Error::Namespaces(reason) } else { Error::Failed(reason) })
             }
             Err(error) => Err(error),
         }

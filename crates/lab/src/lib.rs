@@ -6,7 +6,7 @@
 //! ends all of them with it; and it ends with the program that started it, even when that is killed. No mount, interface
 //! or process remains. [`journal`] covers changes outside the namespaces.
 //!
-//! The programs `unshare` (util-linux), `ip` (iproute2) and `mount` must be installed.
+//! The programs `unshare` and `mount` (util-linux) and `ip` (iproute2) must be installed; for disk images `mkfs.ext4` too.
 //!
 //! # Example
 //!

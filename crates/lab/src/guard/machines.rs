@@ -92,7 +92,7 @@ impl Machines {
         let machine = Arc::new(Machine::start(name, data, disk, &self.settings.helper, self.answers.clone())?);
         // An answer of the machine's first process proves that the namespaces are complete.
         machine.run(&["ip", "link", "set", "lo", "up"], "")?;
-        let port = self.port(number, &machine)?;
+        let port = self.port(&machine)?;
         let (hardware, address) = (shown(hardware_address(number)), address(number));
         let mut batch = format!("link set eth0 address {hardware}\naddr add {address}/16 dev eth0\nlink set eth0 up\n");
         for other in (0..).zip(machines.iter()).map(|(other, _)| other) {
@@ -102,10 +102,10 @@ impl Machines {
         for other in machines.iter() {
             other.run(&IP_BATCH, &neighbour(number))?;
         }
-        self.name(&machine, address)?;
         if let Some(disk) = machine.disk {
             disks::mount_first(&machine, disk)?;
         }
+        self.name(&machine, address)?;
         let joined = machine.name.clone();
         self.switch.with(move |state| state.join(&joined, port)).map_err(Error::io("reach the switch"))?;
         machines.push(machine);
@@ -113,13 +113,13 @@ impl Machines {
     }
 
     /// Makes the machine's interface `eth0`, and returns the switch's end of it.
-    fn port(&self, number: u16, machine: &Machine) -> Result<Port, Error> {
+    fn port(&self, machine: &Machine) -> Result<Port, Error> {
         let is_tap = match self.settings.port {
             PortKind::Tap => true,
             PortKind::Veth => false,
             PortKind::Auto => raw::open_tun().is_ok(),
         };
-        let descriptor = if is_tap { tap(machine.network())? } else { veth(number, machine.pid())? };
+        let descriptor = if is_tap { tap(machine.network())? } else { veth(machine.pid())? };
         Ok(Port::new(descriptor))
     }
 
@@ -162,9 +162,9 @@ fn tap(namespace: PathBuf) -> Result<OwnedFd, Error> {
 }
 
 /// Makes a pair of interfaces, and opens a packet socket on the end that stays here.
-fn veth(number: u16, child: u32) -> Result<OwnedFd, Error> {
-    let name = format!("port{number}");
-    let netns = child.to_string();
+fn veth(child: u32) -> Result<OwnedFd, Error> {
+    // Named by the process: the kernel removes interfaces of an ended machine a little later.
+    let (name, netns) = (format!("port{child}"), child.to_string());
     program::run(&["ip", "link", "add", &name, "type", "veth", "peer", "name", "eth0", "netns", &netns], "")?;
     program::run(&["ip", "link", "set", &name, "addrgenmode", "none", "up"], "")?;
     let open = || {

@@ -1,4 +1,4 @@
-//! One direction between two machines: what becomes of each frame. It reads no clock and no socket.
+//! One direction between two machines, which passes, holds or drops each frame. It reads no clock and no socket.
 
 use std::borrow::Cow;
 use std::time::Duration;

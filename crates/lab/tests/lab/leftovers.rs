@@ -4,8 +4,8 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 
-use tenbin_lab::Command;
 use tenbin_lab::journal::{Journal, Undo, left_over, restore};
+use tenbin_lab::{Command, Error, Helper, Lab};
 
 use super::{eventually, helper, lab, probe};
 
@@ -46,6 +46,13 @@ fn killed_program_leaves_no_process_mount_or_interface() {
     assert_eq!(program.wait().expect("an end").signal(), Some(9));
     eventually("the end of all processes", || marked(&mark).is_empty());
     assert_eq!(host(), before);
+}
+
+#[test]
+fn missing_helper_is_no_missing_right() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let error = Lab::builder(Helper::new("/no/such/helper", &[]), directory.path()).start().expect_err("no helper");
+    assert!(!matches!(error, Error::Namespaces(_)) || error.to_string().contains("permitted"), "{error}");
 }
 
 #[test]

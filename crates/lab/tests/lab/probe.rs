@@ -175,6 +175,10 @@ fn user(directory: &Path) {
             let [one, two] = ["one", "two"].map(|name| lab.machine(name, disk).expect("a machine"));
             let _server = echo(&two);
             assert_eq!(run(&one, "exchange two 100")["received"], 100);
+            // A failed machine leaves its name and its place to the next one.
+            assert!(lab.machine("three", Some(Disk::Image { bytes: 32 << 20 })).is_err());
+            let three = lab.machine("three", None).expect("a machine");
+            assert_eq!(run(&three, "exchange two 100")["received"], 100);
         }
         Err(tenbin_lab::Error::Namespaces(reason)) => super::skipped(reason),
         Err(error) => panic!("{error}"),
