@@ -1,0 +1,223 @@
+//! The command `tenbin verify`.
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Subcommand};
+
+use crate::judge::assertion::help;
+use crate::library;
+use crate::plan::{Plan, missing, need_of_runtime, support};
+use crate::template::{FAULTS, Mistakes, RUNTIMES, Template, suggestion};
+
+/// Verifies how a publish/subscribe system behaves under faults.
+#[derive(Debug, Clone, Subcommand)]
+pub enum Command {
+    /// Print every process, address, change and its undo in order; start nothing
+    Plan(PlanArgs),
+    /// Check files, and list the faults that this machine supports
+    Check(CheckArgs),
+    /// List the ready verifications
+    List,
+}
+
+/// Arguments that choose files and variants.
+#[derive(Debug, Clone, Args)]
+#[command(after_long_help = help())]
+pub struct FileArgs {
+    /// Templates, or names of ready verifications; `tenbin verify list` shows these
+    #[arg(value_name = "FILE", required = true)]
+    pub files: Vec<PathBuf>,
+
+    /// Only this variant; may be repeated [default: all of the file]
+    #[arg(long, value_name = "NAME")]
+    pub variant: Vec<String>,
+
+    /// Seed of all random choices: targets, starts, lost packets [default: the file's, or 1]
+    #[arg(long, value_name = "N")]
+    pub seed: Option<u64>,
+}
+
+/// Arguments of `plan`.
+#[derive(Debug, Clone, Args)]
+pub struct PlanArgs {
+    #[command(flatten)]
+    file: FileArgs,
+
+    /// Print plan.json instead, one document for each variant
+    #[arg(long)]
+    json: bool,
+}
+
+/// Arguments of `check`.
+#[derive(Debug, Clone, Args)]
+pub struct CheckArgs {
+    /// Templates, or names of ready verifications
+    #[arg(value_name = "FILE")]
+    files: Vec<PathBuf>,
+}
+
+/// Error of the command, with its exit code.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A file cannot be read.
+    #[error("cannot read {}: {error}{}", path.display(), hint(suggestion.as_deref()))]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// Reason.
+        error: io::Error,
+        /// Name of a ready verification that is meant.
+        suggestion: Option<String>,
+    },
+    /// A template has mistakes.
+    #[error(transparent)]
+    Mistakes(#[from] Mistakes),
+    /// A file has no such variant.
+    #[error("{file} has no variant {name:?}{}", hint(suggestion.as_deref()))]
+    UnknownVariant {
+        /// The file.
+        file: String,
+        /// Name of the variant.
+        name: String,
+        /// Names that it has.
+        suggestion: Option<String>,
+    },
+    /// The output cannot be written.
+    #[error("cannot write: {0}")]
+    Output(#[from] io::Error),
+}
+
+fn hint(text: Option<&str>) -> String {
+    text.map_or(String::new(), |text| format!("; {text}"))
+}
+
+impl Error {
+    /// Exit code: 2 for unreadable files and arguments, else 1.
+    pub const fn exit_code(&self) -> u8 {
+        match self {
+            Self::Output(_) => 1,
+            Self::Unreadable { .. } | Self::Mistakes(_) | Self::UnknownVariant { .. } => 2,
+        }
+    }
+}
+
+/// Runs a command, with its output to `out`.
+///
+/// # Errors
+/// Unreadable files, mistakes in templates, and failures of `out`.
+pub fn run(command: &Command, out: &mut dyn Write) -> Result<(), Error> {
+    match command {
+        Command::Plan(PlanArgs { file, json }) => {
+            for (index, plan) in file.plans()?.iter().enumerate() {
+                if *json {
+                    write!(out, "{}", plan.json())?;
+                    continue;
+                }
+                if index > 0 {
+                    writeln!(out, "\n{}\n", "─".repeat(80))?;
+                }
+                crate::dry_run(plan, out)?;
+            }
+        }
+        Command::Check(CheckArgs { files }) if files.is_empty() => check_machine(out)?,
+        Command::Check(CheckArgs { files }) => check_files(files, out)?,
+        Command::List => {
+            for ready in library::ALL {
+                let templates = Template::read(ready.name, ready.text)?;
+                let title = templates.first().and_then(|template| template.title.as_deref()).unwrap_or_default();
+                writeln!(out, "{:<20}{title}", ready.name)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+impl FileArgs {
+    /// Plans of all chosen variants, in order.
+    ///
+    /// # Errors
+    /// Unreadable files, mistakes in templates, and unknown variants.
+    pub fn plans(&self) -> Result<Vec<Plan>, Error> {
+        let mut plans = Vec::new();
+        let mut unknown = self.variant.clone();
+        let mut known = Vec::new();
+        for path in &self.files {
+            for template in read(path)? {
+                known.push(template.variant.clone());
+                if !self.variant.is_empty() && !self.variant.contains(&template.variant) {
+                    continue;
+                }
+                unknown.retain(|name| *name != template.variant);
+                plans.push(Plan::new(&template, self.seed)?);
+            }
+        }
+        match unknown.pop() {
+            None => Ok(plans),
+            Some(name) => {
+                let file = self.files.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ");
+                let suggestion = suggestion(&name, known.iter().map(String::as_str));
+                Err(Error::UnknownVariant { file, name, suggestion })
+            }
+        }
+    }
+}
+
+/// Reads a template: a file, or a ready verification by its name.
+///
+/// # Errors
+/// An unreadable file, and mistakes in it.
+pub fn read(path: &Path) -> Result<Vec<Template>, Error> {
+    let name = path.to_str().unwrap_or_default();
+    if let Some(ready) = library::find(name).filter(|_| !path.exists()) {
+        return Ok(Template::read(ready.name, ready.text)?);
+    }
+    match fs::read_to_string(path) {
+        Ok(text) => Ok(Template::read(&path.display().to_string(), &text)?),
+        Err(error) => {
+            let is_name = !name.contains(['/', '.']);
+            let suggestion = if is_name { suggestion(name, library::ALL.iter().map(|ready| ready.name)) } else { None };
+            Err(Error::Unreadable { path: path.to_owned(), error, suggestion })
+        }
+    }
+}
+
+fn check_files(files: &[PathBuf], out: &mut dyn Write) -> Result<(), Error> {
+    for path in files {
+        for template in read(path)? {
+            let plan = Plan::new(&template, None)?;
+            let missing: Vec<_> =
+                plan.needs.iter().filter_map(|need| Some(format!("{need}: {}", missing(need)?))).collect();
+            let verdict = if missing.is_empty() { "can run here" } else { "is valid, and cannot run here" };
+            writeln!(out, "{}, variant {}: {verdict}", plan.name, plan.variant)?;
+            for line in missing {
+                writeln!(out, "  missing {line}")?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Lists runtimes and faults with their missing prerequisites.
+fn check_machine(out: &mut dyn Write) -> io::Result<()> {
+    for (name, runtime) in RUNTIMES {
+        let lacks: Vec<_> = need_of_runtime(runtime).into_iter().filter(|need| missing(need).is_some()).collect();
+        writeln!(out, "runtime {name}: {}", if lacks.is_empty() { "ready" } else { "lacks prerequisites" })?;
+        for need in &lacks {
+            writeln!(out, "  missing {need}: {}", missing(need).unwrap_or_default())?;
+        }
+        for fault in FAULTS {
+            let line = match crate::template::example(fault).map(|fault| support(&fault, runtime, None)) {
+                None => continue,
+                Some(Err(reason)) => format!("no: {reason}"),
+                Some(Ok(needs)) => match needs.iter().find_map(|need| Some((need, missing(need)?))) {
+                    None => "yes".to_owned(),
+                    Some((need, correction)) => format!("missing {need}: {correction}"),
+                },
+            };
+            writeln!(out, "  {fault:<16}{line}")?;
+        }
+    }
+    Ok(())
+}

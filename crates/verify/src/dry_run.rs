@@ -1,0 +1,216 @@
+//! A plan in words: every process, address, change and its undo, in order.
+
+use std::io::{self, Write};
+
+use crate::plan::{Client, Instance, Plan, PlannedAction};
+use crate::template::{Expect, Role, Runtime, StartBy, WarmUp};
+use crate::units::Time;
+
+/// Writes `plan` in words. Nothing is started.
+///
+/// # Errors
+/// Those of `out`.
+pub fn dry_run(plan: &Plan, out: &mut dyn Write) -> io::Result<()> {
+    let Plan { name, variant, seed, runtime, measure, .. } = plan;
+    writeln!(out, "{name}, variant {variant}, runtime {}, seed {seed}", runtime.name())?;
+    if let Some(title) = &plan.title {
+        writeln!(out, "{title}")?;
+    }
+    writeln!(out, "\nMachines")?;
+    for machine in &plan.machines {
+        let node = machine.node.as_ref().map_or(String::new(), |node| format!(" on {node}"));
+        let relays = machine.relays.as_ref().map_or(String::new(), |address| format!(", a relay to {address}"));
+        writeln!(out, "  {:<16}{}{node}{relays}", machine.name, machine.address)?;
+    }
+    writeln!(out, "\nSystems")?;
+    for instance in &plan.instances {
+        writeln!(out, "  {:<16}{}", instance.name, system_text(instance))?;
+    }
+    writeln!(out, "\nClients")?;
+    for client in &plan.clients {
+        writeln!(out, "  {:<16}{}", client.name, client_text(client))?;
+    }
+    writeln!(out, "\nSteps")?;
+    for (step, undo) in setup(plan) {
+        writeln!(out, "  {:>9}  {step}", "")?;
+        writeln!(out, "  {:>9}    undo: {undo}", "")?;
+    }
+    if plan.needs_maximum {
+        writeln!(out, "  {:>9}  publish in a closed loop for {}, to find the maximum rate", "", measure.max)?;
+    }
+    let warm_up = match measure.warm_up {
+        WarmUp::Steady => format!("until the load is steady, {} at most", measure.warm_up.most()),
+        WarmUp::For(time) => format!("for {time}"),
+    };
+    writeln!(out, "  {:>9}  start the clients and warm up {warm_up}", "")?;
+    writeln!(out, "  {:>9}  begin to measure", moment(Time::ZERO))?;
+    for (at, line) in timeline(plan) {
+        writeln!(out, "  {:>9}  {line}", moment(at))?;
+    }
+    writeln!(
+        out,
+        "  {:>9}  stop publishing, and wait {} at most for messages under way",
+        moment(measure.time),
+        measure.drain
+    )?;
+    writeln!(out, "  {:>9}  collect results, and undo the steps above in reverse order", "")?;
+    if measure.repeat > 1 {
+        writeln!(out, "  {:>9}  repeat all of it, {} runs together", "", measure.repeat)?;
+    }
+    writeln!(out, "\nPhases")?;
+    for phase in &plan.phases {
+        writeln!(out, "  {:<24}{} to {}", phase.phase.to_string(), phase.from, phase.to)?;
+    }
+    if !plan.assertions.is_empty() {
+        let expect = match plan.expect {
+            Expect::Pass => "each must hold in every run",
+            Expect::Fail => "expected: at least one fails",
+        };
+        writeln!(out, "\nAssertions ({expect})")?;
+        for assertion in &plan.assertions {
+            writeln!(out, "  {assertion}")?;
+        }
+    }
+    writeln!(out, "\nNeeds")?;
+    if plan.needs.is_empty() {
+        writeln!(out, "  nothing")?;
+    }
+    for need in &plan.needs {
+        let without =
+            crate::plan::missing(need).map_or(String::new(), |correction| format!(" (missing here: {correction})"));
+        writeln!(out, "  {need}{without}")?;
+    }
+    Ok(())
+}
+
+fn moment(at: Time) -> String {
+    format!("{:.3} s", at.secs())
+}
+
+fn system_text(instance: &Instance) -> String {
+    let start = match &instance.start {
+        StartBy::Kind => format!("{} ({})", instance.kind.name(), instance.kind.program().unwrap_or_default()),
+        StartBy::Command(command) => format!("command: {command}"),
+        StartBy::Image(image) => format!("image: {image}"),
+        StartBy::External(address) => format!("{} outside of the lab, at {address}", instance.kind.name()),
+    };
+    let mut text = format!("{start}, clients at {}", instance.door);
+    if let Some(peer) = instance.peer.as_ref().filter(|_| !instance.peers.is_empty()) {
+        text += &format!(", peers at {peer}");
+    }
+    if let Some(disk) = instance.disk {
+        text += &format!(", {} of {}", if disk.is_image { "a disk image" } else { "a tmpfs" }, disk.size);
+    }
+    if !instance.cpus.is_empty() {
+        text += &format!(", processors {:?}", instance.cpus);
+    }
+    for (key, value) in &instance.config {
+        text += &format!(", {key}={value}");
+    }
+    text
+}
+
+fn client_text(client: &Client) -> String {
+    let doors = client.doors.join(", ");
+    let mut text = match client.role {
+        Role::Publisher => {
+            format!("{} publishers, {} messages, {}, to {doors}", client.count, client.size, client.rate)
+        }
+        Role::Subscriber => format!("{} subscribers at {doors}", client.count),
+    };
+    if let Some(qos) = client.qos {
+        text += &format!(", QoS {qos}");
+    }
+    if let Some(acks) = client.acks {
+        text += &format!(
+            ", acks {}",
+            match acks {
+                crate::template::Acks::None => "0",
+                crate::template::Acks::Leader => "1",
+                crate::template::Acks::All => "all",
+            }
+        );
+    }
+    if let Some(group) = &client.group {
+        text += &format!(", group {group}");
+    }
+    if let Some(slow) = client.slow {
+        text += &format!(", reading {slow} msg/s");
+    }
+    match &client.program {
+        Some(StartBy::Command(program) | StartBy::Image(program)) => text + &format!(", by {program}"),
+        _ => text,
+    }
+}
+
+/// Steps before the clients start, each with its undo.
+pub(crate) fn setup(plan: &Plan) -> Vec<(String, String)> {
+    let mut steps = Vec::new();
+    let names = |of: &dyn Fn(&Instance) -> bool| {
+        let names: Vec<_> = plan.instances.iter().filter(|i| of(i)).map(|i| i.name.as_str()).collect();
+        names.join(", ")
+    };
+    match plan.runtime {
+        Runtime::Namespaces => {
+            let ends = "the guard ends; the kernel removes its namespaces with all processes, mounts and interfaces";
+            steps.push(("start the guard in namespaces of its own".to_owned(), ends.to_owned()));
+            let machines = format!("make a machine for each of the {} addresses, and the switch", plan.machines.len());
+            steps.push((machines, "they end with the guard".to_owned()));
+        }
+        Runtime::Docker => {
+            steps.push(("create an internal network with the run's label".to_owned(), "remove the network".to_owned()));
+            let machines = format!("create {} containers with the run's label", plan.machines.len());
+            steps.push((machines, "remove the containers".to_owned()));
+        }
+        Runtime::Ssh => {
+            let user = plan.user.as_deref().map_or(String::new(), |user| format!(" as {user}"));
+            let nodes: std::collections::BTreeSet<_> = plan.machines.iter().filter_map(|m| m.node.as_deref()).collect();
+            for node in nodes {
+                steps.push((
+                    format!("start tenbin verify node on {node}{user}"),
+                    format!("close its input; {node} then undoes all changes of its own"),
+                ));
+            }
+        }
+        Runtime::Processes => {
+            steps.push(("make a directory for the run".to_owned(), "remove the directory".to_owned()));
+        }
+    }
+    let images = names(&|instance| instance.disk.is_some_and(|disk| disk.is_image));
+    if !images.is_empty() {
+        steps.push((format!("make and mount a disk image for {images}"), "unmount and remove the images".to_owned()));
+    }
+    for instance in plan.instances.iter().filter(|instance| !matches!(instance.start, StartBy::External(_))) {
+        steps.push((
+            format!("start {} and wait until it is ready", instance.name),
+            format!("send SIGTERM to {}, and SIGKILL if it is still there", instance.name),
+        ));
+    }
+    steps
+}
+
+/// Changes and undos by their planned times.
+fn timeline(plan: &Plan) -> Vec<(Time, String)> {
+    let mut lines = Vec::new();
+    for action in &plan.actions {
+        let after = action.after.as_ref().map_or(String::new(), |(other, pause)| {
+            if pause.ns() > 0 { format!(" (begins {pause} after {other})") } else { format!(" (begins after {other})") }
+        });
+        lines.push((action.at, format!("{}{}: {}{after}", action.name, number(action), action.change)));
+        if let Some(undo) = &action.undo {
+            let end = match action.duration {
+                Some(duration) => action.at.plus(duration),
+                None if action.fault.is_momentary() => action.at,
+                None => plan.measure.time,
+            };
+            lines.push((end, format!("{}{}: undo: {undo}", action.name, number(action))));
+        }
+    }
+    lines.sort_by_key(|(at, _)| *at);
+    lines
+}
+
+/// The number of a repetition, if it is repeated.
+fn number(action: &PlannedAction) -> String {
+    if action.repetition > 1 { format!(" #{}", action.repetition) } else { String::new() }
+}

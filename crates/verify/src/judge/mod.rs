@@ -1,0 +1,7 @@
+//! Judgement of a run: phases by the faults' actual times, figures of each phase, and assertions on them.
+
+pub mod assertion;
+pub mod figure;
+pub mod measured;
+pub mod recovery;
+pub mod windows;

@@ -1,0 +1,146 @@
+//! Kinds of systems that the tool knows how to start.
+
+use serde::{Deserialize, Serialize};
+
+/// Kind of a system under test.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// Apache Kafka in KRaft mode.
+    Kafka,
+    /// NATS without persistence.
+    Nats,
+    /// NATS with JetStream.
+    Jetstream,
+    /// This project's broker.
+    Tenbin,
+    /// Eclipse Mosquitto.
+    Mosquitto,
+    /// RabbitMQ with its MQTT plug-in.
+    Rabbitmq,
+    /// Any broker of MQTT, started by a command of the template.
+    Mqtt,
+    /// Any program, with clients of the template.
+    Command,
+}
+
+/// Protocol between clients and a system.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Protocol {
+    /// MQTT 5.0 or 3.1.1.
+    Mqtt,
+    /// Kafka's own.
+    Kafka,
+    /// NATS without persistence.
+    Nats,
+    /// NATS with JetStream.
+    Jetstream,
+    /// A client program of the template speaks it.
+    Command,
+}
+
+/// Form of a Tenbin system.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Mode {
+    /// One broker.
+    #[default]
+    Standalone,
+    /// Two brokers, one of which is active.
+    Pair,
+    /// Three or more brokers.
+    Cluster,
+}
+
+/// Names of all kinds in templates.
+pub(crate) const KINDS: [(&str, Kind); 8] = [
+    ("kafka", Kind::Kafka),
+    ("nats", Kind::Nats),
+    ("jetstream", Kind::Jetstream),
+    ("tenbin", Kind::Tenbin),
+    ("mosquitto", Kind::Mosquitto),
+    ("rabbitmq", Kind::Rabbitmq),
+    ("mqtt", Kind::Mqtt),
+    ("command", Kind::Command),
+];
+
+/// Names of all modes in templates.
+pub(crate) const MODES: [(&str, Mode); 3] =
+    [("standalone", Mode::Standalone), ("pair", Mode::Pair), ("cluster", Mode::Cluster)];
+
+impl Kind {
+    /// Name in templates.
+    pub fn name(self) -> &'static str {
+        KINDS.iter().find(|(_, kind)| *kind == self).map_or("", |(name, _)| name)
+    }
+
+    /// Protocol of its clients.
+    pub const fn protocol(self) -> Protocol {
+        match self {
+            Self::Kafka => Protocol::Kafka,
+            Self::Nats => Protocol::Nats,
+            Self::Jetstream => Protocol::Jetstream,
+            Self::Tenbin | Self::Mosquitto | Self::Rabbitmq | Self::Mqtt => Protocol::Mqtt,
+            Self::Command => Protocol::Command,
+        }
+    }
+
+    /// Port of its clients.
+    pub const fn port(self) -> u16 {
+        match self.protocol() {
+            Protocol::Kafka => 9092,
+            Protocol::Nats | Protocol::Jetstream => 4222,
+            Protocol::Mqtt => 1883,
+            Protocol::Command => 7000,
+        }
+    }
+
+    /// Port of its instances among each other, if they have one.
+    pub const fn peer_port(self) -> Option<u16> {
+        match self {
+            Self::Kafka => Some(9093),
+            Self::Nats | Self::Jetstream => Some(6222),
+            Self::Tenbin => Some(7883),
+            Self::Rabbitmq => Some(25672),
+            Self::Mosquitto | Self::Mqtt | Self::Command => None,
+        }
+    }
+
+    /// Program that an instance of it runs; `None` if the template names the command.
+    pub const fn program(self) -> Option<&'static str> {
+        match self {
+            Self::Kafka => Some("java"),
+            Self::Nats | Self::Jetstream => Some("nats-server"),
+            Self::Tenbin => Some("tenbin"),
+            Self::Mosquitto => Some("mosquitto"),
+            Self::Rabbitmq => Some("rabbitmq-server"),
+            Self::Mqtt | Self::Command => None,
+        }
+    }
+
+    /// True if its program is linked statically, so that libfaketime cannot change its clock.
+    pub const fn is_static(self) -> bool {
+        matches!(self, Self::Nats | Self::Jetstream)
+    }
+
+    /// True if the tool can ask which instance leads.
+    pub const fn has_leader(self, mode: Mode) -> bool {
+        match self {
+            Self::Kafka | Self::Jetstream => true,
+            Self::Tenbin => !matches!(mode, Mode::Standalone),
+            Self::Nats | Self::Mosquitto | Self::Rabbitmq | Self::Mqtt | Self::Command => false,
+        }
+    }
+
+    /// True if several of its instances form one system.
+    pub const fn forms_cluster(self, mode: Mode) -> bool {
+        match self {
+            Self::Kafka | Self::Nats | Self::Jetstream | Self::Rabbitmq => true,
+            Self::Tenbin => !matches!(mode, Mode::Standalone),
+            // The user's own program may do so; the tool only passes `{peers}`.
+            Self::Command | Self::Mqtt => true,
+            Self::Mosquitto => false,
+        }
+    }
+}

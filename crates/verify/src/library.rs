@@ -1,0 +1,39 @@
+//! The ready verifications, which need no path.
+
+/// A ready verification.
+pub(crate) struct Ready {
+    pub(crate) name: &'static str,
+    pub(crate) text: &'static str,
+}
+
+macro_rules! ready {
+    ($($name:literal),* $(,)?) => {
+        [$(Ready { name: $name, text: include_str!(concat!("../../../verifications/", $name, ".yaml")) }),*]
+    };
+}
+
+/// All of them, in the order of `tenbin verify list`.
+pub(crate) const ALL: [Ready; 18] = ready![
+    "kill-qos1",
+    "kill-qos2",
+    "power-cut",
+    "leader-kill",
+    "leader-pause",
+    "slow-receiver",
+    "partition-minority",
+    "partition-one-way",
+    "flapping-link",
+    "lossy-link",
+    "noisy-neighbour",
+    "disk-full",
+    "clock-skew",
+    "rolling-restart",
+    "reconnect-storm",
+    "paper-standalone",
+    "paper-replication",
+    "paper-delay",
+];
+
+pub(crate) fn find(name: &str) -> Option<&'static Ready> {
+    ALL.iter().find(|ready| ready.name == name)
+}

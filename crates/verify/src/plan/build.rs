@@ -1,0 +1,391 @@
+//! From a template to a plan.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use super::change::describe;
+use super::support::{need_of_runtime, support};
+use super::times::{Begins, begins};
+use super::{Client, Disk, Instance, Machine, Need, Plan, PlannedAction, PlannedPhase, PlannedTargets, Selection};
+use crate::judge::windows::{Effect, windows};
+use crate::kind::{Kind, Protocol};
+use crate::rng::Rng;
+use crate::template::{
+    self, Acks, Action, Atom, Complaints, Fault, Member, MemberPart, Mistakes, Role, Runtime, StartBy, System, Target,
+    Targets, Template,
+};
+use crate::units::{Rate, Size, Time};
+
+pub(super) fn plan(template: &Template, seed: Option<u64>) -> Result<Plan, Mistakes> {
+    let mut complaints = Complaints::new(&template.file);
+    let seed = seed.unwrap_or(template.base.seed);
+    let members = members(template);
+    let machines = machines(template, &members);
+    let instances = instances(template, &machines);
+    let clients = template.clients.iter().filter_map(|c| client(template, c, &instances, &mut complaints)).collect();
+    let mut needs = need_of_runtime(template.base.runtime);
+    for action in &template.actions {
+        check_targets(template, action, &members, &mut complaints);
+        check_support(template, action, &members, &mut needs, &mut complaints);
+    }
+    needs.extend(programs(template));
+    needs.sort();
+    needs.dedup();
+    let begins = begins(template, seed, &mut complaints);
+    let phases = phases(template, &begins);
+    let actions = actions(template, &begins, &members, seed);
+    let plan = Plan {
+        name: template.name.clone(),
+        title: template.title.clone(),
+        variant: template.variant.clone(),
+        seed,
+        runtime: template.base.runtime,
+        user: template.base.user.clone(),
+        sudo: template.base.sudo,
+        pull: template.base.pull,
+        machines,
+        instances,
+        clients,
+        members,
+        measure: template.measure,
+        needs_maximum: template.clients.iter().any(|client| matches!(client.rate, Rate::OfMax(_))),
+        phases,
+        actions,
+        assertions: template.assertions.clone(),
+        expect: template.expect,
+        published: template.published.clone(),
+        needs,
+    };
+    complaints.end(plan)
+}
+
+/// Instances first, then clients, each in the order of the file.
+fn members(template: &Template) -> Vec<Member> {
+    let mut members = Vec::new();
+    for system in &template.systems {
+        for number in 1..=system.replicas {
+            members.push(Member {
+                name: instance_name(system, number),
+                entry: system.name.clone(),
+                node: system.placing.node.clone(),
+                part: MemberPart::Instance,
+            });
+        }
+    }
+    for client in &template.clients {
+        let part = match client.role {
+            Role::Publisher => MemberPart::Publisher,
+            Role::Subscriber => MemberPart::Subscriber,
+        };
+        let (name, node) = (client.name.clone(), client.placing.node.clone());
+        members.push(Member { entry: name.clone(), name, node, part });
+    }
+    members
+}
+
+/// A system with one instance gives it its own name, so that the names of a template stay.
+fn instance_name(system: &System, number: u32) -> String {
+    if system.replicas == 1 { system.name.clone() } else { format!("{}-{number}", system.name) }
+}
+
+fn machines(template: &Template, members: &[Member]) -> Vec<Machine> {
+    let external = |member: &Member| {
+        let system = template.systems.iter().find(|system| system.name == member.entry)?;
+        match &system.start {
+            StartBy::External(address) => Some(address.clone()),
+            _ => None,
+        }
+    };
+    let machine = |(index, member): (usize, &Member)| Machine {
+        name: member.name.clone(),
+        address: match template.base.runtime {
+            Runtime::Processes => IpAddr::V4(Ipv4Addr::LOCALHOST),
+            // The first address of the network is the switch's.
+            _ => lab_address(index + 1),
+        },
+        node: member.node.clone(),
+        relays: external(member),
+    };
+    members.iter().enumerate().map(machine).collect()
+}
+
+/// Address `index` of the lab's network, 10.77.0.0/16.
+fn lab_address(index: usize) -> IpAddr {
+    let host = index as u32 + 1;
+    IpAddr::V4(Ipv4Addr::from(u32::from(Ipv4Addr::new(10, 77, 0, 0)) + host))
+}
+
+/// First port of instances that share the loopback address; each has ten.
+const FIRST_PORT: u16 = 21_000;
+
+fn instances(template: &Template, machines: &[Machine]) -> Vec<Instance> {
+    let is_shared = template.base.runtime == Runtime::Processes;
+    let mut all = Vec::new();
+    for system in &template.systems {
+        let first = all.len();
+        for number in 1..=system.replicas {
+            let name = instance_name(system, number);
+            let address = machines.iter().find(|machine| machine.name == name).map(|machine| machine.address);
+            let host =
+                if is_shared { address.map_or_else(String::new, |address| address.to_string()) } else { name.clone() };
+            let base = FIRST_PORT + 10 * all.len() as u16;
+            let port = if is_shared { base } else { client_port(system) };
+            let peer = system.kind.peer_port().map(|port| if is_shared { base + 1 } else { port });
+            all.push(Instance {
+                machine: name.clone(),
+                system: system.name.clone(),
+                number,
+                kind: system.kind,
+                mode: system.mode,
+                start: system.start.clone(),
+                ready: system.ready.clone(),
+                door: format!("{host}:{port}"),
+                peer: peer.map(|port| format!("{host}:{port}")),
+                peers: Vec::new(),
+                config: system.config.clone(),
+                topic: system.topic,
+                disk: disk(template, system),
+                probe: system.probe.clone(),
+                environment: system.placing.environment.clone(),
+                cpus: system.placing.cpus.clone(),
+                name,
+            });
+        }
+        let peers: Vec<_> = all[first..].iter().map(|instance| instance.peer.clone()).collect();
+        for (index, instance) in all[first..].iter_mut().enumerate() {
+            let others = peers.iter().enumerate().filter(|&(other, _)| other != index);
+            instance.peers = others.filter_map(|(_, peer)| peer.clone()).collect();
+        }
+    }
+    all
+}
+
+fn client_port(system: &System) -> u16 {
+    let external = match &system.start {
+        StartBy::External(address) => address.rsplit_once(':').and_then(|(_, port)| port.parse().ok()),
+        _ => None,
+    };
+    let ready = match system.ready {
+        Some(template::Ready::Port(port)) => Some(port),
+        _ => None,
+    };
+    external.or(ready).unwrap_or(system.kind.port())
+}
+
+/// Size of filesystems that faults need and the template does not give.
+const DISK: Size = Size::new(1 << 30);
+
+fn disk(template: &Template, system: &System) -> Option<Disk> {
+    let has = |is_wanted: fn(&Fault) -> bool| template.actions.iter().any(|action| is_wanted(&action.fault));
+    let is_image = has(|fault| matches!(fault, Fault::PowerCut));
+    let is_needed = is_image || has(|fault| matches!(fault, Fault::DiskFull { .. }));
+    let size = system.disk.or(is_needed.then_some(DISK))?;
+    Some(Disk { size, is_image })
+}
+
+fn client(
+    template: &Template,
+    client: &template::Client,
+    instances: &[Instance],
+    complaints: &mut Complaints,
+) -> Option<Client> {
+    let is_of = |instance: &&Instance| instance.system == client.to || instance.name == client.to;
+    let doors: Vec<_> = instances.iter().filter(is_of).collect();
+    let Some(first) = doors.first() else {
+        let known = template.systems.iter().map(|system| system.name.as_str());
+        let known = known.chain(instances.iter().map(|instance| instance.name.as_str()));
+        let mut known: Vec<_> = known.collect();
+        known.dedup();
+        complaints.unknown(client.to_place, "system", &client.to, known);
+        return None;
+    };
+    let protocol = if client.program.is_some() { Protocol::Command } else { first.kind.protocol() };
+    if protocol == Protocol::Command && client.program.is_none() {
+        complaints.add(
+            client.place,
+            format!("{} speaks to {}, whose protocol is unknown", client.name, client.to),
+            "add \"command:\" with a client program, or \"kind:\" to the system".to_owned(),
+        );
+    }
+    let is_mqtt = matches!(protocol, Protocol::Mqtt | Protocol::Command);
+    let from_acks = client.acks.map(|acks| if acks == Acks::None { 0 } else { 1 });
+    let from_qos = client.qos.map(|qos| if qos == 0 { Acks::None } else { Acks::All });
+    let is_kafka = protocol == Protocol::Kafka && client.role == Role::Publisher;
+    Some(Client {
+        name: client.name.clone(),
+        machine: client.name.clone(),
+        role: client.role,
+        system: first.system.clone(),
+        protocol,
+        doors: doors.iter().map(|instance| instance.door.clone()).collect(),
+        count: client.count,
+        size: client.size,
+        rate: client.rate,
+        qos: is_mqtt.then(|| client.qos.or(from_acks).unwrap_or(0)),
+        acks: is_kafka.then(|| client.acks.or(from_qos).unwrap_or(Acks::All)),
+        group: client.group.clone(),
+        session_expiry: client.session_expiry,
+        keep_alive: client.keep_alive,
+        slow: client.slow,
+        service: client.service.clone(),
+        program: client.program.clone(),
+        environment: client.placing.environment.clone(),
+        cpus: client.placing.cpus.clone(),
+    })
+}
+
+fn check_targets(template: &Template, action: &Action, members: &[Member], complaints: &mut Complaints) {
+    let nodes: Vec<_> = template.base.nodes.iter().map(|(name, _)| name.clone()).collect();
+    let can_lead =
+        |system: &System| system.probe.is_some() || system.replicas > 1 && system.kind.has_leader(system.mode);
+    for target in action.all_targets() {
+        target.check(members, &nodes, action.place, complaints);
+        if target.has_roles() && !template.systems.iter().any(can_lead) {
+            complaints.add(
+                action.place,
+                format!("{target}: no system here has a leader that the tool can ask for"),
+                "name an instance, or \"any\"; a command may have a \"probe:\"".to_owned(),
+            );
+        }
+    }
+    if let Targets::Instances(target) = &action.targets {
+        let is_of_clients = |atom: &Atom| matches!(atom, Atom::Publishers | Atom::Subscribers);
+        let needs_instance = !matches!(
+            action.fault,
+            Fault::Pause
+                | Fault::Kill
+                | Fault::Stop { .. }
+                | Fault::Restart { .. }
+                | Fault::Command { .. }
+                | Fault::CpuLoad { .. }
+                | Fault::MemoryLoad { .. }
+        );
+        if needs_instance && target.atoms().any(is_of_clients) {
+            complaints.add(
+                action.place,
+                format!("{} acts on instances, and not on clients", action.fault.name()),
+                "name an instance".to_owned(),
+            );
+        }
+    }
+}
+
+fn check_support(
+    template: &Template,
+    action: &Action,
+    members: &[Member],
+    needs: &mut Vec<Need>,
+    complaints: &mut Complaints,
+) {
+    let target_systems = template.systems.iter().filter(|system| may_hit(action, system, members));
+    let kinds: Vec<_> = target_systems.clone().map(|system| Some(system.kind)).collect();
+    let kinds = if kinds.is_empty() { vec![None] } else { kinds };
+    for kind in kinds {
+        match support(&action.fault, template.base.runtime, kind) {
+            Ok(more) => needs.extend(more),
+            Err(reason) => {
+                let (message, correction) = reason.split_once("; ").unwrap_or((&reason, ""));
+                complaints.add(action.place, message, (!correction.is_empty()).then(|| correction.to_owned()));
+            }
+        }
+    }
+    if action.scope() == template::Scope::Instances && !matches!(action.fault, Fault::Command { .. }) {
+        for system in target_systems.filter(|system| matches!(system.start, StartBy::External(_))) {
+            complaints.add(
+                action.place,
+                format!("{} runs outside of the lab, so {} cannot act on it", system.name, action.fault.name()),
+                "use a fault of its network, net.*".to_owned(),
+            );
+        }
+    }
+}
+
+/// True if a target of `action` may include an instance of `system`.
+fn may_hit(action: &Action, system: &System, members: &[Member]) -> bool {
+    let is_own = |name: &str| {
+        members.iter().any(|member| member.entry == system.name && (member.name == name || member.entry == name))
+    };
+    let may = |target: &Target| {
+        target.atoms().any(|atom| match atom {
+            Atom::Name(name) => is_own(name),
+            Atom::Node(node) => system.placing.node.as_ref() == Some(node),
+            Atom::Role(_) | Atom::Random(_) | Atom::Majority | Atom::Minority => true,
+            Atom::Publishers | Atom::Subscribers => false,
+        })
+    };
+    action.all_targets().into_iter().any(may)
+}
+
+/// Programs of the systems, which a runtime without containers needs here.
+fn programs(template: &Template) -> Vec<Need> {
+    let is_local = matches!(template.base.runtime, Runtime::Namespaces | Runtime::Processes);
+    let is_started = |system: &&System| is_local && system.start == StartBy::Kind && system.kind != Kind::Tenbin;
+    let program = |system: &System| system.kind.program().map(|name| Need::Program(name.to_owned()));
+    template.systems.iter().filter(is_started).filter_map(program).collect()
+}
+
+fn phases(template: &Template, begins: &[Begins]) -> Vec<PlannedPhase> {
+    let end = template.measure.time;
+    let mut effects = Vec::new();
+    for (action, begins) in template.actions.iter().zip(begins) {
+        let lasts = match action.duration {
+            Some(duration) => duration,
+            None if action.fault.is_momentary() => Time::from_ns(1),
+            None => end,
+        };
+        let effect = |&begin: &Time| Effect { action: action.name.clone(), begin, end: begin.plus(lasts) };
+        effects.extend(begins.at.iter().map(effect));
+    }
+    let windows = windows(&effects, template.measure.before, end);
+    let spans = windows.into_iter().flat_map(|window| {
+        let phase = window.phase;
+        window.times.into_iter().map(move |time| PlannedPhase { phase: phase.clone(), from: time.start, to: time.end })
+    });
+    spans.collect()
+}
+
+fn actions(template: &Template, begins: &[Begins], members: &[Member], seed: u64) -> Vec<PlannedAction> {
+    let mut all = Vec::new();
+    for (action, begins) in template.actions.iter().zip(begins) {
+        for (index, &at) in begins.at.iter().enumerate() {
+            let repetition = index as u32 + 1;
+            let targets = targets(action, repetition, members, seed);
+            let (change, undo) = describe(&action.fault, &targets, action.duration.is_some());
+            let after = match &action.start {
+                template::Start::After(other, pause) => Some((other.clone(), *pause)),
+                _ => None,
+            };
+            all.push(PlannedAction {
+                name: action.name.clone(),
+                repetition,
+                at,
+                after,
+                duration: action.duration,
+                fault: action.fault.clone(),
+                targets,
+                change,
+                undo,
+            });
+        }
+    }
+    all.sort_by_key(|action| action.at);
+    all
+}
+
+fn targets(action: &Action, repetition: u32, members: &[Member], seed: u64) -> PlannedTargets {
+    let select = |part: &str, target: &Target| {
+        let draw = Rng::new(seed, &format!("{part} of {} {repetition}", action.name)).next();
+        let members = (!target.has_roles()).then(|| target.resolve(members, |_| None, &mut Rng::new(draw, "")));
+        Selection { target: target.clone(), draw, members }
+    };
+    match &action.targets {
+        Targets::Instances(target) => PlannedTargets::Members(select("target", target)),
+        Targets::Links { from, to, both } => PlannedTargets::Links {
+            from: from.as_ref().map(|target| select("from", target)),
+            to: to.as_ref().map(|target| select("to", target)),
+            both: *both,
+        },
+        Targets::Sides(sides) => PlannedTargets::Sides(
+            sides.iter().enumerate().map(|(index, side)| select(&format!("side {index}"), side)).collect(),
+        ),
+    }
+}

@@ -1,0 +1,419 @@
+//! The part `systems`: instances and clients.
+
+use serde::{Deserialize, Serialize};
+
+use super::base::Base;
+use super::error::{Complaints, Place};
+use super::fields::{Fields, scalar};
+use super::node::{Entry, Node, Value};
+use crate::kind::{KINDS, Kind, MODES, Mode};
+use crate::units::{Rate, Size, Time};
+
+/// An entry of `systems`: a system under test.
+#[derive(Debug, Clone, PartialEq)]
+pub struct System {
+    /// Key in the file.
+    pub name: String,
+    /// Place of the entry.
+    pub place: Place,
+    /// Kind; [`Kind::Command`] for a command or image without one.
+    pub kind: Kind,
+    /// Form of a Tenbin system.
+    pub mode: Mode,
+    /// How its instances are started.
+    pub start: Start,
+    /// Condition of readiness; `None` for the kind's own.
+    pub ready: Option<Ready>,
+    /// Number of instances.
+    pub replicas: u32,
+    /// Settings in the kind's own format, which override its defaults.
+    pub config: Vec<(String, String)>,
+    /// Topic that the tool creates.
+    pub topic: Topic,
+    /// Size of the filesystem of each instance's data.
+    pub disk: Option<Size>,
+    /// Command that prints the name of the leading instance.
+    pub probe: Option<String>,
+    /// Machine, environment and processors.
+    pub placing: Placing,
+}
+
+/// How an instance is started.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Start {
+    /// As its kind says.
+    Kind,
+    /// By a command, with `{address}`, `{data}`, `{config}` and `{peers}`.
+    Command(String),
+    /// As a container of this image.
+    Image(String),
+    /// It runs outside of the lab, at `HOST:PORT`.
+    External(String),
+}
+
+/// Condition under which a started instance is ready.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Ready {
+    /// Something listens at this port.
+    Port(u16),
+    /// Its output has a line with this text.
+    Line(String),
+    /// This command succeeds.
+    Command(String),
+}
+
+/// Topic of a verification.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Topic {
+    /// Partitions, where the system has them.
+    pub partitions: u32,
+    /// Copies of each partition or stream; 0 for as many as instances.
+    pub replication: u32,
+}
+
+impl Default for Topic {
+    fn default() -> Self {
+        Self { partitions: 1, replication: 0 }
+    }
+}
+
+/// An entry of `systems`: clients of a system.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Client {
+    /// Key in the file.
+    pub name: String,
+    /// Place of the entry.
+    pub place: Place,
+    /// Part of the clients.
+    pub role: Role,
+    /// Name of the system or instance that they connect to.
+    pub to: String,
+    /// Place of that name.
+    pub to_place: Place,
+    /// Number of clients.
+    pub count: u32,
+    /// Payload of a message.
+    pub size: Size,
+    /// Rate of all publishers of this entry together.
+    pub rate: Rate,
+    /// QoS of MQTT.
+    pub qos: Option<u8>,
+    /// Acknowledgements that a publisher waits for.
+    pub acks: Option<Acks>,
+    /// Share group, queue group or consumer group.
+    pub group: Option<String>,
+    /// Time for which sessions survive their connections.
+    pub session_expiry: Option<Time>,
+    /// Keep Alive of MQTT.
+    pub keep_alive: Option<Time>,
+    /// Messages a second that a slow subscriber reads.
+    pub slow: Option<f64>,
+    /// Processing time of a message, in the load generator's form.
+    pub service: Option<String>,
+    /// The user's client program.
+    pub program: Option<Start>,
+    /// Machine, environment and processors.
+    pub placing: Placing,
+}
+
+/// Part of a client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    /// Publishes messages.
+    Publisher,
+    /// Receives messages.
+    Subscriber,
+}
+
+/// Acknowledgements that a publisher of Kafka waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Acks {
+    /// None.
+    #[serde(rename = "0")]
+    None,
+    /// The leader's.
+    #[serde(rename = "1")]
+    Leader,
+    /// Those of all replicas in sync.
+    #[serde(rename = "all")]
+    All,
+}
+
+/// Where a process runs.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Placing {
+    /// Name of a node of `base`.
+    pub node: Option<String>,
+    /// Environment variables.
+    pub environment: Vec<(String, String)>,
+    /// Processors that it may use; empty for all.
+    pub cpus: Vec<u16>,
+}
+
+/// Most instances of a system, and most client entries: the lab's addresses are from one network.
+const MOST_REPLICAS: u32 = 50;
+
+/// Reads `systems`.
+pub(crate) fn read(
+    node: Option<&Node>,
+    base: &Base,
+    root: Place,
+    complaints: &mut Complaints,
+) -> (Vec<System>, Vec<Client>) {
+    let (mut systems, mut clients) = (Vec::new(), Vec::new());
+    let Some(node) = node else {
+        complaints.add(root, "the file lacks systems", "add \"systems:\" with a broker and its clients".to_owned());
+        return (systems, clients);
+    };
+    let Value::Map(entries) = &node.value else {
+        complaints.add(
+            node.place,
+            format!("systems is {}", node.description()),
+            "want names and their keys: { broker: { kind: tenbin } }".to_owned(),
+        );
+        return (systems, clients);
+    };
+    for entry in entries.iter().filter(|entry| !entry.node.is_null()) {
+        name(entry, complaints);
+        let is_client = entry.node.get("publishes_to").is_some() || entry.node.get("subscribes_to").is_some();
+        if is_client {
+            clients.extend(client(entry, base, complaints));
+        } else {
+            systems.extend(system(entry, base, complaints));
+        }
+    }
+    if systems.is_empty() && complaints.is_empty() {
+        complaints.add(node.place, "no system to verify", "add one, as in \"broker: { kind: tenbin }\"".to_owned());
+    }
+    (systems, clients)
+}
+
+/// Names become host names and parts of file names.
+fn name(entry: &Entry, complaints: &mut Complaints) {
+    let is_good = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    let is_name = entry.key.starts_with(|c: char| c.is_ascii_lowercase())
+        && entry.key.chars().all(is_good)
+        && entry.key.len() <= 40;
+    if !is_name {
+        complaints.add(
+            entry.place,
+            format!("{:?} is no name of a system", entry.key),
+            "use lower-case letters, digits and '-', a letter first, at most 40 characters".to_owned(),
+        );
+    }
+    if ["publishers", "subscribers", "any", "majority", "minority"].contains(&entry.key.as_str()) {
+        complaints.add(
+            entry.place,
+            format!("{:?} has a meaning as a target", entry.key),
+            "choose another name".to_owned(),
+        );
+    }
+}
+
+fn system(entry: &Entry, base: &Base, complaints: &mut Complaints) -> Option<System> {
+    let mut fields = Fields::of(&entry.node, format!("systems.{}", entry.key), complaints)?;
+    let kind = fields.choice("kind", &KINDS, complaints);
+    let command = fields.value("command", complaints).map(Start::Command);
+    let image = fields.value("image", complaints).map(Start::Image);
+    let external = fields.parsed("external", complaints, |text| match text.rsplit_once(':') {
+        Some((host, port)) if !host.is_empty() && port.parse::<u16>().is_ok() => Ok(Start::External(text.to_owned())),
+        _ => Err(format!("{text:?} is no address: give HOST:PORT")),
+    });
+    let starts: Vec<_> = [command, image, external].into_iter().flatten().collect();
+    if starts.len() > 1 {
+        complaints.add(
+            entry.place,
+            format!("systems.{} is started in several ways", entry.key),
+            "keep one of command, image and external".to_owned(),
+        );
+    }
+    let start = starts.into_iter().next().unwrap_or(Start::Kind);
+    let has_kind = fields.node("kind").is_some();
+    if !has_kind && start == Start::Kind {
+        complaints.add(
+            entry.place,
+            format!("systems.{} is neither a system nor a client", entry.key),
+            "add kind, command, image or external, or publishes_to or subscribes_to".to_owned(),
+        );
+    }
+    let kind = kind.unwrap_or(Kind::Command);
+    if has_kind && kind.program().is_none() && start == Start::Kind {
+        complaints.add(
+            entry.place,
+            format!("kind {} has no program of its own", kind.name()),
+            "add \"command:\", \"image:\" or \"external:\"".to_owned(),
+        );
+    }
+    let mode = mode(&mut fields, kind, complaints);
+    let default_replicas = match (kind, mode) {
+        (Kind::Tenbin, Mode::Pair) => 2,
+        (Kind::Tenbin, Mode::Cluster) => 3,
+        _ => 1,
+    };
+    let topic = topic(fields.node("topic"), complaints);
+    let system = System {
+        name: entry.key.clone(),
+        place: entry.place,
+        kind,
+        mode,
+        ready: ready(fields.node("ready"), &entry.key, complaints),
+        replicas: fields.count("replicas", MOST_REPLICAS, complaints).unwrap_or(default_replicas),
+        config: fields.texts("config", complaints),
+        topic,
+        disk: disk(fields.node("disk"), complaints),
+        probe: fields.value("probe", complaints),
+        placing: placing(&mut fields, base, complaints),
+        start,
+    };
+    check_replicas(&system, complaints);
+    fields.finish(complaints);
+    Some(system)
+}
+
+fn mode(fields: &mut Fields<'_>, kind: Kind, complaints: &mut Complaints) -> Mode {
+    let given = fields.choice("mode", &MODES, complaints);
+    // A variant may replace a Tenbin pair by another system; the mode then has no meaning.
+    if kind == Kind::Tenbin { given.unwrap_or_default() } else { Mode::Standalone }
+}
+
+fn check_replicas(system: &System, complaints: &mut Complaints) {
+    let System { name, kind, mode, replicas, .. } = system;
+    let correction = match (kind, mode) {
+        (Kind::Tenbin, Mode::Pair) if *replicas != 2 => "a pair has \"replicas: 2\"",
+        (Kind::Tenbin, Mode::Cluster) if *replicas < 3 => "a cluster has \"replicas: 3\" or more",
+        _ if *replicas > 1 && !kind.forms_cluster(*mode) && *kind == Kind::Tenbin => "add \"mode: cluster\"",
+        _ if *replicas > 1 && !kind.forms_cluster(*mode) => {
+            "remove replicas: its instances would know nothing of each other"
+        }
+        _ if *replicas > 1 && matches!(system.start, Start::External(_)) => "name each external instance separately",
+        _ => return,
+    };
+    complaints.add(
+        system.place,
+        format!("systems.{name}: {replicas} replicas of {} form no system", kind.name()),
+        correction.to_owned(),
+    );
+}
+
+fn topic(node: Option<&Node>, complaints: &mut Complaints) -> Topic {
+    let mut topic = Topic::default();
+    let Some(mut fields) = node.and_then(|node| Fields::of(node, "topic", complaints)) else { return topic };
+    topic.partitions = fields.count("partitions", 10_000, complaints).unwrap_or(topic.partitions);
+    topic.replication = fields.count("replication", MOST_REPLICAS, complaints).unwrap_or(topic.replication);
+    fields.finish(complaints);
+    topic
+}
+
+fn ready(node: Option<&Node>, name: &str, complaints: &mut Complaints) -> Option<Ready> {
+    let node = node?;
+    let mut fields = Fields::of(node, format!("systems.{name}.ready"), complaints)?;
+    let port = fields.parsed("port", complaints, |text| {
+        text.parse::<u16>().map(Ready::Port).map_err(|_| format!("{text:?} is no port: give a number from 1 to 65535"))
+    });
+    let line = fields.value("line", complaints).map(Ready::Line);
+    let command = fields.value("command", complaints).map(Ready::Command);
+    fields.finish(complaints);
+    let mut given = [port, line, command].into_iter().flatten();
+    let first = given.next();
+    if given.next().is_some() || first.is_none() && complaints.is_empty() {
+        complaints.add(node.place, "ready has one condition", "give one of port, line and command".to_owned());
+    }
+    first
+}
+
+fn disk(node: Option<&Node>, complaints: &mut Complaints) -> Option<Size> {
+    let mut fields = Fields::of(node?, "disk", complaints)?;
+    let size = fields.required("size", complaints);
+    fields.finish(complaints);
+    size
+}
+
+fn placing(fields: &mut Fields<'_>, base: &Base, complaints: &mut Complaints) -> Placing {
+    let node = fields.value::<String>("node_name", complaints);
+    if let (Some(name), Some(given)) = (&node, fields.node("node_name"))
+        && !base.nodes.iter().any(|(known, _)| known == name)
+    {
+        complaints.unknown(given.place, "node", name, base.nodes.iter().map(|(name, _)| name.as_str()));
+    }
+    let mut cpus = Vec::new();
+    for node in fields.list("cpus") {
+        cpus.extend(scalar(node, "cpus", complaints, |text| {
+            text.parse::<u16>().map_err(|_| format!("{text:?} is no number of a processor: give [0] or [0, 1]"))
+        }));
+    }
+    Placing { node, environment: fields.texts("environment", complaints), cpus }
+}
+
+fn client(entry: &Entry, base: &Base, complaints: &mut Complaints) -> Option<Client> {
+    let mut fields = Fields::of(&entry.node, format!("systems.{}", entry.key), complaints)?;
+    let publishes = fields.node("publishes_to");
+    let subscribes = fields.node("subscribes_to");
+    if publishes.is_some() && subscribes.is_some() {
+        complaints.add(
+            entry.place,
+            format!("systems.{} both publishes and subscribes", entry.key),
+            "make two entries of it".to_owned(),
+        );
+    }
+    let to_node = publishes.or(subscribes)?;
+    let to = scalar(to_node, &format!("systems.{}", entry.key), complaints, |text| Ok::<_, String>(text.to_owned()));
+    let role = if publishes.is_some() { Role::Publisher } else { Role::Subscriber };
+    let command = fields.value("command", complaints).map(Start::Command);
+    let image = fields.value("image", complaints).map(Start::Image);
+    let client = Client {
+        name: entry.key.clone(),
+        place: entry.place,
+        role,
+        to: to.unwrap_or_default(),
+        to_place: to_node.place,
+        count: fields.count("count", 1_000_000, complaints).unwrap_or(1),
+        size: fields.parsed("size", complaints, payload).unwrap_or(Size::new(100)),
+        rate: fields.value("rate", complaints).unwrap_or(Rate::Messages(1000.0)),
+        qos: fields.parsed("qos", complaints, |text| match text {
+            "0" | "1" | "2" => Ok(text.as_bytes()[0] - b'0'),
+            _ => Err(format!("{text:?} is no QoS: give 0, 1 or 2")),
+        }),
+        acks: fields.parsed("acks", complaints, |text| match text {
+            "0" => Ok(Acks::None),
+            "1" => Ok(Acks::Leader),
+            "all" => Ok(Acks::All),
+            _ => Err(format!("{text:?} is no number of acknowledgements: give 0, 1 or all")),
+        }),
+        group: fields.value("group", complaints),
+        session_expiry: fields.value("session_expiry", complaints),
+        keep_alive: fields.value("keep_alive", complaints),
+        slow: fields.parsed("slow", complaints, |text| match text.parse::<Rate>() {
+            Ok(Rate::Messages(rate)) => Ok(rate),
+            _ => Err(format!("{text:?} is no rate of a slow subscriber: give messages a second, as 100")),
+        }),
+        service: fields.value("service", complaints),
+        program: command.or(image),
+        placing: placing(&mut fields, base, complaints),
+    };
+    if role == Role::Subscriber {
+        for key in ["rate", "acks"] {
+            if let Some(node) = entry.node.get(key) {
+                complaints.add(
+                    node.place,
+                    format!("systems.{}: a subscriber has no {key}", entry.key),
+                    "move it to the publisher".to_owned(),
+                );
+            }
+        }
+    }
+    fields.finish(complaints);
+    Some(client)
+}
+
+/// A payload holds at least the stamp by which a message is told from others.
+fn payload(text: &str) -> Result<Size, String> {
+    let size = text.parse::<Size>()?;
+    if size.bytes() >= 20 {
+        Ok(size)
+    } else {
+        Err(format!("{text:?} is too small: give at least 20 bytes, to number messages"))
+    }
+}
