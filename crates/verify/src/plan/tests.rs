@@ -59,7 +59,7 @@ fn processes_share_loopback_by_ports() {
 fn the_same_seed_gives_an_equal_plan() {
     let text = cluster(
         "actions:
-  - { name: a, fault: kill, target: any, start: random(20, 40), duration: 1, every: 2s, times: 5 }
+  - { name: a, fault: kill, target: any, start: 'random(20, 40)', duration: 1, every: 2s, times: 5 }
   - { name: b, fault: pause, target: majority, start: after a, duration: 1 }",
     );
     let of = |seed| try_plan(&text, Some(seed)).unwrap();
@@ -150,11 +150,11 @@ fn impossible_plans_are_refused_with_their_place() {
         (on("namespaces", "fault: disk.full, target: publishers"), "t.yaml:7:5: disk.full acts on instances"),
         (
             cluster("actions: [ { fault: kill, target: broker, start: 58, duration: 5 } ]"),
-            "t.yaml:5:51: action \"kill\" ends at 63 s, and the measurement at 60 s",
+            "t.yaml:5:50: action \"kill\" ends at 63 s, and the measurement at 60 s",
         ),
         (
             cluster("actions: [ { fault: kill, target: broker, start: 'random(5, 58)', duration: 5 } ]"),
-            "t.yaml:5:51: action \"kill\" ends at 63 s",
+            "t.yaml:5:50: action \"kill\" ends at 63 s",
         ),
         (
             cluster(

@@ -9,7 +9,6 @@ use crate::units::Time;
 
 /// A line of `events.jsonl`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Event {
     /// Nanoseconds since 1970-01-01 UTC.
     pub time_ns: u64,

@@ -87,7 +87,8 @@ pub(crate) fn read(node: Option<&Node>, complaints: &mut Complaints) -> Vec<Acti
         }
         actions.push(action);
     }
-    for action in &actions {
+    // An action with a mistake is missing here, and its name would seem to be another one.
+    for action in actions.iter().filter(|_| actions.len() == nodes.len()) {
         if let Start::After(other, _) = &action.start
             && !actions.iter().any(|known| known.name == *other)
         {
@@ -253,6 +254,9 @@ impl FromStr for Start {
 }
 
 fn wrong(text: &str) -> String {
+    if text.starts_with("random(") && !text.ends_with(')') {
+        return format!("{text:?} ends at a comma, as in all braces of YAML: put it in quotes, \"random(40, 60)\"");
+    }
     format!("{text:?} is no start: give 40, 40s, random(40, 60), after NAME or after NAME + 5s")
 }
 

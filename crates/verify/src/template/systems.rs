@@ -239,8 +239,9 @@ fn system(entry: &Entry, base: &Base, complaints: &mut Complaints) -> Option<Sys
             "add kind, command, image or external, or publishes_to or subscribes_to".to_owned(),
         );
     }
+    let is_known = kind.is_some();
     let kind = kind.unwrap_or(Kind::Command);
-    if has_kind && kind.program().is_none() && start == Start::Kind {
+    if is_known && kind.program().is_none() && start == Start::Kind {
         complaints.add(
             entry.place,
             format!("kind {} has no program of its own", kind.name()),
