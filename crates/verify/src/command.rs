@@ -4,59 +4,10 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use clap::{Args, Subcommand};
-
-use crate::judge::assertion::help;
+use crate::args::{CheckArgs, Command, FileArgs, PlanArgs};
 use crate::library;
 use crate::plan::{Plan, missing, need_of_runtime, support};
 use crate::template::{FAULTS, Mistakes, RUNTIMES, Template, suggestion};
-
-/// Verifies how a publish/subscribe system behaves under faults.
-#[derive(Debug, Clone, Subcommand)]
-pub enum Command {
-    /// Print every process, address, change and its undo in order; start nothing
-    Plan(PlanArgs),
-    /// Check files, and list the faults that this machine supports
-    Check(CheckArgs),
-    /// List the ready verifications
-    List,
-}
-
-/// Arguments that choose files and variants.
-#[derive(Debug, Clone, Args)]
-#[command(after_long_help = help())]
-pub struct FileArgs {
-    /// Templates, or names of ready verifications; `tenbin verify list` shows these
-    #[arg(value_name = "FILE", required = true)]
-    pub files: Vec<PathBuf>,
-
-    /// Only this variant; may be repeated [default: all of the file]
-    #[arg(long, value_name = "NAME")]
-    pub variant: Vec<String>,
-
-    /// Seed of all random choices: targets, starts, lost packets [default: the file's, or 1]
-    #[arg(long, value_name = "N")]
-    pub seed: Option<u64>,
-}
-
-/// Arguments of `plan`.
-#[derive(Debug, Clone, Args)]
-pub struct PlanArgs {
-    #[command(flatten)]
-    file: FileArgs,
-
-    /// Print plan.json instead, one document for each variant
-    #[arg(long)]
-    json: bool,
-}
-
-/// Arguments of `check`.
-#[derive(Debug, Clone, Args)]
-pub struct CheckArgs {
-    /// Templates, or names of ready verifications
-    #[arg(value_name = "FILE")]
-    files: Vec<PathBuf>,
-}
 
 /// Error of the command, with its exit code.
 #[derive(Debug, thiserror::Error)]
@@ -220,4 +171,60 @@ fn check_machine(out: &mut dyn Write) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn output(command: &Command) -> Result<String, Error> {
+        let mut out = Vec::new();
+        run(command, &mut out).map(|()| String::from_utf8(out).unwrap())
+    }
+
+    fn plan(file: &str, variant: &[&str], json: bool) -> Result<String, Error> {
+        let variant = variant.iter().map(|&name| name.to_owned()).collect();
+        output(&Command::Plan(PlanArgs { file: FileArgs { files: vec![file.into()], variant, seed: Some(9) }, json }))
+    }
+
+    #[test]
+    fn list_names_every_ready_verification() {
+        let list = output(&Command::List).unwrap();
+        assert_eq!(list.lines().count(), library::ALL.len());
+        assert!(list.contains("kill-qos1           SIGKILL of the broker"), "{list}");
+    }
+
+    #[test]
+    fn plan_needs_no_path_and_selects_variants() {
+        let all = plan("kill-qos1", &[], false).unwrap();
+        assert!(all.contains("variant tenbin") && all.contains("variant mosquitto"), "{all}");
+        let one = plan("kill-qos1", &["mosquitto"], false).unwrap();
+        assert!(one.contains("variant mosquitto") && !one.contains("variant tenbin"), "{one}");
+        let plan: Plan = serde_json::from_str(&plan("kill-qos1", &["tenbin"], true).unwrap()).unwrap();
+        assert_eq!((plan.variant.as_str(), plan.seed), ("tenbin", 9));
+    }
+
+    #[test]
+    fn wrong_names_suggest_right_ones_with_exit_code_2() {
+        for (result, wanted) in [
+            (plan("kill-qos3", &[], false), "did you mean \"kill-qos1\"?"),
+            (plan("kill-qos1", &["tenbim"], false), "no variant \"tenbim\"; did you mean \"tenbin\"?"),
+            (plan("/no/such.yaml", &[], false), "cannot read /no/such.yaml"),
+        ] {
+            let error = result.unwrap_err();
+            assert!(error.to_string().contains(wanted) && error.exit_code() == 2, "{error}");
+        }
+    }
+
+    #[test]
+    fn check_lists_every_fault_of_every_runtime() {
+        let text = output(&Command::Check(CheckArgs { files: Vec::new() })).unwrap();
+        for fault in FAULTS {
+            let lines = text.lines().filter(|line| line.split_whitespace().next() == Some(fault)).count();
+            assert_eq!(lines, RUNTIMES.len(), "{fault} in\n{text}");
+        }
+        assert!(text.contains("net.delay       no: runtime processes has no network"), "{text}");
+        let file = output(&Command::Check(CheckArgs { files: vec!["kill-qos1".into()] })).unwrap();
+        assert!(file.lines().any(|line| line.starts_with("kill-qos1, variant tenbin: ")), "{file}");
+    }
 }

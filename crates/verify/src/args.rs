@@ -1,0 +1,148 @@
+//! Arguments of `tenbin verify`.
+//!
+//! [`Command`] has the subcommands that exist. [`RunArgs`], [`ReportArgs`], [`RestoreArgs`] and [`NodeArgs`] are those of
+//! subcommands that need a runtime; they join the enum with it.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+use crate::judge::assertion::help;
+
+/// Verifies how a publish/subscribe system behaves under faults.
+#[derive(Debug, Clone, Subcommand)]
+pub enum Command {
+    /// Print every process, address, change and its undo in order; start nothing
+    Plan(PlanArgs),
+    /// Check files; without files, list the faults that this machine supports and the missing prerequisites
+    Check(CheckArgs),
+    /// List the ready verifications
+    List,
+}
+
+/// Arguments that choose files and variants.
+#[derive(Debug, Clone, Args)]
+pub struct FileArgs {
+    /// Templates (YAML), or names of ready verifications, which `tenbin verify list` shows
+    #[arg(value_name = "FILE", required = true)]
+    pub files: Vec<PathBuf>,
+
+    /// Only this variant; may be given several times [default: all variants of the file]
+    #[arg(long, value_name = "NAME")]
+    pub variant: Vec<String>,
+
+    /// Seed of all random choices: targets, starts, lost packets [default: the file's, or 1]
+    #[arg(long, value_name = "N")]
+    pub seed: Option<u64>,
+}
+
+/// Arguments of `plan`.
+#[derive(Debug, Clone, Args)]
+#[command(after_long_help = help())]
+pub struct PlanArgs {
+    /// Files and variants.
+    #[command(flatten)]
+    pub file: FileArgs,
+
+    /// Print plan.json instead, one document for each variant
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `check`.
+#[derive(Debug, Clone, Args)]
+#[command(after_long_help = help())]
+pub struct CheckArgs {
+    /// Templates (YAML), or names of ready verifications
+    #[arg(value_name = "FILE")]
+    pub files: Vec<PathBuf>,
+}
+
+/// Arguments of `run`.
+#[derive(Debug, Clone, Args)]
+#[command(after_long_help = help())]
+pub struct RunArgs {
+    /// Files and variants.
+    #[command(flatten)]
+    pub file: FileArgs,
+
+    /// Directory of the results [default: results/NAME-TIME-SEED]
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+
+    /// Runs of each variant [default: the file's `repeat`, or 1]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub repeat: Option<u32>,
+
+    /// Remote nodes of the file that may be used; without this, none
+    #[arg(long, value_name = "HOST,…", value_delimiter = ',')]
+    pub allow_hosts: Vec<String>,
+}
+
+/// Arguments of `report`.
+#[derive(Debug, Clone, Args)]
+pub struct ReportArgs {
+    /// Directories of results; several give one comparison
+    #[arg(value_name = "DIR", required = true)]
+    pub directories: Vec<PathBuf>,
+
+    /// Write the page to this file [default: report.html in the first directory]
+    #[arg(long, value_name = "FILE")]
+    pub out: Option<PathBuf>,
+}
+
+/// Arguments of `restore`.
+#[derive(Debug, Clone, Args)]
+pub struct RestoreArgs {
+    /// Undo the leftovers of this run only [default: those of all runs whose process has ended]
+    #[arg(value_name = "RUN")]
+    pub run: Option<String>,
+}
+
+/// Arguments of `node`, the remote end of ssh.
+#[derive(Debug, Clone, Args)]
+pub struct NodeArgs {
+    /// Undo all changes when the standard input is silent for this time
+    #[arg(long, value_name = "TIME", default_value = "5s")]
+    pub silence: crate::units::Time,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    /// All subcommands, as they will be with a runtime.
+    #[derive(Debug, Parser)]
+    enum All {
+        #[command(flatten)]
+        Present(Command),
+        Run(RunArgs),
+        Report(ReportArgs),
+        Restore(RestoreArgs),
+        Node(NodeArgs),
+    }
+
+    fn parse(line: &str) -> Result<All, clap::Error> {
+        All::try_parse_from(std::iter::once("verify").chain(line.split_whitespace()))
+    }
+
+    #[test]
+    fn arguments_are_those_of_the_design() {
+        let run = parse("run kill-qos1 a.yaml --variant x --variant y --out d --repeat 3 --seed 7 --allow-hosts a,b");
+        let Ok(All::Run(run)) = run else { panic!("{run:?}") };
+        assert_eq!((run.file.files.len(), run.file.variant.len(), run.file.seed), (2, 2, Some(7)));
+        assert_eq!((run.repeat, run.allow_hosts.join(" ")), (Some(3), "a b".to_owned()));
+        for line in
+            ["plan a.yaml --json", "check", "check a.yaml", "list", "report a b --out x", "restore", "restore r"]
+        {
+            assert!(parse(line).is_ok(), "{line}");
+        }
+        let Ok(All::Node(node)) = parse("node") else { panic!("node has no required argument") };
+        assert_eq!(node.silence, crate::units::Time::from_secs(5));
+        for line in ["run", "plan", "report", "run a --repeat 0", "node --silence soon", "plan a --seed x"] {
+            assert!(parse(line).is_err(), "{line}");
+        }
+    }
+}
