@@ -116,7 +116,7 @@ pub(crate) fn whole_seconds<'s>(
     window: &Range<Time>,
 ) -> impl Iterator<Item = (Time, &'s Second)> + use<'s> {
     let (start, end) = (window.start, window.end);
-    let begins = (0..).map(|index| Time::from_secs(index));
+    let begins = (0..).map(Time::from_secs);
     begins.zip(seconds).filter(move |(begin, _)| *begin >= start && begin.plus(SECOND) <= end)
 }
 

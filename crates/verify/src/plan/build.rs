@@ -22,6 +22,7 @@ pub(super) fn plan(template: &Template, seed: Option<u64>) -> Result<Plan, Mista
     let machines = machines(template, &members);
     let instances = instances(template, &machines);
     let clients = template.clients.iter().filter_map(|c| client(template, c, &instances, &mut complaints)).collect();
+    check_placing(template, &mut complaints);
     let mut needs = need_of_runtime(template.base.runtime);
     for action in &template.actions {
         check_targets(template, action, &members, &mut complaints);
@@ -231,6 +232,40 @@ fn client(
         environment: client.placing.environment.clone(),
         cpus: client.placing.cpus.clone(),
     })
+}
+
+/// Containers need images, nodes need names, and the other runtimes know neither.
+fn check_placing(template: &Template, complaints: &mut Complaints) {
+    let runtime = template.base.runtime;
+    let systems =
+        template.systems.iter().map(|system| (&system.name, system.place, Some(&system.start), &system.placing));
+    let clients =
+        template.clients.iter().map(|client| (&client.name, client.place, client.program.as_ref(), &client.placing));
+    for (name, place, start, placing) in systems.chain(clients) {
+        let has_image = matches!(start, Some(StartBy::Image(_)));
+        if has_image && matches!(runtime, Runtime::Namespaces | Runtime::Processes) {
+            complaints.add(
+                place,
+                format!("{name} has an image, which runtime {} cannot start", runtime.name()),
+                "use runtime: docker, or replace image by command".to_owned(),
+            );
+        }
+        if runtime == Runtime::Docker && matches!(start, Some(StartBy::Kind | StartBy::Command(_))) {
+            complaints.add(
+                place,
+                format!("{name} has no image, which runtime docker needs"),
+                "add \"image:\"".to_owned(),
+            );
+        }
+        let is_external = matches!(start, Some(StartBy::External(_)));
+        if runtime == Runtime::Ssh && placing.node.is_none() && !is_external {
+            complaints.add(
+                place,
+                format!("{name} is on no node, which runtime ssh needs"),
+                "add \"node_name:\" with a node of base".to_owned(),
+            );
+        }
+    }
 }
 
 fn check_targets(template: &Template, action: &Action, members: &[Member], complaints: &mut Complaints) {

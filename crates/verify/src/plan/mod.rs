@@ -203,7 +203,7 @@ pub struct PlannedAction {
     pub duration: Option<Time>,
     /// The fault.
     pub fault: Fault,
-    /// What it acts on.
+    /// Its targets.
     pub targets: PlannedTargets,
     /// The change, in words.
     pub change: String,

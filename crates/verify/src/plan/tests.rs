@@ -177,6 +177,18 @@ fn impossible_plans_are_refused_with_their_place() {
             "t.yaml:3:3: p speaks to b, whose protocol is unknown",
         ),
         (
+            "systems: { b: { kind: mqtt, image: x } }\n".to_owned(),
+            "t.yaml:1:12: b has an image, which runtime namespaces cannot start; use runtime: docker",
+        ),
+        (
+            "{ base: { runtime: docker }, systems: { b: { kind: nats } } }\n".to_owned(),
+            "t.yaml:1:41: b has no image, which runtime docker needs; add \"image:\"",
+        ),
+        (
+            "{ base: { runtime: ssh, nodes: { n: 192.0.2.1 } }, systems: { b: { kind: nats } } }\n".to_owned(),
+            "t.yaml:1:63: b is on no node, which runtime ssh needs",
+        ),
+        (
             "systems:\n  b: { kind: mqtt, external: 'h:1' }\nactions: [ { fault: kill, target: b, start: 30 } ]\n"
                 .to_owned(),
             "t.yaml:3:12: b runs outside of the lab",

@@ -18,7 +18,7 @@ pub struct Action {
     pub place: Place,
     /// The fault.
     pub fault: Fault,
-    /// What the fault acts on.
+    /// Targets of the fault.
     pub targets: Targets,
     /// When it begins.
     pub start: Start,
@@ -32,7 +32,7 @@ pub struct Action {
     pub times: Option<u32>,
 }
 
-/// What a fault acts on.
+/// Targets of a fault.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Targets {
     /// Instances or clients.

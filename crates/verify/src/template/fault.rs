@@ -134,7 +134,7 @@ pub enum Fault {
     },
 }
 
-/// What a fault changes, and so which targets it takes.
+/// Objects that a fault changes, and so its kind of targets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scope {
     /// Processes of instances.

@@ -63,11 +63,11 @@ pub struct Member {
     pub entry: String,
     /// Its node, if the template has some.
     pub node: Option<String>,
-    /// What it does.
+    /// Its part in the verification.
     pub part: MemberPart,
 }
 
-/// What a process does in a verification.
+/// Part of a process in a verification.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum MemberPart {
