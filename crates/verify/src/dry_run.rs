@@ -112,11 +112,12 @@ fn system_text(instance: &Instance) -> String {
 
 fn client_text(client: &Client) -> String {
     let doors = client.doors.join(", ");
+    let plural = if client.count == 1 { "" } else { "s" };
     let mut text = match client.role {
         Role::Publisher => {
-            format!("{} publishers, {} messages, {}, to {doors}", client.count, client.size, client.rate)
+            format!("{} publisher{}, {} messages, {}, to {doors}", client.count, plural, client.size, client.rate)
         }
-        Role::Subscriber => format!("{} subscribers at {doors}", client.count),
+        Role::Subscriber => format!("{} subscriber{plural} at {doors}", client.count),
     };
     if let Some(qos) = client.qos {
         text += &format!(", QoS {qos}");

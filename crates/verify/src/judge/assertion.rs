@@ -193,9 +193,8 @@ pub(crate) fn help() -> String {
         help += &format!("  {name:<20}{what}\n");
     }
     help += "Phases: before, during NAME, during NAME+NAME, after NAME; without one the whole run\n";
-    help +=
-        "Exit code: 0 if all is as expected; 1 if an assertion fails or a run could not start; 2 for wrong arguments\n";
-    help += "or an unreadable file; 3 if a change could not be undone";
+    help += "Exit code: 0 if all is as expected; 1 if an assertion fails, or a run could not start;\n";
+    help += "2 for wrong arguments or an unreadable file; 3 if a change could not be undone";
     help
 }
 

@@ -281,7 +281,7 @@ fn a_dry_run_lists_steps_in_order() {
         "paper-delay, variant kafka-acks-1, runtime namespaces, seed 1",
         "broker-1        10.77.0.2",
         "kafka (java), clients at broker-1:9092, peers at broker-1:9093",
-        "1 publishers, 4 KiB messages, 70 % of the maximum, to broker-1:9092, broker-2:9092, broker-3:9092, acks 1",
+        "1 publisher, 4 KiB messages, 70 % of the maximum, to broker-1:9092, broker-2:9092, broker-3:9092, acks 1",
         "start the guard",
         "undo: the guard ends",
         "start broker-3 and wait until it is ready",
