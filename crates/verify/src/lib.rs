@@ -12,6 +12,7 @@ mod library;
 pub mod plan;
 pub mod results;
 mod rng;
+mod systems;
 pub mod template;
 pub mod units;
 

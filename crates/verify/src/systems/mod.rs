@@ -1,0 +1,161 @@
+//! Kinds of systems: files and command line of an instance, its readiness, and its present leader.
+//!
+//! A kind is a [`System`]. To add one, implement it in a module of its own and name it in [`system`].
+
+mod mosquitto;
+mod program;
+mod tenbin;
+
+use std::path::{Path, PathBuf};
+
+use crate::kind::Kind;
+use crate::plan::Instance;
+use crate::template::Ready;
+
+/// A kind of system, as the tool starts its instances.
+pub(crate) trait System: Sync {
+    /// Files, commands and readiness of an instance.
+    ///
+    /// # Errors
+    /// Settings of the template that this kind cannot have. The text names them.
+    fn startup(&self, place: &Place<'_>) -> Result<Startup, String>;
+
+    /// Command that prints the name of the leading instance of `instances`, which form one system. It runs on the machine
+    /// of one of them. `None` if the kind has no leader.
+    fn probe(&self, instances: &[&Instance], tenbin: &Path) -> Option<Line> {
+        let _ = (instances, tenbin);
+        None
+    }
+}
+
+/// Where an instance runs.
+pub(crate) struct Place<'a> {
+    /// The instance, with its addresses for clients and peers.
+    pub(crate) instance: &'a Instance,
+    /// All instances of its system, in order, itself among them.
+    pub(crate) all: &'a [&'a Instance],
+    /// Address to listen on: all addresses of its machine, or loopback.
+    pub(crate) listen: &'a str,
+    /// Directory for its files.
+    pub(crate) files: &'a Path,
+    /// Directory for its data, which is empty at the first start and kept for later ones.
+    pub(crate) data: &'a Path,
+    /// This program.
+    pub(crate) tenbin: &'a Path,
+}
+
+impl Place<'_> {
+    /// Port of its clients.
+    pub(crate) fn port(&self) -> u16 {
+        port(&self.instance.door)
+    }
+}
+
+/// Port of `HOST:PORT`.
+pub(crate) fn port(address: &str) -> u16 {
+    address.rsplit_once(':').and_then(|(_, port)| port.parse().ok()).unwrap_or_default()
+}
+
+/// How an instance is started.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Startup {
+    /// Files with their content, written before the first start.
+    pub(crate) files: Vec<(PathBuf, String)>,
+    /// Commands that run to their end before the first start, as the formatting of a store.
+    pub(crate) prepare: Vec<Line>,
+    /// The instance itself.
+    pub(crate) line: Line,
+    /// When it is ready.
+    pub(crate) ready: ReadyWhen,
+}
+
+/// When a started instance is ready.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum ReadyWhen {
+    /// It accepts connections at this port of its machine.
+    Port(u16),
+    /// Its output has a line with this text.
+    Line(String),
+    /// This command ends with exit code 0. It is started again until then.
+    Command(Line),
+}
+
+/// A command line.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Line {
+    /// The program: a path, or a name in `PATH`.
+    pub(crate) program: String,
+    /// Its arguments.
+    pub(crate) arguments: Vec<String>,
+    /// Additional environment variables.
+    pub(crate) environment: Vec<(String, String)>,
+}
+
+impl Line {
+    /// A program with its arguments.
+    pub(crate) fn new<A: Into<String>>(program: impl Into<String>, arguments: impl IntoIterator<Item = A>) -> Self {
+        let arguments = arguments.into_iter().map(Into::into).collect();
+        Self { program: program.into(), arguments, environment: Vec::new() }
+    }
+
+    /// A line for the shell.
+    pub(crate) fn shell(line: impl Into<String>) -> Self {
+        Self::new("/bin/sh", ["-c".to_owned(), line.into()])
+    }
+}
+
+/// The system of a kind.
+///
+/// # Errors
+/// The tool cannot start this kind. The text says what to do instead.
+pub(crate) fn system(kind: Kind) -> Result<&'static dyn System, String> {
+    match kind {
+        Kind::Tenbin => Ok(&tenbin::Tenbin),
+        Kind::Mosquitto => Ok(&mosquitto::Mosquitto),
+        Kind::Mqtt | Kind::Command => Ok(&program::Program),
+        Kind::Kafka | Kind::Nats | Kind::Jetstream | Kind::Rabbitmq => {
+            Err(format!("this version cannot start {}; give \"command:\" and \"ready:\" with kind: mqtt", kind.name()))
+        }
+    }
+}
+
+/// The startup of an instance: that of its kind, or the template's command, with the template's own readiness,
+/// environment and processors.
+///
+/// # Errors
+/// As [`System::startup`] and [`system`].
+pub(crate) fn startup(place: &Place<'_>) -> Result<Startup, String> {
+    let instance = place.instance;
+    let system = match instance.start {
+        crate::template::StartBy::Kind => system(instance.kind)?,
+        _ => &program::Program,
+    };
+    let mut startup = system.startup(place).map_err(|reason| format!("{}: {reason}", instance.name))?;
+    match &instance.ready {
+        None => {}
+        Some(Ready::Port(port)) => startup.ready = ReadyWhen::Port(*port),
+        Some(Ready::Line(text)) => startup.ready = ReadyWhen::Line(text.clone()),
+        Some(Ready::Command(command)) => startup.ready = ReadyWhen::Command(Line::shell(filled(command, place))),
+    }
+    startup.line.environment.extend(instance.environment.iter().cloned());
+    if !instance.cpus.is_empty() {
+        let cpus = instance.cpus.iter().map(u16::to_string).collect::<Vec<_>>().join(",");
+        let line = startup.line;
+        let pinned = ["-c".to_owned(), cpus, line.program].into_iter().chain(line.arguments);
+        startup.line = Line { environment: line.environment, ..Line::new("taskset", pinned) };
+    }
+    Ok(startup)
+}
+
+/// `text` with `{address}`, `{port}`, `{data}`, `{config}` and `{peers}` of an instance.
+pub(crate) fn filled(text: &str, place: &Place<'_>) -> String {
+    let port = place.port().to_string();
+    let pairs = [
+        ("{address}", format!("{}:{port}", place.listen)),
+        ("{port}", port),
+        ("{data}", place.data.display().to_string()),
+        ("{config}", place.files.display().to_string()),
+        ("{peers}", place.instance.peers.join(",")),
+    ];
+    pairs.into_iter().fold(text.to_owned(), |text, (key, value)| text.replace(key, &value))
+}

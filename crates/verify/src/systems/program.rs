@@ -1,0 +1,24 @@
+//! Any program that the template starts by a command.
+
+use super::{Line, Place, ReadyWhen, Startup, System, filled};
+use crate::template::StartBy;
+
+/// A command of the template.
+pub(super) struct Program;
+
+impl System for Program {
+    fn startup(&self, place: &Place<'_>) -> Result<Startup, String> {
+        let StartBy::Command(command) = &place.instance.start else {
+            return Err("it has no command; add \"command:\"".to_owned());
+        };
+        let config = place.files.join("settings");
+        let text: String = place.instance.config.iter().map(|(key, value)| format!("{key}={value}\n")).collect();
+        Ok(Startup {
+            files: vec![(config, text)],
+            prepare: Vec::new(),
+            // The shell makes room for the program, so that signals reach it.
+            line: Line::shell(format!("exec {}", filled(command, place))),
+            ready: ReadyWhen::Port(place.port()),
+        })
+    }
+}

@@ -1,0 +1,50 @@
+//! This project's broker.
+
+use super::{Line, Place, ReadyWhen, Startup, System};
+use crate::kind::Mode;
+
+/// This program's own broker, with its defaults and the template's settings.
+pub(super) struct Tenbin;
+
+impl System for Tenbin {
+    fn startup(&self, place: &Place<'_>) -> Result<Startup, String> {
+        if place.instance.mode != Mode::Standalone {
+            return Err("this version of Tenbin has no pairs and clusters; use mode: standalone".to_owned());
+        }
+        // Dotted keys stay valid ahead of all tables, whatever their order.
+        let settings: String =
+            place.instance.config.iter().map(|(key, value)| format!("{key} = {}\n", toml(value))).collect();
+        let config = place.files.join("tenbin.toml");
+        let address = format!("{}:{}", place.listen, place.port());
+        let path = |path: &std::path::Path| path.display().to_string();
+        let arguments =
+            ["broker".to_owned(), "--config".to_owned(), path(&config), "--listen".to_owned(), address].into_iter();
+        let arguments = arguments.chain(["--data".to_owned(), path(place.data)]);
+        Ok(Startup {
+            line: Line::new(path(place.tenbin), arguments),
+            files: vec![(config, settings)],
+            prepare: Vec::new(),
+            ready: ReadyWhen::Port(place.port()),
+        })
+    }
+}
+
+/// A value as TOML: numbers, booleans, arrays and quoted texts as they are, other texts in quotes.
+fn toml(value: &str) -> String {
+    let is_value =
+        value.parse::<f64>().is_ok() || matches!(value, "true" | "false") || value.starts_with(['"', '\'', '[', '{']);
+    if is_value { value.to_owned() } else { format!("{value:?}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_become_toml_values() {
+        for (value, wanted) in [("5", "5"), ("true", "true"), ("fast", "\"fast\""), ("[1]", "[1]"), ("\"x\"", "\"x\"")]
+        {
+            assert_eq!(toml(value), wanted);
+        }
+    }
+}
