@@ -71,7 +71,7 @@ pub(crate) use record::Trace;
 #[cfg(test)]
 pub(crate) use record::WorkRecord;
 pub use record::{Came, Layout, Ledger, LedgerCounts, Part, Receiver, Recorder, Unsent};
-pub use slice::Slice;
+pub use slice::{ClientKinds, Slice};
 pub use stamp::Stamp;
 pub use status::{Count, Counters, Status};
 pub use tenbin_simulator::scenario::WorkerKind;

@@ -8,7 +8,7 @@ use crate::LoadgenError;
 use crate::run::clock::RunClock;
 use crate::run::offset::Offset;
 use crate::run::record::Part;
-use crate::run::{Pace, Plan, Slice, Status};
+use crate::run::{ClientKinds, Pace, Plan, Slice, Status};
 use crate::target::with_port;
 
 /// The agents of a run, each with its slice of the plan. They replace the engine of a single-process run.
@@ -41,7 +41,8 @@ impl Agents {
             let link = watching(links.iter_mut(), Link::open(&address, token)).await?;
             links.push(link);
         }
-        Self::of(links, plan, clock).await
+        let kinds = vec![ClientKinds::All; links.len()];
+        Self::of(links, &kinds, plan, clock).await
     }
 
     /// Adjusts the clocks of these agents to `clock` and lets them connect their clients.
@@ -50,19 +51,27 @@ impl Agents {
     /// An agent refuses, or cannot connect its clients; the error names it. The plan cannot be divided.
     pub(crate) async fn over(streams: Vec<AgentStream>, plan: &Plan, clock: RunClock) -> Result<Self, LoadgenError> {
         check_divisible(plan, streams.len())?;
+        let kinds: Vec<_> = streams.iter().map(|stream| stream.clients).collect();
+        check_kinds(plan, &kinds)?;
         let mut links = Vec::new();
         for stream in streams {
             let link = watching(links.iter_mut(), Link::over(stream)).await?;
             links.push(link);
         }
-        Self::of(links, plan, clock).await
+        Self::of(links, &kinds, plan, clock).await
     }
 
-    async fn of(mut links: Vec<Link>, plan: &Plan, clock: RunClock) -> Result<Self, LoadgenError> {
+    async fn of(
+        mut links: Vec<Link>,
+        kinds: &[ClientKinds],
+        plan: &Plan,
+        clock: RunClock,
+    ) -> Result<Self, LoadgenError> {
         let before = clocks(&mut links, clock).await?;
-        let of = links.len() as u32;
-        for ((index, link), offset) in (0..).zip(&mut links).zip(&before) {
-            let slice = Slice { index, of };
+        for ((place, link), offset) in links.iter_mut().enumerate().zip(&before) {
+            let same = |kinds: &[ClientKinds], clients| kinds.iter().filter(|other| **other == clients).count() as u32;
+            let clients = kinds[place];
+            let slice = Slice { index: same(&kinds[..place], clients), of: same(kinds, clients), clients };
             let plan = Box::new(plan.clone());
             link.send(&Message::Prepare { plan, slice, move_clock_ns: offset.ns.saturating_neg() }).await?;
         }
@@ -194,6 +203,21 @@ fn check_divisible(plan: &Plan, agents: usize) -> Result<(), LoadgenError> {
         )));
     }
     Ok(())
+}
+
+/// Checks that each client of the plan is at one agent.
+///
+/// # Errors
+/// Agents with all kinds are mixed with others, or a kind has no agent.
+fn check_kinds(plan: &Plan, kinds: &[ClientKinds]) -> Result<(), LoadgenError> {
+    let has = |wanted: ClientKinds| kinds.contains(&wanted);
+    let audiences = (0..plan.audiences.len() as u32).all(|audience| has(ClientKinds::Audience(audience)));
+    let is_complete = match has(ClientKinds::All) {
+        true => kinds.iter().all(|kind| *kind == ClientKinds::All),
+        false => audiences && (plan.publishers.count == 0 || has(ClientKinds::Publishers)),
+    };
+    let problem = || LoadgenError::Arguments("the agents do not divide all clients among them".to_owned());
+    is_complete.then_some(()).ok_or_else(problem)
 }
 
 /// Offsets of the agents' clocks.

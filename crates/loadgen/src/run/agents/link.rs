@@ -22,6 +22,8 @@ pub(super) struct Link {
     listened: Instant,
     /// The agent's last progress report.
     status: Status,
+    /// Time after which a silent agent is lost.
+    patience: Duration,
 }
 
 impl Link {
@@ -36,7 +38,7 @@ impl Link {
             .map_err(|_| fail("no connection within 10 s".to_owned()))?
             .map_err(|error| fail(error.to_string()))?;
         let wire = Wire::new(stream).map_err(|error| fail(error.to_string()))?;
-        Self::greet(address.to_owned(), wire, token).await
+        Self::greet(address.to_owned(), wire, token, SILENCE_LIMIT).await
     }
 
     /// As [`Link::open`], over the streams of an agent that runs already.
@@ -44,13 +46,14 @@ impl Link {
     /// # Errors
     /// As [`Link::open`].
     pub(super) async fn over(agent: AgentStream) -> Result<Self, LoadgenError> {
-        let AgentStream { name, reader, writer } = agent;
-        Self::greet(name, Wire::over(reader, writer), None).await
+        let AgentStream { name, reader, writer, may_pause, .. } = agent;
+        let patience = if may_pause { Duration::MAX } else { SILENCE_LIMIT };
+        Self::greet(name, Wire::over(reader, writer), None, patience).await
     }
 
-    async fn greet(address: String, wire: Wire, token: Option<&str>) -> Result<Self, LoadgenError> {
-        let mut link =
-            Self { address, wire, heard: Instant::now(), listened: Instant::now(), status: Status::default() };
+    async fn greet(address: String, wire: Wire, token: Option<&str>, patience: Duration) -> Result<Self, LoadgenError> {
+        let now = Instant::now();
+        let mut link = Self { address, wire, heard: now, listened: now, status: Status::default(), patience };
         link.send(&Message::Hello(Hello::new(token))).await?;
         match link.receive().await? {
             Message::Hello(hello) => hello.check_version().map_err(|reason| link.lost(reason))?,
@@ -107,7 +110,7 @@ impl Link {
             self.heard = now;
         }
         self.listened = now;
-        if now - self.heard > SILENCE_LIMIT {
+        if now - self.heard > self.patience {
             return Err(self.lost(format!("it says {SILENT}")));
         }
         Ok(())
@@ -154,7 +157,7 @@ impl Link {
     /// Next message, skipping those that only show that the agent is alive.
     async fn receive(&mut self) -> Result<Message, LoadgenError> {
         loop {
-            let message = match tokio::time::timeout(SILENCE_LIMIT, self.wire.receive()).await {
+            let message = match tokio::time::timeout(self.patience, self.wire.receive()).await {
                 Ok(message) => message.map_err(|reason| self.lost(reason))?,
                 Err(_) => return Err(self.lost(format!("it says {SILENT}"))),
             };

@@ -144,7 +144,7 @@ impl Session {
 
     /// Sends progress until the controller asks for the end.
     async fn watch(&mut self, clients: &dyn DriverRun) -> Result<(), String> {
-        let (mut tick, mut heard) = (every(STATUS_INTERVAL), Instant::now());
+        let (mut tick, mut heard, mut ticked) = (every(STATUS_INTERVAL), Instant::now(), Instant::now());
         loop {
             tokio::select! {
                 message = self.wire.receive() => {
@@ -158,6 +158,11 @@ impl Session {
                     }
                 }
                 _ = tick.tick() => {
+                    if ticked.elapsed() > SUSPENDED {
+                        // This process was stopped; its controller's messages wait to be read.
+                        heard = Instant::now();
+                    }
+                    ticked = Instant::now();
                     // A load without a controller must end.
                     if heard.elapsed() > SILENCE_LIMIT {
                         return Err(format!("its controller says {SILENT}"));
@@ -205,3 +210,5 @@ fn every(period: Duration) -> tokio::time::Interval {
 /// Shorter than all timeouts that decide when a run ends.
 const STATUS_INTERVAL: Duration = Duration::from_millis(20);
 const WORKING_INTERVAL: Duration = Duration::from_secs(1);
+/// Pause between two ticks after which this process counts as one that was stopped meanwhile.
+const SUSPENDED: Duration = Duration::from_secs(1);

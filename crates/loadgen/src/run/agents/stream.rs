@@ -6,12 +6,15 @@ use tokio::net::UnixStream;
 use tokio::net::unix::pipe;
 
 use super::wire::{Reader, Wire, Writer};
+use crate::run::ClientKinds;
 
 /// Byte streams to an agent that was started with `--stdio`: its standard input and output, directly or through `ssh`.
 pub struct AgentStream {
     pub(super) name: String,
     pub(super) reader: Reader,
     pub(super) writer: Writer,
+    pub(super) clients: ClientKinds,
+    pub(super) may_pause: bool,
 }
 
 impl AgentStream {
@@ -23,7 +26,20 @@ impl AgentStream {
         reader: impl AsyncRead + Send + Unpin + 'static,
         writer: impl AsyncWrite + Send + Unpin + 'static,
     ) -> Self {
-        Self { name: name.into(), reader: Box::new(reader), writer: Box::new(writer) }
+        let (reader, writer) = (Box::new(reader), Box::new(writer));
+        Self { name: name.into(), reader, writer, clients: ClientKinds::All, may_pause: false }
+    }
+
+    /// Gives the agent only these kinds of clients. Agents of the same kinds share them.
+    #[must_use]
+    pub fn with_clients(self, clients: ClientKinds) -> Self {
+        Self { clients, ..self }
+    }
+
+    /// Lets the agent be silent for any time, as a stopped process is; only the end of its streams counts as its loss.
+    #[must_use]
+    pub fn that_may_pause(self) -> Self {
+        Self { may_pause: true, ..self }
     }
 }
 

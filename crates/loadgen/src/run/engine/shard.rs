@@ -34,7 +34,7 @@ impl Shard {
         // publishers.
         let thread_of = |place: usize, kind: usize| if threads == 2 { kind } else { place % threads };
         let receivers = layout.receivers();
-        for (place, number) in slice.numbers(receivers.len() as u32).enumerate() {
+        for (place, number) in slice.receivers(layout).into_iter().enumerate() {
             let shard = &mut shards[thread_of(place, 0)];
             let audience = &plan.audiences[receivers[number as usize].audience];
             match &audience.work {
@@ -43,7 +43,7 @@ impl Shard {
                 Some(_) => shard.programs.push(number),
             }
         }
-        for (place, number) in slice.numbers(plan.publishers.count).enumerate() {
+        for (place, number) in slice.publishers(plan).enumerate() {
             shards[thread_of(place, 1)].publishers.push(number);
         }
         // One process counts all Will Messages.
