@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Modules of the broker, the lowest first. A module may import those before it.
-const LAYERS: [&str; 25] = [
+const LAYERS: [&str; 26] = [
     "values",
     "slices",
     "descriptors",
