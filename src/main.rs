@@ -49,6 +49,9 @@ enum Command {
     /// Puts loads on brokers and measures them.
     #[command(subcommand)]
     Loadgen(tenbin_loadgen::Command),
+    /// Verifies how a publish/subscribe system behaves under faults.
+    #[command(subcommand)]
+    Verify(tenbin_verify::Command),
     /// Shows the last decisions of a running broker's share group, with their reasons.
     Explain(tenbin_explain::ExplainArgs),
     /// Compares policies of share groups in virtual time.
@@ -59,6 +62,23 @@ enum Command {
     Man(generate::ManArgs),
 }
 
+/// Drivers of all protocols that `loadgen run` and `loadgen agent` can select.
+fn drivers() -> tenbin_loadgen::Drivers {
+    tenbin_loadgen::Drivers::mqtt()
+}
+
+fn verify(command: &tenbin_verify::Command) -> ExitCode {
+    let setup = tenbin_verify::Setup::this_program(drivers());
+    match tenbin_verify::run(command, &setup, &mut std::io::stdout().lock()) {
+        Ok(code) => ExitCode::from(code),
+        Err(error) => {
+            use std::io::Write as _;
+            let _ = writeln!(std::io::stderr(), "tenbin: {error}");
+            ExitCode::from(error.exit_code())
+        }
+    }
+}
+
 fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Broker(arguments) => broker::run(&arguments).map_err(|error| error.to_string()),
@@ -67,9 +87,8 @@ fn main() -> ExitCode {
         Command::Passwd(arguments) => passwd::run(&arguments).map_err(|error| error.to_string()),
         Command::Store(command) => return store::run(&command),
         Command::Sessions(command) => return sessions::run(command),
-        Command::Loadgen(command) => {
-            tenbin_loadgen::run(command, &tenbin_loadgen::Drivers::mqtt()).map_err(|error| error.to_string())
-        }
+        Command::Loadgen(command) => tenbin_loadgen::run(command, &drivers()).map_err(|error| error.to_string()),
+        Command::Verify(command) => return verify(&command),
         Command::Explain(arguments) => tenbin_explain::run(&arguments).map_err(|error| error.to_string()),
         Command::Simulate(arguments) => tenbin_simulator::run(&arguments).map_err(|error| error.to_string()),
         Command::Completions(arguments) => {

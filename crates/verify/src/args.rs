@@ -1,7 +1,6 @@
 //! Arguments of `tenbin verify`.
 //!
-//! [`Command`] has the subcommands that exist. [`RunArgs`], [`ReportArgs`], [`RestoreArgs`] and [`NodeArgs`] are those of
-//! subcommands that need a runtime; they join the enum with it.
+//! [`NodeArgs`] are those of the remote end of ssh; they join [`Command`] with that runtime.
 
 use std::path::PathBuf;
 
@@ -12,12 +11,53 @@ use crate::judge::assertion::help;
 /// Verifies how a publish/subscribe system behaves under faults.
 #[derive(Debug, Clone, Subcommand)]
 pub enum Command {
+    /// Start systems, break them under load, and judge the outcome
+    Run(RunArgs),
     /// Print every process, address, change and its undo in order; start nothing
     Plan(PlanArgs),
     /// Check files; without files, list the faults that this machine supports and the missing prerequisites
     Check(CheckArgs),
     /// List the ready verifications
     List,
+    /// Build the page of results anew; several directories give one comparison
+    Report(ReportArgs),
+    /// Undo the leftovers of runs that were killed
+    Restore(RestoreArgs),
+    /// Helper processes of a lab
+    #[command(hide = true)]
+    Guard(GuardArgs),
+    /// Exit with code 0 if a port accepts connections
+    #[command(hide = true)]
+    AwaitPort(AwaitPortArgs),
+    /// Load processes of faults
+    #[command(hide = true)]
+    Burden(BurdenArgs),
+}
+
+/// Arguments of `guard`, which only the lab itself gives.
+#[derive(Debug, Clone, Args)]
+pub struct GuardArgs {
+    /// Role and settings.
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    pub arguments: Vec<String>,
+}
+
+/// Arguments of `await-port`.
+#[derive(Debug, Clone, Args)]
+pub struct AwaitPortArgs {
+    /// HOST:PORT
+    pub address: String,
+}
+
+/// Arguments of `burden`.
+#[derive(Debug, Clone, Args)]
+pub struct BurdenArgs {
+    /// Directory for its files
+    pub directory: PathBuf,
+    /// cpu, memory or disk
+    pub kind: String,
+    /// Threads and share, bytes, or threads and bytes
+    pub numbers: Vec<f64>,
 }
 
 /// Arguments that choose files and variants.
@@ -94,8 +134,8 @@ pub struct ReportArgs {
 /// Arguments of `restore`.
 #[derive(Debug, Clone, Args)]
 pub struct RestoreArgs {
-    /// Undo the leftovers of this run only [default: those of all runs whose process has ended]
-    #[arg(value_name = "RUN")]
+    /// Directory of the run's results [default: all below results]
+    #[arg(value_name = "DIR")]
     pub run: Option<String>,
 }
 
@@ -113,14 +153,10 @@ mod tests {
 
     use super::*;
 
-    /// All subcommands, as they will be with a runtime.
     #[derive(Debug, Parser)]
     enum All {
         #[command(flatten)]
         Present(Command),
-        Run(RunArgs),
-        Report(ReportArgs),
-        Restore(RestoreArgs),
         Node(NodeArgs),
     }
 
@@ -131,7 +167,7 @@ mod tests {
     #[test]
     fn arguments_are_those_of_the_design() {
         let run = parse("run kill-qos1 a.yaml --variant x --variant y --out d --repeat 3 --seed 7 --allow-hosts a,b");
-        let Ok(All::Run(run)) = run else { panic!("{run:?}") };
+        let Ok(All::Present(Command::Run(run))) = run else { panic!("{run:?}") };
         assert_eq!((run.file.files.len(), run.file.variant.len(), run.file.seed), (2, 2, Some(7)));
         assert_eq!((run.repeat, run.allow_hosts.join(" ")), (Some(3), "a b".to_owned()));
         for line in

@@ -2,9 +2,11 @@
 
 use std::fs;
 use std::io::{self, Write};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 
-use crate::args::{CheckArgs, Command, FileArgs, PlanArgs};
+use crate::Setup;
+use crate::args::{AwaitPortArgs, CheckArgs, Command, FileArgs, PlanArgs, ReportArgs};
 use crate::library;
 use crate::plan::{Plan, missing, need_of_runtime, support};
 use crate::template::{FAULTS, Mistakes, RUNTIMES, Template, suggestion};
@@ -35,6 +37,14 @@ pub enum Error {
         /// Names that it has.
         suggestion: Option<String>,
     },
+    /// A file of the results cannot be written or read.
+    #[error("results: {}: {error}", path.display())]
+    Results {
+        /// The file.
+        path: PathBuf,
+        /// Reason.
+        error: io::Error,
+    },
     /// The output cannot be written.
     #[error("cannot write: {0}")]
     Output(#[from] io::Error),
@@ -48,18 +58,32 @@ impl Error {
     /// Exit code: 2 for unreadable files and arguments, else 1.
     pub const fn exit_code(&self) -> u8 {
         match self {
-            Self::Output(_) => 1,
+            Self::Output(_) | Self::Results { .. } => 1,
             Self::Unreadable { .. } | Self::Mistakes(_) | Self::UnknownVariant { .. } => 2,
         }
     }
 }
 
-/// Runs a command, with its output to `out`.
+/// Runs a command, with its output to `out`; returns the exit code.
 ///
 /// # Errors
 /// Unreadable files, mistakes in templates, and failures of `out`.
-pub fn run(command: &Command, out: &mut dyn Write) -> Result<(), Error> {
+pub fn run(command: &Command, setup: &Setup, out: &mut dyn Write) -> Result<u8, Error> {
     match command {
+        Command::Run(args) => return crate::run::run(args, setup, out),
+        Command::Report(ReportArgs { directories, out: page }) => {
+            let page = page.clone().unwrap_or_else(|| directories[0].join("report.html"));
+            crate::report::write(directories, &page)?;
+            writeln!(out, "{}", page.display())?;
+        }
+        #[cfg(target_os = "linux")]
+        Command::Restore(args) => return crate::restore::restore(args.run.as_deref(), out),
+        #[cfg(target_os = "linux")]
+        Command::Guard(args) => return Ok(u8::from(tenbin_lab::guard_main(&args.arguments) != 0)),
+        #[cfg(not(target_os = "linux"))]
+        Command::Restore(_) | Command::Guard(_) => {}
+        Command::AwaitPort(AwaitPortArgs { address }) => return Ok(u8::from(TcpStream::connect(address).is_err())),
+        Command::Burden(args) => crate::burden::run(args)?,
         Command::Plan(PlanArgs { file, json }) => {
             for (index, plan) in file.plans()?.iter().enumerate() {
                 if *json {
@@ -82,7 +106,7 @@ pub fn run(command: &Command, out: &mut dyn Write) -> Result<(), Error> {
             }
         }
     }
-    Ok(())
+    Ok(0)
 }
 
 impl FileArgs {
@@ -120,12 +144,20 @@ impl FileArgs {
 /// # Errors
 /// An unreadable file, and mistakes in it.
 pub fn read(path: &Path) -> Result<Vec<Template>, Error> {
+    Ok(Template::read(&path.display().to_string(), &text(path)?)?)
+}
+
+/// Text of a template: a file, or a ready verification by its name.
+///
+/// # Errors
+/// An unreadable file.
+pub(crate) fn text(path: &Path) -> Result<String, Error> {
     let name = path.to_str().unwrap_or_default();
     if let Some(ready) = library::find(name).filter(|_| !path.exists()) {
-        return Ok(Template::read(ready.name, ready.text)?);
+        return Ok(ready.text.to_owned());
     }
     match fs::read_to_string(path) {
-        Ok(text) => Ok(Template::read(&path.display().to_string(), &text)?),
+        Ok(text) => Ok(text),
         Err(error) => {
             let is_name = !name.contains(['/', '.']);
             let suggestion = if is_name { suggestion(name, library::ALL.iter().map(|ready| ready.name)) } else { None };
@@ -179,7 +211,8 @@ mod tests {
 
     fn output(command: &Command) -> Result<String, Error> {
         let mut out = Vec::new();
-        run(command, &mut out).map(|()| String::from_utf8(out).unwrap())
+        let setup = Setup { drivers: tenbin_loadgen::Drivers::none(), tenbin: None };
+        run(command, &setup, &mut out).map(|_| String::from_utf8(out).unwrap())
     }
 
     fn plan(file: &str, variant: &[&str], json: bool) -> Result<String, Error> {

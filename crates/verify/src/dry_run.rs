@@ -87,7 +87,7 @@ fn moment(at: Time) -> String {
     format!("{:.3} s", at.secs())
 }
 
-fn system_text(instance: &Instance) -> String {
+pub(crate) fn system_text(instance: &Instance) -> String {
     let start = match &instance.start {
         StartBy::Kind => format!("{} ({})", instance.kind.name(), instance.kind.program().unwrap_or_default()),
         StartBy::Command(command) => format!("command: {command}"),
@@ -110,7 +110,7 @@ fn system_text(instance: &Instance) -> String {
     text
 }
 
-fn client_text(client: &Client) -> String {
+pub(crate) fn client_text(client: &Client) -> String {
     let doors = client.doors.join(", ");
     let plural = if client.count == 1 { "" } else { "s" };
     let mut text = match client.role {

@@ -2,16 +2,24 @@
 //!
 //! A [`template`] names systems, clients, faults and assertions. A [`plan`] is the template with all choices made.
 //! [`judge`] dates figures to faults and evaluates assertions. [`results`] are the files of a run.
+//!
+//! [`run()`] does all of it: machines and processes are the runtime's, clients those of the load generator.
 
 pub mod args;
+mod burden;
 pub mod command;
-mod dry_run;
+pub(crate) mod dry_run;
 pub mod judge;
 pub mod kind;
 mod library;
 pub mod plan;
+mod report;
+#[cfg(target_os = "linux")]
+mod restore;
 pub mod results;
 mod rng;
+mod run;
+mod runtime;
 mod systems;
 pub mod template;
 pub mod units;
@@ -20,4 +28,5 @@ pub use args::Command;
 pub use command::run;
 pub use dry_run::dry_run;
 pub use plan::Plan;
+pub use run::Setup;
 pub use template::{Mistake, Mistakes, Template};

@@ -52,6 +52,15 @@ pub fn page(report: &Report) -> String {
     )
 }
 
+/// As [`page`], without links to the figures' own files: for a page that is passed on alone.
+pub fn page_alone(report: &Report) -> String {
+    figures(report).fold(page(report), |html, figure| html.replace(&link_to_file(figure), ""))
+}
+
+fn link_to_file(figure: &Figure) -> String {
+    format!(" <a href=\"{}.svg\">SVG</a>", escape(&figure.name))
+}
+
 /// Links to all sections but the first.
 fn contents(body: &mut String, sections: &[Section]) {
     let link = |(number, section): (usize, &Section)| {
@@ -133,7 +142,8 @@ fn figure_of(figure: &Figure) -> String {
         _ => figure.to_element(Width::Wide) + &figure.to_element(Width::Narrow),
     };
     format!(
-        "<figure id=\"{name}\"><h3>{title}</h3>{drawing}<figcaption>{caption} <a href=\"{name}.svg\">SVG</a></figcaption></figure>"
+        "<figure id=\"{name}\"><h3>{title}</h3>{drawing}<figcaption>{caption}{}</figcaption></figure>",
+        link_to_file(figure)
     )
 }
 

@@ -36,7 +36,7 @@ pub use chart::{
 };
 pub(crate) use comparison::{Compared, write as write_comparison};
 pub(crate) use files::{create_directory, write_file, write_json};
-pub use html::{page, write as write_page};
+pub use html::{page, page_alone, write as write_page};
 pub use model::{Block, Cell, Report, Section, Table, Tone};
 pub use origin::Origin;
 pub(crate) use scenario::ScenarioReport;

@@ -98,6 +98,16 @@ impl Line {
         Self { program: program.into(), arguments, environment: Vec::new() }
     }
 
+    /// The same command on these processors only; on all if there are none.
+    pub(crate) fn on(self, cpus: &[u16]) -> Self {
+        if cpus.is_empty() {
+            return self;
+        }
+        let cpus = cpus.iter().map(u16::to_string).collect::<Vec<_>>().join(",");
+        let pinned = ["-c".to_owned(), cpus, self.program].into_iter().chain(self.arguments);
+        Self { environment: self.environment, ..Self::new("taskset", pinned) }
+    }
+
     /// A line for the shell.
     pub(crate) fn shell(line: impl Into<String>) -> Self {
         Self::new("/bin/sh", ["-c".to_owned(), line.into()])
@@ -138,12 +148,7 @@ pub(crate) fn startup(place: &Place<'_>) -> Result<Startup, String> {
         Some(Ready::Command(command)) => startup.ready = ReadyWhen::Command(Line::shell(filled(command, place))),
     }
     startup.line.environment.extend(instance.environment.iter().cloned());
-    if !instance.cpus.is_empty() {
-        let cpus = instance.cpus.iter().map(u16::to_string).collect::<Vec<_>>().join(",");
-        let line = startup.line;
-        let pinned = ["-c".to_owned(), cpus, line.program].into_iter().chain(line.arguments);
-        startup.line = Line { environment: line.environment, ..Line::new("taskset", pinned) };
-    }
+    startup.line = startup.line.on(&instance.cpus);
     Ok(startup)
 }
 

@@ -1,0 +1,277 @@
+//! Content of the page.
+
+use tenbin_loadgen::report::{Block, Cell, Report, Section, Table, Tone};
+
+use super::plots::timelines;
+use super::{Results, Run, Variant};
+use crate::judge::figure::{Figure, Unit};
+use crate::judge::windows::Phase;
+use crate::plan::Plan;
+use crate::results::Happening;
+use crate::template::Expect;
+
+/// The page of one verification, or the comparison of several.
+pub(super) fn report(all: &[Results]) -> Report {
+    let [first, ..] = all else { unreachable!("the command has at least one directory") };
+    let name = all.iter().map(|results| results.verdict.name.as_str()).collect::<Vec<_>>();
+    let title = first.verdict.title.clone().filter(|_| name.iter().all(|other| *other == name[0]));
+    let mut sections = vec![overview(all)];
+    for results in all {
+        for variant in &results.variants {
+            let prefix = if all.len() > 1 { format!("{}, ", results.verdict.name) } else { String::new() };
+            sections.push(variant_section(&prefix, variant));
+        }
+    }
+    sections.push(how_to_repeat(all));
+    let names = if name.len() == 1 { name[0].to_owned() } else { format!("comparison of {}", name.join(", ")) };
+    Report {
+        title: format!("tenbin verify · {names}"),
+        headline: title.unwrap_or_else(|| names.clone()),
+        origin: first.origin.clone(),
+        sections,
+    }
+}
+
+/// Verdict on each variant, and the figures before and during each fault.
+fn overview(all: &[Results]) -> Section {
+    let as_expected = all.iter().all(|results| results.verdict.as_expected);
+    let (tone, text) = match as_expected {
+        true => (Tone::Good, "Every system did as expected."),
+        false => (Tone::Bad, "A system did not do as expected."),
+    };
+    let mut section = Section::default().with(Block::Banner(tone, text.to_owned()));
+    let mut table =
+        Table::new(["system", "outcome", "lost", "duplicated", "out of order", "unconfirmed", "unavailable"]);
+    table.text_columns = 2;
+    for variant in all.iter().flat_map(|results| &results.variants) {
+        let value = |figure| variant.verdict.medians.get(&Phase::Whole, figure);
+        let count = |figure| value(figure).map_or(Cell::aside("–"), |count| fault_cell(count));
+        let text = |figure: Figure| value(figure).map_or(Cell::aside("–"), |value| shown(figure, value).into());
+        let cells = vec![
+            outcome(variant),
+            count(Figure::Lost),
+            text(Figure::Duplicated),
+            text(Figure::OutOfOrder),
+            text(Figure::Unconfirmed),
+            text(Figure::Unavailable),
+        ];
+        table.add(variant.verdict.name.clone(), cells);
+    }
+    section = section.with(table);
+    if let Some(table) = before_and_during(all) {
+        section =
+            section.with(Block::Text("Before and during the first fault, medians of all runs:".to_owned())).with(table);
+    }
+    section
+}
+
+/// The published table's form: publisher, subscriber and latency, each before and during.
+fn before_and_during(all: &[Results]) -> Option<Table> {
+    let mut table = Table::new(["system", "phase", "published", "received", "latency p50", "latency p99"]);
+    table.text_columns = 2;
+    for variant in all.iter().flat_map(|results| &results.variants) {
+        let medians = &variant.verdict.medians;
+        let first = variant.runs.iter().find_map(|run| {
+            run.verdict.phases.iter().find(|time| matches!(time.phase, Phase::During(_))).map(|time| time.phase.clone())
+        });
+        for phase in [Some(Phase::Before), first].into_iter().flatten() {
+            let cell = |figure: Figure| -> Cell {
+                let Some(value) = medians.get(&phase, figure) else { return Cell::aside("–") };
+                let is_published =
+                    |one: &&crate::judge::assertion::Assertion| one.figure == figure && one.phase == phase;
+                let published = variant.verdict.published.iter().find(is_published);
+                let published = published.and_then(|one| match one.bound {
+                    crate::judge::assertion::Bound::Value(value) => Some(value),
+                    crate::judge::assertion::Bound::Times(..) => None,
+                });
+                let beside = published.map_or(String::new(), |value| format!(" (published: {})", shown(figure, value)));
+                format!("{}{beside}", shown(figure, value)).into()
+            };
+            let figures = [Figure::PublishedBytes, Figure::ReceivedBytes, Figure::P50, Figure::P99].map(cell);
+            let cells = std::iter::once(Cell::from(phase.to_string())).chain(figures);
+            table.add(variant.verdict.name.clone(), cells);
+        }
+    }
+    (!table.rows.is_empty()).then_some(table)
+}
+
+fn variant_section(prefix: &str, variant: &Variant) -> Section {
+    let mut section = Section::new(&format!("{prefix}{}", variant.verdict.name));
+    for run in &variant.runs {
+        if variant.runs.len() > 1 {
+            section = section.with(Block::Text(format!("Run {}:", run.verdict.number)));
+        }
+        section = run_blocks(section, variant, run);
+    }
+    section
+}
+
+fn run_blocks(mut section: Section, variant: &Variant, run: &Run) -> Section {
+    let verdict = &run.verdict;
+    if let Some(error) = &verdict.error {
+        section = section.with(Block::Banner(Tone::Bad, format!("The run did not take place as planned: {error}")));
+    }
+    for left in &verdict.not_undone {
+        section = section.with(Block::Banner(Tone::Bad, format!("Not undone: {left}")));
+    }
+    let checks: Vec<_> = verdict.checks.iter().map(|check| (check.holds, check.found())).collect();
+    if !checks.is_empty() {
+        section = section.with(Block::Checks(checks));
+    }
+    if variant.verdict.expect == Expect::Fail {
+        section = section.with(Block::Text("A failure is expected: this is a demonstration of a weakness.".to_owned()));
+    }
+    if !verdict.notes.is_empty() {
+        section = section.with(Block::List(verdict.notes.clone()));
+    }
+    let name = format!("{}-{}", variant.verdict.name, verdict.number);
+    section = section.with_all(timelines(run, &name));
+    section = section.with_all(ledger(run)).with_all(rates(run)).with_all(events(run));
+    let Some(plan) = &run.plan else { return section };
+    section.with(instances(plan)).with_all(links(run))
+}
+
+/// Fate of the messages that were due in each phase.
+fn ledger(run: &Run) -> Option<Table> {
+    let mut table =
+        Table::new(["messages due", "from", "to", "lost", "duplicated", "out of order", "unconfirmed", "refused"]);
+    let mut last = None;
+    for time in &run.verdict.phases {
+        // Counts of a repeated action are those of all its times together.
+        let is_again = last.as_ref() == Some(&time.phase);
+        last = Some(time.phase.clone());
+        let count = |figure| match run.verdict.figures.get(&time.phase, figure) {
+            Some(_) if is_again => Cell::aside("″"),
+            Some(count) if figure == Figure::Lost => fault_cell(count),
+            Some(count) => shown(figure, count).into(),
+            None => Cell::aside("–"),
+        };
+        let figures = [Figure::Lost, Figure::Duplicated, Figure::OutOfOrder, Figure::Unconfirmed, Figure::Refused];
+        let times = [time.from, time.to].map(|time| Cell::from(format!("{:.2} s", time.secs())));
+        table.add(time.phase.to_string(), times.into_iter().chain(figures.map(count)));
+    }
+    (!table.rows.is_empty()).then_some(table)
+}
+
+/// Rates and times of each phase.
+fn rates(run: &Run) -> Option<Table> {
+    let mut table =
+        Table::new(["phase", "published", "received", "p50", "p99", "greatest", "unavailable", "recovered after"]);
+    let mut seen: Vec<&Phase> = Vec::new();
+    for time in &run.verdict.phases {
+        if seen.contains(&&time.phase) {
+            continue;
+        }
+        seen.push(&time.phase);
+        let cell = |figure: Figure| -> Cell {
+            let value = run.verdict.figures.get(&time.phase, figure);
+            value.map_or(Cell::aside("–"), |value| shown(figure, value).into())
+        };
+        let figures = [
+            Figure::PublishedMessages,
+            Figure::ReceivedMessages,
+            Figure::P50,
+            Figure::P99,
+            Figure::Max,
+            Figure::Unavailable,
+            Figure::Recovered,
+        ];
+        table.add(time.phase.to_string(), figures.map(cell));
+    }
+    (!table.rows.is_empty()).then_some(table)
+}
+
+fn events(run: &Run) -> Option<Table> {
+    let mut table = Table::new(["at", "fault", "event", ""]);
+    table.text_columns = 4;
+    for event in &run.events {
+        let (name, text) = match &event.happening {
+            Happening::Planned { .. } => continue,
+            Happening::Resolved { targets } => ("targets", targets.join(", ")),
+            Happening::Begun => ("begun", change(run, &event.action)),
+            Happening::Ended => ("undo begins", String::new()),
+            Happening::Undone => ("undone", String::new()),
+            Happening::Failed { error, .. } => ("failed", error.clone()),
+        };
+        let at = event.at.map_or("–".to_owned(), |at| format!("{:.3} s", at.secs()));
+        let again = if event.repetition > 1 { format!(" #{}", event.repetition) } else { String::new() };
+        let action = format!("{}{again}", event.action);
+        table.add(at, [action, name.to_owned(), text]);
+    }
+    (!table.rows.is_empty()).then_some(table)
+}
+
+fn change(run: &Run, action: &str) -> String {
+    let planned = run.events.iter().find(|event| event.action == action);
+    match planned.map(|event| &event.happening) {
+        Some(Happening::Planned { change, .. }) => change.clone(),
+        _ => String::new(),
+    }
+}
+
+fn instances(plan: &Plan) -> Table {
+    let mut table = Table::new(["instance or clients", "address", "what"]);
+    table.text_columns = 3;
+    for machine in &plan.machines {
+        let instance = plan.instances.iter().find(|instance| instance.machine == machine.name);
+        let client = plan.clients.iter().find(|client| client.machine == machine.name);
+        let what = match (instance, client) {
+            (Some(instance), _) => crate::dry_run::system_text(instance),
+            (None, Some(client)) => crate::dry_run::client_text(client),
+            (None, None) => String::new(),
+        };
+        table.add(machine.name.clone(), [machine.address.to_string(), what]);
+    }
+    table
+}
+
+fn links(run: &Run) -> Option<Table> {
+    let mut table = Table::new(["link", "MB", "packets", "dropped"]);
+    for link in &run.links {
+        let dropped = fault_cell(link.dropped);
+        let cells = [format!("{:.2}", link.bytes / 1e6).into(), format!("{}", link.packets).into(), dropped];
+        table.add(format!("{} → {}", link.from, link.to), cells);
+    }
+    (!table.rows.is_empty()).then_some(table)
+}
+
+fn how_to_repeat(all: &[Results]) -> Section {
+    let mut rows = Vec::new();
+    for results in all {
+        rows.push((results.verdict.name.clone(), results.origin.command.clone()));
+        let seeds = results.variants.iter().flat_map(|variant| &variant.runs).map(|run| run.verdict.seed);
+        let mut seeds = seeds.map(|seed| seed.to_string()).collect::<Vec<_>>();
+        seeds.dedup();
+        rows.push(("seed".to_owned(), seeds.join(", ")));
+        rows.push(("date, machine".to_owned(), format!("{}, {}", results.origin.date, results.origin.machine)));
+    }
+    let note = "Instances on one machine compete for its processors, so compare figures of the same machine only.";
+    Section::new("How to repeat it").with(Table::facts(rows)).with(Block::Text(note.to_owned()))
+}
+
+fn outcome(variant: &Variant) -> Cell {
+    let verdict = &variant.verdict;
+    let text = match (verdict.holds, verdict.expect) {
+        _ if verdict.runs.iter().any(|run| run.error.is_some()) => "did not run",
+        (true, Expect::Pass) => "passes",
+        (false, Expect::Pass) => "fails",
+        (false, Expect::Fail) => "fails, as expected",
+        (true, Expect::Fail) => "passes, a failure was expected",
+    };
+    let tone = if verdict.as_expected { Tone::Good } else { Tone::Bad };
+    Cell { text: text.to_owned(), tone }
+}
+
+fn fault_cell(count: f64) -> Cell {
+    Cell::faults(count as u64)
+}
+
+/// A figure's value, short enough for a table.
+fn shown(figure: Figure, value: f64) -> String {
+    match figure.unit() {
+        Unit::Messages => format!("{value:.0}/s"),
+        Unit::Time if value < 1.0 => format!("{:.1} ms", value * 1e3),
+        Unit::Time => format!("{value:.2} s"),
+        unit => unit.text(value),
+    }
+}

@@ -1,0 +1,169 @@
+//! The load of a run, as a plan of the load generator.
+
+use std::time::Duration;
+
+use tenbin_loadgen::run::{
+    Audience, Broker, ClientKinds, Doors, OnLost, Pace, Plan as LoadPlan, Publishers, Schedule, Slow, Spread,
+};
+
+use crate::kind::Protocol;
+use crate::plan::{Client, Plan};
+use crate::template::{Acks, Role};
+use crate::units::{Rate, Time};
+
+/// First and longest pause before a client connects again.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
+/// More than any run takes: the run itself stops publishing.
+const ENDLESS: Duration = Duration::from_secs(7 * 24 * 3600);
+/// Unacknowledged messages of a publisher in a closed loop.
+const IN_FLIGHT: u16 = 100;
+/// Unacknowledged messages of a publisher on a schedule.
+const MOST_IN_FLIGHT: u16 = 1000;
+
+/// The load of `plan`. `maximum` replaces rates relative to it, in messages a second; without it such publishers send as
+/// fast as the system takes messages.
+///
+/// # Errors
+/// Clients that this version cannot run. The text names them.
+pub(crate) fn load(plan: &Plan, maximum: Option<f64>) -> Result<LoadPlan, String> {
+    let (publishers, subscribers): (Vec<_>, Vec<_>) =
+        plan.clients.iter().partition(|client| client.role == Role::Publisher);
+    let [publisher] = publishers[..] else {
+        return Err(format!("the file has {} entries that publish; this version runs one", publishers.len()));
+    };
+    let protocol = match publisher.protocol {
+        Protocol::Mqtt => LoadPlan::MQTT,
+        Protocol::Kafka => "kafka",
+        Protocol::Nats => "nats",
+        Protocol::Jetstream => "jetstream",
+        Protocol::Command => {
+            return Err(format!("{} is a client program, which this version cannot run", publisher.name));
+        }
+    };
+    let mut doors: Vec<&String> = plan.clients.iter().flat_map(|client| &client.doors).collect();
+    doors.sort();
+    doors.dedup();
+    for client in &plan.clients {
+        if client.system != publisher.system || client.protocol != publisher.protocol {
+            return Err(format!("{} and {} are clients of different systems", client.name, publisher.name));
+        }
+        if client.service.is_some() {
+            return Err(format!("{} has service times, which this version cannot run", client.name));
+        }
+    }
+    let brokers = doors.iter().map(|door| broker(door)).collect::<Result<Vec<_>, _>>()?;
+    // A client of one instance of several starts there.
+    let spread = |client: &Client| match (&client.doors[..], brokers.len()) {
+        ([door], 2..) => {
+            doors.iter().position(|other| *other == door).map_or(Spread::InTurns, |at| Spread::Broker(at as u16))
+        }
+        _ => Spread::InTurns,
+    };
+    let (pace, in_flight) = pace(publisher, maximum);
+    let topic = "verify/{publisher}";
+    let publishers = Publishers {
+        qos: qos(publisher),
+        payload: u32::try_from(publisher.size.bytes()).unwrap_or(u32::MAX),
+        pace,
+        in_flight,
+        spread: spread(publisher),
+        ..Publishers::new(publisher.count, topic)
+    };
+    let audience = |client: &&Client| Audience {
+        qos: qos(client),
+        share: client.group.clone(),
+        spread: spread(client),
+        slow: client.slow.map(|rate| Slow { members: client.count, rate, from: Duration::ZERO, until: None }),
+        ..Audience::new(client.name.clone(), client.count, "verify/+")
+    };
+    let audiences = subscribers.iter().map(audience).collect();
+    let many = brokers.len() > 1;
+    let mut load = LoadPlan::new(plan.seed as u16, brokers, publishers, audiences);
+    load.protocol = protocol.to_owned();
+    load.doors = if many { Doors::OneSystem } else { Doors::Independent };
+    load.on_lost = OnLost::Reconnect { first: PAUSES.0, most: PAUSES.1 };
+    load.schedule =
+        Schedule { time_limit: ENDLESS, subscriber_timeout: plan.measure.drain.duration(), ..load.schedule };
+    load.records = true;
+    load.connection.session_expiry = plan.clients.iter().filter_map(|c| c.session_expiry).max().map(Time::duration);
+    let keep_alive = plan.clients.iter().filter_map(|client| client.keep_alive).min().unwrap_or_default();
+    load.connection.keep_alive = keep_alive.secs().ceil() as u16;
+    Ok(load)
+}
+
+/// Kinds of clients of an entry, for the agent on its machine.
+pub(crate) fn kinds(plan: &Plan, client: &Client) -> ClientKinds {
+    let mut subscribers = plan.clients.iter().filter(|client| client.role == Role::Subscriber);
+    match client.role {
+        Role::Publisher => ClientKinds::Publishers,
+        Role::Subscriber => {
+            ClientKinds::Audience(subscribers.position(|other| other.name == client.name).unwrap_or_default() as u32)
+        }
+    }
+}
+
+fn broker(door: &str) -> Result<Broker, String> {
+    let (host, port) = door.rsplit_once(':').ok_or_else(|| format!("{door:?} is no HOST:PORT"))?;
+    let port = port.parse().map_err(|_| format!("{door:?} has no port"))?;
+    Ok(Broker::new(door, host, port))
+}
+
+/// QoS of MQTT. For other systems: 0 without acknowledgement, 1 for the leader's, 2 for that of all replicas.
+fn qos(client: &Client) -> u8 {
+    match client.acks {
+        Some(Acks::None) => 0,
+        Some(Acks::Leader) => 1,
+        Some(Acks::All) => 2,
+        None => client.qos.unwrap_or(1),
+    }
+}
+
+fn pace(publisher: &Client, maximum: Option<f64>) -> (Pace, u16) {
+    let rate = match publisher.rate {
+        Rate::Max => None,
+        Rate::OfMax(share) => maximum.map(|maximum| share * maximum),
+        Rate::Messages(rate) => Some(rate),
+        Rate::Bytes(rate) => Some(rate / publisher.size.bytes().max(1) as f64),
+    };
+    match rate.filter(|rate| *rate > 0.0) {
+        None => (Pace::Unlimited, IN_FLIGHT),
+        Some(rate) => {
+            let interval = Duration::from_secs_f64(f64::from(publisher.count.max(1)) / rate);
+            (Pace::Open { interval }, MOST_IN_FLIGHT)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::template::Template;
+
+    fn plan(text: &str) -> Plan {
+        let templates = Template::read("t.yaml", text).unwrap_or_else(|mistakes| panic!("{mistakes}"));
+        Plan::new(&templates[0], None).unwrap_or_else(|mistakes| panic!("{mistakes}"))
+    }
+
+    #[test]
+    fn rates_are_those_of_all_publishers_together() {
+        let text = "systems:\n  b: { kind: tenbin }\n  p: { publishes_to: b, count: 4, rate: RATE, size: 1KB, qos: 1 }\n  s: { subscribes_to: b, qos: 1, session_expiry: 1h }";
+        let pace_of = |rate: &str, maximum| load(&plan(&text.replace("RATE", rate)), maximum).unwrap().publishers.pace;
+        let every = |ms| Pace::Open { interval: Duration::from_millis(ms) };
+        assert_eq!(pace_of("2000", None), every(2));
+        assert_eq!(pace_of("1 MB/s", None), every(4));
+        assert_eq!(pace_of("50% of max", Some(8000.0)), every(1));
+        assert_eq!((pace_of("50% of max", None), pace_of("max", Some(5.0))), (Pace::Unlimited, Pace::Unlimited));
+        let load = load(&plan(&text.replace("RATE", "5")), None).unwrap();
+        assert_eq!((load.audiences.len(), load.publishers.qos, load.audiences[0].qos), (1, 1, 1));
+        assert_eq!(load.connection.session_expiry, Some(Duration::from_secs(3600)));
+    }
+
+    #[test]
+    fn each_entry_has_an_agent_of_its_own() {
+        let plan = plan(
+            "systems:\n  b: { kind: tenbin }\n  one: { subscribes_to: b }\n  p: { publishes_to: b }\n  two: { subscribes_to: b }",
+        );
+        let kinds: Vec<_> = plan.clients.iter().map(|client| kinds(&plan, client)).collect();
+        assert_eq!(kinds, [ClientKinds::Audience(0), ClientKinds::Publishers, ClientKinds::Audience(1)]);
+    }
+}

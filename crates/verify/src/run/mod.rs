@@ -1,0 +1,229 @@
+//! The command `run`: starts systems, breaks them under load, and judges the outcome.
+//!
+//! ```text
+//! plan ─► stage (instances) ─► load ─► course: warm-up, schedule ─► faults, drain ─► measured ─► verdict
+//! ```
+
+mod fault;
+mod faults;
+mod links;
+mod load;
+mod measured;
+mod one;
+mod schedule;
+mod stage;
+mod steady;
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use tenbin_loadgen::Drivers;
+use tenbin_loadgen::run::{Fault as Outcome, TestCase, TestSuite};
+
+pub(crate) use measured::{Details, Measured};
+
+use crate::args::RunArgs;
+use crate::command::Error;
+use crate::plan::{Plan, missing};
+use crate::report;
+use crate::results::{RunVerdict, VariantVerdict, Verdict};
+use crate::template::Runtime;
+
+/// The program around the command.
+#[derive(Debug, Clone)]
+pub struct Setup {
+    /// Drivers of clients in this process.
+    pub drivers: Drivers,
+    /// This program, with the subcommands `broker`, `loadgen agent` and `verify`. Without it all clients run in this
+    /// process, and only the runtime `processes` works.
+    pub tenbin: Option<PathBuf>,
+}
+
+impl Setup {
+    /// The running program, with these drivers.
+    pub fn this_program(drivers: Drivers) -> Self {
+        Self { drivers, tenbin: std::env::current_exe().ok() }
+    }
+
+    fn tenbin(&self) -> PathBuf {
+        self.tenbin.clone().unwrap_or_else(|| PathBuf::from("tenbin"))
+    }
+}
+
+/// Runs all variants of the files, each as often as it should be; returns the exit code.
+///
+/// # Errors
+/// Unreadable files, mistakes in them, and results that cannot be written. A run that fails is no error: the verdict has
+/// its reason.
+pub fn run(args: &RunArgs, setup: &Setup, out: &mut dyn Write) -> Result<u8, Error> {
+    let plans = args.file.plans()?;
+    let [first, ..] = &plans[..] else { return Ok(0) };
+    let directory = args.out.clone().unwrap_or_else(|| default_directory(first));
+    create(&directory)?;
+    for (number, path) in args.file.files.iter().enumerate() {
+        let name = if number == 0 { "template.yaml".to_owned() } else { format!("template-{}.yaml", number + 1) };
+        write(&directory.join(name), crate::command::text(path)?.as_bytes())?;
+    }
+    let is_interrupted = Arc::new(AtomicBool::new(false));
+    watch_interrupts(Arc::clone(&is_interrupted));
+    let began = std::time::Instant::now();
+    let mut variants = Vec::new();
+    for plan in &plans {
+        let mut runs = Vec::new();
+        for number in 1..=args.repeat.unwrap_or(plan.measure.repeat) {
+            if is_interrupted.load(Ordering::Relaxed) {
+                break;
+            }
+            write!(out, "{}", heading(plan, number))?;
+            out.flush()?;
+            let run = one_run(plan, number, &directory, setup, &is_interrupted)?;
+            writeln!(out, "{}", outcome(plan, &run))?;
+            runs.push(run);
+        }
+        variants.push(VariantVerdict::new(&plan.variant, plan.expect, runs, plan.published.clone()));
+    }
+    let verdict = Verdict::new(&first.name, first.title.clone(), variants);
+    write(&directory.join("verdict.json"), verdict.json().as_bytes())?;
+    write(&directory.join("junit.xml"), &junit(&verdict, began.elapsed().as_secs_f64())?)?;
+    report::remember_origin(&directory)?;
+    report::write(std::slice::from_ref(&directory), &directory.join("report.html"))?;
+    print_summary(&verdict, &directory, out)?;
+    Ok(verdict.exit_code)
+}
+
+/// Directory of one run within the results.
+pub(crate) fn directory_of(results: &Path, variant: &str, number: u32) -> PathBuf {
+    results.join(if number == 1 { variant.to_owned() } else { format!("{variant}-{number}") })
+}
+
+fn one_run(
+    plan: &Plan,
+    number: u32,
+    results: &Path,
+    setup: &Setup,
+    is_interrupted: &AtomicBool,
+) -> Result<RunVerdict, Error> {
+    let failed = |error: String| Ok(RunVerdict::failed(number, plan.seed, error, &plan.assertions));
+    let lacks: Vec<_> = plan.needs.iter().filter_map(|need| Some(format!("{need}: {}", missing(need)?))).collect();
+    if !lacks.is_empty() {
+        return failed(format!("missing {}", lacks.join("; ")));
+    }
+    if setup.tenbin.is_none() && plan.runtime != Runtime::Processes {
+        return failed(format!("runtime {} needs the program tenbin", plan.runtime.name()));
+    }
+    let directory = directory_of(results, &plan.variant, number);
+    create(&directory)?;
+    // Sockets in it have short paths, which a directory of results may not have.
+    let work = match tempfile::Builder::new().prefix("tenbin-verify-").tempdir() {
+        Ok(work) => work,
+        Err(error) => return failed(format!("cannot create a directory for the run: {error}")),
+    };
+    #[cfg(target_os = "linux")]
+    let journal = match crate::restore::journal(setup.tenbin.as_deref(), &directory, work.path()) {
+        Ok(journal) => journal,
+        Err(error) => return failed(error),
+    };
+    let place = one::Place { number, directory: &directory, work: work.path(), is_interrupted };
+    let run = one::perform(setup, plan, &place);
+    #[cfg(target_os = "linux")]
+    let run = crate::restore::close(journal, run);
+    Ok(run)
+}
+
+/// Sets `is_interrupted` at SIGINT or SIGTERM, which then do not end the program.
+fn watch_interrupts(is_interrupted: Arc<AtomicBool>) {
+    let watch = move || -> std::io::Result<()> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        runtime.block_on(async {
+            use tokio::signal::unix::{SignalKind, signal};
+            let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+            loop {
+                tokio::select! {
+                    _ = interrupt.recv() => {}
+                    _ = terminate.recv() => {}
+                }
+                is_interrupted.store(true, Ordering::Relaxed);
+            }
+        })
+    };
+    // Without the thread a signal ends the program; the guards then undo.
+    let _ = std::thread::Builder::new().name("interrupts".to_owned()).spawn(watch);
+}
+
+fn default_directory(plan: &Plan) -> PathBuf {
+    let seconds = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    Path::new("results").join(format!("{}-{seconds}-{}", plan.name, plan.seed))
+}
+
+fn heading(plan: &Plan, number: u32) -> String {
+    let again = if number > 1 { format!(", run {number}") } else { String::new() };
+    format!("{}, {}{again}: ", plan.name, plan.variant)
+}
+
+/// Outcome of a run in a line, with the checks that fail.
+fn outcome(plan: &Plan, run: &RunVerdict) -> String {
+    let failing = run.checks.iter().filter(|check| !check.holds).map(crate::judge::assertion::Check::found);
+    let text = match &run.error {
+        Some(error) => format!("did not take place: {error}"),
+        None if run.holds() => "all assertions hold".to_owned(),
+        None => failing.collect::<Vec<_>>().join("; "),
+    };
+    let is_expected = run.error.is_none() && run.holds() == (plan.expect == crate::template::Expect::Pass);
+    let expected = match (is_expected, run.holds()) {
+        (true, false) => ", as expected",
+        (false, true) => ", although a failure is expected",
+        _ => "",
+    };
+    let left: String = run.not_undone.iter().map(|left| format!("\n  not undone: {left}")).collect();
+    format!("{text}{expected}{left}")
+}
+
+fn print_summary(verdict: &Verdict, directory: &Path, out: &mut dyn Write) -> Result<(), Error> {
+    writeln!(out, "{}", if verdict.as_expected { "✓ all as expected" } else { "✗ not as expected" })?;
+    writeln!(out, "{}", directory.join("report.html").display())?;
+    Ok(())
+}
+
+fn junit(verdict: &Verdict, seconds: f64) -> Result<Vec<u8>, Error> {
+    let mut cases = Vec::new();
+    for variant in &verdict.variants {
+        for run in &variant.runs {
+            let class = format!("{}.{}.{}", verdict.name, variant.name, run.number);
+            let expects_failure = variant.expect == crate::template::Expect::Fail;
+            if run.checks.is_empty() || run.error.is_some() {
+                let fault = run.error.clone().map(Outcome::Error);
+                cases.push(TestCase {
+                    class: class.clone(),
+                    name: "the run takes place".to_owned(),
+                    seconds: 0.0,
+                    fault,
+                });
+            }
+            for check in &run.checks {
+                let fault = (!check.holds && !expects_failure).then(|| Outcome::Failure(check.found()));
+                cases.push(TestCase { class: class.clone(), name: check.assertion.to_string(), seconds: 0.0, fault });
+            }
+            if expects_failure {
+                let found = "every assertion holds, and a failure is expected".to_owned();
+                let fault = (run.error.is_none() && run.holds()).then_some(Outcome::Failure(found));
+                cases.push(TestCase { class, name: "an assertion fails, as expected".to_owned(), seconds: 0.0, fault });
+            }
+        }
+    }
+    let suite = TestSuite { name: format!("tenbin verify {}", verdict.name), cases, seconds, output: String::new() };
+    let mut bytes = Vec::new();
+    suite.write(&mut bytes)?;
+    Ok(bytes)
+}
+
+fn create(directory: &Path) -> Result<(), Error> {
+    fs::create_dir_all(directory).map_err(|error| Error::Results { path: directory.to_owned(), error })
+}
+
+pub(crate) fn write(path: &Path, content: &[u8]) -> Result<(), Error> {
+    fs::write(path, content).map_err(|error| Error::Results { path: path.to_owned(), error })
+}

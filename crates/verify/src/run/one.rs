@@ -1,0 +1,275 @@
+//! One run of one variant, from the start of its systems to its verdict.
+
+use std::fs::{self, File};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use tenbin_loadgen::LoadgenError;
+use tenbin_loadgen::run::{AgentStream, Finished, Plan as LoadPlan, RunningLoad};
+
+use super::Setup;
+use super::faults::Faults;
+use super::links::Links;
+use super::load;
+use super::measured::Measured;
+use super::stage::Stage;
+use super::steady::Steady;
+use crate::judge::measured::Figures;
+use crate::judge::windows::windows;
+use crate::plan::Plan;
+use crate::results::{self, Event, RunVerdict};
+use crate::runtime::{Processes, World};
+use crate::systems::Line;
+use crate::template::{Runtime, WarmUp};
+use crate::units::Time;
+
+const SECOND_NS: u64 = 1_000_000_000;
+/// Most time that the undos at the end of a run may take.
+const UNDO: Duration = Duration::from_secs(180);
+
+/// Place of a run in its verification.
+pub(crate) struct Place<'a> {
+    /// Number of the run, from 1.
+    pub(crate) number: u32,
+    /// Directory of its results.
+    pub(crate) directory: &'a Path,
+    /// Directory for its working files, which is removed afterwards.
+    pub(crate) work: &'a Path,
+    /// Set by SIGINT.
+    pub(crate) is_interrupted: &'a AtomicBool,
+}
+
+/// Runs `plan` once, and writes the files of the run.
+pub(crate) fn perform(setup: &Setup, plan: &Plan, place: &Place<'_>) -> RunVerdict {
+    let failed = |error: String| RunVerdict::failed(place.number, plan.seed, error, &plan.assertions);
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        // The kernel ends a process of the runtime `processes` with the thread that started it.
+        .thread_keep_alive(Duration::from_secs(24 * 3600))
+        .build();
+    let verdict = match runtime {
+        Ok(runtime) => {
+            let verdict = runtime.block_on(attempt(setup, plan, place));
+            runtime.shutdown_background();
+            verdict
+        }
+        Err(error) => Err(format!("cannot start a thread: {error}")),
+    };
+    verdict.unwrap_or_else(failed)
+}
+
+async fn attempt(setup: &Setup, plan: &Plan, place: &Place<'_>) -> Result<RunVerdict, String> {
+    let logs = place.directory.join("logs");
+    fs::create_dir_all(&logs).map_err(|error| format!("cannot create {}: {error}", logs.display()))?;
+    let write = |name: &str, content: &str| {
+        let path = place.directory.join(name);
+        fs::write(&path, content).map_err(|error| format!("cannot write {}: {error}", path.display()))
+    };
+    write("plan.json", &plan.json())?;
+    let load = load::load(plan, None)?;
+    let world = world(setup, plan, place.work)?;
+    let stage = Arc::new(Stage::new(plan.clone(), world, place.work, &logs, &setup.tenbin()));
+    let starting = Arc::clone(&stage);
+    let started = tokio::task::spawn_blocking(move || starting.start_all()).await;
+    started.map_err(|error| error.to_string())??;
+    let result = with_systems(setup, plan, place, load, &stage).await;
+    let _ = tokio::task::spawn_blocking(move || stage.end_all()).await;
+    result
+}
+
+async fn with_systems(
+    setup: &Setup,
+    plan: &Plan,
+    place: &Place<'_>,
+    mut load: LoadPlan,
+    stage: &Arc<Stage>,
+) -> Result<RunVerdict, String> {
+    let mut notes = Vec::new();
+    if plan.needs_maximum {
+        let maximum = maximum(setup, plan, &load, stage).await?;
+        notes.push(format!("the maximum rate was {maximum:.0} msg/s"));
+        load = load::load(plan, Some(maximum))?;
+        // Messages of the closed loop must not count as those of the run.
+        load.tag = load.tag.wrapping_add(1);
+    }
+    let path = place.directory.join("events.jsonl");
+    let file = File::create(&path).map_err(|error| format!("cannot create {}: {error}", path.display()))?;
+    let agents = agents(setup, plan, stage)?;
+    let mut running = RunningLoad::prepare(&load, &setup.drivers, agents).await.map_err(text)?;
+    let mut faults = Faults::new(plan, Arc::clone(stage), running.clock(), file);
+    let course = course(plan, place, stage, &mut running, &mut faults, &mut notes).await;
+    faults.end_all();
+    // The clients are closed only after the undos, as a paused one cannot hand over its results.
+    let deadline = Instant::now() + UNDO;
+    while !faults.is_idle() && Instant::now() < deadline {
+        faults.tick();
+        if !matches!(running.tick().await, Ok(Some(_))) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+    let course = match course {
+        Ok(course) => course,
+        Err(error) => {
+            let not_undone = faults.into_results().2;
+            let failed = RunVerdict::failed(place.number, plan.seed, error, &plan.assertions);
+            return Ok(RunVerdict { not_undone, ..failed });
+        }
+    };
+    let finished = running.finish().await.map_err(text)?;
+    verdict(plan, place, course, faults, finished, notes)
+}
+
+/// Times of a run, by its clock.
+struct Course {
+    start_ns: u64,
+    origin_ns: u64,
+    /// End of the measurement, from the end of the warm-up.
+    end: Time,
+    is_interrupted: bool,
+    links: Links,
+}
+
+/// Warm-up, measurement with all actions, and drain.
+async fn course(
+    plan: &Plan,
+    place: &Place<'_>,
+    stage: &Arc<Stage>,
+    running: &mut RunningLoad,
+    faults: &mut Faults<'_>,
+    notes: &mut Vec<String>,
+) -> Result<Course, String> {
+    let clock = running.clock();
+    let start_ns = running.start().await.map_err(text)?;
+    let (mut steady, mut looked) = (Steady::default(), 0);
+    let mut links = Links::default();
+    let mut origin_ns = match plan.measure.warm_up {
+        WarmUp::For(time) => Some(start_ns + time.ns().div_ceil(SECOND_NS) * SECOND_NS),
+        WarmUp::Steady => None,
+    };
+    let mut stopped: Option<Instant> = None;
+    let mut is_interrupted = false;
+    let mut end = plan.measure.time;
+    loop {
+        let Some(status) = running.tick().await.map_err(text)? else { break };
+        let second = clock.now_ns().saturating_sub(start_ns) / SECOND_NS;
+        if second > looked {
+            looked = second;
+            for (name, end) in stage.ended_by_themselves() {
+                notes.push(format!("{name} ended by itself, by {end}; see logs/{name}.log"));
+            }
+            let most = plan.measure.warm_up.most();
+            if origin_ns.is_none() && (steady.look(status) || Time::from_secs(second) >= most) {
+                if Time::from_secs(second) >= most {
+                    notes.push(format!("the system was not steady after {most}"));
+                }
+                // The load's seconds stay whole.
+                origin_ns = Some(start_ns + (second + 1) * SECOND_NS);
+            }
+            if let Some(origin_ns) = origin_ns.filter(|origin_ns| *origin_ns <= clock.now_ns()) {
+                links.look((clock.now_ns() - origin_ns) / SECOND_NS, stage.world.links());
+            }
+        }
+        if let Some(origin_ns) = origin_ns.filter(|origin_ns| *origin_ns <= clock.now_ns()) {
+            faults.begin_to_measure(origin_ns);
+        }
+        faults.tick();
+        let now = origin_ns.and_then(|origin_ns| clock.now_ns().checked_sub(origin_ns)).map(Time::from_ns);
+        let is_over = now.is_some_and(|now| now >= plan.measure.time);
+        is_interrupted |= place.is_interrupted.load(Ordering::Relaxed);
+        match stopped {
+            None if is_over || is_interrupted => {
+                stopped = Some(Instant::now());
+                end = now.unwrap_or_default().min(plan.measure.time);
+                running.stop_publishing().await.map_err(text)?;
+                faults.end_all();
+            }
+            Some(at) if at.elapsed() > plan.measure.drain.duration() && faults.is_idle() => break,
+            _ => {}
+        }
+    }
+    // Without a second of measurement all of the warm-up counts, which is better than nothing after an interrupt.
+    Ok(Course { start_ns, origin_ns: origin_ns.unwrap_or(start_ns), end, is_interrupted, links })
+}
+
+fn verdict(
+    plan: &Plan,
+    place: &Place<'_>,
+    course: Course,
+    faults: Faults<'_>,
+    finished: Finished,
+    mut notes: Vec<String>,
+) -> Result<RunVerdict, String> {
+    notes.extend(finished.outcome.notes.iter().filter(|note| !note.starts_with("clock of agent")).cloned());
+    let idle = faults.is_idle();
+    let (events, failed, mut not_undone) = faults.into_results();
+    if !idle {
+        not_undone.push(format!("an undo was not complete after {} s", UNDO.as_secs()));
+    }
+    let measured = Measured::of(finished, course.start_ns, course.origin_ns);
+    let effects = Event::effects(&events, course.end);
+    let windows = windows(&effects, plan.measure.before, course.end);
+    let figures = Figures::of(&measured, &windows);
+    let mut verdict = RunVerdict::new(place.number, plan.seed, &windows, figures, &plan.assertions);
+    verdict.notes = notes;
+    verdict.not_undone = not_undone;
+    verdict.error = match (course.is_interrupted, failed.is_empty()) {
+        (true, _) => Some(format!("interrupted after {}", course.end)),
+        (false, false) => Some(failed.join("; ")),
+        (false, true) => None,
+    };
+    results::write_seconds(&place.directory.join("seconds.csv"), &measured)
+        .and_then(|()| course.links.write(&place.directory.join("links.csv")))
+        .map_err(|error| format!("cannot write the results: {error}"))?;
+    Ok(verdict)
+}
+
+/// Rate that a closed loop reaches: the mean of its second half.
+async fn maximum(setup: &Setup, plan: &Plan, load: &LoadPlan, stage: &Arc<Stage>) -> Result<f64, String> {
+    let agents = agents(setup, plan, stage)?;
+    let mut running = RunningLoad::prepare(load, &setup.drivers, agents).await.map_err(text)?;
+    running.start().await.map_err(text)?;
+    while running.elapsed() < plan.measure.max.duration() {
+        running.tick().await.map_err(text)?;
+    }
+    running.stop_publishing().await.map_err(text)?;
+    while running.tick().await.map_err(text)?.is_some() {}
+    let finished = running.finish().await.map_err(text)?;
+    let seconds = (plan.measure.max.secs() as usize).max(1);
+    let half = finished.outcome.per_second.iter().take(seconds).skip(seconds / 2);
+    let published = half.map(|second| second.published).collect::<Vec<_>>();
+    Ok(published.iter().sum::<u64>() as f64 / published.len().max(1) as f64)
+}
+
+fn world(setup: &Setup, plan: &Plan, work: &Path) -> Result<Box<dyn World>, String> {
+    match plan.runtime {
+        Runtime::Processes => Ok(Box::new(Processes::new(work))),
+        #[cfg(target_os = "linux")]
+        Runtime::Namespaces => Ok(Box::new(crate::runtime::Namespaces::start(plan, work, &setup.tenbin())?)),
+        other => Err(format!("this version cannot run with runtime {}", other.name())),
+    }
+}
+
+/// One agent for each entry of clients, on its machine. None without this program: then all clients are in this process.
+fn agents(setup: &Setup, plan: &Plan, stage: &Stage) -> Result<Vec<AgentStream>, String> {
+    let Some(tenbin) = &setup.tenbin else { return Ok(Vec::new()) };
+    let mut agents = Vec::new();
+    for client in &plan.clients {
+        let line = Line::new(tenbin.display().to_string(), ["loadgen", "agent", "--stdio"]).on(&client.cpus);
+        let line = Line { environment: client.environment.clone(), ..line };
+        let started = stage.world.spawn_with_stream(&client.machine, &line, &stage.log(&client.name));
+        let (process, stream) = started.map_err(|reason| format!("{}: {reason}", client.name))?;
+        stage.add_client(&client.name, process);
+        let stream = stream.set_nonblocking(true).and_then(|()| tokio::net::UnixStream::from_std(stream));
+        let stream = stream.map_err(|error| format!("{}: cannot use its stream: {error}", client.name))?;
+        let (reader, writer) = stream.into_split();
+        let agent = AgentStream::new(&client.name, reader, writer);
+        agents.push(agent.with_clients(load::kinds(plan, client)).that_may_pause());
+    }
+    Ok(agents)
+}
+
+fn text(error: LoadgenError) -> String {
+    error.to_string()
+}

@@ -1,0 +1,312 @@
+//! Instances of a run: their starts, ends and readiness.
+
+use std::collections::HashMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::plan::{Instance, Plan};
+use crate::runtime::{Proc, World};
+use crate::systems::{self, Line, Place, ReadyWhen, Startup};
+use crate::template::{Fault, InstanceRole, StartBy};
+
+/// Most time from the start of an instance to its readiness. A JVM on a busy machine takes a minute.
+const READY: Duration = Duration::from_secs(120);
+/// Pause between two looks at the readiness of an instance.
+const LOOK: Duration = Duration::from_millis(20);
+/// Time that an instance has to end by itself at the end of a run.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// The running systems and clients of a run. Actions use it from several threads.
+pub(crate) struct Stage {
+    pub(crate) plan: Plan,
+    pub(crate) world: Box<dyn World>,
+    /// Directory of the logs.
+    logs: PathBuf,
+    /// Directory for the files of instances.
+    files: PathBuf,
+    tenbin: PathBuf,
+    running: Mutex<HashMap<String, Running>>,
+}
+
+/// An instance or client that was started at least once.
+struct Running {
+    process: Arc<dyn Proc>,
+    startup: Option<Startup>,
+    /// True while a fault keeps it away.
+    is_away: bool,
+}
+
+impl Stage {
+    /// A stage without instances. Its files are in `directory`, and its logs in `logs`.
+    pub(crate) fn new(plan: Plan, world: Box<dyn World>, directory: &Path, logs: &Path, tenbin: &Path) -> Self {
+        let (files, logs, tenbin) = (directory.join("config"), logs.to_owned(), tenbin.to_owned());
+        Self { plan, world, logs, files, tenbin, running: Mutex::default() }
+    }
+
+    /// This program.
+    pub(crate) fn tenbin(&self) -> &Path {
+        &self.tenbin
+    }
+
+    /// Log of an instance or client.
+    pub(crate) fn log(&self, name: &str) -> PathBuf {
+        self.logs.join(format!("{name}.log"))
+    }
+
+    /// File with the offset of an instance's clock, for libfaketime.
+    pub(crate) fn clock_file(&self, name: &str) -> PathBuf {
+        self.files.join(name).join("clock")
+    }
+
+    /// Starts all instances, and waits until each is ready. Instances of one system start together, as they need each
+    /// other.
+    pub(crate) fn start_all(&self) -> Result<(), String> {
+        let instances = self.plan.instances.iter().filter(|instance| is_started(instance)).collect::<Vec<_>>();
+        for instance in &instances {
+            self.launch(instance)?;
+        }
+        instances.iter().try_for_each(|instance| self.wait_until_ready(&instance.name))
+    }
+
+    /// Starts instances again, and waits until each is ready.
+    pub(crate) fn start_again(&self, names: &[String]) -> Result<(), String> {
+        for name in names {
+            self.launch(self.instance(name)?)?;
+        }
+        names.iter().try_for_each(|name| self.wait_until_ready(name))
+    }
+
+    /// Ends all instances.
+    pub(crate) fn end_all(&self) {
+        let running = std::mem::take(&mut *self.lock());
+        let instances = running.into_values().filter(|running| running.startup.is_some()).collect::<Vec<_>>();
+        for running in &instances {
+            // A paused instance handles no signal. One that is gone needs none.
+            let _ = running.process.resume();
+            let _ = running.process.terminate();
+        }
+        let deadline = Instant::now() + GRACE;
+        for running in instances {
+            if running.process.ended(deadline.saturating_duration_since(Instant::now())).is_none() {
+                let _ = running.process.kill();
+            }
+        }
+    }
+
+    /// Registers a client's process as a target.
+    pub(crate) fn add_client(&self, name: &str, process: Box<dyn Proc>) {
+        self.lock().insert(name.to_owned(), Running { process: process.into(), startup: None, is_away: false });
+    }
+
+    /// Sends SIGTERM to instances, and SIGKILL to those that are still there after `grace`.
+    pub(crate) fn stop(&self, names: &[String], grace: Duration) -> Result<(), String> {
+        let processes = self.processes(names, true)?;
+        processes.iter().try_for_each(|process| process.terminate())?;
+        let deadline = Instant::now() + grace;
+        let is_there =
+            |process: &&Arc<dyn Proc>| process.ended(deadline.saturating_duration_since(Instant::now())).is_none();
+        processes.iter().filter(is_there).try_for_each(|process| process.kill())
+    }
+
+    /// Sends SIGKILL to all processes of instances.
+    pub(crate) fn kill(&self, names: &[String]) -> Result<(), String> {
+        self.processes(names, true)?.iter().try_for_each(|process| process.kill())
+    }
+
+    /// Stops the processes of instances or clients. The machine continues them after `time`.
+    pub(crate) fn pause(&self, names: &[String], time: Option<Duration>) -> Result<(), String> {
+        self.processes(names, false)?.iter().try_for_each(|process| process.stop(time))
+    }
+
+    /// Continues the processes of instances or clients.
+    pub(crate) fn resume(&self, names: &[String]) -> Result<(), String> {
+        self.processes(names, false)?.iter().try_for_each(|process| process.resume())
+    }
+
+    /// Cuts the power of the instances' machines.
+    pub(crate) fn power_cut(&self, names: &[String]) -> Result<(), String> {
+        let machine = |name: &String| Ok(self.instance(name)?.machine.clone());
+        let machines = names.iter().map(machine).collect::<Result<Vec<_>, String>>()?;
+        self.processes(names, true)?;
+        self.world.power_cut(&machines)
+    }
+
+    /// Instances that ended although no fault acts on them, each with its end. Each is returned once.
+    pub(crate) fn ended_by_themselves(&self) -> Vec<(String, String)> {
+        let mut ended = Vec::new();
+        for (name, running) in self.lock().iter_mut() {
+            if running.startup.is_some()
+                && !running.is_away
+                && let Some(end) = running.process.ended(Duration::ZERO)
+            {
+                running.is_away = true;
+                ended.push((name.clone(), end));
+            }
+        }
+        ended
+    }
+
+    /// Roles of all instances whose system tells its leader.
+    pub(crate) fn roles(&self) -> Result<HashMap<String, InstanceRole>, String> {
+        let mut roles = HashMap::new();
+        let mut systems = self.plan.instances.iter().map(|instance| &instance.system).collect::<Vec<_>>();
+        systems.dedup();
+        for system in systems {
+            let instances: Vec<_> = self.plan.instances.iter().filter(|instance| &instance.system == system).collect();
+            let Some(leader) = self.leader(&instances)? else { continue };
+            for instance in instances {
+                let role = if instance.name == leader { InstanceRole::Leader } else { InstanceRole::Follower };
+                roles.insert(instance.name.clone(), role);
+            }
+        }
+        Ok(roles)
+    }
+
+    /// Name of the leader of a system; `None` if it has no probe.
+    fn leader(&self, instances: &[&Instance]) -> Result<Option<String>, String> {
+        let [first, ..] = instances else { return Ok(None) };
+        let line = match &first.probe {
+            Some(probe) => Some(Line::shell(probe.clone())),
+            None => match first.start {
+                StartBy::Kind => systems::system(first.kind)?.probe(instances, &self.tenbin),
+                _ => None,
+            },
+        };
+        let Some(line) = line else { return Ok(None) };
+        let mut reason = String::new();
+        // An instance that is away or paused cannot answer; another one can.
+        for instance in instances {
+            let output = self.world.exec(&instance.machine, &line)?;
+            let name = output.stdout.trim();
+            if output.is_success && instances.iter().any(|instance| instance.name == name) {
+                return Ok(Some(name.to_owned()));
+            }
+            reason = format!("{name} {}", output.stderr.trim());
+        }
+        Err(format!("cannot find the leader of {}: {}", first.system, reason.trim()))
+    }
+
+    fn launch(&self, instance: &Instance) -> Result<(), String> {
+        let known = self.lock().get_mut(&instance.name).and_then(|running| running.startup.take());
+        let startup = match known {
+            Some(startup) => startup,
+            None => self.prepare(instance)?,
+        };
+        // Readiness by a line of the output must not find the line of an earlier start.
+        let process = self.world.spawn(&instance.machine, &startup.line, &self.log(&instance.name));
+        let process = process.map_err(|reason| format!("{}: {reason}", instance.name))?;
+        self.lock()
+            .insert(instance.name.clone(), Running { process: process.into(), startup: Some(startup), is_away: false });
+        Ok(())
+    }
+
+    /// Writes the files of an instance, and runs the commands that its first start needs.
+    fn prepare(&self, instance: &Instance) -> Result<Startup, String> {
+        let all = self.plan.instances.iter().filter(|other| other.system == instance.system).collect::<Vec<_>>();
+        let (files, data) = (self.files.join(&instance.name), self.world.data(&instance.machine));
+        fs::create_dir_all(&files).map_err(|error| format!("cannot create {}: {error}", files.display()))?;
+        let place = Place {
+            instance,
+            all: &all,
+            listen: self.world.listen(),
+            files: &files,
+            data: &data,
+            tenbin: &self.tenbin,
+        };
+        let mut startup = systems::startup(&place)?;
+        let skews = |action: &crate::plan::PlannedAction| matches!(action.fault, Fault::ClockSkew { .. });
+        if self.plan.actions.iter().any(skews) && !instance.kind.is_static() {
+            let file = self.clock_file(&instance.name);
+            startup.files.push((file.clone(), "+0\n".to_owned()));
+            startup.line.environment.extend(super::fault::clock_environment(&file));
+        }
+        for (path, content) in &startup.files {
+            fs::write(path, content).map_err(|error| format!("cannot write {}: {error}", path.display()))?;
+        }
+        for line in &startup.prepare {
+            let output = self.world.exec(&instance.machine, line)?;
+            if !output.is_success {
+                let said = format!("{} {}", output.stdout.trim(), output.stderr.trim());
+                return Err(format!("{}: {} failed: {}", instance.name, line.program, said.trim()));
+            }
+        }
+        Ok(startup)
+    }
+
+    fn wait_until_ready(&self, name: &str) -> Result<(), String> {
+        let instance = self.instance(name)?;
+        let ready = self.lock().get(name).and_then(|running| running.startup.clone()).map(|startup| startup.ready);
+        let ready = ready.ok_or_else(|| format!("{name} was never started"))?;
+        let deadline = Instant::now() + READY;
+        loop {
+            if self.is_ready(instance, &ready)? {
+                return Ok(());
+            }
+            let ended = self.lock().get(name).and_then(|running| running.process.ended(Duration::ZERO));
+            if let Some(end) = ended {
+                return Err(format!("{name} ended before it was ready, by {end}: {}", last_lines(&self.log(name))));
+            }
+            if Instant::now() > deadline {
+                let said = last_lines(&self.log(name));
+                return Err(format!("{name} was not ready after {} s: {said}", READY.as_secs()));
+            }
+            thread::sleep(LOOK);
+        }
+    }
+
+    fn is_ready(&self, instance: &Instance, ready: &ReadyWhen) -> Result<bool, String> {
+        match ready {
+            ReadyWhen::Port(port) => {
+                let host = if self.world.listen() == "0.0.0.0" { "127.0.0.1" } else { self.world.listen() };
+                if host == self.world.listen() {
+                    return Ok(std::net::TcpStream::connect((host, *port)).is_ok());
+                }
+                let address = format!("{host}:{port}");
+                let line = Line::new(self.tenbin.display().to_string(), ["verify", "await-port", &address]);
+                Ok(self.world.exec(&instance.machine, &line)?.is_success)
+            }
+            ReadyWhen::Line(text) => {
+                let log = fs::read_to_string(self.log(&instance.name)).unwrap_or_default();
+                Ok(log.lines().any(|line| line.contains(text.as_str())))
+            }
+            ReadyWhen::Command(line) => Ok(self.world.exec(&instance.machine, line)?.is_success),
+        }
+    }
+
+    pub(crate) fn instance(&self, name: &str) -> Result<&Instance, String> {
+        let found = self.plan.instances.iter().find(|instance| instance.name == name);
+        found.ok_or_else(|| format!("{name} is no instance of a system"))
+    }
+
+    /// Processes of these instances or clients. A fault that takes them away says so.
+    fn processes(&self, names: &[String], goes_away: bool) -> Result<Vec<Arc<dyn Proc>>, String> {
+        let mut running = self.lock();
+        let process = |name: &String| {
+            let one = running.get_mut(name).ok_or_else(|| format!("{name} has no process of its own here"))?;
+            one.is_away |= goes_away;
+            Ok(Arc::clone(&one.process))
+        };
+        names.iter().map(process).collect()
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<String, Running>> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn is_started(instance: &Instance) -> bool {
+    !matches!(instance.start, StartBy::External(_))
+}
+
+/// End of a log, for an error.
+fn last_lines(log: &Path) -> String {
+    let text = fs::read_to_string(log).unwrap_or_default();
+    let lines = text.lines().rev().filter(|line| !line.trim().is_empty()).take(3).collect::<Vec<_>>();
+    match lines.is_empty() {
+        true => "it said nothing".to_owned(),
+        false => lines.into_iter().rev().collect::<Vec<_>>().join(" | "),
+    }
+}

@@ -1,0 +1,114 @@
+//! Runtimes: machines, processes and links of a run.
+
+#[cfg(target_os = "linux")]
+mod namespaces;
+mod processes;
+
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+#[cfg(target_os = "linux")]
+pub(crate) use namespaces::Namespaces;
+pub(crate) use processes::Processes;
+
+use crate::systems::Line;
+
+/// The machines of a run. Dropping it ends all of their processes.
+pub(crate) trait World: Send + Sync {
+    /// Address on which instances listen.
+    fn listen(&self) -> &'static str;
+
+    /// Directory for the data of a machine.
+    fn data(&self, machine: &str) -> PathBuf;
+
+    /// Starts a process; its output is appended to `log`.
+    fn spawn(&self, machine: &str, line: &Line, log: &Path) -> Result<Box<dyn Proc>, String>;
+
+    /// Starts a process with a stream as its standard input and output; its errors are appended to `log`.
+    fn spawn_with_stream(&self, machine: &str, line: &Line, log: &Path) -> Result<(Box<dyn Proc>, UnixStream), String>;
+
+    /// Runs a command to its end.
+    fn exec(&self, machine: &str, line: &Line) -> Result<Output, String>;
+
+    /// Adds a fault to links, from one machine to another. It ends after `time`, or when it is lifted.
+    fn impair(&self, links: &[(String, String)], shape: &LinkFault, time: Option<Duration>) -> Result<u64, String> {
+        let _ = (links, shape, time);
+        Err("this runtime has no network to break".to_owned())
+    }
+
+    /// Ends a fault of links.
+    fn lift(&self, fault: u64) -> Result<(), String> {
+        let _ = fault;
+        Ok(())
+    }
+
+    /// Cuts the power of machines at one instant.
+    fn power_cut(&self, machines: &[String]) -> Result<(), String> {
+        let _ = machines;
+        Err("this runtime has no disk image to cut off".to_owned())
+    }
+
+    /// Counters of all links since the start; empty without a network of its own.
+    fn links(&self) -> Vec<LinkCount> {
+        Vec::new()
+    }
+}
+
+/// A process of a machine, with its descendants.
+pub(crate) trait Proc: Send + Sync {
+    /// Sends SIGTERM to the process.
+    fn terminate(&self) -> Result<(), String>;
+
+    /// Sends SIGKILL to the whole tree, and returns when it is gone.
+    fn kill(&self) -> Result<(), String>;
+
+    /// Stops the whole tree. The machine itself continues it after `time`.
+    fn stop(&self, time: Option<Duration>) -> Result<(), String>;
+
+    /// Continues the whole tree.
+    fn resume(&self) -> Result<(), String>;
+
+    /// How the process ended, if it does within `time`.
+    fn ended(&self, time: Duration) -> Option<String>;
+}
+
+/// Result of a command that has ended.
+#[derive(Debug, Clone)]
+pub(crate) struct Output {
+    /// True for exit code 0.
+    pub(crate) is_success: bool,
+    /// Standard output.
+    pub(crate) stdout: String,
+    /// Standard error.
+    pub(crate) stderr: String,
+}
+
+/// Faults of a link.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct LinkFault {
+    /// Time that each frame is held, and the greatest deviation.
+    pub(crate) delay: Duration,
+    pub(crate) jitter: Duration,
+    /// Lets frames overtake each other.
+    pub(crate) reorder: bool,
+    /// Probabilities.
+    pub(crate) loss: f64,
+    pub(crate) duplicate: f64,
+    pub(crate) corrupt: f64,
+    /// Bits a second, and bytes that may wait.
+    pub(crate) rate: Option<(u64, u64)>,
+    /// Drops everything.
+    pub(crate) partition: bool,
+}
+
+/// Counters of one direction between two machines.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct LinkCount {
+    pub(crate) from: String,
+    pub(crate) to: String,
+    pub(crate) bytes: u64,
+    pub(crate) packets: u64,
+    pub(crate) dropped: u64,
+    pub(crate) queued_bytes: u64,
+}

@@ -1,0 +1,155 @@
+//! Machines made of namespaces, with a switch between them.
+
+use std::collections::HashMap;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use tenbin_lab::{Command, Disk, Helper, Impairment, Lab, Machine, Process, Rate, Shape, Signal};
+
+use super::{LinkCount, LinkFault, Output, Proc, World};
+use crate::plan::Plan;
+use crate::systems::Line;
+
+/// A lab.
+pub(crate) struct Namespaces {
+    lab: Lab,
+    machines: Vec<Machine>,
+    faults: Mutex<(u64, HashMap<u64, Impairment>)>,
+}
+
+impl Namespaces {
+    /// Starts the lab of `plan`, with its files in `directory`. `tenbin` is the program that lends itself as helper.
+    pub(crate) fn start(plan: &Plan, directory: &Path, tenbin: &Path) -> Result<Self, String> {
+        let helper = Helper::new(tenbin.display().to_string(), &["verify", "guard"]);
+        let lab = Lab::builder(helper, directory).seed(plan.seed).start().map_err(|error| error.to_string())?;
+        let mut machines = Vec::new();
+        for machine in &plan.machines {
+            let disk = plan.instances.iter().find(|instance| instance.machine == machine.name).and_then(|i| i.disk);
+            let disk = disk.map(|disk| match disk.is_image {
+                true => Disk::Image { bytes: disk.size.bytes() },
+                false => Disk::Memory { bytes: disk.size.bytes() },
+            });
+            machines.push(lab.machine(&machine.name, disk).map_err(|error| format!("{}: {error}", machine.name))?);
+        }
+        Ok(Self { lab, machines, faults: Mutex::default() })
+    }
+
+    fn machine(&self, name: &str) -> Result<&Machine, String> {
+        let found = self.machines.iter().find(|machine| machine.name() == name);
+        found.ok_or_else(|| format!("the lab has no machine {name:?}"))
+    }
+}
+
+fn command(line: &Line) -> Command {
+    let command = Command::new(&line.program).args(&line.arguments);
+    line.environment.iter().fold(command, |command, (name, value)| command.env(name, value))
+}
+
+fn text(error: tenbin_lab::Error) -> String {
+    error.to_string()
+}
+
+impl World for Namespaces {
+    fn listen(&self) -> &'static str {
+        "0.0.0.0"
+    }
+
+    fn data(&self, machine: &str) -> PathBuf {
+        self.machine(machine).map_or_else(|_| PathBuf::new(), |machine| machine.data().to_owned())
+    }
+
+    fn spawn(&self, machine: &str, line: &Line, log: &Path) -> Result<Box<dyn Proc>, String> {
+        let process = self.machine(machine)?.spawn(&command(line).stdout(log).stderr(log)).map_err(text)?;
+        Ok(Box::new(process))
+    }
+
+    fn spawn_with_stream(&self, machine: &str, line: &Line, log: &Path) -> Result<(Box<dyn Proc>, UnixStream), String> {
+        let (process, stream) = self.machine(machine)?.spawn_with_stream(&command(line).stderr(log)).map_err(text)?;
+        Ok((Box::new(process), stream))
+    }
+
+    fn exec(&self, machine: &str, line: &Line) -> Result<Output, String> {
+        let output = self.machine(machine)?.exec(&command(line)).map_err(text)?;
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
+        Ok(Output { is_success: output.exit.success(), stdout, stderr })
+    }
+
+    fn impair(&self, links: &[(String, String)], fault: &LinkFault, time: Option<Duration>) -> Result<u64, String> {
+        let shape = Shape {
+            delay: fault.delay,
+            jitter: fault.jitter,
+            reorder: fault.reorder,
+            loss: fault.loss,
+            duplicate: fault.duplicate,
+            corrupt: fault.corrupt,
+            rate: fault.rate.map(|(bits_per_second, queue_bytes)| Rate { bits_per_second, queue_bytes }),
+            partition: fault.partition,
+        };
+        let mut ends = Vec::new();
+        for (from, to) in links {
+            ends.push((self.machine(from)?, self.machine(to)?));
+        }
+        let impairment = self.lab.impair(&ends, &shape, time).map_err(text)?;
+        let mut faults = self.faults.lock().unwrap_or_else(PoisonError::into_inner);
+        faults.0 += 1;
+        let number = faults.0;
+        faults.1.insert(number, impairment);
+        Ok(number)
+    }
+
+    fn lift(&self, fault: u64) -> Result<(), String> {
+        let impairment = self.faults.lock().unwrap_or_else(PoisonError::into_inner).1.remove(&fault);
+        impairment.map_or(Ok(()), |impairment| self.lab.lift(impairment).map_err(text))
+    }
+
+    fn power_cut(&self, machines: &[String]) -> Result<(), String> {
+        let machines = machines.iter().map(|name| self.machine(name)).collect::<Result<Vec<_>, _>>()?;
+        self.lab.power_cut(&machines).map_err(text)
+    }
+
+    fn links(&self) -> Vec<LinkCount> {
+        let counters = self.lab.counters().unwrap_or_default();
+        let count = |link: tenbin_lab::LinkCounters| LinkCount {
+            bytes: link.counters.bytes,
+            packets: link.counters.packets,
+            dropped: link.counters.lost + link.counters.overflowed,
+            queued_bytes: link.counters.queued_bytes,
+            from: link.from,
+            to: link.to,
+        };
+        counters.into_iter().map(count).collect()
+    }
+}
+
+impl Proc for Process {
+    fn terminate(&self) -> Result<(), String> {
+        self.signal(Signal::Terminate).map_err(text)
+    }
+
+    fn kill(&self) -> Result<(), String> {
+        self.signal(Signal::Kill).map_err(text)
+    }
+
+    fn stop(&self, time: Option<Duration>) -> Result<(), String> {
+        time.map_or_else(|| self.signal(Signal::Stop), |time| self.stop_for(time)).map_err(text)
+    }
+
+    fn resume(&self) -> Result<(), String> {
+        self.signal(Signal::Continue).map_err(text)
+    }
+
+    fn ended(&self, time: Duration) -> Option<String> {
+        match self.wait_for(time) {
+            Ok(None) => None,
+            Ok(Some(exit)) => Some(match (exit.code, exit.signal) {
+                (Some(code), _) => format!("exit code {code}"),
+                (None, Some(signal)) => format!("signal {signal}"),
+                (None, None) => "an unknown reason".to_owned(),
+            }),
+            Err(error) => Some(error.to_string()),
+        }
+    }
+}
