@@ -130,6 +130,11 @@ fn instances(template: &Template, machines: &[Machine]) -> Vec<Instance> {
                 if is_shared { address.map_or_else(String::new, |address| address.to_string()) } else { name.clone() };
             let base = FIRST_PORT + 10 * all.len() as u16;
             let port = if is_shared { base } else { client_port(system) };
+            // On loopback there is nothing between clients and a program outside of the lab.
+            let door = match &system.start {
+                StartBy::External(address) if is_shared => address.clone(),
+                _ => format!("{host}:{port}"),
+            };
             let peer = system.kind.peer_port().map(|port| if is_shared { base + 1 } else { port });
             all.push(Instance {
                 machine: name.clone(),
@@ -139,7 +144,7 @@ fn instances(template: &Template, machines: &[Machine]) -> Vec<Instance> {
                 mode: system.mode,
                 start: system.start.clone(),
                 ready: system.ready.clone(),
-                door: format!("{host}:{port}"),
+                door,
                 peer: peer.map(|port| format!("{host}:{port}")),
                 peers: Vec::new(),
                 config: system.config.clone(),

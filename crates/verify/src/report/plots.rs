@@ -1,6 +1,6 @@
 //! Timelines of a run.
 
-use tenbin_loadgen::report::{Axis, Drawing, Figure, Ink, Mark, Plot, Scale, Shape, Stroke, Zone};
+use tenbin_loadgen::report::{Axis, Drawing, Figure, Ink, Mark, Plot, Scale, Stroke, Zone};
 
 use super::Run;
 use crate::judge::windows::Phase;
@@ -29,7 +29,8 @@ pub(super) fn timelines(run: &Run, prefix: &str) -> Vec<Figure> {
         marks: vec![line("published (acknowledged)", 0, published), line("received", 1, received), events(run, most)],
         zones: zones.clone(),
     };
-    let caption = "Faults are shaded from their actual begin to the end of their undo; dots at the top mark events.";
+    let caption =
+        "Faults are shaded from their actual begin to the end of their undo; dotted lines mark each of these.";
     let mut figures =
         vec![Figure::new(&format!("{prefix}-throughput"), "Throughput", caption, Drawing::Plot(throughput))];
     let (p50, p99) = (middle(|row| row.p50_ms), middle(|row| row.p99_ms));
@@ -73,10 +74,11 @@ fn zones(run: &Run, end: f64) -> Vec<Zone> {
     edges.windows(2).filter_map(zone).collect()
 }
 
-/// A dot for each begin, end and undo.
+/// An upright line for each begin and undo.
 fn events(run: &Run, height: f64) -> Mark {
-    let is_shown = |happening: &Happening| matches!(happening, Happening::Begun | Happening::Ended | Happening::Undone);
+    let is_shown = |happening: &Happening| matches!(happening, Happening::Begun | Happening::Undone);
     let shown = run.events.iter().filter(|event| is_shown(&event.happening));
-    let points = shown.filter_map(|event| Some((event.at?.secs(), height))).collect();
-    Mark { name: Some("begin, end and undo of a fault".to_owned()), ink: Ink::Neutral, shape: Shape::Points(points) }
+    let times = shown.filter_map(|event| Some(event.at?.secs()));
+    let points = times.flat_map(|at| [(at, 0.0), (at, height), (at, f64::NAN)]).collect();
+    Mark::line("begin and undo of a fault", Ink::Neutral, points, Stroke::Dotted)
 }

@@ -5,10 +5,10 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::stage::Stage;
-use crate::plan::{PlannedAction, PlannedTargets, Selection};
+use crate::plan::{Plan, PlannedAction, PlannedTargets, Selection};
 use crate::runtime::{LinkFault, Proc};
 use crate::systems::Line;
-use crate::template::{Fault, InstanceRole};
+use crate::template::{Fault, InstanceRole, Runtime};
 
 /// Undo of a change that was made.
 pub(crate) enum Undo {
@@ -44,6 +44,36 @@ impl Resolved {
             Self::Links(links) => links.iter().map(|(from, to)| format!("{from} → {to}")).collect(),
         }
     }
+}
+
+/// Checks that this version can inject all faults of `plan`.
+///
+/// # Errors
+/// It cannot; the text names the action.
+pub(crate) fn check(plan: &Plan) -> Result<(), String> {
+    if let Some(outside) = plan.machines.iter().find(|machine| machine.relays.is_some())
+        && plan.runtime != Runtime::Processes
+    {
+        return Err(format!(
+            "{} is outside of the lab, which this version reaches by runtime: processes only",
+            outside.name
+        ));
+    }
+    let is_client = |name: &String| plan.clients.iter().any(|client| client.name == *name);
+    for action in &plan.actions {
+        let (name, fault) = (&action.name, action.fault.name());
+        let hits_clients = action.targets.selections().iter().any(|one| one.members.iter().flatten().any(is_client));
+        match action.fault {
+            Fault::CpuLimit { .. } | Fault::MemoryLimit { .. } => {
+                return Err(format!("action {name}: this version cannot inject {fault}"));
+            }
+            Fault::Stop { .. } | Fault::Kill | Fault::Restart { .. } if hits_clients => {
+                return Err(format!("action {name}: {fault} of clients would end their ledger; pause them instead"));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
 }
 
 /// Resolves the targets of `action` with the present roles.

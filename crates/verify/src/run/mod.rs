@@ -59,7 +59,7 @@ impl Setup {
 /// # Errors
 /// Unreadable files, mistakes in them, and results that cannot be written. A run that fails is no error: the verdict has
 /// its reason.
-pub fn run(args: &RunArgs, setup: &Setup, out: &mut dyn Write) -> Result<u8, Error> {
+pub(crate) fn run(args: &RunArgs, setup: &Setup, out: &mut dyn Write) -> Result<u8, Error> {
     let plans = args.file.plans()?;
     let [first, ..] = &plans[..] else { return Ok(0) };
     let directory = args.out.clone().unwrap_or_else(|| default_directory(first));

@@ -69,6 +69,7 @@ async fn attempt(setup: &Setup, plan: &Plan, place: &Place<'_>) -> Result<RunVer
     };
     write("plan.json", &plan.json())?;
     let load = load::load(plan, None)?;
+    super::fault::check(plan)?;
     let world = world(setup, plan, place.work)?;
     let stage = Arc::new(Stage::new(plan.clone(), world, place.work, &logs, &setup.tenbin()));
     let starting = Arc::clone(&stage);

@@ -16,8 +16,7 @@ impl System for Program {
         Ok(Startup {
             files: vec![(config, text)],
             prepare: Vec::new(),
-            // The shell makes room for the program, so that signals reach it.
-            line: Line::shell(format!("exec {}", filled(command, place))),
+            line: Line::shell(filled(command, place)),
             ready: ReadyWhen::Port(place.port()),
         })
     }
