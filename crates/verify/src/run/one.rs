@@ -16,8 +16,9 @@ use super::load;
 use super::measured::Measured;
 use super::stage::Stage;
 use super::steady::Steady;
+use crate::judge::figure::Figure;
 use crate::judge::measured::Figures;
-use crate::judge::windows::windows;
+use crate::judge::windows::{Phase, windows};
 use crate::plan::Plan;
 use crate::results::{self, Event, RunVerdict};
 use crate::runtime::{Processes, World};
@@ -212,13 +213,17 @@ fn verdict(
     let effects = Event::effects(&events, course.end);
     let windows = windows(&effects, plan.measure.before, course.end);
     let figures = Figures::of(&measured, &windows);
+    // A system that takes nothing also loses nothing; that must not pass.
+    let is_vacuous = figures.get(&Phase::Whole, Figure::PublishedMessages) == Some(0.0);
     let mut verdict = RunVerdict::new(place.number, plan.seed, &windows, figures, &plan.assertions);
     verdict.notes = notes;
     verdict.not_undone = not_undone;
     verdict.error = match (course.is_interrupted, failed.is_empty()) {
         (true, _) => Some(format!("interrupted after {}", course.end)),
         (false, false) => Some(failed.join("; ")),
-        (false, true) => None,
+        (false, true) => {
+            is_vacuous.then(|| "no message was acknowledged in all of the measurement; see the logs".to_owned())
+        }
     };
     results::write_seconds(&place.directory.join("seconds.csv"), &measured)
         .and_then(|()| course.links.write(&place.directory.join("links.csv")))
