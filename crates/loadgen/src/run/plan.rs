@@ -1,5 +1,6 @@
 //! Complete description of a run: command line, `.conf` file and an agent's controller all yield a [`Plan`].
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -28,6 +29,9 @@ pub struct Plan {
     pub on_lost: OnLost,
     /// Connection options of all clients.
     pub connection: ConnectionOptions,
+    /// Settings of the protocol's driver by name; MQTT has none.
+    #[serde(default)]
+    pub settings: BTreeMap<String, String>,
     /// The publishers.
     pub publishers: Publishers,
     /// The subscribers. Each share group gets each message once; in any other audience, each member gets it once.
@@ -66,6 +70,7 @@ impl Plan {
             doors: Doors::default(),
             on_lost: OnLost::default(),
             connection: ConnectionOptions::new(format!("tenbin-{tag:04x}")),
+            settings: BTreeMap::new(),
             publishers,
             audiences,
             idle: None,

@@ -1,5 +1,6 @@
 //! Makes a plan from arguments and a `.conf` file.
 
+use std::collections::BTreeMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -27,6 +28,7 @@ pub(crate) fn plan(args: &LoadArgs, conf: &Conf, brokers: Vec<Broker>) -> Result
         doors: Doors::default(),
         on_lost: args.reconnect.unwrap_or_default(),
         connection: connection(args, conf, tag),
+        settings: BTreeMap::new(),
         publishers: publishers(args, conf)?,
         audiences,
         idle: args.conns.map(|count| Idle { count, rate: args.rate }),
