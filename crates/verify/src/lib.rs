@@ -8,6 +8,7 @@
 pub mod args;
 mod burden;
 pub mod command;
+pub mod drivers;
 pub(crate) mod dry_run;
 pub mod judge;
 pub mod kind;

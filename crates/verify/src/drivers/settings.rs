@@ -1,0 +1,56 @@
+//! Settings of drivers, as a plan of the load generator has them.
+
+#[cfg(any(feature = "kafka", feature = "nats"))]
+use tenbin_loadgen::LoadgenError;
+#[cfg(any(feature = "kafka", feature = "nats"))]
+use tenbin_loadgen::run::Plan;
+
+/// Setting of Kafka: acknowledgements that publishers wait for, `0`, `1` or `all` (the default).
+pub const ACKS: &str = "acks";
+
+/// Setting of JetStream and Kafka: copies of the stream or of each partition, 1 by default.
+pub const REPLICAS: &str = "replicas";
+
+/// Setting of Kafka: partitions of a topic that does not exist yet, 1 by default.
+pub const PARTITIONS: &str = "partitions";
+
+/// The number of a setting, 1 by default.
+///
+/// # Errors
+/// The setting is no number of at least 1.
+#[cfg(any(feature = "kafka", feature = "nats"))]
+pub(super) fn count(plan: &Plan, name: &str) -> Result<u16, LoadgenError> {
+    let Some(text) = plan.settings.get(name) else { return Ok(1) };
+    let number = text.parse().ok().filter(|number| *number > 0);
+    number.ok_or_else(|| LoadgenError::Arguments(format!("setting {name}: {text:?} is no number of at least 1")))
+}
+
+/// Checks that the plan asks for nothing that only clients of MQTT have, and has only known settings.
+///
+/// # Errors
+/// It does. The error names the first such thing.
+#[cfg(any(feature = "kafka", feature = "nats"))]
+pub(super) fn check(plan: &Plan, protocol: &str, settings: &[&str]) -> Result<(), LoadgenError> {
+    use tenbin_loadgen::run::Pace;
+
+    let connection = &plan.connection;
+    let publishers = &plan.publishers;
+    let of_mqtt = [
+        (plan.idle.is_some(), "idle connections"),
+        (plan.cuts.is_some(), "cuts of connections"),
+        (connection.tls.is_some(), "TLS"),
+        (connection.websocket.is_some(), "WebSocket"),
+        (connection.unix.is_some(), "unix sockets"),
+        (connection.will.is_some(), "Wills"),
+        (publishers.retain, "retained messages"),
+        (plan.audiences.iter().any(|audience| audience.work.is_some()), "workers"),
+        (matches!(publishers.pace, Pace::Arrivals { .. }), "the arrivals of a scenario"),
+    ];
+    if let Some((_, what)) = of_mqtt.iter().find(|(is_asked_for, _)| *is_asked_for) {
+        return Err(LoadgenError::Arguments(format!("no {what} with protocol {protocol}, only with MQTT")));
+    }
+    match plan.settings.keys().find(|name| !settings.contains(&name.as_str())) {
+        None => Ok(()),
+        Some(name) => Err(LoadgenError::Arguments(format!("protocol {protocol} has no setting {name:?}"))),
+    }
+}
