@@ -29,6 +29,9 @@ pub enum Command {
     /// Exit with code 0 if a port accepts connections
     #[command(hide = true)]
     AwaitPort(AwaitPortArgs),
+    /// Print the name of the leading instance, or nothing while there is none
+    #[command(hide = true)]
+    Probe(ProbeArgs),
     /// Load processes of faults
     #[command(hide = true)]
     Burden(BurdenArgs),
@@ -87,6 +90,18 @@ pub struct PlanArgs {
     /// Print plan.json instead, one document for each variant
     #[arg(long)]
     pub json: bool,
+}
+
+/// Arguments of `probe`.
+#[derive(Debug, Clone, Args)]
+pub struct ProbeArgs {
+    /// Kind of the system: kafka or jetstream
+    #[arg(value_name = "KIND")]
+    pub kind: String,
+
+    /// All instances of the system, in order
+    #[arg(value_name = "NAME=HOST:PORT", required = true)]
+    pub instances: Vec<String>,
 }
 
 /// Arguments of `check`.

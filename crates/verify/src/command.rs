@@ -6,7 +6,8 @@ use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 
 use crate::Setup;
-use crate::args::{AwaitPortArgs, CheckArgs, Command, FileArgs, PlanArgs, ReportArgs};
+use crate::args::{AwaitPortArgs, CheckArgs, Command, FileArgs, PlanArgs, ProbeArgs, ReportArgs};
+use crate::drivers;
 use crate::library;
 use crate::plan::{Plan, missing, need_of_runtime, support};
 use crate::template::{FAULTS, Mistakes, RUNTIMES, Template, suggestion};
@@ -45,6 +46,9 @@ pub enum Error {
         /// Reason.
         error: io::Error,
     },
+    /// A system did not say which instance leads.
+    #[error("no leader known: {0}")]
+    Probe(String),
     /// The output cannot be written.
     #[error("cannot write: {0}")]
     Output(#[from] io::Error),
@@ -58,7 +62,7 @@ impl Error {
     /// Exit code: 2 for unreadable files and arguments, else 1.
     pub const fn exit_code(&self) -> u8 {
         match self {
-            Self::Output(_) | Self::Results { .. } => 1,
+            Self::Output(_) | Self::Results { .. } | Self::Probe(_) => 1,
             Self::Unreadable { .. } | Self::Mistakes(_) | Self::UnknownVariant { .. } => 2,
         }
     }
@@ -98,6 +102,11 @@ pub fn run(command: &Command, setup: &Setup, out: &mut dyn Write) -> Result<u8, 
         }
         Command::Check(CheckArgs { files }) if files.is_empty() => check_machine(out)?,
         Command::Check(CheckArgs { files }) => check_files(files, out)?,
+        Command::Probe(ProbeArgs { kind, instances }) => {
+            if let Some(leader) = drivers::probe(kind, instances).map_err(Error::Probe)? {
+                writeln!(out, "{leader}")?;
+            }
+        }
         Command::List => {
             for ready in library::ALL {
                 let templates = Template::read(ready.name, ready.text)?;

@@ -268,7 +268,7 @@ async fn open_subscribers<P: Protocol>(
     tasks: &mut tokio::task::JoinSet<()>,
 ) -> Result<(), LoadgenError> {
     P::create(side).await?;
-    for number in slice.numbers(side.layout.receivers().len() as u32) {
+    for number in slice.receivers(&side.layout) {
         let begun = tokio::time::Instant::now();
         let inlet = P::subscribe(side, number).await.inspect_err(|_| side.recorder().refused(side.clock.now_ns()))?;
         side.recorder().connected(begun.elapsed(), side.clock.now_ns());
@@ -283,7 +283,7 @@ async fn open_publishers<P: Protocol>(
     slice: Slice,
     tasks: &mut tokio::task::JoinSet<()>,
 ) -> Result<(), LoadgenError> {
-    for number in slice.numbers(side.plan.publishers.count) {
+    for number in slice.publishers(&side.plan) {
         let begun = tokio::time::Instant::now();
         let outlet = P::publisher(side, number).await.inspect_err(|_| side.recorder().refused(side.clock.now_ns()))?;
         side.recorder().connected(begun.elapsed(), side.clock.now_ns());

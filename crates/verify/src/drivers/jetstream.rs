@@ -16,9 +16,9 @@ use tenbin_loadgen::run::{Driver, DriverFuture, DriverRun, Layout, Plan, RunCloc
 
 use super::connection::connect;
 use super::host::{self, Side};
+use super::names;
 use super::protocol::{Fate, Inlet, Outlet, Protocol};
 use super::settings::{self, REPLICAS};
-use super::names;
 
 /// The driver of JetStream, protocol `jetstream`.
 ///
@@ -104,7 +104,8 @@ impl Protocol for Jetstream {
         let id = side.layout.publisher_client_id(number);
         let client = connect(side, &id, side.layout.publisher_broker(number)).await?;
         let in_flight = usize::from(side.plan.publishers.in_flight.max(1));
-        let context = ContextBuilder::new().max_ack_inflight(in_flight + 1).backpressure_on_inflight(true).build(client);
+        let context =
+            ContextBuilder::new().max_ack_inflight(in_flight + 1).backpressure_on_inflight(true).build(client);
         let topics = side.plan.publishers.topics;
         let streams = number * topics..(number + 1) * topics;
         let subjects = streams.map(|stream| names::subject(side.layout.topic(stream))).collect();
@@ -227,7 +228,7 @@ fn fate(error: &PublishError) -> Fate {
 ///
 /// # Errors
 /// No server answers, or the stream does not exist.
-pub async fn leader(doors: &[String], stream: &str) -> Result<Option<String>, String> {
+pub(super) async fn leader(doors: &[String], stream: &str) -> Result<Option<String>, String> {
     let options = async_nats::ConnectOptions::new().connection_timeout(PROBE).retain_servers_order();
     let client = options.connect(doors).await.map_err(|error| error.to_string())?;
     let mut context = jetstream::new(client.clone());

@@ -15,9 +15,9 @@ use tenbin_loadgen::LoadgenError;
 use tenbin_loadgen::run::{Driver, DriverFuture, DriverRun, Layout, Plan, RunClock, Slice};
 
 use super::host::{self, Events, Side};
+use super::names;
 use super::protocol::{Fate, Inlet, Outlet, Protocol};
 use super::settings::{self, ACKS, PARTITIONS, REPLICAS};
-use super::names;
 
 /// The driver of Kafka, protocol `kafka`.
 ///
@@ -277,7 +277,7 @@ fn fate(error: &KrafkaError) -> Fate {
 ///
 /// # Errors
 /// No broker answers, or the topic does not exist.
-pub async fn leader(doors: &[String], topic: &str) -> Result<Option<i32>, String> {
+pub(super) async fn leader(doors: &[String], topic: &str) -> Result<Option<i32>, String> {
     let look = async {
         let kafka = Kafka::builder(doors.join(",")).client_id("tenbin-probe").connect().await?;
         let admin = kafka.admin();

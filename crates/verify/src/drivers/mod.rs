@@ -21,6 +21,7 @@ mod kafka;
 mod names;
 #[cfg(feature = "nats")]
 mod nats;
+mod probe;
 #[cfg(any(feature = "kafka", feature = "nats"))]
 mod protocol;
 #[cfg(any(feature = "kafka", feature = "nats"))]
@@ -28,6 +29,8 @@ mod publishing;
 #[cfg(any(feature = "kafka", feature = "nats"))]
 mod receiving;
 mod settings;
+#[cfg(all(test, feature = "kafka", feature = "nats"))]
+mod tests;
 #[cfg(any(feature = "kafka", feature = "nats"))]
 mod window;
 
@@ -37,14 +40,15 @@ use tenbin_loadgen::run::Drivers;
 pub use jetstream::JetstreamDriver;
 #[cfg(feature = "kafka")]
 pub use kafka::KafkaDriver;
-#[cfg(feature = "kafka")]
-pub use kafka::leader as kafka_leader;
-#[cfg(feature = "nats")]
-pub use jetstream::leader as jetstream_leader;
 pub use names::first_level;
 #[cfg(feature = "nats")]
 pub use nats::NatsDriver;
+pub use probe::{leader, probe};
 pub use settings::{ACKS, PARTITIONS, REPLICAS};
+
+/// First level of the topics that a run publishes to: the name of its stream of JetStream and of its topic of Kafka, whose
+/// leader a probe asks for.
+pub const TOPIC: &str = "verify";
 
 /// The drivers of this build: MQTT, and those of the features `nats` and `kafka`.
 pub fn all() -> Drivers {

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use bytes::Bytes;
 use futures_util::future::{FutureExt, LocalBoxFuture};
 use futures_util::stream::{FuturesUnordered, StreamExt};
-use tenbin_loadgen::run::{DueTimes, Pace, Stamp, Unsent};
+use tenbin_loadgen::run::{DueTimes, Stamp, Unsent};
 
 use super::host::{Side, Stage};
 use super::protocol::{Fate, Outlet};

@@ -44,9 +44,7 @@ async fn record<I: Inlet>(side: &Side, receiver: u32, inlet: &mut I) {
 /// Pause of a slow subscriber before its next message; `None` while it may read at full speed.
 fn pace(side: &Side, slow: &Slow) -> Option<Duration> {
     let now_ns = side.clock.now_ns();
-    let at_ns = |after: Duration| {
-        side.start_ns().saturating_add(u64::try_from(after.as_nanos()).unwrap_or(u64::MAX))
-    };
+    let at_ns = |after: Duration| side.start_ns().saturating_add(u64::try_from(after.as_nanos()).unwrap_or(u64::MAX));
     let has_begun = slow.from.is_zero() || now_ns >= at_ns(slow.from);
     let has_ended = slow.until.is_some_and(|until| now_ns >= at_ns(until));
     if !has_begun || has_ended {

@@ -2,8 +2,14 @@
 //!
 //! A kind is a [`System`]. To add one, implement it in a module of its own and name it in [`system`].
 
+mod installed;
+mod kafka;
 mod mosquitto;
+mod nats;
 mod program;
+mod rabbitmq;
+#[cfg(test)]
+pub(crate) mod started;
 mod tenbin;
 
 use std::path::{Path, PathBuf};
@@ -124,10 +130,19 @@ pub(crate) fn system(kind: Kind) -> Result<&'static dyn System, String> {
         Kind::Tenbin => Ok(&tenbin::Tenbin),
         Kind::Mosquitto => Ok(&mosquitto::Mosquitto),
         Kind::Mqtt | Kind::Command => Ok(&program::Program),
-        Kind::Kafka | Kind::Nats | Kind::Jetstream | Kind::Rabbitmq => {
-            Err(format!("this version cannot start {}; give \"command:\" and \"ready:\" with kind: mqtt", kind.name()))
-        }
+        Kind::Kafka => Ok(&kafka::Kafka),
+        Kind::Nats => Ok(&nats::Nats),
+        Kind::Jetstream => Ok(&nats::Jetstream),
+        Kind::Rabbitmq => Ok(&rabbitmq::Rabbitmq),
     }
+}
+
+/// The probe of a kind that this program can ask: `tenbin verify probe KIND NAME=HOST:PORT …`.
+fn probe(instances: &[&Instance], tenbin: &Path) -> Line {
+    let kind = instances.first().map_or("", |instance| instance.kind.name());
+    let doors = instances.iter().map(|instance| format!("{}={}", instance.name, instance.door));
+    let arguments = ["verify", "probe", kind].map(String::from).into_iter().chain(doors);
+    Line::new(tenbin.display().to_string(), arguments)
 }
 
 /// The startup of an instance: that of its kind, or the template's command, with the template's own readiness,
