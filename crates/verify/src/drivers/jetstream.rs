@@ -17,8 +17,8 @@ use tenbin_loadgen::run::{Driver, DriverFuture, DriverRun, Layout, Plan, RunCloc
 use super::connection::connect;
 use super::host::{self, Side};
 use super::names;
-use super::protocol::{Fate, Inlet, Outlet, Protocol};
-use super::settings::{self, REPLICAS};
+use super::protocol::{Arrival, Fate, Inlet, Outlet, Protocol};
+use super::settings::{self, ACK_WAIT, REPLICAS};
 
 /// The driver of JetStream, protocol `jetstream`.
 ///
@@ -53,7 +53,8 @@ impl Protocol for Jetstream {
     type Outlet = Acknowledged;
 
     fn check(plan: &Plan) -> Result<(), LoadgenError> {
-        settings::check(plan, Self::NAME, &[REPLICAS])?;
+        settings::check(plan, Self::NAME, &[ACK_WAIT, REPLICAS])?;
+        settings::seconds(plan, ACK_WAIT)?;
         names::check_filters(plan)
     }
 
@@ -91,6 +92,7 @@ impl Protocol for Jetstream {
             durable_name: Some(consumer.clone()),
             deliver_policy: DeliverPolicy::New,
             ack_policy: AckPolicy::Explicit,
+            ack_wait: settings::seconds(&side.plan, ACK_WAIT)?,
             filter_subject: names::subject(&filter),
             ..pull::Config::default()
         };
@@ -165,12 +167,13 @@ impl Pulled {
 }
 
 impl Inlet for Pulled {
-    async fn receive(&mut self, payloads: &mut Vec<Bytes>, most: usize) {
+    async fn receive(&mut self, arrivals: &mut Vec<Arrival>, most: usize) {
         let mut message = self.next().await;
         while let Some(taken) = message {
-            payloads.push(taken.payload.clone());
+            let is_repeated = taken.info().is_ok_and(|info| info.delivered > 1);
+            arrivals.push(Arrival { payload: taken.payload.clone(), is_repeated });
             self.unacknowledged.push(taken);
-            let next = self.stream.as_mut().filter(|_| payloads.len() < most);
+            let next = self.stream.as_mut().filter(|_| arrivals.len() < most);
             message = match next.and_then(|stream| stream.next().now_or_never()) {
                 Some(Some(Ok(message))) => Some(message),
                 // The next call meets the end or the error again.

@@ -16,7 +16,7 @@ use tenbin_loadgen::run::{Driver, DriverFuture, DriverRun, Layout, Plan, RunCloc
 
 use super::host::{self, Events, Side};
 use super::names;
-use super::protocol::{Fate, Inlet, Outlet, Protocol};
+use super::protocol::{Arrival, Fate, Inlet, Outlet, Protocol};
 use super::settings::{self, ACKS, PARTITIONS, REPLICAS};
 
 /// The driver of Kafka, protocol `kafka`.
@@ -211,7 +211,7 @@ pub(super) struct Polled {
 }
 
 impl Inlet for Polled {
-    async fn receive(&mut self, payloads: &mut Vec<Bytes>, most: usize) {
+    async fn receive(&mut self, arrivals: &mut Vec<Arrival>, most: usize) {
         if self.waiting.is_empty() {
             match self.consumer.poll(POLLING).await {
                 Ok(records) => self.waiting.extend(records.into_iter().filter_map(|record| record.value)),
@@ -220,7 +220,7 @@ impl Inlet for Polled {
             }
         }
         let count = self.waiting.len().min(most);
-        payloads.extend(self.waiting.drain(..count));
+        arrivals.extend(self.waiting.drain(..count).map(Arrival::from));
     }
 
     async fn close(&mut self) {

@@ -44,7 +44,7 @@ pub use names::first_level;
 #[cfg(feature = "nats")]
 pub use nats::NatsDriver;
 pub use probe::{leader, probe};
-pub use settings::{ACKS, PARTITIONS, REPLICAS};
+pub use settings::{ACK_WAIT, ACKS, PARTITIONS, REPLICAS};
 
 /// First level of the topics that a run publishes to: the name of its stream of JetStream and of its topic of Kafka, whose
 /// leader a probe asks for.

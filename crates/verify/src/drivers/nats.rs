@@ -12,7 +12,7 @@ use tenbin_loadgen::run::{Driver, DriverFuture, DriverRun, Layout, Plan, RunCloc
 
 use super::connection::connect;
 use super::host::{self, Side};
-use super::protocol::{Fate, Inlet, Outlet, Protocol};
+use super::protocol::{Arrival, Fate, Inlet, Outlet, Protocol};
 use super::{names, settings};
 
 /// The driver of core NATS, protocol `nats`.
@@ -132,16 +132,16 @@ pub(super) struct Pushed {
 }
 
 impl Inlet for Pushed {
-    async fn receive(&mut self, payloads: &mut Vec<Bytes>, most: usize) {
+    async fn receive(&mut self, arrivals: &mut Vec<Arrival>, most: usize) {
         match self.subscriber.next().await {
-            Some(message) => payloads.push(message.payload),
+            Some(message) => arrivals.push(message.payload.into()),
             // The client has ended, which only an invalid server reply causes; the messages count as lost.
             None => std::future::pending().await,
         }
-        while payloads.len() < most
+        while arrivals.len() < most
             && let Some(Some(message)) = self.subscriber.next().now_or_never()
         {
-            payloads.push(message.payload);
+            arrivals.push(message.payload.into());
         }
     }
 }

@@ -44,12 +44,26 @@ pub(super) trait Protocol: Send + Sync + 'static {
     async fn publisher(side: &Side, number: u32) -> Result<Self::Outlet, LoadgenError>;
 }
 
+/// A message that arrived.
+pub(super) struct Arrival {
+    pub(super) payload: Bytes,
+    /// Whether the system says that it has sent the message before.
+    pub(super) is_repeated: bool,
+}
+
+impl From<Bytes> for Arrival {
+    /// A message of a system that does not tell repetitions.
+    fn from(payload: Bytes) -> Self {
+        Self { payload, is_repeated: false }
+    }
+}
+
 /// Receiving side of a subscriber.
 pub(super) trait Inlet {
-    /// Waits for messages, and appends the payloads of at least one and `most` at most. It is cancel safe.
+    /// Waits for messages, and appends at least one and `most` at most. It is cancel safe.
     ///
-    /// A lost connection is the protocol's own affair. The call returns without payloads to be called again.
-    async fn receive(&mut self, payloads: &mut Vec<Bytes>, most: usize);
+    /// A lost connection is the protocol's own affair. The call returns without messages to be called again.
+    async fn receive(&mut self, arrivals: &mut Vec<Arrival>, most: usize);
 
     /// Acknowledges all messages of earlier calls of [`Inlet::receive`].
     async fn acknowledge(&mut self) {}

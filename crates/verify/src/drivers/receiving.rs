@@ -3,12 +3,11 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use tenbin_loadgen::run::{Came, Slow};
 use tokio::time::Instant;
 
 use super::host::Side;
-use super::protocol::Inlet;
+use super::protocol::{Arrival, Inlet};
 
 /// Receives and records messages until the run ends.
 pub(super) async fn receive<I: Inlet>(side: Rc<Side>, receiver: u32, mut inlet: I) {
@@ -26,7 +25,7 @@ async fn record<I: Inlet>(side: &Side, receiver: u32, inlet: &mut I) {
     let audience = &side.plan.audiences[member.audience];
     let slow = audience.slow.filter(|slow| member.member + slow.members >= audience.count);
     let is_shared = audience.share.is_some();
-    let mut payloads = Vec::new();
+    let mut arrivals = Vec::new();
     loop {
         let most = match slow.and_then(|slow| pace(side, &slow)) {
             None => MOST_AT_ONCE,
@@ -35,8 +34,8 @@ async fn record<I: Inlet>(side: &Side, receiver: u32, inlet: &mut I) {
                 1
             }
         };
-        inlet.receive(&mut payloads, most).await;
-        take(side, receiver, is_shared, &mut payloads);
+        inlet.receive(&mut arrivals, most).await;
+        take(side, receiver, is_shared, &mut arrivals);
         inlet.acknowledge().await;
     }
 }
@@ -54,17 +53,17 @@ fn pace(side: &Side, slow: &Slow) -> Option<Duration> {
     Some(if slow.rate > 0.0 { Duration::from_secs_f64(1.0 / slow.rate).min(left) } else { left.min(FOR_EVER) })
 }
 
-/// Records the payloads of one read, which have the same time of arrival.
-fn take(side: &Side, receiver: u32, is_shared: bool, payloads: &mut Vec<Bytes>) {
-    if payloads.is_empty() {
+/// Records the messages of one read, which have the same time of arrival.
+fn take(side: &Side, receiver: u32, is_shared: bool, arrivals: &mut Vec<Arrival>) {
+    if arrivals.is_empty() {
         return;
     }
     let now_ns = side.clock.now_ns();
     let (mut first, mut copies) = (0, 0);
     {
         let mut recorder = side.recorder();
-        for payload in payloads.drain(..) {
-            match recorder.arrived(receiver, &payload, false, now_ns) {
+        for Arrival { payload, is_repeated } in arrivals.drain(..) {
+            match recorder.arrived(receiver, &payload, is_repeated, now_ns) {
                 Came::First => first += 1,
                 Came::Again => copies += 1,
                 Came::NotOurs => {}

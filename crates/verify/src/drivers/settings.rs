@@ -14,6 +14,21 @@ pub const REPLICAS: &str = "replicas";
 /// Setting of Kafka: partitions of a topic that does not exist yet, 1 by default.
 pub const PARTITIONS: &str = "partitions";
 
+/// Setting of JetStream: seconds after which a message without acknowledgement is sent again, 0 (the default) for the
+/// server's default of 30.
+pub const ACK_WAIT: &str = "ack_wait";
+
+/// The time of a setting in whole seconds, none by default.
+///
+/// # Errors
+/// The setting is no number.
+#[cfg(feature = "nats")]
+pub(super) fn seconds(plan: &Plan, name: &str) -> Result<std::time::Duration, LoadgenError> {
+    let Some(text) = plan.settings.get(name) else { return Ok(std::time::Duration::ZERO) };
+    let seconds = text.parse().map(std::time::Duration::from_secs);
+    seconds.map_err(|_| LoadgenError::Arguments(format!("setting {name}: {text:?} is no number of seconds")))
+}
+
 /// The number of a setting, 1 by default.
 ///
 /// # Errors

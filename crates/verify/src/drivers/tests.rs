@@ -7,7 +7,7 @@ use tenbin_loadgen::run::{
     Audience, Broker, Doors, Finished, OnLost, Pace, Plan, Publishers, RunningLoad, Schedule, Status,
 };
 
-use super::{ACKS, REPLICAS, TOPIC, all, leader};
+use super::{ACK_WAIT, ACKS, REPLICAS, TOPIC, all, leader};
 use crate::kind::Kind;
 use crate::systems::started::Started;
 
@@ -111,7 +111,9 @@ async fn jetstream_replicates_over_three_nodes() {
 #[tokio::test]
 async fn jetstream_loses_nothing_acknowledged_when_killed() {
     let Some(mut system) = Started::try_start("jetstream", 1) else { return };
-    let plan = plan(&system, "jetstream", 20_000);
+    // What the server had sent and nobody has acknowledged comes again.
+    let mut plan = with(plan(&system, "jetstream", 20_000), &[(ACK_WAIT, "2")]);
+    plan.schedule.subscriber_timeout = Duration::from_secs(10);
     let mut was_killed = false;
     let finished = run(&plan, |status| {
         if !was_killed && status.received > 15_000 {
