@@ -64,7 +64,7 @@ enum Command {
 
 /// Drivers of all protocols that `loadgen run` and `loadgen agent` can select.
 fn drivers() -> tenbin_loadgen::Drivers {
-    tenbin_loadgen::Drivers::mqtt()
+    tenbin_verify::drivers::all()
 }
 
 fn verify(command: &tenbin_verify::Command) -> ExitCode {

@@ -81,7 +81,10 @@ async fn check_paper_rate(system: &Started, protocol: &str, settings: &[(&str, &
     let finished = run(&plan, |_| {}).await;
     let ledger = finished.ledger.unwrap().whole();
     let latency = finished.outcome.latency.unwrap();
-    println!("{protocol} 4 KiB {settings:?}: {latency:?}, late {} ms", finished.outcome.latest_send_ms);
+    println!(
+        "{protocol} 4 KiB {settings:?}: {latency:?}, late {} ms, {} CPU-s",
+        finished.outcome.latest_send_ms, finished.outcome.own_cpu_seconds
+    );
     assert_eq!((ledger.acknowledged, ledger.received, ledger.lost), (12_500, 12_500, 0));
 }
 

@@ -1,11 +1,13 @@
 //! The load of a run, as a plan of the load generator.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use tenbin_loadgen::run::{
     Audience, Broker, ClientKinds, Doors, OnLost, Pace, Plan as LoadPlan, Publishers, Schedule, Slow, Spread,
 };
 
+use crate::drivers;
 use crate::kind::Protocol;
 use crate::plan::{Client, Plan};
 use crate::template::{Acks, Role};
@@ -60,7 +62,7 @@ pub(crate) fn load(plan: &Plan, maximum: Option<f64>) -> Result<LoadPlan, String
         _ => Spread::InTurns,
     };
     let (pace, in_flight) = pace(publisher, maximum);
-    let topic = "verify/{publisher}";
+    let topic = format!("{}/{{publisher}}", drivers::TOPIC);
     let publishers = Publishers {
         qos: qos(publisher),
         payload: u32::try_from(publisher.size.bytes()).unwrap_or(u32::MAX),
@@ -74,12 +76,13 @@ pub(crate) fn load(plan: &Plan, maximum: Option<f64>) -> Result<LoadPlan, String
         share: client.group.clone(),
         spread: spread(client),
         slow: client.slow.map(|rate| Slow { members: client.count, rate, from: Duration::ZERO, until: None }),
-        ..Audience::new(client.name.clone(), client.count, "verify/+")
+        ..Audience::new(client.name.clone(), client.count, format!("{}/+", drivers::TOPIC))
     };
     let audiences = subscribers.iter().map(audience).collect();
     let many = brokers.len() > 1;
     let mut load = LoadPlan::new(plan.seed as u16, brokers, publishers, audiences);
     load.protocol = protocol.to_owned();
+    load.settings = settings(plan, publisher);
     load.doors = if many { Doors::OneSystem } else { Doors::Independent };
     load.on_lost = OnLost::Reconnect { first: PAUSES.0, most: PAUSES.1 };
     load.schedule =
@@ -89,6 +92,28 @@ pub(crate) fn load(plan: &Plan, maximum: Option<f64>) -> Result<LoadPlan, String
     let keep_alive = plan.clients.iter().filter_map(|client| client.keep_alive).min().unwrap_or_default();
     load.connection.keep_alive = keep_alive.secs().ceil() as u16;
     Ok(load)
+}
+
+/// Settings of the protocol's driver: the topic of the system, and the publisher's acknowledgements.
+fn settings(plan: &Plan, publisher: &Client) -> BTreeMap<String, String> {
+    let instances = || plan.instances.iter().filter(|instance| instance.system == publisher.system);
+    let topic = instances().next().map(|instance| instance.topic).unwrap_or_default();
+    let replicas = if topic.replication == 0 { instances().count().max(1) } else { topic.replication as usize };
+    let acks = match publisher.acks {
+        Some(Acks::None) => "0",
+        Some(Acks::Leader) => "1",
+        Some(Acks::All) | None => "all",
+    };
+    let all = match publisher.protocol {
+        Protocol::Kafka => vec![
+            (drivers::ACKS, acks.to_owned()),
+            (drivers::PARTITIONS, topic.partitions.to_string()),
+            (drivers::REPLICAS, replicas.to_string()),
+        ],
+        Protocol::Jetstream => vec![(drivers::REPLICAS, replicas.to_string())],
+        Protocol::Nats | Protocol::Mqtt | Protocol::Command => Vec::new(),
+    };
+    all.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
 /// Kinds of clients of an entry, for the agent on its machine.
@@ -156,6 +181,18 @@ mod tests {
         let load = load(&plan(&text.replace("RATE", "5")), None).unwrap();
         assert_eq!((load.audiences.len(), load.publishers.qos, load.audiences[0].qos), (1, 1, 1));
         assert_eq!(load.connection.session_expiry, Some(Duration::from_secs(3600)));
+    }
+
+    #[test]
+    fn settings_are_those_of_the_topic_and_the_publisher() {
+        let settings = |system: &str, acks: &str| {
+            let text = format!("systems:\n  b: {{ {system} }}\n  p: {{ publishes_to: b, rate: 5{acks} }}\n");
+            load(&plan(&text), None).unwrap().settings.into_iter().map(|(k, v)| format!("{k}={v}")).collect::<Vec<_>>()
+        };
+        let three = settings("kind: kafka, replicas: 3, topic: { partitions: 2 }", ", acks: 1");
+        assert_eq!(three, ["acks=1", "partitions=2", "replicas=3"]);
+        assert_eq!(settings("kind: jetstream, replicas: 3, topic: { replication: 1 }", ""), ["replicas=1"]);
+        assert!(settings("kind: tenbin", ", qos: 1").is_empty());
     }
 
     #[test]
