@@ -50,6 +50,9 @@ pub struct GuardArgs {
 pub struct AwaitPortArgs {
     /// HOST:PORT
     pub address: String,
+    /// Want the answer to a CONNECT packet of MQTT too
+    #[arg(long)]
+    pub mqtt: bool,
 }
 
 /// Arguments of `burden`.

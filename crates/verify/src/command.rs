@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::io::{self, Write};
-use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 
 use crate::Setup;
@@ -86,7 +85,9 @@ pub fn run(command: &Command, setup: &Setup, out: &mut dyn Write) -> Result<u8, 
         Command::Guard(args) => return Ok(u8::from(tenbin_lab::guard_main(&args.arguments) != 0)),
         #[cfg(not(target_os = "linux"))]
         Command::Restore(_) | Command::Guard(_) => {}
-        Command::AwaitPort(AwaitPortArgs { address }) => return Ok(u8::from(TcpStream::connect(address).is_err())),
+        Command::AwaitPort(AwaitPortArgs { address, mqtt }) => {
+            return Ok(u8::from(!crate::probe::answers(address, *mqtt)));
+        }
         Command::Burden(args) => crate::burden::run(args)?,
         Command::Plan(PlanArgs { file, json }) => {
             for (index, plan) in file.plans()?.iter().enumerate() {

@@ -14,6 +14,7 @@ pub mod judge;
 pub mod kind;
 mod library;
 pub mod plan;
+mod probe;
 mod report;
 #[cfg(target_os = "linux")]
 mod restore;

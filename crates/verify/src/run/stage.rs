@@ -259,21 +259,25 @@ impl Stage {
 
     fn is_ready(&self, instance: &Instance, ready: &ReadyWhen) -> Result<bool, String> {
         match ready {
-            ReadyWhen::Port(port) => {
-                let host = if self.world.listen() == "0.0.0.0" { "127.0.0.1" } else { self.world.listen() };
-                if host == self.world.listen() {
-                    return Ok(std::net::TcpStream::connect((host, *port)).is_ok());
-                }
-                let address = format!("{host}:{port}");
-                let line = Line::new(self.tenbin.display().to_string(), ["verify", "await-port", &address]);
-                Ok(self.world.exec(&instance.machine, &line)?.is_success)
-            }
+            ReadyWhen::Port(port) => self.answers(instance, *port, false),
+            ReadyWhen::Mqtt(port) => self.answers(instance, *port, true),
             ReadyWhen::Line(text) => {
                 let log = fs::read_to_string(self.log(&instance.name)).unwrap_or_default();
                 Ok(log.lines().any(|line| line.contains(text.as_str())))
             }
             ReadyWhen::Command(line) => Ok(self.world.exec(&instance.machine, line)?.is_success),
         }
+    }
+
+    /// True if a port of the instance's machine accepts connections, and with `mqtt` answers as a broker.
+    fn answers(&self, instance: &Instance, port: u16, mqtt: bool) -> Result<bool, String> {
+        let address = format!("127.0.0.1:{port}");
+        if self.world.listen() == "127.0.0.1" {
+            return Ok(crate::probe::answers(&address, mqtt));
+        }
+        let arguments = ["verify", "await-port", &address].into_iter().chain(mqtt.then_some("--mqtt"));
+        let line = Line::new(self.tenbin.display().to_string(), arguments);
+        Ok(self.world.exec(&instance.machine, &line)?.is_success)
     }
 
     pub(crate) fn instance(&self, name: &str) -> Result<&Instance, String> {

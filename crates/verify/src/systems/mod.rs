@@ -81,6 +81,8 @@ pub(crate) struct Startup {
 pub(crate) enum ReadyWhen {
     /// It accepts connections at this port of its machine.
     Port(u16),
+    /// It answers a CONNECT packet of MQTT at this port of its machine. A broker may listen before it has its state.
+    Mqtt(u16),
     /// Its output has a line with this text.
     Line(String),
     /// This command ends with exit code 0. It is started again until then.

@@ -16,6 +16,6 @@ impl System for Mosquitto {
         }
         let config = place.files.join("mosquitto.conf");
         let line = Line::new("mosquitto", ["-c".to_owned(), config.display().to_string()]);
-        Ok(Startup { files: vec![(config, text)], prepare: Vec::new(), line, ready: ReadyWhen::Port(port) })
+        Ok(Startup { files: vec![(config, text)], prepare: Vec::new(), line, ready: ReadyWhen::Mqtt(port) })
     }
 }

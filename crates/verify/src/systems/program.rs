@@ -1,6 +1,7 @@
 //! Any program that the template starts by a command.
 
 use super::{Line, Place, ReadyWhen, Startup, System, filled};
+use crate::kind::Kind;
 use crate::template::StartBy;
 
 /// A command of the template.
@@ -17,7 +18,10 @@ impl System for Program {
             files: vec![(config, text)],
             prepare: Vec::new(),
             line: Line::shell(filled(command, place)),
-            ready: ReadyWhen::Port(place.port()),
+            ready: match place.instance.kind {
+                Kind::Mqtt => ReadyWhen::Mqtt(place.port()),
+                _ => ReadyWhen::Port(place.port()),
+            },
         })
     }
 }

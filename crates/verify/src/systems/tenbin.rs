@@ -24,7 +24,7 @@ impl System for Tenbin {
             line: Line::new(path(place.tenbin), arguments),
             files: vec![(config, settings)],
             prepare: Vec::new(),
-            ready: ReadyWhen::Port(place.port()),
+            ready: ReadyWhen::Mqtt(place.port()),
         })
     }
 }
