@@ -37,6 +37,8 @@ struct Running {
     startup: Option<Startup>,
     /// True while a fault keeps it away.
     is_away: bool,
+    /// Bytes of its log from earlier starts, whose lines tell nothing about this one.
+    said_before: u64,
 }
 
 impl Stage {
@@ -98,7 +100,10 @@ impl Stage {
 
     /// Registers a client's process as a target.
     pub(crate) fn add_client(&self, name: &str, process: Box<dyn Proc>) {
-        self.lock().insert(name.to_owned(), Running { process: process.into(), startup: None, is_away: false });
+        self.lock().insert(
+            name.to_owned(),
+            Running { process: process.into(), startup: None, is_away: false, said_before: 0 },
+        );
     }
 
     /// Sends SIGTERM to instances, and SIGKILL to those that are still there after `grace`.
@@ -195,11 +200,13 @@ impl Stage {
             Some(startup) => startup,
             None => self.prepare(instance)?,
         };
-        // Readiness by a line of the output must not find the line of an earlier start.
+        let said_before = fs::metadata(self.log(&instance.name)).map_or(0, |log| log.len());
         let process = self.world.spawn(&instance.machine, &startup.line, &self.log(&instance.name));
         let process = process.map_err(|reason| format!("{}: {reason}", instance.name))?;
-        self.lock()
-            .insert(instance.name.clone(), Running { process: process.into(), startup: Some(startup), is_away: false });
+        self.lock().insert(
+            instance.name.clone(),
+            Running { process: process.into(), startup: Some(startup), is_away: false, said_before },
+        );
         Ok(())
     }
 
@@ -262,7 +269,9 @@ impl Stage {
             ReadyWhen::Port(port) => self.answers(instance, *port, false),
             ReadyWhen::Mqtt(port) => self.answers(instance, *port, true),
             ReadyWhen::Line(text) => {
-                let log = fs::read_to_string(self.log(&instance.name)).unwrap_or_default();
+                let log = fs::read(self.log(&instance.name)).unwrap_or_default();
+                let from = self.lock().get(&instance.name).map_or(0, |running| running.said_before) as usize;
+                let log = String::from_utf8_lossy(log.get(from..).unwrap_or_default());
                 Ok(log.lines().any(|line| line.contains(text.as_str())))
             }
             ReadyWhen::Command(line) => Ok(self.world.exec(&instance.machine, line)?.is_success),

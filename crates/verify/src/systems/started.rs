@@ -141,7 +141,7 @@ fn wait(name: &str, ready: &ReadyWhen, said: &mpsc::Receiver<String>) {
             }
             heard.push(line);
         },
-        ReadyWhen::Port(port) => {
+        ReadyWhen::Port(port) | ReadyWhen::Mqtt(port) => {
             while TcpStream::connect(("127.0.0.1", *port)).is_err() {
                 assert!(Instant::now() < until, "{name} does not listen: {:#?}", said.try_iter().collect::<Vec<_>>());
                 std::thread::sleep(Duration::from_millis(50));
