@@ -5,8 +5,6 @@ use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt as _;
 use std::time::{Duration, Instant};
 
-use tenbin_codec::QoS;
-
 use crate::stage::{Stage, json, wait_until};
 use crate::support::{BrokerProcess, Certificates, ConfigFile, PATIENCE, exchange, read_answer};
 

@@ -18,7 +18,7 @@ pub(crate) fn run(args: &BurdenArgs) -> io::Result<()> {
     let wrong = || io::Error::new(io::ErrorKind::InvalidInput, "this command is for the program's own use");
     let number = |place: usize| args.numbers.get(place).copied().ok_or_else(wrong);
     match args.kind.as_str() {
-        "cpu" => in_threads(number(0)?, |share| compute(share), number(1)?),
+        "cpu" => in_threads(number(0)?, compute, number(1)?),
         "memory" => keep(number(0)?),
         "disk" => {
             let (directory, bytes) = (args.directory.clone(), number(1)? as usize);

@@ -24,11 +24,8 @@ fn answer(checks: &[Check], query: Option<&str>) -> Response {
     let mut text = String::new();
     for Check { name, problem, is_warning } in checks {
         match problem {
-            Some(problem) if *is_warning => {
-                if is_verbose {
-                    let _ = writeln!(text, "[!] {name}: {problem}");
-                }
-            }
+            Some(problem) if *is_warning && is_verbose => drop(writeln!(text, "[!] {name}: {problem}")),
+            Some(_) if *is_warning => {}
             Some(problem) => drop(writeln!(text, "[-] {name}: {problem}")),
             None if is_verbose => drop(writeln!(text, "[+] {name}")),
             None => {}

@@ -26,6 +26,7 @@ struct More {
     /// Number of filters of each wildcard pattern, by [`pattern`].
     patterns: FxHashMap<u64, u32>,
     /// Filters that hooks have replaced, by the filter of the client's SUBSCRIBE; `None` = none.
+    #[expect(clippy::box_collection, reason = "sessions with wildcards have the rest, and few have this")]
     renamed: Option<Box<HashMap<TopicFilter, TopicFilter>>>,
 }
 

@@ -1,5 +1,6 @@
 //! Probes: which instance leads.
 
+#[cfg(any(feature = "kafka", feature = "nats"))]
 use super::TOPIC;
 use crate::kind::{KINDS, Kind};
 

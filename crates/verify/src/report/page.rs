@@ -45,7 +45,7 @@ fn overview(all: &[Results]) -> Section {
     table.text_columns = 2;
     for variant in all.iter().flat_map(|results| &results.variants) {
         let value = |figure| variant.verdict.medians.get(&Phase::Whole, figure);
-        let count = |figure| value(figure).map_or(Cell::aside("–"), |count| fault_cell(count));
+        let count = |figure| value(figure).map_or(Cell::aside("–"), fault_cell);
         let text = |figure: Figure| value(figure).map_or(Cell::aside("–"), |value| shown(figure, value).into());
         let cells = vec![
             outcome(variant),

@@ -8,7 +8,7 @@ mod mosquitto;
 mod nats;
 mod program;
 mod rabbitmq;
-#[cfg(test)]
+#[cfg(all(test, feature = "kafka", feature = "nats"))]
 pub(crate) mod started;
 mod tenbin;
 

@@ -23,6 +23,7 @@ pub(crate) struct Started {
 impl Started {
     /// Starts `replicas` instances of `kind` and waits until they are ready; `None`, with a printed line, if a program
     /// is not installed.
+    #[allow(clippy::print_stdout, reason = "a skipped test says so")]
     pub(crate) fn try_start(kind: &str, replicas: usize) -> Option<Self> {
         let text = format!(
             "{{ base: {{ runtime: processes }}, systems: {{ {kind}: {{ kind: {kind}, replicas: {replicas} }} }} }}"
