@@ -6,7 +6,7 @@
 //! ```
 //!
 //! The shared part has the schedule, the window, records and counters. A protocol only sends and receives payloads.
-//! Its names come from the topics of the plan (see [`names`]), its options from [`Plan::settings`].
+//! Its names come from the topics of the plan (see `names`), its options from [`Plan::settings`].
 //!
 //! [`Plan::settings`]: tenbin_loadgen::run::Plan::settings
 

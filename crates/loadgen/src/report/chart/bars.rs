@@ -9,7 +9,7 @@ use crate::statistics::{Summary, median};
 
 /// Groups of bars, stacked vertically, on an axis from 0.
 ///
-/// If values differ by more than [`FAR`], the axis is logarithmic and each bar a dot at the end of a line: the length
+/// If values differ by more than `FAR`, the axis is logarithmic and each bar a dot at the end of a line: the length
 /// of a bar would say nothing.
 #[derive(Debug, Clone)]
 pub struct Bars {
