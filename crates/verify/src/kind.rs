@@ -1,6 +1,7 @@
 //! Kinds of systems that the tool knows how to start.
 
 use serde::{Deserialize, Serialize};
+use tenbin_loadgen::run::Version;
 
 /// Kind of a system under test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -73,6 +74,14 @@ impl Kind {
     /// Name in templates.
     pub fn name(self) -> &'static str {
         KINDS.iter().find(|(_, kind)| *kind == self).map_or("", |(name, _)| name)
+    }
+
+    /// Version of MQTT that its clients speak by default. RabbitMQ before 3.13 has no other than 3.1.1.
+    pub(crate) const fn version(self) -> Version {
+        match self {
+            Self::Rabbitmq => Version::V311,
+            _ => Version::V5,
+        }
     }
 
     /// Protocol of its clients.

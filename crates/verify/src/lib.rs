@@ -10,6 +10,7 @@ mod burden;
 pub mod command;
 pub mod drivers;
 pub(crate) mod dry_run;
+mod installed;
 pub mod judge;
 pub mod kind;
 mod library;

@@ -229,6 +229,7 @@ fn client(
         qos: is_mqtt.then(|| client.qos.or(from_acks).unwrap_or(0)),
         acks: is_kafka.then(|| client.acks.or(from_qos).unwrap_or(Acks::All)),
         group: client.group.clone(),
+        version: is_mqtt.then(|| client.version.unwrap_or(first.kind.version())),
         session_expiry: client.session_expiry,
         keep_alive: client.keep_alive,
         slow: client.slow,

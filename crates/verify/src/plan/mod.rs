@@ -16,6 +16,7 @@ pub use support::{Need, missing, need_of_runtime, support};
 use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
+use tenbin_loadgen::run::Version;
 
 use crate::judge::assertion::Assertion;
 use crate::judge::windows::Phase;
@@ -161,6 +162,8 @@ pub struct Client {
     pub acks: Option<Acks>,
     /// Share group, queue group or consumer group.
     pub group: Option<String>,
+    /// Version of MQTT.
+    pub version: Option<Version>,
     /// Time for which sessions survive their connections.
     pub session_expiry: Option<Time>,
     /// Keep Alive of MQTT.

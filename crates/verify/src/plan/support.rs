@@ -1,12 +1,12 @@
 //! Support of faults by runtimes, and prerequisites of both.
 
-use std::env;
 use std::fmt;
 use std::fs;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+use crate::installed;
 use crate::kind::Kind;
 use crate::template::{Fault, Runtime};
 
@@ -94,9 +94,11 @@ pub fn missing(need: &Need) -> Option<String> {
             })
         }
         Need::Program(name) => {
-            let is_there = env::var_os("PATH")
-                .is_some_and(|path| env::split_paths(&path).any(|directory| directory.join(name).is_file()));
-            (!is_there).then(|| format!("install {name}, or add its directory to PATH"))
+            let how = match name.as_str() {
+                "nats-server" => format!("fetch it with verifications/systems/install nats, or install {name}"),
+                _ => format!("install {name}, or add its directory to PATH"),
+            };
+            (!installed::has(name)).then_some(how)
         }
         Need::Libfaketime => {
             let is_there = ["lib", "lib64", "lib/x86_64-linux-gnu", "lib/aarch64-linux-gnu"]

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use tenbin_loadgen::run::{
-    Audience, Broker, ClientKinds, Doors, OnLost, Pace, Plan as LoadPlan, Publishers, Schedule, Slow, Spread,
+    Audience, Broker, ClientKinds, Doors, OnLost, Pace, Plan as LoadPlan, Publishers, Schedule, Slow, Spread, Version,
 };
 
 use crate::drivers;
@@ -88,6 +88,7 @@ pub(crate) fn load(plan: &Plan, maximum: Option<f64>) -> Result<LoadPlan, String
     load.schedule =
         Schedule { time_limit: ENDLESS, subscriber_timeout: plan.measure.drain.duration(), ..load.schedule };
     load.records = true;
+    load.connection.version = publisher.version.unwrap_or(Version::V5);
     load.connection.session_expiry = plan.clients.iter().filter_map(|c| c.session_expiry).max().map(Time::duration);
     let keep_alive = plan.clients.iter().filter_map(|client| client.keep_alive).min().unwrap_or_default();
     load.connection.keep_alive = keep_alive.secs().ceil() as u16;
@@ -181,6 +182,19 @@ mod tests {
         let load = load(&plan(&text.replace("RATE", "5")), None).unwrap();
         assert_eq!((load.audiences.len(), load.publishers.qos, load.audiences[0].qos), (1, 1, 1));
         assert_eq!(load.connection.session_expiry, Some(Duration::from_secs(3600)));
+    }
+
+    #[test]
+    fn rabbitmq_gets_the_version_that_it_speaks() {
+        let version = |kind: &str, more: &str| {
+            let text = format!("systems:\n  b: {{ kind: {kind} }}\n  p: {{ publishes_to: b, rate: 5{more} }}\n");
+            load(&plan(&text), None).unwrap().connection.version
+        };
+        assert_eq!((version("tenbin", ""), version("rabbitmq", "")), (Version::V5, Version::V311));
+        assert_eq!(
+            (version("tenbin", ", version: 3.1.1"), version("rabbitmq", ", version: 5")),
+            (Version::V311, Version::V5)
+        );
     }
 
     #[test]

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::{Line, Place, ReadyWhen, Startup, System, installed, probe};
+use super::{Line, Place, ReadyWhen, Startup, System, probe};
+use crate::installed;
 use crate::plan::Instance;
 
 /// Kafka from the jars of Maven Central. Each instance is a broker and a controller.

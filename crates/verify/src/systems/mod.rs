@@ -2,7 +2,6 @@
 //!
 //! A kind is a [`System`]. To add one, implement it in a module of its own and name it in [`system`].
 
-mod installed;
 mod kafka;
 mod mosquitto;
 mod nats;

@@ -1,6 +1,7 @@
 //! NATS, with and without JetStream.
 
-use super::{Line, Place, ReadyWhen, Startup, System, installed, probe};
+use super::{Line, Place, ReadyWhen, Startup, System, probe};
+use crate::installed;
 use crate::plan::Instance;
 
 /// Core NATS.

@@ -1,6 +1,7 @@
 //! The part `systems`: instances and clients.
 
 use serde::{Deserialize, Serialize};
+use tenbin_loadgen::run::Version;
 
 use super::base::Base;
 use super::error::{Complaints, Place};
@@ -104,6 +105,8 @@ pub struct Client {
     pub acks: Option<Acks>,
     /// Share group, queue group or consumer group.
     pub group: Option<String>,
+    /// Version of MQTT.
+    pub version: Option<Version>,
     /// Time for which sessions survive their connections.
     pub session_expiry: Option<Time>,
     /// Keep Alive of MQTT.
@@ -384,6 +387,7 @@ fn client(entry: &Entry, base: &Base, complaints: &mut Complaints) -> Option<Cli
             _ => Err(format!("{text:?} is no number of acknowledgements: give 0, 1 or all")),
         }),
         group: fields.value("group", complaints),
+        version: fields.choice("version", &VERSIONS, complaints),
         session_expiry: fields.value("session_expiry", complaints),
         keep_alive: fields.value("keep_alive", complaints),
         slow: fields.parsed("slow", complaints, |text| match text.parse::<Rate>() {
@@ -408,6 +412,9 @@ fn client(entry: &Entry, base: &Base, complaints: &mut Complaints) -> Option<Cli
     fields.finish(complaints);
     Some(client)
 }
+
+/// Names of the versions of MQTT in templates.
+const VERSIONS: [(&str, Version); 3] = [("3.1.1", Version::V311), ("5", Version::V5), ("5.0", Version::V5)];
 
 /// A payload holds at least the stamp by which a message is told from others.
 fn payload(text: &str) -> Result<Size, String> {
