@@ -4,6 +4,7 @@ use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::error::Error;
+use crate::procfs::Usage;
 use crate::protocol::{ToGuard, lock};
 use crate::shared::{End, Shared};
 use crate::signal::{Exit, Signal};
@@ -45,6 +46,15 @@ impl Process {
 
     fn send(&self, signal: Signal, time: Option<Duration>) -> Result<(), Error> {
         self.lab.caller.call(&ToGuard::Signal { machine: self.machine, process: self.id, signal, time })
+    }
+
+    /// Processor time, memory and disk traffic of the whole tree; `None` if it is gone.
+    ///
+    /// # Errors
+    ///
+    /// The lab has ended.
+    pub fn usage(&self) -> Result<Option<Usage>, Error> {
+        self.lab.caller.call(&ToGuard::Usage { machine: self.machine, process: self.id })
     }
 
     /// Waits for the end of the process; its descendants may live on.

@@ -37,6 +37,7 @@ pub(crate) enum ToGuard {
     Machine { name: String, data: PathBuf, disk: Option<Disk> },
     Spawn { machine: u16, process: u64, command: Command },
     Signal { machine: u16, process: u64, signal: Signal, time: Option<Duration> },
+    Usage { machine: u16, process: u64 },
     Impair { id: u64, links: Vec<(u16, u16)>, shape: Shape, time: Option<Duration> },
     Lift { id: u64 },
     Counters,
@@ -63,6 +64,9 @@ pub(crate) enum ToMachine {
     /// Sends a signal to all processes of the machine.
     SignalAll {
         signal: Signal,
+    },
+    Usage {
+        process: u64,
     },
 }
 
@@ -196,6 +200,11 @@ pub(crate) fn standard_input() -> io::Result<(UnixStream, Answers)> {
 /// A value from JSON that another process of the lab wrote.
 pub(crate) fn decoded<T: DeserializeOwned>(text: &str) -> Result<T, Error> {
     serde_json::from_str(text).map_err(|error| Error::Failed(format!("unreadable settings: {error}")))
+}
+
+/// The value of an answer.
+pub(crate) fn value(of: &impl Serialize) -> Result<Value, Error> {
+    serde_json::to_value(of).map_err(|error| Error::Failed(error.to_string()))
 }
 
 /// One line of JSON.

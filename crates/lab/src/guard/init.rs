@@ -15,8 +15,9 @@ use super::supervisor::Report;
 use super::tree;
 use crate::command::Command;
 use crate::error::Error;
+use crate::procfs::{Usage, descendants};
 use crate::program;
-use crate::protocol::{Answer, Answers, ToMachine, decoded, line, lock, serve, standard_input};
+use crate::protocol::{Answer, Answers, ToMachine, decoded, line, lock, serve, standard_input, value};
 use crate::signal::Signal;
 
 /// Supervisors and commands that run, by the number of the process.
@@ -42,6 +43,7 @@ pub(super) fn run(name: &str, helper: &str) -> Result<(), Error> {
         ToMachine::Spawn { process, command } => running.spawn(&helper, process, &command, &events).map(Value::from),
         ToMachine::Signal { process, signal, time } => running.signal(process, signal, time).map(|()| Value::Null),
         ToMachine::SignalAll { signal } => running.signal_all(signal).map(|()| Value::Null),
+        ToMachine::Usage { process } => value(&running.usage(process)),
     });
     Ok(())
 }
@@ -106,7 +108,7 @@ impl Running {
             };
             thread::Builder::new().name("lab-timer".to_owned()).spawn(later).map_err(Error::io("start a thread"))?;
         }
-        let list = || tree::descendants(entry.supervisor);
+        let list = || descendants(entry.supervisor);
         match whole_tree(signal) {
             // The main process may have ended, and its number may belong to another one.
             None => {
@@ -119,12 +121,18 @@ impl Running {
         }
     }
 
+    /// Usage of a tree; `None` if it is gone.
+    fn usage(&self, process: u64) -> Option<Usage> {
+        let supervisor = lock(&self.0).get(&process)?.supervisor;
+        Some(Usage::of(descendants(supervisor)))
+    }
+
     /// Sends a signal to all trees.
     fn signal_all(&self, signal: Signal) -> Result<(), Error> {
         lock(&self.0).values_mut().for_each(|entry| entry.signals += 1);
         let list = || {
             let supervisors = lock(&self.0).values().map(|entry| entry.supervisor).collect::<Vec<_>>();
-            supervisors.into_iter().flat_map(tree::descendants).collect::<BTreeSet<_>>()
+            supervisors.into_iter().flat_map(descendants).collect::<BTreeSet<_>>()
         };
         send_to(list, whole_tree(signal).unwrap_or_else(|| single(signal)))
     }

@@ -11,7 +11,6 @@ use std::thread;
 
 use rustix::net::{AddressFamily, SocketType, netdevice};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
-use serde::Serialize;
 use serde_json::Value;
 
 use super::disks;
@@ -19,7 +18,7 @@ use super::machine::Machine;
 use crate::disk::Disk;
 use crate::error::Error;
 use crate::program;
-use crate::protocol::{Answers, Settings, ToGuard, ToMachine, lock};
+use crate::protocol::{Answers, Settings, ToGuard, ToMachine, lock, value};
 use crate::switch::{LinkCounters, Port, PortKind, Switch, hardware_address, raw};
 
 /// All machines of the lab, and its switch.
@@ -48,6 +47,7 @@ impl Machines {
             ToGuard::Signal { machine, process, signal, time } => {
                 self.machine(machine)?.call(&ToMachine::Signal { process, signal, time })
             }
+            ToGuard::Usage { machine, process } => self.machine(machine)?.call(&ToMachine::Usage { process }),
             ToGuard::Impair { id, links, shape, time } => {
                 let change = move |state: &mut crate::switch::State| {
                     let until = time.map(|time| state.now() + time);
@@ -172,8 +172,4 @@ fn veth(child: u32) -> Result<OwnedFd, Error> {
         raw::packet_socket(netdevice::name_to_index(&any, &name)?)
     };
     open().map_err(Error::io(format!("open a packet socket on {name}")))
-}
-
-fn value(of: &impl Serialize) -> Result<Value, Error> {
-    serde_json::to_value(of).map_err(|error| Error::Failed(error.to_string()))
 }

@@ -1,7 +1,6 @@
 //! Signals to a process with all of its descendants.
 
-use std::collections::{BTreeSet, HashMap};
-use std::fs;
+use std::collections::BTreeSet;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -12,35 +11,6 @@ use crate::error::Error;
 /// Longest time that killed processes may take to disappear.
 const PATIENCE: Duration = Duration::from_secs(30);
 const PAUSE: Duration = Duration::from_millis(1);
-
-/// Descendants of a process that are alive, by `/proc`. The process must be a subreaper or the first of its PID
-/// namespace: then a descendant stays one, even after its parents' end and with a session of its own.
-pub(super) fn descendants(root: u32) -> BTreeSet<u32> {
-    let mut children = HashMap::<u32, Vec<(u32, bool)>>::new();
-    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
-    for pid in entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok()) {
-        let Some((state, parent)) = fs::read_to_string(format!("/proc/{pid}/stat")).ok().and_then(parsed) else {
-            continue;
-        };
-        children.entry(parent).or_default().push((pid, !matches!(state, 'Z' | 'X')));
-    }
-    let (mut found, mut open) = (BTreeSet::new(), vec![root]);
-    while let Some(parent) = open.pop() {
-        for (pid, is_alive) in children.remove(&parent).unwrap_or_default() {
-            open.push(pid);
-            if is_alive {
-                found.insert(pid);
-            }
-        }
-    }
-    found
-}
-
-/// State and parent from `/proc/PID/stat`. The name before them may contain anything, also brackets.
-fn parsed(stat: String) -> Option<(char, u32)> {
-    let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
-    Some((fields.next()?.chars().next()?, fields.next()?.parse().ok()?))
-}
 
 /// Sends a signal to the processes that `list` finds, again until a look finds no new one.
 pub(super) fn signal(list: impl Fn() -> BTreeSet<u32>, signal: rustix::process::Signal) {

@@ -101,3 +101,19 @@ fn commands_get_environment_directory_and_stream() {
     let error = machine.spawn(&Command::new("/no/such/program")).expect_err("no program");
     assert!(error.to_string().contains("/no/such/program"), "{error}");
 }
+
+#[test]
+fn usage_is_that_of_the_whole_tree() {
+    let Some((lab, _directory)) = lab() else { return };
+    let machine = lab.machine("one", None).expect("a machine");
+    // The work is done by a descendant in a session of its own, and ended children leave their time to it.
+    let script = "setsid sh -c 'while :; do head -c 1000000 /dev/zero >/dev/null; done' & sleep 98767";
+    let busy = machine.spawn(&Command::new("sh").args(["-c", script])).expect("a process");
+    let idle = machine.spawn(&Command::new("sleep").arg("98767")).expect("a process");
+    let usage = |process: &Process| process.usage().expect("a lab");
+    eventually("processor time", || usage(&busy).is_some_and(|usage| usage.processor >= Duration::from_millis(300)));
+    let quiet = usage(&idle).expect("a tree");
+    assert!(quiet.processor < Duration::from_millis(300) && quiet.resident_bytes > 10_000, "{quiet:?}");
+    busy.signal(Signal::Kill).expect("a signal");
+    eventually("the end of the tree", || usage(&busy).is_none());
+}
