@@ -6,10 +6,10 @@
 
 mod fault;
 mod faults;
-mod links;
 mod load;
 mod measured;
 mod one;
+mod sampler;
 mod schedule;
 mod stage;
 mod steady;

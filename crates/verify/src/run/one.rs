@@ -11,9 +11,9 @@ use tenbin_loadgen::run::{AgentStream, Finished, Plan as LoadPlan, RunningLoad};
 
 use super::Setup;
 use super::faults::Faults;
-use super::links::Links;
 use super::load;
 use super::measured::Measured;
+use super::sampler::Sampler;
 use super::stage::Stage;
 use super::steady::Steady;
 use crate::judge::figure::Figure;
@@ -101,7 +101,8 @@ async fn with_systems(
     let agents = agents(setup, plan, stage)?;
     let mut running = RunningLoad::prepare(&load, &setup.drivers, agents).await.map_err(text)?;
     let mut faults = Faults::new(plan, Arc::clone(stage), running.clock(), file);
-    let course = course(plan, place, stage, &mut running, &mut faults, &mut notes).await;
+    let sampler = Sampler::start(Arc::clone(stage), place.directory, running.clock())?;
+    let course = course(plan, place, stage, &mut running, &mut faults, &sampler, &mut notes).await;
     faults.end_all();
     // The clients are closed only after the undos, as a paused one cannot hand over its results.
     let deadline = Instant::now() + UNDO;
@@ -111,6 +112,8 @@ async fn with_systems(
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     }
+    let samples = tokio::task::spawn_blocking(move || sampler.finish()).await;
+    notes.extend(samples.map_err(|error| error.to_string())?);
     let course = match course {
         Ok(course) => course,
         Err(error) => {
@@ -130,7 +133,6 @@ struct Course {
     /// End of the measurement, from the end of the warm-up.
     end: Time,
     is_interrupted: bool,
-    links: Links,
 }
 
 /// Warm-up, measurement with all actions, and drain.
@@ -140,16 +142,19 @@ async fn course(
     stage: &Arc<Stage>,
     running: &mut RunningLoad,
     faults: &mut Faults<'_>,
+    sampler: &Sampler,
     notes: &mut Vec<String>,
 ) -> Result<Course, String> {
     let clock = running.clock();
     let start_ns = running.start().await.map_err(text)?;
     let (mut steady, mut looked) = (Steady::default(), 0);
-    let mut links = Links::default();
     let mut origin_ns = match plan.measure.warm_up {
         WarmUp::For(time) => Some(start_ns + time.ns().div_ceil(SECOND_NS) * SECOND_NS),
         WarmUp::Steady => None,
     };
+    if let Some(origin_ns) = origin_ns {
+        sampler.begin_to_measure(origin_ns);
+    }
     let mut stopped: Option<Instant> = None;
     let mut is_interrupted = false;
     let mut end = plan.measure.time;
@@ -167,10 +172,9 @@ async fn course(
                     notes.push(format!("the system was not steady after {most}"));
                 }
                 // The load's seconds stay whole.
-                origin_ns = Some(start_ns + (second + 1) * SECOND_NS);
-            }
-            if let Some(origin_ns) = origin_ns.filter(|origin_ns| *origin_ns <= clock.now_ns()) {
-                links.look((clock.now_ns() - origin_ns) / SECOND_NS, stage.world.links());
+                let origin = start_ns + (second + 1) * SECOND_NS;
+                origin_ns = Some(origin);
+                sampler.begin_to_measure(origin);
             }
         }
         if let Some(origin_ns) = origin_ns.filter(|origin_ns| *origin_ns <= clock.now_ns()) {
@@ -192,7 +196,7 @@ async fn course(
         }
     }
     // Without a second of measurement all of the warm-up counts, which is better than nothing after an interrupt.
-    Ok(Course { start_ns, origin_ns: origin_ns.unwrap_or(start_ns), end, is_interrupted, links })
+    Ok(Course { start_ns, origin_ns: origin_ns.unwrap_or(start_ns), end, is_interrupted })
 }
 
 fn verdict(
@@ -226,7 +230,6 @@ fn verdict(
         }
     };
     results::write_seconds(&place.directory.join("seconds.csv"), &measured)
-        .and_then(|()| course.links.write(&place.directory.join("links.csv")))
         .map_err(|error| format!("cannot write the results: {error}"))?;
     Ok(verdict)
 }

@@ -106,6 +106,11 @@ impl Stage {
         );
     }
 
+    /// Processes of all instances and clients that were started.
+    pub(crate) fn all_processes(&self) -> Vec<(String, Arc<dyn Proc>)> {
+        self.lock().iter().map(|(name, running)| (name.clone(), Arc::clone(&running.process))).collect()
+    }
+
     /// Sends SIGTERM to instances, and SIGKILL to those that are still there after `grace`.
     pub(crate) fn stop(&self, names: &[String], grace: Duration) -> Result<(), String> {
         let processes = self.processes(names, true)?;

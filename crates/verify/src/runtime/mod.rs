@@ -71,6 +71,29 @@ pub(crate) trait Proc: Send + Sync {
 
     /// How the process ended, if it does within `time`.
     fn ended(&self, time: Duration) -> Option<String>;
+
+    /// Usage of the whole tree; `None` if it is gone, or not known here.
+    fn usage(&self) -> Option<Usage> {
+        None
+    }
+}
+
+/// Use of processor, memory and disk since the start of a process tree.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Usage {
+    /// User and system time.
+    pub(crate) processor: Duration,
+    pub(crate) resident_bytes: u64,
+    pub(crate) read_bytes: u64,
+    pub(crate) written_bytes: u64,
+}
+
+#[cfg(target_os = "linux")]
+impl From<tenbin_lab::Usage> for Usage {
+    fn from(usage: tenbin_lab::Usage) -> Self {
+        let tenbin_lab::Usage { processor, resident_bytes, read_bytes, written_bytes } = usage;
+        Self { processor, resident_bytes, read_bytes, written_bytes }
+    }
 }
 
 /// Result of a command that has ended.

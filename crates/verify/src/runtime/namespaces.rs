@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tenbin_lab::{Command, Disk, Helper, Impairment, Lab, Machine, Process, Rate, Shape, Signal};
 
-use super::{LinkCount, LinkFault, Output, Proc, World};
+use super::{LinkCount, LinkFault, Output, Proc, Usage, World};
 use crate::plan::Plan;
 use crate::systems::Line;
 
@@ -151,5 +151,8 @@ impl Proc for Process {
             }),
             Err(error) => Some(error.to_string()),
         }
+    }
+    fn usage(&self) -> Option<Usage> {
+        Process::usage(self).ok()?.map(Usage::from)
     }
 }

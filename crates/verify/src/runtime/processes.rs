@@ -157,4 +157,9 @@ impl Proc for Arc<Local> {
             thread::sleep(Duration::from_millis(5));
         }
     }
+    #[cfg(target_os = "linux")]
+    fn usage(&self) -> Option<super::Usage> {
+        let pid = u32::try_from(self.pid.as_raw_nonzero().get()).ok()?;
+        tenbin_lab::Usage::of_tree(pid).filter(|_| self.status().is_none()).map(super::Usage::from)
+    }
 }

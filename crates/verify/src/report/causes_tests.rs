@@ -1,0 +1,149 @@
+use super::*;
+
+const NONE: Samples<'_> = Samples { links: &[], sockets: &[], instances: &[], limits: &[] };
+
+fn during(from: u64, to: u64) -> Vec<Range<Time>> {
+    vec![Time::from_secs(from)..Time::from_secs(to)]
+}
+
+/// Ten seconds of a connection, each like `sample`.
+fn seconds(sample: &SocketSample) -> Vec<SocketSample> {
+    (0..10).map(|second| SocketSample { second, ..sample.clone() }).collect()
+}
+
+fn connection(from: &str, to: &str) -> SocketSample {
+    let (from, to) = (from.to_owned(), to.to_owned());
+    SocketSample { from, to, port: 9092, peer_port: 40000, rtt_ms: 10.2, ..SocketSample::default() }
+}
+
+fn texts(samples: &Samples<'_>, times: &[Range<Time>]) -> Vec<String> {
+    causes(samples, times).iter().map(|cause| format!("{}: {}", cause.subject, cause.text)).collect()
+}
+
+fn of_sockets(sockets: &[SocketSample]) -> Vec<String> {
+    texts(&Samples { sockets, ..NONE }, &during(2, 8))
+}
+
+#[test]
+fn small_window_at_a_long_round_trip_is_named() {
+    let limited = SocketSample {
+        send_window: 60 * 1024,
+        acknowledged: 5_500_000,
+        busy: 0.99,
+        receiver_limited: 0.93,
+        unsent: 9000,
+        ..connection("broker-1", "broker-2")
+    };
+    let found = of_sockets(&seconds(&limited));
+    assert_eq!(found, ["broker-1 → broker-2: window 60 KiB at 10.2 ms, so at most 6.0 MB/s (93 % of the time)"]);
+    // Only in the seconds of the phase, and not if the connection was faster than the bound.
+    assert_eq!(texts(&Samples { sockets: &seconds(&limited), ..NONE }, &during(20, 30)), [""; 0]);
+    assert_eq!(of_sockets(&seconds(&SocketSample { acknowledged: 50_000_000, ..limited.clone() })), [""; 0]);
+    assert_eq!(of_sockets(&seconds(&SocketSample { receiver_limited: 0.1, ..limited })), [""; 0]);
+}
+
+#[test]
+fn full_socket_of_the_receiver_is_no_small_window() {
+    let sender = SocketSample { send_window: 4096, busy: 1.0, receiver_limited: 1.0, ..connection("broker", "sub") };
+    let (from, to) = (sender.to.clone(), sender.from.clone());
+    let receiver = SocketSample { from, to, port: 40000, peer_port: 9092, unread: 2 << 20, ..sender.clone() };
+    let receiver = SocketSample { receiver_limited: 0.0, busy: 0.0, ..receiver };
+    let all = [seconds(&sender), seconds(&receiver)].concat();
+    let found = of_sockets(&all);
+    assert_eq!(
+        found,
+        ["broker → sub: the receiver reads too slowly: 2048 KiB wait in its socket (100 % of the time)"]
+    );
+}
+
+#[test]
+fn congestion_and_send_buffer_are_told_apart() {
+    let congested = SocketSample {
+        congestion_window: 14_480,
+        rtt_ms: 50.0,
+        acknowledged: 280_000,
+        retransmitted: 6000,
+        busy: 1.0,
+        unsent: 70_000,
+        ..connection("a", "b")
+    };
+    let wanted = "a → b: congestion window 14 KiB at 50.0 ms, so at most 0.29 MB/s (100 % of the time); 2.1 % of its bytes were sent again";
+    assert_eq!(of_sockets(&seconds(&congested)), [wanted]);
+    let buffered = SocketSample { buffer_limited: 0.8, in_flight: 60 << 10, unsent: 4 << 10, busy: 1.0, ..connection("a", "b") };
+    assert_eq!(of_sockets(&seconds(&buffered)), ["a → b: send buffer 64 KiB at 10.2 ms, so at most 6.4 MB/s (80 % of the time)"]);
+}
+
+#[test]
+fn loss_is_named_without_congestion() {
+    let lossy = SocketSample { acknowledged: 100_000, retransmitted: 1000, busy: 0.9, ..connection("a", "b") };
+    assert_eq!(of_sockets(&seconds(&lossy)), ["a → b: 1.0 % of its bytes were sent again"]);
+}
+
+#[test]
+fn the_most_limited_connection_stands_for_its_pair() {
+    let limited = SocketSample { send_window: 65536, busy: 1.0, receiver_limited: 0.9, ..connection("a", "b") };
+    let idle = SocketSample { peer_port: 5, receiver_limited: 0.0, ..limited.clone() };
+    let found = of_sockets(&[seconds(&idle), seconds(&limited)].concat());
+    assert!(found.len() == 1 && found[0].ends_with("(90 % of the time) (one of 2 connections)"), "{found:?}");
+}
+
+#[test]
+fn connections_that_wait_for_their_programs_are_not_limited() {
+    let calm = SocketSample { send_window: 65536, congestion_window: 14480, acknowledged: 9000, busy: 0.9, ..connection("a", "b") };
+    let instances = |cpu: f64| {
+        let one = |second| InstanceSample { second, name: "a".to_owned(), cpu: cpu + second as f64 / 10.0, processors: 2, ..Default::default() };
+        (0..10).map(one).collect::<Vec<_>>()
+    };
+    let samples = Samples { sockets: &seconds(&calm), instances: &instances(0.5), ..NONE };
+    assert_eq!(texts(&samples, &during(2, 8)), [""; 0]);
+    assert_eq!(texts(&NONE, &[]), [""; 0]);
+}
+
+#[test]
+fn processors_in_full_use_are_named() {
+    let rows = |name: &str, cpu: f64, processors| {
+        let one = |second| InstanceSample { second, name: name.to_owned(), cpu, processors, ..Default::default() };
+        (0..10).map(one).collect::<Vec<_>>()
+    };
+    let all = [rows("pinned", 0.99, 1), rows("one", 1.0, 4), rows("half", 1.2, 2), rows(MACHINE, 3.9, 4)].concat();
+    assert_eq!(
+        texts(&Samples { instances: &all, ..NONE }, &during(2, 8)),
+        [
+            "one: it uses one processor all the time, as one busy thread does",
+            "pinned: it uses 0.99 of 1 processors",
+            "this machine: 3.90 of 4 processors are busy, so figures are limits of this machine",
+        ]
+    );
+}
+
+#[test]
+fn a_rate_that_is_used_up_is_named_while_it_lasts() {
+    let link = |second, bytes, queued_bytes| {
+        let (from, to) = ("a".to_owned(), "b".to_owned());
+        LinkSample { second, from, to, bytes, packets: 9, dropped: 2, queued_bytes }
+    };
+    let limit = |queue_bytes| RateLimit {
+        from: "a".to_owned(),
+        to: "b".to_owned(),
+        bits_per_second: 8_000_000,
+        queue_bytes,
+        time: Time::from_secs(2)..Time::from_secs(8),
+    };
+    let full: Vec<_> = (0..10).map(|second| link(second, 990_000, 60 << 10)).collect();
+    let samples = Samples { links: &full, limits: &[limit(64 << 10)], ..NONE };
+    let wanted = "a → b: 7.9 of the fault's 8.0 Mbit/s are in use, 60 KiB wait in its queue, 12 packets were dropped";
+    assert_eq!(texts(&samples, &during(2, 8)), [wanted]);
+    assert_eq!(texts(&samples, &during(8, 10)), [""; 0]);
+    let idle: Vec<_> = (0..10).map(|second| link(second, 1000, 0)).collect();
+    assert_eq!(texts(&Samples { links: &idle, ..samples }, &during(2, 8)), [""; 0]);
+}
+
+#[test]
+fn short_phases_use_the_seconds_that_they_touch() {
+    let times = [Time::from_ns(2_600_000_000)..Time::from_ns(3_200_000_000)];
+    let found = (0..6).filter(|second| Seconds::of(&times).contain(*second)).collect::<Vec<_>>();
+    assert_eq!((found, Seconds::of(&times).count()), (vec![2, 3], 2.0));
+    let times = [Time::from_ns(2_600_000_000)..Time::from_ns(5_200_000_000)];
+    let found = (0..9).filter(|second| Seconds::of(&times).contain(*second)).collect::<Vec<_>>();
+    assert_eq!((found, Seconds::of(&times).count()), (vec![3, 4], 2.0));
+}
