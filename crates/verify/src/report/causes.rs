@@ -149,7 +149,8 @@ impl Connection<'_> {
         let (again, all) = (self.sum(|sample| sample.retransmitted as f64), self.sum(|s| s.acknowledged as f64));
         let again_share = again / (all + again).max(1.0);
         let is_lossy = again_share >= SENT_AGAIN.0 && again >= SENT_AGAIN.1 as f64;
-        let lossy = if is_lossy { format!("{} of its bytes were sent again", percent(again_share)) } else { String::new() };
+        let lossy =
+            if is_lossy { format!("{} of its bytes were sent again", percent(again_share)) } else { String::new() };
         let and_lossy = if is_lossy { format!("; {lossy}") } else { String::new() };
         let limited = |share: f64| format!(" ({} of the time)", percent(share));
 
@@ -194,9 +195,8 @@ fn links(samples: &Samples<'_>, seconds: &Seconds<'_>, times: &[Range<Time>]) ->
     let mut causes = Vec::new();
     for limit in samples.limits {
         let overlaps = |time: &Range<Time>| time.start < limit.time.end && limit.time.start < time.end;
-        let is_in = |sample: &&LinkSample| {
-            sample.from == limit.from && sample.to == limit.to && seconds.contain(sample.second)
-        };
+        let is_in =
+            |sample: &&LinkSample| sample.from == limit.from && sample.to == limit.to && seconds.contain(sample.second);
         let rows = samples.links.iter().filter(is_in).collect::<Vec<_>>();
         if rows.is_empty() || !times.iter().any(overlaps) {
             continue;
@@ -230,7 +230,9 @@ fn processors(instances: &[InstanceSample], seconds: &Seconds<'_>) -> Vec<Cause>
         let is_one = processors > 1 && rows.len() > 1 && rows.iter().all(|row| (0.93..=1.07).contains(&row.cpu));
         let text = if mean >= ALL * f64::from(processors) && processors > 0 {
             match name {
-                MACHINE => format!("{mean:.2} of {processors} processors are busy, so figures are limits of this machine"),
+                MACHINE => {
+                    format!("{mean:.2} of {processors} processors are busy, so figures are limits of this machine")
+                }
                 _ => format!("it uses {mean:.2} of {processors} processors"),
             }
         } else if is_one {

@@ -50,10 +50,7 @@ fn full_socket_of_the_receiver_is_no_small_window() {
     let receiver = SocketSample { receiver_limited: 0.0, busy: 0.0, ..receiver };
     let all = [seconds(&sender), seconds(&receiver)].concat();
     let found = of_sockets(&all);
-    assert_eq!(
-        found,
-        ["broker → sub: the receiver reads too slowly: 2048 KiB wait in its socket (100 % of the time)"]
-    );
+    assert_eq!(found, ["broker → sub: the receiver reads too slowly: 2048 KiB wait in its socket (100 % of the time)"]);
 }
 
 #[test]
@@ -69,8 +66,12 @@ fn congestion_and_send_buffer_are_told_apart() {
     };
     let wanted = "a → b: congestion window 14 KiB at 50.0 ms, so at most 0.29 MB/s (100 % of the time); 2.1 % of its bytes were sent again";
     assert_eq!(of_sockets(&seconds(&congested)), [wanted]);
-    let buffered = SocketSample { buffer_limited: 0.8, in_flight: 60 << 10, unsent: 4 << 10, busy: 1.0, ..connection("a", "b") };
-    assert_eq!(of_sockets(&seconds(&buffered)), ["a → b: send buffer 64 KiB at 10.2 ms, so at most 6.4 MB/s (80 % of the time)"]);
+    let buffered =
+        SocketSample { buffer_limited: 0.8, in_flight: 60 << 10, unsent: 4 << 10, busy: 1.0, ..connection("a", "b") };
+    assert_eq!(
+        of_sockets(&seconds(&buffered)),
+        ["a → b: send buffer 64 KiB at 10.2 ms, so at most 6.4 MB/s (80 % of the time)"]
+    );
 }
 
 #[test]
@@ -89,9 +90,21 @@ fn the_most_limited_connection_stands_for_its_pair() {
 
 #[test]
 fn connections_that_wait_for_their_programs_are_not_limited() {
-    let calm = SocketSample { send_window: 65536, congestion_window: 14480, acknowledged: 9000, busy: 0.9, ..connection("a", "b") };
+    let calm = SocketSample {
+        send_window: 65536,
+        congestion_window: 14480,
+        acknowledged: 9000,
+        busy: 0.9,
+        ..connection("a", "b")
+    };
     let instances = |cpu: f64| {
-        let one = |second| InstanceSample { second, name: "a".to_owned(), cpu: cpu + second as f64 / 10.0, processors: 2, ..Default::default() };
+        let one = |second| InstanceSample {
+            second,
+            name: "a".to_owned(),
+            cpu: cpu + second as f64 / 10.0,
+            processors: 2,
+            ..Default::default()
+        };
         (0..10).map(one).collect::<Vec<_>>()
     };
     let samples = Samples { sockets: &seconds(&calm), instances: &instances(0.5), ..NONE };

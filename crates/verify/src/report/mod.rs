@@ -1,8 +1,10 @@
 //! The page of one or several verifications, from the files of their results.
 
+mod causes;
 mod origin;
 mod page;
 mod plots;
+mod resources;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,7 +15,10 @@ pub(crate) use origin::remember as remember_origin;
 
 use crate::command::Error;
 use crate::plan::Plan;
-use crate::results::{Event, Row, RunVerdict, VariantVerdict, Verdict, read_seconds};
+use crate::results::{
+    Event, InstanceSample, LinkSample, Row, RunVerdict, SocketSample, VariantVerdict, Verdict, read_samples,
+    read_seconds,
+};
 use crate::run::directory_of;
 
 /// Results of a verification, as read from its directory.
@@ -35,17 +40,9 @@ struct Run {
     plan: Option<Plan>,
     events: Vec<Event>,
     seconds: Vec<Row>,
-    links: Vec<LinkSum>,
-}
-
-/// Traffic of a link in a run.
-#[derive(Debug, Clone, Default, PartialEq)]
-struct LinkSum {
-    from: String,
-    to: String,
-    bytes: f64,
-    packets: f64,
-    dropped: f64,
+    links: Vec<LinkSample>,
+    sockets: Vec<SocketSample>,
+    instances: Vec<InstanceSample>,
 }
 
 /// Writes the page of these directories of results to `page`.
@@ -85,39 +82,9 @@ impl Run {
             plan: serde_json::from_str(&file("plan.json")).ok(),
             events: Event::read(file("events.jsonl").as_bytes()).unwrap_or_default(),
             seconds: read_seconds(&directory.join("seconds.csv")).unwrap_or_default(),
-            links: links(&file("links.csv")),
+            links: read_samples(&file("links.csv")),
+            sockets: read_samples(&file("sockets.csv")),
+            instances: read_samples(&file("instances.csv")),
         }
-    }
-}
-
-/// Sums of `links.csv`, by link.
-fn links(text: &str) -> Vec<LinkSum> {
-    let mut sums: Vec<LinkSum> = Vec::new();
-    for line in text.lines().skip(1) {
-        let cells = line.split(',').collect::<Vec<_>>();
-        let [_, from, to, bytes, packets, dropped, ..] = cells[..] else { continue };
-        let number = |text: &str| text.parse::<f64>().unwrap_or_default();
-        let place = sums.iter().position(|sum| sum.from == from && sum.to == to).unwrap_or_else(|| {
-            sums.push(LinkSum { from: from.to_owned(), to: to.to_owned(), ..LinkSum::default() });
-            sums.len() - 1
-        });
-        let sum = &mut sums[place];
-        sum.bytes += number(bytes);
-        sum.packets += number(packets);
-        sum.dropped += number(dropped);
-    }
-    sums
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn links_are_summed() {
-        let sums = links("second,from,to,bytes,packets,dropped,queued\n0,a,b,10,1,0,0\n1,a,b,5,1,2,0\n1,b,a,7,1,0,0\n");
-        let texts: Vec<_> =
-            sums.iter().map(|sum| format!("{}>{} {} {}", sum.from, sum.to, sum.bytes, sum.dropped)).collect();
-        assert_eq!(texts, ["a>b 15 2", "b>a 7 0"]);
     }
 }

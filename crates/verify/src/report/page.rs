@@ -3,6 +3,7 @@
 use tenbin_loadgen::report::{Block, Cell, Report, Section, Table, Tone};
 
 use super::plots::timelines;
+use super::resources::{instances, limits, links};
 use super::{Results, Run, Variant};
 use crate::judge::figure::{Figure, Unit};
 use crate::judge::windows::Phase;
@@ -127,8 +128,9 @@ fn run_blocks(mut section: Section, variant: &Variant, run: &Run) -> Section {
     let name = format!("{}-{}", variant.verdict.name, verdict.number);
     section = section.with_all(timelines(run, &name));
     section = section.with_all(ledger(run)).with_all(rates(run)).with_all(events(run));
+    section = section.with_all(limits(run)).with_all(instances(run, &name)).with_all(links(run));
     let Some(plan) = &run.plan else { return section };
-    section.with(instances(plan)).with_all(links(run))
+    section.with(members(plan))
 }
 
 /// Fate of the messages that were due in each phase.
@@ -209,7 +211,7 @@ fn change(run: &Run, action: &str) -> String {
     }
 }
 
-fn instances(plan: &Plan) -> Table {
+fn members(plan: &Plan) -> Table {
     let mut table = Table::new(["instance or clients", "address", "what"]);
     table.text_columns = 3;
     for machine in &plan.machines {
@@ -223,16 +225,6 @@ fn instances(plan: &Plan) -> Table {
         table.add(machine.name.clone(), [machine.address.to_string(), what]);
     }
     table
-}
-
-fn links(run: &Run) -> Option<Table> {
-    let mut table = Table::new(["link", "MB", "packets", "dropped"]);
-    for link in &run.links {
-        let dropped = fault_cell(link.dropped);
-        let cells = [format!("{:.2}", link.bytes / 1e6).into(), format!("{}", link.packets).into(), dropped];
-        table.add(format!("{} → {}", link.from, link.to), cells);
-    }
-    (!table.rows.is_empty()).then_some(table)
 }
 
 fn how_to_repeat(all: &[Results]) -> Section {

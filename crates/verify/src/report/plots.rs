@@ -52,7 +52,7 @@ pub(super) fn timelines(run: &Run, prefix: &str) -> Vec<Figure> {
 }
 
 /// A zone for each stretch in which one action alone is in effect, or several together.
-fn zones(run: &Run, end: f64) -> Vec<Zone> {
+pub(super) fn zones(run: &Run, end: f64) -> Vec<Zone> {
     let mut edges: Vec<f64> = Vec::new();
     let during: Vec<(f64, f64, &str)> = run
         .verdict

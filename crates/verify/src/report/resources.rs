@@ -1,0 +1,236 @@
+//! Limits that a run reached; processor, memory and disk of its instances; traffic of its links.
+
+use std::ops::Range;
+
+use tenbin_loadgen::report::{Axis, Block, Cell, Drawing, Figure, Ink, Mark, Plot, Scale, Stroke, Table};
+
+use super::Run;
+use super::causes::{Cause, RateLimit, Samples, causes, size};
+use super::plots::zones;
+use crate::judge::windows::Phase;
+use crate::results::{Event, Happening, InstanceSample, LinkSample, MACHINE};
+use crate::template::Fault;
+use crate::units::Time;
+
+/// Links with less of all bytes than this share are left out.
+const MINOR: f64 = 0.01;
+/// Most links of a table.
+const MOST_LINKS: usize = 20;
+
+/// Limits that were reached in each phase; nothing for a run without samples.
+pub(super) fn limits(run: &Run) -> Vec<Block> {
+    if run.sockets.is_empty() && run.instances.is_empty() {
+        return Vec::new();
+    }
+    let limits = rate_limits(run);
+    let samples = Samples { links: &run.links, sockets: &run.sockets, instances: &run.instances, limits: &limits };
+    let mut table = Table::new(["likely causes", "limit that was reached"]);
+    table.text_columns = 2;
+    let mut before: Vec<Cause> = Vec::new();
+    for (phase, times) in phases(run) {
+        let found = causes(&samples, &times);
+        for cause in &found {
+            let is_same = |other: &Cause| (other.kind, &other.subject) == (cause.kind, &cause.subject);
+            let as_before = if before.iter().any(is_same) { "; as before" } else { "" };
+            table.add(phase.to_string(), [format!("{}: {}{as_before}", cause.subject, cause.text)]);
+        }
+        if phase == Phase::Before {
+            before = found;
+        }
+    }
+    match table.rows.is_empty() {
+        true => vec![Block::Text("No connection, link or processor was at a limit.".to_owned())],
+        false => vec![table.into()],
+    }
+}
+
+/// Processor time of each instance over time, and the use of processor, memory and disk by phase.
+pub(super) fn instances(run: &Run, prefix: &str) -> Vec<Block> {
+    if run.instances.is_empty() {
+        return Vec::new();
+    }
+    let mut names = Vec::new();
+    for sample in &run.instances {
+        if !names.contains(&sample.name.as_str()) {
+            names.push(sample.name.as_str());
+        }
+    }
+    vec![processor_chart(run, prefix, &names).into(), usage(run, &names).into()]
+}
+
+/// Traffic of the links that carried most, or dropped packets.
+pub(super) fn links(run: &Run) -> Vec<Block> {
+    let mut sums: Vec<LinkSum<'_>> = Vec::new();
+    for sample in &run.links {
+        let place = sums.iter().position(|sum| (sum.from, sum.to) == (&*sample.from, &*sample.to));
+        let place = place.unwrap_or_else(|| {
+            sums.push(LinkSum { from: &sample.from, to: &sample.to, ..LinkSum::default() });
+            sums.len() - 1
+        });
+        sums[place].add(sample);
+    }
+    let (all, number) = (sums.iter().map(|sum| sum.bytes).sum::<u64>() as f64, sums.len());
+    sums.retain(|sum| sum.dropped > 0 || sum.bytes as f64 >= MINOR * all);
+    sums.sort_by_key(|sum| std::cmp::Reverse((sum.bytes, sum.dropped)));
+    sums.truncate(MOST_LINKS);
+    if sums.is_empty() {
+        return Vec::new();
+    }
+    let mut table = Table::new(["link", "MB", "most MB/s", "packets", "dropped", "most queued"]);
+    for sum in &sums {
+        let [bytes, most] = [sum.bytes, sum.most].map(|bytes| Cell::from(format!("{:.2}", bytes as f64 / 1e6)));
+        let (packets, queued) = (Cell::from(sum.packets.to_string()), Cell::from(size(sum.queued as f64)));
+        let cells = [bytes, most, packets, Cell::faults(sum.dropped), queued];
+        table.add(format!("{} → {}", sum.from, sum.to), cells);
+    }
+    let left = number - sums.len();
+    let rest = (left > 0).then(|| Block::Text(format!("{left} more links are in links.csv; they carried little.")));
+    std::iter::once(table.into()).chain(rest).collect()
+}
+
+/// Traffic of a link in a run.
+#[derive(Debug, Clone, Default, PartialEq)]
+struct LinkSum<'s> {
+    from: &'s str,
+    to: &'s str,
+    bytes: u64,
+    /// Greatest number of bytes in a second.
+    most: u64,
+    packets: u64,
+    dropped: u64,
+    /// Greatest number of bytes that were held at the end of a second.
+    queued: u64,
+}
+
+impl LinkSum<'_> {
+    fn add(&mut self, sample: &LinkSample) {
+        self.bytes += sample.bytes;
+        self.most = self.most.max(sample.bytes);
+        self.packets += sample.packets;
+        self.dropped += sample.dropped;
+        self.queued = self.queued.max(sample.queued_bytes);
+    }
+}
+
+fn processor_chart(run: &Run, prefix: &str, names: &[&str]) -> Figure {
+    let of = |name: &str| run.instances.iter().filter(|sample| sample.name == name).cloned().collect::<Vec<_>>();
+    let total = |samples: &[InstanceSample]| samples.iter().map(|sample| sample.cpu).sum::<f64>();
+    let mut series = names.iter().filter(|name| **name != MACHINE).map(|name| (*name, of(name))).collect::<Vec<_>>();
+    series.sort_by(|a, b| total(&b.1).total_cmp(&total(&a.1)));
+    series.truncate(Ink::COLOURS);
+    series.sort_by_key(|(name, _)| *name);
+    let points = |samples: &[InstanceSample]| {
+        let mut points: Vec<(f64, f64)> = Vec::new();
+        for sample in samples {
+            let at = sample.second as f64 + 0.5;
+            // An instance that was away leaves a gap.
+            if let Some(last) = points.last().filter(|last| at - last.0 > 1.0) {
+                points.push((last.0 + 1.0, f64::NAN));
+            }
+            points.push((at, sample.cpu));
+        }
+        points
+    };
+    let mut marks = Vec::new();
+    for (number, (name, samples)) in series.iter().enumerate() {
+        marks.push(Mark::line(name, Ink::Colour(number), points(samples), Stroke::of(number)));
+    }
+    marks.push(Mark::line(MACHINE, Ink::Neutral, points(&of(MACHINE)), Stroke::Dotted));
+    let most = run.instances.iter().map(|sample| sample.cpu).fold(0.0, f64::max);
+    let end = run.instances.iter().map(|sample| sample.second + 1).max().unwrap_or_default();
+    let end = (run.seconds.len() as f64).max(end as f64);
+    let plot = Plot {
+        x: Axis::new("seconds after the warm-up", Scale::Linear { from: 0.0, to: end }),
+        y: Axis::new("processors in use", Scale::from_zero(most)),
+        marks,
+        zones: zones(run, end),
+    };
+    let caption =
+        "Processor time of each process tree, in seconds a second; the machine's is that of all its processes.";
+    Figure::new(&format!("{prefix}-processor"), "Processor time", caption, Drawing::Plot(plot))
+}
+
+fn usage(run: &Run, names: &[&str]) -> Table {
+    let head = ["processes", "phase", "processors, mean", "most", "of", "memory, most", "written", "read"];
+    let mut table = Table::new(head);
+    table.text_columns = 2;
+    for name in names {
+        let mut shown = *name;
+        for (phase, times) in phases(run) {
+            let rows: Vec<_> =
+                run.instances.iter().filter(|sample| sample.name == *name && touches(&times, sample.second)).collect();
+            let Some(first) = rows.first() else { continue };
+            let (mean, most) = (
+                rows.iter().map(|row| row.cpu).sum::<f64>() / rows.len() as f64,
+                rows.iter().map(|row| row.cpu).fold(0.0, f64::max),
+            );
+            let rate = |bytes: fn(&InstanceSample) -> u64| {
+                let sum = rows.iter().map(|row| bytes(row)).sum::<u64>() as f64 / rows.len() as f64;
+                if *name == MACHINE { Cell::aside("–") } else { format!("{:.2} MB/s", sum / 1e6).into() }
+            };
+            let memory = rows.iter().map(|row| row.resident_bytes).max().unwrap_or_default();
+            let cells = [
+                phase.to_string().into(),
+                format!("{mean:.2}").into(),
+                format!("{most:.2}").into(),
+                first.processors.to_string().into(),
+                format!("{:.0} MiB", memory as f64 / 1024.0 / 1024.0).into(),
+                rate(|row| row.written_bytes),
+                rate(|row| row.read_bytes),
+            ];
+            table.add(std::mem::take(&mut shown), cells);
+        }
+    }
+    table
+}
+
+/// Phases with their times, without the whole run if there are others.
+fn phases(run: &Run) -> Vec<(Phase, Vec<Range<Time>>)> {
+    let mut phases: Vec<(Phase, Vec<Range<Time>>)> = Vec::new();
+    for time in &run.verdict.phases {
+        match phases.iter_mut().find(|(phase, _)| *phase == time.phase) {
+            Some((_, times)) => times.push(time.from..time.to),
+            None => phases.push((time.phase.clone(), vec![time.from..time.to])),
+        }
+    }
+    if phases.len() > 1 {
+        phases.retain(|(phase, _)| *phase != Phase::Whole);
+    }
+    phases
+}
+
+/// True if most of the second is in these times.
+fn touches(times: &[Range<Time>], second: u64) -> bool {
+    let middle = Time::from_ns(second * 1_000_000_000 + 500_000_000);
+    times.iter().any(|time| time.contains(&middle))
+}
+
+/// Faults that limited the rate of links, from begin to undo.
+fn rate_limits(run: &Run) -> Vec<RateLimit> {
+    let Some(plan) = &run.plan else { return Vec::new() };
+    let end = run.verdict.phases.iter().map(|time| time.to).max().unwrap_or_default();
+    let mut limits = Vec::new();
+    for action in &plan.actions {
+        let Fault::NetRate { rate, queue } = &action.fault else { continue };
+        let is_own = |event: &&Event| (&event.action, event.repetition) == (&action.name, action.repetition);
+        let at = |wanted: &Happening| {
+            run.events.iter().filter(is_own).find(|event| event.happening == *wanted).and_then(|event| event.at)
+        };
+        let targets = run.events.iter().filter(is_own).find_map(|event| match &event.happening {
+            Happening::Resolved { targets } => Some(targets),
+            _ => None,
+        });
+        let (Some(begun), Some(targets)) = (at(&Happening::Begun), targets) else { continue };
+        let time = begun..at(&Happening::Undone).unwrap_or(end);
+        for (from, to) in targets.iter().filter_map(|target| target.split_once(" → ")) {
+            limits.push(RateLimit {
+                from: from.to_owned(),
+                to: to.to_owned(),
+                bits_per_second: rate.bits(),
+                queue_bytes: queue.bytes(),
+                time: time.clone(),
+            });
+        }
+    }
+    limits
+}
