@@ -38,8 +38,12 @@ fn has_namespaces() -> bool {
 
 /// Starts `run` with its temporary files below `directory`, by which its processes can be told.
 fn start(directory: &Path) -> Child {
+    start_with(directory, FILE)
+}
+
+fn start_with(directory: &Path, template: &str) -> Child {
     let file = directory.join("file.yaml");
-    fs::write(&file, FILE).expect("a file");
+    fs::write(&file, template).expect("a file");
     fs::create_dir_all(directory.join("tmp")).expect("a directory");
     Command::new(TENBIN)
         .args(["verify", "run"])
@@ -80,7 +84,7 @@ fn broker_survives_faults_of_process_and_network() {
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success() && text.contains("all assertions hold"), "{text}");
     let run = directory.path().join("out/default");
-    for file in ["plan.json", "events.jsonl", "seconds.csv", "links.csv", "logs/broker.log"] {
+    for file in ["plan.json", "events.jsonl", "seconds.csv", "links.csv", "sockets.csv", "logs/broker.log"] {
         assert!(run.join(file).metadata().is_ok_and(|file| file.len() > 0), "{file}");
     }
     assert_eq!(fs::read_dir(directory.path().join("tmp")).expect("a directory").count(), 0);
@@ -132,4 +136,66 @@ fn interrupted_run_undoes_faults_and_reports() {
         assert!(has(&format!(r#""action":"{action}","repetition":1,"event":"undone""#)), "{action}");
     }
     assert!(directory.path().join("out/report.html").exists());
+}
+
+/// A receiver with small buffers, and a sender with more load than their window lets through at 10 ms.
+const SMALL_WINDOW: &str = "\
+systems:
+  broker: { kind: tenbin }
+  pub: { publishes_to: broker, size: 100B, rate: 50, qos: 1 }
+  sub: { subscribes_to: broker, qos: 1 }
+  receiver:
+    kind: mqtt
+    command: \"echo 4096 16384 32768 > /proc/sys/net/ipv4/tcp_rmem &&
+      exec 'TENBIN' broker --listen 0.0.0.0:1883 --data {data}\"
+  sender:
+    kind: command
+    command: \"echo reno > /proc/sys/net/ipv4/tcp_congestion_control &&
+      until 'TENBIN' verify await-port receiver:1883 --mqtt; do sleep 0.1; done;
+      exec 'TENBIN' loadgen run --broker receiver:1883 --subscribers 0 --qos 1 --payload 16384 --publish-rate 600
+      --in-flight 1000 --time 120s\"
+    ready: { command: 'true' }
+actions:
+  - { name: far, fault: net.delay, delay: 10ms, from: sender, to: receiver, start: 3, duration: 5 }
+measure: { time: 9, warm_up: 2s, before: 2, drain: 30 }
+assert: [ lost = 0 ]
+";
+
+#[test]
+fn page_names_the_window_that_limits_a_connection() {
+    if !has_namespaces() {
+        return;
+    }
+    if Command::new("ss").arg("-V").stdout(Stdio::null()).status().is_err() {
+        println!("skipped: the program ss is not installed");
+        return;
+    }
+    let directory = tempfile::tempdir().expect("a directory");
+    let child = start_with(directory.path(), &SMALL_WINDOW.replace("TENBIN", TENBIN));
+    let output = child.wait_with_output().expect("its end");
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{text}");
+    let read = |name: &str| fs::read_to_string(directory.path().join("out").join(name)).expect("a file");
+
+    // Round trip and window of the sender's connection while the fault lasts.
+    let sockets = read("default/sockets.csv");
+    let mut lines = sockets.lines().map(|line| line.split(',').collect::<Vec<_>>());
+    let head = lines.next().expect("a head");
+    let column = |name: &str| head.iter().position(|column| *column == name).expect("a column");
+    let (from, to, rtt, window) = (column("from"), column("to"), column("rtt_ms"), column("send_window"));
+    let value = |text: &str| text.parse::<f64>().expect("a number");
+    let is_far = |line: &Vec<&str>| (line[from], line[to]) == ("sender", "receiver") && value(line[rtt]) >= 10.0;
+    let far = lines.filter(is_far).collect::<Vec<_>>();
+    assert!(far.len() >= 3 && far.iter().all(|line| value(line[window]) <= 32768.0), "{sockets}");
+
+    let page = read("report.html");
+    let cause = page.split("<tr>").find(|row| row.contains("during far") && row.contains("sender → receiver: window "));
+    let cause = cause.unwrap_or_else(|| panic!("no window in the page; {sockets}"));
+    assert!(cause.contains(" KiB at 1") && cause.contains(" ms, so at most "), "{cause}");
+    assert!(page.contains("congestion control") && page.contains("send buffer"), "the kernel's influence is missing");
+    let instances = read("default/instances.csv");
+    for name in ["broker", "pub", "sender", "this machine"] {
+        let rows = instances.lines().filter(|line| line.split(',').nth(1) == Some(name));
+        assert!(rows.count() >= 5, "{name}: {instances}");
+    }
 }

@@ -16,6 +16,9 @@ const CONGESTED: f64 = 0.5;
 const ALL: f64 = 0.9;
 /// Share of the bytes that is worth a line if sent again, and the least number of them.
 const SENT_AGAIN: (f64, u64) = (0.005, 1500);
+/// Round trip below which the speed of processors decides, unless the bound of a window is below `FAST` bytes a second.
+const FAR_MS: f64 = 1.0;
+const FAST: f64 = 125e6;
 /// Most by which a rate may exceed a bound that comes from one sample a second.
 const TOLERANCE: f64 = 1.25;
 
@@ -142,51 +145,61 @@ impl Connection<'_> {
 
     /// Share of the time, kind and text of what limits it most; `None` if nothing does.
     fn limit(&self) -> Option<(f64, Kind, String)> {
-        let share = |value: fn(&SocketSample) -> f64| self.sum(value) / self.seconds;
-        let receiver = share(|sample| sample.receiver_limited);
-        let buffer = share(|sample| sample.buffer_limited);
-        let congestion = share(|sample| sample.busy) - receiver - buffer;
-        let (again, all) = (self.sum(|sample| sample.retransmitted as f64), self.sum(|s| s.acknowledged as f64));
-        let again_share = again / (all + again).max(1.0);
-        let is_lossy = again_share >= SENT_AGAIN.0 && again >= SENT_AGAIN.1 as f64;
-        let lossy =
-            if is_lossy { format!("{} of its bytes were sent again", percent(again_share)) } else { String::new() };
-        let and_lossy = if is_lossy { format!("; {lossy}") } else { String::new() };
-        let limited = |share: f64| format!(" ({} of the time)", percent(share));
+        let again = self.sent_again();
+        let Some((share, kind, text)) = self.window() else {
+            return again.map(|(share, text)| (share, Kind::Congestion, text));
+        };
+        let again = again.map_or(String::new(), |(_, text)| format!("; {text}"));
+        Some((share, kind, format!("{text} ({} of the time){again}", percent(share))))
+    }
 
+    /// Share of the bytes that were sent again, if it is worth a line.
+    fn sent_again(&self) -> Option<(f64, String)> {
+        let (again, once) = (self.sum(|sample| sample.retransmitted as f64), self.sum(|s| s.acknowledged as f64));
+        let share = again / (again + once).max(1.0);
+        let is_much = share >= SENT_AGAIN.0 && again >= SENT_AGAIN.1 as f64;
+        is_much.then(|| (share, format!("{} of its bytes were sent again", percent(share))))
+    }
+
+    /// The window or buffer that stops the sender, with its share of the time.
+    fn window(&self) -> Option<(f64, Kind, String)> {
+        let share = |value: fn(&SocketSample) -> f64| self.sum(value) / self.seconds;
+        let (receiver, buffer) = (share(|sample| sample.receiver_limited), share(|sample| sample.buffer_limited));
+        let network = share(|sample| sample.busy) - buffer;
         let rtt_ms = self.median(|sample| sample.rtt_ms);
-        if receiver >= SIGNIFICANT && receiver >= buffer {
-            let window = self.median(|sample| sample.send_window.max(sample.in_flight) as f64);
+        // A sender that paces itself, as BBR does, rarely counts as stopped by the receiver.
+        let waits = self.median(|sample| f64::from(u8::from(sample.unsent > 0))) > 0.0;
+        let is_far = rtt_ms >= FAR_MS || self.sent_again().is_some();
+        if receiver >= SIGNIFICANT.max(buffer) || (network - receiver >= CONGESTED && waits && is_far) {
+            let others = self.median(|sample| sample.send_window.max(sample.in_flight) as f64);
+            let own = self.median(|sample| sample.congestion_window as f64);
             let unread = median(self.unread.iter().copied());
-            if unread > 0.5 * window {
+            if receiver >= SIGNIFICANT && unread > 0.5 * others {
                 let text = format!("the receiver reads too slowly: {} wait in its socket", size(unread));
-                return Some((receiver, Kind::SlowReader, text + &limited(receiver) + &and_lossy));
+                return Some((receiver, Kind::SlowReader, text));
             }
-            let bound = self.bound(window, rtt_ms)?;
-            let text = format!("window {} at {}, so at most {bound}", size(window), ms(rtt_ms));
-            return Some((receiver, Kind::ReceiveWindow, text + &limited(receiver) + &and_lossy));
+            let share = if receiver >= SIGNIFICANT { receiver } else { network };
+            let has_window = self.samples.iter().any(|sample| sample.send_window > 0);
+            return match receiver >= SIGNIFICANT || (has_window && others < own) {
+                true => Some((share, Kind::ReceiveWindow, self.bound("window", others, rtt_ms)?)),
+                false => Some((share, Kind::Congestion, self.bound("congestion window", own, rtt_ms)?)),
+            };
         }
         if buffer >= SIGNIFICANT {
             let held = self.median(|sample| (sample.in_flight + sample.unsent) as f64);
-            let bound = self.bound(held, rtt_ms)?;
-            let text = format!("send buffer {} at {}, so at most {bound}", size(held), ms(rtt_ms));
-            return Some((buffer, Kind::SendBuffer, text + &limited(buffer) + &and_lossy));
+            return Some((buffer, Kind::SendBuffer, self.bound("send buffer", held, rtt_ms)?));
         }
-        let waits = self.median(|sample| f64::from(u8::from(sample.unsent > 0))) > 0.0;
-        if congestion >= CONGESTED && waits && (rtt_ms >= 1.0 || is_lossy) {
-            let window = self.median(|sample| sample.congestion_window as f64);
-            let bound = self.bound(window, rtt_ms)?;
-            let text = format!("congestion window {} at {}, so at most {bound}", size(window), ms(rtt_ms));
-            return Some((congestion, Kind::Congestion, text + &limited(congestion) + &and_lossy));
-        }
-        is_lossy.then_some((again_share, Kind::Congestion, lossy))
+        None
     }
 
-    /// A window for each round trip, as a rate; `None` if the connection was clearly faster.
-    fn bound(&self, window: f64, rtt_ms: f64) -> Option<String> {
+    /// The rate that a window for each round trip allows, in words; `None` if the connection was clearly faster, or the
+    /// rate tells nothing.
+    fn bound(&self, name: &str, window: f64, rtt_ms: f64) -> Option<String> {
         let bound = window / (rtt_ms / 1e3);
         let took = self.sum(|sample| sample.acknowledged as f64) / self.seconds;
-        (window > 0.0 && rtt_ms > 0.0 && took <= TOLERANCE * bound).then(|| format!("{} MB/s", digits(bound / 1e6)))
+        let is_telling = took <= TOLERANCE * bound && (rtt_ms >= FAR_MS || bound < FAST);
+        let text = || format!("{name} {} at {}, so at most {} MB/s", size(window), ms(rtt_ms), digits(bound / 1e6));
+        (window > 0.0 && rtt_ms > 0.0 && is_telling).then(text)
     }
 }
 

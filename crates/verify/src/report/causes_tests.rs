@@ -39,7 +39,9 @@ fn small_window_at_a_long_round_trip_is_named() {
     // Only in the seconds of the phase, and not if the connection was faster than the bound.
     assert_eq!(texts(&Samples { sockets: &seconds(&limited), ..NONE }, &during(20, 30)), [""; 0]);
     assert_eq!(of_sockets(&seconds(&SocketSample { acknowledged: 50_000_000, ..limited.clone() })), [""; 0]);
-    assert_eq!(of_sockets(&seconds(&SocketSample { receiver_limited: 0.1, ..limited })), [""; 0]);
+    assert_eq!(of_sockets(&seconds(&SocketSample { receiver_limited: 0.1, ..limited.clone() })), [""; 0]);
+    // At a short round trip no window of this size is a limit.
+    assert_eq!(of_sockets(&seconds(&SocketSample { rtt_ms: 0.1, ..limited })), [""; 0]);
 }
 
 #[test]
@@ -57,6 +59,7 @@ fn full_socket_of_the_receiver_is_no_small_window() {
 fn congestion_and_send_buffer_are_told_apart() {
     let congested = SocketSample {
         congestion_window: 14_480,
+        send_window: 65_536,
         rtt_ms: 50.0,
         acknowledged: 280_000,
         retransmitted: 6000,
@@ -72,6 +75,25 @@ fn congestion_and_send_buffer_are_told_apart() {
         of_sockets(&seconds(&buffered)),
         ["a → b: send buffer 64 KiB at 10.2 ms, so at most 6.4 MB/s (80 % of the time)"]
     );
+}
+
+/// As measured with BBR: the kernel counts a small part of the time as limited by the receiver, although all that the
+/// window allows is under way.
+#[test]
+fn smaller_window_is_the_limit_of_a_paced_sender() {
+    let paced = SocketSample {
+        rtt_ms: 20.4,
+        congestion_window: 295_392,
+        send_window: 103_692,
+        in_flight: 103_692,
+        unsent: 99_103,
+        acknowledged: 4_000_000,
+        busy: 0.95,
+        receiver_limited: 0.15,
+        ..connection("kafka-1", "kafka-3")
+    };
+    let found = of_sockets(&seconds(&paced));
+    assert_eq!(found, ["kafka-1 → kafka-3: window 101 KiB at 20.4 ms, so at most 5.1 MB/s (95 % of the time)"]);
 }
 
 #[test]

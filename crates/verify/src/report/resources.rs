@@ -234,3 +234,94 @@ fn rate_limits(run: &Run) -> Vec<RateLimit> {
     }
     limits
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::judge::measured::Figures;
+    use crate::judge::windows::{Effect, windows};
+    use crate::plan::Plan;
+    use crate::results::{RunVerdict, SocketSample, read_samples};
+    use crate::template::Template;
+
+    /// A run of 12 s with a fault from 4 s to 10 s.
+    fn run(links: &str, instances: &str, sockets: Vec<SocketSample>) -> Run {
+        let effect = Effect { action: "slow".to_owned(), begin: Time::from_secs(4), end: Time::from_secs(10) };
+        let windows = windows(&[effect], Time::from_secs(3), Time::from_secs(12));
+        let verdict = RunVerdict::new(1, 1, &windows, Figures::default(), &[]);
+        let text = "systems:\n  b: { kind: tenbin }\n  p: { publishes_to: b, rate: 5 }\n\
+                    actions:\n  - { name: slow, fault: net.rate, rate: 8 Mbit/s, from: p, to: b, start: 4, duration: 6 }";
+        let templates = Template::read("t.yaml", text).unwrap_or_else(|mistakes| panic!("{mistakes}"));
+        let plan = Plan::new(&templates[0], None).unwrap_or_else(|mistakes| panic!("{mistakes}"));
+        let event = |at, happening| Event {
+            time_ns: 0,
+            at: Some(Time::from_secs(at)),
+            action: "slow".to_owned(),
+            repetition: 1,
+            happening,
+        };
+        let events = vec![
+            event(4, Happening::Resolved { targets: vec!["p → b".to_owned()] }),
+            event(4, Happening::Begun),
+            event(10, Happening::Undone),
+        ];
+        let (links, instances) = (read_samples(links), read_samples(instances));
+        Run { verdict, plan: Some(plan), events, seconds: Vec::new(), links, sockets, instances }
+    }
+
+    fn rows(blocks: &[Block]) -> Vec<String> {
+        let tables = blocks.iter().filter_map(|block| match block {
+            Block::Table(table) => Some(table),
+            _ => None,
+        });
+        let line = |row: &Vec<Cell>| row.iter().map(|cell| cell.text.as_str()).collect::<Vec<_>>().join(" | ");
+        tables.flat_map(|table| &table.rows).map(line).collect()
+    }
+
+    const LINKS: &str = "second,from,to,bytes,packets,dropped,queued_bytes\n";
+    const INSTANCES: &str = "second,name,cpu,processors,resident_bytes,read_bytes,written_bytes\n";
+
+    #[test]
+    fn links_with_traffic_or_drops_are_summed() {
+        let text = format!("{LINKS}0,a,b,1000000,10,0,0\n1,a,b,5000000,1,2,2048\n1,b,a,7,1,0,0\n1,c,a,9,1,3,0\n");
+        let blocks = links(&run(&text, "", Vec::new()));
+        assert_eq!(rows(&blocks), ["a → b | 6.00 | 5.00 | 11 | 2 | 2 KiB", "c → a | 0.00 | 0.00 | 1 | 3 | 0 bytes"]);
+        assert!(matches!(&blocks[1], Block::Text(text) if text.starts_with("1 more")), "{blocks:?}");
+        assert!(links(&run(LINKS, "", Vec::new())).is_empty());
+    }
+
+    #[test]
+    fn usage_is_shown_by_phase() {
+        let mib = 1 << 20;
+        let text = format!("{INSTANCES}2,b,0.5,2,{mib},0,1000000\n3,b,0.7,2,{mib},0,3000000\n5,b,1.5,2,{mib},0,0\n");
+        let blocks = instances(&run("", &text, Vec::new()), "x");
+        assert_eq!(
+            rows(&blocks),
+            [
+                "b | before | 0.60 | 0.70 | 2 | 1 MiB | 2.00 MB/s | 0.00 MB/s",
+                " | during slow | 1.50 | 1.50 | 2 | 1 MiB | 0.00 MB/s | 0.00 MB/s",
+            ]
+        );
+        assert!(matches!(&blocks[0], Block::Figure(_)));
+        assert!(instances(&run("", "", Vec::new()), "x").is_empty());
+    }
+
+    #[test]
+    fn limits_are_named_in_the_phase_of_a_fault() {
+        let links: String = (0..12).map(|second| format!("{second},p,b,990000,9,1,0\n")).collect();
+        let instances: String = (0..12).map(|second| format!("{second},b,1.95,2,0,0,0\n")).collect();
+        let found = limits(&run(&format!("{LINKS}{links}"), &format!("{INSTANCES}{instances}"), Vec::new()));
+        assert_eq!(
+            rows(&found),
+            [
+                "before | b: it uses 1.95 of 2 processors",
+                "during slow | p → b: 7.9 of the fault's 8.0 Mbit/s are in use, 0 bytes wait in its queue, 6 packets were dropped",
+                "during slow | b: it uses 1.95 of 2 processors; as before",
+                "after slow | b: it uses 1.95 of 2 processors; as before",
+            ]
+        );
+        let idle = limits(&run("", &format!("{INSTANCES}5,b,0.1,2,0,0,0\n"), Vec::new()));
+        assert!(matches!(&idle[..], [Block::Text(text)] if text.starts_with("No connection")), "{idle:?}");
+        assert!(limits(&run("", "", Vec::new())).is_empty(), "nothing was sampled");
+    }
+}

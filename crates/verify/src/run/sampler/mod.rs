@@ -6,7 +6,7 @@ mod links;
 mod sockets;
 mod ss;
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 use std::sync::Arc;
@@ -99,9 +99,13 @@ impl Sampling {
             let passed = self.clock.now_ns().saturating_sub(origin_ns) / SECOND.as_nanos() as u64;
             number = passed.max(number) + 1;
         }
-        let silent = self.sockets.silent();
+        let (silent, log) = (self.sockets.silent(), sockets::log(&self.stage));
         if !silent.is_empty() {
-            notes.push(format!("connections of {} were not sampled; see logs/sockets.log", silent.join(", ")));
+            notes.push(format!("connections of {} were not sampled; see {}", silent.join(", "), log.display()));
+        }
+        if log.metadata().is_ok_and(|log| log.len() == 0) {
+            // It stays if it cannot be removed.
+            let _ = fs::remove_file(log);
         }
         notes
     }

@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr};
 use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use super::rounded;
@@ -13,8 +14,14 @@ use crate::run::stage::Stage;
 use crate::systems::Line;
 
 /// Prints the connections of a machine for each line of its input, and the line after them.
-const SCRIPT: &str = "command -v ss >&2 || { echo 'ss is not installed: it is part of iproute2' >&2; exit 1; }
+const SCRIPT: &str = "command -v ss >/dev/null || { echo 'ss is not installed: it is part of iproute2' >&2; exit 1; }
 while read -r number; do ss -tinH || exit 1; echo \"end $number\"; done";
+
+/// Errors of the machines' processes. No instance has a dot in its name.
+pub(super) fn log(stage: &Stage) -> PathBuf {
+    stage.log("sampler.ss")
+}
+
 /// Most rows of a machine and second: of many connections, those with the most traffic.
 const MOST: usize = 64;
 /// Ends of a machine's process in a row after which its connections are not sampled any more.
@@ -144,7 +151,7 @@ impl Sockets {
 impl Machine {
     fn start(&mut self, stage: &Stage) {
         // The process ends with its stream, and with the machine.
-        match stage.world.spawn_with_stream(&self.name, &Line::shell(SCRIPT), &stage.log("sockets")) {
+        match stage.world.spawn_with_stream(&self.name, &Line::shell(SCRIPT), &log(stage)) {
             Ok((_, stream)) => self.stream = Some(stream),
             Err(_) => self.end(),
         }
