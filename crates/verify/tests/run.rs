@@ -6,6 +6,7 @@
 mod fake_broker;
 
 use std::fs;
+use std::ops::Range;
 use std::path::Path;
 
 use fake_broker::{Faults, Often};
@@ -120,6 +121,55 @@ fn each_fault_is_found_in_its_window_and_nothing_else() {
     let both = fs::read_to_string(both).expect("a page");
     is_self_contained(&both);
     assert!(both.contains("comparison of known, known"), "{both}");
+}
+
+/// 1000 messages a second: message n is due n ms after the start, and n ms - 1 s after the warm-up. The broker loses
+/// every message that is due around the begin and the end of the fault.
+const AROUND_EDGES: Faults = Faults {
+    script: &[(2_500..4_000, Often { lose: Some(1), ..NONE }), (4_000..6_000, Often { duplicate: Some(1), ..NONE })],
+    ..FAULTY
+};
+
+#[test]
+fn a_millisecond_decides_on_the_window_of_a_loss() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let (file, out) = (directory.path().join("edges.yaml"), directory.path().join("out"));
+    let broker = fake_broker::start(AROUND_EDGES);
+    let text = format!(
+        "base: {{ runtime: processes }}\n\
+         systems:\n  \
+           b: {{ kind: mqtt, external: '{broker}' }}\n  \
+           pub: {{ publishes_to: b, rate: 1000, size: 100B, qos: 1 }}\n  \
+           sub: {{ subscribes_to: b, qos: 1 }}\n\
+         actions:\n  \
+           - {{ name: edge, fault: command, command: 'true', undo: 'true', target: b, start: 2, duration: 1.5 }}\n\
+         measure: {{ time: 6, warm_up: 1s, before: 1.8, drain: 5 }}\n\
+         assert: [ lost = 1500, duplicated = 2000, out_of_order = 0, unconfirmed = 0 ]\n"
+    );
+    fs::write(&file, text).expect("a file");
+    let (code, printed) = run(&file, &out);
+    assert_eq!(code, 0, "{printed}");
+    let read = |name: &str| fs::read_to_string(out.join(name)).unwrap_or_else(|error| panic!("{name}: {error}"));
+    let verdict: Verdict = serde_json::from_str(&read("verdict.json")).expect("a verdict");
+    let run = &verdict.variants[0].runs[0];
+    let events = Event::read(read("default/events.jsonl").as_bytes()).expect("events");
+    let at_ns = |step: &Happening| {
+        let at = events.iter().find(|event| event.happening == *step).and_then(|event| event.at);
+        at.unwrap_or_else(|| panic!("{step:?}")).ns()
+    };
+    // Wherever in its milliseconds the fault began and ended, each message is on its side of the edge.
+    let (begun, undone) = (at_ns(&Happening::Begun), at_ns(&Happening::Undone));
+    let due_ns = |message: u64| message * 1_000_000 - 1_000_000_000;
+    for (figure, messages) in [(Figure::Lost, 2_500..4_000), (Figure::Duplicated, 4_000..6_000)] {
+        let due =
+            |window: Range<u64>| messages.clone().filter(|message| window.contains(&due_ns(*message))).count() as f64;
+        let found = ["before", "during edge", "after edge"]
+            .map(|phase| run.figures.get(&phase.parse().expect("a phase"), figure).expect("a count"));
+        let wanted = [due(begun - 1_800_000_000..begun), due(begun..undone), due(undone..u64::MAX)];
+        assert_eq!(found, wanted, "{figure}: {begun} to {undone}");
+        // The begin of the fault is among the losses, its end among the copies: else this test shows nothing.
+        assert!(wanted.iter().filter(|count| **count > 0.0).count() > 1, "{figure}: {begun} to {undone}");
+    }
 }
 
 /// Nothing outside of the file, no script, and figures that are well-formed.

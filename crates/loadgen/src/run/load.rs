@@ -11,7 +11,7 @@ use super::clients::{ClientHost, Clients};
 use super::clock::RunClock;
 use super::driver::Drivers;
 use super::watch::{Next, Watch};
-use super::{Layout, Ledger, MessageRecord, Outcome, Part, Plan, PublishRecord, Status};
+use super::{Layout, Ledger, Outcome, Part, Plan, Status, Ticks};
 use crate::LoadgenError;
 
 /// A load under way: the connected clients of a plan, in this process or at agents.
@@ -40,10 +40,8 @@ pub struct Finished {
     pub outcome: Outcome,
     /// Fate of each message; `None` if payloads are too small to identify messages, or nothing was published.
     pub ledger: Option<Ledger>,
-    /// Each arrival in order, if [`Plan::records`] asks for them.
-    pub arrivals: Vec<MessageRecord>,
-    /// Each published message in order, likewise.
-    pub departures: Vec<PublishRecord>,
+    /// Latencies and counts by time, if [`Plan::ticks`] asks for them.
+    pub ticks: Ticks,
 }
 
 /// A load that has ended, before its results are computed.
@@ -172,12 +170,12 @@ impl RunningLoad {
     pub async fn finish(self) -> Result<Finished, LoadgenError> {
         let (plan, layout) = (self.plan.clone(), Arc::clone(&self.layout));
         let Ended { mut part, notes, own_cpu, .. } = self.end().await?;
-        let (arrivals, departures) = (part.take_records(), part.take_publish_records());
+        let ticks = part.take_ticks();
         let mut outcome = Outcome::of_part(&plan, &layout, &part);
         outcome.own_cpu_seconds = own_cpu.as_secs_f64();
         outcome.notes = notes;
         outcome.notes.extend(outcome.notes_of_sending());
-        Ok(Finished { outcome, ledger: Ledger::of(&plan, layout, part), arrivals, departures })
+        Ok(Finished { outcome, ledger: Ledger::of(&plan, layout, part), ticks })
     }
 
     /// Closes all connections.

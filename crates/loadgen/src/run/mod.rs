@@ -70,7 +70,7 @@ pub use plan::{
 pub(crate) use record::Trace;
 #[cfg(test)]
 pub(crate) use record::WorkRecord;
-pub use record::{Came, Layout, Ledger, LedgerCounts, Part, Receiver, Recorder, Unsent};
+pub use record::{Came, Layout, Ledger, LedgerCounts, Part, Receiver, Recorder, Ticks, Unsent};
 pub use slice::{ClientKinds, Slice};
 pub use stamp::Stamp;
 pub use status::{Count, Counters, Status};

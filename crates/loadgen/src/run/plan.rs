@@ -48,6 +48,9 @@ pub struct Plan {
     pub threads: u16,
     /// Whether to keep a [`MessageRecord`](super::MessageRecord) of each arrival, for files and plots.
     pub records: bool,
+    /// Whether to keep [`Ticks`](super::Ticks): latencies and counts for any period of the run, in about two bytes a message.
+    #[serde(default)]
+    pub ticks: bool,
 }
 
 fn mqtt() -> String {
@@ -78,6 +81,7 @@ impl Plan {
             schedule: Schedule::default(),
             threads: 2,
             records: false,
+            ticks: false,
         }
     }
 }

@@ -36,6 +36,7 @@ pub(crate) fn plan(args: &LoadArgs, conf: &Conf, brokers: Vec<Broker>) -> Result
         schedule: schedule(args, conf),
         threads: args.threads.unwrap_or(2),
         records: false,
+        ticks: false,
     })
 }
 

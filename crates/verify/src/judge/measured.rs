@@ -15,10 +15,10 @@ pub trait Measurements {
     /// Ledger counts of messages that were due in `window`; `None` without a ledger.
     fn counts(&self, window: Range<Time>) -> Option<Counts>;
 
-    /// Latency of messages that were due in these times; `None` if none came.
+    /// Latency of messages that were due in these times, which are whole ticks; `None` if none came.
     fn latency(&self, times: &[Range<Time>]) -> Option<Percentiles>;
 
-    /// Time to acknowledgement of messages that were due in these times; `None` if none was acknowledged.
+    /// Time to acknowledgement of messages that were due in these times, likewise; `None` if none was acknowledged.
     fn acknowledgement(&self, times: &[Range<Time>]) -> Option<Percentiles>;
 
     /// One entry for each second.
@@ -71,7 +71,7 @@ impl Figures {
     pub fn of(measurements: &dyn Measurements, windows: &[Window]) -> Self {
         let before = windows.iter().find(|window| window.phase == Phase::Before);
         let normal = before.and_then(|window| {
-            let p99 = measurements.latency(&window.times).map(|latency| latency.p99);
+            let p99 = measurements.latency(&window.in_ticks()).map(|latency| latency.p99);
             Normal::of(measurements.seconds(), window.times.first()?.clone(), p99)
         });
         let mut figures = Self::default();
@@ -174,10 +174,10 @@ impl Figures {
     fn add_latencies(&mut self, measurements: &dyn Measurements, window: &Window) {
         let latency = [Figure::P50, Figure::P90, Figure::P99, Figure::P999, Figure::Max];
         let acknowledgement = [Figure::AckP50, Figure::AckP90, Figure::AckP99, Figure::AckP999, Figure::AckMax];
-        for (names, percentiles) in [
-            (latency, measurements.latency(&window.times)),
-            (acknowledgement, measurements.acknowledgement(&window.times)),
-        ] {
+        let times = window.in_ticks();
+        for (names, percentiles) in
+            [(latency, measurements.latency(&times)), (acknowledgement, measurements.acknowledgement(&times))]
+        {
             let Some(Percentiles { p50, p90, p99, p999, max }) = percentiles else { continue };
             for (figure, time) in names.into_iter().zip([p50, p90, p99, p999, max]) {
                 self.set(window.phase.clone(), figure, time.secs());

@@ -6,6 +6,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use super::recovery::TICK;
 use crate::units::Time;
 
 /// A phase of a run.
@@ -108,6 +109,19 @@ fn spans(times: impl IntoIterator<Item = Range<Time>>) -> Vec<Range<Time>> {
 }
 
 impl Window {
+    /// Its times as whole ticks, by which latencies are kept: a tick in which a fault begins or ends belongs to the fault
+    /// alone.
+    pub fn in_ticks(&self) -> Vec<Range<Time>> {
+        let whole = |ticks: u64| Time::from_ns(ticks * TICK.ns());
+        let (down, up) = (|at: Time| whole(at.ns() / TICK.ns()), |at: Time| whole(at.ns().div_ceil(TICK.ns())));
+        let is_of_faults = matches!(self.phase, Phase::During(_) | Phase::Whole);
+        let rounded = |span: &Range<Time>| match is_of_faults {
+            true => down(span.start)..up(span.end),
+            false => up(span.start)..down(span.end),
+        };
+        spans(self.times.iter().map(rounded))
+    }
+
     /// All of its time.
     pub fn length(&self) -> Time {
         self.times.iter().fold(Time::ZERO, |sum, span| sum.plus(span.end.minus(span.start)))
@@ -210,6 +224,21 @@ mod tests {
     #[test]
     fn faults_beyond_the_end_are_cut_there() {
         assert_eq!(shown(&[effect("pause", 85, 95)]), ["whole run 0-90", "before 65-85", "during pause 85-90"]);
+    }
+
+    #[test]
+    fn ticks_at_the_edges_of_a_fault_are_its_own() {
+        let ms = |ms: u64| Time::from_ns(ms * 1_000_000);
+        let effect = |begin, end| Effect { action: "kill".to_owned(), begin: ms(begin), end: ms(end) };
+        let windows = windows(&[effect(4_003, 5_001), effect(7_000, 8_000)], ms(2_000), ms(9_004));
+        let text = |window: &Window| {
+            let spans = window.in_ticks().into_iter().map(|span| format!("{}-{}", span.start.secs(), span.end.secs()));
+            format!("{} {}", window.phase, spans.collect::<Vec<_>>().join(","))
+        };
+        assert_eq!(
+            windows.iter().map(text).collect::<Vec<_>>(),
+            ["whole run 0-9.01", "before 2.01-4", "during kill 4-5.01,7-8", "after kill 5.01-7,8-9"]
+        );
     }
 
     #[test]

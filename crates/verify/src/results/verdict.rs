@@ -62,6 +62,8 @@ pub struct RunVerdict {
     pub error: Option<String>,
     /// Changes that could not be undone.
     pub not_undone: Vec<String>,
+    /// Processor time of all clients, and of this program while it ran them.
+    pub load_cpu_seconds: Option<f64>,
     /// Notes, such as a system that never became steady.
     pub notes: Vec<String>,
     /// Phases by the actual times of the faults.
@@ -133,7 +135,17 @@ impl RunVerdict {
             window.times.iter().map(time)
         });
         let phases = phases.collect();
-        Self { number, seed, error: None, not_undone: Vec::new(), notes: Vec::new(), phases, figures, checks }
+        Self {
+            number,
+            seed,
+            error: None,
+            not_undone: Vec::new(),
+            load_cpu_seconds: None,
+            notes: Vec::new(),
+            phases,
+            figures,
+            checks,
+        }
     }
 
     /// The verdict of a run that did not take place: every assertion fails.

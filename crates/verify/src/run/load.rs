@@ -87,7 +87,7 @@ pub(crate) fn load(plan: &Plan, maximum: Option<f64>) -> Result<LoadPlan, String
     load.on_lost = OnLost::Reconnect { first: PAUSES.0, most: PAUSES.1 };
     load.schedule =
         Schedule { time_limit: ENDLESS, subscriber_timeout: plan.measure.drain.duration(), ..load.schedule };
-    load.records = true;
+    load.ticks = true;
     load.connection.version = publisher.version.unwrap_or(Version::V5);
     load.connection.session_expiry = plan.clients.iter().filter_map(|c| c.session_expiry).max().map(Time::duration);
     let keep_alive = plan.clients.iter().filter_map(|client| client.keep_alive).min().unwrap_or_default();

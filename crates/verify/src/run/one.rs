@@ -213,6 +213,7 @@ fn verdict(
     if !idle {
         not_undone.push(format!("an undo was not complete after {} s", UNDO.as_secs()));
     }
+    let load_cpu_seconds = finished.outcome.own_cpu_seconds;
     let measured = Measured::of(finished, course.start_ns, course.origin_ns);
     let effects = Event::effects(&events, course.end);
     let windows = windows(&effects, plan.measure.before, course.end);
@@ -220,6 +221,7 @@ fn verdict(
     // A system that takes nothing also loses nothing; that must not pass.
     let is_vacuous = figures.get(&Phase::Whole, Figure::PublishedMessages) == Some(0.0);
     let mut verdict = RunVerdict::new(place.number, plan.seed, &windows, figures, &plan.assertions);
+    verdict.load_cpu_seconds = Some(load_cpu_seconds);
     verdict.notes = notes;
     verdict.not_undone = not_undone;
     verdict.error = match (course.is_interrupted, failed.is_empty()) {

@@ -82,7 +82,8 @@ impl Plot {
         let height = if svg.width() < 500.0 { 230.0 } else { 290.0 };
         let y_ticks = self.y.scale.ticks((height / 42.0) as usize);
         let widest = y_ticks.iter().map(|tick| text_width(&tick.label, TEXT_SIZE)).fold(0.0, f64::max);
-        let left = widest + 8.0;
+        // Whole pixels: a second of a long run takes less than one, and readers may measure.
+        let left = (widest + 8.0).ceil();
         let area = Area { left, top, width: svg.width() - left - RIGHT, height, x: self.x.scale, y: self.y.scale };
 
         area.draw_zones(svg, &self.zones);

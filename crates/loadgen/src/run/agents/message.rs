@@ -91,5 +91,5 @@ impl Hello {
 }
 
 /// Increase it with every change of [`Message`], of plans and of results.
-const PROTOCOL: u32 = 6;
+const PROTOCOL: u32 = 7;
 const PROGRAM: &str = env!("CARGO_PKG_VERSION");

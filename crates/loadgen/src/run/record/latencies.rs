@@ -19,7 +19,7 @@ pub(super) struct Latencies {
 }
 
 /// Minimum, maximum and sum, in nanoseconds.
-#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 struct Range {
     min_ns: u64,
     max_ns: u64,
@@ -36,13 +36,17 @@ impl Latencies {
 
     #[inline]
     pub(super) fn record(&mut self, ns: u64) {
-        let bucket = self.bucket(ns / 1_000);
+        self.count(self.bucket(ns / 1_000));
+        self.range.add(&Range { min_ns: ns, max_ns: ns, sum_ns: ns });
+    }
+
+    #[inline]
+    fn count(&mut self, bucket: usize) {
         if bucket >= self.counts.len() {
             self.grow(bucket);
         }
         self.counts[bucket] = self.counts[bucket].saturating_add(1);
         self.len += 1;
-        self.range.add(&Range { min_ns: ns, max_ns: ns, sum_ns: ns });
     }
 
     /// Records the same time `times` times.
@@ -96,8 +100,7 @@ impl Latencies {
     /// Number of the bucket for a time in microseconds.
     #[inline]
     fn bucket(&self, us: u64) -> usize {
-        let scale = (u64::BITS - us.leading_zeros()).saturating_sub(self.bits);
-        ((scale as usize) << (self.bits - 1)) + (us >> scale) as usize
+        bucket(self.bits, us)
     }
 
     /// Lowest time of a bucket, in microseconds.
@@ -114,8 +117,55 @@ impl Latencies {
     }
 }
 
+/// Number of the bucket for a time in microseconds, where times below 2^`bits` have a bucket each.
+#[inline]
+fn bucket(bits: u32, us: u64) -> usize {
+    let scale = (u64::BITS - us.leading_zeros()).saturating_sub(bits);
+    ((scale as usize) << (bits - 1)) + (us >> scale) as usize
+}
+
+/// A histogram of few times with three significant digits: two bytes for each time, until [`RecentLatencies::pack`].
+#[derive(Debug, Default)]
+pub(super) struct RecentLatencies {
+    /// Buckets of the times since the last packing.
+    buckets: Vec<u16>,
+    range: Range,
+    packed: PackedLatencies,
+}
+
+/// Bits of a [`RecentLatencies`]; no time has a bucket above `u16::MAX`.
+const RECENT_BITS: u32 = 11;
+
+impl RecentLatencies {
+    #[inline]
+    pub(super) fn record(&mut self, ns: u64) {
+        self.buckets.push(bucket(RECENT_BITS, ns / 1_000) as u16);
+        self.range.add(&Range { min_ns: ns, max_ns: ns, sum_ns: ns });
+    }
+
+    /// True if all times are packed.
+    pub(super) fn is_packed(&self) -> bool {
+        self.buckets.is_empty()
+    }
+
+    /// Packs all times, by way of an empty histogram of three digits.
+    pub(super) fn pack(&mut self, empty: &mut Latencies) {
+        if self.buckets.is_empty() {
+            return;
+        }
+        std::mem::take(&mut self.buckets).into_iter().for_each(|bucket| empty.count(bucket.into()));
+        self.packed.merge(PackedLatencies { range: std::mem::take(&mut self.range), ..empty.take() });
+    }
+
+    /// The packed times; `None` for none.
+    pub(super) fn into_packed(self) -> Option<PackedLatencies> {
+        debug_assert!(self.is_packed(), "{} times are not packed", self.buckets.len());
+        (!self.packed.buckets.is_empty()).then_some(self.packed)
+    }
+}
+
 /// Recorded times, packed into a few bytes for each non-empty bucket.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct PackedLatencies {
     range: Range,
     /// Buckets in ascending order: distance from the previous value, and count, in as few bytes as they need.
@@ -123,6 +173,12 @@ pub(super) struct PackedLatencies {
 }
 
 impl PackedLatencies {
+    /// Bytes on the heap.
+    #[cfg(test)]
+    pub(super) fn heap_size(&self) -> usize {
+        self.buckets.capacity()
+    }
+
     /// Adds another histogram of the same resolution.
     pub(super) fn merge(&mut self, other: Self) {
         if self.buckets.is_empty() {
@@ -322,6 +378,20 @@ mod tests {
         assert_eq!(latency(3, [&damaged]), None);
         let huge = PackedLatencies { buckets: write_buckets([(u64::MAX, 1)].into_iter()), ..damaged };
         assert_eq!(latency(3, [&huge]).unwrap().count, 1);
+    }
+
+    #[test]
+    fn times_packed_in_several_steps_equal_one_recording() {
+        let times = [1_500, 7_000_000, 7_000_100, 90_000_000_000, 2_047_999, 2_048_000, u64::MAX];
+        let (mut recent, mut empty) = (RecentLatencies::default(), Latencies::new(3));
+        for step in times.chunks(3) {
+            step.iter().for_each(|&ns| recent.record(ns));
+            recent.pack(&mut empty);
+            assert!(recent.is_packed() && empty.is_empty());
+        }
+        let packed = recent.into_packed().unwrap();
+        assert_eq!(latency(3, [&packed]), latency(3, [&recorded(&times).pack()]));
+        assert!(RecentLatencies::default().into_packed().is_none());
     }
 
     #[test]

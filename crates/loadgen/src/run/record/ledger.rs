@@ -2,7 +2,6 @@
 
 use std::ops::{AddAssign, Range};
 use std::sync::Arc;
-use std::time::Duration;
 
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
@@ -11,7 +10,6 @@ use super::due_index::DueIndex;
 use super::lane::{Lane, SentStream};
 use super::layout::{Layout, Unit};
 use super::part::Part;
-use super::recorder::TICK_NS;
 use super::sequence_set::SequenceSet;
 use crate::run::{Plan, Stamp};
 
@@ -30,8 +28,6 @@ pub struct Ledger {
     streams: FxHashMap<u32, SentStream>,
     /// In ascending order of receiver and stream.
     lanes: Vec<((u32, u32), Lane)>,
-    /// Ticks since the start in which a message was acknowledged.
-    acknowledged_ticks: SequenceSet,
 }
 
 /// Counts of a window.
@@ -114,7 +110,6 @@ impl Ledger {
             due: DueIndex::new(plan, start_ns),
             streams: part.streams.into_iter().collect(),
             lanes: part.lanes,
-            acknowledged_ticks: part.acknowledged_ticks,
             layout,
         })
     }
@@ -163,19 +158,15 @@ impl Ledger {
         lost.unwrap_or_default().into_numbers()
     }
 
-    /// Longest time within `window` without an acknowledgement; at QoS 0, without a written message.
-    ///
-    /// It is a multiple of 10 ms. In an open loop it is the time for which the system was unavailable.
-    pub fn longest_silence(&self, window: Range<u64>) -> Duration {
-        let tick = |ns: u64| u32::try_from(ns.saturating_sub(self.start_ns) / TICK_NS).unwrap_or(u32::MAX - 1);
-        let (from, to) = (tick(window.start), tick(window.end));
-        let mut longest = 0;
-        let mut silent_from = from;
-        for tick in self.acknowledged_ticks.within(from..to).iter().chain([to]) {
-            longest = longest.max(tick.saturating_sub(silent_from));
-            silent_from = tick.saturating_add(1);
-        }
-        Duration::from_nanos(u64::from(longest) * TICK_NS)
+    /// Number of messages that were due in `window` and handed to a socket: [`LedgerCounts::published`] alone, for
+    /// callers with many windows.
+    pub fn published(&self, window: Range<u64>) -> u64 {
+        let of = |stream| {
+            let Some(sent) = self.streams.get(&stream) else { return 0 };
+            let below = |ns: u64| self.due.below(&self.layout, stream, sent, ns).min(sent.attempted_upto());
+            u64::from(below(window.end).saturating_sub(below(window.start)))
+        };
+        (0..self.layout.streams()).map(of).sum()
     }
 
     fn streams_window(&self, window: Range<u64>, streams: Range<u32>) -> LedgerCounts {

@@ -156,6 +156,7 @@ proptest! {
         };
         let is_in = |stream, sequence| window.contains(&due_ns(stream, sequence));
         prop_assert_eq!(ledger.window(window.clone()), expected(&events, is_in));
+        prop_assert_eq!(ledger.published(window.clone()), ledger.window(window.clone()).published);
         prop_assert_eq!(ledger.whole(), expected(&events, |_, _| true));
         let one = ledger.stream_window(3, window.clone());
         prop_assert_eq!(one.published, (0..SENT).filter(|sequence| is_in(3, *sequence)).count() as u64);
@@ -198,20 +199,6 @@ fn lost_messages_are_listed_with_their_due_times() {
     assert_eq!([2, 3].map(|member| ledger.lost(1, member).collect::<Vec<_>>()), [[9], [9]]);
     assert_eq!((ledger.lost(0, 2).count(), ledger.lost(1, 1).count()), (0, SENT as usize));
     assert_eq!(ledger.due_ns(1, 3), Some(START_NS + 7 * 7_000_000));
-}
-
-#[test]
-fn longest_silence_is_found_within_a_window() {
-    let plan = open_loop();
-    let layout = Arc::new(Layout::of(&plan).unwrap());
-    let mut recorder = Recorder::new(layout.clone(), &plan, START_NS);
-    let at = |ms: u64| START_NS + ms * 1_000_000;
-    for (sequence, ms) in [5, 15, 25, 300, 310, 1_000].into_iter().enumerate() {
-        recorder.published(0, sequence as u32..sequence as u32 + 1, at(ms));
-    }
-    let ledger = Ledger::of(&plan, layout, recorder.into_part()).unwrap();
-    let silence = |from, to| ledger.longest_silence(at(from)..at(to)).as_millis();
-    assert_eq!([silence(0, 300), silence(0, 1_000), silence(0, 30), silence(1_010, 1_500)], [270, 680, 0, 490]);
 }
 
 #[test]

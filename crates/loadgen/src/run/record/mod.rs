@@ -35,6 +35,7 @@ mod recorder;
 mod sequence_set;
 mod summary;
 mod tally;
+mod ticks;
 mod trace;
 mod verdict;
 
@@ -42,4 +43,5 @@ pub use layout::{Layout, Receiver};
 pub use ledger::{Ledger, LedgerCounts};
 pub use part::Part;
 pub use recorder::{Came, Recorder, Unsent};
+pub use ticks::Ticks;
 pub(crate) use trace::{Trace, WorkRecord};

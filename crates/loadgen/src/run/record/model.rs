@@ -43,7 +43,7 @@ fn plans() -> impl Strategy<Value = Plan> {
             plan.brokers = ["a", "b"][..brokers].iter().map(|name| example::broker(name)).collect();
             plan.publishers.spread = publisher_spread;
             (plan.publishers.count, plan.publishers.topics, plan.publishers.payload) = (count, topics, payload);
-            plan.records = true;
+            (plan.records, plan.ticks) = (true, true);
             (plan.schedule.ramp_up, plan.schedule.ramp_down) = (payload % 2, payload % 3);
             plan
         },
@@ -287,6 +287,7 @@ proptest! {
         let mut merged = merged(parts);
         prop_assert_eq!(merged.take_records(), whole.take_records());
         prop_assert_eq!(merged.take_publish_records(), whole.take_publish_records());
+        prop_assert_eq!(merged.take_ticks(), whole.take_ticks());
         let outcome = Outcome::of(&plan, &layout, whole);
         prop_assert_eq!(&Outcome::of(&plan, &layout, merged), &outcome);
 

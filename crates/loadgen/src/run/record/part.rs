@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use super::lane::{Lane, SentStream};
 use super::latencies::PackedLatencies;
-use super::sequence_set::SequenceSet;
 use super::tally::{ConnectionCounts, PackedReceiver, SecondTally, merge_seconds};
+use super::ticks::Ticks;
 use super::trace::Trace;
 use crate::run::{MessageRecord, PublishRecord};
 
@@ -23,8 +23,6 @@ pub struct Part {
     pub(super) receivers: Vec<(u32, PackedReceiver)>,
     /// By receiver and stream number.
     pub(super) lanes: Vec<((u32, u32), Lane)>,
-    /// Ticks since the start in which a message was published.
-    pub(super) acknowledged_ticks: SequenceSet,
     pub(super) connections: ConnectionCounts,
     pub(super) connects: PackedLatencies,
     pub(super) not_taken: u64,
@@ -34,6 +32,7 @@ pub struct Part {
     pub(super) latest_send_us: u32,
     pub(super) arrivals: Vec<MessageRecord>,
     pub(super) departures: Vec<PublishRecord>,
+    pub(super) ticks: Ticks,
     /// Agents run no scenarios.
     #[serde(skip)]
     pub(super) trace: Trace,
@@ -63,7 +62,6 @@ impl Part {
         merge_numbered(&mut self.streams, other.streams, |mine, other| mine.merge(&other));
         merge_numbered(&mut self.receivers, other.receivers, PackedReceiver::merge);
         merge_numbered(&mut self.lanes, other.lanes, |mine, other| mine.merge(&other));
-        self.acknowledged_ticks.unite(&other.acknowledged_ticks);
         self.connections.merge(&other.connections);
         self.connects.merge(other.connects);
         self.not_taken += other.not_taken;
@@ -72,6 +70,7 @@ impl Part {
         self.latest_send_us = self.latest_send_us.max(other.latest_send_us);
         self.arrivals.extend(other.arrivals);
         self.departures.extend(other.departures);
+        self.ticks.merge(other.ticks);
         self.trace.merge(other.trace);
     }
 
@@ -87,6 +86,11 @@ impl Part {
         Trace { start_ns: self.start_ns.unwrap_or(0), ..std::mem::take(&mut self.trace) }
     }
 
+    /// Takes the ticks that [`Plan::ticks`](crate::run::Plan::ticks) asked to keep.
+    pub fn take_ticks(&mut self) -> Ticks {
+        std::mem::take(&mut self.ticks).starting_at(self.start_ns.unwrap_or(0))
+    }
+
     /// Takes the published messages that [`Plan::records`](crate::run::Plan::records) asked to keep, ordered by time.
     pub fn take_publish_records(&mut self) -> Vec<PublishRecord> {
         let mut taken = std::mem::take(&mut self.departures);
@@ -95,7 +99,8 @@ impl Part {
     }
 }
 
-fn merge_numbered<K: Ord, V>(mine: &mut Vec<(K, V)>, others: Vec<(K, V)>, mut merge: impl FnMut(&mut V, V)) {
+/// Adds `others` to a list in ascending order of numbers.
+pub(super) fn merge_numbered<K: Ord, V>(mine: &mut Vec<(K, V)>, others: Vec<(K, V)>, mut merge: impl FnMut(&mut V, V)) {
     let mut all: BTreeMap<K, V> = std::mem::take(mine).into_iter().collect();
     for (number, value) in others {
         match all.get_mut(&number) {

@@ -5,8 +5,8 @@ use std::time::Duration;
 use super::lane::{LaneTally, SentStream};
 use super::latencies::Latencies;
 use super::numbered::Numbered;
-use super::sequence_set::SequenceSet;
 use super::tally::{ConnectionCounts, ReceiverTally, SecondTally, at_second};
+use super::ticks::TickTally;
 use super::trace::{Trace, WorkRecord};
 use super::{Layout, Part};
 use crate::run::{MessageRecord, Pace, Plan, PublishRecord, Stamp};
@@ -34,9 +34,6 @@ pub struct Recorder {
     receivers: Numbered<ReceiverTally>,
     /// By `receiver · streams + stream`.
     lanes: Numbered<LaneTally>,
-    /// Ticks since the start in which a message was published, and the last one.
-    acknowledged_ticks: SequenceSet,
-    last_tick: u64,
     last_p99_us: u64,
     connections: ConnectionCounts,
     connects: Latencies,
@@ -45,6 +42,8 @@ pub struct Recorder {
     latest_send_us: u32,
     arrivals: Vec<MessageRecord>,
     departures: Vec<PublishRecord>,
+    /// Only if the plan asks for them.
+    ticks: Option<Box<TickTally>>,
     /// Only in a scenario that keeps records.
     trace: Option<Trace>,
 }
@@ -119,8 +118,6 @@ impl Recorder {
             streams: Numbered::new(streams),
             receivers: Numbered::new(receivers),
             lanes: Numbered::new(receivers.saturating_mul(streams)),
-            acknowledged_ticks: SequenceSet::default(),
-            last_tick: u64::MAX,
             last_p99_us: 0,
             connections: ConnectionCounts::default(),
             connects: Latencies::new(DIGITS),
@@ -129,6 +126,7 @@ impl Recorder {
             latest_send_us: 0,
             arrivals: Vec::new(),
             departures: Vec::new(),
+            ticks: plan.ticks.then(|| Box::new(TickTally::new(start_ns))),
             trace: (plan.records && matches!(plan.publishers.pace, Pace::Arrivals { .. })).then(Trace::default),
             layout,
         }
@@ -138,6 +136,9 @@ impl Recorder {
     pub fn start(&mut self, start_ns: u64) {
         self.close_second();
         self.start_ns = start_ns;
+        if let Some(ticks) = &mut self.ticks {
+            ticks.start(start_ns);
+        }
     }
 
     /// Records that messages of `stream` were handed to a socket; the first one was due at `due_ns`, the others then or
@@ -158,10 +159,8 @@ impl Recorder {
         let second = self.second_of(now_ns);
         at_second(&mut self.seconds, second).published += sequences.len() as u64;
         self.last_ns = self.last_ns.max(now_ns);
-        let tick = now_ns.saturating_sub(self.start_ns) / TICK_NS;
-        if self.last_tick != tick && !sequences.is_empty() {
-            self.last_tick = tick;
-            self.acknowledged_ticks.insert(u32::try_from(tick).unwrap_or(u32::MAX - 1));
+        if let Some(ticks) = &mut self.ticks {
+            ticks.answer(sequences.len() as u32, now_ns);
         }
         if self.keeps_records {
             let record = |sequence| PublishRecord { stream, sequence, published_ns: now_ns };
@@ -177,6 +176,9 @@ impl Recorder {
     pub fn acknowledged(&mut self, due_ns: u64, now_ns: u64) {
         self.turn_second(now_ns);
         self.open.acknowledgement.record(now_ns.saturating_sub(due_ns));
+        if let Some(ticks) = &mut self.ticks {
+            ticks.acknowledge(due_ns, now_ns);
+        }
     }
 
     /// Records that the broker refused a message that was handed to a socket.
@@ -184,6 +186,9 @@ impl Recorder {
         self.not_taken += 1;
         self.stream(stream).refuse(sequence);
         self.second(now_ns).refused += 1;
+        if let Some(ticks) = &mut self.ticks {
+            ticks.answer(1, now_ns);
+        }
     }
 
     /// Records how long after its due time a message was handed to a socket.
@@ -256,6 +261,11 @@ impl Recorder {
         tally.counts.receive(second, dup);
         tally.latency.record(latency_ns);
         self.last_ns = self.last_ns.max(now_ns);
+        if let Some(ticks) = &mut self.ticks
+            && came == Came::First
+        {
+            ticks.arrive(stamp.due_ns, now_ns);
+        }
         if self.keeps_records {
             let Stamp { stream, sequence, due_ns, late_us, .. } = stamp;
             self.arrivals.push(MessageRecord { stream, sequence, receiver, due_ns, late_us, received_ns: now_ns });
@@ -324,7 +334,6 @@ impl Recorder {
             streams: renumber(self.streams, |number| number as u32, |stream| stream),
             receivers: renumber(self.receivers, |number| number as u32, ReceiverTally::pack),
             lanes: renumber(self.lanes, lane_of, LaneTally::pack),
-            acknowledged_ticks: self.acknowledged_ticks,
             connections: self.connections,
             connects: self.connects.pack(),
             not_taken: self.not_taken,
@@ -333,6 +342,7 @@ impl Recorder {
             latest_send_us: self.latest_send_us,
             arrivals: self.arrivals,
             departures: self.departures,
+            ticks: self.ticks.map(|ticks| ticks.pack()).unwrap_or_default(),
             trace: self.trace.unwrap_or_default(),
         }
     }
@@ -485,9 +495,6 @@ const DAY_NS: u64 = 24 * 60 * 60 * NS_PER_SECOND;
 
 /// Last second of the longest run, some eleven days; later times, such as those of a wrong clock, count here.
 const LAST_SECOND: usize = 1_000_000;
-
-/// Resolution of the times of acknowledgements.
-pub(super) const TICK_NS: u64 = 10_000_000;
 
 /// Significant digits of the latencies of a second, and thereby of the run.
 pub(super) const DIGITS: u8 = 3;
