@@ -88,3 +88,6 @@ impl Run {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

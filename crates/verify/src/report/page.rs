@@ -5,6 +5,7 @@ use tenbin_loadgen::report::{Block, Cell, Report, Section, Table, Tone};
 use super::plots::timelines;
 use super::resources::{instances, limits, links};
 use super::{Results, Run, Variant};
+use crate::judge::assertion::Bound;
 use crate::judge::figure::{Figure, Unit};
 use crate::judge::windows::Phase;
 use crate::plan::Plan;
@@ -45,52 +46,59 @@ fn overview(all: &[Results]) -> Section {
         Table::new(["system", "outcome", "lost", "duplicated", "out of order", "unconfirmed", "unavailable"]);
     table.text_columns = 2;
     for variant in all.iter().flat_map(|results| &results.variants) {
-        let value = |figure| variant.verdict.medians.get(&Phase::Whole, figure);
-        let count = |figure| value(figure).map_or(Cell::aside("–"), fault_cell);
-        let text = |figure: Figure| value(figure).map_or(Cell::aside("–"), |value| shown(figure, value).into());
-        let cells = vec![
-            outcome(variant),
-            count(Figure::Lost),
-            text(Figure::Duplicated),
-            text(Figure::OutOfOrder),
-            text(Figure::Unconfirmed),
-            text(Figure::Unavailable),
-        ];
-        table.add(variant.verdict.name.clone(), cells);
+        let cells = [Figure::Lost, Figure::Duplicated, Figure::OutOfOrder, Figure::Unconfirmed, Figure::Unavailable]
+            .map(|figure| of_all_runs(variant, figure));
+        table.add(variant.verdict.name.clone(), std::iter::once(outcome(variant)).chain(cells));
     }
     section = section.with(table);
     if let Some(table) = before_and_during(all) {
-        section =
-            section.with(Block::Text("Before and during the first fault, medians of all runs:".to_owned())).with(table);
+        let text = "Before → during the first fault. The first row of a system has the medians of its runs.";
+        section = section.with(Block::Text(text.to_owned())).with(table);
     }
     section
 }
 
-/// The published table's form: publisher, subscriber and latency, each before and during.
+/// A figure of the whole run: the median, and that of each run if they differ. A median must not hide a loss.
+fn of_all_runs(variant: &Variant, figure: Figure) -> Cell {
+    let verdict = &variant.verdict;
+    let Some(median) = verdict.medians.get(&Phase::Whole, figure) else { return Cell::aside("–") };
+    let runs: Vec<_> = verdict.runs.iter().filter_map(|run| run.figures.get(&Phase::Whole, figure)).collect();
+    let is_same = runs.iter().all(|value| *value == median);
+    let each = runs.iter().map(|value| shown(figure, *value)).collect::<Vec<_>>().join(", ");
+    let text = if is_same { shown(figure, median) } else { format!("{} ({each})", shown(figure, median)) };
+    let is_fault = figure == Figure::Lost && runs.iter().any(|value| *value > 0.0);
+    Cell { text, tone: if is_fault { Tone::Bad } else { Tone::Plain } }
+}
+
+/// The published table's form: publisher, subscriber and latency, each before and during the first fault. Medians,
+/// then each of several runs, then the published values.
 fn before_and_during(all: &[Results]) -> Option<Table> {
-    let mut table = Table::new(["system", "phase", "published", "received", "latency p50", "latency p99"]);
-    table.text_columns = 2;
+    let mut table = Table::new(["system", "publisher MB/s", "subscriber MB/s", "latency p50", "latency p99"]);
     for variant in all.iter().flat_map(|results| &results.variants) {
-        let medians = &variant.verdict.medians;
-        let first = variant.runs.iter().find_map(|run| {
-            run.verdict.phases.iter().find(|time| matches!(time.phase, Phase::During(_))).map(|time| time.phase.clone())
-        });
-        for phase in [Some(Phase::Before), first].into_iter().flatten() {
-            let cell = |figure: Figure| -> Cell {
-                let Some(value) = medians.get(&phase, figure) else { return Cell::aside("–") };
-                let is_published =
-                    |one: &&crate::judge::assertion::Assertion| one.figure == figure && one.phase == phase;
-                let published = variant.verdict.published.iter().find(is_published);
-                let published = published.and_then(|one| match one.bound {
-                    crate::judge::assertion::Bound::Value(value) => Some(value),
-                    crate::judge::assertion::Bound::Times(..) => None,
-                });
-                let beside = published.map_or(String::new(), |value| format!(" (published: {})", shown(figure, value)));
-                format!("{}{beside}", shown(figure, value)).into()
+        let phases = variant.runs.iter().flat_map(|run| &run.verdict.phases).map(|time| &time.phase);
+        let Some(during) = phases.into_iter().find(|phase| matches!(phase, Phase::During(_))) else { continue };
+        let mut add = |name: String, tone: Tone, value: &dyn Fn(&Phase, Figure) -> Option<f64>| {
+            let cell = |figure: Figure| {
+                let text = |phase| value(phase, figure).map_or("–".to_owned(), |value| bare(figure, value));
+                Cell { text: format!("{} → {}", text(&Phase::Before), text(during)), tone }
             };
-            let figures = [Figure::PublishedBytes, Figure::ReceivedBytes, Figure::P50, Figure::P99].map(cell);
-            let cells = std::iter::once(Cell::from(phase.to_string())).chain(figures);
-            table.add(variant.verdict.name.clone(), cells);
+            let cells = [Figure::PublishedBytes, Figure::ReceivedBytes, Figure::P50, Figure::P99].map(cell);
+            table.add(name, cells);
+        };
+        let verdict = &variant.verdict;
+        add(verdict.name.clone(), Tone::Plain, &|phase, figure| verdict.medians.get(phase, figure));
+        for run in verdict.runs.iter().filter(|_| verdict.runs.len() > 1) {
+            add(format!("  run {}", run.number), Tone::Aside, &|phase, figure| run.figures.get(phase, figure));
+        }
+        if !verdict.published.is_empty() {
+            let published = |phase: &Phase, figure| {
+                let mut all = verdict.published.iter();
+                all.find(|one| one.figure == figure && one.phase == *phase).and_then(|one| match one.bound {
+                    Bound::Value(value) => Some(value),
+                    Bound::Times(..) => None,
+                })
+            };
+            add("  as published".to_owned(), Tone::Aside, &published);
         }
     }
     (!table.rows.is_empty()).then_some(table)
@@ -256,6 +264,14 @@ fn outcome(variant: &Variant) -> Cell {
 
 fn fault_cell(count: f64) -> Cell {
     Cell::faults(count as u64)
+}
+
+/// As [`shown`], in MB/s without the unit, which is in the head of the column.
+fn bare(figure: Figure, value: f64) -> String {
+    match figure.unit() {
+        Unit::Bytes => format!("{:.2}", value / 1e6),
+        _ => shown(figure, value),
+    }
 }
 
 /// A figure's value, short enough for a table.

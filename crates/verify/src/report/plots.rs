@@ -26,7 +26,11 @@ pub(super) fn timelines(run: &Run, prefix: &str) -> Vec<Figure> {
     let throughput = Plot {
         x: x(),
         y: Axis::new("messages a second", Scale::from_zero(most)),
-        marks: vec![line("published (acknowledged)", 0, published), line("received", 1, received), events(run, most)],
+        marks: vec![
+            line("published (acknowledged)", 0, published),
+            line("received", 1, received),
+            events(run, 0.0, most),
+        ],
         zones: zones.clone(),
     };
     let caption =
@@ -42,7 +46,12 @@ pub(super) fn timelines(run: &Run, prefix: &str) -> Vec<Figure> {
         let plot = Plot {
             x: x(),
             y: Axis::new("latency, ms", scale),
-            marks: vec![line("median", 0, p50), line("p99", 1, p99), line("greatest", 2, max)],
+            marks: vec![
+                line("median", 0, p50),
+                line("p99", 1, p99),
+                line("greatest", 2, max),
+                events(run, least, most),
+            ],
             zones,
         };
         let caption = "From the due time of a message to its arrival, by the second of the arrival.";
@@ -75,10 +84,10 @@ pub(super) fn zones(run: &Run, end: f64) -> Vec<Zone> {
 }
 
 /// An upright line for each begin and undo.
-fn events(run: &Run, height: f64) -> Mark {
+fn events(run: &Run, from: f64, to: f64) -> Mark {
     let is_shown = |happening: &Happening| matches!(happening, Happening::Begun | Happening::Undone);
     let shown = run.events.iter().filter(|event| is_shown(&event.happening));
     let times = shown.filter_map(|event| Some(event.at?.secs()));
-    let points = times.flat_map(|at| [(at, 0.0), (at, height), (at, f64::NAN)]).collect();
+    let points = times.flat_map(|at| [(at, from), (at, to), (at, f64::NAN)]).collect();
     Mark::line("begin and undo of a fault", Ink::Neutral, points, Stroke::Dotted)
 }

@@ -89,11 +89,12 @@ impl Measured {
     /// else no system would ever recover from a loss.
     fn add_backlog(&mut self) {
         let mut arrived = self.times.arrived().peekable();
-        let due_by = |from: u64, to: u64| self.times.latency(&[from..to]).map_or(0, |latency| latency.count);
+        let came_of =
+            |due: Range<u64>| self.times.latency(std::slice::from_ref(&due)).map_or(0, |latency| latency.count);
         let (mut begin, mut backlog) = (0, 0);
         for (number, second) in (1..).zip(&mut self.seconds) {
             let end = self.origin_ns + number * SECOND;
-            backlog += due_by(std::mem::replace(&mut begin, end), end);
+            backlog += came_of(std::mem::replace(&mut begin, end)..end);
             while let Some((_, count)) = arrived.next_if(|(at, _)| *at < end) {
                 backlog = backlog.saturating_sub(count.into());
             }

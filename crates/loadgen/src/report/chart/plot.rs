@@ -77,16 +77,18 @@ impl Plot {
         let keys = self.marks.iter().filter_map(Mark::key).collect::<Vec<_>>();
         let mut top = draw_legend(svg, &keys, svg.bottom());
         svg.text(0.0, top + 14.0, "t m", &self.y.title);
-        top += if self.zones.is_empty() { 28.0 } else { 42.0 };
+        top += 28.0;
 
         let height = if svg.width() < 500.0 { 230.0 } else { 290.0 };
         let y_ticks = self.y.scale.ticks((height / 42.0) as usize);
         let widest = y_ticks.iter().map(|tick| text_width(&tick.label, TEXT_SIZE)).fold(0.0, f64::max);
         // Whole pixels: a second of a long run takes less than one, and readers may measure.
         let left = (widest + 8.0).ceil();
-        let area = Area { left, top, width: svg.width() - left - RIGHT, height, x: self.x.scale, y: self.y.scale };
+        let mut area = Area { left, top, width: svg.width() - left - RIGHT, height, x: self.x.scale, y: self.y.scale };
 
-        area.draw_zones(svg, &self.zones);
+        let names = area.places_of_names(svg.width(), &self.zones);
+        area.top += NAME_ROW * names.iter().flatten().map(|place| place.row + 1).max().unwrap_or(0) as f64;
+        area.draw_zones(svg, &self.zones, &names);
         for tick in y_ticks {
             let y = area.top + area.height * (1.0 - tick.position);
             svg.path("g", &format!("M{left:.1},{y:.1}h{:.1}", area.width));
@@ -116,6 +118,12 @@ pub(super) struct Area {
     pub(super) y: Scale,
 }
 
+/// Place of a zone's name: its middle, and the row above the data.
+struct NamePlace {
+    middle: f64,
+    row: usize,
+}
+
 impl Area {
     fn at(&self, x: f64, y: f64) -> (f64, f64) {
         (self.at_x(x), self.top + self.height * (1.0 - self.y.position(y)))
@@ -125,17 +133,27 @@ impl Area {
         self.left + self.width * self.x.position(x)
     }
 
-    fn draw_zones(&self, svg: &mut Svg, zones: &[Zone]) {
-        let mut named_to = self.left;
-        for zone in zones {
+    /// Places of the zones' names above the data and inside the figure, in the lowest row with room; `None` without
+    /// room.
+    fn places_of_names(&self, figure_width: f64, zones: &[Zone]) -> Vec<Option<NamePlace>> {
+        let mut rows = [self.left; NAME_ROWS];
+        let place = |zone: &Zone| {
+            let half = text_width(&zone.name, TEXT_SIZE) / 2.0;
+            let (from, to) = (self.at_x(zone.from), self.at_x(zone.to));
+            let middle = ((from + to) / 2.0).min(figure_width - half).max(self.left + half);
+            let row = rows.iter().position(|used_to| middle - half >= *used_to)?;
+            rows[row] = middle + half + 6.0;
+            Some(NamePlace { middle, row })
+        };
+        zones.iter().map(place).collect()
+    }
+
+    fn draw_zones(&self, svg: &mut Svg, zones: &[Zone], names: &[Option<NamePlace>]) {
+        for (zone, name) in zones.iter().zip(names) {
             let (from, to) = (self.at_x(zone.from), self.at_x(zone.to));
             svg.rect("z", from, self.top, to - from, self.height);
-            // Above the data and inside the figure; of two overlapping names, the first.
-            let half = text_width(&zone.name, TEXT_SIZE) / 2.0;
-            let middle = ((from + to) / 2.0).min(svg.width() - half).max(self.left + half);
-            if middle - half >= named_to {
-                svg.text(middle, self.top - 5.0, "t m k", &zone.name);
-                named_to = middle + half + 6.0;
+            if let Some(NamePlace { middle, row }) = name {
+                svg.text(*middle, self.top - 5.0 - NAME_ROW * *row as f64, "t m k", &zone.name);
             }
         }
     }
@@ -288,6 +306,10 @@ fn put(path: &mut String, part: std::fmt::Arguments<'_>) {
     path.write_fmt(part).expect("a String takes everything");
 }
 
+/// Height of a row with names of zones, and the most rows.
+const NAME_ROW: f64 = 15.0;
+const NAME_ROWS: usize = 3;
+
 /// Number of turns for drawing points.
 const TURNS: usize = 8;
 
@@ -323,6 +345,17 @@ mod tests {
     fn dots_in_one_place_are_one() {
         let points = [(5.0, 50.0), (5.001, 50.001), (0.0, 0.0), (1.0, f64::NAN)];
         assert_eq!(dots(places(&area(), points.into_iter()).iter()), "M0,100h0M50,50h0");
+    }
+
+    #[test]
+    fn names_of_zones_do_not_overlap() {
+        let zone = |from: f64, name: &str| Zone { from, to: from + 0.1, name: name.to_owned() };
+        let area = Area { width: 300.0, ..area() };
+        let zones = ["kill", "partition", "kill", "slow link", "kill"];
+        let zones: Vec<_> = (0..).zip(zones).map(|(at, name)| zone(2.0 + 0.3 * f64::from(at), name)).collect();
+        let rows: Vec<_> =
+            area.places_of_names(320.0, &zones).iter().map(|place| place.as_ref().map(|p| p.row)).collect();
+        assert_eq!(rows, [Some(0), Some(1), Some(2), None, Some(0)]);
     }
 
     #[test]
