@@ -132,6 +132,10 @@ pub struct RunArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100))]
     pub repeat: Option<u32>,
 
+    /// Write the outcomes into expected.toml beside the file, where later runs compare with them
+    #[arg(long)]
+    pub record: bool,
+
     /// Remote nodes of the file that may be used; without this, none
     #[arg(long, value_name = "HOST,…", value_delimiter = ',')]
     pub allow_hosts: Vec<String>,

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::Setup;
 use crate::args::{AwaitPortArgs, CheckArgs, Command, FileArgs, PlanArgs, ProbeArgs, ReportArgs};
+use crate::configs;
 use crate::drivers;
 use crate::library;
 use crate::plan::{Plan, missing, need_of_runtime, support};
@@ -37,6 +38,17 @@ pub enum Error {
         /// Names that it has.
         suggestion: Option<String>,
     },
+    /// A file with recorded outcomes has a mistake.
+    #[error("{}: {reason}", path.display())]
+    Recorded {
+        /// The file.
+        path: PathBuf,
+        /// The mistake, with its place.
+        reason: String,
+    },
+    /// Outcomes of a ready verification have no file to go to.
+    #[error("--record wants one file by its path, as in verifications/{0}.yaml")]
+    NoFileToRecord(String),
     /// A file of the results cannot be written or read.
     #[error("results: {}: {error}", path.display())]
     Results {
@@ -62,7 +74,11 @@ impl Error {
     pub const fn exit_code(&self) -> u8 {
         match self {
             Self::Output(_) | Self::Results { .. } | Self::Probe(_) => 1,
-            Self::Unreadable { .. } | Self::Mistakes(_) | Self::UnknownVariant { .. } => 2,
+            Self::Unreadable { .. }
+            | Self::Mistakes(_)
+            | Self::UnknownVariant { .. }
+            | Self::Recorded { .. }
+            | Self::NoFileToRecord(_) => 2,
         }
     }
 }
@@ -135,7 +151,10 @@ impl FileArgs {
                     continue;
                 }
                 unknown.retain(|name| *name != template.variant);
-                plans.push(Plan::new(&template, self.seed)?);
+                let mut plan = Plan::new(&template, self.seed)?;
+                let failed = |(path, error)| Error::Unreadable { path, error, suggestion: None };
+                plan.configs = configs::find(path, &plan.members).map_err(failed)?;
+                plans.push(plan);
             }
         }
         match unknown.pop() {
@@ -178,8 +197,10 @@ pub(crate) fn text(path: &Path) -> Result<String, Error> {
 
 fn check_files(files: &[PathBuf], out: &mut dyn Write) -> Result<(), Error> {
     for path in files {
+        let mut members = Vec::new();
         for template in read(path)? {
             let plan = Plan::new(&template, None)?;
+            members.extend(plan.members.iter().cloned());
             let missing: Vec<_> =
                 plan.needs.iter().filter_map(|need| Some(format!("{need}: {}", missing(need)?))).collect();
             let verdict = if missing.is_empty() { "can run here" } else { "is valid, and cannot run here" };
@@ -187,6 +208,11 @@ fn check_files(files: &[PathBuf], out: &mut dyn Write) -> Result<(), Error> {
             for line in missing {
                 writeln!(out, "  missing {line}")?;
             }
+        }
+        for name in configs::without_member(path, &members) {
+            let known = members.iter().flat_map(|member| [member.entry.as_str(), member.name.as_str()]);
+            let known = suggestion(&name, known.collect::<std::collections::BTreeSet<_>>());
+            writeln!(out, "configs/{name}: {} has nothing of this name{}", path.display(), hint(known.as_deref()))?;
         }
     }
     Ok(())

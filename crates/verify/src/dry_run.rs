@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use crate::plan::{Client, Instance, Plan, PlannedAction};
+use crate::plan::{Client, ConfigFile, Instance, Plan, PlannedAction};
 use crate::template::{Expect, Role, Runtime, StartBy, WarmUp};
 use crate::units::Time;
 
@@ -180,6 +180,9 @@ pub(crate) fn setup(plan: &Plan) -> Vec<(String, String)> {
     let images = names(&|instance| instance.disk.is_some_and(|disk| disk.is_image));
     if !images.is_empty() {
         steps.push((format!("make and mount a disk image for {images}"), "unmount and remove the images".to_owned()));
+    }
+    for ConfigFile { member, name, source } in &plan.configs {
+        steps.push((format!("put {} into {member} as {name}", source.display()), "remove the copy".to_owned()));
     }
     for instance in plan.instances.iter().filter(|instance| !matches!(instance.start, StartBy::External(_))) {
         steps.push((

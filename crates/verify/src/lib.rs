@@ -8,6 +8,7 @@
 pub mod args;
 mod burden;
 pub mod command;
+mod configs;
 pub mod drivers;
 pub(crate) mod dry_run;
 mod installed;
@@ -16,6 +17,7 @@ pub mod kind;
 mod library;
 pub mod plan;
 mod probe;
+mod recorded;
 mod report;
 #[cfg(target_os = "linux")]
 mod restore;
@@ -26,6 +28,7 @@ mod runtime;
 mod systems;
 pub mod template;
 pub mod units;
+mod variables;
 
 pub use args::Command;
 pub use command::run;

@@ -12,6 +12,9 @@ macro_rules! ready {
     };
 }
 
+/// Their observed outcomes.
+pub(crate) const EXPECTED: &str = include_str!("../../../verifications/expected.toml");
+
 /// All of them, in the order of `tenbin verify list`.
 pub(crate) const ALL: [Ready; 18] = ready![
     "kill-qos1",

@@ -67,8 +67,12 @@ fn setup() -> Setup {
 }
 
 fn run(file: &Path, out: &Path) -> (u8, String) {
+    run_and(file, out, false)
+}
+
+fn run_and(file: &Path, out: &Path, record: bool) -> (u8, String) {
     let file = FileArgs { files: vec![file.to_owned()], variant: Vec::new(), seed: Some(5) };
-    let args = RunArgs { file, out: Some(out.to_owned()), repeat: None, allow_hosts: Vec::new() };
+    let args = RunArgs { file, out: Some(out.to_owned()), repeat: None, record, allow_hosts: Vec::new() };
     let mut printed = Vec::new();
     let code = tenbin_verify::run(&Command::Run(args), &setup(), &mut printed).expect("files");
     (code, String::from_utf8(printed).expect("text"))
@@ -79,9 +83,14 @@ fn each_fault_is_found_in_its_window_and_nothing_else() {
     let directory = tempfile::tempdir().expect("a directory");
     let (file, out) = (directory.path().join("known.yaml"), directory.path().join("out"));
     fs::write(&file, template(&fake_broker::start(FAULTY).to_string())).expect("a file");
-    let (code, printed) = run(&file, &out);
+    let expected = directory.path().join("expected.toml");
+    fs::write(&expected, "[known]\nfaulty = []\n").expect("a file");
+    let (code, printed) = run_and(&file, &out, true);
     assert_eq!(code, 0, "a failure is expected: {printed}");
     assert!(printed.contains("lost is 10, wanted = 0, as expected"), "{printed}");
+    let difference = "faulty: \"lost = 0\" fails; recorded: all assertions hold";
+    assert!(printed.contains(&format!("differs from expected.toml: {difference}")), "{printed}");
+    assert_eq!(fs::read_to_string(&expected).expect("a file"), "[known]\nfaulty = [\"lost = 0\"]\n", "it is recorded");
 
     let read = |name: &str| fs::read_to_string(out.join(name)).unwrap_or_else(|error| panic!("{name}: {error}"));
     let verdict: Verdict = serde_json::from_str(&read("verdict.json")).expect("a verdict");
@@ -90,6 +99,7 @@ fn each_fault_is_found_in_its_window_and_nothing_else() {
         let figures = [Figure::Lost, Figure::Duplicated, Figure::OutOfOrder, Figure::Unconfirmed];
         figures.map(|figure| run.figures.get(&phase.parse().expect("a phase"), figure).expect("a count"))
     };
+    assert_eq!(verdict.variants[0].as_recorded, Some(false));
     assert_eq!(counts(""), [10.0, 5.0, 5.0, 0.0]);
     assert_eq!(counts("before"), [0.0; 4]);
     assert_eq!(counts("during losing"), [10.0, 0.0, 0.0, 0.0]);
@@ -111,7 +121,14 @@ fn each_fault_is_found_in_its_window_and_nothing_else() {
 
     let page = read("report.html");
     is_self_contained(&page);
-    for text in ["fails, as expected", "lost is 10, wanted = 0", "during losing", "Throughput", "How to repeat it"] {
+    for text in [
+        "fails, as expected, not as recorded",
+        "Differs from expected.toml",
+        "lost is 10, wanted = 0",
+        "during losing",
+        "Throughput",
+        "How to repeat it",
+    ] {
         assert!(page.contains(text), "{text} is missing");
     }
     // The page is built from the files alone; two directories make a comparison.
@@ -186,6 +203,38 @@ fn is_self_contained(page: &str) {
         let (svg, _) = svg.split_once("</svg>").expect("an end of the figure");
         roxmltree::Document::parse(&format!("<svg{svg}</svg>")).expect("a well-formed figure");
     }
+}
+
+#[test]
+fn instances_get_files_and_secrets_and_leave_results() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let (file, out) = (directory.path().join("files.yaml"), directory.path().join("out"));
+    // Cargo sets this variable for its tests.
+    let secret = env!("CARGO_MANIFEST_DIR");
+    let command = "cp {config}/keys/a.pem {results}/; cat {config}/settings > $TENBIN_RESULTS/seen; echo $TENBIN_CONFIGS $OWN $SECRET >> {results}/seen; exit 3";
+    let text = format!(
+        "base: {{ runtime: processes }}\nsystems:\n  b:\n    kind: mqtt\n    command: {command:?}\n    config: {{ password: \"${{CARGO_MANIFEST_DIR}}\" }}\n    environment: {{ OWN: \"{{config}}\", SECRET: \"${{CARGO_MANIFEST_DIR}}\" }}\n  idle: {{ kind: mqtt, command: sleep 98761, ready: {{ command: 'true' }} }}\n  p: {{ publishes_to: b, rate: 10 }}\n  s: {{ subscribes_to: b }}\nassert: [ lost = 0 ]\n"
+    );
+    fs::write(&file, &text).expect("a file");
+    let configs = directory.path().join("configs/b/keys");
+    fs::create_dir_all(&configs).expect("a directory");
+    fs::write(configs.join("a.pem"), "a key").expect("a file");
+    let (code, printed) = run(&file, &out);
+    assert!(code == 1 && printed.contains("b ended before it was ready, by exit status: 3"), "{printed}");
+
+    let read = |name: &str| fs::read_to_string(out.join(name)).unwrap_or_else(|error| panic!("{name}: {error}"));
+    assert_eq!(read("default/files/b/a.pem"), "a key");
+    let seen = read("default/files/b/seen");
+    let (first, second) = seen.split_once('\n').expect("two lines");
+    assert_eq!(first, format!("password={secret}"));
+    let words: Vec<_> = second.split_whitespace().collect();
+    assert!(words.len() == 3 && words[0] == words[1] && words[2] == secret, "{seen}");
+    assert!(!Path::new(words[0]).exists(), "the copies are gone");
+    assert!(!out.join("default/files/idle").exists(), "it left no files");
+    for name in ["template.yaml", "default/plan.json", "verdict.json", "report.html", "junit.xml"] {
+        assert!(!read(name).contains(secret), "{name} has the secret");
+    }
+    assert!(read("default/plan.json").contains("configs/b/keys/a.pem"));
 }
 
 #[test]

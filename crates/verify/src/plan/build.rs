@@ -29,6 +29,7 @@ pub(super) fn plan(template: &Template, seed: Option<u64>) -> Result<Plan, Mista
         check_support(template, action, &members, &mut needs, &mut complaints);
     }
     needs.extend(programs(template));
+    needs.extend(variables(template));
     needs.sort();
     needs.dedup();
     let begins = begins(template, seed, &mut complaints);
@@ -55,6 +56,7 @@ pub(super) fn plan(template: &Template, seed: Option<u64>) -> Result<Plan, Mista
         expect: template.expect,
         published: template.published.clone(),
         needs,
+        configs: Vec::new(),
     };
     complaints.end(plan)
 }
@@ -362,6 +364,14 @@ fn programs(template: &Template) -> Vec<Need> {
     let is_started = |system: &&System| is_local && system.start == StartBy::Kind && system.kind != Kind::Tenbin;
     let program = |system: &System| system.kind.program().map(|name| Need::Program(name.to_owned()));
     template.systems.iter().filter(is_started).filter_map(program).collect()
+}
+
+/// Environment variables that values of the template name.
+fn variables(template: &Template) -> Vec<Need> {
+    let of_systems = template.systems.iter().flat_map(|system| system.config.iter().chain(&system.placing.environment));
+    let of_clients = template.clients.iter().flat_map(|client| &client.placing.environment);
+    let names = of_systems.chain(of_clients).flat_map(|(_, value)| crate::variables::names(value));
+    names.map(Need::Variable).collect()
 }
 
 fn phases(template: &Template, begins: &[Begins]) -> Vec<PlannedPhase> {

@@ -14,6 +14,7 @@ mod tests;
 pub use support::{Need, missing, need_of_runtime, support};
 
 use std::net::IpAddr;
+use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 use tenbin_loadgen::run::Version;
@@ -72,6 +73,20 @@ pub struct Plan {
     pub published: Vec<Assertion>,
     /// Prerequisites, each once.
     pub needs: Vec<Need>,
+    /// Files of `configs/NAME/` beside the template, which instances and clients get.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub configs: Vec<ConfigFile>,
+}
+
+/// A file that an instance or client gets.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ConfigFile {
+    /// Name of the instance or client.
+    pub member: String,
+    /// Path below its directory of files.
+    pub name: String,
+    /// The file, beside the template.
+    pub source: PathBuf,
 }
 
 /// A machine of the lab, a container, or this machine.

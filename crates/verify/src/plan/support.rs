@@ -24,6 +24,8 @@ pub enum Need {
     Program(String),
     /// The library libfaketime.
     Libfaketime,
+    /// An environment variable that the template names.
+    Variable(String),
 }
 
 /// Prerequisites of `fault` on an instance of `kind` with `runtime`.
@@ -100,6 +102,7 @@ pub fn missing(need: &Need) -> Option<String> {
             };
             (!installed::has(name)).then_some(how)
         }
+        Need::Variable(name) => env::var_os(name).is_none().then(|| format!("set it: {name}=… tenbin verify …")),
         Need::Libfaketime => {
             let is_there = ["lib", "lib64", "lib/x86_64-linux-gnu", "lib/aarch64-linux-gnu"]
                 .iter()
@@ -140,6 +143,7 @@ impl fmt::Display for Need {
             Self::ControlGroup => f.write_str("a control group"),
             Self::Program(name) => write!(f, "the program {name}"),
             Self::Libfaketime => f.write_str("libfaketime"),
+            Self::Variable(name) => write!(f, "the environment variable {name}"),
         }
     }
 }

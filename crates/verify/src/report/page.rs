@@ -9,7 +9,7 @@ use crate::judge::assertion::Bound;
 use crate::judge::figure::{Figure, Unit};
 use crate::judge::windows::Phase;
 use crate::plan::Plan;
-use crate::results::Happening;
+use crate::results::{Happening, VariantVerdict};
 use crate::template::Expect;
 
 /// The page of one verification, or the comparison of several.
@@ -51,6 +51,9 @@ fn overview(all: &[Results]) -> Section {
         table.add(variant.verdict.name.clone(), std::iter::once(outcome(variant)).chain(cells));
     }
     section = section.with(table);
+    for difference in all.iter().flat_map(|results| &results.verdict.variants).filter_map(VariantVerdict::difference) {
+        section = section.with(Block::Banner(Tone::Warning, format!("Differs from expected.toml: {difference}")));
+    }
     if let Some(table) = before_and_during(all) {
         let text = "Before → during the first fault. The first row of a system has the medians of its runs.";
         section = section.with(Block::Text(text.to_owned())).with(table);
@@ -258,8 +261,13 @@ fn outcome(variant: &Variant) -> Cell {
         (false, Expect::Fail) => "fails, as expected",
         (true, Expect::Fail) => "passes, a failure was expected",
     };
+    let recorded = match verdict.as_recorded {
+        Some(true) => ", as recorded",
+        Some(false) => ", not as recorded",
+        None => "",
+    };
     let tone = if verdict.as_expected { Tone::Good } else { Tone::Bad };
-    Cell { text: text.to_owned(), tone }
+    Cell { text: format!("{text}{recorded}"), tone }
 }
 
 fn fault_cell(count: f64) -> Cell {

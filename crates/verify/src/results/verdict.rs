@@ -44,6 +44,11 @@ pub struct VariantVerdict {
     pub runs: Vec<RunVerdict>,
     /// Medians of the runs' figures. Units: numbers, seconds, messages a second, bytes a second.
     pub medians: Figures,
+    /// Assertions that fail by `expected.toml`; null if it has no outcome of this variant.
+    #[cfg_attr(test, schemars(with = "Option<Vec<String>>"))]
+    pub recorded: Option<Vec<Assertion>>,
+    /// True if the same assertions fail as recorded; null without a record, or if a run did not take place.
+    pub as_recorded: Option<bool>,
     /// Values that others published, as text: `received_bytes before = 10.217 MB/s`.
     #[cfg_attr(test, schemars(with = "Vec<String>"))]
     pub published: Vec<Assertion>,
@@ -110,7 +115,7 @@ impl Verdict {
 impl VariantVerdict {
     /// The verdict of `runs`. A run that did not take place is never an expected failure.
     pub fn new(name: &str, expect: Expect, runs: Vec<RunVerdict>, published: Vec<Assertion>) -> Self {
-        let took_place = !runs.is_empty() && runs.iter().all(|run| run.error.is_none());
+        let took_place = all_took_place(&runs);
         let holds = took_place && runs.iter().all(RunVerdict::holds);
         let as_expected = match expect {
             Expect::Pass => holds,
@@ -118,8 +123,54 @@ impl VariantVerdict {
         };
         let figures: Vec<_> = runs.iter().map(|run| run.figures.clone()).collect();
         let medians = Figures::medians(&figures);
-        Self { name: name.to_owned(), expect, holds, as_expected, runs, medians, published }
+        let (name, recorded, as_recorded) = (name.to_owned(), None, None);
+        Self { name, expect, holds, as_expected, runs, medians, recorded, as_recorded, published }
     }
+
+    /// The same verdict, compared with the failing assertions of a record.
+    #[must_use]
+    pub fn compared(mut self, recorded: Option<&[Assertion]>) -> Self {
+        let failing = self.failing();
+        let is_same = |recorded: &[Assertion]| {
+            recorded.len() == failing.len() && recorded.iter().all(|assertion| failing.contains(assertion))
+        };
+        self.as_recorded = recorded.map(is_same).filter(|_| self.took_place());
+        self.recorded = recorded.map(<[Assertion]>::to_vec);
+        self
+    }
+
+    /// True if there are runs, and each took place.
+    pub fn took_place(&self) -> bool {
+        all_took_place(&self.runs)
+    }
+
+    /// Assertions that fail in a run, each once.
+    pub fn failing(&self) -> Vec<Assertion> {
+        let mut failing: Vec<Assertion> = Vec::new();
+        for check in self.runs.iter().flat_map(|run| &run.checks).filter(|check| !check.holds) {
+            if !failing.contains(&check.assertion) {
+                failing.push(check.assertion.clone());
+            }
+        }
+        failing
+    }
+
+    /// Difference to the record in words, if there is one.
+    pub fn difference(&self) -> Option<String> {
+        let recorded = self.recorded.as_ref().filter(|_| self.as_recorded == Some(false))?;
+        let text = |failing: &[Assertion]| match failing {
+            [] => "all assertions hold".to_owned(),
+            failing => {
+                let texts: Vec<_> = failing.iter().map(|assertion| format!("{:?}", assertion.to_string())).collect();
+                format!("{} fails", texts.join(", "))
+            }
+        };
+        Some(format!("{}: {}; recorded: {}", self.name, text(&self.failing()), text(recorded)))
+    }
+}
+
+fn all_took_place(runs: &[RunVerdict]) -> bool {
+    !runs.is_empty() && runs.iter().all(|run| run.error.is_none())
 }
 
 impl RunVerdict {
@@ -197,6 +248,22 @@ mod tests {
         assert!(!variant(Expect::Fail, vec![failed.clone()]).as_expected, "it did not run");
         assert!(!variant(Expect::Pass, vec![failed]).as_expected);
         assert!(!variant(Expect::Pass, vec![]).as_expected, "no run at all");
+    }
+
+    #[test]
+    fn a_record_is_compared_by_the_failing_assertions() {
+        let lost: [Assertion; 1] = ["lost = 0".parse().unwrap()];
+        let bad = || variant(Expect::Fail, vec![run(1, 0.0), run(2, 4.0)]);
+        let good = || variant(Expect::Pass, vec![run(1, 0.0)]);
+        let same = |verdict: VariantVerdict, recorded: &[Assertion]| verdict.compared(Some(recorded)).as_recorded;
+        assert_eq!((same(bad(), &lost), same(good(), &[])), (Some(true), Some(true)));
+        assert_eq!((same(bad(), &[]), same(good(), &lost)), (Some(false), Some(false)));
+        let other = bad().compared(Some(&[]));
+        assert_eq!(other.difference().unwrap(), "plain: \"lost = 0\" fails; recorded: all assertions hold");
+        assert_eq!(bad().compared(None).as_recorded, None);
+        let failed = RunVerdict::failed(1, 1, "mosquitto is not installed".to_owned(), &lost);
+        let failed = variant(Expect::Pass, vec![failed]).compared(Some(&lost));
+        assert_eq!((failed.as_recorded, failed.difference()), (None, None), "it did not run");
     }
 
     #[test]

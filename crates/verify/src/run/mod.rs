@@ -29,6 +29,7 @@ pub(crate) use measured::{Details, Measured};
 use crate::args::RunArgs;
 use crate::command::Error;
 use crate::plan::{Plan, missing};
+use crate::recorded::{self, Recorded};
 use crate::report;
 use crate::results::{RunVerdict, VariantVerdict, Verdict};
 use crate::template::Runtime;
@@ -62,6 +63,7 @@ impl Setup {
 pub(crate) fn run(args: &RunArgs, setup: &Setup, out: &mut dyn Write) -> Result<u8, Error> {
     let plans = args.file.plans()?;
     let [first, ..] = &plans[..] else { return Ok(0) };
+    let records = records(args)?;
     let directory = args.out.clone().unwrap_or_else(|| default_directory(first));
     create(&directory)?;
     for (number, path) in args.file.files.iter().enumerate() {
@@ -84,15 +86,28 @@ pub(crate) fn run(args: &RunArgs, setup: &Setup, out: &mut dyn Write) -> Result<
             writeln!(out, "{}", outcome(plan, &run))?;
             runs.push(run);
         }
-        variants.push(VariantVerdict::new(&plan.variant, plan.expect, runs, plan.published.clone()));
+        let variant = VariantVerdict::new(&plan.variant, plan.expect, runs, plan.published.clone());
+        variants.push(variant.compared(records.iter().find_map(|known| known.of(&plan.name, &plan.variant))));
     }
     let verdict = Verdict::new(&first.name, first.title.clone(), variants);
     write(&directory.join("verdict.json"), verdict.json().as_bytes())?;
     write(&directory.join("junit.xml"), &junit(&verdict, began.elapsed().as_secs_f64())?)?;
     report::remember_origin(&directory)?;
     report::write(std::slice::from_ref(&directory), &directory.join("report.html"))?;
+    if args.record {
+        writeln!(out, "recorded in {}", recorded::record(&args.file.files[0], &verdict)?.display())?;
+    }
     print_summary(&verdict, &directory, out)?;
     Ok(verdict.exit_code)
+}
+
+/// Recorded outcomes beside each file.
+fn records(args: &RunArgs) -> Result<Vec<Recorded>, Error> {
+    let files = &args.file.files;
+    if args.record && (files.len() != 1 || !files[0].exists()) {
+        return Err(Error::NoFileToRecord(files[0].display().to_string()));
+    }
+    files.iter().map(|path| Recorded::beside(path)).collect()
 }
 
 /// Directory of one run within the results.
@@ -183,7 +198,14 @@ fn outcome(plan: &Plan, run: &RunVerdict) -> String {
 }
 
 fn print_summary(verdict: &Verdict, directory: &Path, out: &mut dyn Write) -> Result<(), Error> {
-    writeln!(out, "{}", if verdict.as_expected { "✓ all as expected" } else { "✗ not as expected" })?;
+    let is_compared = verdict.variants.iter().any(|variant| variant.as_recorded.is_some());
+    let differences: Vec<_> = verdict.variants.iter().filter_map(VariantVerdict::difference).collect();
+    for difference in &differences {
+        writeln!(out, "differs from {}: {difference}", recorded::NAME)?;
+    }
+    let as_recorded = if is_compared && differences.is_empty() { ", as recorded" } else { "" };
+    let as_expected = if verdict.as_expected { "✓ all as expected" } else { "✗ not as expected" };
+    writeln!(out, "{as_expected}{as_recorded}")?;
     writeln!(out, "{}", directory.join("report.html").display())?;
     Ok(())
 }

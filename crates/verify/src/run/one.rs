@@ -14,7 +14,7 @@ use super::faults::Faults;
 use super::load;
 use super::measured::Measured;
 use super::sampler::Sampler;
-use super::stage::Stage;
+use super::stage::{self, Stage};
 use super::steady::Steady;
 use crate::judge::figure::Figure;
 use crate::judge::measured::Figures;
@@ -58,11 +58,21 @@ pub(crate) fn perform(setup: &Setup, plan: &Plan, place: &Place<'_>) -> RunVerdi
         }
         Err(error) => Err(format!("cannot start a thread: {error}")),
     };
+    remove_empty(&place.directory.join(stage::FILES));
     verdict.unwrap_or_else(failed)
 }
 
+/// Removes the directories of instances and clients that left no files.
+fn remove_empty(files: &Path) {
+    for entry in fs::read_dir(files).into_iter().flatten().flatten() {
+        // One with files stays.
+        let _ = fs::remove_dir(entry.path());
+    }
+    let _ = fs::remove_dir(files);
+}
+
 async fn attempt(setup: &Setup, plan: &Plan, place: &Place<'_>) -> Result<RunVerdict, String> {
-    let logs = place.directory.join("logs");
+    let logs = place.directory.join(stage::LOGS);
     fs::create_dir_all(&logs).map_err(|error| format!("cannot create {}: {error}", logs.display()))?;
     let write = |name: &str, content: &str| {
         let path = place.directory.join(name);
@@ -72,7 +82,7 @@ async fn attempt(setup: &Setup, plan: &Plan, place: &Place<'_>) -> Result<RunVer
     let load = load::load(plan, None)?;
     super::fault::check(plan)?;
     let world = world(setup, plan, place.work)?;
-    let stage = Arc::new(Stage::new(plan.clone(), world, place.work, &logs, &setup.tenbin()));
+    let stage = Arc::new(Stage::new(plan.clone(), world, place.work, place.directory, &setup.tenbin()));
     let starting = Arc::clone(&stage);
     let started = tokio::task::spawn_blocking(move || starting.start_all()).await;
     started.map_err(|error| error.to_string())??;
@@ -268,7 +278,7 @@ fn agents(setup: &Setup, plan: &Plan, stage: &Stage) -> Result<Vec<AgentStream>,
     let mut agents = Vec::new();
     for client in &plan.clients {
         let line = Line::new(tenbin.display().to_string(), ["loadgen", "agent", "--stdio"]).on(&client.cpus);
-        let line = Line { environment: client.environment.clone(), ..line };
+        let line = Line { environment: stage.environment(client)?, ..line };
         let started = stage.world.spawn_with_stream(&client.machine, &line, &stage.log(&client.name));
         let (process, stream) = started.map_err(|reason| format!("{}: {reason}", client.name))?;
         stage.add_client(&client.name, process);

@@ -7,10 +7,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::plan::{Instance, Plan};
+use crate::plan::{Client, ConfigFile, Instance, Plan};
 use crate::runtime::{Proc, World};
 use crate::systems::{self, Line, Place, ReadyWhen, Startup};
 use crate::template::{Fault, InstanceRole, StartBy};
+use crate::variables;
 
 /// Most time from the start of an instance to its readiness. A JVM on a busy machine takes a minute.
 const READY: Duration = Duration::from_secs(120);
@@ -19,14 +20,20 @@ const LOOK: Duration = Duration::from_millis(20);
 /// Time that an instance has to end by itself at the end of a run.
 const GRACE: Duration = Duration::from_secs(5);
 
+/// Directories of a run's results: logs, and files of instances and clients.
+pub(crate) const LOGS: &str = "logs";
+pub(crate) const FILES: &str = "files";
+
 /// The running systems and clients of a run. Actions use it from several threads.
 pub(crate) struct Stage {
     pub(crate) plan: Plan,
     pub(crate) world: Box<dyn World>,
     /// Directory of the logs.
     logs: PathBuf,
-    /// Directory for the files of instances.
+    /// Directory for the files of instances and clients.
     files: PathBuf,
+    /// Directory for their own results, which are kept.
+    results: PathBuf,
     tenbin: PathBuf,
     running: Mutex<HashMap<String, Running>>,
 }
@@ -42,10 +49,12 @@ struct Running {
 }
 
 impl Stage {
-    /// A stage without instances. Its files are in `directory`, and its logs in `logs`.
-    pub(crate) fn new(plan: Plan, world: Box<dyn World>, directory: &Path, logs: &Path, tenbin: &Path) -> Self {
-        let (files, logs, tenbin) = (directory.join("config"), logs.to_owned(), tenbin.to_owned());
-        Self { plan, world, logs, files, tenbin, running: Mutex::default() }
+    /// A stage without instances. Its files are in `work`; its logs, and files that instances leave, in `results`.
+    pub(crate) fn new(plan: Plan, world: Box<dyn World>, work: &Path, results: &Path, tenbin: &Path) -> Self {
+        let (files, logs, tenbin) = (work.join("config"), results.join(LOGS), tenbin.to_owned());
+        // Instances may run in other directories.
+        let results = std::path::absolute(results).unwrap_or_else(|_| results.to_owned()).join(FILES);
+        Self { plan, world, logs, files, results, tenbin, running: Mutex::default() }
     }
 
     /// This program.
@@ -218,13 +227,14 @@ impl Stage {
     /// Writes the files of an instance, and runs the commands that its first start needs.
     fn prepare(&self, instance: &Instance) -> Result<Startup, String> {
         let all = self.plan.instances.iter().filter(|other| other.system == instance.system).collect::<Vec<_>>();
-        let (files, data) = (self.files.join(&instance.name), self.world.data(&instance.machine));
-        fs::create_dir_all(&files).map_err(|error| format!("cannot create {}: {error}", files.display()))?;
+        let (files, results) = self.directories(&instance.name)?;
+        let data = self.world.data(&instance.machine);
         let place = Place {
             instance,
             all: &all,
             listen: self.world.listen(),
             files: &files,
+            results: &results,
             data: &data,
             tenbin: &self.tenbin,
         };
@@ -236,6 +246,13 @@ impl Stage {
             startup.line.environment.extend(super::fault::clock_environment(&file));
         }
         for (path, content) in &startup.files {
+            if let Some(given) = self.configs(&instance.name).find(|given| files.join(&given.name) == *path) {
+                let source = given.source.display();
+                return Err(format!(
+                    "{}: {source} has the name of a file that the tool writes; put its settings into config, or rename it",
+                    instance.name
+                ));
+            }
             fs::write(path, content).map_err(|error| format!("cannot write {}: {error}", path.display()))?;
         }
         for line in &startup.prepare {
@@ -246,6 +263,40 @@ impl Stage {
             }
         }
         Ok(startup)
+    }
+
+    /// Directory with the files of an instance or client, among them those of `configs/NAME/`, and the one for its
+    /// results.
+    pub(crate) fn directories(&self, name: &str) -> Result<(PathBuf, PathBuf), String> {
+        let (files, results) = (self.files.join(name), self.results.join(name));
+        let create = |path: &Path| {
+            fs::create_dir_all(path).map_err(|error| format!("cannot create {}: {error}", path.display()))
+        };
+        create(&files)?;
+        create(&results)?;
+        for ConfigFile { name, source, .. } in self.configs(name) {
+            let to = files.join(name);
+            to.parent().map_or(Ok(()), create)?;
+            fs::copy(source, &to).map_err(|error| format!("cannot copy {}: {error}", source.display()))?;
+        }
+        Ok((files, results))
+    }
+
+    /// Environment of a client: the template's, and the variables with its directories.
+    pub(crate) fn environment(&self, client: &Client) -> Result<Vec<(String, String)>, String> {
+        let (files, results) = self.directories(&client.name)?;
+        let mut environment = Vec::new();
+        for (name, value) in &client.environment {
+            let value = value.replace("{config}", &files.display().to_string());
+            let value = variables::filled(&value.replace("{results}", &results.display().to_string()));
+            environment.push((name.clone(), value.map_err(|reason| format!("{}: {reason}", client.name))?));
+        }
+        environment.extend(systems::directories(&files, &results));
+        Ok(environment)
+    }
+
+    fn configs<'s>(&'s self, name: &'s str) -> impl Iterator<Item = &'s ConfigFile> {
+        self.plan.configs.iter().filter(move |file| file.member == name)
     }
 
     fn wait_until_ready(&self, name: &str) -> Result<(), String> {

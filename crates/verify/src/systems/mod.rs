@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 use crate::kind::Kind;
 use crate::plan::Instance;
 use crate::template::Ready;
+use crate::variables;
 
 /// A kind of system, as the tool starts its instances.
 pub(crate) trait System: Sync {
@@ -42,8 +43,10 @@ pub(crate) struct Place<'a> {
     pub(crate) all: &'a [&'a Instance],
     /// Address to listen on: all addresses of its machine, or loopback.
     pub(crate) listen: &'a str,
-    /// Directory for its files.
+    /// Directory for its files: those of its kind, and those of `configs/NAME/`.
     pub(crate) files: &'a Path,
+    /// Directory whose files become part of the results.
+    pub(crate) results: &'a Path,
     /// Directory for its data, which is empty at the first start and kept for later ones.
     pub(crate) data: &'a Path,
     /// This program.
@@ -152,12 +155,21 @@ fn probe(instances: &[&Instance], tenbin: &Path) -> Line {
 /// # Errors
 /// As [`System::startup`] and [`system`].
 pub(crate) fn startup(place: &Place<'_>) -> Result<Startup, String> {
-    let instance = place.instance;
+    let own = |pairs: &[(String, String)]| -> Result<Vec<_>, String> {
+        let value = |(key, value): &(String, String)| Ok((key.clone(), variables::filled(&filled(value, place))?));
+        pairs.iter().map(value).collect()
+    };
+    let Instance { config, environment, name, .. } = place.instance;
+    let in_instance = |reason: String| format!("{name}: {reason}");
+    let config = own(config).map_err(in_instance)?;
+    let environment = own(environment).map_err(in_instance)?;
+    let instance = &Instance { config, environment, ..place.instance.clone() };
+    let place = &Place { instance, ..*place };
     let system = match instance.start {
         crate::template::StartBy::Kind => system(instance.kind)?,
         _ => &program::Program,
     };
-    let mut startup = system.startup(place).map_err(|reason| format!("{}: {reason}", instance.name))?;
+    let mut startup = system.startup(place).map_err(in_instance)?;
     match &instance.ready {
         None => {}
         Some(Ready::Port(port)) => startup.ready = ReadyWhen::Port(*port),
@@ -165,11 +177,18 @@ pub(crate) fn startup(place: &Place<'_>) -> Result<Startup, String> {
         Some(Ready::Command(command)) => startup.ready = ReadyWhen::Command(Line::shell(filled(command, place))),
     }
     startup.line.environment.extend(instance.environment.iter().cloned());
+    startup.line.environment.extend(directories(place.files, place.results));
     startup.line = startup.line.on(&instance.cpus);
     Ok(startup)
 }
 
-/// `text` with `{address}`, `{port}`, `{data}`, `{config}` and `{peers}` of an instance.
+/// Environment variables with the directories of an instance or client.
+pub(crate) fn directories(files: &Path, results: &Path) -> [(String, String); 2] {
+    [("TENBIN_CONFIGS", files), ("TENBIN_RESULTS", results)]
+        .map(|(name, path)| (name.to_owned(), path.display().to_string()))
+}
+
+/// `text` with `{address}`, `{port}`, `{data}`, `{config}`, `{results}` and `{peers}` of an instance.
 pub(crate) fn filled(text: &str, place: &Place<'_>) -> String {
     let port = place.port().to_string();
     let pairs = [
@@ -177,6 +196,7 @@ pub(crate) fn filled(text: &str, place: &Place<'_>) -> String {
         ("{port}", port),
         ("{data}", place.data.display().to_string()),
         ("{config}", place.files.display().to_string()),
+        ("{results}", place.results.display().to_string()),
         ("{peers}", place.instance.peers.join(",")),
     ];
     pairs.into_iter().fold(text.to_owned(), |text, (key, value)| text.replace(key, &value))

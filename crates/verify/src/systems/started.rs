@@ -75,10 +75,18 @@ impl Started {
     fn start(&self, index: usize, is_first: bool) -> Result<(Child, Box<dyn FnOnce()>), String> {
         let instance = &self.instances[index];
         let root = self.directory.path().join(&instance.name);
-        let (files, data) = (root.join("files"), root.join("data"));
+        let (files, data, results) = (root.join("files"), root.join("data"), root.join("results"));
         let all: Vec<_> = self.instances.iter().collect();
         let tenbin = self.directory.path().join("tenbin");
-        let place = Place { instance, all: &all, listen: "127.0.0.1", files: &files, data: &data, tenbin: &tenbin };
+        let place = Place {
+            instance,
+            all: &all,
+            listen: "127.0.0.1",
+            files: &files,
+            results: &results,
+            data: &data,
+            tenbin: &tenbin,
+        };
         let startup = startup(&place)?;
         if is_first {
             std::fs::create_dir_all(&files).unwrap();

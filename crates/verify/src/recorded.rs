@@ -1,0 +1,160 @@
+//! `expected.toml`: outcomes that were observed, so that a change shows.
+//!
+//! A table for each verification, with the failing assertions of each variant. None fails: `[]`.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+
+use crate::command::Error;
+use crate::judge::assertion::Assertion;
+use crate::library;
+use crate::results::{VariantVerdict, Verdict};
+
+/// Name of the file, beside the templates.
+pub(crate) const NAME: &str = "expected.toml";
+
+/// Outcomes by verification and variant.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(transparent)]
+pub(crate) struct Recorded(BTreeMap<String, BTreeMap<String, Vec<Assertion>>>);
+
+impl Recorded {
+    /// Outcomes beside `template`: a file, or a ready verification by its name. None without `expected.toml`.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub(crate) fn beside(template: &Path) -> Result<Self, Error> {
+        let is_ready = !template.exists() && library::find(template.to_str().unwrap_or_default()).is_some();
+        let path = path(template);
+        match (is_ready, path.exists()) {
+            (true, _) => Self::parse(library::EXPECTED, Path::new(NAME)),
+            (false, true) => Self::parse(&read(&path)?, &path),
+            (false, false) => Ok(Self::default()),
+        }
+    }
+
+    fn parse(text: &str, path: &Path) -> Result<Self, Error> {
+        toml::from_str(text).map_err(|error| Error::Recorded { path: path.to_owned(), reason: error.to_string() })
+    }
+
+    /// Failing assertions of a variant, if it has a record.
+    pub(crate) fn of(&self, verification: &str, variant: &str) -> Option<&[Assertion]> {
+        self.0.get(verification)?.get(variant).map(Vec::as_slice)
+    }
+}
+
+/// Writes the outcomes of `verdict` into the file beside `template`; returns its path. Variants that did not run, or have
+/// no assertions, keep their record.
+///
+/// # Errors
+/// The file cannot be read or written, or a line of it has a form that cannot be replaced.
+pub(crate) fn record(template: &Path, verdict: &Verdict) -> Result<PathBuf, Error> {
+    let path = path(template);
+    let mut text = if path.exists() { read(&path)? } else { String::new() };
+    for variant in verdict.variants.iter().filter(|variant| has_outcome(variant)) {
+        text = with(&text, &verdict.name, &variant.name, &variant.failing());
+    }
+    Recorded::parse(&text, &path)?;
+    fs::write(&path, text).map_err(|error| Error::Results { path: path.clone(), error })?;
+    Ok(path)
+}
+
+fn has_outcome(variant: &VariantVerdict) -> bool {
+    variant.took_place() && variant.runs.iter().any(|run| !run.checks.is_empty())
+}
+
+fn path(template: &Path) -> PathBuf {
+    template.with_file_name(NAME)
+}
+
+fn read(path: &Path) -> Result<String, Error> {
+    fs::read_to_string(path).map_err(|error| Error::Unreadable { path: path.to_owned(), error, suggestion: None })
+}
+
+/// `text` with one outcome; all other lines stay, with their comments.
+fn with(text: &str, verification: &str, variant: &str, failing: &[Assertion]) -> String {
+    let header = format!("[{}]", key(verification));
+    let failing: Vec<_> = failing.iter().map(|assertion| format!("{:?}", assertion.to_string())).collect();
+    let line = format!("{} = [{}]", key(variant), failing.join(", "));
+    let mut lines: Vec<&str> = text.lines().collect();
+    let Some(at) = lines.iter().position(|line| line.trim() == header) else {
+        let gap = if lines.is_empty() { "" } else { "\n" };
+        return format!(
+            "{}{gap}{header}\n{line}\n",
+            text.trim_end().to_owned() + if lines.is_empty() { "" } else { "\n" }
+        );
+    };
+    let end = lines[at + 1..].iter().position(|line| line.starts_with('[')).map_or(lines.len(), |more| at + 1 + more);
+    let is_own = |line: &&str| line.split_once('=').is_some_and(|(name, _)| name.trim() == key(variant));
+    match lines[at..end].iter().position(is_own) {
+        Some(own) => lines[at + own] = &line,
+        None => {
+            let last = lines[at..end].iter().rposition(|line| !line.trim().is_empty()).unwrap_or_default();
+            lines.insert(at + last + 1, &line);
+        }
+    }
+    lines.join("\n") + "\n"
+}
+
+/// A key of TOML, in quotes where it needs some.
+fn key(name: &str) -> String {
+    let is_bare = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_');
+    if is_bare { name.to_owned() } else { format!("{name:?}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::template::{Expect, Template};
+
+    fn assertions(texts: &[&str]) -> Vec<Assertion> {
+        texts.iter().map(|text| text.parse().unwrap()).collect()
+    }
+
+    #[test]
+    fn an_outcome_replaces_its_own_line_alone() {
+        let lost = assertions(&["lost = 0"]);
+        let one = with("", "kill", "tenbin", &[]);
+        assert_eq!(one, "[kill]\ntenbin = []\n");
+        let two = with("# Top.\n\n[kill]\ntenbin = []  # seen\n\n[other]\na = []\n", "kill", "mosquitto", &lost);
+        assert_eq!(two, "# Top.\n\n[kill]\ntenbin = []  # seen\nmosquitto = [\"lost = 0\"]\n\n[other]\na = []\n");
+        let three = with(&two, "kill", "mosquitto", &assertions(&["lost = 0", "p99 during a <= 1.1 x before"]));
+        assert!(three.contains("mosquitto = [\"lost = 0\", \"p99 during a <= 1.1 x before\"]\n\n[other]"), "{three}");
+        let four = with(&three, "sweep", "size-1.5", &lost);
+        assert!(four.ends_with("a = []\n\n[sweep]\n\"size-1.5\" = [\"lost = 0\"]\n"), "{four}");
+        let recorded = Recorded::parse(&four, Path::new(NAME)).unwrap();
+        assert_eq!(recorded.of("sweep", "size-1.5"), Some(&lost[..]));
+        assert_eq!(recorded.of("kill", "tenbin"), Some(&[][..]));
+        assert_eq!(recorded.of("kill", "rabbitmq"), None);
+    }
+
+    #[test]
+    fn wrong_files_are_refused_with_their_name() {
+        for text in ["[a]\nb = \"holds\"", "[a]\nb = [\"lots = 0\"]", "[a"] {
+            let error = Recorded::parse(text, Path::new("x/expected.toml")).unwrap_err();
+            assert!(error.to_string().starts_with("x/expected.toml: ") && error.exit_code() == 2, "{error}");
+        }
+    }
+
+    #[test]
+    fn records_of_ready_verifications_name_their_assertions() {
+        let recorded = Recorded::beside(Path::new("kill-qos1")).unwrap();
+        assert!(recorded.of("kill-qos1", "tenbin").is_some());
+        for (name, variants) in &recorded.0 {
+            let ready = library::find(name).unwrap_or_else(|| panic!("{name} is no ready verification"));
+            let templates = Template::read(name, ready.text).unwrap();
+            for (variant, failing) in variants {
+                let template = templates.iter().find(|template| template.variant == *variant);
+                let template = template.unwrap_or_else(|| panic!("{name} has no variant {variant}"));
+                for assertion in failing {
+                    assert!(template.assertions.contains(assertion), "{name}, {variant}: no assertion {assertion}");
+                }
+                let is_failure = template.expect == Expect::Fail;
+                assert!(!is_failure || !failing.is_empty(), "{name}, {variant}: expect is fail, and nothing fails");
+            }
+        }
+    }
+}
