@@ -35,11 +35,19 @@ pub struct Mistakes(Vec<Mistake>);
 pub(crate) struct Complaints {
     file: String,
     mistakes: Vec<Mistake>,
+    /// Maps with the keys that were looked for, for tests of the documentation.
+    #[cfg(test)]
+    pub(crate) keys: Vec<(String, Vec<&'static str>)>,
 }
 
 impl Complaints {
     pub(crate) fn new(file: &str) -> Self {
-        Self { file: file.to_owned(), mistakes: Vec::new() }
+        Self {
+            file: file.to_owned(),
+            mistakes: Vec::new(),
+            #[cfg(test)]
+            keys: Vec::new(),
+        }
     }
 
     pub(crate) fn add(&mut self, place: Place, message: impl Into<String>, correction: impl Into<Option<String>>) {
@@ -59,7 +67,8 @@ impl Complaints {
         given: &str,
         known: impl IntoIterator<Item = &'a str>,
     ) {
-        self.add(place, format!("unknown {what} {given:?}"), suggestion(given, known));
+        let correction = suggestion(given, known).unwrap_or_else(|| format!("the file has no {what}; add it"));
+        self.add(place, format!("unknown {what} {given:?}"), correction);
     }
 
     pub(crate) fn is_empty(&self) -> bool {

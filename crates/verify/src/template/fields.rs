@@ -97,7 +97,9 @@ impl<'n> Fields<'n> {
 
     /// `true` or `false` at `key`; `false` if it is absent.
     pub(crate) fn flag(&mut self, key: &'static str, complaints: &mut Complaints) -> bool {
-        let parse = |text: &str| text.parse::<bool>().map_err(|_| format!("{text:?} is neither true nor false"));
+        let parse = |text: &str| {
+            text.parse::<bool>().map_err(|_| format!("{text:?} is neither true nor false: give one of them"))
+        };
         self.parsed(key, complaints, parse).unwrap_or_default()
     }
 
@@ -105,7 +107,7 @@ impl<'n> Fields<'n> {
     pub(crate) fn count(&mut self, key: &'static str, most: u32, complaints: &mut Complaints) -> Option<u32> {
         self.parsed(key, complaints, |text| {
             let number = text.replace('_', "").parse::<u32>().ok().filter(|number| (1..=most).contains(number));
-            number.ok_or_else(|| format!("{text:?} is no number from 1 to {most}"))
+            number.ok_or_else(|| format!("{text:?} is out of range: give a number from 1 to {most}"))
         })
     }
 
@@ -137,6 +139,8 @@ impl<'n> Fields<'n> {
 
     /// Adds a mistake for each key that was not read.
     pub(crate) fn finish(self, complaints: &mut Complaints) {
+        #[cfg(test)]
+        complaints.keys.push((self.path.clone(), self.known.clone()));
         for entry in self.entries.iter().filter(|entry| !self.known.contains(&entry.key.as_str())) {
             let what = if self.path.is_empty() { "key".to_owned() } else { format!("key of {},", self.path) };
             complaints.unknown(entry.place, &what, &entry.key, self.known.iter().copied());

@@ -12,6 +12,8 @@ mod target;
 mod variants;
 
 #[cfg(test)]
+mod documented;
+#[cfg(test)]
 mod tests;
 
 pub use actions::{Action, Start, Targets};
