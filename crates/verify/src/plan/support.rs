@@ -1,5 +1,6 @@
 //! Support of faults by runtimes, and prerequisites of both.
 
+use std::env;
 use std::fmt;
 use std::fs;
 use std::path::Path;

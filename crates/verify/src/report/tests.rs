@@ -250,11 +250,3 @@ fn drawn_edges_of_faults_are_within_50_ms_of_their_events() {
         }
     }
 }
-
-#[test]
-fn links_are_summed() {
-    let sums = links("second,from,to,bytes,packets,dropped,queued\n0,a,b,10,1,0,0\n1,a,b,5,1,2,0\n1,b,a,7,1,0,0\n");
-    let texts: Vec<_> =
-        sums.iter().map(|sum| format!("{}>{} {} {}", sum.from, sum.to, sum.bytes, sum.dropped)).collect();
-    assert_eq!(texts, ["a>b 15 2", "b>a 7 0"]);
-}
