@@ -26,8 +26,10 @@ fn plan(publishers: u32, count: u32, filter: &str, share: Option<&str>) -> Plan 
 type Arrivals = fn(u32) -> (u32, u32, u32);
 
 fn bench_arrivals(criterion: &mut Criterion) {
-    let cases: [(&str, Plan, Arrivals); 6] = [
+    let with_ticks = Plan { ticks: true, ..plan(1, 1, "#", None) };
+    let cases: [(&str, Plan, Arrivals); 7] = [
         ("in order, 1 receiver", plan(1, 1, "#", None), |n| (0, 0, n)),
+        ("in order, with ticks", with_ticks, |n| (0, 0, n)),
         ("every 1000th lost", plan(1, 1, "#", None), |n| (0, 0, n + n / 999)),
         ("pairs in reverse", plan(1, 1, "#", None), |n| (0, 0, n ^ 1)),
         ("share group of 3", plan(1, 3, "#", Some("g")), |n| (n % 3, 0, n)),

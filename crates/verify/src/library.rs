@@ -16,7 +16,7 @@ macro_rules! ready {
 pub(crate) const EXPECTED: &str = include_str!("../../../verifications/expected.toml");
 
 /// All of them, in the order of `tenbin verify list`.
-pub(crate) const ALL: [Ready; 18] = ready![
+pub(crate) const ALL: [Ready; 19] = ready![
     "kill-qos1",
     "kill-qos2",
     "power-cut",
@@ -35,6 +35,7 @@ pub(crate) const ALL: [Ready; 18] = ready![
     "paper-standalone",
     "paper-replication",
     "paper-delay",
+    "ledger-speed",
 ];
 
 pub(crate) fn find(name: &str) -> Option<&'static Ready> {

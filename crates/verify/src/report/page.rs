@@ -82,8 +82,10 @@ fn before_and_during(all: &[Results]) -> Option<Table> {
         let Some(during) = phases.into_iter().find(|phase| matches!(phase, Phase::During(_))) else { continue };
         let mut add = |name: String, tone: Tone, value: &dyn Fn(&Phase, Figure) -> Option<f64>| {
             let cell = |figure: Figure| {
-                let text = |phase| value(phase, figure).map_or("–".to_owned(), |value| bare(figure, value));
-                Cell { text: format!("{} → {}", text(&Phase::Before), text(during)), tone }
+                let values = [&Phase::Before, during].map(|phase| value(phase, figure));
+                let [before, during] = values.map(|value| value.map_or("–".to_owned(), |value| bare(figure, value)));
+                let is_known = values.iter().any(Option::is_some);
+                if is_known { Cell { text: format!("{before} → {during}"), tone } } else { Cell::aside("–") }
             };
             let cells = [Figure::PublishedBytes, Figure::ReceivedBytes, Figure::P50, Figure::P99].map(cell);
             table.add(name, cells);

@@ -1,5 +1,6 @@
 //! Figures with two axes.
 
+use std::collections::HashMap;
 use std::fmt::Write;
 
 use super::scale::Tick;
@@ -134,13 +135,18 @@ impl Area {
     }
 
     /// Places of the zones' names above the data and inside the figure, in the lowest row with room; `None` without
-    /// room.
+    /// room, or beside the same name.
     fn places_of_names(&self, figure_width: f64, zones: &[Zone]) -> Vec<Option<NamePlace>> {
         let mut rows = [self.left; NAME_ROWS];
+        let mut ends = HashMap::new();
         let place = |zone: &Zone| {
             let half = text_width(&zone.name, TEXT_SIZE) / 2.0;
             let (from, to) = (self.at_x(zone.from), self.at_x(zone.to));
             let middle = ((from + to) / 2.0).min(figure_width - half).max(self.left + half);
+            if ends.get(zone.name.as_str()).is_some_and(|end| middle - half < *end) {
+                return None;
+            }
+            ends.insert(zone.name.clone(), middle + half);
             let row = rows.iter().position(|used_to| middle - half >= *used_to)?;
             rows[row] = middle + half + 6.0;
             Some(NamePlace { middle, row })
@@ -355,7 +361,7 @@ mod tests {
         let zones: Vec<_> = (0..).zip(zones).map(|(at, name)| zone(2.0 + 0.3 * f64::from(at), name)).collect();
         let rows: Vec<_> =
             area.places_of_names(320.0, &zones).iter().map(|place| place.as_ref().map(|p| p.row)).collect();
-        assert_eq!(rows, [Some(0), Some(1), Some(2), None, Some(0)]);
+        assert_eq!(rows, [Some(0), Some(1), None, Some(2), Some(0)], "the second kill is beside the first");
     }
 
     #[test]
