@@ -82,6 +82,16 @@ function barsOfPage() {
     });
 }
 
+// In the page: where names share a begin, their own parts are seen in full; no two names look the same.
+const namesDiffer = `(() => {
+    const beside = [...document.querySelectorAll('.dots > svg text:has(title)')].map((text) => text.lastChild.data);
+    const own = [...document.querySelectorAll('.members .own')];
+    const isSeen = (e) => e.previousSibling.textContent === '' || e.scrollWidth <= e.clientWidth && e.getBoundingClientRect().right <= e.closest('.name').getBoundingClientRect().right + 1;
+    const differ = (texts) => texts.length > 2 && new Set(texts).size === texts.length;
+    const shared = own.filter((e) => e.previousSibling.textContent !== '');
+    return differ(beside) && differ(own.map((e) => e.textContent)) && shared.length === 2 && own.every(isSeen);
+})()`;
+
 async function withPage({ hash, width, scheme }, use) {
     const { targetId } = await ask('Target.createTarget', { url: 'about:blank' });
     const { sessionId } = await ask('Target.attachToTarget', { targetId, flatten: true });
@@ -140,6 +150,14 @@ try {
         await until(`document.querySelectorAll('.dots .scroll tbody tr').length > 1`, 'a chosen decision shows no candidates');
         console.log(`bar of ${slow} is the longest`);
         faults.forEach((fault) => { bad++; console.error(`group: ${fault}`); });
+    });
+    // Long names that differ at their end look different, in the list of members and beside the decisions.
+    await withPage({ hash: VIEWS[2], width: 360, scheme: 'light' }, async ({ run, until, look }) => {
+        for (const width of [360, 800, 1200]) {
+            await look(width, 'light');
+            await until(`document.querySelectorAll('.dots > svg text title').length > 2 && ${namesDiffer}`, `names of members look alike at ${width} pixels`);
+        }
+        console.log('long names look different');
     });
     // A name of a client is text, and nothing else; a change asks for the token.
     await withPage({ hash: VIEWS[2], width: 1200, scheme: 'light' }, async ({ run, until }) => {

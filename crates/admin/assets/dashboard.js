@@ -71,6 +71,27 @@ function ceiling(value) {
 
 const clock = (ms) => new Date(ms).toTimeString().slice(0, 8);
 const named = (value) => (value === '' ? '""' : value);
+// Where each name's own part begins: behind the longest part that it shares with another name, back to a separator.
+function ownParts(names) {
+    const sorted = names.toSorted();
+    const shared = (name, other = '') => {
+        let at = 0;
+        while (at < name.length && name[at] === other[at]) at++;
+        return at;
+    };
+    return new Map(sorted.map((name, at) => {
+        const most = name.slice(0, Math.max(shared(name, sorted[at - 1]), shared(name, sorted[at + 1])));
+        return [name, (most.replace(/[\p{L}\p{N}]+$/u, '') || most.replace(/\d+$/, '')).length];
+    }));
+}
+// A name in `most` letters, with the begin of its own part.
+const shortened = (name, own, most) => {
+    if (name.length <= most) return name;
+    const from = Math.min(own, name.length - most + 1);
+    if (from < 2) return `${name.slice(0, most - 1)}…`;
+    const end = from + most - 1;
+    return `…${end >= name.length ? name.slice(from) : `${name.slice(from, end - 1)}…`}`;
+};
 const path = (...parts) => parts.map(encodeURIComponent).join('/');
 const link = (view, text, ...parts) => el('a', { href: `#${view}/${path(...parts)}` }, text);
 // A client that does not report its load leaves `pending` at the number of all its messages.
@@ -387,7 +408,7 @@ function group(name, filter) {
             await change(isDraining ? 'DELETE' : 'POST', `${where}/members/${encodeURIComponent(client)}/drain`, `${button.textContent} ${named(client)}`);
         } });
         const spark = el('path', { class: 'line c0' });
-        const row = el('li', {}, el('span', { class: 'name' }, link('client', named(client), client)), el('span', { class: 'state' }, el('span', { class: 'badge' })), el('span', { class: 'bar', role: 'img' }, ...parts),
+        const row = el('li', {}, el('span', { class: 'name', title: client }, el('a', { href: `#client/${path(client)}` }, el('span', { class: 'shared' }), el('span', { class: 'own' }))), el('span', { class: 'state' }, el('span', { class: 'badge' })), el('span', { class: 'bar', role: 'img' }, ...parts),
             el('span', { class: 'wait' }), el('span', { class: 'spark' }, el('span'), el('svg', { viewBox: '0 0 100 40', height: 22, preserveAspectRatio: 'none', 'aria-hidden': 'true' }, spark)), el('span', { class: 'share' }), el('span', { class: 'act' }, button));
         return Object.assign(row, { parts, spark, button });
     };
@@ -397,9 +418,12 @@ function group(name, filter) {
         write(axis, `full width: ${time(most)}`);
         list.dataset.mostMs = most;
         const pasts = groupsPast.get(key)?.members;
+        const own = ownParts(value.members.map(({ client }) => client));
         keep(list, value.members, ({ client }) => client, makeRow, (row, member) => {
             const badge = row.querySelector('.badge');
             row.dataset.client = member.client;
+            write(row.querySelector('.shared'), member.client.slice(0, own.get(member.client)));
+            write(row.querySelector('.own'), named(member.client).slice(own.get(member.client)));
             badge.className = `badge ${member.state}`;
             write(badge, member.state);
             PARTS.forEach(([part], index) => { row.parts[index].style.width = `${(100 * member[part]) / most}%`; });
@@ -491,9 +515,9 @@ function dotChart() {
         const height = lanes.length * lane + 20;
         svg.setAttribute('viewBox', `0 0 ${width} ${height}`);
         svg.setAttribute('height', height);
-        const cut = (text) => (text.length > 11 ? `${text.slice(0, 10)}…` : text);
+        const own = ownParts(members);
         frame.replaceChildren(...lanes.flatMap((member, index) => [
-            el('text', { x: 0, y: index * lane + 15 }, el('title', {}, member ?? 'nobody'), cut(named(member ?? 'nobody'))),
+            el('text', { x: 0, y: index * lane + 15 }, el('title', {}, member ?? 'nobody'), shortened(named(member ?? 'nobody'), own.get(member) ?? 0, 11)),
             el('line', { class: 'lane', x1: left, x2: width, y1: index * lane + 11, y2: index * lane + 11 })]),
         el('text', { x: left, y: height - 3 }, '60 s ago'), el('text', { x: width, y: height - 3, 'text-anchor': 'end' }, 'now'));
         byNumber = new Map();
