@@ -102,8 +102,7 @@ fn machines(template: &Template, members: &[Member]) -> Vec<Machine> {
         name: member.name.clone(),
         address: match template.base.runtime {
             Runtime::Processes => IpAddr::V4(Ipv4Addr::LOCALHOST),
-            // The first address of the network is the switch's.
-            _ => lab_address(index + 1),
+            _ => lab_address(index),
         },
         node: member.node.clone(),
         relays: external(member),
@@ -111,10 +110,9 @@ fn machines(template: &Template, members: &[Member]) -> Vec<Machine> {
     members.iter().enumerate().map(machine).collect()
 }
 
-/// Address `index` of the lab's network, 10.77.0.0/16.
+/// Address that the lab gives to machine number `index`, from 0, in 10.77.0.0/16.
 fn lab_address(index: usize) -> IpAddr {
-    let host = index as u32 + 1;
-    IpAddr::V4(Ipv4Addr::from(u32::from(Ipv4Addr::new(10, 77, 0, 0)) + host))
+    IpAddr::V4(Ipv4Addr::new(10, 77, (index / 250) as u8, (index % 250 + 1) as u8))
 }
 
 /// First port of instances that share the loopback address; each has ten.

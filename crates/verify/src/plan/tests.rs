@@ -29,7 +29,7 @@ fn instances_have_names_addresses_and_peers() {
         plan.machines.iter().map(|machine| format!("{} {}", machine.name, machine.address)).collect();
     assert_eq!(
         machines,
-        ["broker-1 10.77.0.2", "broker-2 10.77.0.3", "broker-3 10.77.0.4", "pub 10.77.0.5", "sub 10.77.0.6"]
+        ["broker-1 10.77.0.1", "broker-2 10.77.0.2", "broker-3 10.77.0.3", "pub 10.77.0.4", "sub 10.77.0.5"]
     );
     let second = &plan.instances[1];
     assert_eq!((second.door.as_str(), second.number), ("broker-2:4222", 2));
@@ -279,7 +279,7 @@ fn a_dry_run_lists_steps_in_order() {
     let mut rest = text.as_str();
     for line in [
         "paper-delay, variant kafka-acks-1, runtime namespaces, seed 1",
-        "broker-1        10.77.0.2",
+        "broker-1        10.77.0.1",
         "kafka (java), clients at broker-1:9092, peers at broker-1:9093",
         "1 publisher, 4 KiB messages, 70 % of the maximum, to broker-1:9092, broker-2:9092, broker-3:9092, acks 1",
         "start the guard",

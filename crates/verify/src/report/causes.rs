@@ -105,9 +105,12 @@ struct Connection<'s> {
     seconds: f64,
 }
 
+/// Connections from one machine to another, by the ports of both ends.
+type Pair<'s> = BTreeMap<(u16, u16), Connection<'s>>;
+
 /// The most significant limit of each pair of machines.
 fn connections(sockets: &[SocketSample], seconds: &Seconds<'_>) -> Vec<Cause> {
-    let mut all: BTreeMap<(&str, &str), BTreeMap<(u16, u16), Connection<'_>>> = BTreeMap::new();
+    let mut all: BTreeMap<(&str, &str), Pair<'_>> = BTreeMap::new();
     let mut unread: BTreeMap<(&str, u16, &str, u16, u64), u64> = BTreeMap::new();
     let count = seconds.count();
     for sample in sockets.iter().filter(|sample| seconds.contain(sample.second)) {

@@ -24,7 +24,7 @@ pub(super) fn limits(run: &Run) -> Vec<Block> {
     }
     let limits = rate_limits(run);
     let samples = Samples { links: &run.links, sockets: &run.sockets, instances: &run.instances, limits: &limits };
-    let mut table = Table::new(["likely causes", "limit that was reached"]);
+    let mut table = Table::new(["phase", "limit"]);
     table.text_columns = 2;
     let mut before: Vec<Cause> = Vec::new();
     for (phase, times) in phases(run) {
@@ -40,7 +40,7 @@ pub(super) fn limits(run: &Run) -> Vec<Block> {
     }
     match table.rows.is_empty() {
         true => vec![Block::Text("No connection, link or processor was at a limit.".to_owned())],
-        false => vec![table.into()],
+        false => vec![Block::Text("Likely causes, by the limits that each phase reached:".to_owned()), table.into()],
     }
 }
 

@@ -222,12 +222,12 @@ mod tests {
             )
         };
         let from_b = "ESTAB 70 0 [::ffff:10.0.0.2]:80 [::ffff:10.0.0.1]:40 cubic bytes_received:9\n";
-        write!(a, "{}end 0\n", from_a(1000, 100)).unwrap();
-        write!(b, "{from_b}end 0\n").unwrap();
+        writeln!(a, "{}end 0", from_a(1000, 100)).unwrap();
+        writeln!(b, "{from_b}end 0").unwrap();
         assert_eq!(sockets.look(0, 0, SECOND, soon()), []);
         // A late answer of an earlier look stands before this one.
-        write!(a, "end 9\n{}end 1\n", from_a(5000, 800)).unwrap();
-        write!(b, "{from_b}end 1\n").unwrap();
+        writeln!(a, "end 9\n{}end 1", from_a(5000, 800)).unwrap();
+        writeln!(b, "{from_b}end 1").unwrap();
         let rows = sockets.look(1, 0, SECOND, soon());
         let [one, other] = &rows[..] else { panic!("{rows:?}") };
         assert_eq!((one.from.as_str(), one.to.as_str(), one.port, one.peer_port), ("a", "b", 40, 80));
