@@ -36,6 +36,9 @@ pub enum LoadgenError {
     /// A connection ended early.
     #[error("{client} lost its connection: {reason}")]
     ConnectionLost { client: String, reason: String },
+    /// A client's program failed.
+    #[error("{client}: {reason}")]
+    Program { client: String, reason: String },
     /// An agent cannot be reached, refuses, has failed or is lost; or cannot listen.
     #[error("agent {address}: {reason}")]
     Agent { address: String, reason: String },

@@ -21,6 +21,11 @@ pub trait Driver: Send + Sync {
     /// Name of the protocol in [`Plan::protocol`].
     fn protocol(&self) -> &'static str;
 
+    /// True if the driver starts programs that a plan names. An agent that listens for controllers does not let it.
+    fn starts_programs_of_the_plan(&self) -> bool {
+        false
+    }
+
     /// Connects the clients of `slice`, subscribers first; they wait for [`DriverRun::start`]. `layout` is the plan's.
     ///
     /// All times of the run are those of `clock`.

@@ -79,12 +79,6 @@ impl Events {
         }
     }
 
-    /// Records the loss of a connection that the client library replaces by itself.
-    #[cfg(feature = "kafka")]
-    pub(super) fn lost_and_hidden(&self) {
-        self.recorder().lost(self.shared.clock.now_ns());
-    }
-
     /// Records that a client has connected again.
     pub(super) fn reconnected(&self) {
         self.recorder().reconnected(false, self.shared.clock.now_ns());

@@ -53,7 +53,8 @@ impl Protocol for Jetstream {
     type Outlet = Acknowledged;
 
     fn check(plan: &Plan) -> Result<(), LoadgenError> {
-        settings::check(plan, Self::NAME, &[ACK_WAIT, REPLICAS])?;
+        settings::check_nothing_of_mqtt(plan)?;
+        settings::check_known(plan, &[ACK_WAIT, REPLICAS])?;
         settings::seconds(plan, ACK_WAIT)?;
         names::check_filters(plan)
     }

@@ -22,7 +22,6 @@ pub(super) fn subject(topic: &str) -> String {
 ///
 /// # Errors
 /// A first level is one. The error names the filter.
-#[cfg(any(feature = "kafka", feature = "nats"))]
 pub(super) fn check_filters(plan: &tenbin_loadgen::run::Plan) -> Result<(), tenbin_loadgen::LoadgenError> {
     let is_wildcard = |filter: &str| matches!(first_level(filter), "+" | "#");
     match plan.audiences.iter().find(|audience| is_wildcard(&audience.filter)) {

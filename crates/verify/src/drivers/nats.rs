@@ -47,7 +47,8 @@ impl Protocol for Nats {
     type Outlet = Flushed;
 
     fn check(plan: &Plan) -> Result<(), LoadgenError> {
-        settings::check(plan, Self::NAME, &[])
+        settings::check_nothing_of_mqtt(plan)?;
+        settings::check_known(plan, &[])
     }
 
     async fn create(_: &Side) -> Result<(), LoadgenError> {

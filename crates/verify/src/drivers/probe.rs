@@ -1,6 +1,5 @@
 //! Probes: which instance leads.
 
-#[cfg(any(feature = "kafka", feature = "nats"))]
 use super::TOPIC;
 use crate::kind::{KINDS, Kind};
 
@@ -11,15 +10,13 @@ use crate::kind::{KINDS, Kind};
 ///
 /// # Errors
 /// No instance answers, the stream or topic does not exist, or the kind has no leader that this build can ask for.
-#[allow(unused_variables, reason = "a build without drivers asks nobody")]
 pub async fn leader(kind: Kind, instances: &[(String, String)]) -> Result<Option<String>, String> {
     let doors: Vec<_> = instances.iter().map(|(_, door)| door.clone()).collect();
     match kind {
         #[cfg(feature = "nats")]
         Kind::Jetstream => super::jetstream::leader(&doors, TOPIC).await,
-        #[cfg(feature = "kafka")]
         Kind::Kafka => {
-            let node = super::kafka::leader(&doors, TOPIC).await?;
+            let node = super::kafka_metadata::leader(&doors, TOPIC).await?;
             // Nodes have the numbers of their instances, from 1.
             let place = node.and_then(|node| usize::try_from(node).ok()?.checked_sub(1));
             Ok(place.and_then(|place| instances.get(place)).map(|(name, _)| name.clone()))

@@ -1,9 +1,10 @@
 //! Settings of drivers, as a plan of the load generator has them.
 
-#[cfg(any(feature = "kafka", feature = "nats"))]
 use tenbin_loadgen::LoadgenError;
-#[cfg(any(feature = "kafka", feature = "nats"))]
-use tenbin_loadgen::run::Plan;
+use tenbin_loadgen::run::{Pace, Plan};
+
+/// Setting of client programs: the line for the shell that starts one.
+pub const COMMAND: &str = "command";
 
 /// Setting of Kafka: acknowledgements that publishers wait for, `0`, `1` or `all` (the default).
 pub const ACKS: &str = "acks";
@@ -33,21 +34,17 @@ pub(super) fn seconds(plan: &Plan, name: &str) -> Result<std::time::Duration, Lo
 ///
 /// # Errors
 /// The setting is no number of at least 1.
-#[cfg(any(feature = "kafka", feature = "nats"))]
 pub(super) fn count(plan: &Plan, name: &str) -> Result<u16, LoadgenError> {
     let Some(text) = plan.settings.get(name) else { return Ok(1) };
     let number = text.parse().ok().filter(|number| *number > 0);
     number.ok_or_else(|| LoadgenError::Arguments(format!("setting {name}: {text:?} is no number of at least 1")))
 }
 
-/// Checks that the plan asks for nothing that only clients of MQTT have, and has only known settings.
+/// Checks that the plan asks for nothing that only clients of MQTT have.
 ///
 /// # Errors
 /// It does. The error names the first such thing.
-#[cfg(any(feature = "kafka", feature = "nats"))]
-pub(super) fn check(plan: &Plan, protocol: &str, settings: &[&str]) -> Result<(), LoadgenError> {
-    use tenbin_loadgen::run::Pace;
-
+pub(super) fn check_nothing_of_mqtt(plan: &Plan) -> Result<(), LoadgenError> {
     let connection = &plan.connection;
     let publishers = &plan.publishers;
     let of_mqtt = [
@@ -61,11 +58,23 @@ pub(super) fn check(plan: &Plan, protocol: &str, settings: &[&str]) -> Result<()
         (plan.audiences.iter().any(|audience| audience.work.is_some()), "workers"),
         (matches!(publishers.pace, Pace::Arrivals { .. }), "the arrivals of a scenario"),
     ];
-    if let Some((_, what)) = of_mqtt.iter().find(|(is_asked_for, _)| *is_asked_for) {
-        return Err(LoadgenError::Arguments(format!("no {what} with protocol {protocol}, only with MQTT")));
+    match of_mqtt.iter().find(|(is_asked_for, _)| *is_asked_for) {
+        None => Ok(()),
+        Some((_, what)) => {
+            Err(LoadgenError::Arguments(format!("no {what} with protocol {}, only with MQTT", plan.protocol)))
+        }
     }
+}
+
+/// Checks that the plan has only these settings.
+///
+/// # Errors
+/// It has another one, which the error names.
+pub(super) fn check_known(plan: &Plan, settings: &[&str]) -> Result<(), LoadgenError> {
     match plan.settings.keys().find(|name| !settings.contains(&name.as_str())) {
         None => Ok(()),
-        Some(name) => Err(LoadgenError::Arguments(format!("protocol {protocol} has no setting {name:?}"))),
+        Some(name) => {
+            Err(LoadgenError::Arguments(format!("protocol {} has no setting {name:?}", plan.protocol)))
+        }
     }
 }

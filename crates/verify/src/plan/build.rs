@@ -215,7 +215,7 @@ fn client(
     let is_mqtt = matches!(protocol, Protocol::Mqtt | Protocol::Command);
     let from_acks = client.acks.map(|acks| if acks == Acks::None { 0 } else { 1 });
     let from_qos = client.qos.map(|qos| if qos == 0 { Acks::None } else { Acks::All });
-    let is_kafka = protocol == Protocol::Kafka && client.role == Role::Publisher;
+    let is_kafka = first.kind.protocol() == Protocol::Kafka && client.role == Role::Publisher;
     Some(Client {
         name: client.name.clone(),
         machine: client.name.clone(),

@@ -10,7 +10,7 @@ use tenbin_loadgen::run::{
 use crate::drivers;
 use crate::kind::Protocol;
 use crate::plan::{Client, Plan};
-use crate::template::{Acks, Role};
+use crate::template::{Acks, Role, StartBy};
 use crate::units::{Rate, Time};
 
 /// First and longest pause before a client connects again.
@@ -19,6 +19,8 @@ const PAUSES: (Duration, Duration) = (Duration::from_millis(50), Duration::from_
 const ENDLESS: Duration = Duration::from_secs(7 * 24 * 3600);
 /// Unacknowledged messages of a publisher in a closed loop.
 const IN_FLIGHT: u16 = 100;
+/// The same for Kafka, whose library sends batches.
+const IN_FLIGHT_OF_KAFKA: u16 = 10_000;
 /// Unacknowledged messages of a publisher on a schedule.
 const MOST_IN_FLIGHT: u16 = 1000;
 
@@ -33,20 +35,13 @@ pub(crate) fn load(plan: &Plan, maximum: Option<f64>) -> Result<LoadPlan, String
     let [publisher] = publishers[..] else {
         return Err(format!("the file has {} entries that publish; this version runs one", publishers.len()));
     };
-    let protocol = match publisher.protocol {
-        Protocol::Mqtt => LoadPlan::MQTT,
-        Protocol::Kafka => "kafka",
-        Protocol::Nats => "nats",
-        Protocol::Jetstream => "jetstream",
-        Protocol::Command => {
-            return Err(format!("{} is a client program, which this version cannot run", publisher.name));
-        }
-    };
+    // Clients without a program of the user speak one protocol, which is the load's.
+    let speaker = plan.clients.iter().find(|client| client.program.is_none()).unwrap_or(publisher);
     let mut doors: Vec<&String> = plan.clients.iter().flat_map(|client| &client.doors).collect();
     doors.sort();
     doors.dedup();
     for client in &plan.clients {
-        if client.system != publisher.system || client.protocol != publisher.protocol {
+        if client.system != publisher.system || client.program.is_none() && client.protocol != speaker.protocol {
             return Err(format!("{} and {} are clients of different systems", client.name, publisher.name));
         }
         if client.service.is_some() {
@@ -81,8 +76,7 @@ pub(crate) fn load(plan: &Plan, maximum: Option<f64>) -> Result<LoadPlan, String
     let audiences = subscribers.iter().map(audience).collect();
     let many = brokers.len() > 1;
     let mut load = LoadPlan::new(plan.seed as u16, brokers, publishers, audiences);
-    load.protocol = protocol.to_owned();
-    load.settings = settings(plan, publisher);
+    (load.protocol, load.settings) = (protocol(speaker).to_owned(), settings(plan, speaker));
     load.doors = if many { Doors::OneSystem } else { Doors::Independent };
     load.on_lost = OnLost::Reconnect { first: PAUSES.0, most: PAUSES.1 };
     load.schedule =
@@ -95,9 +89,26 @@ pub(crate) fn load(plan: &Plan, maximum: Option<f64>) -> Result<LoadPlan, String
     Ok(load)
 }
 
-/// Settings of the protocol's driver: the topic of the system, and the publisher's acknowledgements.
-fn settings(plan: &Plan, publisher: &Client) -> BTreeMap<String, String> {
-    let instances = || plan.instances.iter().filter(|instance| instance.system == publisher.system);
+/// Protocol of a client, as the load generator names it.
+fn protocol(client: &Client) -> &'static str {
+    match client.protocol {
+        Protocol::Mqtt => LoadPlan::MQTT,
+        Protocol::Kafka => "kafka",
+        Protocol::Nats => "nats",
+        Protocol::Jetstream => "jetstream",
+        Protocol::Command => "command",
+    }
+}
+
+/// Protocol and settings of a client whose agent differs from the load's: it is a program of the user.
+pub(crate) fn own_protocol(plan: &Plan, client: &Client) -> Option<(&'static str, BTreeMap<String, String>)> {
+    client.program.as_ref().map(|_| (protocol(client), settings(plan, client)))
+}
+
+/// Settings of a client's driver: the topic of the system, and the publisher's acknowledgements.
+fn settings(plan: &Plan, client: &Client) -> BTreeMap<String, String> {
+    let publisher = plan.clients.iter().find(|client| client.role == Role::Publisher).unwrap_or(client);
+    let instances = || plan.instances.iter().filter(|instance| instance.system == client.system);
     let topic = instances().next().map(|instance| instance.topic).unwrap_or_default();
     let replicas = if topic.replication == 0 { instances().count().max(1) } else { topic.replication as usize };
     let acks = match publisher.acks {
@@ -105,14 +116,30 @@ fn settings(plan: &Plan, publisher: &Client) -> BTreeMap<String, String> {
         Some(Acks::Leader) => "1",
         Some(Acks::All) | None => "all",
     };
-    let all = match publisher.protocol {
+    let seconds = |name, time: Option<Time>| time.map(|time| (name, time.secs().to_string()));
+    let all = match client.protocol {
         Protocol::Kafka => vec![
             (drivers::ACKS, acks.to_owned()),
             (drivers::PARTITIONS, topic.partitions.to_string()),
             (drivers::REPLICAS, replicas.to_string()),
         ],
         Protocol::Jetstream => vec![(drivers::REPLICAS, replicas.to_string())],
-        Protocol::Nats | Protocol::Mqtt | Protocol::Command => Vec::new(),
+        Protocol::Command => {
+            let command = match &client.program {
+                Some(StartBy::Command(command)) => command.clone(),
+                _ => String::new(),
+            };
+            let times = [seconds("session_expiry", client.session_expiry), seconds("keep_alive", client.keep_alive)];
+            let all = [
+                (drivers::COMMAND, command),
+                (drivers::ACKS, acks.to_owned()),
+                (drivers::PARTITIONS, topic.partitions.to_string()),
+                (drivers::REPLICAS, replicas.to_string()),
+                ("seed", plan.seed.to_string()),
+            ];
+            all.into_iter().chain(times.into_iter().flatten()).collect()
+        }
+        Protocol::Nats | Protocol::Mqtt => Vec::new(),
     };
     all.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
@@ -152,6 +179,7 @@ fn pace(publisher: &Client, maximum: Option<f64>) -> (Pace, u16) {
         Rate::Bytes(rate) => Some(rate / publisher.size.bytes().max(1) as f64),
     };
     match rate.filter(|rate| *rate > 0.0) {
+        None if publisher.protocol == Protocol::Kafka => (Pace::Unlimited, IN_FLIGHT_OF_KAFKA),
         None => (Pace::Unlimited, IN_FLIGHT),
         Some(rate) => {
             let interval = Duration::from_secs_f64(f64::from(publisher.count.max(1)) / rate);

@@ -274,7 +274,12 @@ fn world(setup: &Setup, plan: &Plan, work: &Path) -> Result<Box<dyn World>, Stri
 
 /// One agent for each entry of clients, on its machine. None without this program: then all clients are in this process.
 fn agents(setup: &Setup, plan: &Plan, stage: &Stage) -> Result<Vec<AgentStream>, String> {
-    let Some(tenbin) = &setup.tenbin else { return Ok(Vec::new()) };
+    let Some(tenbin) = &setup.tenbin else {
+        return match plan.clients.iter().find(|client| client.program != plan.clients[0].program) {
+            None => Ok(Vec::new()),
+            Some(client) => Err(format!("{} has another program, which needs the program tenbin", client.name)),
+        };
+    };
     let mut agents = Vec::new();
     for client in &plan.clients {
         let line = Line::new(tenbin.display().to_string(), ["loadgen", "agent", "--stdio"]).on(&client.cpus);
@@ -286,7 +291,11 @@ fn agents(setup: &Setup, plan: &Plan, stage: &Stage) -> Result<Vec<AgentStream>,
         let stream = stream.map_err(|error| format!("{}: cannot use its stream: {error}", client.name))?;
         let (reader, writer) = stream.into_split();
         let agent = AgentStream::new(&client.name, reader, writer);
-        agents.push(agent.with_clients(load::kinds(plan, client)).that_may_pause());
+        let agent = agent.with_clients(load::kinds(plan, client)).that_may_pause();
+        agents.push(match load::own_protocol(plan, client) {
+            None => agent,
+            Some((protocol, settings)) => agent.with_protocol(protocol, settings),
+        });
     }
     Ok(agents)
 }

@@ -7,11 +7,13 @@ mod mosquitto;
 mod nats;
 mod program;
 mod rabbitmq;
-#[cfg(all(test, feature = "kafka", feature = "nats"))]
+#[cfg(test)]
 pub(crate) mod started;
 mod tenbin;
 
 use std::path::{Path, PathBuf};
+
+pub(crate) use installed::kafka_jars;
 
 use crate::kind::Kind;
 use crate::plan::Instance;

@@ -42,7 +42,8 @@ impl Agents {
             links.push(link);
         }
         let kinds = vec![ClientKinds::All; links.len()];
-        Self::of(links, &kinds, plan, clock).await
+        let plans = vec![plan.clone(); links.len()];
+        Self::of(links, &kinds, plans, clock).await
     }
 
     /// Adjusts the clocks of these agents to `clock` and lets them connect their clients.
@@ -53,33 +54,39 @@ impl Agents {
         check_divisible(plan, streams.len())?;
         let kinds: Vec<_> = streams.iter().map(|stream| stream.clients).collect();
         check_kinds(plan, &kinds)?;
+        let own_plan = |stream: &AgentStream| match stream.driver.clone() {
+            None => plan.clone(),
+            Some((protocol, settings)) => Plan { protocol, settings, ..plan.clone() },
+        };
+        let plans = streams.iter().map(own_plan).collect();
         let mut links = Vec::new();
         for stream in streams {
             let link = watching(links.iter_mut(), Link::over(stream)).await?;
             links.push(link);
         }
-        Self::of(links, &kinds, plan, clock).await
+        Self::of(links, &kinds, plans, clock).await
     }
 
+    /// `plans` has the plan of each agent: they differ in protocol and settings alone.
     async fn of(
         mut links: Vec<Link>,
         kinds: &[ClientKinds],
-        plan: &Plan,
+        plans: Vec<Plan>,
         clock: RunClock,
     ) -> Result<Self, LoadgenError> {
         let before = clocks(&mut links, clock).await?;
-        for ((place, link), offset) in links.iter_mut().enumerate().zip(&before) {
+        let may_cut = plans.iter().any(|plan| plan.cuts.is_some() && plan.publishers.count > 0);
+        for (((place, link), offset), plan) in links.iter_mut().enumerate().zip(&before).zip(plans) {
             let same = |kinds: &[ClientKinds], clients| kinds.iter().filter(|other| **other == clients).count() as u32;
             let clients = kinds[place];
             let slice = Slice { index: same(&kinds[..place], clients), of: same(kinds, clients), clients };
-            let plan = Box::new(plan.clone());
+            let plan = Box::new(plan);
             link.send(&Message::Prepare { plan, slice, move_clock_ns: offset.ns.saturating_neg() }).await?;
         }
         for number in 0..links.len() {
             let (link, others) = one_of(&mut links, number);
             watching(others, link.ready()).await?;
         }
-        let may_cut = plan.cuts.is_some() && plan.publishers.count > 0;
         Ok(Self { links, clock, before, may_cut, watched: Instant::now() })
     }
 

@@ -23,7 +23,7 @@ pub(super) async fn serve(
     clock: RunClock,
 ) -> Result<(), String> {
     let wire = Wire::new(stream).map_err(|error| error.to_string())?;
-    let (served, session) = serve_wire(wire, token, drivers, clock).await;
+    let (served, session) = serve_wire(wire, token, drivers, clock, false).await;
     if let Err(reason) = served.clone() {
         // The next controller need not wait for the farewell.
         tokio::spawn(async move { session.wire.close(Some(&reason)).await });
@@ -36,7 +36,7 @@ pub(super) async fn serve(
 /// # Errors
 /// As [`serve`].
 pub(super) async fn serve_only(wire: Wire, drivers: &Drivers, clock: RunClock) -> Result<(), String> {
-    let (served, session) = serve_wire(wire, None, drivers, clock).await;
+    let (served, session) = serve_wire(wire, None, drivers, clock, true).await;
     if let Err(reason) = &served {
         session.wire.close(Some(reason)).await;
     }
@@ -48,8 +48,9 @@ async fn serve_wire(
     token: Option<&str>,
     drivers: &Drivers,
     clock: RunClock,
+    may_start_programs: bool,
 ) -> (Result<(), String>, Session) {
-    let mut session = Session { wire, drivers: drivers.clone(), clock };
+    let mut session = Session { wire, drivers: drivers.clone(), clock, may_start_programs };
     (session.serve(token).await, session)
 }
 
@@ -66,6 +67,8 @@ struct Session {
     drivers: Drivers,
     /// Not adjusted to the controller's clock yet.
     clock: RunClock,
+    /// Whether the controller started this process, and may let it start others.
+    may_start_programs: bool,
 }
 
 impl Session {
@@ -116,6 +119,9 @@ impl Session {
         let clock = self.clock.moved(move_clock_ns);
         let drivers = self.drivers.clone();
         let driver = drivers.get(&plan.protocol).map_err(|error| error.to_string())?;
+        if driver.starts_programs_of_the_plan() && !self.may_start_programs {
+            return Err(format!("protocol {} starts programs, which only an agent with --stdio does", driver.protocol()));
+        }
         let prepared = self.meanwhile(driver.prepare(plan, Arc::new(layout), slice, clock)).await?;
         let mut clients = prepared.map_err(|error| error.to_string())?;
         self.wire.send(&Message::Ready).await?;

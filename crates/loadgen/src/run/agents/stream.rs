@@ -1,3 +1,4 @@
+use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
 use std::{fmt, io};
 
@@ -15,6 +16,8 @@ pub struct AgentStream {
     pub(super) writer: Writer,
     pub(super) clients: ClientKinds,
     pub(super) may_pause: bool,
+    /// Protocol and settings of its clients; `None` for the plan's.
+    pub(super) driver: Option<(String, BTreeMap<String, String>)>,
 }
 
 impl AgentStream {
@@ -27,13 +30,19 @@ impl AgentStream {
         writer: impl AsyncWrite + Send + Unpin + 'static,
     ) -> Self {
         let (reader, writer) = (Box::new(reader), Box::new(writer));
-        Self { name: name.into(), reader, writer, clients: ClientKinds::All, may_pause: false }
+        Self { name: name.into(), reader, writer, clients: ClientKinds::All, may_pause: false, driver: None }
     }
 
     /// Gives the agent only these kinds of clients. Agents of the same kinds share them.
     #[must_use]
     pub fn with_clients(self, clients: ClientKinds) -> Self {
         Self { clients, ..self }
+    }
+
+    /// Lets the agent's clients speak another protocol than the plan's, with these settings.
+    #[must_use]
+    pub fn with_protocol(self, protocol: impl Into<String>, settings: BTreeMap<String, String>) -> Self {
+        Self { driver: Some((protocol.into(), settings)), ..self }
     }
 
     /// Lets the agent be silent for any time, as a stopped process is; only the end of its streams counts as its loss.
