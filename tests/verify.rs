@@ -91,6 +91,38 @@ fn broker_survives_faults_of_process_and_network() {
     assert_eq!(processes(directory.path()), Vec::<String>::new());
 }
 
+/// A user's clients on both sides, and a built-in subscriber beside them.
+const PROGRAMS: &str = "\
+systems:
+  broker: { kind: tenbin }
+  pub: { publishes_to: broker, count: 2, size: 100B, rate: 200, qos: 1, command: PROGRAM }
+  sub: { subscribes_to: broker, qos: 1, session_expiry: 1h, command: PROGRAM }
+  built-in: { subscribes_to: broker, qos: 1, session_expiry: 1h }
+actions:
+  - { name: away, target: sub, fault: pause, start: 2, duration: 2 }
+  - { name: kill, target: broker, fault: kill, start: 5, duration: 500ms }
+measure: { time: 8, warm_up: 1s, before: 1, drain: 30 }
+assert: [ lost = 0, refused = 0, max during away >= 1s, unavailable during kill >= 300ms ]
+";
+
+#[test]
+fn client_programs_of_a_user_survive_faults_of_process() {
+    let has_python = Command::new("python3").arg("--version").output().is_ok_and(|output| output.status.success());
+    if !has_namespaces() || !has_python {
+        println!("skipped: it needs namespaces and python3");
+        return;
+    }
+    let directory = tempfile::tempdir().expect("a directory");
+    let program = format!("python3 {}/verifications/clients/mqtt.py", env!("CARGO_MANIFEST_DIR"));
+    let output = start_with(directory.path(), &PROGRAMS.replace("PROGRAM", &program)).wait_with_output();
+    let output = output.expect("its end");
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && text.contains("all assertions hold"), "{text}");
+    let seconds = fs::read_to_string(directory.path().join("out/default/seconds.csv")).expect("seconds");
+    assert!(seconds.lines().count() > 8, "{seconds}");
+    assert_eq!(processes(directory.path()), Vec::<String>::new());
+}
+
 #[test]
 fn killed_command_leaves_nothing_behind() {
     if !has_namespaces() {

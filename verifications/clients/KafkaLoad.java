@@ -98,6 +98,7 @@ public final class KafkaLoad {
         final int size, run;
         final int count = number("COUNT", 1);
         final int first = number("FIRST", 0);
+        final int publishers = number("PUBLISHERS", 1);
         final int messages = number("MESSAGES", Integer.MAX_VALUE);
         /** Time from one message of a publisher to the next; 0 for as fast as possible. */
         final long intervalNs;
@@ -260,7 +261,7 @@ public final class KafkaLoad {
 
         /** A message keeps its due time, however late it is sent. */
         private long waitUntilDue(int message) {
-            long dueNs = run.startNs + settings.intervalNs * number / settings.number("PUBLISHERS", 1)
+            long dueNs = run.startNs + settings.intervalNs * number / settings.publishers
                     + settings.intervalNs * message;
             waitUntil(dueNs);
             return dueNs;

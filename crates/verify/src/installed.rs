@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 /// Directory of fetched systems: `$TENBIN_SYSTEMS`, by default `~/.cache/tenbin/systems`.
-pub(crate) fn directory() -> PathBuf {
+fn directory() -> PathBuf {
     let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     variable("TENBIN_SYSTEMS").unwrap_or_else(|| {
         let cache = variable("XDG_CACHE_HOME").or_else(|| variable("HOME").map(|home| home.join(".cache")));

@@ -7,7 +7,7 @@ use tenbin_loadgen::run::{Driver, DriverFuture, DriverRun, Layout, Plan, RunCloc
 
 use super::settings::{ACKS, PARTITIONS, REPLICAS};
 use super::{command, names, settings};
-use crate::systems::kafka_jars;
+use crate::installed::kafka_jars;
 
 /// The driver of Kafka, protocol `kafka`.
 ///
@@ -49,6 +49,7 @@ impl Driver for KafkaDriver {
 }
 
 fn check(plan: &Plan) -> Result<(), LoadgenError> {
+    settings::check_nothing_of_mqtt(plan)?;
     settings::check_known(plan, &[ACKS, PARTITIONS, REPLICAS])?;
     settings::count(plan, PARTITIONS)?;
     settings::count(plan, REPLICAS)?;

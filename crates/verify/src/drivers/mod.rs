@@ -31,7 +31,7 @@ mod publishing;
 #[cfg(feature = "nats")]
 mod receiving;
 mod settings;
-#[cfg(all(test, feature = "nats"))]
+#[cfg(test)]
 mod tests;
 #[cfg(feature = "nats")]
 mod window;

@@ -73,8 +73,6 @@ pub(super) fn check_nothing_of_mqtt(plan: &Plan) -> Result<(), LoadgenError> {
 pub(super) fn check_known(plan: &Plan, settings: &[&str]) -> Result<(), LoadgenError> {
     match plan.settings.keys().find(|name| !settings.contains(&name.as_str())) {
         None => Ok(()),
-        Some(name) => {
-            Err(LoadgenError::Arguments(format!("protocol {} has no setting {name:?}", plan.protocol)))
-        }
+        Some(name) => Err(LoadgenError::Arguments(format!("protocol {} has no setting {name:?}", plan.protocol))),
     }
 }

@@ -21,15 +21,16 @@ pub(super) fn plan(template: &Template, seed: Option<u64>) -> Result<Plan, Mista
     let members = members(template);
     let machines = machines(template, &members);
     let instances = instances(template, &machines);
-    let clients = template.clients.iter().filter_map(|c| client(template, c, &instances, &mut complaints)).collect();
+    let clients: Vec<_> =
+        template.clients.iter().filter_map(|c| client(template, c, &instances, &mut complaints)).collect();
     check_placing(template, &mut complaints);
     let mut needs = need_of_runtime(template.base.runtime);
     for action in &template.actions {
         check_targets(template, action, &members, &mut complaints);
         check_support(template, action, &members, &mut needs, &mut complaints);
     }
-    needs.extend(programs(template));
     needs.extend(variables(template));
+    needs.extend(programs(template, &clients));
     needs.sort();
     needs.dedup();
     let begins = begins(template, seed, &mut complaints);
@@ -356,12 +357,18 @@ fn may_hit(action: &Action, system: &System, members: &[Member]) -> bool {
     action.all_targets().into_iter().any(may)
 }
 
-/// Programs of the systems, which a runtime without containers needs here.
-fn programs(template: &Template) -> Vec<Need> {
+/// Programs of the systems and clients, which a runtime without containers needs here.
+fn programs(template: &Template, clients: &[Client]) -> Vec<Need> {
     let is_local = matches!(template.base.runtime, Runtime::Namespaces | Runtime::Processes);
     let is_started = |system: &&System| is_local && system.start == StartBy::Kind && system.kind != Kind::Tenbin;
     let program = |system: &System| system.kind.program().map(|name| Need::Program(name.to_owned()));
-    template.systems.iter().filter(is_started).filter_map(program).collect()
+    let mut needs: Vec<_> = template.systems.iter().filter(is_started).filter_map(program).collect();
+    let is_kafka = |system: &System| system.kind == Kind::Kafka;
+    let of_kafka = |client: &Client| client.protocol == Protocol::Kafka;
+    if template.systems.iter().filter(is_started).any(is_kafka) || is_local && clients.iter().any(of_kafka) {
+        needs.extend([Need::Program("java".to_owned()), Need::KafkaJars]);
+    }
+    needs
 }
 
 /// Environment variables that values of the template name.

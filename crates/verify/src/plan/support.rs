@@ -27,6 +27,8 @@ pub enum Need {
     Libfaketime,
     /// An environment variable that the template names.
     Variable(String),
+    /// The jars of Kafka.
+    KafkaJars,
 }
 
 /// Prerequisites of `fault` on an instance of `kind` with `runtime`.
@@ -103,6 +105,7 @@ pub fn missing(need: &Need) -> Option<String> {
             };
             (!installed::has(name)).then_some(how)
         }
+        Need::KafkaJars => installed::kafka_jars().err(),
         Need::Variable(name) => env::var_os(name).is_none().then(|| format!("set it: {name}=… tenbin verify …")),
         Need::Libfaketime => {
             let is_there = ["lib", "lib64", "lib/x86_64-linux-gnu", "lib/aarch64-linux-gnu"]
@@ -145,6 +148,7 @@ impl fmt::Display for Need {
             Self::Program(name) => write!(f, "the program {name}"),
             Self::Libfaketime => f.write_str("libfaketime"),
             Self::Variable(name) => write!(f, "the environment variable {name}"),
+            Self::KafkaJars => f.write_str("Kafka's jars"),
         }
     }
 }

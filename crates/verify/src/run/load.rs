@@ -238,6 +238,25 @@ mod tests {
     }
 
     #[test]
+    fn client_programs_have_a_protocol_of_their_own() {
+        let text = "systems:\n  b: { kind: kafka }\n  p: { publishes_to: b, rate: max, acks: 1P }\n  s: { subscribes_to: b, command: my client }";
+        let mixed = plan(&text.replace("1P", "1"));
+        let load_of = |plan: &Plan| {
+            let load = load(plan, None).unwrap();
+            (load.protocol, load.publishers.in_flight)
+        };
+        assert_eq!(load_of(&mixed), ("kafka".to_owned(), IN_FLIGHT_OF_KAFKA));
+        assert_eq!(own_protocol(&mixed, &mixed.clients[0]), None);
+        let (protocol, settings) = own_protocol(&mixed, &mixed.clients[1]).unwrap();
+        let settings: Vec<_> = settings.into_iter().map(|(k, v)| format!("{k}={v}")).collect();
+        let wanted = ["acks=1", "command=my client", "partitions=1", "replicas=1", "seed=1"];
+        assert_eq!((protocol, &settings[..]), ("command", &wanted.map(String::from)[..]));
+        let both = plan(&text.replace("1P", "0, command: mine"));
+        assert_eq!(load_of(&both), ("command".to_owned(), IN_FLIGHT));
+        assert_eq!(load(&both, None).unwrap().publishers.qos, 0);
+    }
+
+    #[test]
     fn each_entry_has_an_agent_of_its_own() {
         let plan = plan(
             "systems:\n  b: { kind: tenbin }\n  one: { subscribes_to: b }\n  p: { publishes_to: b }\n  two: { subscribes_to: b }",

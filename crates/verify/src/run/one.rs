@@ -23,8 +23,8 @@ use crate::plan::Plan;
 use crate::results::{self, Event, RunVerdict};
 use crate::runtime::{Processes, World};
 use crate::systems::Line;
-use crate::template::{Runtime, WarmUp};
-use crate::units::Time;
+use crate::template::{Role, Runtime, WarmUp};
+use crate::units::{Rate, Time};
 
 const SECOND_NS: u64 = 1_000_000_000;
 /// Most time that the undos at the end of a run may take.
@@ -157,7 +157,8 @@ async fn course(
 ) -> Result<Course, String> {
     let clock = running.clock();
     let start_ns = running.start().await.map_err(text)?;
-    let (mut steady, mut looked) = (Steady::default(), 0);
+    let is_scheduled = plan.clients.iter().all(|client| client.role == Role::Subscriber || client.rate != Rate::Max);
+    let (mut steady, mut looked) = (Steady::new(is_scheduled), 0);
     let mut origin_ns = match plan.measure.warm_up {
         WarmUp::For(time) => Some(start_ns + time.ns().div_ceil(SECOND_NS) * SECOND_NS),
         WarmUp::Steady => None,

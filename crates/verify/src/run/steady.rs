@@ -17,15 +17,22 @@ pub(crate) struct Steady {
     /// The last seconds without overdue messages, each with its p99 in microseconds.
     p99_us: Vec<u64>,
     published: u64,
+    /// Whether messages have due times, so that those without acknowledgement are overdue too.
+    is_scheduled: bool,
 }
 
 impl Steady {
+    pub(crate) fn new(is_scheduled: bool) -> Self {
+        Self { is_scheduled, ..Self::default() }
+    }
+
     /// Notes the progress at the end of a second; true if the load has been steady for 5 s: nothing is overdue, and the
     /// p99 is flat.
     pub(crate) fn look(&mut self, status: &Status) -> bool {
         let second = status.published.saturating_sub(self.published);
         self.published = status.published;
-        let overdue = status.expected.saturating_sub(status.received);
+        let unanswered = if self.is_scheduled { status.in_flight } else { 0 };
+        let overdue = status.expected.saturating_sub(status.received) + unanswered;
         // Messages under way are not overdue: those of a tenth of a second.
         let is_calm = second > 0 && overdue <= (second / 10).max(10);
         if !is_calm {
@@ -58,6 +65,25 @@ mod tests {
     #[test]
     fn five_calm_seconds_end_the_warm_up() {
         assert_eq!(looks(&[(3, 1); 6]), [false, false, false, false, true, true]);
+    }
+
+    #[test]
+    fn unanswered_messages_are_overdue_in_an_open_loop() {
+        let is_steady = |is_scheduled| {
+            let mut steady = Steady::new(is_scheduled);
+            let status = |second: u64| {
+                let messages = 1000 * second;
+                Status {
+                    published: messages,
+                    expected: messages,
+                    received: messages,
+                    in_flight: 900,
+                    ..Status::default()
+                }
+            };
+            (1..10).any(|second| steady.look(&status(second)))
+        };
+        assert!(is_steady(false) && !is_steady(true));
     }
 
     #[test]

@@ -13,8 +13,6 @@ mod tenbin;
 
 use std::path::{Path, PathBuf};
 
-pub(crate) use installed::kafka_jars;
-
 use crate::kind::Kind;
 use crate::plan::Instance;
 use crate::template::Ready;

@@ -120,7 +120,10 @@ impl Session {
         let drivers = self.drivers.clone();
         let driver = drivers.get(&plan.protocol).map_err(|error| error.to_string())?;
         if driver.starts_programs_of_the_plan() && !self.may_start_programs {
-            return Err(format!("protocol {} starts programs, which only an agent with --stdio does", driver.protocol()));
+            return Err(format!(
+                "protocol {} starts programs, which only an agent with --stdio does",
+                driver.protocol()
+            ));
         }
         let prepared = self.meanwhile(driver.prepare(plan, Arc::new(layout), slice, clock)).await?;
         let mut clients = prepared.map_err(|error| error.to_string())?;

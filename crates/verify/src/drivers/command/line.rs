@@ -8,22 +8,9 @@ pub(super) enum Line {
     /// All messages have their line.
     Done,
     /// A message that ended at its publisher.
-    Published {
-        stream: u32,
-        number: u32,
-        due_ns: u64,
-        sent_ns: u64,
-        end: End,
-    },
+    Published { stream: u32, number: u32, due_ns: u64, sent_ns: u64, end: End },
     /// A message that arrived.
-    Received {
-        receiver: u32,
-        stream: u32,
-        number: u32,
-        due_ns: u64,
-        received_ns: u64,
-        is_repeated: bool,
-    },
+    Received { receiver: u32, stream: u32, number: u32, due_ns: u64, received_ns: u64, is_repeated: bool },
 }
 
 /// How a message ended at its publisher.

@@ -78,9 +78,9 @@ pub(super) async fn prepare(
     let mut programs = Vec::new();
     for part in parts(&plan, &layout, slice) {
         let program = program(&command, &part, &plan, &clock);
-        let publishers = if matches!(part.clients, Clients::Publishers(_)) { part.numbers().len() } else { 0 };
+        let publishers = if matches!(part.clients, Clients::Publishers(_)) { part.numbers() } else { 0..0 };
         let records = Records::new(part.clients, &plan, &layout, clock);
-        programs.push(Program::start(program, part.name, records, publishers, clock).await?);
+        programs.push(Program::start(program, part.name, records, publishers, &plan, clock).await?);
     }
     Ok(Box::new(Programs { programs, _files: files }))
 }
@@ -89,8 +89,8 @@ fn check(plan: &Plan, slice: Slice) -> Result<(), LoadgenError> {
     settings::check_nothing_of_mqtt(plan)?;
     let slow = |audience: &Audience| audience.slow.is_some_and(|slow| slow.members != audience.count);
     let refused = [
-        (matches!(plan.publishers.pace, Pace::Closed { .. }), "a window of deliveries"),
-        (plan.publishers.topics != 1, "several topics of a publisher"),
+        (matches!(plan.publishers.pace, Pace::Closed { .. }), "window of deliveries"),
+        (plan.publishers.topics != 1, "second topic of a publisher"),
         (plan.audiences.iter().any(slow), "single slow members"),
         (slice.of > 1, "agents that share clients"),
     ];

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::io::{self, BufRead as _, BufReader, Read, Write as _};
+use std::ops::Range;
 use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,7 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use tenbin_loadgen::LoadgenError;
-use tenbin_loadgen::run::{Counters, Part, RunClock, Status};
+use tenbin_loadgen::run::{Counters, DueTimes, Part, Plan, RunClock, Status};
 use tokio::sync::oneshot;
 
 use super::line::{Line, parse};
@@ -31,6 +32,9 @@ struct Shared {
     counters: Counters,
     start_ns: AtomicU64,
     stop_ns: AtomicU64,
+    /// Messages that are due since the start, by time, and those that have ended.
+    due: Due,
+    ended: AtomicU64,
     /// Whether its input is closed, so that it may end.
     is_ending: AtomicBool,
     failure: Mutex<Option<LoadgenError>>,
@@ -39,7 +43,7 @@ struct Shared {
 }
 
 impl Program {
-    /// Starts `command`, and waits until its clients are connected. `publishers` is their number.
+    /// Starts `command`, and waits until its clients are connected. `publishers` are those among them.
     ///
     /// # Errors
     /// It cannot be started, ends early, prints another line, or is not ready in time.
@@ -47,13 +51,13 @@ impl Program {
         mut command: Command,
         name: String,
         records: Records,
-        publishers: usize,
+        publishers: Range<u32>,
+        plan: &Plan,
         clock: RunClock,
     ) -> Result<Self, LoadgenError> {
         let begun = Instant::now();
         let spawned = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
-        let mut child =
-            spawned.map_err(|error| fail(&name, format!("cannot start its program: {error}")))?;
+        let mut child = spawned.map_err(|error| fail(&name, format!("cannot start its program: {error}")))?;
         let (Some(input), Some(output), Some(errors)) = (child.stdin.take(), child.stdout.take(), child.stderr.take())
         else {
             return Err(fail(&name, "its program has no pipes"));
@@ -65,11 +69,13 @@ impl Program {
             counters: Counters::default(),
             start_ns: AtomicU64::new(u64::MAX),
             stop_ns: AtomicU64::new(u64::MAX),
+            due: Due::of(plan, publishers.clone()),
+            ended: AtomicU64::new(0),
             is_ending: AtomicBool::new(false),
             failure: Mutex::new(None),
             said: Mutex::default(),
         });
-        shared.counters.publishing.set(publishers as u64);
+        shared.counters.publishing.set(publishers.len() as u64);
         let (ready, is_ready) = oneshot::channel();
         let (ended, has_ended) = oneshot::channel();
         // It exists before the threads, so that an error kills the process.
@@ -107,8 +113,16 @@ impl Program {
     }
 
     pub(super) fn status(&self) -> Status {
-        let failure = lock(&self.shared.failure).as_ref().map(ToString::to_string);
-        Status::of(std::slice::from_ref(&self.shared.counters), failure)
+        let shared = &self.shared;
+        let failure = lock(&shared.failure).as_ref().map(ToString::to_string);
+        let mut status = Status::of(std::slice::from_ref(&shared.counters), failure);
+        if status.publishing > 0 {
+            let now_ns = shared.clock.now_ns().min(shared.stop_ns.load(Ordering::Relaxed));
+            let since_ns = now_ns.checked_sub(shared.start_ns.load(Ordering::Relaxed));
+            let due = since_ns.map_or(0, |since_ns| shared.due.by(since_ns));
+            status.in_flight = due.saturating_sub(shared.ended.load(Ordering::Relaxed));
+        }
+        status
     }
 
     pub(super) fn take_failure(&self) -> Option<LoadgenError> {
@@ -238,6 +252,25 @@ impl Shared {
     }
 }
 
+/// Numbers of due messages of some publishers.
+struct Due {
+    /// Due times after the start; none without a schedule.
+    schedules: Vec<DueTimes>,
+    most: u64,
+}
+
+impl Due {
+    fn of(plan: &Plan, publishers: Range<u32>) -> Self {
+        let schedules = publishers.map_while(|publisher| DueTimes::of(plan, publisher)).collect();
+        Self { schedules, most: plan.publishers.messages.unwrap_or(u64::MAX) }
+    }
+
+    /// Messages that are due within a time after the start.
+    fn by(&self, since_ns: u64) -> u64 {
+        self.schedules.iter().map(|schedule| schedule.due_by(since_ns).min(self.most)).sum()
+    }
+}
+
 /// Reads the lines of a program.
 struct LineReader {
     records: Records,
@@ -279,6 +312,7 @@ impl LineReader {
             }
             buffer.copy_within(line..end, 0);
             filled = end - line;
+            self.shared.ended.store(self.records.ended(), Ordering::Relaxed);
             self.shared.counters.note_cpu();
             self.shared.counters.p99_us.set(self.records.last_p99_us());
         }

@@ -38,8 +38,9 @@ pub(super) struct Records {
 struct Ended {
     /// One more than the highest number.
     next: u32,
-    /// A bit for each number.
+    /// A bit for each number, and their count.
     bits: Vec<u64>,
+    count: u64,
 }
 
 impl Records {
@@ -78,6 +79,11 @@ impl Records {
     /// True once all messages have their line.
     pub(super) fn is_done(&self) -> bool {
         self.is_done
+    }
+
+    /// Number of the messages that have ended at their publishers.
+    pub(super) fn ended(&self) -> u64 {
+        self.ended.iter().map(|ended| ended.count).sum()
     }
 
     /// Sets the start of the run.
@@ -268,6 +274,7 @@ impl Ended {
             return Err("the message has its line already".to_owned());
         }
         self.bits[word] |= bit;
+        self.count += 1;
         let is_highest = number >= self.next;
         self.next = self.next.max(number + 1);
         Ok(is_highest)
