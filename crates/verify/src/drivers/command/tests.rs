@@ -135,7 +135,7 @@ async fn errors_of_programs_name_the_client_and_the_line() {
     let cases = [
         ("exit 3".to_owned(), "sub: its program failed before it was ready, by exit status: 3"),
         ("echo no luck >&2".to_owned(), "sub: its program ended before it was ready: no luck"),
-        ("no-such-program".to_owned(), "sub: its program failed before it was ready, by exit status: 127: client: 1: "),
+        ("no-such-program".to_owned(), "sub: its program failed before it was ready, by exit status: 127: client: "),
         ("printf read".to_owned(), "sub: line 1 of its program, \"read\": want the end of the line"),
         ("echo S 0 0 0 0 0 0".to_owned(), "sub: line 1 of its program, \"S 0 0 0 0 0 0\": want ready first"),
         ("echo ready; echo ready; cat".to_owned(), "sub: line 2 of its program, \"ready\": it is ready already"),
