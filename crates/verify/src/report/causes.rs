@@ -8,10 +8,12 @@ use std::ops::Range;
 use crate::results::{InstanceSample, LinkSample, MACHINE, SocketSample};
 use crate::units::Time;
 
-/// Share of a phase in which a connection must be limited to be worth a line.
+/// Share of a phase, or of a second, in which a connection must be limited to be worth a line.
 const SIGNIFICANT: f64 = 0.25;
-/// The same for congestion, of which every connection has some.
-const CONGESTED: f64 = 0.5;
+/// Share of a second from which on one limit alone explains it.
+const BUSY: f64 = 0.5;
+/// Share of the rate that a window allows from which on the window is the limit, however much its receiver has not read.
+const FULL: f64 = 0.6;
 /// Share of processors that counts as all of them.
 const ALL: f64 = 0.9;
 /// Share of the bytes that is worth a line if sent again, and the least number of them.
@@ -98,111 +100,131 @@ impl<'t> Seconds<'t> {
 }
 
 /// One connection in one direction, in the seconds of a phase.
+#[derive(Default)]
 struct Connection<'s> {
     samples: Vec<&'s SocketSample>,
-    /// Bytes that its receiver has not read, in the same seconds.
+    /// Bytes that its receiver has not read, for each sample.
     unread: Vec<f64>,
-    seconds: f64,
 }
 
 /// Connections from one machine to another, by the ports of both ends.
 type Pair<'s> = BTreeMap<(u16, u16), Connection<'s>>;
 
-/// The most significant limit of each pair of machines.
+/// A limit with its share of the phase.
+type Limit = (f64, Kind, String);
+
+/// Limits of the most limited connection of each pair of machines.
 fn connections(sockets: &[SocketSample], seconds: &Seconds<'_>) -> Vec<Cause> {
     let mut all: BTreeMap<(&str, &str), Pair<'_>> = BTreeMap::new();
     let mut unread: BTreeMap<(&str, u16, &str, u16, u64), u64> = BTreeMap::new();
-    let count = seconds.count();
     for sample in sockets.iter().filter(|sample| seconds.contain(sample.second)) {
         let pair = all.entry((&sample.from, &sample.to)).or_default();
-        let new = || Connection { samples: Vec::new(), unread: Vec::new(), seconds: count };
-        pair.entry((sample.port, sample.peer_port)).or_insert_with(new).samples.push(sample);
+        pair.entry((sample.port, sample.peer_port)).or_default().samples.push(sample);
         unread.insert((&sample.from, sample.port, &sample.to, sample.peer_port, sample.second), sample.unread);
     }
+    let count = seconds.count();
     let mut found = Vec::new();
     for ((from, to), pair) in &mut all {
         for ((port, peer_port), connection) in pair.iter_mut() {
             let other = |sample: &&SocketSample| unread.get(&(*to, *peer_port, *from, *port, sample.second));
-            connection.unread = connection.samples.iter().filter_map(other).map(|bytes| *bytes as f64).collect();
+            let bytes = |sample| other(sample).map_or(0.0, |bytes| *bytes as f64);
+            connection.unread = connection.samples.iter().map(bytes).collect();
         }
-        let limits = pair.values().filter_map(Connection::limit);
-        let Some((share, kind, text)) = limits.max_by(|a, b| a.0.total_cmp(&b.0)) else { continue };
-        let several = match pair.len() {
-            1 => String::new(),
-            number => format!(" (one of {number} connections)"),
-        };
-        found.push((share, Cause { kind, subject: format!("{from} → {to}"), text: format!("{text}{several}") }));
+        let total = |limits: &Vec<Limit>| limits.iter().map(|(share, ..)| share).sum::<f64>();
+        let limits = pair.values().map(|connection| connection.limits(count));
+        let most = limits.max_by(|a, b| total(a).total_cmp(&total(b))).unwrap_or_default();
+        let several = if pair.len() > 1 { format!(" (one of {} connections)", pair.len()) } else { String::new() };
+        for (share, kind, text) in most {
+            found.push((share, Cause { kind, subject: format!("{from} → {to}"), text: format!("{text}{several}") }));
+        }
     }
     found.sort_by(|a, b| b.0.total_cmp(&a.0));
     found.into_iter().map(|(_, cause)| cause).collect()
 }
 
 impl Connection<'_> {
-    fn sum(&self, value: fn(&SocketSample) -> f64) -> f64 {
-        self.samples.iter().map(|sample| value(sample)).sum()
-    }
-
-    fn median(&self, value: fn(&SocketSample) -> f64) -> f64 {
-        median(self.samples.iter().map(|sample| value(sample)))
-    }
-
-    /// Share of the time, kind and text of what limits it most; `None` if nothing does.
-    fn limit(&self) -> Option<(f64, Kind, String)> {
+    /// What limits it for a significant part of `seconds`.
+    fn limits(&self, seconds: f64) -> Vec<Limit> {
         let again = self.sent_again();
-        let Some((share, kind, text)) = self.window() else {
-            return again.map(|(share, text)| (share, Kind::Congestion, text));
+        let mut limits = Vec::new();
+        for kind in [Kind::ReceiveWindow, Kind::SlowReader, Kind::SendBuffer, Kind::Congestion] {
+            let own =
+                (0..self.samples.len()).filter_map(|at| self.stop(at).filter(|stop| stop.0 == kind).map(|s| (at, s.1)));
+            let (own, shares): (Vec<_>, Vec<_>) = own.unzip();
+            let share = shares.iter().sum::<f64>() / seconds;
+            if share >= SIGNIFICANT
+                && let Some(text) = self.text(kind, &own, again.is_some())
+            {
+                limits.push((share, kind, format!("{text} ({} of the time)", percent(share))));
+            }
+        }
+        limits.sort_by(|a, b| b.0.total_cmp(&a.0));
+        match (limits.first_mut(), again) {
+            (Some((_, _, text)), Some((_, again))) => *text = format!("{text}; {again}"),
+            (None, Some((share, again))) => limits.push((share, Kind::Congestion, again)),
+            _ => {}
+        }
+        limits
+    }
+
+    /// What stops the sender in a sample, and for which share of its second.
+    ///
+    /// A sender that paces itself, as BBR does, rarely counts as stopped by the receiver. While bytes wait to be sent, the
+    /// smaller one of both windows is the limit.
+    fn stop(&self, at: usize) -> Option<(Kind, f64)> {
+        let sample = self.samples[at];
+        let (receiver, buffer) = (sample.receiver_limited, sample.buffer_limited);
+        let network = sample.busy - buffer;
+        if buffer > receiver && buffer >= SIGNIFICANT {
+            return Some((Kind::SendBuffer, buffer));
+        }
+        let waits = network >= BUSY && sample.unsent > 0;
+        if receiver < SIGNIFICANT && !waits {
+            return None;
+        }
+        let window = sample.send_window.max(sample.in_flight);
+        let is_receiver = receiver >= BUSY || sample.send_window > 0 && window < sample.congestion_window;
+        let share = if receiver >= BUSY || !waits { receiver } else { network };
+        let is_slow = self.unread[at] > 0.5 * window as f64
+            && (sample.acknowledged as f64) < FULL * window as f64 / (sample.rtt_ms / 1e3);
+        Some((
+            match is_receiver {
+                true if is_slow => Kind::SlowReader,
+                true => Kind::ReceiveWindow,
+                false => Kind::Congestion,
+            },
+            share,
+        ))
+    }
+
+    /// A limit in words, by the samples in which it was reached; `None` if it tells nothing.
+    fn text(&self, kind: Kind, own: &[usize], is_lossy: bool) -> Option<String> {
+        let median = |value: fn(&SocketSample) -> u64| median(own.iter().map(|at| value(self.samples[*at]) as f64));
+        let rtt_ms = self::median(own.iter().map(|at| self.samples[*at].rtt_ms));
+        let (name, window) = match kind {
+            Kind::SlowReader => {
+                let unread = self::median(own.iter().map(|at| self.unread[*at]));
+                return Some(format!("the receiver reads too slowly: {} wait in its socket", size(unread)));
+            }
+            Kind::SendBuffer => ("send buffer", median(|sample| sample.in_flight + sample.unsent)),
+            Kind::Congestion => ("congestion window", median(|sample| sample.congestion_window)),
+            _ => ("window", median(|sample| sample.send_window.max(sample.in_flight))),
         };
-        let again = again.map_or(String::new(), |(_, text)| format!("; {text}"));
-        Some((share, kind, format!("{text} ({} of the time){again}", percent(share))))
+        let bound = window / (rtt_ms / 1e3);
+        let took = own.iter().map(|at| self.samples[*at].acknowledged as f64).sum::<f64>() / own.len().max(1) as f64;
+        let is_far = rtt_ms >= FAR_MS || bound < FAST || is_lossy;
+        let is_telling = window > 0.0 && rtt_ms > 0.0 && took <= TOLERANCE * bound && is_far;
+        let text = || format!("{name} {} at {}, so at most {} MB/s", size(window), ms(rtt_ms), digits(bound / 1e6));
+        is_telling.then(text)
     }
 
     /// Share of the bytes that were sent again, if it is worth a line.
     fn sent_again(&self) -> Option<(f64, String)> {
-        let (again, once) = (self.sum(|sample| sample.retransmitted as f64), self.sum(|s| s.acknowledged as f64));
+        let sum = |value: fn(&SocketSample) -> u64| self.samples.iter().map(|sample| value(sample)).sum::<u64>() as f64;
+        let (again, once) = (sum(|sample| sample.retransmitted), sum(|sample| sample.acknowledged));
         let share = again / (again + once).max(1.0);
         let is_much = share >= SENT_AGAIN.0 && again >= SENT_AGAIN.1 as f64;
         is_much.then(|| (share, format!("{} of its bytes were sent again", percent(share))))
-    }
-
-    /// The window or buffer that stops the sender, with its share of the time.
-    fn window(&self) -> Option<(f64, Kind, String)> {
-        let share = |value: fn(&SocketSample) -> f64| self.sum(value) / self.seconds;
-        let (receiver, buffer) = (share(|sample| sample.receiver_limited), share(|sample| sample.buffer_limited));
-        let network = share(|sample| sample.busy) - buffer;
-        let rtt_ms = self.median(|sample| sample.rtt_ms);
-        // A sender that paces itself, as BBR does, rarely counts as stopped by the receiver.
-        let waits = self.median(|sample| f64::from(u8::from(sample.unsent > 0))) > 0.0;
-        let is_far = rtt_ms >= FAR_MS || self.sent_again().is_some();
-        if receiver >= SIGNIFICANT.max(buffer) || (network - receiver >= CONGESTED && waits && is_far) {
-            let others = self.median(|sample| sample.send_window.max(sample.in_flight) as f64);
-            let own = self.median(|sample| sample.congestion_window as f64);
-            let unread = median(self.unread.iter().copied());
-            if receiver >= SIGNIFICANT && unread > 0.5 * others {
-                let text = format!("the receiver reads too slowly: {} wait in its socket", size(unread));
-                return Some((receiver, Kind::SlowReader, text));
-            }
-            let share = if receiver >= SIGNIFICANT { receiver } else { network };
-            let has_window = self.samples.iter().any(|sample| sample.send_window > 0);
-            return match receiver >= SIGNIFICANT || (has_window && others < own) {
-                true => Some((share, Kind::ReceiveWindow, self.bound("window", others, rtt_ms)?)),
-                false => Some((share, Kind::Congestion, self.bound("congestion window", own, rtt_ms)?)),
-            };
-        }
-        if buffer >= SIGNIFICANT {
-            let held = self.median(|sample| (sample.in_flight + sample.unsent) as f64);
-            return Some((buffer, Kind::SendBuffer, self.bound("send buffer", held, rtt_ms)?));
-        }
-        None
-    }
-
-    /// The rate that a window for each round trip allows, in words; `None` if the connection was clearly faster, or the
-    /// rate tells nothing.
-    fn bound(&self, name: &str, window: f64, rtt_ms: f64) -> Option<String> {
-        let bound = window / (rtt_ms / 1e3);
-        let took = self.sum(|sample| sample.acknowledged as f64) / self.seconds;
-        let is_telling = took <= TOLERANCE * bound && (rtt_ms >= FAR_MS || bound < FAST);
-        let text = || format!("{name} {} at {}, so at most {} MB/s", size(window), ms(rtt_ms), digits(bound / 1e6));
-        (window > 0.0 && rtt_ms > 0.0 && is_telling).then(text)
     }
 }
 

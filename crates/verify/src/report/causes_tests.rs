@@ -77,6 +77,51 @@ fn congestion_and_send_buffer_are_told_apart() {
     );
 }
 
+#[test]
+fn full_window_of_a_busy_receiver_is_the_limit() {
+    let sender = SocketSample {
+        send_window: 22_912,
+        acknowledged: 2_200_000,
+        busy: 1.0,
+        receiver_limited: 1.0,
+        ..connection("sender", "receiver")
+    };
+    let (from, to) = (sender.to.clone(), sender.from.clone());
+    let receiver = SocketSample { from, to, port: 40000, peer_port: 9092, unread: 22_912, ..SocketSample::default() };
+    let found = of_sockets(&[seconds(&sender), seconds(&receiver)].concat());
+    assert_eq!(found, ["sender → receiver: window 22 KiB at 10.2 ms, so at most 2.2 MB/s (100 % of the time)"]);
+}
+
+/// As measured with BBR, which believes in the old round trip for ten seconds after a delay has begun.
+#[test]
+fn limits_that_follow_each_other_are_both_named() {
+    let first = SocketSample {
+        rtt_ms: 21.0,
+        congestion_window: 52_000,
+        send_window: 104_000,
+        in_flight: 52_000,
+        unsent: 120_000,
+        acknowledged: 2_200_000,
+        busy: 1.0,
+        ..connection("kafka-2", "kafka-3")
+    };
+    let later = SocketSample {
+        congestion_window: 306_000,
+        in_flight: 104_000,
+        acknowledged: 4_400_000,
+        receiver_limited: 0.4,
+        ..first.clone()
+    };
+    let all = (0..10).map(|second| SocketSample { second, ..if second < 5 { first.clone() } else { later.clone() } });
+    assert_eq!(
+        of_sockets(&all.collect::<Vec<_>>()),
+        [
+            "kafka-2 → kafka-3: window 102 KiB at 21.0 ms, so at most 5.0 MB/s (50 % of the time)",
+            "kafka-2 → kafka-3: congestion window 51 KiB at 21.0 ms, so at most 2.5 MB/s (50 % of the time)",
+        ]
+    );
+}
+
 /// As measured with BBR: the kernel counts a small part of the time as limited by the receiver, although all that the
 /// window allows is under way.
 #[test]
