@@ -40,9 +40,7 @@ impl Driver for KafkaDriver {
             let program = files.path().join("KafkaLoad.java");
             std::fs::write(&program, PROGRAM)
                 .map_err(|source| LoadgenError::Write { path: program.clone(), source })?;
-            // A small heap that is collected by one thread takes the least from the system under test.
-            let command =
-                format!("exec java -Xms256m -Xmx256m -XX:+UseSerialGC -cp '{jars}/*' '{}'", program.display());
+            let command = format!("exec java {JVM} -cp '{jars}/*' '{}'", program.display());
             command::prepare(command, Some(files), plan, layout, slice, clock).await
         })
     }
@@ -58,6 +56,10 @@ fn check(plan: &Plan) -> Result<(), LoadgenError> {
     }
     names::check_filters(plan)
 }
+
+/// Options of its JVM. A small heap that one thread collects takes the least from the system under test. Standard output is
+/// for lines alone; and JVMs in PID namespaces would share files of performance data, as they share /tmp.
+const JVM: &str = "-Xms256m -Xmx256m -XX:+UseSerialGC -XX:-UsePerfData -Xlog:disable -Xlog:all=warning:stderr";
 
 /// The program, in Java.
 const PROGRAM: &str = include_str!("../../../../verifications/clients/KafkaLoad.java");

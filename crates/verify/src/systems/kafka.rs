@@ -23,7 +23,7 @@ impl System for Kafka {
         };
         // The shell makes room for the program, so that signals reach it; the heap is a variable, as in Kafka's scripts.
         let run = format!(
-            "exec java ${{KAFKA_HEAP_OPTS:--Xms512m -Xmx512m}} -XX:+UseG1GC -XX:MaxGCPauseMillis=20 \
+            "exec java ${{KAFKA_HEAP_OPTS:--Xms512m -Xmx512m}} -XX:+UseG1GC -XX:MaxGCPauseMillis=20 -XX:-UsePerfData \
              -Dlog4j2.configurationFile='{}' -cp '{classes}' kafka.Kafka '{}'",
             path(&logging),
             path(&properties)
