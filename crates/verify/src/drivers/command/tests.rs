@@ -144,7 +144,7 @@ async fn errors_of_programs_name_the_client_and_the_line() {
         (started("exit 0"), "publishers: its program ended during the run"),
         (p("P 0 1 $due $due"), "want: P stream number"),
         (p("P 1 1 $due $due $due"), "its streams are 0 to 0"),
-        (p("P 0 2 $due $due $due"), "message 2 of stream 0 was due at "),
+        (p("P 0 3 $due $due $due"), "message 3 of stream 0 was due at "),
         (p("P 0 1 $due $due 5"), " is no time of the run"),
         (p("P 0 1 $due 5 $due"), " is no time of the run"),
         (p("P 0 1 $due $((start - 900000)) $due"), "it was sent before it was due"),
