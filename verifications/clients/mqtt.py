@@ -60,7 +60,6 @@ class Client:
 
     def __init__(self, number):
         self.number = number
-        self.input = b""
         self.connect()
 
     def connect(self):
@@ -73,9 +72,8 @@ class Client:
                 flags = 0 if KEEPS_SESSION else 2
                 name = f"{ROLE}-{self.number}-{RUN}"
                 self.send(CONNECT, text("MQTT") + bytes([4, flags, 0, 0]) + text(name))
-                self.input = b""
-                while not any(kind == CONNACK and body[1] == 0 for kind, body in self.receive(2)):
-                    pass
+                self.input, self.waiting = b"", []
+                self.wait_for(CONNACK)
                 return
             except OSError:
                 if Run.is_over:
@@ -85,8 +83,22 @@ class Client:
     def send(self, kind, body):
         self.socket.sendall(packet(kind, body))
 
+    def wait_for(self, wanted):
+        """Waits for an answer. Messages of the session may come right behind it."""
+        end = time.monotonic() + 5
+        while time.monotonic() < end:
+            packets = self.receive(0.5)
+            kinds = [kind for kind, _ in packets]
+            if wanted in kinds:
+                self.waiting = packets[kinds.index(wanted) + 1 :]
+                return
+        raise ConnectionError("the broker does not answer")
+
     def receive(self, seconds):
         """Packets that come within some time; ConnectionError at the end of the connection."""
+        if self.waiting:
+            packets, self.waiting = self.waiting, []
+            return packets
         if not select.select([self.socket], [], [], seconds)[0]:
             return []
         chunk = self.socket.recv(1 << 16)
@@ -174,8 +186,7 @@ class Subscriber(Client):
         group = "" if GROUP == "-" else f"$share/{GROUP}/"
         self.filter = text(f"{group}{TOPIC}/+") + bytes([QOS])
         self.send(SUBSCRIBE, b"\0\1" + self.filter)
-        while not any(kind == SUBACK for kind, _ in self.receive(5)):
-            pass
+        self.wait_for(SUBACK)
 
     def work(self):
         while not Run.is_over:
