@@ -24,6 +24,8 @@ use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command as Program, Stdio};
 use std::sync::Mutex;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
@@ -35,6 +37,10 @@ use crate::protocol::{line, lock};
 /// Name of the journal in its directory.
 const FILE: &str = "undo.jsonl";
 
+/// Most time that processes of a control group may take to their end.
+const PATIENCE: Duration = Duration::from_secs(10);
+const PAUSE: Duration = Duration::from_millis(10);
+
 /// Step that takes a change back. It must do no harm if it is done twice, or without the change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Undo {
@@ -43,7 +49,8 @@ pub enum Undo {
         /// The program and its arguments.
         line: Vec<String>,
     },
-    /// Writes a file's former content.
+    /// Writes a file's former content. Without the file's directory, as that of a control group after a new start of the
+    /// system, nothing is left to undo.
     Write {
         /// The file. An absolute path, since the undo may happen from another directory.
         path: PathBuf,
@@ -53,6 +60,12 @@ pub enum Undo {
     /// Removes a file, or a directory with its content. An absent one is no error.
     Remove {
         /// The file or directory. An absolute path.
+        path: PathBuf,
+    },
+    /// Removes a control group, or another directory without content of its own. It waits some seconds for the end of the
+    /// group's processes. An absent one is no error.
+    RemoveGroup {
+        /// The directory. An absolute path.
         path: PathBuf,
     },
 }
@@ -260,8 +273,19 @@ impl Undo {
     fn act(&self) -> Result<(), Error> {
         match self {
             Self::Run { line } => program::run(line, ""),
+            Self::Write { path, .. } if path.parent().is_some_and(|directory| !directory.exists()) => Ok(()),
             Self::Write { path, content } => {
                 fs::write(path, content).map_err(Error::io(format!("write {}", path.display())))
+            }
+            Self::RemoveGroup { path } => {
+                let deadline = Instant::now() + PATIENCE;
+                loop {
+                    match fs::remove_dir(path) {
+                        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+                        Err(_) if Instant::now() < deadline => thread::sleep(PAUSE),
+                        removed => return removed.map_err(Error::io(format!("remove {}", path.display()))),
+                    }
+                }
             }
             Self::Remove { path } => {
                 let is_directory = fs::symlink_metadata(path).is_ok_and(|metadata| metadata.is_dir());

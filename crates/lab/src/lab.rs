@@ -14,7 +14,7 @@ use crate::disk::Disk;
 use crate::error::Error;
 use crate::helper::Helper;
 use crate::machine::Machine;
-use crate::protocol::{Caller, Settings, ToGuard, lock};
+use crate::protocol::{Caller, HOSTS, Settings, ToGuard, lock};
 use crate::shared::{Processes, Shared};
 use crate::switch::{LinkCounters, PortKind, Shape};
 
@@ -121,6 +121,12 @@ impl Lab {
         Builder { helper, directory: directory.into(), seed: 1, port: PortKind::Auto }
     }
 
+    /// File with names and addresses of all machines, in the form of `/etc/hosts`.
+    #[must_use]
+    pub fn hosts(&self) -> PathBuf {
+        self.shared.directory.join(HOSTS)
+    }
+
     /// The lab's directory.
     #[must_use]
     pub fn directory(&self) -> &Path {
@@ -133,6 +139,20 @@ impl Lab {
     ///
     /// The name is in use or no host name; a disk needs more rights or space; a step failed.
     pub fn machine(&self, name: &str, disk: Option<Disk>) -> Result<Machine, Error> {
+        self.add(name, |name, data| ToGuard::Machine { name, data, disk })
+    }
+
+    /// Adds a guest: a machine whose network namespace is another program's, as that of a container. It has name, address
+    /// and links at once, and an interface from its first [`Machine::join`] on. The lab starts no processes in it.
+    ///
+    /// # Errors
+    ///
+    /// The name is in use or no host name; a step failed.
+    pub fn guest(&self, name: &str) -> Result<Machine, Error> {
+        self.add(name, |name, data| ToGuard::Guest { name, data })
+    }
+
+    fn add(&self, name: &str, call: impl FnOnce(String, PathBuf) -> ToGuard) -> Result<Machine, Error> {
         let is_valid = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
         if name.is_empty() || name.len() > 63 || name == "localhost" || !name.bytes().all(is_valid) {
             return Err(Error::Failed(format!("`{name}` is no host name: use letters, digits and hyphens")));
@@ -143,8 +163,7 @@ impl Lab {
         }
         let data = self.shared.directory.join("machines").join(name).join("data");
         fs::create_dir_all(&data).map_err(Error::io(format!("create {}", data.display())))?;
-        let call = ToGuard::Machine { name: name.to_owned(), data: data.clone(), disk };
-        let (number, address) = self.shared.caller.call(&call)?;
+        let (number, address) = self.shared.caller.call(&call(name.to_owned(), data.clone()))?;
         names.push(name.to_owned());
         Ok(Machine { lab: Arc::clone(&self.shared), number, name: name.to_owned(), address, data })
     }

@@ -40,6 +40,7 @@
 #![cfg(target_os = "linux")]
 
 mod command;
+mod descriptor;
 mod disk;
 mod error;
 mod guard;
@@ -56,6 +57,7 @@ mod signal;
 mod switch;
 
 pub use command::Command;
+pub use descriptor::{receive_descriptor, send_descriptor};
 pub use disk::Disk;
 pub use error::Error;
 pub use guard::guard_main;

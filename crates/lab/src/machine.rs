@@ -1,12 +1,15 @@
 //! Handles of machines.
 
-use std::fs;
+use std::fs::{self, File};
 use std::net::Ipv4Addr;
+use std::os::fd::AsFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::thread;
 
 use crate::command::Command;
+use crate::descriptor::send_descriptor;
 use crate::error::Error;
 use crate::process::Process;
 use crate::protocol::{ToGuard, lock};
@@ -51,6 +54,30 @@ impl Machine {
     #[must_use]
     pub fn data(&self) -> &Path {
         &self.data
+    }
+
+    /// Makes the interface `eth0` of a guest in the network namespace that is the file `namespace`, as
+    /// `/proc/PID/ns/net`. The guest leaves the namespace that it was in before, as after the restart of a container.
+    ///
+    /// # Errors
+    ///
+    /// The machine is no guest; the file is no network namespace that the lab may enter, or has an `eth0` already; the
+    /// lab has ended.
+    pub fn join(&self, namespace: &Path) -> Result<(), Error> {
+        let shown = namespace.display();
+        let file = File::open(namespace).map_err(Error::io(format!("open {shown}")))?;
+        let path = self.lab.directory.join(format!("s{}", self.lab.number()));
+        let listener = UnixListener::bind(&path).map_err(Error::io(format!("listen at {}", path.display())))?;
+        let joined = thread::scope(|scope| {
+            // The guard sees neither processes nor mounts of this program, so it gets the open file.
+            scope.spawn(|| listener.accept().and_then(|(stream, _)| send_descriptor(&stream, &[0], file.as_fd())));
+            let joined = self.lab.caller.call(&ToGuard::Join { machine: self.number, stream: path.clone() });
+            // Ends the wait for a guard that did not come.
+            let _ = UnixStream::connect(&path);
+            joined
+        });
+        let _ = fs::remove_file(&path);
+        joined
     }
 
     /// Starts a process.

@@ -21,6 +21,9 @@ use crate::error::Error;
 use crate::signal::{Exit, Signal};
 use crate::switch::{PortKind, Shape};
 
+/// Name of the hosts file in the lab's directory.
+pub(crate) const HOSTS: &str = "hosts";
+
 /// Settings of the guard, which it gets as its argument.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Settings {
@@ -34,14 +37,48 @@ pub(crate) struct Settings {
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum ToGuard {
     Hello,
-    Machine { name: String, data: PathBuf, disk: Option<Disk> },
-    Spawn { machine: u16, process: u64, command: Command },
-    Signal { machine: u16, process: u64, signal: Signal, time: Option<Duration> },
-    Usage { machine: u16, process: u64 },
-    Impair { id: u64, links: Vec<(u16, u16)>, shape: Shape, time: Option<Duration> },
-    Lift { id: u64 },
+    Machine {
+        name: String,
+        data: PathBuf,
+        disk: Option<Disk>,
+    },
+    Guest {
+        name: String,
+        data: PathBuf,
+    },
+    /// The guest's network namespace comes over the socket `stream`.
+    Join {
+        machine: u16,
+        stream: PathBuf,
+    },
+    Spawn {
+        machine: u16,
+        process: u64,
+        command: Command,
+    },
+    Signal {
+        machine: u16,
+        process: u64,
+        signal: Signal,
+        time: Option<Duration>,
+    },
+    Usage {
+        machine: u16,
+        process: u64,
+    },
+    Impair {
+        id: u64,
+        links: Vec<(u16, u16)>,
+        shape: Shape,
+        time: Option<Duration>,
+    },
+    Lift {
+        id: u64,
+    },
     Counters,
-    PowerCut { machines: Vec<u16> },
+    PowerCut {
+        machines: Vec<u16>,
+    },
 }
 
 /// Calls of the guard to a machine.

@@ -1,23 +1,41 @@
 //! One machine, as the guard sees it: its namespaces and its first process.
 
-use std::os::fd::OwnedFd;
+use std::fs::File;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Child, Command as Program, Stdio};
+use std::sync::Mutex;
+use std::thread;
+
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use crate::disk::Disk;
 use crate::error::Error;
-use crate::protocol::{Answer, Answers, Caller, ToMachine};
+use crate::program;
+use crate::protocol::{Answer, Answers, Caller, ToMachine, lock};
 
 /// One machine, as the guard sees it.
 pub(super) struct Machine {
     pub(super) name: String,
     pub(super) data: PathBuf,
     pub(super) disk: Option<Disk>,
-    init: Caller,
-    /// `unshare`, whose namespaces are those of the machine. The kernel ends the machine with it.
-    child: Child,
+    place: Place,
 }
+
+/// Namespaces of a machine.
+enum Place {
+    /// The lab's.
+    Own {
+        init: Caller,
+        /// `unshare`, whose namespaces are those of the machine. The kernel ends the machine with it.
+        child: Child,
+    },
+    /// The network namespace of another program, once it is known.
+    Guest(Mutex<Option<OwnedFd>>),
+}
+
+const IP_BATCH: [&str; 3] = ["ip", "-batch", "-"];
 
 impl Machine {
     /// Creates the namespaces and starts the first process, which the next call awaits.
@@ -40,21 +58,54 @@ impl Machine {
             .map_err(Error::io(format!("start machine {name}")))?;
         let exited = move |process, exit| answers.send(&Answer::Exited { process, exit });
         let init = Caller::start(own, exited, || ()).map_err(Error::io("start a thread"))?;
-        Ok(Self { name, data, disk, init, child })
+        Ok(Self { name, data, disk, place: Place::Own { init, child } })
     }
 
-    /// Process whose network namespace is the machine's.
-    pub(super) fn pid(&self) -> u32 {
-        self.child.id()
+    /// A machine without namespaces of its own, which joins the lab later.
+    pub(super) fn guest(name: String, data: PathBuf) -> Self {
+        Self { name, data, disk: None, place: Place::Guest(Mutex::default()) }
     }
 
-    /// Path of the machine's network namespace.
-    pub(super) fn network(&self) -> PathBuf {
-        PathBuf::from(format!("/proc/{}/ns/net", self.pid()))
+    /// True for a machine whose namespaces are another program's.
+    pub(super) fn is_guest(&self) -> bool {
+        matches!(self.place, Place::Guest(_))
+    }
+
+    /// Sets the network namespace of a guest.
+    pub(super) fn enter(&self, namespace: OwnedFd) -> Result<(), Error> {
+        let Place::Guest(known) = &self.place else {
+            return Err(Error::Failed(format!("machine {} is no guest: it has a network already", self.name)));
+        };
+        *lock(known) = Some(namespace);
+        Ok(())
+    }
+
+    /// Calls `act` with the path of the machine's network namespace, as processes of the guard see it.
+    pub(super) fn with_network<R>(&self, act: impl FnOnce(&str) -> Result<R, Error>) -> Result<R, Error> {
+        match &self.place {
+            Place::Own { child, .. } => act(&format!("/proc/{}/ns/net", child.id())),
+            Place::Guest(namespace) => match &*lock(namespace) {
+                Some(namespace) => act(&format!("/proc/{}/fd/{}", std::process::id(), namespace.as_raw_fd())),
+                None => Err(Error::Failed(format!("guest {} has no network yet", self.name))),
+            },
+        }
+    }
+
+    /// Runs `ip` with lines of commands in the machine's network. A guest without a network learns of them when it joins.
+    pub(super) fn ip(&self, lines: &str) -> Result<(), Error> {
+        match &self.place {
+            Place::Own { .. } => self.run(&IP_BATCH, lines),
+            Place::Guest(namespace) if lock(namespace).is_none() => Ok(()),
+            // The program of the guard: that of a container may lack `ip`.
+            Place::Guest(_) => self.with_network(|path| within(path, || program::run(&IP_BATCH, lines))),
+        }
     }
 
     pub(super) fn call<R: serde::de::DeserializeOwned>(&self, call: &ToMachine) -> Result<R, Error> {
-        self.init.call(call).map_err(|error| match error {
+        let Place::Own { init, .. } = &self.place else {
+            return Err(Error::Failed(format!("machine {} is a guest: the lab has no processes in it", self.name)));
+        };
+        init.call(call).map_err(|error| match error {
             Error::Ended => Error::Failed(format!("machine {} has ended", self.name)),
             error => error,
         })
@@ -67,9 +118,24 @@ impl Machine {
     }
 }
 
+/// Calls `act` in the network namespace that is the file `path`. Programs that it starts are in it too.
+pub(super) fn within<R: Send>(path: &str, act: impl FnOnce() -> Result<R, Error> + Send) -> Result<R, Error> {
+    let act = move || {
+        let namespace = File::open(path).map_err(Error::io(format!("open {path}")))?;
+        let moved = move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network));
+        moved.map_err(|error| Error::io("enter a network namespace")(error.into()))?;
+        act()
+    };
+    // A thread of its own, because it cannot be in two network namespaces.
+    let done = thread::scope(|scope| scope.spawn(act).join());
+    done.unwrap_or_else(|_| Err(Error::Failed("a thread panicked".to_owned())))
+}
+
 impl Drop for Machine {
     fn drop(&mut self) {
-        self.init.close();
-        let _ = self.child.wait();
+        if let Place::Own { init, child } = &mut self.place {
+            init.close();
+            let _ = child.wait();
+        }
     }
 }

@@ -1,24 +1,24 @@
 //! The guard's side of machines: their interfaces and names.
 
 use std::fmt::Write as _;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, OpenOptions};
 use std::io::Write as _;
 use std::net::Ipv4Addr;
-use std::os::fd::{AsFd, OwnedFd};
-use std::path::PathBuf;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
-use std::thread;
 
 use rustix::net::{AddressFamily, SocketType, netdevice};
-use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use serde_json::Value;
 
 use super::disks;
-use super::machine::Machine;
-use crate::disk::Disk;
+use super::machine::{Machine, within};
+use crate::descriptor::receive_descriptor;
 use crate::error::Error;
 use crate::program;
-use crate::protocol::{Answers, Settings, ToGuard, ToMachine, lock, value};
+use crate::protocol::{Answers, HOSTS, Settings, ToGuard, ToMachine, lock, value};
 use crate::switch::{LinkCounters, Port, PortKind, Switch, hardware_address, raw};
 
 /// All machines of the lab, and its switch.
@@ -28,19 +28,26 @@ pub(super) struct Machines {
     answers: Answers,
     machines: Mutex<Vec<Arc<Machine>>>,
     hosts: PathBuf,
+    /// Number of interface pairs that were made.
+    pairs: AtomicU32,
 }
 
 impl Machines {
     pub(super) fn new(settings: Settings, switch: Switch, answers: Answers) -> Result<Self, Error> {
-        let hosts = settings.directory.join("hosts");
+        let hosts = settings.directory.join(HOSTS);
         fs::write(&hosts, "127.0.0.1 localhost\n").map_err(Error::io(format!("write {}", hosts.display())))?;
-        Ok(Self { settings, switch, answers, machines: Mutex::default(), hosts })
+        Ok(Self { settings, switch, answers, machines: Mutex::default(), hosts, pairs: AtomicU32::default() })
     }
 
     pub(super) fn handle(&self, call: ToGuard) -> Result<Value, Error> {
         match call {
             ToGuard::Hello => Ok(Value::Null),
-            ToGuard::Machine { name, data, disk } => value(&self.add(name, data, disk)?),
+            ToGuard::Machine { name, data, disk } => {
+                let start = || Machine::start(name, data, disk, &self.settings.helper, self.answers.clone());
+                value(&self.add(start)?)
+            }
+            ToGuard::Guest { name, data } => value(&self.add(|| Ok(Machine::guest(name, data)))?),
+            ToGuard::Join { machine, stream } => self.join(machine, &stream).map(|()| Value::Null),
             ToGuard::Spawn { machine, process, command } => {
                 self.machine(machine)?.call(&ToMachine::Spawn { process, command })
             }
@@ -83,24 +90,21 @@ impl Machines {
         machines.get(usize::from(number)).cloned().ok_or_else(|| Error::Failed(format!("no machine number {number}")))
     }
 
-    /// Creates a machine's namespaces, and joins it to the others.
-    fn add(&self, name: String, data: PathBuf, disk: Option<Disk>) -> Result<(u16, Ipv4Addr), Error> {
+    /// Starts a machine, and joins it to the others unless it is a guest.
+    fn add(&self, start: impl FnOnce() -> Result<Machine, Error>) -> Result<(u16, Ipv4Addr), Error> {
         // Held to the end: machines are added one at a time, so that each learns of all the others.
         let mut machines = lock(&self.machines);
         let number = u16::try_from(machines.len()).ok().filter(|number| *number < MOST);
         let number = number.ok_or_else(|| Error::Failed(format!("a lab has at most {MOST} machines")))?;
-        let machine = Arc::new(Machine::start(name, data, disk, &self.settings.helper, self.answers.clone())?);
-        // An answer of the machine's first process proves that the namespaces are complete.
-        machine.run(&["ip", "link", "set", "lo", "up"], "")?;
-        let port = self.port(&machine)?;
-        let (hardware, address) = (shown(hardware_address(number)), address(number));
-        let mut batch = format!("link set eth0 address {hardware}\naddr add {address}/16 dev eth0\nlink set eth0 up\n");
-        for other in (0..).zip(machines.iter()).map(|(other, _)| other) {
-            let _ = writeln!(batch, "{}", neighbour(other));
+        let (machine, address) = (Arc::new(start()?), address(number));
+        let mut port = None;
+        if !machine.is_guest() {
+            // An answer of the machine's first process proves that the namespaces are complete.
+            machine.run(&["ip", "link", "set", "lo", "up"], "")?;
+            port = Some(self.connect(&machine, number, machines.len())?);
         }
-        machine.run(&IP_BATCH, &batch)?;
         for other in machines.iter() {
-            other.run(&IP_BATCH, &neighbour(number))?;
+            other.ip(&neighbour(number))?;
         }
         if let Some(disk) = machine.disk {
             disks::mount_first(&machine, disk)?;
@@ -112,6 +116,36 @@ impl Machines {
         Ok((number, address))
     }
 
+    /// Joins a guest to the others. Its network namespace comes over the socket `stream`.
+    fn join(&self, number: u16, stream: &Path) -> Result<(), Error> {
+        let received = || {
+            let (_, namespace) = receive_descriptor(&UnixStream::connect(stream)?, &mut [0])?;
+            namespace.ok_or_else(|| std::io::Error::other("nothing came"))
+        };
+        let namespace = received().map_err(Error::io("receive a network namespace"))?;
+        let machine = self.machine(number)?;
+        // Held to the end, so that no machine is added that the guest does not learn of.
+        let machines = lock(&self.machines);
+        machine.enter(namespace)?;
+        let set =
+            |port| self.switch.with(move |state| state.set_port(number, port)).map_err(Error::io("reach the switch"));
+        // The kernel removes the former interface with its descriptor.
+        set(None)?;
+        set(Some(self.connect(&machine, number, machines.len())?))
+    }
+
+    /// Makes the machine's interface `eth0`, and makes all `known` machines known in its network. Returns the switch's end.
+    fn connect(&self, machine: &Machine, number: u16, known: usize) -> Result<Port, Error> {
+        let port = self.port(machine)?;
+        let (hardware, address) = (shown(hardware_address(number)), address(number));
+        let mut batch = format!("link set eth0 address {hardware}\naddr add {address}/16 dev eth0\nlink set eth0 up\n");
+        for other in (0..).take(known).filter(|other| *other != number) {
+            let _ = writeln!(batch, "{}", neighbour(other));
+        }
+        machine.ip(&batch)?;
+        Ok(port)
+    }
+
     /// Makes the machine's interface `eth0`, and returns the switch's end of it.
     fn port(&self, machine: &Machine) -> Result<Port, Error> {
         let is_tap = match self.settings.port {
@@ -119,8 +153,11 @@ impl Machines {
             PortKind::Veth => false,
             PortKind::Auto => raw::open_tun().is_ok(),
         };
-        let descriptor = if is_tap { tap(machine.network())? } else { veth(machine.pid())? };
-        Ok(Port::new(descriptor))
+        let make_tap = || raw::tap("eth0").map_err(Error::io("make a TAP device"));
+        // The kernel removes interfaces of an ended machine a little later, so that no name is used twice.
+        let pair = format!("port{}", self.pairs.fetch_add(1, Ordering::Relaxed));
+        let made = machine.with_network(|path| if is_tap { within(path, make_tap) } else { veth(&pair, path) });
+        made.map(Port::new)
     }
 
     /// Adds the machine to the hosts file, which all machines share.
@@ -128,13 +165,15 @@ impl Machines {
         let path = self.hosts.display().to_string();
         let mut hosts = OpenOptions::new().append(true).open(&self.hosts).map_err(Error::io(format!("open {path}")))?;
         writeln!(hosts, "{address} {}", machine.name).map_err(Error::io(format!("write {path}")))?;
+        if machine.is_guest() {
+            return Ok(());
+        }
         machine.run(&["mount", "--bind", &path, "/etc/hosts"], "")
     }
 }
 
 /// Most machines of a lab: as many as the addresses of `10.77.0.0/16` in rows of 250.
 const MOST: u16 = 60_000;
-const IP_BATCH: [&str; 3] = ["ip", "-batch", "-"];
 
 fn address(number: u16) -> Ipv4Addr {
     Ipv4Addr::new(10, 77, (number / 250) as u8, (number % 250 + 1) as u8)
@@ -149,27 +188,14 @@ fn neighbour(number: u16) -> String {
     format!("neigh replace {} lladdr {} dev eth0 nud permanent", address(number), shown(hardware_address(number)))
 }
 
-/// Makes a TAP device in the network namespace.
-fn tap(namespace: PathBuf) -> Result<OwnedFd, Error> {
-    // A thread of its own, because it cannot be in two network namespaces.
-    let make = move || {
-        let namespace = File::open(namespace)?;
-        move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))?;
-        raw::tap("eth0")
-    };
-    let made = thread::spawn(make).join();
-    made.map_err(|_| Error::Failed("a thread panicked".to_owned()))?.map_err(Error::io("make a TAP device"))
-}
-
-/// Makes a pair of interfaces, and opens a packet socket on the end that stays here.
-fn veth(child: u32) -> Result<OwnedFd, Error> {
-    // Named by the process: the kernel removes interfaces of an ended machine a little later.
-    let (name, netns) = (format!("port{child}"), child.to_string());
-    program::run(&["ip", "link", "add", &name, "type", "veth", "peer", "name", "eth0", "netns", &netns], "")?;
-    program::run(&["ip", "link", "set", &name, "addrgenmode", "none", "up"], "")?;
+/// Makes a pair of interfaces: `eth0` in the network namespace that is the file `namespace`, and `name` here, on which it
+/// opens a packet socket.
+fn veth(name: &str, namespace: &str) -> Result<OwnedFd, Error> {
+    program::run(&["ip", "link", "add", name, "type", "veth", "peer", "name", "eth0", "netns", namespace], "")?;
+    program::run(&["ip", "link", "set", name, "addrgenmode", "none", "up"], "")?;
     let open = || {
         let any = rustix::net::socket(AddressFamily::INET, SocketType::DGRAM, None)?;
-        raw::packet_socket(netdevice::name_to_index(&any, &name)?)
+        raw::packet_socket(netdevice::name_to_index(&any, name)?)
     };
     open().map_err(Error::io(format!("open a packet socket on {name}")))
 }

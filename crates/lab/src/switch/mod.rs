@@ -50,9 +50,16 @@ impl State {
     }
 
     /// Adds a machine and returns its number.
-    pub(crate) fn join(&mut self, name: &str, port: Port) -> u16 {
-        self.ports.push(Some(port));
+    pub(crate) fn join(&mut self, name: &str, port: Option<Port>) -> u16 {
+        self.ports.push(port);
         self.fabric.add(name)
+    }
+
+    /// Replaces the port of a machine, whose links stay.
+    pub(crate) fn set_port(&mut self, number: u16, port: Option<Port>) {
+        if let Some(own) = self.ports.get_mut(usize::from(number)) {
+            *own = port;
+        }
     }
 }
 

@@ -176,3 +176,25 @@ fn journal_undoes_in_reverse_order_and_keeps_failures() {
     assert_eq!(restore(directory.path()).expect("a journal").len(), 1, "the failed step alone");
     assert_eq!(fs::read_to_string(&file).expect("a file"), "later");
 }
+
+#[test]
+fn undo_of_a_group_waits_until_it_is_empty() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let journal = Journal::open(&helper(), directory.path()).expect("a journal");
+    let group = directory.path().join("group");
+    let inner = group.join("inner");
+    fs::create_dir_all(&inner).expect("a directory");
+    journal.record(Undo::RemoveGroup { path: group.clone() }).expect("a record");
+    let write = Undo::Write { path: directory.path().join("absent/file"), content: String::new() };
+    journal.record(write).expect("a record");
+    std::thread::scope(|scope| {
+        let undone = scope.spawn(|| journal.undo_all());
+        // It has looked at the full group before.
+        std::thread::sleep(Duration::from_millis(50));
+        fs::remove_dir(&inner).expect("an empty directory");
+        assert!(undone.join().expect("an end").is_empty());
+    });
+    assert!(!group.exists());
+    let again = journal.record(Undo::RemoveGroup { path: group }).expect("a record");
+    journal.undo(again).expect("nothing is left to undo");
+}

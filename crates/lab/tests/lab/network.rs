@@ -1,9 +1,11 @@
-use std::fs::OpenOptions;
+use std::fs::{self, OpenOptions};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
 use std::time::Duration;
 
 use tenbin_lab::{Counters, Lab, Machine, PortKind, Rate, Shape};
 
-use super::{lab, lab_with, probe, shell, skipped};
+use super::{eventually, lab, lab_with, probe, shell, skipped};
 
 fn counters(lab: &Lab, from: &Machine, to: &Machine) -> Counters {
     let all = lab.counters().expect("counters");
@@ -134,5 +136,53 @@ fn streams_arrive_intact_through_every_port_and_fault() {
         let counters = counters(&lab, &one, &two);
         assert!(counters.lost > 0 && counters.corrupted > 0 && counters.duplicated > 0, "{port:?} {counters:?}");
         assert!(counters.bytes > 12_000_000, "{port:?} {counters:?}");
+    }
+}
+
+/// A process in a network namespace that is no machine's, and the file of that namespace.
+fn stranger(role: &str) -> (std::process::Child, PathBuf) {
+    let probe = probe::role_as_child(role);
+    let mut command = std::process::Command::new("unshare");
+    command
+        .arg("--net")
+        .arg(probe.get_program())
+        .args(probe.get_args())
+        .envs(probe.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let child = command.stdout(Stdio::null()).spawn().expect("`unshare`");
+    let namespace = PathBuf::from(format!("/proc/{}/ns/net", child.id()));
+    let is_own =
+        || fs::read_link(&namespace).is_ok_and(|link| link != fs::read_link("/proc/self/ns/net").expect("a namespace"));
+    eventually("a network namespace", is_own);
+    (child, namespace)
+}
+
+#[test]
+fn guest_keeps_its_links_in_a_new_namespace() {
+    if !rustix::process::geteuid().is_root() {
+        return skipped("only root may enter network namespaces of other programs");
+    }
+    for port in [PortKind::Auto, PortKind::Veth] {
+        let Some((lab, _directory)) = lab_with(port) else { return };
+        let (guest, one) = (lab.guest("guest").expect("a guest"), lab.machine("one", None).expect("a machine"));
+        assert!(fs::read_to_string(lab.hosts()).expect("names").contains(&format!("{} guest\n", guest.address())));
+        let delay = Shape { delay: Duration::from_millis(10), ..Shape::default() };
+        lab.impair(&[(&one, &guest)], &delay, None).expect("a delay");
+        let mut strangers = Vec::new();
+        for name in ["two", "three"] {
+            let (child, namespace) = stranger("echo");
+            strangers.push(child);
+            guest.join(&namespace).expect("a network");
+            let figures = probe::run(&one, "exchange guest 200");
+            assert!(figures["there"] >= figures["back"] + 5_000, "{port:?} {figures:?}");
+            let later = lab.machine(name, None).expect("a machine");
+            assert_eq!(probe::run(&later, "exchange guest 200")["received"], 200, "{port:?}");
+        }
+        assert!(guest.spawn(&probe::role("echo")).is_err());
+        assert!(one.join(Path::new("/proc/self/ns/net")).is_err());
+        assert!(guest.join(Path::new("/proc/self/ns/mnt")).is_err());
+        for mut child in strangers {
+            child.kill().expect("a signal");
+            child.wait().expect("an end");
+        }
     }
 }
