@@ -35,6 +35,9 @@ pub enum Command {
     /// Load processes of faults
     #[command(hide = true)]
     Burden(BurdenArgs),
+    /// A relay to a program outside of the lab
+    #[command(hide = true)]
+    Relay(RelayArgs),
 }
 
 /// Arguments of `guard`, which only the lab itself gives.
@@ -64,6 +67,13 @@ pub struct BurdenArgs {
     pub kind: String,
     /// Threads and share, bytes, or threads and bytes
     pub numbers: Vec<f64>,
+}
+
+/// Arguments of `relay`.
+#[derive(Debug, Clone, Args)]
+pub struct RelayArgs {
+    /// Port on which it listens
+    pub port: u16,
 }
 
 /// Arguments that choose files and variants.
@@ -136,7 +146,7 @@ pub struct RunArgs {
     #[arg(long)]
     pub record: bool,
 
-    /// Remote nodes of the file that may be used; without this, none
+    /// Remote nodes and external hosts of the file that may be used [default: this machine alone]
     #[arg(long, value_name = "HOST,…", value_delimiter = ',')]
     pub allow_hosts: Vec<String>,
 }

@@ -8,6 +8,7 @@ use crate::Setup;
 use crate::args::{AwaitPortArgs, CheckArgs, Command, FileArgs, PlanArgs, ProbeArgs, ReportArgs};
 use crate::configs;
 use crate::drivers;
+use crate::groups::Groups;
 use crate::library;
 use crate::plan::{Plan, missing, need_of_runtime, support};
 use crate::template::{FAULTS, Mistakes, RUNTIMES, Template, suggestion};
@@ -99,8 +100,10 @@ pub fn run(command: &Command, setup: &Setup, out: &mut dyn Write) -> Result<u8, 
         Command::Restore(args) => return crate::restore::restore(args.run.as_deref(), out),
         #[cfg(target_os = "linux")]
         Command::Guard(args) => return Ok(u8::from(tenbin_lab::guard_main(&args.arguments) != 0)),
+        #[cfg(target_os = "linux")]
+        Command::Relay(args) => crate::relay::run(args)?,
         #[cfg(not(target_os = "linux"))]
-        Command::Restore(_) | Command::Guard(_) => {}
+        Command::Restore(_) | Command::Guard(_) | Command::Relay(_) => {}
         Command::AwaitPort(AwaitPortArgs { address, mqtt }) => {
             return Ok(u8::from(!crate::probe::answers(address, *mqtt)));
         }
@@ -220,6 +223,8 @@ fn check_files(files: &[PathBuf], out: &mut dyn Write) -> Result<(), Error> {
 
 /// Lists runtimes and faults with their missing prerequisites.
 fn check_machine(out: &mut dyn Write) -> io::Result<()> {
+    let groups = Groups::of("self").map_or_else(|reason| reason, |groups| groups.description());
+    writeln!(out, "control groups: {groups}")?;
     for (name, runtime) in RUNTIMES {
         let lacks: Vec<_> = need_of_runtime(runtime).into_iter().filter(|need| missing(need).is_some()).collect();
         writeln!(out, "runtime {name}: {}", if lacks.is_empty() { "ready" } else { "lacks prerequisites" })?;

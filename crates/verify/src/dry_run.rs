@@ -2,7 +2,9 @@
 
 use std::io::{self, Write};
 
+use crate::docker;
 use crate::plan::{Client, ConfigFile, Instance, Plan, PlannedAction};
+use crate::systems::Line;
 use crate::template::{Expect, Role, Runtime, StartBy, WarmUp};
 use crate::units::Time;
 
@@ -152,16 +154,15 @@ pub(crate) fn setup(plan: &Plan) -> Vec<(String, String)> {
         names.join(", ")
     };
     match plan.runtime {
-        Runtime::Namespaces => {
+        Runtime::Namespaces | Runtime::Docker => {
             let ends = "the guard ends; the kernel removes its namespaces with all processes, mounts and interfaces";
             steps.push(("start the guard in namespaces of its own".to_owned(), ends.to_owned()));
             let machines = format!("make a machine for each of the {} addresses, and the switch", plan.machines.len());
             steps.push((machines, "they end with the guard".to_owned()));
-        }
-        Runtime::Docker => {
-            steps.push(("create an internal network with the run's label".to_owned(), "remove the network".to_owned()));
-            let machines = format!("create {} containers with the run's label", plan.machines.len());
-            steps.push((machines, "remove the containers".to_owned()));
+            for machine in plan.machines.iter().filter_map(|machine| Some((&machine.name, machine.relays.as_ref()?))) {
+                let relay = format!("start a relay on {} to {}", machine.0, machine.1);
+                steps.push((relay, "it ends with the guard".to_owned()));
+            }
         }
         Runtime::Ssh => {
             let user = plan.user.as_deref().map_or(String::new(), |user| format!(" as {user}"));
@@ -184,13 +185,37 @@ pub(crate) fn setup(plan: &Plan) -> Vec<(String, String)> {
     for ConfigFile { member, name, source } in &plan.configs {
         steps.push((format!("put {} into {member} as {name}", source.display()), "remove the copy".to_owned()));
     }
-    for instance in plan.instances.iter().filter(|instance| !matches!(instance.start, StartBy::External(_))) {
+    let run = docker::Run { name: "$RUN", work: "$WORK".as_ref(), results: "$RESULTS".as_ref(), pull: plan.pull };
+    for (instance, image) in plan.instances.iter().filter_map(|instance| match &instance.start {
+        StartBy::Image(image) => Some((instance, image)),
+        _ => None,
+    }) {
+        steps.push((shown(&run.create(instance, image, &instance.environment)), shown_parts(&run.remove())));
+        steps.push((
+            format!("{}, join it to the switch, and wait until it is ready", shown(&run.start(&instance.name))),
+            "as before".to_owned(),
+        ));
+    }
+    let is_own = |instance: &&Instance| !matches!(instance.start, StartBy::External(_) | StartBy::Image(_));
+    for instance in plan.instances.iter().filter(is_own) {
         steps.push((
             format!("start {} and wait until it is ready", instance.name),
             format!("send SIGTERM to {}, and SIGKILL if it is still there", instance.name),
         ));
     }
     steps
+}
+
+/// A command line as a shell reads it.
+fn shown(line: &Line) -> String {
+    let parts = std::iter::once(line.program.clone()).chain(line.arguments.iter().cloned());
+    shown_parts(&parts.collect::<Vec<_>>())
+}
+
+fn shown_parts(parts: &[String]) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,$@".contains(c);
+    let quoted = |part: &String| if part.chars().all(is_plain) { part.clone() } else { format!("'{part}'") };
+    parts.iter().map(quoted).collect::<Vec<_>>().join(" ")
 }
 
 /// Changes and undos by their planned times.

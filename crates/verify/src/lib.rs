@@ -9,8 +9,10 @@ pub mod args;
 mod burden;
 pub mod command;
 mod configs;
+mod docker;
 pub mod drivers;
 pub(crate) mod dry_run;
+mod groups;
 mod installed;
 pub mod judge;
 pub mod kind;
@@ -18,6 +20,8 @@ mod library;
 pub mod plan;
 mod probe;
 mod recorded;
+#[cfg(target_os = "linux")]
+mod relay;
 mod report;
 #[cfg(target_os = "linux")]
 mod restore;

@@ -24,8 +24,8 @@ pub(crate) fn journal(tenbin: Option<&Path>, results: &Path, work: &Path) -> Res
 }
 
 /// Undoes the rest of a run; the verdict names failures.
-pub(crate) fn close(journal: Option<Journal>, mut run: RunVerdict) -> RunVerdict {
-    for failure in journal.iter().flat_map(Journal::undo_all) {
+pub(crate) fn close(journal: Option<&Journal>, mut run: RunVerdict) -> RunVerdict {
+    for failure in journal.iter().flat_map(|journal| journal.undo_all()) {
         run.not_undone.push(format!("{:?}: {}", failure.undo, failure.error));
     }
     run

@@ -28,6 +28,7 @@ pub(super) fn plan(template: &Template, seed: Option<u64>) -> Result<Plan, Mista
     for action in &template.actions {
         check_targets(template, action, &members, &mut complaints);
         check_support(template, action, &members, &mut needs, &mut complaints);
+        check_containers(template, action, &members, &mut complaints);
     }
     needs.extend(variables(template));
     needs.extend(programs(template, &clients));
@@ -182,6 +183,9 @@ fn client_port(system: &System) -> u16 {
 const DISK: Size = Size::new(1 << 30);
 
 fn disk(template: &Template, system: &System) -> Option<Disk> {
+    if matches!(system.start, StartBy::Image(_)) {
+        return None;
+    }
     let has = |is_wanted: fn(&Fault) -> bool| template.actions.iter().any(|action| is_wanted(&action.fault));
     let is_image = has(|fault| matches!(fault, Fault::PowerCut));
     let is_needed = is_image || has(|fault| matches!(fault, Fault::DiskFull { .. }));
@@ -241,7 +245,7 @@ fn client(
     })
 }
 
-/// Containers need images, nodes need names, and the other runtimes know neither.
+/// Images need a runtime with containers, ssh needs nodes. A container has no disk of the lab.
 fn check_placing(template: &Template, complaints: &mut Complaints) {
     let runtime = template.base.runtime;
     let systems =
@@ -257,11 +261,11 @@ fn check_placing(template: &Template, complaints: &mut Complaints) {
                 "use runtime: docker, or replace image by command".to_owned(),
             );
         }
-        if runtime == Runtime::Docker && matches!(start, Some(StartBy::Kind | StartBy::Command(_))) {
+        if has_image && template.systems.iter().any(|system| system.name == *name && system.disk.is_some()) {
             complaints.add(
                 place,
-                format!("{name} has no image, which runtime docker needs"),
-                "add \"image:\"".to_owned(),
+                format!("{name} is a container, which has no disk of the lab"),
+                "remove disk, or start it by a command".to_owned(),
             );
         }
         let is_external = matches!(start, Some(StartBy::External(_)));
@@ -270,6 +274,24 @@ fn check_placing(template: &Template, complaints: &mut Complaints) {
                 place,
                 format!("{name} is on no node, which runtime ssh needs"),
                 "add \"node_name:\" with a node of base".to_owned(),
+            );
+        }
+    }
+}
+
+/// A container has its filesystem and its libraries from elsewhere.
+fn check_containers(template: &Template, action: &Action, members: &[Member], complaints: &mut Complaints) {
+    let lacks = match action.fault {
+        Fault::DiskFull { .. } => "filesystem of the lab to fill",
+        Fault::ClockSkew { .. } => "library of the lab that changes its clock",
+        _ => return,
+    };
+    for system in template.systems.iter().filter(|system| matches!(system.start, StartBy::Image(_))) {
+        if may_hit(action, system, members) {
+            complaints.add(
+                action.place,
+                format!("{} is a container, which has no {lacks}", system.name),
+                "choose another target".to_owned(),
             );
         }
     }
@@ -357,9 +379,9 @@ fn may_hit(action: &Action, system: &System, members: &[Member]) -> bool {
     action.all_targets().into_iter().any(may)
 }
 
-/// Programs of the systems and clients, which a runtime without containers needs here.
+/// Programs of the systems and clients, which every runtime on this machine needs.
 fn programs(template: &Template, clients: &[Client]) -> Vec<Need> {
-    let is_local = matches!(template.base.runtime, Runtime::Namespaces | Runtime::Processes);
+    let is_local = template.base.runtime != Runtime::Ssh;
     let is_started = |system: &&System| is_local && system.start == StartBy::Kind && system.kind != Kind::Tenbin;
     let program = |system: &System| system.kind.program().map(|name| Need::Program(name.to_owned()));
     let mut needs: Vec<_> = template.systems.iter().filter(is_started).filter_map(program).collect();

@@ -4,6 +4,7 @@ use std::env;
 use std::fmt;
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 
 use serde::{Deserialize, Serialize};
 
@@ -21,6 +22,8 @@ pub enum Need {
     Root,
     /// Root, or a control group that was delegated to the user.
     ControlGroup,
+    /// A daemon that the program `docker` reaches.
+    DockerDaemon,
     /// A program in `PATH`.
     Program(String),
     /// The library libfaketime.
@@ -46,6 +49,9 @@ pub fn support(fault: &Fault, runtime: Runtime, kind: Option<Kind>) -> Result<Ve
     match fault {
         Fault::CpuLimit { .. } | Fault::MemoryLimit { .. } => match runtime {
             Runtime::Docker => Ok(vec![]),
+            Runtime::Processes => Err(format!(
+                "runtime processes has no control groups, so {name} is not supported; use runtime: namespaces"
+            )),
             _ => Ok(vec![Need::ControlGroup]),
         },
         Fault::PowerCut => match runtime {
@@ -74,7 +80,10 @@ pub fn need_of_runtime(runtime: Runtime) -> Vec<Need> {
     let program = |name: &str| Need::Program(name.to_owned());
     match runtime {
         Runtime::Namespaces => vec![Need::UserNamespaces, program("unshare"), program("ip")],
-        Runtime::Docker => vec![Need::Root, program("docker")],
+        Runtime::Docker => {
+            let programs = ["unshare", "ip", "nsenter", "flock", "docker"].map(program);
+            [Need::Root, Need::DockerDaemon].into_iter().chain(programs).collect()
+        }
         Runtime::Ssh => vec![program("ssh")],
         Runtime::Processes => vec![],
     }
@@ -97,6 +106,11 @@ pub fn missing(need: &Need) -> Option<String> {
                 "run it in a delegated control group (systemd-run --user --scope -p Delegate=yes), or as root"
                     .to_owned()
             })
+        }
+        Need::DockerDaemon => {
+            let asked = Command::new("docker").args(["version", "--format", "{{.Server.Version}}"]).output();
+            let is_there = asked.is_ok_and(|output| output.status.success());
+            (!is_there).then(|| "start the daemon of Docker, or name its socket by DOCKER_HOST".to_owned())
         }
         Need::Program(name) => {
             let how = match name.as_str() {
@@ -146,6 +160,7 @@ impl fmt::Display for Need {
             Self::Root => f.write_str("root"),
             Self::ControlGroup => f.write_str("a control group"),
             Self::Program(name) => write!(f, "the program {name}"),
+            Self::DockerDaemon => f.write_str("a Docker daemon"),
             Self::Libfaketime => f.write_str("libfaketime"),
             Self::Variable(name) => write!(f, "the environment variable {name}"),
             Self::KafkaJars => f.write_str("Kafka's jars"),

@@ -181,8 +181,13 @@ fn impossible_plans_are_refused_with_their_place() {
             "t.yaml:1:12: b has an image, which runtime namespaces cannot start; use runtime: docker",
         ),
         (
-            "{ base: { runtime: docker }, systems: { b: { kind: nats } } }\n".to_owned(),
-            "t.yaml:1:41: b has no image, which runtime docker needs; add \"image:\"",
+            "{ base: { runtime: docker }, systems: { b: { image: x, disk: { size: 1MiB } } } }\n".to_owned(),
+            "t.yaml:1:41: b is a container, which has no disk of the lab",
+        ),
+        (
+            "base: { runtime: docker }\nsystems: { b: { image: x } }\nactions: [ { fault: disk.full, target: b, start: 30 } ]\n"
+                .to_owned(),
+            "t.yaml:3:12: b is a container, which has no filesystem",
         ),
         (
             "{ base: { runtime: ssh, nodes: { n: 192.0.2.1 } }, systems: { b: { kind: nats } } }\n".to_owned(),

@@ -5,10 +5,11 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::stage::Stage;
+use crate::groups::Limit;
 use crate::plan::{Plan, PlannedAction, PlannedTargets, Selection};
 use crate::runtime::{LinkFault, Proc};
 use crate::systems::Line;
-use crate::template::{Fault, InstanceRole, Runtime};
+use crate::template::{Fault, InstanceRole};
 
 /// Undo of a change that was made.
 pub(crate) enum Undo {
@@ -20,6 +21,8 @@ pub(crate) enum Undo {
     Resume(Vec<String>),
     /// Lifts a fault of links.
     Lift(u64),
+    /// Writes old limits back.
+    EndLimits(Vec<u64>),
     /// Ends load processes.
     End(Vec<Box<dyn Proc>>),
     /// Runs a command for each name.
@@ -51,22 +54,11 @@ impl Resolved {
 /// # Errors
 /// It cannot; the text names the action.
 pub(crate) fn check(plan: &Plan) -> Result<(), String> {
-    if let Some(outside) = plan.machines.iter().find(|machine| machine.relays.is_some())
-        && plan.runtime != Runtime::Processes
-    {
-        return Err(format!(
-            "{} is outside of the lab, which this version reaches by runtime: processes only",
-            outside.name
-        ));
-    }
     let is_client = |name: &String| plan.clients.iter().any(|client| client.name == *name);
     for action in &plan.actions {
         let (name, fault) = (&action.name, action.fault.name());
         let hits_clients = action.targets.selections().iter().any(|one| one.members.iter().flatten().any(is_client));
         match action.fault {
-            Fault::CpuLimit { .. } | Fault::MemoryLimit { .. } => {
-                return Err(format!("action {name}: this version cannot inject {fault}"));
-            }
             Fault::Stop { .. } | Fault::Kill | Fault::Restart { .. } if hits_clients => {
                 return Err(format!("action {name}: {fault} of clients would end their ledger; pause them instead"));
             }
@@ -134,6 +126,8 @@ fn on_members(stage: &Stage, action: &PlannedAction, names: &[String], time: Opt
         Fault::DiskLoad { threads, size } => {
             loads(stage, names, &["disk".to_owned(), threads.to_string(), size.bytes().to_string()])?
         }
+        Fault::CpuLimit { share } => limit(stage, names, Limit::Cpu(share.get()))?,
+        Fault::MemoryLimit { bytes } => limit(stage, names, Limit::Memory(bytes.bytes()))?,
         Fault::DiskFull { leave } => fill(stage, names, leave.bytes())?,
         Fault::ClockSkew { by, drift_ppm } => {
             let offset = format!("{:+} x{}\n", by.ns() as f64 / 1e9, 1.0 + drift_ppm / 1e6);
@@ -156,6 +150,7 @@ pub(crate) fn undo(stage: &Stage, undo: Undo) -> Result<(), String> {
         Undo::Start(names) => stage.start_again(&names),
         Undo::Resume(names) => stage.resume(&names),
         Undo::Lift(fault) => stage.world.lift(fault),
+        Undo::EndLimits(limits) => end_limits(stage, &limits),
         Undo::End(loads) => loads.iter().try_for_each(|load| load.kill()),
         Undo::Run(lines) => run(stage, &lines),
         Undo::Clock(names) => set_clocks(stage, &names, "+0\n"),
@@ -183,9 +178,27 @@ fn loads(stage: &Stage, names: &[String], arguments: &[String]) -> Result<Undo, 
         all.push(stage.world.data(name).display().to_string());
         all.extend(arguments.iter().cloned());
         let line = Line::new(stage.tenbin().display().to_string(), all);
-        started.push(stage.world.spawn(name, &line, &stage.log(&format!("{name}.load")))?);
+        started.push(stage.world.spawn_beside(name, &line, &stage.log(&format!("{name}.load")))?);
     }
     Ok(Undo::End(started))
+}
+
+fn limit(stage: &Stage, names: &[String], limit: Limit) -> Result<Undo, String> {
+    let mut set = Vec::new();
+    for name in names {
+        match stage.world.limit(name, limit) {
+            Ok(number) => set.push(number),
+            Err(reason) => {
+                end_limits(stage, &set)?;
+                return Err(format!("{name}: {reason}"));
+            }
+        }
+    }
+    Ok(Undo::EndLimits(set))
+}
+
+fn end_limits(stage: &Stage, limits: &[u64]) -> Result<(), String> {
+    limits.iter().rev().try_for_each(|limit| stage.world.end_limit(*limit))
 }
 
 /// Fills the filesystem of each instance's data up to `leave` bytes.

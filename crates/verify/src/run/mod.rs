@@ -82,7 +82,7 @@ pub(crate) fn run(args: &RunArgs, setup: &Setup, out: &mut dyn Write) -> Result<
             }
             write!(out, "{}", heading(plan, number))?;
             out.flush()?;
-            let run = one_run(plan, number, &directory, setup, &is_interrupted)?;
+            let run = one_run(plan, number, &directory, setup, args, &is_interrupted)?;
             writeln!(out, "{}", outcome(plan, &run))?;
             runs.push(run);
         }
@@ -120,6 +120,7 @@ fn one_run(
     number: u32,
     results: &Path,
     setup: &Setup,
+    args: &RunArgs,
     is_interrupted: &AtomicBool,
 ) -> Result<RunVerdict, Error> {
     let failed = |error: String| Ok(RunVerdict::failed(number, plan.seed, error, &plan.assertions));
@@ -130,6 +131,10 @@ fn one_run(
     if setup.tenbin.is_none() && plan.runtime != Runtime::Processes {
         return failed(format!("runtime {} needs the program tenbin", plan.runtime.name()));
     }
+    #[cfg(target_os = "linux")]
+    if let Err(reason) = crate::relay::check(plan, &args.allow_hosts) {
+        return failed(reason);
+    }
     let directory = directory_of(results, &plan.variant, number);
     create(&directory)?;
     // Sockets in it have short paths, which a directory of results may not have.
@@ -139,13 +144,20 @@ fn one_run(
     };
     #[cfg(target_os = "linux")]
     let journal = match crate::restore::journal(setup.tenbin.as_deref(), &directory, work.path()) {
-        Ok(journal) => journal,
+        Ok(journal) => journal.map(Arc::new),
         Err(error) => return failed(error),
     };
-    let place = one::Place { number, directory: &directory, work: work.path(), is_interrupted };
+    let place = one::Place {
+        number,
+        directory: &directory,
+        work: work.path(),
+        is_interrupted,
+        #[cfg(target_os = "linux")]
+        journal: journal.as_ref(),
+    };
     let run = one::perform(setup, plan, &place);
     #[cfg(target_os = "linux")]
-    let run = crate::restore::close(journal, run);
+    let run = crate::restore::close(journal.as_deref(), run);
     Ok(run)
 }
 

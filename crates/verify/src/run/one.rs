@@ -40,6 +40,9 @@ pub(crate) struct Place<'a> {
     pub(crate) work: &'a Path,
     /// Set by SIGINT.
     pub(crate) is_interrupted: &'a AtomicBool,
+    /// Undos of changes outside of the lab.
+    #[cfg(target_os = "linux")]
+    pub(crate) journal: Option<&'a Arc<tenbin_lab::journal::Journal>>,
 }
 
 /// Runs `plan` once, and writes the files of the run.
@@ -81,7 +84,7 @@ async fn attempt(setup: &Setup, plan: &Plan, place: &Place<'_>) -> Result<RunVer
     write("plan.json", &plan.json())?;
     let load = load::load(plan, None)?;
     super::fault::check(plan)?;
-    let world = world(setup, plan, place.work)?;
+    let world = world(setup, plan, place)?;
     let stage = Arc::new(Stage::new(plan.clone(), world, place.work, place.directory, &setup.tenbin()));
     let starting = Arc::clone(&stage);
     let started = tokio::task::spawn_blocking(move || starting.start_all()).await;
@@ -264,11 +267,15 @@ async fn maximum(setup: &Setup, plan: &Plan, load: &LoadPlan, stage: &Arc<Stage>
     Ok(published.iter().sum::<u64>() as f64 / published.len().max(1) as f64)
 }
 
-fn world(setup: &Setup, plan: &Plan, work: &Path) -> Result<Box<dyn World>, String> {
+fn world(setup: &Setup, plan: &Plan, place: &Place<'_>) -> Result<Box<dyn World>, String> {
     match plan.runtime {
-        Runtime::Processes => Ok(Box::new(Processes::new(work))),
+        Runtime::Processes => Ok(Box::new(Processes::new(place.work))),
         #[cfg(target_os = "linux")]
-        Runtime::Namespaces => Ok(Box::new(crate::runtime::Namespaces::start(plan, work, &setup.tenbin())?)),
+        Runtime::Namespaces | Runtime::Docker => {
+            let Place { work, directory: results, journal, .. } = *place;
+            let site = crate::runtime::Site { work, results, tenbin: &setup.tenbin(), journal };
+            Ok(Box::new(crate::runtime::Namespaces::start(plan, &site)?))
+        }
         other => Err(format!("this version cannot run with runtime {}", other.name())),
     }
 }

@@ -187,8 +187,9 @@ impl Stage {
     /// Name of the leader of a system; `None` if it has no probe.
     fn leader(&self, instances: &[&Instance]) -> Result<Option<String>, String> {
         let [first, ..] = instances else { return Ok(None) };
-        let line = match &first.probe {
-            Some(probe) => Some(Line::shell(probe.clone())),
+        let own = first.probe.clone().map(Line::shell);
+        let line = match own.clone() {
+            Some(own) => Some(own),
             None => match first.start {
                 StartBy::Kind => systems::system(first.kind)?.probe(instances, &self.tenbin),
                 _ => None,
@@ -198,7 +199,10 @@ impl Stage {
         let mut reason = String::new();
         // An instance that is away or paused cannot answer; another one can.
         for instance in instances {
-            let output = self.world.exec(&instance.machine, &line)?;
+            let output = match own.is_some() {
+                true => self.world.exec(&instance.machine, &line)?,
+                false => self.world.exec_beside(&instance.machine, &line)?,
+            };
             let name = output.stdout.trim();
             if output.is_success && instances.iter().any(|instance| instance.name == name) {
                 return Ok(Some(name.to_owned()));
@@ -240,7 +244,7 @@ impl Stage {
         };
         let mut startup = systems::startup(&place)?;
         let skews = |action: &crate::plan::PlannedAction| matches!(action.fault, Fault::ClockSkew { .. });
-        if self.plan.actions.iter().any(skews) && !instance.kind.is_static() {
+        if self.plan.actions.iter().any(skews) && !instance.kind.is_static() && !is_container(instance) {
             let file = self.clock_file(&instance.name);
             startup.files.push((file.clone(), "+0\n".to_owned()));
             startup.line.environment.extend(super::fault::clock_environment(&file));
@@ -342,7 +346,7 @@ impl Stage {
         }
         let arguments = ["verify", "await-port", &address].into_iter().chain(mqtt.then_some("--mqtt"));
         let line = Line::new(self.tenbin.display().to_string(), arguments);
-        Ok(self.world.exec(&instance.machine, &line)?.is_success)
+        Ok(self.world.exec_beside(&instance.machine, &line)?.is_success)
     }
 
     pub(crate) fn instance(&self, name: &str) -> Result<&Instance, String> {
@@ -364,6 +368,10 @@ impl Stage {
     fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<String, Running>> {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn is_container(instance: &Instance) -> bool {
+    matches!(instance.start, StartBy::Image(_))
 }
 
 fn is_started(instance: &Instance) -> bool {

@@ -1,6 +1,10 @@
 //! Runtimes: machines, processes and links of a run.
 
 #[cfg(target_os = "linux")]
+mod containers;
+#[cfg(target_os = "linux")]
+mod limits;
+#[cfg(target_os = "linux")]
 mod namespaces;
 mod processes;
 
@@ -12,7 +16,21 @@ use std::time::Duration;
 pub(crate) use namespaces::Namespaces;
 pub(crate) use processes::Processes;
 
+use crate::groups::Limit;
 use crate::systems::Line;
+
+/// Surroundings of a run on this machine.
+#[cfg(target_os = "linux")]
+pub(crate) struct Site<'a> {
+    /// Directory of its working files.
+    pub(crate) work: &'a Path,
+    /// Directory of its results.
+    pub(crate) results: &'a Path,
+    /// This program.
+    pub(crate) tenbin: &'a Path,
+    /// Undos of changes outside of the lab.
+    pub(crate) journal: Option<&'a std::sync::Arc<tenbin_lab::journal::Journal>>,
+}
 
 /// The machines of a run. Dropping it ends all of their processes.
 pub(crate) trait World: Send + Sync {
@@ -31,6 +49,17 @@ pub(crate) trait World: Send + Sync {
     /// Runs a command to its end.
     fn exec(&self, machine: &str, line: &Line) -> Result<Output, String>;
 
+    /// Starts a program of this machine beside an instance: with its network and its data, and without the files of a
+    /// container.
+    fn spawn_beside(&self, machine: &str, line: &Line, log: &Path) -> Result<Box<dyn Proc>, String> {
+        self.spawn(machine, line, log)
+    }
+
+    /// As [`Self::exec`], with a program of this machine beside an instance.
+    fn exec_beside(&self, machine: &str, line: &Line) -> Result<Output, String> {
+        self.exec(machine, line)
+    }
+
     /// Adds a fault to links, from one machine to another. It ends after `time`, or when it is lifted.
     fn impair(&self, links: &[(String, String)], shape: &LinkFault, time: Option<Duration>) -> Result<u64, String> {
         let _ = (links, shape, time);
@@ -40,6 +69,18 @@ pub(crate) trait World: Send + Sync {
     /// Ends a fault of links.
     fn lift(&self, fault: u64) -> Result<(), String> {
         let _ = fault;
+        Ok(())
+    }
+
+    /// Limits processor time or memory of an instance or client; returns the number of the limit.
+    fn limit(&self, machine: &str, limit: Limit) -> Result<u64, String> {
+        let _ = (machine, limit);
+        Err("this runtime has no control groups".to_owned())
+    }
+
+    /// Writes the limit back that held before.
+    fn end_limit(&self, number: u64) -> Result<(), String> {
+        let _ = number;
         Ok(())
     }
 

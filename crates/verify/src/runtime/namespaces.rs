@@ -8,38 +8,65 @@ use std::time::Duration;
 
 use tenbin_lab::{Command, Disk, Helper, Impairment, Lab, Machine, Process, Rate, Shape, Signal};
 
-use super::{LinkCount, LinkFault, Output, Proc, Usage, World};
+use super::containers::Containers;
+use super::limits::Limits;
+use super::{LinkCount, LinkFault, Output, Proc, Site, Usage, World};
+use crate::groups::Limit;
 use crate::plan::Plan;
-use crate::systems::Line;
+use crate::relay;
+use crate::systems::{Line, port};
 
-/// A lab.
+/// A lab, and containers as its guests.
 pub(crate) struct Namespaces {
     lab: Lab,
     machines: Vec<Machine>,
+    containers: Containers,
+    limits: Limits,
     faults: Mutex<(u64, HashMap<u64, Impairment>)>,
 }
 
 impl Namespaces {
-    /// Starts the lab of `plan`, with its files in `directory`. `tenbin` is the program that lends itself as helper.
-    pub(crate) fn start(plan: &Plan, directory: &Path, tenbin: &Path) -> Result<Self, String> {
-        let helper = Helper::new(tenbin.display().to_string(), &["verify", "guard"]);
-        let lab = Lab::builder(helper, directory).seed(plan.seed).start().map_err(|error| error.to_string())?;
+    /// Starts the lab of `plan`. This program lends itself as helper.
+    pub(crate) fn start(plan: &Plan, site: &Site<'_>) -> Result<Self, String> {
+        let helper = Helper::new(site.tenbin.display().to_string(), &["verify", "guard"]);
+        let containers = Containers::prepare(plan, site)?;
+        let limits = Limits::prepare(plan, site, |name| containers.has(name))?;
+        let lab = Lab::builder(helper, site.work).seed(plan.seed).start().map_err(text)?;
         let mut machines = Vec::new();
-        for machine in &plan.machines {
-            let disk = plan.instances.iter().find(|instance| instance.machine == machine.name).and_then(|i| i.disk);
-            let disk = disk.map(|disk| match disk.is_image {
-                true => Disk::Image { bytes: disk.size.bytes() },
-                false => Disk::Memory { bytes: disk.size.bytes() },
-            });
-            machines.push(lab.machine(&machine.name, disk).map_err(|error| format!("{}: {error}", machine.name))?);
+        for planned in &plan.machines {
+            let made = match containers.has(&planned.name) {
+                true => lab.guest(&planned.name),
+                false => lab.machine(&planned.name, disk(plan, &planned.name)),
+            };
+            let named = |error: String| format!("{}: {error}", planned.name);
+            let machine = made.map_err(|error| named(error.to_string()))?;
+            if let Some(address) = &planned.relays {
+                relay(&machine, address, site.tenbin).map_err(named)?;
+            }
+            machines.push(machine);
         }
-        Ok(Self { lab, machines, faults: Mutex::default() })
+        Ok(Self { lab, machines, containers, limits, faults: Mutex::default() })
     }
 
     fn machine(&self, name: &str) -> Result<&Machine, String> {
         let found = self.machines.iter().find(|machine| machine.name() == name);
         found.ok_or_else(|| format!("the lab has no machine {name:?}"))
     }
+}
+
+/// Disk of the instance on a machine.
+fn disk(plan: &Plan, machine: &str) -> Option<Disk> {
+    let disk = plan.instances.iter().find(|instance| instance.machine == machine)?.disk?;
+    let bytes = disk.size.bytes();
+    Some(if disk.is_image { Disk::Image { bytes } } else { Disk::Memory { bytes } })
+}
+
+/// Starts the relay of a machine to a program outside of the lab.
+fn relay(machine: &Machine, address: &str, tenbin: &Path) -> Result<(), String> {
+    let port = port(address).to_string();
+    let command = Command::new(tenbin).args(["verify", "relay", &port]);
+    let (_, stream) = machine.spawn_with_stream(&command).map_err(text)?;
+    relay::serve(stream, address.to_owned())
 }
 
 fn command(line: &Line) -> Command {
@@ -61,20 +88,42 @@ impl World for Namespaces {
     }
 
     fn spawn(&self, machine: &str, line: &Line, log: &Path) -> Result<Box<dyn Proc>, String> {
-        let process = self.machine(machine)?.spawn(&command(line).stdout(log).stderr(log)).map_err(text)?;
+        if self.containers.has(machine) {
+            return self.containers.spawn(self.machine(machine)?, line, log);
+        }
+        let command = command(&self.limits.inside(machine, line));
+        let process = self.machine(machine)?.spawn(&command.stdout(log).stderr(log)).map_err(text)?;
         Ok(Box::new(process))
     }
 
     fn spawn_with_stream(&self, machine: &str, line: &Line, log: &Path) -> Result<(Box<dyn Proc>, UnixStream), String> {
-        let (process, stream) = self.machine(machine)?.spawn_with_stream(&command(line).stderr(log)).map_err(text)?;
+        let command = command(&self.limits.inside(machine, line));
+        let (process, stream) = self.machine(machine)?.spawn_with_stream(&command.stderr(log)).map_err(text)?;
         Ok((Box::new(process), stream))
     }
 
     fn exec(&self, machine: &str, line: &Line) -> Result<Output, String> {
+        if self.containers.has(machine) {
+            return self.containers.exec(machine, line);
+        }
         let output = self.machine(machine)?.exec(&command(line)).map_err(text)?;
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
         Ok(Output { is_success: output.exit.success(), stdout, stderr })
+    }
+
+    fn spawn_beside(&self, machine: &str, line: &Line, log: &Path) -> Result<Box<dyn Proc>, String> {
+        match self.containers.has(machine) {
+            true => self.containers.spawn_beside(machine, line, log),
+            false => self.spawn(machine, line, log),
+        }
+    }
+
+    fn exec_beside(&self, machine: &str, line: &Line) -> Result<Output, String> {
+        match self.containers.has(machine) {
+            true => self.containers.exec_beside(machine, line),
+            false => self.exec(machine, line),
+        }
     }
 
     fn impair(&self, links: &[(String, String)], fault: &LinkFault, time: Option<Duration>) -> Result<u64, String> {
@@ -103,6 +152,15 @@ impl World for Namespaces {
     fn lift(&self, fault: u64) -> Result<(), String> {
         let impairment = self.faults.lock().unwrap_or_else(PoisonError::into_inner).1.remove(&fault);
         impairment.map_or(Ok(()), |impairment| self.lab.lift(impairment).map_err(text))
+    }
+
+    fn limit(&self, machine: &str, limit: Limit) -> Result<u64, String> {
+        let own = if self.containers.has(machine) { Some(self.containers.groups(machine)?) } else { None };
+        self.limits.set(machine, own, limit)
+    }
+
+    fn end_limit(&self, number: u64) -> Result<(), String> {
+        self.limits.lift(number)
     }
 
     fn power_cut(&self, machines: &[String]) -> Result<(), String> {

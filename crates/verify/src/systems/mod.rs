@@ -13,9 +13,10 @@ mod tenbin;
 
 use std::path::{Path, PathBuf};
 
+use crate::docker;
 use crate::kind::Kind;
 use crate::plan::Instance;
-use crate::template::Ready;
+use crate::template::{Ready, StartBy};
 use crate::variables;
 
 /// A kind of system, as the tool starts its instances.
@@ -54,6 +55,14 @@ pub(crate) struct Place<'a> {
 }
 
 impl Place<'_> {
+    /// Directories of its data, files and results, as the instance sees them.
+    fn seen(&self) -> [PathBuf; 3] {
+        match self.instance.start {
+            StartBy::Image(_) => [docker::DATA, docker::CONFIGS, docker::RESULTS].map(PathBuf::from),
+            _ => [self.data, self.files, self.results].map(Path::to_owned),
+        }
+    }
+
     /// Port of its clients.
     pub(crate) fn port(&self) -> u16 {
         port(&self.instance.door)
@@ -166,7 +175,7 @@ pub(crate) fn startup(place: &Place<'_>) -> Result<Startup, String> {
     let instance = &Instance { config, environment, ..place.instance.clone() };
     let place = &Place { instance, ..*place };
     let system = match instance.start {
-        crate::template::StartBy::Kind => system(instance.kind)?,
+        StartBy::Kind => system(instance.kind)?,
         _ => &program::Program,
     };
     let mut startup = system.startup(place).map_err(in_instance)?;
@@ -177,8 +186,12 @@ pub(crate) fn startup(place: &Place<'_>) -> Result<Startup, String> {
         Some(Ready::Command(command)) => startup.ready = ReadyWhen::Command(Line::shell(filled(command, place))),
     }
     startup.line.environment.extend(instance.environment.iter().cloned());
-    startup.line.environment.extend(directories(place.files, place.results));
-    startup.line = startup.line.on(&instance.cpus);
+    let [_, files, results] = place.seen();
+    startup.line.environment.extend(directories(&files, &results));
+    // Docker sets the processors of a container.
+    if !matches!(instance.start, StartBy::Image(_)) {
+        startup.line = startup.line.on(&instance.cpus);
+    }
     Ok(startup)
 }
 
@@ -191,12 +204,13 @@ pub(crate) fn directories(files: &Path, results: &Path) -> [(String, String); 2]
 /// `text` with `{address}`, `{port}`, `{data}`, `{config}`, `{results}` and `{peers}` of an instance.
 pub(crate) fn filled(text: &str, place: &Place<'_>) -> String {
     let port = place.port().to_string();
+    let [data, files, results] = place.seen().map(|path| path.display().to_string());
     let pairs = [
         ("{address}", format!("{}:{port}", place.listen)),
         ("{port}", port),
-        ("{data}", place.data.display().to_string()),
-        ("{config}", place.files.display().to_string()),
-        ("{results}", place.results.display().to_string()),
+        ("{data}", data),
+        ("{config}", files),
+        ("{results}", results),
         ("{peers}", place.instance.peers.join(",")),
     ];
     pairs.into_iter().fold(text.to_owned(), |text, (key, value)| text.replace(key, &value))

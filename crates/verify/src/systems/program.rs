@@ -1,25 +1,28 @@
-//! Any program that the template starts by a command.
+//! Any program that the template starts by a command, or as a container.
 
 use super::{Line, Place, ReadyWhen, Startup, System, filled};
-use crate::kind::Kind;
+use crate::kind::Protocol;
 use crate::template::StartBy;
 
-/// A command of the template.
+/// A command or an image of the template.
 pub(super) struct Program;
 
 impl System for Program {
     fn startup(&self, place: &Place<'_>) -> Result<Startup, String> {
-        let StartBy::Command(command) = &place.instance.start else {
-            return Err("it has no command; add \"command:\"".to_owned());
+        let line = match &place.instance.start {
+            StartBy::Command(command) => Line::shell(filled(command, place)),
+            // The program is that of the image.
+            StartBy::Image(image) => Line::new(image, [""; 0]),
+            _ => return Err("it has no command; add \"command:\"".to_owned()),
         };
         let config = place.files.join("settings");
         let text: String = place.instance.config.iter().map(|(key, value)| format!("{key}={value}\n")).collect();
         Ok(Startup {
             files: vec![(config, text)],
             prepare: Vec::new(),
-            line: Line::shell(filled(command, place)),
-            ready: match place.instance.kind {
-                Kind::Mqtt => ReadyWhen::Mqtt(place.port()),
+            line,
+            ready: match place.instance.kind.protocol() {
+                Protocol::Mqtt => ReadyWhen::Mqtt(place.port()),
                 _ => ReadyWhen::Port(place.port()),
             },
         })
