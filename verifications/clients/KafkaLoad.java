@@ -1,28 +1,18 @@
-import java.io.BufferedReader;
-import java.io.FileDescriptor;
-import java.io.FileOutputStream;
-import java.io.IOException;
-import java.io.InputStreamReader;
-import java.io.OutputStream;
+import java.io.*;
 import java.nio.ByteBuffer;
+import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.*;
 import java.util.concurrent.*;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.locks.LockSupport;
 import java.util.stream.Collectors;
-import org.apache.kafka.clients.admin.Admin;
-import org.apache.kafka.clients.admin.NewTopic;
-import org.apache.kafka.clients.consumer.ConsumerRebalanceListener;
-import org.apache.kafka.clients.consumer.KafkaConsumer;
-import org.apache.kafka.clients.consumer.OffsetAndMetadata;
-import org.apache.kafka.clients.producer.KafkaProducer;
-import org.apache.kafka.clients.producer.ProducerRecord;
-import org.apache.kafka.common.KafkaException;
-import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.clients.admin.*;
+import org.apache.kafka.clients.consumer.*;
+import org.apache.kafka.clients.producer.*;
+import org.apache.kafka.common.*;
 import org.apache.kafka.common.errors.*;
-import org.apache.kafka.common.serialization.ByteArrayDeserializer;
-import org.apache.kafka.common.serialization.ByteArraySerializer;
+import org.apache.kafka.common.serialization.*;
 
 /**
  * Clients of Kafka for `tenbin verify`, over Kafka's own client library.
@@ -34,21 +24,19 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
  */
 public final class KafkaLoad {
     public static void main(String[] arguments) throws Exception {
-        Lines lines = new Lines(new FileOutputStream(FileDescriptor.out));
+        Settings settings = new Settings(arguments);
+        Run run = new Run(settings);
         // The library logs to standard output.
         System.setOut(System.err);
-        Settings settings = new Settings(arguments);
-        Run run = new Run();
         int partitions = createTopic(settings);
         List<Client> clients = new ArrayList<>();
-        AtomicInteger publishing = new AtomicInteger(settings.count);
         if (settings.isGroup()) {
             Subscriber.commitEnds(settings);
         }
         for (int number = settings.first; number < settings.first + settings.count; number++) {
             Client client = settings.role.equals("publisher")
-                    ? new Publisher(settings, lines, run, number, number % partitions, publishing)
-                    : new Subscriber(settings, lines, run, number);
+                    ? new Publisher(run, number, number % partitions)
+                    : new Subscriber(run, number);
             clients.add(client);
             client.start();
         }
@@ -56,13 +44,13 @@ public final class KafkaLoad {
                 || settings.isGroup() && clients.stream().mapToInt(client -> client.owned).sum() < partitions) {
             Thread.sleep(10);
         }
-        lines.say("ready");
-        run.follow(settings);
+        run.lines.say("ready");
+        run.follow();
         for (Client client : clients) {
             client.end();
             client.join();
         }
-        lines.flush();
+        run.lines.flush();
         System.exit(0);
     }
 
@@ -150,14 +138,26 @@ public final class KafkaLoad {
 
     /** Course of the run, as standard input tells it. */
     private static final class Run {
+        final Settings settings;
+        final Lines lines = new Lines();
+        /** Publishers that have messages left. */
+        final AtomicInteger publishing;
         final CountDownLatch started = new CountDownLatch(1);
         volatile long startNs;
         /** Messages that are due later are not sent. */
         volatile long stopNs = Long.MAX_VALUE;
         volatile boolean hasEnded;
 
+        Run(Settings settings) {
+            this.settings = settings;
+            publishing = new AtomicInteger(settings.count);
+            Thread flusher = new Thread(lines::flushFromTimeToTime);
+            flusher.setDaemon(true);
+            flusher.start();
+        }
+
         /** Reads standard input to its end. */
-        void follow(Settings settings) throws IOException {
+        void follow() throws IOException {
             BufferedReader input = new BufferedReader(new InputStreamReader(System.in));
             for (String line = input.readLine(); line != null; line = input.readLine()) {
                 if (line.startsWith("start ")) {
@@ -176,16 +176,14 @@ public final class KafkaLoad {
     /** A thread, whose failure ends the program. */
     private abstract static class Client extends Thread {
         final Settings settings;
-        final Lines lines;
         final Run run;
         final int number;
         /** Partitions that it has; below 0 until it is ready. */
         volatile int owned = -1;
 
-        Client(Settings settings, Lines lines, Run run, int number) {
-            super(settings.role + "-" + number);
-            this.settings = settings;
-            this.lines = lines;
+        Client(Run run, int number) {
+            super(run.settings.role + "-" + number);
+            this.settings = run.settings;
             this.run = run;
             this.number = number;
         }
@@ -196,7 +194,7 @@ public final class KafkaLoad {
                 work();
             } catch (Throwable error) {
                 System.err.println(getName() + ": " + error);
-                lines.flush();
+                run.lines.flush();
                 Runtime.getRuntime().halt(1);
             }
         }
@@ -214,12 +212,10 @@ public final class KafkaLoad {
         private final int partition;
         private final byte[] payload;
         private final Semaphore places = new Semaphore(settings.number("IN_FLIGHT", 1000));
-        private final AtomicInteger publishing;
 
-        Publisher(Settings settings, Lines lines, Run run, int stream, int partition, AtomicInteger publishing) {
-            super(settings, lines, run, stream);
+        Publisher(Run run, int stream, int partition) {
+            super(run, stream);
             this.partition = partition;
-            this.publishing = publishing;
             payload = new byte[settings.size];
             Arrays.fill(payload, (byte) 'x');
             // The library tries for as long as a run may take.
@@ -248,8 +244,8 @@ public final class KafkaLoad {
                     throw error;
                 }
             }
-            if (publishing.decrementAndGet() == 0) {
-                lines.say("done");
+            if (run.publishing.decrementAndGet() == 0) {
+                run.lines.say("done");
             }
         }
 
@@ -270,11 +266,7 @@ public final class KafkaLoad {
         /** Waits until fewer messages than allowed are under way; the message is due now. */
         private long waitForPlace() throws InterruptedException {
             waitUntil(run.startNs);
-            while (!places.tryAcquire(50, TimeUnit.MILLISECONDS)) {
-                if (run.stopNs < Long.MAX_VALUE) {
-                    break;
-                }
-            }
+            while (!places.tryAcquire(50, TimeUnit.MILLISECONDS) && run.stopNs == Long.MAX_VALUE) {}
             return settings.nowNs();
         }
 
@@ -291,8 +283,8 @@ public final class KafkaLoad {
             long sentNs = settings.nowNs();
             // The library copies the payload before it returns.
             producer.send(new ProducerRecord<>(settings.topic, partition, null, payload), (metadata, error) -> {
-                String end = error == null ? null : isRefused(error) ? "refused" : "-";
-                lines.add("P", end, number, message, dueNs, sentNs, settings.nowNs());
+                String word = error == null ? "" : isRefused(error) ? " refused" : " -";
+                run.lines.add('P', number, message, dueNs, sentNs, error == null ? settings.nowNs() : -1, word);
                 places.release();
             });
         }
@@ -308,8 +300,8 @@ public final class KafkaLoad {
     private static final class Subscriber extends Client implements ConsumerRebalanceListener {
         private final KafkaConsumer<byte[], byte[]> consumer;
 
-        Subscriber(Settings settings, Lines lines, Run run, int receiver) {
-            super(settings, lines, run, receiver);
+        Subscriber(Run run, int receiver) {
+            super(run, receiver);
             consumer = consumer(settings, getName());
         }
 
@@ -325,7 +317,7 @@ public final class KafkaLoad {
 
         private static List<TopicPartition> partitions(Settings settings, KafkaConsumer<byte[], byte[]> consumer) {
             return consumer.partitionsFor(settings.topic).stream()
-                    .map(partition -> new TopicPartition(partition.topic(), partition.partition())).toList();
+                    .map(one -> new TopicPartition(one.topic(), one.partition())).toList();
         }
 
         /** Commits the present ends for the group: its members get all messages from now on, and no earlier ones. */
@@ -368,7 +360,7 @@ public final class KafkaLoad {
         private void take(byte[] payload, long nowNs) {
             ByteBuffer stamp = ByteBuffer.wrap(payload);
             if (payload.length == settings.size && (stamp.getShort(8) & 0xffff) == settings.run) {
-                lines.add("S", "0", number, stamp.getInt(10), stamp.getInt(14), stamp.getLong(0), nowNs);
+                run.lines.add('S', number, stamp.getInt(10), stamp.getInt(14), stamp.getLong(0), nowNs, " 0");
             }
         }
 
@@ -383,88 +375,48 @@ public final class KafkaLoad {
 
     /** Standard output. Lines are collected for some milliseconds. */
     private static final class Lines {
-        private final OutputStream out;
-        private final Object writing = new Object();
-        private byte[] filling = new byte[1 << 20];
-        private byte[] full = new byte[1 << 20];
-        private int length;
+        private static final int MOST = 1 << 20;
+        private final OutputStream out = new FileOutputStream(FileDescriptor.out);
+        private StringBuilder lines = new StringBuilder(MOST);
+        private StringBuilder written = new StringBuilder(MOST);
 
-        Lines(OutputStream out) {
-            this.out = out;
-            Thread flusher = new Thread(() -> {
-                while (true) {
-                    LockSupport.parkNanos(TimeUnit.MILLISECONDS.toNanos(2));
-                    flush();
-                }
-            }, "lines");
-            flusher.setDaemon(true);
-            flusher.start();
-        }
-
-        void say(String line) {
-            synchronized (this) {
-                append(line);
-                filling[length++] = '\n';
-            }
-            flush();
-        }
-
-        /** Adds a line. A word of a P line replaces the last number; that of an S line follows it. */
-        void add(String kind, String word, long a, long b, long c, long d, long e) {
-            if (length > filling.length / 2) {
+        void flushFromTimeToTime() {
+            while (true) {
+                LockSupport.parkNanos(TimeUnit.MILLISECONDS.toNanos(2));
                 flush();
             }
+        }
+
+        synchronized void say(String line) {
+            lines.append(line).append('\n');
+        }
+
+        /** Adds a line; a time below 0 and an empty word are left out. */
+        void add(char kind, long a, long b, long c, long d, long timeNs, String word) {
+            boolean isFull;
             synchronized (this) {
-                append(kind);
-                append(a);
-                append(b);
-                append(c);
-                append(d);
-                if (word == null || kind.equals("S")) {
-                    append(e);
+                lines.append(kind).append(' ').append(a).append(' ').append(b).append(' ').append(c).append(' ').append(d);
+                if (timeNs >= 0) {
+                    lines.append(' ').append(timeNs);
                 }
-                if (word != null) {
-                    filling[length++] = ' ';
-                    append(word);
-                }
-                filling[length++] = '\n';
+                lines.append(word).append('\n');
+                isFull = lines.length() > MOST / 2;
             }
-        }
-
-        private void append(String text) {
-            for (int place = 0; place < text.length(); place++) {
-                filling[length++] = (byte) text.charAt(place);
+            if (isFull) {
+                flush();
             }
-        }
-
-        /** Appends a space and the digits of a number that is not negative. */
-        private void append(long number) {
-            int digits = 1;
-            for (long rest = number; rest >= 10; rest /= 10) {
-                digits++;
-            }
-            filling[length] = ' ';
-            length += digits;
-            long rest = number;
-            for (int place = length; digits > 0; place--, digits--) {
-                filling[place] = (byte) ('0' + rest % 10);
-                rest /= 10;
-            }
-            length++;
         }
 
         void flush() {
-            synchronized (writing) {
-                int count;
+            synchronized (out) {
                 synchronized (this) {
-                    byte[] next = full;
-                    full = filling;
-                    filling = next;
-                    count = length;
-                    length = 0;
+                    StringBuilder next = written;
+                    written = lines;
+                    lines = next;
                 }
                 try {
-                    out.write(full, 0, count);
+                    out.write(written.toString().getBytes(StandardCharsets.ISO_8859_1));
+                    written.setLength(0);
                 } catch (IOException error) {
                     // Nobody reads the lines any more.
                     Runtime.getRuntime().halt(1);

@@ -5,15 +5,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tenbin_loadgen::LoadgenError;
-use tenbin_loadgen::run::{
-    Counters, Doors, DriverFuture, DriverRun, Layout, Part, Plan, Recorder, RunClock, Slice, Status,
-};
+use tenbin_loadgen::run::{Counters, DriverFuture, DriverRun, Layout, Part, Plan, Recorder, RunClock, Slice, Status};
 use tokio::sync::{oneshot, watch};
 use tokio::task::LocalSet;
 
 use super::protocol::Protocol;
 use super::window::Window;
-use super::{publishing, receiving};
+use super::{names, publishing, receiving};
 
 /// Stage of a run. Stages never go back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd)]
@@ -125,17 +123,7 @@ impl Side {
 
     /// `HOST:PORT` of all doors of the system of broker `first`, which is in front.
     pub(super) fn doors(&self, first: usize) -> Vec<String> {
-        let brokers = &self.plan.brokers;
-        let count = if self.plan.doors == Doors::OneSystem { brokers.len() } else { 1 };
-        let door = |number: usize| {
-            let broker = &brokers[(first + number) % brokers.len()];
-            if broker.host.contains(':') {
-                format!("[{}]:{}", broker.host, broker.port)
-            } else {
-                format!("{}:{}", broker.host, broker.port)
-            }
-        };
-        (0..count).map(door).collect()
+        names::doors(&self.plan, first)
     }
 
     /// Error of a client that cannot connect or subscribe.

@@ -1,4 +1,7 @@
-//! Names of other protocols for the topics and filters of a plan.
+//! Names and addresses of other protocols for a plan.
+
+use tenbin_loadgen::LoadgenError;
+use tenbin_loadgen::run::{Broker, Doors, Plan};
 
 /// The first level of a topic or filter: the name of the stream of JetStream, and of the topic of Kafka.
 ///
@@ -18,15 +21,26 @@ pub(super) fn subject(topic: &str) -> String {
     topic.split('/').map(level).collect::<Vec<_>>().join(".")
 }
 
+/// `HOST:PORT` of all doors of the system of broker `first`, which is in front.
+pub(super) fn doors(plan: &Plan, first: usize) -> Vec<String> {
+    let brokers = &plan.brokers;
+    let count = if plan.doors == Doors::OneSystem { brokers.len() } else { 1 };
+    let door = |number: usize| {
+        let Broker { host, port, .. } = &brokers[(first + number) % brokers.len()];
+        if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
+    };
+    (0..count).map(door).collect()
+}
+
 /// Checks that the first level of all filters is no wildcard, since it is a name.
 ///
 /// # Errors
 /// A first level is one. The error names the filter.
-pub(super) fn check_filters(plan: &tenbin_loadgen::run::Plan) -> Result<(), tenbin_loadgen::LoadgenError> {
+pub(super) fn check_filters(plan: &Plan) -> Result<(), LoadgenError> {
     let is_wildcard = |filter: &str| matches!(first_level(filter), "+" | "#");
     match plan.audiences.iter().find(|audience| is_wildcard(&audience.filter)) {
         None => Ok(()),
-        Some(audience) => Err(tenbin_loadgen::LoadgenError::Arguments(format!(
+        Some(audience) => Err(LoadgenError::Arguments(format!(
             "filter {:?}: protocol {} needs a name as its first level",
             audience.filter, plan.protocol
         ))),

@@ -1,4 +1,5 @@
 //! Each driver against its real server. A test without the server's program prints that it is skipped.
+#![allow(clippy::print_stdout, reason = "figures of real servers are worth a look")]
 
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;

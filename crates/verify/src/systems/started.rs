@@ -72,7 +72,7 @@ impl Started {
     }
 
     /// Starts instance `index`; the closure waits until it is ready.
-    fn start(&self, index: usize, is_first: bool) -> Result<(Child, Box<dyn FnOnce()>), String> {
+    fn start(&self, index: usize, is_first: bool) -> Result<(Child, Wait), String> {
         let instance = &self.instances[index];
         let root = self.directory.path().join(&instance.name);
         let (files, data, results) = (root.join("files"), root.join("data"), root.join("results"));
@@ -114,6 +114,9 @@ impl Drop for Started {
         self.children.iter_mut().for_each(kill);
     }
 }
+
+/// Waits until an instance is ready.
+type Wait = Box<dyn FnOnce()>;
 
 /// Ends a process with all that it started.
 fn kill(child: &mut Child) {

@@ -22,8 +22,7 @@ use rustix::time::{ClockId, clock_gettime};
 use tempfile::TempDir;
 use tenbin_loadgen::LoadgenError;
 use tenbin_loadgen::run::{
-    Audience, ClientKinds, Doors, Driver, DriverFuture, DriverRun, Layout, Pace, Part, Plan, RunClock, Slice, Spread,
-    Status,
+    Audience, ClientKinds, Driver, DriverFuture, DriverRun, Layout, Pace, Part, Plan, RunClock, Slice, Spread, Status,
 };
 
 use self::program::Program;
@@ -197,18 +196,11 @@ fn program(command: &str, part: &ProgramPart, plan: &Plan, clock: &RunClock) -> 
 
 /// Addresses of the system, that of the clients' own broker first.
 fn doors(plan: &Plan, spread: Spread) -> String {
-    let brokers = &plan.brokers;
     let first = match spread {
         Spread::InTurns => 0,
         Spread::Broker(number) => usize::from(number),
     };
-    let count = if plan.doors == Doors::OneSystem { brokers.len() } else { 1 };
-    let door = |number: usize| {
-        let broker = &brokers[(first + number) % brokers.len()];
-        let is_ipv6 = broker.host.contains(':');
-        if is_ipv6 { format!("[{}]:{}", broker.host, broker.port) } else { format!("{}:{}", broker.host, broker.port) }
-    };
-    (0..count).map(door).collect::<Vec<_>>().join(",")
+    names::doors(plan, first).join(",")
 }
 
 /// The run's clock minus the monotonic clock, in nanoseconds.
