@@ -140,7 +140,7 @@ async fn relay(listener: net::TcpListener, stream: UnixStream) -> io::Result<()>
 /// Passes on the connections to the outside, until the stream ends.
 fn take_answers(stream: &UnixStream, waiting: &Waiting) {
     let mut answer = Answer::default();
-    // The kernel returns bytes of one answer at a time, as each is one write and sockets end a read.
+    // Each answer has 5 bytes and is one write, so that a read takes one answer with its socket.
     while let Ok((5, socket)) = receive_descriptor(stream, &mut answer) {
         let [a, b, c, d, _] = answer;
         let taker = waiting.lock().unwrap_or_else(PoisonError::into_inner).remove(&[a, b, c, d]);
