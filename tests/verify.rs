@@ -170,7 +170,7 @@ fn interrupted_run_undoes_faults_and_reports() {
     assert!(directory.path().join("out/report.html").exists());
 }
 
-/// A receiver with small buffers, and a sender with more load than their window lets through at 10 ms.
+/// A receiver with small buffers, and a sender with more load than their window lets through at 50 ms.
 const SMALL_WINDOW: &str = "\
 systems:
   broker: { kind: tenbin }
@@ -188,7 +188,7 @@ systems:
       --in-flight 1000 --time 120s\"
     ready: { command: 'true' }
 actions:
-  - { name: far, fault: net.delay, delay: 10ms, from: sender, to: receiver, start: 3, duration: 5 }
+  - { name: far, fault: net.delay, delay: 50ms, from: sender, to: receiver, start: 3, duration: 5 }
 measure: { time: 9, warm_up: 2s, before: 2, drain: 30 }
 assert: [ lost = 0 ]
 ";
@@ -216,14 +216,14 @@ fn page_names_the_window_that_limits_a_connection() {
     let column = |name: &str| head.iter().position(|column| *column == name).expect("a column");
     let (from, to, rtt, window) = (column("from"), column("to"), column("rtt_ms"), column("send_window"));
     let value = |text: &str| text.parse::<f64>().expect("a number");
-    let is_far = |line: &Vec<&str>| (line[from], line[to]) == ("sender", "receiver") && value(line[rtt]) >= 10.0;
+    let is_far = |line: &Vec<&str>| (line[from], line[to]) == ("sender", "receiver") && value(line[rtt]) >= 50.0;
     let far = lines.filter(is_far).collect::<Vec<_>>();
     assert!(far.len() >= 3 && far.iter().all(|line| value(line[window]) <= 32768.0), "{sockets}");
 
     let page = read("report.html");
     let cause = page.split("<tr>").find(|row| row.contains("during far") && row.contains("sender → receiver: window "));
     let cause = cause.unwrap_or_else(|| panic!("no window in the page; {sockets}"));
-    assert!(cause.contains(" KiB at 1") && cause.contains(" ms, so at most "), "{cause}");
+    assert!(cause.contains(" KiB at ") && cause.contains(" ms, so at most "), "{cause}");
     assert!(page.contains("congestion control") && page.contains("send buffer"), "the kernel's influence is missing");
     let instances = read("default/instances.csv");
     for name in ["broker", "pub", "sender", "this machine"] {
