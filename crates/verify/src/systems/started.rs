@@ -49,11 +49,13 @@ impl Started {
     }
 
     /// Kills instance `index`, without a chance to close its connections in order.
+    #[cfg(feature = "nats")]
     pub(crate) fn kill(&mut self, index: usize) {
         kill(&mut self.children[index]);
     }
 
     /// Starts instance `index` again after [`Started::kill`].
+    #[cfg(feature = "nats")]
     pub(crate) fn restart(&mut self, index: usize) {
         let (child, ready) = self.start(index, false).unwrap();
         self.children[index] = child;
