@@ -36,8 +36,7 @@ use crate::protocol::{line, lock};
 
 /// Name of the journal in its directory.
 const FILE: &str = "undo.jsonl";
-
-/// Most time that processes of a control group may take to their end.
+/// Most time that processes of a control group, or writers of a directory, may take to their end.
 const PATIENCE: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(10);
 
@@ -277,26 +276,29 @@ impl Undo {
             Self::Write { path, content } => {
                 fs::write(path, content).map_err(Error::io(format!("write {}", path.display())))
             }
-            Self::RemoveGroup { path } => {
-                let deadline = Instant::now() + PATIENCE;
-                loop {
-                    match fs::remove_dir(path) {
-                        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-                        Err(_) if Instant::now() < deadline => thread::sleep(PAUSE),
-                        removed => return removed.map_err(Error::io(format!("remove {}", path.display()))),
-                    }
-                }
-            }
+            Self::RemoveGroup { path } => remove(path, |_| true, || fs::remove_dir(path)),
             Self::Remove { path } => {
                 let is_directory = fs::symlink_metadata(path).is_ok_and(|metadata| metadata.is_dir());
-                let removed = if is_directory { fs::remove_dir_all(path) } else { fs::remove_file(path) };
-                match removed {
-                    Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                        Err(Error::io(format!("remove {}", path.display()))(error))
-                    }
-                    _ => Ok(()),
-                }
+                // Processes that are about to end may add files meanwhile.
+                let may_pass = |error: &io::Error| error.kind() == io::ErrorKind::DirectoryNotEmpty;
+                remove(path, may_pass, || if is_directory { fs::remove_dir_all(path) } else { fs::remove_file(path) })
             }
+        }
+    }
+}
+
+/// Removes `path`, again and again while the error may pass.
+fn remove(
+    path: &Path,
+    may_pass: impl Fn(&io::Error) -> bool,
+    remove: impl Fn() -> io::Result<()>,
+) -> Result<(), Error> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        match remove() {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Err(error) if may_pass(&error) && Instant::now() < deadline => thread::sleep(PAUSE),
+            removed => return removed.map_err(Error::io(format!("remove {}", path.display()))),
         }
     }
 }

@@ -1,7 +1,8 @@
 //! The program's side of a lab.
 
 use std::fs::{self, File};
-use std::os::fd::OwnedFd;
+use std::net::TcpStream;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -153,19 +154,43 @@ impl Lab {
     }
 
     fn add(&self, name: &str, call: impl FnOnce(String, PathBuf) -> ToGuard) -> Result<Machine, Error> {
-        let is_valid = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
-        if name.is_empty() || name.len() > 63 || name == "localhost" || !name.bytes().all(is_valid) {
-            return Err(Error::Failed(format!("`{name}` is no host name: use letters, digits and hyphens")));
-        }
         let mut names = lock(&self.shared.names);
-        if names.iter().any(|known| known == name) {
-            return Err(Error::Failed(format!("the lab has a machine `{name}` already")));
-        }
+        check_name(name, &names)?;
         let data = self.shared.directory.join("machines").join(name).join("data");
         fs::create_dir_all(&data).map_err(Error::io(format!("create {}", data.display())))?;
         let (number, address) = self.shared.caller.call(&call(name.to_owned(), data.clone()))?;
         names.push(name.to_owned());
         Ok(Machine { lab: Arc::clone(&self.shared), number, name: name.to_owned(), address, data })
+    }
+
+    /// Adds a machine of another lab, whose frames come and go through a [trunk](Self::trunk). It has no processes here.
+    /// Labs that are joined must add the same machines in the same order: their numbers give addresses.
+    ///
+    /// # Errors
+    ///
+    /// As [`machine`](Self::machine).
+    pub fn remote(&self, name: &str) -> Result<Machine, Error> {
+        let mut names = lock(&self.shared.names);
+        check_name(name, &names)?;
+        let (number, address) = self.shared.caller.call(&ToGuard::Remote { name: name.to_owned() })?;
+        names.push(name.to_owned());
+        let (lab, name, data) = (Arc::clone(&self.shared), name.to_owned(), PathBuf::new());
+        Ok(Machine { lab, number, name, address, data })
+    }
+
+    /// Joins another lab's machines by a TCP connection to it. The other side calls this with its end of the connection
+    /// and the machines of this lab. Faults of a link act at the sender's lab alone, so that [`impair`](Self::impair) is
+    /// for the labs of the senders.
+    ///
+    /// # Errors
+    ///
+    /// The lab has ended, or its directory has a path too long for a socket.
+    pub fn trunk(&self, stream: &TcpStream, machines: &[&Machine]) -> Result<(), Error> {
+        // Frames must not wait for each other, and the switch not for the connection.
+        let set = stream.set_nodelay(true).and_then(|()| stream.set_nonblocking(true));
+        set.map_err(Error::io("set up a trunk's connection"))?;
+        let machines = machines.iter().map(|machine| machine.number).collect();
+        self.shared.hand_over(stream.as_fd(), |stream| ToGuard::Trunk { machines, stream })
     }
 
     /// Adds faults to links, each from one machine to another. They end after `time` by the switch's own clock, or when
@@ -217,6 +242,18 @@ impl Lab {
         let machines = machines.iter().map(|machine| machine.number).collect();
         self.shared.caller.call(&ToGuard::PowerCut { machines })
     }
+}
+
+/// Checks the name of a new machine.
+fn check_name(name: &str, names: &[String]) -> Result<(), Error> {
+    let is_valid = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
+    if name.is_empty() || name.len() > 63 || name == "localhost" || !name.bytes().all(is_valid) {
+        return Err(Error::Failed(format!("`{name}` is no host name: use letters, digits and hyphens")));
+    }
+    if names.iter().any(|known| known == name) {
+        return Err(Error::Failed(format!("the lab has a machine `{name}` already")));
+    }
+    Ok(())
 }
 
 impl Drop for Lab {

@@ -6,10 +6,8 @@ use std::os::fd::AsFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::thread;
 
 use crate::command::Command;
-use crate::descriptor::send_descriptor;
 use crate::error::Error;
 use crate::process::Process;
 use crate::protocol::{ToGuard, lock};
@@ -66,18 +64,7 @@ impl Machine {
     pub fn join(&self, namespace: &Path) -> Result<(), Error> {
         let shown = namespace.display();
         let file = File::open(namespace).map_err(Error::io(format!("open {shown}")))?;
-        let path = self.lab.directory.join(format!("s{}", self.lab.number()));
-        let listener = UnixListener::bind(&path).map_err(Error::io(format!("listen at {}", path.display())))?;
-        let joined = thread::scope(|scope| {
-            // The guard sees neither processes nor mounts of this program, so it gets the open file.
-            scope.spawn(|| listener.accept().and_then(|(stream, _)| send_descriptor(&stream, &[0], file.as_fd())));
-            let joined = self.lab.caller.call(&ToGuard::Join { machine: self.number, stream: path.clone() });
-            // Ends the wait for a guard that did not come.
-            let _ = UnixStream::connect(&path);
-            joined
-        });
-        let _ = fs::remove_file(&path);
-        joined
+        self.lab.hand_over(file.as_fd(), |stream| ToGuard::Join { machine: self.number, stream })
     }
 
     /// Starts a process.

@@ -51,6 +51,15 @@ pub(crate) enum ToGuard {
         machine: u16,
         stream: PathBuf,
     },
+    /// Adds a machine of another lab.
+    Remote {
+        name: String,
+    },
+    /// The connection to the lab of these machines comes over the socket `stream`.
+    Trunk {
+        machines: Vec<u16>,
+        stream: PathBuf,
+    },
     Spawn {
         machine: u16,
         process: u64,

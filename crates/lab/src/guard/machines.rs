@@ -19,14 +19,15 @@ use crate::descriptor::receive_descriptor;
 use crate::error::Error;
 use crate::program;
 use crate::protocol::{Answers, HOSTS, Settings, ToGuard, ToMachine, lock, value};
-use crate::switch::{LinkCounters, Port, PortKind, Switch, hardware_address, raw};
+use crate::switch::{Port, PortKind, State, Switch, Trunk, hardware_address, raw};
 
 /// All machines of the lab, and its switch.
 pub(super) struct Machines {
     settings: Settings,
     switch: Switch,
     answers: Answers,
-    machines: Mutex<Vec<Arc<Machine>>>,
+    /// By number; `None` for one of another lab.
+    machines: Mutex<Vec<Option<Arc<Machine>>>>,
     hosts: PathBuf,
     /// Number of interface pairs that were made.
     pairs: AtomicU32,
@@ -48,6 +49,11 @@ impl Machines {
             }
             ToGuard::Guest { name, data } => value(&self.add(|| Ok(Machine::guest(name, data)))?),
             ToGuard::Join { machine, stream } => self.join(machine, &stream).map(|()| Value::Null),
+            ToGuard::Remote { name } => value(&self.add_remote(&name)?),
+            ToGuard::Trunk { machines, stream } => {
+                let trunk = Trunk::new(received(&stream)?);
+                self.with(move |state| state.add_trunk(trunk, &machines)).map(|()| Value::Null)
+            }
             ToGuard::Spawn { machine, process, command } => {
                 self.machine(machine)?.call(&ToMachine::Spawn { process, command })
             }
@@ -56,26 +62,14 @@ impl Machines {
             }
             ToGuard::Usage { machine, process } => self.machine(machine)?.call(&ToMachine::Usage { process }),
             ToGuard::Impair { id, links, shape, time } => {
-                let change = move |state: &mut crate::switch::State| {
+                let change = move |state: &mut State| {
                     let until = time.map(|time| state.now() + time);
                     state.fabric.impair(id, &links, &shape, until);
                 };
-                self.switch.with(change).map_err(Error::io("reach the switch"))?;
-                Ok(Value::Null)
+                self.with(change).map(|()| Value::Null)
             }
-            ToGuard::Lift { id } => {
-                self.switch.with(move |state| state.fabric.lift(id)).map_err(Error::io("reach the switch"))?;
-                Ok(Value::Null)
-            }
-            ToGuard::Counters => {
-                let all = self.switch.with(|state| state.fabric.counters()).map_err(Error::io("reach the switch"))?;
-                let machines = lock(&self.machines);
-                let name = |number: u16| machines.get(usize::from(number)).map(|machine| machine.name.clone());
-                let links = all.into_iter().filter_map(|(from, to, counters)| {
-                    Some(LinkCounters { from: name(from)?, to: name(to)?, counters })
-                });
-                value(&links.collect::<Vec<_>>())
-            }
+            ToGuard::Lift { id } => self.with(move |state| state.fabric.lift(id)).map(|()| Value::Null),
+            ToGuard::Counters => value(&self.with(|state| state.fabric.counters())?),
             ToGuard::PowerCut { machines } => {
                 let machines =
                     machines.into_iter().map(|number| self.machine(number)).collect::<Result<Vec<_>, _>>()?;
@@ -85,17 +79,22 @@ impl Machines {
         }
     }
 
+    /// Calls `change` on the switch's thread.
+    fn with<R: Send + 'static>(&self, change: impl FnOnce(&mut State) -> R + Send + 'static) -> Result<R, Error> {
+        self.switch.with(change).map_err(Error::io("reach the switch"))
+    }
+
     fn machine(&self, number: u16) -> Result<Arc<Machine>, Error> {
         let machines = lock(&self.machines);
-        machines.get(usize::from(number)).cloned().ok_or_else(|| Error::Failed(format!("no machine number {number}")))
+        let machine = machines.get(usize::from(number)).cloned().flatten();
+        machine.ok_or_else(|| Error::Failed(format!("no machine number {number} in this lab")))
     }
 
     /// Starts a machine, and joins it to the others unless it is a guest.
     fn add(&self, start: impl FnOnce() -> Result<Machine, Error>) -> Result<(u16, Ipv4Addr), Error> {
         // Held to the end: machines are added one at a time, so that each learns of all the others.
         let mut machines = lock(&self.machines);
-        let number = u16::try_from(machines.len()).ok().filter(|number| *number < MOST);
-        let number = number.ok_or_else(|| Error::Failed(format!("a lab has at most {MOST} machines")))?;
+        let number = next(&machines)?;
         let (machine, address) = (Arc::new(start()?), address(number));
         let mut port = None;
         if !machine.is_guest() {
@@ -103,32 +102,40 @@ impl Machines {
             machine.run(&["ip", "link", "set", "lo", "up"], "")?;
             port = Some(self.connect(&machine, number, machines.len())?);
         }
-        for other in machines.iter() {
-            other.ip(&neighbour(number))?;
-        }
+        introduce(number, &machines)?;
         if let Some(disk) = machine.disk {
             disks::mount_first(&machine, disk)?;
         }
-        self.name(&machine, address)?;
+        self.name(&machine.name, address)?;
+        if !machine.is_guest() {
+            machine.run(&["mount", "--bind", &self.hosts.display().to_string(), "/etc/hosts"], "")?;
+        }
         let joined = machine.name.clone();
-        self.switch.with(move |state| state.join(&joined, port)).map_err(Error::io("reach the switch"))?;
-        machines.push(machine);
+        self.with(move |state| state.join(&joined, port))?;
+        machines.push(Some(machine));
         Ok((number, address))
+    }
+
+    /// Reserves number, name and address for a machine of another lab.
+    fn add_remote(&self, name: &str) -> Result<(u16, Ipv4Addr), Error> {
+        let mut machines = lock(&self.machines);
+        let number = next(&machines)?;
+        introduce(number, &machines)?;
+        self.name(name, address(number))?;
+        let joined = name.to_owned();
+        self.with(move |state| state.join(&joined, None))?;
+        machines.push(None);
+        Ok((number, address(number)))
     }
 
     /// Joins a guest to the others. Its network namespace comes over the socket `stream`.
     fn join(&self, number: u16, stream: &Path) -> Result<(), Error> {
-        let received = || {
-            let (_, namespace) = receive_descriptor(&UnixStream::connect(stream)?, &mut [0])?;
-            namespace.ok_or_else(|| std::io::Error::other("nothing came"))
-        };
-        let namespace = received().map_err(Error::io("receive a network namespace"))?;
+        let namespace = received(stream)?;
         let machine = self.machine(number)?;
         // Held to the end, so that no machine is added that the guest does not learn of.
         let machines = lock(&self.machines);
         machine.enter(namespace)?;
-        let set =
-            |port| self.switch.with(move |state| state.set_port(number, port)).map_err(Error::io("reach the switch"));
+        let set = |port| self.with(move |state| state.set_port(number, port));
         // The kernel removes the former interface with its descriptor.
         set(None)?;
         set(Some(self.connect(&machine, number, machines.len())?))
@@ -160,16 +167,32 @@ impl Machines {
         made.map(Port::new)
     }
 
-    /// Adds the machine to the hosts file, which all machines share.
-    fn name(&self, machine: &Machine, address: Ipv4Addr) -> Result<(), Error> {
+    /// Adds a machine to the hosts file, which all machines share.
+    fn name(&self, name: &str, address: Ipv4Addr) -> Result<(), Error> {
         let path = self.hosts.display().to_string();
         let mut hosts = OpenOptions::new().append(true).open(&self.hosts).map_err(Error::io(format!("open {path}")))?;
-        writeln!(hosts, "{address} {}", machine.name).map_err(Error::io(format!("write {path}")))?;
-        if machine.is_guest() {
-            return Ok(());
-        }
-        machine.run(&["mount", "--bind", &path, "/etc/hosts"], "")
+        writeln!(hosts, "{address} {name}").map_err(Error::io(format!("write {path}")))
     }
+}
+
+/// Number of the next machine.
+fn next(machines: &[Option<Arc<Machine>>]) -> Result<u16, Error> {
+    let number = u16::try_from(machines.len()).ok().filter(|number| *number < MOST);
+    number.ok_or_else(|| Error::Failed(format!("a lab has at most {MOST} machines")))
+}
+
+/// Makes machine `number` known to the others.
+fn introduce(number: u16, others: &[Option<Arc<Machine>>]) -> Result<(), Error> {
+    others.iter().flatten().try_for_each(|other| other.ip(&neighbour(number)))
+}
+
+/// The open file that comes over the socket `stream`.
+fn received(stream: &Path) -> Result<OwnedFd, Error> {
+    let receive = || {
+        let (_, file) = receive_descriptor(&UnixStream::connect(stream)?, &mut [0])?;
+        file.ok_or_else(|| std::io::Error::other("nothing came"))
+    };
+    receive().map_err(Error::io("receive an open file"))
 }
 
 /// Most machines of a lab: as many as the addresses of `10.77.0.0/16` in rows of 250.

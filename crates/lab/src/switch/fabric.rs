@@ -5,7 +5,7 @@ use std::collections::BinaryHeap;
 use std::time::Duration;
 
 use super::frame;
-use super::link::{Counters, Link, Passage};
+use super::link::{Link, LinkCounters, Passage};
 use super::shape::Shape;
 
 /// First bytes of all hardware addresses of a lab; the number of the machine follows.
@@ -15,6 +15,16 @@ const HARDWARE: [u8; 4] = [0x02, b'l', b'a', b'b'];
 pub(crate) fn hardware_address(port: u16) -> [u8; 6] {
     let [high, low] = port.to_be_bytes();
     [HARDWARE[0], HARDWARE[1], HARDWARE[2], HARDWARE[3], high, low]
+}
+
+/// Number of the machine with this hardware address.
+fn number([a, b, c, d, high, low]: [u8; 6]) -> Option<u16> {
+    ([a, b, c, d] == HARDWARE).then(|| u16::from_be_bytes([high, low]))
+}
+
+/// Numbers of the machines that a frame comes from and goes to.
+pub(super) fn ends(frame: &[u8]) -> Option<(u16, u16)> {
+    Some((number(frame::source(frame)?)?, number(frame::destination(frame)?)?))
 }
 
 /// Links between all machines, by the numbers of their ports.
@@ -72,11 +82,7 @@ impl Fabric {
     /// Passes a frame of machine `from` on, or holds it. `send` returns false if the receiver's interface is full.
     pub(crate) fn frame(&mut self, now: Duration, from: u16, frame: &[u8], send: &mut impl FnMut(u16, &[u8]) -> bool) {
         // Addresses are known without ARP, and IPv6 is not in use: everything for all machines is noise.
-        let Some([a, b, c, d, high, low]) = frame::destination(frame) else { return };
-        let to = u16::from_be_bytes([high, low]);
-        if [a, b, c, d] != HARDWARE || to == from {
-            return;
-        }
+        let Some(to) = frame::destination(frame).and_then(number).filter(|to| *to != from) else { return };
         let Some(link) = self.links.get_mut(usize::from(from)).and_then(|links| links.get_mut(usize::from(to))) else {
             return;
         };
@@ -111,14 +117,23 @@ impl Fabric {
         [due, self.next_end].into_iter().flatten().min()
     }
 
-    /// Counters of all links, by the numbers of both machines.
-    pub(crate) fn counters(&self) -> Vec<(u16, u16, Counters)> {
-        let rows = self.links.iter().enumerate();
-        let links = rows.flat_map(|(from, links)| links.iter().enumerate().map(move |(to, link)| (from, to, link)));
-        links
-            .filter(|(from, to, _)| from != to)
-            .map(|(from, to, link)| (from as u16, to as u16, link.counters))
-            .collect()
+    /// Takes note that a machine's interface took no frame that came through a trunk: its link is another fabric's.
+    pub(crate) fn overflowed(&mut self, from: u16, to: u16, frame: &[u8]) {
+        if let Some(link) = self.link(from, to) {
+            link.counters.overflowed += frame::packets(frame);
+        }
+    }
+
+    /// Counters of all links.
+    pub(crate) fn counters(&self) -> Vec<LinkCounters> {
+        let rows = self.names.iter().zip(&self.links);
+        let links = rows.flat_map(|(from, links)| self.names.iter().zip(links).map(move |(to, link)| (from, to, link)));
+        let counters = |(from, to, link): (&String, &String, &Link)| LinkCounters {
+            from: from.clone(),
+            to: to.clone(),
+            counters: link.counters,
+        };
+        links.filter(|(from, to, _)| from != to).map(counters).collect()
     }
 
     fn link(&mut self, from: u16, to: u16) -> Option<&mut Link> {

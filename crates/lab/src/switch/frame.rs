@@ -27,6 +27,12 @@ pub(crate) fn destination(frame: &[u8]) -> Option<[u8; 6]> {
     frame[HEADER..HEADER + 6].try_into().ok()
 }
 
+/// Source of a frame, as [`destination`].
+pub(crate) fn source(frame: &[u8]) -> Option<[u8; 6]> {
+    frame.get(HEADER + ETHERNET - 1)?;
+    frame[HEADER + 6..HEADER + 12].try_into().ok()
+}
+
 /// Number of packets that the frame is on a wire.
 pub(crate) fn packets(frame: &[u8]) -> u64 {
     let parts = Parts::of(frame);

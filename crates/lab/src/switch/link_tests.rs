@@ -64,8 +64,9 @@ impl Net {
     }
 
     fn counters(&self, from: u16, to: u16) -> Counters {
+        let name = |number: u16| ["a", "b", "c"][usize::from(number)];
         let all = self.fabric.counters();
-        all.into_iter().find(|(a, b, _)| (*a, *b) == (from, to)).expect("a link").2
+        all.into_iter().find(|link| (&*link.from, &*link.to) == (name(from), name(to))).expect("a link").counters
     }
 
     fn numbers(&self) -> Vec<u32> {

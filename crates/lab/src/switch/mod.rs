@@ -8,6 +8,7 @@ mod port;
 pub(crate) mod raw;
 mod rng;
 mod shape;
+mod trunk;
 
 use std::num::NonZeroU64;
 use std::os::fd::OwnedFd;
@@ -23,6 +24,7 @@ pub use link::{Counters, LinkCounters};
 pub use port::PortKind;
 pub(crate) use port::{Port, Read};
 pub use shape::{Rate, Shape};
+pub(crate) use trunk::Trunk;
 
 /// Frames that are read from one port before the others have their turn.
 const TURN: usize = 32;
@@ -39,8 +41,26 @@ pub(crate) struct Switch {
 /// The switch's own state, on its thread.
 pub(crate) struct State {
     pub(crate) fabric: Fabric,
-    ports: Vec<Option<Port>>,
+    ways: Ways,
     started: Instant,
+}
+
+/// Ways to all machines.
+#[derive(Default)]
+struct Ways {
+    /// By the number of the machine.
+    machines: Vec<Way>,
+    /// `None` for a connection that has ended.
+    trunks: Vec<Option<Trunk>>,
+}
+
+/// Way to one machine.
+enum Way {
+    Port(Port),
+    /// Through the trunk with this number.
+    Trunk(usize),
+    /// The machine is gone, a guest without a network, or of another lab that is not joined.
+    Nowhere,
 }
 
 impl State {
@@ -49,16 +69,27 @@ impl State {
         self.started.elapsed()
     }
 
-    /// Adds a machine and returns its number.
+    /// Adds a machine and returns its number. Without a port it is a guest that joins later, or one of another lab.
     pub(crate) fn join(&mut self, name: &str, port: Option<Port>) -> u16 {
-        self.ports.push(port);
+        self.ways.machines.push(port.map_or(Way::Nowhere, Way::Port));
         self.fabric.add(name)
     }
 
     /// Replaces the port of a machine, whose links stay.
     pub(crate) fn set_port(&mut self, number: u16, port: Option<Port>) {
-        if let Some(own) = self.ports.get_mut(usize::from(number)) {
-            *own = port;
+        if let Some(way) = self.ways.machines.get_mut(usize::from(number)) {
+            *way = port.map_or(Way::Nowhere, Way::Port);
+        }
+    }
+
+    /// Sends the frames for these machines of another lab through `trunk`, and takes theirs from it.
+    pub(crate) fn add_trunk(&mut self, trunk: Trunk, machines: &[u16]) {
+        self.ways.trunks.push(Some(trunk));
+        let number = self.ways.trunks.len() - 1;
+        for machine in machines {
+            if let Some(way @ Way::Nowhere) = self.ways.machines.get_mut(usize::from(*machine)) {
+                *way = Way::Trunk(number);
+            }
         }
     }
 }
@@ -68,7 +99,7 @@ impl Switch {
         let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let switch = Self { orders: Arc::default(), wake };
         let own = switch.clone();
-        let state = State { fabric: Fabric::new(seed), ports: Vec::new(), started: Instant::now() };
+        let state = State { fabric: Fabric::new(seed), ways: Ways::default(), started: Instant::now() };
         thread::Builder::new().name("switch".to_owned()).spawn(move || own.run(state))?;
         Ok(switch)
     }
@@ -97,31 +128,47 @@ impl Switch {
         loop {
             let orders = std::mem::take(&mut *self.orders.lock().unwrap_or_else(PoisonError::into_inner));
             orders.into_iter().for_each(|order| order(&mut state));
-            let State { fabric, ports, started } = &mut state;
-            fabric.advance(started.elapsed(), &mut |to, frame: &[u8]| write(ports, to, frame));
-            self.wait(fabric.next(), *started, ports, &mut ready);
-            for from in ready.drain(..) {
-                for _ in 0..TURN {
-                    let Some(port) = &ports[usize::from(from)] else { break };
-                    match port.read(&mut buffer) {
-                        Read::Frame(bytes) => {
-                            let send = &mut |to, frame: &[u8]| write(ports, to, frame);
-                            fabric.frame(started.elapsed(), from, &buffer[..bytes], send);
+            let State { fabric, ways, started } = &mut state;
+            fabric.advance(started.elapsed(), &mut |to, frame: &[u8]| ways.write(to, frame));
+            self.wait(fabric.next(), *started, ways, &mut ready);
+            for source in ready.drain(..) {
+                match source {
+                    Source::Machine(from) => {
+                        for _ in 0..TURN {
+                            let Some(Way::Port(port)) = ways.machines.get(usize::from(from)) else { break };
+                            match port.read(&mut buffer) {
+                                Read::Frame(bytes) => {
+                                    let send = &mut |to, frame: &[u8]| ways.write(to, frame);
+                                    fabric.frame(started.elapsed(), from, &buffer[..bytes], send);
+                                }
+                                Read::Empty => break,
+                                Read::Gone => ways.machines[usize::from(from)] = Way::Nowhere,
+                            }
                         }
-                        Read::Empty => break,
-                        Read::Gone => ports[usize::from(from)] = None,
                     }
+                    Source::Trunk(number) => ways.take(number, fabric),
                 }
             }
         }
     }
 
-    /// Waits until a port has frames, an order arrives, or the time comes.
-    fn wait(&self, next: Option<Duration>, started: Instant, ports: &[Option<Port>], ready: &mut Vec<u16>) {
-        let numbers = (0..).zip(ports).filter_map(|(number, port)| Some((number, port.as_ref()?)));
-        let (numbers, open): (Vec<u16>, Vec<&Port>) = numbers.unzip();
+    /// Waits until a port or trunk has frames, an order arrives, or the time comes.
+    fn wait(&self, next: Option<Duration>, started: Instant, ways: &Ways, ready: &mut Vec<Source>) {
+        let mut sources = Vec::new();
         let mut polled = vec![PollFd::new(&*self.wake, PollFlags::IN)];
-        polled.extend(open.into_iter().map(|port| PollFd::new(port, PollFlags::IN)));
+        for (number, way) in (0..).zip(&ways.machines) {
+            if let Way::Port(port) = way {
+                sources.push(Source::Machine(number));
+                polled.push(PollFd::new(port, PollFlags::IN));
+            }
+        }
+        for (number, trunk) in ways.trunks.iter().enumerate() {
+            if let Some(trunk) = trunk {
+                sources.push(Source::Trunk(number));
+                let room = if trunk.is_waiting() { PollFlags::OUT } else { PollFlags::empty() };
+                polled.push(PollFd::new(trunk, PollFlags::IN | room));
+            }
+        }
         let timeout = next.map(|next| {
             let rest = next.saturating_sub(started.elapsed());
             Timespec { tv_sec: rest.as_secs() as i64, tv_nsec: rest.subsec_nanos().into() }
@@ -132,11 +179,43 @@ impl Switch {
         if !polled[0].revents().is_empty() {
             let _ = rustix::io::read(&*self.wake, &mut [0; 8]);
         }
-        let readable = polled[1..].iter().zip(numbers).filter(|(polled, _)| !polled.revents().is_empty());
-        ready.extend(readable.map(|(_, number)| number));
+        let readable = polled[1..].iter().zip(sources).filter(|(polled, _)| !polled.revents().is_empty());
+        ready.extend(readable.map(|(_, source)| source));
     }
 }
 
-fn write(ports: &[Option<Port>], to: u16, frame: &[u8]) -> bool {
-    ports.get(usize::from(to)).and_then(Option::as_ref).is_some_and(|port| port.write(frame))
+/// A descriptor that is ready.
+enum Source {
+    Machine(u16),
+    Trunk(usize),
+}
+
+impl Ways {
+    /// False if the way took no frame.
+    fn write(&mut self, to: u16, frame: &[u8]) -> bool {
+        match self.machines.get(usize::from(to)) {
+            Some(Way::Port(port)) => port.write(frame),
+            Some(Way::Trunk(number)) => self.trunks[*number].as_mut().is_some_and(|trunk| trunk.write(frame)),
+            Some(Way::Nowhere) | None => false,
+        }
+    }
+
+    /// Sends and receives what is ready. Frames of machines of the other lab go to machines of this one, without another
+    /// pass through a link.
+    fn take(&mut self, number: usize, fabric: &mut Fabric) {
+        let Some(mut trunk) = self.trunks[number].take() else { return };
+        let moved = trunk.flush().and_then(|()| {
+            trunk.read(|frame| {
+                let Some((from, to)) = fabric::ends(frame) else { return };
+                let is_theirs = matches!(self.machines.get(usize::from(from)), Some(Way::Trunk(own)) if *own == number);
+                if let Some(Way::Port(port)) = self.machines.get(usize::from(to)).filter(|_| is_theirs)
+                    && !port.write(frame)
+                {
+                    fabric.overflowed(from, to, frame);
+                }
+            })
+        });
+        // A broken trunk takes no frames any more: its links then drop all of theirs.
+        self.trunks[number] = moved.is_ok().then_some(trunk);
+    }
 }

@@ -7,6 +7,7 @@ mod leftovers;
 mod network;
 mod probe;
 mod processes;
+mod trunk;
 
 use std::fmt::Display;
 use std::path::Path;
