@@ -1,6 +1,4 @@
 //! Arguments of `tenbin verify`.
-//!
-//! [`NodeArgs`] are those of the remote end of ssh; they join [`Command`] with that runtime.
 
 use std::path::PathBuf;
 
@@ -38,6 +36,9 @@ pub enum Command {
     /// A relay to a program outside of the lab
     #[command(hide = true)]
     Relay(RelayArgs),
+    /// Remote end of runtime ssh, at standard input and output
+    #[command(hide = true)]
+    Node(NodeArgs),
 }
 
 /// Arguments of `guard`, which only the lab itself gives.
@@ -177,6 +178,10 @@ pub struct NodeArgs {
     /// Undo all changes when the standard input is silent for this time
     #[arg(long, value_name = "TIME", default_value = "5s")]
     pub silence: crate::units::Time,
+
+    /// Join standard input and output to the stream of a process, instead
+    #[arg(long, value_name = "SOCKET")]
+    pub attach: Option<PathBuf>,
 }
 
 #[cfg(test)]
@@ -186,20 +191,19 @@ mod tests {
     use super::*;
 
     #[derive(Debug, Parser)]
-    enum All {
-        #[command(flatten)]
-        Present(Command),
-        Node(NodeArgs),
+    struct All {
+        #[command(subcommand)]
+        command: Command,
     }
 
-    fn parse(line: &str) -> Result<All, clap::Error> {
-        All::try_parse_from(std::iter::once("verify").chain(line.split_whitespace()))
+    fn parse(line: &str) -> Result<Command, clap::Error> {
+        All::try_parse_from(std::iter::once("verify").chain(line.split_whitespace())).map(|all| all.command)
     }
 
     #[test]
     fn arguments_are_those_of_the_design() {
         let run = parse("run kill-qos1 a.yaml --variant x --variant y --out d --repeat 3 --seed 7 --allow-hosts a,b");
-        let Ok(All::Present(Command::Run(run))) = run else { panic!("{run:?}") };
+        let Ok(Command::Run(run)) = run else { panic!("{run:?}") };
         assert_eq!((run.file.files.len(), run.file.variant.len(), run.file.seed), (2, 2, Some(7)));
         assert_eq!((run.repeat, run.allow_hosts.join(" ")), (Some(3), "a b".to_owned()));
         for line in
@@ -207,7 +211,7 @@ mod tests {
         {
             assert!(parse(line).is_ok(), "{line}");
         }
-        let Ok(All::Node(node)) = parse("node") else { panic!("node has no required argument") };
+        let Ok(Command::Node(node)) = parse("node") else { panic!("node has no required argument") };
         assert_eq!(node.silence, crate::units::Time::from_secs(5));
         for line in ["run", "plan", "report", "run a --repeat 0", "node --silence soon", "plan a --seed x"] {
             assert!(parse(line).is_err(), "{line}");

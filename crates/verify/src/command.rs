@@ -2,16 +2,19 @@
 
 use std::fs;
 use std::io::{self, Write};
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use crate::Setup;
+#[cfg(target_os = "linux")]
+use crate::args::NodeArgs;
 use crate::args::{AwaitPortArgs, CheckArgs, Command, FileArgs, PlanArgs, ProbeArgs, ReportArgs};
 use crate::configs;
 use crate::drivers;
 use crate::groups::Groups;
 use crate::library;
-use crate::plan::{Plan, missing, need_of_runtime, support};
-use crate::template::{FAULTS, Mistakes, RUNTIMES, Template, suggestion};
+use crate::plan::{Need, Plan, missing, need_of_runtime, support};
+use crate::template::{FAULTS, Mistakes, RUNTIMES, Runtime, Template, suggestion};
 
 /// Error of the command, with its exit code.
 #[derive(Debug, thiserror::Error)]
@@ -58,6 +61,17 @@ pub enum Error {
         /// Reason.
         error: io::Error,
     },
+    /// A node is not among the hosts that the command line allows.
+    #[error("node {node} is another host; allow it with --allow-hosts {address}")]
+    NotAllowed {
+        /// Name of the node.
+        node: String,
+        /// Its address.
+        address: IpAddr,
+    },
+    /// The remote end of ssh cannot go on.
+    #[error("node: {0}")]
+    Node(String),
     /// A system did not say which instance leads.
     #[error("no leader known: {0}")]
     Probe(String),
@@ -74,10 +88,11 @@ impl Error {
     /// Exit code: 2 for unreadable files and arguments, else 1.
     pub const fn exit_code(&self) -> u8 {
         match self {
-            Self::Output(_) | Self::Results { .. } | Self::Probe(_) => 1,
+            Self::Output(_) | Self::Results { .. } | Self::Probe(_) | Self::Node(_) => 1,
             Self::Unreadable { .. }
             | Self::Mistakes(_)
             | Self::UnknownVariant { .. }
+            | Self::NotAllowed { .. }
             | Self::Recorded { .. }
             | Self::NoFileToRecord(_) => 2,
         }
@@ -102,8 +117,12 @@ pub fn run(command: &Command, setup: &Setup, out: &mut dyn Write) -> Result<u8, 
         Command::Guard(args) => return Ok(u8::from(tenbin_lab::guard_main(&args.arguments) != 0)),
         #[cfg(target_os = "linux")]
         Command::Relay(args) => crate::relay::run(args)?,
+        #[cfg(target_os = "linux")]
+        Command::Node(NodeArgs { attach: Some(socket), .. }) => crate::runtime::nodes::relay(socket)?,
+        #[cfg(target_os = "linux")]
+        Command::Node(args) => crate::runtime::nodes::serve(args.silence.duration()).map_err(Error::Node)?,
         #[cfg(not(target_os = "linux"))]
-        Command::Restore(_) | Command::Guard(_) | Command::Relay(_) => {}
+        Command::Restore(_) | Command::Guard(_) | Command::Relay(_) | Command::Node(_) => {}
         Command::AwaitPort(AwaitPortArgs { address, mqtt }) => {
             return Ok(u8::from(!crate::probe::answers(address, *mqtt)));
         }
@@ -205,7 +224,7 @@ fn check_files(files: &[PathBuf], out: &mut dyn Write) -> Result<(), Error> {
             let plan = Plan::new(&template, None)?;
             members.extend(plan.members.iter().cloned());
             let missing: Vec<_> =
-                plan.needs.iter().filter_map(|need| Some(format!("{need}: {}", missing(need)?))).collect();
+                plan.needs_here().filter_map(|need| Some(format!("{need}: {}", missing(need)?))).collect();
             let verdict = if missing.is_empty() { "can run here" } else { "is valid, and cannot run here" };
             writeln!(out, "{}, variant {}: {verdict}", plan.name, plan.variant)?;
             for line in missing {
@@ -231,10 +250,18 @@ fn check_machine(out: &mut dyn Write) -> io::Result<()> {
         for need in &lacks {
             writeln!(out, "  missing {need}: {}", missing(need).unwrap_or_default())?;
         }
+        let list = |needs: &[Need]| needs.iter().map(Need::to_string).collect::<Vec<_>>().join(", ");
+        if runtime == Runtime::Ssh {
+            let needs = need_of_runtime(Runtime::Namespaces);
+            writeln!(out, "  each node needs {}, the program sha256sum and a connection by ssh", list(&needs))?;
+        }
         for fault in FAULTS {
             let line = match crate::template::example(fault).map(|fault| support(&fault, runtime, None)) {
                 None => continue,
                 Some(Err(reason)) => format!("no: {reason}"),
+                Some(Ok(needs)) if runtime == Runtime::Ssh && !needs.is_empty() => {
+                    format!("yes, where nodes have {}", list(&needs))
+                }
                 Some(Ok(needs)) => match needs.iter().find_map(|need| Some((need, missing(need)?))) {
                     None => "yes".to_owned(),
                     Some((need, correction)) => format!("missing {need}: {correction}"),
@@ -298,6 +325,8 @@ mod tests {
             assert_eq!(lines, RUNTIMES.len(), "{fault} in\n{text}");
         }
         assert!(text.contains("net.delay       no: runtime processes has no network"), "{text}");
+        assert!(text.contains("each node needs user namespaces, the program unshare, the program ip"), "{text}");
+        assert!(text.contains("power_cut       yes, where nodes have root, the program mount"), "{text}");
         let file = output(&Command::Check(CheckArgs { files: vec!["kill-qos1".into()] })).unwrap();
         assert!(file.lines().any(|line| line.starts_with("kill-qos1, variant tenbin: ")), "{file}");
     }

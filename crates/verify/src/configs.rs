@@ -44,7 +44,11 @@ fn directory(file: &Path) -> PathBuf {
 }
 
 /// Adds the files below `directory`, whose names begin with `prefix`.
-fn collect(directory: &Path, prefix: &str, found: &mut BTreeMap<String, PathBuf>) -> Result<(), (PathBuf, io::Error)> {
+pub(crate) fn collect(
+    directory: &Path,
+    prefix: &str,
+    found: &mut BTreeMap<String, PathBuf>,
+) -> Result<(), (PathBuf, io::Error)> {
     if !directory.is_dir() {
         return Ok(());
     }

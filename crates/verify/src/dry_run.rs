@@ -78,8 +78,12 @@ pub fn dry_run(plan: &Plan, out: &mut dyn Write) -> io::Result<()> {
         writeln!(out, "  nothing")?;
     }
     for need in &plan.needs {
-        let without =
-            crate::plan::missing(need).map_or(String::new(), |correction| format!(" (missing here: {correction})"));
+        let is_here = plan.needs_here().any(|here| here == need);
+        let without = match crate::plan::missing(need).filter(|_| is_here) {
+            Some(correction) => format!(" (missing here: {correction})"),
+            None if is_here => String::new(),
+            None => " (on each node)".to_owned(),
+        };
         writeln!(out, "  {need}{without}")?;
     }
     Ok(())
@@ -165,13 +169,24 @@ pub(crate) fn setup(plan: &Plan) -> Vec<(String, String)> {
             }
         }
         Runtime::Ssh => {
-            let user = plan.user.as_deref().map_or(String::new(), |user| format!(" as {user}"));
-            let nodes: std::collections::BTreeSet<_> = plan.machines.iter().filter_map(|m| m.node.as_deref()).collect();
-            for node in nodes {
-                steps.push((
-                    format!("start tenbin verify node on {node}{user}"),
-                    format!("close its input; {node} then undoes all changes of its own"),
-                ));
+            #[cfg(target_os = "linux")]
+            let hash = crate::runtime::nodes::own_hash().unwrap_or_else(|reason| format!("({reason})"));
+            for node in &plan.nodes {
+                let name = &node.name;
+                #[cfg(target_os = "linux")]
+                let [copy, start] = crate::runtime::nodes::Ssh::new(plan, node).shown(&hash);
+                #[cfg(not(target_os = "linux"))]
+                let [copy, start] = [String::new(), String::new()];
+                let kept = format!("none: {name} keeps the program, for later runs of the same version");
+                steps.push((format!("copy this program to {name}, unless it is there: {copy}"), kept));
+                let ends = format!("close its input; {name} then undoes all changes of its own");
+                steps.push((format!("start the remote end on {name}: {start}"), ends));
+            }
+            for (place, node) in plan.nodes.iter().enumerate() {
+                for other in &plan.nodes[place + 1..] {
+                    let step = format!("join {} to {} ({}) by a trunk over TCP", other.name, node.name, node.address);
+                    steps.push((step, "it ends with the remote ends".to_owned()));
+                }
             }
         }
         Runtime::Processes => {

@@ -3,6 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use serde::{Deserialize, Serialize};
+
 /// Controllers that limits need.
 const CONTROLLERS: [&str; 2] = ["cpu", "memory"];
 /// Time in which a group gets its share of a processor, in microseconds.
@@ -35,7 +37,7 @@ pub(crate) struct Groups {
 }
 
 /// Limit of a group.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub(crate) enum Limit {
     /// Processors, as 0.5.
     Cpu(f64),

@@ -5,7 +5,9 @@ use std::net::{IpAddr, Ipv4Addr};
 use super::change::describe;
 use super::support::{need_of_runtime, support};
 use super::times::{Begins, begins};
-use super::{Client, Disk, Instance, Machine, Need, Plan, PlannedAction, PlannedPhase, PlannedTargets, Selection};
+use super::{
+    Client, Disk, Instance, Machine, Need, Node, Plan, PlannedAction, PlannedPhase, PlannedTargets, Selection,
+};
 use crate::judge::windows::{Effect, windows};
 use crate::kind::{Kind, Protocol};
 use crate::rng::Rng;
@@ -46,6 +48,7 @@ pub(super) fn plan(template: &Template, seed: Option<u64>) -> Result<Plan, Mista
         user: template.base.user.clone(),
         sudo: template.base.sudo,
         pull: template.base.pull,
+        nodes: nodes(template, &machines),
         machines,
         instances,
         clients,
@@ -100,16 +103,27 @@ fn machines(template: &Template, members: &[Member]) -> Vec<Machine> {
             _ => None,
         }
     };
+    // The relay to an external program needs no place of its own.
+    let first = template.base.nodes.first().filter(|_| template.base.runtime == Runtime::Ssh);
+    let first = first.map(|(name, _)| name.clone());
     let machine = |(index, member): (usize, &Member)| Machine {
         name: member.name.clone(),
         address: match template.base.runtime {
             Runtime::Processes => IpAddr::V4(Ipv4Addr::LOCALHOST),
             _ => lab_address(index),
         },
-        node: member.node.clone(),
+        node: member.node.clone().or_else(|| first.clone()),
         relays: external(member),
     };
     members.iter().enumerate().map(machine).collect()
+}
+
+/// Nodes that have a machine. Other runtimes ignore them.
+fn nodes(template: &Template, machines: &[Machine]) -> Vec<Node> {
+    let nodes = template.base.nodes.iter().filter(|_| template.base.runtime == Runtime::Ssh);
+    let is_used = |name: &String| machines.iter().any(|machine| machine.node.as_ref() == Some(name));
+    let used = nodes.filter(|(name, _)| is_used(name));
+    used.map(|(name, address)| Node { name: name.clone(), address: *address }).collect()
 }
 
 /// Address that the lab gives to machine number `index`, from 0, in 10.77.0.0/16.
@@ -254,7 +268,7 @@ fn check_placing(template: &Template, complaints: &mut Complaints) {
         template.clients.iter().map(|client| (&client.name, client.place, client.program.as_ref(), &client.placing));
     for (name, place, start, placing) in systems.chain(clients) {
         let has_image = matches!(start, Some(StartBy::Image(_)));
-        if has_image && matches!(runtime, Runtime::Namespaces | Runtime::Processes) {
+        if has_image && runtime != Runtime::Docker {
             complaints.add(
                 place,
                 format!("{name} has an image, which runtime {} cannot start", runtime.name()),

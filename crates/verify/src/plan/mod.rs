@@ -49,6 +49,9 @@ pub struct Plan {
     pub sudo: bool,
     /// Allows downloads of images.
     pub pull: bool,
+    /// Nodes of ssh that have machines, in the order of the file.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub nodes: Vec<Node>,
     /// Machines, in the order in which they are made.
     pub machines: Vec<Machine>,
     /// Instances of the systems, in the order in which they are started.
@@ -87,6 +90,15 @@ pub struct ConfigFile {
     pub name: String,
     /// The file, beside the template.
     pub source: PathBuf,
+}
+
+/// A host that ssh reaches.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Node {
+    /// Name in the template.
+    pub name: String,
+    /// Its address, also for the connections between nodes.
+    pub address: IpAddr,
 }
 
 /// A machine of the lab, a container, or this machine.
@@ -272,6 +284,19 @@ impl Plan {
     pub fn longest(&self) -> Time {
         let maximum = if self.needs_maximum { self.measure.max } else { Time::ZERO };
         maximum.plus(self.measure.warm_up.most()).plus(self.measure.time).plus(self.measure.drain)
+    }
+
+    /// Prerequisites of this host.
+    pub fn needs_here(&self) -> impl Iterator<Item = &Need> {
+        let own = need_of_runtime(self.runtime);
+        self.needs.iter().filter(move |need| self.runtime != Runtime::Ssh || own.contains(need))
+    }
+
+    /// Prerequisites of each node.
+    pub fn needs_of_nodes(&self) -> impl Iterator<Item = Need> {
+        let own = need_of_runtime(Runtime::Ssh);
+        let others = self.needs.iter().filter(move |need| !own.contains(need)).cloned();
+        need_of_runtime(Runtime::Namespaces).into_iter().chain(others).filter(|_| self.runtime == Runtime::Ssh)
     }
 
     /// Content of `plan.json`.

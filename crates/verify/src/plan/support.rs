@@ -84,7 +84,7 @@ pub fn need_of_runtime(runtime: Runtime) -> Vec<Need> {
             let programs = ["unshare", "ip", "nsenter", "flock", "docker"].map(program);
             [Need::Root, Need::DockerDaemon].into_iter().chain(programs).collect()
         }
-        Runtime::Ssh => vec![program("ssh")],
+        Runtime::Ssh => vec![program("ssh"), program("sha256sum")],
         Runtime::Processes => vec![],
     }
 }

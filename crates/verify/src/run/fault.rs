@@ -1,6 +1,5 @@
 //! Changes of faults, and their undos.
 
-use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
@@ -143,9 +142,9 @@ fn on_members(stage: &Stage, action: &PlannedAction, names: &[String], time: Opt
     })
 }
 
-/// Undoes a change; returns when that is complete: a killed instance is ready again.
+/// Undoes a change; returns when that is complete: a killed instance is ready again. A lost node undoes by itself.
 pub(crate) fn undo(stage: &Stage, undo: Undo) -> Result<(), String> {
-    match undo {
+    let undone = match undo {
         Undo::Nothing => Ok(()),
         Undo::Start(names) => stage.start_again(&names),
         Undo::Resume(names) => stage.resume(&names),
@@ -154,7 +153,8 @@ pub(crate) fn undo(stage: &Stage, undo: Undo) -> Result<(), String> {
         Undo::End(loads) => loads.iter().try_for_each(|load| load.kill()),
         Undo::Run(lines) => run(stage, &lines),
         Undo::Clock(names) => set_clocks(stage, &names, "+0\n"),
-    }
+    };
+    if stage.world.lost().is_some() { Ok(()) } else { undone }
 }
 
 /// Runs a command on the machine of each name. On a machine that is this one, it has the name as `TENBIN_TARGET`.
@@ -177,7 +177,7 @@ fn loads(stage: &Stage, names: &[String], arguments: &[String]) -> Result<Undo, 
         let mut all = vec!["verify".to_owned(), "burden".to_owned()];
         all.push(stage.world.data(name).display().to_string());
         all.extend(arguments.iter().cloned());
-        let line = Line::new(stage.tenbin().display().to_string(), all);
+        let line = Line::new(stage.world.tenbin(name).display().to_string(), all);
         started.push(stage.world.spawn_beside(name, &line, &stage.log(&format!("{name}.load")))?);
     }
     Ok(Undo::End(started))
@@ -220,8 +220,7 @@ fn fill(stage: &Stage, names: &[String], leave: u64) -> Result<Undo, String> {
 
 fn set_clocks(stage: &Stage, names: &[String], offset: &str) -> Result<(), String> {
     for name in names {
-        let file = stage.clock_file(name);
-        fs::write(&file, offset).map_err(|error| format!("cannot write {}: {error}", file.display()))?;
+        stage.world.write(name, &stage.clock_file(name)?, offset.as_bytes(), None)?;
     }
     Ok(())
 }

@@ -25,14 +25,18 @@ use tenbin_loadgen::Drivers;
 use tenbin_loadgen::run::{Fault as Outcome, TestCase, TestSuite};
 
 pub(crate) use measured::{Details, Measured};
+pub(crate) use stage::LOGS;
 
 use crate::args::RunArgs;
 use crate::command::Error;
-use crate::plan::{Plan, missing};
+use crate::plan::{Node, Plan, missing};
 use crate::recorded::{self, Recorded};
 use crate::report;
 use crate::results::{RunVerdict, VariantVerdict, Verdict};
 use crate::template::Runtime;
+
+/// First part of the names of working directories, below that of temporary files.
+pub(crate) const WORK: &str = "tenbin-verify-";
 
 /// The program around the command.
 #[derive(Debug, Clone)]
@@ -63,6 +67,9 @@ impl Setup {
 pub(crate) fn run(args: &RunArgs, setup: &Setup, out: &mut dyn Write) -> Result<u8, Error> {
     let plans = args.file.plans()?;
     let [first, ..] = &plans[..] else { return Ok(0) };
+    if let Some(node) = plans.iter().flat_map(|plan| &plan.nodes).find(|node| !is_allowed(node, &args.allow_hosts)) {
+        return Err(Error::NotAllowed { node: node.name.clone(), address: node.address });
+    }
     let records = records(args)?;
     let directory = args.out.clone().unwrap_or_else(|| default_directory(first));
     create(&directory)?;
@@ -124,7 +131,7 @@ fn one_run(
     is_interrupted: &AtomicBool,
 ) -> Result<RunVerdict, Error> {
     let failed = |error: String| Ok(RunVerdict::failed(number, plan.seed, error, &plan.assertions));
-    let lacks: Vec<_> = plan.needs.iter().filter_map(|need| Some(format!("{need}: {}", missing(need)?))).collect();
+    let lacks: Vec<_> = plan.needs_here().filter_map(|need| Some(format!("{need}: {}", missing(need)?))).collect();
     if !lacks.is_empty() {
         return failed(format!("missing {}", lacks.join("; ")));
     }
@@ -138,7 +145,7 @@ fn one_run(
     let directory = directory_of(results, &plan.variant, number);
     create(&directory)?;
     // Sockets in it have short paths, which a directory of results may not have.
-    let work = match tempfile::Builder::new().prefix("tenbin-verify-").tempdir() {
+    let work = match tempfile::Builder::new().prefix(WORK).tempdir() {
         Ok(work) => work,
         Err(error) => return failed(format!("cannot create a directory for the run: {error}")),
     };
@@ -159,6 +166,11 @@ fn one_run(
     #[cfg(target_os = "linux")]
     let run = crate::restore::close(journal.as_deref(), run);
     Ok(run)
+}
+
+/// True for a node that the command line names, by name or address, and for this host.
+fn is_allowed(node: &Node, hosts: &[String]) -> bool {
+    node.address.is_loopback() || hosts.iter().any(|host| *host == node.name || *host == node.address.to_string())
 }
 
 /// Sets `is_interrupted` at SIGINT or SIGTERM, which then do not end the program.

@@ -21,7 +21,9 @@ use crate::judge::measured::Figures;
 use crate::judge::windows::{Phase, windows};
 use crate::plan::Plan;
 use crate::results::{self, Event, RunVerdict};
-use crate::runtime::{Processes, World};
+use crate::runtime::{FILES, Processes, Site, World};
+#[cfg(target_os = "linux")]
+use crate::runtime::{Namespaces, Nodes};
 use crate::systems::Line;
 use crate::template::{Role, Runtime, WarmUp};
 use crate::units::{Rate, Time};
@@ -61,7 +63,7 @@ pub(crate) fn perform(setup: &Setup, plan: &Plan, place: &Place<'_>) -> RunVerdi
         }
         Err(error) => Err(format!("cannot start a thread: {error}")),
     };
-    remove_empty(&place.directory.join(stage::FILES));
+    remove_empty(&place.directory.join(FILES));
     verdict.unwrap_or_else(failed)
 }
 
@@ -85,13 +87,28 @@ async fn attempt(setup: &Setup, plan: &Plan, place: &Place<'_>) -> Result<RunVer
     let load = load::load(plan, None)?;
     super::fault::check(plan)?;
     let world = world(setup, plan, place)?;
-    let stage = Arc::new(Stage::new(plan.clone(), world, place.work, place.directory, &setup.tenbin()));
+    let stage = Arc::new(Stage::new(plan.clone(), world, &logs));
     let starting = Arc::clone(&stage);
     let started = tokio::task::spawn_blocking(move || starting.start_all()).await;
-    started.map_err(|error| error.to_string())??;
-    let result = with_systems(setup, plan, place, load, &stage).await;
-    let _ = tokio::task::spawn_blocking(move || stage.end_all()).await;
-    result
+    let result = match started.map_err(|error| error.to_string()).flatten() {
+        Ok(()) => with_systems(setup, plan, place, load, &stage).await,
+        Err(reason) => Err(reason),
+    };
+    let result = match result {
+        Err(reason) => Err(stage.reason(reason).await),
+        result => result,
+    };
+    let end = move || {
+        stage.end_all();
+        let fetched = if stage.world.lost().is_some() { Ok(()) } else { stage.world.fetch_results() };
+        (fetched.err(), stage.world.close())
+    };
+    let (not_fetched, not_undone) = tokio::task::spawn_blocking(end).await.unwrap_or_default();
+    result.map(|mut verdict| {
+        verdict.notes.extend(not_fetched.map(|reason| format!("results of {}/ are missing: {reason}", FILES)));
+        verdict.not_undone.extend(not_undone);
+        verdict
+    })
 }
 
 async fn with_systems(
@@ -130,7 +147,7 @@ async fn with_systems(
     let course = match course {
         Ok(course) => course,
         Err(error) => {
-            let not_undone = faults.into_results().2;
+            let (error, not_undone) = (stage.reason(error).await, faults.into_results().2);
             let failed = RunVerdict::failed(place.number, plan.seed, error, &plan.assertions);
             return Ok(RunVerdict { not_undone, ..failed });
         }
@@ -173,6 +190,9 @@ async fn course(
     let mut is_interrupted = false;
     let mut end = plan.measure.time;
     loop {
+        if let Some(reason) = stage.world.lost() {
+            return Err(reason);
+        }
         let Some(status) = running.tick().await.map_err(text)? else { break };
         let second = clock.now_ns().saturating_sub(start_ns) / SECOND_NS;
         if second > looked {
@@ -221,7 +241,9 @@ fn verdict(
     finished: Finished,
     mut notes: Vec<String>,
 ) -> Result<RunVerdict, String> {
-    notes.extend(finished.outcome.notes.iter().filter(|note| !note.starts_with("clock of agent")).cloned());
+    // On one host all clocks are the same.
+    let is_of_note = |note: &&String| plan.runtime == Runtime::Ssh || !note.starts_with("clock of agent");
+    notes.extend(finished.outcome.notes.iter().filter(is_of_note).cloned());
     let idle = faults.is_idle();
     let (events, failed, mut not_undone) = faults.into_results();
     if !idle {
@@ -268,29 +290,36 @@ async fn maximum(setup: &Setup, plan: &Plan, load: &LoadPlan, stage: &Arc<Stage>
 }
 
 fn world(setup: &Setup, plan: &Plan, place: &Place<'_>) -> Result<Box<dyn World>, String> {
-    match plan.runtime {
-        Runtime::Processes => Ok(Box::new(Processes::new(place.work))),
+    let site = Site {
+        work: place.work,
+        results: place.directory,
+        tenbin: &setup.tenbin(),
         #[cfg(target_os = "linux")]
-        Runtime::Namespaces | Runtime::Docker => {
-            let Place { work, directory: results, journal, .. } = *place;
-            let site = crate::runtime::Site { work, results, tenbin: &setup.tenbin(), journal };
-            Ok(Box::new(crate::runtime::Namespaces::start(plan, &site)?))
-        }
+        journal: place.journal,
+    };
+    match plan.runtime {
+        Runtime::Processes => Ok(Box::new(Processes::new(&site))),
+        #[cfg(target_os = "linux")]
+        Runtime::Namespaces | Runtime::Docker => Ok(Box::new(Namespaces::start(plan, &site, None)?)),
+        #[cfg(target_os = "linux")]
+        Runtime::Ssh => Ok(Box::new(Nodes::start(plan, &site)?)),
+        #[cfg(not(target_os = "linux"))]
         other => Err(format!("this version cannot run with runtime {}", other.name())),
     }
 }
 
 /// One agent for each entry of clients, on its machine. None without this program: then all clients are in this process.
 fn agents(setup: &Setup, plan: &Plan, stage: &Stage) -> Result<Vec<AgentStream>, String> {
-    let Some(tenbin) = &setup.tenbin else {
+    if setup.tenbin.is_none() {
         return match plan.clients.iter().find(|client| client.program != plan.clients[0].program) {
             None => Ok(Vec::new()),
             Some(client) => Err(format!("{} has another program, which needs the program tenbin", client.name)),
         };
-    };
+    }
     let mut agents = Vec::new();
     for client in &plan.clients {
-        let line = Line::new(tenbin.display().to_string(), ["loadgen", "agent", "--stdio"]).on(&client.cpus);
+        let tenbin = stage.world.tenbin(&client.machine).display().to_string();
+        let line = Line::new(tenbin, ["loadgen", "agent", "--stdio"]).on(&client.cpus);
         let line = Line { environment: stage.environment(client)?, ..line };
         let started = stage.world.spawn_with_stream(&client.machine, &line, &stage.log(&client.name));
         let (process, stream) = started.map_err(|reason| format!("{}: {reason}", client.name))?;

@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 use std::fs;
+use std::io;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -10,19 +12,20 @@ use std::time::{Duration, Instant};
 use crate::plan::{Client, ConfigFile, Instance, Plan};
 use crate::runtime::{Proc, World};
 use crate::systems::{self, Line, Place, ReadyWhen, Startup};
-use crate::template::{Fault, InstanceRole, StartBy};
+use crate::template::{Fault, InstanceRole, Runtime, StartBy};
 use crate::variables;
 
 /// Most time from the start of an instance to its readiness. A JVM on a busy machine takes a minute.
 const READY: Duration = Duration::from_secs(120);
 /// Pause between two looks at the readiness of an instance.
 const LOOK: Duration = Duration::from_millis(20);
+/// Looks at lost nodes after a failure.
+const NOTICE: u32 = 100;
 /// Time that an instance has to end by itself at the end of a run.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// Directories of a run's results: logs, and files of instances and clients.
+/// Directory of the logs, in the results of a run.
 pub(crate) const LOGS: &str = "logs";
-pub(crate) const FILES: &str = "files";
 
 /// The running systems and clients of a run. Actions use it from several threads.
 pub(crate) struct Stage {
@@ -30,11 +33,6 @@ pub(crate) struct Stage {
     pub(crate) world: Box<dyn World>,
     /// Directory of the logs.
     logs: PathBuf,
-    /// Directory for the files of instances and clients.
-    files: PathBuf,
-    /// Directory for their own results, which are kept.
-    results: PathBuf,
-    tenbin: PathBuf,
     running: Mutex<HashMap<String, Running>>,
 }
 
@@ -49,17 +47,9 @@ struct Running {
 }
 
 impl Stage {
-    /// A stage without instances. Its files are in `work`; its logs, and files that instances leave, in `results`.
-    pub(crate) fn new(plan: Plan, world: Box<dyn World>, work: &Path, results: &Path, tenbin: &Path) -> Self {
-        let (files, logs, tenbin) = (work.join("config"), results.join(LOGS), tenbin.to_owned());
-        // Instances may run in other directories.
-        let results = std::path::absolute(results).unwrap_or_else(|_| results.to_owned()).join(FILES);
-        Self { plan, world, logs, files, results, tenbin, running: Mutex::default() }
-    }
-
-    /// This program.
-    pub(crate) fn tenbin(&self) -> &Path {
-        &self.tenbin
+    /// A stage without instances. Its logs are in `logs`.
+    pub(crate) fn new(plan: Plan, world: Box<dyn World>, logs: &Path) -> Self {
+        Self { plan, world, logs: logs.to_owned(), running: Mutex::default() }
     }
 
     /// Log of an instance or client.
@@ -68,8 +58,8 @@ impl Stage {
     }
 
     /// File with the offset of an instance's clock, for libfaketime.
-    pub(crate) fn clock_file(&self, name: &str) -> PathBuf {
-        self.files.join(name).join("clock")
+    pub(crate) fn clock_file(&self, name: &str) -> Result<PathBuf, String> {
+        Ok(self.world.directories(name)?.0.join("clock"))
     }
 
     /// Starts all instances, and waits until each is ready. Instances of one system start together, as they need each
@@ -88,6 +78,21 @@ impl Stage {
             self.launch(self.instance(name)?)?;
         }
         names.iter().try_for_each(|name| self.wait_until_ready(name))
+    }
+
+    /// The loss of a node, if that is behind the `reason` of a failure.
+    pub(crate) async fn reason(&self, reason: String) -> String {
+        if self.plan.runtime != Runtime::Ssh {
+            return reason;
+        }
+        // Clients notice the end of a connection a little earlier.
+        for _ in 0..NOTICE {
+            if let Some(lost) = self.world.lost() {
+                return lost;
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+        reason
     }
 
     /// Ends all instances.
@@ -188,20 +193,18 @@ impl Stage {
     fn leader(&self, instances: &[&Instance]) -> Result<Option<String>, String> {
         let [first, ..] = instances else { return Ok(None) };
         let own = first.probe.clone().map(Line::shell);
-        let line = match own.clone() {
-            Some(own) => Some(own),
-            None => match first.start {
-                StartBy::Kind => systems::system(first.kind)?.probe(instances, &self.tenbin),
-                _ => None,
-            },
+        let system = match (&own, &first.start) {
+            (None, StartBy::Kind) => Some(systems::system(first.kind)?),
+            _ => None,
         };
-        let Some(line) = line else { return Ok(None) };
         let mut reason = String::new();
         // An instance that is away or paused cannot answer; another one can.
         for instance in instances {
-            let output = match own.is_some() {
-                true => self.world.exec(&instance.machine, &line)?,
-                false => self.world.exec_beside(&instance.machine, &line)?,
+            let tenbin = self.world.tenbin(&instance.machine);
+            let output = match (&own, system.and_then(|system| system.probe(instances, &tenbin))) {
+                (Some(own), _) => self.world.exec(&instance.machine, own)?,
+                (None, Some(line)) => self.world.exec_beside(&instance.machine, &line)?,
+                (None, None) => return Ok(None),
             };
             let name = output.stdout.trim();
             if output.is_success && instances.iter().any(|instance| instance.name == name) {
@@ -232,7 +235,7 @@ impl Stage {
     fn prepare(&self, instance: &Instance) -> Result<Startup, String> {
         let all = self.plan.instances.iter().filter(|other| other.system == instance.system).collect::<Vec<_>>();
         let (files, results) = self.directories(&instance.name)?;
-        let data = self.world.data(&instance.machine);
+        let (data, tenbin) = (self.world.data(&instance.machine), self.world.tenbin(&instance.machine));
         let place = Place {
             instance,
             all: &all,
@@ -240,12 +243,12 @@ impl Stage {
             files: &files,
             results: &results,
             data: &data,
-            tenbin: &self.tenbin,
+            tenbin: &tenbin,
         };
         let mut startup = systems::startup(&place)?;
         let skews = |action: &crate::plan::PlannedAction| matches!(action.fault, Fault::ClockSkew { .. });
         if self.plan.actions.iter().any(skews) && !instance.kind.is_static() && !is_container(instance) {
-            let file = self.clock_file(&instance.name);
+            let file = self.clock_file(&instance.name)?;
             startup.files.push((file.clone(), "+0\n".to_owned()));
             startup.line.environment.extend(super::fault::clock_environment(&file));
         }
@@ -257,7 +260,7 @@ impl Stage {
                     instance.name
                 ));
             }
-            fs::write(path, content).map_err(|error| format!("cannot write {}: {error}", path.display()))?;
+            self.world.write(&instance.machine, path, content.as_bytes(), None)?;
         }
         for line in &startup.prepare {
             let output = self.world.exec(&instance.machine, line)?;
@@ -272,16 +275,12 @@ impl Stage {
     /// Directory with the files of an instance or client, among them those of `configs/NAME/`, and the one for its
     /// results.
     pub(crate) fn directories(&self, name: &str) -> Result<(PathBuf, PathBuf), String> {
-        let (files, results) = (self.files.join(name), self.results.join(name));
-        let create = |path: &Path| {
-            fs::create_dir_all(path).map_err(|error| format!("cannot create {}: {error}", path.display()))
-        };
-        create(&files)?;
-        create(&results)?;
-        for ConfigFile { name, source, .. } in self.configs(name) {
-            let to = files.join(name);
-            to.parent().map_or(Ok(()), create)?;
-            fs::copy(source, &to).map_err(|error| format!("cannot copy {}: {error}", source.display()))?;
+        let (files, results) = self.world.directories(name)?;
+        for ConfigFile { name: file, source, .. } in self.configs(name) {
+            let read = || Ok((fs::read(source)?, fs::metadata(source)?.permissions().mode()));
+            let (content, mode) =
+                read().map_err(|error: io::Error| format!("cannot read {}: {error}", source.display()))?;
+            self.world.write(name, &files.join(file), &content, Some(mode))?;
         }
         Ok((files, results))
     }
@@ -345,7 +344,7 @@ impl Stage {
             return Ok(crate::probe::answers(&address, mqtt));
         }
         let arguments = ["verify", "await-port", &address].into_iter().chain(mqtt.then_some("--mqtt"));
-        let line = Line::new(self.tenbin.display().to_string(), arguments);
+        let line = Line::new(self.world.tenbin(&instance.machine).display().to_string(), arguments);
         Ok(self.world.exec_beside(&instance.machine, &line)?.is_success)
     }
 

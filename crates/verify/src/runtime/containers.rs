@@ -55,7 +55,7 @@ impl Containers {
             pull: plan.pull,
             instances: plan.instances.iter().filter_map(image).collect(),
             created: Mutex::default(),
-            host: Arc::new(Processes::new(site.work)),
+            host: Arc::new(Processes::new(site)),
         };
         if !containers.instances.is_empty() {
             let journal = site.journal.ok_or("containers need the program tenbin")?;

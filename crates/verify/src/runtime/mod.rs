@@ -6,21 +6,32 @@ mod containers;
 mod limits;
 #[cfg(target_os = "linux")]
 mod namespaces;
+#[cfg(target_os = "linux")]
+pub(crate) mod nodes;
 mod processes;
 
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::thread;
 use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
 
 #[cfg(target_os = "linux")]
 pub(crate) use namespaces::Namespaces;
+#[cfg(target_os = "linux")]
+pub(crate) use nodes::Nodes;
 pub(crate) use processes::Processes;
 
 use crate::groups::Limit;
 use crate::systems::Line;
 
+/// Directory for files that instances and clients leave, in the results of a run.
+pub(crate) const FILES: &str = "files";
+
 /// Surroundings of a run on this machine.
-#[cfg(target_os = "linux")]
 pub(crate) struct Site<'a> {
     /// Directory of its working files.
     pub(crate) work: &'a Path,
@@ -29,6 +40,7 @@ pub(crate) struct Site<'a> {
     /// This program.
     pub(crate) tenbin: &'a Path,
     /// Undos of changes outside of the lab.
+    #[cfg(target_os = "linux")]
     pub(crate) journal: Option<&'a std::sync::Arc<tenbin_lab::journal::Journal>>,
 }
 
@@ -39,6 +51,29 @@ pub(crate) trait World: Send + Sync {
 
     /// Directory for the data of a machine.
     fn data(&self, machine: &str) -> PathBuf;
+
+    /// Makes the directories for the files of an instance or client, and for its own results.
+    fn directories(&self, name: &str) -> Result<(PathBuf, PathBuf), String>;
+
+    /// This program, as the machine sees it.
+    fn tenbin(&self, machine: &str) -> PathBuf;
+
+    /// Writes a file of a machine, and makes its directory. `mode` is the one of a file that it is a copy of.
+    fn write(&self, machine: &str, path: &Path, content: &[u8], mode: Option<u32>) -> Result<(), String> {
+        let _ = machine;
+        write_here(path, content, mode)
+    }
+
+    /// Fetches the results of instances and clients that are not here yet.
+    fn fetch_results(&self) -> Result<(), String> {
+        Ok(())
+    }
+
+    /// Processors of a machine.
+    fn processors(&self, machine: &str) -> u32 {
+        let _ = machine;
+        processors_here()
+    }
 
     /// Starts a process; its output is appended to `log`.
     fn spawn(&self, machine: &str, line: &Line, log: &Path) -> Result<Box<dyn Proc>, String>;
@@ -94,6 +129,42 @@ pub(crate) trait World: Send + Sync {
     fn links(&self) -> Vec<LinkCount> {
         Vec::new()
     }
+
+    /// Reason why some machines cannot be reached any more.
+    fn lost(&self) -> Option<String> {
+        None
+    }
+
+    /// Ends all processes and undoes all changes; returns the undos that failed.
+    fn close(&self) -> Vec<String> {
+        Vec::new()
+    }
+}
+
+/// Writes a file of this host, and makes its directory. Its owner may write it again, whatever the `mode`.
+pub(crate) fn write_here(path: &Path, content: &[u8], mode: Option<u32>) -> Result<(), String> {
+    let write = || {
+        path.parent().map_or(Ok(()), fs::create_dir_all)?;
+        fs::write(path, content)?;
+        mode.map_or(Ok(()), |mode| fs::set_permissions(path, Permissions::from_mode(mode & 0o777 | 0o200)))
+    };
+    write().map_err(|error| format!("cannot write {}: {error}", path.display()))
+}
+
+/// Makes the directories of an instance or client on this host.
+fn directories_here(work: &Path, results: &Path, name: &str) -> Result<(PathBuf, PathBuf), String> {
+    // Instances may run in other directories.
+    let results = std::path::absolute(results).unwrap_or_else(|_| results.to_owned());
+    let directories = (work.join("config").join(name), results.join(FILES).join(name));
+    for directory in [&directories.0, &directories.1] {
+        fs::create_dir_all(directory).map_err(|error| format!("cannot create {}: {error}", directory.display()))?;
+    }
+    Ok(directories)
+}
+
+/// Processors of this host.
+pub(crate) fn processors_here() -> u32 {
+    thread::available_parallelism().map_or(1, |processors| processors.get() as u32)
 }
 
 /// A process of a machine, with its descendants.
@@ -120,7 +191,7 @@ pub(crate) trait Proc: Send + Sync {
 }
 
 /// Use of processor, memory and disk since the start of a process tree.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Usage {
     /// User and system time.
     pub(crate) processor: Duration,
@@ -138,7 +209,7 @@ impl From<tenbin_lab::Usage> for Usage {
 }
 
 /// Result of a command that has ended.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Output {
     /// True for exit code 0.
     pub(crate) is_success: bool,
@@ -149,7 +220,7 @@ pub(crate) struct Output {
 }
 
 /// Faults of a link.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct LinkFault {
     /// Time that each frame is held, and the greatest deviation.
     pub(crate) delay: Duration,
@@ -167,7 +238,7 @@ pub(crate) struct LinkFault {
 }
 
 /// Counters of one direction between two machines.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct LinkCount {
     pub(crate) from: String,
     pub(crate) to: String,

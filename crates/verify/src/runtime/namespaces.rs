@@ -1,6 +1,7 @@
 //! Machines made of namespaces, with a switch between them.
 
 use std::collections::HashMap;
+use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
@@ -10,7 +11,7 @@ use tenbin_lab::{Command, Disk, Helper, Impairment, Lab, Machine, Process, Rate,
 
 use super::containers::Containers;
 use super::limits::Limits;
-use super::{LinkCount, LinkFault, Output, Proc, Site, Usage, World};
+use super::{LinkCount, LinkFault, Output, Proc, Site, Usage, World, directories_here};
 use crate::groups::Limit;
 use crate::plan::Plan;
 use crate::relay;
@@ -22,36 +23,67 @@ pub(crate) struct Namespaces {
     machines: Vec<Machine>,
     containers: Containers,
     limits: Limits,
+    /// Names of machines by their nodes; empty if all are here.
+    elsewhere: HashMap<String, Vec<String>>,
+    work: PathBuf,
+    results: PathBuf,
+    tenbin: PathBuf,
     faults: Mutex<(u64, HashMap<u64, Impairment>)>,
 }
 
 impl Namespaces {
-    /// Starts the lab of `plan`. This program lends itself as helper.
-    pub(crate) fn start(plan: &Plan, site: &Site<'_>) -> Result<Self, String> {
+    /// Starts the lab of `plan`. This program lends itself as helper. With `node`, only the machines of that node are
+    /// here, and the others come by [`Namespaces::join`].
+    pub(crate) fn start(plan: &Plan, site: &Site<'_>, node: Option<&str>) -> Result<Self, String> {
         let helper = Helper::new(site.tenbin.display().to_string(), &["verify", "guard"]);
+        let elsewhere = elsewhere(plan, node);
+        let is_elsewhere = |name: &str| elsewhere.values().flatten().any(|other| other == name);
         let containers = Containers::prepare(plan, site)?;
-        let limits = Limits::prepare(plan, site, |name| containers.has(name))?;
+        let limits = Limits::prepare(plan, site, |name| containers.has(name) || is_elsewhere(name))?;
         let lab = Lab::builder(helper, site.work).seed(plan.seed).start().map_err(text)?;
         let mut machines = Vec::new();
         for planned in &plan.machines {
-            let made = match containers.has(&planned.name) {
-                true => lab.guest(&planned.name),
-                false => lab.machine(&planned.name, disk(plan, &planned.name)),
+            let name = &planned.name;
+            let is_here = !is_elsewhere(name);
+            let made = match containers.has(name) {
+                true => lab.guest(name),
+                false if is_here => lab.machine(name, disk(plan, name)),
+                false => lab.remote(name),
             };
-            let named = |error: String| format!("{}: {error}", planned.name);
+            let named = |error: String| format!("{name}: {error}");
             let machine = made.map_err(|error| named(error.to_string()))?;
-            if let Some(address) = &planned.relays {
+            if let Some(address) = planned.relays.as_ref().filter(|_| is_here) {
                 relay(&machine, address, site.tenbin).map_err(named)?;
             }
             machines.push(machine);
         }
-        Ok(Self { lab, machines, containers, limits, faults: Mutex::default() })
+        let [work, results, tenbin] = [site.work, site.results, site.tenbin].map(Path::to_owned);
+        let faults = Mutex::default();
+        Ok(Self { lab, machines, containers, limits, elsewhere, work, results, tenbin, faults })
+    }
+
+    /// Joins the machines of another node by a connection to it.
+    pub(crate) fn join(&self, node: &str, stream: &TcpStream) -> Result<(), String> {
+        let names = self.elsewhere.get(node).ok_or_else(|| format!("no machine is on node {node:?}"))?;
+        let machines = names.iter().map(|name| self.machine(name)).collect::<Result<Vec<_>, _>>()?;
+        self.lab.trunk(stream, &machines).map_err(text)
     }
 
     fn machine(&self, name: &str) -> Result<&Machine, String> {
         let found = self.machines.iter().find(|machine| machine.name() == name);
         found.ok_or_else(|| format!("the lab has no machine {name:?}"))
     }
+}
+
+/// Names of machines by their nodes, without those of `node`. Without a node, all are here.
+fn elsewhere(plan: &Plan, node: Option<&str>) -> HashMap<String, Vec<String>> {
+    let mut elsewhere = HashMap::<_, Vec<_>>::new();
+    for machine in &plan.machines {
+        if let Some(other) = machine.node.as_deref().filter(|other| node.is_some_and(|node| node != *other)) {
+            elsewhere.entry(other.to_owned()).or_default().push(machine.name.clone());
+        }
+    }
+    elsewhere
 }
 
 /// Disk of the instance on a machine.
@@ -85,6 +117,14 @@ impl World for Namespaces {
 
     fn data(&self, machine: &str) -> PathBuf {
         self.machine(machine).map_or_else(|_| PathBuf::new(), |machine| machine.data().to_owned())
+    }
+
+    fn directories(&self, name: &str) -> Result<(PathBuf, PathBuf), String> {
+        directories_here(&self.work, &self.results, name)
+    }
+
+    fn tenbin(&self, _: &str) -> PathBuf {
+        self.tenbin.clone()
     }
 
     fn spawn(&self, machine: &str, line: &Line, log: &Path) -> Result<Box<dyn Proc>, String> {

@@ -12,12 +12,14 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
-use super::{Output, Proc, World};
+use super::{Output, Proc, Site, World, directories_here};
 use crate::systems::Line;
 
 /// Processes of this machine.
 pub(crate) struct Processes {
     directory: PathBuf,
+    results: PathBuf,
+    tenbin: PathBuf,
     started: Mutex<Vec<Arc<Local>>>,
 }
 
@@ -28,9 +30,10 @@ struct Local {
 }
 
 impl Processes {
-    /// Machines with their data in `directory`.
-    pub(crate) fn new(directory: &Path) -> Self {
-        Self { directory: directory.to_owned(), started: Mutex::default() }
+    /// Machines with their data in the working directory of `site`.
+    pub(crate) fn new(site: &Site<'_>) -> Self {
+        let [directory, results, tenbin] = [site.work, site.results, site.tenbin].map(Path::to_owned);
+        Self { directory, results, tenbin, started: Mutex::default() }
     }
 
     fn start(&self, machine: &str, line: &Line, out: Stdio, input: Stdio, log: &Path) -> Result<Arc<Local>, String> {
@@ -72,6 +75,14 @@ impl World for Processes {
 
     fn data(&self, machine: &str) -> PathBuf {
         self.directory.join(machine)
+    }
+
+    fn directories(&self, name: &str) -> Result<(PathBuf, PathBuf), String> {
+        directories_here(&self.directory, &self.results, name)
+    }
+
+    fn tenbin(&self, _: &str) -> PathBuf {
+        self.tenbin.clone()
     }
 
     fn spawn(&self, machine: &str, line: &Line, log: &Path) -> Result<Box<dyn Proc>, String> {

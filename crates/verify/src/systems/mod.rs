@@ -13,6 +13,8 @@ mod tenbin;
 
 use std::path::{Path, PathBuf};
 
+use serde::{Deserialize, Serialize};
+
 use crate::docker;
 use crate::kind::Kind;
 use crate::plan::Instance;
@@ -101,7 +103,7 @@ pub(crate) enum ReadyWhen {
 }
 
 /// A command line.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Line {
     /// The program: a path, or a name in `PATH`.
     pub(crate) program: String,

@@ -21,6 +21,7 @@ use self::links::Links;
 use self::sockets::Sockets;
 use super::stage::Stage;
 use crate::results::{InstanceSample, LinkSample, Sample, SocketSample};
+use crate::template::Runtime;
 
 const SECOND: Duration = Duration::from_secs(1);
 /// Most time that the machines have to tell their connections.
@@ -127,16 +128,21 @@ impl Sampling {
 
 /// Usage of all instances and clients that run, and of the machine.
 fn used(stage: &Stage) -> Vec<Used> {
-    let all = thread::available_parallelism().map_or(1, |processors| processors.get() as u32);
     let instances = stage.plan.instances.iter().map(|instance| (&instance.name, &instance.cpus));
     let pinned = instances.chain(stage.plan.clients.iter().map(|client| (&client.name, &client.cpus)));
     let pinned = pinned.filter(|(_, cpus)| !cpus.is_empty()).collect::<Vec<_>>();
     let one = |(name, process): (String, Arc<dyn crate::runtime::Proc>)| {
         let usage = process.usage()?;
-        let processors = pinned.iter().find(|(of, _)| **of == name).map_or(all, |(_, cpus)| cpus.len() as u32);
+        let processors = pinned
+            .iter()
+            .find(|(of, _)| **of == name)
+            .map_or_else(|| stage.world.processors(&name), |(_, cpus)| cpus.len() as u32);
         Some(Used { name, processors, usage })
     };
-    let mut used = stage.all_processes().into_iter().filter_map(one).chain(instances::machine()).collect::<Vec<_>>();
+    // No instance or client is on the controller of several hosts.
+    let machine =
+        Some(stage.plan.runtime).filter(|runtime| *runtime != Runtime::Ssh).and_then(|_| instances::machine());
+    let mut used = stage.all_processes().into_iter().filter_map(one).chain(machine).collect::<Vec<_>>();
     used.sort_by(|a, b| a.name.cmp(&b.name));
     used
 }

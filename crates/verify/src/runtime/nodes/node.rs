@@ -1,0 +1,311 @@
+//! The remote end: `tenbin verify node` at the standard input and output of `ssh`.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs::{self, File};
+use std::io::{self, BufRead, BufReader};
+use std::net::TcpStream;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixListener;
+use std::path::{Component, Path, PathBuf};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+use serde_json::Value;
+use tenbin_lab::journal::{self, Journal};
+
+use super::logs::{self, Logs};
+use super::wire::{Call, Directories, Numbered, Said, Signal, Started, bytes_of, text_of, write_line};
+use super::{relay, trunk};
+use crate::configs;
+use crate::plan::{Machine, Plan, missing};
+use crate::runtime::{Namespaces, Proc, Site, World, processors_here};
+
+/// Pause between two looks at the logs and at the controller's silence.
+const LOOK: Duration = Duration::from_millis(50);
+/// Bytes of a part of a file.
+const PART: u64 = 256 << 10;
+/// Longest wait of one call for the end of a process.
+const LONG: Duration = Duration::from_secs(3600);
+
+/// State of a node.
+struct Node {
+    output: Mutex<File>,
+    awaited: Arc<trunk::Awaited>,
+    run: OnceLock<Run>,
+    /// Held while the run's directory is there and its undo is not recorded.
+    making: Mutex<()>,
+    processes: Mutex<HashMap<u64, Arc<dyn Proc>>>,
+}
+
+/// The one run of a node.
+struct Run {
+    /// Name of this node.
+    name: String,
+    token: String,
+    work: PathBuf,
+    logs: Logs,
+    journal: Arc<Journal>,
+    /// `None` after [`Call::End`].
+    world: Mutex<Option<Arc<Namespaces>>>,
+}
+
+/// Serves the controller until standard input ends, or is silent for `silence`. Then this process ends, and its guards
+/// undo everything, as they do when it is killed.
+pub(crate) fn serve(silence: Duration) -> Result<(), String> {
+    restore_leftovers();
+    let standard = || -> io::Result<(File, File)> {
+        let (input, output) = (io::stdin().as_fd().try_clone_to_owned()?, io::stdout().as_fd().try_clone_to_owned()?);
+        Ok((input.into(), output.into()))
+    };
+    let (input, output) = standard().map_err(|error| format!("cannot use the standard streams: {error}"))?;
+    let node = Arc::new(Node {
+        output: Mutex::new(output),
+        awaited: Arc::default(),
+        run: OnceLock::new(),
+        making: Mutex::default(),
+        processes: Mutex::default(),
+    });
+    let heard = Arc::new(Mutex::new(Instant::now()));
+    let (watched, watching) = (Arc::clone(&node), Arc::clone(&heard));
+    let watch = move || {
+        loop {
+            thread::sleep(LOOK);
+            watched.flush_logs();
+            let heard = *watching.lock().unwrap_or_else(PoisonError::into_inner);
+            if heard.elapsed() > silence {
+                watched.exit(1);
+            }
+        }
+    };
+    thread::Builder::new().name("watch".to_owned()).spawn(watch).map_err(|error| error.to_string())?;
+    for line in BufReader::new(input).lines().map_while(Result::ok) {
+        *heard.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+        let Numbered { id, call } = serde_json::from_str(&line).map_err(|error| format!("an unknown call: {error}"))?;
+        if matches!(call, Call::Alive) {
+            node.say(&Said::Done { id, value: Value::Null });
+            continue;
+        }
+        let node = Arc::clone(&node);
+        let answer = move || {
+            let said = match node.answer(call) {
+                Ok(value) => Said::Done { id, value },
+                Err(reason) => Said::Failed { id, reason },
+            };
+            node.say(&said);
+        };
+        thread::Builder::new().name("call".to_owned()).spawn(answer).map_err(|error| error.to_string())?;
+    }
+    node.exit(0)
+}
+
+/// Undoes the rest of runs whose node and guards were killed.
+fn restore_leftovers() {
+    let entries = fs::read_dir(std::env::temp_dir()).into_iter().flatten().flatten();
+    let is_run = |path: &PathBuf| {
+        path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(crate::run::WORK)) && path.is_dir()
+    };
+    for work in entries.map(|entry| entry.path()).filter(is_run) {
+        if journal::left_over(&work).is_ok_and(|left| left > 0) {
+            // A failure concerns another run; its journal keeps it.
+            let _ = journal::restore(&work);
+        }
+    }
+}
+
+impl Node {
+    /// Ends this process. Other threads may use the lab: nothing else ends it for sure.
+    fn exit(&self, code: i32) -> ! {
+        let _made = self.making.lock().unwrap_or_else(PoisonError::into_inner);
+        std::process::exit(code)
+    }
+
+    fn say(&self, said: &Said) {
+        // Without a reader standard input ends too.
+        let _ = write_line(&mut *self.output.lock().unwrap_or_else(PoisonError::into_inner), said);
+    }
+
+    fn flush_logs(&self) {
+        if let Some(run) = self.run.get() {
+            run.logs.flush(|log, bytes| self.say(&Said::Output { log, text: text_of(bytes) }));
+        }
+    }
+
+    fn run(&self) -> Result<&Run, String> {
+        self.run.get().ok_or_else(|| "the node has no run yet".to_owned())
+    }
+
+    fn world(&self) -> Result<Arc<Namespaces>, String> {
+        let world = self.run()?.world.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        world.ok_or_else(|| "the run has ended".to_owned())
+    }
+
+    fn process(&self, number: u64) -> Result<Arc<dyn Proc>, String> {
+        let known = self.processes.lock().unwrap_or_else(PoisonError::into_inner).get(&number).cloned();
+        known.ok_or_else(|| format!("no process number {number}"))
+    }
+
+    fn answer(self: &Arc<Self>, call: Call) -> Result<Value, String> {
+        match call {
+            Call::Alive => Ok(Value::Null),
+            Call::Start { plan, node, token } => value(&self.start(&plan, node, token)?),
+            Call::Listen { address, peers } => {
+                let (own, secret) = (Arc::clone(self), self.run()?.token.clone());
+                let join = move |peer: &str, stream| own.join(peer, stream);
+                let port = trunk::listen(address, peers, secret, &self.awaited, join);
+                value(&port.map_err(|error| format!("cannot listen at {address}: {error}"))?)
+            }
+            Call::Join { peer, address } => {
+                let run = self.run()?;
+                let stream = trunk::connect(address, &run.name, &run.token);
+                let stream = stream.map_err(|error| format!("cannot connect to {peer} at {address}: {error}"))?;
+                self.join(&peer, stream)?;
+                Ok(Value::Null)
+            }
+            Call::AwaitPeers => self.awaited.wait().map(|()| Value::Null),
+            Call::Write { path, content, mode } => {
+                check_inside(&path, &self.run()?.work)?;
+                crate::runtime::write_here(&path, &bytes_of(&content), mode).map(|()| Value::Null)
+            }
+            Call::Results { machine } => value(&results(&self.world()?.directories(&machine)?.1)?),
+            Call::Read { path, from } => {
+                check_inside(&path, &self.run()?.work)?;
+                let part = logs::read(&path, from, PART);
+                value(&text_of(&part.map_err(|error| format!("cannot read {}: {error}", path.display()))?))
+            }
+            Call::Spawn { process, machine, line, log, with_stream } => {
+                let log = self.run()?.logs.path(log);
+                let world = self.world()?;
+                let socket = match with_stream {
+                    false => {
+                        self.watch(process, world.spawn(&machine, &line, &log)?)?;
+                        None
+                    }
+                    true => {
+                        let path = self.run()?.work.join(format!("a{process}"));
+                        let listener = UnixListener::bind(&path).map_err(|error| error.to_string())?;
+                        let (proc, stream) = world.spawn_with_stream(&machine, &line, &log)?;
+                        self.watch(process, proc)?;
+                        let socket = path.clone();
+                        thread::spawn(move || relay::join(stream, listener, &path));
+                        Some(socket)
+                    }
+                };
+                value(&socket)
+            }
+            Call::Signal { process, signal } => {
+                let known = self.process(process)?;
+                match signal {
+                    Signal::Terminate => known.terminate(),
+                    Signal::Kill => known.kill(),
+                    Signal::Stop(time) => known.stop(time),
+                    Signal::Resume => known.resume(),
+                }?;
+                // The next start of an instance appends to its log.
+                self.flush_logs();
+                Ok(Value::Null)
+            }
+            Call::Usage { process } => value(&self.process(process)?.usage()),
+            Call::Exec { machine, line } => value(&self.world()?.exec(&machine, &line)?),
+            Call::Impair { links, shape, time } => value(&self.world()?.impair(&links, &shape, time)?),
+            Call::Lift { fault } => self.world()?.lift(fault).map(|()| Value::Null),
+            Call::Limit { machine, limit } => value(&self.world()?.limit(&machine, limit)?),
+            Call::EndLimit { number } => self.world()?.end_limit(number).map(|()| Value::Null),
+            Call::PowerCut { machines } => self.world()?.power_cut(&machines).map(|()| Value::Null),
+            Call::Links => value(&self.world()?.links()),
+            Call::End => value(&self.end()),
+        }
+    }
+
+    fn start(&self, plan: &Plan, name: String, token: String) -> Result<Started, String> {
+        let lacks = plan.needs_of_nodes().filter_map(|need| Some(format!("{need}: {}", missing(&need)?)));
+        let lacks = lacks.collect::<Vec<_>>();
+        if !lacks.is_empty() {
+            return Err(format!("missing {}", lacks.join("; ")));
+        }
+        let tenbin = std::env::current_exe().map_err(|error| format!("cannot find the program: {error}"))?;
+        let making = self.making.lock().unwrap_or_else(PoisonError::into_inner);
+        let work = tempfile::Builder::new().prefix(crate::run::WORK).tempdir();
+        let work = work.map_err(|error| format!("cannot create a directory for the run: {error}"))?;
+        // The journal is in the directory that it removes: its last undo takes itself away.
+        let journal = crate::restore::journal(Some(&tenbin), work.path(), work.path())?;
+        let (work, journal) = (work.keep(), Arc::new(journal.ok_or("no journal")?));
+        drop(making);
+        let (logs, results) = (work.join("logs"), work.join("results"));
+        for directory in [&logs, &results] {
+            fs::create_dir(directory).map_err(|error| format!("cannot create {}: {error}", directory.display()))?;
+        }
+        let site = Site { work: &work, results: &results, tenbin: &tenbin, journal: Some(&journal) };
+        let world = Namespaces::start(plan, &site, Some(&name))?;
+        let own = plan.machines.iter().filter(|machine| machine.node.as_ref() == Some(&name));
+        let directories = |machine: &Machine| {
+            let (files, results) = world.directories(&machine.name)?;
+            Ok(Directories { machine: machine.name.clone(), data: world.data(&machine.name), files, results })
+        };
+        let machines = own.map(directories).collect::<Result<_, String>>()?;
+        let started = Started { tenbin, processors: processors_here(), machines };
+        let world = Mutex::new(Some(Arc::new(world)));
+        let run = Run { name, token, work, logs: Logs::new(&logs), journal, world };
+        self.run.set(run).map_err(|_| "the node has a run already".to_owned())?;
+        Ok(started)
+    }
+
+    fn join(self: &Arc<Self>, peer: &str, stream: TcpStream) -> Result<(), String> {
+        self.world()?.join(peer, &stream)?;
+        let (own, name) = (Arc::clone(self), peer.to_owned());
+        let lost = move || own.say(&Said::Lost { reason: format!("the trunk to {name} is cut") });
+        trunk::watch(stream, lost).map_err(|error| format!("cannot start a thread: {error}"))
+    }
+
+    /// Registers a process, and tells of its end.
+    fn watch(self: &Arc<Self>, process: u64, proc: Box<dyn Proc>) -> Result<(), String> {
+        let proc: Arc<dyn Proc> = proc.into();
+        self.processes.lock().unwrap_or_else(PoisonError::into_inner).insert(process, Arc::clone(&proc));
+        let node = Arc::clone(self);
+        let wait = move || {
+            let how = loop {
+                if let Some(how) = proc.ended(LONG) {
+                    break how;
+                }
+            };
+            node.flush_logs();
+            node.say(&Said::Ended { process, how });
+        };
+        thread::Builder::new().name("process".to_owned()).spawn(wait).map(|_| ()).map_err(|error| error.to_string())
+    }
+
+    /// Ends the lab, and undoes the rest.
+    fn end(&self) -> Vec<String> {
+        let Some(run) = self.run.get() else { return Vec::new() };
+        let world = run.world.lock().unwrap_or_else(PoisonError::into_inner).take();
+        drop(world);
+        self.flush_logs();
+        let failures = run.journal.undo_all();
+        failures.into_iter().map(|failure| format!("{:?}: {}", failure.undo, failure.error)).collect()
+    }
+}
+
+/// Checks that a path is below the run's directory.
+fn check_inside(path: &Path, work: &Path) -> Result<(), String> {
+    let is_inside = path.strip_prefix(work).is_ok_and(is_below);
+    if is_inside { Ok(()) } else { Err(format!("{} is outside of the run's directory", path.display())) }
+}
+
+/// True for a relative path that leads down.
+pub(super) fn is_below(path: &Path) -> bool {
+    path.components().all(|part| matches!(part, Component::Normal(_)))
+}
+
+/// Names of all files below a directory.
+fn results(directory: &Path) -> Result<Vec<String>, String> {
+    let mut found = BTreeMap::new();
+    let collected = configs::collect(directory, "", &mut found);
+    collected.map_err(|(path, error)| format!("cannot read {}: {error}", path.display()))?;
+    // A pipe would never end.
+    Ok(found.into_iter().filter(|(_, path)| path.is_file()).map(|(name, _)| name).collect())
+}
+
+fn value(of: &impl Serialize) -> Result<Value, String> {
+    serde_json::to_value(of).map_err(|error| error.to_string())
+}
