@@ -21,6 +21,7 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command as Program, Stdio};
 use std::sync::Mutex;
@@ -186,7 +187,7 @@ impl Drop for Journal {
 ///
 /// # Errors
 ///
-/// The program is alive, or the file cannot be read or written.
+/// The program is alive, the file cannot be read or written, or somebody else may have written it: its undos are commands.
 pub fn restore(directory: impl AsRef<Path>) -> Result<Vec<Failure>, Error> {
     if !directory.as_ref().join(FILE).exists() {
         return Ok(Vec::new());
@@ -198,9 +199,9 @@ pub fn restore(directory: impl AsRef<Path>) -> Result<Vec<Failure>, Error> {
 ///
 /// # Errors
 ///
-/// The file cannot be read.
+/// As [`restore`].
 pub fn left_over(directory: impl AsRef<Path>) -> Result<usize, Error> {
-    if !directory.as_ref().join(FILE).exists() {
+    if fs::symlink_metadata(directory.as_ref().join(FILE)).is_err() {
         return Ok(0);
     }
     match Book::open(directory.as_ref(), true) {
@@ -224,8 +225,15 @@ impl Book {
     fn open(directory: &Path, at_once: bool) -> Result<Self, Error> {
         let path = directory.join(FILE);
         let shown = path.display();
-        let opened = OpenOptions::new().read(true).append(true).create(true).open(&path);
+        let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
+        let opened = OpenOptions::new().read(true).append(true).create(true).custom_flags(flags).open(&path);
         let mut file = opened.map_err(Error::io(format!("open {shown}")))?;
+        let metadata = file.metadata().and_then(|file| Ok((file, fs::metadata(directory)?)));
+        let (own, above) = metadata.map_err(Error::io(format!("look at {shown}")))?;
+        let is_open_to_all = above.mode() & 0o002 != 0;
+        if !own.is_file() || own.uid() != rustix::process::geteuid().as_raw() || is_open_to_all {
+            return Err(Error::Failed(format!("{shown} may be somebody else's, so its undos are left alone")));
+        }
         let locked = if at_once { file.try_lock() } else { file.lock().map_err(TryLockError::Error) };
         locked.map_err(|error| Error::io(format!("lock {shown}"))(error.into()))?;
         let mut text = Vec::new();

@@ -167,7 +167,7 @@ pub struct ReportArgs {
 /// Arguments of `restore`.
 #[derive(Debug, Clone, Args)]
 pub struct RestoreArgs {
-    /// Directory of the run's results [default: all below results]
+    /// Directory of the run's results [default: all in results]
     #[arg(value_name = "DIR")]
     pub run: Option<String>,
 }

@@ -10,7 +10,7 @@ use tenbin_lab::journal::{self, Journal, Undo};
 use crate::command::Error;
 use crate::results::RunVerdict;
 
-/// Opens the journal of a run, whose working files are in `work`: they are removed even if this program is killed. None
+/// Opens the journal of a run, whose working files will be in `work`: they are removed even if this program is killed. None
 /// without the program `tenbin`, which the second guard needs.
 pub(crate) fn journal(tenbin: Option<&Path>, results: &Path, work: &Path) -> Result<Option<Journal>, String> {
     let Some(tenbin) = tenbin else { return Ok(None) };
@@ -31,31 +31,81 @@ pub(crate) fn close(journal: Option<&Journal>, mut run: RunVerdict) -> RunVerdic
     run
 }
 
-/// The command `restore`: undoes the leftovers below a directory of results, or below `results`.
+/// The command `restore`: undoes the leftovers of a directory of results, or of all below `results`.
+///
+/// Journals are in that directory and in those of its variants. Directories below them belong to instances, which may
+/// write there what they like.
 pub(crate) fn restore(run: Option<&str>, out: &mut dyn Write) -> Result<u8, Error> {
-    let root = run.map_or_else(|| env::current_dir().unwrap_or_default().join("results"), PathBuf::from);
+    let results = match run {
+        Some(run) => vec![PathBuf::from(run)],
+        None => directories(&env::current_dir().unwrap_or_default().join("results")),
+    };
     let mut code = 0;
-    let mut open = vec![root];
-    while let Some(directory) = open.pop() {
-        if journal::left_over(&directory).is_ok_and(|left| left > 0) {
-            match journal::restore(&directory) {
-                Ok(failures) => {
-                    for failure in &failures {
-                        code = 3;
-                        writeln!(out, "{}: not undone: {:?}: {}", directory.display(), failure.undo, failure.error)?;
-                    }
-                    if failures.is_empty() {
-                        writeln!(out, "{}: undone", directory.display())?;
-                    }
-                }
-                Err(error) => {
-                    code = 3;
-                    writeln!(out, "{}: {error}", directory.display())?;
+    for directory in results.into_iter().flat_map(|results| [vec![results.clone()], directories(&results)].concat()) {
+        let restored = match journal::left_over(&directory) {
+            Ok(0) => continue,
+            Ok(_) => journal::restore(&directory),
+            Err(error) => Err(error),
+        };
+        match restored {
+            Ok(failures) if failures.is_empty() => writeln!(out, "{}: undone", directory.display())?,
+            Ok(failures) => {
+                code = 3;
+                for failure in &failures {
+                    writeln!(out, "{}: not undone: {:?}: {}", directory.display(), failure.undo, failure.error)?;
                 }
             }
+            Err(error) => {
+                code = 3;
+                writeln!(out, "{}: {error}", directory.display())?;
+            }
         }
-        let entries = fs::read_dir(&directory).into_iter().flatten().flatten();
-        open.extend(entries.map(|entry| entry.path()).filter(|path| path.is_dir() && !path.is_symlink()));
     }
     Ok(code)
+}
+
+/// Directories in a directory.
+fn directories(directory: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    entries.map(|entry| entry.path()).filter(|path| path.is_dir() && !path.is_symlink()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    use super::*;
+
+    #[test]
+    fn journals_that_others_may_have_written_are_left_alone() {
+        let directory = tempfile::tempdir().unwrap();
+        let results = directory.path().join("out");
+        // A journal whose only undo makes a file with the given name.
+        let plant = |at: &str, name: &str| {
+            let at = results.join(at);
+            fs::create_dir_all(&at).unwrap();
+            let mark = directory.path().join(name).display().to_string();
+            let line = format!(r#"{{"Undo":{{"id":1,"undo":{{"Run":{{"line":["touch","{mark}"]}}}}}}}}"#);
+            fs::write(at.join("undo.jsonl"), line + "\n").unwrap();
+            at
+        };
+        plant("default", "own");
+        let shared = plant("default/files/broker", "shared");
+        plant("default/files/broker/deeper", "deeper");
+        fs::create_dir(results.join("linked")).unwrap();
+        symlink(shared.join("undo.jsonl"), results.join("linked/undo.jsonl")).unwrap();
+        fs::set_permissions(plant("open", "open"), fs::Permissions::from_mode(0o777)).unwrap();
+        let mut said = Vec::new();
+        assert_eq!(restore(results.to_str(), &mut said).unwrap(), 3);
+        let said = String::from_utf8(said).unwrap();
+        let mut lines = said.lines().collect::<Vec<_>>();
+        lines.sort_unstable();
+        assert_eq!(lines.len(), 3, "{said}");
+        assert!(
+            lines[0].ends_with("default: undone") && lines[1].contains("linked") && lines[2].contains("open"),
+            "{said}"
+        );
+        let made = ["own", "shared", "deeper", "open"].map(|name| directory.path().join(name).exists());
+        assert_eq!(made, [true, false, false, false]);
+    }
 }

@@ -31,6 +31,7 @@ pub(crate) struct Samples<'a> {
     pub(crate) sockets: &'a [SocketSample],
     pub(crate) instances: &'a [InstanceSample],
     pub(crate) limits: &'a [RateLimit],
+    pub(crate) processor_limits: &'a [ProcessorLimit],
 }
 
 /// Rate to which a fault limits a link.
@@ -40,6 +41,14 @@ pub(crate) struct RateLimit {
     pub(crate) to: String,
     pub(crate) bits_per_second: u64,
     pub(crate) queue_bytes: u64,
+    pub(crate) time: Range<Time>,
+}
+
+/// Processors to which a fault limits an instance or client.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct ProcessorLimit {
+    pub(crate) name: String,
+    pub(crate) processors: f64,
     pub(crate) time: Range<Time>,
 }
 
@@ -69,7 +78,7 @@ pub(crate) fn causes(samples: &Samples<'_>, times: &[Range<Time>]) -> Vec<Cause>
     let seconds = Seconds::of(times);
     let mut causes = connections(samples.sockets, &seconds);
     causes.extend(links(samples, &seconds, times));
-    causes.extend(processors(samples.instances, &seconds));
+    causes.extend(processors(samples, &seconds, times));
     causes
 }
 
@@ -183,10 +192,13 @@ impl Connection<'_> {
             return None;
         }
         let window = sample.send_window.max(sample.in_flight);
-        let is_receiver = receiver >= BUSY || sample.send_window > 0 && window < sample.congestion_window;
         let share = if receiver >= BUSY || !waits { receiver } else { network };
-        let is_slow = self.unread[at] > 0.5 * window as f64
-            && (sample.acknowledged as f64) < FULL * window as f64 / (sample.rtt_ms / 1e3);
+        // A window of 0 is full.
+        let is_slow = self.unread[at] > 0.0
+            && self.unread[at] >= 0.5 * window as f64
+            && (window == 0 || (sample.acknowledged as f64) < FULL * window as f64 / (sample.rtt_ms / 1e3));
+        let is_small = if window == 0 { is_slow } else { sample.send_window > 0 && window < sample.congestion_window };
+        let is_receiver = receiver >= BUSY || is_small;
         Some((
             match is_receiver {
                 true if is_slow => Kind::SlowReader,
@@ -210,6 +222,9 @@ impl Connection<'_> {
             Kind::Congestion => ("congestion window", median(|sample| sample.congestion_window)),
             _ => ("window", median(|sample| sample.send_window.max(sample.in_flight))),
         };
+        if kind == Kind::ReceiveWindow && window == 0.0 {
+            return Some("the receiver's window is full".to_owned());
+        }
         let bound = window / (rtt_ms / 1e3);
         let took = own.iter().map(|at| self.samples[*at].acknowledged as f64).sum::<f64>() / own.len().max(1) as f64;
         let is_far = rtt_ms >= FAR_MS || bound < FAST || is_lossy;
@@ -256,15 +271,20 @@ fn links(samples: &Samples<'_>, seconds: &Seconds<'_>, times: &[Range<Time>]) ->
     causes
 }
 
-/// Instances and clients that use all of their processors, or just one.
-fn processors(instances: &[InstanceSample], seconds: &Seconds<'_>) -> Vec<Cause> {
+/// Instances and clients that use all of their processors, all that a fault allows, or just one.
+fn processors(samples: &Samples<'_>, seconds: &Seconds<'_>, times: &[Range<Time>]) -> Vec<Cause> {
     let mut all: BTreeMap<&str, Vec<&InstanceSample>> = BTreeMap::new();
-    for sample in instances.iter().filter(|sample| seconds.contain(sample.second)) {
+    for sample in samples.instances.iter().filter(|sample| seconds.contain(sample.second)) {
         all.entry(&sample.name).or_default().push(sample);
     }
     let cause = |(name, rows): (&str, Vec<&InstanceSample>)| {
         let processors = rows.iter().map(|row| row.processors).max().unwrap_or_default();
         let mean = rows.iter().map(|row| row.cpu).sum::<f64>() / rows.len() as f64;
+        let overlaps = |limit: &&ProcessorLimit| {
+            limit.name == name && times.iter().any(|time| time.start < limit.time.end && limit.time.start < time.end)
+        };
+        let limits = samples.processor_limits.iter().filter(overlaps).map(|limit| limit.processors);
+        let limit = limits.min_by(f64::total_cmp).filter(|limit| mean >= ALL * limit);
         let is_one = processors > 1 && rows.len() > 1 && rows.iter().all(|row| (0.93..=1.07).contains(&row.cpu));
         let text = if mean >= ALL * f64::from(processors) && processors > 0 {
             match name {
@@ -273,6 +293,8 @@ fn processors(instances: &[InstanceSample], seconds: &Seconds<'_>) -> Vec<Cause>
                 }
                 _ => format!("it uses {mean:.2} of {processors} processors"),
             }
+        } else if let Some(limit) = limit {
+            format!("it uses {mean:.2} of the {limit:.2} processors that the fault leaves")
         } else if is_one {
             "it uses one processor all the time, as one busy thread does".to_owned()
         } else {

@@ -1,6 +1,6 @@
 use super::*;
 
-const NONE: Samples<'_> = Samples { links: &[], sockets: &[], instances: &[], limits: &[] };
+const NONE: Samples<'_> = Samples { links: &[], sockets: &[], instances: &[], limits: &[], processor_limits: &[] };
 
 fn during(from: u64, to: u64) -> Vec<Range<Time>> {
     vec![Time::from_secs(from)..Time::from_secs(to)]
@@ -53,6 +53,23 @@ fn full_socket_of_the_receiver_is_no_small_window() {
     let all = [seconds(&sender), seconds(&receiver)].concat();
     let found = of_sockets(&all);
     assert_eq!(found, ["broker → sub: the receiver reads too slowly: 2048 KiB wait in its socket (100 % of the time)"]);
+}
+
+/// As when the receiver is paused: its buffer is full, and nothing is under way.
+#[test]
+fn receiver_with_a_window_of_zero_is_slow() {
+    let sender = SocketSample { busy: 1.0, receiver_limited: 1.0, unsent: 9000, ..connection("broker", "sub") };
+    // Nobody tells how much waits in the receiver's socket.
+    assert_eq!(of_sockets(&seconds(&sender)), ["broker → sub: the receiver's window is full (100 % of the time)"]);
+    let (from, to) = (sender.to.clone(), sender.from.clone());
+    let receiver = SocketSample { from, to, port: 40000, peer_port: 9092, unread: 65536, ..SocketSample::default() };
+    let found = of_sockets(&[seconds(&sender), seconds(&receiver)].concat());
+    assert_eq!(found, ["broker → sub: the receiver reads too slowly: 64 KiB wait in its socket (100 % of the time)"]);
+    // Also without the kernel's count of that time.
+    let probing = SocketSample { receiver_limited: 0.0, congestion_window: 14_480, ..sender };
+    let found = of_sockets(&[seconds(&probing), seconds(&receiver)].concat());
+    assert_eq!(found.len(), 1);
+    assert!(found[0].contains("reads too slowly"), "{found:?}");
 }
 
 #[test]
@@ -194,6 +211,21 @@ fn processors_in_full_use_are_named() {
             "this machine: 3.90 of 4 processors are busy, so figures are limits of this machine",
         ]
     );
+}
+
+#[test]
+fn processors_that_a_fault_takes_are_named_while_it_lasts() {
+    let one = |second| InstanceSample { second, name: "b".to_owned(), cpu: 0.48, processors: 4, ..Default::default() };
+    let instances = (0..10).map(one).collect::<Vec<_>>();
+    let time = Time::from_secs(2)..Time::from_secs(8);
+    let limit = |processors| ProcessorLimit { name: "b".to_owned(), processors, time: time.clone() };
+    let with = |limits: &[ProcessorLimit], times: &[Range<Time>]| {
+        texts(&Samples { instances: &instances, processor_limits: limits, ..NONE }, times)
+    };
+    let wanted = "b: it uses 0.48 of the 0.50 processors that the fault leaves";
+    assert_eq!(with(&[limit(2.0), limit(0.5)], &during(2, 8)), [wanted]);
+    assert_eq!(with(&[limit(2.0)], &during(2, 8)), [""; 0]);
+    assert_eq!(with(&[limit(0.5)], &during(8, 10)), [""; 0]);
 }
 
 #[test]

@@ -5,11 +5,12 @@ use std::ops::Range;
 use tenbin_loadgen::report::{Axis, Block, Cell, Drawing, Figure, Ink, Mark, Plot, Scale, Stroke, Table};
 
 use super::Run;
-use super::causes::{Cause, RateLimit, Samples, causes, size};
+use super::causes::{Cause, ProcessorLimit, RateLimit, Samples, causes, size};
 use super::plots::zones;
 use crate::judge::windows::Phase;
+use crate::plan::Instance;
 use crate::results::{Event, Happening, InstanceSample, LinkSample, MACHINE};
-use crate::template::Fault;
+use crate::template::{Fault, StartBy};
 use crate::units::Time;
 
 /// Links with less of all bytes than this share are left out.
@@ -22,8 +23,9 @@ pub(super) fn limits(run: &Run) -> Vec<Block> {
     if run.sockets.is_empty() && run.instances.is_empty() {
         return Vec::new();
     }
-    let limits = rate_limits(run);
-    let samples = Samples { links: &run.links, sockets: &run.sockets, instances: &run.instances, limits: &limits };
+    let (limits, processor_limits) = fault_limits(run);
+    let Run { links, sockets, instances, .. } = run;
+    let samples = Samples { links, sockets, instances, limits: &limits, processor_limits: &processor_limits };
     let mut table = Table::new(["phase", "limit"]);
     table.text_columns = 2;
     let mut before: Vec<Cause> = Vec::new();
@@ -38,10 +40,32 @@ pub(super) fn limits(run: &Run) -> Vec<Block> {
             before = found;
         }
     }
+    let (sampled, unsampled) = sampled(run);
     match table.rows.is_empty() {
-        true => vec![Block::Text("No connection, link or processor was at a limit.".to_owned())],
-        false => vec![Block::Text("Likely causes, by the limits that each phase reached:".to_owned()), table.into()],
+        true => vec![Block::Text(format!("No {sampled} was at a limit.{unsampled}"))],
+        false => {
+            let text = format!("Likely causes, by the limits that each phase reached:{unsampled}");
+            vec![Block::Text(text), table.into()]
+        }
     }
+}
+
+/// Kinds of things that were sampled, and a sentence on the others, with a blank before it.
+fn sampled(run: &Run) -> (String, String) {
+    let kinds = [
+        ("connection", !run.sockets.is_empty()),
+        ("link", !run.links.is_empty()),
+        ("processor", !run.instances.is_empty()),
+    ];
+    let of = |wanted: bool| kinds.iter().filter(|kind| kind.1 == wanted).map(|kind| kind.0).collect::<Vec<_>>();
+    let mut unsampled: Vec<String> = of(false).iter().map(|name| format!("{name}s")).collect();
+    let is_container = |instance: &Instance| matches!(instance.start, StartBy::Image(_));
+    if run.plan.iter().flat_map(|plan| &plan.instances).any(is_container) {
+        unsampled.push("processes and sockets in containers".to_owned());
+    }
+    let sentence =
+        if unsampled.is_empty() { String::new() } else { format!(" Not sampled: {}.", unsampled.join(", ")) };
+    (of(true).join(" or "), sentence)
 }
 
 /// Processor time of each instance over time, and the use of processor, memory and disk by phase.
@@ -205,13 +229,11 @@ fn touches(times: &[Range<Time>], second: u64) -> bool {
     times.iter().any(|time| time.contains(&middle))
 }
 
-/// Faults that limited the rate of links, from begin to undo.
-fn rate_limits(run: &Run) -> Vec<RateLimit> {
-    let Some(plan) = &run.plan else { return Vec::new() };
+/// Faults that limited the rate of links, and those that limited processors, from begin to undo.
+fn fault_limits(run: &Run) -> (Vec<RateLimit>, Vec<ProcessorLimit>) {
     let end = run.verdict.phases.iter().map(|time| time.to).max().unwrap_or_default();
-    let mut limits = Vec::new();
-    for action in &plan.actions {
-        let Fault::NetRate { rate, queue } = &action.fault else { continue };
+    let (mut limits, mut processor_limits) = (Vec::new(), Vec::new());
+    for action in run.plan.iter().flat_map(|plan| &plan.actions) {
         let is_own = |event: &&Event| (&event.action, event.repetition) == (&action.name, action.repetition);
         let at = |wanted: &Happening| {
             run.events.iter().filter(is_own).find(|event| event.happening == *wanted).and_then(|event| event.at)
@@ -222,17 +244,24 @@ fn rate_limits(run: &Run) -> Vec<RateLimit> {
         });
         let (Some(begun), Some(targets)) = (at(&Happening::Begun), targets) else { continue };
         let time = begun..at(&Happening::Undone).unwrap_or(end);
-        for (from, to) in targets.iter().filter_map(|target| target.split_once(" → ")) {
-            limits.push(RateLimit {
-                from: from.to_owned(),
-                to: to.to_owned(),
-                bits_per_second: rate.bits(),
-                queue_bytes: queue.bytes(),
-                time: time.clone(),
-            });
+        for target in targets {
+            let time = time.clone();
+            match (&action.fault, target.split_once(" → ")) {
+                (Fault::NetRate { rate, queue }, Some((from, to))) => limits.push(RateLimit {
+                    from: from.to_owned(),
+                    to: to.to_owned(),
+                    bits_per_second: rate.bits(),
+                    queue_bytes: queue.bytes(),
+                    time,
+                }),
+                (Fault::CpuLimit { share }, _) => {
+                    processor_limits.push(ProcessorLimit { name: target.clone(), processors: share.get(), time });
+                }
+                _ => {}
+            }
         }
     }
-    limits
+    (limits, processor_limits)
 }
 
 #[cfg(test)]
@@ -321,7 +350,8 @@ mod tests {
             ]
         );
         let idle = limits(&run("", &format!("{INSTANCES}5,b,0.1,2,0,0,0\n"), Vec::new()));
-        assert!(matches!(&idle[..], [Block::Text(text)] if text.starts_with("No connection")), "{idle:?}");
+        let wanted = "No processor was at a limit. Not sampled: connections, links.";
+        assert!(matches!(&idle[..], [Block::Text(text)] if text == wanted), "{idle:?}");
         assert!(limits(&run("", "", Vec::new())).is_empty(), "nothing was sampled");
     }
 }

@@ -15,6 +15,7 @@ mod stage;
 mod steady;
 
 use std::fs;
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -144,15 +145,17 @@ fn one_run(
     }
     let directory = directory_of(results, &plan.variant, number);
     create(&directory)?;
-    // Sockets in it have short paths, which a directory of results may not have.
-    let work = match tempfile::Builder::new().prefix(WORK).tempdir() {
-        Ok(work) => work,
-        Err(error) => return failed(format!("cannot create a directory for the run: {error}")),
-    };
+    // Sockets in it have short paths, which a directory of results may not have. Nobody else has this name.
+    let name = format!("{WORK}{:016x}", RandomState::new().build_hasher().finish());
     #[cfg(target_os = "linux")]
-    let journal = match crate::restore::journal(setup.tenbin.as_deref(), &directory, work.path()) {
+    let journal = match crate::restore::journal(setup.tenbin.as_deref(), &directory, &std::env::temp_dir().join(&name))
+    {
         Ok(journal) => journal.map(Arc::new),
         Err(error) => return failed(error),
+    };
+    let work = match tempfile::Builder::new().prefix(&name).rand_bytes(0).tempdir() {
+        Ok(work) => work,
+        Err(error) => return failed(format!("cannot create a directory for the run: {error}")),
     };
     let place = one::Place {
         number,

@@ -103,10 +103,13 @@ impl Containers {
     fn create(&self, instance: &str, variables: &[(String, String)]) -> Result<(), String> {
         let (run, (instance, image)) = (self.run(), &self.instances[instance]);
         for (directory, _) in run.mounts(&instance.name) {
-            // The program in the container may be any user.
-            fs::create_dir_all(&directory)
-                .and_then(|()| fs::set_permissions(&directory, Permissions::from_mode(0o777)))
-                .map_err(|error| format!("cannot create {directory}: {error}"))?;
+            let above = Path::new(&directory).parent().unwrap_or(Path::new("/"));
+            // The program in the container may be any user. Other users of this machine get no further than the
+            // directory above.
+            let made = fs::create_dir_all(&directory)
+                .and_then(|()| fs::set_permissions(above, Permissions::from_mode(0o700)))
+                .and_then(|()| fs::set_permissions(&directory, Permissions::from_mode(0o777)));
+            made.map_err(|error| format!("cannot create {directory}: {error}"))?;
         }
         succeed(&self.host, &run.create(instance, image, variables)).map_err(|said| {
             let is_absent = said.contains("No such image") && !self.pull;

@@ -84,10 +84,20 @@ pub(crate) trait World: Send + Sync {
     /// Runs a command to its end.
     fn exec(&self, machine: &str, line: &Line) -> Result<Output, String>;
 
-    /// Starts a program of this machine beside an instance: with its network and its data, and without the files of a
-    /// container.
+    /// Starts a program of this machine beside an instance: with its network and its data, without its limits and the
+    /// files of a container.
     fn spawn_beside(&self, machine: &str, line: &Line, log: &Path) -> Result<Box<dyn Proc>, String> {
         self.spawn(machine, line, log)
+    }
+
+    /// As [`Self::spawn_beside`], with a stream as standard input and output.
+    fn spawn_beside_with_stream(
+        &self,
+        machine: &str,
+        line: &Line,
+        log: &Path,
+    ) -> Result<(Box<dyn Proc>, UnixStream), String> {
+        self.spawn_with_stream(machine, line, log)
     }
 
     /// As [`Self::exec`], with a program of this machine beside an instance.

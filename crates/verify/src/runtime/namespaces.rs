@@ -69,6 +69,11 @@ impl Namespaces {
         self.lab.trunk(stream, &machines).map_err(text)
     }
 
+    fn launch(&self, machine: &str, line: &Line, log: &Path) -> Result<Box<dyn Proc>, String> {
+        let process = self.machine(machine)?.spawn(&command(line).stdout(log).stderr(log)).map_err(text)?;
+        Ok(Box::new(process))
+    }
+
     fn machine(&self, name: &str) -> Result<&Machine, String> {
         let found = self.machines.iter().find(|machine| machine.name() == name);
         found.ok_or_else(|| format!("the lab has no machine {name:?}"))
@@ -131,15 +136,11 @@ impl World for Namespaces {
         if self.containers.has(machine) {
             return self.containers.spawn(self.machine(machine)?, line, log);
         }
-        let command = command(&self.limits.inside(machine, line));
-        let process = self.machine(machine)?.spawn(&command.stdout(log).stderr(log)).map_err(text)?;
-        Ok(Box::new(process))
+        self.launch(machine, &self.limits.inside(machine, line), log)
     }
 
     fn spawn_with_stream(&self, machine: &str, line: &Line, log: &Path) -> Result<(Box<dyn Proc>, UnixStream), String> {
-        let command = command(&self.limits.inside(machine, line));
-        let (process, stream) = self.machine(machine)?.spawn_with_stream(&command.stderr(log)).map_err(text)?;
-        Ok((Box::new(process), stream))
+        self.spawn_beside_with_stream(machine, &self.limits.inside(machine, line), log)
     }
 
     fn exec(&self, machine: &str, line: &Line) -> Result<Output, String> {
@@ -155,8 +156,19 @@ impl World for Namespaces {
     fn spawn_beside(&self, machine: &str, line: &Line, log: &Path) -> Result<Box<dyn Proc>, String> {
         match self.containers.has(machine) {
             true => self.containers.spawn_beside(machine, line, log),
-            false => self.spawn(machine, line, log),
+            false => self.launch(machine, line, log),
         }
+    }
+
+    fn spawn_beside_with_stream(
+        &self,
+        machine: &str,
+        line: &Line,
+        log: &Path,
+    ) -> Result<(Box<dyn Proc>, UnixStream), String> {
+        let command = command(line).stderr(log);
+        let (process, stream) = self.machine(machine)?.spawn_with_stream(&command).map_err(text)?;
+        Ok((Box::new(process), stream))
     }
 
     fn exec_beside(&self, machine: &str, line: &Line) -> Result<Output, String> {

@@ -20,8 +20,10 @@ use self::instances::{Instances, Used};
 use self::links::Links;
 use self::sockets::Sockets;
 use super::stage::Stage;
+use crate::plan::Instance;
 use crate::results::{InstanceSample, LinkSample, Sample, SocketSample};
-use crate::template::Runtime;
+
+use crate::template::{Runtime, StartBy};
 
 const SECOND: Duration = Duration::from_secs(1);
 /// Most time that the machines have to tell their connections.
@@ -58,8 +60,11 @@ impl Sampler {
         let files = Files::create(directory).map_err(|error| format!("cannot write the samples: {error}"))?;
         // On loopback all machines share their addresses, so that a connection tells nothing about its ends.
         let has_network = stage.world.listen() != "127.0.0.1";
-        let machines = stage.plan.machines.iter().filter(|_| has_network).map(|machine| machine.name.clone());
-        let sockets = Sockets::new(machines);
+        let machines = stage.plan.machines.iter().filter(|_| has_network);
+        let owners = machines.clone().map(|machine| (machine.address, machine.name.clone())).collect();
+        let containers = containers(&stage);
+        let names = machines.map(|machine| machine.name.clone()).filter(|name| !containers.contains(name));
+        let sockets = Sockets::new(names, owners);
         let (links, instances, last) = (Links::default(), Instances::default(), Instant::now());
         let sampling = Sampling { stage, clock, links, sockets, instances, last, files };
         let (orders, ordered) = sync_channel(1);
@@ -101,12 +106,19 @@ impl Sampling {
             number = passed.max(number) + 1;
         }
         let (silent, log) = (self.sockets.silent(), sockets::log(&self.stage));
-        if !silent.is_empty() {
-            notes.push(format!("connections of {} were not sampled; see {}", silent.join(", "), log.display()));
-        }
-        if log.metadata().is_ok_and(|log| log.len() == 0) {
+        let has_said = log.metadata().is_ok_and(|log| log.len() > 0);
+        if !has_said {
             // It stays if it cannot be removed.
-            let _ = fs::remove_file(log);
+            let _ = fs::remove_file(&log);
+        }
+        if !silent.is_empty() {
+            let reason = if has_said { format!("; see {}", log.display()) } else { String::new() };
+            notes.push(format!("connections were not sampled on {}{reason}", silent.join(", ")));
+        }
+        let containers = containers(&self.stage);
+        if !containers.is_empty() {
+            let names = containers.join(", ");
+            notes.push(format!("connections of containers were sampled at their other ends only: {names}"));
         }
         notes
     }
@@ -119,11 +131,17 @@ impl Sampling {
         self.last = now;
         let links = self.links.look(second, self.stage.world.links());
         let instances = self.instances.look(second, interval, used(&self.stage));
-        let sockets = self.sockets.look(number, second, interval, now + PATIENCE);
+        let sockets = self.sockets.look(number, second, now, now + PATIENCE);
         add(&mut self.files.links, &links)?;
         add(&mut self.files.instances, &instances)?;
         add(&mut self.files.sockets, &sockets)
     }
+}
+
+/// Instances in containers, whose sockets and processes are not sampled.
+fn containers(stage: &Stage) -> Vec<String> {
+    let is_container = |instance: &&Instance| matches!(instance.start, StartBy::Image(_));
+    stage.plan.instances.iter().filter(is_container).map(|instance| instance.machine.clone()).collect()
 }
 
 /// Usage of all instances and clients that run, and of the machine.

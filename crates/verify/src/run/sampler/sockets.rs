@@ -1,6 +1,6 @@
 //! TCP connections between machines, second by second, as `ss` shows them on each of them.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr};
 use std::os::unix::net::UnixStream;
@@ -27,13 +27,11 @@ const MOST: usize = 64;
 /// Ends of a machine's process in a row after which its connections are not sampled any more.
 const MOST_ENDS: u32 = 3;
 
-/// Connections of all machines at the last look.
+/// Connections of all machines, each at its last answer.
 pub(super) struct Sockets {
     machines: Vec<Machine>,
-    before: HashMap<(usize, SocketAddr, SocketAddr), Socket>,
-    /// Machines by the addresses of their connections.
+    /// Machines by their addresses: those of the plan, and those of their connections.
     owners: HashMap<IpAddr, String>,
-    has_begun: bool,
 }
 
 /// The process that tells the connections of a machine.
@@ -43,13 +41,17 @@ struct Machine {
     received: Vec<u8>,
     /// How often the process has ended since its last answer. A power cut ends it too.
     ends: u32,
+    /// Its last answer, and when that came.
+    before: HashMap<(SocketAddr, SocketAddr), Socket>,
+    looked: Option<Instant>,
 }
 
 impl Sockets {
-    pub(super) fn new(names: impl IntoIterator<Item = String>) -> Self {
-        let machine = |name| Machine { name, stream: None, received: Vec::new(), ends: 0 };
-        let machines = names.into_iter().map(machine).collect();
-        Self { machines, before: HashMap::new(), owners: HashMap::new(), has_begun: false }
+    /// Samples on machines with these `names`. `owners` are all machines by their addresses.
+    pub(super) fn new(names: impl IntoIterator<Item = String>, owners: HashMap<IpAddr, String>) -> Self {
+        let machine =
+            |name| Machine { name, stream: None, received: Vec::new(), ends: 0, before: HashMap::new(), looked: None };
+        Self { machines: names.into_iter().map(machine).collect(), owners }
     }
 
     /// Starts the process of each machine that has none.
@@ -69,28 +71,29 @@ impl Sockets {
         }
     }
 
-    /// Rows of the time since the last look, from the answers that arrive until `deadline`. The first look only
-    /// remembers the counters.
-    pub(super) fn look(
-        &mut self,
-        number: u64,
-        second: u64,
-        interval: Duration,
-        deadline: Instant,
-    ) -> Vec<SocketSample> {
-        let mut now: Vec<(usize, Socket)> = Vec::new();
+    /// Rows of each machine since its last answer, from the answers to the look at `now` that arrive until `deadline`.
+    /// The first answer of a machine only gives the counters.
+    pub(super) fn look(&mut self, number: u64, second: u64, now: Instant, deadline: Instant) -> Vec<SocketSample> {
+        let mut answers = Vec::new();
         for (index, machine) in self.machines.iter_mut().enumerate() {
-            let sockets = machine.answer(number, deadline).map(|text| ss::parse(&text)).unwrap_or_default();
-            let outside = sockets.into_iter().filter(|socket| !socket.local.ip().is_loopback());
-            now.extend(outside.map(|socket| (index, socket)));
+            let Some(text) = machine.answer(number, deadline) else { continue };
+            let mut sockets = ss::parse(&text);
+            sockets.retain(|socket| !socket.local.ip().is_loopback());
+            for socket in &sockets {
+                self.owners.insert(socket.local.ip(), machine.name.clone());
+            }
+            answers.push((index, sockets));
         }
-        for (index, socket) in &now {
-            self.owners.insert(socket.local.ip(), self.machines[*index].name.clone());
+        let mut rows = Vec::new();
+        for (index, sockets) in answers {
+            let machine = &mut self.machines[index];
+            if let Some(looked) = machine.looked {
+                rows.extend(machine.rows(second, now.duration_since(looked), &sockets, &self.owners));
+            }
+            machine.looked = Some(now);
+            machine.before = sockets.into_iter().map(|socket| ((socket.local, socket.peer), socket)).collect();
         }
-        let has_begun = std::mem::replace(&mut self.has_begun, true);
-        let rows = if has_begun { self.rows(second, interval, &now) } else { Vec::new() };
-        let key = |(index, socket): (usize, Socket)| ((index, socket.local, socket.peer), socket);
-        self.before = now.into_iter().map(key).collect();
+        rows.sort_by_key(|row| (row.from.clone(), row.to.clone(), row.port, row.peer_port));
         rows
     }
 
@@ -98,31 +101,41 @@ impl Sockets {
     pub(super) fn silent(&self) -> Vec<&str> {
         self.machines.iter().filter(|machine| machine.ends >= MOST_ENDS).map(|machine| machine.name.as_str()).collect()
     }
+}
 
-    fn rows(&self, second: u64, interval: Duration, now: &[(usize, Socket)]) -> Vec<SocketSample> {
-        let mut rows = Vec::new();
-        for index in now.iter().map(|(index, _)| *index).collect::<HashSet<_>>() {
-            let of_machine = now.iter().filter(|(of, _)| *of == index).map(|(_, socket)| socket);
-            let mut own = of_machine.filter_map(|socket| self.row(second, interval, index, socket)).collect::<Vec<_>>();
-            own.sort_by_key(|row| std::cmp::Reverse(row.acknowledged + row.received + row.unsent));
-            own.truncate(MOST);
-            rows.extend(own);
-        }
-        let place = |row: &SocketSample| (row.from.clone(), row.to.clone(), row.port, row.peer_port);
-        rows.sort_by_key(place);
+impl Machine {
+    fn rows(
+        &self,
+        second: u64,
+        interval: Duration,
+        now: &[Socket],
+        owners: &HashMap<IpAddr, String>,
+    ) -> Vec<SocketSample> {
+        let row = |socket| self.row(second, interval, socket, owners);
+        let mut rows = now.iter().filter_map(row).collect::<Vec<_>>();
+        rows.sort_by_key(|row| std::cmp::Reverse(row.acknowledged + row.received + row.unsent));
+        rows.truncate(MOST);
         rows
     }
 
     /// `None` for a connection without traffic, and for one to the machine itself or out of the lab.
-    fn row(&self, second: u64, interval: Duration, index: usize, now: &Socket) -> Option<SocketSample> {
-        let (from, to) = (&self.machines[index].name, self.owners.get(&now.peer.ip())?);
+    fn row(
+        &self,
+        second: u64,
+        interval: Duration,
+        now: &Socket,
+        owners: &HashMap<IpAddr, String>,
+    ) -> Option<SocketSample> {
+        let (from, to) = (&self.name, owners.get(&now.peer.ip())?);
         // A connection that begins again with the same ports counts from zero.
-        let before = self.before.get(&(index, now.local, now.peer));
+        let before = self.before.get(&(now.local, now.peer));
         let before = before.filter(|before| before.received <= now.received && before.acknowledged <= now.acknowledged);
-        let since = |value: fn(&Socket) -> u64| value(now).saturating_sub(before.map_or(0, value));
-        let share = |value: fn(&Socket) -> u64| {
-            rounded((since(value) as f64 / 1e3 / interval.as_secs_f64().max(1e-3)).min(1.0))
-        };
+        // Bytes of several seconds without an answer count as those of one.
+        let seconds = (interval.as_secs_f64().round() as u64).max(1);
+        let all = |value: fn(&Socket) -> u64| value(now).saturating_sub(before.map_or(0, value));
+        let since = |value: fn(&Socket) -> u64| all(value).div_ceil(seconds);
+        let share =
+            |value: fn(&Socket) -> u64| rounded((all(value) as f64 / 1e3 / interval.as_secs_f64().max(1e-3)).min(1.0));
         let (acknowledged, received) = (since(|socket| socket.acknowledged), since(|socket| socket.received));
         let has_traffic = acknowledged + received + now.unacknowledged + now.unread > 0;
         (from != to && has_traffic).then(|| SocketSample {
@@ -146,12 +159,10 @@ impl Sockets {
             buffer_limited: share(|socket| socket.buffer_limited_ms),
         })
     }
-}
 
-impl Machine {
     fn start(&mut self, stage: &Stage) {
         // The process ends with its stream, and with the machine.
-        match stage.world.spawn_with_stream(&self.name, &Line::shell(SCRIPT), &log(stage)) {
+        match stage.world.spawn_beside_with_stream(&self.name, &Line::shell(SCRIPT), &log(stage)) {
             Ok((_, stream)) => self.stream = Some(stream),
             Err(_) => self.end(),
         }
@@ -210,10 +221,15 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
+    fn sockets() -> (Sockets, UnixStream, UnixStream) {
+        let mut sockets = Sockets::new(["a".to_owned(), "b".to_owned()], HashMap::new());
+        let (a, b) = (told(&mut sockets, 0), told(&mut sockets, 1));
+        (sockets, a, b)
+    }
+
     #[test]
     fn rows_are_differences_between_named_machines() {
-        let mut sockets = Sockets::new(["a".to_owned(), "b".to_owned()]);
-        let (mut a, mut b) = (told(&mut sockets, 0), told(&mut sockets, 1));
+        let ((mut sockets, mut a, mut b), begin) = (sockets(), Instant::now());
         let from_a = |acked: u64, limited: u64| {
             format!(
                 "ESTAB 0 900 10.0.0.1:40 10.0.0.2:80 cubic rtt:10.2/1 mss:1000 cwnd:10 bytes_acked:{acked} \
@@ -224,11 +240,11 @@ mod tests {
         let from_b = "ESTAB 70 0 [::ffff:10.0.0.2]:80 [::ffff:10.0.0.1]:40 cubic bytes_received:9\n";
         writeln!(a, "{}end 0", from_a(1000, 100)).unwrap();
         writeln!(b, "{from_b}end 0").unwrap();
-        assert_eq!(sockets.look(0, 0, SECOND, soon()), []);
+        assert_eq!(sockets.look(0, 0, begin, soon()), []);
         // A late answer of an earlier look stands before this one.
         writeln!(a, "end 9\n{}end 1", from_a(5000, 800)).unwrap();
         writeln!(b, "{from_b}end 1").unwrap();
-        let rows = sockets.look(1, 0, SECOND, soon());
+        let rows = sockets.look(1, 0, begin + SECOND, soon());
         let [one, other] = &rows[..] else { panic!("{rows:?}") };
         assert_eq!((one.from.as_str(), one.to.as_str(), one.port, one.peer_port), ("a", "b", 40, 80));
         assert_eq!((one.acknowledged, one.in_flight, one.unsent, one.send_window), (4000, 400, 500, 60));
@@ -238,17 +254,34 @@ mod tests {
 
     #[test]
     fn a_machine_that_ends_or_is_late_hides_no_other() {
-        let mut sockets = Sockets::new(["a".to_owned(), "b".to_owned()]);
-        let (a, mut b) = (told(&mut sockets, 0), told(&mut sockets, 1));
+        let (mut sockets, a, mut b) = sockets();
         b.write_all(b"ESTAB 0 9 10.0.0.2:1 10.0.0.2:2\nend 0\n").unwrap();
-        sockets.look(0, 0, SECOND, Instant::now());
+        sockets.look(0, 0, Instant::now(), Instant::now());
         assert_eq!(sockets.owners.len(), 1, "b is heard although a is late");
         drop(a);
         b.write_all(b"ESTAB 0 9 10.0.0.2:1 10.0.0.2:2\nend 1\n").unwrap();
-        sockets.look(1, 0, SECOND, soon());
+        sockets.look(1, 0, Instant::now(), soon());
         assert_eq!((sockets.machines[0].ends, sockets.machines[1].ends), (1, 0));
         assert!(sockets.silent().is_empty());
         sockets.machines[0].ends = MOST_ENDS;
         assert_eq!(sockets.silent(), ["a"]);
+    }
+
+    #[test]
+    fn rows_after_silence_have_rates_of_all_of_its_time() {
+        let ((mut sockets, mut a, mut b), begin) = (sockets(), Instant::now());
+        let line = |from: u8, to: u8, bytes: u64, ms: u64| {
+            format!("ESTAB 0 9 10.0.0.{from}:40 10.0.0.{to}:40 cubic bytes_acked:{bytes} busy:{ms}ms\n")
+        };
+        writeln!(a, "{}end 0", line(1, 2, 1_000_000, 5000)).unwrap();
+        sockets.look(0, 0, begin, Instant::now() + Duration::from_millis(1));
+        // The first answer of b, and none of a.
+        writeln!(b, "{}end 1", line(2, 1, 7_000_000, 5000)).unwrap();
+        assert_eq!(sockets.look(1, 0, begin + SECOND, Instant::now() + Duration::from_millis(1)), []);
+        writeln!(a, "{}end 4", line(1, 2, 1_004_000, 7000)).unwrap();
+        writeln!(b, "{}end 4", line(2, 1, 7_000_300, 5000)).unwrap();
+        let rows = sockets.look(4, 3, begin + 4 * SECOND, soon());
+        let short = |row: &SocketSample| (row.from.clone(), row.acknowledged, row.busy);
+        assert_eq!(rows.iter().map(short).collect::<Vec<_>>(), [("a".into(), 1000, 0.5), ("b".into(), 100, 0.0)]);
     }
 }
