@@ -41,6 +41,13 @@ pub enum Protocol {
     Command,
 }
 
+impl Protocol {
+    /// True if its clients count the connections that they lose. Client programs, as that of Kafka, do not tell of them.
+    pub(crate) fn counts_losses(self) -> bool {
+        !matches!(self, Self::Kafka | Self::Command)
+    }
+}
+
 /// Form of a Tenbin system.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]

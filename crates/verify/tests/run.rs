@@ -10,7 +10,6 @@ use std::ops::Range;
 use std::path::Path;
 
 use fake_broker::{Faults, Often};
-use tenbin_loadgen::Drivers;
 use tenbin_verify::args::{Command, FileArgs, ReportArgs, RunArgs};
 use tenbin_verify::judge::figure::Figure;
 use tenbin_verify::results::{Event, Happening, Verdict};
@@ -63,7 +62,7 @@ fn template(broker: &str) -> String {
 }
 
 fn setup() -> Setup {
-    Setup { drivers: Drivers::mqtt(), tenbin: None }
+    Setup { drivers: tenbin_verify::drivers::all(), tenbin: None }
 }
 
 fn run(file: &Path, out: &Path) -> (u8, String) {
@@ -248,4 +247,33 @@ fn a_run_that_cannot_start_fails_with_its_reason() {
     assert!(printed.contains("b ended before it was ready, by exit status: 3: no luck"), "{printed}");
     let page = fs::read_to_string(out.join("report.html")).expect("a page");
     assert!(page.contains("did not run") && page.contains("no luck"), "{page}");
+}
+
+#[test]
+fn a_load_that_ends_before_its_time_fails() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let (file, out) = (directory.path().join("early.yaml"), directory.path().join("out"));
+    let client = directory.path().join("client");
+    let lines = "echo ready\nread -r word start\necho \"P 0 0 $start $start $start\"\necho done\ncat > /dev/null\n";
+    fs::write(&client, format!("[ $1 = publisher ] || {{ echo ready; exec cat > /dev/null; }}\n{lines}"))
+        .expect("a file");
+    let broker = fake_broker::start(FAULTY);
+    // The only message never arrives: the load ends by itself after the drain, or is waited for to the end.
+    for (time, drain) in [("60", "1"), ("2", "30")] {
+        let text = format!(
+            "base: {{ runtime: processes }}\n\
+             systems:\n  \
+               b: {{ kind: mqtt, external: '{broker}' }}\n  \
+               pub: {{ publishes_to: b, rate: 100, qos: 1, command: sh {client} }}\n  \
+               sub: {{ subscribes_to: b, qos: 1, command: sh {client} }}\n\
+             actions: [ {{ fault: command, command: 'true', undo: 'true', target: b, start: 1, duration: 0.5 }} ]\n\
+             measure: {{ time: {time}, warm_up: 0s, before: 0.5, drain: {drain} }}\n\
+             assert: [ refused = 0 ]\n",
+            client = client.display(),
+        );
+        fs::write(&file, text).expect("a file");
+        let (code, printed) = run(&file, &out);
+        assert!(code == 1 && printed.contains("pub ended "), "{code}: {printed}");
+        assert!(printed.contains(" s before the end of the measurement"), "{printed}");
+    }
 }

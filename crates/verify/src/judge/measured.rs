@@ -155,7 +155,7 @@ impl Figures {
         }
         let mean =
             |of: fn(&Second) -> u64| inside.iter().map(|second| of(second)).sum::<u64>() as f64 / inside.len() as f64;
-        let reconnects = inside.iter().map(|second| second.reconnects).sum::<u64>();
+        let reconnects = inside.iter().map(|second| second.reconnects).sum::<Option<u64>>();
         let backlog = inside.iter().map(|second| second.backlog).max().unwrap_or_default();
         for (figure, value) in [
             (Figure::SentMessages, mean(|second| second.sent)),
@@ -164,10 +164,12 @@ impl Figures {
             (Figure::PublishedBytes, mean(|second| second.published_bytes)),
             (Figure::ReceivedMessages, mean(|second| second.received)),
             (Figure::ReceivedBytes, mean(|second| second.received_bytes)),
-            (Figure::Reconnects, reconnects as f64),
             (Figure::Backlog, backlog as f64),
         ] {
             self.set(window.phase.clone(), figure, value);
+        }
+        if let Some(reconnects) = reconnects {
+            self.set(window.phase.clone(), Figure::Reconnects, reconnects as f64);
         }
     }
 
@@ -218,7 +220,7 @@ mod tests {
                     published_bytes: 4_096_000,
                     received,
                     received_bytes: received * 4096,
-                    reconnects: u64::from(at == 45),
+                    reconnects: Some(u64::from(at == 45)),
                     backlog,
                     p99: Some(Time::from_ns(p99_ms * 1_000_000)),
                     ..Second::default()
@@ -277,6 +279,15 @@ mod tests {
         assert_eq!(get("during delay", "backlog"), Some(10_000.0));
         assert_eq!(get("after delay", "recovered"), Some(10.0));
         assert_eq!((get("", "recovered"), get("", "ack_p99")), (None, None));
+    }
+
+    #[test]
+    fn reconnects_that_nobody_counts_are_absent() {
+        let mut run = Run::new();
+        run.seconds.iter_mut().for_each(|second| second.reconnects = None);
+        let figures = Figures::of(&run, &delay());
+        assert_eq!(figures.get(&Phase::Whole, Figure::Reconnects), None);
+        assert_eq!(figures.get(&Phase::Whole, Figure::Backlog), Some(10_000.0));
     }
 
     #[test]

@@ -36,8 +36,8 @@ pub struct Second {
     pub received_bytes: u64,
     /// Refusals.
     pub refused: u64,
-    /// Connections established again.
-    pub reconnects: u64,
+    /// Connections established again; `None` if not all clients count them.
+    pub reconnects: Option<u64>,
     /// Deliveries that were due and had not come at the end of the second.
     pub backlog: u64,
     /// 99th percentile of the latency of messages that came; `None` if none came.

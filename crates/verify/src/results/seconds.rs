@@ -31,8 +31,8 @@ pub(crate) fn write(path: &Path, measured: &Measured) -> io::Result<()> {
         let latency = [p50, p90, p99, p999, max, ack_p50, ack_p99].map(ms).join(",");
         let counts = [second.sent, second.published, second.published_bytes, second.received, second.received_bytes];
         let counts = counts.map(|count| count.to_string()).join(",");
-        let more = [lost, second.refused, connections_lost, second.reconnects, second.backlog];
-        let more = more.map(|count| count.to_string()).join(",");
+        let more = [Some(lost), Some(second.refused), connections_lost, second.reconnects, Some(second.backlog)];
+        let more = more.map(|count| count.map_or(String::new(), |count| count.to_string())).join(",");
         writeln!(text, "{number},{counts},{latency},{more}").expect("a String takes everything");
     }
     fs::write(path, text)

@@ -31,18 +31,18 @@ pub(crate) struct Details {
     pub(crate) ack_p50: Option<f64>,
     pub(crate) ack_p99: Option<f64>,
     pub(crate) lost: u64,
-    pub(crate) connections_lost: u64,
+    pub(crate) connections_lost: Option<u64>,
 }
 
 impl Measured {
     /// Measurements of `finished`, whose warm-up ended at `origin_ns`: a whole number of seconds after `start_ns`, the
-    /// start of the load.
-    pub(crate) fn of(finished: Finished, start_ns: u64, origin_ns: u64) -> Self {
+    /// start of the load. `has_losses` tells whether all clients count their losses of connections.
+    pub(crate) fn of(finished: Finished, start_ns: u64, origin_ns: u64, has_losses: bool) -> Self {
         let Finished { outcome, ledger, ticks: times } = finished;
         let skipped = (origin_ns.saturating_sub(start_ns) / SECOND) as usize;
         let mut measured =
             Self { origin_ns, ledger, times, seconds: Vec::new(), details: Vec::new(), ticks: Vec::new() };
-        measured.add_seconds(&outcome, skipped);
+        measured.add_seconds(&outcome, skipped, has_losses);
         measured.add_backlog();
         measured.add_ticks();
         measured
@@ -53,7 +53,7 @@ impl Measured {
         &self.details
     }
 
-    fn add_seconds(&mut self, outcome: &Outcome, skipped: usize) {
+    fn add_seconds(&mut self, outcome: &Outcome, skipped: usize, has_losses: bool) {
         let payload = u64::from(outcome.plan.publishers.payload);
         for (index, second) in outcome.per_second.iter().skip(skipped).enumerate() {
             let window = Time::from_secs(index as u64)..Time::from_secs(index as u64 + 1);
@@ -68,7 +68,7 @@ impl Measured {
                 received: second.received,
                 received_bytes: second.received_bytes,
                 refused: second.refused,
-                reconnects: second.reconnects,
+                reconnects: has_losses.then_some(second.reconnects),
                 backlog: 0,
                 p99: second.latency.map(|latency| time(latency.p99)),
             });
@@ -80,7 +80,7 @@ impl Measured {
                 ack_p50: second.acknowledgement.map(|time| time.p50),
                 ack_p99: second.acknowledgement.map(|time| time.p99),
                 lost: ledger.map_or(0, |counts| counts.lost),
-                connections_lost: second.connections_lost,
+                connections_lost: has_losses.then_some(second.connections_lost),
             });
         }
     }

@@ -187,13 +187,21 @@ async fn course(
         sampler.begin_to_measure(origin_ns);
     }
     let mut stopped: Option<Instant> = None;
+    // Since when no publisher has anything left to send.
+    let mut silent_ns: Option<u64> = None;
     let mut is_interrupted = false;
     let mut end = plan.measure.time;
     loop {
         if let Some(reason) = stage.world.lost() {
             return Err(reason);
         }
-        let Some(status) = running.tick().await.map_err(text)? else { break };
+        let Some(status) = running.tick().await.map_err(text)? else {
+            if stopped.is_none() {
+                return Err(ended_early(plan, origin_ns, silent_ns.unwrap_or_else(|| clock.now_ns())));
+            }
+            break;
+        };
+        silent_ns = (status.publishing == 0).then(|| silent_ns.unwrap_or_else(|| clock.now_ns()));
         let second = clock.now_ns().saturating_sub(start_ns) / SECOND_NS;
         if second > looked {
             looked = second;
@@ -220,6 +228,9 @@ async fn course(
         is_interrupted |= place.is_interrupted.load(Ordering::Relaxed);
         match stopped {
             None if is_over || is_interrupted => {
+                if let Some(since_ns) = silent_ns.filter(|_| !is_interrupted) {
+                    return Err(ended_early(plan, origin_ns, since_ns));
+                }
                 stopped = Some(Instant::now());
                 end = now.unwrap_or_default().min(plan.measure.time);
                 running.stop_publishing().await.map_err(text)?;
@@ -231,6 +242,19 @@ async fn course(
     }
     // Without a second of measurement all of the warm-up counts, which is better than nothing after an interrupt.
     Ok(Course { start_ns, origin_ns: origin_ns.unwrap_or(start_ns), end, is_interrupted })
+}
+
+/// Error of a load that ended at `end_ns` although nothing stopped it.
+fn ended_early(plan: &Plan, origin_ns: Option<u64>, end_ns: u64) -> String {
+    let publisher = plan.clients.iter().find(|client| client.role == Role::Publisher);
+    let name = publisher.map_or("the publishers", |client| client.name.as_str());
+    match origin_ns {
+        Some(origin_ns) => {
+            let left_ns = (origin_ns + plan.measure.time.ns()).saturating_sub(end_ns);
+            format!("{name} ended {:.1} s before the end of the measurement", Time::from_ns(left_ns).secs())
+        }
+        None => format!("{name} ended before the measurement began"),
+    }
 }
 
 fn verdict(
@@ -250,7 +274,8 @@ fn verdict(
         not_undone.push(format!("an undo was not complete after {} s", UNDO.as_secs()));
     }
     let load_cpu_seconds = finished.outcome.own_cpu_seconds;
-    let measured = Measured::of(finished, course.start_ns, course.origin_ns);
+    let has_losses = plan.clients.iter().all(|client| client.protocol.counts_losses());
+    let measured = Measured::of(finished, course.start_ns, course.origin_ns, has_losses);
     let effects = Event::effects(&events, course.end);
     let windows = windows(&effects, plan.measure.before, course.end);
     let figures = Figures::of(&measured, &windows);
@@ -278,7 +303,9 @@ async fn maximum(setup: &Setup, plan: &Plan, load: &LoadPlan, stage: &Arc<Stage>
     let mut running = RunningLoad::prepare(load, &setup.drivers, agents).await.map_err(text)?;
     running.start().await.map_err(text)?;
     while running.elapsed() < plan.measure.max.duration() {
-        running.tick().await.map_err(text)?;
+        if running.tick().await.map_err(text)?.is_none() {
+            return Err(ended_early(plan, None, 0));
+        }
     }
     running.stop_publishing().await.map_err(text)?;
     while running.tick().await.map_err(text)?.is_some() {}
