@@ -51,6 +51,8 @@ fn start_with(directory: &Path, template: &str) -> Child {
         .arg("--out")
         .arg(directory.join("out"))
         .env("TMPDIR", directory.join("tmp"))
+        // The plan alone decides.
+        .env("TENBIN_QOS", "2")
         .stdout(Stdio::piped())
         .spawn()
         .expect("the command")

@@ -46,7 +46,7 @@ pub use names::first_level;
 #[cfg(feature = "nats")]
 pub use nats::NatsDriver;
 pub use probe::{leader, probe};
-pub use settings::{ACK_WAIT, ACKS, COMMAND, PARTITIONS, REPLICAS};
+pub use settings::{ACK_WAIT, ACKS, COMMAND, OWN_VARIABLES, PARTITIONS, REPLICAS};
 
 /// First level of the topics that a run publishes to: the name of its stream of JetStream and of its topic of Kafka, whose
 /// leader a probe asks for.

@@ -6,6 +6,10 @@ use tenbin_loadgen::run::{Pace, Plan};
 /// Setting of client programs: the line for the shell that starts one.
 pub const COMMAND: &str = "command";
 
+/// Environment variable of an agent: names of the variables, with commas between them, that the entry of its clients has
+/// itself. Client programs get these as they are.
+pub const OWN_VARIABLES: &str = "TENBIN_OWN_VARIABLES";
+
 /// Setting of Kafka: acknowledgements that publishers wait for, `0`, `1` or `all` (the default).
 pub const ACKS: &str = "acks";
 

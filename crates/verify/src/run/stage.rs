@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::drivers;
 use crate::plan::{Client, ConfigFile, Instance, Plan};
 use crate::runtime::{Proc, World};
 use crate::systems::{self, Line, Place, ReadyWhen, Startup};
@@ -295,6 +296,8 @@ impl Stage {
             environment.push((name.clone(), value.map_err(|reason| format!("{}: {reason}", client.name))?));
         }
         environment.extend(systems::directories(&files, &results));
+        let own: Vec<_> = environment.iter().map(|(name, _)| name.as_str()).collect();
+        environment.push((drivers::OWN_VARIABLES.to_owned(), own.join(",")));
         Ok(environment)
     }
 

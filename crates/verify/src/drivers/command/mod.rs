@@ -184,14 +184,28 @@ fn program(command: &str, part: &ProgramPart, plan: &Plan, clock: &RunClock) -> 
         ("clock_ns", Some(monotonic_offset_ns(clock).to_string())),
     ];
     variables.extend(own.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))));
-    for (name, value) in variables {
-        let name = format!("TENBIN_{}", name.to_uppercase());
-        // The environment of the entry may change a variable.
-        if std::env::var_os(&name).is_none() {
-            program.env(name, value);
-        }
+    let own = std::env::var(super::OWN_VARIABLES).unwrap_or_default();
+    let variables = variables.into_iter().map(|(name, value)| (format!("TENBIN_{}", name.to_uppercase()), value));
+    let inherited = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+    for (name, value) in changes(&own, inherited, variables) {
+        match value {
+            Some(value) => program.env(name, value),
+            None => program.env_remove(name),
+        };
     }
     program
+}
+
+/// Changes of the `inherited` environment to that of a program with these `variables`. Those of its entry, which `own`
+/// names, stay; a variable of the tool's own environment would say something else than the plan.
+fn changes(
+    own: &str,
+    inherited: impl Iterator<Item = String>,
+    variables: impl Iterator<Item = (String, String)>,
+) -> BTreeMap<String, Option<String>> {
+    let removed = inherited.filter(|name| name.starts_with("TENBIN_")).map(|name| (name, None));
+    let all = removed.chain(variables.map(|(name, value)| (name, Some(value))));
+    all.filter(|(name, _)| !own.split(',').any(|own| own == name)).collect()
 }
 
 /// Addresses of the system, that of the clients' own broker first.

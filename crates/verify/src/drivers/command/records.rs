@@ -147,7 +147,7 @@ impl Records {
         }
         let place = (stream - streams.start) as usize;
         self.check_time(sent_ns, now_ns)?;
-        let due_ns = self.due_ns(stream, number, due_ns)?;
+        let due_ns = self.due_ns(stream, number, due_ns, TOLERANCE_NS)?;
         if sent_ns.saturating_add(TOLERANCE_NS) < due_ns {
             return Err("it was sent before it was due".to_owned());
         }
@@ -201,7 +201,10 @@ impl Records {
             return Err(format!("the run has {} streams", self.layout.streams()));
         }
         self.check_time(received_ns, now_ns)?;
-        let due_ns = self.due_ns(stamp.stream, stamp.sequence, stamp.due_ns)?;
+        let due_ns = self.due_ns(stamp.stream, stamp.sequence, stamp.due_ns, STEP_NS)?;
+        if received_ns.saturating_add(STEP_NS) < due_ns {
+            return Err("it was received before it was due".to_owned());
+        }
         Stamp { due_ns, ..stamp }.encode(&mut self.payload);
         match self.recorder.arrived(receiver, &self.payload, is_repeated, received_ns) {
             Came::First => counters.received.add(1),
@@ -225,9 +228,15 @@ impl Records {
         Ok(())
     }
 
-    /// Due time of a message: that of the plan's schedule, else the given one.
-    fn due_ns(&self, stream: u32, number: u32, given_ns: u64) -> Result<u64, String> {
-        let Some(schedule) = self.schedules.get(stream as usize) else { return Ok(given_ns) };
+    /// Due time of a message: that of the plan's schedule, else the given one, which is at most `early_ns` before the run.
+    fn due_ns(&self, stream: u32, number: u32, given_ns: u64, early_ns: u64) -> Result<u64, String> {
+        let Some(schedule) = self.schedules.get(stream as usize) else {
+            let start_ns = self.start_ns.unwrap_or_default();
+            if given_ns.saturating_add(early_ns) < start_ns {
+                return Err(format!("it was due at {given_ns}, before the start of the run at {start_ns}"));
+            }
+            return Ok(given_ns);
+        };
         let due_ns = schedule.due_ns(number.into());
         if due_ns.abs_diff(given_ns) > TOLERANCE_NS {
             return Err(format!("message {number} of stream {stream} was due at {due_ns}"));

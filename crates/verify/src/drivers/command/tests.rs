@@ -6,6 +6,7 @@ use tenbin_loadgen::LoadgenError;
 use tenbin_loadgen::run::{Audience, Broker, Finished, LedgerCounts, Pace, Plan, Publishers, RunningLoad, Schedule};
 
 use super::super::{COMMAND, all};
+use super::changes;
 
 /// Time between two messages.
 const INTERVAL: Duration = Duration::from_millis(1);
@@ -124,6 +125,15 @@ echo "$* $TENBIN_COUNT $TENBIN_FIRST $TENBIN_PUBLISHERS $TENBIN_INTERVAL_NS $TEN
     assert!(error.starts_with(&format!("publishers: line 1 of its program, {line:?}: want ready")), "{error}");
 }
 
+#[test]
+fn only_the_entry_itself_changes_variables_of_the_plan() {
+    let inherited = ["PATH", "TENBIN_QOS", "TENBIN_SLOW", "TENBIN_SEED", "TENBIN_RESULTS"].map(String::from);
+    let plan = [("TENBIN_QOS", "1"), ("TENBIN_SEED", "7")].map(|(name, value)| (name.to_owned(), value.to_owned()));
+    let changes = changes("TENBIN_SEED,TENBIN_RESULTS", inherited.into_iter(), plan.into_iter());
+    let changes: Vec<_> = changes.iter().map(|(name, value)| (name.as_str(), value.as_deref())).collect();
+    assert_eq!(changes, [("TENBIN_QOS", Some("1")), ("TENBIN_SLOW", None)]);
+}
+
 #[tokio::test]
 async fn errors_of_programs_name_the_client_and_the_line() {
     let started = |rest: &str| {
@@ -156,6 +166,33 @@ async fn errors_of_programs_name_the_client_and_the_line() {
     for (program, wanted) in cases {
         let error = run(&plan(&program, 1)).await.map(|_| ()).expect_err(wanted).to_string();
         assert!(error.contains(wanted), "{program}\ngives {error}\nand not {wanted}");
+    }
+}
+
+#[tokio::test]
+async fn due_times_of_a_closed_loop_are_those_of_the_run() {
+    let said = |role: &str, line: &str| {
+        format!(
+            "echo ready\nread -r word start\n[ $1 != {role} ] || {{ sleep 0.01; echo \"{line}\"; }}\ncat > /dev/null"
+        )
+    };
+    // The system's clock in place of the run's, or none.
+    let early = "before the start of the run at ";
+    let cases = [
+        ("publisher", "P 0 0 0 $start $start", "it was due at 0, before the start of the run at "),
+        ("publisher", "P 0 0 $((start - 2000000)) $start $start", early),
+        ("publisher", "P 0 0 $((start + 9000000)) $start $start", "it was sent before it was due"),
+        ("subscriber", "S 0 0 0 0 $start 0", "it was due at 0, before the start of the run at "),
+        ("subscriber", "S 0 0 0 $((start - 2000000000)) $start 0", early),
+        ("subscriber", "S 0 0 0 $((start + 2000000000)) $start 0", "it was received before it was due"),
+    ];
+    for (role, line, wanted) in cases {
+        let mut plan = plan(&said(role, line), 1);
+        plan.publishers.pace = Pace::Unlimited;
+        let error = run(&plan).await.map(|_| ()).expect_err(wanted).to_string();
+        let name = if role == "publisher" { "publishers" } else { "sub" };
+        assert!(error.contains(wanted), "{line}\ngives {error}\nand not {wanted}");
+        assert!(error.starts_with(&format!("{name}: line 2 of its program, \"{}", &line[..5])), "{error}");
     }
 }
 
