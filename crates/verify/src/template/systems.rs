@@ -366,7 +366,13 @@ fn client(entry: &Entry, base: &Base, complaints: &mut Complaints) -> Option<Cli
     let to = scalar(to_node, &format!("systems.{}", entry.key), complaints, |text| Ok::<_, String>(text.to_owned()));
     let role = if publishes.is_some() { Role::Publisher } else { Role::Subscriber };
     let command = fields.value("command", complaints).map(Start::Command);
-    let image = fields.value("image", complaints).map(Start::Image);
+    if let Some(image) = fields.node("image") {
+        complaints.add(
+            image.place,
+            format!("systems.{}: this version starts no client by an image", entry.key),
+            "use \"command:\"".to_owned(),
+        );
+    }
     let client = Client {
         name: entry.key.clone(),
         place: entry.place,
@@ -395,7 +401,7 @@ fn client(entry: &Entry, base: &Base, complaints: &mut Complaints) -> Option<Cli
             _ => Err(format!("{text:?} is no rate of a slow subscriber: give messages a second, as 100")),
         }),
         service: fields.value("service", complaints),
-        program: command.or(image),
+        program: command,
         placing: placing(&mut fields, base, complaints),
     };
     if role == Role::Subscriber {

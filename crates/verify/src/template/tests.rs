@@ -197,6 +197,7 @@ fn each_kind_of_mistake_has_place_and_correction() {
         (client("acks: 2"), (3, 38), "no number of acknowledgements", "0, 1 or all"),
         (client("keep_alive: soon"), (3, 44), "no time", "10ms"),
         (client("subscribes_to: broker"), (3, 3), "both publishes and subscribes", "two entries"),
+        (client("image: mine"), (3, 39), "starts no client by an image", "command:"),
         (client("slow: max"), (3, 38), "slow subscriber", "messages a second"),
         (
             "systems:\n  broker: { kind: tenbin }\n  s: { subscribes_to: broker, rate: 5 }\n".to_owned(),
