@@ -8,7 +8,7 @@ use generators::{Content, FORMS, content};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
-use tenbin_sn_codec::v1_2::{Message, MessageType};
+use tenbin_sn_codec::v1_2::{Message, MessageType, Publish};
 use tenbin_sn_codec::{DecodeError, Forwarded};
 
 fn encoded(message: &Message<'_>) -> Vec<u8> {
@@ -45,6 +45,15 @@ proptest! {
             let length = bytes.len() as u16 + 2;
             let long = [&[1][..], &length.to_be_bytes(), &bytes[1..]].concat();
             prop_assert_eq!(Message::decode(&long), Ok(message));
+        }
+    }
+
+    #[test]
+    fn marked_publish_differs_in_dup_alone(content in content()) {
+        if let Message::Publish(publish) = content.message() {
+            let mut bytes = encoded(&Message::Publish(publish));
+            Publish::mark_dup(&mut bytes);
+            prop_assert_eq!(Message::decode(&bytes), Ok(Message::Publish(Publish { dup: true, ..publish })));
         }
     }
 

@@ -66,6 +66,17 @@ pub struct PublishHeader<'a> {
     pub message_expiry_interval: Option<u32>,
 }
 
+impl PublishHeader<'_> {
+    /// Appends a PUBLISH without further properties, or nothing if it would be larger than [`crate::PACKET_SIZE_MAX`].
+    /// Copies `topic` and `payload`, for a caller that owns neither.
+    pub fn encode(&self, topic: &TopicName, payload: &[u8], version: ProtocolVersion, out: &mut WriteBuffer) {
+        let parts =
+            PublishParts { topic: topic.as_bytes(), rest: payload, properties_len: 0, payload_len: payload.len() };
+        // False writes nothing, as documented.
+        let _ = parts.encode(self, version, out);
+    }
+}
+
 impl PublishTemplate {
     /// Encodes the parts common to all receivers.
     ///
@@ -290,6 +301,25 @@ const BLOCK_SIZE: usize = 16 * 1024;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn borrowed_parts_encode_as_a_template_does() {
+        let topic = TopicName::try_from("a/b").unwrap();
+        for (version, size) in [(ProtocolVersion::V5, 3), (ProtocolVersion::V311, 3), (ProtocolVersion::V5, 5000)] {
+            let payload = Bytes::from(vec![7; size]);
+            let header = PublishHeader {
+                dup: true,
+                qos: QoS::AtLeastOnce,
+                retain: true,
+                packet_id: PacketId::new(9),
+                ..PublishHeader::default()
+            };
+            let (mut borrowed, mut shared) = (WriteBuffer::new(), WriteBuffer::new());
+            header.encode(&topic, &payload, version, &mut borrowed);
+            PublishTemplate::new(&topic, None, &payload, &mut BytesMut::new()).encode(&header, version, &mut shared);
+            assert_eq!(borrowed.to_bytes(), shared.to_bytes());
+        }
+    }
 
     #[test]
     fn stored_message_round_trips_and_invalid_bytes_are_refused() {

@@ -40,6 +40,14 @@ impl<'a> Publish<'a> {
         Ok(Self { dup: flags.dup(), qos, retain: flags.retain(), topic, message_id, data: body.rest() })
     }
 
+    /// Sets DUP in an encoded PUBLISH, before it is sent again. Leaves all other bytes as they are.
+    pub fn mark_dup(datagram: &mut [u8]) {
+        let header = if datagram.first() == Some(&1) { 4 } else { 2 };
+        if let Some(flags) = datagram.get_mut(header) {
+            *flags = Flags(*flags).with_dup(true).0;
+        }
+    }
+
     pub(super) fn len(&self) -> usize {
         5 + self.data.len()
     }

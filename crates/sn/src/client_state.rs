@@ -1,0 +1,43 @@
+use tenbin_codec::{TopicName, Will};
+
+use crate::gateway::Gateway;
+use crate::topic_ids::{Knowledge, TopicIds};
+
+/// State of a client without Clean Session that outlives its connection: its topic ids and its Will.
+///
+/// Subscriptions and messages are the broker's.
+#[derive(Debug, Default)]
+pub struct ClientState {
+    pub(crate) topics: TopicIds,
+    pub(crate) will: Option<Box<Will>>,
+}
+
+impl ClientState {
+    /// Restores a stored state: names in the order of their ids, from 1 up, and whether the client knows the id.
+    ///
+    /// Names beyond the gateway's bounds are left out, with all that follow: their ids are unknown from then on.
+    pub fn restore<'a>(
+        topics: impl IntoIterator<Item = (&'a TopicName, bool)>,
+        will: Option<Will>,
+        gateway: &Gateway,
+    ) -> Self {
+        let mut state = Self { topics: TopicIds::default(), will: will.map(Box::new) };
+        for (name, is_known) in topics {
+            let Ok(id) = state.topics.assign(name, &gateway.names, &gateway.settings) else { break };
+            if is_known {
+                state.topics.set_knowledge(id, Knowledge::Known);
+            }
+        }
+        state
+    }
+
+    /// Topic names in the order of their ids, from 1 up, and whether the client knows the id.
+    pub fn topics(&self) -> impl Iterator<Item = (&TopicName, bool)> {
+        self.topics.iter()
+    }
+
+    /// The Will.
+    pub fn will(&self) -> Option<&Will> {
+        self.will.as_deref()
+    }
+}

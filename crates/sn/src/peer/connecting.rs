@@ -1,0 +1,186 @@
+//! From CONNECT to CONNACK, with the dialogue about the Will.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use bytes::Bytes;
+use tenbin_codec::{Text, TopicName, Will};
+use tenbin_sn_codec::v1_2::{Connect, Message, ReturnCode, WillTopic};
+
+use super::upstream::Upstream;
+use super::{Action, Confirmation, End, GatewayPeer, State, Terms};
+use crate::client_state::ClientState;
+use crate::gateway::Gateway;
+use crate::output::Io;
+use crate::pace::Pace;
+use crate::reason::to_mqtt;
+
+impl GatewayPeer {
+    /// A peer for the CONNECT of an address without one. `size` is that of the datagram in bytes, `state` the state
+    /// that the client's last connection left.
+    ///
+    /// The peer may have ended already, with a CONNACK for the client.
+    pub fn accept(
+        gateway: &Arc<Gateway>,
+        connect: &Connect<'_>,
+        size: usize,
+        state: Option<ClientState>,
+        io: &mut Io<'_>,
+    ) -> (Self, Action) {
+        // Clean Session discards topic ids and Will. [SN-CONNECT-4]
+        let ClientState { topics, will } = state.filter(|_| !connect.clean_session).unwrap_or_default();
+        let mut peer = Self {
+            gateway: Arc::clone(gateway),
+            client_id: Text::EMPTY,
+            terms: Terms::of(connect),
+            state: State::Connecting,
+            upstream: Upstream::Closed,
+            will,
+            will_update: None,
+            topics,
+            exchanges: Default::default(),
+            outbox: Default::default(),
+            received_at: io.now,
+            alive_at: io.now,
+            confirmation: Confirmation::Unconfirmed { budget: 0, has_delivery: false, is_rebinding: false },
+            pace: gateway.settings.pace_bytes_per_second.map(|rate| Pace::new(rate, io.now)),
+            paced_until: None,
+        };
+        peer.allow_answers_to(size);
+        let has_legal_id = (1..=gateway.settings.client_id_bytes_maximum).contains(&connect.client_id.len());
+        let action = match Text::try_from(connect.client_id) {
+            Ok(client_id) if has_legal_id => {
+                peer.client_id = client_id;
+                peer.begin(io)
+            }
+            _ => peer.refuse_connection(ReturnCode::NotSupported, io), // [SN-CONNECT-2]
+        };
+        (peer, action)
+    }
+
+    /// A CONNECT of an address that has this peer already.
+    pub(super) fn handle_connect(&mut self, connect: &Connect<'_>, io: &mut Io<'_>) -> Action {
+        let terms = Terms::of(connect);
+        let is_same_client = connect.client_id.as_bytes() == self.client_id.as_bytes();
+        let is_repeated = is_same_client && terms == self.terms;
+        match &self.state {
+            // A repetition asks for the open request again. [SN-WILL-2]
+            State::AskingWillTopic(_) if is_repeated => self.request(&Message::WillTopicReq, io),
+            State::AskingWillMessage(..) if is_repeated => self.request(&Message::WillMsgReq, io),
+            State::Connecting if is_repeated => Action::Continue,
+            // Only CONNECT has come so far: CONNACK was lost.
+            State::Active if is_repeated && !self.is_confirmed() => {
+                self.request(&Message::ConnAck(ReturnCode::Accepted), io)
+            }
+            State::Asleep(_) | State::Awake(_) if is_same_client && !terms.will && !terms.clean_session => {
+                self.terms = terms;
+                self.return_from_sleep(io)
+            }
+            // A sleeping client comes back with other terms: it was not lost.
+            State::Asleep(_) | State::Awake(_) => {
+                self.leave_broker(io);
+                self.end(End::NewConnection)
+            }
+            // The stream closes without DISCONNECT, as of a client that is lost and comes back. [SN-CONNECT-3]
+            _ => self.end(End::NewConnection),
+        }
+    }
+
+    fn begin(&mut self, io: &mut Io<'_>) -> Action {
+        if self.terms.will {
+            self.state = State::AskingWillTopic(self.first_try(io.now)); // [SN-WILL-1]
+            return self.request(&Message::WillTopicReq, io);
+        }
+        // Without the Will flag the stored Will stays. [SN-WILL-3]
+        self.open_upstream(io.now)
+    }
+
+    pub(super) fn handle_will_topic(&mut self, topic: Option<&WillTopic<'_>>, io: &mut Io<'_>) -> Action {
+        match (&self.state, topic) {
+            (State::AskingWillTopic(_), None) => {
+                self.will = None; // [SN-WILL-4]
+                self.open_upstream(io.now)
+            }
+            (State::AskingWillTopic(_), Some(topic)) => match self.will_of(topic, Bytes::new()) {
+                Some(will) => {
+                    self.state = State::AskingWillMessage(will, self.first_try(io.now));
+                    self.request(&Message::WillMsgReq, io)
+                }
+                None => self.refuse_connection(ReturnCode::NotSupported, io),
+            },
+            // Repeated, since WILLMSGREQ was lost.
+            (State::AskingWillMessage(will, _), Some(topic)) if will.topic.as_bytes() == topic.topic.as_bytes() => {
+                self.request(&Message::WillMsgReq, io)
+            }
+            _ => self.unexpected(io),
+        }
+    }
+
+    pub(super) fn handle_will_message(&mut self, message: &[u8], io: &mut Io<'_>) -> Action {
+        match std::mem::replace(&mut self.state, State::Connecting) {
+            State::AskingWillMessage(mut will, _) => {
+                will.payload = Bytes::copy_from_slice(message);
+                if !self.is_within_bounds(&will) {
+                    return self.refuse_connection(ReturnCode::NotSupported, io); // [SN-BOUND-2]
+                }
+                self.will = Some(will);
+                self.open_upstream(io.now)
+            }
+            other => {
+                self.state = other;
+                self.unexpected(io)
+            }
+        }
+    }
+
+    /// Repeats the open request, unless the client is lost.
+    pub(super) fn repeat_will_request(&mut self, io: &mut Io<'_>) -> Action {
+        let retry_time = self.settings().retry;
+        let (retry, request) = match &mut self.state {
+            State::AskingWillTopic(retry) => (retry, Message::WillTopicReq),
+            State::AskingWillMessage(_, retry) => (retry, Message::WillMsgReq),
+            _ => return Action::Continue,
+        };
+        if retry.at > io.now {
+            return Action::Continue;
+        }
+        if retry.repeat(io.now, retry_time).is_err() {
+            return self.end(End::NoAnswer);
+        }
+        self.request(&request, io)
+    }
+
+    /// A Will, if its topic is legal and within bounds.
+    pub(super) fn will_of(&self, topic: &WillTopic<'_>, payload: Bytes) -> Option<Box<Will>> {
+        let name = TopicName::try_from(topic.topic).ok()?;
+        let (qos, retain) = (to_mqtt(topic.qos), topic.retain);
+        let will = Will { qos, retain, topic: name, payload, delay_interval: None, properties: None };
+        self.is_within_bounds(&will).then(|| Box::new(will))
+    }
+
+    pub(super) fn is_within_bounds(&self, will: &Will) -> bool {
+        will.topic.as_bytes().len() + will.payload.len() <= self.settings().will_bytes_maximum
+    }
+
+    pub(super) fn refuse_connection(&mut self, code: ReturnCode, io: &mut Io<'_>) -> Action {
+        self.send(&Message::ConnAck(code), io);
+        self.end(End::Refused(code))
+    }
+
+    fn request(&mut self, message: &Message<'_>, io: &mut Io<'_>) -> Action {
+        self.send(message, io);
+        Action::Continue
+    }
+
+    fn open_upstream(&mut self, now: Instant) -> Action {
+        self.state = State::Connecting;
+        self.upstream = Upstream::Opening { since: now };
+        Action::OpenUpstream
+    }
+}
+
+impl Terms {
+    fn of(connect: &Connect<'_>) -> Self {
+        Self { will: connect.will, clean_session: connect.clean_session, duration: connect.duration }
+    }
+}

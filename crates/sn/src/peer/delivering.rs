@@ -1,0 +1,345 @@
+//! Messages of the broker on their way to the client.
+
+use tenbin_codec::{Ack, Packet, PacketId, Publish, QoS, ReasonCode, TopicName};
+use tenbin_sn_codec::v1_2::{self, Message, MessageId, PubAck, ReturnCode, ShortName, Topic};
+
+use super::{Action, Confirmation, End, GatewayPeer, State};
+use crate::outbox::{InFlight, Queued, Step, packet_id};
+use crate::output::{DropCause, Io};
+use crate::reason::from_mqtt;
+use crate::topic_ids::{Knowledge, TableFull};
+
+/// Bytes of an MQTT-SN PUBLISH besides its payload, with the long length.
+const PUBLISH_HEADER: usize = 9;
+
+impl GatewayPeer {
+    /// A message of the broker.
+    pub(super) fn deliver(&mut self, publish: Publish, io: &mut Io<'_>) -> Action {
+        if let State::Awake(awake) = &mut self.state {
+            awake.quiet_pings = 0;
+            awake.is_pinging = false;
+        }
+        if let Some(id) = publish.packet_id {
+            match self.outbox.in_flight(id).map(|message| message.step) {
+                // Repeated after a reconnection of the upstream: the client has it, or gets it again.
+                Some(Step::Received | Step::Released) => {
+                    self.acknowledge(id, QoS::ExactlyOnce, ReasonCode::Success, io);
+                    return Action::Continue;
+                }
+                Some(_) => return Action::Continue,
+                None if self.outbox.is_queued(id) => return Action::Continue,
+                None => {}
+            }
+        }
+        let Ok(topic) = self.topic_of(&publish.topic) else {
+            io.output.drops.note(DropCause::TopicTableFull);
+            self.give_up(publish.packet_id, publish.qos, ReasonCode::QuotaExceeded, io);
+            return Action::Continue;
+        };
+        if PUBLISH_HEADER + publish.payload.len() > self.settings().datagram_bytes_maximum.into() {
+            io.output.drops.note(DropCause::TooLarge); // [SN-BOUND-3]
+            self.give_up(publish.packet_id, publish.qos, ReasonCode::QuotaExceeded, io);
+            return Action::Continue;
+        }
+        let Publish { qos, retain, dup, packet_id, payload, .. } = publish;
+        self.outbox.push(Queued { topic, qos, retain, dup, packet_id, payload });
+        let queued = self.outbox.queued();
+        self.deliver_waiting(io);
+        if self.outbox.queued() == queued {
+            // It waits, and must not keep the read buffer of all clients alive.
+            self.outbox.detach_last();
+        }
+        let (messages, bytes) = (self.settings().sleep_messages, self.settings().sleep_bytes);
+        while self.outbox.drop_excess(messages, bytes) {
+            io.output.drops.note(DropCause::BufferFull);
+        }
+        Action::Continue
+    }
+
+    /// Sends waiting messages as far as the client may get them.
+    pub(super) fn deliver_waiting(&mut self, io: &mut Io<'_>) {
+        self.paced_until = None;
+        while self.may_deliver() && self.outbox.register.is_none() {
+            let topic_id = match (self.outbox.unregistered(), self.outbox.front().map(|message| message.topic)) {
+                (Some(id), _) | (None, Some(Topic::Normal(id))) => Some(id),
+                (None, Some(_)) => None,
+                (None, None) => return,
+            };
+            match topic_id.map(|id| (id, self.topics.knowledge(id))) {
+                // Messages behind it wait, so that their order stays. [SN-DELIVER-2]
+                Some((id, Knowledge::Unknown)) => return self.register(id, io),
+                Some((id, Knowledge::Refused)) => self.drop_refused(id, io),
+                Some((id, Knowledge::Known)) if self.outbox.unregistered().is_some() => self.send_again(id, io),
+                _ => {
+                    if !self.send_front(io) {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Sends the first waiting message, whose topic the client knows. False if it has to wait.
+    fn send_front(&mut self, io: &mut Io<'_>) -> bool {
+        let Some(front) = self.outbox.front() else { return false };
+        let size = PUBLISH_HEADER + front.payload.len();
+        let is_acknowledged = front.qos.is_acknowledged();
+        if is_acknowledged && self.outbox.window().len() >= self.settings().in_flight.get().into() {
+            return false; // [SN-DELIVER-3]
+        }
+        if !is_acknowledged && let Some(pace) = &self.pace {
+            self.paced_until = pace.wait(io.now); // [SN-PACE-1]
+            if self.paced_until.is_some() {
+                return false;
+            }
+        }
+        if let Confirmation::Unconfirmed { budget, has_delivery, .. } = &mut self.confirmation {
+            // Only one message, and one that requires an answer. [SN-ADDRESS-2]
+            if !is_acknowledged || size > *budget {
+                return false;
+            }
+            *has_delivery = true;
+        }
+        let Some(message) = self.outbox.pop() else { return false };
+        let publish = v1_2::Publish {
+            dup: message.dup,
+            qos: Some(from_mqtt(message.qos)),
+            retain: message.retain,
+            topic: message.topic,
+            message_id: message.packet_id.and_then(|id| MessageId::new(id.get())), // [SN-MSGID-1]
+            data: &message.payload,
+        };
+        self.send(&Message::Publish(publish), io);
+        if let State::Awake(awake) = &mut self.state {
+            awake.delivered = awake.delivered.saturating_add(1);
+        }
+        match message.packet_id {
+            Some(id) => {
+                let retry = self.first_try(io.now);
+                let sent = InFlight::published(id, message.qos, message.topic, io.output.datagrams.last(), retry);
+                self.outbox.window_mut().push(sent);
+            }
+            None => {
+                if let Some(pace) = &mut self.pace {
+                    pace.spend(size, io.now);
+                }
+            }
+        }
+        true
+    }
+
+    /// Whether the client listens: it is active, or awake and has not got all messages of this wake.
+    fn may_deliver(&self) -> bool {
+        if matches!(self.confirmation, Confirmation::Unconfirmed { has_delivery: true, .. }) {
+            return false; // [SN-ADDRESS-2]
+        }
+        match self.state {
+            State::Active => true,
+            State::Awake(awake) => self.settings().awake_messages.is_none_or(|maximum| awake.delivered < maximum.get()),
+            _ => false,
+        }
+    }
+
+    /// Topic id of a name: a registered one, the name itself if it has two bytes, a predefined one, or a new one.
+    fn topic_of(&mut self, name: &TopicName) -> Result<Topic, TableFull> {
+        if let Some(id) = self.topics.id(name) {
+            return Ok(Topic::Normal(id));
+        }
+        if name.as_bytes().len() == 2
+            && let Some(short) = ShortName::new(name.text().as_str())
+        {
+            return Ok(Topic::Short(short)); // [SN-TOPICID-3]
+        }
+        if let Some(id) = self.gateway.predefined.id(name, &self.client_id) {
+            return Ok(Topic::Predefined(id));
+        }
+        self.topics.assign(name, &self.gateway.names, &self.gateway.settings).map(Topic::Normal)
+    }
+
+    /// Drops the messages of a topic that the client refused `[SN-REGISTER-5]`.
+    fn drop_refused(&mut self, topic_id: u16, io: &mut Io<'_>) {
+        while let Some(message) =
+            self.outbox.window().iter().find(|message| is_blocked_by(message, topic_id)).map(|m| (m.id, m.qos))
+        {
+            io.output.drops.note(DropCause::TopicRefused);
+            self.outbox.remove(message.0);
+            self.give_up(Some(message.0), message.1, ReasonCode::TopicNameInvalid, io);
+        }
+        while self.outbox.front().is_some_and(|message| message.topic == Topic::Normal(topic_id)) {
+            let Some(message) = self.outbox.pop() else { return };
+            io.output.drops.note(DropCause::TopicRefused);
+            self.give_up(message.packet_id, message.qos, ReasonCode::TopicNameInvalid, io);
+        }
+    }
+
+    /// Sends the messages again that waited for this topic's REGISTER.
+    fn send_again(&mut self, topic_id: u16, io: &mut Io<'_>) {
+        let retry = self.first_try(io.now);
+        for message in self.outbox.window_mut() {
+            if is_blocked_by(message, topic_id) {
+                message.step = Step::Published;
+                message.retry = retry;
+                io.output.datagrams.push_bytes(message.repeated());
+            }
+        }
+    }
+
+    pub(super) fn handle_client_puback(&mut self, puback: &PubAck, io: &mut Io<'_>) -> Action {
+        let id = puback.message_id.map(packet_id);
+        let is_unknown_topic = puback.code == ReturnCode::InvalidTopicId;
+        let Some(message) = id.and_then(|id| self.outbox.in_flight(id)) else {
+            if is_unknown_topic {
+                // A QoS 0 message was refused: the next one is registered first.
+                self.topics.set_knowledge(puback.topic_id, Knowledge::Unknown);
+            }
+            return Action::Continue;
+        };
+        if message.step != Step::Published {
+            return Action::Continue;
+        }
+        let (id, qos) = (message.id, message.qos);
+        match (puback.code, message.topic_id) {
+            // Repeated later, as if it was lost.
+            (ReturnCode::Congestion, _) => return Action::Continue,
+            (ReturnCode::InvalidTopicId, Some(topic_id)) if !message.is_registered_again => {
+                message.is_registered_again = true; // [SN-PUBACK-2]
+                message.step = Step::Unregistered;
+                self.topics.set_knowledge(topic_id, Knowledge::Unknown);
+            }
+            (ReturnCode::Accepted, _) if qos == QoS::AtLeastOnce => {
+                self.outbox.remove(id);
+                self.acknowledge(id, qos, ReasonCode::Success, io);
+            }
+            // PUBREC is the positive answer at QoS 2.
+            (ReturnCode::Accepted, _) => return Action::Continue,
+            _ => {
+                self.outbox.remove(id);
+                io.output.drops.note(DropCause::MessageRefused); // [SN-PUBACK-1]
+                self.give_up(Some(id), qos, ReasonCode::ImplementationSpecificError, io);
+            }
+        }
+        self.deliver_waiting(io);
+        Action::Continue
+    }
+
+    pub(super) fn handle_client_pubrec(&mut self, id: MessageId, io: &mut Io<'_>) -> Action {
+        let id = packet_id(id);
+        match self.outbox.in_flight(id) {
+            Some(message) if message.step == Step::Released => {
+                let message_id = message.message_id();
+                self.send(&Message::PubRel(message_id), io);
+            }
+            Some(message) if message.step == Step::Published && message.qos == QoS::ExactlyOnce => {
+                message.step = Step::Received;
+                self.acknowledge(id, QoS::ExactlyOnce, ReasonCode::Success, io); // [SN-QOS2-2]
+            }
+            _ => {}
+        }
+        Action::Continue
+    }
+
+    pub(super) fn handle_client_pubcomp(&mut self, id: MessageId, io: &mut Io<'_>) -> Action {
+        let id = packet_id(id);
+        if self.outbox.in_flight(id).is_some_and(|message| message.step == Step::Released) {
+            self.outbox.remove(id);
+            self.write(&Packet::PubComp(Ack::new(id, ReasonCode::Success)), io);
+            self.deliver_waiting(io);
+        }
+        Action::Continue
+    }
+
+    /// The broker releases a QoS 2 message.
+    pub(super) fn handle_broker_pubrel(&mut self, id: PacketId, io: &mut Io<'_>) -> Action {
+        let retry = self.first_try(io.now);
+        match self.outbox.in_flight(id) {
+            Some(message) if message.step == Step::Released => return Action::Continue,
+            Some(message) => {
+                message.step = Step::Released;
+                message.retry = retry;
+            }
+            // A message of an earlier connection.
+            None => self.outbox.window_mut().push(InFlight::released(id, retry)),
+        }
+        // A sleeping client gets it at its next wake.
+        if !matches!(self.state, State::Asleep(_)) {
+            self.send(&Message::PubRel(crate::outbox::message_id(id)), io);
+        }
+        Action::Continue
+    }
+
+    /// Sends all unanswered messages again: the client wakes or returns.
+    pub(super) fn repeat_all(&mut self, io: &mut Io<'_>) {
+        let retry = self.first_try(io.now);
+        for message in self.outbox.window_mut() {
+            message.retry = retry;
+        }
+        let ids: Vec<PacketId> = self.outbox.window().iter().map(|message| message.id).collect();
+        ids.into_iter().for_each(|id| self.repeat(id, io));
+        if let Some(register) = &mut self.outbox.register {
+            register.retry = retry;
+            let (topic_id, message_id) = (register.topic_id, register.message_id);
+            self.send_register(topic_id, message_id, io);
+        }
+    }
+
+    /// Repeats messages whose answer is overdue. Ends the peer after the last repetition.
+    pub(super) fn repeat_overdue(&mut self, io: &mut Io<'_>) -> Action {
+        let (now, retry) = (io.now, self.settings().retry);
+        while let Some(message) =
+            self.outbox.window_mut().iter_mut().find(|message| message.awaits_client() && message.retry.at <= now)
+        {
+            if message.retry.repeat(now, retry).is_err() {
+                return self.lose(End::NoAnswer, io);
+            }
+            let id = message.id;
+            self.repeat(id, io);
+        }
+        if let Some(register) = &mut self.outbox.register
+            && register.retry.at <= now
+        {
+            if register.retry.repeat(now, retry).is_err() {
+                return self.lose(End::NoAnswer, io);
+            }
+            let (topic_id, message_id) = (register.topic_id, register.message_id);
+            self.send_register(topic_id, message_id, io);
+        }
+        Action::Continue
+    }
+
+    fn repeat(&mut self, id: PacketId, io: &mut Io<'_>) {
+        let Some(message) = self.outbox.in_flight(id) else { return };
+        match message.step {
+            Step::Published => {
+                io.output.datagrams.push_bytes(message.repeated());
+                let size = io.output.datagrams.last().len();
+                if !self.spend(size) {
+                    io.output.datagrams.pop();
+                    io.output.drops.note(DropCause::Unconfirmed);
+                }
+            }
+            Step::Released => {
+                let message_id = message.message_id();
+                self.send(&Message::PubRel(message_id), io);
+            }
+            Step::Unregistered | Step::Received => {}
+        }
+    }
+
+    /// Acknowledges a message to the broker: PUBACK at QoS 1, PUBREC at QoS 2.
+    fn acknowledge(&mut self, id: PacketId, qos: QoS, reason: ReasonCode, io: &mut Io<'_>) {
+        let ack = Ack::new(id, reason);
+        let packet = if qos == QoS::AtLeastOnce { Packet::PubAck(ack) } else { Packet::PubRec(ack) };
+        self.write(&packet, io);
+    }
+
+    /// Refuses a message that the client cannot get.
+    fn give_up(&mut self, id: Option<PacketId>, qos: QoS, reason: ReasonCode, io: &mut Io<'_>) {
+        if let Some(id) = id {
+            self.acknowledge(id, qos, reason, io);
+        }
+    }
+}
+
+fn is_blocked_by(message: &InFlight, topic_id: u16) -> bool {
+    message.step == Step::Unregistered && message.topic_id == Some(topic_id)
+}

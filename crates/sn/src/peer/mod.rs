@@ -1,0 +1,333 @@
+//! One client at the gateway.
+//!
+//! ```text
+//!   CONNECT ─► AskingWillTopic ─► AskingWillMessage ─► Connecting ─► Active ◄──► Asleep ◄──► Awake
+//!      └──────────────── no Will ──────────────────────────┘            (CONNECT, DISCONNECT, PINGREQ)
+//!                        any state ─► Ended
+//! ```
+
+mod connecting;
+mod delivering;
+mod publishing;
+mod registering;
+mod sleeping;
+mod subscribing;
+mod timeouts;
+mod upstream;
+mod will_updates;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tenbin_codec::{ReasonCode, Text, Will};
+use tenbin_sn_codec::v1_2::{Disconnect, Message, PingReq, ReturnCode};
+
+use crate::client_state::ClientState;
+use crate::gateway::Gateway;
+use crate::message_ids::Exchanges;
+use crate::outbox::{Outbox, Retry};
+use crate::output::{DropCause, Io};
+use crate::pace::Pace;
+use crate::settings::Settings;
+use crate::topic_ids::TopicIds;
+use upstream::Upstream;
+use will_updates::WillUpdate;
+
+/// One client at the gateway, bound to the address of its CONNECT.
+///
+/// See the crate's documentation for the duties of the caller.
+#[derive(Debug)]
+pub struct GatewayPeer {
+    gateway: Arc<Gateway>,
+    client_id: Text,
+    terms: Terms,
+    state: State,
+    upstream: Upstream,
+    will: Option<Box<Will>>,
+    will_update: Option<Box<WillUpdate>>,
+    topics: TopicIds,
+    exchanges: Exchanges,
+    outbox: Outbox,
+    /// Last datagram of the client.
+    received_at: Instant,
+    /// Begin of the time after which a silent client is lost.
+    alive_at: Instant,
+    confirmation: Confirmation,
+    pace: Option<Pace>,
+    /// When the next QoS 0 message may be sent, if one waits for that.
+    paced_until: Option<Instant>,
+}
+
+/// Next step of the caller after a call.
+#[must_use]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Action {
+    /// Nothing besides input and output.
+    Continue,
+    /// Open a stream to the broker. Then call [`GatewayPeer::upstream_opened`], or [`GatewayPeer::upstream_closed`] if
+    /// that fails.
+    OpenUpstream,
+    /// Send the rest of the upstream bytes on the old stream and close it. Then as [`Action::OpenUpstream`].
+    ReopenUpstream,
+    /// Send the rest of the upstream bytes and close the stream: the peer has ended. Keep
+    /// [`GatewayPeer::into_state`] for the client's next connection.
+    End(End),
+}
+
+/// Reason for the end of a peer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// The client disconnected.
+    Disconnected,
+    /// The client sent nothing within its Keep Alive time.
+    KeepAlive,
+    /// The client slept longer than it said.
+    Overslept,
+    /// The client did not answer a message and its repetitions.
+    NoAnswer,
+    /// The client was not connected, and has a CONNACK that says why.
+    Refused(ReturnCode),
+    /// A new CONNECT of the same address. Pass this CONNECT to [`GatewayPeer::accept`].
+    NewConnection,
+    /// The broker ended the connection, or it broke.
+    Upstream(Option<ReasonCode>),
+    /// The caller ended the peer.
+    Closed,
+}
+
+/// Fields of CONNECT.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Terms {
+    will: bool,
+    clean_session: bool,
+    /// Keep alive in seconds.
+    duration: u16,
+}
+
+#[derive(Debug)]
+enum State {
+    /// WILLTOPICREQ is sent.
+    AskingWillTopic(Retry),
+    /// WILLMSGREQ is sent. Holds the Will without its message.
+    AskingWillMessage(Box<Will>, Retry),
+    /// The broker has not answered yet.
+    Connecting,
+    Active,
+    /// Sleeps for this long.
+    Asleep(Duration),
+    /// Gets its messages between PINGREQ and PINGRESP.
+    Awake(Awake),
+    Ended,
+}
+
+/// A sleeping client that gets its messages.
+#[derive(Debug, Clone, Copy)]
+struct Awake {
+    /// Duration of its sleep.
+    duration: Duration,
+    /// Messages sent in this wake.
+    delivered: u16,
+    /// Pings that returned from the broker with no message between.
+    quiet_pings: u8,
+    /// A ping is under way that the wake began.
+    is_pinging: bool,
+}
+
+/// Whether the client's address is its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Confirmation {
+    /// Only CONNECT has come from the address, which may be forged.
+    Unconfirmed {
+        /// Bytes that may be sent.
+        budget: usize,
+        /// A message of the broker is under way: no second one.
+        has_delivery: bool,
+        /// The next message is the one that moved the peer to the address.
+        is_rebinding: bool,
+    },
+    Confirmed,
+}
+
+/// Bytes that may be sent to an unconfirmed address for each received byte `[SN-ADDRESS-1]`.
+const REFLECTION_MAXIMUM: usize = 3;
+
+impl GatewayPeer {
+    /// Handles a message of the client. `size` is that of its datagram in bytes.
+    pub fn handle_message(&mut self, message: &Message<'_>, size: usize, io: &mut Io<'_>) -> Action {
+        if matches!(self.state, State::Ended) {
+            return Action::Continue;
+        }
+        self.received_at = io.now;
+        self.alive_at = io.now;
+        if let Message::Connect(connect) = message {
+            self.allow_answers_to(size);
+            return self.handle_connect(connect, io);
+        }
+        let is_newly_confirmed = self.confirm(size);
+        let action = match message {
+            Message::Disconnect(disconnect) => self.handle_disconnect(*disconnect, io),
+            Message::WillTopic(topic) => self.handle_will_topic(topic.as_ref(), io),
+            Message::WillMsg(message) => self.handle_will_message(message, io),
+            Message::PingReq(ping) => self.handle_pingreq(ping, io),
+            Message::PingResp => Action::Continue,
+            _ if !self.is_connected() => self.unexpected(io),
+            Message::Publish(publish) => self.handle_publish(publish, io),
+            Message::PubAck(puback) => self.handle_client_puback(puback, io),
+            Message::PubRec(id) => self.handle_client_pubrec(*id, io),
+            Message::PubRel(id) => self.handle_client_pubrel(*id, io),
+            Message::PubComp(id) => self.handle_client_pubcomp(*id, io),
+            Message::Register(register) => self.handle_register(register, io),
+            Message::RegAck(regack) => self.handle_regack(regack, io),
+            Message::Subscribe(subscribe) => self.handle_subscribe(subscribe, io),
+            Message::Unsubscribe(unsubscribe) => self.handle_unsubscribe(unsubscribe, io),
+            Message::WillTopicUpd(topic) => self.handle_will_topic_update(topic.as_ref(), io),
+            Message::WillMsgUpd(message) => self.handle_will_message_update(message, io),
+            _ => self.unexpected(io),
+        };
+        if is_newly_confirmed {
+            self.deliver_waiting(io);
+        }
+        self.finish_wake(io);
+        action
+    }
+
+    /// Ends the peer, such as for a takeover of its session, or before the gateway stops. Tells the client, and leaves
+    /// the upstream without DISCONNECT, so that the broker publishes the Will or keeps the session for a successor.
+    pub fn close(&mut self, io: &mut Io<'_>) -> Action {
+        if matches!(self.state, State::Ended) {
+            return Action::Continue;
+        }
+        self.disconnect_client(io);
+        self.end(End::Closed)
+    }
+
+    /// Asks the client whether it is there, before a takeover of its session. Every answer moves
+    /// [`GatewayPeer::last_received`].
+    pub fn probe(&mut self, io: &mut Io<'_>) {
+        self.send(&Message::PingReq(PingReq { client_id: None }), io);
+    }
+
+    /// Binds the peer to another address, which is unconfirmed: the client gets one waiting message there, and the
+    /// others once it has answered.
+    ///
+    /// Call it before [`GatewayPeer::handle_message`] for the PINGREQ or CONNECT that came from this address.
+    pub fn rebind(&mut self) {
+        self.confirmation = Confirmation::Unconfirmed { budget: 0, has_delivery: false, is_rebinding: true };
+    }
+
+    /// State for the client's next connection. `None` for a client with Clean Session, whose stored state is obsolete.
+    pub fn into_state(self) -> Option<ClientState> {
+        (!self.terms.clean_session).then_some(ClientState { topics: self.topics, will: self.will })
+    }
+
+    /// Topics of a client without Clean Session, in the order of their ids, from 1 up, and whether the client knows the
+    /// id.
+    pub fn topics(&self) -> impl Iterator<Item = (&tenbin_codec::TopicName, bool)> {
+        self.topics.iter()
+    }
+
+    /// The client id.
+    pub fn client_id(&self) -> &Text {
+        &self.client_id
+    }
+
+    /// Whether the session ends with the connection.
+    pub fn is_clean(&self) -> bool {
+        self.terms.clean_session
+    }
+
+    /// Whether a second datagram has come from the client's address.
+    pub fn is_confirmed(&self) -> bool {
+        self.confirmation == Confirmation::Confirmed
+    }
+
+    /// Whether the client sleeps, be it awake for its messages or not.
+    pub fn is_asleep(&self) -> bool {
+        matches!(self.state, State::Asleep(_) | State::Awake(_))
+    }
+
+    /// Whether the client has CONNACK.
+    pub fn is_connected(&self) -> bool {
+        matches!(self.state, State::Active | State::Asleep(_) | State::Awake(_))
+    }
+
+    /// When the last datagram of the client came.
+    pub fn last_received(&self) -> Instant {
+        self.received_at
+    }
+
+    /// Messages that wait in the peer, and the bytes of their payloads.
+    pub fn waiting(&self) -> (usize, usize) {
+        (self.outbox.queued(), self.outbox.queued_bytes())
+    }
+
+    fn settings(&self) -> &Settings {
+        &self.gateway.settings
+    }
+
+    fn first_try(&self, now: Instant) -> Retry {
+        Retry::new(now, self.settings().retry, self.settings().retries)
+    }
+
+    /// Notes a datagram besides CONNECT. True if it confirms the client's address.
+    fn confirm(&mut self, size: usize) -> bool {
+        self.allow_answers_to(size);
+        match &mut self.confirmation {
+            Confirmation::Confirmed => false,
+            Confirmation::Unconfirmed { is_rebinding, .. } if *is_rebinding => {
+                *is_rebinding = false;
+                false
+            }
+            Confirmation::Unconfirmed { .. } => {
+                self.confirmation = Confirmation::Confirmed;
+                true
+            }
+        }
+    }
+
+    fn allow_answers_to(&mut self, size: usize) {
+        if let Confirmation::Unconfirmed { budget, .. } = &mut self.confirmation {
+            *budget += REFLECTION_MAXIMUM * size;
+        }
+    }
+
+    /// Notes bytes for the client. False if they are too many for an unconfirmed address.
+    fn spend(&mut self, bytes: usize) -> bool {
+        match &mut self.confirmation {
+            Confirmation::Confirmed => true,
+            Confirmation::Unconfirmed { budget, .. } => match budget.checked_sub(bytes) {
+                Some(rest) => {
+                    *budget = rest;
+                    true
+                }
+                None => false,
+            },
+        }
+    }
+
+    /// Sends a message to the client. False if an unconfirmed address may not get so much.
+    fn send(&mut self, message: &Message<'_>, io: &mut Io<'_>) -> bool {
+        let size = io.output.datagrams.push(message);
+        let is_allowed = self.spend(size); // [SN-ADDRESS-1]
+        if !is_allowed {
+            io.output.datagrams.pop();
+            io.output.drops.note(DropCause::Unconfirmed);
+        }
+        is_allowed
+    }
+
+    fn unexpected(&self, io: &mut Io<'_>) -> Action {
+        io.output.drops.note(DropCause::Unexpected);
+        Action::Continue
+    }
+
+    fn disconnect_client(&mut self, io: &mut Io<'_>) {
+        self.send(&Message::Disconnect(Disconnect { duration: None }), io);
+    }
+
+    fn end(&mut self, end: End) -> Action {
+        self.state = State::Ended;
+        self.upstream = Upstream::Closed;
+        Action::End(end)
+    }
+}

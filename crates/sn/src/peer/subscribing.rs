@@ -1,0 +1,156 @@
+//! SUBSCRIBE and UNSUBSCRIBE.
+
+use tenbin_codec::{
+    Packet, ReasonCode, SubAck, Subscribe, Subscription, SubscriptionOptions, TopicFilter, TopicName, UnsubAck,
+    Unsubscribe,
+};
+use tenbin_sn_codec::v1_2::{self, Message, MessageId, QoS, ReturnCode, Subscribed};
+
+use super::upstream::Upstream;
+use super::{Action, GatewayPeer};
+use crate::message_ids::{Answer, AnsweredTopic, Begin, Step, fingerprint};
+use crate::outbox::{message_id, packet_id};
+use crate::output::{DropCause, Io};
+use crate::reason::{ack_code, granted_qos, to_mqtt};
+use crate::topic_ids::Knowledge;
+
+impl GatewayPeer {
+    pub(super) fn handle_subscribe(&mut self, subscribe: &v1_2::Subscribe<'_>, io: &mut Io<'_>) -> Action {
+        let (id, qos) = (subscribe.message_id, subscribe.qos);
+        let content = fingerprint((1, subscribe.topic, qos));
+        match self.begin_request(id, content, io) {
+            Some(Begin::New) => {}
+            // Answered again, and applied once. [SN-SUBSCRIBE-4]
+            Some(Begin::Answered(Answer::SubAck { qos, topic_id })) => {
+                return self.suback(id, qos, topic_id, ReturnCode::Accepted, io);
+            }
+            Some(Begin::Full) => return self.suback(id, QoS::AtMostOnce, 0, ReturnCode::Congestion, io),
+            Some(Begin::InUse) => {
+                io.output.drops.note(DropCause::MessageIdInUse);
+                return Action::Continue;
+            }
+            _ => return Action::Continue,
+        }
+        let Some(filter) = self.filter(subscribe.topic) else {
+            return self.suback(id, QoS::AtMostOnce, 0, ReturnCode::InvalidTopicId, io);
+        };
+        let topic = match subscribe.topic {
+            Subscribed::Predefined(id) => AnsweredTopic::Fixed(id),
+            Subscribed::Short(_) => AnsweredTopic::Fixed(0),
+            Subscribed::Name(_) => match self.answered_topic(&filter) {
+                Ok(topic) => topic,
+                Err(code) => return self.suback(id, QoS::AtMostOnce, 0, code, io),
+            },
+        };
+        self.exchanges.begin(id, content, Step::AwaitSubAck(topic), io.now);
+        let options = SubscriptionOptions::at(to_mqtt(qos));
+        let subscribe = Subscribe {
+            packet_id: packet_id(id),
+            subscription_identifier: None,
+            user_properties: Vec::new(),
+            subscriptions: vec![Subscription { filter, options }],
+        };
+        self.write(&Packet::Subscribe(subscribe), io); // [SN-SUBSCRIBE-1]
+        Action::Continue
+    }
+
+    pub(super) fn handle_unsubscribe(&mut self, unsubscribe: &v1_2::Unsubscribe<'_>, io: &mut Io<'_>) -> Action {
+        let id = unsubscribe.message_id;
+        let content = fingerprint((2, unsubscribe.topic));
+        match self.begin_request(id, content, io) {
+            Some(Begin::New) => {}
+            Some(Begin::Answered(Answer::UnsubAck)) => {
+                self.send(&Message::UnsubAck(id), io);
+                return Action::Continue;
+            }
+            Some(Begin::InUse | Begin::Full) => {
+                io.output.drops.note(DropCause::MessageIdInUse);
+                return Action::Continue;
+            }
+            _ => return Action::Continue,
+        }
+        let Some(filter) = self.filter(unsubscribe.topic) else {
+            // No such subscription exists, and UNSUBACK has no return code.
+            self.send(&Message::UnsubAck(id), io);
+            return Action::Continue;
+        };
+        self.exchanges.begin(id, content, Step::AwaitUnsubAck, io.now);
+        let unsubscribe = Unsubscribe { packet_id: packet_id(id), user_properties: Vec::new(), filters: vec![filter] };
+        self.write(&Packet::Unsubscribe(unsubscribe), io); // [SN-UNSUBSCRIBE-1]
+        Action::Continue
+    }
+
+    pub(super) fn handle_suback(&mut self, suback: &SubAck, io: &mut Io<'_>) -> Action {
+        let id = message_id(suback.packet_id);
+        let Some(exchange) = self.exchanges.get(id) else { return Action::Continue };
+        let Step::AwaitSubAck(topic) = &exchange.step else { return Action::Continue };
+        let reason = suback.reasons.first().copied().unwrap_or(ReasonCode::UnspecifiedError);
+        let code = ack_code(reason);
+        if code != ReturnCode::Accepted {
+            self.exchanges.forget(id);
+            let _ = self.suback(id, QoS::AtMostOnce, 0, code, io);
+            return self.begin_will_update(io);
+        }
+        let topic_id = match *topic {
+            AnsweredTopic::Fixed(topic_id) => topic_id,
+            AnsweredTopic::Normal(topic_id) => {
+                self.topics.set_knowledge(topic_id, Knowledge::Known);
+                topic_id
+            }
+        };
+        let qos = granted_qos(reason); // [SN-SUBSCRIBE-3]
+        exchange.finish(Answer::SubAck { qos, topic_id }, io.now);
+        let _ = self.suback(id, qos, topic_id, code, io);
+        self.begin_will_update(io)
+    }
+
+    pub(super) fn handle_unsuback(&mut self, unsuback: &UnsubAck, io: &mut Io<'_>) -> Action {
+        let id = message_id(unsuback.packet_id);
+        if let Some(exchange) = self.exchanges.get(id)
+            && matches!(exchange.step, Step::AwaitUnsubAck)
+        {
+            exchange.finish(Answer::UnsubAck, io.now);
+            self.send(&Message::UnsubAck(id), io);
+        }
+        self.begin_will_update(io)
+    }
+
+    /// Looks a request up; `None` while the broker cannot get it, so that the client repeats it.
+    fn begin_request(&mut self, id: MessageId, content: u64, io: &mut Io<'_>) -> Option<Begin> {
+        if !matches!(self.upstream, Upstream::Open(_)) || self.will_update.is_some() {
+            io.output.drops.note(DropCause::NoUpstream);
+            return None;
+        }
+        let settings = &self.gateway.settings;
+        Some(self.exchanges.look_up(id, content, settings.inbound_in_flight.into(), settings.retry_time(), io.now))
+    }
+
+    fn filter(&self, topic: Subscribed<'_>) -> Option<TopicFilter> {
+        match topic {
+            Subscribed::Name(name) => TopicFilter::try_from(name).ok(),
+            Subscribed::Short(name) => TopicFilter::try_from(name.as_str()).ok(),
+            Subscribed::Predefined(id) => {
+                let name = self.gateway.predefined.name(id, &self.client_id)?;
+                TopicFilter::new(name.text().clone()).ok()
+            }
+        }
+    }
+
+    /// Topic id of a filter's messages: none with wildcards; for a shared subscription that of its filter
+    /// `[SN-SUBSCRIBE-2]`.
+    fn answered_topic(&mut self, filter: &TopicFilter) -> Result<AnsweredTopic, ReturnCode> {
+        let shared = filter.shared();
+        let filter = shared.as_ref().map_or(filter, |shared| &shared.filter);
+        if filter.has_wildcard() {
+            return Ok(AnsweredTopic::Fixed(0));
+        }
+        let name = TopicName::new(filter.text().clone()).map_err(|_| ReturnCode::InvalidTopicId)?;
+        let id = self.topics.assign(&name, &self.gateway.names, &self.gateway.settings);
+        id.map(AnsweredTopic::Normal).map_err(|_| ReturnCode::Congestion)
+    }
+
+    fn suback(&mut self, id: MessageId, qos: QoS, topic_id: u16, code: ReturnCode, io: &mut Io<'_>) -> Action {
+        self.send(&Message::SubAck(v1_2::SubAck { qos, topic_id, message_id: id, code }), io);
+        Action::Continue
+    }
+}

@@ -1,0 +1,88 @@
+//! Deadlines of a peer.
+
+use std::time::{Duration, Instant};
+
+use super::upstream::Upstream;
+use super::{Action, Awake, End, GatewayPeer, State};
+use crate::output::Io;
+use crate::settings::with_tolerance;
+
+impl GatewayPeer {
+    /// When [`GatewayPeer::handle_timeout`] must be called; `None` if only input changes the state.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        let of_client = match &self.state {
+            State::AskingWillTopic(retry) | State::AskingWillMessage(_, retry) => Some(retry.at),
+            State::Active | State::Awake(_) => earlier(self.outbox.retry_at(), self.paced_until),
+            State::Connecting | State::Asleep(_) => None,
+            State::Ended => return None,
+        };
+        earlier(earlier(of_client, self.lost_at().map(|(at, _)| at)), self.upstream_timeout())
+    }
+
+    /// Handles the passage of time. A call before the deadline changes nothing.
+    pub fn handle_timeout(&mut self, io: &mut Io<'_>) -> Action {
+        if let Some((at, end)) = self.lost_at()
+            && at <= io.now
+        {
+            return self.lose(end, io);
+        }
+        let action = match &self.state {
+            State::Ended => return Action::Continue,
+            State::AskingWillTopic(_) | State::AskingWillMessage(..) => self.repeat_will_request(io),
+            // A sleeping client gets no repetitions. [SN-SLEEP-2]
+            State::Connecting | State::Asleep(_) => Action::Continue,
+            State::Active | State::Awake(_) => self.repeat_overdue(io),
+        };
+        if action != Action::Continue {
+            return action;
+        }
+        if self.paced_until.is_some_and(|at| at <= io.now) {
+            self.deliver_waiting(io);
+        }
+        self.finish_wake(io);
+        self.handle_upstream_timeout(io)
+    }
+
+    /// When a silent client counts as lost, and why.
+    fn lost_at(&self) -> Option<(Instant, End)> {
+        match self.state {
+            State::Active if self.terms.duration > 0 => {
+                let keep_alive = Duration::from_secs(self.terms.duration.into());
+                Some((self.alive_at + with_tolerance(keep_alive), End::KeepAlive))
+            }
+            State::Asleep(duration) | State::Awake(Awake { duration, .. }) => {
+                Some((self.alive_at + with_tolerance(duration), End::Overslept)) // [SN-WAKE-4]
+            }
+            _ => None,
+        }
+    }
+
+    fn upstream_timeout(&self) -> Option<Instant> {
+        let timeout = self.settings().upstream_timeout;
+        match &self.upstream {
+            Upstream::Closed => None,
+            Upstream::Opening { since } | Upstream::Connecting { since } => Some(*since + timeout),
+            Upstream::Open(link) => earlier(link.pinged_at.map(|at| at + timeout), link.ping_due()),
+        }
+    }
+
+    fn handle_upstream_timeout(&mut self, io: &mut Io<'_>) -> Action {
+        if self.upstream_timeout().is_none_or(|at| at > io.now) {
+            return Action::Continue;
+        }
+        match &self.upstream {
+            Upstream::Open(link) if link.pinged_at.is_none() => {
+                self.write_ping(io);
+                Action::Continue
+            }
+            _ => self.end_by_broker(None, io),
+        }
+    }
+}
+
+fn earlier(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one.min(other)),
+        (one, other) => one.or(other),
+    }
+}

@@ -1,0 +1,104 @@
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use rustc_hash::FxBuildHasher;
+use tenbin_codec::TopicName;
+
+use crate::names::Names;
+use crate::settings::Settings;
+
+/// Topic ids of one client: positions in a table, from 1 up `[SN-TOPICID-1]`.
+#[derive(Debug, Default)]
+pub(crate) struct TopicIds {
+    /// The entry of id 1 comes first.
+    entries: Vec<Entry>,
+    ids: HashMap<Arc<TopicName>, u16, FxBuildHasher>,
+    bytes: usize,
+}
+
+#[derive(Debug)]
+struct Entry {
+    name: Arc<TopicName>,
+    knowledge: Knowledge,
+}
+
+/// Whether the client knows a topic id.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Knowledge {
+    /// Assigned, and not told to the client, or rejected by it as unknown.
+    Unknown,
+    /// The client may use it, and the gateway too.
+    Known,
+    /// The client refused a REGISTER: its messages are dropped.
+    Refused,
+}
+
+/// No room for a further topic.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct TableFull;
+
+impl TopicIds {
+    /// Name of an id that the client knows.
+    #[inline]
+    pub(crate) fn known_name(&self, id: u16) -> Option<&TopicName> {
+        let entry = self.entry(id)?;
+        (entry.knowledge == Knowledge::Known).then_some(&*entry.name)
+    }
+
+    /// Name of an assigned id.
+    pub(crate) fn name(&self, id: u16) -> Option<&Arc<TopicName>> {
+        self.entry(id).map(|entry| &entry.name)
+    }
+
+    pub(crate) fn knowledge(&self, id: u16) -> Knowledge {
+        self.entry(id).map_or(Knowledge::Unknown, |entry| entry.knowledge)
+    }
+
+    pub(crate) fn set_knowledge(&mut self, id: u16, knowledge: Knowledge) {
+        if let Some(entry) = position(id).and_then(|at| self.entries.get_mut(at)) {
+            entry.knowledge = knowledge;
+        }
+    }
+
+    /// Id of a name, if it has one.
+    pub(crate) fn id(&self, name: &TopicName) -> Option<u16> {
+        self.ids.get(name).copied()
+    }
+
+    /// Id of a name, a new one if necessary.
+    ///
+    /// # Errors
+    /// The client has too many topics, or all clients together too many names.
+    pub(crate) fn assign(&mut self, name: &TopicName, names: &Names, settings: &Settings) -> Result<u16, TableFull> {
+        if let Some(id) = self.id(name) {
+            return Ok(id); // [SN-REGISTER-2]
+        }
+        let bytes = self.bytes + name.as_bytes().len();
+        let is_full = self.entries.len() >= settings.topics_maximum.min(LAST_ID).into();
+        if is_full || bytes > settings.topic_bytes_maximum {
+            return Err(TableFull); // [SN-BOUND-1]
+        }
+        let name = names.intern(name).ok_or(TableFull)?;
+        let id = self.entries.len() as u16 + 1;
+        self.entries.push(Entry { name: Arc::clone(&name), knowledge: Knowledge::Unknown });
+        self.ids.insert(name, id);
+        self.bytes = bytes;
+        Ok(id)
+    }
+
+    /// Names in the order of their ids, and whether the client knows the id.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&TopicName, bool)> {
+        self.entries.iter().map(|entry| (&*entry.name, entry.knowledge == Knowledge::Known))
+    }
+
+    fn entry(&self, id: u16) -> Option<&Entry> {
+        self.entries.get(position(id)?)
+    }
+}
+
+/// 0xFFFF is reserved `[SN-TOPICID-2]`.
+const LAST_ID: u16 = u16::MAX - 1;
+
+fn position(id: u16) -> Option<usize> {
+    usize::from(id).checked_sub(1)
+}
