@@ -289,7 +289,7 @@ impl GatewayPeer {
             self.outbox.window_mut().iter_mut().find(|message| message.awaits_client() && message.retry.at <= now)
         {
             if message.retry.repeat(now, retry).is_err() {
-                return self.lose(End::NoAnswer, io);
+                return self.not_answered(io);
             }
             let id = message.id;
             self.repeat(id, io);
@@ -298,12 +298,24 @@ impl GatewayPeer {
             && register.retry.at <= now
         {
             if register.retry.repeat(now, retry).is_err() {
-                return self.lose(End::NoAnswer, io);
+                return self.not_answered(io);
             }
             let (topic_id, message_id) = (register.topic_id, register.message_id);
             self.send_register(topic_id, message_id, io);
         }
         Action::Continue
+    }
+
+    /// The client did not answer the last repetition.
+    fn not_answered(&mut self, io: &mut Io<'_>) -> Action {
+        match self.state {
+            // Its PINGREQ was an old copy, or it sleeps already: its messages wait, and its sleep has a deadline.
+            State::Awake(awake) => {
+                self.state = State::Asleep(awake.duration);
+                Action::Continue
+            }
+            _ => self.lose(End::NoAnswer, io),
+        }
     }
 
     fn repeat(&mut self, id: PacketId, io: &mut Io<'_>) {

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use tenbin_codec::{
     ConnAck, Connect, ConnectProperties, Disconnect, DisconnectProperties, Packet, PingReq, QoS, ReasonCode,
-    ReportCarrier, ReportCarriers, Will,
+    ReportCarrier, ReportCarriers,
 };
 use tenbin_sn_codec::v1_2::{Message, ReturnCode};
 
@@ -83,7 +83,7 @@ impl GatewayPeer {
             clean_start: self.terms.clean_session && self.will_update.is_none(),
             keep_alive: u16::try_from(settings.upstream_keep_alive.as_secs()).unwrap_or(u16::MAX),
             client_id: self.client_id.clone(),
-            will: self.will.as_deref().map(Will::clone),
+            will: self.will.as_deref().cloned(),
             user_name,
             password,
             properties: if is_v5 { properties } else { ConnectProperties::default() },

@@ -1,0 +1,13 @@
+//! One client at the gateway, in virtual time: an area of the protocol per file.
+
+mod addresses;
+mod connecting;
+mod delivering;
+mod model;
+mod publishing;
+mod registering;
+mod retrying;
+mod rig;
+mod sleeping;
+mod subscribing;
+mod wills;
