@@ -29,10 +29,19 @@ impl Dice {
     }
 }
 
+/// A datagram under way, ordered by its arrival.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct UnderWay {
+    arrival: Instant,
+    sequence: u64,
+    is_to_client: bool,
+    datagram: Vec<u8>,
+}
+
 /// Datagrams under way in both directions, by time of arrival.
 struct Link {
     dice: Dice,
-    under_way: BinaryHeap<Reverse<(Instant, u64, bool, Vec<u8>)>>,
+    under_way: BinaryHeap<Reverse<UnderWay>>,
     sequence: u64,
 }
 
@@ -47,7 +56,8 @@ impl Link {
         for _ in 0..copies {
             self.sequence += 1;
             let arrival = now + Duration::from_millis(self.dice.below(41));
-            self.under_way.push(Reverse((arrival, self.sequence, is_to_client, datagram.to_vec())));
+            let (sequence, datagram) = (self.sequence, datagram.to_vec());
+            self.under_way.push(Reverse(UnderWay { arrival, sequence, is_to_client, datagram }));
         }
     }
 }
@@ -282,11 +292,11 @@ impl World {
             if answers.is_empty() {
                 return;
             }
-            self.to_peer(answers);
+            self.packets_arrive(answers);
         }
     }
 
-    fn to_peer(&mut self, packets: Vec<Packet>) {
+    fn packets_arrive(&mut self, packets: Vec<Packet>) {
         for packet in packets {
             assert!(self.rig.peer.accepts_packets());
             self.rig.broker(packet);
@@ -294,14 +304,14 @@ impl World {
         }
     }
 
-    fn from_client(&mut self, datagram: &[u8]) {
+    fn client_sends(&mut self, datagram: &[u8]) {
         let now = self.rig.now;
         self.link.send(now, false, datagram);
     }
 
     /// Lets time pass to the next arrival, or to `limit`. Returns the datagram for the client, if it is one.
     fn step(&mut self, limit: Instant) -> Option<Vec<u8>> {
-        let arrival = self.link.under_way.peek().map(|Reverse(first)| first.0).filter(|&at| at <= limit);
+        let arrival = self.link.under_way.peek().map(|Reverse(first)| first.arrival).filter(|&at| at <= limit);
         let until = arrival.unwrap_or(limit);
         while let Some(deadline) = self.rig.peer.poll_timeout().filter(|&deadline| deadline <= until) {
             let time = deadline.saturating_duration_since(self.rig.now);
@@ -311,7 +321,7 @@ impl World {
         }
         self.rig.now = until;
         arrival?;
-        let Reverse((_, _, is_to_client, datagram)) = self.link.under_way.pop()?;
+        let Reverse(UnderWay { is_to_client, datagram, .. }) = self.link.under_way.pop()?;
         if is_to_client {
             return Some(datagram);
         }
@@ -329,10 +339,10 @@ proptest! {
     fn lossy_link_keeps_messages_complete_and_in_order(seed in any::<u64>()) {
         let mut world = World::new(seed, None);
         let first = world.broker.next();
-        world.to_peer(first);
+        world.packets_arrive(first);
         world.flush();
         if let Some(datagram) = world.client.publish(false) {
-            world.from_client(&datagram);
+            world.client_sends(&datagram);
         }
         let end = world.rig.now + Duration::from_secs(1000);
         while world.client.sent < MESSAGES || world.broker.sent < MESSAGES || world.broker.under_way.is_some() {
@@ -340,7 +350,7 @@ proptest! {
             if let Some(datagram) = world.step(world.client.repeat_at) {
                 let before = (world.client.sent, world.client.is_released);
                 if let Some(answer) = world.client.handle(&datagram) {
-                    world.from_client(&answer);
+                    world.client_sends(&answer);
                 }
                 if before != (world.client.sent, world.client.is_released) {
                     world.client.repeat_at = world.rig.now + RETRY;
@@ -348,7 +358,7 @@ proptest! {
             } else if world.rig.now >= world.client.repeat_at {
                 world.client.repeat_at = world.rig.now + RETRY;
                 if let Some(datagram) = world.client.publish(true) {
-                    world.from_client(&datagram);
+                    world.client_sends(&datagram);
                 }
             }
         }
@@ -366,7 +376,7 @@ proptest! {
         world.rig.datagram(&sleep);
         world.rig.sent();
         let first = world.broker.next();
-        world.to_peer(first);
+        world.packets_arrive(first);
         world.flush();
         let end = world.rig.now + Duration::from_secs(1000);
         while world.broker.sent < MESSAGES || world.broker.under_way.is_some() {
@@ -380,14 +390,14 @@ proptest! {
             loop {
                 assert!(world.rig.now < end, "it takes too long");
                 if world.rig.now >= repeat_at {
-                    world.from_client(&wake);
+                    world.client_sends(&wake);
                     repeat_at = world.rig.now + RETRY;
                 }
                 match world.step(repeat_at) {
                     Some(datagram) if Message::decode(&datagram) == Ok(Message::PingResp) => break,
                     Some(datagram) => {
                         if let Some(answer) = world.client.handle(&datagram) {
-                            world.from_client(&answer);
+                            world.client_sends(&answer);
                         }
                     }
                     None => {}

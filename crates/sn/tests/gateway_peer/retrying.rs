@@ -12,7 +12,8 @@ fn patient() -> Rig {
 
 #[test]
 fn unanswered_messages_are_repeated_and_the_client_is_lost() {
-    let starts: [(fn(&mut Rig), &[u8]); 4] = [
+    type Start = fn(&mut Rig);
+    let starts: [(Start, &[u8]); 4] = [
         (|rig| rig.broker(from_broker("a/b", QoS::AtMostOnce, 0, b"hi")), b"\x09\x0A\x00\x01\x00\x01a/b"),
         (|rig| rig.broker(from_broker("xy", QoS::AtLeastOnce, 5, b"hi")), b"\x09\x0C\xA2xy\x00\x05hi"),
         (|rig| rig.broker(from_broker("xy", QoS::ExactlyOnce, 5, b"hi")), b"\x09\x0C\xC2xy\x00\x05hi"),

@@ -1,0 +1,76 @@
+//! The timer wheel against a plain list of deadlines.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use tenbin_sn::{Alarm, Wheel};
+
+const SLOT: Duration = Duration::from_millis(100);
+
+/// One key's owner.
+#[derive(Default)]
+struct Owner {
+    alarm: Alarm,
+    deadline: Option<Instant>,
+}
+
+proptest! {
+    #[test]
+    #[allow(clippy::disallowed_methods, reason = "any start of the virtual time will do")]
+    fn every_deadline_rings_within_a_slot(steps in vec((0_u32..8, 0_u64..400_000, 0_u64..150_000), 1..60)) {
+        let start = Instant::now();
+        let (mut wheel, mut now, mut due) = (Wheel::new(start), start, Vec::new());
+        let mut owners: BTreeMap<u32, Owner> = BTreeMap::new();
+        for (key, deadline, pause) in steps {
+            let owner = owners.entry(key).or_default();
+            let deadline = now + Duration::from_millis(deadline);
+            owner.deadline = Some(deadline);
+            wheel.arm(&mut owner.alarm, key, deadline);
+
+            let end = now + Duration::from_millis(pause);
+            while let Some(next) = wheel.next().filter(|&next| next <= end) {
+                prop_assert!(next > now, "time goes on");
+                now = next;
+                wheel.advance(now, &mut due);
+                prop_assert!(!due.is_empty(), "a tick without a key");
+                for key in due.drain(..) {
+                    let owner = owners.get_mut(&key).expect("a known key");
+                    owner.alarm.rang();
+                    match owner.deadline {
+                        Some(deadline) if deadline <= now => {
+                            prop_assert!(now < deadline + SLOT + SLOT, "late");
+                            owner.deadline = None;
+                        }
+                        Some(deadline) => wheel.arm(&mut owner.alarm, key, deadline),
+                        None => {}
+                    }
+                }
+            }
+            now = end;
+            wheel.advance(now, &mut due);
+            prop_assert!(due.is_empty(), "`next` has announced all keys");
+            for owner in owners.values() {
+                prop_assert!(owner.deadline.is_none_or(|deadline| deadline + SLOT > now), "missed");
+            }
+        }
+    }
+}
+
+#[test]
+#[allow(clippy::disallowed_methods, reason = "any start of the virtual time will do")]
+fn idle_wheel_never_ticks_and_wakes_all_after_a_pause() {
+    let start = Instant::now();
+    let (mut wheel, mut due) = (Wheel::new(start), Vec::new());
+    assert_eq!(wheel.next(), None);
+    let mut alarms = [Alarm::default(); 5];
+    for (key, alarm) in alarms.iter_mut().enumerate() {
+        wheel.arm(alarm, key, start + Duration::from_secs(key as u64 * 1000));
+        wheel.arm(alarm, key, start + Duration::from_secs(key as u64 * 1000 + 1));
+    }
+    wheel.advance(start + Duration::from_secs(1_000_000), &mut due);
+    due.sort_unstable();
+    assert_eq!(due, [0, 1, 2, 3, 4], "a later time adds no entry");
+    assert_eq!(wheel.next(), None);
+}
