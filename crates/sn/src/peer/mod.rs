@@ -246,6 +246,11 @@ impl GatewayPeer {
         matches!(self.state, State::Asleep(_) | State::Awake(_))
     }
 
+    /// Whether a sleeping client gets its messages, between PINGREQ and PINGRESP.
+    pub fn is_awake(&self) -> bool {
+        matches!(self.state, State::Awake(_))
+    }
+
     /// Whether the client has CONNACK.
     pub fn is_connected(&self) -> bool {
         matches!(self.state, State::Active | State::Asleep(_) | State::Awake(_))
