@@ -18,6 +18,9 @@
 //!    [`GatewayPeer::handle_timeout`] when it rings,
 //! 4. reads packets from upstream only while [`GatewayPeer::accepts_packets`].
 //!
+//! The caller answers a datagram of another protocol version (`DecodeError::ProtocolId`) with CONNACK "not supported",
+//! and messages of addresses without a peer.
+//!
 //! ```
 //! use std::sync::Arc;
 //!

@@ -14,6 +14,8 @@ pub(crate) struct TopicIds {
     entries: Vec<Entry>,
     ids: HashMap<Arc<TopicName>, u16, FxBuildHasher>,
     bytes: usize,
+    /// Changes so far.
+    version: u32,
 }
 
 #[derive(Debug)]
@@ -55,8 +57,11 @@ impl TopicIds {
     }
 
     pub(crate) fn set_knowledge(&mut self, id: u16, knowledge: Knowledge) {
-        if let Some(entry) = position(id).and_then(|at| self.entries.get_mut(at)) {
+        if let Some(entry) = position(id).and_then(|at| self.entries.get_mut(at))
+            && entry.knowledge != knowledge
+        {
             entry.knowledge = knowledge;
+            self.version = self.version.wrapping_add(1);
         }
     }
 
@@ -83,7 +88,13 @@ impl TopicIds {
         self.entries.push(Entry { name: Arc::clone(&name), knowledge: Knowledge::Unknown });
         self.ids.insert(name, id);
         self.bytes = bytes;
+        self.version = self.version.wrapping_add(1);
         Ok(id)
+    }
+
+    /// Number of changes so far.
+    pub(crate) fn version(&self) -> u32 {
+        self.version
     }
 
     /// Names in the order of their ids, and whether the client knows the id.

@@ -36,6 +36,7 @@ impl GatewayPeer {
             state: State::Connecting,
             upstream: Upstream::Closed,
             will,
+            will_version: 0,
             will_update: None,
             topics,
             exchanges: Default::default(),
@@ -98,7 +99,7 @@ impl GatewayPeer {
     pub(super) fn handle_will_topic(&mut self, topic: Option<&WillTopic<'_>>, io: &mut Io<'_>) -> Action {
         match (&self.state, topic) {
             (State::AskingWillTopic(_), None) => {
-                self.will = None; // [SN-WILL-4]
+                self.set_will(None); // [SN-WILL-4]
                 self.open_upstream(io.now)
             }
             (State::AskingWillTopic(_), Some(topic)) => match self.will_of(topic, Bytes::new()) {
@@ -123,7 +124,7 @@ impl GatewayPeer {
                 if !self.is_within_bounds(&will) {
                     return self.refuse_connection(ReturnCode::NotSupported, io); // [SN-BOUND-2]
                 }
-                self.will = Some(will);
+                self.set_will(Some(will));
                 self.open_upstream(io.now)
             }
             other => {

@@ -44,6 +44,8 @@ pub struct GatewayPeer {
     state: State,
     upstream: Upstream,
     will: Option<Box<Will>>,
+    /// Changes of the Will so far.
+    will_version: u32,
     will_update: Option<Box<WillUpdate>>,
     topics: TopicIds,
     exchanges: Exchanges,
@@ -226,6 +228,16 @@ impl GatewayPeer {
         self.topics.iter()
     }
 
+    /// The Will.
+    pub fn will(&self) -> Option<&Will> {
+        self.will.as_deref()
+    }
+
+    /// Changes with [`GatewayPeer::topics`] and [`GatewayPeer::will`], so that the caller knows when to store them.
+    pub fn state_version(&self) -> u32 {
+        self.topics.version().wrapping_add(self.will_version)
+    }
+
     /// The client id.
     pub fn client_id(&self) -> &Text {
         &self.client_id
@@ -319,6 +331,11 @@ impl GatewayPeer {
             io.output.drops.note(DropCause::Unconfirmed);
         }
         is_allowed
+    }
+
+    fn set_will(&mut self, will: Option<Box<Will>>) {
+        self.will = will;
+        self.will_version = self.will_version.wrapping_add(1);
     }
 
     fn unexpected(&self, io: &mut Io<'_>) -> Action {

@@ -70,7 +70,8 @@ impl GatewayPeer {
         let is_open = matches!(self.upstream, Upstream::Open(_));
         match &mut self.will_update {
             Some(update) if is_open && self.exchanges.broker_owes_nothing() => {
-                self.will = update.will.take();
+                let will = update.will.take();
+                self.set_will(will);
                 self.write(&Packet::Disconnect(Disconnect::new(ReasonCode::Success)), io);
                 self.upstream = Upstream::Opening { since: io.now };
                 Action::ReopenUpstream

@@ -71,6 +71,37 @@ fn topic_ids_survive_a_connection_without_clean_session() {
 }
 
 #[test]
+fn state_version_changes_with_topics_and_will() {
+    let mut rig = Rig::active(|_| {});
+    let mut versions = vec![rig.peer.state_version()];
+    let mut changed = |rig: &Rig| {
+        let version = rig.peer.state_version();
+        let is_new = !versions.contains(&version);
+        versions.push(version);
+        is_new
+    };
+    rig.register("a");
+    assert!(changed(&rig));
+    rig.register("a");
+    rig.client(Message::Publish(to_broker(Topic::Normal(1), v1_2::QoS::AtMostOnce, 0, b"hi")));
+    assert!(!changed(&rig));
+    rig.broker(from_broker("new/topic", QoS::AtMostOnce, 0, b""));
+    assert!(changed(&rig), "a position is taken");
+    let code = ReturnCode::Accepted;
+    rig.client(Message::RegAck(RegAck { topic_id: 2, message_id: MessageId::new(1), code }));
+    assert!(changed(&rig), "the client knows it");
+    let will = v1_2::WillTopic { qos: v1_2::QoS::AtMostOnce, retain: false, topic: "gone" };
+    rig.client(Message::WillTopicUpd(Some(will)));
+    assert!(changed(&rig));
+    assert_eq!(rig.peer.will().map(|will| will.topic.text().as_str()), Some("gone"));
+}
+
+#[test]
+fn idle_peer_takes_little_memory() {
+    assert!(size_of::<tenbin_sn::GatewayPeer>() <= 768, "{} bytes", size_of::<tenbin_sn::GatewayPeer>());
+}
+
+#[test]
 fn clean_session_discards_topic_ids() {
     let gateway = gateway(|_| {});
     let mut rig = Rig::active_with(&gateway, connect("c"), None);

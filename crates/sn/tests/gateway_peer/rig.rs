@@ -128,6 +128,11 @@ impl Rig {
         self.call(GatewayPeer::probe);
     }
 
+    /// Handles the passage of time without a deadline.
+    pub(crate) fn tick(&mut self) {
+        self.action = self.call(GatewayPeer::handle_timeout);
+    }
+
     /// Lets time pass, with all deadlines on the way, until the peer asks for an action.
     pub(crate) fn pass(&mut self, time: Duration) {
         let end = self.now + time;

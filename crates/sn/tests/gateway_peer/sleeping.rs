@@ -143,6 +143,7 @@ fn unanswered_messages_wait_for_the_next_wake() {
     rig.sent();
     rig.sleep(600);
     rig.pass(20 * RETRY);
+    rig.tick();
     assert!(rig.sent().is_empty());
     rig.wake();
     assert_eq!(rig.sent(), [b"\x08\x0C\xA2xy\x00\x011"]);
