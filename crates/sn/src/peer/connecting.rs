@@ -33,6 +33,7 @@ impl GatewayPeer {
             gateway: Arc::clone(gateway),
             client_id: Text::EMPTY,
             terms: Terms::of(connect),
+            last_connect: Some(Terms::of(connect)),
             state: State::Connecting,
             upstream: Upstream::Closed,
             will,
@@ -63,18 +64,17 @@ impl GatewayPeer {
     pub(super) fn handle_connect(&mut self, connect: &Connect<'_>, io: &mut Io<'_>) -> Action {
         let terms = Terms::of(connect);
         let is_same_client = connect.client_id.as_bytes() == self.client_id.as_bytes();
-        let is_repeated = is_same_client && terms == self.terms;
+        let is_repeated = is_same_client && Some(terms) == self.last_connect;
         match &self.state {
             // A repetition asks for the open request again. [SN-WILL-2]
             State::AskingWillTopic(_) if is_repeated => self.request(&Message::WillTopicReq, io),
             State::AskingWillMessage(..) if is_repeated => self.request(&Message::WillMsgReq, io),
             State::Connecting if is_repeated => Action::Continue,
-            // Only CONNECT has come so far: CONNACK was lost.
-            State::Active if is_repeated && !self.is_confirmed() => {
-                self.request(&Message::ConnAck(ReturnCode::Accepted), io)
-            }
+            // CONNACK was lost.
+            State::Active if is_repeated => self.request(&Message::ConnAck(ReturnCode::Accepted), io),
             State::Asleep(_) | State::Awake(_) if is_same_client && !terms.will && !terms.clean_session => {
-                self.terms = terms;
+                self.terms.duration = terms.duration;
+                self.last_connect = Some(terms);
                 self.return_from_sleep(io)
             }
             // A sleeping client comes back with other terms: it was not lost.

@@ -40,7 +40,11 @@ use will_updates::WillUpdate;
 pub struct GatewayPeer {
     gateway: Arc<Gateway>,
     client_id: Text,
+    /// Fields of the first CONNECT, with the Duration of the last one.
     terms: Terms,
+    /// Fields of the last CONNECT, as long as the client has sent no request since: the client may not have CONNACK, and
+    /// repeats it.
+    last_connect: Option<Terms>,
     state: State,
     upstream: Upstream,
     will: Option<Box<Will>>,
@@ -166,6 +170,9 @@ impl GatewayPeer {
             return self.handle_connect(connect, io);
         }
         let is_newly_confirmed = self.confirm(size);
+        if is_request(message) {
+            self.last_connect = None;
+        }
         let action = match message {
             Message::Disconnect(disconnect) => self.handle_disconnect(*disconnect, io),
             Message::WillTopic(topic) => self.handle_will_topic(topic.as_ref(), io),
@@ -352,4 +359,18 @@ impl GatewayPeer {
         self.upstream = Upstream::Closed;
         Action::End(end)
     }
+}
+
+/// Whether a client sends the message of its own accord, and so after CONNACK only.
+fn is_request(message: &Message<'_>) -> bool {
+    !matches!(
+        message,
+        Message::RegAck(_)
+            | Message::PubAck(_)
+            | Message::PubRec(_)
+            | Message::PubComp(_)
+            | Message::PingResp
+            | Message::WillTopic(_)
+            | Message::WillMsg(_)
+    )
 }

@@ -221,6 +221,24 @@ fn connect_ends_sleep_and_delivers() {
 }
 
 #[test]
+fn repeated_connect_after_sleep_repeats_connack() {
+    for clean_session in [false, true] {
+        let mut rig = Rig::active_with(&gateway(|_| {}), Connect { clean_session, ..connect("c") }, None);
+        rig.sleep(600);
+        rig.broker(from_broker("xy", QoS::AtLeastOnce, 1, b"1"));
+        rig.client(Message::Connect(connect("c")));
+        puback(&mut rig, 1);
+        rig.sent();
+        rig.client(Message::Connect(connect("c")));
+        assert_eq!((rig.action, rig.sent()), (Action::Continue, vec![b"\x03\x05\x00".to_vec()]));
+        assert_eq!(rig.peer.is_clean(), clean_session, "the session keeps its end");
+        rig.client(Message::PingReq(PingReq { client_id: None }));
+        rig.client(Message::Connect(connect("c")));
+        assert_eq!(rig.action, Action::End(End::NewConnection));
+    }
+}
+
+#[test]
 fn clean_connect_after_sleep_is_a_new_connection_without_will() {
     let mut rig = Rig::active(|_| {});
     rig.sleep(600);
