@@ -10,6 +10,8 @@
 //!                datagrams                      packets, decoded
 //! ```
 //!
+//! [`ClientPeer`] is the other side: the client itself.
+//!
 //! There is no socket, no clock and no task: [`Io::now`] is an argument. After each call the caller
 //!
 //! 1. sends and clears [`Output::datagrams`] to the client, and passes the bytes of [`Io::upstream`] on,
@@ -52,6 +54,7 @@
 //! positions in a table.
 #![forbid(unsafe_code)]
 
+mod client;
 mod client_state;
 mod gateway;
 mod message_ids;
@@ -66,6 +69,7 @@ mod settings;
 mod topic_ids;
 mod wheel;
 
+pub use client::{ClientEvent, ClientOptions, ClientPeer, ClientTopic, ClientWill, RequestId};
 pub use client_state::ClientState;
 pub use gateway::Gateway;
 pub use output::{Datagrams, DropCause, Drops, Io, Output};

@@ -1,0 +1,89 @@
+//! Messages for the client.
+
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+use tenbin_sn_codec::v1_2::{Message, MessageId, PubAck, Publish, QoS, RegAck, Register, ReturnCode, Topic};
+
+use super::{ClientEvent, ClientPeer, ClientTopic};
+use crate::output::Datagrams;
+
+/// QoS 2 messages that the client has, by MsgId.
+#[derive(Debug, Default)]
+pub(super) struct Received {
+    unreleased: Vec<MessageId>,
+    /// The last ones, whose copies may still be under way.
+    released: VecDeque<MessageId>,
+}
+
+/// Released messages that are remembered.
+const RELEASED_KEPT: usize = 16;
+/// Unreleased messages that are remembered: more than any gateway sends at a time.
+const UNRELEASED_KEPT: usize = 256;
+
+impl Received {
+    /// True for a new message.
+    fn take(&mut self, id: MessageId) -> bool {
+        let is_new = !self.unreleased.contains(&id) && !self.released.contains(&id);
+        if is_new {
+            if self.unreleased.len() == UNRELEASED_KEPT {
+                self.unreleased.remove(0);
+            }
+            self.unreleased.push(id);
+        }
+        is_new
+    }
+
+    fn release(&mut self, id: MessageId) {
+        if let Some(at) = self.unreleased.iter().position(|&unreleased| unreleased == id) {
+            self.unreleased.remove(at);
+            self.released.push_back(id);
+            if self.released.len() > RELEASED_KEPT {
+                self.released.pop_front();
+            }
+        }
+    }
+}
+
+impl ClientPeer {
+    pub(super) fn handle_register(&mut self, register: &Register<'_>, out: &mut Datagrams) {
+        self.learn(register.topic_id, register.topic.into());
+        let (topic_id, message_id, code) = (register.topic_id, register.message_id, ReturnCode::Accepted);
+        out.push(&Message::RegAck(RegAck { topic_id, message_id, code }));
+    }
+
+    pub(super) fn handle_publish(&mut self, publish: &Publish<'_>, out: &mut Datagrams) {
+        let topic = match publish.topic {
+            Topic::Normal(id) => self.names.get(&id).cloned().map(ClientTopic::Name),
+            Topic::Predefined(id) => Some(ClientTopic::Predefined(id)),
+            Topic::Short(name) => Some(ClientTopic::Short(name)),
+            Topic::Reserved(_) => None,
+        };
+        let (topic_id, message_id) = (publish.topic.field(), publish.message_id);
+        let Some(topic) = topic else {
+            out.push(&Message::PubAck(PubAck { topic_id, message_id, code: ReturnCode::InvalidTopicId }));
+            return;
+        };
+        let qos = publish.qos.unwrap_or_default();
+        let is_new = match (qos, message_id) {
+            (QoS::ExactlyOnce, Some(id)) => {
+                out.push(&Message::PubRec(id));
+                self.received.take(id)
+            }
+            (QoS::AtLeastOnce, _) => {
+                out.push(&Message::PubAck(PubAck { topic_id, message_id, code: ReturnCode::Accepted }));
+                true
+            }
+            _ => true,
+        };
+        if is_new {
+            let payload = Bytes::copy_from_slice(publish.data);
+            self.events.push_back(ClientEvent::Message { topic, payload, qos, retain: publish.retain });
+        }
+    }
+
+    pub(super) fn handle_pubrel(&mut self, id: MessageId, out: &mut Datagrams) {
+        self.received.release(id);
+        out.push(&Message::PubComp(id));
+    }
+}
