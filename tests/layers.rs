@@ -1,4 +1,5 @@
-//! Keeps the broker's modules in layers: a module imports lower ones only, and `docs/ARCHITECTURE.md` lists which.
+//! Keeps crates and the broker's modules in layers: a crate imports those that `docs/ARCHITECTURE.md` allows it, and a
+//! module of the broker imports lower ones only, which the page lists too.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -70,6 +71,49 @@ fn broker_modules_import_lower_ones_as_documented() {
     let page = fs::read_to_string(root.join("docs/ARCHITECTURE.md")).expect("the page");
     let block = page.split("```layers\n").nth(1).and_then(|rest| rest.split("```").next()).expect("a block of arrows");
     assert!(documented(block) == arrows, "docs/ARCHITECTURE.md has other arrows; these are true:\n{}", shown(&arrows));
+}
+
+#[test]
+fn crates_import_the_crates_of_their_row() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let page = fs::read_to_string(root.join("docs/ARCHITECTURE.md")).expect("the page");
+    let rows: BTreeMap<&str, &str> = page.lines().filter_map(crate_row).collect();
+    let mut mistakes = Vec::new();
+    for entry in fs::read_dir(root.join("crates")).expect("a directory") {
+        let directory = entry.expect("an entry").path();
+        let name = directory.file_name().and_then(|name| name.to_str()).expect("UTF-8").to_owned();
+        let manifest = fs::read_to_string(directory.join("Cargo.toml")).expect("a manifest");
+        let Some(allowed) = rows.get(&name[..]) else {
+            mistakes.push(format!("{name} has no row"));
+            continue;
+        };
+        let imports = dependencies(&manifest);
+        let illegal = imports.iter().filter(|import| !allowed.contains(&format!("`{import}`")));
+        mistakes.extend(illegal.map(|import| format!("{name} imports {import}")));
+    }
+    assert!(rows.len() > 10, "the table is read");
+    assert!(mistakes.is_empty(), "docs/ARCHITECTURE.md says otherwise:\n{}", mistakes.join("\n"));
+}
+
+/// Name and allowed imports of a row of the table of crates.
+fn crate_row(line: &str) -> Option<(&str, &str)> {
+    let cells: Vec<&str> = line.strip_prefix("| `")?.split(" | ").collect();
+    let (first, last) = (cells.first()?, cells.last()?);
+    (cells.len() == 3).then_some((first.strip_suffix('`')?, last))
+}
+
+/// The project's own crates among the dependencies of a manifest, except those for tests.
+fn dependencies(manifest: &str) -> BTreeSet<String> {
+    let mut is_for_tests = false;
+    let mut found = BTreeSet::new();
+    for line in manifest.lines() {
+        if line.starts_with('[') {
+            is_for_tests = line.ends_with("dev-dependencies]") || !line.ends_with("dependencies]");
+        } else if !is_for_tests && let Some(rest) = line.strip_prefix("tenbin-") {
+            found.extend(rest.split(['.', ' ', '=']).next().map(str::to_owned));
+        }
+    }
+    found
 }
 
 /// Positions and modules of all paths that begin with `crate::`, outside of comments.
