@@ -135,7 +135,8 @@ impl Exchanges {
 
     /// The exchange with this id.
     pub(crate) fn get(&mut self, id: MessageId) -> Option<&mut Exchange> {
-        self.entries.iter_mut().find(|entry| entry.id == id)
+        // The latest exchange is nearly always the one.
+        self.entries.iter_mut().rev().find(|entry| entry.id == id)
     }
 
     /// Forgets an exchange, whose message may come again as a new one.
