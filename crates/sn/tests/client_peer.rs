@@ -331,6 +331,33 @@ impl World {
 }
 
 proptest! {
+    #[test]
+    fn any_datagrams_leave_a_client_that_can_connect(
+        datagrams in proptest::collection::vec((0_u8..0x20, proptest::collection::vec(0_u8..9, 0..9), 0_u64..90), 0..40),
+    ) {
+        let mut rig = Rig::connected(|_| {});
+        rig.publish("a/b", QoS::ExactlyOnce, b"1");
+        for (kind, body, seconds) in datagrams {
+            let datagram = [&[body.len() as u8 + 2, kind][..], &body].concat();
+            if Message::decode(&datagram).is_ok() {
+                rig.gateway(&datagram);
+            }
+            rig.pass(Duration::from_secs(seconds));
+            if body.len() == 8 {
+                rig.client.sleep(600, rig.now, &mut rig.out);
+            }
+            rig.sent();
+        }
+        rig.client.disconnect(rig.now, &mut rig.out);
+        rig.pass(10 * RETRY);
+        rig.events();
+        rig.client.connect(rig.now, &mut rig.out);
+        rig.gateway(b"\x03\x05\x00");
+        prop_assert_eq!(rig.events(), [ClientEvent::Connected]);
+    }
+}
+
+proptest! {
     #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
 
     #[test]
