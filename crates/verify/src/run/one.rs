@@ -163,6 +163,8 @@ struct Course {
     /// End of the measurement, from the end of the warm-up.
     end: Time,
     is_interrupted: bool,
+    /// Second of the load in which the drain was cut off, if it was.
+    cut_off: Option<u64>,
 }
 
 /// Warm-up, measurement with all actions, and drain.
@@ -191,6 +193,7 @@ async fn course(
     let mut silent_ns: Option<u64> = None;
     let mut is_interrupted = false;
     let mut end = plan.measure.time;
+    let mut cut_off = None;
     loop {
         if let Some(reason) = stage.world.lost() {
             return Err(reason);
@@ -236,12 +239,15 @@ async fn course(
                 running.stop_publishing().await.map_err(text)?;
                 faults.end_all();
             }
-            Some(at) if at.elapsed() > plan.measure.drain.duration() && faults.is_idle() => break,
+            Some(at) if at.elapsed() > plan.measure.drain.duration() && faults.is_idle() => {
+                cut_off = Some(second);
+                break;
+            }
             _ => {}
         }
     }
     // Without a second of measurement all of the warm-up counts, which is better than nothing after an interrupt.
-    Ok(Course { start_ns, origin_ns: origin_ns.unwrap_or(start_ns), end, is_interrupted })
+    Ok(Course { start_ns, origin_ns: origin_ns.unwrap_or(start_ns), end, is_interrupted, cut_off })
 }
 
 /// Error of a load that ended at `end_ns` although nothing stopped it.
@@ -257,6 +263,13 @@ fn ended_early(plan: &Plan, origin_ns: Option<u64>, end_ns: u64) -> String {
     }
 }
 
+/// Note that lost messages may only be late, if messages still arrived when the drain was cut off in `second`.
+fn late(drain: Time, second: u64, lost: u64, last_arrival: Option<u32>) -> Option<String> {
+    let still_arrived = last_arrival.is_some_and(|last| u64::from(last) + 2 >= second);
+    (still_arrived && lost > 0)
+        .then(|| format!("messages still arrived when the drain of {drain} ended, so that lost ones may only be late"))
+}
+
 fn verdict(
     plan: &Plan,
     place: &Place<'_>,
@@ -268,6 +281,9 @@ fn verdict(
     // On one host all clocks are the same.
     let is_of_note = |note: &&String| plan.runtime == Runtime::Ssh || !note.starts_with("clock of agent");
     notes.extend(finished.outcome.notes.iter().filter(is_of_note).cloned());
+    let arrivals = finished.outcome.per_second.iter().filter(|second| second.received > 0);
+    let (lost, last_arrival) = (finished.outcome.verdict.lost, arrivals.map(|second| second.second).max());
+    notes.extend(course.cut_off.and_then(|second| late(plan.measure.drain, second, lost, last_arrival)));
     let idle = faults.is_idle();
     let (events, failed, mut not_undone) = faults.into_results();
     if !idle {
@@ -366,4 +382,16 @@ fn agents(setup: &Setup, plan: &Plan, stage: &Stage) -> Result<Vec<AgentStream>,
 
 fn text(error: LoadgenError) -> String {
     error.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lost_messages_may_be_late_while_others_arrive() {
+        let late = |lost, last| late(Time::from_secs(30), 60, lost, last);
+        assert!(late(5, Some(59)).is_some_and(|note| note.contains("drain of 30 s")));
+        assert_eq!((late(5, Some(40)), late(5, None), late(0, Some(59))), (None, None, None));
+    }
 }
