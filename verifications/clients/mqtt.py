@@ -60,6 +60,7 @@ class Client:
 
     def __init__(self, number):
         self.number = number
+        self.under_way = {}
         self.connect()
 
     def connect(self):
@@ -73,25 +74,30 @@ class Client:
                 name = f"{ROLE}-{self.number}-{RUN}"
                 self.send(CONNECT, text("MQTT") + bytes([4, flags, 0, 0]) + text(name))
                 self.input, self.waiting = b"", []
-                self.wait_for(CONNACK)
+                code = self.wait_for(CONNACK)[1]
+                if code:
+                    raise ConnectionError(f"the broker refuses the connection with code {code}")
+                self.restore()
                 return
-            except OSError:
+            except OSError as error:
                 if Run.is_over:
                     return
+                if Run.start_ns is None and attempt >= 100:
+                    sys.exit(f"{ROLE} {self.number}: {error}")
                 time.sleep(0.05)
 
     def send(self, kind, body):
         self.socket.sendall(packet(kind, body))
 
     def wait_for(self, wanted):
-        """Waits for an answer. Messages of the session may come right behind it."""
+        """Waits for an answer, and returns it. Messages of the session may come right behind it."""
         end = time.monotonic() + 5
         while time.monotonic() < end:
             packets = self.receive(0.5)
-            kinds = [kind for kind, _ in packets]
-            if wanted in kinds:
-                self.waiting = packets[kinds.index(wanted) + 1 :]
-                return
+            for place, (kind, body) in enumerate(packets):
+                if kind == wanted:
+                    self.waiting = packets[place + 1 :]
+                    return body
         raise ConnectionError("the broker does not answer")
 
     def receive(self, seconds):
@@ -125,11 +131,18 @@ class Client:
 class Publisher(Client):
     """Publishes one stream, and sends unacknowledged messages again after a loss of its connection."""
 
+    next = 0
+
     def prepare(self):
-        self.under_way = {}
-        self.next = 0
+        pass
+
+    def restore(self):
+        for number in list(self.under_way):
+            self.send_message(number, DUP if QOS else 0)
 
     def work(self):
+        while not Run.is_over and (left_ns := Run.start_ns - now_ns()) > 0:
+            time.sleep(min(left_ns / 1e9, 0.05))
         first_ns = Run.start_ns + INTERVAL_NS * self.number // PUBLISHERS
         while not Run.is_over:
             due_ns = first_ns + INTERVAL_NS * self.next if INTERVAL_NS else now_ns()
@@ -147,8 +160,6 @@ class Publisher(Client):
                 self.take(self.receive(min(max(wait_ns, 0) / 1e9, 0.05)))
             except OSError:
                 self.connect()
-                for number in list(self.under_way):
-                    self.send_message(number, DUP)
         for number, (due_ns, sent_ns) in self.under_way.items():
             say(f"P {self.number} {number} {due_ns} {sent_ns} -")
 
@@ -156,14 +167,14 @@ class Publisher(Client):
         number, self.next = self.next, self.next + 1
         self.under_way[number] = (due_ns, now_ns())
         self.send_message(number, 0)
-        if QOS == 0:
-            self.ended(number)
 
     def send_message(self, number, flags):
         stamp = STAMP.pack(self.under_way[number][0], RUN, self.number, number, 0)
         packet_id = struct.pack(">H", number % 65_535 + 1) if QOS else b""
         body = text(f"{TOPIC}/{self.number}") + packet_id + stamp + b"x" * (SIZE - len(stamp))
         self.send(PUBLISH | flags | (AT_LEAST_ONCE if QOS else 0), body)
+        if QOS == 0:
+            self.ended(number)
 
     def take(self, packets):
         for kind, body in packets:
@@ -183,10 +194,12 @@ class Subscriber(Client):
     """Receives all streams, and subscribes again after a loss of its connection."""
 
     def prepare(self):
+        if self.wait_for(SUBACK)[2] > 2:
+            sys.exit(f"subscriber {self.number}: the broker refuses the subscription")
+
+    def restore(self):
         group = "" if GROUP == "-" else f"$share/{GROUP}/"
-        self.filter = text(f"{group}{TOPIC}/+") + bytes([QOS])
-        self.send(SUBSCRIBE, b"\0\1" + self.filter)
-        self.wait_for(SUBACK)
+        self.send(SUBSCRIBE, b"\0\1" + text(f"{group}{TOPIC}/+") + bytes([QOS]))
 
     def work(self):
         while not Run.is_over:
@@ -194,8 +207,6 @@ class Subscriber(Client):
                 self.take(self.receive(0.05))
             except OSError:
                 self.connect()
-                if not Run.is_over:
-                    self.send(SUBSCRIBE, b"\0\1" + self.filter)
 
     def take(self, packets):
         received_ns = now_ns()
@@ -222,6 +233,8 @@ def flush():
 
 
 def main():
+    if QOS == 2:
+        sys.exit("mqtt.py has QoS 0 and 1 alone, and the plan wants QoS 2")
     kind = Publisher if ROLE == "publisher" else Subscriber
     clients = [kind(number) for number in range(FIRST, FIRST + COUNT)]
     for client in clients:
