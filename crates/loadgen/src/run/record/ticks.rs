@@ -122,7 +122,8 @@ impl TickTally {
     #[inline]
     pub(super) fn arrive(&mut self, due_ns: u64, now_ns: u64) {
         self.turn(now_ns);
-        *at_second(&mut self.arrived, self.now as usize) += 1;
+        let now = self.tick_of_event(now_ns);
+        *at_second(&mut self.arrived, now as usize) += 1;
         // A damaged time of a message is not far in the future.
         let due = self.tick(due_ns).min(self.now);
         self.arrivals.record(due, self.now, now_ns.saturating_sub(due_ns));
@@ -139,7 +140,8 @@ impl TickTally {
     /// Records messages that were published or refused.
     pub(super) fn answer(&mut self, messages: u32, now_ns: u64) {
         self.turn(now_ns);
-        *at_second(&mut self.answered, self.now as usize) += messages;
+        let now = self.tick_of_event(now_ns);
+        *at_second(&mut self.answered, now as usize) += messages;
     }
 
     pub(super) fn pack(self) -> Ticks {
@@ -157,6 +159,12 @@ impl TickTally {
     fn tick(&self, ns: u64) -> u32 {
         let tick = ns.saturating_sub(self.start_ns) / Ticks::NS;
         u32::try_from(tick).unwrap_or(u32::MAX).min(LAST_TICK)
+    }
+
+    /// Tick of an event. Events of several clients come out of order, some of them from an earlier tick.
+    #[inline]
+    fn tick_of_event(&self, ns: u64) -> u32 {
+        if ns.saturating_add(Ticks::NS) >= self.end_ns { self.now } else { self.tick(ns) }
     }
 
     #[inline]

@@ -85,6 +85,21 @@ fn refusals_are_answers_and_have_no_time() {
 }
 
 #[test]
+fn events_belong_to_their_own_tick_in_any_order() {
+    let (plan, mut recorder) = recorder();
+    recorder.start(START_NS);
+    for (sequence, at) in [(0, 45), (1, 12), (2, 40), (3, 39)] {
+        let now_ns = START_NS + at * MS;
+        recorder.published(0, sequence..sequence + 1, now_ns);
+        recorder.arrived(0, &example::payload(&plan, 0, sequence, START_NS), false, now_ns);
+    }
+    let ticks = finished(recorder);
+    let wanted = [(10, 1), (30, 1), (40, 2)].map(|(ms, count)| (START_NS + ms * MS, count));
+    assert_eq!(ticks.answered().collect::<Vec<_>>(), wanted);
+    assert_eq!(ticks.arrived().collect::<Vec<_>>(), wanted);
+}
+
+#[test]
 fn wrong_times_take_no_memory() {
     let (plan, mut recorder) = recorder();
     recorder.start(START_NS);
