@@ -38,7 +38,11 @@ fn work_of_dead_and_leaving_workers_is_completed() {
         let output = Command::new(env!("CARGO_BIN_EXE_tenbin")).args(arguments).output().expect("our own binary");
         let text = String::from_utf8_lossy(&output.stdout);
         assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
-        assert!(text.contains("published 150, received 150, lost 0, duplicated 0, died with a worker"), "{text}");
+        // The PUBACK of a worker's last message may die with it, so that another worker gets this message too.
+        let is_complete = |copies| {
+            text.contains(&format!("published 150, received 150, lost 0, duplicated {copies}, died with a worker"))
+        };
+        assert!(is_complete(0) || is_complete(1), "{text}");
     }
 }
 

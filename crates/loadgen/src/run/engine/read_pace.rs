@@ -89,7 +89,7 @@ mod tests {
         }
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn limit_lasts_from_its_beginning_to_its_end() {
         let (from, until) = (Duration::from_millis(20), Duration::from_millis(50));
         let (slow, start) = (Slow { members: 1, rate: 0.0, from, until: Some(until) }, Instant::now());
