@@ -88,6 +88,8 @@ public final class KafkaLoad {
         final int first = number("FIRST", 0);
         final int publishers = number("PUBLISHERS", 1);
         final int messages = number("MESSAGES", Integer.MAX_VALUE);
+        /** Messages a second of a slow subscriber; 0 for others. */
+        final double slow = Double.parseDouble(text("SLOW", "0"));
         /** Time from one message of a publisher to the next; 0 for as fast as possible. */
         final long intervalNs;
         /** The clock of the run minus this machine's monotonic clock. */
@@ -311,6 +313,10 @@ public final class KafkaLoad {
                 // Groups of other runs are others.
                 own.put("group.id", settings.group + "-" + settings.run);
             }
+            if (settings.slow > 0) {
+                // One poll takes a tenth of a second, so that the member of a group stays one.
+                own.put("max.poll.records", (int) Math.max(1, Math.min(500, settings.slow / 10)));
+            }
             return new KafkaConsumer<>(settings.library("KAFKA_CONSUMER_", own),
                     new ByteArrayDeserializer(), new ByteArrayDeserializer());
         }
@@ -342,19 +348,27 @@ public final class KafkaLoad {
                 partitions.forEach(consumer::position);
                 owned = partitions.size();
             }
-            double slow = Double.parseDouble(settings.text("SLOW", "0"));
             while (!run.hasEnded) {
                 var records = consumer.poll(Duration.ofMillis(100));
                 long nowNs = settings.nowNs();
                 for (var record : records) {
-                    if (slow > 0) {
-                        LockSupport.parkNanos((long) (1e9 / slow));
+                    if (settings.slow > 0) {
+                        LockSupport.parkNanos((long) (1e9 / settings.slow));
                         nowNs = settings.nowNs();
+                    }
+                    if (run.hasEnded) {
+                        break;
                     }
                     take(record.value(), nowNs);
                 }
             }
             consumer.close(Duration.ofSeconds(2));
+        }
+
+        /** Ends the pause of a slow subscriber. */
+        @Override
+        void end() {
+            LockSupport.unpark(this);
         }
 
         private void take(byte[] payload, long nowNs) {

@@ -40,7 +40,8 @@ impl Driver for KafkaDriver {
             let program = files.path().join("KafkaLoad.java");
             std::fs::write(&program, PROGRAM)
                 .map_err(|source| LoadgenError::Write { path: program.clone(), source })?;
-            let command = format!("exec java {JVM} -cp '{jars}/*' '{}'", program.display());
+            let heap = heap_mib(&plan);
+            let command = format!("exec java -Xmx{heap}m {JVM} -cp '{jars}/*' '{}'", program.display());
             command::prepare(command, Some(files), plan, layout, slice, clock).await
         })
     }
@@ -57,9 +58,18 @@ fn check(plan: &Plan) -> Result<(), LoadgenError> {
     names::check_filters(plan)
 }
 
+/// Largest heap of its JVM, in MiB: a producer of the library buffers 32 MiB.
+fn heap_mib(plan: &Plan) -> u64 {
+    let subscribers = plan.audiences.iter().map(|audience| audience.count);
+    let clients = subscribers.chain([plan.publishers.count]).max().unwrap_or_default();
+    (256 + 32 * u64::from(clients)).min(4096)
+}
+
 /// Options of its JVM. A small heap that one thread collects takes the least from the system under test. Standard output is
-/// for lines alone; and JVMs in PID namespaces would share files of performance data, as they share /tmp.
-const JVM: &str = "-Xms256m -Xmx256m -XX:+UseSerialGC -XX:-UsePerfData -Xlog:disable -Xlog:all=warning:stderr";
+/// for lines alone; and JVMs in PID namespaces would share files of performance data, as they share /tmp. Without memory a
+/// thread of the library would end alone, and its messages with it.
+const JVM: &str = "-Xms256m -XX:+UseSerialGC -XX:-UsePerfData -XX:+ExitOnOutOfMemoryError -XX:+DisplayVMOutputToStderr \
+                   -Xlog:disable -Xlog:all=warning:stderr";
 
 /// The program, in Java.
 const PROGRAM: &str = include_str!("../../../../verifications/clients/KafkaLoad.java");
