@@ -7,21 +7,28 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// Node number of the broker that leads partition 0 of `topic`, by any of the brokers at `doors` (`HOST:PORT`); `None`
-/// while there is none.
+/// Node number of the broker that leads partition 0 of `topic`, by the first of the brokers at `doors` (`HOST:PORT`) that
+/// knows it; `None` while none does.
 ///
 /// # Errors
-/// No broker answers, or the topic does not exist.
+/// No broker answers, or all answer with errors, as for a topic that does not exist.
 pub(super) async fn leader(doors: &[String], topic: &str) -> Result<Option<i32>, String> {
-    let mut reason = "no broker is known".to_owned();
+    let mut last = Err("no broker is known".to_owned());
     for door in doors {
-        match tokio::time::timeout(PATIENCE, ask(door, topic)).await {
-            Ok(Ok(answer)) => return read(&answer),
-            Ok(Err(error)) => reason = format!("{door}: {error}"),
-            Err(_) => reason = format!("{door}: no answer in time"),
+        // A broker that has just started, or is cut off, knows less than the others.
+        let found = match tokio::time::timeout(PATIENCE, ask(door, topic)).await {
+            Ok(Ok(answer)) => read(&answer).map_err(|reason| format!("{door}: {reason}")),
+            Ok(Err(error)) => Err(format!("{door}: {error}")),
+            Err(_) => Err(format!("{door}: no answer in time")),
+        };
+        match found {
+            Ok(Some(leader)) => return Ok(Some(leader)),
+            Ok(None) => last = Ok(None),
+            Err(_) if last == Ok(None) => {}
+            Err(_) => last = found,
         }
     }
-    Err(reason)
+    last
 }
 
 async fn ask(door: &str, topic: &str) -> std::io::Result<Vec<u8>> {
@@ -161,6 +168,30 @@ mod tests {
         assert_eq!(read(&answer(LEADER_NOT_AVAILABLE, -1)), Ok(None));
         assert_eq!(read(&answer(UNKNOWN_TOPIC, 7)), Err("the topic does not exist".to_owned()));
         assert_eq!(read(&answer(29, 7)), Err("Kafka answers with error 29".to_owned()));
+    }
+
+    /// A broker that gives `answer` to one question, and its address.
+    async fn broker(answer: Vec<u8>) -> String {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let length = stream.read_u32().await.unwrap() as usize;
+            stream.read_exact(&mut vec![0; length]).await.unwrap();
+            stream.write_all(&[&(answer.len() as u32).to_be_bytes()[..], &answer].concat()).await.unwrap();
+        });
+        address
+    }
+
+    #[tokio::test]
+    async fn brokers_that_know_no_leader_are_passed_over() {
+        let none = || broker(answer(LEADER_NOT_AVAILABLE, -1));
+        let unknown = || broker(answer(UNKNOWN_TOPIC, -1));
+        let doors = [unknown().await, none().await, broker(answer(0, 7)).await];
+        assert_eq!(leader(&doors, "verify").await, Ok(Some(7)));
+        assert_eq!(leader(&[none().await, unknown().await], "verify").await, Ok(None));
+        let error = leader(&[unknown().await], "verify").await.unwrap_err();
+        assert!(error.ends_with(": the topic does not exist"), "{error}");
     }
 
     #[test]

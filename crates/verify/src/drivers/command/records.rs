@@ -173,7 +173,7 @@ impl Records {
                 counters.expected.add(self.layout.copies(stream));
             }
             End::Refused => {
-                self.recorder.not_taken(stream, number, now_ns);
+                self.recorder.not_taken(stream, number, sent_ns);
                 counters.not_taken.add(1);
             }
             End::Unconfirmed => counters.doubtful.add(self.layout.copies(stream)),
