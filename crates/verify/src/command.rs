@@ -204,7 +204,7 @@ pub fn read(path: &Path) -> Result<Vec<Template>, Error> {
 /// An unreadable file.
 pub(crate) fn text(path: &Path) -> Result<String, Error> {
     let name = path.to_str().unwrap_or_default();
-    if let Some(ready) = library::find(name).filter(|_| !path.exists()) {
+    if let Some(ready) = library::at(path) {
         return Ok(ready.text.to_owned());
     }
     match fs::read_to_string(path) {

@@ -5,17 +5,18 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::library;
 use crate::plan::ConfigFile;
 use crate::template::Member;
 
-/// Files beside the template `file` for `members`, in the order of members and names.
+/// Files beside the template `file` for `members`, in the order of members and names. A ready verification has none.
 ///
 /// Instances of a system get its files too; a file for one instance replaces the system's of the same name.
 ///
 /// # Errors
 /// A directory cannot be read, or a name is not UTF-8; with its path.
 pub(crate) fn find(file: &Path, members: &[Member]) -> Result<Vec<ConfigFile>, (PathBuf, io::Error)> {
-    let root = directory(file);
+    let Some(root) = directory(file) else { return Ok(Vec::new()) };
     let mut all = Vec::new();
     for member in members {
         let mut found = BTreeMap::new();
@@ -31,7 +32,7 @@ pub(crate) fn find(file: &Path, members: &[Member]) -> Result<Vec<ConfigFile>, (
 /// Directories in `configs/` whose names none of `members` has.
 pub(crate) fn without_member(file: &Path, members: &[Member]) -> Vec<String> {
     let is_known = |name: &str| members.iter().any(|member| member.entry == name || member.name == name);
-    let entries = fs::read_dir(directory(file)).into_iter().flatten().flatten();
+    let entries = directory(file).and_then(|directory| fs::read_dir(directory).ok()).into_iter().flatten().flatten();
     let directories = entries.filter(|entry| entry.path().is_dir());
     let names = directories.map(|entry| entry.file_name().to_string_lossy().into_owned());
     let mut names: Vec<_> = names.filter(|name| !is_known(name)).collect();
@@ -39,8 +40,9 @@ pub(crate) fn without_member(file: &Path, members: &[Member]) -> Vec<String> {
     names
 }
 
-fn directory(file: &Path) -> PathBuf {
-    file.parent().unwrap_or(Path::new("")).join("configs")
+/// The directory `configs` beside `file`; `None` for a ready verification, which has nothing beside it.
+fn directory(file: &Path) -> Option<PathBuf> {
+    library::at(file).is_none().then(|| file.parent().unwrap_or(Path::new("")).join("configs"))
 }
 
 /// Adds the files below `directory`, whose names begin with `prefix`.
@@ -104,5 +106,11 @@ mod tests {
         );
         assert_eq!(without_member(&file, &members), ["borker", "sub"]);
         assert!(find(Path::new("/no/such/t.yaml"), &members).unwrap().is_empty());
+    }
+
+    #[test]
+    fn ready_verifications_have_no_files_beside_them() {
+        assert_eq!(directory(Path::new("kill-qos1")), None);
+        assert_eq!(directory(Path::new("own.yaml")), Some(PathBuf::from("configs")));
     }
 }

@@ -42,3 +42,8 @@ pub(crate) const ALL: [Ready; 20] = ready![
 pub(crate) fn find(name: &str) -> Option<&'static Ready> {
     ALL.iter().find(|ready| ready.name == name)
 }
+
+/// The ready verification that `path` names, unless there is a file of this name.
+pub(crate) fn at(path: &std::path::Path) -> Option<&'static Ready> {
+    find(path.to_str()?).filter(|_| !path.exists())
+}

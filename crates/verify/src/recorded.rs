@@ -27,9 +27,8 @@ impl Recorded {
     /// # Errors
     /// The file cannot be read.
     pub(crate) fn beside(template: &Path) -> Result<Self, Error> {
-        let is_ready = !template.exists() && library::find(template.to_str().unwrap_or_default()).is_some();
         let path = path(template);
-        match (is_ready, path.exists()) {
+        match (library::at(template).is_some(), path.exists()) {
             (true, _) => Self::parse(library::EXPECTED, Path::new(NAME)),
             (false, true) => Self::parse(&read(&path)?, &path),
             (false, false) => Ok(Self::default()),
@@ -80,23 +79,44 @@ fn with(text: &str, verification: &str, variant: &str, failing: &[Assertion]) ->
     let failing: Vec<_> = failing.iter().map(|assertion| format!("{:?}", assertion.to_string())).collect();
     let line = format!("{} = [{}]", key(variant), failing.join(", "));
     let mut lines: Vec<&str> = text.lines().collect();
-    let Some(at) = lines.iter().position(|line| line.trim() == header) else {
+    let Some(at) = lines.iter().position(|line| line.trim_end_matches(comment(line)).trim() == header) else {
         let gap = if lines.is_empty() { "" } else { "\n" };
         return format!(
             "{}{gap}{header}\n{line}\n",
             text.trim_end().to_owned() + if lines.is_empty() { "" } else { "\n" }
         );
     };
-    let end = lines[at + 1..].iter().position(|line| line.starts_with('[')).map_or(lines.len(), |more| at + 1 + more);
+    let is_header = |line: &&str| line.trim_start().starts_with('[');
+    let end = lines[at + 1..].iter().position(is_header).map_or(lines.len(), |more| at + 1 + more);
     let is_own = |line: &&str| line.split_once('=').is_some_and(|(name, _)| name.trim() == key(variant));
-    match lines[at..end].iter().position(is_own) {
-        Some(own) => lines[at + own] = &line,
+    let replaced;
+    match lines[at..end].iter().position(is_own).map(|own| at + own) {
+        Some(own) => {
+            replaced = line + comment(lines[own]);
+            lines[own] = &replaced;
+        }
         None => {
-            let last = lines[at..end].iter().rposition(|line| !line.trim().is_empty()).unwrap_or_default();
+            // Comments ahead of the next table are its own.
+            let is_outcome = |line: &&str| !line.trim().is_empty() && !line.trim_start().starts_with('#');
+            let last = lines[at..end].iter().rposition(is_outcome).unwrap_or_default();
             lines.insert(at + last + 1, &line);
         }
     }
     lines.join("\n") + "\n"
+}
+
+/// The comment at the end of a line, with the spaces ahead of it; empty if there is none.
+fn comment(line: &str) -> &str {
+    let (mut quote, mut is_escaped) = (None, false);
+    for (place, c) in line.char_indices() {
+        match quote {
+            None if c == '#' => return &line[line[..place].trim_end().len()..],
+            None => quote = Some(c).filter(|c| ['"', '\''].contains(c)),
+            Some(open) if c == open && !is_escaped => quote = None,
+            Some(open) => is_escaped = open == '"' && c == '\\' && !is_escaped,
+        }
+    }
+    ""
 }
 
 /// A key of TOML, in quotes where it needs some.
@@ -129,6 +149,19 @@ mod tests {
         assert_eq!(recorded.of("sweep", "size-1.5"), Some(&lost[..]));
         assert_eq!(recorded.of("kill", "tenbin"), Some(&[][..]));
         assert_eq!(recorded.of("kill", "rabbitmq"), None);
+    }
+
+    #[test]
+    fn comments_stay_with_their_lines_and_tables() {
+        let text = "[kill] # 0\n\"a.b\" = [\"lost = 0\"] # 1 # 2\n# Of kill.\n\n# Of other.\n[other]\nx = []  # y\n";
+        let one = with(text, "kill", "new", &[]);
+        let new =
+            "[kill] # 0\n\"a.b\" = [\"lost = 0\"] # 1 # 2\nnew = []\n# Of kill.\n\n# Of other.\n[other]\nx = []  # y\n";
+        assert_eq!(one, new);
+        assert_eq!(with(&one, "kill", "a.b", &[]), new.replace("[\"lost = 0\"] # 1", "[] # 1"));
+        let last = with(&one, "other", "x", &assertions(&["lost = 0"]));
+        assert!(last.ends_with("[other]\nx = [\"lost = 0\"]  # y\n"), "{last}");
+        assert_eq!(["a = [\"#\\\"#\", '#\\'] # c", "a = []"].map(comment), [" # c", ""]);
     }
 
     #[test]
