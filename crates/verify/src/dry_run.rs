@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use crate::docker;
 use crate::plan::{Client, ConfigFile, Instance, Plan, PlannedAction};
-use crate::systems::Line;
+use crate::systems::{self, Line};
 use crate::template::{Expect, Role, Runtime, StartBy, WarmUp};
 use crate::units::Time;
 
@@ -205,7 +205,9 @@ pub(crate) fn setup(plan: &Plan) -> Vec<(String, String)> {
         StartBy::Image(image) => Some((instance, image)),
         _ => None,
     }) {
-        steps.push((shown(&run.create(instance, image, &instance.environment)), shown_parts(&run.remove())));
+        let directories = systems::directories(docker::CONFIGS.as_ref(), docker::RESULTS.as_ref());
+        let variables = [&instance.environment[..], &directories].concat();
+        steps.push((shown(&run.create(instance, image, &variables)), shown_parts(&run.remove())));
         steps.push((
             format!("{}, join it to the switch, and wait until it is ready", shown(&run.start(&instance.name))),
             "as before".to_owned(),

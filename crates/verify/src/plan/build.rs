@@ -9,7 +9,7 @@ use super::{
     Client, Disk, Instance, Machine, Need, Node, Plan, PlannedAction, PlannedPhase, PlannedTargets, Selection,
 };
 use crate::judge::windows::{Effect, windows};
-use crate::kind::{Kind, Protocol};
+use crate::kind::{Kind, Mode, Protocol};
 use crate::rng::Rng;
 use crate::template::{
     self, Acks, Action, Atom, Complaints, Fault, Member, MemberPart, Mistakes, Role, Runtime, StartBy, System, Target,
@@ -259,9 +259,16 @@ fn client(
     })
 }
 
-/// Images need a runtime with containers, ssh needs nodes. A container has no disk of the lab.
+/// Images need a runtime with containers, ssh needs nodes. A container has no disk of the lab. Tenbin runs alone so far.
 fn check_placing(template: &Template, complaints: &mut Complaints) {
     let runtime = template.base.runtime;
+    for system in template.systems.iter().filter(|system| system.mode != Mode::Standalone) {
+        complaints.add(
+            system.place,
+            format!("{}: this version of Tenbin has no pairs and clusters", system.name),
+            "use mode: standalone".to_owned(),
+        );
+    }
     let systems =
         template.systems.iter().map(|system| (&system.name, system.place, Some(&system.start), &system.placing));
     let clients =

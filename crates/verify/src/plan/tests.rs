@@ -177,6 +177,10 @@ fn impossible_plans_are_refused_with_their_place() {
             "t.yaml:3:3: p speaks to b, whose protocol is unknown",
         ),
         (
+            "systems:\n  b: { kind: tenbin, mode: cluster }\n".to_owned(),
+            "t.yaml:2:3: b: this version of Tenbin has no pairs and clusters; use mode: standalone",
+        ),
+        (
             "systems: { b: { kind: mqtt, image: x } }\n".to_owned(),
             "t.yaml:1:12: b has an image, which runtime namespaces cannot start; use runtime: docker",
         ),
@@ -275,9 +279,19 @@ fn kill_qos1_fits_into_a_minute() {
 }
 
 #[test]
+fn a_dry_run_shows_all_variables_of_a_container() {
+    let text = "base: { runtime: docker }\nsystems: { b: { kind: mqtt, image: x, environment: { TZ: UTC } } }\n";
+    let mut shown = Vec::new();
+    crate::dry_run(&Plan::new(&Template::read("t.yaml", text).unwrap()[0], None).unwrap(), &mut shown).unwrap();
+    let shown = String::from_utf8(shown).unwrap();
+    assert!(shown.contains(" --env TZ --env TENBIN_CONFIGS --env TENBIN_RESULTS x\n"), "{shown}");
+}
+
+#[test]
 fn a_dry_run_lists_steps_in_order() {
     let ready = library::find("paper-delay").unwrap();
-    let templates = Template::read("paper-delay", ready.text).unwrap();
+    let text = ready.text.replace("rate: 2500", "rate: 70% of max");
+    let templates = Template::read("paper-delay", &text).unwrap();
     let mut text = Vec::new();
     crate::dry_run(&Plan::new(&templates[0], None).unwrap(), &mut text).unwrap();
     let text = String::from_utf8(text).unwrap();

@@ -18,7 +18,7 @@ const TEMPLATE: &str = "\
 title: Faults of processes and networks on three brokers
 base: { runtime: namespaces, seed: 7 }
 systems:
-  broker: { kind: tenbin, mode: cluster }
+  broker: { kind: rabbitmq, replicas: 3 }
   sensors: { publishes_to: broker, count: 8, size: 1KiB, rate: 20000, qos: 1 }
   readers: { subscribes_to: broker, count: 4, qos: 1, session_expiry: 1h }
   archive: { subscribes_to: broker, qos: 1, session_expiry: 1h }
