@@ -165,15 +165,25 @@ fn containers(run: &str) -> Vec<String> {
     names.expect("a list").lines().map(str::to_owned).collect()
 }
 
-/// Interfaces, bridges and packet rules of this machine.
+/// Interfaces, bridges and packet rules of this machine, without their states and counters.
 fn host() -> Vec<String> {
     let programs: [(&str, &[&str]); 4] = [
         ("ip", &["-o", "-br", "link"]),
         ("ip", &["-o", "-br", "link", "show", "type", "bridge"]),
-        ("nft", &["list", "ruleset"]),
+        ("nft", &["--stateless", "list", "ruleset"]),
         ("iptables-save", &[]),
     ];
-    programs.map(|(program, arguments)| said(program, arguments).unwrap_or_default()).to_vec()
+    let lasting = |program: &str, line: &str| match program {
+        "ip" => line.split_whitespace().next().unwrap_or_default().to_owned(),
+        // A comment has the time; a chain ends with its counters, as `[7:420]`.
+        _ if line.starts_with('#') => String::new(),
+        _ => line.split(" [").next().unwrap_or_default().to_owned(),
+    };
+    let all = programs.iter().flat_map(|(program, arguments)| {
+        let said = said(program, arguments).unwrap_or_default();
+        said.lines().map(|line| lasting(program, line)).collect::<Vec<_>>()
+    });
+    all.collect()
 }
 
 #[test]
@@ -185,15 +195,21 @@ actions:
   - { name: slow, fault: net.delay, delay: 50ms, from: broker, to: sub, start: 1, duration: 8 }
   - { name: again, target: broker, fault: restart, start: 2 }
   - { name: hold, target: broker, fault: pause, start: 5, duration: 1 }
-  - { name: limit, target: broker, fault: cpu.limit, share: 0.5, start: 6, duration: 1 }
-measure: { time: 10, warm_up: 1s, before: 1, drain: 30 }
-assert: [ lost = 0, p50 during slow >= 50ms ]
+  - { name: limit, target: broker, fault: cpu.limit, share: 0.5, start: 7, duration: 4 }
+measure: { time: 12, warm_up: 1s, before: 1, drain: 30 }
+assert: [ lost = 0, p50 during slow >= 50ms, unavailable during hold >= 500ms ]
 ";
     let mut run = Run::start("runtime: docker", &image.broker(), rest);
     run.wait_for("slow", "begun");
     let name = run.name();
     assert_eq!(containers(&name), [format!("{name}-broker")]);
+    run.wait_for("limit", "begun");
+    let id = said("docker", &["inspect", "--format", "{{.Id}}", &format!("{name}-broker")]).expect("a container");
+    let own = groups(&id);
+    let cpu = || limit(&own, ["cpu.cfs_quota_us", "cpu.max"]);
+    assert!(["50000", "50000 100000"].contains(&cpu().as_str()), "{} {own:?}", cpu());
     run.wait_for("limit", "undone");
+    assert!(!cpu().starts_with("50000"), "{}", cpu());
     let log = fs::read_to_string(run.path().join("out/default/logs/broker.log")).expect("a log");
     assert_eq!(log.matches(" listening on ").count(), 2, "output of both starts: {log}");
     run.succeed();
@@ -317,6 +333,13 @@ assert: [ lost = 0 ]
     run.wait_for("memory", "begun");
     assert!(["50000", "50000 100000"].contains(&cpu(&own).as_str()), "{own:?}");
     assert_eq!(memory(&own), (512 << 20).to_string());
+    // What looks at the instance from beside is not limited.
+    let inside = own.iter().filter_map(|group| fs::read_to_string(group.join("cgroup.procs")).ok()).collect::<String>();
+    for process in inside.lines() {
+        let line = fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
+        let line = String::from_utf8_lossy(&line).replace('\0', " ");
+        assert!(line.contains(" broker "), "{line}");
+    }
     run.wait_for("cpu", "undone");
     run.wait_for("memory", "undone");
     assert_eq!((cpu(&own), memory(&own)), before);

@@ -1,9 +1,10 @@
 //! Handles of machines.
 
-use std::fs::{self, File};
+use std::fs::{self, File, Metadata};
 use std::net::Ipv4Addr;
 use std::os::fd::AsFd;
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -54,17 +55,21 @@ impl Machine {
         &self.data
     }
 
-    /// Makes the interface `eth0` of a guest in the network namespace that is the file `namespace`, as
+    /// Makes the interface `eth0` of a guest in the network namespace that is the open file `namespace`, as
     /// `/proc/PID/ns/net`. The guest leaves the namespace that it was in before, as after the restart of a container.
     ///
     /// # Errors
     ///
-    /// The machine is no guest; the file is no network namespace that the lab may enter, or has an `eth0` already; the
-    /// lab has ended.
-    pub fn join(&self, namespace: &Path) -> Result<(), Error> {
-        let shown = namespace.display();
-        let file = File::open(namespace).map_err(Error::io(format!("open {shown}")))?;
-        self.lab.hand_over(file.as_fd(), |stream| ToGuard::Join { machine: self.number, stream })
+    /// The machine is no guest; the file is no network namespace that the lab may enter, is that of this program, or has
+    /// an `eth0` already; the lab has ended.
+    pub fn join(&self, namespace: &File) -> Result<(), Error> {
+        let number = |file: std::io::Result<Metadata>| file.map(|file| (file.dev(), file.ino()));
+        let both = [namespace.metadata(), fs::metadata("/proc/self/ns/net")].map(number);
+        let [joined, own] = both.map(|number| number.map_err(Error::io("look at a network namespace")));
+        if joined? == own? {
+            return Err(Error::Failed("the network of this program must not change".to_owned()));
+        }
+        self.lab.hand_over(namespace.as_fd(), |stream| ToGuard::Join { machine: self.number, stream })
     }
 
     /// Starts a process.

@@ -46,11 +46,16 @@ impl Run<'_> {
         ]
     }
 
-    /// Creates the container of an instance, without a network. Variables of the environment have their values from the
-    /// caller, so that nobody sees them in a list of processes.
+    /// File with the environment of an instance's container while that is created. The list of processes does not show
+    /// it, and the program `docker` itself does not use it.
+    pub(crate) fn environment(&self, instance: &str) -> String {
+        format!("{}/{instance}.env", self.work.display())
+    }
+
+    /// Creates the container of an instance, without a network, with the environment in its file.
     ///
     /// The lock outlives a killed caller until the daemon has the container; [`Self::remove`] waits for it.
-    pub(crate) fn create(&self, instance: &Instance, image: &str, variables: &[(String, String)]) -> Line {
+    pub(crate) fn create(&self, instance: &Instance, image: &str) -> Line {
         let name = self.container(&instance.name);
         let label = format!("{LABEL}={}", self.name);
         let pull = if self.pull { "missing" } else { "never" };
@@ -67,9 +72,8 @@ impl Run<'_> {
             let cpus = instance.cpus.iter().map(u16::to_string).collect::<Vec<_>>().join(",");
             line.extend(["--cpuset-cpus".to_owned(), cpus]);
         }
-        line.extend(variables.iter().flat_map(|(name, _)| ["--env".to_owned(), name.clone()]));
-        line.push(image.to_owned());
-        Line { environment: variables.to_vec(), ..Line::new("flock", line) }
+        line.extend(["--env-file".to_owned(), self.environment(&instance.name), image.to_owned()]);
+        Line::new("flock", line)
     }
 
     /// Starts a created container again and again; it ends with the container, and passes its output on.
@@ -94,9 +98,21 @@ impl Run<'_> {
     }
 }
 
-/// Prints the number of a container's first process; 0 if it does not run.
-pub(crate) fn pid(container: &str) -> Line {
-    Line::new("docker", ["container", "inspect", "--format", "{{.State.Pid}}", container])
+/// Content of a file with these variables.
+///
+/// # Errors
+/// A value with a line break, which the file cannot have. The text names its variable.
+pub(crate) fn environment(variables: &[(String, String)]) -> Result<String, String> {
+    let line = |(name, value): &(String, String)| match value.contains(['\n', '\r']) {
+        true => Err(format!("the value of {name} has a line break, which the environment of a container cannot have")),
+        false => Ok(format!("{name}={value}\n")),
+    };
+    variables.iter().map(line).collect()
+}
+
+/// Prints the identifier of a container, and the number of its first process; 0 if it does not run.
+pub(crate) fn first_process(container: &str) -> Line {
+    Line::new("docker", ["container", "inspect", "--format", "{{.Id}} {{.State.Pid}}", container])
 }
 
 /// One of `docker kill`, `docker pause` and more.
@@ -104,11 +120,27 @@ pub(crate) fn on(container: &str, command: &[&str]) -> Line {
     Line::new("docker", command.iter().copied().chain([container]))
 }
 
-/// Runs a command in a running container.
+/// Runs a command in a running container. The list of processes shows its environment.
 pub(crate) fn exec(container: &str, line: &Line) -> Line {
-    let variables = line.environment.iter().flat_map(|(name, _)| ["--env".to_owned(), name.clone()]);
+    let variables = line.environment.iter();
+    let variables = variables.flat_map(|(name, value)| ["--env".to_owned(), format!("{name}={value}")]);
     let arguments =
         ["exec".to_owned()].into_iter().chain(variables).chain([container.to_owned(), line.program.clone()]);
-    let arguments = arguments.chain(line.arguments.iter().cloned());
-    Line { environment: line.environment.clone(), ..Line::new("docker", arguments) }
+    Line::new("docker", arguments.chain(line.arguments.iter().cloned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn environment_of_a_container_is_not_that_of_the_program_docker() {
+        let variables = [("PATH".to_owned(), "/x y".to_owned()), ("EMPTY".to_owned(), String::new())];
+        assert_eq!(environment(&variables).unwrap(), "PATH=/x y\nEMPTY=\n");
+        let error = environment(&[("TWO".to_owned(), "a\nb".to_owned())]).unwrap_err();
+        assert!(error.contains("TWO") && !error.contains('\n'), "{error}");
+        let line = exec("c", &Line { environment: variables.to_vec(), ..Line::shell("true") });
+        assert_eq!(line.environment, []);
+        assert_eq!(line.arguments[..5], ["exec", "--env", "PATH=/x y", "--env", "EMPTY="]);
+    }
 }

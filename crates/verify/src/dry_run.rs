@@ -205,9 +205,12 @@ pub(crate) fn setup(plan: &Plan) -> Vec<(String, String)> {
         StartBy::Image(image) => Some((instance, image)),
         _ => None,
     }) {
-        let directories = systems::directories(docker::CONFIGS.as_ref(), docker::RESULTS.as_ref());
-        let variables = [&instance.environment[..], &directories].concat();
-        steps.push((shown(&run.create(instance, image, &variables)), shown_parts(&run.remove())));
+        let [configs, results] = systems::directories(docker::CONFIGS.as_ref(), docker::RESULTS.as_ref());
+        let names = instance.environment.iter().chain([&configs, &results]).map(|(name, _)| name.as_str());
+        let names = names.collect::<Vec<_>>().join(", ");
+        let file = run.environment(&instance.name);
+        steps.push((format!("write {file}, readable by this user only, with {names}"), "remove the file".to_owned()));
+        steps.push((shown(&run.create(instance, image)), shown_parts(&run.remove())));
         steps.push((
             format!("{}, join it to the switch, and wait until it is ready", shown(&run.start(&instance.name))),
             "as before".to_owned(),

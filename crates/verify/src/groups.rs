@@ -3,12 +3,16 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{Access, access};
 use serde::{Deserialize, Serialize};
 
 /// Controllers that limits need.
 const CONTROLLERS: [&str; 2] = ["cpu", "memory"];
 /// Time in which a group gets its share of a processor, in microseconds.
 const PERIOD: u64 = 100_000;
+
+/// Group into which this program moves, out of a delegated group: that must have no processes of its own.
+pub(crate) const TOOL: &str = "tenbin-verify";
 
 /// Version of control groups.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,6 +47,14 @@ pub(crate) enum Limit {
     Cpu(f64),
     /// Bytes of memory.
     Memory(u64),
+}
+
+/// Where the groups of a run are made.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Home {
+    pub(crate) directory: PathBuf,
+    /// True if this program must move out of it, into [`TOOL`].
+    pub(crate) must_leave: bool,
 }
 
 impl Groups {
@@ -90,6 +102,15 @@ impl Groups {
         }
     }
 
+    /// Checks that groups for limits can be made here.
+    ///
+    /// # Errors
+    /// Reason why they cannot.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        let is_root = rustix::process::geteuid().is_root();
+        [&self.cpu, &self.memory].into_iter().try_for_each(|group| group.home(is_root).map(|_| ()))
+    }
+
     /// The versions, for people.
     pub(crate) fn description(&self) -> String {
         let version = |group: &Group| if group.version == Version::One { 1 } else { 2 };
@@ -98,6 +119,38 @@ impl Groups {
 }
 
 impl Group {
+    /// Where a program in this group makes groups: in this group, or as root at the top of the hierarchy. In version 2 a
+    /// group has processes or groups for limits, so that a program in a delegated group moves out of the way, which is
+    /// possible if all processes in it are its own.
+    ///
+    /// # Errors
+    /// Reason why it cannot.
+    pub(crate) fn home(&self, is_root: bool) -> Result<Home, String> {
+        let Self { version, root, directory } = self;
+        let home = |directory: &Path, must_leave| {
+            let written = if *version == Version::One { directory } else { &directory.join(SUBTREE) };
+            let home = Home { directory: directory.to_owned(), must_leave };
+            let is_writable = access(written, Access::WRITE_OK);
+            is_writable.map(|()| home).map_err(|error| format!("cannot write to {}: {error}", written.display()))
+        };
+        if *version == Version::One {
+            return home(directory, false);
+        }
+        if is_root && is_free(root) {
+            return home(root, false);
+        }
+        if directory.ends_with(TOOL) {
+            return home(directory.parent().unwrap_or(root), false);
+        }
+        let processes = directory.join("cgroup.procs");
+        let list = fs::read_to_string(&processes);
+        let list = list.map_err(|error| format!("cannot read {}: {error}", processes.display()))?;
+        match list.lines().find(|process| !is_own(process)) {
+            Some(other) => Err(format!("{} has process {other}, which is not this program's", directory.display())),
+            None => home(directory, true),
+        }
+    }
+
     /// The group with `controller` in `groups`, the content of `/proc/PID/cgroup`. `mounts` is that of
     /// `/proc/self/mountinfo`; `offers` tells whether a hierarchy of version 2 has the controller.
     fn find(mounts: &str, groups: &str, controller: &str, offers: impl Fn(&Path) -> bool) -> Option<Self> {
@@ -131,9 +184,62 @@ impl Group {
     }
 }
 
+/// File of version 2 with the controllers of the groups in a group.
+pub(crate) const SUBTREE: &str = "cgroup.subtree_control";
+
+/// True for a top of version 2 in which groups with limits can be made although it has processes: the kernel's own top,
+/// which has no type, or one in which all controllers are on. A container sees another group as the top.
+fn is_free(top: &Path) -> bool {
+    let enabled = fs::read_to_string(top.join(SUBTREE)).unwrap_or_default();
+    let is_on = |controller: &&str| enabled.split_whitespace().any(|enabled| enabled == *controller);
+    !top.join("cgroup.type").exists() || CONTROLLERS.iter().all(is_on)
+}
+
+/// True for this program, for a process that it started or one of those started, and for one that is gone.
+fn is_own(process: &str) -> bool {
+    let mut process = process.to_owned();
+    loop {
+        if process == std::process::id().to_string() {
+            return true;
+        }
+        let Ok(status) = fs::read_to_string(format!("/proc/{process}/status")) else { return process != "0" };
+        process = status.lines().find_map(|line| line.strip_prefix("PPid:")).unwrap_or("0").trim().to_owned();
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn groups_are_made_at_a_free_top_or_beside_own_processes() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path().to_owned();
+        let own = root.join("scope");
+        fs::create_dir(&own).unwrap();
+        let group = Group { version: Version::Two, root: root.clone(), directory: own.clone() };
+        let at = |directory: &Path, must_leave| Ok(Home { directory: directory.to_owned(), must_leave });
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        fs::write(own.join(SUBTREE), "").unwrap();
+        fs::write(own.join("cgroup.procs"), format!("{}\n{}\n", std::process::id(), child.id())).unwrap();
+        assert_eq!(group.home(false), at(&own, true));
+        assert!(group.home(true).unwrap_err().contains(SUBTREE), "the top has no file to write to");
+        fs::write(root.join(SUBTREE), "memory\n").unwrap();
+        assert_eq!(group.home(true), at(&root, false));
+        // As in a container, whose top is a group of its host.
+        fs::write(root.join("cgroup.type"), "domain\n").unwrap();
+        assert_eq!(group.home(true), at(&own, true));
+        fs::write(root.join(SUBTREE), "cpu memory\n").unwrap();
+        assert_eq!(group.home(true), at(&root, false));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        // Our parent is another program.
+        fs::write(own.join("cgroup.procs"), format!("{}\n", std::os::unix::process::parent_id())).unwrap();
+        let error = group.home(false).unwrap_err();
+        assert!(error.contains("not this program's"), "{error}");
+        let tool = Group { directory: own.join(TOOL), ..group };
+        assert_eq!(tool.home(false), at(&own, false));
+    }
 
     const ONE: &str = "\
 31 24 0:26 / /sys/fs/cgroup rw - tmpfs tmpfs rw,mode=755

@@ -13,9 +13,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tenbin_lab::{receive_descriptor, send_descriptor};
 use tokio::net;
-use tokio::sync::oneshot;
+use tokio::sync::{Semaphore, oneshot};
 
 use crate::args::RelayArgs;
 use crate::plan::Plan;
@@ -26,6 +27,8 @@ const READY: u8 = b'!';
 const START: Duration = Duration::from_secs(60);
 /// Most time for a connection to the outside.
 const CONNECT: Duration = Duration::from_secs(10);
+/// Most connections to the outside that are being made, each by a thread.
+const CONNECTS: usize = 256;
 /// Bytes that are under way in each direction of a connection.
 const BUFFER: usize = 64 * 1024;
 
@@ -68,8 +71,14 @@ pub(crate) fn serve(stream: UnixStream, address: String) -> Result<(), String> {
         while (&*stream).read_exact(&mut number).is_ok() {
             let (answers, address) = (Arc::clone(&answers), address.clone());
             // A thread each, so that a slow connection does not delay the others. The relay resets a connection without.
-            let connect = move || answer(&answers, number, connect(&address));
-            let _ = thread::Builder::new().name("relay-connect".to_owned()).spawn(connect);
+            let thread = thread::Builder::new().name("relay-connect".to_owned());
+            let started = thread.spawn({
+                let answers = Arc::clone(&answers);
+                move || answer(&answers, number, connect(&address))
+            });
+            if let Err(error) = started {
+                answer(&answers, number, Err(error));
+            }
         }
     };
     let started = thread::Builder::new().name("relay".to_owned()).spawn(serve);
@@ -99,6 +108,9 @@ fn answer(answers: &Mutex<Arc<UnixStream>>, number: [u8; 4], outside: io::Result
 
 /// The relay itself. Its standard input and output are the stream to the program that runs the verification.
 pub(crate) fn run(args: &RelayArgs) -> io::Result<()> {
+    // Two files for each connection. Without more, the relay serves as many as it may.
+    let maximum = getrlimit(Resource::Nofile).maximum;
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
     let stream = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
@@ -110,6 +122,7 @@ pub(crate) fn run(args: &RelayArgs) -> io::Result<()> {
 /// Relays all connections of `listener`.
 async fn relay(listener: net::TcpListener, stream: UnixStream) -> io::Result<()> {
     let waiting = Waiting::default();
+    let connects = Arc::new(Semaphore::new(CONNECTS));
     let (answers, given) = (stream.try_clone()?, Arc::clone(&waiting));
     thread::Builder::new().name("relay-answers".to_owned()).spawn(move || take_answers(&answers, &given))?;
     (&stream).write_all(&[READY])?;
@@ -123,12 +136,16 @@ async fn relay(listener: net::TcpListener, stream: UnixStream) -> io::Result<()>
                 continue;
             }
         };
+        // Others wait in the kernel meanwhile.
+        let permit = Arc::clone(&connects).acquire_owned().await.map_err(io::Error::other)?;
         let (outside, made) = oneshot::channel();
         waiting.lock().unwrap_or_else(PoisonError::into_inner).insert(number, outside);
         (&stream).write_all(&number)?;
         tokio::spawn(async move {
             // Without a connection to the outside, the one inside is reset, too.
-            let _ = match made.await {
+            let made = made.await;
+            drop(permit);
+            let _ = match made {
                 Ok(outside) => join(inside, outside).await,
                 Err(_) => inside.set_zero_linger(),
             };

@@ -1,4 +1,4 @@
-use std::fs::{self, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
@@ -171,15 +171,19 @@ fn guest_keeps_its_links_in_a_new_namespace() {
         for name in ["two", "three"] {
             let (child, namespace) = stranger("echo");
             strangers.push(child);
-            guest.join(&namespace).expect("a network");
+            guest.join(&File::open(&namespace).expect("a namespace")).expect("a network");
             let figures = probe::run(&one, "exchange guest 200");
             assert!(figures["there"] >= figures["back"] + 5_000, "{port:?} {figures:?}");
             let later = lab.machine(name, None).expect("a machine");
             assert_eq!(probe::run(&later, "exchange guest 200")["received"], 200, "{port:?}");
         }
         assert!(guest.spawn(&probe::role("echo")).is_err());
-        assert!(one.join(Path::new("/proc/self/ns/net")).is_err());
-        assert!(guest.join(Path::new("/proc/self/ns/mnt")).is_err());
+        let of = |name: &str| File::open(Path::new("/proc").join(name)).expect("a namespace");
+        let error = guest.join(&of("self/ns/net")).expect_err("the network of this program");
+        assert!(error.to_string().contains("this program"), "{error}");
+        let pid = strangers[0].id();
+        assert!(one.join(&of(&format!("{pid}/ns/net"))).is_err());
+        assert!(guest.join(&of("self/ns/mnt")).is_err());
         for mut child in strangers {
             child.kill().expect("a signal");
             child.wait().expect("an end");

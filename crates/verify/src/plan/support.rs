@@ -8,6 +8,7 @@ use std::process::Command;
 
 use serde::{Deserialize, Serialize};
 
+use crate::groups::Groups;
 use crate::installed;
 use crate::kind::Kind;
 use crate::template::{Fault, Runtime};
@@ -101,11 +102,9 @@ pub fn missing(need: &Need) -> Option<String> {
             })
         }
         Need::ControlGroup => {
-            let is_there = is_root() || own_control_group_is_writable();
-            (!is_there).then(|| {
-                "run it in a delegated control group (systemd-run --user --scope -p Delegate=yes), or as root"
-                    .to_owned()
-            })
+            let reason = Groups::of("self").and_then(|groups| groups.check()).err()?;
+            let hint = "run it in a delegated control group (systemd-run --user --scope -p Delegate=yes), or as root";
+            Some(format!("{reason}; {hint}"))
         }
         Need::DockerDaemon => {
             let asked = Command::new("docker").args(["version", "--format", "{{.Server.Version}}"]).output();
@@ -142,15 +141,6 @@ fn user_namespaces_are_allowed() -> bool {
     let is_restricted = value("/proc/sys/kernel/apparmor_restrict_unprivileged_userns") == Some(1)
         || value("/proc/sys/kernel/unprivileged_userns_clone") == Some(0);
     most > 0 && !is_restricted
-}
-
-fn own_control_group_is_writable() -> bool {
-    let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-    let own = groups.lines().find_map(|line| line.strip_prefix("0::/"));
-    own.is_some_and(|own| {
-        let file = Path::new("/sys/fs/cgroup").join(own).join("cgroup.subtree_control");
-        fs::OpenOptions::new().write(true).open(file).is_ok()
-    })
 }
 
 impl fmt::Display for Need {

@@ -1,8 +1,9 @@
 //! Containers as guests of a lab.
 
 use std::collections::{HashMap, HashSet};
-use std::fs::{self, Permissions};
-use std::os::unix::fs::PermissionsExt;
+use std::fs::{self, File, OpenOptions, Permissions};
+use std::io::Write;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -86,8 +87,10 @@ impl Containers {
         loop {
             // Looked at first: a container that ends meanwhile has no process then.
             let has_ended = container.ended(Duration::ZERO).is_some();
-            let joined = match self.pid(guest.name())? {
-                Some(pid) => guest.join(&network(pid)).map_err(|error| error.to_string()),
+            let joined = match self.first(guest.name())? {
+                Some(first) => {
+                    first.network().and_then(|network| guest.join(&network).map_err(|error| error.to_string()))
+                }
                 None => Err("it has no process".to_owned()),
             };
             match joined {
@@ -111,7 +114,16 @@ impl Containers {
                 .and_then(|()| fs::set_permissions(&directory, Permissions::from_mode(0o777)));
             made.map_err(|error| format!("cannot create {directory}: {error}"))?;
         }
-        succeed(&self.host, &run.create(instance, image, variables)).map_err(|said| {
+        let variables = docker::environment(variables)?;
+        let file = run.environment(&instance.name);
+        let opened = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&file);
+        opened
+            .and_then(|mut file| file.write_all(variables.as_bytes()))
+            .map_err(|error| format!("cannot write {file}: {error}"))?;
+        let created = succeed(&self.host, &run.create(instance, image));
+        // It goes with its directory if it cannot be removed.
+        let _ = fs::remove_file(&file);
+        created.map_err(|said| {
             let is_absent = said.contains("No such image") && !self.pull;
             let hint = if is_absent { "; build or pull it first, or set base.pull: true" } else { "" };
             format!("cannot create the container: {said}{hint}")
@@ -120,18 +132,27 @@ impl Containers {
         Ok(())
     }
 
-    /// Number of a container's first process on this machine, while it runs.
-    pub(crate) fn pid(&self, instance: &str) -> Result<Option<u32>, String> {
+    /// A container's first process, while it runs.
+    fn first(&self, instance: &str) -> Result<Option<First>, String> {
         let container = self.run().container(instance);
-        let said = succeed(&self.host, &docker::pid(&container))?;
-        let pid = said.parse::<u32>().map_err(|_| format!("no process number of {container}: {said}"))?;
-        Ok((pid != 0).then_some(pid))
+        let said = succeed(&self.host, &docker::first_process(&container))?;
+        let first =
+            said.split_once(' ').and_then(|(id, pid)| Some(First { pid: pid.parse().ok()?, id: id.to_owned() }));
+        let first = first.ok_or_else(|| format!("no process number of {container}: {said}"))?;
+        Ok((first.pid != 0).then_some(first))
+    }
+
+    /// The same; without one, the container has ended.
+    fn running(&self, instance: &str) -> Result<First, String> {
+        let first = self.first(instance)?.ok_or_else(|| format!("the container of {instance} has ended"))?;
+        first.check().map(|()| first)
     }
 
     /// Control groups of a container. It has others after its next start.
     pub(crate) fn groups(&self, instance: &str) -> Result<Groups, String> {
-        let pid = self.pid(instance)?.ok_or_else(|| format!("the container of {instance} has ended"))?;
-        Groups::of(&pid.to_string())
+        let first = self.running(instance)?;
+        let groups = Groups::of(&first.pid.to_string())?;
+        first.check().map(|()| groups)
     }
 
     /// Runs a command in a container.
@@ -141,18 +162,41 @@ impl Containers {
 
     /// Runs a program of this machine in the network of a container.
     pub(crate) fn exec_beside(&self, instance: &str, line: &Line) -> Result<Output, String> {
-        match self.pid(instance)? {
-            Some(pid) => self.host.exec("", &within(pid, line)),
-            None => {
-                Ok(Output { is_success: false, stdout: String::new(), stderr: "the container has ended".to_owned() })
-            }
+        match self.running(instance) {
+            Ok(first) => self.host.exec("", &within(first.pid, line)),
+            Err(reason) => Ok(Output { is_success: false, stdout: String::new(), stderr: reason }),
         }
     }
 
     /// Starts a program of this machine in the network of a container.
     pub(crate) fn spawn_beside(&self, instance: &str, line: &Line, log: &Path) -> Result<Box<dyn Proc>, String> {
-        let pid = self.pid(instance)?.ok_or_else(|| format!("the container of {instance} has ended"))?;
-        self.host.spawn("", &within(pid, line), log)
+        self.host.spawn("", &within(self.running(instance)?.pid, line), log)
+    }
+}
+
+/// First process of a container.
+struct First {
+    /// Its number on this machine, which another process has after its end.
+    pid: u32,
+    /// Identifier of the container, which is in the names of its control groups.
+    id: String,
+}
+
+impl First {
+    /// Opens its network namespace.
+    fn network(&self) -> Result<File, String> {
+        let file = File::open(network(self.pid)).map_err(|error| format!("cannot open its network: {error}"))?;
+        // The number was that of the container when the file was opened, if it is now.
+        self.check().map(|()| file)
+    }
+
+    /// Checks that the process with this number is in the container.
+    fn check(&self) -> Result<(), String> {
+        let groups = fs::read_to_string(format!("/proc/{}/cgroup", self.pid)).unwrap_or_default();
+        match groups.contains(&self.id) {
+            true => Ok(()),
+            false => Err(format!("process {} is not in container {}", self.pid, self.id)),
+        }
     }
 }
 

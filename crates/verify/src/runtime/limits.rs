@@ -1,26 +1,36 @@
 //! Limits of instances and clients: each that a fault may limit is started in control groups of its own.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, btree_map};
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tenbin_lab::journal::{Entry, Journal, Undo};
 
 use super::Site;
-use crate::groups::{Group, Groups, Limit, Version};
+use crate::groups::{Group, Groups, Home, Limit, SUBTREE, TOOL, Version};
 use crate::plan::Plan;
 use crate::systems::Line;
 use crate::template::Fault;
-
-/// Group into which this program moves, out of a delegated group: that must have no processes of its own.
-const TOOL: &str = "tenbin-verify";
 
 /// Limits of a run.
 pub(crate) struct Limits {
     journal: Option<Arc<Journal>>,
     groups: HashMap<String, Groups>,
-    set: Mutex<(u64, HashMap<u64, Vec<Entry>>)>,
+    set: Mutex<Set>,
+}
+
+/// Limits in effect.
+#[derive(Default)]
+struct Set {
+    last: u64,
+    files: BTreeMap<PathBuf, Stack>,
+}
+
+/// Contents of a file by the numbers of their limits, the newest last. That is in the file.
+struct Stack {
+    original: Entry,
+    contents: Vec<(u64, String)>,
 }
 
 impl Limits {
@@ -34,7 +44,8 @@ impl Limits {
             return Ok(limits);
         }
         let own = Groups::of("self")?;
-        let [cpu, memory] = [&own.cpu, &own.memory].map(|own| limits.parent(own));
+        let is_root = rustix::process::geteuid().is_root();
+        let [cpu, memory] = [&own.cpu, &own.memory].map(|own| limits.parent(own, is_root));
         let (cpu, memory) = (cpu?, memory?);
         for name in names {
             let make = |parent: &Group| limits.make(parent, &format!("{run}-{name}"));
@@ -59,35 +70,52 @@ impl Limits {
     pub(crate) fn set(&self, member: &str, own: Option<Groups>, limit: Limit) -> Result<u64, String> {
         let groups = own.as_ref().or_else(|| self.groups.get(member));
         let groups = groups.ok_or_else(|| format!("{member} has no control group"))?;
-        let mut entries = Vec::new();
+        let mut set = self.set.lock().unwrap_or_else(PoisonError::into_inner);
+        set.last += 1;
+        let number = set.last;
         for (path, content) in groups.files(limit) {
-            let shown = path.display().to_string();
-            let old = fs::read_to_string(&path).map_err(|error| format!("cannot read {shown}: {error}"))?;
-            let set = self.record(Undo::Write { path: path.clone(), content: old }).and_then(|entry| {
-                entries.push(entry);
-                fs::write(&path, &content).map_err(|error| format!("cannot write {content} to {shown}: {error}"))
-            });
-            if let Err(reason) = set {
-                self.undo(entries)?;
+            if let Err(reason) = self.push(&mut set, number, path, content) {
+                self.take(&mut set, number)?;
                 return Err(reason);
             }
         }
-        let mut set = self.set.lock().unwrap_or_else(PoisonError::into_inner);
-        set.0 += 1;
-        let number = set.0;
-        set.1.insert(number, entries);
         Ok(number)
     }
 
-    /// Writes the old limit back.
+    /// Ends a limit: writes the newest one of the others, or the content before all of them.
     pub(crate) fn lift(&self, number: u64) -> Result<(), String> {
-        let entries = self.set.lock().unwrap_or_else(PoisonError::into_inner).1.remove(&number);
-        self.undo(entries.unwrap_or_default())
+        self.take(&mut self.set.lock().unwrap_or_else(PoisonError::into_inner), number)
     }
 
-    fn undo(&self, entries: Vec<Entry>) -> Result<(), String> {
-        let journal = self.journal()?;
-        entries.into_iter().rev().try_for_each(|entry| journal.undo(entry)).map_err(|error| error.to_string())
+    fn push(&self, set: &mut Set, number: u64, path: PathBuf, content: String) -> Result<(), String> {
+        let stack = match set.files.entry(path.clone()) {
+            btree_map::Entry::Occupied(known) => known.into_mut(),
+            btree_map::Entry::Vacant(free) => {
+                let original = self.record(Undo::Write { path: path.clone(), content: read(&path)? })?;
+                free.insert(Stack { original, contents: Vec::new() })
+            }
+        };
+        stack.contents.push((number, content.clone()));
+        write(&path, &content)
+    }
+
+    fn take(&self, set: &mut Set, number: u64) -> Result<(), String> {
+        let mut taken = Ok(());
+        // In the reverse of the order in which they were written.
+        for (path, stack) in set.files.iter_mut().rev() {
+            let Some(at) = stack.contents.iter().position(|(of, _)| *of == number) else { continue };
+            let is_newest = at + 1 == stack.contents.len();
+            stack.contents.remove(at);
+            let written = match stack.contents.last() {
+                None => self.journal().and_then(|own| own.undo(stack.original).map_err(|error| error.to_string())),
+                // A container that ended has taken its groups along.
+                Some((_, content)) if is_newest && path.exists() => write(path, content),
+                Some(_) => Ok(()),
+            };
+            taken = taken.and(written);
+        }
+        set.files.retain(|_, stack| !stack.contents.is_empty());
+        taken
     }
 
     fn record(&self, undo: Undo) -> Result<Entry, String> {
@@ -98,24 +126,26 @@ impl Limits {
         self.journal.as_deref().ok_or_else(|| "limits need the program tenbin".to_owned())
     }
 
-    /// The group in which groups of the run are made: this program's own. In version 2 it must not have processes, so
-    /// root uses the top of the hierarchy, and others move this program out of the way.
-    fn parent(&self, own: &Group) -> Result<Group, String> {
-        let Group { version: Version::Two, root, directory } = own else { return Ok(own.clone()) };
-        let directory = match directory {
-            _ if rustix::process::geteuid().is_root() => root.clone(),
-            own if own.ends_with(TOOL) => own.parent().unwrap_or(root).to_owned(),
-            own => {
-                // The group and its processes end with the delegated one.
-                let tool = own.join(TOOL);
-                let _ = fs::create_dir(&tool);
-                for process in read(&own.join("cgroup.procs"))?.lines() {
-                    write(&tool.join("cgroup.procs"), process)?;
+    /// The group in which groups of the run are made, with its controllers on.
+    fn parent(&self, own: &Group, is_root: bool) -> Result<Group, String> {
+        let Home { directory, must_leave } = own.home(is_root)?;
+        if own.version == Version::One {
+            return Ok(Group { directory, ..own.clone() });
+        }
+        if must_leave {
+            // The group and its processes end with the delegated one.
+            let tool = directory.join(TOOL);
+            let _ = fs::create_dir(&tool);
+            let to = tool.join("cgroup.procs");
+            for process in read(&directory.join("cgroup.procs"))?.lines() {
+                match fs::write(&to, process) {
+                    // It has ended.
+                    Err(error) if error.raw_os_error() == Some(rustix::io::Errno::SRCH.raw_os_error()) => {}
+                    moved => moved.map_err(|error| format!("cannot move process {process}: {error}"))?,
                 }
-                own.clone()
             }
-        };
-        let file = directory.join("cgroup.subtree_control");
+        }
+        let file = directory.join(SUBTREE);
         let enabled = read(&file)?;
         for controller in
             ["cpu", "memory"].into_iter().filter(|name| !enabled.split_whitespace().any(|one| one == *name))
@@ -172,16 +202,14 @@ mod tests {
         fs::create_dir_all(&own).unwrap();
         for group in [&root, &own] {
             fs::write(group.join("cgroup.subtree_control"), "memory\n").unwrap();
-            fs::write(group.join("cgroup.procs"), "7\n").unwrap();
+            fs::write(group.join("cgroup.procs"), std::process::id().to_string()).unwrap();
         }
         let group = Group { version: Version::Two, root: root.clone(), directory: own.clone() };
-        let parent = limits.parent(&group).unwrap();
-        let is_root = rustix::process::geteuid().is_root();
-        assert_eq!(parent.directory, if is_root { root } else { own.clone() });
-        assert_eq!(read(&parent.directory.join("cgroup.subtree_control")).unwrap(), "+cpu");
-        if !is_root {
-            assert_eq!(read(&own.join(TOOL).join("cgroup.procs")).unwrap(), "7");
-        }
+        assert_eq!(limits.parent(&group, true).unwrap().directory, root);
+        let parent = limits.parent(&group, false).unwrap();
+        assert_eq!(parent.directory, own);
+        assert_eq!(read(&own.join("cgroup.subtree_control")).unwrap(), "+cpu");
+        assert_eq!(read(&own.join(TOOL).join("cgroup.procs")).unwrap(), std::process::id().to_string());
         let made = Group { directory: parent.directory.join("run-broker"), ..parent.clone() };
         fs::create_dir(&made.directory).unwrap();
         let (cpu, memory) = (made.directory.join("cpu.max"), made.directory.join("memory.max"));
@@ -191,6 +219,13 @@ mod tests {
         assert_eq!(read(&cpu).unwrap(), "50000 100000");
         limits.lift(number).unwrap();
         assert_eq!(read(&cpu).unwrap(), "max 100000\n");
+        // Limits that overlap: the newest one in effect holds.
+        let set = |share| limits.set("broker", groups(), Limit::Cpu(share)).unwrap();
+        let (first, second, third) = (set(0.5), set(0.25), set(0.125));
+        for (ended, now) in [(second, "12500 100000"), (third, "50000 100000"), (first, "max 100000\n")] {
+            limits.lift(ended).unwrap();
+            assert_eq!(read(&cpu).unwrap(), now);
+        }
         let error = limits.set("broker", groups(), Limit::Memory(1)).unwrap_err();
         assert!(error.contains("memory.max"), "{error}");
         assert!(limits.set("other", None, Limit::Memory(1)).unwrap_err().contains("other has no control group"));
