@@ -309,3 +309,18 @@ fn results(directory: &Path) -> Result<Vec<String>, String> {
 fn value(of: &impl Serialize) -> Result<Value, String> {
     serde_json::to_value(of).map_err(|error| error.to_string())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_outside_of_the_run_are_refused() {
+        let check = |path: &str| check_inside(Path::new(path), Path::new("/tmp/run"));
+        assert_eq!(check("/tmp/run/config/b/keys/a"), Ok(()));
+        for path in ["/tmp/run/../b", "/etc/passwd", "/tmp/running/b", "config/b"] {
+            assert!(check(path).unwrap_err().contains(path), "{path}");
+        }
+        assert!(is_below(Path::new("a/b")) && !is_below(Path::new("/a")) && !is_below(Path::new("a/../../b")));
+    }
+}

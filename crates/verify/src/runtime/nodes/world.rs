@@ -33,8 +33,8 @@ pub(crate) struct Nodes {
     /// Directory for the results of instances and clients here.
     results: PathBuf,
     faults: Mutex<Faults>,
-    /// Limits by number: the node, and its own number of the limit.
-    limits: Mutex<(u64, HashMap<u64, (usize, u64)>)>,
+    /// By number, from 0: the node of each limit that was set, and its own number of it.
+    limits: Mutex<Vec<(usize, u64)>>,
     streams: Mutex<Vec<Child>>,
 }
 
@@ -261,14 +261,12 @@ impl World for Nodes {
         let (place, _) = *self.machines.get(machine).ok_or_else(|| format!("no node has the machine {machine:?}"))?;
         let own = self.nodes[place].connection.call(Call::Limit { machine: machine.to_owned(), limit })?;
         let mut limits = self.limits.lock().unwrap_or_else(PoisonError::into_inner);
-        limits.0 += 1;
-        let number = limits.0;
-        limits.1.insert(number, (place, own));
-        Ok(number)
+        limits.push((place, own));
+        Ok(limits.len() as u64 - 1)
     }
 
     fn end_limit(&self, number: u64) -> Result<(), String> {
-        let known = self.limits.lock().unwrap_or_else(PoisonError::into_inner).1.remove(&number);
+        let known = self.limits.lock().unwrap_or_else(PoisonError::into_inner).get(number as usize).copied();
         known.map_or(Ok(()), |(place, number)| self.nodes[place].connection.call(Call::EndLimit { number }))
     }
 
