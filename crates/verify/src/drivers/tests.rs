@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
 use tenbin_loadgen::run::{
-    Audience, Broker, Doors, Finished, OnLost, Pace, Plan, Publishers, RunningLoad, Schedule, Status,
+    Audience, Broker, Doors, Finished, OnLost, Pace, Plan, Publishers, RunningLoad, Schedule, Slow, Status,
 };
 
 #[cfg(feature = "nats")]
@@ -149,6 +149,14 @@ async fn kafka_delivers_every_message_once() {
     check_all_come_once(&system, "kafka", &[(ACKS, "0")]).await;
     check_paper_rate(&system, "kafka", &[(ACKS, "1")]).await;
     check_paper_rate(&system, "kafka", &[(ACKS, "all")]).await;
+    let mut slow = plan(&system, "kafka", 3_000);
+    slow.audiences.truncate(1);
+    slow.audiences[0].slow = Some(Slow { members: 2, rate: 10.0, from: Duration::ZERO, until: None });
+    slow.schedule.time_limit = Duration::from_secs(3);
+    slow.schedule.subscriber_timeout = Duration::from_secs(1);
+    // It ends within the run's patience, and not when it has read all that it was given at once.
+    let ledger = run(&slow, |_| {}).await.ledger.unwrap().whole();
+    assert!((20..200).contains(&ledger.received), "{ledger:?}");
     assert_eq!(leader(Kind::Kafka, &system.doors()).await, Ok(Some("kafka".to_owned())));
 }
 
