@@ -189,10 +189,7 @@ impl Drop for Journal {
 ///
 /// The program is alive, the file cannot be read or written, or somebody else may have written it: its undos are commands.
 pub fn restore(directory: impl AsRef<Path>) -> Result<Vec<Failure>, Error> {
-    if !directory.as_ref().join(FILE).exists() {
-        return Ok(Vec::new());
-    }
-    Ok(Book::open(directory.as_ref(), true)?.undo_all())
+    Ok(Book::of_dead(directory.as_ref())?.map(|mut book| book.undo_all()).unwrap_or_default())
 }
 
 /// Number of open undos in a directory whose program has ended. 0 while it is alive.
@@ -201,11 +198,8 @@ pub fn restore(directory: impl AsRef<Path>) -> Result<Vec<Failure>, Error> {
 ///
 /// As [`restore`].
 pub fn left_over(directory: impl AsRef<Path>) -> Result<usize, Error> {
-    if fs::symlink_metadata(directory.as_ref().join(FILE)).is_err() {
-        return Ok(0);
-    }
-    match Book::open(directory.as_ref(), true) {
-        Ok(book) => Ok(book.open.len()),
+    match Book::of_dead(directory.as_ref()) {
+        Ok(book) => Ok(book.map_or(0, |book| book.open.len())),
         Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::WouldBlock => Ok(0),
         Err(error) => Err(error),
     }
@@ -221,6 +215,19 @@ pub(crate) fn guard(directory: &Path) -> Result<(), Error> {
 }
 
 impl Book {
+    /// The file of a program that has ended; `None` without one. It must be in a directory that others cannot write to.
+    fn of_dead(directory: &Path) -> Result<Option<Self>, Error> {
+        if fs::symlink_metadata(directory.join(FILE)).is_err() {
+            return Ok(None);
+        }
+        let shown = directory.display();
+        let metadata = fs::metadata(directory).map_err(Error::io(format!("look at {shown}")))?;
+        if metadata.mode() & 0o002 != 0 {
+            return Err(Error::Failed(format!("all users may write to {shown}, so the undos in it are left alone")));
+        }
+        Self::open(directory, true).map(Some)
+    }
+
     /// Opens and locks the file. With `at_once`, a living owner is the error `WouldBlock`; else its end is awaited.
     fn open(directory: &Path, at_once: bool) -> Result<Self, Error> {
         let path = directory.join(FILE);
@@ -228,11 +235,9 @@ impl Book {
         let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
         let opened = OpenOptions::new().read(true).append(true).create(true).custom_flags(flags).open(&path);
         let mut file = opened.map_err(Error::io(format!("open {shown}")))?;
-        let metadata = file.metadata().and_then(|file| Ok((file, fs::metadata(directory)?)));
-        let (own, above) = metadata.map_err(Error::io(format!("look at {shown}")))?;
-        let is_open_to_all = above.mode() & 0o002 != 0;
-        if !own.is_file() || own.uid() != rustix::process::geteuid().as_raw() || is_open_to_all {
-            return Err(Error::Failed(format!("{shown} may be somebody else's, so its undos are left alone")));
+        let metadata = file.metadata().map_err(Error::io(format!("look at {shown}")))?;
+        if !metadata.is_file() || metadata.uid() != rustix::process::geteuid().as_raw() {
+            return Err(Error::Failed(format!("{shown} is no file of this user, so its undos are left alone")));
         }
         let locked = if at_once { file.try_lock() } else { file.lock().map_err(TryLockError::Error) };
         locked.map_err(|error| Error::io(format!("lock {shown}"))(error.into()))?;
