@@ -44,7 +44,7 @@ pub(super) fn limits(run: &Run) -> Vec<Block> {
     match table.rows.is_empty() {
         true => vec![Block::Text(format!("No {sampled} was at a limit.{unsampled}"))],
         false => {
-            let text = format!("Likely causes, by the limits that each phase reached:{unsampled}");
+            let text = format!("Likely causes, by the limits that each phase reached.{unsampled}");
             vec![Block::Text(text), table.into()]
         }
     }
