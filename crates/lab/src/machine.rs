@@ -4,7 +4,7 @@ use std::fs::{self, File, Metadata};
 use std::net::Ipv4Addr;
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
-use std::os::unix::net::UnixStream;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
