@@ -1,0 +1,180 @@
+//! Configuration: one TOML file with a default for every key.
+
+mod error;
+mod listener;
+mod value;
+
+use std::path::{Path, PathBuf};
+
+use bytes::Bytes;
+use serde::Deserialize;
+use tenbin_codec::{ProtocolVersion, Text};
+use tenbin_sn::{PredefinedTopics, Settings};
+
+pub use error::ConfigError;
+pub use listener::Listener;
+pub use value::{Rebind, parse_version};
+
+/// Configuration of a gateway. `Config::default()` equals an empty file.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// The broker, as `HOST:PORT`.
+    pub broker: String,
+    /// Protocol version towards the broker.
+    #[serde(deserialize_with = "value::version")]
+    pub mqtt: ProtocolVersion,
+    /// User Name for the broker; empty = none.
+    pub user: String,
+    /// File with the password for the broker; its first line counts.
+    pub password_file: Option<PathBuf>,
+    /// Directory for topic ids and Wills of clients without Clean Session; empty = they are lost at the end.
+    pub state: PathBuf,
+    /// Keep Alive towards the broker in seconds, one PINGREQ for each idle client in that time; 0 = off.
+    #[serde(deserialize_with = "value::within::<0, 65_535, _, _>")]
+    pub keep_alive_seconds: u16,
+    /// Time for the broker's CONNACK and PINGRESP.
+    #[serde(deserialize_with = "value::within::<1, 600, _, _>")]
+    pub timeout_seconds: u16,
+    /// Threads, each with a socket of its own at the same address.
+    #[serde(deserialize_with = "value::within::<1, 64, _, _>")]
+    pub threads: usize,
+    /// The UDP address and its bounds.
+    pub listener: Listener,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            broker: "127.0.0.1:1883".to_owned(),
+            mqtt: ProtocolVersion::V5,
+            user: String::new(),
+            password_file: None,
+            state: PathBuf::new(),
+            keep_alive_seconds: 300,
+            timeout_seconds: 10,
+            threads: 1,
+            listener: Listener::default(),
+        }
+    }
+}
+
+impl Config {
+    /// Reads the file at `path`. Missing keys have their defaults.
+    ///
+    /// # Errors
+    /// The file is unreadable, or has an unknown key or a value of the wrong type or out of range. The error names line
+    /// and key.
+    pub fn read(path: &Path) -> Result<Self, ConfigError> {
+        let text = std::fs::read_to_string(path).map_err(|error| ConfigError::unreadable(path, &error))?;
+        Self::parse(&text).map_err(|error| error.in_file(path))
+    }
+
+    /// Parses the text of a configuration file.
+    ///
+    /// # Errors
+    /// Like [`Config::read`].
+    pub fn parse(text: &str) -> Result<Self, ConfigError> {
+        let config: Self = toml::from_str(text).map_err(|error| ConfigError::illegal(text, &error))?;
+        config.check()?;
+        Ok(config)
+    }
+
+    /// Checks keys that depend on each other, and texts.
+    ///
+    /// # Errors
+    /// The first illegal key.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        let port =
+            self.broker.rsplit_once(':').and_then(|(host, port)| port.parse::<u16>().ok().filter(|_| !host.is_empty()));
+        if port.is_none_or(|port| port == 0) {
+            return Err(ConfigError::of_key(
+                "broker",
+                format!("{:?} is not HOST:PORT, as in 127.0.0.1:1883", self.broker),
+            ));
+        }
+        if self.user.is_empty() && self.password_file.is_some() {
+            return Err(ConfigError::of_key("password_file", "needs `user`"));
+        }
+        self.listener.check()?;
+        self.predefined().map(drop)
+    }
+
+    /// Behaviour of the clients' state machines.
+    ///
+    /// # Errors
+    /// The password file is unreadable.
+    pub(crate) fn settings(&self) -> Result<Settings, ConfigError> {
+        Ok(Settings {
+            upstream_version: self.mqtt,
+            upstream_login: self.login()?,
+            upstream_keep_alive: std::time::Duration::from_secs(self.keep_alive_seconds.into()),
+            upstream_timeout: std::time::Duration::from_secs(self.timeout_seconds.into()),
+            ..self.listener.settings()
+        })
+    }
+
+    pub(crate) fn predefined(&self) -> Result<PredefinedTopics, ConfigError> {
+        self.listener.predefined()
+    }
+
+    fn login(&self) -> Result<Option<(Text, Option<Bytes>)>, ConfigError> {
+        if self.user.is_empty() {
+            return Ok(None);
+        }
+        let user = Text::try_from(self.user.clone()).map_err(|error| ConfigError::of_key("user", error))?;
+        let Some(path) = &self.password_file else { return Ok(Some((user, None))) };
+        let text = std::fs::read_to_string(path)
+            .map_err(|error| ConfigError::of_key("password_file", format!("{}: {error}", path.display())))?;
+        let password = text.lines().next().unwrap_or_default().to_owned();
+        Ok(Some((user, Some(password.into()))))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn error(text: &str) -> String {
+        Config::parse(text).expect_err(text).to_string()
+    }
+
+    #[test]
+    fn empty_file_has_all_defaults() {
+        let config = Config::parse("").expect("legal");
+        assert_eq!(config.listener.address, ([127, 0, 0, 1], 10_000).into());
+        assert_eq!(config.settings().expect("no password file").retries, 4);
+    }
+
+    #[test]
+    fn errors_name_line_and_key() {
+        for (text, line, part) in [
+            ("[listener]\nretries = 400\n", "line 2", "retries"),
+            ("[listener]\nretry_seconds = 0\n", "line 2", "from 0.1 to 3600"),
+            ("[listener]\naddress = \"here\"\n", "line 2", "address"),
+            ("[listener]\nsurprise = 1\n", "line 2", "surprise"),
+            ("mqtt = \"4\"\n", "line 1", "3.1.1"),
+            ("broker = \"nowhere\"\n", "configuration", "HOST:PORT"),
+            ("password_file = \"p\"\n", "configuration", "needs `user`"),
+            ("[listener.topics]\n0 = \"a\"\n", "configuration", "reserved"),
+            ("[listener.topics]\nx = \"a\"\n", "configuration", "\"x\" is no topic id"),
+            ("[listener.topics]\n1 = \"a/#\"\n", "configuration", "no topic name"),
+            ("[listener]\nmulticast = \"10.0.0.1:1884\"\n", "configuration", "no multicast address"),
+        ] {
+            let error = error(text);
+            assert!(error.contains(line) && error.contains(part), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn clients_move_within_their_network() {
+        let allows = |rebind: Rebind, old: &str, new: &str| rebind.allows(old.parse().unwrap(), new.parse().unwrap());
+        assert!(allows(Rebind::Network, "10.1.2.3", "10.1.2.200"));
+        assert!(!allows(Rebind::Network, "10.1.2.3", "10.1.3.3"));
+        assert!(allows(Rebind::Network, "2001:db8:1::1", "2001:db8:1:5::1"));
+        assert!(!allows(Rebind::Network, "2001:db8:1::1", "2001:db8:2::1"));
+        assert!(!allows(Rebind::Network, "10.1.2.3", "2001:db8:2::1"));
+        assert!(allows(Rebind::Any, "10.1.2.3", "11.1.2.3"));
+        assert!(allows(Rebind::Never, "10.1.2.3", "10.1.2.3") && !allows(Rebind::Never, "10.1.2.3", "10.1.2.4"));
+    }
+}

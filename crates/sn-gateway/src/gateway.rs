@@ -1,0 +1,148 @@
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use tokio::sync::watch;
+
+use crate::config::{Config, ConfigError};
+use crate::counters::{Counters, Stats};
+use crate::discovery::{self, Discovery};
+use crate::limits::Limits;
+use crate::shared::{Health, Shared};
+use crate::state::{StateError, States};
+use crate::thread::Thread;
+use crate::udp::{self, Socket};
+use crate::upstream::Upstream;
+
+/// A running gateway.
+pub struct Gateway {
+    address: SocketAddr,
+    shared: Arc<Shared>,
+    counters: Vec<Arc<Counters>>,
+    stop: watch::Sender<bool>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+/// Why a gateway did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The configuration is illegal.
+    #[error("{0}")]
+    Config(#[from] ConfigError),
+    /// The directory for states cannot be used.
+    #[error("{0}")]
+    State(#[from] StateError),
+    /// The UDP address cannot be used.
+    #[error("cannot listen on UDP {address}: {error}")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// Reason of the system.
+        error: std::io::Error,
+    },
+    /// The multicast group cannot be joined.
+    #[error("cannot join multicast group {group}: {error}")]
+    Multicast {
+        /// Address of the group.
+        group: SocketAddr,
+        /// Reason of the system.
+        error: std::io::Error,
+    },
+    /// A thread cannot be started.
+    #[error("cannot start a thread: {0}")]
+    Thread(std::io::Error),
+}
+
+/// Time for the last packets to the broker when the gateway stops.
+const STOP_TIME: Duration = Duration::from_secs(3);
+
+impl Gateway {
+    /// Opens sockets and state, and starts the threads.
+    ///
+    /// # Errors
+    /// The configuration is illegal, or a socket, directory or thread cannot be had.
+    pub fn start(config: Config, upstream: Upstream) -> Result<Self, StartError> {
+        config.check()?;
+        let (listener, now) = (config.listener.clone(), Instant::now());
+        let gateway = tenbin_sn::Gateway::new(config.settings()?, config.predefined()?)
+            .with_name_bytes_maximum(listener.name_bytes_maximum);
+        let directory = (!config.state.as_os_str().is_empty()).then_some(config.state.as_path());
+        let expiry = Duration::from_secs(listener.session_expiry_seconds.into());
+        let states = States::open(directory, listener.clients_maximum, expiry, &gateway, now)?;
+        let threads = config.threads;
+        let shared = Arc::new(Shared {
+            gateway: Arc::new(gateway),
+            upstream,
+            limits: Limits::new(&listener, now),
+            states,
+            clients: AtomicUsize::new(0),
+            health: Health::default(),
+            config,
+        });
+        let in_multicast =
+            |error| StartError::Multicast { group: listener.multicast.unwrap_or(listener.address), error };
+        let mut discovery = Discovery::open(&listener).map_err(in_multicast)?;
+        let (stop, stopped) = watch::channel(false);
+        let mut started = Self { address: listener.address, shared, counters: Vec::new(), stop, threads: Vec::new() };
+        for number in 0..threads {
+            let counters = Arc::new(Counters::default());
+            let failed = |error| StartError::Listen { address: listener.address, error };
+            let socket = udp::open(started.address, threads > 1, listener.receive_buffer_bytes).map_err(failed)?;
+            // The port of the first socket is that of all.
+            started.address = socket.local_addr().map_err(failed)?;
+            discovery::prepare(&socket, &listener).map_err(in_multicast)?;
+            let runtime =
+                tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(StartError::Thread)?;
+            let socket = {
+                let _context = runtime.enter();
+                Socket::new(socket, Arc::clone(&counters)).map_err(failed)?
+            };
+            let (discovery, shared_socket) = (discovery.take(), socket.shared());
+            let thread = Thread::new(Arc::clone(&started.shared), Arc::clone(&counters), socket);
+            let stopped = stopped.clone();
+            let main = move || {
+                if let Some(discovery) = discovery {
+                    runtime.spawn(discovery.run(shared_socket));
+                }
+                runtime.block_on(tokio::task::unconstrained(thread.run(stopped)));
+                runtime.shutdown_timeout(STOP_TIME);
+            };
+            let handle = std::thread::Builder::new().name(format!("sn-{number}")).spawn(main);
+            started.threads.push(handle.map_err(StartError::Thread)?);
+            started.counters.push(counters);
+        }
+        Ok(started)
+    }
+
+    /// UDP address of the gateway.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Counters and gauges.
+    pub fn stats(&self) -> Stats {
+        Stats::of(self.counters.iter().map(|counters| &**counters))
+    }
+
+    /// Sends DISCONNECT to all clients and stops. Sessions without Clean Session stay.
+    pub fn stop(mut self) {
+        self.end();
+    }
+
+    fn end(&mut self) {
+        self.stop.send_replace(true);
+        for thread in self.threads.drain(..) {
+            // A panic was printed by the thread.
+            let _ = thread.join();
+        }
+        self.shared.states.finish();
+    }
+}
+
+impl Drop for Gateway {
+    fn drop(&mut self) {
+        self.end();
+    }
+}

@@ -1,0 +1,110 @@
+//! Bounds on events a second, by IP address and in all.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustc_hash::FxBuildHasher;
+
+use crate::config::Listener;
+
+/// Bounded rates of one gateway.
+pub(crate) struct Limits {
+    connects: Rate,
+    unknown_answers: Rate,
+    publishes: Rate,
+}
+
+/// Events of the current second.
+struct Rate {
+    maximum: u32,
+    per_address_maximum: u32,
+    second: Mutex<Second>,
+}
+
+struct Second {
+    begun: Instant,
+    all: u32,
+    by_address: HashMap<IpAddr, u32, FxBuildHasher>,
+}
+
+/// Addresses counted in one second. Further ones share one count.
+const ADDRESSES_MAXIMUM: usize = 65_536;
+
+impl Limits {
+    pub(crate) fn new(listener: &Listener, now: Instant) -> Self {
+        Self {
+            connects: Rate::new(listener.connects_per_second, listener.connects_per_second_per_address, now),
+            // Answers to unknown senders are bounded by address only, where 0 = none.
+            unknown_answers: Rate::new(0, listener.unknown_answers_per_second.max(1), now),
+            publishes: Rate::new(listener.publishes_per_second, 0, now),
+        }
+    }
+
+    /// Whether a CONNECT is within its rates.
+    pub(crate) fn allows_connect(&self, address: IpAddr, now: Instant) -> bool {
+        self.connects.allows(address, now)
+    }
+
+    /// Whether a sender without a connection gets an answer.
+    pub(crate) fn allows_answer(&self, address: IpAddr, now: Instant) -> bool {
+        self.unknown_answers.allows(address, now)
+    }
+
+    /// Whether a QoS 0 message is within its rate.
+    #[inline]
+    pub(crate) fn allows_publish(&self, address: IpAddr, now: Instant) -> bool {
+        self.publishes.maximum == 0 || self.publishes.allows(address, now)
+    }
+}
+
+impl Rate {
+    fn new(maximum: u32, per_address_maximum: u32, now: Instant) -> Self {
+        let second = Mutex::new(Second { begun: now, all: 0, by_address: HashMap::default() });
+        Self { maximum, per_address_maximum, second }
+    }
+
+    /// Counts an event, if it is within the bounds.
+    fn allows(&self, address: IpAddr, now: Instant) -> bool {
+        let mut second = self.second.lock().unwrap_or_else(PoisonError::into_inner);
+        if now.saturating_duration_since(second.begun) >= Duration::from_secs(1) {
+            second.begun = now;
+            second.all = 0;
+            second.by_address.clear();
+        }
+        if self.maximum > 0 && second.all >= self.maximum {
+            return false;
+        }
+        if self.per_address_maximum > 0 {
+            let is_full = second.by_address.len() >= ADDRESSES_MAXIMUM;
+            let address = if is_full && !second.by_address.contains_key(&address) { OTHERS } else { address };
+            let count = second.by_address.entry(address).or_default();
+            if *count >= self.per_address_maximum {
+                return false;
+            }
+            *count += 1;
+        }
+        second.all += 1;
+        true
+    }
+}
+
+/// Stands for addresses beyond [`ADDRESSES_MAXIMUM`].
+const OTHERS: IpAddr = IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_second_has_its_events_by_address_and_in_all() {
+        let start = Instant::now();
+        let rate = Rate::new(3, 2, start);
+        let (one, other) = (IpAddr::from([127, 0, 0, 1]), IpAddr::from([127, 0, 0, 2]));
+        let allowed = |address, now| rate.allows(address, now);
+        assert_eq!([allowed(one, start), allowed(one, start), allowed(one, start)], [true, true, false]);
+        assert_eq!([allowed(other, start), allowed(other, start)], [true, false]);
+        assert!(allowed(one, start + Duration::from_secs(1)));
+    }
+}

@@ -1,0 +1,218 @@
+//! Clients of one thread, found by address with one hash lookup.
+
+mod peer;
+mod ready;
+
+use std::collections::{HashMap, VecDeque};
+use std::net::{IpAddr, SocketAddr};
+
+use rustc_hash::FxBuildHasher;
+use tenbin_codec::Text;
+
+pub(crate) use peer::{Connection, Link, Peer};
+pub(crate) use ready::{PeerWaker, ReadyList};
+
+/// Names a peer of one thread. Keys of ended peers name none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Key {
+    index: u32,
+    generation: u32,
+}
+
+/// Where a datagram comes from: a socket, and the wireless node behind it if it is a forwarder.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Origin<'a> {
+    pub(crate) socket: SocketAddr,
+    pub(crate) node: Option<&'a [u8]>,
+}
+
+/// An [`Origin`] that is kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Address {
+    pub(crate) socket: SocketAddr,
+    pub(crate) node: Option<Box<[u8]>>,
+}
+
+impl Address {
+    pub(crate) fn origin(&self) -> Origin<'_> {
+        Origin { socket: self.socket, node: self.node.as_deref() }
+    }
+}
+
+impl Origin<'_> {
+    pub(crate) fn to_address(self) -> Address {
+        Address { socket: self.socket, node: self.node.map(Into::into) }
+    }
+}
+
+/// Peers of one thread.
+#[derive(Default)]
+pub(crate) struct Peers {
+    slots: Vec<Slot>,
+    free: Vec<u32>,
+    by_socket: HashMap<SocketAddr, Key, FxBuildHasher>,
+    /// Peers behind forwarders, by the forwarder's address and the node's id.
+    by_node: HashMap<SocketAddr, HashMap<Box<[u8]>, Key, FxBuildHasher>, FxBuildHasher>,
+    by_client: HashMap<Text, Key, FxBuildHasher>,
+    /// Peers of each IP address.
+    of_address: HashMap<IpAddr, u32, FxBuildHasher>,
+    /// Peers that were unconfirmed when they came, oldest first. Some are confirmed or gone.
+    unconfirmed: VecDeque<Key>,
+    unconfirmed_count: usize,
+}
+
+#[derive(Default)]
+struct Slot {
+    generation: u32,
+    peer: Option<Peer>,
+}
+
+impl Peers {
+    pub(crate) fn len(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+
+    #[inline]
+    pub(crate) fn find(&self, origin: Origin<'_>) -> Option<Key> {
+        match origin.node {
+            None => self.by_socket.get(&origin.socket).copied(),
+            Some(node) => self.by_node.get(&origin.socket)?.get(node).copied(),
+        }
+    }
+
+    pub(crate) fn find_client(&self, client_id: &[u8]) -> Option<Key> {
+        self.by_client.get(client_id).copied()
+    }
+
+    #[inline]
+    pub(crate) fn get_mut(&mut self, key: Key) -> Option<&mut Peer> {
+        let slot = self.slots.get_mut(key.index as usize)?;
+        if slot.generation == key.generation { slot.peer.as_mut() } else { None }
+    }
+
+    /// Peers of one IP address.
+    pub(crate) fn of_address(&self, address: IpAddr) -> u32 {
+        self.of_address.get(&address).copied().unwrap_or(0)
+    }
+
+    pub(crate) fn unconfirmed(&self) -> usize {
+        self.unconfirmed_count
+    }
+
+    /// The unconfirmed peer that came first.
+    pub(crate) fn oldest_unconfirmed(&mut self) -> Option<Key> {
+        while let Some(key) = self.unconfirmed.pop_front() {
+            if self.get_mut(key).is_some_and(|peer| !peer.machine.is_confirmed()) {
+                return Some(key);
+            }
+        }
+        None
+    }
+
+    /// Adds a peer, which `make` makes from its key. Nobody else has its address and client id.
+    pub(crate) fn add(&mut self, make: impl FnOnce(Key) -> Peer) -> Key {
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(Slot::default());
+            self.slots.len() as u32 - 1
+        });
+        let key = Key { index, generation: self.slots[index as usize].generation };
+        let peer = make(key);
+        self.bind(peer.address.clone(), key);
+        self.by_client.insert(peer.machine.client_id().detach(), key);
+        if !peer.machine.is_confirmed() {
+            self.note_unconfirmed(key);
+        }
+        self.slots[index as usize].peer = Some(peer);
+        key
+    }
+
+    pub(crate) fn remove(&mut self, key: Key) -> Option<Peer> {
+        let slot = self.slots.get_mut(key.index as usize).filter(|slot| slot.generation == key.generation)?;
+        let peer = slot.peer.take()?;
+        slot.generation = slot.generation.wrapping_add(1);
+        self.free.push(key.index);
+        self.unbind(&peer.address, key);
+        if self.by_client.get(peer.machine.client_id().as_bytes()) == Some(&key) {
+            self.by_client.remove(peer.machine.client_id().as_bytes());
+        }
+        if peer.counts_as_unconfirmed {
+            self.unconfirmed_count -= 1;
+        }
+        Some(peer)
+    }
+
+    /// Moves a peer to another address, where it is unconfirmed. A peer that is there already has ended.
+    pub(crate) fn rebind(&mut self, key: Key, origin: Origin<'_>) {
+        let Some(peer) = self.get_mut(key) else { return };
+        let old = std::mem::replace(&mut peer.address, origin.to_address());
+        let is_new = !std::mem::replace(&mut peer.counts_as_unconfirmed, true);
+        self.unbind(&old, key);
+        self.bind(origin.to_address(), key);
+        if is_new {
+            self.note_unconfirmed(key);
+        }
+    }
+
+    /// Notes that a peer was confirmed.
+    pub(crate) fn confirm(&mut self, key: Key) {
+        if let Some(peer) = self.get_mut(key)
+            && std::mem::take(&mut peer.counts_as_unconfirmed)
+        {
+            self.unconfirmed_count -= 1;
+        }
+    }
+
+    pub(crate) fn keys(&self) -> Vec<Key> {
+        let slots = self.slots.iter().zip(0..);
+        slots
+            .filter(|(slot, _)| slot.peer.is_some())
+            .map(|(slot, index)| Key { index, generation: slot.generation })
+            .collect()
+    }
+
+    fn note_unconfirmed(&mut self, key: Key) {
+        self.unconfirmed_count += 1;
+        self.unconfirmed.push_back(key);
+        if self.unconfirmed.len() > 2 * self.unconfirmed_count + 1000 {
+            let mut queue = std::mem::take(&mut self.unconfirmed);
+            queue.retain(|&key| self.get_mut(key).is_some_and(|peer| peer.counts_as_unconfirmed));
+            self.unconfirmed = queue;
+        }
+    }
+
+    fn bind(&mut self, address: Address, key: Key) {
+        *self.of_address.entry(address.socket.ip()).or_default() += 1;
+        match address.node {
+            None => {
+                self.by_socket.insert(address.socket, key);
+            }
+            Some(node) => {
+                self.by_node.entry(address.socket).or_default().insert(node, key);
+            }
+        }
+    }
+
+    fn unbind(&mut self, address: &Address, key: Key) {
+        let ip = address.socket.ip();
+        if let Some(count) = self.of_address.get_mut(&ip) {
+            *count -= 1;
+            if *count == 0 {
+                self.of_address.remove(&ip);
+            }
+        }
+        match &address.node {
+            None if self.by_socket.get(&address.socket) == Some(&key) => {
+                self.by_socket.remove(&address.socket);
+            }
+            None => {}
+            Some(node) => {
+                if let Some(nodes) = self.by_node.get_mut(&address.socket) {
+                    nodes.remove(node);
+                    if nodes.is_empty() {
+                        self.by_node.remove(&address.socket);
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,77 @@
+use std::sync::Arc;
+use std::task::Waker;
+
+use tenbin_codec::{Decoder, WriteBuffer};
+use tenbin_sn::{Alarm, GatewayPeer};
+
+use super::{Address, Key, PeerWaker, ReadyList};
+use crate::upstream::{Opening, Stream};
+
+/// One client: its state machine, its address, and its stream to the broker.
+pub(crate) struct Peer {
+    pub(crate) machine: GatewayPeer,
+    pub(crate) address: Address,
+    pub(crate) link: Link,
+    /// Bytes for the broker.
+    pub(crate) out: WriteBuffer,
+    pub(crate) alarm: Alarm,
+    pub(crate) ready: Arc<PeerWaker>,
+    /// Lists the peer as ready.
+    pub(crate) waker: Waker,
+    /// On the thread's list of peers to settle.
+    pub(crate) is_touched: bool,
+    /// The broker's packets wait until the client has taken some.
+    pub(crate) is_held: bool,
+    /// Topic ids or Will may differ from the stored ones.
+    pub(crate) is_unsaved: bool,
+    pub(crate) counts_as_unconfirmed: bool,
+}
+
+/// The stream to the broker.
+pub(crate) enum Link {
+    Closed,
+    Opening(Opening),
+    Open(Connection),
+}
+
+/// An open stream to the broker.
+pub(crate) struct Connection {
+    pub(crate) stream: Stream,
+    pub(crate) decoder: Decoder,
+    /// Undecoded bytes: part of a packet, or packets for which the client has no room.
+    pub(crate) undecoded: Vec<u8>,
+}
+
+impl Peer {
+    pub(crate) fn new(
+        machine: GatewayPeer,
+        address: Address,
+        out: WriteBuffer,
+        key: Key,
+        list: &Arc<ReadyList>,
+    ) -> Self {
+        let ready = PeerWaker::new(key, list);
+        let counts_as_unconfirmed = !machine.is_confirmed();
+        Self {
+            machine,
+            address,
+            link: Link::Closed,
+            out,
+            alarm: Alarm::default(),
+            waker: Arc::clone(&ready).into(),
+            ready,
+            is_touched: false,
+            is_held: false,
+            is_unsaved: false,
+            counts_as_unconfirmed,
+        }
+    }
+
+    /// Takes the open stream out.
+    pub(crate) fn take_stream(&mut self) -> Option<Stream> {
+        match std::mem::replace(&mut self.link, Link::Closed) {
+            Link::Open(connection) => Some(connection.stream),
+            Link::Opening(_) | Link::Closed => None,
+        }
+    }
+}

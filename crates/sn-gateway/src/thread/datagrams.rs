@@ -1,0 +1,202 @@
+//! Datagrams of clients, and of senders without a peer.
+
+use tenbin_codec::WriteBuffer;
+use tenbin_sn::{Action, GatewayPeer, Io};
+use tenbin_sn_codec::v1_2::{Connect, Disconnect, GwInfo, Message, PingReq, ReturnCode};
+use tenbin_sn_codec::{DecodeError, Forwarded};
+
+use super::{DATAGRAMS_PER_LAP, Thread};
+use crate::counters::count;
+use crate::peers::{Key, Origin, Peer};
+
+/// Bytes for the broker beyond which a client's messages are dropped: the broker does not read.
+const OUT_BYTES_MAXIMUM: usize = 256 * 1024;
+
+impl Thread {
+    pub(super) fn receive_batch(&mut self, buffer: &mut [u8]) {
+        let mut received = 0;
+        while received < DATAGRAMS_PER_LAP {
+            match self.socket.receive(buffer) {
+                Ok((size, from)) => {
+                    received += 1;
+                    self.receive(&buffer[..size], Origin { socket: from, node: None });
+                }
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => break,
+                // An answer to an earlier datagram, such as of a client that is gone.
+                Err(_) => received += 1,
+            }
+        }
+        count(&self.counters.datagrams_received, received);
+    }
+
+    fn receive(&mut self, datagram: &[u8], from: Origin<'_>) {
+        let (message, origin) = if Forwarded::is_envelope(datagram) {
+            // [SN-FORWARD-1]
+            if !self.shared.config.listener.forwarders.contains(&from.socket.ip()) {
+                return count(&self.counters.unknown_forwarders, 1);
+            }
+            match Forwarded::decode(datagram) {
+                Ok(envelope) => (envelope.message, Origin { node: Some(envelope.node_id), ..from }),
+                Err(error) => return self.counters.malformed(error),
+            }
+        } else {
+            (datagram, from)
+        };
+        match Message::decode(message) {
+            Ok(decoded) => self.handle(origin, &decoded, message.len()),
+            Err(error) => {
+                self.counters.malformed(error);
+                if matches!(error, DecodeError::ProtocolId(_)) {
+                    self.answer(origin, &Message::ConnAck(ReturnCode::NotSupported)); // [SN-CONNECT-1]
+                }
+            }
+        }
+    }
+
+    fn handle(&mut self, origin: Origin<'_>, message: &Message<'_>, size: usize) {
+        match self.peers.find(origin) {
+            Some(key) => self.handle_of_peer(key, origin, message, size),
+            None => self.handle_of_stranger(origin, message, size),
+        }
+    }
+
+    pub(super) fn handle_of_peer(&mut self, key: Key, origin: Origin<'_>, message: &Message<'_>, size: usize) {
+        let Some(peer) = self.peers.get_mut(key) else { return };
+        match message {
+            Message::Publish(publish) => {
+                if peer.out.len() > OUT_BYTES_MAXIMUM {
+                    return count(&self.counters.upstream_full, 1);
+                }
+                let is_free = publish.message_id.is_none();
+                if is_free && !self.shared.limits.allows_publish(origin.socket.ip(), self.now) {
+                    return count(&self.counters.rate_exceeded, 1);
+                }
+            }
+            Message::SearchGw(_) => return self.answer_search(origin),
+            Message::Register(_) | Message::RegAck(_) | Message::Subscribe(_) => {
+                peer.is_unsaved = self.shared.states.is_stored();
+            }
+            _ => {}
+        }
+        if !peer.is_touched
+            && peer.out.capacity() == 0
+            && let Some(mut spare) = self.spares.pop()
+        {
+            peer.out.swap_memory(&mut spare);
+        }
+        let mut io = Io { now: self.now, upstream: &mut peer.out, output: &mut self.output };
+        let action = peer.machine.handle_message(message, size, &mut io);
+        let is_new = matches!(action, Action::End(tenbin_sn::End::NewConnection));
+        self.after(key, action);
+        self.touch(key);
+        if is_new && let Message::Connect(connect) = message {
+            self.accept(origin, connect, size);
+        }
+    }
+
+    /// Answers a message of an address without a peer.
+    fn handle_of_stranger(&mut self, origin: Origin<'_>, message: &Message<'_>, size: usize) {
+        match message {
+            Message::Connect(connect) => self.connect(origin, connect, size),
+            Message::SearchGw(_) => self.answer_search(origin),
+            // Of other gateways.
+            Message::Advertise(_) | Message::GwInfo(_) => {}
+            Message::PingReq(PingReq { client_id: Some(client_id) }) => {
+                // [SN-ADDRESS-4]
+                match self.sleeper_that_may_move(client_id, origin) {
+                    Some(key) => self.move_peer(key, origin, message, size),
+                    None => self.reject_stranger(origin),
+                }
+            }
+            _ => self.reject_stranger(origin),
+        }
+    }
+
+    fn reject_stranger(&mut self, origin: Origin<'_>) {
+        count(&self.counters.unknown_senders, 1);
+        self.answer(origin, &Message::Disconnect(Disconnect { duration: None })); // [SN-UNKNOWN-1]
+    }
+
+    /// A CONNECT of an address without a peer.
+    fn connect(&mut self, origin: Origin<'_>, connect: &Connect<'_>, size: usize) {
+        if !self.shared.limits.allows_connect(origin.socket.ip(), self.now) {
+            return self.refuse(origin);
+        }
+        if let Some(key) = self.sleeper_that_may_move(connect.client_id, origin) {
+            return self.move_peer(key, origin, &Message::Connect(*connect), size); // [SN-ADDRESS-4]
+        }
+        match self.peers.find_client(connect.client_id.as_bytes()) {
+            None => self.accept(origin, connect, size),
+            Some(key) => self.take_over(key, origin, connect, size), // [SN-ADDRESS-3]
+        }
+    }
+
+    /// A CONNECT whose address and client id no peer has.
+    pub(super) fn accept(&mut self, origin: Origin<'_>, connect: &Connect<'_>, size: usize) {
+        let listener = &self.shared.config.listener;
+        let of_address = self.peers.of_address(origin.socket.ip());
+        let is_full = self.shared.clients.load(std::sync::atomic::Ordering::Relaxed) >= listener.clients_maximum
+            || (listener.per_address_maximum > 0 && of_address >= listener.per_address_maximum);
+        if is_full {
+            return self.refuse(origin); // [SN-BOUND-4]
+        }
+        if self.peers.unconfirmed() >= listener.unconfirmed_maximum
+            && let Some(oldest) = self.peers.oldest_unconfirmed()
+        {
+            count(&self.counters.unconfirmed_evicted, 1); // [SN-BOUND-5]
+            self.remove(oldest);
+        }
+        let shared = &self.shared;
+        let state = shared.states.take(connect.client_id, connect.clean_session, self.now);
+        let mut out = WriteBuffer::new();
+        let mut io = Io { now: self.now, upstream: &mut out, output: &mut self.output };
+        let (machine, action) = GatewayPeer::accept(&shared.gateway, connect, size, state, &mut io);
+        if let Action::End(_) = action {
+            let client_id = machine.client_id().clone();
+            shared.states.keep(&client_id, machine.into_state(), self.now);
+            return self.send_output(origin);
+        }
+        count(&self.counters.connects, 1);
+        shared.clients.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let ready = &self.ready;
+        let key = self.peers.add(|key| Peer::new(machine, origin.to_address(), out, key, ready));
+        self.after(key, action);
+        self.touch(key);
+    }
+
+    pub(super) fn refuse(&mut self, origin: Origin<'_>) {
+        count(&self.counters.connects_refused, 1);
+        self.answer(origin, &Message::ConnAck(ReturnCode::Congestion));
+    }
+
+    fn answer_search(&mut self, origin: Origin<'_>) {
+        let listener = &self.shared.config.listener;
+        if listener.multicast.is_some() {
+            let info = GwInfo { gateway_id: listener.gateway_id, address: &[] };
+            self.answer(origin, &Message::GwInfo(info)); // [SN-DISCOVERY-1]
+        }
+    }
+
+    /// Sends a message to an address without a peer, within the rate of such answers.
+    pub(super) fn answer(&mut self, origin: Origin<'_>, message: &Message<'_>) {
+        if self.shared.limits.allows_answer(origin.socket.ip(), self.now) {
+            self.output.datagrams.push(message);
+            self.send_output(origin);
+        }
+    }
+
+    /// Sends the datagrams of the last call.
+    pub(super) fn send_output(&mut self, to: Origin<'_>) {
+        for datagram in self.output.datagrams.iter() {
+            match to.node {
+                None => self.socket.send(datagram, to.socket),
+                Some(node_id) => {
+                    let mut envelope = Vec::with_capacity(datagram.len() + node_id.len() + 5);
+                    Forwarded { radius: 0, node_id, message: datagram }.encode(&mut envelope); // [SN-FORWARD-1]
+                    self.socket.send(&envelope, to.socket);
+                }
+            }
+        }
+        self.output.datagrams.clear();
+    }
+}

@@ -1,0 +1,216 @@
+//! One thread of the gateway: a socket, the peers whose datagrams come there, and their streams to the broker.
+//!
+//! ```text
+//!   socket ─► datagrams ─► Peer ─► out ─► stream          each lap: receive a batch, serve ready streams,
+//!          ◄─ datagrams ◄──     ◄── packets ◄──┘          wake due peers; then settle every touched peer once
+//! ```
+
+mod datagrams;
+mod streams;
+mod takeovers;
+
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::task::{Context, Poll};
+use std::time::Instant;
+
+use bytes::BytesMut;
+use tenbin_sn::{Io, Output, Wheel};
+use tokio::sync::watch;
+use tokio::time::Sleep;
+
+use crate::counters::{Counters, count};
+use crate::peers::{Key, Peers, ReadyList};
+use crate::shared::Shared;
+use crate::udp::Socket;
+use takeovers::Takeover;
+
+/// State of one thread.
+pub(crate) struct Thread {
+    shared: Arc<Shared>,
+    counters: Arc<Counters>,
+    socket: Socket,
+    peers: Peers,
+    ready: Arc<ReadyList>,
+    wheel: Wheel<Key>,
+    /// When the wheel has keys to wake.
+    next_alarm: Option<Instant>,
+    output: Output,
+    /// Peers that were called in this lap.
+    touched: Vec<Key>,
+    takeovers: Vec<Takeover>,
+    /// Memory for the output of peers, which need it only within a lap.
+    spares: Vec<Vec<u8>>,
+    /// Bytes read from a stream. Packets are slices of it.
+    read: BytesMut,
+    /// Time of the lap.
+    now: Instant,
+}
+
+/// Datagrams received in a lap.
+const DATAGRAMS_PER_LAP: usize = 64;
+/// Memory for bytes from a stream.
+const READ_BYTES: usize = 64 * 1024;
+/// Memory of a peer's output that is kept for others.
+const SPARE_BYTES_MAXIMUM: usize = 64 * 1024;
+const SPARES_MAXIMUM: usize = 64;
+
+/// Events that begin a lap.
+#[derive(Default)]
+struct Events {
+    is_readable: bool,
+    ready: Vec<Key>,
+    is_alarm_due: bool,
+    is_stopping: bool,
+}
+
+impl Thread {
+    pub(crate) fn new(shared: Arc<Shared>, counters: Arc<Counters>, socket: Socket) -> Self {
+        let now = Instant::now();
+        Self {
+            shared,
+            counters,
+            socket,
+            peers: Peers::default(),
+            ready: Arc::default(),
+            wheel: Wheel::new(now),
+            next_alarm: None,
+            output: Output::default(),
+            touched: Vec::new(),
+            takeovers: Vec::new(),
+            spares: Vec::new(),
+            read: BytesMut::with_capacity(READ_BYTES),
+            now,
+        }
+    }
+
+    /// Serves clients until `stop` changes. Run it without tokio's budget: it bounds its laps itself, and gives way to
+    /// the runtime after each.
+    pub(crate) async fn run(mut self, mut stop: watch::Receiver<bool>) {
+        let mut buffer = vec![0; usize::from(u16::MAX)];
+        let mut events = Events::default();
+        let mut alarm = Box::pin(tokio::time::sleep_until(Instant::now().into()));
+        let stopping = stop.wait_for(|is_stopping| *is_stopping);
+        let mut stopping = std::pin::pin!(stopping);
+        loop {
+            if let Some(at) = self.next_alarm
+                && alarm.deadline() != at.into()
+            {
+                alarm.as_mut().reset(at.into());
+            }
+            poll_fn(|cx| {
+                events.is_stopping = stopping.as_mut().poll(cx).is_ready();
+                self.poll_events(&mut events, alarm.as_mut(), cx)
+            })
+            .await;
+            if events.is_stopping {
+                return self.stop().await;
+            }
+            self.now = Instant::now();
+            if events.is_readable {
+                self.receive_batch(&mut buffer);
+            }
+            for key in events.ready.drain(..) {
+                self.serve(key);
+            }
+            if events.is_alarm_due {
+                self.wake_due();
+            }
+            self.decide_takeovers();
+            self.settle();
+            // The runtime looks at sockets while this task waits.
+            tokio::task::yield_now().await;
+        }
+    }
+
+    fn poll_events(&mut self, events: &mut Events, alarm: Pin<&mut Sleep>, cx: &mut Context<'_>) -> Poll<()> {
+        self.socket.poll_flush(cx);
+        // Errors concern one datagram, and are seen by the receive call.
+        events.is_readable = self.socket.poll_readable(cx).is_ready();
+        let is_any_ready = self.ready.poll_take(&mut events.ready, cx).is_ready();
+        events.is_alarm_due = self.next_alarm.is_some() && alarm.poll(cx).is_ready();
+        if events.is_readable || is_any_ready || events.is_alarm_due || events.is_stopping {
+            Poll::Ready(())
+        } else {
+            Poll::Pending
+        }
+    }
+
+    /// Wakes peers whose time has come.
+    fn wake_due(&mut self) {
+        let mut due = Vec::new();
+        self.wheel.advance(self.now, &mut due);
+        self.next_alarm = self.wheel.next();
+        for key in due {
+            let Some(peer) = self.peers.get_mut(key) else { continue };
+            peer.alarm.rang();
+            let mut io = Io { now: self.now, upstream: &mut peer.out, output: &mut self.output };
+            let action = peer.machine.handle_timeout(&mut io);
+            self.after(key, action);
+            self.touch(key);
+        }
+    }
+
+    /// Notes that a peer was called, so that it is settled at the end of the lap.
+    #[inline]
+    fn touch(&mut self, key: Key) {
+        if let Some(peer) = self.peers.get_mut(key)
+            && !std::mem::replace(&mut peer.is_touched, true)
+        {
+            self.touched.push(key);
+        }
+    }
+
+    /// Writes the output of all peers that were called, and arms their timers.
+    fn settle(&mut self) {
+        let mut touched = std::mem::take(&mut self.touched);
+        for key in touched.drain(..) {
+            self.flush(key);
+            let Some(peer) = self.peers.get_mut(key) else { continue };
+            peer.is_touched = false;
+            if let Some(deadline) = peer.machine.poll_timeout() {
+                self.wheel.arm(&mut peer.alarm, key, deadline);
+                // Up to a slot early: then the wheel wakes nobody, and says when it will.
+                self.next_alarm = Some(self.next_alarm.map_or(deadline, |next| next.min(deadline)));
+            }
+            if peer.is_held && peer.machine.accepts_packets() {
+                peer.waker.wake_by_ref();
+            }
+            if peer.counts_as_unconfirmed && peer.machine.is_confirmed() {
+                self.peers.confirm(key);
+            }
+            self.save(key);
+        }
+        self.touched = touched;
+        self.socket.publish_sent();
+        self.counters.publish_drops(&self.output.drops);
+        self.counters.clients.store(self.peers.len() as u64, Relaxed);
+    }
+
+    /// Stores changed topic ids.
+    fn save(&mut self, key: Key) {
+        let Some(peer) = self.peers.get_mut(key) else { return };
+        if std::mem::take(&mut peer.is_unsaved) && !peer.machine.is_clean() && !self.shared.states.save(&peer.machine) {
+            count(&self.counters.state_unsaved, 1);
+        }
+    }
+
+    /// Tells all clients that the gateway stops, and leaves their sessions at the broker.
+    async fn stop(mut self) {
+        self.now = Instant::now();
+        for key in self.peers.keys() {
+            let Some(peer) = self.peers.get_mut(key) else { continue };
+            let mut io = Io { now: self.now, upstream: &mut peer.out, output: &mut self.output };
+            let action = peer.machine.close(&mut io);
+            self.after(key, action);
+        }
+        poll_fn(|cx| {
+            self.socket.poll_flush(cx);
+            Poll::Ready(())
+        })
+        .await;
+        self.settle();
+    }
+}

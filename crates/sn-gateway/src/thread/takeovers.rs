@@ -1,0 +1,99 @@
+//! Clients that appear at another address.
+
+use std::time::{Duration, Instant};
+
+use tenbin_sn::Io;
+use tenbin_sn_codec::v1_2::{Connect, Message};
+
+use super::Thread;
+use crate::counters::count;
+use crate::peers::{Address, Key, Origin};
+
+/// A CONNECT with the client id of a peer elsewhere, which is asked whether it is there.
+pub(super) struct Takeover {
+    old: Key,
+    asked_at: Instant,
+    address: Address,
+    /// The CONNECT.
+    datagram: Vec<u8>,
+}
+
+/// Time for the answer of the peer.
+const ANSWER_TIME: Duration = Duration::from_secs(2);
+/// Takeovers at a time; further CONNECTs are answered "congestion".
+const TAKEOVERS_MAXIMUM: usize = 1024;
+
+impl Thread {
+    /// The sleeping peer with this client id, if it may come back from `origin`.
+    pub(super) fn sleeper_that_may_move(&mut self, client_id: &str, origin: Origin<'_>) -> Option<Key> {
+        let key = self.peers.find_client(client_id.as_bytes())?;
+        let rebind = self.shared.config.listener.rebind;
+        let peer = self.peers.get_mut(key)?;
+        (peer.machine.is_asleep() && rebind.allows(peer.address.socket.ip(), origin.socket.ip())).then_some(key)
+    }
+
+    /// Moves a peer to the address of its message.
+    pub(super) fn move_peer(&mut self, key: Key, origin: Origin<'_>, message: &Message<'_>, size: usize) {
+        count(&self.counters.rebound, 1);
+        self.peers.rebind(key, origin);
+        let Some(peer) = self.peers.get_mut(key) else { return };
+        peer.machine.rebind();
+        self.handle_of_peer(key, origin, message, size);
+    }
+
+    /// Asks the peer that has the client id whether it is there; its answer decides.
+    pub(super) fn take_over(&mut self, old: Key, origin: Origin<'_>, connect: &Connect<'_>, size: usize) {
+        if self.takeovers.iter().any(|takeover| takeover.old == old) {
+            return; // Repeated, or the second address that wants the session.
+        }
+        let Some(peer) = self.peers.get_mut(old) else { return };
+        if !peer.machine.is_connected() {
+            // It has no session yet.
+            self.remove(old);
+            return self.accept(origin, connect, size);
+        }
+        if self.takeovers.len() >= TAKEOVERS_MAXIMUM {
+            return self.refuse(origin);
+        }
+        let mut io = Io { now: self.now, upstream: &mut peer.out, output: &mut self.output };
+        peer.machine.probe(&mut io);
+        self.after(old, tenbin_sn::Action::Continue);
+        let mut datagram = Vec::new();
+        Message::Connect(*connect).encode(&mut datagram);
+        self.takeovers.push(Takeover { old, asked_at: self.now, address: origin.to_address(), datagram });
+        let deadline = self.now + ANSWER_TIME;
+        self.next_alarm = Some(self.next_alarm.map_or(deadline, |next| next.min(deadline)));
+    }
+
+    /// Ends the takeovers that are decided.
+    pub(super) fn decide_takeovers(&mut self) {
+        let mut index = 0;
+        while let Some(takeover) = self.takeovers.get(index) {
+            let (old, deadline) = (takeover.old, takeover.asked_at + ANSWER_TIME);
+            let answered = self.peers.get_mut(old).map(|peer| peer.machine.last_received() > takeover.asked_at);
+            if answered == Some(false) && self.now < deadline {
+                index += 1;
+                // The wheel knows nothing of it.
+                self.next_alarm = Some(self.next_alarm.map_or(deadline, |next| next.min(deadline)));
+                continue;
+            }
+            let Takeover { address, datagram, .. } = self.takeovers.swap_remove(index);
+            let origin = address.origin();
+            if answered == Some(true) {
+                self.refuse(origin);
+                continue;
+            }
+            if let Some(peer) = self.peers.get_mut(old) {
+                count(&self.counters.taken_over, 1);
+                let mut io = Io { now: self.now, upstream: &mut peer.out, output: &mut self.output };
+                let action = peer.machine.close(&mut io);
+                self.after(old, action);
+            }
+            if let Ok(Message::Connect(connect)) = Message::decode(&datagram)
+                && self.peers.find(origin).is_none()
+            {
+                self.accept(origin, &connect, datagram.len());
+            }
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! Streams to the broker.
+
+mod memory;
+mod tcp;
+
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tenbin_codec::WriteBuffer;
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+
+pub use memory::MemoryStream;
+
+/// Byte stream that carries the packets of one client.
+pub(crate) trait ByteStream: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> ByteStream for T {}
+
+pub(crate) type Stream = Box<dyn ByteStream>;
+/// A stream that is being opened.
+pub(crate) type Opening = Pin<Box<dyn Future<Output = io::Result<Stream>> + Send>>;
+
+/// Way to the broker: opens a stream for each client.
+#[derive(Clone)]
+pub struct Upstream(Arc<Way>);
+
+enum Way {
+    Tcp(tcp::Address),
+    Memory(Box<dyn Fn(MemoryStream, SocketAddr) + Send + Sync>),
+}
+
+impl Upstream {
+    /// TCP to a broker, `HOST:PORT`.
+    pub fn tcp(broker: &str) -> Self {
+        Self(Arc::new(Way::Tcp(tcp::Address::new(broker))))
+    }
+
+    /// Memory: `accept` gets the broker's end of each stream, and the client's address. It is called on a thread of the
+    /// gateway, within a tokio runtime.
+    pub fn memory(accept: impl Fn(MemoryStream, SocketAddr) + Send + Sync + 'static) -> Self {
+        Self(Arc::new(Way::Memory(Box::new(accept))))
+    }
+
+    /// Opens a stream for the client at `client`.
+    pub(crate) fn open(&self, client: SocketAddr) -> Opening {
+        let way = Arc::clone(&self.0);
+        Box::pin(async move {
+            match &*way {
+                Way::Tcp(address) => address.connect().await,
+                Way::Memory(accept) => Ok(memory::open(&**accept, client)),
+            }
+        })
+    }
+
+    /// Opens a stream after the end of the client's last one: the broker must see its DISCONNECT first.
+    pub(crate) fn reopen(&self, client: SocketAddr, last: Option<(Stream, WriteBuffer)>) -> Opening {
+        let upstream = self.clone();
+        Box::pin(async move {
+            if let Some((stream, rest)) = last {
+                close(stream, rest).await;
+            }
+            upstream.open(client).await
+        })
+    }
+}
+
+/// Time for the rest of a stream's bytes, and for the broker's end of the stream.
+const CLOSE_TIME: Duration = Duration::from_secs(2);
+
+/// Sends the rest, and closes the stream once the broker has closed its side. A stream that is dropped while unread
+/// bytes wait would be reset, and the broker might miss the last packets.
+pub(crate) async fn close(mut stream: Stream, mut rest: WriteBuffer) {
+    let closing = async {
+        stream.write_all_buf(&mut rest).await?;
+        stream.shutdown().await?;
+        let mut ignored = [0; 1024];
+        while stream.read(&mut ignored).await? > 0 {}
+        io::Result::Ok(())
+    };
+    // The stream is gone either way.
+    let _ = tokio::time::timeout(CLOSE_TIME, closing).await;
+}
