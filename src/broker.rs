@@ -13,7 +13,6 @@ use tenbin_broker::config::ListenAddress;
 use tenbin_broker::{Broker, Config, ConfigCheck, ConfigError, LogLimiter, Policy, StartError, raise_descriptor_limit};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinHandle;
-use tokio::time::Interval;
 use tracing::Level;
 
 use crate::logging::{self, LogFormat, LogLevel};
@@ -207,7 +206,7 @@ async fn serve(
                 let (broker, arguments) = (Arc::clone(&broker), arguments.clone());
                 reloading = Some(tokio::task::spawn_blocking(move || reload(&broker, &arguments)));
             }
-            () = next(&mut watchdog) => service_manager::alive(),
+            () = service_manager::next(&mut watchdog) => service_manager::alive(),
             Some(()) = ended(&mut reloading) => {}
         }
     };
@@ -229,14 +228,6 @@ async fn serve(
         "stopped"
     );
     Ok(())
-}
-
-/// Waits for the next tick; for ever without an interval.
-async fn next(ticks: &mut Option<Interval>) {
-    match ticks {
-        Some(ticks) => drop(ticks.tick().await),
-        None => std::future::pending().await,
-    }
 }
 
 /// Waits for the end of a task, and forgets it. `None` if there is no task.

@@ -4,6 +4,7 @@
 #[cfg(feature = "admin")]
 mod admin;
 mod broker;
+mod gateway;
 mod generate;
 mod logging;
 mod passwd;
@@ -27,6 +28,10 @@ struct Cli {
 enum Command {
     /// Runs the broker.
     Broker(broker::BrokerArgs),
+    /// Lets MQTT-SN 1.2 clients speak to any MQTT broker, until SIGINT or SIGTERM.
+    ///
+    /// Each client has a TCP connection of its own to the broker.
+    Gateway(gateway::GatewayArgs),
     /// Shows and changes a running broker over its admin HTTP.
     ///
     /// Changes need an operator's token: --token, TENBIN_TOKEN, or the local operator's, which the broker keeps in its
@@ -82,6 +87,7 @@ fn verify(command: &tenbin_verify::Command) -> ExitCode {
 fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Broker(arguments) => broker::run(&arguments).map_err(|error| error.to_string()),
+        Command::Gateway(arguments) => gateway::run(&arguments).map_err(|error| error.to_string()),
         #[cfg(feature = "admin")]
         Command::Admin(arguments) => admin::run(arguments).map_err(|error| error.to_string()),
         Command::Passwd(arguments) => passwd::run(&arguments).map_err(|error| error.to_string()),

@@ -1,4 +1,4 @@
-//! Messages to systemd, if it started the broker: `$NOTIFY_SOCKET` of sd_notify(3). Elsewhere they do nothing.
+//! Messages to systemd, if it started the program: `$NOTIFY_SOCKET` of sd_notify(3). Elsewhere they do nothing.
 
 use std::time::Duration;
 
@@ -32,6 +32,14 @@ pub(crate) fn watchdog() -> Option<Interval> {
     let mut ticks = interval(period.max(Duration::from_millis(1)));
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     Some(ticks)
+}
+
+/// Waits for the next tick; for ever without an interval.
+pub(crate) async fn next(ticks: &mut Option<Interval>) {
+    match ticks {
+        Some(ticks) => drop(ticks.tick().await),
+        None => std::future::pending().await,
+    }
 }
 
 fn tell(states: &[NotifyState<'_>]) {

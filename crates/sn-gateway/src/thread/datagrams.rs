@@ -61,6 +61,7 @@ impl Thread {
     }
 
     pub(super) fn handle_of_peer(&mut self, key: Key, origin: Origin<'_>, message: &Message<'_>, size: usize) {
+        self.note_answer(key);
         let Some(peer) = self.peers.get_mut(key) else { return };
         match message {
             Message::Publish(publish) => {

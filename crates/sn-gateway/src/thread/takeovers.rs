@@ -12,7 +12,8 @@ use crate::peers::{Address, Key, Origin};
 /// A CONNECT with the client id of a peer elsewhere, which is asked whether it is there.
 pub(super) struct Takeover {
     old: Key,
-    asked_at: Instant,
+    deadline: Instant,
+    is_answered: bool,
     address: Address,
     /// The CONNECT.
     datagram: Vec<u8>,
@@ -60,26 +61,34 @@ impl Thread {
         self.after(old, tenbin_sn::Action::Continue);
         let mut datagram = Vec::new();
         Message::Connect(*connect).encode(&mut datagram);
-        self.takeovers.push(Takeover { old, asked_at: self.now, address: origin.to_address(), datagram });
         let deadline = self.now + ANSWER_TIME;
+        self.takeovers.push(Takeover { old, deadline, is_answered: false, address: origin.to_address(), datagram });
         self.next_alarm = Some(self.next_alarm.map_or(deadline, |next| next.min(deadline)));
+    }
+
+    /// Notes a message of a peer: it is there.
+    #[inline]
+    pub(super) fn note_answer(&mut self, key: Key) {
+        for takeover in self.takeovers.iter_mut().filter(|takeover| takeover.old == key) {
+            takeover.is_answered = true;
+        }
     }
 
     /// Ends the takeovers that are decided.
     pub(super) fn decide_takeovers(&mut self) {
         let mut index = 0;
         while let Some(takeover) = self.takeovers.get(index) {
-            let (old, deadline) = (takeover.old, takeover.asked_at + ANSWER_TIME);
-            let answered = self.peers.get_mut(old).map(|peer| peer.machine.last_received() > takeover.asked_at);
-            if answered == Some(false) && self.now < deadline {
+            let (old, deadline) = (takeover.old, takeover.deadline);
+            let is_there = self.peers.get_mut(old).is_some();
+            if is_there && !takeover.is_answered && self.now < deadline {
                 index += 1;
                 // The wheel knows nothing of it.
                 self.next_alarm = Some(self.next_alarm.map_or(deadline, |next| next.min(deadline)));
                 continue;
             }
-            let Takeover { address, datagram, .. } = self.takeovers.swap_remove(index);
+            let Takeover { address, datagram, is_answered, .. } = self.takeovers.swap_remove(index);
             let origin = address.origin();
-            if answered == Some(true) {
+            if is_there && is_answered {
                 self.refuse(origin);
                 continue;
             }

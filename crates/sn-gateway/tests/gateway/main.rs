@@ -1,6 +1,10 @@
 //! The gateway on real sockets, before a broker made for tests and before Mosquitto.
 
+mod addresses;
+mod bounds;
+mod broker;
 mod client;
+mod discovery;
 mod fake_broker;
-mod fake_tests;
 mod mosquitto;
+mod stock_clients;

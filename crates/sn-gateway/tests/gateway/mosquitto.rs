@@ -9,13 +9,13 @@ use tenbin_sn_codec::v1_2::{Message, PubAck, QoS, ReturnCode, Topic};
 use crate::client::{Client, PATIENCE, gateway};
 
 /// A running Mosquitto.
-struct Mosquitto {
+pub(crate) struct Mosquitto {
     child: Child,
-    address: SocketAddr,
+    pub(crate) address: SocketAddr,
 }
 
 impl Mosquitto {
-    fn start() -> Option<Self> {
+    pub(crate) fn start() -> Option<Self> {
         let address = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a free port");
         let program = ["mosquitto", "/usr/sbin/mosquitto"].into_iter().find_map(|program| {
             let port = address.port().to_string();

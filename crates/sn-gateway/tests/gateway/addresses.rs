@@ -1,0 +1,134 @@
+//! Clients at new addresses, behind forwarders, and unknown ones.
+
+use tenbin_codec::{Packet, Publish, QoS as MqttQoS, TopicName};
+use tenbin_sn_codec::Forwarded;
+use tenbin_sn_codec::v1_2::{Connect, Disconnect, Message, PingReq, QoS, ReturnCode, Topic};
+use tenbin_sn_gateway::Gateway;
+
+use crate::client::{Client, gateway, wait_for};
+use crate::fake_broker::FakeBroker;
+
+const DISCONNECT: Message<'static> = Message::Disconnect(Disconnect { duration: None });
+
+/// A message of the broker at QoS 0.
+fn message(topic: &str, payload: &'static str) -> Packet {
+    Packet::Publish(Publish {
+        dup: false,
+        qos: MqttQoS::AtMostOnce,
+        retain: false,
+        topic: TopicName::try_from(topic).expect("a name"),
+        packet_id: None,
+        topic_alias: None,
+        subscription_identifiers: Vec::new(),
+        properties: None,
+        payload: payload.into(),
+    })
+}
+
+/// A client that sleeps, with a message in the gateway.
+fn sleeper(gateway: &Gateway, broker: &FakeBroker) -> Client {
+    let mut client = Client::new(gateway.address());
+    assert_eq!(client.connect("sleeper", true), ReturnCode::Accepted);
+    client.subscribe("topic", QoS::AtMostOnce);
+    client.send(&Message::Disconnect(Disconnect { duration: Some(600) }));
+    assert_eq!(client.receive(), DISCONNECT);
+    broker.send("sleeper", &message("topic", "for the sleeper"));
+    client
+}
+
+#[test]
+fn unknown_sender_gets_disconnect_within_a_rate() {
+    let broker = FakeBroker::start();
+    let gateway = gateway(broker.address, "", "unknown_answers_per_second = 2");
+    let mut client = Client::new(gateway.address());
+    let begun = std::time::Instant::now();
+    for _ in 0..50 {
+        client.publish(Topic::Normal(1), QoS::AtMostOnce, 0, b"lost");
+    }
+    assert_eq!(client.receive(), DISCONNECT);
+    wait_for(&gateway, "unknown_senders", 50);
+    let answers = gateway.stats().get("datagrams_sent");
+    assert!(answers <= 2 * (begun.elapsed().as_secs() + 2), "{answers} answers");
+}
+
+#[test]
+fn clients_behind_a_forwarder_are_told_apart_by_node() {
+    let broker = FakeBroker::start();
+    let gateway = gateway(broker.address, "", "forwarders = [\"127.0.0.1\"]");
+    let mut forwarder = Client::new(gateway.address());
+    for (node_id, client_id) in [(b"one", "first"), (b"two", "other")] {
+        let mut message = Vec::new();
+        Message::Connect(Connect { will: false, clean_session: true, duration: 60, client_id }).encode(&mut message);
+        let mut envelope = Vec::new();
+        Forwarded { radius: 0, node_id, message: &message }.encode(&mut envelope);
+        forwarder.send_bytes(&envelope);
+        assert_eq!(broker.connect().client_id, client_id);
+        let answer = Forwarded::decode(forwarder.receive_bytes()).expect("an envelope");
+        assert_eq!(answer.node_id, node_id);
+        assert_eq!(Message::decode(answer.message), Ok(Message::ConnAck(ReturnCode::Accepted)));
+    }
+    assert_eq!(gateway.stats().get("clients"), 2);
+    let stranger = Client::at("127.0.0.9", gateway.address());
+    stranger.send_bytes(b"\x05\xFE\x00no\x02\x16");
+    wait_for(&gateway, "unknown_forwarders", 1);
+}
+
+#[test]
+fn session_stays_with_a_client_that_answers() {
+    let broker = FakeBroker::start();
+    let gateway = gateway(broker.address, "", "");
+    let (mut old, mut new) = (Client::new(gateway.address()), Client::new(gateway.address()));
+    assert_eq!(old.connect("sensor", false), ReturnCode::Accepted);
+    new.send(&Message::Connect(Connect { will: false, clean_session: false, duration: 60, client_id: "sensor" }));
+    assert_eq!(old.receive(), Message::PingReq(PingReq { client_id: None }));
+    old.send(&Message::PingResp);
+    assert_eq!(new.receive(), Message::ConnAck(ReturnCode::Congestion));
+    assert_eq!(old.register("still/here"), 1);
+}
+
+#[test]
+fn session_of_a_silent_client_is_taken_over() {
+    let broker = FakeBroker::start();
+    let gateway = gateway(broker.address, "", "");
+    let (mut old, mut new) = (Client::new(gateway.address()), Client::new(gateway.address()));
+    assert_eq!(old.connect("sensor", false), ReturnCode::Accepted);
+    assert_eq!((old.register("first"), old.register("other")), (1, 2));
+    assert_eq!(new.connect("sensor", false), ReturnCode::Accepted);
+    assert_eq!(old.receive(), Message::PingReq(PingReq { client_id: None }));
+    assert_eq!(old.receive(), DISCONNECT);
+    assert_eq!(new.register("other"), 2, "topic ids belong to the session");
+}
+
+#[test]
+fn sleeper_wakes_at_another_address_of_its_network() {
+    let broker = FakeBroker::start();
+    let gateway = gateway(broker.address, "", "");
+    let mut old = sleeper(&gateway, &broker);
+    let far = &mut Client::at("127.0.1.1", gateway.address());
+    let near = &mut Client::at("127.0.0.77", gateway.address());
+    let wake = Message::PingReq(PingReq { client_id: Some("sleeper") });
+    far.send(&wake);
+    assert_eq!(far.receive(), DISCONNECT);
+    near.send(&wake);
+    // The address may be forged: it gets QoS 0 messages once it has answered.
+    wait_for(&gateway, "rebound", 1);
+    near.send(&Message::PingReq(PingReq { client_id: Some("sleeper") }));
+    let Message::Publish(publish) = near.receive() else { panic!("PUBLISH") };
+    assert_eq!(publish.data, b"for the sleeper");
+    assert_eq!(near.receive(), Message::PingResp);
+    assert!(old.is_silent());
+}
+
+#[test]
+fn rebind_never_keeps_sleepers_at_their_address() {
+    let broker = FakeBroker::start();
+    let gateway = gateway(broker.address, "", "rebind = \"never\"");
+    let mut old = sleeper(&gateway, &broker);
+    let mut other = Client::at("127.0.0.77", gateway.address());
+    let wake = Message::PingReq(PingReq { client_id: Some("sleeper") });
+    other.send(&wake);
+    assert_eq!(other.receive(), DISCONNECT);
+    old.send(&wake);
+    let Message::Publish(publish) = old.receive() else { panic!("PUBLISH") };
+    assert_eq!(publish.data, b"for the sleeper");
+}

@@ -1,0 +1,92 @@
+//! Bounds, and datagrams that are no messages.
+
+use tenbin_sn_codec::v1_2::{Connect, Message, PingReq, QoS, ReturnCode, Topic};
+
+use crate::client::{Client, gateway, wait_for};
+use crate::fake_broker::FakeBroker;
+
+#[test]
+fn damaged_datagrams_are_counted_and_not_answered() {
+    let broker = FakeBroker::start();
+    let gateway = gateway(broker.address, "", "");
+    let mut client = Client::new(gateway.address());
+    for (datagram, counter) in [
+        (&b""[..], "malformed_empty"),
+        (b"\x00\x0C", "malformed_length_too_short"),
+        (b"\x09\x0C\x00", "malformed_length_mismatch"),
+        (b"\x02\x03", "malformed_reserved_type"),
+        (b"\x04\x0C\x00\x00", "malformed_truncated"),
+        (b"\x08\x04\x04\x01\x00\x3C\xFF\xFF", "malformed_utf8"),
+    ] {
+        client.send_bytes(datagram);
+        wait_for(&gateway, counter, 1);
+    }
+    assert!(client.is_silent());
+    // Draft 2.0 has protocol id 2.
+    client.send_bytes(b"\x07\x04\x04\x02\x00\x3Cc");
+    assert_eq!(client.receive(), Message::ConnAck(ReturnCode::NotSupported));
+    assert_eq!(client.connect("still-served", true), ReturnCode::Accepted);
+}
+
+#[test]
+fn clients_beyond_the_bound_get_congestion() {
+    let broker = FakeBroker::start();
+    for listener in ["clients_maximum = 2", "per_address_maximum = 2", "connects_per_second = 2"] {
+        let gateway = gateway(broker.address, "", listener);
+        let codes = ["a", "b", "c"].map(|client_id| Client::new(gateway.address()).connect(client_id, true));
+        if listener.contains("connects_per_second") && codes[2] == ReturnCode::Accepted {
+            continue; // A second has passed on a loaded machine.
+        }
+        assert_eq!(codes, [ReturnCode::Accepted, ReturnCode::Accepted, ReturnCode::Congestion], "{listener}");
+        assert_eq!(gateway.stats().get("connects_refused"), 1);
+    }
+}
+
+#[test]
+fn oldest_unconfirmed_client_makes_room() {
+    let broker = FakeBroker::start();
+    let gateway = gateway(broker.address, "", "unconfirmed_maximum = 2");
+    let mut clients = ["a", "b", "c"].map(|_| Client::new(gateway.address()));
+    assert_eq!(clients[0].connect("a", true), ReturnCode::Accepted);
+    clients[0].register("confirmed/by/a/second/datagram");
+    for (client, client_id) in clients[1..].iter_mut().zip(["b", "c"]) {
+        assert_eq!(client.connect(client_id, true), ReturnCode::Accepted);
+    }
+    assert_eq!(gateway.stats().get("unconfirmed_evicted"), 0);
+    assert_eq!(Client::new(gateway.address()).connect("d", true), ReturnCode::Accepted);
+    wait_for(&gateway, "unconfirmed_evicted", 1);
+    // The one that goes is the oldest one that sent nothing but CONNECT.
+    clients[0].send(&Message::PingReq(PingReq { client_id: None }));
+    assert_eq!(clients[0].receive(), Message::PingResp);
+    clients[2].send(&Message::PingReq(PingReq { client_id: None }));
+    assert_eq!(clients[2].receive(), Message::PingResp);
+    clients[1].send(&Message::PingReq(PingReq { client_id: None }));
+    assert!(matches!(clients[1].receive(), Message::Disconnect(_)));
+}
+
+#[test]
+fn qos_0_messages_beyond_the_rate_are_dropped() {
+    let broker = FakeBroker::start();
+    let gateway = gateway(broker.address, "", "publishes_per_second = 3");
+    let mut client = Client::new(gateway.address());
+    assert_eq!(client.connect("a", true), ReturnCode::Accepted);
+    let topic = Topic::Normal(client.register("topic"));
+    // Fewer than three a second can come only from a machine that needs five minutes for them.
+    for _ in 0..1000 {
+        client.publish(topic, QoS::AtMostOnce, 0, b"");
+    }
+    wait_for(&gateway, "rate_exceeded", 1);
+}
+
+#[test]
+fn repeated_connect_gets_the_same_answer() {
+    let broker = FakeBroker::start();
+    let gateway = gateway(broker.address, "", "");
+    let mut client = Client::new(gateway.address());
+    let connect = Message::Connect(Connect { will: false, clean_session: true, duration: 60, client_id: "a" });
+    client.send(&connect);
+    assert_eq!(client.receive(), Message::ConnAck(ReturnCode::Accepted));
+    client.send(&connect);
+    assert_eq!(client.receive(), Message::ConnAck(ReturnCode::Accepted));
+    assert_eq!(gateway.stats().get("connects"), 1);
+}

@@ -1,0 +1,150 @@
+//! `tenbin gateway`.
+
+use std::io::{self, Write as _};
+use std::net::SocketAddr;
+use std::num::NonZeroU16;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Args;
+use tenbin_broker::{LogLimiter, raise_descriptor_limit};
+use tenbin_sn_gateway::config::parse_version;
+use tenbin_sn_gateway::{Config, ConfigError, Gateway, StartError, Stats, Upstream};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::{Instant, interval_at};
+use tracing::Level;
+
+use crate::logging::{self, LogFormat};
+use crate::service_manager;
+
+/// Arguments of `tenbin gateway`.
+#[derive(Debug, Args)]
+pub(crate) struct GatewayArgs {
+    /// The broker, HOST:PORT, instead of the configured one: 127.0.0.1:1883 by default.
+    #[arg(long, value_name = "HOST:PORT")]
+    broker: Option<String>,
+    /// UDP address, instead of the configured one: 127.0.0.1:10000 by default. Port 0 selects a free one.
+    #[arg(long, value_name = "ADDRESS")]
+    listen: Option<SocketAddr>,
+    /// Configuration file (TOML); keys that it leaves out have their defaults. docs/MQTTSN.md lists them.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Directory for topic ids and Wills of clients without Clean Session, which then survive a restart.
+    #[arg(long, value_name = "DIR")]
+    state: Option<PathBuf>,
+    /// Protocol version towards the broker, instead of the configured one: 5.0 by default, or 3.1.1.
+    #[arg(long, value_name = "VERSION")]
+    mqtt: Option<String>,
+    /// Prints all counters as a line of JSON on standard output, every so many seconds and at the end.
+    #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "60")]
+    stats: Option<NonZeroU16>,
+    /// Least severe level of log lines to print: error, warn, info, debug or trace.
+    #[arg(long, value_name = "LEVEL", default_value = "info")]
+    log: Level,
+    /// Form of log lines.
+    #[arg(long, value_name = "FORM", default_value = "text")]
+    log_format: LogFormat,
+    /// Checks the configuration, and ends.
+    #[arg(long)]
+    check: bool,
+}
+
+/// Why the gateway did not run.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum GatewayError {
+    #[error("{0}")]
+    Config(#[from] ConfigError),
+    #[error("--mqtt: {0}")]
+    Version(String),
+    #[error("{0}")]
+    Start(#[from] StartError),
+    #[error("{0}")]
+    Io(#[from] io::Error),
+}
+
+/// Time between two log lines with the counters.
+const LOG_INTERVAL: Duration = Duration::from_secs(60);
+
+pub(crate) fn run(arguments: &GatewayArgs) -> Result<(), GatewayError> {
+    let config = arguments.configuration()?;
+    if arguments.check {
+        return Ok(writeln!(io::stdout(), "configuration is valid")?);
+    }
+    let limits = tenbin_broker::Config::default();
+    let limiter = Arc::new(LogLimiter::new(&limits));
+    logging::init(arguments.log, arguments.log_format, limits.log_text_characters_maximum(), limiter);
+    if let Err(error) = raise_descriptor_limit() {
+        tracing::warn!(%error, "cannot raise the limit of file descriptors");
+    }
+    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(serve(config, arguments.stats))
+}
+
+impl GatewayArgs {
+    /// Reads the configuration file; arguments override its keys.
+    fn configuration(&self) -> Result<Config, GatewayError> {
+        let mut config = match &self.config {
+            Some(path) => Config::read(path)?,
+            None => Config::default(),
+        };
+        if let Some(broker) = &self.broker {
+            config.broker.clone_from(broker);
+        }
+        if let Some(address) = self.listen {
+            config.listener.address = address;
+        }
+        if let Some(directory) = &self.state {
+            config.state.clone_from(directory);
+        }
+        if let Some(version) = &self.mqtt {
+            config.mqtt = parse_version(version).map_err(GatewayError::Version)?;
+        }
+        config.check()?;
+        Ok(config)
+    }
+}
+
+async fn serve(config: Config, stats: Option<NonZeroU16>) -> Result<(), GatewayError> {
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    let broker = config.broker.clone();
+    let upstream = Upstream::tcp(&broker);
+    let gateway = Gateway::start(config, upstream)?;
+    writeln!(
+        io::stdout(),
+        "tenbin {} MQTT-SN gateway listening on UDP {}, before the broker {broker}",
+        env!("CARGO_PKG_VERSION"),
+        gateway.address(),
+    )?;
+    service_manager::ready("serving clients");
+    let mut watchdog = service_manager::watchdog();
+    let period = stats.map_or(LOG_INTERVAL, |seconds| Duration::from_secs(seconds.get().into()));
+    let mut ticks = interval_at(Instant::now() + period, period);
+    let mut shown = Stats::default();
+    let signal = loop {
+        tokio::select! {
+            _ = interrupt.recv() => break "SIGINT",
+            _ = terminate.recv() => break "SIGTERM",
+            () = service_manager::next(&mut watchdog) => service_manager::alive(),
+            _ = ticks.tick() => {
+                let now = gateway.stats();
+                if stats.is_some() {
+                    writeln!(io::stdout(), "{}", now.to_json())?;
+                } else if now != shown {
+                    tracing::info!("counters: {}", now.to_text());
+                }
+                shown = now;
+            }
+        }
+    };
+    service_manager::stopping();
+    tracing::info!(signal, "stopping");
+    let last = gateway.stats();
+    // It waits for the threads, and the signals' runtime has nothing else to do.
+    gateway.stop();
+    if stats.is_some() {
+        writeln!(io::stdout(), "{}", last.to_json())?;
+    }
+    tracing::info!("stopped: {}", last.to_text());
+    Ok(())
+}
