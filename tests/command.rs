@@ -80,7 +80,8 @@ fn help_lists_the_subcommands() {
 
 #[test]
 fn help_of_every_command_fits_100_columns() {
-    for command in ["", "broker", "passwd", "store", "sessions", "loadgen", "explain", "simulate", "completions", "man"]
+    for command in
+        ["", "broker", "gateway", "passwd", "store", "sessions", "loadgen", "explain", "simulate", "completions", "man"]
     {
         let output = tenbin(&command.split_whitespace().chain(["--help"]).collect::<Vec<_>>());
         let help = String::from_utf8_lossy(&output.stdout).into_owned();

@@ -42,7 +42,7 @@ impl Limits {
         }
     }
 
-    /// Whether a CONNECT is within its rates.
+    /// Whether a CONNECT is within its rates `[SN-BOUND-6]`.
     pub(crate) fn allows_connect(&self, address: IpAddr, now: Instant) -> bool {
         self.connects.allows(address, now)
     }
@@ -52,7 +52,7 @@ impl Limits {
         self.unknown_answers.allows(address, now)
     }
 
-    /// Whether a QoS 0 message is within its rate.
+    /// Whether a QoS 0 message is within its rate `[SN-BOUND-6]`.
     #[inline]
     pub(crate) fn allows_publish(&self, address: IpAddr, now: Instant) -> bool {
         self.publishes.maximum == 0 || self.publishes.allows(address, now)

@@ -147,6 +147,18 @@ mod tests {
     }
 
     #[test]
+    fn documented_configuration_has_all_keys_with_their_defaults() {
+        let page = include_str!("../../../../docs/MQTTSN.md");
+        let text = page.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next()).expect("a block");
+        let documented = Config::parse(text).expect("legal");
+        assert_eq!(format!("{documented:?}"), format!("{:?}", Config::default()));
+        let listener = format!("{:?}", Listener::default());
+        let keys = listener.split([' ', '{']).filter_map(|word| word.strip_suffix(':'));
+        let missing: Vec<_> = keys.filter(|key| !text.contains(&format!("{key} ="))).collect();
+        assert_eq!(missing, ["topics"], "it is a table");
+    }
+
+    #[test]
     fn errors_name_line_and_key() {
         for (text, line, part) in [
             ("[listener]\nretries = 400\n", "line 2", "retries"),

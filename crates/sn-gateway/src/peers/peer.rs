@@ -22,8 +22,8 @@ pub(crate) struct Peer {
     pub(crate) is_touched: bool,
     /// The broker's packets wait until the client has taken some.
     pub(crate) is_held: bool,
-    /// Topic ids or Will may differ from the stored ones.
-    pub(crate) is_unsaved: bool,
+    /// Version of the state that is stored.
+    pub(crate) saved_version: u32,
     pub(crate) counts_as_unconfirmed: bool,
 }
 
@@ -53,6 +53,7 @@ impl Peer {
         let ready = PeerWaker::new(key, list);
         let counts_as_unconfirmed = !machine.is_confirmed();
         Self {
+            saved_version: machine.state_version(),
             machine,
             address,
             link: Link::Closed,
@@ -62,7 +63,6 @@ impl Peer {
             ready,
             is_touched: false,
             is_held: false,
-            is_unsaved: false,
             counts_as_unconfirmed,
         }
     }

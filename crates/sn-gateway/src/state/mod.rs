@@ -39,7 +39,8 @@ struct Stored {
 const SWEEP_FROM: usize = 1024;
 
 impl States {
-    /// Keeps at most `maximum` states, each for `expiry`. With a directory, reads the states of earlier runs.
+    /// Keeps at most `maximum` states, each for `expiry`. With a directory, reads the states of earlier runs
+    /// `[SN-STATE-1]`.
     ///
     /// # Errors
     /// The directory cannot be used.
@@ -93,11 +94,6 @@ impl States {
             absent.states.insert(client_id.detach(), Stored { state, since: now });
         }
         is_written
-    }
-
-    /// Whether states outlive the gateway.
-    pub(crate) fn is_stored(&self) -> bool {
-        self.writer.is_some()
     }
 
     /// Stores the state of a connected client. False if the writer has no room.

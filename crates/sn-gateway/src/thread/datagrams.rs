@@ -74,9 +74,6 @@ impl Thread {
                 }
             }
             Message::SearchGw(_) => return self.answer_search(origin),
-            Message::Register(_) | Message::RegAck(_) | Message::Subscribe(_) => {
-                peer.is_unsaved = self.shared.states.is_stored();
-            }
             _ => {}
         }
         if !peer.is_touched

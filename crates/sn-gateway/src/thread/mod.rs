@@ -189,10 +189,14 @@ impl Thread {
         self.counters.clients.store(self.peers.len() as u64, Relaxed);
     }
 
-    /// Stores changed topic ids.
+    /// Stores changed topic ids and Wills.
     fn save(&mut self, key: Key) {
         let Some(peer) = self.peers.get_mut(key) else { return };
-        if std::mem::take(&mut peer.is_unsaved) && !peer.machine.is_clean() && !self.shared.states.save(&peer.machine) {
+        let version = peer.machine.state_version();
+        if std::mem::replace(&mut peer.saved_version, version) != version
+            && !peer.machine.is_clean()
+            && !self.shared.states.save(&peer.machine)
+        {
             count(&self.counters.state_unsaved, 1);
         }
     }

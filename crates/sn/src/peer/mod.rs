@@ -229,11 +229,6 @@ impl GatewayPeer {
         (!self.terms.clean_session).then_some(ClientState { topics: self.topics, will: self.will })
     }
 
-    /// The Will, as the broker has it.
-    pub fn will(&self) -> Option<&Will> {
-        self.will.as_deref()
-    }
-
     /// Topics of a client without Clean Session, in the order of their ids, from 1 up, and whether the client knows the
     /// id.
     pub fn topics(&self) -> impl Iterator<Item = (&tenbin_codec::TopicName, bool)> {
