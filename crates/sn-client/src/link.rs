@@ -1,0 +1,59 @@
+use std::io::{self, ErrorKind};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use tenbin_sn::Datagrams;
+use tokio::net::{UdpSocket, lookup_host};
+
+/// A socket for one gateway.
+#[derive(Debug)]
+pub(crate) struct Link {
+    pub(crate) address: SocketAddr,
+    socket: UdpSocket,
+}
+
+impl Link {
+    /// Opens a socket that sends to, and receives from, this address alone.
+    pub(crate) async fn open(address: SocketAddr) -> io::Result<Self> {
+        let any = if address.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+        let socket = UdpSocket::bind(SocketAddr::new(any, 0)).await?;
+        socket.connect(address).await?;
+        Ok(Self { address, socket })
+    }
+
+    /// Forgets an error of earlier datagrams.
+    pub(crate) fn clear_error(&self) {
+        let _ = self.socket.take_error();
+    }
+
+    /// Sends all datagrams and clears them.
+    ///
+    /// # Errors
+    /// A gateway that is not there may be noticed here, or when receiving.
+    pub(crate) async fn send(&self, datagrams: &mut Datagrams) -> io::Result<()> {
+        let mut result = Ok(());
+        for datagram in datagrams.iter() {
+            // An error of an earlier datagram is reported instead of sending this one.
+            let sent = match self.socket.send(datagram).await {
+                Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
+                    self.socket.send(datagram).await.and(Err(error))
+                }
+                sent => sent,
+            };
+            result = result.and(sent.map(drop));
+        }
+        datagrams.clear();
+        result
+    }
+
+    /// Receives one datagram. Cancel safe.
+    pub(crate) async fn receive<'b>(&self, buffer: &'b mut [u8]) -> io::Result<&'b [u8]> {
+        let size = self.socket.recv(buffer).await?;
+        Ok(&buffer[..size])
+    }
+}
+
+/// First address of a "host:port".
+pub(crate) async fn resolve(gateway: &str) -> io::Result<SocketAddr> {
+    let nothing = || io::Error::new(ErrorKind::NotFound, "the name has no address");
+    lookup_host(gateway).await?.next().ok_or_else(nothing)
+}
