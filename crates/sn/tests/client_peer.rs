@@ -118,6 +118,48 @@ fn rejected_topic_id_is_registered_again_once() {
 }
 
 #[test]
+fn registered_name_needs_no_second_register() {
+    let mut rig = Rig::connected(|_| {});
+    let register = |rig: &mut Rig| rig.client.register("a/b", rig.now, &mut rig.out);
+    let (first, second) = (register(&mut rig), register(&mut rig));
+    rig.gateway(b"\x07\x0B\x00\x07\x00\x01\x00");
+    rig.publish("a/b", QoS::AtMostOnce, b"1");
+    assert_eq!(rig.sent(), [&b"\x09\x0A\x00\x00\x00\x01a/b"[..], b"\x08\x0C\x00\x00\x07\x00\x001"]);
+    assert_eq!(rig.events()[..2], [first, second].map(|id| ClientEvent::Done(id, ReturnCode::Accepted)));
+    rig.client.forget_topic_ids();
+    register(&mut rig);
+    assert_eq!(rig.sent(), [b"\x09\x0A\x00\x00\x00\x02a/b"]);
+}
+
+#[test]
+fn will_is_updated_by_topic_then_message_and_kept() {
+    let mut rig = Rig::connected(|_| {});
+    let will = ClientWill {
+        topic: "gone".to_owned(),
+        message: Bytes::from_static(b"bye"),
+        qos: QoS::AtLeastOnce,
+        retain: true,
+    };
+    let id = rig.client.update_will(Some(will), rig.now, &mut rig.out);
+    rig.gateway(b"\x03\x1D\x00"); // It answers another message.
+    assert_eq!(rig.sent(), [b"\x07\x1A\x30gone"]);
+    rig.gateway(b"\x03\x1B\x00");
+    assert_eq!(rig.sent(), [b"\x05\x1Cbye"]);
+    assert!(rig.events().is_empty());
+    rig.gateway(b"\x03\x1D\x00");
+    assert_eq!(rig.events(), [ClientEvent::Done(id, ReturnCode::Accepted)]);
+    rig.gateway(b"\x02\x18");
+    rig.client.connect(rig.now, &mut rig.out);
+    rig.gateway(b"\x02\x06");
+    assert_eq!(rig.sent(), [&b"\x07\x04\x0C\x01\x00\x3Cc"[..], b"\x07\x07\x30gone"]);
+    rig.gateway(b"\x03\x05\x00");
+    let refused = rig.client.update_will(None, rig.now, &mut rig.out);
+    assert_eq!(rig.sent(), [b"\x02\x1A"]);
+    rig.gateway(b"\x03\x1B\x03");
+    assert_eq!(rig.events().pop(), Some(ClientEvent::Done(refused, ReturnCode::NotSupported)));
+}
+
+#[test]
 fn unanswered_messages_are_repeated_until_the_gateway_is_lost() {
     let mut rig = Rig::connected(|options| options.keep_alive = Duration::ZERO);
     let short = ClientTopic::Short(ShortName::new("xy").expect("two bytes"));
@@ -183,6 +225,25 @@ fn client_sleeps_wakes_and_returns_in_its_session() {
     rig.gateway(b"\x02\x18");
     assert_eq!(rig.events(), [ClientEvent::Connected, ClientEvent::Disconnected]);
     assert_eq!(rig.client.poll_timeout(), None);
+}
+
+#[test]
+fn wake_lasts_as_long_as_messages_come() {
+    let mut rig = Rig::connected(|options| options.keep_alive = Duration::ZERO);
+    rig.client.sleep(600, rig.now, &mut rig.out);
+    rig.gateway(b"\x02\x18");
+    rig.client.wake(rig.now, &mut rig.out);
+    rig.sent();
+    for _ in 0..20 {
+        rig.pass(RETRY * 3 / 4);
+        rig.gateway(b"\x08\x0C\x22xy\x00\x011");
+        assert_eq!(rig.sent(), [b"\x07\x0Dxy\x00\x01\x00"], "no PINGREQ");
+    }
+    rig.events();
+    rig.pass(4 * RETRY);
+    assert_eq!(rig.sent(), [b"\x03\x16c"; 4]);
+    rig.pass(RETRY);
+    assert_eq!(rig.events(), [ClientEvent::Lost]);
 }
 
 /// Client, lossy link, gateway's peer, and a broker that sends every message back.
@@ -395,6 +456,7 @@ proptest! {
         prop_assert!(received.iter().copied().eq(0..MESSAGES), "{:?}", received);
         prop_assert_eq!(&events[0], &ClientEvent::Connected);
         let is_done = |event: &ClientEvent| matches!(event, ClientEvent::Done(_, ReturnCode::Accepted));
-        prop_assert!(events.len() == MESSAGES + 2 && events[1..].iter().all(is_done), "{:?}", events);
+        prop_assert!(matches!(events[1], ClientEvent::Subscribed(_, QoS::ExactlyOnce)), "{:?}", events[1]);
+        prop_assert!(events.len() == MESSAGES + 2 && events[2..].iter().all(is_done), "{:?}", events);
     }
 }

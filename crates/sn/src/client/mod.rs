@@ -110,6 +110,8 @@ pub enum ClientEvent {
     },
     /// A request ended: at QoS 0 it was sent, else it was answered.
     Done(RequestId, ReturnCode),
+    /// The gateway accepted a subscription at this QoS.
+    Subscribed(RequestId, QoS),
     /// The gateway knows that the client sleeps.
     Asleep,
     /// The client has all its messages, and may sleep on.
@@ -200,15 +202,19 @@ impl ClientPeer {
         may_wake
     }
 
+    /// Ends the connection without a message: the way to the gateway broke. Open requests wait for the next one.
+    pub fn abandon(&mut self) {
+        self.state = State::Disconnected;
+        self.ping = None;
+    }
+
     /// Handles a message of the gateway.
     pub fn handle_message(&mut self, message: &Message<'_>, now: Instant, out: &mut Datagrams) {
         match (message, &self.state) {
             (_, State::Disconnected) => {}
             (Message::ConnAck(code), State::Connecting(..)) => self.handle_connack(*code, now, out),
             (Message::WillTopicReq, State::Connecting(..)) => {
-                let will = self.options.will.as_ref();
-                let topic = will.map(|will| WillTopic { qos: will.qos, retain: will.retain, topic: &will.topic });
-                out.push(&Message::WillTopic(topic));
+                out.push(&Message::WillTopic(self.options.will.as_ref().map(ClientWill::topic_field)));
             }
             (Message::WillMsgReq, State::Connecting(..)) => {
                 let message = self.options.will.as_ref().map_or(&[][..], |will| &will.message);
@@ -231,9 +237,12 @@ impl ClientPeer {
             (Message::PingResp, _) => self.ping = None,
             // A sleeping client's receiver is off.
             (_, State::Asleep) => {}
-            (Message::Register(register), _) => self.handle_register(register, out),
-            (Message::Publish(publish), _) => self.handle_publish(publish, out),
-            (Message::PubRel(id), _) => self.handle_pubrel(*id, out),
+            (Message::Register(_) | Message::Publish(_) | Message::PubRel(_), _) => {
+                if matches!(self.state, State::Waking(_)) {
+                    self.state = State::Waking(self.first_try(now)); // The gateway has the PINGREQ.
+                }
+                self.handle_delivery(message, out);
+            }
             _ => self.handle_answer(message, now, out),
         }
     }
@@ -357,8 +366,7 @@ impl ClientPeer {
     }
 
     fn end(&mut self, event: ClientEvent) {
-        self.state = State::Disconnected;
-        self.ping = None;
+        self.abandon();
         self.events.push_back(event);
     }
 }
@@ -374,6 +382,12 @@ impl ClientOptions {
             retry: Duration::from_secs(10),
             retries: 4,
         }
+    }
+}
+
+impl ClientWill {
+    fn topic_field(&self) -> WillTopic<'_> {
+        WillTopic { qos: self.qos, retain: self.retain, topic: &self.topic }
     }
 }
 

@@ -46,13 +46,23 @@ impl Received {
 }
 
 impl ClientPeer {
-    pub(super) fn handle_register(&mut self, register: &Register<'_>, out: &mut Datagrams) {
+    /// Handles a message of the gateway that begins an exchange.
+    pub(super) fn handle_delivery(&mut self, message: &Message<'_>, out: &mut Datagrams) {
+        match message {
+            Message::Register(register) => self.handle_register(register, out),
+            Message::Publish(publish) => self.handle_publish(publish, out),
+            Message::PubRel(id) => self.handle_pubrel(*id, out),
+            _ => {}
+        }
+    }
+
+    fn handle_register(&mut self, register: &Register<'_>, out: &mut Datagrams) {
         self.learn(register.topic_id, register.topic.into());
         let (topic_id, message_id, code) = (register.topic_id, register.message_id, ReturnCode::Accepted);
         out.push(&Message::RegAck(RegAck { topic_id, message_id, code }));
     }
 
-    pub(super) fn handle_publish(&mut self, publish: &Publish<'_>, out: &mut Datagrams) {
+    fn handle_publish(&mut self, publish: &Publish<'_>, out: &mut Datagrams) {
         let topic = match publish.topic {
             Topic::Normal(id) => self.names.get(&id).cloned().map(ClientTopic::Name),
             Topic::Predefined(id) => Some(ClientTopic::Predefined(id)),
@@ -82,7 +92,7 @@ impl ClientPeer {
         }
     }
 
-    pub(super) fn handle_pubrel(&mut self, id: MessageId, out: &mut Datagrams) {
+    fn handle_pubrel(&mut self, id: MessageId, out: &mut Datagrams) {
         self.received.release(id);
         out.push(&Message::PubComp(id));
     }

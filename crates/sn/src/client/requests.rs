@@ -1,5 +1,6 @@
 //! Requests of the client, one under way at a time.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -7,7 +8,7 @@ use tenbin_sn_codec::v1_2::{
     Message, MessageId, Publish, QoS, Register, ReturnCode, Subscribe, Subscribed, Topic, Unsubscribe,
 };
 
-use super::{ClientEvent, ClientPeer, ClientTopic, RequestId, State};
+use super::{ClientEvent, ClientPeer, ClientTopic, ClientWill, RequestId, State};
 use crate::outbox::{GivenUp, Retry};
 use crate::output::Datagrams;
 
@@ -15,8 +16,6 @@ use crate::output::Datagrams;
 #[derive(Debug)]
 pub(super) struct Request {
     id: RequestId,
-    topic: ClientTopic,
-    qos: QoS,
     kind: Kind,
     /// The gateway rejected the topic id once, and the message is sent again after REGISTER.
     is_registered_again: bool,
@@ -24,9 +23,20 @@ pub(super) struct Request {
 
 #[derive(Debug)]
 enum Kind {
-    Publish { retain: bool, payload: Bytes },
-    Subscribe,
-    Unsubscribe,
+    Register(Arc<str>),
+    Publish {
+        topic: ClientTopic,
+        qos: QoS,
+        retain: bool,
+        payload: Bytes,
+    },
+    Subscribe {
+        filter: ClientTopic,
+        qos: QoS,
+    },
+    Unsubscribe(ClientTopic),
+    /// `None` deletes the Will.
+    UpdateWill(Option<ClientWill>),
 }
 
 /// A request whose answer is due.
@@ -40,15 +50,22 @@ pub(super) struct UnderWay {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Step {
-    /// REGISTER is sent, and the PUBLISH follows.
+    /// REGISTER is sent. The PUBLISH follows, if there is one.
     Registering,
-    /// The request itself is sent.
+    /// The request itself is sent; of a Will its topic.
     Sent,
     /// PUBREL is sent.
     Released,
+    /// WILLMSGUPD is sent.
+    WillTopicDone,
 }
 
 impl ClientPeer {
+    /// Registers a topic name, so that a later PUBLISH needs no REGISTER.
+    pub fn register(&mut self, name: &str, now: Instant, out: &mut Datagrams) -> RequestId {
+        self.request(Kind::Register(name.into()), now, out)
+    }
+
     /// Publishes a message. A topic by name is registered first.
     pub fn publish(
         &mut self,
@@ -59,23 +76,34 @@ impl ClientPeer {
         now: Instant,
         out: &mut Datagrams,
     ) -> RequestId {
-        self.request(topic, qos, Kind::Publish { retain, payload }, now, out)
+        self.request(Kind::Publish { topic, qos, retain, payload }, now, out)
     }
 
-    /// Subscribes to a filter.
+    /// Subscribes to a filter. [`ClientEvent::Subscribed`] follows, or [`ClientEvent::Done`] with the refusal.
     pub fn subscribe(&mut self, filter: ClientTopic, qos: QoS, now: Instant, out: &mut Datagrams) -> RequestId {
-        self.request(filter, qos, Kind::Subscribe, now, out)
+        self.request(Kind::Subscribe { filter, qos }, now, out)
     }
 
     /// Ends a subscription.
     pub fn unsubscribe(&mut self, filter: ClientTopic, now: Instant, out: &mut Datagrams) -> RequestId {
-        self.request(filter, QoS::AtMostOnce, Kind::Unsubscribe, now, out)
+        self.request(Kind::Unsubscribe(filter), now, out)
     }
 
-    fn request(&mut self, topic: ClientTopic, qos: QoS, kind: Kind, now: Instant, out: &mut Datagrams) -> RequestId {
+    /// Replaces the Will, on this connection and on later ones; `None` deletes it.
+    pub fn update_will(&mut self, will: Option<ClientWill>, now: Instant, out: &mut Datagrams) -> RequestId {
+        self.request(Kind::UpdateWill(will), now, out)
+    }
+
+    /// Forgets the topic ids, which another gateway does not know. To call without a connection.
+    pub fn forget_topic_ids(&mut self) {
+        self.ids.clear();
+        self.names.clear();
+    }
+
+    fn request(&mut self, kind: Kind, now: Instant, out: &mut Datagrams) -> RequestId {
         let id = RequestId(self.next_token);
         self.next_token += 1;
-        self.requests.push_back(Request { id, topic, qos, kind, is_registered_again: false });
+        self.requests.push_back(Request { id, kind, is_registered_again: false });
         self.send_waiting(now, out);
         id
     }
@@ -89,10 +117,13 @@ impl ClientPeer {
     }
 
     fn begin(&mut self, request: Request, now: Instant, out: &mut Datagrams) {
-        let is_publish = matches!(request.kind, Kind::Publish { .. });
-        let is_registered = self.topic_of(&request.topic).is_some();
-        let has_answer = !is_publish || !is_registered || request.qos.is_acknowledged();
-        let step = if is_publish && !is_registered { Step::Registering } else { Step::Sent };
+        let needs_register = self.needs_register(&request.kind);
+        let has_answer = match &request.kind {
+            Kind::Register(_) => needs_register,
+            Kind::Publish { qos, .. } => needs_register || qos.is_acknowledged(),
+            _ => true,
+        };
+        let step = if needs_register { Step::Registering } else { Step::Sent };
         if has_answer {
             let message_id = self.next_id();
             let under_way = UnderWay { request, message_id, step, retry: self.first_try(now) };
@@ -106,15 +137,24 @@ impl ClientPeer {
         }
     }
 
+    /// Whether REGISTER comes first.
+    fn needs_register(&self, kind: &Kind) -> bool {
+        match kind {
+            Kind::Register(name) => !self.ids.contains_key(name),
+            Kind::Publish { topic, .. } => self.topic_of(topic).is_none(),
+            _ => false,
+        }
+    }
+
     /// Sends the request under way again on a new connection, and then the others.
     pub(super) fn resume_request(&mut self, now: Instant, out: &mut Datagrams) {
         if let Some(mut under_way) = self.under_way.take() {
             under_way.retry = self.first_try(now);
-            let needs_register = matches!(under_way.request.kind, Kind::Publish { .. })
-                && under_way.step == Step::Sent
-                && self.topic_of(&under_way.request.topic).is_none();
-            if needs_register {
+            if under_way.step == Step::Sent && self.needs_register(&under_way.request.kind) {
                 under_way.step = Step::Registering; // Clean Session has discarded the topic id.
+            }
+            if under_way.step == Step::WillTopicDone {
+                under_way.step = Step::Sent; // CONNECT has set the old Will again.
             }
             self.send(&under_way, true, now, out);
             self.under_way = Some(under_way);
@@ -139,20 +179,25 @@ impl ClientPeer {
     pub(super) fn handle_answer(&mut self, message: &Message<'_>, now: Instant, out: &mut Datagrams) {
         let Some(mut under_way) = self.under_way.take() else { return };
         let id = under_way.message_id;
-        let (is_publish, step) = (matches!(under_way.request.kind, Kind::Publish { .. }), under_way.step);
-        let code = match message {
-            Message::RegAck(regack) if step == Step::Registering && regack.message_id == Some(id) => {
-                match (regack.code, &under_way.request.topic) {
-                    (ReturnCode::Accepted, ClientTopic::Name(name)) => {
+        let code = match (message, under_way.step, &under_way.request.kind) {
+            (Message::RegAck(regack), Step::Registering, kind) if regack.message_id == Some(id) => {
+                match (regack.code, kind) {
+                    (ReturnCode::Accepted, Kind::Publish { topic: ClientTopic::Name(name), .. }) => {
                         self.learn(regack.topic_id, name.clone());
                         self.begin(under_way.request, now, out);
                         return self.send_waiting(now, out);
                     }
+                    (ReturnCode::Accepted, Kind::Register(name)) => {
+                        self.learn(regack.topic_id, name.clone());
+                        Some(ReturnCode::Accepted)
+                    }
                     (code, _) => Some(code),
                 }
             }
-            Message::PubAck(puback) if is_publish && step == Step::Sent && puback.message_id == Some(id) => {
-                match (puback.code, &under_way.request.topic) {
+            (Message::PubAck(puback), Step::Sent, Kind::Publish { topic, qos, .. })
+                if puback.message_id == Some(id) =>
+            {
+                match (puback.code, topic) {
                     // The gateway lost the topic id, such as by a restart.
                     (ReturnCode::InvalidTopicId, ClientTopic::Name(name)) if !under_way.request.is_registered_again => {
                         if let Some(id) = self.ids.remove(name) {
@@ -162,28 +207,36 @@ impl ClientPeer {
                         self.begin(under_way.request, now, out);
                         return self.send_waiting(now, out);
                     }
-                    (ReturnCode::Accepted, _) if under_way.request.qos == QoS::ExactlyOnce => None,
+                    (ReturnCode::Accepted, _) if *qos == QoS::ExactlyOnce => None,
                     (code, _) => Some(code),
                 }
             }
-            Message::PubRec(received) if is_publish && *received == id && under_way.request.qos == QoS::ExactlyOnce => {
-                under_way.step = Step::Released;
-                under_way.retry = self.first_try(now);
-                self.send(&under_way, false, now, out);
+            (Message::PubRec(received), _, Kind::Publish { qos: QoS::ExactlyOnce, .. }) if *received == id => {
+                self.next_step(&mut under_way, Step::Released, now, out);
                 None
             }
-            Message::PubComp(done) if step == Step::Released && *done == id => Some(ReturnCode::Accepted),
-            Message::SubAck(suback) if matches!(under_way.request.kind, Kind::Subscribe) && suback.message_id == id => {
-                if let (ReturnCode::Accepted, ClientTopic::Name(name)) = (suback.code, &under_way.request.topic)
-                    && suback.topic_id != 0
-                {
-                    let name = shared_filter(name).unwrap_or(name).into();
-                    self.learn(suback.topic_id, name);
+            (Message::PubComp(done), Step::Released, _) if *done == id => Some(ReturnCode::Accepted),
+            (Message::SubAck(suback), _, Kind::Subscribe { filter, .. }) if suback.message_id == id => {
+                if suback.code == ReturnCode::Accepted {
+                    if let (ClientTopic::Name(name), 1..) = (filter, suback.topic_id) {
+                        self.learn(suback.topic_id, shared_filter(name).unwrap_or(name).into());
+                    }
+                    self.events.push_back(ClientEvent::Subscribed(under_way.request.id, suback.qos));
+                    return self.send_waiting(now, out);
                 }
                 Some(suback.code)
             }
-            Message::UnsubAck(done) if matches!(under_way.request.kind, Kind::Unsubscribe) && *done == id => {
-                Some(ReturnCode::Accepted)
+            (Message::UnsubAck(done), _, Kind::Unsubscribe(_)) if *done == id => Some(ReturnCode::Accepted),
+            (Message::WillTopicResp(ReturnCode::Accepted), Step::Sent, Kind::UpdateWill(Some(_))) => {
+                self.next_step(&mut under_way, Step::WillTopicDone, now, out);
+                None
+            }
+            (Message::WillTopicResp(code), Step::Sent, Kind::UpdateWill(will))
+            | (Message::WillMsgResp(code), Step::WillTopicDone, Kind::UpdateWill(will)) => {
+                if *code == ReturnCode::Accepted {
+                    self.options.will.clone_from(will);
+                }
+                Some(*code)
             }
             _ => None,
         };
@@ -197,7 +250,13 @@ impl ClientPeer {
         }
     }
 
-    pub(super) fn learn(&mut self, id: u16, name: std::sync::Arc<str>) {
+    fn next_step(&mut self, under_way: &mut UnderWay, step: Step, now: Instant, out: &mut Datagrams) {
+        under_way.step = step;
+        under_way.retry = self.first_try(now);
+        self.send(under_way, false, now, out);
+    }
+
+    pub(super) fn learn(&mut self, id: u16, name: Arc<str>) {
         self.ids.insert(name.clone(), id);
         self.names.insert(id, name);
     }
@@ -205,24 +264,26 @@ impl ClientPeer {
     fn send(&mut self, under_way: &UnderWay, dup: bool, now: Instant, out: &mut Datagrams) {
         self.sent_at = now;
         let UnderWay { request, message_id, step, .. } = under_way;
-        let (message_id, qos) = (*message_id, request.qos);
-        let subscribed = match &request.topic {
-            ClientTopic::Name(name) => Subscribed::Name(name),
-            ClientTopic::Predefined(id) => Subscribed::Predefined(*id),
-            ClientTopic::Short(name) => Subscribed::Short(*name),
-        };
-        out.push(&match (step, &request.kind, &request.topic) {
-            (Step::Released, ..) => Message::PubRel(message_id),
-            (Step::Registering, _, ClientTopic::Name(name)) => {
+        let message_id = *message_id;
+        out.push(&match (step, &request.kind) {
+            (Step::Released, _) => Message::PubRel(message_id),
+            (Step::Registering, Kind::Register(name) | Kind::Publish { topic: ClientTopic::Name(name), .. }) => {
                 Message::Register(Register { topic_id: 0, message_id: Some(message_id), topic: name })
             }
-            (_, Kind::Publish { retain, payload }, topic) => {
+            (_, Kind::Publish { topic, qos, retain, payload }) => {
                 let Some(topic) = self.topic_of(topic) else { return };
                 let message_id = qos.is_acknowledged().then_some(message_id);
-                Message::Publish(Publish { dup, qos: Some(qos), retain: *retain, topic, message_id, data: payload })
+                Message::Publish(Publish { dup, qos: Some(*qos), retain: *retain, topic, message_id, data: payload })
             }
-            (_, Kind::Subscribe, _) => Message::Subscribe(Subscribe { dup, qos, message_id, topic: subscribed }),
-            (_, Kind::Unsubscribe, _) => Message::Unsubscribe(Unsubscribe { message_id, topic: subscribed }),
+            (_, Kind::Register(_)) => return, // It is known.
+            (_, Kind::Subscribe { filter, qos }) => {
+                Message::Subscribe(Subscribe { dup, qos: *qos, message_id, topic: filter.subscribed() })
+            }
+            (_, Kind::Unsubscribe(filter)) => {
+                Message::Unsubscribe(Unsubscribe { message_id, topic: filter.subscribed() })
+            }
+            (Step::WillTopicDone, Kind::UpdateWill(Some(will))) => Message::WillMsgUpd(&will.message),
+            (_, Kind::UpdateWill(will)) => Message::WillTopicUpd(will.as_ref().map(ClientWill::topic_field)),
         });
     }
 
@@ -232,6 +293,16 @@ impl ClientPeer {
             ClientTopic::Name(name) => self.ids.get(name).copied().map(Topic::Normal),
             ClientTopic::Predefined(id) => Some(Topic::Predefined(*id)),
             ClientTopic::Short(name) => Some(Topic::Short(*name)),
+        }
+    }
+}
+
+impl ClientTopic {
+    fn subscribed(&self) -> Subscribed<'_> {
+        match self {
+            Self::Name(name) => Subscribed::Name(name),
+            Self::Predefined(id) => Subscribed::Predefined(*id),
+            Self::Short(name) => Subscribed::Short(*name),
         }
     }
 }
