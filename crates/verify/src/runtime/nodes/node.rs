@@ -294,7 +294,7 @@ fn check_inside(path: &Path, work: &Path) -> Result<(), String> {
 
 /// True for a relative path that leads down.
 pub(super) fn is_below(path: &Path) -> bool {
-    path.components().all(|part| matches!(part, Component::Normal(_)))
+    !path.as_os_str().is_empty() && path.components().all(|part| matches!(part, Component::Normal(_)))
 }
 
 /// Names of all files below a directory.
@@ -321,6 +321,7 @@ mod tests {
         for path in ["/tmp/run/../b", "/etc/passwd", "/tmp/running/b", "config/b"] {
             assert!(check(path).unwrap_err().contains(path), "{path}");
         }
-        assert!(is_below(Path::new("a/b")) && !is_below(Path::new("/a")) && !is_below(Path::new("a/../../b")));
+        assert!(is_below(Path::new("a/b")) && !is_below(Path::new("")));
+        assert!(!is_below(Path::new("/a")) && !is_below(Path::new("a/../../b")));
     }
 }

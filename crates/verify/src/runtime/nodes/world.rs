@@ -61,6 +61,9 @@ impl Nodes {
         let started = at_once(&plan.nodes, |node| Node::start(plan, node, site, &hash, &token))?;
         let (mut nodes, mut machines) = (Vec::new(), HashMap::new());
         for (place, (node, started)) in started.into_iter().enumerate() {
+            let own = plan.machines.iter().filter(|machine| machine.node.as_ref() == Some(&node.plan.name));
+            let own = own.map(|machine| machine.name.as_str()).collect::<Vec<_>>();
+            check(&started.machines, &own).map_err(|reason| format!("{}: {reason}", node.ssh))?;
             machines.extend(started.machines.into_iter().map(|one| (one.machine.clone(), (place, one))));
             nodes.push(node);
         }
@@ -131,6 +134,15 @@ impl Node {
         let started: Started = connection.call(call)?;
         let (plan, tenbin, processors) = (node.clone(), started.tenbin.clone(), started.processors);
         Ok((Self { plan, ssh, connection, tenbin, processors }, started))
+    }
+}
+
+/// Checks that a node names only its `own` machines, by names that are safe in paths: it must not write elsewhere here.
+fn check(machines: &[Directories], own: &[&str]) -> Result<(), String> {
+    let is_own = |name: &str| own.contains(&name) && is_below(Path::new(name));
+    match machines.iter().find(|one| !is_own(&one.machine)) {
+        Some(other) => Err(format!("{:?} is no machine of it", other.machine)),
+        None => Ok(()),
     }
 }
 
@@ -322,4 +334,22 @@ fn merged(counts: impl Iterator<Item = LinkCount>) -> Vec<LinkCount> {
         }
     }
     links.into_values().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nodes_may_name_only_their_own_machines() {
+        let named = |machine: &str| {
+            let path = PathBuf::from("/tmp/run");
+            Directories { machine: machine.to_owned(), data: path.clone(), files: path.clone(), results: path }
+        };
+        let check = |machine: &str| check(&[named("broker"), named(machine)], &["broker", "sub", "../up", "/etc"]);
+        assert_eq!(check("sub"), Ok(()));
+        for machine in ["pub", "", "..", "../up", "/etc"] {
+            assert!(check(machine).unwrap_err().contains(&format!("{machine:?}")), "{machine}");
+        }
+    }
 }
