@@ -1,9 +1,12 @@
 //! Logs of a node's processes, which follow to the controller as they grow.
 
-use std::fs::{self, File};
+use std::fs::{self, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
+
+use rustix::fs::OFlags;
 
 /// Bytes of one line to the controller.
 const CHUNK: u64 = 48 << 10;
@@ -53,9 +56,10 @@ impl Logs {
     }
 }
 
-/// Reads at most `most` bytes of a file.
+/// Reads at most `most` bytes of a file, which is no link.
 pub(super) fn read(path: &Path, from: u64, most: u64) -> io::Result<Vec<u8>> {
-    let mut file = File::open(path)?;
+    let flags = OFlags::NOFOLLOW.union(OFlags::NONBLOCK).bits();
+    let mut file = OpenOptions::new().read(true).custom_flags(flags.cast_signed()).open(path)?;
     file.seek(SeekFrom::Start(from))?;
     let mut bytes = Vec::new();
     file.take(most).read_to_end(&mut bytes)?;
@@ -64,6 +68,7 @@ pub(super) fn read(path: &Path, from: u64, most: u64) -> io::Result<Vec<u8>> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
     use std::io::Write;
 
     use super::*;

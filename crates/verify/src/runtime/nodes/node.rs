@@ -1,6 +1,6 @@
 //! The remote end: `tenbin verify node` at the standard input and output of `ssh`.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader};
 use std::net::TcpStream;
@@ -18,7 +18,6 @@ use tenbin_lab::journal::{self, Journal};
 use super::logs::{self, Logs};
 use super::wire::{Call, Directories, Numbered, Said, Signal, Started, bytes_of, text_of, write_line};
 use super::{relay, trunk};
-use crate::configs;
 use crate::plan::{Machine, Plan, missing};
 use crate::runtime::{Namespaces, Proc, Site, World, processors_here};
 
@@ -169,11 +168,7 @@ impl Node {
                 crate::runtime::write_here(&path, &bytes_of(&content), mode).map(|()| Value::Null)
             }
             Call::Results { machine } => value(&results(&self.world()?.directories(&machine)?.1)?),
-            Call::Read { path, from } => {
-                check_inside(&path, &self.run()?.work)?;
-                let part = logs::read(&path, from, PART);
-                value(&text_of(&part.map_err(|error| format!("cannot read {}: {error}", path.display()))?))
-            }
+            Call::Read { path, from } => value(&text_of(&read_inside(&path, &self.run()?.work, from)?)),
             Call::Spawn { process, machine, line, log, with_stream } => {
                 let log = self.run()?.logs.path(log);
                 let world = self.world()?;
@@ -297,13 +292,35 @@ pub(super) fn is_below(path: &Path) -> bool {
     !path.as_os_str().is_empty() && path.components().all(|part| matches!(part, Component::Normal(_)))
 }
 
-/// Names of all files below a directory.
-fn results(directory: &Path) -> Result<Vec<String>, String> {
-    let mut found = BTreeMap::new();
-    let collected = configs::collect(directory, "", &mut found);
-    collected.map_err(|(path, error)| format!("cannot read {}: {error}", path.display()))?;
-    // A pipe would never end.
-    Ok(found.into_iter().filter(|(_, path)| path.is_file()).map(|(name, _)| name).collect())
+/// Reads a part of a file below the run's directory. A link of an instance must not lead elsewhere.
+fn read_inside(path: &Path, work: &Path, from: u64) -> Result<Vec<u8>, String> {
+    let fail = |error: io::Error| format!("cannot read {}: {error}", path.display());
+    check_inside(path, work)?;
+    check_inside(&path.canonicalize().map_err(fail)?, &work.canonicalize().map_err(fail)?)?;
+    logs::read(path, from, PART).map_err(fail)
+}
+
+/// Names and sizes of all files below a directory. Links and pipes are left out: they may lead elsewhere or never end.
+fn results(directory: &Path) -> Result<Vec<(String, u64)>, String> {
+    let (mut found, mut left) = (Vec::new(), vec![PathBuf::new()]);
+    if !fs::symlink_metadata(directory).is_ok_and(|root| root.is_dir()) {
+        return Ok(found);
+    }
+    while let Some(below) = left.pop() {
+        let fail = |error: io::Error| format!("cannot read {}: {error}", directory.join(&below).display());
+        for entry in fs::read_dir(directory.join(&below)).map_err(fail)? {
+            let entry = entry.map_err(fail)?;
+            let (path, metadata) = (below.join(entry.file_name()), entry.metadata().map_err(fail)?);
+            if metadata.is_dir() {
+                left.push(path);
+            } else if metadata.is_file() {
+                let name = path.to_str().ok_or_else(|| format!("the name of {} is not UTF-8", path.display()))?;
+                found.push((name.to_owned(), metadata.len()));
+            }
+        }
+    }
+    found.sort();
+    Ok(found)
 }
 
 fn value(of: &impl Serialize) -> Result<Value, String> {
@@ -312,6 +329,8 @@ fn value(of: &impl Serialize) -> Result<Value, String> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::symlink;
+
     use super::*;
 
     #[test]
@@ -323,5 +342,25 @@ mod tests {
         }
         assert!(is_below(Path::new("a/b")) && !is_below(Path::new("")));
         assert!(!is_below(Path::new("/a")) && !is_below(Path::new("a/../../b")));
+    }
+
+    #[test]
+    fn results_of_a_node_never_lead_through_links() {
+        let (work, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let results_of = work.path().join("results");
+        fs::create_dir_all(results_of.join("keys")).unwrap();
+        fs::write(results_of.join("keys/a"), "abc").unwrap();
+        fs::write(outside.path().join("secret"), "secret").unwrap();
+        symlink(outside.path(), results_of.join("elsewhere")).unwrap();
+        symlink(outside.path().join("secret"), results_of.join("secret")).unwrap();
+        symlink("keys/a", results_of.join("inside")).unwrap();
+        symlink(&results_of, results_of.join("keys/around")).unwrap();
+        assert_eq!(results(&results_of), Ok(vec![("keys/a".to_owned(), 3)]));
+        assert_eq!(results(&results_of.join("elsewhere")), Ok(Vec::new()));
+        let read = |name: &str| read_inside(&results_of.join(name), work.path(), 1);
+        assert_eq!(read("keys/a"), Ok(b"bc".to_vec()));
+        for name in ["elsewhere/secret", "secret", "inside"] {
+            assert!(read(name).is_err(), "{name}");
+        }
     }
 }

@@ -35,7 +35,7 @@ pub(super) enum Call {
     AwaitPeers,
     /// Writes a file below the node's working directory.
     Write { path: PathBuf, content: String, mode: Option<u32> },
-    /// Asks for the names of files in the results of an instance or client.
+    /// Asks for the files in the results of an instance or client: names and sizes.
     Results { machine: String },
     /// Asks for a part of a file below the node's working directory, as [`text_of`] makes it. An empty one is the end.
     Read { path: PathBuf, from: u64 },

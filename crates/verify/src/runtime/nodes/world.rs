@@ -146,20 +146,22 @@ fn check(machines: &[Directories], own: &[&str]) -> Result<(), String> {
     }
 }
 
-/// Copies a file of a node to `to`.
-fn fetch(connection: &Connection, path: &Path, to: &Path) -> Result<(), String> {
+/// Copies at most the first `size` bytes of a file of a node to `to`. The file may still grow.
+fn fetch(connection: &Connection, path: &Path, size: u64, to: &Path) -> Result<(), String> {
     let fail = |error: std::io::Error| format!("cannot write {}: {error}", to.display());
     to.parent().map_or(Ok(()), fs::create_dir_all).map_err(fail)?;
     let mut file = File::create(to).map_err(fail)?;
     let mut from = 0;
-    loop {
-        let part = bytes_of(&connection.call::<String>(Call::Read { path: path.to_owned(), from })?);
+    while from < size {
+        let mut part = bytes_of(&connection.call::<String>(Call::Read { path: path.to_owned(), from })?);
         if part.is_empty() {
-            return Ok(());
+            break;
         }
+        part.truncate(usize::try_from(size - from).unwrap_or(usize::MAX));
         file.write_all(&part).map_err(fail)?;
         from += part.len() as u64;
     }
+    Ok(())
 }
 
 /// Does something for all of these at the same time; returns the results in order, or the first error.
@@ -205,13 +207,13 @@ impl World for Nodes {
     fn fetch_results(&self) -> Result<(), String> {
         at_once(&self.machines, |(machine, (place, directories))| {
             let connection = &self.nodes[*place].connection;
-            let names: Vec<String> = connection.call(Call::Results { machine: machine.clone() })?;
-            names.iter().try_for_each(|name| {
+            let files: Vec<(String, u64)> = connection.call(Call::Results { machine: machine.clone() })?;
+            files.iter().try_for_each(|(name, size)| {
                 // A node must not write elsewhere on this host.
                 if !is_below(Path::new(name)) {
                     return Err(format!("{}: {name:?} is no file of its results", self.nodes[*place].ssh));
                 }
-                fetch(connection, &directories.results.join(name), &self.results.join(machine).join(name))
+                fetch(connection, &directories.results.join(name), *size, &self.results.join(machine).join(name))
             })
         })
         .map(|_: Vec<()>| ())
