@@ -351,8 +351,12 @@ fn killed_controller_or_connection_leaves_nothing_on_nodes() {
         let printed = fs::read_to_string(hosts.path("printed")).expect("text");
         match part {
             "controller" => {}
-            "network" => assert!(exit.code == Some(1) && printed.contains("node-2"), "{printed}"),
-            _ => assert!(exit.code == Some(1) && printed.contains("node node-2 (10.77.0.2) is lost"), "{printed}"),
+            "network" => assert!(exit.code == Some(3) && printed.contains("node-2"), "{printed}"),
+            _ => {
+                let is_said = |text: &str| printed.contains(&format!("node node-2 (10.77.0.2){text}"));
+                assert!(exit.code == Some(3) && is_said(" is lost"), "{printed}");
+                assert!(is_said(": not known whether all was undone: "), "{printed}");
+            }
         }
         if let Some(cut) = cut {
             hosts.lab.lift(cut).expect("no partition");

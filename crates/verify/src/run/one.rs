@@ -100,15 +100,15 @@ async fn attempt(setup: &Setup, plan: &Plan, place: &Place<'_>) -> Result<RunVer
     };
     let end = move || {
         stage.end_all();
-        let fetched = if stage.world.lost().is_some() { Ok(()) } else { stage.world.fetch_results() };
+        let fetched = stage.world.lost().map_or_else(|| stage.world.fetch_results(), Err);
         (fetched.err(), stage.world.close())
     };
     let (not_fetched, not_undone) = tokio::task::spawn_blocking(end).await.unwrap_or_default();
-    result.map(|mut verdict| {
-        verdict.notes.extend(not_fetched.map(|reason| format!("results of {}/ are missing: {reason}", FILES)));
-        verdict.not_undone.extend(not_undone);
-        verdict
-    })
+    let failed = |error| RunVerdict::failed(place.number, plan.seed, error, &plan.assertions);
+    let mut verdict = result.unwrap_or_else(failed);
+    verdict.notes.extend(not_fetched.map(|reason| format!("results of {}/ are missing: {reason}", FILES)));
+    verdict.not_undone.extend(not_undone);
+    Ok(verdict)
 }
 
 async fn with_systems(

@@ -299,12 +299,14 @@ impl Connection {
         self.shared.lock().is_ending = true;
     }
 
-    /// Ends the run on the node; returns the undos that failed.
+    /// Ends the run on the node; returns the undos that failed. A lost node undoes by itself, and cannot tell of it.
     pub(super) fn close(&self) -> Vec<String> {
-        // A lost node undoes by itself.
-        let failures = if self.lost().is_some() { Vec::new() } else { self.call(Call::End).unwrap_or_default() };
+        let failures = self.call::<Vec<String>>(Call::End).unwrap_or_else(|error| {
+            let reason = self.shared.lock().lost.clone().unwrap_or(error);
+            vec![format!("not known whether all was undone: {reason}")]
+        });
         self.end_child();
-        failures.into_iter().map(|failure: String| format!("{}: {failure}", self.name)).collect()
+        failures.into_iter().map(|failure| format!("{}: {failure}", self.name)).collect()
     }
 
     /// Ends `ssh`, whose remote end then undoes what is left.
