@@ -15,6 +15,16 @@ const CACHE: &str = r#"d="${XDG_CACHE_HOME:-$HOME/.cache}/tenbin/verify""#;
 /// Programs of the system that an ordinary user's PATH may lack.
 const PATH: &str = "PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin";
 
+/// Options of each connection. A shared one would outlive the end of its `ssh`, and with it what runs on the node.
+const OPTIONS: [&str; 6] = [
+    "BatchMode=yes",
+    "ConnectTimeout=10",
+    "ServerAliveInterval=3",
+    "ServerAliveCountMax=3",
+    "ControlMaster=no",
+    "ControlPath=none",
+];
+
 /// Access to a node by `ssh`, with the user's configuration, agent and jump hosts.
 #[derive(Debug, Clone)]
 pub(crate) struct Ssh {
@@ -78,8 +88,7 @@ impl Ssh {
     }
 
     fn arguments(&self, script: &str) -> Vec<String> {
-        let options = ["BatchMode=yes", "ConnectTimeout=10", "ServerAliveInterval=3", "ServerAliveCountMax=3"];
-        let mut line: Vec<String> = options.iter().flat_map(|option| ["-o", option]).map(str::to_owned).collect();
+        let mut line: Vec<String> = OPTIONS.iter().flat_map(|option| ["-o", option]).map(str::to_owned).collect();
         line.push("-T".to_owned());
         if let Some(key) = &self.key {
             line.extend(["-o".to_owned(), "IdentitiesOnly=yes".to_owned(), "-i".to_owned(), key.display().to_string()]);
@@ -161,8 +170,8 @@ mod tests {
             key: Some("/keys/one".into()),
         };
         let [copy, start] = ssh.shown("0123");
-        let begin = "ssh -o BatchMode=yes -o ConnectTimeout=10 -o ServerAliveInterval=3 -o ServerAliveCountMax=3 -T \
-                     -o IdentitiesOnly=yes -i /keys/one -l verify 192.0.2.11 exec sh -c '";
+        let begin = "ssh -o BatchMode=yes -o ConnectTimeout=10 -o ServerAliveInterval=3 -o ServerAliveCountMax=3 \
+                     -o ControlMaster=no -o ControlPath=none -T -o IdentitiesOnly=yes -i /keys/one -l verify 192.0.2.11 exec sh -c '";
         for line in [&copy, &start] {
             assert!(line.starts_with(begin) && line.matches('\'').count() == 2, "{line}");
         }
