@@ -9,6 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
+use rustix::net::sockopt;
 
 use super::token;
 
@@ -17,6 +18,10 @@ const GREETING: Duration = Duration::from_secs(5);
 /// Most time until all nodes have connected.
 const PATIENCE: Duration = Duration::from_secs(30);
 const PAUSE: Duration = Duration::from_millis(5);
+/// Pause between two signs of life of a trunk without frames.
+const KEEP_ALIVE: Duration = Duration::from_secs(1);
+/// Time without an answer of the other side after which the trunk is lost.
+const SILENCE: Duration = Duration::from_secs(5);
 /// Connections that may be greeting at a time; further ones are closed.
 const STRANGERS: usize = 16;
 
@@ -116,8 +121,12 @@ pub(super) fn connect(address: SocketAddr, node: &str, secret: &str) -> io::Resu
     Ok(stream)
 }
 
-/// Calls `lost` when the other side ends the connection. It reads nothing: the switch does.
+/// Calls `lost` when the other side ends the connection, or answers no more. It reads nothing: the switch does.
 pub(super) fn watch(stream: TcpStream, lost: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    sockopt::set_socket_keepalive(&stream, true)?;
+    sockopt::set_tcp_keepidle(&stream, KEEP_ALIVE)?;
+    sockopt::set_tcp_keepintvl(&stream, KEEP_ALIVE)?;
+    sockopt::set_tcp_user_timeout(&stream, SILENCE.as_millis() as u32)?;
     let wait = move || {
         let mut polled = [PollFd::new(&stream, PollFlags::RDHUP)];
         while matches!(poll(&mut polled, None), Ok(0) | Err(rustix::io::Errno::INTR)) {}
@@ -163,7 +172,10 @@ mod tests {
         let mut own = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (peer, _) = listener.accept().unwrap();
         let (ended, end) = sync_channel(1);
+        let kept = peer.try_clone().unwrap();
         watch(peer, move || ended.send(()).unwrap()).unwrap();
+        assert!(sockopt::socket_keepalive(&kept).unwrap() && sockopt::tcp_user_timeout(&kept).unwrap() == 5000);
+        drop(kept);
         own.write_all(b"frames").unwrap();
         assert!(end.recv_timeout(Duration::from_millis(50)).is_err(), "bytes are no end");
         drop(own);
