@@ -25,6 +25,10 @@ use crate::runtime::{Proc, Usage};
 const ALIVE: Duration = Duration::from_millis(500);
 /// Silence after which a node is lost. A node that hears nothing undoes everything after the same time.
 const SILENCE: Duration = Duration::from_secs(5);
+/// Most time until the first line of a node: `ssh` and the login there may be slow.
+const FIRST: Duration = Duration::from_secs(30);
+/// Most characters that errors show of a line.
+const SHOWN: usize = 100;
 /// Time in which `ssh` ends by itself.
 const GRACE: Duration = Duration::from_secs(1);
 /// Most time for counters of links and processes: the run must go on without those of a silent node.
@@ -54,7 +58,10 @@ struct Shared {
 
 #[derive(Debug)]
 struct State {
+    /// When a line came last, or the start.
     heard: Instant,
+    /// Most time until the next line.
+    patience: Duration,
     lost: Option<String>,
     /// A trunk that was cut, and when that was seen.
     cut: Option<(String, Instant)>,
@@ -96,7 +103,7 @@ impl Shared {
 
     fn take(&self, said: Said) {
         let mut state = self.lock();
-        state.heard = Instant::now();
+        (state.heard, state.patience) = (Instant::now(), SILENCE);
         match said {
             Said::Done { id, value } => answer(&mut state, id, Ok(value)),
             Said::Failed { id, reason } => answer(&mut state, id, Err(reason)),
@@ -149,6 +156,7 @@ impl Connection {
         let reader = BufReader::new(own.try_clone().map_err(fail)?);
         let state = State {
             heard: Instant::now(),
+            patience: FIRST,
             lost: None,
             cut: None,
             is_ending: false,
@@ -169,7 +177,12 @@ impl Connection {
             for line in reader.lines().map_while(Result::ok) {
                 match serde_json::from_str(&line) {
                     Ok(said) => shared.take(said),
-                    Err(_) => break,
+                    Err(_) => {
+                        let shown: String = line.chars().take(SHOWN).collect();
+                        shared
+                            .lose(format!("it says {shown:?}, which is no line of the program; a login may print it"));
+                        break;
+                    }
                 }
             }
             // `ssh` tells the reason before it ends.
@@ -196,8 +209,12 @@ impl Connection {
             return;
         }
         let _ = self.send(&Numbered { id: NOBODY, call: Call::Alive });
-        if self.shared.lock().heard.elapsed() > SILENCE {
-            self.shared.lose(format!("it says nothing for {} s", SILENCE.as_secs()));
+        let (heard, patience) = {
+            let state = self.shared.lock();
+            (state.heard, state.patience)
+        };
+        if heard.elapsed() > patience {
+            self.shared.lose(format!("it says nothing for {} s", patience.as_secs()));
             let _ = self.child.lock().unwrap_or_else(PoisonError::into_inner).kill();
         }
     }

@@ -57,7 +57,8 @@ impl Ssh {
     pub(super) fn copy(&self, program: &Path, hash: &str) -> Result<(), String> {
         let opened = File::open(program).map_err(|error| format!("cannot open {}: {error}", program.display()))?;
         let is_there = self.command(&looking(hash)).stdin(Stdio::null()).output();
-        let is_there = self.succeeded(is_there)?.contains("present");
+        // A login may print more before it.
+        let is_there = self.succeeded(is_there)?.lines().last() == Some("present");
         if !is_there {
             self.succeeded(self.command(&copying(hash)).stdin(opened).output())?;
         }
