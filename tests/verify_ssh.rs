@@ -5,9 +5,11 @@
 #![allow(clippy::print_stdout)]
 
 use std::fs;
+use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::mpsc::sync_channel;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -253,6 +255,25 @@ fn nodes_need_no_root() {
     let left = || fs::read_dir(path("node")).expect("a directory").count();
     eventually("the end of the nodes", || left() == 1);
     assert!(path("node/cache").exists(), "the program alone is kept");
+}
+
+#[test]
+fn node_hears_a_controller_that_reads_nothing() {
+    let mut node = Command::new(TENBIN);
+    node.args(["verify", "node", "--silence", "1h"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut node = node.spawn().expect("a node");
+    let mut input = node.stdin.take().expect("its input");
+    // More calls, and more answers, than pipes hold.
+    let calls = "{\"id\":0,\"call\":\"Alive\"}\n".repeat(20_000);
+    let (written, all_written) = sync_channel(1);
+    let writer = thread::spawn(move || written.send(input.write_all(calls.as_bytes()).is_ok()));
+    let heard = all_written.recv_timeout(PATIENCE);
+    if heard.is_err() {
+        node.kill().expect("a signal");
+    }
+    let _ = writer.join();
+    assert_eq!(heard, Ok(true), "the node reads on");
+    assert!(node.wait().expect("its end").success(), "the node ends with its input");
 }
 
 const KILL_BEGUN: &str = r#""action":"kill","repetition":1,"event":"begun""#;

@@ -1,12 +1,14 @@
 //! The remote end: `tenbin verify node` at the standard input and output of `ssh`.
 
 use std::collections::HashMap;
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead, BufReader};
 use std::net::TcpStream;
 use std::os::fd::AsFd;
+use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixListener;
 use std::path::{Component, Path, PathBuf};
+use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -21,10 +23,10 @@ use super::{relay, trunk};
 use crate::plan::{Machine, Plan, missing};
 use crate::runtime::{Namespaces, Proc, Site, World, processors_here};
 
-/// Pause between two looks at the logs and at the controller's silence.
+/// Pause between two looks at the logs, and between two at the controller's silence.
 const LOOK: Duration = Duration::from_millis(50);
 /// Bytes of a part of a file.
-const PART: u64 = 256 << 10;
+pub(super) const PART: u64 = 256 << 10;
 /// Longest wait of one call for the end of a process.
 const LONG: Duration = Duration::from_secs(3600);
 
@@ -53,7 +55,6 @@ struct Run {
 /// Serves the controller until standard input ends, or is silent for `silence`. Then this process ends, and its guards
 /// undo everything, as they do when it is killed.
 pub(crate) fn serve(silence: Duration) -> Result<(), String> {
-    restore_leftovers();
     let standard = || -> io::Result<(File, File)> {
         let (input, output) = (io::stdin().as_fd().try_clone_to_owned()?, io::stdout().as_fd().try_clone_to_owned()?);
         Ok((input.into(), output.into()))
@@ -68,22 +69,33 @@ pub(crate) fn serve(silence: Duration) -> Result<(), String> {
     });
     let heard = Arc::new(Mutex::new(Instant::now()));
     let (watched, watching) = (Arc::clone(&node), Arc::clone(&heard));
+    // Neither this thread nor the one that reads writes anything: a controller that reads nothing must not hold them up.
     let watch = move || {
         loop {
             thread::sleep(LOOK);
-            watched.flush_logs();
             let heard = *watching.lock().unwrap_or_else(PoisonError::into_inner);
             if heard.elapsed() > silence {
                 watched.exit(1);
             }
         }
     };
-    thread::Builder::new().name("watch".to_owned()).spawn(watch).map_err(|error| error.to_string())?;
+    start_thread("watch", watch)?;
+    let logging = Arc::clone(&node);
+    start_thread("logs", move || {
+        loop {
+            thread::sleep(LOOK);
+            logging.flush_logs();
+        }
+    })?;
+    let (beat, beats) = sync_channel(1);
+    let alive = Arc::clone(&node);
+    start_thread("alive", move || beats.iter().for_each(|id| alive.say(&Said::Done { id, value: Value::Null })))?;
     for line in BufReader::new(input).lines().map_while(Result::ok) {
         *heard.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
         let Numbered { id, call } = serde_json::from_str(&line).map_err(|error| format!("an unknown call: {error}"))?;
         if matches!(call, Call::Alive) {
-            node.say(&Said::Done { id, value: Value::Null });
+            // One answer that waits shows as much as several.
+            let _ = beat.try_send(id);
             continue;
         }
         let node = Arc::clone(&node);
@@ -94,9 +106,14 @@ pub(crate) fn serve(silence: Duration) -> Result<(), String> {
             };
             node.say(&said);
         };
-        thread::Builder::new().name("call".to_owned()).spawn(answer).map_err(|error| error.to_string())?;
+        start_thread("call", answer)?;
     }
     node.exit(0)
+}
+
+fn start_thread(name: &str, run: impl FnOnce() + Send + 'static) -> Result<(), String> {
+    let thread = thread::Builder::new().name(name.to_owned()).spawn(run);
+    thread.map(|_| ()).map_err(|error| format!("cannot start a thread: {error}"))
 }
 
 /// Undoes the rest of runs whose node and guards were killed.
@@ -163,9 +180,9 @@ impl Node {
                 Ok(Value::Null)
             }
             Call::AwaitPeers => self.awaited.wait().map(|()| Value::Null),
-            Call::Write { path, content, mode } => {
+            Call::Write { path, from, content, mode } => {
                 check_inside(&path, &self.run()?.work)?;
-                crate::runtime::write_here(&path, &bytes_of(&content), mode).map(|()| Value::Null)
+                write_part(&path, from, &bytes_of(&content), mode).map(|()| Value::Null)
             }
             Call::Results { machine } => value(&results(&self.world()?.directories(&machine)?.1)?),
             Call::Read { path, from } => value(&text_of(&read_inside(&path, &self.run()?.work, from)?)),
@@ -219,6 +236,7 @@ impl Node {
         if !lacks.is_empty() {
             return Err(format!("missing {}", lacks.join("; ")));
         }
+        restore_leftovers();
         let tenbin = std::env::current_exe().map_err(|error| format!("cannot find the program: {error}"))?;
         let making = self.making.lock().unwrap_or_else(PoisonError::into_inner);
         let work = tempfile::Builder::new().prefix(crate::run::WORK).tempdir();
@@ -267,7 +285,7 @@ impl Node {
             node.flush_logs();
             node.say(&Said::Ended { process, how });
         };
-        thread::Builder::new().name("process".to_owned()).spawn(wait).map(|_| ()).map_err(|error| error.to_string())
+        start_thread("process", wait)
     }
 
     /// Ends the lab, and undoes the rest.
@@ -290,6 +308,15 @@ fn check_inside(path: &Path, work: &Path) -> Result<(), String> {
 /// True for a relative path that leads down.
 pub(super) fn is_below(path: &Path) -> bool {
     !path.as_os_str().is_empty() && path.components().all(|part| matches!(part, Component::Normal(_)))
+}
+
+/// Writes a part of a file. The first one makes it anew, with its mode.
+fn write_part(path: &Path, from: u64, content: &[u8], mode: Option<u32>) -> Result<(), String> {
+    if from == 0 {
+        return crate::runtime::write_here(path, content, mode);
+    }
+    let written = OpenOptions::new().write(true).open(path).and_then(|file| file.write_all_at(content, from));
+    written.map_err(|error| format!("cannot write {}: {error}", path.display()))
 }
 
 /// Reads a part of a file below the run's directory. A link of an instance must not lead elsewhere.
@@ -329,7 +356,7 @@ fn value(of: &impl Serialize) -> Result<Value, String> {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::symlink;
+    use std::os::unix::fs::{MetadataExt, symlink};
 
     use super::*;
 
@@ -342,6 +369,20 @@ mod tests {
         }
         assert!(is_below(Path::new("a/b")) && !is_below(Path::new("")));
         assert!(!is_below(Path::new("/a")) && !is_below(Path::new("a/../../b")));
+    }
+
+    #[test]
+    fn files_are_written_in_parts() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("keys/tool");
+        // The second time replaces a longer file.
+        for content in ["abcdef", "abc"] {
+            for (from, part) in (0..).zip(content.as_bytes().chunks(2)) {
+                write_part(&path, from * 2, part, Some(0o500)).unwrap();
+            }
+            assert_eq!(fs::read(&path).unwrap(), content.as_bytes());
+        }
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o700);
     }
 
     #[test]

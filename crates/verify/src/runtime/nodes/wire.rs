@@ -33,8 +33,8 @@ pub(super) enum Call {
     Join { peer: String, address: SocketAddr },
     /// Waits for the trunks of [`Call::Listen`].
     AwaitPeers,
-    /// Writes a file below the node's working directory.
-    Write { path: PathBuf, content: String, mode: Option<u32> },
+    /// Writes a part of a file below the node's working directory. The first one makes the file anew.
+    Write { path: PathBuf, from: u64, content: String, mode: Option<u32> },
     /// Asks for the files in the results of an instance or client: names and sizes.
     Results { machine: String },
     /// Asks for a part of a file below the node's working directory, as [`text_of`] makes it. An empty one is the end.

@@ -13,7 +13,7 @@ use std::thread;
 use std::time::Duration;
 
 use super::connection::{self, COUNTS, Connection};
-use super::node::is_below;
+use super::node::{PART, is_below};
 use super::ssh::{self, Ssh};
 use super::token;
 use super::wire::{Call, Directories, Started, bytes_of, text_of};
@@ -200,8 +200,18 @@ impl World for Nodes {
     }
 
     fn write(&self, machine: &str, path: &Path, content: &[u8], mode: Option<u32>) -> Result<(), String> {
-        let call = Call::Write { path: path.to_owned(), content: text_of(content), mode };
-        self.place(machine)?.0.connection.call(call)
+        let connection = &self.place(machine)?.0.connection;
+        // Signs of life pass between the parts. An empty file has one part.
+        let mut from = 0;
+        loop {
+            let part = &content[from..content.len().min(from + PART as usize)];
+            let call = Call::Write { path: path.to_owned(), from: from as u64, content: text_of(part), mode };
+            connection.call::<()>(call)?;
+            from += part.len();
+            if from >= content.len() {
+                return Ok(());
+            }
+        }
     }
 
     fn fetch_results(&self) -> Result<(), String> {
