@@ -51,6 +51,8 @@ counters! {
     unknown_senders,
     /// Envelopes of senders that are no configured forwarders.
     unknown_forwarders,
+    /// Envelopes with a node id of more than 64 bytes.
+    node_ids_too_long,
     /// Messages of clients beyond `publishes_per_second`.
     rate_exceeded,
     /// Messages of clients whose broker does not read.

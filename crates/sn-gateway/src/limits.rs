@@ -14,9 +14,10 @@ pub(crate) struct Limits {
     connects: Rate,
     unknown_answers: Rate,
     publishes: Rate,
+    minus_one: Rate,
 }
 
-/// Events of the current second.
+/// Bounds on the events of one second; 0 = no bound.
 struct Rate {
     maximum: u32,
     per_address_maximum: u32,
@@ -36,9 +37,9 @@ impl Limits {
     pub(crate) fn new(listener: &Listener, now: Instant) -> Self {
         Self {
             connects: Rate::new(listener.connects_per_second, listener.connects_per_second_per_address, now),
-            // Answers to unknown senders are bounded by address only, where 0 = none.
-            unknown_answers: Rate::new(0, listener.unknown_answers_per_second.max(1), now),
+            unknown_answers: Rate::new(0, listener.unknown_answers_per_second, now),
             publishes: Rate::new(listener.publishes_per_second, 0, now),
+            minus_one: Rate::new(listener.qos_minus_one_per_second, listener.qos_minus_one_per_second_per_address, now),
         }
     }
 
@@ -56,6 +57,11 @@ impl Limits {
     #[inline]
     pub(crate) fn allows_publish(&self, address: IpAddr, now: Instant) -> bool {
         self.publishes.maximum == 0 || self.publishes.allows(address, now)
+    }
+
+    /// Whether a QoS −1 message is within its rates `[SN-BOUND-6]`.
+    pub(crate) fn allows_minus_one(&self, address: IpAddr, now: Instant) -> bool {
+        self.minus_one.allows(address, now)
     }
 }
 

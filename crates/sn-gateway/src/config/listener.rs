@@ -94,11 +94,19 @@ listener! {
     #[serde(deserialize_with = "within::<0, 1_000_000_000, _, _>")]
     connects_per_second_per_address: u32 = 10,
     /// Answers a second to messages of unknown senders at one IP address.
-    #[serde(deserialize_with = "within::<0, 1_000_000_000, _, _>")]
+    #[serde(deserialize_with = "within::<1, 1_000_000_000, _, _>")]
     unknown_answers_per_second: u32 = 10,
     /// QoS 0 messages a second of all clients; 0 = no bound.
     #[serde(deserialize_with = "within::<0, 1_000_000_000, _, _>")]
     publishes_per_second: u32 = 0,
+    /// Whether QoS −1 messages are accepted, also without a connection: the gateway's own client publishes them.
+    qos_minus_one: bool = false,
+    /// QoS −1 messages a second; 0 = no bound.
+    #[serde(deserialize_with = "within::<0, 1_000_000_000, _, _>")]
+    qos_minus_one_per_second: u32 = 1_000,
+    /// QoS −1 messages a second of one IP address; 0 = no bound.
+    #[serde(deserialize_with = "within::<0, 1_000_000_000, _, _>")]
+    qos_minus_one_per_second_per_address: u32 = 10,
     /// Topics of a client.
     #[serde(deserialize_with = "within::<1, 65_534, _, _>")]
     topics_maximum: u16 = 256,
@@ -147,6 +155,7 @@ impl Listener {
             sleep_bytes: self.sleep_bytes,
             sleep_maximum: Duration::from_secs(self.sleep_maximum_seconds.into()),
             awake_messages: NonZeroU16::new(self.awake_messages),
+            qos_minus_one: self.qos_minus_one,
             topics_maximum: self.topics_maximum,
             topic_bytes_maximum: self.topic_bytes_maximum,
             will_bytes_maximum: self.will_bytes_maximum,

@@ -56,7 +56,7 @@ impl States {
             None => None,
             Some(directory) => {
                 let (writer, records) = Writer::open(directory)?;
-                for (client_id, body) in &records {
+                for (client_id, body) in records.iter().take(maximum) {
                     let client_id = Text::try_from(client_id.as_str()).ok();
                     if let (Some(client_id), Some(state)) = (client_id, record::decode(body, gateway)) {
                         absent.states.insert(client_id, Stored { state, since: now });
@@ -81,24 +81,24 @@ impl States {
         stored.filter(|stored| now < stored.since + self.expiry).map(|stored| stored.state)
     }
 
-    /// Keeps the state of a client whose connection has ended. False if the writer has no room.
-    pub(crate) fn keep(&self, client_id: &Text, state: Option<ClientState>, now: Instant) -> bool {
-        let Some(state) = state else { return true };
-        let is_written = self.write_topics(client_id.as_str(), || record::encode(state.topics(), state.will()));
+    /// Keeps the state of a client whose connection has ended. It is stored already.
+    pub(crate) fn keep(&self, client_id: &Text, state: Option<ClientState>, now: Instant) {
+        let Some(state) = state.filter(|_| !client_id.is_empty()) else { return };
         let mut absent = self.lock();
         if absent.states.len() >= absent.sweep_at.min(self.maximum) {
-            absent.states.retain(|_, stored| now < stored.since + self.expiry);
-            absent.sweep_at = SWEEP_FROM.max(2 * absent.states.len());
+            self.forget_expired(&mut absent, now);
         }
         if absent.states.len() < self.maximum {
             absent.states.insert(client_id.detach(), Stored { state, since: now });
+        } else {
+            self.write(Change::forget(client_id.as_str()));
         }
-        is_written
     }
 
     /// Stores the state of a connected client. False if the writer has no room.
     pub(crate) fn save(&self, peer: &GatewayPeer) -> bool {
-        self.write_topics(peer.client_id().as_str(), || record::encode(peer.topics(), peer.will()))
+        let change = || Change::put(peer.client_id().as_str(), record::encode(peer.topics(), peer.will()));
+        self.writer.as_ref().is_none_or(|writer| writer.write(change()))
     }
 
     /// Waits until all changes are in the file.
@@ -108,12 +108,22 @@ impl States {
         }
     }
 
-    fn write_topics(&self, client_id: &str, body: impl FnOnce() -> Vec<u8>) -> bool {
-        self.writer.is_none() || self.write(Change::put(client_id, body()))
+    fn forget_expired(&self, absent: &mut Absent, now: Instant) {
+        absent.states.retain(|client_id, stored| {
+            let is_kept = now < stored.since + self.expiry;
+            if !is_kept {
+                self.write(Change::forget(client_id.as_str()));
+            }
+            is_kept
+        });
+        absent.sweep_at = SWEEP_FROM.max(2 * absent.states.len());
     }
 
-    fn write(&self, change: Change) -> bool {
-        self.writer.as_ref().is_none_or(|writer| writer.write(change))
+    /// Writes a change that may be lost.
+    fn write(&self, change: Change) {
+        if let Some(writer) = &self.writer {
+            let _ = writer.write(change);
+        }
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Absent> {

@@ -2,15 +2,18 @@
 
 use tenbin_codec::WriteBuffer;
 use tenbin_sn::{Action, GatewayPeer, Io};
-use tenbin_sn_codec::v1_2::{Connect, Disconnect, GwInfo, Message, PingReq, ReturnCode};
+use tenbin_sn_codec::v1_2::{Connect, Disconnect, GwInfo, Message, PingReq, QoS, ReturnCode};
 use tenbin_sn_codec::{DecodeError, Forwarded};
 
+use super::house::NOWHERE;
 use super::{DATAGRAMS_PER_LAP, Thread};
 use crate::counters::count;
 use crate::peers::{Key, Origin, Peer};
 
 /// Bytes for the broker beyond which a client's messages are dropped: the broker does not read.
 const OUT_BYTES_MAXIMUM: usize = 256 * 1024;
+/// Bytes of a wireless node's id, which its peer keeps.
+const NODE_ID_BYTES_MAXIMUM: usize = 64;
 
 impl Thread {
     pub(super) fn receive_batch(&mut self, buffer: &mut [u8]) {
@@ -36,6 +39,9 @@ impl Thread {
                 return count(&self.counters.unknown_forwarders, 1);
             }
             match Forwarded::decode(datagram) {
+                Ok(envelope) if envelope.node_id.len() > NODE_ID_BYTES_MAXIMUM => {
+                    return count(&self.counters.node_ids_too_long, 1);
+                }
                 Ok(envelope) => (envelope.message, Origin { node: Some(envelope.node_id), ..from }),
                 Err(error) => return self.counters.malformed(error),
             }
@@ -68,8 +74,13 @@ impl Thread {
                 if peer.out.len() > OUT_BYTES_MAXIMUM {
                     return count(&self.counters.upstream_full, 1);
                 }
-                let is_free = publish.message_id.is_none();
-                if is_free && !self.shared.limits.allows_publish(origin.socket.ip(), self.now) {
+                let (limits, address) = (&self.shared.limits, origin.socket.ip());
+                let is_allowed = match publish.qos {
+                    None => limits.allows_minus_one(address, self.now),
+                    Some(QoS::AtMostOnce) => limits.allows_publish(address, self.now),
+                    Some(_) => true,
+                };
+                if !is_allowed {
                     return count(&self.counters.rate_exceeded, 1);
                 }
             }
@@ -88,7 +99,8 @@ impl Thread {
         self.after(key, action);
         self.touch(key);
         if is_new && let Message::Connect(connect) = message {
-            self.accept(origin, connect, size);
+            // Its client id may be another one, which a peer elsewhere has.
+            self.connect(origin, connect, size);
         }
     }
 
@@ -105,6 +117,10 @@ impl Thread {
                     Some(key) => self.move_peer(key, origin, message, size),
                     None => self.reject_stranger(origin),
                 }
+            }
+            // [SN-PUBLISH-5]
+            Message::Publish(publish) if publish.qos.is_none() && self.shared.config.listener.qos_minus_one => {
+                self.publish_for_stranger(origin, message, size);
             }
             _ => self.reject_stranger(origin),
         }
@@ -124,19 +140,22 @@ impl Thread {
             return self.move_peer(key, origin, &Message::Connect(*connect), size); // [SN-ADDRESS-4]
         }
         match self.peers.find_client(connect.client_id.as_bytes()) {
-            None => self.accept(origin, connect, size),
+            None => {
+                self.accept(origin, connect, size);
+            }
             Some(key) => self.take_over(key, origin, connect, size), // [SN-ADDRESS-3]
         }
     }
 
-    /// A CONNECT whose address and client id no peer has.
-    pub(super) fn accept(&mut self, origin: Origin<'_>, connect: &Connect<'_>, size: usize) {
+    /// A CONNECT whose address and client id no peer has. `None` if it is refused.
+    pub(super) fn accept(&mut self, origin: Origin<'_>, connect: &Connect<'_>, size: usize) -> Option<Key> {
         let listener = &self.shared.config.listener;
         let of_address = self.peers.of_address(origin.socket.ip());
         let is_full = self.shared.clients.load(std::sync::atomic::Ordering::Relaxed) >= listener.clients_maximum
             || (listener.per_address_maximum > 0 && of_address >= listener.per_address_maximum);
         if is_full {
-            return self.refuse(origin); // [SN-BOUND-4]
+            self.refuse(origin); // [SN-BOUND-4]
+            return None;
         }
         if self.peers.unconfirmed() >= listener.unconfirmed_maximum
             && let Some(oldest) = self.peers.oldest_unconfirmed()
@@ -152,7 +171,8 @@ impl Thread {
         if let Action::End(_) = action {
             let client_id = machine.client_id().clone();
             shared.states.keep(&client_id, machine.into_state(), self.now);
-            return self.send_output(origin);
+            self.send_output(origin);
+            return None;
         }
         count(&self.counters.connects, 1);
         shared.clients.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
@@ -160,6 +180,7 @@ impl Thread {
         let key = self.peers.add(|key| Peer::new(machine, origin.to_address(), out, key, ready));
         self.after(key, action);
         self.touch(key);
+        Some(key)
     }
 
     pub(super) fn refuse(&mut self, origin: Origin<'_>) {
@@ -185,6 +206,9 @@ impl Thread {
 
     /// Sends the datagrams of the last call.
     pub(super) fn send_output(&mut self, to: Origin<'_>) {
+        if to.socket == NOWHERE {
+            return self.output.datagrams.clear();
+        }
         for datagram in self.output.datagrams.iter() {
             match to.node {
                 None => self.socket.send(datagram, to.socket),

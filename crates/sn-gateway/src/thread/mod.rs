@@ -6,6 +6,7 @@
 //! ```
 
 mod datagrams;
+mod house;
 mod streams;
 mod takeovers;
 
@@ -25,6 +26,7 @@ use crate::counters::{Counters, count};
 use crate::peers::{Key, Peers, ReadyList};
 use crate::shared::Shared;
 use crate::udp::Socket;
+use house::House;
 use takeovers::Takeover;
 
 /// State of one thread.
@@ -41,6 +43,7 @@ pub(crate) struct Thread {
     /// Peers that were called in this lap.
     touched: Vec<Key>,
     takeovers: Vec<Takeover>,
+    house: House,
     /// Memory for the output of peers, which need it only within a lap.
     spares: Vec<Vec<u8>>,
     /// Bytes read from a stream. Packets are slices of it.
@@ -80,6 +83,7 @@ impl Thread {
             output: Output::default(),
             touched: Vec::new(),
             takeovers: Vec::new(),
+            house: House::new(now),
             spares: Vec::new(),
             read: BytesMut::with_capacity(READ_BYTES),
             now,
@@ -91,6 +95,8 @@ impl Thread {
     pub(crate) async fn run(mut self, mut stop: watch::Receiver<bool>) {
         let mut buffer = vec![0; usize::from(u16::MAX)];
         let mut events = Events::default();
+        self.keep_house();
+        self.settle();
         let mut alarm = Box::pin(tokio::time::sleep_until(Instant::now().into()));
         let stopping = stop.wait_for(|is_stopping| *is_stopping);
         let mut stopping = std::pin::pin!(stopping);
@@ -119,6 +125,7 @@ impl Thread {
                 self.wake_due();
             }
             self.decide_takeovers();
+            self.keep_house();
             self.settle();
             // The runtime looks at sockets while this task waits.
             tokio::task::yield_now().await;
@@ -189,14 +196,16 @@ impl Thread {
         self.counters.clients.store(self.peers.len() as u64, Relaxed);
     }
 
-    /// Stores changed topic ids and Wills.
+    /// Stores changed topic ids and Wills. They are stored later if the writer has no room.
     fn save(&mut self, key: Key) {
         let Some(peer) = self.peers.get_mut(key) else { return };
         let version = peer.machine.state_version();
-        if std::mem::replace(&mut peer.saved_version, version) != version
-            && !peer.machine.is_clean()
-            && !self.shared.states.save(&peer.machine)
-        {
+        if version == peer.saved_version || peer.machine.is_clean() {
+            return;
+        }
+        if self.shared.states.save(&peer.machine) {
+            peer.saved_version = version;
+        } else {
             count(&self.counters.state_unsaved, 1);
         }
     }

@@ -9,6 +9,7 @@ use tenbin_codec::{Decoded, Decoder};
 use tenbin_sn::{Action, End, Io};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
+use super::house::NOWHERE;
 use super::{READ_BYTES, SPARE_BYTES_MAXIMUM, SPARES_MAXIMUM, Thread};
 use crate::counters::count;
 use crate::peers::{Connection, Key, Link, Peer};
@@ -74,8 +75,8 @@ impl Thread {
             self.read.clear();
             self.read.reserve(READ_BYTES);
             let Link::Open(connection) = &mut peer.link else { return };
-            self.read.extend_from_slice(&connection.undecoded);
-            connection.undecoded.clear();
+            // Without its memory: many peers have had a large packet once.
+            self.read.extend_from_slice(&std::mem::take(&mut connection.undecoded));
             let held = std::mem::take(&mut peer.is_held);
             // Packets that were held back come first.
             let progress = if held && !self.read.is_empty() {
@@ -158,7 +159,7 @@ impl Thread {
     pub(super) fn after(&mut self, key: Key, action: Action) {
         if !self.output.datagrams.is_empty() {
             let Some(peer) = self.peers.get_mut(key) else { return self.output.datagrams.clear() };
-            if peer.address.node.is_none() {
+            if peer.address.node.is_none() && peer.address.socket != NOWHERE {
                 let to = peer.address.socket;
                 for datagram in self.output.datagrams.iter() {
                     self.socket.send(datagram, to);
@@ -206,6 +207,7 @@ impl Thread {
 
     /// Removes a peer: sends the rest to the broker, and keeps the state for the client's next connection.
     pub(super) fn remove(&mut self, key: Key) {
+        self.save(key);
         let Some(mut peer) = self.peers.remove(key) else { return };
         self.shared.clients.fetch_sub(1, Relaxed);
         // Most streams have room, and the runtime may be about to stop.
@@ -214,9 +216,7 @@ impl Thread {
             tokio::spawn(close(stream, std::mem::take(&mut peer.out)));
         }
         let client_id = peer.machine.client_id().clone();
-        if !self.shared.states.keep(&client_id, peer.machine.into_state(), self.now) {
-            count(&self.counters.state_unsaved, 1);
-        }
+        self.shared.states.keep(&client_id, peer.machine.into_state(), self.now);
     }
 
     /// Writes a peer's bytes to its stream.

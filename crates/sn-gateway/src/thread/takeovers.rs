@@ -51,7 +51,8 @@ impl Thread {
         if !peer.machine.is_connected() {
             // It has no session yet.
             self.remove(old);
-            return self.accept(origin, connect, size);
+            self.accept(origin, connect, size);
+            return;
         }
         if self.takeovers.len() >= TAKEOVERS_MAXIMUM {
             return self.refuse(origin);

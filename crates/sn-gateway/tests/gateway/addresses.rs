@@ -71,6 +71,10 @@ fn clients_behind_a_forwarder_are_told_apart_by_node() {
     let stranger = Client::at("127.0.0.9", gateway.address());
     stranger.send_bytes(b"\x05\xFE\x00no\x02\x16");
     wait_for(&gateway, "unknown_forwarders", 1);
+    let mut envelope = Vec::new();
+    Forwarded { radius: 0, node_id: &[7; 65], message: b"\x02\x16" }.encode(&mut envelope);
+    forwarder.send_bytes(&envelope);
+    wait_for(&gateway, "node_ids_too_long", 1);
 }
 
 #[test]
@@ -131,4 +135,19 @@ fn rebind_never_keeps_sleepers_at_their_address() {
     old.send(&wake);
     let Message::Publish(publish) = old.receive() else { panic!("PUBLISH") };
     assert_eq!(publish.data, b"for the sleeper");
+}
+
+#[test]
+fn connect_with_another_clients_id_asks_that_client() {
+    let broker = FakeBroker::start();
+    let gateway = gateway(broker.address, "", "");
+    let (mut one, mut other) = (Client::new(gateway.address()), Client::new(gateway.address()));
+    assert_eq!(one.connect("one", false), ReturnCode::Accepted);
+    assert_eq!(other.connect("other", false), ReturnCode::Accepted);
+    assert_eq!(other.register("topic"), 1);
+    other.send(&Message::Connect(Connect { will: false, clean_session: false, duration: 60, client_id: "one" }));
+    assert_eq!(one.receive(), Message::PingReq(PingReq { client_id: None }));
+    one.send(&Message::PingResp);
+    assert_eq!(other.receive(), Message::ConnAck(ReturnCode::Congestion));
+    assert_eq!(gateway.stats().get("clients"), 1);
 }

@@ -1,9 +1,12 @@
 //! Bounds, and datagrams that are no messages.
 
-use tenbin_sn_codec::v1_2::{Connect, Message, PingReq, QoS, ReturnCode, Topic};
+use std::time::{Duration, Instant};
 
-use crate::client::{Client, gateway, wait_for};
-use crate::fake_broker::FakeBroker;
+use tenbin_codec::Packet;
+use tenbin_sn_codec::v1_2::{Connect, Message, PingReq, Publish, QoS, ReturnCode, ShortName, Topic};
+
+use crate::client::{Client, PATIENCE, gateway, wait_for};
+use crate::fake_broker::{Event, FakeBroker};
 
 #[test]
 fn damaged_datagrams_are_counted_and_not_answered() {
@@ -89,4 +92,38 @@ fn repeated_connect_gets_the_same_answer() {
     client.send(&connect);
     assert_eq!(client.receive(), Message::ConnAck(ReturnCode::Accepted));
     assert_eq!(gateway.stats().get("connects"), 1);
+}
+
+#[test]
+fn qos_minus_one_needs_no_connection_and_has_a_rate() {
+    let broker = FakeBroker::start();
+    let listener =
+        "qos_minus_one = true\nqos_minus_one_per_second_per_address = 20\n[listener.topics]\n7 = \"plant/seven\"";
+    let gateway = gateway(broker.address, "", listener);
+    let mut client = Client::new(gateway.address());
+    let send = |topic| {
+        let publish = Publish { dup: false, qos: None, retain: false, topic, message_id: None, data: b"x" };
+        client.send(&Message::Publish(publish));
+    };
+    let short = ShortName::new("ab").expect("two bytes");
+    for (topic, name) in [(Topic::Predefined(7), "plant/seven"), (Topic::Short(short), "ab")] {
+        let deadline = Instant::now() + PATIENCE;
+        // A message before the gateway's own client is connected is lost, as QoS −1 allows.
+        let published = std::iter::repeat_with(|| {
+            assert!(Instant::now() < deadline, "{name} is published");
+            send(topic);
+            std::thread::sleep(Duration::from_millis(100));
+            std::iter::from_fn(|| broker.try_event()).collect::<Vec<_>>()
+        });
+        let is_it = |event: &Event| {
+            matches!(event, Event::Packet(packet)
+                if matches!(&**packet, Packet::Publish(publish) if publish.topic.text().as_str() == name))
+        };
+        assert!(published.flatten().any(|event| is_it(&event)));
+    }
+    send(Topic::Normal(1));
+    wait_for(&gateway, "dropped_qos_minus_one", 1);
+    (0..1000).for_each(|_| send(Topic::Predefined(7)));
+    wait_for(&gateway, "rate_exceeded", 1);
+    assert!(client.is_silent());
 }

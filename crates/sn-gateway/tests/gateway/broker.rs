@@ -1,7 +1,5 @@
 //! The broker's side: its loss and return, lost clients, state across restarts, and streams in memory.
 
-use std::sync::Arc;
-
 use tenbin_codec::Packet;
 use tenbin_sn_codec::v1_2::{Connect, Disconnect, Message, PubAck, QoS, ReturnCode, Topic, WillTopic};
 use tenbin_sn_gateway::{Config, Gateway, Upstream};
@@ -108,7 +106,7 @@ fn upstream_can_be_a_stream_in_memory() {
 
 #[test]
 fn threads_share_one_address() {
-    let broker = Arc::new(FakeBroker::start());
+    let broker = FakeBroker::start();
     let gateway = gateway(broker.address, "threads = 4", "connects_per_second_per_address = 0");
     for number in 0..32 {
         let mut client = Client::new(gateway.address());

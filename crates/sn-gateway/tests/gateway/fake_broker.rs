@@ -64,6 +64,11 @@ impl FakeBroker {
         self.events.recv_timeout(PATIENCE).expect("an event in time")
     }
 
+    /// An event, if there is one.
+    pub(crate) fn try_event(&self) -> Option<Event> {
+        self.events.try_recv().ok()
+    }
+
     /// The next packet besides CONNECT.
     pub(crate) fn packet(&self) -> Packet {
         loop {

@@ -1,0 +1,65 @@
+//! The gateway's own client, which publishes the QoS −1 messages of senders without a connection.
+
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::{Duration, Instant};
+
+use tenbin_sn::{DropCause, Io};
+use tenbin_sn_codec::v1_2::{Connect, Message};
+
+use super::Thread;
+use crate::peers::{Key, Origin};
+
+/// The gateway's own client.
+pub(super) struct House {
+    client_id: String,
+    key: Option<Key>,
+    /// When it may connect next.
+    next_try: Instant,
+}
+
+/// Pause after a lost connection.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// Address that no datagram comes from: the house's. Nothing is sent there.
+pub(super) const NOWHERE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
+
+impl House {
+    pub(super) fn new(now: Instant) -> Self {
+        // Several gateways may share a broker.
+        let number = RandomState::new().build_hasher().finish();
+        Self { client_id: format!("tenbin-sn-{number:016x}"), key: None, next_try: now }
+    }
+}
+
+impl Thread {
+    /// Connects the house if it has to be connected and is not.
+    pub(super) fn keep_house(&mut self) {
+        if !self.shared.config.listener.qos_minus_one
+            || self.house.key.is_some_and(|key| self.peers.get_mut(key).is_some())
+        {
+            return;
+        }
+        if self.now >= self.house.next_try {
+            let client_id = self.house.client_id.clone();
+            let connect = Connect { will: false, clean_session: true, duration: 0, client_id: &client_id };
+            self.house.key = self.accept(Origin { socket: NOWHERE, node: None }, &connect, 0);
+            self.house.next_try = self.now + PAUSE;
+            if let Some(peer) = self.house.key.and_then(|key| self.peers.get_mut(key)) {
+                // It is no forged address.
+                let mut io = Io { now: self.now, upstream: &mut peer.out, output: &mut self.output };
+                let _ = peer.machine.handle_message(&Message::PingResp, 0, &mut io);
+            }
+        }
+        let next_try = self.house.next_try;
+        self.next_alarm = Some(self.next_alarm.map_or(next_try, |next| next.min(next_try)));
+    }
+
+    /// Publishes a QoS −1 message of a sender without a connection.
+    pub(super) fn publish_for_stranger(&mut self, origin: Origin<'_>, message: &Message<'_>, size: usize) {
+        match self.house.key {
+            Some(key) if self.peers.get_mut(key).is_some() => self.handle_of_peer(key, origin, message, size),
+            _ => self.output.drops.note(DropCause::NoUpstream),
+        }
+    }
+}
