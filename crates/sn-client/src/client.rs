@@ -114,6 +114,8 @@ impl Client {
 
     /// Fetches the messages that the gateway kept. Returns when they are in [`Events`]; the client sleeps on.
     ///
+    /// More messages than the event queue holds come only while the application takes events.
+    ///
     /// # Errors
     /// The client does not sleep, the connection was lost, or the client has ended.
     pub async fn wake(&self) -> Result<(), ClientError> {

@@ -2,13 +2,16 @@
 
 mod gateway;
 
+use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use gateway::{RETRY, TestGateway};
+use socket2::{Domain, SockRef, Socket, Type};
 use tenbin_sn_client::{
     Client, ClientErrorKind, ClientEvent, ClientOptions, DisconnectReason, Events, OutgoingMessage, QoS, ReturnCode,
     Search, ShortName, Topic, Will, publish_unconnected, search,
 };
+use tokio::net::UdpSocket;
 use tokio::time::timeout;
 
 /// A third of the datagrams is lost.
@@ -183,7 +186,7 @@ async fn refusals_and_illegal_requests_name_their_cause() {
 #[tokio::test]
 async fn lost_gateway_is_replaced_by_the_next_one() {
     let (first, second) = (TestGateway::start(false).await, TestGateway::start(false).await);
-    let fast = options(&first, "c").gateway(&second.address).keep_alive(Duration::from_secs(1)).retry(RETRY, 2);
+    let fast = options(&first, "c").gateway(&second.address).keep_alive(Duration::from_secs(1)).retry(RETRY, 20);
     let (client, mut events) = connect(fast).await;
     client.subscribe("a/b", QoS::AtLeastOnce).await.expect("granted");
     client.publish(OutgoingMessage::new("a/b", "1")).await.expect("room").await.expect("sent");
@@ -242,7 +245,7 @@ async fn each_unreachable_gateway_is_named() {
 #[tokio::test]
 async fn client_ends_when_its_only_gateway_is_gone() {
     let gateway = TestGateway::start(false).await;
-    let once = options(&gateway, "c").retry(RETRY, 1).reconnect(None);
+    let once = options(&gateway, "c").retry(RETRY, 20).reconnect(None);
     let (client, mut events) = connect(once).await;
     drop(gateway);
     let waiting = client.publish(OutgoingMessage::new("a", "1").at(QoS::AtLeastOnce)).await.expect("room");
@@ -262,4 +265,42 @@ async fn search_finds_a_gateway_by_its_address() {
     assert_eq!(found.iter().map(|gateway| (gateway.id, gateway.address)).collect::<Vec<_>>(), [(9, target)]);
     drop(gateway);
     assert_eq!(search(&terms).await.expect("sockets"), []);
+}
+
+/// A socket on the loopback interface for clients, whose multicast datagrams stay there.
+async fn gateway_socket() -> UdpSocket {
+    let socket = UdpSocket::bind("127.0.0.1:0").await.expect("a socket");
+    SockRef::from(&socket).set_multicast_if_v4(&Ipv4Addr::LOCALHOST).expect("the interface");
+    socket
+}
+
+#[tokio::test]
+async fn search_finds_answering_and_advertised_gateways() {
+    let port = gateway_socket().await.local_addr().expect("an address").port();
+    let group = Ipv4Addr::new(239, 255, 77, 77);
+    let target = SocketAddr::from((group, port));
+    let member = Socket::new(Domain::IPV4, Type::DGRAM, None).expect("a socket");
+    member.set_reuse_address(true).expect("a shared port");
+    member.set_nonblocking(true).expect("no blocking");
+    member.bind(&target.into()).expect("the port");
+    member.join_multicast_v4(&group, &Ipv4Addr::LOCALHOST).expect("the group");
+    let member = UdpSocket::from_std(member.into()).expect("a socket");
+    let (answering, advertised) = (gateway_socket().await, gateway_socket().await);
+    let addresses = [&answering, &advertised].map(|socket| socket.local_addr().expect("an address"));
+    let gateways = tokio::spawn(async move {
+        let mut buffer = [0; 64];
+        loop {
+            let (size, from) = member.recv_from(&mut buffer).await.expect("a datagram");
+            if buffer[..size] == *b"\x03\x01\x01" {
+                answering.send_to(b"\x03\x02\x04", from).await.expect("sent");
+                advertised.send_to(b"\x05\x00\x03\x03\x84", target).await.expect("sent");
+            }
+        }
+    });
+    let interface = Some(Ipv4Addr::LOCALHOST);
+    let found = search(&Search { target, interface, radius: 1, wait: LONG, enough: 2 }).await.expect("sockets");
+    gateways.abort();
+    let of = |id| found.iter().find(|gateway| gateway.id == id).expect("found");
+    assert_eq!((of(4).address, of(4).advertised), (addresses[0], None));
+    assert_eq!((of(3).address, of(3).advertised), (addresses[1], Some(Duration::from_secs(900))));
 }
