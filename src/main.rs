@@ -10,6 +10,7 @@ mod logging;
 mod passwd;
 mod service_manager;
 mod sessions;
+mod sn;
 mod store;
 
 use std::process::ExitCode;
@@ -51,6 +52,9 @@ enum Command {
     /// Exit code 2 if the directory cannot be used, or there is no such session.
     #[command(subcommand)]
     Sessions(sessions::SessionsCommand),
+    /// Publishes, subscribes and finds gateways as an MQTT-SN 1.2 client over UDP.
+    #[command(subcommand)]
+    Sn(sn::SnCommand),
     /// Puts loads on brokers and measures them.
     #[command(subcommand)]
     Loadgen(tenbin_loadgen::Command),
@@ -93,6 +97,7 @@ fn main() -> ExitCode {
         Command::Passwd(arguments) => passwd::run(&arguments).map_err(|error| error.to_string()),
         Command::Store(command) => return store::run(&command),
         Command::Sessions(command) => return sessions::run(command),
+        Command::Sn(command) => sn::run(&command).map_err(|error| error.to_string()),
         Command::Loadgen(command) => tenbin_loadgen::run(command, &drivers()).map_err(|error| error.to_string()),
         Command::Verify(command) => return verify(&command),
         Command::Explain(arguments) => tenbin_explain::run(&arguments).map_err(|error| error.to_string()),

@@ -1,0 +1,114 @@
+use std::io::{self, Write as _};
+use std::num::NonZeroU64;
+use std::time::Duration;
+
+use clap::Args;
+use tenbin_sn_client::{Client, ClientError, ClientErrorKind, ClientEvent, Events, Message, QoS};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::{sleep, timeout};
+
+use super::{ConnectionArgs, SnError, TopicArgs, positive_time, qos};
+
+#[derive(Debug, Args)]
+pub(crate) struct SubscribeArgs {
+    #[command(flatten)]
+    topic: TopicArgs,
+    /// Greatest QoS of deliveries.
+    #[arg(short, long, value_name = "QOS", default_value = "0", value_parser = qos)]
+    qos: QoS,
+    /// Sleeps so long between wakes: the gateway keeps the messages meanwhile. At most 65535s.
+    #[arg(long, value_name = "TIME", value_parser = positive_time)]
+    sleep: Option<Duration>,
+    /// Ends after so many messages [default: never]
+    #[arg(short = 'C', long, value_name = "COUNT")]
+    count: Option<NonZeroU64>,
+    /// Prints the topic before each payload.
+    #[arg(short, long)]
+    verbose: bool,
+    #[command(flatten)]
+    connection: ConnectionArgs,
+}
+
+/// Time for the gateway's answer to DISCONNECT.
+const FAREWELL: Duration = Duration::from_secs(2);
+
+pub(super) async fn run(arguments: &SubscribeArgs) -> Result<(), SnError> {
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    let stop = async {
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+    };
+    tokio::pin!(stop);
+    let (client, events) = tokio::select! {
+        connected = connect(arguments) => connected?,
+        () = &mut stop => return Ok(()),
+    };
+    let result = tokio::select! {
+        result = print(arguments, events) => result,
+        error = sleep_and_wake(&client, arguments.sleep) => Err(error.into()),
+        () = &mut stop => Ok(()),
+    };
+    let _ = timeout(FAREWELL, client.disconnect()).await;
+    result
+}
+
+/// Connects and subscribes.
+async fn connect(arguments: &SubscribeArgs) -> Result<(Client, Events), SnError> {
+    let topic = arguments.topic.topic();
+    let (client, events) = Client::connect(arguments.connection.options()).await?;
+    client.subscribe(topic.clone(), arguments.qos).await.map_err(|error| SnError::Topic(topic, error))?;
+    Ok((client, events))
+}
+
+/// Prints messages until there were enough of them.
+async fn print(arguments: &SubscribeArgs, mut events: Events) -> Result<(), SnError> {
+    let mut left = arguments.count.map(NonZeroU64::get);
+    while left != Some(0) {
+        match events.recv().await {
+            Some(ClientEvent::Message(message)) => {
+                write(&message, arguments.verbose)?;
+                left = left.map(|left| left - 1);
+            }
+            Some(ClientEvent::Disconnected(failure)) => writeln!(io::stderr(), "tenbin: connection lost: {failure}")?,
+            Some(ClientEvent::Connected { .. }) => {}
+            Some(ClientEvent::SubscriptionLost { filter, code }) => {
+                writeln!(io::stderr(), "tenbin: topic {filter}: the gateway rejected the subscription: {code}")?;
+            }
+            Some(_) => {}
+            None => break,
+        }
+    }
+    Ok(())
+}
+
+fn write(message: &Message, is_verbose: bool) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    if is_verbose {
+        write!(out, "{} ", message.topic)?;
+    }
+    out.write_all(&message.payload)?;
+    out.write_all(b"\n")?;
+    out.flush()
+}
+
+/// Sleeps between wakes for ever, on each new connection again. Does nothing without a time.
+async fn sleep_and_wake(client: &Client, time: Option<Duration>) -> ClientError {
+    let Some(time) = time else { return std::future::pending().await };
+    let mut is_asleep = false;
+    loop {
+        let result = if is_asleep {
+            sleep(time).await;
+            client.wake().await
+        } else {
+            client.sleep(time).await
+        };
+        match result.map_err(|error| (error.kind().clone(), error)) {
+            Ok(()) => is_asleep = true,
+            Err((ClientErrorKind::Lost(_) | ClientErrorKind::NotAsleep, _)) => is_asleep = false,
+            Err((_, error)) => return error,
+        }
+    }
+}
