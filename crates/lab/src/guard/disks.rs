@@ -4,6 +4,8 @@ use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use super::machine::Machine;
 use crate::disk::Disk;
@@ -14,6 +16,10 @@ use crate::signal::Signal;
 
 /// Attempts to copy an image while the kernel still writes to it.
 const ATTEMPTS: usize = 20;
+/// Most time that killed processes keep a disk busy.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Pause between two attempts to unmount.
+const PAUSE: Duration = Duration::from_millis(20);
 
 /// Makes the machine's disk and mounts it at its data directory.
 pub(super) fn mount_first(machine: &Machine, disk: Disk) -> Result<(), Error> {
@@ -57,11 +63,22 @@ pub(super) fn cut(machines: &[Arc<Machine>]) -> Result<(), Error> {
         machine.call::<()>(&ToMachine::SignalAll { signal: Signal::Kill })?;
     }
     for (machine, copy) in machines.iter().zip(copies?) {
-        machine.run(&["umount", &machine.data.display().to_string()], "")?;
+        unmount(machine)?;
         fs::rename(&copy, image(machine).0).map_err(Error::io(format!("rename {}", copy.display())))?;
         mount(machine)?;
     }
     Ok(())
+}
+
+/// Unmounts a machine's data. Killed processes keep it busy until the kernel has taken their memory apart.
+fn unmount(machine: &Machine) -> Result<(), Error> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        match machine.run(&["umount", &machine.data.display().to_string()], "") {
+            Err(_) if Instant::now() < deadline => thread::sleep(PAUSE),
+            result => return result,
+        }
+    }
 }
 
 /// Copies the image as it is. The kernel may write older data back meanwhile; a copy of which a part is older than
