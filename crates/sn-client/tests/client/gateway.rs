@@ -19,11 +19,14 @@ use tokio::time::sleep_until;
 
 pub(crate) const RETRY: Duration = Duration::from_millis(50);
 
+/// Topic and payload of a Will; `None` for a client without one.
+type Will = Option<(String, Vec<u8>)>;
+
 /// A running gateway; dropping it ends it.
 pub(crate) struct TestGateway {
     pub(crate) address: String,
     /// Wills of the connections to the broker, in order: topic and payload.
-    pub(crate) wills: Arc<Mutex<Vec<Option<(String, Vec<u8>)>>>>,
+    pub(crate) wills: Arc<Mutex<Vec<Will>>>,
     commands: mpsc::Sender<Order>,
     task: JoinHandle<()>,
 }
@@ -89,7 +92,7 @@ struct World {
     is_lossy: bool,
     seed: u32,
     peers: HashMap<SocketAddr, Session>,
-    wills: Arc<Mutex<Vec<Option<(String, Vec<u8>)>>>>,
+    wills: Arc<Mutex<Vec<Will>>>,
     output: Output,
 }
 
@@ -271,7 +274,7 @@ impl Session {
         output: &mut Output,
         end: &mut Option<End>,
         routed: &mut Vec<Publish>,
-        wills: &Mutex<Vec<Option<(String, Vec<u8>)>>>,
+        wills: &Mutex<Vec<Will>>,
     ) -> bool {
         self.input.extend_from_slice(&self.upstream.to_bytes());
         self.upstream.clear();
