@@ -276,6 +276,17 @@ impl Session {
         routed: &mut Vec<Publish>,
         wills: &Mutex<Vec<Will>>,
     ) -> bool {
+        // Ahead of the client's packets: a wake ends when two PINGREQs are answered without a message between them.
+        let can_deliver = !self.is_delivering && self.peer.accepts_packets() && self.peer.is_connected();
+        if can_deliver && let Some(mut publish) = self.waiting.pop_front() {
+            if publish.qos != QoS::AtMostOnce {
+                self.last_id += 1;
+                publish.packet_id = PacketId::new(self.last_id);
+                self.is_delivering = true;
+            }
+            self.call(output, end, |peer, io| peer.handle_packet(Packet::Publish(publish), io));
+            return true;
+        }
         self.input.extend_from_slice(&self.upstream.to_bytes());
         self.upstream.clear();
         if let Decoded::Packet(packet) = self.decoder.decode(&mut self.input).expect("legal packets") {
@@ -289,17 +300,7 @@ impl Session {
             }
             return true;
         }
-        if self.is_delivering || !self.peer.accepts_packets() || !self.peer.is_connected() {
-            return false;
-        }
-        let Some(mut publish) = self.waiting.pop_front() else { return false };
-        if publish.qos != QoS::AtMostOnce {
-            self.last_id += 1;
-            publish.packet_id = PacketId::new(self.last_id);
-            self.is_delivering = true;
-        }
-        self.call(output, end, |peer, io| peer.handle_packet(Packet::Publish(publish), io));
-        true
+        false
     }
 
     /// The broker's answer to a packet.
