@@ -5,7 +5,7 @@ use tenbin_sn_codec::Forwarded;
 use tenbin_sn_codec::v1_2::{Connect, Disconnect, Message, PingReq, QoS, ReturnCode, Topic};
 use tenbin_sn_gateway::Gateway;
 
-use crate::client::{Client, gateway, wait_for};
+use crate::client::{Client, gateway, wait_for, wait_for_gauge};
 use crate::fake_broker::FakeBroker;
 
 const DISCONNECT: Message<'static> = Message::Disconnect(Disconnect { duration: None });
@@ -67,7 +67,7 @@ fn clients_behind_a_forwarder_are_told_apart_by_node() {
         assert_eq!(answer.node_id, node_id);
         assert_eq!(Message::decode(answer.message), Ok(Message::ConnAck(ReturnCode::Accepted)));
     }
-    assert_eq!(gateway.stats().get("clients"), 2);
+    wait_for_gauge(&gateway, "clients", 2);
     let stranger = Client::at("127.0.0.9", gateway.address());
     stranger.send_bytes(b"\x05\xFE\x00no\x02\x16");
     wait_for(&gateway, "unknown_forwarders", 1);
@@ -149,5 +149,5 @@ fn connect_with_another_clients_id_asks_that_client() {
     assert_eq!(one.receive(), Message::PingReq(PingReq { client_id: None }));
     one.send(&Message::PingResp);
     assert_eq!(other.receive(), Message::ConnAck(ReturnCode::Congestion));
-    assert_eq!(gateway.stats().get("clients"), 1);
+    wait_for_gauge(&gateway, "clients", 1);
 }

@@ -121,9 +121,18 @@ pub(crate) fn gateway(broker: SocketAddr, head: &str, listener: &str) -> Gateway
 
 /// Waits until a counter has at least this value.
 pub(crate) fn wait_for(gateway: &Gateway, counter: &str, value: u64) {
+    wait_until(gateway, counter, |now| now >= value);
+}
+
+/// Waits until a gauge has this value: a thread publishes its gauges after the answers of the same lap.
+pub(crate) fn wait_for_gauge(gateway: &Gateway, gauge: &str, value: u64) {
+    wait_until(gateway, gauge, |now| now == value);
+}
+
+fn wait_until(gateway: &Gateway, name: &str, holds: impl Fn(u64) -> bool) {
     let deadline = Instant::now() + PATIENCE;
-    while gateway.stats().get(counter) < value {
-        assert!(Instant::now() < deadline, "{counter}: {:?}", gateway.stats());
+    while !holds(gateway.stats().get(name)) {
+        assert!(Instant::now() < deadline, "{name}: {:?}", gateway.stats());
         std::thread::sleep(Duration::from_millis(10));
     }
 }
