@@ -7,13 +7,14 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Modules of the broker, the lowest first. A module may import those before it.
-const LAYERS: [&str; 26] = [
+const LAYERS: [&str; 27] = [
     "values",
     "slices",
     "descriptors",
     "metrics",
     "trace",
     "config",
+    "gateways",
     "hooks",
     "admission",
     "log_limiter",

@@ -26,13 +26,15 @@ use crate::config::ListenAddress;
 #[cfg(feature = "admin")]
 use crate::control::Administration;
 use crate::durable::{self, Durable, StoreError};
+use crate::gateways::Gateways;
 use crate::hooks::{Events, Handle, HookSet, Hooks};
 use crate::lifecycle::{self, BrokerState, enforcement};
 use crate::log_limiter::LogLimiter;
 use crate::metrics::MetricsSnapshot;
-use crate::net::{self, ListeningSocket, ResolvedNames};
+use crate::net::{self, Embedded, ListeningSocket, ResolvedNames};
 use crate::outbox::Control;
 use crate::threads::{Running, Threads};
+use crate::values::TransportProtocol;
 use crate::webhooks::{Sending, Webhooks};
 use crate::{descriptors, tasks};
 pub use check::ConfigCheck;
@@ -79,6 +81,7 @@ pub struct BrokerBuilder {
     store: Option<PathBuf>,
     log_limiter: Option<Arc<LogLimiter>>,
     hooks: HookSet,
+    gateways: Option<Arc<dyn Gateways>>,
     is_restless: bool,
     #[cfg(feature = "admin")]
     administration: Option<Administration>,
@@ -158,6 +161,12 @@ impl BrokerBuilder {
         self
     }
 
+    /// Opens listeners with `transport = "mqtt-sn"`, which a broker without it refuses.
+    #[must_use]
+    pub fn gateways(self, gateways: impl Gateways) -> Self {
+        Self { gateways: Some(Arc::new(gateways)), ..self }
+    }
+
     /// Moves connections between threads all the time, without a reason. For tests.
     #[doc(hidden)]
     #[must_use]
@@ -183,7 +192,7 @@ impl BrokerBuilder {
         }
         // Bind first: a broker that cannot listen creates no data directory, and clients that connect while the state is
         // loaded wait in the listen backlog.
-        let listeners = Listeners::new(listening);
+        let listeners = Listeners::new(listening, self.gateways.clone());
         let unopened = listeners.unopened(&given);
         let names = blocking(move || ResolvedNames::look_up(&unopened)).await.map_err(StartError::Listen)?;
         let prepared = listeners.prepare(&given, doors, &names, &given)?;
@@ -193,6 +202,7 @@ impl BrokerBuilder {
         if let Some(log_limiter) = self.log_limiter {
             shared.log_limiter = log_limiter;
         }
+        shared.gateways = self.gateways;
         let shared = Arc::new(shared);
         let webhooks = webhooks.start(&shared.metrics);
         let parts = Arc::new(Parts {
@@ -343,7 +353,8 @@ impl Broker {
     pub fn serve(&self, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, peer: SocketAddr) {
         let first_listener = self.parts.listeners().first();
         if let Some(name) = first_listener {
-            net::serve(&self.parts.shared, Box::new(stream), peer.into(), &name, None);
+            let stream = Embedded::new(Box::new(stream), TransportProtocol::Embedded);
+            net::serve_embedded(&self.parts.shared, stream, peer, &name, None);
         }
     }
 

@@ -30,6 +30,7 @@ mod durable;
 #[cfg(fuzzing)]
 #[doc(hidden)]
 pub mod fuzzing;
+pub mod gateways;
 pub mod hooks;
 mod lifecycle;
 mod log_limiter;

@@ -127,6 +127,7 @@ impl Configured {
         }
         for source in &listener.sources {
             let answer = match &source.kind {
+                Kind::Listener(user) => source.admit(user, &request),
                 Kind::Certificate(certificates) => certificates.answer(source, &request),
                 Kind::Passwords(file) if request.method.is_none() => self.passwords.check(source, file, &request).await,
                 Kind::Passwords(_) | Kind::Scram(_) => Answer::NotMine,
@@ -165,6 +166,7 @@ impl Configured {
             let is_ours = identity.terms.is_some() || identity.stamp == 0;
             let is_ours = is_ours
                 && match &source.kind {
+                    Kind::Listener(user) => identity.user.as_ref() == Some(user),
                     Kind::Certificate(certificates) => certificates.knows(identity.user.as_ref()),
                     _ => true,
                 };

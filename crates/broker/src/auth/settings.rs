@@ -12,6 +12,8 @@ use super::jwt::Jwt;
 use super::realms::{self, KnownRealm, Place};
 use super::source::{Kind, Source};
 use super::{Effect, PasswordFile, PasswordFileError};
+use tenbin_codec::Text;
+
 use crate::Config;
 use crate::config::{AclDefault, AuthSource, Ban, Listener, SourceKind};
 use crate::values::AclRule;
@@ -54,7 +56,7 @@ pub enum AccessError {
         reason: String,
     },
     /// The listener of this name admits no clients: it has neither `anonymous` nor a source.
-    #[error("listener {0}: needs anonymous = true, auth or a password_file")]
+    #[error("listener {0}: needs anonymous = true, auth, a password_file or a user")]
     Closed(String),
     /// A rule of the ACL names a listener that does not exist.
     #[error("acl: there is no listener {0:?}")]
@@ -88,6 +90,11 @@ impl Settings {
                 let source =
                     |kind| Source { name: SHORT_FORM.into(), realm: Arc::default(), place: places.len() - 1, kind };
                 sources.extend([Kind::Passwords(Arc::clone(&file)), Kind::Scram(file)].map(source));
+            }
+            if let Some(user) = &listener.user {
+                places.push(place_of_user(&listener, user));
+                let (name, kind) = (OWN_USER.into(), Kind::Listener(user.clone()));
+                sources.push(Source { name, realm: Arc::default(), place: places.len() - 1, kind });
             }
             if is_whole && sources.is_empty() && !listener.anonymous {
                 return Err(AccessError::Closed(name.to_string()));
@@ -219,6 +226,13 @@ fn place_of_file(listener: &Listener, path: &Path) -> Place {
     place(listener.name(), path, listener.realm.as_deref().map(Into::into))
 }
 
+/// The place of a listener's own user: listeners with the same one share a realm.
+fn place_of_user(listener: &Listener, user: &Text) -> Place {
+    let file = PathBuf::from(format!("user:{user}"));
+    let label = listener.realm.as_deref().map(Into::into);
+    Place { listener: listener.name(), text: user.as_str().into(), canonical: file.clone(), file, label }
+}
+
 fn place(owner: Arc<str>, path: &Path, label: Option<Arc<str>>) -> Place {
     Place {
         listener: owner,
@@ -228,6 +242,9 @@ fn place(owner: Arc<str>, path: &Path, label: Option<Arc<str>>) -> Place {
         label,
     }
 }
+
+/// Name of the source that `user` of a listener makes.
+const OWN_USER: &str = "user";
 
 /// Name of the source that `password_file` of a listener makes.
 const SHORT_FORM: &str = "password_file";

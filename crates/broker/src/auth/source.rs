@@ -10,7 +10,7 @@ use super::certificates::Certificates;
 use super::http::Http;
 #[cfg(feature = "web")]
 use super::jwt::Jwt;
-use super::{Answer, Identity, LoginRefusal, PasswordFile, Terms};
+use super::{Answer, AuthRequest, Identity, LoginRefusal, PasswordFile, Terms};
 
 /// A source with its name and realm.
 #[derive(Debug, Clone)]
@@ -26,6 +26,8 @@ pub(super) struct Source {
 
 #[derive(Debug, Clone)]
 pub(super) enum Kind {
+    /// User of clients that offer no credentials.
+    Listener(Text),
     Certificate(Arc<Certificates>),
     Passwords(Arc<PasswordFile>),
     Scram(Arc<PasswordFile>),
@@ -51,6 +53,15 @@ impl Source {
         {
             *file = Arc::new(now);
         }
+    }
+
+    /// Answers a client of a listener whose clients need no credentials to be `user`.
+    pub(super) fn admit(&self, user: &Text, request: &AuthRequest) -> Answer {
+        if request.user_name.is_some() || request.password.is_some() || request.method.is_some() {
+            return Answer::NotMine;
+        }
+        let identity = Identity { realm: Arc::clone(&self.realm), ..Identity::user(user.clone()) };
+        Answer::Accept { identity, data: None }
     }
 
     /// Identity of a user whose credentials are not in a password file.

@@ -4,6 +4,7 @@
 //!   prepare: open all new sockets, or fail ─► (the new settings take effect) ─► switch: accept at these, close the rest
 //! ```
 
+mod at_gateway;
 #[cfg(feature = "admin")]
 mod draining;
 
@@ -14,13 +15,16 @@ use std::sync::Arc;
 use tokio::runtime::Handle;
 use tokio::task::{AbortHandle, JoinSet};
 
+use at_gateway::AtGateway;
+
 #[cfg(feature = "admin")]
 use super::drain::Drain;
 
 use crate::Config;
-use crate::config::Listener;
 #[cfg(feature = "admin")]
-use crate::config::{ListenAddress, Transport};
+use crate::config::ListenAddress;
+use crate::config::{Listener, Transport};
+use crate::gateways::Gateways;
 use crate::lifecycle::BrokerState;
 #[cfg(feature = "admin")]
 use crate::net::TlsError;
@@ -34,6 +38,8 @@ pub(super) struct Listeners {
     jobs: JoinSet<()>,
     /// Runtime of listeners without a door.
     plain: Handle,
+    /// Opens the listeners that the embedding program serves.
+    gateways: Option<Arc<dyn Gateways>>,
     /// Runtime of the doors with its thread, from the first listener with one.
     at_doors: Option<(Handle, Running)>,
     #[cfg(feature = "admin")]
@@ -48,6 +54,8 @@ struct OpenListener {
     settings: Listener,
     name: Arc<str>,
     sockets: Vec<ListeningSocket>,
+    /// Instead of sockets, if the embedding program serves the listener.
+    gateway: Option<AtGateway>,
     door: Option<Arc<Door>>,
     /// Tasks that accept connections.
     jobs: Vec<AbortHandle>,
@@ -88,7 +96,8 @@ impl OpenListener {
     /// Warns of a listener that lets everybody in who reaches this machine.
     fn warn_if_open(&self) {
         let beyond = |address: &SocketAddr| !address.ip().to_canonical().is_loopback();
-        let address = self.sockets.iter().filter_map(ListeningSocket::ip).find(beyond);
+        let addresses = self.sockets.iter().filter_map(ListeningSocket::ip);
+        let address = addresses.chain(self.gateway.iter().map(AtGateway::address)).find(beyond);
         if let Some(address) = address.filter(|_| self.settings.anonymous) {
             tracing::warn!(
                 listener = %self.name,
@@ -101,8 +110,9 @@ impl OpenListener {
 
 impl Listeners {
     /// No listeners yet; `plain` is the runtime of those without a door.
-    pub(super) fn new(plain: Handle) -> Self {
+    pub(super) fn new(plain: Handle, gateways: Option<Arc<dyn Gateways>>) -> Self {
         Self {
+            gateways,
             open: Vec::new(),
             jobs: JoinSet::new(),
             plain,
@@ -154,10 +164,19 @@ impl Listeners {
                 listeners.push(PreparedListener::Same { at, door });
                 continue;
             }
-            let same_address = take(&|open| open.address == settings.address);
+            // UDP has ports of its own.
+            let is_at_gateway = |listener: &Listener| listener.transport == Transport::MqttSn;
+            let same_address =
+                take(&|open| open.address == settings.address && is_at_gateway(open) == is_at_gateway(&settings));
             let follows = same_address.or_else(|| take(&|open| open.name() == settings.name()));
             let before = same_address.map(|at| &self.open[at].sockets);
             let failed = |error| PrepareError::Listen(ListenError::new(&settings, error));
+            if settings.transport == Transport::MqttSn {
+                let listener = self.prepare_at_gateway(settings, same_address.is_some());
+                let listener = Box::new(listener.map_err(PrepareError::Listen)?);
+                listeners.push(PreparedListener::New { listener, follows, acceptors: Vec::new() });
+                continue;
+            }
             let sockets: Vec<_> = match before {
                 Some(sockets) => {
                     sockets.iter().map(ListeningSocket::duplicate).collect::<Result<_, _>>().map_err(failed)?
@@ -174,6 +193,7 @@ impl Listeners {
                 name: settings.name(),
                 settings,
                 sockets,
+                gateway: None,
                 door: door.map(Arc::new),
                 jobs: Vec::new(),
                 #[cfg(feature = "admin")]
@@ -209,6 +229,11 @@ impl Listeners {
                     }
                     for socket in listener.sockets.iter().filter(|_| is_reload) {
                         tracing::info!(listener = %listener.name, address = %socket.address(), "listening");
+                    }
+                    let old = follows.and_then(|at| before[at].as_mut());
+                    self.admit_at_gateway(&mut listener, old, shared);
+                    for gateway in listener.gateway.iter().filter(|_| is_reload) {
+                        tracing::info!(listener = %listener.name, address = %gateway.address(), "listening");
                     }
                     if shared.is_configured_only {
                         listener.warn_if_open();
@@ -257,18 +282,23 @@ impl Listeners {
     /// Open sockets, for operators.
     #[cfg(feature = "admin")]
     pub(super) fn views(&self) -> Vec<tenbin_admin::ListenerView> {
-        let view = |listener: &OpenListener, socket: &ListeningSocket| tenbin_admin::ListenerView {
+        let view = |listener: &OpenListener, address: String| tenbin_admin::ListenerView {
             name: listener.name.to_string(),
-            address: socket.address().to_string(),
-            transport: match (&listener.settings.transport, listener.settings.tls.is_some(), socket.ip()) {
-                (_, _, None) => "unix",
-                (Transport::WebSocket, false, _) => "websocket",
-                (Transport::WebSocket, true, _) => "websocket_tls",
-                (_, true, _) => "tls",
-                (_, false, _) => "tcp",
+            address,
+            transport: match (&listener.settings.transport, listener.settings.tls.is_some()) {
+                (Transport::MqttSn, _) => "mqtt_sn",
+                (Transport::WebSocket, false) => "websocket",
+                (Transport::WebSocket, true) => "websocket_tls",
+                (Transport::Tcp, _) if matches!(listener.settings.address, ListenAddress::Unix(_)) => "unix",
+                (Transport::Tcp, true) => "tls",
+                (Transport::Tcp, false) => "tcp",
             },
         };
-        self.open.iter().flat_map(|open| open.sockets.iter().map(move |socket| view(open, socket))).collect()
+        let addresses = |open: &OpenListener| {
+            let sockets = open.sockets.iter().map(|socket| socket.address().to_string());
+            sockets.chain(open.gateway.iter().map(|gateway| gateway.address().to_string())).collect::<Vec<_>>()
+        };
+        self.open.iter().flat_map(|open| addresses(open).into_iter().map(move |address| view(open, address))).collect()
     }
 
     /// Listener, name and end of each certificate, in seconds since 1970.

@@ -1,8 +1,8 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use serde::Deserialize;
-use tenbin_codec::ReportCarriers;
+use serde::{Deserialize, Deserializer};
+use tenbin_codec::{ReportCarriers, Text};
 
 use super::Tls;
 use super::address::{FileMode, ListenAddress};
@@ -10,7 +10,7 @@ use super::error::ConfigError;
 use crate::values::Network;
 
 /// A listener with its own settings.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Listener {
     /// Address to listen on.
@@ -20,6 +20,9 @@ pub struct Listener {
     /// Whether clients may connect without User Name and Password.
     #[serde(default)]
     pub anonymous: bool,
+    /// User of clients that offer no credentials; `None` = they are anonymous.
+    #[serde(default, deserialize_with = "user")]
+    pub user: Option<Text>,
     /// Sources of the authentication chain that are asked, in order.
     #[serde(default)]
     pub auth: Vec<String>,
@@ -62,6 +65,8 @@ pub struct Listener {
     /// Values of `Origin` that WebSocket accepts; empty = all.
     #[serde(default)]
     pub origins: Vec<String>,
+    /// Settings of the MQTT-SN gateway, for the program that opens the listener, see [`crate::gateways`].
+    pub sn: Option<toml::Table>,
 }
 
 /// Protocol between MQTT and TCP or TLS.
@@ -74,6 +79,9 @@ pub enum Transport {
     /// WebSocket.
     #[serde(rename = "websocket")]
     WebSocket,
+    /// MQTT-SN on UDP, through a gateway of the embedding program.
+    #[serde(rename = "mqtt-sn")]
+    MqttSn,
 }
 
 /// Whether connections need a PROXY header, at a listener with proxies.
@@ -107,6 +115,7 @@ impl Listener {
             address: address.into(),
             name: None,
             anonymous: true,
+            user: None,
             auth: Vec::new(),
             password_file: None,
             realm: None,
@@ -123,6 +132,7 @@ impl Listener {
             transport: Transport::Tcp,
             path: None,
             origins: Vec::new(),
+            sn: None,
         }
     }
 
@@ -137,6 +147,9 @@ impl Listener {
         let wrong = |key: &str, reason: &str| Err(ConfigError::in_listener(&self.name(), format!("{key}: {reason}")));
         if let Some((key, reason)) = self.misplaced_key() {
             return wrong(key, reason);
+        }
+        if self.transport == Transport::MqttSn && !matches!(self.address, ListenAddress::Ip(_)) {
+            return wrong("address", "MQTT-SN needs an IP address with a port, as in 0.0.0.0:10000");
         }
         if self.transport == Transport::WebSocket {
             return match &self.path {
@@ -155,11 +168,19 @@ impl Listener {
 
     /// First key that does not fit the address, and why.
     fn misplaced_key(&self) -> Option<(&'static str, &'static str)> {
-        let is_websocket = self.transport == Transport::WebSocket;
+        let is_not_tcp = self.transport != Transport::Tcp;
         let of_network =
-            [(self.tls.is_some(), "tls"), (!self.proxy_from.is_empty(), "proxy_from"), (is_websocket, "transport")];
+            [(self.tls.is_some(), "tls"), (!self.proxy_from.is_empty(), "proxy_from"), (is_not_tcp, "transport")];
         let of_unix = [(self.mode.is_some(), "mode"), (self.group.is_some(), "group")];
         let first = |keys: &[(bool, &'static str)]| keys.iter().find(|(is_given, _)| *is_given).map(|&(_, key)| key);
+        if self.transport == Transport::MqttSn {
+            let of_tcp = [(self.tls.is_some(), "tls"), (!self.proxy_from.is_empty(), "proxy_from")];
+            if let Some(key) = first(&of_tcp) {
+                return Some((key, "MQTT-SN on UDP has none"));
+            }
+        } else if self.sn.is_some() {
+            return Some(("sn", "needs transport = \"mqtt-sn\""));
+        }
         match self.address {
             ListenAddress::Unix(_) => first(&of_network).map(|key| (key, "a unix socket has none")),
             _ => first(&of_unix).map(|key| (key, "belongs to a unix socket (address = \"unix:PATH\")")),
@@ -169,6 +190,11 @@ impl Listener {
     pub(crate) fn name(&self) -> Arc<str> {
         self.name.clone().unwrap_or_else(|| self.address.to_string()).into()
     }
+}
+
+fn user<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Text>, D::Error> {
+    let name = String::deserialize(deserializer)?;
+    Text::try_from(name).map(Some).map_err(serde::de::Error::custom)
 }
 
 fn yes() -> bool {

@@ -47,7 +47,7 @@ pub use tls::{ClientCertificates, Tls, TlsName, TlsVersion};
 pub use webhook::{Webhook, WebhookEvent};
 
 /// Configuration of a broker. `Config::default()` equals the shipped file.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
+#[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
     /// Addresses of listeners that admit all clients.

@@ -81,6 +81,12 @@ impl Control {
             let help = "Connected clients by listener and transport.";
             into.add("tenbin_connections", Kind::Gauge, help, &labels, count as f64);
         }
+        for counted in shared.gateways.iter().flat_map(|gateways| gateways.values()) {
+            let (kind, ending) = if counted.is_counter { (Kind::Counter, "_total") } else { (Kind::Gauge, "") };
+            let family = format!("tenbin_{}{ending}", counted.topic.replace('/', "_"));
+            let help = format!("As $SYS/broker/{}.", counted.topic);
+            into.add(&family, kind, &help, &[], counted.value as f64);
+        }
         self.write_groups(into);
     }
 

@@ -16,6 +16,7 @@ use crate::auth::{Access, Identity, Principal, Rights};
 use crate::connection_settings::ConnectionSettings;
 use crate::descriptors;
 use crate::durable::{self, CommitPoint, Durable};
+use crate::gateways::Gateways;
 use crate::hooks::HookSet;
 use crate::log_limiter::LogLimiter;
 use crate::memory::{Memory, Owner};
@@ -61,6 +62,8 @@ pub(crate) struct BrokerState {
     embedded_queues: Arc<OutboxCommon>,
     pub(crate) admission: Admission,
     pub(crate) log_limiter: Arc<LogLimiter>,
+    /// Opens the listeners that the embedding program serves.
+    pub(crate) gateways: Option<Arc<dyn Gateways>>,
     /// Clients that have closed their side and wait for the authenticator: at most [`HALF_CLOSED`] of each address.
     ///
     /// FIN says only that a client sends nothing more. It may listen for its CONNACK, or be gone for good, which shows
@@ -142,6 +145,7 @@ impl BrokerState {
             long_ends: LongEnds::default(),
             admission: Admission::new(config.admission(connections_maximum), Instant::now()),
             log_limiter: Arc::new(LogLimiter::new(&config)),
+            gateways: None,
             half_closed: AddressQuota::new(SessionLimits {
                 per_address: HALF_CLOSED,
                 per_loopback_address: HALF_CLOSED,

@@ -1,14 +1,16 @@
 use std::io;
+use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::{TcpListener, UnixListener};
+use tokio::runtime::Handle;
 
 use super::connection::{self, AcceptedSocket};
 use super::core::OpenConnection;
 use super::listening::Acceptor;
-use super::stream::Stream;
+use super::stream::{Embedded, Stream};
 use super::wire::Wire;
 use crate::lifecycle::BrokerState;
 use crate::slices::in_turn;
@@ -52,6 +54,20 @@ async fn accept_local(shared: &Arc<BrokerState>, listener: &UnixListener, name: 
 pub(super) async fn failed(error: &io::Error) {
     tracing::warn!(%error, "accept failed");
     tokio::time::sleep(RETRY_ACCEPT).await;
+}
+
+/// Serves a client over a stream of the embedding program: on this runtime, or on a worker thread of a broker that runs
+/// on `main`.
+pub(crate) fn serve_embedded(
+    shared: &Arc<BrokerState>,
+    stream: Embedded,
+    peer: SocketAddr,
+    listener: &Arc<str>,
+    main: Option<&Handle>,
+) {
+    let home = main.and(shared.threads.as_ref()).map(Threads::place);
+    let _there = main.map(Handle::enter);
+    serve(shared, Wire::Embedded(stream), peer.into(), listener, home);
 }
 
 /// Serves a connection in a new task on worker thread `home`, or on this runtime.

@@ -1,14 +1,16 @@
 //! Byte streams of connections.
 
-use std::io;
+use std::fmt;
+use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
+use crate::gateways::BoxedStream;
 use crate::values::{Peer, TransportProtocol};
 
 /// A byte stream with its operations on the TCP connection below it, if any.
@@ -82,12 +84,29 @@ impl Stream for TcpStream {
     }
 }
 
-/// A stream of unknown kind from the embedding program, possibly in memory.
-impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> Stream for Box<S> {
+/// A stream of the embedding program, possibly in memory.
+pub(crate) struct Embedded {
+    stream: BoxedStream,
+    protocol: TransportProtocol,
+}
+
+impl Embedded {
+    pub(crate) fn new(stream: BoxedStream, protocol: TransportProtocol) -> Self {
+        Self { stream, protocol }
+    }
+}
+
+impl fmt::Debug for Embedded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.protocol)
+    }
+}
+
+impl Stream for Embedded {
     fn begin(&self, _: Peer) {}
 
     fn protocol(&self) -> TransportProtocol {
-        TransportProtocol::Embedded
+        self.protocol
     }
 
     fn local_address(&self) -> Option<SocketAddr> {
@@ -99,6 +118,38 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> Stream for Box<S> {
     }
 
     fn poll_settled(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(self).poll_flush(context)
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+}
+
+impl AsyncRead for Embedded {
+    fn poll_read(self: Pin<&mut Self>, context: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().stream).poll_read(context, buffer)
+    }
+}
+
+impl AsyncWrite for Embedded {
+    fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.get_mut().stream).poll_write(context, bytes)
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.get_mut().stream).poll_write_vectored(context, slices)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().stream).poll_shutdown(context)
     }
 }

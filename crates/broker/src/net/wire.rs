@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 
-use super::stream::Stream;
+use super::stream::{Embedded, Stream};
 #[cfg(feature = "tls")]
 use super::tls::TlsWire;
 #[cfg(feature = "websocket")]
@@ -23,6 +23,7 @@ use crate::values::{Peer, TransportProtocol};
 pub(super) enum Wire {
     Tcp(TcpStream),
     Unix(UnixStream),
+    Embedded(Embedded),
     #[cfg(feature = "tls")]
     Tls(TlsWire<TcpStream>),
     #[cfg(feature = "websocket")]
@@ -51,6 +52,7 @@ macro_rules! each {
         match $wire {
             Wire::Tcp($stream) => $call,
             Wire::Unix($stream) => $call,
+            Wire::Embedded($stream) => $call,
             #[cfg(feature = "tls")]
             Wire::Tls($stream) => $call,
             #[cfg(feature = "websocket")]

@@ -147,6 +147,8 @@ fn figures(shared: &BrokerState, metrics: &MetricsSnapshot, uptime: Duration) ->
     figures.extend(memory_figures(shared));
     figures.extend(shared.durable.iter().flat_map(|durable| state_figures(durable)));
     figures.extend(shared.durable.iter().flat_map(|durable| spool_figures(durable)));
+    let gateways = shared.gateways.iter().flat_map(|gateways| gateways.values());
+    figures.extend(gateways.map(|counted| (counted.topic, counted.value.to_string())));
     figures.push(("version".to_owned(), format!("tenbin version {}", env!("CARGO_PKG_VERSION"))));
     figures.push(("uptime".to_owned(), format!("{} seconds", uptime.as_secs())));
     figures

@@ -48,6 +48,8 @@ pub enum TransportProtocol {
     WebSocketTls,
     /// Unix socket.
     Unix,
+    /// MQTT-SN on UDP, through a gateway of the embedding program.
+    MqttSn,
     /// Stream of the embedding program.
     Embedded,
 }
@@ -110,6 +112,7 @@ impl TransportProtocol {
             Self::WebSocket => "websocket",
             Self::WebSocketTls => "websocket_tls",
             Self::Unix => "unix",
+            Self::MqttSn => "mqtt_sn",
             Self::Embedded => "embedded",
         }
     }
@@ -153,6 +156,7 @@ impl fmt::Display for TransportProtocol {
             Self::WebSocket => "websocket",
             Self::WebSocketTls => "websocket+tls",
             Self::Unix => "unix",
+            Self::MqttSn => "mqtt-sn",
             Self::Embedded => "embedded",
         })
     }

@@ -7,7 +7,7 @@ use tokio::task::AbortHandle;
 
 use super::super::drain::Drain;
 use super::{Listeners, OpenListener};
-use crate::config::ListenAddress;
+use crate::config::{ListenAddress, Transport};
 use crate::control::DrainRefused;
 use crate::lifecycle::BrokerState;
 use crate::net::{ListenError, ListeningSocket};
@@ -49,6 +49,11 @@ impl Listeners {
         let (mut failed, drained) = (None, std::mem::take(&mut self.drained));
         self.forget_drain(shared);
         for mut listener in drained {
+            if listener.settings.transport == Transport::MqttSn {
+                listener.open_gateway(self, shared);
+                self.open.push(listener);
+                continue;
+            }
             match listener.open_again(shared) {
                 Ok(()) => {
                     let runtime = listener.door.as_ref().and(self.at_doors.as_ref()).map(|(runtime, _)| runtime);
@@ -99,6 +104,7 @@ impl OpenListener {
     fn without_sockets(mut self) -> Self {
         self.addresses = self.sockets.iter().map(|socket| socket.address().clone()).collect();
         self.sockets.clear();
+        self.gateway = None;
         self
     }
 
