@@ -1,6 +1,7 @@
 //! `tenbin broker`.
 
 use std::io::{self, Write as _};
+use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -17,6 +18,7 @@ use tracing::Level;
 
 use crate::logging::{self, LogFormat, LogLevel};
 use crate::service_manager;
+use crate::sn_listeners::{self, SnListeners};
 
 /// Runs the broker until SIGINT or SIGTERM; SIGHUP reloads listeners, credentials, certificates,
 /// ACLs and share-group rules.
@@ -31,6 +33,10 @@ pub(crate) struct BrokerArgs {
     /// brackets), unix:PATH. Port 0 selects a free one.
     #[arg(long, value_name = "ADDRESS")]
     listen: Vec<ListenAddress>,
+    /// UDP address for MQTT-SN clients, IP:PORT, without authentication. May be given several times. Port 0 selects a free
+    /// one. docs/MQTTSN.md has the settings of such listeners.
+    #[arg(long, value_name = "ADDRESS")]
+    sn: Vec<SocketAddr>,
     /// Default policy of share groups, instead of the configured one.
     #[arg(long, value_name = "NAME", value_parser = policy_parser())]
     policy: Option<Policy>,
@@ -142,6 +148,7 @@ impl BrokerArgs {
         if !self.listen.is_empty() {
             config.listen.clone_from(&self.listen);
         }
+        config.listeners.extend(self.sn.iter().copied().map(sn_listeners::anonymous));
         if let Some(policy) = self.policy {
             config.policy = policy;
         }
@@ -166,7 +173,9 @@ async fn serve(
     let mut terminate = signal(SignalKind::terminate())?;
     let threads = arguments.threads.map_or_else(available, NonZeroUsize::get);
     let directory = config.store.directory.clone();
-    let mut builder = Broker::builder().config(config).threads(threads).log_limiter(log_limiter);
+    let gateways = SnListeners::new(&directory);
+    let mut builder =
+        Broker::builder().gateways(gateways.clone()).config(config).threads(threads).log_limiter(log_limiter);
     if !directory.as_os_str().is_empty() {
         builder = builder.store(directory);
     }
@@ -188,6 +197,9 @@ async fn serve(
             env!("CARGO_PKG_VERSION"),
             broker.config().policy,
         )?;
+    }
+    for address in gateways.addresses() {
+        writeln!(io::stdout(), "tenbin {} listening on UDP {address} (MQTT-SN 1.2)", env!("CARGO_PKG_VERSION"))?;
     }
     #[cfg(feature = "admin")]
     if let Some(url) = broker.admin_url() {

@@ -11,6 +11,7 @@ mod passwd;
 mod service_manager;
 mod sessions;
 mod sn;
+mod sn_listeners;
 mod store;
 
 use std::process::ExitCode;

@@ -133,17 +133,19 @@ pub struct Stats(Vec<(String, u64)>);
 
 impl Stats {
     pub(crate) fn of<'a>(threads: impl IntoIterator<Item = &'a Counters>) -> Self {
-        let mut sum: Vec<(String, u64)> = Vec::new();
-        for counters in threads {
-            if sum.is_empty() {
-                sum = counters.all().collect();
-                continue;
-            }
-            for ((_, sum), (_, count)) in sum.iter_mut().zip(counters.all()) {
-                *sum += count;
-            }
+        Self::sum(threads.into_iter().map(|counters| Self(counters.all().collect())))
+    }
+
+    /// Values of all gateways together.
+    pub fn sum(gateways: impl IntoIterator<Item = Self>) -> Self {
+        gateways.into_iter().reduce(|sum, next| sum.plus(&next)).unwrap_or_default()
+    }
+
+    fn plus(mut self, other: &Self) -> Self {
+        for ((_, sum), (_, count)) in self.0.iter_mut().zip(&other.0) {
+            *sum += count;
         }
-        Self(sum)
+        self
     }
 
     /// Value of a counter; 0 for unknown names.

@@ -1,3 +1,4 @@
+use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -71,7 +72,7 @@ impl Gateway {
         let directory = (!config.state.as_os_str().is_empty()).then_some(config.state.as_path());
         let expiry = Duration::from_secs(listener.session_expiry_seconds.into());
         let states = States::open(directory, listener.clients_maximum, expiry, &gateway, now)?;
-        let threads = config.threads;
+        let threads = listener.threads;
         let shared = Arc::new(Shared {
             gateway: Arc::new(gateway),
             upstream,
@@ -138,6 +139,12 @@ impl Gateway {
             let _ = thread.join();
         }
         self.shared.states.finish();
+    }
+}
+
+impl fmt::Debug for Gateway {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Gateway").field("address", &self.address).finish_non_exhaustive()
     }
 }
 

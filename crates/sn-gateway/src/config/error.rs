@@ -27,6 +27,12 @@ impl ConfigError {
         Self { file: None, line: line.map(|line| line + 1), message }
     }
 
+    /// An illegal key of a table that stands in another file.
+    pub(super) fn in_table(table: &str, error: &toml::de::Error) -> Self {
+        let message = error.to_string().trim().replace('\n', " ");
+        Self { file: None, line: None, message: format!("{table}: {message}") }
+    }
+
     /// An illegal value of a key.
     pub(super) fn of_key(key: &str, reason: impl fmt::Display) -> Self {
         Self { file: None, line: None, message: format!("{key}: {reason}") }

@@ -30,6 +30,9 @@ macro_rules! listener {
 listener! {
     /// UDP address.
     address: SocketAddr = SocketAddr::from(([127, 0, 0, 1], 10_000)),
+    /// Threads, each with a socket of its own at the same address.
+    #[serde(deserialize_with = "within::<1, 64, _, _>")]
+    threads: usize = 1,
     /// Bytes of the kernel's buffer for received datagrams; the system may bound it.
     #[serde(deserialize_with = "within::<0, 1_073_741_824, _, _>")]
     receive_buffer_bytes: usize = 4 << 20,

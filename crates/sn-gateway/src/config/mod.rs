@@ -4,6 +4,7 @@ mod error;
 mod listener;
 mod value;
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
@@ -36,9 +37,6 @@ pub struct Config {
     /// Time for the broker's CONNACK and PINGRESP.
     #[serde(deserialize_with = "value::within::<1, 600, _, _>")]
     pub timeout_seconds: u16,
-    /// Threads, each with a socket of its own at the same address.
-    #[serde(deserialize_with = "value::within::<1, 64, _, _>")]
-    pub threads: usize,
     /// The UDP address and its bounds.
     pub listener: Listener,
 }
@@ -53,7 +51,6 @@ impl Default for Config {
             state: PathBuf::new(),
             keep_alive_seconds: 300,
             timeout_seconds: 10,
-            threads: 1,
             listener: Listener::default(),
         }
     }
@@ -76,6 +73,21 @@ impl Config {
     /// Like [`Config::read`].
     pub fn parse(text: &str) -> Result<Self, ConfigError> {
         let config: Self = toml::from_str(text).map_err(|error| ConfigError::illegal(text, &error))?;
+        config.check()?;
+        Ok(config)
+    }
+
+    /// Configuration of a listener of a broker, whose clients reach it through memory: `keys` are those of the table
+    /// `[listener]` without `address`.
+    ///
+    /// # Errors
+    /// The first unknown or illegal key.
+    pub fn of_listener(address: SocketAddr, keys: toml::Table) -> Result<Self, ConfigError> {
+        if keys.contains_key("address") {
+            return Err(ConfigError::of_key("sn.address", "stands in the table of the listener"));
+        }
+        let listener = Listener { address, ..keys.try_into().map_err(|error| ConfigError::in_table("sn", &error))? };
+        let config = Self { listener, ..Self::default() };
         config.check()?;
         Ok(config)
     }

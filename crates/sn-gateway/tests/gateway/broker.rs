@@ -107,7 +107,7 @@ fn upstream_can_be_a_stream_in_memory() {
 #[test]
 fn threads_share_one_address() {
     let broker = FakeBroker::start();
-    let gateway = gateway(broker.address, "threads = 4", "connects_per_second_per_address = 0");
+    let gateway = gateway(broker.address, "", "threads = 4\nconnects_per_second_per_address = 0");
     for number in 0..32 {
         let mut client = Client::new(gateway.address());
         assert_eq!(client.connect(&format!("sensor-{number}"), true), ReturnCode::Accepted);

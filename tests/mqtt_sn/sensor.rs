@@ -1,0 +1,135 @@
+//! An MQTT-SN client in lockstep: it sends a datagram, and waits for the next one.
+
+use std::net::{SocketAddr, UdpSocket};
+
+use crate::support::PATIENCE;
+
+pub(crate) struct Sensor {
+    socket: UdpSocket,
+    message_id: u16,
+}
+
+/// Flags of CONNECT, PUBLISH and SUBSCRIBE.
+pub(crate) const CLEAN: u8 = 0x04;
+pub(crate) const WILL: u8 = 0x08;
+pub(crate) const RETAIN: u8 = 0x10;
+pub(crate) const QOS_1: u8 = 0x20;
+pub(crate) const QOS_2: u8 = 0x40;
+
+impl Sensor {
+    /// A client that has connected, with this Duration.
+    pub(crate) fn connect(gateway: SocketAddr, client_id: &str, flags: u8, seconds: u16) -> Self {
+        let mut sensor = Self::open(gateway);
+        assert_eq!(sensor.try_connect(client_id, flags, seconds), 0, "{client_id} is accepted");
+        sensor
+    }
+
+    pub(crate) fn open(gateway: SocketAddr) -> Self {
+        let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+        socket.connect(gateway).expect("an address");
+        socket.set_read_timeout(Some(PATIENCE)).expect("a time");
+        Self { socket, message_id: 0 }
+    }
+
+    /// Sends CONNECT, and its Will if it has one. Returns the Return Code.
+    pub(crate) fn try_connect(&mut self, client_id: &str, flags: u8, seconds: u16) -> u8 {
+        self.send(0x04, &[&[flags, 1][..], &seconds.to_be_bytes(), client_id.as_bytes()].concat());
+        if flags & WILL != 0 {
+            assert_eq!(self.receive(), [0x06], "WILLTOPICREQ");
+            self.send(0x07, b"\x00gone");
+            assert_eq!(self.receive(), [0x08], "WILLMSGREQ");
+            self.send(0x09, client_id.as_bytes());
+        }
+        let answer = self.receive();
+        assert_eq!(answer[0], 0x05, "CONNACK: {answer:?}");
+        answer[1]
+    }
+
+    /// Registers a topic name. Returns its id.
+    pub(crate) fn register(&mut self, name: &str) -> [u8; 2] {
+        let id = self.next_id();
+        self.send(0x0A, &[&[0, 0], &id[..], name.as_bytes()].concat());
+        let answer = self.receive();
+        assert_eq!((answer[0], answer[5]), (0x0B, 0), "REGACK: {answer:?}");
+        [answer[1], answer[2]]
+    }
+
+    /// Publishes, and waits for the acknowledgement. Returns the Return Code.
+    pub(crate) fn publish(&mut self, topic: [u8; 2], flags: u8, payload: &str) -> u8 {
+        let id = if flags & (QOS_1 | QOS_2) == 0 { [0; 2] } else { self.next_id() };
+        self.send(0x0C, &[&[flags], &topic[..], &id, payload.as_bytes()].concat());
+        if flags & QOS_1 != 0 {
+            let answer = self.receive();
+            assert_eq!((answer[0], &answer[3..5]), (0x0D, &id[..]), "PUBACK: {answer:?}");
+            return answer[5];
+        }
+        if flags & QOS_2 != 0 {
+            assert_eq!(self.receive(), [&[0x0F], &id[..]].concat(), "PUBREC");
+            self.send(0x10, &id);
+            assert_eq!(self.receive(), [&[0x0E], &id[..]].concat(), "PUBCOMP");
+        }
+        0
+    }
+
+    /// Subscribes to a topic filter.
+    pub(crate) fn subscribe(&mut self, filter: &str, qos: u8) {
+        let id = self.next_id();
+        self.send(0x12, &[&[qos], &id[..], filter.as_bytes()].concat());
+        let answer = self.receive();
+        assert_eq!((answer[0], answer[6]), (0x13, 0), "SUBACK: {answer:?}");
+    }
+
+    /// Waits for the next message, and acknowledges it and the registration of its topic. `None` = PINGRESP came.
+    pub(crate) fn next_message(&mut self) -> Option<String> {
+        loop {
+            let datagram = self.receive();
+            match datagram[0] {
+                0x0A => self.send(0x0B, &[&datagram[1..5], &[0]].concat()),
+                0x0C => {
+                    let (flags, id) = (datagram[1], &datagram[4..6]);
+                    if flags & QOS_1 != 0 {
+                        self.send(0x0D, &[&datagram[2..4], id, &[0]].concat());
+                    }
+                    if flags & QOS_2 != 0 {
+                        self.send(0x0F, id);
+                        assert_eq!(self.receive()[0], 0x10, "PUBREL");
+                        self.send(0x0E, id);
+                    }
+                    return Some(String::from_utf8(datagram[6..].to_vec()).expect("text"));
+                }
+                0x17 => return None,
+                other => panic!("{other:#x}: {datagram:?}"),
+            }
+        }
+    }
+
+    /// Falls asleep for so many seconds.
+    pub(crate) fn sleep(&mut self, seconds: u16) {
+        self.send(0x18, &seconds.to_be_bytes());
+        assert_eq!(self.receive()[0], 0x18, "DISCONNECT");
+    }
+
+    /// Wakes, and returns the messages until PINGRESP.
+    pub(crate) fn wake(&mut self, client_id: &str) -> Vec<String> {
+        self.send(0x16, client_id.as_bytes());
+        std::iter::from_fn(|| self.next_message()).collect()
+    }
+
+    pub(crate) fn send(&mut self, kind: u8, body: &[u8]) {
+        let length = u8::try_from(body.len() + 2).expect("a short message");
+        self.socket.send(&[&[length, kind], body].concat()).expect("a gateway");
+    }
+
+    /// Type and body of the next datagram.
+    pub(crate) fn receive(&mut self) -> Vec<u8> {
+        let mut buffer = [0; 1500];
+        let size = self.socket.recv(&mut buffer).expect("a datagram");
+        assert_eq!(usize::from(buffer[0]), size);
+        buffer[1..size].to_vec()
+    }
+
+    fn next_id(&mut self) -> [u8; 2] {
+        self.message_id += 1;
+        self.message_id.to_be_bytes()
+    }
+}
