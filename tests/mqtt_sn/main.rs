@@ -4,6 +4,7 @@
 mod support;
 
 mod listeners;
+mod load;
 mod messages;
 mod sensor;
 

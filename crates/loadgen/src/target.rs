@@ -168,6 +168,9 @@ impl RunningBroker {
 /// MQTT's default port.
 pub(crate) const PORT: u16 = 1883;
 
+/// Default port of MQTT-SN.
+pub(crate) const SN_PORT: u16 = 10_000;
+
 /// Default port of MQTT over TLS.
 pub(crate) const TLS_PORT: u16 = 8883;
 

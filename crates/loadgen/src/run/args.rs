@@ -7,8 +7,8 @@ use std::time::Duration;
 use clap::Args;
 
 use super::assertion::{self, Assertions};
-use super::values::{PidArg, cuts, qos, reconnect, service, version};
-use super::{Cuts, OnLost, Version, WorkerKind};
+use super::values::{PidArg, Protocol, cuts, protocol, qos, reconnect, service};
+use super::{Cuts, OnLost, WorkerKind};
 use crate::args::Reports;
 use crate::target::TargetList;
 use crate::values::{duration, keep_alive, positive_duration, positive_number, whole_seconds};
@@ -88,9 +88,14 @@ pub struct LoadArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) conf: Option<PathBuf>,
 
-    /// Protocol version [default: 5]
-    #[arg(long, alias = "mqtt-version", value_name = "5|3.1.1", value_parser = version, help_heading = "Connections")]
-    pub(crate) protocol: Option<Version>,
+    /// Version of MQTT, or MQTT-SN 1.2 over UDP [default: 5]
+    #[arg(long, alias = "mqtt-version", value_name = "5|3.1.1|mqtt-sn", value_parser = protocol)]
+    #[arg(help_heading = "Connections")]
+    pub(crate) protocol: Option<Protocol>,
+
+    /// With MQTT-SN: connect the subscribers over MQTT 5.0 to this broker, behind the gateway
+    #[arg(long, value_name = "HOST:PORT", help_heading = "Connections")]
+    pub(crate) mqtt_broker: Option<String>,
 
     /// User Name
     #[arg(long, alias = "user-name", value_name = "NAME", help_heading = "Connections")]

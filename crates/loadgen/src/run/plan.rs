@@ -58,6 +58,10 @@ fn mqtt() -> String {
 }
 
 impl Plan {
+    /// Protocol of MQTT-SN clients over UDP.
+    pub const MQTT_SN: &str = "mqtt-sn";
+    /// Setting of MQTT-SN: broker of the subscribers, `HOST:PORT`, who use MQTT 5.0 then.
+    pub const MQTT_BROKER: &str = "mqtt_broker";
     /// The protocol of the built-in driver.
     pub const MQTT: &str = "mqtt";
 

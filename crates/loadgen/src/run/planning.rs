@@ -1,12 +1,12 @@
 //! Makes a plan from arguments and a `.conf` file.
 
-use std::collections::BTreeMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::num::NonZeroU32;
 use std::time::Duration;
 
 use super::args::LoadArgs;
 use super::conf::Conf;
+use super::values::Protocol;
 use super::{
     Audience, Broker, Carrier, ConnectionOptions, Doors, Idle, Pace, Plan, Publishers, Reports, Schedule, Slow, Spread,
     TlsOptions, Version, WillOptions, Work, WorkerKind,
@@ -20,15 +20,18 @@ use crate::{args, target};
 /// The arguments contradict each other.
 pub(crate) fn plan(args: &LoadArgs, conf: &Conf, brokers: Vec<Broker>) -> Result<Plan, LoadgenError> {
     let tag = random();
+    if args.mqtt_broker.is_some() && !is_mqtt_sn(args) {
+        return Err(LoadgenError::Arguments("--mqtt-broker needs --protocol mqtt-sn".to_owned()));
+    }
     let audiences = audiences(args, conf)?;
     Ok(Plan {
         tag,
-        protocol: Plan::MQTT.to_owned(),
+        protocol: if is_mqtt_sn(args) { Plan::MQTT_SN } else { Plan::MQTT }.to_owned(),
         brokers,
         doors: Doors::default(),
         on_lost: args.reconnect.unwrap_or_default(),
         connection: connection(args, conf, tag),
-        settings: BTreeMap::new(),
+        settings: args.mqtt_broker.iter().map(|broker| (Plan::MQTT_BROKER.to_owned(), broker.clone())).collect(),
         publishers: publishers(args, conf)?,
         audiences,
         idle: args.conns.map(|count| Idle { count, rate: args.rate }),
@@ -47,7 +50,11 @@ fn uses_tls(args: &LoadArgs, conf: &Conf) -> bool {
 
 /// Default port of brokers.
 pub(crate) fn default_port(args: &LoadArgs, conf: &Conf) -> u16 {
-    if uses_tls(args, conf) { target::TLS_PORT } else { target::PORT }
+    match (is_mqtt_sn(args), uses_tls(args, conf)) {
+        (true, _) => target::SN_PORT,
+        (false, true) => target::TLS_PORT,
+        (false, false) => target::PORT,
+    }
 }
 
 fn connection(args: &LoadArgs, conf: &Conf, tag: u16) -> ConnectionOptions {
@@ -173,7 +180,15 @@ fn schedule(args: &LoadArgs, conf: &Conf) -> Schedule {
 }
 
 fn version(args: &LoadArgs, conf: &Conf) -> Version {
-    args.protocol.or(conf.mqtt_version).unwrap_or(Version::V5)
+    match args.protocol {
+        Some(Protocol::Mqtt(version)) => version,
+        Some(Protocol::MqttSn) => Version::V5,
+        None => conf.mqtt_version.unwrap_or(Version::V5),
+    }
+}
+
+fn is_mqtt_sn(args: &LoadArgs) -> bool {
+    args.protocol == Some(Protocol::MqttSn)
 }
 
 fn topic(args: &LoadArgs, conf: &Conf) -> String {

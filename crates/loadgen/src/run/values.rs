@@ -18,6 +18,21 @@ pub(crate) fn version(text: &str) -> Result<Version, String> {
     }
 }
 
+/// Protocol of the clients.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Protocol {
+    Mqtt(Version),
+    MqttSn,
+}
+
+/// Parses a version of MQTT, or `mqtt-sn`.
+pub(crate) fn protocol(text: &str) -> Result<Protocol, String> {
+    match text {
+        "mqtt-sn" => Ok(Protocol::MqttSn),
+        _ => version(text).map(Protocol::Mqtt).map_err(|_| "want 5, 3.1.1 or mqtt-sn".to_owned()),
+    }
+}
+
 /// Parses `0`, `1` or `2`.
 pub(crate) fn qos(text: &str) -> Result<u8, String> {
     crate::values::qos(text).map(|qos| qos.bits())

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! Plan ─► command ─► a program of the user, or of kafka ─► lines
-//! Plan ─► host ─► a thread for subscribers ─► receiving ─► Inlet  ┐ of nats, jetstream
-//!           └───► a thread for publishers ──► publishing ─► Outlet ┘
+//! Plan ─► host ─► a thread for subscribers ─► receiving ─► Inlet  ┐ of mqtt-sn, nats,
+//!           └───► a thread for publishers ──► publishing ─► Outlet ┘ jetstream
 //! ```
 //!
 //! `host` has the schedule, the window, records and counters. A protocol only sends and receives payloads.
@@ -14,26 +14,22 @@
 mod command;
 #[cfg(feature = "nats")]
 mod connection;
-#[cfg(feature = "nats")]
 mod host;
 #[cfg(feature = "nats")]
 mod jetstream;
 mod kafka;
 mod kafka_metadata;
+mod mqtt_sn;
 mod names;
 #[cfg(feature = "nats")]
 mod nats;
 mod probe;
-#[cfg(feature = "nats")]
 mod protocol;
-#[cfg(feature = "nats")]
 mod publishing;
-#[cfg(feature = "nats")]
 mod receiving;
 mod settings;
 #[cfg(test)]
 mod tests;
-#[cfg(feature = "nats")]
 mod window;
 
 use tenbin_loadgen::run::Drivers;
@@ -42,6 +38,7 @@ pub use command::CommandDriver;
 #[cfg(feature = "nats")]
 pub use jetstream::JetstreamDriver;
 pub use kafka::KafkaDriver;
+pub use mqtt_sn::MqttSnDriver;
 pub use names::first_level;
 #[cfg(feature = "nats")]
 pub use nats::NatsDriver;
@@ -52,9 +49,9 @@ pub use settings::{ACK_WAIT, ACKS, COMMAND, OWN_VARIABLES, PARTITIONS, REPLICAS}
 /// leader a probe asks for.
 pub const TOPIC: &str = "verify";
 
-/// The drivers of this build: MQTT, Kafka, client programs, and NATS with the feature `nats`.
+/// The drivers of this build: MQTT, MQTT-SN, Kafka, client programs, and NATS with the feature `nats`.
 pub fn all() -> Drivers {
-    let drivers = Drivers::mqtt().with(KafkaDriver).with(CommandDriver);
+    let drivers = Drivers::mqtt().with(MqttSnDriver).with(KafkaDriver).with(CommandDriver);
     #[cfg(feature = "nats")]
     let drivers = drivers.with(NatsDriver).with(JetstreamDriver);
     drivers
