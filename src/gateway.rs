@@ -27,7 +27,7 @@ pub(crate) struct GatewayArgs {
     /// UDP address, instead of the configured one: 127.0.0.1:10000 by default. Port 0 selects a free one.
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<SocketAddr>,
-    /// Configuration file (TOML); keys that it leaves out have their defaults. docs/MQTTSN.md lists them.
+    /// Configuration file (TOML); keys that it leaves out have their defaults.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Directory for topic ids and Wills of clients without Clean Session, which then survive a restart.
@@ -48,6 +48,9 @@ pub(crate) struct GatewayArgs {
     /// Checks the configuration, and ends.
     #[arg(long)]
     check: bool,
+    /// Prints the default configuration with all its keys, and ends.
+    #[arg(long)]
+    print_config: bool,
 }
 
 /// Why the gateway did not run.
@@ -67,6 +70,9 @@ pub(crate) enum GatewayError {
 const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
 pub(crate) fn run(arguments: &GatewayArgs) -> Result<(), GatewayError> {
+    if arguments.print_config {
+        return Ok(io::stdout().write_all(Config::DEFAULT_TOML.as_bytes())?);
+    }
     let config = arguments.configuration()?;
     if arguments.check {
         return Ok(writeln!(io::stdout(), "configuration is valid")?);

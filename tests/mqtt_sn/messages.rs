@@ -2,9 +2,9 @@ use std::time::Duration;
 
 use tenbin_codec::QoS;
 
-use crate::broker;
 use crate::sensor::{CLEAN, QOS_1, QOS_2, RETAIN, Sensor, WILL};
-use crate::support::share;
+use crate::support::{BrokerProcess, ConfigFile, share};
+use crate::{broker, sn_address};
 
 #[test]
 fn messages_pass_at_every_qos_in_both_directions() {
@@ -101,4 +101,32 @@ fn share_group_has_members_of_both_protocols() {
         .collect();
     received.sort_unstable();
     assert_eq!(received, (0..20).collect::<Vec<_>>());
+}
+
+#[test]
+fn sleeping_member_leaves_its_messages_to_others() {
+    let file = ConfigFile::new("policy = \"round_robin\"\n");
+    let broker = BrokerProcess::start(&["--config", file.path(), "--sn", "127.0.0.1:0"]);
+    let group = share("workers", "jobs/+");
+    let mut sensor = Sensor::connect(sn_address(&broker), "sensor", CLEAN, 60);
+    sensor.subscribe(&group, QOS_1);
+    let mut worker = broker.v5("worker");
+    worker.subscribe(&group, QoS::AtLeastOnce);
+    sensor.sleep(600);
+    let mut publisher = broker.v5("publisher");
+    for number in 0..20 {
+        publisher.publish("jobs/1", &number.to_string(), QoS::AtLeastOnce);
+    }
+    // A message that was on its way to the sensor stays with it.
+    let mut received: Vec<String> = Vec::new();
+    while received.len() < 19 {
+        let message = worker.receive_publish();
+        worker.acknowledge(&message);
+        received.push(String::from_utf8(message.payload.to_vec()).expect("text"));
+    }
+    received.extend(sensor.wake("sensor"));
+    received.extend(worker.drain_payloads());
+    let mut numbers: Vec<u32> = received.iter().map(|payload| payload.parse().expect("a number")).collect();
+    numbers.sort_unstable();
+    assert_eq!(numbers, (0..20).collect::<Vec<_>>());
 }

@@ -60,6 +60,16 @@ pub struct SleepReports {
     pub active: Bytes,
 }
 
+impl SleepReports {
+    /// Reports of a member without a queue of its own: it drains, and it drains no more.
+    pub fn of_idle_member() -> Self {
+        Self {
+            asleep: Bytes::from_static(br#"{"msgsInQueue":0,"processingTimePerMsg":0,"draining":true}"#),
+            active: Bytes::from_static(br#"{"msgsInQueue":0,"processingTimePerMsg":0}"#),
+        }
+    }
+}
+
 impl Default for Settings {
     fn default() -> Self {
         Self {

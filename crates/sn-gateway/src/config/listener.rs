@@ -4,7 +4,7 @@ use std::num::{NonZeroU16, NonZeroU32};
 use std::time::Duration;
 
 use serde::Deserialize;
-use tenbin_sn::{PredefinedTopics, Settings};
+use tenbin_sn::{PredefinedTopics, Settings, SleepReports};
 
 use super::error::ConfigError;
 use super::value::{self, Rebind, within};
@@ -79,6 +79,9 @@ listener! {
     /// Messages at each wake of a sleeping client; 0 = all.
     #[serde(deserialize_with = "within::<0, 65_535, _, _>")]
     awake_messages: u16 = 0,
+    /// Whether share groups learn by load reports that a member sleeps, so that others get its messages. Brokers that
+    /// take such reports say so in CONNACK; the client needs the right to publish to `$load`.
+    sleep_reports: bool = true,
     /// From which addresses a sleeping client may come back.
     rebind: Rebind = Rebind::Network,
     /// Clients.
@@ -158,6 +161,7 @@ impl Listener {
             sleep_bytes: self.sleep_bytes,
             sleep_maximum: Duration::from_secs(self.sleep_maximum_seconds.into()),
             awake_messages: NonZeroU16::new(self.awake_messages),
+            sleep_reports: self.sleep_reports.then(SleepReports::of_idle_member),
             qos_minus_one: self.qos_minus_one,
             topics_maximum: self.topics_maximum,
             topic_bytes_maximum: self.topic_bytes_maximum,

@@ -57,6 +57,9 @@ impl Default for Config {
 }
 
 impl Config {
+    /// All keys with their defaults and a comment each.
+    pub const DEFAULT_TOML: &'static str = include_str!("default.toml");
+
     /// Reads the file at `path`. Missing keys have their defaults.
     ///
     /// # Errors
@@ -160,8 +163,7 @@ mod tests {
 
     #[test]
     fn documented_configuration_has_all_keys_with_their_defaults() {
-        let page = include_str!("../../../../docs/MQTTSN.md");
-        let text = page.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next()).expect("a block");
+        let text = Config::DEFAULT_TOML;
         let documented = Config::parse(text).expect("legal");
         assert_eq!(format!("{documented:?}"), format!("{:?}", Config::default()));
         let listener = format!("{:?}", Listener::default());
