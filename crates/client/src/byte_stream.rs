@@ -14,16 +14,25 @@ pub(crate) trait ByteStream: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> ByteStream for T {}
 
-/// Layers between a client and TCP. Each method adds one and returns the transport.
+/// Layers between a client and its broker. Each method sets one and returns the transport.
 #[derive(Clone, Default)]
 pub struct Transport {
-    over: Option<Arc<Over>>,
+    lower: Lower,
     /// Path of the upgrade.
     websocket: Option<Arc<str>>,
 }
 
-type Over = dyn Fn(TcpStream) -> Wrapping + Send + Sync;
-type Wrapping = Pin<Box<dyn Future<Output = io::Result<Box<dyn ByteStream>>> + Send>>;
+/// Stream below WebSocket or MQTT.
+#[derive(Clone, Default)]
+enum Lower {
+    #[default]
+    Tcp,
+    Over(Arc<dyn Fn(TcpStream) -> Opening + Send + Sync>),
+    Opened(Arc<dyn Fn() -> Opening + Send + Sync>),
+}
+
+/// A stream that is being opened.
+type Opening = Pin<Box<dyn Future<Output = io::Result<Box<dyn ByteStream>>> + Send>>;
 
 impl Transport {
     /// Plain TCP.
@@ -41,25 +50,36 @@ impl Transport {
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
         F: Future<Output = io::Result<S>> + Send + 'static,
     {
-        self.over = Some(Arc::new(move |stream| {
-            let wrapping = wrap(stream);
-            Box::pin(async move { wrapping.await.map(|stream| Box::new(stream) as Box<dyn ByteStream>) })
-        }));
+        self.lower = Lower::Over(Arc::new(move |stream| boxed(wrap(stream))));
         self
     }
 
-    /// Speaks WebSocket, above the wrapper of [`Transport::over`] if there is one. Brokers use the path `"/mqtt"` mostly.
+    /// Opens each stream by `open` instead of TCP, for example a pipe in memory. The broker's address is a name then.
+    ///
+    /// Time and errors of `open` count as those of [`Transport::over`].
+    #[must_use]
+    pub fn opened_by<S, F>(mut self, open: impl Fn() -> F + Send + Sync + 'static) -> Self
+    where
+        S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+        F: Future<Output = io::Result<S>> + Send + 'static,
+    {
+        self.lower = Lower::Opened(Arc::new(move || boxed(open())));
+        self
+    }
+
+    /// Speaks WebSocket, above the stream of the other methods. Brokers use the path `"/mqtt"` mostly.
     #[must_use]
     pub fn websocket(mut self, path: impl Into<String>) -> Self {
         self.websocket = Some(path.into().into());
         self
     }
 
-    /// Puts the layers on a new connection to `broker` ("host:port").
-    pub(crate) async fn wrap(&self, stream: TcpStream, broker: &str) -> io::Result<Box<dyn ByteStream>> {
-        let stream = match &self.over {
-            Some(over) => over(stream).await?,
-            None => Box::new(stream),
+    /// Opens a stream to `broker` ("host:port") with all layers.
+    pub(crate) async fn open(&self, broker: &str) -> io::Result<Box<dyn ByteStream>> {
+        let stream = match &self.lower {
+            Lower::Tcp => Box::new(connect(broker).await?),
+            Lower::Over(wrap) => wrap(connect(broker).await?).await?,
+            Lower::Opened(open) => open().await?,
         };
         Ok(match &self.websocket {
             Some(path) => Box::new(WebSocketStream::connect(stream, broker, path).await?),
@@ -68,8 +88,27 @@ impl Transport {
     }
 }
 
+async fn connect(broker: &str) -> io::Result<TcpStream> {
+    let stream = TcpStream::connect(broker).await?;
+    stream.set_nodelay(true)?;
+    Ok(stream)
+}
+
+fn boxed<S, F>(opening: F) -> Opening
+where
+    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    F: Future<Output = io::Result<S>> + Send + 'static,
+{
+    Box::pin(async move { opening.await.map(|stream| Box::new(stream) as Box<dyn ByteStream>) })
+}
+
 impl fmt::Debug for Transport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Transport").field("over", &self.over.is_some()).field("websocket", &self.websocket).finish()
+        let lower = match &self.lower {
+            Lower::Tcp => "TCP",
+            Lower::Over(_) => "over TCP",
+            Lower::Opened(_) => "opened",
+        };
+        f.debug_struct("Transport").field("lower", &lower).field("websocket", &self.websocket).finish()
     }
 }

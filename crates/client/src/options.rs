@@ -26,6 +26,7 @@ pub struct ClientOptions {
     pub(crate) acknowledge: AcknowledgeMode,
     pub(crate) reconnect: Reconnect,
     pub(crate) queue: usize,
+    pub(crate) read_buffer: usize,
 }
 
 /// Side that acknowledges received QoS 1 and 2 messages (PUBACK, PUBREC).
@@ -62,6 +63,7 @@ impl ClientOptions {
             acknowledge: AcknowledgeMode::default(),
             reconnect: Reconnect::default(),
             queue: 1024,
+            read_buffer: 64 * 1024,
         }
     }
 
@@ -187,6 +189,15 @@ impl ClientOptions {
         self
     }
 
+    /// Bytes by which the read buffer grows, at least 512. Default 65,536.
+    ///
+    /// Programs with many clients that receive little save memory with less.
+    #[must_use]
+    pub fn read_buffer(mut self, bytes: usize) -> Self {
+        self.read_buffer = bytes.max(512);
+        self
+    }
+
     /// Returns the CONNECT packet of the first connection.
     ///
     /// # Errors
@@ -264,6 +275,7 @@ impl fmt::Debug for ClientOptions {
             .field("acknowledge", &self.acknowledge)
             .field("reconnect", &self.reconnect)
             .field("queue", &self.queue)
+            .field("read_buffer", &self.read_buffer)
             .finish()
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::BytesMut;
 use tenbin_codec::{ConnAck, Connect, Decoded, Decoder, Packet, WriteBuffer};
 use tenbin_session::Violation;
-use tokio::net::{TcpStream, UnixStream};
+use tokio::net::UnixStream;
 
 use super::stream::Stream;
 use crate::byte_stream::ByteStream;
@@ -61,12 +61,10 @@ async fn open(broker: &str, transport: &Transport) -> io::Result<Box<dyn ByteStr
     if let Some(path) = broker.strip_prefix("unix:") {
         return Ok(Box::new(UnixStream::connect(path).await?));
     }
-    let stream = TcpStream::connect(broker).await?;
-    stream.set_nodelay(true)?;
-    transport.wrap(stream, broker).await
+    transport.open(broker).await
 }
 
-/// Time limit for name resolution, TCP connection, layers and CONNACK together.
+/// Time limit for name resolution, the stream with its layers and CONNACK together.
 const DIAL_MAX: Duration = Duration::from_secs(10);
 /// Initial buffer for CONNACK, in bytes; it grows if necessary.
 const INPUT_FIRST: usize = 1024;

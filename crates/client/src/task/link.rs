@@ -18,6 +18,8 @@ pub(super) struct Link {
     pub(super) connection: Connection,
     pub(super) out: WriteBuffer,
     pub(super) pings: Pings,
+    /// Growth of `input`, in bytes.
+    read_buffer: usize,
     stream: Stream,
     /// Bytes of the stream already processed by [`Link::flush`].
     written: u64,
@@ -29,13 +31,22 @@ pub(super) struct Link {
 }
 
 impl Link {
-    pub(super) fn new(stream: Stream, input: BytesMut, decoder: Decoder, connection: Connection, pings: Pings) -> Self {
+    /// `read_buffer`: growth of `input`, in bytes.
+    pub(super) fn new(
+        stream: Stream,
+        input: BytesMut,
+        decoder: Decoder,
+        connection: Connection,
+        pings: Pings,
+        read_buffer: usize,
+    ) -> Self {
         Self {
             decoder,
             input,
             connection,
             out: WriteBuffer::new(),
             pings,
+            read_buffer,
             written: stream.written(),
             stream,
             unwritten: VecDeque::new(),
@@ -56,7 +67,7 @@ impl Link {
         }
     }
 
-    /// Reads available bytes, at most about [`READ_CHUNK`]. `false` if there are none.
+    /// Reads available bytes, at most about the growth of the buffer. `false` if there are none.
     pub(super) fn read(&mut self) -> Result<bool, DisconnectReason> {
         self.make_room();
         self.stream.read_now(&mut self.input)
@@ -159,13 +170,11 @@ impl Link {
     fn make_room(&mut self) {
         // The buffer of a larger packet grows as its bytes arrive, regardless of its claimed size.
         if self.input.capacity() - self.input.len() < READ_MIN {
-            self.input.reserve(READ_CHUNK);
+            self.input.reserve(self.read_buffer);
         }
     }
 }
 
-/// Growth of the read buffer, in bytes.
-const READ_CHUNK: usize = 64 * 1024;
 /// A read with less room than this is not worth the system call.
 const READ_MIN: usize = 4 * 1024;
 /// Unwritten bytes at which requests wait.

@@ -221,7 +221,7 @@ impl Task {
         let reports = self.options.load_reporter.clone().zip(carrier);
         let pings = Pings::new(limits.keep_alive, reports, now);
         let connection = Connection::new(Role::Client, version, limits, session, now);
-        let mut link = Link::new(stream, input, decoder, connection, pings);
+        let mut link = Link::new(stream, input, decoder, connection, pings, self.options.read_buffer);
         self.connection_number += 1;
         self.events.push_connection_event(ClientEvent::Connected { session_present });
         if session_present {

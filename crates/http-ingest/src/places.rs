@@ -1,0 +1,207 @@
+//! Places of connections, and bytes of their bodies and answers: bounds in all and by network address.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+
+use crate::Settings;
+
+/// Counts of a server, within the bounds of its settings.
+#[derive(Debug)]
+pub(crate) struct Places {
+    settings: Settings,
+    taken: Mutex<Taken>,
+}
+
+#[derive(Debug, Default)]
+struct Taken {
+    all: Counts,
+    by_address: HashMap<IpAddr, Counts>,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Counts {
+    connections: usize,
+    bytes: usize,
+}
+
+/// The place of one connection; free again when dropped.
+#[derive(Debug)]
+pub(crate) struct Place {
+    places: Arc<Places>,
+    address: IpAddr,
+}
+
+/// Counted bytes of a connection; free again when dropped.
+#[derive(Debug)]
+pub(crate) struct Held {
+    place: Arc<Place>,
+    bytes: usize,
+}
+
+/// The bound that leaves no place for a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Full {
+    /// That of all connections.
+    Server,
+    /// That of the connections of one address.
+    Address,
+}
+
+impl Places {
+    pub(crate) fn new(settings: Settings) -> Self {
+        Self { settings, taken: Mutex::default() }
+    }
+
+    /// Takes a place for a connection from `address`.
+    pub(crate) fn take(self: &Arc<Self>, address: IpAddr) -> Result<Arc<Place>, Full> {
+        let (key, settings) = (network(address), &self.settings);
+        let of_address =
+            if key.is_loopback() { settings.loopback_per_address_maximum } else { settings.per_address_maximum };
+        let mut taken = self.lock();
+        if taken.all.connections >= settings.connections_maximum {
+            return Err(Full::Server);
+        }
+        let counts = taken.by_address.entry(key).or_default();
+        if of_address > 0 && counts.connections >= of_address {
+            return Err(Full::Address);
+        }
+        counts.connections += 1;
+        taken.all.connections += 1;
+        Ok(Arc::new(Place { places: Arc::clone(self), address: key }))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Taken> {
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Place {
+    /// Bytes of the connection: none at first.
+    pub(crate) fn hold(self: &Arc<Self>) -> Held {
+        Held { place: Arc::clone(self), bytes: 0 }
+    }
+}
+
+impl Held {
+    /// Counts `bytes` in all; `false` if a bound has no room for them.
+    pub(crate) fn grow_to(&mut self, bytes: usize) -> bool {
+        let more = bytes.saturating_sub(self.bytes);
+        let Place { places, address } = &*self.place;
+        let mut taken = places.lock();
+        let Some(of_address) = taken.by_address.get(address).map(|counts| counts.bytes + more) else { return false };
+        let all = taken.all.bytes + more;
+        if all > places.settings.bytes_maximum || of_address > places.settings.address_bytes_maximum {
+            return false;
+        }
+        taken.all.bytes = all;
+        if let Some(counts) = taken.by_address.get_mut(address) {
+            counts.bytes = of_address;
+        }
+        self.bytes += more;
+        true
+    }
+
+    /// The bytes of `whole`, which stay counted until the last copy of the result is dropped.
+    pub(crate) fn with(self, whole: Bytes) -> Bytes {
+        struct Counted(Bytes, #[expect(dead_code, reason = "its end frees the bytes")] Held);
+        impl AsRef<[u8]> for Counted {
+            fn as_ref(&self) -> &[u8] {
+                &self.0
+            }
+        }
+        Bytes::from_owner(Counted(whole, self))
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if self.bytes == 0 {
+            return;
+        }
+        let mut taken = self.place.places.lock();
+        taken.all.bytes -= self.bytes;
+        if let Some(counts) = taken.by_address.get_mut(&self.place.address) {
+            counts.bytes -= self.bytes;
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut taken = self.places.lock();
+        taken.all.connections -= 1;
+        if let Some(counts) = taken.by_address.get_mut(&self.address) {
+            counts.connections -= 1;
+            // Held bytes keep their connection's place, so there are none.
+            if counts.connections == 0 {
+                taken.by_address.remove(&self.address);
+            }
+        }
+    }
+}
+
+/// Network of an address whose connections count together: a client may choose freely within a /64.
+fn network(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) if !address.is_loopback() => IpAddr::V6((u128::from(address) >> 64 << 64).into()),
+        address => address,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn places() -> Arc<Places> {
+        let settings = Settings {
+            connections_maximum: 4,
+            per_address_maximum: 2,
+            bytes_maximum: 100,
+            address_bytes_maximum: 60,
+            ..Settings::default()
+        };
+        Arc::new(Places::new(settings))
+    }
+
+    fn take(places: &Arc<Places>, address: &str) -> Result<Arc<Place>, Full> {
+        places.take(address.parse().unwrap())
+    }
+
+    #[test]
+    fn connections_are_bounded_in_all_and_by_network() {
+        let places = places();
+        let first = take(&places, "192.0.2.1").unwrap();
+        let _second = take(&places, "::ffff:192.0.2.1").unwrap();
+        assert_eq!(take(&places, "192.0.2.1").unwrap_err(), Full::Address);
+        drop(first);
+        let _third = take(&places, "192.0.2.1").unwrap();
+        let _fourth = take(&places, "2001:db8::1").unwrap();
+        let fifth = take(&places, "2001:db8::2").unwrap();
+        assert_eq!(take(&places, "127.0.0.1").unwrap_err(), Full::Server);
+        drop(fifth);
+        drop(take(&places, "127.0.0.1").unwrap());
+        assert_eq!(places.lock().by_address.len(), 2);
+    }
+
+    #[test]
+    fn bytes_are_counted_until_their_last_copy_is_dropped() {
+        let places = places();
+        let (one, other) = (take(&places, "192.0.2.1").unwrap(), take(&places, "192.0.2.2").unwrap());
+        let mut held = one.hold();
+        assert!(held.grow_to(40) && held.grow_to(60));
+        assert!(!held.grow_to(61), "the address has no more");
+        let mut of_other = other.hold();
+        assert!(!of_other.grow_to(41), "nor has the server");
+        let bytes = held.with(Bytes::from_static(b"answer"));
+        let copy = bytes.slice(1..);
+        drop((bytes, one));
+        assert!(!of_other.grow_to(41));
+        drop(copy);
+        assert!(of_other.grow_to(41));
+        drop((of_other, other));
+        assert!(places.lock().by_address.is_empty());
+    }
+}
