@@ -16,6 +16,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinHandle;
 use tracing::Level;
 
+use crate::http_listeners::{self, AllListeners, HttpListeners};
 use crate::logging::{self, LogFormat, LogLevel};
 use crate::service_manager;
 use crate::sn_listeners::{self, SnListeners};
@@ -37,6 +38,10 @@ pub(crate) struct BrokerArgs {
     /// one. docs/MQTTSN.md has the settings of such listeners.
     #[arg(long, value_name = "ADDRESS")]
     sn: Vec<SocketAddr>,
+    /// Address of HTTP ingest, IP:PORT, without authentication: POST /topics/TOPIC publishes, GET reads the retained
+    /// message. May be given several times. Port 0 selects a free one. docs/HTTP.md has the settings of such listeners.
+    #[arg(long, value_name = "ADDRESS")]
+    http: Vec<SocketAddr>,
     /// Default policy of share groups, instead of the configured one.
     #[arg(long, value_name = "NAME", value_parser = policy_parser())]
     policy: Option<Policy>,
@@ -149,6 +154,7 @@ impl BrokerArgs {
             config.listen.clone_from(&self.listen);
         }
         config.listeners.extend(self.sn.iter().copied().map(sn_listeners::anonymous));
+        config.listeners.extend(self.http.iter().copied().map(http_listeners::anonymous));
         if let Some(policy) = self.policy {
             config.policy = policy;
         }
@@ -173,9 +179,9 @@ async fn serve(
     let mut terminate = signal(SignalKind::terminate())?;
     let threads = arguments.threads.map_or_else(available, NonZeroUsize::get);
     let directory = config.store.directory.clone();
-    let gateways = SnListeners::new(&directory);
-    let mut builder =
-        Broker::builder().gateways(gateways.clone()).config(config).threads(threads).log_limiter(log_limiter);
+    let (sn, http) = (SnListeners::new(&directory), HttpListeners::new(&config, threads));
+    let gateways = AllListeners { sn: sn.clone(), http: http.clone() };
+    let mut builder = Broker::builder().gateways(gateways).config(config).threads(threads).log_limiter(log_limiter);
     if !directory.as_os_str().is_empty() {
         builder = builder.store(directory);
     }
@@ -198,7 +204,10 @@ async fn serve(
             broker.config().policy,
         )?;
     }
-    for address in gateways.addresses() {
+    for address in http.addresses() {
+        writeln!(io::stdout(), "tenbin {} HTTP ingest at http://{address}/topics/", env!("CARGO_PKG_VERSION"))?;
+    }
+    for address in sn.addresses() {
         writeln!(io::stdout(), "tenbin {} listening on UDP {address} (MQTT-SN 1.2)", env!("CARGO_PKG_VERSION"))?;
     }
     #[cfg(feature = "admin")]
@@ -226,6 +235,7 @@ async fn serve(
     tracing::info!(signal, connections = broker.connections(), sessions = broker.sessions(), "stopping");
     let metrics = broker.metrics();
     ended(&mut reloading).await;
+    http.finish().await;
     if let Some(broker) = Arc::into_inner(broker) {
         broker.shutdown().await;
     }

@@ -6,6 +6,7 @@ mod admin;
 mod broker;
 mod gateway;
 mod generate;
+mod http_listeners;
 mod logging;
 mod passwd;
 mod service_manager;

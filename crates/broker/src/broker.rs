@@ -161,7 +161,7 @@ impl BrokerBuilder {
         self
     }
 
-    /// Opens listeners with `transport = "mqtt-sn"`, which a broker without it refuses.
+    /// Opens listeners with `transport = "mqtt-sn"` or `"http"`, which a broker without it refuses.
     #[must_use]
     pub fn gateways(self, gateways: impl Gateways) -> Self {
         Self { gateways: Some(Arc::new(gateways)), ..self }

@@ -1,4 +1,4 @@
-//! Listeners that the embedding program opens, such as those of MQTT-SN.
+//! Listeners that the embedding program opens, those of MQTT-SN and HTTP.
 //!
 //! ```text
 //!   datagrams ─► OpenGateway ─ stream in memory ─► Entrance ─► a connection of the broker, with its listener's settings
@@ -12,7 +12,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::config::Listener;
 
-/// Opens the listeners with `transport = "mqtt-sn"` for a broker: see
+/// Opens the listeners with `transport = "mqtt-sn"` or `"http"` for a broker: see
 /// [`BrokerBuilder::gateways`](crate::BrokerBuilder::gateways).
 pub trait Gateways: fmt::Debug + Send + Sync + 'static {
     /// Checks the settings of a listener, without opening it.

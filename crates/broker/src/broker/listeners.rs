@@ -21,9 +21,9 @@ use at_gateway::AtGateway;
 use super::drain::Drain;
 
 use crate::Config;
+use crate::config::Listener;
 #[cfg(feature = "admin")]
-use crate::config::ListenAddress;
-use crate::config::{Listener, Transport};
+use crate::config::{ListenAddress, Transport};
 use crate::gateways::Gateways;
 use crate::lifecycle::BrokerState;
 #[cfg(feature = "admin")]
@@ -164,14 +164,13 @@ impl Listeners {
                 listeners.push(PreparedListener::Same { at, door });
                 continue;
             }
-            // UDP has ports of its own.
-            let is_at_gateway = |listener: &Listener| listener.transport == Transport::MqttSn;
-            let same_address =
-                take(&|open| open.address == settings.address && is_at_gateway(open) == is_at_gateway(&settings));
+            // UDP has ports of its own, and sockets of the embedding program cannot be taken over.
+            let gateway = settings.transport.at_gateway();
+            let same_address = take(&|open| open.address == settings.address && open.transport.at_gateway() == gateway);
             let follows = same_address.or_else(|| take(&|open| open.name() == settings.name()));
             let before = same_address.map(|at| &self.open[at].sockets);
             let failed = |error| PrepareError::Listen(ListenError::new(&settings, error));
-            if settings.transport == Transport::MqttSn {
+            if gateway.is_some() {
                 let listener = self.prepare_at_gateway(settings, same_address.is_some());
                 let listener = Box::new(listener.map_err(PrepareError::Listen)?);
                 listeners.push(PreparedListener::New { listener, follows, acceptors: Vec::new() });
@@ -287,6 +286,7 @@ impl Listeners {
             address,
             transport: match (&listener.settings.transport, listener.settings.tls.is_some()) {
                 (Transport::MqttSn, _) => "mqtt_sn",
+                (Transport::Http, _) => "http",
                 (Transport::WebSocket, false) => "websocket",
                 (Transport::WebSocket, true) => "websocket_tls",
                 (Transport::Tcp, _) if matches!(listener.settings.address, ListenAddress::Unix(_)) => "unix",

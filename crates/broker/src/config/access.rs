@@ -82,6 +82,15 @@ pub enum Transport {
     /// MQTT-SN on UDP, through a gateway of the embedding program.
     #[serde(rename = "mqtt-sn")]
     MqttSn,
+    /// HTTP ingest, by the embedding program.
+    Http,
+}
+
+impl Transport {
+    /// The transport if the embedding program opens its listeners.
+    pub(crate) fn at_gateway(self) -> Option<Self> {
+        matches!(self, Self::MqttSn | Self::Http).then_some(self)
+    }
 }
 
 /// Whether connections need a PROXY header, at a listener with proxies.
@@ -148,8 +157,8 @@ impl Listener {
         if let Some((key, reason)) = self.misplaced_key() {
             return wrong(key, reason);
         }
-        if self.transport == Transport::MqttSn && !matches!(self.address, ListenAddress::Ip(_)) {
-            return wrong("address", "MQTT-SN needs an IP address with a port, as in 0.0.0.0:10000");
+        if self.transport.at_gateway().is_some() && !matches!(self.address, ListenAddress::Ip(_)) {
+            return wrong("address", "such a transport needs an IP address with a port, as in 0.0.0.0:10000");
         }
         if self.transport == Transport::WebSocket {
             return match &self.path {
@@ -173,12 +182,13 @@ impl Listener {
             [(self.tls.is_some(), "tls"), (!self.proxy_from.is_empty(), "proxy_from"), (is_not_tcp, "transport")];
         let of_unix = [(self.mode.is_some(), "mode"), (self.group.is_some(), "group")];
         let first = |keys: &[(bool, &'static str)]| keys.iter().find(|(is_given, _)| *is_given).map(|&(_, key)| key);
-        if self.transport == Transport::MqttSn {
+        if self.transport.at_gateway().is_some() {
             let of_tcp = [(self.tls.is_some(), "tls"), (!self.proxy_from.is_empty(), "proxy_from")];
             if let Some(key) = first(&of_tcp) {
-                return Some((key, "MQTT-SN on UDP has none"));
+                return Some((key, "a listener with transport = \"mqtt-sn\" or \"http\" has none"));
             }
-        } else if self.sn.is_some() {
+        }
+        if self.transport != Transport::MqttSn && self.sn.is_some() {
             return Some(("sn", "needs transport = \"mqtt-sn\""));
         }
         match self.address {

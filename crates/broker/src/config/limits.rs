@@ -4,15 +4,22 @@ use std::time::Duration;
 
 use socket2::TcpKeepalive;
 
-use super::tables::{Explain, Limits, Log, Sessions, Speeds};
+use super::tables::{Connections, Explain, Limits, Log, Sessions, Speeds};
 use super::{Config, Listener};
 use crate::values::{
     AdmissionLimits, DecisionLimits, MemoryLimits, Rate, SessionLimits, SpeedLimits, SubscriptionLimits,
 };
 
 impl Config {
-    pub(crate) fn packet_bytes_maximum(&self) -> u32 {
+    /// Maximum Packet Size, in bytes.
+    pub fn packet_bytes_maximum(&self) -> u32 {
         self.connections.packet_bytes_maximum.get() as u32
+    }
+
+    /// Maximum number of connections of one address, and of one of this machine; 0 = no bound.
+    pub fn connections_per_address_maximum(&self) -> (usize, usize) {
+        let Connections { per_address_maximum, loopback_per_address_maximum, .. } = &self.connections;
+        (per_address_maximum.get() as usize, loopback_per_address_maximum.get() as usize)
     }
 
     pub(crate) fn connect_packet_bytes_maximum(&self) -> u32 {

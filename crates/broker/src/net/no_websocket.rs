@@ -22,7 +22,7 @@ impl Upgrade {
     /// `listener` does.
     pub(super) fn of(name: &str, listener: &Listener) -> Result<Option<Self>, TlsError> {
         match listener.transport {
-            Transport::Tcp | Transport::MqttSn => Ok(None),
+            Transport::Tcp | Transport::MqttSn | Transport::Http => Ok(None),
             Transport::WebSocket => {
                 Err(TlsError::in_key(name, "transport", "this build has no WebSocket (feature `websocket`)"))
             }

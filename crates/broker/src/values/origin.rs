@@ -50,6 +50,8 @@ pub enum TransportProtocol {
     Unix,
     /// MQTT-SN on UDP, through a gateway of the embedding program.
     MqttSn,
+    /// HTTP ingest, through a server of the embedding program.
+    Http,
     /// Stream of the embedding program.
     Embedded,
 }
@@ -113,6 +115,7 @@ impl TransportProtocol {
             Self::WebSocketTls => "websocket_tls",
             Self::Unix => "unix",
             Self::MqttSn => "mqtt_sn",
+            Self::Http => "http",
             Self::Embedded => "embedded",
         }
     }
@@ -157,6 +160,7 @@ impl fmt::Display for TransportProtocol {
             Self::WebSocketTls => "websocket+tls",
             Self::Unix => "unix",
             Self::MqttSn => "mqtt-sn",
+            Self::Http => "http",
             Self::Embedded => "embedded",
         })
     }

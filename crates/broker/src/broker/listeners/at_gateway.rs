@@ -37,7 +37,7 @@ impl Listeners {
     /// # Errors
     /// The program has no gateway, its settings are illegal, or its address is in use.
     pub(super) fn prepare_at_gateway(&self, settings: Listener, is_taken: bool) -> Result<OpenListener, ListenError> {
-        let none = || failed(&settings, "this program has no gateway for MQTT-SN".to_owned());
+        let none = || failed(&settings, "this program does not open listeners of such a transport".to_owned());
         let gateways = self.gateways.as_deref().ok_or_else(none)?;
         gateways.check(&settings).map_err(|reason| failed(&settings, reason))?;
         let gateway = (!is_taken).then(|| AtGateway::open(gateways, &settings)).transpose()?;
@@ -52,7 +52,7 @@ impl Listeners {
         old: Option<&mut OpenListener>,
         shared: &Arc<BrokerState>,
     ) {
-        if listener.settings.transport != Transport::MqttSn {
+        if listener.settings.transport.at_gateway().is_none() {
             return;
         }
         if listener.gateway.is_none()
@@ -93,9 +93,13 @@ impl OpenListener {
             }
         }
         if let Some(gateway) = &self.gateway {
+            let protocol = match self.settings.transport {
+                Transport::Http => TransportProtocol::Http,
+                _ => TransportProtocol::MqttSn,
+            };
             let (shared, name, main) = (Arc::clone(shared), Arc::clone(&self.name), listeners.plain.clone());
             gateway.entrance.admit(move |stream, peer| {
-                let stream = Embedded::new(stream, TransportProtocol::MqttSn);
+                let stream = Embedded::new(stream, protocol);
                 net::serve_embedded(&shared, stream, peer, &name, Some(&main));
             });
         }

@@ -7,7 +7,7 @@ use tokio::task::AbortHandle;
 
 use super::super::drain::Drain;
 use super::{Listeners, OpenListener};
-use crate::config::{ListenAddress, Transport};
+use crate::config::ListenAddress;
 use crate::control::DrainRefused;
 use crate::lifecycle::BrokerState;
 use crate::net::{ListenError, ListeningSocket};
@@ -49,7 +49,7 @@ impl Listeners {
         let (mut failed, drained) = (None, std::mem::take(&mut self.drained));
         self.forget_drain(shared);
         for mut listener in drained {
-            if listener.settings.transport == Transport::MqttSn {
+            if listener.settings.transport.at_gateway().is_some() {
                 listener.open_gateway(self, shared);
                 self.open.push(listener);
                 continue;

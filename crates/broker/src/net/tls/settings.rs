@@ -61,7 +61,7 @@ pub(super) fn load(listener: &str, tls: &Tls, transport: Transport) -> Result<Se
         .with_cert_resolver(Arc::new(names));
     // A client may offer none. Browsers offer HTTP alone.
     config.alpn_protocols = match transport {
-        Transport::Tcp | Transport::MqttSn => vec![b"mqtt".to_vec()],
+        Transport::Tcp | Transport::MqttSn | Transport::Http => vec![b"mqtt".to_vec()],
         Transport::WebSocket => vec![b"http/1.1".to_vec()],
     };
     // Tickets keep the state of a session at its client. The broker stores none. Each load makes a new key, so that no
