@@ -271,11 +271,27 @@ mod tests {
 
     use super::*;
 
-    type Kept = Box<tokio::io::Join<Cursor<Vec<u8>>, Vec<u8>>>;
+    type Kept = tokio::io::Join<Cursor<Vec<u8>>, Vec<u8>>;
+
+    impl Stream for Kept {
+        fn begin(&self, _: Peer) {}
+
+        fn protocol(&self) -> TransportProtocol {
+            TransportProtocol::Embedded
+        }
+
+        fn local_address(&self) -> Option<SocketAddr> {
+            None
+        }
+
+        fn register_again(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
 
     /// The broker's side of a connection whose peer sends `frames`. All written bytes are kept.
     fn wire(frames: Vec<u8>) -> WebSocketWire<Kept> {
-        WebSocketWire::new(Box::new(tokio::io::join(Cursor::new(frames), Vec::new())))
+        WebSocketWire::new(tokio::io::join(Cursor::new(frames), Vec::new()))
     }
 
     fn frame(opcode: Opcode, payload: &[u8]) -> Vec<u8> {
