@@ -1,6 +1,7 @@
 //! Peers that are slow, silent or greedy: memory and time stay bounded, and others are served.
 //!
-//! The tests run one after the other, since they measure the memory of their process.
+//! The tests run one after the other, since they measure the memory of their process. `--nocapture` shows the figures.
+#![allow(clippy::print_stdout, reason = "figures of a test")]
 
 #[allow(dead_code, reason = "shared with the other tests")]
 #[path = "../ingest/broker.rs"]
