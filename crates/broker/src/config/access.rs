@@ -215,11 +215,10 @@ fn every_carrier() -> ReportCarriers {
     ReportCarriers::ALL
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "websocket"))]
 mod tests {
     use crate::Config;
 
-    #[cfg(feature = "websocket")]
     #[test]
     fn errors_in_websocket_keys_name_listener_and_key() {
         let parse = |keys: &str| Config::parse(&format!("[[listeners]]\naddress = \"127.0.0.1:0\"\n{keys}"));

@@ -15,23 +15,28 @@ use crate::template::Expect;
 /// The page of one verification, or the comparison of several.
 pub(super) fn report(all: &[Results]) -> Report {
     let [first, ..] = all else { unreachable!("the command has at least one directory") };
-    let name = all.iter().map(|results| results.verdict.name.as_str()).collect::<Vec<_>>();
-    let title = first.verdict.title.clone().filter(|_| name.iter().all(|other| *other == name[0]));
+    let mut names = all.iter().map(|results| results.verdict.name.as_str()).collect::<Vec<_>>();
+    names.dedup();
+    let title = first.verdict.title.clone().filter(|_| names.len() == 1);
     let mut sections = vec![overview(all)];
-    for results in all {
-        for variant in &results.variants {
-            let prefix = if all.len() > 1 { format!("{}, ", results.verdict.name) } else { String::new() };
-            sections.push(variant_section(&prefix, variant));
-        }
-    }
+    sections.extend(rows(all).map(|(name, variant)| variant_section(&name, variant)));
     sections.push(how_to_repeat(all));
-    let names = if name.len() == 1 { name[0].to_owned() } else { format!("comparison of {}", name.join(", ")) };
+    let names = if all.len() == 1 { names[0].to_owned() } else { format!("comparison of {}", names.join(", ")) };
     Report {
         title: format!("tenbin verify · {names}"),
         headline: title.unwrap_or_else(|| names.clone()),
         origin: first.origin.clone(),
         sections,
     }
+}
+
+/// All variants with their names, which have the verification's in front if there are several.
+fn rows(all: &[Results]) -> impl Iterator<Item = (String, &Variant)> {
+    let name = move |results: &Results, variant: &Variant| match all {
+        [_] => variant.verdict.name.clone(),
+        _ => format!("{}, {}", results.verdict.name, variant.verdict.name),
+    };
+    all.iter().flat_map(move |results| results.variants.iter().map(move |variant| (name(results, variant), variant)))
 }
 
 /// Verdict on each variant, and the figures before and during each fault.
@@ -45,10 +50,10 @@ fn overview(all: &[Results]) -> Section {
     let mut table =
         Table::new(["system", "outcome", "lost", "duplicated", "out of order", "unconfirmed", "unavailable"]);
     table.text_columns = 2;
-    for variant in all.iter().flat_map(|results| &results.variants) {
+    for (name, variant) in rows(all) {
         let cells = [Figure::Lost, Figure::Duplicated, Figure::OutOfOrder, Figure::Unconfirmed, Figure::Unavailable]
             .map(|figure| of_all_runs(variant, figure));
-        table.add(variant.verdict.name.clone(), std::iter::once(outcome(variant)).chain(cells));
+        table.add(name, std::iter::once(outcome(variant)).chain(cells));
     }
     section = section.with(table);
     for difference in all.iter().flat_map(|results| &results.verdict.variants).filter_map(VariantVerdict::difference) {
@@ -77,7 +82,7 @@ fn of_all_runs(variant: &Variant, figure: Figure) -> Cell {
 /// then each of several runs, then the published values.
 fn before_and_during(all: &[Results]) -> Option<Table> {
     let mut table = Table::new(["system", "publisher MB/s", "subscriber MB/s", "latency p50", "latency p99"]);
-    for variant in all.iter().flat_map(|results| &results.variants) {
+    for (name, variant) in rows(all) {
         let phases = variant.runs.iter().flat_map(|run| &run.verdict.phases).map(|time| &time.phase);
         let Some(during) = phases.into_iter().find(|phase| matches!(phase, Phase::During(_))) else { continue };
         let mut add = |name: String, tone: Tone, value: &dyn Fn(&Phase, Figure) -> Option<f64>| {
@@ -91,7 +96,7 @@ fn before_and_during(all: &[Results]) -> Option<Table> {
             table.add(name, cells);
         };
         let verdict = &variant.verdict;
-        add(verdict.name.clone(), Tone::Plain, &|phase, figure| verdict.medians.get(phase, figure));
+        add(name, Tone::Plain, &|phase, figure| verdict.medians.get(phase, figure));
         for run in verdict.runs.iter().filter(|_| verdict.runs.len() > 1) {
             add(format!("  run {}", run.number), Tone::Aside, &|phase, figure| run.figures.get(phase, figure));
         }
@@ -109,8 +114,8 @@ fn before_and_during(all: &[Results]) -> Option<Table> {
     (!table.rows.is_empty()).then_some(table)
 }
 
-fn variant_section(prefix: &str, variant: &Variant) -> Section {
-    let mut section = Section::new(&format!("{prefix}{}", variant.verdict.name));
+fn variant_section(name: &str, variant: &Variant) -> Section {
+    let mut section = Section::new(name);
     for run in &variant.runs {
         if variant.runs.len() > 1 {
             section = section.with(Block::Text(format!("Run {}:", run.verdict.number)));
