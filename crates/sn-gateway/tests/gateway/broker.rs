@@ -58,7 +58,7 @@ fn topic_ids_and_wills_survive_a_restart() {
     client.publish(Topic::Normal(2), QoS::AtMostOnce, 0, b"on an old id");
     assert_eq!(published_topic(&broker), "other");
     let locked = Config::parse(&format!("{head}\n[listener]\naddress = \"127.0.0.1:0\"")).expect("legal");
-    let error = Gateway::start(locked, Upstream::tcp("127.0.0.1:1")).err().expect("the directory is in use");
+    let error = Gateway::start(locked, Upstream::tcp("127.0.0.1:1")).expect_err("the directory is in use");
     assert!(error.to_string().contains("another gateway uses it"), "{error}");
     client.disconnect();
 
