@@ -354,7 +354,7 @@ impl Broker {
         let first_listener = self.parts.listeners().first();
         if let Some(name) = first_listener {
             let stream = Embedded::new(Box::new(stream), TransportProtocol::Embedded);
-            net::serve_embedded(&self.parts.shared, stream, peer, &name, None);
+            net::serve(&self.parts.shared, stream, peer.into(), &name, None);
         }
     }
 

@@ -12,6 +12,7 @@ use super::core::OpenConnection;
 use super::listening::Acceptor;
 use super::stream::{Embedded, Stream};
 use super::wire::Wire;
+use crate::gateways::BoxedStream;
 use crate::lifecycle::BrokerState;
 use crate::slices::in_turn;
 use crate::threads::{Home, Threads};
@@ -56,17 +57,16 @@ pub(super) async fn failed(error: &io::Error) {
     tokio::time::sleep(RETRY_ACCEPT).await;
 }
 
-/// Serves a client over a stream of the embedding program: on this runtime, or on a worker thread of a broker that runs
-/// on `main`.
-pub(crate) fn serve_embedded(
+/// Serves a client of a gateway: on this runtime, or on a worker thread of a broker that runs on `main`.
+pub(crate) fn serve_from_gateway(
     shared: &Arc<BrokerState>,
-    stream: Embedded,
+    stream: Embedded<BoxedStream>,
     peer: SocketAddr,
     listener: &Arc<str>,
-    main: Option<&Handle>,
+    main: &Handle,
 ) {
-    let home = main.and(shared.threads.as_ref()).map(Threads::place);
-    let _there = main.map(Handle::enter);
+    let home = shared.threads.as_ref().map(Threads::place);
+    let _there = main.enter();
     serve(shared, Wire::Embedded(stream), peer.into(), listener, home);
 }
 

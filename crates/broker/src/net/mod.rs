@@ -58,5 +58,5 @@ pub use proxy_header::for_fuzzing as read_proxy_header;
 pub use tls_error::TlsError;
 pub(crate) use unix_socket::NewRights;
 
-pub(crate) use listener::{run, serve_embedded};
+pub(crate) use listener::{run, serve, serve_from_gateway};
 pub(crate) use stream::Embedded;

@@ -10,7 +10,6 @@ use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
-use crate::gateways::BoxedStream;
 use crate::values::{Peer, TransportProtocol};
 
 /// A byte stream with its operations on the TCP connection below it, if any.
@@ -85,24 +84,24 @@ impl Stream for TcpStream {
 }
 
 /// A stream of the embedding program, possibly in memory.
-pub(crate) struct Embedded {
-    stream: BoxedStream,
+pub(crate) struct Embedded<S> {
+    stream: S,
     protocol: TransportProtocol,
 }
 
-impl Embedded {
-    pub(crate) fn new(stream: BoxedStream, protocol: TransportProtocol) -> Self {
+impl<S> Embedded<S> {
+    pub(crate) fn new(stream: S, protocol: TransportProtocol) -> Self {
         Self { stream, protocol }
     }
 }
 
-impl fmt::Debug for Embedded {
+impl<S> fmt::Debug for Embedded<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.protocol)
     }
 }
 
-impl Stream for Embedded {
+impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> Stream for Embedded<S> {
     fn begin(&self, _: Peer) {}
 
     fn protocol(&self) -> TransportProtocol {
@@ -122,13 +121,13 @@ impl Stream for Embedded {
     }
 }
 
-impl AsyncRead for Embedded {
+impl<S: AsyncRead + Unpin> AsyncRead for Embedded<S> {
     fn poll_read(self: Pin<&mut Self>, context: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.get_mut().stream).poll_read(context, buffer)
     }
 }
 
-impl AsyncWrite for Embedded {
+impl<S: AsyncWrite + Unpin> AsyncWrite for Embedded<S> {
     fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.get_mut().stream).poll_write(context, bytes)
     }

@@ -13,6 +13,7 @@ use super::stream::{Embedded, Stream};
 use super::tls::TlsWire;
 #[cfg(feature = "websocket")]
 use super::websocket::WebSocketWire;
+use crate::gateways::BoxedStream;
 use crate::values::{Peer, TransportProtocol};
 
 /// Stream of a connection that is not plain TCP. One type for all kinds, so that the connection's task is compiled
@@ -23,7 +24,7 @@ use crate::values::{Peer, TransportProtocol};
 pub(super) enum Wire {
     Tcp(TcpStream),
     Unix(UnixStream),
-    Embedded(Embedded),
+    Embedded(Embedded<BoxedStream>),
     #[cfg(feature = "tls")]
     Tls(TlsWire<TcpStream>),
     #[cfg(feature = "websocket")]

@@ -59,7 +59,8 @@ impl Listeners {
             && let Some(old) = old
         {
             let kept = old.gateway.take();
-            if old.name == listener.name && old.settings.sn == listener.settings.sn {
+            // One that could not open has another try.
+            if kept.is_some() && old.name == listener.name && old.settings.sn == listener.settings.sn {
                 listener.gateway = kept;
                 return;
             }
@@ -100,7 +101,7 @@ impl OpenListener {
             let (shared, name, main) = (Arc::clone(shared), Arc::clone(&self.name), listeners.plain.clone());
             gateway.entrance.admit(move |stream, peer| {
                 let stream = Embedded::new(stream, protocol);
-                net::serve_embedded(&shared, stream, peer, &name, Some(&main));
+                net::serve_from_gateway(&shared, stream, peer, &name, &main);
             });
         }
     }
