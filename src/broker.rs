@@ -10,16 +10,15 @@ use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 #[cfg(feature = "admin")]
 use tenbin_broker::Administration;
-use tenbin_broker::config::ListenAddress;
+use tenbin_broker::config::{ListenAddress, Transport};
 use tenbin_broker::{Broker, Config, ConfigCheck, ConfigError, LogLimiter, Policy, StartError, raise_descriptor_limit};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinHandle;
 use tracing::Level;
 
-use crate::http_listeners::{self, AllListeners, HttpListeners};
+use crate::listeners::{self, AllListeners};
 use crate::logging::{self, LogFormat, LogLevel};
 use crate::service_manager;
-use crate::sn_listeners::{self, SnListeners};
 
 /// Runs the broker until SIGINT or SIGTERM; SIGHUP reloads listeners, credentials, certificates,
 /// ACLs and share-group rules.
@@ -132,7 +131,11 @@ impl BrokerArgs {
             None => String::new(),
         };
         let environment: Vec<_> = environment().collect();
-        let ConfigCheck { errors, differences } = ConfigCheck::of(&text, environment.into_iter());
+        let ConfigCheck { mut errors, differences } = ConfigCheck::of(&text, environment.into_iter());
+        if errors.is_empty() {
+            let config = self.configuration()?;
+            errors = AllListeners::new(&config, 1).errors(&config);
+        }
         let mut out = io::stdout().lock();
         for [key, old, new] in &differences {
             writeln!(out, "{key} = {new} (default: {old})")?;
@@ -153,8 +156,10 @@ impl BrokerArgs {
         if !self.listen.is_empty() {
             config.listen.clone_from(&self.listen);
         }
-        config.listeners.extend(self.sn.iter().copied().map(sn_listeners::anonymous));
-        config.listeners.extend(self.http.iter().copied().map(http_listeners::anonymous));
+        let further = [(Transport::MqttSn, &self.sn), (Transport::Http, &self.http)];
+        for (transport, addresses) in further {
+            config.listeners.extend(addresses.iter().map(|&address| listeners::anonymous(transport, address)));
+        }
         if let Some(policy) = self.policy {
             config.policy = policy;
         }
@@ -179,8 +184,8 @@ async fn serve(
     let mut terminate = signal(SignalKind::terminate())?;
     let threads = arguments.threads.map_or_else(available, NonZeroUsize::get);
     let directory = config.store.directory.clone();
-    let (sn, http) = (SnListeners::new(&directory), HttpListeners::new(&config, threads));
-    let gateways = AllListeners { sn: sn.clone(), http: http.clone() };
+    let gateways = AllListeners::new(&config, threads);
+    let (sn, http) = (gateways.sn.clone(), gateways.http.clone());
     let mut builder = Broker::builder().gateways(gateways).config(config).threads(threads).log_limiter(log_limiter);
     if !directory.as_os_str().is_empty() {
         builder = builder.store(directory);

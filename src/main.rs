@@ -6,13 +6,12 @@ mod admin;
 mod broker;
 mod gateway;
 mod generate;
-mod http_listeners;
+mod listeners;
 mod logging;
 mod passwd;
 mod service_manager;
 mod sessions;
 mod sn;
-mod sn_listeners;
 mod store;
 
 use std::process::ExitCode;

@@ -116,6 +116,13 @@ fn mistakes_name_listener_and_key() {
         let (status, said) = BrokerProcess::fail_to_start(&["--config", file.path()]);
         assert!(!status.success() && words.iter().all(|word| said.join("\n").contains(word)), "{text}: {said:?}");
     }
+    // A check finds mistakes in the gateway's keys, too.
+    let text = "transport = \"mqtt-sn\"\naddress = \"127.0.0.1:0\"\nanonymous = true\n[listeners.sn]\nsurprise = 1\n";
+    let file = ConfigFile::new(&format!("[[listeners]]\n{text}"));
+    let check = ["broker", "--config", file.path(), "--check"];
+    let output = Command::new(env!("CARGO_BIN_EXE_tenbin")).args(check).output().expect("the program runs");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(1) && said.contains("surprise"), "{output:?}");
 }
 
 #[test]

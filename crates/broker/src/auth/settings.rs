@@ -3,6 +3,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use tenbin_codec::Text;
+
 use super::acl::Acl;
 use super::certificates::Certificates;
 #[cfg(feature = "web")]
@@ -12,8 +14,6 @@ use super::jwt::Jwt;
 use super::realms::{self, KnownRealm, Place};
 use super::source::{Kind, Source};
 use super::{Effect, PasswordFile, PasswordFileError};
-use tenbin_codec::Text;
-
 use crate::Config;
 use crate::config::{AclDefault, AuthSource, Ban, Listener, SourceKind};
 use crate::values::AclRule;
@@ -211,14 +211,11 @@ fn kind_of(entry: &AuthSource, files: &mut Files) -> Result<Kind, AccessError> {
 
 /// The place of an entry of `[[auth]]`. One without a password file has a path that no file has.
 fn place_of(entry: &AuthSource) -> Place {
-    let owner = format!("auth:{}", entry.name).into();
+    let owner: Arc<str> = format!("auth:{}", entry.name).into();
     let label = entry.realm.as_deref().map(Into::into);
     match &entry.kind {
         SourceKind::Passwords(source) | SourceKind::Scram(source) => place(owner, &source.file, label),
-        _ => {
-            let file = PathBuf::from(format!("auth:{}", entry.name));
-            Place { listener: owner, text: entry.name.as_str().into(), canonical: file.clone(), file, label }
-        }
+        _ => place_without_file(Arc::clone(&owner), &owner, &entry.name, label),
     }
 }
 
@@ -228,9 +225,14 @@ fn place_of_file(listener: &Listener, path: &Path) -> Place {
 
 /// The place of a listener's own user: listeners with the same one share a realm.
 fn place_of_user(listener: &Listener, user: &Text) -> Place {
-    let file = PathBuf::from(format!("user:{user}"));
     let label = listener.realm.as_deref().map(Into::into);
-    Place { listener: listener.name(), text: user.as_str().into(), canonical: file.clone(), file, label }
+    place_without_file(listener.name(), &format!("user:{user}"), user.as_str(), label)
+}
+
+/// A place by a path that no file has.
+fn place_without_file(owner: Arc<str>, path: &str, text: &str, label: Option<Arc<str>>) -> Place {
+    let file = PathBuf::from(path);
+    Place { listener: owner, text: text.into(), canonical: file.clone(), file, label }
 }
 
 fn place(owner: Arc<str>, path: &Path, label: Option<Arc<str>>) -> Place {

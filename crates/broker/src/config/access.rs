@@ -183,8 +183,8 @@ impl Listener {
         let of_unix = [(self.mode.is_some(), "mode"), (self.group.is_some(), "group")];
         let first = |keys: &[(bool, &'static str)]| keys.iter().find(|(is_given, _)| *is_given).map(|&(_, key)| key);
         if self.transport.at_gateway().is_some() {
-            let of_tcp = [(self.tls.is_some(), "tls"), (!self.proxy_from.is_empty(), "proxy_from")];
-            if let Some(key) = first(&of_tcp) {
+            let [of_tcp @ .., _] = &of_network;
+            if let Some(key) = first(of_tcp) {
                 return Some((key, "a listener with transport = \"mqtt-sn\" or \"http\" has none"));
             }
         }

@@ -18,6 +18,7 @@ mod clients;
 pub(crate) mod clock;
 pub(crate) mod command;
 pub(crate) mod conf;
+mod connection_options;
 mod driver;
 mod due_times;
 mod engine;
@@ -51,6 +52,7 @@ pub use agents::{AgentArgs, AgentStream};
 pub use args::{LoadArgs, RunArgs};
 pub use brokers::{Broker, Doors, OnLost};
 pub use clock::RunClock;
+pub use connection_options::{ConnectionOptions, TlsOptions, Version, WillOptions};
 pub use driver::{Driver, DriverFuture, DriverRun, Drivers};
 pub use due_times::DueTimes;
 pub use engine::MqttDriver;
@@ -64,8 +66,7 @@ pub use outcome::{
     Verdict,
 };
 pub use plan::{
-    Audience, Carrier, ConnectionOptions, CutWhose, Cuts, Idle, Pace, Plan, Publishers, Reports, Schedule, Slow,
-    Spread, TlsOptions, Version, WillOptions, Work,
+    Audience, Carrier, CutWhose, Cuts, Idle, Pace, Plan, Publishers, Reports, Schedule, Slow, Spread, Work,
 };
 pub(crate) use record::Trace;
 #[cfg(test)]

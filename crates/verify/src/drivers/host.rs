@@ -1,11 +1,14 @@
 //! The shared part of the drivers: threads, stages, records and counters.
 
+use std::marker::PhantomData;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tenbin_loadgen::LoadgenError;
-use tenbin_loadgen::run::{Counters, DriverFuture, DriverRun, Layout, Part, Plan, Recorder, RunClock, Slice, Status};
+use tenbin_loadgen::run::{
+    Counters, Driver, DriverFuture, DriverRun, Layout, Part, Plan, Recorder, RunClock, Slice, Status,
+};
 use tokio::sync::{oneshot, watch};
 use tokio::task::LocalSet;
 
@@ -145,8 +148,32 @@ struct Host {
     ended: Vec<oneshot::Receiver<()>>,
 }
 
+/// The driver of a protocol.
+struct Hosted<P>(PhantomData<fn() -> P>);
+
+/// The driver of protocol `P`.
+pub(super) fn driver<P: Protocol>() -> impl Driver {
+    Hosted::<P>(PhantomData)
+}
+
+impl<P: Protocol> Driver for Hosted<P> {
+    fn protocol(&self) -> &'static str {
+        P::NAME
+    }
+
+    fn prepare(
+        &self,
+        plan: Arc<Plan>,
+        layout: Arc<Layout>,
+        slice: Slice,
+        clock: RunClock,
+    ) -> DriverFuture<'_, Box<dyn DriverRun>> {
+        prepare::<P>(plan, layout, slice, clock)
+    }
+}
+
 /// As [`Driver::prepare`], for the clients of protocol `P`.
-pub(super) fn prepare<P: Protocol>(
+fn prepare<P: Protocol>(
     plan: Arc<Plan>,
     layout: Arc<Layout>,
     slice: Slice,

@@ -1,7 +1,6 @@
 //! NATS with JetStream: a stream on disk, acknowledged messages, pull consumers.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 use std::time::Duration;
 
 use async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy, PullConsumer, pull};
@@ -12,39 +11,20 @@ use bytes::Bytes;
 use futures_util::future::{FutureExt, LocalBoxFuture};
 use futures_util::stream::StreamExt;
 use tenbin_loadgen::LoadgenError;
-use tenbin_loadgen::run::{Driver, DriverFuture, DriverRun, Layout, Plan, RunClock, Slice};
+use tenbin_loadgen::run::Plan;
 
 use super::connection::connect;
-use super::host::{self, Side};
+use super::host::Side;
 use super::names;
 use super::protocol::{Arrival, Fate, Inlet, Outlet, Protocol};
 use super::settings::{self, ACK_WAIT, REPLICAS};
 
-/// The driver of JetStream, protocol `jetstream`.
+/// JetStream, protocol `jetstream`.
 ///
 /// A message is published with its PubAck, and received once a pull consumer has it, which then acknowledges it. Each
 /// receiver has a durable consumer; the members of a share group have one together. The stream is named as the first
 /// level of the topic and lies on disk, in as many copies as the setting [`REPLICAS`] says. QoS has no effect.
-#[derive(Debug, Clone, Copy)]
-pub struct JetstreamDriver;
-
-impl Driver for JetstreamDriver {
-    fn protocol(&self) -> &'static str {
-        Jetstream::NAME
-    }
-
-    fn prepare(
-        &self,
-        plan: Arc<Plan>,
-        layout: Arc<Layout>,
-        slice: Slice,
-        clock: RunClock,
-    ) -> DriverFuture<'_, Box<dyn DriverRun>> {
-        host::prepare::<Jetstream>(plan, layout, slice, clock)
-    }
-}
-
-struct Jetstream;
+pub(super) struct Jetstream;
 
 impl Protocol for Jetstream {
     const NAME: &'static str = "jetstream";

@@ -35,13 +35,8 @@ mod window;
 use tenbin_loadgen::run::Drivers;
 
 pub use command::CommandDriver;
-#[cfg(feature = "nats")]
-pub use jetstream::JetstreamDriver;
 pub use kafka::KafkaDriver;
-pub use mqtt_sn::MqttSnDriver;
 pub use names::first_level;
-#[cfg(feature = "nats")]
-pub use nats::NatsDriver;
 pub use probe::{leader, probe};
 pub use settings::{ACK_WAIT, ACKS, COMMAND, OWN_VARIABLES, PARTITIONS, REPLICAS};
 
@@ -51,8 +46,8 @@ pub const TOPIC: &str = "verify";
 
 /// The drivers of this build: MQTT, MQTT-SN, Kafka, client programs, and NATS with the feature `nats`.
 pub fn all() -> Drivers {
-    let drivers = Drivers::mqtt().with(MqttSnDriver).with(KafkaDriver).with(CommandDriver);
+    let drivers = Drivers::mqtt().with(host::driver::<mqtt_sn::MqttSn>()).with(KafkaDriver).with(CommandDriver);
     #[cfg(feature = "nats")]
-    let drivers = drivers.with(NatsDriver).with(JetstreamDriver);
+    let drivers = drivers.with(host::driver::<nats::Nats>()).with(host::driver::<jetstream::Jetstream>());
     drivers
 }

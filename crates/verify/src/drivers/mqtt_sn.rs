@@ -2,7 +2,6 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -10,40 +9,21 @@ use bytes::Bytes;
 use futures_util::future::FutureExt;
 use tenbin_client::{SubscriptionOptions, TopicFilter};
 use tenbin_loadgen::LoadgenError;
-use tenbin_loadgen::run::{Driver, DriverFuture, DriverRun, Layout, OnLost, Plan, RunClock, Slice};
+use tenbin_loadgen::run::{OnLost, Plan};
 use tenbin_sn_client::{
     Client, ClientErrorKind, ClientEvent, ClientOptions, OutgoingMessage, PublishTicket, QoS, Topic,
 };
 
-use super::host::{self, Events, Side};
+use super::host::{Events, Side};
 use super::protocol::{Arrival, Fate, Inlet, Outlet, Protocol};
 use super::settings;
 
-/// The driver of MQTT-SN clients, protocol `mqtt-sn`.
+/// MQTT-SN clients, protocol `mqtt-sn`.
 ///
 /// A client has one message of QoS 1 or 2 under way, as the specification says. With the setting
 /// [`Plan::MQTT_BROKER`] the subscribers are MQTT 5.0 clients of that broker, so that the gateway carries one direction
 /// alone.
-#[derive(Debug, Clone, Copy)]
-pub struct MqttSnDriver;
-
-impl Driver for MqttSnDriver {
-    fn protocol(&self) -> &'static str {
-        MqttSn::NAME
-    }
-
-    fn prepare(
-        &self,
-        plan: Arc<Plan>,
-        layout: Arc<Layout>,
-        slice: Slice,
-        clock: RunClock,
-    ) -> DriverFuture<'_, Box<dyn DriverRun>> {
-        host::prepare::<MqttSn>(plan, layout, slice, clock)
-    }
-}
-
-struct MqttSn;
+pub(super) struct MqttSn;
 
 impl Protocol for MqttSn {
     const NAME: &'static str = Plan::MQTT_SN;

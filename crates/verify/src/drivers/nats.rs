@@ -1,6 +1,5 @@
 //! Core NATS: messages without persistence and acknowledgement.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use async_nats::{Client, Subscriber};
@@ -8,37 +7,18 @@ use bytes::Bytes;
 use futures_util::future::{FutureExt, Ready, ready};
 use futures_util::stream::StreamExt;
 use tenbin_loadgen::LoadgenError;
-use tenbin_loadgen::run::{Driver, DriverFuture, DriverRun, Layout, Plan, RunClock, Slice};
+use tenbin_loadgen::run::Plan;
 
 use super::connection::connect;
-use super::host::{self, Side};
+use super::host::Side;
 use super::protocol::{Arrival, Fate, Inlet, Outlet, Protocol};
 use super::{names, settings};
 
-/// The driver of core NATS, protocol `nats`.
+/// Core NATS, protocol `nats`.
 ///
 /// A message is published once it is written to the socket, and received once the server has pushed it. A share group
 /// is a queue group. QoS has no effect.
-#[derive(Debug, Clone, Copy)]
-pub struct NatsDriver;
-
-impl Driver for NatsDriver {
-    fn protocol(&self) -> &'static str {
-        Nats::NAME
-    }
-
-    fn prepare(
-        &self,
-        plan: Arc<Plan>,
-        layout: Arc<Layout>,
-        slice: Slice,
-        clock: RunClock,
-    ) -> DriverFuture<'_, Box<dyn DriverRun>> {
-        host::prepare::<Nats>(plan, layout, slice, clock)
-    }
-}
-
-struct Nats;
+pub(super) struct Nats;
 
 impl Protocol for Nats {
     const NAME: &'static str = "nats";

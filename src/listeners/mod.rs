@@ -1,0 +1,96 @@
+//! Listeners that `tenbin broker` opens for its broker: those of MQTT-SN and HTTP.
+
+mod http;
+mod sn;
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use tenbin_broker::Config;
+use tenbin_broker::config::{ListenAddress, Listener, Transport};
+use tenbin_broker::gateways::{Entrance, GatewayValue, Gateways, OpenGateway};
+
+pub(crate) use http::HttpListeners;
+pub(crate) use sn::SnListeners;
+
+/// Opens the listeners of MQTT-SN and HTTP.
+#[derive(Debug)]
+pub(crate) struct AllListeners {
+    pub(crate) sn: SnListeners,
+    pub(crate) http: HttpListeners,
+}
+
+impl AllListeners {
+    /// No listener is open yet. HTTP has at most `threads`, and the bounds of `config`.
+    pub(crate) fn new(config: &Config, threads: usize) -> Self {
+        Self { sn: SnListeners::new(&config.store.directory), http: HttpListeners::new(config, threads) }
+    }
+
+    /// Errors in the settings of such listeners.
+    pub(crate) fn errors(&self, config: &Config) -> Vec<String> {
+        let ours = config
+            .listeners
+            .iter()
+            .filter(|listener| matches!(listener.transport, Transport::MqttSn | Transport::Http));
+        let error = |listener: &Listener| {
+            let name = listener.name.clone().unwrap_or_else(|| listener.address.to_string());
+            self.check(listener).err().map(|reason| format!("listener {name}: {reason}"))
+        };
+        ours.filter_map(error).collect()
+    }
+
+    fn of(&self, listener: &Listener) -> &dyn Gateways {
+        if listener.transport == Transport::Http { &self.http } else { &self.sn }
+    }
+}
+
+impl Gateways for AllListeners {
+    fn check(&self, listener: &Listener) -> Result<(), String> {
+        self.of(listener).check(listener)
+    }
+
+    fn open(&self, listener: &Listener, entrance: Entrance) -> Result<Box<dyn OpenGateway>, String> {
+        self.of(listener).open(listener, entrance)
+    }
+
+    fn values(&self) -> Vec<GatewayValue> {
+        let mut values = self.sn.values();
+        values.extend(self.http.values());
+        values
+    }
+}
+
+/// Open servers of one kind. The broker owns them, and closes them by dropping.
+#[derive(Debug)]
+struct Opened<S>(Mutex<Vec<Weak<S>>>);
+
+impl<S> Opened<S> {
+    fn none() -> Self {
+        Self(Mutex::default())
+    }
+
+    fn add(&self, server: S) -> Arc<S> {
+        let server = Arc::new(server);
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::downgrade(&server));
+        server
+    }
+
+    fn all(&self) -> Vec<Arc<S>> {
+        let mut open = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        open.retain(|server| server.strong_count() > 0);
+        open.iter().filter_map(Weak::upgrade).collect()
+    }
+}
+
+/// Listener of `--sn` and `--http`, which admits all clients.
+pub(crate) fn anonymous(transport: Transport, address: SocketAddr) -> Listener {
+    let kind = if transport == Transport::Http { "http" } else { "sn" };
+    Listener { transport, name: Some(format!("{kind}-{address}")), ..Listener::anonymous(address) }
+}
+
+fn address_of(listener: &Listener) -> Result<SocketAddr, String> {
+    match listener.address {
+        ListenAddress::Ip(address) => Ok(address),
+        _ => Err("address: needs an IP address with a port".to_owned()),
+    }
+}
