@@ -43,24 +43,26 @@ pub(super) async fn run(arguments: &SubscribeArgs) -> Result<(), SnError> {
     };
     tokio::pin!(stop);
     let (client, events) = tokio::select! {
-        connected = connect(arguments) => connected?,
+        connected = Client::connect(arguments.connection.options()) => connected?,
         () = &mut stop => return Ok(()),
     };
+    // From here on the gateway knows the client, and a stop says goodbye.
     let result = tokio::select! {
-        result = print(arguments, events) => result,
-        error = sleep_and_wake(&client, arguments.sleep) => Err(error.into()),
+        result = receive(arguments, &client, events) => result,
         () = &mut stop => Ok(()),
     };
     let _ = timeout(FAREWELL, client.disconnect()).await;
     result
 }
 
-/// Connects and subscribes.
-async fn connect(arguments: &SubscribeArgs) -> Result<(Client, Events), SnError> {
+/// Subscribes, and prints messages until there were enough of them.
+async fn receive(arguments: &SubscribeArgs, client: &Client, events: Events) -> Result<(), SnError> {
     let topic = arguments.topic.topic();
-    let (client, events) = Client::connect(arguments.connection.options()).await?;
     client.subscribe(topic.clone(), arguments.qos).await.map_err(|error| SnError::Topic(topic, error))?;
-    Ok((client, events))
+    tokio::select! {
+        result = print(arguments, events) => result,
+        error = sleep_and_wake(client, arguments.sleep) => Err(error.into()),
+    }
 }
 
 /// Prints messages until there were enough of them.
