@@ -47,6 +47,10 @@ counters! {
     rebound,
     /// Sessions that another address took over.
     taken_over,
+    /// Datagrams for a client that another thread serves.
+    handoffs,
+    /// Those that were dropped, since the inbox of that thread was full.
+    handoffs_dropped,
     /// Messages of senders without a connection, besides CONNECT and SEARCHGW.
     unknown_senders,
     /// Envelopes of senders that are no configured forwarders.

@@ -11,6 +11,7 @@ use crate::config::{Config, ConfigError};
 use crate::counters::{Counters, Stats};
 use crate::discovery::{self, Discovery};
 use crate::limits::Limits;
+use crate::owners::Owners;
 use crate::shared::{Health, Shared};
 use crate::state::{StateError, States};
 use crate::thread::Thread;
@@ -79,6 +80,8 @@ impl Gateway {
             limits: Limits::new(&listener, now),
             states,
             clients: AtomicUsize::new(0),
+            owners: Owners::new(threads),
+            inboxes: (0..threads).map(|_| Arc::default()).collect(),
             health: Health::default(),
             config,
         });
@@ -101,7 +104,7 @@ impl Gateway {
                 Socket::new(socket, Arc::clone(&counters)).map_err(failed)?
             };
             let (discovery, shared_socket) = (discovery.take(), socket.shared());
-            let thread = Thread::new(Arc::clone(&started.shared), Arc::clone(&counters), socket);
+            let thread = Thread::new(Arc::clone(&started.shared), number, Arc::clone(&counters), socket);
             let stopped = stopped.clone();
             let main = move || {
                 if let Some(discovery) = discovery {

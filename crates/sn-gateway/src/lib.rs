@@ -20,6 +20,7 @@ mod counters;
 mod discovery;
 mod gateway;
 mod limits;
+mod owners;
 mod peers;
 mod shared;
 mod state;

@@ -5,6 +5,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
 use crate::config::Config;
 use crate::limits::Limits;
+use crate::owners::Owners;
+use crate::peers::Inbox;
 use crate::state::States;
 use crate::upstream::Upstream;
 
@@ -17,6 +19,9 @@ pub(crate) struct Shared {
     pub(crate) states: States,
     /// Clients of all threads.
     pub(crate) clients: AtomicUsize,
+    pub(crate) owners: Owners,
+    /// Inboxes by number of the thread.
+    pub(crate) inboxes: Box<[Arc<Inbox>]>,
     pub(crate) health: Health,
 }
 

@@ -1,7 +1,7 @@
 //! Clients of one thread, found by address with one hash lookup.
 
+mod inbox;
 mod peer;
-mod ready;
 
 use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
@@ -9,8 +9,8 @@ use std::net::{IpAddr, SocketAddr};
 use rustc_hash::FxBuildHasher;
 use tenbin_codec::Text;
 
+pub(crate) use inbox::{Handoff, Home, Inbox, PeerWaker};
 pub(crate) use peer::{Connection, Link, Peer};
-pub(crate) use ready::{PeerWaker, ReadyList};
 
 /// Names a peer of one thread. Keys of ended peers name none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,7 +27,7 @@ pub(crate) struct Origin<'a> {
 }
 
 /// An [`Origin`] that is kept.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Address {
     pub(crate) socket: SocketAddr,
     pub(crate) node: Option<Box<[u8]>>,
@@ -141,9 +141,10 @@ impl Peers {
         Some(peer)
     }
 
-    /// Moves a peer to another address, where it is unconfirmed. A peer that is there already has ended.
-    pub(crate) fn rebind(&mut self, key: Key, origin: Origin<'_>) {
-        let Some(peer) = self.get_mut(key) else { return };
+    /// Moves a peer to another address, where it is unconfirmed, and returns its last address. A peer that is there
+    /// already has ended.
+    pub(crate) fn rebind(&mut self, key: Key, origin: Origin<'_>) -> Option<Address> {
+        let peer = self.get_mut(key)?;
         let old = std::mem::replace(&mut peer.address, origin.to_address());
         let is_new = !std::mem::replace(&mut peer.counts_as_unconfirmed, true);
         self.unbind(&old, key);
@@ -151,6 +152,7 @@ impl Peers {
         if is_new {
             self.note_unconfirmed(key);
         }
+        Some(old)
     }
 
     /// Notes that a peer was confirmed.

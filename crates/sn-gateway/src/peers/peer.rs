@@ -4,7 +4,7 @@ use std::task::Waker;
 use tenbin_codec::{Decoder, WriteBuffer};
 use tenbin_sn::{Alarm, GatewayPeer};
 
-use super::{Address, Key, PeerWaker, ReadyList};
+use super::{Address, Inbox, Key, PeerWaker};
 use crate::upstream::{Opening, Stream};
 
 /// One client: its state machine, its address, and its stream to the broker.
@@ -43,14 +43,8 @@ pub(crate) struct Connection {
 }
 
 impl Peer {
-    pub(crate) fn new(
-        machine: GatewayPeer,
-        address: Address,
-        out: WriteBuffer,
-        key: Key,
-        list: &Arc<ReadyList>,
-    ) -> Self {
-        let ready = PeerWaker::new(key, list);
+    pub(crate) fn new(machine: GatewayPeer, address: Address, out: WriteBuffer, key: Key, inbox: &Arc<Inbox>) -> Self {
+        let ready = PeerWaker::new(key, inbox);
         let counts_as_unconfirmed = !machine.is_confirmed();
         Self {
             saved_version: machine.state_version(),

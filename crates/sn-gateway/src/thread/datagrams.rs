@@ -60,9 +60,12 @@ impl Thread {
     }
 
     fn handle(&mut self, origin: Origin<'_>, message: &Message<'_>, size: usize) {
-        match self.peers.find(origin) {
-            Some(key) => self.handle_of_peer(key, origin, message, size),
-            None => self.handle_of_stranger(origin, message, size),
+        if let Some(key) = self.peers.find(origin) {
+            return self.handle_of_peer(key, origin, message, size);
+        }
+        match self.elsewhere.thread_of(origin) {
+            Some(thread) => self.hand_off(thread, origin, message, false),
+            None => self.handle_of_stranger(origin, message, size, false),
         }
     }
 
@@ -100,22 +103,31 @@ impl Thread {
         self.touch(key);
         if is_new && let Message::Connect(connect) = message {
             // Its client id may be another one, which a peer elsewhere has.
-            self.connect(origin, connect, size);
+            self.connect(origin, connect, size, false);
         }
     }
 
-    /// Answers a message of an address without a peer.
-    fn handle_of_stranger(&mut self, origin: Origin<'_>, message: &Message<'_>, size: usize) {
+    /// Answers a message of an address without a peer. `is_admitted` says that a CONNECT is within its rates.
+    pub(super) fn handle_of_stranger(
+        &mut self,
+        origin: Origin<'_>,
+        message: &Message<'_>,
+        size: usize,
+        is_admitted: bool,
+    ) {
         match message {
-            Message::Connect(connect) => self.connect(origin, connect, size),
+            Message::Connect(connect) => self.connect(origin, connect, size, is_admitted),
             Message::SearchGw(_) => self.answer_search(origin),
             // Of other gateways.
             Message::Advertise(_) | Message::GwInfo(_) => {}
             Message::PingReq(PingReq { client_id: Some(client_id) }) => {
                 // [SN-ADDRESS-4]
-                match self.sleeper_that_may_move(client_id, origin) {
-                    Some(key) => self.move_peer(key, origin, message, size),
-                    None => self.reject_stranger(origin),
+                if let Some(key) = self.sleeper_that_may_move(client_id, origin) {
+                    return self.move_peer(key, origin, message, size);
+                }
+                match self.shared.owners.find(client_id) {
+                    Some(owner) if owner != self.number => self.hand_off(owner, origin, message, true),
+                    _ => self.reject_stranger(origin),
                 }
             }
             // [SN-PUBLISH-5]
@@ -132,8 +144,8 @@ impl Thread {
     }
 
     /// A CONNECT of an address without a peer.
-    fn connect(&mut self, origin: Origin<'_>, connect: &Connect<'_>, size: usize) {
-        if !self.shared.limits.allows_connect(origin.socket.ip(), self.now) {
+    fn connect(&mut self, origin: Origin<'_>, connect: &Connect<'_>, size: usize, is_admitted: bool) {
+        if !is_admitted && !self.shared.limits.allows_connect(origin.socket.ip(), self.now) {
             return self.refuse(origin);
         }
         if let Some(key) = self.sleeper_that_may_move(connect.client_id, origin) {
@@ -147,13 +159,24 @@ impl Thread {
         }
     }
 
-    /// A CONNECT whose address and client id no peer has. `None` if it is refused.
+    /// A CONNECT whose address and client id no peer of this thread has. `None` if it is refused, or left to another
+    /// thread.
     pub(super) fn accept(&mut self, origin: Origin<'_>, connect: &Connect<'_>, size: usize) -> Option<Key> {
+        let message = Message::Connect(*connect);
+        if self.elsewhere.is_guest(origin) {
+            self.hand_back(origin, &message);
+            return None;
+        }
+        if let Err(owner) = self.shared.owners.claim(connect.client_id, self.number) {
+            self.hand_off(owner, origin, &message, true); // [SN-ADDRESS-5]
+            return None;
+        }
         let listener = &self.shared.config.listener;
         let of_address = self.peers.of_address(origin.socket.ip());
         let is_full = self.shared.clients.load(std::sync::atomic::Ordering::Relaxed) >= listener.clients_maximum
             || (listener.per_address_maximum > 0 && of_address >= listener.per_address_maximum);
         if is_full {
+            self.shared.owners.release(connect.client_id, self.number);
             self.refuse(origin); // [SN-BOUND-4]
             return None;
         }
@@ -171,13 +194,14 @@ impl Thread {
         if let Action::End(_) = action {
             let client_id = machine.client_id().clone();
             shared.states.keep(&client_id, machine.into_state(), self.now);
+            shared.owners.release(connect.client_id, self.number);
             self.send_output(origin);
             return None;
         }
         count(&self.counters.connects, 1);
         shared.clients.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        let ready = &self.ready;
-        let key = self.peers.add(|key| Peer::new(machine, origin.to_address(), out, key, ready));
+        let inbox = &self.inbox;
+        let key = self.peers.add(|key| Peer::new(machine, origin.to_address(), out, key, inbox));
         self.after(key, action);
         self.touch(key);
         Some(key)

@@ -6,6 +6,7 @@
 //! ```
 
 mod datagrams;
+mod elsewhere;
 mod house;
 mod streams;
 mod takeovers;
@@ -23,19 +24,23 @@ use tokio::sync::watch;
 use tokio::time::Sleep;
 
 use crate::counters::{Counters, count};
-use crate::peers::{Key, Peers, ReadyList};
+use crate::peers::{Handoff, Inbox, Key, Peers};
 use crate::shared::Shared;
 use crate::udp::Socket;
+use elsewhere::Elsewhere;
 use house::House;
 use takeovers::Takeover;
 
 /// State of one thread.
 pub(crate) struct Thread {
     shared: Arc<Shared>,
+    /// Its place in [`Shared::inboxes`].
+    number: usize,
     counters: Arc<Counters>,
     socket: Socket,
     peers: Peers,
-    ready: Arc<ReadyList>,
+    inbox: Arc<Inbox>,
+    elsewhere: Elsewhere,
     wheel: Wheel<Key>,
     /// When the wheel has keys to wake.
     next_alarm: Option<Instant>,
@@ -65,19 +70,23 @@ const SPARES_MAXIMUM: usize = 64;
 struct Events {
     is_readable: bool,
     ready: Vec<Key>,
+    handoffs: Vec<Handoff>,
     is_alarm_due: bool,
     is_stopping: bool,
 }
 
 impl Thread {
-    pub(crate) fn new(shared: Arc<Shared>, counters: Arc<Counters>, socket: Socket) -> Self {
+    pub(crate) fn new(shared: Arc<Shared>, number: usize, counters: Arc<Counters>, socket: Socket) -> Self {
         let now = Instant::now();
+        let inbox = shared.inboxes.get(number).cloned().unwrap_or_default();
         Self {
             shared,
+            number,
             counters,
             socket,
             peers: Peers::default(),
-            ready: Arc::default(),
+            inbox,
+            elsewhere: Elsewhere::default(),
             wheel: Wheel::new(now),
             next_alarm: None,
             output: Output::default(),
@@ -118,6 +127,9 @@ impl Thread {
             if events.is_readable {
                 self.receive_batch(&mut buffer);
             }
+            for handoff in events.handoffs.drain(..) {
+                self.handle_handoff(handoff);
+            }
             for key in events.ready.drain(..) {
                 self.serve(key);
             }
@@ -136,9 +148,9 @@ impl Thread {
         self.socket.poll_flush(cx);
         // Errors concern one datagram, and are seen by the receive call.
         events.is_readable = self.socket.poll_readable(cx).is_ready();
-        let is_any_ready = self.ready.poll_take(&mut events.ready, cx).is_ready();
+        let has_work = self.inbox.poll_take(&mut events.ready, &mut events.handoffs, cx).is_ready();
         events.is_alarm_due = self.next_alarm.is_some() && alarm.poll(cx).is_ready();
-        if events.is_readable || is_any_ready || events.is_alarm_due || events.is_stopping {
+        if events.is_readable || has_work || events.is_alarm_due || events.is_stopping {
             Poll::Ready(())
         } else {
             Poll::Pending
@@ -191,6 +203,7 @@ impl Thread {
             self.save(key);
         }
         self.touched = touched;
+        self.release_guests();
         self.socket.publish_sent();
         self.counters.publish_drops(&self.output.drops);
         self.counters.clients.store(self.peers.len() as u64, Relaxed);

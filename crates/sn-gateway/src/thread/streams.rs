@@ -217,6 +217,9 @@ impl Thread {
         }
         let client_id = peer.machine.client_id().clone();
         self.shared.states.keep(&client_id, peer.machine.into_state(), self.now);
+        // The next owner takes the state.
+        self.shared.owners.release(client_id.as_str(), self.number);
+        self.elsewhere.vacate(&peer.address);
     }
 
     /// Writes a peer's bytes to its stream.

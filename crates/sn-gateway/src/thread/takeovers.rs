@@ -15,6 +15,8 @@ pub(super) struct Takeover {
     deadline: Instant,
     is_answered: bool,
     address: Address,
+    /// Another thread was the home of the address.
+    is_guest: bool,
     /// The CONNECT.
     datagram: Vec<u8>,
 }
@@ -36,7 +38,9 @@ impl Thread {
     /// Moves a peer to the address of its message.
     pub(super) fn move_peer(&mut self, key: Key, origin: Origin<'_>, message: &Message<'_>, size: usize) {
         count(&self.counters.rebound, 1);
-        self.peers.rebind(key, origin);
+        if let Some(last) = self.peers.rebind(key, origin) {
+            self.elsewhere.vacate(&last);
+        }
         let Some(peer) = self.peers.get_mut(key) else { return };
         peer.machine.rebind();
         self.handle_of_peer(key, origin, message, size);
@@ -63,7 +67,8 @@ impl Thread {
         let mut datagram = Vec::new();
         Message::Connect(*connect).encode(&mut datagram);
         let deadline = self.now + ANSWER_TIME;
-        self.takeovers.push(Takeover { old, deadline, is_answered: false, address: origin.to_address(), datagram });
+        let (address, is_guest) = (origin.to_address(), self.elsewhere.is_guest(origin));
+        self.takeovers.push(Takeover { old, deadline, is_answered: false, address, is_guest, datagram });
         self.next_alarm = Some(self.next_alarm.map_or(deadline, |next| next.min(deadline)));
     }
 
@@ -73,6 +78,11 @@ impl Thread {
         for takeover in self.takeovers.iter_mut().filter(|takeover| takeover.old == key) {
             takeover.is_answered = true;
         }
+    }
+
+    /// Whether a client at this address waits for a decision.
+    pub(super) fn is_taking_over(&self, origin: Origin<'_>) -> bool {
+        self.takeovers.iter().any(|takeover| takeover.address.origin() == origin)
     }
 
     /// Ends the takeovers that are decided.
@@ -87,8 +97,9 @@ impl Thread {
                 self.next_alarm = Some(self.next_alarm.map_or(deadline, |next| next.min(deadline)));
                 continue;
             }
-            let Takeover { address, datagram, is_answered, .. } = self.takeovers.swap_remove(index);
+            let Takeover { address, datagram, is_answered, is_guest, .. } = self.takeovers.swap_remove(index);
             let origin = address.origin();
+            self.elsewhere.vacate(&address);
             if is_there && is_answered {
                 self.refuse(origin);
                 continue;
@@ -101,6 +112,9 @@ impl Thread {
             }
             if let Ok(Message::Connect(connect)) = Message::decode(&datagram)
                 && self.peers.find(origin).is_none()
+                // Else this thread has released the address, or another one serves it.
+                && self.elsewhere.is_guest(origin) == is_guest
+                && self.elsewhere.thread_of(origin).is_none()
             {
                 self.accept(origin, &connect, datagram.len());
             }

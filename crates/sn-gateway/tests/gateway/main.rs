@@ -9,3 +9,4 @@ mod discovery;
 mod fake_broker;
 mod mosquitto;
 mod stock_clients;
+mod threads;
