@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use tenbin_codec::{Packet, PacketId, Publish, QoS as MqttQoS, TopicName};
+use tenbin_sn_codec::Forwarded;
 use tenbin_sn_codec::v1_2::{self, Connect, Disconnect, Message, PingReq, PubAck, QoS, ReturnCode, Topic};
 use tenbin_sn_gateway::Gateway;
 
@@ -142,6 +143,36 @@ fn sleeper_returns_by_connect_at_an_address_of_another_thread() {
     let handoffs = gateway.stats().get("handoffs");
     new.register("topic");
     assert_eq!(gateway.stats().get("handoffs"), handoffs);
+}
+
+#[test]
+fn wireless_node_wakes_at_a_forwarder_of_another_thread() {
+    let broker = FakeBroker::start();
+    let gateway = four_threads(&broker, "forwarders = [\"127.0.0.1\"]");
+    let envelope = |message: &Message<'_>| {
+        let (mut bytes, mut envelope) = (Vec::new(), Vec::new());
+        message.encode(&mut bytes);
+        Forwarded { radius: 0, node_id: b"node", message: &bytes }.encode(&mut envelope);
+        envelope
+    };
+    let mut old = Client::new(gateway.address());
+    for (message, answer) in [
+        (connect("sleeper", true), Message::ConnAck(ReturnCode::Accepted)),
+        (Message::PingReq(PingReq { client_id: None }), Message::PingResp),
+    ] {
+        old.send_bytes(&envelope(&message));
+        assert_eq!(old.receive_bytes(), envelope(&answer));
+    }
+    let mut new = elsewhere(&gateway, "sleeper", "127.0.0.1");
+    old.send_bytes(&envelope(&Message::Disconnect(Disconnect { duration: Some(600) })));
+    assert_eq!(old.receive_bytes(), envelope(&DISCONNECT));
+    let handoffs = gateway.stats().get("handoffs");
+    for _ in 0..2 {
+        new.send_bytes(&envelope(&Message::PingReq(PingReq { client_id: Some("sleeper") })));
+        assert_eq!(new.receive_bytes(), envelope(&Message::PingResp));
+    }
+    assert_eq!(gateway.stats().get("handoffs"), handoffs + 2);
+    assert_eq!(gateway.stats().get("rebound"), 1);
 }
 
 #[test]
