@@ -125,3 +125,34 @@ fn keys_that_http_does_not_have_are_named() {
         assert!(!status.success() && all.contains("web") && all.contains(word), "{key}: {all}");
     }
 }
+
+/// Runs a load over HTTP, whose subscriber is at the broker's MQTT port; the verdict is the command's.
+fn load(arguments: &[&str]) -> (bool, String) {
+    let broker = BrokerProcess::start(&["--http", "127.0.0.1:0"]);
+    let (http, mqtt) = (http_address(&broker), broker.address().to_string());
+    let arguments = arguments.iter().map(|&argument| if argument == "MQTT" { &mqtt[..] } else { argument });
+    let done = Command::new(env!("CARGO_BIN_EXE_tenbin"))
+        .args(["loadgen", "run", "--protocol", "http", "--broker", &http, "--publishers", "4", "--messages", "100"])
+        .args(["--topic", "plant/{publisher}", "--assert", "lost=0,duplicated=0,out_of_order=0,expected=400"])
+        .args(arguments)
+        .output()
+        .expect("the program runs");
+    (
+        done.status.success(),
+        format!("{}{}", String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr)),
+    )
+}
+
+#[test]
+fn load_passes_from_http_to_mqtt() {
+    for more in [&["--qos", "0"][..], &["--qos", "1"], &["--qos", "2", "--connection-per-request"]] {
+        let (is_success, said) = load(&[more, &["--mqtt-broker", "MQTT"]].concat());
+        assert!(is_success, "{more:?}: {said}");
+    }
+}
+
+#[test]
+fn load_over_http_needs_a_broker_for_its_subscribers() {
+    let (is_success, said) = load(&["--qos", "1"]);
+    assert!(!is_success && said.contains("--mqtt-broker"), "{said}");
+}

@@ -171,6 +171,9 @@ pub(crate) const PORT: u16 = 1883;
 /// Default port of MQTT-SN.
 pub(crate) const SN_PORT: u16 = 10_000;
 
+/// Default port of HTTP.
+pub(crate) const HTTP_PORT: u16 = 8080;
+
 /// Default port of MQTT over TLS.
 pub(crate) const TLS_PORT: u16 = 8883;
 

@@ -88,14 +88,18 @@ pub struct LoadArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) conf: Option<PathBuf>,
 
-    /// Version of MQTT, or MQTT-SN 1.2 over UDP [default: 5]
-    #[arg(long, alias = "mqtt-version", value_name = "5|3.1.1|mqtt-sn", value_parser = protocol)]
+    /// Version of MQTT; or MQTT-SN 1.2 over UDP; or HTTP, each publisher by POST requests one after the other [default: 5]
+    #[arg(long, alias = "mqtt-version", value_name = "5|3.1.1|mqtt-sn|http", value_parser = protocol)]
     #[arg(help_heading = "Connections")]
     pub(crate) protocol: Option<Protocol>,
 
-    /// With MQTT-SN: connect the subscribers over MQTT 5.0 to this broker, behind the gateway
+    /// With MQTT-SN and HTTP: connect the subscribers over MQTT 5.0 to this broker; HTTP needs it
     #[arg(long, value_name = "HOST:PORT", help_heading = "Connections")]
     pub(crate) mqtt_broker: Option<String>,
+
+    /// With HTTP: open a connection for each request, and close it after the answer
+    #[arg(long, help_heading = "Connections")]
+    pub(crate) connection_per_request: bool,
 
     /// User Name
     #[arg(long, alias = "user-name", value_name = "NAME", help_heading = "Connections")]

@@ -59,8 +59,12 @@ fn mqtt() -> String {
 impl Plan {
     /// Protocol of MQTT-SN clients over UDP.
     pub const MQTT_SN: &str = "mqtt-sn";
-    /// Setting of MQTT-SN: broker of the subscribers, `HOST:PORT`, who use MQTT 5.0 then.
+    /// Protocol of publishers that send POST requests.
+    pub const HTTP: &str = "http";
+    /// Setting of MQTT-SN and HTTP: broker of the subscribers, `HOST:PORT`, who use MQTT 5.0 then. HTTP needs it.
     pub const MQTT_BROKER: &str = "mqtt_broker";
+    /// Setting of HTTP, with any value: each request has a connection of its own.
+    pub const CONNECTION_PER_REQUEST: &str = "connection_per_request";
     /// The protocol of the built-in driver.
     pub const MQTT: &str = "mqtt";
 

@@ -1,5 +1,6 @@
 //! Makes a plan from arguments and a `.conf` file.
 
+use std::collections::BTreeMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -20,18 +21,16 @@ use crate::{args, target};
 /// The arguments contradict each other.
 pub(crate) fn plan(args: &LoadArgs, conf: &Conf, brokers: Vec<Broker>) -> Result<Plan, LoadgenError> {
     let tag = random();
-    if args.mqtt_broker.is_some() && !is_mqtt_sn(args) {
-        return Err(LoadgenError::Arguments("--mqtt-broker needs --protocol mqtt-sn".to_owned()));
-    }
+    check_protocol(args)?;
     let audiences = audiences(args, conf)?;
     Ok(Plan {
         tag,
-        protocol: if is_mqtt_sn(args) { Plan::MQTT_SN } else { Plan::MQTT }.to_owned(),
+        protocol: protocol(args).to_owned(),
         brokers,
         doors: Doors::default(),
         on_lost: args.reconnect.unwrap_or_default(),
         connection: connection(args, conf, tag),
-        settings: args.mqtt_broker.iter().map(|broker| (Plan::MQTT_BROKER.to_owned(), broker.clone())).collect(),
+        settings: settings(args),
         publishers: publishers(args, conf)?,
         audiences,
         idle: args.conns.map(|count| Idle { count, rate: args.rate }),
@@ -43,6 +42,35 @@ pub(crate) fn plan(args: &LoadArgs, conf: &Conf, brokers: Vec<Broker>) -> Result
     })
 }
 
+/// # Errors
+/// An option has no meaning with the protocol, or lacks. The text names it.
+fn check_protocol(args: &LoadArgs) -> Result<(), LoadgenError> {
+    let is_given = args.mqtt_broker.is_some();
+    let mistake = match args.protocol {
+        Some(Protocol::Http) if !is_given => "--protocol http needs --mqtt-broker: subscribers use MQTT",
+        Some(Protocol::Http) => return Ok(()),
+        _ if args.connection_per_request => "--connection-per-request needs --protocol http",
+        Some(Protocol::MqttSn) => return Ok(()),
+        _ if is_given => "--mqtt-broker needs --protocol mqtt-sn or http",
+        _ => return Ok(()),
+    };
+    Err(LoadgenError::Arguments(mistake.to_owned()))
+}
+
+fn protocol(args: &LoadArgs) -> &'static str {
+    match args.protocol {
+        Some(Protocol::MqttSn) => Plan::MQTT_SN,
+        Some(Protocol::Http) => Plan::HTTP,
+        Some(Protocol::Mqtt(_)) | None => Plan::MQTT,
+    }
+}
+
+fn settings(args: &LoadArgs) -> BTreeMap<String, String> {
+    let broker = args.mqtt_broker.clone().map(|broker| (Plan::MQTT_BROKER.to_owned(), broker));
+    let per_request = args.connection_per_request.then(|| (Plan::CONNECTION_PER_REQUEST.to_owned(), "true".to_owned()));
+    broker.into_iter().chain(per_request).collect()
+}
+
 /// Whether connections use TLS.
 fn uses_tls(args: &LoadArgs, conf: &Conf) -> bool {
     args.tls.or(conf.asks_for_tls()).unwrap_or(args.ca.is_some() || args.client_key.is_some() || args.insecure)
@@ -50,10 +78,11 @@ fn uses_tls(args: &LoadArgs, conf: &Conf) -> bool {
 
 /// Default port of brokers.
 pub(crate) fn default_port(args: &LoadArgs, conf: &Conf) -> u16 {
-    match (is_mqtt_sn(args), uses_tls(args, conf)) {
-        (true, _) => target::SN_PORT,
-        (false, true) => target::TLS_PORT,
-        (false, false) => target::PORT,
+    match (args.protocol, uses_tls(args, conf)) {
+        (Some(Protocol::MqttSn), _) => target::SN_PORT,
+        (Some(Protocol::Http), _) => target::HTTP_PORT,
+        (_, true) => target::TLS_PORT,
+        (_, false) => target::PORT,
     }
 }
 
@@ -182,13 +211,9 @@ fn schedule(args: &LoadArgs, conf: &Conf) -> Schedule {
 fn version(args: &LoadArgs, conf: &Conf) -> Version {
     match args.protocol {
         Some(Protocol::Mqtt(version)) => version,
-        Some(Protocol::MqttSn) => Version::V5,
+        Some(Protocol::MqttSn | Protocol::Http) => Version::V5,
         None => conf.mqtt_version.unwrap_or(Version::V5),
     }
-}
-
-fn is_mqtt_sn(args: &LoadArgs) -> bool {
-    args.protocol == Some(Protocol::MqttSn)
 }
 
 fn topic(args: &LoadArgs, conf: &Conf) -> String {

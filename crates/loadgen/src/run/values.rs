@@ -23,13 +23,15 @@ pub(crate) fn version(text: &str) -> Result<Version, String> {
 pub(crate) enum Protocol {
     Mqtt(Version),
     MqttSn,
+    Http,
 }
 
-/// Parses a version of MQTT, or `mqtt-sn`.
+/// Parses a version of MQTT, `mqtt-sn`, or `http`.
 pub(crate) fn protocol(text: &str) -> Result<Protocol, String> {
     match text {
         "mqtt-sn" => Ok(Protocol::MqttSn),
-        _ => version(text).map(Protocol::Mqtt).map_err(|_| "want 5, 3.1.1 or mqtt-sn".to_owned()),
+        "http" => Ok(Protocol::Http),
+        _ => version(text).map(Protocol::Mqtt).map_err(|_| "want 5, 3.1.1, mqtt-sn or http".to_owned()),
     }
 }
 

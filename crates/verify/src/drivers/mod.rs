@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! Plan ─► command ─► a program of the user, or of kafka ─► lines
-//! Plan ─► host ─► a thread for subscribers ─► receiving ─► Inlet  ┐ of mqtt-sn, nats,
+//! Plan ─► host ─► a thread for subscribers ─► receiving ─► Inlet  ┐ of mqtt-sn, http, nats,
 //!           └───► a thread for publishers ──► publishing ─► Outlet ┘ jetstream
 //! ```
 //!
@@ -15,11 +15,13 @@ mod command;
 #[cfg(feature = "nats")]
 mod connection;
 mod host;
+mod http;
 #[cfg(feature = "nats")]
 mod jetstream;
 mod kafka;
 mod kafka_metadata;
 mod mqtt_sn;
+mod mqtt_subscriber;
 mod names;
 #[cfg(feature = "nats")]
 mod nats;
@@ -44,9 +46,10 @@ pub use settings::{ACK_WAIT, ACKS, COMMAND, OWN_VARIABLES, PARTITIONS, REPLICAS}
 /// leader a probe asks for.
 pub const TOPIC: &str = "verify";
 
-/// The drivers of this build: MQTT, MQTT-SN, Kafka, client programs, and NATS with the feature `nats`.
+/// The drivers of this build: MQTT, MQTT-SN, HTTP, Kafka, client programs, and NATS with the feature `nats`.
 pub fn all() -> Drivers {
-    let drivers = Drivers::mqtt().with(host::driver::<mqtt_sn::MqttSn>()).with(KafkaDriver).with(CommandDriver);
+    let drivers = Drivers::mqtt().with(host::driver::<mqtt_sn::MqttSn>()).with(host::driver::<http::Http>());
+    let drivers = drivers.with(KafkaDriver).with(CommandDriver);
     #[cfg(feature = "nats")]
     let drivers = drivers.with(host::driver::<nats::Nats>()).with(host::driver::<jetstream::Jetstream>());
     drivers

@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::future::FutureExt;
-use tenbin_client::{SubscriptionOptions, TopicFilter};
 use tenbin_loadgen::LoadgenError;
 use tenbin_loadgen::run::{OnLost, Plan};
 use tenbin_sn_client::{
@@ -15,6 +14,7 @@ use tenbin_sn_client::{
 };
 
 use super::host::{Events, Side};
+use super::mqtt_subscriber::{self, MqttSubscriber};
 use super::protocol::{Arrival, Fate, Inlet, Outlet, Protocol};
 use super::settings;
 
@@ -41,15 +41,13 @@ impl Protocol for MqttSn {
     }
 
     async fn subscribe(side: &Side, number: u32) -> Result<Subscribed, LoadgenError> {
-        let receiver = &side.layout.receivers()[number as usize];
-        let audience = &side.plan.audiences[receiver.audience];
-        let (id, name) = (&receiver.client_id, audience.filter.replace("{subscriber}", &receiver.member.to_string()));
-        let filter = audience.share.as_ref().map_or_else(|| name.clone(), |group| format!("$share/{group}/{name}"));
         if let Some(broker) = side.plan.settings.get(Plan::MQTT_BROKER) {
-            return subscribe_over_mqtt(side, broker, id, &filter, audience.qos).await;
+            return Ok(Subscribed::Mqtt(MqttSubscriber::subscribe(side, number, broker).await?));
         }
-        let (client, events) = connect(side, id, receiver.broker).await?;
-        client.subscribe(&filter[..], qos(audience.qos)).await.map_err(|error| side.refused(id, error))?;
+        let (id, filter, at) = mqtt_subscriber::subscription(side, number);
+        let gateway = side.layout.receivers()[number as usize].broker;
+        let (client, events) = connect(side, id, gateway).await?;
+        client.subscribe(&filter[..], qos(at)).await.map_err(|error| side.refused(id, error))?;
         Ok(Subscribed::MqttSn { events, watch: Watch::new(side, id), _client: client })
     }
 
@@ -124,62 +122,34 @@ impl Watch {
 /// A subscriber.
 pub(super) enum Subscribed {
     MqttSn { events: tenbin_sn_client::Events, watch: Watch, _client: Client },
-    Mqtt { events: tenbin_client::Events, _client: tenbin_client::Client },
-}
-
-async fn subscribe_over_mqtt(
-    side: &Side,
-    broker: &str,
-    id: &str,
-    filter: &str,
-    qos: u8,
-) -> Result<Subscribed, LoadgenError> {
-    let refused = |reason: String| side.refused(id, reason);
-    let filter = TopicFilter::try_from(filter).map_err(|error| refused(error.to_string()))?;
-    let qos = tenbin_client::QoS::from_bits(qos).unwrap_or_default();
-    let options = tenbin_client::ClientOptions::new(broker, id).queue(QUEUE);
-    let connected = tenbin_client::Client::connect(options).await;
-    let (client, events) = connected.map_err(|error| refused(error.to_string()))?;
-    let subscription = tenbin_client::Subscription { filter, options: SubscriptionOptions::at(qos) };
-    let codes = client.subscribe(vec![subscription]).await.map_err(|error| refused(error.to_string()))?;
-    match codes.iter().find(|code| code.is_error()) {
-        Some(code) => Err(refused(format!("SUBSCRIBE was refused: {code}"))),
-        None => Ok(Subscribed::Mqtt { events, _client: client }),
-    }
-}
-
-impl Subscribed {
-    /// Waits for the next event; `None` if it is no message.
-    async fn next(&mut self) -> Option<Arrival> {
-        match self {
-            Self::MqttSn { events, watch, .. } => match events.recv().await {
-                Some(ClientEvent::Message(message)) => Some(message.payload.into()),
-                Some(event) => {
-                    watch.saw(&event);
-                    None
-                }
-                // The client has ended; the run's failure says why.
-                None => std::future::pending().await,
-            },
-            Self::Mqtt { events, .. } => match events.recv().await {
-                Some(tenbin_client::ClientEvent::Message(message)) => {
-                    Some(Arrival { payload: message.payload, is_repeated: message.dup })
-                }
-                Some(_) => None,
-                None => std::future::pending().await,
-            },
-        }
-    }
+    Mqtt(MqttSubscriber),
 }
 
 impl Inlet for Subscribed {
     async fn receive(&mut self, arrivals: &mut Vec<Arrival>, most: usize) {
-        arrivals.extend(self.next().await);
+        let (events, watch) = match self {
+            Self::Mqtt(subscriber) => return subscriber.receive(arrivals, most).await,
+            Self::MqttSn { events, watch, .. } => (events, watch),
+        };
+        arrivals.extend(next(events, watch).await);
         while arrivals.len() < most
-            && let Some(arrival) = self.next().now_or_never()
+            && let Some(arrival) = next(events, watch).now_or_never()
         {
             arrivals.extend(arrival);
         }
+    }
+}
+
+/// Waits for the next event; `None` if it is no message.
+async fn next(events: &mut tenbin_sn_client::Events, watch: &mut Watch) -> Option<Arrival> {
+    match events.recv().await {
+        Some(ClientEvent::Message(message)) => Some(message.payload.into()),
+        Some(event) => {
+            watch.saw(&event);
+            None
+        }
+        // The client has ended; the run's failure says why.
+        None => std::future::pending().await,
     }
 }
 
