@@ -48,8 +48,12 @@ impl Thread {
 
     /// Asks the peer that has the client id whether it is there; its answer decides.
     pub(super) fn take_over(&mut self, old: Key, origin: Origin<'_>, connect: &Connect<'_>, size: usize) {
-        if self.takeovers.iter().any(|takeover| takeover.old == old) {
-            return; // Repeated, or the second address that wants the session.
+        let mut datagram = Vec::new();
+        Message::Connect(*connect).encode(&mut datagram);
+        if let Some(takeover) = self.takeovers.iter_mut().find(|takeover| takeover.old == old) {
+            // Repeated, or from a new socket of the client, which no longer listens at the other.
+            (takeover.address, takeover.datagram) = (origin.to_address(), datagram);
+            return;
         }
         let Some(peer) = self.peers.get_mut(old) else { return };
         if !peer.machine.is_connected() {
@@ -64,8 +68,6 @@ impl Thread {
         let mut io = Io { now: self.now, upstream: &mut peer.out, output: &mut self.output };
         peer.machine.probe(&mut io);
         self.after(old, tenbin_sn::Action::Continue);
-        let mut datagram = Vec::new();
-        Message::Connect(*connect).encode(&mut datagram);
         let deadline = self.now + ANSWER_TIME;
         let (address, is_guest) = (origin.to_address(), self.elsewhere.is_guest(origin));
         self.takeovers.push(Takeover { old, deadline, is_answered: false, address, is_guest, datagram });

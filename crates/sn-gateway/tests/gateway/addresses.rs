@@ -104,6 +104,19 @@ fn session_of_a_silent_client_is_taken_over() {
 }
 
 #[test]
+fn last_address_that_asks_takes_a_silent_session() {
+    let broker = FakeBroker::start();
+    let gateway = gateway(broker.address, "", "");
+    let [mut old, mut first, mut last] = [(); 3].map(|()| Client::new(gateway.address()));
+    assert_eq!(old.connect("sensor", false), ReturnCode::Accepted);
+    first.send(&Message::Connect(Connect { will: false, clean_session: false, duration: 60, client_id: "sensor" }));
+    assert_eq!(old.receive(), Message::PingReq(PingReq { client_id: None }));
+    assert_eq!(last.connect("sensor", false), ReturnCode::Accepted);
+    assert!(first.is_silent());
+    wait_for(&gateway, "taken_over", 1);
+}
+
+#[test]
 fn sleeper_wakes_at_another_address_of_its_network() {
     let broker = FakeBroker::start();
     let gateway = gateway(broker.address, "", "");
