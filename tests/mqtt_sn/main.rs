@@ -3,9 +3,13 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod exchange;
+mod gateway_process;
 mod listeners;
 mod load;
+mod lossy;
 mod messages;
+mod relay;
 mod sensor;
 
 use std::net::SocketAddr;

@@ -1,0 +1,38 @@
+use std::net::SocketAddr;
+use std::process::{Child, Command, Stdio};
+
+use crate::support::{ConfigFile, Lines, PATIENCE};
+
+/// `tenbin gateway` as a child process; killed when dropped.
+pub(crate) struct GatewayProcess {
+    child: Child,
+    pub(crate) address: SocketAddr,
+    _config: ConfigFile,
+}
+
+impl GatewayProcess {
+    /// Starts a gateway before a broker, at `address`, with these lines of its table `[listener]` and further arguments.
+    pub(crate) fn start(broker: SocketAddr, address: SocketAddr, listener: &str, arguments: &[&str]) -> Self {
+        let config = ConfigFile::new(&format!("[listener]\n{listener}"));
+        let mut child = Command::new(env!("CARGO_BIN_EXE_tenbin"))
+            .args(["gateway", "--broker", &broker.to_string(), "--listen", &address.to_string()])
+            .args(["--config", config.path()])
+            .args(arguments)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("the built command can be started");
+        let output = Lines::collect(child.stdout.take().expect("piped"));
+        let line = output.wait_for(&["listening on UDP"], PATIENCE);
+        let address = line.split_once("UDP ").and_then(|(_, rest)| rest.split(',').next()?.parse().ok());
+        Self { child, address: address.unwrap_or_else(|| panic!("an address: {line}")), _config: config }
+    }
+}
+
+impl Drop for GatewayProcess {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
