@@ -52,7 +52,9 @@ impl Thread {
         Message::Connect(*connect).encode(&mut datagram);
         if let Some(takeover) = self.takeovers.iter_mut().find(|takeover| takeover.old == old) {
             // Repeated, or from a new socket of the client, which no longer listens at the other.
-            (takeover.address, takeover.datagram) = (origin.to_address(), datagram);
+            let last = std::mem::replace(&mut takeover.address, origin.to_address());
+            (takeover.datagram, takeover.is_guest) = (datagram, self.elsewhere.is_guest(origin));
+            self.elsewhere.vacate(&last);
             return;
         }
         let Some(peer) = self.peers.get_mut(old) else { return };
