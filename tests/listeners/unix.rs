@@ -60,7 +60,7 @@ fn local_clients_are_known_by_their_user_and_have_rights() {
     client.publish("a", "by a unix socket", QoS::AtLeastOnce);
     assert_eq!(client.receive_message().payload, "by a unix socket");
     assert_eq!(client.publish("b", "x", QoS::AtLeastOnce), ReasonCode::NotAuthorized);
-    assert!(local.broker.start_lines().iter().any(|line| line.contains("listening on unix:")));
+    local.broker.wait_for_start_line("listening on unix:");
 }
 
 #[test]
