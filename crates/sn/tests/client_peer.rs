@@ -208,6 +208,29 @@ fn unknown_topic_id_is_refused_and_qos_2_taken_once() {
 }
 
 #[test]
+fn other_message_with_a_known_id_is_no_copy() {
+    let mut rig = Rig::connected(|options| options.clean_session = false);
+    rig.gateway(b"\x09\x0A\x00\x05\x00\x01a/b");
+    // A broker that lost its sessions counts from 1 again, with a message under way or without.
+    for (publish, is_released) in [
+        (b"\x08\x0C\x40\x00\x05\x00\x01a", true),
+        (b"\x08\x0C\x40\x00\x05\x00\x01b", false),
+        (b"\x08\x0C\x40\x00\x05\x00\x01c", true),
+    ] {
+        rig.gateway(publish);
+        if is_released {
+            rig.gateway(b"\x04\x10\x00\x01");
+        }
+    }
+    rig.gateway(b"\x08\x0C\xC0\x00\x05\x00\x01a");
+    let payloads = rig.events().into_iter().filter_map(|event| match event {
+        ClientEvent::Message { payload, .. } => Some(payload),
+        _ => None,
+    });
+    assert_eq!(payloads.collect::<Vec<_>>(), ["a", "b", "c"]);
+}
+
+#[test]
 fn client_sleeps_wakes_and_returns_in_its_session() {
     let mut rig = Rig::connected(|options| options.clean_session = true);
     assert!(!rig.client.wake(rig.now, &mut rig.out) && rig.client.sleep(600, rig.now, &mut rig.out));

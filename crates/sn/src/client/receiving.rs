@@ -6,14 +6,23 @@ use bytes::Bytes;
 use tenbin_sn_codec::v1_2::{Message, MessageId, PubAck, Publish, QoS, RegAck, Register, ReturnCode, Topic};
 
 use super::{ClientEvent, ClientPeer, ClientTopic};
+use crate::message_ids::fingerprint;
 use crate::output::Datagrams;
 
-/// QoS 2 messages that the client has, by MsgId.
+/// QoS 2 messages that the client has.
 #[derive(Debug, Default)]
 pub(super) struct Received {
-    unreleased: Vec<MessageId>,
+    unreleased: Vec<Copied>,
     /// The last ones, whose copies may still be under way.
-    released: VecDeque<MessageId>,
+    released: VecDeque<Copied>,
+}
+
+/// What all copies of a message have in common. A broker without the session of before may count MsgIds anew: then
+/// only the content tells a new message from a copy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Copied {
+    id: MessageId,
+    fingerprint: u64,
 }
 
 /// Released messages that are remembered.
@@ -23,21 +32,22 @@ const UNRELEASED_KEPT: usize = 256;
 
 impl Received {
     /// True for a new message.
-    fn take(&mut self, id: MessageId) -> bool {
-        let is_new = !self.unreleased.contains(&id) && !self.released.contains(&id);
-        if is_new {
-            if self.unreleased.len() == UNRELEASED_KEPT {
-                self.unreleased.remove(0);
-            }
-            self.unreleased.push(id);
+    fn take(&mut self, message: Copied) -> bool {
+        if self.unreleased.contains(&message) || self.released.contains(&message) {
+            return false;
         }
-        is_new
+        // Its sender has forgotten the other message with this id.
+        self.unreleased.retain(|other| other.id != message.id);
+        if self.unreleased.len() == UNRELEASED_KEPT {
+            self.unreleased.remove(0);
+        }
+        self.unreleased.push(message);
+        true
     }
 
     fn release(&mut self, id: MessageId) {
-        if let Some(at) = self.unreleased.iter().position(|&unreleased| unreleased == id) {
-            self.unreleased.remove(at);
-            self.released.push_back(id);
+        if let Some(at) = self.unreleased.iter().position(|unreleased| unreleased.id == id) {
+            self.released.push_back(self.unreleased.remove(at));
             if self.released.len() > RELEASED_KEPT {
                 self.released.pop_front();
             }
@@ -78,7 +88,7 @@ impl ClientPeer {
         let is_new = match (qos, message_id) {
             (QoS::ExactlyOnce, Some(id)) => {
                 out.push(&Message::PubRec(id));
-                self.received.take(id)
+                self.received.take(Copied { id, fingerprint: fingerprint((&topic, publish.data)) })
             }
             (QoS::AtLeastOnce, _) => {
                 out.push(&Message::PubAck(PubAck { topic_id, message_id, code: ReturnCode::Accepted }));
