@@ -19,22 +19,35 @@ const KEEP_ALIVE: Duration = Duration::from_secs(2);
 const CLIENT_RETRIES: u8 = 10;
 
 /// Messages of one sender, as they came in: QoS 2 exactly once, QoS 1 at least once, first copies in order.
-#[derive(Default)]
+///
+/// MQTT keeps the order of messages at the same QoS only, and a broker may send those of a stored session apart.
 struct Ledger {
-    next: usize,
+    load: Load,
+    /// The next message at QoS 1, and at QoS 2.
+    next: [usize; 2],
     copies: usize,
 }
 
 impl Ledger {
+    fn new(load: Load) -> Self {
+        Self { load, next: [0, 1].map(|qos_2| load.next(0, qos_2 == 1)), copies: 0 }
+    }
+
     /// Notes a message: its number, and whether it came at QoS 2.
     fn note(&mut self, whose: &str, number: usize, is_exactly_once: bool) {
-        if number == self.next {
-            self.next += 1;
+        assert_eq!(is_exactly_once, self.load.is_exactly_once(number), "{whose}: QoS of message {number}");
+        let next = &mut self.next[usize::from(is_exactly_once)];
+        if number == *next {
+            *next = self.load.next(number + 1, is_exactly_once);
         } else {
-            assert!(number < self.next, "{whose}: message {number} before {}", self.next);
+            assert!(number < *next, "{whose}: message {number} before {next}");
             assert!(!is_exactly_once, "{whose}: a copy of message {number} at QoS 2");
             self.copies += 1;
         }
+    }
+
+    fn is_complete(&self) -> bool {
+        self.next == [self.load.each; 2]
     }
 }
 
@@ -57,6 +70,11 @@ impl Load {
     /// QoS of a message: 1 and 2 in turns, and 2 for the last one.
     fn is_exactly_once(self, number: usize) -> bool {
         number % 2 == 1 || number + 1 == self.each
+    }
+
+    /// The first message from `number` on at this QoS.
+    fn next(self, number: usize, exactly_once: bool) -> usize {
+        (number..self.each).find(|&number| self.is_exactly_once(number) == exactly_once).unwrap_or(self.each)
     }
 
     /// Longest time for the whole load.
@@ -109,13 +127,13 @@ impl Load {
                 acknowledged.fetch_add(1, Relaxed);
             }
         };
-        let (mut ledger, mut connections) = (Ledger::default(), 0);
+        let (mut ledger, mut connections) = (Ledger::new(self), 0);
         let receiving = async {
-            while ledger.next < self.each {
+            while !ledger.is_complete() {
                 match events.recv().await.expect("a running client") {
                     ClientEvent::Message(message) => {
                         let number = String::from_utf8_lossy(&message.payload).parse().expect("a number");
-                        ledger.note(&topic, number, message.qos == SnQoS::ExactlyOnce);
+                        ledger.note(&format!("to the sender of {topic}"), number, message.qos == SnQoS::ExactlyOnce);
                     }
                     ClientEvent::Connected { .. } => connections += 1,
                     _ => {}
@@ -147,11 +165,11 @@ impl Load {
     /// Receives all messages of the clients, over MQTT. Returns the number of copies at QoS 1.
     pub(crate) fn receive_all(self, subscriber: &mut RawClient) -> usize {
         let mut ledgers: HashMap<String, Ledger> = HashMap::new();
-        while ledgers.len() < self.clients || ledgers.values().any(|ledger| ledger.next < self.each) {
+        while ledgers.len() < self.clients || !ledgers.values().all(Ledger::is_complete) {
             let message = subscriber.receive_message();
             let number = String::from_utf8_lossy(&message.payload).parse().expect("a number");
             let topic = message.topic.text().as_str();
-            let ledger = ledgers.entry(topic.to_owned()).or_default();
+            let ledger = ledgers.entry(topic.to_owned()).or_insert_with(|| Ledger::new(self));
             ledger.note(topic, number, message.qos == QoS::ExactlyOnce);
         }
         let late = subscriber.drain();

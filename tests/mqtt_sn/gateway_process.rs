@@ -3,7 +3,7 @@ use std::process::{Child, Command, Stdio};
 
 use crate::support::{ConfigFile, Lines, PATIENCE};
 
-/// `tenbin gateway` as a child process; killed when dropped.
+/// `tenbin gateway` as a child process; killed when dropped, as by `kill -9`.
 pub(crate) struct GatewayProcess {
     child: Child,
     pub(crate) address: SocketAddr,

@@ -3,6 +3,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod crashes;
 mod exchange;
 mod gateway_process;
 mod listeners;

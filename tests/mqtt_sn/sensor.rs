@@ -7,6 +7,8 @@ use crate::support::PATIENCE;
 pub(crate) struct Sensor {
     socket: UdpSocket,
     message_id: u16,
+    /// MsgId of the last message that came.
+    last_received: [u8; 2],
 }
 
 /// Flags of CONNECT, PUBLISH and SUBSCRIBE.
@@ -15,6 +17,7 @@ pub(crate) const WILL: u8 = 0x08;
 pub(crate) const RETAIN: u8 = 0x10;
 pub(crate) const QOS_1: u8 = 0x20;
 pub(crate) const QOS_2: u8 = 0x40;
+const DUP: u8 = 0x80;
 
 impl Sensor {
     /// A client that has connected, with this Duration.
@@ -28,7 +31,7 @@ impl Sensor {
         let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
         socket.connect(gateway).expect("an address");
         socket.set_read_timeout(Some(PATIENCE)).expect("a time");
-        Self { socket, message_id: 0 }
+        Self { socket, message_id: 0, last_received: [0; 2] }
     }
 
     /// Sends CONNECT, and its Will if it has one. Returns the Return Code.
@@ -81,23 +84,41 @@ impl Sensor {
 
     /// Waits for the next message, and acknowledges it and the registration of its topic. `None` = PINGRESP came.
     pub(crate) fn next_message(&mut self) -> Option<String> {
+        self.next_message_and_registers().0
+    }
+
+    /// As [`Sensor::next_message`], and returns the number of registrations before it. Copies are acknowledged again.
+    pub(crate) fn next_message_and_registers(&mut self) -> (Option<String>, usize) {
+        let (mut registers, mut unreleased) = (0, None);
         loop {
             let datagram = self.receive();
             match datagram[0] {
-                0x0A => self.send(0x0B, &[&datagram[1..5], &[0]].concat()),
+                0x0A => {
+                    registers += 1;
+                    self.send(0x0B, &[&datagram[1..5], &[0]].concat());
+                }
                 0x0C => {
-                    let (flags, id) = (datagram[1], &datagram[4..6]);
+                    let (flags, id) = (datagram[1], [datagram[4], datagram[5]]);
+                    let is_copy = flags & DUP != 0 && self.last_received == id;
+                    let text = String::from_utf8(datagram[6..].to_vec()).expect("text");
+                    self.last_received = id;
                     if flags & QOS_1 != 0 {
-                        self.send(0x0D, &[&datagram[2..4], id, &[0]].concat());
+                        self.send(0x0D, &[&datagram[2..4], &id, &[0]].concat());
                     }
                     if flags & QOS_2 != 0 {
-                        self.send(0x0F, id);
-                        assert_eq!(self.receive()[0], 0x10, "PUBREL");
-                        self.send(0x0E, id);
+                        self.send(0x0F, &id);
+                        unreleased = unreleased.or((!is_copy).then_some(text));
+                    } else if !is_copy {
+                        return (Some(text), registers);
                     }
-                    return Some(String::from_utf8(datagram[6..].to_vec()).expect("text"));
                 }
-                0x17 => return None,
+                0x10 => {
+                    self.send(0x0E, &datagram[1..3]);
+                    if unreleased.is_some() {
+                        return (unreleased, registers);
+                    }
+                }
+                0x17 => return (None, registers),
                 other => panic!("{other:#x}: {datagram:?}"),
             }
         }
