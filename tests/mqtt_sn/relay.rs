@@ -30,7 +30,15 @@ pub(crate) struct Report {
     pub(crate) doubled: u64,
     /// PUBLISH messages that their sender repeated.
     pub(crate) repeated: u64,
-    pub(crate) faults: Vec<String>,
+    /// Repeated messages without DUP: who sent them, and the datagram.
+    pub(crate) unmarked: Vec<(Sender, Vec<u8>)>,
+}
+
+/// Who sends in one direction between a client and the gateway.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Sender {
+    Client(SocketAddr),
+    GatewayTo(SocketAddr),
 }
 
 pub(crate) struct Relay {
@@ -40,7 +48,7 @@ pub(crate) struct Relay {
 
 /// One direction between one client and the gateway.
 struct Direction {
-    name: String,
+    sender: Sender,
     dice: Dice,
     /// Content of the last PUBLISH with each MsgId, without DUP.
     published: HashMap<[u8; 2], Vec<u8>>,
@@ -73,8 +81,8 @@ async fn relay(front: Arc<UdpSocket>, gateway: SocketAddr, seed: u64, report: Ar
             let back = Arc::new(UdpSocket::bind("127.0.0.1:0").await.expect("a free port"));
             back.connect(gateway).await.expect("an address");
             let number = 2 * clients.len();
-            let up = Direction::new(format!("client {client}"), seed, number, &report);
-            let down = Direction::new(format!("gateway to {client}"), seed, number + 1, &report);
+            let up = Direction::new(Sender::Client(client), seed, number, &report);
+            let down = Direction::new(Sender::GatewayTo(client), seed, number + 1, &report);
             tokio::spawn(relay_back(Arc::clone(&back), Arc::clone(&front), client, down));
             clients.insert(client, (back, up));
         }
@@ -105,8 +113,8 @@ async fn relay_back(back: Arc<UdpSocket>, front: Arc<UdpSocket>, client: SocketA
 }
 
 impl Direction {
-    fn new(name: String, seed: u64, number: usize, report: &Arc<Mutex<Report>>) -> Self {
-        Self { name, dice: Dice::new(seed, number), published: HashMap::new(), report: Arc::clone(report) }
+    fn new(sender: Sender, seed: u64, number: usize, report: &Arc<Mutex<Report>>) -> Self {
+        Self { sender, dice: Dice::new(seed, number), published: HashMap::new(), report: Arc::clone(report) }
     }
 
     /// Checks a datagram, and rolls the delay of each of its copies: none if it is lost.
@@ -125,7 +133,7 @@ impl Direction {
             if last.is_some_and(|last| last == content) {
                 report.repeated += 1;
                 if flags & DUP == 0 {
-                    report.faults.push(format!("{} repeated a message without DUP: {datagram:?}", self.name));
+                    report.unmarked.push((self.sender, datagram.to_vec()));
                 }
             }
         }
