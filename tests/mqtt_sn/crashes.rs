@@ -11,11 +11,10 @@ use std::time::{Duration, Instant};
 use tenbin_codec::{ProtocolVersion, QoS};
 
 use crate::exchange::{Load, mqtt_client};
-use crate::gateway_process::GatewayProcess;
 use crate::relay::{Relay, Report, Sender};
 use crate::sensor::{QOS_1, QOS_2, Sensor};
 use crate::sn_address;
-use crate::support::{BrokerProcess, ConfigFile, DataDirectory, PATIENCE, RawClient, lasting, seed};
+use crate::support::{BrokerProcess, ConfigFile, DataDirectory, GatewayProcess, PATIENCE, RawClient, lasting, seed};
 
 const LOAD: Load = Load { clients: 20, each: 20 };
 /// Acknowledged messages of the clients after which the gateway is killed.

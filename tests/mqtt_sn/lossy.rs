@@ -17,10 +17,9 @@ use std::time::Instant;
 use tenbin_codec::QoS;
 
 use crate::exchange::{Load, mqtt_client};
-use crate::gateway_process::GatewayProcess;
 use crate::relay::Relay;
 use crate::sn_address;
-use crate::support::{BrokerProcess, ConfigFile, seed};
+use crate::support::{BrokerProcess, ConfigFile, GatewayProcess, seed};
 
 const CLIENTS: usize = 50;
 /// Keys of both gateways. A client that does not answer for a second is lost, and comes back. All clients have the relay's address.

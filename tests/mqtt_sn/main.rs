@@ -5,7 +5,6 @@ mod support;
 
 mod crashes;
 mod exchange;
-mod gateway_process;
 mod listeners;
 mod load;
 mod lossy;

@@ -145,8 +145,13 @@ impl Sensor {
     pub(crate) fn receive(&mut self) -> Vec<u8> {
         let mut buffer = [0; 1500];
         let size = self.socket.recv(&mut buffer).expect("a datagram");
-        assert_eq!(usize::from(buffer[0]), size);
-        buffer[1..size].to_vec()
+        // The long length begins with 1.
+        let (length, start) = match buffer {
+            [1, high, low, ..] => (u16::from_be_bytes([high, low]).into(), 3),
+            [length, ..] => (usize::from(length), 1),
+        };
+        assert_eq!(length, size);
+        buffer[start..size].to_vec()
     }
 
     fn next_id(&mut self) -> [u8; 2] {

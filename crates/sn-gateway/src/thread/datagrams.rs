@@ -184,7 +184,7 @@ impl Thread {
             && let Some(oldest) = self.peers.oldest_unconfirmed()
         {
             count(&self.counters.unconfirmed_evicted, 1); // [SN-BOUND-5]
-            self.remove(oldest);
+            self.evict(oldest);
         }
         let shared = &self.shared;
         let state = shared.states.take(connect.client_id, connect.clean_session, self.now);
@@ -205,6 +205,14 @@ impl Thread {
         self.after(key, action);
         self.touch(key);
         Some(key)
+    }
+
+    /// Ends an unconfirmed peer, with its session at the broker if nobody had it before.
+    fn evict(&mut self, key: Key) {
+        let Some(peer) = self.peers.get_mut(key) else { return };
+        let mut io = Io { now: self.now, upstream: &mut peer.out, output: &mut self.output };
+        let action = peer.machine.evict(&mut io);
+        self.after(key, action);
     }
 
     pub(super) fn refuse(&mut self, origin: Origin<'_>) {

@@ -45,6 +45,7 @@ impl GatewayPeer {
             received_at: io.now,
             alive_at: io.now,
             confirmation: Confirmation::Unconfirmed { budget: 0, has_delivery: false, is_rebinding: false },
+            keeps_session: true,
             pace: gateway.settings.pace_bytes_per_second.map(|rate| Pace::new(rate, io.now)),
             paced_until: None,
         };

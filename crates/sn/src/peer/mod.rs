@@ -59,6 +59,8 @@ pub struct GatewayPeer {
     /// Begin of the time after which a silent client is lost.
     alive_at: Instant,
     confirmation: Confirmation,
+    /// Whether the broker's session is worth keeping: it was there before, or a confirmed client uses it.
+    keeps_session: bool,
     pace: Option<Pace>,
     /// When the next QoS 0 message may be sent, if one waits for that.
     paced_until: Option<Instant>,
@@ -210,6 +212,14 @@ impl GatewayPeer {
         self.end(End::Closed)
     }
 
+    /// Ends the peer of an unconfirmed client to make room, as if the client was lost. Tells the client nothing.
+    pub fn evict(&mut self, io: &mut Io<'_>) -> Action {
+        if matches!(self.state, State::Ended) {
+            return Action::Continue;
+        }
+        self.lose(End::Closed, io)
+    }
+
     /// Asks the client whether it is there, before a takeover of its session. Every answer moves
     /// [`GatewayPeer::last_received`].
     pub fn probe(&mut self, io: &mut Io<'_>) {
@@ -304,6 +314,7 @@ impl GatewayPeer {
             }
             Confirmation::Unconfirmed { .. } => {
                 self.confirmation = Confirmation::Confirmed;
+                self.keeps_session = true;
                 true
             }
         }

@@ -150,21 +150,25 @@ impl GatewayPeer {
     /// Ends the connection of a lost client: the Will is published `[SN-KEEPALIVE-2]`.
     pub(super) fn lose(&mut self, end: End, io: &mut Io<'_>) -> Action {
         // A session that ends with its client is ended explicitly; any other stays, and the stream just closes.
-        if self.terms.clean_session {
+        if self.ends_session() {
             self.write_disconnect(ReasonCode::DisconnectWithWill, io);
         }
         self.end(end)
     }
 
-    /// Writes DISCONNECT, which ends the session of a client with Clean Session. 3.1.1 has neither reason nor expiry: a
+    /// Whether the session ends with the connection. A forged CONNECT leaves no new session behind `[SN-ADDRESS-6]`.
+    fn ends_session(&self) -> bool {
+        self.terms.clean_session || !self.keeps_session
+    }
+
+    /// Writes DISCONNECT, which ends a session that is not kept. 3.1.1 has neither reason nor expiry: a
     /// lost client's stream closes without DISCONNECT there.
     fn write_disconnect(&mut self, reason: ReasonCode, io: &mut Io<'_>) {
         let is_v5 = self.settings().upstream_version.is_v5();
         if !is_v5 && reason != ReasonCode::Success {
             return;
         }
-        let ends_session = self.terms.clean_session && is_v5;
-        let properties = ends_session.then(|| {
+        let properties = (self.ends_session() && is_v5).then(|| {
             Box::new(DisconnectProperties { session_expiry_interval: Some(0), ..DisconnectProperties::default() })
         });
         // Also before CONNACK, which a client need not wait for.
@@ -206,6 +210,7 @@ impl GatewayPeer {
         };
         self.upstream = Upstream::Open(Link::new(connack, keep_alive, io.now));
         if is_first {
+            self.keeps_session = connack.session_present || self.is_confirmed();
             self.state = State::Active;
             self.send(&Message::ConnAck(ReturnCode::Accepted), io);
         } else {

@@ -1,10 +1,10 @@
 use std::time::Duration;
 
-use tenbin_codec::{QoS, ReasonCode};
+use tenbin_codec::{Packet, QoS, ReasonCode};
 use tenbin_sn::{Action, DropCause, End};
 use tenbin_sn_codec::v1_2::{Connect, Message, PingReq};
 
-use crate::rig::{RETRY, Rig, connack, connect, from_broker, gateway};
+use crate::rig::{RETRY, Rig, connack, connack_with, connect, from_broker, gateway};
 
 /// Size of the smallest CONNECT.
 const CONNECT_SIZE: usize = 7;
@@ -36,6 +36,41 @@ fn unconfirmed_client_gets_three_times_its_bytes_at_most() {
     rig.pass(60 * RETRY);
     assert!(bytes(&rig.sent()) <= 3 * CONNECT_SIZE);
     assert_eq!(rig.action, Action::End(End::NoAnswer));
+}
+
+#[test]
+fn unconfirmed_client_leaves_no_new_session_behind() {
+    let ends = |session_present, clean_session, is_confirmed, is_evicted| {
+        let connect = Connect { clean_session, ..connect("c") };
+        let mut rig = Rig::accept(&gateway(|_| {}), connect, None);
+        rig.open();
+        rig.broker(connack_with(session_present, |_| {}));
+        if is_confirmed {
+            rig.client(Message::PingResp);
+        }
+        if is_evicted {
+            rig.evict()
+        } else {
+            rig.pass(Duration::from_secs(90))
+        }
+        let end = if is_evicted { End::Closed } else { End::KeepAlive };
+        assert_eq!((rig.action, rig.sent().len()), (Action::End(end), 1), "CONNACK only");
+        match &rig.packets()[..] {
+            [] => false,
+            [Packet::Disconnect(disconnect)] => {
+                let expiry = disconnect.properties.as_ref().and_then(|properties| properties.session_expiry_interval);
+                assert_eq!((disconnect.reason, expiry), (ReasonCode::DisconnectWithWill, Some(0)));
+                true
+            }
+            other => panic!("{other:?}"),
+        }
+    };
+    for is_evicted in [true, false] {
+        assert!(ends(false, false, false, is_evicted), "a forged CONNECT");
+        assert!(!ends(true, false, false, is_evicted), "an old session");
+        assert!(!ends(false, false, true, is_evicted), "a client that is there");
+        assert!(ends(false, true, false, is_evicted) && ends(false, true, true, is_evicted), "Clean Session");
+    }
 }
 
 #[test]

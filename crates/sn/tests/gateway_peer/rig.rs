@@ -124,6 +124,10 @@ impl Rig {
         self.action = self.call(GatewayPeer::upstream_closed);
     }
 
+    pub(crate) fn evict(&mut self) {
+        self.action = self.call(GatewayPeer::evict);
+    }
+
     pub(crate) fn probe(&mut self) {
         self.call(GatewayPeer::probe);
     }

@@ -1,7 +1,7 @@
 use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
 
-use crate::support::{ConfigFile, Lines, PATIENCE};
+use super::{ConfigFile, Lines, PATIENCE};
 
 /// `tenbin gateway` as a child process; killed when dropped, as by `kill -9`.
 pub(crate) struct GatewayProcess {
@@ -27,6 +27,10 @@ impl GatewayProcess {
         let line = output.wait_for(&["listening on UDP"], PATIENCE);
         let address = line.split_once("UDP ").and_then(|(_, rest)| rest.split(',').next()?.parse().ok());
         Self { child, address: address.unwrap_or_else(|| panic!("an address: {line}")), _config: config }
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
     }
 }
 
