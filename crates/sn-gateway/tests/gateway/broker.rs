@@ -1,7 +1,7 @@
 //! The broker's side: its loss and return, lost clients, state across restarts, and streams in memory.
 
 use tenbin_codec::Packet;
-use tenbin_sn_codec::v1_2::{Connect, Disconnect, Message, PubAck, QoS, ReturnCode, Topic, WillTopic};
+use tenbin_sn_codec::v1_2::{Connect, Disconnect, Message, PingReq, PubAck, QoS, ReturnCode, Topic, WillTopic};
 use tenbin_sn_gateway::{Config, Gateway, Upstream};
 use tokio::net::TcpStream;
 
@@ -73,9 +73,13 @@ fn topic_ids_and_wills_survive_a_restart() {
 fn lost_client_leaves_the_broker_without_disconnect() {
     let broker = FakeBroker::start();
     let gateway = gateway(broker.address, "", "");
-    let client = Client::new(gateway.address());
+    let mut client = Client::new(gateway.address());
     client.send(&Message::Connect(Connect { will: false, clean_session: false, duration: 1, client_id: "sensor" }));
     assert_eq!(broker.connect().client_id, "sensor");
+    assert_eq!(client.receive(), Message::ConnAck(ReturnCode::Accepted));
+    // A second datagram shows that the address is no forged one.
+    client.send(&Message::PingReq(PingReq { client_id: None }));
+    assert_eq!(client.receive(), Message::PingResp);
     match broker.event() {
         Event::Closed(client_id) => assert_eq!(client_id, "sensor"),
         other => panic!("{other:?}"),
