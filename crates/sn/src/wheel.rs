@@ -2,8 +2,9 @@ use std::time::{Duration, Instant};
 
 /// Timer wheel: wakes keys at their times, in slots of 100 ms.
 ///
-/// A key has at most one entry. Arming a later time changes nothing: the key is woken early, its owner looks at its
-/// deadline and arms the key again. So a message that moves a deadline costs a comparison, and an idle key nothing.
+/// Arming a later time changes nothing: the key is woken early, its owner looks at its deadline and arms the key again.
+/// So a message that moves a deadline costs a comparison, and an idle key nothing. Arming an earlier time adds an entry,
+/// and the key's alarm forgets the later one: its ring is stale.
 ///
 /// ```
 /// use std::time::{Duration, Instant};
@@ -17,7 +18,8 @@ use std::time::{Duration, Instant};
 ///
 /// wheel.advance(start + Duration::from_millis(300), &mut due);
 /// assert_eq!(due, [7]);
-/// alarm.rang(); // the owner of key 7, before it arms the key again
+/// let now = start + Duration::from_millis(300);
+/// assert!(alarm.rang(now)); // the owner of key 7, before it arms the key again
 /// ```
 #[derive(Debug)]
 pub struct Wheel<K> {
@@ -33,9 +35,14 @@ pub struct Wheel<K> {
 pub struct Alarm(Option<Instant>);
 
 impl Alarm {
-    /// Forgets the entry, which the wheel has woken.
-    pub fn rang(&mut self) {
+    /// Forgets the entry, which the wheel has woken. False for a stale ring: another entry is armed for a time after
+    /// `now`, and a further one would never end.
+    pub fn rang(&mut self, now: Instant) -> bool {
+        if self.0.is_some_and(|armed| armed > now) {
+            return false;
+        }
         self.0 = None;
+        true
     }
 }
 
@@ -53,7 +60,7 @@ impl<K> Wheel<K> {
     /// Wakes `key` at `deadline` or up to 100 ms later; earlier if `alarm` is armed for an earlier time, or if the
     /// deadline is far away.
     ///
-    /// An entry for a later time stays in its slot, and wakes its key a second time.
+    /// An entry for a later time stays in its slot, and wakes its key a second time ([`Alarm::rang`]).
     pub fn arm(&mut self, alarm: &mut Alarm, key: K, deadline: Instant) {
         if alarm.0.is_some_and(|armed| armed <= deadline) {
             return;

@@ -164,7 +164,9 @@ impl Thread {
         self.next_alarm = self.wheel.next();
         for key in due {
             let Some(peer) = self.peers.get_mut(key) else { continue };
-            peer.alarm.rang();
+            if !peer.alarm.rang(self.now) {
+                continue;
+            }
             let mut io = Io { now: self.now, upstream: &mut peer.out, output: &mut self.output };
             let action = peer.machine.handle_timeout(&mut io);
             self.after(key, action);

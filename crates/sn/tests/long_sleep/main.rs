@@ -111,7 +111,9 @@ impl World {
             self.wheel.advance(next, &mut due);
             for number in due.drain(..) {
                 let sleeper = &mut self.sleepers[number];
-                sleeper.alarm.rang();
+                if !sleeper.alarm.rang(next) {
+                    continue;
+                }
                 sleeper.tick(next, &mut self.output);
                 arm(&mut self.wheel, sleeper, number);
             }
