@@ -43,9 +43,8 @@ impl GatewayPeer {
         }
         let Publish { qos, retain, dup, packet_id, payload, .. } = publish;
         self.outbox.push(Queued { topic, qos, retain, dup, packet_id, payload });
-        let queued = self.outbox.queued();
         self.deliver_waiting(io);
-        if self.outbox.queued() == queued {
+        if self.outbox.queued() > 0 {
             // It waits, and must not keep the read buffer of all clients alive.
             self.outbox.detach_last();
         }

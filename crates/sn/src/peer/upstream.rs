@@ -10,6 +10,7 @@ use tenbin_codec::{
 use tenbin_sn_codec::v1_2::{Message, ReturnCode};
 
 use super::{Action, End, GatewayPeer, State};
+use crate::outbox::Step;
 use crate::output::Io;
 use crate::reason::connack_code;
 
@@ -138,6 +139,8 @@ impl GatewayPeer {
             _ => {
                 self.outbox.queued() <= settings.sleep_messages / 2
                     && self.outbox.queued_bytes() <= settings.sleep_bytes / 2
+                    // PUBREL may stand behind more messages than fit: 3.1.1 has no Receive Maximum.
+                    || self.outbox.window().iter().any(|message| message.step == Step::Received)
             }
         }
     }

@@ -1,7 +1,7 @@
 use std::num::{NonZeroU16, NonZeroU32};
 use std::time::Duration;
 
-use tenbin_codec::{Packet, QoS, ReasonCode};
+use tenbin_codec::{Packet, ProtocolVersion, QoS, ReasonCode};
 use tenbin_sn::DropCause;
 use tenbin_sn_codec::v1_2::{Message, MessageId, PubAck, RegAck, ReturnCode};
 
@@ -91,6 +91,21 @@ fn release_of_an_earlier_connection_is_passed_on() {
     assert_eq!(rig.sent(), [b"\x04\x10\x00\x09"]);
     rig.client(Message::PubComp(id(9)));
     assert_eq!(rig.packets(), [Packet::PubComp(ok(9))]);
+}
+
+#[test]
+fn pubrel_behind_many_messages_is_read() {
+    let mut rig = Rig::active(|settings| settings.upstream_version = ProtocolVersion::V311);
+    for message_id in 1..=20 {
+        rig.broker(from_broker("xy", QoS::ExactlyOnce, message_id, &[7; 500]));
+    }
+    assert_eq!(rig.sent().len(), 1);
+    assert!(!rig.peer.accepts_packets(), "the client is behind");
+    rig.client(Message::PubRec(id(1)));
+    assert!(rig.peer.accepts_packets());
+    rig.broker(Packet::PubRel(ok(1)));
+    assert_eq!(rig.sent(), [b"\x04\x10\x00\x01"]);
+    assert!(!rig.peer.accepts_packets());
 }
 
 #[test]
