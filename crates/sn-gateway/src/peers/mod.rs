@@ -34,12 +34,22 @@ pub(crate) struct Address {
 }
 
 impl Address {
+    /// As of [`Origin::ip`].
+    pub(crate) fn ip(&self) -> IpAddr {
+        self.origin().ip()
+    }
+
     pub(crate) fn origin(&self) -> Origin<'_> {
         Origin { socket: self.socket, node: self.node.as_deref() }
     }
 }
 
 impl Origin<'_> {
+    /// The IP address, for bounds and rules. A socket for both versions of IP sees `192.0.2.1` as `::ffff:192.0.2.1`.
+    pub(crate) fn ip(&self) -> IpAddr {
+        self.socket.ip().to_canonical()
+    }
+
     pub(crate) fn to_address(self) -> Address {
         Address { socket: self.socket, node: self.node.map(Into::into) }
     }
@@ -183,7 +193,7 @@ impl Peers {
     }
 
     fn bind(&mut self, address: Address, key: Key) {
-        *self.of_address.entry(address.socket.ip()).or_default() += 1;
+        *self.of_address.entry(address.ip()).or_default() += 1;
         match address.node {
             None => {
                 self.by_socket.insert(address.socket, key);
@@ -195,7 +205,7 @@ impl Peers {
     }
 
     fn unbind(&mut self, address: &Address, key: Key) {
-        let ip = address.socket.ip();
+        let ip = address.ip();
         if let Some(count) = self.of_address.get_mut(&ip) {
             *count -= 1;
             if *count == 0 {

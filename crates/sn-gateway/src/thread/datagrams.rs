@@ -35,7 +35,7 @@ impl Thread {
     fn receive(&mut self, datagram: &[u8], from: Origin<'_>) {
         let (message, origin) = if Forwarded::is_envelope(datagram) {
             // [SN-FORWARD-1]
-            if !self.shared.config.listener.forwarders.contains(&from.socket.ip()) {
+            if !self.shared.config.listener.forwarders.contains(&from.ip()) {
                 return count(&self.counters.unknown_forwarders, 1);
             }
             match Forwarded::decode(datagram) {
@@ -77,7 +77,7 @@ impl Thread {
                 if peer.out.len() > OUT_BYTES_MAXIMUM {
                     return count(&self.counters.upstream_full, 1);
                 }
-                let (limits, address) = (&self.shared.limits, origin.socket.ip());
+                let (limits, address) = (&self.shared.limits, origin.ip());
                 let is_allowed = match publish.qos {
                     None => limits.allows_minus_one(address, self.now),
                     Some(QoS::AtMostOnce) => limits.allows_publish(address, self.now),
@@ -145,7 +145,7 @@ impl Thread {
 
     /// A CONNECT of an address without a peer.
     fn connect(&mut self, origin: Origin<'_>, connect: &Connect<'_>, size: usize, is_admitted: bool) {
-        if !is_admitted && !self.shared.limits.allows_connect(origin.socket.ip(), self.now) {
+        if !is_admitted && !self.shared.limits.allows_connect(origin.ip(), self.now) {
             return self.refuse(origin);
         }
         if let Some(key) = self.sleeper_that_may_move(connect.client_id, origin) {
@@ -172,7 +172,7 @@ impl Thread {
             return None;
         }
         let listener = &self.shared.config.listener;
-        let of_address = self.peers.of_address(origin.socket.ip());
+        let of_address = self.peers.of_address(origin.ip());
         let is_full = self.shared.clients.load(std::sync::atomic::Ordering::Relaxed) >= listener.clients_maximum
             || (listener.per_address_maximum > 0 && of_address >= listener.per_address_maximum);
         if is_full {
@@ -230,7 +230,7 @@ impl Thread {
 
     /// Sends a message to an address without a peer, within the rate of such answers.
     pub(super) fn answer(&mut self, origin: Origin<'_>, message: &Message<'_>) {
-        if self.shared.limits.allows_answer(origin.socket.ip(), self.now) {
+        if self.shared.limits.allows_answer(origin.ip(), self.now) {
             self.output.datagrams.push(message);
             self.send_output(origin);
         }

@@ -32,7 +32,7 @@ impl Thread {
         let key = self.peers.find_client(client_id.as_bytes())?;
         let rebind = self.shared.config.listener.rebind;
         let peer = self.peers.get_mut(key)?;
-        (peer.machine.is_asleep() && rebind.allows(peer.address.socket.ip(), origin.socket.ip())).then_some(key)
+        (peer.machine.is_asleep() && rebind.allows(peer.address.ip(), origin.ip())).then_some(key)
     }
 
     /// Moves a peer to the address of its message.
@@ -104,7 +104,10 @@ impl Thread {
             let Takeover { address, datagram, is_answered, is_guest, .. } = self.takeovers.swap_remove(index);
             let origin = address.origin();
             self.elsewhere.vacate(&address);
-            if is_there && is_answered {
+            let Ok(Message::Connect(connect)) = Message::decode(&datagram) else { continue };
+            // The answer may have been CONNECT, which begins another peer.
+            let client_id = connect.client_id.as_bytes();
+            if is_answered && (is_there || self.peers.find_client(client_id).is_some()) {
                 self.refuse(origin);
                 continue;
             }
@@ -114,8 +117,7 @@ impl Thread {
                 let action = peer.machine.close(&mut io);
                 self.after(old, action);
             }
-            if let Ok(Message::Connect(connect)) = Message::decode(&datagram)
-                && self.peers.find(origin).is_none()
+            if self.peers.find(origin).is_none()
                 // Else this thread has released the address, or another one serves it.
                 && self.elsewhere.is_guest(origin) == is_guest
                 && self.elsewhere.thread_of(origin).is_none()

@@ -1,9 +1,11 @@
 //! Clients at new addresses, behind forwarders, and unknown ones.
 
+use std::net::SocketAddr;
+
 use tenbin_codec::{Packet, Publish, QoS as MqttQoS, TopicName};
 use tenbin_sn_codec::Forwarded;
 use tenbin_sn_codec::v1_2::{Connect, Disconnect, Message, PingReq, QoS, ReturnCode, Topic};
-use tenbin_sn_gateway::Gateway;
+use tenbin_sn_gateway::{Config, Gateway, Upstream};
 
 use crate::client::{Client, gateway, wait_for, wait_for_gauge};
 use crate::fake_broker::FakeBroker;
@@ -88,6 +90,48 @@ fn session_stays_with_a_client_that_answers() {
     old.send(&Message::PingResp);
     assert_eq!(new.receive(), Message::ConnAck(ReturnCode::Congestion));
     assert_eq!(old.register("still/here"), 1);
+}
+
+#[test]
+fn session_stays_with_a_client_that_answers_by_connect() {
+    let broker = FakeBroker::start();
+    let gateway = gateway(broker.address, "", "");
+    let (mut old, mut new) = (Client::new(gateway.address()), Client::new(gateway.address()));
+    assert_eq!(old.connect("sensor", false), ReturnCode::Accepted);
+    assert_eq!(old.register("first"), 1);
+    new.send(&Message::Connect(Connect { will: false, clean_session: false, duration: 60, client_id: "sensor" }));
+    assert_eq!(old.receive(), Message::PingReq(PingReq { client_id: None }));
+    assert_eq!(old.connect("sensor", false), ReturnCode::Accepted);
+    assert_eq!(new.receive(), Message::ConnAck(ReturnCode::Congestion));
+    assert_eq!(old.register("still/here"), 2);
+    assert_eq!(gateway.stats().get("taken_over"), 0);
+}
+
+#[test]
+fn socket_for_both_versions_of_ip_knows_networks_of_ipv4() {
+    let broker = FakeBroker::start();
+    let text = "[listener]\naddress = \"[::]:0\"\nforwarders = [\"127.0.0.1\"]";
+    let upstream = Upstream::tcp(&broker.address.to_string());
+    let gateway = Gateway::start(Config::parse(text).expect("legal"), upstream).expect("started");
+    let address = SocketAddr::from(([127, 0, 0, 1], gateway.address().port()));
+    let mut old = Client::at("127.0.0.5", address);
+    assert_eq!(old.connect("sleeper", true), ReturnCode::Accepted);
+    assert_eq!(old.register("a/b"), 1);
+    old.send(&Message::Disconnect(Disconnect { duration: Some(600) }));
+    assert_eq!(old.receive(), DISCONNECT);
+    let wake = Message::PingReq(PingReq { client_id: Some("sleeper") });
+    let (mut far, mut near) = (Client::at("127.0.1.1", address), Client::at("127.0.0.77", address));
+    far.send(&wake);
+    assert_eq!(far.receive(), DISCONNECT);
+    near.send(&wake);
+    assert_eq!(near.receive(), Message::PingResp);
+
+    let mut forwarder = Client::new(address);
+    let (mut message, mut envelope) = (Vec::new(), Vec::new());
+    Message::Connect(Connect { will: false, clean_session: true, duration: 60, client_id: "n" }).encode(&mut message);
+    Forwarded { radius: 0, node_id: b"node", message: &message }.encode(&mut envelope);
+    forwarder.send_bytes(&envelope);
+    assert!(Forwarded::decode(forwarder.receive_bytes()).is_ok());
 }
 
 #[test]
