@@ -31,6 +31,11 @@ impl ClientState {
         state
     }
 
+    /// Whether there is nothing to keep.
+    pub fn is_empty(&self) -> bool {
+        self.topics().next().is_none() && self.will.is_none()
+    }
+
     /// Topic names in the order of their ids, from 1 up, and whether the client knows the id.
     pub fn topics(&self) -> impl Iterator<Item = (&TopicName, bool)> {
         self.topics.iter()

@@ -28,6 +28,8 @@ struct Absent {
     states: HashMap<Text, Stored, FxBuildHasher>,
     /// States so many that a search for expired ones is worth it.
     sweep_at: usize,
+    /// Time of the last search.
+    swept: Option<Instant>,
 }
 
 struct Stored {
@@ -37,6 +39,8 @@ struct Stored {
 
 /// The fewest states that are searched for expired ones.
 const SWEEP_FROM: usize = 1024;
+/// Shortest time between two searches, each of which visits all states under the lock.
+const SWEEP_PAUSE: Duration = Duration::from_secs(10);
 
 impl States {
     /// Keeps at most `maximum` states, each for `expiry`. With a directory, reads the states of earlier runs
@@ -81,11 +85,14 @@ impl States {
         stored.filter(|stored| now < stored.since + self.expiry).map(|stored| stored.state)
     }
 
-    /// Keeps the state of a client whose connection has ended. It is stored already.
+    /// Keeps the state of a client whose connection has ended, unless it is empty. It is stored already.
     pub(crate) fn keep(&self, client_id: &Text, state: Option<ClientState>, now: Instant) {
-        let Some(state) = state.filter(|_| !client_id.is_empty()) else { return };
+        // Forged CONNECTs, which register nothing, must not crowd out the states of clients.
+        let Some(state) = state.filter(|state| !client_id.is_empty() && !state.is_empty()) else { return };
         let mut absent = self.lock();
-        if absent.states.len() >= absent.sweep_at.min(self.maximum) {
+        let is_time = absent.swept.is_none_or(|swept| now >= swept + SWEEP_PAUSE);
+        if is_time && absent.states.len() >= absent.sweep_at.min(self.maximum) {
+            absent.swept = Some(now);
             self.forget_expired(&mut absent, now);
         }
         if absent.states.len() < self.maximum {

@@ -59,7 +59,8 @@ pub struct GatewayPeer {
     /// Begin of the time after which a silent client is lost.
     alive_at: Instant,
     confirmation: Confirmation,
-    /// Whether the broker's session is worth keeping: it was there before, or a confirmed client uses it.
+    /// Whether the broker's session is worth keeping: it was there before, or a confirmed client uses it. True before
+    /// CONNACK tells: a forged CONNECT must not end the session of another client.
     keeps_session: bool,
     pace: Option<Pace>,
     /// When the next QoS 0 message may be sent, if one waits for that.
