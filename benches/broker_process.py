@@ -277,6 +277,12 @@ def resident_kib(pid, what="VmRSS"):
     raise Failed(f"process {pid} has ended")
 
 
+def cpu_seconds(pid):
+    """Processor time of a process so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def is_memory(directory):
     done = subprocess.run(["stat", "-f", "-c", "%T", directory], capture_output=True, text=True)
     return done.stdout.strip() in ("tmpfs", "ramfs")

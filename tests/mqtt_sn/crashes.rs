@@ -13,15 +13,14 @@ use tenbin_codec::{ProtocolVersion, QoS};
 use crate::exchange::{Load, mqtt_client};
 use crate::relay::{Relay, Report, Sender};
 use crate::sensor::{QOS_1, QOS_2, Sensor};
-use crate::sn_address;
-use crate::support::{BrokerProcess, ConfigFile, DataDirectory, GatewayProcess, PATIENCE, RawClient, lasting, seed};
+use crate::support::{BrokerProcess, DataDirectory, GatewayProcess, PATIENCE, RawClient, lasting, seed};
+use crate::{LISTENER, built_in, sn_address};
 
 const LOAD: Load = Load { clients: 20, each: 20 };
 /// Acknowledged messages of the clients after which the gateway is killed.
 const KILL_AFTER: usize = LOAD.clients * LOAD.each / 3;
 /// Messages for the sleeper before the kill.
 const ASLEEP: usize = 10;
-const LISTENER: &str = "retry_seconds = 0.2\nconnects_per_second_per_address = 0\nunknown_answers_per_second = 1000\n";
 
 /// A broker with a gateway, one of which is killed and started again.
 trait Stand {
@@ -84,11 +83,7 @@ impl Stand for BuiltIn {
     }
 
     fn restart(&mut self) {
-        let file = ConfigFile::new(&format!(
-            "listen = [\"127.0.0.1:0\"]\n[[listeners]]\ntransport = \"mqtt-sn\"\naddress = \"{}\"\nname = \"field\"\n\
-             anonymous = true\n[listeners.sn]\n{LISTENER}",
-            self.gateway
-        ));
+        let file = built_in(self.gateway);
         let arguments = ["--data", self.directory.path_text(), "--config", file.path()];
         let broker = BrokerProcess::start_exactly(&arguments);
         self.gateway = sn_address(&broker);

@@ -18,12 +18,10 @@ use tenbin_codec::QoS;
 
 use crate::exchange::{Load, mqtt_client};
 use crate::relay::Relay;
-use crate::sn_address;
-use crate::support::{BrokerProcess, ConfigFile, GatewayProcess, seed};
+use crate::support::{BrokerProcess, GatewayProcess, seed};
+use crate::{LISTENER, built_in, sn_address};
 
 const CLIENTS: usize = 50;
-/// Keys of both gateways. A client that does not answer for a second is lost, and comes back. All clients have the relay's address.
-const LISTENER: &str = "retry_seconds = 0.2\nconnects_per_second_per_address = 0\nunknown_answers_per_second = 1000\n";
 
 /// Messages each way.
 fn messages() -> usize {
@@ -58,10 +56,7 @@ fn run(what: &str, broker: SocketAddr, gateway: SocketAddr) {
 
 #[test]
 fn lossy_network_before_the_built_in_gateway() {
-    let file = ConfigFile::new(&format!(
-        "listen = [\"127.0.0.1:0\"]\n[[listeners]]\ntransport = \"mqtt-sn\"\naddress = \"127.0.0.1:0\"\n\
-         name = \"field\"\nanonymous = true\n[listeners.sn]\n{LISTENER}"
-    ));
+    let file = built_in(([127, 0, 0, 1], 0).into());
     let broker = BrokerProcess::start_exactly(&["--config", file.path()]);
     run("built in", broker.address(), sn_address(&broker));
 }

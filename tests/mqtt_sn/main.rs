@@ -14,7 +14,19 @@ mod sensor;
 
 use std::net::SocketAddr;
 
-use support::BrokerProcess;
+use support::{BrokerProcess, ConfigFile};
+
+/// Keys of gateways behind a lossy network. A client that does not answer for a second is lost, and comes back. All
+/// clients have the relay's address.
+const LISTENER: &str = "retry_seconds = 0.2\nconnects_per_second_per_address = 0\nunknown_answers_per_second = 1000\n";
+
+/// Configuration of a broker with such a gateway at `address`.
+fn built_in(address: SocketAddr) -> ConfigFile {
+    ConfigFile::new(&format!(
+        "listen = [\"127.0.0.1:0\"]\n[[listeners]]\ntransport = \"mqtt-sn\"\naddress = \"{address}\"\nname = \"field\"\n\
+         anonymous = true\n[listeners.sn]\n{LISTENER}"
+    ))
+}
 
 /// UDP address of the broker's first MQTT-SN listener.
 fn sn_address(broker: &BrokerProcess) -> SocketAddr {

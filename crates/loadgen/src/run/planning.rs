@@ -42,8 +42,10 @@ pub(crate) fn plan(args: &LoadArgs, conf: &Conf, brokers: Vec<Broker>) -> Result
     })
 }
 
+/// Checks that the options fit the protocol.
+///
 /// # Errors
-/// An option has no meaning with the protocol, or lacks. The text names it.
+/// One has no meaning with it, or is missing. The text names it.
 fn check_protocol(args: &LoadArgs) -> Result<(), LoadgenError> {
     let is_given = args.mqtt_broker.is_some();
     let mistake = match args.protocol {
