@@ -4,8 +4,8 @@
 //!   settings | steps: kind, one or two numbers, and what they stand for
 //! ```
 //!
-//! Every packet to the broker and every datagram to the client is legal. An unconfirmed client gets at most three times
-//! its bytes. A sleeping client gets no message. Waiting messages stay within their bounds. A deadline that was handled
+//! Every packet to the broker and every datagram to the client is legal. A client whose address is not proven gets at
+//! most three times its bytes, and no messages. A sleeping client gets no message. Waiting messages stay within their bounds. A deadline that was handled
 //! does not stay. An ended peer is silent.
 #![no_main]
 
@@ -60,6 +60,7 @@ struct Start {
     in_flight: u8,
     awake_messages: u8,
     qos_minus_one: bool,
+    trusts_addresses: bool,
 }
 
 const TOPICS: [&str; 6] = ["a/b", "xy", "pre/defined", "of/c", "a/c", "long/topic/name"];
@@ -76,6 +77,7 @@ fn run(input: &mut Unstructured<'_>) -> Result<()> {
         in_flight: NonZeroU16::new(u16::from(start.in_flight % 4) + 1).expect("1 to 4"),
         awake_messages: NonZeroU16::new(u16::from(start.awake_messages % 4)),
         qos_minus_one: start.qos_minus_one,
+        trusts_addresses: start.trusts_addresses,
         topics_maximum: 4,
         sleep_messages: SLEEP_MESSAGES,
         sleep_bytes: SLEEP_BYTES,
@@ -225,10 +227,12 @@ impl World {
             let message = Message::decode(datagram).expect("a legal message");
             assert!(!is_silent || matches!(message, Message::Disconnect(_)), "{message:?} to one who does not listen");
             assert!(datagram.len() <= 1400, "larger than a datagram");
+            let is_publish = matches!(message, Message::Publish(_));
+            assert!(peer.is_proven() || !is_publish, "a message to an address that is not proven");
             self.sent += datagram.len();
         }
         self.output.datagrams.clear();
-        assert!(peer.is_confirmed() || self.sent <= 3 * self.received, "{} for {}", self.sent, self.received);
+        assert!(peer.is_proven() || self.sent <= 3 * self.received, "{} for {}", self.sent, self.received);
         self.bytes.extend_from_slice(&self.upstream.to_bytes());
         self.upstream.clear();
         while let Decoded::Packet(_) = self.decoder.decode(&mut self.bytes).expect("legal packets") {}

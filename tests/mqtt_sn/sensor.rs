@@ -9,6 +9,8 @@ pub(crate) struct Sensor {
     message_id: u16,
     /// MsgId of the last message that came.
     last_received: [u8; 2],
+    /// Its topic id.
+    pub(crate) last_topic: [u8; 2],
 }
 
 /// Flags of CONNECT, PUBLISH and SUBSCRIBE.
@@ -31,7 +33,7 @@ impl Sensor {
         let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
         socket.connect(gateway).expect("an address");
         socket.set_read_timeout(Some(PATIENCE)).expect("a time");
-        Self { socket, message_id: 0, last_received: [0; 2] }
+        Self { socket, message_id: 0, last_received: [0; 2], last_topic: [0; 2] }
     }
 
     /// Sends CONNECT, and its Will if it has one. Returns the Return Code.
@@ -74,12 +76,13 @@ impl Sensor {
         0
     }
 
-    /// Subscribes to a topic filter.
-    pub(crate) fn subscribe(&mut self, filter: &str, qos: u8) {
+    /// Subscribes to a topic filter. Returns the topic id.
+    pub(crate) fn subscribe(&mut self, filter: &str, qos: u8) -> [u8; 2] {
         let id = self.next_id();
         self.send(0x12, &[&[qos], &id[..], filter.as_bytes()].concat());
         let answer = self.receive();
         assert_eq!((answer[0], answer[6]), (0x13, 0), "SUBACK: {answer:?}");
+        [answer[2], answer[3]]
     }
 
     /// Waits for the next message, and acknowledges it and the registration of its topic. `None` = PINGRESP came.
@@ -102,6 +105,7 @@ impl Sensor {
                     let is_copy = flags & DUP != 0 && self.last_received == id;
                     let text = String::from_utf8(datagram[6..].to_vec()).expect("text");
                     self.last_received = id;
+                    self.last_topic = [datagram[2], datagram[3]];
                     if flags & QOS_1 != 0 {
                         self.send(0x0D, &[&datagram[2..4], &id, &[0]].concat());
                     }
@@ -118,6 +122,8 @@ impl Sensor {
                         return (unreleased, registers);
                     }
                 }
+                // The gateway wants to know that the client is at its address.
+                0x16 => self.send(0x17, b""),
                 0x17 => return (None, registers),
                 other => panic!("{other:#x}: {datagram:?}"),
             }

@@ -1,4 +1,5 @@
 use std::fmt;
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -57,9 +58,6 @@ pub enum StartError {
     Thread(std::io::Error),
 }
 
-/// Time for the last packets to the broker when the gateway stops.
-const STOP_TIME: Duration = Duration::from_secs(3);
-
 impl Gateway {
     /// Opens sockets and state, and starts the threads.
     ///
@@ -69,7 +67,8 @@ impl Gateway {
         config.check()?;
         let (listener, now) = (config.listener.clone(), Instant::now());
         let gateway = tenbin_sn::Gateway::new(config.settings()?, config.predefined()?)
-            .with_name_bytes_maximum(listener.name_bytes_maximum);
+            .with_name_bytes_maximum(listener.name_bytes_maximum)
+            .with_first_topic_id(any_topic_id());
         let directory = (!config.state.as_os_str().is_empty()).then_some(config.state.as_path());
         let expiry = Duration::from_secs(listener.session_expiry_seconds.into());
         let states = States::open(directory, listener.clients_maximum, expiry, &gateway, now)?;
@@ -111,7 +110,6 @@ impl Gateway {
                     runtime.spawn(discovery.run(shared_socket));
                 }
                 runtime.block_on(tokio::task::unconstrained(thread.run(stopped)));
-                runtime.shutdown_timeout(STOP_TIME);
             };
             let handle = std::thread::Builder::new().name(format!("sn-{number}")).spawn(main);
             started.threads.push(handle.map_err(StartError::Thread)?);
@@ -143,6 +141,12 @@ impl Gateway {
         }
         self.shared.states.finish();
     }
+}
+
+/// A topic id that differs from start to start.
+fn any_topic_id() -> u16 {
+    let number = RandomState::new().build_hasher().finish();
+    (number % u64::from(u16::MAX - 1)) as u16 + 1
 }
 
 impl fmt::Debug for Gateway {

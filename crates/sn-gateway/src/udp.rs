@@ -82,16 +82,17 @@ impl Socket {
         }
     }
 
-    /// Sends kept datagrams as far as there is room.
-    pub(crate) fn poll_flush(&mut self, cx: &mut Context<'_>) {
+    /// Sends kept datagrams as far as there is room. Ready once all are sent.
+    pub(crate) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         while let Some((to, datagram)) = self.unsent.front() {
             match self.inner.poll_send_to(cx, datagram, *to) {
-                Poll::Pending => return,
+                Poll::Pending => return Poll::Pending,
                 Poll::Ready(Ok(_)) => self.sent += 1,
                 Poll::Ready(Err(_)) => count(&self.counters.datagrams_unsent, 1),
             }
             self.unsent.pop_front();
         }
+        Poll::Ready(())
     }
 
     /// Publishes the number of sent datagrams.

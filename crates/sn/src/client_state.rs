@@ -13,15 +13,16 @@ pub struct ClientState {
 }
 
 impl ClientState {
-    /// Restores a stored state: names in the order of their ids, from 1 up, and whether the client knows the id.
+    /// Restores a stored state: names in the order of their ids, from `first_id` up, and whether the client knows the id.
     ///
     /// Names beyond the gateway's bounds are left out, with all that follow: their ids are unknown from then on.
     pub fn restore<'a>(
+        first_id: u16,
         topics: impl IntoIterator<Item = (&'a TopicName, bool)>,
         will: Option<Will>,
         gateway: &Gateway,
     ) -> Self {
-        let mut state = Self { topics: TopicIds::default(), will: will.map(Box::new) };
+        let mut state = Self { topics: TopicIds::from_first(first_id), will: will.map(Box::new) };
         for (name, is_known) in topics {
             let Ok(id) = state.topics.assign(name, &gateway.names, &gateway.settings) else { break };
             if is_known {
@@ -36,7 +37,12 @@ impl ClientState {
         self.topics().next().is_none() && self.will.is_none()
     }
 
-    /// Topic names in the order of their ids, from 1 up, and whether the client knows the id.
+    /// Id of the first topic.
+    pub fn first_topic_id(&self) -> u16 {
+        self.topics.first_id()
+    }
+
+    /// Topic names in the order of their ids, and whether the client knows the id.
     pub fn topics(&self) -> impl Iterator<Item = (&TopicName, bool)> {
         self.topics.iter()
     }

@@ -81,15 +81,19 @@ pub(crate) enum Begin {
     Full,
 }
 
+/// Time in which a copy may come without DUP: the network made it. Later, equal messages with an equal MsgId are two.
+const COPY_TIME: Duration = Duration::from_secs(2);
 /// Answers kept for repeated messages `[SN-DUPLICATE-2]`.
 const ANSWERS_KEPT: usize = 16;
 
 impl Exchanges {
-    /// Looks a message up. Answers older than `retry_time` count no longer.
+    /// Looks a message up. Answers older than `retry_time` count no longer; for a message that is not marked as repeated,
+    /// those older than 2 s.
     pub(crate) fn look_up(
         &mut self,
         id: MessageId,
         fingerprint: u64,
+        is_repeated: bool,
         limit: usize,
         retry_time: Duration,
         now: Instant,
@@ -100,8 +104,9 @@ impl Exchanges {
         if let Some(at) = self.entries.iter().position(|entry| entry.id == id) {
             let entry = &self.entries[at];
             let is_same = entry.fingerprint == fingerprint;
+            let kept = if is_repeated { retry_time } else { retry_time.min(COPY_TIME) };
             match entry.step {
-                Step::Done(answer) if is_same && entry.begun + retry_time > now => return Begin::Answered(answer),
+                Step::Done(answer) if is_same && entry.begun + kept > now => return Begin::Answered(answer),
                 Step::Done(_) => drop(self.entries.remove(at)),
                 _ if !is_same => return Begin::InUse,
                 Step::AwaitPubRel => return Begin::Received,
@@ -137,6 +142,11 @@ impl Exchanges {
     pub(crate) fn get(&mut self, id: MessageId) -> Option<&mut Exchange> {
         // The latest exchange is nearly always the one.
         self.entries.iter_mut().rev().find(|entry| entry.id == id)
+    }
+
+    /// Forgets answers that a new request makes obsolete.
+    pub(crate) fn forget_answers(&mut self, is_obsolete: impl Fn(&Answer) -> bool) {
+        self.entries.retain(|entry| !matches!(&entry.step, Step::Done(answer) if is_obsolete(answer)));
     }
 
     /// Forgets an exchange, whose message may come again as a new one.
@@ -188,12 +198,12 @@ mod tests {
     fn answers_are_kept_for_the_last_16_messages_and_a_time() {
         let now = Instant::now();
         let mut exchanges = Exchanges::default();
-        let look = |exchanges: &mut Exchanges, number: u16, now| exchanges.look_up(id(number), 7, 2, RETRY, now);
+        let look = |exchanges: &mut Exchanges, number: u16, now| exchanges.look_up(id(number), 7, true, 2, RETRY, now);
         for number in 1..=20 {
             assert_eq!(look(&mut exchanges, number, now), Begin::New);
             exchanges.begin(id(number), 7, Step::AwaitPubAck(1), now);
             assert_eq!(look(&mut exchanges, number, now), Begin::UnderWay);
-            assert_eq!(exchanges.look_up(id(number), 8, 2, RETRY, now), Begin::InUse);
+            assert_eq!(exchanges.look_up(id(number), 8, true, 2, RETRY, now), Begin::InUse);
             exchanges.get(id(number)).expect("begun").finish(Answer::PubAck(number), now);
         }
         assert_eq!(look(&mut exchanges, 4, now), Begin::New);
@@ -214,8 +224,8 @@ mod tests {
         for number in 1..=3 {
             exchanges.begin(id(number), 7, Step::AwaitPubAck(1), now);
         }
-        assert_eq!(exchanges.look_up(id(4), 7, 3, RETRY, now + 10 * RETRY), Begin::Full);
-        assert_eq!(exchanges.look_up(id(1), 7, 3, RETRY, now + 10 * RETRY), Begin::UnderWay);
-        assert_eq!(exchanges.look_up(id(4), 7, 4, RETRY, now), Begin::New);
+        assert_eq!(exchanges.look_up(id(4), 7, true, 3, RETRY, now + 10 * RETRY), Begin::Full);
+        assert_eq!(exchanges.look_up(id(1), 7, true, 3, RETRY, now + 10 * RETRY), Begin::UnderWay);
+        assert_eq!(exchanges.look_up(id(4), 7, true, 4, RETRY, now), Begin::New);
     }
 }

@@ -20,6 +20,8 @@ pub(crate) struct Outbox {
     pub(crate) register: Option<Registering>,
     /// MsgId of the last REGISTER.
     last_register: u16,
+    /// QoS 2 messages that the client cannot get, while 3.1.1 has no reason in PUBREC: the broker will release them.
+    given_up: Vec<PacketId>,
 }
 
 /// A message that was not sent yet.
@@ -42,8 +44,8 @@ pub(crate) struct InFlight {
     pub(crate) step: Step,
     /// The PUBLISH as sent, for repetitions; empty for a message of an earlier connection.
     datagram: Box<[u8]>,
-    /// Its topic, if it is a registered id.
-    pub(crate) topic_id: Option<u16>,
+    /// Its topic; none for a message of an earlier connection.
+    pub(crate) topic: Option<Topic>,
     /// The client rejected the topic id once, and the message is sent again after REGISTER.
     pub(crate) is_registered_again: bool,
     pub(crate) retry: Retry,
@@ -67,6 +69,8 @@ pub(crate) enum Step {
 pub(crate) struct Registering {
     pub(crate) topic_id: u16,
     pub(crate) message_id: MessageId,
+    /// Another MsgId was answered, as by a guess: no answer counts until it is repeated, with a new MsgId.
+    pub(crate) is_void: bool,
     pub(crate) retry: Retry,
 }
 
@@ -101,9 +105,8 @@ impl Retry {
 impl InFlight {
     /// A message that is sent now for the first time.
     pub(crate) fn published(id: PacketId, qos: QoS, topic: Topic, datagram: &[u8], retry: Retry) -> Self {
-        let topic_id = if let Topic::Normal(id) = topic { Some(id) } else { None };
-        let datagram = datagram.into();
-        Self { id, qos, step: Step::Published, datagram, topic_id, is_registered_again: false, retry }
+        let (datagram, topic) = (datagram.into(), Some(topic));
+        Self { id, qos, step: Step::Published, datagram, topic, is_registered_again: false, retry }
     }
 
     /// A message of an earlier connection that the broker releases.
@@ -113,7 +116,7 @@ impl InFlight {
             qos: QoS::ExactlyOnce,
             step: Step::Released,
             datagram: Box::default(),
-            topic_id: None,
+            topic: None,
             is_registered_again: false,
             retry,
         }
@@ -140,6 +143,9 @@ pub(crate) fn message_id(id: PacketId) -> MessageId {
 pub(crate) fn packet_id(id: MessageId) -> PacketId {
     PacketId::new(id.get()).expect("a MsgId is not 0")
 }
+
+/// Given up messages that are remembered. A broker releases them at once.
+const GIVEN_UP_MAXIMUM: usize = 64;
 
 impl Outbox {
     /// Appends a message.
@@ -223,7 +229,31 @@ impl Outbox {
 
     /// The first message under way whose topic must be registered again.
     pub(crate) fn unregistered(&self) -> Option<u16> {
-        self.window.iter().find(|message| message.step == Step::Unregistered)?.topic_id
+        match self.window.iter().find(|message| message.step == Step::Unregistered)?.topic {
+            Some(Topic::Normal(id)) => Some(id),
+            _ => None,
+        }
+    }
+
+    /// Topic of the first message that the client has to get, be it for the first time or again.
+    pub(crate) fn next_topic(&self) -> Option<Topic> {
+        let again = |message: &&InFlight| matches!(message.step, Step::Published | Step::Unregistered);
+        let under_way = self.window.iter().find(again).and_then(|message| message.topic);
+        under_way.or_else(|| self.front().map(|message| message.topic))
+    }
+
+    /// Notes a QoS 2 message that the client cannot get.
+    pub(crate) fn note_given_up(&mut self, id: PacketId) {
+        if self.given_up.len() == GIVEN_UP_MAXIMUM {
+            self.given_up.remove(0);
+        }
+        self.given_up.push(id);
+    }
+
+    /// Whether the broker releases a message that the client cannot get.
+    pub(crate) fn take_given_up(&mut self, id: PacketId) -> bool {
+        let at = self.given_up.iter().position(|&given_up| given_up == id);
+        at.map(|at| self.given_up.swap_remove(at)).is_some()
     }
 
     /// MsgId of the next REGISTER.

@@ -117,8 +117,8 @@ pub enum DropCause {
     BufferFull,
     /// A message larger than a datagram.
     TooLarge,
-    /// An answer beyond the bound of an unconfirmed client.
-    Unconfirmed,
+    /// An answer beyond the bound of an unproven address.
+    Unproven,
 }
 
 impl DropCause {
@@ -134,7 +134,7 @@ impl DropCause {
         Self::TopicTableFull,
         Self::BufferFull,
         Self::TooLarge,
-        Self::Unconfirmed,
+        Self::Unproven,
     ];
 }
 
@@ -151,7 +151,7 @@ impl fmt::Display for DropCause {
             Self::TopicTableFull => "topic_table_full",
             Self::BufferFull => "buffer_full",
             Self::TooLarge => "too_large",
-            Self::Unconfirmed => "unconfirmed",
+            Self::Unproven => "unproven",
         })
     }
 }

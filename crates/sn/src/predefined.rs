@@ -70,6 +70,11 @@ impl PredefinedTopics {
         Ok(topics)
     }
 
+    /// Whether the name of an id differs from client to client.
+    pub fn is_per_client(&self, id: u16) -> bool {
+        self.per_client.binary_search(&id).is_ok()
+    }
+
     /// Name of an id for one client.
     pub(crate) fn name(&self, id: u16, client_id: &Text) -> Option<Cow<'_, TopicName>> {
         match self.names.get(&id)? {

@@ -25,6 +25,9 @@ pub struct Settings {
     pub inbound_in_flight: u16,
     /// Session Expiry Interval of clients without Clean Session.
     pub session_expiry: Duration,
+    /// Whether the source addresses of datagrams cannot be forged. Else a client gets messages only once it has answered
+    /// a REGISTER.
+    pub trusts_addresses: bool,
     /// Whether QoS −1 is accepted.
     pub qos_minus_one: bool,
     /// Bound on QoS 0 messages to a client, in bytes of datagrams; `None` = no bound.
@@ -82,6 +85,7 @@ impl Default for Settings {
             in_flight: NonZeroU16::MIN,
             inbound_in_flight: 16,
             session_expiry: Duration::from_secs(24 * 3600),
+            trusts_addresses: false,
             qos_minus_one: false,
             pace_bytes_per_second: None,
             topics_maximum: 256,

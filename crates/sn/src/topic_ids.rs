@@ -7,10 +7,12 @@ use tenbin_codec::TopicName;
 use crate::names::Names;
 use crate::settings::Settings;
 
-/// Topic ids of one client: positions in a table, from 1 up `[SN-TOPICID-1]`.
+/// Topic ids of one client: positions in a table, from its first id up `[SN-TOPICID-1]`. After 65,534 comes 1.
 #[derive(Debug, Default)]
 pub(crate) struct TopicIds {
-    /// The entry of id 1 comes first.
+    /// The first id less 1.
+    offset: u16,
+    /// In the order of their ids.
     entries: Vec<Entry>,
     ids: HashMap<Arc<TopicName>, u16, FxBuildHasher>,
     bytes: usize,
@@ -40,6 +42,21 @@ pub(crate) enum Knowledge {
 pub(crate) struct TableFull;
 
 impl TopicIds {
+    /// No topics yet, and the id of the first one.
+    pub(crate) fn from_first(id: u16) -> Self {
+        Self { offset: id.clamp(1, LAST_ID) - 1, ..Self::default() }
+    }
+
+    /// Id of the first topic.
+    pub(crate) fn first_id(&self) -> u16 {
+        self.offset + 1
+    }
+
+    /// Id of the first topic, if there is one.
+    pub(crate) fn first(&self) -> Option<u16> {
+        (!self.entries.is_empty()).then_some(self.first_id())
+    }
+
     /// Name of an id that the client knows.
     #[inline]
     pub(crate) fn known_name(&self, id: u16) -> Option<&TopicName> {
@@ -57,7 +74,7 @@ impl TopicIds {
     }
 
     pub(crate) fn set_knowledge(&mut self, id: u16, knowledge: Knowledge) {
-        if let Some(entry) = position(id).and_then(|at| self.entries.get_mut(at))
+        if let Some(entry) = self.position(id).and_then(|at| self.entries.get_mut(at))
             && entry.knowledge != knowledge
         {
             entry.knowledge = knowledge;
@@ -84,7 +101,8 @@ impl TopicIds {
             return Err(TableFull); // [SN-BOUND-1]
         }
         let name = names.intern(name).ok_or(TableFull)?;
-        let id = self.entries.len() as u16 + 1;
+        let position = u32::from(self.offset) + self.entries.len() as u32;
+        let id = (position % u32::from(LAST_ID)) as u16 + 1;
         self.entries.push(Entry { name: Arc::clone(&name), knowledge: Knowledge::Unknown });
         self.ids.insert(name, id);
         self.bytes = bytes;
@@ -103,13 +121,15 @@ impl TopicIds {
     }
 
     fn entry(&self, id: u16) -> Option<&Entry> {
-        self.entries.get(position(id)?)
+        self.entries.get(self.position(id)?)
+    }
+
+    fn position(&self, id: u16) -> Option<usize> {
+        let number = id.checked_sub(1).filter(|&number| number < LAST_ID)?;
+        let position = number.checked_sub(self.offset).unwrap_or_else(|| number + (LAST_ID - self.offset));
+        Some(position.into())
     }
 }
 
 /// 0xFFFF is reserved `[SN-TOPICID-2]`.
 const LAST_ID: u16 = u16::MAX - 1;
-
-fn position(id: u16) -> Option<usize> {
-    usize::from(id).checked_sub(1)
-}

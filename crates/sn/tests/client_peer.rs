@@ -108,12 +108,12 @@ fn rejected_topic_id_is_registered_again_once() {
     let mut rig = Rig::connected(|_| {});
     let id = rig.publish("a/b", QoS::AtLeastOnce, b"1");
     rig.gateway(b"\x07\x0B\x00\x07\x00\x01\x00");
-    rig.sent();
-    rig.gateway(b"\x07\x0D\x00\x07\x00\x02\x02");
-    assert_eq!(rig.sent(), [b"\x09\x0A\x00\x00\x00\x03a/b"]);
-    rig.gateway(b"\x07\x0B\x00\x08\x00\x03\x00");
-    assert_eq!(rig.sent(), [b"\x08\x0C\x20\x00\x08\x00\x041"]);
-    rig.gateway(b"\x07\x0D\x00\x08\x00\x04\x02");
+    assert_eq!(rig.sent()[1..], [b"\x08\x0C\x20\x00\x07\x00\x011"]);
+    rig.gateway(b"\x07\x0D\x00\x07\x00\x01\x02");
+    assert_eq!(rig.sent(), [b"\x09\x0A\x00\x00\x00\x01a/b"]);
+    rig.gateway(b"\x07\x0B\x00\x08\x00\x01\x00");
+    assert_eq!(rig.sent(), [b"\x08\x0C\xA0\x00\x08\x00\x011"], "a copy: the broker may have it");
+    rig.gateway(b"\x07\x0D\x00\x08\x00\x01\x02");
     assert_eq!(rig.events(), [ClientEvent::Done(id, ReturnCode::InvalidTopicId)]);
 }
 

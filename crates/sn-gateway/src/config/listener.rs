@@ -61,8 +61,9 @@ listener! {
     /// QoS 1 and 2 messages, SUBSCRIBEs and UNSUBSCRIBEs under way from a client.
     #[serde(deserialize_with = "within::<1, 1024, _, _>")]
     inbound_in_flight: u16 = 16,
-    /// Lifetime of a session without Clean Session after its connection.
-    #[serde(deserialize_with = "within::<0, 4_294_967_295, _, _>")]
+    /// Lifetime of a session without Clean Session after its connection. At least a minute: a Will update replaces the
+    /// connection.
+    #[serde(deserialize_with = "within::<60, 4_294_967_295, _, _>")]
     session_expiry_seconds: u32 = 24 * 3600,
     /// Bytes of QoS 0 messages to a client in a second; 0 = no bound.
     #[serde(deserialize_with = "within::<0, 4_294_967_295, _, _>")]
@@ -82,6 +83,9 @@ listener! {
     /// Whether share groups learn by load reports that a member sleeps, so that others get its messages. Brokers that
     /// take such reports say so in CONNACK; the client needs the right to publish to `$load`.
     sleep_reports: bool = true,
+    /// Whether source addresses cannot be forged, as in a network of your own. Else a client has to answer a REGISTER
+    /// before it gets messages, also on predefined and short topics.
+    trust_addresses: bool = false,
     /// From which addresses a sleeping client may come back.
     rebind: Rebind = Rebind::Network,
     /// Clients.
@@ -162,6 +166,7 @@ impl Listener {
             sleep_maximum: Duration::from_secs(self.sleep_maximum_seconds.into()),
             awake_messages: NonZeroU16::new(self.awake_messages),
             sleep_reports: self.sleep_reports.then(SleepReports::of_idle_member),
+            trusts_addresses: self.trust_addresses,
             qos_minus_one: self.qos_minus_one,
             topics_maximum: self.topics_maximum,
             topic_bytes_maximum: self.topic_bytes_maximum,

@@ -80,8 +80,8 @@ impl Config {
         Ok(config)
     }
 
-    /// Configuration of a listener of a broker, whose clients reach it through memory: `keys` are those of the table
-    /// `[listener]` without `address`.
+    /// Configuration of a listener of a broker, whose clients reach it through memory, without Keep Alive: `keys` are
+    /// those of the table `[listener]` without `address`.
     ///
     /// # Errors
     /// The first unknown or illegal key.
@@ -90,7 +90,7 @@ impl Config {
             return Err(ConfigError::of_key("sn.address", "stands in the table of the listener"));
         }
         let listener = Listener { address, ..keys.try_into().map_err(|error| ConfigError::in_table("sn", &error))? };
-        let config = Self { listener, ..Self::default() };
+        let config = Self { listener, keep_alive_seconds: 0, ..Self::default() };
         config.check()?;
         Ok(config)
     }

@@ -151,17 +151,12 @@ impl Peers {
         Some(peer)
     }
 
-    /// Moves a peer to another address, where it is unconfirmed, and returns its last address. A peer that is there
-    /// already has ended.
+    /// Moves a peer to another address, and returns its last one. A peer that is there already has ended.
     pub(crate) fn rebind(&mut self, key: Key, origin: Origin<'_>) -> Option<Address> {
         let peer = self.get_mut(key)?;
         let old = std::mem::replace(&mut peer.address, origin.to_address());
-        let is_new = !std::mem::replace(&mut peer.counts_as_unconfirmed, true);
         self.unbind(&old, key);
         self.bind(origin.to_address(), key);
-        if is_new {
-            self.note_unconfirmed(key);
-        }
         Some(old)
     }
 
@@ -219,7 +214,9 @@ impl Peers {
             None => {}
             Some(node) => {
                 if let Some(nodes) = self.by_node.get_mut(&address.socket) {
-                    nodes.remove(node);
+                    if nodes.get(node) == Some(&key) {
+                        nodes.remove(node);
+                    }
                     if nodes.is_empty() {
                         self.by_node.remove(&address.socket);
                     }

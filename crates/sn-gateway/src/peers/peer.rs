@@ -1,5 +1,6 @@
 use std::sync::Arc;
 use std::task::Waker;
+use std::time::Instant;
 
 use tenbin_codec::{Decoder, WriteBuffer};
 use tenbin_sn::{Alarm, GatewayPeer};
@@ -24,6 +25,8 @@ pub(crate) struct Peer {
     pub(crate) is_held: bool,
     /// Version of the state that is stored.
     pub(crate) saved_version: u32,
+    /// End of the time that the states which were stored so far have used up.
+    pub(crate) saved_until: Instant,
     pub(crate) counts_as_unconfirmed: bool,
 }
 
@@ -43,11 +46,19 @@ pub(crate) struct Connection {
 }
 
 impl Peer {
-    pub(crate) fn new(machine: GatewayPeer, address: Address, out: WriteBuffer, key: Key, inbox: &Arc<Inbox>) -> Self {
+    pub(crate) fn new(
+        machine: GatewayPeer,
+        address: Address,
+        out: WriteBuffer,
+        key: Key,
+        inbox: &Arc<Inbox>,
+        now: Instant,
+    ) -> Self {
         let ready = PeerWaker::new(key, inbox);
         let counts_as_unconfirmed = !machine.is_confirmed();
         Self {
             saved_version: machine.state_version(),
+            saved_until: now,
             machine,
             address,
             link: Link::Closed,
@@ -59,6 +70,11 @@ impl Peer {
             is_held: false,
             counts_as_unconfirmed,
         }
+    }
+
+    /// Whether the client's next connection needs a state that is not stored.
+    pub(crate) fn has_unsaved_state(&self) -> bool {
+        self.saved_version != self.machine.state_version() && !self.machine.is_clean()
     }
 
     /// Takes the open stream out.

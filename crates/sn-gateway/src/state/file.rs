@@ -7,7 +7,7 @@
 //! A record that was written in part ends the file. A lost record costs the client a PUBACK with code 2 and a REGISTER.
 
 use std::collections::HashMap;
-use std::fs::{self, File};
+use std::fs::{self, File, TryLockError};
 use std::io::{self, Seek as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -73,7 +73,10 @@ impl Writer {
         let io_failed = |error: io::Error| failed(error.to_string());
         fs::create_dir_all(directory).map_err(io_failed)?;
         let lock = File::create(directory.join(LOCK_FILE)).map_err(io_failed)?;
-        lock.try_lock().map_err(|_| failed("another gateway uses it".to_owned()))?;
+        lock.try_lock().map_err(|error| match error {
+            TryLockError::WouldBlock => failed("another gateway uses it".to_owned()),
+            TryLockError::Error(error) => failed(format!("it cannot be locked: {error}")),
+        })?;
         let records = read(directory).map_err(io_failed)?;
         let log = Log::rewrite(directory, &records, lock).map_err(io_failed)?;
         let (changes, receiver) = sync_channel(CHANGES_MAXIMUM);
@@ -127,12 +130,13 @@ impl Log {
         if let Err(error) = self.file.write_all(bytes) {
             // A part of the record would hide all later ones.
             let end = self.rewritten + self.appended;
-            self.file.set_len(end)?;
-            self.file.seek(io::SeekFrom::Start(end))?;
-            return Err(error);
+            let undone = self.file.set_len(end).and_then(|()| self.file.seek(io::SeekFrom::Start(end)));
+            return Err(undone.err().unwrap_or(error));
         }
         self.appended += bytes.len() as u64;
         if self.appended > REWRITE_FROM.max(self.rewritten) {
+            // If it fails, the next try comes when as much again is appended.
+            self.rewritten += std::mem::take(&mut self.appended);
             let records = read(&self.directory)?;
             *self = Self::rewrite(&self.directory, &records, self.lock.try_clone()?)?;
         }

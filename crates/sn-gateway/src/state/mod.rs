@@ -3,7 +3,7 @@
 mod file;
 mod record;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -26,21 +26,21 @@ pub(crate) struct States {
 #[derive(Default)]
 struct Absent {
     states: HashMap<Text, Stored, FxBuildHasher>,
-    /// States so many that a search for expired ones is worth it.
-    sweep_at: usize,
-    /// Time of the last search.
-    swept: Option<Instant>,
+    /// All states by age, the oldest first. Some were taken since, and have no state of their number.
+    ages: VecDeque<(u64, Text)>,
+    /// States kept so far.
+    kept: u64,
 }
 
 struct Stored {
     state: ClientState,
     since: Instant,
+    /// As in `ages`.
+    number: u64,
 }
 
-/// The fewest states that are searched for expired ones.
-const SWEEP_FROM: usize = 1024;
-/// Shortest time between two searches, each of which visits all states under the lock.
-const SWEEP_PAUSE: Duration = Duration::from_secs(10);
+/// Places in [`Absent::ages`] of taken states, besides one for each state, before they are removed.
+const SPARE_AGES: usize = 1024;
 
 impl States {
     /// Keeps at most `maximum` states, each for `expiry`. With a directory, reads the states of earlier runs
@@ -55,7 +55,7 @@ impl States {
         gateway: &Gateway,
         now: Instant,
     ) -> Result<Self, StateError> {
-        let mut absent = Absent { sweep_at: SWEEP_FROM, ..Absent::default() };
+        let mut absent = Absent::default();
         let writer = match directory {
             None => None,
             Some(directory) => {
@@ -63,7 +63,7 @@ impl States {
                 for (client_id, body) in records.iter().take(maximum) {
                     let client_id = Text::try_from(client_id.as_str()).ok();
                     if let (Some(client_id), Some(state)) = (client_id, record::decode(body, gateway)) {
-                        absent.states.insert(client_id, Stored { state, since: now });
+                        absent.insert(client_id, state, now);
                     }
                 }
                 tracing::info!(directory = %directory.display(), clients = absent.states.len(), "read topic ids");
@@ -85,26 +85,23 @@ impl States {
         stored.filter(|stored| now < stored.since + self.expiry).map(|stored| stored.state)
     }
 
-    /// Keeps the state of a client whose connection has ended, unless it is empty. It is stored already.
+    /// Keeps the state of a client whose connection has ended, unless it is empty. It is stored already. The oldest one
+    /// makes room `[SN-STATE-2]`.
     pub(crate) fn keep(&self, client_id: &Text, state: Option<ClientState>, now: Instant) {
         // Forged CONNECTs, which register nothing, must not crowd out the states of clients.
         let Some(state) = state.filter(|state| !client_id.is_empty() && !state.is_empty()) else { return };
         let mut absent = self.lock();
-        let is_time = absent.swept.is_none_or(|swept| now >= swept + SWEEP_PAUSE);
-        if is_time && absent.states.len() >= absent.sweep_at.min(self.maximum) {
-            absent.swept = Some(now);
-            self.forget_expired(&mut absent, now);
-        }
-        if absent.states.len() < self.maximum {
-            absent.states.insert(client_id.detach(), Stored { state, since: now });
-        } else {
+        absent.insert(client_id.detach(), state, now);
+        while let Some(client_id) = absent.pop_obsolete(self.maximum, |since| now >= since + self.expiry) {
             self.write(Change::forget(client_id.as_str()));
         }
     }
 
     /// Stores the state of a connected client. False if the writer has no room.
     pub(crate) fn save(&self, peer: &GatewayPeer) -> bool {
-        let change = || Change::put(peer.client_id().as_str(), record::encode(peer.topics(), peer.will()));
+        let change = || {
+            Change::put(peer.client_id().as_str(), record::encode(peer.first_topic_id(), peer.topics(), peer.will()))
+        };
         self.writer.as_ref().is_none_or(|writer| writer.write(change()))
     }
 
@@ -113,17 +110,6 @@ impl States {
         if let Some(writer) = &self.writer {
             writer.finish();
         }
-    }
-
-    fn forget_expired(&self, absent: &mut Absent, now: Instant) {
-        absent.states.retain(|client_id, stored| {
-            let is_kept = now < stored.since + self.expiry;
-            if !is_kept {
-                self.write(Change::forget(client_id.as_str()));
-            }
-            is_kept
-        });
-        absent.sweep_at = SWEEP_FROM.max(2 * absent.states.len());
     }
 
     /// Writes a change that may be lost.
@@ -135,5 +121,71 @@ impl States {
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Absent> {
         self.absent.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Absent {
+    fn insert(&mut self, client_id: Text, state: ClientState, now: Instant) {
+        self.kept += 1;
+        self.ages.push_back((self.kept, client_id.clone()));
+        self.states.insert(client_id, Stored { state, since: now, number: self.kept });
+        if self.ages.len() > 2 * self.states.len() + SPARE_AGES {
+            let states = &self.states;
+            self.ages.retain(|(number, client_id)| states.get(client_id).is_some_and(|state| state.number == *number));
+        }
+    }
+
+    /// Removes the oldest state, if it has expired or if there are more than `maximum`.
+    fn pop_obsolete(&mut self, maximum: usize, is_expired: impl Fn(Instant) -> bool) -> Option<Text> {
+        while let Some((number, client_id)) = self.ages.front() {
+            if let Some(oldest) = self.states.get(client_id).filter(|state| state.number == *number) {
+                if self.states.len() <= maximum && !is_expired(oldest.since) {
+                    return None;
+                }
+                self.states.remove(client_id);
+                return self.ages.pop_front().map(|(_, client_id)| client_id);
+            }
+            self.ages.pop_front();
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tenbin_codec::TopicName;
+    use tenbin_sn::{PredefinedTopics, Settings};
+
+    use super::*;
+
+    #[test]
+    #[allow(clippy::disallowed_methods, reason = "any start will do")]
+    fn oldest_and_expired_states_make_room() {
+        let gateway = Gateway::new(Settings::default(), PredefinedTopics::default());
+        let (now, expiry) = (Instant::now(), Duration::from_secs(100));
+        let states = States::open(None, 3, expiry, &gateway, now).expect("no directory");
+        let name = TopicName::try_from("plant/1").expect("a name");
+        let keep = |client_id: &str, second| {
+            let state = ClientState::restore(1, [(&name, true)], None, &gateway);
+            let client_id = Text::try_from(client_id).expect("a text");
+            states.keep(&client_id, Some(state), now + Duration::from_secs(second));
+        };
+        let has = |client_id: &str| states.lock().states.contains_key(client_id.as_bytes());
+        for (client_id, second) in [("a", 0), ("b", 1), ("c", 2)] {
+            keep(client_id, second);
+        }
+        // The oldest one comes and goes, and is the youngest.
+        assert!(states.take("a", false, now).is_some());
+        keep("a", 3);
+        keep("d", 4);
+        assert_eq!(["a", "b", "c", "d"].map(has), [true, false, true, true]);
+        keep("e", 103);
+        assert_eq!(["a", "c", "d", "e"].map(has), [false, false, true, true], "c and a have expired");
+        for _ in 0..10_000 {
+            assert!(states.take("e", false, now + expiry).is_some());
+            keep("e", 103);
+        }
+        let absent = states.lock();
+        assert!(absent.ages.len() <= 2 * absent.states.len() + SPARE_AGES + 1, "{}", absent.ages.len());
     }
 }

@@ -1,7 +1,7 @@
 //! Bytes of one client's state.
 //!
 //! ```text
-//!   topics (2) | per topic: known (1), length (2), name | Will: present (1)
+//!   first id (2) | topics (2) | per topic: known (1), length (2), name | Will: present (1)
 //!   Will: QoS (1) | retain (1) | length (2), topic | length (4), payload
 //! ```
 
@@ -9,15 +9,20 @@ use bytes::{Buf as _, BufMut as _, Bytes};
 use tenbin_codec::{QoS, TopicName, Will};
 use tenbin_sn::{ClientState, Gateway};
 
-pub(super) fn encode<'a>(topics: impl Iterator<Item = (&'a TopicName, bool)>, will: Option<&Will>) -> Vec<u8> {
-    let mut out = vec![0; 2];
+pub(super) fn encode<'a>(
+    first_id: u16,
+    topics: impl Iterator<Item = (&'a TopicName, bool)>,
+    will: Option<&Will>,
+) -> Vec<u8> {
+    let mut out = vec![0; 4];
+    out[..2].copy_from_slice(&first_id.to_be_bytes());
     let mut count = 0_u16;
     for (name, is_known) in topics {
         count += 1;
         out.put_u8(is_known.into());
         put_name(name, &mut out);
     }
-    out[..2].copy_from_slice(&count.to_be_bytes());
+    out[2..4].copy_from_slice(&count.to_be_bytes());
     out.put_u8(will.is_some().into());
     if let Some(will) = will {
         out.put_u8(will.qos as u8);
@@ -32,14 +37,15 @@ pub(super) fn encode<'a>(topics: impl Iterator<Item = (&'a TopicName, bool)>, wi
 /// Reads a state; `None` if the bytes are none.
 pub(super) fn decode(body: &Bytes, gateway: &Gateway) -> Option<ClientState> {
     let mut body = body.clone();
-    let count = body.try_get_u16().ok()?;
+    let (first_id, count) = (body.try_get_u16().ok()?, body.try_get_u16().ok()?);
     let mut topics = Vec::with_capacity(count.min(256).into());
     for _ in 0..count {
         let is_known = body.try_get_u8().ok()? != 0;
         topics.push((get_name(&mut body)?, is_known));
     }
     let will = if body.try_get_u8().ok()? == 0 { None } else { Some(get_will(&mut body)?) };
-    body.is_empty().then(|| ClientState::restore(topics.iter().map(|(name, known)| (name, *known)), will, gateway))
+    let topics = topics.iter().map(|(name, known)| (name, *known));
+    body.is_empty().then(|| ClientState::restore(first_id, topics, will, gateway))
 }
 
 fn get_will(body: &mut Bytes) -> Option<Will> {
@@ -87,10 +93,10 @@ mod tests {
             properties: None,
         };
         for will in [None, Some(will)] {
-            let bytes = Bytes::from(encode(names.iter().map(|(name, known)| (name, *known)), will.as_ref()));
+            let bytes = Bytes::from(encode(7000, names.iter().map(|(name, known)| (name, *known)), will.as_ref()));
             let state = decode(&bytes, &gateway).expect("whole");
             assert_eq!(state.topics().map(|(name, known)| (name.clone(), known)).collect::<Vec<_>>(), names);
-            assert_eq!(state.will(), will.as_ref());
+            assert_eq!((state.first_topic_id(), state.will()), (7000, will.as_ref()));
             for end in 0..bytes.len() {
                 assert!(decode(&bytes.slice(..end), &gateway).is_none(), "{end} bytes");
             }

@@ -18,7 +18,7 @@ const NODE_ID_BYTES_MAXIMUM: usize = 64;
 impl Thread {
     pub(super) fn receive_batch(&mut self, buffer: &mut [u8]) {
         let mut received = 0;
-        while received < DATAGRAMS_PER_LAP {
+        for _ in 0..DATAGRAMS_PER_LAP {
             match self.socket.receive(buffer) {
                 Ok((size, from)) => {
                     received += 1;
@@ -26,7 +26,7 @@ impl Thread {
                 }
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => break,
                 // An answer to an earlier datagram, such as of a client that is gone.
-                Err(_) => received += 1,
+                Err(_) => {}
             }
         }
         count(&self.counters.datagrams_received, received);
@@ -180,6 +180,15 @@ impl Thread {
             self.refuse(origin); // [SN-BOUND-4]
             return None;
         }
+        if self.peers.unconfirmed() >= listener.unconfirmed_maximum {
+            while self.closing.try_join_next().is_some() {}
+            // The broker has to forget evicted clients as fast as others come.
+            if self.closing.len() >= listener.unconfirmed_maximum {
+                self.shared.owners.release(connect.client_id, self.number);
+                self.refuse(origin);
+                return None;
+            }
+        }
         if self.peers.unconfirmed() >= listener.unconfirmed_maximum
             && let Some(oldest) = self.peers.oldest_unconfirmed()
         {
@@ -200,8 +209,8 @@ impl Thread {
         }
         count(&self.counters.connects, 1);
         shared.clients.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        let inbox = &self.inbox;
-        let key = self.peers.add(|key| Peer::new(machine, origin.to_address(), out, key, inbox));
+        let (inbox, now) = (&self.inbox, self.now);
+        let key = self.peers.add(|key| Peer::new(machine, origin.to_address(), out, key, inbox, now));
         self.after(key, action);
         self.touch(key);
         Some(key)

@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use tenbin_sn::{DropCause, Io};
-use tenbin_sn_codec::v1_2::{Connect, Message};
+use tenbin_sn_codec::v1_2::{Connect, Message, Publish, Topic};
 
 use super::Thread;
 use crate::peers::{Key, Origin};
@@ -52,11 +52,17 @@ impl Thread {
             }
         }
         let next_try = self.house.next_try;
-        self.next_alarm = Some(self.next_alarm.map_or(next_try, |next| next.min(next_try)));
+        self.ring_by(next_try);
     }
 
     /// Publishes a QoS −1 message of a sender without a connection.
     pub(super) fn publish_for_stranger(&mut self, origin: Origin<'_>, message: &Message<'_>, size: usize) {
+        // Such a name has a client id, and the sender has none.
+        let is_per_client = matches!(message, Message::Publish(Publish { topic: Topic::Predefined(id), .. })
+            if self.shared.gateway.predefined().is_per_client(*id));
+        if is_per_client {
+            return self.output.drops.note(DropCause::UnknownTopic);
+        }
         match self.house.key {
             Some(key) if self.peers.get_mut(key).is_some() => self.handle_of_peer(key, origin, message, size),
             _ => self.output.drops.note(DropCause::NoUpstream),

@@ -16,11 +16,12 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
 use tenbin_sn::{Io, Output, Wheel};
 use tokio::sync::watch;
+use tokio::task::JoinSet;
 use tokio::time::Sleep;
 
 use crate::counters::{Counters, count};
@@ -49,6 +50,8 @@ pub(crate) struct Thread {
     touched: Vec<Key>,
     takeovers: Vec<Takeover>,
     house: House,
+    /// Streams of ended peers, until the broker has closed its side.
+    closing: JoinSet<()>,
     /// Memory for the output of peers, which need it only within a lap.
     spares: Vec<Vec<u8>>,
     /// Bytes read from a stream. Packets are slices of it.
@@ -64,6 +67,12 @@ const READ_BYTES: usize = 64 * 1024;
 /// Memory of a peer's output that is kept for others.
 const SPARE_BYTES_MAXIMUM: usize = 64 * 1024;
 const SPARES_MAXIMUM: usize = 64;
+/// Mean time between two states of a client that are stored, so that it cannot crowd out those of others.
+const SAVE_PAUSE: Duration = Duration::from_secs(1);
+/// States that are stored at once, such as while a client registers its topics.
+const SAVES_AT_ONCE: u32 = 32;
+/// Time for the last datagrams to clients, and packets to the broker, when the gateway stops.
+const STOP_TIME: Duration = Duration::from_secs(3);
 
 /// Events that begin a lap.
 #[derive(Default)]
@@ -93,6 +102,7 @@ impl Thread {
             touched: Vec::new(),
             takeovers: Vec::new(),
             house: House::new(now),
+            closing: JoinSet::new(),
             spares: Vec::new(),
             read: BytesMut::with_capacity(READ_BYTES),
             now,
@@ -145,7 +155,7 @@ impl Thread {
     }
 
     fn poll_events(&mut self, events: &mut Events, alarm: Pin<&mut Sleep>, cx: &mut Context<'_>) -> Poll<()> {
-        self.socket.poll_flush(cx);
+        let _ = self.socket.poll_flush(cx);
         // Errors concern one datagram, and are seen by the receive call.
         events.is_readable = self.socket.poll_readable(cx).is_ready();
         let has_work = self.inbox.poll_take(&mut events.ready, &mut events.handoffs, cx).is_ready();
@@ -174,6 +184,11 @@ impl Thread {
         }
     }
 
+    /// Begins a lap at a time that the wheel does not know.
+    fn ring_by(&mut self, at: Instant) {
+        self.next_alarm = Some(self.next_alarm.map_or(at, |next| next.min(at)));
+    }
+
     /// Notes that a peer was called, so that it is settled at the end of the lap.
     #[inline]
     fn touch(&mut self, key: Key) {
@@ -191,7 +206,9 @@ impl Thread {
             self.flush(key);
             let Some(peer) = self.peers.get_mut(key) else { continue };
             peer.is_touched = false;
-            if let Some(deadline) = peer.machine.poll_timeout() {
+            let may_save = peer.saved_until <= self.now + SAVES_AT_ONCE * SAVE_PAUSE;
+            let save_at = (!may_save && peer.has_unsaved_state()).then(|| self.now + SAVE_PAUSE);
+            if let Some(deadline) = [peer.machine.poll_timeout(), save_at].into_iter().flatten().min() {
                 self.wheel.arm(&mut peer.alarm, key, deadline);
                 // Up to a slot early: then the wheel wakes nobody, and says when it will.
                 self.next_alarm = Some(self.next_alarm.map_or(deadline, |next| next.min(deadline)));
@@ -202,7 +219,9 @@ impl Thread {
             if peer.counts_as_unconfirmed && peer.machine.is_confirmed() {
                 self.peers.confirm(key);
             }
-            self.save(key);
+            if may_save {
+                self.save(key);
+            }
         }
         self.touched = touched;
         self.release_guests();
@@ -214,12 +233,12 @@ impl Thread {
     /// Stores changed topic ids and Wills. They are stored later if the writer has no room.
     fn save(&mut self, key: Key) {
         let Some(peer) = self.peers.get_mut(key) else { return };
-        let version = peer.machine.state_version();
-        if version == peer.saved_version || peer.machine.is_clean() {
+        if !peer.has_unsaved_state() {
             return;
         }
         if self.shared.states.save(&peer.machine) {
-            peer.saved_version = version;
+            peer.saved_version = peer.machine.state_version();
+            peer.saved_until = peer.saved_until.max(self.now) + SAVE_PAUSE;
         } else {
             count(&self.counters.state_unsaved, 1);
         }
@@ -234,11 +253,15 @@ impl Thread {
             let action = peer.machine.close(&mut io);
             self.after(key, action);
         }
-        poll_fn(|cx| {
-            self.socket.poll_flush(cx);
-            Poll::Ready(())
-        })
-        .await;
         self.settle();
+        let last = async {
+            poll_fn(|cx| self.socket.poll_flush(cx)).await;
+            while self.closing.join_next().await.is_some() {}
+        };
+        let is_late = tokio::time::timeout(STOP_TIME, last).await.is_err();
+        self.socket.publish_sent();
+        if is_late {
+            tracing::warn!(streams = self.closing.len(), "broker has not closed the streams of all clients");
+        }
     }
 }

@@ -213,7 +213,8 @@ impl Thread {
         // Most streams have room, and the runtime may be about to stop.
         let is_open = write(&mut peer).is_ok();
         if let Some(stream) = peer.take_stream().filter(|_| is_open) {
-            tokio::spawn(close(stream, std::mem::take(&mut peer.out)));
+            while self.closing.try_join_next().is_some() {}
+            self.closing.spawn(close(stream, std::mem::take(&mut peer.out)));
         }
         let client_id = peer.machine.client_id().clone();
         self.shared.states.keep(&client_id, peer.machine.into_state(), self.now);

@@ -13,6 +13,8 @@ use crate::peers::{Address, Key, Origin};
 pub(super) struct Takeover {
     old: Key,
     deadline: Instant,
+    /// When the question is repeated.
+    repeat_at: Instant,
     is_answered: bool,
     address: Address,
     /// Another thread was the home of the address.
@@ -23,6 +25,8 @@ pub(super) struct Takeover {
 
 /// Time for the answer of the peer.
 const ANSWER_TIME: Duration = Duration::from_secs(2);
+/// Time between two of its questions: a datagram may be lost.
+const QUESTION_PAUSE: Duration = Duration::from_millis(700);
 /// Takeovers at a time; further CONNECTs are answered "congestion".
 const TAKEOVERS_MAXIMUM: usize = 1024;
 
@@ -67,13 +71,19 @@ impl Thread {
         if self.takeovers.len() >= TAKEOVERS_MAXIMUM {
             return self.refuse(origin);
         }
+        self.ask(old);
+        let (deadline, repeat_at) = (self.now + ANSWER_TIME, self.now + QUESTION_PAUSE);
+        let (address, is_guest) = (origin.to_address(), self.elsewhere.is_guest(origin));
+        self.takeovers.push(Takeover { old, deadline, repeat_at, is_answered: false, address, is_guest, datagram });
+        self.ring_by(repeat_at);
+    }
+
+    /// Asks a peer whether it is there.
+    fn ask(&mut self, key: Key) {
+        let Some(peer) = self.peers.get_mut(key) else { return };
         let mut io = Io { now: self.now, upstream: &mut peer.out, output: &mut self.output };
         peer.machine.probe(&mut io);
-        self.after(old, tenbin_sn::Action::Continue);
-        let deadline = self.now + ANSWER_TIME;
-        let (address, is_guest) = (origin.to_address(), self.elsewhere.is_guest(origin));
-        self.takeovers.push(Takeover { old, deadline, is_answered: false, address, is_guest, datagram });
-        self.next_alarm = Some(self.next_alarm.map_or(deadline, |next| next.min(deadline)));
+        self.after(key, tenbin_sn::Action::Continue);
     }
 
     /// Notes a message of a peer: it is there.
@@ -92,13 +102,20 @@ impl Thread {
     /// Ends the takeovers that are decided.
     pub(super) fn decide_takeovers(&mut self) {
         let mut index = 0;
-        while let Some(takeover) = self.takeovers.get(index) {
+        while let Some(takeover) = self.takeovers.get_mut(index) {
             let (old, deadline) = (takeover.old, takeover.deadline);
             let is_there = self.peers.get_mut(old).is_some();
             if is_there && !takeover.is_answered && self.now < deadline {
                 index += 1;
-                // The wheel knows nothing of it.
-                self.next_alarm = Some(self.next_alarm.map_or(deadline, |next| next.min(deadline)));
+                let is_time = self.now >= takeover.repeat_at;
+                if is_time {
+                    takeover.repeat_at = self.now + QUESTION_PAUSE;
+                }
+                let next = takeover.repeat_at.min(deadline);
+                if is_time {
+                    self.ask(old);
+                }
+                self.ring_by(next);
                 continue;
             }
             let Takeover { address, datagram, is_answered, is_guest, .. } = self.takeovers.swap_remove(index);

@@ -56,12 +56,14 @@ impl Upstream {
         })
     }
 
-    /// Opens a stream after the end of the client's last one: the broker must see its DISCONNECT first.
+    /// Opens a stream after the end of the client's last one: the broker must see its DISCONNECT first, even if the
+    /// client leaves meanwhile.
     pub(crate) fn reopen(&self, client: SocketAddr, last: Option<(Stream, WriteBuffer)>) -> Opening {
         let upstream = self.clone();
+        let closing = last.map(|(stream, rest)| tokio::spawn(close(stream, rest)));
         Box::pin(async move {
-            if let Some((stream, rest)) = last {
-                close(stream, rest).await;
+            if let Some(closing) = closing {
+                let _ = closing.await;
             }
             upstream.open(client).await
         })
@@ -69,7 +71,7 @@ impl Upstream {
 }
 
 /// Time for the rest of a stream's bytes, and for the broker's end of the stream.
-const CLOSE_TIME: Duration = Duration::from_secs(2);
+const CLOSE_TIME: Duration = Duration::from_secs(10);
 
 /// Sends the rest, and closes the stream once the broker has closed its side. A stream that is dropped while unread
 /// bytes wait would be reset, and the broker might miss the last packets.

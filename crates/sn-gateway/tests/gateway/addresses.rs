@@ -89,7 +89,7 @@ fn session_stays_with_a_client_that_answers() {
     assert_eq!(old.receive(), Message::PingReq(PingReq { client_id: None }));
     old.send(&Message::PingResp);
     assert_eq!(new.receive(), Message::ConnAck(ReturnCode::Congestion));
-    assert_eq!(old.register("still/here"), 1);
+    old.register("still/here");
 }
 
 #[test]
@@ -98,12 +98,12 @@ fn session_stays_with_a_client_that_answers_by_connect() {
     let gateway = gateway(broker.address, "", "");
     let (mut old, mut new) = (Client::new(gateway.address()), Client::new(gateway.address()));
     assert_eq!(old.connect("sensor", false), ReturnCode::Accepted);
-    assert_eq!(old.register("first"), 1);
+    let first = old.register("first");
     new.send(&Message::Connect(Connect { will: false, clean_session: false, duration: 60, client_id: "sensor" }));
     assert_eq!(old.receive(), Message::PingReq(PingReq { client_id: None }));
     assert_eq!(old.connect("sensor", false), ReturnCode::Accepted);
     assert_eq!(new.receive(), Message::ConnAck(ReturnCode::Congestion));
-    assert_eq!(old.register("still/here"), 2);
+    assert_eq!(old.register("first"), first);
     assert_eq!(gateway.stats().get("taken_over"), 0);
 }
 
@@ -140,11 +140,10 @@ fn session_of_a_silent_client_is_taken_over() {
     let gateway = gateway(broker.address, "", "");
     let (mut old, mut new) = (Client::new(gateway.address()), Client::new(gateway.address()));
     assert_eq!(old.connect("sensor", false), ReturnCode::Accepted);
-    assert_eq!((old.register("first"), old.register("other")), (1, 2));
+    let other = old.register("other");
     assert_eq!(new.connect("sensor", false), ReturnCode::Accepted);
-    assert_eq!(old.receive(), Message::PingReq(PingReq { client_id: None }));
-    assert_eq!(old.receive(), DISCONNECT);
-    assert_eq!(new.register("other"), 2, "topic ids belong to the session");
+    assert!(old.questions_before_disconnect() > 1, "a question may be lost");
+    assert_eq!(new.register("other"), other, "topic ids belong to the session");
 }
 
 #[test]
@@ -171,13 +170,12 @@ fn sleeper_wakes_at_another_address_of_its_network() {
     far.send(&wake);
     assert_eq!(far.receive(), DISCONNECT);
     near.send(&wake);
-    // The address may be forged: it gets QoS 0 messages once it has answered.
-    wait_for(&gateway, "rebound", 1);
-    near.send(&Message::PingReq(PingReq { client_id: Some("sleeper") }));
-    let Message::Publish(publish) = near.receive() else { panic!("PUBLISH") };
+    // The address may be forged: it gets messages once it has answered.
+    let Message::Publish(publish) = near.receive_proven() else { panic!("PUBLISH") };
     assert_eq!(publish.data, b"for the sleeper");
     assert_eq!(near.receive(), Message::PingResp);
     assert!(old.is_silent());
+    assert_eq!(gateway.stats().get("rebound"), 1);
 }
 
 #[test]
@@ -190,7 +188,7 @@ fn rebind_never_keeps_sleepers_at_their_address() {
     other.send(&wake);
     assert_eq!(other.receive(), DISCONNECT);
     old.send(&wake);
-    let Message::Publish(publish) = old.receive() else { panic!("PUBLISH") };
+    let Message::Publish(publish) = old.receive_proven() else { panic!("PUBLISH") };
     assert_eq!(publish.data, b"for the sleeper");
 }
 
@@ -201,7 +199,7 @@ fn connect_with_another_clients_id_asks_that_client() {
     let (mut one, mut other) = (Client::new(gateway.address()), Client::new(gateway.address()));
     assert_eq!(one.connect("one", false), ReturnCode::Accepted);
     assert_eq!(other.connect("other", false), ReturnCode::Accepted);
-    assert_eq!(other.register("topic"), 1);
+    other.register("topic");
     other.send(&Message::Connect(Connect { will: false, clean_session: false, duration: 60, client_id: "one" }));
     assert_eq!(one.receive(), Message::PingReq(PingReq { client_id: None }));
     one.send(&Message::PingResp);

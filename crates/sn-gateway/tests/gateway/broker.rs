@@ -22,13 +22,13 @@ fn broker_gone_is_congestion_until_it_returns() {
     let gateway = gateway(broker.address, "", "connects_per_second_per_address = 0");
     let mut client = Client::new(gateway.address());
     assert_eq!(client.connect("sensor", false), ReturnCode::Accepted);
-    assert_eq!((client.register("first"), client.register("other")), (1, 2));
+    let topic = Topic::Normal(client.register("other"));
     let address = broker.stop();
     assert_eq!(client.receive(), Message::Disconnect(Disconnect { duration: None }));
     assert_eq!(client.connect("sensor", false), ReturnCode::Congestion);
     let broker = FakeBroker::start_at(address);
     client.connect_in_the_end("sensor", false);
-    client.publish(Topic::Normal(2), QoS::AtMostOnce, 0, b"on a known id");
+    client.publish(topic, QoS::AtMostOnce, 0, b"on a known id");
     assert_eq!(published_topic(&broker), "other");
 }
 
@@ -45,7 +45,8 @@ fn topic_ids_and_wills_survive_a_restart() {
     assert_eq!(client.receive(), Message::WillMsgReq);
     client.send(&Message::WillMsg(b"bye"));
     assert_eq!(client.receive(), Message::ConnAck(ReturnCode::Accepted));
-    assert_eq!((client.register("first"), client.register("other")), (1, 2));
+    let (first_id, other) = (client.register("first"), client.register("other"));
+    assert_ne!(first_id, other);
     assert!(broker.connect().will.is_some());
     first.stop();
     assert_eq!(client.receive(), Message::Disconnect(Disconnect { duration: None }));
@@ -55,7 +56,7 @@ fn topic_ids_and_wills_survive_a_restart() {
     assert_eq!(client.connect("sensor", false), ReturnCode::Accepted);
     let will = broker.connect().will.expect("the stored Will");
     assert_eq!((will.topic.text().as_str(), &will.payload[..], will.retain), ("gone", &b"bye"[..], true));
-    client.publish(Topic::Normal(2), QoS::AtMostOnce, 0, b"on an old id");
+    client.publish(Topic::Normal(other), QoS::AtMostOnce, 0, b"on an old id");
     assert_eq!(published_topic(&broker), "other");
     let locked = Config::parse(&format!("{head}\n[listener]\naddress = \"127.0.0.1:0\"")).expect("legal");
     let error = Gateway::start(locked, Upstream::tcp("127.0.0.1:1")).expect_err("the directory is in use");
@@ -64,7 +65,7 @@ fn topic_ids_and_wills_survive_a_restart() {
 
     // Clean Session ends the stored state.
     assert_eq!(client.connect("sensor", true), ReturnCode::Accepted);
-    client.publish(Topic::Normal(2), QoS::AtMostOnce, 0, b"on a forgotten id");
+    client.publish(Topic::Normal(other), QoS::AtMostOnce, 0, b"on a forgotten id");
     let Message::PubAck(PubAck { code, .. }) = client.receive() else { panic!("PUBACK") };
     assert_eq!(code, ReturnCode::InvalidTopicId);
 }
@@ -85,6 +86,34 @@ fn lost_client_leaves_the_broker_without_disconnect() {
         other => panic!("{other:?}"),
     }
     wait_for(&gateway, "clients_lost", 1);
+}
+
+#[test]
+fn client_that_leaves_during_a_will_update_has_no_will() {
+    let broker = FakeBroker::start();
+    let gateway = gateway(broker.address, "", "connects_per_second_per_address = 0");
+    let mut client = Client::new(gateway.address());
+    for _ in 0..10 {
+        client.send(&Message::Connect(Connect { will: true, clean_session: true, duration: 60, client_id: "sensor" }));
+        assert_eq!(client.receive(), Message::WillTopicReq);
+        client.send(&Message::WillTopic(Some(WillTopic { qos: QoS::AtMostOnce, retain: false, topic: "gone" })));
+        assert_eq!(client.receive(), Message::WillMsgReq);
+        client.send(&Message::WillMsg(b"old"));
+        assert_eq!(client.receive(), Message::ConnAck(ReturnCode::Accepted));
+        client.send(&Message::WillMsgUpd(b"new"));
+        client.send(&Message::Disconnect(Disconnect { duration: None }));
+        // The answer to the update may come before.
+        while client.receive() != Message::Disconnect(Disconnect { duration: None }) {}
+        let mut left = false;
+        loop {
+            match broker.event() {
+                Event::Packet(packet) if matches!(*packet, Packet::Disconnect(_)) => left = true,
+                Event::Closed(_) => break,
+                Event::Packet(_) | Event::Connected(_) => {}
+            }
+        }
+        assert!(left, "the stream closes after DISCONNECT");
+    }
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::net::{SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
 use tenbin_sn_codec::v1_2::{
-    Connect, Disconnect, Message, MessageId, Publish, QoS, Register, ReturnCode, Subscribe, Subscribed, Topic,
+    Connect, Disconnect, Message, MessageId, Publish, QoS, RegAck, Register, ReturnCode, Subscribe, Subscribed, Topic,
 };
 use tenbin_sn_gateway::{Config, Gateway, Upstream};
 
@@ -49,6 +49,33 @@ impl Client {
     /// The next message.
     pub(crate) fn receive(&mut self) -> Message<'_> {
         Message::decode(self.receive_bytes()).expect("a message")
+    }
+
+    /// The next message after the questions whether the client is there, which are answered.
+    pub(crate) fn receive_proven(&mut self) -> Message<'_> {
+        loop {
+            let size = self.receive_bytes().len();
+            let answer = match Message::decode(&self.buffer[..size]) {
+                Ok(Message::Register(Register { topic_id, message_id, .. })) => {
+                    Message::RegAck(RegAck { topic_id, message_id, code: ReturnCode::Accepted })
+                }
+                Ok(Message::PingReq(_)) => Message::PingResp,
+                _ => return Message::decode(&self.buffer[..size]).expect("a message"),
+            };
+            self.send(&answer);
+        }
+    }
+
+    /// The number of PINGREQs up to the next other message, which is DISCONNECT.
+    pub(crate) fn questions_before_disconnect(&mut self) -> usize {
+        let mut questions = 0;
+        loop {
+            match self.receive() {
+                Message::PingReq(_) => questions += 1,
+                Message::Disconnect(_) => return questions,
+                other => panic!("{other:?}"),
+            }
+        }
     }
 
     /// Whether nothing came so far.

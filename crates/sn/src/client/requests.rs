@@ -45,6 +45,8 @@ pub(super) struct UnderWay {
     request: Request,
     message_id: MessageId,
     step: Step,
+    /// The gateway may have the PUBLISH: its repetition has the same MsgId, and DUP.
+    was_published: bool,
     pub(super) retry: Retry,
 }
 
@@ -126,13 +128,14 @@ impl ClientPeer {
         let step = if needs_register { Step::Registering } else { Step::Sent };
         if has_answer {
             let message_id = self.next_id();
-            let under_way = UnderWay { request, message_id, step, retry: self.first_try(now) };
+            let under_way = UnderWay { request, message_id, step, was_published: false, retry: self.first_try(now) };
             self.send(&under_way, false, now, out);
             self.under_way = Some(under_way);
         } else {
             let id = request.id;
             let message_id = MessageId::new(1).expect("not 0"); // Not written at QoS 0.
-            self.send(&UnderWay { request, message_id, step, retry: self.first_try(now) }, false, now, out);
+            let retry = self.first_try(now);
+            self.send(&UnderWay { request, message_id, step, was_published: false, retry }, false, now, out);
             self.events.push_back(ClientEvent::Done(id, ReturnCode::Accepted));
         }
     }
@@ -151,7 +154,8 @@ impl ClientPeer {
         if let Some(mut under_way) = self.under_way.take() {
             under_way.retry = self.first_try(now);
             if under_way.step == Step::Sent && self.needs_register(&under_way.request.kind) {
-                under_way.step = Step::Registering; // Clean Session has discarded the topic id.
+                // Clean Session has discarded the topic id.
+                (under_way.step, under_way.was_published) = (Step::Registering, true);
             }
             if under_way.step == Step::WillTopicDone {
                 under_way.step = Step::Sent; // CONNECT has set the old Will again.
@@ -184,8 +188,13 @@ impl ClientPeer {
                 match (regack.code, kind) {
                     (ReturnCode::Accepted, Kind::Publish { topic: ClientTopic::Name(name), .. }) => {
                         self.learn(regack.topic_id, name.clone());
-                        self.begin(under_way.request, now, out);
-                        return self.send_waiting(now, out);
+                        if !matches!(kind, Kind::Publish { qos, .. } if qos.is_acknowledged()) {
+                            self.begin(under_way.request, now, out);
+                            return self.send_waiting(now, out);
+                        }
+                        let is_repeated = under_way.was_published;
+                        self.next_step(&mut under_way, Step::Sent, is_repeated, now, out);
+                        None
                     }
                     (ReturnCode::Accepted, Kind::Register(name)) => {
                         self.learn(regack.topic_id, name.clone());
@@ -204,15 +213,16 @@ impl ClientPeer {
                             self.names.remove(&id);
                         }
                         under_way.request.is_registered_again = true;
-                        self.begin(under_way.request, now, out);
-                        return self.send_waiting(now, out);
+                        under_way.was_published = true;
+                        self.next_step(&mut under_way, Step::Registering, false, now, out);
+                        None
                     }
                     (ReturnCode::Accepted, _) if *qos == QoS::ExactlyOnce => None,
                     (code, _) => Some(code),
                 }
             }
             (Message::PubRec(received), _, Kind::Publish { qos: QoS::ExactlyOnce, .. }) if *received == id => {
-                self.next_step(&mut under_way, Step::Released, now, out);
+                self.next_step(&mut under_way, Step::Released, false, now, out);
                 None
             }
             (Message::PubComp(done), Step::Released, _) if *done == id => Some(ReturnCode::Accepted),
@@ -228,7 +238,7 @@ impl ClientPeer {
             }
             (Message::UnsubAck(done), _, Kind::Unsubscribe(_)) if *done == id => Some(ReturnCode::Accepted),
             (Message::WillTopicResp(ReturnCode::Accepted), Step::Sent, Kind::UpdateWill(Some(_))) => {
-                self.next_step(&mut under_way, Step::WillTopicDone, now, out);
+                self.next_step(&mut under_way, Step::WillTopicDone, false, now, out);
                 None
             }
             (Message::WillTopicResp(code), Step::Sent, Kind::UpdateWill(will))
@@ -250,15 +260,21 @@ impl ClientPeer {
         }
     }
 
-    fn next_step(&mut self, under_way: &mut UnderWay, step: Step, now: Instant, out: &mut Datagrams) {
+    fn next_step(&mut self, under_way: &mut UnderWay, step: Step, dup: bool, now: Instant, out: &mut Datagrams) {
         under_way.step = step;
         under_way.retry = self.first_try(now);
-        self.send(under_way, false, now, out);
+        self.send(under_way, dup, now, out);
     }
 
     pub(super) fn learn(&mut self, id: u16, name: Arc<str>) {
         self.ids.insert(name.clone(), id);
-        self.names.insert(id, name);
+        if let Some(other) = self.names.insert(id, name.clone())
+            && other != name
+            && self.ids.get(&other) == Some(&id)
+        {
+            // The gateway has lost its state: the id is no longer the other topic's.
+            self.ids.remove(&other);
+        }
     }
 
     fn send(&mut self, under_way: &UnderWay, dup: bool, now: Instant, out: &mut Datagrams) {

@@ -8,7 +8,7 @@ use tenbin_codec::{Text, TopicName, Will};
 use tenbin_sn_codec::v1_2::{Connect, Message, ReturnCode, WillTopic};
 
 use super::upstream::Upstream;
-use super::{Action, Confirmation, End, GatewayPeer, State, Terms};
+use super::{Action, End, GatewayPeer, Reach, State, Terms};
 use crate::client_state::ClientState;
 use crate::gateway::Gateway;
 use crate::output::Io;
@@ -28,7 +28,10 @@ impl GatewayPeer {
         io: &mut Io<'_>,
     ) -> (Self, Action) {
         // Clean Session discards topic ids and Will. [SN-CONNECT-4]
-        let ClientState { topics, will } = state.filter(|_| !connect.clean_session).unwrap_or_default();
+        let ClientState { topics, will } = match state.filter(|_| !connect.clean_session) {
+            Some(state) => state,
+            None => ClientState { topics: gateway.new_topic_ids(connect.clean_session), will: None },
+        };
         let mut peer = Self {
             gateway: Arc::clone(gateway),
             client_id: Text::EMPTY,
@@ -44,7 +47,8 @@ impl GatewayPeer {
             outbox: Default::default(),
             received_at: io.now,
             alive_at: io.now,
-            confirmation: Confirmation::Unconfirmed { budget: 0, has_delivery: false, is_rebinding: false },
+            reach: Reach::at_first(&gateway.settings),
+            is_confirmed: false,
             keeps_session: true,
             pace: gateway.settings.pace_bytes_per_second.map(|rate| Pace::new(rate, io.now)),
             paced_until: None,

@@ -1,9 +1,12 @@
 //! Messages of the broker on their way to the client.
 
+use std::time::Instant;
+
 use tenbin_codec::{Ack, Packet, PacketId, Publish, QoS, ReasonCode, TopicName};
 use tenbin_sn_codec::v1_2::{self, Message, MessageId, PubAck, ReturnCode, ShortName, Topic};
 
-use super::{Action, Confirmation, End, GatewayPeer, State};
+use super::registering::register_size;
+use super::{Action, End, GatewayPeer, Reach, State};
 use crate::outbox::{InFlight, Queued, Step, packet_id};
 use crate::output::{DropCause, Io};
 use crate::reason::from_mqtt;
@@ -36,7 +39,10 @@ impl GatewayPeer {
             self.give_up(publish.packet_id, publish.qos, ReasonCode::QuotaExceeded, io);
             return Action::Continue;
         };
-        if PUBLISH_HEADER + publish.payload.len() > self.settings().datagram_bytes_maximum.into() {
+        let maximum = usize::from(self.settings().datagram_bytes_maximum);
+        let needs_register = matches!(topic, Topic::Normal(id) if self.topics.knowledge(id) != Knowledge::Known);
+        let is_name_too_long = needs_register && register_size(&publish.topic) > maximum;
+        if is_name_too_long || PUBLISH_HEADER + publish.payload.len() > maximum {
             io.output.drops.note(DropCause::TooLarge); // [SN-BOUND-3]
             self.give_up(publish.packet_id, publish.qos, ReasonCode::QuotaExceeded, io);
             return Action::Continue;
@@ -58,7 +64,10 @@ impl GatewayPeer {
     /// Sends waiting messages as far as the client may get them.
     pub(super) fn deliver_waiting(&mut self, io: &mut Io<'_>) {
         self.paced_until = None;
-        while self.may_deliver() && self.outbox.register.is_none() {
+        if !self.is_proven() {
+            return self.ask_for_proof(io);
+        }
+        while self.may_deliver(io.now) && self.outbox.register.is_none() {
             let topic_id = match (self.outbox.unregistered(), self.outbox.front().map(|message| message.topic)) {
                 (Some(id), _) | (None, Some(Topic::Normal(id))) => Some(id),
                 (None, Some(_)) => None,
@@ -92,13 +101,6 @@ impl GatewayPeer {
                 return false;
             }
         }
-        if let Confirmation::Unconfirmed { budget, has_delivery, .. } = &mut self.confirmation {
-            // Only one message, and one that requires an answer. [SN-ADDRESS-2]
-            if !is_acknowledged || size > *budget {
-                return false;
-            }
-            *has_delivery = true;
-        }
         let Some(message) = self.outbox.pop() else { return false };
         let publish = v1_2::Publish {
             dup: message.dup,
@@ -128,13 +130,10 @@ impl GatewayPeer {
     }
 
     /// Whether the client listens: it is active, or awake and has not got all messages of this wake.
-    fn may_deliver(&self) -> bool {
-        if matches!(self.confirmation, Confirmation::Unconfirmed { has_delivery: true, .. }) {
-            return false; // [SN-ADDRESS-2]
-        }
-        match self.state {
+    pub(super) fn may_deliver(&self, now: Instant) -> bool {
+        match &self.state {
             State::Active => true,
-            State::Awake(awake) => self.settings().awake_messages.is_none_or(|maximum| awake.delivered < maximum.get()),
+            State::Awake(awake) => !self.has_enough(awake, now),
             _ => false,
         }
     }
@@ -171,7 +170,7 @@ impl GatewayPeer {
         }
     }
 
-    /// Sends the messages again that waited for this topic's REGISTER.
+    /// Sends the messages again that waited for this topic's REGISTER. The answer to it has proven the address.
     fn send_again(&mut self, topic_id: u16, io: &mut Io<'_>) {
         let retry = self.first_try(io.now);
         for message in self.outbox.window_mut() {
@@ -197,10 +196,10 @@ impl GatewayPeer {
             return Action::Continue;
         }
         let (id, qos) = (message.id, message.qos);
-        match (puback.code, message.topic_id) {
+        match (puback.code, message.topic) {
             // Repeated later, as if it was lost.
             (ReturnCode::Congestion, _) => return Action::Continue,
-            (ReturnCode::InvalidTopicId, Some(topic_id)) if !message.is_registered_again => {
+            (ReturnCode::InvalidTopicId, Some(Topic::Normal(topic_id))) if !message.is_registered_again => {
                 message.is_registered_again = true; // [SN-PUBACK-2]
                 message.step = Step::Unregistered;
                 self.topics.set_knowledge(topic_id, Knowledge::Unknown);
@@ -249,6 +248,10 @@ impl GatewayPeer {
 
     /// The broker releases a QoS 2 message.
     pub(super) fn handle_broker_pubrel(&mut self, id: PacketId, io: &mut Io<'_>) -> Action {
+        if self.outbox.take_given_up(id) {
+            self.write(&Packet::PubComp(Ack::new(id, ReasonCode::Success)), io);
+            return Action::Continue;
+        }
         let retry = self.first_try(io.now);
         match self.outbox.in_flight(id) {
             Some(message) if message.step == Step::Released => return Action::Continue,
@@ -266,7 +269,7 @@ impl GatewayPeer {
         Action::Continue
     }
 
-    /// Sends all unanswered messages again: the client wakes or returns.
+    /// Sends all unanswered messages again: the client wakes or returns, or has proven its address.
     pub(super) fn repeat_all(&mut self, io: &mut Io<'_>) {
         let retry = self.first_try(io.now);
         for message in self.outbox.window_mut() {
@@ -276,8 +279,7 @@ impl GatewayPeer {
         ids.into_iter().for_each(|id| self.repeat(id, io));
         if let Some(register) = &mut self.outbox.register {
             register.retry = retry;
-            let (topic_id, message_id) = (register.topic_id, register.message_id);
-            self.send_register(topic_id, message_id, io);
+            self.repeat_register(io);
         }
     }
 
@@ -299,8 +301,7 @@ impl GatewayPeer {
             if register.retry.repeat(now, retry).is_err() {
                 return self.not_answered(io);
             }
-            let (topic_id, message_id) = (register.topic_id, register.message_id);
-            self.send_register(topic_id, message_id, io);
+            self.repeat_register(io);
         }
         Action::Continue
     }
@@ -320,19 +321,13 @@ impl GatewayPeer {
     fn repeat(&mut self, id: PacketId, io: &mut Io<'_>) {
         let Some(message) = self.outbox.in_flight(id) else { return };
         match message.step {
-            Step::Published => {
-                io.output.datagrams.push_bytes(message.repeated());
-                let size = io.output.datagrams.last().len();
-                if !self.spend(size) {
-                    io.output.datagrams.pop();
-                    io.output.drops.note(DropCause::Unconfirmed);
-                }
-            }
+            // Until the address is proven, REGISTER alone is repeated. [SN-ADDRESS-2]
+            Step::Published if self.reach == Reach::Proven => io.output.datagrams.push_bytes(message.repeated()),
             Step::Released => {
                 let message_id = message.message_id();
                 self.send(&Message::PubRel(message_id), io);
             }
-            Step::Unregistered | Step::Received => {}
+            Step::Published | Step::Unregistered | Step::Received => {}
         }
     }
 
@@ -347,10 +342,13 @@ impl GatewayPeer {
     fn give_up(&mut self, id: Option<PacketId>, qos: QoS, reason: ReasonCode, io: &mut Io<'_>) {
         if let Some(id) = id {
             self.acknowledge(id, qos, reason, io);
+            if qos == QoS::ExactlyOnce && !self.settings().upstream_version.is_v5() {
+                self.outbox.note_given_up(id);
+            }
         }
     }
 }
 
 fn is_blocked_by(message: &InFlight, topic_id: u16) -> bool {
-    message.step == Step::Unregistered && message.topic_id == Some(topic_id)
+    message.step == Step::Unregistered && message.topic == Some(Topic::Normal(topic_id))
 }

@@ -58,7 +58,9 @@ pub struct GatewayPeer {
     received_at: Instant,
     /// Begin of the time after which a silent client is lost.
     alive_at: Instant,
-    confirmation: Confirmation,
+    reach: Reach,
+    /// Whether a message besides CONNECT has come.
+    is_confirmed: bool,
     /// Whether the broker's session is worth keeping: it was there before, or a confirmed client uses it. True before
     /// CONNACK tells: a forged CONNECT must not end the session of another client.
     keeps_session: bool,
@@ -134,6 +136,7 @@ enum State {
 struct Awake {
     /// Duration of its sleep.
     duration: Duration,
+    since: Instant,
     /// Messages sent in this wake.
     delivered: u16,
     /// Pings that returned from the broker with no message between.
@@ -142,22 +145,22 @@ struct Awake {
     is_pinging: bool,
 }
 
-/// Whether the client's address is its own.
+/// Whether datagrams reach the client at its address.
+///
+/// All messages of a client can be forged from elsewhere, but for one: REGACK repeats a MsgId that only the receiver of
+/// REGISTER knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Confirmation {
-    /// Only CONNECT has come from the address, which may be forged.
-    Unconfirmed {
+enum Reach {
+    /// The address may be forged.
+    Unproven {
         /// Bytes that may be sent.
         budget: usize,
-        /// A message of the broker is under way: no second one.
-        has_delivery: bool,
-        /// The next message is the one that moved the peer to the address.
-        is_rebinding: bool,
     },
-    Confirmed,
+    /// The client answered a REGISTER there.
+    Proven,
 }
 
-/// Bytes that may be sent to an unconfirmed address for each received byte `[SN-ADDRESS-1]`.
+/// Bytes that may be sent to an unproven address for each received byte `[SN-ADDRESS-1]`.
 const REFLECTION_MAXIMUM: usize = 3;
 
 impl GatewayPeer {
@@ -172,7 +175,11 @@ impl GatewayPeer {
             self.allow_answers_to(size);
             return self.handle_connect(connect, io);
         }
-        let is_newly_confirmed = self.confirm(size);
+        self.allow_answers_to(size);
+        if !self.is_confirmed {
+            self.is_confirmed = true;
+            self.keeps_session = true;
+        }
         if is_request(message) {
             self.last_connect = None;
         }
@@ -196,8 +203,8 @@ impl GatewayPeer {
             Message::WillMsgUpd(message) => self.handle_will_message_update(message, io),
             _ => self.unexpected(io),
         };
-        if is_newly_confirmed {
-            self.deliver_waiting(io);
+        if !self.is_proven() {
+            self.deliver_waiting(io); // There may be room for the question now.
         }
         self.finish_wake(io);
         action
@@ -227,12 +234,13 @@ impl GatewayPeer {
         self.send(&Message::PingReq(PingReq { client_id: None }), io);
     }
 
-    /// Binds the peer to another address, which is unconfirmed: the client gets one waiting message there, and the
-    /// others once it has answered.
+    /// Binds the peer to another address, which is unproven: the client gets REGISTER there, and its messages once it
+    /// has answered.
     ///
     /// Call it before [`GatewayPeer::handle_message`] for the PINGREQ or CONNECT that came from this address.
     pub fn rebind(&mut self) {
-        self.confirmation = Confirmation::Unconfirmed { budget: 0, has_delivery: false, is_rebinding: true };
+        self.reach = Reach::at_first(self.settings());
+        self.outbox.register = None;
     }
 
     /// State for the client's next connection. `None` for a client with Clean Session, whose stored state is obsolete.
@@ -240,8 +248,12 @@ impl GatewayPeer {
         (!self.terms.clean_session).then_some(ClientState { topics: self.topics, will: self.will })
     }
 
-    /// Topics of a client without Clean Session, in the order of their ids, from 1 up, and whether the client knows the
-    /// id.
+    /// Id of the first topic.
+    pub fn first_topic_id(&self) -> u16 {
+        self.topics.first_id()
+    }
+
+    /// Topics of a client without Clean Session, in the order of their ids, and whether the client knows the id.
     pub fn topics(&self) -> impl Iterator<Item = (&tenbin_codec::TopicName, bool)> {
         self.topics.iter()
     }
@@ -266,9 +278,14 @@ impl GatewayPeer {
         self.terms.clean_session
     }
 
-    /// Whether a second datagram has come from the client's address.
+    /// Whether a message besides CONNECT has come.
     pub fn is_confirmed(&self) -> bool {
-        self.confirmation == Confirmation::Confirmed
+        self.is_confirmed
+    }
+
+    /// Whether an answer has shown that datagrams reach the client at its address.
+    pub fn is_proven(&self) -> bool {
+        self.reach == Reach::Proven
     }
 
     /// Whether the client sleeps, be it awake for its messages or not.
@@ -304,52 +321,27 @@ impl GatewayPeer {
         Retry::new(now, self.settings().retry, self.settings().retries)
     }
 
-    /// Notes a datagram besides CONNECT. True if it confirms the client's address.
-    fn confirm(&mut self, size: usize) -> bool {
-        self.allow_answers_to(size);
-        match &mut self.confirmation {
-            Confirmation::Confirmed => false,
-            Confirmation::Unconfirmed { is_rebinding, .. } if *is_rebinding => {
-                *is_rebinding = false;
-                false
-            }
-            Confirmation::Unconfirmed { .. } => {
-                self.confirmation = Confirmation::Confirmed;
-                self.keeps_session = true;
-                true
-            }
-        }
-    }
-
     fn allow_answers_to(&mut self, size: usize) {
-        if let Confirmation::Unconfirmed { budget, .. } = &mut self.confirmation {
-            *budget += REFLECTION_MAXIMUM * size;
+        if let Reach::Unproven { budget } = &mut self.reach {
+            *budget = budget.saturating_add(REFLECTION_MAXIMUM * size);
         }
     }
 
-    /// Notes bytes for the client. False if they are too many for an unconfirmed address.
-    fn spend(&mut self, bytes: usize) -> bool {
-        match &mut self.confirmation {
-            Confirmation::Confirmed => true,
-            Confirmation::Unconfirmed { budget, .. } => match budget.checked_sub(bytes) {
-                Some(rest) => {
-                    *budget = rest;
-                    true
-                }
-                None => false,
-            },
-        }
-    }
-
-    /// Sends a message to the client. False if an unconfirmed address may not get so much.
+    /// Sends a message to the client. False if an unproven address may not get so much.
     fn send(&mut self, message: &Message<'_>, io: &mut Io<'_>) -> bool {
         let size = io.output.datagrams.push(message);
-        let is_allowed = self.spend(size); // [SN-ADDRESS-1]
-        if !is_allowed {
-            io.output.datagrams.pop();
-            io.output.drops.note(DropCause::Unconfirmed);
+        let Reach::Unproven { budget } = &mut self.reach else { return true };
+        match budget.checked_sub(size) {
+            Some(rest) => {
+                *budget = rest; // [SN-ADDRESS-1]
+                true
+            }
+            None => {
+                io.output.datagrams.pop();
+                io.output.drops.note(DropCause::Unproven);
+                false
+            }
         }
-        is_allowed
     }
 
     fn set_will(&mut self, will: Option<Box<Will>>) {
@@ -370,6 +362,12 @@ impl GatewayPeer {
         self.state = State::Ended;
         self.upstream = Upstream::Closed;
         Action::End(end)
+    }
+}
+
+impl Reach {
+    fn at_first(settings: &Settings) -> Self {
+        if settings.trusts_addresses { Self::Proven } else { Self::Unproven { budget: 0 } }
     }
 }
 

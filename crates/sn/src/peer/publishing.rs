@@ -51,7 +51,7 @@ impl GatewayPeer {
             }
             let content = fingerprint((publish.topic, publish.qos, publish.retain, publish.data));
             let limit = settings.inbound_in_flight.min(link.receive_maximum).into();
-            match self.exchanges.look_up(id, content, limit, settings.retry_time(), io.now) {
+            match self.exchanges.look_up(id, content, publish.dup, limit, settings.retry_time(), io.now) {
                 Begin::New => {}
                 begin => return self.answer_again(id, &begin, publish, io),
             }

@@ -1,6 +1,6 @@
 //! DISCONNECT, sleep, and PINGREQ.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tenbin_codec::{PublishHeader, ReportCarrier, TopicName};
 use tenbin_sn_codec::v1_2::{Disconnect, Message, PingReq, ReturnCode};
@@ -45,7 +45,8 @@ impl GatewayPeer {
                 Action::Continue
             }
             State::Asleep(duration) => {
-                self.state = State::Awake(Awake { duration, delivered: 0, quiet_pings: 0, is_pinging: false });
+                self.state =
+                    State::Awake(Awake { duration, since: io.now, delivered: 0, quiet_pings: 0, is_pinging: false });
                 self.repeat_all(io); // [SN-WAKE-1]
                 self.deliver_waiting(io);
                 Action::Continue
@@ -69,7 +70,7 @@ impl GatewayPeer {
     /// Sends PINGRESP and lets the client sleep again, if it has all its messages `[SN-WAKE-2]`.
     pub(super) fn finish_wake(&mut self, io: &mut Io<'_>) {
         let State::Awake(awake) = self.state else { return };
-        let has_enough = self.settings().awake_messages.is_some_and(|maximum| awake.delivered >= maximum.get());
+        let has_enough = self.has_enough(&awake, io.now);
         let has_all = self.outbox.is_idle() && awake.quiet_pings >= QUIET_PINGS;
         if has_all || (has_enough && self.outbox.nothing_under_way()) {
             self.send(&Message::PingResp, io);
@@ -82,6 +83,13 @@ impl GatewayPeer {
             self.state = State::Awake(Awake { is_pinging: true, ..awake });
             self.write_ping(io);
         }
+    }
+
+    /// Whether a wake ends although more messages come: it had its messages, or its time.
+    pub(super) fn has_enough(&self, awake: &Awake, now: Instant) -> bool {
+        let settings = self.settings();
+        settings.awake_messages.is_some_and(|maximum| awake.delivered >= maximum.get())
+            || now >= awake.since + settings.retry_time()
     }
 
     /// The broker answers a ping.

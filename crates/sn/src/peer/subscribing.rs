@@ -42,6 +42,7 @@ impl GatewayPeer {
                 Err(code) => return self.suback(id, QoS::AtMostOnce, 0, code, io),
             },
         };
+        self.exchanges.forget_answers(|answer| *answer == Answer::UnsubAck);
         self.exchanges.begin(id, content, Step::AwaitSubAck(topic), io.now);
         let options = SubscriptionOptions::at(to_mqtt(qos));
         let subscribe = Subscribe {
@@ -74,6 +75,7 @@ impl GatewayPeer {
             self.send(&Message::UnsubAck(id), io);
             return Action::Continue;
         };
+        self.exchanges.forget_answers(|answer| matches!(answer, Answer::SubAck { .. }));
         self.exchanges.begin(id, content, Step::AwaitUnsubAck, io.now);
         let unsubscribe = Unsubscribe { packet_id: packet_id(id), user_properties: Vec::new(), filters: vec![filter] };
         self.write(&Packet::Unsubscribe(unsubscribe), io); // [SN-UNSUBSCRIBE-1]
@@ -122,7 +124,9 @@ impl GatewayPeer {
             return None;
         }
         let settings = &self.gateway.settings;
-        Some(self.exchanges.look_up(id, content, settings.inbound_in_flight.into(), settings.retry_time(), io.now))
+        // A copy of a SUBSCRIBE does no harm, and UNSUBSCRIBE has no DUP.
+        let (is_repeated, limit) = (true, settings.inbound_in_flight.into());
+        Some(self.exchanges.look_up(id, content, is_repeated, limit, settings.retry_time(), io.now))
     }
 
     fn filter(&self, topic: Subscribed<'_>) -> Option<TopicFilter> {

@@ -2,16 +2,17 @@ use std::time::Duration;
 
 use tenbin_codec::{Packet, QoS, ReasonCode};
 use tenbin_sn::{Action, DropCause, End};
-use tenbin_sn_codec::v1_2::{Connect, Message, PingReq};
+use tenbin_sn_codec::v1_2::{Connect, Disconnect, Message, MessageId, PingReq, RegAck, ReturnCode};
 
-use crate::rig::{RETRY, Rig, connack, connack_with, connect, from_broker, gateway};
+use crate::rig::{RETRY, Rig, connack, connack_with, connect, from_broker, gateway, id, ok};
 
 /// Size of the smallest CONNECT.
 const CONNECT_SIZE: usize = 7;
+const PING: Message<'static> = Message::PingReq(PingReq { client_id: None });
 
-/// A client of whom only CONNECT has come.
-fn unconfirmed() -> Rig {
-    let mut rig = Rig::accept(&gateway(|_| {}), connect("c"), None);
+/// A client of whom only CONNECT has come, at a gateway that trusts no address.
+fn unproven() -> Rig {
+    let mut rig = Rig::accept(&gateway(|settings| settings.trusts_addresses = false), connect("c"), None);
     rig.open();
     rig.broker(connack(ReasonCode::Success));
     rig
@@ -21,21 +22,68 @@ fn bytes(datagrams: &[Vec<u8>]) -> usize {
     datagrams.iter().map(Vec::len).sum()
 }
 
+/// The REGISTER that is the last datagram: topic id, MsgId and name.
+fn register(sent: &[Vec<u8>]) -> (u16, MessageId, String) {
+    match sent.last().map(|datagram| Message::decode(datagram)) {
+        Some(Ok(Message::Register(register))) => {
+            (register.topic_id, register.message_id.expect("a MsgId"), register.topic.to_owned())
+        }
+        other => panic!("no REGISTER: {other:?}"),
+    }
+}
+
+fn regack(rig: &mut Rig, topic_id: u16, message_id: MessageId, code: ReturnCode) {
+    rig.client(Message::RegAck(RegAck { topic_id, message_id: Some(message_id), code }));
+}
+
 #[test]
-fn unconfirmed_client_gets_three_times_its_bytes_at_most() {
-    let mut rig = unconfirmed();
+fn unproven_client_gets_three_times_its_bytes_at_most() {
+    let mut rig = unproven();
     rig.broker(from_broker("xy", QoS::AtLeastOnce, 1, b"01234567"));
     rig.pass(4 * RETRY);
     let sent = rig.sent();
-    assert!(sent.len() >= 2, "CONNACK and the message");
+    assert!(sent.len() >= 2, "CONNACK and REGISTER");
     assert!(bytes(&sent) <= 3 * CONNECT_SIZE, "{sent:?}");
-    assert!(rig.drops(DropCause::Unconfirmed) > 0);
-    assert!(!rig.peer.is_confirmed());
+    assert!(rig.drops(DropCause::Unproven) > 0);
 
-    let mut rig = Rig::accept(&gateway(|_| {}), Connect { will: true, ..connect("c") }, None);
+    let gateway = gateway(|settings| settings.trusts_addresses = false);
+    let mut rig = Rig::accept(&gateway, Connect { will: true, ..connect("c") }, None);
     rig.pass(60 * RETRY);
     assert!(bytes(&rig.sent()) <= 3 * CONNECT_SIZE);
     assert_eq!(rig.action, Action::End(End::NoAnswer));
+}
+
+/// A forger may send anything, but not the MsgId of a REGISTER that it does not get.
+#[test]
+fn forged_messages_prove_nothing() {
+    let mut rig = unproven();
+    let mut received = CONNECT_SIZE;
+    let mut sent = 0;
+    for round in 0..2000_u16 {
+        let qos = [QoS::AtMostOnce, QoS::AtLeastOnce, QoS::ExactlyOnce][usize::from(round) % 3];
+        if rig.peer.accepts_packets() {
+            rig.broker(from_broker(
+                ["a/b", "xy", "pre/defined"][usize::from(round / 3) % 3],
+                qos,
+                round + 1,
+                &[7; 400],
+            ));
+        }
+        let (ack, code) = (round + 1, ReturnCode::Accepted);
+        for datagram in [
+            b"\x02\x16".to_vec(),
+            b"\x02\x17".to_vec(),
+            [&b"\x07\x0D\x00\x01"[..], &ack.to_be_bytes(), &[0]].concat(),
+            [&b"\x07\x0B\x00\x01"[..], &round.wrapping_mul(31).max(1).to_be_bytes(), &[code as u8]].concat(),
+            [&b"\x04\x0F"[..], &ack.to_be_bytes()].concat(),
+        ] {
+            received += datagram.len();
+            rig.datagram(&datagram);
+        }
+        sent += bytes(&rig.sent());
+        rig.packets();
+        assert!(!rig.peer.is_proven() && sent <= 3 * received, "round {round}: {sent} for {received}");
+    }
 }
 
 #[test]
@@ -74,62 +122,175 @@ fn unconfirmed_client_leaves_no_new_session_behind() {
 }
 
 #[test]
-fn unconfirmed_client_gets_one_message_that_needs_an_answer() {
-    let mut rig = unconfirmed();
-    rig.broker(from_broker("xy", QoS::AtMostOnce, 0, b"0"));
-    rig.broker(from_broker("xy", QoS::AtLeastOnce, 1, b"1"));
-    assert_eq!(rig.sent(), [b"\x03\x05\x00"], "QoS 0 needs no answer, and the order stays");
-    rig.client(Message::PingReq(PingReq { client_id: None }));
-    assert!(rig.peer.is_confirmed());
-    assert_eq!(rig.sent().len(), 3, "PINGRESP and both messages");
-
-    let mut rig = unconfirmed();
-    rig.broker(from_broker("xy", QoS::AtLeastOnce, 1, b"1"));
-    rig.broker(from_broker("a/b", QoS::AtLeastOnce, 2, b"2"));
-    rig.broker(from_broker("xy", QoS::AtMostOnce, 0, b"3"));
-    assert_eq!(rig.sent().len(), 2, "CONNACK and one message");
-
-    let mut rig = unconfirmed();
-    rig.broker(from_broker("a/b", QoS::AtLeastOnce, 2, b"2"));
-    rig.broker(from_broker("xy", QoS::AtLeastOnce, 1, b"1"));
-    assert_eq!(rig.sent().len(), 2, "CONNACK and REGISTER");
+fn unproven_client_gets_its_messages_after_regack() {
+    for (topic, expected) in [("a/b", 1), ("xy", 1), ("pre/defined", 1)] {
+        let mut rig = unproven();
+        rig.client(Message::Connect(connect("c")));
+        rig.sent();
+        rig.broker(from_broker(topic, QoS::AtMostOnce, 0, b"0"));
+        rig.broker(from_broker(topic, QoS::AtLeastOnce, 1, b"1"));
+        let sent = rig.sent();
+        let (topic_id, message_id, name) = register(&sent);
+        assert_eq!((sent.len(), topic_id, name.as_str()), (1, expected, topic), "REGISTER alone");
+        regack(&mut rig, topic_id, message_id, ReturnCode::Accepted);
+        assert!(rig.peer.is_proven());
+        assert_eq!(rig.sent().len(), 2, "{topic}: both messages");
+        rig.broker(from_broker(topic, QoS::AtMostOnce, 0, b"2"));
+        assert_eq!(rig.sent().len(), 1);
+    }
 }
 
 #[test]
-fn large_message_waits_for_confirmation() {
-    let mut rig = unconfirmed();
-    rig.broker(from_broker("xy", QoS::AtLeastOnce, 1, &[7; 1000]));
-    assert_eq!(rig.sent().len(), 1, "CONNACK alone");
-    rig.client(Message::PingReq(PingReq { client_id: None }));
-    assert_eq!(rig.sent().len(), 2);
+fn refusal_of_the_register_proves_the_address_too() {
+    for (topic, code, messages) in
+        [("xy", ReturnCode::NotSupported, 1), ("xy", ReturnCode::Congestion, 1), ("a/b", ReturnCode::InvalidTopicId, 0)]
+    {
+        let mut rig = unproven();
+        rig.sent();
+        rig.broker(from_broker(topic, QoS::AtMostOnce, 0, b"0"));
+        let (_, message_id, _) = register(&rig.sent());
+        regack(&mut rig, 0, message_id, ReturnCode::Accepted);
+        assert!(!rig.peer.is_proven(), "acceptance of another id");
+        rig.pass(RETRY);
+        let (topic_id, message_id, _) = register(&rig.sent());
+        regack(&mut rig, if code == ReturnCode::Congestion { topic_id } else { 0 }, message_id, code);
+        assert!(rig.peer.is_proven());
+        assert_eq!(rig.sent().len(), messages, "{topic} {code:?}");
+    }
+}
+
+/// Each MsgId allows one guess; the next one comes with the repetition.
+#[test]
+fn guessed_regack_makes_the_register_void() {
+    let mut rig = unproven();
+    rig.sent();
+    rig.broker(from_broker("a/b", QoS::AtMostOnce, 0, b"0"));
+    let (topic_id, message_id, _) = register(&rig.sent());
+    let guess = id(if message_id.get() == 1 { 2 } else { 1 });
+    regack(&mut rig, topic_id, guess, ReturnCode::Accepted);
+    regack(&mut rig, topic_id, message_id, ReturnCode::Accepted);
+    assert!(!rig.peer.is_proven() && rig.sent().is_empty());
+    rig.pass(RETRY);
+    let (topic_id, next, _) = register(&rig.sent());
+    assert_ne!(next, message_id);
+    regack(&mut rig, topic_id, next, ReturnCode::Accepted);
+    assert!(rig.peer.is_proven());
+    assert_eq!(rig.sent().len(), 1);
+}
+
+#[test]
+fn msgids_of_unproven_clients_differ() {
+    let gateway = gateway(|settings| settings.trusts_addresses = false);
+    let ids: std::collections::BTreeSet<_> = (0..50)
+        .map(|_| {
+            let mut rig = Rig::accept(&gateway, connect("c"), None);
+            rig.open();
+            rig.broker(connack(ReasonCode::Success));
+            rig.broker(from_broker("a/b", QoS::AtMostOnce, 0, b"0"));
+            register(&rig.sent()).1
+        })
+        .collect();
+    assert!(ids.len() > 40, "{ids:?}");
+}
+
+/// Until the bytes of the client allow REGISTER, it gets PINGREQ.
+#[test]
+fn long_topic_name_is_asked_for_step_by_step() {
+    let mut rig = unproven();
+    rig.sent();
+    let topic = "a/topic/of/forty/bytes/in/a/deep/hierarchy";
+    rig.broker(from_broker(topic, QoS::AtMostOnce, 0, b"0"));
+    let mut pings = 0;
+    let (topic_id, message_id, name) = loop {
+        let sent = rig.sent();
+        if sent != [b"\x02\x16"] {
+            break register(&sent);
+        }
+        pings += 1;
+        rig.client(Message::PingResp);
+    };
+    assert_eq!((pings, name.as_str()), (8, topic));
+    regack(&mut rig, topic_id, message_id, ReturnCode::Accepted);
+    assert_eq!(rig.sent().len(), 1);
+}
+
+#[test]
+fn full_topic_table_has_a_topic_to_ask_with() {
+    let mut rig = Rig::accept(
+        &gateway(|settings| {
+            settings.trusts_addresses = false;
+            settings.topics_maximum = 1;
+        }),
+        connect("c"),
+        None,
+    );
+    rig.open();
+    rig.broker(connack(ReasonCode::Success));
+    rig.sent();
+    assert_eq!(rig.register("a/b"), 1);
+    rig.broker(from_broker("xy", QoS::AtMostOnce, 0, b"0"));
+    let (topic_id, message_id, name) = register(&rig.sent());
+    assert_eq!(name, "a/b");
+    regack(&mut rig, topic_id, message_id, ReturnCode::Accepted);
+    assert_eq!(rig.sent(), [b"\x08\x0C\x02xy\x00\x000"]);
 }
 
 #[test]
 fn repeated_connect_does_not_confirm() {
-    let mut rig = unconfirmed();
+    let mut rig = unproven();
     rig.sent();
     for _ in 0..3 {
         rig.client(Message::Connect(connect("c")));
     }
     assert_eq!(rig.sent().len(), 3);
     assert!(!rig.peer.is_confirmed());
-    rig.broker(from_broker("xy", QoS::AtMostOnce, 0, b"0"));
-    assert!(rig.sent().is_empty());
+    rig.client(PING);
+    assert!(rig.peer.is_confirmed() && !rig.peer.is_proven());
 }
 
+/// A sleeper that has proven its address, with a QoS 1 message under way and one that waits, moves and wakes.
 #[test]
-fn wake_from_another_address_is_unconfirmed() {
-    let mut rig = Rig::active(|_| {});
-    rig.sleep(600);
-    for message_id in 1..=2 {
-        rig.broker(from_broker("xy", QoS::AtLeastOnce, message_id, b"x"));
+fn client_proves_each_new_address() {
+    for by_connect in [false, true] {
+        let mut rig = unproven();
+        rig.sent();
+        rig.broker(from_broker("xy", QoS::AtLeastOnce, 1, b"first"));
+        let (topic_id, message_id, _) = register(&rig.sent());
+        regack(&mut rig, topic_id, message_id, ReturnCode::Accepted);
+        assert_eq!(rig.sent().len(), 1, "under way");
+        rig.client(Message::Disconnect(Disconnect { duration: Some(600) }));
+        rig.sent();
+        rig.broker(from_broker("xy", QoS::AtMostOnce, 0, b"second"));
+        rig.peer.rebind();
+        if by_connect {
+            rig.client(Message::Connect(connect("c")));
+        } else {
+            rig.wake();
+        }
+        let mut sent = rig.sent();
+        if by_connect {
+            assert_eq!(sent.remove(0), b"\x03\x05\x00");
+        }
+        while sent == [b"\x02\x16"] {
+            rig.client(Message::PingResp);
+            sent = rig.sent();
+        }
+        let (topic_id, message_id, _) = register(&sent);
+        assert_eq!((sent.len(), rig.peer.is_proven()), (1, false), "no message");
+        regack(&mut rig, topic_id, message_id, ReturnCode::Accepted);
+        let sent = rig.sent();
+        let is_dup =
+            |datagram: &[u8]| matches!(Message::decode(datagram), Ok(Message::Publish(publish)) if publish.dup);
+        assert_eq!(sent.len(), 2, "the first again, and the second");
+        assert!(is_dup(&sent[0]) && !is_dup(&sent[1]));
+        rig.packets();
+        rig.client(Message::PubAck(tenbin_sn_codec::v1_2::PubAck {
+            topic_id: u16::from_be_bytes(*b"xy"),
+            message_id: MessageId::new(1),
+            code: ReturnCode::Accepted,
+        }));
+        assert!(rig.packets().contains(&Packet::PubAck(ok(1))));
     }
-    rig.peer.rebind();
-    rig.wake();
-    assert!(rig.sent().is_empty() && !rig.peer.is_confirmed(), "three bytes allow nine");
-    rig.wake();
-    assert!(rig.peer.is_confirmed());
-    assert_eq!(rig.sent().len(), 1);
 }
 
 #[test]

@@ -214,3 +214,25 @@ fn slow_client_gets_the_latest_qos_0_messages() {
     assert_eq!(sent.len(), 4);
     assert!(sent[0].ends_with(b"old") && sent[1..].iter().all(|datagram| datagram.ends_with(b"new")));
 }
+
+/// MQTT 3.1.1 has no refusal in PUBREC: the broker releases the message, and waits.
+#[test]
+fn release_of_a_message_that_was_given_up_is_completed() {
+    let mut rig = Rig::active(|settings| settings.upstream_version = ProtocolVersion::V311);
+    rig.broker(from_broker("xy", QoS::ExactlyOnce, 3, &[7; 1400]));
+    assert_eq!(rig.drops(DropCause::TooLarge), 1);
+    assert_eq!(rig.packets().len(), 1, "PUBREC");
+    rig.broker(Packet::PubRel(ok(3)));
+    assert_eq!(rig.packets(), [Packet::PubComp(ok(3))]);
+    assert!(rig.sent().is_empty());
+}
+
+#[test]
+fn topic_name_longer_than_a_datagram_is_dropped() {
+    let mut rig = Rig::active(|settings| settings.upstream_version = ProtocolVersion::V311);
+    let topic = "a".repeat(1393);
+    rig.broker(from_broker(&topic, QoS::AtMostOnce, 0, b"1"));
+    assert_eq!((rig.drops(DropCause::TooLarge), rig.sent().len()), (1, 0));
+    rig.broker(from_broker(&topic[1..], QoS::AtMostOnce, 0, b"1"));
+    assert_eq!(rig.sent()[0].len(), 1400);
+}

@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use bytes::Bytes;
 use tenbin_codec::{Packet, QoS, ReasonCode};
 use tenbin_sn::DropCause;
@@ -186,10 +188,10 @@ fn answers_are_remembered_for_the_retry_time() {
     rig.client(Message::Publish(publish));
     rig.broker(Packet::PubAck(ok(1)));
     rig.packets();
-    rig.pass(5 * RETRY - std::time::Duration::from_secs(1));
-    rig.client(Message::Publish(publish));
+    rig.pass(5 * RETRY - Duration::from_secs(1));
+    rig.client(Message::Publish(Publish { dup: true, ..publish }));
     assert!(rig.packets().is_empty());
-    rig.pass(std::time::Duration::from_secs(1));
+    rig.pass(Duration::from_secs(1));
     rig.client(Message::Publish(publish));
     published(&mut rig);
 }
@@ -261,4 +263,25 @@ fn qos_minus_one_is_off_and_never_for_registered_ids() {
     assert_eq!(rig.packets().len(), 2);
     rig.client(Message::Publish(minus_one(Topic::Predefined(9))));
     assert!(rig.sent().is_empty(), "never answered");
+}
+
+#[test]
+fn equal_message_without_dup_is_a_new_one_after_two_seconds() {
+    let mut rig = Rig::active(|_| {});
+    let publish = to_broker(Topic::Predefined(1), v1_2::QoS::AtLeastOnce, 7, b"same");
+    let mut send = |dup, pause| {
+        rig.pass(Duration::from_secs(pause));
+        rig.client(Message::Publish(Publish { dup, ..publish }));
+        let is_passed_on = !rig.packets().is_empty();
+        if is_passed_on {
+            rig.broker(Packet::PubAck(ok(7)));
+        }
+        assert_eq!(rig.sent().len(), 1, "PUBACK");
+        is_passed_on
+    };
+    assert!(send(false, 0));
+    assert!(!send(false, 1), "a copy of the network");
+    assert!(!send(true, 10), "repeated by the client");
+    assert!(send(false, 1), "a new message with the same MsgId");
+    assert!(!send(true, 49) && send(true, 51));
 }

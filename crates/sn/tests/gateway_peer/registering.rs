@@ -60,7 +60,7 @@ fn topic_ids_survive_a_connection_without_clean_session() {
     let known: Vec<_> = stored.iter().map(|(name, is_known)| (name.text().as_str(), *is_known)).collect();
     assert_eq!(known, [("a", true), ("b", true), ("new/topic", false)]);
 
-    let restored = ClientState::restore(stored.iter().map(|(name, is_known)| (name, *is_known)), None, &gateway);
+    let restored = ClientState::restore(1, stored.iter().map(|(name, is_known)| (name, *is_known)), None, &gateway);
     let mut rig = Rig::active_with(&gateway, connect("c"), Some(restored));
     rig.client(Message::Publish(to_broker(Topic::Normal(2), v1_2::QoS::AtMostOnce, 0, b"hi")));
     assert_eq!(rig.packets(), [from_broker("b", QoS::AtMostOnce, 0, b"hi")]);
@@ -141,4 +141,27 @@ fn foreign_regacks_change_nothing() {
     assert!(rig.sent().is_empty());
     rig.client(Message::RegAck(RegAck { topic_id: 1, message_id: MessageId::new(1), code }));
     assert_eq!(rig.sent(), [b"\x08\x0C\x00\x00\x01\x00\x001"]);
+}
+
+#[test]
+fn lost_ids_are_no_other_topics() {
+    let topics = || tenbin_sn::PredefinedTopics::new([(1, "pre/defined")]).expect("legal");
+    let settings = || tenbin_sn::Settings { trusts_addresses: true, ..tenbin_sn::Settings::default() };
+    let start = |first| std::sync::Arc::new(tenbin_sn::Gateway::new(settings(), topics()).with_first_topic_id(first));
+    let mut rig = Rig::active_with(&start(65_533), connect("c"), None);
+    let ids = ["a", "b", "c"].map(|topic| rig.register(topic));
+    assert_eq!(ids, [65_533, 65_534, 1]);
+    for (topic_id, topic) in ids.into_iter().zip(["a", "b", "c"]) {
+        rig.client(Message::Publish(to_broker(Topic::Normal(topic_id), v1_2::QoS::AtMostOnce, 0, b"hi")));
+        assert_eq!(rig.packets(), [from_broker(topic, QoS::AtMostOnce, 0, b"hi")]);
+    }
+    // The gateway starts again, without its state.
+    let mut rig = Rig::active_with(&start(7), connect("c"), None);
+    assert_eq!(rig.register("b"), 7);
+    for topic_id in [65_533, 65_534, 1, 0, 8, u16::MAX] {
+        rig.client(Message::Publish(to_broker(Topic::Normal(topic_id), v1_2::QoS::AtMostOnce, 0, b"hi")));
+        assert!(rig.packets().is_empty(), "{topic_id}");
+    }
+    let clean = v1_2::Connect { clean_session: true, ..connect("c") };
+    assert_eq!(Rig::active_with(&start(7), clean, None).register("b"), 1);
 }

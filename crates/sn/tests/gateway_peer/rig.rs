@@ -28,9 +28,9 @@ pub(crate) struct Rig {
     datagrams: VecDeque<Vec<u8>>,
 }
 
-/// A gateway with two predefined topics.
+/// A gateway with two predefined topics, which trusts addresses.
 pub(crate) fn gateway(change: impl FnOnce(&mut Settings)) -> Arc<Gateway> {
-    let mut settings = Settings::default();
+    let mut settings = Settings { trusts_addresses: true, ..Settings::default() };
     change(&mut settings);
     let topics = PredefinedTopics::new([(1, "pre/defined"), (2, "of/%c")]).expect("legal");
     Arc::new(Gateway::new(settings, topics))

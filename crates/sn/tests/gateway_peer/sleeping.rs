@@ -299,3 +299,26 @@ fn sleep_and_return_are_reported_if_the_broker_takes_reports() {
         assert_eq!(rig.packets(), if offers { &reports[..] } else { &[] });
     }
 }
+
+#[test]
+fn wake_under_steady_traffic_ends() {
+    let mut rig = Rig::active(|_| {});
+    rig.sleep(600);
+    rig.wake();
+    let mut delivered = 0;
+    for _ in 0..600 {
+        rig.pass(Duration::from_millis(100));
+        rig.broker(from_broker("xy", QoS::AtMostOnce, 0, b"steady"));
+        // The answer to the ping comes behind the message each time.
+        if !rig.packets().is_empty() {
+            rig.broker(Packet::PingResp);
+        }
+        let sent = rig.sent();
+        if sent.iter().any(|datagram| datagram == PINGRESP) {
+            break;
+        }
+        delivered += sent.len();
+    }
+    assert!((490..=510).contains(&delivered), "{delivered} messages in the time of all repetitions");
+    assert!(rig.peer.is_asleep() && !rig.peer.is_awake());
+}

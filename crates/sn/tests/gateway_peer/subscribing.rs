@@ -128,3 +128,17 @@ fn unsubscribe_is_answered_as_the_broker_does() {
     rig.client(Message::Unsubscribe(Unsubscribe { message_id: id(9), topic: Subscribed::Predefined(9) }));
     assert_eq!(rig.sent(), [b"\x04\x15\x00\x09"], "no such subscription exists");
 }
+
+#[test]
+fn subscription_after_an_unsubscribe_is_a_new_one() {
+    let mut rig = Rig::active(|_| {});
+    let subscribe = subscribe(Subscribed::Name("a/b"), 1);
+    rig.client(subscribe);
+    rig.broker(suback(1, ReasonCode::GrantedQoS1));
+    rig.client(subscribe);
+    assert_eq!((rig.packets().len(), rig.sent().len()), (1, 2), "answered again, applied once");
+    rig.client(Message::Unsubscribe(Unsubscribe { message_id: id(2), topic: Subscribed::Name("a/b") }));
+    rig.packets();
+    rig.client(subscribe);
+    assert_eq!(rig.packets().len(), 1);
+}

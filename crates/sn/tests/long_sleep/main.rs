@@ -204,7 +204,7 @@ fn night(seed: u64) -> (Figures, Vec<Duration>) {
         at_most_one_each.contains(&kept),
         "each QoS 0 message was received, dropped or waits: {sum:?}, {dropped_asleep} dropped"
     );
-    for cause in [DropCause::Unexpected, DropCause::TopicTableFull, DropCause::TooLarge, DropCause::Unconfirmed] {
+    for cause in [DropCause::Unexpected, DropCause::TopicTableFull, DropCause::TooLarge, DropCause::Unproven] {
         assert_eq!(world.output.drops.get(cause), 0, "{cause}");
     }
     (sum, ends)
