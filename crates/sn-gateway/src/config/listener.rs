@@ -91,9 +91,9 @@ listener! {
     /// Clients.
     #[serde(deserialize_with = "within::<1, 16_777_216, _, _>")]
     clients_maximum: usize = 100_000,
-    /// Clients from whose address only one datagram has come.
+    /// Clients of whom only CONNECT has come, by thread; the oldest makes room. Half as many may be ending at the broker.
     #[serde(deserialize_with = "within::<1, 16_777_216, _, _>")]
-    unconfirmed_maximum: usize = 10_000,
+    unconfirmed_maximum: usize = 3_000,
     /// Clients of one IP address; 0 = no bound.
     #[serde(deserialize_with = "within::<0, 16_777_216, _, _>")]
     per_address_maximum: u32 = 1_000,

@@ -183,7 +183,7 @@ impl Thread {
         if self.peers.unconfirmed() >= listener.unconfirmed_maximum {
             while self.closing.try_join_next().is_some() {}
             // The broker has to forget evicted clients as fast as others come.
-            if self.closing.len() >= listener.unconfirmed_maximum {
+            if self.closing.len() > listener.unconfirmed_maximum / 2 {
                 self.shared.owners.release(connect.client_id, self.number);
                 self.refuse(origin);
                 return None;
