@@ -33,6 +33,9 @@ pub(crate) struct GatewayArgs {
     /// Directory for topic ids and Wills of clients without Clean Session, which then survive a restart.
     #[arg(long, value_name = "DIR")]
     state: Option<PathBuf>,
+    /// Connections to the broker that all clients with Clean Session share, 1 by default, instead of one for each client.
+    #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "1", require_equals = true)]
+    aggregate: Option<NonZeroU16>,
     /// Protocol version towards the broker, instead of the configured one: 5.0 by default, or 3.1.1.
     #[arg(long, value_name = "VERSION")]
     mqtt: Option<String>,
@@ -102,6 +105,9 @@ impl GatewayArgs {
         if let Some(directory) = &self.state {
             config.state.clone_from(directory);
         }
+        if let Some(connections) = self.aggregate {
+            config.aggregate = connections.get().into();
+        }
         if let Some(version) = &self.mqtt {
             config.mqtt = parse_version(version).map_err(GatewayError::Version)?;
         }
@@ -114,7 +120,7 @@ async fn serve(config: Config, stats: Option<NonZeroU16>) -> Result<(), GatewayE
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
     let broker = config.broker.clone();
-    let upstream = Upstream::tcp(&broker);
+    let upstream = Upstream::of(&config)?;
     let gateway = Gateway::start(config, upstream)?;
     writeln!(
         io::stdout(),

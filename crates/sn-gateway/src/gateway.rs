@@ -125,7 +125,8 @@ impl Gateway {
 
     /// Counters and gauges.
     pub fn stats(&self) -> Stats {
-        Stats::of(self.counters.iter().map(|counters| &**counters))
+        let stats = Stats::of(self.counters.iter().map(|counters| &**counters));
+        stats.with("aggregate_dropped", self.shared.upstream.dropped())
     }
 
     /// Sends DISCONNECT to all clients and stops. Sessions without Clean Session stay.
@@ -143,10 +144,10 @@ impl Gateway {
     }
 }
 
-/// A topic id that differs from start to start.
+/// A topic id that differs from start to start. Some clients take ids for signed numbers.
 fn any_topic_id() -> u16 {
     let number = RandomState::new().build_hasher().finish();
-    (number % u64::from(u16::MAX - 1)) as u16 + 1
+    (number % u64::from(i16::MAX.unsigned_abs() / 2)) as u16 + 1
 }
 
 impl fmt::Debug for Gateway {

@@ -67,11 +67,11 @@ impl Gateway {
         if is_clean { TopicIds::default() } else { TopicIds::from_first(self.first_topic_id) }
     }
 
-    /// A MsgId that nobody knows but the receiver of its message.
+    /// A MsgId that nobody knows but the receiver of its message. At most 32,767: some clients take ids for signed numbers.
     pub(crate) fn unguessable_id(&self) -> MessageId {
         loop {
             let drawn = self.secret.hash_one(self.drawn.fetch_add(1, Relaxed));
-            if let Some(id) = MessageId::new(drawn as u16) {
+            if let Some(id) = MessageId::new(drawn as u16 >> 1) {
                 return id;
             }
         }

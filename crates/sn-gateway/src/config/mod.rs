@@ -31,6 +31,9 @@ pub struct Config {
     pub password_file: Option<PathBuf>,
     /// Directory for topic ids and Wills of clients without Clean Session; empty = they are lost at the end.
     pub state: PathBuf,
+    /// Connections to the broker that all clients with Clean Session share; 0 = a connection for each client.
+    #[serde(deserialize_with = "value::within::<0, 1024, _, _>")]
+    pub aggregate: usize,
     /// Keep Alive towards the broker in seconds, one PINGREQ for each idle client in that time; 0 = off.
     #[serde(deserialize_with = "value::within::<0, 65_535, _, _>")]
     pub keep_alive_seconds: u16,
@@ -49,6 +52,7 @@ impl Default for Config {
             user: String::new(),
             password_file: None,
             state: PathBuf::new(),
+            aggregate: 0,
             keep_alive_seconds: 300,
             timeout_seconds: 10,
             listener: Listener::default(),
@@ -110,6 +114,9 @@ impl Config {
         }
         if self.user.is_empty() && self.password_file.is_some() {
             return Err(ConfigError::of_key("password_file", "needs `user`"));
+        }
+        if self.aggregate > 0 && !self.mqtt.is_v5() {
+            return Err(ConfigError::of_key("aggregate", "needs mqtt = \"5.0\""));
         }
         self.listener.check()?;
         self.predefined().map(drop)
@@ -182,6 +189,7 @@ mod tests {
             ("mqtt = \"4\"\n", "line 1", "3.1.1"),
             ("broker = \"nowhere\"\n", "configuration", "HOST:PORT"),
             ("password_file = \"p\"\n", "configuration", "needs `user`"),
+            ("aggregate = 2\nmqtt = \"3.1.1\"\n", "configuration", "aggregate: needs mqtt"),
             ("[listener.topics]\n0 = \"a\"\n", "configuration", "reserved"),
             ("[listener.topics]\nx = \"a\"\n", "configuration", "\"x\" is no topic id"),
             ("[listener.topics]\n1 = \"a/#\"\n", "configuration", "no topic name"),

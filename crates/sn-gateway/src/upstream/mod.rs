@@ -2,6 +2,7 @@
 
 mod memory;
 mod tcp;
+mod trunk;
 
 use std::future::Future;
 use std::io;
@@ -12,6 +13,8 @@ use std::time::Duration;
 
 use tenbin_codec::WriteBuffer;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+
+use crate::config::{Config, ConfigError};
 
 pub use memory::MemoryStream;
 
@@ -30,6 +33,7 @@ pub struct Upstream(Arc<Way>);
 
 enum Way {
     Tcp(tcp::Address),
+    Trunks(Arc<trunk::Trunks>),
     Memory(Box<dyn Fn(MemoryStream, SocketAddr) + Send + Sync>),
 }
 
@@ -37,6 +41,26 @@ impl Upstream {
     /// TCP to a broker, `HOST:PORT`.
     pub fn tcp(broker: &str) -> Self {
         Self(Arc::new(Way::Tcp(tcp::Address::new(broker))))
+    }
+
+    /// TCP to the broker of a configuration: a connection for each client, or `aggregate` ones for all.
+    ///
+    /// # Errors
+    /// The password file is unreadable.
+    pub fn of(config: &Config) -> Result<Self, ConfigError> {
+        if config.aggregate == 0 {
+            return Ok(Self::tcp(&config.broker));
+        }
+        let trunks = trunk::Trunks::new(&config.broker, config.aggregate, &config.settings()?);
+        Ok(Self(Arc::new(Way::Trunks(Arc::new(trunks)))))
+    }
+
+    /// Messages that were dropped, since clients of a shared connection were slow.
+    pub(crate) fn dropped(&self) -> u64 {
+        match &*self.0 {
+            Way::Trunks(trunks) => trunks.dropped(),
+            Way::Tcp(_) | Way::Memory(_) => 0,
+        }
     }
 
     /// Memory: `accept` gets the broker's end of each stream, and the client's address. It is called on a thread of the
@@ -51,6 +75,7 @@ impl Upstream {
         Box::pin(async move {
             match &*way {
                 Way::Tcp(address) => address.connect().await,
+                Way::Trunks(trunks) => Ok(trunks.open()),
                 Way::Memory(accept) => Ok(memory::open(&**accept, client)),
             }
         })

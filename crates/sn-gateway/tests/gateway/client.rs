@@ -142,7 +142,7 @@ impl Client {
 pub(crate) fn gateway(broker: SocketAddr, head: &str, listener: &str) -> Gateway {
     let text = format!("broker = \"{broker}\"\n{head}\n[listener]\naddress = \"127.0.0.1:0\"\n{listener}\n");
     let config = Config::parse(&text).expect("legal");
-    let upstream = Upstream::tcp(&config.broker);
+    let upstream = Upstream::of(&config).expect("readable");
     Gateway::start(config, upstream).expect("started")
 }
 

@@ -2,6 +2,7 @@
 #![allow(clippy::print_stderr, reason = "a skipped test says so")]
 
 mod addresses;
+mod aggregate;
 mod bounds;
 mod broker;
 mod client;

@@ -45,7 +45,7 @@ impl Drop for Mosquitto {
 #[test]
 fn messages_pass_between_clients_at_every_qos() {
     let Some(broker) = Mosquitto::start() else { return };
-    for head in ["", "mqtt = \"3.1.1\""] {
+    for head in ["", "mqtt = \"3.1.1\"", "aggregate = 2"] {
         let gateway = gateway(broker.address, head, "");
         let mut receiver = Client::new(gateway.address());
         let mut sender = Client::new(gateway.address());
@@ -73,7 +73,7 @@ fn messages_pass_between_clients_at_every_qos() {
                     assert_eq!(sender.receive(), Message::PubComp(id));
                 }
             }
-            let Message::Publish(publish) = receiver.receive() else { panic!("PUBLISH") };
+            let Message::Publish(publish) = receiver.receive_proven() else { panic!("PUBLISH") };
             assert_eq!((publish.qos, publish.topic, publish.data), (Some(qos), Topic::Normal(received_on), data));
             let id = publish.message_id;
             match (qos, id) {

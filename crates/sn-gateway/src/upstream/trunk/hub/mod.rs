@@ -1,0 +1,485 @@
+//! Members of a trunk and their packets, without I/O.
+
+mod distributing;
+mod requesting;
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use bytes::{Buf as _, Bytes};
+use rustc_hash::FxBuildHasher;
+use tenbin_codec::{
+    Ack, ConnAck, Packet, PacketId, PingReq, ProtocolVersion, Publish, QoS, ReasonCode, Subscription, Text,
+    TopicFilter, TopicName, UnsubAck, Will, WriteBuffer,
+};
+
+use super::subscriptions::Subscriptions;
+
+/// Names a member. Keys of members that left name none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Key {
+    index: u32,
+    generation: u32,
+}
+
+/// One trunk.
+#[derive(Default)]
+pub(super) struct Hub {
+    state: State,
+    /// Packets for the broker.
+    out: WriteBuffer,
+    /// Bytes for the broker so far, and those that were written.
+    queued: u64,
+    written: u64,
+    task: Option<Waker>,
+    slots: Vec<Slot>,
+    free: Vec<u32>,
+    subscriptions: Subscriptions,
+    requests: HashMap<PacketId, Request, FxBuildHasher>,
+    last_id: u16,
+    /// QoS 1 and 2 messages under way to the broker.
+    publishing: u16,
+    /// Messages beyond the broker's Receive Maximum.
+    waiting: VecDeque<Waiting>,
+    waiting_bytes: usize,
+    /// QoS 2 messages of the broker that it has not released.
+    unreleased: HashSet<PacketId, FxBuildHasher>,
+    /// Members that wait for room, or for the end of the output.
+    blocked: Vec<Waker>,
+    /// Members whose connection is replaced for another Will.
+    parked: HashMap<Text, (Key, Instant), FxBuildHasher>,
+    is_pinged: bool,
+    receivers: Vec<(Key, QoS)>,
+    /// Messages to members that were slow, or whose Will had no room.
+    dropped: u64,
+}
+
+#[derive(Default)]
+enum State {
+    #[default]
+    Down,
+    Opening,
+    Up(Box<ConnAck>),
+}
+
+#[derive(Default)]
+struct Slot {
+    generation: u32,
+    member: Option<Member>,
+}
+
+/// A client on the trunk.
+#[derive(Default)]
+struct Member {
+    /// Packets for it.
+    inbound: WriteBuffer,
+    waker: Option<Waker>,
+    /// CONNACK was written.
+    is_connected: bool,
+    /// Nothing follows `inbound`.
+    is_closed: bool,
+    will: Option<Box<Will>>,
+    /// With the QoS that it asked for.
+    filters: Vec<(TopicFilter, QoS)>,
+    last_id: u16,
+    /// QoS 1 and 2 messages to it that it has not acknowledged.
+    unacknowledged: u16,
+    /// Its QoS 1 and 2 messages under way: its identifier, and the trunk's.
+    publishing: Vec<(PacketId, PacketId)>,
+}
+
+/// A request to the broker whose answer is due.
+enum Request {
+    /// `owner` is the member with its own identifier; none for a Will, or if the member left.
+    Publish {
+        owner: Option<(Key, PacketId)>,
+        is_received: bool,
+    },
+    Subscribe {
+        owner: (Key, PacketId),
+        filter: TopicFilter,
+        qos: QoS,
+    },
+    Unsubscribe,
+}
+
+/// A QoS 1 or 2 message for the broker.
+struct Waiting {
+    owner: Option<(Key, PacketId)>,
+    qos: QoS,
+    retain: bool,
+    topic: TopicName,
+    payload: Bytes,
+}
+
+/// Reason for the end of the trunk's connection.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(super) struct TrunkError(pub(super) String);
+
+/// Bytes for one member beyond which messages to it are dropped.
+const MEMBER_BYTES_MAXIMUM: usize = 64 * 1024;
+/// Bytes for the broker beyond which members wait.
+const OUT_BYTES_MAXIMUM: usize = 1 << 20;
+/// Messages that wait while the broker is gone.
+const WILLS_MAXIMUM: usize = 10_000;
+/// Time for a new connection of a member with another Will.
+const PARK_TIME: Duration = Duration::from_secs(60);
+const VERSION: ProtocolVersion = ProtocolVersion::V5;
+
+impl Hub {
+    /// Adds a member. It gets CONNACK once the trunk is up. True if the trunk has to be opened.
+    pub(super) fn join(&mut self, will: Option<Will>) -> (Key, bool) {
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(Slot::default());
+            self.slots.len() as u32 - 1
+        });
+        let slot = &mut self.slots[index as usize];
+        slot.member = Some(Member { will: will.map(Box::new), ..Member::default() });
+        let key = Key { index, generation: slot.generation };
+        self.welcome(key, false);
+        let is_down = matches!(self.state, State::Down);
+        if is_down {
+            self.state = State::Opening;
+        }
+        (key, is_down)
+    }
+
+    /// Resumes a member whose connection was replaced, with another Will.
+    pub(super) fn resume(&mut self, client_id: &Text, will: Option<&Will>) -> Option<Key> {
+        let (key, _) = self.parked.remove(client_id)?;
+        let member = self.member(key)?;
+        member.will = will.cloned().map(Box::new);
+        member.is_connected = false;
+        self.welcome(key, true);
+        Some(key)
+    }
+
+    /// Keeps a member whose connection is about to be replaced.
+    pub(super) fn park(&mut self, key: Key, client_id: &Text, now: Instant) {
+        if let Some(member) = self.member(key) {
+            member.will = None;
+            member.waker = None;
+            if let Some((last, _)) = self.parked.insert(client_id.detach(), (key, now)) {
+                self.leave(last, false);
+            }
+        }
+    }
+
+    /// Removes a member; its Will is published if it has one and `publishes_will`.
+    pub(super) fn leave(&mut self, key: Key, publishes_will: bool) {
+        self.detach(key);
+        let Some(slot) = self.slots.get_mut(key.index as usize).filter(|slot| slot.generation == key.generation) else {
+            return;
+        };
+        let Some(member) = slot.member.take() else { return };
+        slot.generation = slot.generation.wrapping_add(1);
+        self.free.push(key.index);
+        for (_, id) in member.publishing {
+            self.disown(id);
+        }
+        self.waiting.iter_mut().for_each(|waiting| waiting.owner = waiting.owner.filter(|(owner, _)| *owner != key));
+        if let Some(will) = member.will.filter(|_| publishes_will) {
+            let Will { qos, retain, topic, payload, .. } = *will;
+            self.publish(Waiting { owner: None, qos, retain, topic, payload });
+        }
+    }
+
+    /// Ends a member's subscriptions, and returns them.
+    fn detach(&mut self, key: Key) -> Vec<(TopicFilter, QoS)> {
+        let Some(member) = self.member(key) else { return Vec::new() };
+        let filters = std::mem::take(&mut member.filters);
+        for (filter, _) in &filters {
+            self.unsubscribe(key, filter);
+        }
+        filters
+    }
+
+    /// Ends the subscriptions of a member that has a connection of its own from now on, with its Will, and returns them.
+    /// `None` if the member has messages that it has not acknowledged.
+    pub(super) fn detach_idle(&mut self, key: Key) -> Option<Vec<(TopicFilter, QoS)>> {
+        let member = self.member(key)?;
+        if member.unacknowledged > 0 || !member.inbound.is_empty() {
+            return None;
+        }
+        member.will = None;
+        Some(self.detach(key))
+    }
+
+    /// Handles a packet of a member.
+    ///
+    /// # Errors
+    /// A packet that no client of the gateway sends.
+    pub(super) fn handle_member(&mut self, key: Key, packet: Packet) -> Result<(), TrunkError> {
+        match packet {
+            Packet::Publish(Publish { qos, retain, topic, packet_id, payload, .. }) => {
+                let owner = packet_id.map(|id| (key, id));
+                self.publish(Waiting { owner, qos, retain, topic, payload });
+            }
+            Packet::PubRel(release) => self.release(key, release.packet_id),
+            Packet::PubRec(received) => {
+                let release = Packet::PubRel(Ack::new(received.packet_id, ReasonCode::Success));
+                if received.reason.is_error() {
+                    self.note_acknowledged(key);
+                } else {
+                    self.send(key, &release);
+                }
+            }
+            Packet::PubAck(_) | Packet::PubComp(_) => self.note_acknowledged(key),
+            Packet::Subscribe(subscribe) => {
+                let [Subscription { filter, options }] = &subscribe.subscriptions[..] else {
+                    return Err(TrunkError("a SUBSCRIBE without exactly one filter".to_owned()));
+                };
+                self.subscribe(key, subscribe.packet_id, filter, options.qos);
+            }
+            Packet::Unsubscribe(unsubscribe) => {
+                for filter in &unsubscribe.filters {
+                    if let Some(member) = self.member(key) {
+                        member.filters.retain(|(known, _)| known != filter);
+                    }
+                    self.unsubscribe(key, filter);
+                }
+                let reasons = vec![ReasonCode::Success; unsubscribe.filters.len()];
+                let packet_id = unsubscribe.packet_id;
+                self.send(key, &Packet::UnsubAck(UnsubAck { packet_id, properties: Default::default(), reasons }));
+            }
+            Packet::PingReq(_) => self.send(key, &Packet::PingResp),
+            _ => return Err(TrunkError("a packet that is none of a client's".to_owned())),
+        }
+        Ok(())
+    }
+
+    /// Handles a packet of the broker.
+    ///
+    /// # Errors
+    /// The connection is over.
+    pub(super) fn handle_broker(&mut self, packet: Packet) -> Result<(), TrunkError> {
+        match packet {
+            Packet::Publish(publish) => self.distribute(&publish),
+            Packet::PubRel(release) => {
+                self.unreleased.remove(&release.packet_id);
+                self.write(&Packet::PubComp(Ack::new(release.packet_id, ReasonCode::Success)));
+            }
+            Packet::PubAck(ack) => self.finish_publish(ack.packet_id, |id| Packet::PubAck(Ack::new(id, ack.reason))),
+            Packet::PubRec(ack) if ack.reason.is_error() => {
+                self.finish_publish(ack.packet_id, |id| Packet::PubRec(Ack::new(id, ack.reason)));
+            }
+            Packet::PubRec(ack) => match self.requests.get_mut(&ack.packet_id) {
+                Some(Request::Publish { owner: Some((key, id)), is_received }) => {
+                    *is_received = true;
+                    let (key, received) = (*key, Packet::PubRec(Ack::new(*id, ReasonCode::Success)));
+                    self.send(key, &received);
+                }
+                _ => self.write(&Packet::PubRel(Ack::new(ack.packet_id, ReasonCode::Success))),
+            },
+            Packet::PubComp(ack) => self.finish_publish(ack.packet_id, |id| Packet::PubComp(Ack::new(id, ack.reason))),
+            Packet::SubAck(suback) => self.finish_subscribe(&suback),
+            Packet::UnsubAck(unsuback) => drop(self.requests.remove(&unsuback.packet_id)),
+            Packet::PingResp => self.is_pinged = false,
+            Packet::Disconnect(disconnect) => {
+                return Err(TrunkError(format!("broker sent DISCONNECT: {}", disconnect.reason)));
+            }
+            _ => return Err(TrunkError("broker sent a packet that no client gets".to_owned())),
+        }
+        Ok(())
+    }
+
+    /// The broker has accepted the trunk.
+    pub(super) fn up(&mut self, connack: ConnAck) {
+        self.state = State::Up(Box::new(connack));
+        for key in self.keys() {
+            self.welcome(key, false);
+        }
+        self.send_waiting();
+    }
+
+    /// The trunk could not be opened or has ended: so have all its members. `reason` is the broker's refusal.
+    pub(super) fn down(&mut self, reason: Option<ReasonCode>) {
+        self.state = State::Down;
+        self.out.clear();
+        self.written = self.queued;
+        (self.publishing, self.is_pinged) = (0, false);
+        self.requests.clear();
+        self.unreleased.clear();
+        self.subscriptions = Subscriptions::default();
+        self.waiting.retain(|waiting| waiting.owner.is_none());
+        self.waiting_bytes = self.waiting.iter().map(Waiting::bytes).sum();
+        for (key, _) in std::mem::take(&mut self.parked).into_values() {
+            self.leave(key, false);
+        }
+        for key in self.keys() {
+            if let Some(reason) = reason {
+                self.send(key, &Packet::ConnAck(Box::new(ConnAck::new(false, reason))));
+            }
+            if let Some(member) = self.member(key) {
+                member.is_closed = true;
+                member.filters.clear();
+                member.publishing.clear();
+                member.wake();
+            }
+        }
+        self.unblock();
+    }
+
+    /// Writes PINGREQ, and forgets members whose new connection did not come.
+    ///
+    /// # Errors
+    /// The last PINGREQ was not answered.
+    pub(super) fn tick(&mut self, now: Instant) -> Result<(), TrunkError> {
+        if std::mem::replace(&mut self.is_pinged, true) {
+            return Err(TrunkError("broker does not answer PINGREQ".to_owned()));
+        }
+        self.write(&Packet::PingReq(PingReq::PLAIN));
+        let late: Vec<Text> =
+            self.parked.iter().filter(|(_, (_, since))| now >= *since + PARK_TIME).map(|(id, _)| id.clone()).collect();
+        for client_id in late {
+            if let Some((key, _)) = self.parked.remove(&client_id) {
+                self.leave(key, false);
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes the packets for the broker.
+    pub(super) fn poll_take(&mut self, cx: &mut Context<'_>) -> Poll<WriteBuffer> {
+        if self.out.is_empty() {
+            self.task = Some(cx.waker().clone());
+            return Poll::Pending;
+        }
+        let out = std::mem::take(&mut self.out);
+        self.unblock();
+        Poll::Ready(out)
+    }
+
+    /// The packets of the last [`Hub::poll_take`] were written.
+    pub(super) fn note_written(&mut self, bytes: usize) {
+        self.written += bytes as u64;
+        self.unblock();
+    }
+
+    /// End of the packets for the broker so far, for [`Hub::poll_written`].
+    pub(super) fn end_of_output(&self) -> u64 {
+        self.queued
+    }
+
+    /// Ready once all packets up to `end` were written.
+    pub(super) fn poll_written(&mut self, end: u64, cx: &mut Context<'_>) -> Poll<()> {
+        if self.written >= end || matches!(self.state, State::Down) {
+            return Poll::Ready(());
+        }
+        self.blocked.push(cx.waker().clone());
+        Poll::Pending
+    }
+
+    /// Ready once there is room for packets of members.
+    pub(super) fn poll_room(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.out.len() + self.waiting_bytes <= OUT_BYTES_MAXIMUM {
+            return Poll::Ready(());
+        }
+        self.blocked.push(cx.waker().clone());
+        Poll::Pending
+    }
+
+    /// Reads bytes for a member into `into`, up to `maximum`. Ready with 0 once nothing follows.
+    pub(super) fn poll_read(
+        &mut self,
+        key: Key,
+        maximum: usize,
+        mut put: impl FnMut(&[u8]),
+        cx: &mut Context<'_>,
+    ) -> Poll<usize> {
+        let Some(member) = self.member(key) else { return Poll::Ready(0) };
+        let mut read = 0;
+        while read < maximum && !member.inbound.is_empty() {
+            let chunk = member.inbound.chunk();
+            let length = chunk.len().min(maximum - read);
+            put(&chunk[..length]);
+            member.inbound.advance(length);
+            read += length;
+        }
+        if read > 0 {
+            if member.inbound.is_empty() {
+                member.inbound = WriteBuffer::new();
+            }
+            return Poll::Ready(read);
+        }
+        if member.is_closed {
+            return Poll::Ready(0);
+        }
+        match &mut member.waker {
+            Some(waker) => waker.clone_from(cx.waker()),
+            waker => *waker = Some(cx.waker().clone()),
+        }
+        Poll::Pending
+    }
+
+    /// Messages that were dropped.
+    pub(super) fn dropped(&self) -> u64 {
+        self.dropped
+    }
+
+    fn welcome(&mut self, key: Key, session_present: bool) {
+        let State::Up(terms) = &self.state else { return };
+        let mut connack = ConnAck::new(session_present, ReasonCode::Success);
+        let properties = &terms.properties;
+        connack.properties.maximum_qos = properties.maximum_qos;
+        connack.properties.retain_available = properties.retain_available;
+        connack.properties.maximum_packet_size = properties.maximum_packet_size;
+        if let Some(member) = self.member(key)
+            && !std::mem::replace(&mut member.is_connected, true)
+        {
+            self.send(key, &Packet::ConnAck(Box::new(connack)));
+        }
+    }
+
+    /// Writes a packet to a member.
+    pub(super) fn send(&mut self, key: Key, packet: &Packet) {
+        if let Some(member) = self.member(key) {
+            packet.encode(VERSION, &mut member.inbound);
+            member.wake();
+        }
+    }
+
+    /// Writes a packet to the broker.
+    fn write(&mut self, packet: &Packet) {
+        self.write_with(|out| packet.encode(VERSION, out));
+    }
+
+    fn write_with(&mut self, encode: impl FnOnce(&mut WriteBuffer)) {
+        let before = self.out.len();
+        encode(&mut self.out);
+        self.queued += (self.out.len() - before) as u64;
+        if let Some(task) = self.task.take() {
+            task.wake();
+        }
+    }
+
+    fn unblock(&mut self) {
+        self.blocked.drain(..).for_each(Waker::wake);
+    }
+
+    fn member(&mut self, key: Key) -> Option<&mut Member> {
+        let slot = self.slots.get_mut(key.index as usize)?;
+        if slot.generation == key.generation { slot.member.as_mut() } else { None }
+    }
+
+    fn keys(&self) -> Vec<Key> {
+        let slots = self.slots.iter().zip(0..).filter(|(slot, _)| slot.member.is_some());
+        slots.map(|(slot, index)| Key { index, generation: slot.generation }).collect()
+    }
+}
+
+impl Member {
+    fn wake(&mut self) {
+        if let Some(waker) = self.waker.take() {
+            waker.wake();
+        }
+    }
+}
+
+impl Waiting {
+    fn bytes(&self) -> usize {
+        self.topic.as_bytes().len() + self.payload.len() + size_of::<Self>()
+    }
+}

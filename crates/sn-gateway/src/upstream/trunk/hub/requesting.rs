@@ -1,0 +1,176 @@
+//! Messages, subscriptions and their ends, from members to the broker.
+
+use std::num::NonZeroU16;
+
+use bytes::Bytes;
+use tenbin_codec::{
+    Ack, Packet, PacketId, PublishHeader, QoS, ReasonCode, RetainHandling, SubAck, Subscribe, Subscription,
+    SubscriptionOptions, TopicFilter, Unsubscribe,
+};
+
+use super::{Hub, Key, Request, State, VERSION, WILLS_MAXIMUM, Waiting};
+
+impl Hub {
+    pub(super) fn publish(&mut self, message: Waiting) {
+        let State::Up(_) = self.state else {
+            if self.waiting.len() < WILLS_MAXIMUM {
+                self.wait(message);
+            } else {
+                self.dropped += 1;
+            }
+            return;
+        };
+        if message.qos == QoS::AtMostOnce {
+            let header = PublishHeader { retain: message.retain, ..PublishHeader::default() };
+            return self.write_with(|out| header.encode(&message.topic, &message.payload, VERSION, out));
+        }
+        if self.waiting.is_empty() && self.publishing < self.receive_maximum() {
+            self.send_publish(&message);
+        } else {
+            self.wait(message);
+        }
+    }
+
+    pub(super) fn wait(&mut self, message: Waiting) {
+        self.waiting_bytes += message.bytes();
+        // It must not keep the read buffer of its member alive.
+        let payload = Bytes::copy_from_slice(&message.payload);
+        self.waiting.push_back(Waiting { topic: message.topic.detach(), payload, ..message });
+    }
+
+    pub(super) fn send_publish(&mut self, message: &Waiting) {
+        let Waiting { owner, qos, retain, topic, payload } = message;
+        let Some(id) = self.next_id() else { return self.dropped += 1 };
+        if let Some((key, own_id)) = owner
+            && let Some(member) = self.member(*key)
+        {
+            member.publishing.push((*own_id, id));
+        }
+        self.requests.insert(id, Request::Publish { owner: *owner, is_received: false });
+        self.publishing += 1;
+        let header = PublishHeader { qos: *qos, retain: *retain, packet_id: Some(id), ..PublishHeader::default() };
+        self.write_with(|out| header.encode(topic, payload, VERSION, out));
+    }
+
+    pub(super) fn send_waiting(&mut self) {
+        while self.publishing < self.receive_maximum() {
+            let Some(message) = self.waiting.pop_front() else { return };
+            self.waiting_bytes -= message.bytes();
+            if message.qos == QoS::AtMostOnce {
+                self.publish(message);
+            } else {
+                self.send_publish(&message);
+            }
+        }
+    }
+
+    /// Ends a member's message: the broker owes it no further answer.
+    pub(super) fn finish_publish(&mut self, id: PacketId, answer: impl FnOnce(PacketId) -> Packet) {
+        let Some(Request::Publish { owner, .. }) = self.requests.remove(&id) else { return };
+        self.publishing = self.publishing.saturating_sub(1);
+        if let Some((key, own_id)) = owner {
+            if let Some(member) = self.member(key) {
+                member.publishing.retain(|(_, trunks)| *trunks != id);
+            }
+            self.send(key, &answer(own_id));
+        }
+        self.send_waiting();
+        self.unblock();
+    }
+
+    /// A member releases its QoS 2 message.
+    pub(super) fn release(&mut self, key: Key, own_id: PacketId) {
+        let known = self.member(key).and_then(|member| {
+            member.publishing.iter().find(|(members, _)| *members == own_id).map(|(_, trunks)| *trunks)
+        });
+        match known {
+            Some(id) => self.write(&Packet::PubRel(Ack::new(id, ReasonCode::Success))),
+            None => self.send(key, &Packet::PubComp(Ack::new(own_id, ReasonCode::PacketIdentifierNotFound))),
+        }
+    }
+
+    /// The owner of a message left: the exchange with the broker is completed without it.
+    pub(super) fn disown(&mut self, id: PacketId) {
+        if let Some(Request::Publish { owner, is_received }) = self.requests.get_mut(&id) {
+            *owner = None;
+            if *is_received {
+                self.write(&Packet::PubRel(Ack::new(id, ReasonCode::Success)));
+            }
+        }
+    }
+
+    pub(super) fn subscribe(&mut self, key: Key, own_id: PacketId, filter: &TopicFilter, qos: QoS) {
+        let (Some(id), State::Up(_)) = (self.next_id(), &self.state) else { return };
+        let filter = filter.detach();
+        let Some(member) = self.member(key) else { return };
+        member.filters.retain(|(known, _)| *known != filter);
+        member.filters.push((filter.clone(), qos));
+        let (identifier, highest) = self.subscriptions.add(&filter, key, qos);
+        let options =
+            SubscriptionOptions { retain_handling: RetainHandling::Always, ..SubscriptionOptions::at(highest) };
+        let subscribe = Subscribe {
+            packet_id: id,
+            subscription_identifier: Some(identifier),
+            user_properties: Vec::new(),
+            subscriptions: vec![Subscription { filter: filter.clone(), options }],
+        };
+        self.requests.insert(id, Request::Subscribe { owner: (key, own_id), filter, qos });
+        self.write(&Packet::Subscribe(subscribe));
+    }
+
+    pub(super) fn finish_subscribe(&mut self, suback: &SubAck) {
+        let Some(Request::Subscribe { owner: (key, packet_id), filter, qos }) = self.requests.remove(&suback.packet_id)
+        else {
+            return;
+        };
+        let reason = match suback.reasons.first() {
+            Some(ReasonCode::Success) => ReasonCode::Success,
+            Some(granted @ (ReasonCode::GrantedQoS1 | ReasonCode::GrantedQoS2)) => match (granted, qos) {
+                (_, QoS::AtMostOnce) => ReasonCode::Success,
+                (_, QoS::AtLeastOnce) => ReasonCode::GrantedQoS1,
+                (granted, QoS::ExactlyOnce) => *granted,
+            },
+            refusal => {
+                if let Some(member) = self.member(key) {
+                    member.filters.retain(|(known, _)| *known != filter);
+                }
+                self.subscriptions.remove(&filter, key);
+                refusal.copied().unwrap_or(ReasonCode::UnspecifiedError)
+            }
+        };
+        let reasons = vec![reason];
+        self.send(key, &Packet::SubAck(SubAck { packet_id, properties: Default::default(), reasons }));
+    }
+
+    /// Ends a member's subscription, and the trunk's if it was the last one.
+    pub(super) fn unsubscribe(&mut self, key: Key, filter: &TopicFilter) {
+        if self.subscriptions.remove(filter, key)
+            && matches!(self.state, State::Up(_))
+            && let Some(packet_id) = self.next_id()
+        {
+            self.requests.insert(packet_id, Request::Unsubscribe);
+            let filters = vec![filter.clone()];
+            self.write(&Packet::Unsubscribe(Unsubscribe { packet_id, user_properties: Vec::new(), filters }));
+        }
+    }
+
+    pub(super) fn next_id(&mut self) -> Option<PacketId> {
+        if self.requests.len() >= usize::from(u16::MAX) {
+            return None;
+        }
+        loop {
+            self.last_id = self.last_id % u16::MAX + 1;
+            let id = PacketId::new(self.last_id)?;
+            if !self.requests.contains_key(&id) {
+                return Some(id);
+            }
+        }
+    }
+
+    pub(super) fn receive_maximum(&self) -> u16 {
+        match &self.state {
+            State::Up(connack) => connack.properties.receive_maximum.map_or(u16::MAX - 1, NonZeroU16::get),
+            State::Down | State::Opening => 0,
+        }
+    }
+}
