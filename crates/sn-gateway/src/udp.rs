@@ -1,12 +1,15 @@
 //! The UDP socket of one thread.
 
 use std::collections::VecDeque;
-use std::io;
-use std::net::SocketAddr;
+use std::io::{self, IoSliceMut};
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use quinn_udp::{BATCH_SIZE, RecvMeta, Transmit, UdpSocketState};
+use rustix::net::sockopt::{self, Ipv4PathMtuDiscovery, Ipv6PathMtuDiscovery};
 use socket2::{Domain, Protocol, Socket as RawSocket, Type};
+use tokio::io::Interest;
 use tokio::net::UdpSocket;
 
 use crate::counters::{Counters, count};
@@ -14,11 +17,32 @@ use crate::counters::{Counters, count};
 /// A UDP socket, and the datagrams that it has not taken.
 pub(crate) struct Socket {
     inner: Arc<UdpSocket>,
+    state: UdpSocketState,
+    /// Several addresses of this host reach the socket: answers have to leave from the one that the client knows.
+    is_at_any_address: bool,
     counters: Arc<Counters>,
     /// Datagrams that the kernel had no room for.
-    unsent: VecDeque<(SocketAddr, Box<[u8]>)>,
+    unsent: VecDeque<(Route, Box<[u8]>)>,
     sent: usize,
 }
+
+/// Way of a datagram to a client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Route {
+    pub(crate) to: SocketAddr,
+    /// The local address that the client sends to; `None` = the only one.
+    pub(crate) from: Option<IpAddr>,
+}
+
+/// Datagrams of one call.
+pub(crate) struct Batch {
+    memory: Box<[u8]>,
+    metas: [RecvMeta; BATCH_SIZE],
+    received: usize,
+}
+
+/// Memory for the datagrams that the kernel joins, and the longest single one.
+const SLOT_BYTES: usize = u16::MAX as usize;
 
 /// Datagrams kept while the kernel has no room; further ones are dropped.
 const UNSENT_MAXIMUM: usize = 1024;
@@ -47,7 +71,16 @@ pub(crate) fn open(
 
 impl Socket {
     pub(crate) fn new(socket: std::net::UdpSocket, counters: Arc<Counters>) -> io::Result<Self> {
-        Ok(Self { inner: Arc::new(UdpSocket::from_std(socket)?), counters, unsent: VecDeque::new(), sent: 0 })
+        let state = UdpSocketState::new((&socket).into())?;
+        // QUIC forbids fragments, and finds the size of packets itself. Here it is the kernel's work again.
+        sockopt::set_ip_mtu_discover(&socket, Ipv4PathMtuDiscovery::WANT)?;
+        let address = socket.local_addr()?;
+        if address.is_ipv6() {
+            sockopt::set_ipv6_mtu_discover(&socket, Ipv6PathMtuDiscovery::WANT)?;
+        }
+        let is_at_any_address = address.ip().is_unspecified();
+        let inner = Arc::new(UdpSocket::from_std(socket)?);
+        Ok(Self { inner, state, is_at_any_address, counters, unsent: VecDeque::new(), sent: 0 })
     }
 
     /// The socket, for other senders.
@@ -60,23 +93,30 @@ impl Socket {
         self.inner.poll_recv_ready(cx)
     }
 
-    /// Receives a datagram, if there is one. Errors concern earlier datagrams, such as an unreachable client: the
-    /// caller goes on.
-    pub(crate) fn receive(&self, buffer: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
-        self.inner.try_recv_from(buffer)
+    /// Receives the datagrams that are there, up to the size of a batch. Errors concern earlier datagrams, such as an
+    /// unreachable client: the caller goes on.
+    pub(crate) fn receive(&self, batch: &mut Batch) -> io::Result<()> {
+        batch.received = 0;
+        let mut slots = batch.memory.chunks_mut(SLOT_BYTES);
+        let mut slices: [IoSliceMut<'_>; BATCH_SIZE] =
+            std::array::from_fn(|_| IoSliceMut::new(slots.next().unwrap_or_default()));
+        batch.received = self
+            .inner
+            .try_io(Interest::READABLE, || self.state.recv((&*self.inner).into(), &mut slices, &mut batch.metas))?;
+        Ok(())
     }
 
     /// Sends a datagram, or keeps it until there is room.
-    pub(crate) fn send(&mut self, datagram: &[u8], to: SocketAddr) {
+    pub(crate) fn send(&mut self, datagram: &[u8], route: Route) {
         if self.unsent.is_empty() {
-            match self.inner.try_send_to(datagram, to) {
-                Ok(_) => return self.sent += 1,
+            match self.try_send(datagram, route) {
+                Ok(()) => return self.sent += 1,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Err(_) => return count(&self.counters.datagrams_unsent, 1),
             }
         }
         if self.unsent.len() < UNSENT_MAXIMUM {
-            self.unsent.push_back((to, datagram.into()));
+            self.unsent.push_back((route, datagram.into()));
         } else {
             count(&self.counters.datagrams_unsent, 1);
         }
@@ -84,15 +124,27 @@ impl Socket {
 
     /// Sends kept datagrams as far as there is room. Ready once all are sent.
     pub(crate) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        while let Some((to, datagram)) = self.unsent.front() {
-            match self.inner.poll_send_to(cx, datagram, *to) {
-                Poll::Pending => return Poll::Pending,
-                Poll::Ready(Ok(_)) => self.sent += 1,
-                Poll::Ready(Err(_)) => count(&self.counters.datagrams_unsent, 1),
+        while let Some((route, datagram)) = self.unsent.front() {
+            match self.try_send(datagram, *route) {
+                Ok(()) => self.sent += 1,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => match self.inner.poll_send_ready(cx) {
+                    Poll::Ready(_) => continue,
+                    Poll::Pending => return Poll::Pending,
+                },
+                Err(_) => count(&self.counters.datagrams_unsent, 1),
             }
             self.unsent.pop_front();
         }
         Poll::Ready(())
+    }
+
+    fn try_send(&self, datagram: &[u8], route: Route) -> io::Result<()> {
+        let Some(from) = route.from.filter(|_| self.is_at_any_address) else {
+            return self.inner.try_send_to(datagram, route.to).map(drop);
+        };
+        let transmit =
+            Transmit { destination: route.to, ecn: None, contents: datagram, segment_size: None, src_ip: Some(from) }; // [SN-ADDRESS-7]
+        self.inner.try_io(Interest::WRITABLE, || self.state.try_send((&*self.inner).into(), &transmit))
     }
 
     /// Publishes the number of sent datagrams.
@@ -100,5 +152,24 @@ impl Socket {
         if self.sent > 0 {
             count(&self.counters.datagrams_sent, std::mem::take(&mut self.sent));
         }
+    }
+}
+
+impl Batch {
+    pub(crate) fn new() -> Self {
+        let memory = vec![0; BATCH_SIZE * SLOT_BYTES].into();
+        Self { memory, metas: [RecvMeta::default(); BATCH_SIZE], received: 0 }
+    }
+
+    /// The datagrams of the last call, and their senders.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&[u8], Route)> {
+        let slots = self.memory.chunks(SLOT_BYTES).zip(&self.metas).take(self.received);
+        slots.flat_map(|(slot, meta)| {
+            let route = Route { to: meta.addr, from: meta.dst_ip };
+            let joined = &slot[..meta.len.min(slot.len())];
+            // An empty datagram is one, too.
+            let empty = joined.is_empty().then_some(joined);
+            joined.chunks(meta.stride.max(1)).chain(empty).map(move |datagram| (datagram, route))
+        })
     }
 }

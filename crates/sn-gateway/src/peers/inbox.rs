@@ -149,7 +149,7 @@ mod tests {
     #[test]
     fn full_inbox_takes_releases_and_no_datagrams() {
         let inbox = Inbox::default();
-        let address = Address { socket: ([127, 0, 0, 1], 1).into(), node: None };
+        let address = Address { socket: ([127, 0, 0, 1], 1).into(), local: None, node: None };
         let datagram = || Handoff::Datagram {
             home: Home { thread: 0, number: 1 },
             address: address.clone(),

@@ -9,6 +9,8 @@ use std::net::{IpAddr, SocketAddr};
 use rustc_hash::FxBuildHasher;
 use tenbin_codec::Text;
 
+use crate::udp::Route;
+
 pub(crate) use inbox::{Handoff, Home, Inbox, PeerWaker};
 pub(crate) use peer::{Connection, Link, Peer};
 
@@ -23,6 +25,8 @@ pub(crate) struct Key {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Origin<'a> {
     pub(crate) socket: SocketAddr,
+    /// The address of this host that the datagram came to.
+    pub(crate) local: Option<IpAddr>,
     pub(crate) node: Option<&'a [u8]>,
 }
 
@@ -30,6 +34,7 @@ pub(crate) struct Origin<'a> {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Address {
     pub(crate) socket: SocketAddr,
+    pub(crate) local: Option<IpAddr>,
     pub(crate) node: Option<Box<[u8]>>,
 }
 
@@ -40,7 +45,12 @@ impl Address {
     }
 
     pub(crate) fn origin(&self) -> Origin<'_> {
-        Origin { socket: self.socket, node: self.node.as_deref() }
+        Origin { socket: self.socket, local: self.local, node: self.node.as_deref() }
+    }
+
+    /// The way of a datagram to it.
+    pub(crate) fn route(&self) -> Route {
+        self.origin().route()
     }
 }
 
@@ -51,7 +61,11 @@ impl Origin<'_> {
     }
 
     pub(crate) fn to_address(self) -> Address {
-        Address { socket: self.socket, node: self.node.map(Into::into) }
+        Address { socket: self.socket, local: self.local, node: self.node.map(Into::into) }
+    }
+
+    pub(crate) fn route(&self) -> Route {
+        Route { to: self.socket, from: self.local }
     }
 }
 

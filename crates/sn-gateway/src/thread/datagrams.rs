@@ -6,9 +6,10 @@ use tenbin_sn_codec::v1_2::{Connect, Disconnect, GwInfo, Message, PingReq, QoS, 
 use tenbin_sn_codec::{DecodeError, Forwarded};
 
 use super::house::NOWHERE;
-use super::{DATAGRAMS_PER_LAP, Thread};
+use super::{BATCHES_PER_LAP, Thread};
 use crate::counters::count;
 use crate::peers::{Key, Origin, Peer};
+use crate::udp::Batch;
 
 /// Bytes for the broker beyond which a client's messages are dropped: the broker does not read.
 const OUT_BYTES_MAXIMUM: usize = 256 * 1024;
@@ -16,13 +17,15 @@ const OUT_BYTES_MAXIMUM: usize = 256 * 1024;
 const NODE_ID_BYTES_MAXIMUM: usize = 64;
 
 impl Thread {
-    pub(super) fn receive_batch(&mut self, buffer: &mut [u8]) {
+    pub(super) fn receive_batches(&mut self, batch: &mut Batch) {
         let mut received = 0;
-        for _ in 0..DATAGRAMS_PER_LAP {
-            match self.socket.receive(buffer) {
-                Ok((size, from)) => {
-                    received += 1;
-                    self.receive(&buffer[..size], Origin { socket: from, node: None });
+        for _ in 0..BATCHES_PER_LAP {
+            match self.socket.receive(batch) {
+                Ok(()) => {
+                    for (datagram, route) in batch.iter() {
+                        received += 1;
+                        self.receive(datagram, Origin { socket: route.to, local: route.from, node: None });
+                    }
                 }
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => break,
                 // An answer to an earlier datagram, such as of a client that is gone.
@@ -252,11 +255,11 @@ impl Thread {
         }
         for datagram in self.output.datagrams.iter() {
             match to.node {
-                None => self.socket.send(datagram, to.socket),
+                None => self.socket.send(datagram, to.route()),
                 Some(node_id) => {
                     let mut envelope = Vec::with_capacity(datagram.len() + node_id.len() + 5);
                     Forwarded { radius: 0, node_id, message: datagram }.encode(&mut envelope); // [SN-FORWARD-1]
-                    self.socket.send(&envelope, to.socket);
+                    self.socket.send(&envelope, to.route());
                 }
             }
         }

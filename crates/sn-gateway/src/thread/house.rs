@@ -43,7 +43,7 @@ impl Thread {
         if self.now >= self.house.next_try {
             let client_id = self.house.client_id.clone();
             let connect = Connect { will: false, clean_session: true, duration: 0, client_id: &client_id };
-            self.house.key = self.accept(Origin { socket: NOWHERE, node: None }, &connect, 0);
+            self.house.key = self.accept(Origin { socket: NOWHERE, local: None, node: None }, &connect, 0);
             self.house.next_try = self.now + PAUSE;
             if let Some(peer) = self.house.key.and_then(|key| self.peers.get_mut(key)) {
                 // It is no forged address.

@@ -27,7 +27,7 @@ use tokio::time::Sleep;
 use crate::counters::{Counters, count};
 use crate::peers::{Handoff, Inbox, Key, Peers};
 use crate::shared::Shared;
-use crate::udp::Socket;
+use crate::udp::{Batch, Socket};
 use elsewhere::Elsewhere;
 use house::House;
 use takeovers::Takeover;
@@ -60,8 +60,8 @@ pub(crate) struct Thread {
     now: Instant,
 }
 
-/// Datagrams received in a lap.
-const DATAGRAMS_PER_LAP: usize = 64;
+/// Calls of a lap that receive datagrams.
+const BATCHES_PER_LAP: usize = 2;
 /// Memory for bytes from a stream.
 const READ_BYTES: usize = 64 * 1024;
 /// Memory of a peer's output that is kept for others.
@@ -112,7 +112,7 @@ impl Thread {
     /// Serves clients until `stop` changes. Run it without tokio's budget: it bounds its laps itself, and gives way to
     /// the runtime after each.
     pub(crate) async fn run(mut self, mut stop: watch::Receiver<bool>) {
-        let mut buffer = vec![0; usize::from(u16::MAX)];
+        let mut batch = Batch::new();
         let mut events = Events::default();
         self.keep_house();
         self.settle();
@@ -135,7 +135,7 @@ impl Thread {
             }
             self.now = Instant::now();
             if events.is_readable {
-                self.receive_batch(&mut buffer);
+                self.receive_batches(&mut batch);
             }
             for handoff in events.handoffs.drain(..) {
                 self.handle_handoff(handoff);

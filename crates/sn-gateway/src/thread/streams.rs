@@ -160,9 +160,9 @@ impl Thread {
         if !self.output.datagrams.is_empty() {
             let Some(peer) = self.peers.get_mut(key) else { return self.output.datagrams.clear() };
             if peer.address.node.is_none() && peer.address.socket != NOWHERE {
-                let to = peer.address.socket;
+                let route = peer.address.route();
                 for datagram in self.output.datagrams.iter() {
-                    self.socket.send(datagram, to);
+                    self.socket.send(datagram, route);
                 }
                 self.output.datagrams.clear();
             } else {

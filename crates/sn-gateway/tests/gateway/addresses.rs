@@ -206,3 +206,22 @@ fn connect_with_another_clients_id_asks_that_client() {
     assert_eq!(other.receive(), Message::ConnAck(ReturnCode::Congestion));
     wait_for_gauge(&gateway, "clients", 1);
 }
+
+#[test]
+fn answers_leave_from_the_address_that_the_client_knows() {
+    let broker = FakeBroker::start();
+    for address in ["0.0.0.0:0", "[::]:0"] {
+        let config = Config::parse(&format!("[listener]\naddress = \"{address}\"")).expect("legal");
+        let gateway = Gateway::start(config, Upstream::tcp(&broker.address.to_string())).expect("started");
+        // Its socket takes datagrams from this address alone.
+        let mut client = Client::new(SocketAddr::from(([127, 0, 0, 5], gateway.address().port())));
+        assert_eq!(client.connect("client", true), ReturnCode::Accepted);
+        client.subscribe("topic", QoS::AtMostOnce);
+        broker.send("client", &message("topic", "to the client"));
+        let Message::Publish(publish) = client.receive_proven() else { panic!("PUBLISH") };
+        assert_eq!(publish.data, b"to the client");
+        client.disconnect();
+        client.send(&Message::PingReq(PingReq { client_id: None }));
+        assert_eq!(client.receive(), DISCONNECT, "a stranger");
+    }
+}
