@@ -1,7 +1,7 @@
 //! From CONNECT to CONNACK, with the dialogue about the Will.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use tenbin_codec::{Text, TopicName, Will};
@@ -14,6 +14,9 @@ use crate::gateway::Gateway;
 use crate::output::Io;
 use crate::pace::Pace;
 use crate::reason::to_mqtt;
+
+/// Time in which the network may still deliver a copy of CONNECT.
+const COPY_TIME: Duration = Duration::from_secs(1);
 
 impl GatewayPeer {
     /// A peer for the CONNECT of an address without one. `size` is that of the datagram in bytes, `state` the state
@@ -37,6 +40,7 @@ impl GatewayPeer {
             client_id: Text::EMPTY,
             terms: Terms::of(connect),
             last_connect: Some(Terms::of(connect)),
+            connected_at: io.now,
             state: State::Connecting,
             upstream: Upstream::Closed,
             will,
@@ -69,7 +73,9 @@ impl GatewayPeer {
     pub(super) fn handle_connect(&mut self, connect: &Connect<'_>, io: &mut Io<'_>) -> Action {
         let terms = Terms::of(connect);
         let is_same_client = connect.client_id.as_bytes() == self.client_id.as_bytes();
-        let is_repeated = is_same_client && Some(terms) == self.last_connect;
+        // A copy may come behind the client's first requests. [SN-CONNECT-6]
+        let may_be_copy = terms == self.terms && io.now < self.connected_at + COPY_TIME;
+        let is_repeated = is_same_client && (Some(terms) == self.last_connect || may_be_copy);
         match &self.state {
             // A repetition asks for the open request again. [SN-WILL-2]
             State::AskingWillTopic(_) if is_repeated => self.request(&Message::WillTopicReq, io),

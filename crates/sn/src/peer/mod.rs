@@ -45,6 +45,8 @@ pub struct GatewayPeer {
     /// Fields of the last CONNECT, as long as the client has sent no request since: the client may not have CONNACK, and
     /// repeats it.
     last_connect: Option<Terms>,
+    /// Time of the first CONNECT.
+    connected_at: Instant,
     state: State,
     upstream: Upstream,
     will: Option<Box<Will>>,

@@ -90,7 +90,7 @@ fn forged_messages_prove_nothing() {
 fn unconfirmed_client_leaves_no_new_session_behind() {
     let ends = |session_present, clean_session, is_confirmed, is_evicted| {
         let connect = Connect { clean_session, ..connect("c") };
-        let mut rig = Rig::accept(&gateway(|_| {}), connect, None);
+        let mut rig = Rig::accept(&gateway(|settings| settings.trusts_addresses = false), connect, None);
         rig.open();
         rig.broker(connack_with(session_present, |_| {}));
         if is_confirmed {

@@ -81,6 +81,11 @@ fn repeated_connect_repeats_connack_until_another_message() {
     assert_eq!(rig.sent(), [b"\x03\x05\x00"]);
     assert_eq!(rig.action, Action::Continue);
     rig.client(Message::PingReq(PingReq { client_id: None }));
+    rig.sent();
+    rig.pass(Duration::from_millis(999));
+    rig.client(Message::Connect(connect("c")));
+    assert_eq!((rig.action, rig.sent().len()), (Action::Continue, 1), "a copy of the network");
+    rig.pass(Duration::from_millis(1));
     rig.client(Message::Connect(connect("c")));
     assert_eq!(rig.action, Action::End(End::NewConnection));
     assert!(rig.packets().is_empty(), "the stream closes without DISCONNECT");

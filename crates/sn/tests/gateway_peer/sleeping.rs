@@ -233,6 +233,7 @@ fn repeated_connect_after_sleep_repeats_connack() {
         assert_eq!((rig.action, rig.sent()), (Action::Continue, vec![b"\x03\x05\x00".to_vec()]));
         assert_eq!(rig.peer.is_clean(), clean_session, "the session keeps its end");
         rig.client(Message::PingReq(PingReq { client_id: None }));
+        rig.pass(Duration::from_secs(1));
         rig.client(Message::Connect(connect("c")));
         assert_eq!(rig.action, Action::End(End::NewConnection));
     }
