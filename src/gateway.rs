@@ -86,7 +86,7 @@ pub(crate) fn run(arguments: &GatewayArgs) -> Result<(), GatewayError> {
     if let Err(error) = raise_descriptor_limit() {
         tracing::warn!(%error, "cannot raise the limit of file descriptors");
     }
-    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(serve(config, arguments.stats))
+    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(serve(arguments, config))
 }
 
 impl GatewayArgs {
@@ -116,18 +116,52 @@ impl GatewayArgs {
     }
 }
 
-async fn serve(config: Config, stats: Option<NonZeroU16>) -> Result<(), GatewayError> {
+/// Prints counters. A reader that is gone is no reason to end.
+fn show(stats: &Stats) {
+    let _ = writeln!(io::stdout(), "{}", stats.to_json());
+}
+
+fn start(config: &Config) -> Result<Gateway, GatewayError> {
+    Ok(Gateway::start(config.clone(), Upstream::of(config)?)?)
+}
+
+fn place(gateway: &Gateway, config: &Config) -> String {
+    format!("gateway listening on UDP {}, before the broker {}", gateway.address(), config.broker)
+}
+
+/// Reads the configuration again. If it has changed, the gateway starts anew: its clients get DISCONNECT, and those
+/// without Clean Session keep their sessions. If that fails, the old configuration stays.
+fn reload(arguments: &GatewayArgs, config: &mut Config, gateway: Gateway) -> Result<Gateway, GatewayError> {
+    let mut new = match arguments.configuration() {
+        Ok(new) => new,
+        Err(error) => {
+            writeln!(io::stdout(), "reload: {error}; the old configuration stays")?;
+            return Ok(gateway);
+        }
+    };
+    if new.listener.address.port() == 0 && new.listener.address.ip() == gateway.address().ip() {
+        new.listener.address = gateway.address();
+    }
+    gateway.stop();
+    let gateway = match start(&new) {
+        Ok(gateway) => gateway,
+        Err(error) => {
+            writeln!(io::stdout(), "reload: {error}; the old configuration stays")?;
+            return start(config);
+        }
+    };
+    writeln!(io::stdout(), "reloaded: {}", place(&gateway, &new))?;
+    *config = new;
+    Ok(gateway)
+}
+
+async fn serve(arguments: &GatewayArgs, mut config: Config) -> Result<(), GatewayError> {
+    let stats = arguments.stats;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
-    let broker = config.broker.clone();
-    let upstream = Upstream::of(&config)?;
-    let gateway = Gateway::start(config, upstream)?;
-    writeln!(
-        io::stdout(),
-        "tenbin {} MQTT-SN gateway listening on UDP {}, before the broker {broker}",
-        env!("CARGO_PKG_VERSION"),
-        gateway.address(),
-    )?;
+    let mut hangup = signal(SignalKind::hangup())?;
+    let mut gateway = start(&config)?;
+    writeln!(io::stdout(), "tenbin {} MQTT-SN {}", env!("CARGO_PKG_VERSION"), place(&gateway, &config))?;
     service_manager::ready("serving clients");
     let mut watchdog = service_manager::watchdog();
     let period = stats.map_or(LOG_INTERVAL, |seconds| Duration::from_secs(seconds.get().into()));
@@ -137,11 +171,12 @@ async fn serve(config: Config, stats: Option<NonZeroU16>) -> Result<(), GatewayE
         tokio::select! {
             _ = interrupt.recv() => break "SIGINT",
             _ = terminate.recv() => break "SIGTERM",
+            _ = hangup.recv() => gateway = reload(arguments, &mut config, gateway)?,
             () = service_manager::next(&mut watchdog) => service_manager::alive(),
             _ = ticks.tick() => {
                 let now = gateway.stats();
                 if stats.is_some() {
-                    writeln!(io::stdout(), "{}", now.to_json())?;
+                    show(&now);
                 } else if now != shown {
                     tracing::info!("counters: {}", now.to_text());
                 }
@@ -155,7 +190,7 @@ async fn serve(config: Config, stats: Option<NonZeroU16>) -> Result<(), GatewayE
     // It waits for the threads, and the signals' runtime has nothing else to do.
     gateway.stop();
     if stats.is_some() {
-        writeln!(io::stdout(), "{}", last.to_json())?;
+        show(&last);
     }
     tracing::info!("stopped: {}", last.to_text());
     Ok(())

@@ -42,12 +42,26 @@ impl SnListeners {
         let mut config =
             Config::of_listener(address, listener.sn.clone().unwrap_or_default()).map_err(|error| error.to_string())?;
         if !self.0.state.as_os_str().is_empty() {
-            // A name may contain any character.
-            let name = listener.name.clone().unwrap_or_else(|| address.to_string()).replace('/', "_");
-            config.state = self.0.state.join(name);
+            let name = listener.name.clone().unwrap_or_else(|| address.to_string());
+            config.state = self.0.state.join(directory_of(&name));
         }
         Ok(config)
     }
+}
+
+/// Directory of a listener: its name, which may contain any character. Different names have different directories.
+fn directory_of(name: &str) -> String {
+    let mut directory = String::with_capacity(name.len());
+    for character in name.chars() {
+        match character {
+            '/' => directory.push_str("%2F"),
+            '%' => directory.push_str("%25"),
+            // Not at the beginning: `.` and `..` are other directories.
+            '.' if directory.is_empty() => directory.push_str("%2E"),
+            other => directory.push(other),
+        }
+    }
+    directory
 }
 
 impl Gateways for SnListeners {

@@ -10,7 +10,9 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use tenbin_simulator::Span;
-use tenbin_sn_client::{ClientError, ClientErrorKind, ClientOptions, QoS, SearchError, ShortName, Topic, Will};
+use tenbin_sn_client::{
+    ClientError, ClientErrorKind, ClientOptions, QoS, ReturnCode, SearchError, ShortName, Topic, Will,
+};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum SnCommand {
@@ -47,6 +49,8 @@ pub(crate) enum SnError {
     Address(String, io::Error),
     #[error("-q -1 makes no connection, and so takes no {0}")]
     NoConnection(&'static str),
+    #[error("topic {0}: the gateway rejected the subscription after a loss: {1}")]
+    SubscriptionLost(Topic, ReturnCode),
     #[error("{0}")]
     Io(#[from] io::Error),
 }

@@ -1,6 +1,8 @@
 use clap::Args;
 use tenbin_sn_client::{Client, OutgoingMessage, QoS, publish_unconnected};
+use tokio::time::timeout;
 
+use super::subscribe::FAREWELL;
 use super::{ConnectionArgs, SnError, TopicArgs, qos};
 
 #[derive(Debug, Args)]
@@ -38,13 +40,19 @@ pub(super) async fn run(arguments: &PublishArgs) -> Result<(), SnError> {
     message.retain = arguments.retain;
     let done = async { client.publish(message).await?.await }.await;
     done.map_err(|error| SnError::Topic(topic, error))?;
-    Ok(client.disconnect().await?)
+    // The message is published, whatever the answer.
+    let _ = timeout(FAREWELL, client.disconnect()).await;
+    Ok(())
 }
 
 /// Publishes at QoS −1.
 async fn publish_once(arguments: &PublishArgs) -> Result<(), SnError> {
     let connection = &arguments.connection;
-    for (is_given, option) in [(connection.will_topic.is_some(), "--will-topic"), (connection.id.is_some(), "--id")] {
+    for (is_given, option) in [
+        (connection.will_topic.is_some(), "--will-topic"),
+        (connection.id.is_some(), "--id"),
+        (connection.gateway.len() > 1, "second --gateway"),
+    ] {
         if is_given {
             return Err(SnError::NoConnection(option));
         }

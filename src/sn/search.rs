@@ -50,6 +50,7 @@ pub(super) async fn run(arguments: &SearchArgs) -> Result<(), SnError> {
 }
 
 async fn resolve(gateway: &str) -> io::Result<SocketAddr> {
+    // `localhost` is an address of each version of IP, and few gateways listen at `::1`.
     let nothing = || io::Error::new(io::ErrorKind::NotFound, "the name has no address");
-    lookup_host(gateway).await?.next().ok_or_else(nothing)
+    lookup_host(gateway).await?.min_by_key(SocketAddr::is_ipv6).ok_or_else(nothing)
 }

@@ -30,7 +30,9 @@ pub(crate) struct SubscribeArgs {
 }
 
 /// Time for the gateway's answer to DISCONNECT.
-const FAREWELL: Duration = Duration::from_secs(2);
+pub(super) const FAREWELL: Duration = Duration::from_secs(2);
+/// Longest sleep.
+const SLEEP_MAX: Duration = Duration::from_secs(65_535);
 
 pub(super) async fn run(arguments: &SubscribeArgs) -> Result<(), SnError> {
     let mut interrupt = signal(SignalKind::interrupt())?;
@@ -61,7 +63,7 @@ async fn receive(arguments: &SubscribeArgs, client: &Client, events: Events) -> 
     client.subscribe(topic.clone(), arguments.qos).await.map_err(|error| SnError::Topic(topic, error))?;
     tokio::select! {
         result = print(arguments, events) => result,
-        error = sleep_and_wake(client, arguments.sleep) => Err(error.into()),
+        error = sleep_and_wake(client, arguments) => Err(error.into()),
     }
 }
 
@@ -77,7 +79,7 @@ async fn print(arguments: &SubscribeArgs, mut events: Events) -> Result<(), SnEr
             Some(ClientEvent::Disconnected(failure)) => writeln!(io::stderr(), "tenbin: connection lost: {failure}")?,
             Some(ClientEvent::Connected { .. }) => {}
             Some(ClientEvent::SubscriptionLost { filter, code }) => {
-                writeln!(io::stderr(), "tenbin: topic {filter}: the gateway rejected the subscription: {code}")?;
+                return Err(SnError::SubscriptionLost(filter, code));
             }
             Some(_) => {}
             None => break,
@@ -97,15 +99,18 @@ fn write(message: &Message, is_verbose: bool) -> io::Result<()> {
 }
 
 /// Sleeps between wakes for ever, on each new connection again. Does nothing without a time.
-async fn sleep_and_wake(client: &Client, time: Option<Duration>) -> ClientError {
-    let Some(time) = time else { return std::future::pending().await };
+async fn sleep_and_wake(client: &Client, arguments: &SubscribeArgs) -> ClientError {
+    let Some(time) = arguments.sleep else { return std::future::pending().await };
+    // A lost PINGREQ is repeated in time.
+    let connection = &arguments.connection;
+    let announced = (time + connection.retry * (u32::from(connection.retries) + 1)).min(SLEEP_MAX);
     let mut is_asleep = false;
     loop {
         let result = if is_asleep {
             sleep(time).await;
             client.wake().await
         } else {
-            client.sleep(time).await
+            client.sleep(announced).await
         };
         match result.map_err(|error| (error.kind().clone(), error)) {
             Ok(()) => is_asleep = true,

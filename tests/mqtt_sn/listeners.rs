@@ -3,7 +3,7 @@ use std::process::Command;
 use tenbin_codec::QoS;
 
 use crate::sensor::{CLEAN, QOS_1, Sensor};
-use crate::support::{BrokerProcess, ConfigFile, PATIENCE, topic};
+use crate::support::{BrokerProcess, ConfigFile, DataDirectory, GatewayProcess, PATIENCE, topic};
 use crate::{broker, sn_address};
 
 const USER: &str = r##"
@@ -98,6 +98,43 @@ fn reload_opens_changes_and_closes_listeners() {
     reload(&format!("{head}{}", listener("[listeners.sn]\nretries = 3\n")), "listener=field address");
     assert_eq!(sensor.receive(), [0x18]);
     reload(head, "listener closed");
+}
+
+/// The new gateway needs the directory that the old one holds.
+#[test]
+fn reload_changes_the_address_of_a_listener_with_a_directory() {
+    let directory = DataDirectory::new();
+    let text = |address: &str| {
+        format!(
+            "listen = [\"127.0.0.1:0\"]\n[[listeners]]\ntransport = \"mqtt-sn\"\naddress = \"{address}\"\nname = \"field\"\n\
+             anonymous = true\n"
+        )
+    };
+    let file = ConfigFile::new(&text("127.0.0.1:0"));
+    let broker = BrokerProcess::start_exactly(&["--data", directory.path_text(), "--config", file.path()]);
+    let mut sensor = Sensor::connect(sn_address(&broker), "sensor", 0, 60);
+    let topic = sensor.register("up/1");
+    std::fs::write(file.path(), text("127.0.0.2:0")).expect("the file");
+    broker.signal("HUP");
+    let line = broker.log().wait_for(&["listener=field address=127.0.0.2:"], PATIENCE);
+    assert_eq!(sensor.receive(), [0x18]);
+    let port = line.split("127.0.0.2:").nth(1).and_then(|rest| rest.split(' ').next()?.trim().parse().ok());
+    let address = ([127, 0, 0, 2], port.unwrap_or_else(|| panic!("a port: {line}"))).into();
+    let mut sensor = Sensor::connect(address, "sensor", 0, 60);
+    assert_eq!(sensor.publish(topic, QOS_1, "on the old topic id"), 0);
+}
+
+#[test]
+fn separate_gateway_reloads_its_configuration() {
+    let broker = BrokerProcess::start(&[]);
+    let gateway = GatewayProcess::start(broker.address(), ([127, 0, 0, 1], 0).into(), "", &[]);
+    let mut sensor = Sensor::connect(gateway.address, "sensor", CLEAN, 60);
+    gateway.reload("retries = 400", "retries");
+    assert_eq!(sensor.publish(*b"xy", QOS_1 | 0x02, "kept"), 0);
+    gateway.reload("topics.7 = \"plant/7\"", "reloaded");
+    assert_eq!(sensor.receive(), [0x18]);
+    let mut sensor = Sensor::connect(gateway.address, "sensor", CLEAN, 60);
+    assert_eq!(sensor.publish([0, 7], QOS_1 | 0x01, "on the new topic"), 0);
 }
 
 #[test]

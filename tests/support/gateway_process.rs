@@ -7,7 +7,8 @@ use super::{ConfigFile, Lines, PATIENCE};
 pub(crate) struct GatewayProcess {
     child: Child,
     pub(crate) address: SocketAddr,
-    _config: ConfigFile,
+    output: Lines,
+    config: ConfigFile,
 }
 
 impl GatewayProcess {
@@ -26,7 +27,16 @@ impl GatewayProcess {
         let output = Lines::collect(child.stdout.take().expect("piped"));
         let line = output.wait_for(&["listening on UDP"], PATIENCE);
         let address = line.split_once("UDP ").and_then(|(_, rest)| rest.split(',').next()?.parse().ok());
-        Self { child, address: address.unwrap_or_else(|| panic!("an address: {line}")), _config: config }
+        let address = address.unwrap_or_else(|| panic!("an address: {line}"));
+        Self { child, address, output, config }
+    }
+
+    /// Replaces the lines of its table `[listener]`, and waits for this word in the log.
+    pub(crate) fn reload(&self, listener: &str, until: &str) {
+        std::fs::write(self.config.path(), format!("[listener]\n{listener}")).expect("the file");
+        let sent = Command::new("kill").args(["-HUP", &self.pid().to_string()]).status().expect("kill runs");
+        assert!(sent.success());
+        self.output.wait_for(&[until], PATIENCE);
     }
 
     pub(crate) fn pid(&self) -> u32 {

@@ -111,14 +111,17 @@ impl Connection {
                 in_time(deadline, mqtt.publish(message), late).await.map(|()| answer::published())
             }
             Asked::Read(topic) => {
+                // Its size is not known before it is there.
+                let room = async {
+                    held.wait_for(maximum).await;
+                    Ok(())
+                };
+                in_time(deadline, room, || Refusal::no_room(maximum)).await?;
                 let read = in_time(deadline, mqtt.retained(&topic), || no_answer("SUBSCRIBE")).await;
                 read.and_then(|message| {
                     let missing = || format!("no retained message of {:?}", topic.text().as_str());
                     let message = message.ok_or_else(|| Refusal::new(StatusCode::NOT_FOUND, missing()))?;
-                    let bytes = message.payload.len();
-                    if !held.grow_to(bytes) {
-                        return Err(Refusal::no_room(bytes));
-                    }
+                    held.shrink_to(message.payload.len());
                     Ok(answer::retained(message, held))
                 })
             }

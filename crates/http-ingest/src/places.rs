@@ -78,10 +78,24 @@ impl Places {
     }
 }
 
+/// Time between two looks for room.
+const ROOM_PAUSE: std::time::Duration = std::time::Duration::from_millis(5);
+
 impl Place {
     /// Bytes of the connection: none at first.
     pub(crate) fn hold(self: &Arc<Self>) -> Held {
         Held { place: Arc::clone(self), bytes: 0 }
+    }
+
+    fn free(&self, bytes: usize) {
+        if bytes == 0 {
+            return;
+        }
+        let mut taken = self.places.lock();
+        taken.all.bytes -= bytes;
+        if let Some(counts) = taken.by_address.get_mut(&self.address) {
+            counts.bytes -= bytes;
+        }
     }
 }
 
@@ -104,6 +118,20 @@ impl Held {
         true
     }
 
+    /// Counts `bytes` in all, as soon as there is room.
+    pub(crate) async fn wait_for(&mut self, bytes: usize) {
+        while !self.grow_to(bytes) {
+            tokio::time::sleep(ROOM_PAUSE).await;
+        }
+    }
+
+    /// Counts `bytes` in all, which are fewer than before.
+    pub(crate) fn shrink_to(&mut self, bytes: usize) {
+        let fewer = self.bytes.saturating_sub(bytes);
+        self.bytes -= fewer;
+        self.place.free(fewer);
+    }
+
     /// The bytes of `whole`, which stay counted until the last copy of the result is dropped.
     pub(crate) fn with(self, whole: Bytes) -> Bytes {
         struct Counted(Bytes, #[expect(dead_code, reason = "its end frees the bytes")] Held);
@@ -118,14 +146,7 @@ impl Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        if self.bytes == 0 {
-            return;
-        }
-        let mut taken = self.place.places.lock();
-        taken.all.bytes -= self.bytes;
-        if let Some(counts) = taken.by_address.get_mut(&self.place.address) {
-            counts.bytes -= self.bytes;
-        }
+        self.place.free(self.bytes);
     }
 }
 

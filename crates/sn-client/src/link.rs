@@ -20,9 +20,10 @@ impl Link {
         Ok(Self { address, socket })
     }
 
-    /// Forgets an error of earlier datagrams.
-    pub(crate) fn clear_error(&self) {
+    /// Forgets an error of earlier datagrams, and answers to them.
+    pub(crate) fn clear(&self, buffer: &mut [u8]) {
         let _ = self.socket.take_error();
+        while self.socket.try_recv(buffer).is_ok() {}
     }
 
     /// Sends all datagrams and clears them.
@@ -52,8 +53,13 @@ impl Link {
     }
 }
 
-/// First address of a "host:port".
-pub(crate) async fn resolve(gateway: &str) -> io::Result<SocketAddr> {
-    let nothing = || io::Error::new(ErrorKind::NotFound, "the name has no address");
-    lookup_host(gateway).await?.next().ok_or_else(nothing)
+/// Addresses of a "host:port", at least one. Those of IPv4 come first: `localhost` is both, and few gateways listen at `::1`.
+pub(crate) async fn resolve(gateway: &str) -> io::Result<Vec<SocketAddr>> {
+    let mut addresses: Vec<_> = lookup_host(gateway).await?.collect();
+    addresses.sort_by_key(SocketAddr::is_ipv6);
+    if addresses.is_empty() {
+        Err(io::Error::new(ErrorKind::NotFound, "the name has no address"))
+    } else {
+        Ok(addresses)
+    }
 }

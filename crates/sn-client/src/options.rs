@@ -50,14 +50,15 @@ impl ClientOptions {
 
     /// Whether each connection discards subscriptions, messages and Will of the one before; default true.
     ///
-    /// The client subscribes again after a reconnect that discarded subscriptions.
+    /// The client subscribes again after each reconnect: MQTT-SN does not tell whether the session is still there.
     #[must_use]
     pub fn clean_session(mut self, clean_session: bool) -> Self {
         self.clean_session = clean_session;
         self
     }
 
-    /// Silence after which the client sends a ping; default 60 s, zero turns it off. In whole seconds, at most 65,535.
+    /// Time in which the gateway expects a message; the client pings a bit earlier. Default 60 s, zero turns it off. In whole
+    /// seconds, at most 65,535.
     #[must_use]
     pub fn keep_alive(mut self, keep_alive: Duration) -> Self {
         self.keep_alive = keep_alive;
@@ -80,7 +81,8 @@ impl ClientOptions {
         self
     }
 
-    /// Pause after all gateways refused or were silent; default 5 s. `None`: the client ends instead.
+    /// Pause after all gateways refused or were silent, or after a connection that ended sooner than this; default 5 s. `None`:
+    /// the client ends instead.
     #[must_use]
     pub fn reconnect(mut self, pause: Option<Duration>) -> Self {
         self.reconnect = pause;

@@ -43,5 +43,5 @@ pub async fn publish_unconnected(
 }
 
 async fn send(gateway: &str, datagrams: &mut Datagrams) -> io::Result<()> {
-    Link::open(resolve(gateway).await?).await?.send(datagrams).await
+    Link::open(resolve(gateway).await?[0]).await?.send(datagrams).await
 }

@@ -108,12 +108,12 @@ fn rejected_topic_id_is_registered_again_once() {
     let mut rig = Rig::connected(|_| {});
     let id = rig.publish("a/b", QoS::AtLeastOnce, b"1");
     rig.gateway(b"\x07\x0B\x00\x07\x00\x01\x00");
-    assert_eq!(rig.sent()[1..], [b"\x08\x0C\x20\x00\x07\x00\x011"]);
-    rig.gateway(b"\x07\x0D\x00\x07\x00\x01\x02");
-    assert_eq!(rig.sent(), [b"\x09\x0A\x00\x00\x00\x01a/b"]);
-    rig.gateway(b"\x07\x0B\x00\x08\x00\x01\x00");
-    assert_eq!(rig.sent(), [b"\x08\x0C\xA0\x00\x08\x00\x011"], "a copy: the broker may have it");
-    rig.gateway(b"\x07\x0D\x00\x08\x00\x01\x02");
+    assert_eq!(rig.sent()[1..], [b"\x08\x0C\x20\x00\x07\x00\x021"]);
+    rig.gateway(b"\x07\x0D\x00\x07\x00\x02\x02");
+    assert_eq!(rig.sent(), [b"\x09\x0A\x00\x00\x00\x02a/b"]);
+    rig.gateway(b"\x07\x0B\x00\x08\x00\x02\x00");
+    assert_eq!(rig.sent(), [b"\x08\x0C\xA0\x00\x08\x00\x021"], "a copy: the broker may have it");
+    rig.gateway(b"\x07\x0D\x00\x08\x00\x02\x02");
     assert_eq!(rig.events(), [ClientEvent::Done(id, ReturnCode::InvalidTopicId)]);
 }
 
@@ -181,10 +181,12 @@ fn unanswered_messages_are_repeated_until_the_gateway_is_lost() {
 #[test]
 fn silent_client_pings() {
     let mut rig = Rig::connected(|_| {});
-    rig.pass(Duration::from_secs(60));
-    assert_eq!(rig.sent(), [b"\x02\x16"]);
+    rig.pass(Duration::from_secs(49));
+    assert!(rig.sent().is_empty());
+    rig.pass(Duration::from_secs(1));
+    assert_eq!(rig.sent(), [b"\x02\x16"], "one may be lost before the keep alive of 60 s is over");
     rig.gateway(b"\x02\x17");
-    rig.pass(Duration::from_secs(60) + 4 * RETRY);
+    rig.pass(Duration::from_secs(50) + 4 * RETRY);
     assert_eq!(rig.sent(), [b"\x02\x16"; 5]);
     rig.pass(RETRY);
     assert_eq!(rig.events(), [ClientEvent::Lost]);
@@ -242,12 +244,73 @@ fn client_sleeps_wakes_and_returns_in_its_session() {
     assert_eq!(rig.events(), [ClientEvent::Asleep, ClientEvent::Slept]);
     assert_eq!(rig.sent(), [&b"\x04\x18\x02\x58"[..], b"\x03\x16c"]);
     rig.client.connect(rig.now, &mut rig.out);
+    assert_eq!(rig.sent(), [b"\x03\x16c"], "does the gateway know the session?");
+    rig.gateway(b"\x02\x17");
     rig.gateway(b"\x03\x05\x00");
     assert_eq!(rig.sent(), [&b"\x07\x04\x00\x01\x00\x3Cc"[..], b"\x09\x0A\x00\x00\x00\x01a/b"]);
     rig.client.disconnect(rig.now, &mut rig.out);
     rig.gateway(b"\x02\x18");
     assert_eq!(rig.events(), [ClientEvent::Connected, ClientEvent::Disconnected]);
     assert_eq!(rig.client.poll_timeout(), None);
+}
+
+#[test]
+fn sleeper_that_the_gateway_forgot_is_told_at_its_wake() {
+    for becomes_active in [false, true] {
+        let mut rig = Rig::connected(|_| {});
+        rig.client.sleep(600, rig.now, &mut rig.out);
+        rig.gateway(b"\x02\x18");
+        rig.pass(RETRY);
+        if becomes_active {
+            rig.client.connect(rig.now, &mut rig.out);
+        } else {
+            rig.client.wake(rig.now, &mut rig.out);
+        }
+        rig.gateway(b"\x02\x18");
+        assert_eq!(rig.events(), [ClientEvent::Asleep, ClientEvent::Disconnected]);
+    }
+}
+
+#[test]
+fn refused_message_at_qos_0_makes_the_next_one_register() {
+    let mut rig = Rig::connected(|_| {});
+    rig.publish("a/b", QoS::AtMostOnce, b"1");
+    rig.gateway(b"\x07\x0B\x00\x07\x00\x01\x00");
+    rig.sent();
+    rig.publish("a/b", QoS::AtMostOnce, b"2");
+    rig.gateway(b"\x07\x0D\x00\x07\x00\x00\x02");
+    rig.sent();
+    rig.publish("a/b", QoS::AtMostOnce, b"3");
+    assert_eq!(rig.sent()[0][1], 0x0A, "REGISTER");
+}
+
+#[test]
+fn congestion_to_the_end_ends_the_request_and_not_the_connection() {
+    let mut rig = Rig::connected(|options| options.keep_alive = Duration::ZERO);
+    let id = rig.publish("a/b", QoS::AtLeastOnce, b"1");
+    let next = rig.publish("xy", QoS::AtMostOnce, b"2");
+    for _ in 0..5 {
+        rig.gateway(b"\x07\x0B\x00\x00\x00\x01\x01");
+        rig.pass(RETRY);
+    }
+    assert_eq!(rig.events()[0], ClientEvent::Done(id, ReturnCode::Congestion));
+    assert!(rig.client.is_active() && id != next);
+}
+
+#[test]
+fn equal_message_with_an_equal_id_is_a_new_one_later() {
+    let mut rig = Rig::connected(|options| options.keep_alive = Duration::ZERO);
+    rig.gateway(b"\x09\x0A\x00\x05\x00\x01a/b");
+    let mut came = |datagram: &[u8], pause| {
+        rig.pass(Duration::from_secs(pause));
+        rig.gateway(datagram);
+        rig.gateway(b"\x04\x10\x00\x01");
+        rig.events().iter().filter(|event| matches!(event, ClientEvent::Message { .. })).count()
+    };
+    assert_eq!(came(b"\x08\x0C\x40\x00\x05\x00\x01a", 0), 1);
+    assert_eq!(came(b"\x08\x0C\x40\x00\x05\x00\x01a", 1), 0, "a copy of the network");
+    assert_eq!(came(b"\x08\x0C\xC0\x00\x05\x00\x01a", 10), 0, "a repetition");
+    assert_eq!(came(b"\x08\x0C\x40\x00\x05\x00\x01a", 3), 1, "a broker that takes the lowest free id");
 }
 
 #[test]

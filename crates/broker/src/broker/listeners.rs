@@ -150,12 +150,14 @@ impl Listeners {
         };
         let door_runtime = self.at_doors.as_ref().or(at_doors.as_ref()).map(|(runtime, _)| runtime);
         let mut is_taken = vec![false; self.open.len()];
-        let mut take = |is_wanted: &dyn Fn(&Listener) -> bool| {
-            let at = (0..is_taken.len()).find(|&at| !is_taken[at] && is_wanted(&self.open[at].settings))?;
+        let mut take = |is_wanted: &dyn Fn(&OpenListener) -> bool| {
+            let at = (0..is_taken.len()).find(|&at| !is_taken[at] && is_wanted(&self.open[at]))?;
             is_taken[at] = true;
             Some(at)
         };
-        let wanted = new.all_listeners().map(|listener| (take(&|open| *open == listener), listener));
+        // One that could not open has another try.
+        let is_same = |open: &OpenListener, listener: &Listener| open.settings == *listener && open.is_open();
+        let wanted = new.all_listeners().map(|listener| (take(&|open| is_same(open, &listener)), listener));
         let wanted: Vec<_> = wanted.collect();
         let (mut listeners, mut rights) = (Vec::new(), Vec::new());
         for (same, settings) in wanted {
@@ -166,12 +168,16 @@ impl Listeners {
             }
             // UDP has ports of its own, and sockets of the embedding program cannot be taken over.
             let gateway = settings.transport.at_gateway();
-            let same_address = take(&|open| open.address == settings.address && open.transport.at_gateway() == gateway);
-            let follows = same_address.or_else(|| take(&|open| open.name() == settings.name()));
+            let has_address = |open: &OpenListener| {
+                open.settings.address == settings.address && open.settings.transport.at_gateway() == gateway
+            };
+            let same_address = take(&has_address);
+            let follows = same_address.or_else(|| take(&|open| open.settings.name() == settings.name()));
             let before = same_address.map(|at| &self.open[at].sockets);
             let failed = |error| PrepareError::Listen(ListenError::new(&settings, error));
             if gateway.is_some() {
-                let listener = self.prepare_at_gateway(settings, same_address.is_some());
+                // What it follows may hold its address, or the directory of its name.
+                let listener = self.prepare_at_gateway(settings, follows.is_some());
                 let listener = Box::new(listener.map_err(PrepareError::Listen)?);
                 listeners.push(PreparedListener::New { listener, follows, acceptors: Vec::new() });
                 continue;
@@ -247,7 +253,8 @@ impl Listeners {
         for closed in before.into_iter().flatten() {
             closed.jobs.iter().for_each(AbortHandle::abort);
             if !self.open.iter().any(|open| open.name == closed.name) {
-                tracing::info!(listener = %closed.name, "listener closed; its connections stay");
+                let fate = if closed.settings.transport.at_gateway().is_some() { "are ended" } else { "stay" };
+                tracing::info!(listener = %closed.name, "listener closed; its connections {fate}");
             }
         }
         // Tasks of listeners that an earlier reload has closed.

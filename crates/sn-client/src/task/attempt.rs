@@ -1,6 +1,7 @@
 //! Connections to the gateways of the list, one after the other.
 
-use std::time::Instant;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
 
 use tenbin_sn::ClientEvent as PeerEvent;
 use tenbin_sn_codec::v1_2::Message as SnMessage;
@@ -11,6 +12,9 @@ use super::{Task, until};
 use crate::command::Reply;
 use crate::link::{Link, resolve};
 use crate::{ClientEvent, DisconnectReason, Failure};
+
+/// A connection of less time is no success, if there is no pause to compare with.
+const SHORT: Duration = Duration::from_secs(5);
 
 impl Task {
     /// Tells the application of the new connection.
@@ -53,9 +57,14 @@ impl Task {
     }
 
     async fn find_gateway(&mut self, lost: &Failure) -> Result<(), Option<Failure>> {
-        let lost_address = self.link.as_ref().map(|link| link.address);
+        let is_answer = !matches!(lost.reason, DisconnectReason::NoAnswer);
+        // A connection that ended soon may have ended by a message that the client repeats.
+        let was_short = is_answer && self.connected_at.elapsed() < self.options.reconnect.unwrap_or(SHORT);
+        if was_short && self.options.reconnect.is_none() {
+            return Err(None);
+        }
         // The only gateway, or a busy one, is not asked again at once.
-        let mut is_pause_due = self.options.gateways.len() == 1 && !matches!(lost.reason, DisconnectReason::NoAnswer);
+        let mut is_pause_due = was_short || (self.options.gateways.len() == 1 && is_answer);
         loop {
             if let Some(pause) = self.options.reconnect.filter(|_| is_pause_due) {
                 sleep(pause).await;
@@ -67,18 +76,28 @@ impl Task {
                 Err(mut failures) => return Err(failures.pop()),
             }
         }
-        if self.options.clean_session || self.link.as_ref().map(|link| link.address) != lost_address {
-            self.subscribe_again();
-        }
+        // CONNACK does not tell whether the gateway still has the session.
+        self.subscribe_again();
         Ok(())
     }
 
-    /// Connects to the gateway at the current position.
+    /// Connects to the gateway at the current position, at the first of its addresses that accepts.
     async fn attempt(&mut self) -> Result<(), DisconnectReason> {
-        let address = resolve(self.gateway_name()).await?;
+        let mut reason = DisconnectReason::NoAnswer;
+        for address in resolve(self.gateway_name()).await? {
+            match self.attempt_at(address).await {
+                Ok(()) => return Ok(()),
+                Err(other) => reason = other,
+            }
+            self.peer.abandon();
+        }
+        Err(reason)
+    }
+
+    async fn attempt_at(&mut self, address: SocketAddr) -> Result<(), DisconnectReason> {
         match &self.link {
             // The same socket, so that the gateway sees the same client again.
-            Some(link) if link.address == address => link.clear_error(),
+            Some(link) if link.address == address => link.clear(&mut self.buffer),
             _ => {
                 self.link = Some(Link::open(address).await?);
                 self.peer.forget_topic_ids();
@@ -93,7 +112,9 @@ impl Task {
             tokio::select! {
                 received = link.receive(&mut self.buffer) => {
                     // An error tells that no process listens there.
-                    if let Ok(message) = SnMessage::decode(received?) {
+                    if let Ok(message) = SnMessage::decode(received?)
+                        && (self.events.has_room() || !matches!(message, SnMessage::Publish(_)))
+                    {
                         self.peer.handle_message(&message, Instant::now(), &mut self.out);
                     }
                 }
@@ -101,7 +122,10 @@ impl Task {
             }
             while let Some(event) = self.peer.poll_event() {
                 match event {
-                    PeerEvent::Connected => return Ok(()),
+                    PeerEvent::Connected => {
+                        self.connected_at = Instant::now();
+                        return Ok(());
+                    }
                     PeerEvent::Refused(code) => return Err(DisconnectReason::Refused(code)),
                     PeerEvent::Lost => return Err(DisconnectReason::NoAnswer),
                     PeerEvent::Disconnected => return Err(DisconnectReason::ByGateway),

@@ -44,6 +44,7 @@ struct Task {
     /// Position in the list of gateways.
     gateway: usize,
     link: Option<Link>,
+    connected_at: Instant,
     requests: HashMap<RequestId, OpenRequest>,
     /// Subscriptions that a gateway granted.
     subscriptions: HashMap<Topic, QoS>,
@@ -91,6 +92,7 @@ pub(crate) async fn start(
         buffer: vec![0; BUFFER_SIZE].into(),
         gateway: 0,
         link: None,
+        connected_at: Instant::now(),
         requests: HashMap::new(),
         subscriptions: HashMap::new(),
         bedtime: None,

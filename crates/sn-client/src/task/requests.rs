@@ -21,7 +21,8 @@ pub(super) struct OpenRequest {
 #[derive(Debug)]
 enum Subject {
     None,
-    Subscribe(Topic),
+    /// With the QoS that was asked for.
+    Subscribe(Topic, QoS),
     Unsubscribe(Topic),
 }
 
@@ -68,7 +69,7 @@ impl Task {
                 (self.peer.publish(topic, message.qos, message.retain, message.payload, now, out), Subject::None)
             }
             Request::Subscribe(filter, qos) => {
-                (self.peer.subscribe(filter.clone().into(), qos, now, out), Subject::Subscribe(filter))
+                (self.peer.subscribe(filter.clone().into(), qos, now, out), Subject::Subscribe(filter, qos))
             }
             Request::Unsubscribe(filter) => {
                 (self.peer.unsubscribe(filter.clone().into(), now, out), Subject::Unsubscribe(filter))
@@ -78,19 +79,36 @@ impl Task {
         self.requests.insert(id, OpenRequest { reply: Some(reply), subject });
     }
 
-    /// Makes all subscriptions again.
+    /// Makes all subscriptions again, but for those that the application has ended.
     pub(super) fn subscribe_again(&mut self) {
         let now = Instant::now();
-        for (filter, &qos) in &self.subscriptions {
-            let id = self.peer.subscribe(filter.clone().into(), qos, now, &mut self.out);
-            self.requests.insert(id, OpenRequest { reply: None, subject: Subject::Subscribe(filter.clone()) });
+        // Those of an earlier connection were not answered.
+        let peer = &mut self.peer;
+        self.requests.retain(|&id, request| {
+            let is_own = request.reply.is_none() && matches!(request.subject, Subject::Subscribe(..));
+            if is_own {
+                peer.cancel(id);
+            }
+            !is_own
+        });
+        let ended = |filter: &Topic| {
+            let is_end =
+                |request: &OpenRequest| matches!(&request.subject, Subject::Unsubscribe(open) if open == filter);
+            self.requests.values().any(is_end)
+        };
+        let again: Vec<_> = self.subscriptions.iter().filter(|(filter, _)| !ended(filter)).collect();
+        let mut requests = Vec::new();
+        for (filter, &qos) in again {
+            let id = peer.subscribe(filter.clone().into(), qos, now, &mut self.out);
+            requests.push((id, OpenRequest { reply: None, subject: Subject::Subscribe(filter.clone(), qos) }));
         }
+        self.requests.extend(requests);
     }
 
     pub(super) fn request_subscribed(&mut self, id: RequestId, qos: QoS) {
         let Some(OpenRequest { reply, subject }) = self.requests.remove(&id) else { return };
-        if let Subject::Subscribe(filter) = subject {
-            self.subscriptions.insert(filter, qos);
+        if let Subject::Subscribe(filter, asked) = subject {
+            self.subscriptions.insert(filter, asked);
         }
         if let Some(reply) = reply {
             let _ = reply.send(Ok(Some(qos)));
@@ -101,7 +119,7 @@ impl Task {
         let Some(OpenRequest { reply, subject }) = self.requests.remove(&id) else { return };
         let is_accepted = code == ReturnCode::Accepted;
         match subject {
-            Subject::Subscribe(filter) if reply.is_none() => {
+            Subject::Subscribe(filter, _) if reply.is_none() => {
                 self.subscriptions.remove(&filter);
                 self.events.send(ClientEvent::SubscriptionLost { filter, code });
             }

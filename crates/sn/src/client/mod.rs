@@ -41,6 +41,7 @@ pub struct ClientPeer {
     received: Received,
     events: VecDeque<ClientEvent>,
     sent_at: Instant,
+    fell_asleep_at: Instant,
     /// An unanswered PINGREQ of an active client.
     ping: Option<Retry>,
 }
@@ -52,7 +53,7 @@ pub struct ClientOptions {
     pub client_id: String,
     /// Discard subscriptions, topic ids and Will of earlier connections.
     pub clean_session: bool,
-    /// Time between messages after which the client pings; zero = never. In whole seconds.
+    /// Time in which the gateway expects a message, so that the client pings a bit earlier; zero = never. In whole seconds.
     pub keep_alive: Duration,
     /// Published when the client is lost.
     pub will: Option<ClientWill>,
@@ -131,8 +132,8 @@ enum State {
     /// DISCONNECT with Duration is sent.
     FallingAsleep(u16, Retry),
     Asleep,
-    /// PINGREQ with ClientId is sent.
-    Waking(Retry),
+    /// PINGREQ with ClientId is sent. True if the client is to be active then.
+    Waking(Retry, bool),
     /// DISCONNECT is sent.
     Leaving(Retry),
 }
@@ -152,23 +153,26 @@ impl ClientPeer {
             received: Received::default(),
             events: VecDeque::new(),
             sent_at: now,
+            fell_asleep_at: now,
             ping: None,
         }
     }
 
-    /// Connects, or ends sleep.
+    /// Connects, or ends sleep: it wakes first, since CONNECT would not tell that the gateway has lost the session.
     pub fn connect(&mut self, now: Instant, out: &mut Datagrams) {
-        let ends_sleep = match self.state {
-            State::Disconnected => false,
-            State::Asleep | State::Waking(_) => true,
+        match &mut self.state {
+            State::Disconnected => {
+                if self.options.clean_session {
+                    self.ids.clear();
+                    self.names.clear();
+                    self.received = Received::default();
+                }
+                self.state = State::Connecting(self.first_try(now), false);
+            }
+            State::Asleep => self.state = State::Waking(self.first_try(now), true),
+            State::Waking(_, ends_sleep) => return *ends_sleep = true,
             _ => return,
-        };
-        if !ends_sleep && self.options.clean_session {
-            self.ids.clear();
-            self.names.clear();
-            self.received = Received::default();
         }
-        self.state = State::Connecting(self.first_try(now), ends_sleep);
         self.send_state(now, out);
     }
 
@@ -196,7 +200,7 @@ impl ClientPeer {
     pub fn wake(&mut self, now: Instant, out: &mut Datagrams) -> bool {
         let may_wake = matches!(self.state, State::Asleep);
         if may_wake {
-            self.state = State::Waking(self.first_try(now));
+            self.state = State::Waking(self.first_try(now), false);
             self.send_state(now, out);
         }
         may_wake
@@ -222,15 +226,21 @@ impl ClientPeer {
             }
             (Message::Disconnect(_), State::FallingAsleep(..)) => {
                 self.state = State::Asleep;
+                self.fell_asleep_at = now;
                 self.events.push_back(ClientEvent::Asleep);
             }
-            // A late copy of the answer to DISCONNECT.
-            (Message::Disconnect(_), State::Asleep | State::Waking(_)) => {}
+            // A late copy of the answer to DISCONNECT, or an answer to a message of before CONNECT.
+            (Message::Disconnect(_), State::Asleep | State::Connecting(..)) => {}
+            (Message::Disconnect(_), State::Waking(..)) if now < self.fell_asleep_at + self.options.retry => {}
             (Message::Disconnect(_), _) => self.end(ClientEvent::Disconnected),
             (Message::PingReq(_), _) => {
                 out.push(&Message::PingResp);
             }
-            (Message::PingResp, State::Waking(_)) => {
+            (Message::PingResp, State::Waking(_, true)) => {
+                self.state = State::Connecting(self.first_try(now), true);
+                self.send_state(now, out);
+            }
+            (Message::PingResp, State::Waking(..)) => {
                 self.state = State::Asleep;
                 self.events.push_back(ClientEvent::Slept);
             }
@@ -238,10 +248,10 @@ impl ClientPeer {
             // A sleeping client's receiver is off.
             (_, State::Asleep) => {}
             (Message::Register(_) | Message::Publish(_) | Message::PubRel(_), _) => {
-                if matches!(self.state, State::Waking(_)) {
-                    self.state = State::Waking(self.first_try(now)); // The gateway has the PINGREQ.
+                if let State::Waking(_, ends_sleep) = self.state {
+                    self.state = State::Waking(self.first_try(now), ends_sleep); // The gateway has the PINGREQ.
                 }
-                self.handle_delivery(message, out);
+                self.handle_delivery(message, now, out);
             }
             _ => self.handle_answer(message, now, out),
         }
@@ -257,7 +267,7 @@ impl ClientPeer {
         match &self.state {
             State::Disconnected | State::Asleep => None,
             State::Connecting(retry, _) | State::FallingAsleep(_, retry) => Some(retry.at),
-            State::Waking(retry) | State::Leaving(retry) => Some(retry.at),
+            State::Waking(retry, _) | State::Leaving(retry) => Some(retry.at),
             State::Active => {
                 let request = self.under_way.as_ref().map(|under_way| under_way.retry.at);
                 let ping = self.ping.map(|ping| ping.at).or_else(|| self.ping_due());
@@ -273,7 +283,7 @@ impl ClientPeer {
             State::Disconnected | State::Asleep => {}
             State::Connecting(retry, _)
             | State::FallingAsleep(_, retry)
-            | State::Waking(retry)
+            | State::Waking(retry, _)
             | State::Leaving(retry) => {
                 if retry.at <= now {
                     match retry.repeat(now, retry_time) {
@@ -342,7 +352,7 @@ impl ClientPeer {
             State::FallingAsleep(seconds, _) => {
                 out.push(&Message::Disconnect(Disconnect { duration: Some(seconds) }));
             }
-            State::Waking(_) => {
+            State::Waking(..) => {
                 out.push(&Message::PingReq(PingReq { client_id: Some(client_id) }));
             }
             State::Leaving(_) => {
@@ -352,8 +362,10 @@ impl ClientPeer {
         }
     }
 
+    /// Early enough for a repetition, if the first PINGREQ is lost.
     fn ping_due(&self) -> Option<Instant> {
-        (self.options.keep_alive > Duration::ZERO).then(|| self.sent_at + self.options.keep_alive)
+        let keep_alive = self.options.keep_alive;
+        (keep_alive > Duration::ZERO).then(|| self.sent_at + keep_alive - self.options.retry.min(keep_alive / 4))
     }
 
     fn first_try(&self, now: Instant) -> Retry {

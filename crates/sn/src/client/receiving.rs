@@ -1,6 +1,7 @@
 //! Messages for the client.
 
 use std::collections::VecDeque;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use tenbin_sn_codec::v1_2::{Message, MessageId, PubAck, Publish, QoS, RegAck, Register, ReturnCode, Topic};
@@ -13,8 +14,8 @@ use crate::output::Datagrams;
 #[derive(Debug, Default)]
 pub(super) struct Received {
     unreleased: Vec<Copied>,
-    /// The last ones, whose copies may still be under way.
-    released: VecDeque<Copied>,
+    /// The last ones with the times of their release: copies may still be under way.
+    released: VecDeque<(Copied, Instant)>,
 }
 
 /// What all copies of a message have in common. A broker without the session of before may count MsgIds anew: then
@@ -25,6 +26,10 @@ struct Copied {
     fingerprint: u64,
 }
 
+/// Time in which the network may deliver a copy that is not marked DUP.
+const COPY_TIME: Duration = Duration::from_secs(2);
+/// Time in which a gateway may repeat a message.
+const REPEAT_TIME: Duration = Duration::from_secs(60);
 /// Released messages that are remembered.
 const RELEASED_KEPT: usize = 16;
 /// Unreleased messages that are remembered: more than any gateway sends at a time.
@@ -32,8 +37,10 @@ const UNRELEASED_KEPT: usize = 256;
 
 impl Received {
     /// True for a new message.
-    fn take(&mut self, message: Copied) -> bool {
-        if self.unreleased.contains(&message) || self.released.contains(&message) {
+    fn take(&mut self, message: Copied, dup: bool, now: Instant) -> bool {
+        let kept = if dup { REPEAT_TIME } else { COPY_TIME };
+        let is_copy = |(released, at): &(Copied, Instant)| *released == message && now < *at + kept;
+        if self.unreleased.contains(&message) || self.released.iter().any(is_copy) {
             return false;
         }
         // Its sender has forgotten the other message with this id.
@@ -45,9 +52,9 @@ impl Received {
         true
     }
 
-    fn release(&mut self, id: MessageId) {
+    fn release(&mut self, id: MessageId, now: Instant) {
         if let Some(at) = self.unreleased.iter().position(|unreleased| unreleased.id == id) {
-            self.released.push_back(self.unreleased.remove(at));
+            self.released.push_back((self.unreleased.remove(at), now));
             if self.released.len() > RELEASED_KEPT {
                 self.released.pop_front();
             }
@@ -57,11 +64,11 @@ impl Received {
 
 impl ClientPeer {
     /// Handles a message of the gateway that begins an exchange.
-    pub(super) fn handle_delivery(&mut self, message: &Message<'_>, out: &mut Datagrams) {
+    pub(super) fn handle_delivery(&mut self, message: &Message<'_>, now: Instant, out: &mut Datagrams) {
         match message {
             Message::Register(register) => self.handle_register(register, out),
-            Message::Publish(publish) => self.handle_publish(publish, out),
-            Message::PubRel(id) => self.handle_pubrel(*id, out),
+            Message::Publish(publish) => self.handle_publish(publish, now, out),
+            Message::PubRel(id) => self.handle_pubrel(*id, now, out),
             _ => {}
         }
     }
@@ -72,7 +79,7 @@ impl ClientPeer {
         out.push(&Message::RegAck(RegAck { topic_id, message_id, code }));
     }
 
-    fn handle_publish(&mut self, publish: &Publish<'_>, out: &mut Datagrams) {
+    fn handle_publish(&mut self, publish: &Publish<'_>, now: Instant, out: &mut Datagrams) {
         let topic = match publish.topic {
             Topic::Normal(id) => self.names.get(&id).cloned().map(ClientTopic::Name),
             Topic::Predefined(id) => Some(ClientTopic::Predefined(id)),
@@ -88,7 +95,8 @@ impl ClientPeer {
         let is_new = match (qos, message_id) {
             (QoS::ExactlyOnce, Some(id)) => {
                 out.push(&Message::PubRec(id));
-                self.received.take(Copied { id, fingerprint: fingerprint((&topic, publish.data)) })
+                let copied = Copied { id, fingerprint: fingerprint((&topic, publish.data)) };
+                self.received.take(copied, publish.dup, now)
             }
             (QoS::AtLeastOnce, _) => {
                 out.push(&Message::PubAck(PubAck { topic_id, message_id, code: ReturnCode::Accepted }));
@@ -102,8 +110,8 @@ impl ClientPeer {
         }
     }
 
-    fn handle_pubrel(&mut self, id: MessageId, out: &mut Datagrams) {
-        self.received.release(id);
+    fn handle_pubrel(&mut self, id: MessageId, now: Instant, out: &mut Datagrams) {
+        self.received.release(id, now);
         out.push(&Message::PubComp(id));
     }
 }

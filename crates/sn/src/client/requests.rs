@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use tenbin_sn_codec::v1_2::{
-    Message, MessageId, Publish, QoS, Register, ReturnCode, Subscribe, Subscribed, Topic, Unsubscribe,
+    Message, MessageId, PubAck, Publish, QoS, Register, ReturnCode, Subscribe, Subscribed, Topic, Unsubscribe,
 };
 
 use super::{ClientEvent, ClientPeer, ClientTopic, ClientWill, RequestId, State};
@@ -47,6 +47,8 @@ pub(super) struct UnderWay {
     step: Step,
     /// The gateway may have the PUBLISH: its repetition has the same MsgId, and DUP.
     was_published: bool,
+    /// The last answer was "congestion".
+    is_congested: bool,
     pub(super) retry: Retry,
 }
 
@@ -128,14 +130,26 @@ impl ClientPeer {
         let step = if needs_register { Step::Registering } else { Step::Sent };
         if has_answer {
             let message_id = self.next_id();
-            let under_way = UnderWay { request, message_id, step, was_published: false, retry: self.first_try(now) };
+            let under_way = UnderWay {
+                request,
+                message_id,
+                step,
+                was_published: false,
+                is_congested: false,
+                retry: self.first_try(now),
+            };
             self.send(&under_way, false, now, out);
             self.under_way = Some(under_way);
         } else {
             let id = request.id;
             let message_id = MessageId::new(1).expect("not 0"); // Not written at QoS 0.
             let retry = self.first_try(now);
-            self.send(&UnderWay { request, message_id, step, was_published: false, retry }, false, now, out);
+            self.send(
+                &UnderWay { request, message_id, step, was_published: false, is_congested: false, retry },
+                false,
+                now,
+                out,
+            );
             self.events.push_back(ClientEvent::Done(id, ReturnCode::Accepted));
         }
     }
@@ -170,6 +184,11 @@ impl ClientPeer {
     pub(super) fn repeat_request(&mut self, now: Instant, out: &mut Datagrams) -> Result<(), GivenUp> {
         if let Some(mut under_way) = self.under_way.take_if(|under_way| under_way.retry.at <= now) {
             let result = under_way.retry.repeat(now, self.options.retry);
+            if result.is_err() && under_way.is_congested {
+                self.events.push_back(ClientEvent::Done(under_way.request.id, ReturnCode::Congestion));
+                self.send_waiting(now, out);
+                return Ok(());
+            }
             if result.is_ok() {
                 self.send(&under_way, true, now, out);
             }
@@ -179,8 +198,21 @@ impl ClientPeer {
         Ok(())
     }
 
+    /// Forgets a request that was not answered.
+    pub fn cancel(&mut self, id: RequestId) {
+        self.requests.retain(|request| request.id != id);
+        self.under_way.take_if(|under_way| under_way.request.id == id);
+    }
+
     /// Handles the answer to a request.
     pub(super) fn handle_answer(&mut self, message: &Message<'_>, now: Instant, out: &mut Datagrams) {
+        if let Message::PubAck(PubAck { topic_id, message_id: None, code: ReturnCode::InvalidTopicId }) = message {
+            // A message at QoS 0 was refused: the next one is registered first.
+            if let Some(name) = self.names.remove(topic_id) {
+                self.ids.remove(&name);
+            }
+            return;
+        }
         let Some(mut under_way) = self.under_way.take() else { return };
         let id = under_way.message_id;
         let code = match (message, under_way.step, &under_way.request.kind) {
@@ -188,12 +220,11 @@ impl ClientPeer {
                 match (regack.code, kind) {
                     (ReturnCode::Accepted, Kind::Publish { topic: ClientTopic::Name(name), .. }) => {
                         self.learn(regack.topic_id, name.clone());
-                        if !matches!(kind, Kind::Publish { qos, .. } if qos.is_acknowledged()) {
+                        if !under_way.was_published {
                             self.begin(under_way.request, now, out);
                             return self.send_waiting(now, out);
                         }
-                        let is_repeated = under_way.was_published;
-                        self.next_step(&mut under_way, Step::Sent, is_repeated, now, out);
+                        self.next_step(&mut under_way, Step::Sent, true, now, out);
                         None
                     }
                     (ReturnCode::Accepted, Kind::Register(name)) => {
@@ -252,7 +283,11 @@ impl ClientPeer {
         };
         match code {
             // The gateway is busy: the request is repeated after the retry time.
-            Some(ReturnCode::Congestion) | None => self.under_way = Some(under_way),
+            Some(ReturnCode::Congestion) => {
+                under_way.is_congested = true;
+                self.under_way = Some(under_way);
+            }
+            None => self.under_way = Some(under_way),
             Some(code) => {
                 self.events.push_back(ClientEvent::Done(under_way.request.id, code));
                 self.send_waiting(now, out);
@@ -262,6 +297,7 @@ impl ClientPeer {
 
     fn next_step(&mut self, under_way: &mut UnderWay, step: Step, dup: bool, now: Instant, out: &mut Datagrams) {
         under_way.step = step;
+        under_way.is_congested = false;
         under_way.retry = self.first_try(now);
         self.send(under_way, dup, now, out);
     }

@@ -31,8 +31,7 @@ impl AtGateway {
 }
 
 impl Listeners {
-    /// Opens a listener of the embedding program. If its address `is_taken` by the listener that it follows, it opens at
-    /// the switch.
+    /// Opens a listener of the embedding program; if it follows another one, at the switch: `is_taken`.
     ///
     /// # Errors
     /// The program has no gateway, its settings are illegal, or its address is in use.
@@ -59,13 +58,18 @@ impl Listeners {
             && let Some(old) = old
         {
             let kept = old.gateway.take();
-            // One that could not open has another try.
-            if kept.is_some() && old.name == listener.name && old.settings.sn == listener.settings.sn {
+            let is_equal = old.name == listener.name
+                && old.settings.sn == listener.settings.sn
+                && old.settings.address == listener.settings.address
+                && old.settings.transport == listener.settings.transport;
+            if kept.is_some() && is_equal {
                 listener.gateway = kept;
                 return;
             }
         }
-        listener.open_gateway(self, shared);
+        if let Err(error) = listener.open_gateway(self, shared) {
+            tracing::error!("{error}; it stays closed until the next reload");
+        }
     }
 }
 
@@ -83,15 +87,20 @@ impl OpenListener {
         }
     }
 
+    /// Whether clients of a gateway can come, if it has one.
+    pub(super) fn is_open(&self) -> bool {
+        self.gateway.is_some() || self.settings.transport.at_gateway().is_none()
+    }
+
     /// Opens the gateway, if that is not done yet, and lets its clients in.
-    pub(super) fn open_gateway(&mut self, listeners: &Listeners, shared: &Arc<BrokerState>) {
+    ///
+    /// # Errors
+    /// It cannot be opened.
+    pub(super) fn open_gateway(&mut self, listeners: &Listeners, shared: &Arc<BrokerState>) -> Result<(), ListenError> {
         if self.gateway.is_none()
             && let Some(gateways) = &listeners.gateways
         {
-            match AtGateway::open(&**gateways, &self.settings) {
-                Ok(gateway) => self.gateway = Some(gateway),
-                Err(error) => tracing::error!("{error}; it stays closed"),
-            }
+            self.gateway = Some(AtGateway::open(&**gateways, &self.settings)?);
         }
         if let Some(gateway) = &self.gateway {
             let protocol = match self.settings.transport {
@@ -104,6 +113,7 @@ impl OpenListener {
                 net::serve_from_gateway(&shared, stream, peer, &name, &main);
             });
         }
+        Ok(())
     }
 }
 

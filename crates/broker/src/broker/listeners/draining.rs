@@ -50,8 +50,13 @@ impl Listeners {
         self.forget_drain(shared);
         for mut listener in drained {
             if listener.settings.transport.at_gateway().is_some() {
-                listener.open_gateway(self, shared);
-                self.open.push(listener);
+                match listener.open_gateway(self, shared) {
+                    Ok(()) => self.open.push(listener),
+                    Err(error) => {
+                        failed = Some(error);
+                        self.drained.push(listener);
+                    }
+                }
                 continue;
             }
             match listener.open_again(shared) {
