@@ -11,6 +11,7 @@ mod lossy;
 mod messages;
 mod relay;
 mod sensor;
+mod shares;
 
 use std::net::SocketAddr;
 

@@ -160,6 +160,15 @@ impl Sensor {
         buffer[start..size].to_vec()
     }
 
+    /// The next datagram, if one is there.
+    #[allow(dead_code, reason = "only one of the test binaries looks without waiting")]
+    pub(crate) fn try_receive(&mut self) -> Option<Vec<u8>> {
+        self.socket.set_nonblocking(true).expect("a socket");
+        let is_there = self.socket.peek(&mut [0]).is_ok();
+        self.socket.set_nonblocking(false).expect("a socket");
+        is_there.then(|| self.receive())
+    }
+
     fn next_id(&mut self) -> [u8; 2] {
         self.message_id += 1;
         self.message_id.to_be_bytes()
