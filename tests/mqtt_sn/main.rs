@@ -12,6 +12,7 @@ mod messages;
 mod relay;
 mod sensor;
 mod shares;
+mod stock_clients;
 
 use std::net::SocketAddr;
 

@@ -72,7 +72,7 @@ impl Trunks {
 
     /// The trunk of a client id: the same for each of its connections.
     fn of(&self, client_id: &Text) -> Arc<Trunk> {
-        let number = FxBuildHasher.hash_one(client_id.as_bytes()) as usize % self.trunks.len();
+        let number = (FxBuildHasher.hash_one(client_id.as_bytes()) >> 32) as usize % self.trunks.len();
         Arc::clone(&self.trunks[number])
     }
 

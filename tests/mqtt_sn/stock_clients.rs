@@ -1,0 +1,65 @@
+//! The stock Python client `mqtt-sn-12` before the broker's own gateway, if it is installed: in `target/python`, as
+//! `.ci/run` does, or on the path. `tenbin-sn-gateway` has the same for a separate gateway.
+
+use std::io::Write as _;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Instant;
+
+use tenbin_codec::QoS;
+
+use crate::support::{BrokerProcess, PATIENCE};
+use crate::{built_in, sn_address};
+
+/// A program of the client; `None` if it is not installed.
+fn program(name: &str) -> Option<PathBuf> {
+    let installed = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/python/bin").join(name);
+    let path = std::env::var_os("PATH")?;
+    let on_path = std::env::split_paths(&path).map(|directory| directory.join(name));
+    let found = std::iter::once(installed).chain(on_path).find(|path| path.is_file());
+    if found.is_none() {
+        let _ = writeln!(std::io::stderr(), "skipped: {name} is not installed (pip install mqtt-sn-12)");
+    }
+    found
+}
+
+fn spawn(program: &Path, gateway: SocketAddr, arguments: &str) -> Child {
+    let mut command = Command::new(program);
+    command.args(["-h", "127.0.0.1", "-p", &gateway.port().to_string()]).args(arguments.split(' '));
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("an executable file")
+}
+
+fn end(child: Child, what: &str) -> Output {
+    let output = child.wait_with_output().expect("its output");
+    assert!(output.status.success(), "{what}: {output:?}");
+    output
+}
+
+#[test]
+fn stock_client_meets_clients_of_mqtt() {
+    let (Some(publish), Some(subscribe)) = (program("mqtt_sn_pub"), program("mqtt_sn_sub")) else { return };
+    let file = built_in(([127, 0, 0, 1], 0).into());
+    let broker = BrokerProcess::start_exactly(&["--config", file.path()]);
+    let gateway = sn_address(&broker);
+    let mut backend = broker.v5("backend");
+    backend.subscribe("plant/#", QoS::AtLeastOnce);
+    for (filter, topic) in
+        [("-t plant/one -q 1", "plant/one"), ("-t plant/+ -q 1", "plant/two"), ("-t plant/one -q 0", "plant/one")]
+    {
+        let mut receiver = spawn(&subscribe, gateway, &format!("{filter} -1 -i receiver"));
+        // Until its subscription is there, messages pass it by.
+        let until = Instant::now() + PATIENCE;
+        while receiver.try_wait().expect("a process").is_none() {
+            assert!(Instant::now() < until, "{filter}");
+            end(spawn(&publish, gateway, &format!("-t {topic} -q 1 -m to-{topic} -i sender")), topic);
+            let message = backend.receive_message();
+            assert_eq!(
+                (message.topic.text().as_str(), &message.payload[..]),
+                (topic, format!("to-{topic}").as_bytes())
+            );
+        }
+        let received = end(receiver, filter);
+        assert!(String::from_utf8_lossy(&received.stdout).contains(&format!("to-{topic}")), "{filter}: {received:?}");
+    }
+}
