@@ -116,9 +116,9 @@ impl GatewayArgs {
     }
 }
 
-/// Prints counters. A reader that is gone is no reason to end.
-fn show(stats: &Stats) {
-    let _ = writeln!(io::stdout(), "{}", stats.to_json());
+/// Prints a line. A reader that is gone is no reason to end.
+fn say(line: &str) {
+    let _ = writeln!(io::stdout(), "{line}");
 }
 
 fn start(config: &Config) -> Result<Gateway, GatewayError> {
@@ -129,13 +129,13 @@ fn place(gateway: &Gateway, config: &Config) -> String {
     format!("gateway listening on UDP {}, before the broker {}", gateway.address(), config.broker)
 }
 
-/// Reads the configuration again. If it has changed, the gateway starts anew: its clients get DISCONNECT, and those
-/// without Clean Session keep their sessions. If that fails, the old configuration stays.
+/// Reads the configuration again, and starts the gateway anew: its clients get DISCONNECT, and those without Clean
+/// Session keep their sessions. If that fails, the old configuration stays.
 fn reload(arguments: &GatewayArgs, config: &mut Config, gateway: Gateway) -> Result<Gateway, GatewayError> {
     let mut new = match arguments.configuration() {
         Ok(new) => new,
         Err(error) => {
-            writeln!(io::stdout(), "reload: {error}; the old configuration stays")?;
+            say(&format!("reload: {error}; the old configuration stays"));
             return Ok(gateway);
         }
     };
@@ -146,11 +146,11 @@ fn reload(arguments: &GatewayArgs, config: &mut Config, gateway: Gateway) -> Res
     let gateway = match start(&new) {
         Ok(gateway) => gateway,
         Err(error) => {
-            writeln!(io::stdout(), "reload: {error}; the old configuration stays")?;
+            say(&format!("reload: {error}; the old configuration stays"));
             return start(config);
         }
     };
-    writeln!(io::stdout(), "reloaded: {}", place(&gateway, &new))?;
+    say(&format!("reloaded: {}", place(&gateway, &new)));
     *config = new;
     Ok(gateway)
 }
@@ -176,7 +176,7 @@ async fn serve(arguments: &GatewayArgs, mut config: Config) -> Result<(), Gatewa
             _ = ticks.tick() => {
                 let now = gateway.stats();
                 if stats.is_some() {
-                    show(&now);
+                    say(&now.to_json());
                 } else if now != shown {
                     tracing::info!("counters: {}", now.to_text());
                 }
@@ -190,7 +190,7 @@ async fn serve(arguments: &GatewayArgs, mut config: Config) -> Result<(), Gatewa
     // It waits for the threads, and the signals' runtime has nothing else to do.
     gateway.stop();
     if stats.is_some() {
-        show(&last);
+        say(&last.to_json());
     }
     tracing::info!("stopped: {}", last.to_text());
     Ok(())

@@ -6,7 +6,8 @@ use std::sync::atomic::AtomicUsize;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use tokio::sync::watch;
+use tokio::sync::{Barrier, watch};
+use tokio::time::timeout;
 
 use crate::config::{Config, ConfigError};
 use crate::counters::{Counters, Stats};
@@ -58,6 +59,9 @@ pub enum StartError {
     Thread(std::io::Error),
 }
 
+/// Time in which a thread waits for the others when the gateway stops.
+const STOP_TIME: Duration = Duration::from_secs(5);
+
 impl Gateway {
     /// Opens sockets and state, and starts the threads.
     ///
@@ -88,6 +92,7 @@ impl Gateway {
             |error| StartError::Multicast { group: listener.multicast.unwrap_or(listener.address), error };
         let mut discovery = Discovery::open(&listener).map_err(in_multicast)?;
         let (stop, stopped) = watch::channel(false);
+        let all_stopped = Arc::new(Barrier::new(threads));
         let mut started = Self { address: listener.address, shared, counters: Vec::new(), stop, threads: Vec::new() };
         for number in 0..threads {
             let counters = Arc::new(Counters::default());
@@ -104,12 +109,14 @@ impl Gateway {
             };
             let (discovery, shared_socket) = (discovery.take(), socket.shared());
             let thread = Thread::new(Arc::clone(&started.shared), number, Arc::clone(&counters), socket);
-            let stopped = stopped.clone();
+            let (stopped, all_stopped) = (stopped.clone(), Arc::clone(&all_stopped));
             let main = move || {
                 if let Some(discovery) = discovery {
                     runtime.spawn(discovery.run(shared_socket));
                 }
                 runtime.block_on(tokio::task::unconstrained(thread.run(stopped)));
+                // A trunk's task on this thread may have the last packets of clients on others.
+                let _is_late = runtime.block_on(async { timeout(STOP_TIME, all_stopped.wait()).await.is_err() });
             };
             let handle = std::thread::Builder::new().name(format!("sn-{number}")).spawn(main);
             started.threads.push(handle.map_err(StartError::Thread)?);

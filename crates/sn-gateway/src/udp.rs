@@ -144,7 +144,14 @@ impl Socket {
         };
         let transmit =
             Transmit { destination: route.to, ecn: None, contents: datagram, segment_size: None, src_ip: Some(from) }; // [SN-ADDRESS-7]
-        self.inner.try_io(Interest::WRITABLE, || self.state.try_send((&*self.inner).into(), &transmit))
+        let sent = self.inner.try_io(Interest::WRITABLE, || self.state.try_send((&*self.inner).into(), &transmit));
+        match sent {
+            Err(error) if error.kind() != io::ErrorKind::WouldBlock => {
+                // An address that cannot be a source: of a broadcast, or one that the host has lost.
+                self.inner.try_send_to(datagram, route.to).map(drop)
+            }
+            sent => sent,
+        }
     }
 
     /// Publishes the number of sent datagrams.

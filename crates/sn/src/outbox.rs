@@ -69,6 +69,8 @@ pub(crate) enum Step {
 pub(crate) struct Registering {
     pub(crate) topic_id: u16,
     pub(crate) message_id: MessageId,
+    /// It was sent, not only PINGREQ in its place.
+    pub(crate) is_sent: bool,
     /// Another MsgId was answered, as by a guess: no answer counts until it is repeated, with a new MsgId.
     pub(crate) is_void: bool,
     pub(crate) retry: Retry,

@@ -52,9 +52,9 @@ impl TopicIds {
         self.offset + 1
     }
 
-    /// Id of the first topic, if there is one.
-    pub(crate) fn first(&self) -> Option<u16> {
-        (!self.entries.is_empty()).then_some(self.first_id())
+    /// Whether a topic may have this id, now or later.
+    pub(crate) fn may_assign(&self, id: u16, settings: &Settings) -> bool {
+        self.position(id).is_some_and(|position| position < settings.topics_maximum.into())
     }
 
     /// Name of an id that the client knows.

@@ -83,11 +83,11 @@ impl Task {
     pub(super) fn subscribe_again(&mut self) {
         let now = Instant::now();
         // Those of an earlier connection were not answered.
-        let peer = &mut self.peer;
+        let (peer, out) = (&mut self.peer, &mut self.out);
         self.requests.retain(|&id, request| {
             let is_own = request.reply.is_none() && matches!(request.subject, Subject::Subscribe(..));
             if is_own {
-                peer.cancel(id);
+                peer.cancel(id, now, out);
             }
             !is_own
         });
@@ -99,7 +99,7 @@ impl Task {
         let again: Vec<_> = self.subscriptions.iter().filter(|(filter, _)| !ended(filter)).collect();
         let mut requests = Vec::new();
         for (filter, &qos) in again {
-            let id = peer.subscribe(filter.clone().into(), qos, now, &mut self.out);
+            let id = peer.subscribe(filter.clone().into(), qos, now, out);
             requests.push((id, OpenRequest { reply: None, subject: Subject::Subscribe(filter.clone(), qos) }));
         }
         self.requests.extend(requests);

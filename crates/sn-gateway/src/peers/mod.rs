@@ -4,6 +4,7 @@ mod inbox;
 mod peer;
 
 use std::collections::{HashMap, VecDeque};
+use std::hash::{Hash, Hasher};
 use std::net::{IpAddr, SocketAddr};
 
 use rustc_hash::FxBuildHasher;
@@ -22,7 +23,7 @@ pub(crate) struct Key {
 }
 
 /// Where a datagram comes from: a socket, and the wireless node behind it if it is a forwarder.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct Origin<'a> {
     pub(crate) socket: SocketAddr,
     /// The address of this host that the datagram came to.
@@ -31,11 +32,32 @@ pub(crate) struct Origin<'a> {
 }
 
 /// An [`Origin`] that is kept.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone)]
 pub(crate) struct Address {
     pub(crate) socket: SocketAddr,
     pub(crate) local: Option<IpAddr>,
     pub(crate) node: Option<Box<[u8]>>,
+}
+
+/// Whatever address of this host it sends to, it is the same client.
+impl PartialEq for Origin<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        (self.socket, self.node) == (other.socket, other.node)
+    }
+}
+
+impl PartialEq for Address {
+    fn eq(&self, other: &Self) -> bool {
+        self.origin() == other.origin()
+    }
+}
+
+impl Eq for Address {}
+
+impl Hash for Address {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (self.socket, &self.node).hash(state);
+    }
 }
 
 impl Address {

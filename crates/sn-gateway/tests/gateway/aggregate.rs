@@ -2,8 +2,8 @@
 
 use tenbin_codec::Packet;
 use tenbin_sn_codec::v1_2::{
-    Connect, Disconnect, Message, MessageId, PingReq, PubAck, Publish, QoS, ReturnCode, Subscribed, Topic, Unsubscribe,
-    WillTopic,
+    Connect, Disconnect, Message, MessageId, PingReq, PubAck, Publish, QoS, ReturnCode, Subscribe, Subscribed, Topic,
+    Unsubscribe, WillTopic,
 };
 use tenbin_sn_gateway::Gateway;
 
@@ -150,14 +150,40 @@ fn retained_message_comes_once_to_each_new_subscriber() {
     let Some((_broker, gateway)) = stand() else { return };
     let mut sender = connected(&gateway, "sender", true);
     publish(&mut sender, "state/door", QoS::AtLeastOnce, true, b"open");
-    let mut clients: Vec<Client> = (0..8).map(|number| connected(&gateway, &format!("c{number}"), true)).collect();
+    let mut clients: Vec<Client> = (0..200).map(|number| connected(&gateway, &format!("c{number}"), true)).collect();
+    // All at once, as after a restart.
+    let (message_id, topic) = (MessageId::new(8).expect("not 0"), Subscribed::Name("state/+"));
+    for client in &clients {
+        client.send(&Message::Subscribe(Subscribe { dup: false, qos: QoS::AtLeastOnce, message_id, topic }));
+    }
     for client in &mut clients {
-        client.subscribe("state/+", QoS::AtLeastOnce);
+        assert!(matches!(client.receive(), Message::SubAck(_)));
         assert_eq!(take_until(client, b"open"), [(b"open".to_vec(), QoS::AtLeastOnce, true)]);
     }
     publish(&mut sender, "state/door", QoS::AtLeastOnce, false, b"closed");
     for client in &mut clients {
         assert_eq!(take_until(client, b"closed"), [(b"closed".to_vec(), QoS::AtLeastOnce, false)], "and no other copy");
+    }
+}
+
+/// Mosquitto takes 20 messages of a connection at a time.
+#[test]
+fn unreleased_messages_hold_nobody_up() {
+    let Some(broker) = Mosquitto::start() else { return };
+    let gateway = gateway(broker.address, "aggregate = 1", ANYBODY);
+    let mut slow: Vec<Client> = (0..50).map(|number| connected(&gateway, &format!("slow-{number}"), true)).collect();
+    for client in &mut slow {
+        let topic = Topic::Normal(client.register("plant/slow"));
+        client.publish(topic, QoS::ExactlyOnce, 5, b"unreleased");
+        assert_eq!(client.receive(), Message::PubRec(MessageId::new(5).expect("not 0")));
+    }
+    let mut quick = connected(&gateway, "quick", true);
+    publish(&mut quick, "plant/quick", QoS::AtLeastOnce, false, b"1");
+    publish(&mut quick, "plant/quick", QoS::ExactlyOnce, false, b"2");
+    for client in &mut slow {
+        let id = MessageId::new(5).expect("not 0");
+        client.send(&Message::PubRel(id));
+        assert_eq!(client.receive(), Message::PubComp(id));
     }
 }
 

@@ -199,9 +199,11 @@ impl ClientPeer {
     }
 
     /// Forgets a request that was not answered.
-    pub fn cancel(&mut self, id: RequestId) {
+    pub fn cancel(&mut self, id: RequestId, now: Instant, out: &mut Datagrams) {
         self.requests.retain(|request| request.id != id);
-        self.under_way.take_if(|under_way| under_way.request.id == id);
+        if self.under_way.take_if(|under_way| under_way.request.id == id).is_some() {
+            self.send_waiting(now, out);
+        }
     }
 
     /// Handles the answer to a request.

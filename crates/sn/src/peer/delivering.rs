@@ -295,10 +295,13 @@ impl GatewayPeer {
             let id = message.id;
             self.repeat(id, io);
         }
+        let fits = self.question_fits();
         if let Some(register) = &mut self.outbox.register
             && register.retry.at <= now
         {
-            if register.retry.repeat(now, retry).is_err() {
+            if !fits {
+                register.retry.at = now + retry; // PINGREQ is no repetition of it.
+            } else if register.retry.repeat(now, retry).is_err() {
                 return self.not_answered(io);
             }
             self.repeat_register(io);

@@ -19,7 +19,7 @@ mod will_updates;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tenbin_codec::{ReasonCode, Text, Will};
+use tenbin_codec::{ReasonCode, Text, TopicName, Will};
 use tenbin_sn_codec::v1_2::{Disconnect, Message, PingReq, ReturnCode};
 
 use crate::client_state::ClientState;
@@ -61,6 +61,10 @@ pub struct GatewayPeer {
     /// Begin of the time after which a silent client is lost.
     alive_at: Instant,
     reach: Reach,
+    /// The last question for proof of an address.
+    proof: Option<Box<Proof>>,
+    /// Wrong answers to it so far.
+    guesses: u8,
     /// Whether a message besides CONNECT has come.
     is_confirmed: bool,
     /// Whether the broker's session is worth keeping: it was there before, or a confirmed client uses it. True before
@@ -149,8 +153,8 @@ struct Awake {
 
 /// Whether datagrams reach the client at its address.
 ///
-/// All messages of a client can be forged from elsewhere, but for one: REGACK repeats a MsgId that only the receiver of
-/// REGISTER knows.
+/// All messages of a client can be forged from elsewhere, but for one: REGACK repeats a topic id and a MsgId that only the
+/// receiver of REGISTER knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Reach {
     /// The address may be forged.
@@ -160,6 +164,13 @@ enum Reach {
     },
     /// The client answered a REGISTER there.
     Proven,
+}
+
+/// Second id of a topic, in the REGISTER that proves an address. The client may publish on it.
+#[derive(Debug)]
+struct Proof {
+    topic_id: u16,
+    name: TopicName,
 }
 
 /// Bytes that may be sent to an unproven address for each received byte `[SN-ADDRESS-1]`.
@@ -206,7 +217,7 @@ impl GatewayPeer {
             _ => self.unexpected(io),
         };
         if !self.is_proven() {
-            self.deliver_waiting(io); // There may be room for the question now.
+            self.go_on_asking(matches!(message, Message::PingResp), io);
         }
         self.finish_wake(io);
         action
@@ -256,7 +267,7 @@ impl GatewayPeer {
     }
 
     /// Topics of a client without Clean Session, in the order of their ids, and whether the client knows the id.
-    pub fn topics(&self) -> impl Iterator<Item = (&tenbin_codec::TopicName, bool)> {
+    pub fn topics(&self) -> impl Iterator<Item = (&TopicName, bool)> {
         self.topics.iter()
     }
 

@@ -5,9 +5,9 @@ use std::borrow::Cow;
 use tenbin_codec::TopicName;
 use tenbin_sn_codec::v1_2::{Message, MessageId, PingReq, RegAck, Register, ReturnCode, Topic};
 
-use super::{Action, GatewayPeer, Reach};
+use super::{Action, End, GatewayPeer, Proof, Reach};
 use crate::outbox::Registering;
-use crate::output::Io;
+use crate::output::{DropCause, Io};
 use crate::topic_ids::Knowledge;
 
 /// Beginning of filters of shared subscriptions, which are no topic names.
@@ -35,91 +35,132 @@ impl GatewayPeer {
     pub(super) fn handle_regack(&mut self, regack: &RegAck, io: &mut Io<'_>) -> Action {
         let is_proven = self.is_proven();
         let Some(register) = &mut self.outbox.register else { return self.unexpected(io) };
-        // A refusal may leave the id out.
-        let is_of_topic = register.topic_id == regack.topic_id || regack.code != ReturnCode::Accepted;
-        if !is_of_topic || Some(register.message_id) != regack.message_id || register.is_void {
-            // One guess for each MsgId.
-            register.is_void |= !is_proven;
-            return self.unexpected(io);
+        // A refusal may leave the id out, but not where it is half of the proof.
+        let is_of_topic = register.topic_id == regack.topic_id || (is_proven && regack.code != ReturnCode::Accepted);
+        let is_answer = register.is_sent && !register.is_void && Some(register.message_id) == regack.message_id;
+        if !is_of_topic || !is_answer {
+            io.output.drops.note(DropCause::Unexpected);
+            if !is_proven {
+                // One guess for each MsgId, and a few for each client.
+                register.is_void = true;
+                self.guesses += 1;
+                if self.guesses == GUESSES_MAXIMUM {
+                    return self.lose(End::NoAnswer, io);
+                }
+            }
+            return Action::Continue;
         }
-        let topic_id = register.topic_id;
-        self.reach = Reach::Proven;
+        if !is_proven {
+            self.reach = Reach::Proven;
+            self.outbox.register = None;
+            self.repeat_all(io);
+            self.deliver_waiting(io);
+            return Action::Continue;
+        }
         match regack.code {
-            ReturnCode::Congestion if is_proven => return Action::Continue, // It is repeated later.
-            ReturnCode::Congestion => {}
-            ReturnCode::Accepted => self.topics.set_knowledge(topic_id, Knowledge::Known),
+            ReturnCode::Congestion => return Action::Continue, // It is repeated later.
+            ReturnCode::Accepted => self.topics.set_knowledge(register.topic_id, Knowledge::Known),
             ReturnCode::InvalidTopicId | ReturnCode::NotSupported => {
-                self.topics.set_knowledge(topic_id, Knowledge::Refused); // [SN-REGISTER-5]
+                self.topics.set_knowledge(register.topic_id, Knowledge::Refused); // [SN-REGISTER-5]
             }
         }
         self.outbox.register = None;
-        if !is_proven {
-            self.repeat_all(io);
-        }
         self.deliver_waiting(io);
         Action::Continue
     }
 
     /// Tells the client the id of a topic, before the first PUBLISH on it `[SN-DELIVER-1]`.
     pub(super) fn register(&mut self, topic_id: u16, io: &mut Io<'_>) {
-        let register =
-            Registering { topic_id, message_id: self.next_register(), is_void: false, retry: self.first_try(io.now) };
-        if self.send_register(&register, io) {
-            self.outbox.register = Some(register);
-        }
+        let Some(name) = self.topics.name(topic_id).cloned() else { return };
+        let (message_id, retry) = (self.outbox.next_register(), self.first_try(io.now));
+        self.send_register(topic_id, message_id, &name, io);
+        self.outbox.register = Some(Registering { topic_id, message_id, is_sent: true, is_void: false, retry });
     }
 
     /// Asks the client at an unproven address for the one answer that only it can give: messages for it wait until it has
-    /// answered a REGISTER `[SN-ADDRESS-2]`.
+    /// answered a REGISTER, with a topic id and a MsgId that nobody can guess `[SN-ADDRESS-2]`.
+    ///
+    /// The id is a second one for the topic of the message. The client may use it, and its answer says nothing of the topic.
     pub(super) fn ask_for_proof(&mut self, io: &mut Io<'_>) {
         if self.outbox.register.is_some() || !self.may_deliver(io.now) {
             return;
         }
         let Some(topic) = self.outbox.next_topic() else { return };
-        let Some(topic_id) = self.registrable(topic) else { return };
-        let size = self.topics.name(topic_id).map_or(0, |name| register_size(name));
-        if matches!(self.reach, Reach::Unproven { budget } if size > budget) {
-            // Each answer adds to the bytes that may be sent.
-            self.send(&Message::PingReq(PingReq { client_id: None }), io);
-        } else {
-            self.register(topic_id, io);
+        let Some(name) = self.name_of(topic) else { return };
+        let topic_id = loop {
+            let id = self.gateway.unguessable_id().get();
+            if !self.topics.may_assign(id, &self.gateway.settings) {
+                break id;
+            }
+        };
+        self.proof = Some(Box::new(Proof { topic_id, name }));
+        let (message_id, retry) = (self.gateway.unguessable_id(), self.first_try(io.now));
+        self.outbox.register = Some(Registering { topic_id, message_id, is_sent: false, is_void: false, retry });
+        self.send_question(io);
+    }
+
+    /// Goes on with the question after a message of the client: it has added to the bytes that may be sent.
+    pub(super) fn go_on_asking(&mut self, is_pingresp: bool, io: &mut Io<'_>) {
+        match &self.outbox.register {
+            None => self.ask_for_proof(io),
+            Some(register) if !register.is_sent && (is_pingresp || self.question_fits()) => self.send_question(io),
+            Some(_) => {}
         }
+    }
+
+    /// Whether the REGISTER under way may be sent.
+    pub(super) fn question_fits(&self) -> bool {
+        match (self.reach, &self.proof) {
+            (Reach::Unproven { budget }, Some(proof)) => register_size(&proof.name) <= budget,
+            _ => true,
+        }
+    }
+
+    /// Sends the REGISTER that is to prove the address. Until it fits, PINGREQ, whose answers add to the bytes that may be sent.
+    fn send_question(&mut self, io: &mut Io<'_>) {
+        if !self.question_fits() {
+            self.send(&Message::PingReq(PingReq { client_id: None }), io);
+            return;
+        }
+        let (Some(register), Some(proof)) = (&mut self.outbox.register, &self.proof) else { return };
+        register.is_sent = true;
+        let (topic_id, message_id, name) = (proof.topic_id, register.message_id, proof.name.clone());
+        self.send_register(topic_id, message_id, &name, io);
     }
 
     /// Repeats the REGISTER under way.
     pub(super) fn repeat_register(&mut self, io: &mut Io<'_>) {
-        let Some(mut register) = self.outbox.register.take() else { return };
+        let Some(register) = &mut self.outbox.register else { return };
         if std::mem::take(&mut register.is_void) {
-            register.message_id = self.next_register();
+            register.message_id = self.gateway.unguessable_id();
+            register.is_sent = false;
         }
-        self.send_register(&register, io);
-        self.outbox.register = Some(register);
+        let (topic_id, message_id) = (register.topic_id, register.message_id);
+        if !self.is_proven() {
+            self.send_question(io);
+        } else if let Some(name) = self.topics.name(topic_id).cloned() {
+            self.send_register(topic_id, message_id, &name, io);
+        }
     }
 
-    /// A normal id that proves the address of a client with a message on this topic: the topic's own if possible.
-    fn registrable(&mut self, topic: Topic) -> Option<u16> {
-        let name = match topic {
-            Topic::Normal(id) => return Some(id),
+    /// Name of the topic of a message to the client.
+    fn name_of(&self, topic: Topic) -> Option<TopicName> {
+        match topic {
+            Topic::Normal(id) => self.topics.name(id).map(|name| TopicName::clone(name)),
             Topic::Short(name) => TopicName::try_from(name.as_str()).ok(),
             Topic::Predefined(id) => self.gateway.predefined.name(id, &self.client_id).map(Cow::into_owned),
             Topic::Reserved(_) => None,
-        };
-        let id = name.and_then(|name| self.topics.assign(&name, &self.gateway.names, &self.gateway.settings).ok());
-        id.or_else(|| self.topics.first())
+        }
     }
 
-    /// MsgId of the next REGISTER: one that nobody can guess if it is to prove the address.
-    fn next_register(&mut self) -> MessageId {
-        if self.is_proven() { self.outbox.next_register() } else { self.gateway.unguessable_id() }
-    }
-
-    /// Sends REGISTER. False if an unproven address may not get so much.
-    fn send_register(&mut self, register: &Registering, io: &mut Io<'_>) -> bool {
-        let (topic_id, message_id) = (register.topic_id, Some(register.message_id));
-        let Some(name) = self.topics.name(topic_id).cloned() else { return false };
-        self.send(&Message::Register(Register { topic_id, message_id, topic: name.text().as_str() }), io)
+    fn send_register(&mut self, topic_id: u16, message_id: MessageId, name: &TopicName, io: &mut Io<'_>) {
+        let register = Register { topic_id, message_id: Some(message_id), topic: name.text().as_str() };
+        self.send(&Message::Register(register), io);
     }
 }
+
+/// Wrong REGACKs of an unproven client after which it counts as lost.
+const GUESSES_MAXIMUM: u8 = 5;
 
 /// Bytes of a REGISTER.
 pub(super) fn register_size(name: &TopicName) -> usize {

@@ -2,9 +2,9 @@ use std::time::Duration;
 
 use tenbin_codec::{Packet, QoS, ReasonCode};
 use tenbin_sn::{Action, DropCause, End};
-use tenbin_sn_codec::v1_2::{Connect, Disconnect, Message, MessageId, PingReq, RegAck, ReturnCode};
+use tenbin_sn_codec::v1_2::{self, Connect, Disconnect, Message, MessageId, PingReq, RegAck, ReturnCode, Topic};
 
-use crate::rig::{RETRY, Rig, connack, connack_with, connect, from_broker, gateway, id, ok};
+use crate::rig::{RETRY, Rig, connack, connack_with, connect, from_broker, gateway, id, ok, to_broker};
 
 /// Size of the smallest CONNECT.
 const CONNECT_SIZE: usize = 7;
@@ -123,7 +123,7 @@ fn unconfirmed_client_leaves_no_new_session_behind() {
 
 #[test]
 fn unproven_client_gets_its_messages_after_regack() {
-    for (topic, expected) in [("a/b", 1), ("xy", 1), ("pre/defined", 1)] {
+    for (topic, is_registered) in [("a/b", true), ("xy", false), ("pre/defined", false)] {
         let mut rig = unproven();
         rig.client(Message::Connect(connect("c")));
         rig.sent();
@@ -131,31 +131,70 @@ fn unproven_client_gets_its_messages_after_regack() {
         rig.broker(from_broker(topic, QoS::AtLeastOnce, 1, b"1"));
         let sent = rig.sent();
         let (topic_id, message_id, name) = register(&sent);
-        assert_eq!((sent.len(), topic_id, name.as_str()), (1, expected, topic), "REGISTER alone");
+        assert_eq!((sent.len(), name.as_str()), (1, topic), "REGISTER alone");
         regack(&mut rig, topic_id, message_id, ReturnCode::Accepted);
         assert!(rig.peer.is_proven());
+        if is_registered {
+            assert_eq!(rig.sent(), [b"\x09\x0A\x00\x01\x00\x01a/b"], "the topic has an id of its own");
+            regack(&mut rig, 1, id(1), ReturnCode::Accepted);
+        }
         assert_eq!(rig.sent().len(), 2, "{topic}: both messages");
         rig.broker(from_broker(topic, QoS::AtMostOnce, 0, b"2"));
         assert_eq!(rig.sent().len(), 1);
+        // The client may take the id of the question for the topic's.
+        rig.packets();
+        rig.client(Message::Publish(to_broker(Topic::Normal(topic_id), v1_2::QoS::AtMostOnce, 0, b"up")));
+        assert_eq!(rig.packets(), [from_broker(topic, QoS::AtMostOnce, 0, b"up")]);
     }
 }
 
 #[test]
-fn refusal_of_the_register_proves_the_address_too() {
-    for (topic, code, messages) in
-        [("xy", ReturnCode::NotSupported, 1), ("xy", ReturnCode::Congestion, 1), ("a/b", ReturnCode::InvalidTopicId, 0)]
-    {
+fn refusal_of_the_question_proves_the_address_and_says_nothing_of_the_topic() {
+    for code in [ReturnCode::NotSupported, ReturnCode::Congestion, ReturnCode::InvalidTopicId] {
         let mut rig = unproven();
         rig.sent();
-        rig.broker(from_broker(topic, QoS::AtMostOnce, 0, b"0"));
-        let (_, message_id, _) = register(&rig.sent());
-        regack(&mut rig, 0, message_id, ReturnCode::Accepted);
-        assert!(!rig.peer.is_proven(), "acceptance of another id");
-        rig.pass(RETRY);
+        rig.broker(from_broker("xy", QoS::AtMostOnce, 0, b"0"));
         let (topic_id, message_id, _) = register(&rig.sent());
-        regack(&mut rig, if code == ReturnCode::Congestion { topic_id } else { 0 }, message_id, code);
+        regack(&mut rig, topic_id, message_id, code);
         assert!(rig.peer.is_proven());
-        assert_eq!(rig.sent().len(), messages, "{topic} {code:?}");
+        rig.broker(from_broker("xy", QoS::AtMostOnce, 0, b"1"));
+        assert_eq!(rig.sent(), [b"\x08\x0C\x02xy\x00\x000", b"\x08\x0C\x02xy\x00\x001"]);
+    }
+}
+
+/// Neither sleep nor another address gives a forger more guesses.
+#[test]
+fn client_that_guesses_is_lost() {
+    let mut rig = unproven();
+    rig.sent();
+    rig.broker(from_broker("a/b", QoS::AtMostOnce, 0, b"0"));
+    for round in 1..=5 {
+        assert_eq!(rig.action, Action::Continue, "{round}");
+        regack(&mut rig, round, id(round), ReturnCode::Accepted);
+        if round < 5 {
+            rig.client(Message::Disconnect(Disconnect { duration: Some(600) }));
+            rig.peer.rebind();
+            rig.wake();
+        }
+    }
+    assert_eq!(rig.action, Action::End(End::NoAnswer));
+}
+
+/// A question that does not fit is no unanswered one: the client is not lost for it.
+#[test]
+fn question_without_room_is_asked_for_until_there_is_some() {
+    let gateway = gateway(|settings| settings.trusts_addresses = false);
+    let mut rig = Rig::accept(&gateway, Connect { duration: 0, ..connect("c") }, None);
+    rig.open();
+    rig.broker(connack(ReasonCode::Success));
+    rig.sent();
+    rig.broker(from_broker("a/topic/of/some/length", QoS::AtMostOnce, 0, b"0"));
+    rig.pass(7 * RETRY);
+    let pings = rig.sent();
+    assert!(pings.len() > 1 && pings.iter().all(|ping| ping == b"\x02\x16"), "{pings:?}");
+    assert_eq!(rig.action, Action::Continue);
+    while rig.sent().iter().all(|datagram| datagram == b"\x02\x16") {
+        rig.client(Message::PingResp);
     }
 }
 
@@ -215,7 +254,7 @@ fn long_topic_name_is_asked_for_step_by_step() {
 }
 
 #[test]
-fn full_topic_table_has_a_topic_to_ask_with() {
+fn question_takes_no_place_in_the_topic_table() {
     let mut rig = Rig::accept(
         &gateway(|settings| {
             settings.trusts_addresses = false;
@@ -230,7 +269,7 @@ fn full_topic_table_has_a_topic_to_ask_with() {
     assert_eq!(rig.register("a/b"), 1);
     rig.broker(from_broker("xy", QoS::AtMostOnce, 0, b"0"));
     let (topic_id, message_id, name) = register(&rig.sent());
-    assert_eq!(name, "a/b");
+    assert_eq!(name, "xy");
     regack(&mut rig, topic_id, message_id, ReturnCode::Accepted);
     assert_eq!(rig.sent(), [b"\x08\x0C\x02xy\x00\x000"]);
 }
@@ -284,7 +323,7 @@ fn client_proves_each_new_address() {
         assert_eq!(sent.len(), 2, "the first again, and the second");
         assert!(is_dup(&sent[0]) && !is_dup(&sent[1]));
         rig.packets();
-        rig.client(Message::PubAck(tenbin_sn_codec::v1_2::PubAck {
+        rig.client(Message::PubAck(v1_2::PubAck {
             topic_id: u16::from_be_bytes(*b"xy"),
             message_id: MessageId::new(1),
             code: ReturnCode::Accepted,

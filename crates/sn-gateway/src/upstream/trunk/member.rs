@@ -109,7 +109,7 @@ impl MemberStream {
                 None => Stage::Own(Box::new(OwnConnection::open(&self.trunks.broker, *connect)), None),
             };
         }
-        let (key, is_down) = trunk.hub().join(connect.will.clone());
+        let (key, is_down) = trunk.hub().join(&connect.client_id, connect.will.clone());
         if is_down {
             tokio::spawn(task::run(Arc::clone(&trunk), Arc::clone(&self.trunks.broker)));
         }
@@ -155,7 +155,7 @@ impl AsyncWrite for MemberStream {
         match &mut this.stage {
             Stage::Own(own, _) => return own.poll_write(bytes, cx),
             Stage::Left(..) => return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into())),
-            Stage::Member(member) => ready!(member.trunk.hub().poll_room(cx)),
+            Stage::Member(member) => ready!(member.trunk.hub().poll_room(member.key, cx)),
             Stage::New => {}
         }
         this.input.extend_from_slice(bytes);

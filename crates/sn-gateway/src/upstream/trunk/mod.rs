@@ -51,6 +51,7 @@ impl Trunks {
     pub(super) fn new(broker: &str, count: usize, settings: &tenbin_sn::Settings) -> Self {
         // Several gateways may share a broker.
         let number = RandomState::new().build_hasher().finish();
+        let payload_bytes_maximum = usize::from(settings.datagram_bytes_maximum);
         let trunk = |index| {
             let client_id = Text::try_from(format!("tenbin-sn-{number:016x}-{index}")).expect("it has no NUL");
             let settings = Settings {
@@ -59,7 +60,7 @@ impl Trunks {
                 keep_alive: settings.upstream_keep_alive,
                 timeout: settings.upstream_timeout,
             };
-            Arc::new(Trunk { settings, hub: Mutex::default() })
+            Arc::new(Trunk { settings, hub: Mutex::new(Hub::new(payload_bytes_maximum)) })
         };
         let trunks = (0..count.max(1)).map(trunk).collect();
         Self { broker: Arc::new(tcp::Address::new(broker)), trunks }

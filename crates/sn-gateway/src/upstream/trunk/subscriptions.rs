@@ -33,8 +33,9 @@ struct Issued {
     newcomer: Key,
 }
 
-/// Identifiers of one filter that are known.
-const IDENTIFIERS_KEPT: usize = 64;
+/// Identifiers of one filter before the last acknowledged one that are known, besides one for each member: retained messages
+/// wait behind the broker's window, and SUBACKs do not.
+const IDENTIFIERS_KEPT: usize = 1024;
 /// The largest Subscription Identifier.
 const IDENTIFIER_MAXIMUM: u32 = 268_435_455;
 
@@ -50,15 +51,20 @@ impl Subscriptions {
             Some((_, old)) => *old = qos,
             None => subscription.members.push((member, qos)),
         }
-        if subscription.identifiers.len() == IDENTIFIERS_KEPT
-            && let Some(oldest) = subscription.identifiers.pop_front()
-        {
-            self.issued.remove(&oldest);
-        }
         subscription.identifiers.push_back(identifier);
         let highest = subscription.members.iter().map(|(_, qos)| *qos).max().unwrap_or(qos);
         self.issued.insert(identifier, Issued { filter: filter.clone(), newcomer: member });
         (identifier, highest)
+    }
+
+    /// The broker has answered the SUBSCRIBE of an identifier: it sends no messages with much older ones.
+    pub(super) fn acknowledge(&mut self, filter: &TopicFilter, identifier: u32) {
+        let Some(subscription) = self.filters.get_mut(filter) else { return };
+        let Some(at) = subscription.identifiers.iter().position(|issued| *issued == identifier) else { return };
+        let kept = IDENTIFIERS_KEPT + subscription.members.len();
+        for old in subscription.identifiers.drain(..at.saturating_sub(kept)) {
+            self.issued.remove(&old);
+        }
     }
 
     /// Removes a member from a filter. True if it was the last one.
@@ -74,11 +80,13 @@ impl Subscriptions {
         true
     }
 
-    /// Collects the receivers of a message, each once with its highest QoS.
-    pub(super) fn receivers(&self, identifiers: &[u32], is_retained: bool, receivers: &mut Vec<(Key, QoS)>) {
+    /// Collects the receivers of a message, each once with its highest QoS. False if no identifier is known.
+    pub(super) fn receivers(&self, identifiers: &[u32], is_retained: bool, receivers: &mut Vec<(Key, QoS)>) -> bool {
         receivers.clear();
+        let mut is_known = false;
         for issued in identifiers.iter().filter_map(|identifier| self.issued.get(identifier)) {
             let Some(subscription) = self.filters.get(&issued.filter) else { continue };
+            is_known = true;
             for &(key, qos) in &subscription.members {
                 if is_retained && key != issued.newcomer {
                     continue;
@@ -90,6 +98,7 @@ impl Subscriptions {
                 }
             }
         }
+        is_known
     }
 
     fn next_identifier(&mut self) -> u32 {

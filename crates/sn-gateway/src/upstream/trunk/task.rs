@@ -1,13 +1,14 @@
 //! The connection of a trunk to the broker.
 
 use std::future::poll_fn;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::BytesMut;
 use tenbin_codec::{ConnAck, Connect, Decoded, Decoder, Packet, ProtocolVersion, ReasonCode, WriteBuffer};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, ReadHalf, WriteHalf};
-use tokio::time::timeout;
+use tokio::time::{MissedTickBehavior, timeout};
 
 use super::hub::TrunkError;
 use super::{Settings, Trunk};
@@ -25,9 +26,22 @@ enum End {
     Refused(ReasonCode, String),
 }
 
+/// Ends a trunk, also if its task is dropped with the thread that has opened it.
+struct Ending {
+    trunk: Arc<Trunk>,
+    refusal: Option<ReasonCode>,
+}
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        self.trunk.hub().down(self.refusal);
+    }
+}
+
 /// Opens the trunk and serves it until it breaks.
 pub(super) async fn run(trunk: Arc<Trunk>, broker: Arc<tcp::Address>) {
-    let reason = match serve(&trunk, &broker).await {
+    let mut ending = Ending { trunk: Arc::clone(&trunk), refusal: None };
+    ending.refusal = match serve(&trunk, &broker).await {
         End::Broken(error) => {
             tracing::warn!(client_id = %trunk.settings.client_id, error, "trunk to the broker ended: its clients get DISCONNECT");
             None
@@ -37,7 +51,6 @@ pub(super) async fn run(trunk: Arc<Trunk>, broker: Arc<tcp::Address>) {
             Some(reason)
         }
     };
-    trunk.hub().down(reason);
 }
 
 async fn serve(trunk: &Trunk, broker: &tcp::Address) -> End {
@@ -80,6 +93,7 @@ async fn serve(trunk: &Trunk, broker: &tcp::Address) -> End {
         }
         // A missing answer is noticed at the next ping.
         let mut interval = tokio::time::interval(keep_alive / 2);
+        interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
         interval.tick().await;
         loop {
             interval.tick().await;
@@ -172,6 +186,7 @@ impl Settings {
     fn connect(&self) -> Connect {
         let mut connect = Connect::new(ProtocolVersion::V5, self.client_id.clone());
         connect.clean_start = true;
+        connect.properties.maximum_packet_size = NonZeroU32::new(PACKET_BYTES_MAXIMUM);
         connect.keep_alive = u16::try_from(self.keep_alive.as_secs()).unwrap_or(u16::MAX);
         if let Some((name, password)) = &self.login {
             (connect.user_name, connect.password) = (Some(name.clone()), password.clone());

@@ -12,7 +12,12 @@ impl Hub {
         let is_copy = publish.qos == QoS::ExactlyOnce && id.is_some_and(|id| !self.unreleased.insert(id));
         if !is_copy {
             let mut receivers = std::mem::take(&mut self.receivers);
-            self.subscriptions.receivers(&publish.subscription_identifiers, publish.retain, &mut receivers);
+            let identifiers = &publish.subscription_identifiers;
+            let is_known = self.subscriptions.receivers(identifiers, publish.retain, &mut receivers);
+            if !is_known || publish.payload.len() > self.payload_bytes_maximum {
+                self.dropped += receivers.len().max(1) as u64;
+                receivers.clear();
+            }
             for &(key, qos) in &receivers {
                 let is_sent = self.member(key).is_some_and(|member| member.deliver(publish, qos));
                 self.dropped += u64::from(!is_sent);

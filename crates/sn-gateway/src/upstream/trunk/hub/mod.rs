@@ -45,12 +45,16 @@ pub(super) struct Hub {
     waiting_bytes: usize,
     /// QoS 2 messages of the broker that it has not released.
     unreleased: HashSet<PacketId, FxBuildHasher>,
-    /// Members that wait for room, or for the end of the output.
+    /// Streams of members that left, which wait for the end of the output.
     blocked: Vec<Waker>,
+    /// Members that wait for room, each once.
+    without_room: Vec<Key>,
     /// Members whose connection is replaced for another Will.
     parked: HashMap<Text, (Key, Instant), FxBuildHasher>,
     is_pinged: bool,
     receivers: Vec<(Key, QoS)>,
+    /// Bytes of a payload that a client may get.
+    payload_bytes_maximum: usize,
     /// Messages to members that were slow, or whose Will had no room.
     dropped: u64,
 }
@@ -75,10 +79,14 @@ struct Member {
     /// Packets for it.
     inbound: WriteBuffer,
     waker: Option<Waker>,
+    /// Wakes its writer once there is room.
+    room: Option<Waker>,
     /// CONNACK was written.
     is_connected: bool,
     /// Nothing follows `inbound`.
     is_closed: bool,
+    /// The last read may have ended within a packet.
+    is_cut: bool,
     will: Option<Box<Will>>,
     /// With the QoS that it asked for.
     filters: Vec<(TopicFilter, QoS)>,
@@ -91,14 +99,12 @@ struct Member {
 
 /// A request to the broker whose answer is due.
 enum Request {
-    /// `owner` is the member with its own identifier; none for a Will, or if the member left.
-    Publish {
-        owner: Option<(Key, PacketId)>,
-        is_received: bool,
-    },
+    /// The member with its own identifier; none for a Will, or if the member left.
+    Publish(Option<(Key, PacketId)>),
     Subscribe {
         owner: (Key, PacketId),
         filter: TopicFilter,
+        identifier: u32,
         qos: QoS,
     },
     Unsubscribe,
@@ -127,10 +133,20 @@ const WILLS_MAXIMUM: usize = 10_000;
 /// Time for a new connection of a member with another Will.
 const PARK_TIME: Duration = Duration::from_secs(60);
 const VERSION: ProtocolVersion = ProtocolVersion::V5;
+/// Bytes of a Will's PUBLISH besides its payload; a Will with its topic has at most 1 KiB by default.
+const PUBLISH_OVERHEAD: usize = 1040;
 
 impl Hub {
+    /// A trunk that is down. `payload_bytes_maximum` bounds messages to clients.
+    pub(super) fn new(payload_bytes_maximum: usize) -> Self {
+        Self { payload_bytes_maximum, ..Self::default() }
+    }
+
     /// Adds a member. It gets CONNACK once the trunk is up. True if the trunk has to be opened.
-    pub(super) fn join(&mut self, will: Option<Will>) -> (Key, bool) {
+    pub(super) fn join(&mut self, client_id: &Text, will: Option<Will>) -> (Key, bool) {
+        if let Some((last, _)) = self.parked.remove(client_id) {
+            self.leave(last, false);
+        }
         let index = self.free.pop().unwrap_or_else(|| {
             self.slots.push(Slot::default());
             self.slots.len() as u32 - 1
@@ -152,18 +168,31 @@ impl Hub {
         let member = self.member(key)?;
         member.will = will.cloned().map(Box::new);
         member.is_connected = false;
+        // CONNACK comes before messages of the meantime.
+        let meantime = std::mem::take(&mut member.inbound);
         self.welcome(key, true);
+        if let Some(member) = self.member(key) {
+            member.inbound.append(meantime);
+        }
         Some(key)
     }
 
     /// Keeps a member whose connection is about to be replaced.
     pub(super) fn park(&mut self, key: Key, client_id: &Text, now: Instant) {
+        self.forget_parked(now);
         if let Some(member) = self.member(key) {
             member.will = None;
             member.waker = None;
-            if let Some((last, _)) = self.parked.insert(client_id.detach(), (key, now)) {
-                self.leave(last, false);
+            if member.is_cut {
+                // Its stream has the first part of a packet.
+                member.inbound = WriteBuffer::new();
+                self.dropped += 1;
             }
+        }
+        if self.member(key).is_some()
+            && let Some((last, _)) = self.parked.insert(client_id.detach(), (key, now))
+        {
+            self.leave(last, false);
         }
     }
 
@@ -200,7 +229,7 @@ impl Hub {
     /// `None` if the member has messages that it has not acknowledged.
     pub(super) fn detach_idle(&mut self, key: Key) -> Option<Vec<(TopicFilter, QoS)>> {
         let member = self.member(key)?;
-        if member.unacknowledged > 0 || !member.inbound.is_empty() {
+        if member.unacknowledged > 0 || !member.inbound.is_empty() || !member.publishing.is_empty() {
             return None;
         }
         member.will = None;
@@ -212,12 +241,18 @@ impl Hub {
     /// # Errors
     /// A packet that no client of the gateway sends.
     pub(super) fn handle_member(&mut self, key: Key, packet: Packet) -> Result<(), TrunkError> {
+        if self.member(key).is_none_or(|member| member.is_closed) {
+            return Ok(()); // The client is told, and repeats it.
+        }
         match packet {
             Packet::Publish(Publish { qos, retain, topic, packet_id, payload, .. }) => {
                 let owner = packet_id.map(|id| (key, id));
                 self.publish(Waiting { owner, qos, retain, topic, payload });
             }
-            Packet::PubRel(release) => self.release(key, release.packet_id),
+            // The trunk has released it already.
+            Packet::PubRel(release) => {
+                self.send(key, &Packet::PubComp(Ack::new(release.packet_id, ReasonCode::Success)));
+            }
             Packet::PubRec(received) => {
                 let release = Packet::PubRel(Ack::new(received.packet_id, ReasonCode::Success));
                 if received.reason.is_error() {
@@ -261,19 +296,20 @@ impl Hub {
                 self.unreleased.remove(&release.packet_id);
                 self.write(&Packet::PubComp(Ack::new(release.packet_id, ReasonCode::Success)));
             }
-            Packet::PubAck(ack) => self.finish_publish(ack.packet_id, |id| Packet::PubAck(Ack::new(id, ack.reason))),
-            Packet::PubRec(ack) if ack.reason.is_error() => {
-                self.finish_publish(ack.packet_id, |id| Packet::PubRec(Ack::new(id, ack.reason)));
+            Packet::PubAck(ack) => {
+                self.answer(ack.packet_id, |id| Packet::PubAck(Ack::new(id, ack.reason)));
+                self.finish_publish(ack.packet_id);
             }
-            Packet::PubRec(ack) => match self.requests.get_mut(&ack.packet_id) {
-                Some(Request::Publish { owner: Some((key, id)), is_received }) => {
-                    *is_received = true;
-                    let (key, received) = (*key, Packet::PubRec(Ack::new(*id, ReasonCode::Success)));
-                    self.send(key, &received);
+            Packet::PubRec(ack) => {
+                self.answer(ack.packet_id, |id| Packet::PubRec(Ack::new(id, ack.reason)));
+                if ack.reason.is_error() {
+                    self.finish_publish(ack.packet_id);
+                } else {
+                    // At once: a client that takes its time would hold up all others.
+                    self.write(&Packet::PubRel(Ack::new(ack.packet_id, ReasonCode::Success)));
                 }
-                _ => self.write(&Packet::PubRel(Ack::new(ack.packet_id, ReasonCode::Success))),
-            },
-            Packet::PubComp(ack) => self.finish_publish(ack.packet_id, |id| Packet::PubComp(Ack::new(id, ack.reason))),
+            }
+            Packet::PubComp(ack) => self.finish_publish(ack.packet_id),
             Packet::SubAck(suback) => self.finish_subscribe(&suback),
             Packet::UnsubAck(unsuback) => drop(self.requests.remove(&unsuback.packet_id)),
             Packet::PingResp => self.is_pinged = false,
@@ -322,7 +358,7 @@ impl Hub {
         self.unblock();
     }
 
-    /// Writes PINGREQ, and forgets members whose new connection did not come.
+    /// Writes PINGREQ.
     ///
     /// # Errors
     /// The last PINGREQ was not answered.
@@ -331,6 +367,12 @@ impl Hub {
             return Err(TrunkError("broker does not answer PINGREQ".to_owned()));
         }
         self.write(&Packet::PingReq(PingReq::PLAIN));
+        self.forget_parked(now);
+        Ok(())
+    }
+
+    /// Forgets members whose new connection did not come.
+    fn forget_parked(&mut self, now: Instant) {
         let late: Vec<Text> =
             self.parked.iter().filter(|(_, (_, since))| now >= *since + PARK_TIME).map(|(id, _)| id.clone()).collect();
         for client_id in late {
@@ -338,7 +380,6 @@ impl Hub {
                 self.leave(key, false);
             }
         }
-        Ok(())
     }
 
     /// Takes the packets for the broker.
@@ -372,12 +413,16 @@ impl Hub {
         Poll::Pending
     }
 
-    /// Ready once there is room for packets of members.
-    pub(super) fn poll_room(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+    /// Ready once there is room for packets of a member.
+    pub(super) fn poll_room(&mut self, key: Key, cx: &mut Context<'_>) -> Poll<()> {
         if self.out.len() + self.waiting_bytes <= OUT_BYTES_MAXIMUM {
             return Poll::Ready(());
         }
-        self.blocked.push(cx.waker().clone());
+        if let Some(member) = self.member(key)
+            && member.room.replace(cx.waker().clone()).is_none()
+        {
+            self.without_room.push(key);
+        }
         Poll::Pending
     }
 
@@ -399,6 +444,7 @@ impl Hub {
             read += length;
         }
         if read > 0 {
+            member.is_cut = !member.inbound.is_empty();
             if member.inbound.is_empty() {
                 member.inbound = WriteBuffer::new();
             }
@@ -421,6 +467,14 @@ impl Hub {
 
     fn welcome(&mut self, key: Key, session_present: bool) {
         let State::Up(terms) = &self.state else { return };
+        let will = self.slots.get(key.index as usize).and_then(|slot| slot.member.as_ref()?.will.as_deref());
+        if let Some(reason) = will.and_then(|will| refusal(terms, will.qos, will.retain, will.payload.len())) {
+            self.send(key, &Packet::ConnAck(Box::new(ConnAck::new(false, reason))));
+            if let Some(member) = self.member(key) {
+                (member.is_connected, member.is_closed, member.will) = (true, true, None);
+            }
+            return;
+        }
         let mut connack = ConnAck::new(session_present, ReasonCode::Success);
         let properties = &terms.properties;
         connack.properties.maximum_qos = properties.maximum_qos;
@@ -457,6 +511,11 @@ impl Hub {
 
     fn unblock(&mut self) {
         self.blocked.drain(..).for_each(Waker::wake);
+        for key in std::mem::take(&mut self.without_room) {
+            if let Some(room) = self.member(key).and_then(|member| member.room.take()) {
+                room.wake();
+            }
+        }
     }
 
     fn member(&mut self, key: Key) -> Option<&mut Member> {
@@ -482,4 +541,17 @@ impl Waiting {
     fn bytes(&self) -> usize {
         self.topic.as_bytes().len() + self.payload.len() + size_of::<Self>()
     }
+}
+
+/// Why the broker would end the trunk for a message, if it would.
+fn refusal(terms: &ConnAck, qos: QoS, retain: bool, payload_bytes: usize) -> Option<ReasonCode> {
+    let terms = &terms.properties;
+    if terms.maximum_qos.is_some_and(|maximum| qos > maximum) {
+        return Some(ReasonCode::QoSNotSupported);
+    }
+    if retain && terms.retain_available == Some(false) {
+        return Some(ReasonCode::RetainNotSupported);
+    }
+    let room = terms.maximum_packet_size.map_or(usize::MAX, |size| size.get() as usize);
+    (payload_bytes + PUBLISH_OVERHEAD > room).then_some(ReasonCode::PacketTooLarge)
 }

@@ -4,22 +4,19 @@ use std::num::NonZeroU16;
 
 use bytes::Bytes;
 use tenbin_codec::{
-    Ack, Packet, PacketId, PublishHeader, QoS, ReasonCode, RetainHandling, SubAck, Subscribe, Subscription,
+    Packet, PacketId, PublishHeader, QoS, ReasonCode, RetainHandling, SubAck, Subscribe, Subscription,
     SubscriptionOptions, TopicFilter, Unsubscribe,
 };
 
-use super::{Hub, Key, Request, State, VERSION, WILLS_MAXIMUM, Waiting};
+use super::{Hub, Key, Request, State, VERSION, WILLS_MAXIMUM, Waiting, refusal};
 
 impl Hub {
     pub(super) fn publish(&mut self, message: Waiting) {
-        let State::Up(_) = self.state else {
-            if self.waiting.len() < WILLS_MAXIMUM {
-                self.wait(message);
-            } else {
-                self.dropped += 1;
-            }
-            return;
-        };
+        let State::Up(terms) = &self.state else { return self.wait(message) };
+        let is_of_nobody = message.owner.is_none();
+        if is_of_nobody && refusal(terms, message.qos, message.retain, message.payload.len()).is_some() {
+            return self.dropped += 1;
+        }
         if message.qos == QoS::AtMostOnce {
             let header = PublishHeader { retain: message.retain, ..PublishHeader::default() };
             return self.write_with(|out| header.encode(&message.topic, &message.payload, VERSION, out));
@@ -32,6 +29,9 @@ impl Hub {
     }
 
     pub(super) fn wait(&mut self, message: Waiting) {
+        if message.owner.is_none() && self.waiting.len() >= WILLS_MAXIMUM {
+            return self.dropped += 1;
+        }
         self.waiting_bytes += message.bytes();
         // It must not keep the read buffer of its member alive.
         let payload = Bytes::copy_from_slice(&message.payload);
@@ -46,7 +46,7 @@ impl Hub {
         {
             member.publishing.push((*own_id, id));
         }
-        self.requests.insert(id, Request::Publish { owner: *owner, is_received: false });
+        self.requests.insert(id, Request::Publish(*owner));
         self.publishing += 1;
         let header = PublishHeader { qos: *qos, retain: *retain, packet_id: Some(id), ..PublishHeader::default() };
         self.write_with(|out| header.encode(topic, payload, VERSION, out));
@@ -56,7 +56,13 @@ impl Hub {
         while self.publishing < self.receive_maximum() {
             let Some(message) = self.waiting.pop_front() else { return };
             self.waiting_bytes -= message.bytes();
-            if message.qos == QoS::AtMostOnce {
+            let is_refused = match &self.state {
+                State::Up(terms) => refusal(terms, message.qos, message.retain, message.payload.len()).is_some(),
+                State::Down | State::Opening => false,
+            };
+            if is_refused && message.owner.is_none() {
+                self.dropped += 1;
+            } else if message.qos == QoS::AtMostOnce {
                 self.publish(message);
             } else {
                 self.send_publish(&message);
@@ -64,38 +70,29 @@ impl Hub {
         }
     }
 
-    /// Ends a member's message: the broker owes it no further answer.
-    pub(super) fn finish_publish(&mut self, id: PacketId, answer: impl FnOnce(PacketId) -> Packet) {
-        let Some(Request::Publish { owner, .. }) = self.requests.remove(&id) else { return };
+    /// Passes the broker's answer to a message on to its owner.
+    pub(super) fn answer(&mut self, id: PacketId, answer: impl FnOnce(PacketId) -> Packet) {
+        if let Some(Request::Publish(Some((key, own_id)))) = self.requests.get(&id) {
+            let (key, answer) = (*key, answer(*own_id));
+            self.send(key, &answer);
+        }
+    }
+
+    /// Ends an exchange: the broker owes no further answer.
+    pub(super) fn finish_publish(&mut self, id: PacketId) {
+        let Some(Request::Publish(owner)) = self.requests.remove(&id) else { return };
         self.publishing = self.publishing.saturating_sub(1);
-        if let Some((key, own_id)) = owner {
-            if let Some(member) = self.member(key) {
-                member.publishing.retain(|(_, trunks)| *trunks != id);
-            }
-            self.send(key, &answer(own_id));
+        if let Some(member) = owner.and_then(|(key, _)| self.member(key)) {
+            member.publishing.retain(|(_, trunks)| *trunks != id);
         }
         self.send_waiting();
         self.unblock();
     }
 
-    /// A member releases its QoS 2 message.
-    pub(super) fn release(&mut self, key: Key, own_id: PacketId) {
-        let known = self.member(key).and_then(|member| {
-            member.publishing.iter().find(|(members, _)| *members == own_id).map(|(_, trunks)| *trunks)
-        });
-        match known {
-            Some(id) => self.write(&Packet::PubRel(Ack::new(id, ReasonCode::Success))),
-            None => self.send(key, &Packet::PubComp(Ack::new(own_id, ReasonCode::PacketIdentifierNotFound))),
-        }
-    }
-
-    /// The owner of a message left: the exchange with the broker is completed without it.
+    /// The owner of a message left: the exchange with the broker goes on without it.
     pub(super) fn disown(&mut self, id: PacketId) {
-        if let Some(Request::Publish { owner, is_received }) = self.requests.get_mut(&id) {
+        if let Some(Request::Publish(owner)) = self.requests.get_mut(&id) {
             *owner = None;
-            if *is_received {
-                self.write(&Packet::PubRel(Ack::new(id, ReasonCode::Success)));
-            }
         }
     }
 
@@ -114,15 +111,17 @@ impl Hub {
             user_properties: Vec::new(),
             subscriptions: vec![Subscription { filter: filter.clone(), options }],
         };
-        self.requests.insert(id, Request::Subscribe { owner: (key, own_id), filter, qos });
+        self.requests.insert(id, Request::Subscribe { owner: (key, own_id), filter, identifier, qos });
         self.write(&Packet::Subscribe(subscribe));
     }
 
     pub(super) fn finish_subscribe(&mut self, suback: &SubAck) {
-        let Some(Request::Subscribe { owner: (key, packet_id), filter, qos }) = self.requests.remove(&suback.packet_id)
+        let Some(Request::Subscribe { owner: (key, packet_id), filter, identifier, qos }) =
+            self.requests.remove(&suback.packet_id)
         else {
             return;
         };
+        self.subscriptions.acknowledge(&filter, identifier);
         let reason = match suback.reasons.first() {
             Some(ReasonCode::Success) => ReasonCode::Success,
             Some(granted @ (ReasonCode::GrantedQoS1 | ReasonCode::GrantedQoS2)) => match (granted, qos) {
@@ -134,7 +133,7 @@ impl Hub {
                 if let Some(member) = self.member(key) {
                     member.filters.retain(|(known, _)| *known != filter);
                 }
-                self.subscriptions.remove(&filter, key);
+                self.unsubscribe(key, &filter);
                 refusal.copied().unwrap_or(ReasonCode::UnspecifiedError)
             }
         };
