@@ -52,7 +52,6 @@ impl GatewayPeer {
             received_at: io.now,
             alive_at: io.now,
             reach: Reach::at_first(&gateway.settings),
-            proof: None,
             guesses: 0,
             is_confirmed: gateway.settings.trusts_addresses,
             keeps_session: true,

@@ -61,9 +61,7 @@ pub struct GatewayPeer {
     /// Begin of the time after which a silent client is lost.
     alive_at: Instant,
     reach: Reach,
-    /// The last question for proof of an address.
-    proof: Option<Box<Proof>>,
-    /// Wrong answers to it so far.
+    /// Wrong answers to questions for proof of an address so far.
     guesses: u8,
     /// Whether a message besides CONNECT has come.
     is_confirmed: bool,
@@ -164,13 +162,6 @@ enum Reach {
     },
     /// The client answered a REGISTER there.
     Proven,
-}
-
-/// Second id of a topic, in the REGISTER that proves an address. The client may publish on it.
-#[derive(Debug)]
-struct Proof {
-    topic_id: u16,
-    name: TopicName,
 }
 
 /// Bytes that may be sent to an unproven address for each received byte `[SN-ADDRESS-1]`.

@@ -6,7 +6,7 @@ use tenbin_codec::{Ack, Packet, PublishHeader, ReasonCode, Text, TopicName};
 use tenbin_sn_codec::v1_2::{Message, MessageId, PubAck, Publish, QoS, ReturnCode, Topic};
 
 use super::upstream::Upstream;
-use super::{Action, GatewayPeer, Proof};
+use super::{Action, GatewayPeer};
 use crate::gateway::Gateway;
 use crate::message_ids::{Answer, Begin, Step, fingerprint};
 use crate::outbox::{message_id, packet_id};
@@ -32,8 +32,7 @@ impl GatewayPeer {
             io.output.drops.note(DropCause::NoUpstream);
             return Action::Continue;
         };
-        let Some(name) = topic_name(publish.topic, &self.topics, self.proof.as_deref(), &self.client_id, &self.gateway)
-        else {
+        let Some(name) = topic_name(publish.topic, &self.topics, &self.client_id, &self.gateway) else {
             io.output.drops.note(DropCause::UnknownTopic);
             return self.refuse(publish, ReturnCode::InvalidTopicId, io); // [SN-PUBLISH-2]
         };
@@ -174,15 +173,11 @@ impl GatewayPeer {
 fn topic_name<'a>(
     topic: Topic,
     topics: &'a TopicIds,
-    proof: Option<&'a Proof>,
     client_id: &Text,
     gateway: &'a Gateway,
 ) -> Option<Cow<'a, TopicName>> {
     match topic {
-        Topic::Normal(id) => {
-            let second = || proof.filter(|proof| proof.topic_id == id).map(|proof| &proof.name);
-            topics.known_name(id).or_else(second).map(Cow::Borrowed)
-        }
+        Topic::Normal(id) => topics.known_name(id).map(Cow::Borrowed),
         Topic::Predefined(id) => gateway.predefined.name(id, client_id),
         Topic::Short(name) => TopicName::try_from(name.as_str()).ok().map(Cow::Owned),
         Topic::Reserved(_) => None, // [SN-TOPICID-4]

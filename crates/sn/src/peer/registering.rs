@@ -1,11 +1,9 @@
 //! REGISTER in both directions.
 
-use std::borrow::Cow;
-
 use tenbin_codec::TopicName;
-use tenbin_sn_codec::v1_2::{Message, MessageId, PingReq, RegAck, Register, ReturnCode, Topic};
+use tenbin_sn_codec::v1_2::{Message, MessageId, PingReq, RegAck, Register, ReturnCode};
 
-use super::{Action, End, GatewayPeer, Proof, Reach};
+use super::{Action, End, GatewayPeer, Reach};
 use crate::outbox::Registering;
 use crate::output::{DropCause, Io};
 use crate::topic_ids::Knowledge;
@@ -80,20 +78,18 @@ impl GatewayPeer {
     /// Asks the client at an unproven address for the one answer that only it can give: messages for it wait until it has
     /// answered a REGISTER, with a topic id and a MsgId that nobody can guess `[SN-ADDRESS-2]`.
     ///
-    /// The id is a second one for the topic of the message. The client may use it, and its answer says nothing of the topic.
+    /// Its name is that of no topic, so that the answer, be it a refusal, says nothing of one.
     pub(super) fn ask_for_proof(&mut self, io: &mut Io<'_>) {
-        if self.outbox.register.is_some() || !self.may_deliver(io.now) {
+        let has_message = self.outbox.next_topic().is_some();
+        if self.outbox.register.is_some() || !has_message || !self.may_deliver(io.now) {
             return;
         }
-        let Some(topic) = self.outbox.next_topic() else { return };
-        let Some(name) = self.name_of(topic) else { return };
         let topic_id = loop {
             let id = self.gateway.unguessable_id().get();
             if !self.topics.may_assign(id, &self.gateway.settings) {
                 break id;
             }
         };
-        self.proof = Some(Box::new(Proof { topic_id, name }));
         let (message_id, retry) = (self.gateway.unguessable_id(), self.first_try(io.now));
         self.outbox.register = Some(Registering { topic_id, message_id, is_sent: false, is_void: false, retry });
         self.send_question(io);
@@ -110,9 +106,9 @@ impl GatewayPeer {
 
     /// Whether the REGISTER under way may be sent.
     pub(super) fn question_fits(&self) -> bool {
-        match (self.reach, &self.proof) {
-            (Reach::Unproven { budget }, Some(proof)) => register_size(&proof.name) <= budget,
-            _ => true,
+        match self.reach {
+            Reach::Unproven { budget } => QUESTION_BYTES <= budget,
+            Reach::Proven => true,
         }
     }
 
@@ -122,10 +118,10 @@ impl GatewayPeer {
             self.send(&Message::PingReq(PingReq { client_id: None }), io);
             return;
         }
-        let (Some(register), Some(proof)) = (&mut self.outbox.register, &self.proof) else { return };
+        let Some(register) = &mut self.outbox.register else { return };
         register.is_sent = true;
-        let (topic_id, message_id, name) = (proof.topic_id, register.message_id, proof.name.clone());
-        self.send_register(topic_id, message_id, &name, io);
+        let (topic_id, message_id) = (register.topic_id, Some(register.message_id));
+        self.send(&Message::Register(Register { topic_id, message_id, topic: QUESTION }), io);
     }
 
     /// Repeats the REGISTER under way.
@@ -143,22 +139,15 @@ impl GatewayPeer {
         }
     }
 
-    /// Name of the topic of a message to the client.
-    fn name_of(&self, topic: Topic) -> Option<TopicName> {
-        match topic {
-            Topic::Normal(id) => self.topics.name(id).map(|name| TopicName::clone(name)),
-            Topic::Short(name) => TopicName::try_from(name.as_str()).ok(),
-            Topic::Predefined(id) => self.gateway.predefined.name(id, &self.client_id).map(Cow::into_owned),
-            Topic::Reserved(_) => None,
-        }
-    }
-
     fn send_register(&mut self, topic_id: u16, message_id: MessageId, name: &TopicName, io: &mut Io<'_>) {
         let register = Register { topic_id, message_id: Some(message_id), topic: name.text().as_str() };
         self.send(&Message::Register(register), io);
     }
 }
 
+/// Name in the REGISTER that proves an address. Short, so that it fits three times the bytes of any CONNECT.
+const QUESTION: &str = "~";
+const QUESTION_BYTES: usize = 7;
 /// Wrong REGACKs of an unproven client after which it counts as lost.
 const GUESSES_MAXIMUM: u8 = 5;
 
