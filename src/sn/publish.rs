@@ -40,7 +40,7 @@ pub(super) async fn run(arguments: &PublishArgs) -> Result<(), SnError> {
     message.retain = arguments.retain;
     let done = async { client.publish(message).await?.await }.await;
     done.map_err(|error| SnError::Topic(topic, error))?;
-    // The message is published, whatever the answer.
+    // The message is published, with or without an answer.
     let _ = timeout(FAREWELL, client.disconnect()).await;
     Ok(())
 }

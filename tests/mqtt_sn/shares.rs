@@ -40,7 +40,7 @@ fn mqtt_member(broker: &BrokerProcess, client_id: &str) -> RawClient {
     member
 }
 
-/// Takes what is there. Acknowledges a message at once, or returns its PUBACK.
+/// Takes the next message, if one is there. Acknowledges it at once, or returns its PUBACK.
 fn take(sensor: &mut Sensor, is_slow: bool) -> Option<(String, Option<Vec<u8>>)> {
     loop {
         let datagram = sensor.try_receive()?;

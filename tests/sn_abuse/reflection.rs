@@ -78,7 +78,7 @@ fn reflected_bytes_are_bounded() {
     });
 }
 
-/// A forger sends all that a subscriber would, but for what it would have to receive first.
+/// A forger sends all messages of a subscriber, but for answers to datagrams that it does not get.
 #[test]
 fn forger_that_goes_on_reflects_nothing() {
     attack("reflection by a forger that goes on", KEYS, |target| {

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
+use tokio::sync::Notify;
 
 use crate::Settings;
 
@@ -13,6 +14,8 @@ use crate::Settings;
 pub(crate) struct Places {
     settings: Settings,
     taken: Mutex<Taken>,
+    /// Bytes became free.
+    freed: Notify,
 }
 
 #[derive(Debug, Default)]
@@ -52,7 +55,7 @@ pub(crate) enum Full {
 
 impl Places {
     pub(crate) fn new(settings: Settings) -> Self {
-        Self { settings, taken: Mutex::default() }
+        Self { settings, taken: Mutex::default(), freed: Notify::new() }
     }
 
     /// Takes a place for a connection from `address`.
@@ -78,9 +81,6 @@ impl Places {
     }
 }
 
-/// Time between two looks for room.
-const ROOM_PAUSE: std::time::Duration = std::time::Duration::from_millis(5);
-
 impl Place {
     /// Bytes of the connection: none at first.
     pub(crate) fn hold(self: &Arc<Self>) -> Held {
@@ -96,6 +96,8 @@ impl Place {
         if let Some(counts) = taken.by_address.get_mut(&self.address) {
             counts.bytes -= bytes;
         }
+        drop(taken);
+        self.places.freed.notify_waiters();
     }
 }
 
@@ -120,8 +122,14 @@ impl Held {
 
     /// Counts `bytes` in all, as soon as there is room.
     pub(crate) async fn wait_for(&mut self, bytes: usize) {
-        while !self.grow_to(bytes) {
-            tokio::time::sleep(ROOM_PAUSE).await;
+        let place = Arc::clone(&self.place);
+        loop {
+            // Before the look, so that no room is missed.
+            let freed = place.places.freed.notified();
+            if self.grow_to(bytes) {
+                return;
+            }
+            freed.await;
         }
     }
 

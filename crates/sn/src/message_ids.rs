@@ -82,7 +82,7 @@ pub(crate) enum Begin {
 }
 
 /// Time in which a copy may come without DUP: the network made it. Later, equal messages with an equal MsgId are two.
-const COPY_TIME: Duration = Duration::from_secs(2);
+pub(crate) const COPY_TIME: Duration = Duration::from_secs(2);
 /// Answers kept for repeated messages `[SN-DUPLICATE-2]`.
 const ANSWERS_KEPT: usize = 16;
 

@@ -44,8 +44,8 @@ pub(crate) struct InFlight {
     pub(crate) step: Step,
     /// The PUBLISH as sent, for repetitions; empty for a message of an earlier connection.
     datagram: Box<[u8]>,
-    /// Its topic; none for a message of an earlier connection.
-    pub(crate) topic: Option<Topic>,
+    /// Its topic, if it is a registered id.
+    pub(crate) topic_id: Option<u16>,
     /// The client rejected the topic id once, and the message is sent again after REGISTER.
     pub(crate) is_registered_again: bool,
     pub(crate) retry: Retry,
@@ -107,8 +107,9 @@ impl Retry {
 impl InFlight {
     /// A message that is sent now for the first time.
     pub(crate) fn published(id: PacketId, qos: QoS, topic: Topic, datagram: &[u8], retry: Retry) -> Self {
-        let (datagram, topic) = (datagram.into(), Some(topic));
-        Self { id, qos, step: Step::Published, datagram, topic, is_registered_again: false, retry }
+        let topic_id = if let Topic::Normal(id) = topic { Some(id) } else { None };
+        let datagram = datagram.into();
+        Self { id, qos, step: Step::Published, datagram, topic_id, is_registered_again: false, retry }
     }
 
     /// A message of an earlier connection that the broker releases.
@@ -118,7 +119,7 @@ impl InFlight {
             qos: QoS::ExactlyOnce,
             step: Step::Released,
             datagram: Box::default(),
-            topic: None,
+            topic_id: None,
             is_registered_again: false,
             retry,
         }
@@ -231,17 +232,13 @@ impl Outbox {
 
     /// The first message under way whose topic must be registered again.
     pub(crate) fn unregistered(&self) -> Option<u16> {
-        match self.window.iter().find(|message| message.step == Step::Unregistered)?.topic {
-            Some(Topic::Normal(id)) => Some(id),
-            _ => None,
-        }
+        self.window.iter().find(|message| message.step == Step::Unregistered)?.topic_id
     }
 
-    /// Topic of the first message that the client has to get, be it for the first time or again.
-    pub(crate) fn next_topic(&self) -> Option<Topic> {
-        let again = |message: &&InFlight| matches!(message.step, Step::Published | Step::Unregistered);
-        let under_way = self.window.iter().find(again).and_then(|message| message.topic);
-        under_way.or_else(|| self.front().map(|message| message.topic))
+    /// Whether the client has to get a message, be it for the first time or again.
+    pub(crate) fn has_message(&self) -> bool {
+        let is_again = |message: &InFlight| matches!(message.step, Step::Published | Step::Unregistered);
+        !self.queue.is_empty() || self.window.iter().any(is_again)
     }
 
     /// Notes a QoS 2 message that the client cannot get.

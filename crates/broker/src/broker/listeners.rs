@@ -176,7 +176,7 @@ impl Listeners {
             let before = same_address.map(|at| &self.open[at].sockets);
             let failed = |error| PrepareError::Listen(ListenError::new(&settings, error));
             if gateway.is_some() {
-                // What it follows may hold its address, or the directory of its name.
+                // The listener before it may hold its address, or the directory of its name.
                 let listener = self.prepare_at_gateway(settings, follows.is_some());
                 let listener = Box::new(listener.map_err(PrepareError::Listen)?);
                 listeners.push(PreparedListener::New { listener, follows, acceptors: Vec::new() });

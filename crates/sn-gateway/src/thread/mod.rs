@@ -206,8 +206,9 @@ impl Thread {
             self.flush(key);
             let Some(peer) = self.peers.get_mut(key) else { continue };
             peer.is_touched = false;
-            let may_save = peer.saved_until <= self.now + SAVES_AT_ONCE * SAVE_PAUSE;
-            let save_at = (!may_save && peer.has_unsaved_state()).then(|| self.now + SAVE_PAUSE);
+            let is_unsaved = peer.has_unsaved_state();
+            let may_save = is_unsaved && peer.saved_until <= self.now + SAVES_AT_ONCE * SAVE_PAUSE;
+            let save_at = (is_unsaved && !may_save).then(|| self.now + SAVE_PAUSE);
             if let Some(deadline) = [peer.machine.poll_timeout(), save_at].into_iter().flatten().min() {
                 self.wheel.arm(&mut peer.alarm, key, deadline);
                 // Up to a slot early: then the wheel wakes nobody, and says when it will.

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use tenbin_sn_codec::v1_2::{Message, MessageId, PubAck, Publish, QoS, RegAck, Register, ReturnCode, Topic};
 
 use super::{ClientEvent, ClientPeer, ClientTopic};
-use crate::message_ids::fingerprint;
+use crate::message_ids::{COPY_TIME, fingerprint};
 use crate::output::Datagrams;
 
 /// QoS 2 messages that the client has.
@@ -26,8 +26,6 @@ struct Copied {
     fingerprint: u64,
 }
 
-/// Time in which the network may deliver a copy that is not marked DUP.
-const COPY_TIME: Duration = Duration::from_secs(2);
 /// Time in which a gateway may repeat a message.
 const REPEAT_TIME: Duration = Duration::from_secs(60);
 /// Released messages that are remembered.

@@ -196,10 +196,10 @@ impl GatewayPeer {
             return Action::Continue;
         }
         let (id, qos) = (message.id, message.qos);
-        match (puback.code, message.topic) {
+        match (puback.code, message.topic_id) {
             // Repeated later, as if it was lost.
             (ReturnCode::Congestion, _) => return Action::Continue,
-            (ReturnCode::InvalidTopicId, Some(Topic::Normal(topic_id))) if !message.is_registered_again => {
+            (ReturnCode::InvalidTopicId, Some(topic_id)) if !message.is_registered_again => {
                 message.is_registered_again = true; // [SN-PUBACK-2]
                 message.step = Step::Unregistered;
                 self.topics.set_knowledge(topic_id, Knowledge::Unknown);
@@ -353,5 +353,5 @@ impl GatewayPeer {
 }
 
 fn is_blocked_by(message: &InFlight, topic_id: u16) -> bool {
-    message.step == Step::Unregistered && message.topic == Some(Topic::Normal(topic_id))
+    message.step == Step::Unregistered && message.topic_id == Some(topic_id)
 }

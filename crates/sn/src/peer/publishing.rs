@@ -49,8 +49,7 @@ impl GatewayPeer {
                 io.output.drops.note(DropCause::NoUpstream); // The client repeats it, after the new CONNACK.
                 return Action::Continue;
             }
-            // By name: a repetition may have another id of the same topic.
-            let content = fingerprint((name.as_bytes(), publish.qos, publish.retain, publish.data));
+            let content = fingerprint((publish.topic, publish.qos, publish.retain, publish.data));
             let limit = settings.inbound_in_flight.min(link.receive_maximum).into();
             match self.exchanges.look_up(id, content, publish.dup, limit, settings.retry_time(), io.now) {
                 Begin::New => {}

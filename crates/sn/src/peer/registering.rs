@@ -80,8 +80,7 @@ impl GatewayPeer {
     ///
     /// Its name is that of no topic, so that the answer, be it a refusal, says nothing of one.
     pub(super) fn ask_for_proof(&mut self, io: &mut Io<'_>) {
-        let has_message = self.outbox.next_topic().is_some();
-        if self.outbox.register.is_some() || !has_message || !self.may_deliver(io.now) {
+        if self.outbox.register.is_some() || !self.outbox.has_message() || !self.may_deliver(io.now) {
             return;
         }
         let topic_id = loop {

@@ -29,7 +29,7 @@ enum Stage {
     /// CONNECT has not come.
     New,
     Member(Member),
-    /// The client has a connection of its own. What its trunk still owes it comes first.
+    /// The client has a connection of its own. The last packets of its trunk come first.
     Own(Box<OwnConnection>, Option<Member>),
     /// The client has left; the trunk has written its packets at this end of output.
     Left(Arc<Trunk>, u64),
@@ -193,8 +193,9 @@ impl AsyncWrite for MemberStream {
 impl AsyncRead for MemberStream {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        if !matches!(this.stage, Stage::Left(..)) {
-            this.reader = Some(cx.waker().clone());
+        match &mut this.reader {
+            Some(reader) => reader.clone_from(cx.waker()),
+            reader => *reader = Some(cx.waker().clone()),
         }
         match &mut this.stage {
             Stage::New => Poll::Pending,

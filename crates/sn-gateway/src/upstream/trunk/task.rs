@@ -22,7 +22,7 @@ const READ_BYTES: usize = 64 * 1024;
 enum End {
     /// It could not be opened, or broke.
     Broken(String),
-    /// The broker refused it, or does not offer what it needs.
+    /// The broker refused it, or lacks Subscription Identifiers.
     Refused(ReasonCode, String),
 }
 

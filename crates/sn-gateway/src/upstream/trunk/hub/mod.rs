@@ -1,13 +1,14 @@
 //! Members of a trunk and their packets, without I/O.
 
 mod distributing;
+mod flowing;
 mod requesting;
 
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::task::{Context, Poll, Waker};
+use std::task::Waker;
 use std::time::{Duration, Instant};
 
-use bytes::{Buf as _, Bytes};
+use bytes::Bytes;
 use rustc_hash::FxBuildHasher;
 use tenbin_codec::{
     Ack, ConnAck, Packet, PacketId, PingReq, ProtocolVersion, Publish, QoS, ReasonCode, Subscription, Text,
@@ -128,7 +129,7 @@ pub(super) struct TrunkError(pub(super) String);
 const MEMBER_BYTES_MAXIMUM: usize = 64 * 1024;
 /// Bytes for the broker beyond which members wait.
 const OUT_BYTES_MAXIMUM: usize = 1 << 20;
-/// Messages that wait while the broker is gone.
+/// Wills that wait for the broker.
 const WILLS_MAXIMUM: usize = 10_000;
 /// Time for a new connection of a member with another Will.
 const PARK_TIME: Duration = Duration::from_secs(60);
@@ -180,18 +181,14 @@ impl Hub {
     /// Keeps a member whose connection is about to be replaced.
     pub(super) fn park(&mut self, key: Key, client_id: &Text, now: Instant) {
         self.forget_parked(now);
-        if let Some(member) = self.member(key) {
-            member.will = None;
-            member.waker = None;
-            if member.is_cut {
-                // Its stream has the first part of a packet.
-                member.inbound = WriteBuffer::new();
-                self.dropped += 1;
-            }
+        let Some(member) = self.member(key) else { return };
+        (member.will, member.waker) = (None, None);
+        if member.is_cut {
+            // Its stream has the first part of a packet.
+            member.inbound = WriteBuffer::new();
+            self.dropped += 1;
         }
-        if self.member(key).is_some()
-            && let Some((last, _)) = self.parked.insert(client_id.detach(), (key, now))
-        {
+        if let Some((last, _)) = self.parked.insert(client_id.detach(), (key, now)) {
             self.leave(last, false);
         }
     }
@@ -382,84 +379,6 @@ impl Hub {
         }
     }
 
-    /// Takes the packets for the broker.
-    pub(super) fn poll_take(&mut self, cx: &mut Context<'_>) -> Poll<WriteBuffer> {
-        if self.out.is_empty() {
-            self.task = Some(cx.waker().clone());
-            return Poll::Pending;
-        }
-        let out = std::mem::take(&mut self.out);
-        self.unblock();
-        Poll::Ready(out)
-    }
-
-    /// The packets of the last [`Hub::poll_take`] were written.
-    pub(super) fn note_written(&mut self, bytes: usize) {
-        self.written += bytes as u64;
-        self.unblock();
-    }
-
-    /// End of the packets for the broker so far, for [`Hub::poll_written`].
-    pub(super) fn end_of_output(&self) -> u64 {
-        self.queued
-    }
-
-    /// Ready once all packets up to `end` were written.
-    pub(super) fn poll_written(&mut self, end: u64, cx: &mut Context<'_>) -> Poll<()> {
-        if self.written >= end || matches!(self.state, State::Down) {
-            return Poll::Ready(());
-        }
-        self.blocked.push(cx.waker().clone());
-        Poll::Pending
-    }
-
-    /// Ready once there is room for packets of a member.
-    pub(super) fn poll_room(&mut self, key: Key, cx: &mut Context<'_>) -> Poll<()> {
-        if self.out.len() + self.waiting_bytes <= OUT_BYTES_MAXIMUM {
-            return Poll::Ready(());
-        }
-        if let Some(member) = self.member(key)
-            && member.room.replace(cx.waker().clone()).is_none()
-        {
-            self.without_room.push(key);
-        }
-        Poll::Pending
-    }
-
-    /// Reads bytes for a member into `into`, up to `maximum`. Ready with 0 once nothing follows.
-    pub(super) fn poll_read(
-        &mut self,
-        key: Key,
-        maximum: usize,
-        mut put: impl FnMut(&[u8]),
-        cx: &mut Context<'_>,
-    ) -> Poll<usize> {
-        let Some(member) = self.member(key) else { return Poll::Ready(0) };
-        let mut read = 0;
-        while read < maximum && !member.inbound.is_empty() {
-            let chunk = member.inbound.chunk();
-            let length = chunk.len().min(maximum - read);
-            put(&chunk[..length]);
-            member.inbound.advance(length);
-            read += length;
-        }
-        if read > 0 {
-            member.is_cut = !member.inbound.is_empty();
-            if member.inbound.is_empty() {
-                member.inbound = WriteBuffer::new();
-            }
-            return Poll::Ready(read);
-        }
-        if member.is_closed {
-            return Poll::Ready(0);
-        }
-        match &mut member.waker {
-            Some(waker) => waker.clone_from(cx.waker()),
-            waker => *waker = Some(cx.waker().clone()),
-        }
-        Poll::Pending
-    }
-
     /// Messages that were dropped.
     pub(super) fn dropped(&self) -> u64 {
         self.dropped
@@ -506,15 +425,6 @@ impl Hub {
         self.queued += (self.out.len() - before) as u64;
         if let Some(task) = self.task.take() {
             task.wake();
-        }
-    }
-
-    fn unblock(&mut self) {
-        self.blocked.drain(..).for_each(Waker::wake);
-        for key in std::mem::take(&mut self.without_room) {
-            if let Some(room) = self.member(key).and_then(|member| member.room.take()) {
-                room.wake();
-            }
         }
     }
 

@@ -12,9 +12,10 @@ use super::{Hub, Key, Request, State, VERSION, WILLS_MAXIMUM, Waiting, refusal};
 
 impl Hub {
     pub(super) fn publish(&mut self, message: Waiting) {
-        let State::Up(terms) = &self.state else { return self.wait(message) };
-        let is_of_nobody = message.owner.is_none();
-        if is_of_nobody && refusal(terms, message.qos, message.retain, message.payload.len()).is_some() {
+        if !matches!(self.state, State::Up(_)) {
+            return self.wait(message);
+        }
+        if self.is_forbidden(&message) {
             return self.dropped += 1;
         }
         if message.qos == QoS::AtMostOnce {
@@ -26,6 +27,12 @@ impl Hub {
         } else {
             self.wait(message);
         }
+    }
+
+    /// Whether the broker would end the trunk for a Will. Members' own messages are checked by their peers.
+    fn is_forbidden(&self, message: &Waiting) -> bool {
+        let Waiting { owner: None, qos, retain, payload, .. } = message else { return false };
+        matches!(&self.state, State::Up(terms) if refusal(terms, *qos, *retain, payload.len()).is_some())
     }
 
     pub(super) fn wait(&mut self, message: Waiting) {
@@ -56,11 +63,7 @@ impl Hub {
         while self.publishing < self.receive_maximum() {
             let Some(message) = self.waiting.pop_front() else { return };
             self.waiting_bytes -= message.bytes();
-            let is_refused = match &self.state {
-                State::Up(terms) => refusal(terms, message.qos, message.retain, message.payload.len()).is_some(),
-                State::Down | State::Opening => false,
-            };
-            if is_refused && message.owner.is_none() {
+            if self.is_forbidden(&message) {
                 self.dropped += 1;
             } else if message.qos == QoS::AtMostOnce {
                 self.publish(message);
