@@ -59,7 +59,7 @@ impl Gateways for HttpListeners {
 
     fn open(&self, listener: &Listener, entrance: Entrance) -> Result<Box<dyn OpenGateway>, String> {
         let socket = TcpListener::bind(address_of(listener)?).map_err(|error| error.to_string())?;
-        let upstream = Upstream::memory(move |stream, client| entrance.serve(stream, client));
+        let upstream = Upstream::memory(move |stream, client| entrance.serve(stream, client, None));
         let server = Server::start(socket, self.0.settings.clone(), upstream).map_err(|error| error.to_string())?;
         Ok(Box::new(Open(self.0.open.add(server))))
     }

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tenbin_broker::config::Listener;
-use tenbin_broker::gateways::{Entrance, GatewayValue, Gateways, OpenGateway};
-use tenbin_sn_gateway::{Config, Gateway, Stats, Upstream};
+use tenbin_broker::gateways::{Entrance, GatewayValue, Gateways, OpenGateway, ProvenIdentity};
+use tenbin_sn_gateway::{Config, Gateway, Identity, Stats, Upstream};
 
 use super::{Opened, address_of};
 
@@ -70,7 +70,9 @@ impl Gateways for SnListeners {
     }
 
     fn open(&self, listener: &Listener, entrance: Entrance) -> Result<Box<dyn OpenGateway>, String> {
-        let upstream = Upstream::memory(move |stream, client| entrance.serve(stream, client));
+        let upstream = Upstream::memory(move |stream, client| {
+            entrance.serve(stream, client.address, client.identity.as_deref().map(identity));
+        });
         let gateway = Gateway::start(self.configuration(listener)?, upstream).map_err(|error| error.to_string())?;
         Ok(Box::new(Open(self.0.open.add(gateway))))
     }
@@ -80,11 +82,24 @@ impl Gateways for SnListeners {
         let sum = Stats::sum(open.iter().map(|gateway| gateway.stats()));
         let value = |(name, value): (&str, u64)| GatewayValue {
             topic: format!("sn/{name}"),
-            is_counter: name != "clients",
+            is_counter: !["clients", "dtls_sessions"].contains(&name),
             value,
         };
         sum.iter().map(value).collect()
     }
+}
+
+#[cfg(feature = "dtls")]
+fn identity(identity: &Identity) -> ProvenIdentity {
+    match identity {
+        Identity::PreSharedKey(name) => ProvenIdentity::Name(name.clone()),
+        Identity::Certificate(der) => ProvenIdentity::Certificate(der.clone()),
+    }
+}
+
+#[cfg(not(feature = "dtls"))]
+fn identity(identity: &Identity) -> ProvenIdentity {
+    match *identity {}
 }
 
 impl OpenGateway for Open {

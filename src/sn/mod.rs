@@ -4,12 +4,16 @@ mod publish;
 mod search;
 mod subscribe;
 
+use std::fs;
 use std::io;
+use std::path::PathBuf;
 use std::process;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use tenbin_simulator::Span;
+#[cfg(feature = "dtls")]
+use tenbin_sn_client::DtlsKeys;
 use tenbin_sn_client::{
     ClientError, ClientErrorKind, ClientOptions, QoS, ReturnCode, SearchError, ShortName, Topic, Will,
 };
@@ -51,6 +55,8 @@ pub(crate) enum SnError {
     NoConnection(&'static str),
     #[error("topic {0}: the gateway rejected the subscription after a loss: {1}")]
     SubscriptionLost(Topic, ReturnCode),
+    #[error("{0}: {1}")]
+    File(String, io::Error),
     #[error("{0}")]
     Io(#[from] io::Error),
 }
@@ -120,10 +126,74 @@ struct ConnectionArgs {
     /// Repetitions of an unanswered message, after which the gateway counts as lost.
     #[arg(long, value_name = "COUNT", default_value = "4")]
     retries: u8,
+    #[command(flatten)]
+    access: AccessArgs,
+}
+
+/// Credentials and keys.
+#[derive(Debug, Args)]
+struct AccessArgs {
+    /// User name for gateways that ask for credentials.
+    #[arg(long, value_name = "NAME")]
+    user: Option<String>,
+    /// File with the password; its first line counts [default: no password]
+    #[arg(long, value_name = "FILE", requires = "user")]
+    password_file: Option<PathBuf>,
+    /// Uses DTLS with the pre-shared key of this identity.
+    #[cfg(feature = "dtls")]
+    #[arg(long, value_name = "IDENTITY", requires = "psk_file", conflicts_with = "ca")]
+    psk_identity: Option<String>,
+    /// File with lines of IDENTITY:KEY, the key in hexadecimal digits.
+    #[cfg(feature = "dtls")]
+    #[arg(long, value_name = "FILE", requires = "psk_identity")]
+    psk_file: Option<PathBuf>,
+    /// Uses DTLS with certificates: PEM file with the authorities of the gateway's.
+    #[cfg(feature = "dtls")]
+    #[arg(long, value_name = "FILE")]
+    ca: Option<PathBuf>,
+    /// PEM file with the client's certificate, of ECDSA.
+    #[cfg(feature = "dtls")]
+    #[arg(long, value_name = "FILE", requires = "ca", requires = "key")]
+    certificate: Option<PathBuf>,
+    /// PEM file with its private key.
+    #[cfg(feature = "dtls")]
+    #[arg(long, value_name = "FILE", requires = "certificate")]
+    key: Option<PathBuf>,
+}
+
+impl AccessArgs {
+    /// Whether there are credentials or keys.
+    fn is_given(&self) -> bool {
+        #[cfg(feature = "dtls")]
+        if self.psk_identity.is_some() || self.ca.is_some() {
+            return true;
+        }
+        self.user.is_some()
+    }
+
+    fn add_to(&self, mut options: ClientOptions) -> Result<ClientOptions, SnError> {
+        if let Some(user) = &self.user {
+            let password = match &self.password_file {
+                Some(path) => {
+                    fs::read_to_string(path).map_err(|error| SnError::File(path.display().to_string(), error))?
+                }
+                None => String::new(),
+            };
+            options = options.credentials(user, password.lines().next().unwrap_or_default().to_owned());
+        }
+        #[cfg(feature = "dtls")]
+        if let (Some(identity), Some(file)) = (&self.psk_identity, &self.psk_file) {
+            options = options.dtls(DtlsKeys::PreShared { identity: identity.clone(), file: file.clone() });
+        } else if let Some(authorities) = &self.ca {
+            let own = self.certificate.clone().zip(self.key.clone());
+            options = options.dtls(DtlsKeys::Certificates { authorities: authorities.clone(), own });
+        }
+        Ok(options)
+    }
 }
 
 impl ConnectionArgs {
-    fn options(&self) -> ClientOptions {
+    fn options(&self) -> Result<ClientOptions, SnError> {
         let id = self.id.clone().unwrap_or_else(|| format!("tenbin-{}", process::id()));
         let (first, others) = self.gateway.split_first().expect("clap has a default");
         let mut options = ClientOptions::new(first, id).retry(self.retry, self.retries);
@@ -134,7 +204,7 @@ impl ConnectionArgs {
             let (topic, message) = (topic.clone(), message.clone().into());
             options = options.will(Will { topic, message, qos: self.will_qos, retain: self.will_retain });
         }
-        options
+        self.access.add_to(options)
     }
 }
 

@@ -34,7 +34,7 @@ pub(super) async fn run(arguments: &PublishArgs) -> Result<(), SnError> {
         AnyQos::Connected(qos) => qos,
         AnyQos::MinusOne => return publish_once(arguments).await,
     };
-    let options = arguments.connection.options().reconnect(None);
+    let options = arguments.connection.options()?.reconnect(None);
     let (client, _events) = Client::connect(options).await?;
     let mut message = OutgoingMessage::new(topic.clone(), payload).at(qos);
     message.retain = arguments.retain;
@@ -51,6 +51,7 @@ async fn publish_once(arguments: &PublishArgs) -> Result<(), SnError> {
     for (is_given, option) in [
         (connection.will_topic.is_some(), "--will-topic"),
         (connection.id.is_some(), "--id"),
+        (connection.access.is_given(), "credentials and keys"),
         (connection.gateway.len() > 1, "second --gateway"),
     ] {
         if is_given {

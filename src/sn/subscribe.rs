@@ -45,7 +45,7 @@ pub(super) async fn run(arguments: &SubscribeArgs) -> Result<(), SnError> {
     };
     tokio::pin!(stop);
     let (client, events) = tokio::select! {
-        connected = Client::connect(arguments.connection.options()) => connected?,
+        connected = Client::connect(arguments.connection.options()?) => connected?,
         () = &mut stop => return Ok(()),
     };
     // From here on the gateway knows the client, and a stop says goodbye.

@@ -59,21 +59,39 @@ pub(crate) type BoxedStream = Box<dyn ByteStream>;
 #[derive(Clone, Default)]
 pub struct Entrance(Arc<OnceLock<Serve>>);
 
-type Serve = Box<dyn Fn(BoxedStream, SocketAddr) + Send + Sync>;
+type Serve = Box<dyn Fn(BoxedStream, SocketAddr, Option<ProvenIdentity>) + Send + Sync>;
+
+/// Identity of a client that the embedding program has verified, such as by DTLS. Sources of the kind `certificate` take
+/// it for the client's certificate.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ProvenIdentity {
+    /// A name, which counts as the Common Name.
+    Name(String),
+    /// A certificate in DER.
+    Certificate(Box<[u8]>),
+}
 
 impl Entrance {
-    /// Serves a client over `stream`, as one of the listener, from `peer`.
+    /// Serves a client over `stream`, as one of the listener, from `peer`, with its identity if it has proven one.
     ///
     /// Returns at once. The broker drops the stream when the connection ends; or at once while it starts, or if there is
     /// no room for another connection.
-    pub fn serve(&self, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, peer: SocketAddr) {
+    pub fn serve(
+        &self,
+        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        peer: SocketAddr,
+        identity: Option<ProvenIdentity>,
+    ) {
         if let Some(serve) = self.0.get() {
-            serve(Box::new(stream), peer);
+            serve(Box::new(stream), peer, identity);
         }
     }
 
     /// Lets clients in from now on.
-    pub(crate) fn admit(&self, serve: impl Fn(BoxedStream, SocketAddr) + Send + Sync + 'static) {
+    pub(crate) fn admit(
+        &self,
+        serve: impl Fn(BoxedStream, SocketAddr, Option<ProvenIdentity>) + Send + Sync + 'static,
+    ) {
         // It is called once for each entrance.
         let _ = self.0.set(Box::new(serve));
     }

@@ -47,6 +47,8 @@ mod link;
 mod message;
 mod options;
 mod search;
+#[cfg(feature = "dtls")]
+mod secured;
 mod task;
 mod topic;
 mod unconnected;
@@ -58,6 +60,8 @@ pub use events::{ClientEvent, Events};
 pub use message::{Message, OutgoingMessage};
 pub use options::ClientOptions;
 pub use search::{FoundGateway, Search, SearchError, search};
+#[cfg(feature = "dtls")]
+pub use tenbin_sn_dtls::ClientKeys as DtlsKeys;
 pub use topic::Topic;
 pub use unconnected::publish_unconnected;
 

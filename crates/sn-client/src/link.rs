@@ -1,6 +1,8 @@
 use std::io::{self, ErrorKind};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
+#[cfg(feature = "dtls")]
+use crate::secured::Secured;
 use tenbin_sn::Datagrams;
 use tokio::net::{UdpSocket, lookup_host};
 
@@ -9,6 +11,9 @@ use tokio::net::{UdpSocket, lookup_host};
 pub(crate) struct Link {
     pub(crate) address: SocketAddr,
     socket: UdpSocket,
+    /// DTLS, if the client has keys for it.
+    #[cfg(feature = "dtls")]
+    secured: Option<Secured>,
 }
 
 impl Link {
@@ -17,7 +22,27 @@ impl Link {
         let any = if address.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
         let socket = UdpSocket::bind(SocketAddr::new(any, 0)).await?;
         socket.connect(address).await?;
-        Ok(Self { address, socket })
+        Ok(Self {
+            address,
+            socket,
+            #[cfg(feature = "dtls")]
+            secured: None,
+        })
+    }
+
+    /// Opens a DTLS session on the socket.
+    #[cfg(feature = "dtls")]
+    pub(crate) async fn secure(mut self, client: &tenbin_sn_dtls::Client) -> io::Result<Self> {
+        self.secured = Some(Secured::open(&self.socket, client).await?);
+        Ok(self)
+    }
+
+    /// Whether another connection may use the socket again. A gateway that was lost may have lost the DTLS session.
+    pub(crate) fn is_reusable(&self) -> bool {
+        #[cfg(feature = "dtls")]
+        return self.secured.is_none();
+        #[cfg(not(feature = "dtls"))]
+        true
     }
 
     /// Forgets an error of earlier datagrams, and answers to them.
@@ -32,6 +57,14 @@ impl Link {
     /// A gateway that is not there may be noticed here, or when receiving.
     pub(crate) async fn send(&self, datagrams: &mut Datagrams) -> io::Result<()> {
         let mut result = Ok(());
+        #[cfg(feature = "dtls")]
+        if let Some(secured) = &self.secured {
+            for message in datagrams.iter() {
+                result = result.and(secured.send(&self.socket, message).await);
+            }
+            datagrams.clear();
+            return result;
+        }
         for datagram in datagrams.iter() {
             // An error of an earlier datagram is reported instead of sending this one.
             let sent = match self.socket.send(datagram).await {
@@ -48,6 +81,11 @@ impl Link {
 
     /// Receives one datagram. Cancel safe.
     pub(crate) async fn receive<'b>(&self, buffer: &'b mut [u8]) -> io::Result<&'b [u8]> {
+        #[cfg(feature = "dtls")]
+        if let Some(secured) = &self.secured {
+            let size = secured.receive(&self.socket, buffer).await?;
+            return Ok(&buffer[..size]);
+        }
         let size = self.socket.recv(buffer).await?;
         Ok(&buffer[..size])
     }

@@ -1,6 +1,8 @@
 use std::time::Duration;
 
+use bytes::Bytes;
 use tenbin_codec::TopicName;
+use tenbin_sn::Credentials;
 
 use crate::Will;
 use crate::message::check_payload;
@@ -14,6 +16,9 @@ pub struct ClientOptions {
     pub(crate) clean_session: bool,
     pub(crate) keep_alive: Duration,
     pub(crate) will: Option<Will>,
+    pub(crate) credentials: Option<Credentials>,
+    #[cfg(feature = "dtls")]
+    pub(crate) dtls: Option<tenbin_sn_dtls::ClientKeys>,
     pub(crate) retry: Duration,
     pub(crate) retries: u8,
     pub(crate) reconnect: Option<Duration>,
@@ -34,6 +39,9 @@ impl ClientOptions {
             clean_session: true,
             keep_alive: Duration::from_secs(60),
             will: None,
+            credentials: None,
+            #[cfg(feature = "dtls")]
+            dtls: None,
             retry: Duration::from_secs(10),
             retries: 4,
             reconnect: Some(Duration::from_secs(5)),
@@ -69,6 +77,22 @@ impl ClientOptions {
     #[must_use]
     pub fn will(mut self, will: Will) -> Self {
         self.will = Some(will);
+        self
+    }
+
+    /// User name and password, which follow CONNECT in AUTH; default none. Few gateways take them: Tenbin's with
+    /// `credentials = true`, and Bisquitt's.
+    #[must_use]
+    pub fn credentials(mut self, user: impl Into<String>, password: impl Into<Bytes>) -> Self {
+        self.credentials = Some(Credentials { user: user.into(), password: password.into() });
+        self
+    }
+
+    /// Keys for DTLS; default none: datagrams are not encrypted.
+    #[cfg(feature = "dtls")]
+    #[must_use]
+    pub fn dtls(mut self, keys: tenbin_sn_dtls::ClientKeys) -> Self {
+        self.dtls = Some(keys);
         self
     }
 
@@ -108,6 +132,11 @@ impl ClientOptions {
         if self.retry.is_zero() {
             return Err("retry time 0".to_owned());
         }
+        if let Some(Credentials { user, .. }) = &self.credentials
+            && user.contains('\0')
+        {
+            return Err(format!("user {user:?}: want no NUL"));
+        }
         if let Some(will) = &self.will {
             check_will(will)?;
         }
@@ -116,6 +145,7 @@ impl ClientOptions {
             // Rounded up, so that a short time does not turn it off.
             keep_alive: Duration::from_secs(self.keep_alive.as_millis().div_ceil(1000).min(u16::MAX.into()) as u64),
             will: self.will.clone(),
+            credentials: self.credentials.clone(),
             retry: self.retry,
             retries: self.retries,
             ..tenbin_sn::ClientOptions::new(client_id)

@@ -29,6 +29,13 @@ impl<'a> Reader<'a> {
         self.pair().map(u16::from_be_bytes)
     }
 
+    /// Returns a text of a known size.
+    pub(crate) fn text(&mut self, size: usize) -> Result<&'a str, DecodeError> {
+        let (first, rest) = self.0.split_at_checked(size).ok_or(DecodeError::Truncated)?;
+        self.0 = rest;
+        text(first)
+    }
+
     /// Returns the remaining bytes.
     pub(crate) fn rest(self) -> &'a [u8] {
         self.0

@@ -61,6 +61,16 @@ counters! {
     rate_exceeded,
     /// Messages of clients whose broker does not read.
     upstream_full,
+    /// DTLS sessions: a gauge.
+    dtls_sessions,
+    /// Handshakes that opened a DTLS session.
+    dtls_opened,
+    /// Handshakes that failed.
+    dtls_failed,
+    /// Handshakes beyond a bound.
+    dtls_refused,
+    /// Datagrams of senders without a DTLS session, and messages to them.
+    dtls_dropped,
     /// Stored states that the writer had no room for.
     state_unsaved,
 }

@@ -12,6 +12,7 @@ use tokio::time::timeout;
 use crate::config::{Config, ConfigError};
 use crate::counters::{Counters, Stats};
 use crate::discovery::{self, Discovery};
+use crate::dtls::Sessions;
 use crate::limits::Limits;
 use crate::owners::Owners;
 use crate::shared::{Health, Shared};
@@ -80,6 +81,7 @@ impl Gateway {
         let shared = Arc::new(Shared {
             gateway: Arc::new(gateway),
             upstream,
+            login: if config.has_own_users() { config.login()? } else { None },
             limits: Limits::new(&listener, now),
             states,
             clients: AtomicUsize::new(0),
@@ -105,7 +107,8 @@ impl Gateway {
                 tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(StartError::Thread)?;
             let socket = {
                 let _context = runtime.enter();
-                Socket::new(socket, Arc::clone(&counters)).map_err(failed)?
+                let sessions = Sessions::of(&listener, &counters)?;
+                Socket::new(socket, sessions, Arc::clone(&counters)).map_err(failed)?
             };
             let (discovery, shared_socket) = (discovery.take(), socket.shared());
             let thread = Thread::new(Arc::clone(&started.shared), number, Arc::clone(&counters), socket);

@@ -18,6 +18,11 @@
 pub mod config;
 mod counters;
 mod discovery;
+#[cfg(feature = "dtls")]
+mod dtls;
+#[cfg(not(feature = "dtls"))]
+#[path = "no_dtls.rs"]
+mod dtls;
 mod gateway;
 mod limits;
 mod owners;
@@ -30,6 +35,7 @@ mod upstream;
 
 pub use config::{Config, ConfigError};
 pub use counters::Stats;
+pub use dtls::Identity;
 pub use gateway::{Gateway, StartError};
 pub use state::StateError;
-pub use upstream::{MemoryStream, Upstream};
+pub use upstream::{ClientOrigin, MemoryStream, Upstream};

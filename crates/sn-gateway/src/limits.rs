@@ -12,6 +12,8 @@ use crate::config::Listener;
 /// Bounded rates of one gateway.
 pub(crate) struct Limits {
     connects: Rate,
+    #[cfg(feature = "dtls")]
+    handshakes: Rate,
     unknown_answers: Rate,
     publishes: Rate,
     minus_one: Rate,
@@ -37,6 +39,8 @@ impl Limits {
     pub(crate) fn new(listener: &Listener, now: Instant) -> Self {
         Self {
             connects: Rate::new(listener.connects_per_second, listener.connects_per_second_per_address, now),
+            #[cfg(feature = "dtls")]
+            handshakes: Rate::new(listener.connects_per_second, listener.connects_per_second_per_address, now),
             unknown_answers: Rate::new(0, listener.unknown_answers_per_second, now),
             publishes: Rate::new(listener.publishes_per_second, 0, now),
             minus_one: Rate::new(listener.qos_minus_one_per_second, listener.qos_minus_one_per_second_per_address, now),
@@ -46,6 +50,12 @@ impl Limits {
     /// Whether a CONNECT is within its rates `[SN-BOUND-6]`.
     pub(crate) fn allows_connect(&self, address: IpAddr, now: Instant) -> bool {
         self.connects.allows(address, now)
+    }
+
+    /// Whether a DTLS handshake is within its rates, which are those of CONNECT `[SN-BOUND-6]`.
+    #[cfg(feature = "dtls")]
+    pub(crate) fn allows_handshake(&self, address: IpAddr, now: Instant) -> bool {
+        self.handshakes.allows(address, now)
     }
 
     /// Whether a sender without a connection gets an answer.

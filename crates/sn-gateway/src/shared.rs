@@ -3,7 +3,11 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
-use crate::config::Config;
+use tenbin_codec::Text;
+use tenbin_sn::Login;
+
+use crate::config::{Config, IDENTITY};
+use crate::dtls::Identity;
 use crate::limits::Limits;
 use crate::owners::Owners;
 use crate::peers::Inbox;
@@ -13,6 +17,8 @@ use crate::upstream::Upstream;
 /// Data that all threads of a gateway share.
 pub(crate) struct Shared {
     pub(crate) config: Config,
+    /// Form of the clients' logins, if each has its own.
+    pub(crate) login: Option<Login>,
     pub(crate) gateway: Arc<tenbin_sn::Gateway>,
     pub(crate) upstream: Upstream,
     pub(crate) limits: Limits,
@@ -29,6 +35,23 @@ pub(crate) struct Shared {
 #[derive(Default)]
 pub(crate) struct Health {
     is_down: AtomicBool,
+}
+
+/// A client without the identity that its User Name needs.
+#[derive(Debug)]
+pub(crate) struct NoIdentity;
+
+impl Shared {
+    /// Login of a client with this identity, if each client has its own.
+    ///
+    /// # Errors
+    /// The client has no identity, or one that is no User Name.
+    pub(crate) fn login_of(&self, identity: Option<&Identity>) -> Result<Option<Login>, NoIdentity> {
+        let Some(form) = &self.login else { return Ok(None) };
+        let name = identity.and_then(Identity::name).ok_or(NoIdentity)?;
+        let user = Text::try_from(form.user.as_str().replace(IDENTITY, &name)).map_err(|_| NoIdentity)?;
+        Ok(Some(Login { user, password: form.password.clone() }))
+    }
 }
 
 impl Health {

@@ -5,6 +5,7 @@ use std::io::{self, IoSliceMut};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Instant;
 
 use quinn_udp::{BATCH_SIZE, RecvMeta, Transmit, UdpSocketState};
 use rustix::net::sockopt::{self, Ipv4PathMtuDiscovery, Ipv6PathMtuDiscovery};
@@ -13,6 +14,8 @@ use tokio::io::Interest;
 use tokio::net::UdpSocket;
 
 use crate::counters::{Counters, count};
+use crate::dtls::{Identity, Sessions};
+use crate::limits::Limits;
 
 /// A UDP socket, and the datagrams that it has not taken.
 pub(crate) struct Socket {
@@ -24,6 +27,8 @@ pub(crate) struct Socket {
     /// Datagrams that the kernel had no room for.
     unsent: VecDeque<(Route, Box<[u8]>)>,
     sent: usize,
+    /// DTLS, if the listener has it.
+    sessions: Option<Box<Sessions>>,
 }
 
 /// Way of a datagram to a client.
@@ -70,7 +75,11 @@ pub(crate) fn open(
 }
 
 impl Socket {
-    pub(crate) fn new(socket: std::net::UdpSocket, counters: Arc<Counters>) -> io::Result<Self> {
+    pub(crate) fn new(
+        socket: std::net::UdpSocket,
+        sessions: Option<Box<Sessions>>,
+        counters: Arc<Counters>,
+    ) -> io::Result<Self> {
         let state = UdpSocketState::new((&socket).into())?;
         // QUIC forbids fragments, and finds the size of packets itself. Here it is the kernel's work again.
         sockopt::set_ip_mtu_discover(&socket, Ipv4PathMtuDiscovery::WANT)?;
@@ -80,7 +89,7 @@ impl Socket {
         }
         let is_at_any_address = address.ip().is_unspecified();
         let inner = Arc::new(UdpSocket::from_std(socket)?);
-        Ok(Self { inner, state, is_at_any_address, counters, unsent: VecDeque::new(), sent: 0 })
+        Ok(Self { inner, state, is_at_any_address, counters, unsent: VecDeque::new(), sent: 0, sessions })
     }
 
     /// The socket, for other senders.
@@ -106,8 +115,66 @@ impl Socket {
         Ok(())
     }
 
+    /// Sends a message, with DTLS if the listener has it.
+    #[inline]
+    pub(crate) fn send(&mut self, message: &[u8], route: Route) {
+        if self.sessions.is_none() {
+            return self.put(message, route);
+        }
+        self.with_sessions(|sessions, socket| {
+            sessions.seal(message, route, &mut |datagram, route| socket.put(datagram, route));
+        });
+    }
+
+    /// Whether messages come and go through DTLS.
+    pub(crate) fn is_secured(&self) -> bool {
+        self.sessions.is_some()
+    }
+
+    /// Handles a datagram of DTLS: adds its messages to `messages`. True if the client at the address may be another one.
+    pub(crate) fn open_datagram(
+        &mut self,
+        datagram: &[u8],
+        route: Route,
+        now: Instant,
+        limits: &Limits,
+        messages: &mut Vec<Box<[u8]>>,
+    ) -> bool {
+        let opened = self.with_sessions(|sessions, socket| {
+            let mut put = |datagram: &[u8], route| socket.put(datagram, route);
+            sessions.receive(datagram, route, now, limits, messages, &mut put)
+        });
+        opened.unwrap_or(false)
+    }
+
+    /// Identity of the client at an address, from DTLS.
+    pub(crate) fn identity(&self, address: SocketAddr) -> Option<&Identity> {
+        self.sessions.as_ref()?.identity(address)
+    }
+
+    /// Repeats handshakes of DTLS, and ends its idle sessions. Returns when that is due again.
+    pub(crate) fn keep_sessions(&mut self, now: Instant, has_client: impl Fn(SocketAddr) -> bool) -> Option<Instant> {
+        let deadline = self.with_sessions(|sessions, socket| {
+            sessions.handle_timeouts(now, has_client, &mut |datagram, route| socket.put(datagram, route));
+            sessions.next_deadline()
+        });
+        deadline.flatten()
+    }
+
+    /// Ends all sessions of DTLS.
+    pub(crate) fn close_sessions(&mut self) {
+        self.with_sessions(|sessions, socket| sessions.close(&mut |datagram, route| socket.put(datagram, route)));
+    }
+
+    fn with_sessions<T>(&mut self, call: impl FnOnce(&mut Sessions, &mut Self) -> T) -> Option<T> {
+        let mut sessions = self.sessions.take()?;
+        let result = call(&mut sessions, self);
+        self.sessions = Some(sessions);
+        Some(result)
+    }
+
     /// Sends a datagram, or keeps it until there is room.
-    pub(crate) fn send(&mut self, datagram: &[u8], route: Route) {
+    fn put(&mut self, datagram: &[u8], route: Route) {
         if self.unsent.is_empty() {
             match self.try_send(datagram, route) {
                 Ok(()) => return self.sent += 1,

@@ -69,11 +69,11 @@ mod settings;
 mod topic_ids;
 mod wheel;
 
-pub use client::{ClientEvent, ClientOptions, ClientPeer, ClientTopic, ClientWill, RequestId};
+pub use client::{ClientEvent, ClientOptions, ClientPeer, ClientTopic, ClientWill, Credentials, RequestId};
 pub use client_state::ClientState;
 pub use gateway::Gateway;
 pub use output::{Datagrams, DropCause, Drops, Io, Output};
 pub use peer::{Action, End, GatewayPeer};
 pub use predefined::{PredefinedError, PredefinedTopics};
-pub use settings::{Settings, SleepReports};
+pub use settings::{Login, Settings, SleepReports};
 pub use wheel::{Alarm, Wheel};

@@ -1,3 +1,4 @@
+use std::fmt;
 use std::num::{NonZeroU16, NonZeroU32};
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ pub struct Settings {
     /// Protocol version towards the broker. 3.1.1 costs Will updates of Clean Session clients and reasons of refusals.
     pub upstream_version: ProtocolVersion,
     /// User Name and Password for the broker.
-    pub upstream_login: Option<(Text, Option<Bytes>)>,
+    pub upstream_login: Option<Login>,
     /// Keep Alive towards the broker; zero = off, as befits an upstream in memory.
     pub upstream_keep_alive: Duration,
     /// Time for the broker's CONNACK and PINGRESP.
@@ -28,6 +29,9 @@ pub struct Settings {
     /// Whether the source addresses of datagrams cannot be forged. Else a client gets messages only once it has answered
     /// a REGISTER.
     pub trusts_addresses: bool,
+    /// Whether clients have to send their credentials, which then are User Name and Password for the broker. A client
+    /// without them is refused.
+    pub asks_credentials: bool,
     /// Whether QoS −1 is accepted.
     pub qos_minus_one: bool,
     /// Bound on QoS 0 messages to a client, in bytes of datagrams; `None` = no bound.
@@ -52,6 +56,22 @@ pub struct Settings {
     pub awake_messages: Option<NonZeroU16>,
     /// Payloads of the load reports when a client falls asleep and when it wakes, for brokers that offer load reports.
     pub sleep_reports: Option<SleepReports>,
+}
+
+/// User Name and Password for the broker.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Login {
+    /// User Name.
+    pub user: Text,
+    /// Password, if there is one.
+    pub password: Option<Bytes>,
+}
+
+/// Without the password.
+impl fmt::Debug for Login {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Login").field("user", &self.user).finish_non_exhaustive()
+    }
 }
 
 /// Load reports by which a member of a share group leaves and enters the group's dispatch.
@@ -86,6 +106,7 @@ impl Default for Settings {
             inbound_in_flight: 16,
             session_expiry: Duration::from_secs(24 * 3600),
             trusts_addresses: false,
+            asks_credentials: false,
             qos_minus_one: false,
             pace_bytes_per_second: None,
             topics_maximum: 256,

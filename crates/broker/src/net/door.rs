@@ -47,7 +47,8 @@ pub(crate) struct Door {
 #[derive(Debug)]
 pub(super) struct Passage {
     pub(super) origin: Origin,
-    door: Arc<Door>,
+    /// Absent if the client came through a gateway.
+    door: Option<Arc<Door>>,
     /// That of [`Tls`] when the client's certificate was last verified.
     generation: u64,
 }
@@ -184,7 +185,7 @@ impl Door {
         };
         match passed {
             Ok((stream, origin)) => {
-                open.come_through(Passage { origin, door: self, generation });
+                open.come_through(Passage { origin, door: Some(self), generation });
                 serve(open, stream, listener, deadline, &runtime);
             }
             Err(refused) => log(&open, &listener, &refused),
@@ -227,11 +228,17 @@ impl Door {
 }
 
 impl Passage {
+    /// Passage of a client whose certificate a gateway has verified.
+    pub(super) fn at_gateway(origin: Origin) -> Self {
+        Self { origin, door: None, generation: 0 }
+    }
+
     /// Whether the client's certificate still counts, if it has one.
     pub(super) fn is_trusted(&mut self) -> bool {
-        // A certificate without a chain was told by a proxy, which has verified it.
+        // A certificate without a chain was told by a proxy or a gateway, which has verified it.
         let certificate = self.origin.certificate.as_ref().filter(|certificate| !certificate.chain.is_empty());
-        let Some((tls, certificate)) = self.door.tls.as_ref().zip(certificate) else { return true };
+        let Some(door) = &self.door else { return certificate.is_none_or(|certificate| !certificate.has_expired()) };
+        let Some((tls, certificate)) = door.tls.as_ref().zip(certificate) else { return true };
         let generation = tls.generation();
         let is_trusted = tls.trusts(certificate, self.generation);
         self.generation = generation;

@@ -9,14 +9,16 @@ use tokio::runtime::Handle;
 
 use super::connection::{self, AcceptedSocket};
 use super::core::OpenConnection;
+use super::door::Passage;
 use super::listening::Acceptor;
 use super::stream::{Embedded, Stream};
+use super::tls;
 use super::wire::Wire;
-use crate::gateways::BoxedStream;
+use crate::gateways::{BoxedStream, ProvenIdentity};
 use crate::lifecycle::BrokerState;
 use crate::slices::in_turn;
 use crate::threads::{Home, Threads};
-use crate::values::Peer;
+use crate::values::{Certificate, Origin, Peer};
 
 /// Accepts connections forever, each into a task of its own. `name` selects the listener's settings.
 pub(crate) async fn run(shared: Arc<BrokerState>, acceptor: Acceptor, name: Arc<str>) {
@@ -62,12 +64,26 @@ pub(crate) fn serve_from_gateway(
     shared: &Arc<BrokerState>,
     stream: Embedded<BoxedStream>,
     peer: SocketAddr,
+    identity: Option<ProvenIdentity>,
     listener: &Arc<str>,
     main: &Handle,
 ) {
+    let certificate = match identity {
+        None => None,
+        Some(ProvenIdentity::Name(name)) => Some(Certificate::told(name)),
+        Some(ProvenIdentity::Certificate(der)) => match tls::read_certificate(&der) {
+            Some(certificate) => Some(certificate),
+            None => return tracing::warn!(%peer, %listener, "certificate of a client cannot be read"),
+        },
+    };
     let home = shared.threads.as_ref().map(Threads::place);
     let _there = main.enter();
-    serve(shared, Wire::Embedded(stream), peer.into(), listener, home);
+    let Some(mut open) = OpenConnection::admitted(shared, peer.into(), true) else { return };
+    if let Some(certificate) = certificate {
+        let direct = Origin::direct(peer.into(), None, stream.protocol());
+        open.come_through(Passage::at_gateway(Origin { certificate: Some(Arc::new(certificate)), ..direct }));
+    }
+    serve_admitted(open, Wire::Embedded(stream), peer.into(), listener, home);
 }
 
 /// Serves a connection in a new task on worker thread `home`, or on this runtime.
@@ -80,15 +96,21 @@ pub(crate) fn serve<S: Stream>(
     listener: &Arc<str>,
     home: Option<Home>,
 ) {
-    let Some(open) = OpenConnection::admitted(shared, peer, true) else { return };
+    if let Some(open) = OpenConnection::admitted(shared, peer, true) {
+        serve_admitted(open, stream, peer, listener, home);
+    }
+}
+
+fn serve_admitted<S: Stream>(open: OpenConnection, stream: S, peer: Peer, listener: &Arc<str>, home: Option<Home>) {
     stream.begin(peer);
     let listener = Arc::clone(listener);
     let is_elsewhere = home.is_some_and(|home| !home.is_first());
-    let deadline = tokio::time::Instant::now() + shared.config.connect_timeout();
+    let deadline = tokio::time::Instant::now() + open.config.connect_timeout();
+    let runtime = home.zip(open.threads.as_ref()).map(|(home, threads)| threads.runtime(home).clone());
     let served =
         connection::serve(Box::new(AcceptedSocket { shared: open, stream, listener, home, is_elsewhere, deadline }));
-    match home.zip(shared.threads.as_ref()) {
-        Some((home, threads)) => threads.runtime(home).spawn(served),
+    match runtime {
+        Some(runtime) => runtime.spawn(served),
         None => tokio::spawn(served),
     };
 }

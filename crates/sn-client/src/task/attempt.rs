@@ -1,5 +1,6 @@
 //! Connections to the gateways of the list, one after the other.
 
+use std::io;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
@@ -94,12 +95,25 @@ impl Task {
         Err(reason)
     }
 
+    async fn open_link(&self, address: SocketAddr) -> io::Result<Link> {
+        let link = Link::open(address).await?;
+        #[cfg(feature = "dtls")]
+        if let Some(keys) = &self.options.dtls {
+            // The files may have changed since the last connection.
+            let host = self.gateway_name().rsplit_once(':').map_or(self.gateway_name(), |(host, _)| host);
+            let host = host.trim_matches(['[', ']']);
+            let client = tenbin_sn_dtls::Client::new(keys, host).map_err(io::Error::other)?;
+            return link.secure(&client).await;
+        }
+        Ok(link)
+    }
+
     async fn attempt_at(&mut self, address: SocketAddr) -> Result<(), DisconnectReason> {
         match &self.link {
             // The same socket, so that the gateway sees the same client again.
-            Some(link) if link.address == address => link.clear(&mut self.buffer),
+            Some(link) if link.address == address && link.is_reusable() => link.clear(&mut self.buffer),
             _ => {
-                self.link = Some(Link::open(address).await?);
+                self.link = Some(self.open_link(address).await?);
                 self.peer.forget_topic_ids();
             }
         }

@@ -1,5 +1,6 @@
 //! MQTT-SN 1.2 (specification of 14 November 2013).
 
+mod auth;
 mod connect;
 mod disconnect;
 mod discovery;
@@ -17,6 +18,7 @@ mod will;
 
 use alloc::vec::Vec;
 
+pub use auth::Auth;
 pub use connect::{Connect, PROTOCOL_ID};
 pub use disconnect::Disconnect;
 pub use discovery::{Advertise, GwInfo, SearchGw};
@@ -43,6 +45,8 @@ pub enum Message<'a> {
     Advertise(Advertise),
     SearchGw(SearchGw),
     GwInfo(GwInfo<'a>),
+    /// Of a draft of MQTT-SN 2.0.
+    Auth(Auth<'a>),
     Connect(Connect<'a>),
     ConnAck(ReturnCode),
     WillTopicReq,
@@ -79,6 +83,8 @@ pub enum MessageType {
     Advertise = 0x00,
     SearchGw = 0x01,
     GwInfo = 0x02,
+    /// Reserved in MQTT-SN 1.2.
+    Auth = 0x03,
     Connect = 0x04,
     ConnAck = 0x05,
     WillTopicReq = 0x06,
@@ -107,10 +113,11 @@ pub enum MessageType {
 
 impl MessageType {
     /// All types, ascending.
-    pub const ALL: [Self; 27] = [
+    pub const ALL: [Self; 28] = [
         Self::Advertise,
         Self::SearchGw,
         Self::GwInfo,
+        Self::Auth,
         Self::Connect,
         Self::ConnAck,
         Self::WillTopicReq,
@@ -180,6 +187,7 @@ impl<'a> Message<'a> {
             MessageType::Advertise => Self::Advertise(Advertise::decode(body)?),
             MessageType::SearchGw => Self::SearchGw(SearchGw::decode(body)?),
             MessageType::GwInfo => Self::GwInfo(GwInfo::decode(body)?),
+            MessageType::Auth => Self::Auth(Auth::decode(body)?),
         })
     }
 
@@ -189,6 +197,7 @@ impl<'a> Message<'a> {
             Self::Advertise(_) => MessageType::Advertise,
             Self::SearchGw(_) => MessageType::SearchGw,
             Self::GwInfo(_) => MessageType::GwInfo,
+            Self::Auth(_) => MessageType::Auth,
             Self::Connect(_) => MessageType::Connect,
             Self::ConnAck(_) => MessageType::ConnAck,
             Self::WillTopicReq => MessageType::WillTopicReq,
@@ -245,6 +254,7 @@ impl<'a> Message<'a> {
             Self::Advertise(advertise) => advertise.encode(out),
             Self::SearchGw(search) => search.encode(out),
             Self::GwInfo(info) => info.encode(out),
+            Self::Auth(auth) => auth.encode(out),
             Self::PingResp | Self::WillTopicReq | Self::WillMsgReq => {}
         }
     }
@@ -267,6 +277,7 @@ impl<'a> Message<'a> {
             Self::WillMsg(message) | Self::WillMsgUpd(message) => message.len(),
             Self::Advertise(_) => 3,
             Self::GwInfo(info) => info.len(),
+            Self::Auth(auth) => auth.len(),
             Self::PingResp | Self::WillTopicReq | Self::WillMsgReq => 0,
         }
     }

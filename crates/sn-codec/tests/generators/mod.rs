@@ -4,7 +4,7 @@ use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
 use tenbin_sn_codec::v1_2::{
-    Advertise, Connect, Disconnect, GwInfo, Message, MessageId, PingReq, PubAck, Publish, QoS, RegAck, Register,
+    Advertise, Auth, Connect, Disconnect, GwInfo, Message, MessageId, PingReq, PubAck, Publish, QoS, RegAck, Register,
     ReturnCode, SearchGw, ShortName, SubAck, Subscribe, Subscribed, Topic, Unsubscribe, WillTopic,
 };
 
@@ -23,7 +23,7 @@ pub(crate) struct Content {
 }
 
 /// Number of forms that [`Content::message`] knows.
-pub(crate) const FORMS: usize = 36;
+pub(crate) const FORMS: usize = 37;
 
 pub(crate) fn content() -> impl Strategy<Value = Content> {
     let text = prop_oneof![8 => "[^\0]{1,40}", 1 => "[a-z/+#]{240,300}"];
@@ -104,6 +104,7 @@ impl Content {
             32 => Message::WillTopicUpd(will.then_some(will_topic)),
             33 => Message::WillTopicResp(code),
             34 => Message::WillMsgUpd(data),
+            35 => Message::Auth(Auth { reason: a as u8, method: Auth::PLAIN, data }),
             _ => Message::WillMsgResp(code),
         }
     }

@@ -34,7 +34,7 @@ impl ConfigError {
     }
 
     /// An illegal value of a key.
-    pub(super) fn of_key(key: &str, reason: impl fmt::Display) -> Self {
+    pub(crate) fn of_key(key: &str, reason: impl fmt::Display) -> Self {
         Self { file: None, line: None, message: format!("{key}: {reason}") }
     }
 

@@ -1,6 +1,7 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::num::{NonZeroU16, NonZeroU32};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::Deserialize;
@@ -135,12 +136,48 @@ listener! {
     /// Bytes of a datagram to a client.
     #[serde(deserialize_with = "within::<64, 65_507, _, _>")]
     datagram_bytes_maximum: u16 = 1400,
+    /// DTLS; none = datagrams are not encrypted.
+    dtls: Option<Dtls> = None,
+    /// Whether clients have to send user name and password in AUTH, which the broker then gets.
+    credentials: bool = false,
     /// Predefined topics by id. `%c` in a name stands for the client id.
     topics: BTreeMap<String, String> = BTreeMap::new(),
 }
 
+/// Table `[listener.dtls]`: clients have to use DTLS.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Dtls {
+    /// File with lines of `IDENTITY:KEY`, the key in hexadecimal digits. A changed file counts for later handshakes.
+    pub psk_file: Option<PathBuf>,
+    /// PEM file with the gateway's certificate, of ECDSA.
+    pub certificate: Option<PathBuf>,
+    /// PEM file with its private key.
+    pub key: Option<PathBuf>,
+    /// PEM file with the authorities of client certificates. With it, clients need a certificate or a pre-shared key.
+    pub client_ca: Option<PathBuf>,
+    /// Handshakes at a time; the oldest one whose address is unproven makes room.
+    #[serde(default = "handshakes", deserialize_with = "within::<1, 1_000_000, _, _>")]
+    pub handshakes_maximum: usize,
+}
+
+fn handshakes() -> usize {
+    1000
+}
+
 impl Listener {
     pub(super) fn check(&self) -> Result<(), ConfigError> {
+        if self.dtls.is_some() {
+            let excluded = [
+                ("threads", self.threads > 1),
+                ("multicast", self.multicast.is_some()),
+                ("forwarders", !self.forwarders.is_empty()),
+                ("qos_minus_one", self.qos_minus_one),
+            ];
+            if let Some((key, _)) = excluded.iter().find(|(_, is_given)| *is_given) {
+                return Err(ConfigError::of_key(&format!("listener.{key}"), "does not go together with DTLS"));
+            }
+        }
         match self.multicast {
             Some(group) if !group.ip().is_multicast() => {
                 Err(ConfigError::of_key("listener.multicast", format!("{group} is no multicast address")))
@@ -167,6 +204,7 @@ impl Listener {
             awake_messages: NonZeroU16::new(self.awake_messages),
             sleep_reports: self.sleep_reports.then(SleepReports::of_idle_member),
             trusts_addresses: self.trust_addresses,
+            asks_credentials: self.credentials,
             qos_minus_one: self.qos_minus_one,
             topics_maximum: self.topics_maximum,
             topic_bytes_maximum: self.topic_bytes_maximum,

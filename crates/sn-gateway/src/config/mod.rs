@@ -7,14 +7,16 @@ mod value;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use bytes::Bytes;
 use serde::Deserialize;
 use tenbin_codec::{ProtocolVersion, Text};
-use tenbin_sn::{PredefinedTopics, Settings};
+use tenbin_sn::{Login, PredefinedTopics, Settings};
 
 pub use error::ConfigError;
-pub use listener::Listener;
+pub use listener::{Dtls, Listener};
 pub use value::{Rebind, parse_version};
+
+/// Stands for the client's identity in `user`.
+pub(crate) const IDENTITY: &str = "%u";
 
 /// Configuration of a gateway. `Config::default()` equals an empty file.
 #[derive(Debug, Clone, Deserialize)]
@@ -25,7 +27,7 @@ pub struct Config {
     /// Protocol version towards the broker.
     #[serde(deserialize_with = "value::version")]
     pub mqtt: ProtocolVersion,
-    /// User Name for the broker; empty = none.
+    /// User Name for the broker; empty = none. `%u` stands for the client's identity from DTLS.
     pub user: String,
     /// File with the password for the broker; its first line counts.
     pub password_file: Option<PathBuf>,
@@ -40,8 +42,24 @@ pub struct Config {
     /// Time for the broker's CONNACK and PINGRESP.
     #[serde(deserialize_with = "value::within::<1, 600, _, _>")]
     pub timeout_seconds: u16,
+    /// TLS to the broker; none = TCP.
+    pub tls: Option<BrokerTls>,
     /// The UDP address and its bounds.
     pub listener: Listener,
+}
+
+/// Table `[tls]`: TLS to the broker.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct BrokerTls {
+    /// PEM file with the authorities of the broker's certificate; none = those of the system.
+    pub ca: Option<PathBuf>,
+    /// PEM file with the gateway's certificate, if the broker asks for one.
+    pub certificate: Option<PathBuf>,
+    /// PEM file with its private key.
+    pub key: Option<PathBuf>,
+    /// Name that the broker's certificate has to have; none = the host of `broker`.
+    pub server_name: Option<String>,
 }
 
 impl Default for Config {
@@ -55,6 +73,7 @@ impl Default for Config {
             aggregate: 0,
             keep_alive_seconds: 300,
             timeout_seconds: 10,
+            tls: None,
             listener: Listener::default(),
         }
     }
@@ -118,6 +137,15 @@ impl Config {
         if self.aggregate > 0 && !self.mqtt.is_v5() {
             return Err(ConfigError::of_key("aggregate", "needs mqtt = \"5.0\""));
         }
+        if self.aggregate > 0 && (self.has_own_users() || self.listener.credentials) {
+            return Err(ConfigError::of_key("aggregate", "clients of a shared connection have no login of their own"));
+        }
+        if self.has_own_users() && self.listener.dtls.is_none() {
+            return Err(ConfigError::of_key("user", "%u needs the table [listener.dtls]"));
+        }
+        if self.listener.credentials && !self.user.is_empty() {
+            return Err(ConfigError::of_key("user", "clients have their own with `credentials`"));
+        }
         self.listener.check()?;
         self.predefined().map(drop)
     }
@@ -140,16 +168,22 @@ impl Config {
         self.listener.predefined()
     }
 
-    fn login(&self) -> Result<Option<(Text, Option<Bytes>)>, ConfigError> {
+    /// Login of all clients, or the form of it if each has its own.
+    pub(crate) fn login(&self) -> Result<Option<Login>, ConfigError> {
         if self.user.is_empty() {
             return Ok(None);
         }
         let user = Text::try_from(self.user.clone()).map_err(|error| ConfigError::of_key("user", error))?;
-        let Some(path) = &self.password_file else { return Ok(Some((user, None))) };
+        let Some(path) = &self.password_file else { return Ok(Some(Login { user, password: None })) };
         let text = std::fs::read_to_string(path)
             .map_err(|error| ConfigError::of_key("password_file", format!("{}: {error}", path.display())))?;
         let password = text.lines().next().unwrap_or_default().to_owned();
-        Ok(Some((user, Some(password.into()))))
+        Ok(Some(Login { user, password: Some(password.into()) }))
+    }
+
+    /// Whether the User Name has the client's identity.
+    pub(crate) fn has_own_users(&self) -> bool {
+        self.user.contains(IDENTITY)
     }
 }
 

@@ -6,12 +6,15 @@ use tenbin_codec::{Decoder, WriteBuffer};
 use tenbin_sn::{Alarm, GatewayPeer};
 
 use super::{Address, Inbox, Key, PeerWaker};
-use crate::upstream::{Opening, Stream};
+use crate::dtls::Identity;
+use crate::upstream::{ClientOrigin, Opening, Stream};
 
 /// One client: its state machine, its address, and its stream to the broker.
 pub(crate) struct Peer {
     pub(crate) machine: GatewayPeer,
     pub(crate) address: Address,
+    /// Proven identity of the client.
+    pub(crate) identity: Option<Box<Identity>>,
     pub(crate) link: Link,
     /// Bytes for the broker.
     pub(crate) out: WriteBuffer,
@@ -49,6 +52,7 @@ impl Peer {
     pub(crate) fn new(
         machine: GatewayPeer,
         address: Address,
+        identity: Option<Box<Identity>>,
         out: WriteBuffer,
         key: Key,
         inbox: &Arc<Inbox>,
@@ -61,6 +65,7 @@ impl Peer {
             saved_until: now,
             machine,
             address,
+            identity,
             link: Link::Closed,
             out,
             alarm: Alarm::default(),
@@ -70,6 +75,11 @@ impl Peer {
             is_held: false,
             counts_as_unconfirmed,
         }
+    }
+
+    /// The client, for the stream that opens.
+    pub(crate) fn client(&self) -> ClientOrigin {
+        ClientOrigin { address: self.address.socket, identity: self.identity.clone() }
     }
 
     /// Whether the client's next connection needs a state that is not stored.

@@ -9,7 +9,7 @@ use super::house::NOWHERE;
 use super::{BATCHES_PER_LAP, Thread};
 use crate::counters::count;
 use crate::peers::{Key, Origin, Peer};
-use crate::udp::Batch;
+use crate::udp::{Batch, Route};
 
 /// Bytes for the broker beyond which a client's messages are dropped: the broker does not read.
 const OUT_BYTES_MAXIMUM: usize = 256 * 1024;
@@ -24,7 +24,11 @@ impl Thread {
                 Ok(()) => {
                     for (datagram, route) in batch.iter() {
                         received += 1;
-                        self.receive(datagram, Origin { socket: route.to, local: route.from, node: None });
+                        if self.socket.is_secured() {
+                            self.receive_secured(datagram, route);
+                        } else {
+                            self.receive(datagram, Origin { socket: route.to, local: route.from, node: None });
+                        }
                     }
                 }
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => break,
@@ -33,6 +37,25 @@ impl Thread {
             }
         }
         count(&self.counters.datagrams_received, received);
+    }
+
+    /// A datagram of DTLS, which may have any number of messages.
+    fn receive_secured(&mut self, datagram: &[u8], route: Route) {
+        let origin = Origin { socket: route.to, local: route.from, node: None };
+        let mut messages = std::mem::take(&mut self.opened);
+        let limits = &self.shared.limits;
+        let is_another = self.socket.open_datagram(datagram, route, self.now, limits, &mut messages);
+        if is_another
+            && let Some(key) = self.peers.find(origin)
+            && let identity = self.socket.identity(origin.socket)
+            && self.peers.get_mut(key).is_some_and(|peer| peer.identity.as_deref() != identity)
+        {
+            self.remove(key); // [SN-DTLS-3]
+        }
+        for message in messages.drain(..) {
+            self.receive(&message, origin);
+        }
+        self.opened = messages;
     }
 
     fn receive(&mut self, datagram: &[u8], from: Origin<'_>) {
@@ -123,6 +146,8 @@ impl Thread {
             Message::SearchGw(_) => self.answer_search(origin),
             // Of other gateways.
             Message::Advertise(_) | Message::GwInfo(_) => {}
+            // It has overtaken its CONNECT, which the client repeats with another one.
+            Message::Auth(_) => {}
             Message::PingReq(PingReq { client_id: Some(client_id) }) => {
                 // [SN-ADDRESS-4]
                 if let Some(key) = self.sleeper_that_may_move(client_id, origin) {
@@ -189,6 +214,12 @@ impl Thread {
             self.refuse(origin); // [SN-BOUND-4]
             return None;
         }
+        let identity = self.socket.identity(origin.socket).map(|identity| Box::new(identity.clone()));
+        let Ok(login) = self.shared.login_of(identity.as_deref()) else {
+            self.shared.owners.release(connect.client_id, self.number);
+            self.answer(origin, &Message::ConnAck(ReturnCode::NotSupported)); // [SN-DTLS-2]
+            return None;
+        };
         if is_crowded && let Some(oldest) = self.peers.oldest_unconfirmed() {
             count(&self.counters.unconfirmed_evicted, 1); // [SN-BOUND-5]
             self.evict(oldest);
@@ -197,7 +228,7 @@ impl Thread {
         let state = shared.states.take(connect.client_id, connect.clean_session, self.now);
         let mut out = WriteBuffer::new();
         let mut io = Io { now: self.now, upstream: &mut out, output: &mut self.output };
-        let (machine, action) = GatewayPeer::accept(&shared.gateway, connect, size, state, &mut io);
+        let (mut machine, action) = GatewayPeer::accept(&shared.gateway, connect, size, state, &mut io);
         if let Action::End(_) = action {
             let client_id = machine.client_id().clone();
             shared.states.keep(&client_id, machine.into_state(), self.now);
@@ -205,10 +236,17 @@ impl Thread {
             self.send_output(origin);
             return None;
         }
+        if self.socket.is_secured() {
+            machine.trust_address(); // [SN-DTLS-1]
+        }
+        if let Some(login) = login {
+            machine.set_login(login); // [SN-DTLS-2]
+        }
         count(&self.counters.connects, 1);
         shared.clients.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let (inbox, now) = (&self.inbox, self.now);
-        let key = self.peers.add(|key| Peer::new(machine, origin.to_address(), out, key, inbox, now));
+        let address = origin.to_address();
+        let key = self.peers.add(|key| Peer::new(machine, address, identity, out, key, inbox, now));
         self.after(key, action);
         self.touch(key);
         Some(key)

@@ -25,7 +25,7 @@ use tokio::task::JoinSet;
 use tokio::time::Sleep;
 
 use crate::counters::{Counters, count};
-use crate::peers::{Handoff, Inbox, Key, Peers};
+use crate::peers::{Handoff, Inbox, Key, Origin, Peers};
 use crate::shared::Shared;
 use crate::udp::{Batch, Socket};
 use elsewhere::Elsewhere;
@@ -54,6 +54,8 @@ pub(crate) struct Thread {
     closing: JoinSet<()>,
     /// Memory for the output of peers, which need it only within a lap.
     spares: Vec<Vec<u8>>,
+    /// Messages of one datagram of DTLS.
+    opened: Vec<Box<[u8]>>,
     /// Bytes read from a stream. Packets are slices of it.
     read: BytesMut,
     /// Time of the lap.
@@ -104,6 +106,7 @@ impl Thread {
             house: House::new(now),
             closing: JoinSet::new(),
             spares: Vec::new(),
+            opened: Vec::new(),
             read: BytesMut::with_capacity(READ_BYTES),
             now,
         }
@@ -148,6 +151,7 @@ impl Thread {
             }
             self.decide_takeovers();
             self.keep_house();
+            self.keep_sessions();
             self.settle();
             // The runtime looks at sockets while this task waits.
             tokio::task::yield_now().await;
@@ -181,6 +185,15 @@ impl Thread {
             let action = peer.machine.handle_timeout(&mut io);
             self.after(key, action);
             self.touch(key);
+        }
+    }
+
+    /// Repeats handshakes of DTLS whose time has come.
+    fn keep_sessions(&mut self) {
+        let peers = &self.peers;
+        let has_client = |socket| peers.find(Origin { socket, local: None, node: None }).is_some();
+        if let Some(at) = self.socket.keep_sessions(self.now, has_client) {
+            self.ring_by(at);
         }
     }
 
@@ -255,6 +268,7 @@ impl Thread {
             self.after(key, action);
         }
         self.settle();
+        self.socket.close_sessions();
         let last = async {
             poll_fn(|cx| self.socket.poll_flush(cx)).await;
             while self.closing.join_next().await.is_some() {}

@@ -172,11 +172,11 @@ impl Thread {
         }
         match action {
             Action::Continue => {}
-            Action::OpenUpstream => self.open(key, |thread, peer| thread.upstream.open(peer.address.socket)),
+            Action::OpenUpstream => self.open(key, |thread, peer| thread.upstream.open(peer.client())),
             Action::ReopenUpstream => self.open(key, |shared, peer| {
                 let rest = std::mem::take(&mut peer.out);
                 let last = peer.take_stream().map(|stream| (stream, rest));
-                shared.upstream.reopen(peer.address.socket, last)
+                shared.upstream.reopen(peer.client(), last)
             }),
             Action::End(end) => {
                 let Some(peer) = self.peers.get_mut(key) else { return };

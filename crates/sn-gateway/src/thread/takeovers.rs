@@ -35,8 +35,13 @@ impl Thread {
     pub(super) fn sleeper_that_may_move(&mut self, client_id: &str, origin: Origin<'_>) -> Option<Key> {
         let key = self.peers.find_client(client_id.as_bytes())?;
         let rebind = self.shared.config.listener.rebind;
+        let identity = self.socket.identity(origin.socket);
         let peer = self.peers.get_mut(key)?;
-        (peer.machine.is_asleep() && rebind.allows(peer.address.ip(), origin.ip())).then_some(key)
+        let may_move = match (identity, &peer.identity) {
+            (None, None) => rebind.allows(peer.address.ip(), origin.ip()),
+            (new, old) => new == old.as_deref(), // [SN-DTLS-3]
+        };
+        (peer.machine.is_asleep() && may_move).then_some(key)
     }
 
     /// Moves a peer to the address of its message.
@@ -47,6 +52,9 @@ impl Thread {
         }
         let Some(peer) = self.peers.get_mut(key) else { return };
         peer.machine.rebind();
+        if self.socket.is_secured() {
+            peer.machine.trust_address();
+        }
         self.handle_of_peer(key, origin, message, size);
     }
 
@@ -61,7 +69,16 @@ impl Thread {
             self.elsewhere.vacate(&last);
             return;
         }
+        let identity = self.socket.identity(origin.socket);
         let Some(peer) = self.peers.get_mut(old) else { return };
+        let is_known = identity.is_some() || peer.identity.is_some();
+        if is_known && identity != peer.identity.as_deref() {
+            return self.refuse(origin); // [SN-DTLS-3]
+        }
+        if is_known {
+            self.replace(old, origin, connect, size);
+            return;
+        }
         if !peer.machine.is_connected() {
             // It has no session yet.
             self.remove(old);
@@ -76,6 +93,17 @@ impl Thread {
         let (address, is_guest) = (origin.to_address(), self.elsewhere.is_guest(origin));
         self.takeovers.push(Takeover { old, deadline, repeat_at, is_answered: false, address, is_guest, datagram });
         self.ring_by(repeat_at);
+    }
+
+    /// Ends a peer, and accepts its client at another address.
+    fn replace(&mut self, old: Key, origin: Origin<'_>, connect: &Connect<'_>, size: usize) {
+        if let Some(peer) = self.peers.get_mut(old) {
+            count(&self.counters.taken_over, 1);
+            let mut io = Io { now: self.now, upstream: &mut peer.out, output: &mut self.output };
+            let action = peer.machine.close(&mut io);
+            self.after(old, action);
+        }
+        self.accept(origin, connect, size);
     }
 
     /// Asks a peer whether it is there.

@@ -1,8 +1,6 @@
-use std::net::SocketAddr;
-
 use tokio::io::DuplexStream;
 
-use super::Stream;
+use super::{Accept, ClientOrigin, Stream};
 
 /// The broker's end of a client's stream in memory.
 pub type MemoryStream = DuplexStream;
@@ -10,7 +8,7 @@ pub type MemoryStream = DuplexStream;
 /// Bytes that a stream holds in each direction.
 const CAPACITY: usize = 16 * 1024;
 
-pub(super) fn open(accept: &(dyn Fn(MemoryStream, SocketAddr) + Send + Sync), client: SocketAddr) -> Stream {
+pub(super) fn open(accept: &Accept, client: &ClientOrigin) -> Stream {
     let (ours, brokers) = tokio::io::duplex(CAPACITY);
     accept(brokers, client);
     Box::new(ours)

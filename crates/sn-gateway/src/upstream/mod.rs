@@ -2,6 +2,8 @@
 
 mod memory;
 mod tcp;
+#[cfg_attr(not(feature = "tls"), path = "no_tls.rs")]
+mod tls;
 mod trunk;
 
 use std::future::Future;
@@ -15,6 +17,7 @@ use tenbin_codec::WriteBuffer;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 
 use crate::config::{Config, ConfigError};
+use crate::dtls::Identity;
 
 pub use memory::MemoryStream;
 
@@ -34,7 +37,19 @@ pub struct Upstream(Arc<Way>);
 enum Way {
     Tcp(tcp::Address),
     Trunks(Arc<trunk::Trunks>),
-    Memory(Box<dyn Fn(MemoryStream, SocketAddr) + Send + Sync>),
+    Memory(Box<Accept>),
+}
+
+/// Takes the broker's end of a stream in memory.
+type Accept = dyn Fn(MemoryStream, &ClientOrigin) + Send + Sync;
+
+/// Where a client comes from.
+#[derive(Debug, Clone)]
+pub struct ClientOrigin {
+    /// Its address, or that of its forwarder.
+    pub address: SocketAddr,
+    /// Its identity, if it has proven one by DTLS.
+    pub identity: Option<Box<Identity>>,
 }
 
 impl Upstream {
@@ -43,15 +58,16 @@ impl Upstream {
         Self(Arc::new(Way::Tcp(tcp::Address::new(broker))))
     }
 
-    /// TCP to the broker of a configuration: a connection for each client, or `aggregate` ones for all.
+    /// TCP or TLS to the broker of a configuration: a connection for each client, or `aggregate` ones for all.
     ///
     /// # Errors
-    /// The password file is unreadable.
+    /// A file of the configuration cannot be used.
     pub fn of(config: &Config) -> Result<Self, ConfigError> {
+        let address = tcp::Address::of(config)?;
         if config.aggregate == 0 {
-            return Ok(Self::tcp(&config.broker));
+            return Ok(Self(Arc::new(Way::Tcp(address))));
         }
-        let trunks = trunk::Trunks::new(&config.broker, config.aggregate, &config.settings()?);
+        let trunks = trunk::Trunks::new(address, config.aggregate, &config.settings()?);
         Ok(Self(Arc::new(Way::Trunks(Arc::new(trunks)))))
     }
 
@@ -63,27 +79,27 @@ impl Upstream {
         }
     }
 
-    /// Memory: `accept` gets the broker's end of each stream, and the client's address. It is called on a thread of the
+    /// Memory: `accept` gets the broker's end of each stream, and the client. It is called on a thread of the
     /// gateway, within a tokio runtime.
-    pub fn memory(accept: impl Fn(MemoryStream, SocketAddr) + Send + Sync + 'static) -> Self {
+    pub fn memory(accept: impl Fn(MemoryStream, &ClientOrigin) + Send + Sync + 'static) -> Self {
         Self(Arc::new(Way::Memory(Box::new(accept))))
     }
 
-    /// Opens a stream for the client at `client`.
-    pub(crate) fn open(&self, client: SocketAddr) -> Opening {
+    /// Opens a stream for a client.
+    pub(crate) fn open(&self, client: ClientOrigin) -> Opening {
         let way = Arc::clone(&self.0);
         Box::pin(async move {
             match &*way {
                 Way::Tcp(address) => address.connect().await,
                 Way::Trunks(trunks) => Ok(trunks.open()),
-                Way::Memory(accept) => Ok(memory::open(&**accept, client)),
+                Way::Memory(accept) => Ok(memory::open(&**accept, &client)),
             }
         })
     }
 
     /// Opens a stream after the end of the client's last one: the broker must see its DISCONNECT first, even if the
     /// client leaves meanwhile.
-    pub(crate) fn reopen(&self, client: SocketAddr, last: Option<(Stream, WriteBuffer)>) -> Opening {
+    pub(crate) fn reopen(&self, client: ClientOrigin, last: Option<(Stream, WriteBuffer)>) -> Opening {
         let upstream = self.clone();
         let closing = last.map(|(stream, rest)| tokio::spawn(close(stream, rest)));
         Box::pin(async move {

@@ -17,7 +17,7 @@ fn damaged_datagrams_are_counted_and_not_answered() {
         (&b""[..], "malformed_empty"),
         (b"\x00\x0C", "malformed_length_too_short"),
         (b"\x09\x0C\x00", "malformed_length_mismatch"),
-        (b"\x02\x03", "malformed_reserved_type"),
+        (b"\x02\x11", "malformed_reserved_type"),
         (b"\x04\x0C\x00\x00", "malformed_truncated"),
         (b"\x08\x04\x04\x01\x00\x3C\xFF\xFF", "malformed_utf8"),
     ] {

@@ -11,12 +11,15 @@ mod receiving;
 mod requests;
 
 use std::collections::{HashMap, VecDeque};
+use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use rustc_hash::FxBuildHasher;
-use tenbin_sn_codec::v1_2::{Connect, Disconnect, Message, MessageId, PingReq, QoS, ReturnCode, ShortName, WillTopic};
+use tenbin_sn_codec::v1_2::{
+    Auth, Connect, Disconnect, Message, MessageId, PingReq, QoS, ReturnCode, ShortName, WillTopic,
+};
 
 use crate::outbox::Retry;
 use crate::output::Datagrams;
@@ -57,10 +60,28 @@ pub struct ClientOptions {
     pub keep_alive: Duration,
     /// Published when the client is lost.
     pub will: Option<ClientWill>,
+    /// User name and password, which follow CONNECT in AUTH. Few gateways take them.
+    pub credentials: Option<Credentials>,
     /// Time until an unanswered message is sent again.
     pub retry: Duration,
     /// Repetitions of an unanswered message, after which the gateway counts as lost.
     pub retries: u8,
+}
+
+/// User name and password of a client.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Credentials {
+    /// User name.
+    pub user: String,
+    /// Password.
+    pub password: Bytes,
+}
+
+/// Without the password.
+impl fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Credentials").field("user", &self.user).finish_non_exhaustive()
+    }
 }
 
 /// A client's Will.
@@ -348,6 +369,10 @@ impl ClientPeer {
                     duration: u16::try_from(seconds).unwrap_or(u16::MAX),
                     client_id,
                 }));
+                if let Some(credentials) = self.options.credentials.as_ref().filter(|_| !ends_sleep) {
+                    let data = Auth::plain_data(&credentials.user, &credentials.password);
+                    out.push(&Message::Auth(Auth { reason: 0, method: Auth::PLAIN, data: &data }));
+                }
             }
             State::FallingAsleep(seconds, _) => {
                 out.push(&Message::Disconnect(Disconnect { duration: Some(seconds) }));
@@ -391,6 +416,7 @@ impl ClientOptions {
             clean_session: true,
             keep_alive: Duration::from_secs(60),
             will: None,
+            credentials: None,
             retry: Duration::from_secs(10),
             retries: 4,
         }

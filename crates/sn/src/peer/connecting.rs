@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use tenbin_codec::{Text, TopicName, Will};
-use tenbin_sn_codec::v1_2::{Connect, Message, ReturnCode, WillTopic};
+use tenbin_sn_codec::v1_2::{Auth, Connect, Message, ReturnCode, WillTopic};
 
 use super::upstream::Upstream;
 use super::{Action, End, GatewayPeer, Reach, State, Terms};
@@ -14,6 +14,7 @@ use crate::gateway::Gateway;
 use crate::output::Io;
 use crate::pace::Pace;
 use crate::reason::to_mqtt;
+use crate::settings::Login;
 
 /// Time in which the network may still deliver a copy of CONNECT.
 const COPY_TIME: Duration = Duration::from_secs(1);
@@ -38,6 +39,7 @@ impl GatewayPeer {
         let mut peer = Self {
             gateway: Arc::clone(gateway),
             client_id: Text::EMPTY,
+            login: None,
             terms: Terms::of(connect),
             last_connect: Some(Terms::of(connect)),
             connected_at: io.now,
@@ -81,7 +83,7 @@ impl GatewayPeer {
             // A repetition asks for the open request again. [SN-WILL-2]
             State::AskingWillTopic(_) if is_repeated => self.request(&Message::WillTopicReq, io),
             State::AskingWillMessage(..) if is_repeated => self.request(&Message::WillMsgReq, io),
-            State::Connecting if is_repeated => Action::Continue,
+            State::AwaitingCredentials(_) | State::Connecting if is_repeated => Action::Continue,
             // CONNACK was lost.
             State::Active if is_repeated => self.request(&Message::ConnAck(ReturnCode::Accepted), io),
             State::Asleep(_) | State::Awake(_) if is_same_client && !terms.will && !terms.clean_session => {
@@ -100,6 +102,34 @@ impl GatewayPeer {
     }
 
     fn begin(&mut self, io: &mut Io<'_>) -> Action {
+        if self.settings().asks_credentials && self.login.is_none() {
+            self.state = State::AwaitingCredentials(io.now + self.settings().retry_time()); // [SN-AUTH-1]
+            return Action::Continue;
+        }
+        self.begin_will(io)
+    }
+
+    pub(super) fn handle_auth(&mut self, auth: &Auth<'_>, io: &mut Io<'_>) -> Action {
+        match self.state {
+            State::AwaitingCredentials(_) => {}
+            // A copy.
+            _ if self.login.is_some() => return Action::Continue,
+            _ => return self.unexpected(io),
+        }
+        let login = auth.plain().and_then(|(user, password)| {
+            let user = Text::try_from(user).ok()?;
+            Some(Login { user, password: Some(Bytes::copy_from_slice(password)) })
+        });
+        match login {
+            Some(login) => {
+                self.set_login(login);
+                self.begin_will(io)
+            }
+            None => self.refuse_connection(ReturnCode::NotSupported, io), // [SN-AUTH-1]
+        }
+    }
+
+    fn begin_will(&mut self, io: &mut Io<'_>) -> Action {
         if self.terms.will {
             self.state = State::AskingWillTopic(self.first_try(io.now)); // [SN-WILL-1]
             return self.request(&Message::WillTopicReq, io);

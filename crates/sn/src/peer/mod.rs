@@ -1,7 +1,7 @@
 //! One client at the gateway.
 //!
 //! ```text
-//!   CONNECT ─► AskingWillTopic ─► AskingWillMessage ─► Connecting ─► Active ◄──► Asleep ◄──► Awake
+//!   CONNECT ─► (AwaitingCredentials) ─► AskingWillTopic ─► AskingWillMessage ─► Connecting ─► Active ◄──► Asleep ◄──► Awake
 //!      └──────────────── no Will ──────────────────────────┘            (CONNECT, DISCONNECT, PINGREQ)
 //!                        any state ─► Ended
 //! ```
@@ -28,7 +28,7 @@ use crate::message_ids::Exchanges;
 use crate::outbox::{Outbox, Retry};
 use crate::output::{DropCause, Io};
 use crate::pace::Pace;
-use crate::settings::Settings;
+use crate::settings::{Login, Settings};
 use crate::topic_ids::TopicIds;
 use upstream::Upstream;
 use will_updates::WillUpdate;
@@ -40,6 +40,8 @@ use will_updates::WillUpdate;
 pub struct GatewayPeer {
     gateway: Arc<Gateway>,
     client_id: Text,
+    /// The client's own login at the broker, instead of that of the settings.
+    login: Option<Box<Login>>,
     /// Fields of the first CONNECT, with the Duration of the last one.
     terms: Terms,
     /// Fields of the last CONNECT, as long as the client has sent no request since: the client may not have CONNACK, and
@@ -121,6 +123,8 @@ struct Terms {
 
 #[derive(Debug)]
 enum State {
+    /// AUTH of the client is due by then.
+    AwaitingCredentials(Instant),
     /// WILLTOPICREQ is sent.
     AskingWillTopic(Retry),
     /// WILLMSGREQ is sent. Holds the Will without its message.
@@ -189,6 +193,7 @@ impl GatewayPeer {
         }
         let action = match message {
             Message::Disconnect(disconnect) => self.handle_disconnect(*disconnect, io),
+            Message::Auth(auth) => self.handle_auth(auth, io),
             Message::WillTopic(topic) => self.handle_will_topic(topic.as_ref(), io),
             Message::WillMsg(message) => self.handle_will_message(message, io),
             Message::PingReq(ping) => self.handle_pingreq(ping, io),
@@ -212,6 +217,18 @@ impl GatewayPeer {
         }
         self.finish_wake(io);
         action
+    }
+
+    /// Takes the client's address for proven, such as by DTLS. Call it after [`GatewayPeer::accept`], and after
+    /// [`GatewayPeer::rebind`].
+    pub fn trust_address(&mut self) {
+        self.reach = Reach::Proven;
+        self.is_confirmed = true;
+    }
+
+    /// Gives the client its own login at the broker. Call it after [`GatewayPeer::accept`].
+    pub fn set_login(&mut self, login: Login) {
+        self.login = Some(Box::new(login));
     }
 
     /// Ends the peer, such as for a takeover of its session, or before the gateway stops. Tells the client, and leaves
@@ -384,6 +401,7 @@ fn is_request(message: &Message<'_>) -> bool {
             | Message::PubRec(_)
             | Message::PubComp(_)
             | Message::PingResp
+            | Message::Auth(_)
             | Message::WillTopic(_)
             | Message::WillMsg(_)
     )

@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use tenbin_sn_codec::v1_2::ReturnCode;
+
 use super::upstream::Upstream;
 use super::{Action, Awake, End, GatewayPeer, State};
 use crate::output::Io;
@@ -13,6 +15,7 @@ impl GatewayPeer {
         let of_client = match &self.state {
             State::AskingWillTopic(retry) | State::AskingWillMessage(_, retry) => Some(retry.at),
             State::Active | State::Awake(_) => earlier(self.outbox.retry_at(), self.paced_until),
+            State::AwaitingCredentials(until) => Some(*until),
             State::Connecting | State::Asleep(_) => None,
             State::Ended => return None,
         };
@@ -28,9 +31,12 @@ impl GatewayPeer {
         }
         let action = match &self.state {
             State::Ended => return Action::Continue,
+            State::AwaitingCredentials(until) if *until <= io.now => {
+                self.refuse_connection(ReturnCode::NotSupported, io) // [SN-AUTH-1]
+            }
             State::AskingWillTopic(_) | State::AskingWillMessage(..) => self.repeat_will_request(io),
             // A sleeping client gets no repetitions. [SN-SLEEP-2]
-            State::Connecting | State::Asleep(_) => Action::Continue,
+            State::AwaitingCredentials(_) | State::Connecting | State::Asleep(_) => Action::Continue,
             State::Active | State::Awake(_) => self.repeat_overdue(io),
         };
         if action != Action::Continue {

@@ -74,10 +74,8 @@ impl GatewayPeer {
             user_properties: settings.sleep_reports.iter().map(|_| ReportCarriers::question()).collect(),
             ..ConnectProperties::default()
         };
-        let (user_name, password) = match &settings.upstream_login {
-            Some((name, password)) => (Some(name.clone()), password.clone()),
-            None => (None, None),
-        };
+        let login = self.login.as_deref().or(settings.upstream_login.as_ref());
+        let (user_name, password) = login.map(|login| (login.user.clone(), login.password.clone())).unzip();
         let connect = Connect {
             version,
             // A Will update resumes the session. [SN-WILLUPD-1]
@@ -86,7 +84,7 @@ impl GatewayPeer {
             client_id: self.client_id.clone(),
             will: self.will.as_deref().cloned(),
             user_name,
-            password,
+            password: password.flatten(),
             properties: if is_v5 { properties } else { ConnectProperties::default() },
         };
         Packet::Connect(Box::new(connect)).encode(version, io.upstream);

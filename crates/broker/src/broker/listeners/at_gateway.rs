@@ -108,9 +108,9 @@ impl OpenListener {
                 _ => TransportProtocol::MqttSn,
             };
             let (shared, name, main) = (Arc::clone(shared), Arc::clone(&self.name), listeners.plain.clone());
-            gateway.entrance.admit(move |stream, peer| {
+            gateway.entrance.admit(move |stream, peer, identity| {
                 let stream = Embedded::new(stream, protocol);
-                net::serve_from_gateway(&shared, stream, peer, &name, &main);
+                net::serve_from_gateway(&shared, stream, peer, identity, &name, &main);
             });
         }
         Ok(())

@@ -14,6 +14,7 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 use tokio_rustls::LazyConfigAcceptor;
+use tokio_rustls::rustls::pki_types::CertificateDer;
 use tokio_rustls::rustls::server::Acceptor;
 use tokio_rustls::server::TlsStream;
 
@@ -22,7 +23,7 @@ use super::counted::Counted;
 use super::door::{Refused, in_time};
 use super::stream::Stream;
 use super::transport::Transport;
-use crate::values::Origin;
+use crate::values::{Certificate, Origin};
 
 use loaded::LoadedFiles;
 use room::Room;
@@ -91,6 +92,11 @@ impl Tls {
         let handshake = hello.into_stream(server).into_fallible();
         handshake.await.map_err(|(error, stream)| (error, Some(stream)))
     }
+}
+
+/// Reads a certificate in DER.
+pub(super) fn read_certificate(der: &[u8]) -> Option<Certificate> {
+    certificate::read(&[CertificateDer::from(der)])
 }
 
 /// Reads from the session where the client comes from.

@@ -19,9 +19,9 @@ use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use bytes::Bytes;
 use rustc_hash::FxBuildHasher;
 use tenbin_codec::Text;
+use tenbin_sn::Login;
 
 use super::{Stream, tcp};
 use hub::Hub;
@@ -42,13 +42,13 @@ struct Trunk {
 /// CONNECT of a trunk.
 struct Settings {
     client_id: Text,
-    login: Option<(Text, Option<Bytes>)>,
+    login: Option<Login>,
     keep_alive: Duration,
     timeout: Duration,
 }
 
 impl Trunks {
-    pub(super) fn new(broker: &str, count: usize, settings: &tenbin_sn::Settings) -> Self {
+    pub(super) fn new(broker: tcp::Address, count: usize, settings: &tenbin_sn::Settings) -> Self {
         // Several gateways may share a broker.
         let number = RandomState::new().build_hasher().finish();
         let payload_bytes_maximum = usize::from(settings.datagram_bytes_maximum);
@@ -63,7 +63,7 @@ impl Trunks {
             Arc::new(Trunk { settings, hub: Mutex::new(Hub::new(payload_bytes_maximum)) })
         };
         let trunks = (0..count.max(1)).map(trunk).collect();
-        Self { broker: Arc::new(tcp::Address::new(broker)), trunks }
+        Self { broker: Arc::new(broker), trunks }
     }
 
     /// A stream for a client.

@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use bytes::BytesMut;
 use tenbin_codec::{ConnAck, Connect, Decoded, Decoder, Packet, ProtocolVersion, ReasonCode, WriteBuffer};
+use tenbin_sn::Login;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, ReadHalf, WriteHalf};
 use tokio::time::{MissedTickBehavior, timeout};
 
@@ -188,8 +189,8 @@ impl Settings {
         connect.clean_start = true;
         connect.properties.maximum_packet_size = NonZeroU32::new(PACKET_BYTES_MAXIMUM);
         connect.keep_alive = u16::try_from(self.keep_alive.as_secs()).unwrap_or(u16::MAX);
-        if let Some((name, password)) = &self.login {
-            (connect.user_name, connect.password) = (Some(name.clone()), password.clone());
+        if let Some(Login { user, password }) = &self.login {
+            (connect.user_name, connect.password) = (Some(user.clone()), password.clone());
         }
         connect
     }

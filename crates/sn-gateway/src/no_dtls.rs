@@ -1,0 +1,74 @@
+//! Stands in for DTLS in a build without the feature `dtls`.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Instant;
+
+use crate::config::{ConfigError, Listener};
+use crate::counters::Counters;
+use crate::limits::Limits;
+use crate::udp::Route;
+
+/// DTLS sessions, which no gateway has.
+pub(crate) enum Sessions {}
+
+/// Proven identity of a client, which no client has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Identity {}
+
+impl Identity {
+    /// Name of the client.
+    pub fn name(&self) -> Option<String> {
+        match *self {}
+    }
+}
+
+impl Sessions {
+    /// Refuses listeners with DTLS.
+    ///
+    /// # Errors
+    /// `listener` has it.
+    pub(crate) fn of(listener: &Listener, _: &Arc<Counters>) -> Result<Option<Box<Self>>, ConfigError> {
+        match listener.dtls {
+            None => Ok(None),
+            Some(_) => Err(ConfigError::of_key("listener.dtls", "this build has no DTLS (feature `dtls`)")),
+        }
+    }
+
+    pub(crate) fn receive(
+        &mut self,
+        _: &[u8],
+        _: Route,
+        _: Instant,
+        _: &Limits,
+        _: &mut Vec<Box<[u8]>>,
+        _: &mut dyn FnMut(&[u8], Route),
+    ) -> bool {
+        match *self {}
+    }
+
+    pub(crate) fn seal(&mut self, _: &[u8], _: Route, _: &mut dyn FnMut(&[u8], Route)) {
+        match *self {}
+    }
+
+    pub(crate) fn identity(&self, _: SocketAddr) -> Option<&Identity> {
+        match *self {}
+    }
+
+    pub(crate) fn next_deadline(&self) -> Option<Instant> {
+        match *self {}
+    }
+
+    pub(crate) fn handle_timeouts(
+        &mut self,
+        _: Instant,
+        _: impl Fn(SocketAddr) -> bool,
+        _: &mut dyn FnMut(&[u8], Route),
+    ) {
+        match *self {}
+    }
+
+    pub(crate) fn close(&mut self, _: &mut dyn FnMut(&[u8], Route)) {
+        match *self {}
+    }
+}

@@ -1,0 +1,75 @@
+//! TLS to the broker.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::pki_types::pem::PemObject as _;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto};
+
+use super::Stream;
+use crate::config::{BrokerTls, ConfigError};
+
+/// TLS to the broker.
+pub(super) struct Tls {
+    connector: TlsConnector,
+    server_name: ServerName<'static>,
+}
+
+impl Tls {
+    /// Reads the files. `host` is the broker's name or IP address.
+    ///
+    /// # Errors
+    /// A file cannot be used.
+    pub(super) fn new(settings: &BrokerTls, host: &str) -> Result<Self, ConfigError> {
+        let wrong = |error: &dyn std::fmt::Display| ConfigError::of_key("tls", error);
+        let name = settings.server_name.as_deref().unwrap_or(host).to_owned();
+        let server_name = ServerName::try_from(name.clone())
+            .map_err(|_| ConfigError::of_key("tls.server_name", format!("{name:?} is no name of a server")))?;
+        let mut roots = RootCertStore::empty();
+        match &settings.ca {
+            None => {
+                roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+            }
+            Some(path) => {
+                for certificate in certificates("tls.ca", path)? {
+                    roots.add(certificate).map_err(|error| of_file("tls.ca", path, &error))?;
+                }
+            }
+        }
+        let builder = ClientConfig::builder_with_provider(Arc::new(crypto::ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .map_err(|error| wrong(&error))?
+            .with_root_certificates(roots);
+        let config = match (&settings.certificate, &settings.key) {
+            (None, None) => builder.with_no_client_auth(),
+            (Some(certificate), Some(key)) => {
+                let own = PrivateKeyDer::from_pem_file(key).map_err(|error| of_file("tls.key", key, &error))?;
+                let chain = certificates("tls.certificate", certificate)?;
+                builder
+                    .with_client_auth_cert(chain, own)
+                    .map_err(|error| of_file("tls.certificate", certificate, &error))?
+            }
+            (Some(_), None) => return Err(ConfigError::of_key("tls.certificate", "needs `key`")),
+            (None, Some(_)) => return Err(ConfigError::of_key("tls.key", "needs `certificate`")),
+        };
+        Ok(Self { connector: TlsConnector::from(Arc::new(config)), server_name })
+    }
+
+    pub(super) async fn connect(&self, stream: TcpStream) -> io::Result<Stream> {
+        Ok(Box::new(self.connector.connect(self.server_name.clone(), stream).await?))
+    }
+}
+
+fn certificates(key: &str, path: &Path) -> Result<Vec<CertificateDer<'static>>, ConfigError> {
+    let all = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    let all = all.map_err(|error| of_file(key, path, &error))?;
+    if all.is_empty() { Err(of_file(key, path, &"has no certificate")) } else { Ok(all) }
+}
+
+fn of_file(key: &str, path: &Path, error: &dyn std::fmt::Display) -> ConfigError {
+    ConfigError::of_key(key, format!("{}: {error}", path.display()))
+}
