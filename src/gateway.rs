@@ -61,6 +61,8 @@ pub(crate) struct GatewayArgs {
 pub(crate) enum GatewayError {
     #[error("{0}")]
     Config(#[from] ConfigError),
+    #[error("--listen: the configuration has [[listeners]]")]
+    Listeners,
     #[error("--mqtt: {0}")]
     Version(String),
     #[error("{0}")]
@@ -100,6 +102,9 @@ impl GatewayArgs {
             config.broker.clone_from(broker);
         }
         if let Some(address) = self.listen {
+            if !config.listeners.is_empty() {
+                return Err(GatewayError::Listeners);
+            }
             config.listener.address = address;
         }
         if let Some(directory) = &self.state {
@@ -121,38 +126,65 @@ fn say(line: &str) {
     let _ = writeln!(io::stdout(), "{line}");
 }
 
-fn start(config: &Config) -> Result<Gateway, GatewayError> {
-    Ok(Gateway::start(config.clone(), Upstream::of(config)?)?)
+/// Gateways of all listeners.
+struct Running(Vec<Gateway>);
+
+impl Running {
+    fn start(config: &Config) -> Result<Self, GatewayError> {
+        let start = |config: Config| Ok(Gateway::start(config.clone(), Upstream::of(&config)?)?);
+        Ok(Self(config.for_each_listener()?.into_iter().map(start).collect::<Result<_, GatewayError>>()?))
+    }
+
+    fn place(&self, config: &Config) -> String {
+        let addresses: Vec<_> = self.0.iter().map(|gateway| gateway.address().to_string()).collect();
+        format!("gateway listening on UDP {}, before the broker {}", addresses.join(" and "), config.broker)
+    }
+
+    fn stats(&self) -> Stats {
+        Stats::sum(self.0.iter().map(Gateway::stats))
+    }
+
+    fn stop(self) {
+        for gateway in self.0 {
+            gateway.stop();
+        }
+    }
 }
 
-fn place(gateway: &Gateway, config: &Config) -> String {
-    format!("gateway listening on UDP {}, before the broker {}", gateway.address(), config.broker)
+/// Keeps the port of a listener for which the system has chosen one.
+fn keep_port(new: &mut SocketAddr, old: SocketAddr) {
+    if new.port() == 0 && new.ip() == old.ip() {
+        *new = old;
+    }
 }
 
-/// Reads the configuration again, and starts the gateway anew: its clients get DISCONNECT, and those without Clean
+/// Reads the configuration again, and starts the gateways anew: their clients get DISCONNECT, and those without Clean
 /// Session keep their sessions. If that fails, the old configuration stays.
-fn reload(arguments: &GatewayArgs, config: &mut Config, gateway: Gateway) -> Result<Gateway, GatewayError> {
+fn reload(arguments: &GatewayArgs, config: &mut Config, running: Running) -> Result<Running, GatewayError> {
     let mut new = match arguments.configuration() {
         Ok(new) => new,
         Err(error) => {
             say(&format!("reload: {error}; the old configuration stays"));
-            return Ok(gateway);
+            return Ok(running);
         }
     };
-    if new.listener.address.port() == 0 && new.listener.address.ip() == gateway.address().ip() {
-        new.listener.address = gateway.address();
+    if let ([gateway], []) = (&running.0[..], &new.listeners[..]) {
+        keep_port(&mut new.listener.address, gateway.address());
     }
-    gateway.stop();
-    let gateway = match start(&new) {
-        Ok(gateway) => gateway,
+    for (table, gateway) in new.listeners.iter_mut().zip(&running.0) {
+        keep_port(&mut table.address, gateway.address());
+    }
+    running.stop();
+    let running = match Running::start(&new) {
+        Ok(running) => running,
         Err(error) => {
             say(&format!("reload: {error}; the old configuration stays"));
-            return start(config);
+            return Running::start(config);
         }
     };
-    say(&format!("reloaded: {}", place(&gateway, &new)));
+    say(&format!("reloaded: {}", running.place(&new)));
     *config = new;
-    Ok(gateway)
+    Ok(running)
 }
 
 async fn serve(arguments: &GatewayArgs, mut config: Config) -> Result<(), GatewayError> {
@@ -160,8 +192,8 @@ async fn serve(arguments: &GatewayArgs, mut config: Config) -> Result<(), Gatewa
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
     let mut hangup = signal(SignalKind::hangup())?;
-    let mut gateway = start(&config)?;
-    writeln!(io::stdout(), "tenbin {} MQTT-SN {}", env!("CARGO_PKG_VERSION"), place(&gateway, &config))?;
+    let mut running = Running::start(&config)?;
+    writeln!(io::stdout(), "tenbin {} MQTT-SN {}", env!("CARGO_PKG_VERSION"), running.place(&config))?;
     service_manager::ready("serving clients");
     let mut watchdog = service_manager::watchdog();
     let period = stats.map_or(LOG_INTERVAL, |seconds| Duration::from_secs(seconds.get().into()));
@@ -171,10 +203,10 @@ async fn serve(arguments: &GatewayArgs, mut config: Config) -> Result<(), Gatewa
         tokio::select! {
             _ = interrupt.recv() => break "SIGINT",
             _ = terminate.recv() => break "SIGTERM",
-            _ = hangup.recv() => gateway = reload(arguments, &mut config, gateway)?,
+            _ = hangup.recv() => running = reload(arguments, &mut config, running)?,
             () = service_manager::next(&mut watchdog) => service_manager::alive(),
             _ = ticks.tick() => {
-                let now = gateway.stats();
+                let now = running.stats();
                 if stats.is_some() {
                     say(&now.to_json());
                 } else if now != shown {
@@ -186,9 +218,9 @@ async fn serve(arguments: &GatewayArgs, mut config: Config) -> Result<(), Gatewa
     };
     service_manager::stopping();
     tracing::info!(signal, "stopping");
-    let last = gateway.stats();
+    let last = running.stats();
     // It waits for the threads, and the signals' runtime has nothing else to do.
-    gateway.stop();
+    running.stop();
     if stats.is_some() {
         say(&last.to_json());
     }

@@ -41,27 +41,10 @@ impl SnListeners {
         let address = address_of(listener)?;
         let mut config =
             Config::of_listener(address, listener.sn.clone().unwrap_or_default()).map_err(|error| error.to_string())?;
-        if !self.0.state.as_os_str().is_empty() {
-            let name = listener.name.clone().unwrap_or_else(|| address.to_string());
-            config.state = self.0.state.join(directory_of(&name));
-        }
+        let name = listener.name.clone().unwrap_or_else(|| address.to_string());
+        config.set_state_below(&self.0.state, &name);
         Ok(config)
     }
-}
-
-/// Directory of a listener: its name, which may contain any character. Different names have different directories.
-fn directory_of(name: &str) -> String {
-    let mut directory = String::with_capacity(name.len());
-    for character in name.chars() {
-        match character {
-            '/' => directory.push_str("%2F"),
-            '%' => directory.push_str("%25"),
-            // Not at the beginning: `.` and `..` are other directories.
-            '.' if directory.is_empty() => directory.push_str("%2E"),
-            other => directory.push(other),
-        }
-    }
-    directory
 }
 
 impl Gateways for SnListeners {

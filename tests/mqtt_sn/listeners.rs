@@ -175,3 +175,20 @@ fn readme_commands_bring_the_first_message() {
     assert!(sent.status.success(), "{sent:?}");
     assert_eq!(backend.receive_message().payload, "hi");
 }
+
+#[test]
+fn separate_gateway_takes_the_tables_of_the_broker() {
+    let (broker, _) = broker();
+    let config = "[[listeners]]\ntransport = \"mqtt-sn\"\naddress = \"127.0.0.1:0\"\nname = \"field\"\n\
+                  [listeners.sn]\ntopics.7 = \"of/field\"\n\
+                  [[listeners]]\naddress = \"127.0.0.1:0\"\nname = \"yard\"\n[listeners.sn]\ntopics.7 = \"of/yard\"\n";
+    let gateway = GatewayProcess::start_configured(broker.address(), config, &[]);
+    let mut backend = broker.v5("backend");
+    backend.subscribe("of/#", QoS::AtMostOnce);
+    for (address, place) in gateway.addresses.iter().zip(["of/field", "of/yard"]) {
+        let mut sensor = Sensor::connect(*address, place, CLEAN, 60);
+        assert_eq!(sensor.publish([0, 7], QOS_1 | 0x01, "predefined"), 0);
+        assert_eq!(backend.receive_message().topic, topic(place));
+    }
+    assert_eq!(gateway.addresses.len(), 2);
+}

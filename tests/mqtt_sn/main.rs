@@ -10,6 +10,7 @@ mod load;
 mod lossy;
 mod messages;
 mod relay;
+mod secured;
 mod sensor;
 mod shares;
 mod stock_clients;

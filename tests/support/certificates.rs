@@ -42,12 +42,14 @@ impl Certificates {
         self.issue("broker", &["localhost", "127.0.0.1"])
     }
 
-    /// Writes a new certificate for `names` to `file`.pem, and its key to `file`.key. Returns the certificate.
+    /// Writes a new certificate for `names`, with the Common Name `file`, to `file`.pem, and its key to `file`.key. Returns the certificate.
     pub(crate) fn issue(&self, file: &str, names: &[&str]) -> Vec<u8> {
         let key = KeyPair::generate().expect("random numbers");
         let names = names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>();
-        let broker = CertificateParams::new(names).expect("names").signed_by(&key, &self.issuer);
-        let broker = broker.expect("a certificate");
+        let mut params = CertificateParams::new(names).expect("names");
+        params.distinguished_name = DistinguishedName::new();
+        params.distinguished_name.push(DnType::CommonName, file);
+        let broker = params.signed_by(&key, &self.issuer).expect("a certificate");
         self.write(&format!("{file}.pem"), &broker.pem());
         self.write(&format!("{file}.key"), &key.serialize_pem());
         broker.der().to_vec()

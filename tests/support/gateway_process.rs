@@ -6,7 +6,9 @@ use super::{ConfigFile, Lines, PATIENCE};
 /// `tenbin gateway` as a child process; killed when dropped, as by `kill -9`.
 pub(crate) struct GatewayProcess {
     child: Child,
+    /// The first one of its addresses.
     pub(crate) address: SocketAddr,
+    pub(crate) addresses: Vec<SocketAddr>,
     output: Lines,
     config: ConfigFile,
 }
@@ -14,10 +16,16 @@ pub(crate) struct GatewayProcess {
 impl GatewayProcess {
     /// Starts a gateway before a broker, at `address`, with these lines of its table `[listener]` and further arguments.
     pub(crate) fn start(broker: SocketAddr, address: SocketAddr, listener: &str, arguments: &[&str]) -> Self {
-        let config = ConfigFile::new(&format!("[listener]\n{listener}"));
+        let address = address.to_string();
+        let arguments = [&["--listen", &address], arguments].concat();
+        Self::start_configured(broker, &format!("[listener]\n{listener}"), &arguments)
+    }
+
+    /// Starts a gateway before a broker, with this configuration and further arguments.
+    pub(crate) fn start_configured(broker: SocketAddr, config: &str, arguments: &[&str]) -> Self {
+        let config = ConfigFile::new(config);
         let mut child = Command::new(env!("CARGO_BIN_EXE_tenbin"))
-            .args(["gateway", "--broker", &broker.to_string(), "--listen", &address.to_string()])
-            .args(["--config", config.path()])
+            .args(["gateway", "--broker", &broker.to_string(), "--config", config.path()])
             .args(arguments)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -26,9 +34,11 @@ impl GatewayProcess {
             .expect("the built command can be started");
         let output = Lines::collect(child.stdout.take().expect("piped"));
         let line = output.wait_for(&["listening on UDP"], PATIENCE);
-        let address = line.split_once("UDP ").and_then(|(_, rest)| rest.split(',').next()?.parse().ok());
-        let address = address.unwrap_or_else(|| panic!("an address: {line}"));
-        Self { child, address, output, config }
+        let addresses = line.split_once("UDP ").and_then(|(_, rest)| rest.split(',').next());
+        let addresses = addresses.unwrap_or_default().split(" and ").filter_map(|text| text.parse().ok());
+        let addresses: Vec<SocketAddr> = addresses.collect();
+        let address = *addresses.first().unwrap_or_else(|| panic!("an address: {line}"));
+        Self { child, address, addresses, output, config }
     }
 
     /// Replaces the lines of its table `[listener]`, and waits for this word in the log.

@@ -166,6 +166,14 @@ fn handshakes() -> usize {
 }
 
 impl Listener {
+    /// A listener whose address stands in another table than its keys.
+    pub(super) fn from_table(address: SocketAddr, keys: toml::Table) -> Result<Self, ConfigError> {
+        if keys.contains_key("address") {
+            return Err(ConfigError::of_key("sn.address", "stands in the table of the listener"));
+        }
+        Ok(Self { address, ..keys.try_into().map_err(|error| ConfigError::in_table("sn", &error))? })
+    }
+
     pub(super) fn check(&self) -> Result<(), ConfigError> {
         if self.dtls.is_some() {
             let excluded = [

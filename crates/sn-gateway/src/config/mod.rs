@@ -2,6 +2,7 @@
 
 mod error;
 mod listener;
+mod listeners;
 mod value;
 
 use std::net::SocketAddr;
@@ -13,6 +14,7 @@ use tenbin_sn::{Login, PredefinedTopics, Settings};
 
 pub use error::ConfigError;
 pub use listener::{Dtls, Listener};
+pub use listeners::ListenerTable;
 pub use value::{Rebind, parse_version};
 
 /// Stands for the client's identity in `user`.
@@ -44,8 +46,10 @@ pub struct Config {
     pub timeout_seconds: u16,
     /// TLS to the broker; none = TCP.
     pub tls: Option<BrokerTls>,
-    /// The UDP address and its bounds.
+    /// The UDP address and its bounds, if there are no `listeners`.
     pub listener: Listener,
+    /// Several UDP addresses, each with its bounds.
+    pub listeners: Vec<ListenerTable>,
 }
 
 /// Table `[tls]`: TLS to the broker.
@@ -75,6 +79,7 @@ impl Default for Config {
             timeout_seconds: 10,
             tls: None,
             listener: Listener::default(),
+            listeners: Vec::new(),
         }
     }
 }
@@ -109,10 +114,7 @@ impl Config {
     /// # Errors
     /// The first unknown or illegal key.
     pub fn of_listener(address: SocketAddr, keys: toml::Table) -> Result<Self, ConfigError> {
-        if keys.contains_key("address") {
-            return Err(ConfigError::of_key("sn.address", "stands in the table of the listener"));
-        }
-        let listener = Listener { address, ..keys.try_into().map_err(|error| ConfigError::in_table("sn", &error))? };
+        let listener = Listener::from_table(address, keys)?;
         let config = Self { listener, keep_alive_seconds: 0, ..Self::default() };
         config.check()?;
         Ok(config)
@@ -147,7 +149,8 @@ impl Config {
             return Err(ConfigError::of_key("user", "clients have their own with `credentials`"));
         }
         self.listener.check()?;
-        self.predefined().map(drop)
+        self.predefined()?;
+        if self.listeners.is_empty() { Ok(()) } else { self.for_each_listener().map(drop) }
     }
 
     /// Behaviour of the clients' state machines.
@@ -210,7 +213,7 @@ mod tests {
         let listener = format!("{:?}", Listener::default());
         let keys = listener.split([' ', '{']).filter_map(|word| word.strip_suffix(':'));
         let missing: Vec<_> = keys.filter(|key| !text.contains(&format!("{key} ="))).collect();
-        assert_eq!(missing, ["topics"], "it is a table");
+        assert_eq!(missing, ["dtls", "topics"], "they are tables");
     }
 
     #[test]

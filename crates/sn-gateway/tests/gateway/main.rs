@@ -7,6 +7,8 @@ mod bounds;
 mod broker;
 mod client;
 mod discovery;
+#[cfg(feature = "dtls")]
+mod dtls;
 mod fake_broker;
 mod mosquitto;
 mod stock_clients;

@@ -2,6 +2,7 @@
 
 mod addresses;
 mod connecting;
+mod credentials;
 mod delivering;
 mod model;
 mod publishing;

@@ -1,0 +1,110 @@
+//! DTLS, credentials, and TLS between gateway and broker.
+
+use std::net::SocketAddr;
+use std::process::{Command, Output};
+
+use tenbin_codec::QoS;
+
+use crate::sn_address;
+use crate::support::{BrokerProcess, Certificates, ConfigFile, GatewayProcess, RawClient};
+
+/// `tenbin sn pub` of one message at QoS 1.
+fn publish(gateway: SocketAddr, topic: &str, options: &[&str]) -> Output {
+    let gateway = gateway.to_string();
+    Command::new(env!("CARGO_BIN_EXE_tenbin"))
+        .args(["sn", "pub", "--gateway", &gateway, "-q", "1", "-m", "hello", "-t", topic])
+        .args(options)
+        .output()
+        .expect("the command runs")
+}
+
+fn assert_refused(output: &Output) {
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && error.contains("not supported"), "{error}");
+}
+
+fn assert_published(output: &Output, backend: &mut RawClient, topic: &str) {
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(backend.receive_message().topic.text().as_str(), topic);
+}
+
+/// A broker whose MQTT-SN listener asks `source`, with these keys of `[listeners.sn]`, and a client of it. Clients may
+/// publish below their user's name.
+fn broker(source: &str, sn: &str) -> (BrokerProcess, ConfigFile, RawClient) {
+    let file = ConfigFile::new(&format!(
+        "listen = [\"127.0.0.1:0\"]\n[[auth]]\nname = \"devices\"\n{source}\n[[listeners]]\ntransport = \"mqtt-sn\"\n\
+         address = \"127.0.0.1:0\"\nname = \"field\"\nauth = [\"devices\"]\n[listeners.sn]\n{sn}\n\
+         [[acl]]\nallow = \"publish\"\ntopic = \"of/%u/#\"\n[[acl]]\nallow = \"subscribe\"\ntopic = \"#\"\n"
+    ));
+    let broker = BrokerProcess::start_exactly(&["--config", file.path()]);
+    let mut backend = broker.v5("backend");
+    backend.subscribe("#", QoS::AtMostOnce);
+    (broker, file, backend)
+}
+
+#[test]
+fn identity_of_a_key_is_the_user_of_the_rules() {
+    let keys = ConfigFile::new(&format!("pump-7:{}\n", "07".repeat(16)));
+    let dtls = format!("dtls.psk_file = {:?}", keys.path());
+    let (broker, _file, mut backend) = broker("kind = \"certificate\"", &dtls);
+    let gateway = sn_address(&broker);
+    let options = ["--psk-identity", "pump-7", "--psk-file", keys.path()];
+    assert_published(&publish(gateway, "of/pump-7/t", &options), &mut backend, "of/pump-7/t");
+    assert_refused(&publish(gateway, "of/pump-8/t", &options));
+}
+
+#[test]
+fn common_name_of_a_certificate_is_the_user_of_the_rules() {
+    let certificates = Certificates::new();
+    let path = |name: &str| certificates.path(name);
+    certificates.issue("pump-7", &["pump-7"]);
+    let dtls = format!(
+        "dtls = {{ certificate = {:?}, key = {:?}, client_ca = {:?} }}",
+        path("broker.pem"),
+        path("broker.key"),
+        path("root.pem")
+    );
+    let (broker, _file, mut backend) = broker("kind = \"certificate\"", &dtls);
+    let gateway = sn_address(&broker);
+    let files = ["root.pem", "pump-7.pem", "pump-7.key"].map(path);
+    let options = ["--ca", &files[0], "--certificate", &files[1], "--key", &files[2]];
+    assert_published(&publish(gateway, "of/pump-7/t", &options), &mut backend, "of/pump-7/t");
+    assert_refused(&publish(gateway, "of/pump-8/t", &options));
+}
+
+#[test]
+fn credentials_pass_the_sources_of_the_listener() {
+    let users = ConfigFile::new("");
+    let password = ConfigFile::new("secret\n");
+    let set = Command::new("sh")
+        .args(["-c", "\"$0\" passwd \"$1\" ann < \"$2\"", env!("CARGO_BIN_EXE_tenbin"), users.path(), password.path()])
+        .status();
+    assert!(set.expect("the command runs").success());
+    let source = format!("kind = \"passwords\"\nfile = {:?}", users.path());
+    let (broker, _file, mut backend) = broker(&source, "credentials = true");
+    let gateway = sn_address(&broker);
+    let options = ["--user", "ann", "--password-file", password.path()];
+    assert_published(&publish(gateway, "of/ann/t", &options), &mut backend, "of/ann/t");
+    assert_refused(&publish(gateway, "of/ann/t", &["--user", "ann"]));
+}
+
+#[test]
+fn gateway_reaches_its_broker_over_tls() {
+    let (certificates, others) = (Certificates::new(), Certificates::new());
+    let file = ConfigFile::new(&format!("listen = [\"127.0.0.1:0\"]\n{}", certificates.listener("")));
+    let broker = BrokerProcess::start_exactly(&["--config", file.path()]);
+    let secure = broker.addresses()[1];
+    let start = |authority: &Certificates, arguments: &[&str]| {
+        let tls = format!("[tls]\nca = {:?}\n", authority.path("root.pem"));
+        GatewayProcess::start(secure, ([127, 0, 0, 1], 0).into(), &tls, arguments)
+    };
+    let mut backend = broker.v5("backend");
+    backend.subscribe("#", QoS::AtMostOnce);
+    for arguments in [&[][..], &["--aggregate"]] {
+        let gateway = start(&certificates, arguments);
+        assert_published(&publish(gateway.address, "a/b", &[]), &mut backend, "a/b");
+    }
+    let gateway = start(&others, &[]);
+    let refused = publish(gateway.address, "a/b", &[]);
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("congestion"), "{refused:?}");
+}
