@@ -41,7 +41,8 @@ impl Limits {
             connects: Rate::new(listener.connects_per_second, listener.connects_per_second_per_address, now),
             #[cfg(feature = "dtls")]
             handshakes: Rate::new(listener.connects_per_second, listener.connects_per_second_per_address, now),
-            unknown_answers: Rate::new(0, listener.unknown_answers_per_second, now),
+            // An answer costs as much as a CONNECT that is accepted.
+            unknown_answers: Rate::new(listener.connects_per_second, listener.unknown_answers_per_second, now),
             publishes: Rate::new(listener.publishes_per_second, 0, now),
             minus_one: Rate::new(listener.qos_minus_one_per_second, listener.qos_minus_one_per_second_per_address, now),
         }

@@ -145,11 +145,13 @@ impl Peers {
         self.unconfirmed_count
     }
 
-    /// The unconfirmed peer that came first.
+    /// The unconfirmed peer that came first, if it may be evicted.
     pub(crate) fn oldest_unconfirmed(&mut self) -> Option<Key> {
-        while let Some(key) = self.unconfirmed.pop_front() {
-            if self.get_mut(key).is_some_and(|peer| !peer.machine.is_confirmed()) {
-                return Some(key);
+        while let Some(&key) = self.unconfirmed.front() {
+            match self.get_mut(key).filter(|peer| !peer.machine.is_confirmed()) {
+                Some(peer) if !peer.machine.may_be_evicted() => return None,
+                Some(_) => return Some(key),
+                None => drop(self.unconfirmed.pop_front()),
             }
         }
         None

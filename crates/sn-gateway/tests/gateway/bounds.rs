@@ -127,3 +127,17 @@ fn qos_minus_one_needs_no_connection_and_has_a_rate() {
     wait_for(&gateway, "rate_exceeded", 1);
     assert!(client.is_silent());
 }
+
+/// Nobody knows whether the session of the one that waits is a new one.
+#[test]
+fn client_that_waits_for_the_broker_makes_no_room() {
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let gateway = gateway(silent.local_addr().expect("an address"), "timeout_seconds = 60", "unconfirmed_maximum = 1");
+    let (first, mut second) = (Client::new(gateway.address()), Client::new(gateway.address()));
+    first.send(&Message::Connect(Connect { will: false, clean_session: false, duration: 60, client_id: "a" }));
+    wait_for(&gateway, "connects", 1);
+    assert_eq!(second.connect("b", false), ReturnCode::Congestion);
+    assert_eq!(gateway.stats().get("unconfirmed_evicted"), 0);
+    // Else the gateway waits for the end of the stream.
+    drop(silent);
+}

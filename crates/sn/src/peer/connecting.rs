@@ -96,8 +96,8 @@ impl GatewayPeer {
                 self.leave_broker(io);
                 self.end(End::NewConnection)
             }
-            // The stream closes without DISCONNECT, as of a client that is lost and comes back. [SN-CONNECT-3]
-            _ => self.end(End::NewConnection),
+            // As of a client that is lost and comes back. [SN-CONNECT-3]
+            _ => self.lose(End::NewConnection, io),
         }
     }
 

@@ -249,6 +249,11 @@ impl GatewayPeer {
         self.lose(End::Closed, io)
     }
 
+    /// Whether [`GatewayPeer::evict`] leaves no session behind. Before CONNACK nobody knows whether the session is a new one.
+    pub fn may_be_evicted(&self) -> bool {
+        !matches!(self.upstream, Upstream::Opening { .. } | Upstream::Connecting { .. })
+    }
+
     /// Asks the client whether it is there, before a takeover of its session. Every answer moves
     /// [`GatewayPeer::last_received`].
     pub fn probe(&mut self, io: &mut Io<'_>) {

@@ -102,6 +102,18 @@ fn connect_with_other_terms_is_a_new_connection() {
 }
 
 #[test]
+fn another_client_at_the_address_ends_a_clean_session() {
+    let clean = |client_id| Connect { clean_session: true, ..connect(client_id) };
+    let mut rig = Rig::active_with(&gateway(|_| {}), clean("c"), None);
+    rig.client(Message::Connect(clean("d")));
+    assert_eq!(rig.action, Action::End(End::NewConnection));
+    let packets = rig.packets();
+    let [Packet::Disconnect(disconnect)] = &packets[..] else { panic!("{packets:?}") };
+    let properties = disconnect.properties.as_ref().expect("an expiry");
+    assert_eq!((disconnect.reason, properties.session_expiry_interval), (ReasonCode::DisconnectWithWill, Some(0)));
+}
+
+#[test]
 fn disconnect_is_answered_and_ends_the_upstream_normally() {
     let mut rig = Rig::active(|_| {});
     rig.client(Message::Disconnect(Disconnect { duration: None }));
