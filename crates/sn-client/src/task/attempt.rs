@@ -82,14 +82,18 @@ impl Task {
         Ok(())
     }
 
-    /// Connects to the gateway at the current position, at the first of its addresses that accepts.
+    /// Connects to the gateway at the current position, at the first of its addresses that accepts. The address after the
+    /// last one that failed comes first.
     async fn attempt(&mut self) -> Result<(), DisconnectReason> {
         let mut reason = DisconnectReason::NoAnswer;
-        for address in resolve(self.gateway_name()).await? {
+        let mut addresses = resolve(self.gateway_name()).await?;
+        begin_after(&mut addresses, self.failed_addresses.get(&self.gateway));
+        for address in addresses {
             match self.attempt_at(address).await {
                 Ok(()) => return Ok(()),
                 Err(other) => reason = other,
             }
+            self.failed_addresses.insert(self.gateway, address);
             self.peer.abandon();
         }
         Err(reason)
@@ -147,5 +151,31 @@ impl Task {
                 }
             }
         }
+    }
+}
+
+/// Moves the addresses up to the one that failed behind the others.
+fn begin_after(addresses: &mut [SocketAddr], failed: Option<&SocketAddr>) {
+    if let Some(at) = addresses.iter().position(|address| Some(address) == failed) {
+        addresses.rotate_left(at + 1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_begin_after_the_one_that_failed() {
+        let [a, b, c] = [1, 2, 3].map(|host| SocketAddr::from(([192, 0, 2, host], 10_000)));
+        for (failed, expected) in [(None, [a, b, c]), (Some(a), [b, c, a]), (Some(b), [c, a, b]), (Some(c), [a, b, c])]
+        {
+            let mut addresses = [a, b, c];
+            begin_after(&mut addresses, failed.as_ref());
+            assert_eq!(addresses, expected);
+        }
+        let mut others = [a, b];
+        begin_after(&mut others, Some(&c));
+        assert_eq!(others, [a, b], "the name has other addresses now");
     }
 }

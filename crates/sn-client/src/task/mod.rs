@@ -8,6 +8,7 @@ mod requests;
 use std::collections::HashMap;
 use std::future::pending;
 use std::io::ErrorKind;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -43,6 +44,8 @@ struct Task {
     buffer: Box<[u8]>,
     /// Position in the list of gateways.
     gateway: usize,
+    /// The last address that failed, of each position.
+    failed_addresses: HashMap<usize, SocketAddr>,
     link: Option<Link>,
     connected_at: Instant,
     requests: HashMap<RequestId, OpenRequest>,
@@ -91,6 +94,7 @@ pub(crate) async fn start(
         out: Datagrams::default(),
         buffer: vec![0; BUFFER_SIZE].into(),
         gateway: 0,
+        failed_addresses: HashMap::new(),
         link: None,
         connected_at: Instant::now(),
         requests: HashMap::new(),
