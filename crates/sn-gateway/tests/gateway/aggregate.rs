@@ -1,5 +1,8 @@
 //! Clients that share connections to the broker.
 
+mod replacing;
+mod scripted_broker;
+
 use tenbin_codec::Packet;
 use tenbin_sn_codec::v1_2::{
     Connect, Disconnect, Message, MessageId, PingReq, PubAck, Publish, QoS, ReturnCode, Subscribe, Subscribed, Topic,

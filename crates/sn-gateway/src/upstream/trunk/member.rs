@@ -2,16 +2,17 @@
 
 use std::io;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, MutexGuard};
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Instant;
 
 use bytes::BytesMut;
-use tenbin_codec::{Connect, Decoded, Decoder, Packet, ProtocolVersion, ReasonCode, SubAck, Subscribe, WriteBuffer};
+use tenbin_codec::{Connect, Decoded, Decoder, Packet, ReasonCode, Subscribe};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::hub::Key;
+use super::hub::{Hub, Key};
 use super::own::OwnConnection;
+use super::replacement::{Read, Replacement, Stay};
 use super::{Trunk, Trunks, task};
 
 /// A client's stream.
@@ -29,13 +30,15 @@ enum Stage {
     /// CONNECT has not come.
     New,
     Member(Member),
-    /// The client has a connection of its own. The last packets of its trunk come first.
-    Own(Box<OwnConnection>, Option<Member>),
+    /// The client has a connection of its own from its CONNECT on.
+    Own(Box<OwnConnection>),
+    /// The client gets, or has, a connection of its own in place of the trunk.
+    Replaced(Box<Replacement>),
     /// The client has left; the trunk has written its packets at this end of output.
     Left(Arc<Trunk>, u64),
 }
 
-struct Member {
+pub(super) struct Member {
     trunk: Arc<Trunk>,
     key: Key,
     /// For a connection of its own.
@@ -56,7 +59,8 @@ impl MemberStream {
         }
     }
 
-    fn handle(&mut self, packet: Packet) -> io::Result<()> {
+    /// Handles a packet of the client, of this size.
+    fn handle(&mut self, packet: Packet, size: usize) -> io::Result<()> {
         match (std::mem::replace(&mut self.stage, Stage::New), packet) {
             (Stage::New, Packet::Connect(connect)) => {
                 self.stage = self.enter(connect);
@@ -78,9 +82,21 @@ impl MemberStream {
                 Ok(())
             }
             (Stage::Member(member), Packet::Subscribe(subscribe)) if is_shared(&subscribe) => {
-                self.stage = self.separate(member, subscribe);
+                let connect = (*member.connect).clone();
+                let replacement = Replacement::open(&self.trunks.broker, connect, member, subscribe);
+                self.stage = Stage::Replaced(Box::new(replacement));
                 self.wake_reader();
                 Ok(())
+            }
+            (Stage::Replaced(replacement), packet @ Packet::Disconnect(_)) if replacement.is_opening() => {
+                self.stay(*replacement, ReasonCode::QuotaExceeded)?;
+                self.handle(packet, size)
+            }
+            (Stage::Replaced(mut replacement), packet) => {
+                let result = replacement.handle_client(packet, size);
+                self.stage = Stage::Replaced(replacement);
+                self.wake_reader();
+                result
             }
             (Stage::Member(member), packet) => {
                 let result = member.trunk.hub().handle_member(member.key, packet);
@@ -106,7 +122,7 @@ impl MemberStream {
             let resumed = trunk.hub().resume(&connect.client_id, connect.will.as_ref());
             return match resumed {
                 Some(key) => Stage::Member(Member { trunk, key, connect }),
-                None => Stage::Own(Box::new(OwnConnection::open(&self.trunks.broker, *connect)), None),
+                None => Stage::Own(Box::new(OwnConnection::open(&self.trunks.broker, *connect))),
             };
         }
         let (key, is_down) = trunk.hub().join(&connect.client_id, connect.will.clone());
@@ -116,29 +132,26 @@ impl MemberStream {
         Stage::Member(Member { trunk, key, connect })
     }
 
-    /// Gives a client with a shared subscription a connection of its own, with all its subscriptions.
-    fn separate(&self, member: Member, subscribe: Subscribe) -> Stage {
-        let Some(filters) = member.trunk.hub().detach_idle(member.key) else {
-            // Its messages of the trunk and of the connection could have equal identifiers. It tries again.
-            let reasons = vec![ReasonCode::QuotaExceeded; subscribe.subscriptions.len()];
-            let suback = SubAck { packet_id: subscribe.packet_id, properties: Default::default(), reasons };
-            member.trunk.hub().send(member.key, &Packet::SubAck(suback));
-            return Stage::Member(member);
-        };
-        let own = OwnConnection::replace(&self.trunks.broker, (*member.connect).clone(), filters, subscribe);
-        Stage::Own(Box::new(own), Some(member))
+    /// Leaves a client on its trunk, with the packets that waited, and closes its new connection.
+    fn stay(&mut self, mut replacement: Replacement, reason: ReasonCode) -> io::Result<()> {
+        let Some(Stay { member, waiting }) = replacement.cancel(reason) else { return Ok(()) };
+        replacement.close();
+        self.stage = Stage::Member(member);
+        // They were within the bounds of the client's input.
+        waiting.into_iter().try_for_each(|packet| self.handle(packet, 0))
     }
 
     /// Decodes the client's packets as far as the trunk takes them.
     fn decode(&mut self) -> io::Result<()> {
         loop {
-            if let Stage::Own(own, _) = &mut self.stage {
+            if let Stage::Own(own) = &mut self.stage {
                 own.queue(&self.input);
                 self.input = BytesMut::new();
                 return Ok(());
             }
+            let before = self.input.len();
             match self.decoder.decode(&mut self.input).map_err(io::Error::other)? {
-                Decoded::Packet(packet) => self.handle(packet)?,
+                Decoded::Packet(packet) => self.handle(packet, before - self.input.len())?,
                 Decoded::NeedMore(_) => break,
             }
         }
@@ -153,7 +166,8 @@ impl AsyncWrite for MemberStream {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
         match &mut this.stage {
-            Stage::Own(own, _) => return own.poll_write(bytes, cx),
+            Stage::Own(own) => return own.poll_write(bytes, cx),
+            Stage::Replaced(replacement) => ready!(replacement.poll_room(cx))?,
             Stage::Left(..) => return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into())),
             Stage::Member(member) => ready!(member.trunk.hub().poll_room(member.key, cx)),
             Stage::New => {}
@@ -164,18 +178,23 @@ impl AsyncWrite for MemberStream {
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match &mut self.get_mut().stage {
-            Stage::Own(own, _) => own.poll_flush(cx),
+            Stage::Own(own) => own.poll_flush(cx),
+            Stage::Replaced(replacement) => replacement.poll_flush(cx),
             _ => Poll::Ready(Ok(())),
         }
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
+        match &mut this.stage {
+            Stage::Own(own) => return own.poll_shutdown(cx),
+            Stage::Replaced(replacement) if !replacement.is_opening() => return replacement.poll_shutdown(cx),
+            _ => {}
+        }
         match std::mem::replace(&mut this.stage, Stage::New) {
-            Stage::Own(mut own, member) => {
-                let result = own.poll_shutdown(cx);
-                this.stage = Stage::Own(own, member);
-                result
+            Stage::Replaced(replacement) => {
+                this.stay(*replacement, ReasonCode::QuotaExceeded)?;
+                Pin::new(this).poll_shutdown(cx)
             }
             Stage::Member(member) => {
                 let end = member.leave();
@@ -197,30 +216,41 @@ impl AsyncRead for MemberStream {
             Some(reader) => reader.clone_from(cx.waker()),
             reader => *reader = Some(cx.waker().clone()),
         }
-        match &mut this.stage {
-            Stage::New => Poll::Pending,
-            Stage::Member(member) => member.poll_read(cx, buffer).map(|_| Ok(())),
-            Stage::Left(trunk, end) => trunk.hub().poll_written(*end, cx).map(Ok),
-            Stage::Own(own, member) => {
-                if let Some(member) = member
-                    && let Poll::Ready(1..) = member.poll_read(cx, buffer)
-                {
-                    return Poll::Ready(Ok(()));
-                }
-                own.poll_read(cx, buffer)
+        loop {
+            let refusal = match &mut this.stage {
+                Stage::New => return Poll::Pending,
+                Stage::Member(member) => return member.poll_read(cx, buffer).map(|_| Ok(())),
+                Stage::Left(trunk, end) => return trunk.hub().poll_written(*end, cx).map(Ok),
+                Stage::Own(own) => return own.poll_read(cx, buffer),
+                Stage::Replaced(replacement) => match ready!(replacement.poll_read(cx, buffer))? {
+                    Read::Done => return Poll::Ready(Ok(())),
+                    Read::Refused(reason) => reason,
+                },
+            };
+            if let Stage::Replaced(replacement) = std::mem::replace(&mut this.stage, Stage::New) {
+                this.stay(*replacement, refusal)?;
             }
         }
     }
 }
 
 impl Member {
-    fn poll_read(&self, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<usize> {
+    pub(super) fn hub(&self) -> MutexGuard<'_, Hub> {
+        self.trunk.hub()
+    }
+
+    pub(super) fn key(&self) -> Key {
+        self.key
+    }
+
+    /// Reads packets of the trunk. Ready with 0 once it has ended.
+    pub(super) fn poll_read(&self, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<usize> {
         let room = buffer.remaining();
         self.trunk.hub().poll_read(self.key, room, |bytes| buffer.put_slice(bytes), cx)
     }
 
     /// Leaves the trunk without DISCONNECT. Returns the end of the trunk's output.
-    fn leave(&self) -> u64 {
+    pub(super) fn leave(&self) -> u64 {
         let mut hub = self.trunk.hub();
         hub.leave(self.key, true);
         hub.end_of_output()
@@ -229,19 +259,16 @@ impl Member {
 
 impl Drop for MemberStream {
     fn drop(&mut self) {
-        if let Stage::Member(member) | Stage::Own(_, Some(member)) = &self.stage {
-            member.leave();
+        match std::mem::replace(&mut self.stage, Stage::New) {
+            Stage::Member(member) => {
+                member.leave();
+            }
+            Stage::Replaced(replacement) => replacement.abandon(),
+            Stage::New | Stage::Own(_) | Stage::Left(..) => {}
         }
     }
 }
 
 fn is_shared(subscribe: &Subscribe) -> bool {
     subscribe.subscriptions.iter().any(|subscription| subscription.filter.is_shared())
-}
-
-/// Encodes packets of a client.
-pub(super) fn encode<'a>(packets: impl IntoIterator<Item = &'a Packet>) -> WriteBuffer {
-    let mut out = WriteBuffer::new();
-    packets.into_iter().for_each(|packet| packet.encode(ProtocolVersion::V5, &mut out));
-    out
 }

@@ -10,8 +10,10 @@
 //! and publishes Wills. A client without Clean Session, or with a shared subscription, has a connection of its own.
 
 mod hub;
+mod limits;
 mod member;
 mod own;
+mod replacement;
 mod subscriptions;
 mod task;
 

@@ -31,9 +31,12 @@ impl Hub {
         }
     }
 
-    pub(super) fn note_acknowledged(&mut self, key: Key) {
+    pub(super) fn note_acknowledged(&mut self, key: Key, id: PacketId) {
         if let Some(member) = self.member(key) {
-            member.unacknowledged = member.unacknowledged.saturating_sub(1);
+            member.unacknowledged.remove(&id);
+            if member.moving.is_some() {
+                member.wake(); // Its move may wait for this.
+            }
         }
     }
 }
@@ -45,14 +48,35 @@ impl Member {
             return false;
         }
         let qos = publish.qos.min(granted);
-        let packet_id = (qos != QoS::AtMostOnce).then(|| {
-            self.last_id = self.last_id % u16::MAX + 1;
-            self.unacknowledged = self.unacknowledged.saturating_add(1);
-            PacketId::new(self.last_id).expect("1 to 65,535")
-        });
+        let packet_id = if qos == QoS::AtMostOnce { None } else { self.next_id() };
+        if qos != QoS::AtMostOnce && packet_id.is_none() {
+            return false;
+        }
         let header = PublishHeader { qos, retain: publish.retain, packet_id, ..PublishHeader::default() };
         header.encode(&publish.topic, &publish.payload, VERSION, &mut self.inbound);
+        if let Some(id) = packet_id {
+            self.unacknowledged.insert(id, self.read + self.inbound.len() as i64);
+        }
+        if qos == QoS::ExactlyOnce
+            && let Some(moving) = &mut self.moving
+        {
+            moving.note_delivered(publish);
+        }
         self.wake();
         true
+    }
+
+    /// The next Packet Identifier that no unacknowledged message has.
+    fn next_id(&mut self) -> Option<PacketId> {
+        if self.unacknowledged.len() >= usize::from(u16::MAX) {
+            return None;
+        }
+        loop {
+            self.last_id = self.last_id % u16::MAX + 1;
+            let id = PacketId::new(self.last_id)?;
+            if !self.unacknowledged.contains_key(&id) {
+                return Some(id);
+            }
+        }
     }
 }

@@ -70,6 +70,7 @@ impl Hub {
             read += length;
         }
         if read > 0 {
+            member.read += read as i64;
             member.is_cut = !member.inbound.is_empty();
             if member.inbound.is_empty() {
                 member.inbound = WriteBuffer::new();

@@ -2,7 +2,10 @@
 
 mod distributing;
 mod flowing;
+mod moving;
 mod requesting;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::task::Waker;
@@ -17,8 +20,10 @@ use tenbin_codec::{
 
 use super::subscriptions::Subscriptions;
 
+pub(super) use moving::Delivered;
+
 /// Names a member. Keys of members that left name none.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct Key {
     index: u32,
     generation: u32,
@@ -44,6 +49,8 @@ pub(super) struct Hub {
     /// Messages beyond the broker's Receive Maximum.
     waiting: VecDeque<Waiting>,
     waiting_bytes: usize,
+    /// Filters without members whose UNSUBSCRIBE waits for a Packet Identifier.
+    unsubscribing: VecDeque<TopicFilter>,
     /// QoS 2 messages of the broker that it has not released.
     unreleased: HashSet<PacketId, FxBuildHasher>,
     /// Streams of members that left, which wait for the end of the output.
@@ -52,7 +59,8 @@ pub(super) struct Hub {
     without_room: Vec<Key>,
     /// Members whose connection is replaced for another Will.
     parked: HashMap<Text, (Key, Instant), FxBuildHasher>,
-    is_pinged: bool,
+    /// PINGREQs that the broker has not answered, oldest first.
+    pings: VecDeque<Ping>,
     receivers: Vec<(Key, QoS)>,
     /// Bytes of a payload that a client may get.
     payload_bytes_maximum: usize,
@@ -92,10 +100,23 @@ struct Member {
     /// With the QoS that it asked for.
     filters: Vec<(TopicFilter, QoS)>,
     last_id: u16,
-    /// QoS 1 and 2 messages to it that it has not acknowledged.
-    unacknowledged: u16,
-    /// Its QoS 1 and 2 messages under way: its identifier, and the trunk's.
-    publishing: Vec<(PacketId, PacketId)>,
+    /// QoS 1 and 2 messages to it that it has not acknowledged, with their ends in the output to the member.
+    unacknowledged: HashMap<PacketId, i64, FxBuildHasher>,
+    /// Bytes that the member has read.
+    read: i64,
+    /// Its messages and SUBSCRIBEs that the broker has not answered.
+    unanswered: usize,
+    /// QoS 2 messages of which it has PUBREC, and has not sent PUBREL.
+    unreleased: HashSet<PacketId, FxBuildHasher>,
+    /// Present while it moves to a connection of its own.
+    moving: Option<Box<moving::Moving>>,
+}
+
+/// Reason of a PINGREQ.
+enum Ping {
+    KeepAlive,
+    /// A member ends its subscriptions once the broker has answered.
+    Move(Key),
 }
 
 /// A request to the broker whose answer is due.
@@ -173,6 +194,8 @@ impl Hub {
         let meantime = std::mem::take(&mut member.inbound);
         self.welcome(key, true);
         if let Some(member) = self.member(key) {
+            // The ends of messages do not count CONNACK.
+            member.read -= member.inbound.len() as i64;
             member.inbound.append(meantime);
         }
         Some(key)
@@ -186,6 +209,8 @@ impl Hub {
         if member.is_cut {
             // Its stream has the first part of a packet.
             member.inbound = WriteBuffer::new();
+            let read = member.read;
+            member.unacknowledged.retain(|_, end| *end <= read);
             self.dropped += 1;
         }
         if let Some((last, _)) = self.parked.insert(client_id.detach(), (key, now)) {
@@ -202,10 +227,6 @@ impl Hub {
         let Some(member) = slot.member.take() else { return };
         slot.generation = slot.generation.wrapping_add(1);
         self.free.push(key.index);
-        for (_, id) in member.publishing {
-            self.disown(id);
-        }
-        self.waiting.iter_mut().for_each(|waiting| waiting.owner = waiting.owner.filter(|(owner, _)| *owner != key));
         if let Some(will) = member.will.filter(|_| publishes_will) {
             let Will { qos, retain, topic, payload, .. } = *will;
             self.publish(Waiting { owner: None, qos, retain, topic, payload });
@@ -222,17 +243,6 @@ impl Hub {
         filters
     }
 
-    /// Ends the subscriptions of a member that has a connection of its own from now on, with its Will, and returns them.
-    /// `None` if the member has messages that it has not acknowledged.
-    pub(super) fn detach_idle(&mut self, key: Key) -> Option<Vec<(TopicFilter, QoS)>> {
-        let member = self.member(key)?;
-        if member.unacknowledged > 0 || !member.inbound.is_empty() || !member.publishing.is_empty() {
-            return None;
-        }
-        member.will = None;
-        Some(self.detach(key))
-    }
-
     /// Handles a packet of a member.
     ///
     /// # Errors
@@ -244,21 +254,29 @@ impl Hub {
         match packet {
             Packet::Publish(Publish { qos, retain, topic, packet_id, payload, .. }) => {
                 let owner = packet_id.map(|id| (key, id));
+                if owner.is_some()
+                    && let Some(member) = self.member(key)
+                {
+                    member.unanswered += 1;
+                }
                 self.publish(Waiting { owner, qos, retain, topic, payload });
             }
             // The trunk has released it already.
             Packet::PubRel(release) => {
+                if let Some(member) = self.member(key) {
+                    member.unreleased.remove(&release.packet_id);
+                }
                 self.send(key, &Packet::PubComp(Ack::new(release.packet_id, ReasonCode::Success)));
             }
             Packet::PubRec(received) => {
                 let release = Packet::PubRel(Ack::new(received.packet_id, ReasonCode::Success));
                 if received.reason.is_error() {
-                    self.note_acknowledged(key);
+                    self.note_acknowledged(key, received.packet_id);
                 } else {
                     self.send(key, &release);
                 }
             }
-            Packet::PubAck(_) | Packet::PubComp(_) => self.note_acknowledged(key),
+            Packet::PubAck(ack) | Packet::PubComp(ack) => self.note_acknowledged(key, ack.packet_id),
             Packet::Subscribe(subscribe) => {
                 let [Subscription { filter, options }] = &subscribe.subscriptions[..] else {
                     return Err(TrunkError("a SUBSCRIBE without exactly one filter".to_owned()));
@@ -267,10 +285,7 @@ impl Hub {
             }
             Packet::Unsubscribe(unsubscribe) => {
                 for filter in &unsubscribe.filters {
-                    if let Some(member) = self.member(key) {
-                        member.filters.retain(|(known, _)| known != filter);
-                    }
-                    self.unsubscribe(key, filter);
+                    self.forget_filter(key, filter);
                 }
                 let reasons = vec![ReasonCode::Success; unsubscribe.filters.len()];
                 let packet_id = unsubscribe.packet_id;
@@ -294,11 +309,11 @@ impl Hub {
                 self.write(&Packet::PubComp(Ack::new(release.packet_id, ReasonCode::Success)));
             }
             Packet::PubAck(ack) => {
-                self.answer(ack.packet_id, |id| Packet::PubAck(Ack::new(id, ack.reason)));
+                self.answer(&ack, Packet::PubAck);
                 self.finish_publish(ack.packet_id);
             }
             Packet::PubRec(ack) => {
-                self.answer(ack.packet_id, |id| Packet::PubRec(Ack::new(id, ack.reason)));
+                self.answer(&ack, Packet::PubRec);
                 if ack.reason.is_error() {
                     self.finish_publish(ack.packet_id);
                 } else {
@@ -308,8 +323,15 @@ impl Hub {
             }
             Packet::PubComp(ack) => self.finish_publish(ack.packet_id),
             Packet::SubAck(suback) => self.finish_subscribe(&suback),
-            Packet::UnsubAck(unsuback) => drop(self.requests.remove(&unsuback.packet_id)),
-            Packet::PingResp => self.is_pinged = false,
+            Packet::UnsubAck(unsuback) => {
+                self.requests.remove(&unsuback.packet_id);
+                self.send_waiting();
+            }
+            Packet::PingResp => {
+                if let Some(Ping::Move(key)) = self.pings.pop_front() {
+                    self.end_subscriptions(key);
+                }
+            }
             Packet::Disconnect(disconnect) => {
                 return Err(TrunkError(format!("broker sent DISCONNECT: {}", disconnect.reason)));
             }
@@ -332,11 +354,17 @@ impl Hub {
         self.state = State::Down;
         self.out.clear();
         self.written = self.queued;
-        (self.publishing, self.is_pinged) = (0, false);
+        self.publishing = 0;
+        self.pings.clear();
+        self.unsubscribing.clear();
         self.requests.clear();
         self.unreleased.clear();
         self.subscriptions = Subscriptions::default();
-        self.waiting.retain(|waiting| waiting.owner.is_none());
+        // Messages of members that left stay, as Wills do.
+        let mut waiting = std::mem::take(&mut self.waiting);
+        waiting.retain(|message| message.owner.is_none_or(|(key, _)| self.member(key).is_none()));
+        waiting.iter_mut().for_each(|message| message.owner = None);
+        self.waiting = waiting;
         self.waiting_bytes = self.waiting.iter().map(Waiting::bytes).sum();
         for (key, _) in std::mem::take(&mut self.parked).into_values() {
             self.leave(key, false);
@@ -348,7 +376,7 @@ impl Hub {
             if let Some(member) = self.member(key) {
                 member.is_closed = true;
                 member.filters.clear();
-                member.publishing.clear();
+                member.unanswered = 0;
                 member.wake();
             }
         }
@@ -360,12 +388,17 @@ impl Hub {
     /// # Errors
     /// The last PINGREQ was not answered.
     pub(super) fn tick(&mut self, now: Instant) -> Result<(), TrunkError> {
-        if std::mem::replace(&mut self.is_pinged, true) {
+        if self.pings.iter().any(|ping| matches!(ping, Ping::KeepAlive)) {
             return Err(TrunkError("broker does not answer PINGREQ".to_owned()));
         }
-        self.write(&Packet::PingReq(PingReq::PLAIN));
+        self.ping(Ping::KeepAlive);
         self.forget_parked(now);
         Ok(())
+    }
+
+    fn ping(&mut self, ping: Ping) {
+        self.pings.push_back(ping);
+        self.write(&Packet::PingReq(PingReq::PLAIN));
     }
 
     /// Forgets members whose new connection did not come.

@@ -4,11 +4,14 @@ use std::num::NonZeroU16;
 
 use bytes::Bytes;
 use tenbin_codec::{
-    Packet, PacketId, PublishHeader, QoS, ReasonCode, RetainHandling, SubAck, Subscribe, Subscription,
+    Ack, Packet, PacketId, PublishHeader, QoS, ReasonCode, RetainHandling, SubAck, Subscribe, Subscription,
     SubscriptionOptions, TopicFilter, Unsubscribe,
 };
 
 use super::{Hub, Key, Request, State, VERSION, WILLS_MAXIMUM, Waiting, refusal};
+
+/// Packet Identifiers of a connection.
+pub(super) const IDS_MAXIMUM: usize = u16::MAX as usize;
 
 impl Hub {
     pub(super) fn publish(&mut self, message: Waiting) {
@@ -22,7 +25,7 @@ impl Hub {
             let header = PublishHeader { retain: message.retain, ..PublishHeader::default() };
             return self.write_with(|out| header.encode(&message.topic, &message.payload, VERSION, out));
         }
-        if self.waiting.is_empty() && self.publishing < self.receive_maximum() {
+        if self.waiting.is_empty() && self.may_publish() {
             self.send_publish(&message);
         } else {
             self.wait(message);
@@ -48,19 +51,27 @@ impl Hub {
     pub(super) fn send_publish(&mut self, message: &Waiting) {
         let Waiting { owner, qos, retain, topic, payload } = message;
         let Some(id) = self.next_id() else { return self.dropped += 1 };
-        if let Some((key, own_id)) = owner
-            && let Some(member) = self.member(*key)
-        {
-            member.publishing.push((*own_id, id));
-        }
         self.requests.insert(id, Request::Publish(*owner));
         self.publishing += 1;
         let header = PublishHeader { qos: *qos, retain: *retain, packet_id: Some(id), ..PublishHeader::default() };
         self.write_with(|out| header.encode(topic, payload, VERSION, out));
     }
 
+    /// Whether the broker takes a further QoS 1 or 2 message, and a Packet Identifier is free.
+    fn may_publish(&self) -> bool {
+        self.publishing < self.receive_maximum() && self.requests.len() < IDS_MAXIMUM
+    }
+
+    /// Sends packets that waited for a Packet Identifier or the broker's Receive Maximum.
     pub(super) fn send_waiting(&mut self) {
-        while self.publishing < self.receive_maximum() {
+        while self.requests.len() < IDS_MAXIMUM
+            && let Some(filter) = self.unsubscribing.pop_front()
+        {
+            if !self.subscriptions.contains(&filter) {
+                self.write_unsubscribe(filter);
+            }
+        }
+        while self.may_publish() {
             let Some(message) = self.waiting.pop_front() else { return };
             self.waiting_bytes -= message.bytes();
             if self.is_forbidden(&message) {
@@ -73,36 +84,57 @@ impl Hub {
         }
     }
 
-    /// Passes the broker's answer to a message on to its owner.
-    pub(super) fn answer(&mut self, id: PacketId, answer: impl FnOnce(PacketId) -> Packet) {
-        if let Some(Request::Publish(Some((key, own_id)))) = self.requests.get(&id) {
-            let (key, answer) = (*key, answer(*own_id));
-            self.send(key, &answer);
+    /// Passes the broker's answer to a message on to its owner: PUBACK or PUBREC, which `packet` makes.
+    pub(super) fn answer(&mut self, ack: &Ack, packet: fn(Ack) -> Packet) {
+        let Some(Request::Publish(owner)) = self.requests.get(&ack.packet_id) else { return };
+        let Some((key, own_id)) = *owner else {
+            if ack.reason.is_error() {
+                tracing::warn!(reason = %ack.reason, "broker refused a Will");
+                self.dropped += 1;
+            }
+            return;
+        };
+        let answer = packet(Ack::new(own_id, ack.reason));
+        if let Some(member) = self.member(key)
+            && matches!(answer, Packet::PubRec(_))
+            && !ack.reason.is_error()
+        {
+            member.unreleased.insert(own_id);
         }
+        self.send(key, &answer);
     }
 
     /// Ends an exchange: the broker owes no further answer.
     pub(super) fn finish_publish(&mut self, id: PacketId) {
         let Some(Request::Publish(owner)) = self.requests.remove(&id) else { return };
         self.publishing = self.publishing.saturating_sub(1);
-        if let Some(member) = owner.and_then(|(key, _)| self.member(key)) {
-            member.publishing.retain(|(_, trunks)| *trunks != id);
+        if let Some((key, _)) = owner {
+            self.note_answered(key);
         }
         self.send_waiting();
         self.unblock();
     }
 
-    /// The owner of a message left: the exchange with the broker goes on without it.
-    pub(super) fn disown(&mut self, id: PacketId) {
-        if let Some(Request::Publish(owner)) = self.requests.get_mut(&id) {
-            *owner = None;
+    /// A request of a member is over.
+    fn note_answered(&mut self, key: Key) {
+        if let Some(member) = self.member(key) {
+            member.unanswered = member.unanswered.saturating_sub(1);
+            if member.moving.is_some() {
+                member.wake(); // Its move may wait for this.
+            }
         }
     }
 
     pub(super) fn subscribe(&mut self, key: Key, own_id: PacketId, filter: &TopicFilter, qos: QoS) {
-        let (Some(id), State::Up(_)) = (self.next_id(), &self.state) else { return };
+        let (Some(id), State::Up(_)) = (self.next_id(), &self.state) else {
+            // It tries again.
+            let reasons = vec![ReasonCode::QuotaExceeded];
+            let suback = SubAck { packet_id: own_id, properties: Default::default(), reasons };
+            return self.send(key, &Packet::SubAck(suback));
+        };
         let filter = filter.detach();
         let Some(member) = self.member(key) else { return };
+        member.unanswered += 1;
         member.filters.retain(|(known, _)| *known != filter);
         member.filters.push((filter.clone(), qos));
         let (identifier, highest) = self.subscriptions.add(&filter, key, qos);
@@ -133,31 +165,40 @@ impl Hub {
                 (granted, QoS::ExactlyOnce) => *granted,
             },
             refusal => {
-                if let Some(member) = self.member(key) {
-                    member.filters.retain(|(known, _)| *known != filter);
-                }
-                self.unsubscribe(key, &filter);
+                self.forget_filter(key, &filter);
                 refusal.copied().unwrap_or(ReasonCode::UnspecifiedError)
             }
         };
         let reasons = vec![reason];
         self.send(key, &Packet::SubAck(SubAck { packet_id, properties: Default::default(), reasons }));
+        self.note_answered(key);
+        self.send_waiting();
     }
 
-    /// Ends a member's subscription, and the trunk's if it was the last one.
+    /// Ends a member's subscription to a filter.
+    pub(in crate::upstream::trunk) fn forget_filter(&mut self, key: Key, filter: &TopicFilter) {
+        if let Some(member) = self.member(key) {
+            member.filters.retain(|(known, _)| known != filter);
+        }
+        self.unsubscribe(key, filter);
+    }
+
+    /// Ends a member's subscription at the broker, if it was the last one.
     pub(super) fn unsubscribe(&mut self, key: Key, filter: &TopicFilter) {
-        if self.subscriptions.remove(filter, key)
-            && matches!(self.state, State::Up(_))
-            && let Some(packet_id) = self.next_id()
-        {
-            self.requests.insert(packet_id, Request::Unsubscribe);
-            let filters = vec![filter.clone()];
-            self.write(&Packet::Unsubscribe(Unsubscribe { packet_id, user_properties: Vec::new(), filters }));
+        if self.subscriptions.remove(filter, key) && matches!(self.state, State::Up(_)) {
+            self.write_unsubscribe(filter.clone());
         }
     }
 
+    fn write_unsubscribe(&mut self, filter: TopicFilter) {
+        let Some(packet_id) = self.next_id() else { return self.unsubscribing.push_back(filter) };
+        self.requests.insert(packet_id, Request::Unsubscribe);
+        let filters = vec![filter];
+        self.write(&Packet::Unsubscribe(Unsubscribe { packet_id, user_properties: Vec::new(), filters }));
+    }
+
     pub(super) fn next_id(&mut self) -> Option<PacketId> {
-        if self.requests.len() >= usize::from(u16::MAX) {
+        if self.requests.len() >= IDS_MAXIMUM {
             return None;
         }
         loop {
