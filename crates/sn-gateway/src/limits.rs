@@ -28,9 +28,18 @@ struct Rate {
 
 struct Second {
     begun: Instant,
-    all: u32,
     by_address: HashMap<IpAddr, u32, FxBuildHasher>,
+    /// Events of all addresses, in millionths. They run off evenly: the events of a whole second at its begin would hold
+    /// up everything else.
+    level: u64,
+    /// Time of `level`.
+    at: Instant,
 }
+
+/// An event in millionths.
+const EVENT: u64 = 1_000_000;
+/// Events that may come at once, if the bound allows so many in a second.
+const BURST: u32 = 100;
 
 /// Addresses counted in one second. Further ones share one count.
 const ADDRESSES_MAXIMUM: usize = 65_536;
@@ -78,7 +87,7 @@ impl Limits {
 
 impl Rate {
     fn new(maximum: u32, per_address_maximum: u32, now: Instant) -> Self {
-        let second = Mutex::new(Second { begun: now, all: 0, by_address: HashMap::default() });
+        let second = Mutex::new(Second { begun: now, by_address: HashMap::default(), level: 0, at: now });
         Self { maximum, per_address_maximum, second }
     }
 
@@ -87,11 +96,15 @@ impl Rate {
         let mut second = self.second.lock().unwrap_or_else(PoisonError::into_inner);
         if now.saturating_duration_since(second.begun) >= Duration::from_secs(1) {
             second.begun = now;
-            second.all = 0;
             second.by_address.clear();
         }
-        if self.maximum > 0 && second.all >= self.maximum {
-            return false;
+        if self.maximum > 0 {
+            let passed = u64::try_from(now.saturating_duration_since(second.at).as_micros()).unwrap_or(u64::MAX);
+            second.level = second.level.saturating_sub(passed.saturating_mul(self.maximum.into()));
+            second.at = now;
+            if second.level + EVENT > u64::from(self.burst()) * EVENT {
+                return false;
+            }
         }
         if self.per_address_maximum > 0 {
             let is_full = second.by_address.len() >= ADDRESSES_MAXIMUM;
@@ -102,8 +115,12 @@ impl Rate {
             }
             *count += 1;
         }
-        second.all += 1;
+        second.level += EVENT;
         true
+    }
+
+    fn burst(&self) -> u32 {
+        (self.maximum / 10).max(self.maximum.min(BURST))
     }
 }
 
@@ -113,6 +130,17 @@ const OTHERS: IpAddr = IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED);
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn events_of_all_addresses_are_spread_over_the_second() {
+        let start = Instant::now();
+        let rate = Rate::new(5000, 0, start);
+        let allowed = |after: u64| {
+            let now = start + Duration::from_millis(after);
+            (0..10_000).filter(|_| rate.allows(OTHERS, now)).count()
+        };
+        assert_eq!([0, 1, 11, 2011].map(allowed), [500, 5, 50, 500]);
+    }
 
     #[test]
     fn each_second_has_its_events_by_address_and_in_all() {
