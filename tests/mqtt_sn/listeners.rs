@@ -192,3 +192,17 @@ fn separate_gateway_takes_the_tables_of_the_broker() {
     }
     assert_eq!(gateway.addresses.len(), 2);
 }
+
+#[test]
+fn sensors_need_no_file_descriptors() {
+    let keys = "per_address_maximum = 0\nconnects_per_second_per_address = 0";
+    let file = ConfigFile::new(&format!(
+        "[[listeners]]\ntransport = \"mqtt-sn\"\naddress = \"127.0.0.1:0\"\nanonymous = true\n[listeners.sn]\n{keys}\n"
+    ));
+    let broker = BrokerProcess::start_with_descriptors(256, 256, &["--config", file.path()]);
+    let gateway = sn_address(&broker);
+    let sensors: Vec<_> = (0..300).map(|number| Sensor::connect(gateway, &format!("s{number}"), CLEAN, 60)).collect();
+    // Sockets have their room beside them.
+    let _backend = broker.v5("backend");
+    drop(sensors);
+}

@@ -73,10 +73,12 @@ pub(crate) struct BrokerState {
     pub(crate) slow_receivers: SlowReceivers,
     /// Worker threads; without them, a connection runs on the runtime that accepted it.
     pub(crate) threads: Option<Threads>,
-    /// Maximum number of connections: the configured one, lowered to the available file descriptors.
+    /// Maximum number of connections with sockets: the configured one, lowered to the available file descriptors.
     pub(crate) connections_maximum: usize,
     /// Connections that are open now.
     pub(crate) connections: AtomicUsize,
+    /// Those of them without a socket: clients of an MQTT-SN gateway.
+    pub(crate) connections_in_memory: AtomicUsize,
     /// Server that clients are referred to when an operator sends them away.
     #[cfg(feature = "admin")]
     pub(crate) server_reference: arc_swap::ArcSwapOption<Text>,
@@ -174,6 +176,7 @@ impl BrokerState {
             connections_maximum,
             memory,
             connections: AtomicUsize::new(0),
+            connections_in_memory: AtomicUsize::new(0),
             #[cfg(feature = "admin")]
             server_reference: arc_swap::ArcSwapOption::empty(),
             stopping: watch::Sender::new(false),

@@ -44,22 +44,30 @@ pub(super) struct OpenConnection {
     pub(super) peer: Peer,
     /// Whether it counts in the bounds of its peer's address.
     is_counted: bool,
+    /// Whether it has a socket, which is a file descriptor.
+    has_socket: bool,
     /// How the connection came through its door; `None` without one.
     passage: Option<Box<Passage>>,
 }
 
 impl OpenConnection {
     /// Counts a new connection; `None` if there is no room for it. `is_counted`: the bounds of its address hold, unlike
-    /// those of a proxy.
-    pub(super) fn admitted(shared: &Arc<BrokerState>, peer: Peer, is_counted: bool) -> Option<Self> {
+    /// those of a proxy. `has_socket`: it needs a file descriptor.
+    pub(super) fn admitted(shared: &Arc<BrokerState>, peer: Peer, is_counted: bool, has_socket: bool) -> Option<Self> {
         let open = shared.connections.fetch_add(1, Ordering::Relaxed);
-        let refusal = if open >= shared.connections_maximum || shared.is_stopping() {
+        let sockets = open.saturating_sub(shared.connections_in_memory.load(Ordering::Relaxed));
+        let is_full =
+            open >= shared.config.connections.maximum || (has_socket && sockets >= shared.connections_maximum);
+        let refusal = if is_full || shared.is_stopping() {
             "no room for another connection"
         } else if is_counted && !shared.admission.enter(peer.address(), Instant::now()) {
             "too many connections of one address"
         } else {
             shared.metrics.connections_opened.add(1);
-            return Some(Self { shared: Arc::clone(shared), peer, is_counted, passage: None });
+            if !has_socket {
+                shared.connections_in_memory.fetch_add(1, Ordering::Relaxed);
+            }
+            return Some(Self { shared: Arc::clone(shared), peer, is_counted, has_socket, passage: None });
         };
         shared.connections.fetch_sub(1, Ordering::Relaxed);
         shared.metrics.connections_refused.add(1);
@@ -133,6 +141,9 @@ impl Deref for OpenConnection {
 impl Drop for OpenConnection {
     fn drop(&mut self) {
         self.shared.connections.fetch_sub(1, Ordering::Relaxed);
+        if !self.has_socket {
+            self.shared.connections_in_memory.fetch_sub(1, Ordering::Relaxed);
+        }
         self.leave(Instant::now());
         self.shared.metrics.connections_closed.add(1);
     }

@@ -157,7 +157,7 @@ impl Door {
             match acceptor.accept().await {
                 Ok((stream, peer)) => {
                     let is_proxy = self.proxy.as_ref().is_some_and(|proxy| proxy.trusts(peer.into()));
-                    let Some(open) = OpenConnection::admitted(&shared, peer.into(), !is_proxy) else { continue };
+                    let Some(open) = OpenConnection::admitted(&shared, peer.into(), !is_proxy, true) else { continue };
                     stream.begin(open.peer);
                     let (door, shared) = (Arc::clone(&self), Arc::clone(&shared));
                     tokio::spawn(door.admit(shared, open, stream, Arc::clone(&name), runtime.clone()));

@@ -18,7 +18,7 @@ use crate::gateways::{BoxedStream, ProvenIdentity};
 use crate::lifecycle::BrokerState;
 use crate::slices::in_turn;
 use crate::threads::{Home, Threads};
-use crate::values::{Certificate, Origin, Peer};
+use crate::values::{Certificate, Origin, Peer, TransportProtocol};
 
 /// Accepts connections forever, each into a task of its own. `name` selects the listener's settings.
 pub(crate) async fn run(shared: Arc<BrokerState>, acceptor: Acceptor, name: Arc<str>) {
@@ -78,7 +78,8 @@ pub(crate) fn serve_from_gateway(
     };
     let home = shared.threads.as_ref().map(Threads::place);
     let _there = main.enter();
-    let Some(mut open) = OpenConnection::admitted(shared, peer.into(), true) else { return };
+    let has_socket = stream.protocol() != TransportProtocol::MqttSn;
+    let Some(mut open) = OpenConnection::admitted(shared, peer.into(), true, has_socket) else { return };
     if let Some(certificate) = certificate {
         let direct = Origin::direct(peer.into(), None, stream.protocol());
         open.come_through(Passage::at_gateway(Origin { certificate: Some(Arc::new(certificate)), ..direct }));
@@ -96,7 +97,7 @@ pub(crate) fn serve<S: Stream>(
     listener: &Arc<str>,
     home: Option<Home>,
 ) {
-    if let Some(open) = OpenConnection::admitted(shared, peer, true) {
+    if let Some(open) = OpenConnection::admitted(shared, peer, true, true) {
         serve_admitted(open, stream, peer, listener, home);
     }
 }
