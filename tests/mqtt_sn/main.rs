@@ -3,6 +3,8 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+#[path = "../../crates/sn-gateway/tests/gateway/bisquitt.rs"]
+mod bisquitt;
 mod crashes;
 mod exchange;
 mod listeners;
@@ -25,9 +27,14 @@ const LISTENER: &str = "retry_seconds = 0.2\nconnects_per_second_per_address = 0
 
 /// Configuration of a broker with such a gateway at `address`.
 fn built_in(address: SocketAddr) -> ConfigFile {
+    built_in_with(address, LISTENER)
+}
+
+/// As [`built_in`], with these keys of the gateway.
+fn built_in_with(address: SocketAddr, listener: &str) -> ConfigFile {
     ConfigFile::new(&format!(
         "listen = [\"127.0.0.1:0\"]\n[[listeners]]\ntransport = \"mqtt-sn\"\naddress = \"{address}\"\nname = \"field\"\n\
-         anonymous = true\n[listeners.sn]\n{LISTENER}"
+         anonymous = true\n[listeners.sn]\n{listener}"
     ))
 }
 

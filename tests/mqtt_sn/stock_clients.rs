@@ -1,5 +1,5 @@
-//! The stock Python client `mqtt-sn-12` before the broker's own gateway, if it is installed: in `target/python`, as
-//! `.ci/run` does, or on the path. `tenbin-sn-gateway` has the same for a separate gateway.
+//! Stock clients before the broker's own gateway, if they are installed: the Python client `mqtt-sn-12` in `target/python`,
+//! as `.ci/run` does, or on the path; and Bisquitt's clients in Go. `tenbin-sn-gateway` has the same before Mosquitto.
 
 use std::io::Write as _;
 use std::net::SocketAddr;
@@ -9,8 +9,9 @@ use std::time::Instant;
 
 use tenbin_codec::QoS;
 
-use crate::support::{BrokerProcess, PATIENCE};
-use crate::{built_in, sn_address};
+use crate::bisquitt::{self, Bisquitt};
+use crate::support::{BrokerProcess, GatewayProcess, PATIENCE};
+use crate::{built_in, built_in_with, sn_address};
 
 /// A program of the client; `None` if it is not installed.
 fn program(name: &str) -> Option<PathBuf> {
@@ -61,5 +62,18 @@ fn stock_client_meets_clients_of_mqtt() {
         }
         let received = end(receiver, filter);
         assert!(String::from_utf8_lossy(&received.stdout).contains(&format!("to-{topic}")), "{filter}: {received:?}");
+    }
+}
+
+#[test]
+fn stock_go_clients_exchange_messages_and_a_will() {
+    let Some(clients) = Bisquitt::find() else { return };
+    let any = ([127, 0, 0, 1], 0).into();
+    let file = built_in_with(any, bisquitt::LISTENER);
+    let broker = BrokerProcess::start_exactly(&["--config", file.path()]);
+    clients.exercise(sn_address(&broker));
+    for arguments in [&[][..], &["--aggregate"]] {
+        let gateway = GatewayProcess::start(broker.address(), any, bisquitt::LISTENER, arguments);
+        clients.exercise(gateway.address);
     }
 }

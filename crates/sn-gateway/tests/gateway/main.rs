@@ -3,6 +3,7 @@
 
 mod addresses;
 mod aggregate;
+mod bisquitt;
 mod bounds;
 mod broker;
 mod client;

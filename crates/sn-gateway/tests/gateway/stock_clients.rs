@@ -1,8 +1,10 @@
-//! The stock Python client `mqtt-sn-12`, if it is installed: in `target/python`, as `.ci/run` does, or on the path.
+//! Stock clients before Mosquitto, if they are installed: the Python client `mqtt-sn-12` in `target/python`, as `.ci/run`
+//! does, or on the path; and Bisquitt's clients in Go.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
+use crate::bisquitt::{self, Bisquitt};
 use crate::client::{gateway, wait_for};
 use crate::mosquitto::Mosquitto;
 
@@ -60,5 +62,14 @@ fn stock_python_client_publishes_and_subscribes() {
             let text = String::from_utf8_lossy(&received.stdout);
             assert!(text.contains(&message), "{receive}: {received:?}");
         }
+    }
+}
+
+#[test]
+fn stock_go_clients_exchange_messages_and_a_will() {
+    let (Some(clients), Some(broker)) = (Bisquitt::find(), Mosquitto::start()) else { return };
+    for head in ["", "mqtt = \"3.1.1\"", "aggregate = 1"] {
+        let gateway = gateway(broker.address, head, bisquitt::LISTENER);
+        clients.exercise(gateway.address());
     }
 }
