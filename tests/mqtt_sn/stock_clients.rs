@@ -5,12 +5,12 @@ use std::io::Write as _;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tenbin_codec::QoS;
 
 use crate::bisquitt::{self, Bisquitt};
-use crate::support::{BrokerProcess, GatewayProcess, PATIENCE};
+use crate::support::{BrokerProcess, GatewayProcess, Lines, PATIENCE};
 use crate::{built_in, built_in_with, sn_address};
 
 /// A program of the client; `None` if it is not installed.
@@ -29,6 +29,16 @@ fn spawn(program: &Path, gateway: SocketAddr, arguments: &str) -> Child {
     let mut command = Command::new(program);
     command.args(["-h", "127.0.0.1", "-p", &gateway.port().to_string()]).args(arguments.split(' '));
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("an executable file")
+}
+
+/// A program that ends with the handle at the latest: a client without answers waits forever.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
 }
 
 fn end(child: Child, what: &str) -> Output {
@@ -76,4 +86,29 @@ fn stock_go_clients_exchange_messages_and_a_will() {
         let gateway = GatewayProcess::start(broker.address(), any, bisquitt::LISTENER, arguments);
         clients.exercise(gateway.address);
     }
+}
+
+#[test]
+fn stock_client_gets_messages_once_when_it_wakes() {
+    let Some(python) = program("mqtt_sn_sub").map(|program| program.with_file_name("python3")) else { return };
+    let seconds: u64 = std::env::var("TENBIN_TEST_SLEEP").map_or(3, |text| text.parse().expect("seconds"));
+    let file = built_in(([127, 0, 0, 1], 0).into());
+    let broker = BrokerProcess::start_exactly(&["--config", file.path()]);
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/mqtt_sn/stock_sleeper.py");
+    let mut sleeper = Command::new(python);
+    sleeper.arg("-B").arg(script).args([&sn_address(&broker).port().to_string(), "sleeper", "plant/one"]);
+    let mut sleeper =
+        Running(sleeper.arg(seconds.to_string()).stdout(Stdio::piped()).spawn().expect("an executable file"));
+    let lines = Lines::collect(sleeper.0.stdout.take().expect("piped"));
+    lines.wait_for(&["asleep"], PATIENCE);
+    let asleep = Instant::now();
+    let mut backend = broker.v5("backend");
+    for (payload, qos) in [("first", QoS::AtMostOnce), ("second", QoS::AtLeastOnce), ("third", QoS::AtLeastOnce)] {
+        backend.publish("plant/one", payload, qos);
+    }
+    lines.wait_for(&["awake"], PATIENCE + Duration::from_secs(seconds));
+    assert!(asleep.elapsed() >= Duration::from_secs(seconds), "the client has slept");
+    let lines = lines.to_end(PATIENCE);
+    assert!(sleeper.0.wait().expect("a process").success());
+    assert_eq!(lines, ["asleep", "first", "second", "third", "awake", "awake"]);
 }
