@@ -39,7 +39,7 @@ impl Bisquitt {
         };
         let found = program("bisquitt-pub").zip(program("bisquitt-sub"));
         if found.is_none() {
-            let install = "go install github.com/energostack/bisquitt/cmd/...@v0.9.1";
+            let install = "as .ci/run does";
             let _ = writeln!(std::io::stderr(), "skipped: Bisquitt is not installed ({install})");
         }
         found.map(|(publish, subscribe)| Self { publish, subscribe })
