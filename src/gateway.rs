@@ -80,6 +80,7 @@ pub(crate) fn run(arguments: &GatewayArgs) -> Result<(), GatewayError> {
     }
     let config = arguments.configuration()?;
     if arguments.check {
+        config.check_files()?;
         return Ok(writeln!(io::stdout(), "configuration is valid")?);
     }
     let limits = tenbin_broker::Config::default();
@@ -161,7 +162,7 @@ fn keep_port(new: &mut SocketAddr, old: SocketAddr) {
 /// Reads the configuration again, and starts the gateways anew: their clients get DISCONNECT, and those without Clean
 /// Session keep their sessions. If that fails, the old configuration stays.
 fn reload(arguments: &GatewayArgs, config: &mut Config, running: Running) -> Result<Running, GatewayError> {
-    let mut new = match arguments.configuration() {
+    let mut new = match arguments.configuration().and_then(|new| new.check_files().map(|()| new).map_err(Into::into)) {
         Ok(new) => new,
         Err(error) => {
             say(&format!("reload: {error}; the old configuration stays"));

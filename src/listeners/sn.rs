@@ -49,7 +49,7 @@ impl SnListeners {
 
 impl Gateways for SnListeners {
     fn check(&self, listener: &Listener) -> Result<(), String> {
-        self.configuration(listener).map(drop)
+        self.configuration(listener)?.check_files().map_err(|error| error.to_string())
     }
 
     fn open(&self, listener: &Listener, entrance: Entrance) -> Result<Box<dyn OpenGateway>, String> {
@@ -88,5 +88,9 @@ fn identity(identity: &Identity) -> ProvenIdentity {
 impl OpenGateway for Open {
     fn address(&self) -> SocketAddr {
         self.0.address()
+    }
+
+    fn reload(&self) {
+        self.0.reload_keys();
     }
 }

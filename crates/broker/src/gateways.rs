@@ -46,6 +46,9 @@ pub struct GatewayValue {
 pub trait OpenGateway: fmt::Debug + Send + Sync {
     /// Its address, with the actual port.
     fn address(&self) -> SocketAddr;
+
+    /// Reads files of keys and certificates again: the broker was told to, and the listener's settings have not changed.
+    fn reload(&self) {}
 }
 
 /// A byte stream of any kind.

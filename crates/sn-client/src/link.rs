@@ -91,6 +91,15 @@ impl Link {
     }
 }
 
+#[cfg(feature = "dtls")]
+impl Drop for Link {
+    fn drop(&mut self) {
+        if let Some(secured) = self.secured.take() {
+            secured.close(&self.socket);
+        }
+    }
+}
+
 /// Addresses of a "host:port", at least one. Those of IPv4 come first: `localhost` is both, and few gateways listen at `::1`.
 pub(crate) async fn resolve(gateway: &str) -> io::Result<Vec<SocketAddr>> {
     let mut addresses: Vec<_> = lookup_host(gateway).await?.collect();

@@ -60,6 +60,17 @@ impl Secured {
         }
     }
 
+    /// Tells the gateway that the session ends.
+    pub(crate) fn close(self, socket: &UdpSocket) {
+        let State { session, mut buffer, .. } = self.0.into_inner().unwrap_or_else(PoisonError::into_inner);
+        session.close(Instant::now(), &mut buffer, &mut |output| {
+            if let Output::Datagram(datagram) = output {
+                // The gateway ends it without a word, too.
+                drop(socket.try_send(datagram));
+            }
+        });
+    }
+
     /// Handles one datagram or deadline. Cancel safe.
     async fn step(&self, socket: &UdpSocket) -> io::Result<()> {
         let deadline = self.state().session.deadline();

@@ -12,6 +12,7 @@ use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use tokio_rustls::rustls::server::WebPkiClientVerifier;
 use tokio_rustls::rustls::server::danger::ClientCertVerifier;
+use tokio_rustls::rustls::sign::CertifiedKey;
 use x509_parser::certificate::X509Certificate;
 use x509_parser::prelude::FromDer as _;
 
@@ -66,6 +67,8 @@ pub(crate) fn own(certificate: &Path, key: &Path) -> Result<DtlsCertificate, Set
     let own = CertificateDer::from_pem_file(certificate).map_err(|error| SetupError::new(certificate, error))?;
     let private_key = PrivateKeyDer::from_pem_file(key).map_err(|error| SetupError::new(key, error))?;
     let provider = dimpl::crypto::rust_crypto::default_provider();
+    let pair = CertifiedKey::from_der(vec![own.clone()], private_key.clone_key(), &default_provider());
+    pair.map_err(|error| SetupError::new(key, format!("does not belong to the certificate: {error}")))?;
     let private_key = private_key.secret_der();
     provider
         .key_provider

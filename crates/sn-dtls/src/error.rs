@@ -1,16 +1,21 @@
 use std::path::{Path, PathBuf};
 
-/// A file that cannot be used.
+/// Files that cannot be used.
 #[derive(Debug, Clone, thiserror::Error)]
-#[error("{}: {reason}", path.display())]
+#[error("{}{reason}", path.as_ref().map(|path| format!("{}: ", path.display())).unwrap_or_default())]
 pub struct SetupError {
-    path: PathBuf,
+    path: Option<PathBuf>,
     reason: String,
 }
 
 impl SetupError {
     pub(crate) fn new(path: &Path, reason: impl ToString) -> Self {
-        Self { path: path.to_owned(), reason: reason.to_string() }
+        Self { path: Some(path.to_owned()), reason: reason.to_string() }
+    }
+
+    /// Keys that do not fit each other.
+    pub(crate) fn of_keys(reason: impl ToString) -> Self {
+        Self { path: None, reason: reason.to_string() }
     }
 }
 

@@ -29,14 +29,15 @@ pub(crate) struct KeyFile {
 
 struct Keys {
     by_identity: HashMap<String, Vec<u8>>,
-    changed_at: Option<SystemTime>,
+    /// Time of the last change of the file, and its size.
+    mark: Option<(SystemTime, u64)>,
     looked_at: Instant,
 }
 
 impl KeyFile {
     pub(crate) fn read(path: &Path) -> Result<Self, SetupError> {
-        let (changed_at, by_identity) = (change_of(path), keys_of(path)?);
-        let keys = Keys { by_identity, changed_at, looked_at: Instant::now() };
+        let (mark, by_identity) = (mark_of(path), keys_of(path)?);
+        let keys = Keys { by_identity, mark, looked_at: Instant::now() };
         Ok(Self { path: path.to_owned(), keys: Mutex::new(keys) })
     }
 }
@@ -46,12 +47,13 @@ impl PskResolver for KeyFile {
         let mut keys = self.keys.lock().unwrap_or_else(PoisonError::into_inner);
         if keys.looked_at.elapsed() >= LOOK_PAUSE {
             keys.looked_at = Instant::now();
-            let changed_at = change_of(&self.path);
-            // A file that cannot be read, or is half written, leaves the last keys.
-            if changed_at != keys.changed_at
-                && let Ok(by_identity) = keys_of(&self.path)
-            {
-                (keys.by_identity, keys.changed_at) = (by_identity, changed_at);
+            let mark = mark_of(&self.path);
+            if mark != keys.mark {
+                keys.mark = mark;
+                match keys_of(&self.path) {
+                    Ok(by_identity) => keys.by_identity = by_identity,
+                    Err(error) => tracing::warn!(%error, "the last pre-shared keys stay"),
+                }
             }
         }
         let identity = std::str::from_utf8(identity).ok()?;
@@ -81,8 +83,9 @@ pub(crate) fn key_of(path: &Path, identity: &str) -> Result<Vec<u8>, SetupError>
     key.ok_or_else(|| SetupError::new(path, format!("has no key of identity {identity:?}")))
 }
 
-fn change_of(path: &Path) -> Option<SystemTime> {
-    fs::metadata(path).and_then(|file| file.modified()).ok()
+fn mark_of(path: &Path) -> Option<(SystemTime, u64)> {
+    let file = fs::metadata(path).ok()?;
+    Some((file.modified().ok()?, file.len()))
 }
 
 /// Reads lines of `IDENTITY:KEY`, the key in hexadecimal digits. Empty lines and those with `#` in front do not count.

@@ -15,6 +15,8 @@ pub struct Session {
     /// Identity that the other side claims, until it is proven.
     claimed: Option<Identity>,
     proven: Option<Identity>,
+    /// The other side has returned the cookie, so that its address is no forged one.
+    is_proven: bool,
     is_open: bool,
     is_closed: bool,
     deadline: Option<Instant>,
@@ -55,7 +57,16 @@ impl Session {
     }
 
     fn new(engine: Dtls, judge: Judge) -> Self {
-        Self { engine, judge, claimed: None, proven: None, is_open: false, is_closed: false, deadline: None }
+        Self {
+            engine,
+            judge,
+            claimed: None,
+            proven: None,
+            is_proven: false,
+            is_open: false,
+            is_closed: false,
+            deadline: None,
+        }
     }
 
     /// Handles a datagram of the other side. Datagrams that do not belong to the session are ignored. `buffer` is memory
@@ -70,8 +81,8 @@ impl Session {
         buffer: &mut Vec<u8>,
         output: &mut dyn FnMut(Output<'_>),
     ) -> Result<(), SessionError> {
-        self.engine.handle_timeout(now)?;
         let _of_another_session = keys::take_looked_up();
+        self.engine.handle_timeout(now)?;
         self.engine.handle_packet(datagram)?;
         if let Some(identity) = keys::take_looked_up() {
             self.claimed = Some(Identity::PreSharedKey(identity));
@@ -126,6 +137,12 @@ impl Session {
         self.is_open
     }
 
+    /// Whether the other side has shown that datagrams reach it at its address. Until then a server's only output is a
+    /// cookie for each ClientHello, and repetitions of it must not be sent (RFC 6347, 4.2.1).
+    pub fn is_proven(&self) -> bool {
+        self.is_proven
+    }
+
     /// Identity of the other side, once the handshake is done, if it has one.
     pub fn identity(&self) -> Option<&Identity> {
         self.proven.as_ref()
@@ -142,7 +159,10 @@ impl Session {
         }
         loop {
             match self.engine.poll_output(buffer) {
-                Event::Packet(datagram) => output(Output::Datagram(datagram)),
+                Event::Packet(datagram) => {
+                    self.is_proven |= !is_cookie(datagram);
+                    output(Output::Datagram(datagram));
+                }
                 Event::BufferTooSmall { needed } => buffer.resize(needed, 0),
                 Event::PeerCert(certificate) => {
                     self.judge.judge(certificate)?;
@@ -177,10 +197,46 @@ impl Identity {
     }
 }
 
-/// Whether a datagram may begin a session: a ClientHello that is not encrypted.
-pub fn begins_session(datagram: &[u8]) -> bool {
-    const HANDSHAKE: u8 = 22;
-    const CLIENT_HELLO: u8 = 1;
-    // Content type, version, epoch, sequence number, length; type of the handshake message.
-    matches!(datagram, [HANDSHAKE, 0xFE, _, 0, 0, _, _, _, _, _, _, _, _, CLIENT_HELLO, ..])
+/// Random of a ClientHello that is not encrypted, with which a datagram may begin a session.
+pub fn random_of_hello(datagram: &[u8]) -> Option<[u8; 32]> {
+    if handshake_type(datagram)? != CLIENT_HELLO {
+        return None;
+    }
+    datagram.get(RANDOM_AT..)?.first_chunk().copied()
+}
+
+/// Whether a datagram is an alert that is not encrypted, which anybody may have sent.
+pub fn is_plain_alert(datagram: &[u8]) -> bool {
+    const ALERT: u8 = 21;
+    matches!(datagram, [ALERT, 0xFE, _, 0, 0, ..])
+}
+
+const HANDSHAKE: u8 = 22;
+const CLIENT_HELLO: u8 = 1;
+const SERVER_HELLO: u8 = 2;
+const HELLO_VERIFY_REQUEST: u8 = 3;
+/// Headers of record and handshake message, and the version.
+const RANDOM_AT: usize = 13 + 12 + 2;
+/// Random of a ServerHello that is a HelloRetryRequest (RFC 8446, 4.1.3).
+const RETRY_REQUEST: [u8; 32] = [
+    0xCF, 0x21, 0xAD, 0x74, 0xE5, 0x9A, 0x61, 0x11, 0xBE, 0x1D, 0x8C, 0x02, 0x1E, 0x65, 0xB8, 0x91, 0xC2, 0xA2, 0x11,
+    0x16, 0x7A, 0xBB, 0x8C, 0x5E, 0x07, 0x9E, 0x09, 0xE2, 0xC8, 0xA8, 0x33, 0x9C,
+];
+
+/// Type of the first handshake message of a datagram that is not encrypted.
+fn handshake_type(datagram: &[u8]) -> Option<u8> {
+    // Content type, version, epoch, sequence number, length.
+    match datagram {
+        [HANDSHAKE, 0xFE, _, 0, 0, _, _, _, _, _, _, _, _, kind, ..] => Some(*kind),
+        _ => None,
+    }
+}
+
+/// Whether a server's datagram asks for a ClientHello with its cookie.
+fn is_cookie(datagram: &[u8]) -> bool {
+    match handshake_type(datagram) {
+        Some(HELLO_VERIFY_REQUEST) => true,
+        Some(SERVER_HELLO) => datagram.get(RANDOM_AT..).is_some_and(|rest| rest.starts_with(&RETRY_REQUEST)),
+        _ => false,
+    }
 }

@@ -1,7 +1,7 @@
 //! Settings of both sides, and the engines that follow from them.
 
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -25,7 +25,8 @@ pub struct ServerFiles {
     pub certificate: Option<PathBuf>,
     /// PEM file with its private key.
     pub key: Option<PathBuf>,
-    /// PEM file with the authorities of client certificates, which clients then need, but for those with a pre-shared key.
+    /// PEM file with the authorities of client certificates. Clients need such a certificate or a pre-shared key. Without
+    /// the file, clients of a server with a certificate need neither.
     pub client_ca: Option<PathBuf>,
 }
 
@@ -70,16 +71,19 @@ impl Server {
     pub fn new(files: &ServerFiles) -> Result<Self, SetupError> {
         let certificate = match (&files.certificate, &files.key) {
             (Some(certificate), Some(key)) => Some(certificates::own(certificate, key)?),
-            (Some(path), None) => return Err(SetupError::new(path, "the certificate needs `key`")),
-            (None, Some(path)) => return Err(SetupError::new(path, "the key needs `certificate`")),
+            (Some(_), None) => return Err(SetupError::of_keys("`certificate` needs `key`")),
+            (None, Some(_)) => return Err(SetupError::of_keys("`key` needs `certificate`")),
             (None, None) => None,
         };
+        if files.client_ca.is_some() && certificate.is_none() {
+            return Err(SetupError::of_keys("`client_ca` needs `certificate` and `key`"));
+        }
         let judge = files.client_ca.as_deref().map_or(Ok(Judge::None), Judge::of_clients)?;
         let mut builder = builder().require_client_certificate(judge.asks());
         if let Some(path) = &files.psk_file {
             builder = builder.with_psk_server(None, Arc::new(KeyFile::read(path)?));
         } else if certificate.is_none() {
-            return Err(SetupError::new(Path::new("dtls"), "needs `psk_file`, or `certificate` and `key`"));
+            return Err(SetupError::of_keys("needs `psk_file`, or `certificate` and `key`"));
         }
         Ok(Self { config: build(builder)?, certificate, judge })
     }
@@ -132,7 +136,7 @@ fn builder() -> ConfigBuilder {
 }
 
 fn build(builder: ConfigBuilder) -> Result<Arc<Config>, SetupError> {
-    builder.build().map(Arc::new).map_err(|error| SetupError::new(Path::new("dtls"), error))
+    builder.build().map(Arc::new).map_err(SetupError::of_keys)
 }
 
 impl fmt::Debug for Server {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 use tenbin_sn_dtls::{
-    Client, ClientKeys, Identity, Output, Server, ServerFiles, Session, SessionError, begins_session,
+    Client, ClientKeys, Identity, Output, Server, ServerFiles, Session, SessionError, random_of_hello,
 };
 
 const KEY: &str = "000102030405060708090a0b0c0d0e0f";
@@ -30,7 +30,7 @@ impl Pair {
     fn shake_hands(&mut self) -> Result<(), SessionError> {
         let mut to_server = Vec::new();
         self.client.handle_timeout(self.now, &mut self.buffer, &mut |output| keep(output, &mut to_server))?;
-        assert!(begins_session(&to_server[0]));
+        assert!(random_of_hello(&to_server[0]).is_some());
         while !to_server.is_empty() {
             let mut to_client = Vec::new();
             for datagram in to_server.drain(..) {
@@ -207,6 +207,14 @@ fn files_that_do_not_fit_are_named() {
     for (files, named) in [
         (ServerFiles::default(), "psk_file"),
         (ServerFiles { certificate: Some(certificate.clone()), ..Default::default() }, "needs `key`"),
+        (
+            ServerFiles {
+                certificate: Some(certificate.clone()),
+                key: Some(ours.sign("other").1),
+                ..Default::default()
+            },
+            "does not belong",
+        ),
         (ServerFiles { psk_file: Some(missing.clone()), ..Default::default() }, "missing"),
         (ServerFiles { certificate: Some(key.clone()), key: Some(key.clone()), ..Default::default() }, "gateway.key"),
         (
@@ -216,5 +224,27 @@ fn files_that_do_not_fit_are_named() {
     ] {
         let error = Server::new(&files).unwrap_err().to_string();
         assert!(error.contains(named), "{error}");
+    }
+}
+
+/// The server's answers to a ClientHello alone, with all repetitions of the engine.
+#[test]
+fn only_a_returned_cookie_proves_an_address() {
+    let directory = TempDir::new().unwrap();
+    let file = psk(&directory, "keys", "pump-7", KEY);
+    let ours = Authority::new();
+    let keyed = Server::new(&ServerFiles { psk_file: Some(file.clone()), ..Default::default() }).unwrap();
+    for (client, server) in [(client_with(&file, "pump-7"), keyed), (ours.client(None, "gateway"), ours.server(None))] {
+        let mut pair = Pair::new(&client, &server);
+        let (mut hello, mut cookie) = (Vec::new(), Vec::new());
+        pair.client.handle_timeout(pair.now, &mut pair.buffer, &mut |out| keep(out, &mut hello)).unwrap();
+        pair.server.receive(&hello[0], pair.now, &mut pair.buffer, &mut |out| keep(out, &mut cookie)).unwrap();
+        assert!(cookie.len() == 1 && cookie[0].len() <= hello[0].len() && !pair.server.is_proven());
+        pair.server.receive(b"junk", pair.now, &mut pair.buffer, &mut |out| keep(out, &mut cookie)).unwrap();
+        assert!(!pair.server.is_proven());
+        let (mut again, mut answer) = (Vec::new(), Vec::new());
+        pair.client.receive(&cookie[0], pair.now, &mut pair.buffer, &mut |out| keep(out, &mut again)).unwrap();
+        pair.server.receive(&again[0], pair.now, &mut pair.buffer, &mut |out| keep(out, &mut answer)).unwrap();
+        assert!(pair.server.is_proven());
     }
 }

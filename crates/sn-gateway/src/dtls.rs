@@ -1,39 +1,43 @@
-//! DTLS sessions of a gateway, by address.
+//! DTLS of a gateway: sessions by address.
 //!
 //! ```text
-//!   datagram ─► Slot { open, new } ─► messages       a ClientHello begins `new`; once its handshake is done
-//!            ◄─                    ◄─ messages       it takes the place of `open`
+//!   datagram ─► Slot { current, handshake } ─► messages       a ClientHello begins `handshake`, which takes the
+//!            ◄─                             ◄─ messages       place of `current` once it is done
 //! ```
 //!
-//! An address is proven before a session has keys: the server's first answer is a cookie, which is smaller than the
-//! client's datagram.
+//! A handshake costs 5 KiB before its address is proven by the cookie. Such handshakes end soon, and make room for others.
+//! Without a client, a session ends soon too.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use rustc_hash::FxBuildHasher;
 pub use tenbin_sn_dtls::Identity;
-use tenbin_sn_dtls::{Output, Server, ServerFiles, Session, begins_session};
+use tenbin_sn_dtls::{Output, Server, ServerFiles, Session, is_plain_alert, random_of_hello};
 
 use crate::config::{ConfigError, Listener};
 use crate::counters::{Counters, count};
 use crate::limits::Limits;
 use crate::udp::Route;
 
-/// DTLS sessions of one gateway.
-pub(crate) struct Sessions {
+/// DTLS of one gateway.
+pub(crate) struct Dtls {
     server: Server,
     slots: HashMap<SocketAddr, Slot, FxBuildHasher>,
-    /// Handshakes in the order of their begin. Some are over.
-    handshakes: VecDeque<(SocketAddr, u64)>,
+    slots_maximum: usize,
+    /// Handshakes whose address is unproven, and the others, in the order of their begin or of their proof. Some have
+    /// ended.
+    unproven: VecDeque<(SocketAddr, u64)>,
+    proven: VecDeque<(SocketAddr, u64)>,
     handshakes_maximum: usize,
-    /// Handshakes that are not over.
+    /// Handshakes that have not ended.
     handshakes_open: usize,
     handshakes_begun: u64,
-    /// Deadlines of slots. Some do not count any more.
+    /// Deadlines of slots. Those that differ from the slot's own are void.
     deadlines: BinaryHeap<Reverse<(Instant, SocketAddr)>>,
     swept_at: Instant,
     buffer: Vec<u8>,
@@ -42,47 +46,50 @@ pub(crate) struct Sessions {
 
 /// Sessions of one address.
 struct Slot {
-    open: Option<Box<Session>>,
-    new: Option<Handshake>,
+    current: Option<Box<Session>>,
+    handshake: Option<Handshake>,
     route: Route,
-    heard_at: Instant,
-    /// The one of [`Sessions::deadlines`] that counts.
+    /// When the session was opened, or its client was last there.
+    used_at: Instant,
+    /// Its next deadline.
     deadline: Option<Instant>,
 }
 
 struct Handshake {
     session: Box<Session>,
     number: u64,
-    datagrams: u32,
+    /// Random of the ClientHello.
+    random: [u8; 32],
+    ends_at: Instant,
 }
 
-/// Datagrams for clients.
+/// Sends a datagram to a client.
 type Send<'a> = &'a mut dyn FnMut(&[u8], Route);
 
-/// A session without a client lives this long after its last datagram.
-const IDLE_TIME: Duration = Duration::from_secs(60);
-/// Time between two looks for idle sessions.
-const SWEEP_PAUSE: Duration = Duration::from_secs(10);
+/// Time for the cookie to come back.
+const COOKIE_TIME: Duration = Duration::from_secs(5);
+/// Time for the rest of a handshake.
+const HANDSHAKE_TIME: Duration = Duration::from_secs(20);
+/// A session without a client lives this long.
+const IDLE_TIME: Duration = Duration::from_secs(10);
+/// Time between two looks for such sessions.
+const SWEEP_PAUSE: Duration = Duration::from_secs(2);
 
-impl Sessions {
-    /// Sessions of a listener with DTLS.
+impl Dtls {
+    /// DTLS of a listener, if it has it.
     ///
     /// # Errors
     /// A file cannot be used.
     pub(crate) fn of(listener: &Listener, counters: &Arc<Counters>) -> Result<Option<Box<Self>>, ConfigError> {
-        let Some(dtls) = &listener.dtls else { return Ok(None) };
-        let files = ServerFiles {
-            psk_file: dtls.psk_file.clone(),
-            certificate: dtls.certificate.clone(),
-            key: dtls.key.clone(),
-            client_ca: dtls.client_ca.clone(),
-        };
-        let server = Server::new(&files).map_err(|error| ConfigError::of_key("listener.dtls", error))?;
+        let Some(server) = server_of(listener)? else { return Ok(None) };
+        let handshakes_maximum = listener.dtls.as_ref().map_or(0, |dtls| dtls.handshakes_maximum);
         Ok(Some(Box::new(Self {
             server,
             slots: HashMap::default(),
-            handshakes: VecDeque::new(),
-            handshakes_maximum: dtls.handshakes_maximum,
+            slots_maximum: listener.clients_maximum.saturating_add(handshakes_maximum),
+            unproven: VecDeque::new(),
+            proven: VecDeque::new(),
+            handshakes_maximum,
             handshakes_open: 0,
             handshakes_begun: 0,
             deadlines: BinaryHeap::new(),
@@ -90,6 +97,15 @@ impl Sessions {
             buffer: Vec::new(),
             counters: Arc::clone(counters),
         })))
+    }
+
+    /// Uses the listener's files for later handshakes.
+    pub(crate) fn reload(&mut self, listener: &Listener) {
+        match server_of(listener) {
+            Ok(Some(server)) => self.server = server,
+            Ok(None) => {}
+            Err(error) => tracing::warn!(%error, "the last keys and certificates stay"),
+        }
     }
 
     /// Handles a datagram: adds its messages to `messages`. True if a session was opened, so that the client at the
@@ -104,41 +120,52 @@ impl Sessions {
         send: Send<'_>,
     ) -> bool {
         let address = route.to;
-        let is_first = begins_session(datagram);
-        if is_first && self.slots.get(&address).is_none_or(|slot| slot.new.is_none()) {
-            self.begin(route, now, limits);
+        let hello = random_of_hello(datagram);
+        if let Some(random) = hello {
+            self.begin(route, random, now, limits);
         }
-        let Some(slot) = self.slots.get_mut(&address) else {
+        let slot = self.slots.get_mut(&address).filter(|_| !is_plain_alert(datagram));
+        let Some(slot) = slot else {
             count(&self.counters.dtls_dropped, 1);
             return false;
         };
-        (slot.heard_at, slot.route) = (now, route);
+        slot.route = route;
         let mut take = |output: Output<'_>| match output {
             Output::Datagram(datagram) => send(datagram, route),
             Output::Message(message) => messages.push(message.into()),
         };
         let mut has_opened = false;
-        if let Some(handshake) = &mut slot.new {
-            handshake.datagrams += 1;
+        if let Some(handshake) = &mut slot.handshake {
+            let was_proven = handshake.session.is_proven();
             let received = handshake.session.receive(datagram, now, &mut self.buffer, &mut take);
-            if received.is_err() {
-                slot.new = None;
-                self.handshakes_open -= 1;
-                count(&self.counters.dtls_failed, 1);
-            } else if handshake.session.is_open() {
-                slot.open = slot.new.take().map(|handshake| handshake.session);
-                self.handshakes_open -= 1;
-                has_opened = true;
-                count(&self.counters.dtls_opened, 1);
+            let is_proven = handshake.session.is_proven();
+            if let Err(error) = received {
+                tracing::debug!(peer = %address, %error, "DTLS handshake failed");
+                self.fail(address);
+            } else if is_proven && !was_proven && !limits.allows_handshake(address.ip().to_canonical(), now) {
+                self.fail(address);
+            } else {
+                if is_proven && !was_proven {
+                    handshake.ends_at = now + HANDSHAKE_TIME;
+                    self.proven.push_back((address, handshake.number));
+                }
+                if handshake.session.is_open() {
+                    slot.current = slot.handshake.take().map(|handshake| handshake.session);
+                    slot.used_at = now;
+                    self.handshakes_open -= 1;
+                    has_opened = true;
+                    count(&self.counters.dtls_opened, 1);
+                }
             }
         }
-        // A datagram of the open session, or one that it ignores.
-        if !is_first
+        // A datagram of the session before, or one that it ignores.
+        if hello.is_none()
             && !has_opened
-            && let Some(session) = &mut slot.open
+            && let Some(slot) = self.slots.get_mut(&address)
+            && let Some(session) = &mut slot.current
             && session.receive(datagram, now, &mut self.buffer, &mut take).is_err()
         {
-            slot.open = None;
+            slot.current = None;
         }
         self.settle(address);
         has_opened
@@ -146,7 +173,7 @@ impl Sessions {
 
     /// Encrypts a message for an address. Without a session it is dropped.
     pub(crate) fn seal(&mut self, message: &[u8], route: Route, send: Send<'_>) {
-        let session = self.slots.get_mut(&route.to).and_then(|slot| slot.open.as_mut());
+        let session = self.slots.get_mut(&route.to).and_then(|slot| slot.current.as_mut());
         let Some(session) = session else { return count(&self.counters.dtls_dropped, 1) };
         let mut take = |output: Output<'_>| {
             if let Output::Datagram(datagram) = output {
@@ -156,31 +183,29 @@ impl Sessions {
         if session.send(message, Instant::now(), &mut self.buffer, &mut take).is_err()
             && let Some(slot) = self.slots.get_mut(&route.to)
         {
-            slot.open = None;
+            slot.current = None;
         }
         self.settle(route.to);
     }
 
     /// Identity of the client at an address, if it has proven one.
     pub(crate) fn identity(&self, address: SocketAddr) -> Option<&Identity> {
-        self.slots.get(&address)?.open.as_ref()?.identity()
+        self.slots.get(&address)?.current.as_ref()?.identity()
     }
 
     /// When [`handle_timeouts`](Self::handle_timeouts) is due.
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
-        self.deadlines.peek().map(|Reverse((at, _))| *at)
+        let sweep = (!self.slots.is_empty()).then(|| self.swept_at + SWEEP_PAUSE);
+        self.deadlines.peek().map(|Reverse((at, _))| *at).into_iter().chain(sweep).min()
     }
 
-    /// Repeats datagrams of handshakes, and ends idle sessions whose address has no client.
+    /// Repeats datagrams of handshakes, and ends sessions whose address has no client.
     pub(crate) fn handle_timeouts(&mut self, now: Instant, has_client: impl Fn(SocketAddr) -> bool, send: Send<'_>) {
         while let Some(Reverse((at, address))) = self.deadlines.peek().copied()
             && at <= now
         {
             self.deadlines.pop();
-            let Some(slot) = self.slots.get_mut(&address) else { continue };
-            if slot.deadline != Some(at) {
-                continue;
-            }
+            let Some(slot) = self.slots.get_mut(&address).filter(|slot| slot.deadline == Some(at)) else { continue };
             slot.deadline = None;
             let route = slot.route;
             let mut take = |output: Output<'_>| {
@@ -190,38 +215,34 @@ impl Sessions {
             };
             let buffer = &mut self.buffer;
             let is_due = |session: &Session| session.deadline().is_some_and(|at| at <= now);
-            if let Some(handshake) = slot.new.as_mut().filter(|handshake| is_due(&handshake.session))
-                && handshake.session.handle_timeout(now, buffer, &mut take).is_err()
-            {
-                slot.new = None;
-                self.handshakes_open -= 1;
-                count(&self.counters.dtls_failed, 1);
+            let mut has_failed = false;
+            if let Some(Handshake { session, ends_at, .. }) = &mut slot.handshake {
+                // A cookie is not repeated: its receiver may not have asked for it.
+                let is_repeated = session.is_proven() && is_due(session);
+                has_failed =
+                    *ends_at <= now || (is_repeated && session.handle_timeout(now, buffer, &mut take).is_err());
             }
-            if let Some(session) = slot.open.as_mut().filter(|session| is_due(session))
+            if let Some(session) = slot.current.as_mut().filter(|session| is_due(session))
                 && session.handle_timeout(now, buffer, &mut take).is_err()
             {
-                slot.open = None;
+                slot.current = None;
+            }
+            if has_failed {
+                self.fail(address);
             }
             self.settle(address);
         }
         if now >= self.swept_at + SWEEP_PAUSE {
             self.swept_at = now;
-            let mut ended = 0;
-            self.slots.retain(|&address, slot| {
-                let stays = now < slot.heard_at + IDLE_TIME || has_client(address);
-                ended += usize::from(!stays && slot.new.is_some());
-                stays
-            });
-            self.handshakes_open -= ended;
-            self.counters.dtls_sessions.store(self.slots.len() as u64, std::sync::atomic::Ordering::Relaxed);
+            self.sweep(now, has_client);
         }
     }
 
     /// Tells all clients that their sessions end.
     pub(crate) fn close(&mut self, send: Send<'_>) {
         let now = Instant::now();
-        for (_, Slot { open, route, .. }) in self.slots.drain() {
-            let Some(session) = open else { continue };
+        for (_, Slot { current, route, .. }) in self.slots.drain() {
+            let Some(session) = current else { continue };
             session.close(now, &mut self.buffer, &mut |output| {
                 if let Output::Datagram(datagram) = output {
                     send(datagram, route);
@@ -230,57 +251,118 @@ impl Sessions {
         }
     }
 
-    /// Begins a handshake, if it is within its bounds.
-    fn begin(&mut self, route: Route, now: Instant, limits: &Limits) {
-        if !limits.allows_handshake(route.to.ip().to_canonical(), now)
-            || (self.handshakes_open >= self.handshakes_maximum && !self.evict())
-        {
+    fn sweep(&mut self, now: Instant, has_client: impl Fn(SocketAddr) -> bool) {
+        self.slots.retain(|&address, slot| {
+            if has_client(address) {
+                slot.used_at = now;
+            } else if now >= slot.used_at + IDLE_TIME {
+                slot.current = None;
+            }
+            slot.current.is_some() || slot.handshake.is_some()
+        });
+        self.counters.dtls_sessions.store(self.slots.len() as u64, Relaxed);
+    }
+
+    /// Begins a handshake for a ClientHello that is none of the handshake under way, if it is within the bounds.
+    fn begin(&mut self, route: Route, random: [u8; 32], now: Instant, limits: &Limits) {
+        let address = route.to;
+        let under_way = self.slots.get(&address).and_then(|slot| slot.handshake.as_ref());
+        // Before the address is proven, the other one may be forged.
+        if under_way.is_some_and(|handshake| handshake.session.is_proven() || handshake.random == random) {
+            return;
+        }
+        let has_place = under_way.is_some();
+        let is_full = !self.slots.contains_key(&address) && self.slots.len() >= self.slots_maximum;
+        if is_full || !limits.allows_cookie(now) {
             return count(&self.counters.dtls_refused, 1);
         }
+        if !has_place {
+            if self.handshakes_open >= self.handshakes_maximum {
+                self.evict();
+            }
+            self.handshakes_open += 1;
+        }
         self.handshakes_begun += 1;
-        self.handshakes_open += 1;
-        let number = self.handshakes_begun;
-        let handshake = Handshake { session: Box::new(Session::accept(&self.server, now)), number, datagrams: 0 };
-        let slot = self.slots.entry(route.to);
-        slot.or_insert(Slot { open: None, new: None, route, heard_at: now, deadline: None }).new = Some(handshake);
-        self.handshakes.push_back((route.to, number));
-        if self.handshakes.len() > 2 * self.handshakes_open + 1000 {
-            let slots = &self.slots;
-            self.handshakes.retain(|&(address, number)| {
-                slots.get(&address).and_then(|slot| slot.new.as_ref()).is_some_and(|new| new.number == number)
-            });
+        let (number, ends_at) = (self.handshakes_begun, now + COOKIE_TIME);
+        let session = Box::new(Session::accept(&self.server, now));
+        let slot = self.slots.entry(address);
+        let slot = slot.or_insert(Slot { current: None, handshake: None, route, used_at: now, deadline: None });
+        slot.handshake = Some(Handshake { session, number, random, ends_at });
+        self.unproven.push_back((address, number));
+        let slots = &self.slots;
+        for queue in [&mut self.unproven, &mut self.proven] {
+            if queue.len() > 2 * self.handshakes_maximum + 1000 {
+                queue.retain(|&(address, number)| is_under_way(slots, address, number));
+            }
         }
     }
 
-    /// Drops the oldest handshake of which only one datagram has come: its address may be forged. False if there is none.
-    fn evict(&mut self) -> bool {
-        while let Some((address, number)) = self.handshakes.pop_front() {
-            if let Some(slot) = self.slots.get_mut(&address)
-                && slot.new.as_ref().is_some_and(|new| new.number == number && new.datagrams < 2)
-            {
-                slot.new = None;
-                self.handshakes_open -= 1;
-                self.settle(address);
-                return true;
+    /// Drops the oldest handshake, preferably one whose address is unproven.
+    fn evict(&mut self) {
+        let slots = &self.slots;
+        let take = |queue: &mut VecDeque<(SocketAddr, u64)>, is_proven: bool| {
+            while let Some((address, number)) = queue.pop_front() {
+                let handshake = slots.get(&address).and_then(|slot| slot.handshake.as_ref());
+                // One that is proven meanwhile is in the other queue too.
+                if handshake.is_some_and(|found| found.number == number && found.session.is_proven() == is_proven) {
+                    return Some(address);
+                }
             }
+            None
+        };
+        let oldest = take(&mut self.unproven, false).or_else(|| take(&mut self.proven, true));
+        if let Some(address) = oldest {
+            self.fail(address);
+            self.settle(address);
         }
-        false
+    }
+
+    fn fail(&mut self, address: SocketAddr) {
+        if let Some(slot) = self.slots.get_mut(&address)
+            && slot.handshake.take().is_some()
+        {
+            self.handshakes_open -= 1;
+            count(&self.counters.dtls_failed, 1);
+        }
     }
 
     /// Removes an empty slot, or notes when it is due.
     fn settle(&mut self, address: SocketAddr) {
         let Some(slot) = self.slots.get_mut(&address) else { return };
-        if slot.open.is_none() && slot.new.is_none() {
+        if slot.current.is_none() && slot.handshake.is_none() {
             self.slots.remove(&address);
             return;
         }
-        let of_new = slot.new.as_ref().and_then(|new| new.session.deadline());
-        let of_open = slot.open.as_ref().and_then(|session| session.deadline());
-        if let Some(at) = of_new.into_iter().chain(of_open).min()
+        let of_handshake = slot.handshake.as_ref().map(|Handshake { session, ends_at, .. }| {
+            let repetition = session.deadline().filter(|_| session.is_proven());
+            repetition.map_or(*ends_at, |at| at.min(*ends_at))
+        });
+        let of_current = slot.current.as_ref().and_then(|session| session.deadline());
+        if let Some(at) = of_handshake.into_iter().chain(of_current).min()
             && slot.deadline.is_none_or(|earlier| at < earlier)
         {
             slot.deadline = Some(at);
             self.deadlines.push(Reverse((at, address)));
         }
     }
+}
+
+/// Server of a listener with DTLS.
+///
+/// # Errors
+/// A file cannot be used.
+pub(crate) fn server_of(listener: &Listener) -> Result<Option<Server>, ConfigError> {
+    let Some(dtls) = &listener.dtls else { return Ok(None) };
+    let files = ServerFiles {
+        psk_file: dtls.psk_file.clone(),
+        certificate: dtls.certificate.clone(),
+        key: dtls.key.clone(),
+        client_ca: dtls.client_ca.clone(),
+    };
+    Server::new(&files).map(Some).map_err(|error| ConfigError::of_key("dtls", error))
+}
+
+/// Whether a handshake with this number is under way at an address.
+fn is_under_way(slots: &HashMap<SocketAddr, Slot, FxBuildHasher>, address: SocketAddr, number: u64) -> bool {
+    slots.get(&address).and_then(|slot| slot.handshake.as_ref()).is_some_and(|handshake| handshake.number == number)
 }

@@ -12,7 +12,7 @@ use tokio::time::timeout;
 use crate::config::{Config, ConfigError};
 use crate::counters::{Counters, Stats};
 use crate::discovery::{self, Discovery};
-use crate::dtls::Sessions;
+use crate::dtls::Dtls;
 use crate::limits::Limits;
 use crate::owners::Owners;
 use crate::shared::{Health, Shared};
@@ -84,6 +84,7 @@ impl Gateway {
             login: if config.has_own_users() { config.login()? } else { None },
             limits: Limits::new(&listener, now),
             states,
+            keys_version: AtomicUsize::new(0),
             clients: AtomicUsize::new(0),
             owners: Owners::new(threads),
             inboxes: (0..threads).map(|_| Arc::default()).collect(),
@@ -107,8 +108,8 @@ impl Gateway {
                 tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(StartError::Thread)?;
             let socket = {
                 let _context = runtime.enter();
-                let sessions = Sessions::of(&listener, &counters)?;
-                Socket::new(socket, sessions, Arc::clone(&counters)).map_err(failed)?
+                let dtls = Dtls::of(&listener, &counters)?;
+                Socket::new(socket, dtls, Arc::clone(&counters)).map_err(failed)?
             };
             let (discovery, shared_socket) = (discovery.take(), socket.shared());
             let thread = Thread::new(Arc::clone(&started.shared), number, Arc::clone(&counters), socket);
@@ -137,6 +138,12 @@ impl Gateway {
     pub fn stats(&self) -> Stats {
         let stats = Stats::of(self.counters.iter().map(|counters| &**counters));
         stats.with("aggregate_dropped", self.shared.upstream.dropped())
+    }
+
+    /// Reads the keys and certificates of DTLS again, for later handshakes. Bad files leave the last ones, with a line in
+    /// the log.
+    pub fn reload_keys(&self) {
+        self.shared.keys_version.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     }
 
     /// Sends DISCONNECT to all clients and stops. Sessions without Clean Session stay.

@@ -13,6 +13,8 @@ use crate::config::Listener;
 pub(crate) struct Limits {
     connects: Rate,
     #[cfg(feature = "dtls")]
+    cookies: Rate,
+    #[cfg(feature = "dtls")]
     handshakes: Rate,
     unknown_answers: Rate,
     publishes: Rate,
@@ -49,6 +51,8 @@ impl Limits {
         Self {
             connects: Rate::new(listener.connects_per_second, listener.connects_per_second_per_address, now),
             #[cfg(feature = "dtls")]
+            cookies: Rate::new(listener.connects_per_second, 0, now),
+            #[cfg(feature = "dtls")]
             handshakes: Rate::new(listener.connects_per_second, listener.connects_per_second_per_address, now),
             // An answer costs as much as a CONNECT that is accepted.
             unknown_answers: Rate::new(listener.connects_per_second, listener.unknown_answers_per_second, now),
@@ -60,6 +64,12 @@ impl Limits {
     /// Whether a CONNECT is within its rates `[SN-BOUND-6]`.
     pub(crate) fn allows_connect(&self, address: IpAddr, now: Instant) -> bool {
         self.connects.allows(address, now)
+    }
+
+    /// Whether a first ClientHello is within the rate, which is that of CONNECT. The address may be forged, and has none.
+    #[cfg(feature = "dtls")]
+    pub(crate) fn allows_cookie(&self, now: Instant) -> bool {
+        self.cookies.allows(OTHERS, now)
     }
 
     /// Whether a DTLS handshake is within its rates, which are those of CONNECT `[SN-BOUND-6]`.

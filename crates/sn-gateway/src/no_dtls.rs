@@ -9,8 +9,8 @@ use crate::counters::Counters;
 use crate::limits::Limits;
 use crate::udp::Route;
 
-/// DTLS sessions, which no gateway has.
-pub(crate) enum Sessions {}
+/// DTLS, which no gateway has.
+pub(crate) enum Dtls {}
 
 /// Proven identity of a client, which no client has.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,7 +23,7 @@ impl Identity {
     }
 }
 
-impl Sessions {
+impl Dtls {
     /// Refuses listeners with DTLS.
     ///
     /// # Errors
@@ -31,8 +31,12 @@ impl Sessions {
     pub(crate) fn of(listener: &Listener, _: &Arc<Counters>) -> Result<Option<Box<Self>>, ConfigError> {
         match listener.dtls {
             None => Ok(None),
-            Some(_) => Err(ConfigError::of_key("listener.dtls", "this build has no DTLS (feature `dtls`)")),
+            Some(_) => Err(ConfigError::of_key("dtls", "this build has no DTLS (feature `dtls`)")),
         }
+    }
+
+    pub(crate) fn reload(&mut self, _: &Listener) {
+        match *self {}
     }
 
     pub(crate) fn receive(
@@ -71,4 +75,12 @@ impl Sessions {
     pub(crate) fn close(&mut self, _: &mut dyn FnMut(&[u8], Route)) {
         match *self {}
     }
+}
+
+/// Refuses listeners with DTLS.
+///
+/// # Errors
+/// `listener` has it.
+pub(crate) fn server_of(listener: &Listener) -> Result<Option<Dtls>, ConfigError> {
+    Dtls::of(listener, &Arc::default()).map(|_| None)
 }

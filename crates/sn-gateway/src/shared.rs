@@ -23,6 +23,8 @@ pub(crate) struct Shared {
     pub(crate) upstream: Upstream,
     pub(crate) limits: Limits,
     pub(crate) states: States,
+    /// Changes with each call to read keys and certificates again.
+    pub(crate) keys_version: AtomicUsize,
     /// Clients of all threads.
     pub(crate) clients: AtomicUsize,
     pub(crate) owners: Owners,
@@ -37,11 +39,26 @@ pub(crate) struct Health {
     is_down: AtomicBool,
 }
 
+/// Stands between an identity and a client id.
+const NAME_END: char = '\u{1F}';
+
 /// A client without the identity that its User Name needs.
 #[derive(Debug)]
 pub(crate) struct NoIdentity;
 
 impl Shared {
+    /// Name of a client's stored state: that of another identity is not its own. With credentials there is none, as
+    /// nobody knows at CONNECT who the client is.
+    pub(crate) fn state_name(&self, client_id: &Text, identity: Option<&Identity>) -> Option<Text> {
+        if self.config.listener.credentials {
+            return None;
+        }
+        match identity.and_then(Identity::name) {
+            None => Some(client_id.clone()),
+            Some(name) => Text::try_from(format!("{name}{NAME_END}{client_id}")).ok(),
+        }
+    }
+
     /// Login of a client with this identity, if each client has its own.
     ///
     /// # Errors

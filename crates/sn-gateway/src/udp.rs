@@ -13,8 +13,9 @@ use socket2::{Domain, Protocol, Socket as RawSocket, Type};
 use tokio::io::Interest;
 use tokio::net::UdpSocket;
 
+use crate::config::Listener;
 use crate::counters::{Counters, count};
-use crate::dtls::{Identity, Sessions};
+use crate::dtls::{Dtls, Identity};
 use crate::limits::Limits;
 
 /// A UDP socket, and the datagrams that it has not taken.
@@ -28,7 +29,7 @@ pub(crate) struct Socket {
     unsent: VecDeque<(Route, Box<[u8]>)>,
     sent: usize,
     /// DTLS, if the listener has it.
-    sessions: Option<Box<Sessions>>,
+    dtls: Option<Box<Dtls>>,
 }
 
 /// Way of a datagram to a client.
@@ -77,7 +78,7 @@ pub(crate) fn open(
 impl Socket {
     pub(crate) fn new(
         socket: std::net::UdpSocket,
-        sessions: Option<Box<Sessions>>,
+        dtls: Option<Box<Dtls>>,
         counters: Arc<Counters>,
     ) -> io::Result<Self> {
         let state = UdpSocketState::new((&socket).into())?;
@@ -89,7 +90,7 @@ impl Socket {
         }
         let is_at_any_address = address.ip().is_unspecified();
         let inner = Arc::new(UdpSocket::from_std(socket)?);
-        Ok(Self { inner, state, is_at_any_address, counters, unsent: VecDeque::new(), sent: 0, sessions })
+        Ok(Self { inner, state, is_at_any_address, counters, unsent: VecDeque::new(), sent: 0, dtls })
     }
 
     /// The socket, for other senders.
@@ -118,17 +119,17 @@ impl Socket {
     /// Sends a message, with DTLS if the listener has it.
     #[inline]
     pub(crate) fn send(&mut self, message: &[u8], route: Route) {
-        if self.sessions.is_none() {
+        if self.dtls.is_none() {
             return self.put(message, route);
         }
-        self.with_sessions(|sessions, socket| {
-            sessions.seal(message, route, &mut |datagram, route| socket.put(datagram, route));
+        self.with_dtls(|dtls, socket| {
+            dtls.seal(message, route, &mut |datagram, route| socket.put(datagram, route));
         });
     }
 
     /// Whether messages come and go through DTLS.
     pub(crate) fn is_secured(&self) -> bool {
-        self.sessions.is_some()
+        self.dtls.is_some()
     }
 
     /// Handles a datagram of DTLS: adds its messages to `messages`. True if the client at the address may be another one.
@@ -140,36 +141,43 @@ impl Socket {
         limits: &Limits,
         messages: &mut Vec<Box<[u8]>>,
     ) -> bool {
-        let opened = self.with_sessions(|sessions, socket| {
+        let opened = self.with_dtls(|dtls, socket| {
             let mut put = |datagram: &[u8], route| socket.put(datagram, route);
-            sessions.receive(datagram, route, now, limits, messages, &mut put)
+            dtls.receive(datagram, route, now, limits, messages, &mut put)
         });
         opened.unwrap_or(false)
     }
 
     /// Identity of the client at an address, from DTLS.
     pub(crate) fn identity(&self, address: SocketAddr) -> Option<&Identity> {
-        self.sessions.as_ref()?.identity(address)
+        self.dtls.as_ref()?.identity(address)
     }
 
-    /// Repeats handshakes of DTLS, and ends its idle sessions. Returns when that is due again.
-    pub(crate) fn keep_sessions(&mut self, now: Instant, has_client: impl Fn(SocketAddr) -> bool) -> Option<Instant> {
-        let deadline = self.with_sessions(|sessions, socket| {
-            sessions.handle_timeouts(now, has_client, &mut |datagram, route| socket.put(datagram, route));
-            sessions.next_deadline()
+    /// Repeats handshakes of DTLS, and ends sessions without a client. Returns when that is due again.
+    pub(crate) fn keep_dtls(&mut self, now: Instant, has_client: impl Fn(SocketAddr) -> bool) -> Option<Instant> {
+        let deadline = self.with_dtls(|dtls, socket| {
+            dtls.handle_timeouts(now, has_client, &mut |datagram, route| socket.put(datagram, route));
+            dtls.next_deadline()
         });
         deadline.flatten()
     }
 
-    /// Ends all sessions of DTLS.
-    pub(crate) fn close_sessions(&mut self) {
-        self.with_sessions(|sessions, socket| sessions.close(&mut |datagram, route| socket.put(datagram, route)));
+    /// Uses the listener's keys and certificates for later handshakes.
+    pub(crate) fn reload_dtls(&mut self, listener: &Listener) {
+        if let Some(dtls) = &mut self.dtls {
+            dtls.reload(listener);
+        }
     }
 
-    fn with_sessions<T>(&mut self, call: impl FnOnce(&mut Sessions, &mut Self) -> T) -> Option<T> {
-        let mut sessions = self.sessions.take()?;
-        let result = call(&mut sessions, self);
-        self.sessions = Some(sessions);
+    /// Ends all sessions of DTLS.
+    pub(crate) fn close_dtls(&mut self) {
+        self.with_dtls(|dtls, socket| dtls.close(&mut |datagram, route| socket.put(datagram, route)));
+    }
+
+    fn with_dtls<T>(&mut self, call: impl FnOnce(&mut Dtls, &mut Self) -> T) -> Option<T> {
+        let mut dtls = self.dtls.take()?;
+        let result = call(&mut dtls, self);
+        self.dtls = Some(dtls);
         Some(result)
     }
 

@@ -38,6 +38,11 @@ impl ConfigError {
         Self { file: None, line: None, message: format!("{key}: {reason}") }
     }
 
+    /// The text without file and line.
+    pub(super) fn without_place(&self) -> &str {
+        &self.message
+    }
+
     pub(super) fn in_file(self, path: &Path) -> Self {
         Self { file: Some(path.to_owned()), ..self }
     }

@@ -183,7 +183,7 @@ impl Listener {
                 ("qos_minus_one", self.qos_minus_one),
             ];
             if let Some((key, _)) = excluded.iter().find(|(_, is_given)| *is_given) {
-                return Err(ConfigError::of_key(&format!("listener.{key}"), "does not go together with DTLS"));
+                return Err(ConfigError::of_key(key, "does not go together with DTLS"));
             }
         }
         match self.multicast {

@@ -40,17 +40,18 @@ impl Config {
         let mut configs = Vec::with_capacity(self.listeners.len());
         for (table, number) in self.listeners.iter().zip(0..) {
             let name = table.name();
-            let wrong = |reason: String| ConfigError::of_key(&format!("listeners: {name}"), reason);
+            let wrong = |reason: &str| ConfigError::of_key(&format!("listeners: {name}"), reason);
             if self.listeners[..number].iter().any(|other| other.name() == name) {
-                return Err(wrong("two of them have this name".to_owned()));
+                return Err(wrong("two of them have this name"));
             }
             if let Some(transport) = table.transport.as_deref().filter(|&transport| transport != "mqtt-sn") {
-                return Err(wrong(format!("transport: the gateway has \"mqtt-sn\" alone, not {transport:?}")));
+                return Err(wrong(&format!("transport: the gateway has \"mqtt-sn\" alone, not {transport:?}")));
             }
-            let listener = Listener::from_table(table.address, table.sn.clone())?;
+            let listener = Listener::from_table(table.address, table.sn.clone());
+            let listener = listener.map_err(|error| wrong(error.without_place()))?;
             let mut config = Self { listener, listeners: Vec::new(), ..self.clone() };
             config.set_state_below(&self.state, &name);
-            config.check().map_err(|error| wrong(error.to_string()))?;
+            config.check().map_err(|error| wrong(error.without_place()))?;
             configs.push(config);
         }
         Ok(configs)
@@ -100,15 +101,16 @@ mod tests {
     fn errors_name_listener_and_key() {
         for (keys, named) in [
             ("transport = \"http\"", ["127.0.0.1:1", "transport"]),
-            ("[listeners.sn]\nretries = 400", ["line 4", "retries"]),
-            ("[listeners.sn]\naddress = \"127.0.0.1:3\"", ["sn.address", "table of the listener"]),
+            ("[listeners.sn]\nretries = 400", ["127.0.0.1:1", "retries"]),
+            ("[listeners.sn]\naddress = \"127.0.0.1:3\"", ["127.0.0.1:1", "table of the listener"]),
+            ("[listener]\nretries = 3", ["listener", "does not go together"]),
             ("[listeners.sn]\ndtls.psk_file = \"k\"\nthreads = 2", ["127.0.0.1:1", "threads"]),
             ("[[listeners]]\naddress = \"127.0.0.1:1\"", ["127.0.0.1:1", "two"]),
             ("user = \"u\"", ["line 3", "user"]),
         ] {
             let text = format!("[[listeners]]\naddress = \"127.0.0.1:1\"\n{keys}\n");
             let error = Config::parse(&text).unwrap_err().to_string();
-            assert!(error.contains(named[1]), "{keys}: {error}");
+            assert!(named.iter().all(|named| error.contains(named)), "{keys}: {error}");
         }
     }
 

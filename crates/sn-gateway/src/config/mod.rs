@@ -12,6 +12,9 @@ use serde::Deserialize;
 use tenbin_codec::{ProtocolVersion, Text};
 use tenbin_sn::{Login, PredefinedTopics, Settings};
 
+use crate::dtls;
+use crate::upstream::Upstream;
+
 pub use error::ConfigError;
 pub use listener::{Dtls, Listener};
 pub use listeners::ListenerTable;
@@ -104,6 +107,10 @@ impl Config {
     /// Like [`Config::read`].
     pub fn parse(text: &str) -> Result<Self, ConfigError> {
         let config: Self = toml::from_str(text).map_err(|error| ConfigError::illegal(text, &error))?;
+        let tables = text.parse::<toml::Table>().unwrap_or_default();
+        if !config.listeners.is_empty() && tables.contains_key("listener") {
+            return Err(ConfigError::of_key("listener", "does not go together with [[listeners]]"));
+        }
         config.check()?;
         Ok(config)
     }
@@ -139,18 +146,33 @@ impl Config {
         if self.aggregate > 0 && !self.mqtt.is_v5() {
             return Err(ConfigError::of_key("aggregate", "needs mqtt = \"5.0\""));
         }
+        if !self.listeners.is_empty() {
+            return self.for_each_listener().map(drop);
+        }
         if self.aggregate > 0 && (self.has_own_users() || self.listener.credentials) {
             return Err(ConfigError::of_key("aggregate", "clients of a shared connection have no login of their own"));
         }
         if self.has_own_users() && self.listener.dtls.is_none() {
-            return Err(ConfigError::of_key("user", "%u needs the table [listener.dtls]"));
+            return Err(ConfigError::of_key("user", "%u needs `dtls` of the listener"));
         }
         if self.listener.credentials && !self.user.is_empty() {
             return Err(ConfigError::of_key("user", "clients have their own with `credentials`"));
         }
         self.listener.check()?;
-        self.predefined()?;
-        if self.listeners.is_empty() { Ok(()) } else { self.for_each_listener().map(drop) }
+        self.predefined().map(drop)
+    }
+
+    /// Reads the files that the configuration names, as a start would.
+    ///
+    /// # Errors
+    /// The first file that cannot be used.
+    pub fn check_files(&self) -> Result<(), ConfigError> {
+        for config in self.for_each_listener()? {
+            config.login()?;
+            dtls::server_of(&config.listener)?;
+            Upstream::of(&config)?;
+        }
+        Ok(())
     }
 
     /// Behaviour of the clients' state machines.

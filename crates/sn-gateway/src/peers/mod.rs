@@ -5,7 +5,7 @@ mod peer;
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{Hash, Hasher};
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use rustc_hash::FxBuildHasher;
 use tenbin_codec::Text;
@@ -90,6 +90,9 @@ impl Origin<'_> {
         Route { to: self.socket, from: self.local }
     }
 }
+
+/// Address that no datagram comes from. Nothing is sent there.
+pub(crate) const NOWHERE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
 
 /// Peers of one thread.
 #[derive(Default)]
@@ -196,6 +199,14 @@ impl Peers {
         self.unbind(&old, key);
         self.bind(origin.to_address(), key);
         Some(old)
+    }
+
+    /// Parts a peer from its address. It has none until it is bound to another one.
+    pub(crate) fn detach(&mut self, key: Key) {
+        let Some(peer) = self.get_mut(key) else { return };
+        let nowhere = Address { socket: NOWHERE, local: None, node: None };
+        let old = std::mem::replace(&mut peer.address, nowhere);
+        self.unbind(&old, key);
     }
 
     /// Notes that a peer was confirmed.

@@ -98,10 +98,8 @@ impl States {
     }
 
     /// Stores the state of a connected client. False if the writer has no room.
-    pub(crate) fn save(&self, peer: &GatewayPeer) -> bool {
-        let change = || {
-            Change::put(peer.client_id().as_str(), record::encode(peer.first_topic_id(), peer.topics(), peer.will()))
-        };
+    pub(crate) fn save(&self, client_id: &str, peer: &GatewayPeer) -> bool {
+        let change = || Change::put(client_id, record::encode(peer.first_topic_id(), peer.topics(), peer.will()));
         self.writer.as_ref().is_none_or(|writer| writer.write(change()))
     }
 

@@ -1,14 +1,13 @@
 //! Datagrams of clients, and of senders without a peer.
 
-use tenbin_codec::WriteBuffer;
+use tenbin_codec::{Text, WriteBuffer};
 use tenbin_sn::{Action, GatewayPeer, Io};
 use tenbin_sn_codec::v1_2::{Connect, Disconnect, GwInfo, Message, PingReq, QoS, ReturnCode};
 use tenbin_sn_codec::{DecodeError, Forwarded};
 
-use super::house::NOWHERE;
 use super::{BATCHES_PER_LAP, Thread};
 use crate::counters::count;
-use crate::peers::{Key, Origin, Peer};
+use crate::peers::{Key, NOWHERE, Origin, Peer};
 use crate::udp::{Batch, Route};
 
 /// Bytes for the broker beyond which a client's messages are dropped: the broker does not read.
@@ -45,17 +44,28 @@ impl Thread {
         let mut messages = std::mem::take(&mut self.opened);
         let limits = &self.shared.limits;
         let is_another = self.socket.open_datagram(datagram, route, self.now, limits, &mut messages);
-        if is_another
-            && let Some(key) = self.peers.find(origin)
-            && let identity = self.socket.identity(origin.socket)
-            && self.peers.get_mut(key).is_some_and(|peer| peer.identity.as_deref() != identity)
-        {
-            self.remove(key); // [SN-DTLS-3]
+        if is_another && let Some(key) = self.peers.find(origin) {
+            self.part(key); // [SN-DTLS-3]
         }
         for message in messages.drain(..) {
             self.receive(&message, origin);
         }
         self.opened = messages;
+    }
+
+    /// Parts a peer from an address that has a new session of DTLS, unless it is that of its client.
+    fn part(&mut self, key: Key) {
+        let Some(peer) = self.peers.get_mut(key) else { return };
+        let identity = self.socket.identity(peer.address.socket);
+        if identity.is_some() && identity == peer.identity.as_deref() {
+            return;
+        }
+        if peer.machine.is_asleep() {
+            // It may wake elsewhere.
+            self.peers.detach(key);
+        } else {
+            self.remove(key);
+        }
     }
 
     fn receive(&mut self, datagram: &[u8], from: Origin<'_>) {
@@ -146,8 +156,7 @@ impl Thread {
             Message::SearchGw(_) => self.answer_search(origin),
             // Of other gateways.
             Message::Advertise(_) | Message::GwInfo(_) => {}
-            // It has overtaken its CONNECT, which the client repeats with another one.
-            Message::Auth(_) => {}
+            Message::Auth(auth) => self.authorize_takeover(origin, auth),
             Message::PingReq(PingReq { client_id: Some(client_id) }) => {
                 // [SN-ADDRESS-4]
                 if let Some(key) = self.sleeper_that_may_move(client_id, origin) {
@@ -226,13 +235,16 @@ impl Thread {
             self.evict(oldest);
         }
         let shared = &self.shared;
-        let state = shared.states.take(connect.client_id, connect.clean_session, self.now);
+        let name = Text::try_from(connect.client_id).ok();
+        let name = name.and_then(|client_id| shared.state_name(&client_id, identity.as_deref()));
+        let state = name.as_ref().and_then(|name| shared.states.take(name.as_str(), connect.clean_session, self.now));
         let mut out = WriteBuffer::new();
         let mut io = Io { now: self.now, upstream: &mut out, output: &mut self.output };
         let (mut machine, action) = GatewayPeer::accept(&shared.gateway, connect, size, state, &mut io);
         if let Action::End(_) = action {
-            let client_id = machine.client_id().clone();
-            shared.states.keep(&client_id, machine.into_state(), self.now);
+            if let Some(name) = name {
+                shared.states.keep(&name, machine.into_state(), self.now);
+            }
             shared.owners.release(connect.client_id, self.number);
             self.send_output(origin);
             return None;

@@ -1,14 +1,13 @@
 //! The gateway's own client, which publishes the QoS −1 messages of senders without a connection.
 
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
-use std::net::{Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use tenbin_sn::{DropCause, Io};
 use tenbin_sn_codec::v1_2::{Connect, Message, Publish, Topic};
 
 use super::Thread;
-use crate::peers::{Key, Origin};
+use crate::peers::{Key, NOWHERE, Origin};
 
 /// The gateway's own client.
 pub(super) struct House {
@@ -20,9 +19,6 @@ pub(super) struct House {
 
 /// Pause after a lost connection.
 const PAUSE: Duration = Duration::from_secs(1);
-
-/// Address that no datagram comes from: the house's. Nothing is sent there.
-pub(super) const NOWHERE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
 
 impl House {
     pub(super) fn new(now: Instant) -> Self {

@@ -54,6 +54,8 @@ pub(crate) struct Thread {
     closing: JoinSet<()>,
     /// Memory for the output of peers, which need it only within a lap.
     spares: Vec<Vec<u8>>,
+    /// Version of the keys that DTLS uses.
+    keys_version: usize,
     /// Messages of one datagram of DTLS.
     opened: Vec<Box<[u8]>>,
     /// Bytes read from a stream. Packets are slices of it.
@@ -106,6 +108,7 @@ impl Thread {
             house: House::new(now),
             closing: JoinSet::new(),
             spares: Vec::new(),
+            keys_version: 0,
             opened: Vec::new(),
             read: BytesMut::with_capacity(READ_BYTES),
             now,
@@ -137,6 +140,7 @@ impl Thread {
                 return self.stop().await;
             }
             self.now = Instant::now();
+            self.reload_keys();
             if events.is_readable {
                 self.receive_batches(&mut batch);
             }
@@ -151,7 +155,7 @@ impl Thread {
             }
             self.decide_takeovers();
             self.keep_house();
-            self.keep_sessions();
+            self.keep_dtls();
             self.settle();
             // The runtime looks at sockets while this task waits.
             tokio::task::yield_now().await;
@@ -188,11 +192,19 @@ impl Thread {
         }
     }
 
+    /// Reads keys and certificates again, if the gateway was told so.
+    fn reload_keys(&mut self) {
+        let version = self.shared.keys_version.load(Relaxed);
+        if std::mem::replace(&mut self.keys_version, version) != version {
+            self.socket.reload_dtls(&self.shared.config.listener);
+        }
+    }
+
     /// Repeats handshakes of DTLS whose time has come.
-    fn keep_sessions(&mut self) {
+    fn keep_dtls(&mut self) {
         let peers = &self.peers;
         let has_client = |socket| peers.find(Origin { socket, local: None, node: None }).is_some();
-        if let Some(at) = self.socket.keep_sessions(self.now, has_client) {
+        if let Some(at) = self.socket.keep_dtls(self.now, has_client) {
             self.ring_by(at);
         }
     }
@@ -250,7 +262,11 @@ impl Thread {
         if !peer.has_unsaved_state() {
             return;
         }
-        if self.shared.states.save(&peer.machine) {
+        let is_saved = match self.shared.state_name(peer.machine.client_id(), peer.identity.as_deref()) {
+            Some(name) => self.shared.states.save(name.as_str(), &peer.machine),
+            None => true,
+        };
+        if is_saved {
             peer.saved_version = peer.machine.state_version();
             peer.saved_until = peer.saved_until.max(self.now) + SAVE_PAUSE;
         } else {
@@ -268,7 +284,7 @@ impl Thread {
             self.after(key, action);
         }
         self.settle();
-        self.socket.close_sessions();
+        self.socket.close_dtls();
         let last = async {
             poll_fn(|cx| self.socket.poll_flush(cx)).await;
             while self.closing.join_next().await.is_some() {}

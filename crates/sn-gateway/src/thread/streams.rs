@@ -9,10 +9,9 @@ use tenbin_codec::{Decoded, Decoder};
 use tenbin_sn::{Action, End, Io};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-use super::house::NOWHERE;
 use super::{READ_BYTES, SPARE_BYTES_MAXIMUM, SPARES_MAXIMUM, Thread};
 use crate::counters::count;
-use crate::peers::{Connection, Key, Link, Peer};
+use crate::peers::{Connection, Key, Link, NOWHERE, Peer};
 use crate::upstream::close;
 
 /// Reads of one peer in a lap.
@@ -217,7 +216,9 @@ impl Thread {
             self.closing.spawn(close(stream, std::mem::take(&mut peer.out)));
         }
         let client_id = peer.machine.client_id().clone();
-        self.shared.states.keep(&client_id, peer.machine.into_state(), self.now);
+        if let Some(name) = self.shared.state_name(&client_id, peer.identity.as_deref()) {
+            self.shared.states.keep(&name, peer.machine.into_state(), self.now);
+        }
         // The next owner takes the state.
         self.shared.owners.release(client_id.as_str(), self.number);
         self.elsewhere.vacate(&peer.address);

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use tenbin_sn::Io;
-use tenbin_sn_codec::v1_2::{Connect, Message};
+use tenbin_sn_codec::v1_2::{Auth, Connect, Message};
 
 use super::Thread;
 use crate::counters::count;
@@ -21,6 +21,16 @@ pub(super) struct Takeover {
     is_guest: bool,
     /// The CONNECT.
     datagram: Vec<u8>,
+    /// Credentials of the client, where the gateway asks for them.
+    credentials: Credentials,
+}
+
+/// Credentials of a client that wants the session of a peer.
+enum Credentials {
+    NotAsked,
+    Awaited,
+    /// AUTH, with those of the peer.
+    Equal(Vec<u8>),
 }
 
 /// Time for the answer of the peer.
@@ -38,6 +48,8 @@ impl Thread {
         let identity = self.socket.identity(origin.socket);
         let peer = self.peers.get_mut(key)?;
         let may_move = match (identity, &peer.identity) {
+            // The session of a client belongs to its credentials.
+            (None, None) if self.shared.config.listener.credentials => false, // [SN-AUTH-2]
             (None, None) => rebind.allows(peer.address.ip(), origin.ip()),
             (new, old) => new == old.as_deref(), // [SN-DTLS-3]
         };
@@ -58,17 +70,9 @@ impl Thread {
         self.handle_of_peer(key, origin, message, size);
     }
 
-    /// Asks the peer that has the client id whether it is there; its answer decides.
+    /// Asks the peer that has the client id whether it is there; its answer decides. With credentials, those of the peer
+    /// come first.
     pub(super) fn take_over(&mut self, old: Key, origin: Origin<'_>, connect: &Connect<'_>, size: usize) {
-        let mut datagram = Vec::new();
-        Message::Connect(*connect).encode(&mut datagram);
-        if let Some(takeover) = self.takeovers.iter_mut().find(|takeover| takeover.old == old) {
-            // Repeated, or from a new socket of the client, which no longer listens at the other.
-            let last = std::mem::replace(&mut takeover.address, origin.to_address());
-            (takeover.datagram, takeover.is_guest) = (datagram, self.elsewhere.is_guest(origin));
-            self.elsewhere.vacate(&last);
-            return;
-        }
         let identity = self.socket.identity(origin.socket);
         let Some(peer) = self.peers.get_mut(old) else { return };
         let is_known = identity.is_some() || peer.identity.is_some();
@@ -77,6 +81,18 @@ impl Thread {
         }
         if is_known {
             self.replace(old, origin, connect, size);
+            return;
+        }
+        let mut datagram = Vec::new();
+        Message::Connect(*connect).encode(&mut datagram);
+        if let Some(takeover) = self.takeovers.iter_mut().find(|takeover| takeover.old == old) {
+            // Repeated, or from a new socket of the client, which no longer listens at the other.
+            let last = std::mem::replace(&mut takeover.address, origin.to_address());
+            (takeover.datagram, takeover.is_guest) = (datagram, self.elsewhere.is_guest(origin));
+            if last.origin() != origin && !matches!(takeover.credentials, Credentials::NotAsked) {
+                takeover.credentials = Credentials::Awaited;
+            }
+            self.elsewhere.vacate(&last);
             return;
         }
         if !peer.machine.is_connected() {
@@ -88,11 +104,61 @@ impl Thread {
         if self.takeovers.len() >= TAKEOVERS_MAXIMUM {
             return self.refuse(origin);
         }
-        self.ask(old);
+        let credentials = match self.shared.config.listener.credentials {
+            true => Credentials::Awaited,
+            false => Credentials::NotAsked,
+        };
+        if matches!(credentials, Credentials::NotAsked) {
+            self.ask(old);
+        }
         let (deadline, repeat_at) = (self.now + ANSWER_TIME, self.now + QUESTION_PAUSE);
         let (address, is_guest) = (origin.to_address(), self.elsewhere.is_guest(origin));
-        self.takeovers.push(Takeover { old, deadline, repeat_at, is_answered: false, address, is_guest, datagram });
+        let is_answered = false;
+        self.takeovers.push(Takeover {
+            old,
+            deadline,
+            repeat_at,
+            is_answered,
+            address,
+            is_guest,
+            datagram,
+            credentials,
+        });
         self.ring_by(repeat_at);
+    }
+
+    /// AUTH of a client that wants the session of a peer: with the peer's credentials, a sleeping peer moves, and another
+    /// one is asked whether it is there.
+    pub(super) fn authorize_takeover(&mut self, origin: Origin<'_>, auth: &Auth<'_>) {
+        let takeovers = self.takeovers.iter();
+        let index =
+            takeovers.zip(0..).find_map(|(takeover, index)| (takeover.address.origin() == origin).then_some(index));
+        let Some(takeover) = index.and_then(|index: usize| self.takeovers.get_mut(index)) else { return };
+        if !matches!(takeover.credentials, Credentials::Awaited) {
+            return;
+        }
+        let old = takeover.old;
+        let Some(peer) = self.peers.get_mut(old) else { return };
+        let is_equal = auth.plain().zip(peer.machine.login()).is_some_and(|((user, password), login)| {
+            user.as_bytes() == login.user.as_bytes() && login.password.as_deref() == Some(password)
+        });
+        if is_equal && !peer.machine.is_asleep() {
+            let mut datagram = Vec::new();
+            Message::Auth(*auth).encode(&mut datagram);
+            takeover.credentials = Credentials::Equal(datagram);
+            takeover.deadline = self.now + ANSWER_TIME;
+            return self.ask(old);
+        }
+        let Takeover { address, datagram, .. } = self.takeovers.swap_remove(index.unwrap_or_default());
+        self.elsewhere.vacate(&address);
+        match Message::decode(&datagram) {
+            Ok(message) if is_equal => self.move_peer(old, origin, &message, datagram.len()), // [SN-AUTH-2]
+            _ => return self.refuse(origin),
+        }
+        // A client that begins a new session needs them again.
+        if let Some(key) = self.peers.find(origin) {
+            self.handle_of_peer(key, origin, &Message::Auth(*auth), 0);
+        }
     }
 
     /// Ends a peer, and accepts its client at another address.
@@ -135,20 +201,30 @@ impl Thread {
             let is_there = self.peers.get_mut(old).is_some();
             if is_there && !takeover.is_answered && self.now < deadline {
                 index += 1;
+                let is_asked = !matches!(takeover.credentials, Credentials::Awaited);
                 let is_time = self.now >= takeover.repeat_at;
                 if is_time {
                     takeover.repeat_at = self.now + QUESTION_PAUSE;
                 }
                 let next = takeover.repeat_at.min(deadline);
-                if is_time {
+                if is_time && is_asked {
                     self.ask(old);
                 }
                 self.ring_by(next);
                 continue;
             }
-            let Takeover { address, datagram, is_answered, is_guest, .. } = self.takeovers.swap_remove(index);
+            let Takeover { address, datagram, is_answered, is_guest, credentials, .. } =
+                self.takeovers.swap_remove(index);
             let origin = address.origin();
             self.elsewhere.vacate(&address);
+            // Another client may have come to the address meanwhile.
+            if self.socket.identity(origin.socket).is_some() {
+                continue;
+            }
+            if is_there && matches!(credentials, Credentials::Awaited) {
+                self.refuse(origin); // [SN-AUTH-2]
+                continue;
+            }
             let Ok(Message::Connect(connect)) = Message::decode(&datagram) else { continue };
             // The answer may have been CONNECT, which begins another peer.
             let client_id = connect.client_id.as_bytes();
@@ -167,7 +243,12 @@ impl Thread {
                 && self.elsewhere.is_guest(origin) == is_guest
                 && self.elsewhere.thread_of(origin).is_none()
             {
-                self.accept(origin, &connect, datagram.len());
+                let key = self.accept(origin, &connect, datagram.len());
+                if let (Some(key), Credentials::Equal(auth)) = (key, credentials)
+                    && let Ok(message) = Message::decode(&auth)
+                {
+                    self.handle_of_peer(key, origin, &message, auth.len());
+                }
             }
         }
     }

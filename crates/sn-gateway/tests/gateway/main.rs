@@ -7,6 +7,7 @@ mod bisquitt;
 mod bounds;
 mod broker;
 mod client;
+mod credentials;
 mod discovery;
 #[cfg(feature = "dtls")]
 mod dtls;

@@ -254,6 +254,11 @@ impl GatewayPeer {
         !matches!(self.upstream, Upstream::Opening { .. } | Upstream::Connecting { .. })
     }
 
+    /// The client's own login at the broker, if it has one.
+    pub fn login(&self) -> Option<&Login> {
+        self.login.as_deref()
+    }
+
     /// Asks the client whether it is there, before a takeover of its session. Every answer moves
     /// [`GatewayPeer::last_received`].
     pub fn probe(&mut self, io: &mut Io<'_>) {

@@ -62,8 +62,9 @@ impl Listeners {
                 && old.settings.sn == listener.settings.sn
                 && old.settings.address == listener.settings.address
                 && old.settings.transport == listener.settings.transport;
-            if kept.is_some() && is_equal {
-                listener.gateway = kept;
+            if let Some(kept) = kept.filter(|_| is_equal) {
+                kept.open.reload();
+                listener.gateway = Some(kept);
                 return;
             }
         }
