@@ -4,7 +4,6 @@ use std::path::Path;
 use std::sync::Arc;
 
 use dimpl::DtlsCertificate;
-use tokio_rustls::rustls::RootCertStore;
 use tokio_rustls::rustls::client::WebPkiServerVerifier;
 use tokio_rustls::rustls::client::danger::ServerCertVerifier;
 use tokio_rustls::rustls::crypto::ring::default_provider;
@@ -13,6 +12,7 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName,
 use tokio_rustls::rustls::server::WebPkiClientVerifier;
 use tokio_rustls::rustls::server::danger::ClientCertVerifier;
 use tokio_rustls::rustls::sign::CertifiedKey;
+use tokio_rustls::rustls::{Error, InconsistentKeys, RootCertStore};
 use x509_parser::certificate::X509Certificate;
 use x509_parser::prelude::FromDer as _;
 
@@ -68,7 +68,9 @@ pub(crate) fn own(certificate: &Path, key: &Path) -> Result<DtlsCertificate, Set
     let private_key = PrivateKeyDer::from_pem_file(key).map_err(|error| SetupError::new(key, error))?;
     let provider = dimpl::crypto::rust_crypto::default_provider();
     let pair = CertifiedKey::from_der(vec![own.clone()], private_key.clone_key(), &default_provider());
-    pair.map_err(|error| SetupError::new(key, format!("does not belong to the certificate: {error}")))?;
+    if let Err(Error::InconsistentKeys(InconsistentKeys::KeyMismatch)) = pair {
+        return Err(SetupError::new(key, "does not belong to the certificate"));
+    }
     let private_key = private_key.secret_der();
     provider
         .key_provider

@@ -31,13 +31,15 @@ struct Keys {
     by_identity: HashMap<String, Vec<u8>>,
     /// Time of the last change of the file, and its size.
     mark: Option<(SystemTime, u64)>,
+    /// The same of a file that cannot be used, so that the log has it once.
+    failed: Option<(SystemTime, u64)>,
     looked_at: Instant,
 }
 
 impl KeyFile {
     pub(crate) fn read(path: &Path) -> Result<Self, SetupError> {
         let (mark, by_identity) = (mark_of(path), keys_of(path)?);
-        let keys = Keys { by_identity, mark, looked_at: Instant::now() };
+        let keys = Keys { by_identity, mark, failed: None, looked_at: Instant::now() };
         Ok(Self { path: path.to_owned(), keys: Mutex::new(keys) })
     }
 }
@@ -49,10 +51,13 @@ impl PskResolver for KeyFile {
             keys.looked_at = Instant::now();
             let mark = mark_of(&self.path);
             if mark != keys.mark {
-                keys.mark = mark;
                 match keys_of(&self.path) {
-                    Ok(by_identity) => keys.by_identity = by_identity,
-                    Err(error) => tracing::warn!(%error, "the last pre-shared keys stay"),
+                    Ok(by_identity) => (keys.by_identity, keys.mark, keys.failed) = (by_identity, mark, None),
+                    Err(error) if keys.failed != mark => {
+                        keys.failed = mark;
+                        tracing::warn!(%error, "the last pre-shared keys stay");
+                    }
+                    Err(_) => {}
                 }
             }
         }

@@ -15,5 +15,5 @@ mod session;
 mod sides;
 
 pub use error::{SessionError, SetupError};
-pub use session::{Identity, Output, Session, is_plain_alert, random_of_hello};
+pub use session::{Hello, Identity, Output, Session, has_plain_alert};
 pub use sides::{Client, ClientKeys, Server, ServerFiles};

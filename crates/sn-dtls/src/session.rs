@@ -1,6 +1,7 @@
 use std::time::{Duration, Instant};
 
 use dimpl::{Dtls, Output as Event};
+use ring::digest::{SHA256, digest};
 
 use crate::SessionError;
 use crate::certificates::{self, Judge};
@@ -160,7 +161,7 @@ impl Session {
         loop {
             match self.engine.poll_output(buffer) {
                 Event::Packet(datagram) => {
-                    self.is_proven |= !is_cookie(datagram);
+                    self.is_proven |= !records(datagram).all(is_cookie);
                     output(Output::Datagram(datagram));
                 }
                 Event::BufferTooSmall { needed } => buffer.resize(needed, 0),
@@ -188,6 +189,17 @@ impl Session {
 }
 
 impl Identity {
+    /// Text that differs for different identities.
+    pub fn key(&self) -> String {
+        match self {
+            Self::PreSharedKey(identity) => format!("p{identity}"),
+            Self::Certificate(certificate) => {
+                let digest = digest(&SHA256, certificate);
+                digest.as_ref().iter().fold("c".to_owned(), |text, byte| text + &format!("{byte:02x}"))
+            }
+        }
+    }
+
     /// Name of the client: the identity of its key, or the Common Name of its certificate if that has exactly one.
     pub fn name(&self) -> Option<String> {
         match self {
@@ -197,46 +209,78 @@ impl Identity {
     }
 }
 
-/// Random of a ClientHello that is not encrypted, with which a datagram may begin a session.
-pub fn random_of_hello(datagram: &[u8]) -> Option<[u8; 32]> {
-    if handshake_type(datagram)? != CLIENT_HELLO {
-        return None;
-    }
-    datagram.get(RANDOM_AT..)?.first_chunk().copied()
+/// A ClientHello that is not encrypted, or its first fragment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Hello {
+    /// Random of the client, the same in both ClientHellos of a handshake.
+    pub random: [u8; 32],
+    /// Whether it is the first one of its handshake, without a cookie.
+    pub is_first: bool,
 }
 
-/// Whether a datagram is an alert that is not encrypted, which anybody may have sent.
-pub fn is_plain_alert(datagram: &[u8]) -> bool {
+impl Hello {
+    /// The ClientHello at the begin of a datagram.
+    pub fn of(datagram: &[u8]) -> Option<Self> {
+        if handshake_type(datagram)? != CLIENT_HELLO || datagram.get(FRAGMENT_OFFSET)? != [0; 3] {
+            return None;
+        }
+        let random = datagram.get(RANDOM_AT..)?.first_chunk().copied()?;
+        Some(Self { random, is_first: datagram.get(MESSAGE_SEQUENCE)? == [0; 2] })
+    }
+}
+
+/// Whether a datagram has an alert that is not encrypted, which anybody may have sent.
+pub fn has_plain_alert(datagram: &[u8]) -> bool {
     const ALERT: u8 = 21;
-    matches!(datagram, [ALERT, 0xFE, _, 0, 0, ..])
+    records(datagram).any(|record| matches!(record, [ALERT, 0xFE, _, 0, 0, ..]))
+}
+
+/// Records of a datagram. The last one may be cut, or encrypted with a short header.
+fn records(mut datagram: &[u8]) -> impl Iterator<Item = &[u8]> {
+    std::iter::from_fn(move || {
+        let size = match datagram {
+            [] => return None,
+            [_, 0xFE, _, _, _, _, _, _, _, _, _, high, low, ..] => {
+                RECORD_HEADER + usize::from(u16::from_be_bytes([*high, *low]))
+            }
+            _ => datagram.len(),
+        };
+        let (record, rest) = datagram.split_at(size.min(datagram.len()));
+        datagram = rest;
+        Some(record)
+    })
 }
 
 const HANDSHAKE: u8 = 22;
 const CLIENT_HELLO: u8 = 1;
 const SERVER_HELLO: u8 = 2;
 const HELLO_VERIFY_REQUEST: u8 = 3;
-/// Headers of record and handshake message, and the version.
-const RANDOM_AT: usize = 13 + 12 + 2;
+const RECORD_HEADER: usize = 13;
+/// Behind type and length of the handshake message.
+const MESSAGE_SEQUENCE: std::ops::Range<usize> = RECORD_HEADER + 4..RECORD_HEADER + 6;
+const FRAGMENT_OFFSET: std::ops::Range<usize> = RECORD_HEADER + 6..RECORD_HEADER + 9;
+/// Behind both headers and the version.
+const RANDOM_AT: usize = RECORD_HEADER + 12 + 2;
 /// Random of a ServerHello that is a HelloRetryRequest (RFC 8446, 4.1.3).
 const RETRY_REQUEST: [u8; 32] = [
     0xCF, 0x21, 0xAD, 0x74, 0xE5, 0x9A, 0x61, 0x11, 0xBE, 0x1D, 0x8C, 0x02, 0x1E, 0x65, 0xB8, 0x91, 0xC2, 0xA2, 0x11,
     0x16, 0x7A, 0xBB, 0x8C, 0x5E, 0x07, 0x9E, 0x09, 0xE2, 0xC8, 0xA8, 0x33, 0x9C,
 ];
 
-/// Type of the first handshake message of a datagram that is not encrypted.
-fn handshake_type(datagram: &[u8]) -> Option<u8> {
+/// Type of a handshake message that is not encrypted.
+fn handshake_type(record: &[u8]) -> Option<u8> {
     // Content type, version, epoch, sequence number, length.
-    match datagram {
+    match record {
         [HANDSHAKE, 0xFE, _, 0, 0, _, _, _, _, _, _, _, _, kind, ..] => Some(*kind),
         _ => None,
     }
 }
 
-/// Whether a server's datagram asks for a ClientHello with its cookie.
-fn is_cookie(datagram: &[u8]) -> bool {
-    match handshake_type(datagram) {
+/// Whether a server's record asks for a ClientHello with its cookie.
+fn is_cookie(record: &[u8]) -> bool {
+    match handshake_type(record) {
         Some(HELLO_VERIFY_REQUEST) => true,
-        Some(SERVER_HELLO) => datagram.get(RANDOM_AT..).is_some_and(|rest| rest.starts_with(&RETRY_REQUEST)),
+        Some(SERVER_HELLO) => record.get(RANDOM_AT..).is_some_and(|rest| rest.starts_with(&RETRY_REQUEST)),
         _ => false,
     }
 }

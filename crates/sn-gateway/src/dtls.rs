@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use rustc_hash::FxBuildHasher;
 pub use tenbin_sn_dtls::Identity;
-use tenbin_sn_dtls::{Output, Server, ServerFiles, Session, is_plain_alert, random_of_hello};
+use tenbin_sn_dtls::{Hello, Output, Server, ServerFiles, Session, has_plain_alert};
 
 use crate::config::{ConfigError, Listener};
 use crate::counters::{Counters, count};
@@ -66,12 +66,12 @@ struct Handshake {
 /// Sends a datagram to a client.
 type Send<'a> = &'a mut dyn FnMut(&[u8], Route);
 
-/// Time for the cookie to come back.
-const COOKIE_TIME: Duration = Duration::from_secs(5);
-/// Time for the rest of a handshake.
+/// Time for the cookie to come back, and for the rest of a handshake. Clients wait up to 9 s for an answer (RFC 7925).
 const HANDSHAKE_TIME: Duration = Duration::from_secs(20);
-/// A session without a client lives this long.
-const IDLE_TIME: Duration = Duration::from_secs(10);
+/// Time for the end of a handshake after an alert, which may be forged.
+const ALERT_TIME: Duration = Duration::from_secs(2);
+/// A session without a client lives this long, so that a lost CONNECT can be repeated.
+const IDLE_TIME: Duration = Duration::from_secs(60);
 /// Time between two looks for such sessions.
 const SWEEP_PAUSE: Duration = Duration::from_secs(2);
 
@@ -120,15 +120,27 @@ impl Dtls {
         send: Send<'_>,
     ) -> bool {
         let address = route.to;
-        let hello = random_of_hello(datagram);
-        if let Some(random) = hello {
-            self.begin(route, random, now, limits);
+        let hello = Hello::of(datagram);
+        if hello.is_some_and(|hello| hello.is_first) {
+            self.begin(route, hello.map_or([0; 32], |hello| hello.random), now, limits);
         }
-        let slot = self.slots.get_mut(&address).filter(|_| !is_plain_alert(datagram));
-        let Some(slot) = slot else {
+        let Some(slot) = self.slots.get_mut(&address) else {
             count(&self.counters.dtls_dropped, 1);
             return false;
         };
+        if has_plain_alert(datagram) {
+            if let Some(handshake) = &mut slot.handshake {
+                handshake.ends_at = handshake.ends_at.min(now + ALERT_TIME);
+            }
+            self.settle(address);
+            return false;
+        }
+        // The address is charged once the cookie is back, but the work is not begun if that is too much.
+        let ip = address.ip().to_canonical();
+        if hello.is_some_and(|hello| !hello.is_first) && !limits.has_room_for_handshake(ip, now) {
+            count(&self.counters.dtls_refused, 1);
+            return false;
+        }
         slot.route = route;
         let mut take = |output: Output<'_>| match output {
             Output::Datagram(datagram) => send(datagram, route),
@@ -142,10 +154,9 @@ impl Dtls {
             if let Err(error) = received {
                 tracing::debug!(peer = %address, %error, "DTLS handshake failed");
                 self.fail(address);
-            } else if is_proven && !was_proven && !limits.allows_handshake(address.ip().to_canonical(), now) {
-                self.fail(address);
             } else {
                 if is_proven && !was_proven {
+                    limits.count_handshake(ip, now);
                     handshake.ends_at = now + HANDSHAKE_TIME;
                     self.proven.push_back((address, handshake.number));
                 }
@@ -234,7 +245,7 @@ impl Dtls {
         }
         if now >= self.swept_at + SWEEP_PAUSE {
             self.swept_at = now;
-            self.sweep(now, has_client);
+            self.sweep(now, has_client, send);
         }
     }
 
@@ -251,16 +262,36 @@ impl Dtls {
         }
     }
 
-    fn sweep(&mut self, now: Instant, has_client: impl Fn(SocketAddr) -> bool) {
-        self.slots.retain(|&address, slot| {
+    /// Ends sessions without a client: those of long ago, and the oldest ones if they are more than the handshakes may be.
+    fn sweep(&mut self, now: Instant, has_client: impl Fn(SocketAddr) -> bool, send: Send<'_>) {
+        let mut idle = Vec::new();
+        let mut sessions = 0;
+        for (&address, slot) in &mut self.slots {
             if has_client(address) {
                 slot.used_at = now;
-            } else if now >= slot.used_at + IDLE_TIME {
-                slot.current = None;
+            } else if slot.current.is_some() {
+                idle.push((slot.used_at, address));
             }
-            slot.current.is_some() || slot.handshake.is_some()
-        });
-        self.counters.dtls_sessions.store(self.slots.len() as u64, Relaxed);
+            sessions += u64::from(slot.current.is_some());
+        }
+        idle.sort_unstable();
+        let surplus = idle.len().saturating_sub(self.handshakes_maximum);
+        let ended =
+            idle.iter().zip(0..).filter(|((used_at, _), number)| *number < surplus || now >= *used_at + IDLE_TIME);
+        for ((_, address), _) in ended {
+            let Some(slot) = self.slots.get_mut(address) else { continue };
+            let route = slot.route;
+            if let Some(session) = slot.current.take() {
+                sessions -= 1;
+                session.close(now, &mut self.buffer, &mut |output| {
+                    if let Output::Datagram(datagram) = output {
+                        send(datagram, route);
+                    }
+                });
+            }
+            self.settle(*address);
+        }
+        self.counters.dtls_sessions.store(sessions, Relaxed);
     }
 
     /// Begins a handshake for a ClientHello that is none of the handshake under way, if it is within the bounds.
@@ -283,7 +314,7 @@ impl Dtls {
             self.handshakes_open += 1;
         }
         self.handshakes_begun += 1;
-        let (number, ends_at) = (self.handshakes_begun, now + COOKIE_TIME);
+        let (number, ends_at) = (self.handshakes_begun, now + HANDSHAKE_TIME);
         let session = Box::new(Session::accept(&self.server, now));
         let slot = self.slots.entry(address);
         let slot = slot.or_insert(Slot { current: None, handshake: None, route, used_at: now, deadline: None });
@@ -331,6 +362,9 @@ impl Dtls {
         let Some(slot) = self.slots.get_mut(&address) else { return };
         if slot.current.is_none() && slot.handshake.is_none() {
             self.slots.remove(&address);
+            if self.slots.is_empty() {
+                self.counters.dtls_sessions.store(0, Relaxed);
+            }
             return;
         }
         let of_handshake = slot.handshake.as_ref().map(|Handshake { session, ends_at, .. }| {

@@ -72,10 +72,15 @@ impl Limits {
         self.cookies.allows(OTHERS, now)
     }
 
-    /// Whether a DTLS handshake is within its rates, which are those of CONNECT `[SN-BOUND-6]`.
+    /// Whether a DTLS handshake would be within its rates, which are those of CONNECT `[SN-BOUND-6]`.
     #[cfg(feature = "dtls")]
-    pub(crate) fn allows_handshake(&self, address: IpAddr, now: Instant) -> bool {
-        self.handshakes.allows(address, now)
+    pub(crate) fn has_room_for_handshake(&self, address: IpAddr, now: Instant) -> bool {
+        self.handshakes.check(address, now, false)
+    }
+
+    #[cfg(feature = "dtls")]
+    pub(crate) fn count_handshake(&self, address: IpAddr, now: Instant) {
+        let _was_asked_before = self.handshakes.check(address, now, true);
     }
 
     /// Whether a sender without a connection gets an answer.
@@ -103,6 +108,11 @@ impl Rate {
 
     /// Counts an event, if it is within the bounds.
     fn allows(&self, address: IpAddr, now: Instant) -> bool {
+        self.check(address, now, true)
+    }
+
+    /// Whether an event is within the bounds. Then it is counted, if it `happens`.
+    fn check(&self, address: IpAddr, now: Instant, happens: bool) -> bool {
         let mut second = self.second.lock().unwrap_or_else(PoisonError::into_inner);
         if now.saturating_duration_since(second.begun) >= Duration::from_secs(1) {
             second.begun = now;
@@ -123,9 +133,9 @@ impl Rate {
             if *count >= self.per_address_maximum {
                 return false;
             }
-            *count += 1;
+            *count += u32::from(happens);
         }
-        second.level += EVENT;
+        second.level += if happens { EVENT } else { 0 };
         true
     }
 

@@ -17,6 +17,11 @@ pub(crate) enum Dtls {}
 pub enum Identity {}
 
 impl Identity {
+    /// Text that differs for different identities.
+    pub fn key(&self) -> String {
+        match *self {}
+    }
+
     /// Name of the client.
     pub fn name(&self) -> Option<String> {
         match *self {}

@@ -39,7 +39,7 @@ pub(crate) struct Health {
     is_down: AtomicBool,
 }
 
-/// Stands between an identity and a client id.
+/// Stands behind the length of an identity's key.
 const NAME_END: char = '\u{1F}';
 
 /// A client without the identity that its User Name needs.
@@ -53,10 +53,12 @@ impl Shared {
         if self.config.listener.credentials {
             return None;
         }
-        match identity.and_then(Identity::name) {
-            None => Some(client_id.clone()),
-            Some(name) => Text::try_from(format!("{name}{NAME_END}{client_id}")).ok(),
+        if self.config.listener.dtls.is_none() {
+            return Some(client_id.clone());
         }
+        let owner = identity.map(Identity::key).unwrap_or_default();
+        // With its length, so that no other owner and client id together are equal.
+        Text::try_from(format!("{}{NAME_END}{owner}{client_id}", owner.len())).ok()
     }
 
     /// Login of a client with this identity, if each client has its own.

@@ -91,7 +91,7 @@ impl Origin<'_> {
     }
 }
 
-/// Address that no datagram comes from. Nothing is sent there.
+/// Address that no datagram comes from. Nothing is sent to a port 0.
 pub(crate) const NOWHERE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
 
 /// Peers of one thread.
@@ -201,12 +201,14 @@ impl Peers {
         Some(old)
     }
 
-    /// Parts a peer from its address. It has none until it is bound to another one.
+    /// Parts a sleeping peer from its port. Its IP address counts until it wakes at another one.
     pub(crate) fn detach(&mut self, key: Key) {
         let Some(peer) = self.get_mut(key) else { return };
-        let nowhere = Address { socket: NOWHERE, local: None, node: None };
-        let old = std::mem::replace(&mut peer.address, nowhere);
+        peer.machine.sleep_on();
+        let without_port = Address { socket: SocketAddr::new(peer.address.socket.ip(), 0), local: None, node: None };
+        let old = std::mem::replace(&mut peer.address, without_port.clone());
         self.unbind(&old, key);
+        self.bind(without_port, key);
     }
 
     /// Notes that a peer was confirmed.

@@ -7,7 +7,7 @@ use tenbin_sn_codec::{DecodeError, Forwarded};
 
 use super::{BATCHES_PER_LAP, Thread};
 use crate::counters::count;
-use crate::peers::{Key, NOWHERE, Origin, Peer};
+use crate::peers::{Key, Origin, Peer};
 use crate::udp::{Batch, Route};
 
 /// Bytes for the broker beyond which a client's messages are dropped: the broker does not read.
@@ -57,7 +57,9 @@ impl Thread {
     fn part(&mut self, key: Key) {
         let Some(peer) = self.peers.get_mut(key) else { return };
         let identity = self.socket.identity(peer.address.socket);
-        if identity.is_some() && identity == peer.identity.as_deref() {
+        // Without identities and credentials it is the address that counts, as it does without DTLS.
+        let is_bound_by_address = identity.is_none() && !self.shared.config.listener.credentials;
+        if identity == peer.identity.as_deref() && (identity.is_some() || is_bound_by_address) {
             return;
         }
         if peer.machine.is_asleep() {
@@ -296,7 +298,7 @@ impl Thread {
 
     /// Sends the datagrams of the last call.
     pub(super) fn send_output(&mut self, to: Origin<'_>) {
-        if to.socket == NOWHERE {
+        if to.socket.port() == 0 {
             return self.output.datagrams.clear();
         }
         for datagram in self.output.datagrams.iter() {

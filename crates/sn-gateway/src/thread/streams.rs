@@ -11,7 +11,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use super::{READ_BYTES, SPARE_BYTES_MAXIMUM, SPARES_MAXIMUM, Thread};
 use crate::counters::count;
-use crate::peers::{Connection, Key, Link, NOWHERE, Peer};
+use crate::peers::{Connection, Key, Link, Peer};
 use crate::upstream::close;
 
 /// Reads of one peer in a lap.
@@ -158,7 +158,7 @@ impl Thread {
     pub(super) fn after(&mut self, key: Key, action: Action) {
         if !self.output.datagrams.is_empty() {
             let Some(peer) = self.peers.get_mut(key) else { return self.output.datagrams.clear() };
-            if peer.address.node.is_none() && peer.address.socket != NOWHERE {
+            if peer.address.node.is_none() && peer.address.socket.port() != 0 {
                 let route = peer.address.route();
                 for datagram in self.output.datagrams.iter() {
                     self.socket.send(datagram, route);

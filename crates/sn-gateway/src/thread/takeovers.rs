@@ -86,12 +86,13 @@ impl Thread {
         let mut datagram = Vec::new();
         Message::Connect(*connect).encode(&mut datagram);
         if let Some(takeover) = self.takeovers.iter_mut().find(|takeover| takeover.old == old) {
+            let is_elsewhere = takeover.address.origin() != origin;
+            if is_elsewhere && matches!(takeover.credentials, Credentials::Equal(_)) {
+                return self.refuse(origin); // [SN-AUTH-2]
+            }
             // Repeated, or from a new socket of the client, which no longer listens at the other.
             let last = std::mem::replace(&mut takeover.address, origin.to_address());
             (takeover.datagram, takeover.is_guest) = (datagram, self.elsewhere.is_guest(origin));
-            if last.origin() != origin && !matches!(takeover.credentials, Credentials::NotAsked) {
-                takeover.credentials = Credentials::Awaited;
-            }
             self.elsewhere.vacate(&last);
             return;
         }
@@ -104,14 +105,18 @@ impl Thread {
         if self.takeovers.len() >= TAKEOVERS_MAXIMUM {
             return self.refuse(origin);
         }
-        let credentials = match self.shared.config.listener.credentials {
+        let listener = &self.shared.config.listener;
+        let retry_time = listener.retry_seconds;
+        let credentials = match listener.credentials {
             true => Credentials::Awaited,
             false => Credentials::NotAsked,
         };
         if matches!(credentials, Credentials::NotAsked) {
             self.ask(old);
         }
-        let (deadline, repeat_at) = (self.now + ANSWER_TIME, self.now + QUESTION_PAUSE);
+        // A lost AUTH comes again with the client's next CONNECT.
+        let time = if matches!(credentials, Credentials::Awaited) { retry_time } else { ANSWER_TIME };
+        let (deadline, repeat_at) = (self.now + time, self.now + QUESTION_PAUSE);
         let (address, is_guest) = (origin.to_address(), self.elsewhere.is_guest(origin));
         let is_answered = false;
         self.takeovers.push(Takeover {
@@ -130,10 +135,9 @@ impl Thread {
     /// AUTH of a client that wants the session of a peer: with the peer's credentials, a sleeping peer moves, and another
     /// one is asked whether it is there.
     pub(super) fn authorize_takeover(&mut self, origin: Origin<'_>, auth: &Auth<'_>) {
-        let takeovers = self.takeovers.iter();
-        let index =
-            takeovers.zip(0..).find_map(|(takeover, index)| (takeover.address.origin() == origin).then_some(index));
-        let Some(takeover) = index.and_then(|index: usize| self.takeovers.get_mut(index)) else { return };
+        // The newest, if the client asks for several.
+        let index = self.takeovers.iter().rposition(|takeover| takeover.address.origin() == origin);
+        let Some(takeover) = index.and_then(|index| self.takeovers.get_mut(index)) else { return };
         if !matches!(takeover.credentials, Credentials::Awaited) {
             return;
         }

@@ -14,6 +14,13 @@ use crate::output::Io;
 const QUIET_PINGS: u8 = 2;
 
 impl GatewayPeer {
+    /// Interrupts the wake of a client that has lost its address: the rest of its messages waits for the next one.
+    pub fn sleep_on(&mut self) {
+        if let State::Awake(awake) = self.state {
+            self.state = State::Asleep(awake.duration);
+        }
+    }
+
     pub(super) fn handle_disconnect(&mut self, disconnect: Disconnect, io: &mut Io<'_>) -> Action {
         match disconnect.duration.filter(|&seconds| seconds > 0) {
             Some(seconds) if self.is_connected() => {
