@@ -50,13 +50,11 @@ pub(crate) enum SnError {
     #[error("no gateway answered at {0} within {1:?}")]
     NotFound(std::net::SocketAddr, Duration),
     #[error("{0}: {1}")]
-    Address(String, io::Error),
+    Named(String, io::Error),
     #[error("-q -1 makes no connection, and so takes no {0}")]
     NoConnection(&'static str),
     #[error("topic {0}: the gateway rejected the subscription after a loss: {1}")]
     SubscriptionLost(Topic, ReturnCode),
-    #[error("{0}: {1}")]
-    File(String, io::Error),
     #[error("{0}")]
     Io(#[from] io::Error),
 }
@@ -175,7 +173,7 @@ impl AccessArgs {
         if let Some(user) = &self.user {
             let password = match &self.password_file {
                 Some(path) => {
-                    fs::read_to_string(path).map_err(|error| SnError::File(path.display().to_string(), error))?
+                    fs::read_to_string(path).map_err(|error| SnError::Named(path.display().to_string(), error))?
                 }
                 None => String::new(),
             };

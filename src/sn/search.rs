@@ -33,7 +33,7 @@ pub(crate) struct SearchArgs {
 
 pub(super) async fn run(arguments: &SearchArgs) -> Result<(), SnError> {
     let target = match &arguments.gateway {
-        Some(gateway) => resolve(gateway).await.map_err(|error| SnError::Address(gateway.clone(), error))?,
+        Some(gateway) => resolve(gateway).await.map_err(|error| SnError::Named(gateway.clone(), error))?,
         None => arguments.multicast,
     };
     let enough = arguments.count.map_or(if arguments.gateway.is_some() { 1 } else { usize::MAX }, NonZeroUsize::get);

@@ -18,6 +18,8 @@ pub(crate) struct Secured(Mutex<State>);
 struct State {
     session: Session,
     buffer: Vec<u8>,
+    /// Memory for a received datagram.
+    datagram: Vec<u8>,
     /// Messages that were not taken yet.
     messages: VecDeque<Vec<u8>>,
 }
@@ -34,7 +36,8 @@ impl Secured {
         // A new socket does not know yet that it has room.
         socket.writable().await?;
         let session = Session::connect(client, Instant::now());
-        let secured = Self(Mutex::new(State { session, buffer: Vec::new(), messages: VecDeque::new() }));
+        let datagram = vec![0; DATAGRAM_BYTES_MAX];
+        let secured = Self(Mutex::new(State { session, buffer: Vec::new(), datagram, messages: VecDeque::new() }));
         secured.call(socket, |session, buffer, output| session.handle_timeout(Instant::now(), buffer, output))?;
         while !secured.state().session.is_open() {
             secured.step(socket).await?;
@@ -83,14 +86,16 @@ impl Secured {
         tokio::select! {
             ready = socket.readable() => {
                 ready?;
-                let mut datagram = vec![0; DATAGRAM_BYTES_MAX];
-                match socket.try_recv(&mut datagram) {
+                let mut datagram = std::mem::take(&mut self.state().datagram);
+                let result = match socket.try_recv(&mut datagram) {
                     Ok(size) => self.call(socket, |session, buffer, output| {
                         session.receive(&datagram[..size], Instant::now(), buffer, output)
                     }),
                     Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(()),
                     Err(error) => Err(error),
-                }
+                };
+                self.state().datagram = datagram;
+                result
             }
             () = due => {
                 self.call(socket, |session, buffer, output| session.handle_timeout(Instant::now(), buffer, output))
@@ -103,7 +108,7 @@ impl Secured {
         socket: &UdpSocket,
         call: impl FnOnce(&mut Session, &mut Vec<u8>, &mut dyn FnMut(Output<'_>)) -> Result<(), SessionError>,
     ) -> io::Result<()> {
-        let State { session, buffer, messages } = &mut *self.state();
+        let State { session, buffer, messages, .. } = &mut *self.state();
         let mut sent = Ok(());
         let result = call(session, buffer, &mut |output| match output {
             Output::Datagram(datagram) => match socket.try_send(datagram) {

@@ -121,8 +121,8 @@ impl Dtls {
     ) -> bool {
         let address = route.to;
         let hello = Hello::of(datagram);
-        if hello.is_some_and(|hello| hello.is_first) {
-            self.begin(route, hello.map_or([0; 32], |hello| hello.random), now, limits);
+        if let Some(Hello { random, is_first: true }) = hello {
+            self.begin(route, random, now, limits);
         }
         let Some(slot) = self.slots.get_mut(&address) else {
             count(&self.counters.dtls_dropped, 1);
@@ -186,12 +186,7 @@ impl Dtls {
     pub(crate) fn seal(&mut self, message: &[u8], route: Route, send: Send<'_>) {
         let session = self.slots.get_mut(&route.to).and_then(|slot| slot.current.as_mut());
         let Some(session) = session else { return count(&self.counters.dtls_dropped, 1) };
-        let mut take = |output: Output<'_>| {
-            if let Output::Datagram(datagram) = output {
-                send(datagram, route);
-            }
-        };
-        if session.send(message, Instant::now(), &mut self.buffer, &mut take).is_err()
+        if session.send(message, Instant::now(), &mut self.buffer, &mut passing_on(send, route)).is_err()
             && let Some(slot) = self.slots.get_mut(&route.to)
         {
             slot.current = None;
@@ -219,11 +214,7 @@ impl Dtls {
             let Some(slot) = self.slots.get_mut(&address).filter(|slot| slot.deadline == Some(at)) else { continue };
             slot.deadline = None;
             let route = slot.route;
-            let mut take = |output: Output<'_>| {
-                if let Output::Datagram(datagram) = output {
-                    send(datagram, route);
-                }
-            };
+            let mut take = passing_on(send, route);
             let buffer = &mut self.buffer;
             let is_due = |session: &Session| session.deadline().is_some_and(|at| at <= now);
             let mut has_failed = false;
@@ -254,11 +245,7 @@ impl Dtls {
         let now = Instant::now();
         for (_, Slot { current, route, .. }) in self.slots.drain() {
             let Some(session) = current else { continue };
-            session.close(now, &mut self.buffer, &mut |output| {
-                if let Output::Datagram(datagram) = output {
-                    send(datagram, route);
-                }
-            });
+            session.close(now, &mut self.buffer, &mut passing_on(send, route));
         }
     }
 
@@ -283,11 +270,7 @@ impl Dtls {
             let route = slot.route;
             if let Some(session) = slot.current.take() {
                 sessions -= 1;
-                session.close(now, &mut self.buffer, &mut |output| {
-                    if let Output::Datagram(datagram) = output {
-                        send(datagram, route);
-                    }
-                });
+                session.close(now, &mut self.buffer, &mut passing_on(send, route));
             }
             self.settle(*address);
         }
@@ -377,6 +360,15 @@ impl Dtls {
         {
             slot.deadline = Some(at);
             self.deadlines.push(Reverse((at, address)));
+        }
+    }
+}
+
+/// Sends the datagrams of a session. It has no messages now.
+fn passing_on<'a>(send: &'a mut dyn FnMut(&[u8], Route), route: Route) -> impl FnMut(Output<'_>) + 'a {
+    move |output| {
+        if let Output::Datagram(datagram) = output {
+            send(datagram, route);
         }
     }
 }

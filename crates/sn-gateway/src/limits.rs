@@ -121,7 +121,8 @@ impl Rate {
         if self.maximum > 0 {
             let passed = u64::try_from(now.saturating_duration_since(second.at).as_micros()).unwrap_or(u64::MAX);
             second.level = second.level.saturating_sub(passed.saturating_mul(self.maximum.into()));
-            second.at = now;
+            // Another thread may be a moment ahead.
+            second.at = second.at.max(now);
             if second.level + EVENT > u64::from(self.burst()) * EVENT {
                 return false;
             }

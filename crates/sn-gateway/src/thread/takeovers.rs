@@ -80,7 +80,8 @@ impl Thread {
             return self.refuse(origin); // [SN-DTLS-3]
         }
         if is_known {
-            self.replace(old, origin, connect, size);
+            self.end_for_successor(old);
+            self.accept(origin, connect, size);
             return;
         }
         let mut datagram = Vec::new();
@@ -165,15 +166,13 @@ impl Thread {
         }
     }
 
-    /// Ends a peer, and accepts its client at another address.
-    fn replace(&mut self, old: Key, origin: Origin<'_>, connect: &Connect<'_>, size: usize) {
-        if let Some(peer) = self.peers.get_mut(old) {
-            count(&self.counters.taken_over, 1);
-            let mut io = Io { now: self.now, upstream: &mut peer.out, output: &mut self.output };
-            let action = peer.machine.close(&mut io);
-            self.after(old, action);
-        }
-        self.accept(origin, connect, size);
+    /// Ends a peer whose client is at another address.
+    fn end_for_successor(&mut self, old: Key) {
+        let Some(peer) = self.peers.get_mut(old) else { return };
+        count(&self.counters.taken_over, 1);
+        let mut io = Io { now: self.now, upstream: &mut peer.out, output: &mut self.output };
+        let action = peer.machine.close(&mut io);
+        self.after(old, action);
     }
 
     /// Asks a peer whether it is there.
@@ -236,12 +235,7 @@ impl Thread {
                 self.refuse(origin);
                 continue;
             }
-            if let Some(peer) = self.peers.get_mut(old) {
-                count(&self.counters.taken_over, 1);
-                let mut io = Io { now: self.now, upstream: &mut peer.out, output: &mut self.output };
-                let action = peer.machine.close(&mut io);
-                self.after(old, action);
-            }
+            self.end_for_successor(old);
             if self.peers.find(origin).is_none()
                 // Else this thread has released the address, or another one serves it.
                 && self.elsewhere.is_guest(origin) == is_guest
