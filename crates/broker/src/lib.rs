@@ -1,6 +1,7 @@
 //! The Tenbin MQTT broker, as a library.
 //!
-//! MQTT 5.0 and 3.1.1 over TCP, and over TLS with the feature `tls`. Share groups can be balanced by their members' load reports, see [`Config::policy`].
+//! MQTT 5.0, 3.1.1 and 3.1 over TCP and unix sockets, over TLS with the feature `tls`, and over WebSocket with the feature
+//! `websocket`. Share groups are balanced by the members' load, see [`Config::policy`].
 //!
 //! ```no_run
 //! # async fn embed() -> Result<(), tenbin_broker::StartError> {

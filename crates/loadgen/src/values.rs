@@ -5,7 +5,7 @@ use std::time::Duration;
 use tenbin_codec::QoS;
 use tenbin_simulator::Span;
 
-/// Parses `250us`, `10.7ms`, `15s` or `2m`; a number without a unit is in seconds.
+/// Parses `250us`, `10.7ms`, `15s`, `2m` or `1h`; a number without a unit is in seconds.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     text.parse::<Span>().map(Span::duration)
 }

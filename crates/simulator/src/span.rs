@@ -6,7 +6,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 /// A span of virtual time in whole nanoseconds, at most a day.
 ///
-/// It is written as a number and a unit: `250us`, `10.7ms`, `15s` or `2m`. A number without a unit is in seconds.
+/// It is written as a number and a unit: `250us`, `10.7ms`, `15s`, `2m` or `1h`. A number without a unit is in seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Span(u64);
 
@@ -51,10 +51,11 @@ impl FromStr for Span {
             "ms" => Some(NS_PER_MS),
             "s" | "" => Some(1e9),
             "m" => Some(60e9),
+            "h" => Some(3600e9),
             _ => None,
         };
         let ns = ns_per_unit.zip(number.trim_end().parse::<f64>().ok()).map(|(unit, number)| number * unit);
-        let ns = ns.ok_or_else(|| format!("{text:?} is no time: want a number and a unit: us, ms, s or m"))?;
+        let ns = ns.ok_or_else(|| format!("{text:?} is no time: want a number and a unit: us, ms, s, m or h"))?;
         // A time that is not 0 must not become 0.
         let is_possible = ns == 0.0 || (0.5..=LONGEST_NS).contains(&ns);
         if is_possible { Ok(Self(ns.round() as u64)) } else { Err(format!("{text:?}: want 0 to 24 h")) }
@@ -94,15 +95,20 @@ mod tests {
 
     #[test]
     fn a_span_has_a_number_and_a_unit() {
-        for (text, ns) in
-            [("10.7ms", 10_700_000), ("250us", 250_000), ("15s", 15_000_000_000), ("1.5m", 90_000_000_000), ("0s", 0)]
-        {
+        for (text, ns) in [
+            ("10.7ms", 10_700_000),
+            ("250us", 250_000),
+            ("15s", 15_000_000_000),
+            ("1.5m", 90_000_000_000),
+            ("1h", 3_600_000_000_000),
+            ("0s", 0),
+        ] {
             assert_eq!(text.parse(), Ok(Span::from_ns(ns)), "{text}");
         }
         for (text, ns) in [("250µs", 250_000), ("10 ms", 10_000_000), ("1.5", 1_500_000_000), ("0", 0)] {
             assert_eq!(text.parse(), Ok(Span::from_ns(ns)), "{text}");
         }
-        for text in ["", "ms", "-1s", "-1", "1h", "1e9", "NaN", "NaNs", "infs", "25h", "1441m", "0.0000001us"] {
+        for text in ["", "ms", "-1s", "-1", "1e9", "NaN", "NaNs", "infs", "25h", "1441m", "0.0000001us"] {
             assert!(text.parse::<Span>().is_err(), "{text}");
         }
     }
