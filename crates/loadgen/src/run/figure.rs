@@ -61,7 +61,7 @@ impl Unit {
         match self {
             Self::Number => number.ok_or_else(|| format!("{text:?} is no number")),
             // A number alone would be seconds, though latencies are printed in milliseconds.
-            Self::Milliseconds if number.is_some() => Err(format!("{text:?} has no unit: us, ms, s or m")),
+            Self::Milliseconds if number.is_some() => Err(format!("{text:?} has no unit: us, ms, s, m or h")),
             Self::Milliseconds => text.parse::<Span>().map(Span::ms),
         }
     }
