@@ -10,4 +10,5 @@ mod options;
 mod order;
 mod qos;
 mod segments;
+mod suback_first;
 mod topic_aliases;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 
-use tenbin_codec::{Packet, ReasonCode};
+use tenbin_codec::{Packet, PacketType, ReasonCode};
 use tenbin_session::{Connection, PendingAck};
 use tokio::time::Sleep;
 
@@ -23,7 +23,11 @@ use crate::router::HoldingGroup;
 pub(super) struct DeferredAcks {
     pub(super) acks: CommitQueue<(PendingAck, ReasonCode)>,
     /// SUBACKs and UNSUBACKs.
-    pub(super) answers: CommitQueue<Box<Packet>>,
+    answers: CommitQueue<Box<Packet>>,
+    /// SUBACKs in `answers`.
+    subacks: u16,
+    /// The filters of a SUBSCRIBE are being applied, some at a time.
+    is_subscribing: bool,
     /// Bytes of messages in batches that are not durable yet, with their commit points.
     unsafe_bytes: VecDeque<(CommitPoint, usize)>,
     /// Charge for these messages.
@@ -78,6 +82,27 @@ impl DeferredAcks {
         !self.holding.is_empty()
     }
 
+    /// SUBACKs and UNSUBACKs that are deferred.
+    pub(super) fn answers(&self) -> &CommitQueue<Box<Packet>> {
+        &self.answers
+    }
+
+    /// Defers a SUBACK or UNSUBACK.
+    pub(super) fn defer_answer(&mut self, commit_point: CommitPoint, packet: Packet) {
+        self.subacks += u16::from(packet.packet_type() == PacketType::SubAck);
+        self.answers.defer(commit_point, Box::new(packet));
+    }
+
+    /// Records whether the filters of a SUBSCRIBE are being applied.
+    pub(super) fn set_subscribing(&mut self, is_subscribing: bool) {
+        self.is_subscribing = is_subscribing;
+    }
+
+    /// Whether a SUBSCRIBE is not answered yet that has been applied, at least in part.
+    pub(super) fn owes_suback(&self) -> bool {
+        self.subacks > 0 || self.is_subscribing
+    }
+
     /// Charges messages, which stay in memory until `commit_point` is durable.
     pub(super) fn charge(&mut self, commit_point: CommitPoint, account: Option<Arc<Account>>, bytes: usize) {
         self.unsafe_bytes.push_back((commit_point, bytes));
@@ -117,6 +142,7 @@ impl DeferredAcks {
             core.acknowledge(ack, reason, now);
         }
         while let Some(packet) = self.answers.next(context.waker(), durable) {
+            self.subacks -= u16::from(packet.packet_type() == PacketType::SubAck);
             let is_written = core.connection.write_in_words(*packet, now, &mut core.out);
             debug_assert!(is_written, "it was asked before whether the client takes it");
         }
@@ -144,7 +170,7 @@ impl DeferredAcks {
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.len() == 0 && self.end.is_none() && !self.is_held()
+        self.len() == 0 && self.end.is_none() && !self.is_held() && !self.is_subscribing
     }
 
     fn len(&self) -> usize {

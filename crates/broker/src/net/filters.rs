@@ -182,6 +182,7 @@ impl Filters {
                 // Its messages of the groups that it left are with others.
                 Request::Unsubscribe(_) => core.may_begin(now),
             }
+            gate.set_subscribing(!is_done && matches!(request, Request::Subscribe(_)));
             if !is_done {
                 self.work = Some(work);
             }

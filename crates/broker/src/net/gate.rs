@@ -54,12 +54,27 @@ impl DurabilityGate {
         packet: Packet,
         now: Instant,
     ) -> Result<(), End> {
-        let deferred = self.acks.as_ref().map(|acks| &acks.answers);
+        let deferred = self.acks.as_ref().map(|acks| acks.answers());
         if CommitQueue::may_pass(deferred, commit_point, core.shared.durable.as_deref()) {
             return core.answer(packet, now);
         }
-        self.acks().answers.defer(commit_point, Box::new(packet));
+        self.acks().defer_answer(commit_point, packet);
         Ok(())
+    }
+
+    /// Records whether the filters of a SUBSCRIBE are being applied, some at a time.
+    pub(super) fn set_subscribing(&mut self, is_subscribing: bool) {
+        if is_subscribing || self.acks.is_some() {
+            self.acks().set_subscribing(is_subscribing);
+        }
+    }
+
+    /// Whether a SUBACK is to be written before any further message, since its subscriptions may have caused that.
+    ///
+    /// Messages of older subscriptions wait too: a commit takes milliseconds, and a message does not tell its cause.
+    #[inline]
+    pub(super) fn owes_suback(&self) -> bool {
+        self.acks.as_ref().is_some_and(|acks| acks.owes_suback())
     }
 
     /// Ends a batch after its acknowledgements were written or deferred: charges its messages of `bytes` bytes, which

@@ -51,7 +51,8 @@ pub(super) struct Progress {
 }
 
 impl Outbound {
-    /// Sends queued and retained messages, unless a control request comes first, which is returned.
+    /// Sends queued and retained messages, unless a SUBACK has to come before them or a control request comes first,
+    /// which is returned.
     pub(super) fn poll_send(
         &mut self,
         core: &mut Core,
@@ -61,6 +62,10 @@ impl Outbound {
         context: &mut Context<'_>,
         progress: &mut Progress,
     ) -> Option<Control> {
+        // Messages of older subscriptions need not wait for a disk that writes nothing.
+        let is_held = gate.owes_suback();
+        let waits = is_held && !core.shared.durable.as_ref().is_some_and(|durable| durable.is_failing());
+        let room = if waits { 0 } else { room };
         BATCH.with_borrow_mut(|batch| {
             batch.clear(); // a panic may have left messages
             let outbox = &core.lease.client.outbox;
@@ -73,6 +78,7 @@ impl Outbound {
                 lifecycle::takes_messages(&core.shared, &core.lease, Instant::now());
             }
             progress.more_retained = room > 0
+                && !is_held
                 && !core.lease.state.retained_pages.is_empty()
                 && retained::take(core, &mut self.refill, context, quota, room.min(TAKE), batch);
             if !batch.is_empty() {
@@ -95,8 +101,11 @@ impl Outbound {
             && core.lease.state.retained_pages.is_empty()
     }
 
-    /// Sends queued messages as far as quota and socket permit.
+    /// Sends queued messages as far as quota and socket permit, unless a SUBACK has to come first.
     pub(super) fn send_own(&mut self, core: &mut Core, gate: &mut DurabilityGate, now: Instant) {
+        if gate.owes_suback() {
+            return;
+        }
         let room = OUT_FULL.saturating_sub(core.out.len());
         let quota = core.quota();
         BATCH.with_borrow_mut(|batch| {
