@@ -11,6 +11,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 #[cfg(feature = "admin")]
 use tenbin_broker::Administration;
 use tenbin_broker::config::{ListenAddress, Transport};
+use tenbin_broker::session_administration::{GroupWithoutRule, groups_without_rule};
 use tenbin_broker::{Broker, Config, ConfigCheck, ConfigError, LogLimiter, Policy, StartError, raise_descriptor_limit};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinHandle;
@@ -63,7 +64,8 @@ pub(crate) struct BrokerArgs {
     #[arg(long, value_name = "FORM", default_value = "text")]
     log_format: LogFormat,
     /// Checks the configuration, and ends: prints all errors, or the keys that differ from their defaults. Opens no
-    /// socket and no store. Exit code 0 if a broker would take it, else 1.
+    /// socket. With --data it reads that directory, which no broker may use then: it prints how many messages wait there
+    /// with share groups for which the configuration has no rule. Exit code 0 if a broker would take it, else 1.
     #[arg(long)]
     check: bool,
     /// Prints the default configuration with all its keys, and ends.
@@ -132,11 +134,24 @@ impl BrokerArgs {
         };
         let environment: Vec<_> = environment().collect();
         let ConfigCheck { mut errors, differences } = ConfigCheck::of(&text, environment.into_iter());
+        let mut without_rule = Vec::new();
         if errors.is_empty() {
             let config = self.configuration()?;
             errors = AllListeners::new(&config, 1).errors(&config);
+            if let Some(directory) = self.data.as_deref().filter(|directory| directory.exists()) {
+                match groups_without_rule(directory, &config) {
+                    Ok(groups) => without_rule = groups,
+                    Err(error) => errors.push(error.to_string()),
+                }
+            }
         }
         let mut out = io::stdout().lock();
+        for GroupWithoutRule { group, filter, waiting, .. } in &without_rule {
+            writeln!(
+                out,
+                "warning: {waiting} messages wait with share group {group}/{filter}, which has no rule with keep_seconds"
+            )?;
+        }
         for [key, old, new] in &differences {
             writeln!(out, "{key} = {new} (default: {old})")?;
         }

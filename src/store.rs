@@ -6,7 +6,9 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 use tenbin_broker::Config;
-use tenbin_broker::session_administration::{AdministrationError, SessionFilter, list_sessions, remove_sessions};
+use tenbin_broker::session_administration::{
+    AdministrationError, SessionFilter, list_sessions, prune_groups, remove_sessions,
+};
 use tenbin_broker::store_inspection::{DumpOptions, Found, InspectionError, check, dump};
 
 use crate::sessions::{self, SessionsError};
@@ -17,10 +19,11 @@ pub(crate) enum StoreCommand {
     Check(DirectoryArgs),
     /// Shows the content of a data directory that no broker uses, a JSON object a line.
     Dump(DumpArgs),
-    /// Removes sessions from a data directory that no broker uses, with their subscriptions, messages and Wills.
+    /// Removes sessions from a data directory that no broker uses, with their subscriptions, messages and Wills; or lists
+    /// and removes share groups without a rule.
     ///
-    /// At least one condition is needed; all of them have to hold. Prints the sessions, a JSON object a line. Wills are
-    /// not published. Exit code 2 if the directory or the configuration cannot be used.
+    /// At least one condition is needed; all of them have to hold. Prints the sessions or share groups, a JSON object a
+    /// line. Wills are not published. Exit code 2 if the directory or the configuration cannot be used.
     Prune(PruneArgs),
 }
 
@@ -49,6 +52,9 @@ pub(crate) struct PruneArgs {
     /// Prints the sessions and removes nothing.
     #[arg(long)]
     dry_run: bool,
+    /// Removes the share groups of --without-rule, with their messages. Without it, they are only printed.
+    #[arg(long, requires = "without_rule", conflicts_with = "dry_run")]
+    remove: bool,
     #[command(flatten)]
     which: PruneConditions,
 }
@@ -71,6 +77,10 @@ pub(crate) struct PruneConditions {
     /// Sessions whose user or listener is missing in this configuration file and the password files that it names.
     #[arg(long, value_name = "FILE")]
     orphaned: Option<PathBuf>,
+    /// Share groups, instead of sessions: those without a member and without a rule with `keep_seconds` in this
+    /// configuration file, with which messages wait.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["user", "anonymous", "realm", "listener", "orphaned"])]
+    without_rule: Option<PathBuf>,
 }
 
 pub(crate) fn run(command: &StoreCommand) -> ExitCode {
@@ -80,7 +90,21 @@ pub(crate) fn run(command: &StoreCommand) -> ExitCode {
         StoreCommand::Dump(DumpArgs { at, messages, payloads }) => {
             dump(&at.directory, DumpOptions { messages: *messages, payloads: *payloads }, &mut out)
         }
-        StoreCommand::Prune(PruneArgs { at, dry_run, which }) => {
+        StoreCommand::Prune(PruneArgs {
+            at,
+            remove,
+            which: PruneConditions { without_rule: Some(config), .. },
+            ..
+        }) => {
+            return sessions::finish(Config::read(config).map_err(SessionsError::from).and_then(|config| {
+                let count = prune_groups(&at.directory, &config, *remove, &mut out)?;
+                out.flush().map_err(AdministrationError::Output)?;
+                let done = if *remove { "removed" } else { "without a rule: --remove removes them" };
+                let _ = writeln!(io::stderr(), "{count} share groups {done}");
+                Ok(())
+            }));
+        }
+        StoreCommand::Prune(PruneArgs { at, dry_run, which, .. }) => {
             return sessions::finish(which.filter().and_then(|filter| {
                 let work = if *dry_run { list_sessions } else { remove_sessions };
                 let count = work(&at.directory, &filter, &mut out)?;
@@ -104,7 +128,7 @@ pub(crate) fn run(command: &StoreCommand) -> ExitCode {
 
 impl PruneConditions {
     fn filter(&self) -> Result<SessionFilter, SessionsError> {
-        let Self { user, anonymous, realm, listener, orphaned } = self;
+        let Self { user, anonymous, realm, listener, orphaned, without_rule: _ } = self;
         Ok(SessionFilter {
             user: user.clone(),
             anonymous: *anonymous,

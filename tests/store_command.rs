@@ -249,7 +249,19 @@ fn help_lists_commands_and_wrong_arguments_exit_with_2() {
         (&["store", "--help"][..], &["check", "dump", "prune"][..]),
         (&["store", "check", "--help"], &["<DIRECTORY>"]),
         (&["store", "dump", "--help"], &["<DIRECTORY>", "--messages", "--payloads"]),
-        (&["store", "prune", "--help"], &["--dry-run", "--orphaned", "--user", "--anonymous", "--realm", "--listener"]),
+        (
+            &["store", "prune", "--help"],
+            &[
+                "--dry-run",
+                "--orphaned",
+                "--user",
+                "--anonymous",
+                "--realm",
+                "--listener",
+                "--without-rule",
+                "--remove",
+            ],
+        ),
         (&["sessions", "--help"], &["list", "remove"]),
         (&["--help"], &["store", "sessions"]),
     ] {

@@ -6,6 +6,7 @@ mod support;
 mod limits;
 mod reload;
 mod scaled_to_zero;
+mod without_rule;
 
 use std::num::NonZeroU16;
 use std::process::Command;
@@ -115,17 +116,26 @@ fn waiting_messages_survive_restarts_without_any_member() {
 }
 
 #[test]
-fn restart_without_the_rule_ends_the_group() {
+fn messages_survive_starts_without_the_rule() {
     let file = ConfigFile::new(RULE);
     let directory = DataDirectory::new();
     let broker = directory.start_with(&["--config", file.path()]);
-    broker.v5("publisher").publish("jobs/a", "x", QoS::AtLeastOnce);
-    drop(broker);
-    let broker = directory.start();
-    broker.log().wait_for(&["share groups ended", "groups=1", "messages=1"], PATIENCE);
-    assert_eq!(broker.v5("publisher").publish("jobs/a", "x", QoS::AtLeastOnce), ReasonCode::NoMatchingSubscribers);
-    drop(broker);
-    join(&directory.start_with(&["--config", file.path()]), "member").expect_nothing_waiting();
+    let mut publisher = broker.v5("publisher");
+    // More than a group keeps in memory.
+    let payload = |number: usize| format!("{number} {}", "x".repeat(10_000));
+    (0..20).for_each(|number| _ = publisher.publish("jobs/a", &payload(number), QoS::AtLeastOnce));
+    drop((publisher, broker));
+    let renamed = ConfigFile::new(&RULE.replace("workers", "Workers"));
+    for arguments in [&[][..], &["--config", renamed.path()], &[]] {
+        let broker = directory.start_with(arguments);
+        broker.log().wait_for(&["without a rule", "share_name=\"workers\"", "messages=20"], PATIENCE);
+        if arguments.is_empty() {
+            let reason = broker.v5("publisher").publish("jobs/a", "missed", QoS::AtLeastOnce);
+            assert_eq!(reason, ReasonCode::NoMatchingSubscribers);
+        }
+    }
+    let broker = directory.start_with(&["--config", file.path()]);
+    assert!(received(&mut join(&broker, "member"), 20).into_iter().eq((0..20).map(payload)));
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Standing groups begin and end by a reload.
+//! Standing groups begin by a reload, and lose their rule by one.
 
 use tenbin_codec::{ProtocolVersion, QoS, ReasonCode};
 
@@ -33,15 +33,10 @@ impl Reloaded {
     fn publish(&self, payload: &str) -> ReasonCode {
         self.broker.v5("publisher").publish("jobs/a", payload, QoS::AtLeastOnce)
     }
-
-    /// Number of lines on ended groups.
-    fn ended(&self) -> usize {
-        self.broker.log().all().iter().filter(|line| line.contains("share group ended")).count()
-    }
 }
 
 #[test]
-fn reload_begins_and_ends_a_standing_group() {
+fn reload_begins_a_standing_group_and_its_messages_outlive_the_rule() {
     for directory in [None, Some(DataDirectory::new())] {
         let mut broker = Reloaded::start(directory.as_ref(), "");
         assert_eq!(broker.publish("before"), ReasonCode::NoMatchingSubscribers);
@@ -50,12 +45,42 @@ fn reload_begins_and_ends_a_standing_group() {
         broker.reload(&RULE.replace("604800", "4294967295"));
         assert_eq!(broker.publish("2"), ReasonCode::Success);
         assert_eq!(received(&mut join(&broker.broker, "member"), 2), ["1", "2"]);
-        (0..3).for_each(|_| assert_eq!(broker.publish("lost"), ReasonCode::Success));
+        (0..3).for_each(|number| assert_eq!(broker.publish(&number.to_string()), ReasonCode::Success));
+        let renamed = RULE.replace("workers", "Workers");
+        for rules in ["", &renamed[..]] {
+            broker.reload(rules);
+            let words = ["without a rule", "share_name=\"workers\"", "filter=\"jobs/#\"", "messages=3"];
+            broker.broker.log().wait_for(&words, PATIENCE);
+        }
         broker.reload("");
-        let words = ["share group ended", "share_name=\"workers\"", "filter=\"jobs/#\"", "dropped=3"];
-        broker.broker.log().wait_for(&words, PATIENCE);
-        assert_eq!(broker.ended(), 1);
-        assert_eq!(broker.publish("after"), ReasonCode::NoMatchingSubscribers);
+        assert_eq!(broker.publish("missed"), ReasonCode::NoMatchingSubscribers);
+        broker.reload(RULE);
+        assert_eq!(broker.publish("3"), ReasonCode::Success);
+        assert_eq!(received(&mut join(&broker.broker, "member"), 4), ["0", "1", "2", "3"]);
+    }
+}
+
+#[test]
+fn member_that_joins_a_group_without_a_rule_gets_its_messages() {
+    for directory in [None, Some(DataDirectory::new())] {
+        let mut broker = Reloaded::start(directory.as_ref(), RULE);
+        assert_eq!(broker.publish("1"), ReasonCode::Success);
+        broker.reload("");
+        let mut member = join(&broker.broker, "member");
+        assert_eq!(received(&mut member, 1), ["1"]);
+        assert_eq!(broker.publish("2"), ReasonCode::Success, "an ordinary group");
+        member.cut();
+        assert_eq!(received(&mut join(&broker.broker, "another"), 1), ["2"]);
+    }
+}
+
+#[test]
+fn messages_without_a_rule_wait_no_longer_than_by_the_last_one() {
+    for directory in [None, Some(DataDirectory::new())] {
+        let mut broker = Reloaded::start(directory.as_ref(), &RULE.replace("604800", "2"));
+        assert_eq!(broker.publish("1"), ReasonCode::Success);
+        broker.reload("");
+        broker.broker.log().wait_for(&["waited too long", "dropped=1"], PATIENCE);
         broker.reload(RULE);
         join(&broker.broker, "member").expect_nothing_waiting();
     }
@@ -71,7 +96,6 @@ fn group_with_members_outlives_its_rule_until_they_leave() {
         assert_eq!(broker.publish("1"), ReasonCode::Success);
         broker.reload("");
         assert_eq!(broker.publish("2"), ReasonCode::Success);
-        assert_eq!(broker.ended(), 0);
         let mut member = broker.broker.connect(lasting(ProtocolVersion::V5, "member"));
         assert_eq!(received(&mut member, 2), ["1", "2"]);
         member.unsubscribe(&[&share("workers", "jobs/#")]);

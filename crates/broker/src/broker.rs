@@ -294,7 +294,7 @@ async fn begin(
 /// Creates the standing share groups, and restores the stored state of the last run, before any client connects.
 async fn load(shared: &Arc<BrokerState>) -> Result<(), StartError> {
     let Some(durable) = shared.durable.clone() else {
-        shared.router.stand();
+        shared.router.stand(Vec::new);
         return Ok(());
     };
     let shared = Arc::clone(shared);

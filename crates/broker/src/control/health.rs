@@ -76,6 +76,13 @@ impl Control {
             Check::warning("tls", format!("listener {listener}: newer TLS files cannot be used; see the log"))
         };
         checks.extend(self.reach.tls_failures().into_iter().map(warning));
+        let (groups, messages) = self.shared.router.dormant();
+        if groups > 0 {
+            let problem = format!(
+                "{messages} messages wait with {groups} groups without a rule: see the log, or `tenbin store prune`"
+            );
+            checks.push(Check::warning("share_groups", problem));
+        }
         checks
     }
 }

@@ -52,6 +52,8 @@ impl Control {
         let (retained, retained_bytes) = shared.router.retained_totals();
         gauge("tenbin_retained_messages", "Retained messages.", retained);
         gauge("tenbin_retained_bytes", "Bytes of the retained messages.", retained_bytes);
+        let (_, dormant) = shared.router.dormant();
+        gauge("tenbin_share_messages_without_rule", "Messages that wait with share groups without a rule.", dormant);
         gauge("tenbin_queue_messages", "Messages in memory, in all queues.", shared.budget.messages());
         gauge("tenbin_queue_bytes", "Bytes of the messages in memory, in all queues.", shared.budget.used());
         for (kind, bytes, refused) in shared.memory.by_kind() {

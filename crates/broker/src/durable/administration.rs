@@ -1,5 +1,7 @@
 //! `tenbin sessions` and `tenbin store prune`: list and remove sessions of an unused data directory.
 
+mod groups;
+
 use std::collections::{HashMap, HashSet};
 use std::io::{self, Write};
 use std::net::IpAddr;
@@ -20,6 +22,8 @@ use super::record::{SessionRecord, decode_subscription_key, decode_will_key};
 use super::{Changes, Durable, StoreError, realms};
 use crate::Config;
 use crate::auth::{Access, AccessError, Settings, Standing};
+
+pub use groups::{GroupWithoutRule, groups_without_rule, prune_groups};
 
 /// Selects sessions that meet all of its conditions; without any, all sessions.
 #[derive(Debug, Clone, Default)]

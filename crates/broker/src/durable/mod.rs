@@ -54,7 +54,7 @@ use tenbin_store::{DirectoryError, LockedDirectory, MessageFiles, Sync};
 pub(crate) use asked_wake::AskedWake;
 pub(crate) use commit_point::CommitPoint;
 pub use error::StoreError;
-pub(crate) use groups::KnownAge;
+pub(crate) use groups::{KnownAge, KnownWait};
 pub(crate) use load::{RestoredSession, RestoredWill, Restoring};
 pub(crate) use queue::{Location, PublisherId, QueueKind, StoredQueue, as_refused};
 pub(crate) use reader::{EntryRanges, PAGE_MESSAGES, Page, PageOf, UnderWay};

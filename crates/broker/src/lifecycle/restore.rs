@@ -25,8 +25,9 @@ pub(crate) fn restore(shared: &BrokerState, durable: &Durable) -> Result<(), Sto
         let sessions = start.unknown;
         tracing::warn!(sessions, "sessions of users or listeners that are not configured stay until they expire");
     }
-    shared.router.stand();
+    shared.router.stand(|| durable.groups_without_rule());
     let mut known = shared.router.restore_waiting(durable);
+    shared.router.tell_dormant();
     shared.registry.for_each(|client| known.extend(client.outbox.stored().map(|queue| queue.id())));
     let (waiting, dropped) = restoring.drop_unknown(&known);
     shared.metrics.dropped_offline.add(dropped);

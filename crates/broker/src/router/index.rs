@@ -109,6 +109,7 @@ impl FilterIndex {
         drop(edit);
         self.invalidate(); // cached routes contain ordering keys
         tracing::info!(groups = self.groups.len(), changed, "rules of share groups");
+        self.tell_dormant();
     }
 
     /// Creates a group without members. Only writers of the index may call it.
@@ -224,7 +225,7 @@ impl Edit<'_> {
         });
     }
 
-    /// Removes a member from its group, which ends with its last member unless it stands.
+    /// Removes a member from its group, which ends with its last member unless it stands or has stood.
     pub(super) fn leave(&mut self, shared: &SharedFilter, number: u64) {
         let index = self.index;
         self.change(&shared.filter, |entry| {

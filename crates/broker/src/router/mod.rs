@@ -41,7 +41,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use tenbin_balancer::{MemberLoad, Rng};
-use tenbin_codec::{RetainHandling, SubscriptionOptions, TopicFilter, TopicName};
+use tenbin_codec::{RetainHandling, SharedFilter, SubscriptionOptions, TopicFilter, TopicName};
 use tenbin_session::Publication;
 
 pub(crate) use decisions::DecisionBudget;
@@ -144,9 +144,22 @@ impl Router {
         self.index.groups().map(|group| group.waiting()).sum()
     }
 
-    /// Creates the standing share groups. Call it once, before messages are published.
-    pub(crate) fn stand(&self) {
-        self.index.stand();
+    /// Creates the standing share groups. Call it once, before messages are published. `stood`: groups of the last run
+    /// that have lost their rule, once those with one are known.
+    pub(crate) fn stand(&self, stood: impl FnOnce() -> Vec<SharedFilter>) {
+        self.index.stand(stood);
+    }
+
+    /// Logs the share groups without rule and members with which messages wait.
+    pub(crate) fn tell_dormant(&self) {
+        self.index.tell_dormant();
+    }
+
+    /// Number of share groups without rule and members with which messages wait, and of these messages.
+    #[cfg(feature = "admin")]
+    pub(crate) fn dormant(&self) -> (usize, usize) {
+        let dormant = self.index.dormant();
+        (dormant.len(), dormant.iter().map(|(_, messages)| messages).sum())
     }
 
     /// Share groups whose backlog is full or holds acknowledgements. A list, so that the caller holds no lock.

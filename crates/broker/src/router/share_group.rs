@@ -1,6 +1,6 @@
 use std::num::{NonZeroU16, NonZeroU64};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use arc_swap::ArcSwapOption;
 use tenbin_balancer::{Availability, Dispatch, Group, MemberId, Members, Nanos, Rng, Standing};
@@ -46,9 +46,11 @@ pub(crate) struct SharedGroup {
     stored: ArcSwapOption<StoredQueue>,
     /// Account of the longest-standing member, or of all standing groups: charged for the entries of the on-disk backlog.
     pub(super) payer: ArcSwapOption<Account>,
-    /// Seconds for which messages wait with a standing group; 0 = the group ends with its last member. Written under the
-    /// lock of the index's writers, as is the last member's departure; relaxed.
+    /// Seconds for which messages wait with the group, by its rule or by the last one with which it stood; 0 = it never
+    /// stood. Written under the lock of the index's writers, as is the last member's departure; relaxed.
     keep_seconds: AtomicU32,
+    /// A rule makes the group stand. Written as `keep_seconds`.
+    stands: AtomicBool,
 }
 
 /// State common to all groups.
@@ -127,6 +129,7 @@ impl SharedGroup {
             stored: ArcSwapOption::empty(),
             payer: ArcSwapOption::empty(),
             keep_seconds: AtomicU32::new(0),
+            stands: AtomicBool::new(false),
         };
         group.set_standing(keep_seconds);
         group
@@ -201,8 +204,8 @@ impl SharedGroup {
         if let Some(durable) = &self.queues.durable
             && self.stored.load().is_none()
         {
-            let (queue, ages) = durable.queue_of_group(&self.name);
-            self.restore_ages(ages);
+            let (queue, wait) = durable.queue_of_group(&self.name);
+            self.restore_wait(wait);
             self.stored.store(Some(queue));
         }
     }

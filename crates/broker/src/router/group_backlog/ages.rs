@@ -12,7 +12,7 @@ use tenbin_codec::SharedFilter;
 use tenbin_session::Delivery;
 
 use super::Queued;
-use crate::durable::{KnownAge, Location, Sequence};
+use crate::durable::{KnownAge, KnownWait, Location, Sequence};
 use crate::router::share_group::{SharedGroup, beginning};
 
 /// Marks in a standing group's backlog, the oldest first.
@@ -75,7 +75,7 @@ impl SharedGroup {
     pub(in super::super) fn mark_age(&self, now: Instant) {
         let Some(longest) = self.longest_wait() else { return };
         let queue = self.stored();
-        let known = self.change_queued(|queued| {
+        let is_due = self.change_queued(|queued| {
             let mark = Mark {
                 age: Duration::ZERO,
                 since: now,
@@ -86,13 +86,21 @@ impl SharedGroup {
                 let has_new = if queue.is_some() { last.end < mark.end } else { last.added < mark.added };
                 has_new && last.age_at(now) >= longest / MARKS
             });
-            is_due.then(|| {
+            if is_due {
                 queued.ages.0.push_back(mark);
-                queued.ages.to_known(now)
-            })
+            }
+            is_due
         });
-        if let Some((durable, (queue, known))) = self.queues.durable.as_ref().zip(queue.zip(known)) {
-            durable.keep_ages(self.name(), &queue, &known);
+        if is_due {
+            self.store_wait(now);
+        }
+    }
+
+    /// Stores for how long messages wait, and their ages. Under the lock of the index's writers, as above.
+    pub(in super::super) fn store_wait(&self, now: Instant) {
+        if let Some((durable, queue)) = self.queues.durable.as_ref().zip(self.stored()) {
+            let ages = self.change_queued(|queued| queued.ages.to_known(now));
+            durable.keep_wait(self.name(), &queue, &KnownWait { keep_seconds: self.keep_seconds(), ages });
         }
     }
 

@@ -1,25 +1,37 @@
-//! Standing groups: share groups that a rule keeps while they have no member.
+//! Standing groups: share groups that a rule keeps while they have no member; and dormant ones, which have lost the rule.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::SharedGroup;
+use crate::durable::KnownWait;
 
 impl SharedGroup {
-    /// Returns whether the group exists without members.
+    /// Returns whether the group takes messages without members.
     #[inline]
     pub(in super::super) fn stands(&self) -> bool {
-        self.keep_seconds.load(Ordering::Relaxed) != 0
+        self.stands.load(Ordering::Relaxed)
     }
 
-    /// Returns whether the group ends now: it has no member, and does not stand.
+    /// Returns whether the group ends now: it has no member, and never stood. The others end when they are empty, see
+    /// [`SharedGroup::is_spent`].
     pub(in super::super) fn is_over(&self) -> bool {
+        self.members.is_empty() && self.keep_seconds().is_none()
+    }
+
+    /// Returns whether the group has lost its rule and its members: messages may wait, and no new ones join them.
+    pub(in super::super) fn is_dormant(&self) -> bool {
         self.members.is_empty() && !self.stands()
     }
 
-    /// Seconds for which messages wait with the group, if it stands; [`u32::MAX`] = for ever.
+    /// Returns whether the group has lost its rule, its members and its messages.
+    pub(in super::super) fn is_spent(&self) -> bool {
+        self.is_dormant() && !self.backlog.has_backlog()
+    }
+
+    /// Seconds for which messages wait with the group, if it stands or stood; [`u32::MAX`] = for ever.
     pub(in super::super) fn keep_seconds(&self) -> Option<NonZeroU32> {
         NonZeroU32::new(self.keep_seconds.load(Ordering::Relaxed))
     }
@@ -30,18 +42,42 @@ impl SharedGroup {
         (seconds != u32::MAX).then(|| Duration::from_secs(seconds.into()))
     }
 
-    /// Sets whether the group stands, and returns whether that has changed.
+    /// Sets whether the group stands, and returns whether that has changed. `None`: it takes no more messages without
+    /// members, and the waiting ones stay as long as before.
     pub(super) fn set_standing(&self, keep_seconds: Option<NonZeroU32>) -> bool {
-        let new = keep_seconds.map_or(0, NonZeroU32::get);
-        let old = self.keep_seconds.swap(new, Ordering::Relaxed);
-        if old == 0 && new != 0 {
-            self.store_messages();
-            let account = &self.queues.standing;
-            self.payer.store(Some(Arc::clone(account)));
-            self.pays(account);
-        } else if old != 0 && new == 0 {
-            self.find_payer();
+        let stood = self.stands.swap(keep_seconds.is_some(), Ordering::Relaxed);
+        let Some(seconds) = keep_seconds else {
+            if stood {
+                self.find_payer();
+            }
+            return stood;
+        };
+        self.store_messages();
+        let is_other = self.keep_seconds.swap(seconds.get(), Ordering::Relaxed) != seconds.get();
+        if is_other {
+            self.store_wait(Instant::now());
         }
-        old != new
+        if !stood {
+            self.standing_pays();
+        }
+        is_other || !stood
+    }
+
+    /// Keeps the messages that the last run left with a group whose rule is gone.
+    pub(in super::super) fn lie_dormant(&self) {
+        self.store_messages();
+        self.standing_pays();
+    }
+
+    /// Restores what the last run knew of the waiting messages.
+    pub(super) fn restore_wait(&self, KnownWait { keep_seconds, ages }: KnownWait) {
+        self.keep_seconds.store(keep_seconds.map_or(0, NonZeroU32::get), Ordering::Relaxed);
+        self.restore_ages(ages);
+    }
+
+    fn standing_pays(&self) {
+        let account = &self.queues.standing;
+        self.payer.store(Some(Arc::clone(account)));
+        self.pays(account);
     }
 }
