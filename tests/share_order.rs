@@ -134,24 +134,128 @@ fn draining_member_keeps_the_keys_it_has_begun() {
 
 #[test]
 fn unsent_messages_of_a_member_that_unsubscribes_go_to_others() {
-    for rule in ["", "[[share]]\nkey = \"topic\""] {
-        let file = ConfigFile::new(rule);
-        let broker = BrokerProcess::start(&["--config", file.path()]);
-        let mut leaves = worker(&broker, take_at_once("leaves", 1));
-        let mut publisher = broker.v5("publisher");
-        for payload in ["a 0", "a 1", "b 0", "a 2"] {
-            publisher.publish(&format!("t/{}", &payload[..1]), payload, QoS::AtLeastOnce);
-        }
-        let begun = leaves.receive_publish();
-        assert_eq!(payload(&begun), "a 0");
-        let mut other = worker(&broker, take_at_once("other", 100));
-        assert_eq!(leaves.unsubscribe(&[&share("workers", "t/+")]), [ReasonCode::Success]);
-        let expected = ["a 1", "b 0", "a 2"];
-        assert_eq!(expected.map(|_| payload(&other.receive_message())), expected, "{rule}");
-        leaves.acknowledge(&begun);
-        leaves.expect_nothing_waiting();
-        other.expect_nothing_waiting();
+    let file = ConfigFile::new("");
+    let broker = BrokerProcess::start(&["--config", file.path()]);
+    let mut leaves = worker(&broker, take_at_once("leaves", 1));
+    let mut publisher = broker.v5("publisher");
+    for payload in ["a 0", "a 1", "b 0", "a 2"] {
+        publisher.publish(&format!("t/{}", &payload[..1]), payload, QoS::AtLeastOnce);
     }
+    let begun = leaves.receive_publish();
+    assert_eq!(payload(&begun), "a 0");
+    let mut other = worker(&broker, take_at_once("other", 100));
+    leave(&mut leaves);
+    let expected = ["a 1", "b 0", "a 2"];
+    assert_eq!(expected.map(|_| payload(&other.receive_message())), expected);
+    leaves.acknowledge(&begun);
+    leaves.expect_nothing_waiting();
+    other.expect_nothing_waiting();
+}
+
+#[test]
+fn member_that_unsubscribes_holds_the_keys_it_has_begun() {
+    for (qos, stored) in [(QoS::AtLeastOnce, false), (QoS::ExactlyOnce, false), (QoS::AtLeastOnce, true)] {
+        let file = ConfigFile::new("[[share]]\nkey = \"topic\"\npolicy = \"round_robin\"");
+        let directory = DataDirectory::new();
+        let arguments = ["--config", file.path()];
+        let broker = if stored { directory.start_with(&arguments) } else { BrokerProcess::start(&arguments) };
+        let member = |id, receive_maximum| {
+            let mut connect = take_at_once(id, receive_maximum);
+            connect.properties.session_expiry_interval = stored.then_some(1000);
+            worker(&broker, connect)
+        };
+        let mut leaves = member("leaves", 2);
+        let mut publisher = broker.v5("publisher");
+        let mut publish = |payload: &str| {
+            assert!(!publisher.publish(&format!("t/{}", &payload[..1]), payload, qos).is_error(), "{payload}");
+        };
+        ["a 0", "c 0", "a 1", "b 0", "a 2"].into_iter().for_each(&mut publish);
+        let begun = [leaves.receive_publish(), leaves.receive_publish()];
+        assert_eq!(begun.each_ref().map(payload), ["a 0", "c 0"]);
+        let mut other = member("other", 100);
+        leave(&mut leaves);
+        publish("a 3");
+        publish("b 1");
+        assert_eq!(other.drain_payloads(), ["b 0", "b 1"], "{qos} stored: {stored}");
+        leaves.acknowledge(&begun[0]);
+        leaves.settle();
+        let of_key = ["a 1", "a 2", "a 3"];
+        assert_eq!(of_key.map(|_| payload(&other.receive_message())), of_key, "{qos} stored: {stored}");
+        // Back in the group, it goes on with the key that it holds.
+        publish("c 1");
+        other.expect_nothing_waiting();
+        leaves.subscribe(&share("workers", "t/+"), QoS::ExactlyOnce);
+        assert_eq!(payload(&leaves.receive_publish()), "c 1");
+        // The end of its connection frees its keys, and gives back messages of QoS 1.
+        leave(&mut leaves);
+        publish("c 2");
+        other.expect_nothing_waiting();
+        leaves.cut();
+        let rest: &[&str] = if qos == QoS::AtLeastOnce { &["c 0", "c 1", "c 2"] } else { &["c 2"] };
+        let received: Vec<_> = rest.iter().map(|_| payload(&other.receive_message())).collect();
+        assert_eq!(received, rest, "{qos} stored: {stored}");
+        publish("c 3");
+        assert_eq!(other.drain_payloads(), ["c 3"]);
+    }
+}
+
+/// Other groups of the client go on, and DISCONNECT or a takeover ends the holding like a lost connection.
+#[test]
+fn member_that_unsubscribes_from_one_group_holds_no_key_of_another() {
+    let file = ConfigFile::new("[[share]]\nkey = \"topic\"");
+    let broker = BrokerProcess::start(&["--config", file.path()]);
+    for takeover in [false, true] {
+        let mut leaves = worker(&broker, take_at_once("leaves", 10));
+        leaves.subscribe(&share("second", "t/+"), QoS::AtLeastOnce);
+        let mut publisher = broker.v5("publisher");
+        publisher.publish("t/a", "a 0", QoS::AtLeastOnce);
+        let begun = [leaves.receive_publish(), leaves.receive_publish()];
+        let mut other = worker(&broker, take_at_once("other", 100));
+        leave(&mut leaves);
+        publisher.publish("t/a", "a 1", QoS::AtLeastOnce);
+        let of_second = leaves.receive_publish();
+        assert_eq!(payload(&of_second), "a 1");
+        other.expect_nothing_waiting();
+        // Which group a message is of, the client cannot tell: so all of this key end.
+        if takeover {
+            broker.connect(take_at_once("leaves", 10)).expect_nothing_waiting();
+        } else {
+            leaves.disconnect();
+        }
+        assert_eq!(["a 0", "a 1"].map(|_| payload(&other.receive_message())), ["a 0", "a 1"], "{takeover}");
+        assert_eq!(begun.each_ref().map(payload), ["a 0", "a 0"]);
+    }
+}
+
+/// With QoS 0 a message that was sent is done.
+#[test]
+fn member_that_unsubscribes_holds_no_key_of_qos_0() {
+    let file = ConfigFile::new("[[share]]\nkey = \"topic\"");
+    let broker = BrokerProcess::start(&["--config", file.path()]);
+    let mut publisher = broker.v5("publisher");
+    for (published, granted) in [(QoS::AtMostOnce, QoS::AtLeastOnce), (QoS::AtLeastOnce, QoS::AtMostOnce)] {
+        let mut leaves = broker.v5("leaves");
+        leaves.subscribe(&share("workers", "t/+"), granted);
+        publisher.publish("t/a", "0", published);
+        assert_eq!(payload(&leaves.receive_publish()), "0");
+        let mut other = worker(&broker, take_at_once("other", 100));
+        leave(&mut leaves);
+        publisher.publish("t/a", "1", published);
+        assert_eq!(other.drain_payloads(), ["1"], "{published} {granted}");
+    }
+    // Messages of QoS 0 pass those that wait for a held key.
+    let mut leaves = worker(&broker, take_at_once("leaves", 1));
+    publisher.publish("t/b", "b 0", QoS::AtLeastOnce);
+    let begun = leaves.receive_publish();
+    let mut other = worker(&broker, take_at_once("other", 100));
+    leave(&mut leaves);
+    publisher.publish("t/b", "b 1", QoS::AtLeastOnce);
+    publisher.publish("t/b", "b 2", QoS::AtMostOnce);
+    assert_eq!(other.drain_payloads(), ["b 2"]);
+    publisher.publish("t/b", "b 3", QoS::AtLeastOnce);
+    other.expect_nothing_waiting();
+    leaves.acknowledge(&begun);
+    assert_eq!(["b 1", "b 3"].map(|_| payload(&other.receive_message())), ["b 1", "b 3"]);
 }
 
 #[test]
@@ -335,6 +439,10 @@ fn worker(broker: &BrokerProcess, connect: Connect) -> RawClient {
     let mut worker = broker.connect(connect);
     worker.subscribe(&share("workers", "t/+"), QoS::ExactlyOnce);
     worker
+}
+
+fn leave(worker: &mut RawClient) {
+    assert_eq!(worker.unsubscribe(&[&share("workers", "t/+")]), [ReasonCode::Success]);
 }
 
 /// Receives and acknowledges the next message of either client.

@@ -68,6 +68,15 @@ impl KeyPins {
             self.0[slot.index()].fetch_update(AcqRel, Acquire, |word| Pin(word).without_one(member).map(|pin| pin.0));
     }
 
+    /// Returns the halves of the ids of members with unacknowledged messages, sorted. Scans the table.
+    pub(crate) fn holders(&self) -> Vec<u64> {
+        let pins = self.0.iter().map(|word| Pin(word.load(Acquire))).filter(|pin| pin.unacknowledged() > 0);
+        let mut holders: Vec<_> = pins.map(Pin::half).collect();
+        holders.sort_unstable();
+        holders.dedup();
+        holders
+    }
+
     /// Unpins the slot from the member, if `queued` are its only messages there and no other is in flight. Returns
     /// whether the slot is then not pinned to it.
     fn free(&self, slot: KeySlot, member: MemberId, queued: u64, now: Nanos) -> bool {
@@ -117,7 +126,17 @@ impl Pin {
     /// Returns whether this member has the messages. Compares the low half of the ids: 4 billion sessions lie between
     /// two equal ones.
     pub(crate) fn is_of(self, member: MemberId) -> bool {
-        self.0 >> MEMBER_SHIFT == member.0 & MEMBER_MASK
+        self.half() == Self::half_of(member)
+    }
+
+    /// The part of its member's id that a pin has.
+    pub(crate) fn half(self) -> u64 {
+        self.0 >> MEMBER_SHIFT
+    }
+
+    /// The part of an id that a pin has.
+    pub(crate) fn half_of(member: MemberId) -> u64 {
+        member.0 & MEMBER_MASK
     }
 
     /// Number of messages not acknowledged yet; [`UNACKNOWLEDGED_MAX`] = that many or more.
@@ -155,7 +174,7 @@ impl Pin {
             // 0 means that there is none.
             false => (time_units(finish.saturating_add(GRACE_NS + UNIT_NS - 1)).max(1), unacknowledged),
         };
-        Self((member.0 & MEMBER_MASK) << MEMBER_SHIFT | until << UNTIL_SHIFT | unacknowledged)
+        Self(Self::half_of(member) << MEMBER_SHIFT | until << UNTIL_SHIFT | unacknowledged)
     }
 
     /// Returns the pin as if the member had no messages.

@@ -46,6 +46,7 @@
 
 mod acknowledged;
 mod chooser;
+mod departed;
 mod dispatch;
 mod estimate;
 mod explain;

@@ -1,13 +1,14 @@
 //! The members of a group: a single one, and all of them at one moment.
 
-use std::{fmt, iter::FusedIterator, slice, sync::Arc};
+use std::{collections::HashSet, fmt, iter::FusedIterator, slice, sync::Arc};
 
 use crate::{
     chooser::Choosers,
+    departed::Departed,
     dispatch::Dispatch,
     explain::{Candidate, Explanation},
     group_view::GroupView,
-    key_pins::{FreedKeys, KeySlot},
+    key_pins::{FreedKeys, KeyPins, KeySlot},
     load::{Availability, MemberLoad},
     nanos::Nanos,
     pick::{Table, book, pick, pick_late, preview},
@@ -82,7 +83,7 @@ impl<T> Members<'_, T> {
     /// Its load counts one more message since the last report, one more outstanding, and `dispatch.at` as its last
     /// send. The member goes to the end of the rotation.
     ///
-    /// `None` only if there is no member. Takes no lock and allocates nothing. `dispatch.at` may be the same for many
+    /// `None` only if there is no member, or the message has to wait for a [former member](Self::held_by). Takes no lock and allocates nothing. `dispatch.at` may be the same for many
     /// picks; then equal members take turns. `rng` is for the policies that choose at random.
     pub fn pick(&self, dispatch: &Dispatch, rng: &mut Rng) -> Option<&Member<T>> {
         let table = self.table(self.snapshot.rules.policy);
@@ -202,6 +203,21 @@ impl<T> Members<'_, T> {
         }
     }
 
+    /// Returns the former member whose messages in flight hold the [key](Dispatch::key) of a message that needs an
+    /// acknowledgement. The message waits until these are acknowledged or the client is offline.
+    pub fn held_by(&self, dispatch: &Dispatch) -> Option<MemberId> {
+        let state = &self.snapshot.state;
+        let pin = state.pins.as_ref()?.load(dispatch.key_slot()?);
+        state.departed.holder(pin).filter(|_| dispatch.is_acknowledged)
+    }
+
+    /// Returns whether this former member may hold keys. Call it after [`key_done`](Self::key_done): messages may wait
+    /// for the key.
+    pub fn has_departed(&self, member: MemberId) -> bool {
+        let departed = &self.snapshot.state.departed;
+        !departed.is_empty() && departed.contains(member)
+    }
+
     /// Weighs `member` like a pick at `dispatch.at`. For display and rare decisions; not optimized for speed.
     pub fn weigh(&self, member: &Member<T>, dispatch: &Dispatch) -> Candidate {
         let view = self.view.at(dispatch.at, &self.snapshot.seats);
@@ -221,7 +237,7 @@ impl<T> Members<'_, T> {
         let view = self.view.at(dispatch.at, &self.snapshot.seats);
         match keeper(self.table(self.snapshot.rules.policy), pins.load(slot), &view, dispatch.at) {
             Keeper::Seat(index) => Some(index),
-            Keeper::Busy | Keeper::Nobody => None,
+            Keeper::Busy | Keeper::Departed | Keeper::Nobody => None,
         }
     }
 
@@ -337,6 +353,9 @@ impl<T> Snapshot<T> {
         let turns: Vec<u64> = roster.iter().map(|seated| seated.turn).collect();
         let mut state = PolicyState::new(&rules, &roster, before.map(|before| &before.state));
         state.choosers = Arc::clone(choosers);
+        if let (Some(before), Some(pins), false) = (before, &state.pins, rules.may_break_order) {
+            state.departed = before.departed(pins, &roster);
+        }
         let shadow = shadow.map(|record| {
             let roster: Vec<_> = roster.iter().map(Seated::in_shadow).collect();
             // A new shadow starts with the group's present state.
@@ -353,6 +372,17 @@ impl<T> Snapshot<T> {
         let seats = Seats::new(loads, &turns);
         seats.go_on_from(before.map_or(0, |before| before.seats.peek_turn()));
         Self { rules, seats, state, members, shadow }
+    }
+
+    /// Returns former members that hold keys, after `roster` has replaced the members.
+    fn departed(&self, pins: &KeyPins, roster: &[Seated<T>]) -> Departed {
+        if self.state.departed.is_empty() && roster.len() >= self.members.len() {
+            return Departed::default(); // one member at a time joins or leaves
+        }
+        let present: HashSet<_> = roster.iter().map(|seated| seated.member.id).collect();
+        let members = self.members.iter().map(|member| (member.id, Arc::clone(&member.load)));
+        let former = self.state.departed.iter().cloned().chain(members);
+        Departed::of(pins, former.filter(|(id, _)| !present.contains(id)))
     }
 
     /// Copies the members with their present turns, for the next snapshot.

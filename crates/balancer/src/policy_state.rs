@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::{
     chooser::Choosers,
+    departed::Departed,
     key_pins::KeyPins,
     members::{MemberId, Seated},
     policy::{Policy, rendezvous, sticky::Sticky, weighted_round_robin::Strides},
@@ -27,6 +28,8 @@ pub(crate) struct PolicyState {
     pub(crate) sticky: Option<Sticky>,
     /// For ordered groups; shared by successive snapshots.
     pub(crate) pins: Option<KeyPins>,
+    /// Former members that hold keys of `pins`; empty if the order [may break](Self::may_break_order).
+    pub(crate) departed: Departed,
     /// [`Rules::may_break_order`].
     pub(crate) may_break_order: bool,
 }
@@ -50,6 +53,7 @@ impl PolicyState {
             strides: (rules.policy == Policy::WeightedRoundRobin).then(|| Strides::new(weights())),
             sticky: is_sticky.then(sticky),
             pins: (rules.is_ordered && !is_sticky).then(pins),
+            departed: Departed::default(),
             may_break_order: rules.may_break_order,
         }
     }
@@ -65,6 +69,7 @@ impl PolicyState {
             strides: None,
             sticky: self.sticky.as_ref().map(Sticky::copied),
             pins: None,
+            departed: Departed::default(),
             may_break_order: false,
         }
     }

@@ -227,6 +227,46 @@ fn a_key_that_is_too_hot_for_one_member_moves() {
 }
 
 #[test]
+fn former_member_holds_keys_until_acknowledged_or_offline() {
+    let rules = Rules { policy: Policy::RoundRobin, is_ordered: true, ..Rules::default() };
+    for is_offline in [false, true] {
+        let group = Group::new(rules);
+        let load = |_| Arc::new(MemberLoad::new(Nanos(0)));
+        let loads: [_; 3] = std::array::from_fn(load);
+        group.join(MemberId(0), Arc::clone(&loads[0]), 1, 0, Nanos(0));
+        let pick = |dispatch: &Dispatch| group.members().pick(dispatch, &mut Rng::new(1)).map(|member| *member.value());
+        assert_eq!([1, 1, 2].map(|number| pick(&keyed(number))), [Some(0); 3]);
+        group.join(MemberId(1), Arc::clone(&loads[1]), 1, 1, Nanos(0));
+        assert!(group.leave(MemberId(0)));
+        assert_eq!((pick(&keyed(1)), pick(&keyed(2)), pick(&keyed(3))), (None, None, Some(1)));
+        assert_eq!(group.members().held_by(&keyed(1)), Some(MemberId(0)));
+        assert!(group.members().has_departed(MemberId(0)));
+        assert_eq!(pick(&Dispatch { is_acknowledged: false, ..keyed(1) }), Some(1), "QoS 0 does not wait");
+        // Other changes of the members forget nothing.
+        group.join(MemberId(2), Arc::clone(&loads[2]), 1, 2, Nanos(0));
+        assert!(group.leave(MemberId(2)));
+        if is_offline {
+            loads[0].set_availability(Availability::Offline);
+        } else {
+            group.members().key_done(hash(1), MemberId(0));
+            assert_eq!((pick(&keyed(1)), pick(&keyed(2))), (None, None));
+            group.members().key_done(hash(1), MemberId(0));
+        }
+        assert_eq!((pick(&keyed(1)), group.members().held_by(&keyed(1))), (Some(1), None));
+        assert_eq!(pick(&keyed(2)), is_offline.then_some(1));
+        // A member that is back keeps the keys that it still holds.
+        group.join(MemberId(0), Arc::clone(&loads[0]), 1, 0, Nanos(0));
+        assert_eq!(pick(&keyed(2)), Some(u64::from(is_offline)));
+        assert!(!group.members().has_departed(MemberId(0)));
+    }
+}
+
+/// A message of a key that needs an acknowledgement.
+fn keyed(key: usize) -> Dispatch {
+    Dispatch { at: Nanos(1), is_acknowledged: true, key: Some(hash(key)), ..Dispatch::default() }
+}
+
+#[test]
 fn unkeyed_messages_and_unordered_groups_are_not_pinned() {
     for (is_ordered, key) in [(true, None), (false, Some(7))] {
         let group = Group::new(Rules {

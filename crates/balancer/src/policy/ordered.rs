@@ -7,7 +7,8 @@
 //! If the rules [may break the order](crate::Rules::may_break_order), a key also leaves a member that is full, or that
 //! would not begin with the message within a second. Such a key is in order again once the messages left behind are
 //! completed. A draining member keeps its keys until then: other members must not overtake the messages that it has
-//! begun.
+//! begun. So does a member that leaves the group while it stays connected. It gets no messages, so the next ones of its
+//! keys wait.
 
 use crate::{
     dispatch::Dispatch,
@@ -16,7 +17,7 @@ use crate::{
     load::Availability,
     nanos::Nanos,
     pick::{self, Table},
-    policy::adaptive,
+    policy::{adaptive, rendezvous},
     rng::Rng,
 };
 
@@ -26,6 +27,8 @@ pub(crate) enum Keeper {
     Seat(usize),
     /// A member has its messages, but the next one would wait for too long.
     Busy,
+    /// A former member has its messages.
+    Departed,
     /// None of its messages is outstanding, as far as known.
     Nobody,
 }
@@ -35,11 +38,11 @@ struct Chosen {
     index: usize,
     /// The key's earlier messages are with this member.
     is_kept: bool,
-    /// The pin, emptied if its messages are known to be completed.
-    pin: Pin,
+    /// The pin, emptied if its messages are known to be completed. `None` = the pin stays as it is.
+    pin: Option<Pin>,
 }
 
-/// Chooses a slot and books a message on it. `None` if the group is empty.
+/// Chooses a slot and books a message on it. `None` if the group is empty, or the message waits for a former member.
 pub(crate) fn pick(
     table: Table<'_>,
     pins: &KeyPins,
@@ -54,6 +57,10 @@ pub(crate) fn pick(
     loop {
         let Chosen { index, is_kept, pin } = choose(table, seen, view, dispatch, rng)?;
         let service_ns = pick::book(seats, index, view, dispatch);
+        let Some(pin) = pin else {
+            pick::settle(table, index, !is_kept);
+            return Some(index);
+        };
         let hot = seats.loads()[index].hot();
         let wait_ns = adaptive::weigh(hot, view, dispatch.at.0).wait;
         let finish = dispatch.at.0.saturating_add(hot.delay_ns()).saturating_add(wait_ns.min(WAIT_MAX_NS));
@@ -75,13 +82,16 @@ fn choose(table: Table<'_>, pin: Pin, view: &View, dispatch: &Dispatch, rng: &mu
     let stays = |index: usize| !table.state.may_break_order && !is_offline(index);
     let free = |rng: &mut Rng| pick::preview(table, dispatch, rng);
     let (index, is_kept, pin) = match keeper(table, pin, view, dispatch.at) {
-        Keeper::Seat(kept) if is_ready(kept) || stays(kept) => (kept, true, pin),
+        Keeper::Seat(kept) if is_ready(kept) || stays(kept) => (kept, true, Some(pin)),
         Keeper::Seat(kept) => match free(rng)? {
-            free if rank_of(free) < rank_of(kept) => (free, false, pin),
-            _ => (kept, true, pin),
+            free if rank_of(free) < rank_of(kept) => (free, false, Some(pin)),
+            _ => (kept, true, Some(pin)),
         },
-        Keeper::Busy => (free(rng)?, false, pin),
-        Keeper::Nobody => (free(rng)?, false, pin.emptied()),
+        Keeper::Busy => (free(rng)?, false, Some(pin)),
+        Keeper::Departed if dispatch.is_acknowledged => return None,
+        // QoS 0 does not wait. Its messages of a key stay together, beside the pin.
+        Keeper::Departed => (rendezvous::choose(table.seats, &table.state.identities, dispatch.key?)?, true, None),
+        Keeper::Nobody => (free(rng)?, false, Some(pin.emptied())),
     };
     Some(Chosen { index, is_kept, pin })
 }
@@ -92,7 +102,9 @@ pub(crate) fn keeper(table: Table<'_>, pin: Pin, view: &View, now: Nanos) -> Kee
     if pin.unacknowledged() == 0 && !is_held {
         return Keeper::Nobody;
     }
-    let Some(index) = table.state.ids.iter().position(|&id| pin.is_of(id)) else { return Keeper::Nobody };
+    let Some(index) = table.state.ids.iter().position(|&id| pin.is_of(id)) else {
+        return table.state.departed.holder(pin).map_or(Keeper::Nobody, |_| Keeper::Departed);
+    };
     let hot = table.seats.loads()[index].hot();
     // A member without outstanding messages has none of the key's either, even if a `key_done` call is missing.
     if !is_held && hot.outstanding().messages == 0 {

@@ -19,7 +19,7 @@ use super::reason_strings::reason_string;
 use super::weight::{concurrency_in, weight_in};
 use crate::durable::{Changes, CommitPoint};
 use crate::lifecycle;
-use crate::router::Router;
+use crate::router::{HeldKey, Router};
 use crate::values::Grant;
 
 /// SUBSCRIBE and UNSUBSCRIBE of one connection.
@@ -352,6 +352,8 @@ fn unsubscribe_some(
         true => Vec::new(),
         false => client.outbox.withdraw(|delivery| delivery.share.is_some_and(|group| left.contains(&group))),
     };
+    // Messages in flight keep their keys until they are acknowledged.
+    core.shared.router.keys_done(waiting.iter().filter_map(HeldKey::of), client.number);
     redelivery.finish(waiting, now, &mut Rng::new(client.number));
     core.shared.metrics.subscriptions.subtract(removed);
     if let Some(hooks) = &core.hooks {

@@ -1,9 +1,11 @@
 use std::num::NonZeroU64;
+use std::sync::Arc;
+use std::time::Instant;
 
-use tenbin_balancer::MemberId;
+use tenbin_balancer::{MemberId, Rng};
 use tenbin_session::{Delivery, SharedDelivery};
 
-use super::Router;
+use super::{Router, SharedGroup};
 
 /// The ordering key of an acknowledged message in an ordered share group, held by the member that has the message. The
 /// group gives the key to another member only after all such messages are completed.
@@ -31,13 +33,32 @@ impl HeldKey {
 impl Router {
     /// Reports messages as completed by this session, or no longer assigned to it. If a report is missing, the key
     /// stays pinned a little longer (see [`tenbin_balancer::Members::key_done`]).
+    ///
+    /// Messages that wait for a key of a former member may go to others now.
     #[inline]
     pub(crate) fn keys_done(&self, held: impl IntoIterator<Item = HeldKey>, number: u64) {
-        for HeldKey { group, key } in held {
-            if let Some(group) = self.index.group_by_number(group) {
-                group.members.members().key_done(key, MemberId(number));
+        for held in held {
+            if let Some(left) = self.key_done(held, number) {
+                self.key_released(&left, number);
             }
         }
+    }
+
+    /// As [`Router::keys_done`]. Returns the group if the session is a former member of it. The caller then calls
+    /// [`Router::key_released`].
+    pub(super) fn key_done(&self, HeldKey { group, key }: HeldKey, number: u64) -> Option<Arc<SharedGroup>> {
+        let group = self.index.group_by_number(group)?;
+        let members = group.members.members();
+        members.key_done(key, MemberId(number));
+        let is_left = members.has_departed(MemberId(number));
+        drop(members);
+        is_left.then_some(group)
+    }
+
+    /// Gives messages that waited for a key of a former member to others.
+    #[cold]
+    pub(super) fn key_released(&self, group: &Arc<SharedGroup>, number: u64) {
+        group.may_begin(self.clock.moment(Instant::now()), &mut Rng::new(number));
     }
 }
 

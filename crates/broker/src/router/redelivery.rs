@@ -102,12 +102,15 @@ impl Router {
         refused: &mut Refused,
         rng: &mut Rng,
     ) {
-        for (number, delivery) in &returned {
-            self.keys_done(HeldKey::of(delivery), *number);
-        }
+        let key_done = |(number, delivery): &(u64, Delivery)| {
+            let left = HeldKey::of(delivery).and_then(|held| self.key_done(held, *number))?;
+            Some((left, *number))
+        };
+        let left: Vec<_> = returned.iter().filter_map(key_done).collect();
         let deliveries = returned.into_iter().map(|(_, delivery)| delivery).collect();
         let now = self.clock.moment(now);
         self.for_each_group(deliveries, |group, deliveries| group.wait(deliveries, now, refused, rng));
+        left.iter().for_each(|(group, number)| self.key_released(group, *number));
     }
 
     fn for_each_group(

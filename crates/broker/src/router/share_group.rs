@@ -98,7 +98,7 @@ pub(super) enum Placed {
     Given,
     /// No member takes the message now.
     Nobody(Delivery),
-    /// This member holds the message's key, and has no room.
+    /// This member holds the message's key, and has no room or has left the group.
     Kept(MemberId, Delivery),
 }
 
@@ -260,7 +260,13 @@ impl SharedGroup {
                 Choice::Member(member) => member,
                 // A draining member may just have completed the messages that pinned the key.
                 Choice::Nobody if dispatch.key.is_some() && std::mem::take(&mut wants_another_look) => continue,
-                Choice::Nobody | Choice::Ended => return Placed::Nobody(delivery),
+                Choice::Nobody => {
+                    return match members.held_by(&dispatch) {
+                        Some(former) => Placed::Kept(former, delivery),
+                        None => Placed::Nobody(delivery),
+                    };
+                }
+                Choice::Ended => return Placed::Nobody(delivery),
             };
             let is_chosen_again = refused_by == Some(member.id()) && dispatch.key.is_some();
             // Keep it if the key is pinned to this member, or if the message is too large for the others.
