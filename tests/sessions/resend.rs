@@ -2,7 +2,7 @@
 
 use tenbin_codec::{Ack, Packet, PacketType, ProtocolVersion, Publish, QoS, ReasonCode};
 
-use crate::support::{BrokerProcess, RawClient, VERSIONS, at_qos, lasting};
+use crate::support::{BrokerProcess, DataDirectory, RawClient, VERSIONS, at_qos, lasting, share};
 
 #[test]
 fn mqtt_4_4_0_1_unacknowledged_messages_are_resent_with_dup() {
@@ -31,6 +31,89 @@ fn mqtt_4_4_0_1_unacknowledged_messages_are_resent_with_dup() {
             assert_eq!((&new.payload[..], new.dup), (&b"5"[..], false));
             subscriber.expect_nothing_waiting();
         }
+    }
+}
+
+/// A share group gives the messages of QoS 1 to another member, if there is one. Those that come back are the same.
+#[test]
+fn mqtt_4_4_0_1_shared_messages_that_come_back_are_resent_with_dup() {
+    for (version, qos, stored, is_takeover) in VERSIONS.into_iter().flat_map(|version| {
+        [(QoS::AtLeastOnce, false), (QoS::AtLeastOnce, true), (QoS::ExactlyOnce, false), (QoS::ExactlyOnce, true)]
+            .into_iter()
+            .flat_map(move |(qos, stored)| [false, true].map(|is_takeover| (version, qos, stored, is_takeover)))
+    }) {
+        let case = format!("{version}, QoS {qos}, stored: {stored}, takeover: {is_takeover}");
+        let directory = DataDirectory::new();
+        let broker = if stored { directory.start() } else { BrokerProcess::start(&[]) };
+        let mut worker = broker.connect(lasting(version, "worker"));
+        worker.subscribe(&share("workers", "topic"), QoS::ExactlyOnce);
+        worker.subscribe("own", QoS::AtLeastOnce);
+        let mut publisher = broker.v5("publisher");
+        for payload in ["1", "2", "3", "4"] {
+            publisher.publish("topic", payload, qos);
+        }
+        publisher.publish("own", "own", QoS::AtLeastOnce);
+        let first: Vec<_> = (0..5).map(|_| worker.receive_publish()).collect();
+        assert!(first.iter().all(|message| !message.dup), "{case}");
+        worker.acknowledge(&first[1]);
+        worker.settle();
+        let mut old = Some(worker);
+        if !is_takeover {
+            old.take().expect("connected").cut();
+            publisher.publish("topic", "5", qos);
+        }
+
+        let mut worker = broker.connect(lasting(version, "worker"));
+        if is_takeover {
+            publisher.publish("topic", "5", qos);
+        }
+        let mut open: Vec<_> =
+            [0, 2, 3, 4].map(|number| (first[number].payload.clone(), first[number].packet_id)).into();
+        let mut new = Vec::new();
+        for _ in 0..5 {
+            let message = worker.receive_message();
+            let is_new = &message.payload[..] == b"5";
+            assert_eq!(message.dup, !is_new, "{case}: {message:?} [MQTT-3.3.1-1]");
+            if is_new {
+                new.push(message.packet_id);
+            } else {
+                let place = open.iter().position(|sent| *sent == (message.payload.clone(), message.packet_id));
+                open.remove(place.unwrap_or_else(|| panic!("{case}: {message:?} of {open:?} [MQTT-4.4.0-1]")));
+            }
+        }
+        assert_eq!(new.len(), 1, "{case}");
+        assert!(first.iter().all(|message| message.packet_id != new[0]), "{case} [MQTT-2.2.1-4]");
+        worker.expect_nothing_waiting();
+        worker.cut();
+        broker.connect(lasting(version, "worker")).expect_nothing_waiting();
+    }
+}
+
+#[test]
+fn shared_message_that_was_with_another_member_comes_back_as_new() {
+    for stored in [false, true] {
+        let directory = DataDirectory::new();
+        let broker = if stored { directory.start() } else { BrokerProcess::start(&[]) };
+        let subscribed = |version| {
+            let mut worker = broker.connect(lasting(version, "worker"));
+            worker.subscribe(&share("workers", "topic"), QoS::AtLeastOnce);
+            worker
+        };
+        let mut worker = subscribed(ProtocolVersion::V5);
+        broker.v5("publisher").publish("topic", "work", QoS::AtLeastOnce);
+        let first = worker.receive_publish();
+        worker.cut();
+        let mut other = broker.v5("other");
+        other.subscribe(&share("workers", "topic"), QoS::AtLeastOnce);
+        let at_other = other.receive_publish();
+        assert_eq!((&at_other.payload, at_other.dup), (&first.payload, false), "stored: {stored}");
+        other.cut();
+        // Another version of the protocol changes nothing.
+        let again = subscribed(ProtocolVersion::V311).receive_publish();
+        assert_eq!((&again.payload, again.dup), (&first.payload, false), "stored: {stored}");
+        // Its own unacknowledged message again, since nobody else had it.
+        let last = subscribed(ProtocolVersion::V5).receive_publish();
+        assert_eq!((last.packet_id, last.dup), (again.packet_id, true), "stored: {stored}");
     }
 }
 

@@ -38,7 +38,8 @@ pub struct Delivery {
     /// Number of the message in its publisher's batch, assigned by the application; 0 if no acknowledgement depends on
     /// it.
     ///
-    /// Meaningless once the message is in a queue.
+    /// Meaningless once the message is in a queue. From [`Delivery::WITHDRAWN`] on it is the number that
+    /// [`Session::withdraw`](crate::Session::withdraw) assigned: the session that had sent the message knows it by that.
     pub message: u32,
 }
 
@@ -56,6 +57,9 @@ pub struct SharedDelivery {
 }
 
 impl Delivery {
+    /// Lowest number of withdrawn messages.
+    pub const WITHDRAWN: u32 = 1 << 31;
+
     /// A message as published, without Subscription Identifiers and expiry.
     pub fn new(template: PublishTemplate, qos: QoS, retain: bool) -> Self {
         Self {

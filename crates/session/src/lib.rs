@@ -24,6 +24,7 @@ mod publication;
 mod session_state;
 mod timers;
 mod violation;
+mod withdrawn;
 
 pub use connection::{Connection, DroppedResend, Role, Sent};
 pub use delivery::{Delivery, SharedDelivery};

@@ -267,15 +267,51 @@ impl Outbound {
         }
     }
 
+    /// Opens a packet again under its identifier, at its place in the order of sending if that is known. `false` if
+    /// another open packet holds the identifier.
+    pub(crate) fn reopen(&mut self, id: PacketId, stage: Stage) -> bool {
+        if self.stage(id).is_some() {
+            return false;
+        }
+        let (next, back) = (self.next_sequence(), self.behind(id));
+        self.prepared_to = 0;
+        if back == IDS || back > next {
+            self.skip_to(next + IDS - back);
+            self.open(stage);
+            return true;
+        }
+        let sequence = next - back;
+        self.totals.add(&stage);
+        match sequence.checked_sub(self.first) {
+            Some(place) => self.window[place as usize] = Some(stage),
+            None => self.overdue.get_or_insert_default().insert(sequence, stage),
+        }
+        true
+    }
+
+    /// Begins after this identifier, unless it is one of those given last.
+    pub(crate) fn begin_after(&mut self, id: PacketId) {
+        let back = self.behind(id);
+        if back > IDS / 2 {
+            self.skip_to(self.next_sequence() + IDS - back + 1);
+            self.prepared_to = 0;
+        }
+    }
+
+    /// Returns how many identifiers ago this one was given: 1 to [`IDS`].
+    fn behind(&self, id: PacketId) -> u64 {
+        IDS - (u64::from(id.get() - 1) + IDS - self.next_sequence() % IDS) % IDS
+    }
+
     /// Removes and returns the QoS 1 messages without PUBACK that `wanted` selects, oldest first.
-    pub(crate) fn withdraw(&mut self, wanted: impl Fn(&Delivery) -> bool) -> Vec<Delivery> {
+    pub(crate) fn withdraw(&mut self, wanted: impl Fn(&Delivery) -> bool) -> Vec<(PacketId, Delivery)> {
         let mut withdrawn = Vec::new();
         let mut from = 0;
         while let Some((sequence, id)) = self.next_open(from) {
             from = sequence + 1;
             let Some(Stage::Published(delivery, _)) = self.stage(id) else { continue };
             if delivery.qos == QoS::AtLeastOnce && wanted(delivery) {
-                withdrawn.push(delivery.clone());
+                withdrawn.push((id, delivery.clone()));
                 self.close(id);
             }
         }

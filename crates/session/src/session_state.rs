@@ -5,6 +5,7 @@ use std::time::Instant;
 use tenbin_codec::PacketId;
 
 use crate::outbound::{Outbound, SentId, Stage};
+use crate::withdrawn::{self, Withdrawn};
 use crate::{Delivery, SharedDelivery};
 
 /// In-flight messages of one side: the part of the Session State (MQTT 5.0 §4.1) that outlives a Network Connection.
@@ -14,6 +15,8 @@ use crate::{Delivery, SharedDelivery};
 pub struct Session {
     /// QoS 1 and 2 messages sent by this side and not completely acknowledged.
     pub(crate) outbound: Outbound,
+    /// Withdrawn messages that are sent again with their Packet Identifiers if they come back; `None` = none.
+    pub(crate) withdrawn: Option<Box<Withdrawn>>,
     /// QoS 2 messages received by this side and not released by the peer.
     pub(crate) awaiting_release: BTreeSet<PacketId>,
     /// Highest Receive Maximum granted on an earlier connection; 0 if there was none.
@@ -110,8 +113,23 @@ impl Session {
     ///
     /// The peer may already have them: QoS 1 allows that. QoS 2 messages stay with their receiver `[MQTT-4.8.2-4]`.
     /// Only for a session without a connection.
-    pub fn withdraw(&mut self, wanted: impl Fn(&Delivery) -> bool) -> Vec<Delivery> {
-        self.outbound.withdraw(wanted)
+    ///
+    /// A message that comes back to this session before another session has sent it is sent again, with DUP and its
+    /// Packet Identifier `[MQTT-4.4.0-1]`, unless another message has that by then. `numbers` reserves as many
+    /// consecutive numbers and returns the first. Sessions whose messages may meet use the same source.
+    pub fn withdraw(&mut self, wanted: impl Fn(&Delivery) -> bool, numbers: impl FnOnce(u32) -> u32) -> Vec<Delivery> {
+        let withdrawn = self.outbound.withdraw(wanted);
+        if withdrawn.is_empty() {
+            return Vec::new();
+        }
+        let known = self.withdrawn.get_or_insert_default();
+        let first = numbers(withdrawn.len() as u32);
+        let number = |(place, (id, delivery)): (u32, (PacketId, Delivery))| {
+            let message = withdrawn::number(first, place);
+            known.add(message, id);
+            Delivery { message, ..delivery }
+        };
+        (0..).zip(withdrawn).map(number).collect()
     }
 
     /// Gives up the `unwanted` messages among those to be sent again. Returns their number.

@@ -68,10 +68,10 @@ fn leave(shared: &BrokerState, lease: &mut Lease, end: ConnectionEnd, now: Insta
     lease.state.settled_at = end.settled_at;
     let (client, mut session) = (Arc::clone(&lease.client), end.session);
     // Shared messages go to other members: first those it has not acknowledged, then those in its queue. QoS 2 messages
-    // stay with the member that they were sent to. [MQTT-4.8.2-4]
+    // stay with the member that they were sent to [MQTT-4.8.2-4]. What comes back unsent is a resend [MQTT-4.4.0-1].
     let under_way = session.shared_in_flight().map(|delivery| delivery.share);
     let (redelivery, queued) = shared.router.detach(client.number, &client.outbox, under_way);
-    let mut orphans = session.withdraw(|delivery| delivery.share.is_some());
+    let mut orphans = shared.router.withdraw(&mut session);
     take_back(shared, &client, orphans.iter().map(Booked::of).sum());
     orphans.extend(queued);
     shared.router.keys_done(orphans.iter().filter_map(HeldKey::of), client.number);

@@ -97,7 +97,7 @@ struct Part {
 impl Fanout {
     /// Begins a message, and returns its number, which is unique in the batch.
     pub(super) fn begin_message(&mut self) -> u32 {
-        self.message = self.message.checked_add(1).unwrap_or(1);
+        self.message = if self.message + 1 < Delivery::WITHDRAWN { self.message + 1 } else { 1 };
         (self.room, self.is_booked) = (None, false);
         self.message
     }

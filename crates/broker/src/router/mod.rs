@@ -38,6 +38,7 @@ mod work_stealing;
 use std::collections::HashSet;
 use std::num::NonZeroU64;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
 use std::time::Instant;
 
 use tenbin_balancer::{MemberLoad, Rng};
@@ -85,6 +86,8 @@ pub(crate) struct Router {
     metrics: Arc<Metrics>,
     hooks: Arc<HookSet>,
     concerns: Arc<Concerns>,
+    /// Next number of a withdrawn message ([`tenbin_session::Delivery::message`]). Relaxed: only distinct numbers matter.
+    withdrawn: AtomicU32,
 }
 
 /// A session in its role as receiver.
@@ -124,7 +127,7 @@ impl Router {
         let (metrics, hooks) = (Arc::clone(&groups.metrics), Arc::clone(&groups.hooks));
         let index = FilterIndex::new(rules, Arc::new(groups), access);
         let retained = RetainedStore::new(retained, durable.clone(), Arc::clone(&hooks));
-        Self { index, retained, durable, clock, metrics, hooks, concerns }
+        Self { index, retained, durable, clock, metrics, hooks, concerns, withdrawn: AtomicU32::default() }
     }
 
     #[cfg(test)]

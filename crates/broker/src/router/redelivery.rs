@@ -3,11 +3,12 @@
 use std::collections::HashSet;
 use std::num::NonZeroU64;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use tenbin_balancer::{FreedKeys, MemberId, Nanos, Rng};
 use tenbin_codec::TopicFilter;
-use tenbin_session::Delivery;
+use tenbin_session::{Delivery, Session};
 
 use super::group_backlog::Refused;
 use super::held_key::{HeldKey, ordering_key};
@@ -83,6 +84,12 @@ impl Router {
                 Err(unknown) => begun = unknown, // their messages came meanwhile
             }
         }
+    }
+
+    /// Takes the QoS 1 messages of share groups in flight from a session without a connection.
+    pub(crate) fn withdraw(&self, session: &mut Session) -> Vec<Delivery> {
+        session
+            .withdraw(|delivery| delivery.share.is_some(), |count| self.withdrawn.fetch_add(count, Ordering::Relaxed))
     }
 
     /// Redelivers messages taken from a member of share groups, each group's in order. Messages that no member takes go

@@ -48,6 +48,15 @@ impl Connection {
             self.write_publish(&delivery, header, now, out);
             return Sent::Written(None);
         }
+        if let Some(withdrawn) = &self.session.withdrawn
+            && let Some(id) = withdrawn.id_of(&delivery).filter(|_| delivery.qos == QoS::AtLeastOnce)
+            && self.session.outbound.reopen(id, Stage::Published(delivery.clone(), now))
+        {
+            let header = PublishHeader { dup: true, packet_id: Some(id), ..header }; // [MQTT-3.3.1-1]
+            self.write_publish(&delivery, header, now, out);
+            self.sent_open += 1;
+            return Sent::Written(Some(id));
+        }
         let Some(id) = self.session.outbound.next_id() else { return Sent::Blocked(delivery) };
         self.write_publish(&delivery, PublishHeader { packet_id: Some(id), ..header }, now, out);
         self.session.outbound.open(Stage::Published(delivery, now));
@@ -80,6 +89,10 @@ impl Connection {
     /// First every PUBREL, then as many PUBLISHes as the send quota allows; the others follow as acknowledgements
     /// arrive. Call it once, before anything else is sent.
     pub fn resume(&mut self, now: Instant, out: &mut WriteBuffer) {
+        // New messages leave the identifiers of withdrawn ones to these.
+        if let Some(last) = self.session.withdrawn.as_ref().and_then(|withdrawn| withdrawn.last()) {
+            self.session.outbound.begin_after(last);
+        }
         let Some((first, _)) = self.session.outbound.next_open(0) else { return };
         let mut from = first;
         while let Some((sequence, id)) = self.session.outbound.next_open(from) {

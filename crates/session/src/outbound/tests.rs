@@ -53,6 +53,27 @@ fn open_of(outbound: &Outbound) -> Vec<PacketId> {
     std::iter::from_fn(next).collect()
 }
 
+#[test]
+fn reopened_identifier_that_was_not_given_lately_is_the_newest() {
+    let id = |id| PacketId::new(id).unwrap();
+    let mut outbound = Outbound::default();
+    assert!(outbound.reopen(id(9), OPEN));
+    assert!(!outbound.reopen(id(9), OPEN), "it is open");
+    assert_eq!((outbound.open_next(OPEN), outbound.open_next(OPEN)), (Some(id(10)), Some(id(11))));
+    assert!(outbound.close(id(10)));
+    assert!(outbound.reopen(id(10), OPEN));
+    assert_eq!(open_of(&outbound), [9, 10, 11].map(id));
+    let mut outbound = Outbound::default();
+    outbound.begin_after(id(9));
+    assert_eq!(outbound.open_next(OPEN), Some(id(10)));
+    outbound.begin_after(id(9));
+    outbound.begin_after(id(10));
+    assert_eq!(outbound.open_next(OPEN), Some(id(11)));
+    assert!(outbound.reopen(id(3), OPEN));
+    assert_eq!(outbound.open_next(OPEN), Some(id(12)));
+    assert_eq!(open_of(&outbound), [3, 10, 11, 12].map(id));
+}
+
 #[derive(Debug, Clone)]
 enum Step {
     /// Send messages that stay unacknowledged.

@@ -135,7 +135,7 @@ fn only_unacknowledged_qos_1_messages_are_withdrawn() {
     }
     side.take(puback(1)).unwrap();
     let mut session = side.connection.into_session();
-    let withdrawn = session.withdraw(|delivery| delivery.share.is_some());
+    let withdrawn = session.withdraw(|delivery| delivery.share.is_some(), |_| 0);
     assert_eq!(withdrawn.len(), 1, "one is acknowledged, one is of QoS 2, one is not shared");
     assert_eq!(session.in_flight(), 2);
 }

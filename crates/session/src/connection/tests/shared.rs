@@ -60,6 +60,62 @@ fn released_or_dropped_delivery_returns_group_data() {
     }
 }
 
+#[test]
+fn mqtt_4_4_0_1_withdrawn_message_that_comes_back_keeps_its_id_and_has_dup() {
+    let mut numbers = 5;
+    let mut take = |session: &mut Session| {
+        let reserve = |count| {
+            numbers += count;
+            numbers - count
+        };
+        session.withdraw(|delivery| delivery.share.is_some(), reserve)
+    };
+    for between in [0, 1, 300, 40_000, 65_531] {
+        let mut side = Side::server(Limits::default());
+        let _own = side.sent(QoS::AtLeastOnce);
+        let ids: Vec<_> = (0..4).map(|_| shared(&mut side, QoS::AtLeastOnce)).collect();
+        assert_delivered(side.take(puback(ids[1])), ids[1], ReasonCode::Success);
+        let mut session = side.connection.into_session();
+        let withdrawn = take(&mut session);
+        assert_eq!(withdrawn.len(), 3);
+        let mut other = Side::server(Limits::default());
+        let mut side = Side::new(Role::Server, ProtocolVersion::V5, Limits::default(), session, side.now);
+        side.connection.resume(side.now, &mut side.out);
+        assert_eq!(side.published().len(), 1);
+        // Other messages come first; those open at last have the identifiers that follow.
+        for _ in 0..between {
+            let id = side.sent(QoS::AtLeastOnce).unwrap();
+            assert_delivered(side.take(puback(id)), id, ReasonCode::Success);
+            side.out.clear();
+        }
+        let [first, second, third] = <[Delivery; 3]>::try_from(withdrawn).unwrap();
+        side.send(first.clone());
+        assert_eq!(side.published(), [(ids[0], true)], "{between}");
+        let open = side.sent(QoS::AtLeastOnce).unwrap();
+        assert_ne!(open, ids[0]);
+        assert_eq!(side.published(), [(open, false)]);
+        // Another session, another QoS, and a message that another session had sent: new deliveries.
+        other.send(third.clone());
+        assert_eq!(other.published(), [(1, false)]);
+        let once = Delivery { qos: QoS::ExactlyOnce, ..second };
+        side.send(once);
+        assert!(!side.published()[0].1);
+        let again = take(&mut other.connection.into_session()).remove(0);
+        assert_ne!(again.message, third.message);
+        side.send(again);
+        assert!(!side.published()[0].1);
+        assert_delivered(side.take(puback(ids[0])), ids[0], ReasonCode::Success);
+        // The same again: it is in the order of sending.
+        side.send(first);
+        assert_eq!(side.published(), [(ids[0], true)]);
+        let mut side = side.reconnect(Limits::default());
+        let resent = side.published();
+        assert_eq!(resent.len(), 5, "{resent:?}");
+        assert!(resent.iter().all(|(_, dup)| *dup));
+        assert_eq!(resent[1].0, ids[0], "{between}");
+    }
+}
+
 /// Sends a message whose receiver a group chose.
 fn shared(side: &mut Side, qos: QoS) -> u16 {
     let delivery = Delivery { share: Some(GROUP), share_key: Some(KEY), ..delivery("topic", qos) };
