@@ -3,11 +3,13 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+use tenbin_codec::ProtocolVersion;
 
 use crate::growth::Growth;
 use crate::proxy::LOOPBACK;
-use crate::support::{BrokerProcess, Certificates, ConfigFile, PATIENCE, hex};
+use crate::support::{BrokerProcess, Certificates, ClientStream, ConfigFile, PATIENCE, RawClient, hex};
 
 /// Number of peers: 200, or that in the environment.
 fn count() -> usize {
@@ -57,5 +59,45 @@ fn unfinished_stages_of_a_door_are_bounded_and_end_in_time() {
         growth.assert_within((count as u64 * 64).div_ceil(1024), &format!("{count} unfinished: {stage}"));
         broker.log().wait_for(&[&format!("no {stage} in time")], PATIENCE);
         broker.assert_serves();
+    }
+}
+
+/// Silent peers from 1, 8, 16 and 256 addresses take all places, at each stage. Clients from elsewhere come in all the same.
+#[test]
+fn silent_peers_make_room_for_clients() {
+    let certificates = Certificates::new();
+    let plain = "[[listeners]]\nname = \"door\"\naddress = \"127.0.0.1:0\"\nanonymous = true\n";
+    for (listener, sent) in [
+        (plain.to_owned(), hex("")),
+        (plain.to_owned(), hex("10 12 00 04 4D 51")),
+        (format!("{plain}{LOOPBACK}"), hex("0D 0A 0D 0A 00 0D 0A")),
+        (format!("{plain}transport = \"websocket\"\n"), b"GET /mqtt HTTP/1.1\r\n".to_vec()),
+        (certificates.listener(""), hex("16 03 01 40 00 01 00 3F FC 03 03")),
+    ] {
+        let file = ConfigFile::new(&format!("[connections]\nmaximum = 64\nconnect_timeout_ms = 600000\n{listener}"));
+        let broker = BrokerProcess::start_listening(&["--listen", "127.0.0.1:0", "--config", file.path()], 2);
+        for addresses in [1, 8, 16, 256] {
+            let peers = (0..100).map(|number| {
+                let source = [127, 0, 1, (number % addresses) as u8].into();
+                let mut peer = ClientStream::tcp_from(source, broker.addresses()[1]);
+                // The broker may have closed it.
+                let _ = peer.write_all(&sent);
+                peer
+            });
+            let _peers = peers.collect::<Vec<_>>();
+            let began = Instant::now();
+            // A newcomer is refused while all others are new too.
+            let connected = || {
+                let stream = ClientStream::tcp_from([127, 0, 9, 9].into(), broker.address());
+                let mut client = RawClient::on(stream, ProtocolVersion::V5);
+                client.try_send_bytes(&hex("10 0F 00 04 4D 51 54 54 05 02 00 00 00 00 02 63 63"));
+                client.try_receive(PATIENCE).is_ok()
+            };
+            while !connected() {
+                assert!(began.elapsed() < PATIENCE, "{addresses} addresses, {sent:?}");
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        }
+        broker.log().wait_for(&["closed before its login", "peer="], PATIENCE);
     }
 }

@@ -31,6 +31,11 @@ impl ClientStream {
 
     /// As [`ClientStream::tls`], from this loopback address.
     pub(crate) fn tls_from(source: IpAddr, address: SocketAddr, config: &Arc<ClientConfig>) -> Self {
+        Self::tls_on(Self::tcp_from(source, address), "localhost", config)
+    }
+
+    /// A TCP connection from this loopback address.
+    pub(crate) fn tcp_from(source: IpAddr, address: SocketAddr) -> TcpStream {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().expect("a runtime");
         let stream = runtime.block_on(async {
             let socket = TcpSocket::new_v4().expect("a socket");
@@ -38,7 +43,7 @@ impl ClientStream {
             socket.connect(address).await.expect("the broker listens").into_std().expect("a socket")
         });
         stream.set_nonblocking(false).expect("a socket");
-        Self::tls_on(stream, "localhost", config)
+        stream
     }
 
     /// As [`ClientStream::tls_to`], on an open connection.

@@ -40,13 +40,18 @@ impl Admission {
 
     /// Registers a new connection; `false` if its address may not have one more. Else [`Admission::leave`] must follow.
     pub(crate) fn enter(&self, address: IpAddr, now: Instant) -> bool {
+        self.enter_beyond(0, address, now)
+    }
+
+    /// As [`Admission::enter`], with so many connections more than the bound, which are about to end.
+    pub(crate) fn enter_beyond(&self, ending: u32, address: IpAddr, now: Instant) -> bool {
         if !self.counts() {
             return true;
         }
         self.sweep(now);
         let mut entry = self.entry(address, now);
         let maximum = self.limits.per_address(address);
-        if maximum > 0 && entry.open >= maximum {
+        if maximum > 0 && entry.open >= maximum.saturating_add(ending) {
             return false;
         }
         entry.open += 1;

@@ -1,10 +1,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use bytes::{Bytes, BytesMut};
 use tenbin_balancer::MemberLoad;
 use tenbin_codec::{MessageProperties, ReasonCode, ReportCarrier, Text, TopicName, Will};
+use tenbin_pending::PendingPeers;
 use tenbin_session::Publication;
 use tenbin_session::handshake::Capabilities;
 use tokio::sync::watch;
@@ -61,6 +62,8 @@ pub(crate) struct BrokerState {
     /// As `queues`, for receivers in the embedding program.
     embedded_queues: Arc<OutboxCommon>,
     pub(crate) admission: Admission,
+    /// Connections whose client has not logged in yet.
+    pub(crate) pending: Arc<PendingPeers>,
     pub(crate) log_limiter: Arc<LogLimiter>,
     /// Opens the listeners that the embedding program serves.
     pub(crate) gateways: Option<Arc<dyn Gateways>>,
@@ -146,6 +149,7 @@ impl BrokerState {
             expiry: ExpiryQueue::default(),
             long_ends: LongEnds::default(),
             admission: Admission::new(config.admission(connections_maximum), Instant::now()),
+            pending: Arc::new(PendingPeers::new(LOGIN_TIME)),
             log_limiter: Arc::new(LogLimiter::new(&config)),
             gateways: None,
             half_closed: AddressQuota::new(SessionLimits {
@@ -315,7 +319,7 @@ impl BrokerState {
     }
 
     /// As [`stopped`](Self::stopped), without keeping the state.
-    pub(crate) fn when_stopped(&self) -> impl Future<Output = ()> + Send + 'static {
+    pub(crate) fn when_stopped(&self) -> impl Future<Output = ()> + Send + 'static + use<> {
         let mut stopping = self.stopping.subscribe();
         async move {
             let _ = stopping.wait_for(|stopping| *stopping).await; // an error: the state is gone
@@ -360,6 +364,8 @@ fn is_bridge_state(topic: &TopicName) -> bool {
     bridge.and_then(|rest| rest.strip_suffix(b"/state")).is_some_and(|bridge| !bridge.contains(&b'/'))
 }
 
+/// Time that a client has for its login, while places for connections are short.
+const LOGIN_TIME: Duration = Duration::from_secs(1);
 /// Half-closed clients of one address that may wait: enough for scripts that pipe packets into a socket.
 const HALF_CLOSED: u32 = 4;
 /// First levels of topics that clients may not publish to.

@@ -1,6 +1,7 @@
 //! State that every part of a connection works with.
 
 use std::io;
+use std::net::IpAddr;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -8,6 +9,7 @@ use std::time::Instant;
 
 use tenbin_balancer::Rng;
 use tenbin_codec::{Packet, ReasonCode};
+use tenbin_pending::PendingPeer;
 use tenbin_session::{Connection, PendingAck};
 
 use super::door::Passage;
@@ -37,6 +39,14 @@ pub(super) struct Core {
     pub(super) hooks: Option<Box<Hooked>>,
 }
 
+/// Why a connection ends before its client has logged in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum MustEnd {
+    /// It makes room for a newer one.
+    Evicted,
+    Stopping,
+}
+
 /// An open connection of this broker. Dropping it updates the counts, however its task ends.
 #[derive(Debug)]
 pub(super) struct OpenConnection {
@@ -46,6 +56,8 @@ pub(super) struct OpenConnection {
     is_counted: bool,
     /// Whether it has a socket, which is a file descriptor.
     has_socket: bool,
+    /// Its place among the clients that have not logged in; `None` once it has.
+    pending: Option<Box<PendingPeer>>,
     /// How the connection came through its door; `None` without one.
     passage: Option<Box<Passage>>,
 }
@@ -54,25 +66,58 @@ impl OpenConnection {
     /// Counts a new connection; `None` if there is no room for it. `is_counted`: the bounds of its address hold, unlike
     /// those of a proxy. `has_socket`: it needs a file descriptor.
     pub(super) fn admitted(shared: &Arc<BrokerState>, peer: Peer, is_counted: bool, has_socket: bool) -> Option<Self> {
+        let (now, address) = (Instant::now(), peer.address());
         let open = shared.connections.fetch_add(1, Ordering::Relaxed);
         let sockets = open.saturating_sub(shared.connections_in_memory.load(Ordering::Relaxed));
-        let is_full =
-            open >= shared.config.connections.maximum || (has_socket && sockets >= shared.connections_maximum);
-        let refusal = if is_full || shared.is_stopping() {
+        let is_full = |ending| {
+            open >= shared.config.connections.maximum.saturating_add(ending)
+                || (has_socket && sockets >= shared.connections_maximum.saturating_add(ending))
+        };
+        let has_room = !is_full(0) || (!is_full(ENDING_MAX) && shared.pending.evict_for(address, now));
+        let refusal = if !has_room || shared.is_stopping() {
             "no room for another connection"
-        } else if is_counted && !shared.admission.enter(peer.address(), Instant::now()) {
+        } else if is_counted && !enter_address(shared, address, now) {
             "too many connections of one address"
         } else {
             shared.metrics.connections_opened.add(1);
             if !has_socket {
                 shared.connections_in_memory.fetch_add(1, Ordering::Relaxed);
             }
-            return Some(Self { shared: Arc::clone(shared), peer, is_counted, has_socket, passage: None });
+            let pending = Some(Box::new(shared.pending.enter(address, now)));
+            return Some(Self { shared: Arc::clone(shared), peer, is_counted, has_socket, pending, passage: None });
         };
         shared.connections.fetch_sub(1, Ordering::Relaxed);
         shared.metrics.connections_refused.add(1);
         tracing::debug!(%peer, "{refusal}");
         None
+    }
+
+    /// Waits until the connection has to end before its client has logged in: for a newer one, or with the broker.
+    pub(super) fn must_end(&self) -> impl Future<Output = MustEnd> + Send + use<> {
+        let (stopped, evicted) = (self.shared.when_stopped(), self.pending.as_ref().map(|pending| pending.evicted()));
+        async move {
+            let evicted = async {
+                match evicted {
+                    Some(evicted) => evicted.await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                () = stopped => MustEnd::Stopping,
+                () = evicted => MustEnd::Evicted,
+            }
+        }
+    }
+
+    /// Counts and logs that the connection makes room for a newer one.
+    pub(super) fn makes_room(&self) {
+        self.shared.metrics.connections_refused.add(1);
+        tracing::info!(peer = %self.peer, "connection closed before its login, for another one: too many connections");
+    }
+
+    /// Notes that the client has logged in.
+    pub(super) fn is_logged_in(&mut self) {
+        self.pending = None;
     }
 
     /// Counts the connection for the client that a proxy has told.
@@ -84,12 +129,15 @@ impl OpenConnection {
         if self.is_counted && self.peer == peer {
             return Ok(());
         }
-        if !self.shared.admission.enter(peer.address(), now) {
+        if !enter_address(&self.shared, peer.address(), now) {
             self.shared.metrics.connections_refused.add(1);
             return Err(io::Error::new(io::ErrorKind::QuotaExceeded, format!("too many connections of {peer}")));
         }
         self.leave(now);
         (self.peer, self.is_counted) = (peer, true);
+        if let Some(pending) = &mut self.pending {
+            pending.belongs_to(peer.address());
+        }
         Ok(())
     }
 
@@ -129,6 +177,15 @@ impl OpenConnection {
         Ends { peer: peer.socket_address(), local: stream.local_address(), inode: stream.inode() }
     }
 }
+
+/// Counts a connection for its address; `false` if the address has too many, all of which have logged in or may yet do so.
+fn enter_address(shared: &BrokerState, address: IpAddr, now: Instant) -> bool {
+    shared.admission.enter(address, now)
+        || (shared.pending.evict_of(address, now) && shared.admission.enter_beyond(ENDING_MAX as u32, address, now))
+}
+
+/// Connections beyond a bound, in whose favour others are about to end.
+const ENDING_MAX: usize = 64;
 
 impl Deref for OpenConnection {
     type Target = BrokerState;

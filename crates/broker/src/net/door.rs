@@ -17,7 +17,7 @@ use tokio::runtime::Handle;
 use tokio::time::Instant;
 
 use super::connection::{self, AcceptedSocket};
-use super::core::OpenConnection;
+use super::core::{MustEnd, OpenConnection};
 use super::listener;
 use super::proxy::{Proxy, Told};
 use super::stream::Stream;
@@ -179,9 +179,15 @@ impl Door {
         let deadline = Instant::now() + shared.config.connect_timeout();
         // Before the handshake: a change meanwhile only costs another look at the certificate.
         let generation = self.tls.as_ref().map_or(0, Tls::generation);
+        let must_end = open.must_end();
         let passed = tokio::select! {
             passed = self.pass(&mut open, stream, deadline) => passed,
-            () = shared.stopped() => return,
+            end = must_end => {
+                if end == MustEnd::Evicted {
+                    open.makes_room();
+                }
+                return;
+            }
         };
         match passed {
             Ok((stream, origin)) => {

@@ -26,13 +26,13 @@ pub(crate) use limits::{
     AdmissionLimits, DecisionLimits, MemoryLimits, SessionLimits, SpeedLimits, SubscriptionLimits, UNCHARGED_PACKET,
     room_for_packet,
 };
-pub(crate) use network::network;
 pub use network::{Network, WrongNetwork};
 pub use ordering_key::{OrderingKey, UnknownKey};
 pub use origin::{Certificate, Origin, Peer, TransportProtocol};
 pub use share_rules::{FairBy, NamePattern, ShareRule};
 pub(crate) use share_rules::{GroupRules, ShareRules};
 pub(crate) use speed::{KnownSpeed, SpeedChanges, SpeedKey};
+pub(crate) use tenbin_pending::network;
 pub(crate) use token_bucket::{Rate, TokenBucket};
 pub use topic_pattern::TopicPattern;
 pub(crate) use topic_pattern::{Names, Relation};

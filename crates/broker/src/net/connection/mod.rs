@@ -96,7 +96,7 @@ pub(super) async fn serve<S: Stream>(socket: Box<AcceptedSocket<S>>) {
 
 /// Performs the handshake, and handles input behind it. `None`: the connection is closed.
 async fn begin<S: Stream>(socket: Box<AcceptedSocket<S>>) -> Option<ConnectionTask<S>> {
-    let AcceptedSocket { shared, stream, listener, home, is_elsewhere, deadline } = *socket;
+    let AcceptedSocket { mut shared, stream, listener, home, is_elsewhere, deadline } = *socket;
     let mut transport = Transport::new(stream);
     if is_elsewhere && let Err(error) = transport.socket.stream().register_again() {
         tracing::debug!(peer = %shared.peer, %error, "its socket stays with the thread that accepted it");
@@ -105,6 +105,7 @@ async fn begin<S: Stream>(socket: Box<AcceptedSocket<S>>) -> Option<ConnectionTa
     let origin = shared.origin(transport.socket.stream());
     match handshake::accept(&shared, &mut transport, origin, listener, deadline).await {
         Some(accepted) => {
+            shared.is_logged_in();
             let mut task = ConnectionTask::new(shared, accepted, transport, publish_rate, home);
             match task.start() {
                 Ok(()) => Some(task),

@@ -13,6 +13,7 @@ use crate::hooks::{Connecting, Events, Granted, Verdict};
 use crate::lifecycle::{self, Beginning, BrokerState, enforcement};
 use crate::memory::{Account, Charge, Kind, OverLimit};
 use crate::net::authentication::{self, Authenticated, Refusal, login_refusal};
+use crate::net::core::{MustEnd, OpenConnection};
 use crate::net::departure::Departure;
 use crate::net::hooked::{Hooked, client_of};
 use crate::net::member::Member;
@@ -44,9 +45,10 @@ impl PendingClient {
     /// Authenticates the client, takes or begins its session, and puts CONNACK into the output buffer.
     pub(super) async fn establish<S: Stream>(
         mut self,
-        shared: &BrokerState,
+        open: &OpenConnection,
         transport: &mut Transport<S>,
     ) -> Result<Accepted, Refusal> {
+        let shared: &BrokerState = open;
         let (client_id, assigned) = self.admit(shared)?;
         self.check_bans(shared, &client_id, None)?;
         self.ask_hooks(shared, &client_id)?;
@@ -54,7 +56,13 @@ impl PendingClient {
         let rights_epoch = shared.access.epoch();
         let authenticated = tokio::select! {
             authenticated = self.authenticate(shared, transport, &client_id) => authenticated?,
-            () = shared.stopped() => return Err(ReasonCode::ServerUnavailable.into()),
+            end = open.must_end() => return Err(match end {
+                MustEnd::Evicted => {
+                    open.makes_room();
+                    ReasonCode::ServerBusy.into()
+                }
+                MustEnd::Stopping => ReasonCode::ServerUnavailable.into(),
+            }),
         };
         self.check_bans(shared, &client_id, authenticated.identity.user.as_ref())?;
         let report_carriers = shared.connection_settings.report_carriers(&self.listener);

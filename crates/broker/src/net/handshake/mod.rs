@@ -15,6 +15,7 @@ use tenbin_session::Connection;
 use self::establish::PendingClient;
 use super::arrival::{FREE_BYTES, RETRY};
 use super::authentication::{Login, Refusal};
+use super::core::{MustEnd, OpenConnection};
 use super::departure::Departure;
 use super::hooked::Hooked;
 use super::member::Member;
@@ -40,19 +41,24 @@ pub(super) struct Accepted {
 
 /// Reads CONNECT and answers it. `None`: the connection is to be closed after `transport.out` is written.
 pub(super) async fn accept<S: Stream>(
-    shared: &BrokerState,
+    open: &OpenConnection,
     transport: &mut Transport<S>,
     origin: Origin,
     listener: Arc<str>,
     deadline: tokio::time::Instant,
 ) -> Option<Accepted> {
-    let peer = origin.peer;
+    let (peer, shared): (_, &BrokerState) = (origin.peer, open);
     let mut decoder = Decoder::server(shared.config.connect_packet_bytes_maximum());
     decoder.set_user_properties_maximum(shared.config.user_properties_maximum());
     decoder.set_filters_maximum(shared.config.filters_per_packet_maximum() as u32 * FILTERS_DECODED);
     let connect = tokio::select! {
         connect = tokio::time::timeout_at(deadline, read_connect(shared, transport, &mut decoder, peer)) => connect,
-        () = shared.stopped() => return None,
+        end = open.must_end() => {
+            if end == MustEnd::Evicted {
+                open.makes_room();
+            }
+            return None;
+        }
     };
     let (connect, charge) = match connect {
         Ok(Ok(read)) => read,
@@ -81,7 +87,7 @@ pub(super) async fn accept<S: Stream>(
         listener: Arc::clone(&listener),
     };
     let client = PendingClient { connect: *connect, charge, decoder, origin, listener, deadline, arrived_at };
-    match client.establish(shared, transport).await {
+    match client.establish(open, transport).await {
         Ok(accepted) => Some(accepted),
         Err(Refusal { reason: Some(reason), server_reference, login: refusal }) => {
             match refusal {
