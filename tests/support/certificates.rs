@@ -1,6 +1,7 @@
 use std::fs;
 use std::sync::Arc;
 
+use base64ct::{Base64, Encoding};
 use rcgen::{
     BasicConstraints, Certificate, CertificateParams, CertificateRevocationListParams, DistinguishedName, DnType, IsCa,
     Issuer, KeyIdMethod, KeyPair, RevokedCertParams, SerialNumber, date_time_ymd,
@@ -10,6 +11,7 @@ use tempfile::TempDir;
 use tokio_rustls::rustls::client::WantsClientCert;
 use tokio_rustls::rustls::crypto::{CryptoProvider, ring};
 use tokio_rustls::rustls::pki_types::PrivateKeyDer;
+use tokio_rustls::rustls::sign::{CertifiedKey, SingleCertAndKey};
 use tokio_rustls::rustls::version::{TLS12, TLS13};
 use tokio_rustls::rustls::{CipherSuite, ClientConfig, ConfigBuilder, RootCertStore, SupportedProtocolVersion};
 
@@ -53,6 +55,28 @@ impl Certificates {
         self.write(&format!("{file}.pem"), &broker.pem());
         self.write(&format!("{file}.key"), &key.serialize_pem());
         broker.der().to_vec()
+    }
+
+    /// Writes the certificate as of X.509 version 1 to `file`. Its signature is of no use.
+    pub(crate) fn write_as_version_1(&self, file: &str, der: &[u8]) -> Vec<u8> {
+        let (signed, signature) = contents(contents(der).0);
+        let rest = signed.strip_prefix(&[0xA0, 3, 2, 1, 2]).expect("version 3");
+        let old = sequence(&[&sequence(rest)[..], signature].concat());
+        let text = Base64::encode_string(&old);
+        let lines = text.as_bytes().chunks(64).map(|line| String::from_utf8_lossy(line) + "\n").collect::<String>();
+        self.write(file, &format!("-----BEGIN CERTIFICATE-----\n{lines}-----END CERTIFICATE-----\n"));
+        old
+    }
+
+    /// As [`Certificates::client`], with a certificate of X.509 version 1.
+    pub(crate) fn client_of_version_1(&self, version: &'static SupportedProtocolVersion) -> Arc<ClientConfig> {
+        let key = KeyPair::generate().expect("random numbers");
+        let own = CertificateParams::default().signed_by(&key, &self.issuer).expect("a certificate");
+        let old = self.write_as_version_1("old-client.pem", own.der()).into();
+        let key = PrivateKeyDer::try_from(key.serialize_der()).expect("a key");
+        let signer = ring::default_provider().key_provider.load_private_key(key).expect("a key");
+        let pair = Arc::new(CertifiedKey::new(vec![old], signer));
+        Arc::new(self.trusting(version).with_client_cert_resolver(Arc::new(SingleCertAndKey::from(pair))))
     }
 
     /// Writes crl.pem: client certificates with these serial numbers are revoked.
@@ -180,4 +204,23 @@ impl Certificates {
         let builder = builder.with_protocol_versions(&[version]).expect("ring has them");
         builder.with_root_certificates(roots)
     }
+}
+
+/// The contents of the value in DER that these bytes begin with, and what follows it.
+fn contents(der: &[u8]) -> (&[u8], &[u8]) {
+    let more = if der[1] < 0x80 { 0 } else { usize::from(der[1] - 0x80) };
+    let length = der[2..2 + more].iter().fold(0, |length, &byte| length << 8 | usize::from(byte));
+    let length = if more == 0 { usize::from(der[1]) } else { length };
+    der[2 + more..].split_at(length)
+}
+
+/// A SEQUENCE in DER.
+fn sequence(contents: &[u8]) -> Vec<u8> {
+    let length = u16::try_from(contents.len()).expect("a short value").to_be_bytes();
+    let head = match contents.len() {
+        0..0x80 => vec![0x30, length[1]],
+        0x80..0x100 => vec![0x30, 0x81, length[1]],
+        _ => vec![0x30, 0x82, length[0], length[1]],
+    };
+    [head, contents.to_vec()].concat()
 }

@@ -27,55 +27,36 @@ fn count() -> usize {
     std::env::var("TENBIN_HALF_HANDSHAKES").ok().and_then(|count| count.parse().ok()).unwrap_or(300)
 }
 
-/// A client that has sent its ClientHello, and reads no answer.
-fn half_handshake(guarded: &Guarded) -> ClientStream {
-    let mut stream = ClientStream::tls(guarded.address(), &guarded.client);
-    stream.send_hello().expect("the broker listens");
-    stream
-}
-
 /// Waits until the broker begins a handshake with the client.
 fn expect_answer(stream: &ClientStream) {
     stream.tcp().set_read_timeout(Some(PATIENCE)).expect("a socket of ours");
     assert_eq!(stream.tcp().peek(&mut [0]).expect("the broker answers"), 1);
 }
 
+/// Half handshakes from 1, 8, 16 and 256 addresses: each client logs in, while none of the half handshakes ends.
 #[test]
-fn further_handshakes_wait_while_they_are_at_their_maximum() {
-    let guarded = Guarded::start("", "handshakes_maximum = 8");
-    // A quarter for each address.
-    let halves = [(); 2].map(|()| half_handshake(&guarded));
-    halves.iter().for_each(expect_answer);
-    let mut waiting = ClientStream::tls(guarded.address(), &guarded.client);
-    waiting.tcp().set_read_timeout(Some(Duration::from_millis(200))).expect("a socket of ours");
-    assert!(waiting.flush().is_err(), "it waits for one of the others");
-    drop(halves);
-    waiting.tcp().set_read_timeout(Some(PATIENCE)).expect("a socket of ours");
-    waiting.flush().expect("now it is its turn");
-    guarded.connect("client").settle();
+fn half_handshakes_delay_no_other_login() {
+    for addresses in [1, 8, 16, 256] {
+        let halves = HalfHandshakes::open(addresses, 600_000);
+        let Guarded { broker, client, .. } = &halves.guarded;
+        for source in [[127, 0, 9, 9], [127, 0, 0, 1]] {
+            let other = ClientStream::tls_from(IpAddr::from(source), halves.guarded.address(), client);
+            super::introduce(other, "other").settle();
+        }
+        broker.assert_serves();
+        assert_eq!(broker.log().count("TLS handshake", usize::MAX, Duration::ZERO), 0, "no handshake has ended");
+    }
 }
 
 /// Growth ≤ 64 KiB each, and all end after connect_timeout_ms.
 #[test]
-fn half_handshakes_of_one_address_delay_no_other_address() {
-    let halves = HalfHandshakes::open(1);
-    let guarded = &halves.guarded;
-    let other = ClientStream::tls_from(IpAddr::from([127, 0, 1, 1]), guarded.address(), &guarded.client);
-    super::introduce(other, "other").settle();
-    let timeouts = guarded.broker.log().count("no TLS handshake in time", usize::MAX, Duration::ZERO);
-    assert_eq!(timeouts, 0, "the others still wait");
-    halves.assert_ended();
-}
-
-/// They take all room for handshakes. Growth ≤ 64 KiB each, and all end after connect_timeout_ms.
-#[test]
-fn half_handshakes_of_many_addresses_are_bounded() {
-    let halves = HalfHandshakes::open(50);
+fn half_handshakes_are_bounded_and_end_in_time() {
+    let halves = HalfHandshakes::open(50, 12_000 + 10 * count());
     halves.guarded.broker.assert_serves();
     halves.assert_ended();
 }
 
-/// Clients that have sent their ClientHello, with a broker that permits 8 handshakes at a time.
+/// Clients that have sent their ClientHello.
 struct HalfHandshakes {
     guarded: Guarded,
     streams: Vec<ClientStream>,
@@ -85,24 +66,21 @@ struct HalfHandshakes {
 }
 
 impl HalfHandshakes {
-    /// Opens [`count`] of them from some loopback addresses.
-    fn open(addresses: usize) -> Self {
+    /// Opens [`count`] of them from some loopback addresses, with `timeout` milliseconds for each.
+    fn open(addresses: usize, timeout: usize) -> Self {
         tenbin_broker::raise_descriptor_limit().expect("permitted");
         let count = count();
-        // Time to open them all.
-        let timeout = 12_000 + 10 * count;
-        let rest = format!("[connections]\nconnect_timeout_ms = {timeout}");
-        let guarded = Guarded::start(&rest, "handshakes_maximum = 8");
+        let guarded = Guarded::start(&format!("[connections]\nconnect_timeout_ms = {timeout}"), "");
         guarded.broker.assert_serves();
         let before = guarded.broker.resident_bytes();
         let streams = (0..count).map(|number| {
-            let source = IpAddr::from([127, 0, 0, 1 + (number % addresses) as u8]);
+            let source = IpAddr::from([127, 0, 1, (number % addresses) as u8]);
             let mut stream = ClientStream::tls_from(source, guarded.address(), &guarded.client);
             stream.send_hello().expect("the broker listens");
             stream
         });
         let streams = streams.collect::<Vec<_>>();
-        expect_answer(&streams[0]);
+        streams.iter().take(8).for_each(expect_answer);
         let growth = guarded.broker.resident_bytes().saturating_sub(before);
         Self { guarded, streams, timeout: Duration::from_millis(timeout as u64), growth }
     }
@@ -166,7 +144,7 @@ fn renegotiation_ends_the_connection() {
 /// Many clients send a byte of their ClientHello now and then. Growth ≤ 64 KiB each.
 #[test]
 fn slow_client_hellos_delay_nobody_and_end_in_time() {
-    let guarded = Guarded::start("[connections]\nconnect_timeout_ms = 3000", "handshakes_maximum = 1");
+    let guarded = Guarded::start("[connections]\nconnect_timeout_ms = 3000", "");
     let mut growth = Growth::of(&guarded.broker);
     let opened = Instant::now();
     let mut slow = [(); 100].map(|()| RawClient::open(guarded.address(), ProtocolVersion::V5));

@@ -94,7 +94,7 @@ fn tls_to_a_plain_listener_is_no_legal_connect() {
 
 #[test]
 fn silent_peers_do_not_delay_other_clients() {
-    let guarded = Guarded::start("[connections]\nconnect_timeout_ms = 600000", "handshakes_maximum = 1");
+    let guarded = Guarded::start("[connections]\nconnect_timeout_ms = 600000", "");
     let silent = (0..300).map(|number| {
         let mut stream = TcpStream::connect(guarded.address()).expect("the broker listens");
         let said = ["", "16 03 01", "16 03 01 02 00 01 00 01 FC 03 03"][number % 3];
@@ -148,6 +148,38 @@ fn client_certificates_need_an_authority() {
     }
 }
 
+/// OpenSSL makes such certificates unless it is told of extensions.
+#[test]
+fn client_certificate_of_version_1_is_named_as_the_cause() {
+    let guarded = Guarded::asking("required");
+    for version in TLS_VERSIONS {
+        refused(&guarded, &guarded.certificates.client_of_version_1(version));
+    }
+    guarded.broker.log().wait_for(&["TLS handshake failed", "peer=", "of X.509 version 1"], PATIENCE);
+}
+
+/// Devices of AWS offer `x-amzn-mqtt-ca`, browsers HTTP.
+#[test]
+fn unknown_protocols_of_alpn_are_ignored() {
+    let guarded = Guarded::start("", "");
+    for (offered, chosen) in [
+        (&["x-amzn-mqtt-ca"][..], None),
+        (&["h2", "http/1.1"], None),
+        (&["x-amzn-mqtt-ca", "mqtt"], Some(&b"mqtt"[..])),
+        (&[], None),
+    ] {
+        for version in TLS_VERSIONS {
+            let mut client = (*guarded.certificates.client(version)).clone();
+            client.alpn_protocols = offered.iter().map(|name| name.as_bytes().to_vec()).collect();
+            let client = Arc::new(client);
+            let ClientStream::Tls(mut stream) = ClientStream::tls(guarded.address(), &client) else { unreachable!() };
+            stream.flush().expect("a handshake");
+            assert_eq!(stream.conn.alpn_protocol(), chosen, "{offered:?}");
+            connect(guarded.address(), &client, "device").settle();
+        }
+    }
+}
+
 #[test]
 fn unusable_files_are_named_at_the_start() {
     let certificates = Certificates::new();
@@ -157,6 +189,8 @@ fn unusable_files_are_named_at_the_start() {
     let broken = "-----BEGIN CERTIFICATE-----\n####\n-----END CERTIFICATE-----\n";
     certificates.write("broken.pem", broken);
     let (empty, broken) = (certificates.path("empty.pem"), certificates.path("broken.pem"));
+    certificates.write_as_version_1("old.pem", &certificates.issue("new", &["localhost"]));
+    let (old, key_of_old) = (certificates.path("old.pem"), certificates.path("new.key"));
     for (certificate, key, words) in [
         ("/nowhere/c.pem", &key[..], ["tls.certificate: /nowhere/c.pem", "No such file"]),
         (&certificate, "/nowhere/k.pem", ["tls.key: /nowhere/k.pem", "No such file"]),
@@ -164,6 +198,7 @@ fn unusable_files_are_named_at_the_start() {
         (&broken, &key, ["tls.certificate", "broken.pem"]),
         (&certificate, &certificate, ["tls.key", "no private key (PEM, not encrypted) is in it"]),
         (&certificate, &other.path("broker.key"), ["tls.key", "does not fit"]),
+        (&old, &key_of_old, ["tls.certificate", "is of X.509 version 1"]),
     ] {
         let config = ConfigFile::new(&format!(
             "[[listeners]]\nname = \"secure\"\naddress = \"127.0.0.1:0\"\nanonymous = true\n[listeners.tls]\n\

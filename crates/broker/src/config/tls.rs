@@ -29,8 +29,8 @@ pub struct Tls {
     pub client_certificates: ClientCertificates,
     /// PEM file with revocation lists of these authorities.
     pub crl: Option<PathBuf>,
-    #[serde(default = "handshakes")]
-    handshakes_maximum: Ranged<1, 65_535>,
+    /// Has no effect; older files may have it.
+    pub(in crate::config) handshakes_maximum: Option<Ranged<1, 65_535>>,
     #[serde(default = "watch_seconds")]
     watch_seconds: Ranged<0, 86_400>,
 }
@@ -72,9 +72,9 @@ pub enum ClientCertificates {
 }
 
 impl Tls {
-    /// Maximum number of handshakes at a time.
-    pub fn handshakes_maximum(&self) -> u64 {
-        self.handshakes_maximum.get()
+    /// A key that has no effect any more, if the file has it.
+    pub fn idle_key(&self) -> Option<&'static str> {
+        self.handshakes_maximum.is_some().then_some("handshakes_maximum")
     }
 
     /// Time between two looks at the files; `None` = only a reload reads them again.
@@ -86,10 +86,6 @@ impl Tls {
 
 fn all_versions() -> Vec<TlsVersion> {
     vec![TlsVersion::V1_2, TlsVersion::V1_3]
-}
-
-fn handshakes() -> Ranged<1, 65_535> {
-    Ranged(256)
 }
 
 fn watch_seconds() -> Ranged<0, 86_400> {

@@ -1,10 +1,13 @@
 //! Certificates of clients.
 
+use std::io;
+
 use sha2::{Digest, Sha256};
 use tokio_rustls::rustls::pki_types::CertificateDer;
 use x509_parser::certificate::X509Certificate;
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::FromDer;
+use x509_parser::x509::X509Version;
 
 use crate::values::Certificate;
 
@@ -31,6 +34,23 @@ pub(super) fn read(chain: &[CertificateDer<'_>]) -> Option<Certificate> {
     }
     Some(certificate)
 }
+
+/// Whether a certificate is of X.509 version 1, which rustls does not verify.
+pub(super) fn is_of_version_1(der: &[u8]) -> bool {
+    X509Certificate::from_der(der).is_ok_and(|(_, certificate)| certificate.version() == X509Version::V1)
+}
+
+/// The error of a handshake, with the cause if the client's certificate is of version 1.
+pub(super) fn explained(error: io::Error) -> io::Error {
+    if error.to_string().contains("UnsupportedCertVersion") {
+        return io::Error::new(error.kind(), format!("the client's certificate is {VERSION_1}"));
+    }
+    error
+}
+
+/// Cause of errors, and the way out.
+pub(super) const VERSION_1: &str =
+    "of X.509 version 1, which is not supported; make one of version 3, as by `openssl x509 -req -extfile FILE`";
 
 /// The Common Name. With several, programs would disagree on the client's name, so it has none.
 fn common_name(certificate: &X509Certificate<'_>) -> Option<String> {

@@ -5,13 +5,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::pki_types::{CertificateDer, UnixTime};
-use tokio_rustls::rustls::{CipherSuite, ServerConfig};
+use tokio_rustls::rustls::server::ClientHello;
 
 use super::Tls;
 use super::files::{self, Marks};
-use super::room::Room;
 use super::settings::{self, Settings};
+use super::turns::Turns;
 use crate::config;
 use crate::lifecycle::{BrokerState, enforcement};
 use crate::net::tls_error::TlsError;
@@ -66,9 +67,9 @@ impl Loaded {
 }
 
 impl LoadedFiles {
-    /// The configuration for a client that offers these cipher suites.
-    pub(super) fn server(&self, offered: &[CipherSuite]) -> Arc<ServerConfig> {
-        self.now.load().settings.servers.for_client(offered)
+    /// The configuration for a client by its ClientHello.
+    pub(super) fn server(&self, hello: &ClientHello<'_>) -> Arc<ServerConfig> {
+        self.now.load().settings.servers.for_client(hello)
     }
 
     /// Puts files that nobody uses yet in the place of these.
@@ -112,9 +113,12 @@ impl Tls {
         transport: config::Transport,
     ) -> Result<Self, TlsError> {
         let now = ArcSwap::from_pointee(Loaded::read(listener, tls, transport)?);
+        if let Some(key) = tls.idle_key() {
+            tracing::warn!(%listener, "tls.{key} has no effect: handshakes take turns by network address");
+        }
         Ok(Self {
             loaded: Arc::new(LoadedFiles { now, replacing: Mutex::default(), failure: Mutex::default() }),
-            room: Room::new(tls.handshakes_maximum() as usize),
+            turns: Turns::default(),
         })
     }
 

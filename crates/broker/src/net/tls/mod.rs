@@ -4,8 +4,8 @@ mod certificate;
 mod files;
 mod loaded;
 mod names;
-mod room;
 mod settings;
+mod turns;
 mod wire;
 
 use std::io;
@@ -26,7 +26,7 @@ use super::transport::Transport;
 use crate::values::{Certificate, Origin};
 
 use loaded::LoadedFiles;
-use room::Room;
+use turns::Turns;
 pub(super) use wire::TlsWire;
 
 /// TLS of a listener: the stage of its door.
@@ -34,8 +34,7 @@ pub(super) use wire::TlsWire;
 pub(super) struct Tls {
     /// Shared with the listener that this one takes the place of, whose connections go on.
     loaded: Arc<LoadedFiles>,
-    /// For handshakes whose ClientHello has come.
-    room: Room,
+    turns: Turns,
 }
 
 impl Tls {
@@ -68,15 +67,15 @@ impl Tls {
                     // So that the peer can read the alert.
                     Transport::new(stream.into_inner()).close().await;
                 }
-                Err(Refused { stage: "TLS handshake", error })
+                Err(Refused { stage: "TLS handshake", error: certificate::explained(error) })
             }
         }
     }
 
     /// Performs the handshake; an error comes with the stream, if that has an end to come.
     ///
-    /// The ClientHello is read before there is room for the handshake, and costs memory only. So peers that say nothing,
-    /// or say it slowly, keep nobody waiting.
+    /// The ClientHello is read before the first turn, and costs memory only. So peers that say nothing, or say it slowly,
+    /// keep nobody waiting.
     async fn handshake<S: Stream>(
         &self,
         stream: Counted<S>,
@@ -87,10 +86,11 @@ impl Tls {
             Ok(hello) => hello,
             Err(error) => return Err((error, hello.take_io())),
         };
-        let _room = self.room.wait(address).await;
-        let server = self.loaded.server(hello.client_hello().cipher_suites());
-        let handshake = hello.into_stream(server).into_fallible();
-        handshake.await.map_err(|(error, stream)| (error, Some(stream)))
+        let handshake = async {
+            let server = self.loaded.server(&hello.client_hello());
+            hello.into_stream(server).into_fallible().await
+        };
+        self.turns.complete(address, handshake).await.map_err(|(error, stream)| (error, Some(stream)))
     }
 }
 

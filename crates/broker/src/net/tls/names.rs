@@ -8,6 +8,7 @@ use tokio_rustls::rustls::crypto::CryptoProvider;
 use tokio_rustls::rustls::pki_types::DnsName;
 use tokio_rustls::rustls::server::{ClientHello, ResolvesServerCert};
 use tokio_rustls::rustls::sign::CertifiedKey;
+use tokio_rustls::rustls::{Error, InconsistentKeys};
 
 use super::{certificate, files};
 use crate::config::Tls;
@@ -27,12 +28,19 @@ pub(super) struct Names {
 impl Names {
     pub(super) fn load(listener: &str, tls: &Tls, provider: &CryptoProvider) -> Result<Self, TlsError> {
         let error = |key, path: &Path, reason: String| TlsError::new(listener, key, path, reason);
-        let pair = |certificate: &Path, key: &Path, keys: [&'static str; 2]| {
-            let chain = files::certificates(certificate).map_err(|reason| error(keys[0], certificate, reason))?;
+        let pair = |path: &Path, key: &Path, keys: [&'static str; 2]| {
+            let chain = files::certificates(path).map_err(|reason| error(keys[0], path, reason))?;
             let private = files::private_key(key).map_err(|reason| error(keys[1], key, reason))?;
-            let pair = CertifiedKey::from_der(chain, private, provider);
-            let misfit = |reason| error(keys[1], key, format!("does not fit {}: {reason}", certificate.display()));
-            pair.map(Arc::new).map_err(misfit)
+            let unusable = |reason: Error| error(keys[1], key, format!("cannot be used: {reason}"));
+            let private = provider.key_provider.load_private_key(private).map_err(unusable)?;
+            let is_old = chain.first().is_some_and(|own| certificate::is_of_version_1(own));
+            let pair = CertifiedKey::new(chain, private);
+            match pair.keys_match() {
+                Ok(()) | Err(Error::InconsistentKeys(InconsistentKeys::Unknown)) => Ok(Arc::new(pair)),
+                Err(Error::InconsistentKeys(_)) => Err(error(keys[1], key, format!("does not fit {}", path.display()))),
+                Err(_) if is_old => Err(error(keys[0], path, format!("is {}", certificate::VERSION_1))),
+                Err(reason) => Err(error(keys[0], path, format!("cannot be used: {reason}"))),
+            }
         };
         let first = pair(&tls.certificate, &tls.key, ["tls.certificate", "tls.key"])?;
         // A strict listener serves the names in its first certificate, too.

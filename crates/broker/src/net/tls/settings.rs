@@ -6,7 +6,7 @@ use sha2::{Digest, Sha256};
 use tokio_rustls::rustls::crypto::{CryptoProvider, ring};
 use tokio_rustls::rustls::pki_types::CertificateRevocationListDer;
 use tokio_rustls::rustls::server::danger::ClientCertVerifier;
-use tokio_rustls::rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
+use tokio_rustls::rustls::server::{ClientHello, NoServerSessionStorage, WebPkiClientVerifier};
 use tokio_rustls::rustls::version::{TLS12, TLS13};
 use tokio_rustls::rustls::{CipherSuite, RootCertStore, ServerConfig, SupportedProtocolVersion};
 
@@ -25,9 +25,17 @@ pub(super) struct Settings {
     pub(super) certificate_ends: Vec<(Box<str>, i64)>,
 }
 
-/// Configurations of a listener, which differ in the choice of the cipher suite.
+/// Configurations of a listener: for clients that offer its protocol by ALPN, and for those that offer other ones alone.
 #[derive(Debug)]
 pub(super) struct Servers {
+    with_alpn: Choices,
+    /// A client that is refused for its ALPN would be served by other brokers, which ignore it.
+    without_alpn: Choices,
+}
+
+/// Configurations that differ in the choice of the cipher suite.
+#[derive(Debug)]
+struct Choices {
     /// AES-128 first, whatever the client prefers.
     aes_128: Arc<ServerConfig>,
     /// As the client prefers.
@@ -59,7 +67,7 @@ pub(super) fn load(listener: &str, tls: &Tls, transport: Transport) -> Result<Se
         .map_err(|error| certificate_error(error.to_string()))?
         .with_client_cert_verifier(Arc::clone(&clients.verifier))
         .with_cert_resolver(Arc::new(names));
-    // A client may offer none. Browsers offer HTTP alone.
+    // A client may offer none, or others. Browsers offer HTTP alone.
     config.alpn_protocols = match transport {
         Transport::Tcp | Transport::MqttSn | Transport::Http => vec![b"mqtt".to_vec()],
         Transport::WebSocket => vec![b"http/1.1".to_vec()],
@@ -73,21 +81,33 @@ pub(super) fn load(listener: &str, tls: &Tls, transport: Transport) -> Result<Se
 }
 
 impl Servers {
+    fn new(with_alpn: ServerConfig) -> Self {
+        let mut without_alpn = with_alpn.clone();
+        without_alpn.alpn_protocols = Vec::new();
+        Self { with_alpn: Choices::new(with_alpn), without_alpn: Choices::new(without_alpn) }
+    }
+
+    /// The configuration for a client, by the cipher suites and protocols that it offers.
+    ///
+    /// The hash of AES-256 is SHA-384, whose key schedule takes a tenth of a handshake's time. A device without
+    /// instructions for AES prefers ChaCha20, and gets it.
+    pub(super) fn for_client(&self, hello: &ClientHello<'_>) -> Arc<ServerConfig> {
+        let ours = &self.with_alpn.as_offered.alpn_protocols;
+        let is_ours = |offered: &[u8]| ours.iter().any(|ours| ours == offered);
+        let is_foreign = hello.alpn().is_some_and(|mut offered| !offered.any(is_ours));
+        let choices = if is_foreign { &self.without_alpn } else { &self.with_alpn };
+        let known = &choices.as_offered.crypto_provider().cipher_suites;
+        let preferred = hello.cipher_suites().iter().find(|suite| known.iter().any(|known| known.suite() == **suite));
+        let prefers_chacha20 = preferred.is_some_and(|suite| is_chacha20(*suite));
+        Arc::clone(if prefers_chacha20 { &choices.as_offered } else { &choices.aes_128 })
+    }
+}
+
+impl Choices {
     fn new(as_offered: ServerConfig) -> Self {
         let mut aes_128 = as_offered.clone();
         aes_128.ignore_client_order = true;
         Self { aes_128: Arc::new(aes_128), as_offered: Arc::new(as_offered) }
-    }
-
-    /// The configuration for a client that offers these cipher suites.
-    ///
-    /// The hash of AES-256 is SHA-384, whose key schedule takes a tenth of a handshake's time. A device without
-    /// instructions for AES prefers ChaCha20, and gets it.
-    pub(super) fn for_client(&self, offered: &[CipherSuite]) -> Arc<ServerConfig> {
-        let known = &self.as_offered.crypto_provider().cipher_suites;
-        let preferred = offered.iter().find(|suite| known.iter().any(|known| known.suite() == **suite));
-        let server = if preferred.is_some_and(|suite| is_chacha20(*suite)) { &self.as_offered } else { &self.aes_128 };
-        Arc::clone(server)
     }
 }
 
