@@ -40,7 +40,6 @@ fn wrong_requests_get_their_status_and_a_log_line() {
     let served = Served::start("");
     let many = format!("\r\n{}\r\n", "x: y\r\n".repeat(10_000));
     for (request, status) in [
-        (request().replace("/mqtt", "/other"), "404"),
         (request().replace("GET", "POST"), "405"),
         (request().replace(": 13", ": 12"), "426"),
         ("GET /mqtt HTTP/1.1\r\nHost: h\r\n\r\n".to_owned(), "426"),
@@ -51,6 +50,26 @@ fn wrong_requests_get_their_status_and_a_log_line() {
         let (_, answer) = exchange(served.address(), &request);
         assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{status}: {answer}");
         served.broker.log().wait_for(&["upgrade to WebSocket failed", status], PATIENCE);
+    }
+}
+
+/// MQTT.js asks for "/" if its URL has no path, others for "/ws" or "/mqtt/".
+#[test]
+fn any_path_is_accepted_unless_one_is_configured() {
+    let listener = |keys: &str| {
+        format!(
+            "[[listeners]]\nname = \"pages\"\naddress = \"127.0.0.1:0\"\nanonymous = true\ntransport = \"websocket\"\n{keys}"
+        )
+    };
+    for (keys, legal) in
+        [("", &["/mqtt", "/", "/mqtt/", "/ws", "/a/b?c"][..]), ("path = \"/mqtt\"", &["/mqtt", "/mqtt?c"])]
+    {
+        let served = Served::start(&listener(keys));
+        for path in ["/mqtt", "/", "/mqtt/", "/ws", "/a/b?c", "/mqtt?c", "/MQTT"] {
+            let (_, answer) = exchange(served.broker.addresses()[1], &request().replace("/mqtt", path));
+            let status = if keys.is_empty() || legal.contains(&path) { "101" } else { "404" };
+            assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{keys}: {path}: {answer}");
+        }
     }
 }
 

@@ -60,7 +60,7 @@ pub struct Listener {
     /// Protocol between MQTT and TCP or TLS.
     #[serde(default)]
     pub transport: Transport,
-    /// Path of WebSocket; empty = any, `None` = "/mqtt".
+    /// Path of WebSocket; empty or `None` = any.
     pub path: Option<String>,
     /// Values of `Origin` that WebSocket accepts; empty = all.
     #[serde(default)]
@@ -148,7 +148,7 @@ impl Listener {
     /// Path of WebSocket; empty = any.
     #[cfg(feature = "websocket")]
     pub(crate) fn websocket_path(&self) -> &str {
-        self.path.as_deref().unwrap_or("/mqtt")
+        self.path.as_deref().unwrap_or_default()
     }
 
     /// Checks keys that depend on others.
@@ -233,6 +233,6 @@ mod tests {
         }
         let paths = ["", "path = \"\"", "path = \"/a\""]
             .map(|key| parse(&format!("transport = \"websocket\"\n{key}")).unwrap().listeners.remove(0));
-        assert_eq!(paths.each_ref().map(super::Listener::websocket_path), ["/mqtt", "", "/a"]);
+        assert_eq!(paths.each_ref().map(super::Listener::websocket_path), ["", "", "/a"]);
     }
 }
