@@ -4,11 +4,12 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 
 use crate::dashboard;
+use crate::places::Place;
 use crate::problem::Problem;
 use crate::tokens::{Role, Tokens};
 
@@ -25,20 +26,27 @@ pub(crate) struct Guard {
 /// Passes a request on if it may be answered.
 pub(crate) async fn check(State(guard): State<Arc<Guard>>, request: Request, next: Next) -> Response {
     match guard.check(request.method(), request.uri(), request.headers()) {
-        Ok(()) => next.run(request).await,
+        Ok(role) => {
+            if let (Some(_), Some(place)) = (role, request.extensions().get::<Arc<Place>>()) {
+                place.trust();
+            }
+            next.run(request).await
+        }
         Err(problem) => problem.into_response(),
     }
 }
 
 impl Guard {
-    fn check(&self, method: &Method, uri: &Uri, headers: &HeaderMap) -> Result<(), Problem> {
+    /// Returns the role of the request's token, if it has one.
+    fn check(&self, method: &Method, uri: &Uri, headers: &HeaderMap) -> Result<Option<Role>, Problem> {
         let forbidden = |detail: &str| Problem::new(StatusCode::FORBIDDEN, detail);
         let host = self.check_host(uri, headers)?;
         let is_read = matches!(*method, Method::GET | Method::HEAD);
         if is_read && dashboard::has(uri.path()) {
             // A link to the dashboard may be anywhere. The page says nothing, and asks from its own site.
-            return Ok(());
+            return Ok(None);
         }
+        check_encoding(headers)?;
         // A page of another site sends its own Origin, or says so by Sec-Fetch-Site.
         let text = |name| headers.get(name).map(|value| value.to_str().unwrap_or_default());
         if let Some(origin) = text(header::ORIGIN.as_str())
@@ -60,8 +68,8 @@ impl Guard {
         };
         let needed = self.needed_role(method, uri.path());
         match (needed, role) {
-            (None, _) => Ok(()),
-            (Some(needed), Some(role)) if role >= needed => Ok(()),
+            (None, _) => Ok(role),
+            (Some(needed), Some(role)) if role >= needed => Ok(Some(role)),
             (Some(needed), Some(role)) => Err(Problem::new(
                 StatusCode::FORBIDDEN,
                 format!("needs a token of role {needed}; this one is of a {role}"),
@@ -106,4 +114,19 @@ impl Guard {
             _ => Some(Role::Operator),
         }
     }
+}
+
+/// Refuses a body that is not what its bytes say.
+fn check_encoding(headers: &HeaderMap) -> Result<(), Problem> {
+    let is_plain = |value: &HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"identity");
+    if let Some(encoding) = headers.get_all(header::CONTENT_ENCODING).iter().find(|value| !is_plain(value)) {
+        let detail = format!("Content-Encoding: {encoding:?} is not decoded; send the body as it is");
+        return Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, detail));
+    }
+    let is_chunked = |value: &HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"chunked");
+    if let Some(encoding) = headers.get_all(header::TRANSFER_ENCODING).iter().find(|value| !is_chunked(value)) {
+        let detail = format!("Transfer-Encoding: {encoding:?} is not \"chunked\"");
+        return Err(Problem::new(StatusCode::NOT_IMPLEMENTED, detail));
+    }
+    Ok(())
 }

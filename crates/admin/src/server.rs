@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::os::unix::net as unix;
 use std::path::{Path, PathBuf};
@@ -11,13 +11,15 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
+use hyper::Request;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
+use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use socket2::{Domain, SockAddr, SockRef, Socket, Type};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::oneshot;
-use tokio::task::AbortHandle;
 
 use crate::events::Events;
 use crate::guard::Guard;
@@ -172,13 +174,10 @@ pub fn start(listener: Listener, settings: Settings, plane: Arc<dyn ControlPlane
                 }
             };
             let events = Arc::<Events>::default();
-            let routers = Routers {
-                all: routes::router(Arc::clone(&plane), Arc::clone(&events), Arc::clone(&guard))
-                    .layer(DefaultBodyLimit::max(BODY_BYTES_MAX)),
-                probes: routes::probes(Arc::clone(&plane), guard),
-            };
+            let router = routes::router(Arc::clone(&plane), Arc::clone(&events), guard)
+                .layer(DefaultBodyLimit::max(BODY_BYTES_MAX));
             tokio::select! {
-                () = accept(socket, routers) => {}
+                () = accept(socket, router) => {}
                 () = events.run(&*plane) => {}
                 () = ticks => {}
                 _ = stopped => {}
@@ -196,22 +195,15 @@ enum Acceptor {
     Unix(UnixListener),
 }
 
-/// Routes by the place of a connection.
-struct Routers {
-    all: Router,
-    /// Of connections that have a place for a probe alone.
-    probes: Router,
-}
-
 impl Acceptor {
-    /// The next connection, and its address.
-    async fn accept(&self) -> io::Result<(Box<dyn Duplex>, Option<IpAddr>)> {
+    /// The next connection, and its address; that of a unix socket has none.
+    async fn accept(&self) -> io::Result<(Box<dyn Duplex>, Option<SocketAddr>)> {
         match self {
             Self::Tcp(socket) => {
                 let (stream, peer) = socket.accept().await?;
                 // So that a peer that does not read is found soon.
                 let _ = SockRef::from(&stream).set_send_buffer_size(SEND_BUFFER_BYTES);
-                Ok((Box::new(stream), Some(peer.ip())))
+                Ok((Box::new(stream), Some(peer)))
             }
             Self::Unix(socket) => Ok((Box::new(socket.accept().await?.0), None)),
         }
@@ -219,18 +211,16 @@ impl Acceptor {
 }
 
 /// Accepts connections until the thread ends.
-async fn accept(socket: Acceptor, routers: Routers) {
-    let mut places = Places::default();
+async fn accept(socket: Acceptor, router: Router) {
+    let places = Places::default();
     loop {
         match socket.accept().await {
-            Ok((stream, address)) => match places.take(address) {
-                Some(place) => drop(serve(stream, &routers.all, Some(place))),
-                None => {
-                    places.take_for_probe(serve(stream, &routers.probes, None));
-                    // In a burst the next one may take its place: it is served first.
-                    tokio::task::yield_now().await;
-                }
-            },
+            Ok((stream, peer)) => {
+                let place = places.take(peer.map(|peer| peer.ip()));
+                tokio::spawn(serve(stream, peer, router.clone(), Arc::new(place)));
+                // In a burst the next one may take its place: it is served first.
+                tokio::task::yield_now().await;
+            }
             Err(error) => {
                 tracing::warn!(%error, "admin: cannot accept a connection");
                 tokio::time::sleep(PAUSE).await;
@@ -239,23 +229,30 @@ async fn accept(socket: Acceptor, routers: Routers) {
     }
 }
 
-/// Serves one connection in a task of its own; one without a place gets one answer.
-fn serve(stream: Box<dyn Duplex>, router: &Router, place: Option<Place>) -> AbortHandle {
-    let service = TowerToHyperService::new(router.clone());
+/// Serves one connection, until it has to make room for another one.
+async fn serve(stream: Box<dyn Duplex>, peer: Option<SocketAddr>, router: Router, place: Arc<Place>) {
+    let evicted = place.evicted();
+    let service = TowerToHyperService::new(router);
+    let service = service_fn(move |mut request: Request<Incoming>| {
+        request.extensions_mut().insert(Arc::clone(&place));
+        service.call(request)
+    });
     let served = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEADER_TIMEOUT)
         .max_headers(HEADERS_MAX)
         .max_buf_size(HEADER_BYTES_MAX)
-        .keep_alive(place.is_some())
+        .half_close(true)
         .serve_connection(TokioIo::new(Impatient::new(stream, WRITE_TIMEOUT)), service);
-    let task = tokio::spawn(async move {
-        if let Err(error) = served.await {
-            tracing::debug!(%error, "admin: connection ended");
+    let peer = peer.unwrap_or_else(|| (Ipv4Addr::LOCALHOST, 0).into());
+    tokio::select! {
+        ended = served => {
+            if let Err(error) = ended {
+                tracing::debug!(%peer, %error, "admin: connection ended");
+            }
         }
-        drop(place);
-    });
-    task.abort_handle()
+        () = evicted => tracing::info!(%peer, "admin: a connection without a token makes room for another one"),
+    }
 }
 
 /// Largest body of a request.

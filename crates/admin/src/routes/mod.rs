@@ -60,7 +60,9 @@ pub(crate) fn router(plane: Plane, events: Arc<Events>, guard: Arc<Guard>) -> Ro
             post(groups::drain_member).delete(groups::resume_member),
         );
     let files = dashboard::paths().fold(Router::new(), |router, path| router.route(path, get(dashboard::file)));
-    health_routes(files)
+    files
+        .route("/healthz", get(health::healthz))
+        .route("/readyz", get(health::readyz))
         .route("/metrics", get(health::metrics))
         .nest("/api/v1", api)
         .fallback(async || Problem::not_found("there is nothing at this path; /api/v1/openapi.json lists all paths"))
@@ -70,19 +72,4 @@ pub(crate) fn router(plane: Plane, events: Arc<Events>, guard: Arc<Guard>) -> Ro
         .layer(Extension(events))
         .layer(middleware::from_fn_with_state(guard, guard::check))
         .with_state(plane)
-}
-
-/// The routes of probes, for connections without another place.
-pub(crate) fn probes(plane: Plane, guard: Arc<Guard>) -> Router {
-    health_routes(Router::new())
-        .fallback(async || {
-            let detail = "too many connections, of all clients or of this address: only /healthz and /readyz answer";
-            Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail)
-        })
-        .layer(middleware::from_fn_with_state(guard, guard::check))
-        .with_state(plane)
-}
-
-fn health_routes(router: Router<Plane>) -> Router<Plane> {
-    router.route("/healthz", get(health::healthz)).route("/readyz", get(health::readyz))
 }
