@@ -6,7 +6,7 @@
 
 use std::fmt;
 use std::net::SocketAddr;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use tokio::io::{AsyncRead, AsyncWrite};
 
@@ -60,9 +60,20 @@ pub(crate) type BoxedStream = Box<dyn ByteStream>;
 
 /// Way into the broker for the clients of one listener.
 #[derive(Clone, Default)]
-pub struct Entrance(Arc<OnceLock<Serve>>);
+pub struct Entrance(Arc<Gate>);
+
+#[derive(Default)]
+struct Gate {
+    serve: OnceLock<Serve>,
+    /// Clients that have come while the broker starts.
+    waiting: Mutex<Vec<Waiting>>,
+}
 
 type Serve = Box<dyn Fn(BoxedStream, SocketAddr, Option<ProvenIdentity>) + Send + Sync>;
+type Waiting = (BoxedStream, SocketAddr, Option<ProvenIdentity>);
+
+/// Clients that may wait for the start of the broker, as many as the system's queue of a socket has.
+const WAITING_MAX: usize = 1024;
 
 /// Identity of a client that the embedding program has verified, such as by DTLS. Sources of the kind `certificate` take
 /// it for the client's certificate.
@@ -77,16 +88,25 @@ pub enum ProvenIdentity {
 impl Entrance {
     /// Serves a client over `stream`, as one of the listener, from `peer`, with its identity if it has proven one.
     ///
-    /// Returns at once. The broker drops the stream when the connection ends; or at once while it starts, or if there is
-    /// no room for another connection.
+    /// Returns at once. While the broker starts, the stream waits. The broker drops it when the connection ends; or at once
+    /// if there is no room for another connection.
     pub fn serve(
         &self,
         stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
         peer: SocketAddr,
         identity: Option<ProvenIdentity>,
     ) {
-        if let Some(serve) = self.0.get() {
-            serve(Box::new(stream), peer, identity);
+        if let Some(serve) = self.0.serve.get() {
+            return serve(Box::new(stream), peer, identity);
+        }
+        let mut waiting = self.waiting();
+        match self.0.serve.get() {
+            Some(serve) => {
+                drop(waiting);
+                serve(Box::new(stream), peer, identity);
+            }
+            None if waiting.len() < WAITING_MAX => waiting.push((Box::new(stream), peer, identity)),
+            None => {}
         }
     }
 
@@ -96,12 +116,36 @@ impl Entrance {
         serve: impl Fn(BoxedStream, SocketAddr, Option<ProvenIdentity>) + Send + Sync + 'static,
     ) {
         // It is called once for each entrance.
-        let _ = self.0.set(Box::new(serve));
+        let serve = self.0.serve.get_or_init(|| Box::new(serve));
+        let waiting = std::mem::take(&mut *self.waiting());
+        waiting.into_iter().for_each(|(stream, peer, identity)| serve(stream, peer, identity));
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, Vec<Waiting>> {
+        // No panic occurs under this lock.
+        self.0.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl fmt::Debug for Entrance {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.0.get().is_some() { "Entrance(open)" } else { "Entrance(closed)" })
+        f.write_str(if self.0.serve.get().is_some() { "Entrance(open)" } else { "Entrance(closed)" })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clients_wait_while_the_broker_starts() {
+        let entrance = Entrance::default();
+        let address = |port| SocketAddr::from(([127, 0, 0, 1], port));
+        entrance.serve(tokio::io::empty(), address(1), None);
+        let served = Arc::<Mutex<Vec<u16>>>::default();
+        let peers = Arc::clone(&served);
+        entrance.admit(move |_, peer, _| peers.lock().unwrap().push(peer.port()));
+        entrance.serve(tokio::io::empty(), address(2), None);
+        assert_eq!(*served.lock().unwrap(), [1, 2]);
     }
 }

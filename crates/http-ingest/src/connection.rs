@@ -43,14 +43,21 @@ pub(crate) async fn serve(
     upstream: Upstream,
     mut stopped: watch::Receiver<()>,
 ) {
-    // A silent connection has neither buffers nor the memory of their future.
-    let is_readable = tokio::select! {
-        readable = tokio::time::timeout(settings.request_time, stream.readable()) => matches!(readable, Ok(Ok(()))),
-        _ = stopped.changed() => false,
+    let evicted = place.evicted();
+    let served = async {
+        // A silent connection has neither buffers nor the memory of their future.
+        let is_readable = tokio::select! {
+            readable = tokio::time::timeout(settings.request_time, stream.readable()) => matches!(readable, Ok(Ok(()))),
+            _ = stopped.changed() => false,
+        };
+        if is_readable {
+            let connection = Connection { settings, place, mqtt: Mutex::new(Mqtt::new(upstream, peer)) };
+            Box::pin(serve_requests(stream, peer, Arc::new(connection), stopped)).await;
+        }
     };
-    if is_readable {
-        let connection = Connection { settings, place, mqtt: Mutex::new(Mqtt::new(upstream, peer)) };
-        Box::pin(serve_requests(stream, peer, Arc::new(connection), stopped)).await;
+    tokio::select! {
+        () = served => {}
+        () = evicted => tracing::info!(%peer, "HTTP connection closed before its login, for another one"),
     }
 }
 
@@ -72,6 +79,7 @@ async fn serve_requests(
             .timer(TokioTimer::new())
             .header_read_timeout(time)
             .max_buf_size(HEAD_BYTES_MAX)
+            .half_close(true)
             .serve_connection(TokioIo::new(Patience::new(stream, time)), service)
     );
     let ended = tokio::select! {
@@ -101,6 +109,7 @@ impl Connection {
         let mut mqtt = self.mqtt.lock().await;
         // Only a client that may connect may send a body.
         in_time(deadline, mqtt.connect(credentials), || no_answer("CONNECT")).await?;
+        self.place.is_logged_in();
         let mut held = self.place.hold();
         let done = match asked {
             Asked::Publish(publish) => {

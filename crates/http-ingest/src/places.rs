@@ -3,8 +3,10 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use tenbin_pending::{PendingPeer, PendingPeers, network};
 use tokio::sync::Notify;
 
 use crate::Settings;
@@ -14,6 +16,8 @@ use crate::Settings;
 pub(crate) struct Places {
     settings: Settings,
     taken: Mutex<Taken>,
+    /// Connections whose client has not logged in.
+    pending: Arc<PendingPeers>,
     /// Bytes became free.
     freed: Notify,
 }
@@ -35,6 +39,8 @@ struct Counts {
 pub(crate) struct Place {
     places: Arc<Places>,
     address: IpAddr,
+    /// `None` = its client has logged in.
+    pending: Mutex<Option<PendingPeer>>,
 }
 
 /// Counted bytes of a connection; free again when dropped.
@@ -55,25 +61,33 @@ pub(crate) enum Full {
 
 impl Places {
     pub(crate) fn new(settings: Settings) -> Self {
-        Self { settings, taken: Mutex::default(), freed: Notify::new() }
+        let pending = Arc::new(PendingPeers::new(LOGIN_TIME));
+        Self { settings, taken: Mutex::default(), pending, freed: Notify::new() }
     }
 
-    /// Takes a place for a connection from `address`.
+    /// Takes a place for a connection from `address`. If all are taken, a connection without a login may make room.
     pub(crate) fn take(self: &Arc<Self>, address: IpAddr) -> Result<Arc<Place>, Full> {
         let (key, settings) = (network(address), &self.settings);
         let of_address =
             if key.is_loopback() { settings.loopback_per_address_maximum } else { settings.per_address_maximum };
+        let now = Instant::now();
+        let makes_room = |count: usize, maximum: usize, evict: &dyn Fn() -> bool| {
+            count < maximum || (count < maximum.saturating_add(ENDING_MAX) && evict())
+        };
         let mut taken = self.lock();
-        if taken.all.connections >= settings.connections_maximum {
+        let evict = || self.pending.evict_for(address, now);
+        if !makes_room(taken.all.connections, settings.connections_maximum, &evict) {
             return Err(Full::Server);
         }
         let counts = taken.by_address.entry(key).or_default();
-        if of_address > 0 && counts.connections >= of_address {
+        let evict = || self.pending.evict_of(address, now);
+        if of_address > 0 && !makes_room(counts.connections, of_address, &evict) {
             return Err(Full::Address);
         }
         counts.connections += 1;
         taken.all.connections += 1;
-        Ok(Arc::new(Place { places: Arc::clone(self), address: key }))
+        let pending = Mutex::new(Some(self.pending.enter(address, now)));
+        Ok(Arc::new(Place { places: Arc::clone(self), address: key, pending }))
     }
 
     fn lock(&self) -> MutexGuard<'_, Taken> {
@@ -85,6 +99,26 @@ impl Place {
     /// Bytes of the connection: none at first.
     pub(crate) fn hold(self: &Arc<Self>) -> Held {
         Held { place: Arc::clone(self), bytes: 0 }
+    }
+
+    /// Waits until the connection has to make room for another one.
+    pub(crate) fn evicted(&self) -> impl Future<Output = ()> + Send + use<> {
+        let evicted = self.pending().as_ref().map(PendingPeer::evicted);
+        async move {
+            match evicted {
+                Some(evicted) => evicted.await,
+                None => std::future::pending().await,
+            }
+        }
+    }
+
+    /// Keeps the place: the client has logged in.
+    pub(crate) fn is_logged_in(&self) {
+        *self.pending() = None;
+    }
+
+    fn pending(&self) -> MutexGuard<'_, Option<PendingPeer>> {
+        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn free(&self, bytes: usize) {
@@ -105,7 +139,7 @@ impl Held {
     /// Counts `bytes` in all; `false` if a bound has no room for them.
     pub(crate) fn grow_to(&mut self, bytes: usize) -> bool {
         let more = bytes.saturating_sub(self.bytes);
-        let Place { places, address } = &*self.place;
+        let Place { places, address, .. } = &*self.place;
         let mut taken = places.lock();
         let Some(of_address) = taken.by_address.get(address).map(|counts| counts.bytes + more) else { return false };
         let all = taken.all.bytes + more;
@@ -172,13 +206,10 @@ impl Drop for Place {
     }
 }
 
-/// Network of an address whose connections count together: a client may choose freely within a /64.
-fn network(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V6(address) if !address.is_loopback() => IpAddr::V6((u128::from(address) >> 64 << 64).into()),
-        address => address,
-    }
-}
+/// Time that a client has for its first request, while places are short.
+const LOGIN_TIME: Duration = Duration::from_secs(1);
+/// Connections beyond a bound, in whose favour others are about to end.
+const ENDING_MAX: usize = 64;
 
 #[cfg(test)]
 mod tests {
@@ -195,8 +226,19 @@ mod tests {
         Arc::new(Places::new(settings))
     }
 
+    /// Place of a client that has logged in.
     fn take(places: &Arc<Places>, address: &str) -> Result<Arc<Place>, Full> {
-        places.take(address.parse().unwrap())
+        places.take(address.parse().unwrap()).inspect(|place| place.is_logged_in())
+    }
+
+    #[test]
+    fn connections_without_login_make_room() {
+        let places = places();
+        let silent =
+            ["192.0.2.1", "192.0.2.1", "192.0.2.2", "192.0.2.2"].map(|from| places.take(from.parse().unwrap()));
+        let _newcomers = ["192.0.2.3", "192.0.2.4"].map(|from| take(&places, from).unwrap());
+        assert_eq!(places.pending.count(), silent.len() - 2);
+        assert_eq!(take(&places, "192.0.2.5").unwrap_err(), Full::Server, "each other address has one, and time");
     }
 
     #[test]

@@ -1,8 +1,9 @@
 //! Heads of requests: method, topic, parameters and Content-Type.
 
 use bytes::Bytes;
+use hyper::header::HeaderName;
 use hyper::http::request::Parts;
-use hyper::{HeaderMap, Method, StatusCode, header};
+use hyper::{HeaderMap, Method, StatusCode, Version, header};
 use tenbin_client::{MessageProperties, OutgoingMessage, QoS, Text, TopicName};
 
 use crate::answer::Refusal;
@@ -49,9 +50,11 @@ impl Asked {
         if let Some(origin) = head.headers.get(header::ORIGIN) {
             return Err(Refusal::new(StatusCode::FORBIDDEN, format!("a web page of origin {origin:?} may not ask")));
         }
+        check_host(head)?;
         let topic = topic_in(topic)?;
         let parameters = head.uri.query().unwrap_or_default().split('&').filter(|parameter| !parameter.is_empty());
         if head.method == Method::POST {
+            check_body(&head.headers)?;
             let mut publish = Publish::new(topic, content_type(&head.headers)?);
             publish.read_parameters(parameters)?;
             return Ok(Self::Publish(publish));
@@ -146,6 +149,44 @@ fn topic_in(rest: &str) -> Result<TopicName, Refusal> {
     TopicName::new(text).map_err(|error| illegal(&error))
 }
 
+/// Refuses a request of HTTP/1.1 that does not name its host once (RFC 9112, 3.2).
+fn check_host(head: &Parts) -> Result<(), Refusal> {
+    let hosts = head.headers.get_all(header::HOST).iter().count();
+    if hosts > 1 || (hosts == 0 && head.version == Version::HTTP_11) {
+        return Err(Refusal::bad_request(format!("the request has {hosts} fields Host instead of one")));
+    }
+    Ok(())
+}
+
+/// Refuses fields by which the body is something else than the payload.
+fn check_body(headers: &HeaderMap) -> Result<(), Refusal> {
+    let other = |name: &HeaderName, plain: &str| {
+        let values = headers.get_all(name).iter().flat_map(|value| value.as_bytes().split(|&byte| byte == b','));
+        let mut values = values.map(|value| String::from_utf8_lossy(value.trim_ascii()).into_owned());
+        values.find(|value| !value.is_empty() && !value.eq_ignore_ascii_case(plain))
+    };
+    let refuse = |status, name: HeaderName, value: String, legal: &str| {
+        Err(Refusal::new(status, format!("{name} {value:?} is not supported: {legal}")))
+    };
+    if let Some(value) = other(&header::CONTENT_ENCODING, "identity") {
+        let legal = "the body becomes the payload as it is, so send it without encoding";
+        return refuse(StatusCode::UNSUPPORTED_MEDIA_TYPE, header::CONTENT_ENCODING, value, legal);
+    }
+    if let Some(value) = other(&header::TRANSFER_ENCODING, "chunked") {
+        return refuse(StatusCode::NOT_IMPLEMENTED, header::TRANSFER_ENCODING, value, "legal is chunked");
+    }
+    if let Some(value) = other(&header::EXPECT, "100-continue") {
+        return refuse(StatusCode::EXPECTATION_FAILED, header::EXPECT, value, "legal is 100-continue");
+    }
+    if headers.contains_key(header::CONTENT_RANGE) {
+        return Err(Refusal::bad_request("Content-Range: a part of a message cannot be published"));
+    }
+    if headers.get_all(header::CONTENT_TYPE).iter().count() > 1 {
+        return Err(Refusal::bad_request("Content-Type is there twice"));
+    }
+    Ok(())
+}
+
 fn content_type(headers: &HeaderMap) -> Result<Option<Text>, Refusal> {
     let Some(value) = headers.get(header::CONTENT_TYPE) else { return Ok(None) };
     let text = Text::new(Bytes::copy_from_slice(value.as_bytes()));
@@ -169,8 +210,42 @@ mod tests {
     use super::*;
 
     fn read(method: &str, uri: &str) -> Result<Asked, String> {
-        let request = hyper::Request::builder().method(method).uri(uri).body(()).unwrap();
-        Asked::read(&request.into_parts().0).map_err(|refusal| format!("{refusal:?}"))
+        read_with(method, uri, &[("host", "a")])
+    }
+
+    fn read_with(method: &str, uri: &str, fields: &[(&str, &str)]) -> Result<Asked, String> {
+        let request = hyper::Request::builder().method(method).uri(uri);
+        let request = fields.iter().fold(request, |request, (name, value)| request.header(*name, *value));
+        Asked::read(&request.body(()).unwrap().into_parts().0).map_err(|refusal| format!("{refusal:?}"))
+    }
+
+    #[test]
+    fn fields_that_change_the_body_are_refused() {
+        let status = |fields: &[(&str, &str)]| {
+            let refused = read_with("POST", "/topics/a", &[&[("host", "a")], fields].concat());
+            refused.err().map(|error| error.split("status: ").nth(1).unwrap()[..3].parse::<u16>().unwrap())
+        };
+        for (field, value, expected) in [
+            ("content-encoding", "gzip", Some(415)),
+            ("content-encoding", "identity, br", Some(415)),
+            ("content-encoding", "Identity", None),
+            ("transfer-encoding", "gzip, chunked", Some(501)),
+            ("transfer-encoding", "Chunked", None),
+            ("expect", "200-ok", Some(417)),
+            ("expect", "100-continue", None),
+            ("content-range", "bytes 0-1/9", Some(400)),
+        ] {
+            assert_eq!(status(&[(field, value)]), expected, "{field}: {value}");
+        }
+        assert_eq!(status(&[("content-type", "a/b"), ("content-type", "c/d")]), Some(400));
+    }
+
+    #[test]
+    fn host_is_named_once() {
+        for hosts in [&[][..], &[("host", "a"), ("host", "b")]] {
+            let error = read_with("GET", "/topics/a", hosts).unwrap_err();
+            assert!(error.contains("400") && error.contains("Host"), "{error}");
+        }
     }
 
     fn publish(uri: &str) -> Publish {

@@ -1,9 +1,10 @@
 //! A broker in this process, and a server before it.
 
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
+use socket2::{Domain, Socket, Type};
 use tenbin_broker::{Broker, Config};
 use tenbin_client::{
     Client, ClientEvent, ClientOptions, Events, Message, QoS, Subscription, SubscriptionOptions, TopicFilter,
@@ -47,6 +48,15 @@ impl Tested {
 
     pub(crate) fn http(&self) -> Http {
         Http::connect(self.server.address())
+    }
+
+    /// A connection from this loopback address.
+    pub(crate) fn stream_from(&self, source: [u8; 4]) -> TcpStream {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
+        socket.bind(&SocketAddr::from((source, 0)).into()).expect("a loopback address");
+        socket.connect(&self.server.address().into()).expect("it listens");
+        socket.set_read_timeout(Some(PATIENCE)).expect("a time");
+        socket.into()
     }
 
     /// An MQTT client that has subscribed, and its messages.

@@ -2,6 +2,16 @@ use tenbin_client::QoS;
 
 use crate::broker::Tested;
 
+/// The client closes its side behind the request.
+#[test]
+fn half_closed_request_is_answered() {
+    let tested = Tested::open();
+    let mut http = tested.http();
+    http.send_request("POST /topics/a", "", b"x");
+    http.stream.shutdown(std::net::Shutdown::Write).expect("open");
+    assert_eq!(http.receive().status, 204);
+}
+
 #[test]
 fn each_qos_is_answered_with_204() {
     let tested = Tested::open();

@@ -1,12 +1,13 @@
 //! Each status of a refusal; those of credentials and of missing messages are tested elsewhere.
 
+use std::io::{Read as _, Write as _};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tenbin_client::{AcknowledgeMode, Client, ClientOptions, QoS, Subscription, SubscriptionOptions, TopicFilter};
 use tenbin_http_ingest::Settings;
 
-use crate::broker::{Tested, before_silence};
+use crate::broker::{PATIENCE, Tested, before_silence};
 use crate::http::Http;
 
 #[test]
@@ -97,6 +98,51 @@ fn payload_that_is_not_as_declared_is_415() {
     http.receive().expect(415, "Content-Type");
 }
 
+/// Receivers could not tell the encoded body from a plain one.
+#[test]
+fn encoded_body_is_415_and_not_published() {
+    let tested = Tested::open();
+    let mut subscriber = tested.subscribe("#");
+    let mut http = tested.http();
+    http.post("/topics/a", "Content-Encoding: gzip\r\n", b"\x1F\x8B\x08").expect(415, "gzip");
+    http.send("POST /topics/a HTTP/1.1\r\nHost: b\r\nTransfer-Encoding: gzip, chunked\r\n\r\n1\r\nx\r\n0\r\n\r\n");
+    http.receive().expect(501, "gzip");
+    assert_eq!(tested.http().post("/topics/plain", "", b"x").status, 204);
+    assert_eq!(subscriber.next_text().0, "plain");
+}
+
+#[test]
+fn request_without_host_is_400() {
+    let tested = Tested::open();
+    let mut http = tested.http();
+    http.send("GET /topics/a HTTP/1.1\r\n\r\n");
+    http.receive().expect(400, "Host");
+}
+
+/// Silent connections from 1, 8 and 16 addresses take all places.
+#[test]
+fn silent_connections_make_room_for_clients() {
+    let settings = Settings { connections_maximum: 32, request_time: 10 * PATIENCE, ..Settings::default() };
+    let tested = Tested::start("listen = [\"127.0.0.1:0\"]", settings);
+    for addresses in [1, 8, 16] {
+        let _silent: Vec<_> = (0..40).map(|number| tested.stream_from([127, 0, 1, number % addresses])).collect();
+        let began = Instant::now();
+        let is_served = || {
+            let (mut stream, mut answer) = (tested.stream_from([127, 0, 9, 9]), Vec::new());
+            let request = "POST /topics/a HTTP/1.1\r\nHost: b\r\nContent-Length: 1\r\nConnection: close\r\n\r\nx";
+            // The server may have closed it.
+            let _ = stream.write_all(request.as_bytes());
+            let _ = stream.read_to_end(&mut answer);
+            answer.starts_with(b"HTTP/1.1 204")
+        };
+        // While all others are new too, there is no place.
+        while !is_served() {
+            assert!(began.elapsed() < PATIENCE, "{addresses} addresses");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
 #[test]
 fn too_many_connects_are_429() {
     let config = "listen = [\"127.0.0.1:0\"]\n[connections]\nconnects_per_second_per_address = 1";
@@ -124,7 +170,7 @@ fn too_many_connections_are_429_and_503() {
         let [closed, mut last] = open;
         drop(closed);
         assert_eq!(last.post("/topics/a", "", b"x").status, 204);
-        let deadline = std::time::Instant::now() + crate::broker::PATIENCE;
+        let deadline = Instant::now() + PATIENCE;
         // The place is free again once the server has seen the end of the connection.
         loop {
             let mut http = tested.http();
@@ -132,7 +178,7 @@ fn too_many_connections_are_429_and_503() {
             if http.receive().status == 204 {
                 break;
             }
-            assert!(std::time::Instant::now() < deadline, "the place stays taken");
+            assert!(Instant::now() < deadline, "the place stays taken");
         }
     }
 }
