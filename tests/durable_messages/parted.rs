@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 
 use tenbin_codec::{ProtocolVersion, QoS, ReasonCode};
 
@@ -39,11 +40,30 @@ fn spool_of_another_store_is_refused_with_both_ids() {
     let kept = one.path().join("kept");
     fs::rename(one.path().join("spool"), &kept).expect("ours to move");
     copy(&other.path().join("spool"), &one.path().join("spool"));
-    let said = one.refusal();
-    assert!(said.contains(&id) && said.contains(&other_id), "{said}");
+    for said in [one.refusal(), assert_not_fine(&one)] {
+        assert!(said.contains(&id) && said.contains(&other_id), "{said}");
+    }
     fs::remove_dir_all(one.path().join("spool")).expect("ours to remove");
     fs::rename(&kept, one.path().join("spool")).expect("ours to move");
     assert_all_there(&one);
+}
+
+#[test]
+fn damaged_store_id_is_refused_and_found_by_check() {
+    let stage = filled();
+    let path = stage.path().join("spool/store-id");
+    let whole = fs::read(&path).expect("a store has an id");
+    let mut flipped = whole.clone();
+    flipped[3] ^= 1;
+    for damaged in [&[][..], &whole[..whole.len() - 1], &flipped, b"\xFF\n"] {
+        fs::write(&path, damaged).expect("ours to write");
+        let said = stage.refusal();
+        assert!(said.contains("/spool/store-id: damaged"), "{said}");
+        let found = assert_not_fine(&stage);
+        assert!(found.contains("/spool/store-id: damaged") && found.contains("\nmessages: 50 wait"), "{found}");
+    }
+    fs::write(&path, whole).expect("ours to write");
+    assert_all_there(&stage);
 }
 
 #[test]
@@ -78,9 +98,19 @@ fn assert_refused(part: &str, words: &[&str]) {
         let said = stage.refusal();
         assert!(words.iter().all(|word| said.contains(word)) && said.lines().count() == 1, "{said}");
         assert!(!path.exists(), "{} was made", path.display());
+        assert_not_fine(&stage);
     }
     fs::rename(&kept, &path).expect("ours to move");
     assert_all_there(&stage);
+}
+
+/// Asserts that `tenbin store check` finds a problem, and returns its output.
+fn assert_not_fine(stage: &DataDirectory) -> String {
+    let check = Command::new(env!("CARGO_BIN_EXE_tenbin")).args(["store", "check", stage.path_text()]).output();
+    let check = check.expect("the built command can be started");
+    let found = String::from_utf8_lossy(&check.stdout).into_owned();
+    assert!(!check.status.success() && found.contains("problem: ") && found.contains("\nnot fine: "), "{found}");
+    found
 }
 
 fn assert_all_there(stage: &DataDirectory) {

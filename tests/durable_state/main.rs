@@ -5,6 +5,7 @@ mod support;
 
 mod churn;
 mod directory;
+mod first_start;
 mod full_disk;
 mod random;
 mod retained;

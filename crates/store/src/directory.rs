@@ -34,7 +34,7 @@ impl LockedDirectory {
     pub fn open(path: &Path) -> Result<Self, DirectoryError> {
         let failed = |error| DirectoryError::Io(path.to_owned(), error);
         create(path).map_err(failed)?;
-        let lock = OpenOptions::new().create(true).truncate(false).write(true).open(path.join(LOCK));
+        let lock = private().create(true).truncate(false).write(true).open(path.join(LOCK));
         Self::lock(path, lock.map_err(failed)?, File::try_lock)
     }
 
@@ -78,21 +78,33 @@ impl LockedDirectory {
 }
 
 /// Creates the directory and its missing parents durably.
-fn create(path: &Path) -> io::Result<()> {
+pub(crate) fn create(path: &Path) -> io::Result<()> {
     if path.is_dir() {
         return Ok(());
     }
     if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
         create(parent)?;
     }
-    let mut builder = fs::DirBuilder::new();
-    // Messages and Wills are private.
-    #[cfg(unix)]
-    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-    match builder.create(path) {
+    match create_private(path) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => Ok(()),
         made => made.and_then(|()| sync_parent(path)),
     }
+}
+
+/// Creates a directory that only its owner may use: messages and Wills are private.
+pub(crate) fn create_private(path: &Path) -> io::Result<()> {
+    let mut builder = fs::DirBuilder::new();
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder.create(path)
+}
+
+/// Options for a file that only its owner may use, if it is created.
+pub(crate) fn private() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options
 }
 
 /// Makes created and removed names durable in the parent of `path`.

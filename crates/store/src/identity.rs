@@ -1,14 +1,13 @@
 //! Check that the state and the messages of a data directory belong together.
 
 use std::{
-    fmt,
-    fs::{self, File},
+    fmt, fs,
     hash::{BuildHasher as _, RandomState},
     io::{self, Write as _},
     path::{Path, PathBuf},
 };
 
-use crate::directory::sync_parent;
+use crate::directory::{self, sync_parent};
 
 /// Random number shared by the state and the messages of one store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,7 +25,7 @@ pub struct MessageFiles {
 /// The state and the messages do not belong together, or one of them is missing. The text is one line.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
-pub struct Mismatch(String);
+pub struct Mismatch(pub(crate) String);
 
 impl StoreId {
     pub(crate) fn random() -> Self {
@@ -79,13 +78,10 @@ impl MessageFiles {
             return Ok(());
         }
         let path = messages_in(directory);
-        if !path.is_dir() {
-            fs::create_dir(&path)?;
-            sync_parent(&path)?;
-        }
+        directory::create(&path)?;
         let (new, path) = (path.join("store-id.new"), path.join(FILE));
         let text = id.to_string();
-        let mut file = File::create(&new)?;
+        let mut file = directory::private().create(true).truncate(true).write(true).open(&new)?;
         file.write_all(format!("{text} {:08x}\n", crc32c::crc32c(text.as_bytes())).as_bytes())?;
         file.sync_all()?;
         fs::rename(&new, &path)?;

@@ -17,6 +17,7 @@
 mod backend;
 mod committer;
 mod confirmed;
+mod creation;
 mod files;
 mod fjall_backend;
 mod health;
@@ -31,11 +32,11 @@ mod table;
 mod tests;
 mod wakers;
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError};
 use std::task::Waker;
 use std::thread::JoinHandle;
-use std::{fmt, fs};
 
 pub use backend::{Backend, BackendError, Batch};
 pub use health::{Health, Stats};
@@ -109,7 +110,7 @@ impl Ticket {
 }
 
 impl State {
-    /// Opens the state in `directory`, and creates it if the directory is empty.
+    /// Opens the state in `directory`, and creates it if there is none, or only what a killed first start has left.
     ///
     /// `on_health` is called for every change of [`State::health`], on the state's own thread.
     ///
@@ -123,10 +124,10 @@ impl State {
         let path = directory.path().join("state");
         let messages =
             MessageFiles::of(directory.path()).map_err(|error| OpenError::Backend(path.clone(), error.into()))?;
-        // Before a new state is created where the old one's files may be restored.
-        let is_there = fs::read_dir(&path).is_ok_and(|mut entries| entries.next().is_some());
-        if !is_there {
+        if creation::is_due(&path, messages).map_err(|error| OpenError::Backend(path.clone(), error))? {
+            // First, since the old state's files may be restored.
             messages.check(directory.path(), identity::State::New).map_err(OpenError::Mismatch)?;
+            creation::create(&path)?;
         }
         let check = |state| messages.check(directory.path(), state).map_err(OpenError::Mismatch);
         let at = path.clone();
@@ -286,12 +287,7 @@ fn check_version(
     let mut batch = Batch::default();
     let mut found = None;
     if guarded(|| has_known_version(backend, path)).map_err(failed)?? {
-        let mut visit = |key: &[u8], value: &[u8]| {
-            if key == ID_KEY {
-                found = StoreId::from_bytes(value);
-            }
-        };
-        guarded(|| backend.scan(Table::Meta, &mut visit)).map_err(failed)?;
+        found = guarded(|| id_in(backend)).map_err(failed)?;
         check(found.map_or(identity::State::Unnamed, identity::State::Named))?;
     } else {
         check(identity::State::New)?;
@@ -308,6 +304,18 @@ fn check_version(
 
 /// Key of the store's id, in [`Table::Meta`].
 const ID_KEY: &[u8] = b"store id";
+
+/// Returns the store's id; `None` if the state was written before states had ids.
+fn id_in(backend: &dyn Backend) -> Result<Option<StoreId>, BackendError> {
+    let mut found = None;
+    let mut visit = |key: &[u8], value: &[u8]| {
+        if key == ID_KEY {
+            found = StoreId::from_bytes(value);
+        }
+    };
+    backend.scan(Table::Meta, &mut visit)?;
+    Ok(found)
+}
 
 /// Whether the state has this version; false if it is empty.
 fn has_known_version(backend: &dyn Backend, path: &Path) -> Result<Result<bool, OpenError>, BackendError> {

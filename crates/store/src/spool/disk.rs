@@ -7,6 +7,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use crate::directory;
+
 /// A directory of files.
 pub(super) trait Disk: Send + Sync {
     /// Returns the names of all its files.
@@ -69,8 +71,8 @@ pub(super) enum NoDirectory {
 impl Directory {
     /// Opens a directory for writing, for one process at a time. Creates it if it does not exist.
     pub(super) fn locked(path: &Path) -> Result<Self, NoDirectory> {
-        create(path).map_err(NoDirectory::Io)?;
-        let lock = OpenOptions::new().create(true).truncate(false).write(true).open(path.join(LOCK));
+        directory::create(path).map_err(NoDirectory::Io)?;
+        let lock = directory::private().create(true).truncate(false).write(true).open(path.join(LOCK));
         let lock = lock.map_err(NoDirectory::Io)?;
         match lock.try_lock() {
             Ok(()) => Ok(Self { path: path.to_owned(), _lock: Some(lock) }),
@@ -87,14 +89,6 @@ impl Directory {
 
 const LOCK: &str = "lock";
 
-/// Creates a directory and its missing parents durably.
-fn create(path: &Path) -> io::Result<()> {
-    let missing = path.ancestors().take_while(|path| !path.as_os_str().is_empty() && !path.exists()).count();
-    fs::create_dir_all(path)?;
-    let parents = path.ancestors().skip(1).take(missing);
-    parents.map(|path| if path.as_os_str().is_empty() { Path::new(".") } else { path }).try_for_each(sync_directory)
-}
-
 fn sync_directory(path: &Path) -> io::Result<()> {
     File::open(path)?.sync_all()
 }
@@ -106,7 +100,7 @@ impl Disk for Directory {
     }
 
     fn create(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
-        let mut options = OpenOptions::new();
+        let mut options = directory::private();
         options.create(true).truncate(true).read(true).write(true);
         Ok(Box::new(options.open(self.path(name))?))
     }
@@ -135,7 +129,7 @@ impl Disk for Directory {
     }
 
     fn used(&self) -> io::Result<u64> {
-        crate::directory::used_bytes(&self.path)
+        directory::used_bytes(&self.path)
     }
 
     fn path(&self, name: &str) -> PathBuf {

@@ -5,13 +5,13 @@
 //! It is written after each confirmation, but never synced: it survives a killed process, and a power cut may leave an
 //! older version. Its length never exceeds the confirmed data. A missing or damaged file gives no information.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
 use super::BackendError;
 use super::journal;
-use crate::directory::sync_parent;
+use crate::directory::{private, sync_parent};
 
 /// Writer of that file.
 #[derive(Debug)]
@@ -25,7 +25,7 @@ pub(super) struct Confirmed {
 
 impl Confirmed {
     pub(super) fn of(directory: &Path) -> Self {
-        let file = OpenOptions::new().create(true).truncate(false).write(true).open(path(directory)).ok();
+        let file = private().create(true).truncate(false).write(true).open(path(directory)).ok();
         Self { directory: directory.to_owned(), file, newest: None, end: 0 }
     }
 

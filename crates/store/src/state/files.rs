@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
 
 use super::BackendError;
+use crate::directory::private;
 
 pub(super) type Sums = BTreeMap<String, u64>;
 
@@ -61,7 +62,7 @@ fn check_version(keyspace: &Path, current: &[u8]) -> Result<(), BackendError> {
 /// They only identify the damaged file; the database detects damage by its own checksums.
 pub(super) fn keep_sums(directory: &Path, sums: &Sums) -> std::io::Result<()> {
     let (path, new) = (path(directory), directory.with_extension("sums.new"));
-    let mut file = fs::File::create(&new)?;
+    let mut file = private().create(true).truncate(true).write(true).open(&new)?;
     for (name, sum) in sums {
         writeln!(file, "{sum:016x} {name}")?;
     }
@@ -122,6 +123,7 @@ fn add(directory: &Path, below: &Path, sums: &mut Sums) -> std::io::Result<()> {
     Ok(())
 }
 
-fn path(directory: &Path) -> PathBuf {
+/// Path of the checksums.
+pub(super) fn path(directory: &Path) -> PathBuf {
     directory.with_extension("sums")
 }

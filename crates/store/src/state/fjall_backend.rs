@@ -4,7 +4,7 @@
 //! opens it. And after a failed `fdatasync`, fjall would continue the same journal behind data that may be lost. So
 //! this module first flushes everything into tables, and then begins a new journal.
 
-use std::fs::{self, File};
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -16,7 +16,7 @@ use super::files;
 use super::journal::{self, Cut, Unconfirmed};
 use super::{Backend, BackendError, Batch, Table};
 use crate::Sync;
-use crate::directory::sync_parent;
+use crate::directory::{private, sync_parent};
 
 pub(super) struct FjallBackend {
     // Declared before the database, which does not wait for its users when it is dropped.
@@ -68,7 +68,7 @@ fn mend(path: &Path, sync: Sync) -> Result<Option<Cut>, BackendError> {
     let cut = journal::mend(path, unconfirmed)?;
     match (sync == Sync::Always, is_marked) {
         (true, true) => fs::remove_file(&mark)?,
-        (false, false) => File::create(&mark)?.sync_all()?,
+        (false, false) => private().create(true).truncate(true).write(true).open(&mark)?.sync_all()?,
         (true, false) | (false, true) => return Ok(cut),
     }
     sync_parent(&mark)?;

@@ -17,6 +17,7 @@ use std::path::{Path, PathBuf};
 use xxhash_rust::xxh3::Xxh3;
 
 use super::{BackendError, confirmed};
+use crate::directory::private;
 
 /// The end of a journal that was cut off. The text is one line.
 #[derive(Debug)]
@@ -141,6 +142,15 @@ pub(super) fn look(directory: &Path, unconfirmed: Unconfirmed) -> Result<Vec<See
     seen.collect()
 }
 
+/// Whether there is no journal but the first, and that has no data.
+pub(super) fn is_blank(directory: &Path) -> Result<bool, BackendError> {
+    match &journals(directory)?[..] {
+        [] => Ok(true),
+        [first] if number_of(first) == Some(0) => Ok(fs::read(first)?.iter().all(|&byte| byte == 0)),
+        _ => Ok(false),
+    }
+}
+
 /// Truncates the newest journal to zero bytes.
 pub(super) fn clear(directory: &Path) -> Result<(), BackendError> {
     let journals = journals(directory)?;
@@ -158,7 +168,7 @@ fn cut(journal: &Path, torn: &[u8], found: &Found) -> Result<Cut, BackendError> 
 }
 
 fn keep(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
-    let mut file = File::create(path)?;
+    let mut file = private().create(true).truncate(true).write(true).open(path)?;
     let written = file.write_all(bytes).and_then(|()| file.sync_all());
     // A partial copy on a full disk is useless.
     written.inspect_err(|_| drop(fs::remove_file(path)))

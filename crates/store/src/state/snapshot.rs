@@ -9,8 +9,8 @@ use tempfile::TempDir;
 use super::backend::Opening;
 use super::fjall_backend::{FjallBackend, mark};
 use super::journal::{self, Seen, Unconfirmed};
-use super::{Backend as _, BackendError, OpenError, Table, backend::guarded, has_known_version};
-use crate::{LockedDirectory, Sync};
+use super::{Backend as _, BackendError, OpenError, Table, backend::guarded, creation, has_known_version, id_in};
+use crate::{LockedDirectory, MessageFiles, Mismatch, Sync, identity};
 
 /// Content of a directory's state as an opening would find it. Changes nothing in the directory.
 ///
@@ -22,6 +22,7 @@ pub struct Snapshot {
     backend: FjallBackend,
     dropped: Vec<Dropped>,
     path: PathBuf,
+    pub(super) id: identity::State,
     _copy: TempDir,
 }
 
@@ -48,11 +49,34 @@ impl Snapshot {
         let path = directory.path().join("state");
         let unreadable = |error| OpenError::Backend(path.clone(), error);
         let damaged = |error| OpenError::Damaged(path.clone(), error);
+        if let Ok(messages) = MessageFiles::of(directory.path())
+            && creation::is_due(&path, messages).map_err(unreadable)?
+        {
+            messages.check(directory.path(), identity::State::New).map_err(OpenError::Mismatch)?;
+            let missing = "nothing is stored yet: no first start was finished here, and the next start begins anew";
+            return Err(unreadable(BackendError::new(missing)));
+        }
         let (copy, dropped) = copy(&path).map_err(unreadable)?;
-        let open = || FjallBackend::open(&copy.path().join(COPY), Opening::First, Sync::Always);
-        let backend = guarded(open).map_err(damaged)?;
+        let at = copy.path().join(COPY);
+        let backend = guarded(|| FjallBackend::open(&at, Opening::First, Sync::Always)).map_err(|error| {
+            // The copy is gone when the error is read.
+            let text = error.to_string().replace(&at.display().to_string(), &path.display().to_string());
+            damaged(BackendError::new(text))
+        })?;
         guarded(|| has_known_version(&backend, &path)).map_err(damaged)??;
-        Ok(Self { backend, dropped, path, _copy: copy })
+        let id = guarded(|| id_in(&backend)).map_err(damaged)?;
+        let id = id.map_or(identity::State::Unnamed, identity::State::Named);
+        Ok(Self { backend, dropped, path, id, _copy: copy })
+    }
+
+    /// Checks that the messages in the directory belong to this state. `had_run`: a broker has stored the number of a run.
+    ///
+    /// # Errors
+    /// They are another store's, or missing, or the file with their id is damaged or unreadable.
+    pub fn check_messages(&self, directory: &LockedDirectory, had_run: bool) -> Result<(), Mismatch> {
+        let messages = MessageFiles::of(directory.path()).map_err(|error| Mismatch(error.to_string()))?;
+        messages.check(directory.path(), self.id)?;
+        if had_run { messages.require(directory.path()) } else { Ok(()) }
     }
 
     /// Path of the state.

@@ -13,6 +13,7 @@ use super::memory_backend::{Fault, MemoryDisk};
 use super::*;
 use crate::Sync;
 
+mod creation;
 mod damage;
 
 /// Only failing tests wait this long.

@@ -7,6 +7,7 @@ use tenbin_store::state::{FORMAT_VERSION, Snapshot, Table};
 
 use super::lines::{Line, Numbers};
 use super::{Found, InspectionError};
+use crate::durable::RUN_KEY;
 
 /// Checks a data directory, and writes its contents and problems in lines.
 ///
@@ -19,7 +20,15 @@ pub fn check(directory: &Path, out: &mut dyn Write) -> Result<Found, InspectionE
     let locked = LockedDirectory::open_to_read(directory)?;
     let mut checking = Checking { out, found: Found::default(), numbers: None };
     match Snapshot::open(&locked) {
-        Ok(state) => checking.state(&state)?,
+        Ok(state) => {
+            checking.state(&state)?;
+            let mut had_run = false;
+            // A table that cannot be read is a problem already.
+            let _ = state.scan(Table::Meta, &mut |key, _| had_run |= key == RUN_KEY);
+            if let Err(mismatch) = state.check_messages(&locked, had_run) {
+                checking.damaged(format_args!("{mismatch}"))?;
+            }
+        }
         Err(error) => {
             checking.found.count(&error);
             writeln!(checking.out, "problem: {error}")?;
