@@ -6,7 +6,7 @@ use std::process::{Command, Output, Stdio};
 
 use tenbin_codec::{Connect, ProtocolVersion, ReasonCode};
 
-use crate::guarded::{Passwords, with_password};
+use crate::guarded::{Passwords, USERS, with_password};
 use crate::support::{BrokerProcess, ConfigFile, RawClient, text};
 
 #[test]
@@ -116,6 +116,20 @@ fn passwd_errors_take_one_line() {
 }
 
 #[cfg(unix)]
+#[test]
+fn passwd_commands_at_the_same_time_lose_no_user() {
+    let file = Passwords::of(&USERS);
+    std::thread::scope(|scope| {
+        for number in 0..8 {
+            let path = file.path();
+            scope.spawn(move || assert!(passwd(&[path, &format!("user-{number}")], "secret\n").status.success()));
+        }
+    });
+    let text = fs::read_to_string(file.path()).expect("ours to read");
+    let missing: Vec<_> = (0..8).filter(|number| !text.contains(&format!("user-{number}:$argon2id"))).collect();
+    assert!(missing.is_empty() && text.contains("alice:"), "{missing:?} of 8 are missing");
+}
+
 fn skip(why: &str) {
     let _ = writeln!(std::io::stderr(), "skipped: {why}");
 }

@@ -83,7 +83,7 @@ fn slow_local_receiver_loses_nothing() {
 fn reload_closes_a_unix_socket_and_removes_its_file() {
     let local = Local::start("");
     let mut client = local.v5("client");
-    fs::write(local.file.path(), "").expect("ours to write");
+    fs::write(local.file.path(), "policy = \"random\"\n").expect("ours to write");
     local.broker.signal("HUP");
     local.broker.log().wait_for(&["reloaded"], PATIENCE);
     assert!(!local.path().exists());
@@ -107,6 +107,30 @@ fn rights_of_unix_socket_change_only_with_whole_reload() {
     local.broker.log().wait_for(&["reloaded"], PATIENCE);
     assert_eq!(mode(), 0o666);
     local.v5("client").settle();
+}
+
+#[test]
+fn reload_changes_rights_of_no_other_file() {
+    let local = Local::start("mode = \"0600\"\n");
+    let other = local.directory.path().join("other");
+    fs::write(&other, "private").expect("ours to write");
+    fs::set_permissions(&other, fs::Permissions::from_mode(0o600)).expect("ours to change");
+    let mode = || fs::metadata(&other).expect("ours to read").permissions().mode() & 0o777;
+    let wider = fs::read_to_string(local.file.path()).expect("ours to read").replace("0600", "0666");
+    fs::write(local.file.path(), wider).expect("ours to write");
+    for is_link in [true, false] {
+        fs::remove_file(local.path()).expect("ours to remove");
+        if is_link {
+            std::os::unix::fs::symlink(&other, local.path()).expect("ours to make");
+        } else {
+            fs::hard_link(&other, local.path()).expect("ours to make");
+        }
+        let before = local.broker.log().count("reload failed", usize::MAX, std::time::Duration::ZERO);
+        local.broker.signal("HUP");
+        assert_eq!(local.broker.log().count("reload failed", before + 1, PATIENCE), before + 1);
+        local.broker.log().wait_for(&["listener local", "another file has taken the place of the socket"], PATIENCE);
+        assert_eq!(mode(), 0o600);
+    }
 }
 
 #[test]

@@ -112,7 +112,8 @@ impl Tokens {
 pub fn add_token(file: &Path, role: Role) -> io::Result<String> {
     let token = new_token()?;
     let mut out = OpenOptions::new().append(true).create(true).mode(0o600).open(file)?;
-    writeln!(out, "{role} {}", hexadecimal(&hash(&token)))?;
+    // One write: others may add theirs at the same time.
+    out.write_all(format!("{role} {}\n", hexadecimal(&hash(&token))).as_bytes())?;
     Ok(token)
 }
 
@@ -132,7 +133,7 @@ fn modified(file: &Path) -> Option<SystemTime> {
 
 fn read(file: &Path) -> Result<(Option<SystemTime>, Vec<Hashed>), String> {
     let at = modified(file);
-    let text = fs::read_to_string(file).map_err(|error| format!("{}: cannot be read: {error}", file.display()))?;
+    let text = tenbin_files::read_text(file).map_err(|error| format!("{}: cannot be read: {error}", file.display()))?;
     let lines = text.lines().enumerate().map(|(number, line)| (number, line.split('#').next().unwrap_or("").trim()));
     let lines = lines.filter(|(_, line)| !line.is_empty());
     let hashed = lines.map(|(number, line)| {

@@ -215,13 +215,17 @@ pub(crate) fn guard(directory: &Path) -> Result<(), Error> {
 }
 
 impl Book {
-    /// The file of a program that has ended; `None` without one. It must be in a directory that others cannot write to.
+    /// The file of a program that has ended; `None` without one. It must be in a directory of this user that others cannot
+    /// write to.
     fn of_dead(directory: &Path) -> Result<Option<Self>, Error> {
         if fs::symlink_metadata(directory.join(FILE)).is_err() {
             return Ok(None);
         }
         let shown = directory.display();
         let metadata = fs::metadata(directory).map_err(Error::io(format!("look at {shown}")))?;
+        if metadata.uid() != rustix::process::geteuid().as_raw() {
+            return Err(Error::Failed(format!("{shown} belongs to another user, so the undos in it are left alone")));
+        }
         if metadata.mode() & 0o002 != 0 {
             return Err(Error::Failed(format!("all users may write to {shown}, so the undos in it are left alone")));
         }
@@ -233,11 +237,16 @@ impl Book {
         let path = directory.join(FILE);
         let shown = path.display();
         let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
-        let opened = OpenOptions::new().read(true).append(true).create(true).custom_flags(flags).open(&path);
+        let opened =
+            OpenOptions::new().read(true).append(true).create(true).mode(0o600).custom_flags(flags).open(&path);
         let mut file = opened.map_err(Error::io(format!("open {shown}")))?;
         let metadata = file.metadata().map_err(Error::io(format!("look at {shown}")))?;
         if !metadata.is_file() || metadata.uid() != rustix::process::geteuid().as_raw() {
             return Err(Error::Failed(format!("{shown} is no file of this user, so its undos are left alone")));
+        }
+        // Another name of the file may be in a directory of somebody else.
+        if metadata.nlink() != 1 || metadata.mode() & 0o002 != 0 {
+            return Err(Error::Failed(format!("others may have written {shown}, so its undos are left alone")));
         }
         let locked = if at_once { file.try_lock() } else { file.lock().map_err(TryLockError::Error) };
         locked.map_err(|error| Error::io(format!("lock {shown}"))(error.into()))?;

@@ -64,8 +64,9 @@ impl Judge {
 
 /// The certificate of this side. The engine signs with ECDSA alone.
 pub(crate) fn own(certificate: &Path, key: &Path) -> Result<DtlsCertificate, SetupError> {
-    let own = CertificateDer::from_pem_file(certificate).map_err(|error| SetupError::new(certificate, error))?;
-    let private_key = PrivateKeyDer::from_pem_file(key).map_err(|error| SetupError::new(key, error))?;
+    let own = CertificateDer::from_pem_slice(&bytes(certificate)?);
+    let own = own.map_err(|error| SetupError::new(certificate, error))?;
+    let private_key = PrivateKeyDer::from_pem_slice(&bytes(key)?).map_err(|error| SetupError::new(key, error))?;
     let provider = dimpl::crypto::rust_crypto::default_provider();
     let pair = CertifiedKey::from_der(vec![own.clone()], private_key.clone_key(), &default_provider());
     if let Err(Error::InconsistentKeys(InconsistentKeys::KeyMismatch)) = pair {
@@ -93,10 +94,14 @@ pub(crate) fn common_name(certificate: &[u8]) -> Option<String> {
     names.next().is_none().then(|| name.to_owned())
 }
 
+fn bytes(path: &Path) -> Result<Vec<u8>, SetupError> {
+    tenbin_files::read(path, tenbin_files::BYTES_MAX).map_err(|error| SetupError::new(path, error))
+}
+
 fn roots(path: &Path) -> Result<RootCertStore, SetupError> {
     let wrong = |error: String| SetupError::new(path, error);
     let mut roots = RootCertStore::empty();
-    for certificate in CertificateDer::pem_file_iter(path).map_err(|error| wrong(error.to_string()))? {
+    for certificate in CertificateDer::pem_slice_iter(&bytes(path)?) {
         let added = certificate.map_err(|error| error.to_string());
         added.and_then(|der| roots.add(der).map_err(|error| error.to_string())).map_err(wrong)?;
     }

@@ -1,6 +1,5 @@
 //! The command `tenbin verify`.
 
-use std::fs;
 use std::io::{self, Write};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -207,7 +206,7 @@ pub(crate) fn text(path: &Path) -> Result<String, Error> {
     if let Some(ready) = library::at(path) {
         return Ok(ready.text.to_owned());
     }
-    match fs::read_to_string(path) {
+    match tenbin_files::read_text(path) {
         Ok(text) => Ok(text),
         Err(error) => {
             let is_name = !name.contains(['/', '.']);

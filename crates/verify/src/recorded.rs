@@ -70,7 +70,7 @@ fn path(template: &Path) -> PathBuf {
 }
 
 fn read(path: &Path) -> Result<String, Error> {
-    fs::read_to_string(path).map_err(|error| Error::Unreadable { path: path.to_owned(), error, suggestion: None })
+    tenbin_files::read_text(path).map_err(|error| Error::Unreadable { path: path.to_owned(), error, suggestion: None })
 }
 
 /// `text` with one outcome; all other lines stay, with their comments.

@@ -95,17 +95,27 @@ mod tests {
         fs::create_dir(results.join("linked")).unwrap();
         symlink(shared.join("undo.jsonl"), results.join("linked/undo.jsonl")).unwrap();
         fs::set_permissions(plant("open", "open"), fs::Permissions::from_mode(0o777)).unwrap();
+        let file = plant("writable", "writable").join("undo.jsonl");
+        fs::set_permissions(file, fs::Permissions::from_mode(0o666)).unwrap();
+        let file = plant("named-twice", "named-twice").join("undo.jsonl");
+        fs::hard_link(&file, directory.path().join("other-name")).unwrap();
+        // Only the superuser can give a directory away.
+        let foreign = plant("foreign", "foreign");
+        let is_given = std::os::unix::fs::chown(&foreign, Some(12_345), None).is_ok();
+        if !is_given {
+            fs::remove_dir_all(&foreign).unwrap();
+        }
         let mut said = Vec::new();
         assert_eq!(restore(results.to_str(), &mut said).unwrap(), 3);
         let said = String::from_utf8(said).unwrap();
         let mut lines = said.lines().collect::<Vec<_>>();
         lines.sort_unstable();
-        assert_eq!(lines.len(), 3, "{said}");
-        assert!(
-            lines[0].ends_with("default: undone") && lines[1].contains("linked") && lines[2].contains("open"),
-            "{said}"
-        );
-        let made = ["own", "shared", "deeper", "open"].map(|name| directory.path().join(name).exists());
-        assert_eq!(made, [true, false, false, false]);
+        let refused = ["foreign", "linked", "named-twice", "open", "writable"];
+        let refused = &refused[usize::from(!is_given)..];
+        assert_eq!(lines.len(), 1 + refused.len(), "{said}");
+        assert!(lines[0].ends_with("default: undone"), "{said}");
+        assert!(lines[1..].iter().zip(refused).all(|(line, name)| line.contains(name)), "{said}");
+        let made = ["shared", "deeper"].iter().chain(refused).find(|name| directory.path().join(name).exists());
+        assert!(directory.path().join("own").exists() && made.is_none(), "{made:?}");
     }
 }

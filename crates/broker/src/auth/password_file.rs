@@ -1,12 +1,13 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
-use std::io::{self, Write as _};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use argon2::Argon2;
 use argon2::password_hash::PasswordHasher as _;
 use argon2::password_hash::phc::PasswordHash;
+use tenbin_files::Replacing;
 
 use super::password_hash;
 use super::scram::{ITERATIONS, PREFIX, SALT_BYTES, ScramSecret, Shapes};
@@ -52,7 +53,7 @@ impl PasswordFile {
     /// # Errors
     /// The file is unreadable, or a line is of neither kind.
     pub fn read(path: &Path) -> Result<Self, PasswordFileError> {
-        let text = std::fs::read_to_string(path).map_err(|error| unusable(path, format!("cannot be read: {error}")))?;
+        let text = text_of(path).map_err(|error| unusable(path, format!("cannot be read: {error}")))?;
         let mut file = Self { path: path.to_owned(), ..Self::default() };
         for (index, line) in text.lines().enumerate() {
             let wrong = |message: String| PasswordFileError { path: path.to_owned(), line: Some(index + 1), message };
@@ -104,7 +105,15 @@ impl PasswordFile {
 
     /// Replaces the user's first line by `new` and removes the user's other lines.
     fn edit(path: &Path, user: &str, mut new: Vec<String>) -> Result<bool, PasswordFileError> {
-        let text = match std::fs::read_to_string(path) {
+        let not_written = |error| unusable(path, format!("cannot be written: {error}"));
+        // From the reading on, so that no other process's change is lost.
+        let replacing = match Replacing::begin(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Err(unusable(path, format!("cannot be read: {error}")));
+            }
+            begun => begun.map_err(not_written)?,
+        };
+        let text = match text_of(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound && !new.is_empty() => String::new(),
             read => read.map_err(|error| unusable(path, format!("cannot be read: {error}")))?,
         };
@@ -120,7 +129,7 @@ impl PasswordFile {
         }
         lines.append(&mut new);
         let text = lines.iter().flat_map(|line| [line, "\n"]).collect::<String>();
-        replace(path, &text).map_err(|error| unusable(path, format!("cannot be written: {error}")))?;
+        replacing.write(text.as_bytes()).map_err(not_written)?;
         Ok(found)
     }
 
@@ -191,54 +200,16 @@ fn is_user_name(name: &str) -> bool {
     !name.is_empty() && !name.starts_with('#') && !name.contains(|c: char| c == ':' || c.is_control())
 }
 
-/// Replaces the file atomically, so that a broker never reads half of it.
-///
-/// A new file is readable by its owner only. An existing one keeps owner, group and mode; symbolic links to it stay.
-fn replace(path: &Path, text: &str) -> io::Result<()> {
-    let is_link = std::fs::symlink_metadata(path).is_ok_and(|link| link.is_symlink());
-    let path = if is_link { std::fs::canonicalize(path)? } else { path.to_owned() };
-    let mut name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?.to_owned();
-    name.push(format!(".{}", std::process::id()));
-    let beside = path.with_file_name(name);
-    let mut options = std::fs::OpenOptions::new();
-    options.write(true).create_new(true);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    let mut file = options.open(&beside)?;
-    let written = file.write_all(text.as_bytes()).and_then(|()| {
-        if let Ok(old) = std::fs::metadata(&path) {
-            #[cfg(unix)]
-            keep_owner(&file, &old)?;
-            file.set_permissions(old.permissions())?;
-        }
-        file.sync_all()?;
-        std::fs::rename(&beside, &path)
-    });
-    if written.is_err() {
-        let _ = std::fs::remove_file(&beside);
-    }
-    written
-}
-
-/// Keeps owner and group: otherwise a broker that runs as the old owner could not read the file.
-#[cfg(unix)]
-fn keep_owner(file: &std::fs::File, old: &std::fs::Metadata) -> io::Result<()> {
-    use std::os::unix::fs::{MetadataExt as _, fchown};
-    let new = file.metadata()?;
-    let user = (new.uid() != old.uid()).then(|| old.uid());
-    let group = (new.gid() != old.gid()).then(|| old.gid());
-    if user.is_none() && group.is_none() {
-        return Ok(());
-    }
-    fchown(file, user, group).map_err(|error| {
-        let message = format!("it belongs to user {} and group {}, and has to: {error}", old.uid(), old.gid());
-        io::Error::new(error.kind(), message)
-    })
+fn text_of(path: &Path) -> io::Result<String> {
+    tenbin_files::text(tenbin_files::read(path, BYTES_MAX)?)
 }
 
 fn unusable(path: &Path, message: String) -> PasswordFileError {
     PasswordFileError { path: path.to_owned(), line: None, message }
 }
+
+/// Most bytes of a password file: some 400,000 users.
+const BYTES_MAX: u64 = 64 << 20;
 
 /// Hash of random bytes with the parameters of new hashes.
 const DECOY: &str =

@@ -44,8 +44,8 @@ impl WebClient {
         }
         if let Some(path) = ca {
             let wrong = |reason: String| format!("{}: {reason}", path.display());
-            let certificates = CertificateDer::pem_file_iter(path).map_err(|error| wrong(error.to_string()))?;
-            for certificate in certificates {
+            let text = tenbin_files::read(path, tenbin_files::BYTES_MAX).map_err(|error| wrong(error.to_string()))?;
+            for certificate in CertificateDer::pem_slice_iter(&text) {
                 let added = certificate.map_err(|error| error.to_string());
                 added.and_then(|der| roots.add(der).map_err(|error| error.to_string())).map_err(wrong)?;
             }

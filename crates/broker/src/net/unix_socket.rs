@@ -3,10 +3,11 @@
 use std::fs;
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{Mode, OFlags};
 use socket2::{Domain, SockAddr, Socket, Type};
 use tokio::net::UnixStream;
 
@@ -33,6 +34,18 @@ pub(super) fn bind(path: &Path, listener: &Listener) -> io::Result<(Socket, Sock
     let file = SocketFile { path: path.to_owned(), identity: identity(path)? };
     file.permit(listener)?.keep();
     Ok((socket, file))
+}
+
+/// Checks the directory and the group of a unix listener, without changing anything.
+///
+/// # Errors
+/// One of them does not exist.
+pub(super) fn check(path: &Path, listener: &Listener) -> io::Result<()> {
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    if !fs::metadata(directory)?.is_dir() {
+        return Err(io::Error::new(io::ErrorKind::NotADirectory, "its directory is a file"));
+    }
+    listener.group.as_deref().map_or(Ok(0), group_number).map(drop)
 }
 
 /// Removes the file of a socket at which nobody answers.
@@ -72,15 +85,46 @@ fn group_number(name: &str) -> io::Result<u32> {
 
 impl SocketFile {
     /// Gives the file the rights of `listener`.
+    ///
+    /// # Errors
+    /// Another file has taken its place, perhaps a link to one that is not ours, or the rights cannot be given.
     pub(super) fn permit(&self, listener: &Listener) -> io::Result<NewRights> {
-        let file = fs::symlink_metadata(&self.path)?;
-        let before = Some((file.mode() & 0o7777, file.gid()));
-        let rights = NewRights { path: self.path.clone(), before };
-        if let Some(group) = &listener.group {
-            chown(&self.path, None, Some(group_number(group)?))?;
+        let group = listener.group.as_deref().map(group_number).transpose()?;
+        let handle = FileHandle::open(&self.path)?;
+        let found = handle.look()?;
+        if !found.file_type().is_socket() || (found.dev(), found.ino()) != self.identity {
+            return Err(io::Error::new(io::ErrorKind::AlreadyExists, "another file has taken the place of the socket"));
         }
-        fs::set_permissions(&self.path, fs::Permissions::from_mode(listener.mode()))?;
+        let rights = NewRights { path: self.path.clone(), before: Some((found.mode() & 0o7777, found.gid())), handle };
+        rights.handle.give(listener.mode(), group)?;
         Ok(rights)
+    }
+}
+
+/// A file of any kind, whatever happens to its path. A symbolic link is the link itself.
+#[derive(Debug)]
+struct FileHandle(OwnedFd);
+
+impl FileHandle {
+    fn open(path: &Path) -> io::Result<Self> {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        Ok(Self(rustix::fs::open(path, flags, Mode::empty())?))
+    }
+
+    /// A path that leads to this file as long as the descriptor is open.
+    fn path(&self) -> PathBuf {
+        PathBuf::from(format!("/proc/self/fd/{}", self.0.as_raw_fd()))
+    }
+
+    fn look(&self) -> io::Result<fs::Metadata> {
+        fs::metadata(self.path())
+    }
+
+    fn give(&self, mode: u32, group: Option<u32>) -> io::Result<()> {
+        if group.is_some() {
+            chown(self.path(), None, group)?;
+        }
+        fs::set_permissions(self.path(), fs::Permissions::from_mode(mode))
     }
 }
 
@@ -88,6 +132,7 @@ impl SocketFile {
 #[derive(Debug)]
 pub(crate) struct NewRights {
     path: PathBuf,
+    handle: FileHandle,
     /// Mode and group.
     before: Option<(u32, u32)>,
 }
@@ -101,9 +146,7 @@ impl NewRights {
 impl Drop for NewRights {
     fn drop(&mut self) {
         let Some((mode, group)) = self.before else { return };
-        let permissions = fs::Permissions::from_mode(mode);
-        let restored = chown(&self.path, None, Some(group)).and_then(|()| fs::set_permissions(&self.path, permissions));
-        if let Err(error) = restored {
+        if let Err(error) = self.handle.give(mode, Some(group)) {
             tracing::warn!(path = %self.path.display(), %error, "cannot restore the rights of a unix socket");
         }
     }

@@ -40,7 +40,7 @@ impl Sender {
             format!("{}://{}{port}", parsed.scheme_str().unwrap_or_default(), parsed.host().unwrap_or_default());
         let secret = secret_file.as_ref().map(|path| {
             let wrong = |reason: String| format!("secret_file: {}: {reason}", path.display());
-            let text = std::fs::read(path).map_err(|error| wrong(error.to_string()))?;
+            let text = tenbin_files::read(path, tenbin_files::BYTES_MAX).map_err(|error| wrong(error.to_string()))?;
             let key = text.trim_ascii_end();
             if key.is_empty() { Err(wrong("is empty".to_owned())) } else { Ok(Key::new(hmac::HMAC_SHA256, key)) }
         });

@@ -9,6 +9,7 @@
 use std::collections::HashMap;
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Seek as _, Write as _};
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Mutex, PoisonError};
@@ -71,8 +72,10 @@ impl Writer {
     pub(super) fn open(directory: &Path) -> Result<(Self, Records), StateError> {
         let failed = |reason: String| StateError { directory: directory.to_owned(), reason };
         let io_failed = |error: io::Error| failed(error.to_string());
-        fs::create_dir_all(directory).map_err(io_failed)?;
-        let lock = File::create(directory.join(LOCK_FILE)).map_err(io_failed)?;
+        // Client Identifiers and topics are private.
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(io_failed)?;
+        let lock = tenbin_files::private().create(true).truncate(false).write(true).open(directory.join(LOCK_FILE));
+        let lock = lock.map_err(io_failed)?;
         lock.try_lock().map_err(|error| match error {
             TryLockError::WouldBlock => failed("another gateway uses it".to_owned()),
             TryLockError::Error(error) => failed(format!("it cannot be locked: {error}")),
@@ -119,7 +122,9 @@ impl Log {
         for (client_id, state) in records {
             bytes.extend_from_slice(&Change::put(client_id, state.to_vec()).0);
         }
-        let mut file = File::create(&new)?;
+        // One that a killed process has left may have other rights.
+        let _ = fs::remove_file(&new);
+        let mut file = tenbin_files::private().create_new(true).write(true).open(&new)?;
         file.write_all(&bytes)?;
         file.sync_all()?;
         fs::rename(&new, directory.join(FILE))?;

@@ -47,7 +47,8 @@ impl Tls {
         let config = match (&settings.certificate, &settings.key) {
             (None, None) => builder.with_no_client_auth(),
             (Some(certificate), Some(key)) => {
-                let own = PrivateKeyDer::from_pem_file(key).map_err(|error| of_file("tls.key", key, &error))?;
+                let own = PrivateKeyDer::from_pem_slice(&bytes("tls.key", key)?);
+                let own = own.map_err(|error| of_file("tls.key", key, &error))?;
                 let chain = certificates("tls.certificate", certificate)?;
                 builder
                     .with_client_auth_cert(chain, own)
@@ -65,9 +66,13 @@ impl Tls {
 }
 
 fn certificates(key: &str, path: &Path) -> Result<Vec<CertificateDer<'static>>, ConfigError> {
-    let all = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    let all = CertificateDer::pem_slice_iter(&bytes(key, path)?).collect::<Result<Vec<_>, _>>();
     let all = all.map_err(|error| of_file(key, path, &error))?;
     if all.is_empty() { Err(of_file(key, path, &"has no certificate")) } else { Ok(all) }
+}
+
+fn bytes(key: &str, path: &Path) -> Result<Vec<u8>, ConfigError> {
+    tenbin_files::read(path, tenbin_files::BYTES_MAX).map_err(|error| of_file(key, path, &error))
 }
 
 fn of_file(key: &str, path: &Path, error: &dyn std::fmt::Display) -> ConfigError {

@@ -37,25 +37,17 @@ pub(super) fn revocation_lists(path: &Path) -> Result<Vec<CertificateRevocationL
 }
 
 fn all<T: PemObject>(path: &Path, none: &str) -> Result<Vec<T>, String> {
-    let found = T::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
-    match found {
-        Ok(found) if found.is_empty() => Err(none.to_owned()),
-        Ok(found) => Ok(found),
-        Err(error) => Err(words(error)),
-    }
+    let found = T::pem_slice_iter(&bytes(path)?).collect::<Result<Vec<_>, _>>().map_err(|error| error.to_string())?;
+    if found.is_empty() { Err(none.to_owned()) } else { Ok(found) }
 }
 
 pub(super) fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, String> {
-    PrivateKeyDer::from_pem_file(path).map_err(|error| match error {
+    PrivateKeyDer::from_pem_slice(&bytes(path)?).map_err(|error| match error {
         pem::Error::NoItemsFound => "no private key (PEM, not encrypted) is in it".to_owned(),
-        error => words(error),
+        error => error.to_string(),
     })
 }
 
-/// The error's text; for an I/O error, the system's text alone.
-fn words(error: pem::Error) -> String {
-    match error {
-        pem::Error::Io(error) => error.to_string(),
-        error => error.to_string(),
-    }
+fn bytes(path: &Path) -> Result<Vec<u8>, String> {
+    tenbin_files::read(path, tenbin_files::BYTES_MAX).map_err(|error| error.to_string())
 }
