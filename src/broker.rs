@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
@@ -25,8 +26,8 @@ use crate::service_manager;
 /// ACLs and share-group rules.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct BrokerArgs {
-    /// Configuration file (TOML); keys that it leaves out have their defaults. Environment variables override them:
-    /// TENBIN_QUEUE__MESSAGES_MAXIMUM is `messages_maximum` of `[queue]`.
+    /// Configuration file (TOML); keys that it leaves out have their defaults, and a file without any key is refused.
+    /// Environment variables override them: TENBIN_QUEUE__MESSAGES_MAXIMUM is `messages_maximum` of `[queue]`.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Address to listen on, without authentication, instead of those in `listen`; `[[listeners]]` are opened too.
@@ -113,6 +114,9 @@ pub(crate) fn run(arguments: &BrokerArgs) -> Result<(), BrokerError> {
     let log_limiter = Arc::new(LogLimiter::new(&config));
     let characters_maximum = config.log_text_characters_maximum();
     let log_level = logging::init(arguments.log, arguments.log_format, characters_maximum, Arc::clone(&log_limiter));
+    for unknown in Config::unknown_variables(environment()) {
+        tracing::warn!("ignoring {unknown}");
+    }
     if let Err(error) = raise_descriptor_limit() {
         tracing::warn!(%error, "cannot raise the limit of file descriptors");
     }
@@ -127,13 +131,11 @@ pub(crate) fn run(arguments: &BrokerArgs) -> Result<(), BrokerError> {
 impl BrokerArgs {
     /// Checks the configuration file, with the environment.
     fn check(&self) -> Result<(), BrokerError> {
-        let text = match &self.config {
-            Some(path) => std::fs::read_to_string(path)
-                .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))?,
-            None => String::new(),
+        let variables = environment().collect::<Vec<_>>().into_iter();
+        let ConfigCheck { mut errors, differences } = match &self.config {
+            Some(path) => ConfigCheck::of_file(path, variables),
+            None => ConfigCheck::of("", variables),
         };
-        let environment: Vec<_> = environment().collect();
-        let ConfigCheck { mut errors, differences } = ConfigCheck::of(&text, environment.into_iter());
         let mut without_rule = Vec::new();
         if errors.is_empty() {
             let config = self.configuration()?;
@@ -155,11 +157,25 @@ impl BrokerArgs {
         for [key, old, new] in &differences {
             writeln!(out, "{key} = {new} (default: {old})")?;
         }
+        for unknown in Config::unknown_variables(environment()) {
+            writeln!(out, "warning: {unknown}")?;
+        }
         if errors.is_empty() {
             writeln!(out, "configuration is valid, with {} keys that differ from their defaults", differences.len())?;
             return Ok(());
         }
         Err(BrokerError::Check(errors.join("\ntenbin: ")))
+    }
+
+    /// As [`BrokerArgs::configuration`], once the file is written: an editor may be at it.
+    fn configuration_again(&self) -> Result<Config, ConfigError> {
+        let changed = |file: &PathBuf| std::fs::metadata(file).and_then(|found| found.modified()).ok();
+        let age = |file: &PathBuf| changed(file).and_then(|changed| changed.elapsed().ok());
+        let until = Instant::now() + WRITING_MAX;
+        while self.config.as_ref().and_then(age).is_some_and(|age| age < WRITTEN_AFTER) && Instant::now() < until {
+            std::thread::sleep(WRITTEN_AFTER / 4);
+        }
+        self.configuration()
     }
 
     /// Reads the configuration file; environment variables override its keys, and arguments override both.
@@ -188,6 +204,11 @@ impl BrokerArgs {
     }
 }
 
+/// Time without changes after which a file counts as written.
+const WRITTEN_AFTER: Duration = Duration::from_millis(200);
+/// Longest wait for that.
+const WRITING_MAX: Duration = Duration::from_secs(5);
+
 async fn serve(
     config: Config,
     arguments: &BrokerArgs,
@@ -211,7 +232,7 @@ async fn serve(
         let mut administration =
             Administration::default().log(move |level, client, span| log_level.set(level, client, span));
         if arguments.config.is_some() {
-            administration = administration.configuration(move || again.configuration());
+            administration = administration.configuration(move || again.configuration_again());
         }
         builder = builder.admin(administration);
     }
@@ -289,8 +310,7 @@ fn reload(broker: &Broker, arguments: &BrokerArgs) {
         return;
     };
     service_manager::reloading();
-    let reloaded = arguments.configuration().map_err(|error| error.to_string());
-    match reloaded.and_then(|config| broker.reload(&config).map_err(|error| error.to_string())) {
+    match broker.reload_from(|| arguments.configuration_again()) {
         Ok(()) => {
             tracing::info!(file = %file.display(), "reloaded");
             service_manager::ready("serving clients");

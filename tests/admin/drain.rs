@@ -71,7 +71,7 @@ fn cancelled_drain_keeps_clients_and_opens_the_listener_again() {
 
 #[test]
 fn reload_ends_a_drain() {
-    let file = ConfigFile::new("");
+    let file = ConfigFile::new("policy = \"adaptive\"\n");
     let stage = Stage::start(&["--config", file.path()]);
     let _clients = ["a", "b", "c"].map(|name| stage.broker.v5(name));
     let connections = || stage.get_json("/api/v1/status")["connections"].clone();

@@ -5,7 +5,7 @@ use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::json;
 use tenbin_codec::QoS;
@@ -256,4 +256,46 @@ fn body_above_a_mebibyte_is_refused() {
     let large = "#".repeat((1 << 20) + 1);
     assert_eq!(stage.send("POST", "/api/v1/config/check", &[], &large).status, 413);
     assert_eq!(stage.send("POST", "/api/v1/config/check", &[], &large[1..]).status, 200);
+}
+
+#[test]
+fn check_of_a_configuration_reads_regular_files_alone() {
+    let stage = Stage::start(&[]);
+    let directory = tempfile::tempdir().expect("ours to write");
+    let fifo = directory.path().join("fifo");
+    assert!(Command::new("mkfifo").arg(&fifo).status().expect("mkfifo is there").success());
+    let before = stage.broker.resident_bytes();
+    for file in ["/dev/zero", fifo.to_str().expect("text"), directory.path().to_str().expect("text")] {
+        let listener = "[[listeners]]\nname = \"l\"\naddress = \"127.0.0.1:0\"\n";
+        let tls = |keys: &str| format!("{listener}anonymous = true\n[listeners.tls]\n{keys}");
+        let auth = |kind: &str, key: &str| {
+            format!("{listener}auth = [\"a\"]\n[[auth]]\nname = \"a\"\nkind = {kind:?}\n{key} = {file:?}\n")
+        };
+        for text in [
+            format!("{listener}password_file = {file:?}\n"),
+            tls(&format!("certificate = {file:?}\nkey = {file:?}\n")),
+            auth("passwords", "file"),
+            auth("scram", "file"),
+            auth("jwt", "secret_file"),
+            auth("jwt", "public_key"),
+            auth("jwt", "jwks"),
+            format!("{}\nurl = \"https://localhost/\"\n", auth("http", "ca")),
+            format!("[[webhook]]\nurl = \"http://localhost/\"\nevents = [\"connected\"]\nsecret_file = {file:?}\n"),
+            format!("[admin]\naddress = \"127.0.0.1:1\"\ntokens = {file:?}\n"),
+            format!(
+                "{listener}anonymous = true\ntransport = \"mqtt-sn\"\n\
+                 [listeners.sn.dtls]\npsk_file = {file:?}\n"
+            ),
+        ] {
+            let begun = Instant::now();
+            let answer = stage.send("POST", "/api/v1/config/check", &[], &text);
+            let errors = &json_of(&answer)["errors"];
+            let is_of_sn = text.contains("mqtt-sn"); // the program checks these settings
+            let words = errors[0].as_str().unwrap_or_default();
+            assert!(is_of_sn || words.contains("no regular file") && words.contains(file), "{text}: {errors}");
+            assert!(begun.elapsed() < Duration::from_secs(20), "it waits for {file}");
+        }
+    }
+    let grown = stage.broker.resident_bytes().saturating_sub(before);
+    assert!(grown < 64 << 20, "{grown} bytes");
 }

@@ -5,8 +5,10 @@ use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt as _;
 use std::time::{Duration, Instant};
 
+use tenbin_codec::{ProtocolVersion, QoS};
+
 use crate::stage::{Stage, json, wait_until};
-use crate::support::{BrokerProcess, Certificates, ConfigFile, PATIENCE, exchange, read_answer};
+use crate::support::{BrokerProcess, Certificates, ConfigFile, PATIENCE, exchange, message, read_answer, subscription};
 
 #[test]
 fn healthy_broker_is_alive_and_ready() {
@@ -142,6 +144,85 @@ fn broken_certificate_is_told_while_the_old_one_serves() {
     certificates.renew();
     assert_eq!(stage.ask("POST", "/api/v1/config/reload").status, 200);
     assert_eq!(warning(), None);
+}
+
+#[test]
+fn denied_actions_are_counted_logged_and_told() {
+    let rules = "[[acl]]\nallow = \"all\"\ntopic = \"a\"\n";
+    let file = ConfigFile::new(rules);
+    let stage = Stage::start(&["--config", file.path()]);
+    let warning =
+        || stage.get("/readyz?verbose").body.lines().find(|line| line.contains(" denied: ")).map(str::to_owned);
+    assert_eq!(warning(), None);
+    // Neither client is told: QoS 0, and MQTT 3.1.1.
+    for (number, version) in [ProtocolVersion::V311, ProtocolVersion::V5].into_iter().enumerate() {
+        let name = format!("client-{number}");
+        let mut client = stage.broker.client(version, &name);
+        client.publish_with(message("secret/x", "x"));
+        client.publish("secret/y", "x", QoS::AtLeastOnce);
+        client.subscribe_to(None, vec![subscription("secret/#", QoS::AtLeastOnce)]);
+        for words in [["publish denied", "secret/x"], ["publish denied", "secret/y"], ["subscribe denied", "secret/#"]]
+        {
+            let log = stage.broker.log();
+            log.wait_for(&["INFO", words[0], "peer=127.0.0.1:", &name, words[1], "listener=127.0.0.1:0"], PATIENCE);
+        }
+    }
+    let metrics = stage.get("/metrics").body;
+    for (action, count) in [("publish", 4), ("subscribe", 2)] {
+        let line = format!("tenbin_denied_total{{action=\"{action}\",listener=\"127.0.0.1:0\"}} {count}\n");
+        assert!(metrics.contains(&line), "{line} is missing in {metrics}");
+    }
+    let told = warning().expect("a warning");
+    assert!(told.starts_with("[!] denied: 6 actions of clients"), "{told}");
+    assert_eq!(stage.get("/readyz").status, 200);
+}
+
+#[test]
+fn failed_reload_is_told_until_the_next_one() {
+    let file = ConfigFile::new("policy = \"random\"\n");
+    let stage = Stage::start(&["--config", file.path()]);
+    let is_told = || stage.get("/readyz?verbose").body.contains("[!] reload: the last one failed");
+    for broken in ["", "policy = \"none\"\n", "[[listeners]]\naddress = \"127.0.0.1:0\"\n"] {
+        std::fs::write(file.path(), broken).expect("ours to write");
+        stage.broker.signal("HUP");
+        wait_until(is_told);
+        assert_eq!(stage.get("/readyz").status, 200);
+        std::fs::write(file.path(), "policy = \"sticky\"\n").expect("ours to write");
+        assert_eq!(stage.ask("POST", "/api/v1/config/reload").status, 200);
+        assert!(!is_told());
+    }
+    std::fs::write(file.path(), "").expect("ours to write");
+    assert_eq!(stage.ask("POST", "/api/v1/config/reload").status, 400);
+    assert!(is_told());
+}
+
+#[test]
+fn ended_revocation_list_is_told() {
+    let certificates = Certificates::new();
+    let listener = |more: &str| {
+        format!(
+            "[[listeners]]\nname = \"secure\"\naddress = \"127.0.0.1:0\"\nanonymous = true\n\
+             [listeners.tls]\ncertificate = \"{}\"\nkey = \"{}\"\nclient_ca = \"{}\"\n\
+             client_certificates = \"optional\"\nwatch_seconds = 1\n{more}",
+            certificates.path("broker.pem"),
+            certificates.path("broker.key"),
+            certificates.path("root.pem"),
+        )
+    };
+    certificates.revoke_until(&[], (2025, 2, 1));
+    let file = ConfigFile::new(&listener(&format!("crl = \"{}\"\n", certificates.path("crl.pem"))));
+    let stage = Stage::start(&["--config", file.path()]);
+    let warning =
+        || stage.get("/readyz?verbose").body.lines().find(|line| line.starts_with("[!] tls: ")).map(str::to_owned);
+    let told = warning().expect("a warning");
+    assert!(told.contains("listener secure") && told.ends_with("ended on 2025-02-01"), "{told}");
+    let words = ["WARN", "a revocation list has ended", "crl.pem", "2025-02-01"];
+    stage.broker.log().wait_for(&words, PATIENCE);
+    // A new list is noticed by itself.
+    certificates.revoke(&[]);
+    wait_until(|| warning().is_none());
+    certificates.revoke_until(&[], (2025, 3, 1));
+    wait_until(|| warning().is_some_and(|told| told.ends_with("2025-03-01")));
 }
 
 #[test]

@@ -385,3 +385,25 @@ fn expect_auth(client: &mut RawClient, reason: ReasonCode, data: &str) {
     assert_eq!(auth.properties.authentication_method, Some(text("ask")), "[MQTT-4.12.0-5]");
     assert_eq!(auth.properties.authentication_data.as_deref(), Some(data.as_bytes()));
 }
+
+#[test]
+fn tables_of_a_parsed_configuration_are_taken() {
+    let directory = tempfile::tempdir().expect("ours to write");
+    let data = directory.path().join("data");
+    let text =
+        format!("listen = [\"127.0.0.1:0\"]\n[store]\ndirectory = {data:?}\n[admin]\naddress = \"127.0.0.1:0\"\n");
+    let parsed = || Config::parse(&text).expect("a legal configuration");
+    let taken = Embedded::start(parsed(), |builder| builder);
+    assert!(data.join("spool/store-id").exists() && taken.broker.admin_url().is_some());
+    drop(taken);
+    // The program's own word comes first.
+    let mut without = parsed();
+    without.store.directory.clear();
+    let without = Embedded::start(without, |builder| builder);
+    let elsewhere = Embedded::start(parsed(), |builder| builder.store(directory.path().join("other")));
+    assert!(directory.path().join("other/spool").exists());
+    drop((without, elsewhere));
+    // Without these tables a library stores nothing and opens no further address.
+    let plain = Embedded::start(local(), |builder| builder);
+    assert!(plain.broker.admin_url().is_none());
+}

@@ -10,6 +10,7 @@ mod administration;
 mod certificates;
 mod chain;
 mod command;
+mod cut_files;
 mod embedded;
 mod exchange;
 mod guarded;

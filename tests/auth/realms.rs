@@ -71,6 +71,38 @@ fn renamed_listener_keeps_sessions_after_a_moved_file() {
 }
 
 #[test]
+fn client_without_credentials_gets_no_password_users_session() {
+    let listener = "[[listeners]]\nname = \"main\"\naddress = \"127.0.0.1:0\"\n";
+    for at_start in [true, false] {
+        let stage = Stage::new();
+        stage.passwords("pw", &USERS);
+        stage.configure(&[("main", "pw", "")]);
+        let mut broker = stage.start();
+        stage.fifty_wait(&broker);
+        // The listener's own user is no password user of that name, though the password file is gone.
+        fs::remove_file(stage.path("pw")).expect("ours to remove");
+        fs::write(stage.config.path(), format!("{listener}user = \"alice\"\n")).expect("ours to write");
+        if at_start {
+            drop(broker);
+            broker = stage.start();
+        } else {
+            reload(&broker);
+        }
+        let words = ["WARN", "another kind of source", "listener=main", "realm = "];
+        broker.log().wait_for(&words, PATIENCE);
+        let (mut other, connack) = RawClient::connect(broker.address(), lasting(ProtocolVersion::V5, "alice-1"));
+        assert!(!connack.session_present, "at a start: {at_start}");
+        assert_eq!(other.drain_payloads(), [""; 0]);
+        other.disconnect();
+        // Back, and everything is there.
+        drop(broker);
+        stage.passwords("pw", &USERS);
+        stage.configure(&[("main", "pw", "")]);
+        expect_fifty(stage.start().address(), "the password user's session stayed");
+    }
+}
+
+#[test]
 fn users_of_two_files_are_apart_unless_a_realm_joins_them() {
     let other = [("alice", "other")];
     let as_other = |client: &str| with_password(lasting(ProtocolVersion::V5, client), "alice", "other");

@@ -105,7 +105,11 @@ impl BrokerProcess {
         let mut broker = Self { child, addresses: Vec::new(), start_lines: Vec::new(), output, log, data };
         let status = broker.wait_for_exit(PATIENCE);
         assert_eq!(broker.output.to_end(PATIENCE), Vec::<String>::new(), "nothing on standard output");
-        (status, broker.log.to_end(PATIENCE))
+        let said = broker.log.to_end(PATIENCE);
+        if !status.success() {
+            assert_check_refuses(environment, arguments, &said);
+        }
+        (status, said)
     }
 
     pub(crate) fn address(&self) -> SocketAddr {
@@ -244,6 +248,22 @@ fn command(arguments: &[&str]) -> (Command, Option<TempDir>) {
     }
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     (command, data)
+}
+
+/// Asserts that `--check` refuses what a start refuses, and names the same file, unless the machine is the reason.
+fn assert_check_refuses(environment: &[(&str, PathBuf)], arguments: &[&str], said: &[String]) {
+    let of_machine = ["cannot listen", "data directory", "state in ", "/spool", "/state"];
+    let Some(file) = arguments.iter().skip_while(|argument| **argument != "--config").nth(1) else { return };
+    if said.iter().any(|line| of_machine.iter().any(|words| line.contains(words))) {
+        return;
+    }
+    let (mut check, _data) = command(&[&["--check"], arguments].concat());
+    check.envs(environment.iter().map(|(name, value)| (name, value)));
+    let checked = check.output().expect("the built command can be started");
+    let text = String::from_utf8_lossy(&checked.stderr);
+    assert!(!checked.status.success(), "--check takes what the start refuses: {said:?}");
+    let is_named = said.iter().any(|line| line.contains(file));
+    assert!(!is_named || text.contains(file), "--check does not name {file}: {text}");
 }
 
 fn address_in(line: &str) -> Option<SocketAddr> {

@@ -81,6 +81,11 @@ impl Certificates {
 
     /// Writes crl.pem: client certificates with these serial numbers are revoked.
     pub(crate) fn revoke(&self, serials: &[u64]) {
+        self.revoke_until(serials, (2100, 1, 1));
+    }
+
+    /// As [`Certificates::revoke`], with the date on which the list ends.
+    pub(crate) fn revoke_until(&self, serials: &[u64], (year, month, day): (i32, u8, u8)) {
         let revoked = |&serial| RevokedCertParams {
             serial_number: SerialNumber::from(serial),
             revocation_time: date_time_ymd(2020, 1, 1),
@@ -89,7 +94,7 @@ impl Certificates {
         };
         let list = CertificateRevocationListParams {
             this_update: date_time_ymd(2020, 1, 1),
-            next_update: date_time_ymd(2100, 1, 1),
+            next_update: date_time_ymd(year, month, day),
             crl_number: SerialNumber::from(serials.len() as u64),
             issuing_distribution_point: None,
             revoked_certs: serials.iter().map(revoked).collect(),

@@ -11,7 +11,7 @@ mod reload;
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ use tokio::task::JoinSet;
 
 use crate::Config;
 use crate::auth::{Access, Authenticator, Authorizer, Settings};
-use crate::config::ListenAddress;
+use crate::config::{ConfigError, ListenAddress};
 #[cfg(feature = "admin")]
 use crate::control::Administration;
 use crate::durable::{self, Durable, StoreError};
@@ -67,8 +67,11 @@ struct Parts {
     /// Configuration as given at the start; the shared one may have lower bounds.
     configured: Config,
     listeners: Mutex<Listeners>,
-    /// Held by a reload, which takes the listeners only when it has read all files and looked up all names.
-    reloading: Mutex<()>,
+    /// Configuration that the last reload applied. Held by a reload, which takes the listeners only when it has read all
+    /// files and looked up all names.
+    in_effect: Mutex<Config>,
+    /// The last reload failed.
+    is_reload_failed: AtomicBool,
 }
 
 /// Builder of a [`Broker`].
@@ -118,7 +121,8 @@ impl BrokerBuilder {
         Self { threads: Some(threads), ..self }
     }
 
-    /// Stores state in `directory` and restores the state found there. Without a store the broker keeps nothing.
+    /// Stores state in `directory` and restores the state found there. Without this, and without a table `[store]` in a
+    /// parsed configuration, the broker keeps nothing.
     ///
     /// The state is sessions with their subscriptions and queued messages, retained messages and Wills. The broker
     /// creates the directory if it does not exist and holds it exclusively while it runs. `directory` overrides the
@@ -144,7 +148,8 @@ impl BrokerBuilder {
         self
     }
 
-    /// Serves admin HTTP at the address of `[admin]` in the configuration.
+    /// Serves admin HTTP at the address of `[admin]` in the configuration. A parsed configuration with that table does so
+    /// too.
     #[cfg(feature = "admin")]
     #[must_use]
     pub fn admin(self, administration: Administration) -> Self {
@@ -174,12 +179,28 @@ impl BrokerBuilder {
         Self { is_restless: true, ..self }
     }
 
+    /// Takes the tables `[store]` and `[admin]` of a parsed configuration, unless the program has said otherwise.
+    fn take_tables(&mut self) -> Result<(), StartError> {
+        let Config { source, store, admin, .. } = &self.config;
+        if self.store.is_none() && source.has_store() && !store.directory.as_os_str().is_empty() {
+            self.store = Some(store.directory.clone());
+        }
+        if source.has_admin() && !admin.address.is_empty() {
+            #[cfg(feature = "admin")]
+            self.administration.get_or_insert_default();
+            #[cfg(not(feature = "admin"))]
+            return Err(StartError::Admin(std::io::Error::other("built without the feature admin")));
+        }
+        Ok(())
+    }
+
     /// Opens the listeners and serves clients, on the calling tokio runtime or on [`threads`](Self::threads).
     ///
     /// # Errors
     /// The broker cannot listen on an address (then it listens on none), use a password file, start its threads, or
     /// open and read its store.
     pub async fn start(mut self) -> Result<Broker, StartError> {
+        self.take_tables()?;
         let is_configured_only = self.authenticator.is_none();
         let given = self.config.clone();
         let settings = Settings::load(&self.config, is_configured_only).map_err(StartError::Access)?;
@@ -207,9 +228,10 @@ impl BrokerBuilder {
         let webhooks = webhooks.start(&shared.metrics);
         let parts = Arc::new(Parts {
             shared: Arc::clone(&shared),
+            in_effect: Mutex::new(given.clone()),
+            is_reload_failed: AtomicBool::new(false),
             configured: given,
             listeners: Mutex::new(listeners),
-            reloading: Mutex::default(),
         });
         #[cfg(feature = "admin")]
         let (control, admin) = administered::begin(&parts, self.administration)?;
@@ -392,9 +414,21 @@ impl Broker {
     /// All other differences in `config` are ignored, with a log line for each such key.
     ///
     /// # Errors
-    /// A part of `config` is invalid, or a new listener cannot be opened. Then nothing changes.
+    /// A part of `config` is invalid, or a new listener cannot be opened, or it leaves out what protects the broker, as an
+    /// emptied or cut file does: all listeners with settings, the last rule of the ACL, or TLS of a listener. Then nothing
+    /// changes.
     pub fn reload(&self, config: &Config) -> Result<(), ReloadError> {
-        self.parts.reload(config).map(|_| ())
+        self.reload_from(|| Ok(config.clone()))
+    }
+
+    /// As [`Broker::reload`], with the configuration that `read` returns.
+    ///
+    /// Readiness warns of a failure until the next reload succeeds, also if `read` failed.
+    ///
+    /// # Errors
+    /// As of [`Broker::reload`], or `read` failed.
+    pub fn reload_from(&self, read: impl FnOnce() -> Result<Config, ConfigError>) -> Result<(), ReloadError> {
+        self.parts.reload(read).map(|_| ())
     }
 
     /// Applies changed rules of a custom [`Authenticator`] or [`Authorizer`], as [`Broker::reload`] does.

@@ -1,3 +1,4 @@
+use super::Action;
 use crate::values::{AclAction, AclRule, Effect, Names, Principal, Relation, TopicPattern};
 
 /// The rules in order; the first matching one decides.
@@ -25,10 +26,27 @@ impl Acl {
         self.default == Effect::Allow && self.rules.iter().all(|rule| rule.effect == Effect::Allow)
     }
 
-    /// Whether the rules treat both clients alike, given that they differ only in their listeners.
-    pub(super) fn is_alike_for(&self, one: &Principal, other: &Principal) -> bool {
-        let rules = |who| self.rules.iter().filter(move |rule| rule.names(who));
-        rules(one).map(AclRule::says).eq(rules(other).map(AclRule::says))
+    /// Rules for a client, without the clients that they apply to.
+    pub(super) fn rules_for<'a>(
+        &'a self,
+        who: &'a Principal,
+    ) -> impl Iterator<Item = (Effect, AclAction, &'a TopicPattern)> {
+        self.rules.iter().filter(move |rule| rule.names(who)).map(AclRule::says)
+    }
+
+    /// Whether the rules allow an action.
+    pub(super) fn allows(&self, who: &Principal, action: Action<'_>) -> bool {
+        match action {
+            Action::Publish(topic) | Action::Will(topic) => {
+                self.verdict(who, AclAction::Publish, topic.as_bytes()) == Verdict::All
+            }
+            Action::Receive(topic) => self.verdict(who, AclAction::Subscribe, topic.as_bytes()) == Verdict::All,
+            // Forbidden topics that the filter matches are filtered message by message.
+            Action::Subscribe(filter) => self.verdict(who, AclAction::Subscribe, filter.as_bytes()) != Verdict::Nothing,
+            Action::SubscribeShared(filter) => {
+                self.verdict(who, AclAction::Subscribe, filter.as_bytes()) == Verdict::All
+            }
+        }
     }
 
     /// Returns how much of `filter` the client may publish or subscribe to. Rules of its identity come first.

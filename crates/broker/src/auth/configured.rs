@@ -3,7 +3,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use tenbin_codec::ReasonCode;
 
-use super::acl::{Acl, Verdict};
+use super::acl::Acl;
 use super::bans::{Suspect, is_banned};
 #[cfg(feature = "web")]
 use super::jwt;
@@ -12,8 +12,8 @@ use super::scram::METHOD;
 use super::settings::ListenerSettings;
 use super::source::{Kind, Source};
 use super::{
-    AclAction, Action, Answer, AuthFuture, AuthRequest, Authenticator, Authorizer, Decision, Effect, Identity,
-    KnownRealm, Principal, Settings, Standing,
+    Action, Answer, AuthFuture, AuthRequest, Authenticator, Authorizer, Decision, Effect, Identity, KnownRealm,
+    Principal, Settings, Standing,
 };
 use crate::config::Ban;
 
@@ -86,12 +86,12 @@ impl Configured {
     /// Whether a client has the same rights through the listeners of both.
     pub(super) fn is_alike_for(&self, one: &Principal, other: &Principal) -> bool {
         let settings = self.settings.load();
-        if one.listener == other.listener || settings.acl.is_open() {
+        if one.listener == other.listener || settings.is_open() {
             return true;
         }
         let acl_of = |who: &Principal| settings.listeners.get(&who.listener).map(|listener| listener.acl);
         match (acl_of(one), acl_of(other)) {
-            (Some(true), Some(true)) => settings.acl.is_alike_for(one, other),
+            (Some(true), Some(true)) => settings.is_alike_for(one, other),
             (Some(false), Some(false)) => true,
             _ => false,
         }
@@ -102,7 +102,7 @@ impl Configured {
         let settings = self.settings.load();
         let has_acl = |who: &Principal| settings.listeners.get(&who.listener).is_some_and(|listener| listener.acl);
         let is_exempt = |who: &Principal| settings.listeners.get(&who.listener).is_some_and(|listener| !listener.acl);
-        !settings.acl.is_open() && is_exempt(one) && has_acl(other)
+        !settings.is_open() && is_exempt(one) && has_acl(other)
     }
 
     /// Asks the sources of a listener in order.
@@ -212,23 +212,14 @@ impl Authenticator for Configured {
 impl Authorizer for Configured {
     fn authorize(&self, who: &Principal, action: Action<'_>) -> Decision {
         let settings = self.settings.load();
-        let is_exempt = settings.listeners.get(&who.listener).is_some_and(|listener| !listener.acl);
-        if is_exempt && who.identity.terms.is_none() {
-            return Decision::Allow;
+        let listener = settings.listeners.get(&who.listener);
+        if listener.is_none_or(|listener| listener.acl) {
+            return settings.allows(listener, who, action).into();
         }
-        let acl = if is_exempt { &Acl { rules: Vec::new(), default: Effect::Allow } } else { &settings.acl };
-        let allowed = match action {
-            Action::Publish(topic) | Action::Will(topic) => {
-                acl.verdict(who, AclAction::Publish, topic.as_bytes()) == Verdict::All
-            }
-            Action::Receive(topic) => acl.verdict(who, AclAction::Subscribe, topic.as_bytes()) == Verdict::All,
-            // Forbidden topics that the filter matches are filtered message by message.
-            Action::Subscribe(filter) => acl.verdict(who, AclAction::Subscribe, filter.as_bytes()) != Verdict::Nothing,
-            Action::SubscribeShared(filter) => {
-                acl.verdict(who, AclAction::Subscribe, filter.as_bytes()) == Verdict::All
-            }
-        };
-        allowed.into()
+        // Only rules of its identity apply.
+        let is_allowed =
+            who.identity.terms.is_none() || Acl { rules: Vec::new(), default: Effect::Allow }.allows(who, action);
+        is_allowed.into()
     }
 }
 

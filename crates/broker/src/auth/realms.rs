@@ -14,7 +14,10 @@
 //!    broker logs a warning.
 //! 4. Any other file gets a new realm, named after the file.
 //!
-//! So two files share a realm only by the key. An unrelated new file gets an existing realm only by rule 3.
+//! A source without a file (certificates, tokens, a service, the user of a listener) is known by its kind and its name,
+//! and never counts as moved: another kind of source has other users.
+//!
+//! So two sources share a realm only by the key. An unrelated new file gets an existing realm only by rule 3.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -24,7 +27,7 @@ use std::sync::Arc;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct KnownRealm {
     pub(crate) listener: Arc<str>,
-    /// Absolute path of the password file; symbolic links are not followed.
+    /// Absolute path of the password file; symbolic links are not followed. Relative for a source without a file.
     pub(crate) file: PathBuf,
     /// Name of the realm. It never changes, because sessions are stored under it.
     pub(crate) realm: Arc<str>,
@@ -41,6 +44,8 @@ pub(super) struct Place {
     pub(super) file: PathBuf,
     /// Path with symbolic links resolved, equal for all listeners with the same file.
     pub(super) canonical: PathBuf,
+    /// Name in `file` that an earlier version gave a source without a file.
+    pub(super) earlier: Option<PathBuf>,
     /// The key `realm`.
     pub(super) label: Option<Arc<str>>,
 }
@@ -115,14 +120,27 @@ fn realms_of_labels(places: &[Place], known: &[KnownRealm]) -> HashMap<Arc<str>,
 
 /// Earlier assignments of the same file, those of the same listener first.
 fn of_this_file<'a>(place: &'a Place, known: &'a [KnownRealm]) -> impl Iterator<Item = &'a KnownRealm> {
-    let of_this_file = known.iter().filter(|known| known.file == place.file);
+    let of_this_file = known.iter().filter(|known| {
+        let is_earlier = place.earlier.as_ref() == Some(&known.file) && known.listener == place.listener;
+        known.file == place.file || is_earlier
+    });
     of_this_file.clone().filter(|known| known.listener == place.listener).chain(of_this_file)
 }
 
 /// Returns the listener's last file, unless a listener still uses it.
 fn moved_from<'a>(place: &Place, places: &[Place], known: &'a [KnownRealm]) -> Option<&'a KnownRealm> {
+    last_of(place, places, known).filter(|last| has_file(&place.file) && has_file(&last.file))
+}
+
+/// Returns the listener's last source, unless a listener still uses it.
+fn last_of<'a>(place: &Place, places: &[Place], known: &'a [KnownRealm]) -> Option<&'a KnownRealm> {
     let last = known.iter().find(|known| known.listener == place.listener)?;
     (!places.iter().any(|place| place.file == last.file)).then_some(last)
+}
+
+/// Whether this is the path of a file, and not the name of a source without one.
+fn has_file(file: &Path) -> bool {
+    file.is_absolute()
 }
 
 /// Returns `name`, or the first free one of `name#2`, `name#3`, ….
@@ -153,7 +171,15 @@ pub(super) fn report(
                 %listener, ?file, %realm, old_realm = %old.realm,
                 "users get another realm: their sessions stay in the old one"
             );
-        } else if let Some(old) = moved_from(place, places, known).filter(|_| place.label.is_none()) {
+        } else if let Some(old) = last_of(place, places, known).filter(|_| place.label.is_none()) {
+            if !has_file(file) || !has_file(&old.file) {
+                tracing::warn!(
+                    %listener, old_source = ?old.file, source = ?file, %realm, old_realm = %old.realm,
+                    "another kind of source: its users do not get the sessions of the old source's users; \
+                     realm = {:?} gives them", old.realm
+                );
+                continue;
+            }
             let old_file = there(&old.file);
             if old.realm == *realm && old_file.is_none() {
                 tracing::warn!(
@@ -226,6 +252,7 @@ mod tests {
             text: text.into(),
             file: Path::new("/etc").join(text),
             canonical: Path::new("/etc").join(text.trim_start_matches("link-to-")),
+            earlier: None,
             label: (!realm.is_empty()).then(|| realm.into()),
         };
         of.iter().map(place).collect()
@@ -319,6 +346,34 @@ mod tests {
         assert_eq!(after(&taken_over), ["other"], "its own path");
         // The old realm is available by its name.
         assert_eq!(after_with(&[&[("a", "pw", "")], &[("a", "new", "")], &[("a", "new", "pw")]], &["pw"]), ["pw"]);
+    }
+
+    /// Kinds of sources, each with the path or the name by which it is known.
+    #[test]
+    fn source_of_another_kind_gets_another_realm() {
+        let kinds = ["/etc/pw", "auth:certificate:main", "auth:jwt:main", "auth:http:main", "user:alice"];
+        let place = |file: &str, label: Option<&str>| Place {
+            listener: "main".into(),
+            text: "main".into(),
+            file: file.into(),
+            canonical: file.into(),
+            earlier: file.starts_with("auth:").then(|| "auth:main".into()),
+            label: label.map(Into::into),
+        };
+        // No file exists any more.
+        let assign = |place: Place, known: &[KnownRealm]| assign(&[place], known, |_| None).remove(0);
+        for (one, other) in kinds.iter().flat_map(|one| kinds.map(|other| (*one, other))) {
+            let before = assign(place(one, None), &[]);
+            let known = remember(std::slice::from_ref(&before), &[]);
+            let after = assign(place(other, None), &known);
+            assert_eq!(after.realm == before.realm, one == other, "{one}, then {other}");
+            let known = remember(&[after], &known);
+            assert_eq!(assign(place(one, None), &known).realm, before.realm, "{one} again after {other}");
+            let labelled = assign(place(other, Some(&before.realm)), &known);
+            assert_eq!(labelled.realm, before.realm, "the key joins {one} and {other}");
+        }
+        let earlier = KnownRealm { file: "auth:main".into(), listener: "main".into(), realm: "r".into(), label: None };
+        assert_eq!(*assign(place(kinds[2], None), &[earlier]).realm, *"r", "known by an earlier version");
     }
 
     #[test]

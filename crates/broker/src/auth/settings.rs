@@ -13,9 +13,9 @@ use super::http::Http;
 use super::jwt::Jwt;
 use super::realms::{self, KnownRealm, Place};
 use super::source::{Kind, Source};
-use super::{Effect, PasswordFile, PasswordFileError};
+use super::{Action, Effect, PasswordFile, PasswordFileError, Principal};
 use crate::Config;
-use crate::config::{AclDefault, AuthSource, Ban, Listener, SourceKind};
+use crate::config::{AuthSource, Ban, Listener, SourceKind};
 use crate::values::AclRule;
 
 /// Access settings of the configuration, with the contents of the password files.
@@ -39,6 +39,19 @@ pub(super) struct ListenerSettings {
     pub(super) sources: Vec<Source>,
     /// Whether the ACL applies.
     pub(super) acl: bool,
+    /// Rules of a closed listener.
+    pub(super) kept: Option<Arc<KeptRules>>,
+}
+
+/// Rules for the connections of a closed listener.
+#[derive(Debug)]
+pub(super) struct KeptRules {
+    /// The whole ACL of the last configuration with the listener.
+    before: Arc<Acl>,
+    /// Present rules for all listeners, which may deny more.
+    now: Acl,
+    /// The listener's own last rules, then the present ones: they say whether another listener treats a client alike.
+    alike: Acl,
 }
 
 /// Error in the access settings; its text is one line.
@@ -100,17 +113,13 @@ impl Settings {
                 return Err(AccessError::Closed(name.to_string()));
             }
             let (anonymous, acl) = (listener.anonymous, listener.acl);
-            listeners.insert(name, ListenerSettings { anonymous, sources, acl });
+            listeners.insert(name, ListenerSettings { anonymous, sources, acl, kept: None });
         }
         let unknown = config.acl.iter().filter_map(|rule| rule.listener.as_deref());
         if let Some(name) = unknown.into_iter().find(|&name| !listeners.contains_key(name)) {
             return Err(AccessError::NoSuchListener(name.to_owned()));
         }
-        let default = match config.acl_default {
-            AclDefault::Auto if config.acl.is_empty() => Effect::Allow,
-            AclDefault::Allow => Effect::Allow,
-            AclDefault::Auto | AclDefault::Deny => Effect::Deny,
-        };
+        let default = if config.allows_by_default() { Effect::Allow } else { Effect::Deny };
         let acl = Acl { rules: config.acl.clone(), default };
         let bans = config.ban.clone();
         let mut settings = Self { listeners, acl, bans, places, realms: Vec::new() };
@@ -140,18 +149,27 @@ impl Settings {
 
     /// Takes over listeners of `before` that are closed now, for the connections that they have accepted.
     ///
-    /// Their users are those of the password files now, as far as these can be read. Rules for them alone stay too.
+    /// Their users are those of the password files now, as far as these can be read. All rules of the ACL of their time
+    /// stay, and rules for all listeners that deny more apply too.
     pub(super) fn keep_closed(&mut self, before: &Self) {
+        let is_common = |rule: &&AclRule| rule.listener.is_none();
+        let common: Vec<_> = self.acl.rules.iter().filter(is_common).cloned().collect();
         for (name, closed) in &before.listeners {
             if self.listeners.contains_key(name) {
                 continue;
             }
-            let mut kept = closed.clone();
-            kept.sources.iter_mut().for_each(Source::read_again);
-            self.listeners.insert(Arc::clone(name), kept);
-            let is_its = |rule: &&AclRule| rule.listener.as_deref() == Some(name);
-            let rules = before.acl.rules.iter().filter(is_its).cloned().collect::<Vec<_>>();
-            self.acl.rules.splice(0..0, rules);
+            let last =
+                closed.kept.as_ref().map_or_else(|| Arc::new(before.acl.clone()), |kept| Arc::clone(&kept.before));
+            let own = last.rules.iter().filter(|rule| rule.listener.as_deref() == Some(name));
+            let alike = own.chain(&self.acl.rules).cloned().collect();
+            let kept = KeptRules {
+                now: Acl { rules: common.clone(), default: Effect::Allow },
+                alike: Acl { rules: alike, default: self.acl.default },
+                before: last,
+            };
+            let mut closed = ListenerSettings { kept: Some(Arc::new(kept)), ..closed.clone() };
+            closed.sources.iter_mut().for_each(Source::read_again);
+            self.listeners.insert(Arc::clone(name), closed);
         }
     }
 
@@ -171,7 +189,23 @@ impl Settings {
 
     /// Whether no action is denied to any client.
     pub(super) fn is_open(&self) -> bool {
-        self.acl.is_open()
+        let kept = self.listeners.values().filter_map(|listener| listener.kept.as_ref());
+        self.acl.is_open() && kept.into_iter().all(|kept| kept.before.is_open())
+    }
+
+    /// Whether the ACL allows an action of a client that connected through `listener`.
+    pub(super) fn allows(&self, listener: Option<&ListenerSettings>, who: &Principal, action: Action<'_>) -> bool {
+        match listener.and_then(|listener| listener.kept.as_ref()) {
+            Some(kept) => kept.before.allows(who, action) && kept.now.allows(who, action),
+            None => self.acl.allows(who, action),
+        }
+    }
+
+    /// Whether the rules for the listeners of both clients are alike, given that they differ only in their listeners.
+    pub(super) fn is_alike_for(&self, one: &Principal, other: &Principal) -> bool {
+        let kept = |who: &Principal| self.listeners.get(&who.listener)?.kept.as_ref();
+        let rules = |who| kept(who).map_or(&self.acl, |kept| &kept.alike).rules_for(who);
+        rules(one).eq(rules(other))
     }
 }
 
@@ -213,10 +247,15 @@ fn kind_of(entry: &AuthSource, files: &mut Files) -> Result<Kind, AccessError> {
 fn place_of(entry: &AuthSource) -> Place {
     let owner: Arc<str> = format!("auth:{}", entry.name).into();
     let label = entry.realm.as_deref().map(Into::into);
-    match &entry.kind {
-        SourceKind::Passwords(source) | SourceKind::Scram(source) => place(owner, &source.file, label),
-        _ => place_without_file(Arc::clone(&owner), &owner, &entry.name, label),
-    }
+    let kind = match &entry.kind {
+        SourceKind::Passwords(source) | SourceKind::Scram(source) => return place(owner, &source.file, label),
+        SourceKind::Certificate(_) => "certificate",
+        SourceKind::Jwt(_) => "jwt",
+        SourceKind::Http(_) => "http",
+    };
+    let earlier = Some(PathBuf::from(&*owner));
+    let path = format!("auth:{kind}:{}", entry.name);
+    Place { earlier, ..place_without_file(owner, &path, &entry.name, label) }
 }
 
 fn place_of_file(listener: &Listener, path: &Path) -> Place {
@@ -232,7 +271,7 @@ fn place_of_user(listener: &Listener, user: &Text) -> Place {
 /// A place by a path that no file has.
 fn place_without_file(owner: Arc<str>, path: &str, text: &str, label: Option<Arc<str>>) -> Place {
     let file = PathBuf::from(path);
-    Place { listener: owner, text: text.into(), canonical: file.clone(), file, label }
+    Place { listener: owner, text: text.into(), canonical: file.clone(), file, earlier: None, label }
 }
 
 fn place(owner: Arc<str>, path: &Path, label: Option<Arc<str>>) -> Place {
@@ -241,6 +280,7 @@ fn place(owner: Arc<str>, path: &Path, label: Option<Arc<str>>) -> Place {
         text: path.display().to_string().into(),
         file: std::path::absolute(path).unwrap_or_else(|_| path.to_owned()),
         canonical: path.canonicalize().unwrap_or_else(|_| path.to_owned()), // it has just been read
+        earlier: None,
         label,
     }
 }

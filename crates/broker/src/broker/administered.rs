@@ -1,5 +1,6 @@
 //! Parts of the broker that its admin interface reaches.
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -7,7 +8,7 @@ use tenbin_admin::ListenerView;
 
 use super::{ConfigCheck, Parts, StartError};
 use crate::Config;
-use crate::control::{self, Administration, Control, Difference, DrainRefused, Reach, SendAway};
+use crate::control::{self, Administration, Control, Difference, DrainRefused, Reach, ReadConfig, SendAway};
 
 /// Begins to serve admin HTTP, if it is wanted and configured.
 pub(super) fn begin(
@@ -63,8 +64,8 @@ impl Reach for Above {
         listeners.end_drain(&parts.shared).map_err(|error| error.to_string())
     }
 
-    fn tls_failures(&self) -> Vec<Arc<str>> {
-        self.0.upgrade().map(|parts| parts.listeners().tls_failures()).unwrap_or_default()
+    fn tls_warnings(&self) -> Vec<(Arc<str>, String)> {
+        self.0.upgrade().map(|parts| parts.listeners().tls_warnings()).unwrap_or_default()
     }
 
     fn is_drained(&self) -> bool {
@@ -75,13 +76,20 @@ impl Reach for Above {
         self.0.upgrade().map(|parts| parts.listeners().certificate_ends()).unwrap_or_default()
     }
 
-    fn reload(&self, config: &Config) -> Result<Vec<Difference>, String> {
+    fn has_reload_failed(&self) -> bool {
+        self.0.upgrade().is_some_and(|parts| parts.is_reload_failed.load(Ordering::Relaxed))
+    }
+
+    fn reload(&self, read: &ReadConfig) -> Result<Vec<Difference>, String> {
         let parts = self.0.upgrade().ok_or("the broker stops")?;
-        let not_taken = parts.reload(config).map_err(|error| error.to_string())?;
+        let not_taken = parts.reload(read).map_err(|error| error.to_string())?;
         Ok(not_taken.into_iter().map(|found| [found.key, found.old, found.new]).collect())
     }
 
     fn check(&self, text: &str) -> (Vec<String>, Vec<Difference>) {
+        if let Err(error) = Config::check_file(text) {
+            return (vec![error.to_string()], Vec::new());
+        }
         let ConfigCheck { errors, differences } = ConfigCheck::of(text, std::iter::empty());
         (errors, differences)
     }

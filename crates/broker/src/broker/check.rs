@@ -1,10 +1,14 @@
 //! Checks of a configuration without a broker.
 
-use crate::Config;
+use std::path::Path;
+
 use crate::auth::Settings;
+#[cfg(feature = "admin")]
+use crate::control;
 use crate::hooks::HookSet;
 use crate::net;
 use crate::webhooks::Webhooks;
+use crate::{Config, ConfigError};
 
 /// Result of a check of a configuration.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -20,7 +24,16 @@ impl ConfigCheck {
     ///
     /// Reads password files, certificates, keys and secrets, and opens nothing else.
     pub fn of(text: &str, environment: impl Iterator<Item = (String, String)> + Clone) -> Self {
-        let config = match Config::parse_all(text, environment) {
+        Self::of_parsed(Config::parse_all(text, environment))
+    }
+
+    /// As [`ConfigCheck::of`], for the file at `path`, which the errors name.
+    pub fn of_file(path: &Path, environment: impl Iterator<Item = (String, String)> + Clone) -> Self {
+        Self::of_parsed(Config::read_all(path, environment))
+    }
+
+    fn of_parsed(parsed: Result<Config, Vec<ConfigError>>) -> Self {
+        let config = match parsed {
             Ok(config) => config,
             Err(errors) => {
                 let errors = errors.iter().map(ToString::to_string).collect();
@@ -30,7 +43,14 @@ impl ConfigCheck {
         let access = Settings::load(&config, true).err().map(|error| error.to_string());
         let webhooks = Webhooks::load(&config, &mut HookSet::default()).err();
         let tls = net::Doors::load(&config).err().map(|error| error.to_string());
+        #[cfg(feature = "admin")]
+        let admin = control::check(&config).err().map(|error| format!("admin: {error}"));
+        #[cfg(not(feature = "admin"))]
+        let admin = None;
+        let sockets = config.all_listeners().filter_map(|listener| net::check_unix(&listener).err());
+        let sockets: Vec<_> = sockets.map(|error| error.to_string()).collect();
         let differences = config.differences().into_iter().map(|found| [found.key, found.old, found.new]);
-        Self { errors: access.into_iter().chain(tls).chain(webhooks).collect(), differences: differences.collect() }
+        let errors = access.into_iter().chain(tls).chain(webhooks).chain(admin).chain(sockets).collect();
+        Self { errors, differences: differences.collect() }
     }
 }

@@ -1,6 +1,7 @@
 use std::io;
 
 use crate::auth::AccessError;
+use crate::config::ConfigError;
 use crate::durable::StoreError;
 use crate::net::{ListenError, TlsError};
 
@@ -35,6 +36,9 @@ pub enum StartError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReloadError {
+    /// The configuration cannot be read, or leaves out what protects the broker.
+    #[error("{0}")]
+    Config(#[from] ConfigError),
     /// The access rules or password files are unusable.
     #[error("{0}")]
     Access(#[from] AccessError),

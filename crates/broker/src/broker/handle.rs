@@ -47,7 +47,7 @@ impl Embedded for Embedding {
     }
 
     fn reload(&self, config: &Config) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
-        self.parts()?.reload(config)?;
+        self.parts()?.reload(|| Ok(config.clone()))?;
         Ok(())
     }
 

@@ -319,11 +319,15 @@ impl Listeners {
         self.open.iter().flat_map(named).collect()
     }
 
-    /// Names of listeners whose newer TLS files could not be used at the last look; the old ones serve.
+    /// Listeners, with a warning about their TLS files.
     #[cfg(feature = "admin")]
-    pub(super) fn tls_failures(&self) -> Vec<Arc<str>> {
-        let has_failed = |open: &&OpenListener| open.door.as_ref().is_some_and(|door| door.tls_failure().is_some());
-        self.open.iter().filter(has_failed).map(|open| Arc::clone(&open.name)).collect()
+    pub(super) fn tls_warnings(&self) -> Vec<(Arc<str>, String)> {
+        let doors = self.open.iter().filter_map(|open| Some((&open.name, open.door.as_ref()?)));
+        let named = |(name, door): (&Arc<str>, &Arc<Door>)| {
+            let name = Arc::clone(name);
+            door.tls_warnings().into_iter().map(move |warning| (Arc::clone(&name), warning))
+        };
+        doors.flat_map(named).collect()
     }
 
     /// Notes that a reload could not use newer TLS files.

@@ -1,12 +1,13 @@
 //! A reload: a new configuration takes effect as a whole, or not at all.
 
+use std::sync::atomic::Ordering;
 use std::sync::{MutexGuard, PoisonError};
 
 use super::listeners::Listeners;
 use super::{Parts, ReloadError};
 use crate::Config;
 use crate::auth::Settings;
-use crate::config::NotTaken;
+use crate::config::{ConfigError, NotTaken};
 use crate::lifecycle::enforcement;
 use crate::net::{self, ResolvedNames, TlsError};
 
@@ -22,9 +23,20 @@ impl Parts {
         self.listeners().tls_failed(error);
     }
 
-    /// Applies `config`, as [`Broker::reload`] says; returns the keys that differ and stay as they were.
-    pub(super) fn reload(&self, config: &Config) -> Result<Vec<NotTaken>, ReloadError> {
-        let _reloading = self.reloading.lock().unwrap_or_else(PoisonError::into_inner);
+    /// Reads a configuration and applies it, as [`Broker::reload`] says; returns the keys that differ and stay as they were.
+    pub(super) fn reload(
+        &self,
+        read: impl FnOnce() -> Result<Config, ConfigError>,
+    ) -> Result<Vec<NotTaken>, ReloadError> {
+        let result = read().map_err(ReloadError::Config).and_then(|config| self.apply(config));
+        self.is_reload_failed.store(result.is_err(), Ordering::Relaxed);
+        result
+    }
+
+    fn apply(&self, config: Config) -> Result<Vec<NotTaken>, ReloadError> {
+        let mut in_effect = self.in_effect.lock().unwrap_or_else(PoisonError::into_inner);
+        in_effect.check_complete(&config)?;
+        let config = &config;
         let unopened = self.listeners().unopened(config);
         let names = ResolvedNames::look_up(&unopened).map_err(ReloadError::Listen)?;
         let doors = net::Doors::load(config).inspect_err(|error| self.tls_failed(error))?;
@@ -42,7 +54,7 @@ impl Parts {
             self.shared.connection_settings.replace(config, &self.shared.config);
             listeners.switch(prepared, &self.shared);
             // Before the look at each session: health, metrics and status wait for this lock. Reloads keep their order by
-            // `reloading`.
+            // `in_effect`.
             drop(listeners);
         });
         let not_taken = self.configured.not_taken(config);
@@ -53,6 +65,7 @@ impl Parts {
         if let Some((realms, durable)) = realms.zip(self.shared.durable.as_ref()) {
             durable.keep_realms(&realms);
         }
+        in_effect.clone_from(config);
         Ok(not_taken)
     }
 }

@@ -1,5 +1,7 @@
 //! All errors of a configuration file, as far as they can be told apart.
 
+use std::path::Path;
+
 use toml::Table;
 
 use super::{Config, ConfigError, NotTaken};
@@ -37,6 +39,21 @@ impl Config {
         Err(errors)
     }
 
+    /// Reads the file at `path` as [`Config::read_with`] does, and looks for further errors.
+    ///
+    /// # Errors
+    /// Everything that is wrong with it, with the file's name.
+    pub(crate) fn read_all(
+        path: &Path,
+        environment: impl Iterator<Item = (String, String)> + Clone,
+    ) -> Result<Self, Vec<ConfigError>> {
+        let unreadable = |error| vec![ConfigError::unreadable(path, error)];
+        let text = tenbin_files::read_text(path).map_err(unreadable)?;
+        Self::check_file(&text).map_err(|error| vec![error.in_file(path)])?;
+        let named = |errors: Vec<ConfigError>| errors.into_iter().map(|error| error.in_file(path)).collect();
+        Self::parse_all(&text, environment).map_err(named)
+    }
+
     /// Keys of `self` that differ from their defaults.
     pub(crate) fn differences(&self) -> Vec<NotTaken> {
         let default = Self::default();
@@ -48,7 +65,6 @@ impl Config {
             ("auth", default.auth.len().to_string(), self.auth.len().to_string()),
             ("ban", default.ban.len().to_string(), self.ban.len().to_string()),
             ("acl", default.acl.len().to_string(), self.acl.len().to_string()),
-            ("webhook", default.webhook.len().to_string(), self.webhook.len().to_string()),
             ("share", default.share.len().to_string(), self.share.len().to_string()),
         ];
         let differs =

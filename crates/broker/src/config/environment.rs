@@ -44,6 +44,26 @@ pub(super) fn overridden(
     Ok(config)
 }
 
+/// Describes the variables that have the prefix and stand for no key, a line each.
+pub(super) fn unknown(names: impl Iterator<Item = String>) -> Vec<String> {
+    let known: Table = toml::from_str(Config::DEFAULT_TOML).unwrap_or_default();
+    let tables = known.iter().filter_map(|(name, value)| Some((name, value.as_table()?)));
+    let keys: Vec<_> = tables.flat_map(|(table, keys)| keys.keys().map(move |key| format!("{table}__{key}"))).collect();
+    let describe = |name: String| {
+        let key = name.strip_prefix(PREFIX)?.to_ascii_lowercase();
+        // Kubernetes makes variables of the last kinds for a service with the name tenbin.
+        let is_foreign =
+            OF_COMMANDS.contains(&&key[..]) || key == "port" || key.starts_with("port_") || key.starts_with("service_");
+        if is_foreign || key == ALLOW_ANONYMOUS || key.contains("__") || known.contains_key(&key) {
+            return None;
+        }
+        let meant = keys.iter().find(|known| known.replace("__", "_") == key);
+        let meant = meant.map(|key| format!("; {PREFIX}{} is one", key.to_ascii_uppercase())).unwrap_or_default();
+        Some(format!("environment variable {name}: no key has this name{meant}"))
+    };
+    names.filter_map(describe).collect()
+}
+
 fn look_up<'a>(table: &'a Table, path: &[&str]) -> Option<&'a Value> {
     let (first, rest) = path.split_first()?;
     let value = table.get(*first)?;
@@ -82,6 +102,8 @@ fn set_anonymous(table: &mut Table) {
 }
 
 const PREFIX: &str = "TENBIN_";
+/// Variables of other commands, without the prefix.
+const OF_COMMANDS: [&str; 3] = ["data", "token", "url"];
 /// A variable that stands for `anonymous` of all listeners, which have no names in variables.
 const ALLOW_ANONYMOUS: &str = "allow_anonymous";
 
@@ -119,6 +141,22 @@ mod tests {
             let config = parse(text, &[("TENBIN_ALLOW_ANONYMOUS", value)]).unwrap();
             assert!(config.listeners.iter().all(|listener| listener.anonymous == anonymous), "{value}");
         }
+    }
+
+    #[test]
+    fn unknown_variables_are_described() {
+        let names = ["TENBIN_QUEUE_MESSAGES_MAXIMUM", "TENBIN_POLICI", "TENBIN_POLICY", "TENBIN_TOKEN", "TENBIN_PORT"];
+        let further =
+            ["TENBIN_QUEUE__MESSAGES_MAXIMUM", "TENBIN_PORT_1883_TCP", "TENBIN_SERVICE_HOST", "HOME", "TENBIN_QUEUE"];
+        let found = unknown(names.iter().chain(&further).map(ToString::to_string));
+        assert_eq!(
+            found,
+            [
+                "environment variable TENBIN_QUEUE_MESSAGES_MAXIMUM: no key has this name; \
+                 TENBIN_QUEUE__MESSAGES_MAXIMUM is one",
+                "environment variable TENBIN_POLICI: no key has this name",
+            ]
+        );
     }
 
     #[test]

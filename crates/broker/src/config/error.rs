@@ -2,7 +2,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 /// Error in a configuration; its text is one line with file, line and key.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct ConfigError {
     file: Option<PathBuf>,
     line: Option<usize>,
@@ -12,6 +12,26 @@ pub struct ConfigError {
 impl ConfigError {
     pub(super) fn unreadable(path: &Path, error: std::io::Error) -> Self {
         Self { file: Some(path.to_owned()), line: None, message: format!("cannot be read: {error}") }
+    }
+
+    /// A file without any key.
+    pub(super) fn empty() -> Self {
+        let message = "it has no key: was it emptied or cut? To run with the defaults leave it out".to_owned();
+        Self { file: None, line: None, message }
+    }
+
+    /// The file of another broker.
+    pub(super) fn of_mosquitto(line: usize, key: &str) -> Self {
+        let message = format!(
+            "{key}: this is a mosquitto.conf, and tenbin reads TOML: docs/MIGRATING.md has Mosquitto's keys beside ours"
+        );
+        Self { file: None, line: Some(line), message }
+    }
+
+    /// A configuration that a reload refuses, since it leaves out what protects the broker.
+    pub(super) fn incomplete(key: &str, reason: &str) -> Self {
+        let message = format!("{key}: {reason}; a restart takes the file as it is");
+        Self { file: None, line: None, message }
     }
 
     pub(super) fn illegal(text: &str, error: &toml::de::Error) -> Self {

@@ -5,11 +5,14 @@ mod address;
 mod auth;
 mod ban;
 mod check;
+mod completeness;
 mod environment;
 mod error;
 mod limits;
+mod mosquitto;
 mod not_taken;
 mod range;
+mod source;
 mod standing_groups;
 mod tables;
 mod tls;
@@ -40,6 +43,7 @@ pub(crate) use not_taken::NotTaken;
 pub use crate::values::{FairBy, NamePattern, Network, OrderingKey, ShareRule, UnknownKey, WrongNetwork};
 
 use crate::values::{AclRule, ShareRules, policy_name, room_for_packet};
+pub use source::Source;
 pub use tables::{Admin, SyncWhen};
 use tables::{Connections, Explain, Limits, Log, Queue, Retained, Served, Sessions, Speeds, Store, Sys};
 
@@ -104,6 +108,10 @@ pub struct Config {
     /// Services that get events over HTTP.
     #[serde(skip_serializing)]
     pub webhook: Vec<Webhook>,
+    /// Origin, by which a reload recognises a cut file.
+    #[doc(hidden)]
+    #[serde(skip)]
+    pub source: Source,
 }
 
 impl Config {
@@ -113,8 +121,8 @@ impl Config {
     /// Reads the file at `path`. Missing keys have their defaults.
     ///
     /// # Errors
-    /// The file is unreadable, or has an unknown key or a value of the wrong type or out of range. The error names the
-    /// line.
+    /// The file is unreadable, or has no key, an unknown key, or a value of the wrong type or out of range. The error
+    /// names the line.
     pub fn read(path: &Path) -> Result<Self, ConfigError> {
         Self::read_with(path, std::iter::empty())
     }
@@ -127,8 +135,28 @@ impl Config {
     /// # Errors
     /// Like [`Config::read`], or a variable has an unknown key or an illegal value. The error names it.
     pub fn read_with(path: &Path, environment: impl Iterator<Item = (String, String)>) -> Result<Self, ConfigError> {
-        let text = std::fs::read_to_string(path).map_err(|error| ConfigError::unreadable(path, error))?;
-        Self::parse_with(&text, environment).map_err(|error| error.in_file(path))
+        let text = tenbin_files::read_text(path).map_err(|error| ConfigError::unreadable(path, error))?;
+        let config = Self::parse_file(&text, environment).map_err(|error| error.in_file(path))?;
+        Ok(Self { source: config.source.clone().with_file(path, text), ..config })
+    }
+
+    fn parse_file(text: &str, environment: impl Iterator<Item = (String, String)>) -> Result<Self, ConfigError> {
+        Self::check_file(text)?;
+        Self::parse_with(text, environment)
+    }
+
+    /// Checks that the text of a file has keys, and is not another broker's.
+    pub(crate) fn check_file(text: &str) -> Result<(), ConfigError> {
+        match toml::from_str::<toml::Table>(text) {
+            Ok(table) if table.is_empty() => Err(ConfigError::empty()),
+            Err(_) => mosquitto::check(text),
+            Ok(_) => Ok(()),
+        }
+    }
+
+    /// Environment variables that have the prefix of keys, and stand for none: a line for each, with its name.
+    pub fn unknown_variables(environment: impl Iterator<Item = (String, String)>) -> Vec<String> {
+        environment::unknown(environment.map(|(name, _)| name))
     }
 
     /// Parses the text of a configuration file.
@@ -159,6 +187,7 @@ impl Config {
         if let Some(overridden) = environment::overridden(&mut table, environment)? {
             config = overridden;
         }
+        config.source = Source::of_tables(&table);
         // Configured listeners replace the default one, which would admit all clients.
         let is_listen_given = table.contains_key("listen");
         if !config.listeners.is_empty() && !is_listen_given {
@@ -283,6 +312,7 @@ impl Default for Config {
             log: Log::default(),
             admin: Admin::default(),
             webhook: Vec::new(),
+            source: Source::default(),
         }
     }
 }
@@ -314,7 +344,7 @@ mod tests {
     fn the_shipped_file_names_every_key() {
         let shown = format!("{:?}", Config::default());
         let keys = shown.split([' ', '{', ',', '(']).filter_map(|word| word.strip_suffix(':'));
-        for key in keys {
+        for key in keys.filter(|key| *key != "source") {
             let tables = [format!("[{key}]"), format!("# [[{key}]]")];
             let named =
                 Config::DEFAULT_TOML.lines().any(|line| line.starts_with(key) || tables.iter().any(|t| t == line));

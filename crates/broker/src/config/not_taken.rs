@@ -18,6 +18,11 @@ impl Config {
     pub(crate) fn not_taken(&self, new: &Self) -> Vec<NotTaken> {
         let mut found = Vec::new();
         compare("", &as_json(self), &as_json(new), &mut found);
+        if self.webhook != new.webhook {
+            // Without their content: URLs may have passwords.
+            let [old, new] = [self, new].map(|config| format!("{} entries", config.webhook.len()));
+            found.push(NotTaken { key: "webhook".to_owned(), old, new });
+        }
         found
     }
 }
@@ -42,6 +47,65 @@ fn compare(key: &str, old: &Value, new: &Value, found: &mut Vec<NotTaken>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Values of keys for which no simple change of the shipped value is legal.
+    const OTHERS: [(&str, &str); 9] = [
+        ("listen", "[\"127.0.0.1:1\"]"),
+        ("load_reports", "[\"ack\"]"),
+        ("policy", "\"random\""),
+        ("acl_default", "\"deny\""),
+        ("queue.when_full", "\"spool\""),
+        ("store.sync", "\"never\""),
+        ("admin.address", "\"127.0.0.1:1\""),
+        ("admin.hosts", "[\"example.org\"]"),
+        ("capabilities.response_information", "\"a\""),
+    ];
+    /// Top-level keys that a reload takes; other tests show it.
+    const TAKEN: [&str; 9] =
+        ["listen", "load_reports", "listeners", "auth", "ban", "acl", "acl_default", "policy", "share"];
+
+    /// A legal configuration with another value of one key than the shipped one.
+    fn changed(key: &str, shipped: &toml::Value) -> Config {
+        let of_kind = match shipped {
+            toml::Value::Boolean(value) => vec![(!value).to_string()],
+            toml::Value::Integer(value) => {
+                [value + 1, value - 1, value / 2, value * 2, 1, 0].map(|value| value.to_string()).to_vec()
+            }
+            _ => vec!["\"other\"".to_owned(), "[\"other\"]".to_owned()],
+        };
+        let given = OTHERS.iter().find(|(other, _)| *other == key).map(|(_, value)| (*value).to_owned());
+        let table = key.rsplit_once('.').map(|(table, _)| format!("[{table}]\n")).unwrap_or_default();
+        let name = key.rsplit('.').next().unwrap_or_default();
+        let texts = given.into_iter().chain(of_kind).map(|value| format!("{table}{name} = {value}\n"));
+        let legal = texts.filter_map(|text| Config::parse(&text).ok());
+        let default = Config::default();
+        legal.into_iter().find(|config| *config != default).unwrap_or_else(|| panic!("no other value of {key}"))
+    }
+
+    #[test]
+    fn every_shipped_key_is_taken_or_named() {
+        let shipped: toml::Table = toml::from_str(Config::DEFAULT_TOML).unwrap();
+        let below = |(name, value): (&String, &toml::Value)| match value.as_table() {
+            Some(table) => table.iter().map(|(key, value)| (format!("{name}.{key}"), value.clone())).collect(),
+            None => vec![(name.clone(), value.clone())],
+        };
+        let keys: Vec<_> = shipped.iter().flat_map(below).collect();
+        assert!(keys.len() > 60, "{}", keys.len());
+        for (key, value) in keys {
+            let named = Config::default().not_taken(&changed(&key, &value));
+            let names: Vec<_> = named.iter().map(|named| &named.key[..]).collect();
+            assert_eq!(names, if TAKEN.contains(&&key[..]) { vec![] } else { vec![&key[..]] });
+        }
+        let webhook = "[[webhook]]\nurl = \"https://user:secret@example.org/\"\nevents = [\"connected\"]\n";
+        let named = Config::default().not_taken(&Config::parse(webhook).unwrap());
+        assert_eq!(named.len(), 1);
+        assert!(named[0].key == "webhook" && !format!("{named:?}").contains("secret"), "{named:?}");
+        // All tables of the file are in one of the lists.
+        let tables = Config::DEFAULT_TOML.lines().filter_map(|line| line.strip_prefix("# [[")?.strip_suffix("]]"));
+        for table in tables.filter(|table| !table.contains('.')) {
+            assert!(TAKEN.contains(&table) || table == "webhook", "{table}");
+        }
+    }
 
     #[test]
     fn unreloadable_keys_are_reported_with_both_values() {

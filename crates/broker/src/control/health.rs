@@ -72,16 +72,27 @@ impl Control {
             checks.push(Check::new("store", failure));
         }
         // Anybody may ask: the log has the reason, which names files.
-        let warning = |listener: Arc<str>| {
-            Check::warning("tls", format!("listener {listener}: newer TLS files cannot be used; see the log"))
-        };
-        checks.extend(self.reach.tls_failures().into_iter().map(warning));
+        let warning =
+            |(listener, text): (Arc<str>, String)| Check::warning("tls", format!("listener {listener}: {text}"));
+        checks.extend(self.reach.tls_warnings().into_iter().map(warning));
         let (groups, messages) = self.shared.router.dormant();
         if groups > 0 {
             let problem = format!(
                 "{messages} messages wait with {groups} groups without a rule: see the log, or `tenbin store prune`"
             );
             checks.push(Check::warning("share_groups", problem));
+        }
+        if let Some((count, since)) = self.shared.denials.recent(Instant::now()) {
+            let minutes = since.as_secs().div_ceil(60);
+            let problem =
+                format!("{count} actions of clients were denied in the last {minutes} min; the log names them");
+            checks.push(Check::warning("denied", problem));
+        }
+        if self.reach.has_reload_failed() {
+            checks.push(Check::warning(
+                "reload",
+                "the last one failed, and the old configuration stays; see the log".into(),
+            ));
         }
         checks
     }

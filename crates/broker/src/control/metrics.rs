@@ -44,6 +44,11 @@ impl Control {
             let labels = [("listener", &*listener), ("name", &*name)];
             into.add("tenbin_tls_certificate_not_after_seconds", Kind::Gauge, help, &labels, end as f64);
         }
+        for (action, listener, count) in self.shared.denials.all() {
+            let help = "Actions of clients that the rules denied, by listener.";
+            let labels = [("action", action.name()), ("listener", &*listener)];
+            into.add("tenbin_denied_total", Kind::Counter, help, &labels, count as f64);
+        }
         let mut gauge = |name, help, value: usize| into.add(name, Kind::Gauge, help, &[], value as f64);
         let shared = &self.shared;
         gauge("tenbin_network_connections", "Open Network Connections.", shared.connections.load(Ordering::Relaxed));

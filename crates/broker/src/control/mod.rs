@@ -58,7 +58,7 @@ pub struct Administration {
     log: Option<Box<SetLog>>,
 }
 
-type ReadConfig = dyn Fn() -> Result<Config, ConfigError> + Send + Sync;
+pub(crate) type ReadConfig = dyn Fn() -> Result<Config, ConfigError> + Send + Sync;
 type SetLog = dyn Fn(Level, Option<&str>, Option<Duration>) + Send + Sync;
 
 impl Administration {
@@ -127,8 +127,8 @@ pub(crate) trait Reach: Send + Sync {
     /// A listener cannot be opened; it stays closed.
     fn end_drain(&self) -> Result<bool, String>;
 
-    /// Names of listeners whose newer TLS files could not be used at the last look; the old ones serve.
-    fn tls_failures(&self) -> Vec<Arc<str>>;
+    /// Listeners, with a warning about their TLS files: newer ones that cannot be used, or an old revocation list.
+    fn tls_warnings(&self) -> Vec<(Arc<str>, String)>;
 
     /// Whether drains have closed all listeners, at once or one by one.
     fn is_drained(&self) -> bool;
@@ -136,11 +136,14 @@ pub(crate) trait Reach: Send + Sync {
     /// Listener, name and end of each certificate of the broker, in seconds since 1970.
     fn certificate_ends(&self) -> Vec<(Arc<str>, Box<str>, i64)>;
 
-    /// Applies a configuration; returns the keys that need a restart.
+    /// Whether the last reload failed.
+    fn has_reload_failed(&self) -> bool;
+
+    /// Reads and applies a configuration; returns the keys that need a restart.
     ///
     /// # Errors
     /// Something in it is wrong. Then nothing changes.
-    fn reload(&self, config: &Config) -> Result<Vec<Difference>, String>;
+    fn reload(&self, read: &ReadConfig) -> Result<Vec<Difference>, String>;
 
     /// Errors of a configuration file, and its differences from the defaults.
     fn check(&self, text: &str) -> (Vec<String>, Vec<Difference>);
@@ -343,20 +346,40 @@ pub(crate) fn open(config: &Config) -> io::Result<Option<Listener>> {
     }
 }
 
+/// Checks the address and the tokens of the admin interface, without opening anything.
+///
+/// # Errors
+/// Tokens are needed and missing, or unusable.
+pub(crate) fn check(config: &Config) -> io::Result<()> {
+    let is_local = match config.admin.address() {
+        None => return Ok(()),
+        Some(ListenAddress::Ip(address)) => address.ip().is_loopback(),
+        Some(ListenAddress::Port(_)) => false,
+        // Only a look-up tells the addresses of a name.
+        Some(ListenAddress::Name { .. } | ListenAddress::Unix(_)) => true,
+    };
+    load_tokens(config, is_local).map(drop)
+}
+
+/// Reads the file of tokens. `is_local`: only this machine reaches the address.
+fn load_tokens(config: &Config, is_local: bool) -> io::Result<Tokens> {
+    let invalid = |reason: String| io::Error::new(io::ErrorKind::InvalidInput, reason);
+    let settings = &config.admin;
+    let file = (!settings.tokens.as_os_str().is_empty()).then_some(&*settings.tokens);
+    if !is_local && file.is_none() {
+        let reason =
+            format!("{} is reached from other machines: needs `tokens`, see `tenbin admin token`", settings.address);
+        return Err(invalid(reason));
+    }
+    Tokens::load(file).map_err(invalid)
+}
+
 /// Serves the admin interface, on a thread of its own.
 ///
 /// # Errors
 /// Tokens are needed and missing, or unusable, or the system refuses to start a thread.
 pub(crate) fn serve(listener: Listener, control: &Arc<Control>) -> io::Result<Server> {
-    let invalid = |reason: String| io::Error::new(io::ErrorKind::InvalidInput, reason);
-    let settings = &control.shared.config.admin;
-    let file = (!settings.tokens.as_os_str().is_empty()).then_some(&*settings.tokens);
-    if !listener.is_local() && file.is_none() {
-        let reason =
-            format!("{} is reached from other machines: needs `tokens`, see `tenbin admin token`", settings.address);
-        return Err(invalid(reason));
-    }
-    let mut tokens = Tokens::load(file).map_err(invalid)?;
+    let mut tokens = load_tokens(&control.shared.config, listener.is_local())?;
     let in_store = control.shared.durable.as_ref().map(|durable| durable.directory().join(TOKEN_FILE));
     let local = in_store.or_else(|| listener.token_file());
     match &local {
@@ -367,7 +390,8 @@ pub(crate) fn serve(listener: Listener, control: &Arc<Control>) -> io::Result<Se
             tracing::info!("admin HTTP without a token of the local operator: no data directory, no XDG_RUNTIME_DIR")
         }
     }
-    let settings = Settings { tokens, hosts: settings.hosts.clone(), files: local.into_iter().collect() };
+    let settings =
+        Settings { tokens, hosts: control.shared.config.admin.hosts.clone(), files: local.into_iter().collect() };
     let plane: Arc<dyn ControlPlane> = Arc::<Control>::clone(control);
     tenbin_admin::start(listener, settings, plane)
 }

@@ -94,9 +94,8 @@ impl Control {
 
     pub(super) fn reload_config(&self) -> Answer<ReloadView> {
         let no_file = || ControlError::Conflict("there is no configuration file to read".to_owned());
-        let config = self.administration.configuration.as_ref().ok_or_else(no_file)?();
-        let config = config.map_err(|error| ControlError::Invalid(error.to_string()))?;
-        let not_taken = self.reach.reload(&config).map_err(|error| {
+        let read = self.administration.configuration.as_ref().ok_or_else(no_file)?;
+        let not_taken = self.reach.reload(read).map_err(|error| {
             tracing::error!(%error, "reload by an operator failed: nothing changes");
             ControlError::Invalid(error)
         })?;

@@ -13,6 +13,7 @@
 //! ```
 
 mod begin;
+mod denials;
 mod end;
 pub(crate) mod enforcement;
 mod expiry_queue;
@@ -26,6 +27,7 @@ pub(crate) use begin::{
     Beginning, Begun, NotBegun, begin, count, displace, give_back, joins, may_begin, may_displace, refuse,
     takes_messages,
 };
+pub(crate) use denials::Denied;
 pub(crate) use end::{ConnectionEnd, end, expire, hand_over, leaves, put_down};
 pub(crate) use expiry_queue::ExpiryQueue;
 pub(crate) use inbox::Inbox;

@@ -10,6 +10,7 @@ use tenbin_session::Publication;
 use tenbin_session::handshake::Capabilities;
 use tokio::sync::watch;
 
+use super::denials::Denials;
 use super::{ExpiryQueue, LongEnds};
 use crate::Config;
 use crate::admission::Admission;
@@ -65,6 +66,7 @@ pub(crate) struct BrokerState {
     /// Connections whose client has not logged in yet.
     pub(crate) pending: Arc<PendingPeers>,
     pub(crate) log_limiter: Arc<LogLimiter>,
+    pub(crate) denials: Denials,
     /// Opens the listeners that the embedding program serves.
     pub(crate) gateways: Option<Arc<dyn Gateways>>,
     /// Clients that have closed their side and wait for the authenticator: at most [`HALF_CLOSED`] of each address.
@@ -151,6 +153,7 @@ impl BrokerState {
             admission: Admission::new(config.admission(connections_maximum), Instant::now()),
             pending: Arc::new(PendingPeers::new(LOGIN_TIME)),
             log_limiter: Arc::new(LogLimiter::new(&config)),
+            denials: Denials::default(),
             gateways: None,
             half_closed: AddressQuota::new(SessionLimits {
                 per_address: HALF_CLOSED,

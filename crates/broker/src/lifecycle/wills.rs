@@ -1,10 +1,12 @@
 //! Publication of Wills.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use tenbin_codec::Will;
 
 use super::BrokerState;
+use super::Denied;
 use super::end::{is_over, put_down};
 use crate::durable::CommitPoint;
 use crate::hooks::{self, Events, Verdict};
@@ -41,6 +43,7 @@ pub(super) fn publish_kept_will(shared: &BrokerState, lease: &mut Lease, will: C
 pub(crate) fn publish_will(shared: &BrokerState, client: &Client, will: Will, now: Instant) -> CommitPoint {
     if let Err(reason) = client.rights.check_will(&will.topic) {
         tracing::warn!(client = ?client.id, topic = ?will.topic, reason, "Will dropped");
+        shared.denials.add(Denied::Will, Arc::clone(&client.rights.principal().listener), now);
         return CommitPoint::NOW;
     }
     let mut will = hooks::Publication::of_will(will); // [MQTT-3.1.2-14], [MQTT-3.1.2-15]

@@ -102,10 +102,10 @@ impl Door {
         self.tls.as_ref().map(|tls| tls.watch(Arc::clone(shared)))
     }
 
-    /// Why newer certificates could not be used at the last look.
+    /// What operators are to be warned of: newer files that cannot be used, or an old revocation list.
     #[cfg(feature = "admin")]
-    pub(crate) fn tls_failure(&self) -> Option<String> {
-        self.tls.as_ref().and_then(Tls::failure)
+    pub(crate) fn tls_warnings(&self) -> Vec<String> {
+        self.tls.as_ref().map(Tls::warnings).unwrap_or_default()
     }
 
     /// Notes that a reload could not use newer certificates.

@@ -18,7 +18,7 @@ use super::hooked::Hooked;
 use super::reason_strings::reason_string;
 use super::weight::{concurrency_in, weight_in};
 use crate::durable::{Changes, CommitPoint};
-use crate::lifecycle;
+use crate::lifecycle::{self, Denied};
 use crate::router::{HeldKey, Router};
 use crate::values::Grant;
 
@@ -299,7 +299,9 @@ fn judge(core: &Core, filter: &TopicFilter) -> Result<(), ReasonCode> {
     if filter.is_shared() && !capabilities.shared_subscriptions_available {
         return Err(ReasonCode::SharedSubscriptionsNotSupported);
     }
-    core.lease.client.rights.check_subscription(filter)
+    let rights = &core.lease.client.rights;
+    let denied = |_: &ReasonCode| core.shared.note_denied(Denied::Subscribe, core.shared.peer, rights, filter);
+    rights.check_subscription(filter).inspect_err(denied)
 }
 
 /// Removes subscriptions, and redelivers unsent messages of share groups to other members.

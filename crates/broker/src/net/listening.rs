@@ -30,6 +30,15 @@ impl ListenError {
     }
 }
 
+/// Checks a listener at a unix socket, without opening it.
+///
+/// # Errors
+/// Its directory or its group does not exist.
+pub(crate) fn check_unix(listener: &Listener) -> Result<(), ListenError> {
+    let ListenAddress::Unix(path) = &listener.address else { return Ok(()) };
+    unix_socket::check(path, listener).map_err(|error| ListenError::new(listener, error))
+}
+
 /// IP addresses of the names at which listeners listen.
 #[derive(Debug, Default)]
 pub(crate) struct ResolvedNames(Vec<(ListenAddress, Vec<SocketAddr>)>);

@@ -52,7 +52,7 @@ mod work_stealing;
 
 pub(crate) use door::{Door, Doors};
 pub use listening::ListenError;
-pub(crate) use listening::{Acceptor, ListeningSocket, ResolvedNames};
+pub(crate) use listening::{Acceptor, ListeningSocket, ResolvedNames, check_unix};
 #[cfg(fuzzing)]
 pub use proxy_header::for_fuzzing as read_proxy_header;
 pub use tls_error::TlsError;

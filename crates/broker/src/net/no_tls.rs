@@ -38,7 +38,7 @@ impl Tls {
     }
 
     #[cfg(feature = "admin")]
-    pub(super) fn failure(&self) -> Option<String> {
+    pub(super) fn warnings(&self) -> Vec<String> {
         match *self {}
     }
 

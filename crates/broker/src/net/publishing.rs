@@ -11,6 +11,7 @@ use super::input_batch::InputBatch;
 use super::member::Member;
 use crate::durable::Outcomes;
 use crate::hooks::Events;
+use crate::lifecycle::Denied;
 use crate::router::{Flushed, Published, Publisher};
 
 /// Publisher of one connection, and the messages of this batch to acknowledge.
@@ -79,7 +80,8 @@ impl Publishing {
         // The alias is resolved already, so this checks the topic in either form.
         let reason = match core.shared.check_publish(&publication) {
             Ok(()) if !core.lease.client.rights.may_publish(&publication.topic) => {
-                tracing::debug!(peer = %core.shared.peer, client = ?core.lease.client.id, topic = ?publication.topic, "not authorized to publish");
+                let (peer, rights) = (core.shared.peer, &core.lease.client.rights);
+                core.shared.note_denied(Denied::Publish, peer, rights, &publication.topic);
                 ReasonCode::NotAuthorized
             }
             Ok(()) if publication.topic.as_bytes() == ReportCarrier::TOPIC.as_bytes() => {

@@ -1,5 +1,6 @@
 //! Files of a listener as they were last read, and the watch over them.
 
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -57,7 +58,17 @@ impl Loaded {
         let marks = files::marks(source);
         let settings = settings::load(listener, source, transport)?;
         let (listener, source) = (Arc::clone(listener), source.clone());
-        Ok(Self { settings, listener, source, transport, reading, marks, generation: 0 })
+        let loaded = Self { settings, listener, source, transport, reading, marks, generation: 0 };
+        if let Some(date) = loaded.ended_list() {
+            warn_of_ended_list(&loaded.listener, &loaded.source, &date);
+        }
+        Ok(loaded)
+    }
+
+    /// Date on which a revocation list has ended.
+    fn ended_list(&self) -> Option<String> {
+        let end = self.settings.clients.lists_end.as_ref()?;
+        (end.at < UnixTime::now().as_secs().cast_signed()).then(|| end.date.clone())
     }
 
     /// Whether `other` was read by the same settings.
@@ -142,10 +153,16 @@ impl Tls {
         let files = Arc::downgrade(&self.loaded);
         async move {
             let mut failed = None;
+            let mut has_ended = files.upgrade().is_some_and(|files| files.now.load().ended_list().is_some());
             while let Some(interval) = files.upgrade().map(|files| files.now.load().source.watch_interval()) {
                 tokio::time::sleep(interval.unwrap_or(UNWATCHED)).await;
                 let Some(files) = files.upgrade().filter(|_| interval.is_some()) else { continue };
                 let before = files.now.load_full();
+                let ended = before.ended_list();
+                if let Some(date) = ended.as_ref().filter(|_| !has_ended) {
+                    warn_of_ended_list(&before.listener, &before.source, date);
+                }
+                has_ended = ended.is_some();
                 let marks = files::marks(&before.source);
                 if marks == before.marks || failed.as_ref() == Some(&marks) {
                     continue;
@@ -172,10 +189,14 @@ impl Tls {
         }
     }
 
-    /// Why newer files could not be used at the last look; `None` = the newest are in use.
+    /// What operators are to be warned of, without names of files.
     #[cfg(feature = "admin")]
-    pub(in crate::net) fn failure(&self) -> Option<String> {
-        self.loaded.failure.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    pub(in crate::net) fn warnings(&self) -> Vec<String> {
+        let has_failed = self.loaded.failure.lock().unwrap_or_else(PoisonError::into_inner).is_some();
+        let failure = has_failed.then(|| "newer TLS files cannot be used; see the log".to_owned());
+        let ended = self.loaded.now.load().ended_list();
+        let ended = ended.map(|date| format!("a revocation list (tls.crl) ended on {date}"));
+        failure.into_iter().chain(ended).collect()
     }
 
     /// Notes that a reload could not use newer files.
@@ -206,6 +227,14 @@ impl Tls {
         let Some(own) = chain.next().filter(|_| verifier.offer_client_auth()) else { return false };
         verifier.verify_client_cert(&own, &chain.collect::<Vec<_>>(), UnixTime::now()).is_ok()
     }
+}
+
+fn warn_of_ended_list(listener: &str, source: &config::Tls, date: &str) {
+    let file = source.crl.as_deref().unwrap_or(Path::new(""));
+    tracing::warn!(
+        listener, file = %file.display(), ended = date,
+        "a revocation list has ended, and counts all the same: certificates revoked since then are accepted"
+    );
 }
 
 /// Looks at the files until none has changed for a while: one may just be written, and half of the authorities would

@@ -9,6 +9,8 @@ use tokio_rustls::rustls::server::danger::ClientCertVerifier;
 use tokio_rustls::rustls::server::{ClientHello, NoServerSessionStorage, WebPkiClientVerifier};
 use tokio_rustls::rustls::version::{TLS12, TLS13};
 use tokio_rustls::rustls::{CipherSuite, RootCertStore, ServerConfig, SupportedProtocolVersion};
+use x509_parser::prelude::FromDer;
+use x509_parser::revocation_list::CertificateRevocationList;
 
 use super::files;
 use super::names::Names;
@@ -46,8 +48,19 @@ struct Choices {
 #[derive(Debug)]
 pub(super) struct Clients {
     pub(super) verifier: Arc<dyn ClientCertVerifier>,
+    /// When the first revocation list ends.
+    pub(super) lists_end: Option<ListEnd>,
     /// SHA-256 of all that decides it.
     pub(super) digest: [u8; 32],
+}
+
+/// When a revocation list ends: it should have been replaced by then. It counts all the same.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct ListEnd {
+    /// In seconds since 1970.
+    pub(super) at: i64,
+    /// As text: 2025-02-01.
+    pub(super) date: String,
 }
 
 /// Reads the files of `listener`.
@@ -165,6 +178,7 @@ impl Clients {
         let lists = revocation_lists(listener, tls)?;
         digest.update(b"CRL");
         lists.iter().for_each(|list| digest.update(list));
+        let lists_end = lists.iter().filter_map(end_of).min_by_key(|end| end.at);
         let mut verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(authorities), Arc::clone(provider));
         if !lists.is_empty() {
             verifier = verifier.with_crls(lists).only_check_end_entity_revocation();
@@ -176,16 +190,22 @@ impl Clients {
             Some(crl) => TlsError::new(listener, "tls.crl", crl, reason),
             None => error(reason.to_string()),
         })?;
-        Ok(Self { verifier, digest: digest.finalize().into() })
+        Ok(Self { verifier, lists_end, digest: digest.finalize().into() })
     }
 
     /// No certificate counts.
     fn none(listener: &str, tls: &Tls) -> Result<Self, TlsError> {
         match tls.crl.as_deref() {
             Some(crl) => Err(TlsError::new(listener, "tls.crl", crl, "needs client_ca and client_certificates")),
-            None => Ok(Self { verifier: WebPkiClientVerifier::no_client_auth(), digest: [0; 32] }),
+            None => Ok(Self { verifier: WebPkiClientVerifier::no_client_auth(), lists_end: None, digest: [0; 32] }),
         }
     }
+}
+
+fn end_of(list: &CertificateRevocationListDer<'_>) -> Option<ListEnd> {
+    let (_, list) = CertificateRevocationList::from_der(list).ok()?;
+    let end = list.next_update()?;
+    Some(ListEnd { at: end.timestamp(), date: end.to_datetime().date().to_string() })
 }
 
 fn revocation_lists(listener: &str, tls: &Tls) -> Result<Vec<CertificateRevocationListDer<'static>>, TlsError> {
