@@ -24,7 +24,10 @@ impl Config {
         let missing = self.missing_in(new).or_else(|| self.cut_off_in(new));
         let Some((key, reason)) = missing else { return Ok(()) };
         let error = ConfigError::incomplete(&key, reason);
-        Err(new.source.path().map_or_else(|| error.clone(), |path| error.clone().in_file(path)))
+        Err(match new.source.path() {
+            Some(path) => error.in_file(path),
+            None => error,
+        })
     }
 
     /// A protection that a configuration lacks, as a cut file may.

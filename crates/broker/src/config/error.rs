@@ -2,7 +2,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 /// Error in a configuration; its text is one line with file, line and key.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct ConfigError {
     file: Option<PathBuf>,
     line: Option<usize>,
