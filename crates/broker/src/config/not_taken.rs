@@ -49,13 +49,14 @@ mod tests {
     use super::*;
 
     /// Values of keys for which no simple change of the shipped value is legal.
-    const OTHERS: [(&str, &str); 9] = [
+    const OTHERS: [(&str, &str); 10] = [
         ("listen", "[\"127.0.0.1:1\"]"),
         ("load_reports", "[\"ack\"]"),
         ("policy", "\"random\""),
         ("acl_default", "\"deny\""),
         ("queue.when_full", "\"spool\""),
         ("store.sync", "\"never\""),
+        ("store.bytes_maximum", "1073741824"),
         ("admin.address", "\"127.0.0.1:1\""),
         ("admin.hosts", "[\"example.org\"]"),
         ("capabilities.response_information", "\"a\""),
