@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use tenbin_sn::{DropCause, Drops};
+use tenbin_sn::{DropCause, Output};
 use tenbin_sn_codec::DecodeError;
 
 macro_rules! counters {
@@ -71,6 +71,8 @@ counters! {
     dtls_refused,
     /// Datagrams of senders without a DTLS session, and messages to them.
     dtls_dropped,
+    /// Topics of clients that made room for others: their next message costs a REGISTER.
+    topics_freed,
     /// Stored states that the writer had no room for.
     state_unsaved,
 }
@@ -118,11 +120,12 @@ impl Counters {
         self.malformed[index].fetch_add(1, Relaxed);
     }
 
-    /// Publishes the messages that the peers of a thread dropped so far.
-    pub(crate) fn publish_drops(&self, drops: &Drops) {
-        for ((_, count), shown) in drops.iter().zip(&self.dropped) {
+    /// Publishes what the peers of a thread counted so far.
+    pub(crate) fn publish_output(&self, output: &Output) {
+        for ((_, count), shown) in output.drops.iter().zip(&self.dropped) {
             shown.store(count, Relaxed);
         }
+        self.topics_freed.store(output.topics_freed, Relaxed);
     }
 
     fn all(&self) -> impl Iterator<Item = (String, u64)> {

@@ -1,7 +1,7 @@
-use tenbin_codec::{TopicName, Will};
+use tenbin_codec::Will;
 
 use crate::gateway::Gateway;
-use crate::topic_ids::{Knowledge, TopicIds};
+use crate::topic_ids::{TopicId, TopicIds, nth_after};
 
 /// State of a client without Clean Session that outlives its connection: its topic ids and its Will.
 ///
@@ -13,23 +13,23 @@ pub struct ClientState {
 }
 
 impl ClientState {
-    /// Restores a stored state: names in the order of their ids, from `first_id` up, and whether the client knows the id.
+    /// Restores a stored state. `next_id` is that of [`ClientState::next_topic_id`].
     ///
-    /// Names beyond the gateway's bounds are left out, with all that follow: their ids are unknown from then on.
+    /// Topics beyond the gateway's bounds are left out, with all that follow: their ids are unknown from then on.
     pub fn restore<'a>(
-        first_id: u16,
-        topics: impl IntoIterator<Item = (&'a TopicName, bool)>,
+        next_id: u16,
+        topics: impl IntoIterator<Item = TopicId<'a>>,
         will: Option<Will>,
         gateway: &Gateway,
     ) -> Self {
-        let mut state = Self { topics: TopicIds::from_first(first_id), will: will.map(Box::new) };
-        for (name, is_known) in topics {
-            let Ok(id) = state.topics.assign(name, &gateway.names, &gateway.settings) else { break };
-            if is_known {
-                state.topics.set_knowledge(id, Knowledge::Known);
-            }
-        }
+        let mut state = Self { topics: TopicIds::after_restart(next_id), will: will.map(Box::new) };
+        let _rest = topics.into_iter().find(|topic| !state.topics.restore(*topic, &gateway.names, &gateway.settings));
         state
+    }
+
+    /// The id of the topic at `position` in a table that begins at `first`, as earlier versions stored it.
+    pub fn topic_id_at(first: u16, position: u16) -> u16 {
+        nth_after(first.max(1), position)
     }
 
     /// Whether there is nothing to keep.
@@ -37,13 +37,13 @@ impl ClientState {
         self.topics().next().is_none() && self.will.is_none()
     }
 
-    /// Id of the first topic.
-    pub fn first_topic_id(&self) -> u16 {
-        self.topics.first_id()
+    /// Id of the next topic.
+    pub fn next_topic_id(&self) -> u16 {
+        self.topics.next_id()
     }
 
-    /// Topic names in the order of their ids, and whether the client knows the id.
-    pub fn topics(&self) -> impl Iterator<Item = (&TopicName, bool)> {
+    /// Topics in any order.
+    pub fn topics(&self) -> impl Iterator<Item = TopicId<'_>> {
         self.topics.iter()
     }
 

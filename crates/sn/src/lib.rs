@@ -50,8 +50,7 @@
 //! assert!(io.output.datagrams.iter().eq([b"\x03\x05\x00"]));
 //! ```
 //!
-//! Nothing here is random and nothing is searched: MsgIds pass through as Packet Identifiers, and topic ids are
-//! positions in a table.
+//! Nothing here is random: MsgIds pass through as Packet Identifiers, and topic ids are given one after the other.
 #![forbid(unsafe_code)]
 
 mod client;
@@ -76,4 +75,5 @@ pub use output::{Datagrams, DropCause, Drops, Io, Output};
 pub use peer::{Action, End, GatewayPeer};
 pub use predefined::{PredefinedError, PredefinedTopics};
 pub use settings::{Login, Settings, SleepReports};
+pub use topic_ids::{TopicId, TopicOwner};
 pub use wheel::{Alarm, Wheel};

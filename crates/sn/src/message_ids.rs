@@ -4,7 +4,9 @@ use std::collections::VecDeque;
 use std::hash::{Hash, Hasher};
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use rustc_hash::FxHasher;
+use tenbin_codec::TopicName;
 use tenbin_sn_codec::v1_2::{MessageId, QoS};
 
 /// Exchanges that the client began, those under way and the last ones with their answers.
@@ -34,12 +36,27 @@ pub(crate) enum Step {
     AwaitPubRel,
     /// QoS 2: the broker has PUBREL.
     AwaitPubComp,
+    /// QoS 2: the client has PUBREC, and the broker gets the PUBLISH only once the client releases it.
+    Doubtful(Box<Doubtful>),
+    /// QoS 2: the broker has the PUBLISH, which the client has released. Holds its topic field.
+    AwaitPubRecOfReleased(u16),
     /// The broker has the SUBSCRIBE.
     AwaitSubAck(AnsweredTopic),
-    /// The broker has the UNSUBSCRIBE.
-    AwaitUnsubAck,
+    /// The broker has the UNSUBSCRIBE. Holds the id of its topic.
+    AwaitUnsubAck(Option<u16>),
     /// The client has the answer, or it was lost.
     Done(Answer),
+}
+
+/// A QoS 2 message that is either a new one, or a copy that the network made of the last one with its MsgId. PUBREL
+/// shows that it is new: for a copy, the client has nothing to release.
+#[derive(Debug)]
+pub(crate) struct Doubtful {
+    /// The topic field.
+    pub(crate) field: u16,
+    pub(crate) topic: TopicName,
+    pub(crate) retain: bool,
+    pub(crate) data: Bytes,
 }
 
 /// Topic id of a SUBACK.
@@ -61,7 +78,6 @@ pub(crate) enum Answer {
         qos: QoS,
         topic_id: u16,
     },
-    UnsubAck,
 }
 
 /// Result of a client's message with a MsgId.
@@ -73,22 +89,27 @@ pub(crate) enum Begin {
     UnderWay,
     /// The client has PUBREC already, and repeats its PUBLISH.
     Received,
-    /// The same message was answered a short time ago `[SN-DUPLICATE-2]`.
+    /// The same message was answered, and the client repeats it `[SN-DUPLICATE-2]`.
     Answered(Answer),
+    /// A QoS 2 message equal to the last one with its MsgId, a moment after its end: [`Step::Doubtful`].
+    Doubtful,
     /// Another message is under way with this id.
     InUse,
     /// Too many messages are under way.
     Full,
 }
 
-/// Time in which a copy may come without DUP: the network made it. Later, equal messages with an equal MsgId are two.
+/// Time in which the network may still deliver a copy of a message, which has no DUP.
 pub(crate) const COPY_TIME: Duration = Duration::from_secs(2);
+/// MsgIds of a client's last exchanges from which on it counts them up: two messages with one MsgId are then copies.
+/// A device with a constant MsgId has one for each kind of message.
+pub(crate) const COUNTED_IDS: usize = 3;
 /// Answers kept for repeated messages `[SN-DUPLICATE-2]`.
 const ANSWERS_KEPT: usize = 16;
 
 impl Exchanges {
-    /// Looks a message up. Answers older than `retry_time` count no longer; for a message that is not marked as repeated,
-    /// those older than 2 s.
+    /// Looks a message up. Once it is answered, only a message that is marked as repeated is a copy: a device may send
+    /// the same content under the same MsgId again and again. Answers older than `retry_time` count no longer.
     pub(crate) fn look_up(
         &mut self,
         id: MessageId,
@@ -104,12 +125,23 @@ impl Exchanges {
         if let Some(at) = self.entries.iter().position(|entry| entry.id == id) {
             let entry = &self.entries[at];
             let is_same = entry.fingerprint == fingerprint;
-            let kept = if is_repeated { retry_time } else { retry_time.min(COPY_TIME) };
             match entry.step {
-                Step::Done(answer) if is_same && entry.begun + kept > now => return Begin::Answered(answer),
+                Step::Done(answer) if is_same && is_repeated && entry.begun + retry_time > now => {
+                    return Begin::Answered(answer);
+                }
+                // A copy at QoS 1 may be published, and one at QoS 2 must not. [SN-DUPLICATE-3]
+                Step::Done(Answer::PubComp) if is_same && entry.begun + COPY_TIME > now => {
+                    // An entry for each id.
+                    if self.entries.len() >= COUNTED_IDS {
+                        return Begin::Answered(Answer::PubComp);
+                    }
+                    self.entries.remove(at);
+                    return Begin::Doubtful;
+                }
                 Step::Done(_) => drop(self.entries.remove(at)),
+                Step::Doubtful(_) if !is_same => drop(self.entries.remove(at)),
                 _ if !is_same => return Begin::InUse,
-                Step::AwaitPubRel => return Begin::Received,
+                Step::AwaitPubRel | Step::Doubtful(_) => return Begin::Received,
                 _ => return Begin::UnderWay,
             }
         }
@@ -131,7 +163,7 @@ impl Exchanges {
     /// Notes a new message that was passed on.
     pub(crate) fn begin(&mut self, id: MessageId, fingerprint: u64, step: Step, now: Instant) {
         if self.entries.len() - self.under_way() >= ANSWERS_KEPT
-            && let Some(oldest) = self.entries.iter().position(Exchange::is_done)
+            && let Some(oldest) = self.entries.iter().position(|entry| !entry.is_open())
         {
             self.entries.remove(oldest);
         }
@@ -144,9 +176,9 @@ impl Exchanges {
         self.entries.iter_mut().rev().find(|entry| entry.id == id)
     }
 
-    /// Forgets answers that a new request makes obsolete.
-    pub(crate) fn forget_answers(&mut self, is_obsolete: impl Fn(&Answer) -> bool) {
-        self.entries.retain(|entry| !matches!(&entry.step, Step::Done(answer) if is_obsolete(answer)));
+    /// Forgets the answers to SUBSCRIBE: a copy that comes behind an UNSUBSCRIBE is a new one.
+    pub(crate) fn forget_subacks(&mut self) {
+        self.entries.retain(|entry| !matches!(entry.step, Step::Done(Answer::SubAck { .. })));
     }
 
     /// Forgets an exchange, whose message may come again as a new one.
@@ -156,17 +188,22 @@ impl Exchanges {
 
     /// Whether the broker owes no answer, so that the upstream may be replaced.
     pub(crate) fn broker_owes_nothing(&self) -> bool {
-        self.entries.iter().all(|entry| matches!(entry.step, Step::Done(_) | Step::AwaitPubRel))
+        self.entries.iter().all(|entry| !entry.is_open() || matches!(entry.step, Step::AwaitPubRel))
     }
 
+    /// Exchanges that the broker has begun, and not ended.
     pub(crate) fn under_way(&self) -> usize {
-        self.entries.iter().filter(|entry| !entry.is_done()).count()
+        self.entries.iter().filter(|entry| entry.is_open()).count()
     }
 }
 
 impl Exchange {
     fn is_done(&self) -> bool {
         matches!(self.step, Step::Done(_))
+    }
+
+    fn is_open(&self) -> bool {
+        !matches!(self.step, Step::Done(_) | Step::Doubtful(_))
     }
 
     /// Ends the exchange. The time of the answer counts, not that of the message.

@@ -221,6 +221,13 @@ impl Outbox {
         self.window.retain(|message| message.id != id);
     }
 
+    /// Whether a message or the REGISTER under way needs a topic id.
+    pub(crate) fn uses(&self, topic_id: u16) -> bool {
+        self.queue.iter().any(|message| message.topic == Topic::Normal(topic_id))
+            || self.window.iter().any(|message| message.topic_id == Some(topic_id))
+            || self.register.as_ref().is_some_and(|register| register.topic_id == topic_id)
+    }
+
     /// Whether nothing is under way and nothing waits.
     pub(crate) fn is_idle(&self) -> bool {
         self.queue.is_empty() && self.nothing_under_way()

@@ -23,6 +23,8 @@ pub struct Output {
     pub datagrams: Datagrams,
     /// Messages dropped so far.
     pub drops: Drops,
+    /// Topics of clients that made room for others so far.
+    pub topics_freed: u64,
 }
 
 /// Datagrams in one block of memory, which is reused.
@@ -111,7 +113,7 @@ pub enum DropCause {
     TopicRefused,
     /// A message to a client that refused the message itself.
     MessageRefused,
-    /// A message to a client without room for a further topic.
+    /// A topic for which a client has no room: of a REGISTER, a SUBSCRIBE, or a message to it.
     TopicTableFull,
     /// A QoS 0 message to a client that sleeps or is slow, the oldest.
     BufferFull,

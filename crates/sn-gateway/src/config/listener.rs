@@ -118,7 +118,8 @@ listener! {
     /// QoS −1 messages a second of one IP address; 0 = no bound.
     #[serde(deserialize_with = "within::<0, 1_000_000_000, _, _>")]
     qos_minus_one_per_second_per_address: u32 = 10,
-    /// Topics of a client.
+    /// Topics of a client. With more, the one that was not used for the longest time makes room, but for those that the
+    /// client has subscribed to by name, or registered and used in the last hour.
     #[serde(deserialize_with = "within::<1, 65_534, _, _>")]
     topics_maximum: u16 = 256,
     /// Bytes of a client's topic names.

@@ -99,7 +99,7 @@ impl States {
 
     /// Stores the state of a connected client. False if the writer has no room.
     pub(crate) fn save(&self, client_id: &str, peer: &GatewayPeer) -> bool {
-        let change = || Change::put(client_id, record::encode(peer.first_topic_id(), peer.topics(), peer.will()));
+        let change = || Change::put(client_id, record::encode(peer.next_topic_id(), peer.topics(), peer.will()));
         self.writer.as_ref().is_none_or(|writer| writer.write(change()))
     }
 
@@ -152,7 +152,7 @@ impl Absent {
 #[cfg(test)]
 mod tests {
     use tenbin_codec::TopicName;
-    use tenbin_sn::{PredefinedTopics, Settings};
+    use tenbin_sn::{PredefinedTopics, Settings, TopicId, TopicOwner};
 
     use super::*;
 
@@ -164,7 +164,8 @@ mod tests {
         let states = States::open(None, 3, expiry, &gateway, now).expect("no directory");
         let name = TopicName::try_from("plant/1").expect("a name");
         let keep = |client_id: &str, second| {
-            let state = ClientState::restore(1, [(&name, true)], None, &gateway);
+            let topic = TopicId { id: 1, name: &name, is_known: true, owner: TopicOwner::Client };
+            let state = ClientState::restore(1, [topic], None, &gateway);
             let client_id = Text::try_from(client_id).expect("a text");
             states.keep(&client_id, Some(state), now + Duration::from_secs(second));
         };

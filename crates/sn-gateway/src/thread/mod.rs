@@ -46,6 +46,8 @@ pub(crate) struct Thread {
     /// When the wheel has keys to wake.
     next_alarm: Option<Instant>,
     output: Output,
+    /// Topics without room that are in the log.
+    logged_topics: u64,
     /// Peers that were called in this lap.
     touched: Vec<Key>,
     takeovers: Vec<Takeover>,
@@ -103,6 +105,7 @@ impl Thread {
             wheel: Wheel::new(now),
             next_alarm: None,
             output: Output::default(),
+            logged_topics: 0,
             touched: Vec::new(),
             takeovers: Vec::new(),
             house: House::new(now),
@@ -252,7 +255,7 @@ impl Thread {
         self.touched = touched;
         self.release_guests();
         self.socket.publish_sent();
-        self.counters.publish_drops(&self.output.drops);
+        self.counters.publish_output(&self.output);
         self.counters.clients.store(self.peers.len() as u64, Relaxed);
     }
 

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll};
 
 use tenbin_codec::{Decoded, Decoder};
-use tenbin_sn::{Action, End, Io};
+use tenbin_sn::{Action, DropCause, End, Io};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use super::{READ_BYTES, SPARE_BYTES_MAXIMUM, SPARES_MAXIMUM, Thread};
@@ -156,6 +156,9 @@ impl Thread {
 
     /// Sends the datagrams of the last call of a peer, and follows its action.
     pub(super) fn after(&mut self, key: Key, action: Action) {
+        if self.output.drops.get(DropCause::TopicTableFull) != self.logged_topics {
+            self.log_full_table(key);
+        }
         if !self.output.datagrams.is_empty() {
             let Some(peer) = self.peers.get_mut(key) else { return self.output.datagrams.clear() };
             if peer.address.node.is_none() && peer.address.socket.port() != 0 {
@@ -193,6 +196,18 @@ impl Thread {
                 }
                 self.remove(key);
             }
+        }
+    }
+
+    /// Logs that a topic of a client found no room. The log bounds lines by `peer`.
+    fn log_full_table(&mut self, key: Key) {
+        self.logged_topics = self.output.drops.get(DropCause::TopicTableFull);
+        if let Some(peer) = self.peers.get_mut(key) {
+            let (client_id, address) = (peer.machine.client_id(), peer.address.socket);
+            tracing::warn!(
+                %client_id, peer = %address,
+                "no room for a topic of a client: raise topics_maximum, topic_bytes_maximum or name_bytes_maximum"
+            );
         }
     }
 

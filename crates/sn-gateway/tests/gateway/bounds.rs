@@ -2,8 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use tenbin_codec::Packet;
-use tenbin_sn_codec::v1_2::{Connect, Message, PingReq, Publish, QoS, ReturnCode, ShortName, Topic};
+use tenbin_codec::{Packet, PacketId, TopicName};
+use tenbin_sn_codec::v1_2::{
+    Connect, Message, PingReq, PubAck, Publish, QoS, RegAck, Register, ReturnCode, ShortName, Topic,
+};
 
 use crate::client::{Client, PATIENCE, gateway, wait_for};
 use crate::fake_broker::{Event, FakeBroker};
@@ -140,4 +142,28 @@ fn client_that_waits_for_the_broker_makes_no_room() {
     assert_eq!(gateway.stats().get("unconfirmed_evicted"), 0);
     // Else the gateway waits for the end of the stream.
     drop(silent);
+}
+
+#[test]
+fn topics_beyond_the_bound_reach_a_subscriber() {
+    let broker = FakeBroker::start();
+    let gateway = gateway(broker.address, "", "topics_maximum = 4\ntrust_addresses = true");
+    let mut client = Client::new(gateway.address());
+    assert_eq!(client.connect("subscriber", true), ReturnCode::Accepted);
+    client.subscribe("plant/#", QoS::AtLeastOnce);
+    for number in 0..20 {
+        let topic = TopicName::try_from(&*format!("plant/{number}")).expect("a name");
+        let mut publish = tenbin_codec::Publish::new(topic, number.to_string().into());
+        (publish.qos, publish.packet_id) = (tenbin_codec::QoS::AtLeastOnce, PacketId::new(1));
+        broker.send("subscriber", &Packet::Publish(publish));
+        let Message::Register(Register { topic_id, message_id, topic }) = client.receive() else { panic!("REGISTER") };
+        assert_eq!(topic, format!("plant/{number}"));
+        client.send(&Message::RegAck(RegAck { topic_id, message_id, code: ReturnCode::Accepted }));
+        let Message::Publish(publish) = client.receive() else { panic!("PUBLISH") };
+        assert_eq!((publish.topic, publish.data), (Topic::Normal(topic_id), number.to_string().as_bytes()));
+        let message_id = publish.message_id;
+        client.send(&Message::PubAck(PubAck { topic_id, message_id, code: ReturnCode::Accepted }));
+    }
+    wait_for(&gateway, "topics_freed", 16);
+    assert_eq!(gateway.stats().get("dropped_topic_table_full"), 0);
 }

@@ -7,13 +7,14 @@ use bytes::Bytes;
 use tenbin_sn_codec::v1_2::{Message, MessageId, PubAck, Publish, QoS, RegAck, Register, ReturnCode, Topic};
 
 use super::{ClientEvent, ClientPeer, ClientTopic};
-use crate::message_ids::{COPY_TIME, fingerprint};
+use crate::message_ids::{COPY_TIME, COUNTED_IDS, fingerprint};
 use crate::output::Datagrams;
 
 /// QoS 2 messages that the client has.
 #[derive(Debug, Default)]
 pub(super) struct Received {
-    unreleased: Vec<Copied>,
+    /// With the message itself, if it is passed on only once the gateway releases it.
+    unreleased: Vec<(Copied, Option<ClientEvent>)>,
     /// The last ones with the times of their release: copies may still be under way.
     released: VecDeque<(Copied, Instant)>,
 }
@@ -34,29 +35,41 @@ const RELEASED_KEPT: usize = 16;
 const UNRELEASED_KEPT: usize = 256;
 
 impl Received {
-    /// True for a new message.
-    fn take(&mut self, message: Copied, dup: bool, now: Instant) -> bool {
+    /// Takes a message, and returns it if it is a new one.
+    fn take(&mut self, message: Copied, dup: bool, event: ClientEvent, now: Instant) -> Option<ClientEvent> {
         let kept = if dup { REPEAT_TIME } else { COPY_TIME };
         let is_copy = |(released, at): &(Copied, Instant)| *released == message && now < *at + kept;
-        if self.unreleased.contains(&message) || self.released.iter().any(is_copy) {
-            return false;
+        let is_doubtful = self.released.iter().any(is_copy);
+        if self.unreleased.iter().any(|(other, _)| *other == message) || (is_doubtful && (dup || self.counts_ids())) {
+            return None;
         }
         // Its sender has forgotten the other message with this id.
-        self.unreleased.retain(|other| other.id != message.id);
+        self.unreleased.retain(|(other, _)| other.id != message.id);
         if self.unreleased.len() == UNRELEASED_KEPT {
             self.unreleased.remove(0);
         }
-        self.unreleased.push(message);
-        true
+        // A copy that the network made is never released.
+        let (held, new) = if is_doubtful { (Some(event), None) } else { (None, Some(event)) };
+        self.unreleased.push((message, held));
+        new
     }
 
-    fn release(&mut self, id: MessageId, now: Instant) {
-        if let Some(at) = self.unreleased.iter().position(|unreleased| unreleased.id == id) {
-            self.released.push_back((self.unreleased.remove(at), now));
-            if self.released.len() > RELEASED_KEPT {
-                self.released.pop_front();
-            }
+    /// Whether the gateway uses one MsgId after the other: two messages with the same one are then copies.
+    fn counts_ids(&self) -> bool {
+        let is_first =
+            |index: usize| !self.released.iter().take(index).any(|other| other.0.id == self.released[index].0.id);
+        (0..self.released.len()).filter(|&index| is_first(index)).count() >= COUNTED_IDS
+    }
+
+    /// Ends an exchange. Returns its message if it was held.
+    fn release(&mut self, id: MessageId, now: Instant) -> Option<ClientEvent> {
+        let at = self.unreleased.iter().position(|(unreleased, _)| unreleased.id == id)?;
+        let (message, held) = self.unreleased.remove(at);
+        self.released.push_back((message, now));
+        if self.released.len() > RELEASED_KEPT {
+            self.released.pop_front();
         }
+        held
     }
 }
 
@@ -90,26 +103,26 @@ impl ClientPeer {
             return;
         };
         let qos = publish.qos.unwrap_or_default();
-        let is_new = match (qos, message_id) {
+        let copied = fingerprint((&topic, publish.data));
+        let payload = Bytes::copy_from_slice(publish.data);
+        let event = ClientEvent::Message { topic, payload, qos, retain: publish.retain };
+        let new = match (qos, message_id) {
             (QoS::ExactlyOnce, Some(id)) => {
                 out.push(&Message::PubRec(id));
-                let copied = Copied { id, fingerprint: fingerprint((&topic, publish.data)) };
-                self.received.take(copied, publish.dup, now)
+                self.received.take(Copied { id, fingerprint: copied }, publish.dup, event, now)
             }
             (QoS::AtLeastOnce, _) => {
                 out.push(&Message::PubAck(PubAck { topic_id, message_id, code: ReturnCode::Accepted }));
-                true
+                Some(event)
             }
-            _ => true,
+            _ => Some(event),
         };
-        if is_new {
-            let payload = Bytes::copy_from_slice(publish.data);
-            self.events.push_back(ClientEvent::Message { topic, payload, qos, retain: publish.retain });
-        }
+        self.events.extend(new);
     }
 
     fn handle_pubrel(&mut self, id: MessageId, now: Instant, out: &mut Datagrams) {
-        self.received.release(id, now);
+        let held = self.received.release(id, now);
+        self.events.extend(held);
         out.push(&Message::PubComp(id));
     }
 }

@@ -167,10 +167,7 @@ impl ClientPeer {
     pub(super) fn resume_request(&mut self, now: Instant, out: &mut Datagrams) {
         if let Some(mut under_way) = self.under_way.take() {
             under_way.retry = self.first_try(now);
-            if under_way.step == Step::Sent && self.needs_register(&under_way.request.kind) {
-                // Clean Session has discarded the topic id.
-                (under_way.step, under_way.was_published) = (Step::Registering, true);
-            }
+            self.register_again(&mut under_way);
             if under_way.step == Step::WillTopicDone {
                 under_way.step = Step::Sent; // CONNECT has set the old Will again.
             }
@@ -178,6 +175,13 @@ impl ClientPeer {
             self.under_way = Some(under_way);
         }
         self.send_waiting(now, out);
+    }
+
+    /// Registers the topic of a PUBLISH again whose id the gateway has given to another one, or Clean Session discarded.
+    fn register_again(&self, under_way: &mut UnderWay) {
+        if under_way.step == Step::Sent && self.needs_register(&under_way.request.kind) {
+            (under_way.step, under_way.was_published) = (Step::Registering, true);
+        }
     }
 
     /// Repeats the request under way if its answer is overdue.
@@ -190,6 +194,7 @@ impl ClientPeer {
                 return Ok(());
             }
             if result.is_ok() {
+                self.register_again(&mut under_way);
                 self.send(&under_way, true, now, out);
             }
             self.under_way = Some(under_way);

@@ -10,7 +10,7 @@ use super::{Action, End, GatewayPeer, Reach, State};
 use crate::outbox::{InFlight, Queued, Step, packet_id};
 use crate::output::{DropCause, Io};
 use crate::reason::from_mqtt;
-use crate::topic_ids::{Knowledge, TableFull};
+use crate::topic_ids::{Knowledge, TopicOwner};
 
 /// Bytes of an MQTT-SN PUBLISH besides its payload, with the long length.
 const PUBLISH_HEADER: usize = 9;
@@ -34,19 +34,10 @@ impl GatewayPeer {
                 None => {}
             }
         }
-        let Ok(topic) = self.topic_of(&publish.topic) else {
-            io.output.drops.note(DropCause::TopicTableFull);
+        let Some(topic) = self.topic_of(&publish, io) else {
             self.give_up(publish.packet_id, publish.qos, ReasonCode::QuotaExceeded, io);
             return Action::Continue;
         };
-        let maximum = usize::from(self.settings().datagram_bytes_maximum);
-        let needs_register = matches!(topic, Topic::Normal(id) if self.topics.knowledge(id) != Knowledge::Known);
-        let is_name_too_long = needs_register && register_size(&publish.topic) > maximum;
-        if is_name_too_long || PUBLISH_HEADER + publish.payload.len() > maximum {
-            io.output.drops.note(DropCause::TooLarge); // [SN-BOUND-3]
-            self.give_up(publish.packet_id, publish.qos, ReasonCode::QuotaExceeded, io);
-            return Action::Continue;
-        }
         let Publish { qos, retain, dup, packet_id, payload, .. } = publish;
         self.outbox.push(Queued { topic, qos, retain, dup, packet_id, payload });
         self.deliver_waiting(io);
@@ -138,20 +129,33 @@ impl GatewayPeer {
         }
     }
 
-    /// Topic id of a name: a registered one, the name itself if it has two bytes, a predefined one, or a new one.
-    fn topic_of(&mut self, name: &TopicName) -> Result<Topic, TableFull> {
-        if let Some(id) = self.topics.id(name) {
-            return Ok(Topic::Normal(id));
+    /// Topic id of a message: a registered one, the name itself if it has two bytes, a predefined one, or a new one.
+    /// `None` for a message that the client cannot get.
+    fn topic_of(&mut self, publish: &Publish, io: &mut Io<'_>) -> Option<Topic> {
+        let (name, maximum) = (&publish.topic, usize::from(self.settings().datagram_bytes_maximum));
+        let known = self.topics.id_for_delivery(name, io.now).map(Topic::Normal).or_else(|| self.fixed_topic_of(name));
+        let needs_register = match known {
+            Some(Topic::Normal(id)) => self.topics.knowledge(id) != Knowledge::Known,
+            Some(_) => false,
+            None => true,
+        };
+        // Before it takes another topic's place.
+        let is_name_too_long = needs_register && register_size(name) > maximum;
+        if is_name_too_long || PUBLISH_HEADER + publish.payload.len() > maximum {
+            io.output.drops.note(DropCause::TooLarge); // [SN-BOUND-3]
+            return None;
         }
+        known.or_else(|| self.assign(name, TopicOwner::Gateway, io).ok().map(Topic::Normal))
+    }
+
+    /// Topic id of a name that no client registers.
+    fn fixed_topic_of(&self, name: &TopicName) -> Option<Topic> {
         if name.as_bytes().len() == 2
             && let Some(short) = ShortName::new(name.text().as_str())
         {
-            return Ok(Topic::Short(short)); // [SN-TOPICID-3]
+            return Some(Topic::Short(short)); // [SN-TOPICID-3]
         }
-        if let Some(id) = self.gateway.predefined.id(name, &self.client_id) {
-            return Ok(Topic::Predefined(id));
-        }
-        self.topics.assign(name, &self.gateway.names, &self.gateway.settings).map(Topic::Normal)
+        self.gateway.predefined.id(name, &self.client_id).map(Topic::Predefined)
     }
 
     /// Drops the messages of a topic that the client refused `[SN-REGISTER-5]`.

@@ -19,7 +19,7 @@ mod will_updates;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tenbin_codec::{ReasonCode, Text, TopicName, Will};
+use tenbin_codec::{ReasonCode, Text, Will};
 use tenbin_sn_codec::v1_2::{Disconnect, Message, PingReq, ReturnCode};
 
 use crate::client_state::ClientState;
@@ -29,7 +29,7 @@ use crate::outbox::{Outbox, Retry};
 use crate::output::{DropCause, Io};
 use crate::pace::Pace;
 use crate::settings::{Login, Settings};
-use crate::topic_ids::TopicIds;
+use crate::topic_ids::{TopicId, TopicIds};
 use upstream::Upstream;
 use will_updates::WillUpdate;
 
@@ -279,13 +279,13 @@ impl GatewayPeer {
         (!self.terms.clean_session).then_some(ClientState { topics: self.topics, will: self.will })
     }
 
-    /// Id of the first topic.
-    pub fn first_topic_id(&self) -> u16 {
-        self.topics.first_id()
+    /// Id of the next topic.
+    pub fn next_topic_id(&self) -> u16 {
+        self.topics.next_id()
     }
 
-    /// Topics of a client without Clean Session, in the order of their ids, and whether the client knows the id.
-    pub fn topics(&self) -> impl Iterator<Item = (&TopicName, bool)> {
+    /// Topics of a client without Clean Session, in any order.
+    pub fn topics(&self) -> impl Iterator<Item = TopicId<'_>> {
         self.topics.iter()
     }
 

@@ -1,14 +1,16 @@
 //! Messages of the client, and the broker's acknowledgements of them.
 
 use std::borrow::Cow;
+use std::time::Instant;
 
+use bytes::Bytes;
 use tenbin_codec::{Ack, Packet, PublishHeader, ReasonCode, Text, TopicName};
 use tenbin_sn_codec::v1_2::{Message, MessageId, PubAck, Publish, QoS, ReturnCode, Topic};
 
 use super::upstream::Upstream;
 use super::{Action, GatewayPeer};
 use crate::gateway::Gateway;
-use crate::message_ids::{Answer, Begin, Step, fingerprint};
+use crate::message_ids::{Answer, Begin, Doubtful, Step, fingerprint};
 use crate::outbox::{message_id, packet_id};
 use crate::output::{DropCause, Io};
 use crate::reason::{ack_code, to_mqtt};
@@ -32,7 +34,7 @@ impl GatewayPeer {
             io.output.drops.note(DropCause::NoUpstream);
             return Action::Continue;
         };
-        let Some(name) = topic_name(publish.topic, &self.topics, &self.client_id, &self.gateway) else {
+        let Some(name) = topic_name(publish.topic, &mut self.topics, &self.client_id, &self.gateway, io.now) else {
             io.output.drops.note(DropCause::UnknownTopic);
             return self.refuse(publish, ReturnCode::InvalidTopicId, io); // [SN-PUBLISH-2]
         };
@@ -53,6 +55,14 @@ impl GatewayPeer {
             let limit = settings.inbound_in_flight.min(link.receive_maximum).into();
             match self.exchanges.look_up(id, content, publish.dup, limit, settings.retry_time(), io.now) {
                 Begin::New => {}
+                Begin::Doubtful => {
+                    let (field, topic) = (publish.topic.field(), name.into_owned());
+                    let (retain, data) = (publish.retain, Bytes::copy_from_slice(publish.data));
+                    let step = Step::Doubtful(Box::new(Doubtful { field, topic, retain, data }));
+                    self.exchanges.begin(id, content, step, io.now);
+                    self.send(&Message::PubRec(id), io);
+                    return Action::Continue;
+                }
                 begin => return self.answer_again(id, &begin, publish, io),
             }
             let topic = publish.topic.field();
@@ -78,7 +88,7 @@ impl GatewayPeer {
                 self.send(&Message::PubRec(id), io);
             }
             Begin::Full => return self.refuse(publish, ReturnCode::Congestion, io),
-            Begin::New | Begin::UnderWay => {}
+            Begin::New | Begin::Doubtful | Begin::UnderWay => {}
             Begin::InUse | Begin::Answered(_) => io.output.drops.note(DropCause::MessageIdInUse),
         }
         Action::Continue
@@ -105,6 +115,14 @@ impl GatewayPeer {
                 return Action::Continue;
             }
             Some(step @ Step::AwaitPubRel) => *step = Step::AwaitPubComp,
+            // It is no copy: the broker gets it now, and its release behind it. [SN-DUPLICATE-3]
+            Some(step @ Step::Doubtful(_)) if !is_full => {
+                if let Step::Doubtful(message) = std::mem::replace(step, Step::AwaitPubComp) {
+                    *step = Step::AwaitPubRecOfReleased(message.field);
+                    self.publish_released(id, *message, io);
+                }
+                return Action::Continue;
+            }
             // The release is under way, or the id belongs to another exchange.
             Some(_) => return Action::Continue,
             None if is_full => {
@@ -116,6 +134,15 @@ impl GatewayPeer {
         }
         self.write(&Packet::PubRel(Ack::new(packet_id(id), ReasonCode::Success)), io); // [SN-QOS2-1]
         Action::Continue
+    }
+
+    /// Publishes a QoS 2 message that the client has released already.
+    fn publish_released(&mut self, id: MessageId, message: Doubtful, io: &mut Io<'_>) {
+        let Doubtful { topic, retain, data, .. } = message;
+        let mut publish = tenbin_codec::Publish::new(topic, data);
+        (publish.qos, publish.retain, publish.packet_id) =
+            (tenbin_codec::QoS::ExactlyOnce, retain, Some(packet_id(id)));
+        self.write(&Packet::Publish(publish), io);
     }
 
     pub(super) fn handle_broker_puback(&mut self, ack: &Ack, io: &mut Io<'_>) -> Action {
@@ -136,7 +163,9 @@ impl GatewayPeer {
         let id = message_id(ack.packet_id);
         let code = ack_code(ack.reason);
         match self.exchanges.get(id).map(|exchange| &mut exchange.step) {
-            Some(Step::AwaitPubRec(topic_id)) if code != ReturnCode::Accepted => {
+            Some(Step::AwaitPubRec(topic_id) | Step::AwaitPubRecOfReleased(topic_id))
+                if code != ReturnCode::Accepted =>
+            {
                 let topic_id = *topic_id;
                 self.exchanges.forget(id);
                 // MQTT-SN has no refusal in PUBREC. [SN-PUBACK-1]
@@ -145,6 +174,10 @@ impl GatewayPeer {
             Some(step @ Step::AwaitPubRec(_)) => {
                 *step = Step::AwaitPubRel;
                 self.send(&Message::PubRec(id), io);
+            }
+            Some(step @ Step::AwaitPubRecOfReleased(_)) => {
+                *step = Step::AwaitPubComp;
+                self.write(&Packet::PubRel(Ack::new(ack.packet_id, ReasonCode::Success)), io);
             }
             Some(_) => {}
             None if code == ReturnCode::Accepted => {
@@ -171,12 +204,13 @@ impl GatewayPeer {
 #[inline]
 fn topic_name<'a>(
     topic: Topic,
-    topics: &'a TopicIds,
+    topics: &'a mut TopicIds,
     client_id: &Text,
     gateway: &'a Gateway,
+    now: Instant,
 ) -> Option<Cow<'a, TopicName>> {
     match topic {
-        Topic::Normal(id) => topics.known_name(id).map(Cow::Borrowed),
+        Topic::Normal(id) => topics.published_name(id, &gateway.settings, now).map(Cow::Borrowed),
         Topic::Predefined(id) => gateway.predefined.name(id, client_id),
         Topic::Short(name) => TopicName::try_from(name.as_str()).ok().map(Cow::Owned),
         Topic::Reserved(_) => None, // [SN-TOPICID-4]

@@ -4,9 +4,10 @@ use tenbin_codec::TopicName;
 use tenbin_sn_codec::v1_2::{Message, MessageId, PingReq, RegAck, Register, ReturnCode};
 
 use super::{Action, End, GatewayPeer, Reach};
+use crate::gateway::Gateway;
 use crate::outbox::Registering;
 use crate::output::{DropCause, Io};
-use crate::topic_ids::Knowledge;
+use crate::topic_ids::{Knowledge, Room, TableFull, TopicOwner};
 
 /// Beginning of filters of shared subscriptions, which are no topic names.
 const SHARE_PREFIX: &str = "$share/";
@@ -17,7 +18,7 @@ impl GatewayPeer {
         let (topic_id, code) = match TopicName::try_from(register.topic) {
             _ if register.topic.starts_with(SHARE_PREFIX) => (0, ReturnCode::NotSupported), // [SN-REGISTER-3]
             Err(_) => (0, ReturnCode::InvalidTopicId),
-            Ok(name) => match self.topics.assign(&name, &self.gateway.names, &self.gateway.settings) {
+            Ok(name) => match self.assign(&name, TopicOwner::Client, io) {
                 Ok(id) => {
                     self.topics.set_knowledge(id, Knowledge::Known);
                     (id, ReturnCode::Accepted) // [SN-REGISTER-1]
@@ -27,6 +28,14 @@ impl GatewayPeer {
         };
         self.send(&Message::RegAck(RegAck { topic_id, message_id: register.message_id, code }), io);
         Action::Continue
+    }
+
+    /// Id of a topic name, a new one if necessary. Counts topics without room, and those that make room.
+    pub(super) fn assign(&mut self, name: &TopicName, owner: TopicOwner, io: &mut Io<'_>) -> Result<u16, TableFull> {
+        let Gateway { names, settings, .. } = &*self.gateway;
+        let assigned = self.topics.assign(name, owner, &Room { names, settings, outbox: &self.outbox, now: io.now });
+        io.output.topics_freed += u64::from(self.topics.take_freed());
+        assigned.inspect_err(|_| io.output.drops.note(DropCause::TopicTableFull))
     }
 
     /// The client answers the gateway's REGISTER.
@@ -85,7 +94,7 @@ impl GatewayPeer {
         }
         let topic_id = loop {
             let id = self.gateway.unguessable_id().get();
-            if !self.topics.may_assign(id, &self.gateway.settings) {
+            if !self.topics.may_assign(id) {
                 break id;
             }
         };

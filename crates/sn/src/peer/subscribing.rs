@@ -12,13 +12,13 @@ use crate::message_ids::{Answer, AnsweredTopic, Begin, Step, fingerprint};
 use crate::outbox::{message_id, packet_id};
 use crate::output::{DropCause, Io};
 use crate::reason::{ack_code, granted_qos, to_mqtt};
-use crate::topic_ids::Knowledge;
+use crate::topic_ids::TopicOwner;
 
 impl GatewayPeer {
     pub(super) fn handle_subscribe(&mut self, subscribe: &v1_2::Subscribe<'_>, io: &mut Io<'_>) -> Action {
         let (id, qos) = (subscribe.message_id, subscribe.qos);
         let content = fingerprint((1, subscribe.topic, qos));
-        match self.begin_request(id, content, io) {
+        match self.begin_request(id, content, subscribe.dup, io) {
             Some(Begin::New) => {}
             // Answered again, and applied once. [SN-SUBSCRIBE-4]
             Some(Begin::Answered(Answer::SubAck { qos, topic_id })) => {
@@ -37,12 +37,11 @@ impl GatewayPeer {
         let topic = match subscribe.topic {
             Subscribed::Predefined(id) => AnsweredTopic::Fixed(id),
             Subscribed::Short(_) => AnsweredTopic::Fixed(0),
-            Subscribed::Name(_) => match self.answered_topic(&filter) {
+            Subscribed::Name(_) => match self.answered_topic(&filter, io) {
                 Ok(topic) => topic,
                 Err(code) => return self.suback(id, QoS::AtMostOnce, 0, code, io),
             },
         };
-        self.exchanges.forget_answers(|answer| *answer == Answer::UnsubAck);
         self.exchanges.begin(id, content, Step::AwaitSubAck(topic), io.now);
         let options = SubscriptionOptions::at(to_mqtt(qos));
         let subscribe = Subscribe {
@@ -58,12 +57,9 @@ impl GatewayPeer {
     pub(super) fn handle_unsubscribe(&mut self, unsubscribe: &v1_2::Unsubscribe<'_>, io: &mut Io<'_>) -> Action {
         let id = unsubscribe.message_id;
         let content = fingerprint((2, unsubscribe.topic));
-        match self.begin_request(id, content, io) {
+        // It has no DUP, and the broker may get it twice.
+        match self.begin_request(id, content, false, io) {
             Some(Begin::New) => {}
-            Some(Begin::Answered(Answer::UnsubAck)) => {
-                self.send(&Message::UnsubAck(id), io);
-                return Action::Continue;
-            }
             Some(Begin::InUse | Begin::Full) => {
                 io.output.drops.note(DropCause::MessageIdInUse);
                 return Action::Continue;
@@ -75,8 +71,9 @@ impl GatewayPeer {
             self.send(&Message::UnsubAck(id), io);
             return Action::Continue;
         };
-        self.exchanges.forget_answers(|answer| matches!(answer, Answer::SubAck { .. }));
-        self.exchanges.begin(id, content, Step::AwaitUnsubAck, io.now);
+        self.exchanges.forget_subacks();
+        let topic_id = topic_of(&filter).and_then(|name| self.topics.id(&name));
+        self.exchanges.begin(id, content, Step::AwaitUnsubAck(topic_id), io.now);
         let unsubscribe = Unsubscribe { packet_id: packet_id(id), user_properties: Vec::new(), filters: vec![filter] };
         self.write(&Packet::Unsubscribe(unsubscribe), io); // [SN-UNSUBSCRIBE-1]
         Action::Continue
@@ -89,6 +86,9 @@ impl GatewayPeer {
         let reason = suback.reasons.first().copied().unwrap_or(ReasonCode::UnspecifiedError);
         let code = ack_code(reason);
         if code != ReturnCode::Accepted {
+            if let AnsweredTopic::Normal(topic_id) = *topic {
+                self.topics.note_unsubscribed(topic_id);
+            }
             self.exchanges.forget(id);
             let _ = self.suback(id, QoS::AtMostOnce, 0, code, io);
             return self.begin_will_update(io);
@@ -96,7 +96,7 @@ impl GatewayPeer {
         let topic_id = match *topic {
             AnsweredTopic::Fixed(topic_id) => topic_id,
             AnsweredTopic::Normal(topic_id) => {
-                self.topics.set_knowledge(topic_id, Knowledge::Known);
+                self.topics.note_subscribed(topic_id);
                 topic_id
             }
         };
@@ -108,24 +108,24 @@ impl GatewayPeer {
 
     pub(super) fn handle_unsuback(&mut self, unsuback: &UnsubAck, io: &mut Io<'_>) -> Action {
         let id = message_id(unsuback.packet_id);
-        if let Some(exchange) = self.exchanges.get(id)
-            && matches!(exchange.step, Step::AwaitUnsubAck)
-        {
-            exchange.finish(Answer::UnsubAck, io.now);
+        if let Some(Step::AwaitUnsubAck(topic_id)) = self.exchanges.get(id).map(|exchange| &exchange.step) {
+            if let Some(topic_id) = *topic_id {
+                self.topics.note_unsubscribed(topic_id);
+            }
+            self.exchanges.forget(id);
             self.send(&Message::UnsubAck(id), io);
         }
         self.begin_will_update(io)
     }
 
     /// Looks a request up; `None` while the broker cannot get it, so that the client repeats it.
-    fn begin_request(&mut self, id: MessageId, content: u64, io: &mut Io<'_>) -> Option<Begin> {
+    fn begin_request(&mut self, id: MessageId, content: u64, is_repeated: bool, io: &mut Io<'_>) -> Option<Begin> {
         if !matches!(self.upstream, Upstream::Open(_)) || self.will_update.is_some() {
             io.output.drops.note(DropCause::NoUpstream);
             return None;
         }
         let settings = &self.gateway.settings;
-        // A copy of a SUBSCRIBE does no harm, and UNSUBSCRIBE has no DUP.
-        let (is_repeated, limit) = (true, settings.inbound_in_flight.into());
+        let limit = settings.inbound_in_flight.into();
         Some(self.exchanges.look_up(id, content, is_repeated, limit, settings.retry_time(), io.now))
     }
 
@@ -142,14 +142,9 @@ impl GatewayPeer {
 
     /// Topic id of a filter's messages: none with wildcards; for a shared subscription that of its filter
     /// `[SN-SUBSCRIBE-2]`.
-    fn answered_topic(&mut self, filter: &TopicFilter) -> Result<AnsweredTopic, ReturnCode> {
-        let shared = filter.shared();
-        let filter = shared.as_ref().map_or(filter, |shared| &shared.filter);
-        if filter.has_wildcard() {
-            return Ok(AnsweredTopic::Fixed(0));
-        }
-        let name = TopicName::new(filter.text().clone()).map_err(|_| ReturnCode::InvalidTopicId)?;
-        let id = self.topics.assign(&name, &self.gateway.names, &self.gateway.settings);
+    fn answered_topic(&mut self, filter: &TopicFilter, io: &mut Io<'_>) -> Result<AnsweredTopic, ReturnCode> {
+        let Some(name) = topic_of(filter) else { return Ok(AnsweredTopic::Fixed(0)) };
+        let id = self.assign(&name, TopicOwner::Subscription, io);
         id.map(AnsweredTopic::Normal).map_err(|_| ReturnCode::Congestion)
     }
 
@@ -157,4 +152,11 @@ impl GatewayPeer {
         self.send(&Message::SubAck(v1_2::SubAck { qos, topic_id, message_id: id, code }), io);
         Action::Continue
     }
+}
+
+/// The one topic that a filter without wildcards matches.
+fn topic_of(filter: &TopicFilter) -> Option<TopicName> {
+    let shared = filter.shared();
+    let filter = shared.as_ref().map_or(filter, |shared| &shared.filter);
+    if filter.has_wildcard() { None } else { TopicName::new(filter.text().clone()).ok() }
 }

@@ -293,19 +293,24 @@ fn congestion_to_the_end_ends_the_request_and_not_the_connection() {
 }
 
 #[test]
-fn equal_message_with_an_equal_id_is_a_new_one_later() {
+fn equal_message_with_an_equal_id_is_a_new_one_once_released() {
     let mut rig = Rig::connected(|options| options.keep_alive = Duration::ZERO);
     rig.gateway(b"\x09\x0A\x00\x05\x00\x01a/b");
-    let mut came = |datagram: &[u8], pause| {
+    let mut came = |datagram: &[u8], is_released, pause| {
         rig.pass(Duration::from_secs(pause));
         rig.gateway(datagram);
-        rig.gateway(b"\x04\x10\x00\x01");
+        if is_released {
+            rig.gateway(b"\x04\x10\x00\x01");
+        }
         rig.events().iter().filter(|event| matches!(event, ClientEvent::Message { .. })).count()
     };
-    assert_eq!(came(b"\x08\x0C\x40\x00\x05\x00\x01a", 0), 1);
-    assert_eq!(came(b"\x08\x0C\x40\x00\x05\x00\x01a", 1), 0, "a copy of the network");
-    assert_eq!(came(b"\x08\x0C\xC0\x00\x05\x00\x01a", 10), 0, "a repetition");
-    assert_eq!(came(b"\x08\x0C\x40\x00\x05\x00\x01a", 3), 1, "a broker that takes the lowest free id");
+    assert_eq!(came(b"\x08\x0C\x40\x00\x05\x00\x01a", true, 0), 1);
+    assert_eq!(came(b"\x08\x0C\x40\x00\x05\x00\x01a", false, 1), 0, "a copy of the network");
+    assert_eq!(came(b"\x08\x0C\xC0\x00\x05\x00\x01a", false, 10), 0, "a repetition");
+    for pause in [3, 0, 1] {
+        let count = came(b"\x08\x0C\x40\x00\x05\x00\x01a", true, pause);
+        assert_eq!(count, 1, "a broker that takes the lowest free id");
+    }
 }
 
 #[test]

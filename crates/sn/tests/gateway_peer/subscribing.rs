@@ -72,7 +72,9 @@ fn refused_and_illegal_subscriptions_have_their_codes() {
         rig.client(subscribe(topic, 5));
         assert_eq!(rig.sent(), [b"\x08\x13\x00\x00\x00\x00\x05\x02"], "{topic:?}");
     }
+    // The topics of refused subscriptions make room.
     rig.register("c/d");
+    rig.register("c/e");
     rig.client(subscribe(Subscribed::Name("e/f"), 6));
     assert_eq!(rig.sent(), [b"\x08\x13\x00\x00\x00\x00\x06\x01"], "the table is full");
     assert!(rig.packets().is_empty());
@@ -122,8 +124,7 @@ fn unsubscribe_is_answered_as_the_broker_does() {
         let answer = [[4, 0x15, 0, message_id as u8]];
         assert_eq!(rig.sent(), answer);
         rig.client(message);
-        assert_eq!(rig.sent(), answer, "UNSUBACK was lost");
-        assert!(rig.packets().is_empty());
+        assert_eq!((rig.packets().len(), rig.sent().len()), (1, 0), "UNSUBACK was lost, or it is another one");
     }
     rig.client(Message::Unsubscribe(Unsubscribe { message_id: id(9), topic: Subscribed::Predefined(9) }));
     assert_eq!(rig.sent(), [b"\x04\x15\x00\x09"], "no such subscription exists");
@@ -135,8 +136,10 @@ fn subscription_after_an_unsubscribe_is_a_new_one() {
     let subscribe = subscribe(Subscribed::Name("a/b"), 1);
     rig.client(subscribe);
     rig.broker(suback(1, ReasonCode::GrantedQoS1));
+    rig.packets();
     rig.client(subscribe);
-    assert_eq!((rig.packets().len(), rig.sent().len()), (1, 2), "answered again, applied once");
+    assert_eq!(rig.packets().len(), 1, "without DUP it is another one, as for the retained messages");
+    rig.broker(suback(1, ReasonCode::GrantedQoS1));
     rig.client(Message::Unsubscribe(Unsubscribe { message_id: id(2), topic: Subscribed::Name("a/b") }));
     rig.packets();
     rig.client(subscribe);
