@@ -191,6 +191,11 @@ impl Exchanges {
         self.entries.iter().all(|entry| !entry.is_open() || matches!(entry.step, Step::AwaitPubRel))
     }
 
+    /// Whether the broker owes the answer to a SUBSCRIBE.
+    pub(crate) fn await_suback(&self) -> bool {
+        self.entries.iter().any(|entry| matches!(entry.step, Step::AwaitSubAck(_)))
+    }
+
     /// Exchanges that the broker has begun, and not ended.
     pub(crate) fn under_way(&self) -> usize {
         self.entries.iter().filter(|entry| entry.is_open()).count()

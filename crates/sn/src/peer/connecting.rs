@@ -50,6 +50,7 @@ impl GatewayPeer {
             will_update: None,
             topics,
             exchanges: Default::default(),
+            awaits_suback: false,
             outbox: Default::default(),
             received_at: io.now,
             alive_at: io.now,

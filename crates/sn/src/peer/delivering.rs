@@ -55,6 +55,11 @@ impl GatewayPeer {
     /// Sends waiting messages as far as the client may get them.
     pub(super) fn deliver_waiting(&mut self, io: &mut Io<'_>) {
         self.paced_until = None;
+        // A broker may send messages of a subscription before its SUBACK, and no client expects that. While the peer reads on,
+        // SUBACK comes. [SN-SUBSCRIBE-5]
+        if self.awaits_suback && self.accepts_packets() {
+            return;
+        }
         if !self.is_proven() {
             return self.ask_for_proof(io);
         }

@@ -57,6 +57,8 @@ pub struct GatewayPeer {
     will_update: Option<Box<WillUpdate>>,
     topics: TopicIds,
     exchanges: Exchanges,
+    /// The broker owes the answer to a SUBSCRIBE: messages wait for it.
+    awaits_suback: bool,
     outbox: Outbox,
     /// Last datagram of the client.
     received_at: Instant,

@@ -43,6 +43,7 @@ impl GatewayPeer {
             },
         };
         self.exchanges.begin(id, content, Step::AwaitSubAck(topic), io.now);
+        self.awaits_suback = true;
         let options = SubscriptionOptions::at(to_mqtt(qos));
         let subscribe = Subscribe {
             packet_id: packet_id(id),
@@ -91,7 +92,7 @@ impl GatewayPeer {
             }
             self.exchanges.forget(id);
             let _ = self.suback(id, QoS::AtMostOnce, 0, code, io);
-            return self.begin_will_update(io);
+            return self.finish_subscribe(io);
         }
         let topic_id = match *topic {
             AnsweredTopic::Fixed(topic_id) => topic_id,
@@ -103,6 +104,13 @@ impl GatewayPeer {
         let qos = granted_qos(reason); // [SN-SUBSCRIBE-3]
         exchange.finish(Answer::SubAck { qos, topic_id }, io.now);
         let _ = self.suback(id, qos, topic_id, code, io);
+        self.finish_subscribe(io)
+    }
+
+    /// Goes on behind SUBACK, with the messages that waited for it.
+    fn finish_subscribe(&mut self, io: &mut Io<'_>) -> Action {
+        self.awaits_suback = self.exchanges.await_suback();
+        self.deliver_waiting(io);
         self.begin_will_update(io)
     }
 

@@ -145,3 +145,32 @@ fn subscription_after_an_unsubscribe_is_a_new_one() {
     rig.client(subscribe);
     assert_eq!(rig.packets().len(), 1);
 }
+
+#[test]
+fn messages_of_a_subscription_follow_its_suback() {
+    let mut rig = Rig::active(|_| {});
+    rig.client(subscribe(Subscribed::Name("a/b"), 1));
+    rig.client(subscribe(Subscribed::Name("c/#"), 2));
+    rig.packets();
+    for (topic, qos, packet_id) in
+        [("a/b", QoS::AtLeastOnce, 1), ("c/d", QoS::AtMostOnce, 0), ("xy", QoS::AtMostOnce, 0)]
+    {
+        rig.broker(from_broker(topic, qos, packet_id, b"retained"));
+    }
+    assert_eq!(rig.sent(), Vec::<Vec<u8>>::new(), "before SUBACK");
+    rig.broker(suback(1, ReasonCode::GrantedQoS1));
+    assert_eq!(rig.sent(), [b"\x08\x13\x20\x00\x01\x00\x01\x00"], "the other one may have caused them");
+    rig.broker(suback(2, ReasonCode::NotAuthorized));
+    let sent: Vec<u8> = rig.sent().iter().map(|datagram| datagram[1]).collect();
+    assert_eq!(sent, [0x13, 0x0C, 0x0A], "SUBACK, PUBLISH on the id of the first SUBACK, REGISTER of another topic");
+    let code = v1_2::ReturnCode::Accepted;
+    rig.client(Message::RegAck(v1_2::RegAck { topic_id: 2, message_id: Some(id(1)), code }));
+    assert_eq!(rig.sent().len(), 2, "c/d and xy");
+    // Unless the broker sends so many that none is to be lost.
+    rig.client(subscribe(Subscribed::Name("e/f"), 3));
+    for _ in 0..100 {
+        rig.broker(from_broker("xy", QoS::AtMostOnce, 0, b"many"));
+        assert!(rig.peer.accepts_packets() || rig.peer.waiting().0 > 32);
+    }
+    assert_eq!(rig.drops(DropCause::BufferFull), 0);
+}
