@@ -27,6 +27,8 @@ macro_rules! counters {
 counters! {
     /// Clients with a peer: a gauge.
     clients,
+    /// Timers of clients: a gauge.
+    timers,
     /// Received datagrams.
     datagrams_received,
     /// Sent datagrams.

@@ -15,12 +15,16 @@ pub(crate) struct Names {
 struct Table {
     names: HashSet<Arc<TopicName>, FxBuildHasher>,
     bytes: usize,
+    /// Bytes from which on unused names are searched for.
+    sweep_from: usize,
     /// Refusals until the next search for unused names, which visits all names.
     skipped_sweeps: u32,
 }
 
 /// Memory of a name besides its text.
 const NAME_OVERHEAD: usize = 96;
+/// The fewest bytes from which on unused names are searched for.
+const SWEEP_FROM: usize = 1 << 20;
 /// Refusals after a sweep that freed nothing.
 const SWEEPS_SKIPPED: u32 = 1000;
 
@@ -36,6 +40,11 @@ impl Names {
             return Some(Arc::clone(known));
         }
         let size = size(name);
+        // Names of clients that come and go take no more than twice the others.
+        if table.bytes + size > table.sweep_from.max(SWEEP_FROM) {
+            table.remove_unused();
+            table.sweep_from = 2 * table.bytes;
+        }
         if table.bytes + size > self.bytes_maximum {
             table.sweep();
             if table.bytes + size > self.bytes_maximum {
@@ -56,6 +65,13 @@ impl Table {
             return;
         }
         let before = self.bytes;
+        self.remove_unused();
+        if self.bytes == before {
+            self.skipped_sweeps = SWEEPS_SKIPPED;
+        }
+    }
+
+    fn remove_unused(&mut self) {
         let bytes = &mut self.bytes;
         self.names.retain(|name| {
             let is_used = Arc::strong_count(name) > 1;
@@ -64,9 +80,6 @@ impl Table {
             }
             is_used
         });
-        if self.bytes == before {
-            self.skipped_sweeps = SWEEPS_SKIPPED;
-        }
     }
 }
 
@@ -80,6 +93,18 @@ mod tests {
 
     fn name(text: &str) -> TopicName {
         TopicName::try_from(text).expect("a name")
+    }
+
+    #[test]
+    fn names_that_come_and_go_leave_little() {
+        let names = Names::new(64 << 20);
+        let kept = names.intern(&name("kept")).expect("room");
+        for number in 0..100_000 {
+            assert!(names.intern(&name(&format!("up/{number}"))).is_some());
+        }
+        let bytes = names.table.lock().expect("no panic").bytes;
+        assert!(bytes <= SWEEP_FROM, "{bytes} bytes");
+        assert!(Arc::ptr_eq(&kept, &names.intern(&name("kept")).expect("it is known")));
     }
 
     #[test]

@@ -257,6 +257,7 @@ impl Thread {
         self.socket.publish_sent();
         self.counters.publish_output(&self.output);
         self.counters.clients.store(self.peers.len() as u64, Relaxed);
+        self.counters.timers.store(self.wheel.armed() as u64, Relaxed);
     }
 
     /// Stores changed topic ids and Wills. They are stored later if the writer has no room.

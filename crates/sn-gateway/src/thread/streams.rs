@@ -223,6 +223,7 @@ impl Thread {
     pub(super) fn remove(&mut self, key: Key) {
         self.save(key);
         let Some(mut peer) = self.peers.remove(key) else { return };
+        self.wheel.cancel(&mut peer.alarm, key);
         self.shared.clients.fetch_sub(1, Relaxed);
         // Most streams have room, and the runtime may be about to stop.
         let is_open = write(&mut peer).is_ok();

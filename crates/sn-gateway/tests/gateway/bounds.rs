@@ -7,7 +7,7 @@ use tenbin_sn_codec::v1_2::{
     Connect, Message, PingReq, PubAck, Publish, QoS, RegAck, Register, ReturnCode, ShortName, Topic,
 };
 
-use crate::client::{Client, PATIENCE, gateway, wait_for};
+use crate::client::{Client, PATIENCE, gateway, wait_for, wait_for_gauge};
 use crate::fake_broker::{Event, FakeBroker};
 
 #[test]
@@ -166,4 +166,18 @@ fn topics_beyond_the_bound_reach_a_subscriber() {
     }
     wait_for(&gateway, "topics_freed", 16);
     assert_eq!(gateway.stats().get("dropped_topic_table_full"), 0);
+}
+
+#[test]
+fn clients_that_come_and_go_leave_no_timers() {
+    let broker = FakeBroker::start();
+    let gateway = gateway(broker.address, "", "connects_per_second_per_address = 0\nper_address_maximum = 0");
+    for number in 0..200 {
+        let mut client = Client::new(gateway.address());
+        assert_eq!(client.connect(&format!("visitor-{number}"), true), ReturnCode::Accepted);
+        client.register("up/1");
+        client.disconnect();
+    }
+    wait_for_gauge(&gateway, "timers", 0);
+    wait_for_gauge(&gateway, "clients", 0);
 }
