@@ -25,7 +25,7 @@ pub(super) fn encode<'a>(next_id: u16, topics: impl Iterator<Item = TopicId<'a>>
         count += 1;
         let owner = OWNERS.iter().position(|other| *other == owner).unwrap_or_default() as u8;
         out.put_u16(id);
-        out.put_u8(u8::from(is_known) * KNOWN | owner << 1);
+        out.put_u8((u8::from(is_known) * KNOWN) | (owner << 1));
         put_name(name, &mut out);
     }
     out[4..6].copy_from_slice(&count.to_be_bytes());
