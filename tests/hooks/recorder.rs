@@ -6,8 +6,9 @@ use tenbin_broker::auth::{
     Action, Answer, AuthFuture, AuthRequest, Authenticator, Authorizer, Decision, Exchange, Identity, Principal,
 };
 use tenbin_broker::hooks::{
-    Client, Connecting, Dropped, Ending, Events, Granted, Handle, Hooks, InFlight, Outgoing, Packet, PacketType,
-    Publication, QosDropReason, ReasonCode, Subscribing, Targets, Text, TopicFilter, TopicName, UserProperty, Verdict,
+    Client, Connecting, Denial, Dropped, Ending, Events, Granted, Handle, Hooks, InFlight, Outgoing, Packet,
+    PacketType, Publication, QosDropReason, ReasonCode, Subscribing, Targets, Text, TopicFilter, TopicName,
+    UserProperty, Verdict,
 };
 
 use crate::support::{PATIENCE, text};
@@ -186,6 +187,10 @@ impl Hooks for Everything {
 
     fn group_backlog(&self, group: &str, _messages: usize, is_over: bool) {
         self.0.note("group_backlog", format!("{group} {is_over}"));
+    }
+
+    fn denied(&self, denial: &Denial<'_>) {
+        self.0.note("denied", format!("{} {} {}", denial.client_id, denial.action, denial.topic));
     }
 }
 

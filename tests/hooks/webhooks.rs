@@ -15,7 +15,7 @@ use crate::stage::Stage;
 use crate::support::{PATIENCE, WebAnswer, WebRequest, WebServer, at_qos, lasting, message, text};
 
 /// All events that a webhook may get.
-const EVENTS: [&str; 12] = [
+const EVENTS: [&str; 13] = [
     "connected",
     "disconnected",
     "session_created",
@@ -28,6 +28,7 @@ const EVENTS: [&str; 12] = [
     "slow_begun",
     "slow_ended",
     "group_backlog",
+    "denied",
 ];
 
 /// Checks the signature of a request as a service does.
@@ -72,7 +73,8 @@ fn service_gets_each_event_signed_and_again_after_an_error() {
     std::fs::write(&secret_file, "very secret\n").expect("a file");
     let keys = format!(
         "[queue]\nmessages_maximum = 40\n[[webhook]]\nurl = 'http://{}/events?from=tenbin'\nevents = {EVENTS:?}\n\
-         filter = 'orders/#'\npayload_bytes_maximum = 4\nsecret_file = '{}'\n",
+         filter = 'orders/#'\npayload_bytes_maximum = 4\nsecret_file = '{}'\n\
+         [[acl]]\ndeny = 'publish'\ntopic = 'orders/secret'\n[[acl]]\nallow = 'all'\ntopic = '#'\n",
         server.address(),
         secret_file.display()
     );
@@ -94,6 +96,7 @@ fn service_gets_each_event_signed_and_again_after_an_error() {
         json!({"event": "session_expired", "client_id": "brief"}),
         json!({"event": "slow_begun", "client_id": "slow"}),
         json!({"event": "group_backlog", "group": "$share/g/work", "is_over": false}),
+        json!({"event": "denied", "client_id": "visitor", "user": null, "action": "publish", "topic": "orders/secret"}),
     ] {
         wait_for(&server, 1, &wanted);
     }
@@ -124,6 +127,7 @@ fn make_all_happen(stage: &Stage) {
     visitor.publish("orders/2", "fives", QoS::AtLeastOnce);
     visitor.publish_with(Publish { payload: vec![0xff].into(), ..message("orders/3", "") });
     visitor.publish("other", "1", QoS::AtLeastOnce);
+    visitor.publish("orders/secret", "1", QoS::AtLeastOnce);
 
     let mut sleeper = stage.connect_with(lasting(ProtocolVersion::V5, "sleeper"));
     sleeper.subscribe("orders/lost", QoS::AtMostOnce);

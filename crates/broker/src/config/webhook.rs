@@ -55,6 +55,8 @@ pub enum WebhookEvent {
     SlowEnded,
     /// The backlog of a share group has become too long, or is so no longer.
     GroupBacklog,
+    /// Rules have denied an action of a client.
+    Denied,
 }
 
 impl Webhook {

@@ -60,6 +60,7 @@ events! {
     SLOW_BEGUN "slow_begun",
     SLOW_ENDED "slow_ended",
     GROUP_BACKLOG "group_backlog",
+    DENIED "denied",
 }
 
 impl Events {

@@ -1,6 +1,6 @@
 use super::{
-    Client, Connecting, Dropped, Ending, Events, Granted, Handle, InFlight, Outgoing, Packet, PacketType, Publication,
-    QosDropReason, ReasonCode, Subscribing, Targets, Text, TopicFilter, TopicName,
+    Client, Connecting, Denial, Dropped, Ending, Events, Granted, Handle, InFlight, Outgoing, Packet, PacketType,
+    Publication, QosDropReason, ReasonCode, Subscribing, Targets, Text, TopicFilter, TopicName,
 };
 use crate::metrics::MetricsSnapshot;
 
@@ -140,6 +140,9 @@ pub trait Hooks: Send + Sync + 'static {
     /// The backlog of a share group (`$share/NAME/FILTER`) is full or holds its publishers' acknowledgements, or
     /// `is_over`: no longer. The broker looks each second. `messages`: length of the backlog.
     fn group_backlog(&self, group: &str, messages: usize, is_over: bool) {}
+
+    /// Rules have denied an action of a client, which MQTT 3.1.1 does not tell it.
+    fn denied(&self, denial: &Denial<'_>) {}
 }
 
 /// Decision of a hook.

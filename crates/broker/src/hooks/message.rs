@@ -105,6 +105,22 @@ pub struct Dropped<'a> {
     pub reason: DropReason,
 }
 
+/// An action of a client that rules have denied.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Denial<'a> {
+    /// The client.
+    pub client_id: &'a Text,
+    /// User; `None` for an anonymous client.
+    pub user: Option<&'a Text>,
+    /// Name of its listener.
+    pub listener: &'a str,
+    /// `publish`, `subscribe` or `will`.
+    pub action: &'static str,
+    /// Topic of the message, or filter of the subscription.
+    pub topic: &'a str,
+}
+
 impl<'a> Dropped<'a> {
     pub(crate) fn new(client_id: &'a Text, topic: &'a [u8], reason: DropReason) -> Self {
         Self { client_id, topic: std::str::from_utf8(topic).unwrap_or_default(), reason }

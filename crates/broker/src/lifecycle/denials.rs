@@ -9,6 +9,7 @@ use tenbin_codec::Text;
 
 use super::BrokerState;
 use crate::auth::Rights;
+use crate::hooks::{Denial, Events};
 use crate::values::Peer;
 
 /// Counts of denied actions since the start, by listener.
@@ -46,7 +47,7 @@ impl Denials {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn add(&self, action: Denied, listener: Arc<str>, now: Instant) {
+    fn add(&self, action: Denied, listener: Arc<str>, now: Instant) {
         let mut counts = self.counts();
         *counts.by_listener.entry((action, listener)).or_default() += 1;
         let (first, last, count) = counts.recent.take().unwrap_or((now, now, 0));
@@ -55,6 +56,7 @@ impl Denials {
     }
 
     /// Action, listener and count, in order.
+    #[cfg(any(feature = "admin", test))]
     pub(crate) fn all(&self) -> Vec<(Denied, Arc<str>, u64)> {
         let counts = self.counts();
         let row = |((action, listener), count): (&(Denied, Arc<str>), &u64)| (*action, Arc::clone(listener), *count);
@@ -62,6 +64,7 @@ impl Denials {
     }
 
     /// Number of the latest denials, and the time since the first of them; `None` = none for five minutes.
+    #[cfg(any(feature = "admin", test))]
     pub(crate) fn recent(&self, now: Instant) -> Option<(u64, Duration)> {
         let (first, last, count) = self.counts().recent?;
         let is_recent = now.saturating_duration_since(last) <= QUIET;
@@ -72,12 +75,29 @@ impl Denials {
 impl BrokerState {
     /// Counts and logs an action of a connected client that rules denied. `topic`: its topic or filter.
     #[cold]
-    pub(crate) fn note_denied(&self, action: Denied, peer: Peer, rights: &Rights, topic: &dyn fmt::Debug) {
+    pub(crate) fn note_denied(
+        &self,
+        action: Denied,
+        peer: Peer,
+        rights: &Rights,
+        topic: &(impl fmt::Debug + fmt::Display),
+    ) {
         let who = rights.principal();
-        self.denials.add(action, Arc::clone(&who.listener), Instant::now());
+        self.count_denied(action, rights, topic, Instant::now());
         let (client, listener) = (&who.client_id, &who.listener);
         let user = who.identity.user.as_ref().map(Text::as_str);
         tracing::info!(%peer, ?client, user, ?topic, %listener, "{} denied", action.name());
+    }
+
+    /// Counts a denied action, and tells hooks.
+    pub(super) fn count_denied(&self, action: Denied, rights: &Rights, topic: &dyn fmt::Display, now: Instant) {
+        let who = rights.principal();
+        self.denials.add(action, Arc::clone(&who.listener), now);
+        if self.hooks.has(Events::DENIED) {
+            let (client_id, user, topic) = (&who.client_id, who.identity.user.as_ref(), topic.to_string());
+            let denial = Denial { client_id, user, listener: &who.listener, action: action.name(), topic: &topic };
+            self.hooks.tell(Events::DENIED, |hooks| hooks.denied(&denial));
+        }
     }
 }
 

@@ -1,6 +1,5 @@
 //! Publication of Wills.
 
-use std::sync::Arc;
 use std::time::Instant;
 
 use tenbin_codec::Will;
@@ -43,7 +42,7 @@ pub(super) fn publish_kept_will(shared: &BrokerState, lease: &mut Lease, will: C
 pub(crate) fn publish_will(shared: &BrokerState, client: &Client, will: Will, now: Instant) -> CommitPoint {
     if let Err(reason) = client.rights.check_will(&will.topic) {
         tracing::warn!(client = ?client.id, topic = ?will.topic, reason, "Will dropped");
-        shared.denials.add(Denied::Will, Arc::clone(&client.rights.principal().listener), now);
+        shared.count_denied(Denied::Will, &client.rights, &will.topic, now);
         return CommitPoint::NOW;
     }
     let mut will = hooks::Publication::of_will(will); // [MQTT-3.1.2-14], [MQTT-3.1.2-15]

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::queue::Queue;
 use crate::config::{Webhook, WebhookEvent};
 use crate::hooks::{
-    Client, DropReason, Dropped, Ending, Events, Hooks, InFlight, Publication, ReasonCode, Subscribing, Text,
+    Client, Denial, DropReason, Dropped, Ending, Events, Hooks, InFlight, Publication, ReasonCode, Subscribing, Text,
     TopicFilter, TopicName,
 };
 
@@ -58,6 +58,7 @@ fn hook_of(event: WebhookEvent) -> Events {
         WebhookEvent::SlowBegun => Events::SLOW_BEGUN,
         WebhookEvent::SlowEnded => Events::SLOW_ENDED,
         WebhookEvent::GroupBacklog => Events::GROUP_BACKLOG,
+        WebhookEvent::Denied => Events::DENIED,
     }
 }
 
@@ -161,6 +162,17 @@ impl Hooks for Teller {
 
     fn slow_ended(&self, client_id: &Text) {
         self.tell(WebhookEvent::SlowEnded, json!({ "client_id": client_id.as_str() }));
+    }
+
+    fn denied(&self, denial: &Denial<'_>) {
+        let Denial { client_id, user, listener, action, topic } = denial;
+        if self.is_about(topic) {
+            let (client_id, user) = (client_id.as_str(), user.map(Text::as_str));
+            let content = json!({
+                "client_id": client_id, "user": user, "listener": listener, "action": action, "topic": topic,
+            });
+            self.tell(WebhookEvent::Denied, content);
+        }
     }
 
     fn group_backlog(&self, group: &str, messages: usize, is_over: bool) {
