@@ -110,6 +110,7 @@ pub(crate) fn run(arguments: &BrokerArgs) -> Result<(), BrokerError> {
     if arguments.check {
         return arguments.check();
     }
+    tenbin_files::create_privately();
     let config = arguments.configuration()?;
     let log_limiter = Arc::new(LogLimiter::new(&config));
     let characters_maximum = config.log_text_characters_maximum();

@@ -1,3 +1,5 @@
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -92,6 +94,28 @@ fn a_data_directory_that_cannot_be_made_is_named() {
     std::fs::write(stage.path().join("state"), "").expect("ours to write");
     let said = stage.refusal();
     assert!(said.contains("state: "), "{said}");
+}
+
+#[test]
+fn files_of_the_store_are_private_in_a_public_directory() {
+    let stage = DataDirectory::new();
+    std::fs::set_permissions(stage.path(), Permissions::from_mode(0o755)).expect("ours to change");
+    let mut broker = stage.start();
+    broker.assert_serves();
+    broker.signal("TERM");
+    assert!(broker.wait_for_exit(PATIENCE).success());
+    let mut directories = vec![stage.path().to_owned()];
+    let mut seen = 0;
+    while let Some(directory) = directories.pop() {
+        for entry in std::fs::read_dir(directory).expect("ours to read") {
+            let path = entry.expect("ours to read").path();
+            let mode = std::fs::metadata(&path).expect("ours to read").permissions().mode();
+            assert_eq!(mode & 0o077, 0, "{}: {mode:o}", path.display());
+            seen += 1;
+            directories.extend(path.is_dir().then_some(path));
+        }
+    }
+    assert!(seen > 15, "{seen}");
 }
 
 #[test]

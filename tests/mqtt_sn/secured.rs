@@ -74,7 +74,7 @@ fn common_name_of_a_certificate_is_the_user_of_the_rules() {
 
 #[test]
 fn credentials_pass_the_sources_of_the_listener() {
-    let users = ConfigFile::new("");
+    let users = ConfigFile::new("# users\n");
     let password = ConfigFile::new("secret\n");
     let set = Command::new("sh")
         .args(["-c", "\"$0\" passwd \"$1\" ann < \"$2\"", env!("CARGO_BIN_EXE_tenbin"), users.path(), password.path()])

@@ -23,7 +23,8 @@ impl Reloaded {
     }
 
     fn reload(&mut self, rules: &str) {
-        std::fs::write(self.file.path(), rules).expect("the tests' directory is ours to write");
+        let text = if rules.is_empty() { ConfigFile::DEFAULTS } else { rules };
+        std::fs::write(self.file.path(), text).expect("the tests' directory is ours to write");
         self.reloads += 1;
         self.broker.signal("HUP");
         let done = self.broker.log().count(" reloaded", self.reloads, PATIENCE);

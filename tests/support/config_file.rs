@@ -7,10 +7,16 @@ pub(crate) struct ConfigFile {
 }
 
 impl ConfigFile {
+    /// A configuration without a key that differs from its default.
+    pub(crate) const DEFAULTS: &str = "policy = \"adaptive\"\n";
+
+    /// A file with this text, or with the defaults if it is empty.
     pub(crate) fn new(text: &str) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let name = format!("config-{}-{}.toml", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
+        // The broker refuses a file without any key.
+        let text = if text.is_empty() { Self::DEFAULTS } else { text };
         std::fs::write(&path, text).expect("the tests' directory is ours to write");
         Self { path }
     }

@@ -53,7 +53,11 @@ fn reload_removes_and_adds_tls_at_the_same_address() {
     let mut secure = guarded.connect("secure");
     let with_tls = fs::read_to_string(guarded.config.path()).expect("ours to read");
     let (listener, _) = with_tls.split_once("[listeners.tls]").expect("it has the table");
+    // As a cut file does.
     fs::write(guarded.config.path(), listener).expect("ours to write");
+    guarded.hang_up("listeners: secure: tls: is left out");
+    // Another name says that it is meant.
+    fs::write(guarded.config.path(), listener.replace("\"secure\"", "\"plain\"")).expect("ours to write");
     guarded.hang_up("reloaded");
     let plain = Connect::new(ProtocolVersion::V5, text("plain"));
     let mut plain = RawClient::connect(guarded.address(), plain).0;

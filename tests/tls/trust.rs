@@ -87,7 +87,8 @@ fn changed_files_judge_connections_of_a_removed_listener() {
         let config = guarded.certificates.client_with(&TLS13, authority);
         connect(guarded.address(), &config, name)
     });
-    std::fs::write(guarded.config.path(), "").expect("ours to write");
+    let other = "[[listeners]]\nname = \"other\"\naddress = \"127.0.0.1:0\"\nanonymous = true\n";
+    std::fs::write(guarded.config.path(), other).expect("ours to write");
     guarded.hang_up("listener closed");
     guarded.certificates.write("clients.pem", &guarded.certificates.authority());
     removed.expect_end(ReasonCode::NotAuthorized);

@@ -10,7 +10,7 @@ use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, fchown};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::OFlags;
+use rustix::fs::{Mode, OFlags};
 
 /// Most bytes of a configuration, a key, a list of certificates or the like.
 pub const BYTES_MAX: u64 = 16 << 20;
@@ -65,6 +65,11 @@ pub fn private() -> OpenOptions {
     let mut options = OpenOptions::new();
     options.mode(0o600);
     options
+}
+
+/// Makes all files and directories private to their owner that this process creates from now on, also those of libraries.
+pub fn create_privately() {
+    rustix::process::umask(Mode::RWXG | Mode::RWXO);
 }
 
 /// The right to replace a file: one process at a time has it for a directory.

@@ -51,10 +51,9 @@ impl Config {
         })
     }
 
-    /// The listener that a new one replaces.
+    /// The listener of the same name. Another name says that a listener is meant to be another one.
     fn before(&self, new: &Listener) -> Option<&Listener> {
-        let same_name = self.listeners.iter().find(|old| old.name() == new.name());
-        same_name.or_else(|| self.listeners.iter().find(|old| old.address == new.address))
+        self.listeners.iter().find(|old| old.name() == new.name())
     }
 
     /// A restriction that the beginning of this configuration's file lacks. `None` if `new` is no such beginning.
@@ -81,7 +80,10 @@ impl Config {
 fn missing_at(old: &Listener, new: &Listener) -> Option<(&'static str, &'static str)> {
     let Some(tls) = &old.tls else { return None };
     let Some(new) = &new.tls else {
-        return Some(("tls", "is left out, and clients would send passwords as plain text"));
+        return Some((
+            "tls",
+            "is left out, and clients would send passwords as plain text; another `name` says that it is meant",
+        ));
     };
     let is_required = tls.client_certificates == ClientCertificates::Required;
     if is_required && new.client_certificates == ClientCertificates::None {
