@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use tenbin_codec::{Connect, ProtocolVersion, QoS, ReasonCode};
+use tenbin_codec::{Connect, Packet, ProtocolVersion, QoS, ReasonCode};
 
 use crate::guarded::{Passwords, with_password};
-use crate::support::{BrokerProcess, ConfigFile, RawClient, WebAnswer, WebRequest, WebServer, text};
+use crate::support::{BrokerProcess, ClientStream, ConfigFile, RawClient, WebAnswer, WebRequest, WebServer, text};
 
 /// A broker that asks a service.
 struct Asking {
@@ -43,6 +43,12 @@ fn asking(address: SocketAddr, more: &str, then: &str) -> (BrokerProcess, Config
 
 fn log_in(address: SocketAddr, user: &str) -> ReasonCode {
     RawClient::try_connect(address, as_user(user)).1.reason
+}
+
+/// Logs in from this loopback address.
+fn log_in_from(source: [u8; 4], address: SocketAddr, user: &str) -> ReasonCode {
+    let stream = ClientStream::tcp_from(source.into(), address);
+    RawClient::on(stream, ProtocolVersion::V5).introduce(as_user(user)).1.reason
 }
 
 fn as_user(user: &str) -> Connect {
@@ -179,10 +185,58 @@ impl Drop for OnDrop<'_> {
 #[test]
 fn service_that_fails_repeatedly_is_not_asked() {
     let asking = Asking::start("", "", |_| WebAnswer::new(500, ""));
-    for _ in 0..30 {
-        assert_eq!(asking.log_in("failed"), ReasonCode::ServerUnavailable);
+    for number in 0..30 {
+        let reason = log_in_from([127, 0, 1, number % 5], asking.broker.address(), "failed");
+        assert_eq!(reason, ReasonCode::ServerUnavailable);
     }
-    assert!(asking.server.requests().len() < 30, "the breaker is open: {}", asking.server.requests().len());
+    let requests = asking.server.requests().len();
+    assert!(requests < 30, "the breaker is open: {requests}");
+    log_in_from([127, 0, 9, 9], asking.broker.address(), "failed");
+    assert_eq!(asking.server.requests().len(), requests + 1, "an address without failures asks");
+}
+
+/// Names that the service fails at close the door for no other login, of the same address neither.
+#[test]
+fn failures_of_one_stranger_close_no_logins() {
+    for broken in [WebAnswer::new(500, ""), WebAnswer::new(503, ""), WebAnswer::new(200, "garbage")] {
+        let asking = Asking::start("", "", move |request| match user_of(request).as_str() {
+            "good" => WebAnswer::new(204, ""),
+            _ => broken.clone(),
+        });
+        let address = asking.broker.address();
+        for number in 0..30 {
+            let reason = log_in_from([127, 0, 1, 1], address, &format!("broken {number}"));
+            assert_eq!(reason, ReasonCode::ServerUnavailable);
+        }
+        for source in [[127, 0, 9, 9], [127, 0, 1, 1]] {
+            assert_eq!(log_in_from(source, address, "good"), ReasonCode::Success, "{source:?}");
+        }
+        asking.broker.log().wait_for(&["a login service failed", "peer=127.0.1.1:"], crate::support::PATIENCE);
+        let without_peer = asking.broker.log().count("a login service failed source", usize::MAX, Duration::ZERO);
+        assert_eq!(without_peer, 0);
+    }
+}
+
+/// More logins than there are places wait, all of one address.
+#[test]
+fn pending_logins_of_one_address_leave_turns_to_others() {
+    tenbin_broker::raise_descriptor_limit().expect("permitted");
+    let asking = Asking::start("", "", |request| match user_of(request).as_str() {
+        "good" => WebAnswer::new(204, ""),
+        _ => WebAnswer { delay: Duration::from_millis(1500), ..WebAnswer::new(204, "") },
+    });
+    let address = asking.broker.address();
+    let flood = (0..1500).map(|number| {
+        let stream = ClientStream::tcp_from([127, 0, 1, 1].into(), address);
+        let mut client = RawClient::on(stream, ProtocolVersion::V5);
+        client.send(&Packet::Connect(Box::new(as_user(&format!("slow {number}")))));
+        client
+    });
+    let _flood = flood.collect::<Vec<_>>();
+    asking.broker.log().wait_for(&["login refused", "too many logins wait"], crate::support::PATIENCE);
+    for other in 0..8 {
+        assert_eq!(log_in_from([127, 0, 9, other], address, "good"), ReasonCode::Success, "{other}");
+    }
 }
 
 #[test]

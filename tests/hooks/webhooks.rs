@@ -181,7 +181,7 @@ fn unusable_secret_keeps_the_broker_from_starting() {
     let config = Config::parse(&format!("listen = ['127.0.0.1:0']\n{config}")).expect("legal keys");
     let runtime = tokio::runtime::Runtime::new().expect("threads");
     let error = runtime.block_on(Broker::builder().config(config).start()).expect_err("no secret").to_string();
-    for word in ["webhook \"http://127.0.0.1:1/\"", "secret_file: /nowhere/secret"] {
+    for word in ["webhook http://127.0.0.1:1:", "secret_file: /nowhere/secret"] {
         assert!(error.contains(word), "{error}");
     }
 }

@@ -1,7 +1,7 @@
 //! Logins by a service that is asked over HTTP, with a cache and a circuit breaker.
 
-use std::collections::HashMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::collections::{HashMap, HashSet};
+use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -11,9 +11,9 @@ use hyper::StatusCode;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tenbin_codec::{ReasonCode, Text};
-use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
+use super::address_turns::AddressTurns;
 use super::bans::hexadecimal;
 use super::password_file::random;
 use super::scram::hmac;
@@ -21,25 +21,27 @@ use super::source::Source;
 use super::web::WebClient;
 use super::{Answer, AuthRequest, Identity, Terms, granted_rules};
 use crate::config::{HttpSource, OnFailure};
+use crate::values::network;
 
 /// A service that decides on logins.
 #[derive(Debug)]
 pub(super) struct Http {
     config: HttpSource,
     client: WebClient,
-    requests: Semaphore,
-    /// Logins whose request waits or is under way. Relaxed: it guards nothing.
-    waiting: AtomicUsize,
+    turns: AddressTurns,
     breaker: Mutex<Breaker>,
     cache: Mutex<Cache>,
     /// Key of the hashes in the cache; `None` = the system has no random numbers, and nothing is cached.
     cache_key: Option<[u8; 32]>,
 }
 
-/// Failures in a row. After many of them no request is made for a time.
+/// Failures in a row. After many of them, from several networks, no request of these networks is made for a time. Others
+/// are probes: a stranger whose requests fail closes the door for nobody else.
 #[derive(Debug, Default)]
 struct Breaker {
     failures: u32,
+    /// Networks whose requests have failed since the last success.
+    failed: HashSet<IpAddr>,
     open_until: Option<Instant>,
 }
 
@@ -90,8 +92,7 @@ impl Http {
         Ok(Self {
             client: WebClient::new(&config.url, config.ca.as_deref()).map_err(|reason| format!("ca: {reason}"))?,
             config: config.clone(),
-            requests: Semaphore::new(REQUESTS_MAX),
-            waiting: AtomicUsize::new(0),
+            turns: AddressTurns::new(REQUESTS_MAX, WAITING_MAX),
             breaker: Mutex::default(),
             cache: Mutex::default(),
             cache_key: random().ok(),
@@ -126,23 +127,22 @@ impl Http {
         question: Vec<u8>,
         key: Option<[u8; 32]>,
     ) -> Result<Decision, Failure> {
-        if lock(&self.breaker).is_open(Instant::now()) {
+        let peer = request.origin.peer;
+        let address = network(peer.address());
+        if lock(&self.breaker).refuses(address, Instant::now()) {
             return Err(Failure::Failed("the service failed repeatedly".to_owned()));
         }
-        let _waiting = Waiting::enter(&self.waiting).ok_or(Failure::Busy)?;
-        let asked = timeout(TIMEOUT, async {
-            let _turn = self.requests.acquire().await.map_err(|error| error.to_string())?;
-            self.client.post(&self.config.url, question.into(), None).await
-        });
-        let answered = asked.await.unwrap_or_else(|_| Err(format!("no answer within {TIMEOUT:?}")));
+        let turn = timeout(TIMEOUT, self.turns.wait(address)).await.ok().flatten().ok_or(Failure::Busy)?;
+        let answered = self.client.post(self.config.url.expose(), question.into(), None).await;
+        drop(turn);
         // It is this client's question that the service does not understand, not the service that is broken.
         let is_misunderstood = answered.as_ref().is_ok_and(|(status, _)| status.is_client_error());
         let decision = answered.and_then(|(status, body)| decide(source, request, status, &body));
         if decision.is_ok() || !is_misunderstood {
-            lock(&self.breaker).record(decision.is_ok(), Instant::now());
+            lock(&self.breaker).record(decision.is_ok(), address, Instant::now());
         }
         if let Err(cause) = &decision {
-            tracing::warn!(source = %source.name, %cause, "a login service failed");
+            tracing::warn!(%peer, source = %source.name, %cause, "a login service failed");
         }
         let decision = decision.map_err(Failure::Failed)?;
         if let Some(key) = key {
@@ -228,17 +228,20 @@ fn accept(source: &Source, request: &AuthRequest, content: Content) -> Result<De
 }
 
 impl Breaker {
-    fn is_open(&self, now: Instant) -> bool {
-        self.open_until.is_some_and(|until| now < until)
+    fn refuses(&self, network: IpAddr, now: Instant) -> bool {
+        self.open_until.is_some_and(|until| now < until) && self.failed.contains(&network)
     }
 
-    fn record(&mut self, is_success: bool, now: Instant) {
+    fn record(&mut self, is_success: bool, network: IpAddr, now: Instant) {
         if is_success {
             *self = Self::default();
             return;
         }
         self.failures = self.failures.saturating_add(1);
-        if self.failures >= FAILURES_MAX {
+        if self.failed.len() < FAILED_MAX {
+            self.failed.insert(network);
+        }
+        if self.failures >= FAILURES_MAX && self.failed.len() >= FAILED_MIN {
             self.open_until = Some(now + OPEN_FOR);
         }
     }
@@ -284,22 +287,6 @@ impl Decision {
     }
 }
 
-/// A place among the logins that wait.
-struct Waiting<'a>(&'a AtomicUsize);
-
-impl<'a> Waiting<'a> {
-    fn enter(waiting: &'a AtomicUsize) -> Option<Self> {
-        let place = Self(waiting);
-        (waiting.fetch_add(1, Ordering::Relaxed) < REQUESTS_MAX + WAITING_MAX).then_some(place)
-    }
-}
-
-impl Drop for Waiting<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
 /// A panic under these locks loses a cached decision or a count at worst.
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -307,13 +294,16 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 
 /// Longest reason of a refusal that is kept, in characters.
 const REASON_MAX: usize = 200;
-/// Time for a login, with its turn.
+/// Time in which a login has its turn. The request has as much.
 const TIMEOUT: Duration = Duration::from_secs(2);
 /// Requests at a time, and logins that wait for their turn besides.
 const REQUESTS_MAX: usize = 256;
 const WAITING_MAX: usize = 1024;
 /// Failures in a row after which no request is made for a time.
 const FAILURES_MAX: u32 = 10;
+/// Networks that these have to come from at least, and networks that are remembered.
+const FAILED_MIN: usize = 4;
+const FAILED_MAX: usize = 16_384;
 const OPEN_FOR: Duration = Duration::from_secs(5);
 const ACCEPTED_FOR: Duration = Duration::from_secs(60);
 const REFUSED_FOR: Duration = Duration::from_secs(10);
@@ -328,17 +318,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn breaker_opens_after_ten_failures_and_closes_after_one_success() {
+    fn breaker_opens_for_failed_networks_and_closes_after_one_success() {
         let (mut breaker, now) = (Breaker::default(), Instant::now());
-        (0..9).for_each(|_| breaker.record(false, now));
-        assert!(!breaker.is_open(now));
-        breaker.record(false, now);
-        assert!(breaker.is_open(now) && !breaker.is_open(now + OPEN_FOR));
-        breaker.record(false, now + OPEN_FOR);
-        assert!(breaker.is_open(now + OPEN_FOR), "one more failure opens it again");
-        breaker.record(true, now + OPEN_FOR);
-        breaker.record(false, now + OPEN_FOR);
-        assert!(!breaker.is_open(now + OPEN_FOR));
+        let network = |number: u8| IpAddr::from([192, 0, 2, number]);
+        (0..100).for_each(|_| breaker.record(false, network(1), now));
+        assert!(!breaker.refuses(network(1), now), "one network alone");
+        (2..4).for_each(|number| breaker.record(false, network(number), now));
+        assert!(!breaker.refuses(network(1), now));
+        breaker.record(false, network(4), now);
+        assert!(breaker.refuses(network(1), now) && !breaker.refuses(network(1), now + OPEN_FOR));
+        assert!(!breaker.refuses(network(5), now), "others ask");
+        breaker.record(false, network(5), now + OPEN_FOR);
+        assert!(breaker.refuses(network(1), now + OPEN_FOR), "one more failure opens it again");
+        breaker.record(true, network(6), now + OPEN_FOR);
+        breaker.record(false, network(1), now + OPEN_FOR);
+        assert!(!breaker.refuses(network(1), now + OPEN_FOR));
     }
 
     #[test]

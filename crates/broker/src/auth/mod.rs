@@ -16,6 +16,8 @@
 
 mod access;
 mod acl;
+#[cfg(feature = "web")]
+mod address_turns;
 mod authenticator;
 mod authorizer;
 mod bans;

@@ -18,6 +18,8 @@ use tokio_rustls::rustls::pki_types::CertificateDer;
 use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
+use crate::config::ServiceUrl;
+
 /// Client of one service. It keeps connections open for the next requests.
 #[derive(Debug)]
 pub(crate) struct WebClient(Client<HttpsConnector<HttpConnector>, Full<Bytes>>);
@@ -37,9 +39,9 @@ impl WebClient {
     ///
     /// # Errors
     /// The file cannot be read or has no certificate.
-    pub(crate) fn new(url: &str, ca: Option<&Path>) -> Result<Self, String> {
+    pub(crate) fn new(url: &ServiceUrl, ca: Option<&Path>) -> Result<Self, String> {
         let mut roots = RootCertStore::empty();
-        if url.starts_with("https://") {
+        if url.expose().starts_with("https://") {
             roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
         }
         if let Some(path) = ca {

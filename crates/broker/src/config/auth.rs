@@ -8,6 +8,7 @@ use serde::{Deserialize, Deserializer};
 use toml::{Table, Value};
 
 use super::range::Ranged;
+use super::service_url::ServiceUrl;
 
 /// A source of the authentication chain. Listeners name the sources that they ask.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -79,8 +80,8 @@ pub struct JwtSource {
     pub secret_file: Option<PathBuf>,
     /// PEM file with a public key.
     pub public_key: Option<PathBuf>,
-    /// JSON Web Key Set: a file or an URL.
-    pub jwks: Option<String>,
+    /// JSON Web Key Set.
+    pub jwks: Option<KeySetPlace>,
     /// PEM file with further authorities of the URL's server.
     pub ca: Option<PathBuf>,
     /// Claim that names the user.
@@ -100,12 +101,21 @@ pub struct JwtSource {
     leeway_seconds: Ranged<0, 3600>,
 }
 
+/// Place of a JSON Web Key Set.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum KeySetPlace {
+    /// A file.
+    File(PathBuf),
+    /// An URL.
+    Url(ServiceUrl),
+}
+
 /// A service that is asked over HTTP.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HttpSource {
     /// URL of the service.
-    pub url: String,
+    pub url: ServiceUrl,
     /// PEM file with further authorities of the server.
     pub ca: Option<PathBuf>,
     /// Effect of a failed request.
@@ -139,23 +149,28 @@ impl JwtSource {
             return Err("ca: only with an URL in jwks".to_owned());
         }
         match self.jwks_url() {
-            Some(url) if !url.starts_with("https://") && !is_loopback(url) => {
-                Err("jwks: needs https://, except on a loopback address".to_owned())
-            }
+            Some(url) if !url.is_private() => Err("jwks: needs https://, except on a loopback address".to_owned()),
             _ => Ok(self),
         }
     }
 
     /// The URL of the key set, if it is none of a file.
-    pub(crate) fn jwks_url(&self) -> Option<&str> {
-        self.jwks.as_deref().filter(|jwks| jwks.contains("://"))
+    pub(crate) fn jwks_url(&self) -> Option<&ServiceUrl> {
+        match &self.jwks {
+            Some(KeySetPlace::Url(url)) => Some(url),
+            _ => None,
+        }
     }
 }
 
-impl HttpSource {
-    fn check(self) -> Result<Self, String> {
-        let is_http = ["http://", "https://"].iter().any(|scheme| self.url.starts_with(scheme));
-        if is_http { Ok(self) } else { Err("url: needs http:// or https://".to_owned()) }
+impl<'de> Deserialize<'de> for KeySetPlace {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        if !text.contains("://") {
+            return Ok(Self::File(text.into()));
+        }
+        let url = ServiceUrl::try_from(text).map(Self::Url);
+        url.map_err(|reason| D::Error::custom(format!("jwks: {reason}; for file:// write the path alone")))
     }
 }
 
@@ -176,7 +191,7 @@ impl<'de> Deserialize<'de> for AuthSource {
             "passwords" => settings(table).map(SourceKind::Passwords),
             "scram" => settings(table).map(SourceKind::Scram),
             "jwt" => settings(table).and_then(JwtSource::check).map(|jwt| SourceKind::Jwt(Box::new(jwt))),
-            "http" => settings(table).and_then(HttpSource::check).map(SourceKind::Http),
+            "http" => settings(table).map(SourceKind::Http),
             other => Err(format!("kind: {other:?} is none of certificate, passwords, scram, jwt and http")),
         };
         Ok(Self { kind: kind.map_err(entry)?, realm, name })
@@ -202,17 +217,6 @@ pub(crate) fn fingerprint(text: &str) -> Option<String> {
     let digits = text.chars().filter(|&digit| digit != ':').collect::<String>().to_ascii_lowercase();
     let is_whole = digits.len() == 64 && digits.bytes().all(|digit| digit.is_ascii_hexdigit());
     is_whole.then_some(digits)
-}
-
-fn is_loopback(url: &str) -> bool {
-    let Some(rest) = url.strip_prefix("http://") else { return false };
-    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
-    let host = match authority.strip_prefix('[') {
-        Some(v6) => v6.split(']').next(),
-        None => authority.split(':').next(),
-    };
-    let host = host.unwrap_or_default();
-    host == "localhost" || host.parse().is_ok_and(|address: std::net::IpAddr| address.is_loopback())
 }
 
 fn subject() -> String {

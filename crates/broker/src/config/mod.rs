@@ -12,6 +12,7 @@ mod limits;
 mod mosquitto;
 mod not_taken;
 mod range;
+mod service_url;
 mod source;
 mod standing_groups;
 mod tables;
@@ -34,11 +35,13 @@ pub use address::{AddressError, FileMode, ListenAddress};
 #[cfg(feature = "admin")]
 pub(crate) use auth::fingerprint;
 pub use auth::{
-    AuthSource, CertificateName, CertificateSource, FileSource, HttpSource, JwtSource, OnFailure, SourceKind,
+    AuthSource, CertificateName, CertificateSource, FileSource, HttpSource, JwtSource, KeySetPlace, OnFailure,
+    SourceKind,
 };
 pub use ban::Ban;
 pub use error::ConfigError;
 pub(crate) use not_taken::NotTaken;
+pub use service_url::ServiceUrl;
 
 pub use crate::values::{FairBy, NamePattern, Network, OrderingKey, ShareRule, UnknownKey, WrongNetwork};
 

@@ -7,14 +7,14 @@ use serde::{Deserialize, Serialize};
 use tenbin_codec::TopicFilter;
 
 use super::range::Ranged;
+use super::service_url::ServiceUrl;
 
 /// A service that gets events over HTTP.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Webhook {
     /// URL of the service.
-    #[serde(deserialize_with = "url")]
-    pub url: String,
+    pub url: ServiceUrl,
     /// Events that it gets.
     #[serde(deserialize_with = "events")]
     pub events: Vec<WebhookEvent>,
@@ -64,14 +64,6 @@ impl Webhook {
     pub fn payload_bytes_maximum(&self) -> usize {
         self.payload_bytes_maximum.get() as usize
     }
-}
-
-fn url<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
-    let url = String::deserialize(deserializer)?;
-    let rest = ["http://", "https://"].iter().find_map(|scheme| url.strip_prefix(scheme));
-    let host = rest.and_then(|rest| rest.split(['/', '?']).next()).unwrap_or_default();
-    let is_legal = !host.is_empty() && !url.contains(|other: char| other.is_whitespace() || other.is_control());
-    if is_legal { Ok(url) } else { Err(D::Error::custom("needs to be an URL with http:// or https:// and a host")) }
 }
 
 fn events<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<WebhookEvent>, D::Error> {

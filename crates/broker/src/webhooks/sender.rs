@@ -7,14 +7,12 @@ use ring::hmac::{self, Context, Key};
 
 use super::queue::Queue;
 use crate::auth::WebClient;
-use crate::config::Webhook;
+use crate::config::{ServiceUrl, Webhook};
 
 /// Sends the events of one webhook.
 pub(super) struct Sender {
     queue: Arc<Queue>,
-    url: String,
-    /// The URL without path and query, which may be secret.
-    origin: String,
+    url: ServiceUrl,
     client: WebClient,
     /// Key of the signatures.
     secret: Option<Key>,
@@ -34,10 +32,7 @@ impl Sender {
     /// The URL or the file of the key is unusable; the text names the configuration's key.
     pub(super) fn new(webhook: &Webhook, queue: Arc<Queue>) -> Result<Self, String> {
         let Webhook { url, secret_file, .. } = webhook;
-        let parsed = url.parse::<Uri>().map_err(|error| format!("url: {error}"))?;
-        let port = parsed.port().map(|port| format!(":{port}")).unwrap_or_default();
-        let origin =
-            format!("{}://{}{port}", parsed.scheme_str().unwrap_or_default(), parsed.host().unwrap_or_default());
+        url.expose().parse::<Uri>().map_err(|error| format!("url: {error}"))?;
         let secret = secret_file.as_ref().map(|path| {
             let wrong = |reason: String| format!("secret_file: {}: {reason}", path.display());
             let text = tenbin_files::read(path, tenbin_files::BYTES_MAX).map_err(|error| wrong(error.to_string()))?;
@@ -45,7 +40,7 @@ impl Sender {
             if key.is_empty() { Err(wrong("is empty".to_owned())) } else { Ok(Key::new(hmac::HMAC_SHA256, key)) }
         });
         let client = WebClient::new(url, None)?;
-        Ok(Self { queue, url: url.clone(), origin, client, secret: secret.transpose()?, is_failing: false })
+        Ok(Self { queue, url: url.clone(), client, secret: secret.transpose()?, is_failing: false })
     }
 
     pub(super) fn queue(&self) -> &Arc<Queue> {
@@ -66,12 +61,12 @@ impl Sender {
         for attempt in 1.. {
             let Err(Failure { cause, is_passing }) = self.post(body.clone()).await else {
                 if std::mem::take(&mut self.is_failing) {
-                    tracing::info!(service = %self.origin, "the webhook takes events again");
+                    tracing::info!(service = %self.url, "the webhook takes events again");
                 }
                 return;
             };
             if !std::mem::replace(&mut self.is_failing, true) {
-                tracing::warn!(service = %self.origin, %cause, "the webhook takes no events");
+                tracing::warn!(service = %self.url, %cause, "the webhook takes no events");
             }
             if !is_passing || attempt == ATTEMPTS || self.queue.is_closed() {
                 self.queue.drop_events(events);
@@ -87,7 +82,7 @@ impl Sender {
     async fn post(&self, body: Bytes) -> Result<(), Failure> {
         let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         let signature = self.secret.as_ref().map(|secret| signature(secret, time, &body));
-        match self.client.post(&self.url, body, signature.as_deref()).await {
+        match self.client.post(self.url.expose(), body, signature.as_deref()).await {
             Ok((status, _)) if status.is_success() => Ok(()),
             Ok((status, _)) => {
                 let passing = [StatusCode::REQUEST_TIMEOUT, StatusCode::TOO_MANY_REQUESTS];

@@ -9,7 +9,7 @@ use tokio::sync::Mutex;
 
 use super::Key;
 use crate::auth::web::{Fetched, WebClient};
-use crate::config::JwtSource;
+use crate::config::{JwtSource, KeySetPlace, ServiceUrl};
 
 /// Keys of one source.
 #[derive(Debug)]
@@ -29,7 +29,7 @@ struct Known {
 /// The endpoint of a key set.
 #[derive(Debug)]
 struct Remote {
-    url: String,
+    url: ServiceUrl,
     client: WebClient,
     /// One fetch at a time; the others wait for its result.
     fetch: Mutex<Fetch>,
@@ -65,11 +65,12 @@ impl KeySet {
             vec![key.map_err(|reason| format!("public_key: {} {reason}", path.display()))?]
         } else if let Some(url) = config.jwks_url() {
             let client = WebClient::new(url, config.ca.as_deref()).map_err(|reason| format!("ca: {reason}"))?;
-            let remote = Remote { url: url.to_owned(), client, fetch: Mutex::default() };
+            let remote = Remote { url: url.clone(), client, fetch: Mutex::default() };
             return Ok(Self { known: Arc::default(), remote: Some(Arc::new(remote)) });
-        } else {
-            let path = std::path::Path::new(config.jwks.as_deref().unwrap_or_default());
+        } else if let Some(KeySetPlace::File(path)) = &config.jwks {
             parse(&read("jwks", path)?).map_err(|reason| format!("jwks: {} {reason}", path.display()))?
+        } else {
+            return Err("needs exactly one of secret_file, public_key and jwks".to_owned());
         };
         let known = Known { keys: shared(keys), confirmed: Instant::now() };
         Ok(Self { known: Arc::new(ArcSwapOption::from_pointee(known)), remote: None })
@@ -139,7 +140,7 @@ fn refresh(
         }
         fetch.attempted = Some(now);
         let etag = known.load().is_some().then(|| fetch.etag.clone()).flatten();
-        match remote.client.get(&remote.url, etag.as_deref()).await {
+        match remote.client.get(remote.url.expose(), etag.as_deref()).await {
             Ok(Fetched::NotModified) => {
                 if let Some(old) = known.load_full() {
                     known.store(Some(Arc::new(Known { keys: Arc::clone(&old.keys), confirmed: now })));
@@ -151,10 +152,10 @@ fn refresh(
                     known.store(Some(Arc::new(Known { keys: shared(keys), confirmed: now })));
                 }
                 Err(reason) => {
-                    tracing::warn!(url = remote.url, reason, "cannot use the fetched keys; the old ones stay")
+                    tracing::warn!(url = %remote.url, reason, "cannot use the fetched keys; the old ones stay")
                 }
             },
-            Err(error) => tracing::warn!(url = remote.url, %error, "cannot fetch the keys; the old ones stay"),
+            Err(error) => tracing::warn!(url = %remote.url, %error, "cannot fetch the keys; the old ones stay"),
         }
     })
 }
