@@ -34,7 +34,7 @@ pub(crate) enum LogFormat {
 }
 
 /// Sends log lines of `level` and more severe ones to standard error. `text_characters_maximum` bounds each text that a
-/// client may have chosen; `limiter` bounds the lines with the field `peer`.
+/// client may have chosen; `limiter` bounds the lines by the field `peer`, and those without it by their kind.
 pub(crate) fn init(
     level: Level,
     form: LogFormat,
@@ -76,8 +76,15 @@ where
     N: for<'a> FormatFields<'a> + 'static,
 {
     fn format_event(&self, context: &FmtContext<'_, S, N>, writer: Writer<'_>, event: &Event<'_>) -> fmt::Result {
-        if !self.levels.allows(event) || peer_of(event).is_some_and(|peer| !self.limiter.allows(peer)) {
+        if !self.levels.allows(event) {
             return Ok(()); // an empty text is not written
+        }
+        let is_within = match peer_of(event) {
+            Some(peer) => self.limiter.allows(peer),
+            None => *event.metadata().level() > Level::INFO || self.limiter.allows_kind(event.metadata().name()),
+        };
+        if !is_within {
+            return Ok(());
         }
         match &self.form {
             Form::Text(format) => format.format_event(context, writer, event),
@@ -94,9 +101,9 @@ fn peer_of(event: &Event<'_>) -> Option<IpAddr> {
         fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
             if field.name() == PEER {
                 let peer = format!("{value:?}");
+                let address = peer.parse().ok().map(|address: SocketAddr| address.ip()).or_else(|| peer.parse().ok());
                 // Processes on this machine share the bound of its loopback address.
-                let local = peer.starts_with("uid:").then_some(Ipv4Addr::LOCALHOST.into());
-                self.0 = peer.parse().ok().map(|address: SocketAddr| address.ip()).or(local);
+                self.0 = Some(address.unwrap_or(Ipv4Addr::LOCALHOST.into()));
             }
         }
     }

@@ -1,6 +1,7 @@
 //! Log lines that clients cause.
 
 use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use tenbin_codec::{QoS, ReasonCode};
@@ -120,4 +121,73 @@ fn wait_for_suppressed(broker: &BrokerProcess, expected: usize) -> bool {
         }
     }
     false
+}
+
+/// Lines without the field `peer` in code that serves peers: of the start, of files and of the system. Each kind has a bound.
+const WITHOUT_PEER: [&str; 11] = [
+    "accept failed",
+    "cannot accept a connection",
+    "its other addresses are open",
+    "cannot restore the rights of a unix socket",
+    "the kernel does not report unread bytes",
+    "cannot be read: they stay on disk",
+    "two messages under way have one identifier",
+    "cannot use the fetched keys",
+    "cannot fetch the keys",
+    "the file of tokens is gone",
+    "the old tokens stay",
+];
+
+#[test]
+fn lines_of_connections_name_their_peer() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("crates");
+    let mut files = Vec::new();
+    for directory in ["broker/src/net", "broker/src/auth", "http-ingest/src", "admin/src"] {
+        collect(&root.join(directory), &mut files);
+    }
+    let mut nameless = Vec::new();
+    let mut lines = 0;
+    // They work at the start and at reloads.
+    files.retain(|path| !path.ends_with("auth/realms.rs") && !path.ends_with("net/tls/loaded.rs"));
+    for path in &files {
+        let text = std::fs::read_to_string(path).expect("text in UTF-8");
+        for level in ["warn!(", "info!(", "error!("] {
+            for (at, _) in text.match_indices(level) {
+                lines += 1;
+                let call = call(&text[at..]);
+                let is_allowed = call.contains("peer") || WITHOUT_PEER.iter().any(|words| call.contains(words));
+                if !is_allowed {
+                    nameless.push(format!("{}: {call}", path.display()));
+                }
+            }
+        }
+    }
+    assert!(lines > 30, "the tree is read: {lines}");
+    assert!(nameless.is_empty(), "log lines without the field `peer`:\n{}", nameless.join("\n"));
+}
+
+/// The macro call that a text begins with.
+fn call(text: &str) -> &str {
+    let mut depth = 0;
+    for (at, character) in text.char_indices() {
+        match character {
+            '(' => depth += 1,
+            ')' if depth == 1 => return &text[..=at],
+            ')' => depth -= 1,
+            _ => {}
+        }
+    }
+    text
+}
+
+/// All Rust files below a directory.
+fn collect(directory: &Path, files: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(directory).expect("a directory") {
+        let path = entry.expect("an entry").path();
+        if path.is_dir() {
+            collect(&path, files);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            files.push(path);
+        }
+    }
 }

@@ -32,7 +32,7 @@ pub fn token_file_beside(socket: &Path) -> PathBuf {
 }
 
 /// An address of an admin interface, and the token for it.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Client {
     target: Target,
     token: Option<String>,
@@ -43,6 +43,13 @@ enum Target {
     /// Host and port.
     Tcp(String),
     Unix(PathBuf),
+}
+
+/// Without the token.
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client").field("target", &self.target).finish_non_exhaustive()
+    }
 }
 
 impl Target {

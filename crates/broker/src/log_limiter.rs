@@ -13,8 +13,9 @@ use crate::values::{Rate, TokenBucket, network};
 
 /// Bound on the log lines that peers cause, for each network address and in total.
 ///
-/// The subscriber that writes the log must call [`LogLimiter::allows`] for each line with the field `peer`. The broker
-/// logs the number of suppressed lines ([`BrokerBuilder::log_limiter`](crate::BrokerBuilder::log_limiter)).
+/// The subscriber that writes the log must call [`LogLimiter::allows`] for each line with the field `peer`, and
+/// [`LogLimiter::allows_kind`] for each other one. The broker logs the number of suppressed lines
+/// ([`BrokerBuilder::log_limiter`](crate::BrokerBuilder::log_limiter)).
 #[derive(Debug)]
 pub struct LogLimiter {
     limits: LogLimits,
@@ -34,6 +35,8 @@ struct LogLimits {
 struct Addresses {
     all: TokenBucket,
     buckets: HashMap<IpAddr, Bucket>,
+    /// Lines without a peer, by their place in the code.
+    kinds: HashMap<&'static str, Bucket>,
     /// Suppressed lines of addresses without a bucket.
     others: u64,
     /// Time of the last removal of unused buckets.
@@ -57,6 +60,8 @@ struct Summary {
     most: Vec<(IpAddr, u64)>,
     /// Suppressed lines of all other addresses.
     others: u64,
+    /// Places in the code with suppressed lines without a peer, and their numbers.
+    kinds: Vec<(&'static str, u64)>,
 }
 
 impl LogLimiter {
@@ -69,6 +74,7 @@ impl LogLimiter {
             addresses: Mutex::new(Addresses {
                 all: TokenBucket::full(now),
                 buckets: HashMap::new(),
+                kinds: HashMap::new(),
                 others: 0,
                 swept_at: None,
             }),
@@ -82,15 +88,31 @@ impl LogLimiter {
         self.allows_at(peer, Instant::now())
     }
 
+    /// Whether a line without a peer may be written; `kind`: its place in the code. If not, counts it as suppressed.
+    pub fn allows_kind(&self, kind: &'static str) -> bool {
+        self.allows_kind_at(kind, Instant::now())
+    }
+
+    fn allows_kind_at(&self, kind: &'static str, now: Instant) -> bool {
+        let Some(rate) = self.limits.all.and(Rate::per_second(KIND_LINES)) else { return true };
+        let is_allowed = self.lock().kinds.entry(kind).or_insert_with(|| Bucket::full(now)).allows(Some(rate), now);
+        self.note(is_allowed);
+        is_allowed
+    }
+
+    fn note(&self, is_allowed: bool) {
+        if !is_allowed {
+            self.suppressed.fetch_add(1, Ordering::Relaxed);
+            self.has_suppressed.notify_one();
+        }
+    }
+
     fn allows_at(&self, peer: IpAddr, now: Instant) -> bool {
         if self.limits.per_address.is_none() && self.limits.all.is_none() {
             return true;
         }
         let is_allowed = self.lock().allows(&self.limits, network(peer), now);
-        if !is_allowed {
-            self.suppressed.fetch_add(1, Ordering::Relaxed);
-            self.has_suppressed.notify_one();
-        }
+        self.note(is_allowed);
         is_allowed
     }
 
@@ -135,8 +157,7 @@ impl Addresses {
             self.buckets.retain(|_, bucket| bucket.suppressed > 0 || !bucket.tokens.is_full(now));
         }
         let has_place = self.buckets.len() < ADDRESSES_MAX || self.buckets.contains_key(&address);
-        let new = || Bucket { tokens: TokenBucket::full(now), suppressed: 0, since: now };
-        let bucket = has_place.then(|| self.buckets.entry(address).or_insert_with(new));
+        let bucket = has_place.then(|| self.buckets.entry(address).or_insert_with(|| Bucket::full(now)));
         let Some(bucket) = bucket else {
             let is_allowed = limits.all.is_none_or(|rate| self.all.try_take(rate, now));
             self.others += u64::from(!is_allowed);
@@ -144,12 +165,7 @@ impl Addresses {
         };
         let is_allowed = limits.per_address.is_none_or(|rate| bucket.tokens.try_take(rate, now))
             && limits.all.is_none_or(|rate| self.all.try_take(rate, now));
-        if !is_allowed {
-            if bucket.suppressed == 0 {
-                bucket.since = now;
-            }
-            bucket.suppressed += 1;
-        }
+        bucket.note(is_allowed, now);
         is_allowed
     }
 
@@ -157,24 +173,59 @@ impl Addresses {
     ///
     /// Also returns whether other addresses have suppressed lines.
     fn take_summary(&mut self, now: Instant, patience: Duration) -> (Summary, bool) {
-        let mut due = Vec::new();
+        let (mut due, mut kinds) = (Vec::new(), Vec::new());
         let mut has_more = false;
-        for (address, bucket) in self.buckets.iter_mut().filter(|(_, bucket)| bucket.suppressed > 0) {
-            if bucket.tokens.is_full(now) || now.saturating_duration_since(bucket.since) >= patience {
-                due.push((*address, std::mem::take(&mut bucket.suppressed)));
-            } else {
-                has_more = true;
-            }
+        for (address, bucket) in &mut self.buckets {
+            has_more |= bucket.take_due(now, patience, |lines| due.push((*address, lines)));
+        }
+        for (kind, bucket) in &mut self.kinds {
+            has_more |= bucket.take_due(now, patience, |lines| kinds.push((*kind, lines)));
         }
         due.sort_unstable_by_key(|&(address, lines)| (std::cmp::Reverse(lines), address));
         let rest = due.split_off(due.len().min(SUMMARY_ADDRESSES));
         let others = rest.iter().map(|(_, lines)| lines).sum::<u64>() + std::mem::take(&mut self.others);
-        (Summary { most: due, others }, has_more)
+        (Summary { most: due, others, kinds }, has_more)
+    }
+}
+
+impl Bucket {
+    fn full(now: Instant) -> Self {
+        Self { tokens: TokenBucket::full(now), suppressed: 0, since: now }
+    }
+
+    fn allows(&mut self, rate: Option<Rate>, now: Instant) -> bool {
+        let is_allowed = rate.is_none_or(|rate| self.tokens.try_take(rate, now));
+        self.note(is_allowed, now);
+        is_allowed
+    }
+
+    fn note(&mut self, is_allowed: bool, now: Instant) {
+        if !is_allowed {
+            if self.suppressed == 0 {
+                self.since = now;
+            }
+            self.suppressed += 1;
+        }
+    }
+
+    /// Passes on the suppressed lines if they are due. Returns whether some are not.
+    fn take_due(&mut self, now: Instant, patience: Duration, take: impl FnOnce(u64)) -> bool {
+        if self.suppressed == 0 {
+            return false;
+        }
+        let is_due = self.tokens.is_full(now) || now.saturating_duration_since(self.since) >= patience;
+        if is_due {
+            take(std::mem::take(&mut self.suppressed));
+        }
+        !is_due
     }
 }
 
 impl Summary {
     fn log(&self) {
+        for (kind, lines) in &self.kinds {
+            tracing::warn!(kind, lines, "log lines suppressed");
+        }
         for (address, lines) in &self.most {
             tracing::warn!(%address, lines, "log lines suppressed");
         }
@@ -188,6 +239,8 @@ impl Summary {
 const ADDRESSES_MAX: usize = 4096;
 /// Minimum interval between two scans for unused buckets.
 const SWEEP_EVERY: Duration = Duration::from_millis(100);
+/// Lines per second of one kind that name no peer; a burst of the same number is allowed.
+const KIND_LINES: u64 = 100;
 /// Addresses that a summary lists.
 const SUMMARY_ADDRESSES: usize = 10;
 /// Interval of the check for quiet addresses.
@@ -225,6 +278,15 @@ mod tests {
         let (limiter, now) = limiter("[log]\nlines_per_second = 50");
         let written = (0..100).map(|number| allowed(&limiter, address(number), 5, now)).sum::<usize>();
         assert_eq!((written, limiter.suppressed()), (50, 450));
+    }
+
+    #[test]
+    fn lines_without_peer_are_bounded_by_kind() {
+        let (limiter, now) = limiter("");
+        let allowed = |kind, lines| (0..lines).filter(|_| limiter.allows_kind_at(kind, now)).count();
+        assert_eq!((allowed("a", 1000), allowed("b", 50)), (KIND_LINES as usize, 50));
+        let (summary, _) = limiter.lock().take_summary(now, Duration::ZERO);
+        assert_eq!((summary.kinds, limiter.suppressed()), (vec![("a", 900)], 900));
     }
 
     #[test]

@@ -28,6 +28,7 @@ mod property;
 mod qos;
 mod reader;
 mod reason;
+mod secret;
 mod text;
 mod topic;
 mod varint;

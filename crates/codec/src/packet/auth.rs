@@ -1,9 +1,12 @@
+use std::fmt;
+
 use bytes::{BufMut, Bytes};
 
 use super::ack::take_reason;
 use super::put_packet;
 use crate::property::{Property, PropertyReader, put_properties};
 use crate::reader::Reader;
+use crate::secret::Hidden;
 use crate::{DecodeError, PacketType, PropertyId, ProtocolVersion, ReasonCode, Text, UserProperty, WriteBuffer};
 
 /// AUTH (MQTT 5.0 §3.15): one step of an extended authentication. Does not exist at 3.1.1.
@@ -16,7 +19,7 @@ pub struct Auth {
 }
 
 /// AUTH's properties (MQTT 5.0 §3.15.2.2).
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Clone, Default, PartialEq, Eq)]
 pub struct AuthProperties {
     /// Name of the method, the same throughout `[MQTT-4.12.0-5]`.
     pub authentication_method: Option<Text>,
@@ -26,6 +29,18 @@ pub struct AuthProperties {
     pub reason_string: Option<Text>,
     /// User Properties of the sender.
     pub user_properties: Vec<UserProperty>,
+}
+
+/// Without the Authentication Data, which may be a token.
+impl fmt::Debug for AuthProperties {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AuthProperties")
+            .field("authentication_method", &self.authentication_method)
+            .field("authentication_data", &Hidden::of(self.authentication_data.as_ref()))
+            .field("reason_string", &self.reason_string)
+            .field("user_properties", &self.user_properties)
+            .finish()
+    }
 }
 
 impl Auth {

@@ -1,3 +1,4 @@
+use std::fmt;
 use std::num::{NonZeroU16, NonZeroU32};
 
 use bytes::{BufMut, Bytes};
@@ -5,6 +6,7 @@ use bytes::{BufMut, Bytes};
 use super::{Will, put_packet};
 use crate::property::{Property, PropertyReader, put_properties};
 use crate::reader::Reader;
+use crate::secret::Hidden;
 use crate::write_buffer::put_binary;
 use crate::{DecodeError, PacketType, PropertyId, ProtocolVersion, QoS, Text, UserProperty, WriteBuffer};
 
@@ -16,7 +18,7 @@ use crate::{DecodeError, PacketType, PropertyId, ProtocolVersion, QoS, Text, Use
 ///
 ///   flags   User Name | Password | Will Retain | Will QoS (2) | Will Flag | Clean Start | reserved 0
 /// ```
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Connect {
     /// Protocol version of the connection.
     pub version: ProtocolVersion,
@@ -37,7 +39,7 @@ pub struct Connect {
 }
 
 /// CONNECT's properties (MQTT 5.0 §3.1.2.11). `None` means absent, with the default that the standard gives.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Clone, Default, PartialEq, Eq)]
 pub struct ConnectProperties {
     /// Seconds that the session outlives the connection; absent = 0, `u32::MAX` = for ever.
     pub session_expiry_interval: Option<u32>,
@@ -57,6 +59,40 @@ pub struct ConnectProperties {
     pub authentication_method: Option<Text>,
     /// First data of the extended authentication.
     pub authentication_data: Option<Bytes>,
+}
+
+/// Without the password.
+impl fmt::Debug for Connect {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { version, clean_start, keep_alive, client_id, will, user_name, password, properties } = self;
+        f.debug_struct("Connect")
+            .field("version", version)
+            .field("clean_start", clean_start)
+            .field("keep_alive", keep_alive)
+            .field("client_id", client_id)
+            .field("will", will)
+            .field("user_name", user_name)
+            .field("password", &Hidden::of(password.as_ref()))
+            .field("properties", properties)
+            .finish()
+    }
+}
+
+/// Without the Authentication Data, which may be a token.
+impl fmt::Debug for ConnectProperties {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ConnectProperties")
+            .field("session_expiry_interval", &self.session_expiry_interval)
+            .field("receive_maximum", &self.receive_maximum)
+            .field("maximum_packet_size", &self.maximum_packet_size)
+            .field("topic_alias_maximum", &self.topic_alias_maximum)
+            .field("request_response_information", &self.request_response_information)
+            .field("request_problem_information", &self.request_problem_information)
+            .field("user_properties", &self.user_properties)
+            .field("authentication_method", &self.authentication_method)
+            .field("authentication_data", &Hidden::of(self.authentication_data.as_ref()))
+            .finish()
+    }
 }
 
 impl Connect {

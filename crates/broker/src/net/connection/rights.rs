@@ -34,7 +34,7 @@ impl<S: Stream> ConnectionTask<S> {
         let now = Instant::now();
         let given_up = core.connection.give_up_resends(is_forbidden, now, &mut core.out);
         if given_up > 0 {
-            tracing::info!(client = ?core.lease.client.id, given_up, "messages in flight are no longer authorized");
+            tracing::info!(peer = %core.shared.peer, client = ?core.lease.client.id, given_up, "messages in flight are no longer authorized");
         }
         if let Some(hooks) = &core.hooks {
             dropped.into_inner().into_iter().for_each(|id| hooks.qos_dropped(id, QosDropReason::NotAuthorized));
