@@ -87,8 +87,8 @@ listener! {
     /// Whether source addresses cannot be forged, as in a network of your own. Else a client has to answer a REGISTER
     /// before it gets messages, also on predefined and short topics.
     trust_addresses: bool = false,
-    /// From which addresses a sleeping client may come back.
-    rebind: Rebind = Rebind::Network,
+    /// From which addresses a sleeping client may come back, to which its messages then go.
+    rebind: Rebind = Rebind::Address,
     /// Clients.
     #[serde(deserialize_with = "within::<1, 16_777_216, _, _>")]
     clients_maximum: usize = 100_000,
@@ -104,6 +104,15 @@ listener! {
     /// CONNECTs a second of one IP address; 0 = no bound.
     #[serde(deserialize_with = "within::<0, 1_000_000_000, _, _>")]
     connects_per_second_per_address: u32 = 10,
+    /// IP addresses that many clients share, such as that of a NAT. Forwarders and loopback addresses are such addresses too.
+    shared_addresses: Vec<IpAddr> = Vec::new(),
+    /// Clients of one shared address; 0 = no bound.
+    #[serde(deserialize_with = "within::<0, 16_777_216, _, _>")]
+    per_shared_address_maximum: u32 = 0,
+    /// CONNECTs, answers to unknown senders, and QoS −1 messages a second of one shared address, each; 0 = no bound. No
+    /// less than for other addresses.
+    #[serde(deserialize_with = "within::<0, 1_000_000_000, _, _>")]
+    events_per_second_per_shared_address: u32 = 500,
     /// Answers a second to messages of unknown senders at one IP address.
     #[serde(deserialize_with = "within::<1, 1_000_000_000, _, _>")]
     unknown_answers_per_second: u32 = 10,

@@ -261,6 +261,8 @@ mod tests {
 
     #[test]
     fn clients_move_within_their_network() {
+        let rebind = |text: &str| Config::parse(text).expect("legal").listener.rebind;
+        assert_eq!(["", "[listener]\nrebind = \"never\"\n"].map(rebind), [Rebind::Address; 2]);
         let allows = |rebind: Rebind, old: &str, new: &str| rebind.allows(old.parse().unwrap(), new.parse().unwrap());
         assert!(allows(Rebind::Network, "10.1.2.3", "10.1.2.200"));
         assert!(!allows(Rebind::Network, "10.1.2.3", "10.1.3.3"));
@@ -268,6 +270,6 @@ mod tests {
         assert!(!allows(Rebind::Network, "2001:db8:1::1", "2001:db8:2::1"));
         assert!(!allows(Rebind::Network, "10.1.2.3", "2001:db8:2::1"));
         assert!(allows(Rebind::Any, "10.1.2.3", "11.1.2.3"));
-        assert!(allows(Rebind::Never, "10.1.2.3", "10.1.2.3") && !allows(Rebind::Never, "10.1.2.3", "10.1.2.4"));
+        assert!(allows(Rebind::Address, "10.1.2.3", "10.1.2.3") && !allows(Rebind::Address, "10.1.2.3", "10.1.2.4"));
     }
 }

@@ -61,8 +61,9 @@ pub fn parse_version(text: &str) -> Result<ProtocolVersion, String> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Rebind {
-    /// Only from the address of its CONNECT.
-    Never,
+    /// From the IP address of its CONNECT alone, also from another port.
+    #[serde(alias = "never")]
+    Address,
     /// From addresses of the same network: the first 24 bits of an IPv4 address, 48 of an IPv6 address.
     Network,
     /// From any address.
@@ -72,7 +73,7 @@ pub enum Rebind {
 impl Rebind {
     pub(crate) fn allows(self, old: IpAddr, new: IpAddr) -> bool {
         match self {
-            Self::Never => old == new,
+            Self::Address => old == new,
             Self::Network => match (old, new) {
                 (IpAddr::V4(old), IpAddr::V4(new)) => old.octets()[..3] == new.octets()[..3],
                 (IpAddr::V6(old), IpAddr::V6(new)) => old.octets()[..6] == new.octets()[..6],

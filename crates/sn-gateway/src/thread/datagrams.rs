@@ -212,13 +212,14 @@ impl Thread {
         }
         let listener = &self.shared.config.listener;
         let of_address = self.peers.of_address(origin.ip());
+        let per_address_maximum = self.shared.limits.clients_of(origin.ip());
         let is_crowded = self.peers.unconfirmed() >= listener.unconfirmed_maximum;
         let oldest = if is_crowded { self.peers.oldest_unconfirmed() } else { None };
         if is_crowded {
             while self.closing.try_join_next().is_some() {}
         }
         let is_full = self.shared.clients.load(std::sync::atomic::Ordering::Relaxed) >= listener.clients_maximum
-            || (listener.per_address_maximum > 0 && of_address >= listener.per_address_maximum)
+            || (per_address_maximum > 0 && of_address >= per_address_maximum)
             // The broker has to answer, and to forget evicted clients, as fast as others come.
             || (is_crowded && (oldest.is_none() || self.closing.len() > listener.unconfirmed_maximum / 2));
         if is_full {

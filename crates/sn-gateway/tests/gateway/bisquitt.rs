@@ -9,7 +9,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::{Duration, Instant};
 
 /// Bound on every wait; only a failing test reaches it.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Keys of the table `[listener]` of a gateway for [`Bisquitt::exercise`]. The Keep Alive of the clients is a minute: only
 /// unanswered repetitions show their loss sooner.

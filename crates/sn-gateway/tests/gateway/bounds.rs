@@ -36,7 +36,9 @@ fn damaged_datagrams_are_counted_and_not_answered() {
 #[test]
 fn clients_beyond_the_bound_get_congestion() {
     let broker = FakeBroker::start();
-    for listener in ["clients_maximum = 2", "per_address_maximum = 2", "connects_per_second = 2"] {
+    for listener in
+        ["clients_maximum = 2", "per_address_maximum = 1\nper_shared_address_maximum = 2", "connects_per_second = 2"]
+    {
         let gateway = gateway(broker.address, "", listener);
         let codes = ["a", "b", "c"].map(|client_id| Client::new(gateway.address()).connect(client_id, true));
         if listener.contains("connects_per_second") && codes[2] == ReturnCode::Accepted {
@@ -100,7 +102,7 @@ fn repeated_connect_gets_the_same_answer() {
 fn qos_minus_one_needs_no_connection_and_has_a_rate() {
     let broker = FakeBroker::start();
     let listener =
-        "qos_minus_one = true\nqos_minus_one_per_second_per_address = 20\n[listener.topics]\n7 = \"plant/seven\"";
+        "qos_minus_one = true\nevents_per_second_per_shared_address = 20\n[listener.topics]\n7 = \"plant/seven\"";
     let gateway = gateway(broker.address, "", listener);
     let mut client = Client::new(gateway.address());
     let send = |topic| {

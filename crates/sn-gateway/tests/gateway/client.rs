@@ -10,7 +10,9 @@ use tenbin_sn_codec::v1_2::{
 use tenbin_sn_gateway::{Config, Gateway, Upstream};
 
 /// Bound on every wait; only a failing test reaches it.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
+/// Time after which a client repeats a message that may have been lost.
+const REPEAT: Duration = Duration::from_secs(1);
 
 pub(crate) struct Client {
     socket: UdpSocket,
@@ -92,6 +94,26 @@ impl Client {
             Message::ConnAck(code) => code,
             other => panic!("{other:?}"),
         }
+    }
+
+    /// Sends CONNECT until it is accepted, past answers to earlier messages: a full inbox of a thread drops datagrams.
+    pub(crate) fn connect_past_others(&mut self, client_id: &str) {
+        let connect = Message::Connect(Connect { will: false, clean_session: true, duration: 60, client_id });
+        self.socket.set_read_timeout(Some(REPEAT)).expect("a time");
+        let deadline = Instant::now() + PATIENCE;
+        self.send(&connect);
+        loop {
+            match self.socket.recv(&mut self.buffer) {
+                Ok(size) if self.buffer[..size] == *b"\x03\x05\x00" => break,
+                Ok(_) => {}
+                Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+                    self.send(&connect)
+                }
+                Err(error) => panic!("{error}"),
+            }
+            assert!(Instant::now() < deadline, "CONNACK");
+        }
+        self.socket.set_read_timeout(Some(PATIENCE)).expect("a time");
     }
 
     /// Connects, with repetitions while the broker is not there.
