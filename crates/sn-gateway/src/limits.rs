@@ -219,7 +219,8 @@ mod tests {
         let start = Instant::now();
         let [forwarder, nat, other, local] =
             ["10.0.0.1", "10.0.0.2", "10.0.0.3", "127.0.0.1"].map(|ip| ip.parse().unwrap());
-        let mut listener = Listener { forwarders: vec![forwarder], shared_addresses: vec![nat], ..Listener::default() };
+        let (forwarders, shared_addresses) = (vec![forwarder], vec![nat]);
+        let mut listener = Listener { forwarders, shared_addresses, connects_per_second: 0, ..Listener::default() };
         let connects = |listener: &Listener| {
             let limits = Limits::new(listener, start);
             let at = |number| start + Duration::from_millis(number);

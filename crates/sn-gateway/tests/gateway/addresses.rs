@@ -111,7 +111,7 @@ fn session_stays_with_a_client_that_answers_by_connect() {
 #[test]
 fn socket_for_both_versions_of_ip_knows_networks_of_ipv4() {
     let broker = FakeBroker::start();
-    let text = "[listener]\naddress = \"[::]:0\"\nforwarders = [\"127.0.0.1\"]";
+    let text = "[listener]\naddress = \"[::]:0\"\nrebind = \"network\"\nforwarders = [\"127.0.0.1\"]";
     let upstream = Upstream::tcp(&broker.address.to_string());
     let gateway = Gateway::start(Config::parse(text).expect("legal"), upstream).expect("started");
     let address = SocketAddr::from(([127, 0, 0, 1], gateway.address().port()));

@@ -120,8 +120,11 @@ fn serve(mut stream: TcpStream, state: &State, events: &SyncSender<Event>) {
                 sessions.push(name.clone());
                 drop(sessions);
                 let mut answers = stream.try_clone().expect("a stream");
+                // The test may stop the broker as soon as the client has CONNACK.
+                let mut streams = state.streams.lock().expect("not poisoned");
                 write(&mut answers, &Packet::ConnAck(Box::new(ConnAck::new(session_present, ReasonCode::Success))));
-                state.streams.lock().expect("not poisoned").insert(name.clone(), answers);
+                streams.insert(name.clone(), answers);
+                drop(streams);
                 let _ = events.send(Event::Connected(connect));
             }
             Decoded::Packet(packet) => {
