@@ -136,6 +136,8 @@ metrics! {
     dropped_expired: Counter => "publish/messages/dropped/expired" as "tenbin_dropped_total" { reason = "expired" },
     /// Messages dropped because they exceed the receiver's Maximum Packet Size.
     dropped_too_large: Counter => "publish/messages/dropped/too_large" as "tenbin_dropped_total" { reason = "too_large" },
+    /// Queued QoS 1 and 2 messages now that connected clients may not receive: they wait for the right.
+    messages_withheld: Gauge => "publish/messages/withheld" as "tenbin_messages_withheld",
     /// Messages of share groups that went from a blocked member to another, and so may have come behind newer ones.
     messages_moved: Counter => "publish/messages/moved" as "tenbin_messages_moved_total",
     /// QoS 1 and 2 messages refused because a receiver's queue was over its limit, counted once per receiver.

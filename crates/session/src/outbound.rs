@@ -1,6 +1,5 @@
 use std::collections::VecDeque;
 use std::num::NonZeroU64;
-use std::ops::Range;
 use std::time::Instant;
 
 use tenbin_codec::{PacketId, QoS};
@@ -318,34 +317,13 @@ impl Outbound {
         withdrawn
     }
 
-    /// Gives up the `unwanted` messages of `sequences` that have no PUBACK or PUBREC. Returns their number.
-    ///
-    /// At QoS 2 the peer may have the message and hold its Packet Identifier, so PUBREL must still be sent. If the peer
-    /// does not have it, the unknown identifier is no error during recovery (MQTT 5.0 §3.7.2.1).
-    pub(crate) fn give_up(
-        &mut self,
-        sequences: Range<u64>,
-        unwanted: impl Fn(SentId, &Delivery) -> bool,
-        mut released: impl FnMut(PacketId),
-    ) -> usize {
-        let mut given_up = 0;
-        let mut from = sequences.start;
-        while let Some((sequence, id)) = self.next_open(from).filter(|(sequence, _)| *sequence < sequences.end) {
-            from = sequence + 1;
-            let Some(stage @ Stage::Published(delivery, _)) = self.stage(id) else { continue };
-            if !unwanted(SentId::of(sequence), delivery) {
-                continue;
-            }
-            given_up += 1;
-            if delivery.qos == QoS::ExactlyOnce {
-                let next = stage.released();
-                self.advance(id, next);
-                released(id);
-            } else {
-                self.close(id);
-            }
+    /// The message with this sequence number, if it has no PUBACK or PUBREC.
+    pub(crate) fn published(&self, sequence: u64) -> Option<&Delivery> {
+        let id = packet_id(sequence);
+        match self.stage(id).filter(|_| self.sequence(id) == Some(sequence)) {
+            Some(Stage::Published(delivery, _)) => Some(delivery),
+            _ => None,
         }
-        given_up
     }
 
     /// Number of unused Packet Identifiers.

@@ -132,14 +132,6 @@ impl Session {
         (0..).zip(withdrawn).map(number).collect()
     }
 
-    /// Gives up the `unwanted` messages among those to be sent again. Returns their number.
-    ///
-    /// For QoS 2, PUBREL is still sent, so that a peer that has the message releases its Packet Identifier. Only for a
-    /// session without a connection; see [`crate::Connection::give_up_resends`].
-    pub fn give_up(&mut self, unwanted: impl Fn(SentId, &Delivery) -> bool) -> usize {
-        self.outbound.give_up(0..self.outbound.next_sequence(), unwanted, |_| {})
-    }
-
     /// Whether nothing is in flight in either direction.
     pub fn is_empty(&self) -> bool {
         self.in_flight() == 0 && self.awaiting_release.is_empty()

@@ -86,6 +86,20 @@ impl Entries {
         self.bytes += bytes as u64;
     }
 
+    /// Adds all messages of `others`, whose charge ends.
+    pub(crate) fn join(&mut self, others: Self) {
+        let mut all: Vec<_> = self.ranges.drain(..).chain(others.ranges).collect();
+        all.sort_unstable();
+        for (first, last) in all {
+            match self.ranges.back_mut() {
+                Some((_, end)) if first <= *end + 1 => *end = last.max(*end),
+                _ => self.ranges.push_back((first, last)),
+            }
+        }
+        self.messages += others.messages;
+        self.bytes += others.bytes;
+    }
+
     /// Index of the range that contains this offset, or else of the next range behind it.
     fn behind(&self, sequence: u64) -> usize {
         self.ranges.partition_point(|&(_, last)| last < sequence)

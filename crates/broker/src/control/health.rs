@@ -94,6 +94,15 @@ impl Control {
                 "the last one failed, and the old configuration stays; see the log".into(),
             ));
         }
+        let (groups, messages) = self.shared.router.suspended();
+        let withheld = self.shared.metrics.messages_withheld.get();
+        if groups > 0 || withheld > 0 {
+            let problem = format!(
+                "{messages} messages wait with {groups} share groups whose members lack the right to receive them, and \
+                 {withheld} for connected clients"
+            );
+            checks.push(Check::warning("rights", problem));
+        }
         checks
     }
 }

@@ -59,6 +59,9 @@ impl Control {
         gauge("tenbin_retained_bytes", "Bytes of the retained messages.", retained_bytes);
         let (_, dormant) = shared.router.dormant();
         gauge("tenbin_share_messages_without_rule", "Messages that wait with share groups without a rule.", dormant);
+        let (_, suspended) = shared.router.suspended();
+        let help = "Messages that wait with share groups whose members all lack the right to receive them.";
+        gauge("tenbin_share_messages_without_right", help, suspended);
         gauge("tenbin_queue_messages", "Messages in memory, in all queues.", shared.budget.messages());
         gauge("tenbin_queue_bytes", "Bytes of the messages in memory, in all queues.", shared.budget.used());
         for (kind, bytes, refused) in shared.memory.by_kind() {

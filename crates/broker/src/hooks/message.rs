@@ -167,8 +167,6 @@ pub enum QosDropReason {
     Refused,
     /// It exceeds the Maximum Packet Size of the client's next connection.
     TooLarge,
-    /// The client may no longer receive it.
-    NotAuthorized,
     /// The connection has ended, and another member of the share group gets it or the session is over.
     Ended,
 }

@@ -2,23 +2,19 @@
 //!
 //! Ordinary subscriptions need no update. Routing checks the receiver's rights, and the router's new version makes
 //! every publisher check again. This module handles members of share groups, queued messages, and users that are no
-//! longer known.
+//! longer known. A missing right stops deliveries, and deletes nothing.
 
-use std::cell::RefCell;
-use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Instant;
 
 use tenbin_balancer::Rng;
-use tenbin_codec::QoS;
-use tenbin_session::{Delivery, SentId};
+use tenbin_session::Delivery;
 
 use super::BrokerState;
 use crate::auth::{KnownRealm, Rights, Settings, Standing};
-use crate::durable::{CommitPoint, Outcomes};
 use crate::lifecycle;
 use crate::outbox::Control;
-use crate::registry::{Client, Lease};
+use crate::registry::Lease;
 use crate::router::HeldKey;
 
 /// Replaces the access rules, and calls `and_then` before clients learn of it.
@@ -105,12 +101,12 @@ fn suspend(shared: &BrokerState, lease: &mut Lease) {
     }
 }
 
-/// Removes a session from share groups that it may no longer use, and adds it back to those that it may use again. Ends
-/// a [`suspend`].
+/// Suspends a session's membership in share groups that it may not use at present, and ends the suspension of those that
+/// it may use again. Ends a [`suspend`].
 ///
-/// Queued messages are checked against the current rules. Forbidden ones of a share group go to other members; others
-/// are dropped, as are in-flight messages that would be sent again. A connection has its in-flight messages itself and
-/// checks them with [`is_forbidden`].
+/// Checks the queued messages of a connected session against the current rules. Forbidden ones of a share group go to
+/// other members or wait with the group; the session's own wait until they are allowed. A connection has its in-flight
+/// messages itself and checks them with [`is_forbidden`].
 pub(crate) fn review(shared: &BrokerState, lease: &mut Lease, now: Instant) {
     let (client, state) = (Arc::clone(&lease.client), &mut *lease.state);
     let redelivery = shared.router.begin_redelivery(client.number, &client.outbox);
@@ -119,76 +115,21 @@ pub(crate) fn review(shared: &BrokerState, lease: &mut Lease, now: Instant) {
     for (filter, grant) in state.subscriptions.iter().filter(|(filter, _)| filter.is_shared() || has_suspended) {
         let allowed = !filter.is_shared() || client.rights.check_subscription(filter).is_ok();
         if !allowed && state.suspended.insert(filter.clone()) {
-            tracing::info!(client = ?client.id, ?filter, "no longer authorized");
-            shared.router.unsubscribe(filter, client.number);
+            tracing::info!(client = ?client.id, ?filter, "no longer authorized: the member of the share group is suspended");
+            shared.router.suspend(filter, &client.receiver());
         } else if allowed && state.suspended.remove(filter) {
             shared.router.subscribe(filter, &client.receiver(), *grant, now);
             again.push(filter);
         }
     }
-    let not_kept = NotKept::default();
-    let is_unwanted =
-        |id, delivery: &Delivery| is_forbidden(&client.rights, delivery) && not_kept.note_sent(id, delivery);
-    let given_up = state.session.as_mut().map_or(0, |session| session.give_up(is_unwanted));
-    if given_up > 0 {
-        tracing::info!(client = ?client.id, given_up, "messages in flight are no longer authorized");
+    let (forbidden, withheld) = client.outbox.withhold(|delivery| is_forbidden(&client.rights, delivery));
+    if withheld > 0 {
+        tracing::info!(client = ?client.id, messages = withheld, "queued messages wait for the right to receive them");
     }
-    let mut forbidden = client.outbox.withdraw(|delivery| is_forbidden(&client.rights, delivery));
-    forbidden.retain(|delivery| delivery.share.is_some() || !not_kept.note(delivery));
-    state.settled_at = state.settled_at.and(not_kept.settle(shared, &client));
     let mut rng = Rng::new(client.number);
     shared.router.keys_done(forbidden.iter().filter_map(HeldKey::of), client.number);
     redelivery.finish(forbidden, now, &mut rng);
     shared.router.connected(again.into_iter(), now, &mut rng);
-}
-
-/// Given-up messages that are stored for the session and must be removed from the store.
-#[derive(Debug, Default)]
-pub(crate) struct NotKept {
-    done: RefCell<Vec<NonZeroU64>>,
-    /// In-flight messages of QoS 2. Their Packet Identifier stays in use, but no PUBLISH may carry it again.
-    released: RefCell<Vec<Released>>,
-}
-
-/// A QoS 2 message that was given up as if PUBREC had come: its Packet Identifier, its stored entry and its share
-/// group.
-pub(crate) type Released = (SentId, NonZeroU64, Option<NonZeroU64>);
-
-impl NotKept {
-    /// Notes a message that was not sent. Always returns true, for use in a filter.
-    pub(crate) fn note(&self, delivery: &Delivery) -> bool {
-        self.done.borrow_mut().extend(delivery.stored);
-        true
-    }
-
-    /// Notes a message that was sent. Always returns true, for use in a filter.
-    pub(crate) fn note_sent(&self, id: SentId, delivery: &Delivery) -> bool {
-        if delivery.qos != QoS::ExactlyOnce {
-            return self.note(delivery);
-        }
-        self.released.borrow_mut().extend(delivery.stored.map(|stored| (id, stored, delivery.share)));
-        true
-    }
-
-    /// Returns the messages whose PUBREL must be sent once their outcome is durable.
-    pub(crate) fn take_released(&self) -> Vec<Released> {
-        self.released.take()
-    }
-
-    /// Records the outcomes in the store and returns their commit point.
-    pub(crate) fn settle(self, shared: &BrokerState, client: &Client) -> CommitPoint {
-        let Some((durable, queue)) = shared.durable.as_ref().zip(client.outbox.stored()) else {
-            return CommitPoint::NOW;
-        };
-        // Entries in a share group's queue belong to the group.
-        let released = self.released.into_inner().into_iter();
-        let mut outcomes = Outcomes {
-            done: self.done.into_inner().into_iter().filter_map(|stored| queue.place_of(stored)).collect(),
-            received: released.filter_map(|(id, stored, _)| Some((queue.place_of(stored)?, id))).collect(),
-            ..Outcomes::default()
-        };
-        if outcomes.is_empty() { CommitPoint::NOW } else { durable.settle(&mut outcomes) }
-    }
 }
 
 /// Whether the session may not receive this queued or in-flight message.

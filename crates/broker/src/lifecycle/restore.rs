@@ -95,13 +95,15 @@ impl Start<'_> {
         for (filter, grant) in subscriptions {
             state.subscriptions.restore(&filter, grant, &account);
             // Share groups keep members whose user is unknown, for messages in their queues: see `enforcement`.
-            let is_allowed = || !filter.is_shared() || client.rights.check_subscription(&filter).is_ok();
-            let is_routed = if is_known { is_allowed() } else { filter.is_shared() };
+            let is_shared = filter.is_shared();
+            let is_allowed = || !is_shared || client.rights.check_subscription(&filter).is_ok();
+            let is_routed = if is_known { is_allowed() } else { is_shared };
             if is_routed {
                 shared.router.subscribe(&filter, &client.receiver(), grant, self.now);
-            } else {
-                state.suspended.insert(filter);
+                continue;
             }
+            shared.router.suspend(&filter, &client.receiver()); // nothing, but for a share group
+            state.suspended.insert(filter);
         }
         super::put_down(shared, lease, self.now);
     }

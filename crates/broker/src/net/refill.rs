@@ -4,6 +4,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
+use tenbin_session::Delivery;
 use tokio::sync::oneshot;
 use tokio::time::Sleep;
 
@@ -39,12 +40,10 @@ pub(super) async fn read_first_page(shared: &BrokerState, client: &Client) {
     }
 }
 
-/// Adds messages that were read to the client's queue.
-fn take_page(client: &Client, mut page: Page) {
-    for (_, delivery) in &mut page.messages {
-        delivery.take_if(|delivery| enforcement::is_forbidden(&client.rights, delivery));
-    }
-    let Refilled { failed, .. } = client.outbox.refill(page, Instant::now());
+/// Adds messages that were read to the client's queue. Forbidden ones are withheld.
+fn take_page(client: &Client, page: Page) {
+    let is_forbidden = |delivery: &Delivery| enforcement::is_forbidden(&client.rights, delivery);
+    let Refilled { failed, .. } = client.outbox.refill(page, Instant::now(), is_forbidden);
     if failed.is_some_and(|failed| failed.is_first) {
         tracing::error!(client = ?client.id, "messages of the session cannot be read: they stay on disk");
     }

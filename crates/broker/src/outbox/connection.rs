@@ -68,6 +68,7 @@ impl Outbox {
         state.consumer.detach();
         state.control = None;
         state.waker = None;
+        self.give_back_withheld(&mut state);
         let (shared, mut dropped) = state.queue.withdraw_shared(&self.common.budget);
         let ended = self.end_temporary(&mut state);
         self.give_head_to_tail(&mut state);
@@ -100,6 +101,7 @@ impl Outbox {
     pub(crate) fn clear(&self) {
         let (dropped, names) = {
             let mut state = self.state();
+            self.give_back_withheld(&mut state);
             state.spill.iter_mut().for_each(|spill| spill.clear());
             state.is_stuffed = false;
             self.publish(&mut state);
@@ -117,9 +119,10 @@ impl Outbox {
         self.clear();
     }
 
-    /// Moves stored messages from memory to the backlog, as they can stay on disk while the client is away.
-    fn give_head_to_tail(&self, state: &mut State) {
-        let stored = state.queue.withdraw(|delivery| delivery.stored.is_some(), &self.common.budget);
+    /// Moves the session's stored messages from memory to the backlog, as they can stay on disk while the client is away.
+    pub(super) fn give_head_to_tail(&self, state: &mut State) {
+        let is_own = |delivery: &Delivery| matches!(Location::of(delivery.stored), Location::Own(_));
+        let stored = state.queue.withdraw(is_own, &self.common.budget);
         state.spill.iter_mut().for_each(|spill| spill.refill.reset()); // the next connection tries at once
         for delivery in &stored {
             if let Location::Own(sequence) = Location::of(delivery.stored) {

@@ -16,6 +16,7 @@ mod tail;
 mod tally;
 #[cfg(feature = "admin")]
 mod view;
+mod withheld;
 
 use std::num::NonZeroU64;
 use std::sync::atomic::Ordering;
@@ -38,6 +39,7 @@ pub(crate) use tally::Tally;
 
 use consumer::Consumer;
 use sync::{AtomicBool, AtomicU32, AtomicU64, Mutex, MutexGuard};
+use withheld::Withheld;
 
 pub(crate) use crate::backlog::{Batch, Booked, Budget, Entry, Head, Limits, Reader, Run, Wire};
 use crate::backlog::{DroppedNames, Spill};
@@ -167,6 +169,8 @@ struct State {
     queue: Head,
     /// On-disk backlog. Boxed because most clients have none.
     spill: Option<Box<Spill>>,
+    /// Messages that the connected receiver may not get at present. Boxed as above.
+    withheld: Option<Box<Withheld>>,
     consumer: Consumer,
     /// Share groups of the client, by the number in [`Delivery::share`], with the messages that each gave it.
     groups: FxHashMap<NonZeroU64, Arc<Tally>>,

@@ -15,6 +15,7 @@ use std::time::Instant;
 
 use tenbin_balancer::Availability;
 use tenbin_codec::TopicName;
+use tenbin_session::Delivery;
 
 use super::{Outbox, Reader, State, WhenFull, Wire};
 use crate::backlog::{DiskWork, NextPage, Refilled, Spill};
@@ -119,20 +120,27 @@ impl Outbox {
         }
     }
 
-    /// Receiver: adds a page from disk to the queue, and completes the entries that are done.
-    pub(crate) fn refill(&self, page: Page, now: Instant) -> Refilled {
+    /// Receiver: adds a page from disk to the queue, and completes the entries that are done. Messages for which
+    /// `is_forbidden` holds are withheld.
+    pub(crate) fn refill(&self, page: Page, now: Instant, is_forbidden: impl Fn(&Delivery) -> bool) -> Refilled {
         let mut guard = self.state();
-        let State { queue, spill, consumer, .. } = &mut *guard;
+        let State { queue, spill, consumer, withheld, .. } = &mut *guard;
         let Some(spill) = spill.as_deref_mut().filter(|_| consumer.is_connected()) else {
             return Refilled::default();
         };
         let (disk, mut work) = (self.disk(), DiskWork::default());
         let refilled = spill.refill(page, now, |mut delivery| {
+            let is_forbidden = is_forbidden(&delivery);
+            if is_forbidden && delivery.qos.is_acknowledged() {
+                return self.withhold_read(withheld, delivery);
+            }
             if let Location::Transient(sequence) = Location::of(delivery.stored) {
                 delivery.stored = None;
                 work.end([sequence]);
             }
-            queue.append(delivery, Reader::Present);
+            if !is_forbidden {
+                queue.append(delivery, Reader::Present);
+            }
         });
         let Some(refilled) = refilled else { return Refilled::default() };
         work.end(refilled.done.iter().copied());
@@ -156,9 +164,14 @@ impl Outbox {
                 self.load.set_availability(Availability::Full);
             }
         }
+        if let Some(withheld) = &mut state.withheld {
+            withheld.entries.charge_to(|| self.account());
+        }
         let entries = state.spill.as_ref().map(|spill| &spill.entries);
+        let withheld = state.withheld.as_ref().map(|withheld| &withheld.entries);
         let limits = &self.common.limits;
-        let is_over = state.is_stuffed || entries.is_some_and(|entries| limits.disk_is_over(entries));
+        let is_over =
+            state.is_stuffed || entries.into_iter().chain(withheld).any(|entries| limits.disk_is_over(entries));
         self.has_tail.store(entries.is_some_and(|entries| !entries.is_empty()), Ordering::Relaxed);
         self.is_over_quota.store(is_over, Ordering::Relaxed);
         let keeps_unacknowledged = self.switch_passing(state);

@@ -1,3 +1,4 @@
+use std::collections::HashMap;
 use std::hash::RandomState;
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -42,6 +43,8 @@ pub(super) struct FilterIndex {
     next_group: AtomicU64,
     /// Written under `writers`.
     standing: ArcSwap<Vec<Arc<SharedGroup>>>,
+    /// Groups with suspended members, by number. Changed under `writers`.
+    without_right: Mutex<HashMap<NonZeroU64, Arc<SharedGroup>>>,
 }
 
 /// Filters without wildcards are found by their whole text. A tree holds the others level by level, and those of
@@ -66,6 +69,7 @@ impl FilterIndex {
             groups: DashMap::new(),
             next_group: AtomicU64::new(0),
             standing: ArcSwap::default(),
+            without_right: Mutex::default(),
         }
     }
 
@@ -214,7 +218,10 @@ impl Edit<'_> {
         self.change(&shared.filter, |entry| {
             let name = Key::new(shared.share_name.text().as_bytes(), index.hasher());
             match entry.groups.get(&name) {
-                Some(group) => group.join(receiver, member, now),
+                Some(group) => {
+                    group.join(receiver, member, now);
+                    index.forget_suspended(group, receiver.number);
+                }
                 None => {
                     let group = index.new_group(shared);
                     group.join(receiver, member, now);
@@ -225,6 +232,13 @@ impl Edit<'_> {
         });
     }
 
+    /// Suspends a member of a group until it joins again or leaves. The group keeps the messages that wait for it.
+    pub(super) fn suspend(&mut self, shared: &SharedFilter, receiver: &Receiver) {
+        let group = self.found(shared);
+        group.suspend(receiver);
+        self.index.without_right().insert(group.number(), group);
+    }
+
     /// Removes a member from its group, which ends with its last member unless it stands or has stood.
     pub(super) fn leave(&mut self, shared: &SharedFilter, number: u64) {
         let index = self.index;
@@ -232,6 +246,7 @@ impl Edit<'_> {
             let name = Key::new(shared.share_name.text().as_bytes(), index.hasher());
             if let Some(group) = entry.groups.get(&name).cloned() {
                 group.leave(number);
+                index.forget_suspended(&group, number);
                 if group.is_over() {
                     index.groups.remove(&group.number());
                     entry.groups.set(&name, None);

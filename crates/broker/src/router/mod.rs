@@ -200,6 +200,13 @@ impl Router {
         self.index.keys().hash(name)
     }
 
+    /// Number of share groups whose members all lack the right and with which messages wait, and of these messages.
+    #[cfg(feature = "admin")]
+    pub(crate) fn suspended(&self) -> (usize, usize) {
+        let suspended = self.index.suspended();
+        (suspended.len(), suspended.iter().map(|(_, messages)| messages).sum())
+    }
+
     /// Begins changes of subscriptions that become visible together when the [`Edit`] is dropped. Other writers wait
     /// until then.
     pub(crate) fn edit(&self) -> Edit<'_> {
@@ -240,6 +247,13 @@ impl Router {
     /// Changes one subscription: see [`Edit::unsubscribe`].
     pub(crate) fn unsubscribe(&self, filter: &TopicFilter, number: u64) {
         self.edit().unsubscribe(filter, number);
+    }
+
+    /// Suspends a member of the share group of `filter`: it gets no message until it subscribes again.
+    pub(crate) fn suspend(&self, filter: &TopicFilter, receiver: &Receiver) {
+        if let Some(shared) = filter.shared() {
+            self.index.edit().suspend(&shared, receiver);
+        }
     }
 
     /// Removes subscriptions together.

@@ -1,6 +1,7 @@
+use std::collections::BTreeSet;
 use std::num::{NonZeroU16, NonZeroU64};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use arc_swap::ArcSwapOption;
 use tenbin_balancer::{Availability, Dispatch, Group, MemberId, Members, Nanos, Rng, Standing};
@@ -51,6 +52,8 @@ pub(crate) struct SharedGroup {
     keep_seconds: AtomicU32,
     /// A rule makes the group stand. Written as `keep_seconds`.
     stands: AtomicBool,
+    /// Sessions that are members without the right to receive the group's messages.
+    suspended: Mutex<BTreeSet<u64>>,
 }
 
 /// State common to all groups.
@@ -130,6 +133,7 @@ impl SharedGroup {
             payer: ArcSwapOption::empty(),
             keep_seconds: AtomicU32::new(0),
             stands: AtomicBool::new(false),
+            suspended: Mutex::default(),
         };
         group.set_standing(keep_seconds);
         group

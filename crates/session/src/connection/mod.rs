@@ -64,8 +64,21 @@ struct Recovery {
     /// Messages to send again: next sequence number, and one past the last. Only lack of quota interrupts this, so that
     /// no new message overtakes them.
     resend: Option<(u64, u64)>,
+    /// Sequence numbers of messages to send again that are held back: see [`Connection::hold_resends`].
+    held: BTreeSet<u64>,
+    /// Those that were held back, and are to be sent again before the messages of `resend`, which are newer.
+    freed: BTreeSet<u64>,
     /// Messages to send again that are too large for this connection.
     dropped: VecDeque<DroppedResend>,
+}
+
+impl Recovery {
+    /// Whether the message with this sequence number waits to be sent again.
+    fn is_to_resend(&self, sequence: u64) -> bool {
+        self.resend.is_some_and(|(next, end)| (next..end).contains(&sequence))
+            || self.held.contains(&sequence)
+            || self.freed.contains(&sequence)
+    }
 }
 
 /// An in-flight message that cannot be sent again.

@@ -89,6 +89,11 @@ impl Connection {
     /// First every PUBREL, then as many PUBLISHes as the send quota allows; the others follow as acknowledgements
     /// arrive. Call it once, before anything else is sent.
     pub fn resume(&mut self, now: Instant, out: &mut WriteBuffer) {
+        self.resume_but(|_| false, now, out);
+    }
+
+    /// As [`Connection::resume`], but holds messages back like [`Connection::hold_resends`].
+    pub fn resume_but(&mut self, is_held: impl Fn(&Delivery) -> bool, now: Instant, out: &mut WriteBuffer) {
         // New messages leave the identifiers of withdrawn ones to these.
         if let Some(last) = self.session.withdrawn.as_ref().and_then(|withdrawn| withdrawn.last()) {
             self.session.outbound.begin_after(last);
@@ -103,30 +108,34 @@ impl Connection {
             }
         }
         self.recovery().resend = Some((first, from));
-        self.resend_more(now, out);
+        self.hold_resends(is_held, now, out);
     }
 
-    /// Gives up messages like [`crate::Session::give_up`], among those that still wait to be sent again.
+    /// Holds back the messages for which `is_held`, among those that wait to be sent again. Returns their number.
     ///
-    /// Messages already sent on this connection continue. For a stored message, the application triggers PUBREL with
-    /// [`Connection::release`].
-    pub fn give_up_resends(
-        &mut self,
-        unwanted: impl Fn(SentId, &Delivery) -> bool,
-        now: Instant,
-        out: &mut WriteBuffer,
-    ) -> usize {
-        let Some((next, end)) = self.to_resend() else { return 0 };
-        let mut released = Vec::new();
-        let given_up = self.session.outbound.give_up(next..end, unwanted, |id| released.push(id));
-        for id in released {
-            self.sent_open += 1;
-            let is_stored = self.session.outbound.stage(id).is_some_and(|stage| stage.stored().is_some());
-            if !is_stored {
-                self.write_ack(PacketType::PubRel, id, ReasonCode::Success, now, out);
+    /// They stay in flight, use no send quota, and are sent again once a later call does not hold them. Messages already
+    /// sent on this connection continue.
+    pub fn hold_resends(&mut self, is_held: impl Fn(&Delivery) -> bool, now: Instant, out: &mut WriteBuffer) -> usize {
+        let Some(recovery) = &mut self.recovery else { return 0 };
+        let newest = self.session.outbound.next_sequence();
+        let (next, end) = recovery.resend.unwrap_or((newest, newest));
+        let mut waiting = std::mem::take(&mut recovery.held);
+        waiting.append(&mut recovery.freed);
+        let outbound = &self.session.outbound;
+        let mut from = next;
+        while let Some((sequence, _)) = outbound.next_open(from).filter(|(sequence, _)| *sequence < end) {
+            waiting.insert(sequence);
+            from = sequence + 1;
+        }
+        for sequence in waiting {
+            match outbound.published(sequence) {
+                Some(delivery) if is_held(delivery) => _ = recovery.held.insert(sequence),
+                Some(_) if sequence < next => _ = recovery.freed.insert(sequence),
+                _ => {}
             }
         }
-        given_up
+        self.resend_more(now, out);
+        self.recovery.as_ref().map_or(0, |recovery| recovery.held.len())
     }
 
     /// Returns the next message that cannot be sent again, since this peer accepts only smaller packets
@@ -262,21 +271,25 @@ impl Connection {
         Event::Delivered { packet_id: id, reason, shared, stored }
     }
 
+    #[inline]
     fn resend_more(&mut self, now: Instant, out: &mut WriteBuffer) {
-        while let Some((from, end)) = self.to_resend() {
-            let next = self.session.outbound.next_open(from).filter(|(sequence, _)| *sequence < end);
-            let Some((sequence, id)) = next else {
-                self.recovery().resend = None;
-                return;
-            };
+        if self.recovery.is_some() {
+            self.resend_waiting(now, out);
+        }
+    }
+
+    fn resend_waiting(&mut self, now: Instant, out: &mut WriteBuffer) {
+        while let Some((sequence, id)) = self.next_resend() {
             // A message to send again keeps its identifier, so only quota matters.
             if self.peer_quota() == 0 {
                 return;
             }
-            self.recovery().resend = Some((sequence + 1, end));
+            let recovery = self.recovery();
+            if !recovery.freed.remove(&sequence) {
+                recovery.resend = recovery.resend.map(|(_, end)| (sequence + 1, end));
+            }
             // PUBRELs were sent at once.
-            let Some(Stage::Published(delivery, _)) = self.session.outbound.stage(id) else { continue };
-            let delivery = delivery.clone();
+            let Some(delivery) = self.session.outbound.published(sequence).cloned() else { continue };
             // Its delivery has begun, so expiry does not apply any more. [MQTT-4.3.3-7]
             if let Some(header) = self.header(&delivery, now) {
                 let header = PublishHeader { dup: true, packet_id: Some(id), ..header }; // [MQTT-3.3.1-1]
@@ -291,21 +304,32 @@ impl Connection {
         }
     }
 
-    /// Range of messages that wait to be sent again.
-    fn to_resend(&self) -> Option<(u64, u64)> {
-        self.recovery.as_ref()?.resend
+    /// Returns sequence number and identifier of the next packet that may have to be sent again.
+    fn next_resend(&mut self) -> Option<(u64, PacketId)> {
+        let (outbound, recovery) = (&self.session.outbound, self.recovery.as_mut()?);
+        while let Some(&sequence) = recovery.freed.first() {
+            if outbound.published(sequence).is_some() {
+                return outbound.next_open(sequence);
+            }
+            recovery.freed.pop_first(); // acknowledged before it was sent again
+        }
+        let (mut from, end) = recovery.resend?;
+        while let Some((sequence, id)) = outbound.next_open(from).filter(|(sequence, _)| *sequence < end) {
+            if !recovery.held.contains(&sequence) {
+                return Some((sequence, id));
+            }
+            from = sequence + 1;
+        }
+        recovery.resend = None;
+        None
     }
 
     /// Whether `sent_open` counts the open message `id`: all but those that wait to be sent again.
     #[inline]
     fn is_counted(&self, id: PacketId) -> bool {
-        let Some((next, end)) = self.to_resend() else { return true };
-        match self.session.outbound.stage(id) {
-            Some(Stage::Published(..)) => {
-                self.session.outbound.sequence(id).is_none_or(|sequence| !(next..end).contains(&sequence))
-            }
-            _ => true,
-        }
+        let Some(recovery) = &self.recovery else { return true };
+        let Some(Stage::Published(..)) = self.session.outbound.stage(id) else { return true };
+        self.session.outbound.sequence(id).is_none_or(|sequence| !recovery.is_to_resend(sequence))
     }
 
     /// Makes the header of a PUBLISH; `None` if the packet is too large `[MQTT-3.1.2-24]`.

@@ -49,9 +49,14 @@ impl Side {
 
     /// Returns the next connection of the same session, resumed.
     fn reconnect(self, limits: Limits) -> Self {
+        self.reconnect_holding(limits, |_| false)
+    }
+
+    /// As [`Side::reconnect`], without the messages that are held back.
+    fn reconnect_holding(self, limits: Limits, is_held: impl Fn(&Delivery) -> bool) -> Self {
         let (role, version) = (self.connection.role, self.connection.version);
         let mut next = Self::new(role, version, limits, self.connection.into_session(), self.now);
-        next.connection.resume(next.now, &mut next.out);
+        next.connection.resume_but(is_held, next.now, &mut next.out);
         next
     }
 

@@ -124,7 +124,8 @@ impl PendingClient {
         connack::put(negotiated.connack, packet_size_maximum, connect.version, &mut transport.out);
         shared.metrics.packets_received.add(1); // CONNECT
         shared.metrics.packets_sent.add(1);
-        connection.resume(now, &mut transport.out);
+        let rights = &lease.client.rights;
+        connection.resume_but(|delivery| enforcement::is_forbidden(rights, delivery), now, &mut transport.out);
         let weight = weight_in(&connect.properties.user_properties, peer).unwrap_or(DEFAULT_WEIGHT);
         Ok(Accepted {
             departure: Departure::new(will, negotiated.session_expiry),

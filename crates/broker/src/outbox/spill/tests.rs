@@ -132,7 +132,7 @@ impl Stage {
             Some(mut page) => {
                 page.is_broken |= readable < page.messages.len();
                 page.messages.truncate(readable);
-                let refilled = self.outbox.refill(page, Instant::now());
+                let refilled = self.outbox.refill(page, Instant::now(), |_| false);
                 assert!(refilled.done.is_empty());
                 self.retry_at = refilled.failed.map(|failed| failed.retry_at);
             }

@@ -44,7 +44,7 @@ fn read_from(outbox: &Outbox, first: u64) -> EntryRanges {
 }
 
 fn refill(outbox: &Outbox, page: Page) -> Vec<Sequence> {
-    outbox.refill(page, Instant::now()).done
+    outbox.refill(page, Instant::now(), |_| false).done
 }
 
 #[test]
@@ -109,7 +109,7 @@ fn expired_or_missing_entries_do_not_block_the_backlog() {
     let over = refill(&outbox, Page { ranges, messages: vec![(Sequence(2), None)], is_broken: false });
     assert_eq!(over, [Sequence(2)]);
     let ranges = read_from(&outbox, 3);
-    let broken = outbox.refill(Page { ranges, is_broken: true, ..Page::default() }, Instant::now());
+    let broken = outbox.refill(Page { ranges, is_broken: true, ..Page::default() }, Instant::now(), |_| false);
     assert!(next(&outbox).is_none(), "it rests");
     let NextPage::Read(of) = outbox.next_page(broken.failed.unwrap().retry_at) else { panic!("nobody knows") };
     refill(&outbox, Page { ranges: of.ranges, ..Page::default() });

@@ -1,7 +1,9 @@
 //! Standing groups of the index, and those that have lost their rule: their begin, their end, and the messages that have
 //! waited too long with them.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::num::NonZeroU64;
+use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use tenbin_codec::SharedFilter;
@@ -22,8 +24,29 @@ impl FilterIndex {
     /// Groups without members that have lost their rule, and number of messages that wait with each.
     pub(in super::super) fn dormant(&self) -> Vec<(Arc<SharedGroup>, usize)> {
         let standing = self.standing.load();
-        let dormant = standing.iter().filter(|group| group.is_dormant());
+        let dormant = standing.iter().filter(|group| group.is_dormant() && !group.has_suspended());
         dormant.map(|group| (Arc::clone(group), group.waiting())).filter(|(_, waiting)| *waiting > 0).collect()
+    }
+
+    /// Groups whose members all lack the right, and number of messages that wait with each.
+    pub(in super::super) fn suspended(&self) -> Vec<(Arc<SharedGroup>, usize)> {
+        let groups: Vec<_> = self.without_right().values().filter(|group| group.members.is_empty()).cloned().collect();
+        groups
+            .into_iter()
+            .map(|group| (Arc::clone(&group), group.waiting()))
+            .filter(|(_, waiting)| *waiting > 0)
+            .collect()
+    }
+
+    pub(super) fn without_right(&self) -> MutexGuard<'_, HashMap<NonZeroU64, Arc<SharedGroup>>> {
+        self.without_right.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes that a session is no suspended member of the group any more.
+    pub(super) fn forget_suspended(&self, group: &SharedGroup, number: u64) {
+        if group.resume(number) && !group.has_suspended() {
+            self.without_right().remove(&group.number());
+        }
     }
 
     /// Logs the dormant groups: their messages wait for a rule.
@@ -83,7 +106,7 @@ impl Edit<'_> {
     }
 
     /// Returns the group of this name, which it creates without members if there is none.
-    fn found(&mut self, name: &SharedFilter) -> Arc<SharedGroup> {
+    pub(super) fn found(&mut self, name: &SharedFilter) -> Arc<SharedGroup> {
         let index = self.index;
         let key = Key::new(name.share_name.text().as_bytes(), index.hasher());
         let known = self.next.entry(&name.filter, index.hasher()).and_then(|entry| entry.groups.get(&key).cloned());

@@ -1,11 +1,13 @@
-//! Standing groups: share groups that a rule keeps while they have no member; and dormant ones, which have lost the rule.
+//! Share groups that exist without members: standing ones, which a rule keeps; dormant ones, which have lost the rule; and
+//! those whose members all lack the right to receive their messages.
 
+use std::collections::BTreeSet;
 use std::num::NonZeroU32;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::SharedGroup;
+use super::{Receiver, SharedGroup};
 use crate::durable::KnownWait;
 
 impl SharedGroup {
@@ -15,10 +17,10 @@ impl SharedGroup {
         self.stands.load(Ordering::Relaxed)
     }
 
-    /// Returns whether the group ends now: it has no member, and never stood. The others end when they are empty, see
-    /// [`SharedGroup::is_spent`].
+    /// Returns whether the group ends now: it has no member, not even a suspended one, and never stood. The others end
+    /// when they are empty, see [`SharedGroup::is_spent`].
     pub(in super::super) fn is_over(&self) -> bool {
-        self.members.is_empty() && self.keep_seconds().is_none()
+        self.members.is_empty() && self.keep_seconds().is_none() && !self.has_suspended()
     }
 
     /// Returns whether the group has lost its rule and its members: messages may wait, and no new ones join them.
@@ -28,7 +30,34 @@ impl SharedGroup {
 
     /// Returns whether the group has lost its rule, its members and its messages.
     pub(in super::super) fn is_spent(&self) -> bool {
-        self.is_dormant() && !self.backlog.has_backlog()
+        self.is_dormant() && !self.has_suspended() && !self.backlog.has_backlog()
+    }
+
+    /// Makes a session a member that gets no message, and for which no new one waits, until it joins again. Under the lock
+    /// of the index's writers, as all changes of members.
+    pub(in super::super) fn suspend(&self, receiver: &Receiver) {
+        self.suspended().insert(receiver.number); // first, as the group must not seem to end
+        if receiver.outbox.keeps_in().is_some() {
+            self.store_messages();
+        }
+        if self.payer.load().is_none() {
+            self.payer.store(receiver.outbox.account());
+        }
+        self.leave(receiver.number);
+    }
+
+    /// Ends the suspension of a session, and returns whether it was suspended.
+    pub(in super::super) fn resume(&self, number: u64) -> bool {
+        self.suspended().remove(&number)
+    }
+
+    /// Returns whether a member is suspended.
+    pub(in super::super) fn has_suspended(&self) -> bool {
+        !self.suspended().is_empty()
+    }
+
+    fn suspended(&self) -> MutexGuard<'_, BTreeSet<u64>> {
+        self.suspended.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Seconds for which messages wait with the group, if it stands or stood; [`u32::MAX`] = for ever.

@@ -1,7 +1,6 @@
 //! Resumption of a session's in-flight messages on a new connection.
 
 use super::*;
-use crate::SentId;
 
 #[test]
 fn mqtt_4_4_0_1_in_flight_is_resent_in_order_with_same_ids() {
@@ -33,44 +32,56 @@ fn mqtt_4_3_3_6_only_pubrel_is_resent_after_pubrec() {
 }
 
 #[test]
-fn given_up_message_is_not_resent_and_frees_id_and_quota() {
+fn held_message_uses_no_quota_and_is_resent_once_freed() {
     let narrow = Limits { peer_receive_maximum: 1, ..Limits::default() };
-    // Between two connections, or while they wait to be sent again.
-    for is_connected in [false, true] {
+    let is_held = |delivery: &Delivery| delivery.template.topic() == b"held";
+    // From the beginning of the connection, or while they wait to be sent again.
+    for is_late in [false, true] {
         let mut side = Side::server(Limits::default());
         let mut sent = |topic, qos| match side.send(delivery(topic, qos)) {
             Sent::Written(Some(id)) => id.get(),
             other => panic!("{other:?}"),
         };
-        let kept = sent("kept", QoS::AtLeastOnce);
-        let once = sent("unwanted", QoS::ExactlyOnce);
-        sent("unwanted", QoS::AtLeastOnce);
-        let last = sent("kept", QoS::ExactlyOnce);
-        let unwanted = |_: SentId, delivery: &Delivery| delivery.template.topic() == b"unwanted";
-        if is_connected {
-            side = side.reconnect(narrow);
-            assert_eq!(side.published(), [(kept, true)]);
-            assert_eq!(side.connection.give_up_resends(unwanted, side.now, &mut side.out), 2);
-            assert_eq!(side.answer(), pubrel(once));
-        } else {
-            let mut session = side.connection.into_session();
-            assert_eq!(session.give_up(unwanted), 2);
-            side = Side::new(Role::Server, ProtocolVersion::V5, narrow, session, side.now);
-            side.connection.resume(side.now, &mut side.out);
-            assert_eq!(side.written()[0], pubrel(once));
-            assert_delivered(side.take(pubcomp(once)), once, ReasonCode::Success);
-            assert_eq!(side.published(), [(kept, true)]);
-        }
-        assert_delivered(side.take(puback(kept)), kept, ReasonCode::Success);
-        if is_connected {
-            assert_delivered(side.take(pubcomp(once)), once, ReasonCode::Success);
-        }
+        let first = sent("first", QoS::AtLeastOnce);
+        let held = [sent("held", QoS::ExactlyOnce), sent("held", QoS::AtLeastOnce)];
+        let last = sent("last", QoS::ExactlyOnce);
+        side = side.reconnect_holding(narrow, |delivery| !is_late && is_held(delivery));
+        assert_eq!(side.published(), [(first, true)]);
+        assert_eq!(side.connection.hold_resends(is_held, side.now, &mut side.out), 2);
+        assert_delivered(side.take(puback(first)), first, ReasonCode::Success);
         assert_eq!(side.published(), [(last, true)]);
         side.handle(pubrec(last));
         assert_delivered(side.take(pubcomp(last)), last, ReasonCode::Success);
+        assert_eq!((side.connection.send_quota(), side.connection.session().in_flight()), (1, 2));
+        let new = side.sent(QoS::AtLeastOnce).unwrap();
+        side.out.clear();
+        assert_eq!(side.connection.hold_resends(|_| false, side.now, &mut side.out), 0);
+        assert!(side.published().is_empty(), "no quota");
+        assert_delivered(side.take(puback(new)), new, ReasonCode::Success);
+        assert_eq!(side.published(), [(held[0], true)]);
+        side.handle(pubrec(held[0]));
+        assert_delivered(side.take(pubcomp(held[0])), held[0], ReasonCode::Success);
+        assert_eq!(side.published(), [(held[1], true)]);
+        assert_delivered(side.take(puback(held[1])), held[1], ReasonCode::Success);
         assert!(side.connection.session().is_empty());
         assert_eq!(side.connection.send_quota(), 1);
     }
+}
+
+#[test]
+fn held_message_may_be_acknowledged_and_is_held_on_the_next_connection() {
+    let mut side = Side::server(Limits::default());
+    let ids: Vec<u16> = (0..3).map(|_| side.sent(QoS::ExactlyOnce).unwrap()).collect();
+    side = side.reconnect_holding(Limits::default(), |_| true);
+    assert!(side.published().is_empty());
+    side.handle(pubrec(ids[1])); // late, of the connection before
+    assert_delivered(side.take(pubcomp(ids[1])), ids[1], ReasonCode::Success);
+    side.out.clear();
+    side = side.reconnect_holding(Limits::default(), |_| true);
+    assert!(side.published().is_empty());
+    assert_eq!(side.connection.hold_resends(|_| false, side.now, &mut side.out), 0);
+    assert_eq!(side.published(), [(ids[0], true), (ids[2], true)]);
+    assert_eq!(side.connection.hold_resends(|_| true, side.now, &mut side.out), 0, "sent already");
 }
 
 #[test]
@@ -136,8 +147,6 @@ fn mqtt_4_4_0_1_a_message_held_past_a_wrap_is_sent_again_first() {
     assert_eq!(side.written()[0], pubrel(held[1]));
     side = side.reconnect(Limits { peer_receive_maximum: 2, ..limits });
     assert_eq!(side.written()[0], pubrel(held[1]));
-    // Already sent on this connection, so too late to give it up.
-    assert_eq!(side.connection.give_up_resends(|id, _| id.packet_id.get() == held[0], side.now, &mut side.out), 0);
     assert_delivered(side.take(puback(held[0])), held[0], ReasonCode::Success);
     assert_eq!(side.published(), [(late, true)]);
     assert_delivered(side.take(pubcomp(held[1])), held[1], ReasonCode::Success);
@@ -147,17 +156,16 @@ fn mqtt_4_4_0_1_a_message_held_past_a_wrap_is_sent_again_first() {
 
 /// While a message waits to be sent again, new messages get no quota.
 #[test]
-fn mqtt_4_4_0_1_no_new_message_overtakes_after_giving_up() {
+fn mqtt_4_4_0_1_no_new_message_overtakes_beside_a_held_one() {
     let mut side = Side::server(Limits::default());
-    for topic in ["unwanted", "released", "kept"] {
+    for topic in ["held", "released", "kept"] {
         let qos = if topic == "released" { QoS::ExactlyOnce } else { QoS::AtLeastOnce };
         assert!(matches!(side.send(delivery(topic, qos)), Sent::Written(Some(_))));
     }
     side.handle(pubrec(2));
-    side = side.reconnect(Limits { peer_receive_maximum: 1, ..Limits::default() });
+    let is_held = |delivery: &Delivery| delivery.template.topic() == b"held";
+    side = side.reconnect_holding(Limits { peer_receive_maximum: 1, ..Limits::default() }, is_held);
     assert_eq!(side.answer(), pubrel(2));
-    let unwanted = |_: SentId, delivery: &Delivery| delivery.template.topic() == b"unwanted";
-    assert_eq!(side.connection.give_up_resends(unwanted, side.now, &mut side.out), 1);
     assert!(side.is_blocked(QoS::AtLeastOnce));
     assert_delivered(side.take(pubcomp(2)), 2, ReasonCode::Success);
     assert_eq!(side.published(), [(3, true)]);

@@ -82,23 +82,6 @@ fn pubcomp_waits_until_pubrel_is_stored() {
 }
 
 #[test]
-fn pubrel_of_given_up_stored_message_waits_for_release() {
-    let mut side = server(Session::stored());
-    let first = sent(&mut side, stored(QoS::AtLeastOnce));
-    let unstored = side.sent(QoS::ExactlyOnce).unwrap();
-    let id = sent(&mut side, stored(QoS::ExactlyOnce));
-    let mut side = side.reconnect(Limits { peer_receive_maximum: 1, ..Limits::default() });
-    assert_eq!(side.published(), [(first, true)]);
-    let is_unwanted = |_: SentId, delivery: &Delivery| delivery.qos == QoS::ExactlyOnce;
-    assert_eq!(side.connection.give_up_resends(is_unwanted, side.now, &mut side.out), 2);
-    assert_eq!(side.answer(), pubrel(unstored));
-    side.connection.release(packet_id(id), side.now, &mut side.out);
-    assert_eq!(side.answer(), pubrel(id));
-    let event = side.take(pubcomp(id));
-    assert!(matches!(event, Ok(Event::Delivered { stored: Some(PLACE), .. })), "{event:?}");
-}
-
-#[test]
 fn restored_session_continues_in_flight_messages() {
     let mut session = Session::stored();
     let published = |qos| Restored::Published(stored(qos));
