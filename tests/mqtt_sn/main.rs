@@ -6,6 +6,7 @@ mod support;
 #[path = "../../crates/sn-gateway/tests/gateway/bisquitt.rs"]
 mod bisquitt;
 mod crashes;
+mod emcute;
 mod exchange;
 mod listeners;
 mod load;

@@ -54,7 +54,7 @@ impl Sensor {
     pub(crate) fn register(&mut self, name: &str) -> [u8; 2] {
         let id = self.next_id();
         self.send(0x0A, &[&[0, 0], &id[..], name.as_bytes()].concat());
-        let answer = self.receive();
+        let answer = self.receive_answer();
         assert_eq!((answer[0], answer[5]), (0x0B, 0), "REGACK: {answer:?}");
         [answer[1], answer[2]]
     }
@@ -64,14 +64,14 @@ impl Sensor {
         let id = if flags & (QOS_1 | QOS_2) == 0 { [0; 2] } else { self.next_id() };
         self.send(0x0C, &[&[flags], &topic[..], &id, payload.as_bytes()].concat());
         if flags & QOS_1 != 0 {
-            let answer = self.receive();
+            let answer = self.receive_answer();
             assert_eq!((answer[0], &answer[3..5]), (0x0D, &id[..]), "PUBACK: {answer:?}");
             return answer[5];
         }
         if flags & QOS_2 != 0 {
-            assert_eq!(self.receive(), [&[0x0F], &id[..]].concat(), "PUBREC");
+            assert_eq!(self.receive_answer(), [&[0x0F], &id[..]].concat(), "PUBREC");
             self.send(0x10, &id);
-            assert_eq!(self.receive(), [&[0x0E], &id[..]].concat(), "PUBCOMP");
+            assert_eq!(self.receive_answer(), [&[0x0E], &id[..]].concat(), "PUBCOMP");
         }
         0
     }
@@ -80,7 +80,7 @@ impl Sensor {
     pub(crate) fn subscribe(&mut self, filter: &str, qos: u8) -> [u8; 2] {
         let id = self.next_id();
         self.send(0x12, &[&[qos], &id[..], filter.as_bytes()].concat());
-        let answer = self.receive();
+        let answer = self.receive_answer();
         assert_eq!((answer[0], answer[6]), (0x13, 0), "SUBACK: {answer:?}");
         [answer[2], answer[3]]
     }
@@ -130,10 +130,37 @@ impl Sensor {
         }
     }
 
+    /// Disconnects, and waits for the answer.
+    #[allow(dead_code, reason = "only one of the test binaries needs it")]
+    pub(crate) fn disconnect(&mut self) {
+        self.send(0x18, b"");
+        assert_eq!(self.receive_answer(), [0x18], "DISCONNECT");
+    }
+
+    /// Answers all datagrams that are there, without waiting, and returns the messages among them.
+    #[allow(dead_code, reason = "only one of the test binaries needs it")]
+    pub(crate) fn attend(&mut self) -> Vec<String> {
+        let mut messages = Vec::new();
+        while let Some(datagram) = self.try_receive() {
+            match datagram[0] {
+                0x0A => self.send(0x0B, &[&datagram[1..5], &[0]].concat()),
+                0x16 => self.send(0x17, b""),
+                0x0C => {
+                    self.send(0x0D, &[&datagram[2..6], &[0]].concat());
+                    if datagram[1] & DUP == 0 {
+                        messages.push(String::from_utf8(datagram[6..].to_vec()).expect("text"));
+                    }
+                }
+                other => panic!("{other:#x}: {datagram:?}"),
+            }
+        }
+        messages
+    }
+
     /// Falls asleep for so many seconds.
     pub(crate) fn sleep(&mut self, seconds: u16) {
         self.send(0x18, &seconds.to_be_bytes());
-        assert_eq!(self.receive()[0], 0x18, "DISCONNECT");
+        assert_eq!(self.receive_answer()[0], 0x18, "DISCONNECT");
     }
 
     /// Wakes, and returns the messages until PINGRESP.
@@ -145,6 +172,18 @@ impl Sensor {
     pub(crate) fn send(&mut self, kind: u8, body: &[u8]) {
         let length = u8::try_from(body.len() + 2).expect("a short message");
         self.socket.send(&[&[length, kind], body].concat()).expect("a gateway");
+    }
+
+    /// The next datagram behind the questions for the proof of the address, which are answered.
+    fn receive_answer(&mut self) -> Vec<u8> {
+        loop {
+            let datagram = self.receive();
+            match datagram[0] {
+                0x0A if datagram[5..] == *b"~" => self.send(0x0B, &[&datagram[1..5], &[0]].concat()),
+                0x16 => self.send(0x17, b""),
+                _ => return datagram,
+            }
+        }
     }
 
     /// Type and body of the next datagram.

@@ -15,7 +15,7 @@ const JOBS: &str = "jobs/pump";
 const SLOWNESS: usize = 8;
 
 /// The broker's own gateway, and a separate one.
-fn stands() -> Vec<(BrokerProcess, Option<GatewayProcess>)> {
+pub(crate) fn stands() -> Vec<(BrokerProcess, Option<GatewayProcess>)> {
     let file = built_in(([127, 0, 0, 1], 0).into());
     let built_in = BrokerProcess::start_exactly(&["--config", file.path()]);
     let file = ConfigFile::new("");
@@ -24,7 +24,7 @@ fn stands() -> Vec<(BrokerProcess, Option<GatewayProcess>)> {
     vec![(built_in, None), (broker, Some(gateway))]
 }
 
-fn address(broker: &BrokerProcess, gateway: Option<&GatewayProcess>) -> std::net::SocketAddr {
+pub(crate) fn address(broker: &BrokerProcess, gateway: Option<&GatewayProcess>) -> std::net::SocketAddr {
     gateway.map_or_else(|| sn_address(broker), |gateway| gateway.address)
 }
 

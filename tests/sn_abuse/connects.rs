@@ -1,8 +1,11 @@
 //! Floods of CONNECT.
 
+use tenbin_codec::QoS;
+
 use crate::attack;
-use crate::sensor::{CLEAN, WILL};
-use crate::source::{Source, connect};
+use crate::sensor::{CLEAN, QOS_1, Sensor, WILL};
+use crate::source::{Source, connect, sn};
+use crate::target::Target;
 
 /// 65,536 addresses send a CONNECT each, and nothing further.
 #[test]
@@ -41,4 +44,29 @@ fn connects_of_one_client() {
         let connects = (0..10_000).map(|number| connect("restless", if number % 2 == 0 { CLEAN } else { 0 }, 60));
         target.flood(&mut source, connects);
     });
+}
+
+/// 400 forged clients that stay for ever, by two datagrams each: CONNECT with Duration 0, and PINGREQ. Others find room,
+/// over TCP and over MQTT-SN, and those that are there stay.
+#[test]
+fn forged_clients_take_no_place_of_others() {
+    let keys = "connects_per_second_per_address = 0\nclients_maximum = 100\nper_address_maximum = 60\n\
+                [connections]\nmaximum = 20\n";
+    let mut target = Target::built_in(keys);
+    for number in 0..400_u16 {
+        let [high, low] = number.to_be_bytes();
+        // Half of them from the address of all others.
+        let address = if number % 2 == 0 { [127, 0, 0, 1] } else { [127, 2, high, low] };
+        let source = Source::at(address, target.address);
+        source.send(&connect(&format!("forged-{number}"), CLEAN, 0));
+        source.send(&sn(0x16, b""));
+        target.pace(usize::from(number) + 1);
+    }
+    target.look();
+    let mut late = Sensor::connect(target.address, "late", CLEAN, 60);
+    late.subscribe("to/late", QOS_1);
+    let mut publisher = target.broker.v5("publisher");
+    publisher.publish("to/late", "hello", QoS::AtLeastOnce);
+    assert_eq!(late.next_message().as_deref(), Some("hello"));
+    target.assert_unharmed("forged clients");
 }

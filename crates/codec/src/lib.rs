@@ -22,6 +22,7 @@ mod decoder;
 mod error;
 mod frame;
 mod load_report;
+mod new_session;
 pub mod packet;
 mod packet_id;
 mod property;
@@ -39,6 +40,7 @@ pub use decoder::{Decoded, Decoder};
 pub use error::DecodeError;
 pub use frame::{PACKET_SIZE_MAX, PacketType};
 pub use load_report::{ReportCarrier, ReportCarriers, UnknownCarrier};
+pub use new_session::NewSession;
 pub use packet::{
     Ack, AckProperties, Auth, AuthProperties, ConnAck, ConnAckProperties, Connect, ConnectProperties, Disconnect,
     DisconnectProperties, MessageProperties, Packet, PingBody, PingReq, PlainPublish, Publish, PublishHeader,

@@ -45,6 +45,12 @@ counters! {
     clients_lost,
     /// Unconfirmed clients that made room for others.
     unconfirmed_evicted,
+    /// Clients that have to prove their address, since they want a session that exists.
+    proofs_asked,
+    /// Those that have proven it.
+    proofs_given,
+    /// Those that have not: the session stays untouched.
+    proofs_missing,
     /// Sleeping clients that came back from another address.
     rebound,
     /// Sessions that another address took over.

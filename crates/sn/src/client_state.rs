@@ -32,6 +32,11 @@ impl ClientState {
         nth_after(first.max(1), position)
     }
 
+    /// Whether the client may know this topic id, now or later.
+    pub fn may_know_topic(&self, id: u16) -> bool {
+        self.topics.may_assign(id)
+    }
+
     /// Whether there is nothing to keep.
     pub fn is_empty(&self) -> bool {
         self.topics().next().is_none() && self.will.is_none()

@@ -53,9 +53,11 @@
 //! Nothing here is random: MsgIds pass through as Packet Identifiers, and topic ids are given one after the other.
 #![forbid(unsafe_code)]
 
+mod candidate;
 mod client;
 mod client_state;
 mod gateway;
+mod held;
 mod message_ids;
 mod names;
 mod outbox;
@@ -68,6 +70,7 @@ mod settings;
 mod topic_ids;
 mod wheel;
 
+pub use candidate::{Candidate, Verdict};
 pub use client::{ClientEvent, ClientOptions, ClientPeer, ClientTopic, ClientWill, Credentials, RequestId};
 pub use client_state::ClientState;
 pub use gateway::Gateway;

@@ -5,7 +5,9 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use tenbin_codec::{PacketId, QoS};
-use tenbin_sn_codec::v1_2::{MessageId, Publish, Topic};
+use tenbin_sn_codec::v1_2::{self, Message, MessageId, Publish, Register, Topic};
+
+use crate::gateway::Gateway;
 
 /// Messages from the broker on their way to the client.
 #[derive(Debug, Default)]
@@ -40,6 +42,10 @@ pub(crate) struct Queued {
 #[derive(Debug)]
 pub(crate) struct InFlight {
     pub(crate) id: PacketId,
+    /// The same number, unless it has to prove an address: then one that cannot be guessed `[SN-MSGID-1]`.
+    pub(crate) message_id: MessageId,
+    /// The answer to it counts for the proof of the address.
+    pub(crate) is_proof: bool,
     pub(crate) qos: QoS,
     pub(crate) step: Step,
     /// The PUBLISH as sent, for repetitions; empty for a message of an earlier connection.
@@ -64,13 +70,16 @@ pub(crate) enum Step {
     Released,
 }
 
-/// A REGISTER under way.
+/// A REGISTER under way, or a question for the proof of an address.
 #[derive(Debug)]
 pub(crate) struct Registering {
     pub(crate) topic_id: u16,
     pub(crate) message_id: MessageId,
     /// It was sent, not only PINGREQ in its place.
     pub(crate) is_sent: bool,
+    /// Topic id of a question that is PUBLISH. A client that knows the one of REGISTER takes it for a topic.
+    pub(crate) publish_id: u16,
+    pub(crate) form: Form,
     /// Another MsgId was answered, as by a guess: no answer counts until it is repeated, with a new MsgId.
     pub(crate) is_void: bool,
     pub(crate) retry: Retry,
@@ -87,10 +96,118 @@ pub(crate) struct Retry {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct GivenUp;
 
+impl Registering {
+    /// A question for the one answer that only a receiver at the address can give: it repeats a topic id and a MsgId that
+    /// cannot be guessed `[SN-ADDRESS-2]`. `is_topic` tells the topic ids that the client may know.
+    ///
+    /// It is REGISTER, whose answer is REGACK. Some stock clients ignore that: a client that answers PINGREQ behind it, and
+    /// not REGISTER, gets PUBLISH on an id without a topic, whose answer is PUBACK.
+    pub(crate) fn question(gateway: &Gateway, is_topic: impl Fn(u16) -> bool, now: Instant) -> Self {
+        let topic_id = || loop {
+            let id = gateway.unguessable_id().get();
+            if !is_topic(id) {
+                return id;
+            }
+        };
+        let settings = &gateway.settings;
+        let retry = Retry::new(now, settings.retry.min(QUESTION_PAUSE), settings.retries);
+        let (publish_id, message_id) = (topic_id(), gateway.unguessable_id());
+        Self { publish_id, ..Self::register(topic_id(), message_id, false, retry) }
+    }
+
+    /// A REGISTER.
+    pub(crate) fn register(topic_id: u16, message_id: MessageId, is_sent: bool, retry: Retry) -> Self {
+        let (publish_id, form) = (0, Form::Register);
+        Self { topic_id, message_id, is_sent, publish_id, form, is_void: false, retry }
+    }
+
+    /// The question in its form of now. Its name is that of no topic, so that the answer, be it a refusal, says nothing of
+    /// one.
+    pub(crate) fn message(&self) -> Message<'static> {
+        let message_id = Some(self.message_id);
+        if self.form != Form::Publish {
+            return Message::Register(Register { topic_id: self.topic_id, message_id, topic: QUESTION });
+        }
+        let (qos, topic) = (Some(v1_2::QoS::AtLeastOnce), Topic::Normal(self.publish_id));
+        Message::Publish(Publish { dup: false, qos, retain: false, topic, message_id, data: &[] })
+    }
+
+    /// Bytes of the question in either form.
+    pub(crate) const QUESTION_BYTES: usize = 7;
+
+    /// Whether a message is REGACK or PUBACK with both ids of the question; `None` if it is neither.
+    pub(crate) fn is_answered_by(&self, message: &Message<'_>) -> Option<bool> {
+        let (is_of_topic, message_id) = match message {
+            Message::RegAck(regack) => (regack.topic_id == self.topic_id, regack.message_id),
+            Message::PubAck(puback) => (puback.topic_id == self.publish_id, puback.message_id),
+            _ => return None,
+        };
+        Some(self.is_sent && !self.is_void && is_of_topic && message_id == Some(self.message_id))
+    }
+
+    /// The step after an unanswered question: PINGREQ, or `true` for its repetition.
+    ///
+    /// # Errors
+    /// No repetition is left.
+    pub(crate) fn go_on(&mut self, gateway: &Gateway, now: Instant) -> Result<bool, GivenUp> {
+        let retry = gateway.settings.retry;
+        if self.is_sent && !self.is_void && self.form == Form::Register {
+            self.form = Form::Pinged;
+            self.retry.at = now + retry;
+            return Ok(false);
+        }
+        self.retry.repeat(now, retry)?;
+        self.form = match self.form {
+            Form::Publish => Form::Answered,
+            Form::Answered => Form::Publish,
+            form => form,
+        };
+        if std::mem::take(&mut self.is_void) {
+            self.message_id = gateway.unguessable_id();
+            self.is_sent = false;
+        }
+        Ok(true)
+    }
+
+    /// The client answers a PINGREQ. True if the question follows in its other form.
+    pub(crate) fn is_ignored(&mut self) -> bool {
+        let is_ignored = self.form == Form::Pinged && self.is_sent && !self.is_void;
+        if is_ignored {
+            self.form = Form::Publish;
+        }
+        is_ignored
+    }
+}
+
+/// Bytes of PINGREQ.
+pub(crate) const PINGREQ_BYTES: usize = 2;
+
+/// Form of a question.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Form {
+    Register,
+    /// PINGREQ followed REGISTER.
+    Pinged,
+    /// The client answered PINGREQ, and not REGISTER.
+    Publish,
+    /// REGISTER again, in turn with PUBLISH.
+    Answered,
+}
+
+/// Time for the answer to REGISTER before PINGREQ.
+const QUESTION_PAUSE: Duration = Duration::from_secs(1);
+/// Name in the REGISTER that proves an address. Short, so that it fits three times the bytes of any CONNECT.
+const QUESTION: &str = "~";
+
 impl Retry {
     /// A message is sent now for the first time.
     pub(crate) fn new(now: Instant, retry: Duration, retries: u8) -> Self {
         Self { at: now + retry, left: retries }
+    }
+
+    /// Whether the last repetition is under way.
+    pub(crate) fn is_last(&self) -> bool {
+        self.left == 0
     }
 
     /// Notes a repetition.
@@ -106,16 +223,20 @@ impl Retry {
 
 impl InFlight {
     /// A message that is sent now for the first time.
-    pub(crate) fn published(id: PacketId, qos: QoS, topic: Topic, datagram: &[u8], retry: Retry) -> Self {
-        let topic_id = if let Topic::Normal(id) = topic { Some(id) } else { None };
-        let datagram = datagram.into();
-        Self { id, qos, step: Step::Published, datagram, topic_id, is_registered_again: false, retry }
+    pub(crate) fn published(message: &Queued, ids: Ids, datagram: &[u8], retry: Retry) -> Self {
+        let topic_id = if let Topic::Normal(id) = message.topic { Some(id) } else { None };
+        let Ids { id, message_id, is_proof } = ids;
+        let (qos, datagram) = (message.qos, datagram.into());
+        let step = Step::Published;
+        Self { id, message_id, is_proof, qos, step, datagram, topic_id, is_registered_again: false, retry }
     }
 
     /// A message of an earlier connection that the broker releases.
     pub(crate) fn released(id: PacketId, retry: Retry) -> Self {
         Self {
             id,
+            message_id: message_id(id),
+            is_proof: false,
             qos: QoS::ExactlyOnce,
             step: Step::Released,
             datagram: Box::default(),
@@ -125,16 +246,26 @@ impl InFlight {
         }
     }
 
+    /// Bytes of the PUBLISH.
+    pub(crate) fn size(&self) -> usize {
+        self.datagram.len()
+    }
+
     /// The PUBLISH with DUP.
     pub(crate) fn repeated(&mut self) -> &[u8] {
         Publish::mark_dup(&mut self.datagram); // [SN-RETRY-1]
         &self.datagram
     }
+}
 
-    /// MsgId, the same number as the broker's Packet Identifier `[SN-MSGID-1]`.
-    pub(crate) fn message_id(&self) -> MessageId {
-        message_id(self.id)
-    }
+/// Numbers of a message under way.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Ids {
+    /// The broker's.
+    pub(crate) id: PacketId,
+    /// The client's.
+    pub(crate) message_id: MessageId,
+    pub(crate) is_proof: bool,
 }
 
 /// MsgId of a Packet Identifier: the same number.
@@ -217,6 +348,11 @@ impl Outbox {
         self.window.iter_mut().find(|message| message.id == id)
     }
 
+    /// The message under way with a MsgId of the client.
+    pub(crate) fn in_flight_of(&mut self, id: MessageId) -> Option<&mut InFlight> {
+        self.window.iter_mut().find(|message| message.message_id == id)
+    }
+
     pub(crate) fn remove(&mut self, id: PacketId) {
         self.window.retain(|message| message.id != id);
     }
@@ -233,6 +369,11 @@ impl Outbox {
         self.queue.is_empty() && self.nothing_under_way()
     }
 
+    /// Whether no message waits or is under way.
+    pub(crate) fn has_nothing_but_register(&self) -> bool {
+        self.queue.is_empty() && self.window.is_empty()
+    }
+
     pub(crate) fn nothing_under_way(&self) -> bool {
         self.window.is_empty() && self.register.is_none()
     }
@@ -246,6 +387,11 @@ impl Outbox {
     pub(crate) fn has_message(&self) -> bool {
         let is_again = |message: &InFlight| matches!(message.step, Step::Published | Step::Unregistered);
         !self.queue.is_empty() || self.window.iter().any(is_again)
+    }
+
+    /// An unknown answer came, as by a guess: those to messages under way prove nothing.
+    pub(crate) fn forget_proofs(&mut self) {
+        self.window.iter_mut().for_each(|message| message.is_proof = false);
     }
 
     /// Notes a QoS 2 message that the client cannot get.

@@ -34,6 +34,24 @@ pub struct Datagrams {
     ends: Vec<usize>,
 }
 
+impl Output {
+    /// Appends a message within `budget`, the bytes that may be sent. False if it does not fit.
+    pub(crate) fn push_within(&mut self, message: &Message<'_>, budget: &mut usize) -> bool {
+        let size = self.datagrams.push(message);
+        match budget.checked_sub(size) {
+            Some(rest) => {
+                *budget = rest; // [SN-ADDRESS-1]
+                true
+            }
+            None => {
+                self.datagrams.pop();
+                self.drops.note(DropCause::Unproven);
+                false
+            }
+        }
+    }
+}
+
 impl Datagrams {
     /// The datagrams in sending order.
     pub fn iter(&self) -> impl Iterator<Item = &[u8]> {

@@ -26,6 +26,8 @@ pub struct Settings {
     pub inbound_in_flight: u16,
     /// Session Expiry Interval of clients without Clean Session.
     pub session_expiry: Duration,
+    /// Time after which a silent client with Duration 0 is asked whether it is there.
+    pub silence: Duration,
     /// Whether the source addresses of datagrams cannot be forged. Else a client gets messages only once it has answered
     /// a REGISTER.
     pub trusts_addresses: bool,
@@ -105,6 +107,7 @@ impl Default for Settings {
             in_flight: NonZeroU16::MIN,
             inbound_in_flight: 16,
             session_expiry: Duration::from_secs(24 * 3600),
+            silence: Duration::from_secs(3600),
             trusts_addresses: false,
             asks_credentials: false,
             qos_minus_one: false,

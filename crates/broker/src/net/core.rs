@@ -69,10 +69,8 @@ impl OpenConnection {
         let (now, address) = (Instant::now(), peer.address());
         let open = shared.connections.fetch_add(1, Ordering::Relaxed);
         let sockets = open.saturating_sub(shared.connections_in_memory.load(Ordering::Relaxed));
-        let is_full = |ending| {
-            open >= shared.config.connections.maximum.saturating_add(ending)
-                || (has_socket && sockets >= shared.connections_maximum.saturating_add(ending))
-        };
+        // Gateways bound their clients themselves, which take no room of others.
+        let is_full = |ending| has_socket && sockets >= shared.connections_maximum.saturating_add(ending);
         let has_room = !is_full(0) || (!is_full(ENDING_MAX) && shared.pending.evict_for(address, now));
         let refusal = if !has_room || shared.is_stopping() {
             "no room for another connection"

@@ -78,8 +78,9 @@ pub(crate) fn serve_from_gateway(
     };
     let home = shared.threads.as_ref().map(Threads::place);
     let _there = main.enter();
+    // The address of a datagram may be forged: it must not use up the room of TCP clients.
     let has_socket = stream.protocol() != TransportProtocol::MqttSn;
-    let Some(mut open) = OpenConnection::admitted(shared, peer.into(), true, has_socket) else { return };
+    let Some(mut open) = OpenConnection::admitted(shared, peer.into(), has_socket, has_socket) else { return };
     if let Some(certificate) = certificate {
         let direct = Origin::direct(peer.into(), None, stream.protocol());
         open.come_through(Passage::at_gateway(Origin { certificate: Some(Arc::new(certificate)), ..direct }));

@@ -56,6 +56,9 @@ listener! {
     /// Repetitions of an unanswered message, after which the client is lost.
     #[serde(deserialize_with = "within::<0, 100, _, _>")]
     retries: u8 = 4,
+    /// Seconds after which a silent client with Duration 0 gets PINGREQ. It is lost if it answers none of all repetitions.
+    #[serde(deserialize_with = "within::<1, 4_294_967_295, _, _>")]
+    silence_seconds: u32 = 3600,
     /// QoS 1 and 2 messages under way to a client.
     #[serde(deserialize_with = "within::<1, 65_535, _, _>")]
     in_flight: u16 = 1,
@@ -92,7 +95,8 @@ listener! {
     /// Clients.
     #[serde(deserialize_with = "within::<1, 16_777_216, _, _>")]
     clients_maximum: usize = 100_000,
-    /// Clients of whom only CONNECT has come, by thread; the oldest makes room. Half as many may be ending at the broker.
+    /// Clients by thread that have not proven their address. The one that is silent for the longest time makes room; if it
+    /// has sent more than CONNECT, it is asked for its proof first. Half as many may be ending at the broker.
     #[serde(deserialize_with = "within::<1, 16_777_216, _, _>")]
     unconfirmed_maximum: usize = 3_000,
     /// Clients of one IP address; 0 = no bound.
@@ -218,6 +222,7 @@ impl Listener {
             pace_bytes_per_second: NonZeroU32::new(self.pace_bytes_per_second),
             sleep_messages: self.sleep_messages,
             sleep_bytes: self.sleep_bytes,
+            silence: Duration::from_secs(self.silence_seconds.into()),
             sleep_maximum: Duration::from_secs(self.sleep_maximum_seconds.into()),
             awake_messages: NonZeroU16::new(self.awake_messages),
             sleep_reports: self.sleep_reports.then(SleepReports::of_idle_member),

@@ -6,6 +6,7 @@ mod peer;
 use std::collections::{HashMap, VecDeque};
 use std::hash::{Hash, Hasher};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::time::Instant;
 
 use rustc_hash::FxBuildHasher;
 use tenbin_codec::Text;
@@ -105,9 +106,10 @@ pub(crate) struct Peers {
     by_client: HashMap<Text, Key, FxBuildHasher>,
     /// Peers of each IP address.
     of_address: HashMap<IpAddr, u32, FxBuildHasher>,
-    /// Peers that were unconfirmed when they came, oldest first. Some are confirmed or gone.
-    unconfirmed: VecDeque<Key>,
-    unconfirmed_count: usize,
+    /// Peers that were unproven when they came, and when they were heard last, in about this order. Some are proven or
+    /// gone.
+    unproven: VecDeque<(Key, Instant)>,
+    unproven_count: usize,
 }
 
 #[derive(Default)]
@@ -133,6 +135,11 @@ impl Peers {
         self.by_client.get(client_id).copied()
     }
 
+    pub(crate) fn get(&self, key: Key) -> Option<&Peer> {
+        let slot = self.slots.get(key.index as usize)?;
+        if slot.generation == key.generation { slot.peer.as_ref() } else { None }
+    }
+
     #[inline]
     pub(crate) fn get_mut(&mut self, key: Key) -> Option<&mut Peer> {
         let slot = self.slots.get_mut(key.index as usize)?;
@@ -144,20 +151,37 @@ impl Peers {
         self.of_address.get(&address).copied().unwrap_or(0)
     }
 
-    pub(crate) fn unconfirmed(&self) -> usize {
-        self.unconfirmed_count
+    pub(crate) fn unproven(&self) -> usize {
+        self.unproven_count
     }
 
-    /// The unconfirmed peer that came first, if it may be evicted.
-    pub(crate) fn oldest_unconfirmed(&mut self) -> Option<Key> {
-        while let Some(&key) = self.unconfirmed.front() {
-            match self.get_mut(key).filter(|peer| !peer.machine.is_confirmed()) {
-                Some(peer) if !peer.machine.may_be_evicted() => return None,
-                Some(_) => return Some(key),
-                None => drop(self.unconfirmed.pop_front()),
+    /// The unproven peer that is silent for the longest time, if it may be evicted: of one IP address, or of all.
+    pub(crate) fn silent_unproven(&mut self, of: Option<IpAddr>) -> Option<Key> {
+        for _ in 0..self.unproven.len() {
+            let (key, since) = self.unproven.pop_front()?;
+            let Some(peer) = self.get(key).filter(|peer| peer.counts_as_unproven) else { continue };
+            let last = peer.machine.last_received();
+            if last > since {
+                self.unproven.push_back((key, last));
+                continue;
             }
+            if of.is_some_and(|ip| peer.address.ip() != ip) {
+                // In its place again, after all others.
+                self.unproven.push_back((key, since));
+                continue;
+            }
+            let may_be_evicted = peer.machine.may_be_evicted();
+            self.unproven.push_front((key, since));
+            return may_be_evicted.then_some(key);
         }
         None
+    }
+
+    /// Lets another unproven peer be the next one that is asked.
+    pub(crate) fn pass_on(&mut self) {
+        if let Some(asked) = self.unproven.pop_front() {
+            self.unproven.push_back(asked);
+        }
     }
 
     /// Adds a peer, which `make` makes from its key. Nobody else has its address and client id.
@@ -170,10 +194,11 @@ impl Peers {
         let peer = make(key);
         self.bind(peer.address.clone(), key);
         self.by_client.insert(peer.machine.client_id().detach(), key);
-        if !peer.machine.is_confirmed() {
-            self.note_unconfirmed(key);
-        }
+        let unproven_since = peer.counts_as_unproven.then(|| peer.machine.last_received());
         self.slots[index as usize].peer = Some(peer);
+        if let Some(since) = unproven_since {
+            self.note_unproven(key, since);
+        }
         key
     }
 
@@ -186,8 +211,8 @@ impl Peers {
         if self.by_client.get(peer.machine.client_id().as_bytes()) == Some(&key) {
             self.by_client.remove(peer.machine.client_id().as_bytes());
         }
-        if peer.counts_as_unconfirmed {
-            self.unconfirmed_count -= 1;
+        if peer.counts_as_unproven {
+            self.unproven_count -= 1;
         }
         Some(peer)
     }
@@ -211,12 +236,12 @@ impl Peers {
         self.bind(without_port, key);
     }
 
-    /// Notes that a peer was confirmed.
-    pub(crate) fn confirm(&mut self, key: Key) {
+    /// Notes that a peer has proven its address.
+    pub(crate) fn note_proof(&mut self, key: Key) {
         if let Some(peer) = self.get_mut(key)
-            && std::mem::take(&mut peer.counts_as_unconfirmed)
+            && std::mem::take(&mut peer.counts_as_unproven)
         {
-            self.unconfirmed_count -= 1;
+            self.unproven_count -= 1;
         }
     }
 
@@ -228,13 +253,13 @@ impl Peers {
             .collect()
     }
 
-    fn note_unconfirmed(&mut self, key: Key) {
-        self.unconfirmed_count += 1;
-        self.unconfirmed.push_back(key);
-        if self.unconfirmed.len() > 2 * self.unconfirmed_count + 1000 {
-            let mut queue = std::mem::take(&mut self.unconfirmed);
-            queue.retain(|&key| self.get_mut(key).is_some_and(|peer| peer.counts_as_unconfirmed));
-            self.unconfirmed = queue;
+    fn note_unproven(&mut self, key: Key, since: Instant) {
+        self.unproven_count += 1;
+        self.unproven.push_back((key, since));
+        if self.unproven.len() > 2 * self.unproven_count + 1000 {
+            let mut queue = std::mem::take(&mut self.unproven);
+            queue.retain(|&(key, _)| self.get(key).is_some_and(|peer| peer.counts_as_unproven));
+            self.unproven = queue;
         }
     }
 

@@ -30,7 +30,7 @@ pub(crate) struct Peer {
     pub(crate) saved_version: u32,
     /// End of the time that the states which were stored so far have used up.
     pub(crate) saved_until: Instant,
-    pub(crate) counts_as_unconfirmed: bool,
+    pub(crate) counts_as_unproven: bool,
 }
 
 /// The stream to the broker.
@@ -59,7 +59,7 @@ impl Peer {
         now: Instant,
     ) -> Self {
         let ready = PeerWaker::new(key, inbox);
-        let counts_as_unconfirmed = !machine.is_confirmed();
+        let counts_as_unproven = !machine.is_proven();
         Self {
             saved_version: machine.state_version(),
             saved_until: now,
@@ -73,7 +73,7 @@ impl Peer {
             ready,
             is_touched: false,
             is_held: false,
-            counts_as_unconfirmed,
+            counts_as_unproven,
         }
     }
 
@@ -84,7 +84,7 @@ impl Peer {
 
     /// Whether the client's next connection needs a state that is not stored.
     pub(crate) fn has_unsaved_state(&self) -> bool {
-        self.saved_version != self.machine.state_version() && !self.machine.is_clean()
+        self.saved_version != self.machine.state_version() && !self.machine.is_clean() && self.machine.owns_state()
     }
 
     /// Takes the open stream out.

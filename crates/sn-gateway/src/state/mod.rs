@@ -4,6 +4,7 @@ mod file;
 mod record;
 
 use std::collections::{HashMap, VecDeque};
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -34,6 +35,8 @@ struct Absent {
 
 struct Stored {
     state: ClientState,
+    /// Last address of the client; `None` before a restart, and behind a forwarder.
+    address: Option<SocketAddr>,
     since: Instant,
     /// As in `ages`.
     number: u64,
@@ -63,7 +66,7 @@ impl States {
                 for (client_id, body) in records.iter().take(maximum) {
                     let client_id = Text::try_from(client_id.as_str()).ok();
                     if let (Some(client_id), Some(state)) = (client_id, record::decode(body, gateway)) {
-                        absent.insert(client_id, state, now);
+                        absent.insert(client_id, state, None, now);
                     }
                 }
                 tracing::info!(directory = %directory.display(), clients = absent.states.len(), "read topic ids");
@@ -71,6 +74,16 @@ impl States {
             }
         };
         Ok(Self { absent: Mutex::new(absent), maximum, expiry, writer })
+    }
+
+    /// Last address of a client that is not connected and has a state, as far as it is known.
+    pub(crate) fn address(&self, client_id: &Text) -> Option<Option<SocketAddr>> {
+        self.lock().states.get(client_id).map(|stored| stored.address)
+    }
+
+    /// Whether a client that is not connected may know this topic id.
+    pub(crate) fn may_know_topic(&self, client_id: &Text, id: u16) -> bool {
+        self.lock().states.get(client_id).is_some_and(|stored| stored.state.may_know_topic(id))
     }
 
     /// Takes the state for a client that connects. With Clean Session there is none from now on.
@@ -87,11 +100,11 @@ impl States {
 
     /// Keeps the state of a client whose connection has ended, unless it is empty. It is stored already. The oldest one
     /// makes room `[SN-STATE-2]`.
-    pub(crate) fn keep(&self, client_id: &Text, state: Option<ClientState>, now: Instant) {
+    pub(crate) fn keep(&self, client_id: &Text, state: Option<ClientState>, address: Option<SocketAddr>, now: Instant) {
         // Forged CONNECTs, which register nothing, must not crowd out the states of clients.
         let Some(state) = state.filter(|state| !client_id.is_empty() && !state.is_empty()) else { return };
         let mut absent = self.lock();
-        absent.insert(client_id.detach(), state, now);
+        absent.insert(client_id.detach(), state, address, now);
         while let Some(client_id) = absent.pop_obsolete(self.maximum, |since| now >= since + self.expiry) {
             self.write(Change::forget(client_id.as_str()));
         }
@@ -123,10 +136,10 @@ impl States {
 }
 
 impl Absent {
-    fn insert(&mut self, client_id: Text, state: ClientState, now: Instant) {
+    fn insert(&mut self, client_id: Text, state: ClientState, address: Option<SocketAddr>, now: Instant) {
         self.kept += 1;
         self.ages.push_back((self.kept, client_id.clone()));
-        self.states.insert(client_id, Stored { state, since: now, number: self.kept });
+        self.states.insert(client_id, Stored { state, address, since: now, number: self.kept });
         if self.ages.len() > 2 * self.states.len() + SPARE_AGES {
             let states = &self.states;
             self.ages.retain(|(number, client_id)| states.get(client_id).is_some_and(|state| state.number == *number));
@@ -167,7 +180,7 @@ mod tests {
             let topic = TopicId { id: 1, name: &name, is_known: true, owner: TopicOwner::Client };
             let state = ClientState::restore(1, [topic], None, &gateway);
             let client_id = Text::try_from(client_id).expect("a text");
-            states.keep(&client_id, Some(state), now + Duration::from_secs(second));
+            states.keep(&client_id, Some(state), None, now + Duration::from_secs(second));
         };
         let has = |client_id: &str| states.lock().states.contains_key(client_id.as_bytes());
         for (client_id, second) in [("a", 0), ("b", 1), ("c", 2)] {

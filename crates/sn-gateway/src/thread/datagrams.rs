@@ -1,10 +1,14 @@
 //! Datagrams of clients, and of senders without a peer.
 
+use std::net::IpAddr;
+use std::sync::Arc;
+
 use tenbin_codec::{Text, WriteBuffer};
 use tenbin_sn::{Action, GatewayPeer, Io};
 use tenbin_sn_codec::v1_2::{Connect, Disconnect, GwInfo, Message, PingReq, QoS, ReturnCode};
 use tenbin_sn_codec::{DecodeError, Forwarded};
 
+use super::candidates::Standing;
 use super::{BATCHES_PER_LAP, Thread};
 use crate::counters::count;
 use crate::peers::{Key, Origin, Peer};
@@ -14,6 +18,8 @@ use crate::udp::{Batch, Route};
 const OUT_BYTES_MAXIMUM: usize = 256 * 1024;
 /// Bytes of a wireless node's id, which its peer keeps.
 const NODE_ID_BYTES_MAXIMUM: usize = 64;
+/// Clients that are asked for their proof before one of them makes room.
+const ASKED_AT_ONCE: usize = 8;
 
 impl Thread {
     pub(super) fn receive_batches(&mut self, batch: &mut Batch) {
@@ -137,11 +143,17 @@ impl Thread {
         let mut io = Io { now: self.now, upstream: &mut peer.out, output: &mut self.output };
         let action = peer.machine.handle_message(message, size, &mut io);
         let is_new = matches!(action, Action::End(tenbin_sn::End::NewConnection));
+        // The session was the peer's, and not only asked for.
+        let is_same = is_new
+            && peer.machine.owns_state()
+            && matches!(message, Message::Connect(connect)
+            if connect.client_id.as_bytes() == peer.machine.client_id().as_bytes());
         self.after(key, action);
         self.touch(key);
         if is_new && let Message::Connect(connect) = message {
             // Its client id may be another one, which a peer elsewhere has.
-            self.connect(origin, connect, size, false);
+            let standing = if is_same { Standing::Inherited } else { Standing::Unproven };
+            self.connect(origin, connect, size, false, standing);
         }
     }
 
@@ -153,8 +165,11 @@ impl Thread {
         size: usize,
         is_admitted: bool,
     ) {
+        if self.handle_of_candidate(origin, message, size) {
+            return;
+        }
         match message {
-            Message::Connect(connect) => self.connect(origin, connect, size, is_admitted),
+            Message::Connect(connect) => self.connect(origin, connect, size, is_admitted, Standing::Unproven),
             Message::SearchGw(_) => self.answer_search(origin),
             // Of other gateways.
             Message::Advertise(_) | Message::GwInfo(_) => {}
@@ -162,7 +177,13 @@ impl Thread {
             Message::PingReq(PingReq { client_id: Some(client_id) }) => {
                 // [SN-ADDRESS-4]
                 if let Some(key) = self.sleeper_that_may_move(client_id, origin) {
-                    return self.move_peer(key, origin, message, size);
+                    if !self.needs_proof() {
+                        return self.move_peer(key, origin, message, size, false);
+                    }
+                    if self.shared.limits.allows_answer(origin.ip(), self.now) {
+                        self.begin_candidate(origin, message, size); // [SN-ADDRESS-8]
+                    }
+                    return;
                 }
                 match self.shared.owners.find(client_id) {
                     Some(owner) if owner != self.number => self.hand_off(owner, origin, message, true),
@@ -177,22 +198,43 @@ impl Thread {
         }
     }
 
-    fn reject_stranger(&mut self, origin: Origin<'_>) {
+    pub(super) fn reject_stranger(&mut self, origin: Origin<'_>) {
         count(&self.counters.unknown_senders, 1);
         self.answer(origin, &Message::Disconnect(Disconnect { duration: None })); // [SN-UNKNOWN-1]
     }
 
     /// A CONNECT of an address without a peer.
-    fn connect(&mut self, origin: Origin<'_>, connect: &Connect<'_>, size: usize, is_admitted: bool) {
+    fn connect(
+        &mut self,
+        origin: Origin<'_>,
+        connect: &Connect<'_>,
+        size: usize,
+        is_admitted: bool,
+        standing: Standing,
+    ) {
         if !is_admitted && !self.shared.limits.allows_connect(origin.ip(), self.now) {
             return self.refuse(origin);
         }
+        let needs_proof = self.needs_proof();
         if let Some(key) = self.sleeper_that_may_move(connect.client_id, origin) {
-            return self.move_peer(key, origin, &Message::Connect(*connect), size); // [SN-ADDRESS-4]
+            return match needs_proof {
+                true => self.begin_candidate(origin, &Message::Connect(*connect), size), // [SN-ADDRESS-8]
+                false => self.move_peer(key, origin, &Message::Connect(*connect), size, false), // [SN-ADDRESS-4]
+            };
         }
         match self.peers.find_client(connect.client_id.as_bytes()) {
             None => {
-                self.accept(origin, connect, size);
+                let stored = match standing {
+                    Standing::Unproven if needs_proof => self.stored_address(connect.client_id),
+                    _ => None,
+                };
+                let standing = match stored {
+                    None => standing,
+                    // Its last address has the session, as it would have if it was still connected.
+                    Some(Some(last)) if last == origin.socket && origin.node.is_none() => Standing::Inherited,
+                    Some(_) => return self.begin_candidate(origin, &Message::Connect(*connect), size),
+                };
+                self.accept_as(origin, connect, size, standing);
             }
             Some(key) => self.take_over(key, origin, connect, size), // [SN-ADDRESS-3]
         }
@@ -201,8 +243,19 @@ impl Thread {
     /// A CONNECT whose address and client id no peer of this thread has. `None` if it is refused, or left to another
     /// thread.
     pub(super) fn accept(&mut self, origin: Origin<'_>, connect: &Connect<'_>, size: usize) -> Option<Key> {
+        self.accept_as(origin, connect, size, Standing::Unproven)
+    }
+
+    pub(super) fn accept_as(
+        &mut self,
+        origin: Origin<'_>,
+        connect: &Connect<'_>,
+        size: usize,
+        standing: Standing,
+    ) -> Option<Key> {
         let message = Message::Connect(*connect);
-        if self.elsewhere.is_guest(origin) {
+        // The proof of a candidate is known here alone.
+        if self.elsewhere.is_guest(origin) && !matches!(standing, Standing::Proven(_)) {
             self.hand_back(origin, &message);
             return None;
         }
@@ -210,19 +263,21 @@ impl Thread {
             self.hand_off(owner, origin, &message, true); // [SN-ADDRESS-5]
             return None;
         }
-        let listener = &self.shared.config.listener;
+        let shared = Arc::clone(&self.shared);
+        let listener = &shared.config.listener;
         let of_address = self.peers.of_address(origin.ip());
-        let per_address_maximum = self.shared.limits.clients_of(origin.ip());
-        let is_crowded = self.peers.unconfirmed() >= listener.unconfirmed_maximum;
-        let oldest = if is_crowded { self.peers.oldest_unconfirmed() } else { None };
+        let clients = self.shared.clients.load(std::sync::atomic::Ordering::Relaxed);
+        let is_crowded = self.peers.unproven() >= listener.unconfirmed_maximum || clients >= listener.clients_maximum;
+        let per_address_maximum = shared.limits.clients_of(origin.ip());
+        let is_address_full = per_address_maximum > 0 && of_address >= per_address_maximum;
+        let of = is_address_full.then(|| origin.ip());
+        let silent = if is_crowded || is_address_full { self.silent_unproven(of) } else { None };
         if is_crowded {
             while self.closing.try_join_next().is_some() {}
         }
-        let is_full = self.shared.clients.load(std::sync::atomic::Ordering::Relaxed) >= listener.clients_maximum
-            || (per_address_maximum > 0 && of_address >= per_address_maximum)
-            // The broker has to answer, and to forget evicted clients, as fast as others come.
-            || (is_crowded && (oldest.is_none() || self.closing.len() > listener.unconfirmed_maximum / 2));
-        if is_full {
+        // The broker has to answer, and to forget evicted clients, as fast as others come.
+        let is_behind = self.closing.len() > listener.unconfirmed_maximum / 2;
+        if (is_crowded || is_address_full) && (silent.is_none() || is_behind) {
             self.shared.owners.release(connect.client_id, self.number);
             self.refuse(origin); // [SN-BOUND-4]
             return None;
@@ -233,20 +288,28 @@ impl Thread {
             self.answer(origin, &Message::ConnAck(ReturnCode::NotSupported)); // [SN-DTLS-2]
             return None;
         };
-        if let Some(oldest) = oldest {
+        if let Some(silent) = silent {
             count(&self.counters.unconfirmed_evicted, 1); // [SN-BOUND-5]
-            self.evict(oldest);
+            self.evict(silent);
         }
-        let shared = &self.shared;
+        let is_inherited = matches!(standing, Standing::Inherited);
         let name = Text::try_from(connect.client_id).ok();
         let name = name.and_then(|client_id| shared.state_name(&client_id, identity.as_deref()));
         let state = name.as_ref().and_then(|name| shared.states.take(name.as_str(), connect.clean_session, self.now));
         let mut out = WriteBuffer::new();
-        let mut io = Io { now: self.now, upstream: &mut out, output: &mut self.output };
-        let (mut machine, action) = GatewayPeer::accept(&shared.gateway, connect, size, state, &mut io);
+        let (mut machine, action) = match standing {
+            Standing::Proven(candidate) => self.peer_of_candidate(candidate, state, &mut out)?,
+            Standing::Unproven | Standing::Inherited => {
+                let mut io = Io { now: self.now, upstream: &mut out, output: &mut self.output };
+                GatewayPeer::accept(&shared.gateway, connect, size, state, &mut io)
+            }
+        };
+        if is_inherited {
+            machine.inherit_session();
+        }
         if let Action::End(_) = action {
             if let Some(name) = name {
-                shared.states.keep(&name, machine.into_state(), self.now);
+                shared.states.keep(&name, machine.into_state(), None, self.now);
             }
             shared.owners.release(connect.client_id, self.number);
             self.send_output(origin);
@@ -268,7 +331,26 @@ impl Thread {
         Some(key)
     }
 
-    /// Ends an unconfirmed peer, with its session at the broker if nobody had it before.
+    /// The unproven client, of one IP address or of all, that is silent for the longest time. One that has sent more than
+    /// CONNECT is asked for its proof first, and another one makes room.
+    fn silent_unproven(&mut self, of: Option<IpAddr>) -> Option<Key> {
+        for _ in 0..ASKED_AT_ONCE {
+            let key = self.peers.silent_unproven(of)?;
+            let peer = self.peers.get_mut(key)?;
+            let was_asked = peer.machine.is_asked();
+            if was_asked || !peer.machine.is_confirmed() {
+                return Some(key);
+            }
+            let mut io = Io { now: self.now, upstream: &mut peer.out, output: &mut self.output };
+            peer.machine.ask(&mut io);
+            self.after(key, Action::Continue);
+            self.touch(key);
+            self.peers.pass_on();
+        }
+        self.peers.silent_unproven(of)
+    }
+
+    /// Ends an unproven peer, with its session at the broker if it was not there before.
     fn evict(&mut self, key: Key) {
         let Some(peer) = self.peers.get_mut(key) else { return };
         let mut io = Io { now: self.now, upstream: &mut peer.out, output: &mut self.output };

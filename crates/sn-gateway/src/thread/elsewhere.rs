@@ -126,6 +126,7 @@ impl Thread {
             let origin = address.origin();
             if self.peers.find(origin).is_none()
                 && !self.is_taking_over(origin)
+                && !self.candidates.contains(origin)
                 && let Some(home) = self.elsewhere.guests.remove(&address)
             {
                 self.release(home, address, None);

@@ -3,7 +3,7 @@
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::time::{Duration, Instant};
 
-use tenbin_sn::{DropCause, Io};
+use tenbin_sn::DropCause;
 use tenbin_sn_codec::v1_2::{Connect, Message, Publish, Topic};
 
 use super::Thread;
@@ -42,9 +42,7 @@ impl Thread {
             self.house.key = self.accept(Origin { socket: NOWHERE, local: None, node: None }, &connect, 0);
             self.house.next_try = self.now + PAUSE;
             if let Some(peer) = self.house.key.and_then(|key| self.peers.get_mut(key)) {
-                // It is no forged address.
-                let mut io = Io { now: self.now, upstream: &mut peer.out, output: &mut self.output };
-                let _ = peer.machine.handle_message(&Message::PingResp, 0, &mut io);
+                peer.machine.make_local();
             }
         }
         let next_try = self.house.next_try;

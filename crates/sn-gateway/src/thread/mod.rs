@@ -5,12 +5,14 @@
 //!          ◄─ datagrams ◄──     ◄── packets ◄──┘          wake due peers; then settle every touched peer once
 //! ```
 
+mod candidates;
 mod datagrams;
 mod elsewhere;
 mod house;
 mod streams;
 mod takeovers;
 
+use std::collections::HashMap;
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -19,8 +21,10 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
+use rustc_hash::FxBuildHasher;
+use tenbin_codec::Text;
 use tenbin_sn::{Io, Output, Wheel};
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
 use tokio::time::Sleep;
 
@@ -28,6 +32,7 @@ use crate::counters::{Counters, count};
 use crate::peers::{Handoff, Inbox, Key, Origin, Peers};
 use crate::shared::Shared;
 use crate::udp::{Batch, Socket};
+use candidates::Candidates;
 use elsewhere::Elsewhere;
 use house::House;
 use takeovers::Takeover;
@@ -51,9 +56,12 @@ pub(crate) struct Thread {
     /// Peers that were called in this lap.
     touched: Vec<Key>,
     takeovers: Vec<Takeover>,
+    candidates: Candidates,
     house: House,
     /// Streams of ended peers, until the broker has closed its side.
     closing: JoinSet<()>,
+    /// Tell when the stream of a client that has gone is closed.
+    leaving: HashMap<Text, oneshot::Receiver<()>, FxBuildHasher>,
     /// Memory for the output of peers, which need it only within a lap.
     spares: Vec<Vec<u8>>,
     /// Version of the keys that DTLS uses.
@@ -108,8 +116,10 @@ impl Thread {
             logged_topics: 0,
             touched: Vec::new(),
             takeovers: Vec::new(),
+            candidates: Candidates::default(),
             house: House::new(now),
             closing: JoinSet::new(),
+            leaving: HashMap::default(),
             spares: Vec::new(),
             keys_version: 0,
             opened: Vec::new(),
@@ -157,6 +167,7 @@ impl Thread {
                 self.wake_due();
             }
             self.decide_takeovers();
+            self.keep_candidates();
             self.keep_house();
             self.keep_dtls();
             self.settle();
@@ -245,8 +256,8 @@ impl Thread {
             if peer.is_held && peer.machine.accepts_packets() {
                 peer.waker.wake_by_ref();
             }
-            if peer.counts_as_unconfirmed && peer.machine.is_confirmed() {
-                self.peers.confirm(key);
+            if peer.counts_as_unproven && peer.machine.is_proven() {
+                self.peers.note_proof(key);
             }
             if may_save {
                 self.save(key);

@@ -5,19 +5,23 @@ use std::pin::pin;
 use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll};
 
-use tenbin_codec::{Decoded, Decoder};
+use tenbin_codec::{Decoded, Decoder, Text, WriteBuffer};
 use tenbin_sn::{Action, DropCause, End, Io};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::sync::oneshot;
 
 use super::{READ_BYTES, SPARE_BYTES_MAXIMUM, SPARES_MAXIMUM, Thread};
 use crate::counters::count;
 use crate::peers::{Connection, Key, Link, Peer};
-use crate::upstream::close;
+use crate::upstream::{Stream, close};
 
 /// Reads of one peer in a lap.
 const READS_PER_LAP: usize = 2;
 /// Bytes of the broker's packets besides the payload of a PUBLISH. Longer ones end the connection.
 const PACKET_BYTES_MAXIMUM: u32 = 1 << 20;
+
+/// Entries of closed streams before they are removed, besides one for each stream that closes.
+const SPARE_LEAVING: usize = 64;
 
 /// Result of one look at a stream.
 enum Progress {
@@ -180,6 +184,7 @@ impl Thread {
                 let last = peer.take_stream().map(|stream| (stream, rest));
                 shared.upstream.reopen(peer.client(), last)
             }),
+            Action::End(End::SessionExists) => self.ask_for_session(key),
             Action::End(end) => {
                 let Some(peer) = self.peers.get_mut(key) else { return };
                 let (client_id, address) = (peer.machine.client_id(), peer.address.socket);
@@ -214,7 +219,19 @@ impl Thread {
     fn open(&mut self, key: Key, open: impl FnOnce(&crate::shared::Shared, &mut Peer) -> crate::upstream::Opening) {
         if let Some(peer) = self.peers.get_mut(key) {
             peer.is_held = false;
-            peer.link = Link::Opening(open(&self.shared, peer));
+            let opening = open(&self.shared, peer);
+            // A client that comes back finds its last session ended, and not in the way of its new one.
+            let last = match peer.machine.may_resume() {
+                true => None,
+                false => self.leaving.remove(peer.machine.client_id()),
+            };
+            peer.link = Link::Opening(match last {
+                None => opening,
+                Some(last) => Box::pin(async move {
+                    let _ = last.await;
+                    opening.await
+                }),
+            });
             peer.waker.wake_by_ref();
         }
     }
@@ -222,22 +239,51 @@ impl Thread {
     /// Removes a peer: sends the rest to the broker, and keeps the state for the client's next connection.
     pub(super) fn remove(&mut self, key: Key) {
         self.save(key);
-        let Some(mut peer) = self.peers.remove(key) else { return };
+        let Some(peer) = self.close(key) else { return };
+        let client_id = peer.machine.client_id().clone();
+        if peer.machine.owns_state()
+            && let Some(name) = self.shared.state_name(&client_id, peer.identity.as_deref())
+        {
+            let address = peer.address.node.is_none().then_some(peer.address.socket);
+            self.shared.states.keep(&name, peer.machine.into_state(), address, self.now);
+        }
+        // The next owner takes the state.
+        self.shared.owners.release(client_id.as_str(), self.number);
+    }
+
+    /// Removes a peer without a session, whose state is not kept.
+    pub(super) fn forget(&mut self, key: Key) {
+        if let Some(peer) = self.close(key) {
+            self.shared.owners.release(peer.machine.client_id().as_str(), self.number);
+        }
+    }
+
+    /// Takes a peer out, and sends the rest to the broker.
+    fn close(&mut self, key: Key) -> Option<Peer> {
+        let mut peer = self.peers.remove(key)?;
         self.wheel.cancel(&mut peer.alarm, key);
         self.shared.clients.fetch_sub(1, Relaxed);
         // Most streams have room, and the runtime may be about to stop.
         let is_open = write(&mut peer).is_ok();
         if let Some(stream) = peer.take_stream().filter(|_| is_open) {
             while self.closing.try_join_next().is_some() {}
-            self.closing.spawn(close(stream, std::mem::take(&mut peer.out)));
+            self.leave(peer.machine.client_id().clone(), stream, std::mem::take(&mut peer.out));
         }
-        let client_id = peer.machine.client_id().clone();
-        if let Some(name) = self.shared.state_name(&client_id, peer.identity.as_deref()) {
-            self.shared.states.keep(&name, peer.machine.into_state(), self.now);
-        }
-        // The next owner takes the state.
-        self.shared.owners.release(client_id.as_str(), self.number);
         self.elsewhere.vacate(&peer.address);
+        Some(peer)
+    }
+
+    /// Closes the stream of a client that has gone.
+    fn leave(&mut self, client_id: Text, stream: Stream, rest: WriteBuffer) {
+        let (done, closed) = oneshot::channel::<()>();
+        self.closing.spawn(async move {
+            close(stream, rest).await;
+            drop(done);
+        });
+        self.leaving.insert(client_id, closed);
+        if self.leaving.len() > 2 * self.closing.len() + SPARE_LEAVING {
+            self.leaving.retain(|_, closed| matches!(closed.try_recv(), Err(oneshot::error::TryRecvError::Empty)));
+        }
     }
 
     /// Writes a peer's bytes to its stream.

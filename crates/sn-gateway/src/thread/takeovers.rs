@@ -57,14 +57,21 @@ impl Thread {
     }
 
     /// Moves a peer to the address of its message.
-    pub(super) fn move_peer(&mut self, key: Key, origin: Origin<'_>, message: &Message<'_>, size: usize) {
+    pub(super) fn move_peer(
+        &mut self,
+        key: Key,
+        origin: Origin<'_>,
+        message: &Message<'_>,
+        size: usize,
+        is_proven: bool,
+    ) {
         count(&self.counters.rebound, 1);
         if let Some(last) = self.peers.rebind(key, origin) {
             self.elsewhere.vacate(&last);
         }
         let Some(peer) = self.peers.get_mut(key) else { return };
         peer.machine.rebind();
-        if self.socket.is_secured() {
+        if is_proven || self.socket.is_secured() {
             peer.machine.trust_address();
         }
         self.handle_of_peer(key, origin, message, size);
@@ -98,6 +105,9 @@ impl Thread {
             return;
         }
         if !peer.machine.is_connected() {
+            if self.needs_proof() {
+                return self.begin_candidate(origin, &Message::Connect(*connect), size);
+            }
             // It has no session yet.
             self.remove(old);
             self.accept(origin, connect, size);
@@ -157,7 +167,7 @@ impl Thread {
         let Takeover { address, datagram, .. } = self.takeovers.swap_remove(index.unwrap_or_default());
         self.elsewhere.vacate(&address);
         match Message::decode(&datagram) {
-            Ok(message) if is_equal => self.move_peer(old, origin, &message, datagram.len()), // [SN-AUTH-2]
+            Ok(message) if is_equal => self.move_peer(old, origin, &message, datagram.len(), false), // [SN-AUTH-2]
             _ => return self.refuse(origin),
         }
         // A client that begins a new session needs them again.
@@ -167,7 +177,7 @@ impl Thread {
     }
 
     /// Ends a peer whose client is at another address.
-    fn end_for_successor(&mut self, old: Key) {
+    pub(super) fn end_for_successor(&mut self, old: Key) {
         let Some(peer) = self.peers.get_mut(old) else { return };
         count(&self.counters.taken_over, 1);
         let mut io = Io { now: self.now, upstream: &mut peer.out, output: &mut self.output };
@@ -235,12 +245,19 @@ impl Thread {
                 self.refuse(origin);
                 continue;
             }
-            self.end_for_successor(old);
+            let needs_proof = self.needs_proof();
+            if !needs_proof {
+                self.end_for_successor(old);
+            }
             if self.peers.find(origin).is_none()
                 // Else this thread has released the address, or another one serves it.
                 && self.elsewhere.is_guest(origin) == is_guest
                 && self.elsewhere.thread_of(origin).is_none()
             {
+                if needs_proof {
+                    self.begin_candidate(origin, &Message::Connect(connect), datagram.len()); // [SN-ADDRESS-8]
+                    continue;
+                }
                 let key = self.accept(origin, &connect, datagram.len());
                 if let (Some(key), Credentials::Equal(auth)) = (key, credentials)
                     && let Ok(message) = Message::decode(&auth)

@@ -7,6 +7,7 @@ use tenbin_sn_codec::v1_2::{
     Connect, Message, PingReq, PubAck, Publish, QoS, RegAck, Register, ReturnCode, ShortName, Topic,
 };
 
+use crate::addresses::message;
 use crate::client::{Client, PATIENCE, gateway, wait_for, wait_for_gauge};
 use crate::fake_broker::{Event, FakeBroker};
 
@@ -40,7 +41,19 @@ fn clients_beyond_the_bound_get_congestion() {
         ["clients_maximum = 2", "per_address_maximum = 1\nper_shared_address_maximum = 2", "connects_per_second = 2"]
     {
         let gateway = gateway(broker.address, "", listener);
-        let codes = ["a", "b", "c"].map(|client_id| Client::new(gateway.address()).connect(client_id, true));
+        // Clients that have proven their address make no room.
+        let codes = ["a", "b", "c"].map(|client_id| {
+            let mut client = Client::new(gateway.address());
+            let code = client.connect(client_id, true);
+            if code == ReturnCode::Accepted {
+                client.subscribe("topic", QoS::AtMostOnce);
+                broker.send(client_id, &message("topic", "1"));
+                assert!(matches!(client.receive_proven(), Message::Publish(_)));
+                client.send(&Message::PingReq(PingReq { client_id: None }));
+                while client.receive_proven() != Message::PingResp {}
+            }
+            code
+        });
         if listener.contains("connects_per_second") && codes[2] == ReturnCode::Accepted {
             continue; // A second has passed on a loaded machine.
         }
@@ -50,25 +63,26 @@ fn clients_beyond_the_bound_get_congestion() {
 }
 
 #[test]
-fn oldest_unconfirmed_client_makes_room() {
+fn silent_unproven_client_makes_room() {
     let broker = FakeBroker::start();
     let gateway = gateway(broker.address, "", "unconfirmed_maximum = 2");
     let mut clients = ["a", "b", "c"].map(|_| Client::new(gateway.address()));
     assert_eq!(clients[0].connect("a", true), ReturnCode::Accepted);
-    clients[0].register("confirmed/by/a/second/datagram");
     for (client, client_id) in clients[1..].iter_mut().zip(["b", "c"]) {
         assert_eq!(client.connect(client_id, true), ReturnCode::Accepted);
     }
-    assert_eq!(gateway.stats().get("unconfirmed_evicted"), 0);
-    assert_eq!(Client::new(gateway.address()).connect("d", true), ReturnCode::Accepted);
+    // The one that goes is the one that is silent for the longest time.
     wait_for(&gateway, "unconfirmed_evicted", 1);
-    // The one that goes is the oldest one that sent nothing but CONNECT.
-    clients[0].send(&Message::PingReq(PingReq { client_id: None }));
-    assert_eq!(clients[0].receive(), Message::PingResp);
-    clients[2].send(&Message::PingReq(PingReq { client_id: None }));
-    assert_eq!(clients[2].receive(), Message::PingResp);
     clients[1].send(&Message::PingReq(PingReq { client_id: None }));
-    assert!(matches!(clients[1].receive(), Message::Disconnect(_)));
+    while clients[1].receive_proven() != Message::PingResp {}
+    assert_eq!(Client::new(gateway.address()).connect("d", true), ReturnCode::Accepted);
+    wait_for(&gateway, "unconfirmed_evicted", 2);
+    clients[1].send(&Message::PingReq(PingReq { client_id: None }));
+    while clients[1].receive_proven() != Message::PingResp {}
+    for client in [0, 2] {
+        clients[client].send(&Message::PingReq(PingReq { client_id: None }));
+        while !matches!(clients[client].receive_proven(), Message::Disconnect(_)) {}
+    }
 }
 
 #[test]

@@ -53,7 +53,7 @@ fn topic_ids_and_wills_survive_a_restart() {
 
     let second = gateway(broker.address, &head, "");
     let mut client = Client::new(second.address());
-    assert_eq!(client.connect("sensor", false), ReturnCode::Accepted);
+    client.connect_to_session("sensor", false);
     let will = broker.connect().will.expect("the stored Will");
     assert_eq!((will.topic.text().as_str(), &will.payload[..], will.retain), ("gone", &b"bye"[..], true));
     client.publish(Topic::Normal(other), QoS::AtMostOnce, 0, b"on an old id");

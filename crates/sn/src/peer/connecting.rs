@@ -9,6 +9,7 @@ use tenbin_sn_codec::v1_2::{Auth, Connect, Message, ReturnCode, WillTopic};
 
 use super::upstream::Upstream;
 use super::{Action, End, GatewayPeer, Reach, State, Terms};
+use crate::candidate::Candidate;
 use crate::client_state::ClientState;
 use crate::gateway::Gateway;
 use crate::output::Io;
@@ -31,36 +32,7 @@ impl GatewayPeer {
         state: Option<ClientState>,
         io: &mut Io<'_>,
     ) -> (Self, Action) {
-        // Clean Session discards topic ids and Will. [SN-CONNECT-4]
-        let ClientState { topics, will } = match state.filter(|_| !connect.clean_session) {
-            Some(state) => state,
-            None => ClientState { topics: gateway.new_topic_ids(connect.clean_session), will: None },
-        };
-        let mut peer = Self {
-            gateway: Arc::clone(gateway),
-            client_id: Text::EMPTY,
-            login: None,
-            terms: Terms::of(connect),
-            last_connect: Some(Terms::of(connect)),
-            connected_at: io.now,
-            state: State::Connecting,
-            upstream: Upstream::Closed,
-            will,
-            will_version: 0,
-            will_update: None,
-            topics,
-            exchanges: Default::default(),
-            awaits_suback: false,
-            outbox: Default::default(),
-            received_at: io.now,
-            alive_at: io.now,
-            reach: Reach::at_first(&gateway.settings),
-            guesses: 0,
-            is_confirmed: gateway.settings.trusts_addresses,
-            keeps_session: true,
-            pace: gateway.settings.pace_bytes_per_second.map(|rate| Pace::new(rate, io.now)),
-            paced_until: None,
-        };
+        let mut peer = Self::new(gateway, connect, state, io.now);
         peer.allow_answers_to(size);
         let has_legal_id = (1..=gateway.settings.client_id_bytes_maximum).contains(&connect.client_id.len());
         let action = match Text::try_from(connect.client_id) {
@@ -71,6 +43,72 @@ impl GatewayPeer {
             _ => peer.refuse_connection(ReturnCode::NotSupported, io), // [SN-CONNECT-2]
         };
         (peer, action)
+    }
+
+    /// A peer for a candidate that has proven its address, which may have a session that exists. `None` if the candidate
+    /// sent no CONNECT.
+    pub fn accept_proven(
+        gateway: &Arc<Gateway>,
+        candidate: Candidate,
+        state: Option<ClientState>,
+        io: &mut Io<'_>,
+    ) -> Option<(Self, Action)> {
+        let mut peer = {
+            let connect = candidate.connect()?;
+            let client_id = Text::try_from(connect.client_id).ok()?;
+            Self { client_id, ..Self::new(gateway, &connect, state, io.now) }
+        };
+        peer.trust_address();
+        let (will, held) = candidate.into_parts();
+        if will.is_some() {
+            peer.set_will(will);
+        }
+        let action = match held {
+            Some(_) => {
+                let _ = peer.open_upstream(io.now);
+                peer.state = State::Connecting(held);
+                Action::OpenUpstream
+            }
+            None => peer.begin(io),
+        };
+        Some((peer, action))
+    }
+
+    fn new(gateway: &Arc<Gateway>, connect: &Connect<'_>, state: Option<ClientState>, now: Instant) -> Self {
+        // Clean Session discards topic ids and Will. [SN-CONNECT-4]
+        let ClientState { topics, will } = match state.filter(|_| !connect.clean_session) {
+            Some(state) => state,
+            None => ClientState { topics: gateway.new_topic_ids(connect.clean_session), will: None },
+        };
+        Self {
+            gateway: Arc::clone(gateway),
+            client_id: Text::EMPTY,
+            login: None,
+            terms: Terms::of(connect),
+            last_connect: Some(Terms::of(connect)),
+            connected_at: now,
+            state: State::Connecting(None),
+            upstream: Upstream::Closed,
+            will,
+            will_version: 0,
+            will_update: None,
+            topics,
+            exchanges: Default::default(),
+            awaits_suback: false,
+            outbox: Default::default(),
+            received_at: now,
+            alive_at: now,
+            reach: Reach::at_first(&gateway.settings),
+            guesses: 0,
+            inherits: false,
+            was_connected: false,
+            is_local: false,
+            silent_pings: 0,
+            is_confirmed: gateway.settings.trusts_addresses,
+            keeps_session: true,
+            pace: gateway.settings.pace_bytes_per_second.map(|rate| Pace::new(rate, now)),
+            paced_until: None,
+        }
     }
 
     /// A CONNECT of an address that has this peer already.
@@ -84,9 +122,11 @@ impl GatewayPeer {
             // A repetition asks for the open request again. [SN-WILL-2]
             State::AskingWillTopic(_) if is_repeated => self.request(&Message::WillTopicReq, io),
             State::AskingWillMessage(..) if is_repeated => self.request(&Message::WillMsgReq, io),
-            State::AwaitingCredentials(_) | State::Connecting if is_repeated => Action::Continue,
+            State::AwaitingCredentials(_) | State::Connecting(None) if is_repeated => Action::Continue,
             // CONNACK was lost.
-            State::Active if is_repeated => self.request(&Message::ConnAck(ReturnCode::Accepted), io),
+            State::Active | State::Connecting(Some(_)) if is_repeated => {
+                self.request(&Message::ConnAck(ReturnCode::Accepted), io)
+            }
             State::Asleep(_) | State::Awake(_) if is_same_client && !terms.will && !terms.clean_session => {
                 self.terms.duration = terms.duration;
                 self.last_connect = Some(terms);
@@ -161,7 +201,7 @@ impl GatewayPeer {
     }
 
     pub(super) fn handle_will_message(&mut self, message: &[u8], io: &mut Io<'_>) -> Action {
-        match std::mem::replace(&mut self.state, State::Connecting) {
+        match std::mem::replace(&mut self.state, State::Connecting(None)) {
             State::AskingWillMessage(mut will, _) => {
                 will.payload = Bytes::copy_from_slice(message);
                 if !self.is_within_bounds(&will) {
@@ -207,8 +247,16 @@ impl GatewayPeer {
     }
 
     pub(super) fn refuse_connection(&mut self, code: ReturnCode, io: &mut Io<'_>) -> Action {
-        self.send(&Message::ConnAck(code), io);
+        self.tell_refusal(code, io);
         self.end(End::Refused(code))
+    }
+
+    /// Tells the client that it is not connected: by CONNACK, or by DISCONNECT if it has CONNACK already.
+    pub(super) fn tell_refusal(&mut self, code: ReturnCode, io: &mut Io<'_>) {
+        match self.state {
+            State::Connecting(Some(_)) => self.disconnect_client(io),
+            _ => drop(self.send(&Message::ConnAck(code), io)),
+        }
     }
 
     fn request(&mut self, message: &Message<'_>, io: &mut Io<'_>) -> Action {
@@ -217,7 +265,7 @@ impl GatewayPeer {
     }
 
     fn open_upstream(&mut self, now: Instant) -> Action {
-        self.state = State::Connecting;
+        self.state = State::Connecting(None);
         self.upstream = Upstream::Opening { since: now };
         Action::OpenUpstream
     }

@@ -7,7 +7,7 @@ use tenbin_sn_codec::v1_2::{self, Message, MessageId, PubAck, ReturnCode, ShortN
 
 use super::registering::register_size;
 use super::{Action, End, GatewayPeer, Reach, State};
-use crate::outbox::{InFlight, Queued, Step, packet_id};
+use crate::outbox::{Form, Ids, InFlight, PINGREQ_BYTES, Queued, Step};
 use crate::output::{DropCause, Io};
 use crate::reason::from_mqtt;
 use crate::topic_ids::{Knowledge, TopicOwner};
@@ -41,6 +41,9 @@ impl GatewayPeer {
         let Publish { qos, retain, dup, packet_id, payload, .. } = publish;
         self.outbox.push(Queued { topic, qos, retain, dup, packet_id, payload });
         self.deliver_waiting(io);
+        if self.outbox.register.as_ref().is_some_and(|question| question.form != Form::Register) {
+            self.ask_for_bytes(io);
+        }
         if self.outbox.queued() > 0 {
             // It waits, and must not keep the read buffer of all clients alive.
             self.outbox.detach_last();
@@ -60,10 +63,14 @@ impl GatewayPeer {
         if self.awaits_suback && self.accepts_packets() {
             return;
         }
-        if !self.is_proven() {
-            return self.ask_for_proof(io);
+        let is_proven = self.is_proven();
+        if !is_proven {
+            self.ask_for_proof(io);
+            if !matches!(self.reach, Reach::Unproven { is_new: true, .. }) {
+                return;
+            }
         }
-        while self.may_deliver(io.now) && self.outbox.register.is_none() {
+        while self.may_deliver(io.now) && (self.outbox.register.is_none() || !is_proven) {
             let topic_id = match (self.outbox.unregistered(), self.outbox.front().map(|message| message.topic)) {
                 (Some(id), _) | (None, Some(Topic::Normal(id))) => Some(id),
                 (None, Some(_)) => None,
@@ -71,6 +78,7 @@ impl GatewayPeer {
             };
             match topic_id.map(|id| (id, self.topics.knowledge(id))) {
                 // Messages behind it wait, so that their order stays. [SN-DELIVER-2]
+                Some((_, Knowledge::Unknown)) if !is_proven => return,
                 Some((id, Knowledge::Unknown)) => return self.register(id, io),
                 Some((id, Knowledge::Refused)) => self.drop_refused(id, io),
                 Some((id, Knowledge::Known)) if self.outbox.unregistered().is_some() => self.send_again(id, io),
@@ -86,7 +94,7 @@ impl GatewayPeer {
     /// Sends the first waiting message, whose topic the client knows. False if it has to wait.
     fn send_front(&mut self, io: &mut Io<'_>) -> bool {
         let Some(front) = self.outbox.front() else { return false };
-        let size = PUBLISH_HEADER + front.payload.len();
+        let size = publish_size(&front.payload);
         let is_acknowledged = front.qos.is_acknowledged();
         if is_acknowledged && self.outbox.window().len() >= self.settings().in_flight.get().into() {
             return false; // [SN-DELIVER-3]
@@ -97,23 +105,28 @@ impl GatewayPeer {
                 return false;
             }
         }
+        // The bytes of a PINGREQ stay, whose answer allows further ones.
+        if matches!(self.reach, Reach::Unproven { budget, .. } if size > SMALL || size + PINGREQ_BYTES > budget) {
+            return false; // [SN-ADDRESS-1]
+        }
         let Some(message) = self.outbox.pop() else { return false };
+        let ids = message.packet_id.map(|id| self.ids_of(id));
         let publish = v1_2::Publish {
             dup: message.dup,
             qos: Some(from_mqtt(message.qos)),
             retain: message.retain,
             topic: message.topic,
-            message_id: message.packet_id.and_then(|id| MessageId::new(id.get())), // [SN-MSGID-1]
+            message_id: ids.map(|ids| ids.message_id), // [SN-MSGID-1]
             data: &message.payload,
         };
         self.send(&Message::Publish(publish), io);
         if let State::Awake(awake) = &mut self.state {
             awake.delivered = awake.delivered.saturating_add(1);
         }
-        match message.packet_id {
-            Some(id) => {
+        match ids {
+            Some(ids) => {
                 let retry = self.first_try(io.now);
-                let sent = InFlight::published(id, message.qos, message.topic, io.output.datagrams.last(), retry);
+                let sent = InFlight::published(&message, ids, io.output.datagrams.last(), retry);
                 self.outbox.window_mut().push(sent);
             }
             None => {
@@ -123,6 +136,44 @@ impl GatewayPeer {
             }
         }
         true
+    }
+
+    /// Numbers of a message that is sent now. At an unproven address its MsgId cannot be guessed.
+    fn ids_of(&self, id: PacketId) -> Ids {
+        let is_proof = !self.is_proven();
+        let is_used = |of| self.outbox.window().iter().any(|message| message.message_id == of);
+        let mut message_id = crate::outbox::message_id(id);
+        if is_proof || is_used(message_id) {
+            message_id = loop {
+                let drawn = self.gateway.unguessable_id();
+                if !is_used(drawn) {
+                    break drawn;
+                }
+            };
+        }
+        Ids { id, message_id, is_proof }
+    }
+
+    /// Whether the next message waits for bytes that may be sent to an unproven address.
+    pub(super) fn lacks_bytes(&self, now: Instant) -> bool {
+        let (Reach::Unproven { budget, is_new: true, .. }, Some(front)) = (self.reach, self.outbox.front()) else {
+            return false;
+        };
+        let has_room =
+            !front.qos.is_acknowledged() || self.outbox.window().len() < self.settings().in_flight.get().into();
+        let is_known = !matches!(front.topic, Topic::Normal(id) if self.topics.knowledge(id) != Knowledge::Known);
+        let size = publish_size(&front.payload);
+        has_room && is_known && self.may_deliver(now) && size <= SMALL && size + PINGREQ_BYTES > budget
+    }
+
+    /// Counts an answer with a MsgId that nobody can guess. Two of them prove the address: they have 30 bits.
+    fn count_hit(&mut self, io: &mut Io<'_>) {
+        if let Reach::Unproven { hits, .. } = &mut self.reach {
+            *hits += 1;
+            if *hits == HITS {
+                let _ = self.prove(io);
+            }
+        }
     }
 
     /// Whether the client listens: it is active, or awake and has not got all messages of this wake.
@@ -192,9 +243,18 @@ impl GatewayPeer {
     }
 
     pub(super) fn handle_client_puback(&mut self, puback: &PubAck, io: &mut Io<'_>) -> Action {
-        let id = puback.message_id.map(packet_id);
+        if !self.is_proven()
+            && let Some(question) = &mut self.outbox.register
+        {
+            if question.is_answered_by(&Message::PubAck(*puback)) == Some(true) {
+                return self.prove(io);
+            }
+            // One guess for each MsgId. The answer to a message names a topic of the client.
+            question.is_void |= !self.topics.may_assign(puback.topic_id);
+        }
         let is_unknown_topic = puback.code == ReturnCode::InvalidTopicId;
-        let Some(message) = id.and_then(|id| self.outbox.in_flight(id)) else {
+        let Some(message) = puback.message_id.and_then(|id| self.outbox.in_flight_of(id)) else {
+            self.outbox.forget_proofs();
             if is_unknown_topic {
                 // A QoS 0 message was refused: the next one is registered first.
                 self.topics.set_knowledge(puback.topic_id, Knowledge::Unknown);
@@ -205,6 +265,7 @@ impl GatewayPeer {
             return Action::Continue;
         }
         let (id, qos) = (message.id, message.qos);
+        let is_proof = std::mem::take(&mut message.is_proof);
         match (puback.code, message.topic_id) {
             // Repeated later, as if it was lost.
             (ReturnCode::Congestion, _) => return Action::Continue,
@@ -225,29 +286,36 @@ impl GatewayPeer {
                 self.give_up(Some(id), qos, ReasonCode::ImplementationSpecificError, io);
             }
         }
+        if is_proof {
+            self.count_hit(io);
+        }
         self.deliver_waiting(io);
         Action::Continue
     }
 
     pub(super) fn handle_client_pubrec(&mut self, id: MessageId, io: &mut Io<'_>) -> Action {
-        let id = packet_id(id);
-        match self.outbox.in_flight(id) {
+        match self.outbox.in_flight_of(id) {
             Some(message) if message.step == Step::Released => {
-                let message_id = message.message_id();
+                let message_id = message.message_id;
                 self.send(&Message::PubRel(message_id), io);
             }
             Some(message) if message.step == Step::Published && message.qos == QoS::ExactlyOnce => {
                 message.step = Step::Received;
+                let (id, is_proof) = (message.id, std::mem::take(&mut message.is_proof));
                 self.acknowledge(id, QoS::ExactlyOnce, ReasonCode::Success, io); // [SN-QOS2-2]
+                if is_proof {
+                    self.count_hit(io);
+                }
             }
-            _ => {}
+            Some(_) => {}
+            None => self.outbox.forget_proofs(),
         }
         Action::Continue
     }
 
     pub(super) fn handle_client_pubcomp(&mut self, id: MessageId, io: &mut Io<'_>) -> Action {
-        let id = packet_id(id);
-        if self.outbox.in_flight(id).is_some_and(|message| message.step == Step::Released) {
+        let message = self.outbox.in_flight_of(id).filter(|message| message.step == Step::Released);
+        if let Some(id) = message.map(|message| message.id) {
             self.outbox.remove(id);
             self.write(&Packet::PubComp(Ack::new(id, ReasonCode::Success)), io);
             self.deliver_waiting(io);
@@ -272,8 +340,9 @@ impl GatewayPeer {
             None => self.outbox.window_mut().push(InFlight::released(id, retry)),
         }
         // A sleeping client gets it at its next wake.
-        if !matches!(self.state, State::Asleep(_)) {
-            self.send(&Message::PubRel(crate::outbox::message_id(id)), io);
+        let message_id = self.outbox.in_flight(id).map(|message| message.message_id);
+        if let Some(message_id) = message_id.filter(|_| !matches!(self.state, State::Asleep(_))) {
+            self.send(&Message::PubRel(message_id), io);
         }
         Action::Continue
     }
@@ -304,16 +373,31 @@ impl GatewayPeer {
             let id = message.id;
             self.repeat(id, io);
         }
-        let fits = self.question_fits();
+        let (fits, is_proven) = (self.question_fits(), self.is_proven());
         if let Some(register) = &mut self.outbox.register
             && register.retry.at <= now
         {
-            if !fits {
-                register.retry.at = now + retry; // PINGREQ is no repetition of it.
-            } else if register.retry.repeat(now, retry).is_err() {
-                return self.not_answered(io);
+            let next = match (is_proven, fits) {
+                (true, _) => register.retry.repeat(now, retry).map(|()| true),
+                (false, true) => register.go_on(&self.gateway, now),
+                (false, false) => {
+                    register.retry.at = now + retry; // PINGREQ is no repetition of it.
+                    Ok(true)
+                }
+            };
+            let is_last = register.retry.is_last();
+            match next {
+                Ok(true) => {
+                    self.repeat_register(io);
+                    self.ask_for_bytes(io);
+                }
+                Ok(false) => self.send_ping(io),
+                Err(_) if self.received_at + retry < now => return self.not_answered(io),
+                Err(_) => return self.give_register_up(io),
             }
-            self.repeat_register(io);
+            if is_last && next == Ok(true) {
+                self.send_ping(io); // Some clients ignore REGISTER: are they there?
+            }
         }
         Action::Continue
     }
@@ -333,13 +417,22 @@ impl GatewayPeer {
     fn repeat(&mut self, id: PacketId, io: &mut Io<'_>) {
         let Some(message) = self.outbox.in_flight(id) else { return };
         match message.step {
-            // Until the address is proven, REGISTER alone is repeated. [SN-ADDRESS-2]
-            Step::Published if self.reach == Reach::Proven => io.output.datagrams.push_bytes(message.repeated()),
+            Step::Published => match &mut self.reach {
+                Reach::Proven => io.output.datagrams.push_bytes(message.repeated()),
+                Reach::Unproven { budget, is_new: true, .. } if message.size() + PINGREQ_BYTES <= *budget => {
+                    *budget -= message.size();
+                    io.output.datagrams.push_bytes(message.repeated());
+                }
+                // Its answer adds to the bytes that may be sent.
+                Reach::Unproven { is_new: true, .. } => self.send_ping(io),
+                // [SN-ADDRESS-2]
+                Reach::Unproven { .. } => {}
+            },
             Step::Released => {
-                let message_id = message.message_id();
+                let message_id = message.message_id;
                 self.send(&Message::PubRel(message_id), io);
             }
-            Step::Published | Step::Unregistered | Step::Received => {}
+            Step::Unregistered | Step::Received => {}
         }
     }
 
@@ -360,6 +453,18 @@ impl GatewayPeer {
         }
     }
 }
+
+/// Bytes of an MQTT-SN PUBLISH.
+fn publish_size(payload: &[u8]) -> usize {
+    let size = PUBLISH_HEADER - 2 + payload.len();
+    if size > u8::MAX.into() { size + 2 } else { size }
+}
+
+/// Bytes of a PUBLISH that needs no proof of the address.
+const SMALL: usize = 128;
+
+/// Answers with an unguessable MsgId that prove an address.
+const HITS: u8 = 2;
 
 fn is_blocked_by(message: &InFlight, topic_id: u16) -> bool {
     message.step == Step::Unregistered && message.topic_id == Some(topic_id)

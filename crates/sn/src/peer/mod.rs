@@ -20,10 +20,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tenbin_codec::{ReasonCode, Text, Will};
-use tenbin_sn_codec::v1_2::{Disconnect, Message, PingReq, ReturnCode};
+use tenbin_sn_codec::v1_2::{Connect, Disconnect, Message, PingReq, ReturnCode};
 
+use crate::candidate::{Candidate, REFLECTION_MAXIMUM};
 use crate::client_state::ClientState;
 use crate::gateway::Gateway;
+use crate::held::Held;
 use crate::message_ids::Exchanges;
 use crate::outbox::{Outbox, Retry};
 use crate::output::{DropCause, Io};
@@ -67,6 +69,14 @@ pub struct GatewayPeer {
     reach: Reach,
     /// Wrong answers to questions for proof of an address so far.
     guesses: u8,
+    /// Whether the client had the session at this address before, and so may have it without a proof.
+    inherits: bool,
+    /// Whether the broker has accepted the client once.
+    was_connected: bool,
+    /// Whether the client is the gateway's own, which is never lost.
+    is_local: bool,
+    /// PINGREQs to a client without Duration since its last datagram.
+    silent_pings: u8,
     /// Whether a message besides CONNECT has come.
     is_confirmed: bool,
     /// Whether the broker's session is worth keeping: it was there before, or a confirmed client uses it. True before
@@ -106,6 +116,9 @@ pub enum End {
     NoAnswer,
     /// The client was not connected, and has a CONNACK that says why.
     Refused(ReturnCode),
+    /// The broker has a session with the client id, and the address is unproven. [`GatewayPeer::to_candidate`] asks for
+    /// the proof.
+    SessionExists,
     /// A new CONNECT of the same address. Pass this CONNECT to [`GatewayPeer::accept`].
     NewConnection,
     /// The broker ended the connection, or it broke.
@@ -131,8 +144,8 @@ enum State {
     AskingWillTopic(Retry),
     /// WILLMSGREQ is sent. Holds the Will without its message.
     AskingWillMessage(Box<Will>, Retry),
-    /// The broker has not answered yet.
-    Connecting,
+    /// The broker has not answered yet. A client that has CONNACK already waits with its requests.
+    Connecting(Option<Box<Held>>),
     Active,
     /// Sleeps for this long.
     Asleep(Duration),
@@ -157,21 +170,22 @@ struct Awake {
 
 /// Whether datagrams reach the client at its address.
 ///
-/// All messages of a client can be forged from elsewhere, but for one: REGACK repeats a topic id and a MsgId that only the
-/// receiver of REGISTER knows.
+/// All messages of a client can be forged from elsewhere, but for answers that repeat ids which only their receiver knows:
+/// REGACK, PUBACK and PUBREC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Reach {
     /// The address may be forged.
     Unproven {
         /// Bytes that may be sent.
         budget: usize,
+        /// The session began here: its messages may be sent as far as the bytes suffice.
+        is_new: bool,
+        /// Answers that nobody could guess so far.
+        hits: u8,
     },
-    /// The client answered a REGISTER there.
+    /// The client answered a question there.
     Proven,
 }
-
-/// Bytes that may be sent to an unproven address for each received byte `[SN-ADDRESS-1]`.
-const REFLECTION_MAXIMUM: usize = 3;
 
 impl GatewayPeer {
     /// Handles a message of the client. `size` is that of its datagram in bytes.
@@ -181,6 +195,7 @@ impl GatewayPeer {
         }
         self.received_at = io.now;
         self.alive_at = io.now;
+        self.silent_pings = 0;
         if let Message::Connect(connect) = message {
             self.allow_answers_to(size);
             return self.handle_connect(connect, io);
@@ -192,6 +207,14 @@ impl GatewayPeer {
         }
         if is_request(message) {
             self.last_connect = None;
+        }
+        if let State::Connecting(Some(held)) = &mut self.state
+            && is_request(message)
+        {
+            if !held.push(message) {
+                io.output.drops.note(DropCause::NoUpstream);
+            }
+            return Action::Continue;
         }
         let action = match message {
             Message::Disconnect(disconnect) => self.handle_disconnect(*disconnect, io),
@@ -228,6 +251,36 @@ impl GatewayPeer {
         self.is_confirmed = true;
     }
 
+    /// Makes the client the gateway's own, which has no address and is never lost.
+    pub fn make_local(&mut self) {
+        self.trust_address();
+        self.is_local = true;
+    }
+
+    /// Lets the client have the session that the last peer of its address had. Call it after [`GatewayPeer::accept`].
+    pub fn inherit_session(&mut self) {
+        self.inherits = true;
+    }
+
+    /// Whether the client may have a session that exists.
+    pub fn may_resume(&self) -> bool {
+        self.is_proven() || self.inherits || self.settings().asks_credentials || self.will_update.is_some()
+    }
+
+    /// Whether the topic ids and the Will are those of the client's session. Before CONNACK it may be another client's.
+    pub fn owns_state(&self) -> bool {
+        self.was_connected || self.is_proven() || self.inherits
+    }
+
+    /// Asks the client for the proof that its session needs, after [`End::SessionExists`]. The Will goes with it.
+    pub fn to_candidate(&mut self, is_topic: impl Fn(u16) -> bool, io: &mut Io<'_>) -> Candidate {
+        let Terms { will, clean_session, duration } = self.terms;
+        let budget = if let Reach::Unproven { budget, .. } = self.reach { budget } else { 0 };
+        let message = if will { self.will.take() } else { None };
+        let connect = Connect { will, clean_session, duration, client_id: self.client_id.as_str() };
+        Candidate::with_will(&self.gateway, &Message::Connect(connect), message, budget, is_topic, io)
+    }
+
     /// Gives the client its own login at the broker. Call it after [`GatewayPeer::accept`].
     pub fn set_login(&mut self, login: Login) {
         self.login = Some(Box::new(login));
@@ -243,7 +296,7 @@ impl GatewayPeer {
         self.end(End::Closed)
     }
 
-    /// Ends the peer of an unconfirmed client to make room, as if the client was lost. Tells the client nothing.
+    /// Ends the peer of an unproven client to make room, as if the client was lost. Tells the client nothing.
     pub fn evict(&mut self, io: &mut Io<'_>) -> Action {
         if matches!(self.state, State::Ended) {
             return Action::Continue;
@@ -264,7 +317,7 @@ impl GatewayPeer {
     /// Asks the client whether it is there, before a takeover of its session. Every answer moves
     /// [`GatewayPeer::last_received`].
     pub fn probe(&mut self, io: &mut Io<'_>) {
-        self.send(&Message::PingReq(PingReq { client_id: None }), io);
+        self.send_ping(io);
     }
 
     /// Binds the peer to another address, which is unproven: the client gets REGISTER there, and its messages once it
@@ -273,6 +326,7 @@ impl GatewayPeer {
     /// Call it before [`GatewayPeer::handle_message`] for the PINGREQ or CONNECT that came from this address.
     pub fn rebind(&mut self) {
         self.reach = Reach::at_first(self.settings());
+        self.require_proof();
         self.outbox.register = None;
     }
 
@@ -299,6 +353,11 @@ impl GatewayPeer {
     /// Changes with [`GatewayPeer::topics`] and [`GatewayPeer::will`], so that the caller knows when to store them.
     pub fn state_version(&self) -> u32 {
         self.topics.version().wrapping_add(self.will_version)
+    }
+
+    /// Whether the client may know this topic id, now or later.
+    pub fn may_know_topic(&self, id: u16) -> bool {
+        self.topics.may_assign(id)
     }
 
     /// The client id.
@@ -354,27 +413,37 @@ impl GatewayPeer {
         Retry::new(now, self.settings().retry, self.settings().retries)
     }
 
+    /// Whether the address is unproven, and the session began there.
+    fn is_new(&self) -> bool {
+        matches!(self.reach, Reach::Unproven { is_new: true, .. })
+    }
+
+    /// Messages wait for the proof of the address, since the session may be another client's.
+    fn require_proof(&mut self) {
+        if let Reach::Unproven { is_new, .. } = &mut self.reach {
+            *is_new = false;
+        }
+    }
+
     fn allow_answers_to(&mut self, size: usize) {
-        if let Reach::Unproven { budget } = &mut self.reach {
+        if let Reach::Unproven { budget, .. } = &mut self.reach {
             *budget = budget.saturating_add(REFLECTION_MAXIMUM * size);
         }
     }
 
     /// Sends a message to the client. False if an unproven address may not get so much.
     fn send(&mut self, message: &Message<'_>, io: &mut Io<'_>) -> bool {
-        let size = io.output.datagrams.push(message);
-        let Reach::Unproven { budget } = &mut self.reach else { return true };
-        match budget.checked_sub(size) {
-            Some(rest) => {
-                *budget = rest; // [SN-ADDRESS-1]
+        match &mut self.reach {
+            Reach::Unproven { budget, .. } => io.output.push_within(message, budget),
+            Reach::Proven => {
+                io.output.datagrams.push(message);
                 true
             }
-            None => {
-                io.output.datagrams.pop();
-                io.output.drops.note(DropCause::Unproven);
-                false
-            }
         }
+    }
+
+    fn send_ping(&mut self, io: &mut Io<'_>) {
+        self.send(&Message::PingReq(PingReq { client_id: None }), io);
     }
 
     fn set_will(&mut self, will: Option<Box<Will>>) {
@@ -400,7 +469,7 @@ impl GatewayPeer {
 
 impl Reach {
     fn at_first(settings: &Settings) -> Self {
-        if settings.trusts_addresses { Self::Proven } else { Self::Unproven { budget: 0 } }
+        if settings.trusts_addresses { Self::Proven } else { Self::Unproven { budget: 0, is_new: true, hits: 0 } }
     }
 }
 

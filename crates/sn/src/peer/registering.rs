@@ -1,11 +1,12 @@
 //! REGISTER in both directions.
 
 use tenbin_codec::TopicName;
-use tenbin_sn_codec::v1_2::{Message, MessageId, PingReq, RegAck, Register, ReturnCode};
+use tenbin_sn_codec::v1_2::{Message, MessageId, RegAck, Register, ReturnCode};
 
-use super::{Action, End, GatewayPeer, Reach};
+use super::{Action, End, GatewayPeer, Reach, State};
+use crate::candidate::GUESSES_MAXIMUM;
 use crate::gateway::Gateway;
-use crate::outbox::Registering;
+use crate::outbox::{PINGREQ_BYTES, Registering};
 use crate::output::{DropCause, Io};
 use crate::topic_ids::{Knowledge, Room, TableFull, TopicOwner};
 
@@ -42,26 +43,20 @@ impl GatewayPeer {
     pub(super) fn handle_regack(&mut self, regack: &RegAck, io: &mut Io<'_>) -> Action {
         let is_proven = self.is_proven();
         let Some(register) = &mut self.outbox.register else { return self.unexpected(io) };
-        // A refusal may leave the id out, but not where it is half of the proof.
-        let is_of_topic = register.topic_id == regack.topic_id || (is_proven && regack.code != ReturnCode::Accepted);
-        let is_answer = register.is_sent && !register.is_void && Some(register.message_id) == regack.message_id;
-        if !is_of_topic || !is_answer {
-            io.output.drops.note(DropCause::Unexpected);
-            if !is_proven {
-                // One guess for each MsgId, and a few for each client.
-                register.is_void = true;
-                self.guesses += 1;
-                if self.guesses == GUESSES_MAXIMUM {
-                    return self.lose(End::NoAnswer, io);
-                }
-            }
-            return Action::Continue;
-        }
         if !is_proven {
-            self.reach = Reach::Proven;
-            self.outbox.register = None;
-            self.repeat_all(io);
-            self.deliver_waiting(io);
+            if register.is_answered_by(&Message::RegAck(*regack)) == Some(true) {
+                return self.prove(io);
+            }
+            // One guess for each MsgId, and a few for each client.
+            io.output.drops.note(DropCause::Unexpected);
+            register.is_void = true;
+            self.guesses += 1;
+            return if self.guesses == GUESSES_MAXIMUM { self.lose(End::NoAnswer, io) } else { Action::Continue };
+        }
+        // A refusal may leave the id out.
+        let is_of_topic = register.topic_id == regack.topic_id || regack.code != ReturnCode::Accepted;
+        if !is_of_topic || Some(register.message_id) != regack.message_id {
+            io.output.drops.note(DropCause::Unexpected);
             return Action::Continue;
         }
         match regack.code {
@@ -76,46 +71,100 @@ impl GatewayPeer {
         Action::Continue
     }
 
+    /// The client has answered the question: it gets its messages.
+    pub(super) fn prove(&mut self, io: &mut Io<'_>) -> Action {
+        let was_new = self.is_new();
+        self.reach = Reach::Proven;
+        self.outbox.register = None;
+        if !was_new {
+            self.repeat_all(io);
+        }
+        self.deliver_waiting(io);
+        Action::Continue
+    }
+
     /// Tells the client the id of a topic, before the first PUBLISH on it `[SN-DELIVER-1]`.
     pub(super) fn register(&mut self, topic_id: u16, io: &mut Io<'_>) {
         let Some(name) = self.topics.name(topic_id).cloned() else { return };
         let (message_id, retry) = (self.outbox.next_register(), self.first_try(io.now));
         self.send_register(topic_id, message_id, &name, io);
-        self.outbox.register = Some(Registering { topic_id, message_id, is_sent: true, is_void: false, retry });
+        self.outbox.register = Some(Registering::register(topic_id, message_id, true, retry));
     }
 
-    /// Asks the client at an unproven address for the one answer that only it can give: messages for it wait until it has
-    /// answered a REGISTER, with a topic id and a MsgId that nobody can guess `[SN-ADDRESS-2]`.
-    ///
-    /// Its name is that of no topic, so that the answer, be it a refusal, says nothing of one.
+    /// Asks the client at an unproven address for the one answer that only it can give `[SN-ADDRESS-2]`.
     pub(super) fn ask_for_proof(&mut self, io: &mut Io<'_>) {
-        if self.outbox.register.is_some() || !self.outbox.has_message() || !self.may_deliver(io.now) {
+        if self.outbox.has_message() && self.may_deliver(io.now) {
+            self.ask(io);
+        }
+    }
+
+    /// Whether a question for the proof of the address is under way.
+    pub fn is_asked(&self) -> bool {
+        !self.is_proven() && self.outbox.register.is_some()
+    }
+
+    /// Asks the client for the proof of its address, unless it is asked already.
+    pub fn ask(&mut self, io: &mut Io<'_>) {
+        if self.is_proven() || self.outbox.register.is_some() || !matches!(self.state, State::Active | State::Awake(_))
+        {
             return;
         }
-        let topic_id = loop {
-            let id = self.gateway.unguessable_id().get();
-            if !self.topics.may_assign(id) {
-                break id;
-            }
-        };
-        let (message_id, retry) = (self.gateway.unguessable_id(), self.first_try(io.now));
-        self.outbox.register = Some(Registering { topic_id, message_id, is_sent: false, is_void: false, retry });
+        let is_topic = |id| self.topics.may_assign(id);
+        self.outbox.register = Some(Registering::question(&self.gateway, is_topic, io.now));
         self.send_question(io);
     }
 
-    /// Goes on with the question after a message of the client: it has added to the bytes that may be sent.
+    /// Goes on with the question, and with messages, after a message of the client: it has added to the bytes that may
+    /// be sent.
     pub(super) fn go_on_asking(&mut self, is_pingresp: bool, io: &mut Io<'_>) {
-        match &self.outbox.register {
+        let fits = self.question_fits();
+        match &mut self.outbox.register {
             None => self.ask_for_proof(io),
-            Some(register) if !register.is_sent && (is_pingresp || self.question_fits()) => self.send_question(io),
-            Some(_) => {}
+            Some(register) => {
+                let is_unsent = !register.is_sent && (is_pingresp || fits);
+                if is_unsent || (is_pingresp && register.is_ignored()) {
+                    self.send_question(io);
+                }
+            }
         }
+        self.deliver_waiting(io);
+        if is_pingresp {
+            self.ask_for_bytes(io);
+        }
+    }
+
+    /// Sends PINGREQ, if the next message to an unproven address waits for the bytes of its answer.
+    pub(super) fn ask_for_bytes(&mut self, io: &mut Io<'_>) {
+        if self.lacks_bytes(io.now) {
+            self.send_ping(io);
+        }
+    }
+
+    /// The client has answered neither the question nor its repetitions, but lives.
+    pub(super) fn give_register_up(&mut self, io: &mut Io<'_>) -> Action {
+        let retry = self.first_try(io.now);
+        let is_proven = self.is_proven();
+        match &mut self.outbox.register {
+            Some(register) if is_proven => {
+                // Some clients ignore REGISTER, and have no use for its topic. [SN-REGISTER-5]
+                let topic_id = register.topic_id;
+                self.topics.set_knowledge(topic_id, Knowledge::Refused);
+                self.outbox.register = None;
+                self.deliver_waiting(io);
+            }
+            Some(register) => register.retry = retry,
+            None => {}
+        }
+        Action::Continue
     }
 
     /// Whether the REGISTER under way may be sent.
     pub(super) fn question_fits(&self) -> bool {
         match self.reach {
-            Reach::Unproven { budget } => QUESTION_BYTES <= budget,
+            // Messages before the proof need the bytes of a PINGREQ, whose answer allows further ones.
+            Reach::Unproven { budget, is_new, .. } => {
+                Registering::QUESTION_BYTES + usize::from(is_new) * PINGREQ_BYTES <= budget
+            }
             Reach::Proven => true,
         }
     }
@@ -123,24 +172,20 @@ impl GatewayPeer {
     /// Sends the REGISTER that is to prove the address. Until it fits, PINGREQ, whose answers add to the bytes that may be sent.
     fn send_question(&mut self, io: &mut Io<'_>) {
         if !self.question_fits() {
-            self.send(&Message::PingReq(PingReq { client_id: None }), io);
-            return;
+            return self.send_ping(io);
         }
         let Some(register) = &mut self.outbox.register else { return };
         register.is_sent = true;
-        let (topic_id, message_id) = (register.topic_id, Some(register.message_id));
-        self.send(&Message::Register(Register { topic_id, message_id, topic: QUESTION }), io);
+        let question = register.message();
+        self.send(&question, io);
     }
 
     /// Repeats the REGISTER under way.
     pub(super) fn repeat_register(&mut self, io: &mut Io<'_>) {
+        let is_proven = self.is_proven();
         let Some(register) = &mut self.outbox.register else { return };
-        if std::mem::take(&mut register.is_void) {
-            register.message_id = self.gateway.unguessable_id();
-            register.is_sent = false;
-        }
         let (topic_id, message_id) = (register.topic_id, register.message_id);
-        if !self.is_proven() {
+        if !is_proven {
             self.send_question(io);
         } else if let Some(name) = self.topics.name(topic_id).cloned() {
             self.send_register(topic_id, message_id, &name, io);
@@ -152,12 +197,6 @@ impl GatewayPeer {
         self.send(&Message::Register(register), io);
     }
 }
-
-/// Name in the REGISTER that proves an address. Short, so that it fits three times the bytes of any CONNECT.
-const QUESTION: &str = "~";
-const QUESTION_BYTES: usize = 7;
-/// Wrong REGACKs of an unproven client after which it counts as lost.
-const GUESSES_MAXIMUM: u8 = 5;
 
 /// Bytes of a REGISTER.
 pub(super) fn register_size(name: &TopicName) -> usize {

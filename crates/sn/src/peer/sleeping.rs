@@ -78,7 +78,9 @@ impl GatewayPeer {
     pub(super) fn finish_wake(&mut self, io: &mut Io<'_>) {
         let State::Awake(awake) = self.state else { return };
         let has_enough = self.has_enough(&awake, io.now);
-        let has_all = self.outbox.is_idle() && awake.quiet_pings >= QUIET_PINGS;
+        // The question for a proof holds nothing up.
+        let is_idle = self.outbox.is_idle() || (self.is_new() && self.outbox.has_nothing_but_register());
+        let has_all = is_idle && awake.quiet_pings >= QUIET_PINGS;
         if has_all || (has_enough && self.outbox.nothing_under_way()) {
             self.send(&Message::PingResp, io);
             self.state = State::Asleep(awake.duration);
@@ -86,7 +88,7 @@ impl GatewayPeer {
             return;
         }
         let Upstream::Open(link) = &self.upstream else { return };
-        if self.outbox.is_idle() && link.pinged_at.is_none() {
+        if is_idle && link.pinged_at.is_none() {
             self.state = State::Awake(Awake { is_pinging: true, ..awake });
             self.write_ping(io);
         }

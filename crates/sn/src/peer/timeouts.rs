@@ -16,10 +16,11 @@ impl GatewayPeer {
             State::AskingWillTopic(retry) | State::AskingWillMessage(_, retry) => Some(retry.at),
             State::Active | State::Awake(_) => earlier(self.outbox.retry_at(), self.paced_until),
             State::AwaitingCredentials(until) => Some(*until),
-            State::Connecting | State::Asleep(_) => None,
+            State::Connecting(_) | State::Asleep(_) => None,
             State::Ended => return None,
         };
-        earlier(earlier(of_client, self.lost_at().map(|(at, _)| at)), self.upstream_timeout())
+        let of_client = earlier(of_client, self.lost_at().map(|(at, _)| at));
+        earlier(earlier(of_client, self.silent_at()), self.upstream_timeout())
     }
 
     /// Handles the passage of time. A call before the deadline changes nothing.
@@ -29,6 +30,13 @@ impl GatewayPeer {
         {
             return self.lose(end, io);
         }
+        if self.silent_at().is_some_and(|at| at <= io.now) {
+            if self.silent_pings > self.settings().retries {
+                return self.lose(End::KeepAlive, io);
+            }
+            self.silent_pings += 1;
+            self.send_ping(io); // [SN-KEEPALIVE-3]
+        }
         let action = match &self.state {
             State::Ended => return Action::Continue,
             State::AwaitingCredentials(until) if *until <= io.now => {
@@ -36,7 +44,7 @@ impl GatewayPeer {
             }
             State::AskingWillTopic(_) | State::AskingWillMessage(..) => self.repeat_will_request(io),
             // A sleeping client gets no repetitions. [SN-SLEEP-2]
-            State::AwaitingCredentials(_) | State::Connecting | State::Asleep(_) => Action::Continue,
+            State::AwaitingCredentials(_) | State::Connecting(_) | State::Asleep(_) => Action::Continue,
             State::Active | State::Awake(_) => self.repeat_overdue(io),
         };
         if action != Action::Continue {
@@ -61,6 +69,13 @@ impl GatewayPeer {
             }
             _ => None,
         }
+    }
+
+    /// When a client without Duration is asked whether it is there, or counts as lost.
+    fn silent_at(&self) -> Option<Instant> {
+        let is_watched = matches!(self.state, State::Active) && self.terms.duration == 0 && !self.is_local;
+        let settings = self.settings();
+        is_watched.then(|| self.alive_at + settings.silence + settings.retry * u32::from(self.silent_pings))
     }
 
     fn upstream_timeout(&self) -> Option<Instant> {

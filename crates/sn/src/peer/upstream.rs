@@ -4,12 +4,13 @@ use std::num::NonZeroU32;
 use std::time::{Duration, Instant};
 
 use tenbin_codec::{
-    ConnAck, Connect, ConnectProperties, Disconnect, DisconnectProperties, Packet, PingReq, QoS, ReasonCode,
-    ReportCarrier, ReportCarriers,
+    ConnAck, Connect, ConnectProperties, Disconnect, DisconnectProperties, NewSession, Packet, PingReq, QoS,
+    ReasonCode, ReportCarrier, ReportCarriers,
 };
 use tenbin_sn_codec::v1_2::{Message, ReturnCode};
 
 use super::{Action, End, GatewayPeer, State};
+use crate::held::Held;
 use crate::outbox::Step;
 use crate::output::Io;
 use crate::reason::connack_code;
@@ -65,13 +66,15 @@ impl GatewayPeer {
         } else {
             u32::try_from(settings.session_expiry.as_secs()).unwrap_or(u32::MAX)
         };
+        let asks_for_reports = settings.sleep_reports.iter().map(|_| ReportCarriers::question());
+        let is_new = !self.may_resume(); // [SN-ADDRESS-8]
         let properties = ConnectProperties {
             session_expiry_interval: Some(session_expiry),
             receive_maximum: Some(settings.in_flight), // [SN-DELIVER-3]
             maximum_packet_size: NonZeroU32::new(
                 settings.datagram_bytes_maximum.saturating_sub(PUBLISH_EXCESS).max(1).into(),
             ), // [SN-BOUND-3]
-            user_properties: settings.sleep_reports.iter().map(|_| ReportCarriers::question()).collect(),
+            user_properties: asks_for_reports.chain(is_new.then(NewSession::property)).collect(),
             ..ConnectProperties::default()
         };
         let login = self.login.as_deref().or(settings.upstream_login.as_ref());
@@ -94,8 +97,8 @@ impl GatewayPeer {
     pub fn upstream_closed(&mut self, io: &mut Io<'_>) -> Action {
         match (&self.state, &self.upstream) {
             (State::Ended, _) | (_, Upstream::Closed) => Action::Continue,
-            (State::Connecting, _) => {
-                self.send(&Message::ConnAck(ReturnCode::Congestion), io); // [SN-UNKNOWN-2]
+            (State::Connecting(_), _) => {
+                self.tell_refusal(ReturnCode::Congestion, io); // [SN-UNKNOWN-2]
                 self.end(End::Upstream(None))
             }
             _ => self.end_by_broker(None, io),
@@ -197,7 +200,10 @@ impl GatewayPeer {
 
     fn handle_connack(&mut self, connack: &ConnAck, io: &mut Io<'_>) -> Action {
         let code = connack_code(connack.reason);
-        let is_first = matches!(self.state, State::Connecting);
+        let is_first = matches!(self.state, State::Connecting(_));
+        if connack.reason == ReasonCode::ClientIdentifierNotValid && is_first && !self.may_resume() {
+            return self.end(End::SessionExists);
+        }
         if code != ReturnCode::Accepted && is_first {
             return self.refuse_connection(code, io); // [SN-CONNECT-5]
         }
@@ -210,20 +216,44 @@ impl GatewayPeer {
             None => self.settings().upstream_keep_alive,
         };
         self.upstream = Upstream::Open(Link::new(connack, keep_alive, io.now));
-        if is_first {
-            self.keeps_session = connack.session_present || self.is_confirmed();
-            self.state = State::Active;
-            self.send(&Message::ConnAck(ReturnCode::Accepted), io);
-        } else {
-            self.answer_will_update(ReturnCode::Accepted, io);
+        self.was_connected = true;
+        match std::mem::replace(&mut self.state, State::Active) {
+            State::Connecting(held) => {
+                self.keeps_session = connack.session_present || self.is_confirmed();
+                if connack.session_present {
+                    self.require_proof();
+                }
+                if let Some(held) = held {
+                    return self.handle_held(*held, io);
+                }
+                self.send(&Message::ConnAck(ReturnCode::Accepted), io);
+            }
+            state => {
+                self.state = state;
+                self.answer_will_update(ReturnCode::Accepted, io);
+            }
+        }
+        Action::Continue
+    }
+
+    /// Handles the requests that have waited for the broker.
+    fn handle_held(&mut self, held: Held, io: &mut Io<'_>) -> Action {
+        for datagram in held.into_messages() {
+            let action = match Message::decode(&datagram) {
+                Ok(message) => self.handle_message(&message, 0, io),
+                Err(_) => Action::Continue,
+            };
+            if action != Action::Continue {
+                return action;
+            }
         }
         Action::Continue
     }
 
     /// The broker is gone: the client is told `[SN-UNKNOWN-2]`.
     pub(super) fn end_by_broker(&mut self, reason: Option<ReasonCode>, io: &mut Io<'_>) -> Action {
-        if matches!(self.state, State::Connecting) {
-            self.send(&Message::ConnAck(ReturnCode::Congestion), io);
+        if matches!(self.state, State::Connecting(_)) {
+            self.tell_refusal(ReturnCode::Congestion, io);
         } else {
             self.disconnect_client(io);
         }

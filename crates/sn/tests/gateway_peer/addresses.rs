@@ -1,7 +1,7 @@
 use std::time::Duration;
 
-use tenbin_codec::{Packet, QoS, ReasonCode};
-use tenbin_sn::{Action, DropCause, End};
+use tenbin_codec::{NewSession, Packet, QoS, ReasonCode};
+use tenbin_sn::{Action, DropCause, End, Verdict};
 use tenbin_sn_codec::v1_2::{self, Connect, Disconnect, Message, MessageId, PingReq, RegAck, ReturnCode, Topic};
 
 use crate::rig::{RETRY, Rig, connack, connack_with, connect, from_broker, gateway, id, ok, to_broker};
@@ -22,14 +22,22 @@ fn bytes(datagrams: &[Vec<u8>]) -> usize {
     datagrams.iter().map(Vec::len).sum()
 }
 
-/// The REGISTER that is the last datagram: topic id, MsgId and name.
+/// The last REGISTER: topic id, MsgId and name.
 fn register(sent: &[Vec<u8>]) -> (u16, MessageId, String) {
-    match sent.last().map(|datagram| Message::decode(datagram)) {
-        Some(Ok(Message::Register(register))) => {
-            (register.topic_id, register.message_id.expect("a MsgId"), register.topic.to_owned())
-        }
-        other => panic!("no REGISTER: {other:?}"),
-    }
+    let registers = sent.iter().rev().filter_map(|datagram| match Message::decode(datagram) {
+        Ok(Message::Register(register)) => Some(register),
+        _ => None,
+    });
+    let register = registers.take(1).next().unwrap_or_else(|| panic!("no REGISTER: {sent:?}"));
+    (register.topic_id, register.message_id.expect("a MsgId"), register.topic.to_owned())
+}
+
+/// A client of a session that exists, which gets no message before its proof.
+fn unproven_in_session() -> Rig {
+    let mut rig = Rig::accept(&gateway(|settings| settings.trusts_addresses = false), connect("c"), None);
+    rig.open();
+    rig.broker(connack_with(true, |_| {}));
+    rig
 }
 
 fn regack(rig: &mut Rig, topic_id: u16, message_id: MessageId, code: ReturnCode) {
@@ -122,9 +130,9 @@ fn unconfirmed_client_leaves_no_new_session_behind() {
 }
 
 #[test]
-fn unproven_client_gets_its_messages_after_regack() {
+fn unproven_client_of_a_session_gets_its_messages_after_regack() {
     for (topic, is_registered) in [("a/b", true), ("xy", false), ("pre/defined", false)] {
-        let mut rig = unproven();
+        let mut rig = unproven_in_session();
         rig.client(Message::Connect(connect("c")));
         rig.sent();
         rig.broker(from_broker(topic, QoS::AtMostOnce, 0, b"0"));
@@ -151,7 +159,7 @@ fn unproven_client_gets_its_messages_after_regack() {
 #[test]
 fn refusal_of_the_question_proves_the_address_and_says_nothing_of_the_topic() {
     for code in [ReturnCode::NotSupported, ReturnCode::Congestion, ReturnCode::InvalidTopicId] {
-        let mut rig = unproven();
+        let mut rig = unproven_in_session();
         rig.sent();
         rig.broker(from_broker("xy", QoS::AtMostOnce, 0, b"0"));
         let (topic_id, message_id, _) = register(&rig.sent());
@@ -197,7 +205,7 @@ fn question_without_room_is_asked_for_until_there_is_some() {
     rig.pass(7 * RETRY);
     assert_eq!(rig.action, Action::Continue);
     rig.wake();
-    rig.pass(RETRY);
+    rig.pass(2 * RETRY);
     let (topic_id, message_id, _) = register(&rig.sent());
     regack(&mut rig, topic_id, message_id, ReturnCode::Accepted);
     assert!(rig.peer.is_proven());
@@ -252,10 +260,128 @@ fn question_takes_no_place_in_the_topic_table() {
     rig.sent();
     assert_eq!(rig.register("a/b"), 1);
     rig.broker(from_broker("xy", QoS::AtMostOnce, 0, b"0"));
-    let (topic_id, message_id, name) = register(&rig.sent());
-    assert_eq!(name, "~");
+    let sent = rig.sent();
+    let (topic_id, message_id, name) = register(&sent);
+    assert_eq!((name.as_str(), &sent[1][..]), ("~", &b"\x08\x0C\x02xy\x00\x000"[..]));
     regack(&mut rig, topic_id, message_id, ReturnCode::Accepted);
-    assert_eq!(rig.sent(), [b"\x08\x0C\x02xy\x00\x000"]);
+    assert!(rig.peer.is_proven() && rig.sent().is_empty());
+}
+
+/// As RIOT's emcute and asymcute: they ignore REGISTER, answer PINGREQ, and refuse a PUBLISH on an unknown id.
+#[test]
+fn refusal_of_an_unknown_id_proves_the_address() {
+    let mut rig = unproven_in_session();
+    rig.sent();
+    rig.broker(from_broker("xy", QoS::AtMostOnce, 0, &[7; 600]));
+    let (topic_id, _, _) = register(&rig.sent());
+    rig.pass(Duration::from_secs(1));
+    assert_eq!(rig.sent(), [b"\x02\x16"], "PINGREQ behind the question");
+    rig.client(Message::PingResp);
+    let sent = rig.sent();
+    let Ok(Message::Publish(question)) = Message::decode(&sent[0]) else { panic!("no PUBLISH: {sent:?}") };
+    let id = question.topic.field();
+    assert_ne!(id, topic_id, "a client may know the id of the REGISTER");
+    assert_eq!((question.qos, question.data.len()), (Some(v1_2::QoS::AtLeastOnce), 0));
+    let code = ReturnCode::InvalidTopicId;
+    rig.client(Message::PubAck(v1_2::PubAck { topic_id: id, message_id: question.message_id, code }));
+    assert!(rig.peer.is_proven());
+    assert_eq!(rig.sent().len(), 1, "the message");
+}
+
+/// A new session gets messages within three times its bytes without any proof; PINGREQ brings the bytes.
+#[test]
+fn client_that_answers_no_question_gets_small_messages() {
+    for qos in [QoS::AtMostOnce, QoS::AtLeastOnce] {
+        let mut rig = unproven();
+        let (mut received, mut messages, mut sent_bytes) = (CONNECT_SIZE, 0, 0);
+        for number in 1..=12 {
+            rig.broker(from_broker("xy", qos, number, b"21.5 degrees"));
+            for _ in 0..40 {
+                let sent = rig.sent();
+                sent_bytes += bytes(&sent);
+                assert!(sent_bytes <= 3 * received, "{sent_bytes} for {received}");
+                for datagram in sent {
+                    let answer = match Message::decode(&datagram) {
+                        Ok(Message::PingReq(_)) => Message::PingResp,
+                        Ok(Message::Publish(publish)) if publish.data.is_empty() => continue,
+                        Ok(Message::Publish(publish)) => {
+                            messages += 1;
+                            let (topic_id, message_id) = (publish.topic.field(), publish.message_id);
+                            if qos == QoS::AtMostOnce {
+                                continue;
+                            }
+                            assert!(number > 2 || message_id != MessageId::new(number), "it can be guessed");
+                            Message::PubAck(v1_2::PubAck { topic_id, message_id, code: ReturnCode::Accepted })
+                        }
+                        _ => continue,
+                    };
+                    let mut encoded = Vec::new();
+                    answer.encode(&mut encoded);
+                    received += encoded.len();
+                    rig.client(answer);
+                }
+                if messages == number {
+                    break;
+                }
+                rig.pass(Duration::from_millis(200));
+            }
+            assert_eq!(messages, number, "{qos:?}");
+        }
+        assert_eq!(rig.peer.is_proven(), qos == QoS::AtLeastOnce, "two PUBACKs prove the address");
+        assert_eq!(rig.action, Action::Continue);
+    }
+}
+
+/// The broker has a session with the client id: the client waits for it with its requests, and proves its address.
+#[test]
+fn session_that_exists_waits_for_the_proof() {
+    let gateway = gateway(|settings| settings.trusts_addresses = false);
+    let mut rig = Rig::accept(&gateway, connect("c"), None);
+    assert!(NewSession::is_required(&rig.open().properties.user_properties));
+    rig.broker(connack(ReasonCode::ClientIdentifierNotValid));
+    assert_eq!((rig.action, rig.sent().len()), (Action::End(End::SessionExists), 0));
+    let mut candidate = rig.to_candidate();
+    let sent = rig.sent();
+    assert_eq!(sent[0], b"\x03\x05\x00", "CONNACK, which a stock client waits for");
+    let (topic_id, message_id, _) = register(&sent);
+    let subscribe = b"\x08\x12\x20\x00\x01a/b";
+    assert_eq!(rig.candidate_gets(&mut candidate, subscribe), Verdict::Waits);
+    let [high, low] = topic_id.to_be_bytes();
+    let [id_high, id_low] = message_id.get().to_be_bytes();
+    let guess = [7, 0x0B, high, low, id_high, id_low ^ 1, 0];
+    let answer = [7, 0x0B, high, low, id_high, id_low, 0];
+    assert_eq!(rig.candidate_gets(&mut candidate, &guess), Verdict::Waits);
+    assert_eq!(rig.candidate_gets(&mut candidate, &answer), Verdict::Waits, "a guess makes the MsgId void");
+    let at = candidate.poll_timeout();
+    assert_eq!(rig.candidate_waits(&mut candidate, at), Verdict::Waits);
+    let (topic_id, message_id, _) = register(&rig.sent());
+    let [high, low] = topic_id.to_be_bytes();
+    let [id_high, id_low] = message_id.get().to_be_bytes();
+    assert_eq!(rig.candidate_gets(&mut candidate, &[7, 0x0B, high, low, id_high, id_low, 3]), Verdict::Proven);
+
+    let mut rig = Rig::accept_proven(&gateway, candidate);
+    assert!(rig.sent().is_empty());
+    assert!(!NewSession::is_required(&rig.open().properties.user_properties));
+    rig.broker(connack_with(true, |_| {}));
+    assert!(rig.sent().is_empty(), "it has CONNACK");
+    assert!(matches!(&rig.packets()[..], [Packet::Subscribe(_)]), "the request that has waited");
+}
+
+/// Without an answer nothing happens, but a DISCONNECT to the client at the end.
+#[test]
+fn candidate_that_does_not_answer_ends() {
+    let gateway = gateway(|settings| settings.trusts_addresses = false);
+    let mut rig = Rig::accept(&gateway, connect("c"), None);
+    rig.open();
+    rig.broker(connack(ReasonCode::ClientIdentifierNotValid));
+    let mut candidate = rig.to_candidate();
+    let mut verdict = Verdict::Waits;
+    while verdict == Verdict::Waits {
+        let at = candidate.poll_timeout();
+        verdict = rig.candidate_waits(&mut candidate, at);
+    }
+    assert_eq!(verdict, Verdict::Unproven);
+    assert!(bytes(&rig.sent()) <= 3 * CONNECT_SIZE);
 }
 
 #[test]

@@ -4,7 +4,7 @@ use tenbin_codec::{Packet, ProtocolVersion, ReasonCode};
 use tenbin_sn::{Action, End};
 use tenbin_sn_codec::v1_2::{Connect, Disconnect, Message, PingReq, ReturnCode};
 
-use crate::rig::{Rig, connack, connack_with, connect, gateway};
+use crate::rig::{RETRY, Rig, connack, connack_with, connect, gateway};
 
 #[test]
 fn connack_follows_the_brokers() {
@@ -143,11 +143,19 @@ fn silent_client_is_lost_after_keep_alive_and_tolerance() {
 }
 
 #[test]
-fn duration_0_turns_keep_alive_off() {
+fn silent_client_with_duration_0_is_asked_whether_it_is_there() {
     let mut rig = Rig::active_with(&gateway(|_| {}), Connect { duration: 0, ..connect("c") }, None);
-    assert_eq!(rig.peer.poll_timeout(), None);
-    rig.pass(Duration::from_secs(1_000_000));
-    assert_eq!(rig.action, Action::Continue);
+    for _ in 0..3 {
+        rig.pass(Duration::from_secs(3600) - Duration::from_millis(1));
+        assert!(rig.sent().is_empty());
+        rig.pass(Duration::from_millis(1));
+        assert_eq!(rig.sent(), [b"\x02\x16"]);
+        rig.client(Message::PingResp);
+    }
+    rig.pass(Duration::from_secs(3600) + 5 * RETRY - Duration::from_millis(1));
+    assert_eq!((rig.action, rig.sent().len()), (Action::Continue, 5));
+    rig.pass(Duration::from_millis(1));
+    assert_eq!(rig.action, Action::End(End::KeepAlive));
 }
 
 #[test]

@@ -1,9 +1,9 @@
-use tenbin_codec::{Packet, QoS};
+use tenbin_codec::{Packet, QoS, ReasonCode};
 use tenbin_sn::{Action, End};
 use tenbin_sn_codec::v1_2::{Connect, Message, PubAck, ReturnCode};
 
 use crate::delivering::accept_register;
-use crate::rig::{RETRY, Rig, connect, from_broker, gateway, id, ok};
+use crate::rig::{RETRY, Rig, ack, connect, from_broker, gateway, id, ok};
 
 /// An active client without keep alive, so that only retries end it.
 fn patient() -> Rig {
@@ -23,16 +23,36 @@ fn unanswered_messages_are_repeated_and_the_client_is_lost() {
         let mut rig = patient();
         start(&mut rig);
         assert_eq!(rig.sent().len(), 1);
-        for _ in 0..4 {
+        for number in 1..=4 {
             rig.pass(RETRY - std::time::Duration::from_millis(1));
             assert!(rig.sent().is_empty());
             rig.pass(std::time::Duration::from_millis(1));
-            assert_eq!(rig.sent(), [repetition], "with DUP where there is one");
+            let mut sent = rig.sent();
+            if number == 4 && repetition[1] == 0x0A {
+                assert_eq!(sent.pop().as_deref(), Some(&b"\x02\x16"[..]), "some clients ignore REGISTER");
+            }
+            assert_eq!(sent, [repetition], "with DUP where there is one");
         }
         rig.pass(RETRY);
         assert_eq!(rig.action, Action::End(End::NoAnswer));
         assert!(rig.packets().is_empty(), "no DISCONNECT, so that the Will is published");
     }
+}
+
+/// As RIOT's emcute, which subscribes with wildcards and ignores REGISTER: its other messages go on.
+#[test]
+fn client_that_lives_and_ignores_register_refuses_the_topic() {
+    let mut rig = patient();
+    rig.broker(from_broker("a/b", QoS::AtLeastOnce, 5, b"hi"));
+    rig.broker(from_broker("xy", QoS::AtMostOnce, 0, b"hi"));
+    for _ in 0..5 {
+        rig.sent();
+        rig.pass(RETRY);
+        rig.client(Message::PingResp);
+    }
+    assert_eq!(rig.action, Action::Continue);
+    assert_eq!(rig.sent().last().map(Vec::as_slice), Some(&b"\x09\x0C\x02xy\x00\x00hi"[..]));
+    assert_eq!(rig.packets(), [Packet::PubAck(ack(5, ReasonCode::TopicNameInvalid))]);
 }
 
 #[test]

@@ -10,7 +10,9 @@ use tenbin_codec::{
     Ack, ConnAck, ConnAckProperties, Connect, Decoded, Decoder, Packet, PacketId, Publish, QoS, ReasonCode, SubAck,
     TopicName, WriteBuffer,
 };
-use tenbin_sn::{Action, ClientState, DropCause, Gateway, GatewayPeer, Io, Output, PredefinedTopics, Settings};
+use tenbin_sn::{
+    Action, Candidate, ClientState, DropCause, Gateway, GatewayPeer, Io, Output, PredefinedTopics, Settings, Verdict,
+};
 use tenbin_sn_codec::v1_2::{self, Disconnect, Message, MessageId, PingReq, Topic};
 
 /// Retry time of the default settings.
@@ -61,6 +63,35 @@ impl Rig {
         };
         rig.collect();
         rig
+    }
+
+    /// A peer of a candidate that has proven its address.
+    #[allow(clippy::disallowed_methods, reason = "any start of the virtual time will do")]
+    pub(crate) fn accept_proven(gateway: &Arc<Gateway>, candidate: Candidate) -> Self {
+        let now = Instant::now();
+        let (mut upstream, mut output) = (WriteBuffer::new(), Output::default());
+        let mut io = Io { now, upstream: &mut upstream, output: &mut output };
+        let (peer, action) = GatewayPeer::accept_proven(gateway, candidate, None, &mut io).expect("a CONNECT");
+        let (input, decoder, datagrams) = (BytesMut::new(), Decoder::server(1 << 20), VecDeque::new());
+        let mut rig = Self { peer, now, action, output, upstream, input, decoder, datagrams };
+        rig.collect();
+        rig
+    }
+
+    /// Follows [`End::SessionExists`](tenbin_sn::End::SessionExists).
+    pub(crate) fn to_candidate(&mut self) -> Candidate {
+        self.call(|peer, io| peer.to_candidate(|_| false, io))
+    }
+
+    /// A datagram of the candidate.
+    pub(crate) fn candidate_gets(&mut self, candidate: &mut Candidate, datagram: &[u8]) -> Verdict {
+        let message = Message::decode(datagram).expect("a legal message");
+        self.call(|_, io| candidate.handle_message(&message, datagram.len(), io))
+    }
+
+    pub(crate) fn candidate_waits(&mut self, candidate: &mut Candidate, until: Instant) -> Verdict {
+        self.now = self.now.max(until);
+        self.call(|_, io| candidate.handle_timeout(io))
     }
 
     /// An active client that a second message has confirmed.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use tenbin_codec::{ConnAck, Connect, Decoder, ProtocolVersion, ReasonCode, ReportCarrier, Text};
+use tenbin_codec::{ConnAck, Connect, Decoder, NewSession, ProtocolVersion, ReasonCode, ReportCarrier, Text};
 use tenbin_session::handshake::Negotiated;
 use tenbin_session::{Connection, Role};
 
@@ -25,7 +25,7 @@ use crate::net::weight::{DEFAULT_WEIGHT, concurrency_in, weight_in};
 #[cfg(feature = "admin")]
 use crate::registry::Link;
 use crate::registry::{ChargedWill, Lease, session_bytes};
-use crate::values::Origin;
+use crate::values::{Origin, TransportProtocol};
 
 /// A pending client.
 pub(super) struct PendingClient {
@@ -74,6 +74,12 @@ impl PendingClient {
         let principal = Principal { client_id, identity, listener };
         if connect.will.as_ref().is_some_and(|will| !shared.access.allows(&principal, Action::Will(&will.topic))) {
             return Err(ReasonCode::NotAuthorized.into());
+        }
+        // The sender may not take a session over, such as a client of MQTT-SN whose address may be forged.
+        if NewSession::is_required(&connect.properties.user_properties)
+            && shared.registry.contains(&principal.client_id)
+        {
+            return Err(ReasonCode::ClientIdentifierNotValid.into());
         }
         let mut negotiated =
             connack::negotiate_limits(shared, &connect, &principal.client_id, assigned, data, report_carriers)?;
@@ -141,7 +147,9 @@ impl PendingClient {
     /// Rejects a client that the broker does not serve; else returns its Client Identifier, and the assigned one if the
     /// client sent none.
     fn admit(&self, shared: &BrokerState) -> Result<(Text, Option<Text>), Refusal> {
-        if !shared.admission.may_connect(self.origin.peer.address(), Instant::now()) {
+        // The address of a datagram may be forged, and its gateway has rates of its own.
+        let is_datagram = self.origin.transport == TransportProtocol::MqttSn;
+        if !is_datagram && !shared.admission.may_connect(self.origin.peer.address(), Instant::now()) {
             shared.metrics.connects_rate_limited.add(1);
             return Err(ReasonCode::ConnectionRateExceeded.into());
         }
