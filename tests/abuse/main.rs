@@ -6,6 +6,7 @@ mod support;
 
 mod amplification;
 mod canary;
+mod costs;
 mod descriptors;
 mod growth;
 mod intervals;

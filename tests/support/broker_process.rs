@@ -161,6 +161,16 @@ impl BrokerProcess {
         Duration::from_millis(ticks.sum::<u64>() * 10) // 100 a second
     }
 
+    /// As [`BrokerProcess::cpu_time`], in nanoseconds (Linux only). The time of threads that have ended is missing.
+    pub(crate) fn work(&self) -> Duration {
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", self.pid())).expect("a running process");
+        let nanos = tasks.filter_map(|task| {
+            let text = std::fs::read_to_string(task.ok()?.path().join("schedstat")).ok()?;
+            text.split_ascii_whitespace().next()?.parse::<u64>().ok()
+        });
+        Duration::from_nanos(nanos.sum())
+    }
+
     /// Sends a signal, such as `TERM`.
     pub(crate) fn signal(&self, name: &str) {
         let pid = self.pid().to_string();

@@ -6,14 +6,14 @@
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Instant;
 
 use dashmap::DashMap;
 use dashmap::mapref::entry::Entry;
-use tenbin_codec::Text;
+use tenbin_codec::{Text, TopicFilter};
 
-use crate::values::{Identity, MemoryLimits, Rate, TokenBucket, network};
+use crate::values::{Identity, MatchBound, MemoryLimits, Rate, TokenBucket, network};
 
 /// Memory of all accounts, by kind.
 #[derive(Debug)]
@@ -79,6 +79,8 @@ pub(crate) struct Account {
     sessions: AtomicUsize,
     /// Set once a refusal was logged.
     is_logged: AtomicBool,
+    /// Share groups that exist by its clients' subscriptions. No other lock is taken under it.
+    groups: Mutex<MatchBound>,
 }
 
 /// Owner of an account.
@@ -147,6 +149,7 @@ impl Memory {
                 parts: Default::default(),
                 sessions: AtomicUsize::new(0),
                 is_logged: AtomicBool::new(false),
+                groups: Mutex::default(),
             })
         };
         match self.accounts.entry(owner.clone()) {
@@ -219,6 +222,32 @@ impl Account {
     /// Bytes that are charged now.
     pub(crate) fn bytes(&self) -> usize {
         self.parts.iter().map(|bytes| bytes.load(Ordering::Relaxed)).sum()
+    }
+
+    /// Whether the owner may have another share group with this filter, if at most `maximum` of its groups may match one
+    /// topic.
+    pub(crate) fn may_add_group(&self, filter: &TopicFilter, maximum: usize) -> bool {
+        self.groups().has_room_for_group(filter, maximum)
+    }
+
+    /// Counts a share group with this filter, which exists by a subscription of this owner.
+    pub(crate) fn add_group(&self, filter: &TopicFilter) {
+        self.groups().add_group(filter);
+    }
+
+    /// Counts a share group out, which ends or exists by another owner's subscription.
+    pub(crate) fn remove_group(&self, filter: &TopicFilter) {
+        self.groups().remove_group(filter);
+    }
+
+    /// Upper bound of the owner's share groups that one topic matches.
+    #[cfg(test)]
+    pub(crate) fn groups_of_a_topic(&self) -> usize {
+        self.groups().total()
+    }
+
+    fn groups(&self) -> MutexGuard<'_, MatchBound> {
+        self.groups.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether both the owner's bound and the total bound have room for `bytes` more.

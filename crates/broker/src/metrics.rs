@@ -116,6 +116,8 @@ metrics! {
     clients_expired: Counter => "clients/expired" as "tenbin_sessions_expired_total",
     /// Subscriptions of all sessions now.
     subscriptions: Gauge => "subscriptions/count" as "tenbin_subscriptions",
+    /// Subscriptions refused because of a limit.
+    subscriptions_refused: Counter => "subscriptions/refused" as "tenbin_subscriptions_refused_total",
     /// Control packets received from clients, from an accepted CONNECT on.
     packets_received: Counter => "messages/received" as "tenbin_packets_received_total",
     /// Control packets sent to clients, from an accepting CONNACK on, without DISCONNECT.

@@ -109,14 +109,19 @@ impl Config {
     }
 
     pub(crate) fn memory_limits(&self) -> MemoryLimits {
-        let Limits { bytes_maximum, user_bytes_maximum, address_bytes_maximum, loopback_address_bytes_maximum } =
-            &self.limits;
+        let Limits { bytes_maximum, user_bytes_maximum, address_bytes_maximum, .. } = &self.limits;
+        let loopback_address_bytes_maximum = &self.limits.loopback_address_bytes_maximum;
         MemoryLimits {
             all: bytes_maximum.get() as usize,
             user: user_bytes_maximum.get() as usize,
             address: address_bytes_maximum.get() as usize,
             loopback_address: loopback_address_bytes_maximum.get() as usize,
         }
+    }
+
+    /// Maximum number of share groups of one owner that one topic matches; 0 = no bound.
+    pub(crate) fn groups_per_topic_maximum(&self) -> usize {
+        self.limits.groups_per_topic_maximum.get() as usize
     }
 
     pub(crate) fn will_bytes_maximum(&self) -> usize {

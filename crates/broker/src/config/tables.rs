@@ -120,6 +120,7 @@ tables! {
         pub(super) user_bytes_maximum: Ranged<0, 1_099_511_627_776> = Ranged(256 << 20),
         pub(super) address_bytes_maximum: Ranged<0, 1_099_511_627_776> = Ranged(48 << 20),
         pub(super) loopback_address_bytes_maximum: Ranged<0, 1_099_511_627_776> = Ranged(48 << 20),
+        pub(super) groups_per_topic_maximum: Ranged<0, 1_000_000> = Ranged(256),
     }
 
     /// Remembered speeds of clients that left share groups: for how long and how many.

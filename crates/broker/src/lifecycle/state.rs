@@ -123,6 +123,7 @@ impl BrokerState {
             clock,
             unread: UnreadGroups::default(),
             standing: memory.account(Owner::StandingGroups),
+            groups_per_topic: config.groups_per_topic_maximum(),
         };
         let (concerns, kept_in) = (Arc::clone(&slow_receivers.concerns), durable.clone());
         let limits = queue_limits(&config, durable.is_some());

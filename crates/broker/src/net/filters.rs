@@ -19,8 +19,10 @@ use super::reason_strings::reason_string;
 use super::weight::{concurrency_in, weight_in};
 use crate::durable::{Changes, CommitPoint};
 use crate::lifecycle::{self, Denied};
+use crate::memory::Account;
+use crate::registry::{LimitKey, Subscriptions};
 use crate::router::{HeldKey, Router};
-use crate::values::Grant;
+use crate::values::{Grant, SubscriptionLimits};
 
 /// SUBSCRIBE and UNSUBSCRIBE of one connection.
 #[derive(Debug, Default)]
@@ -217,24 +219,32 @@ fn subscribe_some(
         refused => refused,
     });
     let verdicts: Vec<_> = verdicts.collect();
-    let mut added = 0;
+    let (mut added, mut beyond_limits) = (0, 0);
+    let mut limit_reached = None;
     let mut edit = None;
     for (place, (Subscription { filter, options }, verdict)) in taken.iter().zip(verdicts).enumerate() {
         let options = SubscriptionOptions { qos: options.qos.min(qos_maximum), ..*options };
         let grant = Grant { options, identifier: subscribe.subscription_identifier, weight };
+        if let Err(reason) = verdict {
+            reasons.push(reason);
+            continue;
+        }
         let state = &mut *core.lease.state;
         let known = state.subscriptions.get(filter).copied();
         let asked = hooked.get(place).and_then(|hooked| hooked.asked.as_ref());
-        let is_named =
-            verdict.is_ok() && asked.is_none_or(|asked| state.subscriptions.rename(asked, filter, limits, &account));
-        let is_taken = is_named && state.subscriptions.insert(filter, grant, limits, &account);
-        if !is_taken {
-            if known.is_none()
-                && let Some(asked) = asked.filter(|asked| state.subscriptions.name_of(asked) == Some(filter))
-            {
-                state.subscriptions.forget_name(asked);
-            }
-            reasons.push(verdict.err().unwrap_or(ReasonCode::QuotaExceeded));
+        let is_new_member = filter.is_shared() && known.is_none();
+        let may_be_routed = !is_new_member || {
+            let edit = edit.get_or_insert_with(|| core.shared.router.edit());
+            edit.may_subscribe(filter, &core.lease.client.outbox)
+        };
+        let taken = match may_be_routed {
+            true => take(&mut state.subscriptions, filter, grant, asked, limits, &account),
+            false => Err("limits.groups_per_topic_maximum"),
+        };
+        if let Err(limit) = taken {
+            limit_reached = Some(limit);
+            beyond_limits += 1;
+            reasons.push(ReasonCode::QuotaExceeded);
             continue;
         }
         // An unchanged subscription changes no routes.
@@ -258,12 +268,40 @@ fn subscribe_some(
     }
     drop(edit);
     core.shared.metrics.subscriptions.add(added);
+    if let Some(limit) = limit_reached {
+        core.shared.metrics.subscriptions_refused.add(beyond_limits);
+        let (peer, client) = (core.shared.peer, &core.lease.client.id);
+        tracing::warn!(%peer, ?client, limit, subscriptions = beyond_limits, "subscriptions refused: limit reached");
+    }
     if let Some(hooks) = &core.hooks {
         taken.iter().zip(&reasons[range.start..]).for_each(|(asked, reason)| hooks.subscribed(asked, *reason));
     }
     if range.end >= filters_maximum {
         reasons.resize(subscribe.subscriptions.len(), ReasonCode::QuotaExceeded);
     }
+}
+
+/// Adds a subscription to the session, or replaces its grant. `asked`: the client's filter, if hooks have replaced it.
+///
+/// # Errors
+/// A limit refuses it.
+fn take(
+    subscriptions: &mut Subscriptions,
+    filter: &TopicFilter,
+    grant: Grant,
+    asked: Option<&TopicFilter>,
+    limits: SubscriptionLimits,
+    account: &Arc<Account>,
+) -> Result<(), LimitKey> {
+    let is_known = subscriptions.contains(filter);
+    if asked.is_some_and(|asked| !subscriptions.rename(asked, filter, limits, account)) {
+        return Err("sessions.subscriptions_maximum");
+    }
+    let taken = subscriptions.insert(filter, grant, limits, account);
+    if taken.is_err() && !is_known && asked.is_some_and(|asked| subscriptions.name_of(asked) == Some(filter)) {
+        asked.into_iter().for_each(|asked| subscriptions.forget_name(asked));
+    }
+    taken
 }
 
 /// Answer of hooks about a subscription.

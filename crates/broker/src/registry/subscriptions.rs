@@ -1,14 +1,11 @@
 use std::collections::HashMap;
-use std::collections::hash_map::Entry;
-use std::hash::{BuildHasher as _, Hasher as _};
 use std::sync::Arc;
 
-use rustc_hash::{FxBuildHasher, FxHashMap};
 use tenbin_codec::TopicFilter;
 
-use crate::memory::{Account, Charge, Kind};
+use crate::memory::{Account, Charge, Kind, OverLimit};
 use crate::router::is_in_tree;
-use crate::values::{Grant, SubscriptionLimits};
+use crate::values::{Grant, MatchBound, SubscriptionLimits};
 
 /// The subscriptions of one session, and their charge.
 #[derive(Debug, Default)]
@@ -20,15 +17,17 @@ pub(crate) struct Subscriptions {
     more: Option<Box<More>>,
 }
 
-/// What only wildcards and hooks need.
+/// What only wildcards, share groups and hooks need.
 #[derive(Debug, Default)]
 struct More {
-    /// Number of filters of each wildcard pattern, by [`pattern`].
-    patterns: FxHashMap<u64, u32>,
+    matches: MatchBound,
     /// Filters that hooks have replaced, by the filter of the client's SUBSCRIBE; `None` = none.
     #[expect(clippy::box_collection, reason = "sessions with wildcards have the rest, and few have this")]
     renamed: Option<Box<HashMap<TopicFilter, TopicFilter>>>,
 }
+
+/// Key of the limit that refuses a subscription.
+pub(crate) type LimitKey = &'static str;
 
 impl Subscriptions {
     pub(crate) fn contains(&self, filter: &TopicFilter) -> bool {
@@ -39,28 +38,36 @@ impl Subscriptions {
         self.grants.get(filter)
     }
 
-    /// Adds a subscription, or replaces that of the same filter. Returns false if the session or the account has no
-    /// room for it.
+    /// Adds a subscription, or replaces that of the same filter.
+    ///
+    /// # Errors
+    /// The session or the account has no room for it.
     pub(crate) fn insert(
         &mut self,
         filter: &TopicFilter,
         grant: Grant,
         limits: SubscriptionLimits,
         account: &Arc<Account>,
-    ) -> bool {
+    ) -> Result<(), LimitKey> {
         if let Some(known) = self.grants.get_mut(filter) {
             *known = grant;
-            return true;
+            return Ok(());
         }
         let bytes = self.bytes() + weight(filter);
-        let has_room =
-            self.grants.len() < limits.count && bytes <= limits.bytes && self.has_pattern(filter, limits.patterns);
-        if !has_room || self.charge(account).resize(bytes).is_err() {
-            return false;
+        let has_match = |more: &More| more.matches.has_room(filter, limits.patterns);
+        if self.grants.len() >= limits.count {
+            return Err("sessions.subscriptions_maximum");
         }
+        if bytes > limits.bytes {
+            return Err("sessions.subscription_bytes_maximum");
+        }
+        if !self.more.as_deref().map_or_else(|| has_match(&More::default()), has_match) {
+            return Err("sessions.wildcard_patterns_maximum");
+        }
+        self.charge(account).resize(bytes).map_err(|OverLimit| "limits")?;
         self.grants.insert(filter.detach(), grant);
-        self.count_pattern(filter);
-        true
+        self.count_matches(filter);
+        Ok(())
     }
 
     /// Adds a subscription of the last run, even above the limits.
@@ -68,7 +75,7 @@ impl Subscriptions {
         if self.grants.insert(filter.detach(), grant).is_none() {
             let bytes = self.bytes() + weight(filter);
             self.charge(account).set(bytes);
-            self.count_pattern(filter);
+            self.count_matches(filter);
         }
     }
 
@@ -122,7 +129,7 @@ impl Subscriptions {
 
     /// Frees the box if nothing is in it.
     fn forget_more(&mut self) {
-        self.more.take_if(|more| more.patterns.is_empty() && more.renamed.is_none());
+        self.more.take_if(|more| more.matches.is_empty() && more.renamed.is_none());
     }
 
     fn bytes(&self) -> usize {
@@ -143,32 +150,18 @@ impl Subscriptions {
         let removed = self.grants.remove(filter).is_some();
         if removed {
             self.charge.iter_mut().for_each(|charge| charge.set(charge.bytes().saturating_sub(weight(filter))));
-            self.forget_pattern(filter);
+            if let Some(more) = &mut self.more {
+                more.matches.remove(filter);
+            }
+            self.forget_more();
         }
         removed
     }
 
-    fn has_pattern(&self, filter: &TopicFilter, maximum: usize) -> bool {
-        let patterns = self.more.as_deref().map(|more| &more.patterns);
-        patterns.map_or(0, FxHashMap::len) < maximum
-            || pattern(filter).is_none_or(|new| patterns.is_some_and(|known| known.contains_key(&new)))
-    }
-
-    fn count_pattern(&mut self, filter: &TopicFilter) {
-        if let Some(pattern) = pattern(filter) {
-            *self.more.get_or_insert_default().patterns.entry(pattern).or_default() += 1;
+    fn count_matches(&mut self, filter: &TopicFilter) {
+        if filter.has_wildcard() || filter.is_shared() {
+            self.more.get_or_insert_default().matches.add(filter);
         }
-    }
-
-    fn forget_pattern(&mut self, filter: &TopicFilter) {
-        let (Some(pattern), Some(more)) = (pattern(filter), &mut self.more) else { return };
-        if let Entry::Occupied(mut count) = more.patterns.entry(pattern) {
-            *count.get_mut() -= 1;
-            if *count.get() == 0 {
-                count.remove();
-            }
-        }
-        self.forget_more();
     }
 
     /// Granted options by Topic Filter.
@@ -187,25 +180,6 @@ impl Subscriptions {
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&TopicFilter, &Grant)> {
         self.grants.iter()
     }
-}
-
-/// A hash of the positions of a filter's wildcards and its number of levels; `None`: no wildcards. A topic matches at
-/// most one filter of each pattern in each share group, and one outside of share groups.
-fn pattern(filter: &TopicFilter) -> Option<u64> {
-    if !filter.has_wildcard() {
-        return None;
-    }
-    // Two patterns of one hash count as one: a client that finds such filters gains a few patterns.
-    let mut hasher = FxBuildHasher.build_hasher();
-    let share = if filter.is_shared() { 2 } else { 0 };
-    for level in filter.levels().skip(share) {
-        hasher.write_u8(match level {
-            b"+" => 1,
-            b"#" => 2,
-            _ => 3, // a 0 would not change the hash
-        });
-    }
-    Some(hasher.finish())
 }
 
 /// Bytes of memory of a subscription to `filter`, here and in the router's index: an upper estimate.
@@ -251,7 +225,7 @@ mod tests {
     fn removed_subscriptions_are_charged_no_more() {
         let (mut subscriptions, account) = (Subscriptions::default(), account(1 << 20));
         for text in ["a", "a/b/+", "$share/g/a", "a"] {
-            assert!(subscriptions.insert(&filter(text), grant(), PLENTY, &account));
+            assert_eq!(subscriptions.insert(&filter(text), grant(), PLENTY, &account), Ok(()));
         }
         subscriptions.restore(&filter("a"), grant(), &account);
         assert_eq!(subscriptions.len(), 3);
@@ -283,13 +257,13 @@ mod tests {
         let limits = SubscriptionLimits { patterns: 2, ..PLENTY };
         let mut fit = |text: &str| subscriptions.insert(&filter(text), grant(), limits, &account);
         let all = ["a/+/c", "a/#", "b/+/d", "a", "$share/g/c/+/e"].map(&mut fit);
-        assert_eq!(all, [true; 5]);
-        let beyond = ["x/+", "+/x/y", "#", "a/b/#"].map(&mut fit);
-        assert_eq!(beyond, [false; 4]);
+        assert_eq!(all, [Ok(()); 5]);
+        let beyond = ["x/+", "+/x/y", "#", "a/b/#", "$share/h/c/+/e", "$share/g/a"].map(&mut fit);
+        assert_eq!(beyond, [Err("sessions.wildcard_patterns_maximum"); 6]);
         for (removed, has_room) in [("a/+/c", false), ("$share/g/c/+/e", false), ("b/+/d", true)] {
             subscriptions.remove(&filter(removed));
             let is_in = subscriptions.insert(&filter("x/+"), grant(), limits, &account);
-            assert_eq!(is_in, has_room, "without {removed}");
+            assert_eq!(is_in.is_ok(), has_room, "without {removed}");
         }
     }
 
@@ -298,7 +272,7 @@ mod tests {
         let (mut subscriptions, account) = (Subscriptions::default(), account(1 << 20));
         let mut fits = |text: &str, count, bytes| {
             let limits = SubscriptionLimits { count, bytes, ..PLENTY };
-            subscriptions.insert(&filter(text), grant(), limits, &account)
+            subscriptions.insert(&filter(text), grant(), limits, &account).is_ok()
         };
         assert!(fits("a/+", 1, 10_000));
         assert!(fits("a/+", 0, 0));
@@ -315,8 +289,7 @@ mod tests {
         let account = account(96_000);
         let mut sessions = (0..100).map(|_| Subscriptions::default()).collect::<Vec<_>>();
         let filter = filter(&format!("{}+", "x/".repeat(100)));
-        let granted =
-            sessions.iter_mut().filter_map(|session| session.insert(&filter, grant(), PLENTY, &account).then_some(()));
+        let granted = sessions.iter_mut().filter_map(|session| session.insert(&filter, grant(), PLENTY, &account).ok());
         assert_eq!(granted.count(), 54_000 / weight(&filter));
         assert!(account.bytes() > 0);
         drop(sessions);

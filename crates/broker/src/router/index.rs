@@ -20,6 +20,8 @@ use super::unread::UnreadGroups;
 use super::versions::{Part, Parts, Versions};
 use crate::auth::Access;
 use crate::hooks::Events;
+use crate::memory::Account;
+use crate::outbox::Outbox;
 use crate::values::ShareRules;
 
 /// All subscriptions of all sessions.
@@ -210,6 +212,18 @@ impl Edit<'_> {
 
     pub(super) fn remove(&mut self, filter: &TopicFilter, number: u64) {
         self.change(filter, |entry| entry.subscribers.remove(number));
+    }
+
+    /// Whether the owner of `outbox` may create the group of a share name and a filter, or the group exists already.
+    pub(super) fn may_join(&self, shared: &SharedFilter, outbox: &Outbox) -> bool {
+        let (index, maximum) = (self.index, self.index.queues.groups_per_topic);
+        let has_room = |account: Arc<Account>| account.may_add_group(&shared.filter, maximum);
+        if maximum == 0 || outbox.account().is_none_or(has_room) {
+            return true;
+        }
+        let name = Key::new(shared.share_name.text().as_bytes(), index.hasher());
+        let entry = self.next.entry(&shared.filter, index.hasher());
+        entry.is_some_and(|entry| entry.groups.get(&name).is_some())
     }
 
     /// Adds a member to the group of a share name and a filter; the first member creates it.

@@ -338,6 +338,11 @@ impl Edit<'_> {
         }
     }
 
+    /// Whether the owner of `outbox` has room for the share group that a subscription to `filter` may create.
+    pub(crate) fn may_subscribe(&self, filter: &TopicFilter, outbox: &Outbox) -> bool {
+        filter.shared().is_none_or(|shared| self.index.may_join(&shared, outbox))
+    }
+
     /// Removes a subscription: messages published after this edit do not reach the receiver `[MQTT-3.10.4-2]`.
     pub(crate) fn unsubscribe(&mut self, filter: &TopicFilter, number: u64) {
         match filter.shared() {

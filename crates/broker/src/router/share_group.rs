@@ -72,6 +72,8 @@ pub(crate) struct GroupQueues {
     pub(crate) unread: UnreadGroups,
     /// Account of the standing groups, which pays for their entries.
     pub(crate) standing: Arc<Account>,
+    /// Bound of the groups of one owner that one topic matches; 0 = none.
+    pub(crate) groups_per_topic: usize,
 }
 
 #[cfg(test)]
@@ -90,6 +92,7 @@ impl GroupQueues {
             clock: Clock::new(),
             unread: UnreadGroups::default(),
             standing: crate::memory::Memory::unlimited().account(crate::memory::Owner::StandingGroups),
+            groups_per_topic: 0,
         }
     }
 }
@@ -179,7 +182,7 @@ impl SharedGroup {
             self.store_messages();
         }
         if self.payer.load().is_none() {
-            self.payer.store(member.outbox.account());
+            self.set_payer(member.outbox.account());
         }
         // Join the outbox first: the member may be chosen as soon as it is in `members`.
         member.outbox.join_group(self.number, Arc::clone(&member.tally));
@@ -225,8 +228,18 @@ impl SharedGroup {
         let payer = self.payer.load_full();
         let stays = |account: &Arc<Account>| payer.as_ref().is_some_and(|payer| Arc::ptr_eq(account, payer));
         if !stays(&first) && !accounts.any(|account| stays(&account)) {
-            self.payer.store(Some(Arc::clone(&first)));
+            self.set_payer(Some(Arc::clone(&first)));
             self.pays(&first);
+        }
+    }
+
+    /// Lets another account pay for the group, and counts the group there. Only writers of the index may call it.
+    fn set_payer(&self, payer: Option<Arc<Account>>) {
+        if let Some(payer) = &payer {
+            payer.add_group(&self.name.filter);
+        }
+        if let Some(before) = self.payer.swap(payer) {
+            before.remove_group(&self.name.filter);
         }
     }
 
@@ -241,7 +254,9 @@ impl SharedGroup {
         if let Some((durable, queue)) = self.queues.durable.as_ref().zip(self.stored()) {
             durable.forget_group(&self.name, &queue);
         }
-        self.drop_waiting()
+        let dropped = self.drop_waiting();
+        self.set_payer(None);
+        dropped
     }
 
     /// Returns the number of messages given to members, including former ones.

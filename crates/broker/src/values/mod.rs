@@ -6,6 +6,7 @@ mod grant;
 mod hash_key;
 mod identity;
 mod limits;
+mod match_bound;
 mod network;
 mod ordering_key;
 mod origin;
@@ -26,6 +27,7 @@ pub(crate) use limits::{
     AdmissionLimits, DecisionLimits, MemoryLimits, SessionLimits, SpeedLimits, SubscriptionLimits, UNCHARGED_PACKET,
     room_for_packet,
 };
+pub(crate) use match_bound::MatchBound;
 pub use network::{Network, WrongNetwork};
 pub use ordering_key::{OrderingKey, UnknownKey};
 pub use origin::{Certificate, Origin, Peer, TransportProtocol};

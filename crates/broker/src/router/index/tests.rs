@@ -256,6 +256,45 @@ fn new_group_copies_few_groups_of_its_filter() {
 }
 
 #[test]
+fn groups_count_for_one_owner_until_they_end() {
+    let mut queues = GroupQueues::for_tests(10, 10_000, None);
+    queues.groups_per_topic = 2;
+    let rules = ShareRules::new(Policy::RoundRobin, Vec::new());
+    let index = FilterIndex::new(rules, Arc::new(queues), Arc::new(Access::unlimited()));
+    let owners = ["127.0.0.1", "127.0.0.2"].map(|address| {
+        let memory = crate::memory::Memory::unlimited();
+        memory.account(crate::memory::Owner::Address(address.parse().unwrap()))
+    });
+    let receivers = [0, 0, 1].map(|owner: usize| {
+        let (outbox, load) = outbox();
+        outbox.charge_to(&owners[owner]);
+        Receiver { number: Arc::as_ptr(&outbox).addr() as u64, outbox, load, rights: rights() }
+    });
+    let may =
+        |name: &str, receiver: &Receiver| index.edit().may_join(&filter(name).shared().unwrap(), &receiver.outbox);
+    let join = |name: &str, receiver: &Receiver| {
+        let grant =
+            Grant { options: SubscriptionOptions::at(QoS::AtLeastOnce), identifier: None, weight: NonZeroU16::MIN };
+        index.edit().join(&filter(name).shared().unwrap(), receiver, GroupMember::new(receiver, grant), Nanos(0));
+    };
+    let leave = |name: &str, receiver: &Receiver| index.edit().leave(&filter(name).shared().unwrap(), receiver.number);
+    let counts = || owners.each_ref().map(|owner| owner.groups_of_a_topic());
+    let [first, second, other] = &receivers;
+    join("$share/a/t", first);
+    join("$share/b/t", second);
+    assert_eq!(["$share/c/t", "$share/a/t", "$share/a/u"].map(|name| may(name, second)), [false, true, true]);
+    assert!(may("$share/c/t", other));
+    join("$share/b/t", other);
+    assert_eq!(counts(), [2, 0]);
+    leave("$share/b/t", second);
+    assert_eq!(counts(), [1, 1], "it exists by the other owner's subscription");
+    assert!(may("$share/c/t", second));
+    leave("$share/a/t", first);
+    leave("$share/b/t", other);
+    assert_eq!(counts(), [0, 0]);
+}
+
+#[test]
 fn group_is_watched_if_a_subscription_may_cover_it() {
     let index = index();
     for name in ["a", "b", "c"] {
