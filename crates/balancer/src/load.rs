@@ -269,6 +269,11 @@ impl MemberLoad {
         self.hot.is_limited()
     }
 
+    /// Returns whether the client can begin with another message, as far as its concurrency and its Receive Maximum tell.
+    pub fn can_begin(&self) -> bool {
+        late::limit(&self.hot).is_none_or(|limit| self.hot.outstanding().messages < limit)
+    }
+
     /// Sets the client's Receive Maximum: its messages beyond it wait with the group, not in the client's own queue.
     /// Above [`RECEIVE_MAXIMUM_MOST`](Self::RECEIVE_MAXIMUM_MOST) it counts as none.
     pub fn set_receive_maximum(&self, messages: u16) {

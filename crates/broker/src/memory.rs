@@ -79,7 +79,7 @@ pub(crate) struct Account {
     sessions: AtomicUsize,
     /// Set once a refusal was logged.
     is_logged: AtomicBool,
-    /// Share groups that exist by its clients' subscriptions. No other lock is taken under it.
+    /// Share groups with its clients as members. No other lock is taken under it.
     groups: Mutex<MatchBound>,
 }
 
@@ -230,12 +230,12 @@ impl Account {
         self.groups().has_room_for_group(filter, maximum)
     }
 
-    /// Counts a share group with this filter, which exists by a subscription of this owner.
+    /// Counts a share group with this filter, of which a client of this owner is a member.
     pub(crate) fn add_group(&self, filter: &TopicFilter) {
         self.groups().add_group(filter);
     }
 
-    /// Counts a share group out, which ends or exists by another owner's subscription.
+    /// Counts a share group out, of which no client of this owner is a member any more.
     pub(crate) fn remove_group(&self, filter: &TopicFilter) {
         self.groups().remove_group(filter);
     }

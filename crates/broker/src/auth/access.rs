@@ -150,6 +150,11 @@ impl Access {
         self.epoch.load(Ordering::Acquire)
     }
 
+    /// Whether rights change only with the epoch. A custom authorizer may answer differently at any time.
+    pub(crate) fn changes_with_epoch(&self) -> bool {
+        self.is_acl
+    }
+
     /// Like [`Access::epoch`], for a task that has just released a lease. The fence pairs with the one in `changed`:
     /// either this task sees the new epoch, or the rule change finds the lease free.
     pub(crate) fn epoch_after_release(&self) -> u64 {

@@ -158,7 +158,7 @@ pub(crate) async fn begin(shared: &BrokerState, lease: &mut Lease, beginning: &B
     let (will, expires_at) = (lease.state.will.take(), lease.state.expires_at.take());
     let interrupted = session_present.then_some(Interrupted { will, expires_at });
     lease.client.load.connected(shared.clock.nanos(now));
-    for filter in lease.state.subscriptions.keys() {
+    for filter in lease.state.subscriptions.remembered_groups() {
         joins(shared, &lease.client, filter, now);
     }
     shared.metrics.client_connected();
@@ -222,5 +222,5 @@ pub(crate) fn joins(shared: &BrokerState, client: &Client, filter: &TopicFilter,
 
 /// Dispatches the backlogs of share groups after a member has begun to take messages, or has begun again.
 pub(crate) fn takes_messages(shared: &BrokerState, lease: &Lease, now: Instant) {
-    shared.router.connected(lease.state.subscriptions.keys(), now, &mut Rng::new(lease.client.number));
+    shared.router.serve(&lease.client.outbox, true, now, &mut Rng::new(lease.client.number));
 }

@@ -1,5 +1,6 @@
 //! The end of connections and sessions.
 
+use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -15,7 +16,7 @@ use crate::durable::Durable;
 use crate::hooks::Events;
 use crate::outbox::Booked;
 use crate::registry::{ChargedWill, Client, Lease, PendingWill};
-use crate::router::HeldKey;
+use crate::router::{Detached, HeldKey};
 use crate::slices::Pauses;
 
 /// How a connection ended.
@@ -41,13 +42,14 @@ pub(crate) async fn end(
     end: ConnectionEnd,
     now: Instant,
 ) -> Option<oneshot::Receiver<()>> {
-    leave(shared, &mut lease, end, now);
+    let waiting = leave(shared, &mut lease, end, now);
     let mut pauses = Pauses::default();
+    for group in waiting {
+        shared.router.dispatch(group, now, &mut Rng::new(lease.client.number));
+        pauses.rest().await;
+    }
     if lease.client.load.learned_speed().is_some() {
-        for filter in lease.state.subscriptions.keys() {
-            leaves(shared, &lease.client, filter, now);
-            pauses.rest().await;
-        }
+        lease.state.subscriptions.remembered_groups().for_each(|filter| leaves(shared, &lease.client, filter, now));
     }
     let is_will_due = lease.state.will.as_ref().is_some_and(|pending| pending.due <= now);
     if is_will_due || is_over(&lease, now) && lease.state.subscriptions.len() > FEW {
@@ -61,8 +63,9 @@ pub(crate) async fn end(
 
 /// Disconnects the client from share groups, and stores when its session ends and its Will is due.
 ///
-/// The groups redeliver its messages to other members, and give it no more.
-fn leave(shared: &BrokerState, lease: &mut Lease, end: ConnectionEnd, now: Instant) {
+/// The groups redeliver its messages to other members, and give it no more. Returns further groups with a backlog, which
+/// may wait for this client.
+fn leave(shared: &BrokerState, lease: &mut Lease, end: ConnectionEnd, now: Instant) -> Vec<NonZeroU64> {
     shared.metrics.clients_connected.subtract(1);
     lease.state.retained_pages.connection_ended();
     lease.state.settled_at = end.settled_at;
@@ -70,10 +73,10 @@ fn leave(shared: &BrokerState, lease: &mut Lease, end: ConnectionEnd, now: Insta
     // Shared messages go to other members: first those it has not acknowledged, then those in its queue. QoS 2 messages
     // stay with the member that they were sent to [MQTT-4.8.2-4]. What comes back unsent is a resend [MQTT-4.4.0-1].
     let under_way = session.shared_in_flight().map(|delivery| delivery.share);
-    let (redelivery, queued) = shared.router.detach(client.number, &client.outbox, under_way);
+    let Detached { redelivery, taken, waiting } = shared.router.detach(client.number, &client.outbox, under_way);
     let mut orphans = shared.router.withdraw(&mut session);
     take_back(shared, &client, orphans.iter().map(Booked::of).sum());
-    orphans.extend(queued);
+    orphans.extend(taken);
     shared.router.keys_done(orphans.iter().filter_map(HeldKey::of), client.number);
     redelivery.finish(orphans, now, &mut Rng::new(client.number));
     let ends_now = end.expiry == SessionExpiry::AtDisconnect;
@@ -102,6 +105,7 @@ fn leave(shared: &BrokerState, lease: &mut Lease, end: ConnectionEnd, now: Insta
     if let Some(durable) = &shared.durable {
         durable.connection_ended(lease.on_disk(), end.expiry, is_restored, now);
     }
+    waiting
 }
 
 /// Redelivers unsent shared messages of a draining client to other members; returns their number.
@@ -117,7 +121,9 @@ pub(crate) fn hand_over(shared: &BrokerState, client: &Client, now: Instant) -> 
     if messages > 0 {
         tracing::debug!(client = ?client.id, messages, "member drains: its messages go to other members");
     }
-    redelivery.finish(waiting, now, &mut Rng::new(client.number));
+    let rng = &mut Rng::new(client.number);
+    redelivery.finish(waiting, now, rng);
+    shared.router.serve(&client.outbox, true, now, rng); // backlogs may wait for this client
     messages
 }
 

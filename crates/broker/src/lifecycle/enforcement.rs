@@ -67,7 +67,7 @@ pub(crate) fn judge(shared: &BrokerState, lease: &mut Lease, now: Instant) -> St
     if standing == Standing::Revoked {
         suspend(shared, lease);
     } else {
-        review(shared, lease, now);
+        review(shared, lease, false, now);
     }
     standing
 }
@@ -94,10 +94,10 @@ pub(crate) fn release(shared: &BrokerState, mut lease: Lease) {
 /// The session stays a disconnected member of its share groups, so messages of a group without other members stay too.
 fn suspend(shared: &BrokerState, lease: &mut Lease) {
     let state = &mut *lease.state;
-    for filter in state.subscriptions.keys().filter(|filter| !filter.is_shared()) {
-        if state.suspended.insert(filter.clone()) {
-            shared.router.unsubscribe(filter, lease.client.number);
-        }
+    let ordinary = state.subscriptions.keys().filter(|filter| !filter.is_shared());
+    let new: Vec<_> = ordinary.filter(|filter| state.suspended.insert((*filter).clone())).collect();
+    for some in new.chunks(CHANGED_TOGETHER) {
+        shared.router.unsubscribe_all(some.iter().copied(), lease.client.number);
     }
 }
 
@@ -107,21 +107,27 @@ fn suspend(shared: &BrokerState, lease: &mut Lease) {
 /// Checks the queued messages of a connected session against the current rules. Forbidden ones of a share group go to
 /// other members or wait with the group; the session's own wait until they are allowed. A connection has its in-flight
 /// messages itself and checks them with [`is_forbidden`].
-pub(crate) fn review(shared: &BrokerState, lease: &mut Lease, now: Instant) {
+///
+/// `is_reviewed`: the rights are those of the last review, so that only the queued messages are checked.
+pub(crate) fn review(shared: &BrokerState, lease: &mut Lease, is_reviewed: bool, now: Instant) {
     let (client, state) = (Arc::clone(&lease.client), &mut *lease.state);
-    let redelivery = shared.router.begin_redelivery(client.number, &client.outbox);
-    let mut again = Vec::new();
+    let (mut lost, mut again) = (Vec::new(), Vec::new());
     let has_suspended = !state.suspended.is_empty();
-    for (filter, grant) in state.subscriptions.iter().filter(|(filter, _)| filter.is_shared() || has_suspended) {
+    let subscriptions = state.subscriptions.iter().take(if is_reviewed { 0 } else { usize::MAX });
+    for (filter, grant) in subscriptions.filter(|(filter, _)| filter.is_shared() || has_suspended) {
         let allowed = !filter.is_shared() || client.rights.check_subscription(filter).is_ok();
         if !allowed && state.suspended.insert(filter.clone()) {
             tracing::info!(client = ?client.id, ?filter, "no longer authorized: the member of the share group is suspended");
-            shared.router.suspend(filter, &client.receiver());
+            lost.push(filter);
         } else if allowed && state.suspended.remove(filter) {
-            shared.router.subscribe(filter, &client.receiver(), *grant, now);
-            again.push(filter);
+            again.push((filter, *grant));
         }
     }
+    let redelivery = shared.router.begin_redelivery(client.number, &client.outbox);
+    let redelivery = redelivery.and_leaving(lost.iter().copied());
+    let receiver = client.receiver();
+    lost.iter().for_each(|filter| shared.router.suspend(filter, &receiver));
+    again.iter().for_each(|(filter, grant)| shared.router.subscribe(filter, &receiver, *grant, now));
     let (forbidden, withheld) = client.outbox.withhold(|delivery| is_forbidden(&client.rights, delivery));
     if withheld > 0 {
         tracing::info!(client = ?client.id, messages = withheld, "queued messages wait for the right to receive them");
@@ -129,8 +135,11 @@ pub(crate) fn review(shared: &BrokerState, lease: &mut Lease, now: Instant) {
     let mut rng = Rng::new(client.number);
     shared.router.keys_done(forbidden.iter().filter_map(HeldKey::of), client.number);
     redelivery.finish(forbidden, now, &mut rng);
-    shared.router.connected(again.into_iter(), now, &mut rng);
+    shared.router.connected(again.into_iter().map(|(filter, _)| filter), now, &mut rng);
 }
+
+/// Subscriptions in one change of the index, while other tasks wait for it.
+const CHANGED_TOGETHER: usize = 32;
 
 /// Whether the session may not receive this queued or in-flight message.
 pub(crate) fn is_forbidden(rights: &Rights, delivery: &Delivery) -> bool {

@@ -18,7 +18,7 @@ use tenbin_session::Delivery;
 use super::BrokerState;
 use crate::hooks::{self, Received};
 use crate::outbox::{Batch, Booked, Taken};
-use crate::router::{HeldKey, Receiver, RetainedPages};
+use crate::router::{Detached, HeldKey, Receiver, RetainedPages};
 use crate::values::Grant;
 
 /// Messages of one subscription. Its session ends when it is dropped.
@@ -66,13 +66,13 @@ impl Inbox {
             open: None,
             stopped: Box::pin(shared.when_stopped()),
         };
-        inbox.takes_messages(shared, now);
+        inbox.takes_messages(shared, true, now);
         inbox
     }
 
-    /// Dispatches the backlog of the subscription's share group.
-    fn takes_messages(&mut self, shared: &BrokerState, now: Instant) {
-        shared.router.connected(std::iter::once(&self.filter), now, &mut Rng::new(self.receiver.number));
+    /// Dispatches the backlog of the subscription's share group. `begins`: from now on.
+    fn takes_messages(&mut self, shared: &BrokerState, begins: bool, now: Instant) {
+        shared.router.serve(&self.receiver.outbox, begins, now, &mut Rng::new(self.receiver.number));
     }
 
     /// Ends the message that the program has taken last.
@@ -88,7 +88,7 @@ impl Inbox {
         }
         shared.router.keys_done(held_key, self.receiver.number);
         if self.receiver.load.is_limited() {
-            shared.router.may_begin(std::iter::once(&self.filter), now, &mut Rng::new(self.receiver.number));
+            self.takes_messages(shared, true, now);
         }
     }
 
@@ -155,7 +155,7 @@ impl hooks::Inbox for Inbox {
                 Poll::Ready(Taken::Deliveries) => {}
             }
             if self.receiver.outbox.take_room_again() {
-                self.takes_messages(&shared, now);
+                self.takes_messages(&shared, false, now);
             }
             // There are no runs, since the queue takes no ready-made packets.
             let taken = std::mem::take(batch.singles()).into_iter();
@@ -174,9 +174,11 @@ impl Drop for Inbox {
         let now = Instant::now();
         self.complete(&shared, now);
         let Receiver { number, outbox, .. } = &self.receiver;
-        let (redelivery, waiting) = shared.router.detach(*number, outbox, std::iter::empty());
-        shared.router.keys_done(waiting.iter().filter_map(HeldKey::of), *number);
-        redelivery.finish(waiting, now, &mut Rng::new(*number));
+        let Detached { redelivery, taken, waiting } = shared.router.detach(*number, outbox, std::iter::empty());
+        let rng = &mut Rng::new(*number);
+        shared.router.keys_done(taken.iter().filter_map(HeldKey::of), *number);
+        redelivery.finish(taken, now, rng);
+        waiting.into_iter().for_each(|group| shared.router.dispatch(group, now, rng));
         shared.router.unsubscribe(&self.filter, *number);
         outbox.close();
     }

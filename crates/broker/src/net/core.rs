@@ -286,8 +286,8 @@ impl Core {
 
     #[cold]
     fn serve_backlogs(&self, now: Instant) {
-        let Lease { client, state, .. } = &self.lease;
-        self.shared.router.may_begin(state.subscriptions.keys(), now, &mut Rng::new(client.number));
+        let client = &self.lease.client;
+        self.shared.router.serve(&client.outbox, true, now, &mut Rng::new(client.number));
     }
 
     /// Releases the ordering key of a message that will not be acknowledged any more.

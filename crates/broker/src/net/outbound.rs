@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::task::{Context, Poll};
 use std::time::Instant;
 
+use tenbin_balancer::Rng;
 use tenbin_codec::QoS;
 use tenbin_session::{Delivery, Sent};
 
@@ -13,7 +14,6 @@ use super::output::OUT_FULL;
 use super::refill::Refill;
 use super::retained;
 use super::unwritten::Unwritten;
-use crate::lifecycle;
 use crate::metrics::PerQoS;
 use crate::outbox::{Batch, Booked, Control, Entry, Run, Taken};
 use crate::router::HeldKey;
@@ -75,7 +75,8 @@ impl Outbound {
                 Poll::Pending => self.rested_at = u16::try_from(quota).ok(),
             }
             if outbox.take_room_again() {
-                lifecycle::takes_messages(&core.shared, &core.lease, Instant::now());
+                let rng = &mut Rng::new(core.lease.client.number);
+                core.shared.router.serve(outbox, false, Instant::now(), rng);
             }
             progress.more_retained = room > 0
                 && !is_held

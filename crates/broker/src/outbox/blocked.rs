@@ -3,6 +3,7 @@
 use std::num::NonZeroU64;
 use std::sync::atomic::Ordering;
 
+use rustc_hash::FxHashMap;
 use tenbin_session::Delivery;
 
 use super::{Booked, Outbox, State};
@@ -30,14 +31,11 @@ impl Outbox {
 
     /// Share groups with queued messages, and their message counts.
     pub(crate) fn waiting_by_group(&self) -> Vec<(NonZeroU64, usize)> {
-        let mut counts: Vec<(NonZeroU64, usize)> = Vec::new();
+        let mut counts: FxHashMap<NonZeroU64, usize> = FxHashMap::default();
         for (group, messages) in self.state().queue.shares() {
-            match counts.iter_mut().find(|(other, _)| *other == group) {
-                Some((_, count)) => *count += messages,
-                None => counts.push((group, messages)),
-            }
+            *counts.entry(group).or_default() += messages;
         }
-        counts
+        counts.into_iter().collect()
     }
 
     /// Removes at most `count` of the newest unsent messages of a share group; returns the oldest of them first.
@@ -54,7 +52,7 @@ impl Outbox {
     pub(crate) fn takes_at_once(&self) -> usize {
         let state = self.state();
         let is_blocked = !state.consumer.is_connected() || state.consumer.blocked.socket || self.keeps_back();
-        if is_blocked { 0 } else { state.quota_left.saturating_sub(state.queue.len()) }
+        if is_blocked { 0 } else { (state.quota_left as usize).saturating_sub(state.queue.len()) }
     }
 }
 

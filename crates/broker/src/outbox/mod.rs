@@ -1,6 +1,7 @@
 //! The bounded queue of one session: filled by publishers' tasks, emptied by the task that owns the session's
 //! connection.
 
+mod backlogs;
 mod blocked;
 mod concerns;
 mod connection;
@@ -32,11 +33,13 @@ use tenbin_codec::ReasonCode;
 use tenbin_codec::Text;
 use tenbin_session::Delivery;
 
+pub(crate) use backlogs::Look;
 pub(crate) use blocked::NumberSpan;
 pub(crate) use concerns::{Concerns, NotRetained};
 pub(crate) use health::{Health, Pace, Sample, Transition};
 pub(crate) use tally::Tally;
 
+use backlogs::Backlogs;
 use consumer::Consumer;
 use sync::{AtomicBool, AtomicU32, AtomicU64, Mutex, MutexGuard};
 use withheld::Withheld;
@@ -69,8 +72,8 @@ pub(crate) struct Outbox {
     /// Release and acquire: a publisher that sees the connection also sees its Maximum Packet Size, since only
     /// publishers check the size of ready-made packets.
     wire: AtomicU64,
-    /// The queue was full and has room since the last [`Outbox::take_room_again`]. Written under the lock, and cleared
-    /// by the receiver's task without it. Relaxed: the monitor wakes the task after it has set this.
+    /// The queue was full and has room since the last [`Outbox::take_room_again`], or groups are left to look at. Written
+    /// under the lock, and cleared by the receiver's task without it. Relaxed: the monitor wakes the task after it has set this.
     has_room_again: AtomicBool,
     /// Shared-subscription messages are queued but blocked by quota or socket. Written by the receiver's task. Read by
     /// it and by publishers, under the lock or as a hint; relaxed.
@@ -174,8 +177,10 @@ struct State {
     consumer: Consumer,
     /// Share groups of the client, by the number in [`Delivery::share`], with the messages that each gave it.
     groups: FxHashMap<NonZeroU64, Arc<Tally>>,
+    /// Those of them that may have a backlog; boxed, since most clients have none.
+    backlogs: Option<Box<Backlogs>>,
     /// Send quota that the queued QoS 1 and 2 messages left over at the receiver's last take.
-    quota_left: usize,
+    quota_left: u32,
     control: Option<Control>,
     waker: Option<Waker>,
     /// QoS 1 and 2 messages that are not stored found no room: the queue is over limit.
@@ -266,7 +271,7 @@ impl Outbox {
         state.consumer.blocked.quota = quota == 0;
         let acknowledged = state.queue.acknowledged();
         state.queue.take(quota, bytes, into, &self.common.budget);
-        state.quota_left = quota.saturating_sub(acknowledged);
+        state.quota_left = quota.saturating_sub(acknowledged).min(u32::MAX as usize) as u32;
         let keeps_back = state.has_shared_work();
         if keeps_back != self.keeps_back() {
             self.keeps_back.store(keeps_back, Ordering::Relaxed);
@@ -299,8 +304,16 @@ impl Outbox {
         }
         if self.load.availability() == Availability::Full && state.consumer.keeps_up() {
             self.load.set_availability(Availability::Ready);
-            self.has_room_again.store(true, Ordering::Relaxed);
+            self.look_at_backlogs(state);
         }
+    }
+
+    /// Lets the receiver's task look at the backlogs of all its share groups.
+    fn look_at_backlogs(&self, state: &mut State) {
+        if let Some(backlogs) = &mut state.backlogs {
+            backlogs.begin_round();
+        }
+        self.has_room_again.store(true, Ordering::Relaxed);
     }
 
     /// Receiver: whether [`Outbox::poll_take`] would return `Pending` again, with a registered waker.
@@ -314,7 +327,8 @@ impl Outbox {
         self.state().queue.take(quota, bytes, into, &self.common.budget);
     }
 
-    /// Receiver: whether a full queue has got room, so that share groups may have backlogs for it.
+    /// Receiver: whether it has to look at backlogs of its share groups ([`Outbox::next_backlog`]), for example because a
+    /// full queue has got room.
     pub(crate) fn take_room_again(&self) -> bool {
         self.has_room_again.load(Ordering::Relaxed) && self.has_room_again.swap(false, Ordering::Relaxed)
     }
@@ -381,7 +395,9 @@ impl Outbox {
 
     /// Removes the client from a share group. Later messages from the group are returned; queued messages stay.
     pub(crate) fn leave_group(&self, group: NonZeroU64) {
-        self.state().groups.remove(&group);
+        let mut state = self.state();
+        state.groups.remove(&group);
+        state.forget_backlog(group);
     }
 
     /// Removes the messages for which `unwanted` holds.
@@ -412,6 +428,14 @@ impl Outbox {
     fn state(&self) -> MutexGuard<'_, State> {
         // A panic under this lock loses one message at worst; the queue itself stays consistent.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn forget_backlog(&mut self, group: NonZeroU64) {
+        if let Some(backlogs) = &mut self.backlogs {
+            backlogs.remove(group);
+        }
     }
 }
 

@@ -107,7 +107,7 @@ impl Outbox {
         state.is_alarmed = false;
         if self.common.limits.has_room_again(&state.queue) && !has_tail {
             self.load.set_availability(Availability::Ready);
-            self.has_room_again.store(true, Ordering::Relaxed);
+            self.look_at_backlogs(&mut state);
         }
         self.wake(state); // its share groups may have backlogs
         true

@@ -177,6 +177,12 @@ impl Subscriptions {
         self.grants.keys()
     }
 
+    /// Filters of share groups for which the client's speed is remembered when its connection ends. It is the same in all
+    /// of them, so a few are enough.
+    pub(crate) fn remembered_groups(&self) -> impl Iterator<Item = &TopicFilter> {
+        self.keys().filter(|filter| filter.is_shared()).take(REMEMBERED_GROUPS)
+    }
+
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&TopicFilter, &Grant)> {
         self.grants.iter()
     }
@@ -190,6 +196,9 @@ fn weight(filter: &TopicFilter) -> usize {
     let group = if filter.is_shared() { GROUP_BYTES + filter.as_bytes().len() } else { 0 };
     SUBSCRIPTION_BYTES + 2 * filter.as_bytes().len() + nodes * NODE_BYTES + group
 }
+
+/// Share groups of one client in which its speed is remembered while it is away.
+const REMEMBERED_GROUPS: usize = 64;
 
 /// Resident memory of a subscription, a node, and a share group of one member; measured and rounded.
 const SUBSCRIPTION_BYTES: usize = 512;

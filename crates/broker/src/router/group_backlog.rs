@@ -21,10 +21,11 @@ use tenbin_session::Delivery;
 
 use super::choice::Source;
 use super::held_key::ordering_key;
-use super::share_group::{Placed, SharedGroup};
+use super::share_group::{GroupMember, Placed, SharedGroup};
 use crate::backlog::{FairHead, Spill};
 use crate::durable::{Durable, QueueId, Sequence};
 use crate::memory::Account;
+use crate::outbox::Outbox;
 use crate::values::{FairBy, Moment};
 
 mod ages;
@@ -72,6 +73,9 @@ pub(super) struct GroupBacklog {
     /// A publisher took a booking back, for which a message may have been refused. Relaxed: the publisher itself reads
     /// it next, under the lock.
     is_unbooked: AtomicBool,
+    /// All members know that the group may have a backlog. Cleared when one joins or forgets it. Relaxed, with fences: see
+    /// [`SharedGroup::announce`].
+    members_know: AtomicBool,
     hold: Hold,
 }
 
@@ -106,13 +110,6 @@ impl GroupBacklog {
     #[inline]
     pub(super) fn has_backlog(&self) -> bool {
         self.has_backlog.load(Ordering::Acquire)
-    }
-
-    /// Announces messages that may have to wait, before the caller looks for a member. A member that can begin with a
-    /// message afterwards sees the announcement, or the caller sees that it can ([`SharedGroup::may_begin`]).
-    fn announce(&self) {
-        self.has_backlog.store(true, Ordering::Relaxed);
-        fence(Ordering::SeqCst);
     }
 
     /// Notes that a publisher took a booking back. It offers the backlog again when it adds its message.
@@ -171,7 +168,10 @@ impl SharedGroup {
     pub(super) fn restore_waiting(&self, durable: &Durable) -> Option<QueueId> {
         let queue = self.stored()?;
         let waiting = durable.waiting_entries(&queue);
-        self.change_queued(|queued| queued.spill.entries = waiting.into());
+        self.change_queued(|queued| {
+            self.announce();
+            queued.spill.entries = waiting.into();
+        });
         Some(queue.id())
     }
 
@@ -209,7 +209,7 @@ impl SharedGroup {
         rng: &mut Rng,
     ) {
         let goes_on = self.change_queued(|queued| {
-            self.backlog.announce();
+            self.announce();
             // A member that gets room calls `dispatch_waiting`. This attempt is for members that had room all the time.
             // It is not made for each message, because asking all members in vain is expensive.
             let had_some = !queued.queue.is_empty();
@@ -255,7 +255,7 @@ impl SharedGroup {
     /// The limits do not apply: the publishers already have their acknowledgements.
     pub(super) fn give_to_others(&self, deliveries: impl Iterator<Item = Delivery>, now: Moment, rng: &mut Rng) {
         self.change_queued(|queued| {
-            self.backlog.announce();
+            self.announce();
             let mut left = Vec::new();
             for delivery in deliveries {
                 // No message may overtake one that has to stay.
@@ -281,12 +281,68 @@ impl SharedGroup {
         self.read_on(now.at);
     }
 
-    /// Gives the backlog to members, if there is one. Call it when a member has fewer messages outstanding.
+    /// Gives the backlog to members, if there is one. Call it when one of them can begin with more.
     pub(super) fn may_begin(self: &Arc<Self>, now: Moment, rng: &mut Rng) {
         fence(Ordering::SeqCst); // see `announce`
         if self.backlog.has_backlog() {
             self.dispatch_waiting(now, rng);
         }
+    }
+
+    /// Announces messages that may have to wait, before the caller looks for a member: the group has a backlog from now
+    /// on, and its members know. A member that can begin with a message afterwards sees the announcement, or the caller
+    /// sees that it can ([`Router::serve`]).
+    ///
+    /// [`Router::serve`]: super::Router::serve
+    fn announce(&self) {
+        self.backlog.has_backlog.store(true, Ordering::Relaxed);
+        // A member that forgets the group, or joins, clears the flag and looks at `has_backlog` behind a fence. So it sees
+        // the backlog, or this sees the flag cleared. Mostly all know, since they seldom forget.
+        fence(Ordering::SeqCst);
+        if !self.backlog.members_know.load(Ordering::Relaxed) {
+            self.tell_each_member();
+        }
+    }
+
+    #[cold]
+    fn tell_each_member(&self) {
+        self.backlog.members_know.store(true, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        for member in self.members.members().iter() {
+            let GroupMember { outbox, tally, .. } = member.value();
+            if !tally.knows_backlog() {
+                outbox.note_backlog(self.number());
+            }
+        }
+    }
+
+    /// Tells a new member of the backlog, if there is one.
+    pub(super) fn tell_new_member(&self, outbox: &Outbox) {
+        self.backlog.members_know.store(false, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        if self.backlog.has_backlog() {
+            outbox.note_backlog(self.number());
+        }
+    }
+
+    /// Gives some of the backlog to members. Returns whether to call it again. `forgets`: the member that asks forgets the
+    /// group if it has no backlog.
+    pub(super) fn serve_member(self: &Arc<Self>, outbox: &Outbox, forgets: bool, now: Moment, rng: &mut Rng) -> bool {
+        if !self.backlog.has_backlog() {
+            if !forgets {
+                return false;
+            }
+            outbox.forget_backlog(self.number());
+            self.tell_new_member(outbox); // unless it has a backlog again
+            if !self.backlog.has_backlog() {
+                return false;
+            }
+        }
+        let goes_on = self.change_queued(|queued| self.dispatch_some(queued, now, rng));
+        if !goes_on {
+            self.read_on(now.at);
+        }
+        goes_on
     }
 
     fn dispatch(&self, now: Moment, rng: &mut Rng) {
@@ -303,7 +359,7 @@ impl SharedGroup {
     pub(super) fn begin_redelivery(&self) {
         self.departs();
         self.change_queued(|queued| {
-            self.backlog.announce();
+            self.announce();
             queued.redeliveries += 1;
             // The member may have older messages of their keys: those go first.
             queued.pinned.move_to_front_of(&mut queued.queue, &self.queues.budget);

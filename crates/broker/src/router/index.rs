@@ -20,7 +20,6 @@ use super::unread::UnreadGroups;
 use super::versions::{Part, Parts, Versions};
 use crate::auth::Access;
 use crate::hooks::Events;
-use crate::memory::Account;
 use crate::outbox::Outbox;
 use crate::values::ShareRules;
 
@@ -116,6 +115,11 @@ impl FilterIndex {
         self.invalidate(); // cached routes contain ordering keys
         tracing::info!(groups = self.groups.len(), changed, "rules of share groups");
         self.tell_dormant();
+    }
+
+    /// Whether a rule gives messages of groups an ordering key.
+    pub(super) fn has_order(&self) -> bool {
+        self.rules.load().has_order()
     }
 
     /// Creates a group without members. Only writers of the index may call it.
@@ -214,16 +218,17 @@ impl Edit<'_> {
         self.change(filter, |entry| entry.subscribers.remove(number));
     }
 
-    /// Whether the owner of `outbox` may create the group of a share name and a filter, or the group exists already.
+    /// Whether the owner of `outbox` has room for the group of a share name and a filter, or needs none.
     pub(super) fn may_join(&self, shared: &SharedFilter, outbox: &Outbox) -> bool {
         let (index, maximum) = (self.index, self.index.queues.groups_per_topic);
-        let has_room = |account: Arc<Account>| account.may_add_group(&shared.filter, maximum);
-        if maximum == 0 || outbox.account().is_none_or(has_room) {
+        let Some(owner) = outbox.account().filter(|_| maximum > 0) else { return true };
+        if owner.may_add_group(&shared.filter, maximum) {
             return true;
         }
         let name = Key::new(shared.share_name.text().as_bytes(), index.hasher());
         let entry = self.next.entry(&shared.filter, index.hasher());
-        entry.is_some_and(|entry| entry.groups.get(&name).is_some())
+        let group = entry.and_then(|entry| entry.groups.get(&name));
+        group.is_some_and(|group| group.stands() || group.has_member_of(&owner))
     }
 
     /// Adds a member to the group of a share name and a filter; the first member creates it.

@@ -38,7 +38,7 @@ mod work_stealing;
 use std::collections::HashSet;
 use std::num::NonZeroU64;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicU32, Ordering, fence};
 use std::time::Instant;
 
 use tenbin_balancer::{MemberLoad, Rng};
@@ -55,6 +55,7 @@ pub(crate) use key_hasher::KeyHasher;
 pub(crate) use matches::MatchSet;
 pub(crate) use published::{Flushed, Published};
 pub(crate) use publisher::Publisher;
+pub(crate) use redelivery::Detached;
 pub(crate) use retained::RetainedLimits;
 pub(crate) use retained_pages::{Paged, RetainedPages};
 #[cfg(feature = "admin")]
@@ -67,7 +68,7 @@ use crate::auth::{Access, Rights};
 use crate::durable::{CommitPoint, Durable, QueueId, StoredQueue};
 use crate::hooks::{self, Events, HookSet};
 use crate::metrics::Metrics;
-use crate::outbox::{Concerns, Outbox};
+use crate::outbox::{Concerns, Look, Outbox};
 use crate::values::{Clock, Grant, ShareRules};
 use index::FilterIndex;
 use matches::Terms;
@@ -235,9 +236,29 @@ impl Router {
         self.groups_of(filters).for_each(|group| group.dispatch_waiting(self.clock.moment(now), rng));
     }
 
-    /// As [`connected`](Self::connected), after a member has fewer messages outstanding.
-    pub(crate) fn may_begin<'a>(&self, filters: impl Iterator<Item = &'a TopicFilter>, now: Instant, rng: &mut Rng) {
-        self.groups_of(filters).for_each(|group| group.may_begin(self.clock.moment(now), rng));
+    /// Dispatches the backlogs of the groups of a member that can take messages, has fewer outstanding, or has connected.
+    ///
+    /// `begins`: all of them from now on. The call looks at a few, and the member's task at the others in its next laps
+    /// ([`Outbox::take_room_again`]).
+    pub(crate) fn serve(&self, outbox: &Outbox, begins: bool, now: Instant, rng: &mut Rng) {
+        fence(Ordering::SeqCst); // see `SharedGroup::announce`
+        let (now, mut begins, mut is_needed) = (self.clock.moment(now), begins, false);
+        for _ in 0..LOOKED_AT_ONCE {
+            let Some(Look { group: number, is_last, are_many }) = outbox.next_backlog(std::mem::take(&mut begins))
+            else {
+                return;
+            };
+            let group = self.index.group_by_number(number);
+            if group.is_some_and(|group| group.serve_member(outbox, are_many, now, rng)) {
+                outbox.look_again(number);
+                is_needed = true;
+                break;
+            }
+            if is_last {
+                return;
+            }
+        }
+        outbox.look_later(is_needed);
     }
 
     fn groups_of<'a>(&self, filters: impl Iterator<Item = &'a TopicFilter>) -> impl Iterator<Item = Arc<SharedGroup>> {
@@ -360,6 +381,9 @@ enum NotRetained {
     /// The disk is congested, so optional writes are refused for now.
     DiskBehind,
 }
+
+/// Groups of one member whose backlogs one event looks at.
+const LOOKED_AT_ONCE: usize = 16;
 
 /// Topic levels visited per sweep, which bounds the time that the retained tree is locked.
 const SWEEP_VISITS: usize = 1000;

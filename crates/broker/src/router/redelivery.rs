@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
+use rustc_hash::FxHashMap;
 use tenbin_balancer::{FreedKeys, MemberId, Nanos, Rng};
 use tenbin_codec::TopicFilter;
 use tenbin_session::{Delivery, Session};
@@ -24,32 +25,45 @@ pub(crate) struct Redelivery<'a> {
     /// Number of the session whose messages are taken.
     from: u64,
     groups: Vec<Arc<SharedGroup>>,
-    /// Groups that the member leaves without messages of theirs in its queue: their backlogs may wait for it.
-    left_empty: Vec<Arc<SharedGroup>>,
+}
+
+/// A member that was disconnected.
+#[must_use = "the messages go to other members"]
+pub(crate) struct Detached<'a> {
+    pub(crate) redelivery: Redelivery<'a>,
+    /// Messages from its queue.
+    pub(crate) taken: Vec<Delivery>,
+    /// Further groups with a backlog, which may wait for the member: see [`Router::dispatch`]. They may be many.
+    pub(crate) waiting: Vec<NonZeroU64>,
 }
 
 /// Messages that may be taken from a member's queue, by group and key.
 #[derive(Debug)]
-pub(crate) struct Freed(Vec<(NonZeroU64, FreedKeys)>);
+pub(crate) struct Freed(FxHashMap<NonZeroU64, FreedKeys>);
 
 impl Router {
-    /// Begins a redelivery from the member of this number. Call it before messages are taken or the member goes
-    /// offline.
+    /// Begins a redelivery of messages in the queue of the member of this number. Call it before messages are taken.
     pub(crate) fn begin_redelivery(&self, from: u64, outbox: &Outbox) -> Redelivery<'_> {
-        let groups = outbox.groups().into_iter().filter_map(|number| self.index.group_by_number(number));
+        let numbers = outbox.waiting_by_group().into_iter().map(|(number, _)| number);
+        let groups = numbers.filter_map(|number| self.index.group_by_number(number));
         let groups: Vec<_> = groups.inspect(|group| group.begin_redelivery()).collect();
-        Redelivery { router: self, from, groups, left_empty: Vec::new() }
+        Redelivery { router: self, from, groups }
     }
 
-    /// As [`Router::begin_redelivery`], for the groups of `filters`.
+    /// As [`Router::begin_redelivery`], for the groups of `filters`, which the member leaves.
     pub(crate) fn begin_leaving<'f>(
         &self,
         from: u64,
         filters: impl Iterator<Item = &'f TopicFilter>,
     ) -> Redelivery<'_> {
-        let groups = filters.filter_map(TopicFilter::shared).filter_map(|shared| self.index.group(&shared));
-        let groups = groups.inspect(|group| group.begin_redelivery()).collect();
-        Redelivery { router: self, from, groups, left_empty: Vec::new() }
+        Redelivery { router: self, from, groups: Vec::new() }.and_leaving(filters)
+    }
+
+    /// Dispatches the backlog of a group, if it has one.
+    pub(crate) fn dispatch(&self, group: NonZeroU64, now: Instant, rng: &mut Rng) {
+        if let Some(group) = self.index.group_by_number(group) {
+            group.may_begin(self.clock.moment(now), rng);
+        }
     }
 
     /// Disconnects a member of share groups, and takes the messages from its queue.
@@ -61,14 +75,13 @@ impl Router {
         from: u64,
         outbox: &Outbox,
         under_way: impl Iterator<Item = NonZeroU64>,
-    ) -> (Redelivery<'_>, Vec<Delivery>) {
-        let of_member = outbox.groups().into_iter().filter_map(|number| self.index.group_by_number(number));
+    ) -> Detached<'_> {
         // Messages that were chosen for the member, and are not in its queue yet, come back. A later message of their
         // key must not reach another member first.
-        let (ordered, left_empty): (Vec<_>, Vec<_>) = of_member.partition(|group| group.members.rules().is_ordered);
-        left_empty.iter().for_each(|group| group.departs());
-        let mut redelivery = Redelivery { router: self, from, groups: Vec::new(), left_empty };
-        let ordered = ordered.iter().map(|group| group.number());
+        let ordered = if self.index.has_order() { outbox.groups() } else { Vec::new() }
+            .into_iter()
+            .filter(|&number| self.index.group_by_number(number).is_some_and(|group| group.members.rules().is_ordered));
+        let mut redelivery = Redelivery { router: self, from, groups: Vec::new() };
         let (mut known, mut begun) = (HashSet::new(), under_way.chain(ordered).collect::<HashSet<_>>());
         loop {
             for group in begun.iter().filter_map(|&number| self.index.group_by_number(number)) {
@@ -78,8 +91,9 @@ impl Router {
             known.extend(begun);
             match outbox.detach(|group| known.contains(&group)) {
                 Ok(taken) => {
-                    redelivery.left_empty.retain(|group| !known.contains(&group.number()));
-                    return (redelivery, taken);
+                    let mut waiting = outbox.known_backlogs();
+                    waiting.retain(|group| !known.contains(group));
+                    return Detached { redelivery, taken, waiting };
                 }
                 Err(unknown) => begun = unknown, // their messages came meanwhile
             }
@@ -138,15 +152,30 @@ impl Router {
 }
 
 impl Redelivery<'_> {
+    /// Adds the groups of `filters`, which the member leaves.
+    pub(crate) fn and_leaving<'f>(mut self, filters: impl Iterator<Item = &'f TopicFilter>) -> Self {
+        let begun = self.groups.len();
+        for group in filters.filter_map(TopicFilter::shared).filter_map(|shared| self.router.index.group(&shared)) {
+            if self.groups[..begun].iter().all(|known| !Arc::ptr_eq(known, &group)) {
+                group.begin_redelivery();
+                self.groups.push(group);
+            }
+        }
+        self
+    }
+
     /// Frees the ordering keys of a connected member, except those of messages in flight. No message may enter or leave
     /// its queue between this call and the removal of the messages that [`Freed::contains`] names.
-    pub(crate) fn free<'q>(&self, queue: impl Iterator<Item = &'q Delivery> + Clone, now: Nanos) -> Freed {
+    pub(crate) fn free<'q>(&self, queue: impl Iterator<Item = &'q Delivery>, now: Nanos) -> Freed {
+        let mut keys_of: FxHashMap<NonZeroU64, Vec<(u64, bool)>> = FxHashMap::default();
+        for delivery in queue {
+            if let Some((group, key)) = delivery.share.zip(ordering_key(delivery.share_key)) {
+                keys_of.entry(group).or_default().push((key, delivery.published_qos.is_acknowledged()));
+            }
+        }
         let free_keys = |group: &Arc<SharedGroup>| {
-            let number = group.number();
-            let queued = queue.clone().filter(|delivery| delivery.share == Some(number)).filter_map(|delivery| {
-                Some((ordering_key(delivery.share_key)?, delivery.published_qos.is_acknowledged()))
-            });
-            (number, group.members.members().free_keys(MemberId(self.from), queued, now))
+            let queued = keys_of.remove(&group.number()).unwrap_or_default();
+            (group.number(), group.members.members().free_keys(MemberId(self.from), queued, now))
         };
         Freed(self.groups.iter().map(free_keys).collect())
     }
@@ -171,9 +200,6 @@ impl Redelivery<'_> {
         for group in self.groups.drain(..) {
             group.end_redelivery(now, rng);
         }
-        for group in self.left_empty.drain(..).filter(|group| group.backlog.has_backlog()) {
-            group.dispatch_waiting(now, rng);
-        }
     }
 }
 
@@ -181,15 +207,15 @@ impl Freed {
     pub(crate) fn contains(&self, delivery: &Delivery) -> bool {
         let Some(group) = delivery.share else { return false };
         let Some(key) = ordering_key(delivery.share_key) else { return true };
-        // The member has left the groups that are not listed here.
-        self.0.iter().find(|(number, _)| *number == group).is_none_or(|(_, keys)| keys.contains(key))
+        // A message of a group that is not listed here has come since.
+        self.0.get(&group).is_some_and(|keys| keys.contains(key))
     }
 }
 
 impl Drop for Redelivery<'_> {
     fn drop(&mut self) {
         // After `finish` there is nothing left to do.
-        if !self.groups.is_empty() || !self.left_empty.is_empty() {
+        if !self.groups.is_empty() {
             self.end(Instant::now(), &mut Rng::new(self.from));
         }
     }

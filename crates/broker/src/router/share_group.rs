@@ -118,6 +118,8 @@ pub(super) struct GroupMember {
     pub(super) client_id: Text,
     /// Counts the messages that the member got from this group.
     pub(super) tally: Arc<Tally>,
+    /// The account in which the group counts as one of the client's owner, since the client joined.
+    owner: Option<Arc<Account>>,
 }
 
 impl SharedGroup {
@@ -177,12 +179,15 @@ impl SharedGroup {
     pub(super) fn join(&self, receiver: &Receiver, mut member: GroupMember, now: Nanos) {
         if let Some(known) = self.members.members().iter().find(|known| known.id() == MemberId(receiver.number)) {
             member.tally = Arc::clone(&known.value().tally);
+            member.owner.clone_from(&known.value().owner);
+        } else if let Some(owner) = member.owner.as_ref().filter(|owner| !self.has_member_of(owner)) {
+            owner.add_group(&self.name.filter);
         }
         if member.outbox.keeps_in().is_some() {
             self.store_messages();
         }
         if self.payer.load().is_none() {
-            self.set_payer(member.outbox.account());
+            self.payer.store(member.outbox.account());
         }
         // Join the outbox first: the member may be chosen as soon as it is in `members`.
         member.outbox.join_group(self.number, Arc::clone(&member.tally));
@@ -190,6 +195,7 @@ impl SharedGroup {
         let identity = self.queues.keys.hash(member.client_id.as_bytes());
         let standing = Standing { weight: member.weight.get().into(), identity };
         self.members.join_with(MemberId(receiver.number), standing, Arc::clone(&receiver.load), member, now);
+        self.tell_new_member(&receiver.outbox);
     }
 
     /// Removes a member. If a publisher has already chosen it, the member's queue returns the message.
@@ -198,8 +204,12 @@ impl SharedGroup {
         if let Some(member) = members.iter().find(|member| member.id() == MemberId(number)) {
             self.departs();
             self.members.leave(member.id());
-            member.value().outbox.leave_group(self.number);
-            self.given_to_others.fetch_add(member.value().tally.get(), Ordering::Relaxed);
+            let GroupMember { outbox, tally, owner, .. } = member.value();
+            outbox.leave_group(self.number);
+            self.given_to_others.fetch_add(tally.get(), Ordering::Relaxed);
+            if let Some(owner) = owner.as_ref().filter(|owner| !self.has_member_of(owner)) {
+                owner.remove_group(&self.name.filter);
+            }
         }
         drop(members);
         self.recheck_hold();
@@ -228,19 +238,15 @@ impl SharedGroup {
         let payer = self.payer.load_full();
         let stays = |account: &Arc<Account>| payer.as_ref().is_some_and(|payer| Arc::ptr_eq(account, payer));
         if !stays(&first) && !accounts.any(|account| stays(&account)) {
-            self.set_payer(Some(Arc::clone(&first)));
+            self.payer.store(Some(Arc::clone(&first)));
             self.pays(&first);
         }
     }
 
-    /// Lets another account pay for the group, and counts the group there. Only writers of the index may call it.
-    fn set_payer(&self, payer: Option<Arc<Account>>) {
-        if let Some(payer) = &payer {
-            payer.add_group(&self.name.filter);
-        }
-        if let Some(before) = self.payer.swap(payer) {
-            before.remove_group(&self.name.filter);
-        }
+    /// Returns whether clients of this owner are members.
+    pub(super) fn has_member_of(&self, owner: &Arc<Account>) -> bool {
+        let is_theirs = |member: &GroupMember| member.owner.as_ref().is_some_and(|known| Arc::ptr_eq(known, owner));
+        self.members.members().iter().any(|member| is_theirs(member.value()))
     }
 
     /// Returns the group's stored queue, if there is one.
@@ -254,9 +260,7 @@ impl SharedGroup {
         if let Some((durable, queue)) = self.queues.durable.as_ref().zip(self.stored()) {
             durable.forget_group(&self.name, &queue);
         }
-        let dropped = self.drop_waiting();
-        self.set_payer(None);
-        dropped
+        self.drop_waiting()
     }
 
     /// Returns the number of messages given to members, including former ones.
@@ -373,7 +377,8 @@ impl GroupMember {
     pub(super) fn new(receiver: &Receiver, grant: Grant) -> Self {
         let client_id = receiver.rights.principal().client_id.clone();
         let (terms, weight) = (grant.terms(), grant.weight);
-        Self { outbox: Arc::clone(&receiver.outbox), terms, weight, client_id, tally: Arc::default() }
+        let (outbox, owner) = (Arc::clone(&receiver.outbox), receiver.outbox.account());
+        Self { outbox, terms, weight, client_id, tally: Arc::default(), owner }
     }
 }
 

@@ -28,7 +28,11 @@ impl Router {
     /// Returns the number of messages moved. `stalled_for`: time since a message was last sent to the member.
     pub(crate) fn relieve(&self, from: &Receiver, stalled_for: Duration, now: Moment, rng: &mut Rng) -> usize {
         let mut moved = 0;
-        for (number, waiting) in from.outbox.waiting_by_group() {
+        let waiting = from.outbox.waiting_by_group();
+        // Those beyond the bound have their turn another time.
+        let begin = rng.next_u64() as usize % waiting.len().max(1);
+        let some = waiting.iter().cycle().skip(begin).take(waiting.len().min(OFFERED_AT_ONCE));
+        for &(number, waiting) in some {
             let Some(group) = self.index.group_by_number(number) else { continue };
             let mut helpers = group.helpers(MemberId(from.number), waiting, stalled_for, now, rng);
             let newest = from.outbox.withdraw_newest(number, helpers.len());
@@ -144,5 +148,7 @@ fn finish_of(own: &Candidate, waiting: usize, moved: usize, stalled_for: Duratio
 const MARGIN: Duration = Duration::from_millis(100);
 /// Maximum number of messages moved at once.
 const MOVED_MAX: usize = 256;
+/// Maximum number of groups whose messages are offered at once.
+const OFFERED_AT_ONCE: usize = 64;
 /// Maximum number of members considered.
 const LOOKED_AT_MAX: usize = 64;

@@ -102,6 +102,11 @@ impl ShareRules {
         GroupRules { rules, key, fair_by, hold_beyond, keep_seconds }
     }
 
+    /// Whether a rule has an ordering key.
+    pub(crate) fn has_order(&self) -> bool {
+        self.rules.iter().any(|rule| rule.key.is_some())
+    }
+
     /// Returns the names of all standing groups.
     pub(crate) fn standing_groups(&self) -> impl Iterator<Item = SharedFilter> {
         let named = self.rules.iter().filter_map(ShareRule::standing_group);

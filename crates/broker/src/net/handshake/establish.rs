@@ -95,6 +95,11 @@ impl PendingClient {
         };
         let (mut lease, place) = session::claim(shared, &principal, &beginning, peer).await?;
         let is_renewed = lease.client.rights.renew(principal);
+        // A session with suspended subscriptions may have them again.
+        let is_reviewed = !is_renewed
+            && lease.state.rights_epoch == rights_epoch
+            && lease.state.suspended.is_empty()
+            && shared.access.changes_with_epoch();
         lease.state.rights_epoch = rights_epoch;
         lease.charge_to(&account, charge);
         (lease, negotiated.connack.session_present) = session::begin(shared, lease, &beginning, place, peer).await?;
@@ -104,7 +109,7 @@ impl PendingClient {
         if let Some(concurrency) = concurrency_in(&connect.properties.user_properties, peer) {
             lease.client.load.set_concurrency(concurrency.get());
         }
-        attach(shared, &mut lease, &negotiated, connect.version, is_renewed, now).await;
+        attach(shared, &mut lease, &negotiated, connect.version, is_renewed, is_reviewed, now).await;
         #[cfg(feature = "admin")]
         if let Some(roster) = shared.registry.roster() {
             let keep_alive = negotiated.limits.keep_alive.as_secs() as u16;
@@ -256,12 +261,16 @@ fn charge_session(shared: &BrokerState, client_id: &Text, account: &Arc<Account>
 }
 
 /// Connects the session's queue: from here on it fills for this connection.
+///
+/// `is_renewed`: the client's rights may differ from those of its last connection. `is_reviewed`: the session has been
+/// reviewed by its present rights.
 async fn attach(
     shared: &BrokerState,
     lease: &mut Lease,
     negotiated: &Negotiated,
     version: ProtocolVersion,
     is_renewed: bool,
+    is_reviewed: bool,
     now: Instant,
 ) {
     let limits = &negotiated.limits;
@@ -272,7 +281,7 @@ async fn attach(
         if is_renewed {
             shared.router.invalidate(); // cached routes contain the receiver's old permissions
         }
-        enforcement::review(shared, lease, now);
+        enforcement::review(shared, lease, is_reviewed, now);
     }
     refill::read_first_page(shared, &lease.client).await;
     lifecycle::takes_messages(shared, lease, now);

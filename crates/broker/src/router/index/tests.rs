@@ -285,11 +285,15 @@ fn groups_count_for_one_owner_until_they_end() {
     assert_eq!(["$share/c/t", "$share/a/t", "$share/a/u"].map(|name| may(name, second)), [false, true, true]);
     assert!(may("$share/c/t", other));
     join("$share/b/t", other);
-    assert_eq!(counts(), [2, 0]);
+    join("$share/a/t", second);
+    join("$share/a/t", second);
+    assert_eq!(counts(), [2, 1]);
     leave("$share/b/t", second);
-    assert_eq!(counts(), [1, 1], "it exists by the other owner's subscription");
+    assert_eq!(counts(), [1, 1], "the other owner has it alone");
     assert!(may("$share/c/t", second));
     leave("$share/a/t", first);
+    assert_eq!(counts(), [1, 1], "another client of the owner is a member");
+    leave("$share/a/t", second);
     leave("$share/b/t", other);
     assert_eq!(counts(), [0, 0]);
 }

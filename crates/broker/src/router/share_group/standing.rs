@@ -106,7 +106,7 @@ impl SharedGroup {
 
     fn standing_pays(&self) {
         let account = &self.queues.standing;
-        self.set_payer(Some(Arc::clone(account)));
+        self.payer.store(Some(Arc::clone(account)));
         self.pays(account);
     }
 }

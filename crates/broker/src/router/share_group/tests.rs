@@ -105,6 +105,29 @@ fn group_backlog_counts_against_the_budget() {
     assert_eq!((budget.messages(), budget.used()), (0, 0));
 }
 
+#[test]
+fn member_knows_of_backlogs_until_it_forgets_and_is_told_again() {
+    let stage = Stage::new();
+    let (now, rng, number) = (stage.now, &mut Rng::new(1), stage.group.number());
+    let member = stage.member(1, QoS::AtLeastOnce, false);
+    assert_eq!(member.known_backlogs(), []);
+    stage.waits(stage.published(QoS::AtLeastOnce));
+    assert_eq!(member.known_backlogs(), [number]);
+    member.attach(u32::MAX, None);
+    assert!(!stage.group.serve_member(&member, true, now, rng));
+    assert_eq!(taken(&member).len(), 1);
+    stage.group.serve_member(&member, false, now, rng);
+    assert_eq!(member.known_backlogs(), [number], "it has few");
+    stage.group.serve_member(&member, true, now, rng);
+    assert_eq!(member.known_backlogs(), []);
+    member.detach_all();
+    stage.waits(stage.published(QoS::AtLeastOnce));
+    let newcomer = stage.member(2, QoS::AtLeastOnce, false);
+    assert_eq!([&member, &newcomer].map(|member| member.known_backlogs()), [[number], [number]]);
+    stage.group.leave(2);
+    assert_eq!((newcomer.known_backlogs(), newcomer.next_backlog(true)), (Vec::new(), None));
+}
+
 pub(in super::super) fn payloads(outbox: &Outbox) -> Vec<String> {
     let mut taken = Batch::default();
     outbox.take_now(100, 10_000, &mut taken);

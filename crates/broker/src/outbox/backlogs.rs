@@ -1,0 +1,138 @@
+//! The client's share groups that may have a backlog. Its connection looks at these, not at all of its groups.
+
+use std::collections::BTreeSet;
+use std::num::NonZeroU64;
+use std::sync::atomic::Ordering;
+
+use tenbin_balancer::Availability;
+
+use super::Outbox;
+
+/// Groups that may have a backlog, which take turns.
+#[derive(Debug, Default)]
+pub(super) struct Backlogs {
+    groups: BTreeSet<NonZeroU64>,
+    /// Least number of the next group.
+    next: u64,
+    /// Groups to look at before the round is over.
+    left: usize,
+}
+
+/// A share group to look at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Look {
+    pub(crate) group: NonZeroU64,
+    /// It is the last one of the round.
+    pub(crate) is_last: bool,
+    /// Groups are so many that the client should forget those without a backlog.
+    pub(crate) are_many: bool,
+}
+
+impl Backlogs {
+    pub(super) fn begin_round(&mut self) {
+        self.left = self.groups.len();
+    }
+
+    pub(super) fn remove(&mut self, group: NonZeroU64) {
+        self.groups.remove(&group);
+        self.left = self.left.min(self.groups.len());
+    }
+
+    fn take_next(&mut self) -> Option<Look> {
+        self.left = self.left.checked_sub(1)?;
+        let next = NonZeroU64::new(self.next).unwrap_or(NonZeroU64::MIN);
+        let group = *self.groups.range(next..).next().or_else(|| self.groups.first())?;
+        self.next = group.get().saturating_add(1);
+        Some(Look { group, is_last: self.left == 0, are_many: self.groups.len() > REMEMBERED })
+    }
+}
+
+impl Outbox {
+    /// Notes that a share group of the client has a backlog.
+    pub(crate) fn note_backlog(&self, group: NonZeroU64) {
+        let mut state = self.state();
+        if state.groups.get(&group).is_some_and(|tally| tally.note_backlog()) {
+            state.backlogs.get_or_insert_default().groups.insert(group);
+        }
+    }
+
+    /// Forgets that a share group of the client has a backlog.
+    pub(crate) fn forget_backlog(&self, group: NonZeroU64) {
+        let mut state = self.state();
+        if let Some(tally) = state.groups.get(&group) {
+            tally.forget_backlog();
+        }
+        state.forget_backlog(group);
+    }
+
+    /// Share groups of the client that may have a backlog.
+    pub(crate) fn known_backlogs(&self) -> Vec<NonZeroU64> {
+        self.state().backlogs.as_ref().map_or_else(Vec::new, |backlogs| backlogs.groups.iter().copied().collect())
+    }
+
+    /// Returns the next group that may have a backlog. `begins`: all of them are to be looked at from now on.
+    pub(crate) fn next_backlog(&self, begins: bool) -> Option<Look> {
+        let mut state = self.state();
+        let backlogs = state.backlogs.as_deref_mut()?;
+        if begins {
+            backlogs.begin_round();
+        }
+        backlogs.take_next()
+    }
+
+    /// Looks at this group again, as the next one.
+    pub(crate) fn look_again(&self, group: NonZeroU64) {
+        if let Some(backlogs) = &mut self.state().backlogs {
+            backlogs.next = group.get();
+            backlogs.left += 1;
+        }
+    }
+
+    /// Lets the receiver's task look at the other groups of the round in its next lap.
+    ///
+    /// Unless `is_needed`, only if the client can take messages. Otherwise it begins another round when it can.
+    pub(crate) fn look_later(&self, is_needed: bool) {
+        let mut state = self.state();
+        let is_ready = || self.load.availability() == Availability::Ready && !self.load.is_draining();
+        if is_needed || is_ready() && self.load.can_begin() {
+            self.has_room_again.store(true, Ordering::Relaxed);
+            self.wake(state);
+        } else if let Some(backlogs) = &mut state.backlogs {
+            backlogs.left = 0;
+        }
+    }
+}
+
+/// Groups that a client remembers although they have no backlog any more. A client with few groups forgets none, so that
+/// no group has to tell it again.
+const REMEMBERED: usize = 32;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn number(number: u64) -> NonZeroU64 {
+        NonZeroU64::new(number).unwrap()
+    }
+
+    fn backlogs(groups: impl IntoIterator<Item = u64>) -> Backlogs {
+        Backlogs { groups: groups.into_iter().map(number).collect(), ..Backlogs::default() }
+    }
+
+    fn take(backlogs: &mut Backlogs, most: usize) -> Vec<u64> {
+        std::iter::from_fn(|| backlogs.take_next()).take(most).map(|look| look.group.get()).collect()
+    }
+
+    #[test]
+    fn each_round_looks_at_every_group_once() {
+        let mut backlogs = backlogs([3, 5, 9]);
+        assert_eq!(take(&mut backlogs, 9), [0; 0]);
+        backlogs.begin_round();
+        assert_eq!(take(&mut backlogs, 2), [3, 5]);
+        backlogs.begin_round();
+        assert_eq!(take(&mut backlogs, 9), [9, 3, 5]);
+        backlogs.begin_round();
+        backlogs.remove(number(9));
+        assert_eq!(take(&mut backlogs, 9), [3, 5]);
+    }
+}
