@@ -134,8 +134,7 @@ fn draining_member_keeps_the_keys_it_has_begun() {
 
 #[test]
 fn unsent_messages_of_a_member_that_unsubscribes_go_to_others() {
-    let file = ConfigFile::new("");
-    let broker = BrokerProcess::start(&["--config", file.path()]);
+    let broker = BrokerProcess::start(&[]);
     let mut leaves = worker(&broker, take_at_once("leaves", 1));
     let mut publisher = broker.v5("publisher");
     for payload in ["a 0", "a 1", "b 0", "a 2"] {

@@ -17,7 +17,7 @@ use crate::support::{BrokerProcess, PATIENCE, RawClient, lasting, share, subscri
 /// `limits.groups_per_topic_maximum` times as much, growth ≤ 64 MiB.
 #[test]
 fn share_names_on_one_topic_cost_publishers_a_bounded_time() {
-    let broker = broker_with("");
+    let broker = BrokerProcess::start(&[]);
     let mut growth = Growth::of(&broker);
     let mut publisher = broker.v5("publisher");
     let mut worker = broker.v5("worker");
@@ -74,7 +74,7 @@ fn share_groups_beyond_the_bound_are_refused_and_no_others() {
 /// A packet of a member of 10,000 share groups costs the broker at most [`RATIO`] times as much as one of a member of 10.
 #[test]
 fn packet_of_a_member_of_ten_thousand_groups_costs_no_more() {
-    let broker = broker_with("");
+    let broker = BrokerProcess::start(&[]);
     let [small, large] = [10, 10_000].map(|groups| costs_of(&broker, groups));
     for ((packet, small), (_, large)) in small.into_iter().zip(large) {
         let ratio = large.as_secs_f64() / small.as_secs_f64();
@@ -144,7 +144,7 @@ fn cost_of_dropped_resends(broker: &BrokerProcess, connect: Connect, name: &str)
 /// room. It has many more than one event looks at.
 #[test]
 fn member_gets_the_backlogs_of_all_its_groups() {
-    let broker = broker_with("");
+    let broker = BrokerProcess::start(&[]);
     let groups = 300;
     for receive_maximum in [None, NonZeroU16::new(5)] {
         let mut connect = lasting(ProtocolVersion::V5, &format!("member-{receive_maximum:?}"));
@@ -179,7 +179,7 @@ fn member_gets_the_backlogs_of_all_its_groups() {
 /// broker does little work while one of them waits.
 #[test]
 fn others_are_served_while_a_client_with_many_groups_comes_and_goes() {
-    let broker = broker_with("");
+    let broker = BrokerProcess::start(&[]);
     let is_over = AtomicBool::new(false);
     let mut waits = std::thread::scope(|scope| {
         let canary = scope.spawn(|| {

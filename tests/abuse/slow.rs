@@ -6,7 +6,7 @@ use tenbin_codec::{Connect, ProtocolVersion};
 
 use crate::broker_with;
 use crate::growth::Growth;
-use crate::support::{PATIENCE, RawClient, Silence, hex, text};
+use crate::support::{BrokerProcess, PATIENCE, RawClient, Silence, hex, text};
 
 /// 100 silent connections and 100 that send a byte now and then: all are closed in time, growth ≤ 16 MiB.
 #[test]
@@ -34,7 +34,7 @@ fn silent_and_slow_connections_are_closed_in_time() {
 /// Keep Alive counts packets: bytes of an endless packet do not prolong it.
 #[test]
 fn a_packet_that_never_ends_does_not_keep_a_client_alive() {
-    let broker = broker_with("");
+    let broker = BrokerProcess::start(&[]);
     let connect = Connect { keep_alive: 1, ..Connect::new(ProtocolVersion::V5, text("client")) };
     let mut client = broker.connect(connect);
     let began = Instant::now();
@@ -49,7 +49,7 @@ fn a_packet_that_never_ends_does_not_keep_a_client_alive() {
 /// 50 packets of 4 MiB begin and never end: a connection buffers only received bytes, growth ≤ 24 MiB.
 #[test]
 fn announced_packet_length_allocates_no_memory() {
-    let broker = broker_with("");
+    let broker = BrokerProcess::start(&[]);
     let mut growth = Growth::of(&broker);
     let mut clients = (0..50).map(|number| broker.v5(&format!("client-{number}"))).collect::<Vec<_>>();
     for client in &mut clients {
