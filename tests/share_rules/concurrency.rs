@@ -137,6 +137,32 @@ fn messages_do_not_wait_without_concurrency_or_at_qos_0() {
     assert_eq!(got, [0, 1, 2]);
 }
 
+/// It is ready for as many as it told, or for a few: not for all that the others have no room for.
+#[test]
+fn worker_that_never_acknowledges_gets_few_messages() {
+    const MESSAGES: usize = 400;
+    for receive_maximum in [None, NonZeroU16::new(500)] {
+        let broker = BrokerProcess::start(&[]);
+        let mut connect = Connect::new(ProtocolVersion::V5, text("silent"));
+        connect.properties.receive_maximum = receive_maximum;
+        let mut silent = broker.connect(connect);
+        silent.subscribe(&share("group", TOPIC), QoS::AtLeastOnce);
+        let mut honest = ["one", "two"].map(|id| worker(&broker, id, Some("1")));
+        publish(&mut broker.v5("publisher"), 0..MESSAGES, QoS::AtLeastOnce);
+        let mut got = 0;
+        loop {
+            let before = got;
+            got += honest.iter_mut().map(|worker| worker.drain().len()).sum::<usize>();
+            if got == before {
+                break;
+            }
+        }
+        let kept = std::iter::from_fn(|| silent.try_receive(std::time::Duration::from_millis(300)).ok()).count();
+        assert!(kept <= 20, "{receive_maximum:?}: {kept} of {MESSAGES}");
+        assert_eq!(got + kept, MESSAGES, "{receive_maximum:?}");
+    }
+}
+
 #[test]
 fn worker_that_comes_back_gets_no_more_than_it_can_begin_with() {
     let broker = BrokerProcess::start(&[]);

@@ -2,8 +2,12 @@
 //!
 //! A message that is sent early waits behind the member's present one, which may turn out long. So a member that told
 //! its [concurrency](crate::MemberLoad::set_concurrency) gets only as many messages as it can work on, and those that
-//! fill the round trip to it; and a member with a small Receive Maximum no more than that. Other members count as ready at all times, as for [`adaptive`](super): those that told
-//! nothing, whose acknowledgements come early, or that take less than a millisecond.
+//! fill the round trip to it; and a member with a small Receive Maximum no more than that. Other members count as ready at
+//! all times, as for [`adaptive`](super): those that told nothing, whose acknowledgements come early, or that take less
+//! than a millisecond.
+//!
+//! Acknowledgements earn that: a member without any, or whose next one is long overdue, gets [`FIRST`] messages while
+//! another is at work. Otherwise it would take all that the others have no room for, and keep it.
 
 use super::{RANK_SHIFT, Sighting, in_steps, weigh};
 use crate::{estimate::flag, group_view::View, hot::Hot, log2::log2_q16, seats::Seats, sync::Relaxed};
@@ -13,13 +17,15 @@ use crate::{estimate::flag, group_view::View, hot::Hot, log2::log2_q16, seats::S
 /// `waiting`: messages that wait besides this one. If they are half as many as the members, the best member gets one
 /// message more than it can begin with, so that it is not idle until the next one arrives.
 pub(crate) fn choose(seats: &Seats, view: &View, waiting: usize, now: u64) -> Option<Sighting> {
-    let (mut ready, mut best) = (Best::NONE, Best::NONE);
+    let (mut ready, mut best, mut doubtful) = (Best::NONE, Best::NONE, Best::NONE);
     let mut index = 0;
     for (loads, turns) in seats.by_line() {
         for (load, turn) in loads.iter().zip(turns) {
             let hot = load.hot();
             let candidate = Best::of(hot, view, now, turn.load(Relaxed), index);
-            if candidate.room > 0 {
+            if candidate.is_doubtful {
+                doubtful = doubtful.or(candidate);
+            } else if candidate.room > 0 {
                 ready = ready.or(candidate);
             } else {
                 best = best.or(candidate);
@@ -34,6 +40,13 @@ pub(crate) fn choose(seats: &Seats, view: &View, waiting: usize, now: u64) -> Op
         let has_many = 2 * waiting >= index;
         return if has_many && best.room == 0 { best.sighting() } else { None };
     }
+    let (ready, best) = match doubtful.room > 0 {
+        true => (ready.or(doubtful), best),
+        false => (ready, best.or(doubtful)),
+    };
+    if doubtful.rank() == READY {
+        return ready.sighting().filter(|_| doubtful.room > 0);
+    }
     // All are full, draining or offline. The best gets the message nevertheless, but no more than it can begin with.
     if ready.rank() <= best.rank() { ready.sighting() } else { None }
 }
@@ -45,10 +58,11 @@ struct Best {
     sighting: Sighting,
     /// Messages that it can take beyond its outstanding ones; below 0 if it has more than it can begin with.
     room: i64,
+    is_doubtful: bool,
 }
 
 impl Best {
-    const NONE: Self = Self { merit: u128::MAX, sighting: NO_SIGHTING, room: 0 };
+    const NONE: Self = Self { merit: u128::MAX, sighting: NO_SIGHTING, room: 0, is_doubtful: false };
 
     fn of(hot: &Hot, view: &View, now: u64, turn: u64, index: usize) -> Self {
         let finish = hot.finish();
@@ -61,6 +75,7 @@ impl Best {
             merit: u128::from(key) << 64 | u128::from(turn),
             sighting: Sighting { index, finish, service: weight.service, is_by_turn: true },
             room,
+            is_doubtful: is_doubtful(hot, weight.late),
         }
     }
 
@@ -83,6 +98,12 @@ fn room(hot: &Hot) -> i64 {
     let room = limit as i64 - hot.outstanding().messages as i64;
     // A Receive Maximum cannot be exceeded: one more message would wait in the client's queue.
     if room <= 0 && limit == hot.receive_maximum() { NO_ROOM } else { room }
+}
+
+/// Returns whether the member has messages beyond its first ones, and nothing shows that it will acknowledge them.
+fn is_doubtful(hot: &Hot, late_ns: u64) -> bool {
+    let is_told = hot.concurrency() > 0;
+    !is_told && hot.outstanding().messages >= FIRST && (hot.flags() & flag::ACKS == 0 || late_ns > LATE_NS)
 }
 
 /// Returns how many messages the member may have outstanding; `None` = any number.
@@ -113,6 +134,10 @@ fn behind(concurrency: u64) -> u64 {
     (concurrency * log2_q16(concurrency) * LN_2_PERCENT / 100) >> 16
 }
 
+/// Messages that a member gets before its first acknowledgement, if it told no concurrency.
+const FIRST: u64 = 4;
+/// Delay of an acknowledgement from which a member counts as one that may never send it.
+const LATE_NS: u64 = 1_000_000_000;
 const NO_SIGHTING: Sighting = Sighting { index: 0, finish: 0, service: 0, is_by_turn: true };
 const LN_2_PERCENT: u64 = 69;
 

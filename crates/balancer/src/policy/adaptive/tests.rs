@@ -412,6 +412,26 @@ fn messages_do_not_wait_for_members_that_told_nothing() {
 }
 
 #[test]
+fn member_without_acknowledgements_gets_few_messages() {
+    for (receive_maximum, waiting) in [(0, 0), (0, 9), (500, 0), (500, 9)] {
+        let silent = load();
+        silent.set_receive_maximum(receive_maximum);
+        let loads = [telling(1), silent];
+        let given = |count| late(&loads, waiting, count).iter().filter(|&&index| index == Some(1)).count();
+        assert_eq!(given(1000), 4, "{receive_maximum} {waiting}");
+        // Alone it gets as many as it takes.
+        loads[0].set_availability(Availability::Offline);
+        assert_eq!(given(1000), if receive_maximum == 0 { 1000 } else { 496 });
+    }
+    // Once it has acknowledged, an overdue acknowledgement stops it again.
+    let loads = [telling(1), acknowledging(30)];
+    assert_eq!(late(&loads, 0, 21).iter().filter(|&&index| index == Some(1)).count(), 20);
+    let seats = seats(&loads);
+    let choose = |at_ms| late::choose(&seats, &view(), 0, at_ms * MS).map(|seen| seen.index);
+    assert_eq!([choose(NOW_MS), choose(NOW_MS + 5_000)], [Some(1), None]);
+}
+
+#[test]
 fn messages_beyond_the_receive_maximum_wait_with_the_group() {
     let loads = [acknowledging(30), telling(2)];
     loads[0].set_receive_maximum(3);
