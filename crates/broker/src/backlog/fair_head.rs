@@ -26,6 +26,9 @@ pub(crate) struct FairHead {
     settled: Usage,
 }
 
+/// Bytes of memory by which the allocations of a message exceed its size, measured with many short backlogs.
+const ALLOCATIONS_BYTES: usize = 96;
+
 /// A message with its number in the order of arrival.
 #[derive(Debug)]
 struct Numbered {
@@ -129,8 +132,20 @@ impl FairHead {
 
     /// Reports changes since the last call to the budget.
     pub(crate) fn settle(&mut self, budget: &Budget) {
-        budget.change(self.settled, self.usage);
-        self.settled = self.usage;
+        let usage = Usage { bytes: self.memory_bytes(), ..self.usage };
+        budget.change(self.settled, usage);
+        self.settled = usage;
+    }
+
+    /// Bytes of memory of the messages, with those of the queue itself and of the allocator.
+    fn memory_bytes(&self) -> usize {
+        match self.usage.messages {
+            0 => 0,
+            messages => {
+                let of_queue = self.queue.bytes().saturating_sub(messages * size_of::<Delivery>());
+                self.usage.bytes + of_queue + messages * ALLOCATIONS_BYTES
+            }
+        }
     }
 
     fn numbered(&mut self, delivery: Delivery) -> Numbered {

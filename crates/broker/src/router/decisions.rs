@@ -61,7 +61,7 @@ pub(super) struct Decision {
     /// Number of members in the group.
     pub(super) members: usize,
     /// The members considered, or some of them, by Client Identifier.
-    pub(super) candidates: Vec<(Text, Candidate)>,
+    pub(super) candidates: Box<[(Text, Candidate)]>,
     /// Messages given to members since the previous recorded decision, without a record.
     pub(super) unrecorded: u64,
 }
@@ -113,6 +113,10 @@ impl Decisions {
         if self.has_room(bytes) {
             self.budget.used.fetch_add(bytes, Ordering::Relaxed);
             kept.bytes += bytes;
+            // Many groups have few: no room ahead of need.
+            if kept.ring.len() < FEW {
+                kept.ring.reserve_exact(1);
+            }
             kept.ring.push_back(decision);
         }
     }
@@ -137,13 +141,17 @@ impl Drop for Decisions {
 }
 
 impl Decision {
-    /// Memory of the decision. Names are shared with the members, but may outlive them.
+    /// Memory of the decision, with that of its allocations. Names are shared with the members, but may outlive them.
     fn kept_bytes(&self) -> usize {
         let candidates = self.candidates.iter().map(|(name, _)| size_of::<(Text, Candidate)>() + name.len());
-        size_of::<Self>() + self.topic.len() + candidates.sum::<usize>()
+        size_of::<Self>() + self.topic.len() + candidates.sum::<usize>() + ALLOCATIONS_BYTES
     }
 }
 
+/// Bytes that the allocator adds for topic and candidates.
+const ALLOCATIONS_BYTES: usize = 48;
+/// Decisions of a group that its ring does not grow ahead of.
+const FEW: usize = 8;
 /// Limit in bytes for the decisions of all groups. A group that reaches it drops its own oldest.
 const ALL_BYTES_MAX: usize = 64 << 20;
 
@@ -169,7 +177,7 @@ mod tests {
             chosen: Some(Text::from_static("worker")),
             reason: "turn",
             members: 3,
-            candidates: Vec::new(),
+            candidates: Box::default(),
             unrecorded: 0,
         }
     }
