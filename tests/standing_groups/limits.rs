@@ -28,6 +28,42 @@ fn messages_beyond_the_queue_of_a_standing_group_are_refused() {
     });
 }
 
+/// One publisher fills the backlog, in messages or bytes. The others find room, also for messages with ordering keys.
+#[test]
+fn full_backlog_has_room_for_publishers_with_little_in_it() {
+    let limits = "[queue]\nmessages_maximum = 200\nbytes_maximum = 1000000\n[store]\nqueue_bytes_maximum = 200000\n";
+    for (rule, bytes) in [(RULE.to_owned(), 500), (format!("{RULE}key = \"topic\"\n"), 500), (RULE.to_owned(), 10_000)]
+    {
+        with_and_without_store(&format!("{limits}{rule}"), |broker| {
+            let payload = "x".repeat(bytes);
+            let mut loud = broker.v5("loud");
+            let mut shout = || loud.publish("jobs/loud", &payload, QoS::AtLeastOnce);
+            let filled = (0..1000).take_while(|_| shout() == ReasonCode::Success).count();
+            assert!((10..500).contains(&filled), "{filled}");
+            let count = if bytes < 1000 { 20 } else { 2 };
+            let mut quiet = broker.v5("quiet");
+            for number in 0..count {
+                let reason = quiet.publish("jobs/quiet", &payload, QoS::AtLeastOnce);
+                assert_eq!(reason, ReasonCode::Success, "{rule} {bytes} bytes: message {number}");
+                assert_eq!(shout(), ReasonCode::QuotaExceeded, "{rule} {bytes} bytes");
+            }
+            // Further publishers too, and all of them together have a bound.
+            assert_eq!(broker.v311("another").publish("jobs/another", "", QoS::ExactlyOnce), ReasonCode::Success);
+            let mut others = (0..20).map(|number| {
+                let mut other = broker.v5(&format!("other {number}"));
+                (0..1000)
+                    .take_while(|_| other.publish("jobs/a", &payload, QoS::AtLeastOnce) == ReasonCode::Success)
+                    .count()
+            });
+            let others: usize = others.by_ref().sum();
+            assert!(others <= filled / 4, "{others} beyond {filled}");
+            let mut member = join(broker, "member");
+            assert_eq!(received(&mut member, filled + count + 1 + others).len(), filled + count + 1 + others);
+            assert_eq!(shout(), ReasonCode::Success);
+        });
+    }
+}
+
 #[test]
 fn mqtt_3_3_2_5_messages_expire_while_they_wait_with_a_group() {
     with_and_without_store(RULE, |broker| {

@@ -42,7 +42,13 @@ impl Limits {
     /// Whether memory has no room for another QoS 1 or 2 message. By bytes, that is so a little early: the size of the
     /// next message is unknown.
     pub(crate) fn memory_is_over(&self, usage: Usage) -> bool {
-        usage.messages >= self.messages || usage.bytes > self.bytes / 8 * 7
+        let Usage { bytes, messages } = self.memory();
+        usage.messages >= messages || usage.bytes > bytes
+    }
+
+    /// Usage of memory at which it has no room for another message.
+    pub(crate) fn memory(&self) -> Usage {
+        Usage { bytes: self.bytes / 8 * 7, messages: self.messages }
     }
 
     /// Whether the disk, or the account that pays for the entries, has no room for another message. A backlog without

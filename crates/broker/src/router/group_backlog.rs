@@ -34,6 +34,7 @@ mod keep;
 mod order;
 mod pages;
 mod pinned;
+mod shares;
 
 pub(crate) use hold::HoldingGroup;
 
@@ -41,10 +42,13 @@ use ages::Ages;
 use hold::Hold;
 use order::Order;
 use pinned::PinnedKeys;
+use shares::Shares;
 
 /// Messages of one batch that share groups refused, and entries that the batch got late.
 #[derive(Debug, Default)]
 pub(super) struct Refused {
+    /// Hash of the batch's publisher.
+    publisher: u64,
     /// Numbers of the messages, see [`Delivery::message`].
     pub(super) messages: Vec<u32>,
     /// The groups, each with the ordering key of the refused message, if any.
@@ -99,6 +103,16 @@ struct Queued {
     /// When no member took the front of a full backlog, though it need not have begun with it.
     full_at: Option<Nanos>,
     ages: Ages,
+    /// Messages of the oldest mark that were dropped so far, as they had waited too long.
+    overdue: usize,
+    shares: Shares,
+}
+
+impl Refused {
+    /// For a batch of this publisher.
+    pub(super) fn of(publisher: u64) -> Self {
+        Self { publisher, ..Self::default() }
+    }
 }
 
 impl GroupBacklog {
@@ -176,16 +190,16 @@ impl SharedGroup {
     }
 
     /// Drops expired messages and gives the oldest to members with room, then returns whether the backlog is still at its
-    /// limit.
+    /// limit and has no room for this publisher.
     #[cold]
-    pub(super) fn is_still_over_quota(&self, now: Moment, rng: &mut Rng) -> bool {
-        let expired = self.change_queued(|queued| {
+    pub(super) fn is_still_over_quota(&self, publisher: u64, now: Moment, rng: &mut Rng) -> bool {
+        let (expired, is_over) = self.change_queued(|queued| {
             let expired = queued.queue.drop_expired(now.at) + queued.pinned.drop_expired(now.at, &self.queues.budget);
             while self.is_full(queued) && self.give_oldest(queued, now, rng) {}
-            expired
+            (expired, self.is_full(queued) && !self.has_share(queued, publisher))
         });
         self.queues.metrics.dropped_expired.add(expired);
-        self.backlog.is_over_quota()
+        is_over
     }
 
     /// Counts a message that the group refuses because its backlog is at the limit.
@@ -208,7 +222,7 @@ impl SharedGroup {
         refused: &mut Refused,
         rng: &mut Rng,
     ) {
-        let goes_on = self.change_queued(|queued| {
+        let (goes_on, holds_up) = self.change_queued(|queued| {
             self.announce();
             // A member that gets room calls `dispatch_waiting`. This attempt is for members that had room all the time.
             // It is not made for each message, because asking all members in vain is expensive.
@@ -241,12 +255,15 @@ impl SharedGroup {
             }
             // The caller that takes the last message in memory starts the read of the next page.
             let is_next = had_some || queued.spill.refill.is_due(now.at);
-            goes_on || is_next && queued.queue.is_empty() && !queued.spill.entries.is_empty()
+            let goes_on = goes_on || is_next && queued.queue.is_empty() && !queued.spill.entries.is_empty();
+            (goes_on, self.holds_up(queued, refused.publisher))
         });
         if goes_on {
             self.dispatch_waiting(now, rng);
         }
-        self.hold_acknowledgements(&mut refused.holding);
+        if holds_up {
+            self.hold_acknowledgements(&mut refused.holding);
+        }
     }
 
     /// Redelivers messages of a member, which are older than the backlog. Messages that no member takes go to its
@@ -450,7 +467,11 @@ impl SharedGroup {
         let mut queued = self.backlog.lock();
         let result = change(&mut queued);
         queued.queue.settle(&self.queues.budget);
-        self.backlog.has_backlog.store(queued.exists(), Ordering::Release);
+        let exists = queued.exists();
+        if !exists {
+            queued.shares.clear();
+        }
+        self.backlog.has_backlog.store(exists, Ordering::Release);
         queued.spill.entries.charge_to(|| self.payer.load_full());
         self.backlog.is_over_quota.store(self.is_full(&queued), Ordering::Relaxed);
         self.update_hold(&queued);

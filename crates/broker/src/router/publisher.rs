@@ -240,7 +240,7 @@ impl Origin {
     #[cold]
     fn give_what_is_left(&mut self, router: &Router, now: Instant) {
         let (returned, waiting) = FANOUT.with_borrow_mut(|fanout| (fanout.take_returned(), fanout.take_waiting()));
-        let mut refused = Refused::default();
+        let mut refused = Refused::of(self.client);
         if !returned.is_empty() {
             router.choose_again(returned, now, &mut refused, &mut self.rng);
         }
@@ -372,7 +372,7 @@ impl Origin {
             following -= 1;
             let is_over_quota = message.qos.is_acknowledged() && route.group.backlog.is_over_quota();
             let kept = if message.may_be_kept() { route.group.stored() } else { None };
-            if (is_over_quota && route.group.is_still_over_quota(message.now, &mut self.rng))
+            if (is_over_quota && route.group.is_still_over_quota(self.client, message.now, &mut self.rng))
                 || (kept.is_some() && !self.takes_room(router, matches, message, fanout))
             {
                 delivered.refused_by(&route.group);

@@ -249,6 +249,12 @@ impl SharedGroup {
         self.members.members().iter().any(|member| is_theirs(member.value()))
     }
 
+    /// Returns whether the group has a stored queue.
+    #[inline]
+    pub(super) fn is_stored(&self) -> bool {
+        self.stored.load().is_some()
+    }
+
     /// Returns the group's stored queue, if there is one.
     #[inline]
     pub(super) fn stored(&self) -> Option<Arc<StoredQueue>> {

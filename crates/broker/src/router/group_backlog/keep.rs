@@ -3,7 +3,7 @@
 use tenbin_session::Delivery;
 
 use super::super::share_group::{GroupQueues, SharedGroup};
-use super::{Queued, Refused};
+use super::{Queued, Refused, shares};
 use crate::durable::Location;
 use crate::values::Moment;
 
@@ -20,6 +20,7 @@ impl SharedGroup {
         now: Moment,
     ) -> Option<Delivery> {
         let mut delivery = self.may_wait(delivery)?;
+        let bytes = delivery.queued_bytes();
         if is_late || !batch.late.is_empty() {
             self.keep_in_order(&mut delivery, is_late, batch);
         }
@@ -34,6 +35,10 @@ impl SharedGroup {
             _ => {
                 if !queued.queue.fits(&delivery, limits, budget) {
                     metrics.dropped_expired.add(queued.queue.drop_expired(now.at));
+                    let limits = match self.has_share(queued, batch.publisher) {
+                        true => &shares::widened_limits(limits),
+                        false => limits,
+                    };
                     if !queued.queue.fits(&delivery, limits, budget) {
                         return Some(delivery);
                     }
@@ -41,6 +46,7 @@ impl SharedGroup {
                 queued.append(delivery.detach());
             }
         }
+        self.count_share(queued, batch.publisher, bytes);
         None
     }
 
