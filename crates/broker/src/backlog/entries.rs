@@ -147,11 +147,13 @@ impl Entries {
         self.tidy();
     }
 
-    /// Removes the entries below `end`, and returns their ranges. [`Entries::count_removed`] has to follow.
-    pub(crate) fn take_below(&mut self, Sequence(end): Sequence) -> Vec<RangeInclusive<Sequence>> {
+    /// Removes the first entries below `end`, of at most `most` offsets, and returns their ranges.
+    /// [`Entries::count_removed`] has to follow.
+    pub(crate) fn take_below(&mut self, Sequence(end): Sequence, mut most: u64) -> Vec<RangeInclusive<Sequence>> {
         let mut taken = Vec::new();
-        while let Some(&(first, last)) = self.ranges.front().filter(|(first, _)| *first < end) {
-            let last = last.min(end - 1);
+        while let Some(&(first, last)) = self.ranges.front().filter(|(first, _)| *first < end && most > 0) {
+            let last = last.min(end - 1).min(first.saturating_add(most - 1));
+            most -= last - first + 1;
             self.cut(0, first, last);
             taken.push(Sequence(first)..=Sequence(last));
         }

@@ -171,9 +171,10 @@ impl Router {
         self.index.groups().filter(|group| group.is_congested()).map(|group| Arc::clone(&group)).collect()
     }
 
-    /// Drops messages that have waited too long with standing share groups. Call it every second or so.
-    pub(crate) fn drop_overdue(&self, now: Instant) {
-        self.index.drop_overdue(now);
+    /// Drops messages that have waited too long with standing share groups. Call it every second or so, and go on with
+    /// the iterator, whose steps are short.
+    pub(crate) fn drop_overdue(&self, now: Instant) -> impl Iterator<Item = ()> + use<> {
+        self.index.drop_overdue(now)
     }
 
     /// Restores the backlogs of share groups from the last run, and returns their queues.

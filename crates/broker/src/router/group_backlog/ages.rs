@@ -12,7 +12,7 @@ use tenbin_codec::SharedFilter;
 use tenbin_session::Delivery;
 
 use super::Queued;
-use crate::durable::{KnownAge, KnownWait, Location, Sequence};
+use crate::durable::{Durable, KnownAge, KnownWait, Location, Sequence, StoredQueue};
 use crate::router::share_group::{SharedGroup, beginning};
 
 /// Marks in a standing group's backlog, the oldest first.
@@ -62,6 +62,25 @@ impl Queued {
     }
 }
 
+impl Queued {
+    /// Drops the first messages on disk that are older than the mark, and returns their number; 0 = there are none.
+    fn drop_some(&mut self, durable: &Durable, queue: &StoredQueue, mark: Mark) -> usize {
+        let mut most = DROPPED_AT_ONCE;
+        loop {
+            let ranges = self.spill.entries.take_below(mark.end, most);
+            if ranges.is_empty() {
+                return 0;
+            }
+            let dropped = durable.end_ranges(queue, ranges);
+            self.spill.entries.count_removed(dropped);
+            if dropped > 0 {
+                return dropped;
+            }
+            most = most.saturating_mul(2); // a gap, which may be as wide as the offsets of a run
+        }
+    }
+}
+
 impl SharedGroup {
     /// Restores the ages of messages of the last run.
     pub(in super::super) fn restore_ages(&self, ages: Vec<KnownAge>) {
@@ -104,30 +123,37 @@ impl SharedGroup {
         }
     }
 
-    /// Drops and counts messages that have waited too long.
-    pub(in super::super) fn drop_overdue(self: &Arc<Self>, now: Instant) {
-        let Some(longest) = self.longest_wait() else { return };
+    /// Drops and counts some messages that have waited too long, and returns whether there may be more. Publishers wait
+    /// for the lock meanwhile.
+    pub(in super::super) fn drop_overdue(self: &Arc<Self>, now: Instant) -> bool {
+        let Some(longest) = self.longest_wait() else { return false };
         let store = self.queues.durable.as_ref().zip(self.stored());
-        let dropped = self.change_queued(|queued| {
-            let Some(mark) = queued.ages.overdue(longest, now) else { return 0 };
+        let (dropped, has_more) = self.change_queued(|queued| {
+            let Some(mark) = queued.ages.overdue(longest, now) else { return (0, false) };
             let older = queued.take_older(mark, store.is_some());
-            let Some((durable, queue)) = &store else { return older.len() };
-            durable.done(older.iter().filter_map(|delivery| queue.place_of(delivery.stored)));
-            let on_disk = durable.end_ranges(queue, queued.spill.entries.take_below(mark.end));
-            queued.spill.entries.count_removed(on_disk);
-            older.len() + on_disk
+            let mut on_disk = 0;
+            if let Some((durable, queue)) = &store {
+                durable.done(older.iter().filter_map(|delivery| queue.place_of(delivery.stored)));
+                on_disk = queued.drop_some(durable, queue, mark);
+            }
+            self.queues.metrics.dropped_expired.add((older.len() + on_disk) as u64);
+            queued.overdue += older.len() + on_disk;
+            (if on_disk > 0 { 0 } else { std::mem::take(&mut queued.overdue) }, on_disk > 0)
         });
         if dropped > 0 {
             let SharedFilter { share_name, filter } = self.name();
             let (share_name, filter) = (beginning(share_name.text().as_str()), beginning(filter.text().as_str()));
             tracing::warn!(share_name, filter, dropped, "messages have waited too long with the share group");
-            self.queues.metrics.dropped_expired.add(dropped as u64);
             // Members may have waited for the next page of the on-disk backlog.
             let now = self.queues.clock.moment(now);
             self.dispatch_waiting(now, &mut Rng::new(now.nanos.0));
         }
+        has_more
     }
 }
+
+/// Offsets whose messages are dropped under one lock.
+const DROPPED_AT_ONCE: u64 = 1 << 14;
 
 /// Marks in the longest wait: messages go at most one part of it later.
 const MARKS: u32 = 16;
@@ -142,7 +168,6 @@ mod tests {
 
     use super::super::super::share_group::tests::{Stage, payloads};
     use super::*;
-    use crate::durable::Durable;
     use crate::values::GroupRules;
 
     /// A standing group without members, with or without a store. A mark is due every ten seconds.
@@ -174,7 +199,7 @@ mod tests {
         /// Sets a mark if it is due, and drops messages that are too old. Returns the number of the others.
         fn look(&self, seconds: u64) -> usize {
             self.stage.group.mark_age(self.at(seconds));
-            self.stage.group.drop_overdue(self.at(seconds));
+            while self.stage.group.drop_overdue(self.at(seconds)) {}
             self.stage.group.waiting()
         }
 
@@ -204,6 +229,24 @@ mod tests {
             assert_eq!(taken.len(), 1);
             assert!(taken[0].starts_with("25 "), "store {has_store}");
         }
+    }
+
+    /// Publishers wait for the lock, so it is held for a part of the messages.
+    #[test]
+    fn many_overdue_messages_go_in_slices() {
+        let standing = Standing::new(true);
+        let messages = 2 * DROPPED_AT_ONCE as usize + 5_000;
+        let one = standing.stage.published_as("x".repeat(100), QoS::AtLeastOnce);
+        (0..messages).for_each(|_| standing.stage.waits(one.clone()));
+        standing.stage.group.mark_age(standing.at(0));
+        let (mut slices, mut left) = (0, standing.stage.group.waiting());
+        assert_eq!(left, messages);
+        while standing.stage.group.drop_overdue(standing.at(160)) {
+            let before = std::mem::replace(&mut left, standing.stage.group.waiting());
+            assert!(before - left <= DROPPED_AT_ONCE as usize + 1_000, "{before} {left}");
+            slices += 1;
+        }
+        assert_eq!((slices, left, standing.dropped()), (3, 0, messages as u64));
     }
 
     #[test]

@@ -70,19 +70,22 @@ impl FilterIndex {
         }
     }
 
-    /// Drops messages that have waited too long with standing groups. Call it every second or so.
-    pub(in super::super) fn drop_overdue(&self, now: Instant) {
+    /// Drops messages that have waited too long with standing groups. Call it every second or so, and go on with the
+    /// iterator: each step drops some messages.
+    pub(in super::super) fn drop_overdue(&self, now: Instant) -> impl Iterator<Item = ()> + use<> {
         let standing = self.standing.load_full();
-        if standing.is_empty() {
-            return;
-        }
-        {
+        if !standing.is_empty() {
             // A group that has ended must not write its record again, which may be its successor's.
             let mut edit = self.edit();
             self.standing.load().iter().for_each(|group| group.mark_age(now));
             edit.end_spent();
         }
-        standing.iter().for_each(|group| group.drop_overdue(now));
+        let mut place = 0;
+        std::iter::from_fn(move || {
+            let group = standing.get(place)?;
+            place += usize::from(!group.drop_overdue(now));
+            Some(())
+        })
     }
 }
 
