@@ -3,7 +3,7 @@
 use tenbin_codec::QoS;
 
 use crate::stage::Stage;
-use crate::support::share;
+use crate::support::{ConfigFile, share};
 
 #[test]
 fn pages_have_each_group_once_and_metrics_the_busiest() {
@@ -36,4 +36,42 @@ fn pages_have_each_group_once_and_metrics_the_busiest() {
     let backlogs: Vec<_> = metrics.lines().filter(|line| line.starts_with("tenbin_group_backlog{")).collect();
     assert_eq!(backlogs.len(), 128);
     assert_eq!(backlogs[0], "tenbin_group_backlog{group=\"busy\",filter=\"work\"} 5");
+    assert_eq!(backlogs[127], "tenbin_group_backlog{group=\"#others\",filter=\"#\"} 0");
+    assert!(metrics.contains("\ntenbin_groups 141\n"), "{metrics}");
+    // Half of the places are for the oldest.
+    assert!((0..64).all(|number| metrics.contains(&format!("tenbin_group_waiting{{group=\"g{number:03}\""))));
+}
+
+/// A client fills all places with busy groups. Those of the configuration keep theirs, and so does the oldest other one.
+#[test]
+fn names_of_clients_displace_no_group_of_the_configuration() {
+    let rules = "[[share]]\ngroup = \"named\"\nfilter = \"jobs/#\"\n[[share]]\ngroup = \"workers\"\n\
+                 [[share]]\ngroup = \"standing\"\nfilter = \"mail\"\nkeep_seconds = 600\n[[share]]\ngroup = \"team-*\"\n";
+    let file = ConfigFile::new(rules);
+    let stage = Stage::start(&["--config", file.path()]);
+    let mut oldest = stage.broker.v5("oldest");
+    oldest.subscribe(&share("team-a", "jobs/1"), QoS::AtLeastOnce);
+    let mut worker = stage.broker.v5("worker");
+    let mut loud = stage.broker.v5("loud");
+    for number in 0..300 {
+        loud.subscribe(&share(&format!("loud-{number}"), "noise"), QoS::AtLeastOnce);
+        loud.subscribe(&share(&format!("team-{number}"), "noise"), QoS::AtLeastOnce);
+    }
+    // Younger than all, and idle.
+    worker.subscribe(&share("named", "jobs/#"), QoS::AtLeastOnce);
+    worker.subscribe(&share("workers", "other"), QoS::AtLeastOnce);
+    for _ in 0..5 {
+        loud.publish("noise", "x", QoS::AtLeastOnce);
+    }
+    let metrics = stage.get("/metrics").body;
+    for (group, filter) in [("named", "jobs/#"), ("standing", "mail"), ("workers", "other"), ("team-a", "jobs/1")] {
+        let series = format!("tenbin_group_backlog{{group=\"{group}\",filter=\"{filter}\"}} 0");
+        assert!(metrics.contains(&series), "{series}");
+    }
+    let listed = metrics.lines().filter(|line| line.starts_with("tenbin_group_backlog{"));
+    assert_eq!(listed.clone().count(), 127 + 3 + 1, "the others are one sum");
+    let others = listed.filter(|line| line.contains("group=\"#others\""));
+    assert!(others.clone().count() == 1 && others.clone().all(|line| !line.ends_with(" 0")), "{metrics}");
+    let page = stage.get_json("/api/v1/groups/named/jobs%2F%23/scale");
+    assert_eq!(page["backlog"], 0);
 }

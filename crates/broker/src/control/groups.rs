@@ -11,7 +11,7 @@ use tenbin_admin::{Answer, ControlError, MemberDrainView, Page, PageQuery, Scale
 
 use super::{Control, page_of};
 use crate::lifecycle;
-use crate::router::{GroupLoad, ShareReport, SharedGroup};
+use crate::router::{GroupLoad, Naming, ShareReport, SharedGroup};
 
 /// Arrival rates of share groups, averaged over [`AVERAGED_OVER`].
 #[derive(Debug, Default)]
@@ -51,6 +51,34 @@ pub(super) struct BusyGroup {
     pub(super) load: GroupLoad,
     pub(super) arrival: Arrival,
     pub(super) scale: ScaleView,
+}
+
+/// Sums of the groups without figures of their own.
+#[derive(Debug, Default)]
+pub(super) struct OtherGroups {
+    pub(super) groups: usize,
+    pub(super) members: usize,
+    pub(super) waiting: u64,
+    pub(super) backlog: u64,
+    pub(super) desired: u64,
+    /// As [`Arrival::oldest_at`], of all of them.
+    pub(super) oldest_at: Option<Instant>,
+}
+
+impl OtherGroups {
+    fn add(&mut self, load: &GroupLoad, arrival: &Arrival, scale: &ScaleView) {
+        self.groups += 1;
+        self.members += load.members;
+        self.waiting += load.waiting;
+        self.backlog += load.backlog;
+        self.desired += scale.desired.unwrap_or(0);
+        self.oldest_at = self.oldest_at.into_iter().chain(arrival.oldest_at).min();
+    }
+}
+
+/// How busy a group is: its backlog, then its rate.
+fn busyness(load: &GroupLoad, arrival: &Arrival) -> (u64, u64) {
+    (load.backlog, (arrival.per_second * 1e3) as u64)
 }
 
 impl Seen {
@@ -170,7 +198,36 @@ impl Control {
         scale(&load, &self.arrivals.look(group.number(), &load, now), now)
     }
 
-    /// Groups with the longest backlogs, then those with the most messages, with their figures.
+    /// Groups with figures of their own, the busiest first, and the sum of the others.
+    ///
+    /// Groups that rules name as a whole are always among them. `most` are for groups named by their share name alone,
+    /// and as many for all others. Half of these places are for the oldest groups, so that new names do not displace
+    /// them.
+    pub(super) fn listed_groups(&self, most: usize, now: Instant) -> (Vec<BusyGroup>, OtherGroups) {
+        let mut by_naming: [Vec<_>; 3] = Default::default();
+        for group in self.shared.router.all_groups() {
+            let load = group.load(self.shared.clock.nanos(now));
+            let arrival = self.arrivals.look(group.number(), &load, now);
+            by_naming[self.shared.router.naming(&group) as usize].push((group, load, arrival));
+        }
+        let (mut listed, mut others) = (Vec::new(), OtherGroups::default());
+        for (naming, mut groups) in [Naming::None, Naming::ShareName, Naming::Whole].into_iter().zip(by_naming) {
+            if naming != Naming::Whole && groups.len() > most {
+                groups.sort_unstable_by_key(|(group, ..)| group.number());
+                groups[most.div_ceil(2)..].sort_by_key(|(_, load, arrival)| Reverse(busyness(load, arrival)));
+                for (_, load, arrival) in groups.drain(most..) {
+                    others.add(&load, &arrival, &scale(&load, &arrival, now));
+                }
+            }
+            listed.append(&mut groups);
+        }
+        listed.sort_by_key(|(group, load, arrival)| (Reverse(busyness(load, arrival)), group.number()));
+        let view = |(group, load, arrival)| BusyGroup { group, load, arrival, scale: scale(&load, &arrival, now) };
+        (listed.into_iter().map(view).collect(), others)
+    }
+
+    /// Groups that rules name as a whole, then those with the longest backlogs, then those with the most messages, with
+    /// their figures.
     pub(super) fn busiest_groups(&self, most: usize, now: Instant) -> Vec<BusyGroup> {
         // The busiest ones so far, the least busy of them on top.
         let mut busiest = BinaryHeap::with_capacity(most + 1);
@@ -178,7 +235,8 @@ impl Control {
             let load = group.load(self.shared.clock.nanos(now));
             let arrival = self.arrivals.look(group.number(), &load, now);
             // Of two alike, the older one.
-            let rank = Reverse((load.backlog, (arrival.per_second * 1e3) as u64, Reverse(group.number())));
+            let is_named = self.shared.router.naming(&group) == Naming::Whole;
+            let rank = Reverse((is_named, busyness(&load, &arrival), Reverse(group.number())));
             if busiest.len() == most && busiest.peek().is_some_and(|Ranked { rank: least, .. }| rank >= *least) {
                 continue;
             }

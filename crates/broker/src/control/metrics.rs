@@ -112,10 +112,14 @@ impl Control {
         });
     }
 
-    /// Writes the metrics of the busiest share groups.
+    /// Writes the metrics of share groups, and the sum of those without series.
     fn write_groups(&self, into: &mut Exposition) {
         let now = Instant::now();
-        for BusyGroup { group, load, arrival, scale } in self.busiest_groups(GROUPS_MAX, now) {
+        let (listed, others) = self.listed_groups(GROUPS_MAX, now);
+        let total = listed.len() + others.groups;
+        into.add("tenbin_groups", Kind::Gauge, "Share groups.", &[], total as f64);
+        let age = |at: Option<Instant>| at.map_or(0.0, |at| now.saturating_duration_since(at).as_secs_f64());
+        for BusyGroup { group, load, arrival, scale } in listed {
             let (name, filter) = group.labels();
             let labels = [("group", &*name), ("filter", &*filter)];
             let mut add = |name, kind, help, value: Option<f64>| {
@@ -135,14 +139,24 @@ impl Control {
             let help = "Least predicted wait of a member.";
             add("tenbin_group_predicted_wait_seconds", Kind::Gauge, help, wait);
             let help = "Time for which the oldest message without a member has waited, to five seconds.";
-            let oldest = arrival.oldest_at.map_or(0.0, |at| now.saturating_duration_since(at).as_secs_f64());
-            add("tenbin_group_oldest_seconds", Kind::Gauge, help, Some(oldest));
+            add("tenbin_group_oldest_seconds", Kind::Gauge, help, Some(age(arrival.oldest_at)));
             let help = "Messages that went from a member to another one.";
             add("tenbin_group_redispatched_total", Kind::Counter, help, count(arrival.redispatched));
             let help = "Members that would clear the backlog within a minute.";
             add("tenbin_group_desired_members", Kind::Gauge, help, scale.desired.and_then(count));
             let drain = scale.completions_per_second.map(|_| scale.drain_seconds.unwrap_or(f64::INFINITY));
             add("tenbin_group_drain_seconds", Kind::Gauge, "Time until the backlog is gone.", drain);
+        }
+        if others.groups > 0 {
+            for (family, value) in [
+                ("tenbin_group_members", others.members as f64),
+                ("tenbin_group_waiting", others.waiting as f64),
+                ("tenbin_group_backlog", others.backlog as f64),
+                ("tenbin_group_oldest_seconds", age(others.oldest_at)),
+                ("tenbin_group_desired_members", others.desired as f64),
+            ] {
+                into.add(family, Kind::Gauge, "", &OTHER_GROUPS, value);
+            }
         }
     }
 }
@@ -177,8 +191,11 @@ fn write_store(durable: &Durable, into: &mut Exposition) {
     }
 }
 
-/// Groups with metrics: the busiest ones.
-const GROUPS_MAX: usize = 128;
+/// Groups with metrics that no rule names, and groups that rules name by their share name alone.
+const GROUPS_MAX: usize = 127;
+
+/// Labels of the sum of all other groups. No share name has a `#`.
+const OTHER_GROUPS: [(&str, &str); 2] = [("group", "#others"), ("filter", "#")];
 
 /// Help texts of families that several counters share.
 const SHARED_HELP: [(&str, &str); 7] = [

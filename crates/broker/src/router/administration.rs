@@ -12,7 +12,7 @@ use super::hash_trie::Key;
 use super::index::FilterIndex;
 use super::retained::{Cursor, PageRoom, RetainedStore};
 use super::subscribers::Entry;
-use super::{Router, SharedGroup};
+use super::{Naming, Router, SharedGroup};
 use crate::durable::CommitPoint;
 
 /// A page of retained messages, and the topic at which the next one begins.
@@ -41,6 +41,11 @@ impl Router {
     /// All share groups.
     pub(crate) fn all_groups(&self) -> Vec<Arc<SharedGroup>> {
         self.index.groups().collect()
+    }
+
+    /// How the rules name a group.
+    pub(crate) fn naming(&self, group: &SharedGroup) -> Naming {
+        self.index.naming(group)
     }
 
     /// The share group of a share name and a filter.

@@ -9,6 +9,8 @@ use dashmap::DashMap;
 use tenbin_balancer::Nanos;
 use tenbin_codec::{SharedFilter, TopicFilter, TopicName};
 
+#[cfg(feature = "admin")]
+use super::Naming;
 use super::Receiver;
 use super::filter_tree::{Children, Node};
 use super::hash_trie::{HashTrie, Key};
@@ -154,6 +156,17 @@ impl FilterIndex {
         watched.sort_unstable_by_key(|group| group.number());
         watched.truncate(most);
         watched
+    }
+
+    /// Returns the groups that rules name by share name and filter.
+    pub(super) fn named_groups(&self) -> Vec<Arc<SharedGroup>> {
+        self.rules.load().named_groups().filter_map(|name| self.group(&name)).collect()
+    }
+
+    /// Returns how the rules name a group.
+    #[cfg(feature = "admin")]
+    pub(super) fn naming(&self, group: &SharedGroup) -> Naming {
+        self.rules.load().naming(group.name())
     }
 
     /// Counts messages whose group ended before a member got them.

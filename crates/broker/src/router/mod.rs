@@ -45,6 +45,8 @@ use tenbin_balancer::{MemberLoad, Rng};
 use tenbin_codec::{RetainHandling, SharedFilter, SubscriptionOptions, TopicFilter, TopicName};
 use tenbin_session::Publication;
 
+#[cfg(feature = "admin")]
+pub(crate) use crate::values::Naming;
 pub(crate) use decisions::DecisionBudget;
 #[cfg(test)]
 pub(crate) use fanout::collected;
@@ -230,6 +232,11 @@ impl Router {
     /// ordered by number. With `far`, a subscription to all of `$SYS` also counts.
     pub(crate) fn watched_groups(&self, after: u64, most: usize, far: bool) -> Vec<Arc<SharedGroup>> {
         self.index.watched_groups(after, most, far)
+    }
+
+    /// Returns the groups that rules name by share name and filter. Clients cannot displace them in reports.
+    pub(crate) fn named_groups(&self) -> Vec<Arc<SharedGroup>> {
+        self.index.named_groups()
     }
 
     /// Dispatches the backlogs of the groups that `filters` name, after a member has connected.

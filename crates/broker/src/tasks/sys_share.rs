@@ -3,6 +3,7 @@
 //! Groups without a subscriber to these topics cost nothing. The messages are not retained: the ACL checks each
 //! receiver when they are sent, and retained messages of ended groups would stay for ever.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -37,14 +38,17 @@ struct Reporter {
 }
 
 impl Reporter {
-    /// Returns the groups of this round; further ones follow in the next.
+    /// Returns the groups of this round: those that rules name, and some of the others. Further ones follow in the next.
     fn next(&mut self, shared: &BrokerState, far: bool) -> Vec<Arc<SharedGroup>> {
         let groups = shared.router.watched_groups(self.after, ROUND_GROUPS, far);
         self.after = match groups.last() {
             Some(last) if groups.len() == ROUND_GROUPS => last.number().get(),
             _ => 0,
         };
-        groups
+        let mut all = shared.router.named_groups();
+        let named: HashSet<_> = all.iter().map(|group| group.number()).collect();
+        all.extend(groups.into_iter().filter(|group| !named.contains(&group.number())));
+        all
     }
 
     fn publish(&mut self, shared: &BrokerState, group: &SharedGroup, now: Instant) {
@@ -62,5 +66,5 @@ impl Reporter {
 }
 
 const ROUND: Duration = Duration::from_secs(1);
-/// Groups per round, which bounds the cost of a subscription to all of them.
+/// Groups per round that rules do not name, which bounds the cost of a subscription to all of them.
 const ROUND_GROUPS: usize = 128;

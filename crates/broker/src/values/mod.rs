@@ -31,6 +31,8 @@ pub(crate) use match_bound::MatchBound;
 pub use network::{Network, WrongNetwork};
 pub use ordering_key::{OrderingKey, UnknownKey};
 pub use origin::{Certificate, Origin, Peer, TransportProtocol};
+#[cfg(feature = "admin")]
+pub(crate) use share_rules::Naming;
 pub use share_rules::{FairBy, NamePattern, ShareRule};
 pub(crate) use share_rules::{GroupRules, ShareRules};
 pub(crate) use speed::{KnownSpeed, SpeedChanges, SpeedKey};

@@ -54,6 +54,19 @@ pub enum FairBy {
     Off,
 }
 
+/// How rules name a group. Clients may choose all other names.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[cfg(feature = "admin")]
+pub(crate) enum Naming {
+    /// By no rule, or by a pattern.
+    #[default]
+    None,
+    /// By its share name.
+    ShareName,
+    /// By its share name and filter.
+    Whole,
+}
+
 /// A name pattern, in which `*` stands for any text, including none.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NamePattern(Box<str>);
@@ -107,6 +120,19 @@ impl ShareRules {
         self.rules.iter().any(|rule| rule.key.is_some())
     }
 
+    /// Returns the names of all groups that rules name as a whole, at most one for each rule.
+    pub(crate) fn named_groups(&self) -> impl Iterator<Item = SharedFilter> {
+        self.rules.iter().filter_map(ShareRule::named_group)
+    }
+
+    /// Returns how the rules name a group.
+    #[cfg(feature = "admin")]
+    pub(crate) fn naming(&self, group: &SharedFilter) -> Naming {
+        let named = self.rules.iter().filter(|rule| !rule.group.has_star() && rule.is_about(group));
+        let is_whole = |rule: &ShareRule| rule.filter.as_ref() == Some(&group.filter);
+        named.map(|rule| if is_whole(rule) { Naming::Whole } else { Naming::ShareName }).max().unwrap_or_default()
+    }
+
     /// Returns the names of all standing groups.
     pub(crate) fn standing_groups(&self) -> impl Iterator<Item = SharedFilter> {
         let named = self.rules.iter().filter_map(ShareRule::standing_group);
@@ -138,6 +164,14 @@ impl ShareRule {
     /// Returns the name of the group that stands by this rule.
     pub(crate) fn standing_group(&self) -> Option<SharedFilter> {
         self.keep_seconds?;
+        self.named_group()
+    }
+
+    /// Returns the name of the group, if the rule names one as a whole.
+    fn named_group(&self) -> Option<SharedFilter> {
+        if self.group.has_star() {
+            return None;
+        }
         let filter = self.filter.as_ref()?;
         TopicFilter::try_from(&format!("$share/{}/{}", self.group, filter.text())[..]).ok()?.shared()
     }
@@ -153,6 +187,10 @@ impl NamePattern {
     /// Creates a pattern from its written form.
     pub fn new(pattern: &str) -> Self {
         Self(pattern.into())
+    }
+
+    fn has_star(&self) -> bool {
+        self.0.contains('*')
     }
 
     fn matches(&self, name: &[u8]) -> bool {
