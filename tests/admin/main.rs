@@ -13,5 +13,6 @@ mod guard;
 mod health;
 mod metrics;
 mod openapi;
+mod secrets;
 mod stage;
 mod trace;
