@@ -3,7 +3,7 @@
 use tenbin_session::Delivery;
 use tenbin_store::spool::Sequence;
 
-use crate::durable::{Durable, Room, StoredQueue};
+use crate::durable::{Durable, Ended, Outcomes, Room, StoredQueue};
 
 /// Disk operations of one batch, executed once the backlog is unlocked.
 #[derive(Debug, Default)]
@@ -12,8 +12,8 @@ pub(crate) struct DiskWork {
     pub(super) placed: Vec<Delivery>,
     /// Disk space booked for them.
     room: Option<Room>,
-    /// Entries to be completed: their messages are in memory or dropped.
-    done: Vec<Sequence>,
+    /// Entries to be ended: their messages are in memory or dropped.
+    done: Vec<(Ended, Sequence)>,
 }
 
 impl DiskWork {
@@ -22,9 +22,9 @@ impl DiskWork {
         self.placed.is_empty() && self.done.is_empty() && self.room.is_none()
     }
 
-    /// Completes these entries.
-    pub(crate) fn end(&mut self, entries: impl IntoIterator<Item = Sequence>) {
-        self.done.extend(entries);
+    /// Ends these entries.
+    pub(crate) fn end(&mut self, cause: Ended, entries: impl IntoIterator<Item = Sequence>) {
+        self.done.extend(entries.into_iter().map(|sequence| (cause, sequence)));
     }
 
     /// Books `bytes` of disk space for messages that are about to be placed; returns whether there is any.
@@ -41,7 +41,11 @@ impl DiskWork {
     pub(crate) fn run(self, durable: &Durable, queue: Option<&StoredQueue>) -> usize {
         let Self { placed, room, done } = self;
         if let Some(queue) = queue {
-            durable.done(done.into_iter().map(|sequence| queue.at(sequence)));
+            let mut outcomes = Outcomes::default();
+            done.into_iter().for_each(|(cause, sequence)| outcomes.end(cause, queue.at(sequence)));
+            if !outcomes.is_empty() {
+                durable.settle(&mut outcomes);
+            }
             if let Some(room) = &room {
                 durable.append_placed(queue, &placed, room);
             }

@@ -7,7 +7,7 @@ use tenbin_admin::{Exposition, Kind};
 
 use super::groups::BusyGroup;
 use super::{Control, process};
-use crate::durable::Durable;
+use crate::durable::{Durable, Ended};
 use crate::metrics::Timings;
 use crate::registry::Roster;
 
@@ -180,6 +180,11 @@ fn write_store(durable: &Durable, into: &mut Exposition) {
         add("tenbin_store_failures_total", Kind::Counter, "Failed commits.", failures as f64);
         add("tenbin_store_pending_bytes", Kind::Gauge, "Bytes that wait for a commit.", pending as f64);
         add("tenbin_store_used_bytes", Kind::Gauge, "Disk space in use.", used as f64);
+    }
+    for cause in Ended::ALL {
+        let (help, labels) = ("Messages on disk that have ended, by cause.", [("cause", cause.name())]);
+        let ended = durable.ended_messages(cause) as f64;
+        into.add("tenbin_store_ended_messages_total", Kind::Counter, help, &labels, ended);
     }
     let mut gauge = |name, help, value: f64| into.add(name, Kind::Gauge, help, &[], value);
     gauge("tenbin_store_waiting_messages", "Messages on disk that are not delivered.", log.waiting as f64);

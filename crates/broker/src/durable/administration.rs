@@ -19,7 +19,7 @@ use super::bytes::{RecordError, text};
 use super::error::{Cause, decode_each};
 use super::queue::{QueueKind, StoredQueue};
 use super::record::{SessionRecord, decode_subscription_key, decode_will_key};
-use super::{Changes, Durable, StoreError, realms};
+use super::{Changes, Durable, Ended, StoreError, realms};
 use crate::Config;
 use crate::auth::{Access, AccessError, Settings, Standing};
 
@@ -162,7 +162,7 @@ fn remove(durable: &Durable, sessions: &[Selected]) -> Result<(), Administration
     })?;
     for Selected { client_id, record, .. } in sessions {
         changes.remove(Table::Sessions, client_id.as_bytes().to_vec());
-        durable.end_queue(&StoredQueue::new(QueueKind::Session, record.number, 1));
+        durable.end_queue(Ended::Pruned, &StoredQueue::new(QueueKind::Session, record.number, 1));
     }
     durable.make(&changes);
     Ok(())

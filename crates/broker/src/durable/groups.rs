@@ -9,7 +9,7 @@ use tenbin_store::state::Table;
 
 use super::queue::{QueueKind, StoredQueue};
 use super::wall_clock::{WallClock, millis};
-use super::{Changes, Durable};
+use super::{Changes, Durable, Ended};
 
 /// Least age of the messages below an offset of a group's queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -108,7 +108,7 @@ impl Durable {
     }
 
     /// Ends the messages of these ranges of a queue, and returns their number.
-    pub(crate) fn end_ranges(&self, queue: &StoredQueue, ranges: Vec<RangeInclusive<Sequence>>) -> usize {
+    pub(crate) fn end_ranges(&self, cause: Ended, queue: &StoredQueue, ranges: Vec<RangeInclusive<Sequence>>) -> usize {
         let end = |first: u64, last: u64| {
             let mut log = self.spool.begin();
             log.without_hurry();
@@ -127,13 +127,14 @@ impl Durable {
                 first += ENDED_AT_ONCE;
             }
         }
+        self.ended.add(cause, ended);
         ended
     }
 
     /// Ends the group, and drops the messages in its queue.
     pub(crate) fn forget_group(&self, name: &SharedFilter, queue: &StoredQueue) {
         self.remove(Table::Meta, &key(name));
-        self.end_queue(queue);
+        self.end_queue(Ended::Group, queue);
     }
 
     /// Notes a group of the last run. Returns the number of its queue; `None`: the record has none.

@@ -21,7 +21,9 @@ use super::record::{
     decode_will_key, subscription_key, will_key,
 };
 use super::wall_clock::WallClock;
-use super::{Changes, Durable, DurableSession, NUMBERS_KEY, QueueId, RUN_KEY, StoreError, WaitingEntries, speeds};
+use super::{
+    Changes, Durable, DurableSession, Ended, NUMBERS_KEY, QueueId, RUN_KEY, StoreError, WaitingEntries, speeds,
+};
 use crate::auth::Principal;
 use crate::values::{Grant, KnownSpeed};
 
@@ -187,11 +189,14 @@ impl Restoring<'_> {
     /// the others, which stay on disk, and of the groups' messages.
     pub(crate) fn drop_unknown(&mut self, known: &HashSet<QueueId>) -> (u64, u64) {
         let of_groups = self.durable.forget_unknown_groups(&mut self.changes);
+        let before = self.durable.spool.stats().waiting;
         let dropped = self.durable.spool.retain_queues(|queue| known.contains(&publishers(queue)));
+        let waiting = self.durable.spool.stats().waiting;
+        self.durable.ended.add(Ended::Ownerless, before.saturating_sub(waiting) as usize);
         if dropped > 0 {
             tracing::debug!(dropped, "queues without an owner");
         }
-        (self.durable.spool.stats().waiting, of_groups as u64)
+        (waiting, of_groups as u64)
     }
 
     /// Passes each retained message to `restore`. Returns their number.

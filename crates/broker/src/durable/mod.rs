@@ -9,6 +9,7 @@ pub mod administration;
 mod asked_wake;
 mod bytes;
 mod commit_point;
+mod ended;
 mod endings;
 mod error;
 mod groups;
@@ -42,6 +43,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
+use ended::EndCounters;
 use endings::Endings;
 use error::Cause;
 use groups::GroupRecord;
@@ -53,6 +55,7 @@ use tenbin_store::{DirectoryError, LockedDirectory, MessageFiles, Sync};
 
 pub(crate) use asked_wake::AskedWake;
 pub(crate) use commit_point::CommitPoint;
+pub(crate) use ended::Ended;
 pub use error::StoreError;
 pub(crate) use groups::{KnownAge, KnownWait};
 pub(crate) use load::{RestoredSession, RestoredWill, Restoring};
@@ -82,6 +85,7 @@ pub(crate) struct Durable {
     /// Share groups of the last run that do not exist in this one so far.
     known_groups: Mutex<HashMap<Vec<u8>, GroupRecord>>,
     endings: Endings,
+    ended: EndCounters,
     publishers_wait: bool,
     /// Maximum of disk bytes for state and log together; 0: no bound.
     bytes_maximum: u64,
@@ -131,6 +135,7 @@ impl Durable {
             numbers,
             known_groups: Mutex::default(),
             endings: Endings::default(),
+            ended: EndCounters::default(),
             publishers_wait: false,
             bytes_maximum,
             is_over_maximum: AtomicBool::new(false),
@@ -254,6 +259,12 @@ impl Durable {
     /// Figures of the log, and its health in a word.
     pub(crate) fn message_stats(&self) -> (spool::Stats, &'static str) {
         (self.spool.stats(), health::word(&self.spool.health()))
+    }
+
+    /// Number of messages that have ended for this cause since the start.
+    #[cfg(feature = "admin")]
+    pub(crate) fn ended_messages(&self, cause: Ended) -> u64 {
+        self.ended.get(cause)
     }
 
     /// Figures of the log.

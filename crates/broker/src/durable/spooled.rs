@@ -4,6 +4,7 @@ use tenbin_codec::{PacketId, PublishTemplate};
 use tenbin_session::{Delivery, SentId};
 use tenbin_store::spool::{Batch, Body, Origin, Place, Room, Sequence};
 
+use super::ended::{Ended, EndedEntries};
 use super::message::{self, Head};
 use super::message_expiry::MessageClock;
 use super::queue::{Location, PublisherId, QueueKind, StoredQueue, as_refused};
@@ -69,8 +70,8 @@ impl<'a> Appending<'a> {
 /// Delivery updates of one connection, to be appended together.
 #[derive(Debug, Default)]
 pub(crate) struct Outcomes {
-    /// Entries that are done.
-    pub(crate) done: Vec<Place>,
+    /// Entries that have ended: see [`Outcomes::end`].
+    pub(crate) ended: EndedEntries,
     /// Entries that move for good to a member's own queue: from, to, and the new tag.
     pub(crate) moved: Vec<(Place, Place, Vec<u8>)>,
     /// Entries that were sent, with their Packet Identifiers.
@@ -88,10 +89,16 @@ pub(crate) struct Outcomes {
 }
 
 impl Outcomes {
+    /// Adds an entry that has ended.
+    #[inline]
+    pub(crate) fn end(&mut self, cause: Ended, place: Place) {
+        self.ended.push(cause, place);
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
-        let Self { done, moved, sent, received, released, refused, refused_no_more, are_waited_for: _ } = self;
+        let Self { ended, moved, sent, received, released, refused, refused_no_more, are_waited_for: _ } = self;
         let is_said = released.is_empty() && refused.is_empty() && refused_no_more.is_empty();
-        done.is_empty() && moved.is_empty() && sent.is_empty() && received.is_empty() && is_said
+        ended.is_empty() && moved.is_empty() && sent.is_empty() && received.is_empty() && is_said
     }
 }
 
@@ -178,7 +185,7 @@ impl Durable {
         for (place, id) in outcomes.received.drain(..) {
             log.mark(place, Mark { id, is_received: true }.to_number(), Body::Done);
         }
-        for Place { queue, sequence } in outcomes.done.drain(..) {
+        for Place { queue, sequence } in outcomes.ended.take(&self.ended) {
             log.acknowledge(queue, sequence..=sequence);
         }
         for origin in outcomes.released.drain(..) {
@@ -195,9 +202,10 @@ impl Durable {
         CommitPoint::of_messages(log.end())
     }
 
-    /// As [`Durable::settle`], for entries that are done. No acknowledgement waits for that.
-    pub(crate) fn done(&self, places: impl IntoIterator<Item = Place>) -> CommitPoint {
-        let mut outcomes = Outcomes { done: places.into_iter().collect(), ..Outcomes::default() };
+    /// As [`Durable::settle`], for entries that have ended. No acknowledgement waits for that.
+    pub(crate) fn end(&self, cause: Ended, places: impl IntoIterator<Item = Place>) -> CommitPoint {
+        let mut outcomes = Outcomes::default();
+        places.into_iter().for_each(|place| outcomes.end(cause, place));
         if outcomes.is_empty() { CommitPoint::NOW } else { self.settle(&mut outcomes) }
     }
 
@@ -220,7 +228,8 @@ impl Durable {
     }
 
     /// Ends a queue: drops its messages, and lets no message enter.
-    pub(crate) fn end_queue(&self, queue: &StoredQueue) {
+    pub(crate) fn end_queue(&self, cause: Ended, queue: &StoredQueue) {
+        self.ended.add(cause, self.spool.queue(queue.id()).map_or(0, |content| content.waiting));
         let mut log = self.spool.begin();
         queue.close();
         log.drop_queue(queue.id());

@@ -2,10 +2,10 @@
 
 use tenbin_store::spool::Sequence;
 
-use super::Durable;
 use super::message::HEAD_BYTES;
 use super::queue::{QueueKind, StoredQueue};
 use super::spooled::Mark;
+use super::{Durable, Ended};
 
 /// Entries of a queue whose messages are not in flight.
 #[derive(Debug, Default)]
@@ -25,7 +25,7 @@ impl Durable {
     pub(crate) fn waiting_entries(&self, queue: &StoredQueue) -> WaitingEntries {
         if queue.kind() == QueueKind::Group {
             let sent = self.spool.marks(queue.id()).into_iter().filter(|marked| Mark::of(marked.mark).is_some());
-            self.done(sent.map(|marked| queue.at(marked.sequence)));
+            self.end(Ended::Session, sent.map(|marked| queue.at(marked.sequence)));
         }
         let mut waiting = WaitingEntries::default();
         let Some(content) = self.spool.queue(queue.id()) else { return waiting };

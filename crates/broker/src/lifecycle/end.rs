@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 use super::wills::publish_due_will;
 use super::{BrokerState, enforcement};
 use crate::durable::CommitPoint;
-use crate::durable::Durable;
+use crate::durable::{Durable, Ended};
 use crate::hooks::Events;
 use crate::outbox::Booked;
 use crate::registry::{ChargedWill, Client, Lease, PendingWill};
@@ -195,10 +195,11 @@ pub(super) async fn wipe(shared: &BrokerState, lease: &mut Lease, pauses: &mut P
 /// `[MQTT-4.8.2-5]`.
 fn forget_messages(shared: &BrokerState, lease: &Lease, session: &Session, durable: &Durable) {
     if let Some(queue) = lease.client.outbox.stored() {
-        durable.end_queue(&queue);
+        durable.end_queue(Ended::Session, &queue);
     }
     let in_flight = session.stored_in_flight();
-    durable.done(in_flight.filter_map(|(stored, share)| shared.router.queue_of_group(share?)?.place_of(stored)));
+    let ended = Ended::Session;
+    durable.end(ended, in_flight.filter_map(|(stored, share)| shared.router.queue_of_group(share?)?.place_of(stored)));
 }
 
 /// Ends the bookings of shared messages that this member will not complete.

@@ -16,6 +16,7 @@ use tenbin_codec::{
 use tenbin_session::Delivery;
 
 use super::BrokerState;
+use crate::durable::Ended;
 use crate::hooks::{self, Received};
 use crate::outbox::{Batch, Booked, Taken};
 use crate::router::{Detached, HeldKey, Receiver, RetainedPages};
@@ -98,7 +99,7 @@ impl Inbox {
         let held_key = HeldKey::of(&delivery);
         if let Some((stored, durable)) = delivery.stored.zip(shared.durable.as_ref()) {
             let queue = delivery.share.and_then(|group| shared.router.queue_of_group(group));
-            durable.done(queue.and_then(|queue| queue.place_of(stored)));
+            durable.end(Ended::Delivered, queue.and_then(|queue| queue.place_of(stored)));
         }
         if delivery.is_expired(now) {
             shared.metrics.dropped_expired.add(1);

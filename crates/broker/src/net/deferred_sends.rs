@@ -18,7 +18,7 @@ use tenbin_session::{Delivery, Sent};
 
 use super::core::Core;
 use super::output::OUT_FULL;
-use crate::durable::{CommitPoint, Durable, Location, Outcomes, Place, StoredQueue};
+use crate::durable::{CommitPoint, Durable, Ended, Location, Outcomes, Place, StoredQueue};
 
 /// Delivery updates and deferred packets of one connection with messages on disk.
 #[derive(Debug, Default)]
@@ -66,10 +66,10 @@ impl DeferredSends {
         self.held_bytes >= OUT_FULL || self.steps.len() >= STEPS_MAX
     }
 
-    /// Completes a stored message.
-    pub(super) fn done(&mut self, core: &Core, stored: NonZeroU64, share: Option<NonZeroU64>) {
+    /// Ends a stored message.
+    pub(super) fn end(&mut self, cause: Ended, core: &Core, stored: NonZeroU64, share: Option<NonZeroU64>) {
         if let Some(place) = self.place_of(core, stored, share) {
-            self.outcomes.done.push(place);
+            self.outcomes.end(cause, place);
         }
     }
 
@@ -151,7 +151,9 @@ impl DeferredSends {
                 });
                 self.outcomes.sent.extend(core.connection.sent_id(id).map(|id| (to, id)));
             }
-            Sent::Written(None) | Sent::Expired | Sent::TooLarge => self.outcomes.done.push(from),
+            Sent::Written(None) => self.outcomes.end(Ended::Delivered, from),
+            Sent::Expired => self.outcomes.end(Ended::Expired, from),
+            Sent::TooLarge => self.outcomes.end(Ended::TooLarge, from),
             Sent::Blocked(delivery) => return Sent::Blocked(Delivery { stored: Some(stored), ..delivery }),
         }
         sent

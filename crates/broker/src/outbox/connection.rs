@@ -10,7 +10,7 @@ use tenbin_session::Delivery;
 
 use super::{Booked, Outbox, State, Wire};
 use crate::backlog::Usage;
-use crate::durable::Location;
+use crate::durable::{Ended, Location};
 
 impl Outbox {
     /// Begins a connection; voids requests to an earlier one.
@@ -79,7 +79,7 @@ impl Outbox {
         drop(state);
         self.tell_dropped(names);
         if let Some((durable, queue)) = self.common.durable.as_ref().zip(ended) {
-            durable.end_queue(&queue);
+            durable.end_queue(Ended::Session, &queue);
         }
         self.common.metrics.dropped_offline.add(dropped.messages);
         self.take_back(shared.iter().map(Booked::of).sum::<Booked>() + dropped.booked);

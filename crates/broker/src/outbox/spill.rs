@@ -27,7 +27,7 @@ use super::consumer::ConsumerState;
 use super::push::Push;
 use super::{Outbox, State, WhenFull};
 use crate::backlog::DiskWork;
-use crate::durable::{Durable, Location, Place, Room, StoredQueue, bytes_of};
+use crate::durable::{Durable, Ended, Location, Place, Room, StoredQueue, bytes_of};
 use crate::hooks::DropReason;
 
 impl Outbox {
@@ -153,7 +153,7 @@ impl Push<'_> {
         let may_wait = self.is_attached && (self.is_behind || self.is_spooling) && !self.is_closed;
         if may_wait && self.goes_to_tail(&delivery) {
             if !delivery.qos.is_acknowledged() && self.has_no_disk_left() {
-                self.effects.disk_work.end(place);
+                self.effects.disk_work.end(Ended::Refused, place);
                 self.drop_full(&delivery);
                 return None;
             }
@@ -172,11 +172,11 @@ impl Push<'_> {
                 self.effects.spooled = true;
                 self.effects.placed_at = Some(sequence);
                 self.is_behind = true;
-                self.effects.disk_work.end(place);
+                self.effects.disk_work.end(Ended::InMemory, place); // it has another entry
                 return None;
             }
         }
-        self.effects.disk_work.end(place);
+        self.effects.disk_work.end(Ended::InMemory, place);
         delivery.stored = None;
         Some(delivery)
     }
@@ -184,7 +184,7 @@ impl Push<'_> {
     /// Refuses or drops a message that cannot be written and must not overtake those in the backlog.
     #[cold]
     fn left_without_room(&mut self, place: Option<Sequence>, delivery: Delivery) -> Option<Delivery> {
-        self.effects.disk_work.end(place);
+        self.effects.disk_work.end(Ended::Refused, place);
         match delivery.qos.is_acknowledged() {
             true => self.refuse_own(Delivery { stored: None, ..delivery }),
             false => self.drop_full(&delivery),
@@ -220,7 +220,7 @@ impl Push<'_> {
         if let Location::Own(sequence) | Location::Transient(sequence) = Location::of(delivery.stored)
             && self.queue_on_disk().is_some()
         {
-            self.effects.disk_work.end([sequence]);
+            self.effects.disk_work.end(Ended::Refused, [sequence]);
         }
     }
 

@@ -19,7 +19,7 @@ use tenbin_session::Delivery;
 
 use super::{Outbox, Reader, State, WhenFull, Wire};
 use crate::backlog::{DiskWork, NextPage, Refilled, Spill};
-use crate::durable::{Location, Page, StoredQueue, WaitingEntries};
+use crate::durable::{Ended, Location, Page, StoredQueue, WaitingEntries};
 use crate::hooks::{DropReason, Events};
 
 impl Outbox {
@@ -136,14 +136,14 @@ impl Outbox {
             }
             if let Location::Transient(sequence) = Location::of(delivery.stored) {
                 delivery.stored = None;
-                work.end([sequence]);
+                work.end(Ended::InMemory, [sequence]);
             }
             if !is_forbidden {
                 queue.append(delivery, Reader::Present);
             }
         });
         let Some(refilled) = refilled else { return Refilled::default() };
-        work.end(refilled.done.iter().copied());
+        work.end(Ended::Expired, refilled.done.iter().copied());
         queue.settle(&self.common.budget);
         self.publish(&mut guard);
         self.at_rest.store(false, Ordering::Relaxed);

@@ -23,7 +23,7 @@ use super::choice::Source;
 use super::held_key::ordering_key;
 use super::share_group::{GroupMember, Placed, SharedGroup};
 use crate::backlog::{FairHead, Spill};
-use crate::durable::{Durable, QueueId, Sequence};
+use crate::durable::{Durable, Ended, QueueId, Sequence};
 use crate::memory::Account;
 use crate::outbox::Outbox;
 use crate::values::{FairBy, Moment};
@@ -247,7 +247,7 @@ impl SharedGroup {
                     if !is_behind {
                         refused.keys.push(key);
                     }
-                    self.done(delivery.stored);
+                    self.end_stored(Ended::Refused, delivery.stored);
                     self.refuse();
                     refused.messages.push(delivery.message);
                 }
@@ -369,7 +369,7 @@ impl SharedGroup {
     /// Drops an expired message whose turn has come: no member would begin with it in time.
     fn expire(&self, delivery: &Delivery) {
         self.queues.metrics.dropped_expired.add(1);
-        self.done(delivery.stored);
+        self.end_stored(Ended::Expired, delivery.stored);
     }
 
     /// Begins a redelivery of messages from a member. New messages wait until [`SharedGroup::end_redelivery`].

@@ -17,7 +17,7 @@ use super::key_hasher::KeyHasher;
 use super::matches::Terms;
 use super::ordering_key::TopicKey;
 use super::unread::UnreadGroups;
-use crate::durable::{Durable, StoredQueue, bytes_of};
+use crate::durable::{Durable, Ended, StoredQueue, bytes_of};
 use crate::hooks::HookSet;
 use crate::memory::Account;
 use crate::metrics::Metrics;
@@ -324,7 +324,7 @@ impl SharedGroup {
         let stored = delivery.stored;
         member.outbox.push(&mut vec![readdressed(delivery, &member.terms)], &mut returned, now.at);
         if returned.is_empty() && !member.terms.qos.is_acknowledged() {
-            self.done(stored); // the member will not acknowledge it
+            self.end_stored(Ended::Delivered, stored); // the member will not acknowledge it
         }
         returned.pop().map(|delivery| Delivery { stored, ..delivery })
     }
@@ -354,10 +354,10 @@ impl SharedGroup {
         delivery
     }
 
-    /// Removes a message's entry from the stored queue.
-    pub(super) fn done(&self, stored: Option<NonZeroU64>) {
+    /// Ends a message in the stored queue.
+    pub(super) fn end_stored(&self, cause: Ended, stored: Option<NonZeroU64>) {
         if let Some((durable, queue)) = self.queues.durable.as_ref().zip(self.stored()) {
-            durable.done(queue.place_of(stored));
+            durable.end(cause, queue.place_of(stored));
         }
     }
 

@@ -18,7 +18,7 @@ use crate::durable::error::Cause;
 use crate::durable::groups::{GROUP_KEY, GroupRecord, name};
 use crate::durable::queue::{QueueKind, StoredQueue};
 use crate::durable::record::decode_subscription_key;
-use crate::durable::{Changes, Durable};
+use crate::durable::{Changes, Durable, Ended};
 
 /// A share group with waiting messages that has no member, and that no rule of a configuration makes stand.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -93,7 +93,7 @@ pub fn prune_groups(
         let mut changes = Changes::default();
         for GroupWithoutRule { queue, key, .. } in &found {
             changes.remove(Table::Meta, key.clone());
-            durable.end_queue(&StoredQueue::new(QueueKind::Group, *queue, 1));
+            durable.end_queue(Ended::Pruned, &StoredQueue::new(QueueKind::Group, *queue, 1));
         }
         durable.make(&changes);
         if !durable.flush(PATIENCE) {

@@ -6,6 +6,7 @@ use tenbin_codec::{Decoded, Packet, PacketType, QoS, ReasonCode};
 use tenbin_session::{DroppedResend, Event, Publication, Violation};
 
 use super::{ConnectionTask, Turn};
+use crate::durable::Ended;
 use crate::hooks::{QosDropReason, Verdict};
 use crate::net::core::Core;
 use crate::net::end::End;
@@ -180,7 +181,7 @@ impl<S: Stream> ConnectionTask<S> {
                     hooks.delivered(packet_id, reason);
                 }
                 if let Some(stored) = stored {
-                    gate.sends().done(core, stored, shared.map(|shared| shared.share));
+                    gate.sends().end(Ended::Delivered, core, stored, shared.map(|shared| shared.share));
                 }
                 if let Some(delivery) = shared {
                     member.acknowledged(core, &delivery, reason, batch);
@@ -216,7 +217,7 @@ impl<S: Stream> ConnectionTask<S> {
         let Self { core, gate, .. } = self;
         while let Some(DroppedResend { packet_id, shared, stored }) = core.connection.poll_dropped() {
             if let Some(stored) = stored {
-                gate.sends().done(core, stored, shared.map(|shared| shared.share));
+                gate.sends().end(Ended::TooLarge, core, stored, shared.map(|shared| shared.share));
             }
             let booked = shared.as_ref().map_or(Booked::NOTHING, Booked::of_sent);
             booked.take_back(&core.lease.client.load, core.shared.clock.nanos(now));

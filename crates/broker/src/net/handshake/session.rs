@@ -6,7 +6,7 @@ use tenbin_codec::{ReasonCode, Text};
 use tenbin_session::{Restored, Session};
 
 use crate::auth::{Principal, Standing};
-use crate::durable::{CommitPoint, UnderWay};
+use crate::durable::{CommitPoint, Ended, UnderWay};
 use crate::lifecycle::{self, Beginning, Begun, BrokerState, NotBegun};
 use crate::registry::{Claimed, Counted, Lease, NoClaim, OverQuota};
 use crate::values::Peer;
@@ -121,7 +121,7 @@ async fn read_under_way(shared: &BrokerState, lease: &mut Lease) -> bool {
             done.extend(queue.place_of(stored));
         }
     }
-    durable.done(done);
+    durable.end(Ended::Damaged, done);
     true
 }
 

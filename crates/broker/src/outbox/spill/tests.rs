@@ -10,7 +10,7 @@ use tenbin_store::Sync;
 
 use super::super::{Batch, Budget, Limits, Outbox, OutboxCommon, Pace, WhenFull};
 use crate::backlog::NextPage;
-use crate::durable::{Durable, Page, StoredQueue};
+use crate::durable::{Durable, Ended, Page, StoredQueue};
 
 /// A receiver with its disk.
 struct Stage {
@@ -118,7 +118,7 @@ impl Stage {
         let kept: Vec<_> = deliveries.iter().filter_map(|delivery| delivery.stored).collect();
         match self.outbox.stored() {
             Some(queue) => {
-                self.durable.done(kept.into_iter().filter_map(|stored| queue.place_of(stored)));
+                self.durable.end(Ended::Delivered, kept.into_iter().filter_map(|stored| queue.place_of(stored)));
                 assert!(deliveries.iter().all(|delivery| delivery.stored.is_some() == delivery.qos.is_acknowledged()));
             }
             None => assert!(kept.is_empty(), "nothing has to be told to the disk"),

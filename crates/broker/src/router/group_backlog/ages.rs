@@ -12,7 +12,7 @@ use tenbin_codec::SharedFilter;
 use tenbin_session::Delivery;
 
 use super::Queued;
-use crate::durable::{Durable, KnownAge, KnownWait, Location, Sequence, StoredQueue};
+use crate::durable::{Durable, Ended, KnownAge, KnownWait, Location, Sequence, StoredQueue};
 use crate::router::share_group::{SharedGroup, beginning};
 
 /// Marks in a standing group's backlog, the oldest first.
@@ -71,7 +71,7 @@ impl Queued {
             if ranges.is_empty() {
                 return 0;
             }
-            let dropped = durable.end_ranges(queue, ranges);
+            let dropped = durable.end_ranges(Ended::Expired, queue, ranges);
             self.spill.entries.count_removed(dropped);
             if dropped > 0 {
                 return dropped;
@@ -133,7 +133,7 @@ impl SharedGroup {
             let older = queued.take_older(mark, store.is_some());
             let mut on_disk = 0;
             if let Some((durable, queue)) = &store {
-                durable.done(older.iter().filter_map(|delivery| queue.place_of(delivery.stored)));
+                durable.end(Ended::Expired, older.iter().filter_map(|delivery| queue.place_of(delivery.stored)));
                 on_disk = queued.drop_some(durable, queue, mark);
             }
             self.queues.metrics.dropped_expired.add((older.len() + on_disk) as u64);

@@ -9,7 +9,7 @@ use tenbin_session::Delivery;
 
 use super::super::share_group::{SharedGroup, beginning};
 use crate::backlog::{FailedRead, NextPage, Refilled};
-use crate::durable::{Page, Sequence};
+use crate::durable::{Ended, Page, Sequence};
 
 impl SharedGroup {
     /// Starts the read of the next page of the on-disk backlog, if memory holds no earlier messages.
@@ -82,7 +82,7 @@ impl SharedGroup {
     fn end_places(&self, places: Vec<Sequence>) {
         let Some((durable, queue)) = self.queues.durable.as_ref().zip(self.stored()) else { return };
         self.queues.metrics.dropped_expired.add(places.len() as u64);
-        durable.done(places.into_iter().map(|sequence| queue.at(sequence)));
+        durable.end(Ended::Expired, places.into_iter().map(|sequence| queue.at(sequence)));
     }
 }
 
