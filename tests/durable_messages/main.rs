@@ -19,6 +19,7 @@ mod damage;
 mod drained_disk;
 mod full_disk;
 mod half_way;
+mod legal_part;
 mod mistakes;
 mod over;
 mod parted;

@@ -60,11 +60,16 @@ impl DeferredAcks {
         self.end.is_some()
     }
 
-    /// Whether that pause is over and all accepted messages are acknowledged, as far as no share group holds that. It
-    /// could hold for ever: the client may be the member whose acknowledgements it waits for, and is not read.
+    /// Whether that pause is over and nothing is owed.
     pub(super) fn poll_unanswered(&mut self, context: &mut Context<'_>) -> bool {
         let is_due = self.end.as_mut().is_some_and(|end| end.as_mut().poll(context).is_ready());
-        is_due && (self.acks.waiting.is_empty() || self.is_held()) && self.answers.waiting.is_empty()
+        is_due && !self.owes_answers()
+    }
+
+    /// Whether answers wait for the disk alone. A share group could hold them for ever: the client may be the member
+    /// whose acknowledgements it waits for, and is not read.
+    pub(super) fn owes_answers(&self) -> bool {
+        !(self.acks.waiting.is_empty() || self.is_held()) || !self.answers.waiting.is_empty()
     }
 
     /// Holds acknowledgements until none of these groups holds them any more.

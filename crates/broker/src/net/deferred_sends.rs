@@ -66,6 +66,11 @@ impl DeferredSends {
         self.held_bytes >= OUT_FULL || self.steps.len() >= STEPS_MAX
     }
 
+    /// Whether PUBRELs or PUBCOMPs are deferred.
+    pub(super) fn owes_steps(&self) -> bool {
+        !self.steps.is_empty()
+    }
+
     /// Ends a stored message.
     pub(super) fn end(&mut self, cause: Ended, core: &Core, stored: NonZeroU64, share: Option<NonZeroU64>) {
         if let Some(place) = self.place_of(core, stored, share) {

@@ -40,6 +40,18 @@ impl End {
     /// The connection of a hook that has panicked.
     pub(super) const HOOK_PANICKED: Self = Self::Hook(ReasonCode::ImplementationSpecificError);
 
+    /// Whether the client still reads answers to earlier packets. A client that repeats what has no answer would
+    /// otherwise meet the same limit with the same packets for ever.
+    pub(super) fn leaves_client_reading(&self) -> bool {
+        match self {
+            Self::Disconnect(_) => false,
+            Self::Closed(error) => error.kind() == std::io::ErrorKind::InvalidData,
+            // Somebody waits for this connection's end.
+            Self::Control(Control::TakenOver | Control::ShuttingDown) => false,
+            _ => true,
+        }
+    }
+
     /// How hooks see it.
     pub(super) fn ending(&self) -> Ending {
         Ending { reason: self.reason(), by_client: matches!(self, Self::Disconnect(_)) }

@@ -1,7 +1,7 @@
 //! Packets that wait for the disk, in both directions, and acknowledgements that a share group holds.
 
 use std::sync::Arc;
-use std::task::Context;
+use std::task::{Context, Poll};
 use std::time::Instant;
 
 use tenbin_codec::{Packet, PacketId, ReasonCode};
@@ -189,6 +189,20 @@ impl DurabilityGate {
         if let Some((sends, durable)) = self.sends.as_ref().zip(core.shared.durable.as_ref()) {
             sends.register(durable, context);
         }
+    }
+
+    /// Waits until all that was accepted from the client is answered, as far as only the disk delays that.
+    pub(super) async fn answered(&mut self, core: &mut Core) {
+        std::future::poll_fn(|context| {
+            self.release(core, context);
+            if self.owes_answers() { Poll::Pending } else { Poll::Ready(()) }
+        })
+        .await;
+    }
+
+    fn owes_answers(&self) -> bool {
+        self.acks.as_ref().is_some_and(|acks| acks.owes_answers())
+            || self.sends.as_ref().is_some_and(|sends| sends.owes_steps())
     }
 
     /// Drops registered wakers and timers after a migration, since they belong to the old task.

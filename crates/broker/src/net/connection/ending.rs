@@ -41,8 +41,13 @@ impl<S: Stream> ConnectionTask<S> {
         }
     }
 
-    /// Ends the session before the last packet, so that nothing waits for this client's socket.
+    /// Ends the session before the last packet, so that nothing waits for this client's socket. Earlier packets are
+    /// answered before that.
     pub(super) async fn finish(mut self, end: End) {
+        if end.leaves_client_reading() {
+            self.gate.settle(&self.core);
+            let _ = tokio::time::timeout(GOODBYE, self.gate.answered(&mut self.core)).await;
+        }
         self.count_traffic();
         let peer = self.core.shared.peer;
         let client = self.core.lease.client.id.clone();
@@ -168,5 +173,5 @@ fn refer(core: &mut Core, reason: ReasonCode, server: Text) {
     core.connection.write(&Packet::Disconnect(disconnect), Instant::now(), &mut core.out);
 }
 
-/// How long a client has to read the last packets.
+/// How long a client has to read the last packets, and before that the disk to let answers go.
 const GOODBYE: Duration = Duration::from_secs(2);
