@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use tenbin_codec::{Connect, Packet, ProtocolVersion, Publish, QoS, ReasonCode, Subscribe};
 
 use crate::broker_with;
-use crate::support::{PATIENCE, RawClient, Silence, at_qos, hex, lasting, retained, subscription, text};
+use crate::support::{PATIENCE, RawClient, Silence, VERSIONS, at_qos, hex, lasting, retained, subscription, text};
 
 #[test]
 fn connections_of_one_address() {
@@ -61,9 +61,27 @@ fn subscriptions_of_one_client() {
 }
 
 #[test]
-fn filters_beyond_the_bound_of_a_packet_are_refused() {
-    let broker = broker_with("[sessions]\nfilters_per_packet_maximum = 3");
-    let all = |count| (0..count).map(|number| subscription(&format!("f/{number}"), QoS::AtMostOnce)).collect();
+fn client_restores_in_one_packet_what_it_may_hold() {
+    let broker = broker_with("");
+    let filters: Vec<_> = (0..12_000).map(|number| subscription(&format!("f/{number}"), QoS::AtMostOnce)).collect();
+    for version in VERSIONS {
+        let count = |client: &mut RawClient, size| {
+            let reasons = filters.chunks(size).flat_map(|some| client.subscribe_to(None, some.to_vec()));
+            reasons.filter(|reason| !reason.is_error()).count()
+        };
+        let mut client = broker.client(version, "client");
+        assert_eq!(count(&mut client, 500), 10_000, "{version}");
+        let mut client = broker.client(version, "client");
+        assert_eq!(count(&mut client, 12_000), 10_000, "{version}, in one packet");
+        assert_eq!(client.publish("f/9999", "the last", QoS::AtMostOnce), ReasonCode::Success);
+        assert_eq!(client.receive_message().payload, "the last");
+    }
+}
+
+#[test]
+fn packet_with_filters_far_beyond_the_bound_ends_the_connection() {
+    let broker = broker_with("[sessions]\nsubscriptions_maximum = 3");
+    let all = |count| (0..count).map(|number| subscription(&format!("{number}"), QoS::AtMostOnce)).collect();
     let mut client = broker.v5("client");
     let reasons = client.subscribe_to(None, all(30));
     assert_eq!(reasons[..3], [ReasonCode::Success; 3]);

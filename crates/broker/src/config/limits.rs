@@ -95,8 +95,11 @@ impl Config {
         topic_bytes_maximum.0 = topic_bytes_maximum.0.min(bytes);
     }
 
-    pub(crate) fn filters_per_packet_maximum(&self) -> usize {
-        self.sessions.filters_per_packet_maximum.get() as usize
+    /// Maximum number of filters in one packet: a client can restore all of its subscriptions at once, and a few too many
+    /// are refused one by one.
+    pub(crate) fn filters_decoded_maximum(&self) -> u32 {
+        let twice = self.sessions.subscriptions_maximum.saturating_mul(2);
+        u32::try_from(twice).unwrap_or(u32::MAX).max(FILTERS_DECODED)
     }
 
     /// Limits of one session's subscriptions.
@@ -175,3 +178,6 @@ impl Config {
         self.queue.total_bytes_maximum.get() as usize
     }
 }
+
+/// Filters that one packet may have whatever the bound on subscriptions.
+const FILTERS_DECODED: u32 = 10_000;

@@ -203,16 +203,14 @@ fn subscribe_some(
     now: Instant,
 ) {
     let Some(account) = core.lease.client.outbox.account() else { return };
-    let filters_maximum = core.shared.config.filters_per_packet_maximum();
-    let end = range.end.min(filters_maximum);
     let hooked = match &core.hooks {
-        Some(hooks) => ask_hooks(hooks, &mut subscribing.packet.subscriptions[range.start..end]),
+        Some(hooks) => ask_hooks(hooks, &mut subscribing.packet.subscriptions[range.clone()]),
         None => Vec::new(),
     };
     let &mut Subscribing { packet: ref subscribe, weight, is_disk_behind } = subscribing;
     let limits = core.shared.config.subscription_limits();
     let qos_maximum = core.shared.capabilities.maximum_qos;
-    let taken = &subscribe.subscriptions[range.start..end];
+    let taken = &subscribe.subscriptions[range.clone()];
     let verdicts = taken.iter().enumerate().map(|(place, Subscription { filter, .. })| match judge(core, filter) {
         Ok(()) if is_disk_behind => Err(ReasonCode::QuotaExceeded),
         Ok(()) => hooked.get(place).map_or(Ok(()), |hooked| hooked.verdict),
@@ -275,9 +273,6 @@ fn subscribe_some(
     }
     if let Some(hooks) = &core.hooks {
         taken.iter().zip(&reasons[range.start..]).for_each(|(asked, reason)| hooks.subscribed(asked, *reason));
-    }
-    if range.end >= filters_maximum {
-        reasons.resize(subscribe.subscriptions.len(), ReasonCode::QuotaExceeded);
     }
 }
 

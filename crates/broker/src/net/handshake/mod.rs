@@ -50,7 +50,7 @@ pub(super) async fn accept<S: Stream>(
     let (peer, shared): (_, &BrokerState) = (origin.peer, open);
     let mut decoder = Decoder::server(shared.config.connect_packet_bytes_maximum());
     decoder.set_user_properties_maximum(shared.config.user_properties_maximum());
-    decoder.set_filters_maximum(shared.config.filters_per_packet_maximum() as u32 * FILTERS_DECODED);
+    decoder.set_filters_maximum(shared.config.filters_decoded_maximum());
     let connect = tokio::select! {
         connect = tokio::time::timeout_at(deadline, read_connect(shared, transport, &mut decoder, peer)) => connect,
         end = open.must_end() => {
@@ -153,6 +153,3 @@ async fn charge_connect(shared: &BrokerState, peer: Peer, bytes: usize) -> Charg
         tokio::time::sleep(RETRY).await;
     }
 }
-
-/// A packet may hold this many times the configured number of filters; the broker refuses the excess one by one.
-const FILTERS_DECODED: u32 = 10;
