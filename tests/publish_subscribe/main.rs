@@ -3,6 +3,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod bridges;
 mod filters;
 mod flow_control;
 mod message_properties;

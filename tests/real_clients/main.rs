@@ -1,5 +1,5 @@
-//! Clients of other projects: Mosquitto's command line tools, Paho for Python, Java and Go, mqtt.js, HiveMQ's for Java.
-//! Each is tested over all transports that it and the broker have.
+//! Clients of other projects: Mosquitto's bridge and command line tools, Paho for Python, Java and Go, mqtt.js, HiveMQ's for
+//! Java. Each is tested over all transports that it and the broker have.
 //!
 //! Where they are not installed, these tests say so and pass. In continuous integration (`CI` is set) they fail
 //! instead. `.ci/real_clients` fetches and builds the dependencies of the programs in this directory, below
@@ -8,6 +8,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod bridge;
 mod mosquitto;
 mod programs;
 mod transports;

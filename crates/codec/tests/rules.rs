@@ -164,6 +164,21 @@ fn mqtt_3_1_is_level_3_of_mqisdp() {
 }
 
 #[test]
+fn bit_7_of_the_level_marks_a_bridge() {
+    for (body, version) in [
+        (&b"\0\x06MQIsdp\x83\x02\0\x0A\0\x01p"[..], ProtocolVersion::V31),
+        (b"\0\x04MQTT\x84\x02\0\x0A\0\x01p", V311),
+        (b"\0\x04MQTT\x85\x02\0\x0A\0\0\x01p", V5),
+    ] {
+        let mut decoder = Decoder::server(100);
+        let decoded = decoder.decode(&mut BytesMut::from(&packet(0x10, body)[..]));
+        let Ok(Decoded::Packet(Packet::Connect(connect))) = decoded else { panic!("{decoded:?}") };
+        assert_eq!((connect.version, connect.is_bridge, decoder.version()), (version, true, Some(version)));
+        assert_eq!(encode(&Packet::Connect(connect), V5), packet(0x10, body));
+    }
+}
+
+#[test]
 fn mqtt_3_1_ignores_reserved_bits_and_header_flags() {
     use ProtocolVersion::V31;
     let header = [
@@ -217,6 +232,8 @@ fn mqtt_3_1_2_faults_of_connect() {
         (b"\0\x06MQIsdp\x04\x02\0\0\0\0", E::ProtocolVersion(4), 0x84), // [MQTT-3.1.2-2]
         (b"\0\x04MQTT\x03\x02\0\0\0\0", E::ProtocolVersion(3), 0x84),
         (b"\0\x04MQTT\x06\x02\0\0\0\0\0", E::ProtocolVersion(6), 0x84),
+        (b"\0\x04MQTT\x86\x02\0\0\0\0\0", E::ProtocolVersion(0x86), 0x84),
+        (b"\0\x06MQIsdp\x84\x02\0\0\0\0", E::ProtocolVersion(0x84), 0x84),
         (b"\0\x04MQTT\x05\x03\0\0\0\0\0", E::ConnectFlagReserved, 0x81), // [MQTT-3.1.2-3]
         (b"\0\x04MQTT\x05\x0A\0\0\0\0\0", E::WillFlags, 0x81),           // [MQTT-3.1.2-11]
         (b"\0\x04MQTT\x05\x22\0\0\0\0\0", E::WillFlags, 0x81),           // [MQTT-3.1.2-13]

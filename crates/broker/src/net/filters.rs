@@ -29,6 +29,8 @@ use crate::values::{Grant, SubscriptionLimits};
 pub(super) struct Filters {
     /// Number of filters since the task last yielded.
     in_turn: u16,
+    /// The client is a bridge.
+    is_bridge: bool,
     /// A packet in progress: no packet is decoded before it ends.
     work: Option<Box<FilterWork>>,
 }
@@ -79,12 +81,16 @@ fn unsuback(packet_id: PacketId, reasons: Vec<ReasonCode>) -> Packet {
 }
 
 impl Filters {
+    pub(super) fn new(is_bridge: bool) -> Self {
+        Self { is_bridge, ..Self::default() }
+    }
+
     /// Handles SUBSCRIBE. Subscriptions that state no weight get `weight`.
     pub(super) fn subscribe(
         &mut self,
         core: &mut Core,
         gate: &mut DurabilityGate,
-        subscribe: Subscribe,
+        mut subscribe: Subscribe,
         weight: NonZeroU16,
         now: Instant,
     ) -> Result<(), End> {
@@ -94,6 +100,12 @@ impl Filters {
         let is_disk_behind = is_kept && core.shared.durable.as_ref().is_some_and(|durable| durable.is_congested());
         if let Some(concurrency) = concurrency_in(&subscribe.user_properties, core.shared.peer) {
             core.lease.client.load.set_concurrency(concurrency.get());
+        }
+        if self.is_bridge {
+            for Subscription { filter, options } in &mut subscribe.subscriptions {
+                options.retain_as_published = true;
+                options.no_local = !filter.is_shared(); // [MQTT-3.8.3-4]
+            }
         }
         let weight = weight_in(&subscribe.user_properties, core.shared.peer).unwrap_or(weight);
         let subscribing = Subscribing { packet: subscribe, weight, is_disk_behind };

@@ -39,12 +39,12 @@ pub(super) enum Input {
 }
 
 impl Inbound {
-    pub(super) fn new(decoder: Decoder, buffer: ReadBuffer, publish_rate: Option<Rate>) -> Self {
+    pub(super) fn new(decoder: Decoder, buffer: ReadBuffer, publish_rate: Option<Rate>, filters: Filters) -> Self {
         Self {
             decoder,
             buffer,
             throttle: Throttle::new(publish_rate, Instant::now()),
-            filters: Filters::default(),
+            filters,
             arrival: Arrival::default(),
             read_in_turn: 0,
         }

@@ -22,6 +22,9 @@ use crate::{DecodeError, PacketType, PropertyId, ProtocolVersion, QoS, Text, Use
 pub struct Connect {
     /// Protocol version of the connection.
     pub version: ProtocolVersion,
+    /// Bit 7 of the protocol level, outside of the standards: the client is a bridge. It wants RETAIN of messages as
+    /// published, and none of its own messages.
+    pub is_bridge: bool,
     /// Discard a stored session first. At 3.1.1 "Clean Session", which also discards it at the end.
     pub clean_start: bool,
     /// Keep Alive in seconds, 0 = off.
@@ -64,9 +67,10 @@ pub struct ConnectProperties {
 /// Without the password.
 impl fmt::Debug for Connect {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { version, clean_start, keep_alive, client_id, will, user_name, password, properties } = self;
+        let Self { version, is_bridge, clean_start, keep_alive, client_id, will, user_name, password, properties } = self;
         f.debug_struct("Connect")
             .field("version", version)
+            .field("is_bridge", is_bridge)
             .field("clean_start", clean_start)
             .field("keep_alive", keep_alive)
             .field("client_id", client_id)
@@ -100,6 +104,7 @@ impl Connect {
     pub fn new(version: ProtocolVersion, client_id: Text) -> Self {
         Self {
             version,
+            is_bridge: false,
             clean_start: true,
             keep_alive: 60,
             client_id,
@@ -112,10 +117,16 @@ impl Connect {
 
     /// The version in a CONNECT's body, if it is supported.
     pub(crate) fn peek_version(body: &[u8]) -> Option<ProtocolVersion> {
-        match body {
-            [0, 6, b'M', b'Q', b'I', b's', b'd', b'p', 3, ..] => Some(ProtocolVersion::V31),
-            [0, 4, b'M', b'Q', b'T', b'T', 4, ..] => Some(ProtocolVersion::V311),
-            [0, 4, b'M', b'Q', b'T', b'T', 5, ..] => Some(ProtocolVersion::V5),
+        let (length, rest) = body.split_first_chunk()?;
+        let (name, rest) = rest.split_at_checked(u16::from_be_bytes(*length).into())?;
+        Self::version_of(name, *rest.first()?)
+    }
+
+    fn version_of(name: &[u8], level: u8) -> Option<ProtocolVersion> {
+        match (name, level & !BRIDGE) {
+            (b"MQIsdp", 3) => Some(ProtocolVersion::V31),
+            (b"MQTT", 4) => Some(ProtocolVersion::V311),
+            (b"MQTT", 5) => Some(ProtocolVersion::V5),
             _ => None,
         }
     }
@@ -123,13 +134,10 @@ impl Connect {
     pub(super) fn decode(mut body: Reader) -> Result<Self, DecodeError> {
         let name = body.binary()?;
         let level = body.u8()?;
-        let version = match (&name[..], level) {
-            (b"MQIsdp", 3) => ProtocolVersion::V31,
-            (b"MQTT", 4) => ProtocolVersion::V311,
-            (b"MQTT", 5) => ProtocolVersion::V5,
-            (b"MQTT" | b"MQIsdp", level) => return Err(DecodeError::ProtocolVersion(level)),
-            _ => return Err(DecodeError::ProtocolName), // [MQTT-3.1.2-1]
-        };
+        let version = Self::version_of(&name, level).ok_or(match &name[..] {
+            b"MQTT" | b"MQIsdp" => DecodeError::ProtocolVersion(level),
+            _ => DecodeError::ProtocolName, // [MQTT-3.1.2-1]
+        })?;
         let flags = ConnectFlags::decode(body.u8()?, version)?;
         let keep_alive = body.u16()?;
         let properties = if version.is_v5() { ConnectProperties::decode(&mut body)? } else { Default::default() };
@@ -146,6 +154,7 @@ impl Connect {
         body.finish()?;
         Ok(Self {
             version,
+            is_bridge: level & BRIDGE != 0,
             clean_start: flags.clean_start,
             keep_alive,
             client_id,
@@ -159,7 +168,7 @@ impl Connect {
     pub(super) fn encode(&self, out: &mut WriteBuffer) {
         put_packet(out, PacketType::Connect, |body| {
             put_binary(body, self.version.name());
-            body.put_u8(self.version.level());
+            body.put_u8(self.version.level() | if self.is_bridge { BRIDGE } else { 0 });
             body.put_u8(self.flags());
             body.put_u16(self.keep_alive);
             if self.version.is_v5() {
@@ -186,6 +195,9 @@ impl Connect {
         flags | u8::from(self.password.is_some()) << 6 | u8::from(self.user_name.is_some()) << 7
     }
 }
+
+/// Bit of the protocol level that marks a bridge.
+const BRIDGE: u8 = 0x80;
 
 /// Reads a user name: well-formed `[MQTT-3.1.3-12]` and without control characters.
 ///

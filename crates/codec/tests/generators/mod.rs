@@ -63,9 +63,11 @@ pub(crate) fn packet(sender: Sender, version: ProtocolVersion) -> BoxedStrategy<
 fn connect(version: ProtocolVersion) -> impl Strategy<Value = Connect> {
     let is_v5 = version.is_v5();
     let logins = (option::of(user_name()), option::of(binary()));
-    (any::<bool>(), any::<u16>(), text(), option::of(will(is_v5)), logins, connect_properties()).prop_map(
-        move |(clean_start, keep_alive, client_id, will, (user_name, password), properties)| Connect {
+    let flags = any::<(bool, bool)>();
+    (flags, any::<u16>(), text(), option::of(will(is_v5)), logins, connect_properties()).prop_map(
+        move |((is_bridge, clean_start), keep_alive, client_id, will, (user_name, password), properties)| Connect {
             version,
+            is_bridge,
             clean_start,
             keep_alive,
             client_id,

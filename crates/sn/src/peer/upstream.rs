@@ -81,6 +81,7 @@ impl GatewayPeer {
         let (user_name, password) = login.map(|login| (login.user.clone(), login.password.clone())).unzip();
         let connect = Connect {
             version,
+            is_bridge: false,
             // A Will update resumes the session. [SN-WILLUPD-1]
             clean_start: self.terms.clean_session && self.will_update.is_none(),
             keep_alive: u16::try_from(settings.upstream_keep_alive.as_secs()).unwrap_or(u16::MAX),

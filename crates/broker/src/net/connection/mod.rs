@@ -50,6 +50,7 @@ use tokio::time::Sleep;
 use super::core::{Core, OpenConnection};
 use super::departure::Departure;
 use super::end::End;
+use super::filters::Filters;
 use super::gate::DurabilityGate;
 use super::handshake::{self, Accepted};
 use super::inbound::{Inbound, Input};
@@ -203,13 +204,14 @@ impl<S: Stream> ConnectionTask<S> {
         publish_rate: Option<Rate>,
         home: Option<Home>,
     ) -> Self {
-        let Accepted { lease, connection, decoder, departure, reauthentication, member, hooks } = accepted;
+        let Accepted { lease, connection, decoder, is_bridge, counted, departure, reauthentication, member, hooks } =
+            accepted;
         let Transport { socket, input, out } = transport;
         let core = Core { shared, lease, connection, out, hooks };
         Self {
             home,
             socket,
-            inbound: Inbound::new(decoder, input, publish_rate),
+            inbound: Inbound::new(decoder, input, publish_rate, Filters::new(is_bridge)),
             outbound: Outbound::default(),
             gate: DurabilityGate::default(),
             publishing: Publishing::new(&core),

@@ -43,9 +43,8 @@ pub(super) fn negotiate_limits(
 /// Answers an illegal CONNECT in the format that its sender knows, if an answer is permitted.
 pub(super) fn answer_illegal_connect(error: DecodeError, version: Option<ProtocolVersion>, out: &mut WriteBuffer) {
     let version = match error {
-        // In the format of the requested version, if there is one.
-        DecodeError::ProtocolVersion(3 | 4) => Some(ProtocolVersion::V311),
-        DecodeError::ProtocolVersion(_) => Some(ProtocolVersion::V5), // [MQTT-3.1.2-2]
+        // No version but 5.0 has another format, and 5.0 is served. [MQTT-3.1.2-2]
+        DecodeError::ProtocolVersion(_) => Some(ProtocolVersion::V311),
         // A guesser of credentials learns nothing. Without the end of the packet no answer is possible.
         DecodeError::Credentials | DecodeError::RemainingLength => None,
         _ => version,

@@ -146,6 +146,8 @@ impl PendingClient {
             connection,
             decoder,
             hooks,
+            is_bridge: connect.is_bridge,
+            counted,
         })
     }
 

@@ -33,6 +33,9 @@ pub(super) struct Accepted {
     pub(super) lease: Lease,
     pub(super) connection: Connection,
     pub(super) decoder: Decoder,
+    pub(super) is_bridge: bool,
+    /// The client counts for its account.
+    pub(super) counted: ConnectedClient,
     pub(super) departure: Departure,
     pub(super) reauthentication: Reauthentication,
     pub(super) member: Member,
