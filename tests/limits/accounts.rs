@@ -7,7 +7,8 @@ use tenbin_codec::{Connect, Packet, ProtocolVersion, Publish, QoS, ReasonCode};
 
 use crate::broker_with;
 use crate::support::{
-    BrokerProcess, ConfigFile, DataDirectory, PATIENCE, RawClient, at_qos, hex, lasting, message, subscription, text,
+    BrokerProcess, ConfigFile, DataDirectory, PATIENCE, RawClient, VERSIONS, at_qos, hex, lasting, message,
+    subscription, text,
 };
 
 const MIB: usize = 1 << 20;
@@ -112,14 +113,36 @@ fn sessions_and_subscriptions_of_an_address_share_its_memory() {
         client.subscribe_to(None, vec![subscription(&filter(number), QoS::AtMostOnce)])[0] == ReasonCode::Success
     };
     let (mut first, mut second) = (broker.v5("first"), broker.v5("second"));
-    assert!(granted(&mut first, 1), "within nine sixteenths of 37,400 bytes");
-    assert!(!granted(&mut second, 2), "beyond them");
-    wait_for(&broker, "memory/subscriptions/refused", |refused| refused == 1);
+    let fit = (0..20).take_while(|&number| granted(&mut first, number)).count();
+    assert_eq!(fit, 7, "20 KB each, within nine sixteenths of 37,400 bytes and 68 KiB for each client");
+    assert!(!granted(&mut second, 20), "beyond them");
+    wait_for(&broker, "memory/subscriptions/refused", |refused| refused == 2);
+    broker.log().wait_for(&["memory limit reached", "limit=\"limits.loopback_address_bytes_maximum\""], PATIENCE);
     first.disconnect();
     let until = Instant::now() + PATIENCE;
-    while !granted(&mut second, 2) {
+    while !granted(&mut second, 20) {
         assert!(Instant::now() < until, "no room after the first has left");
     }
+}
+
+/// A fleet behind a proxy has one address.
+#[test]
+fn bound_of_an_address_grows_with_its_connected_clients() {
+    let broker = broker_with("[limits]\nloopback_address_bytes_maximum = 16777216");
+    let fleet = (0..300).map(|number| {
+        let mut client = broker.client(VERSIONS[number % 2], &format!("device-{number:05}"));
+        let filter = |channel| subscription(&format!("site/{number:05}/{channel}/#"), QoS::AtLeastOnce);
+        let reasons = client.subscribe_to(None, (0..50).map(filter).collect());
+        assert!(reasons.iter().all(|reason| !reason.is_error()), "client {number}");
+        client
+    });
+    drop(fleet.collect::<Vec<_>>());
+    // One client alone gets no more than before.
+    let mut greedy = broker.v5("greedy");
+    let filters: Vec<_> =
+        (0..600).map(|number| subscription(&format!("{number}{}/+", "/a".repeat(100)), QoS::AtMostOnce)).collect();
+    let granted = greedy.subscribe_to(None, filters).iter().filter(|reason| !reason.is_error()).count();
+    assert!((400..500).contains(&granted), "{granted} of 20 KB within 9 MiB");
 }
 
 #[test]

@@ -14,6 +14,7 @@ fn connections_of_one_address() {
     let second = broker.v5("second");
     // The broker closes without an answer: the client has sent no packet yet.
     broker.open(ProtocolVersion::V5).expect_closed();
+    broker.log().wait_for(&["connection refused", "limit=\"connections.loopback_per_address_maximum\""], PATIENCE);
     first.settle();
     second.disconnect();
     let until = Instant::now() + PATIENCE;
@@ -83,23 +84,15 @@ fn packet_with_filters_far_beyond_the_bound_ends_the_connection() {
     let broker = broker_with("[sessions]\nsubscriptions_maximum = 3");
     let all = |count| (0..count).map(|number| subscription(&format!("{number}"), QoS::AtMostOnce)).collect();
     let mut client = broker.v5("client");
-    let reasons = client.subscribe_to(None, all(30));
+    let reasons = client.subscribe_to(None, all(10_000));
     assert_eq!(reasons[..3], [ReasonCode::Success; 3]);
-    assert_eq!(reasons[3..], [ReasonCode::QuotaExceeded; 27]);
-    client.publish("f/3", "not subscribed", QoS::AtMostOnce);
-    client.publish("f/2", "subscribed", QoS::AtMostOnce);
-    assert_eq!(client.receive_message().payload, "subscribed");
-    // An UNSUBSCRIBE is never refused in part.
-    let names: Vec<_> = (0..30).map(|number| format!("f/{number}")).collect();
-    let reasons = client.unsubscribe(&names.iter().map(String::as_str).collect::<Vec<_>>());
-    assert_eq!(reasons[..3], [ReasonCode::Success; 3]);
-    assert_eq!(reasons[3..], [ReasonCode::NoSubscriptionExisted; 27]);
+    assert!(reasons[3..].iter().all(|reason| *reason == ReasonCode::QuotaExceeded));
     let packet_id = client.next_id();
     client.send(&Packet::Subscribe(Subscribe {
         packet_id,
         subscription_identifier: None,
         user_properties: Vec::new(),
-        subscriptions: all(31),
+        subscriptions: all(10_001),
     }));
     client.expect_end(ReasonCode::QuotaExceeded);
 }

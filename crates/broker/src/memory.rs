@@ -75,8 +75,12 @@ pub(crate) struct Account {
     maximum: usize,
     /// Bytes of each [`Part`].
     parts: [AtomicUsize; Part::COUNT],
+    /// Bytes of [`Kind::Subscriptions`], which are part of [`Part::Lasting`].
+    subscriptions: AtomicUsize,
     /// Number of sessions; each adds [`SESSION_ALLOWANCE`] to the maximum.
     sessions: AtomicUsize,
+    /// Number of connected clients; each adds [`CLIENT_ALLOWANCE`] to the maximum, for subscriptions.
+    clients: AtomicUsize,
     /// Set once a refusal was logged.
     is_logged: AtomicBool,
     /// Share groups with its clients as members. No other lock is taken under it.
@@ -104,6 +108,10 @@ pub(crate) struct Charge {
     bytes: u32,
     kind: Kind,
 }
+
+/// A connected client, which counts for its account until this is dropped.
+#[derive(Debug)]
+pub(crate) struct ConnectedClient(Arc<Account>);
 
 /// Error of a refused charge: the owner, or all owners together, have used up their memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -147,7 +155,9 @@ impl Memory {
                 owner: owner.clone(),
                 maximum,
                 parts: Default::default(),
+                subscriptions: AtomicUsize::new(0),
                 sessions: AtomicUsize::new(0),
+                clients: AtomicUsize::new(0),
                 is_logged: AtomicBool::new(false),
                 groups: Mutex::default(),
             })
@@ -205,10 +215,16 @@ impl Account {
         charge
     }
 
+    /// Counts a connected client.
+    pub(crate) fn connected(self: &Arc<Self>) -> ConnectedClient {
+        self.clients.fetch_add(1, Ordering::Relaxed);
+        ConnectedClient(Arc::clone(self))
+    }
+
     /// Whether nothing more may be charged.
     #[cfg(test)]
     pub(crate) fn is_full(&self) -> bool {
-        !self.has_room(Kind::Input, 1)
+        self.check(Kind::Input, 1).is_err()
     }
 
     /// Network address of the owner, if it is anonymous.
@@ -250,40 +266,68 @@ impl Account {
         self.groups.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether both the owner's bound and the total bound have room for `bytes` more.
-    fn has_room(&self, kind: Kind, bytes: usize) -> bool {
+    /// Checks that both the owner's bound and the total bound have room for `bytes` more.
+    ///
+    /// # Errors
+    /// Key of the bound that has none.
+    fn check(&self, kind: Kind, bytes: usize) -> Result<(), &'static str> {
         let part = kind.part();
         let of_owner = self.parts[part as usize].load(Ordering::Relaxed).saturating_add(bytes);
         let of_all = self.memory.used_of(part).saturating_add(bytes);
         let (owner_maximum, all_maximum) = (part.of(self.maximum), part.of(self.memory.limits.all));
-        if part != Part::Lasting {
-            return of_owner <= owner_maximum && of_all <= all_maximum;
+        let (fits_owner, fits_all) = match part {
+            Part::Lasting => {
+                let kept_free = if of_owner <= SMALL_OWNER { 0 } else { all_maximum / 8 };
+                let fits_owner = self.has_lasting_room(kind, bytes, of_owner, (owner_maximum, all_maximum));
+                (fits_owner, of_all <= all_maximum - kept_free)
+            }
+            _ => (of_owner <= owner_maximum, of_all <= all_maximum),
+        };
+        match (fits_owner, fits_all) {
+            (true, true) => Ok(()),
+            (false, _) => Err(self.owner.key()),
+            (true, false) => Err("limits.bytes_maximum"),
         }
+    }
+
+    /// Whether the owner's bound has room for `bytes` more of lasting state, of which it then has `of_owner`.
+    ///
+    /// Sessions raise the bound up to half of the total, and subscriptions of connected clients up to three quarters.
+    fn has_lasting_room(&self, kind: Kind, bytes: usize, of_owner: usize, maxima: (usize, usize)) -> bool {
+        let (owner_maximum, all_maximum) = maxima;
         let allowance = self.sessions.load(Ordering::Relaxed).saturating_mul(SESSION_ALLOWANCE);
-        // Sessions alone raise no owner above half of the total.
         let raised = owner_maximum.saturating_add(allowance).min(owner_maximum.max(all_maximum / 2));
-        let kept_free = if of_owner <= SMALL_OWNER { 0 } else { all_maximum / 8 };
-        of_owner <= raised && of_all <= all_maximum - kept_free
+        let new = if kind == Kind::Subscriptions { bytes } else { 0 };
+        let subscriptions = self.subscriptions.load(Ordering::Relaxed).saturating_add(new);
+        let clients = self.clients.load(Ordering::Relaxed).saturating_mul(CLIENT_ALLOWANCE);
+        of_owner - subscriptions.min(clients).min(of_owner) <= raised
+            && of_owner <= owner_maximum.max(all_maximum / 4 * 3)
     }
 
     #[cold]
-    fn refuse(&self, kind: Kind) -> OverLimit {
+    fn refuse(&self, kind: Kind, limit: &str) -> OverLimit {
         self.memory.kinds[kind as usize].refused.fetch_add(1, Ordering::Relaxed);
         if !self.is_logged.load(Ordering::Relaxed) && self.memory.may_log(Instant::now()) {
             self.is_logged.store(true, Ordering::Relaxed);
-            let bytes = self.bytes();
-            tracing::warn!(owner = %self.owner, kind = kind.name(), bytes, "memory limit reached: further requests are refused");
+            let (bytes, clients) = (self.bytes(), self.clients.load(Ordering::Relaxed));
+            tracing::warn!(owner = %self.owner, kind = kind.name(), bytes, clients, limit, "memory limit reached: further requests are refused");
         }
         OverLimit
     }
 
     fn add(&self, kind: Kind, bytes: usize) {
         self.parts[kind.part() as usize].fetch_add(bytes, Ordering::Relaxed);
+        if kind == Kind::Subscriptions {
+            self.subscriptions.fetch_add(bytes, Ordering::Relaxed);
+        }
         self.memory.kinds[kind as usize].bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
     fn subtract(&self, kind: Kind, bytes: usize) {
         self.parts[kind.part() as usize].fetch_sub(bytes, Ordering::Relaxed);
+        if kind == Kind::Subscriptions {
+            self.subscriptions.fetch_sub(bytes, Ordering::Relaxed);
+        }
         self.memory.kinds[kind as usize].bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 }
@@ -314,8 +358,8 @@ impl Charge {
     /// Growing would exceed a limit. Then the charge stays as it is.
     pub(crate) fn resize(&mut self, bytes: usize) -> Result<(), OverLimit> {
         let grows_by = bytes.saturating_sub(self.bytes());
-        if grows_by > 0 && !self.account.has_room(self.kind, grows_by) {
-            return Err(self.account.refuse(self.kind));
+        if grows_by > 0 {
+            self.account.check(self.kind, grows_by).map_err(|limit| self.account.refuse(self.kind, limit))?;
         }
         self.set(bytes);
         Ok(())
@@ -323,7 +367,7 @@ impl Charge {
 
     /// Whether [`Charge::resize`] would succeed.
     pub(crate) fn may_become(&self, bytes: usize) -> bool {
-        self.account.has_room(self.kind, bytes.saturating_sub(self.bytes()))
+        self.account.check(self.kind, bytes.saturating_sub(self.bytes())).is_ok()
     }
 
     /// Grows or shrinks to `bytes`, beyond any limit if need be.
@@ -342,6 +386,12 @@ impl Charge {
         if !Arc::ptr_eq(&self.account, account) {
             *self = account.charge_always(self.kind, self.bytes());
         }
+    }
+}
+
+impl Drop for ConnectedClient {
+    fn drop(&mut self) {
+        self.0.clients.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -392,6 +442,18 @@ impl Part {
     }
 }
 
+impl Owner {
+    /// Key of its bound.
+    fn key(&self) -> &'static str {
+        match self {
+            Self::User(..) => "limits.user_bytes_maximum",
+            Self::Address(from) if from.to_canonical().is_loopback() => "limits.loopback_address_bytes_maximum",
+            Self::Address(_) => "limits.address_bytes_maximum",
+            Self::Restored | Self::StandingGroups => "limits.bytes_maximum",
+        }
+    }
+}
+
 impl fmt::Display for Owner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -408,6 +470,11 @@ impl fmt::Display for Owner {
 /// They cover the session itself and a few short subscriptions. The number of sessions has limits of its own, so any
 /// number of honest clients can share one address.
 pub(crate) const SESSION_ALLOWANCE: usize = 4096;
+/// Bytes that each connected client adds to its owner's maximum for subscriptions, up to three quarters of the total.
+///
+/// They cover fifty subscriptions with a wildcard and four levels. A fleet behind one address may be large, and each of
+/// its clients holds a connection. A session that is away adds nothing: it costs its owner no descriptor.
+pub(crate) const CLIENT_ALLOWANCE: usize = 64 << 10;
 
 /// An owner below this size may use the last eighth of the total.
 const SMALL_OWNER: usize = 64 << 10;

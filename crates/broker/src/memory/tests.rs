@@ -111,6 +111,36 @@ fn session_raises_the_bound_of_its_owner() {
 }
 
 #[test]
+fn connected_clients_raise_the_bound_for_subscriptions_alone() {
+    let memory = Memory::new(MemoryLimits { all: 16 << 20, user: 0, address: 1 << 20, loopback_address: 0 });
+    let (account, all) = (memory.account(address(1)), 9 << 20);
+    let bound = all / 16;
+    let clients: Vec<_> = (0..10).map(|_| account.connected()).collect();
+    let mut charge = Charge::nothing(&account, Kind::Subscriptions);
+    assert!(charge.may_become(bound + 10 * CLIENT_ALLOWANCE) && !charge.may_become(bound + 10 * CLIENT_ALLOWANCE + 1));
+    charge.resize(10 * CLIENT_ALLOWANCE).unwrap();
+    assert!(account.charge(Kind::Wills, bound).is_ok() && account.charge(Kind::Wills, bound + 1).is_err());
+    drop(clients);
+    assert!(account.charge(Kind::Wills, 1).is_err() && !charge.may_become(charge.bytes() + 1), "what is there stays");
+    drop(charge);
+    let _clients: Vec<_> = (0..1000).map(|_| account.connected()).collect();
+    let charge = Charge::nothing(&account, Kind::Subscriptions);
+    assert!(charge.may_become(all / 4 * 3) && !charge.may_become(all / 4 * 3 + 1), "a quarter is for others");
+}
+
+#[test]
+fn refusal_names_the_key_of_its_bound() {
+    let memory = Memory::new(MemoryLimits { all: 64_000, user: 4000, address: 4000, loopback_address: 4000 });
+    let anonymous = |address: &str| memory.account_of(&Identity::anonymous(), Some(address.parse().unwrap()));
+    let key = |account: Arc<Account>| account.check(Kind::Wills, 2251).unwrap_err();
+    assert_eq!(key(anonymous("10.0.0.1")), "limits.address_bytes_maximum");
+    assert_eq!(key(anonymous("::1")), "limits.loopback_address_bytes_maximum");
+    assert_eq!(key(memory.account_of(&identity(), None)), "limits.user_bytes_maximum");
+    let _rest = memory.account(Owner::Restored).charge_always(Kind::Wills, 36_000);
+    assert_eq!(key(memory.account(Owner::Restored)), "limits.bytes_maximum");
+}
+
+#[test]
 fn charge_moves_to_another_account_beyond_its_limit() {
     let memory = memory();
     let (from, to) = (memory.account(Owner::Restored), memory.account(address(1)));

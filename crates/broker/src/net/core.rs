@@ -22,6 +22,7 @@ use super::tcp_state::Ends;
 use crate::auth::{Principal, Suspect};
 use crate::hooks::HookSet;
 use crate::lifecycle::BrokerState;
+use crate::memory::ConnectedClient;
 use crate::registry::Lease;
 use crate::router::HeldKey;
 use crate::values::{Origin, Peer};
@@ -37,6 +38,8 @@ pub(super) struct Core {
     pub(super) out: Output,
     /// Hooks, if they want any event; boxed, since mostly there are none.
     pub(super) hooks: Option<Box<Hooked>>,
+    /// The client counts for its account.
+    pub(super) _counted: ConnectedClient,
 }
 
 /// Why a connection ends before its client has logged in.
@@ -72,10 +75,10 @@ impl OpenConnection {
         // Gateways bound their clients themselves, which take no room of others.
         let is_full = |ending| has_socket && sockets >= shared.connections_maximum.saturating_add(ending);
         let has_room = !is_full(0) || (!is_full(ENDING_MAX) && shared.pending.evict_for(address, now));
-        let refusal = if !has_room || shared.is_stopping() {
-            "no room for another connection"
+        let limit = if !has_room || shared.is_stopping() {
+            "connections.maximum"
         } else if is_counted && !enter_address(shared, address, now) {
-            "too many connections of one address"
+            limit_of_address(address)
         } else {
             shared.metrics.connections_opened.add(1);
             if !has_socket {
@@ -86,7 +89,9 @@ impl OpenConnection {
         };
         shared.connections.fetch_sub(1, Ordering::Relaxed);
         shared.metrics.connections_refused.add(1);
-        tracing::debug!(%peer, "{refusal}");
+        if !shared.is_stopping() {
+            tracing::info!(%peer, limit, "connection refused: limit reached");
+        }
         None
     }
 
@@ -129,7 +134,9 @@ impl OpenConnection {
         }
         if !enter_address(&self.shared, peer.address(), now) {
             self.shared.metrics.connections_refused.add(1);
-            return Err(io::Error::new(io::ErrorKind::QuotaExceeded, format!("too many connections of {peer}")));
+            let limit = limit_of_address(peer.address());
+            let error = format!("too many connections of {peer}: {limit}");
+            return Err(io::Error::new(io::ErrorKind::QuotaExceeded, error));
         }
         self.leave(now);
         (self.peer, self.is_counted) = (peer, true);
@@ -180,6 +187,15 @@ impl OpenConnection {
 fn enter_address(shared: &BrokerState, address: IpAddr, now: Instant) -> bool {
     shared.admission.enter(address, now)
         || (shared.pending.evict_of(address, now) && shared.admission.enter_beyond(ENDING_MAX as u32, address, now))
+}
+
+/// Key of the bound on connections of one address.
+fn limit_of_address(address: IpAddr) -> &'static str {
+    if address.to_canonical().is_loopback() {
+        "connections.loopback_per_address_maximum"
+    } else {
+        "connections.per_address_maximum"
+    }
 }
 
 /// Connections beyond a bound, in whose favour others are about to end.

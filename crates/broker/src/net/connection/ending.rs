@@ -146,7 +146,7 @@ impl<S: Stream> ConnectionTask<S> {
         }
         outbound.end(&core);
         let settled_at = gate.end(&mut core);
-        let Core { shared, lease, connection, out, hooks } = core;
+        let Core { shared, lease, connection, out, hooks, _counted } = core;
         let ended = departure.end(connection.into_session(), settled_at, normal);
         if let Some(hooks) = &hooks {
             hooks.connection_ends(&ended.session, ended.expiry == SessionExpiry::AtDisconnect);

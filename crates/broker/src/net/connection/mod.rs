@@ -207,7 +207,7 @@ impl<S: Stream> ConnectionTask<S> {
         let Accepted { lease, connection, decoder, is_bridge, counted, departure, reauthentication, member, hooks } =
             accepted;
         let Transport { socket, input, out } = transport;
-        let core = Core { shared, lease, connection, out, hooks };
+        let core = Core { shared, lease, connection, out, hooks, _counted: counted };
         Self {
             home,
             socket,

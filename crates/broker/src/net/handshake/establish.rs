@@ -85,6 +85,7 @@ impl PendingClient {
             connack::negotiate_limits(shared, &connect, &principal.client_id, assigned, data, report_carriers)?;
 
         let account = shared.memory.account_of(&principal.identity, Some(peer.address()));
+        let counted = account.connected();
         let will = charged_will(shared, &mut connect, &account)?;
         let charge = charge_session(shared, &principal.client_id, &account)?;
         let beginning = Beginning {
@@ -145,9 +146,9 @@ impl PendingClient {
             lease,
             connection,
             decoder,
-            hooks,
             is_bridge: connect.is_bridge,
             counted,
+            hooks,
         })
     }
 

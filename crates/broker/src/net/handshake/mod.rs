@@ -24,7 +24,7 @@ use super::stream::Stream;
 use super::transport::Transport;
 use crate::auth::Identity;
 use crate::lifecycle::BrokerState;
-use crate::memory::{Charge, Kind};
+use crate::memory::{Charge, ConnectedClient, Kind};
 use crate::registry::Lease;
 use crate::values::{Origin, Peer};
 
