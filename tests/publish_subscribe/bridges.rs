@@ -12,8 +12,8 @@ fn bridge(connect: Connect) -> Connect {
 
 #[test]
 fn bridge_gets_retain_as_published_and_none_of_its_own_messages() {
-    let broker = BrokerProcess::start(&[]);
     for version in ALL {
+        let broker = BrokerProcess::start(&[]);
         let mut client = broker.connect(bridge(lasting(version, "bridge")));
         client.subscribe("both/#", QoS::AtLeastOnce);
         client.publish_with(retained("both/own", "own"));
