@@ -257,6 +257,30 @@ func properties() {
 	client.disconnect()
 }
 
+// manySubscriptions restores 9,000 subscriptions in one packet after the loss of a connection.
+func manySubscriptions() {
+	const count = 9000
+	all := &paho.Subscribe{}
+	for number := range count {
+		all.Subscriptions = append(all.Subscriptions, paho.SubscribeOptions{Topic: fmt.Sprintf("go-many/%d", number)})
+	}
+	publisher := connect("go-publisher", options{})
+	for range 2 {
+		client := connect("go-many", options{})
+		suback, err := client.Client.Subscribe(context.Background(), all)
+		must(err)
+		refused := slices.IndexFunc(suback.Reasons, func(reason byte) bool { return reason != 0 })
+		check(refused < 0, "subscription %d is refused", refused)
+		for _, number := range []int{0, count / 2, count - 1} {
+			publisher.publish(&paho.Publish{Topic: fmt.Sprintf("go-many/%d", number), Payload: []byte(strconv.Itoa(number))})
+			check(client.receiveNumbers(1)[0] == number, "a message of subscription %d", number)
+		}
+		must(client.conn.Close())
+		<-client.Done()
+	}
+	publisher.disconnect()
+}
+
 func upTo(end int) []int {
 	numbers := make([]int, end)
 	for number := range numbers {
@@ -292,6 +316,7 @@ func main() {
 		{"shared", shared},
 		{"session", sessionResumption},
 		{"properties", properties},
+		{"manySubscriptions", manySubscriptions},
 	}
 	current := "start"
 	defer func() {

@@ -190,6 +190,35 @@ async function properties(version) {
   await client.disconnect();
 }
 
+/** The library restores 9,000 subscriptions after the loss of a connection. */
+async function manySubscriptions(version) {
+  const count = 9000;
+  const subscriber = await Client.connect(version, "node-many", { reconnectPeriod: 50 });
+  const topics = numbers(0, count).map((number) => `node-many/${number}`);
+  const granted = await patiently("SUBACK", subscriber.client.subscribeAsync(topics, { qos: 0 }));
+  check(granted.length === count && granted.every(({ qos }) => qos === 0), `${granted.length} granted`);
+  subscriber.client.removeListener("error", fail);
+  const back = new Promise((resolve) => subscriber.client.once("connect", resolve));
+  subscriber.cut();
+  await patiently("another connection", back);
+  const publisher = await Client.connect(version, "node-publisher");
+  // Subscriptions are restored in order.
+  while (subscriber.messages.length === 0) {
+    await publisher.publish(topics[count - 1], "", 1);
+    await new Promise((resolve) => setTimeout(resolve, 10));
+  }
+  const seen = new Set();
+  subscriber.client.on("message", (topic) => seen.add(topic));
+  for (const topic of topics) publisher.publish(topic, "", 0);
+  await publisher.publish(topics[count - 1], "", 1);
+  for (let waited = 0; seen.size < count && waited < PATIENCE; waited += 10) {
+    await new Promise((resolve) => setTimeout(resolve, 10));
+  }
+  checkEqual(seen.size, count, "restored subscriptions");
+  await subscriber.disconnect();
+  await publisher.disconnect();
+}
+
 function fail(error) {
   console.error(`failed: ${step ?? "start"}: ${error?.message ?? error}`);
   process.exit(1);
@@ -199,7 +228,7 @@ let step;
 
 async function main() {
   for (const version of Object.keys(VERSIONS)) {
-    for (const run of [publishAndReceive, retained, will, shared, session, properties]) {
+    for (const run of [publishAndReceive, retained, will, shared, session, properties, manySubscriptions]) {
       step = `${run.name} at ${version}`;
       await run(version);
       console.log(`${step}: ok`);
