@@ -67,7 +67,8 @@ pub struct ConnectProperties {
 /// Without the password.
 impl fmt::Debug for Connect {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { version, is_bridge, clean_start, keep_alive, client_id, will, user_name, password, properties } = self;
+        let Self { version, is_bridge, clean_start, keep_alive, client_id, will, user_name, password, properties } =
+            self;
         f.debug_struct("Connect")
             .field("version", version)
             .field("is_bridge", is_bridge)
