@@ -84,8 +84,12 @@ fn silent_peers_make_room_for_clients() {
                 let _ = peer.write_all(&sent);
                 peer
             });
-            let _peers = peers.collect::<Vec<_>>();
+            let peers = peers.collect::<Vec<_>>();
             let began = Instant::now();
+            while !peers.iter().any(is_closed) {
+                assert!(began.elapsed() < PATIENCE, "more peers than places");
+                std::thread::sleep(Duration::from_millis(5));
+            }
             // A newcomer is refused while all others are new too.
             let connected = || {
                 let stream = ClientStream::tcp_from([127, 0, 9, 9].into(), broker.address());
@@ -99,5 +103,14 @@ fn silent_peers_make_room_for_clients() {
             }
         }
         broker.log().wait_for(&["closed before its login", "peer="], PATIENCE);
+    }
+}
+
+/// Whether the broker has closed a connection, of which nothing is read.
+fn is_closed(peer: &TcpStream) -> bool {
+    peer.set_nonblocking(true).expect("a socket of ours");
+    match peer.peek(&mut [0]) {
+        Ok(bytes) => bytes == 0,
+        Err(error) => error.kind() != ErrorKind::WouldBlock,
     }
 }

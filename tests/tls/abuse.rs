@@ -41,6 +41,7 @@ fn half_handshakes_delay_no_other_login() {
         let Guarded { broker, client, .. } = &halves.guarded;
         for source in [[127, 0, 9, 9], [127, 0, 0, 1]] {
             let other = ClientStream::tls_from(IpAddr::from(source), halves.guarded.address(), client);
+            other.tcp().set_read_timeout(Some(PATIENCE)).expect("a socket of ours");
             super::introduce(other, "other").settle();
         }
         broker.assert_serves();
