@@ -65,7 +65,7 @@ impl Gateways for SnListeners {
         let sum = Stats::sum(open.iter().map(|gateway| gateway.stats()));
         let value = |(name, value): (&str, u64)| GatewayValue {
             topic: format!("sn/{name}"),
-            is_counter: !["clients", "dtls_sessions"].contains(&name),
+            is_counter: !["clients", "timers", "dtls_sessions"].contains(&name),
             value,
         };
         sum.iter().map(value).collect()
