@@ -17,7 +17,7 @@ use crate::support::{BrokerProcess, PATIENCE, RawClient, lasting, share, subscri
 /// `limits.groups_per_topic_maximum` times as much, growth ≤ 64 MiB.
 #[test]
 fn share_names_on_one_topic_cost_publishers_a_bounded_time() {
-    let broker = BrokerProcess::start(&[]);
+    let broker = broker_with("[log]\nlines_per_second_per_address = 0\nlines_per_second = 0");
     let mut growth = Growth::of(&broker);
     let mut publisher = broker.v5("publisher");
     let mut worker = broker.v5("worker");
