@@ -289,6 +289,9 @@ async fn begin(
     store: Option<PathBuf>,
     hooks: Arc<HookSet>,
 ) -> Result<BrokerState, StartError> {
+    if let Some(key) = config.idle_key() {
+        tracing::warn!("{key} has no effect: a client may restore all of its subscriptions in one packet");
+    }
     let Some(directory) = store else {
         return Ok(BrokerState::new(
             config,

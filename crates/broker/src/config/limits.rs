@@ -95,6 +95,11 @@ impl Config {
         topic_bytes_maximum.0 = topic_bytes_maximum.0.min(bytes);
     }
 
+    /// A key that has no effect any more, if the file has it.
+    pub(crate) fn idle_key(&self) -> Option<&'static str> {
+        self.sessions.filters_per_packet_maximum.is_some().then_some("sessions.filters_per_packet_maximum")
+    }
+
     /// Maximum number of filters in one packet: a client can restore all of its subscriptions at once, and a few too many
     /// are refused one by one.
     pub(crate) fn filters_decoded_maximum(&self) -> u32 {

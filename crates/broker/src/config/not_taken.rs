@@ -109,6 +109,13 @@ mod tests {
     }
 
     #[test]
+    fn key_of_an_older_version_is_taken_and_named() {
+        let older = Config::parse("[sessions]\nfilters_per_packet_maximum = 1000\n").unwrap();
+        assert_eq!(older.idle_key(), Some("sessions.filters_per_packet_maximum"));
+        assert_eq!(Config::default().idle_key(), None);
+    }
+
+    #[test]
     fn unreloadable_keys_are_reported_with_both_values() {
         let listener =
             |port: u16, more: &str| format!("[[listeners]]\nname = \"in\"\naddress = \"127.0.0.1:{port}\"\n{more}");

@@ -89,6 +89,9 @@ tables! {
         pub(super) topic_aliases_sent: Ranged<0, 65_535> = Ranged(32),
         /// Maximum number of subscriptions of one client.
         pub subscriptions_maximum: usize = 10_000,
+        /// Has no effect; older files may have it.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub(super) filters_per_packet_maximum: Option<Ranged<1, 1_000_000>> = None,
         pub(super) wildcard_patterns_maximum: Ranged<1, 1_000_000> = Ranged(100),
         pub(super) subscription_bytes_maximum: Ranged<1024, 4_294_967_295> = Ranged(32 << 20),
         pub(super) topic_bytes_maximum: Ranged<1, 65_535> = Ranged(65_535),
