@@ -74,7 +74,9 @@ fn silent_peers_make_room_for_clients() {
         (format!("{plain}transport = \"websocket\"\n"), b"GET /mqtt HTTP/1.1\r\n".to_vec()),
         (certificates.listener(""), hex("16 03 01 40 00 01 00 3F FC 03 03")),
     ] {
-        let file = ConfigFile::new(&format!("[connections]\nmaximum = 64\nconnect_timeout_ms = 600000\n{listener}"));
+        let file = ConfigFile::new(&format!(
+            "[log]\nlines_per_second_per_address = 0\n[connections]\nmaximum = 64\nconnect_timeout_ms = 600000\n{listener}"
+        ));
         let broker = BrokerProcess::start_listening(&["--listen", "127.0.0.1:0", "--config", file.path()], 2);
         for addresses in [1, 8, 16, 256] {
             let peers = (0..100).map(|number| {
