@@ -103,3 +103,28 @@ fn group_with_members_outlives_its_rule_until_they_leave() {
         assert_eq!(broker.publish("3"), ReasonCode::NoMatchingSubscribers);
     }
 }
+
+/// A worker that drains sends UNSUBSCRIBE and goes on with its messages, before or after the rule is lost.
+#[test]
+fn messages_in_flight_to_a_former_member_outlive_the_rule() {
+    for (has_store, leaves_first) in [(false, true), (false, false), (true, true), (true, false)] {
+        let directory = has_store.then(DataDirectory::new);
+        let mut broker = Reloaded::start(directory.as_ref(), RULE);
+        let mut member = join(&broker.broker, "member");
+        (0..10).for_each(|number| assert_eq!(broker.publish(&number.to_string()), ReasonCode::Success));
+        (0..10).for_each(|number| assert_eq!(member.receive_publish().payload, number.to_string()));
+        if leaves_first {
+            member.unsubscribe(&[&share("workers", "jobs/#")]);
+        }
+        broker.reload("");
+        if !leaves_first {
+            member.unsubscribe(&[&share("workers", "jobs/#")]);
+            broker.reload(""); // looks at the groups without a rule, as is done each second
+        }
+        assert_eq!(broker.publish("missed"), ReasonCode::NoMatchingSubscribers);
+        member.cut();
+        broker.reload(RULE);
+        let left = received(&mut join(&broker.broker, "another"), 10);
+        assert!(left.into_iter().eq((0..10).map(|number| number.to_string())), "store {has_store}, {leaves_first}");
+    }
+}

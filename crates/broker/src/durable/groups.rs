@@ -104,7 +104,16 @@ impl Durable {
 
     /// Number of messages in the queue of a group of the last run.
     fn waiting_in(&self, record: &GroupRecord) -> usize {
-        self.spool.queue(QueueId(record.queue.get())).map_or(0, |queue| queue.waiting)
+        self.messages_in(QueueId(record.queue.get()))
+    }
+
+    /// Returns whether messages of a group's queue have not ended, those in flight included.
+    pub(crate) fn has_messages(&self, queue: &StoredQueue) -> bool {
+        self.messages_in(queue.id()) > 0
+    }
+
+    fn messages_in(&self, queue: QueueId) -> usize {
+        self.spool.queue(queue).map_or(0, |queue| queue.waiting)
     }
 
     /// Ends the messages of these ranges of a queue, and returns their number.

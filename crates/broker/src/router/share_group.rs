@@ -1,10 +1,10 @@
 use std::collections::BTreeSet;
 use std::num::{NonZeroU16, NonZeroU64};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 
 use arc_swap::ArcSwapOption;
-use tenbin_balancer::{Availability, Dispatch, Group, MemberId, Members, Nanos, Rng, Standing};
+use tenbin_balancer::{Availability, Dispatch, Group, MemberId, MemberLoad, Members, Nanos, Rng, Standing};
 use tenbin_codec::{QoS, SharedFilter, Text, TopicName};
 use tenbin_session::Delivery;
 
@@ -54,6 +54,8 @@ pub(crate) struct SharedGroup {
     stands: AtomicBool,
     /// Sessions that are members without the right to receive the group's messages.
     suspended: Mutex<BTreeSet<u64>>,
+    /// Loads of sessions that left the group, which may have messages in flight, while it stood or after that.
+    drains: Mutex<Vec<Weak<MemberLoad>>>,
 }
 
 /// State common to all groups.
@@ -139,6 +141,7 @@ impl SharedGroup {
             keep_seconds: AtomicU32::new(0),
             stands: AtomicBool::new(false),
             suspended: Mutex::default(),
+            drains: Mutex::default(),
         };
         group.set_standing(keep_seconds);
         group
@@ -203,6 +206,7 @@ impl SharedGroup {
         let members = self.members.members();
         if let Some(member) = members.iter().find(|member| member.id() == MemberId(number)) {
             self.departs();
+            self.note_drain(member.load());
             self.members.leave(member.id());
             let GroupMember { outbox, tally, owner, .. } = member.value();
             outbox.leave_group(self.number);

@@ -4,8 +4,10 @@
 use std::collections::BTreeSet;
 use std::num::NonZeroU32;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
+
+use tenbin_balancer::MemberLoad;
 
 use super::{Receiver, SharedGroup};
 use crate::durable::KnownWait;
@@ -28,9 +30,31 @@ impl SharedGroup {
         self.members.is_empty() && !self.stands()
     }
 
-    /// Returns whether the group has lost its rule, its members and its messages.
+    /// Returns whether the group has lost its rule, its members and its messages, those in flight included.
     pub(in super::super) fn is_spent(&self) -> bool {
-        self.is_dormant() && !self.has_suspended() && !self.backlog.has_backlog()
+        self.is_dormant() && !self.has_suspended() && !self.backlog.has_backlog() && !self.has_messages_in_flight()
+    }
+
+    /// Returns whether sessions that were members may have messages of the group, which come back if the sessions end.
+    fn has_messages_in_flight(&self) -> bool {
+        let stored = self.queues.durable.as_ref().zip(self.stored());
+        stored.is_some_and(|(durable, queue)| durable.has_messages(&queue)) || self.drains().iter().any(is_loaded)
+    }
+
+    /// Notes that a member leaves, perhaps with messages in flight.
+    pub(super) fn note_drain(&self, load: &Arc<MemberLoad>) {
+        if self.keep_seconds().is_none() {
+            return; // the group ends with its last member
+        }
+        let mut drains = self.drains();
+        if drains.len() == drains.capacity() {
+            drains.retain(is_loaded);
+        }
+        drains.push(Arc::downgrade(load));
+    }
+
+    fn drains(&self) -> MutexGuard<'_, Vec<Weak<MemberLoad>>> {
+        self.drains.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Makes a session a member that gets no message, and for which no new one waits, until it joins again. Under the lock
@@ -109,4 +133,9 @@ impl SharedGroup {
         self.payer.store(Some(Arc::clone(account)));
         self.pays(account);
     }
+}
+
+/// Returns whether a session goes on, and has messages of share groups.
+fn is_loaded(load: &Weak<MemberLoad>) -> bool {
+    load.upgrade().is_some_and(|load| load.snapshot().outstanding_messages > 0)
 }
