@@ -266,6 +266,23 @@ mod tests {
     }
 
     #[test]
+    fn former_rule_drops_nothing_of_a_group_with_members() {
+        for has_store in [false, true] {
+            let standing = Standing::new(has_store);
+            let group = &standing.stage.group;
+            standing.publish(0);
+            assert_eq!(standing.look(0), 1);
+            let _away = standing.stage.member(1, QoS::AtLeastOnce, false);
+            group.set_rules(Policy::RoundRobin.into());
+            standing.publish(1);
+            assert_eq!([standing.look(10), standing.look(1_000)], [2, 2], "store {has_store}");
+            group.leave(1);
+            assert_eq!([standing.look(1_001), standing.look(1_160)], [1, 1], "store {has_store}");
+            assert_eq!(standing.look(1_161), 0, "store {has_store}");
+        }
+    }
+
+    #[test]
     fn messages_kept_for_ever_have_no_marks() {
         let standing = Standing::new(true);
         let keep_seconds = NonZeroU32::new(u32::MAX);

@@ -89,10 +89,12 @@ impl SharedGroup {
         NonZeroU32::new(self.keep_seconds.load(Ordering::Relaxed))
     }
 
-    /// Longest time for which messages wait with the group; `None` = for ever.
+    /// Longest time for which messages wait with the group; `None` = for ever. A former rule holds while there is no
+    /// member, not even a suspended one: with members the group is an ordinary one.
     pub(in super::super) fn longest_wait(&self) -> Option<Duration> {
         let seconds = self.keep_seconds()?.get();
-        (seconds != u32::MAX).then(|| Duration::from_secs(seconds.into()))
+        let is_ruled = self.stands() || self.members.is_empty() && !self.has_suspended();
+        (is_ruled && seconds != u32::MAX).then(|| Duration::from_secs(seconds.into()))
     }
 
     /// Sets whether the group stands, and returns whether that has changed. `None`: it takes no more messages without
