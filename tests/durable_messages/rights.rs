@@ -23,8 +23,12 @@ struct Stage {
 
 impl Stage {
     fn new(has_store: bool) -> Self {
+        Self::with(has_store, ALL)
+    }
+
+    fn with(has_store: bool, config: &str) -> Self {
         let directory = has_store.then(DataDirectory::new);
-        let mut stage = Self { config: ConfigFile::new(ALL), directory, broker: None, reloads: 0 };
+        let mut stage = Self { config: ConfigFile::new(config), directory, broker: None, reloads: 0 };
         stage.start();
         stage
     }
@@ -213,5 +217,29 @@ fn connected_member_without_the_right_gives_its_messages_back() {
         let mut again = take(&mut member, 23);
         again.sort();
         assert_eq!(again, waiting[2..], "store {has_store}");
+    }
+}
+
+/// Messages in flight fill a bound of bytes. Those that wait for the right do not count.
+#[test]
+fn messages_held_in_flight_do_not_stop_others() {
+    let queue = "[queue]\nbytes_maximum = 100000\n";
+    for has_store in [true, false] {
+        for qos in [QoS::AtLeastOnce, QoS::ExactlyOnce] {
+            let mut stage = Stage::with(has_store, &format!("{queue}{ALL}"));
+            let mut member = stage.member(ProtocolVersion::V5);
+            member.subscribe("#", qos);
+            let large = "x".repeat(60_000);
+            let mut publisher = stage.broker().v5("publisher");
+            (0..2).for_each(|_| _ = publisher.publish("jobs/large", &large, qos));
+            (0..2).for_each(|_| assert_eq!(member.receive_publish().payload.len(), large.len()));
+            member.cut();
+            stage.apply(&format!("{queue}{NO_JOBS}"), false);
+            let mut member = stage.member(ProtocolVersion::V5);
+            stage.publish(&["other/1".to_owned()], qos);
+            assert_eq!(take(&mut member, 1), ["other/1"], "store {has_store}, {qos}");
+            stage.apply(&format!("{queue}{ALL}"), false);
+            assert_eq!(take(&mut member, 2), [&large[..]; 2], "store {has_store}, {qos}");
+        }
     }
 }

@@ -223,9 +223,12 @@ impl Drop for OpenConnection {
 impl Core {
     /// Number of QoS 1 and 2 messages that may be sent now.
     ///
-    /// In-flight messages are bounded by the same number of bytes as the queue.
+    /// In-flight messages are bounded by the same number of bytes as the queue. Those that wait for the right to receive
+    /// them must not stop others, so that they do not count.
     pub(super) fn quota(&self) -> usize {
-        let in_flight_full = self.connection.session().in_flight_bytes() >= self.shared.config.queue_bytes_maximum();
+        let (in_flight, maximum) =
+            (self.connection.session().in_flight_bytes(), self.shared.config.queue_bytes_maximum());
+        let in_flight_full = in_flight >= maximum && in_flight.saturating_sub(self.connection.held_bytes()) >= maximum;
         if in_flight_full { 0 } else { usize::from(self.connection.send_quota()) }
     }
 

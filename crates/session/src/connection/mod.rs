@@ -66,6 +66,8 @@ struct Recovery {
     resend: Option<(u64, u64)>,
     /// Sequence numbers of messages to send again that are held back: see [`Connection::hold_resends`].
     held: BTreeSet<u64>,
+    /// Bytes of memory of the messages in `held`.
+    held_bytes: usize,
     /// Those that were held back, and are to be sent again before the messages of `resend`, which are newer.
     freed: BTreeSet<u64>,
     /// Messages to send again that are too large for this connection.

@@ -120,6 +120,7 @@ impl Connection {
         let newest = self.session.outbound.next_sequence();
         let (next, end) = recovery.resend.unwrap_or((newest, newest));
         let mut waiting = std::mem::take(&mut recovery.held);
+        recovery.held_bytes = 0;
         waiting.append(&mut recovery.freed);
         let outbound = &self.session.outbound;
         let mut from = next;
@@ -129,13 +130,33 @@ impl Connection {
         }
         for sequence in waiting {
             match outbound.published(sequence) {
-                Some(delivery) if is_held(delivery) => _ = recovery.held.insert(sequence),
+                Some(delivery) if is_held(delivery) => {
+                    recovery.held_bytes += delivery.queued_bytes();
+                    recovery.held.insert(sequence);
+                }
                 Some(_) if sequence < next => _ = recovery.freed.insert(sequence),
                 _ => {}
             }
         }
         self.resend_more(now, out);
         self.recovery.as_ref().map_or(0, |recovery| recovery.held.len())
+    }
+
+    /// Bytes of memory of the in-flight messages that [`Connection::hold_resends`] holds back.
+    pub fn held_bytes(&self) -> usize {
+        self.recovery.as_ref().map_or(0, |recovery| recovery.held_bytes)
+    }
+
+    /// Counts a message that the peer acknowledges out of those that are held back.
+    #[cold]
+    fn no_longer_held(&mut self, id: PacketId) {
+        let outbound = &self.session.outbound;
+        if let Some(recovery) = &mut self.recovery
+            && let Some(sequence) = outbound.sequence(id).filter(|sequence| recovery.held.remove(sequence))
+        {
+            let bytes = outbound.published(sequence).map_or(0, Delivery::queued_bytes);
+            recovery.held_bytes = recovery.held_bytes.saturating_sub(bytes);
+        }
     }
 
     /// Returns the next message that cannot be sent again, since this peer accepts only smaller packets
@@ -215,7 +236,10 @@ impl Connection {
         }
         if let Some(released) = first {
             // A message that waits to be sent again continues from here instead.
-            self.sent_open += u32::from(!self.is_counted(id));
+            if !self.is_counted(id) {
+                self.sent_open += 1;
+                self.no_longer_held(id);
+            }
             self.session.outbound.advance(id, released);
         }
         if let Some(stored) = stored {
@@ -264,6 +288,8 @@ impl Connection {
         // A message acknowledged before it was sent again used no quota and returns none. [MQTT-4.9.0-1]
         if self.is_counted(id) {
             self.sent_open = self.sent_open.saturating_sub(1);
+        } else {
+            self.no_longer_held(id);
         }
         let ended = self.session.outbound.end(id, |stage| (stage.shared(), stage.stored()));
         let (shared, stored) = ended.unwrap_or_default();

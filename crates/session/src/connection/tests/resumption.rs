@@ -48,14 +48,18 @@ fn held_message_uses_no_quota_and_is_resent_once_freed() {
         side = side.reconnect_holding(narrow, |delivery| !is_late && is_held(delivery));
         assert_eq!(side.published(), [(first, true)]);
         assert_eq!(side.connection.hold_resends(is_held, side.now, &mut side.out), 2);
+        let in_flight_bytes = side.connection.session().in_flight_bytes();
+        assert!((1..in_flight_bytes).contains(&side.connection.held_bytes()));
         assert_delivered(side.take(puback(first)), first, ReasonCode::Success);
         assert_eq!(side.published(), [(last, true)]);
         side.handle(pubrec(last));
         assert_delivered(side.take(pubcomp(last)), last, ReasonCode::Success);
         assert_eq!((side.connection.send_quota(), side.connection.session().in_flight()), (1, 2));
+        assert_eq!(side.connection.held_bytes(), side.connection.session().in_flight_bytes(), "only these");
         let new = side.sent(QoS::AtLeastOnce).unwrap();
         side.out.clear();
         assert_eq!(side.connection.hold_resends(|_| false, side.now, &mut side.out), 0);
+        assert_eq!(side.connection.held_bytes(), 0);
         assert!(side.published().is_empty(), "no quota");
         assert_delivered(side.take(puback(new)), new, ReasonCode::Success);
         assert_eq!(side.published(), [(held[0], true)]);
@@ -74,7 +78,9 @@ fn held_message_may_be_acknowledged_and_is_held_on_the_next_connection() {
     let ids: Vec<u16> = (0..3).map(|_| side.sent(QoS::ExactlyOnce).unwrap()).collect();
     side = side.reconnect_holding(Limits::default(), |_| true);
     assert!(side.published().is_empty());
+    let held_bytes = side.connection.held_bytes();
     side.handle(pubrec(ids[1])); // late, of the connection before
+    assert_eq!(side.connection.held_bytes(), held_bytes / 3 * 2);
     assert_delivered(side.take(pubcomp(ids[1])), ids[1], ReasonCode::Success);
     side.out.clear();
     side = side.reconnect_holding(Limits::default(), |_| true);
