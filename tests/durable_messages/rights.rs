@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::num::NonZeroU16;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use tenbin_codec::{Connect, ProtocolVersion, QoS, ReasonCode};
 
@@ -241,5 +242,41 @@ fn messages_held_in_flight_do_not_stop_others() {
             stage.apply(&format!("{queue}{ALL}"), false);
             assert_eq!(take(&mut member, 2), [&large[..]; 2], "store {has_store}, {qos}");
         }
+    }
+}
+
+/// Publishers follow new rules at once, while the broker still goes from session to session.
+#[test]
+fn messages_withheld_precede_new_ones_when_the_right_is_back() {
+    for has_store in [true, false] {
+        let mut stage = Stage::new(has_store);
+        for number in 0..200 {
+            let mut away = stage.broker().connect(lasting(ProtocolVersion::V5, &format!("away{number}")));
+            (0..5).for_each(|name| _ = away.subscribe(&share(&format!("name{name}"), "jobs/#"), QoS::AtMostOnce));
+            away.disconnect();
+        }
+        let mut connect = lasting(ProtocolVersion::V5, "member");
+        connect.properties.receive_maximum = NonZeroU16::new(1);
+        let mut member = stage.broker().connect(connect);
+        member.subscribe("jobs/x", QoS::AtLeastOnce);
+        let mut publisher = stage.broker().v5("publisher");
+        (0..5).for_each(|number| _ = publisher.publish("jobs/x", &number.to_string(), QoS::AtLeastOnce));
+        let first = member.receive_publish();
+        stage.apply(NO_JOBS, false);
+        member.acknowledge(&first);
+        member.expect_nothing_waiting();
+        let stop = AtomicBool::new(false);
+        let published = std::thread::scope(|scope| {
+            let publishing = scope.spawn(|| {
+                let mut publish = |number: usize| publisher.publish("jobs/x", &number.to_string(), QoS::AtLeastOnce);
+                let numbers = (5..).take_while(|_| !stop.load(Ordering::Relaxed));
+                numbers.filter(|&number| publish(number) == ReasonCode::Success).collect::<Vec<_>>()
+            });
+            stage.apply(ALL, false);
+            stop.store(true, Ordering::Relaxed);
+            publishing.join().expect("the broker answers")
+        });
+        let taken = numbers(&mut member, 4 + published.len());
+        assert_eq!(taken, (1..5).chain(published).collect::<Vec<_>>(), "store {has_store}");
     }
 }

@@ -22,6 +22,8 @@ use crate::router::HeldKey;
 /// Returns the realms if they have changed. The caller must store them, since that waits for the disk.
 pub(crate) fn apply(shared: &BrokerState, settings: Settings, and_then: impl FnOnce()) -> Option<Vec<KnownRealm>> {
     let realms = shared.access.replace(settings);
+    // Routes follow the new rules from here on. Receivers must see that before newer messages.
+    shared.access.changed();
     and_then();
     changed(shared);
     realms

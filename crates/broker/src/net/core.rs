@@ -232,6 +232,12 @@ impl Core {
         if in_flight_full { 0 } else { usize::from(self.connection.send_quota()) }
     }
 
+    /// Whether rights have changed, and the connection has not taken them over.
+    #[inline]
+    pub(super) fn has_stale_rights(&self) -> bool {
+        self.lease.state.rights_epoch != self.shared.access.epoch()
+    }
+
     /// Whether hooks look at messages from the client one by one. Asked for a run of plain messages, not for each.
     #[inline]
     pub(super) fn looks_at_each(&self) -> bool {

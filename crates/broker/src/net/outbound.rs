@@ -69,7 +69,9 @@ impl Outbound {
         BATCH.with_borrow_mut(|batch| {
             batch.clear(); // a panic may have left messages
             let outbox = &core.lease.client.outbox;
-            match outbox.poll_take(context, quota, room.min(TAKE), batch) {
+            let are_rights_other =
+                |withholds: bool| (withholds || core.connection.held_bytes() > 0) && core.has_stale_rights();
+            match outbox.poll_take_unless(context, quota, room.min(TAKE), batch, are_rights_other) {
                 Poll::Ready(Taken::Control(control)) => return Some(control),
                 Poll::Ready(Taken::Deliveries) => {}
                 Poll::Pending => self.rested_at = u16::try_from(quota).ok(),
@@ -106,6 +108,10 @@ impl Outbound {
     pub(super) fn send_own(&mut self, core: &mut Core, gate: &mut DurabilityGate, now: Instant) {
         if gate.owes_suback() {
             return;
+        }
+        let withholds = || core.connection.held_bytes() > 0 || core.lease.client.outbox.withholds();
+        if core.has_stale_rights() && withholds() {
+            return; // older messages may have to come first
         }
         let room = OUT_FULL.saturating_sub(core.out.len());
         let quota = core.quota();

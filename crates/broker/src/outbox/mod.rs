@@ -256,7 +256,6 @@ impl Outbox {
     /// Receiver: takes about `bytes` of messages, oldest first: QoS 0 always, QoS 1 and 2 up to `quota`.
     ///
     /// Returns `Pending` if no message can be sent, and wakes the task when one can.
-    #[inline(always)] // once for each lap; an inbox of the program is the only other caller
     pub(crate) fn poll_take(
         &self,
         context: &mut Context<'_>,
@@ -264,9 +263,27 @@ impl Outbox {
         bytes: usize,
         into: &mut Batch,
     ) -> Poll<Taken> {
+        self.poll_take_unless(context, quota, bytes, into, |_| false)
+    }
+
+    /// As [`Outbox::poll_take`], but takes nothing and returns [`Control::RightsChanged`] if `are_rights_other`, which
+    /// gets whether messages are withheld. Withheld messages may be allowed again, and must precede newer ones.
+    #[inline(always)] // once for each lap; an inbox of the program is the only other caller
+    pub(crate) fn poll_take_unless(
+        &self,
+        context: &mut Context<'_>,
+        quota: usize,
+        bytes: usize,
+        into: &mut Batch,
+        are_rights_other: impl FnOnce(bool) -> bool,
+    ) -> Poll<Taken> {
         let mut state = self.state();
         if let Some(control) = state.control.take() {
             return Poll::Ready(Taken::Control(control));
+        }
+        // Under the lock: newer messages that the changed rights allow join the queue after the change.
+        if are_rights_other(state.withheld.is_some()) {
+            return Poll::Ready(Taken::Control(Control::RightsChanged));
         }
         state.consumer.blocked.quota = quota == 0;
         let acknowledged = state.queue.acknowledged();

@@ -84,6 +84,24 @@ impl Outbox {
 }
 
 #[test]
+fn withheld_messages_precede_newer_ones_after_a_change_of_rights() {
+    let outbox = outbox(100, WhenFull::DropOldest);
+    let waker = Arc::new(Wakes::default()).into();
+    let mut taken = Batch::default();
+    let mut poll = |outbox: &Outbox| {
+        let mut context = Context::from_waker(&waker);
+        outbox.poll_take_unless(&mut context, 9, usize::MAX, &mut taken, |withholds| withholds)
+    };
+    push(&outbox, (1..3).map(|n| delivery(QoS::AtLeastOnce, n)));
+    assert_eq!(outbox.withhold(|_| true).1, 2);
+    push(&outbox, [delivery(QoS::AtLeastOnce, 3)]);
+    assert_eq!(poll(&outbox), Poll::Ready(Taken::Control(Control::RightsChanged)));
+    assert_eq!(outbox.withhold(|_| false).1, 0);
+    assert_eq!(poll(&outbox), Poll::Ready(Taken::Deliveries));
+    assert_eq!(marks(&taken.into_singles()), [1, 2, 3]);
+}
+
+#[test]
 fn batch_wakes_waiting_receiver_once() {
     let outbox = outbox(100, WhenFull::DropOldest);
     let wakes = Arc::new(Wakes::default());

@@ -75,6 +75,11 @@ impl Outbox {
         (shared, count)
     }
 
+    /// Receiver: whether messages are withheld from it.
+    pub(crate) fn withholds(&self) -> bool {
+        self.state().withheld.is_some()
+    }
+
     /// Withholds a message of QoS 1 or 2 that was read from disk.
     pub(super) fn withhold_read(&self, withheld: &mut Option<Box<Withheld>>, delivery: Delivery) {
         withheld.get_or_insert_default().add(delivery);
