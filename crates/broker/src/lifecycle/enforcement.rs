@@ -128,8 +128,13 @@ pub(crate) fn review(shared: &BrokerState, lease: &mut Lease, is_reviewed: bool,
     let redelivery = shared.router.begin_redelivery(client.number, &client.outbox);
     let redelivery = redelivery.and_leaving(lost.iter().copied());
     let receiver = client.receiver();
-    lost.iter().for_each(|filter| shared.router.suspend(filter, &receiver));
-    again.iter().for_each(|(filter, grant)| shared.router.subscribe(filter, &receiver, *grant, now));
+    for some in lost.chunks(CHANGED_TOGETHER) {
+        shared.router.suspend_all(some.iter().copied(), &receiver);
+    }
+    for some in again.chunks(CHANGED_TOGETHER) {
+        let mut edit = shared.router.edit();
+        some.iter().for_each(|(filter, grant)| edit.subscribe(filter, &receiver, *grant, now));
+    }
     let (forbidden, withheld) = client.outbox.withhold(|delivery| is_forbidden(&client.rights, delivery));
     if withheld > 0 {
         tracing::info!(client = ?client.id, messages = withheld, "queued messages wait for the right to receive them");

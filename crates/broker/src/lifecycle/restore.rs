@@ -102,7 +102,7 @@ impl Start<'_> {
                 shared.router.subscribe(&filter, &client.receiver(), grant, self.now);
                 continue;
             }
-            shared.router.suspend(&filter, &client.receiver()); // nothing, but for a share group
+            shared.router.suspend_all(std::iter::once(&filter), &client.receiver()); // nothing, but for a share group
             state.suspended.insert(filter);
         }
         super::put_down(shared, lease, self.now);

@@ -278,11 +278,10 @@ impl Router {
         self.edit().unsubscribe(filter, number);
     }
 
-    /// Suspends a member of the share group of `filter`: it gets no message until it subscribes again.
-    pub(crate) fn suspend(&self, filter: &TopicFilter, receiver: &Receiver) {
-        if let Some(shared) = filter.shared() {
-            self.index.edit().suspend(&shared, receiver);
-        }
+    /// Suspends a member of the share groups of `filters` together: they give it no message until it subscribes again.
+    pub(crate) fn suspend_all<'a>(&self, filters: impl Iterator<Item = &'a TopicFilter>, receiver: &Receiver) {
+        let mut edit = self.index.edit();
+        filters.filter_map(TopicFilter::shared).for_each(|shared| edit.suspend(&shared, receiver));
     }
 
     /// Removes subscriptions together.

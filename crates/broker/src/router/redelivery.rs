@@ -154,9 +154,9 @@ impl Router {
 impl Redelivery<'_> {
     /// Adds the groups of `filters`, which the member leaves.
     pub(crate) fn and_leaving<'f>(mut self, filters: impl Iterator<Item = &'f TopicFilter>) -> Self {
-        let begun = self.groups.len();
+        let begun: HashSet<_> = self.groups.iter().map(|group| group.number()).collect();
         for group in filters.filter_map(TopicFilter::shared).filter_map(|shared| self.router.index.group(&shared)) {
-            if self.groups[..begun].iter().all(|known| !Arc::ptr_eq(known, &group)) {
+            if !begun.contains(&group.number()) {
                 group.begin_redelivery();
                 self.groups.push(group);
             }
