@@ -74,12 +74,12 @@ impl OpenConnection {
         let sockets = open.saturating_sub(shared.connections_in_memory.load(Ordering::Relaxed));
         // Gateways bound their clients themselves, which take no room of others.
         let is_full = |ending| has_socket && sockets >= shared.connections_maximum.saturating_add(ending);
-        let has_room = !is_full(0) || (!is_full(ENDING_MAX) && shared.pending.evict_for(address, now));
-        let limit = if !has_room || shared.is_stopping() {
-            "connections.maximum"
-        } else if is_counted && !enter_address(shared, address, now) {
-            limit_of_address(address)
+        let room = if is_full(ENDING_MAX) || shared.is_stopping() {
+            Err("connections.maximum")
         } else {
+            take_room(shared, address, is_counted, is_full(0), now)
+        };
+        let Err(limit) = room else {
             shared.metrics.connections_opened.add(1);
             if !has_socket {
                 shared.connections_in_memory.fetch_add(1, Ordering::Relaxed);
@@ -132,7 +132,7 @@ impl OpenConnection {
         if self.is_counted && self.peer == peer {
             return Ok(());
         }
-        if !enter_address(&self.shared, peer.address(), now) {
+        if enter_address(&self.shared, peer.address(), now) == Entered::Refused {
             self.shared.metrics.connections_refused.add(1);
             let limit = limit_of_address(peer.address());
             let error = format!("too many connections of {peer}: {limit}");
@@ -183,10 +183,54 @@ impl OpenConnection {
     }
 }
 
-/// Counts a connection for its address; `false` if the address has too many, all of which have logged in or may yet do so.
-fn enter_address(shared: &BrokerState, address: IpAddr, now: Instant) -> bool {
-    shared.admission.enter(address, now)
-        || (shared.pending.evict_of(address, now) && shared.admission.enter_beyond(ENDING_MAX as u32, address, now))
+/// Takes room for a connection from `address`. `is_counted`: in the bound of the address; `is_full`: another connection
+/// has to make room for it.
+///
+/// # Errors
+/// Key of the bound that refuses the connection. It has evicted no other then.
+fn take_room(
+    shared: &BrokerState,
+    address: IpAddr,
+    is_counted: bool,
+    is_full: bool,
+    now: Instant,
+) -> Result<(), &'static str> {
+    let entered = if is_counted { enter_address(shared, address, now) } else { Entered::WithinBound };
+    match entered {
+        Entered::Refused => Err(limit_of_address(address)),
+        Entered::WithinBound if is_full && !shared.pending.evict_for(address, now) => {
+            if is_counted {
+                shared.admission.leave(address, now);
+            }
+            Err("connections.maximum")
+        }
+        Entered::WithinBound | Entered::InPlaceOfAnother => Ok(()),
+    }
+}
+
+/// How a connection was counted for its address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Entered {
+    WithinBound,
+    /// A pending peer of the address makes room for it. That place is free in the bound of all connections, too.
+    InPlaceOfAnother,
+    /// It is not counted: the address has too many connections. All have logged in, or have time left for it.
+    Refused,
+}
+
+/// Counts a connection for its address. Evicts a peer only for a connection that is counted.
+fn enter_address(shared: &BrokerState, address: IpAddr, now: Instant) -> Entered {
+    let admission = &shared.admission;
+    if admission.enter(address, now) {
+        Entered::WithinBound
+    } else if !admission.enter_beyond(ENDING_MAX as u32, address, now) {
+        Entered::Refused
+    } else if shared.pending.evict_of(address, now) {
+        Entered::InPlaceOfAnother
+    } else {
+        admission.leave(address, now);
+        Entered::Refused
+    }
 }
 
 /// Key of the bound on connections of one address.
@@ -318,5 +362,70 @@ impl Core {
     /// Releases the ordering key of a message that will not be acknowledged any more.
     pub(super) fn keys_done(&self, held_key: Option<HeldKey>) {
         self.shared.router.keys_done(held_key, self.lease.client.number);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+    use std::pin::pin;
+    use std::task::{Context, Waker};
+    use std::time::Duration;
+
+    use super::*;
+    use crate::Config;
+    use crate::auth::Access;
+
+    /// A broker with these bounds of connections.
+    fn broker(maximum: usize, per_address: u32) -> Arc<BrokerState> {
+        let text = format!("[connections]\nmaximum = {maximum}\nper_address_maximum = {per_address}\n");
+        let config = Config::parse(&text).unwrap();
+        Arc::new(BrokerState::new(config, Access::unlimited(), true, None, None, Arc::default()))
+    }
+
+    fn peer(number: u8) -> Peer {
+        SocketAddr::from(([10, 0, 0, number], 1)).into()
+    }
+
+    /// A connection with a socket from address `number`.
+    fn open(shared: &Arc<BrokerState>, number: u8) -> Option<OpenConnection> {
+        OpenConnection::admitted(shared, peer(number), true, true)
+    }
+
+    fn logged_in(shared: &Arc<BrokerState>, number: u8) -> OpenConnection {
+        let mut open = open(shared, number).unwrap();
+        open.is_logged_in();
+        open
+    }
+
+    fn must_end(open: &OpenConnection) -> bool {
+        pin!(open.must_end()).poll(&mut Context::from_waker(Waker::noop())).is_ready()
+    }
+
+    #[test]
+    fn refused_connection_evicts_no_other() {
+        let shared = broker(4, 2);
+        let pending = [(); 2].map(|()| open(&shared, 2).unwrap());
+        let clients = [(); 2].map(|()| logged_in(&shared, 1));
+        assert!(open(&shared, 1).is_none(), "its address is full");
+        assert_eq!(pending.each_ref().map(must_end), [false; 2]);
+        let _other = open(&shared, 3).unwrap();
+        assert_eq!(pending.each_ref().map(must_end), [true, false]);
+        assert!(open(&shared, 3).is_none(), "no address has more peers");
+        drop((pending, clients));
+        // Refused connections count for no address.
+        assert!([1, 1, 3].into_iter().map(|number| open(&shared, number)).collect::<Option<Vec<_>>>().is_some());
+    }
+
+    #[test]
+    fn connection_evicts_one_for_both_bounds() {
+        let shared = broker(3, 2);
+        let other = open(&shared, 2).unwrap();
+        let (own, _client) = (open(&shared, 1).unwrap(), logged_in(&shared, 1));
+        std::thread::sleep(Duration::from_secs(1));
+        let newcomer = open(&shared, 1).unwrap();
+        assert_eq!([&other, &own, &newcomer].map(must_end), [false, true, false]);
+        assert!(open(&shared, 1).is_none(), "the newcomer is new");
+        assert!(!must_end(&other));
     }
 }
