@@ -59,7 +59,7 @@ pub(super) struct OpenConnection {
     is_counted: bool,
     /// Whether it has a socket, which is a file descriptor.
     has_socket: bool,
-    /// Its place among the clients that have not logged in; `None` once it has.
+    /// Its place among the clients that have not logged in; `None` once it has, or without a socket.
     pending: Option<Box<PendingPeer>>,
     /// How the connection came through its door; `None` without one.
     passage: Option<Box<Passage>>,
@@ -84,7 +84,8 @@ impl OpenConnection {
             if !has_socket {
                 shared.connections_in_memory.fetch_add(1, Ordering::Relaxed);
             }
-            let pending = Some(Box::new(shared.pending.enter(address, now)));
+            // A peer without a socket would free none.
+            let pending = has_socket.then(|| Box::new(shared.pending.enter(address, now)));
             return Some(Self { shared: Arc::clone(shared), peer, is_counted, has_socket, pending, passage: None });
         };
         shared.connections.fetch_sub(1, Ordering::Relaxed);
@@ -427,5 +428,16 @@ mod tests {
         assert_eq!([&other, &own, &newcomer].map(must_end), [false, true, false]);
         assert!(open(&shared, 1).is_none(), "the newcomer is new");
         assert!(!must_end(&other));
+    }
+
+    #[test]
+    fn connection_evicts_no_client_without_a_socket() {
+        let shared = broker(1, 0);
+        let embedded = [(); 3].map(|()| OpenConnection::admitted(&shared, peer(2), false, false).unwrap());
+        let client = logged_in(&shared, 1);
+        assert!(open(&shared, 1).is_none());
+        assert_eq!(embedded.each_ref().map(must_end), [false; 3]);
+        drop(client);
+        open(&shared, 1).unwrap();
     }
 }
