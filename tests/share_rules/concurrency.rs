@@ -1,10 +1,11 @@
 //! Late binding: messages wait with their group until a member that told its concurrency can begin with them.
 
 use std::num::NonZeroU16;
+use std::time::{Duration, Instant};
 
-use tenbin_codec::{Connect, ProtocolVersion, Publish, QoS, UserProperty};
+use tenbin_codec::{Connect, Packet, ProtocolVersion, Publish, QoS, UserProperty};
 
-use crate::support::{BrokerProcess, ConfigFile, Numbered, RawClient, lasting, share, text};
+use crate::support::{BrokerProcess, ConfigFile, Numbered, PATIENCE, RawClient, lasting, share, text};
 
 const TOPIC: &str = "work";
 
@@ -157,10 +158,62 @@ fn worker_that_never_acknowledges_gets_few_messages() {
                 break;
             }
         }
-        let kept = std::iter::from_fn(|| silent.try_receive(std::time::Duration::from_millis(300)).ok()).count();
+        silent.settle();
+        let kept = std::iter::from_fn(|| silent.take_set_aside()).count();
         assert!(kept <= 20, "{receive_maximum:?}: {kept} of {MESSAGES}");
         assert_eq!(got + kept, MESSAGES, "{receive_maximum:?}");
     }
+}
+
+/// Receives all messages, of which `full` acknowledges none. Nothing else happens until then.
+fn receive_all(stock: &mut RawClient, full: &mut RawClient, messages: usize, case: &str) {
+    let until = Instant::now() + PATIENCE;
+    let mut got = 0;
+    while got < messages {
+        assert!(Instant::now() < until, "{case}: {got} of {messages}");
+        got += usize::from(full.try_receive(Duration::ZERO).is_ok());
+        if let Ok(Packet::Publish(publish)) = stock.try_receive(Duration::from_millis(20)) {
+            stock.acknowledge(&publish);
+            got += 1;
+        }
+    }
+}
+
+/// The other member has no room. A new member gets a few messages, and the others when it has completed these.
+#[test]
+fn burst_goes_to_the_only_member_that_acknowledges() {
+    let ten = NonZeroU16::new(10);
+    let cases =
+        [(Some("1"), None, QoS::AtLeastOnce), (Some("1"), None, QoS::ExactlyOnce), (None, ten, QoS::AtLeastOnce)];
+    for (concurrency, receive_maximum, qos) in cases {
+        for granted in [qos, QoS::AtMostOnce] {
+            let broker = BrokerProcess::start(&[]);
+            let mut connect = Connect::new(ProtocolVersion::V5, text("full"));
+            connect.properties.receive_maximum = receive_maximum;
+            connect.properties.user_properties =
+                concurrency.map(|number| UserProperty::new(text("concurrency"), text(number))).into_iter().collect();
+            let mut full = broker.connect(connect);
+            full.subscribe(&share("group", TOPIC), QoS::ExactlyOnce);
+            let mut stock = broker.v5("stock");
+            stock.subscribe(&share("group", TOPIC), granted);
+            Numbered { topics: &[TOPIC], count: 100, qos }.publish(&mut broker.v5("publisher"));
+            let case = format!("{concurrency:?} {receive_maximum:?} {qos} {granted}");
+            receive_all(&mut stock, &mut full, 100, &case);
+        }
+    }
+}
+
+#[test]
+fn late_acknowledgement_brings_messages_that_waited_for_it() {
+    let broker = BrokerProcess::start(&[]);
+    let [mut full, mut stock] = [Some("1"), None].map(|told| worker(&broker, told.unwrap_or("stock"), told));
+    let mut publisher = broker.v5("publisher");
+    publish(&mut publisher, 0..4, QoS::AtLeastOnce);
+    receive_all(&mut stock, &mut full, 4, "first messages");
+    publish(&mut publisher, 4..12, QoS::AtLeastOnce);
+    std::thread::sleep(Duration::from_millis(2_500));
+    publish(&mut publisher, 12..32, QoS::AtLeastOnce);
+    receive_all(&mut stock, &mut full, 28, "late");
 }
 
 #[test]

@@ -269,6 +269,12 @@ impl MemberLoad {
         self.hot.is_limited()
     }
 
+    /// Returns whether messages may wait with the client's groups although it has no [limit](Self::is_limited), until it
+    /// acknowledges: it never did so, or its next acknowledgement is overdue. Ask before an acknowledgement or a report.
+    pub fn may_be_doubtful(&self, now: Nanos) -> bool {
+        late::may_be_doubtful(&self.hot, now.0)
+    }
+
     /// Returns whether the client can begin with another message, as far as its concurrency and its Receive Maximum tell.
     pub fn can_begin(&self) -> bool {
         late::limit(&self.hot).is_none_or(|limit| self.hot.outstanding().messages < limit)

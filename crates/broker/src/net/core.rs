@@ -347,9 +347,14 @@ impl Core {
 
     /// Serves the backlogs of the client's share groups, where messages wait until it can begin with them. Call it when
     /// the client has fewer messages outstanding, for whatever reason.
+    ///
+    /// `was_doubtful`: messages may have waited although the client has no limit, see [`MemberLoad::may_be_doubtful`].
+    ///
+    /// [`MemberLoad::may_be_doubtful`]: tenbin_balancer::MemberLoad::may_be_doubtful
     #[inline]
-    pub(super) fn may_begin(&self, now: Instant) {
-        if self.lease.client.load.is_limited() {
+    pub(super) fn may_begin(&self, was_doubtful: bool, now: Instant) {
+        let client = &self.lease.client;
+        if client.load.is_limited() || was_doubtful && client.outbox.may_have_backlogs() {
             self.serve_backlogs(now);
         }
     }

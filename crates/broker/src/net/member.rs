@@ -48,12 +48,12 @@ impl Member {
     pub(super) fn pinged(&mut self, core: &Core, ping: &PingReq, batch: &mut InputBatch) {
         let load = &core.lease.client.load;
         batch.tell_acknowledged(load);
+        // Its limit may have changed, and so has its room after bookings that were taken back.
+        batch.may_begin(load);
         match ping.body.as_ref().filter(|body| !body.payload.is_empty()) {
             Some(body) => self.take_report(core, &body.payload, batch),
             None => load.plain_ping(batch.now.nanos),
         }
-        // Its limit may have changed, and so has its room after bookings that were taken back.
-        batch.may_begin = true;
     }
 
     /// Handles the final acknowledgement or refusal of a shared message.
@@ -70,12 +70,12 @@ impl Member {
         let booked = Booked::of_sent(delivery);
         core.keys_done(HeldKey::of_sent(delivery));
         if reason.is_error() {
+            batch.may_begin(load);
             booked.refuse(load, now);
-            batch.may_begin = true;
         } else if delivery.sent_at < self.established_at {
             // Sent on an earlier connection: the time since then does not measure the client's speed.
+            batch.may_begin(load);
             load.written(booked.messages, booked.bytes, false, now);
-            batch.may_begin = true;
         } else {
             if batch.sent.at != delivery.sent_at {
                 batch.sent = core.shared.clock.moment(delivery.sent_at);
@@ -107,6 +107,7 @@ impl Member {
         match LoadReport::from_json(json) {
             Ok(report) => {
                 let drained = client.load.is_draining();
+                batch.may_begin(&client.load);
                 client.load.report(&report, batch.now.nanos);
                 core.shared.metrics.load_reports.add(1);
                 if report.draining {

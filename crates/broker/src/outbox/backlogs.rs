@@ -2,11 +2,11 @@
 
 use std::collections::BTreeSet;
 use std::num::NonZeroU64;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{Ordering, fence};
 
 use tenbin_balancer::Availability;
 
-use super::Outbox;
+use super::{Outbox, State};
 
 /// Groups that may have a backlog, which take turns.
 #[derive(Debug, Default)]
@@ -53,7 +53,16 @@ impl Outbox {
         let mut state = self.state();
         if state.groups.get(&group).is_some_and(|tally| tally.note_backlog()) {
             state.backlogs.get_or_insert_default().groups.insert(group);
+            self.has_backlogs.store(true, Ordering::Relaxed);
         }
+    }
+
+    /// Receiver: returns whether share groups of the client may have backlogs. Call it after the change that lets the client
+    /// take messages: either this sees the announcement of a backlog, or the group sees the change.
+    #[inline]
+    pub(crate) fn may_have_backlogs(&self) -> bool {
+        fence(Ordering::SeqCst); // see `SharedGroup::announce`
+        self.has_backlogs.load(Ordering::Relaxed)
     }
 
     /// Forgets that a share group of the client has a backlog.
@@ -62,7 +71,14 @@ impl Outbox {
         if let Some(tally) = state.groups.get(&group) {
             tally.forget_backlog();
         }
-        state.forget_backlog(group);
+        self.remove_backlog(&mut state, group);
+    }
+
+    pub(super) fn remove_backlog(&self, state: &mut State, group: NonZeroU64) {
+        if let Some(backlogs) = &mut state.backlogs {
+            backlogs.remove(group);
+            self.has_backlogs.store(!backlogs.groups.is_empty(), Ordering::Relaxed);
+        }
     }
 
     /// Share groups of the client that may have a backlog.

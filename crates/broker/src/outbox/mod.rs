@@ -75,6 +75,9 @@ pub(crate) struct Outbox {
     /// The queue was full and has room since the last [`Outbox::take_room_again`], or groups are left to look at. Written
     /// under the lock, and cleared by the receiver's task without it. Relaxed: the monitor wakes the task after it has set this.
     has_room_again: AtomicBool,
+    /// Share groups of the client may have backlogs. Written under the lock, read without it; relaxed, with a fence: see
+    /// [`Outbox::may_have_backlogs`].
+    has_backlogs: AtomicBool,
     /// Shared-subscription messages are queued but blocked by quota or socket. Written by the receiver's task. Read by
     /// it and by publishers, under the lock or as a hint; relaxed.
     keeps_back: AtomicBool,
@@ -203,6 +206,7 @@ impl Outbox {
             packet_bytes_maximum: AtomicU32::new(u32::MAX),
             wire: AtomicU64::default(),
             has_room_again: AtomicBool::default(),
+            has_backlogs: AtomicBool::default(),
             keeps_back: AtomicBool::default(),
             at_rest: AtomicBool::default(),
             stored: ArcSwapOption::empty(),
@@ -414,7 +418,7 @@ impl Outbox {
     pub(crate) fn leave_group(&self, group: NonZeroU64) {
         let mut state = self.state();
         state.groups.remove(&group);
-        state.forget_backlog(group);
+        self.remove_backlog(&mut state, group);
     }
 
     /// Removes the messages for which `unwanted` holds.
@@ -445,14 +449,6 @@ impl Outbox {
     fn state(&self) -> MutexGuard<'_, State> {
         // A panic under this lock loses one message at worst; the queue itself stays consistent.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl State {
-    fn forget_backlog(&mut self, group: NonZeroU64) {
-        if let Some(backlogs) = &mut self.backlogs {
-            backlogs.remove(group);
-        }
     }
 }
 

@@ -331,6 +331,7 @@ impl SharedGroup {
                 outbox.note_backlog(self.number());
             }
         }
+        fence(Ordering::SeqCst); // before the look for a member, see `Outbox::may_have_backlogs`
     }
 
     /// Tells a new member of the backlog, if there is one.

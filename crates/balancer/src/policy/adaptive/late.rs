@@ -17,19 +17,20 @@ use crate::{estimate::flag, group_view::View, hot::Hot, log2::log2_q16, seats::S
 /// `waiting`: messages that wait besides this one. If they are half as many as the members, the best member gets one
 /// message more than it can begin with, so that it is not idle until the next one arrives.
 pub(crate) fn choose(seats: &Seats, view: &View, waiting: usize, now: u64) -> Option<Sighting> {
-    let (mut ready, mut best, mut doubtful) = (Best::NONE, Best::NONE, Best::NONE);
+    let (mut ready, mut best) = (Best::NONE, Best::NONE);
+    let (mut doubtful_ready, mut doubtful_best) = (Best::NONE, Best::NONE);
     let mut index = 0;
     for (loads, turns) in seats.by_line() {
         for (load, turn) in loads.iter().zip(turns) {
             let hot = load.hot();
             let candidate = Best::of(hot, view, now, turn.load(Relaxed), index);
-            if candidate.is_doubtful {
-                doubtful = doubtful.or(candidate);
-            } else if candidate.room > 0 {
-                ready = ready.or(candidate);
-            } else {
-                best = best.or(candidate);
-            }
+            let least = match (candidate.is_doubtful, candidate.room > 0) {
+                (false, true) => &mut ready,
+                (false, false) => &mut best,
+                (true, true) => &mut doubtful_ready,
+                (true, false) => &mut doubtful_best,
+            };
+            *least = least.or(candidate);
             index += 1;
         }
     }
@@ -40,14 +41,9 @@ pub(crate) fn choose(seats: &Seats, view: &View, waiting: usize, now: u64) -> Op
         let has_many = 2 * waiting >= index;
         return if has_many && best.room == 0 { best.sighting() } else { None };
     }
-    let (ready, best) = match doubtful.room > 0 {
-        true => (ready.or(doubtful), best),
-        false => (ready, best.or(doubtful)),
-    };
-    if doubtful.rank() == READY {
-        return ready.sighting().filter(|_| doubtful.room > 0);
-    }
-    // All are full, draining or offline. The best gets the message nevertheless, but no more than it can begin with.
+    // No other member is at work.
+    let (ready, best) = (ready.or(doubtful_ready), best.or(doubtful_best));
+    // If all are full, draining or offline, the best gets the message nevertheless, but no more than it can begin with.
     if ready.rank() <= best.rank() { ready.sighting() } else { None }
 }
 
@@ -98,6 +94,14 @@ fn room(hot: &Hot) -> i64 {
     let room = limit as i64 - hot.outstanding().messages as i64;
     // A Receive Maximum cannot be exceeded: one more message would wait in the client's queue.
     if room <= 0 && limit == hot.receive_maximum() { NO_ROOM } else { room }
+}
+
+/// Returns whether the member may have got no message until `now` because it was doubtful.
+///
+/// A pick may add a message at the same time, and its clock reading may be later. So outstanding messages do not count,
+/// and half the delay is enough.
+pub(crate) fn may_be_doubtful(hot: &Hot, now: u64) -> bool {
+    hot.concurrency() == 0 && (hot.flags() & flag::ACKS == 0 || now.saturating_sub(hot.due()) > LATE_NS / 2)
 }
 
 /// Returns whether the member has messages beyond its first ones, and nothing shows that it will acknowledge them.

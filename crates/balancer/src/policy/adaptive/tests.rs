@@ -432,6 +432,27 @@ fn member_without_acknowledgements_gets_few_messages() {
 }
 
 #[test]
+fn member_without_acknowledgements_gets_the_messages_that_a_full_one_cannot() {
+    let loads = [load(), load()];
+    loads[0].set_receive_maximum(10);
+    let given = late(&loads, 9, 100);
+    assert_eq!([0, 1].map(|index| given.iter().filter(|&&given| given == Some(index)).count()), [10, 90]);
+}
+
+#[test]
+fn member_may_be_doubtful_until_it_acknowledges_in_time() {
+    let now = Nanos(NOW_MS * MS);
+    let load = load();
+    assert!(load.may_be_doubtful(now), "it never acknowledged");
+    load.set_concurrency(1);
+    assert!(!load.may_be_doubtful(now), "it has a limit");
+    let load = acknowledging(30);
+    assert!(!load.may_be_doubtful(now));
+    book(&load, NOW_MS, true);
+    assert_eq!([500, 600].map(|ms| load.may_be_doubtful(Nanos((NOW_MS + ms) * MS))), [false, true], "overdue");
+}
+
+#[test]
 fn messages_beyond_the_receive_maximum_wait_with_the_group() {
     let loads = [acknowledging(30), telling(2)];
     loads[0].set_receive_maximum(3);

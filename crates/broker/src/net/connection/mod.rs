@@ -449,8 +449,10 @@ impl<S: Stream> ConnectionTask<S> {
     fn tell_written(&mut self, booked: Booked, is_backlogged: bool) {
         let core = &self.core;
         let now = core.shared.clock.moment(Instant::now());
-        core.lease.client.load.written(booked.messages, booked.bytes, is_backlogged, now.nanos);
-        core.may_begin(now.at); // a message of QoS 0 ends here
+        let load = &core.lease.client.load;
+        let was_doubtful = load.may_be_doubtful(now.nanos);
+        load.written(booked.messages, booked.bytes, is_backlogged, now.nanos);
+        core.may_begin(was_doubtful, now.at); // a message of QoS 0 ends here
         let written = self.socket.wire_written(self.socket.written(&core.out));
         let ends = || core.shared.ends(self.socket.stream());
         self.probes.wrote(core, booked.messages, written, now, ends);
