@@ -123,7 +123,8 @@ pub(crate) fn hand_over(shared: &BrokerState, client: &Client, now: Instant) -> 
     }
     let rng = &mut Rng::new(client.number);
     redelivery.finish(waiting, now, rng);
-    shared.router.serve(&client.outbox, true, now, rng); // backlogs may wait for this client
+    client.outbox.offer_backlogs(); // they may wait for this client
+    shared.router.serve(&client.outbox, true, now, rng);
     messages
 }
 

@@ -16,6 +16,8 @@ pub(super) struct Backlogs {
     next: u64,
     /// Groups to look at before the round is over.
     left: usize,
+    /// The round offers the backlogs to other members, even if the client can take no messages.
+    is_offer: bool,
 }
 
 /// A share group to look at.
@@ -43,6 +45,7 @@ impl Backlogs {
         let next = NonZeroU64::new(self.next).unwrap_or(NonZeroU64::MIN);
         let group = *self.groups.range(next..).next().or_else(|| self.groups.first())?;
         self.next = group.get().saturating_add(1);
+        self.is_offer &= self.left > 0;
         Some(Look { group, is_last: self.left == 0, are_many: self.groups.len() > REMEMBERED })
     }
 }
@@ -96,6 +99,13 @@ impl Outbox {
         backlogs.take_next()
     }
 
+    /// Offers the backlogs to other members in the next round, even if the client can take no messages.
+    pub(crate) fn offer_backlogs(&self) {
+        if let Some(backlogs) = &mut self.state().backlogs {
+            backlogs.is_offer = true;
+        }
+    }
+
     /// Looks at this group again, as the next one.
     pub(crate) fn look_again(&self, group: NonZeroU64) {
         if let Some(backlogs) = &mut self.state().backlogs {
@@ -106,11 +116,13 @@ impl Outbox {
 
     /// Lets the receiver's task look at the other groups of the round in its next lap.
     ///
-    /// Unless `is_needed`, only if the client can take messages. Otherwise it begins another round when it can.
+    /// Unless `is_needed` or an [offer](Self::offer_backlogs), only if the client can take messages. Otherwise it begins
+    /// another round when it can.
     pub(crate) fn look_later(&self, is_needed: bool) {
         let mut state = self.state();
         let is_ready = || self.load.availability() == Availability::Ready && !self.load.is_draining();
-        if is_needed || is_ready() && self.load.can_begin() {
+        let is_offer = state.backlogs.as_ref().is_some_and(|backlogs| backlogs.is_offer);
+        if is_needed || is_offer || is_ready() && self.load.can_begin() {
             self.has_room_again.store(true, Ordering::Relaxed);
             self.wake(state);
         } else if let Some(backlogs) = &mut state.backlogs {
@@ -150,5 +162,16 @@ mod tests {
         backlogs.begin_round();
         backlogs.remove(number(9));
         assert_eq!(take(&mut backlogs, 9), [3, 5]);
+    }
+
+    #[test]
+    fn offer_is_over_when_each_group_was_looked_at() {
+        let mut backlogs = backlogs([3, 5, 9]);
+        backlogs.is_offer = true;
+        backlogs.begin_round();
+        take(&mut backlogs, 2);
+        assert!(backlogs.is_offer);
+        take(&mut backlogs, 1);
+        assert!(!backlogs.is_offer);
     }
 }
