@@ -9,7 +9,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use support::{
-    BrokerProcess, ConfigFile, DataDirectory, PATIENCE, RawClient, Silence, lasting, number_of, share, text,
+    BrokerProcess, ConfigFile, DataDirectory, Numbered, PATIENCE, RawClient, Silence, lasting, number_of, share, text,
 };
 use tenbin_codec::{Connect, Packet, PacketType, PingReq, ProtocolVersion, Publish, QoS, ReasonCode, UserProperty};
 
@@ -224,6 +224,27 @@ fn member_that_unsubscribes_from_one_group_holds_no_key_of_another() {
         assert_eq!(["a 0", "a 1"].map(|_| payload(&other.receive_message())), ["a 0", "a 1"], "{takeover}");
         assert_eq!(begun.each_ref().map(payload), ["a 0", "a 0"]);
     }
+}
+
+/// So many of them that the group does not count them. They hold the key until the last one is acknowledged.
+#[test]
+fn key_with_uncounted_messages_is_released_by_the_last_one() {
+    const MESSAGES: usize = 16_500;
+    let file = ConfigFile::new("[sessions]\nin_flight_maximum = 65535\n[[share]]\nkey = \"topic\"");
+    let broker = BrokerProcess::start(&["--config", file.path()]);
+    let mut publisher = broker.v5("publisher");
+    let mut leaves = worker(&broker, take_at_once("leaves", u16::MAX));
+    let mut begun = Vec::new();
+    for first in (0..MESSAGES).step_by(500) {
+        Numbered { topics: &["t/a"], count: first + 500, qos: QoS::AtLeastOnce }.publish_from(&mut publisher, first);
+        begun.extend((0..500).map(|_| leaves.receive_publish()));
+    }
+    let mut other = worker(&broker, take_at_once("other", 100));
+    leave(&mut leaves);
+    publisher.publish("t/a", "last", QoS::AtLeastOnce);
+    other.expect_nothing_waiting();
+    begun.iter().for_each(|publish| leaves.acknowledge(publish));
+    assert_eq!(payload(&other.receive_message()), "last");
 }
 
 /// With QoS 0 a message that was sent is done.

@@ -58,7 +58,7 @@ impl Member {
 
     /// Handles the final acknowledgement or refusal of a shared message.
     ///
-    /// [`InputBatch::tell_acknowledged`] has to follow, once for a batch.
+    /// [`InputBatch::tell_acknowledged`] has to follow, mostly once for a batch.
     pub(super) fn acknowledged(
         &self,
         core: &Core,
@@ -68,7 +68,8 @@ impl Member {
     ) {
         let (load, now) = (&core.lease.client.load, batch.now.nanos);
         let booked = Booked::of_sent(delivery);
-        core.keys_done(HeldKey::of_sent(delivery));
+        let number = core.lease.client.number;
+        let left = HeldKey::of_sent(delivery).and_then(|held| core.shared.router.key_done(held, number));
         if reason.is_error() {
             batch.may_begin(load);
             booked.refuse(load, now);
@@ -82,6 +83,11 @@ impl Member {
             }
             let acknowledged = batch.acknowledged.get_or_insert_with(|| Acknowledged::new(now));
             acknowledged.add(batch.sent.nanos, booked.bytes);
+        }
+        if let Some(group) = left {
+            // A former member may hold the key until it has no outstanding message.
+            batch.tell_acknowledged(load);
+            core.shared.router.key_released(&group, number);
         }
     }
 

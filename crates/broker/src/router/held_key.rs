@@ -45,8 +45,8 @@ impl Router {
     }
 
     /// As [`Router::keys_done`]. Returns the group if the session is a former member of it. The caller then calls
-    /// [`Router::key_released`].
-    pub(super) fn key_done(&self, HeldKey { group, key }: HeldKey, number: u64) -> Option<Arc<SharedGroup>> {
+    /// [`Router::key_released`], after the balancer knows of the completed message.
+    pub(crate) fn key_done(&self, HeldKey { group, key }: HeldKey, number: u64) -> Option<Arc<SharedGroup>> {
         let group = self.index.group_by_number(group)?;
         let members = group.members.members();
         members.key_done(key, MemberId(number));
@@ -57,7 +57,7 @@ impl Router {
 
     /// Gives messages that waited for a key of a former member to others.
     #[cold]
-    pub(super) fn key_released(&self, group: &Arc<SharedGroup>, number: u64) {
+    pub(crate) fn key_released(&self, group: &Arc<SharedGroup>, number: u64) {
         group.may_begin(self.clock.moment(Instant::now()), &mut Rng::new(number));
     }
 }
