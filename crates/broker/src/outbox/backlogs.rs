@@ -1,6 +1,6 @@
 //! The client's share groups that may have a backlog. Its connection looks at these, not at all of its groups.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::num::NonZeroU64;
 use std::sync::atomic::{Ordering, fence};
 
@@ -11,7 +11,8 @@ use super::{Outbox, State};
 /// Groups that may have a backlog, which take turns.
 #[derive(Debug, Default)]
 pub(super) struct Backlogs {
-    groups: BTreeSet<NonZeroU64>,
+    /// With the number of looks that found no backlog.
+    groups: BTreeMap<NonZeroU64, u8>,
     /// Least number of the next group.
     next: u64,
     /// Groups to look at before the round is over.
@@ -43,7 +44,7 @@ impl Backlogs {
     fn take_next(&mut self) -> Option<Look> {
         self.left = self.left.checked_sub(1)?;
         let next = NonZeroU64::new(self.next).unwrap_or(NonZeroU64::MIN);
-        let group = *self.groups.range(next..).next().or_else(|| self.groups.first())?;
+        let (&group, _) = self.groups.range(next..).next().or_else(|| self.groups.first_key_value())?;
         self.next = group.get().saturating_add(1);
         self.is_offer &= self.left > 0;
         Some(Look { group, is_last: self.left == 0, are_many: self.groups.len() > REMEMBERED })
@@ -55,7 +56,7 @@ impl Outbox {
     pub(crate) fn note_backlog(&self, group: NonZeroU64) {
         let mut state = self.state();
         if state.groups.get(&group).is_some_and(|tally| tally.note_backlog()) {
-            state.backlogs.get_or_insert_default().groups.insert(group);
+            state.backlogs.get_or_insert_default().groups.insert(group, 0);
             self.has_backlogs.store(true, Ordering::Relaxed);
         }
     }
@@ -68,13 +69,21 @@ impl Outbox {
         self.has_backlogs.load(Ordering::Relaxed)
     }
 
-    /// Forgets that a share group of the client has a backlog.
-    pub(crate) fn forget_backlog(&self, group: NonZeroU64) {
+    /// Notes that a share group of the client had no backlog. Returns whether the client forgets the group: after several
+    /// such looks, since the group then has to look for all members that do not know of its next backlog.
+    pub(crate) fn found_no_backlog(&self, group: NonZeroU64) -> bool {
         let mut state = self.state();
+        if let Some(empty_looks) = state.backlogs.as_mut().and_then(|backlogs| backlogs.groups.get_mut(&group))
+            && *empty_looks + 1 < FORGOTTEN_AFTER
+        {
+            *empty_looks += 1;
+            return false;
+        }
         if let Some(tally) = state.groups.get(&group) {
             tally.forget_backlog();
         }
         self.remove_backlog(&mut state, group);
+        true
     }
 
     pub(super) fn remove_backlog(&self, state: &mut State, group: NonZeroU64) {
@@ -86,7 +95,7 @@ impl Outbox {
 
     /// Share groups of the client that may have a backlog.
     pub(crate) fn known_backlogs(&self) -> Vec<NonZeroU64> {
-        self.state().backlogs.as_ref().map_or_else(Vec::new, |backlogs| backlogs.groups.iter().copied().collect())
+        self.state().backlogs.as_ref().map_or_else(Vec::new, |backlogs| backlogs.groups.keys().copied().collect())
     }
 
     /// Returns the next group that may have a backlog. `begins`: all of them are to be looked at from now on.
@@ -134,6 +143,8 @@ impl Outbox {
 /// Groups that a client remembers although they have no backlog any more. A client with few groups forgets none, so that
 /// no group has to tell it again.
 const REMEMBERED: usize = 32;
+/// Looks that find no backlog until the client forgets the group.
+pub(crate) const FORGOTTEN_AFTER: u8 = 8;
 
 #[cfg(test)]
 mod tests {
@@ -144,7 +155,7 @@ mod tests {
     }
 
     fn backlogs(groups: impl IntoIterator<Item = u64>) -> Backlogs {
-        Backlogs { groups: groups.into_iter().map(number).collect(), ..Backlogs::default() }
+        Backlogs { groups: groups.into_iter().map(|group| (number(group), 0)).collect(), ..Backlogs::default() }
     }
 
     fn take(backlogs: &mut Backlogs, most: usize) -> Vec<u64> {

@@ -33,6 +33,8 @@ use tenbin_codec::ReasonCode;
 use tenbin_codec::Text;
 use tenbin_session::Delivery;
 
+#[cfg(test)]
+pub(crate) use backlogs::FORGOTTEN_AFTER;
 pub(crate) use backlogs::Look;
 pub(crate) use blocked::NumberSpan;
 pub(crate) use concerns::{Concerns, NotRetained};

@@ -344,13 +344,12 @@ impl SharedGroup {
     }
 
     /// Gives some of the backlog to members. Returns whether to call it again. `forgets`: the member that asks forgets the
-    /// group if it has no backlog.
+    /// group if it repeatedly had no backlog.
     pub(super) fn serve_member(self: &Arc<Self>, outbox: &Outbox, forgets: bool, now: Moment, rng: &mut Rng) -> bool {
         if !self.backlog.has_backlog() {
-            if !forgets {
+            if !forgets || !outbox.found_no_backlog(self.number()) {
                 return false;
             }
-            outbox.forget_backlog(self.number());
             self.tell_new_member(outbox); // unless it has a backlog again
             if !self.backlog.has_backlog() {
                 return false;

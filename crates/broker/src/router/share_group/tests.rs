@@ -7,7 +7,7 @@ use tenbin_session::Publication;
 
 use super::*;
 use crate::auth::Rights;
-use crate::outbox::{Batch, OutboxCommon};
+use crate::outbox::{Batch, FORGOTTEN_AFTER, OutboxCommon};
 
 pub(in super::super) struct Stage {
     pub(in super::super) group: Arc<SharedGroup>,
@@ -114,12 +114,17 @@ fn member_knows_of_backlogs_until_it_forgets_and_is_told_again() {
     stage.waits(stage.published(QoS::AtLeastOnce));
     assert_eq!(member.known_backlogs(), [number]);
     member.attach(u32::MAX, None);
-    assert!(!stage.group.serve_member(&member, true, now, rng));
+    assert!(!stage.group.serve_member(&member, false, now, rng));
     assert_eq!(taken(&member).len(), 1);
     stage.group.serve_member(&member, false, now, rng);
     assert_eq!(member.known_backlogs(), [number], "it has few");
+    for _ in 1..FORGOTTEN_AFTER {
+        stage.group.serve_member(&member, true, now, rng);
+        assert_eq!(member.known_backlogs(), [number], "it may soon have one again");
+    }
+    assert!(member.may_have_backlogs());
     stage.group.serve_member(&member, true, now, rng);
-    assert_eq!(member.known_backlogs(), []);
+    assert_eq!((member.known_backlogs(), member.may_have_backlogs()), (Vec::new(), false));
     member.detach_all();
     stage.waits(stage.published(QoS::AtLeastOnce));
     let newcomer = stage.member(2, QoS::AtLeastOnce, false);
