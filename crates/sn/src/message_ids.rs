@@ -14,6 +14,40 @@ use tenbin_sn_codec::v1_2::{MessageId, QoS};
 pub(crate) struct Exchanges {
     /// Oldest first. A few entries: a search is cheaper than a table.
     entries: VecDeque<Exchange>,
+    /// MsgIds of PUBLISH.
+    published: IdRun,
+}
+
+/// Shows whether a sender counts its MsgIds up: two of its messages with one MsgId are then copies.
+///
+/// Constant MsgIds, and those of a pool, come again. A sender of up to [`IdRun::LONG`] MsgIds never has a long run, and
+/// a pool of more uses a MsgId again when its last message is forgotten.
+#[derive(Debug, Default)]
+pub(crate) struct IdRun {
+    last: u16,
+    /// Steps upwards, one behind the other.
+    ascents: u8,
+}
+
+impl IdRun {
+    /// Steps upwards that show a counter.
+    pub(crate) const LONG: usize = 16;
+    /// Other messages of the sender take MsgIds from the same counter.
+    const STEP_MAXIMUM: u16 = 8;
+
+    /// Notes the MsgId of a new message, or of a copy of the last one.
+    pub(crate) fn note(&mut self, id: MessageId) {
+        self.ascents = match id.get().checked_sub(self.last) {
+            Some(0) => self.ascents,
+            Some(1..=Self::STEP_MAXIMUM) => self.ascents.saturating_add(1),
+            _ => 0,
+        };
+        self.last = id.get();
+    }
+
+    pub(crate) fn is_long(&self) -> bool {
+        usize::from(self.ascents) >= Self::LONG
+    }
 }
 
 #[derive(Debug)]
@@ -101,11 +135,8 @@ pub(crate) enum Begin {
 
 /// Time in which the network may still deliver a copy of a message, which has no DUP.
 pub(crate) const COPY_TIME: Duration = Duration::from_secs(2);
-/// MsgIds of a client's last exchanges from which on it counts them up: two messages with one MsgId are then copies.
-/// A device with a constant MsgId has one for each kind of message.
-pub(crate) const COUNTED_IDS: usize = 3;
 /// Answers kept for repeated messages `[SN-DUPLICATE-2]`.
-const ANSWERS_KEPT: usize = 16;
+const ANSWERS_KEPT: usize = IdRun::LONG;
 
 impl Exchanges {
     /// Looks a message up. Once it is answered, only a message that is marked as repeated is a copy: a device may send
@@ -131,8 +162,7 @@ impl Exchanges {
                 }
                 // A copy at QoS 1 may be published, and one at QoS 2 must not. [SN-DUPLICATE-3]
                 Step::Done(Answer::PubComp) if is_same && entry.begun + COPY_TIME > now => {
-                    // An entry for each id.
-                    if self.entries.len() >= COUNTED_IDS {
+                    if self.published.is_long() {
                         return Begin::Answered(Answer::PubComp);
                     }
                     self.entries.remove(at);
@@ -166,6 +196,9 @@ impl Exchanges {
             && let Some(oldest) = self.entries.iter().position(|entry| !entry.is_open())
         {
             self.entries.remove(oldest);
+        }
+        if matches!(step, Step::AwaitPubAck(_) | Step::AwaitPubRec(_) | Step::Doubtful(_)) {
+            self.published.note(id);
         }
         self.entries.push_back(Exchange { id, fingerprint, step, begun: now });
     }

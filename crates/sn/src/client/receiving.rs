@@ -7,7 +7,7 @@ use bytes::Bytes;
 use tenbin_sn_codec::v1_2::{Message, MessageId, PubAck, Publish, QoS, RegAck, Register, ReturnCode, Topic};
 
 use super::{ClientEvent, ClientPeer, ClientTopic};
-use crate::message_ids::{COPY_TIME, COUNTED_IDS, fingerprint};
+use crate::message_ids::{COPY_TIME, IdRun, fingerprint};
 use crate::output::Datagrams;
 
 /// QoS 2 messages that the client has.
@@ -17,6 +17,7 @@ pub(super) struct Received {
     unreleased: Vec<(Copied, Option<ClientEvent>)>,
     /// The last ones with the times of their release: copies may still be under way.
     released: VecDeque<(Copied, Instant)>,
+    ids: IdRun,
 }
 
 /// What all copies of a message have in common. A broker without the session of before may count MsgIds anew: then
@@ -30,7 +31,7 @@ struct Copied {
 /// Time in which a gateway may repeat a message.
 const REPEAT_TIME: Duration = Duration::from_secs(60);
 /// Released messages that are remembered.
-const RELEASED_KEPT: usize = 16;
+const RELEASED_KEPT: usize = IdRun::LONG;
 /// Unreleased messages that are remembered: more than any gateway sends at a time.
 const UNRELEASED_KEPT: usize = 256;
 
@@ -40,9 +41,10 @@ impl Received {
         let kept = if dup { REPEAT_TIME } else { COPY_TIME };
         let is_copy = |(released, at): &(Copied, Instant)| *released == message && now < *at + kept;
         let is_doubtful = self.released.iter().any(is_copy);
-        if self.unreleased.iter().any(|(other, _)| *other == message) || (is_doubtful && (dup || self.counts_ids())) {
+        if self.unreleased.iter().any(|(other, _)| *other == message) || (is_doubtful && (dup || self.ids.is_long())) {
             return None;
         }
+        self.ids.note(message.id);
         // Its sender has forgotten the other message with this id.
         self.unreleased.retain(|(other, _)| other.id != message.id);
         if self.unreleased.len() == UNRELEASED_KEPT {
@@ -52,13 +54,6 @@ impl Received {
         let (held, new) = if is_doubtful { (Some(event), None) } else { (None, Some(event)) };
         self.unreleased.push((message, held));
         new
-    }
-
-    /// Whether the gateway uses one MsgId after the other: two messages with the same one are then copies.
-    fn counts_ids(&self) -> bool {
-        let is_first =
-            |index: usize| !self.released.iter().take(index).any(|other| other.0.id == self.released[index].0.id);
-        (0..self.released.len()).filter(|&index| is_first(index)).count() >= COUNTED_IDS
     }
 
     /// Ends an exchange. Returns its message if it was held.

@@ -314,6 +314,22 @@ fn equal_message_with_an_equal_id_is_a_new_one_once_released() {
 }
 
 #[test]
+fn equal_qos_2_messages_with_ids_of_a_pool_all_come() {
+    let mut rig = Rig::connected(|options| options.keep_alive = Duration::ZERO);
+    rig.gateway(b"\x09\x0A\x00\x05\x00\x01a/b");
+    let mut came = |message_id: u8| {
+        rig.gateway(&[8, 0x0C, 0x40, 0, 5, 0, message_id, b'a']);
+        rig.gateway(&[4, 0x10, 0, message_id]);
+        rig.events().iter().filter(|event| matches!(event, ClientEvent::Message { .. })).count()
+    };
+    for _ in 0..6 {
+        for message_id in 1..=4 {
+            assert_eq!(came(message_id), 1, "MsgId {message_id}");
+        }
+    }
+}
+
+#[test]
 fn wake_lasts_as_long_as_messages_come() {
     let mut rig = Rig::connected(|options| options.keep_alive = Duration::ZERO);
     rig.client.sleep(600, rig.now, &mut rig.out);

@@ -5,7 +5,7 @@ use tenbin_codec::{Packet, QoS, ReasonCode};
 use tenbin_sn::DropCause;
 use tenbin_sn_codec::v1_2::{self, Message, Publish, ShortName, Topic};
 
-use crate::rig::{RETRY, Rig, ack, connack_with, connect, from_broker, gateway, id, ok, to_broker};
+use crate::rig::{RETRY, Rig, ack, connack_with, connect, from_broker, gateway, id, ok, suback, to_broker};
 
 const QOS_0: v1_2::QoS = v1_2::QoS::AtMostOnce;
 const QOS_1: v1_2::QoS = v1_2::QoS::AtLeastOnce;
@@ -278,6 +278,32 @@ fn constant_message_id_is_a_new_message_each_time() {
     }
 }
 
+#[test]
+fn equal_qos_2_messages_of_a_device_with_few_ids_all_arrive() {
+    // After the ids of two SUBSCRIBEs, those of messages.
+    let devices: [&[u16]; 4] = [&[1, 1, 1], &[1, 2, 3, 3, 2, 1], &[1, 2, 3, 4, 1, 2, 3, 4], &[7, 8, 9, 60_000, 60_000]];
+    for ids in devices {
+        let mut rig = Rig::active(|_| {});
+        for message_id in [2, 3] {
+            rig.client(Message::Subscribe(v1_2::Subscribe {
+                dup: false,
+                qos: QOS_0,
+                message_id: id(message_id),
+                topic: v1_2::Subscribed::Name("a/b"),
+            }));
+            rig.broker(suback(message_id, ReasonCode::Success));
+        }
+        rig.packets();
+        rig.sent();
+        for _ in 0..6 {
+            for &message_id in ids {
+                rig.client(Message::Publish(to_broker(PREDEFINED, QOS_2, message_id, b"pressed")));
+                assert_eq!(finish(&mut rig, QOS_2, message_id), 1, "MsgId {message_id} of {ids:?}");
+            }
+        }
+    }
+}
+
 /// Plays the broker, and a client that releases its QoS 2 message, until the exchange ends. Returns the PUBLISHes.
 fn finish(rig: &mut Rig, qos: v1_2::QoS, message_id: u16) -> usize {
     let (mut published, mut is_answered) = (0, false);
@@ -330,7 +356,7 @@ fn constant_message_id_is_a_copy_only_with_dup() {
 #[test]
 fn copy_of_the_network_is_published_once_at_qos_2() {
     let mut rig = Rig::active(|_| {});
-    for message_id in 1..=5 {
+    for message_id in 1..=20 {
         let publish = Message::Publish(to_broker(PREDEFINED, QOS_2, message_id, b"on"));
         rig.client(publish);
         assert_eq!(finish(&mut rig, QOS_2, message_id), 1);
@@ -339,8 +365,8 @@ fn copy_of_the_network_is_published_once_at_qos_2() {
         assert!(rig.packets().is_empty());
     }
     // Its PUBCOMP was lost, and it counts MsgIds up: the release is that of the message before the copy.
-    rig.client(Message::PubRel(id(5)));
-    assert_eq!((rig.sent(), rig.packets().len()), (vec![b"\x04\x0E\x00\x05".to_vec()], 0));
+    rig.client(Message::PubRel(id(20)));
+    assert_eq!((rig.sent(), rig.packets().len()), (vec![b"\x04\x0E\x00\x14".to_vec()], 0));
 }
 
 #[test]
