@@ -71,20 +71,21 @@ impl Places {
         let of_address =
             if key.is_loopback() { settings.loopback_per_address_maximum } else { settings.per_address_maximum };
         let now = Instant::now();
-        let makes_room = |count: usize, maximum: usize, evict: &dyn Fn() -> bool| {
-            count < maximum || (count < maximum.saturating_add(ENDING_MAX) && evict())
-        };
         let mut taken = self.lock();
-        let evict = || self.pending.evict_for(address, now);
-        if !makes_room(taken.all.connections, settings.connections_maximum, &evict) {
+        let all = taken.all.connections;
+        let own = taken.by_address.get(&key).map_or(0, |counts| counts.connections);
+        if all >= settings.connections_maximum.saturating_add(ENDING_MAX) {
             return Err(Full::Server);
         }
-        let counts = taken.by_address.entry(key).or_default();
-        let evict = || self.pending.evict_of(address, now);
-        if of_address > 0 && !makes_room(counts.connections, of_address, &evict) {
-            return Err(Full::Address);
+        // At most one other makes room, in both bounds, and none for a connection that is refused.
+        if of_address > 0 && own >= of_address {
+            if own >= of_address.saturating_add(ENDING_MAX) || !self.pending.evict_of(address, now) {
+                return Err(Full::Address);
+            }
+        } else if all >= settings.connections_maximum && !self.pending.evict_for(address, now) {
+            return Err(Full::Server);
         }
-        counts.connections += 1;
+        taken.by_address.entry(key).or_default().connections += 1;
         taken.all.connections += 1;
         let pending = Mutex::new(Some(self.pending.enter(address, now)));
         Ok(Arc::new(Place { places: Arc::clone(self), address: key, pending }))
@@ -239,6 +240,15 @@ mod tests {
         let _newcomers = ["192.0.2.3", "192.0.2.4"].map(|from| take(&places, from).unwrap());
         assert_eq!(places.pending.count(), silent.len() - 2);
         assert_eq!(take(&places, "192.0.2.5").unwrap_err(), Full::Server, "each other address has one, and time");
+    }
+
+    #[test]
+    fn refused_connection_evicts_no_other() {
+        let places = places();
+        let _silent = ["192.0.2.2"; 2].map(|from| places.take(from.parse().unwrap()).unwrap());
+        let _clients = ["192.0.2.1"; 2].map(|from| take(&places, from).unwrap());
+        assert_eq!(take(&places, "192.0.2.1").unwrap_err(), Full::Address);
+        assert_eq!(places.pending.count(), 2);
     }
 
     #[test]
