@@ -14,6 +14,9 @@ use crate::values::network;
 /// for its client has no turn. So a client that is silent, or an address with many handshakes, delays others by one
 /// computation at most.
 ///
+/// The thread of the doors computes the handshakes of all listeners. So turns only order them: no other thread waits for
+/// one. Doors on several threads would need a turn for each thread.
+///
 /// The semaphores are never closed.
 #[derive(Debug)]
 pub(super) struct Turns {
@@ -42,7 +45,8 @@ impl Turns {
         let mut work = pin!(work);
         loop {
             let turn = self.wait(address).await;
-            // Handshakes that became ready together with this one shall wait for their turns too.
+            // With the turn held, so that handshakes that became ready together with this one wait for their turns too.
+            // Without it, they would run in the order of their data. The thread does other work of the doors until then.
             tokio::task::yield_now().await;
             let polled = std::future::poll_fn(|context| Poll::Ready(work.as_mut().poll(context))).await;
             if let Poll::Ready(done) = polled {
